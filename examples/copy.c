@@ -37,7 +37,7 @@ static CUdeviceptr allocate(int gpu, CUcontext* context) {
 }
 
 int main(void) {
-  const polypath_request request = {"gpu0", "gpu1", BYTES};
+  const polypath_transfer_request request = {"gpu0", "gpu1", BYTES};
   polypath_context* context;
   CUcontext on_gpu0, on_gpu1;
   CUdeviceptr src, dst;
@@ -69,7 +69,7 @@ int main(void) {
   }
   polypath(polypath_counters(context, &counters), "polypath_counters");
   puts(counters);
-  polypath_free(counters);
+  polypath_free_string(counters);
 
   polypath_context_destroy(context);
   cuda(cuStreamDestroy(stream), "cuStreamDestroy");

@@ -8,7 +8,7 @@ source "$(dirname "$0")/common.sh"
 out=bench/results/simulated
 export POLYPATH_REGISTRY=off
 # Large collectives take the machine minutes, which a rank would not wait for.
-export POLYPATH_COMM_TIME_LIMIT=3600000
+export POLYPATH_COMM_TIMEOUT_MS=3600000
 
 # run NAME [--plot] ARGUMENTS...: one benchmark.
 run() {

@@ -29,7 +29,7 @@ inputs() {
 # A part that was left out may have become available, by other ways than setup.sh.
 is_configured() {
   [[ -f $folder/build.ninja && -f $folder/configured && $(<"$folder/configured") == "$(inputs)" ]] &&
-    [[ $package_only == ON || ! -s $folder/left_out.txt ]]
+    [[ $package_only == ON || ! -s $folder/excluded.txt ]]
 }
 
 configure() {

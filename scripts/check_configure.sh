@@ -198,7 +198,7 @@ echo "$*" >>calls
 [[ $1 == --build ]] && exit
 mkdir -p build/release
 touch build/release/build.ninja
-echo -n "${LEFT_OUT:-}" >build/release/left_out.txt
+echo -n "${LEFT_OUT:-}" >build/release/excluded.txt
 { sed -n 's/.*-D\(POLYPATH_PACKAGE_ONLY\)=\(.*\)/\1:BOOL=\2/p' <<<"$*"
   echo "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD"; } >build/release/CMakeCache.txt
 EOF

@@ -66,8 +66,8 @@ PURE = {
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 SOURCES = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh", ".def"}
-MOST_LINES = 500
-MOST_COLUMNS = 100
+MAX_LINES = 500
+MAX_COLUMNS = 100
 
 
 def part_of(path: PurePosixPath) -> str:
@@ -131,11 +131,11 @@ def too_large(root: Path) -> list[str]:
                 continue
             path = file.relative_to(root)
             lines = file.read_text(encoding="utf-8").splitlines()
-            if len(lines) > MOST_LINES:
-                found.append(f"{path}:{len(lines)}: more than {MOST_LINES} lines")
+            if len(lines) > MAX_LINES:
+                found.append(f"{path}:{len(lines)}: more than {MAX_LINES} lines")
             for number, line in enumerate(lines, 1):
-                if len(line) > MOST_COLUMNS and file.suffix != ".def":
-                    found.append(f"{path}:{number}: {len(line)} columns, more than {MOST_COLUMNS}")
+                if len(line) > MAX_COLUMNS and file.suffix != ".def":
+                    found.append(f"{path}:{number}: {len(line)} columns, more than {MAX_COLUMNS}")
     return found
 
 

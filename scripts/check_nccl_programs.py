@@ -201,7 +201,7 @@ CHECKS.update(ctypes=check_ctypes, split=check_split)
 # ---- All of them ---------------------------------------------------------------------------------
 
 
-def polypath_report() -> dict[str, Any]:
+def polypath_counters_text() -> dict[str, Any]:
     """What polypath counted in this process until now (src/nccl/statistics.hpp)."""
     function = ctypes.CDLL(None).polypath_nccl_report
     function.argtypes, function.restype = [ctypes.c_char_p, ctypes.c_size_t], ctypes.c_size_t
@@ -243,7 +243,7 @@ def watched(name: str, rank: int) -> Iterator[None]:
 def run_check(on: Place, name: str, under: bool) -> list[str]:
     """What failed on this rank."""
     on.begin()
-    before = counts(polypath_report() if under else None)
+    before = counts(polypath_counters_text() if under else None)
     try:
         CHECKS[name](on)
         on.synchronize()
@@ -251,7 +251,7 @@ def run_check(on: Place, name: str, under: bool) -> list[str]:
         traceback.print_exc()
         on.failures.append(f"{type(error).__name__}: {error}")
     if on.exact and not on.failures:
-        gone = counts(polypath_report()) - before
+        gone = counts(polypath_counters_text()) - before
         for what, calls in on.expected.items():
             if gone[what] < calls:
                 on.failures.append(f"{what}: {gone[what]} calls instead of {calls}: {dict(gone)}")
@@ -315,7 +315,7 @@ def main() -> int:
         dist.init_process_group("nccl", device_id=gpu, timeout=timedelta(minutes=2))
         dist.all_reduce(torch.zeros(1, device=gpu))
         torch.cuda.synchronize()
-    on = Place(gpu, exact=under and polypath_report()["reproducible"])
+    on = Place(gpu, exact=under and polypath_counters_text()["reproducible"])
     figures: dict[str, Any] = {
         "torch": torch.__version__,
         "nccl": ".".join(map(str, torch.cuda.nccl.version())),
@@ -328,7 +328,7 @@ def main() -> int:
         print(", ".join(f"{name} {value}" for name, value in figures.items()), flush=True)
     figures["checks"] = run_checks(on, arguments.only, under)
     if under:
-        figures["report"] = polypath_report()
+        figures["report"] = polypath_counters_text()
     if on.rank == 0 and arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
     with watched("the end", rank):

@@ -40,7 +40,7 @@ def cpu_time(on: Place) -> list[dict[str, Any]]:
     tensor = torch.zeros(16384, device=on.device)
     address, stream = tensor.data_ptr(), torch.cuda.current_stream().cuda_stream
     connection = on.group._connection
-    function, handle = connection.library.polypath_allreduce, connection.handle
+    function, handle = connection.library.polypath_all_reduce, connection.handle
 
     def waited(group: Any) -> Callable[[], None]:
         return lambda: dist.all_reduce(tensor, group=group, async_op=True).wait()

@@ -68,22 +68,22 @@ def main() -> int:
         return 2
     folder, *others = (Path(argument).resolve() for argument in sys.argv[1:])
     tests = tests_of(folder)
-    left_out = {name for name, test in tests.items() if test.is_soak}
+    excluded = {name for name, test in tests.items() if test.is_soak}
     for other in others:
         theirs = tests_of(other)
-        left_out |= {name for name, test in tests.items() if theirs.get(name) == test}
+        excluded |= {name for name, test in tests.items() if theirs.get(name) == test}
 
     def programs(names: set[str]) -> set[str]:
         return {p for name in names for p in re.findall(r'"(bin/\w+)"', tests[name].command)}
 
-    unneeded = programs(left_out) - programs(set(tests) - left_out)
+    unneeded = programs(excluded) - programs(set(tests) - excluded)
     phony = {
         match[1]: match[2].split()
         for match in re.finditer(
             r"^build (\S*all): phony(.*)$", (folder / "build.ninja").read_text(), re.MULTILINE
         )
     }
-    print("exclude=^(" + "|".join(map(re.escape, sorted(left_out))) + ")$")
+    print("exclude=^(" + "|".join(map(re.escape, sorted(excluded))) + ")$")
     print("targets=" + " ".join(t for t in expand(phony, "all") if t not in unneeded))
     return 0
 

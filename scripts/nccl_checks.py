@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 POISON = 93
 STEPS, RATE = 3, 0.125
 WIDTH, HIDDEN, SAMPLES = 256, 1024, 64
-COLUMNS, MOST_ROWS = 5120, 512  # of tensor-parallel products
+COLUMNS, MAX_ROWS = 5120, 512  # of tensor-parallel products
 A_MILLISECOND = 2 * 10**6  # cycles of the GPU, about
 INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 TOLERANCES = {torch.bfloat16: 2**-6, torch.float16: 2**-9}
@@ -228,22 +228,22 @@ def check_tensor_parallel(on: Place) -> None:
     parallelize_module(model, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
     up, down = (layer.weight.to_local() for layer in (model.up, model.down))
     torch.manual_seed(12)
-    inputs = torch.randn(MOST_ROWS, COLUMNS).to(on.device, torch.bfloat16)
+    inputs = torch.randn(MAX_ROWS, COLUMNS).to(on.device, torch.bfloat16)
 
     def partial(rows: Tensor) -> Tensor:
         return nn.functional.linear(torch.relu(nn.functional.linear(rows, up)), down)
 
-    counts = [1, 7, 64, MOST_ROWS]
+    counts = [1, 7, 64, MAX_ROWS]
     for count in counts:
         found = model(inputs[:count]).clone()
         on.same(found, on.summed(partial(inputs[:count])), f"module, {count} rows")
     own = partial(inputs)
     wanted = on.summed(own)
-    slices = [2**power for power in range(MOST_ROWS.bit_length())]
+    slices = [2**power for power in range(MAX_ROWS.bit_length())]
     for count in slices:
         found = own[:count].clone()
         dist.all_reduce(found)
-        on.same(found, wanted[:count], f"{count} rows of {MOST_ROWS}")
+        on.same(found, wanted[:count], f"{count} rows of {MAX_ROWS}")
     on.expect("ncclAllReduce", len(counts) + len(slices))
 
 

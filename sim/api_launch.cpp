@@ -20,7 +20,7 @@ struct Shape {
 KernelCall read_call(const Driver& driver, CUfunction handle, const Shape& shape, void** parameters,
                      void** extra) {
   const Function& function = driver.functions.get(handle);
-  const polypath::simt::Twin& twin = *function.twin;
+  const polypath::simt::HostKernel& twin = *function.twin;
   if (extra != nullptr && parameters == nullptr)
     fail_not_supported("a launch with its parameters in one buffer");
   for (const unsigned each : shape.grid) require(each > 0, CUDA_ERROR_INVALID_VALUE);
@@ -28,7 +28,7 @@ KernelCall read_call(const Driver& driver, CUfunction handle, const Shape& shape
   if (shape.grid[1] * shape.grid[2] * shape.block[1] * shape.block[2] != 1)
     fail_not_supported("a launch of more than one dimension");
   require(shape.block[0] <= 1024, CUDA_ERROR_INVALID_VALUE);
-  require(shape.block[0] <= twin.most_threads, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+  require(shape.block[0] <= twin.max_threads, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
   if (shape.block[0] % 32 != 0) fail_not_supported("a block with a part of a warp");
   require(shape.shared_bytes <= static_cast<unsigned>(function.dynamic_shared_bytes),
           CUDA_ERROR_INVALID_VALUE);

@@ -13,13 +13,13 @@
 namespace polypath::sim {
 namespace {
 
-constexpr unsigned long kMostDomains = 1024;  // as many as the kernel's mask may have
+constexpr unsigned long kMaxDomains = 1024;  // as many as the kernel's mask may have
 
 /// The operating system's number of the one domain that the thread's policy names.
 std::optional<int> policy_domain() {
   int mode = MPOL_DEFAULT;
-  std::array<unsigned long, kMostDomains / 64> mask{};
-  if (::syscall(SYS_get_mempolicy, &mode, mask.data(), kMostDomains, nullptr, 0) != 0)
+  std::array<unsigned long, kMaxDomains / 64> mask{};
+  if (::syscall(SYS_get_mempolicy, &mode, mask.data(), kMaxDomains, nullptr, 0) != 0)
     return std::nullopt;
   if (mode != MPOL_PREFERRED && mode != MPOL_BIND) return std::nullopt;
   std::optional<int> domain;
@@ -50,7 +50,7 @@ using polypath::MemoryId;
 
 namespace {
 
-constexpr std::size_t kMostHostBytes = std::size_t{1} << 44;
+constexpr std::size_t kMaxHostBytes = std::size_t{1} << 44;
 
 AllocationPtr allocate(Driver& driver, Allocation::Kind kind, std::size_t bytes) {
   const Context& context = driver.current_context();
@@ -65,7 +65,7 @@ AllocationPtr allocate(Driver& driver, Allocation::Kind kind, std::size_t bytes)
   wanted.location = kind == Allocation::Kind::device
                         ? MemoryId::gpu(context.device)
                         : place_host_memory(driver.node, context.device);
-  require(!wanted.location.is_host() || bytes <= kMostHostBytes, CUDA_ERROR_OUT_OF_MEMORY);
+  require(!wanted.location.is_host() || bytes <= kMaxHostBytes, CUDA_ERROR_OUT_OF_MEMORY);
   return driver.memory.add(std::move(wanted));
 }
 

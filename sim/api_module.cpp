@@ -31,7 +31,7 @@ int attribute(const Driver& driver, const Function& function, CUfunction_attribu
   const int device = driver.contexts.get(function.context).device;
   const polypath::Gpu& gpu = driver.node.gpus[static_cast<std::size_t>(device)];
   const DeviceTraits& traits = device_traits(gpu.name);
-  const auto threads = static_cast<int>(function.twin->most_threads);
+  const auto threads = static_cast<int>(function.twin->max_threads);
   switch (static_cast<int>(wanted)) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: return threads;
     // As many as such a block leaves to each thread: what launch bounds allow.
@@ -76,7 +76,7 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule handle, const char* 
     CUfunction& result = out(function);
     require(name != nullptr, CUDA_ERROR_INVALID_VALUE);
     Module& module = driver.modules.get(handle);
-    const polypath::simt::Twin* const twin = polypath::simt::find_twin(name);
+    const polypath::simt::HostKernel* const twin = polypath::simt::find_host_kernel(name);
     require(twin != nullptr, CUDA_ERROR_NOT_FOUND);
     CUfunction& known = module.functions[twin];
     if (known == nullptr)
@@ -112,7 +112,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction han
     const Function& function = driver.functions.get(handle);
     require(threads > 0, CUDA_ERROR_INVALID_VALUE);
     const bool fits =
-        static_cast<unsigned>(threads) <= function.twin->most_threads &&
+        static_cast<unsigned>(threads) <= function.twin->max_threads &&
         dynamic_shared_bytes <= static_cast<std::size_t>(function.dynamic_shared_bytes);
     out(blocks) = fits ? 1 : 0;
   });

@@ -33,11 +33,11 @@ void polypath_sim_advance_us(double us) {
   call([us](Driver& driver) { driver.devices().pass(us); });
 }
 
-void polypath_sim_issuing(int number) {
+void polypath_sim_set_issuer(int number) {
   call([number](Driver& driver) { driver.devices().set_issuing(number); });
 }
 
-void polypath_sim_turn() {
+void polypath_sim_wait_turn() {
   call([](Driver& driver) { driver.devices().take_turn(); });
 }
 
@@ -89,7 +89,7 @@ uint64_t polypath_sim_pageable_copies() {
   return ask([](Driver& driver) { return driver.counters.pageable; });
 }
 
-uint64_t polypath_sim_graphs_disturbed() {
+uint64_t polypath_sim_graphs_modified_in_flight() {
   return ask([](Driver& driver) { return driver.counters.graphs_disturbed; });
 }
 

@@ -136,9 +136,9 @@ class Devices {
   /// The CPU does something else for so long; the lock may be released meanwhile.
   virtual void pass(double us) = 0;
 
-  /// From now on, or no longer (0), the calling thread issues work: see polypath_sim_issuing().
+  /// From now on, or no longer (0), the calling thread issues work: see polypath_sim_set_issuer().
   virtual void set_issuing(int number) = 0;
-  /// Waits for the calling thread's turn among them: see polypath_sim_turn().
+  /// Waits for the calling thread's turn among them: see polypath_sim_wait_turn().
   virtual void take_turn() = 0;
 
   /// Starts traffic of others now, or at its begin where that is later. `from_file`: of the node

@@ -14,7 +14,7 @@ namespace polypath::sim {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x50502d53494d3031;  // "PP-SIM01"
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 48;
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 48;
 
 struct Content {
   std::uint64_t magic;
@@ -49,7 +49,7 @@ SharedMemory decode(const CUipcMemHandle& handle) {
   std::memcpy(&content, &handle, sizeof content);
   require(content.magic == kMagic && content.unused == decltype(content.unused){},
           CUDA_ERROR_INVALID_HANDLE);
-  require(content.bytes > 0 && content.bytes <= kMostBytes, CUDA_ERROR_INVALID_HANDLE);
+  require(content.bytes > 0 && content.bytes <= kMaxBytes, CUDA_ERROR_INVALID_HANDLE);
   return {{content.pid, content.process_id},
           content.file,
           content.device,

@@ -21,7 +21,7 @@ class Driver;
 
 /// What a launch runs.
 struct KernelCall {
-  const simt::Twin* twin = nullptr;
+  const simt::HostKernel* twin = nullptr;
   CUcontext context = nullptr;
   unsigned blocks = 0;
   unsigned threads = 0;  ///< of a block

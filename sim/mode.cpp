@@ -55,7 +55,7 @@ Mode read_mode() {
   mode.seed = number<std::uint64_t>("POLYPATH_SIM_SEED", mode.seed, "0 to 2^64 - 1");
   mode.folds_blocks = word("POLYPATH_SIM_BLOCKS", {"whole", "folded"}) == 1;
   mode.patience = std::chrono::seconds(
-      number<std::uint32_t>("POLYPATH_SIM_PATIENCE", 120, "0 to 2^32 - 1 seconds"));
+      number<std::uint32_t>("POLYPATH_SIM_TIMEOUT", 120, "0 to 2^32 - 1 seconds"));
   constexpr std::array kCompute{Mode::Compute::standard, Mode::Compute::exclusive_process,
                                 Mode::Compute::prohibited};
   mode.compute =

@@ -198,12 +198,12 @@ struct Context {
 /// Kernels that a context has loaded: whatever the image, those of this library (simt/twins.hpp).
 struct Module {
   CUcontext context = nullptr;
-  std::map<const simt::Twin*, CUfunction> functions;  ///< that were asked for
+  std::map<const simt::HostKernel*, CUfunction> functions;  ///< that were asked for
 };
 
 struct Function {
   CUcontext context = nullptr;
-  const simt::Twin* twin = nullptr;
+  const simt::HostKernel* twin = nullptr;
   int dynamic_shared_bytes = 48 << 10;  ///< the most that a launch may ask for
 };
 

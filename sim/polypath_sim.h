@@ -23,13 +23,13 @@ POLYPATH_SIM_API void polypath_sim_advance_us(double us);
  * other thread's wait lets devices go past its clock, which begins where the latest thread is, and
  * so do those of other ones that have issued nothing yet. So threads that stand for processes issue
  * side by side, whichever of them the machine lets run first. */
-POLYPATH_SIM_API void polypath_sim_issuing(int number);
+POLYPATH_SIM_API void polypath_sim_set_issuer(int number);
 /* To be called by threads that issue work, with no lock held, before each call that plans by what
  * others have issued: in virtual time it blocks until no other one of them has a turn or is earlier
  * than the caller; at the same instant the lower number is. A turn lasts until the thread's next,
  * or until it issues no more; a call that blocks lends it out. Who has done nothing for
- * POLYPATH_SIM_PATIENCE counts no longer, and stderr says so. */
-POLYPATH_SIM_API void polypath_sim_turn(void);
+ * POLYPATH_SIM_TIMEOUT counts no longer, and stderr says so. */
+POLYPATH_SIM_API void polypath_sim_wait_turn(void);
 
 /* Traffic of another program: it copies blocks of block_bytes over the link from one memory to
  * another ("gpu0", "host0"), and keeps queue_blocks of them queued, the one in service included. It
@@ -64,7 +64,7 @@ POLYPATH_SIM_API uint64_t polypath_sim_pageable_copies(void);
 /* Since the start or the last reset: instantiated graphs that were destroyed, or nodes of them that
  * were given new parameters, while a launch was under way, which CUDA allows and a careful program
  * does not do; and launches refused because memory of a node is no longer what it was. */
-POLYPATH_SIM_API uint64_t polypath_sim_graphs_disturbed(void);
+POLYPATH_SIM_API uint64_t polypath_sim_graphs_modified_in_flight(void);
 POLYPATH_SIM_API uint64_t polypath_sim_stale_graph_launches(void);
 
 /* How many contexts were being made at once, at most, since the start or the last reset. */
@@ -74,7 +74,7 @@ POLYPATH_SIM_API uint64_t polypath_sim_contexts_at_once(void);
 POLYPATH_SIM_API void polypath_sim_reset_counters(void);
 
 /* From now on no context is made before `count` threads make one at the same time; once they do, or
- * with a count of 0, none is held. After POLYPATH_SIM_PATIENCE a thread goes on alone. */
+ * with a count of 0, none is held. After POLYPATH_SIM_TIMEOUT a thread goes on alone. */
 POLYPATH_SIM_API void polypath_sim_hold_contexts(int count);
 
 /* From now on the primary context of the GPU behaves as after a kernel that failed with `result` (a

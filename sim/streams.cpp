@@ -8,7 +8,7 @@
 #include <thread>
 #include <type_traits>
 
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "call.hpp"
 #include "driver.hpp"
 #include "failure.hpp"
@@ -125,7 +125,7 @@ using namespace polypath::sim;
 
 namespace {
 
-constexpr int kLeastPriority = 0;
+constexpr int kMinPriority = 0;
 constexpr int kGreatestPriority = -5;
 
 CUresult create(CUstream* handle, unsigned flags, int priority) {
@@ -138,7 +138,7 @@ CUresult create(CUstream* handle, unsigned flags, int priority) {
     stream->device = context.device;
     stream->id = driver.next_stream_id();
     stream->flags = flags;
-    stream->priority = std::clamp(priority, kGreatestPriority, kLeastPriority);
+    stream->priority = std::clamp(priority, kGreatestPriority, kMinPriority);
     *handle = driver.streams.add(std::move(stream));
     context.streams.insert(*handle);
   });
@@ -220,7 +220,7 @@ class HostCall {
   static bool has_ended(const std::shared_ptr<HostCall>& call, bool waits) {
     std::unique_lock lock(call->mutex_);
     if (!std::exchange(call->is_started_, true)) {
-      polypath::own_thread([call] { call->run(); }).detach();
+      polypath::make_thread([call] { call->run(); }).detach();
       if (waits) call->end_.wait_for(lock, kShort, [&call] { return call->has_ended_; });
     }
     return call->has_ended_;
@@ -257,7 +257,7 @@ CUresult call_host(CUstream stream, std::function<void()> function) {
 }  // namespace
 
 CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
-  return create(stream, flags, kLeastPriority);
+  return create(stream, flags, kMinPriority);
 }
 
 CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {

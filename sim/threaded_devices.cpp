@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "failure.hpp"
 
 namespace polypath::sim {
@@ -96,7 +96,7 @@ void ThreadedDevices::wait(const OperationPtr& operation) {
 void ThreadedDevices::start_workers() {
   if (std::exchange(has_workers_, true)) return;
   keep_library();
-  for (int i = 0; i < kWorkers; ++i) own_thread([this] { work(); }).detach();
+  for (int i = 0; i < kWorkers; ++i) make_thread([this] { work(); }).detach();
 }
 
 void ThreadedDevices::work() {
@@ -233,8 +233,8 @@ ThreadedDevices::Clock::duration ThreadedDevices::delay(std::uint64_t id) const 
   if (seed_ == 0) return {};
   const std::uint64_t random = scramble(scramble(seed_) ^ id);
   const std::uint64_t kind = random % 8;
-  const std::uint64_t most_us = kind < 4 ? 0 : kind < 7 ? 100 : 1000;
-  return std::chrono::microseconds((random >> 8) % (most_us + 1));
+  const std::uint64_t max_us = kind < 4 ? 0 : kind < 7 ? 100 : 1000;
+  return std::chrono::microseconds((random >> 8) % (max_us + 1));
 }
 
 }  // namespace polypath::sim

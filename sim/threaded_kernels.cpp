@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "driver.hpp"
 
 namespace polypath::sim {
@@ -46,12 +46,12 @@ void ThreadedKernels::begin(std::shared_ptr<KernelRun> run) {
   run->outside = std::make_unique<RealTimeOutside>(driver_, run->call.context, run->device);
   const std::lock_guard lock(mutex_);
   begun_.push_back(std::move(run));
-  if (!std::exchange(has_thread_, true)) own_thread([this] { work(); }).detach();
+  if (!std::exchange(has_thread_, true)) make_thread([this] { work(); }).detach();
   work_.notify_one();
 }
 
 void ThreadedKernels::work() {
-  simt::Machine machine({.seed = seed_, .is_timed = false, .most_parts = seed_ == 0 ? 1U : 4U});
+  simt::Machine machine({.seed = seed_, .is_timed = false, .max_parts = seed_ == 0 ? 1U : 4U});
   Clock::time_point looked_at_time = Clock::now();
   Clock::time_point last_progress = looked_at_time;
   bool is_idle = false;

@@ -17,9 +17,9 @@
 namespace polypath::sim {
 
 /// What runs in the same time beside the operations, and uses the same links: kernels.
-class Companion {
+class KernelTimeline {
  public:
-  virtual ~Companion() = default;
+  virtual ~KernelTimeline() = default;
 
   /// When something of it happens next; Timeline::kNever when nothing does by itself.
   [[nodiscard]] virtual double next_us() const = 0;
@@ -68,8 +68,8 @@ class Timeline : private CopyService {
   /// completes at `cpu_us`. To be called before time is moved on.
   void poll(double cpu_us);
 
-  void attach(Companion& companion) { companion_ = &companion; }
-  [[nodiscard]] Companion* companion() const noexcept { return companion_; }
+  void attach(KernelTimeline& companion) { companion_ = &companion; }
+  [[nodiscard]] KernelTimeline* companion() const noexcept { return companion_; }
   /// Starts a flow of the companion, now. Its ids are its own.
   void start_flow(FlowNetwork::Id id, FlowDemand demand);
 
@@ -112,7 +112,7 @@ class Timeline : private CopyService {
   std::set<Start, Earlier> starts_;
   std::map<FlowNetwork::Id, OperationPtr> flowing_;
   std::set<OperationPtr, ById> waiting_;
-  Companion* companion_ = nullptr;
+  KernelTimeline* companion_ = nullptr;
   double now_us_ = 0;
   std::uint64_t next_id_ = 1;
 };

@@ -128,7 +128,7 @@ void VirtualDevices::catch_up() {
   const double clock_us = own_clock_us();
   timeline_.poll(clock_us);
   // The program may have written what kernels wait for.
-  if (Companion* const companion = timeline_.companion()) companion->look(timeline_.now_us());
+  if (KernelTimeline* const companion = timeline_.companion()) companion->look(timeline_.now_us());
   // One thing after another: each may be what a thread that issues work waits for.
   while (!issuers_.empty() && timeline_.next_us() <= std::min(clock_us, horizon_us()))
     timeline_.step();
@@ -156,7 +156,7 @@ void VirtualDevices::wait_until(const std::function<bool()>& holds) {
       continue;
     }
     timeline_.poll(own_clock_us());
-    Companion* const companion = timeline_.companion();
+    KernelTimeline* const companion = timeline_.companion();
     const auto now = std::chrono::steady_clock::now();
     if (timeline_.step() || (companion != nullptr && companion->look(timeline_.now_us()))) {
       continue;

@@ -80,7 +80,7 @@ VirtualKernels::VirtualKernels(Driver& driver, const Routing& routing, Timeline&
     : driver_(driver),
       routing_(routing),
       timeline_(timeline),
-      machine_({.seed = 1, .is_timed = true, .most_parts = 1}) {
+      machine_({.seed = 1, .is_timed = true, .max_parts = 1}) {
   timeline.attach(*this);
 }
 
@@ -178,10 +178,10 @@ bool VirtualKernels::look(double now_us) {
 }
 
 void VirtualKernels::give_up(double now_us) {
-  constexpr std::uint64_t kMostNs = std::uint64_t{1} << 62;
+  constexpr std::uint64_t kMaxNs = std::uint64_t{1} << 62;
   if (!machine_.has_grids()) return;
   passed_ns_ = std::max<std::uint64_t>(passed_ns_ * 2, 1'000'000'000);
-  if (passed_ns_ > kMostNs || !machine_.let_time_pass()) {
+  if (passed_ns_ > kMaxNs || !machine_.let_time_pass()) {
     std::fprintf(stderr, "polypath_sim: kernels wait for what nobody sends:\n%s",
                  machine_.describe().c_str());
     machine_.kill("deadlock");

@@ -24,7 +24,7 @@
 
 namespace polypath::sim {
 
-class VirtualKernels : public Kernels, public Companion {
+class VirtualKernels : public Kernels, public KernelTimeline {
  public:
   VirtualKernels(Driver& driver, const Routing& routing, Timeline& timeline);
 

@@ -58,7 +58,7 @@ Continuation::Continuation(void* stack, std::size_t bytes, void (*entry)(void*),
   stack_pointer_ = word;
 }
 
-void Continuation::switch_over(Continuation& from, Continuation& to) noexcept {
+void Continuation::switch_to(Continuation& from, Continuation& to) noexcept {
   polypath_simt_switch(&from.stack_pointer_, &to.stack_pointer_);
 }
 
@@ -94,7 +94,7 @@ Continuation::Continuation(void* stack, std::size_t bytes, void (*entry)(void*),
                 high(argument), low(argument));
 }
 
-void Continuation::switch_over(Continuation& from, Continuation& to) noexcept {
+void Continuation::switch_to(Continuation& from, Continuation& to) noexcept {
   ::swapcontext(&from.context_, &to.context_);
 }
 

@@ -20,7 +20,7 @@ class Continuation {
   Continuation(void* stack, std::size_t bytes, void (*entry)(void*), void* argument) noexcept;
 
   /// Goes on in `to`, where that stopped last. Returns when somebody switches to `from`.
-  static void switch_over(Continuation& from, Continuation& to) noexcept;
+  static void switch_to(Continuation& from, Continuation& to) noexcept;
 
  private:
 #if defined(__x86_64__)

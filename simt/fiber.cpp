@@ -101,7 +101,7 @@ void Fiber::resume() {
   sanitizer_caller_ = __tsan_get_current_fiber();
   __tsan_switch_to_fiber(sanitizer_own_, 0);
 #endif
-  Continuation::switch_over(caller_, own_);
+  Continuation::switch_to(caller_, own_);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(sanitizer_caller_, nullptr, nullptr);
 #endif
@@ -127,7 +127,7 @@ void Fiber::leave() {
 #if defined(__SANITIZE_THREAD__)
   __tsan_switch_to_fiber(sanitizer_caller_, 0);
 #endif
-  Continuation::switch_over(own_, caller_);
+  Continuation::switch_to(own_, caller_);
 }
 
 void Fiber::run() noexcept {

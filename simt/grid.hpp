@@ -80,14 +80,14 @@ struct Block {
   std::vector<Meeting> warps;
   std::vector<std::max_align_t> dynamic_shared;
   std::unordered_map<const void*, std::unique_ptr<std::byte[]>> shared;
-  StoresUnderWay under_way;
+  StoreBuffer under_way;
   std::vector<Thread*> wants_room;
   Cache loaded;     ///< by plain loads; valid until an acquire
   Cache constants;  ///< by load_constant
 };
 
 struct Grid {
-  const Twin* twin = nullptr;
+  const HostKernel* twin = nullptr;
   int device = 0;
   unsigned threads = 0;  ///< of a block
   unsigned blocks_of_device = 0;
@@ -95,7 +95,7 @@ struct Grid {
   std::size_t shared_bytes = 0;
   std::vector<std::max_align_t> arguments;   ///< one behind the other
   std::vector<std::size_t> argument_places;  ///< in `arguments`
-  Outside* outside = nullptr;
+  MemorySystem* outside = nullptr;
   std::function<void(const std::string& error)> ended;
   std::vector<std::unique_ptr<Block>> blocks;
   std::size_t started = 0;  ///< blocks

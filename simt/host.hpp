@@ -11,16 +11,16 @@
 #include "simt/twins.hpp"
 
 #define POLYPATH_DEVICE inline
-#define POLYPATH_DEVICE_CALLED inline
-#define SIMT_KERNEL(name, most_threads, ...)                    \
+#define POLYPATH_DEVICE_NOINLINE inline
+#define SIMT_KERNEL(name, max_threads, ...)                    \
   static void name(__VA_ARGS__);                                \
-  static const ::polypath::simt::TwinEntry name##_twin_entry(   \
-      ::polypath::simt::make_twin(#name, most_threads, &name)); \
+  static const ::polypath::simt::HostKernelRegistration name##_twin_entry(   \
+      ::polypath::simt::make_twin(#name, max_threads, &name)); \
   static void name(__VA_ARGS__)
-#define SIMT_CROWDED_KERNEL(name, most_threads, blocks, ...) \
-  SIMT_KERNEL(name, most_threads, __VA_ARGS__)
-#define SIMT_FOLDS(name, threads) \
-  static const ::polypath::simt::TwinFold name##_twin_fold(#name, threads)
+#define SIMT_KERNEL_MIN_BLOCKS(name, max_threads, blocks, ...) \
+  SIMT_KERNEL(name, max_threads, __VA_ARGS__)
+#define SIMT_EMULATED_THREADS(name, threads) \
+  static const ::polypath::simt::EmulatedThreads name##_twin_fold(#name, threads)
 #define SIMT_SHARED(Type, name)       \
   static const char name##_place = 0; \
   Type& name = *static_cast<Type*>(   \
@@ -28,10 +28,10 @@
 
 namespace polypath::device {
 
-struct Packet;
+struct ll_packet;
 
 /// On the host all memory is near.
-inline constexpr std::uint64_t kHostLookNs = 0;
+inline constexpr std::uint64_t kHostPollNs = 0;
 
 // All of these are called by a thread of a running block, and by nobody else.
 
@@ -45,7 +45,7 @@ inline unsigned rank_in_warp() { return thread_index() % 32; }
 
 void barrier_sync(unsigned id, unsigned threads);
 bool barrier_any(unsigned id, unsigned threads, bool value);
-void wait_for_earlier_kernels();
+void grid_dependency_wait();
 inline void block_sync() { barrier_sync(0, block_size()); }
 inline bool block_any(bool value) { return barrier_any(0, block_size(), value); }
 
@@ -55,15 +55,15 @@ inline bool warp_any(bool value) { return warp_ballot(value) != 0; }
 inline bool warp_all(bool value) { return warp_ballot(value) == ~0U; }
 
 template <typename T>
-T& at_hand(T& in_shared_memory) {
+T& as_shared(T& in_shared_memory) {
   return in_shared_memory;
 }
 
-inline unsigned count_of_low_ones(unsigned bits) {
+inline unsigned countr_one(unsigned bits) {
   return static_cast<unsigned>(std::countr_one(bits));
 }
-inline unsigned count_of_ones(unsigned bits) { return static_cast<unsigned>(std::popcount(bits)); }
-inline unsigned count_of_high_zeros(unsigned bits) {
+inline unsigned popcount(unsigned bits) { return static_cast<unsigned>(std::popcount(bits)); }
+inline unsigned countl_zero(unsigned bits) {
   return static_cast<unsigned>(std::countl_zero(bits));
 }
 
@@ -72,14 +72,14 @@ void fence_gpu();
 std::uint64_t global_timer_ns();
 void sleep_ns(unsigned ns);
 void spin_pause();
-inline void spin_rest(unsigned) {}  // who pauses looks no more until something changes
+inline void spin_backoff(unsigned) {}  // who pauses looks no more until something changes
 /// On the host alone: this thread forgets what it has looked at. Of a group whose leader pauses for
 /// all, the others call it instead of pausing.
 void stop_watching();
 
 namespace detail {
 
-inline constexpr unsigned kTurnsPerLook = 1;  // of spin_until: a turn comes when something changed
+inline constexpr unsigned kSpinsPerPoll = 1;  // of spin_until: a turn comes when something changed
 
 void* dynamic_shared_memory();
 void* shared_variable(const void* key, std::size_t bytes, std::size_t alignment);
@@ -99,7 +99,7 @@ struct LoadPart {
 void load_bytes(const LoadPart* parts, std::size_t count, Loading how);
 void store_bytes(void* to, const void* value, std::size_t bytes, Storing how);
 /// 16 bytes, in two accesses that others may see one without the other: PTX promises one access
-/// for .b128 (Packet), and for no vector.
+/// for .b128 (ll_packet), and for no vector.
 void store_vector(void* to, const void* value, Storing how);
 /// Adds to 4 or 8 bytes.
 void add(void* to, std::uint64_t value, unsigned bytes, Ordering order);
@@ -141,7 +141,7 @@ void store_value(T* to, const T& value, Storing how) {
   static_assert(std::is_trivially_copyable_v<T>);
   static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0);
   require_aligned(to);
-  if constexpr (sizeof(T) == 16 && !std::is_same_v<T, Packet>)
+  if constexpr (sizeof(T) == 16 && !std::is_same_v<T, ll_packet>)
     store_vector(to, &value, how);
   else
     store_bytes(to, &value, sizeof(T), how);

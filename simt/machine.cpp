@@ -48,7 +48,7 @@ std::uint64_t Machine::random() {
 
 // ---- grids ----
 
-void Machine::start(const Launch& launch, Outside& outside,
+void Machine::start(const Launch& launch, MemorySystem& outside,
                     std::function<void(const std::string& error)> ended) {
   auto grid = std::make_unique<Grid>();
   grid->twin = launch.twin;
@@ -178,9 +178,9 @@ void Machine::kill(const std::string& error) {
 
 // ---- turns ----
 
-bool Machine::run(std::uint64_t most_turns) {
+bool Machine::run(std::uint64_t max_steps) {
   bool has_progressed = false;
-  for (std::uint64_t turn = 0; turn < most_turns; ++turn) {
+  for (std::uint64_t turn = 0; turn < max_steps; ++turn) {
     if (!ready_.empty()) {
       Thread* const thread = pick();
       if (thread != nullptr) {
@@ -213,14 +213,14 @@ bool Machine::is_slow(const Thread& thread) const {
 
 /// The next of those that are ready, moved to their end; null: a store arrives first.
 Thread* Machine::pick() {
-  constexpr int kMostTries = 8;
+  constexpr int kMaxTries = 8;
   const auto take = [this](Thread*& picked) {
     std::swap(picked, ready_.back());
     return ready_.back();
   };
   if (options_.is_timed) return take(ready_[random() % ready_.size()]);
   if (chance(1000)) slow_ = random();
-  for (int tries = 0; tries < kMostTries; ++tries)
+  for (int tries = 0; tries < kMaxTries; ++tries)
     if (Thread*& picked = ready_[random() % ready_.size()]; !is_slow(*picked)) return take(picked);
   if (!under_way_.empty() && stores_overtake_ && !chance(16)) return nullptr;
   return take(ready_[random() % ready_.size()]);
@@ -345,7 +345,7 @@ void Machine::order_memory(const std::vector<Thread*>& together) {
 // ---- polling ----
 
 void Machine::pause() {
-  constexpr std::size_t kMostWatches = 256;
+  constexpr std::size_t kMaxWatches = 256;
   Thread& thread = me();
   const auto go_on = [&] {
     me().watches.clear();
@@ -356,7 +356,7 @@ void Machine::pause() {
     go_on();
     return;
   }
-  if (thread.watches.empty() || thread.watches.size() > kMostWatches)
+  if (thread.watches.empty() || thread.watches.size() > kMaxWatches)
     blind_pollers_.push_back(&thread);
   for (const Watch& each : thread.watches) pollers_.add(each.address, &thread);
   wait_as(Thread::State::polling);
@@ -427,7 +427,7 @@ void Machine::sleep(double ns) {
 // ---- what to say when nothing goes on ----
 
 std::string Machine::describe() const {
-  constexpr int kMostLines = 24;
+  constexpr int kMaxLines = 24;
   std::string text;
   int lines = 0;
   for (const std::unique_ptr<Grid>& grid : grids_) {
@@ -436,7 +436,7 @@ std::string Machine::describe() const {
               std::to_string(grid->blocks.size() - grid->started) + " blocks have not begun\n";
     for (const std::unique_ptr<Block>& block : grid->blocks) {
       if (!block || block->alive == 0) continue;
-      if (++lines > kMostLines) return text + "...\n";
+      if (++lines > kMaxLines) return text + "...\n";
       std::map<std::string, unsigned> waits;
       for (const Thread& thread : block->threads) {
         switch (thread.state) {

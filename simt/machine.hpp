@@ -17,7 +17,7 @@ namespace polypath::simt {
 
 /// A launch. Arguments are copied.
 struct Launch {
-  const Twin* twin = nullptr;
+  const HostKernel* twin = nullptr;
   int device = 0;
   unsigned blocks = 1;
   unsigned threads = 32;  ///< of a block; whole warps
@@ -36,7 +36,7 @@ class Machine {
     /// Stores and loads take what time Outside says, and happen in order otherwise.
     bool is_timed = false;
     /// Into how many parts a tile is cut, at most.
-    unsigned most_parts = 4;
+    unsigned max_parts = 4;
   };
 
   explicit Machine(const Options& options);
@@ -47,12 +47,12 @@ class Machine {
 
   /// Begins a grid. `ended` is called from run() or kill(), once, behind its last byte; with what
   /// went wrong, or with nothing. `outside` lives until then.
-  void start(const Launch& launch, Outside& outside,
+  void start(const Launch& launch, MemorySystem& outside,
              std::function<void(const std::string& error)> ended);
 
-  /// Gives turns until no thread can go on, or `most_turns` were given. True when one was given, or
+  /// Gives turns until no thread can go on, or `max_steps` were given. True when one was given, or
   /// anything arrived.
-  bool run(std::uint64_t most_turns = UINT64_MAX);
+  bool run(std::uint64_t max_steps = UINT64_MAX);
   [[nodiscard]] bool has_grids() const noexcept { return !grids_.empty(); }
   [[nodiscard]] bool is_timed() const noexcept { return options_.is_timed; }
 

@@ -17,9 +17,9 @@ struct Fault {
   std::string what;
 };
 
-class Outside {
+class MemorySystem {
  public:
-  virtual ~Outside() = default;
+  virtual ~MemorySystem() = default;
 
   /// The bytes at an address of the GPU. Throws Fault where it may not use them so.
   virtual std::byte* at(std::uintptr_t address, std::size_t bytes, bool writes) = 0;

@@ -17,14 +17,14 @@
 // - A loop that waits for another thread calls spin_pause() in each turn, or is spin_until(). It
 //   waits for global memory; for shared memory, use a barrier.
 // - It is right for any number of warps that its roles allow (block_size(), never a constant): the
-//   simulated driver folds a block to as few threads as SIMT_FOLDS says, for speed.
+//   simulated driver folds a block to as few threads as SIMT_EMULATED_THREADS says, for speed.
 // - No static variables, no exceptions, no allocation, no recursion; stack frames under 8 KiB.
 //
 //   SIMT_KERNEL(polypath_example, 512, ExampleArgs args) { ... }
 // defines the kernel: its name (not mangled), the most threads a block may have, its parameters.
-// SIMT_CROWDED_KERNEL(polypath_example, 256, 4, ...) has registers for so many blocks at once.
-// SIMT_FOLDS(name, threads); behind it: so few threads do the same as more.
-// SIMT_DEVICE, SIMT_DEVICE_CALLED: POLYPATH_DEVICE and POLYPATH_DEVICE_CALLED, before every other
+// SIMT_KERNEL_MIN_BLOCKS(polypath_example, 256, 4, ...) has registers for so many blocks at once.
+// SIMT_EMULATED_THREADS(name, threads); behind it: so few threads do the same as more.
+// SIMT_DEVICE, SIMT_DEVICE_NOINLINE: POLYPATH_DEVICE and POLYPATH_DEVICE_NOINLINE, before every other
 // function of a kernel.
 // SIMT_SHARED(Type, name); inside a function: a variable in the block's shared memory, not
 // initialised.
@@ -38,12 +38,12 @@
 #include "polypath/device/tile.cuh"
 
 #define SIMT_DEVICE POLYPATH_DEVICE
-#define SIMT_DEVICE_CALLED POLYPATH_DEVICE_CALLED
+#define SIMT_DEVICE_NOINLINE POLYPATH_DEVICE_NOINLINE
 #if defined(__CUDACC__)
-#define SIMT_CROWDED_KERNEL(name, most_threads, blocks, ...) \
-  extern "C" __global__ void __launch_bounds__(most_threads, blocks) name(__VA_ARGS__)
-#define SIMT_KERNEL(name, most_threads, ...) SIMT_CROWDED_KERNEL(name, most_threads, 1, __VA_ARGS__)
-#define SIMT_FOLDS(name, threads) static_assert((threads) % 32 == 0)
+#define SIMT_KERNEL_MIN_BLOCKS(name, max_threads, blocks, ...) \
+  extern "C" __global__ void __launch_bounds__(max_threads, blocks) name(__VA_ARGS__)
+#define SIMT_KERNEL(name, max_threads, ...) SIMT_KERNEL_MIN_BLOCKS(name, max_threads, 1, __VA_ARGS__)
+#define SIMT_EMULATED_THREADS(name, threads) static_assert((threads) % 32 == 0)
 #define SIMT_SHARED(Type, name) __shared__ Type name
 #endif
 

@@ -21,7 +21,7 @@ void Pollers::remove(std::uintptr_t address, const Thread* thread) {
   polls.erase(std::ranges::find_if(
       polls, [&](const Poll& poll) { return poll.address == address && poll.thread == thread; }));
   if (polls.empty()) page.polled &= ~(std::uint64_t{1} << line);
-  if (--count_ == 0 && pages_.size() > kMostIdlePages) pages_.clear();
+  if (--count_ == 0 && pages_.size() > kMaxIdlePages) pages_.clear();
 }
 
 void Pollers::find(std::uintptr_t begin, std::uintptr_t end, std::vector<Thread*>& found) const {

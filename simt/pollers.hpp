@@ -30,7 +30,7 @@ class Pollers {
   static constexpr std::uintptr_t kLineBytes = 64;
   static constexpr std::uintptr_t kLines = 64;
   static constexpr std::uintptr_t kPageBytes = kLineBytes * kLines;
-  static constexpr std::size_t kMostIdlePages = 1024;
+  static constexpr std::size_t kMaxIdlePages = 1024;
 
   struct Poll {
     std::uintptr_t address;

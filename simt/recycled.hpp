@@ -33,12 +33,12 @@ struct Recycled {
   friend bool operator==(const Recycled&, const Recycled&) noexcept { return true; }
 
  private:
-  static constexpr std::size_t kMost = 8192;
+  static constexpr std::size_t kMaxKept = 8192;
 
   struct List {
     std::vector<T*> free;
     List() {
-      free.reserve(kMost);
+      free.reserve(kMaxKept);
       list = &free;
     }
     ~List() {
@@ -53,7 +53,7 @@ struct Recycled {
       static thread_local List made;
       list = &made.free;
     }
-    if (list == nullptr || list->size() == kMost) return false;
+    if (list == nullptr || list->size() == kMaxKept) return false;
     list->push_back(object);  // there is room
     return true;
   }

@@ -7,7 +7,7 @@
 namespace polypath::simt {
 namespace {
 
-class PlainOutside : public Outside {
+class PlainOutside : public MemorySystem {
  public:
   PlainOutside(const RunOptions& options, int device, const std::uint64_t& now_ns)
       : options_(options), device_(device), now_ns_(now_ns) {}
@@ -42,12 +42,12 @@ class PlainOutside : public Outside {
 
 std::string run(const std::vector<std::vector<Launch>>& rows, const RunOptions& options) {
   constexpr std::uint64_t kFirstStepNs = 1'000'000;
-  constexpr int kMostSteps = 40;  // the last one takes years
+  constexpr int kMaxSteps = 40;  // the last one takes years
 
   std::mt19937_64 random(options.seed);
   std::uint64_t now_ns = 1'000'000'000;
   std::map<int, PlainOutside> outsides;
-  Machine machine({options.seed, false, options.most_parts});
+  Machine machine({options.seed, false, options.max_parts});
   std::string error;
 
   std::vector<std::size_t> next(rows.size());  // launch of each row
@@ -80,13 +80,13 @@ std::string run(const std::vector<std::vector<Launch>>& rows, const RunOptions& 
     const std::uint64_t most = std::uint64_t{1} << random() % 15;
     turns += most;
     if (machine.run(most)) {
-      if (turns > options.most_turns) error = "no end after so many turns:\n" + machine.describe();
+      if (turns > options.max_steps) error = "no end after so many turns:\n" + machine.describe();
       continue;
     }
     if (!startable.empty() || machine.look_at_watches()) continue;
     now_ns += step_ns;
     step_ns *= 2;
-    if (++steps > kMostSteps || !machine.let_time_pass())
+    if (++steps > kMaxSteps || !machine.let_time_pass())
       error = "deadlock:\n" + machine.describe();
   }
   machine.kill(error);

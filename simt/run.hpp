@@ -18,7 +18,7 @@ namespace polypath::simt {
 
 struct RunOptions {
   std::uint64_t seed = 1;
-  unsigned most_parts = 4;        ///< as Machine::Options
+  unsigned max_parts = 4;        ///< as Machine::Options
   unsigned blocks_of_device = 0;  ///< as Launch, of all
   /// Where each device's memory lies, for fence_gpu(); what no entry has is everybody's own.
   struct Range {
@@ -28,7 +28,7 @@ struct RunOptions {
   };
   std::vector<Range> memory{};
   /// Turns of threads; more are taken for a run without end.
-  std::uint64_t most_turns = 500'000'000;
+  std::uint64_t max_steps = 500'000'000;
   /// Told of each load and store, where it is set.
   std::function<void(std::uintptr_t address, std::size_t bytes, bool writes)> access{};
 };
@@ -45,7 +45,7 @@ Launch launch(std::string_view kernel, int device, unsigned blocks, unsigned thr
               const Arguments&... arguments) {
   static_assert((std::is_trivially_copyable_v<Arguments> && ...));
   Launch result;
-  result.twin = find_twin(kernel);
+  result.twin = find_host_kernel(kernel);
   result.device = device;
   result.blocks = blocks;
   result.threads = threads;

@@ -12,9 +12,9 @@ namespace polypath::simt {
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{64} << 10;  // larger stores arrive in such pieces
-constexpr std::size_t kMostUnderWay = 4096;            // stores, of a machine that is not timed
+constexpr std::size_t kMaxInProgress = 4096;            // stores, of a machine that is not timed
 constexpr std::size_t kRoom = std::size_t{128} << 10;  // bytes of a block under way, where timed
-constexpr unsigned kMostRepeats = 1000;  // of a load without a pause, before it counts as polling
+constexpr unsigned kMaxRepeats = 1000;  // of a load without a pause, before it counts as polling
 
 bool is_word(const std::byte* at, std::size_t bytes, std::size_t word) {
   return bytes == word && reinterpret_cast<std::uintptr_t>(at) % word == 0;
@@ -48,7 +48,7 @@ void read_memory(std::byte* to, const std::byte* at, std::size_t bytes) {
 
 void require_may_use_memory(const Thread& thread) {
   if (!thread.may_use_memory)
-    throw Fault{"memory is used before earlier kernels have ended (wait_for_earlier_kernels)"};
+    throw Fault{"memory is used before earlier kernels have ended (grid_dependency_wait)"};
 }
 
 void write_memory(std::byte* at, const std::byte* from, std::size_t bytes) {
@@ -137,7 +137,7 @@ void change(Cache& cache, std::uintptr_t to, const std::byte* value, std::size_t
 
 void Machine::load(const detail::LoadPart* parts, std::size_t count, detail::Loading how) {
   Thread& thread = me();
-  Outside& outside = *thread.block->grid->outside;
+  MemorySystem& outside = *thread.block->grid->outside;
   require_may_use_memory(thread);
   maybe_yield();
   if (options_.is_timed && outside.fetch(parts, count, [this, &thread] {
@@ -210,7 +210,7 @@ void Machine::watch(Thread& thread, std::uintptr_t address, const std::byte* at,
   const bool is_same = std::memcmp(known->found.data(), found, bytes) == 0;
   std::memcpy(known->found.data(), found, bytes);
   known->repeats = is_same ? known->repeats + 1 : 0;
-  if (known->repeats > kMostRepeats) pause();
+  if (known->repeats > kMaxRepeats) pause();
 }
 
 bool Machine::has_changed(const Thread& thread, const Watch& watch) const {
@@ -225,7 +225,7 @@ bool Machine::has_changed(const Thread& thread, const Watch& watch) const {
 void Machine::store(std::uintptr_t to, const std::byte* value, std::size_t bytes, bool adds) {
   Thread& thread = me();
   Block& block = *thread.block;
-  Outside& outside = *block.grid->outside;
+  MemorySystem& outside = *block.grid->outside;
   require_may_use_memory(thread);
   for (std::size_t done = 0; done < bytes; done += kPiece) {
     maybe_yield();
@@ -279,7 +279,7 @@ void Machine::post(Thread& thread, StorePtr store) {
   if (!options_.is_timed) {
     store->place = under_way_.size();
     under_way_.push_back(std::move(store));
-    if (under_way_.size() > kMostUnderWay) arrive_any();
+    if (under_way_.size() > kMaxInProgress) arrive_any();
   }
   if (bytes <= 16) wake_pollers(to, bytes);
 }
@@ -336,7 +336,7 @@ void Machine::finish(const StorePtr& store) {
 void Machine::fence(bool is_local) {
   Thread& thread = me();
   Block& block = *thread.block;
-  Outside& outside = *block.grid->outside;
+  MemorySystem& outside = *block.grid->outside;
   require_may_use_memory(thread);
   maybe_yield();
   const std::uint64_t mark = ++last_mark_;
@@ -369,7 +369,7 @@ void Machine::fence(bool is_local) {
 std::byte* Machine::word_to_change(std::uintptr_t at, unsigned bytes) {
   Thread& thread = me();
   Block& block = *thread.block;
-  Outside& outside = *block.grid->outside;
+  MemorySystem& outside = *block.grid->outside;
   maybe_yield();
   std::uint64_t scratch = 0;
   const detail::LoadPart part{&scratch, reinterpret_cast<const void*>(at), bytes};

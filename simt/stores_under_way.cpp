@@ -4,7 +4,7 @@
 
 namespace polypath::simt {
 
-void StoresUnderWay::add(StorePtr store) {
+void StoreBuffer::add(StorePtr store) {
   store->place_in_block = all_.size();
   bytes_ += store->bytes;
   if (is_of_one_line(*store)) {
@@ -19,7 +19,7 @@ void StoresUnderWay::add(StorePtr store) {
   all_.push_back(std::move(store));
 }
 
-void StoresUnderWay::grow() {
+void StoreBuffer::grow() {
   std::vector<Store*> before(std::max(kFewestChains, 2 * chains_.size()), nullptr);
   std::swap(before, chains_);
   for (Store* store : before)
@@ -31,7 +31,7 @@ void StoresUnderWay::grow() {
     }
 }
 
-void StoresUnderWay::remove(Store& store) {
+void StoreBuffer::remove(Store& store) {
   bytes_ -= store.bytes;
   if (is_of_one_line(store)) {
     Store** link = &chains_[chain_of(store.to / kLineBytes)];
@@ -49,7 +49,7 @@ void StoresUnderWay::remove(Store& store) {
   all_.pop_back();
 }
 
-bool StoresUnderWay::may_be_in_chains(std::uintptr_t first, std::uintptr_t last) const noexcept {
+bool StoreBuffer::may_be_in_chains(std::uintptr_t first, std::uintptr_t last) const noexcept {
   if (in_chains_ == 0) return false;
   if (last - first >= in_regions_.size() * kRegionBytes) return true;
   for (std::uintptr_t region = first / kRegionBytes; region <= last / kRegionBytes; ++region)
@@ -57,9 +57,9 @@ bool StoresUnderWay::may_be_in_chains(std::uintptr_t first, std::uintptr_t last)
   return false;
 }
 
-void StoresUnderWay::clear() { *this = {}; }
+void StoreBuffer::clear() { *this = {}; }
 
-void StoresUnderWay::find_overlapping(std::uintptr_t from, std::size_t bytes, std::uint64_t before,
+void StoreBuffer::find_overlapping(std::uintptr_t from, std::size_t bytes, std::uint64_t before,
                                       std::vector<Store*>& found) const {
   found.clear();
   if (bytes == 0 || all_.empty()) return;
@@ -85,7 +85,7 @@ void StoresUnderWay::find_overlapping(std::uintptr_t from, std::size_t bytes, st
   if (found.size() > 1) std::ranges::sort(found, {}, &Store::serial);
 }
 
-std::vector<StorePtr> StoresUnderWay::overlapping(std::uintptr_t from, std::size_t bytes,
+std::vector<StorePtr> StoreBuffer::overlapping(std::uintptr_t from, std::size_t bytes,
                                                   std::uint64_t before) const {
   std::vector<Store*> found;
   find_overlapping(from, bytes, before, found);

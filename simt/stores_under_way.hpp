@@ -41,8 +41,8 @@ struct Store {
   bool adds = false;
   bool has_arrived = false;
   std::size_t place = 0;           ///< among those under way, in a machine that is not timed
-  std::size_t place_in_block = 0;  ///< in StoresUnderWay
-  Store* next = nullptr;           ///< in StoresUnderWay
+  std::size_t place_in_block = 0;  ///< in StoreBuffer
+  Store* next = nullptr;           ///< in StoreBuffer
   std::array<std::byte, 16> small{};
   std::unique_ptr<std::byte[]> large;
   std::vector<std::shared_ptr<Fence>> fences;
@@ -55,8 +55,8 @@ struct Store {
 using StorePtr = Held<Store>;
 
 /// Most are of a few bytes, in one line of 64: those lie in a hash table by lines, longer ones
-/// in a tree. A store is in at most one StoresUnderWay.
-class StoresUnderWay {
+/// in a tree. A store is in at most one StoreBuffer.
+class StoreBuffer {
  public:
   void add(StorePtr store);
   /// Who calls it holds the store.

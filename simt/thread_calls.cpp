@@ -15,7 +15,7 @@ unsigned block_size() { return Machine::me().block->grid->threads; }
 unsigned block_index() { return Machine::me().block->index; }
 unsigned grid_size() { return static_cast<unsigned>(Machine::me().block->grid->blocks.size()); }
 
-void wait_for_earlier_kernels() { Machine::me().may_use_memory = true; }
+void grid_dependency_wait() { Machine::me().may_use_memory = true; }
 
 void barrier_sync(unsigned id, unsigned threads) {
   Machine::machine_of_me().meet_at_barrier(id, threads, false);
@@ -123,7 +123,7 @@ std::uint64_t compare_exchange(void* at, std::uint64_t expected, std::uint64_t v
                                                    value, bytes);
 }
 
-unsigned parts_of_tile() { return Machine::machine_of_me().options().most_parts; }
+unsigned parts_of_tile() { return Machine::machine_of_me().options().max_parts; }
 
 unsigned owner_of_part(const void* tile, unsigned part, unsigned group_size) {
   const Thread& thread = Machine::me();

@@ -40,8 +40,8 @@ constexpr Storing storing(Access access) {
 
 /// Copies `bytes` bytes from `from` to every place of `to`.
 template <Access kLoad = Access::streaming, Access kStore = Access::streaming,
-          int = detail::kLoadsInFlight, typename Group, int kMost>
-void copy_tile(const Group& group, const Places<unsigned char, kMost>& to,
+          int = detail::kLoadsInFlight, typename Group, int kMaxPointers>
+void copy_tile(const Group& group, const Places<unsigned char, kMaxPointers>& to,
                const unsigned char* from, std::size_t bytes) {
   static_assert(kStore != Access::constant);
   detail::move_own_parts(group, to.at[0], bytes, [&](std::size_t first, std::size_t count) {

@@ -6,25 +6,25 @@
 namespace polypath::simt {
 namespace {
 
-std::map<std::string, Twin, std::less<>>& twins() {
-  static std::map<std::string, Twin, std::less<>> all;
+std::map<std::string, HostKernel, std::less<>>& twins() {
+  static std::map<std::string, HostKernel, std::less<>> all;
   return all;
 }
 
 }  // namespace
 
-const Twin* find_twin(std::string_view name) {
+const HostKernel* find_host_kernel(std::string_view name) {
   const auto found = twins().find(name);
   return found == twins().end() ? nullptr : &found->second;
 }
 
-TwinEntry::TwinEntry(Twin twin) {
+HostKernelRegistration::HostKernelRegistration(HostKernel twin) {
   std::string name = twin.name;
   if (!twins().emplace(name, std::move(twin)).second)
     throw std::logic_error("two kernels have the name " + name);
 }
 
-TwinFold::TwinFold(std::string_view name, unsigned threads) {
+EmulatedThreads::EmulatedThreads(std::string_view name, unsigned threads) {
   twins().find(name)->second.folded_threads = threads;
 }
 

@@ -10,9 +10,9 @@
 
 namespace polypath::simt {
 
-struct Twin {
+struct HostKernel {
   std::string name;
-  unsigned most_threads = 0;  ///< of a block
+  unsigned max_threads = 0;  ///< of a block
   /// To how few threads a block may be folded where only results and time count; 0: not at all.
   unsigned folded_threads = 0;
   std::vector<std::size_t> parameter_bytes;
@@ -21,8 +21,8 @@ struct Twin {
 };
 
 template <typename... Parameters>
-Twin make_twin(const char* name, unsigned most_threads, void (*kernel)(Parameters...)) {
-  return {name, most_threads, 0, {sizeof(Parameters)...}, [kernel](void* const* args) {
+HostKernel make_twin(const char* name, unsigned max_threads, void (*kernel)(Parameters...)) {
+  return {name, max_threads, 0, {sizeof(Parameters)...}, [kernel](void* const* args) {
             [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
               kernel(*static_cast<Parameters*>(args[kIndex])...);
             }(std::index_sequence_for<Parameters...>{});
@@ -30,15 +30,15 @@ Twin make_twin(const char* name, unsigned most_threads, void (*kernel)(Parameter
 }
 
 /// The twin of that name; null when there is none.
-const Twin* find_twin(std::string_view name);
+const HostKernel* find_host_kernel(std::string_view name);
 
 /// Adds a twin while the program is loaded, by SIMT_KERNEL.
-struct TwinEntry {
-  explicit TwinEntry(Twin twin);
+struct HostKernelRegistration {
+  explicit HostKernelRegistration(HostKernel twin);
 };
-/// Says that a block of the kernel may be folded to `threads` threads, by SIMT_FOLDS.
-struct TwinFold {
-  TwinFold(std::string_view name, unsigned threads);
+/// Says that a block of the kernel may be folded to `threads` threads, by SIMT_EMULATED_THREADS.
+struct EmulatedThreads {
+  EmulatedThreads(std::string_view name, unsigned threads);
 };
 
 }  // namespace polypath::simt

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kHeldQueues = "held_queues";
 constexpr std::uint64_t kHeldBytes = 4 * kMiB;
-constexpr int kMostHeld = 40;
+constexpr int kMaxHeld = 40;
 
 struct Way {
   const char* name;
@@ -30,7 +30,7 @@ int streams_to_stop(Workbench& bench, const Way& held, const Way& other, bool by
   const Stream first(driver, bench.context(0));
   const Stream free(driver, bench.context(0));
   std::vector<Stream> streams;
-  for (int i = 0; i < kMostHeld; ++i) streams.emplace_back(driver, bench.context(0));
+  for (int i = 0; i < kMaxHeld; ++i) streams.emplace_back(driver, bench.context(0));
   const Event fork(driver, bench.context(0), CU_EVENT_DISABLE_TIMING);
   bench.copy(0, other.dst, other.src, kHeldBytes, free.get());
   POLYPATH_CHECK(driver, stream_synchronize(free.get()));
@@ -39,7 +39,7 @@ int streams_to_stop(Workbench& bench, const Way& held, const Way& other, bool by
   int stopped = 0;
   gate.hold(first.get());
   POLYPATH_CHECK(driver, event_record(fork.get(), first.get()));
-  for (int i = 0; i < kMostHeld && stopped == 0; ++i) {
+  for (int i = 0; i < kMaxHeld && stopped == 0; ++i) {
     const CUstream stream = streams[static_cast<std::size_t>(i)].get();
     if (by_event) {
       POLYPATH_CHECK(driver, stream_wait_event(stream, fork.get(), 0));

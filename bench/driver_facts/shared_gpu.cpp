@@ -44,7 +44,7 @@ constexpr double kLongUs = 5000;
 constexpr double kShortUs = 100;
 constexpr double kWindowUs = 300'000;  ///< that kernels are timed for without the other process
 constexpr int kPatienceMs = 20'000;    ///< for one answer of the other process
-constexpr double kMostBusyUs = 5e6;    ///< beside one way
+constexpr double kMaxBusyUs = 5e6;    ///< beside one way
 constexpr std::array kWays = {"copies GPU 0 to GPU 1", "copies host to GPU 0 to GPU 1",
                               "lane kernels GPU 0 to GPU 1"};
 
@@ -100,7 +100,7 @@ class Legs {
       issue_staged(dst, offset);
     } else {
       const CurrentContext current(driver_, bench_.context(0));
-      LaneCopy copy = links_->lane_copy(dst, src, kChunk, 0, 1, 0).value();
+      LaneCopy copy = links_->link_copy(dst, src, kChunk, 0, 1, 0).value();
       const CUresult result = copy.launch(driver_, out_);
       if (result != CUDA_SUCCESS)
         throw_driver_error(driver_, result, "the launch of the lane kernel", __FILE__, __LINE__);
@@ -226,7 +226,7 @@ class Busy {
     return static_cast<unsigned int>(kTrial * us / time_us(kTrial, 5));
   }
 
-  /// The mean time of a kernel, until `ended`, but for kMostBusyUs at most. Runs one batch at
+  /// The mean time of a kernel, until `ended`, but for kMaxBusyUs at most. Runs one batch at
   /// least.
   template <typename Ended>
   double run_us(unsigned int rounds, double kernel_us, Ended ended) {
@@ -237,7 +237,7 @@ class Busy {
     do {
       sum += time_us(rounds, batch);
       ++batches;
-    } while (!ended() && bench_.now_us() - start < kMostBusyUs);
+    } while (!ended() && bench_.now_us() - start < kMaxBusyUs);
     return sum / batches;
   }
 

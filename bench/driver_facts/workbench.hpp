@@ -53,7 +53,7 @@ class Workbench {
 
  private:
   NodeSource source_;
-  MeasuringSet measuring_;
+  MeasurementContext measuring_;
   std::uint64_t bytes_;
   int repetitions_;
   ClockFunction clock_;

@@ -37,9 +37,9 @@ Bench::Bench(const std::vector<int>& gpus, const Options& options) : options_(op
   check(polypath_comm_create_all(engine_, gpus.data(), static_cast<int>(gpus.size()), nullptr,
                                  comms_.data()));
   for (std::size_t i = 0; i < gpus.size(); ++i) {
-    polypath::device::Patience patience;
-    check(polypath_comm_patience(comms_[i], &patience, sizeof patience));
-    gpus_.push_back(std::make_unique<Gpu>(engine_, gpus[i], patience));
+    polypath::device::wait_context wait_ctx;
+    check(polypath_comm_wait_context(comms_[i], &wait_ctx, sizeof wait_ctx));
+    gpus_.push_back(std::make_unique<Gpu>(engine_, gpus[i], wait_ctx));
   }
 }
 

@@ -52,7 +52,7 @@ class Ranks {
   Bench& bench_;
   std::size_t bytes_;
   std::vector<polypath_comm*> comms_;
-  std::vector<polypath_kernel_collectives*> handles_;
+  std::vector<polypath_device_collectives*> handles_;
   std::vector<polypath_symmetric*> memory_;
 };
 

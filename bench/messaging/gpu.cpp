@@ -6,8 +6,8 @@ namespace messaging_bench {
 
 using polypath::uniconn::detail::device;
 
-Gpu::Gpu(polypath_context* engine, int number, const polypath::device::Patience& patience)
-    : engine_(engine), cuda_(engine), device_(cuda_, number), number_(number), patience_(patience) {
+Gpu::Gpu(polypath_context* engine, int number, const polypath::device::wait_context& wait_ctx)
+    : engine_(engine), cuda_(engine), device_(cuda_, number), number_(number), patience_(wait_ctx) {
   const auto find = [engine](auto& function, const char* name) {
     void* const found = polypath_driver_function(engine, name);
     if (found == nullptr)

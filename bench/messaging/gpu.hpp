@@ -22,7 +22,7 @@ using polypath::uniconn::detail::Cuda;
 class Gpu {
  public:
   /// `engine` outlives it. Throws polypath::error.
-  Gpu(polypath_context* engine, int number, const polypath::device::Patience& patience);
+  Gpu(polypath_context* engine, int number, const polypath::device::wait_context& wait_ctx);
   ~Gpu();
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
@@ -30,7 +30,7 @@ class Gpu {
   [[nodiscard]] int number() const noexcept { return number_; }
   [[nodiscard]] unsigned processors() const noexcept { return processors_; }
   /// What kernels wait with.
-  [[nodiscard]] const polypath::device::Patience& patience() const noexcept { return patience_; }
+  [[nodiscard]] const polypath::device::wait_context& wait_ctx() const noexcept { return patience_; }
   [[nodiscard]] Stream stream(unsigned number = 0) const { return streams_[number]; }
 
   /// The kernel of `image` (a static array of polypath_embed_kernel). Null: the build has none.
@@ -73,7 +73,7 @@ class Gpu {
   polypath::uniconn::detail::Device device_;
   int number_;
   unsigned processors_ = 0;
-  polypath::device::Patience patience_;
+  polypath::device::wait_context patience_;
   Stream streams_[4] = {};
   Stream peeks_ = nullptr;
   CUevent_st* begin_ = nullptr;

@@ -15,7 +15,7 @@
 namespace messaging_bench {
 
 using polypath::detail::check;
-using polypath::device::pair_view;
+using polypath::device::spsc_view;
 
 inline polypath_queue_options options_of(std::size_t item_bytes, unsigned capacity_log2,
                                          unsigned segment_log2, polypath_queue_kind kind) {
@@ -57,15 +57,15 @@ class HostPairs {
  public:
   HostPairs(Bench& bench, polypath_queue_side host, int count, unsigned capacity_log2,
             unsigned segment_log2) {
-    const auto options = options_of(12, capacity_log2, segment_log2, POLYPATH_PAIR);
+    const auto options = options_of(12, capacity_log2, segment_log2, POLYPATH_QUEUE_SPSC);
     check(polypath_queue_create_host(bench.comm(0), &options, host, count, &queue_));
   }
   ~HostPairs() { polypath_queue_destroy(queue_); }
   HostPairs(const HostPairs&) = delete;
   HostPairs& operator=(const HostPairs&) = delete;
 
-  [[nodiscard]] pair_view view(int index, polypath_queue_side side) const {
-    pair_view view{};
+  [[nodiscard]] spsc_view view(int index, polypath_queue_side side) const {
+    spsc_view view{};
     check(polypath_queue_view(queue_, index, side, &view, sizeof view));
     return view;
   }
@@ -89,13 +89,13 @@ class HostTrips {
   /// Of `rounds` items a launch.
   HostTrips(Bench& bench, std::uint32_t rounds)
       : gpu_(bench.gpu(0)),
-        there_(bench, POLYPATH_CONSUMER, 1, 10, 5),
-        back_(bench, POLYPATH_PRODUCER, 1, 10, 5),
+        there_(bench, POLYPATH_QUEUE_CONSUMER, 1, 10, 5),
+        back_(bench, POLYPATH_QUEUE_PRODUCER, 1, 10, 5),
         kernel_(gpu_.kernel(remote_bench_image(), "polypath_bench_remote_pair_trips")),
-        pops_(there_.view(0, POLYPATH_CONSUMER)),
-        pushes_(back_.view(0, POLYPATH_PRODUCER)) {
-    side_.pair_to = there_.view(0, POLYPATH_PRODUCER);
-    side_.pair_from = back_.view(0, POLYPATH_CONSUMER);
+        pops_(there_.view(0, POLYPATH_QUEUE_CONSUMER)),
+        pushes_(back_.view(0, POLYPATH_QUEUE_PRODUCER)) {
+    side_.pair_to = there_.view(0, POLYPATH_QUEUE_PRODUCER);
+    side_.pair_from = back_.view(0, POLYPATH_QUEUE_CONSUMER);
     side_.begins = 1;
     side_.rounds = rounds;
     side_.tally = static_cast<Tally*>(gpu_.alloc(sizeof(Tally)));
@@ -124,8 +124,8 @@ class HostTrips {
   HostPairs back_;
   SideOfTrips side_{};
   CUfunc_st* kernel_;
-  polypath::messaging::host_pair_consumer<Words> pops_;
-  polypath::messaging::host_pair_producer<Words> pushes_;
+  polypath::messaging::host_spsc_consumer<Words> pops_;
+  polypath::messaging::host_spsc_producer<Words> pushes_;
   Words item_{};
   std::uint64_t launches_ = 0;
 };

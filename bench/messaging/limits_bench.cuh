@@ -25,12 +25,12 @@ SIMT_KERNEL(polypath_bench_reads, 512, LimitRun run) {
   const std::uint64_t own =
       std::uint64_t{polypath::simt::block_index()} * polypath::simt::block_size() +
       polypath::simt::thread_index();
-  const auto* const from = reinterpret_cast<const polypath::device::Packet*>(run.memory);
+  const auto* const from = reinterpret_cast<const polypath::device::ll_packet*>(run.memory);
   std::uint32_t sum = 0;
   for (std::uint32_t i = 0; i < run.times; ++i) {
     std::uint64_t at = own;
     for (; at + 3 * threads < packets; at += 4 * threads) {
-      polypath::device::Packet four[4];
+      polypath::device::ll_packet four[4];
       POLYPATH_UNROLL
       for (unsigned k = 0; k < 4; ++k)
         four[k] =
@@ -50,14 +50,14 @@ SIMT_KERNEL(polypath_bench_stores, 512, LimitRun run) {
   const std::uint64_t packets = run.bytes / 16;
   const std::uint64_t threads =
       std::uint64_t{polypath::simt::grid_size()} * polypath::simt::block_size();
-  auto* const to = reinterpret_cast<polypath::device::Packet*>(run.memory);
+  auto* const to = reinterpret_cast<polypath::device::ll_packet*>(run.memory);
   for (std::uint32_t i = 0; i < run.times; ++i)
     for (std::uint64_t at =
              std::uint64_t{polypath::simt::block_index()} * polypath::simt::block_size() +
              polypath::simt::thread_index();
          at < packets; at += threads)
       polypath::device::store_relaxed<polypath::device::system_scope>(
-          to + at, polypath::device::Packet{{i + 1, i + 1, i + 1}, i + 1});
+          to + at, polypath::device::ll_packet{{i + 1, i + 1, i + 1}, i + 1});
 }
 
 }  // namespace messaging_bench

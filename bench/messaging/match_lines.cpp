@@ -47,8 +47,8 @@ void add_queue(Batch& batch, std::uint32_t count, unsigned wildcards, std::mt199
   }
   batch.begins.push_back(static_cast<std::uint32_t>(begin));
   batch.expected.resize(batch.receives.size());
-  polypath_match_outcome outcome{};
-  check(polypath_match_on_host(POLYPATH_ORDER_MPI, batch.messages.data() + begin, count,
+  polypath_match_result outcome{};
+  check(polypath_match_host(POLYPATH_ORDER_MPI, batch.messages.data() + begin, count,
                                batch.receives.data() + begin, count, batch.expected.data() + begin,
                                &outcome));
   batch.matches += outcome.matches;
@@ -89,7 +89,7 @@ void match_line(Bench& bench, const std::string& line, std::uint32_t queues, std
       for (unsigned i = 0; i < repetitions; ++i)
         check(queues == 1 ? polypath_match(matcher, messages, count, receives, count, results,
                                            nullptr, gpu.stream())
-                          : polypath_match_many(matcher, queues, messages, begins, receives, begins,
+                          : polypath_match_batched(matcher, queues, messages, begins, receives, begins,
                                                 results, nullptr, gpu.stream()));
     });
   });

@@ -56,15 +56,15 @@ class Holder {
   SIMT_DEVICE void fill(const device::pool& pool, std::uint32_t handle) const {
     if (handle == kNone) return;
     for (std::uint32_t at = 0; at < device::pool::bytes_of(handle); at += 16)
-      simt::store(reinterpret_cast<device::Packet*>(pool.address(handle) + at),
-                  device::Packet{{own_, handle, at}, ~handle});
+      simt::store(reinterpret_cast<device::ll_packet*>(pool.address(handle) + at),
+                  device::ll_packet{{own_, handle, at}, ~handle});
   }
   SIMT_DEVICE void check(const device::pool& pool, std::uint32_t handle) {
     if (handle == kNone) return;
     bool is_right = true;
     for (std::uint32_t at = 0; at < device::pool::bytes_of(handle); at += 16) {
       const auto found =
-          simt::load(reinterpret_cast<const device::Packet*>(pool.address(handle) + at));
+          simt::load(reinterpret_cast<const device::ll_packet*>(pool.address(handle) + at));
       is_right = is_right && found.data[0] == own_ && found.data[1] == handle &&
                  found.data[2] == at && found.lap == ~handle;
     }

@@ -18,17 +18,17 @@ POLYPATH_QUEUE_RUN(Warp, 24, 1)
 
 template <typename Members, unsigned kWords, unsigned kItems>
 SIMT_DEVICE void run_pair(const PairRun& run, const Members& group, std::uint64_t own) {
-  device::pair_view view = run.view;
+  device::spsc_view view = run.view;
   view.cells += own * run.cell_bytes;
   view.credit += own * 16;
   view.sent += own * 16;
   view.received += own * 16;
   const std::uint64_t base = own * run.calls * kItems * group.size();
   if (simt::block_index() % 2 == 0) {
-    device::pair_producer<Item<kWords>> pair(view);
+    device::spsc_producer<Item<kWords>> pair(view);
     push_pair<kWords, kItems>(pair, group, base, run.calls);
   } else {
-    device::pair_consumer<Item<kWords>> pair(view);
+    device::spsc_consumer<Item<kWords>> pair(view);
     pop_pair<kWords, kItems>(pair, group, base, run.calls, run.tally);
   }
 }

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "polypath/device/pair_view.hpp"
+#include "polypath/device/spsc_view.hpp"
 #include "polypath/device/queue_view.hpp"
 
 namespace messaging_bench {
@@ -29,7 +29,7 @@ struct QueueRun {
 /// Block 2 i pushes to pair i, block 2 i + 1 pops from it. With `by_warp` each of their warps has a
 /// pair of its own.
 struct PairRun {
-  polypath::device::pair_view view;  ///< of the first; the others' lie behind
+  polypath::device::spsc_view view;  ///< of the first; the others' lie behind
   std::uint64_t cell_bytes;          ///< of a pair
   std::uint32_t by_warp;
   std::uint32_t calls;
@@ -53,7 +53,7 @@ struct HistoryRun {
 /// Block 0 sends an item to block 1, which sends it back, so often.
 struct RoundTrips {
   polypath::device::queue_view queues[2];
-  polypath::device::pair_view pairs[2];
+  polypath::device::spsc_view pairs[2];
   std::uint32_t rounds;
   Tally* tally;
 };

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "gpu.hpp"
-#include "polypath/device/pair_view.hpp"
+#include "polypath/device/spsc_view.hpp"
 #include "polypath/device/queue_view.hpp"
 
 namespace messaging_bench {
@@ -27,7 +27,7 @@ inline polypath::device::queue_view make_queue(Gpu& gpu, std::size_t cell_bytes,
   view.cells = static_cast<unsigned char*>(gpu.alloc(cell_bytes << capacity_log2));
   view.capacity_log2 = capacity_log2;
   view.segment_log2 = segment_log2;
-  view.patience = gpu.patience();
+  view.wait_ctx = gpu.wait_ctx();
   return view;
 }
 
@@ -43,9 +43,9 @@ inline std::string turns_taken(Gpu& producers, const std::uint64_t* tail, Gpu& c
 }
 
 /// `count` pairs, one behind the other: 16 words of each array, and cell_bytes << capacity_log2.
-inline polypath::device::pair_view make_pairs(Gpu& gpu, std::size_t count, std::size_t cell_bytes,
+inline polypath::device::spsc_view make_pairs(Gpu& gpu, std::size_t count, std::size_t cell_bytes,
                                               unsigned capacity_log2, unsigned segment_log2) {
-  polypath::device::pair_view view{};
+  polypath::device::spsc_view view{};
   auto* const words = static_cast<std::uint64_t*>(gpu.alloc(3 * 128 * count));
   view.credit = words;
   view.sent = words + 16 * count;
@@ -53,7 +53,7 @@ inline polypath::device::pair_view make_pairs(Gpu& gpu, std::size_t count, std::
   view.cells = static_cast<unsigned char*>(gpu.alloc(count * cell_bytes << capacity_log2));
   view.capacity_log2 = capacity_log2;
   view.segment_log2 = segment_log2;
-  view.patience = gpu.patience();
+  view.wait_ctx = gpu.wait_ctx();
   return view;
 }
 

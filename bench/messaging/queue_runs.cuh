@@ -98,10 +98,10 @@ SIMT_DEVICE void run_queue_trips(const device::queue_view& pushes, const device:
   run_trips(to, from, begins, rounds, tally);
 }
 template <typename Scope>
-SIMT_DEVICE void run_pair_trips(const device::pair_view& pushes, const device::pair_view& pops,
+SIMT_DEVICE void run_pair_trips(const device::spsc_view& pushes, const device::spsc_view& pops,
                                 bool begins, std::uint32_t rounds, Tally* tally) {
-  device::pair_producer<Item<3>, Scope> to(pushes);
-  device::pair_consumer<Item<3>, Scope> from(pops);
+  device::spsc_producer<Item<3>, Scope> to(pushes);
+  device::spsc_consumer<Item<3>, Scope> from(pops);
   run_trips(to, from, begins, rounds, tally);
   to.leave(simt::Thread{});
   from.leave(simt::Thread{});

@@ -75,7 +75,7 @@ Traffic keys(std::uint32_t queues, std::uint32_t of_queue, std::uint32_t times) 
 /// A matcher with its arrays on GPU 0.
 class Run {
  public:
-  Run(Bench& bench, polypath_order order, const Traffic& of, bool as_one)
+  Run(Bench& bench, polypath_match_order order, const Traffic& of, bool as_one)
       : gpu_(bench.gpu(0)), of_(of), as_one_(as_one) {
     const auto capacity = static_cast<std::uint32_t>(as_one ? of.all() : std::size_t{of.of_queue});
     const polypath_matcher_options options{order, capacity, 0, {}};
@@ -86,8 +86,8 @@ class Run {
     for (std::uint32_t q = 0; q <= of.queues; ++q) begins.push_back(q * of.of_queue);
     begins_ = put(begins);
     results_ = static_cast<std::uint32_t*>(gpu_.alloc(of.all() * sizeof(std::uint32_t)));
-    outcomes_ = static_cast<polypath_match_outcome*>(
-        gpu_.alloc(std::size_t{of.queues} * sizeof(polypath_match_outcome)));
+    outcomes_ = static_cast<polypath_match_result*>(
+        gpu_.alloc(std::size_t{of.queues} * sizeof(polypath_match_result)));
   }
   ~Run() {
     polypath_matcher_destroy(matcher_);
@@ -105,7 +105,7 @@ class Run {
           check(polypath_match(matcher_, messages_, of_.all(), receives_, of_.all(), results_,
                                outcomes_, gpu_.stream()));
         else
-          check(polypath_match_many(matcher_, of_.queues, messages_, begins_, receives_, begins_,
+          check(polypath_match_batched(matcher_, of_.queues, messages_, begins_, receives_, begins_,
                                     results_, outcomes_, gpu_.stream()));
     });
     return us / times;
@@ -113,7 +113,7 @@ class Run {
   /// Throws where an outcome is not that all were matched.
   std::vector<std::uint32_t> results(const std::string& line, std::uint32_t of_each) {
     const std::size_t count = as_one_ ? 1 : of_.queues;
-    for (const auto& outcome : gpu_.read<polypath_match_outcome>(outcomes_, count)) {
+    for (const auto& outcome : gpu_.read<polypath_match_result>(outcomes_, count)) {
       expect(outcome.status == POLYPATH_MATCH_DONE, line + ": refused");
       if (of_each != 0) expect(outcome.matches == of_each, line + ": not all that can be matched");
     }
@@ -136,7 +136,7 @@ class Run {
   const polypath_envelope* receives_;
   const std::uint32_t* begins_;
   std::uint32_t* results_;
-  polypath_match_outcome* outcomes_;
+  polypath_match_result* outcomes_;
 };
 
 /// What the host makes of each queue, or of all as one.
@@ -144,7 +144,7 @@ std::vector<std::uint32_t> on_host(const Traffic& of, bool as_one) {
   std::vector<std::uint32_t> results(of.all());
   const std::size_t step = as_one ? of.all() : std::size_t{of.of_queue};
   for (std::size_t at = 0; at < of.all(); at += step)
-    check(polypath_match_on_host(POLYPATH_ORDER_PARTITIONED, of.messages.data() + at, step,
+    check(polypath_match_host(POLYPATH_ORDER_NO_ANY_SOURCE, of.messages.data() + at, step,
                                  of.receives.data() + at, step, results.data() + at, nullptr));
   return results;
 }
@@ -158,7 +158,7 @@ void ordered_line(Bench& bench, const std::string& line, const MakeTraffic& make
   const std::vector<std::uint32_t> expected = on_host(of, as_one);
   const auto matches = static_cast<double>(of.all()) -
                        static_cast<double>(std::ranges::count(expected, POLYPATH_NO_MATCH));
-  Run run(bench, POLYPATH_ORDER_PARTITIONED, of, as_one);
+  Run run(bench, POLYPATH_ORDER_NO_ANY_SOURCE, of, as_one);
   const double us = bench.median_us(line, [&] {
     const double time = run.time_us(bench.sized(10U, 1U));
     expect(run.results(line, 0) == expected, line + ": not the host's results");
@@ -168,7 +168,7 @@ void ordered_line(Bench& bench, const std::string& line, const MakeTraffic& make
 }
 
 void hashed_line(Bench& bench, const std::string& line, const MakeTraffic& make,
-                 polypath_order order, bool as_one, const Known& known) {
+                 polypath_match_order order, bool as_one, const Known& known) {
   if (!bench.wants(line)) return;
   const Traffic of = make();
   Run run(bench, order, of, as_one);
@@ -204,13 +204,13 @@ void hashed_lines(Bench& bench, const std::string& what, std::uint32_t queues,
   const auto each = [&](std::uint32_t times) {
     return [=] { return keys(queues, of_queue, times); };
   };
-  hashed_line(bench, "hashed: " + what + " unique keys", each(1), POLYPATH_ORDER_HASHED_UNIQUE,
+  hashed_line(bench, "hashed: " + what + " unique keys", each(1), POLYPATH_ORDER_UNORDERED_UNIQUE,
               as_one, known);
   hashed_line(bench, "hashed: " + what + " counted keys, all different", each(1),
-              POLYPATH_ORDER_HASHED, as_one, counted);
-  hashed_line(bench, "hashed: " + what + " counted keys, 4 of each", each(4), POLYPATH_ORDER_HASHED,
+              POLYPATH_ORDER_UNORDERED, as_one, counted);
+  hashed_line(bench, "hashed: " + what + " counted keys, 4 of each", each(4), POLYPATH_ORDER_UNORDERED,
               as_one, counted);
-  hashed_line(bench, "hashed: " + what + " of one key", each(of_queue), POLYPATH_ORDER_HASHED,
+  hashed_line(bench, "hashed: " + what + " of one key", each(of_queue), POLYPATH_ORDER_UNORDERED,
               as_one, counted);
 }
 

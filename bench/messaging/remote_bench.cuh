@@ -30,11 +30,11 @@ SIMT_KERNEL(polypath_bench_remote_pair_trips, 32, SideOfTrips trips) {
 }
 
 SIMT_KERNEL(polypath_bench_host_pair_push, 512, HostPairRun run) {
-  device::pair_producer<Item<3>, device::system_scope> pair(run.view);
+  device::spsc_producer<Item<3>, device::system_scope> pair(run.view);
   push_pair<3, 4>(pair, simt::Block{}, run.first, run.calls);
 }
 SIMT_KERNEL(polypath_bench_host_pair_pop, 512, HostPairRun run) {
-  device::pair_consumer<Item<3>, device::system_scope> pair(run.view);
+  device::spsc_consumer<Item<3>, device::system_scope> pair(run.view);
   pop_pair<3, 4>(pair, simt::Block{}, run.first, run.calls, run.tally);
 }
 

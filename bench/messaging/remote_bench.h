@@ -9,8 +9,8 @@ namespace messaging_bench {
 struct SideOfTrips {
   polypath::device::queue_view queue_to;
   polypath::device::queue_view queue_from;
-  polypath::device::pair_view pair_to;
-  polypath::device::pair_view pair_from;
+  polypath::device::spsc_view pair_to;
+  polypath::device::spsc_view pair_from;
   std::uint32_t begins;
   std::uint32_t rounds;
   Tally* tally;
@@ -18,7 +18,7 @@ struct SideOfTrips {
 
 /// One block: the GPU's side of a pair with the CPU.
 struct HostPairRun {
-  polypath::device::pair_view view;
+  polypath::device::spsc_view view;
   std::uint64_t first;  ///< id
   std::uint32_t calls;
   Tally* tally;

@@ -57,7 +57,7 @@ class Connected {
   [[nodiscard]] View view(polypath_queue_side side) const {
     View view{};
     check(
-        polypath_queue_view(side == POLYPATH_PRODUCER ? from_ : to_, 0, side, &view, sizeof view));
+        polypath_queue_view(side == POLYPATH_QUEUE_PRODUCER ? from_ : to_, 0, side, &view, sizeof view));
     return view;
   }
 
@@ -80,8 +80,8 @@ void rate_line(Bench& bench, const std::string& line, const char* name, unsigned
   const std::string full = ends.name + ", " + line;
   if (!bench.wants(full)) return;
   polypath_queue_options options =
-      options_of(std::size_t{words} * 4, shape.capacity_log2, shape.segment_log2, POLYPATH_QUEUE);
-  options.layout = is_line ? POLYPATH_LINE : POLYPATH_PACKETS;
+      options_of(std::size_t{words} * 4, shape.capacity_log2, shape.segment_log2, POLYPATH_QUEUE_MPMC);
+  options.layout = is_line ? POLYPATH_PROTOCOL_LL128 : POLYPATH_PROTOCOL_LL;
   std::unique_ptr<Connected> queue;
   try {
     queue = std::make_unique<Connected>(bench, options, 0, ends.are_two ? 1 : 0);
@@ -91,11 +91,11 @@ void rate_line(Bench& bench, const std::string& line, const char* name, unsigned
   }
   const unsigned threads = bench.sized(512U, 64U);
   QueueRun push{};
-  push.view = queue->view<queue_view>(POLYPATH_PRODUCER);
+  push.view = queue->view<queue_view>(POLYPATH_QUEUE_PRODUCER);
   push.producers = shape.blocks;
   push.calls = shape.calls;
   QueueRun pop{};
-  pop.view = queue->view<queue_view>(POLYPATH_CONSUMER);
+  pop.view = queue->view<queue_view>(POLYPATH_QUEUE_CONSUMER);
   pop.pop_calls = shape.calls;
   pop.tally = static_cast<Tally*>(ends.to.alloc(sizeof(Tally)));
   CUfunc_st* const pushes = ends.from.kernel(remote_bench_image(), name);
@@ -128,7 +128,7 @@ void remote_trip_line(Bench& bench, const std::string& line, const char* name, b
   const std::string full = ends.name + ", " + line;
   if (!bench.wants(full)) return;
   const int other = ends.are_two ? 1 : 0;
-  const auto options = options_of(12, 10, 5, by_pair ? POLYPATH_PAIR : POLYPATH_QUEUE);
+  const auto options = options_of(12, 10, 5, by_pair ? POLYPATH_QUEUE_SPSC : POLYPATH_QUEUE_MPMC);
   const Connected there(bench, options, 0, other);
   const Connected back(bench, options, other, 0);
   std::array<SideOfTrips, 2> sides{};
@@ -136,11 +136,11 @@ void remote_trip_line(Bench& bench, const std::string& line, const char* name, b
     const Connected& to = side == 0 ? there : back;
     const Connected& from = side == 0 ? back : there;
     if (by_pair) {
-      sides[side].pair_to = to.view<pair_view>(POLYPATH_PRODUCER);
-      sides[side].pair_from = from.view<pair_view>(POLYPATH_CONSUMER);
+      sides[side].pair_to = to.view<spsc_view>(POLYPATH_QUEUE_PRODUCER);
+      sides[side].pair_from = from.view<spsc_view>(POLYPATH_QUEUE_CONSUMER);
     } else {
-      sides[side].queue_to = to.view<queue_view>(POLYPATH_PRODUCER);
-      sides[side].queue_from = from.view<queue_view>(POLYPATH_CONSUMER);
+      sides[side].queue_to = to.view<queue_view>(POLYPATH_QUEUE_PRODUCER);
+      sides[side].queue_from = from.view<queue_view>(POLYPATH_QUEUE_CONSUMER);
     }
     sides[side].begins = side == 0 ? 1 : 0;
     sides[side].rounds = bench.sized(5000U, 30U);
@@ -191,7 +191,7 @@ void host_rate_line(Bench& bench, const std::string& line, polypath_queue_side h
                     unsigned threads, const Known& known) {
   if (!bench.wants(line)) return;
   Gpu& gpu = bench.gpu(0);
-  const bool gpu_pushes = host == POLYPATH_CONSUMER;
+  const bool gpu_pushes = host == POLYPATH_QUEUE_CONSUMER;
   const HostPairs memory(bench, host, static_cast<int>(pairs), 16, 12);
   const std::uint32_t calls = bench.sized(100'000U / threads * 32, 10U);
   const std::uint64_t all = std::uint64_t{calls} * threads * 4;
@@ -203,8 +203,8 @@ void host_rate_line(Bench& bench, const std::string& line, polypath_queue_side h
     constexpr std::size_t kBatch = 256;
     std::array<Words, kBatch> items{};
     if (gpu_pushes) {
-      polypath::messaging::host_pair_consumer<Words> pops(
-          memory.view(static_cast<int>(index), POLYPATH_CONSUMER));
+      polypath::messaging::host_spsc_consumer<Words> pops(
+          memory.view(static_cast<int>(index), POLYPATH_QUEUE_CONSUMER));
       bool all_right = true;
       for (std::uint64_t id = 0; id < all;) {
         const std::size_t count = std::min<std::uint64_t>(kBatch, all - id);
@@ -213,8 +213,8 @@ void host_rate_line(Bench& bench, const std::string& line, polypath_queue_side h
       }
       expect(all_right, line + ": a wrong item");
     } else {
-      polypath::messaging::host_pair_producer<Words> pushes(
-          memory.view(static_cast<int>(index), POLYPATH_PRODUCER));
+      polypath::messaging::host_spsc_producer<Words> pushes(
+          memory.view(static_cast<int>(index), POLYPATH_QUEUE_PRODUCER));
       for (std::uint64_t id = 0; id < all;) {
         const std::size_t count = std::min<std::uint64_t>(kBatch, all - id);
         for (std::size_t i = 0; i < count; ++i) items[i] = make_words(id++);
@@ -228,8 +228,8 @@ void host_rate_line(Bench& bench, const std::string& line, polypath_queue_side h
     gpu.synchronize();
     const auto begin = std::chrono::steady_clock::now();
     for (unsigned i = 0; i < pairs; ++i) {
-      const pair_view view =
-          memory.view(static_cast<int>(i), gpu_pushes ? POLYPATH_PRODUCER : POLYPATH_CONSUMER);
+      const spsc_view view =
+          memory.view(static_cast<int>(i), gpu_pushes ? POLYPATH_QUEUE_PRODUCER : POLYPATH_QUEUE_CONSUMER);
       gpu.launch(kernel, 1, threads, HostPairRun{view, 0, calls, tally}, i);
     }
     std::vector<std::jthread> others;
@@ -283,12 +283,12 @@ void remote_lines(Bench& bench) {
   remote_trip_line(bench, "one item, one way: pair", "polypath_bench_remote_pair_trips", true);
   remote_trip_line(bench, "one item, one way: queue", "polypath_bench_remote_queue_trips", false);
   host_trip_line(bench);
-  host_rate_line(bench, "to one CPU thread, 16 B, one warp", POLYPATH_CONSUMER, 1, 32, {});
-  host_rate_line(bench, "to one CPU thread, 16 B, one block", POLYPATH_CONSUMER, 1,
+  host_rate_line(bench, "to one CPU thread, 16 B, one warp", POLYPATH_QUEUE_CONSUMER, 1, 32, {});
+  host_rate_line(bench, "to one CPU thread, 16 B, one block", POLYPATH_QUEUE_CONSUMER, 1,
                  bench.sized(256U, 64U), {});
-  host_rate_line(bench, "to four CPU threads, 16 B, four pairs", POLYPATH_CONSUMER,
+  host_rate_line(bench, "to four CPU threads, 16 B, four pairs", POLYPATH_QUEUE_CONSUMER,
                  bench.sized(4U, 2U), 32, {0, true});
-  host_rate_line(bench, "from one CPU thread, 16 B", POLYPATH_PRODUCER, 1, bench.sized(512U, 64U),
+  host_rate_line(bench, "from one CPU thread, 16 B", POLYPATH_QUEUE_PRODUCER, 1, bench.sized(512U, 64U),
                  {});
 }
 

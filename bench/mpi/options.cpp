@@ -12,7 +12,7 @@ namespace mpi_bench {
 namespace {
 
 constexpr std::size_t kLarge = std::size_t{1} << 20;
-constexpr std::size_t kMost = std::numeric_limits<int>::max();
+constexpr std::size_t kMaxCount = std::numeric_limits<int>::max();
 
 }  // namespace
 
@@ -66,7 +66,7 @@ std::optional<Options> read_options(const World& world, int argc, char** argv, b
     for (std::size_t size = smallest; size <= largest; size *= 2) options.sizes.push_back(size);
   }
   for (const std::size_t size : options.sizes)
-    if (size > kMost) throw UsageError(fmt::format("{} bytes: MPI counts up to {}", size, kMost));
+    if (size > kMaxCount) throw UsageError(fmt::format("{} bytes: MPI counts up to {}", size, kMaxCount));
   require_ranks(options.pattern, world.size());
   return options;
 }

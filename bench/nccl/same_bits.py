@@ -18,7 +18,7 @@ import sys
 import torch
 import torch.distributed as dist
 
-COLUMNS, MOST_ROWS, CALLS = 5120, 4096, 20
+COLUMNS, MAX_ROWS, CALLS = 5120, 4096, 20
 
 
 def time_us(rows: torch.Tensor) -> float:
@@ -53,11 +53,11 @@ def main() -> int:
     torch.cuda.set_device(gpu)
     dist.init_process_group("nccl", device_id=gpu)
     random = torch.Generator(device=gpu).manual_seed(1 + dist.get_rank())
-    matrix = torch.randn(MOST_ROWS, COLUMNS, device=gpu, generator=random).bfloat16()
+    matrix = torch.randn(MAX_ROWS, COLUMNS, device=gpu, generator=random).bfloat16()
     known = torch.empty_like(matrix)
     have = worst = 0
     count = 1
-    while count <= MOST_ROWS:
+    while count <= MAX_ROWS:
         rows = matrix[:count]
         differing = 0
         for captured in (False, True):

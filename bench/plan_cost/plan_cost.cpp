@@ -33,11 +33,11 @@ double median_us(const Function& function) {
 }
 
 void report(const Node& node, const char* what, std::vector<Request> requests) {
-  Ladder ladder;
+  RouteSets ladder;
   Plan plan;
   Schedule schedule;
   const PlanOptions options;
-  const double ladder_us = median_us([&] { ladder = make_ladder(node, requests, {}); });
+  const double ladder_us = median_us([&] { ladder = make_route_sets(node, requests, {}); });
   for (const std::uint64_t bytes : {4 * kMiB, 64 * kMiB, 512 * kMiB, 4 * kGiB}) {
     for (Request& request : requests) request.bytes = bytes;
     const double plan_us = median_us([&] { plan = make_plan(node, ladder, requests, options); });
@@ -52,7 +52,7 @@ void report(const Node& node, const char* what, std::vector<Request> requests) {
 }
 
 void report_collectives(const Node& node) {
-  const int ranks = std::min(kMostRanksOfANode, static_cast<int>(node.gpus.size()));
+  const int ranks = std::min(kMaxRanksPerNode, static_cast<int>(node.gpus.size()));
   CollectiveOptions options;
   options.explain = false;
   for (const CollectiveOp op :

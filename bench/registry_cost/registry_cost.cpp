@@ -22,7 +22,7 @@ constexpr int kRounds = 21;
 
 /// Nanoseconds of one transfer, the median of rounds.
 double time_of_transfer(polypath::Registry& registry) {
-  std::vector<polypath::Flight> flights;
+  std::vector<polypath::InFlightTransfer> flights;
   polypath::FlightToken token;
   std::array<double, kRounds> times{};
   for (double& time : times) {
@@ -30,7 +30,7 @@ double time_of_transfer(polypath::Registry& registry) {
     for (int i = 0; i < kTransfers; ++i) {
       registry.others(flights);
       registry.end(token);
-      polypath::Flight flight;
+      polypath::InFlightTransfer flight;
       flight.bytes = 1 << 26;
       flight.until_ns = registry.now_ns() + 250'000;
       token = registry.start(flight);
@@ -78,7 +78,7 @@ int main() {
       waitpid(pid, nullptr, 0);
     }
     usleep(100'000);
-    std::vector<polypath::Flight> flights;
+    std::vector<polypath::InFlightTransfer> flights;
     registry.others(flights);  // removes what they have left
   }
   return 0;

@@ -12,7 +12,7 @@ class Native<uc::MPIBackend> {
  public:
   /// Whether this MPI takes memory of GPUs, as it or POLYPATH_UNICONN_MPI says.
   static bool is_possible() {
-    return uc::detail::what_mpi_takes() != uc::detail::MpiTakes::host_memory;
+    return uc::detail::detect_mpi_gpu_support() != uc::detail::MpiGpuSupport::host_memory;
   }
 
   Native(const uc::Bootstrap& bootstrap, int, const Gpu& gpu)

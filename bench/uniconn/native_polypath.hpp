@@ -64,7 +64,7 @@ class Native<uc::PolypathBackend> {
   }
   void all_reduce(double* word) {
     polypath::detail::check(
-        polypath_allreduce(comm_->get(), word, word, 1, POLYPATH_FLOAT64, POLYPATH_SUM, stream_));
+        polypath_all_reduce(comm_->get(), word, word, 1, POLYPATH_FLOAT64, POLYPATH_SUM, stream_));
   }
 
  private:

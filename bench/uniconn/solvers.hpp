@@ -22,9 +22,9 @@ class JacobiBy {
         in_turns_(in_turns),
         rank_(rank),
         ranks_(ranks) {
-    std::uint64_t most_rows = 0;
-    for (int each = 0; each < ranks; ++each) most_rows = std::max(most_rows, rows_of(each));
-    const std::size_t bytes = (most_rows + 2) * grid.columns * sizeof(float);
+    std::uint64_t max_rows = 0;
+    for (int each = 0; each < ranks; ++each) max_rows = std::max(max_rows, rows_of(each));
+    const std::size_t bytes = (max_rows + 2) * grid.columns * sizeof(float);
     now_ = static_cast<float*>(calls.allocate(bytes));
     next_ = static_cast<float*>(calls.allocate(bytes));
     residual_ = static_cast<float*>(calls.allocate(sizeof(float)));

@@ -125,7 +125,7 @@ class Bench {
       };
       const std::string from = name(own_);
       const std::string dest = name(to);
-      const polypath_request request{from.c_str(), dest.c_str(), bytes};
+      const polypath_transfer_request request{from.c_str(), dest.c_str(), bytes};
       polypath::detail::check(polypath_prepare(uc::detail::engine().get(), &request, 1));
     }
     meet();

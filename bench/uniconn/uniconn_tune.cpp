@@ -109,7 +109,7 @@ class Tune {
       std::string(error.what()).copy(failure.data(), failure.size() - 1);
     }
     for (const auto& its : meeting_.gather(failure))
-      if (its[0] != '\0') return say({{"left_out", name}, {"why", its.data()}});
+      if (its[0] != '\0') return say({{"excluded", name}, {"why", its.data()}});
     backends_.push_back(std::move(made));
   }
   /// Rank 0's word.
@@ -137,9 +137,9 @@ class Tune {
         };
         if (std::ranges::find_if(tasks, is_same) == tasks.end()) tasks.push_back(task);
       }
-    constexpr std::size_t kMost = 1024;
-    if (tasks.size() > kMost) throw std::runtime_error("too many operations and sizes");
-    std::array<char, kMost> is_known{};
+    constexpr std::size_t kMaxItems = 1024;
+    if (tasks.size() > kMaxItems) throw std::runtime_error("too many operations and sizes");
+    std::array<char, kMaxItems> is_known{};
     if (is_first()) {
       const auto rows = uc::detail::rows_here(uc::detail::engine().get(), gpus_);
       for (std::size_t i = 0; i < tasks.size(); ++i)
@@ -185,15 +185,15 @@ class Tune {
     if (!is_first()) return;
     std::vector<int> numbers;
     for (const auto& backend : backends_) numbers.push_back(backend->number());
-    const polypath_backend_measured measured{
+    const polypath_backend_samples measured{
         task.op,    gpus_.data(),   static_cast<int>(gpus_.size()),
         task.bytes, numbers.data(), static_cast<int>(numbers.size()),
         us.data(),  options_.turns};
     char* text = nullptr;
-    polypath::detail::check(polypath_backend_keep(uc::detail::engine().get(), &measured, &text));
+    polypath::detail::check(polypath_backend_save(uc::detail::engine().get(), &measured, &text));
     std::printf("%s\n", text);
     std::fflush(stdout);
-    polypath_free(text);
+    polypath_free_string(text);
   }
 
   uc::Bootstrap meeting_;

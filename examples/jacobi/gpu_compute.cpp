@@ -14,7 +14,7 @@ using mpi_bench::Memory;
 using mpi_bench::MemoryKind;
 
 constexpr unsigned int kThreads = 256;
-constexpr std::uint64_t kMostBlocks = 4096;
+constexpr std::uint64_t kMaxBlocks = 4096;
 
 /// Kernels in the legacy default stream: whoever waits for that waits for them.
 class GpuCompute final : public Compute {
@@ -82,7 +82,7 @@ class GpuCompute final : public Compute {
 
   void launch(CUfunction kernel, std::uint64_t columns, void** arguments) const {
     const auto blocks =
-        static_cast<unsigned int>(std::min((columns + kThreads - 1) / kThreads, kMostBlocks));
+        static_cast<unsigned int>(std::min((columns + kThreads - 1) / kThreads, kMaxBlocks));
     cuda_.check(
         cuda_.launch_kernel(kernel, blocks, 1, 1, kThreads, 1, 1, 0, nullptr, arguments, nullptr),
         "cuLaunchKernel");

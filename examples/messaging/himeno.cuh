@@ -20,9 +20,9 @@ POLYPATH_DEVICE bool meet(const HimenoRun& run, std::uint64_t& meetings, bool is
     if (!is_well) device::red_add_release(run.gate + 1, std::uint64_t{1});
     const std::uint64_t wanted = meetings * device::grid_size();
     device::atomic_add_acq_rel(run.gate, std::uint64_t{1});
-    came = device::wait_with(
-        run.view.patience, [&] { return device::load_acquire(run.gate) >= wanted; },
-        [&] { return device::Awaited{device::StatusRecord::kNobody, wanted, 0}; });
+    came = device::wait_until(
+        run.view.wait_ctx, [&] { return device::load_acquire(run.gate) >= wanted; },
+        [&] { return device::wait_target{device::wait_error::kNobody, wanted, 0}; });
     came = came && device::load_acquire(run.gate + 1) == 0;
   }
   return !block.any(block.is_leader() && !came);

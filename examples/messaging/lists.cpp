@@ -38,7 +38,7 @@ class Pool {
     char* json = nullptr;
     check(polypath_pool_report(pool_, &json));
     const std::string text = json;
-    polypath_free(json);
+    polypath_free_string(json);
     return text;
   }
 

@@ -43,7 +43,7 @@ class BoardQueue {
   /// The same for those that push and for those that pop.
   [[nodiscard]] queue_view view() const {
     queue_view view{};
-    check(polypath_queue_view(queue_, 0, POLYPATH_PRODUCER, &view, sizeof view));
+    check(polypath_queue_view(queue_, 0, POLYPATH_QUEUE_PRODUCER, &view, sizeof view));
     return view;
   }
 

@@ -23,10 +23,10 @@ POLYPATH_DEVICE Board with_queen(const Board& board, std::uint32_t at) {
 }
 
 /// Depth first, without recursion.
-POLYPATH_DEVICE_CALLED std::uint64_t solutions_of(const Board& begin, std::uint32_t size) {
-  constexpr unsigned kMostRows = 20;
-  Board boards[kMostRows + 1];
-  std::uint32_t frees[kMostRows + 1];
+POLYPATH_DEVICE_NOINLINE std::uint64_t solutions_of(const Board& begin, std::uint32_t size) {
+  constexpr unsigned kMaxRows = 20;
+  Board boards[kMaxRows + 1];
+  std::uint32_t frees[kMaxRows + 1];
   const unsigned first = ones(begin.columns);
   if (first == size) return 1;
   std::uint64_t found = 0;

@@ -193,10 +193,10 @@ class ConjugateGradients {
   /// Throws when a sum came so far beyond what was foreseen that its order may matter.
   void require_exact(const std::vector<double>& squares) const {
     const auto products = gpu_.read<double>(product_, done_);
-    constexpr double kMost = 1 << (cg::kRoom - 1);
+    constexpr double kMaxProduct = 1 << (cg::kRoom - 1);
     for (std::size_t i = 0; i < done_; ++i)
-      if (!(products[i] <= kMost * brick_.norm() * squares[i]) ||
-          !(squares[i + 1] <= kMost * squares[i]))
+      if (!(products[i] <= kMaxProduct * brick_.norm() * squares[i]) ||
+          !(squares[i + 1] <= kMaxProduct * squares[i]))
         throw std::runtime_error("iteration " + std::to_string(i) +
                                  ": a sum is larger than its rounding allows");
   }

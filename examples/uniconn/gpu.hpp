@@ -48,8 +48,8 @@ class Gpu {
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(
           polypath_driver_function(engine_.get(), name));
     };
-    find_of_node(issuing_, "polypath_sim_issuing");
-    find_of_node(turn_, "polypath_sim_turn");
+    find_of_node(issuing_, "polypath_sim_set_issuer");
+    find_of_node(turn_, "polypath_sim_wait_turn");
     constexpr unsigned kNonBlocking = 1;
     cuda.check(stream_create_(&stream, kNonBlocking), "cuStreamCreate");
     for (auto* const event : {&begin_, &end_}) cuda.check(cuda.event_create(event, 0), "event");

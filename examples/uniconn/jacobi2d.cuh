@@ -77,13 +77,13 @@ POLYPATH_DEVICE void jacobi_sweep_and_send(const JacobiLaunch& its) {
 
   const std::uint32_t across = device::block_index() % its.across;
   const std::uint32_t down = device::block_index() / its.across;
-  const std::uint32_t most_down = device::grid_size() / its.across;
+  const std::uint32_t max_down = device::grid_size() / its.across;
   const std::uint64_t first_column = its.columns * across / its.across;
   const std::uint64_t behind_columns = its.columns * (across + 1) / its.across;
-  const std::uint64_t first_row = its.rows * down / most_down + 1;
-  const std::uint64_t behind_rows = its.rows * (down + 1) / most_down + 1;
+  const std::uint64_t first_row = its.rows * down / max_down + 1;
+  const std::uint64_t behind_rows = its.rows * (down + 1) / max_down + 1;
   const bool has_first = down == 0;
-  const bool has_last = down == most_down - 1;
+  const bool has_last = down == max_down - 1;
   // What is not sent; where there is but one row, it is the first.
   const std::uint64_t first_inner = first_row + (has_first ? 1 : 0);
   const std::uint64_t behind_inner = behind_rows - (has_last && first_inner < behind_rows ? 1 : 0);

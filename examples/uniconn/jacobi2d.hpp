@@ -39,11 +39,11 @@ class Jacobi2d {
         size_(comm.GlobalSize()),
         step_(gpu.stream),
         host_(gpu.stream) {
-    std::uint64_t most_rows = 0;
-    for (int rank = 0; rank < size_; ++rank) most_rows = std::max(most_rows, rows_of(rank));
+    std::uint64_t max_rows = 0;
+    for (int rank = 0; rank < size_; ++rank) max_rows = std::max(max_rows, rows_of(rank));
     // As much on all ranks: they name each other's places by their own.
     for (float*& buffer : {std::ref(now_), std::ref(next_)})
-      buffer = uc::Memory<B>::template Alloc<float>((most_rows + 2) * grid.columns);
+      buffer = uc::Memory<B>::template Alloc<float>((max_rows + 2) * grid.columns);
     words_ = uc::Memory<B>::template Alloc<std::uint64_t>(kWords);
     residuals_ = uc::Memory<B>::template Alloc<float>(static_cast<std::size_t>(iterations));
     sum_ = uc::Memory<B>::template Alloc<std::uint64_t>(1);

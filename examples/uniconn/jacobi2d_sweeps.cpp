@@ -11,7 +11,7 @@ namespace {
 
 /// Blocks of a sweep at least, when there are rows for so many.
 constexpr std::uint64_t kBlocks = 2048;
-constexpr std::uint64_t kMostColumnBlocks = 4096;
+constexpr std::uint64_t kMaxColumnBlocks = 4096;
 
 class GpuSweeps final : public Sweeps {
  public:
@@ -56,7 +56,7 @@ class GpuSweeps final : public Sweeps {
 
   static unsigned blocks_of(std::uint64_t columns) {
     return static_cast<unsigned>(
-        std::min((columns + kThreads.x - 1) / kThreads.x, kMostColumnBlocks));
+        std::min((columns + kThreads.x - 1) / kThreads.x, kMaxColumnBlocks));
   }
 
  private:

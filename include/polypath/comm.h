@@ -31,40 +31,40 @@ typedef struct polypath_comm polypath_comm;
 /* An all-gather, by which ranks find each other: `mine` of every rank, `bytes` long on all, in rank
  * order, into `all`. 0: it succeeded. It has to fail when a rank does not come: before there is a
  * communicator nobody else can know. Called a few times, by the thread that creates. */
-typedef int (*polypath_exchange)(const void* mine, void* all, size_t bytes, void* user);
+typedef int (*polypath_all_gather_fn)(const void* mine, void* all, size_t bytes, void* user);
 
 /* One rank of those that meet: an exchange that is ready-made, and can be used by itself. */
-typedef struct polypath_meeting polypath_meeting;
+typedef struct polypath_bootstrap polypath_bootstrap;
 
 /* The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT,
  * over TCP; returns when all have come. `port` 0: behind MASTER_PORT. Without any of them: a
- * meeting of this process alone. `time_limit_ms`: how long anybody waits for another rank.
+ * meeting of this process alone. `timeout_ms`: how long anybody waits for another rank.
  * POLYPATH_COMMUNICATOR_ERROR: a rank did not come. POLYPATH_INVALID_ARGUMENT: a variable. */
-POLYPATH_API polypath_status polypath_meeting_from_environment(uint32_t port,
-                                                               uint32_t time_limit_ms,
-                                                               polypath_meeting** meeting);
+POLYPATH_API polypath_status polypath_bootstrap_from_environment(uint32_t port,
+                                                               uint32_t timeout_ms,
+                                                               polypath_bootstrap** meeting);
 /* `size` ranks that are threads of this process; `meetings` has a place for each. */
-POLYPATH_API polypath_status polypath_meeting_all(int size, uint32_t time_limit_ms,
-                                                  polypath_meeting** meetings);
-/* A polypath_exchange; `meeting` is its `user`. The message of a failure: polypath_last_error(). */
-POLYPATH_API int polypath_meeting_exchange(const void* mine, void* all, size_t bytes,
+POLYPATH_API polypath_status polypath_bootstrap_threads(int size, uint32_t timeout_ms,
+                                                  polypath_bootstrap** meetings);
+/* A polypath_all_gather_fn; `meeting` is its `user`. The message of a failure: polypath_last_error(). */
+POLYPATH_API int polypath_bootstrap_all_gather(const void* mine, void* all, size_t bytes,
                                            void* meeting);
 /* -1 for NULL. */
-POLYPATH_API int polypath_meeting_rank(const polypath_meeting* meeting);
-POLYPATH_API int polypath_meeting_size(const polypath_meeting* meeting);
+POLYPATH_API int polypath_bootstrap_rank(const polypath_bootstrap* meeting);
+POLYPATH_API int polypath_bootstrap_size(const polypath_bootstrap* meeting);
 /* NULL is allowed. */
-POLYPATH_API void polypath_meeting_destroy(polypath_meeting* meeting);
+POLYPATH_API void polypath_bootstrap_destroy(polypath_bootstrap* meeting);
 
 /* What carries the bytes of collectives between nodes: messages in host memory, as MPI has them
  * (polypath/comm_mpi.h has it ready). Functions give 0 when they succeeded; what fails makes the
  * communicator unusable.
  *
  * `begin` is called once on all ranks, in their creation, when they are on several nodes; the
- * others after that. send, receive and test are called by one thread at a time: with `by_caller`
+ * others after that. send, receive and test are called by one thread at a time: with `progress_in_caller`
  * that which is in polypath_comm_synchronize, and no other, else one of polypath's own. `end` is
  * called in polypath_comm_destroy, unless messages are under way then. */
 typedef struct polypath_network {
-  uint32_t by_caller;
+  uint32_t progress_in_caller;
   uint32_t reserved; /* 0 */
   void* user;        /* for each function; it and they must outlive the communicator */
   int (*begin)(void* user);
@@ -82,7 +82,7 @@ POLYPATH_API const polypath_network* polypath_network_nccl(void);
 
 /* 0: what the settings of the context say. */
 typedef struct polypath_comm_options {
-  uint32_t time_limit_ms; /* how long anybody waits for another rank; rank 0's counts */
+  uint32_t timeout_ms; /* how long anybody waits for another rank; rank 0's counts */
   uint32_t port;          /* for create_from_environment: where rank 0 listens */
   /* Ranks may be on several nodes, equally many on each; NULL: they are of one. The same on all
    * ranks. Which node a rank is of: the setting comm_node. */
@@ -91,7 +91,7 @@ typedef struct polypath_comm_options {
    * multiprocessors that are left to kernels of other libraries that wait for other GPUs as well,
    * no more than half of all. */
   uint32_t max_blocks;
-  uint32_t spared_multiprocessors;
+  uint32_t reserved_sms;
   /* 0: a collective whose buffers are refused on one rank alone aborts the communicator, since the
    * others wait for it. Not 0: it does not, and the caller makes the same call again with other
    * buffers, before any other one. */
@@ -109,7 +109,7 @@ typedef struct polypath_comm_options {
  * abort, destroy, abandon, rank, size, nodes, gpu and report; what else there is gives
  * POLYPATH_NOT_SUPPORTED. */
 POLYPATH_API polypath_status polypath_comm_create(polypath_context* context, int rank, int size,
-                                                  int gpu, polypath_exchange exchange, void* user,
+                                                  int gpu, polypath_all_gather_fn exchange, void* user,
                                                   const polypath_comm_options* options,
                                                   polypath_comm** comm);
 
@@ -167,13 +167,13 @@ POLYPATH_API polypath_status polypath_comm_synchronize(polypath_comm* comm, void
 POLYPATH_API int polypath_comm_rank(const polypath_comm* comm);
 POLYPATH_API int polypath_comm_size(const polypath_comm* comm);
 /* How many nodes its ranks are on; -1 for NULL. */
-POLYPATH_API int polypath_comm_nodes(const polypath_comm* comm);
+POLYPATH_API int polypath_comm_node_count(const polypath_comm* comm);
 /* The GPU of `rank`, as this process numbers them; -1 for a rank that there is not, or that is on
  * another node. */
 POLYPATH_API int polypath_comm_gpu(const polypath_comm* comm, int rank);
 
 /* Collective: `mine` of every rank, `bytes` each, in rank order, into `all`, on the host. */
-POLYPATH_API polypath_status polypath_comm_exchange(polypath_comm* comm, const void* mine,
+POLYPATH_API polypath_status polypath_comm_host_all_gather(polypath_comm* comm, const void* mine,
                                                     void* all, size_t bytes);
 
 /* ---- Symmetric memory -------------------------------------------------------------------------
@@ -263,10 +263,10 @@ POLYPATH_API polypath_status polypath_comm_barrier(polypath_comm* comm, void* st
 
 /* What kernels of the program wait with, as those of the communicator do
  * (polypath/device/wait.cuh): until an abort, and no longer than the time limit of now; one that
- * gives up aborts the communicator. `patience` is a polypath::device::Patience
+ * gives up aborts the communicator. `patience` is a polypath::device::wait_context
  * (polypath/device/patience.hpp), `bytes` its size. What it points to is the communicator's.
  * POLYPATH_INVALID_ARGUMENT: another size, as of the headers of another version. */
-POLYPATH_API polypath_status polypath_comm_patience(polypath_comm* comm, void* patience,
+POLYPATH_API polypath_status polypath_comm_wait_context(polypath_comm* comm, void* wait_ctx,
                                                     size_t bytes);
 
 /* ---- Collectives ------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ POLYPATH_API polypath_status polypath_comm_patience(polypath_comm* comm, void* p
  * (POLYPATH_CHECK=1), in which each call waits on the host for all ranks; without it the result is
  * undefined, or the time limit ends the wait. */
 
-typedef enum polypath_type {
+typedef enum polypath_data_type {
   POLYPATH_INT8 = 0,
   POLYPATH_UINT8 = 1,
   POLYPATH_INT32 = 2,
@@ -301,15 +301,15 @@ typedef enum polypath_type {
   POLYPATH_BFLOAT16 = 7,
   POLYPATH_FLOAT32 = 8,
   POLYPATH_FLOAT64 = 9
-} polypath_type;
+} polypath_data_type;
 
-typedef enum polypath_operator {
+typedef enum polypath_reduce_op {
   POLYPATH_SUM = 0,
   POLYPATH_PRODUCT = 1,
   POLYPATH_MIN = 2,
   POLYPATH_MAX = 3,
   POLYPATH_AVG = 4 /* the sum divided by the number of ranks */
-} polypath_operator;
+} polypath_reduce_op;
 
 /* Not collective: loads the kernels of communicators and of collectives for GPU `gpu`, once; later
  * communicators and collectives on it load none. The driver loads kernels only when those that run
@@ -332,42 +332,42 @@ POLYPATH_API polypath_status polypath_comm_prepare_all(polypath_comm* const* com
  * the GPU's multiprocessors, one a block. All ranks give the same number at the same place among
  * their calls. POLYPATH_INVALID_ARGUMENT: it is negative. Collective where nothing prepared the
  * collectives before. */
-POLYPATH_API polypath_status polypath_comm_limit_blocks(polypath_comm* comm, int blocks);
+POLYPATH_API polypath_status polypath_comm_set_max_blocks(polypath_comm* comm, int blocks);
 
 /* Not collective: this rank makes no collective call any more, and its share of the GPU's
  * multiprocessors is free for other communicators, before it is destroyed.
  * POLYPATH_INVALID_ARGUMENT: a call is under way, and nothing is changed. */
-POLYPATH_API polypath_status polypath_comm_retire(polypath_comm* comm);
+POLYPATH_API polypath_status polypath_comm_release_sms(polypath_comm* comm);
 
 /* `count` elements of every rank, combined, to all. */
-POLYPATH_API polypath_status polypath_allreduce(polypath_comm* comm, const void* send, void* recv,
-                                                size_t count, polypath_type type,
-                                                polypath_operator op, void* stream);
+POLYPATH_API polypath_status polypath_all_reduce(polypath_comm* comm, const void* send, void* recv,
+                                                size_t count, polypath_data_type type,
+                                                polypath_reduce_op op, void* stream);
 /* `count` elements to each rank: rank r gets the r-th part of what is combined. `send` has as many
  * parts as there are ranks. */
 POLYPATH_API polypath_status polypath_reduce_scatter(polypath_comm* comm, const void* send,
-                                                     void* recv, size_t count, polypath_type type,
-                                                     polypath_operator op, void* stream);
+                                                     void* recv, size_t count, polypath_data_type type,
+                                                     polypath_reduce_op op, void* stream);
 /* `count` elements of every rank, in rank order, to all. */
 POLYPATH_API polypath_status polypath_all_gather(polypath_comm* comm, const void* send, void* recv,
-                                                 size_t count, polypath_type type, void* stream);
+                                                 size_t count, polypath_data_type type, void* stream);
 /* `count` elements of rank `root` to all. */
 POLYPATH_API polypath_status polypath_broadcast(polypath_comm* comm, const void* send, void* recv,
-                                                size_t count, polypath_type type, int root,
+                                                size_t count, polypath_data_type type, int root,
                                                 void* stream);
 /* `count` elements of every rank, combined, to rank `root`. */
 POLYPATH_API polypath_status polypath_reduce(polypath_comm* comm, const void* send, void* recv,
-                                             size_t count, polypath_type type, polypath_operator op,
+                                             size_t count, polypath_data_type type, polypath_reduce_op op,
                                              int root, void* stream);
 /* `count` elements from each rank to each: part r of `send` goes to rank r, and what rank r sent is
  * part r of `recv`. Not in place. */
 POLYPATH_API polypath_status polypath_all_to_all(polypath_comm* comm, const void* send, void* recv,
-                                                 size_t count, polypath_type type, void* stream);
+                                                 size_t count, polypath_data_type type, void* stream);
 
 /* Not collective. How this rank's collectives and puts went, zeros before the first: {"cells",
  * "channels", "copies", ...: calls, "scratch_bytes", "puts": {"kernel", "copies"}}; of several
  * nodes also {"nodes": {"network", "calls", "chunks", "sent_bytes"}}, and the others count what
- * these calls are made of inside the node. For polypath_free(). */
+ * these calls are made of inside the node. For polypath_free_string(). */
 POLYPATH_API polypath_status polypath_comm_report(polypath_comm* comm, char** json);
 
 #ifdef __cplusplus

@@ -93,17 +93,17 @@ class communicator {
     return communicator(made);
   }
 
-  /// `Patience`: polypath::device::Patience.
-  template <typename Patience>
-  [[nodiscard]] Patience patience() {
-    Patience given;
-    detail::check(polypath_comm_patience(get(), &given, sizeof given));
+  /// `wait_context`: polypath::device::wait_context.
+  template <typename wait_context>
+  [[nodiscard]] wait_context wait_ctx() {
+    wait_context given;
+    detail::check(polypath_comm_wait_context(get(), &given, sizeof given));
     return given;
   }
 
   [[nodiscard]] int rank() const noexcept { return polypath_comm_rank(get()); }
   [[nodiscard]] int size() const noexcept { return polypath_comm_size(get()); }
-  [[nodiscard]] int nodes() const noexcept { return polypath_comm_nodes(get()); }
+  [[nodiscard]] int nodes() const noexcept { return polypath_comm_node_count(get()); }
   [[nodiscard]] int gpu(int of_rank) const noexcept { return polypath_comm_gpu(get(), of_rank); }
 
   /// No handle for a negative color.
@@ -123,7 +123,7 @@ class communicator {
   void exchange(std::span<const std::byte> mine, std::span<std::byte> all) {
     if (all.size() != mine.size() * static_cast<std::size_t>(size()))
       throw error(POLYPATH_INVALID_ARGUMENT, "all is not as long as those of all ranks");
-    detail::check(polypath_comm_exchange(get(), mine.data(), all.data(), mine.size()));
+    detail::check(polypath_comm_host_all_gather(get(), mine.data(), all.data(), mine.size()));
   }
 
   void put(int to, const symmetric_memory& memory, std::size_t offset, const void* src,

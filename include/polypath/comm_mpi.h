@@ -78,7 +78,7 @@ static inline int polypath_mpi_test(void* user, uint64_t* request, int* done) {
  * between nodes, collectives go by messages of this MPI. Collective over `ranks`, which is not used
  * any more when it returns. A rank that never comes, MPI itself has to find.
  *
- * With several nodes (polypath_comm_nodes): where MPI was initialised with MPI_THREAD_MULTIPLE, a
+ * With several nodes (polypath_comm_node_count): where MPI was initialised with MPI_THREAD_MULTIPLE, a
  * thread of polypath calls it; otherwise messages move while the program's thread is in
  * polypath_comm_synchronize, and there alone. Destroy the communicator before MPI_Finalize. */
 static inline polypath_status polypath_comm_create_mpi(polypath_context* context, MPI_Comm ranks,
@@ -100,7 +100,7 @@ static inline polypath_status polypath_comm_create_mpi(polypath_context* context
   memset(&its, 0, sizeof its);
   if (options != NULL) its = *options;
   messages->ranks = ranks;
-  network.by_caller = threads < MPI_THREAD_MULTIPLE;
+  network.progress_in_caller = threads < MPI_THREAD_MULTIPLE;
   network.user = messages;
   network.begin = &polypath_mpi_begin;
   network.send = &polypath_mpi_send;
@@ -110,7 +110,7 @@ static inline polypath_status polypath_comm_create_mpi(polypath_context* context
   if (its.network == NULL) its.network = &network;
   status =
       polypath_comm_create(context, rank, size, gpu, &polypath_mpi_exchange, &ranks, &its, comm);
-  if (status == POLYPATH_SUCCESS && polypath_comm_nodes(*comm) > 1 && its.network == &network)
+  if (status == POLYPATH_SUCCESS && polypath_comm_node_count(*comm) > 1 && its.network == &network)
     messages->is_kept = 1;
   else
     free(messages);

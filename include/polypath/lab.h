@@ -20,7 +20,7 @@ extern "C" {
 /* One row of a benchmark: these transfers together, native copies and polypath in alternating
  * pairs. */
 typedef struct polypath_bench_request {
-  const polypath_request* transfers;
+  const polypath_transfer_request* transfers;
   size_t count;
   int warmup;     /* untimed pairs first; at least 1, whose bytes are verified */
   int iterations; /* timed pairs, at least 1 */
@@ -51,12 +51,12 @@ typedef int (*polypath_traffic_switch)(int on, void* user);
 
 /* One row of a benchmark beside other traffic. */
 typedef struct polypath_bench_beside_request {
-  const polypath_request* transfers; /* together, as of polypath_bench_request */
+  const polypath_transfer_request* transfers; /* together, as of polypath_bench_request */
   size_t count;
   int warmup;     /* untimed pairs at the begin of each round */
   int iterations; /* timed pairs of each phase, at least 1 */
   int rounds;     /* at least 1; each is a phase on the idle node, then one beside the traffic */
-  const polypath_request* own; /* traffic of this process: copied again and again, natively, on
+  const polypath_transfer_request* own; /* traffic of this process: copied again and again, natively, on
                                   streams of their own; NULL: none */
   size_t own_count;
   int own_queue;    /* copies of each that are queued at any time, at least 1 */
@@ -104,7 +104,7 @@ POLYPATH_API polypath_status polypath_graph_phases(polypath_context* context,
 typedef struct polypath_collective_bench polypath_collective_bench;
 
 /* Collective. What to compare with: `nccl`, a library of NCCL, "" for libnccl.so.2; or `choice`,
- * polypath itself by "kernels", "rotation", "hierarchical", "published" (hierarchical with one
+ * polypath itself by "kernels", "pairwise", "hierarchical", "published" (hierarchical with one
  * leader an island and eight chunks), "ring" (over direct links, one path a hop), "host" (kernels,
  * and part of the sums through host memory) or "host-trees" (all through host memory); NULL and
  * NULL for no comparison. `comm` must outlive it, and should have made no collective yet: scratch
@@ -120,8 +120,8 @@ POLYPATH_API void polypath_collective_bench_destroy(polypath_collective_bench* b
 typedef struct polypath_collective_bench_request {
   const char* op;        /* "allreduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
                             "all_to_all" */
-  const char* type;      /* "float32", ...: polypath_type in small letters */
-  const char* operation; /* "sum", ...: polypath_operator likewise */
+  const char* type;      /* "float32", ...: polypath_data_type in small letters */
+  const char* operation; /* "sum", ...: polypath_reduce_op likewise */
   size_t bytes;          /* of a rank's larger buffer; rounded up to whole elements of every rank */
   int warmup;            /* untimed pairs first, 0 or more */
   int iterations;        /* timed pairs, at least 1 */
@@ -147,7 +147,7 @@ polypath_collective_bench_run(polypath_collective_bench* bench,
 
 /* What to search. */
 typedef struct polypath_tune_request {
-  const polypath_request*
+  const polypath_transfer_request*
       transfers; /* one of each pair class to tune (bytes are ignored); NULL: all */
   size_t count;
   const size_t* sizes; /* bytes; NULL: 4 MiB to 512 MiB in steps of 2 */
@@ -166,7 +166,7 @@ typedef int (*polypath_tune_progress)(size_t done, size_t total, double seconds_
 /* Searches the best routes, shares, chunks, slots and executor for each pair class, size class and
  * pattern by measurement, uses what it finds from now on, and keeps it in the node's profile after
  * each: a search that was stopped goes on where it was. `progress` may be NULL. No other transfer
- * of this context may be under way. The value is that of polypath_tuned() with "stopped": bool and
+ * of this context may be under way. The value is that of polypath_tuning_results() with "stopped": bool and
  * "seconds" as well. */
 POLYPATH_API polypath_status polypath_tune(polypath_context* context,
                                            const polypath_tune_request* request,
@@ -188,7 +188,7 @@ typedef struct polypath_tune_collectives_request {
  * islands) against the plan's own, in alternating pairs of rows of calls, every element compared;
  * uses what it finds from now on, in this communicator, and keeps it in the profile of rank 0's
  * node after each size. Another way than the plan's is taken if it is 1 % faster, and in 8 of 9
- * pairs. `progress` (may be NULL) is asked on rank 0. The value is that of polypath_tuned() with
+ * pairs. `progress` (may be NULL) is asked on rank 0. The value is that of polypath_tuning_results() with
  * "stopped": bool and "seconds" as well; on other ranks than 0 of what their own profile holds.
  * POLYPATH_INTERNAL_ERROR, on all ranks, when an element is wrong. */
 POLYPATH_API polypath_status polypath_tune_collectives(

@@ -10,7 +10,7 @@
  * Threads: a context may be used from any number of threads at once. A context outlives its
  * transfers: destroy it only after the streams that carry them have been synchronised.
  *
- * Strings returned through `char **` belong to the caller: polypath_free(). All are JSON, UTF-8.
+ * Strings returned through `char **` belong to the caller: polypath_free_string(). All are JSON, UTF-8.
  */
 #ifndef POLYPATH_POLYPATH_H
 #define POLYPATH_POLYPATH_H
@@ -53,7 +53,7 @@ POLYPATH_API const char* polypath_last_error(void);
  */
 POLYPATH_API int polypath_last_cuda_result(void);
 /* Frees a string returned by this library. NULL is allowed. */
-POLYPATH_API void polypath_free(char* string);
+POLYPATH_API void polypath_free_string(char* string);
 
 /* ---- Context ----------------------------------------------------------------------------------
  */
@@ -115,7 +115,7 @@ POLYPATH_API polypath_status polypath_try_copy_async(polypath_context* context, 
  * that one to end, except where the two touch the same memory. The order on `stream` is what it
  * would be without. On a default stream, and with memory that the program mapped itself, it is
  * polypath_try_copy_async(). */
-POLYPATH_API polypath_status polypath_try_copy_following_async(polypath_context* context, void* dst,
+POLYPATH_API polypath_status polypath_try_copy_sequenced_async(polypath_context* context, void* dst,
                                                                const void* src, size_t bytes,
                                                                void* stream, int* issued);
 
@@ -128,7 +128,7 @@ typedef struct polypath_thresholds {
 
 /* The sizes below which no plan of this node splits a transfer, as it is measured and tuned now:
  * whoever calls polypath_try_copy_async() need not ask for less. */
-POLYPATH_API polypath_status polypath_smallest_split(polypath_context* context,
+POLYPATH_API polypath_status polypath_split_thresholds(polypath_context* context,
                                                      polypath_thresholds* thresholds);
 
 /* One transfer of a group; the fields are the arguments of polypath_copy_async(). */
@@ -158,18 +158,18 @@ POLYPATH_API polypath_status polypath_try_group_copy_async(polypath_context* con
                                                            size_t count, int* issued);
 
 /* A transfer without addresses, for plans and preparation. */
-typedef struct polypath_request {
+typedef struct polypath_transfer_request {
   const char* src; /* "gpu0" or "host0" */
   const char* dst;
   size_t bytes;
-} polypath_request;
+} polypath_transfer_request;
 
 /* Makes ready, and waits for, all that transfers between these memories can use, together and each
  * alone: their plans, contexts on staging GPUs, streams, staging memory. Without it background
  * threads do so when the first transfer asks, and transfers go without the staged routes until
  * then. */
 POLYPATH_API polypath_status polypath_prepare(polypath_context* context,
-                                              const polypath_request* requests, size_t count);
+                                              const polypath_transfer_request* requests, size_t count);
 
 /* ---- Memory of other processes ----------------------------------------------------------------
  */
@@ -182,19 +182,19 @@ POLYPATH_API polypath_status polypath_prepare(polypath_context* context,
 /* This process made `handle` for the memory that holds `address`: other processes may learn where
  * it lies, until it is told of other memory at the same address. POLYPATH_INVALID_ARGUMENT: not
  * memory of a GPU. */
-POLYPATH_API polypath_status polypath_memory_exported(polypath_context* context, const void* handle,
+POLYPATH_API polypath_status polypath_ipc_register_export(polypath_context* context, const void* handle,
                                                       const void* address);
 
 /* `address` is what cuIpcOpenMemHandle gave for `handle`, in the current CUDA context. This library
  * opens the handle for other GPUs as well, in the background, when transfers ask for it.
  * POLYPATH_INVALID_ARGUMENT: not memory of a GPU. */
-POLYPATH_API polypath_status polypath_memory_imported(polypath_context* context, const void* handle,
+POLYPATH_API polypath_status polypath_ipc_register_import(polypath_context* context, const void* handle,
                                                       const void* address);
 
 /* Before cuIpcCloseMemHandle(address): closes what this library opened, when it is open the last
  * time, which waits for work that uses it. No transfer of it may be under way. Any other address is
  * let pass. */
-POLYPATH_API polypath_status polypath_memory_closed(polypath_context* context, const void* address);
+POLYPATH_API polypath_status polypath_ipc_unregister_import(polypath_context* context, const void* address);
 
 /* ---- Asking -----------------------------------------------------------------------------------
  */
@@ -204,10 +204,10 @@ POLYPATH_API polypath_status polypath_memory_closed(polypath_context* context, c
  *  "transfers": [{"src", "dst", "bytes", "native": bool, "reason",
  *                 "routes": [{"route", "kind", "via", "bytes", "share", "chunks", "chunk_bytes",
  *                             "rate_gbps"}],
- *                 "left_out": [{"route", "reason"}]}]}
+ *                 "excluded": [{"route", "reason"}]}]}
  * limit_gbps is the maximum flow of the allowed routes. GB/s are sums over the group. */
 POLYPATH_API polypath_status polypath_plan(polypath_context* context,
-                                           const polypath_request* requests, size_t count,
+                                           const polypath_transfer_request* requests, size_t count,
                                            char** json);
 
 /* A collective of one rank a GPU, without addresses. */
@@ -221,7 +221,7 @@ typedef struct polypath_collective_request {
   int root;              /* rank of broadcast and reduce */
   int nodes;             /* equal ones, for allreduce; 0 and 1: this one */
   double network_gbps;   /* of each node, one direction, when there are several */
-  const char* algorithm; /* cells, flat, rotation, host-trees, mixed, hierarchical, ring; NULL: the
+  const char* algorithm; /* cells, flat, pairwise, host-trees, mixed, hierarchical, ring; NULL: the
                             best */
   int max_blocks;        /* of a kernel on each GPU; 0: as many as are best */
   int compare;           /* 1: predict every algorithm that could run, also the ring */
@@ -238,7 +238,7 @@ typedef struct polypath_collective_request {
  *  "predicted_us", "bus_gbps", "limit_bus_gbps", "link_limit_bus_gbps", "unproven": bool,
  *  "candidates": [{"algorithm", "us", "bus_gbps", "limit_bus_gbps", "reason": why left out}],
  *  "times_ring": {algorithm: times} or null, "published_us",
- *  "tuned": null, or what it follows, an entry of "collectives" of polypath_tuned()}
+ *  "tuned": null, or what it follows, an entry of "collectives" of polypath_tuning_results()}
  * All times and rates but those of "tuned" are predictions; "unproven": on several nodes, which
  * nobody measured.
  * limit_bus_gbps: what all trees over links and host memory carry at best, link_limit_bus_gbps:
@@ -296,7 +296,7 @@ POLYPATH_API polypath_status polypath_settings(polypath_context* context, char**
  *  "devices": [{"id", "name", "memory_bytes", "free_bytes" or null, "context_active"}],
  *  "staging": [{"memory", "allowed": whether more may be staged there now, "reason": one line,
  *               "bytes": staging memory that this context has there}]} */
-POLYPATH_API polypath_status polypath_devices(polypath_context* context, char** json);
+POLYPATH_API polypath_status polypath_device_info(polypath_context* context, char** json);
 
 /* What has been done since the context was made:
  * {"transfers", "split", "native", "failed", "bytes", "copies",
@@ -311,7 +311,7 @@ POLYPATH_API polypath_status polypath_devices(polypath_context* context, char** 
  *  "staging": [{"memory", "bytes"}]} */
 POLYPATH_API polypath_status polypath_counters(polypath_context* context, char** json);
 /* The same as lines for people; how many lines there are, and their words, may change. */
-POLYPATH_API polypath_status polypath_report(polypath_context* context, char** text);
+POLYPATH_API polypath_status polypath_counters_text(polypath_context* context, char** text);
 /* Sets all counts (not the staging sizes) to zero. */
 POLYPATH_API polypath_status polypath_counters_reset(polypath_context* context);
 
@@ -325,7 +325,7 @@ POLYPATH_API polypath_status polypath_counters_reset(polypath_context* context);
  * "comm": [{"op", "ranks", "bytes", "backend" (of UNICONN's, the choice), "times": [{"backend",
  * "us"}], "pairs", "edited"}]}
  * GB/s are those of the whole group or window. */
-POLYPATH_API polypath_status polypath_tuned(polypath_context* context, char** json);
+POLYPATH_API polypath_status polypath_tuning_results(polypath_context* context, char** json);
 
 #ifdef __cplusplus
 } /* extern "C" */

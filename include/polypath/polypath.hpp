@@ -37,7 +37,7 @@ template <typename Call>
 std::string json_of(Call&& call) {
   char* text = nullptr;
   check(call(&text));
-  const std::unique_ptr<char, void (*)(char*)> owner(text, &polypath_free);
+  const std::unique_ptr<char, void (*)(char*)> owner(text, &polypath_free_string);
   return text;
 }
 
@@ -109,8 +109,8 @@ class context {
   [[nodiscard]] polypath_context* get() const noexcept { return handle_.get(); }
 
  private:
-  static std::vector<polypath_request> views(std::span<const request> requests) {
-    std::vector<polypath_request> list;
+  static std::vector<polypath_transfer_request> views(std::span<const request> requests) {
+    std::vector<polypath_transfer_request> list;
     for (const request& one : requests)
       list.push_back({one.src.c_str(), one.dst.c_str(), one.bytes});
     return list;

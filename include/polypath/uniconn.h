@@ -27,7 +27,7 @@ typedef struct polypath_uniconn_env polypath_uniconn_env;
  * the environment. `is_thread`: 1 for ranks that are threads of this process, else 0.
  * POLYPATH_INVALID_ARGUMENT: this rank has an environment already. Collective. */
 POLYPATH_API polypath_status polypath_uniconn_env_create(int rank, int size,
-                                                         polypath_exchange exchange, void* user,
+                                                         polypath_all_gather_fn exchange, void* user,
                                                          int is_thread, polypath_uniconn_env** env);
 /* The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;
  * without them one rank alone. Collective. */
@@ -142,9 +142,9 @@ POLYPATH_API polypath_status polypath_uniconn_scatterv(polypath_uniconn_coordina
                                                        const size_t* counts, const size_t* displs,
                                                        int root, polypath_uniconn_comm* comm);
 
-/* `type`: a polypath_type, or one of these. */
+/* `type`: a polypath_data_type, or one of these. */
 enum { POLYPATH_UNICONN_INT16 = 10, POLYPATH_UNICONN_UINT16 = 11 };
-/* `op`: a polypath_operator, or one of these; bitwise ones are of integers. */
+/* `op`: a polypath_reduce_op, or one of these; bitwise ones are of integers. */
 enum {
   POLYPATH_UNICONN_LAND = 5,
   POLYPATH_UNICONN_LOR = 6,
@@ -172,7 +172,7 @@ enum {
   POLYPATH_BACKEND_GPUCCL = 1,
   POLYPATH_BACKEND_GPUSHMEM = 2,
   POLYPATH_BACKEND_MPI = 3,
-  POLYPATH_BACKENDS = 4
+  POLYPATH_BACKEND_COUNT = 4
 };
 /* What is measured, and routed by AnyBackend: "post", "allreduce", "reduce", "all_gather",
  * "all_to_all", "broadcast". */
@@ -183,27 +183,27 @@ enum {
   POLYPATH_COMM_ALL_GATHER = 3,
   POLYPATH_COMM_ALL_TO_ALL = 4,
   POLYPATH_COMM_BROADCAST = 5,
-  POLYPATH_COMM_OPS = 6
+  POLYPATH_BACKEND_OP_COUNT = 6
 };
 
 /* An entry of the profile. */
-typedef struct polypath_backend_row {
+typedef struct polypath_backend_entry {
   int op;
   int backend;                  /* the choice; -1: one that this library does not know */
   size_t bytes;                 /* of a message; of a collective, of a rank's larger buffer */
-  double us[POLYPATH_BACKENDS]; /* of the slowest rank; negative: not measured */
+  double us[POLYPATH_BACKEND_COUNT]; /* of the slowest rank; negative: not measured */
   int edited;                   /* 1: by somebody, in the profile */
-} polypath_backend_row;
+} polypath_backend_entry;
 
 /* Those for ranks on these GPUs (as `context` numbers them), by operation, then by size; `gpus`
  * NULL: for whatever GPUs. The first `capacity` of them go to `rows` (NULL for none), and *count is
  * how many there are. */
-POLYPATH_API polypath_status polypath_backend_rows(polypath_context* context, const int* gpus,
-                                                   int ranks, polypath_backend_row* rows,
+POLYPATH_API polypath_status polypath_backend_entries(polypath_context* context, const int* gpus,
+                                                   int ranks, polypath_backend_entry* rows,
                                                    size_t capacity, size_t* count);
 
 /* What ranks measured in turns. */
-typedef struct polypath_backend_measured {
+typedef struct polypath_backend_samples {
   int op;
   const int* gpus; /* of each rank */
   int ranks;
@@ -212,19 +212,19 @@ typedef struct polypath_backend_measured {
   int backend_count;
   const double* us; /* of each turn, of each backend */
   int turns;
-} polypath_backend_measured;
+} polypath_backend_samples;
 
 /* Chooses (the first, unless another one was faster in 8 of 9 turns and by 1 % at the median), and
  * keeps it in the profile in the place of what was known; an edited entry stays. The value is the
- * entry: one of "comm" of polypath_tuned(). */
-POLYPATH_API polypath_status polypath_backend_keep(polypath_context* context,
-                                                   const polypath_backend_measured* measured,
+ * entry: one of "comm" of polypath_tuning_results(). */
+POLYPATH_API polypath_status polypath_backend_save(polypath_context* context,
+                                                   const polypath_backend_samples* measured,
                                                    char** json);
 
 /* What AnyBackend would take for `op` (its name) of `bytes` on ranks on these GPUs (NULL: the first
  * `ranks`; 0: all), where polypath works; `with_mpi`: of a program with MPI, whose ranks are MPI's:
  * {"op", "ranks": class, "bytes", "backend", "reason",
- *  "entry": of the nearest size that was measured, as in polypath_tuned(), or null,
+ *  "entry": of the nearest size that was measured, as in polypath_tuning_results(), or null,
  *  "backends": [{"backend", "us": null where not measured, "serves": bool, "why": "" or why not}]}
  * Without an entry "backend" is what serves all that was not measured. POLYPATH_INVALID_ARGUMENT:
  * there is no such operation, or no such GPU. */

@@ -100,11 +100,11 @@ class GraphPhasesRequest(Checked, ctypes.Structure):
 
 class CommOptions(Checked, ctypes.Structure):
     _fields_ = [
-        ("time_limit_ms", c_uint32),
+        ("timeout_ms", c_uint32),
         ("port", c_uint32),
         ("network", c_void_p),
         ("max_blocks", c_uint32),
-        ("spared_multiprocessors", c_uint32),
+        ("reserved_sms", c_uint32),
         ("retries_buffers", c_uint64),
         ("reserved", c_uint64 * 3),
     ]
@@ -117,7 +117,7 @@ class QueueOptions(Checked, ctypes.Structure):
         ("segment", c_uint32),
         ("kind", c_int),
         ("layout", c_int),
-        ("time_limit_ms", c_uint32),
+        ("timeout_ms", c_uint32),
         ("reserved", c_uint32 * 5),
     ]
 
@@ -162,12 +162,12 @@ class MatcherOptions(Checked, ctypes.Structure):
     _fields_ = [
         ("order", c_int),
         ("capacity", c_uint32),
-        ("by_phases", c_uint64),
+        ("launch_per_phase", c_uint64),
         ("reserved", c_uint64 * 3),
     ]
 
 
-#: The numbers of the C API (polypath_type, polypath_operator).
+#: The numbers of the C API (polypath_data_type, polypath_reduce_op).
 TYPES = {
     "int8": 0,
     "uint8": 1,
@@ -203,10 +203,10 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "polypath_load": [c_void_p, _STRING],
     "polypath_measure": [c_void_p, Progress, c_void_p],
     "polypath_settings": [c_void_p, _STRING],
-    "polypath_devices": [c_void_p, _STRING],
+    "polypath_device_info": [c_void_p, _STRING],
     "polypath_counters": [c_void_p, _STRING],
     "polypath_counters_reset": [c_void_p],
-    "polypath_tuned": [c_void_p, _STRING],
+    "polypath_tuning_results": [c_void_p, _STRING],
 }
 
 _SPLIT = [("color", c_int), ("key", c_int)]
@@ -233,11 +233,11 @@ _COMM_FUNCTIONS: dict[str, list[Any]] = {
     "polypath_comm_abort": [c_void_p, c_char_p],
     "polypath_comm_check": [c_void_p],
     "polypath_comm_synchronize": [c_void_p, c_void_p],
-    "polypath_comm_nodes": [c_void_p],
+    "polypath_comm_node_count": [c_void_p],
     "polypath_comm_rank": [c_void_p],
     "polypath_comm_size": [c_void_p],
     "polypath_comm_gpu": [c_void_p, c_int],
-    "polypath_comm_exchange": [c_void_p, c_char_p, c_void_p, c_size_t],
+    "polypath_comm_host_all_gather": [c_void_p, c_char_p, c_void_p, c_size_t],
     "polypath_comm_alloc": [c_void_p, c_size_t, POINTER(c_void_p)],
     "polypath_comm_free": [c_void_p, c_void_p],
     "polypath_comm_put": [*_PUT, c_void_p],
@@ -245,11 +245,11 @@ _COMM_FUNCTIONS: dict[str, list[Any]] = {
     "polypath_comm_signal": [c_void_p, _TO, POINTER(Signal), c_void_p],
     "polypath_comm_wait_signal": [c_void_p, POINTER(Signal), c_void_p],
     "polypath_comm_barrier": [c_void_p, c_void_p],
-    "polypath_comm_patience": [c_void_p, c_void_p, c_size_t],
+    "polypath_comm_wait_context": [c_void_p, c_void_p, c_size_t],
     "polypath_comm_prepare": [c_void_p],
-    "polypath_comm_limit_blocks": [c_void_p, ("blocks", c_int)],
+    "polypath_comm_set_max_blocks": [c_void_p, ("blocks", c_int)],
     "polypath_comm_report": [c_void_p, _STRING],
-    "polypath_allreduce": [*_COLLECTIVE, c_int, c_void_p],
+    "polypath_all_reduce": [*_COLLECTIVE, c_int, c_void_p],
     "polypath_reduce_scatter": [*_COLLECTIVE, c_int, c_void_p],
     "polypath_all_gather": [*_COLLECTIVE, c_void_p],
     "polypath_broadcast": [*_COLLECTIVE, _ROOT, c_void_p],
@@ -263,9 +263,9 @@ _MATCHING_FUNCTIONS: dict[str, list[Any]] = {
     "polypath_matcher_create": [c_void_p, POINTER(MatcherOptions), POINTER(c_void_p)],
     "polypath_matcher_destroy": [c_void_p],
     "polypath_match": [c_void_p, *_ENVELOPES, c_void_p, c_void_p, c_void_p],
-    "polypath_match_many": [c_void_p, c_size_t, *[c_void_p] * 7],
-    "polypath_match_next": [c_void_p, *_ENVELOPES, c_void_p, c_void_p, c_void_p],
-    "polypath_match_on_host": [c_int, *_ENVELOPES, c_void_p, c_void_p],
+    "polypath_match_batched": [c_void_p, c_size_t, *[c_void_p] * 7],
+    "polypath_match_incremental": [c_void_p, *_ENVELOPES, c_void_p, c_void_p, c_void_p],
+    "polypath_match_host": [c_int, *_ENVELOPES, c_void_p, c_void_p],
     "polypath_matcher_reset": [c_void_p, c_void_p],
     "polypath_matcher_report": [c_void_p, _STRING],
 }
@@ -280,7 +280,7 @@ _MESSAGING_FUNCTIONS: dict[str, list[Any]] = {
         *[c_void_p, _QUEUE_OPTIONS, ("source", c_int), ("destination", c_int), _QUEUES],
         POINTER(c_void_p),
     ],
-    "polypath_queue_connect_each": [c_void_p, _QUEUE_OPTIONS, POINTER(c_void_p)],
+    "polypath_queue_connect_mesh": [c_void_p, _QUEUE_OPTIONS, POINTER(c_void_p)],
     "polypath_queue_create_host": [
         *[c_void_p, _QUEUE_OPTIONS, c_int, _QUEUES, POINTER(c_void_p)],
     ],
@@ -308,7 +308,7 @@ _SIGNAL = [c_void_p, ("value", c_uint64)]
 _LISTS = [POINTER(c_size_t), POINTER(c_size_t)]
 
 _UNICONN_FUNCTIONS: dict[str, list[Any]] = {
-    "polypath_meeting_all": [c_int, ("time_limit_ms", c_uint32), POINTER(c_void_p)],
+    "polypath_bootstrap_threads": [c_int, ("timeout_ms", c_uint32), POINTER(c_void_p)],
     "polypath_uniconn_env_create": [
         *[("rank", c_int), ("size", c_int), Exchange, c_void_p, c_int, POINTER(c_void_p)],
     ],
@@ -395,8 +395,8 @@ def _declared(opened: ctypes.CDLL) -> ctypes.CDLL:
     opened.polypath_version.restype = c_char_p
     opened.polypath_last_error.argtypes = []
     opened.polypath_last_error.restype = c_char_p
-    opened.polypath_free.argtypes = [c_void_p]
-    opened.polypath_free.restype = None
+    opened.polypath_free_string.argtypes = [c_void_p]
+    opened.polypath_free_string.restype = None
     opened.polypath_context_destroy.argtypes = [c_void_p]
     opened.polypath_context_destroy.restype = None
     opened.polypath_network_nccl.argtypes = []
@@ -455,7 +455,7 @@ def call_json(name: str, *arguments: Any) -> Any:
     try:
         return json.loads(ctypes.string_at(text.value or 0))
     finally:
-        library().polypath_free(text)
+        library().polypath_free_string(text)
 
 
 def version() -> str:

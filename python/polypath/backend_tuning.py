@@ -43,7 +43,7 @@ class Found:
 
     entries: list[dict[str, Any]]
     """As "comm" of `Context.tuned`."""
-    left_out: dict[str, str]
+    excluded: dict[str, str]
     """Backends that did not begin, and why."""
     stopped: bool = False
     seconds: float = 0.0
@@ -69,8 +69,8 @@ def tune(
         spent = time.monotonic() - begun
         budget = max(wanted.budget_s - spent, 0.0) / (len(wanted.ranks) - index)
         for said in _lines(replace(wanted, budget_s=budget), ranks, node, mpirun, progress):
-            if "left_out" in said:
-                found.left_out[said["left_out"]] = said["why"]
+            if "excluded" in said:
+                found.excluded[said["excluded"]] = said["why"]
             elif "op" in said:
                 found.entries.append(said)
             elif "stopped" in said:

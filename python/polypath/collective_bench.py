@@ -23,12 +23,12 @@ from .errors import NotSupported, PolypathError
 from .interrupts import interrupt_later
 from .rank_processes import launched, lines_of_first
 
-ALGORITHMS = ("cells", "flat", "rotation", "host-trees", "mixed", "hierarchical", "ring")
+ALGORITHMS = ("cells", "flat", "pairwise", "host-trees", "mixed", "hierarchical", "ring")
 """By which names plans, rows and options call them."""
 
 MEASURED = {
     "kernels": "kernels",
-    **{name: name for name in ("rotation", "hierarchical", "published", "ring", "host-trees")},
+    **{name: name for name in ("pairwise", "hierarchical", "published", "ring", "host-trees")},
     "mixed": "host",
 }
 """What a benchmark can ask for, with its name in lab.h: algorithms; ``kernels``, cells or flat, as

@@ -74,10 +74,10 @@ class Communicator(WarnsUnlessClosed):
 
     ``exchange`` is the one thing by which ranks find each other; `from_environment`, `from_store`,
     `from_mpi` and `all` bring one. ``gpu`` is this rank's, as ``context`` numbers them.
-    ``time_limit_ms``: how long anybody waits for another rank; default the setting
-    ``comm_time_limit``. The context has to stay open longer than the communicator.
+    ``timeout_ms``: how long anybody waits for another rank; default the setting
+    ``comm_timeout_ms``. The context has to stay open longer than the communicator.
     ``network``: "nccl" where ranks are on several nodes, for collectives; None: they are of one.
-    ``max_blocks``, ``spared_multiprocessors`` (keywords wherever one is made): of a kernel of a
+    ``max_blocks``, ``reserved_sms`` (keywords wherever one is made): of a kernel of a
     collective at the most, and left to kernels of other libraries (comm.h).
 
     A child process that `os.fork` made has no part in it: its `close` does nothing.
@@ -94,7 +94,7 @@ class Communicator(WarnsUnlessClosed):
         size: int,
         gpu: int,
         exchange: Exchange,
-        time_limit_ms: int = 0,
+        timeout_ms: int = 0,
         network: str | None = None,
         **kernels: int,
     ) -> None:
@@ -110,7 +110,7 @@ class Communicator(WarnsUnlessClosed):
                 gpu,
                 as_callback(exchange, size, raised),
                 None,
-                ctypes.byref(_options(time_limit_ms, network, **kernels)),
+                ctypes.byref(_options(timeout_ms, network, **kernels)),
                 ctypes.byref(handle),
             )
         except Exception:
@@ -134,7 +134,7 @@ class Communicator(WarnsUnlessClosed):
         cls,
         context: Context,
         gpu: int | None = None,
-        time_limit_ms: int = 0,
+        timeout_ms: int = 0,
         port: int = 0,
         network: str | None = None,
         **kernels: int,
@@ -147,7 +147,7 @@ class Communicator(WarnsUnlessClosed):
             "polypath_comm_create_from_environment",
             context._open(),
             -1 if gpu is None else gpu,
-            ctypes.byref(_options(time_limit_ms, network, port, **kernels)),
+            ctypes.byref(_options(timeout_ms, network, port, **kernels)),
             ctypes.byref(handle),
         )
         return cls._of(handle, context)
@@ -160,14 +160,14 @@ class Communicator(WarnsUnlessClosed):
         rank: int,
         size: int,
         gpu: int,
-        time_limit_ms: int = 0,
+        timeout_ms: int = 0,
         name: str = "polypath",
         network: str | None = None,
         **kernels: int,
     ) -> Communicator:
         """The ranks that share a store, a `torch.distributed.Store` for example."""
         exchange = store_exchange(store, rank, size, name)
-        return cls(context, rank, size, gpu, exchange, time_limit_ms, network, **kernels)
+        return cls(context, rank, size, gpu, exchange, timeout_ms, network, **kernels)
 
     @classmethod
     def from_mpi(
@@ -175,18 +175,18 @@ class Communicator(WarnsUnlessClosed):
         context: Context,
         ranks: Any,
         gpu: int,
-        time_limit_ms: int = 0,
+        timeout_ms: int = 0,
         network: str | None = None,
         **kernels: int,
     ) -> Communicator:
         """The ranks of an ``mpi4py`` communicator."""
         rank, size = ranks.Get_rank(), ranks.Get_size()
         exchange = ranks.allgather
-        return cls(context, rank, size, gpu, exchange, time_limit_ms, network, **kernels)
+        return cls(context, rank, size, gpu, exchange, timeout_ms, network, **kernels)
 
     @classmethod
     def all(
-        cls, context: Context, gpus: Sequence[int], time_limit_ms: int = 0, **kernels: int
+        cls, context: Context, gpus: Sequence[int], timeout_ms: int = 0, **kernels: int
     ) -> list[Communicator]:
         """All ranks in this process, one for each of these GPUs. Their collective calls need a
         thread each (`on_all`)."""
@@ -196,7 +196,7 @@ class Communicator(WarnsUnlessClosed):
             context._open(),
             array(gpus, ctypes.c_int, "gpus"),
             len(gpus),
-            ctypes.byref(_options(time_limit_ms, None, **kernels)),
+            ctypes.byref(_options(timeout_ms, None, **kernels)),
             handles,
         )
         return [cls._of(ctypes.c_void_p(handle), context) for handle in handles]
@@ -226,7 +226,7 @@ class Communicator(WarnsUnlessClosed):
     @property
     def nodes(self) -> int:
         """How many its ranks are on."""
-        return int(_api.library().polypath_comm_nodes(self._open()))
+        return int(_api.library().polypath_comm_node_count(self._open()))
 
     def gpu(self, rank: int | None = None) -> int:
         """The GPU of ``rank``, as this process numbers them; default this rank's own."""
@@ -246,7 +246,7 @@ class Communicator(WarnsUnlessClosed):
     def exchange(self, mine: bytes) -> list[bytes]:
         """Collective: ``mine`` of every rank, equally long on all, in rank order."""
         gathered = ctypes.create_string_buffer(max(1, len(mine) * self.size))
-        _api.call("polypath_comm_exchange", self._open(), mine, gathered, len(mine))
+        _api.call("polypath_comm_host_all_gather", self._open(), mine, gathered, len(mine))
         return [gathered.raw[at * len(mine) : (at + 1) * len(mine)] for at in range(self.size)]
 
     def abort(self, reason: str | None = None) -> None:
@@ -344,7 +344,7 @@ class Communicator(WarnsUnlessClosed):
     def limit_blocks(self, blocks: int) -> None:
         """Kernels of later collectives take at most so many thread blocks; 0: as many as are
         fastest. The same on all ranks. Raises `InvalidArgument` when it is negative."""
-        _api.call("polypath_comm_limit_blocks", self._open(), blocks)
+        _api.call("polypath_comm_set_max_blocks", self._open(), blocks)
 
     def allreduce(
         self,
@@ -357,7 +357,7 @@ class Communicator(WarnsUnlessClosed):
     ) -> None:
         """What all ranks send, combined, to all of them. ``recv`` may be ``send``."""
         self._collective(
-            "polypath_allreduce", send, recv, type, count, (1, 1), [_operator(op)], stream
+            "polypath_all_reduce", send, recv, type, count, (1, 1), [_operator(op)], stream
         )
 
     def reduce_scatter(
@@ -424,7 +424,7 @@ class Communicator(WarnsUnlessClosed):
 
     def report(self) -> dict[str, Any]:
         """How many of this rank's collectives went how: ``{"cells", "channels", "copies",
-        "rotation", "hierarchical", "ring", "host_trees", "mixed", "scratch_bytes"}``; likewise its
+        "pairwise", "hierarchical", "ring", "host_trees", "mixed", "scratch_bytes"}``; likewise its
         puts, ``"puts": {"kernel", "copies"}``: by the kernel for small ones, and by copies; of
         several nodes also ``"nodes": {"network", "calls", "chunks", "sent_bytes"}``."""
         found: dict[str, Any] = _api.call_json("polypath_comm_report", self._open())
@@ -482,16 +482,16 @@ def _operator(name: str) -> int:
 
 
 def _options(
-    time_limit_ms: int,
+    timeout_ms: int,
     network: str | None,
     port: int = 0,
     *,
     max_blocks: int = 0,
-    spared_multiprocessors: int = 0,
+    reserved_sms: int = 0,
 ) -> _api.CommOptions:
     """What a communicator is created with. Raises `InvalidArgument` for a network that does not
     exist."""
     if network not in (None, "nccl"):
         raise InvalidArgument(f"network: there is no '{network}': nccl, or None")
     nccl = _api.library().polypath_network_nccl() if network else None
-    return _api.CommOptions(time_limit_ms, port, nccl, max_blocks, spared_multiprocessors)
+    return _api.CommOptions(timeout_ms, port, nccl, max_blocks, reserved_sms)

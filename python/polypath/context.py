@@ -128,7 +128,7 @@ class Context(WarnsUnlessClosed):
              "transfers": [{"src", "dst", "bytes", "native", "reason",
                             "routes": [{"route", "kind", "via", "bytes", "share", "chunks",
                                         "chunk_bytes", "rate_gbps"}],
-                            "left_out": [{"route", "reason"}]}]}
+                            "excluded": [{"route", "reason"}]}]}
 
         ``native``: true for one native copy, and ``reason`` says why. ``share``: 0 to 1.
         ``limit_gbps``: the maximum flow of the allowed routes. ``*_us``: microseconds; ``*_gbps``:
@@ -296,7 +296,7 @@ class Context(WarnsUnlessClosed):
          "devices": [{"id", "name", "memory_bytes", "free_bytes" or None, "context_active"}],
          "staging": [{"memory", "allowed", "reason", "bytes"}]}
         """
-        return _api.call_json("polypath_devices", self._open())  # type: ignore[no-any-return]
+        return _api.call_json("polypath_device_info", self._open())  # type: ignore[no-any-return]
 
     def profile_file(self) -> str:
         """The file of the node's profile, "" without one; as `os.fsdecode` gives it, also where its
@@ -423,7 +423,7 @@ class Context(WarnsUnlessClosed):
         a call as the cost model plans it, and ``us`` as it was tuned; of comm ``backend`` is the
         choice among UNICONN's, and ``times`` what was measured of each.
         """
-        return _api.call_json("polypath_tuned", self._open())  # type: ignore[no-any-return]
+        return _api.call_json("polypath_tuning_results", self._open())  # type: ignore[no-any-return]
 
     def graph_phases(
         self, src: str, dst: str, bytes: int | str, nodes: int, iterations: int = 20

@@ -76,14 +76,14 @@ class Bootstrap:
         self._is_thread = is_thread
 
     @classmethod
-    def threads(cls, size: int, time_limit_ms: int = 60_000) -> list[Bootstrap]:
+    def threads(cls, size: int, timeout_ms: int = 60_000) -> list[Bootstrap]:
         """Ranks that are threads of this process: each makes its Environment of its own."""
         size = integer(size, ctypes.c_int, "size")
         if size < 1:
             raise InvalidArgument("size is not positive")
         meetings = (ctypes.c_void_p * size)()
-        _api.call("polypath_meeting_all", size, time_limit_ms, meetings)
-        exchange = ctypes.cast(_api.library().polypath_meeting_exchange, _api.Exchange)
+        _api.call("polypath_bootstrap_threads", size, timeout_ms, meetings)
+        exchange = ctypes.cast(_api.library().polypath_bootstrap_all_gather, _api.Exchange)
         made = [cls.__new__(cls) for _ in range(size)]
         for rank, one in enumerate(made):
             one._raised = []
@@ -99,4 +99,4 @@ class Bootstrap:
         user = getattr(self, "_user", None)
         is_ours = getattr(self, "_made_by", 0) == os.getpid()  # and not of a forked child
         if is_ours and user is not None and user.value is not None:
-            _api.library().polypath_meeting_destroy(user)
+            _api.library().polypath_bootstrap_destroy(user)

@@ -1,7 +1,7 @@
 """Matching of messages and receives in batches: on the host, or on a communicator's GPU.
 
 >>> matched = match(envelopes(tags, sources), envelopes([7, ANY_TAG], [3, ANY_SOURCE]))
->>> matched.message_of_receive        # the index of each receive's message, or NO_MATCH
+>>> matched.matched_message        # the index of each receive's message, or NO_MATCH
 >>> with Matcher(comm, capacity=4096) as matcher:
 ...     matcher.match(messages, receives, results, stream=stream)    # arrays on the GPU
 """
@@ -27,7 +27,7 @@ ANY_SOURCE = 0xFFFF
 #: The index of no message.
 NO_MATCH = 0xFFFFFFFF
 
-#: polypath_order
+#: polypath_match_order
 ORDERS = {"mpi": 0, "partitioned": 1, "hashed": 2, "hashed_unique": 3}
 #: polypath_match_status, as `MatchOutcome.status` has it.
 STATUSES = (
@@ -39,7 +39,7 @@ STATUSES = (
 ENVELOPE = [("tag", "<u4"), ("source", "<u2"), ("communicator", "<u2")]
 OUTCOME = [
     *[("status", "<u4"), ("index", "<u4"), ("matches", "<u4")],
-    *[("messages_left", "<u4"), ("receives_left", "<u4"), ("reserved", "<u4")],
+    *[("unmatched_messages", "<u4"), ("unmatched_receives", "<u4"), ("reserved", "<u4")],
 ]
 PAIR = [("receive", "<u8"), ("message", "<u8")]
 _ENVELOPE_BYTES, _OUTCOME_BYTES, _PAIR_BYTES = 8, 24, 16
@@ -52,12 +52,12 @@ class MatchOutcome(NamedTuple):
     index: int
     """One of the messages or receives that the status is about."""
     matches: int
-    messages_left: int
-    receives_left: int
+    unmatched_messages: int
+    unmatched_receives: int
 
 
 class Matched(NamedTuple):
-    message_of_receive: numpy.ndarray
+    matched_message: numpy.ndarray
     outcome: MatchOutcome
 
 
@@ -85,7 +85,7 @@ def match(messages: Any, receives: Any, order: str = "mpi") -> Matched:
     results = numpy.empty(counts[1], dtype=numpy.uint32)
     outcome = numpy.zeros(1, dtype=OUTCOME)
     _api.call(
-        "polypath_match_on_host",
+        "polypath_match_host",
         _order(order),
         *[given[0].address or None, counts[0], given[1].address or None, counts[1]],
         results.ctypes.data or None,
@@ -108,18 +108,18 @@ class Matcher(WarnsUnlessClosed):
 
     Arrays are memory that this GPU reaches (`polypath.buffers`): envelopes of 8 bytes (`ENVELOPE`),
     outcomes of 24 (`OUTCOME`), pairs of 16 (`PAIR`). Calls are asynchronous on ``stream``, and come
-    from one thread at a time; arrays live until it is done. ``by_phases``: batches by the whole GPU
+    from one thread at a time; arrays live until it is done. ``launch_per_phase``: batches by the whole GPU
     are a row of launches instead of one whose blocks all need room at once, beside a kernel that
     never ends.
 
     Use it in a ``with`` statement or call `close`."""
 
     def __init__(
-        self, comm: Communicator, capacity: int, order: str = "mpi", *, by_phases: bool = False
+        self, comm: Communicator, capacity: int, order: str = "mpi", *, launch_per_phase: bool = False
     ) -> None:
         self._handle: ctypes.c_void_p | None = None
         handle = ctypes.c_void_p()
-        options = _api.MatcherOptions(_order(order), capacity, by_phases)
+        options = _api.MatcherOptions(_order(order), capacity, launch_per_phase)
         _api.call(
             "polypath_matcher_create", comm._open(), ctypes.byref(options), ctypes.byref(handle)
         )
@@ -131,11 +131,11 @@ class Matcher(WarnsUnlessClosed):
         self,
         messages: Any,
         receives: Any,
-        message_of_receive: Any,
+        matched_message: Any,
         outcome: Any = None,
         stream: Any = None,
     ) -> None:
-        """One batch by itself: ``message_of_receive`` gets 4 bytes for each receive, the index of
+        """One batch by itself: ``matched_message`` gets 4 bytes for each receive, the index of
         its message or `NO_MATCH`."""
         given = _array(messages, "messages"), _array(receives, "receives")
         counts = [of.bytes // _ENVELOPE_BYTES for of in given]
@@ -143,7 +143,7 @@ class Matcher(WarnsUnlessClosed):
             "polypath_match",
             self._open(),
             *[given[0].address or None, counts[0], given[1].address or None, counts[1]],
-            _room(message_of_receive, 4 * counts[1], "message_of_receive"),
+            _room(matched_message, 4 * counts[1], "matched_message"),
             _room(outcome, _OUTCOME_BYTES, "outcome"),
             stream_handle(stream),
         )
@@ -154,7 +154,7 @@ class Matcher(WarnsUnlessClosed):
         message_begins: Any,
         receives: Any,
         receive_begins: Any,
-        message_of_receive: Any,
+        matched_message: Any,
         outcomes: Any = None,
         stream: Any = None,
     ) -> None:
@@ -172,12 +172,12 @@ class Matcher(WarnsUnlessClosed):
             raise InvalidArgument("message_begins and receive_begins are not of as many batches")
         batches = max(begins[0].bytes // 4 - 1, 0)
         _api.call(
-            "polypath_match_many",
+            "polypath_match_batched",
             self._open(),
             batches,
             *[given[0].address or None, begins[0].address or None],
             *[given[1].address or None, begins[1].address or None],
-            _room(message_of_receive, given[1].bytes // 2, "message_of_receive"),
+            _room(matched_message, given[1].bytes // 2, "matched_message"),
             _room(outcomes, _OUTCOME_BYTES * batches, "outcomes"),
             stream_handle(stream),
         )
@@ -196,7 +196,7 @@ class Matcher(WarnsUnlessClosed):
         given = _array(messages, "messages"), _array(receives, "receives")
         counts = [of.bytes // _ENVELOPE_BYTES for of in given]
         _api.call(
-            "polypath_match_next",
+            "polypath_match_incremental",
             self._open(),
             *[given[0].address or None, counts[0], given[1].address or None, counts[1]],
             _room(pairs, _PAIR_BYTES * self.capacity, "pairs"),

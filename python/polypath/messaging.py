@@ -72,7 +72,7 @@ class Queues(_OnCommunicator):
     ``item_bytes`` is the ``sizeof`` of the kernels' item. Options are those of
     polypath/messaging/queue.h, with its defaults: ``capacity`` and ``segment`` in items, powers of
     two; ``kind`` "queue" or "pair"; ``layout`` "packets", or "line" between GPUs where lines of 128
-    bytes were seen to come whole; ``time_limit_ms`` of one wait.
+    bytes were seen to come whole; ``timeout_ms`` of one wait.
 
     Use it in a ``with`` statement or call `close`, before the communicator's, when the kernels that
     use it have ended; `connect` and `connect_each` are collective, and so is their end.
@@ -96,7 +96,7 @@ class Queues(_OnCommunicator):
             given.pop("segment", 0),
             _number(_KINDS, given.pop("kind", "queue"), "kind"),
             _number(_LAYOUTS, given.pop("layout", "packets"), "layout"),
-            given.pop("time_limit_ms", 0),
+            given.pop("timeout_ms", 0),
         )
         if given:
             raise TypeError(f"queues have no option '{next(iter(given))}'")
@@ -127,7 +127,7 @@ class Queues(_OnCommunicator):
     def connect_each(cls, comm: Communicator, item_bytes: int, **options: Any) -> Queues:
         """Collective: from each rank to each. View r is the queue to rank r for "producer", and
         that from rank r for "consumer"."""
-        return cls._made("polypath_queue_connect_each", comm, item_bytes, options)
+        return cls._made("polypath_queue_connect_mesh", comm, item_bytes, options)
 
     @classmethod
     def with_host(
@@ -142,7 +142,7 @@ class Queues(_OnCommunicator):
 
     def view(self, index: int, side: str) -> bytes:
         """What a kernel on ``side``, "producer" or "consumer", has by value: a
-        ``polypath::device::queue_view`` or ``pair_view``."""
+        ``polypath::device::queue_view`` or ``spsc_view``."""
         size = int(_api.library().polypath_queue_view_bytes(self._open()))
         made = ctypes.create_string_buffer(size)
         number = _number(_SIDES, side, "side")
@@ -151,7 +151,7 @@ class Queues(_OnCommunicator):
 
     def report(self) -> list[dict[str, Any]]:
         """How each went: ``{"number", "kind", "layout", "item_bytes", "capacity", "segment",
-        "from", "to", "pushed", "popped", "laps", "in_flight", "gave_up"}``."""
+        "from", "to", "pushed", "popped", "laps", "in_flight", "aborted"}``."""
         found: list[dict[str, Any]] = _api.call_json("polypath_queue_report", self._open())[
             "queues"
         ]

@@ -5,21 +5,21 @@
 #include <utility>
 
 #include "base/log.hpp"
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 
 namespace polypath {
 
-Background::~Background() {
+TaskQueue::~TaskQueue() {
   thread_.request_stop();
   if (thread_.joinable()) thread_.join();
 }
 
-bool Background::add(std::function<void()> task) {
+bool TaskQueue::add(std::function<void()> task) {
   const std::lock_guard lock(mutex_);
-  if (tasks_.size() >= most_waiting_) return false;
+  if (tasks_.size() >= max_waiting_) return false;
   try {
     if (!thread_.joinable())
-      thread_ = own_thread([this](const std::stop_token& stop) { run(stop); });
+      thread_ = make_thread([this](const std::stop_token& stop) { run(stop); });
   } catch (const std::system_error& error) {
     if (!std::exchange(has_told_, true))
       log_warn("nothing is done in the background: {}", error.what());
@@ -30,12 +30,12 @@ bool Background::add(std::function<void()> task) {
   return true;
 }
 
-void Background::wait() {
+void TaskQueue::wait() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return tasks_.empty(); });
 }
 
-void Background::run(std::stop_token stop) {
+void TaskQueue::run(std::stop_token stop) {
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, stop, [&] { return !tasks_.empty(); }) && !stop.stop_requested()) {
     const std::function<void()> task = tasks_.front();

@@ -12,13 +12,13 @@
 namespace polypath {
 
 /// Thread-safe. The thread starts with the first task.
-class Background {
+class TaskQueue {
  public:
-  explicit Background(std::size_t most_waiting) : most_waiting_(most_waiting) {}
+  explicit TaskQueue(std::size_t max_waiting) : max_waiting_(max_waiting) {}
   /// Ends the task at hand; tasks that wait are dropped.
-  ~Background();
-  Background(const Background&) = delete;
-  Background& operator=(const Background&) = delete;
+  ~TaskQueue();
+  TaskQueue(const TaskQueue&) = delete;
+  TaskQueue& operator=(const TaskQueue&) = delete;
 
   /// Has `task` carried out behind those before it; false when so many wait that it is dropped.
   /// What it throws is logged.
@@ -29,7 +29,7 @@ class Background {
  private:
   void run(std::stop_token stop);
 
-  const std::size_t most_waiting_;
+  const std::size_t max_waiting_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<std::function<void()>> tasks_;  // the first one is under way

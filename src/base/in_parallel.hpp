@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 
 namespace polypath {
 
@@ -14,12 +14,12 @@ namespace polypath {
 /// there are cores, each with at least `least` of it; returns when all are done. `part` must not
 /// throw.
 template <typename Part>
-void in_parallel(std::uint64_t size, std::uint64_t least, Part part) {
+void parallel_for(std::uint64_t size, std::uint64_t least, Part part) {
   const std::uint64_t cores = std::max(1u, std::thread::hardware_concurrency());
   const std::uint64_t parts = std::clamp<std::uint64_t>(size / least, 1, cores);
   std::vector<std::jthread> threads;
   for (std::uint64_t i = 1; i < parts; ++i)
-    threads.push_back(own_thread(
+    threads.push_back(make_thread(
         [&part, begin = size * i / parts, end = size * (i + 1) / parts] { part(begin, end); }));
   part(std::uint64_t{0}, size / parts);
 }

@@ -33,7 +33,7 @@ void log_message(LogLevel level, std::string_view message) noexcept {
   try {
     // One call, so that lines of several threads and processes stay whole.
     const std::string line = fmt::format("polypath: {}: {}\n", name_of(level), message);
-    const NoBrokenPipe guard;
+    const SigpipeGuard guard;
     std::fwrite(line.data(), 1, line.size(), stderr);
   } catch (...) {
     // A log line that cannot be written must not harm a transfer.

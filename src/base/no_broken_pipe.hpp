@@ -9,23 +9,23 @@
 namespace polypath {
 
 /// Keeps the calling thread from the SIGPIPE of what it writes while this lives.
-class NoBrokenPipe {
+class SigpipeGuard {
  public:
-  NoBrokenPipe() noexcept {
+  SigpipeGuard() noexcept {
     sigemptyset(&pipe_);
     sigaddset(&pipe_, SIGPIPE);
     sigset_t pending;
     was_pending_ = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
     pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
   }
-  ~NoBrokenPipe() {
+  ~SigpipeGuard() {
     const timespec now{};
     while (!was_pending_ && sigtimedwait(&pipe_, nullptr, &now) < 0 && errno == EINTR) {
     }
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
-  NoBrokenPipe(const NoBrokenPipe&) = delete;
-  NoBrokenPipe& operator=(const NoBrokenPipe&) = delete;
+  SigpipeGuard(const SigpipeGuard&) = delete;
+  SigpipeGuard& operator=(const SigpipeGuard&) = delete;
 
  private:
   sigset_t pipe_;

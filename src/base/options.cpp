@@ -84,11 +84,11 @@ bool parse_routes(std::string_view text, Options& options) {
 }
 
 /// One of a few words.
-template <typename Choice, std::size_t count>
-Parser choice_into(Choice Options::* member,
-                   const std::pair<std::string_view, Choice> (&choices)[count]) {
+template <typename TransferConfig, std::size_t count>
+Parser choice_into(TransferConfig Options::* member,
+                   const std::pair<std::string_view, TransferConfig> (&choices)[count]) {
   return [member, words = std::to_array(choices)](std::string_view text, Options& options) {
-    const auto found = std::ranges::find(words, text, &std::pair<std::string_view, Choice>::first);
+    const auto found = std::ranges::find(words, text, &std::pair<std::string_view, TransferConfig>::first);
     if (found == words.end()) return false;
     options.*member = found->second;
     return true;
@@ -143,9 +143,9 @@ const std::vector<Row>& table() {
       {"executor", "POLYPATH_EXECUTOR", "auto", "auto, stream, graph",
        "what runs a transfer: streams and events, or one cached CUDA graph; auto: what the profile "
        "measured faster, else streams",
-       choice_into(&Options::executor, {{"auto", ExecutorChoice::automatic},
-                                        {"stream", ExecutorChoice::stream},
-                                        {"graph", ExecutorChoice::graph}})},
+       choice_into(&Options::executor, {{"auto", ExecutorSetting::automatic},
+                                        {"stream", ExecutorSetting::stream},
+                                        {"graph", ExecutorSetting::graph}})},
       {"prepare", "POLYPATH_PREPARE", "background", "background, wait",
        "what a transfer does whose staged routes are not ready yet: go without them while they are "
        "prepared in the background, or wait for them",
@@ -177,7 +177,7 @@ const std::vector<Row>& table() {
        "where processes tell each other where exported memory lies and what is in flight: the "
        "user's folder in /dev/shm, nowhere, or this folder",
        parse_registry},
-      {"comm_time_limit", "POLYPATH_COMM_TIME_LIMIT", "30000", "1 to 86400000",
+      {"comm_timeout_ms", "POLYPATH_COMM_TIMEOUT_MS", "30000", "1 to 86400000",
        "milliseconds that a rank of a communicator waits for another one; MPI's ranks have a "
        "limit only where this is set",
        count_into(&Options::comm_time_limit_ms, false, 1, 86'400'000)},
@@ -203,7 +203,7 @@ const std::vector<Row>& table() {
        "the NCCL behind libpolypath_nccl.so; default: what the program has loaded, else "
        "libnccl.so.2",
        of_programs},
-      {"nccl_time_limit", "POLYPATH_NCCL_TIME_LIMIT", "86400000", "1 to 86400000",
+      {"nccl_timeout_ms", "POLYPATH_NCCL_TIMEOUT_MS", "86400000", "1 to 86400000",
        "milliseconds that a rank waits for another one in a call that was NCCL's, which waits for "
        "ever; a rank that died is found at once",
        [](std::string_view text, Options&) {

@@ -20,7 +20,7 @@ enum class Origin : std::uint8_t { built_in, environment, argument };
 std::string_view to_string(Origin origin) noexcept;
 
 /// What runs schedules. automatic: what the profile measured faster, else streams.
-enum class ExecutorChoice : std::uint8_t { automatic, stream, graph };
+enum class ExecutorSetting : std::uint8_t { automatic, stream, graph };
 
 /// What a transfer does whose staged routes are not ready: go without them, or wait.
 enum class PrepareMode : std::uint8_t { background, wait };
@@ -41,7 +41,7 @@ struct Options {
   int chunks = 0;                  ///< chunks a staged route; 0: the planner decides
   std::uint64_t min_size = 0;      ///< bytes below which copies stay native; 0: the planner decides
   std::uint64_t staging_size = 0;  ///< bytes of staging memory a GPU, and of pinned host memory
-  ExecutorChoice executor = ExecutorChoice::automatic;
+  ExecutorSetting executor = ExecutorSetting::automatic;
   PrepareMode prepare = PrepareMode::background;
   int prepare_threads = 1;  ///< that make routes ready in the background
   LoadMode load = LoadMode::automatic;

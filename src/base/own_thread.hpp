@@ -31,7 +31,7 @@ class BlockedSignals {
 /// A thread that takes none of the program's signals: those are for the program's own threads, of
 /// which one may wait for them (sigwait) that all others have blocked.
 template <typename Body>
-[[nodiscard]] std::jthread own_thread(Body&& body) {
+[[nodiscard]] std::jthread make_thread(Body&& body) {
   const BlockedSignals blocked;
   return std::jthread(std::forward<Body>(body));
 }

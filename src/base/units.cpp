@@ -13,7 +13,7 @@ namespace polypath {
 namespace {
 
 constexpr std::uint64_t kLargest = std::uint64_t{1} << 63;
-constexpr int kMostDecimals = 6;  // so many digits of a TiB fit 64 bits
+constexpr int kMaxDecimals = 6;  // so many digits of a TiB fit 64 bits
 
 struct Suffix {
   char letter;
@@ -44,7 +44,7 @@ std::uint64_t parse_bytes(std::string_view text) {
   std::uint64_t ten = 1;
   if (is_size && rest != end && *rest == '.') {
     const char* const first = ++rest;
-    for (; rest != end && *rest >= '0' && *rest <= '9' && rest - first < kMostDecimals; ++rest) {
+    for (; rest != end && *rest >= '0' && *rest <= '9' && rest - first < kMaxDecimals; ++rest) {
       digits = 10 * digits + static_cast<std::uint64_t>(*rest - '0');
       ten *= 10;
     }

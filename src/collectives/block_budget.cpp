@@ -49,7 +49,7 @@ int share_of(int left, int most, bool is_modest) {
 
 }  // namespace
 
-BlockGrant::BlockGrant(CUcontext context, int capacity, int most, int spared) : context_(context) {
+BlockReservation::BlockReservation(CUcontext context, int capacity, int most, int spared) : context_(context) {
   Given& all = given();
   const std::lock_guard lock(all.mutex);
   int& used = all.blocks[context];
@@ -64,13 +64,13 @@ BlockGrant::BlockGrant(CUcontext context, int capacity, int most, int spared) : 
   used += blocks_;
 }
 
-BlockGrant::~BlockGrant() {
+BlockReservation::~BlockReservation() {
   Given& all = given();
   const std::lock_guard lock(all.mutex);
   all.blocks[context_] -= blocks_;
 }
 
-void BlockGrant::keep(int blocks) {
+void BlockReservation::keep(int blocks) {
   const int kept = std::clamp(blocks, 1, blocks_);
   Given& all = given();
   const std::lock_guard lock(all.mutex);

@@ -8,7 +8,7 @@
 namespace polypath {
 
 /// A part of a GPU's blocks, given back at the end. Thread-safe.
-class BlockGrant {
+class BlockReservation {
  public:
   /// Seven eighths of what is left of `capacity` blocks in `context`, `most` at the most, one at
   /// least: a program's first communicator is its busiest. Those after it leave a sixteenth of
@@ -16,10 +16,10 @@ class BlockGrant {
   /// With `spared` blocks (half of all at the most) that are never granted: half of what is left,
   /// in steps of 16, so that several communicators have some.
   /// Throws Error when nothing is left.
-  BlockGrant(CUcontext context, int capacity, int most, int spared = 0);
-  ~BlockGrant();
-  BlockGrant(const BlockGrant&) = delete;
-  BlockGrant& operator=(const BlockGrant&) = delete;
+  BlockReservation(CUcontext context, int capacity, int most, int spared = 0);
+  ~BlockReservation();
+  BlockReservation(const BlockReservation&) = delete;
+  BlockReservation& operator=(const BlockReservation&) = delete;
 
   /// Nobody had blocks of the GPU before it.
   [[nodiscard]] bool is_first() const noexcept { return is_first_; }

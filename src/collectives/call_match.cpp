@@ -30,7 +30,7 @@ CallMark mark_of(const CollectiveCall& call, std::uint32_t how) {
                    has_root(call.op) ? static_cast<std::uint32_t>(call.root) : 0, call.count, how);
 }
 
-std::string mismatch_text(const StatusRecord& status, std::string_view other) {
+std::string mismatch_text(const wait_error& status, std::string_view other) {
   const std::string local = text_of(static_cast<std::uint32_t>(status.expected), status.offset);
   const std::string remote = text_of(static_cast<std::uint32_t>(status.seen), status.bytes);
   if (local != remote)

@@ -14,7 +14,7 @@ namespace polypath {
 /// The operator and the root count where the operation has them; `how` as call_mark().
 CallMark mark_of(const CollectiveCall& call, std::uint32_t how);
 /// The record of two marks that differ; `other`: whose mark came.
-std::string mismatch_text(const StatusRecord& status, std::string_view other = "rank");
+std::string mismatch_text(const wait_error& status, std::string_view other = "rank");
 
 /// Collective: waits for the other ranks, on the host. Throws InvalidArgument, on all ranks alike,
 /// where the call of one differs from that of rank 0. `number`: of the call.

@@ -27,7 +27,7 @@ namespace {
 
 /// A kept plan by kernels weighs 1, about 2 KB; one by copies has its steps as well.
 constexpr std::size_t kStepsOfAWeight = 32;
-static_assert(kMostRanks == kMostRanksOfANode);
+static_assert(kMaxRanks == kMaxRanksPerNode);
 
 /// Of each ring of a channel. With four, a credit is told of in the very step before the one that
 /// needs it; with eight, ranks may be some steps apart. A longer lag gains nothing (2 x H200).
@@ -37,7 +37,7 @@ constexpr std::uint32_t kSlotBytes = 32 * kKiB;
 /// Of one sender's region of cells. Two ranks send each other a whole message at once: 4 MiB.
 constexpr std::uint32_t kCellBytes = 3 * kMiB / 2;
 constexpr std::uint32_t kCellBytesOfTwo = 11 * kMiB / 2;
-static_assert(kCellBytesOfTwo <= kMostCellRegion && kCellBytes <= kMostCellRegion);
+static_assert(kCellBytesOfTwo <= kMaxCellRegion && kCellBytes <= kMaxCellRegion);
 
 /// Scratch of what runs by copies: chunks are chosen for it.
 constexpr std::uint64_t kCopyScratch = 64 * kMiB;
@@ -47,12 +47,12 @@ constexpr std::uint64_t kCopyHost = 64 * kMiB;
 constexpr std::uint64_t kAnyCopyScratch = 128 * kMiB;
 /// The paper's streams for large messages; of more than 64 MiB we make more, for the scratch.
 constexpr std::uint64_t kPublishedChunks = 8;
-constexpr std::uint64_t kMostPublishedChunk = 8 * kMiB;
+constexpr std::uint64_t kMaxPublishedChunk = 8 * kMiB;
 
-constexpr std::array kChoices{CollectiveChoice::planned,   CollectiveChoice::kernels,
-                              CollectiveChoice::rotation,  CollectiveChoice::hierarchical,
-                              CollectiveChoice::published, CollectiveChoice::ring,
-                              CollectiveChoice::host,      CollectiveChoice::host_trees};
+constexpr std::array kChoices{AlgorithmOverride::planned,   AlgorithmOverride::kernels,
+                              AlgorithmOverride::pairwise,  AlgorithmOverride::hierarchical,
+                              AlgorithmOverride::published, AlgorithmOverride::ring,
+                              AlgorithmOverride::host,      AlgorithmOverride::host_trees};
 
 /// A choice that cannot be carried out, on any rank.
 struct RefusedChoice : InvalidArgument {
@@ -82,24 +82,24 @@ std::size_t Collectives::ShapeHash::operator()(const Shape& shape) const noexcep
   return (shape.count ^ small << 40 ^ choice << 36 ^ limit << 24) * 0x9e3779b97f4a7c15;
 }
 
-std::string_view to_string(CollectiveChoice choice) noexcept {
+std::string_view to_string(AlgorithmOverride choice) noexcept {
   switch (choice) {
-    case CollectiveChoice::planned: return "planned";
-    case CollectiveChoice::kernels: return "kernels";
-    case CollectiveChoice::rotation: return "rotation";
-    case CollectiveChoice::hierarchical: return "hierarchical";
-    case CollectiveChoice::published: return "published";
-    case CollectiveChoice::ring: return "ring";
-    case CollectiveChoice::host: return "host";
-    case CollectiveChoice::host_trees: return "host-trees";
-    case CollectiveChoice::tried: return "tried";
+    case AlgorithmOverride::planned: return "planned";
+    case AlgorithmOverride::kernels: return "kernels";
+    case AlgorithmOverride::pairwise: return "pairwise";
+    case AlgorithmOverride::hierarchical: return "hierarchical";
+    case AlgorithmOverride::published: return "published";
+    case AlgorithmOverride::ring: return "ring";
+    case AlgorithmOverride::host: return "host";
+    case AlgorithmOverride::host_trees: return "host-trees";
+    case AlgorithmOverride::tried: return "tried";
   }
   return "?";
 }
 
-CollectiveChoice parse_collective_choice(std::string_view text) {
+AlgorithmOverride parse_collective_choice(std::string_view text) {
   std::vector<std::string_view> names;
-  for (const CollectiveChoice choice : kChoices) {
+  for (const AlgorithmOverride choice : kChoices) {
     names.push_back(to_string(choice));
     if (names.back() == text) return choice;
   }
@@ -107,9 +107,9 @@ CollectiveChoice parse_collective_choice(std::string_view text) {
 }
 
 Collectives::Collectives(Communicator& communicator, const CollectivesOptions& options)
-    : comm_(communicator), options_(options), launches_(options.most_plans) {
-  if (comm_.size() > static_cast<int>(kMostRanks))
-    throw NotSupported(fmt::format("collectives serve up to {} ranks of a node, not {}", kMostRanks,
+    : comm_(communicator), options_(options), launches_(options.max_plans) {
+  if (comm_.size() > static_cast<int>(kMaxRanks))
+    throw NotSupported(fmt::format("collectives serve up to {} ranks of a node, not {}", kMaxRanks,
                                    comm_.size()));
   // What one rank cannot, none can: each says how many blocks it can run, or why none.
   struct Able {
@@ -120,7 +120,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   Able mine;
   ContextGuard guard(comm_.driver());
   guard.use(comm_.context());
-  comm_.meet_without_waits();  // loading kernels waits for those that run (docs/cuda-notes.md)
+  comm_.barrier_when_idle();  // loading kernels waits for those that run (docs/cuda-notes.md)
   try {
     modules_ = KernelModules::of(comm_.driver(), comm_.context());
     int multiprocessors = 0;
@@ -128,8 +128,8 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
                    device_get_attribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
                                         comm_.gpu()));
     const int each = modules_->blocks_a_multiprocessor();
-    const int spared = options_.spared_multiprocessors * each;
-    grant_ = std::make_unique<BlockGrant>(comm_.context(), multiprocessors * each,
+    const int spared = options_.reserved_sms * each;
+    grant_ = std::make_unique<BlockReservation>(comm_.context(), multiprocessors * each,
                                           options_.max_blocks, spared);
     order_ = std::make_unique<CallOrder>(comm_.driver(), comm_.context());
     mine.blocks = grant_->blocks();
@@ -154,11 +154,11 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   options_.tuned = {};
   if (comm_.size() == 1) return;
   scratch_ = comm_.alloc(polypath::scratch_bytes(shape_), SymmetricUse::direct);
-  waits_ = comm_.number_waits(
-      1, [](const StatusRecord& status, std::uint32_t) { return mismatch_text(status); });
+  waits_ = comm_.register_waits(
+      1, [](const wait_error& status, std::uint32_t) { return mismatch_text(status); });
   // Where communicators share a GPU, those after the first have few blocks, and are many: pinned
   // memory and scratch beside the kernels are the first one's.
-  if (is_first || options_.spared_multiprocessors == 0 || options_.copies) prepare_copies();
+  if (is_first || options_.reserved_sms == 0 || options_.copies) prepare_copies();
   comm_.set_calls_in_flight([this] { return in_flight(); });
 }
 
@@ -171,18 +171,18 @@ Collectives::~Collectives() {  // the communicator frees the scratch
     while (in_flight() && std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(kPause);
   }
-  if (waits_ != 0) comm_.forget_waits(waits_);
+  if (waits_ != 0) comm_.unregister_waits(waits_);
 }
 
 bool Collectives::in_flight() const { return order_ != nullptr && order_->in_flight(); }
 
-CollectivePlan Collectives::plan(const CollectiveCall& call, CollectiveChoice choice) const {
+CollectivePlan Collectives::plan(const CollectiveCall& call, AlgorithmOverride choice) const {
   require_root(call, comm_.rank(), comm_.size());
   return make_launch(call, choice, /*explain=*/true).plan;
 }
 
 const Collectives::Launch& Collectives::launch_of(const CollectiveCall& call,
-                                                  CollectiveChoice choice) {
+                                                  AlgorithmOverride choice) {
   const Shape shape{call.count, call.op,     call.type, has_root(call.op) ? call.root : 0,
                     choice,     block_limit_};
   if (const auto* const known = launches_.find(shape)) return *known;
@@ -209,20 +209,20 @@ void Collectives::use_tuned(std::vector<TunedCollective> tuned) {
   launches_.clear();
 }
 
-void Collectives::try_way(TunedCollective way) {
+void Collectives::set_trial_variant(TunedCollective way) {
   tried_.assign(1, std::move(way));
-  launches_.erase_if([](const Shape& one) { return one.choice == CollectiveChoice::tried; });
+  launches_.erase_if([](const Shape& one) { return one.choice == AlgorithmOverride::tried; });
 }
 
 CollectivePlan Collectives::make_plan(const CollectiveRequest& request,
                                       const CollectiveOptions& options,
-                                      CollectiveChoice choice) const {
+                                      AlgorithmOverride choice) const {
   return plan_tuned_collective(basis_.node, request, options,
-                               choice == CollectiveChoice::tried ? tried_ : basis_.tuned);
+                               choice == AlgorithmOverride::tried ? tried_ : basis_.tuned);
 }
 
 CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
-                                          CollectiveChoice choice) const {
+                                          AlgorithmOverride choice) const {
   CollectiveOptions options;
   options.max_blocks =
       block_limit_ > 0 ? std::min(grant_->blocks(), block_limit_) : grant_->blocks();
@@ -230,20 +230,20 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
       runner_ ? std::min(kCopyScratch, runner_->scratch_bytes()) : kMixedScratch;
   options.host_bytes = runner_ ? runner_->host_bytes() : kMixedHost;
   switch (choice) {
-    case CollectiveChoice::planned:
-    case CollectiveChoice::tried: break;
-    case CollectiveChoice::kernels: options.copies = false; break;
-    case CollectiveChoice::rotation: options.algorithm = Algorithm::rotation; break;
-    case CollectiveChoice::published:
+    case AlgorithmOverride::planned:
+    case AlgorithmOverride::tried: break;
+    case AlgorithmOverride::kernels: options.copies = false; break;
+    case AlgorithmOverride::pairwise: options.algorithm = Algorithm::pairwise; break;
+    case AlgorithmOverride::published:
       options.lanes = 1;
       options.chunk_bytes =
-          std::clamp<std::uint64_t>(request.bytes() / kPublishedChunks, 1, kMostPublishedChunk);
+          std::clamp<std::uint64_t>(request.bytes() / kPublishedChunks, 1, kMaxPublishedChunk);
       options.algorithm = Algorithm::hierarchical;
       break;
-    case CollectiveChoice::hierarchical: options.algorithm = Algorithm::hierarchical; break;
-    case CollectiveChoice::ring: options.algorithm = Algorithm::ring; break;
-    case CollectiveChoice::host: options.algorithm = Algorithm::mixed; break;
-    case CollectiveChoice::host_trees: options.algorithm = Algorithm::host_trees; break;
+    case AlgorithmOverride::hierarchical: options.algorithm = Algorithm::hierarchical; break;
+    case AlgorithmOverride::ring: options.algorithm = Algorithm::ring; break;
+    case AlgorithmOverride::host: options.algorithm = Algorithm::mixed; break;
+    case AlgorithmOverride::host_trees: options.algorithm = Algorithm::host_trees; break;
   }
   return options;
 }
@@ -258,7 +258,7 @@ void Collectives::prepare_copies() {
     CollectiveCall call;
     call.count = bytes / size_of(call.type);
     const CollectiveRequest request = request_of(call);
-    constexpr auto choice = CollectiveChoice::planned;
+    constexpr auto choice = AlgorithmOverride::planned;
     CollectiveOptions options = options_of(request, choice);
     options.scratch_bytes = kCopyScratch;
     options.explain = false;
@@ -271,11 +271,11 @@ void Collectives::prepare_copies() {
   if (scratch > 0) runner_ = std::make_unique<ScheduleRunner>(comm_, *modules_, scratch, host);
 }
 
-Collectives::Launch Collectives::make_launch(const CollectiveCall& call, CollectiveChoice choice,
+Collectives::Launch Collectives::make_launch(const CollectiveCall& call, AlgorithmOverride choice,
                                              bool explain) const {
   const CollectiveRequest request = request_of(call);
-  const bool is_free = choice == CollectiveChoice::planned || choice == CollectiveChoice::kernels ||
-                       choice == CollectiveChoice::tried;
+  const bool is_free = choice == AlgorithmOverride::planned || choice == AlgorithmOverride::kernels ||
+                       choice == AlgorithmOverride::tried;
   CollectiveOptions options = options_of(request, choice);
   options.explain = explain;
   if (runner_ == nullptr) {
@@ -316,8 +316,8 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Collect
 void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request, bool explain) const {
   KernelPlan kernel = launch.plan.kernel.value_or(KernelPlan{1, kSlotBytes, 1});
   if (launch.plan.algorithm == Algorithm::cells &&
-      request.count > most_by_cells(shape_, request.op, request.type, kernel.stages)) {
-    CollectiveOptions options = options_of(request, CollectiveChoice::kernels);
+      request.count > max_by_cells(shape_, request.op, request.type, kernel.stages)) {
+    CollectiveOptions options = options_of(request, AlgorithmOverride::kernels);
     options.algorithm = Algorithm::flat;  // more than the scratch holds
     options.explain = explain;
     launch.plan = plan_collective(basis_.node, request, options);
@@ -391,20 +391,20 @@ void Collectives::launch_marked(KernelFamily family, CollectiveArgs& args, unsig
                                 const CollectiveCall& call, std::uint32_t how, CUstream stream,
                                 bool is_captured) const {
   args.mark = mark_of(call, hash_with(hash_with(how, call.within), skipped_));
-  args.patience = comm_.patience();
-  args.patience.kernel = number_;
+  args.wait_ctx = comm_.wait_ctx();
+  args.wait_ctx.kernel = number_;
   modules_->launch(family, args, blocks, stream, is_captured);
 }
 
 /// In a graph copies have more to wait for, so that nothing is gained beside a kernel.
 const Collectives::Launch& Collectives::launch_to_run(const CollectiveCall& call,
-                                                      CollectiveChoice choice, bool is_captured) {
+                                                      AlgorithmOverride choice, bool is_captured) {
   const Launch& launch = launch_of(call, choice);
   const bool beside = is_captured && launch.plan.algorithm == Algorithm::mixed;
-  return beside ? launch_of(call, CollectiveChoice::kernels) : launch;
+  return beside ? launch_of(call, AlgorithmOverride::kernels) : launch;
 }
 
-void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveChoice choice) {
+void Collectives::run(const CollectiveCall& call, CUstream stream, AlgorithmOverride choice) {
   comm_.check();
   // What another rank's call says alike is refused, and counts for nothing but the marks.
   ++skipped_;
@@ -435,7 +435,7 @@ void Collectives::abort_alone(const std::exception& error) {
                             number_, error.what()));
 }
 
-void Collectives::run_alone(const CollectiveCall& call, CUstream stream, CollectiveChoice choice) {
+void Collectives::run_alone(const CollectiveCall& call, CUstream stream, AlgorithmOverride choice) {
   const CudaDriver& driver = comm_.driver();
   require_of_buffers(
       [&] { require_buffers(driver, call, {comm_.rank(), comm_.size(), comm_.gpu()}); });
@@ -489,7 +489,7 @@ void Collectives::count(const Launch& launch) {
     case Algorithm::cells: ++counts_.cells; break;
     case Algorithm::none:
     case Algorithm::flat: ++counts_.channels; break;
-    case Algorithm::rotation: ++counts_.rotation; break;
+    case Algorithm::pairwise: ++counts_.pairwise; break;
     case Algorithm::hierarchical: ++counts_.hierarchical; break;
     case Algorithm::ring: ++counts_.ring; break;
     case Algorithm::host_trees: ++counts_.host_trees; break;

@@ -42,25 +42,25 @@ struct CollectiveCall {
 };
 
 /// Not what the plan chooses: for tests and benchmarks.
-enum class CollectiveChoice : std::uint8_t {
+enum class AlgorithmOverride : std::uint8_t {
   planned,  ///< what is predicted to end first
   kernels,  ///< of those that run by kernels
-  rotation,
+  pairwise,
   hierarchical,
   published,  ///< hierarchical with one leader an island and eight chunks (IEEE Micro 2021)
   ring,
   host,        ///< flat, and part of the sums through host memory (Algorithm::mixed)
   host_trees,  ///< all through host memory, by copies
-  tried,       ///< what a tuner tries (Collectives::try_way)
+  tried,       ///< what a tuner tries (Collectives::set_trial_variant)
 };
-std::string_view to_string(CollectiveChoice choice) noexcept;
+std::string_view to_string(AlgorithmOverride choice) noexcept;
 /// Throws InvalidArgument, which lists what there is.
-CollectiveChoice parse_collective_choice(std::string_view text);
+AlgorithmOverride parse_collective_choice(std::string_view text);
 
 struct CollectivesOptions {
   int max_blocks = 128;  ///< of a kernel, at the most
   /// Left to kernels of others that wait for other GPUs as well; of all at most half.
-  int spared_multiprocessors = 0;
+  int reserved_sms = 0;
   /// Compares each call with those of the other ranks before it is issued: the host then waits for
   /// them. For finding mistakes.
   bool check = false;
@@ -70,7 +70,7 @@ struct CollectivesOptions {
   /// Takes scratch and host memory for schedules of copies even where no plan chooses one.
   bool copies = false;
   /// Plans by kernels that are kept, the most recently used; of those by copies fewer.
-  std::size_t most_plans = 4096;
+  std::size_t max_plans = 4096;
   /// What this rank's profile holds; that of rank 0 counts.
   std::span<const TunedCollective> tuned = {};
 };
@@ -81,7 +81,7 @@ struct CollectiveCounts {
   std::uint64_t channels = 0;
   std::uint64_t copies = 0;  ///< of a single rank
   // Schedules of copies.
-  std::uint64_t rotation = 0;
+  std::uint64_t pairwise = 0;
   std::uint64_t hierarchical = 0;
   std::uint64_t ring = 0;
   std::uint64_t host_trees = 0;
@@ -111,7 +111,7 @@ class Collectives {
   /// other ranks wait for this call. Calls that are not alike on all ranks end with an error on all
   /// of them: the kernels compare them (call_meeting.cuh).
   void run(const CollectiveCall& call, CUstream stream,
-           CollectiveChoice choice = CollectiveChoice::planned);
+           AlgorithmOverride choice = AlgorithmOverride::planned);
 
   /// Kernels of later calls take at most so many blocks; 0: as many as are best. The same on all
   /// ranks, at the same place among their calls.
@@ -124,18 +124,18 @@ class Collectives {
   /// How such a call is carried out, outside of capture, with reasons and bounds: for people, since
   /// those take milliseconds.
   [[nodiscard]] CollectivePlan plan(const CollectiveCall& call,
-                                    CollectiveChoice choice = CollectiveChoice::planned) const;
+                                    AlgorithmOverride choice = AlgorithmOverride::planned) const;
   /// What the ranks plan with, the same on all.
-  [[nodiscard]] const PlanBasis& basis() const noexcept { return basis_; }
+  [[nodiscard]] const CollectivePlanInputs& basis() const noexcept { return basis_; }
   /// The request of such a call, and what its plans may use.
   [[nodiscard]] CollectiveRequest request_of(const CollectiveCall& call) const;
   [[nodiscard]] CollectiveOptions options_of(const CollectiveRequest& request,
-                                             CollectiveChoice choice) const;
+                                             AlgorithmOverride choice) const;
   /// Follows this from now on, the same on all ranks.
   void use_tuned(std::vector<TunedCollective> tuned);
-  /// What CollectiveChoice::tried follows from now on, the same on all ranks; where it cannot run
+  /// What AlgorithmOverride::tried follows from now on, the same on all ranks; where it cannot run
   /// that is the cost model's plan.
-  void try_way(TunedCollective way);
+  void set_trial_variant(TunedCollective way);
   [[nodiscard]] const CollectiveCounts& counts() const noexcept { return counts_; }
   /// Whether a call is still under way; launches of graphs are not known.
   [[nodiscard]] bool in_flight() const;
@@ -158,7 +158,7 @@ class Collectives {
     CollectiveOp op;
     DataType type;
     int root;
-    CollectiveChoice choice;
+    AlgorithmOverride choice;
     int block_limit;
     friend bool operator==(const Shape&, const Shape&) = default;
   };
@@ -177,13 +177,13 @@ class Collectives {
     RankProgram program;
   };
 
-  const Launch& launch_of(const CollectiveCall& call, CollectiveChoice choice);
-  const Launch& launch_to_run(const CollectiveCall& call, CollectiveChoice choice,
+  const Launch& launch_of(const CollectiveCall& call, AlgorithmOverride choice);
+  const Launch& launch_to_run(const CollectiveCall& call, AlgorithmOverride choice,
                               bool is_captured);
-  Launch make_launch(const CollectiveCall& call, CollectiveChoice choice, bool explain) const;
+  Launch make_launch(const CollectiveCall& call, AlgorithmOverride choice, bool explain) const;
   [[nodiscard]] CollectivePlan make_plan(const CollectiveRequest& request,
                                          const CollectiveOptions& options,
-                                         CollectiveChoice choice) const;
+                                         AlgorithmOverride choice) const;
   /// Takes what plans need that would run an allreduce of some size by copies.
   void prepare_copies();
   void issue(const Launch& launch, const CollectiveCall& call, CUstream stream,
@@ -200,24 +200,24 @@ class Collectives {
   /// What is the same for all calls of this rank.
   [[nodiscard]] CollectiveArgs first_args() const;
   void abort_alone(const std::exception& error);
-  void run_alone(const CollectiveCall& call, CUstream stream, CollectiveChoice choice);
+  void run_alone(const CollectiveCall& call, CUstream stream, AlgorithmOverride choice);
   void count(const Launch& launch);
 
   Communicator& comm_;
   CollectivesOptions options_;
-  PlanBasis basis_;
+  CollectivePlanInputs basis_;
   std::vector<TunedCollective> tried_;  // one at the most
   std::shared_ptr<const KernelModules> modules_;
-  std::unique_ptr<BlockGrant> grant_;
+  std::unique_ptr<BlockReservation> grant_;
   ScratchShape shape_{};
   SymmetricMemory scratch_;
   std::unique_ptr<ScheduleRunner> runner_;  // null: kernels alone
-  RecentMap<Shape, Launch, ShapeHash, std::equal_to<Shape>> launches_;
+  LruMap<Shape, Launch, ShapeHash, std::equal_to<Shape>> launches_;
   CollectiveCounts counts_;
   std::unique_ptr<CallOrder> order_;
   std::uint32_t number_ = 0;   // of the latest call
   std::uint32_t skipped_ = 0;  // calls of which nothing was issued
-  std::uint32_t waits_ = 0;    // their number in NumberedWaits; 0: none
+  std::uint32_t waits_ = 0;    // their number in WaitRegistry; 0: none
   CUstream checked_stream_ = nullptr;
   int block_limit_ = 0;
 };

@@ -36,12 +36,12 @@ void require_ready(polypath_comm* comm, CUstream stream) {
 }
 
 polypath_status run(polypath_comm* comm, CollectiveOp op, const void* send, void* recv,
-                    std::size_t count, polypath_type type, int operation, int root, void* stream) {
+                    std::size_t count, polypath_data_type type, int operation, int root, void* stream) {
   return guarded([&] {
     require(type >= 0 && type < kTypes, "type is none");
     require(operation >= 0 && operation < kOperators, "op is none");
     require_ready(comm, static_cast<CUstream>(stream));
-    CollectivesOfHandle& its = collectives_of(comm);
+    CommCollectives& its = collectives_of(comm);
     require(!its.inside.is_retired(), "comm was retired");
     const CollectiveCall call{op,
                               static_cast<DataType>(type),
@@ -61,24 +61,24 @@ polypath_status run(polypath_comm* comm, CollectiveOp op, const void* send, void
 
 namespace polypath {
 
-CollectivesOfHandle& collectives_of(polypath_comm* comm, bool copies) {
+CommCollectives& collectives_of(polypath_comm* comm, bool copies) {
   Communicator& communicator = local_of(comm);
   if (comm->above == nullptr) {
     CollectivesOptions options;
     options.check = comm->context->options().check != 0;
     options.copies = copies;
     if (comm->max_blocks > 0) options.max_blocks = comm->max_blocks;
-    options.spared_multiprocessors = comm->spared_multiprocessors;
+    options.reserved_sms = comm->reserved_sms;
     options.retries_buffers = comm->retries_buffers;
     const std::vector<TunedCollective> tuned = comm->context->collectives();
     options.tuned = tuned;
-    const auto made = std::make_shared<CollectivesOfHandle>(communicator, options);
+    const auto made = std::make_shared<CommCollectives>(communicator, options);
     if (comm->nodes != nullptr)
-      made->across = std::make_unique<NodeCollectives>(made->inside, *comm->nodes);
+      made->across = std::make_unique<MultiNodeCollectives>(made->inside, *comm->nodes);
     comm->above = made;
     comm->above_in_flight = [&inside = made->inside] { return inside.in_flight(); };
   }
-  return *std::static_pointer_cast<CollectivesOfHandle>(comm->above);
+  return *std::static_pointer_cast<CommCollectives>(comm->above);
 }
 
 }  // namespace polypath
@@ -106,14 +106,14 @@ polypath_status polypath_comm_prepare_all(polypath_comm* const* comms, int count
   });
 }
 
-polypath_status polypath_comm_limit_blocks(polypath_comm* comm, int blocks) {
+polypath_status polypath_comm_set_max_blocks(polypath_comm* comm, int blocks) {
   return guarded([&] {
     require(blocks >= 0, "blocks is negative");
     collectives_of(comm).inside.limit_blocks(blocks);
   });
 }
 
-polypath_status polypath_comm_retire(polypath_comm* comm) {
+polypath_status polypath_comm_release_sms(polypath_comm* comm) {
   return guarded([&] {
     const ContextInUse in_use(*local_of(comm).primary_context());
     if (!in_use || comm->above == nullptr) return;
@@ -122,34 +122,34 @@ polypath_status polypath_comm_retire(polypath_comm* comm) {
   });
 }
 
-polypath_status polypath_allreduce(polypath_comm* comm, const void* send, void* recv, size_t count,
-                                   polypath_type type, polypath_operator op, void* stream) {
+polypath_status polypath_all_reduce(polypath_comm* comm, const void* send, void* recv, size_t count,
+                                   polypath_data_type type, polypath_reduce_op op, void* stream) {
   return run(comm, CollectiveOp::allreduce, send, recv, count, type, op, 0, stream);
 }
 
 polypath_status polypath_reduce_scatter(polypath_comm* comm, const void* send, void* recv,
-                                        size_t count, polypath_type type, polypath_operator op,
+                                        size_t count, polypath_data_type type, polypath_reduce_op op,
                                         void* stream) {
   return run(comm, CollectiveOp::reduce_scatter, send, recv, count, type, op, 0, stream);
 }
 
 polypath_status polypath_all_gather(polypath_comm* comm, const void* send, void* recv, size_t count,
-                                    polypath_type type, void* stream) {
+                                    polypath_data_type type, void* stream) {
   return run(comm, CollectiveOp::all_gather, send, recv, count, type, 0, 0, stream);
 }
 
 polypath_status polypath_broadcast(polypath_comm* comm, const void* send, void* recv, size_t count,
-                                   polypath_type type, int root, void* stream) {
+                                   polypath_data_type type, int root, void* stream) {
   return run(comm, CollectiveOp::broadcast, send, recv, count, type, 0, root, stream);
 }
 
 polypath_status polypath_reduce(polypath_comm* comm, const void* send, void* recv, size_t count,
-                                polypath_type type, polypath_operator op, int root, void* stream) {
+                                polypath_data_type type, polypath_reduce_op op, int root, void* stream) {
   return run(comm, CollectiveOp::reduce, send, recv, count, type, op, root, stream);
 }
 
 polypath_status polypath_all_to_all(polypath_comm* comm, const void* send, void* recv, size_t count,
-                                    polypath_type type, void* stream) {
+                                    polypath_data_type type, void* stream) {
   return run(comm, CollectiveOp::all_to_all, send, recv, count, type, 0, 0, stream);
 }
 
@@ -157,12 +157,12 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
   return guarded([&] {
     const PutCounts puts = local_of(comm).put_counts();
     // Without it, which to make is collective, nothing was counted.
-    const auto its = std::static_pointer_cast<const CollectivesOfHandle>(comm->above);
+    const auto its = std::static_pointer_cast<const CommCollectives>(comm->above);
     const CollectiveCounts counts = its != nullptr ? its->inside.counts() : CollectiveCounts{};
     nlohmann::json report{{"cells", counts.cells},
                           {"channels", counts.channels},
                           {"copies", counts.copies},
-                          {"rotation", counts.rotation},
+                          {"pairwise", counts.pairwise},
                           {"hierarchical", counts.hierarchical},
                           {"ring", counts.ring},
                           {"host_trees", counts.host_trees},
@@ -171,7 +171,7 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
                           {"puts", {{"kernel", puts.by_kernel}, {"copies", puts.by_copies}}}};
     if (comm->nodes != nullptr) {
       const NodeCounts across = its != nullptr ? its->across->counts() : NodeCounts{};
-      const NetworkEngine& network = *comm->nodes->engine;
+      const NetworkTransport& network = *comm->nodes->engine;
       if (its != nullptr)
         report["scratch_bytes"] = its->inside.scratch_bytes() + its->across->scratch_bytes();
       report["nodes"] = {{"network", network.name()},

@@ -8,16 +8,16 @@
 namespace polypath {
 
 /// What is kept with a handle.
-struct CollectivesOfHandle {
-  CollectivesOfHandle(Communicator& communicator, const CollectivesOptions& options)
+struct CommCollectives {
+  CommCollectives(Communicator& communicator, const CollectivesOptions& options)
       : inside(communicator, options) {}
 
   Collectives inside;
-  std::unique_ptr<NodeCollectives> across;  ///< null: all ranks are of one node
+  std::unique_ptr<MultiNodeCollectives> across;  ///< null: all ranks are of one node
 };
 
 /// Made by the first call, which is collective then. Throws InvalidArgument for null, and what the
 /// constructors throw. `copies`: CollectivesOptions::copies, of that first call.
-CollectivesOfHandle& collectives_of(polypath_comm* comm, bool copies = false);
+CommCollectives& collectives_of(polypath_comm* comm, bool copies = false);
 
 }  // namespace polypath

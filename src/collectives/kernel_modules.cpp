@@ -13,7 +13,7 @@ namespace {
 /// What a block of a sum gets at least, and how many there are at most: enough for a GPU's memory,
 /// and most of its multiprocessors stay free.
 constexpr std::uint64_t kBytesOfABlock = 32 * kKiB;
-constexpr std::uint64_t kMostSumBlocks = 48;
+constexpr std::uint64_t kMaxSumBlocks = 48;
 
 }  // namespace
 
@@ -26,7 +26,7 @@ std::shared_ptr<const KernelModules> KernelModules::of(const CudaDriver& driver,
 }
 
 KernelModules::KernelModules(const CudaDriver& driver, CUcontext context)
-    : driver_(driver), may_begin_early_(knows_early_kernels(driver)) {
+    : driver_(driver), uses_pdl_(supports_pdl(driver)) {
   int blocks = 0;
   const auto load_function = [&](CUfunction& function, const CollectiveKernel& kernel) {
     auto& module = modules_[kernel.image.data()];
@@ -55,14 +55,14 @@ void KernelModules::launch(KernelFamily family, CollectiveArgs args, unsigned bl
                            CUstream stream, bool is_captured) const {
   CUfunction function = functions_[index(family, args.op, args.type)];
   void* parameters[] = {&args};
-  launch_in_turn(driver_, may_begin_early_ && !is_captured, function, {blocks, kCollectiveThreads},
+  launch_pdl(driver_, uses_pdl_ && !is_captured, function, {blocks, kCollectiveThreads},
                  stream, parameters);
 }
 
 void KernelModules::launch_sum(SumArgs args, std::uint64_t bytes, CUstream stream) const {
   void* parameters[] = {&args};
   const auto blocks =
-      static_cast<unsigned>(std::clamp<std::uint64_t>(bytes / kBytesOfABlock, 1, kMostSumBlocks));
+      static_cast<unsigned>(std::clamp<std::uint64_t>(bytes / kBytesOfABlock, 1, kMaxSumBlocks));
   POLYPATH_CHECK(driver_, launch_kernel(sums_[static_cast<std::size_t>(args.type)], blocks, 1, 1,
                                         kCollectiveThreads, 1, 1, 0, stream, parameters, nullptr));
 }

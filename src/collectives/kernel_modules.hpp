@@ -41,7 +41,7 @@ class KernelModules {
            static_cast<std::size_t>(type);
   }
   const CudaDriver& driver_;
-  bool may_begin_early_ = false;
+  bool uses_pdl_ = false;
   std::map<const unsigned char*, std::shared_ptr<const KernelModule>> modules_;  // by image
   std::array<CUfunction, kFamilies * kOps * kTypes> functions_{};
   std::array<CUfunction, kTypes> sums_{};

@@ -19,8 +19,8 @@ namespace {
 constexpr std::size_t kNodeSlots = 3;
 /// Of scratch, beyond what the slices have: what is not even.
 constexpr std::uint64_t kUneven = 65536;
-static_assert(2 * kNodeSlots <= kMostExchanges);  // two of a chunk
-constexpr int kMostAveraged = 255;                // SumArgs::ranks
+static_assert(2 * kNodeSlots <= kMaxExchanges);  // two of a chunk
+constexpr int kMaxAveraged = 255;                // SumArgs::ranks
 
 bool is_by_parts(CollectiveOp op) {
   return op == CollectiveOp::reduce_scatter || op == CollectiveOp::all_gather ||
@@ -41,12 +41,12 @@ Piece piece_of(std::uint64_t count, int parts, int at) {
 
 }  // namespace
 
-NodeCollectives::NodeCollectives(Collectives& inside, NodeLinks& links, std::uint64_t most_slice)
+MultiNodeCollectives::MultiNodeCollectives(Collectives& inside, NodeNetwork& links, std::uint64_t max_slice)
     : inside_(inside),
       links_(links),
       map_(links.map),
       comm_(inside.communicator()),
-      most_slice_(most_slice),
+      max_slice_(max_slice),
       stream_(comm_.driver(), comm_.context()),
       fork_(comm_.driver(), comm_.context(), CU_EVENT_DISABLE_TIMING),
       end_(comm_.driver(), comm_.context(), CU_EVENT_DISABLE_TIMING) {
@@ -54,31 +54,31 @@ NodeCollectives::NodeCollectives(Collectives& inside, NodeLinks& links, std::uin
   const CurrentContext current(driver, comm_.context());
   try {
     const auto per_node = static_cast<std::uint64_t>(map_.per_node);
-    staged_ = take(per_node * (most_slice_ + kUneven));
+    staged_ = take(per_node * (max_slice_ + kUneven));
     for (std::size_t i = 0; i < kNodeSlots; ++i) {
       Slot slot{Stream(driver, comm_.context()),
                 Event(driver, comm_.context(), CU_EVENT_DISABLE_TIMING),
                 Event(driver, comm_.context(), CU_EVENT_DISABLE_TIMING)};
-      slot.part = take(most_slice_ + kUneven);
-      slot.came = take(most_slice_ + kUneven);
-      if (map_.nodes > static_cast<int>(kMostRanks)) slot.sum = take(2 * (most_slice_ + kUneven));
+      slot.part = take(max_slice_ + kUneven);
+      slot.came = take(max_slice_ + kUneven);
+      if (map_.nodes > static_cast<int>(kMaxRanks)) slot.sum = take(2 * (max_slice_ + kUneven));
       slots_.push_back(std::move(slot));
     }
   } catch (...) {
     for (const CUdeviceptr memory : memory_) POLYPATH_WARN(driver, mem_free(memory));
     throw;
   }
-  waits_ = comm_.number_waits(
-      1, [](const StatusRecord& status, std::uint32_t) { return mismatch_text(status, "node"); });
+  waits_ = comm_.register_waits(
+      1, [](const wait_error& status, std::uint32_t) { return mismatch_text(status, "node"); });
 }
 
-NodeCollectives::~NodeCollectives() {
-  comm_.forget_waits(waits_);
+MultiNodeCollectives::~MultiNodeCollectives() {
+  comm_.unregister_waits(waits_);
   const CurrentContext current(comm_.driver(), comm_.context(), std::nothrow);
   for (const CUdeviceptr memory : memory_) POLYPATH_WARN(comm_.driver(), mem_free(memory));
 }
 
-CUdeviceptr NodeCollectives::take(std::uint64_t bytes) {
+CUdeviceptr MultiNodeCollectives::take(std::uint64_t bytes) {
   CUdeviceptr memory = 0;
   POLYPATH_CHECK(comm_.driver(), mem_alloc(&memory, bytes));
   memory_.push_back(memory);
@@ -86,15 +86,15 @@ CUdeviceptr NodeCollectives::take(std::uint64_t bytes) {
   return memory;
 }
 
-std::uint64_t NodeCollectives::scratch_bytes() const noexcept { return taken_; }
+std::uint64_t MultiNodeCollectives::scratch_bytes() const noexcept { return taken_; }
 
-void NodeCollectives::run(const CollectiveCall& call, CUstream stream) {
+void MultiNodeCollectives::run(const CollectiveCall& call, CUstream stream) {
   comm_.check();
   ++skipped_;  // until it is issued; ranks that differ in it differ in their marks
   require_alike(call, map_.rank, map_.size());
-  if (call.operation == Operator::avg && map_.size() > kMostAveraged)
+  if (call.operation == Operator::avg && map_.size() > kMaxAveraged)
     throw NotSupported(
-        fmt::format("averages are of {} ranks at most, not {}", kMostAveraged, map_.size()));
+        fmt::format("averages are of {} ranks at most, not {}", kMaxAveraged, map_.size()));
   ContextGuard guard(comm_.driver());
   guard.use(comm_.context());  // of a default stream
   if (is_captured(comm_.driver(), stream))
@@ -105,7 +105,7 @@ void NodeCollectives::run(const CollectiveCall& call, CUstream stream) {
   CollectiveCall marked = call;
   marked.within = hash_of(call);
   CollectiveCall in_node = call;
-  in_node.root %= static_cast<int>(kMostRanks);  // what a mark has room for; the hash has all of it
+  in_node.root %= static_cast<int>(kMaxRanks);  // what a mark has room for; the hash has all of it
   const CallMark mark = mark_of(in_node, marked.within);
   mark_ = {mark.what, mark.count, static_cast<std::uint32_t>(counts_.calls + 1), waits_};
   try {
@@ -121,7 +121,7 @@ void NodeCollectives::run(const CollectiveCall& call, CUstream stream) {
   --skipped_;
 }
 
-std::uint32_t NodeCollectives::hash_of(const CollectiveCall& call) const {
+std::uint32_t MultiNodeCollectives::hash_of(const CollectiveCall& call) const {
   CollectiveCall same = call;
   same.root = 0;  // a mark has room for those of one node
   const CallMark mark = mark_of(same, 0);
@@ -129,22 +129,22 @@ std::uint32_t NodeCollectives::hash_of(const CollectiveCall& call) const {
   return hash_with(hash_with(hash_with(mark.what, mark.count), root), skipped_) | 1U;
 }
 
-std::uint64_t NodeCollectives::chunk_elements(const CollectiveCall& call) const {
+std::uint64_t MultiNodeCollectives::chunk_elements(const CollectiveCall& call) const {
   const std::uint64_t element = size_of(call.type);
   const auto nodes = static_cast<std::uint64_t>(map_.nodes);
   const auto per_node = static_cast<std::uint64_t>(map_.per_node);
   if (!is_by_parts(call.op)) {
     // The root's node receives the slices of all others.
     const std::uint64_t most =
-        call.op == CollectiveOp::reduce ? most_slice_ / (nodes - 1) : most_slice_;
-    const std::uint64_t bytes = node_slice_bytes(call.count * element, map_.per_node, most_slice_);
+        call.op == CollectiveOp::reduce ? max_slice_ / (nodes - 1) : max_slice_;
+    const std::uint64_t bytes = node_slice_bytes(call.count * element, map_.per_node, max_slice_);
     return per_node * std::max<std::uint64_t>(1, std::min(bytes, most) / element);
   }
   const std::uint64_t parts = call.op == CollectiveOp::all_to_all ? nodes * per_node : nodes;
-  return std::max<std::uint64_t>(1, most_slice_ / element / parts);
+  return std::max<std::uint64_t>(1, max_slice_ / element / parts);
 }
 
-void NodeCollectives::issue(const CollectiveCall& call, CUstream stream) {
+void MultiNodeCollectives::issue(const CollectiveCall& call, CUstream stream) {
   const CudaDriver& driver = comm_.driver();
   const std::uint64_t most = chunk_elements(call);
   const std::uint64_t chunks = (call.count + most - 1) / most;
@@ -181,7 +181,7 @@ void NodeCollectives::issue(const CollectiveCall& call, CUstream stream) {
   counts_.chunks += chunks;
 }
 
-void NodeCollectives::issue(const CollectiveCall& call, const Chunk& chunk, Stage stage) {
+void MultiNodeCollectives::issue(const CollectiveCall& call, const Chunk& chunk, Stage stage) {
   switch (call.op) {
     case CollectiveOp::allreduce: return allreduce(call, chunk, stage);
     case CollectiveOp::reduce_scatter: return reduce_scatter(call, chunk, stage);
@@ -194,29 +194,29 @@ void NodeCollectives::issue(const CollectiveCall& call, const Chunk& chunk, Stag
 
 // ---- what the stages are made of ---------------------------------------------------------------
 
-void NodeCollectives::copy(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes, CUstream stream) {
+void MultiNodeCollectives::copy(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes, CUstream stream) {
   if (to != from && bytes > 0)
     POLYPATH_CHECK(comm_.driver(), memcpy_async(to, from, bytes, stream));
 }
 
-void NodeCollectives::exchange(const std::vector<NetworkMessage>& sends,
+void MultiNodeCollectives::exchange(const std::vector<NetworkMessage>& sends,
                                const std::vector<NetworkMessage>& receives, const Slot& slot) {
   links_.engine->exchange(sends, receives, mark_, slot.stream.get());
 }
 
-void NodeCollectives::run_inside(const CollectiveCall& call) { inside_.run(call, stream_.get()); }
+void MultiNodeCollectives::run_inside(const CollectiveCall& call) { inside_.run(call, stream_.get()); }
 
-void NodeCollectives::sum(const CollectiveCall& call, const std::vector<CUdeviceptr>& operands,
+void MultiNodeCollectives::sum(const CollectiveCall& call, const std::vector<CUdeviceptr>& operands,
                           CUdeviceptr to, std::uint64_t count, const Slot& slot) {
   if (count == 0) return;
   // A partial sum takes the place of an operand, where elements are their own accumulators.
-  const std::size_t most = operands.size() <= kMostRanks ? kMostRanks : kMostRanks - 1;
+  const std::size_t most = operands.size() <= kMaxRanks ? kMaxRanks : kMaxRanks - 1;
   for (std::size_t at = 0; at < operands.size(); at += most) {
     const std::size_t end = std::min(operands.size(), at + most);
     SumArgs args{};
     args.type = call.type;
     args.reduction = call.operation;
-    args.ranks = static_cast<std::uint8_t>(std::min(map_.size(), kMostAveraged));
+    args.ranks = static_cast<std::uint8_t>(std::min(map_.size(), kMaxAveraged));
     args.to_partial = end < operands.size();
     args.count = count;
     args.first = at == 0 ? nullptr : std::bit_cast<const void*>(slot.sum);
@@ -228,7 +228,7 @@ void NodeCollectives::sum(const CollectiveCall& call, const std::vector<CUdevice
 }
 
 /// Slices of the chunk, combined in this node, to their ranks. An average is a sum until the end.
-void NodeCollectives::reduce_inside(const CollectiveCall& call, const Chunk& chunk) {
+void MultiNodeCollectives::reduce_inside(const CollectiveCall& call, const Chunk& chunk) {
   const std::uint64_t element = size_of(call.type);
   CollectiveCall part = call;
   part.op = CollectiveOp::reduce_scatter;
@@ -245,7 +245,7 @@ void NodeCollectives::reduce_inside(const CollectiveCall& call, const Chunk& chu
 }
 
 /// Slices of the chunk, from their ranks to all of this node.
-void NodeCollectives::gather_inside(const CollectiveCall& call, const Chunk& chunk,
+void MultiNodeCollectives::gather_inside(const CollectiveCall& call, const Chunk& chunk,
                                     CUdeviceptr to) {
   const std::uint64_t element = size_of(call.type);
   const bool is_even = chunk.slice * static_cast<unsigned>(map_.per_node) == chunk.count;
@@ -260,7 +260,7 @@ void NodeCollectives::gather_inside(const CollectiveCall& call, const Chunk& chu
 
 // ---- operations on a message -------------------------------------------------------------------
 
-void NodeCollectives::allreduce(const CollectiveCall& call, const Chunk& chunk, Stage stage) {
+void MultiNodeCollectives::allreduce(const CollectiveCall& call, const Chunk& chunk, Stage stage) {
   const std::uint64_t element = size_of(call.type);
   if (stage == Stage::first) return reduce_inside(call, chunk);
   if (stage == Stage::last) return gather_inside(call, chunk, call.recv + chunk.begin * element);
@@ -294,7 +294,7 @@ void NodeCollectives::allreduce(const CollectiveCall& call, const Chunk& chunk, 
   exchange(sends, receives, slot);
 }
 
-void NodeCollectives::reduce(const CollectiveCall& call, const Chunk& chunk, Stage stage) {
+void MultiNodeCollectives::reduce(const CollectiveCall& call, const Chunk& chunk, Stage stage) {
   const std::uint64_t element = size_of(call.type);
   const int root_node = map_.node_of(call.root);
   if (stage == Stage::first) return reduce_inside(call, chunk);
@@ -324,7 +324,7 @@ void NodeCollectives::reduce(const CollectiveCall& call, const Chunk& chunk, Sta
   if (!operands.empty()) sum(call, operands, slot.part, chunk.slice, slot);
 }
 
-void NodeCollectives::broadcast(const CollectiveCall& call, const Chunk& chunk, Stage stage) {
+void MultiNodeCollectives::broadcast(const CollectiveCall& call, const Chunk& chunk, Stage stage) {
   const std::uint64_t element = size_of(call.type);
   const int root_node = map_.node_of(call.root);
   const CUdeviceptr recv = call.recv + chunk.begin * element;
@@ -360,7 +360,7 @@ void NodeCollectives::broadcast(const CollectiveCall& call, const Chunk& chunk, 
 // ---- operations by parts -----------------------------------------------------------------------
 // A chunk is of each rank's part; what lies apart in the buffers is brought together in scratch.
 
-void NodeCollectives::reduce_scatter(const CollectiveCall& call, const Chunk& chunk, Stage stage) {
+void MultiNodeCollectives::reduce_scatter(const CollectiveCall& call, const Chunk& chunk, Stage stage) {
   const std::uint64_t element = size_of(call.type);
   const std::uint64_t bytes = chunk.count * element;
   const auto nodes = static_cast<std::uint64_t>(map_.nodes);
@@ -395,7 +395,7 @@ void NodeCollectives::reduce_scatter(const CollectiveCall& call, const Chunk& ch
   sum(call, operands, call.recv + chunk.begin * element, chunk.count, slot);
 }
 
-void NodeCollectives::all_gather(const CollectiveCall& call, const Chunk& chunk, Stage stage) {
+void MultiNodeCollectives::all_gather(const CollectiveCall& call, const Chunk& chunk, Stage stage) {
   const std::uint64_t element = size_of(call.type);
   const std::uint64_t bytes = chunk.count * element;
   Slot& slot = *chunk.slot;
@@ -425,7 +425,7 @@ void NodeCollectives::all_gather(const CollectiveCall& call, const Chunk& chunk,
     }
 }
 
-void NodeCollectives::all_to_all(const CollectiveCall& call, const Chunk& chunk, Stage stage) {
+void MultiNodeCollectives::all_to_all(const CollectiveCall& call, const Chunk& chunk, Stage stage) {
   const std::uint64_t element = size_of(call.type);
   const std::uint64_t bytes = chunk.count * element;
   const std::uint64_t node_bytes = static_cast<unsigned>(map_.per_node) * bytes;

@@ -28,15 +28,15 @@ struct NodeCounts {
 };
 
 /// One a rank; calls as Collectives'.
-class NodeCollectives {
+class MultiNodeCollectives {
  public:
   /// Takes memory of this rank's GPU. Both must outlive it. Throws DriverError. `most_slice`: bytes
   /// of a rank's slice of a chunk, at the most; the same on all ranks, a multiple of 4096.
-  NodeCollectives(Collectives& inside, NodeLinks& links, std::uint64_t most_slice = kMostNodeSlice);
+  MultiNodeCollectives(Collectives& inside, NodeNetwork& links, std::uint64_t max_slice = kMaxNodeSlice);
   /// Work that uses it must have completed.
-  ~NodeCollectives();
-  NodeCollectives(const NodeCollectives&) = delete;
-  NodeCollectives& operator=(const NodeCollectives&) = delete;
+  ~MultiNodeCollectives();
+  MultiNodeCollectives(const MultiNodeCollectives&) = delete;
+  MultiNodeCollectives& operator=(const MultiNodeCollectives&) = delete;
 
   /// As Collectives::run, with roots and parts as of all ranks of all nodes; but not in capture.
   /// What one rank alone cannot do aborts the communicator, as there.
@@ -90,10 +90,10 @@ class NodeCollectives {
   CUdeviceptr take(std::uint64_t bytes);
 
   Collectives& inside_;
-  NodeLinks& links_;
+  NodeNetwork& links_;
   const NodeMap& map_;
   Communicator& comm_;
-  std::uint64_t most_slice_;
+  std::uint64_t max_slice_;
   std::vector<CUdeviceptr> memory_;
   std::uint64_t taken_ = 0;
   Stream stream_;  // of what is inside
@@ -103,7 +103,7 @@ class NodeCollectives {
   std::vector<Slot> slots_;
   NodeCounts counts_;
   std::uint32_t skipped_ = 0;  // calls of which nothing was issued
-  std::uint32_t waits_ = 0;    // their number in NumberedWaits
+  std::uint32_t waits_ = 0;    // their number in WaitRegistry
   ExchangeMark mark_;          // of the call that is being issued
 };
 

@@ -15,10 +15,10 @@ CollectiveRequest request_from(const Node& node, const polypath_collective_reque
     throw InvalidArgument(std::to_string(wanted.ranks) + " ranks need as many GPUs: " + node.name +
                           " has " + std::to_string(gpus));
   require(wanted.gpus == nullptr || wanted.ranks > 0, "gpus are given, but no ranks");
-  if (wanted.bytes > kMostPlanned)
+  if (wanted.bytes > kMaxPlanned)
     throw InvalidArgument(std::to_string(wanted.bytes) +
                           " bytes are more than a plan is made for, " +
-                          std::to_string(kMostPlanned));
+                          std::to_string(kMaxPlanned));
   CollectiveRequest request =
       request_of_bytes(parse_collective_op(wanted.op),
                        wanted.type == nullptr ? DataType::float32 : parse_data_type(wanted.type),

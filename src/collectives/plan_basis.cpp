@@ -13,7 +13,7 @@
 namespace polypath {
 namespace {
 
-constexpr std::size_t kMostNumbers = 64;
+constexpr std::size_t kMaxNumbers = 64;
 
 /// As a node file with the tables of a profile; empty where that cannot be read back.
 std::string text_of(const Node& node, std::span<const TunedCollective> tuned) {
@@ -43,9 +43,9 @@ std::string from_first(Communicator& comm, const std::string& mine) {
 
 }  // namespace
 
-PlanBasis share_plan_basis(Communicator& comm, std::span<const TunedCollective> tuned) {
-  PlanBasis basis;
-  std::array<std::int32_t, kMostNumbers> mine{};
+CollectivePlanInputs share_plan_basis(Communicator& comm, std::span<const TunedCollective> tuned) {
+  CollectivePlanInputs basis;
+  std::array<std::int32_t, kMaxNumbers> mine{};
   for (int rank = 0; rank < comm.size(); ++rank) {
     basis.gpus.push_back(comm.gpu_of(rank));
     mine[static_cast<std::size_t>(rank)] = comm.gpu_of(rank);
@@ -61,7 +61,7 @@ PlanBasis share_plan_basis(Communicator& comm, std::span<const TunedCollective> 
   basis.node = read_node_text(text);
   basis.tuned = read_collectives_text(text);
   // GPUs as rank 0 numbers them.
-  std::vector<std::array<std::int32_t, kMostNumbers>> all(static_cast<std::size_t>(comm.size()));
+  std::vector<std::array<std::int32_t, kMaxNumbers>> all(static_cast<std::size_t>(comm.size()));
   comm.exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
   for (std::size_t rank = 0; rank < basis.gpus.size(); ++rank) basis.gpus[rank] = all.front()[rank];
   return basis;

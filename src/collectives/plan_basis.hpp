@@ -11,13 +11,13 @@
 
 namespace polypath {
 
-struct PlanBasis {
+struct CollectivePlanInputs {
   Node node;
   std::vector<int> gpus;  ///< of each rank, an index into Node::gpus
   std::vector<TunedCollective> tuned;
 };
 
 /// Collective. `tuned`: what this rank's profile holds; that of rank 0 counts.
-PlanBasis share_plan_basis(Communicator& communicator, std::span<const TunedCollective> tuned);
+CollectivePlanInputs share_plan_basis(Communicator& communicator, std::span<const TunedCollective> tuned);
 
 }  // namespace polypath

@@ -28,7 +28,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kMagic = 0x50502d424f415244;  // "PP-BOARD"
-constexpr std::size_t kMostReason = 1000;
+constexpr std::size_t kMaxReason = 1000;
 constexpr std::size_t kSlotBytes = 4096;
 /// How long a leaving rank waits for others after an abort.
 constexpr std::chrono::seconds kFarewell{1};
@@ -53,7 +53,7 @@ void futex_wake(std::atomic<std::uint32_t>& word) noexcept {
 /// The boards that this process has mapped.
 struct Mapped {
   std::mutex mutex;
-  std::map<BoardId, std::weak_ptr<Board>> boards;
+  std::map<ControlSegmentId, std::weak_ptr<ControlSegment>> boards;
 };
 Mapped& mapped() {
   static Mapped* const all = new Mapped;  // for communicators that end with the process
@@ -79,19 +79,19 @@ const char* text_of(Departure departure) noexcept {
 
 enum AbortState : std::uint32_t { kUsable, kAborting, kAborted };
 
-struct Board::Header {
+struct ControlSegment::Header {
   std::uint64_t magic = kMagic;
-  BoardId id;
+  ControlSegmentId id;
   std::int32_t size = 0;
   std::atomic<std::uint32_t> bell{0};   // rung when a rank comes or leaves, and by an abort
   std::atomic<std::uint32_t> watch{0};  // for who watches
   std::atomic<std::uint32_t> abort_state{kUsable};
   std::atomic<std::uint32_t> departures{0};
   std::uint32_t reason_bytes = 0;
-  std::array<char, kMostReason> reason{};
+  std::array<char, kMaxReason> reason{};
 };
 
-struct alignas(64) Board::Record {
+struct alignas(64) ControlSegment::Record {
   std::atomic<std::uint64_t> round{0};  // of the last gather that the rank has come to
   std::atomic<Departure> left{Departure::none};
   std::atomic<std::uint32_t> settled{0};
@@ -101,7 +101,7 @@ struct alignas(64) Board::Record {
 
 /// Each rank has two, which take turns: who writes the next round's has read the last one's, but
 /// others may still be reading that.
-struct alignas(64) Board::Slot {
+struct alignas(64) ControlSegment::Slot {
   static constexpr std::size_t kPayload = kSlotBytes - sizeof(Call) - sizeof(std::uint64_t);
   Call call;
   std::uint64_t bytes = 0;  // of the whole gather
@@ -127,10 +127,10 @@ std::string to_string(const Call& call) {
 
 // ---- life -------------------------------------------------------------------
 
-Board::Board(int file, void* memory, std::size_t bytes, const BoardId& id, int size) noexcept
+ControlSegment::ControlSegment(int file, void* memory, std::size_t bytes, const ControlSegmentId& id, int size) noexcept
     : file_(file), memory_(memory), bytes_(bytes), id_(id), size_(size) {}
 
-Board::~Board() {
+ControlSegment::~ControlSegment() {
   {
     Mapped& all = mapped();
     const std::lock_guard lock(all.mutex);
@@ -141,7 +141,7 @@ Board::~Board() {
   ::close(file_);
 }
 
-std::shared_ptr<Board> Board::map(int file, const BoardId& id, int size, bool is_new) {
+std::shared_ptr<ControlSegment> ControlSegment::map(int file, const ControlSegmentId& id, int size, bool is_new) {
   const std::size_t bytes =
       kHeaderBytes + static_cast<std::size_t>(size) * (sizeof(Record) + 2 * sizeof(Slot));
   struct stat found{};
@@ -156,7 +156,7 @@ std::shared_ptr<Board> Board::map(int file, const BoardId& id, int size, bool is
     throw Error(fmt::format("the communicator's board cannot be mapped: {}",
                             fits || is_new ? reason_of(error) : "it has another size"));
   }
-  std::shared_ptr<Board> board(new Board(file, memory, bytes, id, size));
+  std::shared_ptr<ControlSegment> board(new ControlSegment(file, memory, bytes, id, size));
   if (is_new) {
     static_assert(sizeof(Header) <= kHeaderBytes);
     Header* const header = new (memory) Header;
@@ -173,26 +173,26 @@ std::shared_ptr<Board> Board::map(int file, const BoardId& id, int size, bool is
   return board;
 }
 
-std::shared_ptr<Board> Board::make(int size) {
+std::shared_ptr<ControlSegment> ControlSegment::make(int size) {
   const int file = ::memfd_create("polypath-board", MFD_CLOEXEC);
   if (file < 0)
     throw Error(fmt::format("the communicator's board cannot be made: {}", reason_of(errno)));
   std::random_device random;
   const auto word = [&] { return std::uint64_t{random()} << 32 | random(); };
-  const BoardId id{word(), word()};
-  std::shared_ptr<Board> board = map(file, id, size, true);
+  const ControlSegmentId id{word(), word()};
+  std::shared_ptr<ControlSegment> board = map(file, id, size, true);
   Mapped& all = mapped();
   const std::lock_guard lock(all.mutex);
   all.boards[id] = board;
   return board;
 }
 
-std::shared_ptr<Board> Board::open(const ProcessId& maker, int file, const BoardId& id, int size) {
+std::shared_ptr<ControlSegment> ControlSegment::open(const ProcessId& maker, int file, const ControlSegmentId& id, int size) {
   Mapped& all = mapped();
   {
     const std::lock_guard lock(all.mutex);
     if (const auto known = all.boards.find(id); known != all.boards.end())
-      if (std::shared_ptr<Board> board = known->second.lock()) return board;
+      if (std::shared_ptr<ControlSegment> board = known->second.lock()) return board;
   }
   const std::string path = fmt::format("/proc/{}/fd/{}", maker.pid, file);
   const int own = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
@@ -203,34 +203,34 @@ std::shared_ptr<Board> Board::open(const ProcessId& maker, int file, const Board
                     path));
   if (own < 0) throw Error(fmt::format("{} cannot be opened: {}", path, reason_of(errno)));
   // Without the lock, which the end of a board takes, also of one that turns out to be another.
-  const std::shared_ptr<Board> opened = map(own, id, size, false);
+  const std::shared_ptr<ControlSegment> opened = map(own, id, size, false);
   const std::lock_guard lock(all.mutex);
-  std::weak_ptr<Board>& known = all.boards[id];
-  std::shared_ptr<Board> board = known.lock();  // another thread was faster
+  std::weak_ptr<ControlSegment>& known = all.boards[id];
+  std::shared_ptr<ControlSegment> board = known.lock();  // another thread was faster
   if (board == nullptr) known = board = opened;
   return board;
 }
 
-Board::Header& Board::header() const noexcept { return *static_cast<Header*>(memory_); }
+ControlSegment::Header& ControlSegment::header() const noexcept { return *static_cast<Header*>(memory_); }
 
-Board::Record& Board::record(int rank) const noexcept {
+ControlSegment::Record& ControlSegment::record(int rank) const noexcept {
   auto* const first = reinterpret_cast<Record*>(static_cast<std::byte*>(memory_) + kHeaderBytes);
   return first[rank];
 }
 
-Board::Slot& Board::slot(int rank, std::uint64_t round) const noexcept {
+ControlSegment::Slot& ControlSegment::slot(int rank, std::uint64_t round) const noexcept {
   auto* const first = reinterpret_cast<Slot*>(&record(size_));
   return first[2 * static_cast<std::uint64_t>(rank) + round % 2];
 }
 
 // ---- gather -----------------------------------------------------------------
 
-void Board::ring() noexcept {
+void ControlSegment::ring() noexcept {
   header().bell.fetch_add(1, std::memory_order_release);
   futex_wake(header().bell);
 }
 
-void Board::gather(int rank, const Call& call, std::span<const std::byte> mine,
+void ControlSegment::gather(int rank, const Call& call, std::span<const std::byte> mine,
                    std::span<std::byte> all, Milliseconds limit) {
   if (all.size() != mine.size() * static_cast<std::size_t>(size_))
     throw InvalidArgument(fmt::format("{}: all has {} bytes, not {} times {}", to_string(call),
@@ -255,7 +255,7 @@ void Board::gather(int rank, const Call& call, std::span<const std::byte> mine,
   } while (done < mine.size());
 }
 
-void Board::wait_for_all(int rank, std::uint64_t round, const Call& call, Milliseconds limit) {
+void ControlSegment::wait_for_all(int rank, std::uint64_t round, const Call& call, Milliseconds limit) {
   const auto deadline = Clock::now() + limit;
   while (true) {
     const std::uint32_t heard = header().bell.load(std::memory_order_acquire);
@@ -281,7 +281,7 @@ void Board::wait_for_all(int rank, std::uint64_t round, const Call& call, Millis
   }
 }
 
-std::string Board::departed(const std::vector<int>& ranks) const {
+std::string ControlSegment::departed(const std::vector<int>& ranks) const {
   const Departure how = departure_of(ranks.front());
   std::vector<int> alike;
   for (const int rank : ranks)
@@ -289,7 +289,7 @@ std::string Board::departed(const std::vector<int>& ranks) const {
   return fmt::format("{} {}", names(alike), text_of(how));
 }
 
-void Board::require_same(std::uint64_t round) {
+void ControlSegment::require_same(std::uint64_t round) {
   const Slot& first = slot(0, round);
   for (int other = 1; other < size_; ++other) {
     const Slot& slot_of_other = slot(other, round);
@@ -306,12 +306,12 @@ void Board::require_same(std::uint64_t round) {
 
 // ---- abort ------------------------------------------------------------------
 
-void Board::abort(std::string_view reason) noexcept {
+void ControlSegment::abort(std::string_view reason) noexcept {
   Header& shared = header();
   std::uint32_t usable = kUsable;
   if (!shared.abort_state.compare_exchange_strong(usable, kAborting, std::memory_order_acq_rel))
     return;
-  const std::size_t bytes = std::min(reason.size(), kMostReason);
+  const std::size_t bytes = std::min(reason.size(), kMaxReason);
   std::memcpy(shared.reason.data(), reason.data(), bytes);
   shared.reason_bytes = static_cast<std::uint32_t>(bytes);
   shared.abort_state.store(kAborted, std::memory_order_release);
@@ -319,27 +319,27 @@ void Board::abort(std::string_view reason) noexcept {
   wake_watchers();
 }
 
-bool Board::aborted() const noexcept {
+bool ControlSegment::aborted() const noexcept {
   return header().abort_state.load(std::memory_order_acquire) != kUsable;
 }
 
-std::string Board::reason() const {
+std::string ControlSegment::reason() const {
   const Header& shared = header();
   if (!aborted()) return {};
   // Whoever is writing it takes a moment, unless it died in that.
   for (int i = 0; i < 1000; ++i) {
     if (shared.abort_state.load(std::memory_order_acquire) == kAborted)
-      return {shared.reason.data(), std::min<std::size_t>(shared.reason_bytes, kMostReason)};
+      return {shared.reason.data(), std::min<std::size_t>(shared.reason_bytes, kMaxReason)};
     ::usleep(100);
   }
   return "a rank ended while it gave a reason";
 }
 
-void Board::require_usable() const {
+void ControlSegment::require_usable() const {
   if (aborted()) throw CommunicatorError(fmt::format("the communicator is unusable: {}", reason()));
 }
 
-void Board::fail(std::string_view reason) {
+void ControlSegment::fail(std::string_view reason) {
   abort(reason);
   require_usable();
   throw CommunicatorError(std::string(reason));
@@ -347,41 +347,41 @@ void Board::fail(std::string_view reason) {
 
 // ---- leaving, watching ------------------------------------------------------
 
-bool Board::has_left(int rank) const noexcept { return departure_of(rank) != Departure::none; }
+bool ControlSegment::has_left(int rank) const noexcept { return departure_of(rank) != Departure::none; }
 
-Departure Board::departure_of(int rank) const noexcept {
+Departure ControlSegment::departure_of(int rank) const noexcept {
   return record(rank).left.load(std::memory_order_acquire);
 }
 
-std::uint32_t Board::departures() const noexcept {
+std::uint32_t ControlSegment::departures() const noexcept {
   return header().departures.load(std::memory_order_acquire);
 }
 
-void Board::settle(int rank, std::uint32_t departures) noexcept {
+void ControlSegment::settle(int rank, std::uint32_t departures) noexcept {
   record(rank).settled.store(departures, std::memory_order_release);
   ring();
 }
 
-std::uint32_t Board::settled(int rank) const noexcept {
+std::uint32_t ControlSegment::settled(int rank) const noexcept {
   return record(rank).settled.load(std::memory_order_acquire);
 }
 
-std::uint32_t Board::bell() const noexcept { return header().bell.load(std::memory_order_acquire); }
+std::uint32_t ControlSegment::bell() const noexcept { return header().bell.load(std::memory_order_acquire); }
 
-void Board::wait_bell(std::uint32_t heard, Milliseconds limit) const noexcept {
+void ControlSegment::wait_bell(std::uint32_t heard, Milliseconds limit) const noexcept {
   futex_wait(header().bell, heard, limit);
 }
 
-void Board::count_call(int rank) noexcept {
+void ControlSegment::count_call(int rank) noexcept {
   std::atomic<std::uint64_t>& its = record(rank).calls;
   its.store(its.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
-std::uint64_t Board::calls(int rank) const noexcept {
+std::uint64_t ControlSegment::calls(int rank) const noexcept {
   return record(rank).calls.load(std::memory_order_acquire);
 }
 
-void Board::depart(int rank, Departure why) noexcept {
+void ControlSegment::depart(int rank, Departure why) noexcept {
   Departure there = Departure::none;
   if (!record(rank).left.compare_exchange_strong(there, why, std::memory_order_acq_rel)) return;
   header().departures.fetch_add(1, std::memory_order_release);
@@ -389,21 +389,21 @@ void Board::depart(int rank, Departure why) noexcept {
   wake_watchers();
 }
 
-void Board::ended(int rank, std::string_view reason) noexcept {
+void ControlSegment::ended(int rank, std::string_view reason) noexcept {
   abort(reason);
   depart(rank, Departure::ended);
 }
 
-void Board::set_reaching(int rank, bool is_reaching) noexcept {
+void ControlSegment::set_reaching(int rank, bool is_reaching) noexcept {
   record(rank).is_reaching.store(is_reaching, std::memory_order_release);
   ring();
 }
 
-bool Board::may_reach(int rank) const noexcept {
+bool ControlSegment::may_reach(int rank) const noexcept {
   return !has_left(rank) || record(rank).is_reaching.load(std::memory_order_acquire);
 }
 
-std::vector<std::function<void()>> Board::leave(int rank, int here, std::function<void()> release,
+std::vector<std::function<void()>> ControlSegment::leave(int rank, int here, std::function<void()> release,
                                                 Milliseconds limit,
                                                 const std::function<bool()>& stops) noexcept {
   depart(rank, Departure::left);
@@ -433,16 +433,16 @@ std::vector<std::function<void()>> Board::leave(int rank, int here, std::functio
   return {};
 }
 
-std::uint32_t Board::watched() const noexcept {
+std::uint32_t ControlSegment::watched() const noexcept {
   return header().watch.load(std::memory_order_acquire);
 }
 
-void Board::wait_watched(std::uint32_t seen, Milliseconds limit) const noexcept {
+void ControlSegment::wait_watched(std::uint32_t seen, Milliseconds limit) const noexcept {
   futex_wait(header().watch, seen, limit);
 }
 
-void Board::wake_all() noexcept {
-  std::vector<std::shared_ptr<Board>> boards;  // one may end here, which takes the lock
+void ControlSegment::wake_all() noexcept {
+  std::vector<std::shared_ptr<ControlSegment>> boards;  // one may end here, which takes the lock
   {
     Mapped& all = mapped();
     const std::lock_guard lock(all.mutex);
@@ -452,7 +452,7 @@ void Board::wake_all() noexcept {
   for (const auto& board : boards) board->ring();
 }
 
-void Board::wake_watchers() noexcept {
+void ControlSegment::wake_watchers() noexcept {
   header().watch.fetch_add(1, std::memory_order_release);
   futex_wake(header().watch);
 }

@@ -28,11 +28,11 @@ namespace polypath {
 
 /// Tells a board from any other of this machine, also from one of a process that had the same
 /// number.
-struct BoardId {
+struct ControlSegmentId {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
 
-  friend auto operator<=>(const BoardId&, const BoardId&) = default;
+  friend auto operator<=>(const ControlSegmentId&, const ControlSegmentId&) = default;
 };
 
 /// What a rank does in a gather: ranks that do different things are told so, instead of taking each
@@ -61,20 +61,20 @@ enum class Departure : std::uint32_t {
 const char* text_of(Departure departure) noexcept;
 
 /// Thread-safe, but for gather() and leave() of one rank.
-class Board {
+class ControlSegment {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
   /// A new board for `size` ranks. Throws Error.
-  static std::shared_ptr<Board> make(int size);
+  static std::shared_ptr<ControlSegment> make(int size);
   /// The board `id` of `maker`, which has it as file `file`. Throws Error, with what to do.
-  static std::shared_ptr<Board> open(const ProcessId& maker, int file, const BoardId& id, int size);
-  ~Board();
-  Board(const Board&) = delete;
-  Board& operator=(const Board&) = delete;
+  static std::shared_ptr<ControlSegment> open(const ProcessId& maker, int file, const ControlSegmentId& id, int size);
+  ~ControlSegment();
+  ControlSegment(const ControlSegment&) = delete;
+  ControlSegment& operator=(const ControlSegment&) = delete;
 
   [[nodiscard]] int size() const noexcept { return size_; }
-  [[nodiscard]] const BoardId& id() const noexcept { return id_; }
+  [[nodiscard]] const ControlSegmentId& id() const noexcept { return id_; }
   /// Its file in this process.
   [[nodiscard]] int file() const noexcept { return file_; }
 
@@ -142,8 +142,8 @@ class Board {
   struct Record;
   struct Slot;
 
-  Board(int file, void* memory, std::size_t bytes, const BoardId& id, int size) noexcept;
-  static std::shared_ptr<Board> map(int file, const BoardId& id, int size, bool is_new);
+  ControlSegment(int file, void* memory, std::size_t bytes, const ControlSegmentId& id, int size) noexcept;
+  static std::shared_ptr<ControlSegment> map(int file, const ControlSegmentId& id, int size, bool is_new);
   [[nodiscard]] Header& header() const noexcept;
   [[nodiscard]] Record& record(int rank) const noexcept;
   [[nodiscard]] Slot& slot(int rank, std::uint64_t round) const noexcept;
@@ -159,7 +159,7 @@ class Board {
   const int file_;
   void* const memory_;
   const std::size_t bytes_;
-  const BoardId id_;
+  const ControlSegmentId id_;
   const int size_;
 
   std::mutex leaving_;

@@ -42,7 +42,7 @@ std::string differing(const Hello& hello, std::size_t rank, const Hello& first) 
 
 }  // namespace
 
-Hello own_hello() {
+Hello make_hello() {
   Hello hello;
   const std::string_view text = version();
   std::memcpy(hello.version.data(), text.data(), std::min(text.size(), hello.version.size()));
@@ -69,7 +69,7 @@ std::string verdict(std::span<const Hello> hellos) {
   return {};
 }
 
-Joined join(Hello hello, const Exchange& exchange,
+Joined join(Hello hello, const HostAllGather& exchange,
             const std::function<int(const std::array<unsigned char, 16>&)>& number_of,
             const std::function<void(const Members&)>& reach) {
   const auto size = static_cast<std::size_t>(hello.size);
@@ -77,7 +77,7 @@ Joined join(Hello hello, const Exchange& exchange,
   Joined joined;
   if (hello.rank == 0 && !hello.problem) {
     hello.problem.catch_from([&] {
-      joined.board = Board::make(hello.size);
+      joined.board = ControlSegment::make(hello.size);
       hello.board = joined.board->id();
       hello.board_file = joined.board->file();
     });
@@ -91,7 +91,7 @@ Joined join(Hello hello, const Exchange& exchange,
     opened.problem.catch_from([&] {
       const Hello& first = hellos.front();
       if (joined.board == nullptr)
-        joined.board = Board::open(first.process, first.board_file, first.board, first.size);
+        joined.board = ControlSegment::open(first.process, first.board_file, first.board, first.size);
       joined.members.rank = hello.rank;
       for (std::size_t rank = 0; rank < size; ++rank) {
         const int gpu = number_of(hellos[rank].gpu_uuid);
@@ -109,8 +109,8 @@ Joined join(Hello hello, const Exchange& exchange,
   std::vector<Opened> all(size);
   exchange(std::as_bytes(std::span(&opened, 1)), std::as_writable_bytes(std::span(all)));
   if (!refused.empty()) throw CommunicatorError(fmt::format("{}: {}", what, refused));
-  throw_first_problem(all, what);
-  joined.limit = std::chrono::milliseconds(hellos.front().time_limit_ms);
+  throw_first_error(all, what);
+  joined.limit = std::chrono::milliseconds(hellos.front().timeout_ms);
   return joined;
 }
 

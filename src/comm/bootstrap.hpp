@@ -39,23 +39,23 @@ struct Hello {
   MachineId machine;
   std::uint64_t pid_namespace = 0;
   ProcessId process;
-  BoardId board;                 ///< rank 0's
+  ControlSegmentId board;                 ///< rank 0's
   std::int32_t board_file = -1;  ///< rank 0's; -1: it has none
-  std::int64_t time_limit_ms = 0;
-  Problem problem;  ///< what went wrong before
+  std::int64_t timeout_ms = 0;
+  RankError problem;  ///< what went wrong before
 
   std::array<unsigned char, 360> unused{};
 };
 static_assert(sizeof(Hello) == 1024);
 
 /// Of this process; rank, size, GPU, board and limit are the caller's to fill in.
-Hello own_hello();
+Hello make_hello();
 
 /// Why these ranks cannot be one communicator, with what to do; empty when they can.
 std::string verdict(std::span<const Hello> hellos);
 
 struct Joined {
-  std::shared_ptr<Board> board;
+  std::shared_ptr<ControlSegment> board;
   Members members;
   std::chrono::milliseconds limit;  ///< rank 0's
 };
@@ -67,7 +67,7 @@ inline constexpr std::array kJoinRecords{sizeof(Hello), sizeof(Opened)};
 /// of the GPU with a UUID in this process, -1 for none. `reach` throws when this rank's GPU cannot
 /// work with the others'. Throws CommunicatorError, on all ranks alike, and what the exchange
 /// throws.
-Joined join(Hello hello, const Exchange& exchange,
+Joined join(Hello hello, const HostAllGather& exchange,
             const std::function<int(const std::array<unsigned char, 16>&)>& number_of,
             const std::function<void(const Members&)>& reach);
 

@@ -43,19 +43,19 @@ using namespace polypath;
 
 namespace {
 
-constexpr std::uint32_t kMostPort = 65535;
+constexpr std::uint32_t kMaxPort = 65535;
 
 /// What was given, else what the settings of the context say.
 polypath_comm_options options_of(const Context& context, const polypath_comm_options* given) {
   polypath_comm_options options = given == nullptr ? polypath_comm_options{} : *given;
-  if (options.time_limit_ms == 0)
-    options.time_limit_ms = static_cast<std::uint32_t>(context.options().comm_time_limit_ms);
+  if (options.timeout_ms == 0)
+    options.timeout_ms = static_cast<std::uint32_t>(context.options().comm_time_limit_ms);
   if (options.port == 0) options.port = static_cast<std::uint32_t>(context.options().comm_port);
-  require(options.port <= kMostPort, "options->port is more than 65535");
-  constexpr std::uint32_t kMost = 1U << 16;
-  require(options.max_blocks <= kMost, "options->max_blocks is more than 65536");
-  require(options.spared_multiprocessors <= kMost,
-          "options->spared_multiprocessors is more than 65536");
+  require(options.port <= kMaxPort, "options->port is more than 65535");
+  constexpr std::uint32_t kMaxBlocks = 1U << 16;
+  require(options.max_blocks <= kMaxBlocks, "options->max_blocks is more than 65536");
+  require(options.reserved_sms <= kMaxBlocks,
+          "options->reserved_sms is more than 65536");
   for (const std::uint64_t reserved : options.reserved)
     require(reserved == 0, "options->reserved is not 0");
   require(options.network == nullptr || options.network->reserved == 0,
@@ -64,28 +64,28 @@ polypath_comm_options options_of(const Context& context, const polypath_comm_opt
 }
 
 std::unique_ptr<polypath_comm> create(Context& context, int rank, int size, int gpu,
-                                      Exchange exchange, const polypath_comm_options& given) {
+                                      HostAllGather exchange, const polypath_comm_options& given) {
   CommunicatorOptions options;
   options.rank = rank;
   options.size = size;
   options.gpu = gpu;
   options.exchange = std::move(exchange);
-  options.time_limit = std::chrono::milliseconds(given.time_limit_ms);
+  options.time_limit = std::chrono::milliseconds(given.timeout_ms);
   options.engine = &context;
   // A kernel's stores would not go over an emulated mesh.
-  options.most_by_kernel =
+  options.put_kernel_max_bytes =
       context.source().emulated_mesh_gbps > 0 ? 0 : context.options().put_kernel_size;
   auto handle = std::make_unique<polypath_comm>();
   handle->context = &context;
   handle->max_blocks = static_cast<int>(given.max_blocks);
-  handle->spared_multiprocessors = static_cast<int>(given.spared_multiprocessors);
+  handle->reserved_sms = static_cast<int>(given.reserved_sms);
   handle->retries_buffers = given.retries_buffers != 0;
   if (given.network == nullptr) {
     handle->communicator =
         std::make_unique<Communicator>(context.source().driver, context.node(), options);
     return handle;
   }
-  RankOfNodes made = create_across_nodes(context.source().driver, context.node(), options,
+  MultiNodeRank made = create_across_nodes(context.source().driver, context.node(), options,
                                          *given.network, context.options().comm_node);
   handle->communicator = std::move(made.local);
   handle->nodes = std::move(made.links);
@@ -160,7 +160,7 @@ int own_gpu(const Context& context, int gpu) {
 const polypath_network* polypath_network_nccl(void) { return &nccl_network(); }
 
 polypath_status polypath_comm_create(polypath_context* context, int rank, int size, int gpu,
-                                     polypath_exchange exchange, void* user,
+                                     polypath_all_gather_fn exchange, void* user,
                                      const polypath_comm_options* options, polypath_comm** comm) {
   return guarded([&] {
     require(comm != nullptr, "comm is null");
@@ -182,7 +182,7 @@ polypath_status polypath_comm_create_all(polypath_context* context, const int* g
     require(size > 0, "size is not positive");
     Context& its = of(context);
     const polypath_comm_options given = options_of(its, options);
-    const auto exchanges = thread_exchanges(size, std::chrono::milliseconds(given.time_limit_ms));
+    const auto exchanges = thread_exchanges(size, std::chrono::milliseconds(given.timeout_ms));
     std::vector<std::unique_ptr<polypath_comm>> made(static_cast<std::size_t>(size));
     on_threads(size, [&](std::size_t i) {
       const int rank = static_cast<int>(i);
@@ -203,7 +203,7 @@ polypath_status polypath_comm_create_from_environment(polypath_context* context,
     const Rendezvous rendezvous = rendezvous_from_environment(static_cast<int>(given.port));
     *comm =
         create(its, rendezvous.rank, rendezvous.size, own,
-               socket_exchange(rendezvous, std::chrono::milliseconds(given.time_limit_ms)), given)
+               socket_exchange(rendezvous, std::chrono::milliseconds(given.timeout_ms)), given)
             .release();
   });
 }
@@ -215,7 +215,7 @@ polypath_status polypath_comm_split(polypath_comm* comm, int color, int key, pol
     handle->communicator = of(comm).split(color, key);
     handle->context = comm->context;
     handle->max_blocks = comm->max_blocks;
-    handle->spared_multiprocessors = comm->spared_multiprocessors;
+    handle->reserved_sms = comm->reserved_sms;
     handle->retries_buffers = comm->retries_buffers;
     *part = handle->communicator == nullptr ? nullptr : handle.release();
   });
@@ -290,7 +290,7 @@ int polypath_comm_size(const polypath_comm* comm) {
   return comm->nodes != nullptr ? comm->nodes->map.size() : comm->communicator->size();
 }
 
-int polypath_comm_nodes(const polypath_comm* comm) {
+int polypath_comm_node_count(const polypath_comm* comm) {
   if (comm == nullptr) return -1;
   return comm->nodes != nullptr ? comm->nodes->map.nodes : 1;
 }
@@ -302,7 +302,7 @@ int polypath_comm_gpu(const polypath_comm* comm, int rank) {
   return map.node_of(rank) == map.node() ? comm->communicator->gpu_of(map.local_of(rank)) : -1;
 }
 
-polypath_status polypath_comm_exchange(polypath_comm* comm, const void* mine, void* all,
+polypath_status polypath_comm_host_all_gather(polypath_comm* comm, const void* mine, void* all,
                                        size_t bytes) {
   return guarded([&] {
     Communicator& communicator = of(comm);
@@ -382,7 +382,7 @@ polypath_status polypath_comm_put_and_wait(polypath_comm* comm, const polypath_p
     Communicator& communicator = of(comm);
     require(puts != nullptr || count == 0, "puts is null");
     require(awaited != nullptr || awaited_count == 0, "awaited is null");
-    std::vector<SignalledPut> group;
+    std::vector<PutWithSignal> group;
     group.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
       const polypath_put& one = puts[i];
@@ -406,15 +406,15 @@ polypath_status polypath_comm_wait_signal(polypath_comm* comm, const polypath_si
   return guarded([&] { of(comm).wait_signal(signal_of(signal), stream_of(stream)); });
 }
 
-polypath_status polypath_comm_patience(polypath_comm* comm, void* patience, size_t bytes) {
+polypath_status polypath_comm_wait_context(polypath_comm* comm, void* wait_ctx, size_t bytes) {
   return guarded([&] {
     const Communicator& communicator = of(comm);
-    require(patience != nullptr, "patience is null");
-    require(bytes == sizeof(Patience),
+    require(wait_ctx != nullptr, "patience is null");
+    require(bytes == sizeof(wait_context),
             "bytes is not the size of polypath::device::Patience: the headers are of another "
             "version");
-    const Patience given = communicator.patience_of_program();
-    std::memcpy(patience, &given, sizeof given);
+    const wait_context given = communicator.program_wait_context();
+    std::memcpy(wait_ctx, &given, sizeof given);
   });
 }
 

@@ -24,13 +24,13 @@ struct polypath_comm : polypath::Keepable<polypath_comm> {
   polypath::Context* context = nullptr;  ///< that it was created with
   /// Of the ranks of this node.
   std::unique_ptr<polypath::Communicator> communicator;
-  std::unique_ptr<polypath::NodeLinks> nodes;  ///< null: there is no other
+  std::unique_ptr<polypath::NodeNetwork> nodes;  ///< null: there is no other
   /// What layers above keep with it: destroyed before it; and whether that has work under way.
   std::shared_ptr<void> above;
   std::function<bool()> above_in_flight;
   /// As given to create; 0: the collectives' own number.
   int max_blocks = 0;
-  int spared_multiprocessors = 0;
+  int reserved_sms = 0;
   bool retries_buffers = false;
   std::vector<std::unique_ptr<polypath_symmetric>> memories;  ///< that were not freed
   /// The process that made it. A child that got it by a fork has none of its threads, and the

@@ -52,14 +52,14 @@ Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> its_driver, const Nod
     : driver(std::move(its_driver)),
       node(its_node),
       engine(options.engine),
-      most_by_kernel(options.most_by_kernel),
+      put_kernel_max_bytes(options.put_kernel_max_bytes),
       limit(options.time_limit),
       where(options.where) {
-  Hello hello = own_hello();
+  Hello hello = make_hello();
   hello.rank = options.rank;
   hello.size = options.size;
   hello.gpu = options.gpu;
-  hello.time_limit_ms = options.time_limit.count();
+  hello.timeout_ms = options.time_limit.count();
   hello.problem.catch_from([&] { prepare(options.gpu, hello); });
   Joined joined = join(
       hello, options.exchange, [&](const Uuid& uuid) { return number_of(uuid); },
@@ -359,7 +359,7 @@ int Communicator::size() const noexcept { return impl_->members.size(); }
 int Communicator::gpu_of(int rank) const {
   return impl_->members.all.at(static_cast<std::size_t>(rank)).gpu;
 }
-bool Communicator::is_beside(const Communicator& other) const noexcept {
+bool Communicator::is_same_communicator(const Communicator& other) const noexcept {
   return impl_->board->id() == other.impl_->board->id();
 }
 bool Communicator::is_here(int rank) const {
@@ -397,7 +397,7 @@ void Communicator::exchange(std::span<const std::byte> mine, std::span<std::byte
   impl_->board->gather(rank(), {Call::Kind::exchange, 0, mine.size()}, mine, all, impl_->limit);
 }
 
-void Communicator::meet_without_waits() {
+void Communicator::barrier_when_idle() {
   const auto meet = [&] {
     const std::byte mine{};
     std::vector<std::byte> all(static_cast<std::size_t>(size()));
@@ -412,7 +412,7 @@ void Communicator::meet_without_waits() {
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
-  struct Wish {
+  struct SplitRequest {
     int color;
     int key;
     int rank;
@@ -421,13 +421,13 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
                           std::span<std::byte> all) {
     impl_->board->gather(rank(), {Call::Kind::split, stage, 0}, mine, all, impl_->limit);
   };
-  const Wish mine{color, key, rank()};
-  std::vector<Wish> wishes(static_cast<std::size_t>(size()));
+  const SplitRequest mine{color, key, rank()};
+  std::vector<SplitRequest> wishes(static_cast<std::size_t>(size()));
   gather(0, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(wishes)));
-  std::vector<Wish> group;
-  for (const Wish& wish : wishes)
+  std::vector<SplitRequest> group;
+  for (const SplitRequest& wish : wishes)
     if (wish.color == color) group.push_back(wish);
-  std::ranges::sort(group, [](const Wish& a, const Wish& b) {
+  std::ranges::sort(group, [](const SplitRequest& a, const SplitRequest& b) {
     return std::pair(a.key, a.rank) < std::pair(b.key, b.rank);
   });
 
@@ -444,12 +444,12 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
     return nullptr;
   }
   CommunicatorOptions options;
-  options.rank = static_cast<int>(std::ranges::find(group, rank(), &Wish::rank) - group.begin());
+  options.rank = static_cast<int>(std::ranges::find(group, rank(), &SplitRequest::rank) - group.begin());
   options.size = static_cast<int>(group.size());
   options.gpu = gpu();
   options.time_limit = time_limit();
   options.engine = impl_->engine;
-  options.most_by_kernel = impl_->most_by_kernel;
+  options.put_kernel_max_bytes = impl_->put_kernel_max_bytes;
   options.exchange = [&](std::span<const std::byte> bytes, std::span<std::byte> all) {
     among_all(bytes);
     for (std::size_t i = 0; i < group.size(); ++i)
@@ -467,26 +467,26 @@ void Communicator::abort(std::string_view reason) noexcept {
 bool Communicator::aborted() const noexcept { return impl_->board->aborted(); }
 void Communicator::check() const { impl_->require_usable(); }
 
-Patience Communicator::Impl::patience() const noexcept {
+wait_context Communicator::Impl::wait_ctx() const noexcept {
   const std::chrono::nanoseconds its_limit = limit.load();
-  return {words->abort_word(), static_cast<std::uint64_t>(its_limit.count()), words->status(),
+  return {words->abort_flag(), static_cast<std::uint64_t>(its_limit.count()), words->status(),
           reinterpret_cast<std::uint32_t*>(barrier_words.local() + reports_offset()),
-          StatusRecord::kStreamWait};
+          wait_error::kStreamWait};
 }
-Patience Communicator::patience() const noexcept { return impl_->patience(); }
-Patience Communicator::patience_of_program() const noexcept {
-  Patience given = patience();
-  given.kernel = StatusRecord::kProgram;
+wait_context Communicator::wait_ctx() const noexcept { return impl_->wait_ctx(); }
+wait_context Communicator::program_wait_context() const noexcept {
+  wait_context given = wait_ctx();
+  given.kernel = wait_error::kProgram;
   impl_->has_uncounted_waits = true;
-  given.next_look =
+  given.next_abort_poll_ns =
       reinterpret_cast<std::uint64_t*>(impl_->barrier_words.local() + impl_->next_look_offset());
   return given;
 }
-std::uint32_t Communicator::number_waits(std::uint32_t count, NumberedWaits::Describe describe) {
+std::uint32_t Communicator::register_waits(std::uint32_t count, WaitRegistry::Describe describe) {
   return impl_->numbered.add(count, std::move(describe));
 }
-void Communicator::forget_waits(std::uint32_t first) { impl_->numbered.remove(first); }
-std::string Communicator::describe_wait(const StatusRecord& status) const {
+void Communicator::unregister_waits(std::uint32_t first) { impl_->numbered.remove(first); }
+std::string Communicator::describe_wait(const wait_error& status) const {
   return impl_->numbered.describe(status);
 }
 std::chrono::milliseconds Communicator::time_limit() const noexcept { return impl_->limit; }

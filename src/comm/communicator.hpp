@@ -33,7 +33,7 @@ struct CommunicatorOptions {
   int rank = 0;
   int size = 1;
   int gpu = 0;        ///< of this rank, as the node numbers them
-  Exchange exchange;  ///< not kept
+  HostAllGather exchange;  ///< not kept
   /// How long anybody waits for another rank, at first; that of rank 0 counts.
   std::chrono::milliseconds time_limit{30'000};
   /// Begins each reason that is thrown; of several nodes, which one it is.
@@ -41,7 +41,7 @@ struct CommunicatorOptions {
   /// Carries large puts over all paths; null: the driver copies. Must outlive the communicator.
   Context* engine = nullptr;
   /// Puts of at most so many bytes are made by a kernel; 0: none.
-  std::uint64_t most_by_kernel = 4 * 1024 * 1024;
+  std::uint64_t put_kernel_max_bytes = 4 * 1024 * 1024;
 };
 
 /// What a put copies: from `src`, memory of any kind that this rank's GPU reaches, to `offset` in
@@ -71,7 +71,7 @@ struct SignalSet {
     std::uint64_t value = 0;
   };
   const SymmetricMemory& memory;
-  std::span<const Word> told;     ///< at most kMostToldWords
+  std::span<const Word> told;     ///< at most kMaxSignals
   std::span<const Word> awaited;  ///< any number
   /// Where this rank counts epochs, in the same memory: values are of the epoch at the time when
   /// the stream comes there (stream_wait_args.h), so that a graph has others at each launch.
@@ -79,7 +79,7 @@ struct SignalSet {
   bool begins_epoch = false;
 };
 
-struct SignalledPut {
+struct PutWithSignal {
   Put put;
   std::optional<Signal> then;
 };
@@ -112,7 +112,7 @@ class Communicator {
   /// The GPU of another rank, as this process numbers them.
   [[nodiscard]] int gpu_of(int rank) const;
   /// Whether both are ranks of the same one, and of this process.
-  [[nodiscard]] bool is_beside(const Communicator& other) const noexcept;
+  [[nodiscard]] bool is_same_communicator(const Communicator& other) const noexcept;
   /// Whether the rank is of this process.
   [[nodiscard]] bool is_here(int rank) const;
   [[nodiscard]] const Node& node() const noexcept;
@@ -138,7 +138,7 @@ class Communicator {
   void exchange(std::span<const std::byte> mine, std::span<std::byte> all);
   /// Collective: returns when all ranks have come, and no stream of any of them waits for a signal
   /// any more; or, when one does for seconds, all the same.
-  void meet_without_waits();
+  void barrier_when_idle();
   /// Collective: one communicator for the ranks of each color, ordered by key, then by rank; null
   /// for a negative color.
   std::unique_ptr<Communicator> split(int color, int key);
@@ -153,7 +153,7 @@ class Communicator {
   /// Puts that are planned together: those to one rank in this order, those to several at once, on
   /// streams that fork from the caller's and join it. Behind each its signal; behind all the stream
   /// waits for the words of `awaited`, as wait_signal.
-  void put_group(std::span<const SignalledPut> puts, std::span<const Signal> awaited,
+  void put_group(std::span<const PutWithSignal> puts, std::span<const Signal> awaited,
                  CUstream stream);
   /// Gives a word of rank `to` the signal's value, behind all that is on the stream before.
   void signal(int to, const Signal& signal, CUstream stream);
@@ -162,10 +162,10 @@ class Communicator {
   /// after an abort; past the time limit it aborts. In capture the graph has the time limit of now.
   void wait_signal(const Signal& signal, CUstream stream);
   /// Tells and waits as `set` says; in capture too, as wait_signal.
-  void signal_all(const SignalSet& set, CUstream stream);
+  void signal_and_wait(const SignalSet& set, CUstream stream);
   /// The same for a word in pinned host memory, which counts exchanges with other nodes. Whoever
   /// counts has to abort at the time limit: the stream itself gives up after twice as long.
-  void wait_exchanges(const std::uint64_t* word, std::uint64_t count, CUstream stream);
+  void wait_network(const std::uint64_t* word, std::uint64_t count, CUstream stream);
   /// Before and after an exchange between nodes: the kernels of exchange_args.h, whose patience
   /// this fills in. `number`: of the call, for what the status record says.
   void begin_exchange(ExchangeArgs args, CUstream stream);
@@ -211,15 +211,15 @@ class Communicator {
 
   /// For a kernel of this rank that waits for others. When its status record is found to be set,
   /// the communicator is aborted with what it says.
-  [[nodiscard]] Patience patience() const noexcept;
+  [[nodiscard]] wait_context wait_ctx() const noexcept;
   /// The same for a kernel of the program, of which thousands of threads may wait at once.
-  [[nodiscard]] Patience patience_of_program() const noexcept;
-  /// Numbers for what such kernels wait at, and how to say so, as NumberedWaits::add and remove.
+  [[nodiscard]] wait_context program_wait_context() const noexcept;
+  /// Numbers for what such kernels wait at, and how to say so, as WaitRegistry::add and remove.
   /// Thread-safe.
-  std::uint32_t number_waits(std::uint32_t count, NumberedWaits::Describe describe);
-  void forget_waits(std::uint32_t first);
+  std::uint32_t register_waits(std::uint32_t count, WaitRegistry::Describe describe);
+  void unregister_waits(std::uint32_t first);
   /// What they say of a record; empty when it is of none of them.
-  [[nodiscard]] std::string describe_wait(const StatusRecord& status) const;
+  [[nodiscard]] std::string describe_wait(const wait_error& status) const;
 
  private:
   struct Impl;

@@ -46,7 +46,7 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   /// On the watchdog's thread: tells ranks that have left that this one writes into their memory no
   /// more. False: it still may.
   bool settle() noexcept;
-  /// Waits for other ranks, as Board::leave() does, for `most`, and ends the thread. False, and the
+  /// Waits for other ranks, as ControlSegment::leave() does, for `most`, and ends the thread. False, and the
   /// rank stays: streams of it still wait, and use what it has.
   bool leave(std::chrono::milliseconds most) noexcept;
   /// Waits for nobody, and frees nothing of the GPU.
@@ -63,9 +63,9 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   void process_ends() noexcept override;
   /// Throws CommunicatorError with the reason once the communicator is unusable.
   void require_usable();
-  /// Where in `barrier_words` the count of Patience::reports is.
+  /// Where in `barrier_words` the count of wait_context::reports is.
   [[nodiscard]] std::uint64_t reports_offset() const noexcept;
-  /// ... the word of Patience::next_look.
+  /// ... the word of wait_context::next_abort_poll_ns.
   [[nodiscard]] std::uint64_t next_look_offset() const noexcept;
   /// ... the count of this rank's barriers.
   [[nodiscard]] std::uint64_t epoch_offset() const noexcept;
@@ -81,22 +81,22 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   /// capture.
   void tell(int to, const Signal& signal, CUstream stream, bool captured);
   /// What the kernels of this rank's streams wait with.
-  [[nodiscard]] Patience patience() const noexcept;
+  [[nodiscard]] wait_context wait_ctx() const noexcept;
   /// Whether kernels may make all of the puts: they are small, and kernels reach their sources.
-  [[nodiscard]] bool fit_kernel(std::span<const SignalledPut> puts, CUstream stream);
+  [[nodiscard]] bool fit_kernel(std::span<const PutWithSignal> puts, CUstream stream);
   /// Where blocks that share out a put on this stream are counted, a word for each rank; null: they
   /// are not. Kernels of one stream follow each other, so they have one place.
   [[nodiscard]] std::uint32_t* counts_of(CUstream stream);
   /// The copy of one put. The context is current.
   void copy(const Put& put, CUstream stream);
   /// Puts that fit a kernel, words alone among them, and then waits, by as few kernels as it takes.
-  void put_by_kernel(std::span<const SignalledPut> puts, std::span<const Signal> awaited,
+  void put_by_kernel(std::span<const PutWithSignal> puts, std::span<const Signal> awaited,
                      CUstream stream);
 
   std::shared_ptr<const CudaDriver> driver;
   const Node& node;
   Context* engine = nullptr;
-  std::uint64_t most_by_kernel;
+  std::uint64_t put_kernel_max_bytes;
   std::atomic<std::uint64_t> puts_by_kernel{0};
   std::atomic<std::uint64_t> puts_by_copies{0};
   std::atomic<std::chrono::milliseconds> limit;
@@ -104,15 +104,15 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   std::shared_ptr<const PrimaryContext> context;
   std::vector<std::shared_ptr<const PrimaryContext>> peers;  // of other ranks of this process
   std::optional<Stream> stream;                              // for filling memory
-  NumberedWaits numbered;
-  std::optional<HostWords> words;
+  WaitRegistry numbered;
+  std::optional<HostFlags> words;
   std::optional<StreamWaits> waits;
-  std::optional<PutStreams> put_streams;
-  std::shared_ptr<Board> board;
+  std::optional<PutStreamPool> put_streams;
+  std::shared_ptr<ControlSegment> board;
   Members members;
   std::optional<SymmetricHeap> heap;
   SymmetricMemory barrier_words;  // a 64-bit word for each rank, which that rank raises; reports;
-                                  // next_look; barriers; counts of blocks, by stream and rank
+                                  // next_abort_poll_ns; barriers; counts of blocks, by stream and rank
   std::map<unsigned long long, std::uint64_t> counting_streams;  // by id, their places
   /// Calls for host memory.
   std::uint64_t host_memories = 0;

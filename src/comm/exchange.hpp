@@ -11,6 +11,6 @@ namespace polypath {
 /// rank order, into `all` (the number of ranks times mine.size() bytes). Throws when it cannot,
 /// for example because a rank does not come: only the exchange can know that before there is a
 /// communicator. Not called any more once the communicator is created.
-using Exchange = std::function<void(std::span<const std::byte> mine, std::span<std::byte> all)>;
+using HostAllGather = std::function<void(std::span<const std::byte> mine, std::span<std::byte> all)>;
 
 }  // namespace polypath

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "driver/check.hpp"
 
 namespace polypath {
@@ -21,24 +21,24 @@ constexpr std::chrono::milliseconds kWatchPeriod{1};
 
 }  // namespace
 
-ExchangeGate::ExchangeGate(Communicator& local, int rank, bool by_caller)
+NetworkProgress::NetworkProgress(Communicator& local, int rank, bool progress_in_caller)
     : local_(local),
       rank_(rank),
-      by_caller_(by_caller),
-      words_(local.driver(), local.primary_context(), kMostExchanges * kWordBytes) {
-  for (std::size_t i = 0; i < kMostExchanges; ++i)
+      by_caller_(progress_in_caller),
+      words_(local.driver(), local.primary_context(), kMaxExchanges * kWordBytes) {
+  for (std::size_t i = 0; i < kMaxExchanges; ++i)
     new (words_.get() + i * kWordBytes) std::uint64_t{0};
-  if (!by_caller_) thread_ = own_thread([this](const std::stop_token& stop) { run(stop); });
+  if (!by_caller_) thread_ = make_thread([this](const std::stop_token& stop) { run(stop); });
 }
 
-ExchangeGate::~ExchangeGate() { stop(); }
+NetworkProgress::~NetworkProgress() { stop(); }
 
-void ExchangeGate::stop() noexcept {
+void NetworkProgress::stop() noexcept {
   thread_.request_stop();
   if (thread_.joinable()) thread_.join();
 }
 
-Event ExchangeGate::take_event() {
+Event NetworkProgress::take_event() {
   {
     const std::lock_guard lock(mutex_);
     if (!events_.empty()) {
@@ -50,27 +50,27 @@ Event ExchangeGate::take_event() {
   return {local_.driver(), local_.context(), CU_EVENT_DISABLE_TIMING};
 }
 
-void ExchangeGate::let_go(CUstream stream, std::function<bool()> advance) {
+void NetworkProgress::let_go(CUstream stream, std::function<bool()> advance) {
   std::vector<Event> events;
   events.push_back(take_event());
   add(stream, std::move(events), std::move(advance), nullptr);
 }
 
-void ExchangeGate::watch(CUstream stream, Event began, std::function<void()> hurry) {
+void NetworkProgress::watch(CUstream stream, Event began, std::function<void()> hurry) {
   std::vector<Event> events;
   events.push_back(take_event());
   events.push_back(std::move(began));
   add(stream, std::move(events), nullptr, std::move(hurry));
 }
 
-void ExchangeGate::add(CUstream stream, std::vector<Event> events, std::function<bool()> advance,
+void NetworkProgress::add(CUstream stream, std::vector<Event> events, std::function<bool()> advance,
                        std::function<void()> hurry) {
   POLYPATH_CHECK(local_.driver(), event_record(events.front().get(), stream));
   const std::uint64_t number = number_ + 1;
   std::uint64_t* word = nullptr;
   if (advance) {
-    word = reinterpret_cast<std::uint64_t*>(words_.get() + number % kMostExchanges * kWordBytes);
-    local_.wait_exchanges(word, number, stream);
+    word = reinterpret_cast<std::uint64_t*>(words_.get() + number % kMaxExchanges * kWordBytes);
+    local_.wait_network(word, number, stream);
   }
   number_ = number;
   const std::lock_guard lock(mutex_);
@@ -83,13 +83,13 @@ void ExchangeGate::add(CUstream stream, std::vector<Event> events, std::function
   came_.notify_one();
 }
 
-bool ExchangeGate::has_passed(const Event& event) const {
+bool NetworkProgress::has_passed(const Event& event) const {
   if (local_.driver().event_query(event.get()) == CUDA_ERROR_NOT_READY) return false;
   POLYPATH_CHECK(local_.driver(), event_query(event.get()));
   return true;
 }
 
-bool ExchangeGate::advance(Waiting& waiting) {
+bool NetworkProgress::advance(Waiting& waiting) {
   const auto now = std::chrono::steady_clock::now();
   constexpr std::chrono::steady_clock::time_point kNever{};
   if (!waiting.has_come && has_passed(waiting.events.front())) {
@@ -112,7 +112,7 @@ bool ExchangeGate::advance(Waiting& waiting) {
   return false;
 }
 
-void ExchangeGate::advance_all() noexcept {
+void NetworkProgress::advance_all() noexcept {
   try {
     local_.check();
     for (auto next = waiting_.begin(); next != waiting_.end();) {
@@ -134,14 +134,14 @@ void ExchangeGate::advance_all() noexcept {
   }
 }
 
-bool ExchangeGate::progress() noexcept {
+bool NetworkProgress::progress() noexcept {
   if (!by_caller_) return false;
   const std::lock_guard lock(mutex_);
   if (!waiting_.empty()) advance_all();
   return true;
 }
 
-void ExchangeGate::run(const std::stop_token& stop) {
+void NetworkProgress::run(const std::stop_token& stop) {
   const CurrentContext current(local_.driver(), local_.context(), std::nothrow);
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {

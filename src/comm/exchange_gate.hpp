@@ -25,14 +25,14 @@
 
 namespace polypath {
 
-class ExchangeGate {
+class NetworkProgress {
  public:
-  /// `rank`: this one, among all. With `by_caller` somebody calls progress(), else a thread does.
+  /// `rank`: this one, among all. With `progress_in_caller` somebody calls progress(), else a thread does.
   /// `local` must outlive it. Throws DriverError.
-  ExchangeGate(Communicator& local, int rank, bool by_caller);
-  ~ExchangeGate();
-  ExchangeGate(const ExchangeGate&) = delete;
-  ExchangeGate& operator=(const ExchangeGate&) = delete;
+  NetworkProgress(Communicator& local, int rank, bool progress_in_caller);
+  ~NetworkProgress();
+  NetworkProgress(const NetworkProgress&) = delete;
+  NetworkProgress& operator=(const NetworkProgress&) = delete;
 
   /// Lets `stream` wait until `advance` returns true, which is called again and again once the
   /// stream has come here: by one thread at a time, and not after an abort. What it throws aborts

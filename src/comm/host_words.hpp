@@ -13,22 +13,22 @@
 namespace polypath {
 
 /// Thread-safe.
-class HostWords {
+class HostFlags {
  public:
-  /// StatusRecord::bytes of a wait for a word of the host's: how many exchanges between nodes.
+  /// wait_error::bytes of a wait for a word of the host's: how many exchanges between nodes.
   static constexpr std::uint64_t kExchanges = ~std::uint64_t{0};
 
   /// Throws Error, DriverError.
-  HostWords(const CudaDriver& driver, std::shared_ptr<const PrimaryContext> context);
+  HostFlags(const CudaDriver& driver, std::shared_ptr<const PrimaryContext> context);
 
   /// Kernels that poll the word give up from now on.
   void abort() noexcept;
-  // For Patience; both may be addressed by host and GPU.
-  [[nodiscard]] const std::uint32_t* abort_word() const noexcept;
-  [[nodiscard]] StatusRecord* status() const noexcept;
+  // For wait_context; both may be addressed by host and GPU.
+  [[nodiscard]] const std::uint32_t* abort_flag() const noexcept;
+  [[nodiscard]] wait_error* status() const noexcept;
   /// What a kernel said that gave up by itself; empty while none did. `numbered`: what those of the
   /// program may have waited at.
-  [[nodiscard]] std::string given_up(const NumberedWaits& numbered) const;
+  [[nodiscard]] std::string given_up(const WaitRegistry& numbered) const;
 
  private:
   struct Words;

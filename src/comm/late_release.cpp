@@ -9,7 +9,7 @@
 
 #include "base/kept.hpp"
 #include "base/log.hpp"
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 
 namespace polypath {
 namespace {
@@ -21,7 +21,7 @@ constexpr milliseconds kFirstPause{10};
 constexpr milliseconds kLongestPause{500};
 
 struct Waiting : Keepable<Waiting> {
-  Waiting(std::shared_ptr<Board> its_board, const Members& members) : board(std::move(its_board)) {
+  Waiting(std::shared_ptr<ControlSegment> its_board, const Members& members) : board(std::move(its_board)) {
     for (int rank = 0; rank < members.size(); ++rank) {
       const Member& member = members.all[static_cast<std::size_t>(rank)];
       if (!member.here) others.push_back({rank, ProcessWatch(member.process)});
@@ -44,7 +44,7 @@ struct Waiting : Keepable<Waiting> {
     int rank;
     ProcessWatch process;
   };
-  std::shared_ptr<Board> board;
+  std::shared_ptr<ControlSegment> board;
   std::vector<Other> others;  // of other processes
   std::vector<std::function<void()>> releases;
   std::function<bool()> stops;
@@ -66,7 +66,7 @@ void wait_and_release(std::unique_ptr<Waiting> its) {
 
 }  // namespace
 
-void release_late(const std::shared_ptr<Board>& board, const Members& members,
+void release_late(const std::shared_ptr<ControlSegment>& board, const Members& members,
                   std::vector<std::function<void()>> releases,
                   std::function<bool()> stops) noexcept {
   if (releases.empty()) return;
@@ -76,7 +76,7 @@ void release_late(const std::shared_ptr<Board>& board, const Members& members,
     its->releases = std::move(releases);
     its->stops = std::move(stops);
     // The thread owns it as soon as there is one.
-    own_thread([its = its.get()] { wait_and_release(std::unique_ptr<Waiting>(its)); }).detach();
+    make_thread([its = its.get()] { wait_and_release(std::unique_ptr<Waiting>(its)); }).detach();
     static_cast<void>(its.release());
   } catch (const std::exception& error) {
     log_warn("memory of a communicator is kept: {}", error.what());

@@ -8,30 +8,30 @@
 #include "core/c_boundary.hpp"
 #include "polypath/comm.h"
 
-struct polypath_meeting {
+struct polypath_bootstrap {
   int rank = 0;
   int size = 1;
-  polypath::Exchange exchange;
+  polypath::HostAllGather exchange;
 };
 
 using namespace polypath;
 
 namespace {
 
-std::chrono::milliseconds limit_of(uint32_t time_limit_ms) {
-  require(time_limit_ms > 0, "time_limit_ms is 0");
-  return std::chrono::milliseconds(time_limit_ms);
+std::chrono::milliseconds limit_of(uint32_t timeout_ms) {
+  require(timeout_ms > 0, "timeout_ms is 0");
+  return std::chrono::milliseconds(timeout_ms);
 }
 
 }  // namespace
 
-polypath_status polypath_meeting_from_environment(uint32_t port, uint32_t time_limit_ms,
-                                                  polypath_meeting** meeting) {
+polypath_status polypath_bootstrap_from_environment(uint32_t port, uint32_t timeout_ms,
+                                                  polypath_bootstrap** meeting) {
   return guarded([&] {
     require(meeting != nullptr, "meeting is null");
     require(port <= 65535, "port is more than 65535");
-    const auto limit = limit_of(time_limit_ms);
-    auto made = std::make_unique<polypath_meeting>();
+    const auto limit = limit_of(timeout_ms);
+    auto made = std::make_unique<polypath_bootstrap>();
     if (std::getenv("RANK") == nullptr && std::getenv("WORLD_SIZE") == nullptr) {
       made->exchange = thread_exchanges(1, limit).front();
     } else {
@@ -44,36 +44,36 @@ polypath_status polypath_meeting_from_environment(uint32_t port, uint32_t time_l
   });
 }
 
-polypath_status polypath_meeting_all(int size, uint32_t time_limit_ms,
-                                     polypath_meeting** meetings) {
+polypath_status polypath_bootstrap_threads(int size, uint32_t timeout_ms,
+                                     polypath_bootstrap** meetings) {
   return guarded([&] {
     require(size > 0, "size is not positive");
     require(meetings != nullptr, "meetings is null");
-    auto exchanges = thread_exchanges(size, limit_of(time_limit_ms));
-    std::vector<std::unique_ptr<polypath_meeting>> made;
+    auto exchanges = thread_exchanges(size, limit_of(timeout_ms));
+    std::vector<std::unique_ptr<polypath_bootstrap>> made;
     for (int rank = 0; rank < size; ++rank)
-      made.push_back(std::make_unique<polypath_meeting>(
-          polypath_meeting{rank, size, std::move(exchanges[static_cast<std::size_t>(rank)])}));
+      made.push_back(std::make_unique<polypath_bootstrap>(
+          polypath_bootstrap{rank, size, std::move(exchanges[static_cast<std::size_t>(rank)])}));
     for (std::size_t i = 0; i < made.size(); ++i) meetings[i] = made[i].release();
   });
 }
 
-int polypath_meeting_exchange(const void* mine, void* all, size_t bytes, void* meeting) {
+int polypath_bootstrap_all_gather(const void* mine, void* all, size_t bytes, void* meeting) {
   return guarded([&] {
     require(meeting != nullptr, "meeting is null");
     require((mine != nullptr && all != nullptr) || bytes == 0, "mine or all is null");
-    const auto& its = *static_cast<const polypath_meeting*>(meeting);
+    const auto& its = *static_cast<const polypath_bootstrap*>(meeting);
     its.exchange({static_cast<const std::byte*>(mine), bytes},
                  {static_cast<std::byte*>(all), bytes * static_cast<std::size_t>(its.size)});
   });
 }
 
-int polypath_meeting_rank(const polypath_meeting* meeting) {
+int polypath_bootstrap_rank(const polypath_bootstrap* meeting) {
   return meeting == nullptr ? -1 : meeting->rank;
 }
 
-int polypath_meeting_size(const polypath_meeting* meeting) {
+int polypath_bootstrap_size(const polypath_bootstrap* meeting) {
   return meeting == nullptr ? -1 : meeting->size;
 }
 
-void polypath_meeting_destroy(polypath_meeting* meeting) { delete meeting; }
+void polypath_bootstrap_destroy(polypath_bootstrap* meeting) { delete meeting; }

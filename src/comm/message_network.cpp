@@ -35,9 +35,9 @@ std::uint64_t region_bytes(const NodeMap& map) {
 
 }  // namespace
 
-MessageNetwork::MessageNetwork(Communicator& local, const NodeMap& map,
+HostMessageTransport::HostMessageTransport(Communicator& local, const NodeMap& map,
                                const polypath_network& network)
-    : local_(local), map_(map), network_(network), gate_(local, map.rank, network.by_caller != 0) {
+    : local_(local), map_(map), network_(network), gate_(local, map.rank, network.progress_in_caller != 0) {
   const CudaDriver& driver = local_.driver();
   memory_ = std::make_unique<RegisteredMemory>(driver, local_.primary_context(),
                                                kRegions * 2 * region_bytes(map));
@@ -49,7 +49,7 @@ MessageNetwork::MessageNetwork(Communicator& local, const NodeMap& map,
     throw CommunicatorError("the network between nodes could not begin");
 }
 
-MessageNetwork::~MessageNetwork() {
+HostMessageTransport::~HostMessageTransport() {
   gate_.stop();
   if (under_way_ > 0) {
     log_warn("rank {}: messages to other nodes are under way, and their memory is left", map_.rank);
@@ -59,7 +59,7 @@ MessageNetwork::~MessageNetwork() {
   network_.end(network_.user);
 }
 
-void MessageNetwork::exchange(std::span<const NetworkMessage> sends,
+void HostMessageTransport::exchange(std::span<const NetworkMessage> sends,
                               std::span<const NetworkMessage> receives, const ExchangeMark& mark,
                               CUstream stream) {
   const CudaDriver& driver = local_.driver();
@@ -115,7 +115,7 @@ void MessageNetwork::exchange(std::span<const NetworkMessage> sends,
   region.was_used = true;
 }
 
-void MessageNetwork::begin(Messages& messages) {
+void HostMessageTransport::begin(Messages& messages) {
   messages.have_begun = true;
   ++under_way_;
   // Not before the stream has come here: until then messages of another exchange use the memory.
@@ -131,7 +131,7 @@ void MessageNetwork::begin(Messages& messages) {
       throw CommunicatorError(fmt::format("no message can be sent to rank {}", message.rank));
 }
 
-bool MessageNetwork::advance(Messages& messages) {
+bool HostMessageTransport::advance(Messages& messages) {
   if (!messages.have_begun) begin(messages);
   bool are_done = true;
   const auto look = [&](std::vector<Message>& some) {
@@ -152,14 +152,14 @@ bool MessageNetwork::advance(Messages& messages) {
   return true;
 }
 
-void MessageNetwork::require_alike(const Messages& messages) const {
+void HostMessageTransport::require_alike(const Messages& messages) const {
   for (const Message& message : messages.receives) {
     MessageHeader header{};
     std::memcpy(&header, message.memory, sizeof header);
     const ExchangeMark& mark = messages.mark;
     if (header.what == mark.what && header.count == mark.count) continue;
-    StatusRecord status{};
-    status.reason = StatusRecord::mismatch;
+    wait_error status{};
+    status.reason = wait_error::mismatch;
     status.waited_for_rank = static_cast<std::uint32_t>(message.node);
     status.expected = std::uint64_t{mark.waits} << 32 | mark.what;
     status.seen = header.what;

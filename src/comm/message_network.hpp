@@ -14,12 +14,12 @@
 
 namespace polypath {
 
-class MessageNetwork final : public NetworkEngine {
+class HostMessageTransport final : public NetworkTransport {
  public:
   /// Collective. All but `network` must outlive it. Throws DriverError, CommunicatorError.
-  MessageNetwork(Communicator& local, const NodeMap& map, const polypath_network& network);
+  HostMessageTransport(Communicator& local, const NodeMap& map, const polypath_network& network);
   /// With messages under way, which is so after an abort alone, their memory is left.
-  ~MessageNetwork() override;
+  ~HostMessageTransport() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "messages"; }
   void exchange(std::span<const NetworkMessage> sends, std::span<const NetworkMessage> receives,
@@ -68,7 +68,7 @@ class MessageNetwork final : public NetworkEngine {
   std::uint64_t number_ = 0;  // of the latest exchange
   std::uint64_t sent_bytes_ = 0;
   int under_way_ = 0;  // exchanges with messages; the gate's thread counts
-  ExchangeGate gate_;  // last: its thread uses the others
+  NetworkProgress gate_;  // last: its thread uses the others
 };
 
 }  // namespace polypath

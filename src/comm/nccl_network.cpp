@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "driver/check.hpp"
 
 namespace polypath {
@@ -25,18 +25,18 @@ std::shared_ptr<const NcclFunctions> nccl_or_throw() {
 
 }  // namespace
 
-NcclNetwork::NcclNetwork(Communicator& local, const NodeMap& map)
+NcclTransport::NcclTransport(Communicator& local, const NodeMap& map)
     : local_(local), map_(map), nccl_(nccl_or_throw()), gate_(local, map.rank, false) {
   const CudaDriver& driver = local_.driver();
   const CurrentContext current(driver, local_.context());
-  POLYPATH_CHECK(driver, mem_alloc(&records_, kMostExchanges * bytes_of_records()));
+  POLYPATH_CHECK(driver, mem_alloc(&records_, kMaxExchanges * bytes_of_records()));
 }
 
-std::size_t NcclNetwork::bytes_of_records() const noexcept {
+std::size_t NcclTransport::bytes_of_records() const noexcept {
   return (static_cast<std::size_t>(map_.nodes) + 1) * sizeof(ExchangeRecord);
 }
 
-NcclNetwork::~NcclNetwork() {
+NcclTransport::~NcclTransport() {
   gate_.stop();
   const CurrentContext current(local_.driver(), local_.context(), std::nothrow);
   if (local_.aborted()) abort();
@@ -44,19 +44,19 @@ NcclNetwork::~NcclNetwork() {
   POLYPATH_WARN(local_.driver(), mem_free(records_));
 }
 
-void NcclNetwork::check(int result, const char* call) const {
+void NcclTransport::check(int result, const char* call) const {
   if (result != kNcclSuccess)
     throw CommunicatorError(
         fmt::format("rank {}: {}: {}", map_.rank, call, nccl_->get_error_string(result)));
 }
 
-void NcclNetwork::fill(Hello& hello) const {
+void NcclTransport::fill(Hello& hello) const {
   NcclFunctions::UniqueId id{};
   check(nccl_->get_unique_id(&id), "ncclGetUniqueId");
   hello.id = id.bytes;
 }
 
-void NcclNetwork::connect(const Hello& of_node_0) {
+void NcclTransport::connect(const Hello& of_node_0) {
   // It waits for ever for one who does not come, so it has a thread, which then is left.
   struct Made {
     void* comm = nullptr;
@@ -64,7 +64,7 @@ void NcclNetwork::connect(const Hello& of_node_0) {
   };
   std::promise<Made> promise;
   std::future<Made> made = promise.get_future();
-  own_thread([nccl = nccl_, set_current = local_.driver().ctx_set_current,
+  make_thread([nccl = nccl_, set_current = local_.driver().ctx_set_current,
               context = local_.context(), id = NcclFunctions::UniqueId{of_node_0.id},
               nodes = map_.nodes, node = map_.node(), promise = std::move(promise)]() mutable {
     Made its;
@@ -83,7 +83,7 @@ void NcclNetwork::connect(const Hello& of_node_0) {
   comm_ = its.comm;
 }
 
-void NcclNetwork::issue(std::span<const NetworkMessage> sends,
+void NcclTransport::issue(std::span<const NetworkMessage> sends,
                         std::span<const NetworkMessage> receives, const ExchangeArgs& args,
                         CUstream stream) {
   const std::lock_guard lock(mutex_);
@@ -119,10 +119,10 @@ void NcclNetwork::issue(std::span<const NetworkMessage> sends,
   check(ended, "ncclGroupEnd");
 }
 
-void NcclNetwork::exchange(std::span<const NetworkMessage> sends,
+void NcclTransport::exchange(std::span<const NetworkMessage> sends,
                            std::span<const NetworkMessage> receives, const ExchangeMark& mark,
                            CUstream stream) {
-  const std::size_t at = ++number_ % kMostExchanges;
+  const std::size_t at = ++number_ % kMaxExchanges;
   ExchangeArgs args{};
   args.told = std::bit_cast<ExchangeRecord*>(records_ + at * bytes_of_records());
   args.came = args.told + 1;
@@ -138,7 +138,7 @@ void NcclNetwork::exchange(std::span<const NetworkMessage> sends,
   gate_.watch(stream, std::move(began), [this] { abort(); });
 }
 
-void NcclNetwork::abort() noexcept {
+void NcclTransport::abort() noexcept {
   const std::lock_guard lock(mutex_);
   if (comm_ != nullptr && !is_aborted_) nccl_->comm_abort(comm_);
   is_aborted_ = true;

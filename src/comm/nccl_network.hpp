@@ -18,22 +18,22 @@
 
 namespace polypath {
 
-class NcclNetwork final : public NetworkEngine {
+class NcclTransport final : public NetworkTransport {
  public:
   /// What a rank tells the others first.
   struct Hello {
-    Problem problem;
+    RankError problem;
     NcclId id{};  ///< of node 0's: its equals meet by it
   };
 
   /// Finds the library (libnccl.so.2). Throws NotSupported, DriverError.
-  NcclNetwork(Communicator& local, const NodeMap& map);
+  NcclTransport(Communicator& local, const NodeMap& map);
   /// On node 0. Throws CommunicatorError.
   void fill(Hello& hello) const;
   /// Collective over the equals, with the greeting of node 0's. Throws CommunicatorError, also when
   /// one does not come within the time limit.
   void connect(const Hello& of_node_0);
-  ~NcclNetwork() override;
+  ~NcclTransport() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
   void exchange(std::span<const NetworkMessage> sends, std::span<const NetworkMessage> receives,
@@ -61,7 +61,7 @@ class NcclNetwork final : public NetworkEngine {
   std::uint64_t sent_bytes_ = 0;
   std::mutex mutex_;  // of calls of NCCL, and of
   bool is_aborted_ = false;
-  ExchangeGate gate_;  // last: its thread uses the others
+  NetworkProgress gate_;  // last: its thread uses the others
 };
 
 }  // namespace polypath

@@ -32,7 +32,7 @@ struct ExchangeMark {
   std::uint32_t what = 0;    ///< of the call, and a hash of what else must be alike
   std::uint64_t count = 0;   ///< its elements
   std::uint32_t number = 0;  ///< of the call: for what is said of it
-  /// Whose description says what differs (NumberedWaits).
+  /// Whose description says what differs (WaitRegistry).
   std::uint32_t waits = 0;
 };
 
@@ -41,15 +41,15 @@ struct ExchangeMark {
 inline constexpr std::uint64_t kExchangeBytes = (std::uint64_t{4} << 20) + 65536;
 
 /// Exchanges of a rank that may be under way at once: the caller's streams see to that.
-inline constexpr std::size_t kMostExchanges = 16;
+inline constexpr std::size_t kMaxExchanges = 16;
 
 /// Calls of one rank come from one thread at a time.
-class NetworkEngine {
+class NetworkTransport {
  public:
-  NetworkEngine() = default;
-  virtual ~NetworkEngine() = default;
-  NetworkEngine(const NetworkEngine&) = delete;
-  NetworkEngine& operator=(const NetworkEngine&) = delete;
+  NetworkTransport() = default;
+  virtual ~NetworkTransport() = default;
+  NetworkTransport(const NetworkTransport&) = delete;
+  NetworkTransport& operator=(const NetworkTransport&) = delete;
 
   /// "messages", "nccl".
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;

@@ -12,7 +12,7 @@ namespace {
 /// What all ranks say, in the same rounds whatever went wrong.
 class Rounds {
  public:
-  Rounds(const Exchange& exchange, int size) : exchange_(exchange), size_(size) {}
+  Rounds(const HostAllGather& exchange, int size) : exchange_(exchange), size_(size) {}
 
   template <typename Record>
   std::vector<Record> gather(const Record& mine) const {
@@ -25,26 +25,26 @@ class Rounds {
   void together(const char* what, const Body& body) const {
     Opened mine;
     mine.problem.catch_from(body);
-    throw_first_problem(gather(mine), what);
+    throw_first_error(gather(mine), what);
   }
 
  private:
-  const Exchange& exchange_;
+  const HostAllGather& exchange_;
   int size_;
 };
 
 bool is_nccl(const polypath_network& network) { return &network == &nccl_network(); }
 
-std::unique_ptr<NetworkEngine> connect_nccl(Communicator& local, const NodeMap& map,
+std::unique_ptr<NetworkTransport> connect_nccl(Communicator& local, const NodeMap& map,
                                             const Rounds& rounds) {
-  std::unique_ptr<NcclNetwork> engine;
-  NcclNetwork::Hello hello;
+  std::unique_ptr<NcclTransport> engine;
+  NcclTransport::Hello hello;
   hello.problem.catch_from([&] {
-    engine = std::make_unique<NcclNetwork>(local, map);
+    engine = std::make_unique<NcclTransport>(local, map);
     if (map.node() == 0) engine->fill(hello);
   });
   const auto hellos = rounds.gather(hello);
-  throw_first_problem(hellos, "finding NCCL");
+  throw_first_error(hellos, "finding NCCL");
   rounds.together("connecting the nodes by NCCL", [&] {
     engine->connect(hellos[static_cast<std::size_t>(map.rank_at(0, map.local()))]);
   });
@@ -58,7 +58,7 @@ const polypath_network& nccl_network() noexcept {
   return nccl;
 }
 
-RankOfNodes create_across_nodes(std::shared_ptr<const CudaDriver> driver, const Node& node,
+MultiNodeRank create_across_nodes(std::shared_ptr<const CudaDriver> driver, const Node& node,
                                 const CommunicatorOptions& options, const polypath_network& network,
                                 const std::string& node_name) {
   if (options.size < 1) throw InvalidArgument(fmt::format("size is {}", options.size));
@@ -74,8 +74,8 @@ RankOfNodes create_across_nodes(std::shared_ptr<const CudaDriver> driver, const 
   });
   hello.engine = is_nccl(network) ? NodeHello::Engine::nccl : NodeHello::Engine::messages;
 
-  RankOfNodes made;
-  auto links = std::make_unique<NodeLinks>();
+  MultiNodeRank made;
+  auto links = std::make_unique<NodeNetwork>();
   links->map = node_map(rounds.gather(hello), options.rank);
   const NodeMap& map = links->map;
   CommunicatorOptions inside = options;
@@ -94,7 +94,7 @@ RankOfNodes create_across_nodes(std::shared_ptr<const CudaDriver> driver, const 
     links->engine = connect_nccl(*made.local, map, rounds);
   } else {
     rounds.together("connecting the nodes", [&] {
-      links->engine = std::make_unique<MessageNetwork>(*made.local, map, network);
+      links->engine = std::make_unique<HostMessageTransport>(*made.local, map, network);
     });
   }
   made.links = std::move(links);

@@ -13,14 +13,14 @@
 namespace polypath {
 
 /// How a rank is linked with other nodes.
-struct NodeLinks {
+struct NodeNetwork {
   NodeMap map;
-  std::unique_ptr<NetworkEngine> engine;
+  std::unique_ptr<NetworkTransport> engine;
 };
 
-struct RankOfNodes {
+struct MultiNodeRank {
   std::unique_ptr<Communicator> local;
-  std::unique_ptr<NodeLinks> links;  ///< null: all ranks are of one node; before `local` it ends
+  std::unique_ptr<NodeNetwork> links;  ///< null: all ranks are of one node; before `local` it ends
 };
 
 /// Stands for NCCL, by its address.
@@ -28,7 +28,7 @@ const polypath_network& nccl_network() noexcept;
 
 /// Collective. `options` are of all ranks; `node_name` as NodeHello has it. Throws
 /// CommunicatorError, on all ranks alike, and what the exchange throws.
-RankOfNodes create_across_nodes(std::shared_ptr<const CudaDriver> driver, const Node& node,
+MultiNodeRank create_across_nodes(std::shared_ptr<const CudaDriver> driver, const Node& node,
                                 const CommunicatorOptions& options, const polypath_network& network,
                                 const std::string& node_name);
 

@@ -89,7 +89,7 @@ NodeMap node_map(std::span<const NodeHello> hellos, int rank) {
   return map;
 }
 
-Exchange exchange_inside(const NodeMap& map, const Exchange& all) {
+HostAllGather exchange_inside(const NodeMap& map, const HostAllGather& all) {
   return [&map, &all](std::span<const std::byte> mine, std::span<std::byte> gathered) {
     std::vector<std::byte> of_all(mine.size() * static_cast<std::size_t>(map.size()));
     all(mine, of_all);

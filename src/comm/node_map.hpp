@@ -29,7 +29,7 @@ struct NodeHello {
   std::int32_t size = 0;
   Engine engine = Engine::messages;
   std::array<char, 64> node{};  ///< its name
-  Problem problem;              ///< what went wrong before
+  RankError problem;              ///< what went wrong before
 
   std::array<unsigned char, 392> unused{};
 
@@ -71,6 +71,6 @@ NodeMap node_map(std::span<const NodeHello> hellos, int rank);
 
 /// The exchange among the ranks of this node. All nodes do it in the same rounds of `all`, which
 /// must outlive it.
-Exchange exchange_inside(const NodeMap& map, const Exchange& all);
+HostAllGather exchange_inside(const NodeMap& map, const HostAllGather& all);
 
 }  // namespace polypath

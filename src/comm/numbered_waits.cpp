@@ -4,7 +4,7 @@
 
 namespace polypath {
 
-std::uint32_t NumberedWaits::add(std::uint32_t count, Describe describe) {
+std::uint32_t WaitRegistry::add(std::uint32_t count, Describe describe) {
   const std::lock_guard lock(mutex_);
   const std::uint32_t first = next_;
   next_ += count;
@@ -12,14 +12,14 @@ std::uint32_t NumberedWaits::add(std::uint32_t count, Describe describe) {
   return first;
 }
 
-void NumberedWaits::remove(std::uint32_t first) {
+void WaitRegistry::remove(std::uint32_t first) {
   const std::lock_guard lock(mutex_);
   all_.erase(first);
 }
 
-std::string NumberedWaits::describe(const StatusRecord& status) const {
-  const bool is_mismatch = status.reason == StatusRecord::mismatch;
-  if (!is_mismatch && (status.waited_for_rank != StatusRecord::kNobody || status.bytes != 0))
+std::string WaitRegistry::describe(const wait_error& status) const {
+  const bool is_mismatch = status.reason == wait_error::mismatch;
+  if (!is_mismatch && (status.waited_for_rank != wait_error::kNobody || status.bytes != 0))
     return {};
   const std::uint64_t number = is_mismatch ? status.expected >> 32 : status.offset;
   Describe found;

@@ -13,21 +13,21 @@
 namespace polypath {
 
 /// Of one rank. Thread-safe.
-class NumberedWaits {
+class WaitRegistry {
  public:
   /// What was waited for, behind "waited past the time limit for"; `index` counts from the first of
   /// its numbers. Called by any thread, the watchdog's too, at the latest while it is removed: what
   /// it refers to it owns.
-  using Describe = std::function<std::string(const StatusRecord& status, std::uint32_t index)>;
+  using Describe = std::function<std::string(const wait_error& status, std::uint32_t index)>;
 
-  /// `count` numbers in a row, for Awaited::offset of waits for nobody; returns the first. No
+  /// `count` numbers in a row, for wait_target::offset of waits for nobody; returns the first. No
   /// number is given twice, and none is 0.
   std::uint32_t add(std::uint32_t count, Describe describe);
   /// Those that begin with `first` are no more.
   void remove(std::uint32_t first);
   /// Empty when the record is of none of them. Of a mismatch the number is the upper half of
-  /// StatusRecord::expected.
-  [[nodiscard]] std::string describe(const StatusRecord& status) const;
+  /// wait_error::expected.
+  [[nodiscard]] std::string describe(const wait_error& status) const;
 
  private:
   struct Numbers {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "comm/comm_handle.hpp"
 #include "core/c_boundary.hpp"
 #include "polypath/comm.h"
@@ -19,12 +19,12 @@ namespace polypath {
 
 /// Calls `body` for 0 to count - 1 at once, each on a thread; returns what each threw, null for
 /// nothing.
-inline std::vector<std::exception_ptr> thrown_on_threads(
+inline std::vector<std::exception_ptr> exceptions_on_rank_threads(
     int count, const std::function<void(std::size_t)>& body) {
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(count));
   std::vector<std::jthread> threads;
   for (std::size_t i = 0; i < thrown.size(); ++i)
-    threads.push_back(own_thread([&, i] {
+    threads.push_back(make_thread([&, i] {
       try {
         body(i);
       } catch (...) {
@@ -37,7 +37,7 @@ inline std::vector<std::exception_ptr> thrown_on_threads(
 
 /// The same; throws what the first threw that threw.
 inline void on_threads(int count, const std::function<void(std::size_t)>& body) {
-  for (const std::exception_ptr& one : thrown_on_threads(count, body))
+  for (const std::exception_ptr& one : exceptions_on_rank_threads(count, body))
     if (one) std::rethrow_exception(one);
 }
 
@@ -60,7 +60,7 @@ inline void require_all(polypath_comm* const* comms, int count) {
   for (int i = 0; i < count; ++i) {
     // Of several nodes each has one of its own below.
     require(
-        comms[0]->nodes != nullptr || comms[i]->communicator->is_beside(*comms[0]->communicator),
+        comms[0]->nodes != nullptr || comms[i]->communicator->is_same_communicator(*comms[0]->communicator),
         "comms are of several communicators");
   }
 }

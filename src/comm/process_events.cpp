@@ -16,7 +16,7 @@ namespace {
 
 /// For a call of the driver that has begun and that may wait for a kernel, and for kernels of other
 /// ranks.
-constexpr std::chrono::seconds kMostWait{1};
+constexpr std::chrono::seconds kMaxWait{1};
 
 struct Told {
   std::mutex mutex;
@@ -36,8 +36,8 @@ void end_process() noexcept {
     for (ProcessEvents* const one : its.all) one->process_ends();
   }
   lose_contexts_at_exit();
-  Board::wake_all();
-  wait_for_context_users(kMostWait);
+  ControlSegment::wake_all();
+  wait_for_context_users(kMaxWait);
 }
 
 /// Behind the driver's own preparations, so that exit() comes here first.
@@ -75,12 +75,12 @@ void announce_reset(int gpu) noexcept {
     Told& its = told();
     const std::lock_guard lock(its.mutex);
     for (ProcessEvents* const one : its.all) one->gpu_is_reset(gpu);
-    const auto deadline = std::chrono::steady_clock::now() + kMostWait;
+    const auto deadline = std::chrono::steady_clock::now() + kMaxWait;
     for (ProcessEvents* const one : its.all) one->wait_for_others(gpu, deadline);
   }
   lose_contexts(gpu);
-  Board::wake_all();
-  wait_for_context_users(kMostWait);
+  ControlSegment::wake_all();
+  wait_for_context_users(kMaxWait);
 }
 
 }  // namespace polypath

@@ -17,36 +17,36 @@ namespace polypath {
 namespace {
 
 /// Beyond them puts share the caller's stream.
-constexpr std::size_t kMostLanes = 16;
+constexpr std::size_t kMaxLanes = 16;
 
 /// Less than that in a put of a group, and forking costs more than it saves.
 constexpr std::uint64_t kWorthALane = kMiB;
 
 /// What one block of a kernel puts before several are the sooner for it, and what each of those has
 /// at least.
-constexpr std::uint64_t kMostOfOneBlock = 64 * kKiB;
-constexpr std::uint64_t kLeastOfABlock = 32 * kKiB;
+constexpr std::uint64_t kMaxInOneBlock = 64 * kKiB;
+constexpr std::uint64_t kMinPerBlock = 32 * kKiB;
 /// So many blocks of a kernel send as fast as an NVLink port takes it (docs/cuda-notes.md).
-constexpr std::uint64_t kMostPutBlocks = 16;
+constexpr std::uint64_t kMaxPutBlocks = 16;
 /// What a kernel puts by one block where it cannot be several; beyond it copies are sooner.
 constexpr std::uint64_t kWorthOneBlock = 128 * kKiB;
 
 /// Of a put over another link than an NVSwitch's: copies of more may go over several paths.
-constexpr std::uint64_t kMostOverALink = 256 * kKiB;
+constexpr std::uint64_t kMaxOverLink = 256 * kKiB;
 
 /// A block that waits behind puts has their threads, three quarters of a multiprocessor's
 /// registers: with more streams that wait already a kernel of one warp does.
-constexpr std::size_t kMostWaitingStreams = 8;
+constexpr std::size_t kMaxWaitingStreams = 8;
 
 }  // namespace
 
-std::vector<PutStreams::Lane*> PutStreams::fork(std::size_t count, CUstream caller) {
+std::vector<PutStreamPool::Lane*> PutStreamPool::fork(std::size_t count, CUstream caller) {
   std::vector<Lane*> taken;
   for (Lane& lane : lanes_) {
     if (taken.size() == count) break;
     if (driver_.event_query(lane.done.get()) != CUDA_ERROR_NOT_READY) taken.push_back(&lane);
   }
-  while (taken.size() < count && lanes_.size() < kMostLanes)
+  while (taken.size() < count && lanes_.size() < kMaxLanes)
     taken.push_back(&lanes_.emplace_back(driver_, context_));
   if (taken.empty()) return taken;
   POLYPATH_CHECK(driver_, event_record(fork_.get(), caller));
@@ -55,7 +55,7 @@ std::vector<PutStreams::Lane*> PutStreams::fork(std::size_t count, CUstream call
   return taken;
 }
 
-void PutStreams::join(const std::vector<Lane*>& lanes, CUstream caller) const {
+void PutStreamPool::join(const std::vector<Lane*>& lanes, CUstream caller) const {
   for (const Lane* const lane : lanes) {
     POLYPATH_CHECK(driver_, event_record(lane->done.get(), lane->stream.get()));
     POLYPATH_CHECK(driver_, stream_wait_event(caller, lane->done.get(), 0));
@@ -76,13 +76,13 @@ std::uint32_t* Communicator::Impl::counts_of(CUstream its_stream) {
          known->second * static_cast<std::uint64_t>(members.size());
 }
 
-bool Communicator::Impl::fit_kernel(std::span<const SignalledPut> puts, CUstream its_stream) {
-  if (most_by_kernel == 0) return puts.empty();
+bool Communicator::Impl::fit_kernel(std::span<const PutWithSignal> puts, CUstream its_stream) {
+  if (put_kernel_max_bytes == 0) return puts.empty();
   const auto gpu_of = [&](int rank) { return members.all[static_cast<std::size_t>(rank)].gpu; };
   const int own = gpu_of(members.rank);
   const auto is_small = [&](const Put& put) {
-    if (put.bytes > most_by_kernel) return false;
-    if (put.bytes <= kMostOverALink) return true;
+    if (put.bytes > put_kernel_max_bytes) return false;
+    if (put.bytes <= kMaxOverLink) return true;
     const auto link = node.find_link(MemoryId::gpu(own), MemoryId::gpu(gpu_of(put.to)));
     return link && node.links[static_cast<std::size_t>(*link)].type == LinkType::nvswitch;
   };
@@ -98,7 +98,7 @@ bool Communicator::Impl::fit_kernel(std::span<const SignalledPut> puts, CUstream
     if (put.bytes == 0) continue;
     if (!is_small(put) || !reached(put)) return false;
     if (put.bytes <= kWorthOneBlock) continue;
-    const bool is_alone = std::ranges::count_if(puts, [&, to = put.to](const SignalledPut& other) {
+    const bool is_alone = std::ranges::count_if(puts, [&, to = put.to](const PutWithSignal& other) {
                             return other.put.to == to;
                           }) == 1;
     if (!is_alone || counts_of(its_stream) == nullptr) return false;
@@ -106,31 +106,31 @@ bool Communicator::Impl::fit_kernel(std::span<const SignalledPut> puts, CUstream
   return true;
 }
 
-void Communicator::Impl::put_by_kernel(std::span<const SignalledPut> puts,
+void Communicator::Impl::put_by_kernel(std::span<const PutWithSignal> puts,
                                        std::span<const Signal> awaited, CUstream its_stream) {
   const auto word_at = [](CUdeviceptr address) {
     return reinterpret_cast<std::uint64_t*>(address);
   };
   const bool is_large = std::ranges::any_of(
-      puts, [](const SignalledPut& one) { return one.put.bytes > kMostOfOneBlock; });
+      puts, [](const PutWithSignal& one) { return one.put.bytes > kMaxInOneBlock; });
   std::uint32_t* const counts = is_large ? counts_of(its_stream) : nullptr;
   std::vector<std::uint64_t> puts_to(static_cast<std::size_t>(members.size()));
-  for (const SignalledPut& one : puts) ++puts_to[static_cast<std::size_t>(one.put.to)];
+  for (const PutWithSignal& one : puts) ++puts_to[static_cast<std::size_t>(one.put.to)];
   const auto ranks = std::ranges::count_if(puts_to, [](std::uint64_t count) { return count > 0; });
   const auto blocks_of = [&](const Put& put) -> std::uint64_t {
     if (counts == nullptr || puts_to[static_cast<std::size_t>(put.to)] > 1 ||
-        put.bytes <= kMostOfOneBlock)
+        put.bytes <= kMaxInOneBlock)
       return 1;
     const std::uint64_t most =
-        std::max<std::uint64_t>(kMostPutBlocks / static_cast<std::uint64_t>(ranks), 2);
-    return std::min((put.bytes + kLeastOfABlock - 1) / kLeastOfABlock, most);
+        std::max<std::uint64_t>(kMaxPutBlocks / static_cast<std::uint64_t>(ranks), 2);
+    return std::min((put.bytes + kMinPerBlock - 1) / kMinPerBlock, most);
   };
   std::vector<std::pair<int, std::uint32_t>> blocks;  // the ranks that have one, and which
   while (!puts.empty() || !awaited.empty()) {
     StreamPutArgs args{};
-    args.patience = patience();
+    args.wait_ctx = wait_ctx();
     blocks.clear();
-    while (!puts.empty() && args.part_count < kMostPutParts) {
+    while (!puts.empty() && args.part_count < kMaxPutParts) {
       const auto& [put, then] = puts.front();
       puts = puts.subspan(1);
       if (put.bytes == 0 && !then) continue;
@@ -154,8 +154,8 @@ void Communicator::Impl::put_by_kernel(std::span<const SignalledPut> puts,
     }
     const bool has_bytes = std::any_of(args.parts, args.parts + args.part_count,
                                        [](const PutPart& part) { return part.bytes > 0; });
-    if (puts.empty() && (!has_bytes || !waits->on_more_than(kMostWaitingStreams)))
-      while (!awaited.empty() && args.wait_count < kMostPutWaits) {
+    if (puts.empty() && (!has_bytes || !waits->on_more_than(kMaxWaitingStreams)))
+      while (!awaited.empty() && args.wait_count < kMaxPutWaits) {
         const Signal& word = awaited.front();
         args.waits[args.wait_count++] = {word_at(word.memory.local() + word.offset), word.value,
                                          word.offset, word.memory.bytes()};
@@ -165,7 +165,7 @@ void Communicator::Impl::put_by_kernel(std::span<const SignalledPut> puts,
   }
 }
 
-void Communicator::put_group(std::span<const SignalledPut> puts, std::span<const Signal> awaited,
+void Communicator::put_group(std::span<const PutWithSignal> puts, std::span<const Signal> awaited,
                              CUstream stream) {
   Impl& impl = *impl_;
   const auto require_each = [&](const char* what, auto all, const auto& require) {
@@ -177,7 +177,7 @@ void Communicator::put_group(std::span<const SignalledPut> puts, std::span<const
       }
     }
   };
-  require_each("put", puts, [&](const SignalledPut& one) {
+  require_each("put", puts, [&](const PutWithSignal& one) {
     impl.require(one.put);
     if (one.then) impl.require(*one.then);
   });
@@ -189,11 +189,11 @@ void Communicator::put_group(std::span<const SignalledPut> puts, std::span<const
   // The ranks that are put to, each with a stream: the first with the caller's.
   std::vector<int> ranks;
   bool is_worth_it = false;
-  for (const SignalledPut& one : puts) {
+  for (const PutWithSignal& one : puts) {
     if (std::ranges::find(ranks, one.put.to) == ranks.end()) ranks.push_back(one.put.to);
     is_worth_it = is_worth_it || one.put.bytes >= kWorthALane;
   }
-  std::vector<PutStreams::Lane*> lanes;
+  std::vector<PutStreamPool::Lane*> lanes;
   const bool captured = is_captured(*impl.driver, stream);
   if (is_worth_it && ranks.size() > 1 && !captured)
     lanes = impl.put_streams->fork(ranks.size() - 1, stream);
@@ -202,7 +202,7 @@ void Communicator::put_group(std::span<const SignalledPut> puts, std::span<const
     return at == 0 || at > lanes.size() ? stream : lanes[at - 1]->stream.get();
   };
   // On one stream they are told by the kernel that waits, unless puts are to need no room for one.
-  std::vector<SignalledPut> words;
+  std::vector<PutWithSignal> words;
   try {
     std::vector<Transfer> transfers;
     for (const auto& [put, then] : puts)
@@ -221,7 +221,7 @@ void Communicator::put_group(std::span<const SignalledPut> puts, std::span<const
     impl.puts_by_copies += transfers.size();
     for (const auto& [put, then] : puts) {
       if (!then) continue;
-      if (lanes.empty() && !awaited.empty() && impl.most_by_kernel > 0)
+      if (lanes.empty() && !awaited.empty() && impl.put_kernel_max_bytes > 0)
         words.push_back({{put.to, put.memory}, then});
       else
         impl.tell(put.to, *then, stream_of(put.to), captured);

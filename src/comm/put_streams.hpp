@@ -10,10 +10,10 @@ namespace polypath {
 
 /// Of one GPU. A stream is lent to one group until all of that group is done, so no group waits
 /// behind another that has not started. For one thread at a time.
-class PutStreams {
+class PutStreamPool {
  public:
   /// `driver` must outlive it; `context` is that of all streams.
-  PutStreams(const CudaDriver& driver, CUcontext context)
+  PutStreamPool(const CudaDriver& driver, CUcontext context)
       : driver_(driver), context_(context), fork_(driver, context, CU_EVENT_DISABLE_TIMING) {}
 
   struct Lane {

@@ -30,13 +30,13 @@ std::uint64_t whole_pages(std::uint64_t bytes) {
 struct FileOffer {
   ProcessId maker;
   std::int32_t file = -1;
-  Problem problem;
+  RankError problem;
 };
 
 }  // namespace
 
 struct SharedHostMemory::Key {
-  BoardId board;
+  ControlSegmentId board;
   std::uint64_t number = 0;
 
   friend auto operator<=>(const Key&, const Key&) = default;
@@ -139,7 +139,7 @@ std::shared_ptr<const SharedHostMemory> SharedHostMemory::make(const Place& plac
     place.board->gather(rank, {Call::Kind::alloc_host, stage, bytes},
                         std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
                         place.limit);
-    throw_first_problem(all, what);
+    throw_first_error(all, what);
     return all;
   };
 

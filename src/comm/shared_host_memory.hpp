@@ -26,7 +26,7 @@ class SharedHostMemory {
   struct Place {
     std::shared_ptr<const CudaDriver> driver;
     const Node& node;
-    std::shared_ptr<Board> board;
+    std::shared_ptr<ControlSegment> board;
     Members members;
     std::shared_ptr<const PrimaryContext> context;  ///< of this rank's GPU
     std::chrono::milliseconds limit;                ///< how long others are waited for

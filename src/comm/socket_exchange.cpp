@@ -143,18 +143,18 @@ class Connections {
 
   /// Rank 0 says within its own limit what became of all; it may have begun to count later.
   void receive_verdict(const char* in) {
-    Problem problem;
+    RankError problem;
     if (!to_root_.receive(&problem, sizeof problem, Deadline(2 * limit_))) throw lost_root(in);
     if (problem) throw CommunicatorError(std::string(problem.line()));
   }
 
-  void send_verdict(const Problem& problem) {
+  void send_verdict(const RankError& problem) {
     for (Socket& socket : others_)
       if (socket) socket.send(&problem, sizeof problem, Deadline(limit_));
   }
 
   [[noreturn]] void fail(const std::string& why) {
-    Problem problem;
+    RankError problem;
     problem.set(why);
     send_verdict(problem);
     throw CommunicatorError(why);
@@ -184,7 +184,7 @@ class Connections {
                               said.rank >= said.size ||
                               others_[static_cast<std::size_t>(said.rank)];
         if (is_wrong) {
-          Problem problem;
+          RankError problem;
           problem.set(
               fmt::format("a process came as rank {} of {} to {}, where rank 0 of {} waits "
                           "for ranks that have not come",
@@ -250,12 +250,12 @@ int number_in_environment(const char* variable, int least, int most) {
 }
 
 Rendezvous rendezvous_from_environment(int port) {
-  constexpr int kMostRanks = 1 << 20;
-  constexpr int kMostPort = 65535;
+  constexpr int kMaxRanks = 1 << 20;
+  constexpr int kMaxPort = 65535;
   Rendezvous rendezvous;
-  rendezvous.size = number_in_environment("WORLD_SIZE", 1, kMostRanks);
+  rendezvous.size = number_in_environment("WORLD_SIZE", 1, kMaxRanks);
   rendezvous.rank = number_in_environment("RANK", 0, rendezvous.size - 1);
-  rendezvous.port = port != 0 ? port : number_in_environment("MASTER_PORT", 1, kMostPort - 1) + 1;
+  rendezvous.port = port != 0 ? port : number_in_environment("MASTER_PORT", 1, kMaxPort - 1) + 1;
   const char* const address = std::getenv("MASTER_ADDR");
   if (address == nullptr || *address == '\0')
     throw InvalidArgument("MASTER_ADDR is not set: start the ranks with torchrun, or set it");
@@ -264,7 +264,7 @@ Rendezvous rendezvous_from_environment(int port) {
   return rendezvous;
 }
 
-Exchange socket_exchange(const Rendezvous& rendezvous, std::chrono::milliseconds limit) {
+HostAllGather socket_exchange(const Rendezvous& rendezvous, std::chrono::milliseconds limit) {
   if (rendezvous.size < 1 || rendezvous.rank < 0 || rendezvous.rank >= rendezvous.size)
     throw InvalidArgument(fmt::format("rank {} of {}", rendezvous.rank, rendezvous.size));
   const auto connections = std::make_shared<Connections>(rendezvous, limit);

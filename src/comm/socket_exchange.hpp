@@ -31,6 +31,6 @@ int number_in_environment(const char* variable, int least, int most);
 /// Connects all ranks: returns when all have come. Throws CommunicatorError, with the ranks that
 /// did not come within `limit`. The exchange throws the same when a rank goes, or does not come to
 /// it.
-Exchange socket_exchange(const Rendezvous& rendezvous, std::chrono::milliseconds limit);
+HostAllGather socket_exchange(const Rendezvous& rendezvous, std::chrono::milliseconds limit);
 
 }  // namespace polypath

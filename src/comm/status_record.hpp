@@ -5,7 +5,7 @@
 
 namespace polypath {
 
-using device::Patience;
-using device::StatusRecord;
+using device::wait_context;
+using device::wait_error;
 
 }  // namespace polypath

@@ -84,7 +84,7 @@ void Communicator::put(const Put& put, CUstream stream) {
   impl_->require(put);
   const CurrentContext current = impl_->on(stream, "put");
   if (put.bytes == 0) return;
-  const SignalledPut one{put, {}};
+  const PutWithSignal one{put, {}};
   if (impl_->fit_kernel({&one, 1}, stream))
     impl_->put_by_kernel({&one, 1}, {}, stream);
   else
@@ -95,7 +95,7 @@ void Communicator::put(const Put& put, const Signal& then, CUstream stream) {
   impl_->require(put);
   impl_->require(then);
   const CurrentContext current = impl_->on(stream, "put");
-  const SignalledPut one{put, then};
+  const PutWithSignal one{put, then};
   if (put.bytes > 0 && impl_->fit_kernel({&one, 1}, stream))
     return impl_->put_by_kernel({&one, 1}, {}, stream);
   if (put.bytes > 0) impl_->copy(put, stream);
@@ -117,17 +117,17 @@ void Communicator::wait_signal(const Signal& signal, CUstream stream) {
   impl_->require(signal);
   const CurrentContext current = impl_->on(stream, "wait_signal");
   impl_->waits->wait({word_at(signal.memory.local() + signal.offset), signal.value, signal.offset,
-                      signal.memory.bytes(), patience()},
+                      signal.memory.bytes(), wait_ctx()},
                      stream);
 }
 
-void Communicator::signal_all(const SignalSet& set, CUstream stream) {
-  const CurrentContext current = impl_->on(stream, "signal_all");
+void Communicator::signal_and_wait(const SignalSet& set, CUstream stream) {
+  const CurrentContext current = impl_->on(stream, "signal_and_wait");
   const CUdeviceptr base = set.memory.local();
   StreamSignalArgs args{};
   args.base = word_at(base);
   args.bytes = set.memory.bytes();
-  args.patience = patience();
+  args.wait_ctx = wait_ctx();
   args.begins_epoch = set.begins_epoch;
   const auto word_of = [](CUdeviceptr memory, std::uint64_t offset) {
     return reinterpret_cast<std::uint64_t*>(memory + offset);
@@ -137,10 +137,10 @@ void Communicator::signal_all(const SignalSet& set, CUstream stream) {
     args.told[args.told_count++] = {word_of(set.memory.address(word.rank), word.offset),
                                     word.value};
   for (std::size_t first = 0; first == 0 || first < set.awaited.size();
-       first += kMostAwaitedWords) {
+       first += kMaxWaits) {
     args.awaited_count = 0;
     for (const SignalSet::Word& word : set.awaited.subspan(
-             first, std::min<std::size_t>(kMostAwaitedWords, set.awaited.size() - first)))
+             first, std::min<std::size_t>(kMaxWaits, set.awaited.size() - first)))
       args.awaited[args.awaited_count++] = {word_of(base, word.offset), word.value};
     impl_->waits->signal(args, stream);
     args.told_count = 0;
@@ -148,23 +148,23 @@ void Communicator::signal_all(const SignalSet& set, CUstream stream) {
   }
 }
 
-void Communicator::wait_exchanges(const std::uint64_t* word, std::uint64_t count, CUstream stream) {
-  const CurrentContext current = impl_->on(stream, "wait_exchanges");
-  Patience longer = patience();
+void Communicator::wait_network(const std::uint64_t* word, std::uint64_t count, CUstream stream) {
+  const CurrentContext current = impl_->on(stream, "wait_network");
+  wait_context longer = wait_ctx();
   longer.time_limit_ns *= 2;
-  impl_->waits->wait({word, count, 0, HostWords::kExchanges, longer}, stream);
+  impl_->waits->wait({word, count, 0, HostFlags::kExchanges, longer}, stream);
 }
 
 void Communicator::begin_exchange(ExchangeArgs args, CUstream stream) {
   const CurrentContext current = impl_->on(stream, "begin_exchange");
-  args.patience = patience();
+  args.wait_ctx = wait_ctx();
   impl_->waits->begin_exchange(args, stream);
 }
 
 void Communicator::end_exchange(ExchangeArgs args, std::uint32_t number, CUstream stream) {
   const CurrentContext current = impl_->on(stream, "end_exchange");
-  args.patience = patience();
-  args.patience.kernel = number;
+  args.wait_ctx = wait_ctx();
+  args.wait_ctx.kernel = number;
   impl_->waits->end_exchange(args, stream);
 }
 
@@ -174,7 +174,7 @@ void Communicator::barrier(CUstream stream) {
   if (is_captured(*impl.driver, stream)) note_uncounted_waits();
   StreamSignalArgs args{};
   args.base = word_at(impl.barrier_words.local());
-  args.patience = patience();
+  args.wait_ctx = wait_ctx();
   // Counted on the GPU, so that a graph counts further at each launch.
   args.epoch = reinterpret_cast<std::uint64_t*>(impl.barrier_words.local() + impl.epoch_offset());
   args.begins_epoch = true;
@@ -190,12 +190,12 @@ void Communicator::barrier(CUstream stream) {
   };
   for (int other = 0; other < size(); ++other) {
     if (other == rank()) continue;
-    if (args.told_count == kMostToldWords) launch();
+    if (args.told_count == kMaxSignals) launch();
     args.told[args.told_count++] = {word_of(impl.barrier_words.address(other), rank()), 0};
   }
   for (int other = 0; other < size(); ++other) {
     if (other == rank()) continue;
-    if (args.awaited_count == kMostAwaitedWords) launch();
+    if (args.awaited_count == kMaxWaits) launch();
     args.awaited[args.awaited_count++] = {word_of(impl.barrier_words.local(), other), 0};
   }
   if (args.told_count + args.awaited_count > 0) launch();

@@ -63,7 +63,7 @@ void StreamWaits::launch(const Launch& launch, void* args, CUstream stream) {
     if (!free_.empty()) after.splice(after.end(), free_, free_.begin());
   }
   if (after.empty()) after.emplace_back(driver_, context_, CU_EVENT_DISABLE_TIMING);
-  unsigned long long id = unnamed_stream();
+  unsigned long long id = anonymous_stream_id();
   if (driver_.stream_get_id != nullptr) POLYPATH_CHECK(driver_, stream_get_id(stream, &id));
   go();
   POLYPATH_CHECK(driver_, event_record(after.front().get(), stream));

@@ -27,7 +27,7 @@ constexpr std::uint64_t kPage = 2 << 20;
 struct SymmetricHeap::Offer {
   CUdeviceptr address = 0;
   CUipcMemHandle handle{};
-  Problem problem;
+  RankError problem;
 };
 
 SymmetricHeap::~SymmetricHeap() {
@@ -83,7 +83,7 @@ void SymmetricHeap::close(Piece& piece) const noexcept {
 
 SymmetricMemory SymmetricHeap::alloc(std::uint64_t bytes, SymmetricUse use) {
   if (bytes == 0) throw InvalidArgument("alloc: bytes is 0");
-  Board& board = *place_.board;
+  ControlSegment& board = *place_.board;
   const int rank = place_.members.rank;
   const auto size = static_cast<std::size_t>(place_.members.size());
   board.require_usable();
@@ -107,7 +107,7 @@ SymmetricMemory SymmetricHeap::alloc(std::uint64_t bytes, SymmetricUse use) {
   };
   try {
     const auto offers = gather(0, offer(piece, bytes));
-    throw_first_problem(offers, fmt::format("alloc of {} bytes", bytes));
+    throw_first_error(offers, fmt::format("alloc of {} bytes", bytes));
 
     SymmetricMemory memory;
     memory.owner_ = board.id();
@@ -118,7 +118,7 @@ SymmetricMemory SymmetricHeap::alloc(std::uint64_t bytes, SymmetricUse use) {
     Opened opened;
     opened.problem.catch_from([&] { open(piece, memory, offers); });
     try {
-      throw_first_problem(gather(1, opened), fmt::format("alloc of {} bytes", bytes));
+      throw_first_error(gather(1, opened), fmt::format("alloc of {} bytes", bytes));
     } catch (const CommunicatorError&) {
       close(piece);
       if (!board.aborted()) gather(2, Opened{});
@@ -145,7 +145,7 @@ void SymmetricHeap::require_range(const SymmetricMemory& memory, std::uint64_t o
 
 void SymmetricHeap::free(const SymmetricMemory& memory) {
   require_range(memory, 0, 0, "memory");
-  Board& board = *place_.board;
+  ControlSegment& board = *place_.board;
   board.require_usable();
   const auto found = pieces_.find(memory.number_);
   close(found->second);

@@ -46,7 +46,7 @@ class SymmetricMemory {
 
  private:
   friend class SymmetricHeap;
-  BoardId owner_{};
+  ControlSegmentId owner_{};
   std::uint64_t number_ = 0;
   std::uint64_t bytes_ = 0;
   int rank_ = 0;
@@ -58,7 +58,7 @@ class SymmetricHeap {
  public:
   struct Place {
     std::shared_ptr<const CudaDriver> driver;
-    std::shared_ptr<Board> board;
+    std::shared_ptr<ControlSegment> board;
     Members members;
     std::shared_ptr<const PrimaryContext> context;  ///< of this rank's GPU
     CUstream stream = nullptr;                      ///< for filling with zeros

@@ -78,9 +78,9 @@ class Meeting {
 
 }  // namespace
 
-std::vector<Exchange> thread_exchanges(int size, std::chrono::milliseconds limit) {
+std::vector<HostAllGather> thread_exchanges(int size, std::chrono::milliseconds limit) {
   const auto meeting = std::make_shared<Meeting>(size, limit);
-  std::vector<Exchange> exchanges;
+  std::vector<HostAllGather> exchanges;
   for (int rank = 0; rank < size; ++rank)
     exchanges.emplace_back(
         [meeting, rank](std::span<const std::byte> mine, std::span<std::byte> all) {

@@ -10,6 +10,6 @@ namespace polypath {
 
 /// One a rank, for as many exchanges as wanted. Throws CommunicatorError when a rank does not come
 /// within `limit`, and from then on, on all ranks.
-std::vector<Exchange> thread_exchanges(int size, std::chrono::milliseconds limit);
+std::vector<HostAllGather> thread_exchanges(int size, std::chrono::milliseconds limit);
 
 }  // namespace polypath

@@ -17,7 +17,7 @@
 namespace polypath {
 
 /// One line that fits into a record; longer ones are cut. Empty: nothing went wrong.
-struct Problem {
+struct RankError {
   std::array<char, 512> text{};
 
   void set(std::string_view line) noexcept {
@@ -44,13 +44,13 @@ struct Problem {
 
 /// A record of nothing else.
 struct Opened {
-  Problem problem;
+  RankError problem;
 };
 
 /// Throws CommunicatorError for the first rank that has a problem: the same on all ranks that have
 /// the same records.
 template <typename Record>
-void throw_first_problem(const std::vector<Record>& records, std::string_view what) {
+void throw_first_error(const std::vector<Record>& records, std::string_view what) {
   static_assert(std::is_trivially_copyable_v<Record>);
   for (std::size_t rank = 0; rank < records.size(); ++rank)
     if (records[rank].problem)

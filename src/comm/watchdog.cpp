@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 
 namespace polypath {
 namespace {
@@ -14,7 +14,7 @@ constexpr std::chrono::milliseconds kShortPeriod{1};
 
 }  // namespace
 
-Watchdog::Watchdog(std::shared_ptr<Board> board, const Members& members, std::function<bool()> look)
+Watchdog::Watchdog(std::shared_ptr<ControlSegment> board, const Members& members, std::function<bool()> look)
     : board_(std::move(board)), look_(std::move(look)) {
   for (int rank = 0; rank < members.size(); ++rank) {
     const Member& member = members.all[static_cast<std::size_t>(rank)];
@@ -26,7 +26,7 @@ Watchdog::Watchdog(std::shared_ptr<Board> board, const Members& members, std::fu
       others_.push_back({{rank}, ProcessWatch(member.process), member.process.pid});
     }
   }
-  thread_ = own_thread([this](const std::stop_token& stop) { run(stop); });
+  thread_ = make_thread([this](const std::stop_token& stop) { run(stop); });
 }
 
 Watchdog::~Watchdog() {

@@ -15,7 +15,7 @@ class Watchdog {
  public:
   /// `look` is called on the thread at every abort, and many times a second otherwise; a thousand
   /// times where it was false. It must not throw.
-  Watchdog(std::shared_ptr<Board> board, const Members& members, std::function<bool()> look);
+  Watchdog(std::shared_ptr<ControlSegment> board, const Members& members, std::function<bool()> look);
   /// Ends the thread.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
@@ -30,7 +30,7 @@ class Watchdog {
   void run(const std::stop_token& stop);
   void look_at_processes();
 
-  std::shared_ptr<Board> board_;
+  std::shared_ptr<ControlSegment> board_;
   std::vector<Other> others_;  // processes
   std::function<bool()> look_;
   std::jthread thread_;  // last: it uses the others

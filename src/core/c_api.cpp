@@ -51,7 +51,7 @@ Context& of(polypath_context* context) {
   return context->context;
 }
 
-std::vector<Request> requests_of(const polypath_request* requests, std::size_t count) {
+std::vector<Request> requests_of(const polypath_transfer_request* requests, std::size_t count) {
   require(requests != nullptr && count > 0, "requests is null or empty");
   std::vector<Request> out;
   for (std::size_t i = 0; i < count; ++i) {
@@ -140,7 +140,7 @@ const char* polypath_last_error(void) { return last_error.c_str(); }
 
 int polypath_last_cuda_result(void) { return last_cuda_result; }
 
-void polypath_free(char* string) { std::free(string); }
+void polypath_free_string(char* string) { std::free(string); }
 
 polypath_status polypath_context_create(const polypath_setting* settings, size_t count,
                                         polypath_context** context) {
@@ -164,7 +164,7 @@ polypath_status polypath_try_copy_async(polypath_context* context, void* dst, co
   return try_copy(context, transfer_of(dst, src, bytes, stream), issued);
 }
 
-polypath_status polypath_try_copy_following_async(polypath_context* context, void* dst,
+polypath_status polypath_try_copy_sequenced_async(polypath_context* context, void* dst,
                                                   const void* src, size_t bytes, void* stream,
                                                   int* issued) {
   Transfer transfer = transfer_of(dst, src, bytes, stream);
@@ -180,7 +180,7 @@ void* polypath_driver_function(polypath_context* context, const char* name) {
   return library == nullptr ? nullptr : find_symbol<void*>(library, name);
 }
 
-polypath_status polypath_smallest_split(polypath_context* context,
+polypath_status polypath_split_thresholds(polypath_context* context,
                                         polypath_thresholds* thresholds) {
   return guarded([&] {
     require(thresholds != nullptr, "thresholds is null");
@@ -204,26 +204,26 @@ polypath_status polypath_try_group_copy_async(polypath_context* context,
   });
 }
 
-polypath_status polypath_prepare(polypath_context* context, const polypath_request* requests,
+polypath_status polypath_prepare(polypath_context* context, const polypath_transfer_request* requests,
                                  size_t count) {
   return guarded([&] { of(context).prepare(requests_of(requests, count)); });
 }
 
-polypath_status polypath_memory_exported(polypath_context* context, const void* handle,
+polypath_status polypath_ipc_register_export(polypath_context* context, const void* handle,
                                          const void* address) {
   return guarded([&] { of(context).memory_exported(handle_of(handle), address_of(address)); });
 }
 
-polypath_status polypath_memory_imported(polypath_context* context, const void* handle,
+polypath_status polypath_ipc_register_import(polypath_context* context, const void* handle,
                                          const void* address) {
   return guarded([&] { of(context).memory_imported(handle_of(handle), address_of(address)); });
 }
 
-polypath_status polypath_memory_closed(polypath_context* context, const void* address) {
+polypath_status polypath_ipc_unregister_import(polypath_context* context, const void* address) {
   return guarded([&] { of(context).memory_closed(address_of(address)); });
 }
 
-polypath_status polypath_plan(polypath_context* context, const polypath_request* requests,
+polypath_status polypath_plan(polypath_context* context, const polypath_transfer_request* requests,
                               size_t count, char** json) {
   return guarded([&] {
     const Plan plan = of(context).plan(requests_of(requests, count));
@@ -270,7 +270,7 @@ polypath_status polypath_settings(polypath_context* context, char** json) {
   });
 }
 
-polypath_status polypath_devices(polypath_context* context, char** json) {
+polypath_status polypath_device_info(polypath_context* context, char** json) {
   return guarded([&] { give(devices_json(of(context)), json); });
 }
 
@@ -278,7 +278,7 @@ polypath_status polypath_counters(polypath_context* context, char** json) {
   return guarded([&] { give(counters_json(of(context)), json); });
 }
 
-polypath_status polypath_report(polypath_context* context, char** text) {
+polypath_status polypath_counters_text(polypath_context* context, char** text) {
   return guarded([&] {
     require(text != nullptr, "text is null");
     *text = copy_of(report(of(context)));
@@ -289,6 +289,6 @@ polypath_status polypath_counters_reset(polypath_context* context) {
   return guarded([&] { of(context).reset_counters(); });
 }
 
-polypath_status polypath_tuned(polypath_context* context, char** json) {
+polypath_status polypath_tuning_results(polypath_context* context, char** json) {
   return guarded([&] { give(tuned_json(of(context)), json); });
 }

@@ -54,13 +54,13 @@ polypath_status guarded(Body&& body) noexcept {
 
 /// Throws InvalidArgument.
 void require(bool condition, const char* message);
-/// For polypath_free(). Throws std::bad_alloc.
+/// For polypath_free_string(). Throws std::bad_alloc.
 char* copy_of(const std::string& text);
 /// Throws InvalidArgument when `out` is null.
 void give(const nlohmann::json& value, char** out);
 /// Throws InvalidArgument when it is null.
 Context& of(polypath_context* context);
 /// Throws InvalidArgument for null, none, and what is no memory.
-std::vector<Request> requests_of(const polypath_request* requests, std::size_t count);
+std::vector<Request> requests_of(const polypath_transfer_request* requests, std::size_t count);
 
 }  // namespace polypath

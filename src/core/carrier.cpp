@@ -21,7 +21,7 @@ constexpr std::uint64_t kNeverSplitBelow = 256 * kKiB;
 /// Rings of a route with which one transfer of a sequence starts while the last one ends.
 constexpr int kWideInSequence = 2;
 /// Plans that wait for being computed in the background.
-constexpr std::size_t kMostPlansWaiting = 256;
+constexpr std::size_t kMaxPlansWaiting = 256;
 
 PlanOptions plan_options(const Options& options, const RingLimits& rings) {
   PlanOptions plan;
@@ -38,8 +38,8 @@ PlanOptions plan_options(const Options& options, const RingLimits& rings) {
 
 }  // namespace
 
-Carrier::Carrier(const NodeSource& source, const Options& options, Devices& devices,
-                 ImportedMemories& imports, OtherProcesses& others, Counters& counters)
+TransferDispatcher::TransferDispatcher(const NodeSource& source, const Options& options, Devices& devices,
+                 ImportedMemories& imports, PeerProcesses& others, Counters& counters)
     : source_(source),
       options_(options),
       never_split_below_(std::max(kNeverSplitBelow, options.min_size)),
@@ -59,26 +59,26 @@ Carrier::Carrier(const NodeSource& source, const Options& options, Devices& devi
       streams_(source.driver, resources_),
       graphs_(source.driver, resources_, streams_, options.graph_cache_size),
       preparer_(*source.driver, resources_, imports, options.prepare_threads, &load_),
-      planning_(kMostPlansWaiting) {}
+      planning_(kMaxPlansWaiting) {}
 
-void Carrier::wait_prepared() {
+void TransferDispatcher::wait_prepared() {
   planning_.wait();
   preparer_.wait();
 }
 
-Carrier::~Carrier() {
+TransferDispatcher::~TransferDispatcher() {
   if (devices_.any_reset()) graphs_.abandon();
 }
 
 // ---- what a transfer is -------------------------------------------------------------------------
 
-std::variant<Splittable, NativeReason> Carrier::classify(const Transfer& transfer, bool alone,
+std::variant<SplittableTransfer, NativeReason> TransferDispatcher::classify(const Transfer& transfer, bool alone,
                                                          const PreparedPlan* given) {
   try {
     const auto ends = classifier_.ends_of(transfer);
     if (const auto* const reason = std::get_if<NativeReason>(&ends)) return *reason;
     if (devices_.lost()) return NativeReason::context_reset;
-    const Ends& between = std::get<Ends>(ends);
+    const ResolvedTransfer& between = std::get<ResolvedTransfer>(ends);
     bool is_provisional = false;
     if (alone && given != nullptr) {
       if (given->plan.native()) return NativeReason::no_gain;
@@ -88,7 +88,7 @@ std::variant<Splittable, NativeReason> Carrier::classify(const Transfer& transfe
       if (prepared->plan.native() && !is_provisional) return NativeReason::no_gain;
     }
     auto classified = classifier_.splittable(between);
-    const auto* const one = std::get_if<Splittable>(&classified);
+    const auto* const one = std::get_if<SplittableTransfer>(&classified);
     if (!is_provisional || one == nullptr) return classified;
     prepare_later({*one});
     return NativeReason::not_ready;
@@ -100,7 +100,7 @@ std::variant<Splittable, NativeReason> Carrier::classify(const Transfer& transfe
 
 // ---- the native copy ----------------------------------------------------------------------------
 
-void Carrier::native_copy(const Transfer& transfer, NativeReason reason) {
+void TransferDispatcher::native_copy(const Transfer& transfer, NativeReason reason) {
   note_native(transfer, reason);
   const CUresult result =
       driver().memcpy_async(transfer.dst, transfer.src, transfer.bytes, transfer.stream);
@@ -115,23 +115,23 @@ void Carrier::native_copy(const Transfer& transfer, NativeReason reason) {
   count_native(transfer, reason);
 }
 
-void Carrier::leave_to_caller(const Transfer& transfer, NativeReason reason) {
+void TransferDispatcher::decline(const Transfer& transfer, NativeReason reason) {
   note_native(transfer, reason);
   count_native(transfer, reason);
 }
 
-void Carrier::note_native(const Transfer& transfer, NativeReason reason) {
+void TransferDispatcher::note_native(const Transfer& transfer, NativeReason reason) {
   if (reason != NativeReason::capturing)
     load_.note_copy(transfer.dst, transfer.src, transfer.bytes, transfer.stream);
 }
 
-void Carrier::count_native(const Transfer& transfer, NativeReason reason) {
+void TransferDispatcher::count_native(const Transfer& transfer, NativeReason reason) {
   // The next transfer there waits for this one.
   resources_.sequences().end(transfer.stream);
   counters_.count_native(reason, transfer.bytes);
 }
 
-void Carrier::native_copy_in_its_context(const Transfer& transfer, NativeReason reason) {
+void TransferDispatcher::native_copy_in_its_context(const Transfer& transfer, NativeReason reason) {
   std::optional<ContextGuard> guard;
   try {
     guard.emplace(driver());
@@ -147,24 +147,24 @@ void Carrier::native_copy_in_its_context(const Transfer& transfer, NativeReason 
 
 // ---- what is ready, and what is not -------------------------------------------------------------
 
-void Carrier::leave_out(const Route& route, LeftOutReason why, NativeReason native,
+void TransferDispatcher::exclude(const Route& route, ExclusionReason why, NativeReason native,
                         Exclusions& without) {
   without.memories |= planner_.bit(route.via);
   without.reason = native;
   counters_.count_left_out(why);
 }
 
-Carrier::Reach Carrier::reach(const Route& route, const Splittable& one, bool asks) {
-  Reach reach = Reach::yes;
+TransferDispatcher::AccessState TransferDispatcher::reach(const Route& route, const SplittableTransfer& one, bool asks) {
+  AccessState reach = AccessState::yes;
   const int first = resources_.issuer(route.legs.front());
   const int last = resources_.issuer(route.legs.back());
   if (!one.src_access.granted(driver(), first) || !one.dst_access.granted(driver(), last))
-    return Reach::denied;
+    return AccessState::denied;
   const auto consider = [&](const std::shared_ptr<ImportedMemory>& memory, int gpu) {
     if (memory == nullptr ||
         memory->address_in(gpu, devices_.context_if_active(gpu), memory->start()))
       return;
-    reach = std::max(reach, memory->failed(gpu) ? Reach::failed : Reach::not_yet);
+    reach = std::max(reach, memory->failed(gpu) ? AccessState::failed : AccessState::not_yet);
     if (asks) preparer_.request(memory, gpu);
   };
   consider(one.src_import, first);
@@ -172,7 +172,7 @@ Carrier::Reach Carrier::reach(const Route& route, const Splittable& one, bool as
   return reach;
 }
 
-RouteEnds Carrier::ends_of(const Route& route, const Splittable& one) {
+RouteEnds TransferDispatcher::ends_of(const Route& route, const SplittableTransfer& one) {
   const auto seen_by = [&](const std::shared_ptr<ImportedMemory>& memory, CUdeviceptr address,
                            int leg) {
     const int gpu = resources_.issuer(leg);
@@ -184,7 +184,7 @@ RouteEnds Carrier::ends_of(const Route& route, const Splittable& one) {
           seen_by(one.src_import, one.transfer.src, route.legs.front())};
 }
 
-bool Carrier::all_ready(const Plan& plan, const std::vector<Splittable>& group,
+bool TransferDispatcher::all_ready(const Plan& plan, const std::vector<SplittableTransfer>& group,
                         Exclusions& without) {
   bool ready = true;
   const bool asks = !without.is_preparing;
@@ -197,16 +197,16 @@ bool Carrier::all_ready(const Plan& plan, const std::vector<Splittable>& group,
       bool waits = false;
       if (resources_.has_failed_gpu(share.route)) {
         ready = false;
-        leave_out(share.route, LeftOutReason::failed, NativeReason::not_ready, without);
+        exclude(share.route, ExclusionReason::failed, NativeReason::not_ready, without);
         continue;
       }
       switch (reach(share.route, group[t], asks)) {
-        case Reach::yes: break;
-        case Reach::not_yet: waits = true; break;
-        case Reach::failed: failed = true; break;
-        case Reach::denied:
+        case AccessState::yes: break;
+        case AccessState::not_yet: waits = true; break;
+        case AccessState::failed: failed = true; break;
+        case AccessState::denied:
           ready = false;
-          leave_out(share.route, LeftOutReason::unreachable, NativeReason::unreachable, without);
+          exclude(share.route, ExclusionReason::unreachable, NativeReason::unreachable, without);
           continue;
       }
       if (!resources_.ready(share.route)) {
@@ -217,7 +217,7 @@ bool Carrier::all_ready(const Plan& plan, const std::vector<Splittable>& group,
       if (!failed && !waits) continue;
       ready = false;
       without.is_preparing = without.is_preparing || !failed;
-      leave_out(share.route, failed ? LeftOutReason::failed : LeftOutReason::not_ready,
+      exclude(share.route, failed ? ExclusionReason::failed : ExclusionReason::not_ready,
                 NativeReason::not_ready, without);
     }
   }
@@ -232,7 +232,7 @@ bool Carrier::all_ready(const Plan& plan, const std::vector<Splittable>& group,
 
 // ---- the split transfer -------------------------------------------------------------------------
 
-std::vector<BoundTransfer> Carrier::bind(const Plan& plan, const std::vector<Splittable>& group) {
+std::vector<BoundTransfer> TransferDispatcher::bind(const Plan& plan, const std::vector<SplittableTransfer>& group) {
   std::vector<BoundTransfer> bound(group.size());
   for (std::size_t t = 0; t < group.size(); ++t) {
     bound[t].dst = group[t].transfer.dst;
@@ -248,35 +248,35 @@ std::vector<BoundTransfer> Carrier::bind(const Plan& plan, const std::vector<Spl
   return bound;
 }
 
-bool Carrier::is_used_by_another(const TransferPlan& transfer, const CallerStream& caller) {
+bool TransferDispatcher::is_used_by_another(const TransferPlan& transfer, const CallerStream& caller) {
   return std::ranges::any_of(transfer.routes, [&](const RouteShare& share) {
     return share.route.staged() && resources_.used_by_another(share.route, caller);
   });
 }
 
-bool Carrier::in_window(const PreparedPlan& prepared, const Splittable& one) {
+bool TransferDispatcher::in_window(const PreparedPlan& prepared, const SplittableTransfer& one) {
   const RelaxedCapture relaxed(driver());
   return is_used_by_another(prepared.plan.transfers.front(), one.caller) ||
          is_used_by_another(prepared.in_window->plan.transfers.front(), one.caller);
 }
 
-bool Carrier::idle(const Splittable& one) {
+bool TransferDispatcher::idle(const SplittableTransfer& one) {
   const RelaxedCapture relaxed(driver());
   return driver().stream_query(one.transfer.stream) == CUDA_SUCCESS;
 }
 
-LoadLook Carrier::look_at_load(const std::vector<Splittable>& group,
+LoadLook TransferDispatcher::look_at_load(const std::vector<SplittableTransfer>& group,
                                const std::vector<GpuLoad>& others) {
   LoadLook look;
   if (!load_.is_on()) return look;
   load_.look(look);
-  for (const Splittable& one : group)
+  for (const SplittableTransfer& one : group)
     look.streams.push_back(LoadMonitor::stream_key(one.transfer.stream, one.caller_gpu));
   load_.add_others(look, others);
   return look;
 }
 
-bool Carrier::leave_out_loaded(const Plan& plan, const LoadLook& look, Exclusions& without) {
+bool TransferDispatcher::leave_out_loaded(const Plan& plan, const LoadLook& look, Exclusions& without) {
   int staged = 0;
   for (const TransferPlan& transfer : plan.transfers)
     staged += static_cast<int>(std::ranges::count_if(
@@ -287,18 +287,18 @@ bool Carrier::leave_out_loaded(const Plan& plan, const LoadLook& look, Exclusion
     for (const RouteShare& share : transfer.routes) {
       if (!share.route.staged() || !load_.is_loaded(share.route, allowed, look)) continue;
       is_any = without.is_changed_by_load = true;
-      leave_out(share.route, LeftOutReason::loaded, NativeReason::links_loaded, without);
+      exclude(share.route, ExclusionReason::loaded, NativeReason::links_loaded, without);
     }
   }
   return is_any;
 }
 
-void Carrier::widen(const Route& route, int copies) {
+void TransferDispatcher::widen(const Route& route, int copies) {
   preparer_.request(route, copies);
   if (options_.prepare == PrepareMode::wait) preparer_.wait();
 }
 
-bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
+bool TransferDispatcher::try_plan(const PreparedPlan& prepared, const std::vector<SplittableTransfer>& group,
                        const LoadLook& look, bool follows_load, Exclusions& without, bool& midway) {
   const auto natively = [&] {
     without.reason =
@@ -336,7 +336,7 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
   const RunResult result = executor.run(prepared.schedule, bound);
   if (result.busy != nullptr) {
     if (const auto more = resources_.next_size(*result.busy)) widen(*result.busy, *more);
-    leave_out(*result.busy, LeftOutReason::busy, NativeReason::busy, without);
+    exclude(*result.busy, ExclusionReason::busy, NativeReason::busy, without);
     return false;
   }
   if (result.error != nullptr) {
@@ -364,7 +364,7 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
   return true;
 }
 
-const PreparedPlan& Carrier::as_things_are(const PreparedPlan& plan, const Splittable& first) {
+const PreparedPlan& TransferDispatcher::select_variant(const PreparedPlan& plan, const SplittableTransfer& first) {
   if (plan.in_sequence != nullptr && first.transfer.follows &&
       resources_.sequences().last_was(first.caller, first.request) && !idle(first))
     return *plan.in_sequence;
@@ -373,7 +373,7 @@ const PreparedPlan& Carrier::as_things_are(const PreparedPlan& plan, const Split
   return plan;
 }
 
-std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group,
+std::optional<NativeReason> TransferDispatcher::split(const std::vector<SplittableTransfer>& group,
                                            const PreparedPlan* given, bool& midway) {
   try {
     return follow_plans(group, given, midway);
@@ -384,11 +384,11 @@ std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group,
   }
 }
 
-std::optional<NativeReason> Carrier::follow_plans(const std::vector<Splittable>& group,
+std::optional<NativeReason> TransferDispatcher::follow_plans(const std::vector<SplittableTransfer>& group,
                                                   const PreparedPlan* given, bool& midway) {
   Exclusions without;
   std::vector<Request> requests;
-  for (const Splittable& one : group) requests.push_back(one.request);
+  for (const SplittableTransfer& one : group) requests.push_back(one.request);
   std::vector<Request> beside;
   std::vector<GpuLoad> other_loads;
   others_.add_pairs_in_use(beside, &other_loads);
@@ -412,10 +412,10 @@ std::optional<NativeReason> Carrier::follow_plans(const std::vector<Splittable>&
     const auto planned =
         given != nullptr ? nullptr : planner_.serve(requests, without.memories, beside);
     const PreparedPlan& prepared =
-        as_things_are(given != nullptr ? *given : *planned, group.front());
+        select_variant(given != nullptr ? *given : *planned, group.front());
     // The way back takes links as well, however it is planned.
     const bool is_loss = !prepared.tuned && group.front().transfer.is_exchange &&
-                         !is_worth_it_beside_others(prepared.plan);
+                         !pays_under_contention(prepared.plan);
     if (prepared.plan.native() || is_loss) {
       if (prepared.provisional && without.reason == NativeReason::no_gain) {
         without.reason = NativeReason::not_ready;
@@ -441,12 +441,12 @@ std::optional<NativeReason> Carrier::follow_plans(const std::vector<Splittable>&
   }
 }
 
-std::optional<NativeReason> Carrier::issue(const Transfer& transfer, const PreparedPlan* given,
+std::optional<NativeReason> TransferDispatcher::issue(const Transfer& transfer, const PreparedPlan* given,
                                            bool& midway) {
   auto classified = classify(transfer, true, given);
   if (const auto* const reason = std::get_if<NativeReason>(&classified)) return *reason;
-  std::vector<Splittable> group;
-  group.push_back(std::get<Splittable>(std::move(classified)));
+  std::vector<SplittableTransfer> group;
+  group.push_back(std::get<SplittableTransfer>(std::move(classified)));
   return split(group, given, midway);
 }
 

@@ -26,14 +26,14 @@
 namespace polypath {
 
 /// Thread-safe. All functions throw the exceptions of base/error.hpp.
-class Carrier {
+class TransferDispatcher {
  public:
   /// All must outlive it.
-  Carrier(const NodeSource& source, const Options& options, Devices& devices,
-          ImportedMemories& imports, OtherProcesses& others, Counters& counters);
-  ~Carrier();
-  Carrier(const Carrier&) = delete;
-  Carrier& operator=(const Carrier&) = delete;
+  TransferDispatcher(const NodeSource& source, const Options& options, Devices& devices,
+          ImportedMemories& imports, PeerProcesses& others, Counters& counters);
+  ~TransferDispatcher();
+  TransferDispatcher(const TransferDispatcher&) = delete;
+  TransferDispatcher& operator=(const TransferDispatcher&) = delete;
 
   /// Issues a transfer that is to be split; otherwise does nothing and says why not. `given`: the
   /// plan to follow instead of the planner's, as far as its routes are ready and free. A transfer
@@ -49,7 +49,7 @@ class Carrier {
   void try_issue_group(std::span<const Transfer> transfers, std::span<int> issued);
   void native_copy(const Transfer& transfer, NativeReason reason);
   /// The caller will copy it natively.
-  void leave_to_caller(const Transfer& transfer, NativeReason reason);
+  void decline(const Transfer& transfer, NativeReason reason);
 
   /// Makes all that the transfers may need, alone and together. Slow.
   void prepare(const std::vector<Request>& requests);
@@ -62,7 +62,7 @@ class Carrier {
   void wait_prepared();
 
   /// Transfers of fewer bytes are never split.
-  [[nodiscard]] std::uint64_t never_split_below() const noexcept { return never_split_below_; }
+  [[nodiscard]] std::uint64_t min_split_bytes() const noexcept { return never_split_below_; }
   [[nodiscard]] Planner& planner() noexcept { return planner_; }
   [[nodiscard]] RouteResources& resources() noexcept { return resources_; }
   [[nodiscard]] LoadMonitor& load() noexcept { return load_; }
@@ -84,7 +84,7 @@ class Carrier {
     std::size_t index = 0;  ///< in the group
     int round = 0;          ///< how many of the group come before it on its stream
     NativeReason reason = NativeReason::no_gain;
-    std::optional<Splittable> splittable;  ///< nothing: it goes natively, for that reason
+    std::optional<SplittableTransfer> splittable;  ///< nothing: it goes natively, for that reason
   };
   /// Throws InvalidArgument for what cannot be copied at all.
   std::vector<Member> members_of(std::span<const Transfer> transfers);
@@ -95,7 +95,7 @@ class Carrier {
                     const std::function<void(std::size_t, NativeReason)>& native);
 
   /// `alone`: not one of a group. Throws InvalidArgument for what cannot be copied at all.
-  std::variant<Splittable, NativeReason> classify(const Transfer& transfer, bool alone,
+  std::variant<SplittableTransfer, NativeReason> classify(const Transfer& transfer, bool alone,
                                                   const PreparedPlan* given);
   /// Tells the monitor of a native copy before it is issued.
   void note_native(const Transfer& transfer, NativeReason reason);
@@ -105,48 +105,48 @@ class Carrier {
   void native_copy_in_its_context(const Transfer& transfer, NativeReason reason);
 
   /// Nothing, or why all of them have to go natively. `midway` as of issue().
-  std::optional<NativeReason> split(const std::vector<Splittable>& group, const PreparedPlan* given,
+  std::optional<NativeReason> split(const std::vector<SplittableTransfer>& group, const PreparedPlan* given,
                                     bool& midway);
   /// The same, but may fail before anything was issued.
-  std::optional<NativeReason> follow_plans(const std::vector<Splittable>& group,
+  std::optional<NativeReason> follow_plans(const std::vector<SplittableTransfer>& group,
                                            const PreparedPlan* given, bool& midway);
   /// What to follow of a plan as the first transfer's stream and links are now.
-  const PreparedPlan& as_things_are(const PreparedPlan& plan, const Splittable& first);
+  const PreparedPlan& select_variant(const PreparedPlan& plan, const SplittableTransfer& first);
   /// Whether the transfer's staged routes hold work of another stream.
   bool is_used_by_another(const TransferPlan& transfer, const CallerStream& caller);
   /// Whether a transfer over the plan's routes is under way on another stream.
-  bool in_window(const PreparedPlan& prepared, const Splittable& one);
+  bool in_window(const PreparedPlan& prepared, const SplittableTransfer& one);
   /// Whether its stream holds no work.
-  bool idle(const Splittable& one);
+  bool idle(const SplittableTransfer& one);
   /// Has the route serve so many transfers at once; transfers that wait for preparation wait for
   /// this as well, so that what comes later does not depend on the time that it takes.
   void widen(const Route& route, int copies);
   /// `follows_load`: false where the plan was given, and is followed whatever others do.
-  bool try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
+  bool try_plan(const PreparedPlan& prepared, const std::vector<SplittableTransfer>& group,
                 const LoadLook& look, bool follows_load, Exclusions& without, bool& midway);
   /// What is known now of the load of links.
-  LoadLook look_at_load(const std::vector<Splittable>& group, const std::vector<GpuLoad>& others);
+  LoadLook look_at_load(const std::vector<SplittableTransfer>& group, const std::vector<GpuLoad>& others);
   /// Leaves out routes with a link that others use; false where there is none.
   bool leave_out_loaded(const Plan& plan, const LoadLook& look, Exclusions& without);
 
   /// Leaves out routes that are not ready, and asks for what they lack; not for other routes that
   /// only serve until then.
-  bool all_ready(const Plan& plan, const std::vector<Splittable>& group, Exclusions& without);
+  bool all_ready(const Plan& plan, const std::vector<SplittableTransfer>& group, Exclusions& without);
   /// Waits until the plan's routes are ready, or have failed to be.
-  void prepare_now(const Plan& plan, const std::vector<Splittable>& group);
+  void prepare_now(const Plan& plan, const std::vector<SplittableTransfer>& group);
   /// Whether the GPUs that issue the first and the last leg reach the ends. `asks`: for what is
   /// missing.
-  enum class Reach : std::uint8_t { yes, not_yet, failed, denied };
-  Reach reach(const Route& route, const Splittable& one, bool asks);
+  enum class AccessState : std::uint8_t { yes, not_yet, failed, denied };
+  AccessState reach(const Route& route, const SplittableTransfer& one, bool asks);
   /// Asks for what the plan's routes lack; false where they lack nothing, or nothing can be asked.
-  bool request_routes(const Plan& plan, const std::vector<Splittable>& group);
+  bool request_routes(const Plan& plan, const std::vector<SplittableTransfer>& group);
   /// The same once the plan of these transfers is known. For one group at a time.
-  void prepare_later(const std::vector<Splittable>& group);
+  void prepare_later(const std::vector<SplittableTransfer>& group);
   /// It is to be split.
-  void note_import(const Splittable& one);
-  RouteEnds ends_of(const Route& route, const Splittable& one);
-  std::vector<BoundTransfer> bind(const Plan& plan, const std::vector<Splittable>& group);
-  void leave_out(const Route& route, LeftOutReason why, NativeReason native, Exclusions& without);
+  void note_import(const SplittableTransfer& one);
+  RouteEnds ends_of(const Route& route, const SplittableTransfer& one);
+  std::vector<BoundTransfer> bind(const Plan& plan, const std::vector<SplittableTransfer>& group);
+  void exclude(const Route& route, ExclusionReason why, NativeReason native, Exclusions& without);
 
   [[nodiscard]] const CudaDriver& driver() const noexcept { return *source_.driver; }
   [[nodiscard]] const Node& node() const noexcept { return source_.node; }
@@ -156,7 +156,7 @@ class Carrier {
   std::uint64_t never_split_below_;
   Devices& devices_;
   ImportedMemories& imports_;
-  OtherProcesses& others_;
+  PeerProcesses& others_;
   Counters& counters_;
   Classifier classifier_;
   RouteResources resources_;
@@ -169,7 +169,7 @@ class Carrier {
   std::atomic<std::uint64_t> largest_from_import_{0};
   std::atomic<std::uint64_t> largest_to_import_{0};
   std::atomic<bool> prepares_later_{false};
-  Background planning_;  // the last member: it is joined before what its tasks use
+  TaskQueue planning_;  // the last member: it is joined before what its tasks use
 };
 
 }  // namespace polypath

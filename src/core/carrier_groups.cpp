@@ -9,7 +9,7 @@
 
 namespace polypath {
 
-std::vector<Carrier::Member> Carrier::members_of(std::span<const Transfer> transfers) {
+std::vector<TransferDispatcher::Member> TransferDispatcher::members_of(std::span<const Transfer> transfers) {
   std::vector<Member> members;
   for (std::size_t i = 0; i < transfers.size(); ++i) {
     if (transfers[i].bytes == 0) continue;
@@ -17,7 +17,7 @@ std::vector<Carrier::Member> Carrier::members_of(std::span<const Transfer> trans
       auto classified = classify(transfers[i], false, nullptr);
       Member member;
       member.index = i;
-      if (auto* const splittable = std::get_if<Splittable>(&classified)) {
+      if (auto* const splittable = std::get_if<SplittableTransfer>(&classified)) {
         member.splittable = std::move(*splittable);
       } else {
         member.reason = std::get<NativeReason>(classified);
@@ -34,14 +34,14 @@ std::vector<Carrier::Member> Carrier::members_of(std::span<const Transfer> trans
   return members;
 }
 
-void Carrier::issue_rounds(std::span<const Transfer> transfers, std::span<int> issued,
+void TransferDispatcher::issue_rounds(std::span<const Transfer> transfers, std::span<int> issued,
                            const PreparedPlan* given,
                            const std::function<void(std::size_t, NativeReason)>& native) {
   std::vector<Member> members = members_of(transfers);
   std::set<CUstream> follow;  // streams whose last transfer of the round before was split
   std::size_t left = members.size();
   for (int round = 0; left > 0; ++round) {
-    std::vector<Splittable> group;
+    std::vector<SplittableTransfer> group;
     std::vector<std::size_t> indices;
     for (Member& member : members) {
       if (member.round != round) continue;
@@ -76,16 +76,16 @@ void Carrier::issue_rounds(std::span<const Transfer> transfers, std::span<int> i
   }
 }
 
-void Carrier::issue_group(std::span<const Transfer> transfers, const PreparedPlan* given) {
+void TransferDispatcher::issue_group(std::span<const Transfer> transfers, const PreparedPlan* given) {
   std::vector<int> issued(transfers.size());
   issue_rounds(transfers, issued, given, [&](std::size_t index, NativeReason reason) {
     native_copy_in_its_context(transfers[index], reason);
   });
 }
 
-void Carrier::try_issue_group(std::span<const Transfer> transfers, std::span<int> issued) {
+void TransferDispatcher::try_issue_group(std::span<const Transfer> transfers, std::span<int> issued) {
   issue_rounds(transfers, issued, nullptr, [&](std::size_t index, NativeReason reason) {
-    leave_to_caller(transfers[index], reason);
+    decline(transfers[index], reason);
   });
 }
 

@@ -14,15 +14,15 @@
 
 namespace polypath {
 
-bool Carrier::request_routes(const Plan& plan, const std::vector<Splittable>& group) {
+bool TransferDispatcher::request_routes(const Plan& plan, const std::vector<SplittableTransfer>& group) {
   bool waits = false;
   try {
     for (std::size_t t = 0; t < group.size(); ++t) {
       for (const RouteShare& share : plan.transfers[t].routes) {
         if (!share.route.staged()) continue;
-        const Reach reached = reach(share.route, group[t], true);
-        if (reached == Reach::denied) continue;
-        waits = reached != Reach::yes || waits;
+        const AccessState reached = reach(share.route, group[t], true);
+        if (reached == AccessState::denied) continue;
+        waits = reached != AccessState::yes || waits;
         if (resources_.ready(share.route)) continue;
         preparer_.request(share.route, 1);
         waits = true;
@@ -35,17 +35,17 @@ bool Carrier::request_routes(const Plan& plan, const std::vector<Splittable>& gr
   return waits;
 }
 
-void Carrier::prepare_now(const Plan& plan, const std::vector<Splittable>& group) {
+void TransferDispatcher::prepare_now(const Plan& plan, const std::vector<SplittableTransfer>& group) {
   // After a failure nothing was issued: the transfer goes without what is not ready.
   if (request_routes(plan, group)) preparer_.wait();
 }
 
-void Carrier::prepare_later(const std::vector<Splittable>& group) {
+void TransferDispatcher::prepare_later(const std::vector<SplittableTransfer>& group) {
   if (prepares_later_.exchange(true)) return;
   const bool is_added = planning_.add([this, group] {
     prepares_later_ = false;
     std::vector<Request> requests;
-    for (const Splittable& one : group) requests.push_back(one.request);
+    for (const SplittableTransfer& one : group) requests.push_back(one.request);
     const auto prepared = planner_.plan(requests, 0);
     for (std::size_t t = 0; t < group.size(); ++t)
       if (!prepared->plan.transfers[t].native()) note_import(group[t]);
@@ -55,7 +55,7 @@ void Carrier::prepare_later(const std::vector<Splittable>& group) {
   if (!is_added) prepares_later_ = false;
 }
 
-void Carrier::note_import(const Splittable& one) {
+void TransferDispatcher::note_import(const SplittableTransfer& one) {
   const auto note = [&](const auto& memory, std::atomic<std::uint64_t>& largest) {
     if (memory != nullptr && largest < one.transfer.bytes) largest = one.transfer.bytes;
   };
@@ -63,7 +63,7 @@ void Carrier::note_import(const Splittable& one) {
   note(one.dst_import, largest_to_import_);
 }
 
-void Carrier::prepare_for(const std::shared_ptr<ImportedMemory>& memory, int gpu) {
+void TransferDispatcher::prepare_for(const std::shared_ptr<ImportedMemory>& memory, int gpu) {
   const MemoryId here = MemoryId::gpu(gpu);
   const MemoryId there = MemoryId::gpu(memory->holder());
   const auto consider = [&](MemoryId src, MemoryId dst, std::uint64_t largest) {
@@ -82,7 +82,7 @@ void Carrier::prepare_for(const std::shared_ptr<ImportedMemory>& memory, int gpu
   consider(here, there, largest_to_import_);
 }
 
-void Carrier::prepare(const std::vector<Request>& requests) {
+void TransferDispatcher::prepare(const std::vector<Request>& requests) {
   std::map<MemoryId, int> rings;
   std::map<int, int> channels;
   std::vector<Route> routes;

@@ -30,11 +30,11 @@ std::string allocation_text(const CudaDriver& driver, CUdeviceptr address, std::
 }
 
 Classifier::Classifier(const NodeSource& source, Devices& devices, ImportedMemories& imports,
-                       std::uint64_t never_split_below)
+                       std::uint64_t min_split_bytes)
     : source_(source),
       devices_(devices),
       imports_(imports),
-      never_split_below_(never_split_below) {}
+      never_split_below_(min_split_bytes) {}
 
 PointerInfo Classifier::checked_info(const char* argument, CUdeviceptr address,
                                      std::uint64_t bytes) {
@@ -78,7 +78,7 @@ CallerStream Classifier::caller_of(CUstream stream) const {
   if (driver().stream_get_id != nullptr) {
     POLYPATH_CHECK(driver(), stream_get_id(stream, &caller.id));
   } else {
-    caller.id = unnamed_stream();
+    caller.id = anonymous_stream_id();
   }
   return caller;
 }
@@ -95,7 +95,7 @@ std::optional<Access> Classifier::access_to(const PointerInfo& info, CUdeviceptr
   return Access(nullptr, std::move(*mappings));
 }
 
-std::variant<Ends, NativeReason> Classifier::ends_of(const Transfer& transfer) {
+std::variant<ResolvedTransfer, NativeReason> Classifier::ends_of(const Transfer& transfer) {
   using Kind = PointerInfo::Kind;
   const CUdeviceptr low = std::min(transfer.dst, transfer.src);
   const CUdeviceptr high = std::max(transfer.dst, transfer.src);
@@ -127,10 +127,10 @@ std::variant<Ends, NativeReason> Classifier::ends_of(const Transfer& transfer) {
   const auto src_access = access_to(src, transfer.src, transfer.bytes);
   const auto dst_access = access_to(dst, transfer.dst, transfer.bytes);
   if (!src_access || !dst_access) return NativeReason::several_allocations;
-  return Ends{transfer, {*from, *to, transfer.bytes}, dst, src, *dst_access, *src_access};
+  return ResolvedTransfer{transfer, {*from, *to, transfer.bytes}, dst, src, *dst_access, *src_access};
 }
 
-std::variant<Splittable, NativeReason> Classifier::splittable(const Ends& ends) {
+std::variant<SplittableTransfer, NativeReason> Classifier::splittable(const ResolvedTransfer& ends) {
   const auto& [transfer, request, dst, src, dst_access, src_access] = ends;
   if (driver().stream_is_capturing != nullptr) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -139,7 +139,7 @@ std::variant<Splittable, NativeReason> Classifier::splittable(const Ends& ends) 
       return NativeReason::capturing;
   }
 
-  Splittable splittable;
+  SplittableTransfer splittable;
   splittable.transfer = transfer;
   splittable.request = request;
   splittable.caller = caller_of(transfer.stream);

@@ -37,7 +37,7 @@ std::string range_text(CUdeviceptr address, std::uint64_t bytes);
 std::string allocation_text(const CudaDriver& driver, CUdeviceptr address, std::uint64_t bytes);
 
 /// A transfer between two memories of the node, before its stream was looked at.
-struct Ends {
+struct ResolvedTransfer {
   Transfer transfer;
   Request request;
   PointerInfo dst;
@@ -47,7 +47,7 @@ struct Ends {
 };
 
 /// A transfer whose memories and stream allow it to be split.
-struct Splittable {
+struct SplittableTransfer {
   Transfer transfer;
   Request request;
   CallerStream caller;
@@ -65,15 +65,15 @@ struct Splittable {
 /// Thread-safe: it holds no state of its own.
 class Classifier {
  public:
-  /// All must outlive it. Transfers below `never_split_below` bytes are not looked into.
+  /// All must outlive it. Transfers below `min_split_bytes` bytes are not looked into.
   Classifier(const NodeSource& source, Devices& devices, ImportedMemories& imports,
-             std::uint64_t never_split_below);
+             std::uint64_t min_split_bytes);
 
   /// Between which memories it goes, or why it cannot be split. Throws InvalidArgument for what
   /// cannot be copied at all, DriverError.
-  std::variant<Ends, NativeReason> ends_of(const Transfer& transfer);
+  std::variant<ResolvedTransfer, NativeReason> ends_of(const Transfer& transfer);
   /// The same transfer with its stream, or why it cannot be split. Throws DriverError.
-  std::variant<Splittable, NativeReason> splittable(const Ends& ends);
+  std::variant<SplittableTransfer, NativeReason> splittable(const ResolvedTransfer& ends);
 
  private:
   PointerInfo checked_info(const char* argument, CUdeviceptr address, std::uint64_t bytes);

@@ -49,7 +49,7 @@ bool Context::try_copy_async(const Transfer& transfer, bool& midway) {
   if (copies_natively()) return copy_async(transfer), true;
   try {
     const auto reason = carrier_.issue(transfer, nullptr, midway);
-    if (reason) carrier_.leave_to_caller(transfer, *reason);
+    if (reason) carrier_.decline(transfer, *reason);
     return !reason;
   } catch (...) {
     counters_.count_failed();
@@ -141,16 +141,16 @@ void Context::check(const std::vector<Request>& requests) const {
 Plan Context::plan(const std::vector<Request>& requests) {
   check(requests);
   for (const Request& request : requests)
-    if (request.bytes > kMostPlanned)
+    if (request.bytes > kMaxPlanned)
       throw InvalidArgument(fmt::format("{} bytes are more than a plan is made for, {}",
-                                        request.bytes, kMostPlanned));
+                                        request.bytes, kMaxPlanned));
   return planner().explained(requests);
 }
 
 Thresholds Context::smallest_split() {
   Thresholds least = polypath::smallest_split(planner(), node());
   for (std::uint64_t* const kind : {&least.gpu_to_gpu, &least.host_to_gpu, &least.gpu_to_host})
-    *kind = std::max(*kind, carrier_.never_split_below());
+    *kind = std::max(*kind, carrier_.min_split_bytes());
   if (copies_natively()) least.gpu_to_gpu = 0;
   return least;
 }
@@ -190,11 +190,11 @@ void Context::measure(const ProgressFunction& progress) {
 
 void Context::require_place_of_profile() const {
   if (source_.profile_file.empty()) return;
-  if (const std::string why = what_bars(source_.profile_file); !why.empty())
+  if (const std::string why = unusable_reason(source_.profile_file); !why.empty())
     throw InvalidArgument(why);
 }
 
-void Context::keep_choice(TunedChoice found) {
+void Context::save_tuned_transfer(TunedTransfer found) {
   const std::lock_guard lock(profile_mutex_);
   put_choice(source_.tuned, found);
   planner().use(source_.tuned);
@@ -216,7 +216,7 @@ void Context::keep_backend(TunedBackend measured) {
   save();
 }
 
-std::vector<TunedChoice> Context::choices() const {
+std::vector<TunedTransfer> Context::choices() const {
   const std::lock_guard lock(profile_mutex_);
   return source_.tuned;
 }

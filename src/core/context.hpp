@@ -41,13 +41,13 @@ class Context {
   void follow(std::span<const Transfer> transfers, const PreparedPlan& plan);
   /// polypath_try_group_copy_async; `issued` is 0 before, and has a place for each.
   void try_group_copy_async(std::span<const Transfer> transfers, std::span<int> issued);
-  /// polypath_memory_exported.
+  /// polypath_ipc_register_export.
   void memory_exported(const CUipcMemHandle& handle, CUdeviceptr address);
-  /// polypath_memory_imported, in the current CUDA context.
+  /// polypath_ipc_register_import, in the current CUDA context.
   void memory_imported(const CUipcMemHandle& handle, CUdeviceptr address);
   /// The same of memory on GPU `holder`, -1 for unknown, whatever others said.
   void memory_imported(const CUipcMemHandle& handle, CUdeviceptr address, int holder);
-  /// polypath_memory_closed.
+  /// polypath_ipc_unregister_import.
   void memory_closed(CUdeviceptr address) { imports_.closed(address); }
   /// polypath_prepare.
   void prepare(const std::vector<Request>& requests);
@@ -55,7 +55,7 @@ class Context {
   void wait_prepared() { carrier_.wait_prepared(); }
 
   Plan plan(const std::vector<Request>& requests);
-  /// polypath_smallest_split.
+  /// polypath_split_thresholds.
   Thresholds smallest_split();
   /// Throws InvalidArgument where no profile can be kept, since its place is taken by something
   /// else than a file: to be asked before a measurement.
@@ -68,7 +68,7 @@ class Context {
 
   /// Keeps it in the profile, in the place of what is known of the same, and follows it from now
   /// on.
-  void keep_choice(TunedChoice found);
+  void save_tuned_transfer(TunedTransfer found);
   /// Keeps it in the profile, likewise; communicators whose collectives are made from now on follow
   /// it.
   void keep_collective(TunedCollective found);
@@ -76,7 +76,7 @@ class Context {
   /// come together from now on follow it.
   void keep_backend(TunedBackend measured);
   // What is known: others may keep more meanwhile, so that it is not to be read from source().
-  [[nodiscard]] std::vector<TunedChoice> choices() const;
+  [[nodiscard]] std::vector<TunedTransfer> choices() const;
   [[nodiscard]] std::vector<TunedCollective> collectives() const;
   [[nodiscard]] std::vector<TunedBackend> backends() const;
   /// Of the profile's file: whether it was loaded, made or refused.
@@ -110,14 +110,14 @@ class Context {
   Options options_;
   NodeSource source_;
   Counters counters_;
-  OtherProcesses others_;
+  PeerProcesses others_;
   Devices devices_;
   ImportedMemories imports_;
-  Carrier carrier_;
+  TransferDispatcher carrier_;
   // Of source_.tuned, .collectives, .backends and .profile_state, of news_ and the file: ranks that
   // are threads keep and ask.
   mutable std::mutex profile_mutex_;
-  ProfileNews news_;
+  ProfileUpdate news_;
   std::atomic<bool> unplaced_{false};  // memory of another process was met that has no known place
 };
 

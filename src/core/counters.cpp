@@ -28,14 +28,14 @@ std::string_view to_string(NativeReason reason) noexcept {
   return "?";
 }
 
-std::string_view to_string(LeftOutReason reason) noexcept {
+std::string_view to_string(ExclusionReason reason) noexcept {
   switch (reason) {
-    case LeftOutReason::not_ready: return "not ready";
-    case LeftOutReason::busy: return "busy";
-    case LeftOutReason::failed: return "preparation failed";
-    case LeftOutReason::unreachable: return "memory out of reach";
-    case LeftOutReason::loaded: return "link loaded";
-    case LeftOutReason::count_: break;
+    case ExclusionReason::not_ready: return "not ready";
+    case ExclusionReason::busy: return "busy";
+    case ExclusionReason::failed: return "preparation failed";
+    case ExclusionReason::unreachable: return "memory out of reach";
+    case ExclusionReason::loaded: return "link loaded";
+    case ExclusionReason::count_: break;
   }
   return "?";
 }
@@ -45,7 +45,7 @@ void Counters::count_native(NativeReason reason, std::uint64_t bytes) noexcept {
   native_bytes_.fetch_add(bytes, std::memory_order_relaxed);
 }
 
-void Counters::count_left_out(LeftOutReason reason) noexcept {
+void Counters::count_left_out(ExclusionReason reason) noexcept {
   left_out_[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -90,7 +90,7 @@ Counters::Snapshot Counters::snapshot() const {
   snapshot.changed_by_load = changed_by_load_;
   snapshot.bytes += native_bytes_;
   for (std::size_t i = 0; i < native_.size(); ++i) snapshot.native[i] = native_[i];
-  for (std::size_t i = 0; i < left_out_.size(); ++i) snapshot.left_out[i] = left_out_[i];
+  for (std::size_t i = 0; i < left_out_.size(); ++i) snapshot.excluded[i] = left_out_[i];
   return snapshot;
 }
 

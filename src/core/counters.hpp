@@ -37,15 +37,15 @@ enum class NativeReason : std::uint8_t {
 std::string_view to_string(NativeReason reason) noexcept;
 
 /// Why a route of a plan was left out of a transfer.
-enum class LeftOutReason : std::uint8_t { not_ready, busy, failed, unreachable, loaded, count_ };
-std::string_view to_string(LeftOutReason reason) noexcept;
+enum class ExclusionReason : std::uint8_t { not_ready, busy, failed, unreachable, loaded, count_ };
+std::string_view to_string(ExclusionReason reason) noexcept;
 
 class Counters {
  public:
   Counters() = default;
 
   void count_native(NativeReason reason, std::uint64_t bytes) noexcept;
-  void count_left_out(LeftOutReason reason) noexcept;
+  void count_left_out(ExclusionReason reason) noexcept;
   void count_failed() noexcept { ++failed_; }
   /// A transfer went without a route because others use its links.
   void count_changed_by_load() noexcept { ++changed_by_load_; }
@@ -77,7 +77,7 @@ class Counters {
     std::uint64_t bytes = 0;   ///< of all transfers
     std::uint64_t copies = 0;  ///< of split transfers
     std::array<std::uint64_t, static_cast<std::size_t>(NativeReason::count_)> native{};
-    std::array<std::uint64_t, static_cast<std::size_t>(LeftOutReason::count_)> left_out{};
+    std::array<std::uint64_t, static_cast<std::size_t>(ExclusionReason::count_)> excluded{};
     std::map<RouteKey, RouteCount> routes;  ///< of split transfers
     std::map<int, LinkCount> links;         ///< by index; of split transfers
   };
@@ -85,7 +85,7 @@ class Counters {
 
  private:
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(NativeReason::count_)> native_{};
-  std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(LeftOutReason::count_)>
+  std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(ExclusionReason::count_)>
       left_out_{};
   std::atomic<std::uint64_t> native_bytes_{0};
   std::atomic<std::uint64_t> failed_{0};

@@ -40,15 +40,15 @@ json transfer_json(const TransferPlan& transfer) {
                       {"chunk_bytes", share.chunk_bytes},
                       {"rate_gbps", share.gbps}});
   }
-  json left_out = json::array();
-  for (const LeftOut& one : transfer.left_out)
-    left_out.push_back({{"route", to_string(one.route)}, {"reason", one.reason}});
+  json excluded = json::array();
+  for (const ExcludedRoute& one : transfer.excluded)
+    excluded.push_back({{"route", to_string(one.route)}, {"reason", one.reason}});
   return {{"src", to_string(transfer.request.src)},
           {"dst", to_string(transfer.request.dst)},
           {"bytes", transfer.request.bytes},
           {"native", transfer.native()},
           {"routes", std::move(routes)},
-          {"left_out", std::move(left_out)}};
+          {"excluded", std::move(excluded)}};
 }
 
 json graphs_json(Context& context) {
@@ -202,7 +202,7 @@ json loaded_json(Context& context, const Plan& plan) {
           });
         };
         return std::ranges::any_of(transfer.routes, uses, &RouteShare::route) ||
-               std::ranges::any_of(transfer.left_out, uses, &LeftOut::route);
+               std::ranges::any_of(transfer.excluded, uses, &ExcludedRoute::route);
       });
     };
     return between(link.from) && between(link.to);
@@ -224,10 +224,10 @@ json counters_json(Context& context) {
   for (std::size_t i = 0; i < counts.native.size(); ++i)
     if (counts.native[i] != 0)
       by_reason[std::string(to_string(static_cast<NativeReason>(i)))] = counts.native[i];
-  json left_out = json::object();
-  for (std::size_t i = 0; i < counts.left_out.size(); ++i)
-    if (counts.left_out[i] != 0)
-      left_out[std::string(to_string(static_cast<LeftOutReason>(i)))] = counts.left_out[i];
+  json excluded = json::object();
+  for (std::size_t i = 0; i < counts.excluded.size(); ++i)
+    if (counts.excluded[i] != 0)
+      excluded[std::string(to_string(static_cast<ExclusionReason>(i)))] = counts.excluded[i];
   json routes = json::array();
   for (const auto& [key, count] : counts.routes)
     routes.push_back({{"src", to_string(key.src)},
@@ -256,7 +256,7 @@ json counters_json(Context& context) {
           {"bytes", counts.bytes},
           {"copies", counts.copies},
           {"native_by_reason", std::move(by_reason)},
-          {"left_out_by_reason", std::move(left_out)},
+          {"left_out_by_reason", std::move(excluded)},
           {"routes", std::move(routes)},
           {"links", std::move(links)},
           {"graphs", graphs_json(context)},
@@ -265,9 +265,9 @@ json counters_json(Context& context) {
 
 json tuned_json(const Context& context) {
   json choices = json::array();
-  for (const TunedChoice& one : context.choices()) {
+  for (const TunedTransfer& one : context.choices()) {
     json routes = json::array();
-    for (const RouteChoice& route : one.choice.routes)
+    for (const RouteConfig& route : one.choice.routes)
       routes.push_back(
           {{"route", choice_name(route.kind)}, {"share", route.share}, {"chunks", route.chunks}});
     choices.push_back({{"pattern", to_string(one.pattern)},

@@ -71,7 +71,7 @@ bool MeasuredLink::is_due(std::uint64_t now_ns, bool is_wanted) const noexcept {
   // Right after the alarm, and between probes that together say something, nobody needs to want it.
   const bool is_open = is_wanted || pause_ns_ == 0 || quick_probes_ > 0 || unsure_probes_ > 0;
   // A clock that jumped back does not put the probe off.
-  return is_open && (now_ns >= next_probe_ns_ || next_probe_ns_ - now_ns > kLongestPauseNs);
+  return is_open && (now_ns >= next_probe_ns_ || next_probe_ns_ - now_ns > kMaxPollIntervalNs);
 }
 
 double MeasuredLink::idle_us() const noexcept {
@@ -99,7 +99,7 @@ bool MeasuredLink::probe_ended(std::uint64_t now_ns, std::optional<double> us) {
   }
   is_alarm_ = false;
   quick_probes_ = 0;
-  pause_ns_ = pause_ns_ == 0 ? kFirstPauseNs : std::min(2 * pause_ns_, kLongestPauseNs);
+  pause_ns_ = pause_ns_ == 0 ? kFirstPauseNs : std::min(2 * pause_ns_, kMaxPollIntervalNs);
   next_probe_ns_ = now_ns + pause_ns_;
   if (us) {
     confirmed_ns_ = std::max<std::uint64_t>(now_ns, 1);

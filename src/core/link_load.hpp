@@ -63,7 +63,7 @@ class OccupiedUntil {
 class MeasuredLink {
  public:
   static constexpr std::uint64_t kFirstPauseNs = 1'000'000;
-  static constexpr std::uint64_t kLongestPauseNs = 20'000'000;
+  static constexpr std::uint64_t kMaxPollIntervalNs = 20'000'000;
   static constexpr std::uint64_t kSecondLookNs = 200'000;  ///< from a quick probe to the next one
   static constexpr std::uint64_t kLongestDrainNs = 5'000'000;
   static constexpr int kQuickProbes = 2;   ///< in a row: the link is free

@@ -61,7 +61,7 @@ CUdeviceptr LinkProbes::make_buffer_of(MemoryId memory, int gpu) {
                                              devices_.context(holder));
   }
   if (!reached_.contains({memory, gpu})) {
-    buffer->let_reach(gpu);
+    buffer->enable_access(gpu);
     reached_.insert({memory, gpu});
   }
   return buffer->address();

@@ -18,15 +18,15 @@ namespace {
 constexpr const char* kVirtualClock = "polypath_sim_clock_us";
 
 /// Smaller copies are not counted: looking at them costs a part of their own call.
-constexpr std::uint64_t kLeastNoted = 16 * kKiB;
+constexpr std::uint64_t kMinNoted = 16 * kKiB;
 /// Native copies that occupy a link for less delay no sample by what counts.
-constexpr std::uint64_t kLeastOwnNs = 5'000;
+constexpr std::uint64_t kMinOwnNs = 5'000;
 /// Others are told when a link is occupied for so much longer than they know.
 constexpr std::uint64_t kPublishNs = 50'000;
 /// Where memory lies is not asked again for so long.
 constexpr std::uint64_t kPageKnownNs = 1'000'000;
 /// For so long a measured state counts for others unless it is told again.
-constexpr std::uint64_t kMeasuredForNs = MeasuredLink::kLongestPauseNs + 5'000'000;
+constexpr std::uint64_t kMeasuredForNs = MeasuredLink::kMaxPollIntervalNs + 5'000'000;
 /// The links of a route are sampled again after so long.
 constexpr std::uint64_t kSampleEveryNs = 1'000'000;
 
@@ -64,7 +64,7 @@ double issue_us(const Plan& plan, const Costs& costs) {
 
 LoadMonitor::LoadMonitor(const NodeSource& source, const Options& options, Devices& devices,
                          ImportedMemories& imports, RouteResources& resources,
-                         OtherProcesses& others)
+                         PeerProcesses& others)
     : driver_(source.driver),
       node_(source.node),
       imports_(imports),
@@ -145,7 +145,7 @@ int LoadMonitor::gpu_of(CUdeviceptr address, std::uint64_t now_ns) {
 
 void LoadMonitor::note_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes,
                             CUstream stream) noexcept {
-  if (!is_on_ || bytes < kLeastNoted) return;
+  if (!is_on_ || bytes < kMinNoted) return;
   try {
     const std::uint64_t now = now_ns();
     const int to = gpu_of(dst, now);
@@ -156,9 +156,9 @@ void LoadMonitor::note_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t byte
     if (slot < 0) return;
     const double gbps = node_.links[static_cast<std::size_t>(table_.link_of(slot))].gbps;
     const auto ns = static_cast<std::uint64_t>(static_cast<double>(bytes) / gbps);
-    if (is_between_gpus && ns < kLeastOwnNs) return;
+    if (is_between_gpus && ns < kMinOwnNs) return;
     const std::uintptr_t key = stream_key(stream, gpu);
-    if (ns >= kLeastOwnNs) table_.add_own(slot, now, ns, key);
+    if (ns >= kMinOwnNs) table_.add_own(slot, now, ns, key);
     if (is_between_gpus) return;
     table_.add_copy(slot, now, ns, key);
     publish(slot, now, false);

@@ -49,7 +49,7 @@ class LoadMonitor {
  public:
   /// All must outlive it.
   LoadMonitor(const NodeSource& source, const Options& options, Devices& devices,
-              ImportedMemories& imports, RouteResources& resources, OtherProcesses& others);
+              ImportedMemories& imports, RouteResources& resources, PeerProcesses& others);
   /// Waits for no probe.
   ~LoadMonitor();
   LoadMonitor(const LoadMonitor&) = delete;
@@ -167,7 +167,7 @@ class LoadMonitor {
   const std::shared_ptr<const CudaDriver> driver_;
   const Node& node_;
   ImportedMemories& imports_;
-  OtherProcesses& others_;
+  PeerProcesses& others_;
   const std::uint64_t id_;  ///< no other monitor of the process has it
   bool is_on_ = false;
   bool is_measuring_ = false;

@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "base/log.hpp"
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "core/load_monitor.hpp"
 #include "exec/relaxed_capture.hpp"
 
@@ -30,13 +30,13 @@ constexpr int kSuspectLateness = 4;
 constexpr double kLossPart = 0.01;
 constexpr double kLossUs = 2;
 /// No route is taken to carry more than all but this part.
-constexpr double kLeastPart = 0.01;
+constexpr double kMinPart = 0.01;
 /// Losses in a row after which a route is held back, and for how long.
 constexpr int kLosses = 2;
 constexpr std::uint64_t kLossHoldNs = 40'000'000;
 constexpr std::uint64_t kLongestHoldNs = 320'000'000;
 /// The pauses in which a probe that is under way is asked for.
-constexpr std::uint64_t kLeastPauseNs = 30'000;
+constexpr std::uint64_t kMinPauseNs = 30'000;
 constexpr std::uint64_t kProbePauseNs = 20'000'000;
 constexpr std::uint64_t kLostPauseNs = 1'000'000'000;
 constexpr std::chrono::milliseconds kCheckFor{100};
@@ -140,7 +140,7 @@ bool LoadMonitor::is_loss(const KeptSample& kept, const SampleTimes& times) {
   // Without the latest route the others would have carried its part at the rates that they had.
   const auto latest = std::ranges::max_element(times.routes, {}, &SampleTimes::Late::us);
   const double others_us = times.total_us - latest->us;
-  const double without_us = others_us / std::max(kLeastPart, 1 - kept.parts[latest->route]);
+  const double without_us = others_us / std::max(kMinPart, 1 - kept.parts[latest->route]);
   return times.total_us - kept.halted_us > without_us * (1 + kLossPart) + kLossUs;
 }
 
@@ -191,7 +191,7 @@ void LoadMonitor::wake() {
   if (is_stopped_) return;
   is_asked_ = true;
   try {
-    if (!thread_.joinable()) thread_ = own_thread([this](std::stop_token stop) { run(stop); });
+    if (!thread_.joinable()) thread_ = make_thread([this](std::stop_token stop) { run(stop); });
   } catch (const std::system_error& error) {
     log_warn("links that others use are not probed: {}", error.what());
     is_stopped_ = true;
@@ -245,7 +245,7 @@ std::uint64_t LoadMonitor::step(std::unique_lock<std::mutex>& lock, std::uint64_
     if (!is_over) {
       const std::uint64_t age = now - one.begun_ns;
       again_in(age > kLostPauseNs ? kLostPauseNs
-                                  : std::clamp(age / 8, kLeastPauseNs, kProbePauseNs));
+                                  : std::clamp(age / 8, kMinPauseNs, kProbePauseNs));
       continue;
     }
     if (!is_virtual_) now = now_ns();

@@ -99,7 +99,7 @@ void apply_profile(const Options& options, NodeSource& source) {
   }
   const auto file = options.profile == "auto" ? profile_file(folder, source.fingerprint)
                                               : std::filesystem::path(options.profile);
-  std::string why = what_bars(file);
+  std::string why = unusable_reason(file);
   if (!why.empty() && options.profile != "auto") throw InvalidArgument(why);
   source.profile_file = file.string();
   if (auto profile = load_profile(file, source.fingerprint, &why)) {

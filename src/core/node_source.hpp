@@ -31,7 +31,7 @@ struct NodeSource {
   std::string driver_version;
   std::string profile_file;        ///< empty: none is kept
   std::string profile_state;       ///< "loaded", "none yet", "off", or what is wrong with it
-  std::vector<TunedChoice> tuned;  ///< from the profile
+  std::vector<TunedTransfer> tuned;  ///< from the profile
   std::vector<TunedCollective> collectives;  ///< likewise
   std::vector<TunedBackend> backends;        ///< likewise
   std::string registry;                      ///< as the setting, for process_registry()

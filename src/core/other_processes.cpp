@@ -32,25 +32,25 @@ bool before(const Request& a, const Request& b) {
 
 }  // namespace
 
-OtherProcesses::OtherProcesses(std::shared_ptr<Registry> registry, const CudaDriver& driver,
+PeerProcesses::PeerProcesses(std::shared_ptr<Registry> registry, const CudaDriver& driver,
                                const Node& node)
     : registry_(std::move(registry)), node_(node) {
   for (int gpu = 0; gpu < static_cast<int>(node.gpus.size()); ++gpu)
     gpus_.push_back(uuid_of(driver, gpu));
 }
 
-OtherProcesses::~OtherProcesses() {
+PeerProcesses::~PeerProcesses() {
   for (const Own& own : own_) registry_->end(own.token);
 }
 
-std::optional<FlightEnd> OtherProcesses::end_of(MemoryId memory) const {
+std::optional<FlightEnd> PeerProcesses::end_of(MemoryId memory) const {
   const auto index = static_cast<std::size_t>(memory.index);
   if (memory.is_host()) return FlightEnd::of_host(node_.hosts[index].numa);
   if (gpus_[index] == GpuUuid{}) return std::nullopt;
   return FlightEnd::of_gpu(gpus_[index]);
 }
 
-std::optional<MemoryId> OtherProcesses::memory_of(const FlightEnd& end) const {
+std::optional<MemoryId> PeerProcesses::memory_of(const FlightEnd& end) const {
   switch (end.kind) {
     case FlightEnd::Kind::gpu: {
       const auto found = std::ranges::find(gpus_, end.gpu);
@@ -65,25 +65,25 @@ std::optional<MemoryId> OtherProcesses::memory_of(const FlightEnd& end) const {
   return std::nullopt;
 }
 
-void OtherProcesses::tell(const CUipcMemHandle& handle, const PointerInfo& memory) {
+void PeerProcesses::tell(const CUipcMemHandle& handle, const PointerInfo& memory) {
   const auto end = end_of(MemoryId::gpu(memory.gpu));
   if (end)
     registry_->publish({bytes_of(handle), end->gpu, memory.start, memory.bytes, memory.buffer});
 }
 
-int OtherProcesses::holder_of(const CUipcMemHandle& handle) {
+int PeerProcesses::holder_of(const CUipcMemHandle& handle) {
   const auto record = registry_->find(bytes_of(handle));
   const auto memory = record ? memory_of(FlightEnd::of_gpu(record->gpu)) : std::nullopt;
   return memory ? memory->index : -1;
 }
 
-void OtherProcesses::add_loads(std::vector<GpuLoad>& out) const {
+void PeerProcesses::add_loads(std::vector<GpuLoad>& out) const {
   for (const OtherLoad& load : seen_loads_)
     if (const auto memory = memory_of(FlightEnd::of_gpu(load.record.gpu)))
       out.push_back({memory->index, load.pid, load.record.to_host, load.record.from_host});
 }
 
-std::vector<GpuLoad> OtherProcesses::loads() {
+std::vector<GpuLoad> PeerProcesses::loads() {
   const std::lock_guard lock(mutex_);
   registry_->others(seen_, seen_loads_, true);
   std::vector<GpuLoad> loads;
@@ -91,17 +91,17 @@ std::vector<GpuLoad> OtherProcesses::loads() {
   return loads;
 }
 
-void OtherProcesses::tell_loads(std::vector<LoadRecord> records) {
+void PeerProcesses::tell_loads(std::vector<LoadRecord> records) {
   for (std::size_t gpu = 0; gpu < records.size(); ++gpu) records[gpu].gpu = gpus_[gpu];
   std::erase_if(records, [](const LoadRecord& record) { return record.gpu == GpuUuid{}; });
   registry_->tell_loads(records);
 }
 
-void OtherProcesses::add_pairs_in_use(std::vector<Request>& out, std::vector<GpuLoad>* loads) {
+void PeerProcesses::add_pairs_in_use(std::vector<Request>& out, std::vector<GpuLoad>* loads) {
   const std::lock_guard lock(mutex_);
   registry_->others(seen_, seen_loads_);
   if (loads != nullptr) add_loads(*loads);
-  for (const Flight& flight : seen_) {
+  for (const InFlightTransfer& flight : seen_) {
     const auto src = memory_of(flight.source);
     const auto dst = memory_of(flight.destination);
     if (src && dst && *src != *dst) out.push_back({*src, *dst, 0});
@@ -111,7 +111,7 @@ void OtherProcesses::add_pairs_in_use(std::vector<Request>& out, std::vector<Gpu
   out.erase(same.begin(), same.end());
 }
 
-void OtherProcesses::started(const Request& request, double predicted_us) {
+void PeerProcesses::started(const Request& request, double predicted_us) {
   const auto source = end_of(request.src);
   const auto destination = end_of(request.dst);
   if (!source || !destination) return;

@@ -21,14 +21,14 @@ struct GpuLoad {
 };
 
 /// Thread-safe.
-class OtherProcesses {
+class PeerProcesses {
  public:
   /// `node` must outlive it. A GPU that the driver gives no UUID for is neither told nor found.
-  OtherProcesses(std::shared_ptr<Registry> registry, const CudaDriver& driver, const Node& node);
+  PeerProcesses(std::shared_ptr<Registry> registry, const CudaDriver& driver, const Node& node);
   /// Nothing of this process is under way any more.
-  ~OtherProcesses();
-  OtherProcesses(const OtherProcesses&) = delete;
-  OtherProcesses& operator=(const OtherProcesses&) = delete;
+  ~PeerProcesses();
+  PeerProcesses(const PeerProcesses&) = delete;
+  PeerProcesses& operator=(const PeerProcesses&) = delete;
 
   /// Others may learn where `memory`, which `handle` stands for, lies.
   void tell(const CUipcMemHandle& handle, const PointerInfo& memory);
@@ -63,7 +63,7 @@ class OtherProcesses {
   const Node& node_;
   std::vector<GpuUuid> gpus_;  // all zero: unknown
   std::mutex mutex_;
-  std::vector<Flight> seen_;           // kept for its memory
+  std::vector<InFlightTransfer> seen_;           // kept for its memory
   std::vector<OtherLoad> seen_loads_;  // likewise
   std::vector<Own> own_;               // one a pair
 };

@@ -23,7 +23,7 @@ bool page_is_readable(CUdeviceptr address) noexcept {
 }
 
 /// No driver maps in smaller pieces.
-constexpr CUdeviceptr kLeastMapping = 2 * kMiB;
+constexpr CUdeviceptr kMinMapping = 2 * kMiB;
 
 /// Behind `at` no mapping begins before this address.
 CUdeviceptr end_of_mapping(const CudaDriver& driver, const PointerInfo& info, CUdeviceptr at) {
@@ -38,7 +38,7 @@ CUdeviceptr end_of_mapping(const CudaDriver& driver, const PointerInfo& info, CU
   // What is as large as the reservation may be the reservation: drivers before CUDA 11.7 know no
   // more.
   const bool one_of_several = told && (base != info.start || size != info.bytes);
-  return one_of_several ? base + size : (at / kLeastMapping + 1) * kLeastMapping;
+  return one_of_several ? base + size : (at / kMinMapping + 1) * kMinMapping;
 }
 
 }  // namespace

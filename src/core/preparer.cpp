@@ -4,7 +4,7 @@
 #include <system_error>
 
 #include "base/log.hpp"
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "exec/relaxed_capture.hpp"
 #include "exec/staging_policy.hpp"
 
@@ -23,7 +23,7 @@ Preparer::Preparer(const CudaDriver& driver, RouteResources& resources, Imported
       resources_(resources),
       imports_(imports),
       load_(load),
-      most_threads_(static_cast<std::size_t>(std::max(1, threads))) {}
+      max_threads_(static_cast<std::size_t>(std::max(1, threads))) {}
 
 Preparer::~Preparer() { stop(); }
 
@@ -52,8 +52,8 @@ bool Preparer::start_thread() {
   const auto to_do = static_cast<std::size_t>(std::ranges::count_if(
       tasks_, [&](const Task& task) { return !task.is_taken && !waits_for_context(task.what); }));
   try {
-    while (idle_ < to_do && threads_.size() < most_threads_) {
-      threads_.push_back(own_thread([this](std::stop_token stop) { run(stop); }));
+    while (idle_ < to_do && threads_.size() < max_threads_) {
+      threads_.push_back(make_thread([this](std::stop_token stop) { run(stop); }));
       ++idle_;
     }
   } catch (const std::system_error& error) {

@@ -101,7 +101,7 @@ class Preparer {
   RouteResources& resources_;
   ImportedMemories& imports_;
   LoadMonitor* load_;
-  const std::size_t most_threads_;
+  const std::size_t max_threads_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
   bool stopped_ = false;

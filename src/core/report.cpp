@@ -54,7 +54,7 @@ std::string report(Context& context) {
         100.0 * static_cast<double>(count.bytes) / static_cast<double>(pairs[{key.src, key.dst}]));
   if (counts.changed_by_load != 0)
     text += fmt::format("changed by load: {} transfers\n", counts.changed_by_load);
-  append("routes left out", by_reason<LeftOutReason>(counts.left_out));
+  append("routes left out", by_reason<ExclusionReason>(counts.excluded));
 
   const GraphCache::Counts graphs = context.graph_counts();
   if (graphs.launches != 0)

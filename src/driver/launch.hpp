@@ -28,7 +28,7 @@ inline void launch_with(const CudaDriver& driver, CUlaunchAttribute attribute, C
 }
 
 /// Whether kernels may begin early on the current context's GPU: from compute capability 9 on.
-inline bool knows_early_kernels(const CudaDriver& driver) {
+inline bool supports_pdl(const CudaDriver& driver) {
   CUdevice device = 0;
   int major = 0;
   POLYPATH_CHECK(driver, ctx_get_device(&device));
@@ -37,10 +37,10 @@ inline bool knows_early_kernels(const CudaDriver& driver) {
   return driver.launch_kernel_ex != nullptr && major >= 9;
 }
 
-/// A kernel that calls wait_for_earlier_kernels() before it uses memory. `early`: it begins while
+/// A kernel that calls grid_dependency_wait() before it uses memory. `early`: it begins while
 /// the one before it on the stream ends (docs/cuda-notes.md). Not in capture: graphs would get
 /// edges that older callers of cuGraphGetEdges cannot read. Throws DriverError.
-inline void launch_in_turn(const CudaDriver& driver, bool early, CUfunction kernel,
+inline void launch_pdl(const CudaDriver& driver, bool early, CUfunction kernel,
                            const LaunchShape& shape, CUstream stream, void** parameters) {
   if (!early) {
     POLYPATH_CHECK(driver, launch_kernel(kernel, shape.blocks, 1, 1, shape.threads, 1, 1,

@@ -54,7 +54,7 @@ const Route* LeasedRun::lease_transfer(std::size_t t, bool channels) {
   }
   for (const Step& step : transfer.steps) {
     if (step.leg != 0) continue;
-    RouteUse& use = uses_[t][static_cast<std::size_t>(step.route)];
+    RouteAccess& use = uses_[t][static_cast<std::size_t>(step.route)];
     // A route's steps are in the order of its share.
     if (use.bytes == 0) {
       use.dst = bound.dst + step.from.offset;
@@ -80,7 +80,7 @@ const Route* LeasedRun::lease(bool channels) {
     }
     // A record more on the caller's stream would cost a sampled transfer time.
     EventPool& events = bound.sample != nullptr ? bound.sample->events() : resources_.events();
-    tickets_[t] = std::make_shared<Ticket>(bound.caller,
+    tickets_[t] = std::make_shared<TransferState>(bound.caller,
                                            std::make_shared<PooledEvent>(events, bound.caller_gpu));
     if (const Route* const busy = lease_transfer(t, channels)) return busy;
   }
@@ -114,7 +114,7 @@ void LeasedRun::mark_failed_gpus() noexcept {
 
 void LeasedRun::fork() {
   for (std::size_t t = 0; t < tickets_.size(); ++t) {
-    Ticket* const ticket = tickets_[t].get();
+    TransferState* const ticket = tickets_[t].get();
     if (ticket == nullptr) continue;
     TransferSample* const sample = transfers_[t].sample.get();
     if (ticket->in_sequence() && sample == nullptr) continue;

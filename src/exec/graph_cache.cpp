@@ -7,8 +7,8 @@
 namespace polypath {
 namespace {
 
-constexpr std::size_t kMostRetired = 64;
-constexpr std::size_t kMostRefused = 256;
+constexpr std::size_t kMaxRetired = 64;
+constexpr std::size_t kMaxRefused = 256;
 /// So many graphs go by streams after one could not be built, before the next is tried.
 constexpr int kPauseAfterOutOfMemory = 256;
 constexpr int kPauseAfterFailure = 16;
@@ -52,7 +52,7 @@ bool GraphCache::idle(CachedGraph& graph) const {
   return true;
 }
 
-GraphCache::Found GraphCache::find(const GraphRequest& request, const Ticket& ticket) {
+GraphCache::Found GraphCache::find(const GraphRequest& request, const TransferState& ticket) {
   Found found;
   const auto [begin, end] = by_shape_.equal_range(request.schedule->hash);
   for (auto at = begin; at != end; ++at) {
@@ -78,7 +78,7 @@ CachedGraph* GraphCache::oldest_idle(const GraphRequest& request) {
   return nullptr;
 }
 
-CachedGraph* GraphCache::acquire(const GraphRequest& request, const Ticket& ticket) {
+CachedGraph* GraphCache::acquire(const GraphRequest& request, const TransferState& ticket) {
   Entries out;  // destroyed behind the lock
   std::unique_lock lock(mutex_);
   for (auto at = retired_.begin(); at != retired_.end();) {
@@ -164,7 +164,7 @@ bool GraphCache::may_build(const GraphRequest& request) const {
 }
 
 bool GraphCache::has_room() const {
-  return capacity_ == 0 ? retired_.size() < kMostRetired : entries_.size() < limit_;
+  return capacity_ == 0 ? retired_.size() < kMaxRetired : entries_.size() < limit_;
 }
 
 CachedGraph* GraphCache::add(const GraphRequest& request) {
@@ -203,7 +203,7 @@ void GraphCache::remember_failure(const GraphRequest& request, int code) {
     pause_ = kPauseAfterOutOfMemory;
   } else if (!is_final(code)) {
     pause_ = kPauseAfterFailure;
-  } else if (refused_.size() < kMostRefused) {
+  } else if (refused_.size() < kMaxRefused) {
     refused_.push_back(request.schedule);
   }
 }
@@ -222,7 +222,7 @@ bool GraphCache::evict_one(Entries& out) {
 
 // ---- what came of it ---------------------------------------------------------------------------
 
-void GraphCache::launched(CachedGraph& graph, std::shared_ptr<Ticket> ticket,
+void GraphCache::launched(CachedGraph& graph, std::shared_ptr<TransferState> ticket,
                           std::shared_ptr<PooledEvent> end) {
   const std::lock_guard lock(mutex_);
   ++counts_.launches;

@@ -41,7 +41,7 @@ struct CachedGraph {
   unsigned long long dst_buffer = 0;
   unsigned long long src_buffer = 0;
   std::optional<CopyGraph> graph;    ///< nothing while it is being built
-  std::shared_ptr<Ticket> last;      ///< of its last launch; null: none, or it has completed
+  std::shared_ptr<TransferState> last;      ///< of its last launch; null: none, or it has completed
   std::shared_ptr<PooledEvent> end;  ///< recorded behind its last launch
   bool taken = false;                ///< acquired, not launched yet
 };
@@ -71,9 +71,9 @@ class GraphCache {
   /// A graph that holds the request's addresses and may be launched for `ticket`, or null when
   /// there is none to be had. It stays the cache's, and is nobody else's until one of the next four
   /// is called.
-  CachedGraph* acquire(const GraphRequest& request, const Ticket& ticket);
+  CachedGraph* acquire(const GraphRequest& request, const TransferState& ticket);
   /// It was launched for `ticket`; `end` was recorded behind it.
-  void launched(CachedGraph& graph, std::shared_ptr<Ticket> ticket,
+  void launched(CachedGraph& graph, std::shared_ptr<TransferState> ticket,
                 std::shared_ptr<PooledEvent> end);
   /// It was not launched.
   void release(CachedGraph& graph);
@@ -99,7 +99,7 @@ class GraphCache {
     CachedGraph* stale = nullptr;    ///< holds the addresses of what is there no more, and is idle
     CachedGraph* running = nullptr;  ///< holds the addresses, and has started
   };
-  Found find(const GraphRequest& request, const Ticket& ticket);
+  Found find(const GraphRequest& request, const TransferState& ticket);
   /// Of the shape, with other addresses: the one used longest ago.
   CachedGraph* oldest_idle(const GraphRequest& request);
   CachedGraph* take(CachedGraph& graph);

@@ -12,15 +12,15 @@
 namespace polypath {
 namespace {
 
-constexpr std::size_t kMostChannels = 4;  ///< a link
+constexpr std::size_t kMaxChannels = 4;  ///< a link
 constexpr std::size_t kEventsAhead = 32;  ///< a GPU, so that a transfer creates none
 
 /// A stream takes 1021 operations (4 x H200, driver 580); the next call waits until it moves. What
 /// is queued on a channel stays below, so that no call for it ever waits.
-constexpr int kMostOperations = 896;
-constexpr int kMostOperationsAlone = 960;
+constexpr int kMaxOperations = 896;
+constexpr int kMaxOperationsAlone = 960;
 /// Nor may a stream that is held back be full of forks and joins long before it is full of copies.
-constexpr std::size_t kMostRuns = 64;
+constexpr std::size_t kMaxRuns = 64;
 
 /// Small staging memories have small rings; large ones more rings, not larger ones.
 RingLimits limits_for(std::uint64_t staging_bytes) {
@@ -28,8 +28,8 @@ RingLimits limits_for(std::uint64_t staging_bytes) {
   RingLimits limits;
   limits.gpu = std::min(limits.gpu, staging_bytes / 3 / page * page);
   limits.host = std::min(limits.host, staging_bytes / 4 / page * page);
-  limits.most_in_gpu = static_cast<int>(staging_bytes / limits.gpu);
-  limits.most_in_host = static_cast<int>(staging_bytes / limits.host);
+  limits.max_in_gpu = static_cast<int>(staging_bytes / limits.gpu);
+  limits.max_in_host = static_cast<int>(staging_bytes / limits.host);
   return limits;
 }
 
@@ -98,20 +98,20 @@ void RouteResources::add_ring(MemoryId via, int gpu) {
     const std::lock_guard lock(mutex_);
     reached_by = reached_by_[via];
   }
-  for (const int other : reached_by) memory->let_reach(other);
+  for (const int other : reached_by) memory->enable_access(other);
   auto ring = std::make_unique<Ring>(std::move(memory));
   const std::lock_guard lock(mutex_);
   rings_of_[via].push_back(std::move(ring));
 }
 
-void RouteResources::let_reach(MemoryId via, int gpu) {
+void RouteResources::enable_access(MemoryId via, int gpu) {
   std::vector<StagingMemory*> known;
   {
     const std::lock_guard lock(mutex_);
     if (reached_by_[via].contains(gpu)) return;
     for (const auto& ring : rings_of_[via]) known.push_back(ring->memory.get());
   }
-  for (StagingMemory* const memory : known) memory->let_reach(gpu);
+  for (StagingMemory* const memory : known) memory->enable_access(gpu);
   const std::lock_guard lock(mutex_);
   reached_by_[via].insert(gpu);
 }
@@ -178,18 +178,18 @@ void RouteResources::prepare(const Route& route, int copies, std::chrono::micros
       return channels_[leg].size();
     };
     const std::lock_guard turn(turn_of(link_turns_, leg));
-    while (channels() < std::min(wanted, kMostChannels)) {
+    while (channels() < std::min(wanted, kMaxChannels)) {
       add_channel(leg);
       rest();
     }
   }
   const std::lock_guard turn(turn_of(memory_turns_, route.via));
-  for (const int leg : route.legs) let_reach(route.via, issuer(leg));
+  for (const int leg : route.legs) enable_access(route.via, issuer(leg));
   const auto rings = [&] {
     const std::lock_guard lock(mutex_);
     return rings_of_[route.via].size();
   };
-  const auto most = static_cast<std::size_t>(rings_.most_in(route.via));
+  const auto most = static_cast<std::size_t>(rings_.max_in(route.via));
   while (rings() < std::min(wanted, most)) {
     add_ring(route.via, issuer(route.legs.front()));
     rest();
@@ -220,19 +220,19 @@ bool RouteResources::used_by_another(const Route& route, const CallerStream& cal
 
 std::optional<int> RouteResources::next_size(const Route& route) {
   // A prepare() for n copies widens whatever has fewer than n, as far as its limit goes.
-  std::size_t least = kMostChannels;
+  std::size_t least = kMaxChannels;
   const auto consider = [&](std::size_t have, std::size_t limit) {
     if (have < limit) least = std::min(least, have);
   };
   const std::lock_guard lock(mutex_);
   const auto rings = rings_of_.find(route.via);
   consider(rings == rings_of_.end() ? 0 : rings->second.size(),
-           static_cast<std::size_t>(rings_.most_in(route.via)));
+           static_cast<std::size_t>(rings_.max_in(route.via)));
   for (const int leg : route.legs) {
     const auto channels = channels_.find(leg);
-    consider(channels == channels_.end() ? 0 : channels->second.size(), kMostChannels);
+    consider(channels == channels_.end() ? 0 : channels->second.size(), kMaxChannels);
   }
-  if (least >= kMostChannels) return std::nullopt;
+  if (least >= kMaxChannels) return std::nullopt;
   return static_cast<int>(least) + 1;
 }
 
@@ -245,7 +245,7 @@ std::uint64_t RouteResources::staging_bytes(MemoryId memory) {
 
 // ---- leases ------------------------------------------------------------------------------------
 
-void RunQueue::add(std::shared_ptr<Ticket> ticket, std::shared_ptr<PooledEvent> end,
+void RunQueue::add(std::shared_ptr<TransferState> ticket, std::shared_ptr<PooledEvent> end,
                    int operations) {
   runs_.push_back({std::move(ticket), std::move(end), operations});
   operations_ += operations;
@@ -258,13 +258,13 @@ void RunQueue::prune(const CudaDriver& driver) {
   }
 }
 
-Channel* RouteResources::find_channel(int link, Ticket& ticket, int operations) {
+Channel* RouteResources::find_channel(int link, TransferState& ticket, int operations) {
   const auto fits = [&](const Channel& channel) {
     if (!channel.queue.empty())
-      return channel.queue.operations() + operations <= kMostOperations &&
-             channel.queue.size() < kMostRuns;
+      return channel.queue.operations() + operations <= kMaxOperations &&
+             channel.queue.size() < kMaxRuns;
     // What starts at once makes room for itself.
-    return operations <= kMostOperationsAlone ||
+    return operations <= kMaxOperationsAlone ||
            driver_->stream_query(ticket.caller().stream) == CUDA_SUCCESS;
   };
   Channel* free = nullptr;
@@ -284,7 +284,7 @@ Channel* RouteResources::find_channel(int link, Ticket& ticket, int operations) 
   return free;
 }
 
-Ring* RouteResources::find_ring(MemoryId via, Ticket& ticket) {
+Ring* RouteResources::find_ring(MemoryId via, TransferState& ticket) {
   // Best the ring of the stream's last transfer, which comes before this one anyway, so that a
   // graph finds the addresses that it holds; then one that nobody uses; then one to wait for.
   // Within a sequence the last transfer may still use its ring, so that one comes last.
@@ -295,7 +295,7 @@ Ring* RouteResources::find_ring(MemoryId via, Ticket& ticket) {
     if (ring.broken || ring.lent) continue;
     ring.queue.prune(*driver_);
     const bool own = ring.turn != 0 && ring.lent_to == ticket.caller();
-    if (ring.queue.size() >= kMostRuns) {
+    if (ring.queue.size() >= kMaxRuns) {
       // As with channels: a stream that is held back fills one.
       if (own && !ring.queue.oldest().started(*driver_)) return nullptr;
       continue;
@@ -320,14 +320,14 @@ Ring* RouteResources::find_ring(MemoryId via, Ticket& ticket) {
   return best;
 }
 
-void RouteResources::lend(Lendable& what, const Ticket& ticket) {
+void RouteResources::lend(Leasable& what, const TransferState& ticket) {
   what.lent = true;
   what.turn = ++turns_;
   what.lent_to = ticket.caller();
 }
 
 std::optional<RouteLease> RouteResources::lease(
-    const Route& route, const std::shared_ptr<Ticket>& ticket,
+    const Route& route, const std::shared_ptr<TransferState>& ticket,
     const std::optional<std::array<int, 2>>& operations) {
   RouteLease lease;
   const std::lock_guard lock(mutex_);
@@ -377,7 +377,7 @@ void RouteLease::finish(std::shared_ptr<PooledEvent> end) {
 }
 
 void RouteLease::give_back() noexcept {
-  const auto one = [&](Lendable& what) {
+  const auto one = [&](Leasable& what) {
     what.lent = false;
     if (begun_) what.broken = true;
   };

@@ -34,7 +34,7 @@ namespace polypath {
 /// The runs that a channel or a ring holds and that have not completed, oldest first.
 class RunQueue {
  public:
-  void add(std::shared_ptr<Ticket> ticket, std::shared_ptr<PooledEvent> end, int operations);
+  void add(std::shared_ptr<TransferState> ticket, std::shared_ptr<PooledEvent> end, int operations);
   /// Forgets the oldest as far as they have completed.
   void prune(const CudaDriver& driver);
 
@@ -43,14 +43,14 @@ class RunQueue {
   /// What they put on a stream.
   [[nodiscard]] int operations() const noexcept { return operations_; }
   // When there are any, the ticket of the oldest, ...
-  [[nodiscard]] Ticket& oldest() const { return *runs_.front().ticket; }
+  [[nodiscard]] TransferState& oldest() const { return *runs_.front().ticket; }
   // ... and of the run that queued last:
-  [[nodiscard]] Ticket& ticket() const { return *runs_.back().ticket; }
+  [[nodiscard]] TransferState& ticket() const { return *runs_.back().ticket; }
   [[nodiscard]] const std::shared_ptr<PooledEvent>& end() const { return runs_.back().end; }
 
  private:
   struct Run {
-    std::shared_ptr<Ticket> ticket;
+    std::shared_ptr<TransferState> ticket;
     std::shared_ptr<PooledEvent> end;  // recorded behind its last operation
     int operations = 0;
   };
@@ -59,7 +59,7 @@ class RunQueue {
 };
 
 /// What is lent to one transfer at a time.
-struct Lendable {
+struct Leasable {
   RunQueue queue;
   bool lent = false;
   std::uint64_t turn = 0;  ///< larger: lent later; 0: never
@@ -68,14 +68,14 @@ struct Lendable {
 };
 
 /// One stream of a directed link, in the context that issues the link's copies.
-struct Channel : Lendable {
+struct Channel : Leasable {
   CUstream stream = nullptr;
   int gpu = 0;  ///< whose context issues
   CUcontext context = nullptr;
 };
 
 /// Staging memory for one route of one transfer at a time.
-struct Ring : Lendable {
+struct Ring : Leasable {
   explicit Ring(std::unique_ptr<StagingMemory> own) : memory(std::move(own)) {}
   std::unique_ptr<StagingMemory> memory;
 };
@@ -135,7 +135,7 @@ class RouteLease {
   void give_back() noexcept;  // with the owner's lock held
 
   RouteResources* owner_ = nullptr;
-  std::shared_ptr<Ticket> ticket_;
+  std::shared_ptr<TransferState> ticket_;
   std::array<Channel*, 2> channels_{};   // by leg
   std::array<const Channel*, 2> any_{};  // of the same links, lent or not
   std::array<int, 2> operations_{};
@@ -180,7 +180,7 @@ class RouteResources {
   /// Lends what `route` needs, or nothing: everything is lent, or holds what has not started, or is
   /// full. `operations`: that the run will put on each leg's stream; none: it
   /// needs no channels.
-  std::optional<RouteLease> lease(const Route& route, const std::shared_ptr<Ticket>& ticket,
+  std::optional<RouteLease> lease(const Route& route, const std::shared_ptr<TransferState>& ticket,
                                   const std::optional<std::array<int, 2>>& operations);
   /// Whether the rings that `route` could take hold work of another stream's transfer.
   [[nodiscard]] bool used_by_another(const Route& route, const CallerStream& caller);
@@ -202,11 +202,11 @@ class RouteResources {
   void add_channel(int link);
   void add_ring(MemoryId via, int gpu);
   /// Lets the GPU reach all rings of the memory.
-  void let_reach(MemoryId via, int gpu);
+  void enable_access(MemoryId via, int gpu);
   // With mutex_ held:
-  Channel* find_channel(int link, Ticket& ticket, int operations);
-  Ring* find_ring(MemoryId via, Ticket& ticket);
-  void lend(Lendable& what, const Ticket& ticket);
+  Channel* find_channel(int link, TransferState& ticket, int operations);
+  Ring* find_ring(MemoryId via, TransferState& ticket);
+  void lend(Leasable& what, const TransferState& ticket);
 
   std::shared_ptr<const CudaDriver> driver_;
   const Node& node_;

@@ -7,15 +7,15 @@
 namespace polypath {
 namespace {
 
-constexpr std::size_t kMostSequences = 64;
-constexpr std::size_t kMostTransfers = 64;  ///< of one sequence: so much has to be compared
+constexpr std::size_t kMaxSequences = 64;
+constexpr std::size_t kMaxTransfers = 64;  ///< of one sequence: so much has to be compared
 
 bool overlap(CUdeviceptr a, std::uint64_t a_bytes, CUdeviceptr b, std::uint64_t b_bytes) {
   return a < b + b_bytes && b < a + a_bytes;
 }
 
 /// Whether the staged route `next` must not start before `earlier` has ended.
-bool conflict(const RouteUse& next, const RouteUse& earlier) {
+bool conflict(const RouteAccess& next, const RouteAccess& earlier) {
   if (overlap(next.src, next.bytes, earlier.dst, earlier.bytes)) return true;
   // The same channels keep the order of their legs.
   if (next.first == earlier.first && next.second == earlier.second) return false;
@@ -30,19 +30,19 @@ std::list<Sequences::Sequence>::iterator Sequences::find(const CallerStream& cal
                               [&](const Sequence& one) { return one.first->caller() == caller; });
 }
 
-std::shared_ptr<Ticket> Sequences::follow(const CallerStream& caller) {
+std::shared_ptr<TransferState> Sequences::follow(const CallerStream& caller) {
   const std::lock_guard lock(mutex_);
   const auto known = find(caller);
-  if (known == sequences_.end() || known->transfers >= kMostTransfers) return nullptr;
-  return std::make_shared<Ticket>(*known->first);
+  if (known == sequences_.end() || known->transfers >= kMaxTransfers) return nullptr;
+  return std::make_shared<TransferState>(*known->first);
 }
 
-bool Sequences::allows(const CallerStream& caller, const std::vector<RouteUse>& uses) {
+bool Sequences::allows(const CallerStream& caller, const std::vector<RouteAccess>& uses) {
   const std::lock_guard lock(mutex_);
   const auto known = find(caller);
-  return known != sequences_.end() && std::ranges::none_of(uses, [&](const RouteUse& next) {
+  return known != sequences_.end() && std::ranges::none_of(uses, [&](const RouteAccess& next) {
            return next.first != nullptr &&
-                  std::ranges::any_of(known->uses, [&](const RouteUse& earlier) {
+                  std::ranges::any_of(known->uses, [&](const RouteAccess& earlier) {
                     return conflict(next, earlier);
                   });
          });
@@ -54,7 +54,7 @@ bool Sequences::last_was(const CallerStream& caller, const Request& pair) {
   return known != sequences_.end() && known->last.src == pair.src && known->last.dst == pair.dst;
 }
 
-void Sequences::add(const std::shared_ptr<Ticket>& ticket, std::vector<RouteUse> uses, bool follows,
+void Sequences::add(const std::shared_ptr<TransferState>& ticket, std::vector<RouteAccess> uses, bool follows,
                     const Request& request) {
   const std::lock_guard lock(mutex_);
   const auto known = find(ticket->caller());
@@ -70,7 +70,7 @@ void Sequences::add(const std::shared_ptr<Ticket>& ticket, std::vector<RouteUse>
   if (follows) return;
   any_ = true;
   sequences_.push_front({ticket, request, std::move(uses), 1});
-  if (sequences_.size() > kMostSequences) sequences_.pop_back();
+  if (sequences_.size() > kMaxSequences) sequences_.pop_back();
 }
 
 void Sequences::end(const CallerStream& caller) {

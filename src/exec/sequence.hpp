@@ -20,7 +20,7 @@ namespace polypath {
 struct Channel;
 
 /// What one route of a transfer reads and writes, in the caller's addresses.
-struct RouteUse {
+struct RouteAccess {
   const Channel* first = nullptr;  ///< null of a direct route: it is on the caller's stream
   const Channel* second = nullptr;
   CUdeviceptr dst = 0;
@@ -32,9 +32,9 @@ struct RouteUse {
 class Sequences {
  public:
   /// A ticket for one more transfer of the caller's sequence; null where there is none to follow.
-  std::shared_ptr<Ticket> follow(const CallerStream& caller);
+  std::shared_ptr<TransferState> follow(const CallerStream& caller);
   /// Whether a transfer that uses this may be one of the sequence.
-  bool allows(const CallerStream& caller, const std::vector<RouteUse>& uses);
+  bool allows(const CallerStream& caller, const std::vector<RouteAccess>& uses);
 
   /// Whether the caller's sequence ends with a transfer between the same two memories, whose
   /// pipelines one more can take over.
@@ -42,7 +42,7 @@ class Sequences {
 
   /// The caller's stream was given a whole transfer, which begins a sequence or, with `follows`, is
   /// one more of its own.
-  void add(const std::shared_ptr<Ticket>& ticket, std::vector<RouteUse> uses, bool follows,
+  void add(const std::shared_ptr<TransferState>& ticket, std::vector<RouteAccess> uses, bool follows,
            const Request& request);
   /// Whatever comes next on the caller's stream needs a fork of its own.
   void end(const CallerStream& caller);
@@ -51,9 +51,9 @@ class Sequences {
 
  private:
   struct Sequence {
-    std::shared_ptr<Ticket> first;
+    std::shared_ptr<TransferState> first;
     Request last;
-    std::vector<RouteUse> uses;  // of all its transfers
+    std::vector<RouteAccess> uses;  // of all its transfers
     std::size_t transfers = 0;
   };
   std::list<Sequence>::iterator find(const CallerStream& caller);  // with mutex_ held

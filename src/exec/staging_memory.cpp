@@ -147,7 +147,7 @@ void StagingMemory::map(const CUmemLocation& location) {
   }
 }
 
-void StagingMemory::let_reach(int gpu) {
+void StagingMemory::enable_access(int gpu) {
   if (kind_ != Kind::mapped) return;
   CUmemAccessDesc access{};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;

@@ -30,7 +30,7 @@ class StagingMemory {
   void leave() noexcept { is_left_ = true; }
   /// Lets work of `gpu`'s context read and write it, beside what peer access gives. Throws
   /// DriverError.
-  void let_reach(int gpu);
+  void enable_access(int gpu);
 
  private:
   /// How it was made.

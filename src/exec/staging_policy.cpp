@@ -14,7 +14,7 @@ constexpr std::uint64_t kPartsOfFree = 16;
 /// driver 580 four of them take 2143 MiB (bench/results/2026-11-22-4xh200-ground/held-calls.log).
 constexpr std::uint64_t kContextBytes = 536 * kMiB;
 /// A node of eight GPUs with two ranks each still has a context of each rank on each GPU.
-constexpr int kMostProcesses = 16;
+constexpr int kMaxProcesses = 16;
 
 }  // namespace
 
@@ -35,7 +35,7 @@ StagingReason may_stage(const StagingFacts& facts, std::uint64_t bytes) noexcept
   if (!facts.has_context) {
     if (facts.prohibited) return StagingReason::prohibited;
     if (facts.exclusive) return StagingReason::exclusive;
-    if (facts.processes && *facts.processes >= kMostProcesses)
+    if (facts.processes && *facts.processes >= kMaxProcesses)
       return StagingReason::too_many_processes;
     needed += kContextBytes;
   }

@@ -15,28 +15,28 @@ namespace polypath {
 struct CallerStream {
   CUcontext context = nullptr;
   CUstream stream = nullptr;
-  unsigned long long id = 0;  ///< cuStreamGetId; where the driver lacks it unnamed_stream()
+  unsigned long long id = 0;  ///< cuStreamGetId; where the driver lacks it anonymous_stream_id()
 
   friend bool operator==(const CallerStream&, const CallerStream&) = default;
 };
 
 /// An id that no other stream has: where nobody can tell streams apart, no two transfers are of the
 /// same one.
-unsigned long long unnamed_stream() noexcept;
+unsigned long long anonymous_stream_id() noexcept;
 
 /// Thread-safe.
-class Ticket {
+class TransferState {
  public:
   /// `fork` is the event that the caller's stream will record before anything of the transfer.
-  Ticket(CallerStream caller, std::shared_ptr<PooledEvent> fork)
+  TransferState(CallerStream caller, std::shared_ptr<PooledEvent> fork)
       : caller_(caller), fork_(std::move(fork)), made_(tick()) {}
   /// Of a later transfer in the sequence that `first` begins: it has the same fork.
-  explicit Ticket(const Ticket& first)
+  explicit TransferState(const TransferState& first)
       : caller_(first.caller_), fork_(first.fork_), made_(first.made_), in_sequence_(true) {
     recorded_ = first.recorded_.load();
     started_ = first.started_.load();
   }
-  Ticket& operator=(const Ticket&) = delete;
+  TransferState& operator=(const TransferState&) = delete;
 
   [[nodiscard]] CUevent fork() const noexcept { return fork_->get(); }
   [[nodiscard]] const std::shared_ptr<PooledEvent>& fork_event() const noexcept { return fork_; }
@@ -63,13 +63,13 @@ class Ticket {
 
   /// Whether work of `other` may queue behind work of this transfer: it has started, or `other`
   /// comes after it on the same stream anyway.
-  bool allows(const Ticket& other, const CudaDriver& driver) {
+  bool allows(const TransferState& other, const CudaDriver& driver) {
     return caller_ == other.caller_ || started(driver);
   }
 
   /// Whether this transfer's fork lies behind the end of `other` on one stream. Two threads that
   /// use one stream at once give it forks and ends in any order.
-  [[nodiscard]] bool follows(const Ticket& other) const noexcept {
+  [[nodiscard]] bool follows(const TransferState& other) const noexcept {
     const std::uint64_t joined = other.joined_;
     return caller_ == other.caller_ && joined != 0 && joined < made_;
   }

@@ -83,7 +83,7 @@ void Bench::verify_polypath(TransferSet& set, const PreparedPlan& plan, int wind
 double Bench::all_gpus_at_once(bool to_host) {
   const Node& node = context_.node();
   if (measuring_ == nullptr)
-    measuring_ = std::make_unique<MeasuringSet>(context_.driver(), node, kLimitBytes);
+    measuring_ = std::make_unique<MeasurementContext>(context_.driver(), node, kLimitBytes);
   std::vector<int> links;
   for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
     const MemoryId device = MemoryId::gpu(static_cast<int>(gpu));
@@ -97,7 +97,7 @@ double Bench::all_gpus_at_once(bool to_host) {
 json Bench::executors(TransferSet& set, const std::vector<Request>& requests, const Plan& plan,
                       const PairOptions& options) {
   Planner& planner = context_.planner();
-  const Choice choice = choice_of(plan);
+  const TransferConfig choice = choice_of(plan);
   const auto streams = planner.plan_of(requests, choice, ExecutorKind::stream);
   const auto graphs = planner.plan_of(requests, choice, ExecutorKind::graph);
   if (streams == nullptr) return nullptr;

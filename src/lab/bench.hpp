@@ -29,7 +29,7 @@ class Bench {
   double all_gpus_at_once(bool to_host);
 
   Context& context_;
-  std::unique_ptr<MeasuringSet> measuring_;
+  std::unique_ptr<MeasurementContext> measuring_;
 };
 
 }  // namespace polypath

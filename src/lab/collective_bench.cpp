@@ -18,9 +18,9 @@ namespace {
 
 /// Calls in one verified row, each with contents of its own, as long as they are small.
 constexpr int kRow = 4;
-constexpr std::uint64_t kMostInARow = 64 * kMiB;
+constexpr std::uint64_t kMaxInRow = 64 * kMiB;
 /// ... and where many ways are verified in turn.
-constexpr std::uint64_t kMostInShortRow = 4 * kMiB;
+constexpr std::uint64_t kMaxInShortRow = 4 * kMiB;
 /// Ranks start a verified row so much apart, at the most.
 constexpr int kSkewUs = 300;
 constexpr unsigned char kPoison = 0xA5;
@@ -202,20 +202,20 @@ CollectiveBench::Buffers& CollectiveBench::buffers_of(const CollectiveShape& sha
 }
 
 CollectiveBench::PairedUs CollectiveBench::compare(const CollectiveBenchRequest& request,
-                                                   CollectiveChoice second, bool verify_both) {
+                                                   AlgorithmOverride second, bool verify_both) {
   const CollectiveRequest sizes =
       request_of_bytes(request.op, request.type, request.bytes, comm_.size());
   const CollectiveShape shape{request.op,  request.type, request.operation,
                               sizes.count, comm_.size(), request.root};
   const CurrentContext current(comm_.driver(), comm_.context());
-  const auto way_of = [this](CollectiveChoice choice) -> Way {
+  const auto variant_of = [this](AlgorithmOverride choice) -> Way {
     return [this, choice](const CollectiveCall& call, CUstream stream) {
       collectives_.run(call, stream, choice);
     };
   };
-  const Way planned = way_of(CollectiveChoice::planned);
-  const Way other = way_of(second);
-  Buffers& buffers = buffers_of(shape, request.bytes <= kMostInShortRow ? request.calls : 1);
+  const Way planned = variant_of(AlgorithmOverride::planned);
+  const Way other = variant_of(second);
+  Buffers& buffers = buffers_of(shape, request.bytes <= kMaxInShortRow ? request.calls : 1);
   const CollectiveCall call{shape.op,    shape.type,      shape.reduction, shape.root,
                             shape.count, buffers.send(0), buffers.recv(0)};
   if (verify_both)
@@ -253,7 +253,7 @@ nlohmann::json CollectiveBench::run(const CollectiveBenchRequest& request) {
                stream);
   };
   Buffers buffers(comm_.driver(), stream_.get(), shape, comm_.rank(),
-                  request.bytes <= kMostInARow ? kRow : 1);
+                  request.bytes <= kMaxInRow ? kRow : 1);
   const std::string name = baseline_.choice ? std::string(to_string(*baseline_.choice))
                            : nccl_          ? "NCCL " + baseline_.nccl->version()
                                             : "";

@@ -22,7 +22,7 @@ struct CollectiveBenchRequest {
   int warmup = 1;           ///< untimed pairs first
   int iterations = 10;      ///< timed pairs, at least 1
   int calls = 10;           ///< in a row, whose time is one sample
-  CollectiveChoice choice = CollectiveChoice::planned;
+  AlgorithmOverride choice = AlgorithmOverride::planned;
 };
 
 /// One a rank; all ranks run the same rows. Not thread-safe.
@@ -31,7 +31,7 @@ class CollectiveBench {
   /// The baseline: none, NCCL, or another choice.
   struct Baseline {
     std::shared_ptr<const Nccl> nccl = nullptr;
-    std::optional<CollectiveChoice> choice = std::nullopt;
+    std::optional<AlgorithmOverride> choice = std::nullopt;
   };
   /// Collective.
   CollectiveBench(Collectives& collectives, Baseline baseline, const NodeSource& source);
@@ -47,10 +47,10 @@ class CollectiveBench {
   struct PairedUs {
     std::vector<double> first, second;
   };
-  /// Collective. Rows of `request` by CollectiveChoice::planned and by `second` in alternating
+  /// Collective. Rows of `request` by AlgorithmOverride::planned and by `second` in alternating
   /// pairs; the same on all ranks. Every element of `second` is compared before, and of both where
   /// `verify_both` is set. Throws as run() does.
-  PairedUs compare(const CollectiveBenchRequest& request, CollectiveChoice second,
+  PairedUs compare(const CollectiveBenchRequest& request, AlgorithmOverride second,
                    bool verify_both);
 
   [[nodiscard]] Collectives& collectives() const noexcept { return collectives_; }

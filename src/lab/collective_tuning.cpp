@@ -19,17 +19,17 @@ namespace {
 constexpr std::array kAllOps{CollectiveOp::allreduce,  CollectiveOp::reduce_scatter,
                              CollectiveOp::all_gather, CollectiveOp::broadcast,
                              CollectiveOp::reduce,     CollectiveOp::all_to_all};
-constexpr std::uint64_t kLeastMessage = 16 * kKiB;
-constexpr std::uint64_t kMostMessage = 64 * kMiB;
+constexpr std::uint64_t kMinMessage = 16 * kKiB;
+constexpr std::uint64_t kMaxMessage = 64 * kMiB;
 /// Simulated kernels run on the host's cores.
-constexpr std::uint64_t kMostSimulated = 4 * kMiB;
+constexpr std::uint64_t kMaxSimulated = 4 * kMiB;
 constexpr int kScreeningPairs = 3;
 /// The last comparison with the plan's own way.
 constexpr int kFinalRows = 9;
 /// What is found must win so many of them, ...
 constexpr int kMustWin = 8;
 /// ... and be so much faster: less is noise.
-constexpr double kLeastGainOfRows = 0.01;
+constexpr double kMinGainOfRows = 0.01;
 
 }  // namespace
 
@@ -43,8 +43,8 @@ CollectiveTuning::CollectiveTuning(CollectiveBench& bench, Context& context,
   context_.require_place_of_profile();
   if (request_.ops.empty()) request_.ops.assign(kAllOps.begin(), kAllOps.end());
   if (request_.sizes.empty()) {
-    const std::uint64_t most = context_.source().simulated ? kMostSimulated : kMostMessage;
-    for (std::uint64_t bytes = kLeastMessage; bytes <= most; bytes *= 2)
+    const std::uint64_t most = context_.source().simulated ? kMaxSimulated : kMaxMessage;
+    for (std::uint64_t bytes = kMinMessage; bytes <= most; bytes *= 2)
       request_.sizes.push_back(bytes);
   }
   for (const std::uint64_t bytes : request_.sizes)
@@ -78,8 +78,8 @@ CollectiveBench::PairedUs CollectiveTuning::compare(const Task& task, const Tune
   request.iterations = simulated ? 1 : pairs;
   request.calls = simulated ? 2 : 10;
   if (simulated) request.warmup = 0;  // virtual time is that of the first call, too
-  bench_.collectives().try_way(entry);
-  return bench_.compare(request, CollectiveChoice::tried, /*verify_both=*/pairs == kFinalRows);
+  bench_.collectives().set_trial_variant(entry);
+  return bench_.compare(request, AlgorithmOverride::tried, /*verify_both=*/pairs == kFinalRows);
 }
 
 void CollectiveTuning::tune(const Task& task) {
@@ -91,23 +91,23 @@ void CollectiveTuning::tune(const Task& task) {
   call.count = sizes.count;
   const CollectivePlan planned = collectives.plan(call);
   const CollectiveRequest request = collectives.request_of(call);
-  const auto ways = ways_to_try(collectives.basis().node, request,
-                                collectives.options_of(request, CollectiveChoice::planned));
+  const auto ways = candidate_variants(collectives.basis().node, request,
+                                collectives.options_of(request, AlgorithmOverride::planned));
   TunedCollective entry;
   entry.op = to_string(task.op);
   entry.ranks = collective_class(collectives.basis().node, request.gpus);
   entry.bytes = sizes.bytes();
-  entry.way = way_of(planned);
+  entry.way = variant_of(planned);
   entry.tried = 1;
   std::optional<TunedCollective> best;
   double least = 1;  // times the planned
-  for (const CollectiveWay& way : ways) {
+  for (const CollectiveVariant& way : ways) {
     if (!go_on()) return;  // cut short, it is searched anew next time
     TunedCollective other = entry;
     other.way = way;
-    collectives.try_way(other);
+    collectives.set_trial_variant(other);
     // The scratch of cells may be too small for it.
-    if (way_of(collectives.plan(call, CollectiveChoice::tried)) != way) continue;
+    if (variant_of(collectives.plan(call, AlgorithmOverride::tried)) != way) continue;
     const auto us = compare(task, other, kScreeningPairs);
     ++entry.tried;
     const double times = median(us.second) / median(us.first);
@@ -124,7 +124,7 @@ void CollectiveTuning::tune(const Task& task) {
     for (std::size_t i = 0; i < us.first.size(); ++i) won += us.second[i] < us.first[i] ? 1 : 0;
     const double tuned_us = median(us.second);
     const bool is_sure = static_cast<std::size_t>(won) * kFinalRows >= kMustWin * us.first.size();
-    if (is_sure && tuned_us * (1 + kLeastGainOfRows) <= entry.planned_us) {
+    if (is_sure && tuned_us * (1 + kMinGainOfRows) <= entry.planned_us) {
       entry.way = best->way;
       entry.us = tuned_us;
     }

@@ -100,7 +100,7 @@ std::optional<std::uint64_t> MemoryTaken::bytes() const {
   return taken;
 }
 
-constexpr int kMostNodes = 256;
+constexpr int kMaxNodes = 256;
 /// Launches of each graph between its first and its patched one.
 constexpr int kLaterLaunches = 3;
 
@@ -120,9 +120,9 @@ void check(const Node& node, const GraphPhasesRequest& request) {
       throw InvalidArgument(fmt::format("{} is not on this node ({} GPUs, {} host memories)",
                                         to_string(memory), node.gpus.size(), node.hosts.size()));
   }
-  if (request.nodes < 2 || request.nodes > kMostNodes || request.nodes % 2 != 0)
+  if (request.nodes < 2 || request.nodes > kMaxNodes || request.nodes % 2 != 0)
     throw InvalidArgument(fmt::format("nodes: {} is not allowed: an even number from 2 to {}",
-                                      request.nodes, kMostNodes));
+                                      request.nodes, kMaxNodes));
   if (request.iterations < 1)
     throw InvalidArgument(
         fmt::format("iterations: {} is not allowed: at least 1", request.iterations));

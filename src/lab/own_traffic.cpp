@@ -10,7 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "base/units.hpp"
 #include "driver/check.hpp"
 #include "exec/context_guard.hpp"
@@ -139,7 +139,7 @@ void OwnTraffic::start() {
   for (const auto& one : all_)
     POLYPATH_CHECK(context_.driver(), event_synchronize(one->queued.front().get()));
   if (context_.source().virtual_time) return;
-  thread_ = own_thread([this] {
+  thread_ = make_thread([this] {
     try {
       copy_until_stopped();
     } catch (...) {

@@ -11,7 +11,7 @@ namespace {
 
 /// By name, as the simulated driver itself: on hardware no driver has it (sim/polypath_sim.h).
 constexpr const char* kVirtualClock = "polypath_sim_clock_us";
-constexpr const char* kIssuing = "polypath_sim_issuing";
+constexpr const char* kIssuing = "polypath_sim_set_issuer";
 
 }  // namespace
 

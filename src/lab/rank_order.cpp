@@ -8,7 +8,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "base/in_parallel.hpp"
+#include "base/parallel_for.hpp"
 #include "tune/pattern.hpp"
 
 namespace polypath {
@@ -225,7 +225,7 @@ std::uint64_t CollectiveShape::received(int rank) const {
 void fill_contribution(std::span<std::byte> memory, DataType type, std::uint64_t seed, int rank,
                        std::uint64_t first) {
   with_type(type, [&]<typename T>(T) {
-    in_parallel(memory.size() / sizeof(T), kElementsPerThread,
+    parallel_for(memory.size() / sizeof(T), kElementsPerThread,
                 [=](std::uint64_t begin, std::uint64_t end) {
                   for (std::uint64_t i = begin; i < end; ++i) {
                     const T value = contribution<T>(seed, rank, first + i);
@@ -242,7 +242,7 @@ std::optional<std::uint64_t> first_wrong_element(std::span<const std::byte> memo
   with_type(shape.type, [&]<typename T>(T) {
     const std::uint64_t size = memory.size() / sizeof(T);
     std::atomic<std::uint64_t> first = size;
-    in_parallel(size, kElementsPerThread, [&](std::uint64_t begin, std::uint64_t end) {
+    parallel_for(size, kElementsPerThread, [&](std::uint64_t begin, std::uint64_t end) {
       for (std::uint64_t i = begin; i < end; ++i) {
         T found;
         std::memcpy(&found, memory.data() + i * sizeof(T), sizeof(T));

@@ -8,7 +8,7 @@
 namespace polypath {
 namespace {
 
-constexpr double kLeastFirstShare = 0.01;
+constexpr double kMinFirstShare = 0.01;
 constexpr std::array kKinds{RouteKind::via_gpu, RouteKind::via_host};
 
 /// Share steps of each round of the climb.
@@ -19,8 +19,8 @@ constexpr std::array kGridShares{0.6, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4};
 constexpr std::array kGridChunks{0.25, 0.5, 1.0, 2.0, 4.0};
 constexpr std::array kGridSlots{3, 5, 8};
 
-bool has(const Choice& choice, RouteKind kind) {
-  return std::ranges::find(choice.routes, kind, &RouteChoice::kind) != choice.routes.end();
+bool has(const TransferConfig& choice, RouteKind kind) {
+  return std::ranges::find(choice.routes, kind, &RouteConfig::kind) != choice.routes.end();
 }
 
 class Search {
@@ -32,13 +32,13 @@ class Search {
   [[nodiscard]] bool ended() const { return options_.stop(); }
 
   /// Measures, and keeps it when it is better. True when it was kept.
-  bool attempt(const Choice& choice) {
+  bool attempt(const TransferConfig& choice) {
     if (ended() || std::ranges::find(seen_, choice) != seen_.end()) return false;
     seen_.push_back(choice);
     const auto us = measure_(choice);
     if (!us) return false;
     ++result_.tried;
-    if (result_.best && *us >= result_.us * (1 - options_.least_gain)) return false;
+    if (result_.best && *us >= result_.us * (1 - options_.min_gain)) return false;
     result_.best = choice;
     result_.us = *us;
     return true;
@@ -56,7 +56,7 @@ class Search {
   /// First at the cost of the first route. Where that one and those of another kind end together,
   /// only a step that takes from both can help.
   bool attempt_share(RouteKind kind, double factor) {
-    const Choice from = *result_.best;
+    const TransferConfig from = *result_.best;
     const auto next = with_share(from, kind, factor);
     if (next && attempt(*next)) return true;
     if (!has(from, RouteKind::via_gpu) || !has(from, RouteKind::via_host)) return false;
@@ -75,7 +75,7 @@ class Search {
   }
 
   bool attempt_chunks(double factor, double step) {
-    std::optional<Choice> next = with_chunks(*result_.best, factor);
+    std::optional<TransferConfig> next = with_chunks(*result_.best, factor);
     for (const RouteKind kind : kKinds)
       if (next && has(*next, kind)) next = with_share(*next, kind, step);
     return next && attempt(*next);
@@ -84,7 +84,7 @@ class Search {
   bool climb_slots() {
     bool better = false;
     for (const int slots : kSlotSteps) {
-      Choice choice = *result_.best;
+      TransferConfig choice = *result_.best;
       choice.slots = slots;
       better = attempt(choice) || better;
     }
@@ -94,50 +94,50 @@ class Search {
  private:
   const MeasureFunction& measure_;
   const SearchOptions& options_;
-  std::vector<Choice> seen_;
+  std::vector<TransferConfig> seen_;
   SearchResult result_;
 };
 
 }  // namespace
 
-std::optional<Choice> with_share(const Choice& choice, RouteKind kind, double factor) {
+std::optional<TransferConfig> with_share(const TransferConfig& choice, RouteKind kind, double factor) {
   if (!has(choice, kind) || kind == RouteKind::direct) return std::nullopt;
-  Choice changed = choice;
+  TransferConfig changed = choice;
   double others = 0;
   for (std::size_t r = 1; r < changed.routes.size(); ++r) {
-    RouteChoice& route = changed.routes[r];
+    RouteConfig& route = changed.routes[r];
     if (route.kind == kind) route.share *= factor;
     others += route.share;
   }
   changed.routes.front().share = 1 - others;
-  if (changed.routes.front().share < kLeastFirstShare) return std::nullopt;
+  if (changed.routes.front().share < kMinFirstShare) return std::nullopt;
   return changed;
 }
 
-std::optional<Choice> with_share_of_all(const Choice& choice, RouteKind kind, double factor) {
+std::optional<TransferConfig> with_share_of_all(const TransferConfig& choice, RouteKind kind, double factor) {
   if (!has(choice, kind) || kind == RouteKind::direct) return std::nullopt;
   double old_share = 0;
-  for (const RouteChoice& route : choice.routes)
+  for (const RouteConfig& route : choice.routes)
     if (route.kind == kind) old_share += route.share;
   const double rest = (1 - old_share * factor) / (1 - old_share);
-  Choice changed = choice;
-  for (RouteChoice& route : changed.routes) route.share *= route.kind == kind ? factor : rest;
-  if (changed.routes.front().share < kLeastFirstShare) return std::nullopt;
+  TransferConfig changed = choice;
+  for (RouteConfig& route : changed.routes) route.share *= route.kind == kind ? factor : rest;
+  if (changed.routes.front().share < kMinFirstShare) return std::nullopt;
   return changed;
 }
 
-Choice with_chunks(const Choice& choice, double factor) {
-  Choice changed = choice;
-  for (RouteChoice& route : changed.routes)
+TransferConfig with_chunks(const TransferConfig& choice, double factor) {
+  TransferConfig changed = choice;
+  for (RouteConfig& route : changed.routes)
     if (route.kind != RouteKind::direct)
       route.chunks = std::max(1, static_cast<int>(std::lround(route.chunks * factor)));
   return changed;
 }
 
-SearchResult local_search(std::span<const Choice> starts, const MeasureFunction& measure,
+SearchResult local_search(std::span<const TransferConfig> starts, const MeasureFunction& measure,
                           const SearchOptions& options) {
   Search search(measure, options);
-  for (const Choice& start : starts) search.attempt(start);
+  for (const TransferConfig& start : starts) search.attempt(start);
   if (!search.result().best || search.result().best->native()) return search.result();
   for (const double step : kShareSteps) {
     search.climb_shares(step);
@@ -147,26 +147,26 @@ SearchResult local_search(std::span<const Choice> starts, const MeasureFunction&
   return search.result();
 }
 
-SearchResult exhaustive_search(std::span<const Choice> starts, const MeasureFunction& measure,
+SearchResult exhaustive_search(std::span<const TransferConfig> starts, const MeasureFunction& measure,
                                const SearchOptions& options) {
   Search search(measure, options);
-  for (const Choice& start : starts) {
+  for (const TransferConfig& start : starts) {
     search.attempt(start);
     if (start.native()) continue;
     for (const double gpu : kGridShares) {
       if (gpu != 1.0 && !has(start, RouteKind::via_gpu)) continue;
-      const std::optional<Choice> with_gpu =
+      const std::optional<TransferConfig> with_gpu =
           gpu == 1.0 ? start : with_share(start, RouteKind::via_gpu, gpu);
       if (!with_gpu) continue;
       for (const double host : kGridShares) {
         if (host != 1.0 && !has(start, RouteKind::via_host)) continue;
-        const std::optional<Choice> with_both =
+        const std::optional<TransferConfig> with_both =
             host == 1.0 ? with_gpu : with_share(*with_gpu, RouteKind::via_host, host);
         if (!with_both) continue;
         for (const double chunks : kGridChunks)
           for (const int slots : kGridSlots) {
             if (search.ended()) return search.result();
-            Choice choice = with_chunks(*with_both, chunks);
+            TransferConfig choice = with_chunks(*with_both, chunks);
             choice.slots = slots;
             search.attempt(choice);
           }

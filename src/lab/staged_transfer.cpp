@@ -37,15 +37,15 @@ StagedTransfer::StagedTransfer(const Node& node, Devices& devices, const Route& 
       dst_(leg_of(node, route, 1).to),
       bytes_(bytes),
       chunks_(chunks) {
-  if (chunks == 0 || bytes / chunks < kLeastChunk)
+  if (chunks == 0 || bytes / chunks < kMinChunk)
     throw InvalidArgument(fmt::format("bytes: {} is not allowed: {} chunks need at least {}", bytes,
-                                      chunks, chunks * kLeastChunk));
+                                      chunks, chunks * kMinChunk));
   first_ = issuer_of(devices, leg_of(node, route, 0));
   second_ = issuer_of(devices, leg_of(node, route, 1));
 }
 
 std::uint64_t StagedTransfer::offset(std::size_t chunk) const noexcept {
-  return chunk == chunks_ ? bytes_ : bytes_ / kLeastChunk * chunk / chunks_ * kLeastChunk;
+  return chunk == chunks_ ? bytes_ : bytes_ / kMinChunk * chunk / chunks_ * kMinChunk;
 }
 
 StagedCopy StagedTransfer::copy(std::size_t chunk, int leg, const StagedAddresses& at) const {

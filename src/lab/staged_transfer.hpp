@@ -36,11 +36,11 @@ struct StagedCopy {
 /// by the GPU that it goes to.
 class StagedTransfer {
  public:
-  static constexpr std::uint64_t kLeastChunk = 256;  ///< bytes; chunks begin at multiples of it
+  static constexpr std::uint64_t kMinChunk = 256;  ///< bytes; chunks begin at multiples of it
 
   /// Makes the contexts of the GPUs, and allows the peer access that the legs need. `route` is a
   /// staged route from `src` to `dst` of `node`. Throws InvalidArgument when a chunk would be
-  /// smaller than kLeastChunk, DriverError.
+  /// smaller than kMinChunk, DriverError.
   StagedTransfer(const Node& node, Devices& devices, const Route& route, std::uint64_t bytes,
                  std::size_t chunks);
 

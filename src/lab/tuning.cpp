@@ -13,19 +13,19 @@
 namespace polypath {
 namespace {
 
-constexpr std::uint64_t kLeastSize = 4 * kMiB;
-constexpr std::uint64_t kMostSize = 512 * kMiB;
+constexpr std::uint64_t kMinSize = 4 * kMiB;
+constexpr std::uint64_t kMaxSize = 512 * kMiB;
 /// A window moves sixteen times as much; what is best for it no longer changes with the size.
-constexpr std::uint64_t kMostInWindow = 64 * kMiB;
+constexpr std::uint64_t kMaxInWindow = 64 * kMiB;
 /// The last comparison with the native copy, in alternating pairs.
 constexpr int kFinalPairs = 9;
 constexpr int kRepetitions = 3;
 /// What is found must be so much faster than the cost model's own choice.
-constexpr double kLeastGain = 0.002;
+constexpr double kMinGain = 0.002;
 /// Splitting must be so much faster than the native copy, or the native copy is the choice.
-constexpr double kLeastSpeedup = 1.02;
+constexpr double kMinSpeedup = 1.02;
 /// ... and so much shorter a transfer: what is less is lost where other transfers follow at once.
-constexpr double kLeastGainUs = 2;
+constexpr double kMinGainUs = 2;
 constexpr ExecutorKind kExecutors[] = {ExecutorKind::stream, ExecutorKind::graph};
 
 std::vector<Request> group_of(Pattern pattern, const Request& request) {
@@ -40,7 +40,7 @@ Tuning::Tuning(Context& context, TuningRequest request, TuningProgress progress)
   context_.require_place_of_profile();
   if (request_.pairs.empty()) request_.pairs = one_of_each_class(context_.node());
   if (request_.sizes.empty())
-    for (std::uint64_t bytes = kLeastSize; bytes <= kMostSize; bytes *= 2)
+    for (std::uint64_t bytes = kMinSize; bytes <= kMaxSize; bytes *= 2)
       request_.sizes.push_back(bytes);
   for (const std::uint64_t bytes : request_.sizes)
     if (bytes < 256 * kKiB)
@@ -72,7 +72,7 @@ std::vector<Tuning::Task> Tuning::tasks() const {
   for (const std::uint64_t bytes : sizes)
     for (const Pattern pattern : kPatterns)
       for (const Request& pair : request_.pairs) {
-        if (pattern == Pattern::window && bytes > kMostInWindow) continue;
+        if (pattern == Pattern::window && bytes > kMaxInWindow) continue;
         // Of both ways between a GPU and host memory only one order is a class of its own.
         if (pattern == Pattern::both_ways && pair.src.is_host()) continue;
         Task task{
@@ -83,8 +83,8 @@ std::vector<Tuning::Task> Tuning::tasks() const {
 }
 
 bool Tuning::is_known(const Task& task, ExecutorKind executor) const {
-  const std::vector<TunedChoice> choices = context_.choices();
-  const TunedChoice* const known =
+  const std::vector<TunedTransfer> choices = context_.choices();
+  const TunedTransfer* const known =
       known_choice(choices, task.pattern, task.pair, task.request.bytes, executor);
   return known != nullptr && (known->edited || !request_.again);
 }
@@ -93,17 +93,17 @@ bool Tuning::is_known(const Task& task) const {
   return std::ranges::all_of(kExecutors, [&](ExecutorKind one) { return is_known(task, one); });
 }
 
-std::vector<Choice> Tuning::starts(const std::vector<Request>& group) {
-  std::vector<Choice> all;
-  for (const Plan& plan : context_.planner().plans_of_rungs(group)) {
-    Choice choice = choice_of(plan);
+std::vector<TransferConfig> Tuning::starts(const std::vector<Request>& group) {
+  std::vector<TransferConfig> all;
+  for (const Plan& plan : context_.planner().plans_per_route_set(group)) {
+    TransferConfig choice = choice_of(plan);
     const bool new_one = !choice.routes.empty() && std::ranges::find(all, choice) == all.end();
     if (new_one) all.push_back(std::move(choice));
   }
   return all;
 }
 
-std::optional<double> Tuning::time_us(const Choice& choice, ExecutorKind executor,
+std::optional<double> Tuning::time_us(const TransferConfig& choice, ExecutorKind executor,
                                       const std::vector<Request>& group, TransferSet& set) {
   const auto prepared = context_.planner().plan_of(group, choice, executor);
   if (prepared == nullptr) return std::nullopt;
@@ -130,16 +130,16 @@ void Tuning::tune(const Task& task) {
   }
 }
 
-std::optional<Choice> Tuning::tune(const Task& task, ExecutorKind executor,
+std::optional<TransferConfig> Tuning::tune(const Task& task, ExecutorKind executor,
                                    const std::vector<Request>& group,
-                                   const std::vector<Choice>& from, TransferSet& set) {
+                                   const std::vector<TransferConfig>& from, TransferSet& set) {
   SearchOptions options;
   // Virtual time has no noise.
-  if (context_.source().simulated) options.least_gain = 0.0002;
+  if (context_.source().simulated) options.min_gain = 0.0002;
   // However little of the task's time is left, one choice at least is measured.
   int measured = 0;
   options.stop = [&] { return !report() || (measured > 0 && seconds() > task_ends_s_); };
-  const auto measure = [&](const Choice& choice) {
+  const auto measure = [&](const TransferConfig& choice) {
     ++measured;
     return time_us(choice, executor, group, set);
   };
@@ -148,7 +148,7 @@ std::optional<Choice> Tuning::tune(const Task& task, ExecutorKind executor,
   // Cut short, it is searched anew next time.
   if (stopped_ || !found.best) return std::nullopt;
 
-  TunedChoice tuned;
+  TunedTransfer tuned;
   tuned.pattern = task.pattern;
   tuned.pair = task.pair;
   tuned.choice = confirmed(*found.best, executor, group, set);
@@ -169,28 +169,28 @@ std::optional<Choice> Tuning::tune(const Task& task, ExecutorKind executor,
   tuned.predicted_gbps = rate_gbps(prepared->plan.bytes(), prepared->plan.predicted_us);
   const double gain_us =
       (native_us - polypath_us) / (task.pattern == Pattern::window ? kTunedWindow : 1);
-  if (native_us < polypath_us * kLeastSpeedup || gain_us < kLeastGainUs) {
+  if (native_us < polypath_us * kMinSpeedup || gain_us < kMinGainUs) {
     tuned.choice = native_choice(task.request.bytes);
     tuned.measured_gbps = tuned.native_gbps;
     tuned.predicted_gbps = rate_gbps(prepared->plan.bytes(), prepared->plan.native_us);
   }
-  context_.keep_choice(std::move(tuned));
+  context_.save_tuned_transfer(std::move(tuned));
   return found.best;
 }
 
-Choice Tuning::confirmed(const Choice& found, ExecutorKind executor,
+TransferConfig Tuning::confirmed(const TransferConfig& found, ExecutorKind executor,
                          const std::vector<Request>& group, TransferSet& set) {
   Planner& planner = context_.planner();
   const auto modelled = planner.model_plan(group, executor);
-  const Choice own = choice_of(modelled->plan);
+  const TransferConfig own = choice_of(modelled->plan);
   if (own.routes.empty() || own == found) return found;
   PairOptions pairs;
   pairs.iterations = context_.source().simulated ? 1 : kFinalPairs;
   const PairSamples samples =
       set.compare(*modelled, *planner.plan_of(group, found, executor), pairs);
-  const double least_gain = context_.source().simulated ? 0 : kLeastGain;
+  const double min_gain = context_.source().simulated ? 0 : kMinGain;
   const bool gains =
-      samples.polypath.median_device_us() * (1 + least_gain) <= samples.native.median_device_us();
+      samples.polypath.median_device_us() * (1 + min_gain) <= samples.native.median_device_us();
   return gains ? found : own;
 }
 

@@ -49,16 +49,16 @@ class Tuning {
   [[nodiscard]] bool is_known(const Task& task, ExecutorKind executor) const;
   void tune(const Task& task);
   /// The best choice with this executor, kept; nothing when the search was stopped.
-  std::optional<Choice> tune(const Task& task, ExecutorKind executor,
-                             const std::vector<Request>& group, const std::vector<Choice>& starts,
+  std::optional<TransferConfig> tune(const Task& task, ExecutorKind executor,
+                             const std::vector<Request>& group, const std::vector<TransferConfig>& starts,
                              TransferSet& set);
-  std::optional<double> time_us(const Choice& choice, ExecutorKind executor,
+  std::optional<double> time_us(const TransferConfig& choice, ExecutorKind executor,
                                 const std::vector<Request>& group, TransferSet& set);
   /// `found`, or the cost model's own choice where that is as fast when both run in turn: of many
   /// measurements the best one is in part luck.
-  Choice confirmed(const Choice& found, ExecutorKind executor, const std::vector<Request>& group,
+  TransferConfig confirmed(const TransferConfig& found, ExecutorKind executor, const std::vector<Request>& group,
                    TransferSet& set);
-  [[nodiscard]] std::vector<Choice> starts(const std::vector<Request>& group);
+  [[nodiscard]] std::vector<TransferConfig> starts(const std::vector<Request>& group);
   bool report();
   [[nodiscard]] double seconds() const;
 

@@ -15,14 +15,14 @@
 using namespace polypath;
 
 struct polypath_channel {
-  RankMemory memory;
+  PeerMemory memory;
   device::channel_view layout;
-  std::uint32_t time_limit_ms;
+  std::uint32_t timeout_ms;
 };
 struct polypath_active_messages {
-  RankMemory memory;
+  PeerMemory memory;
   device::active_messages_view layout;
-  std::uint32_t time_limit_ms;
+  std::uint32_t timeout_ms;
 };
 
 namespace {
@@ -45,7 +45,7 @@ std::unique_ptr<polypath_channel> make_channel(Communicator& communicator,
     polypath_channel_options options;
     int count;
     int reserved = 0;
-    std::array<std::uint64_t, device::channel_view::kMostWindows> windows{};  // their numbers
+    std::array<std::uint64_t, device::channel_view::kMaxWindows> windows{};  // their numbers
   };
   Wish wish{options, count};
   for (int i = 0; i < count; ++i) {
@@ -54,8 +54,8 @@ std::unique_ptr<polypath_channel> make_channel(Communicator& communicator,
     wish.windows.at(static_cast<std::size_t>(i)) = windows[i]->memory.number();
   }
   auto made = std::make_unique<polypath_channel>(
-      polypath_channel{RankMemory(communicator, layout.bytes(), wish_of(wish), "a channel"), layout,
-                       options.time_limit_ms});
+      polypath_channel{PeerMemory(communicator, layout.bytes(), wish_of(wish), "a channel"), layout,
+                       options.timeout_ms});
   made->memory.meet([&] {
     std::vector<std::uint64_t> table;
     const auto add = [&](const SymmetricMemory& memory) {
@@ -75,8 +75,8 @@ std::unique_ptr<polypath_active_messages> make_messages(
   using View = device::active_messages_view;
   const View layout = layout_of(options, communicator.rank(), communicator.size());
   auto made = std::make_unique<polypath_active_messages>(polypath_active_messages{
-      RankMemory(communicator, layout.bytes(), wish_of(options), "active messages"), layout,
-      options.time_limit_ms});
+      PeerMemory(communicator, layout.bytes(), wish_of(options), "active messages"), layout,
+      options.timeout_ms});
   made->memory.meet([&] {
     std::vector<std::uint64_t> table;
     std::vector<std::uint64_t> closed;
@@ -123,7 +123,7 @@ void give_view(const Handle* handle, void* view, std::size_t bytes) {
           "bytes is not the size of the view: the headers are of another version");
   made.mine = handle->memory.template local<unsigned char>();
   made.number = handle->memory.number();
-  made.patience = handle->memory.patience(handle->time_limit_ms);
+  made.wait_ctx = handle->memory.wait_ctx(handle->timeout_ms);
   std::memcpy(view, &made, sizeof made);
 }
 

@@ -31,18 +31,18 @@ void require_reserved(const Options& options) {
 device::channel_view layout_of(const polypath_channel_options& options, int rank, int ranks,
                                int windows) {
   using device::channel_view;
-  constexpr std::uint32_t kMostContexts = 65535;
+  constexpr std::uint32_t kMaxContexts = 65535;
   constexpr std::uint32_t kDefaultEager = 512;
   require_reserved(options);
-  if (static_cast<std::uint32_t>(ranks) > channel_view::kMostRanks)
+  if (static_cast<std::uint32_t>(ranks) > channel_view::kMaxRanks)
     throw NotSupported(fmt::format("a channel of {} ranks: it has {} at the most", ranks,
-                                   channel_view::kMostRanks));
-  if (windows < 0 || static_cast<std::uint32_t>(windows) > channel_view::kMostWindows)
+                                   channel_view::kMaxRanks));
+  if (windows < 0 || static_cast<std::uint32_t>(windows) > channel_view::kMaxWindows)
     throw InvalidArgument(fmt::format("count is {}: a channel has 0 to {} windows", windows,
-                                      channel_view::kMostWindows));
-  if (options.contexts > kMostContexts)
+                                      channel_view::kMaxWindows));
+  if (options.contexts > kMaxContexts)
     throw InvalidArgument(
-        fmt::format("options->contexts is {}: {} at the most", options.contexts, kMostContexts));
+        fmt::format("options->contexts is {}: {} at the most", options.contexts, kMaxContexts));
   channel_view layout{};
   layout.rank = static_cast<std::uint32_t>(rank);
   layout.ranks = static_cast<std::uint32_t>(ranks);
@@ -52,7 +52,7 @@ device::channel_view layout_of(const polypath_channel_options& options, int rank
   layout.requests_log2 = log2_of("requests", options.requests, 128, 32, 1024);
   layout.unexpected_log2 = log2_of("unexpected", options.unexpected, 1024, 32, 65536);
   layout.windows = static_cast<std::uint32_t>(windows);
-  const std::uint32_t most = channel_view::most_eager(layout.units_log2);
+  const std::uint32_t most = channel_view::max_eager(layout.units_log2);
   layout.eager_bytes =
       options.eager_bytes == 0 ? std::min(kDefaultEager, most) : options.eager_bytes;
   if (layout.eager_bytes > most)
@@ -64,17 +64,17 @@ device::channel_view layout_of(const polypath_channel_options& options, int rank
 
 device::active_messages_view layout_of(const polypath_active_messages_options& options, int rank,
                                        int ranks) {
-  constexpr std::size_t kMostBytes = 88;
+  constexpr std::size_t kMaxBytes = 88;
   constexpr std::uint32_t kSegments = 8;
   require_reserved(options);
-  if (options.argument_bytes > kMostBytes)
+  if (options.argument_bytes > kMaxBytes)
     throw InvalidArgument(
         fmt::format("options->argument_bytes is {}: a message has {} at the most (send where "
                     "larger data lie)",
-                    options.argument_bytes, kMostBytes));
-  if (static_cast<std::uint32_t>(ranks) > device::active_messages_view::kMostRanks)
+                    options.argument_bytes, kMaxBytes));
+  if (static_cast<std::uint32_t>(ranks) > device::active_messages_view::kMaxRanks)
     throw NotSupported(fmt::format("active messages of {} ranks: {} at the most", ranks,
-                                   device::active_messages_view::kMostRanks));
+                                   device::active_messages_view::kMaxRanks));
   device::active_messages_view layout{};
   layout.rank = static_cast<std::uint32_t>(rank);
   layout.ranks = static_cast<std::uint32_t>(ranks);

@@ -95,9 +95,9 @@ match_status status_of(envelope_error error, match_status tag, match_status sour
 }  // namespace
 
 match_outcome match_mpi_on_host(const match_batch& batch) {
-  std::fill_n(batch.message_of_receive, batch.receive_count, kNone);
-  if (batch.receive_of_message != nullptr)
-    std::fill_n(batch.receive_of_message, batch.message_count, kNone);
+  std::fill_n(batch.matched_message, batch.receive_count, kNone);
+  if (batch.matched_receive != nullptr)
+    std::fill_n(batch.matched_receive, batch.message_count, kNone);
   for (std::uint32_t i = 0; i < batch.receive_count; ++i)
     if (check_receive(batch.receives[i]) != envelope_error::none)
       return {match_status::receive_tag, i, 0, 0, 0, 0};
@@ -111,8 +111,8 @@ match_outcome match_mpi_on_host(const match_batch& batch) {
   for (std::uint32_t i = 0; i < batch.message_count; ++i) {
     const std::uint32_t receive = posted.take(batch.messages[i]);
     if (receive == kNone) continue;
-    batch.message_of_receive[receive] = i;
-    if (batch.receive_of_message != nullptr) batch.receive_of_message[i] = receive;
+    batch.matched_message[receive] = i;
+    if (batch.matched_receive != nullptr) batch.matched_receive[i] = receive;
     ++matches;
   }
   return {match_status::done,

@@ -16,9 +16,9 @@ using device::match_outcome;
 using device::match_status;
 
 match_outcome refuse(const match_batch& batch, match_status why, std::uint32_t index) {
-  std::fill_n(batch.message_of_receive, batch.receive_count, kNone);
-  if (batch.receive_of_message != nullptr)
-    std::fill_n(batch.receive_of_message, batch.message_count, kNone);
+  std::fill_n(batch.matched_message, batch.receive_count, kNone);
+  if (batch.matched_receive != nullptr)
+    std::fill_n(batch.matched_receive, batch.message_count, kNone);
   return {why, index, 0, 0, 0, 0};
 }
 

@@ -11,7 +11,7 @@ using messaging::detail::bytes_of;
 using messaging::detail::FixedBytes;
 
 template <typename Bytes>
-class QueueEnd : public HostEnd {
+class QueueEnd : public HostQueueSide {
  public:
   QueueEnd(const device::queue_view& view, Bytes item) : queue_(view, item) {}
   device::status push(const void* items, std::size_t count, std::uint64_t& awaited) override {
@@ -34,7 +34,7 @@ class QueueEnd : public HostEnd {
 };
 
 /// One of the two sides.
-class PairEnd : public HostEnd {
+class PairEnd : public HostQueueSide {
  public:
   device::status push(const void*, std::size_t, std::uint64_t&) override { throw wrong_side(); }
   device::status try_push(const void*, std::size_t) override { throw wrong_side(); }
@@ -53,7 +53,7 @@ class PairEnd : public HostEnd {
 template <typename Bytes>
 class PairPushes : public PairEnd {
  public:
-  PairPushes(const device::pair_view& view, Bytes item) : pair_(view, item) {}
+  PairPushes(const device::spsc_view& view, Bytes item) : pair_(view, item) {}
   device::status push(const void* items, std::size_t count, std::uint64_t& awaited) override {
     const device::status status = pair_.push(bytes_of(items), count);
     awaited = pair_.turn();
@@ -70,7 +70,7 @@ class PairPushes : public PairEnd {
 template <typename Bytes>
 class PairPops : public PairEnd {
  public:
-  PairPops(const device::pair_view& view, Bytes item) : pair_(view, item) {}
+  PairPops(const device::spsc_view& view, Bytes item) : pair_(view, item) {}
   device::status pop(void* items, std::size_t count, std::size_t& got,
                      std::uint64_t& awaited) override {
     const device::status status = pair_.pop(bytes_of(items), count, got);
@@ -87,7 +87,7 @@ class PairPops : public PairEnd {
 
 /// `made(Bytes)`: common sizes are known to the compiler.
 template <typename Make>
-std::unique_ptr<HostEnd> for_bytes(std::size_t item_bytes, const Make& made) {
+std::unique_ptr<HostQueueSide> for_bytes(std::size_t item_bytes, const Make& made) {
   if (item_bytes == 8) return made(FixedBytes<8>{});
   if (item_bytes == 12) return made(FixedBytes<12>{});
   return made(AnyBytes{item_bytes});
@@ -95,16 +95,16 @@ std::unique_ptr<HostEnd> for_bytes(std::size_t item_bytes, const Make& made) {
 
 }  // namespace
 
-std::unique_ptr<HostEnd> HostEnd::of(const device::queue_view& view, std::size_t item_bytes) {
-  return for_bytes(item_bytes, [&](auto bytes) -> std::unique_ptr<HostEnd> {
+std::unique_ptr<HostQueueSide> HostQueueSide::of(const device::queue_view& view, std::size_t item_bytes) {
+  return for_bytes(item_bytes, [&](auto bytes) -> std::unique_ptr<HostQueueSide> {
     return std::make_unique<QueueEnd<decltype(bytes)>>(view, bytes);
   });
 }
 
-std::unique_ptr<HostEnd> HostEnd::of(const device::pair_view& view, polypath_queue_side side,
+std::unique_ptr<HostQueueSide> HostQueueSide::of(const device::spsc_view& view, polypath_queue_side side,
                                      std::size_t item_bytes) {
-  return for_bytes(item_bytes, [&](auto bytes) -> std::unique_ptr<HostEnd> {
-    if (side == POLYPATH_PRODUCER)
+  return for_bytes(item_bytes, [&](auto bytes) -> std::unique_ptr<HostQueueSide> {
+    if (side == POLYPATH_QUEUE_PRODUCER)
       return std::make_unique<PairPushes<decltype(bytes)>>(view, bytes);
     return std::make_unique<PairPops<decltype(bytes)>>(view, bytes);
   });

@@ -6,18 +6,18 @@
 #include <cstdint>
 #include <memory>
 
-#include "polypath/device/pair_view.hpp"
+#include "polypath/device/spsc_view.hpp"
 #include "polypath/device/queue_view.hpp"
 #include "polypath/device/status.hpp"
 #include "polypath/messaging/queue.h"
 
 namespace polypath {
 
-/// As host_queue, host_pair_producer and host_pair_consumer. `awaited`: the turn at which a wait
+/// As host_queue, host_spsc_producer and host_spsc_consumer. `awaited`: the turn at which a wait
 /// gave up, else as it was or any. What a side does not do throws InvalidArgument.
-class HostEnd {
+class HostQueueSide {
  public:
-  virtual ~HostEnd() = default;
+  virtual ~HostQueueSide() = default;
   virtual device::status push(const void* items, std::size_t count, std::uint64_t& awaited) = 0;
   virtual device::status try_push(const void* items, std::size_t count) = 0;
   virtual device::status pop(void* items, std::size_t count, std::size_t& got,
@@ -25,8 +25,8 @@ class HostEnd {
   virtual device::status try_pop(void* items, std::size_t count, std::size_t& got) = 0;
   virtual void close() = 0;
 
-  static std::unique_ptr<HostEnd> of(const device::queue_view& view, std::size_t item_bytes);
-  static std::unique_ptr<HostEnd> of(const device::pair_view& view, polypath_queue_side side,
+  static std::unique_ptr<HostQueueSide> of(const device::queue_view& view, std::size_t item_bytes);
+  static std::unique_ptr<HostQueueSide> of(const device::spsc_view& view, polypath_queue_side side,
                                      std::size_t item_bytes);
 };
 

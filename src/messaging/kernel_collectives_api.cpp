@@ -14,7 +14,7 @@
 #include "polypath/device/collectives_view.hpp"
 #include "polypath/messaging/collectives.h"
 
-struct polypath_kernel_collectives {
+struct polypath_device_collectives {
   polypath::Communicator* communicator;
   polypath::SymmetricMemory memory;
 };
@@ -28,22 +28,22 @@ using device::collectives_view;
 constexpr std::size_t kMeetingRoom = 256;  // then the grid's words, of the rank's own
 static_assert(collectives_view::kMeetingBytes <= kMeetingRoom);
 
-std::unique_ptr<polypath_kernel_collectives> make_meeting(Communicator& communicator) {
-  if (communicator.size() > collectives_view::kMostRanks)
+std::unique_ptr<polypath_device_collectives> make_meeting(Communicator& communicator) {
+  if (communicator.size() > collectives_view::kMaxRanks)
     throw NotSupported(fmt::format("kernels of {} ranks make no collectives: of {} at the most",
-                                   communicator.size(), collectives_view::kMostRanks));
-  return std::make_unique<polypath_kernel_collectives>(
+                                   communicator.size(), collectives_view::kMaxRanks));
+  return std::make_unique<polypath_device_collectives>(
       &communicator, communicator.alloc(kMeetingRoom + collectives_view::kGridBytes));
 }
-void end_meeting(polypath_kernel_collectives* handle) {
-  const std::unique_ptr<polypath_kernel_collectives> its(handle);
+void end_meeting(polypath_device_collectives* handle) {
+  const std::unique_ptr<polypath_device_collectives> its(handle);
   its->communicator->free(std::move(its->memory));
 }
 
 }  // namespace
 
 polypath_status polypath_kernel_collectives_create(polypath_comm* comm,
-                                                   polypath_kernel_collectives** handle) {
+                                                   polypath_device_collectives** handle) {
   return guarded([&] {
     require(handle != nullptr, "handle is null");
     *handle = make_meeting(of(comm)).release();
@@ -51,24 +51,24 @@ polypath_status polypath_kernel_collectives_create(polypath_comm* comm,
 }
 
 polypath_status polypath_kernel_collectives_create_all(polypath_comm* const* comms, int ranks,
-                                                       polypath_kernel_collectives** handles) {
+                                                       polypath_device_collectives** handles) {
   return guarded([&] {
     require_all(comms, ranks);
     require(handles != nullptr, "handles is null");
-    std::vector<std::unique_ptr<polypath_kernel_collectives>> made(static_cast<std::size_t>(ranks));
+    std::vector<std::unique_ptr<polypath_device_collectives>> made(static_cast<std::size_t>(ranks));
     on_threads(ranks, [&](std::size_t i) { made[i] = make_meeting(of(comms[i])); });
     for (std::size_t i = 0; i < made.size(); ++i) handles[i] = made[i].release();
   });
 }
 
-polypath_status polypath_kernel_collectives_destroy(polypath_kernel_collectives* handle) {
+polypath_status polypath_kernel_collectives_destroy(polypath_device_collectives* handle) {
   return guarded([&] {
     require(handle != nullptr, "handle is null");
     end_meeting(handle);
   });
 }
 
-polypath_status polypath_kernel_collectives_destroy_all(polypath_kernel_collectives* const* handles,
+polypath_status polypath_kernel_collectives_destroy_all(polypath_device_collectives* const* handles,
                                                         int ranks) {
   return guarded([&] {
     require_handles(handles, ranks, "handles");
@@ -76,7 +76,7 @@ polypath_status polypath_kernel_collectives_destroy_all(polypath_kernel_collecti
   });
 }
 
-polypath_status polypath_kernel_collectives_view(const polypath_kernel_collectives* handle,
+polypath_status polypath_kernel_collectives_view(const polypath_device_collectives* handle,
                                                  void* view, size_t bytes) {
   return guarded([&] {
     require(handle != nullptr, "handle is null");
@@ -90,7 +90,7 @@ polypath_status polypath_kernel_collectives_view(const polypath_kernel_collectiv
     for (int rank = 0; rank < made.ranks; ++rank)
       made.meeting[rank] = reinterpret_cast<std::uint64_t*>(handle->memory.address(rank));
     made.grid = reinterpret_cast<std::uint32_t*>(handle->memory.local() + kMeetingRoom);
-    made.patience = handle->communicator->patience_of_program();
+    made.wait_ctx = handle->communicator->program_wait_context();
     std::memcpy(view, &made, sizeof made);
   });
 }

@@ -41,7 +41,7 @@ QueueShape shape_of_proof() {
   QueueShape shape;
   shape.is_pair = true;
   shape.is_line = true;
-  shape.item_bytes = sizeof(ProofLine);
+  shape.item_bytes = sizeof(ProbeItem);
   shape.capacity_log2 = 10;
   shape.segment_log2 = 8;
   return shape;
@@ -58,23 +58,23 @@ struct ProofMemory {
     const QueueShape shape = shape_of_proof();
     return kPairs + kProofPairs * (shape.producer_bytes() + shape.consumer_bytes());
   }
-  static Patience patience(CUdeviceptr at, const Communicator& communicator) {
-    Patience patience = communicator.patience();
-    patience.time_limit_ns = std::min(patience.time_limit_ns, kProofNs);
-    patience.abort_word = reinterpret_cast<const std::uint32_t*>(at);
-    patience.reports = reinterpret_cast<std::uint32_t*>(at + kLine);
-    patience.status = reinterpret_cast<StatusRecord*>(at + 2 * kLine);
-    return patience;
+  static wait_context wait_ctx(CUdeviceptr at, const Communicator& communicator) {
+    wait_context wait_ctx = communicator.wait_ctx();
+    wait_ctx.time_limit_ns = std::min(wait_ctx.time_limit_ns, kProofNs);
+    wait_ctx.abort_flag = reinterpret_cast<const std::uint32_t*>(at);
+    wait_ctx.reports = reinterpret_cast<std::uint32_t*>(at + kLine);
+    wait_ctx.status = reinterpret_cast<wait_error*>(at + 2 * kLine);
+    return wait_ctx;
   }
 };
 
 /// From `pushes`, the memory of one rank, to `pops`, that of another.
-LineProofArgs args_of(CUdeviceptr pushes, CUdeviceptr pops) {
+LL128ProbeArgs args_of(CUdeviceptr pushes, CUdeviceptr pops) {
   const QueueShape shape = shape_of_proof();
   const CUdeviceptr producers = pushes + ProofMemory::kPairs;
   const CUdeviceptr consumers = pops + ProofMemory::kPairs + kProofPairs * shape.producer_bytes();
-  LineProofArgs args{};
-  args.view.sent = reinterpret_cast<std::uint64_t*>(producers + shape.turn_offset());
+  LL128ProbeArgs args{};
+  args.view.sent = reinterpret_cast<std::uint64_t*>(producers + shape.ticket_offset());
   args.view.credit = reinterpret_cast<std::uint64_t*>(producers + shape.credit_offset());
   args.view.received = reinterpret_cast<std::uint64_t*>(consumers + shape.head_offset());
   args.view.cells = reinterpret_cast<unsigned char*>(consumers + shape.cells_offset());
@@ -140,17 +140,17 @@ class Trial {
  private:
   void launch(std::optional<CUdeviceptr> from, CUdeviceptr own, std::optional<CUdeviceptr> to) {
     if (from) {
-      LineProofArgs args = args_of(*from, own);
-      args.view.patience = ProofMemory::patience(own + ProofMemory::kPops, communicator_);
+      LL128ProbeArgs args = args_of(*from, own);
+      args.view.wait_ctx = ProofMemory::wait_ctx(own + ProofMemory::kPops, communicator_);
       launch(pop_, args, popping_.get());
     }
     if (to) {
-      LineProofArgs args = args_of(own, *to);
-      args.view.patience = ProofMemory::patience(own + ProofMemory::kPushes, communicator_);
+      LL128ProbeArgs args = args_of(own, *to);
+      args.view.wait_ctx = ProofMemory::wait_ctx(own + ProofMemory::kPushes, communicator_);
       launch(push_, args, pushing_.get());
     }
   }
-  void launch(CUfunction kernel, LineProofArgs& args, CUstream stream) {
+  void launch(CUfunction kernel, LL128ProbeArgs& args, CUstream stream) {
     void* arguments = &args;
     POLYPATH_CHECK(driver_, launch_kernel(kernel, kProofBlocks, 1, 1, kProofThreads, 1, 1, 0,
                                           stream, &arguments, nullptr));
@@ -180,7 +180,7 @@ std::vector<Lines> gathered(Communicator& communicator, const std::vector<Lines>
 
 /// What a rank could not do.
 struct Part {
-  Problem problem;
+  RankError problem;
   bool is_unsupported = false;  ///< by its driver, GPU or build
 
   template <typename Body>
@@ -201,7 +201,7 @@ void agree_on(Communicator& communicator, const Part& mine) {
   std::vector<Part> all(static_cast<std::size_t>(communicator.size()));
   communicator.exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   try {
-    throw_first_problem(all, "layout line: the trial");
+    throw_first_error(all, "layout line: the trial");
   } catch (const CommunicatorError& error) {
     const auto first =
         std::ranges::find_if(all, [](const Part& part) { return static_cast<bool>(part.problem); });
@@ -254,7 +254,7 @@ void prove_own_line(Communicator& communicator, std::vector<Lines>& found) {
 
 }  // namespace
 
-void prove_lines(Communicator& communicator, const std::vector<std::pair<int, int>>& paths,
+void probe_ll128(Communicator& communicator, const std::vector<std::pair<int, int>>& paths,
                  bool collective) {
   const auto key = [&](const std::pair<int, int>& path) {
     return KnownPaths::Key{&communicator.driver(), communicator.gpu_of(path.first),

@@ -12,7 +12,7 @@ namespace polypath {
 /// Paths from a rank to a rank. `collective`: all ranks call it alike; else paths are from this
 /// rank to itself. Throws NotSupported, the same on all ranks, for a path on which a line came
 /// torn; CommunicatorError when a rank did not come.
-void prove_lines(Communicator& communicator, const std::vector<std::pair<int, int>>& paths,
+void probe_ll128(Communicator& communicator, const std::vector<std::pair<int, int>>& paths,
                  bool collective);
 
 }  // namespace polypath

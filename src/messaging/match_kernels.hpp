@@ -10,7 +10,7 @@
 namespace polypath {
 
 /// Of one order. Kernels and their parameters: kernels/matching_kernels.cuh.
-struct OrderOfMatching {
+struct MatchKernels {
   std::span<const unsigned char> image;
   const char* queues;  ///< kernels' names
   const char* many;    ///< the same, where there are many; may be the same kernel
@@ -20,14 +20,14 @@ struct OrderOfMatching {
   std::uint32_t queue_bytes;  ///< of shared memory
   std::uint32_t threads_of_many;  ///< of a block that is one of many on its multiprocessor
   std::uint32_t phases;           ///< a launch each
-  std::uint32_t most_capacity;
+  std::uint32_t max_capacity;
   bool (*runs_in_one_warp)(unsigned phase);
   std::uint64_t (*workspace_bytes)(std::uint32_t capacity);
   device::match_outcome (*on_host)(const device::match_batch& batch);
 };
 
-/// Of a polypath_order; throws InvalidArgument for a number that is none.
-const OrderOfMatching& order_of_matching(std::int64_t order);
+/// Of a polypath_match_order; throws InvalidArgument for a number that is none.
+const MatchKernels& order_of_matching(std::int64_t order);
 
 /// What carries over, of any order.
 std::span<const unsigned char> carry_image() noexcept;

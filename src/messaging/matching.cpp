@@ -56,15 +56,15 @@ class Parts {
 
 }  // namespace
 
-Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std::uint32_t capacity,
-                   bool by_phases)
+Matching::Matching(Communicator& communicator, const MatchKernels& order, std::uint32_t capacity,
+                   bool launch_per_phase)
     : driver_(communicator.driver()),
       context_(communicator.context()),
       order_(order),
       capacity_(capacity),
       seed_(random_seed()) {
-  if (capacity == 0 || capacity > order_.most_capacity)
-    throw InvalidArgument("options->capacity is not 1 to " + std::to_string(order_.most_capacity));
+  if (capacity == 0 || capacity > order_.max_capacity)
+    throw InvalidArgument("options->capacity is not 1 to " + std::to_string(order_.max_capacity));
   const CurrentContext current(driver_, context_);
   module_ = KernelModule::of(driver_, context_, order_.image);
   carry_ = KernelModule::of(driver_, context_, carry_image());
@@ -83,12 +83,12 @@ Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std
     POLYPATH_CHECK(driver_,
                    func_set_attribute(kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                       static_cast<int>(order_.queue_bytes)));
-  knows_early_ = knows_early_kernels(driver_);
+  knows_early_ = supports_pdl(driver_);
   multiprocessors_ = device_attribute(driver_, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   queues_at_once_ =
       multiprocessors_ *
       std::max(1U, blocks_at_once(driver_, many_, order_.threads_of_many, order_.queue_bytes));
-  if (!by_phases && order_.together != nullptr && driver_.launch_kernel_ex != nullptr &&
+  if (!launch_per_phase && order_.together != nullptr && driver_.launch_kernel_ex != nullptr &&
       device_attribute(driver_, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0) {
     together_ = module_->function(order_.together);
     // One each: with two their meetings last longer than they gain.
@@ -103,10 +103,10 @@ Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std
     buffers_.receives = parts.take<device::envelope>(capacity_);
     buffers_.message_numbers = parts.take<std::uint64_t>(capacity_);
     buffers_.receive_numbers = parts.take<std::uint64_t>(capacity_);
-    buffers_.message_of_receive = parts.take<std::uint32_t>(capacity_);
-    buffers_.receive_of_message = parts.take<std::uint32_t>(capacity_);
+    buffers_.matched_message = parts.take<std::uint32_t>(capacity_);
+    buffers_.matched_receive = parts.take<std::uint32_t>(capacity_);
     workspace_ = parts.take<unsigned char>(
-        capacity_ > kMostOfAQueue ? order_.workspace_bytes(capacity_) : 0);
+        capacity_ > kMaxPerQueue ? order_.workspace_bytes(capacity_) : 0);
     return parts.bytes();
   };
   const std::uint64_t bytes = cut(0);
@@ -146,7 +146,7 @@ void Matching::launch(CUfunction kernel, const LaunchShape& shape, CUstream stre
                       Parameters... parameters) {
   void* all[] = {&parameters...};
   ++counts_.launches;
-  launch_in_turn(driver_, launches_early_, kernel, shape, stream, all);
+  launch_pdl(driver_, launches_early_, kernel, shape, stream, all);
 }
 
 void Matching::launch_together(unsigned blocks, CUstream stream, MatchGridArgs& args) {
@@ -158,20 +158,20 @@ void Matching::launch_together(unsigned blocks, CUstream stream, MatchGridArgs& 
   launch_with(driver_, together, together_, {blocks, kMatchTogetherThreads}, stream, parameters);
 }
 
-void Matching::issue_one(device::match_batch batch, bool is_carried, device::match_outcome* outcome,
+void Matching::issue_one(device::match_batch batch, bool uses_leftovers, device::match_outcome* outcome,
                          CUstream stream) {
   batch.seed = seed_;
   // Of what is carried over, the host knows the capacity alone.
   const std::uint32_t most =
-      is_carried ? capacity_ : std::max(batch.message_count, batch.receive_count);
-  if (most <= kMostOfAQueue) {
+      uses_leftovers ? capacity_ : std::max(batch.message_count, batch.receive_count);
+  if (most <= kMaxPerQueue) {
     const MatchQueuesArgs args{
-        batch,      nullptr, nullptr, 1,     std::min(capacity_, kMostOfAQueue),
-        is_carried, 0,       outcome, state_};
+        batch,      nullptr, nullptr, 1,     std::min(capacity_, kMaxPerQueue),
+        uses_leftovers, 0,       outcome, state_};
     return launch(queues_, {1, std::min(whole_warps(most), kMatchThreads), order_.queue_bytes},
                   stream, args);
   }
-  MatchGridArgs args{batch, workspace_, capacity_, is_carried, outcome, state_};
+  MatchGridArgs args{batch, workspace_, capacity_, uses_leftovers, outcome, state_};
   const auto blocks_of = [&](unsigned threads) { return (2 * most + threads - 1) / threads; };
   if (blocks_together_ > 0)
     return launch_together(std::min(blocks_of(kMatchTogetherThreads), blocks_together_), stream,
@@ -193,14 +193,14 @@ void Matching::match(const device::match_batch& batch, device::match_outcome* ou
   counts_.receives += batch.receive_count;
 }
 
-void Matching::match_many(const ManyQueues& queues, device::match_batch arrays,
+void Matching::match_many(const QueueBatch& queues, device::match_batch arrays,
                           device::match_outcome* outcomes, CUstream stream) {
   arrays.seed = seed_;
   const MatchQueuesArgs args{arrays,
                              queues.message_begins,
                              queues.receive_begins,
                              queues.queues,
-                             std::min(capacity_, kMostOfAQueue),
+                             std::min(capacity_, kMaxPerQueue),
                              0,
                              0,
                              outcomes,
@@ -220,8 +220,8 @@ void Matching::match_next(const device::match_batch& added, device::match_pair* 
       state_,    buffers_, added.messages, added.receives, added.message_count, added.receive_count,
       capacity_, 0,        pairs,          outcome};
   const device::match_batch batch{
-      buffers_.messages,          0, 0, buffers_.receives, buffers_.message_of_receive,
-      buffers_.receive_of_message};
+      buffers_.messages,          0, 0, buffers_.receives, buffers_.matched_message,
+      buffers_.matched_receive};
   in_order(stream, [&] {
     const std::uint32_t most = std::max(added.message_count, added.receive_count);
     launch(append_,

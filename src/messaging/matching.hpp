@@ -14,7 +14,7 @@
 namespace polypath {
 
 /// Queues one behind the other in the same arrays; all in memory of the GPU.
-struct ManyQueues {
+struct QueueBatch {
   std::uint32_t queues;
   const std::uint32_t* message_begins;  ///< queues + 1
   const std::uint32_t* receive_begins;
@@ -32,10 +32,10 @@ struct MatcherCounts {
 /// on, and those of graphs where they were launched (CallOrder).
 class Matching {
  public:
-  /// `communicator` outlives it. `by_phases`: batches by the whole GPU are a launch a phase, also
+  /// `communicator` outlives it. `launch_per_phase`: batches by the whole GPU are a launch a phase, also
   /// where they could be one. Throws InvalidArgument, NotSupported, DriverError.
-  Matching(Communicator& communicator, const OrderOfMatching& order, std::uint32_t capacity,
-           bool by_phases);
+  Matching(Communicator& communicator, const MatchKernels& order, std::uint32_t capacity,
+           bool launch_per_phase);
   /// Waits for its batches.
   ~Matching();
   Matching(const Matching&) = delete;
@@ -45,7 +45,7 @@ class Matching {
 
   // Each throws DriverError. Counts are within the capacity; addresses are not looked at.
   void match(const device::match_batch& batch, device::match_outcome* outcome, CUstream stream);
-  void match_many(const ManyQueues& queues, device::match_batch arrays,
+  void match_many(const QueueBatch& queues, device::match_batch arrays,
                   device::match_outcome* outcomes, CUstream stream);
   void match_next(const device::match_batch& added, device::match_pair* pairs,
                   device::match_outcome* outcome, CUstream stream);
@@ -65,12 +65,12 @@ class Matching {
               Parameters... parameters);
   /// All phases at once; `blocks` are no more than run at once.
   void launch_together(unsigned blocks, CUstream stream, MatchGridArgs& args);
-  void issue_one(device::match_batch batch, bool is_carried, device::match_outcome* outcome,
+  void issue_one(device::match_batch batch, bool uses_leftovers, device::match_outcome* outcome,
                  CUstream stream);
 
   const CudaDriver& driver_;
   CUcontext context_;
-  const OrderOfMatching& order_;
+  const MatchKernels& order_;
   std::uint32_t capacity_;
   std::shared_ptr<const KernelModule> module_;
   std::shared_ptr<const KernelModule> carry_;

@@ -12,7 +12,7 @@ using namespace polypath;
 struct polypath_matcher {
   polypath_matcher(Communicator& communicator, const polypath_matcher_options& options)
       : matching(communicator, order_of_matching(options.order), options.capacity,
-                 options.by_phases != 0) {}
+                 options.launch_per_phase != 0) {}
 
   Matching matching;
 };
@@ -22,12 +22,12 @@ namespace {
 static_assert(sizeof(polypath_envelope) == sizeof(device::envelope));
 static_assert(offsetof(polypath_envelope, communicator) ==
               offsetof(device::envelope, communicator));
-static_assert(sizeof(polypath_match_outcome) == sizeof(device::match_outcome));
+static_assert(sizeof(polypath_match_result) == sizeof(device::match_outcome));
 static_assert(sizeof(polypath_match_pair) == sizeof(device::match_pair));
 static_assert(POLYPATH_MATCH_WILDCARD == static_cast<int>(device::match_status::wildcard));
-static_assert(POLYPATH_MATCH_RECEIVE_TWICE ==
+static_assert(POLYPATH_MATCH_DUPLICATE_RECEIVE ==
               static_cast<int>(device::match_status::receive_twice));
-static_assert(POLYPATH_MATCH_MANY_MOST == kMostOfAQueue);
+static_assert(POLYPATH_MATCH_BATCHED_MAX == kMaxPerQueue);
 static_assert(POLYPATH_ANY_TAG == device::any_tag && POLYPATH_ANY_SOURCE == device::any_source);
 
 Matching& matching_of(polypath_matcher* matcher) {
@@ -38,7 +38,7 @@ Matching& matching_of(polypath_matcher* matcher) {
 const device::envelope* envelopes(const polypath_envelope* from) {
   return reinterpret_cast<const device::envelope*>(from);
 }
-device::match_outcome* outcome_at(polypath_match_outcome* to) {
+device::match_outcome* outcome_at(polypath_match_result* to) {
   return reinterpret_cast<device::match_outcome*>(to);
 }
 
@@ -50,7 +50,7 @@ void require_aligned_to_words(const void* memory, const char* name) {
 /// Throws InvalidArgument for what is wrong with arrays that anybody can see.
 device::match_batch batch_of(const polypath_envelope* messages, std::size_t message_count,
                              const polypath_envelope* receives, std::size_t receive_count,
-                             std::uint32_t* message_of_receive, std::size_t most) {
+                             std::uint32_t* matched_message, std::size_t most) {
   require(messages != nullptr || message_count == 0, "messages is null");
   require(receives != nullptr || receive_count == 0, "receives is null");
   require_aligned_to_words(messages, "messages");
@@ -62,7 +62,7 @@ device::match_batch batch_of(const polypath_envelope* messages, std::size_t mess
           static_cast<std::uint32_t>(message_count),
           static_cast<std::uint32_t>(receive_count),
           envelopes(receives),
-          message_of_receive,
+          matched_message,
           nullptr};
 }
 
@@ -75,7 +75,7 @@ polypath_status polypath_matcher_create(polypath_comm* comm,
     require(matcher != nullptr, "matcher is null");
     *matcher = nullptr;
     require(options != nullptr, "options is null");
-    require(options->by_phases <= 1, "options->by_phases is not 0 or 1");
+    require(options->launch_per_phase <= 1, "options->launch_per_phase is not 0 or 1");
     for (const std::uint64_t reserved : options->reserved)
       require(reserved == 0, "options->reserved is not 0");
     *matcher = new polypath_matcher(local_of(comm), *options);
@@ -88,24 +88,24 @@ polypath_status polypath_matcher_destroy(polypath_matcher* matcher) {
 
 polypath_status polypath_match(polypath_matcher* matcher, const polypath_envelope* messages,
                                size_t message_count, const polypath_envelope* receives,
-                               size_t receive_count, uint32_t* message_of_receive,
-                               polypath_match_outcome* outcome, void* stream) {
+                               size_t receive_count, uint32_t* matched_message,
+                               polypath_match_result* outcome, void* stream) {
   return guarded([&] {
     Matching& matching = matching_of(matcher);
     const device::match_batch batch = batch_of(messages, message_count, receives, receive_count,
-                                               message_of_receive, matching.capacity());
-    require(message_of_receive != nullptr || receive_count == 0, "message_of_receive is null");
+                                               matched_message, matching.capacity());
+    require(matched_message != nullptr || receive_count == 0, "matched_message is null");
     require_aligned_to_words(outcome, "outcome");
     matching.match(batch, outcome_at(outcome), static_cast<CUstream>(stream));
   });
 }
 
-polypath_status polypath_match_many(polypath_matcher* matcher, size_t queues,
+polypath_status polypath_match_batched(polypath_matcher* matcher, size_t queues,
                                     const polypath_envelope* messages,
                                     const uint32_t* message_begins,
                                     const polypath_envelope* receives,
-                                    const uint32_t* receive_begins, uint32_t* message_of_receive,
-                                    polypath_match_outcome* outcomes, void* stream) {
+                                    const uint32_t* receive_begins, uint32_t* matched_message,
+                                    polypath_match_result* outcomes, void* stream) {
   return guarded([&] {
     Matching& matching = matching_of(matcher);
     require(queues <= UINT32_MAX, "queues is more than 2^32 - 1");
@@ -113,16 +113,16 @@ polypath_status polypath_match_many(polypath_matcher* matcher, size_t queues,
             "message_begins or receive_begins is null");
     require_aligned_to_words(outcomes, "outcomes");
     const device::match_batch arrays =
-        batch_of(messages, 0, receives, 0, message_of_receive, kMostOfAQueue);
+        batch_of(messages, 0, receives, 0, matched_message, kMaxPerQueue);
     matching.match_many({static_cast<std::uint32_t>(queues), message_begins, receive_begins},
                         arrays, outcome_at(outcomes), static_cast<CUstream>(stream));
   });
 }
 
-polypath_status polypath_match_next(polypath_matcher* matcher, const polypath_envelope* messages,
+polypath_status polypath_match_incremental(polypath_matcher* matcher, const polypath_envelope* messages,
                                     size_t message_count, const polypath_envelope* receives,
                                     size_t receive_count, polypath_match_pair* pairs,
-                                    polypath_match_outcome* outcome, void* stream) {
+                                    polypath_match_result* outcome, void* stream) {
   return guarded([&] {
     Matching& matching = matching_of(matcher);
     const device::match_batch batch =
@@ -139,14 +139,14 @@ polypath_status polypath_matcher_reset(polypath_matcher* matcher, void* stream) 
   return guarded([&] { matching_of(matcher).reset(static_cast<CUstream>(stream)); });
 }
 
-polypath_status polypath_match_on_host(int order, const polypath_envelope* messages,
+polypath_status polypath_match_host(int order, const polypath_envelope* messages,
                                        size_t message_count, const polypath_envelope* receives,
-                                       size_t receive_count, uint32_t* message_of_receive,
-                                       polypath_match_outcome* outcome) {
+                                       size_t receive_count, uint32_t* matched_message,
+                                       polypath_match_result* outcome) {
   return guarded([&] {
     const device::match_batch batch = batch_of(messages, message_count, receives, receive_count,
-                                               message_of_receive, POLYPATH_NO_MATCH - 1U);
-    require(message_of_receive != nullptr || receive_count == 0, "message_of_receive is null");
+                                               matched_message, POLYPATH_NO_MATCH - 1U);
+    require(matched_message != nullptr || receive_count == 0, "matched_message is null");
     const device::match_outcome result = order_of_matching(order).on_host(batch);
     if (outcome != nullptr) *outcome_at(outcome) = result;
   });
@@ -163,8 +163,8 @@ polypath_status polypath_matcher_report(polypath_matcher* matcher, char** json) 
           {"receives", counts.receives},
           {"matches", state.matches},
           {"refused", state.refused},
-          {"messages_left", state.messages_left},
-          {"receives_left", state.receives_left},
+          {"unmatched_messages", state.unmatched_messages},
+          {"unmatched_receives", state.unmatched_receives},
           {"launches", counts.launches}},
          json);
   });

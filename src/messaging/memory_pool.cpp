@@ -22,9 +22,9 @@ using device::shared_pool_view;
 constexpr std::uint32_t kUsualSlabLog2 = 17;
 constexpr std::uint32_t kUsualSlabs = 64;  // a pool has, or smaller ones
 constexpr std::uint32_t kUsualReturns = 4096;
-constexpr std::uint32_t kLeastReturns = 128;  // a warp's in a segment, and four segments
-constexpr std::uint32_t kMostReturns = 1U << 20;
-constexpr std::uint64_t kLeastBytes = std::uint64_t{64} << 10;
+constexpr std::uint32_t kMinReturns = 128;  // a warp's in a segment, and four segments
+constexpr std::uint32_t kMaxReturns = 1U << 20;
+constexpr std::uint64_t kMinBytes = std::uint64_t{64} << 10;
 
 /// What blocks are aligned to at the most; the driver promises 256.
 constexpr std::uint64_t kAlignment = pool_view::kLargest;
@@ -35,7 +35,7 @@ constexpr std::uint64_t round_up(std::uint64_t bytes) {
 
 std::uint32_t usual_slab_log2(std::uint64_t bytes) {
   std::uint32_t log2 = kUsualSlabLog2;
-  while (log2 > pool_view::kLeastSlabLog2 && bytes >> log2 < kUsualSlabs) --log2;
+  while (log2 > pool_view::kMinSlabLog2 && bytes >> log2 < kUsualSlabs) --log2;
   return log2;
 }
 
@@ -46,18 +46,18 @@ PoolShape shape_of(const polypath_pool_options* options) {
   for (const std::uint32_t reserved : options->reserved)
     if (reserved != 0) throw InvalidArgument("options->reserved is not 0");
   const std::uint64_t bytes = options->bytes;
-  if (bytes < kLeastBytes || bytes > pool_view::kMostBytes)
+  if (bytes < kMinBytes || bytes > pool_view::kMaxBytes)
     throw InvalidArgument(fmt::format("options->bytes is {}: a pool has {} bytes to {}", bytes,
-                                      kLeastBytes, pool_view::kMostBytes));
+                                      kMinBytes, pool_view::kMaxBytes));
   const std::uint32_t slab_bytes = options->slab_bytes;
   PoolShape shape;
   shape.slab_log2 = slab_bytes == 0 ? usual_slab_log2(bytes)
                                     : static_cast<std::uint32_t>(std::countr_zero(slab_bytes));
   if ((slab_bytes != 0 && !std::has_single_bit(slab_bytes)) ||
-      shape.slab_log2 < pool_view::kLeastSlabLog2 || shape.slab_log2 > pool_view::kMostSlabLog2)
+      shape.slab_log2 < pool_view::kMinSlabLog2 || shape.slab_log2 > pool_view::kMaxSlabLog2)
     throw InvalidArgument(
         fmt::format("options->slab_bytes is {}: it is to be a power of two, {} to {}", slab_bytes,
-                    1U << pool_view::kLeastSlabLog2, 1U << pool_view::kMostSlabLog2));
+                    1U << pool_view::kMinSlabLog2, 1U << pool_view::kMaxSlabLog2));
   shape.slabs = static_cast<std::uint32_t>((bytes + (std::uint64_t{1} << shape.slab_log2) - 1) >>
                                            shape.slab_log2);
   if (shape.slabs < pool_view::kClasses)
@@ -66,11 +66,11 @@ PoolShape shape_of(const polypath_pool_options* options) {
         "each size",
         bytes, pool_view::kClasses, std::uint64_t{1} << shape.slab_log2));
   shape.returns = options->returns == 0 ? kUsualReturns : options->returns;
-  if (!std::has_single_bit(shape.returns) || shape.returns < kLeastReturns ||
-      shape.returns > kMostReturns)
+  if (!std::has_single_bit(shape.returns) || shape.returns < kMinReturns ||
+      shape.returns > kMaxReturns)
     throw InvalidArgument(
         fmt::format("options->returns is {}: it is to be a power of two, {} to {}", shape.returns,
-                    kLeastReturns, kMostReturns));
+                    kMinReturns, kMaxReturns));
   return shape;
 }
 
@@ -109,9 +109,9 @@ std::unique_ptr<MemoryPool> MemoryPool::local(Communicator& communicator, const 
 
 std::unique_ptr<MemoryPool> MemoryPool::shared(Communicator& communicator, const PoolShape& shape) {
   const int ranks = communicator.size();
-  if (ranks > shared_pool_view::kMostRanks)
+  if (ranks > shared_pool_view::kMaxRanks)
     throw NotSupported(fmt::format("{} ranks share no pool: {} do at the most", ranks,
-                                   shared_pool_view::kMostRanks));
+                                   shared_pool_view::kMaxRanks));
   std::vector<PoolShape> all(static_cast<std::size_t>(ranks), shape);
   communicator.exchange(std::as_bytes(std::span(&shape, 1)),
                         std::as_writable_bytes(std::span(all)));
@@ -154,13 +154,13 @@ std::unique_ptr<MemoryPool> MemoryPool::shared(Communicator& communicator, const
   std::vector<Opened> others(all.size());
   communicator.exchange(std::as_bytes(std::span(&opened, 1)),
                         std::as_writable_bytes(std::span(others)));
-  throw_first_problem(others, "pools");
+  throw_first_error(others, "pools");
   return made;
 }
 
 void MemoryPool::fill_queue_views(CUdeviceptr to) {
   std::vector<device::queue_view> views;
-  for (const auto side : {POLYPATH_PRODUCER, POLYPATH_CONSUMER})
+  for (const auto side : {POLYPATH_QUEUE_PRODUCER, POLYPATH_QUEUE_CONSUMER})
     for (int rank = 0; rank < communicator_.size(); ++rank)
       returns_->view(rank, side, &views.emplace_back(), sizeof(device::queue_view));
   const CudaDriver& driver = communicator_.driver();
@@ -212,7 +212,7 @@ nlohmann::json MemoryPool::report() {
   for (const std::uint32_t gate : read(view_.gates, layout_.slabs)) {
     const std::uint32_t of_class = gate >> pool_view::kGateShift;
     if (of_class == 0 || of_class > pool_view::kClasses) continue;
-    const std::uint32_t most = 1U << (layout_.slab_log2 - pool_view::kLeastLog2 - (of_class - 1));
+    const std::uint32_t most = 1U << (layout_.slab_log2 - pool_view::kMinLog2 - (of_class - 1));
     ++used;
     ++slabs[of_class - 1];
     // A kernel that runs may have raised it in vain.
@@ -222,7 +222,7 @@ nlohmann::json MemoryPool::report() {
   std::uint64_t blocks = 0;
   std::uint64_t bytes = 0;
   for (unsigned c = 0; c < pool_view::kClasses; ++c) {
-    const std::uint64_t size = std::uint64_t{1} << (pool_view::kLeastLog2 + c);
+    const std::uint64_t size = std::uint64_t{1} << (pool_view::kMinLog2 + c);
     classes.push_back({{"bytes", size}, {"slabs", slabs[c]}, {"held", held[c]}});
     blocks += held[c];
     bytes += held[c] * size;

@@ -46,7 +46,7 @@ void destroy_queue(polypath_queue* queue) {
 /// Throws where the CPU gave up: at an abort, or, in a wait for `turn`, at the time limit.
 void require_came(device::status status, QueueSet& set, int index, polypath_queue_side side,
                   std::uint64_t turn = 0) {
-  if (status != device::status::gave_up) return;
+  if (status != device::status::aborted) return;
   Communicator& communicator = set.communicator();
   if (!communicator.aborted())
     communicator.abort("rank " + std::to_string(communicator.rank()) +
@@ -56,8 +56,8 @@ void require_came(device::status status, QueueSet& set, int index, polypath_queu
 }
 
 polypath_queue_side side_of(int number, const char* otherwise) {
-  require(number == POLYPATH_PRODUCER || number == POLYPATH_CONSUMER, otherwise);
-  return number == POLYPATH_PRODUCER ? POLYPATH_PRODUCER : POLYPATH_CONSUMER;
+  require(number == POLYPATH_QUEUE_PRODUCER || number == POLYPATH_QUEUE_CONSUMER, otherwise);
+  return number == POLYPATH_QUEUE_PRODUCER ? POLYPATH_QUEUE_PRODUCER : POLYPATH_QUEUE_CONSUMER;
 }
 
 template <typename T>
@@ -84,7 +84,7 @@ polypath_status polypath_queue_connect(polypath_comm* comm, const polypath_queue
   });
 }
 
-polypath_status polypath_queue_connect_each(polypath_comm* comm,
+polypath_status polypath_queue_connect_mesh(polypath_comm* comm,
                                             const polypath_queue_options* options,
                                             polypath_queue** queue) {
   return guarded([&] {
@@ -104,7 +104,7 @@ polypath_status polypath_queue_connect_all(polypath_comm* const* comms, int rank
   });
 }
 
-polypath_status polypath_queue_connect_each_all(polypath_comm* const* comms, int ranks,
+polypath_status polypath_queue_connect_mesh_all(polypath_comm* const* comms, int ranks,
                                                 const polypath_queue_options* options,
                                                 polypath_queue** queues) {
   return guarded([&] {
@@ -164,11 +164,11 @@ polypath_status polypath_queue_push(polypath_queue* queue, int index, const void
                                     size_t count) {
   return guarded([&] {
     QueueSet& set = queues_of(queue);
-    HostEnd& end = set.host_end(index, POLYPATH_PRODUCER);
+    HostQueueSide& end = set.host_end(index, POLYPATH_QUEUE_PRODUCER);
     require_items(items, count, &end);
     std::uint64_t turn = 0;
     const device::status status = end.push(items, count, turn);
-    require_came(status, set, index, POLYPATH_PRODUCER, turn);
+    require_came(status, set, index, POLYPATH_QUEUE_PRODUCER, turn);
   });
 }
 
@@ -176,12 +176,12 @@ polypath_status polypath_queue_try_push(polypath_queue* queue, int index, const 
                                         size_t count, size_t* pushed) {
   return guarded([&] {
     QueueSet& set = queues_of(queue);
-    HostEnd& end = set.host_end(index, POLYPATH_PRODUCER);
+    HostQueueSide& end = set.host_end(index, POLYPATH_QUEUE_PRODUCER);
     require_items(items, count, pushed);
     const device::status status = end.try_push(items, count);
-    require(status != device::status::too_many, "count is more than a segment");
+    require(status != device::status::too_many_items, "count is more than a segment");
     *pushed = status == device::status::done ? count : 0;
-    require_came(status, set, index, POLYPATH_PRODUCER);
+    require_came(status, set, index, POLYPATH_QUEUE_PRODUCER);
   });
 }
 
@@ -189,11 +189,11 @@ polypath_status polypath_queue_pop(polypath_queue* queue, int index, void* items
                                    size_t* popped) {
   return guarded([&] {
     QueueSet& set = queues_of(queue);
-    HostEnd& end = set.host_end(index, POLYPATH_CONSUMER);
+    HostQueueSide& end = set.host_end(index, POLYPATH_QUEUE_CONSUMER);
     require_items(items, count, popped);
     std::uint64_t turn = 0;
     const device::status status = end.pop(items, count, *popped, turn);
-    require_came(status, set, index, POLYPATH_CONSUMER, turn);
+    require_came(status, set, index, POLYPATH_QUEUE_CONSUMER, turn);
   });
 }
 
@@ -201,11 +201,11 @@ polypath_status polypath_queue_try_pop(polypath_queue* queue, int index, void* i
                                        size_t* popped, int* closed) {
   return guarded([&] {
     QueueSet& set = queues_of(queue);
-    HostEnd& end = set.host_end(index, POLYPATH_CONSUMER);
+    HostQueueSide& end = set.host_end(index, POLYPATH_QUEUE_CONSUMER);
     require_items(items, count, popped);
     const device::status status = end.try_pop(items, count, *popped);
     if (closed != nullptr) *closed = status == device::status::closed ? 1 : 0;
-    require_came(status, set, index, POLYPATH_CONSUMER);
+    require_came(status, set, index, POLYPATH_QUEUE_CONSUMER);
   });
 }
 
@@ -213,7 +213,7 @@ polypath_status polypath_queue_close(polypath_queue* queue, int index) {
   return guarded([&] {
     QueueSet& set = queues_of(queue);
     require(!set.shape().is_pair, "queue is of pairs: they are not closed");
-    HostEnd& end = set.host_end(index, POLYPATH_PRODUCER);
+    HostQueueSide& end = set.host_end(index, POLYPATH_QUEUE_PRODUCER);
     set.communicator().check();
     end.close();
   });

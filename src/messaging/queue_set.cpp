@@ -18,7 +18,7 @@ namespace polypath {
 namespace {
 
 /// Of one handle: more are asked for by mistake.
-constexpr int kMostQueues = 4096;
+constexpr int kMaxQueues = 4096;
 
 template <typename T>
 T* pointer(CUdeviceptr at) {
@@ -35,8 +35,8 @@ struct Wish {
 };
 
 void require_count(int count) {
-  if (count < 1 || count > kMostQueues)
-    throw InvalidArgument(fmt::format("count is {}: it is to be 1 to {}", count, kMostQueues));
+  if (count < 1 || count > kMaxQueues)
+    throw InvalidArgument(fmt::format("count is {}: it is to be 1 to {}", count, kMaxQueues));
 }
 
 void require_rank(const Communicator& communicator, int rank, const char* what) {
@@ -64,9 +64,9 @@ struct QueueSet::Said {
   bool is_pair = false;
   std::uint32_t capacity_log2 = 0;
 
-  std::string describe(const StatusRecord& status, std::uint32_t index) {
+  std::string describe(const wait_error& status, std::uint32_t index) {
     const std::lock_guard lock(mutex);
-    const bool pushes = index % 2 == POLYPATH_PRODUCER;
+    const bool pushes = index % 2 == POLYPATH_QUEUE_PRODUCER;
     const std::uint64_t turn = status.expected;
     std::string what;
     if (is_pair && pushes)
@@ -82,7 +82,7 @@ struct QueueSet::Said {
   }
   std::string describe(std::uint32_t index, std::uint64_t turn) {
     const std::lock_guard lock(mutex);
-    const bool pushes = index % 2 == POLYPATH_PRODUCER;
+    const bool pushes = index % 2 == POLYPATH_QUEUE_PRODUCER;
     return say(index, fmt::format("{} turn {} (lap {})", pushes ? "room for" : "the item of", turn,
                                   turn >> capacity_log2));
   }
@@ -106,7 +106,7 @@ QueueSet::QueueSet(Communicator& communicator, const QueueShape& shape, int coun
 }
 
 QueueSet::~QueueSet() {
-  if (first_number_ != 0) communicator_.forget_waits(first_number_);
+  if (first_number_ != 0) communicator_.unregister_waits(first_number_);
   const CudaDriver& driver = communicator_.driver();
   const CurrentContext current(driver, communicator_.context(), std::nothrow);
   if (device_ != 0) POLYPATH_WARN(driver, mem_free(device_));
@@ -118,7 +118,7 @@ void QueueSet::release() {
 
 QueueSet::Places QueueSet::places_of(CUdeviceptr producer, CUdeviceptr consumer) const {
   Places places;
-  places.tail = producer + shape_.turn_offset();
+  places.tail = producer + shape_.ticket_offset();
   places.credit = producer + shape_.credit_offset();
   places.head = consumer + shape_.head_offset();
   places.closed = consumer + shape_.closed_offset();
@@ -158,8 +158,8 @@ void QueueSet::number() {
   }
   said_->said.resize(said_->names.size());
   first_number_ =
-      communicator_.number_waits(static_cast<std::uint32_t>(said_->names.size()),
-                                 [said = said_](const StatusRecord& status, std::uint32_t index) {
+      communicator_.register_waits(static_cast<std::uint32_t>(said_->names.size()),
+                                 [said = said_](const wait_error& status, std::uint32_t index) {
                                    return said->describe(status, index);
                                  });
 }
@@ -167,7 +167,7 @@ void QueueSet::number() {
 std::unique_ptr<QueueSet> QueueSet::local(Communicator& communicator, const QueueShape& shape,
                                           int count) {
   require_count(count);
-  if (shape.is_line) prove_lines(communicator, {{communicator.rank(), communicator.rank()}}, false);
+  if (shape.is_line) probe_ll128(communicator, {{communicator.rank(), communicator.rank()}}, false);
   std::unique_ptr<QueueSet> made(new QueueSet(communicator, shape, count));
   const std::uint64_t bytes = shape.producer_bytes() + shape.consumer_bytes();
   CUdeviceptr at = made->alloc(bytes * made->count_);
@@ -195,7 +195,7 @@ void QueueSet::connect(const std::vector<std::pair<int, int>>& paths, std::uint6
       throw CommunicatorError(fmt::format(
           "the queues of rank 0 and rank {} are not the same: options, ranks or count differ",
           rank));
-  if (shape_.is_line) prove_lines(communicator_, paths, true);
+  if (shape_.is_line) probe_ll128(communicator_, paths, true);
   symmetric_ = communicator_.alloc((shape_.producer_bytes() + shape_.consumer_bytes()) * parts);
   place(symmetric_);
   Opened opened;
@@ -209,7 +209,7 @@ void QueueSet::connect(const std::vector<std::pair<int, int>>& paths, std::uint6
   std::vector<Opened> others(all.size());
   communicator_.exchange(std::as_bytes(std::span(&opened, 1)),
                          std::as_writable_bytes(std::span(others)));
-  throw_first_problem(others, "queues");
+  throw_first_error(others, "queues");
   number();
 }
 
@@ -262,7 +262,7 @@ std::unique_ptr<QueueSet> QueueSet::with_host(Communicator& communicator, const 
   if (shape.is_line)
     throw InvalidArgument(
         "options->layout is line: lines come torn through host memory; packets do not");
-  if (!messaging::host_has_packets())
+  if (!messaging::has_atomic_16_byte_access())
     throw NotSupported(
         "this CPU does not promise that 16 bytes come together (x86-64 with AVX and AArch64 with "
         "LSE2 do), so it has no side of a queue");
@@ -279,7 +279,7 @@ std::unique_ptr<QueueSet> QueueSet::with_host(Communicator& communicator, const 
     const Places on_host = made->places_of(near, near + shape.producer_bytes());
     const Places on_gpu = made->places_of(gpu, gpu + shape.producer_bytes());
     Places of_gpu = on_host;
-    const bool gpu_pushes = host == POLYPATH_CONSUMER;
+    const bool gpu_pushes = host == POLYPATH_QUEUE_CONSUMER;
     if (gpu_pushes) {
       of_gpu.tail = on_gpu.tail;
       if (!shape.is_pair) {
@@ -298,15 +298,15 @@ std::unique_ptr<QueueSet> QueueSet::with_host(Communicator& communicator, const 
   }
   made->number();
   for (std::size_t i = 0; i < made->count_; ++i) {
-    End& its = host == POLYPATH_PRODUCER ? made->producers_[i] : made->consumers_[i];
+    End& its = host == POLYPATH_QUEUE_PRODUCER ? made->producers_[i] : made->consumers_[i];
     if (shape.is_pair) {
-      device::pair_view view{};
+      device::spsc_view view{};
       made->view(static_cast<int>(i), host, &view, sizeof view);
-      its.host = HostEnd::of(view, host, shape.item_bytes);
+      its.host = HostQueueSide::of(view, host, shape.item_bytes);
     } else {
       device::queue_view view{};
       made->view(static_cast<int>(i), host, &view, sizeof view);
-      its.host = HostEnd::of(view, shape.item_bytes);
+      its.host = HostQueueSide::of(view, shape.item_bytes);
     }
   }
   return made;
@@ -315,11 +315,11 @@ std::unique_ptr<QueueSet> QueueSet::with_host(Communicator& communicator, const 
 const QueueSet::End& QueueSet::end(int index, polypath_queue_side side) const {
   if (index < 0 || index >= count())
     throw InvalidArgument(fmt::format("index is {}: there are {} queues", index, count_));
-  return (side == POLYPATH_PRODUCER ? producers_ : consumers_)[static_cast<std::size_t>(index)];
+  return (side == POLYPATH_QUEUE_PRODUCER ? producers_ : consumers_)[static_cast<std::size_t>(index)];
 }
 
 std::size_t QueueSet::view_bytes() const noexcept {
-  return shape_.is_pair ? sizeof(device::pair_view) : sizeof(device::queue_view);
+  return shape_.is_pair ? sizeof(device::spsc_view) : sizeof(device::queue_view);
 }
 
 void QueueSet::view(int index, polypath_queue_side side, void* view, std::size_t bytes) const {
@@ -333,15 +333,15 @@ void QueueSet::view(int index, polypath_queue_side side, void* view, std::size_t
     throw InvalidArgument(fmt::format(
         "bytes is {}, not the {} of polypath::device::{}: it is of another kind of queue, or the "
         "headers are of another version",
-        bytes, wanted, shape_.is_pair ? "pair_view" : "queue_view"));
-  Patience patience = communicator_.patience_of_program();
-  if (shape_.time_limit_ms != 0)
-    patience.time_limit_ns = std::uint64_t{shape_.time_limit_ms} * 1'000'000;
+        bytes, wanted, shape_.is_pair ? "spsc_view" : "queue_view"));
+  wait_context wait_ctx = communicator_.program_wait_context();
+  if (shape_.timeout_ms != 0)
+    wait_ctx.time_limit_ns = std::uint64_t{shape_.timeout_ms} * 1'000'000;
   const std::uint32_t number =
       first_number_ + 2 * static_cast<std::uint32_t>(index) + static_cast<std::uint32_t>(side);
   const Places& at = its.places;
   if (shape_.is_pair) {
-    device::pair_view made{};
+    device::spsc_view made{};
     made.credit = pointer<std::uint64_t>(at.credit);
     made.sent = pointer<std::uint64_t>(at.tail);
     made.cells = pointer<unsigned char>(at.cells);
@@ -349,7 +349,7 @@ void QueueSet::view(int index, polypath_queue_side side, void* view, std::size_t
     made.capacity_log2 = shape_.capacity_log2;
     made.segment_log2 = shape_.segment_log2;
     made.number = number;
-    made.patience = patience;
+    made.wait_ctx = wait_ctx;
     std::memcpy(view, &made, sizeof made);
   } else {
     device::queue_view made{};
@@ -363,7 +363,7 @@ void QueueSet::view(int index, polypath_queue_side side, void* view, std::size_t
     made.capacity_log2 = shape_.capacity_log2;
     made.segment_log2 = shape_.segment_log2;
     made.number = number;
-    made.patience = patience;
+    made.wait_ctx = wait_ctx;
     std::memcpy(view, &made, sizeof made);
   }
 }
@@ -373,7 +373,7 @@ std::string QueueSet::cpu_gave_up(int index, polypath_queue_side side, std::uint
                          turn);
 }
 
-HostEnd& QueueSet::host_end(int index, polypath_queue_side side) {
+HostQueueSide& QueueSet::host_end(int index, polypath_queue_side side) {
   const End& its = end(index, side);
   if (its.host == nullptr)
     throw InvalidArgument(fmt::format("queue {} goes from {} to {}: the CPU is not on that side",
@@ -415,7 +415,7 @@ nlohmann::json QueueSet::report() {
                       {"popped", popped},
                       {"laps", pushed >> shape_.capacity_log2},
                       {"in_flight", pushed - popped},
-                      {"gave_up", is_one && said.empty() ? other : said}});
+                      {"aborted", is_one && said.empty() ? other : said}});
   };
   for (std::size_t i = 0; i < count_; ++i) {
     const End& producer = producers_[i];

@@ -43,11 +43,11 @@ class QueueSet {
 
   [[nodiscard]] int count() const noexcept { return static_cast<int>(count_); }
   [[nodiscard]] std::size_t view_bytes() const noexcept;
-  /// Into `view`, the queue_view or pair_view of so many bytes.
+  /// Into `view`, the queue_view or spsc_view of so many bytes.
   void view(int index, polypath_queue_side side, void* view, std::size_t bytes) const;
   [[nodiscard]] nlohmann::json report();
   /// The CPU's. Throws InvalidArgument where there is none on that side.
-  HostEnd& host_end(int index, polypath_queue_side side);
+  HostQueueSide& host_end(int index, polypath_queue_side side);
   [[nodiscard]] Communicator& communicator() const noexcept { return communicator_; }
   [[nodiscard]] const QueueShape& shape() const noexcept { return shape_; }
   /// A wait of the CPU was over at the time limit: where, as report() says from now on.
@@ -70,7 +70,7 @@ class QueueSet {
     int to = 0;
     Places places;
     bool is_here = false;
-    std::unique_ptr<HostEnd> host;
+    std::unique_ptr<HostQueueSide> host;
   };
   struct Said;
 

@@ -16,7 +16,7 @@ struct QueueShape {
   std::uint32_t item_bytes = 0;
   std::uint32_t capacity_log2 = 0;
   std::uint32_t segment_log2 = 0;
-  std::uint32_t time_limit_ms = 0;  ///< 0: the communicator's
+  std::uint32_t timeout_ms = 0;  ///< 0: the communicator's
 
   [[nodiscard]] std::uint64_t capacity() const { return std::uint64_t{1} << capacity_log2; }
   [[nodiscard]] std::uint64_t segment() const { return std::uint64_t{1} << segment_log2; }
@@ -27,7 +27,7 @@ struct QueueShape {
   static constexpr std::uint64_t kLine = 128;
 
   // With who pushes: tail and credit of a queue, sent and credit of a pair.
-  [[nodiscard]] std::uint64_t turn_offset() const { return 0; }
+  [[nodiscard]] std::uint64_t ticket_offset() const { return 0; }
   [[nodiscard]] std::uint64_t credit_offset() const { return kLine; }
   [[nodiscard]] std::uint64_t producer_bytes() const { return kLine + credit_bytes(); }
   [[nodiscard]] std::uint64_t credit_bytes() const { return is_pair ? kLine : segments() * kLine; }

@@ -11,7 +11,7 @@
 
 namespace polypath {
 
-RankMemory::RankMemory(Communicator& communicator, std::uint64_t bytes,
+PeerMemory::PeerMemory(Communicator& communicator, std::uint64_t bytes,
                        std::span<const std::byte> wish, std::string what)
     : communicator_(communicator),
       what_(std::move(what)),
@@ -26,15 +26,15 @@ RankMemory::RankMemory(Communicator& communicator, std::uint64_t bytes,
       throw CommunicatorError(
           fmt::format("{}: the options or the windows of the ranks differ", what_));
   symmetric_ = communicator.alloc(bytes);
-  const std::uint32_t first = communicator.number_waits(
-      1, [name = what_](const StatusRecord&, std::uint32_t) { return "a message of " + name; });
+  const std::uint32_t first = communicator.register_waits(
+      1, [name = what_](const wait_error&, std::uint32_t) { return "a message of " + name; });
   number_ = {new std::uint32_t(first), [&communicator](const std::uint32_t* number) {
-               communicator.forget_waits(*number);
+               communicator.unregister_waits(*number);
                delete number;
              }};
 }
 
-void RankMemory::write(std::uint64_t offset, std::span<const std::uint64_t> words) {
+void PeerMemory::write(std::uint64_t offset, std::span<const std::uint64_t> words) {
   const CudaDriver& driver = communicator_.driver();
   const CurrentContext current(driver, communicator_.context());
   POLYPATH_CHECK(
@@ -43,7 +43,7 @@ void RankMemory::write(std::uint64_t offset, std::span<const std::uint64_t> word
   POLYPATH_CHECK(driver, stream_synchronize(stream_.get()));
 }
 
-void RankMemory::write_ones(const std::vector<std::uint64_t>& offsets) {
+void PeerMemory::write_ones(const std::vector<std::uint64_t>& offsets) {
   const CudaDriver& driver = communicator_.driver();
   const CurrentContext current(driver, communicator_.context());
   for (const std::uint64_t offset : offsets)
@@ -52,22 +52,22 @@ void RankMemory::write_ones(const std::vector<std::uint64_t>& offsets) {
   POLYPATH_CHECK(driver, stream_synchronize(stream_.get()));
 }
 
-void RankMemory::meet(const std::function<void()>& writes) {
+void PeerMemory::meet(const std::function<void()>& writes) {
   Opened opened;
   opened.problem.catch_from(writes);
   std::vector<Opened> all(static_cast<std::size_t>(communicator_.size()));
   communicator_.exchange(std::as_bytes(std::span(&opened, 1)),
                          std::as_writable_bytes(std::span(all)));
-  throw_first_problem(all, what_);
+  throw_first_error(all, what_);
 }
 
-void RankMemory::release() {
+void PeerMemory::release() {
   if (symmetric_) communicator_.free(std::exchange(symmetric_, {}));
 }
 
-Patience RankMemory::patience(std::uint32_t time_limit_ms) const {
-  Patience given = communicator_.patience_of_program();
-  if (time_limit_ms != 0) given.time_limit_ns = std::uint64_t{time_limit_ms} * 1'000'000;
+wait_context PeerMemory::wait_ctx(std::uint32_t timeout_ms) const {
+  wait_context given = communicator_.program_wait_context();
+  if (timeout_ms != 0) given.time_limit_ns = std::uint64_t{timeout_ms} * 1'000'000;
   return given;
 }
 

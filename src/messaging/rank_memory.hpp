@@ -15,10 +15,10 @@
 namespace polypath {
 
 /// Of one rank. Calls come from one thread at a time.
-class RankMemory {
+class PeerMemory {
  public:
   /// Collective. `wish`: what all ranks are to have alike, byte by byte; `what` names it in errors.
-  RankMemory(Communicator& communicator, std::uint64_t bytes, std::span<const std::byte> wish,
+  PeerMemory(Communicator& communicator, std::uint64_t bytes, std::span<const std::byte> wish,
              std::string what);
 
   [[nodiscard]] Communicator& communicator() const { return communicator_; }
@@ -39,8 +39,8 @@ class RankMemory {
 
   /// Of waits for what comes here, in the status record.
   [[nodiscard]] std::uint32_t number() const { return *number_; }
-  /// What kernels of the program wait with; `time_limit_ms` 0: the communicator's.
-  [[nodiscard]] Patience patience(std::uint32_t time_limit_ms) const;
+  /// What kernels of the program wait with; `timeout_ms` 0: the communicator's.
+  [[nodiscard]] wait_context wait_ctx(std::uint32_t timeout_ms) const;
 
  private:
   Communicator& communicator_;

@@ -37,8 +37,8 @@ inline constexpr int kInt8 = 0;
 /// ncclRedOp_t: those beyond ncclAvg are the program's own.
 inline constexpr int kSum = 0;
 inline constexpr int kProduct = 1;
-inline constexpr int kMax = 2;
-inline constexpr int kMin = 3;
+inline constexpr int kNcclMax = 2;
+inline constexpr int kNcclMin = 3;
 inline constexpr int kAvg = 4;
 
 }  // namespace polypath::nccl

@@ -11,28 +11,28 @@ namespace {
 
 /// A call that NCCL gets, at its place among those of the communicator.
 template <typename Pass>
-int pass_on(InUse comm, CUstream stream, Pass&& pass) noexcept {
-  const InsideNccl inside;
+int pass_on(CommRef comm, CUstream stream, Pass&& pass) noexcept {
+  const ReentrancyGuard inside;
   if (!comm || comm->comm == nullptr) return pass();
-  if (!comm->order.before(Carrier::nccl, stream)) return fail_order(*comm);
+  if (!comm->order.before(Provider::nccl, stream)) return fail_order(*comm);
   const int result = pass();
   if (Group& group = Group::current(); group.is_open())
-    group.note_passed(std::move(comm), stream);
-  else if (result == kSuccess && !comm->order.after(Carrier::nccl, stream))
+    group.note_forwarded(std::move(comm), stream);
+  else if (result == kSuccess && !comm->order.after(Provider::nccl, stream))
     return fail_order(*comm);
   return result;
 }
 
 template <typename Pass>
 int carry(void* handle, const Call& call, Pass&& pass) noexcept {
-  if (InsideNccl::is_inside()) return pass();
-  InUse comm(handle);
-  Reason reason = Reason::no_communicator;
+  if (ReentrancyGuard::is_inside()) return pass();
+  CommRef comm(handle);
+  DeclineReason reason = DeclineReason::no_communicator;
   if (comm && (comm->comm != nullptr || comm->has_policy))
-    reason = comm->is_lost ? Reason::lost
+    reason = comm->is_lost ? DeclineReason::lost
                            : choose(comm->policy, call.operation, call.count, call.type,
                                     call.reduction, comm->size);
-  const bool is_taken = reason == Reason::taken && comm->comm != nullptr;
+  const bool is_taken = reason == DeclineReason::taken && comm->comm != nullptr;
   // As NCCL says it: at the call, not at the end of the group.
   if (is_taken && (call.root < 0 || call.root >= comm->size)) {
     Group::current().fail(kInvalidArgument);
@@ -46,8 +46,8 @@ int carry(void* handle, const Call& call, Pass&& pass) noexcept {
     return kSuccess;
   }
   if (settings().reproducible && (!comm || comm->size > 1) &&
-      is_promised(call.operation, call.count, call.type, call.reduction))
-    cannot_promise(name_of(call.operation), text_of(reason));
+      needs_rank_order(call.operation, call.count, call.type, call.reduction))
+    report_unguaranteed(name_of(call.operation), text_of(reason));
   return pass_on(std::move(comm), call.stream, pass);
 }
 
@@ -109,43 +109,43 @@ int ncclAlltoAll(const void* send, void* recv, std::size_t count, int type, void
 int ncclGather(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
                CUstream stream) {
   POLYPATH_NCCL_REAL(ncclGather);
-  return pass_on(InUse(comm), stream,
+  return pass_on(CommRef(comm), stream,
                  [=] { return real->ncclGather(send, recv, count, type, root, comm, stream); });
 }
 
 int ncclScatter(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
                 CUstream stream) {
   POLYPATH_NCCL_REAL(ncclScatter);
-  return pass_on(InUse(comm), stream,
+  return pass_on(CommRef(comm), stream,
                  [=] { return real->ncclScatter(send, recv, count, type, root, comm, stream); });
 }
 
 int ncclSend(const void* send, std::size_t count, int type, int peer, void* comm, CUstream stream) {
   POLYPATH_NCCL_REAL(ncclSend);
-  return pass_on(InUse(comm), stream,
+  return pass_on(CommRef(comm), stream,
                  [=] { return real->ncclSend(send, count, type, peer, comm, stream); });
 }
 
 int ncclRecv(void* recv, std::size_t count, int type, int peer, void* comm, CUstream stream) {
   POLYPATH_NCCL_REAL(ncclRecv);
-  return pass_on(InUse(comm), stream,
+  return pass_on(CommRef(comm), stream,
                  [=] { return real->ncclRecv(recv, count, type, peer, comm, stream); });
 }
 
 int ncclGroupStart() {
   POLYPATH_NCCL_REAL(ncclGroupStart);
   const int result = real->ncclGroupStart();
-  if (result == kSuccess && !InsideNccl::is_inside()) Group::current().start();
+  if (result == kSuccess && !ReentrancyGuard::is_inside()) Group::current().start();
   return result;
 }
 
 int ncclGroupEnd() {
   POLYPATH_NCCL_REAL(ncclGroupEnd);
-  if (InsideNccl::is_inside()) return real->ncclGroupEnd();
+  if (ReentrancyGuard::is_inside()) return real->ncclGroupEnd();
   Group& group = Group::current();
   const bool is_outermost = group.end();
   if (is_outermost) group.prepare();
-  const InsideNccl inside;
+  const ReentrancyGuard inside;
   const int result = real->ncclGroupEnd();
   return is_outermost ? group.finish(result) : result;
 }
@@ -154,8 +154,8 @@ int ncclGroupSimulateEnd(void* info) {
   POLYPATH_NCCL_REAL(ncclGroupSimulateEnd);
   Group& group = Group::current();
   // Nothing is issued; what polypath would take is not in NCCL's estimate.
-  if (!InsideNccl::is_inside() && group.end()) group.drop();
-  const InsideNccl inside;
+  if (!ReentrancyGuard::is_inside() && group.end()) group.drop();
+  const ReentrancyGuard inside;
   return real->ncclGroupSimulateEnd(info);
 }
 

@@ -45,17 +45,17 @@ const char* name_of(Operation operation) noexcept {
   return "";
 }
 
-const char* text_of(Reason reason) noexcept {
+const char* text_of(DeclineReason reason) noexcept {
   switch (reason) {
-    case Reason::taken: return "taken";
-    case Reason::no_communicator: return "no communicator";
-    case Reason::no_elements: return "no elements";
-    case Reason::own_operator: return "the program's own operator";
-    case Reason::other_type: return "another type";
-    case Reason::integer_average: return "average of integers";
-    case Reason::not_measured: return "not measured";
-    case Reason::not_faster: return "not faster";
-    case Reason::lost: return "communicator aborted";
+    case DeclineReason::taken: return "taken";
+    case DeclineReason::no_communicator: return "no communicator";
+    case DeclineReason::no_elements: return "no elements";
+    case DeclineReason::own_operator: return "the program's own operator";
+    case DeclineReason::other_type: return "another type";
+    case DeclineReason::integer_average: return "average of integers";
+    case DeclineReason::not_measured: return "not measured";
+    case DeclineReason::not_faster: return "not faster";
+    case DeclineReason::lost: return "communicator aborted";
   }
   return "";
 }
@@ -69,9 +69,9 @@ int operator_of(int reduction) noexcept {
 }
 bool is_float(int type) noexcept { return type >= kFirstFloat; }
 
-bool is_promised(Operation operation, std::size_t count, int type, int reduction) noexcept {
-  return combines(operation) && count > 0 && is_float(type) && reduction != kMin &&
-         reduction != kMax;
+bool needs_rank_order(Operation operation, std::size_t count, int type, int reduction) noexcept {
+  return combines(operation) && count > 0 && is_float(type) && reduction != kNcclMin &&
+         reduction != kNcclMax;
 }
 
 bool takes_any(const Policy& policy) noexcept {
@@ -79,21 +79,21 @@ bool takes_any(const Policy& policy) noexcept {
          std::ranges::any_of(policy.faster, [](std::uint64_t bits) { return bits != 0; });
 }
 
-Reason choose(const Policy& policy, Operation operation, std::size_t count, int type, int reduction,
+DeclineReason choose(const Policy& policy, Operation operation, std::size_t count, int type, int reduction,
               int ranks) noexcept {
-  if (count == 0) return Reason::no_elements;
-  if (type_of(type) == kNone) return Reason::other_type;
+  if (count == 0) return DeclineReason::no_elements;
+  if (type_of(type) == kNone) return DeclineReason::other_type;
   if (combines(operation)) {
-    if (operator_of(reduction) == kNone) return Reason::own_operator;
+    if (operator_of(reduction) == kNone) return DeclineReason::own_operator;
     // Its rounding is another one.
-    if (reduction == kAvg && !is_float(type)) return Reason::integer_average;
-    if (policy.reproducible && is_promised(operation, count, type, reduction)) return Reason::taken;
+    if (reduction == kAvg && !is_float(type)) return DeclineReason::integer_average;
+    if (policy.reproducible && needs_rank_order(operation, count, type, reduction)) return DeclineReason::taken;
   }
   const std::size_t bytes = bytes_of(operation, count, type, ranks);
   const auto at = static_cast<std::size_t>(operation);
   const std::uint64_t bit = std::uint64_t{1} << (std::bit_width(bytes) - 1);
-  if ((policy.measured[at] & bit) == 0) return Reason::not_measured;
-  return (policy.faster[at] & bit) != 0 ? Reason::taken : Reason::not_faster;
+  if ((policy.measured[at] & bit) == 0) return DeclineReason::not_measured;
+  return (policy.faster[at] & bit) != 0 ? DeclineReason::taken : DeclineReason::not_faster;
 }
 
 }  // namespace polypath::nccl

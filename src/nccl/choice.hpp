@@ -24,7 +24,7 @@ const char* name_of(Operation operation) noexcept;
 constexpr bool combines(Operation operation) noexcept { return operation <= Operation::reduce; }
 
 /// Why a call goes to NCCL; taken: it does not.
-enum class Reason : std::uint8_t {
+enum class DeclineReason : std::uint8_t {
   taken,
   no_communicator,  ///< the communicator is NCCL's alone: it says why
   no_elements,
@@ -36,7 +36,7 @@ enum class Reason : std::uint8_t {
   lost,  ///< of a communicator that was aborted or revoked
 };
 inline constexpr std::size_t kReasons = 9;
-const char* text_of(Reason reason) noexcept;
+const char* text_of(DeclineReason reason) noexcept;
 
 /// What all ranks of a communicator have alike.
 struct Policy {
@@ -54,16 +54,16 @@ bool takes_any(const Policy& policy) noexcept;
 
 /// Bytes of an element; 0: a type that polypath has not.
 std::size_t bytes_of_type(int type) noexcept;
-/// polypath_type and polypath_operator of NCCL's; -1: there is none.
+/// polypath_data_type and polypath_reduce_op of NCCL's; -1: there is none.
 int type_of(int type) noexcept;
 int operator_of(int reduction) noexcept;
 bool is_float(int type) noexcept;
 
 /// `reduction` where the operation combines. `count`, `type` and `reduction` are NCCL's.
-Reason choose(const Policy& policy, Operation operation, std::size_t count, int type, int reduction,
+DeclineReason choose(const Policy& policy, Operation operation, std::size_t count, int type, int reduction,
               int ranks) noexcept;
 
 /// Whether in reproducible mode the program counts on polypath's sum here.
-bool is_promised(Operation operation, std::size_t count, int type, int reduction) noexcept;
+bool needs_rank_order(Operation operation, std::size_t count, int type, int reduction) noexcept;
 
 }  // namespace polypath::nccl

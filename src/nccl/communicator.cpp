@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 
 namespace polypath::nccl {
 namespace {
@@ -118,10 +118,10 @@ class DriverCall {
 
 /// What waits for other ranks goes with the process; libpolypath tells them.
 void wait_for_driver_calls() noexcept {
-  constexpr int kMost = 1000;  // milliseconds
+  constexpr int kMaxEntries = 1000;  // milliseconds
   if (leaving_of.load() != getpid()) return;
   is_ending.store(true);
-  for (int i = 0; i < kMost && in_driver.load() > 0; ++i) pause_for(1);
+  for (int i = 0; i < kMaxEntries && in_driver.load() > 0; ++i) pause_for(1);
 }
 
 /// The place may be another's by now: then its users count as well.
@@ -143,7 +143,7 @@ bool is_there(const Cuda& driver, const Communicator& gone) noexcept {
 void free_own(Communicator& gone) noexcept {
   const DriverCall call;
   if (call && is_there(*cuda(), gone)) {
-    gone.scratch = Scratch();
+    gone.scratch = StagingBuffer();
     gone.order.end();
   } else {
     gone.scratch.forget();
@@ -176,7 +176,7 @@ void destroy(Communicator* gone) noexcept {
 
 }  // namespace
 
-InUse::InUse(const void* handle) noexcept {
+CommRef::CommRef(const void* handle) noexcept {
   Place* const place = handle != nullptr ? find(handle) : nullptr;
   if (place == nullptr) return;
   users_ = &place->users;
@@ -186,21 +186,21 @@ InUse::InUse(const void* handle) noexcept {
   Communicator* const found = place->its.load();
   if (found != nullptr && found->handle == handle && is_own(*found)) its_ = found;
 }
-InUse::InUse(InUse&& other) noexcept
+CommRef::CommRef(CommRef&& other) noexcept
     : users_(std::exchange(other.users_, nullptr)), its_(std::exchange(other.its_, nullptr)) {}
-InUse& InUse::operator=(InUse&& other) noexcept {
+CommRef& CommRef::operator=(CommRef&& other) noexcept {
   std::swap(users_, other.users_);
   std::swap(its_, other.its_);
   return *this;
 }
-InUse::~InUse() {
+CommRef::~CommRef() {
   if (users_ != nullptr) users_->fetch_sub(1);
 }
 
 bool has_room() noexcept {
-  constexpr std::size_t kMost = kPlaces - kPlaces / 4;
+  constexpr std::size_t kMaxEntries = kPlaces - kPlaces / 4;
   const std::lock_guard lock(writing);
-  return used < kMost;
+  return used < kMaxEntries;
 }
 
 bool add(Communicator* made) noexcept {
@@ -253,7 +253,7 @@ void let_go(Communicator* gone) noexcept {
   std::call_once(once, [] { std::atexit(&wait_for_driver_calls); });
   leaving_of.store(getpid());
   try {
-    own_thread([gone] { destroy(gone); }).detach();
+    make_thread([gone] { destroy(gone); }).detach();
   } catch (const std::system_error&) {
     destroy(gone);  // no thread can be made
   }
@@ -261,21 +261,21 @@ void let_go(Communicator* gone) noexcept {
 
 void wait_for_aborted_calls(const Communicator& gone) noexcept {
   if (gone.comm == nullptr) return;
-  constexpr std::chrono::seconds kMostWait{5};
-  constexpr std::chrono::seconds kMostUse{1};
+  constexpr std::chrono::seconds kMaxWait{5};
+  constexpr std::chrono::seconds kMaxUse{1};
   const auto begin = std::chrono::steady_clock::now();
   const auto is_before = [&](auto limit) {
     return std::chrono::steady_clock::now() - begin < limit;
   };
   const RelaxedCapture relaxed(*cuda());
   // Another thread may be in a call, or have a group open that holds some.
-  while (is_used(gone) && is_before(kMostUse)) pause_for_us(50);
+  while (is_used(gone) && is_before(kMaxUse)) pause_for_us(50);
   // Copies to the program's buffers may follow polypath's own part of a call.
   const auto is_under_way = [&] {
     return gone.engine->comm_retire(gone.comm) == POLYPATH_INVALID_ARGUMENT ||
            (is_there(*cuda(), gone) && !gone.order.is_idle());
   };
-  while (!is_used(gone) && is_before(kMostWait) && is_under_way()) pause_for_us(50);
+  while (!is_used(gone) && is_before(kMaxWait) && is_under_way()) pause_for_us(50);
 }
 
 }  // namespace polypath::nccl

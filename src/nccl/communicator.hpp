@@ -24,7 +24,7 @@ struct Communicator {
   int rank = 0;
   int size = 0;
   /// What parts of it are named by; not known: they are NCCL's.
-  Key key;
+  CommKey key;
   bool is_blocking = true;
   std::uint32_t splits = 0;
   std::uint32_t shrinks = 0;
@@ -44,18 +44,18 @@ struct Communicator {
   Policy policy;
   bool has_policy = false;
   StreamOrder order;
-  Scratch scratch;
+  StagingBuffer scratch;
 };
 
 /// The communicator of a handle, which is there until this ends, whoever destroys or aborts it
 /// meanwhile. Any thread, without locks.
-class InUse {
+class CommRef {
  public:
   /// None for a handle that this library did not see made, or that is a parent process's.
-  explicit InUse(const void* handle) noexcept;
-  InUse(InUse&& other) noexcept;
-  InUse& operator=(InUse&& other) noexcept;
-  ~InUse();
+  explicit CommRef(const void* handle) noexcept;
+  CommRef(CommRef&& other) noexcept;
+  CommRef& operator=(CommRef&& other) noexcept;
+  ~CommRef();
 
   [[nodiscard]] Communicator* get() const noexcept { return its_; }
   Communicator* operator->() const noexcept { return its_; }

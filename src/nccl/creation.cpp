@@ -10,7 +10,7 @@
 #include <memory>
 #include <utility>
 
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "nccl/agreement.hpp"
 #include "nccl/inside.hpp"
 #include "nccl/measured.hpp"
@@ -25,17 +25,17 @@ using preload::log_line;
 using preload::LogLevel;
 
 /// As many as polypath's kernels serve (collective_args.h).
-constexpr int kMostRanks = 8;
+constexpr int kMaxRanks = 8;
 
-constexpr std::uint32_t kMostBlocks = 64;
-constexpr std::uint32_t kMostBlocksOfNccl = 32;
+constexpr std::uint32_t kMaxBlocks = 64;
+constexpr std::uint32_t kMaxNcclBlocks = 32;
 
 /// Why this rank cannot take part; "": it can.
 std::string missing_here(int ranks, bool is_blocking) noexcept {
   if (!settings().is_on) return "switched off (nccl_collectives)";
   if (ranks < 2) return "one rank";
   if (!is_blocking) return "not blocking";
-  const Real* const real = known_real_library();
+  const RealNccl* const real = known_real_library();
   if (real == nullptr || real->ncclAllGather == nullptr || real->ncclCommCuDevice == nullptr ||
       real->ncclCommCount == nullptr || real->ncclCommUserRank == nullptr)
     return "the NCCL has not all that is needed";
@@ -47,7 +47,7 @@ std::string missing_here(int ranks, bool is_blocking) noexcept {
 constexpr const char* kNothingFaster = "nothing was measured to be faster here";
 
 /// A configuration file can make it so: its setting is not seen here.
-void wait_until_made(const Real& real, void* handle) noexcept {
+void wait_until_made(const RealNccl& real, void* handle) noexcept {
   constexpr timespec kPause{0, 100'000};
   int state = kSuccess;
   while (real.ncclCommGetAsyncError != nullptr &&
@@ -69,7 +69,7 @@ CUcontext primary_context(const Cuda& cuda, int gpu) noexcept {
 void tell(const Communicator& its) noexcept {
   count_communicator(its.refusal);
   if (its.refusal.empty()) return;
-  if (its.size > 1) cannot_promise("an NCCL communicator", its.refusal.c_str());
+  if (its.size > 1) report_unguaranteed("an NCCL communicator", its.refusal.c_str());
   log_line(LogLevel::info, "an NCCL communicator of %d ranks stays NCCL's: %s", its.size,
            its.refusal.c_str());
 }
@@ -77,9 +77,9 @@ void tell(const Communicator& its) noexcept {
 /// Once a process, to its user by the lowest of the ranks that are there: one line a node. Ranks
 /// stay shown, or who comes later would find fewer; of the first communicators alone, for others
 /// are told of in nobody's line.
-void tell_partial(Presence&& own, int rank, int ranks) noexcept {
-  constexpr unsigned kKept = 2 * kMostRanks;
-  static std::array<Presence, kKept> kept;
+void tell_partial(Advertisement&& own, int rank, int ranks) noexcept {
+  constexpr unsigned kKept = 2 * kMaxRanks;
+  static std::array<Advertisement, kKept> kept;
   static std::atomic<unsigned> kept_count;
   static std::atomic_flag is_told;
   const int present = own.count(ranks);
@@ -108,7 +108,7 @@ void load_kernels(int gpu, int ranks) noexcept {
   static_cast<void>(with->load_kernels(with->context, gpu));
 }
 
-Creation::Creation(const Key& key, int rank, int ranks, bool is_blocking, int gpu) noexcept
+Creation::Creation(const CommKey& key, int rank, int ranks, bool is_blocking, int gpu) noexcept
     : key_(key), rank_(rank), ranks_(ranks), is_blocking_(is_blocking) {
   report_at_exit();
   if (!key.is_known())
@@ -119,19 +119,19 @@ Creation::Creation(const Key& key, int rank, int ranks, bool is_blocking, int gp
   buffers_ = ExchangeBuffers(*cuda(), gpu);
   missing_ = buffers_.why();
   if (!missing_.empty()) return;
-  presence_ = Presence(key, rank);
+  presence_ = Advertisement(key, rank);
   if (!presence_.is_shown()) missing_ = "it could not be shown to other ranks";
 }
 
-void Creation::leave_to_nccl(const char* why) noexcept {
+void Creation::leave_with_nccl(const char* why) noexcept {
   if (missing_.empty()) missing_ = why;
-  presence_ = Presence();
+  presence_ = Advertisement();
 }
 
 int Creation::finish() noexcept {
-  const Real& real = *known_real_library();
+  const RealNccl& real = *known_real_library();
   if (handle_ == nullptr || *handle_ == nullptr) return kSuccess;
-  const InsideNccl inside;
+  const ReentrancyGuard inside;
   auto its = std::make_unique<Communicator>();
   its->handle = *handle_;
   its->key = key_;
@@ -148,7 +148,7 @@ int Creation::finish() noexcept {
   if (its->refusal.empty()) {
     if (its->size < 2) {
       its->refusal = "one rank";
-    } else if (its->size > kMostRanks) {
+    } else if (its->size > kMaxRanks) {
       its->refusal = "more than 8 ranks";
     } else if (presence_.count(ranks_) != its->size) {
       its->refusal = "not all ranks are here under polypath";
@@ -157,14 +157,14 @@ int Creation::finish() noexcept {
       result = agree(*its);
     }
   }
-  presence_ = Presence();
+  presence_ = Advertisement();
   tell(*its);
   if (result == kSuccess && add(its.get())) its.release();
   return result;
 }
 
 int Creation::agree(Communicator& its) noexcept {
-  const Real& real = *known_real_library();
+  const RealNccl& real = *known_real_library();
   const Engine& with = *engine(nullptr);
   const Cuda& driver = *cuda();
   const RelaxedCapture relaxed(driver);
@@ -178,7 +178,7 @@ int Creation::agree(Communicator& its) noexcept {
     return kSystemError;
   }
   const CUcontext context = buffers_.context();
-  Exchange exchange(real, driver, its.handle, its.size, key_, buffers_);
+  HostAllGather exchange(real, driver, its.handle, its.size, key_, buffers_);
   const auto size = static_cast<std::size_t>(its.size);
 
   Record mine = own_record();
@@ -204,15 +204,15 @@ int Creation::agree(Communicator& its) noexcept {
   }
 
   polypath_comm_options options{};
-  options.time_limit_ms = settings().time_limit_ms;
+  options.timeout_ms = settings().timeout_ms;
   // NCCL's kernels of other communicators wait for other GPUs too, with so many blocks at the most:
   // both must fit, or two GPUs wait for each other's.
-  options.max_blocks = kMostBlocks;
-  options.spared_multiprocessors = kMostBlocksOfNccl;
+  options.max_blocks = kMaxBlocks;
+  options.reserved_sms = kMaxNcclBlocks;
   options.retries_buffers = 1;  // over scratch (groups.cpp)
   polypath_comm* comm = nullptr;
   const polypath_status status = with.comm_create(
-      with.context, its.rank, its.size, gpu, &Exchange::gather_for, &exchange, &options, &comm);
+      with.context, its.rank, its.size, gpu, &HostAllGather::gather_for, &exchange, &options, &comm);
   if (status == POLYPATH_SUCCESS) {
     outcome.is_made = 1;
     outcome.policy = measured_policy(with, comm, its.size);
@@ -255,32 +255,32 @@ int Creation::agree(Communicator& its) noexcept {
   its.context = context;
   its.context_id = buffers_.context_id();
   its.order = StreamOrder(driver, context);
-  its.scratch = Scratch(driver, context);
+  its.scratch = StagingBuffer(driver, context);
   return kSuccess;
 }
 
-Together::Together(std::vector<Creation>& creations) noexcept : creations_(creations) {
+GroupCreation::GroupCreation(std::vector<Creation>& creations) noexcept : creations_(creations) {
   if (creations.size() < 2) return;
   try {
     make_threads();
   } catch (const std::exception&) {  // no memory, or no more threads
     tell(Order::leave);
-    for (Creation& one : creations) one.leave_to_nccl("a thread could not be made");
+    for (Creation& one : creations) one.leave_with_nccl("a thread could not be made");
   }
 }
 
-Together::~Together() { tell(Order::leave); }
+GroupCreation::~GroupCreation() { tell(Order::leave); }
 
-void Together::make_threads() {
+void GroupCreation::make_threads() {
   results_.resize(creations_.size(), kSuccess);
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<std::size_t>> by_key;
   for (std::size_t i = 0; i < creations_.size(); ++i) {
-    const Key& key = creations_[i].key();
+    const CommKey& key = creations_[i].key();
     by_key[{key.first, key.second}].push_back(i);
   }
   for (const auto& [key, its] : by_key) {
     for (const std::size_t i : its)
-      threads_.push_back(own_thread([this, i, place = ranks_left_.size()] {
+      threads_.push_back(make_thread([this, i, place = ranks_left_.size()] {
         order_.wait(Order::wait);
         if (order_ == Order::finish) results_[i] = finish_in_turn(creations_[i], place);
       }));
@@ -288,7 +288,7 @@ void Together::make_threads() {
   }
 }
 
-int Together::finish_in_turn(Creation& one, std::size_t place) noexcept {
+int GroupCreation::finish_in_turn(Creation& one, std::size_t place) noexcept {
   {
     std::unique_lock lock(turns_);
     turn_ended_.wait(lock, [&] { return place == 0 || ranks_left_[place - 1] == 0; });
@@ -300,13 +300,13 @@ int Together::finish_in_turn(Creation& one, std::size_t place) noexcept {
   return result;
 }
 
-void Together::tell(Order order) noexcept {
+void GroupCreation::tell(Order order) noexcept {
   order_ = order;
   order_.notify_all();
   threads_.clear();  // joins them
 }
 
-int Together::finish() noexcept {
+int GroupCreation::finish() noexcept {
   if (!threads_.empty()) {
     tell(Order::finish);
     const auto failed = std::ranges::find_if(results_, [](int code) { return code != kSuccess; });

@@ -27,7 +27,7 @@ class Creation {
  public:
   /// Of `ranks` ranks, this one `rank`, on this GPU (-1: the current one). A rank shows itself
   /// unless something is missing on it; all that only this rank can lack it has then.
-  Creation(const Key& key, int rank, int ranks, bool is_blocking, int gpu) noexcept;
+  Creation(const CommKey& key, int rank, int ranks, bool is_blocking, int gpu) noexcept;
   Creation(Creation&&) noexcept = default;
   Creation& operator=(Creation&&) noexcept = default;
 
@@ -35,9 +35,9 @@ class Creation {
   void expect(void** handle) noexcept { handle_ = handle; }
 
   /// It stays NCCL's, and other ranks do not find this one. Before NCCL makes it.
-  void leave_to_nccl(const char* why) noexcept;
+  void leave_with_nccl(const char* why) noexcept;
 
-  [[nodiscard]] const Key& key() const noexcept { return key_; }
+  [[nodiscard]] const CommKey& key() const noexcept { return key_; }
 
   /// NCCL has made it: steps 3. Collective where all ranks are there. An error of NCCL's, when a
   /// rank was lost meanwhile.
@@ -46,12 +46,12 @@ class Creation {
  private:
   int agree(Communicator& its) noexcept;
 
-  Key key_;
+  CommKey key_;
   int rank_ = 0;
   int ranks_ = 0;
   bool is_blocking_ = true;
   ExchangeBuffers buffers_;
-  Presence presence_;
+  Advertisement presence_;
   std::string missing_;  ///< why it did not show itself
   void** handle_ = nullptr;
 };
@@ -65,14 +65,14 @@ void load_kernels(int gpu, int ranks) noexcept;
 /// Those that are made together: by several ranks of this thread, each of which waits for the
 /// others, and so needs a thread. One communicator after another, by their keys, which are the same
 /// on all ranks: no two ranks wait for each other's next one.
-class Together {
+class GroupCreation {
  public:
   /// Before NCCL makes them. Where threads cannot be had, all of them stay NCCL's.
-  explicit Together(std::vector<Creation>& creations) noexcept;
-  Together(const Together&) = delete;
-  Together& operator=(const Together&) = delete;
+  explicit GroupCreation(std::vector<Creation>& creations) noexcept;
+  GroupCreation(const GroupCreation&) = delete;
+  GroupCreation& operator=(const GroupCreation&) = delete;
   /// Those that NCCL has not made go.
-  ~Together();
+  ~GroupCreation();
 
   /// NCCL has made them. The first error.
   int finish() noexcept;

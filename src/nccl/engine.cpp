@@ -47,7 +47,7 @@ void make(Made& made) noexcept {
   Engine& its = made.engine;
   bool is_whole = true;
   const auto find = [&]<typename Function>(Function& function, const char* name) {
-    function = reinterpret_cast<Function>(own_dlsym(library, name));
+    function = reinterpret_cast<Function>(real_dlsym(library, name));
     is_whole = is_whole && function != nullptr;
   };
   find(its.context_create, "polypath_context_create");
@@ -55,18 +55,18 @@ void make(Made& made) noexcept {
   find(its.load_kernels, "polypath_load_kernels");
   find(its.comm_create, "polypath_comm_create");
   find(its.comm_prepare, "polypath_comm_prepare");
-  find(its.comm_retire, "polypath_comm_retire");
+  find(its.comm_retire, "polypath_comm_release_sms");
   find(its.comm_destroy, "polypath_comm_destroy");
   find(its.comm_abort, "polypath_comm_abort");
   find(its.comm_check, "polypath_comm_check");
   find(its.comm_gpu, "polypath_comm_gpu");
-  find(its.allreduce, "polypath_allreduce");
+  find(its.allreduce, "polypath_all_reduce");
   find(its.reduce_scatter, "polypath_reduce_scatter");
   find(its.reduce, "polypath_reduce");
   find(its.all_gather, "polypath_all_gather");
   find(its.broadcast, "polypath_broadcast");
   find(its.all_to_all, "polypath_all_to_all");
-  find(its.backend_rows, "polypath_backend_rows");
+  find(its.backend_rows, "polypath_backend_entries");
   if (!is_whole) {
     made.why = "the libpolypath beside it is of another version";
     return;

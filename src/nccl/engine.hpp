@@ -14,18 +14,18 @@ struct Engine {
   decltype(&polypath_load_kernels) load_kernels;
   decltype(&polypath_comm_create) comm_create;
   decltype(&polypath_comm_prepare) comm_prepare;
-  decltype(&polypath_comm_retire) comm_retire;
+  decltype(&polypath_comm_release_sms) comm_retire;
   decltype(&polypath_comm_destroy) comm_destroy;
   decltype(&polypath_comm_abort) comm_abort;
   decltype(&polypath_comm_check) comm_check;
   decltype(&polypath_comm_gpu) comm_gpu;
-  decltype(&polypath_allreduce) allreduce;
+  decltype(&polypath_all_reduce) allreduce;
   decltype(&polypath_reduce_scatter) reduce_scatter;
   decltype(&polypath_reduce) reduce;
   decltype(&polypath_all_gather) all_gather;
   decltype(&polypath_broadcast) broadcast;
   decltype(&polypath_all_to_all) all_to_all;
-  decltype(&polypath_backend_rows) backend_rows;
+  decltype(&polypath_backend_entries) backend_rows;
 };
 
 /// Made when a program first creates a communicator. Null, with `*why` (if not null): no library,

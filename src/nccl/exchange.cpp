@@ -12,11 +12,11 @@ namespace polypath::nccl {
 
 /// Before the bytes of each rank: what is of an earlier part, or of another communicator, is no
 /// part of this one. A rank whose copy to the GPU failed gives just that.
-struct Exchange::Header {
-  Key key;
+struct HostAllGather::Header {
+  CommKey key;
   std::uint64_t part = 0;
 
-  [[nodiscard]] bool is(const Key& its_key, std::uint64_t number) const noexcept {
+  [[nodiscard]] bool is(const CommKey& its_key, std::uint64_t number) const noexcept {
     return key.first == its_key.first && key.second == its_key.second && part == number;
   }
 };
@@ -25,8 +25,8 @@ namespace {
 
 /// Of a rank, at once, with its header; all ranks' and this rank's once more.
 constexpr std::size_t kPart = 4096;
-constexpr std::size_t kMostRanks = 8;
-constexpr std::size_t kBytes = kPart * (kMostRanks + 1);
+constexpr std::size_t kMaxRanks = 8;
+constexpr std::size_t kBytes = kPart * (kMaxRanks + 1);
 
 void pause_briefly() noexcept {
   constexpr timespec kPause{0, 20'000};
@@ -127,7 +127,7 @@ ExchangeBuffers& ExchangeBuffers::operator=(ExchangeBuffers&& other) noexcept {
   return *this;
 }
 
-Exchange::Exchange(const Real& real, const Cuda& cuda, void* comm, int size, const Key& key,
+HostAllGather::HostAllGather(const RealNccl& real, const Cuda& cuda, void* comm, int size, const CommKey& key,
                    ExchangeBuffers& buffers) noexcept
     : real_(real),
       cuda_(cuda),
@@ -136,23 +136,23 @@ Exchange::Exchange(const Real& real, const Cuda& cuda, void* comm, int size, con
       key_(key),
       buffers_(buffers) {}
 
-bool Exchange::gather(const void* mine, void* all, std::size_t bytes) noexcept {
+bool HostAllGather::gather(const void* mine, void* all, std::size_t bytes) noexcept {
   if (!why_.empty()) return false;
   const InContext current(cuda_, buffers_.context());
   const RelaxedCapture relaxed(cuda_);
-  constexpr std::size_t kMost = kPart - sizeof(Header);
-  for (std::size_t at = 0; at < bytes; at += kMost)
+  constexpr std::size_t kMaxPart = kPart - sizeof(Header);
+  for (std::size_t at = 0; at < bytes; at += kMaxPart)
     if (!gather_part(static_cast<const std::byte*>(mine) + at, static_cast<std::byte*>(all) + at,
-                     bytes, std::min(kMost, bytes - at)))
+                     bytes, std::min(kMaxPart, bytes - at)))
       return false;
   return true;
 }
 
-int Exchange::gather_for(const void* mine, void* all, std::size_t bytes, void* user) noexcept {
-  return static_cast<Exchange*>(user)->gather(mine, all, bytes) ? 0 : 1;
+int HostAllGather::gather_for(const void* mine, void* all, std::size_t bytes, void* user) noexcept {
+  return static_cast<HostAllGather*>(user)->gather(mine, all, bytes) ? 0 : 1;
 }
 
-bool Exchange::gather_part(const std::byte* mine, std::byte* all, std::size_t stride,
+bool HostAllGather::gather_part(const std::byte* mine, std::byte* all, std::size_t stride,
                            std::size_t bytes) noexcept {
   // This rank's part stands behind those of all.
   const std::size_t own = kPart * size_;
@@ -185,7 +185,7 @@ bool Exchange::gather_part(const std::byte* mine, std::byte* all, std::size_t st
   return true;
 }
 
-bool Exchange::wait() noexcept {
+bool HostAllGather::wait() noexcept {
   for (;;) {
     const CUresult state = cuda_.stream_query(buffers_.its_.stream);
     if (state == CUDA_SUCCESS) return true;
@@ -199,7 +199,7 @@ bool Exchange::wait() noexcept {
   }
 }
 
-bool Exchange::fail(const char* call, int code) noexcept {
+bool HostAllGather::fail(const char* call, int code) noexcept {
   why_ = error_text(call, code);
   buffers_.why_ = why_;
   return false;

@@ -1,5 +1,5 @@
 // An all-gather of bytes in host memory over a communicator of NCCL's, by which its ranks agree and
-// polypath's communicator is made (polypath_exchange).
+// polypath's communicator is made (polypath_all_gather_fn).
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ class ExchangeBuffers {
   [[nodiscard]] bool are_taken() const noexcept { return its_.pinned != nullptr; }
 
  private:
-  friend class Exchange;
+  friend class HostAllGather;
   struct Buffers {
     CUcontext context = nullptr;
     unsigned long long context_id = 0;  ///< 0: it has none
@@ -54,16 +54,16 @@ class ExchangeBuffers {
 };
 
 /// For one rank; one thread at a time.
-class Exchange {
+class HostAllGather {
  public:
   /// Of the communicator with this key, of `size` ranks, at most 8. Nothing is missing of
   /// `buffers`, which outlive it.
-  Exchange(const Real& real, const Cuda& cuda, void* comm, int size, const Key& key,
+  HostAllGather(const RealNccl& real, const Cuda& cuda, void* comm, int size, const CommKey& key,
            ExchangeBuffers& buffers) noexcept;
 
   /// Collective. False when it failed, also for all that follow. Waits as long as NCCL does.
   bool gather(const void* mine, void* all, std::size_t bytes) noexcept;
-  /// A polypath_exchange; `user` is an Exchange.
+  /// A polypath_all_gather_fn; `user` is an Exchange.
   static int gather_for(const void* mine, void* all, std::size_t bytes, void* user) noexcept;
 
   [[nodiscard]] const std::string& why() const noexcept { return why_; }
@@ -78,11 +78,11 @@ class Exchange {
   bool wait() noexcept;
   bool fail(const char* call, int code) noexcept;
 
-  const Real& real_;
+  const RealNccl& real_;
   const Cuda& cuda_;
   void* comm_;
   std::size_t size_;
-  Key key_;
+  CommKey key_;
   ExchangeBuffers& buffers_;
   std::uint64_t parts_ = 0;
   std::string why_;

@@ -9,7 +9,7 @@
 
 /// Declares `real`; null, or a library without the function, is the program's mistake.
 #define POLYPATH_NCCL_REAL(name)                                            \
-  const Real* const real = real_library(__builtin_return_address(0), true); \
+  const RealNccl* const real = real_library(__builtin_return_address(0), true); \
   if (real == nullptr || real->name == nullptr) return kInvalidUsage
 
 using polypath::nccl::Config;

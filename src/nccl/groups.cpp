@@ -8,7 +8,7 @@
 
 namespace polypath::nccl {
 
-constinit thread_local int InsideNccl::depth = 0;
+constinit thread_local int ReentrancyGuard::depth = 0;
 
 namespace {
 
@@ -28,9 +28,9 @@ int result_of(polypath_status status) noexcept {
 polypath_status run(const Communicator& comm, const Call& call, const void* send,
                     void* recv) noexcept {
   const Engine& with = *comm.engine;
-  const auto type = static_cast<polypath_type>(type_of(call.type));
+  const auto type = static_cast<polypath_data_type>(type_of(call.type));
   const auto op =
-      static_cast<polypath_operator>(combines(call.operation) ? operator_of(call.reduction) : 0);
+      static_cast<polypath_reduce_op>(combines(call.operation) ? operator_of(call.reduction) : 0);
   switch (call.operation) {
     case Operation::allreduce:
       return with.allreduce(comm.comm, send, recv, call.count, type, op, call.stream);
@@ -140,8 +140,8 @@ int fail_order(Communicator& comm) noexcept {
 }
 
 int issue(Communicator& comm, const Call& call, bool may_wait) noexcept {
-  const InsideNccl inside;
-  if (!comm.order.before(Carrier::polypath, call.stream)) return fail_order(comm);
+  const ReentrancyGuard inside;
+  if (!comm.order.before(Provider::polypath, call.stream)) return fail_order(comm);
   polypath_status status = run(comm, call, call.send, call.recv);
   const char* why = nullptr;
   if (status == POLYPATH_INVALID_ARGUMENT && may_go_over_scratch(comm, call)) {
@@ -152,7 +152,7 @@ int issue(Communicator& comm, const Call& call, bool may_wait) noexcept {
   if (status != POLYPATH_SUCCESS && !comm.is_lost && !comm.has_failed.exchange(true))
     preload::log_line(preload::LogLevel::error, "%s of rank %d failed: %s", name_of(call.operation),
                       comm.rank, why != nullptr ? why : comm.engine->last_error());
-  if (!comm.order.after(Carrier::polypath, call.stream) && status == POLYPATH_SUCCESS)
+  if (!comm.order.after(Provider::polypath, call.stream) && status == POLYPATH_SUCCESS)
     return fail_order(comm);
   return result_of(status);
 }
@@ -162,8 +162,8 @@ Group& Group::current() noexcept {
   return group;
 }
 
-void Group::note_passed(InUse comm, CUstream stream) {
-  const auto is_it = [&](const Passed& one) {
+void Group::note_forwarded(CommRef comm, CUstream stream) {
+  const auto is_it = [&](const Forwarded& one) {
     return one.comm.get() == comm.get() && one.stream == stream;
   };
   if (std::ranges::none_of(passed_, is_it)) passed_.push_back({std::move(comm), stream});
@@ -171,7 +171,7 @@ void Group::note_passed(InUse comm, CUstream stream) {
 
 void Group::forget(const Communicator* comm) noexcept {
   std::erase_if(held_, [&](const Held& one) { return one.comm.get() == comm; });
-  std::erase_if(passed_, [&](const Passed& one) { return one.comm.get() == comm; });
+  std::erase_if(passed_, [&](const Forwarded& one) { return one.comm.get() == comm; });
 }
 
 void Group::prepare() noexcept {
@@ -194,8 +194,8 @@ int Group::finish(int result) noexcept {
   }
   int mine = kSuccess;
   if (together_) mine = together_->finish();
-  for (const Passed& one : passed_)
-    if (!one.comm->order.after(Carrier::nccl, one.stream)) mine = fail_order(*one.comm);
+  for (const Forwarded& one : passed_)
+    if (!one.comm->order.after(Provider::nccl, one.stream)) mine = fail_order(*one.comm);
   const int issued = failed_ != kSuccess ? failed_ : issue_held();
   if (mine == kSuccess) mine = issued;
   drop();
@@ -213,7 +213,7 @@ int Group::issue_held() noexcept {
       seen.push_back(other);
       visit(other);
     };
-    for (const Passed& one : passed_) look(one.comm.get(), one.stream);
+    for (const Forwarded& one : passed_) look(one.comm.get(), one.stream);
     for (const Held& one : held_) look(one.comm.get(), one.call.stream);
   };
   std::vector<Communicator*> comms;

@@ -35,9 +35,9 @@ class Group {
   /// True: that was the outermost.
   bool end() noexcept { return depth_ > 0 && --depth_ == 0; }
 
-  void hold(InUse comm, const Call& call) { held_.push_back({std::move(comm), call}); }
+  void hold(CommRef comm, const Call& call) { held_.push_back({std::move(comm), call}); }
   /// A call on this stream went to NCCL.
-  void note_passed(InUse comm, CUstream stream);
+  void note_forwarded(CommRef comm, CUstream stream);
   /// A call in it was refused: as in NCCL, nothing that is held is issued, and its end says so.
   void fail(int code) noexcept {
     if (is_open() && failed_ == kSuccess) failed_ = code;
@@ -55,11 +55,11 @@ class Group {
 
  private:
   struct Held {
-    InUse comm;
+    CommRef comm;
     Call call;
   };
-  struct Passed {
-    InUse comm;
+  struct Forwarded {
+    CommRef comm;
     CUstream stream;
   };
   int issue_held() noexcept;
@@ -67,9 +67,9 @@ class Group {
   int depth_ = 0;
   int failed_ = kSuccess;  ///< of its first call that was refused
   std::vector<Held> held_;
-  std::vector<Passed> passed_;
+  std::vector<Forwarded> passed_;
   std::vector<Creation> created_;
-  std::optional<Together> together_;  // of those
+  std::optional<GroupCreation> together_;  // of those
 };
 
 /// The order of its calls on streams was lost: no rank uses polypath's communicator any more.

@@ -5,12 +5,12 @@
 namespace polypath::nccl {
 
 /// While it lives, what this thread calls is not the program's.
-class InsideNccl {
+class ReentrancyGuard {
  public:
-  InsideNccl() noexcept { ++depth; }
-  ~InsideNccl() { --depth; }
-  InsideNccl(const InsideNccl&) = delete;
-  InsideNccl& operator=(const InsideNccl&) = delete;
+  ReentrancyGuard() noexcept { ++depth; }
+  ~ReentrancyGuard() { --depth; }
+  ReentrancyGuard(const ReentrancyGuard&) = delete;
+  ReentrancyGuard& operator=(const ReentrancyGuard&) = delete;
 
   static bool is_inside() noexcept { return depth > 0; }
 

@@ -26,11 +26,11 @@ void pause_briefly() noexcept {
 template <typename Make>
 int create(std::vector<Creation>&& creations, Make&& make) noexcept {
   Group& group = Group::current();
-  std::optional<Together> together;
+  std::optional<GroupCreation> together;
   if (!group.is_open()) together.emplace(creations);
   int result = kSuccess;
   {
-    const InsideNccl inside;
+    const ReentrancyGuard inside;
     result = make();
   }
   if (result != kSuccess && result != kInProgress) return result;
@@ -43,7 +43,7 @@ int create(std::vector<Creation>&& creations, Make&& make) noexcept {
 }
 
 template <typename Make>
-int create(const Key& key, int rank, int ranks, bool blocks, int gpu, void** comm,
+int create(const CommKey& key, int rank, int ranks, bool blocks, int gpu, void** comm,
            Make&& make) noexcept {
   std::vector<Creation> creations;
   creations.emplace_back(key, rank, ranks, blocks, gpu);
@@ -53,7 +53,7 @@ int create(const Key& key, int rank, int ranks, bool blocks, int gpu, void** com
 
 /// Of a communicator that is no part of another, on the current GPU.
 template <typename Make>
-int create_first(const Key& key, int rank, int ranks, bool blocks, void** comm,
+int create_first(const CommKey& key, int rank, int ranks, bool blocks, void** comm,
                  Make&& make) noexcept {
   load_kernels(-1, ranks);
   return create(key, rank, ranks, blocks, -1, comm, make);
@@ -65,7 +65,7 @@ struct Part {
   std::uint32_t number;
   std::int32_t which;
 };
-Key part_key(const Communicator& parent, const Part& part) noexcept {
+CommKey part_key(const Communicator& parent, const Part& part) noexcept {
   if (!parent.key.is_known()) return {};
   return parent.key.derived(&part.how, sizeof part.how)
       .derived(&part.number, sizeof part.number)
@@ -73,7 +73,7 @@ Key part_key(const Communicator& parent, const Part& part) noexcept {
 }
 
 /// Of a communicator that NCCL has made.
-int gpu_of(const Real& real, void* comm) noexcept {
+int gpu_of(const RealNccl& real, void* comm) noexcept {
   int gpu = -1;
   if (real.ncclCommCuDevice != nullptr) real.ncclCommCuDevice(comm, &gpu);
   return gpu;
@@ -104,14 +104,14 @@ extern "C" {
 int ncclCommInitRank(void** comm, int ranks, UniqueId id, int rank) {
   POLYPATH_NCCL_REAL(ncclCommInitRank);
   const auto make = [&] { return real->ncclCommInitRank(comm, ranks, id, rank); };
-  if (InsideNccl::is_inside()) return make();
+  if (ReentrancyGuard::is_inside()) return make();
   return create_first(key_of(&id, sizeof id), rank, ranks, is_blocking(nullptr, true), comm, make);
 }
 
 int ncclCommInitRankConfig(void** comm, int ranks, UniqueId id, int rank, Config* config) {
   POLYPATH_NCCL_REAL(ncclCommInitRankConfig);
   const auto make = [&] { return real->ncclCommInitRankConfig(comm, ranks, id, rank, config); };
-  if (InsideNccl::is_inside()) return make();
+  if (ReentrancyGuard::is_inside()) return make();
   return create_first(key_of(&id, sizeof id), rank, ranks, is_blocking(config, true), comm, make);
 }
 
@@ -121,7 +121,7 @@ int ncclCommInitRankScalable(void** comm, int ranks, int rank, int count, Unique
   const auto make = [&] {
     return real->ncclCommInitRankScalable(comm, ranks, rank, count, ids, config);
   };
-  if (InsideNccl::is_inside() || ids == nullptr || count < 1) return make();
+  if (ReentrancyGuard::is_inside() || ids == nullptr || count < 1) return make();
   return create_first(key_of(ids, sizeof *ids * static_cast<std::size_t>(count)), rank, ranks,
                       is_blocking(config, true), comm, make);
 }
@@ -129,7 +129,7 @@ int ncclCommInitRankScalable(void** comm, int ranks, int rank, int count, Unique
 int ncclCommInitAll(void** comms, int count, const int* gpus) {
   POLYPATH_NCCL_REAL(ncclCommInitAll);
   const auto make = [&] { return real->ncclCommInitAll(comms, count, gpus); };
-  if (InsideNccl::is_inside() || comms == nullptr || count < 1) return make();
+  if (ReentrancyGuard::is_inside() || comms == nullptr || count < 1) return make();
   struct {
     std::int64_t pid = getpid();
     timespec now{};
@@ -138,7 +138,7 @@ int ncclCommInitAll(void** comms, int count, const int* gpus) {
   static std::atomic<std::uint64_t> numbers{0};
   name.number = ++numbers;
   clock_gettime(CLOCK_MONOTONIC, &name.now);
-  const Key key = key_of(&name, sizeof name);
+  const CommKey key = key_of(&name, sizeof name);
   std::vector<Creation> creations;
   for (int rank = 0; rank < count; ++rank) {
     load_kernels(gpus != nullptr ? gpus[rank] : rank, count);
@@ -152,11 +152,11 @@ int ncclCommInitAll(void** comms, int count, const int* gpus) {
 int ncclCommSplit(void* comm, int color, int key, void** part, Config* config) {
   POLYPATH_NCCL_REAL(ncclCommSplit);
   const auto make = [&] { return real->ncclCommSplit(comm, color, key, part, config); };
-  const InUse parent(comm);
-  if (InsideNccl::is_inside() || !parent) return make();
+  const CommRef parent(comm);
+  if (ReentrancyGuard::is_inside() || !parent) return make();
   const std::uint32_t number = ++parent->splits;
   if (color < 0) {
-    const InsideNccl inside;
+    const ReentrancyGuard inside;
     return make();
   }
   return create(part_key(*parent, {'s', number, color}), parent->rank, parent->size,
@@ -168,8 +168,8 @@ int ncclCommShrink(void* comm, int* excluded, int count, void** part, Config* co
   const auto make = [&] {
     return real->ncclCommShrink(comm, excluded, count, part, config, flags);
   };
-  const InUse parent(comm);
-  if (InsideNccl::is_inside() || !parent) return make();
+  const CommRef parent(comm);
+  if (ReentrancyGuard::is_inside() || !parent) return make();
   const std::uint32_t number = ++parent->shrinks;
   // Some of its ranks may be lost: NCCL aborts what is under way.
   constexpr int kAbort = 1;
@@ -180,17 +180,17 @@ int ncclCommShrink(void* comm, int* excluded, int count, void** part, Config* co
 
 int ncclCommFinalize(void* comm) {
   POLYPATH_NCCL_REAL(ncclCommFinalize);
-  if (InsideNccl::is_inside()) return real->ncclCommFinalize(comm);
-  if (const InUse its(comm); its && its->is_blocking) wait_for_work(*its);
-  const InsideNccl inside;
+  if (ReentrancyGuard::is_inside()) return real->ncclCommFinalize(comm);
+  if (const CommRef its(comm); its && its->is_blocking) wait_for_work(*its);
+  const ReentrancyGuard inside;
   return real->ncclCommFinalize(comm);
 }
 
 int ncclCommDestroy(void* comm) {
   POLYPATH_NCCL_REAL(ncclCommDestroy);
-  if (InsideNccl::is_inside()) return real->ncclCommDestroy(comm);
+  if (ReentrancyGuard::is_inside()) return real->ncclCommDestroy(comm);
   Communicator* const gone = take_out(comm);
-  const InsideNccl inside;
+  const ReentrancyGuard inside;
   const int result = real->ncclCommDestroy(comm);
   let_go(gone);
   return result;
@@ -198,10 +198,10 @@ int ncclCommDestroy(void* comm) {
 
 int ncclCommAbort(void* comm) {
   POLYPATH_NCCL_REAL(ncclCommAbort);
-  if (InsideNccl::is_inside()) return real->ncclCommAbort(comm);
+  if (ReentrancyGuard::is_inside()) return real->ncclCommAbort(comm);
   Communicator* const gone = take_out(comm);
   if (gone != nullptr) lose(*gone, "ncclCommAbort");
-  const InsideNccl inside;
+  const ReentrancyGuard inside;
   const int result = real->ncclCommAbort(comm);
   if (gone != nullptr) wait_for_aborted_calls(*gone);
   let_go(gone);
@@ -210,9 +210,9 @@ int ncclCommAbort(void* comm) {
 
 int ncclCommRevoke(void* comm, int flags) {
   POLYPATH_NCCL_REAL(ncclCommRevoke);
-  if (InsideNccl::is_inside()) return real->ncclCommRevoke(comm, flags);
-  if (const InUse its{comm}) lose(*its, "ncclCommRevoke");
-  const InsideNccl inside;
+  if (ReentrancyGuard::is_inside()) return real->ncclCommRevoke(comm, flags);
+  if (const CommRef its{comm}) lose(*its, "ncclCommRevoke");
+  const ReentrancyGuard inside;
   return real->ncclCommRevoke(comm, flags);
 }
 
@@ -220,10 +220,10 @@ int ncclCommGetAsyncError(void* comm, int* error) {
   POLYPATH_NCCL_REAL(ncclCommGetAsyncError);
   const int result = real->ncclCommGetAsyncError(comm, error);
   if (result != kSuccess || error == nullptr || *error != kSuccess) return result;
-  const InUse its(comm);
+  const CommRef its(comm);
   // NCCL asks itself by this name too. What this rank gave up itself is no error of another one.
   const bool is_nccls_own =
-      InsideNccl::is_inside() || preload::object_of(__builtin_return_address(0)) == real->object;
+      ReentrancyGuard::is_inside() || preload::object_of(__builtin_return_address(0)) == real->object;
   if (its && its->comm != nullptr && !its->is_lost && !is_nccls_own &&
       its->engine->comm_check(its->comm) == POLYPATH_COMMUNICATOR_ERROR)
     *error = kRemoteError;

@@ -20,9 +20,9 @@ constexpr Measured kMeasured[] = {{POLYPATH_COMM_ALLREDUCE, Operation::allreduce
                                   {POLYPATH_COMM_BROADCAST, Operation::broadcast},
                                   {POLYPATH_COMM_ALL_TO_ALL, Operation::all_to_all}};
 
-std::vector<polypath_backend_row> rows_of(const Engine& engine, const std::vector<int>& gpus,
+std::vector<polypath_backend_entry> rows_of(const Engine& engine, const std::vector<int>& gpus,
                                           int operation) {
-  std::vector<polypath_backend_row> rows;
+  std::vector<polypath_backend_entry> rows;
   std::size_t count = 0;
   do {
     rows.resize(count);
@@ -31,7 +31,7 @@ std::vector<polypath_backend_row> rows_of(const Engine& engine, const std::vecto
       return {};
   } while (rows.size() < count);
   rows.resize(count);
-  std::erase_if(rows, [&](const polypath_backend_row& row) {
+  std::erase_if(rows, [&](const polypath_backend_entry& row) {
     return row.op != operation || row.us[POLYPATH_BACKEND_POLYPATH] < 0 ||
            row.us[POLYPATH_BACKEND_GPUCCL] < 0;
   });
@@ -54,10 +54,10 @@ Policy measured_policy(const Engine& engine, polypath_comm* comm, int ranks) noe
       table::only(POLYPATH_BACKEND_POLYPATH) | table::only(POLYPATH_BACKEND_GPUCCL);
   constexpr unsigned kSizes = 48;
   for (const Measured& one : kMeasured) {
-    const std::vector<polypath_backend_row> rows = rows_of(engine, gpus, one.operation);
+    const std::vector<polypath_backend_entry> rows = rows_of(engine, gpus, one.operation);
     const auto at = static_cast<std::size_t>(one.its);
     for (unsigned bit = 0; bit < kSizes; ++bit) {
-      const polypath_backend_row* const row = table::nearest_row(rows, std::size_t{1} << bit);
+      const polypath_backend_entry* const row = table::nearest_row(rows, std::size_t{1} << bit);
       if (row == nullptr) continue;
       policy.measured[at] |= std::uint64_t{1} << bit;
       if (table::library_of_row(*row, usable, POLYPATH_BACKEND_GPUCCL) == POLYPATH_BACKEND_POLYPATH)

@@ -27,7 +27,7 @@ struct Address {
   sockaddr_un its{};
   socklen_t bytes = 0;
 
-  Address(const Key& key, int rank) noexcept {
+  Address(const CommKey& key, int rank) noexcept {
     its.sun_family = AF_UNIX;
     // A name that begins with a zero is in no file system. Versions that would ask each other
     // otherwise do not find each other.
@@ -77,15 +77,15 @@ int open_socket() noexcept { return socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0
 
 }  // namespace
 
-Key key_of(const void* bytes, std::size_t count) noexcept {
-  return Key{0xCBF29CE484222325U, 0x9E3779B97F4A7C15U}.derived(bytes, count);
+CommKey key_of(const void* bytes, std::size_t count) noexcept {
+  return CommKey{0xCBF29CE484222325U, 0x9E3779B97F4A7C15U}.derived(bytes, count);
 }
 
-Key Key::derived(const void* bytes, std::size_t count) const noexcept {
+CommKey CommKey::derived(const void* bytes, std::size_t count) const noexcept {
   return {hash(first, bytes, count), hash(second, bytes, count)};
 }
 
-Presence::Presence(const Key& key, int rank) noexcept
+Advertisement::Advertisement(const CommKey& key, int rank) noexcept
     : key_(key), rank_(rank), shown_(open_socket()), asking_(open_socket()) {
   const Address address(key, rank);
   // Known before it is shown: a child may be forked at any time.
@@ -96,7 +96,7 @@ Presence::Presence(const Key& key, int rank) noexcept
   shown_ = -1;
 }
 
-Presence::~Presence() {
+Advertisement::~Advertisement() {
   if (shown_ >= 0 && forget(shown_)) {
     // Connected with itself it is nobody else's to connect to, also as long as a child that was
     // forked has not yet closed its copy.
@@ -107,7 +107,7 @@ Presence::~Presence() {
   if (asking_ >= 0) close(asking_);
 }
 
-Presence& Presence::operator=(Presence&& other) noexcept {
+Advertisement& Advertisement::operator=(Advertisement&& other) noexcept {
   std::swap(key_, other.key_);
   std::swap(rank_, other.rank_);
   std::swap(shown_, other.shown_);
@@ -115,18 +115,18 @@ Presence& Presence::operator=(Presence&& other) noexcept {
   return *this;
 }
 
-bool Presence::is_there(int rank) const noexcept {
+bool Advertisement::is_there(int rank) const noexcept {
   const Address address(key_, rank);
   return connect(asking_, address.get(), address.bytes) == 0;
 }
 
-int Presence::count(int ranks) const noexcept {
+int Advertisement::count(int ranks) const noexcept {
   int present = 0;
   for (int rank = 0; rank < ranks; ++rank) present += is_there(rank) ? 1 : 0;
   return present;
 }
 
-int Presence::lowest(int ranks) const noexcept {
+int Advertisement::lowest(int ranks) const noexcept {
   for (int rank = 0; rank < ranks; ++rank)
     if (is_there(rank)) return rank;
   return -1;

@@ -16,24 +16,24 @@
 namespace polypath::nccl {
 
 /// Names a communicator before there is one; the same on all its ranks.
-struct Key {
+struct CommKey {
   std::uint64_t first = 0;
   std::uint64_t second = 0;
 
   [[nodiscard]] bool is_known() const noexcept { return (first | second) != 0; }
   /// Another one, by what all ranks know.
-  [[nodiscard]] Key derived(const void* bytes, std::size_t count) const noexcept;
+  [[nodiscard]] CommKey derived(const void* bytes, std::size_t count) const noexcept;
 };
-Key key_of(const void* bytes, std::size_t count) noexcept;
+CommKey key_of(const void* bytes, std::size_t count) noexcept;
 
 /// One rank shows itself while this lives.
-class Presence {
+class Advertisement {
  public:
-  Presence() noexcept = default;
-  Presence(const Key& key, int rank) noexcept;
-  ~Presence();
-  Presence(Presence&& other) noexcept { *this = std::move(other); }
-  Presence& operator=(Presence&& other) noexcept;
+  Advertisement() noexcept = default;
+  Advertisement(const CommKey& key, int rank) noexcept;
+  ~Advertisement();
+  Advertisement(Advertisement&& other) noexcept { *this = std::move(other); }
+  Advertisement& operator=(Advertisement&& other) noexcept;
 
   /// False: it could not show itself, and nobody will find all.
   [[nodiscard]] bool is_shown() const noexcept { return shown_ >= 0; }
@@ -46,7 +46,7 @@ class Presence {
  private:
   [[nodiscard]] bool is_there(int rank) const noexcept;
 
-  Key key_;
+  CommKey key_;
   int rank_ = 0;
   int shown_ = -1;   // the socket with the name
   int asking_ = -1;  // by which others are found

@@ -30,10 +30,10 @@ Settings read() noexcept {
   its.reproducible = is_asked_for("POLYPATH_REPRODUCIBLE");
   its.strict = is_asked_for("POLYPATH_STRICT");
   its.checks = is_set("POLYPATH_CHECK", "1");
-  constexpr long kMost = 86'400'000;
-  const char* const limit = std::getenv("POLYPATH_NCCL_TIME_LIMIT");
+  constexpr long kMaxTimeoutMs = 86'400'000;
+  const char* const limit = std::getenv("POLYPATH_NCCL_TIMEOUT_MS");
   const long given = limit != nullptr ? std::strtol(limit, nullptr, 10) : 0;
-  its.time_limit_ms = static_cast<std::uint32_t>(given > 0 && given <= kMost ? given : kMost);
+  its.timeout_ms = static_cast<std::uint32_t>(given > 0 && given <= kMaxTimeoutMs ? given : kMaxTimeoutMs);
   return its;
 }
 
@@ -44,13 +44,13 @@ const Settings& settings() noexcept {
   return its;
 }
 
-void cannot_promise(const char* what, const char* why) noexcept {
+void report_unguaranteed(const char* what, const char* why) noexcept {
   if (!settings().reproducible) return;
   // Other threads wait here until it is written: a later one must not end the process first.
   [[maybe_unused]] static const bool is_told = [&] {
     preload::log_line(preload::LogLevel::error, "sums of %s are not in rank order: %s%s", what, why,
                       settings().strict ? "; stopped (--strict)" : "");
-    if (settings().strict) _exit(kStoppedCode);
+    if (settings().strict) _exit(kStrictExitCode);
     return true;
   }();
 }

@@ -11,7 +11,7 @@ struct Settings {
   bool reproducible = false;        ///< reproducible
   bool strict = false;              ///< strict
   bool checks = false;              ///< check
-  std::uint32_t time_limit_ms = 0;  ///< nccl_time_limit
+  std::uint32_t timeout_ms = 0;  ///< nccl_timeout_ms
 };
 
 /// Read once a process.
@@ -19,10 +19,10 @@ const Settings& settings() noexcept;
 
 /// In reproducible mode: `what` (a function, or a communicator) sums in NCCL's order, and `why`.
 /// The first time it is one line on stderr; with `strict` it is the end of the process, with
-/// kStoppedCode.
-void cannot_promise(const char* what, const char* why) noexcept;
+/// kStrictExitCode.
+void report_unguaranteed(const char* what, const char* why) noexcept;
 
 /// That of `polypath run` for a program that it cannot do what it is to do for.
-inline constexpr int kStoppedCode = 125;
+inline constexpr int kStrictExitCode = 125;
 
 }  // namespace polypath::nccl

@@ -25,7 +25,7 @@ namespace {
 /// What every NCCL defines, and nothing that only wraps some of its functions.
 constexpr const char* kMarks[] = {"ncclGetVersion", "ncclCommInitRank", "ncclGroupEnd"};
 
-std::atomic<const Real*> known{nullptr};
+std::atomic<const RealNccl*> known{nullptr};
 std::recursive_mutex mutex;
 std::atomic<int> others{0};
 /// Those that were told of; `mutex` guards it.
@@ -48,7 +48,7 @@ bool is_nccl(const link_map* object) noexcept {
 
 /// An NCCL among what the handle sees; null otherwise.
 const link_map* nccl_in(void* handle) noexcept {
-  void* const found = handle != nullptr ? own_dlsym(handle, kMarks[0]) : nullptr;
+  void* const found = handle != nullptr ? real_dlsym(handle, kMarks[0]) : nullptr;
   const link_map* const object = found != nullptr ? object_of(found) : nullptr;
   return is_nccl(object) ? object : nullptr;
 }
@@ -105,13 +105,13 @@ const link_map* find_object(const void* caller, bool may_open) noexcept {
 }
 
 template <typename Function>
-void find(const Real& real, Function& function, const char* name) noexcept {
+void find(const RealNccl& real, Function& function, const char* name) noexcept {
   function = reinterpret_cast<Function>(real.find(name));
 }
 
-const Real* bind(const link_map* object) noexcept {
+const RealNccl* bind(const link_map* object) noexcept {
   if (object == nullptr) return nullptr;
-  auto* const made = new Real;
+  auto* const made = new RealNccl;
   made->object = object;
   made->handle = open_object(object);
   if (made->handle == nullptr) {
@@ -132,12 +132,12 @@ const Real* bind(const link_map* object) noexcept {
 
 }  // namespace
 
-void* Real::find(const char* name) const noexcept {
-  void* const found = own_dlsym(handle, name);
+void* RealNccl::find(const char* name) const noexcept {
+  void* const found = real_dlsym(handle, name);
   return found != nullptr && object_of(found) == own_object() ? nullptr : found;
 }
 
-void* own_dlsym(void* handle, const char* name) noexcept {
+void* real_dlsym(void* handle, const char* name) noexcept {
   using Dlsym = void* (*)(void*, const char*);
   static std::atomic<Dlsym> found{nullptr};
   Dlsym known_one = found.load(std::memory_order_acquire);
@@ -155,21 +155,21 @@ const link_map* own_object() noexcept {
   return own;
 }
 
-const Real* known_real_library() noexcept { return known.load(std::memory_order_acquire); }
+const RealNccl* known_real_library() noexcept { return known.load(std::memory_order_acquire); }
 
-const Real* real_library(const void* caller, bool may_open) noexcept {
-  if (const Real* const found = known_real_library()) return found;
+const RealNccl* real_library(const void* caller, bool may_open) noexcept {
+  if (const RealNccl* const found = known_real_library()) return found;
   const std::lock_guard lock(mutex);
-  if (const Real* const found = known_real_library()) return found;
+  if (const RealNccl* const found = known_real_library()) return found;
   return bind(find_object(caller, may_open));
 }
 
-const Real* real_library_of(const link_map* object) noexcept {
-  if (const Real* const found = known_real_library(); found != nullptr && found->object == object)
+const RealNccl* real_library_of(const link_map* object) noexcept {
+  if (const RealNccl* const found = known_real_library(); found != nullptr && found->object == object)
     return found;
   if (!is_nccl(object)) return nullptr;
   const std::lock_guard lock(mutex);
-  const Real* found = known_real_library();
+  const RealNccl* found = known_real_library();
   // Calls by name come before: they cannot be told apart later.
   if (found == nullptr) found = bind(find_object(nullptr, false));
   if (found == nullptr) found = bind(object);

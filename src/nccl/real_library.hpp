@@ -12,11 +12,11 @@
 namespace polypath::nccl {
 
 /// The loader's own dlsym(), past every library that replaces it.
-void* own_dlsym(void* handle, const char* name) noexcept;
+void* real_dlsym(void* handle, const char* name) noexcept;
 
 /// The functions of the real library that are replaced, and those that this one calls for itself;
 /// null where it has none of that name.
-struct Real {
+struct RealNccl {
   const link_map* object = nullptr;
   void* handle = nullptr;
 #define POLYPATH_NCCL_REPLACED(name, arguments) int(*name) arguments = nullptr;
@@ -35,14 +35,14 @@ struct Real {
 /// What a call by name would have reached without this library: the library that
 /// POLYPATH_NCCL_LIBRARY names; that of the calling object; one that is loaded; `may_open`: one
 /// that can be opened by its usual names. Null when there is none.
-const Real* real_library(const void* caller, bool may_open) noexcept;
+const RealNccl* real_library(const void* caller, bool may_open) noexcept;
 
 /// The same, for a program that has looked up a function in `object`: null when that is not the
 /// library behind this one. That there are two is said once.
-const Real* real_library_of(const link_map* object) noexcept;
+const RealNccl* real_library_of(const link_map* object) noexcept;
 
 /// Of a library that was found; null before.
-const Real* known_real_library() noexcept;
+const RealNccl* known_real_library() noexcept;
 
 /// How many other NCCLs were seen, and left alone.
 int other_libraries() noexcept;

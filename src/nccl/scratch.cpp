@@ -7,7 +7,7 @@
 
 namespace polypath::nccl {
 
-Scratch& Scratch::operator=(Scratch&& other) noexcept {
+StagingBuffer& StagingBuffer::operator=(StagingBuffer&& other) noexcept {
   std::swap(cuda_, other.cuda_);
   std::swap(context_, other.context_);
   std::swap(pieces_, other.pieces_);
@@ -15,15 +15,15 @@ Scratch& Scratch::operator=(Scratch&& other) noexcept {
   return *this;
 }
 
-Scratch::~Scratch() {
+StagingBuffer::~StagingBuffer() {
   if (cuda_ == nullptr) return;
   const InContext current(*cuda_, context_);
   const RelaxedCapture relaxed(*cuda_);
   for (const Piece& piece : pieces_) free_piece(piece);
-  turns_ = Turns();
+  turns_ = BufferOrder();
 }
 
-CUdeviceptr Scratch::take(std::size_t bytes, CUstream stream, bool may_wait) noexcept {
+CUdeviceptr StagingBuffer::take(std::size_t bytes, CUstream stream, bool may_wait) noexcept {
   const InContext current(*cuda_, context_);
   const RelaxedCapture relaxed(*cuda_);
   const auto capture = capture_of(*cuda_, stream);
@@ -34,7 +34,7 @@ CUdeviceptr Scratch::take(std::size_t bytes, CUstream stream, bool may_wait) noe
   return piece.memory;
 }
 
-bool Scratch::grow(std::size_t bytes, bool may_wait) noexcept {
+bool StagingBuffer::grow(std::size_t bytes, bool may_wait) noexcept {
   const std::size_t wanted = std::max(bytes, pieces_.empty() ? 0 : 2 * pieces_.back().bytes);
   if (may_wait && turns_.is_done()) free_pieces();
   if (add(wanted)) return true;
@@ -45,7 +45,7 @@ bool Scratch::grow(std::size_t bytes, bool may_wait) noexcept {
   return add(bytes);
 }
 
-bool Scratch::add(std::size_t bytes) noexcept {
+bool StagingBuffer::add(std::size_t bytes) noexcept {
   Piece made;
   made.bytes = bytes;
   if (cuda_->mem_alloc(&made.memory, bytes) != CUDA_SUCCESS) return false;
@@ -53,25 +53,25 @@ bool Scratch::add(std::size_t bytes) noexcept {
   return true;
 }
 
-void Scratch::free_pieces() noexcept {
+void StagingBuffer::free_pieces() noexcept {
   std::erase_if(pieces_, [&](const Piece& piece) {
     return !piece.is_captured && free_piece(piece) == CUDA_SUCCESS;
   });
 }
 
-CUresult Scratch::free_piece(const Piece& piece) noexcept {
+CUresult StagingBuffer::free_piece(const Piece& piece) noexcept {
   const CUresult result = cuda_->mem_free(piece.memory);
   if (result == CUDA_SUCCESS && piece.pinned != nullptr) cuda_->mem_free_host(piece.pinned);
   return result;
 }
 
-bool Scratch::is_pageable(const void* memory) const noexcept {
+bool StagingBuffer::is_pageable(const void* memory) const noexcept {
   CUmemorytype kind{};
   return cuda_->pointer_get_attribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                       reinterpret_cast<CUdeviceptr>(memory)) != CUDA_SUCCESS;
 }
 
-std::byte* Scratch::pinned() noexcept {
+std::byte* StagingBuffer::pinned() noexcept {
   Piece& piece = pieces_.back();
   if (void* made = nullptr;
       piece.pinned == nullptr && cuda_->mem_host_alloc(&made, piece.bytes, 0) == CUDA_SUCCESS)
@@ -79,13 +79,13 @@ std::byte* Scratch::pinned() noexcept {
   return piece.pinned;
 }
 
-void Scratch::run_copy(void* copy) {
+void StagingBuffer::run_copy(void* copy) {
   auto* const its = static_cast<HostCopy*>(copy);
   std::memcpy(its->to, its->from, its->bytes);
   if (!its->is_captured) delete its;
 }
 
-bool Scratch::copy_on_host(void* to, const void* from, std::size_t bytes,
+bool StagingBuffer::copy_on_host(void* to, const void* from, std::size_t bytes,
                            CUstream stream) noexcept {
   auto* const copy = new (std::nothrow) HostCopy{to, from, bytes, capture_of(*cuda_, stream) != 0};
   if (copy == nullptr) return false;
@@ -94,7 +94,7 @@ bool Scratch::copy_on_host(void* to, const void* from, std::size_t bytes,
   return false;
 }
 
-bool Scratch::copy_in(const void* from, std::size_t offset, std::size_t bytes,
+bool StagingBuffer::copy_in(const void* from, std::size_t offset, std::size_t bytes,
                       CUstream stream) noexcept {
   const InContext current(*cuda_, context_);
   const RelaxedCapture relaxed(*cuda_);
@@ -107,7 +107,7 @@ bool Scratch::copy_in(const void* from, std::size_t offset, std::size_t bytes,
                              bytes, stream) == CUDA_SUCCESS;
 }
 
-bool Scratch::copy_out(void* to, std::size_t offset, std::size_t bytes, CUstream stream) noexcept {
+bool StagingBuffer::copy_out(void* to, std::size_t offset, std::size_t bytes, CUstream stream) noexcept {
   const InContext current(*cuda_, context_);
   const RelaxedCapture relaxed(*cuda_);
   std::byte* const between = is_pageable(to) ? pinned() : nullptr;
@@ -118,7 +118,7 @@ bool Scratch::copy_out(void* to, std::size_t offset, std::size_t bytes, CUstream
          (between == nullptr || copy_on_host(to, between + offset, bytes, stream));
 }
 
-bool Scratch::done(CUstream stream) noexcept {
+bool StagingBuffer::done(CUstream stream) noexcept {
   const InContext current(*cuda_, context_);
   const RelaxedCapture relaxed(*cuda_);
   return turns_.end(stream, capture_of(*cuda_, stream));

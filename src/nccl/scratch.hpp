@@ -20,15 +20,15 @@ namespace polypath::nccl {
 /// Calls have one piece of memory one after another, as their kernels run; those in graphs too. A
 /// larger call has a larger piece made, at least twice as large, so that all of them are less than
 /// twice the last one. Graphs may be launched again: their pieces stay.
-class Scratch {
+class StagingBuffer {
  public:
-  Scratch() noexcept = default;
-  Scratch(const Cuda& cuda, CUcontext context) noexcept
+  StagingBuffer() noexcept = default;
+  StagingBuffer(const Cuda& cuda, CUcontext context) noexcept
       : cuda_(&cuda), context_(context), turns_(cuda) {}
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(Scratch&& other) noexcept;
+  StagingBuffer(const StagingBuffer&) = delete;
+  StagingBuffer& operator=(StagingBuffer&& other) noexcept;
   /// Gives all of it back; what uses it must have completed.
-  ~Scratch();
+  ~StagingBuffer();
 
   /// Memory for work on this stream, behind all that had it before. 0: there is none.
   /// `may_wait`: the GPU's work does not wait for what the calling thread issues later; only then
@@ -71,7 +71,7 @@ class Scratch {
   const Cuda* cuda_ = nullptr;
   CUcontext context_ = nullptr;
   std::vector<Piece> pieces_;  // the last one is the largest, and the one that calls have
-  Turns turns_;
+  BufferOrder turns_;
 };
 
 }  // namespace polypath::nccl

@@ -52,11 +52,11 @@ template <typename Visit>
 void for_reasons(const Counts& its, Visit&& visit) {
   for (std::size_t reason = 1; reason < kReasons; ++reason)
     if (const std::uint64_t calls = its.calls[reason].load(); calls != 0)
-      visit(text_of(static_cast<Reason>(reason)), number(calls));
+      visit(text_of(static_cast<DeclineReason>(reason)), number(calls));
 }
 
 void append_json(Text& out) noexcept {
-  const Real* const real = known_real_library();
+  const RealNccl* const real = known_real_library();
   out.append("{\"library\": ");
   if (real != nullptr)
     out.append_quoted(real->object->l_name);
@@ -99,7 +99,7 @@ void append_json(Text& out) noexcept {
 }
 
 void append_lines(Text& out) noexcept {
-  const Real* const real = known_real_library();
+  const RealNccl* const real = known_real_library();
   if (real == nullptr) return;
   Made& its = made();
   out.append("polypath: process %d: NCCL %d.%d.%d, %s\n", getpid(), real->version / 10000,
@@ -169,7 +169,7 @@ void write_report() noexcept {
 
 }  // namespace
 
-void count_call(Operation operation, Reason reason, std::size_t bytes) noexcept {
+void count_call(Operation operation, DeclineReason reason, std::size_t bytes) noexcept {
   Counts& its = counts[static_cast<std::size_t>(operation)];
   its.calls[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
   its.bytes.fetch_add(bytes, std::memory_order_relaxed);

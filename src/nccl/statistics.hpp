@@ -9,7 +9,7 @@
 namespace polypath::nccl {
 
 /// Any thread.
-void count_call(Operation operation, Reason reason, std::size_t bytes) noexcept;
+void count_call(Operation operation, DeclineReason reason, std::size_t bytes) noexcept;
 /// A communicator was made; `refusal` as of Communicator.
 void count_communicator(const std::string& refusal) noexcept;
 

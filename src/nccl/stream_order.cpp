@@ -37,9 +37,9 @@ bool StreamOrder::record(CUevent& event, CUstream stream) noexcept {
   return event != nullptr && cuda_->event_record(event, stream) == CUDA_SUCCESS;
 }
 
-bool StreamOrder::before(Carrier carrier, CUstream stream) noexcept {
+bool StreamOrder::before(Provider carrier, CUstream stream) noexcept {
   const auto is_open = [&](const Last& last) {
-    return last.carrier != Carrier::nobody && last.carrier != carrier;
+    return last.carrier != Provider::nobody && last.carrier != carrier;
   };
   if (!is_open(last_) && !is_open(last_captured_)) return true;
   const InContext current(*cuda_, context_);
@@ -55,14 +55,14 @@ bool StreamOrder::before(Carrier carrier, CUstream stream) noexcept {
   return cuda_->stream_wait_event(stream, last.event, 0) == CUDA_SUCCESS;
 }
 
-bool StreamOrder::after(Carrier carrier, CUstream stream) noexcept {
+bool StreamOrder::after(Provider carrier, CUstream stream) noexcept {
   if (cuda_ == nullptr) return true;
   const InContext current(*cuda_, context_);
   const auto capture = capture_of(*cuda_, stream);
   if (!capture) return true;
   Last& last = *capture == 0 ? last_ : last_captured_;
   const bool is_recorded = record(last.event, stream);
-  last.carrier = is_recorded ? carrier : Carrier::nobody;
+  last.carrier = is_recorded ? carrier : Provider::nobody;
   last.stream = stream;
   last.stream_id = *capture == 0 ? id_of(stream) : 0;
   last.capture = *capture;
@@ -82,7 +82,7 @@ bool StreamOrder::join(CUstream waiting, CUstream stream) noexcept {
 }
 
 bool StreamOrder::is_idle() const noexcept {
-  return last_.carrier != Carrier::polypath ||
+  return last_.carrier != Provider::polypath ||
          cuda_->event_query(last_.event) != CUDA_ERROR_NOT_READY;
 }
 

@@ -7,7 +7,7 @@
 
 namespace polypath::nccl {
 
-enum class Carrier : unsigned char { nobody, nccl, polypath };
+enum class Provider : unsigned char { nobody, nccl, polypath };
 
 /// Of one communicator; one thread at a time.
 class StreamOrder {
@@ -23,9 +23,9 @@ class StreamOrder {
 
   /// Before a call is issued on the stream: it waits for the call before, where that was the
   /// other's on another stream. In a capture it waits for what was called in the same one.
-  [[nodiscard]] bool before(Carrier carrier, CUstream stream) noexcept;
+  [[nodiscard]] bool before(Provider carrier, CUstream stream) noexcept;
   /// Behind it.
-  [[nodiscard]] bool after(Carrier carrier, CUstream stream) noexcept;
+  [[nodiscard]] bool after(Provider carrier, CUstream stream) noexcept;
   /// Makes `waiting` wait for all that is on `stream`.
   [[nodiscard]] bool join(CUstream waiting, CUstream stream) noexcept;
   /// Gives its events back. It is not used any more.
@@ -39,7 +39,7 @@ class StreamOrder {
   /// The latest call outside of capture, or in one.
   struct Last {
     CUevent event = nullptr;
-    Carrier carrier = Carrier::nobody;
+    Provider carrier = Provider::nobody;
     CUstream stream = nullptr;
     unsigned long long stream_id = 0;  ///< no other stream ever has it; 0: it has none
     unsigned long long capture = 0;    ///< in which it was; 0: in none

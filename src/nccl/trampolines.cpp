@@ -21,9 +21,9 @@ extern "C" {
 /// Called by the first call of each function; kept when the library has it.
 void* polypath_nccl_find(polypath::nccl::Slot* slot, const void* caller) noexcept {
   using namespace polypath::nccl;
-  const Real* const real = real_library(caller, true);
+  const RealNccl* const real = real_library(caller, true);
   void* const found = real != nullptr ? real->find(slot->name) : nullptr;
-  if (slot->kind == kSums && found != nullptr) cannot_promise(slot->name, "it is not taken over");
+  if (slot->kind == kSums && found != nullptr) report_unguaranteed(slot->name, "it is not taken over");
   if (found == nullptr)
     return slot->kind == kText ? reinterpret_cast<void*>(&no_text)
                                : reinterpret_cast<void*>(&no_function);

@@ -5,7 +5,7 @@
 
 namespace polypath::nccl {
 
-Turns& Turns::operator=(Turns&& other) noexcept {
+BufferOrder& BufferOrder::operator=(BufferOrder&& other) noexcept {
   std::swap(cuda_, other.cuda_);
   std::swap(last_, other.last_);
   std::swap(is_lost_, other.is_lost_);
@@ -16,18 +16,18 @@ Turns& Turns::operator=(Turns&& other) noexcept {
   return *this;
 }
 
-Turns::~Turns() {
+BufferOrder::~BufferOrder() {
   for (const CUevent event : {last_, captured_})
     if (event != nullptr) cuda_->event_destroy(event);
 }
 
-bool Turns::orders_graphs() const noexcept {
+bool BufferOrder::orders_graphs() const noexcept {
   return cuda_->stream_get_capture_info != nullptr &&
          cuda_->graph_add_event_record_node != nullptr &&
          cuda_->graph_add_dependencies != nullptr && cuda_->graph_remove_dependencies != nullptr;
 }
 
-bool Turns::begin(CUstream stream, std::optional<unsigned long long> capture) noexcept {
+bool BufferOrder::begin(CUstream stream, std::optional<unsigned long long> capture) noexcept {
   for (CUevent* const event : {&last_, &captured_})
     if (*event == nullptr && cuda_->event_create(event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
       *event = nullptr;
@@ -40,7 +40,7 @@ bool Turns::begin(CUstream stream, std::optional<unsigned long long> capture) no
   return cuda_->stream_wait_event(stream, is_known ? captured_ : last_, flags) == CUDA_SUCCESS;
 }
 
-bool Turns::end(CUstream stream, std::optional<unsigned long long> capture) noexcept {
+bool BufferOrder::end(CUstream stream, std::optional<unsigned long long> capture) noexcept {
   if (!capture) return true;  // a capture that has failed
   bool is_recorded = true;
   if (*capture == 0) {
@@ -55,7 +55,7 @@ bool Turns::end(CUstream stream, std::optional<unsigned long long> capture) noex
   return is_recorded;
 }
 
-bool Turns::record_in_graph(CUstream stream, bool is_first) {
+bool BufferOrder::record_in_graph(CUstream stream, bool is_first) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   cuuint64_t number = 0;
   CUgraph graph = nullptr;
@@ -83,11 +83,11 @@ bool Turns::record_in_graph(CUstream stream, bool is_first) {
   return true;
 }
 
-bool Turns::is_done() const noexcept {
+bool BufferOrder::is_done() const noexcept {
   return last_ == nullptr || (!is_lost_ && cuda_->event_query(last_) == CUDA_SUCCESS);
 }
 
-void Turns::wait() const noexcept {
+void BufferOrder::wait() const noexcept {
   if (last_ != nullptr) cuda_->event_synchronize(last_);
 }
 

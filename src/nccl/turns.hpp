@@ -15,13 +15,13 @@ namespace polypath::nccl {
 /// waits for it, and records it behind its own uses, at each launch. Drivers before CUDA 12.3
 /// cannot be told to: there programs order graphs and other calls. So they do with captures that
 /// take turns in using one memory.
-class Turns {
+class BufferOrder {
  public:
-  Turns() noexcept = default;
-  explicit Turns(const Cuda& cuda) noexcept : cuda_(&cuda) {}
-  Turns(const Turns&) = delete;
-  Turns& operator=(Turns&& other) noexcept;
-  ~Turns();
+  BufferOrder() noexcept = default;
+  explicit BufferOrder(const Cuda& cuda) noexcept : cuda_(&cuda) {}
+  BufferOrder(const BufferOrder&) = delete;
+  BufferOrder& operator=(BufferOrder&& other) noexcept;
+  ~BufferOrder();
 
   /// Before a use on the stream, which is in this capture, as capture_of() says. False: it cannot
   /// be put behind the use before.

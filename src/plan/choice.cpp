@@ -12,16 +12,16 @@ namespace polypath {
 namespace {
 
 /// The routes of one transfer, by the kinds of the choice: first those of the widest rung.
-std::optional<std::vector<Route>> pick(const Ladder& ladder, std::size_t transfer,
-                                       const Choice& choice) {
+std::optional<std::vector<Route>> pick(const RouteSets& route_sets, std::size_t transfer,
+                                       const TransferConfig& choice) {
   std::vector<Route> known;
-  if (!ladder.rungs.empty())
-    for (const RatedRoute& rated : ladder.rungs.front().transfers[transfer])
+  if (!route_sets.rungs.empty())
+    for (const RatedRoute& rated : route_sets.rungs.front().transfers[transfer])
       known.push_back(rated.route);
-  for (const Route& route : ladder.candidates[transfer].routes)
+  for (const Route& route : route_sets.candidates[transfer].routes)
     if (std::ranges::find(known, route) == known.end()) known.push_back(route);
   std::vector<Route> routes;
-  for (const RouteChoice& wanted : choice.routes) {
+  for (const RouteConfig& wanted : choice.routes) {
     const auto found = std::ranges::find_if(known, [&](const Route& route) {
       return route.kind == wanted.kind && std::ranges::find(routes, route) == routes.end();
     });
@@ -35,12 +35,12 @@ bool rings_suffice(const std::vector<Demand>& demands, const RingLimits& rings) 
   std::map<MemoryId, int> used;
   for (const Demand& demand : demands)
     for (const Route& route : demand.routes)
-      if (route.staged() && ++used[route.via] > rings.most_in(route.via)) return false;
+      if (route.staged() && ++used[route.via] > rings.max_in(route.via)) return false;
   return true;
 }
 
 /// Cuts the share into chunks as large as those of the choice.
-void cut(RouteShare& share, const RouteChoice& wanted, const Choice& choice,
+void cut(RouteShare& share, const RouteConfig& wanted, const TransferConfig& choice,
          std::uint64_t max_chunk) {
   const double chunk =
       wanted.share * static_cast<double>(choice.bytes) / std::max(1, wanted.chunks);
@@ -52,7 +52,7 @@ void cut(RouteShare& share, const RouteChoice& wanted, const Choice& choice,
 }
 
 /// The shares of one transfer: whole granules for all but the first route, which takes the rest.
-bool fill(const Node& node, const std::vector<RatedRoute>& routes, const Choice& choice,
+bool fill(const Node& node, const std::vector<RatedRoute>& routes, const TransferConfig& choice,
           const RingLimits& rings, TransferPlan& transfer, double& us) {
   const std::uint64_t message = transfer.request.bytes;
   std::uint64_t staged = 0;
@@ -62,7 +62,7 @@ bool fill(const Node& node, const std::vector<RatedRoute>& routes, const Choice&
   if (staged >= message) return false;
   std::uint64_t offset = 0;
   for (std::size_t r = 0; r < routes.size(); ++r) {
-    const RouteChoice& wanted = choice.routes[r];
+    const RouteConfig& wanted = choice.routes[r];
     const RouteCost cost = cost_of(node, routes[r], rings);
     RouteShare share;
     share.route = routes[r].route;
@@ -102,11 +102,11 @@ std::string_view choice_name(RouteKind kind) noexcept {
   return "?";
 }
 
-Choice native_choice(std::uint64_t bytes) { return {bytes, {{RouteKind::direct, 1, 1}}, 0}; }
+TransferConfig native_choice(std::uint64_t bytes) { return {bytes, {{RouteKind::direct, 1, 1}}, 0}; }
 
-Choice choice_of(const Plan& plan) {
+TransferConfig choice_of(const Plan& plan) {
   const TransferPlan& transfer = plan.transfers.front();
-  Choice choice;
+  TransferConfig choice;
   choice.bytes = transfer.request.bytes;
   for (const RouteShare& share : transfer.routes) {
     choice.routes.push_back({share.route.kind,
@@ -117,15 +117,15 @@ Choice choice_of(const Plan& plan) {
   return choice;
 }
 
-std::optional<Plan> make_plan(const Node& node, const Ladder& ladder,
+std::optional<Plan> make_plan(const Node& node, const RouteSets& route_sets,
                               const std::vector<Request>& requests, const PlanOptions& options,
-                              const Choice& choice) {
+                              const TransferConfig& choice) {
   if (choice.routes.empty() || choice.bytes == 0) return std::nullopt;
   if (options.max_routes != 0 && std::cmp_greater(choice.routes.size(), options.max_routes))
     return std::nullopt;
   std::vector<Demand> demands;
   for (std::size_t t = 0; t < requests.size(); ++t) {
-    auto routes = pick(ladder, t, choice);
+    auto routes = pick(route_sets, t, choice);
     if (!routes) return std::nullopt;
     demands.push_back({std::max<std::uint64_t>(requests[t].bytes, 1), std::move(*routes)});
   }
@@ -133,8 +133,8 @@ std::optional<Plan> make_plan(const Node& node, const Ladder& ladder,
   const auto rates = fair_rates(node, demands);
 
   Plan plan;
-  plan.limit_gbps = ladder.limit_gbps;
-  plan.native_us = native_us(node, ladder, requests, options);
+  plan.limit_gbps = route_sets.limit_gbps;
+  plan.native_us = native_us(node, route_sets, requests, options);
   for (std::size_t t = 0; t < requests.size(); ++t) {
     std::vector<RatedRoute> rated;
     for (std::size_t r = 0; r < demands[t].routes.size(); ++r)

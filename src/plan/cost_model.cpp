@@ -14,7 +14,7 @@ namespace {
 /// 396 and 346 GB/s. With 0.95 the host's share still ended last there, by 1 to 2 % of the time.
 constexpr double kHostCaution = 0.93;
 
-constexpr std::uint64_t kMostChunkOverHostLink = 4 * kMiB;
+constexpr std::uint64_t kMaxChunkOverHostLink = 4 * kMiB;
 constexpr std::uint64_t kPage = 4 * kKiB;
 
 }  // namespace
@@ -85,7 +85,7 @@ RouteCost cost_of(const Node& node, const RatedRoute& rated, const RingLimits& r
     if (link.type == LinkType::pcie && rated.route.kind == RouteKind::via_host)
       cost.bytes_per_us = rated.gbps * kBytesPerGbpsUs * kHostCaution;
     if (link.from.is_host() || link.to.is_host())
-      cost.max_chunk_bytes = std::min(rings.of(rated.route) / 4, kMostChunkOverHostLink);
+      cost.max_chunk_bytes = std::min(rings.of(rated.route) / 4, kMaxChunkOverHostLink);
   }
   cost.max_chunk_bytes = cost.max_chunk_bytes / kPage * kPage;
   return cost;

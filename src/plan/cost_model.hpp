@@ -26,14 +26,14 @@ namespace polypath {
 struct RingLimits {
   std::uint64_t gpu = 21u << 20;
   std::uint64_t host = 16u << 20;
-  int most_in_gpu = 3;
-  int most_in_host = 4;
+  int max_in_gpu = 3;
+  int max_in_host = 4;
 
   [[nodiscard]] std::uint64_t of(const Route& route) const noexcept {
     return route.kind == RouteKind::via_host ? host : gpu;
   }
-  [[nodiscard]] int most_in(MemoryId memory) const noexcept {
-    return memory.is_host() ? most_in_host : most_in_gpu;
+  [[nodiscard]] int max_in(MemoryId memory) const noexcept {
+    return memory.is_host() ? max_in_host : max_in_gpu;
   }
 };
 

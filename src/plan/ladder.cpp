@@ -30,8 +30,8 @@ void prune(std::vector<Demand>& demands, Flow& flow) {
   }
 }
 
-Rung make_rung(const Node& node, const std::vector<Demand>& demands, const Flow& flow) {
-  Rung rung;
+RouteSet make_rung(const Node& node, const std::vector<Demand>& demands, const Flow& flow) {
+  RouteSet rung;
   rung.gbps = flow.gbps;
   const auto rates = fair_rates(node, demands);
   for (std::size_t t = 0; t < demands.size(); ++t) {
@@ -79,23 +79,23 @@ bool descend(const Node& node, std::vector<Demand>& demands, double gbps) {
 
 }  // namespace
 
-Ladder make_ladder(const Node& node, std::vector<Demand> demands) {
-  Ladder ladder;
-  ladder.candidates = demands;
+RouteSets make_route_sets(const Node& node, std::vector<Demand> demands) {
+  RouteSets route_sets;
+  route_sets.candidates = demands;
   for (const Demand& demand : demands)
-    if (demand.routes.empty()) return ladder;
+    if (demand.routes.empty()) return route_sets;
 
   Flow flow;
   do {
     flow = maximum_flow(node, demands);
-    if (ladder.rungs.empty()) {
-      ladder.limit_gbps = flow.gbps;
-      ladder.spread = can_spread(node, demands, flow);
+    if (route_sets.rungs.empty()) {
+      route_sets.limit_gbps = flow.gbps;
+      route_sets.spread = can_spread(node, demands, flow);
     }
-    if (!ladder.spread) prune(demands, flow);
-    ladder.rungs.push_back(make_rung(node, demands, flow));
+    if (!route_sets.spread) prune(demands, flow);
+    route_sets.rungs.push_back(make_rung(node, demands, flow));
   } while (descend(node, demands, flow.gbps));
-  return ladder;
+  return route_sets;
 }
 
 }  // namespace polypath

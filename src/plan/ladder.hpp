@@ -18,14 +18,14 @@ struct RatedRoute {
 };
 
 /// A set of routes that fit together without contention.
-struct Rung {
+struct RouteSet {
   double gbps = 0;                                 ///< all transfers together
   std::vector<std::vector<RatedRoute>> transfers;  ///< routes of each transfer
 };
 
-struct Ladder {
+struct RouteSets {
   double limit_gbps = 0;           ///< maximum flow over all allowed routes
-  std::vector<Rung> rungs;         ///< most routes first; empty when a transfer has no route
+  std::vector<RouteSet> rungs;         ///< most routes first; empty when a transfer has no route
   std::vector<Demand> candidates;  ///< the routes that were allowed at all
   /// One transfer from or to host memory: more routes are better than fewer where the model is
   /// indifferent. What many host links carry together is no sharp limit, and the more of them share
@@ -37,6 +37,6 @@ struct Ladder {
 /// all routes, when sharing fairly they carry as much. Each further rung leaves out the route whose
 /// loss costs least flow (of equals the one listed last). The direct route of a transfer, or its
 /// only one, is never left out.
-Ladder make_ladder(const Node& node, std::vector<Demand> demands);
+RouteSets make_route_sets(const Node& node, std::vector<Demand> demands);
 
 }  // namespace polypath

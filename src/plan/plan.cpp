@@ -19,20 +19,20 @@ namespace {
 
 /// A rung must promise to save this part of the native time, and this part of what a staged route
 /// costs before its first byte arrives: the model is not finer than that.
-constexpr double kLeastGain = 0.02;
+constexpr double kMinGain = 0.02;
 /// Where the driver itself carries the native copy through host memory, beside our staged legs, the
 /// model is coarser.
-constexpr double kLeastGainBounced = 0.05;
-constexpr double kLeastGainOfFixed = 0.2;
+constexpr double kMinGainBounced = 0.05;
+constexpr double kMinGainOfFixed = 0.2;
 /// In a sequence nothing has to be filled; this much the issue and the join of each transfer may
 /// cost.
-constexpr double kLeastGainInSequenceUs = 5;
+constexpr double kMinGainInSequenceUs = 5;
 /// Two rungs this near are equal: fewer routes win (each costs CPU time and staging memory), or
 /// more where the ladder says spread.
 constexpr double kTie = 0.99;
 constexpr double kTieToSpread = 1.04;
 /// A smaller share does not pay for its events.
-constexpr double kLeastShare = 64.0 * 1024;
+constexpr double kMinShare = 64.0 * 1024;
 /// CPU time of a copy of a staged route, with its event and its share of the waits, in native
 /// copies: 1.9 to 2.6 us against 1.7 on 4 x H200.
 constexpr double kIssueOfStaged = 1.4;
@@ -63,7 +63,7 @@ bool equalise(std::span<Piece> pieces, double bytes, const ChunkLimits& limits) 
     for (Piece& piece : pieces) {
       const auto [offset_us, us_a_byte] = piece.cost.line(piece.share, piece.chunk);
       piece.share = (end_us - offset_us) / us_a_byte;
-      if (piece.share <= 0 || (piece.cost.staged && piece.share < kLeastShare)) return false;
+      if (piece.share <= 0 || (piece.cost.staged && piece.share < kMinShare)) return false;
     }
   }
   return true;
@@ -91,7 +91,7 @@ struct RungPlan {
 /// One rung with its shares; nothing when a route would not pay. The calling thread issues the
 /// copies of the whole group in turn: first the direct copies, then chunk after chunk of all staged
 /// routes.
-std::optional<RungPlan> plan_rung(const Node& node, const Rung& rung,
+std::optional<RungPlan> plan_rung(const Node& node, const RouteSet& rung,
                                   const std::vector<Request>& requests,
                                   const PlanOptions& options) {
   const ChunkLimits& limits = options.chunks;
@@ -158,37 +158,37 @@ double worthwhile(const Node& node, const std::vector<Request>& requests, double
     const auto link = node.find_link(request.src, request.dst);
     return link && node.links[static_cast<std::size_t>(*link)].type == LinkType::bounce;
   });
-  return native_us - std::max(native_us * (bounced ? kLeastGainBounced : kLeastGain),
-                              in_sequence ? kLeastGainInSequenceUs
-                                          : staged_fixed_us(node.costs) * kLeastGainOfFixed);
+  return native_us - std::max(native_us * (bounced ? kMinGainBounced : kMinGain),
+                              in_sequence ? kMinGainInSequenceUs
+                                          : staged_fixed_us(node.costs) * kMinGainOfFixed);
 }
 
 /// Whether the rung keeps to the number of routes a transfer, and to the rings of each memory.
-bool within(const Rung& rung, const PlanOptions& options) {
+bool within(const RouteSet& rung, const PlanOptions& options) {
   std::map<MemoryId, int> rings;
   for (const auto& routes : rung.transfers) {
     if (options.max_routes != 0 && std::cmp_greater(routes.size(), options.max_routes))
       return false;
     for (const RatedRoute& rated : routes) {
       const Route& route = rated.route;
-      if (route.staged() && ++rings[route.via] > options.chunks.rings.most_in(route.via))
+      if (route.staged() && ++rings[route.via] > options.chunks.rings.max_in(route.via))
         return false;
     }
   }
   return true;
 }
 
-bool direct_only(const Rung& rung) {
+bool direct_only(const RouteSet& rung) {
   return std::ranges::all_of(rung.transfers, [](const auto& routes) {
     return routes.size() == 1 && !routes.front().route.staged();
   });
 }
 
-std::optional<RungPlan> plan_native(const Node& node, const Ladder& ladder,
+std::optional<RungPlan> plan_native(const Node& node, const RouteSets& route_sets,
                                     const std::vector<Request>& requests,
                                     const PlanOptions& options) {
-  if (ladder.rungs.empty() || !direct_only(ladder.rungs.back())) return std::nullopt;
-  return plan_rung(node, ladder.rungs.back(), requests, options);
+  if (route_sets.rungs.empty() || !direct_only(route_sets.rungs.back())) return std::nullopt;
+  return plan_rung(node, route_sets.rungs.back(), requests, options);
 }
 
 bool uses(const std::vector<RatedRoute>& routes, const Route& route) {
@@ -201,31 +201,31 @@ bool small(const std::vector<Request>& requests, const PlanOptions& options) {
 }
 
 /// Every route of the node that the transfer does not take, with the reason.
-std::vector<LeftOut> explain(const Node& node, const Request& request, std::size_t transfer,
-                             const Ladder& ladder, const TransferPlan& plan,
+std::vector<ExcludedRoute> explain(const Node& node, const Request& request, std::size_t transfer,
+                             const RouteSets& route_sets, const TransferPlan& plan,
                              const std::string& why) {
-  std::vector<LeftOut> left_out;
+  std::vector<ExcludedRoute> excluded;
   for (const Route& route : find_routes(node, request.src, request.dst, RouteFilter{})) {
     const bool taken = std::ranges::any_of(
         plan.routes, [&](const RouteShare& share) { return share.route == route; });
     if (taken) continue;
-    const auto& allowed = ladder.candidates[transfer].routes;
+    const auto& allowed = route_sets.candidates[transfer].routes;
     if (std::ranges::find(allowed, route) == allowed.end())
-      left_out.push_back({route, "not allowed by the settings, or its memory cannot be used"});
-    else if (!ladder.rungs.empty() && !uses(ladder.rungs.front().transfers[transfer], route))
-      left_out.push_back(
+      excluded.push_back({route, "not allowed by the settings, or its memory cannot be used"});
+    else if (!route_sets.rungs.empty() && !uses(route_sets.rungs.front().transfers[transfer], route))
+      excluded.push_back(
           {route, "adds nothing to the flow: its links are full with better routes"});
     else
-      left_out.push_back({route, why});
+      excluded.push_back({route, why});
   }
-  return left_out;
+  return excluded;
 }
 
 }  // namespace
 
-double native_us(const Node& node, const Ladder& ladder, const std::vector<Request>& requests,
+double native_us(const Node& node, const RouteSets& route_sets, const std::vector<Request>& requests,
                  const PlanOptions& options) {
-  const auto native = plan_native(node, ladder, requests, options);
+  const auto native = plan_native(node, route_sets, requests, options);
   return native ? native->us : 0;
 }
 
@@ -239,35 +239,35 @@ bool Plan::native() const noexcept {
   return std::ranges::all_of(transfers, [](const TransferPlan& t) { return t.native(); });
 }
 
-Ladder make_ladder(const Node& node, const std::vector<Request>& requests,
+RouteSets make_route_sets(const Node& node, const std::vector<Request>& requests,
                    const RouteFilter& filter) {
   std::vector<Demand> demands;
   for (const Request& request : requests)
     demands.push_back({std::max<std::uint64_t>(request.bytes, 1),
                        find_routes(node, request.src, request.dst, filter)});
-  return make_ladder(node, std::move(demands));
+  return make_route_sets(node, std::move(demands));
 }
 
-Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request>& requests,
+Plan make_plan(const Node& node, const RouteSets& route_sets, const std::vector<Request>& requests,
                const PlanOptions& options) {
   Plan plan;
-  plan.limit_gbps = ladder.limit_gbps;
+  plan.limit_gbps = route_sets.limit_gbps;
   for (const Request& request : requests) plan.transfers.push_back({request, {}, {}});
 
-  const auto native = plan_native(node, ladder, requests, options);
+  const auto native = plan_native(node, route_sets, requests, options);
   if (native) plan.native_us = native->us;
   std::optional<RungPlan> best = native;
   const double worthwhile_us = native ? worthwhile(node, requests, native->us, options.in_sequence)
                                       : std::numeric_limits<double>::infinity();
-  double least_us = worthwhile_us;
+  double min_us = worthwhile_us;
   if (!(small(requests, options) && native)) {
-    for (auto rung = ladder.rungs.rbegin(); rung != ladder.rungs.rend(); ++rung) {
+    for (auto rung = route_sets.rungs.rbegin(); rung != route_sets.rungs.rend(); ++rung) {
       if (direct_only(*rung) || !within(*rung, options)) continue;
       auto candidate = plan_rung(node, *rung, requests, options);
       if (!candidate) continue;
-      const double tie = ladder.spread ? kTieToSpread : kTie;
-      if (candidate->us > worthwhile_us || candidate->us >= least_us * tie) continue;
-      least_us = std::min(least_us, candidate->us);
+      const double tie = route_sets.spread ? kTieToSpread : kTie;
+      if (candidate->us > worthwhile_us || candidate->us >= min_us * tie) continue;
+      min_us = std::min(min_us, candidate->us);
       best = std::move(candidate);
     }
   }
@@ -279,20 +279,20 @@ Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request
   return plan;
 }
 
-void explain(const Node& node, const Ladder& ladder, const PlanOptions& options, bool tuned,
+void explain(const Node& node, const RouteSets& route_sets, const PlanOptions& options, bool tuned,
              Plan& plan) {
   std::vector<Request> requests;
   for (const TransferPlan& transfer : plan.transfers) requests.push_back(transfer.request);
   std::string why = "would not pay at this size";
-  const bool native = !ladder.rungs.empty() && direct_only(ladder.rungs.back());
+  const bool native = !route_sets.rungs.empty() && direct_only(route_sets.rungs.back());
   if (native && small(requests, options)) {
     why = "the message is below the smallest size to split";
-  } else if (std::ranges::any_of(ladder.rungs, [&](const Rung& rung) {
+  } else if (std::ranges::any_of(route_sets.rungs, [&](const RouteSet& rung) {
                return !direct_only(rung) && !within(rung, options);
              })) {
     why += ", or takes more routes or staging memory than allowed";
   }
-  if (ladder.rungs.empty())
+  if (route_sets.rungs.empty())
     plan.reason = "no allowed route leads there";
   else if (!plan.native())
     plan.reason = fmt::format(
@@ -300,13 +300,13 @@ void explain(const Node& node, const Ladder& ladder, const PlanOptions& options,
         plan.predicted_us > 0 ? fmt::format("{:.1f}", rate_gbps(plan.bytes(), plan.predicted_us))
                               : std::string("0"),
         plan.limit_gbps);
-  else if (direct_only(ladder.rungs.front()))
+  else if (direct_only(route_sets.rungs.front()))
     plan.reason = "no other route adds to the direct one";
   else
     plan.reason = "other routes: " + why;
   if (tuned) why = "the tuned choice is faster without it";
   for (std::size_t t = 0; t < requests.size(); ++t)
-    plan.transfers[t].left_out = explain(node, requests[t], t, ladder, plan.transfers[t], why);
+    plan.transfers[t].excluded = explain(node, requests[t], t, route_sets, plan.transfers[t], why);
 }
 
 }  // namespace polypath

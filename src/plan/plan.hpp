@@ -16,7 +16,7 @@ namespace polypath {
 inline constexpr std::uint64_t kGranule = 4 * kKiB;
 
 /// More than that is planned for nobody: no node has such memory, and plans list their chunks.
-inline constexpr std::uint64_t kMostPlanned = 4 * kTiB;
+inline constexpr std::uint64_t kMaxPlanned = 4 * kTiB;
 
 /// A transfer without addresses.
 struct Request {
@@ -48,7 +48,7 @@ struct RouteShare {
   double gbps = 0;                ///< the flow's rate
 };
 
-struct LeftOut {
+struct ExcludedRoute {
   Route route;
   std::string reason;
 };
@@ -56,7 +56,7 @@ struct LeftOut {
 struct TransferPlan {
   Request request;
   std::vector<RouteShare> routes;  ///< shares cover the message exactly once, without overlap
-  std::vector<LeftOut> left_out;   ///< filled by explain()
+  std::vector<ExcludedRoute> excluded;   ///< filled by explain()
 
   /// One direct copy, that is, what the driver would do.
   [[nodiscard]] bool native() const noexcept {
@@ -76,23 +76,23 @@ struct Plan {
 };
 
 /// The ladder for these requests; only the proportion of their sizes matters.
-Ladder make_ladder(const Node& node, const std::vector<Request>& requests,
+RouteSets make_route_sets(const Node& node, const std::vector<Request>& requests,
                    const RouteFilter& filter);
 
 /// Shares that equalise the finishing times on the rung that is predicted to end first. A rung that
 /// gains less over native copies than 2 %, or than a third of a staged route's fixed cost, is not
 /// taken, and of two within 1 % the one with fewer routes. `ladder` must have been made for the
 /// same end points and filter, and for about the same proportion.
-Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request>& requests,
+Plan make_plan(const Node& node, const RouteSets& route_sets, const std::vector<Request>& requests,
                const PlanOptions& options);
 
 /// How long the native copies take together; 0 where a transfer has none.
-double native_us(const Node& node, const Ladder& ladder, const std::vector<Request>& requests,
+double native_us(const Node& node, const RouteSets& route_sets, const std::vector<Request>& requests,
                  const PlanOptions& options);
 
 /// Says in words why the plan, made of the other arguments, is as it is, and why it leaves out
 /// every route that it does not take: for people only. `tuned`: the plan follows a choice.
-void explain(const Node& node, const Ladder& ladder, const PlanOptions& options, bool tuned,
+void explain(const Node& node, const RouteSets& route_sets, const PlanOptions& options, bool tuned,
              Plan& plan);
 
 }  // namespace polypath

@@ -34,11 +34,11 @@ bool may_be_tuned(const PlanOptions& options) {
          options.chunks.chunk_bytes == 0 && options.chunks.chunks == 0;
 }
 
-std::optional<ExecutorKind> only(ExecutorChoice choice) {
+std::optional<ExecutorKind> only(ExecutorSetting choice) {
   switch (choice) {
-    case ExecutorChoice::automatic: return std::nullopt;
-    case ExecutorChoice::stream: return ExecutorKind::stream;
-    case ExecutorChoice::graph: return ExecutorKind::graph;
+    case ExecutorSetting::automatic: return std::nullopt;
+    case ExecutorSetting::stream: return ExecutorKind::stream;
+    case ExecutorSetting::graph: return ExecutorKind::graph;
   }
   return std::nullopt;
 }
@@ -65,10 +65,10 @@ std::vector<Request> together(const PlanKey& key) {
 
 }  // namespace
 
-bool is_worth_it_beside_others(const Plan& plan) noexcept {
-  constexpr double kLeastUs = 32;
+bool pays_under_contention(const Plan& plan) noexcept {
+  constexpr double kMinUs = 32;
   const double gain_us = plan.native_us - plan.predicted_us;
-  return gain_us >= kLeastUs || gain_us >= plan.native_us / 10;
+  return gain_us >= kMinUs || gain_us >= plan.native_us / 10;
 }
 
 std::uint64_t memory_bit(const Node& node, MemoryId memory) noexcept {
@@ -81,19 +81,19 @@ PlanMaker::PlanMaker(const PlanInputs& inputs, Ladders ladders)
     : inputs_(inputs), ladders_(std::move(ladders)) {}
 
 PlanKey PlanMaker::ladder_key(const PlanKey& key) {
-  PlanKey ladder{key.beside.empty() ? key.requests : together(key), key.without};
+  PlanKey route_sets{key.beside.empty() ? key.requests : together(key), key.without};
   std::uint64_t largest = 1;
-  for (const Request& request : ladder.requests) largest = std::max(largest, request.bytes);
-  for (Request& request : ladder.requests) request.bytes = proportion(request.bytes, largest);
-  return ladder;
+  for (const Request& request : route_sets.requests) largest = std::max(largest, request.bytes);
+  for (Request& request : route_sets.requests) request.bytes = proportion(request.bytes, largest);
+  return route_sets;
 }
 
-std::shared_ptr<const Ladder> PlanMaker::make_ladder_of(const PlanKey& ladder_key) const {
+std::shared_ptr<const RouteSets> PlanMaker::make_ladder_of(const PlanKey& ladder_key) const {
   RouteFilter filter = inputs_.options.filter;
   for (const MemoryId memory : inputs_.node.memories())
     if ((ladder_key.without & memory_bit(inputs_.node, memory)) != 0)
       filter.without.push_back(memory);
-  return std::make_shared<const Ladder>(make_ladder(inputs_.node, ladder_key.requests, filter));
+  return std::make_shared<const RouteSets>(make_route_sets(inputs_.node, ladder_key.requests, filter));
 }
 
 bool PlanMaker::tunable(const PlanKey& key) const {
@@ -119,7 +119,7 @@ std::shared_ptr<PreparedPlan> PlanMaker::make(const PlanKey& key) const {
 }
 
 std::shared_ptr<PreparedPlan> PlanMaker::make_main(const PlanKey& key) const {
-  auto made = key.beside.empty() ? make_alone(key) : make_beside(key);
+  auto made = key.beside.empty() ? make_alone(key) : make_concurrent(key);
   if (key.beside.empty() && key.requests.size() == 1) made->in_sequence = in_sequence(key);
   return made;
 }
@@ -149,7 +149,7 @@ std::shared_ptr<PreparedPlan> PlanMaker::on_idle_stream(const PlanKey& key,
                                                         const PreparedPlan& busy) const {
   // By streams, unless the settings say otherwise.
   const ExecutorKind executor = only(inputs_.executor).value_or(ExecutorKind::stream);
-  const TunedChoice* const found = find_tuned(key, Pattern::one_way, executor);
+  const TunedTransfer* const found = find_tuned(key, Pattern::one_way, executor);
   if (found == nullptr) return nullptr;
   const std::uint64_t bytes = key.requests.front().bytes;
   const double gain_us =
@@ -159,9 +159,9 @@ std::shared_ptr<PreparedPlan> PlanMaker::on_idle_stream(const PlanKey& key,
   return executor == busy.executor ? nullptr : follow(key, found->choice, executor);
 }
 
-std::shared_ptr<PreparedPlan> PlanMaker::make_beside(const PlanKey& key) const {
+std::shared_ptr<PreparedPlan> PlanMaker::make_concurrent(const PlanKey& key) const {
   auto all = make_alone({together(key), key.without});
-  if (!all->tuned && !is_worth_it_beside_others(all->plan)) {
+  if (!all->tuned && !pays_under_contention(all->plan)) {
     auto alone = native(key);
     alone->provisional = false;
     return alone;
@@ -212,7 +212,7 @@ std::shared_ptr<PreparedPlan> PlanMaker::native(const PlanKey& key) const {
   return made;
 }
 
-const TunedChoice* PlanMaker::find_tuned(const PlanKey& key, Pattern pattern,
+const TunedTransfer* PlanMaker::find_tuned(const PlanKey& key, Pattern pattern,
                                          std::optional<ExecutorKind> executor) const {
   const Request& first = key.requests.front();
   if (inputs_.tuned.empty() || first.bytes < inputs_.options.min_bytes) return nullptr;
@@ -220,7 +220,7 @@ const TunedChoice* PlanMaker::find_tuned(const PlanKey& key, Pattern pattern,
     return find_choice(inputs_.tuned, pattern, pair_class(inputs_.node, src, dst), first.bytes,
                        executor);
   };
-  const TunedChoice* found = find(first.src, first.dst);
+  const TunedTransfer* found = find(first.src, first.dst);
   // Both ways between two memories are tuned in one order of the two.
   if (found == nullptr && pattern == Pattern::both_ways) found = find(first.dst, first.src);
   return found;
@@ -228,11 +228,11 @@ const TunedChoice* PlanMaker::find_tuned(const PlanKey& key, Pattern pattern,
 
 std::shared_ptr<PreparedPlan> PlanMaker::tuned_plan(const PlanKey& key, Pattern pattern,
                                                     std::optional<ExecutorKind> executor) const {
-  const TunedChoice* const found = find_tuned(key, pattern, executor);
+  const TunedTransfer* const found = find_tuned(key, pattern, executor);
   return found == nullptr ? nullptr : follow(key, found->choice, found->executor);
 }
 
-std::shared_ptr<PreparedPlan> PlanMaker::follow(const PlanKey& key, const Choice& choice,
+std::shared_ptr<PreparedPlan> PlanMaker::follow(const PlanKey& key, const TransferConfig& choice,
                                                 ExecutorKind executor) const {
   auto plan =
       make_plan(inputs_.node, *ladders_(ladder_key(key)), key.requests, inputs_.options, choice);

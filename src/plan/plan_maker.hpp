@@ -38,8 +38,8 @@ struct PreparedPlan {
 struct PlanInputs {
   Node node;
   PlanOptions options;
-  ExecutorChoice executor = ExecutorChoice::automatic;
-  std::vector<TunedChoice> tuned;
+  ExecutorSetting executor = ExecutorSetting::automatic;
+  std::vector<TunedTransfer> tuned;
 };
 
 /// What is asked for: see Planner::serve().
@@ -53,7 +53,7 @@ struct PlanKey {
 /// Beside others, whose copies begin when they like, staged legs take longer than is foreseen:
 /// 64 MiB both ways between two H100s lost 25 us where 8 were to be gained, 256 MiB gained 27 of
 /// 47. So less than 32 us, and less than a tenth of the native copies' time, is not gained.
-bool is_worth_it_beside_others(const Plan& plan) noexcept;
+bool pays_under_contention(const Plan& plan) noexcept;
 
 /// The bit of a memory in PlanKey::without; 0 for memories past the 64th, which are never left out.
 std::uint64_t memory_bit(const Node& node, MemoryId memory) noexcept;
@@ -61,7 +61,7 @@ std::uint64_t memory_bit(const Node& node, MemoryId memory) noexcept;
 class PlanMaker {
  public:
   /// Gives the ladder for a key that ladder_key() made.
-  using Ladders = std::function<std::shared_ptr<const Ladder>(const PlanKey&)>;
+  using Ladders = std::function<std::shared_ptr<const RouteSets>(const PlanKey&)>;
 
   /// `inputs` must outlive it.
   PlanMaker(const PlanInputs& inputs, Ladders ladders);
@@ -70,7 +70,7 @@ class PlanMaker {
   /// largest. Of sizes that are not equal the proportions are rounded to powers of the square root
   /// of two, so that groups of changing sizes have few ladders.
   [[nodiscard]] static PlanKey ladder_key(const PlanKey& key);
-  [[nodiscard]] std::shared_ptr<const Ladder> make_ladder_of(const PlanKey& ladder_key) const;
+  [[nodiscard]] std::shared_ptr<const RouteSets> make_ladder_of(const PlanKey& ladder_key) const;
 
   /// The plan of `key`, with those that serve in a window and on an idle stream.
   [[nodiscard]] std::shared_ptr<PreparedPlan> make(const PlanKey& key) const;
@@ -80,7 +80,7 @@ class PlanMaker {
   [[nodiscard]] bool has_variants(const PlanKey& key) const;
 
   /// The plan that follows `choice`; null where it does not fit.
-  [[nodiscard]] std::shared_ptr<PreparedPlan> follow(const PlanKey& key, const Choice& choice,
+  [[nodiscard]] std::shared_ptr<PreparedPlan> follow(const PlanKey& key, const TransferConfig& choice,
                                                      ExecutorKind executor) const;
   /// The cost model's own plan, whatever was tuned.
   [[nodiscard]] std::shared_ptr<PreparedPlan> modelled(const PlanKey& key,
@@ -89,7 +89,7 @@ class PlanMaker {
   [[nodiscard]] std::shared_ptr<PreparedPlan> native(const PlanKey& key) const;
 
  private:
-  [[nodiscard]] const TunedChoice* find_tuned(const PlanKey& key, Pattern pattern,
+  [[nodiscard]] const TunedTransfer* find_tuned(const PlanKey& key, Pattern pattern,
                                               std::optional<ExecutorKind> executor) const;
   /// `executor`: nothing for whichever was measured faster, if the settings leave it open.
   [[nodiscard]] std::shared_ptr<PreparedPlan> tuned_plan(
@@ -98,7 +98,7 @@ class PlanMaker {
                                                              const PreparedPlan& busy) const;
   [[nodiscard]] std::shared_ptr<PreparedPlan> in_sequence(const PlanKey& key) const;
   [[nodiscard]] std::shared_ptr<PreparedPlan> make_alone(const PlanKey& key) const;
-  [[nodiscard]] std::shared_ptr<PreparedPlan> make_beside(const PlanKey& key) const;
+  [[nodiscard]] std::shared_ptr<PreparedPlan> make_concurrent(const PlanKey& key) const;
   [[nodiscard]] std::shared_ptr<PreparedPlan> prepared(Plan plan, ExecutorKind executor) const;
   [[nodiscard]] bool tunable(const PlanKey& key) const;
 

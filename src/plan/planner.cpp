@@ -7,17 +7,17 @@ namespace polypath {
 namespace {
 
 /// Copies in the schedules of all kept plans, each plan counting some for itself: about 10 MB.
-constexpr std::size_t kMostCopies = 100'000;
+constexpr std::size_t kMaxCopies = 100'000;
 constexpr std::size_t kCopiesOfAPlan = 24;
 /// Routes on all rungs of the kept ladders: about 10 MB.
-constexpr std::size_t kMostRoutes = 100'000;
+constexpr std::size_t kMaxRoutes = 100'000;
 
 /// On ladders with so many routes in all a plan takes less than 15 us: bench/plan_cost measures it.
 constexpr std::size_t kCheapRoutes = 64;
 
-std::size_t routes_of(const Ladder& ladder) {
+std::size_t routes_of(const RouteSets& route_sets) {
   std::size_t routes = 0;
-  for (const Rung& rung : ladder.rungs)
+  for (const RouteSet& rung : route_sets.rungs)
     for (const auto& transfer : rung.transfers) routes += transfer.size();
   return routes;
 }
@@ -99,8 +99,8 @@ Planner::StatePtr Planner::make_state(PlanInputs inputs) {
 Planner::Planner(PlanInputs inputs, Later later)
     : later_(std::move(later)),
       state_(make_state(std::move(inputs))),
-      ladders_(kMostRoutes),
-      plans_(kMostCopies) {}
+      ladders_(kMaxRoutes),
+      plans_(kMaxCopies) {}
 
 Planner::StatePtr Planner::state() const {
   const std::lock_guard lock(mutex_);
@@ -121,7 +121,7 @@ void Planner::use(const Node& node) {
   set_state(std::move(inputs), true);
 }
 
-void Planner::use(std::vector<TunedChoice> tuned) {
+void Planner::use(std::vector<TunedTransfer> tuned) {
   PlanInputs inputs = state()->inputs;
   inputs.tuned = std::move(tuned);
   set_state(std::move(inputs), false);
@@ -140,7 +140,7 @@ std::shared_ptr<const PreparedPlan> Planner::known(const View& key) {
   return found == nullptr ? nullptr : *found;
 }
 
-std::shared_ptr<const Ladder> Planner::known_ladder(const PlanKey& ladder_key) {
+std::shared_ptr<const RouteSets> Planner::known_ladder(const PlanKey& ladder_key) {
   const std::lock_guard lock(mutex_);
   const auto* const found = ladders_.find(ladder_key);
   return found == nullptr ? nullptr : *found;
@@ -157,7 +157,7 @@ std::shared_ptr<const PreparedPlan> Planner::keep(const StatePtr& state, const P
 // ---- computing, without the lock
 // -----------------------------------------------------------------
 
-std::shared_ptr<const Ladder> Planner::ladder(const StatePtr& state, const PlanKey& ladder_key,
+std::shared_ptr<const RouteSets> Planner::route_sets(const StatePtr& state, const PlanKey& ladder_key,
                                               bool in_serve) {
   if (auto found = known_ladder(ladder_key)) return found;
   if (in_serve) ++ladders_in_serve_;
@@ -170,11 +170,11 @@ std::shared_ptr<const Ladder> Planner::ladder(const StatePtr& state, const PlanK
 
 PlanMaker Planner::maker(const StatePtr& state, bool in_serve) {
   return {state->inputs, [this, state, in_serve](const PlanKey& ladder_key) {
-            return ladder(state, ladder_key, in_serve);
+            return route_sets(state, ladder_key, in_serve);
           }};
 }
 
-std::vector<Request> Planner::that_count(const State& state, std::span<const Request> requests,
+std::vector<Request> Planner::relevant_transfers(const State& state, std::span<const Request> requests,
                                          std::span<const Request> beside) const {
   std::vector<Request> counted;
   for (const Request& other : beside)
@@ -187,7 +187,7 @@ std::shared_ptr<const PreparedPlan> Planner::plan(std::span<const Request> reque
                                                   std::uint64_t without,
                                                   std::span<const Request> beside) {
   const StatePtr state = this->state();
-  const auto counted = that_count(*state, requests, beside);
+  const auto counted = relevant_transfers(*state, requests, beside);
   const View view{requests, without, counted};
   if (auto found = known(view)) return found;
   const PlanKey key = view.key();
@@ -201,7 +201,7 @@ std::shared_ptr<const PreparedPlan> Planner::serve(std::span<const Request> requ
   if (beside.empty())
     if (auto found = known({requests, without, beside})) return found;
   const StatePtr state = this->state();
-  const auto counted = that_count(*state, requests, beside);
+  const auto counted = relevant_transfers(*state, requests, beside);
   const View view{requests, without, counted};
   if (auto found = known(view)) return found;
   PlanKey key = view.key();
@@ -216,8 +216,8 @@ std::shared_ptr<const PreparedPlan> Planner::serve(std::span<const Request> requ
 }
 
 std::shared_ptr<const PreparedPlan> Planner::cheap(const StatePtr& state, const PlanKey& key) {
-  const auto ladder = known_ladder(PlanMaker::ladder_key(key));
-  if (ladder == nullptr || routes_of(*ladder) > kCheapRoutes) return nullptr;
+  const auto route_sets = known_ladder(PlanMaker::ladder_key(key));
+  if (route_sets == nullptr || routes_of(*route_sets) > kCheapRoutes) return nullptr;
   ++plans_in_serve_;
   return maker(state, true).make_main(key);
 }
@@ -256,7 +256,7 @@ void Planner::plan_later(const Request& request, std::function<void(const Prepar
 Plan Planner::explained(const std::vector<Request>& requests) {
   const StatePtr state = this->state();
   const auto prepared = plan(requests, 0);
-  const auto known = ladder(state, PlanMaker::ladder_key({requests, 0}), false);
+  const auto known = route_sets(state, PlanMaker::ladder_key({requests, 0}), false);
   Plan plan = prepared->plan;
   if (requests.size() > 1) {
     std::vector<Demand> exactly = known->candidates;
@@ -269,7 +269,7 @@ Plan Planner::explained(const std::vector<Request>& requests) {
 }
 
 std::shared_ptr<const PreparedPlan> Planner::plan_of(const std::vector<Request>& requests,
-                                                     const Choice& choice, ExecutorKind executor) {
+                                                     const TransferConfig& choice, ExecutorKind executor) {
   const StatePtr state = this->state();
   return maker(state, false).follow({requests, 0}, choice, executor);
 }
@@ -280,13 +280,13 @@ std::shared_ptr<const PreparedPlan> Planner::model_plan(const std::vector<Reques
   return maker(state, false).modelled({requests, 0}, executor);
 }
 
-std::vector<Plan> Planner::plans_of_rungs(const std::vector<Request>& requests) {
+std::vector<Plan> Planner::plans_per_route_set(const std::vector<Request>& requests) {
   const StatePtr state = this->state();
-  const auto all = ladder(state, PlanMaker::ladder_key({requests, 0}), false);
+  const auto all = route_sets(state, PlanMaker::ladder_key({requests, 0}), false);
   std::vector<Plan> plans;
-  for (const Rung& rung : all->rungs) {
+  for (const RouteSet& rung : all->rungs) {
     // A ladder of this rung and the native one alone: the model then takes it wherever it can.
-    Ladder one = *all;
+    RouteSets one = *all;
     one.rungs = {rung};
     plans.push_back(make_plan(state->inputs.node, one, requests, state->inputs.options));
   }
@@ -296,7 +296,7 @@ std::vector<Plan> Planner::plans_of_rungs(const std::vector<Request>& requests) 
 std::vector<std::vector<Route>> Planner::widest(const std::vector<Request>& requests) {
   const StatePtr state = this->state();
   std::vector<std::vector<Route>> routes(requests.size());
-  const auto known = ladder(state, PlanMaker::ladder_key({requests, 0}), false);
+  const auto known = route_sets(state, PlanMaker::ladder_key({requests, 0}), false);
   if (known->rungs.empty()) return routes;
   for (std::size_t t = 0; t < requests.size(); ++t)
     for (const RatedRoute& rated : known->rungs.front().transfers[t])

@@ -71,16 +71,16 @@ class Planner {
   void use(const Node& node);
   /// From now on plans follow these choices where one applies: all kinds of routes are allowed, and
   /// the settings leave routes and chunks to the planner.
-  void use(std::vector<TunedChoice> tuned);
+  void use(std::vector<TunedTransfer> tuned);
 
   /// The plan that follows `choice`, or nothing where it does not fit.
   std::shared_ptr<const PreparedPlan> plan_of(const std::vector<Request>& requests,
-                                              const Choice& choice, ExecutorKind executor);
+                                              const TransferConfig& choice, ExecutorKind executor);
   /// The cost model's own plan, whatever was tuned.
   std::shared_ptr<const PreparedPlan> model_plan(const std::vector<Request>& requests,
                                                  ExecutorKind executor);
   /// The cost model's own plans of every rung, widest first, whatever was tuned.
-  std::vector<Plan> plans_of_rungs(const std::vector<Request>& requests);
+  std::vector<Plan> plans_per_route_set(const std::vector<Request>& requests);
   /// How much was computed since the beginning, by whom.
   struct Counts {
     std::uint64_t ladders_in_serve = 0;  ///< by callers of serve(); without Exact none
@@ -117,7 +117,7 @@ class Planner {
     bool operator()(const PlanKey& a, const PlanKey& b) const noexcept { return a == b; }
   };
   template <typename Value>
-  using Memory = RecentMap<PlanKey, std::shared_ptr<const Value>, Hash, Equal>;
+  using Memory = LruMap<PlanKey, std::shared_ptr<const Value>, Hash, Equal>;
   using Links = std::vector<bool>;  ///< of a pair: which links and ports some route of it passes
 
   /// Inputs with what follows from them alone; never changed.
@@ -131,11 +131,11 @@ class Planner {
   static StatePtr make_state(PlanInputs inputs);
   [[nodiscard]] StatePtr state() const;
   void set_state(PlanInputs inputs, bool ladders_too);
-  std::vector<Request> that_count(const State& state, std::span<const Request> requests,
+  std::vector<Request> relevant_transfers(const State& state, std::span<const Request> requests,
                                   std::span<const Request> beside) const;
   std::shared_ptr<const PreparedPlan> known(const View& key);
-  std::shared_ptr<const Ladder> known_ladder(const PlanKey& ladder_key);
-  std::shared_ptr<const Ladder> ladder(const StatePtr& state, const PlanKey& ladder_key,
+  std::shared_ptr<const RouteSets> known_ladder(const PlanKey& ladder_key);
+  std::shared_ptr<const RouteSets> route_sets(const StatePtr& state, const PlanKey& ladder_key,
                                        bool in_serve);
   PlanMaker maker(const StatePtr& state, bool in_serve);
   std::shared_ptr<const PreparedPlan> keep(const StatePtr& state, const PlanKey& key,
@@ -151,7 +151,7 @@ class Planner {
   std::atomic<std::uint64_t> computed_later_{0};
   mutable std::mutex mutex_;  // for what follows; held for a look or an insertion
   StatePtr state_;
-  Memory<Ladder> ladders_;
+  Memory<RouteSets> ladders_;
   Memory<PreparedPlan> plans_;
   std::unordered_set<PlanKey, Hash, Equal> pending_;
 };

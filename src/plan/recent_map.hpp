@@ -12,9 +12,9 @@ namespace polypath {
 /// Where `Hash` and `Equal` are transparent, values are found by a view of the key as well. Not
 /// thread-safe.
 template <typename Key, typename Value, typename Hash, typename Equal>
-class RecentMap {
+class LruMap {
  public:
-  explicit RecentMap(std::size_t most_weight) : most_weight_(most_weight) {}
+  explicit LruMap(std::size_t max_weight) : max_weight_(max_weight) {}
 
   /// The value, which is the most recent one from now on, or null.
   template <typename View>
@@ -38,7 +38,7 @@ class RecentMap {
     order_.push_front({key, std::move(value), weight});
     places_.emplace(key, order_.begin());
     weight_ += weight;
-    while (weight_ > most_weight_ && order_.size() > 1) take(std::prev(order_.end()), out);
+    while (weight_ > max_weight_ && order_.size() > 1) take(std::prev(order_.end()), out);
     return out;
   }
 
@@ -71,7 +71,7 @@ class RecentMap {
     out.splice(out.end(), order_, place);
   }
 
-  std::size_t most_weight_;
+  std::size_t max_weight_;
   std::size_t weight_ = 0;
   std::list<Entry> order_;  // most recent first
   std::unordered_map<Key, Place, Hash, Equal> places_;

@@ -11,7 +11,7 @@
 namespace polypath {
 namespace {
 
-constexpr std::uint64_t kMostSlots = 8;
+constexpr std::uint64_t kMaxSlots = 8;
 
 /// A staged route on its way through the schedule.
 struct StagedShare {
@@ -27,7 +27,7 @@ struct StagedShare {
 
 int slots_of(const RouteShare& share, const RingLimits& limits) {
   const std::uint64_t fit = std::max<std::uint64_t>(1, limits.of(share.route) / share.chunk_bytes);
-  const auto most = share.slots == 0 ? kMostSlots : static_cast<std::uint64_t>(share.slots);
+  const auto most = share.slots == 0 ? kMaxSlots : static_cast<std::uint64_t>(share.slots);
   return static_cast<int>(std::min({static_cast<std::uint64_t>(share.chunks), fit, most}));
 }
 

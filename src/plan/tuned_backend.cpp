@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kMustWin = 8;
 constexpr std::size_t kOfTurns = 9;
 /// ... and so much time: less is noise.
-constexpr double kLeastGainOfBackends = 0.01;
+constexpr double kMinGainOfBackends = 0.01;
 
 double median_of(std::vector<double> values) {
   std::ranges::sort(values);
@@ -43,7 +43,7 @@ void choose_backend(TunedBackend& entry, const std::vector<std::string>& backend
       won += us[turn * count + i] < us[turn * count] ? 1 : 0;
     const BackendTime& one = entry.times[i];
     if (won * kOfTurns < turns * kMustWin) continue;
-    if (one.us * (1 + kLeastGainOfBackends) > entry.times.front().us) continue;
+    if (one.us * (1 + kMinGainOfBackends) > entry.times.front().us) continue;
     if (one.us < best->us) best = &one;
   }
   entry.backend = best->backend;

@@ -7,7 +7,7 @@
 
 namespace polypath {
 
-/// An entry of "comm" of polypath_tuned().
+/// An entry of "comm" of polypath_tuning_results().
 nlohmann::json to_json(const TunedBackend& one);
 
 }  // namespace polypath

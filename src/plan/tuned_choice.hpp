@@ -26,10 +26,10 @@ std::string_view to_string(Pattern pattern) noexcept;
 /// Transfers at once that stand for Pattern::window.
 inline constexpr int kTunedWindow = 16;
 
-struct TunedChoice {
+struct TunedTransfer {
   Pattern pattern = Pattern::one_way;
   std::string pair;  ///< pair_class()
-  Choice choice;     ///< choice.bytes is the size
+  TransferConfig choice;     ///< choice.bytes is the size
   ExecutorKind executor = ExecutorKind::stream;
   double native_gbps = 0;     ///< of the whole group or window, as the next two
   double predicted_gbps = 0;  ///< by the cost model
@@ -42,20 +42,20 @@ struct TunedChoice {
 /// which `bytes` is at least 0.7. Above the largest its shares and chunk sizes serve. Without a
 /// given executor that of the faster one, against the native copies that were measured with it; a
 /// graph when both are equal, since it costs the CPU less. Null: none.
-const TunedChoice* find_choice(std::span<const TunedChoice> choices, Pattern pattern,
+const TunedTransfer* find_choice(std::span<const TunedTransfer> choices, Pattern pattern,
                                std::string_view pair, std::uint64_t bytes,
                                std::optional<ExecutorKind> executor);
 
 /// The choice for exactly this, or null.
-const TunedChoice* known_choice(std::span<const TunedChoice> choices, Pattern pattern,
+const TunedTransfer* known_choice(std::span<const TunedTransfer> choices, Pattern pattern,
                                 std::string_view pair, std::uint64_t bytes, ExecutorKind executor);
 
 /// Puts `found` in the place of the choice for the same pattern, class, size and executor, or at
 /// the end.
-void put_choice(std::vector<TunedChoice>& choices, TunedChoice found);
+void put_choice(std::vector<TunedTransfer>& choices, TunedTransfer found);
 
 /// A number of what plans follow: pattern, class, size, executor, routes, shares, chunks and slots.
 /// A profile tells by it that somebody edited a choice.
-std::uint32_t digest(const TunedChoice& choice) noexcept;
+std::uint32_t digest(const TunedTransfer& choice) noexcept;
 
 }  // namespace polypath

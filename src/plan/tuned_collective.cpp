@@ -15,7 +15,7 @@ constexpr double kFarthest = 1.42;  // about sqrt(2): the sizes are powers of tw
 
 }  // namespace
 
-std::string to_string(const CollectiveWay& way) {
+std::string to_string(const CollectiveVariant& way) {
   std::string text = way.algorithm;
   if (way.stages > 0) text += fmt::format(", {} stage{}", way.stages, way.stages > 1 ? "s" : "");
   if (way.blocks > 0) text += fmt::format(", {} block{}", way.blocks, way.blocks > 1 ? "s" : "");

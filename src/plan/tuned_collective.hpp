@@ -12,23 +12,23 @@
 namespace polypath {
 
 /// How a collective is carried out. Names as `polypath plan` prints them.
-struct CollectiveWay {
+struct CollectiveVariant {
   std::string algorithm;          ///< "cells", "flat", "hierarchical", ...
   int stages = 0;                 ///< of kernels: 1 or 2
   int blocks = 0;                 ///< of a kernel
   int lanes = 0;                  ///< of hierarchical
   std::uint64_t chunk_bytes = 0;  ///< of what runs by copies
 
-  friend bool operator==(const CollectiveWay&, const CollectiveWay&) = default;
+  friend bool operator==(const CollectiveVariant&, const CollectiveVariant&) = default;
 };
 /// "flat, 2 stages, 64 blocks"; "hierarchical, 2 lanes, chunks of 1048576 bytes".
-std::string to_string(const CollectiveWay& way);
+std::string to_string(const CollectiveVariant& way);
 
 struct TunedCollective {
   std::string op;           ///< "allreduce", ...
   std::string ranks;        ///< collective_class()
   std::uint64_t bytes = 0;  ///< of a rank's larger buffer
-  CollectiveWay way;
+  CollectiveVariant way;
   double planned_us = 0;  ///< a call as the cost model plans it, of the slowest rank, ...
   double us = 0;          ///< ... and so
   int tried = 0;          ///< ways that were measured, the planned one included

@@ -3,7 +3,7 @@
 // driver's.
 #include <cstdlib>
 
-#include "preload/hand_over.hpp"
+#include "preload/offload_copy.hpp"
 
 namespace polypath::preload {
 namespace {
@@ -151,12 +151,12 @@ CUresult split(const Batch& batch) noexcept {
   };
   each([&](std::size_t i) {
     const Copy copy = copy_of(batch, i);
-    if (takes_short_way(copy) || !is_in_stream_order(batch.attributes[attribute])) return;
+    if (is_below_threshold(copy) || !is_in_stream_order(batch.attributes[attribute])) return;
     offered[count] = copy;
     indices[count++] = i;
   });
   CUresult result = CUDA_SUCCESS;
-  if (count == 0 || !hand_over_together(offered.get(), count, issued.get(), &result))
+  if (count == 0 || !offload_batch(offered.get(), count, issued.get(), &result))
     return call_native(batch);
   std::size_t next = 0;
   std::size_t first_issued = SIZE_MAX;
@@ -180,17 +180,17 @@ CUresult carry_batch(const Batch& batch) noexcept {
   bool is_short = true;
   for (std::size_t i = 0; has_arrays && i < batch.count; ++i) {
     bytes += batch.sizes[i];
-    is_short = is_short && takes_short_way(copy_of(batch, i));
+    is_short = is_short && is_below_threshold(copy_of(batch, i));
   }
   const bool is_split = !is_short && may_be_split(batch);
   if (is_split && batch.count == 1 && is_in_stream_order(batch.attributes[0]))
     return carry(copy_of(batch, 0), [&] { return call_native(batch); });
-  begin_process();
+  init_process();
   count_call(batch.symbol, bytes);
   const CUresult result = is_split ? split(batch) : call_native(batch);
   // Of those that were offered the engine knows.
   for (std::size_t i = 0; has_arrays && i < batch.count; ++i)
-    if (const Copy copy = copy_of(batch, i); !is_split || takes_short_way(copy)) note_native(copy);
+    if (const Copy copy = copy_of(batch, i); !is_split || is_below_threshold(copy)) note_native(copy);
   note_other(batch.stream);
   return result;
 }
@@ -202,7 +202,7 @@ CUresult carry_with_attributes(Symbol symbol, CUdeviceptr dst, CUdeviceptr src, 
   if (attributes != nullptr && is_in_stream_order(*attributes) &&
       stream_of(copy) != CU_STREAM_LEGACY)
     return carry(copy, native);
-  begin_process();
+  init_process();
   count_call(symbol, bytes);
   const CUresult result = native();
   note_other(stream);
@@ -215,41 +215,41 @@ CUresult carry_with_attributes(Symbol symbol, CUdeviceptr dst, CUdeviceptr src, 
 
 using namespace polypath::preload;
 
-POLYPATH_REPLACEMENT(cuMemcpyBatchAsync)
+POLYPATH_INTERCEPTOR(cuMemcpyBatchAsync)
 (CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count, CUmemcpyAttributes* attributes,
  size_t* firsts, size_t attribute_count, size_t* fail_index, CUstream stream) {
   return carry_batch({Symbol::cuMemcpyBatchAsync, dsts, srcs, sizes, count, attributes, firsts,
                       attribute_count, fail_index, stream});
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyBatchAsync_ptsz)
+POLYPATH_INTERCEPTOR(cuMemcpyBatchAsync_ptsz)
 (CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count, CUmemcpyAttributes* attributes,
  size_t* firsts, size_t attribute_count, size_t* fail_index, CUstream stream) {
   return carry_batch({Symbol::cuMemcpyBatchAsync_ptsz, dsts, srcs, sizes, count, attributes, firsts,
                       attribute_count, fail_index, stream});
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyBatchAsync_v2)
+POLYPATH_INTERCEPTOR(cuMemcpyBatchAsync_v2)
 (CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count, CUmemcpyAttributes* attributes,
  size_t* firsts, size_t attribute_count, CUstream stream) {
   return carry_batch({Symbol::cuMemcpyBatchAsync_v2, dsts, srcs, sizes, count, attributes, firsts,
                       attribute_count, nullptr, stream});
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyBatchAsync_v2_ptsz)
+POLYPATH_INTERCEPTOR(cuMemcpyBatchAsync_v2_ptsz)
 (CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count, CUmemcpyAttributes* attributes,
  size_t* firsts, size_t attribute_count, CUstream stream) {
   return carry_batch({Symbol::cuMemcpyBatchAsync_v2_ptsz, dsts, srcs, sizes, count, attributes,
                       firsts, attribute_count, nullptr, stream});
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyWithAttributesAsync)
+POLYPATH_INTERCEPTOR(cuMemcpyWithAttributesAsync)
 (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUmemcpyAttributes* attributes, CUstream stream) {
   return carry_with_attributes(Symbol::cuMemcpyWithAttributesAsync, dst, src, bytes, attributes,
                                stream);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyWithAttributesAsync_ptsz)
+POLYPATH_INTERCEPTOR(cuMemcpyWithAttributesAsync_ptsz)
 (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUmemcpyAttributes* attributes, CUstream stream) {
   return carry_with_attributes(Symbol::cuMemcpyWithAttributesAsync_ptsz, dst, src, bytes,
                                attributes, stream);

@@ -1,7 +1,7 @@
 // Copies of one dimension: on a stream, and those that the calling thread waits for.
 #include <type_traits>
 
-#include "preload/hand_over.hpp"
+#include "preload/offload_copy.hpp"
 
 namespace polypath::preload {
 namespace {
@@ -24,14 +24,14 @@ CUresult copy_peer_async(Symbol symbol, CUdeviceptr dst, CUcontext dst_context, 
 template <typename Destination, typename Source>
 CUresult copy_and_wait(Symbol symbol, Direction direction, Destination dst, Source src,
                        std::size_t bytes) noexcept {
-  return carry_and_wait({symbol, direction, address_of(dst), address_of(src), bytes, nullptr},
+  return dispatch_copy_and_wait({symbol, direction, address_of(dst), address_of(src), bytes, nullptr},
                         [=] { return call_driver(symbol, dst, src, bytes); });
 }
 
 CUresult copy_peer(Symbol symbol, CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
                    CUcontext src_context, std::size_t bytes) noexcept {
   const PeerContexts contexts{dst_context, src_context};
-  return carry_and_wait({symbol, Direction::gpu_to_gpu, dst, src, bytes, nullptr, &contexts}, [=] {
+  return dispatch_copy_and_wait({symbol, Direction::gpu_to_gpu, dst, src, bytes, nullptr, &contexts}, [=] {
     return call_driver(symbol, dst, dst_context, src, src_context, bytes);
   });
 }
@@ -41,101 +41,101 @@ CUresult copy_peer(Symbol symbol, CUdeviceptr dst, CUcontext dst_context, CUdevi
 
 using namespace polypath::preload;
 
-POLYPATH_REPLACEMENT(cuMemcpyAsync)
+POLYPATH_INTERCEPTOR(cuMemcpyAsync)
 (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
   return copy_async(Symbol::cuMemcpyAsync, Direction::any, dst, src, bytes, stream);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyAsync_ptsz)
+POLYPATH_INTERCEPTOR(cuMemcpyAsync_ptsz)
 (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
   return copy_async(Symbol::cuMemcpyAsync_ptsz, Direction::any, dst, src, bytes, stream);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyHtoDAsync_v2)
+POLYPATH_INTERCEPTOR(cuMemcpyHtoDAsync_v2)
 (CUdeviceptr dst, const void* src, size_t bytes, CUstream stream) {
   return copy_async(Symbol::cuMemcpyHtoDAsync_v2, Direction::host_to_gpu, dst, src, bytes, stream);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyHtoDAsync_v2_ptsz)
+POLYPATH_INTERCEPTOR(cuMemcpyHtoDAsync_v2_ptsz)
 (CUdeviceptr dst, const void* src, size_t bytes, CUstream stream) {
   return copy_async(Symbol::cuMemcpyHtoDAsync_v2_ptsz, Direction::host_to_gpu, dst, src, bytes,
                     stream);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyDtoHAsync_v2)
+POLYPATH_INTERCEPTOR(cuMemcpyDtoHAsync_v2)
 (void* dst, CUdeviceptr src, size_t bytes, CUstream stream) {
   return copy_async(Symbol::cuMemcpyDtoHAsync_v2, Direction::gpu_to_host, dst, src, bytes, stream);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyDtoHAsync_v2_ptsz)
+POLYPATH_INTERCEPTOR(cuMemcpyDtoHAsync_v2_ptsz)
 (void* dst, CUdeviceptr src, size_t bytes, CUstream stream) {
   return copy_async(Symbol::cuMemcpyDtoHAsync_v2_ptsz, Direction::gpu_to_host, dst, src, bytes,
                     stream);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyDtoDAsync_v2)
+POLYPATH_INTERCEPTOR(cuMemcpyDtoDAsync_v2)
 (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
   return copy_async(Symbol::cuMemcpyDtoDAsync_v2, Direction::gpu_to_gpu, dst, src, bytes, stream);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyDtoDAsync_v2_ptsz)
+POLYPATH_INTERCEPTOR(cuMemcpyDtoDAsync_v2_ptsz)
 (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
   return copy_async(Symbol::cuMemcpyDtoDAsync_v2_ptsz, Direction::gpu_to_gpu, dst, src, bytes,
                     stream);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyPeerAsync)
+POLYPATH_INTERCEPTOR(cuMemcpyPeerAsync)
 (CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes,
  CUstream stream) {
   return copy_peer_async(Symbol::cuMemcpyPeerAsync, dst, dst_context, src, src_context, bytes,
                          stream);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyPeerAsync_ptsz)
+POLYPATH_INTERCEPTOR(cuMemcpyPeerAsync_ptsz)
 (CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes,
  CUstream stream) {
   return copy_peer_async(Symbol::cuMemcpyPeerAsync_ptsz, dst, dst_context, src, src_context, bytes,
                          stream);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpy)(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
+POLYPATH_INTERCEPTOR(cuMemcpy)(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
   return copy_and_wait(Symbol::cuMemcpy, Direction::any, dst, src, bytes);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpy_ptds)(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
+POLYPATH_INTERCEPTOR(cuMemcpy_ptds)(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
   return copy_and_wait(Symbol::cuMemcpy_ptds, Direction::any, dst, src, bytes);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyHtoD_v2)(CUdeviceptr dst, const void* src, size_t bytes) {
+POLYPATH_INTERCEPTOR(cuMemcpyHtoD_v2)(CUdeviceptr dst, const void* src, size_t bytes) {
   return copy_and_wait(Symbol::cuMemcpyHtoD_v2, Direction::host_to_gpu, dst, src, bytes);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyHtoD_v2_ptds)(CUdeviceptr dst, const void* src, size_t bytes) {
+POLYPATH_INTERCEPTOR(cuMemcpyHtoD_v2_ptds)(CUdeviceptr dst, const void* src, size_t bytes) {
   return copy_and_wait(Symbol::cuMemcpyHtoD_v2_ptds, Direction::host_to_gpu, dst, src, bytes);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyDtoH_v2)(void* dst, CUdeviceptr src, size_t bytes) {
+POLYPATH_INTERCEPTOR(cuMemcpyDtoH_v2)(void* dst, CUdeviceptr src, size_t bytes) {
   return copy_and_wait(Symbol::cuMemcpyDtoH_v2, Direction::gpu_to_host, dst, src, bytes);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyDtoH_v2_ptds)(void* dst, CUdeviceptr src, size_t bytes) {
+POLYPATH_INTERCEPTOR(cuMemcpyDtoH_v2_ptds)(void* dst, CUdeviceptr src, size_t bytes) {
   return copy_and_wait(Symbol::cuMemcpyDtoH_v2_ptds, Direction::gpu_to_host, dst, src, bytes);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyDtoD_v2)(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
+POLYPATH_INTERCEPTOR(cuMemcpyDtoD_v2)(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
   return copy_and_wait(Symbol::cuMemcpyDtoD_v2, Direction::gpu_to_gpu, dst, src, bytes);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyDtoD_v2_ptds)(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
+POLYPATH_INTERCEPTOR(cuMemcpyDtoD_v2_ptds)(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
   return copy_and_wait(Symbol::cuMemcpyDtoD_v2_ptds, Direction::gpu_to_gpu, dst, src, bytes);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyPeer)
+POLYPATH_INTERCEPTOR(cuMemcpyPeer)
 (CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes) {
   return copy_peer(Symbol::cuMemcpyPeer, dst, dst_context, src, src_context, bytes);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpyPeer_ptds)
+POLYPATH_INTERCEPTOR(cuMemcpyPeer_ptds)
 (CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes) {
   return copy_peer(Symbol::cuMemcpyPeer_ptds, dst, dst_context, src, src_context, bytes);
 }

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <initializer_list>
 
-#define POLYPATH_REPLACED(name, base, version, stream) extern "C" void polypath_shim_##name();
+#define POLYPATH_INTERCEPTED(name, base, version, stream) extern "C" void polypath_shim_##name();
 #include "preload/replaced.def"
 
 namespace polypath::preload {
@@ -18,7 +18,7 @@ constexpr auto legacy = DefaultStream::legacy;
 constexpr auto per_thread = DefaultStream::per_thread;
 
 const Replaced table[] = {
-#define POLYPATH_REPLACED(name, base, version, stream) \
+#define POLYPATH_INTERCEPTED(name, base, version, stream) \
   {#name, base, version, stream, reinterpret_cast<void*>(&polypath_shim_##name)},
 #include "preload/replaced.def"
 };

@@ -14,7 +14,7 @@
 
 #include "polypath/comm.h"
 #include "preload/driver.hpp"
-#include "preload/hand_over.hpp"
+#include "preload/offload_copy.hpp"
 #include "preload/lock.hpp"
 #include "preload/mpi/ranks.hpp"
 #include "preload/peer_access.hpp"
@@ -109,19 +109,19 @@ bool find(void* library, const char* name, Function& function) noexcept {
 bool find_functions(void* library) noexcept {
   return find(library, "polypath_context_create", engine.context_create) &&
          find(library, "polypath_context_destroy", engine.context_destroy) &&
-         find(library, "polypath_smallest_split", engine.smallest_split) &&
+         find(library, "polypath_split_thresholds", engine.smallest_split) &&
          find(library, "polypath_try_copy_async", engine.try_copy_async) &&
-         find(library, "polypath_try_copy_following_async", engine.try_copy_following_async) &&
+         find(library, "polypath_try_copy_sequenced_async", engine.try_copy_following_async) &&
          find(library, "polypath_try_group_copy_async", engine.try_group_copy_async) &&
          find(library, "polypath_last_error", engine.last_error) &&
          find(library, "polypath_last_cuda_result", engine.last_cuda_result) &&
          find(library, "polypath_note_copy", engine.note_copy) &&
-         find(library, "polypath_memory_exported", engine.memory_exported) &&
-         find(library, "polypath_memory_imported", engine.memory_imported) &&
-         find(library, "polypath_memory_closed", engine.memory_closed) &&
+         find(library, "polypath_ipc_register_export", engine.memory_exported) &&
+         find(library, "polypath_ipc_register_import", engine.memory_imported) &&
+         find(library, "polypath_ipc_unregister_import", engine.memory_closed) &&
          find(library, "polypath_counters", engine.counters) &&
-         find(library, "polypath_report", engine.report) &&
-         find(library, "polypath_free", engine.free);
+         find(library, "polypath_counters_text", engine.report) &&
+         find(library, "polypath_free_string", engine.free);
 }
 
 /// Once a process: the library stays.
@@ -154,12 +154,12 @@ bool make_engine() noexcept {
 
 /// The one thread that got from untried to starting. Its calls are the engine's own.
 void start() noexcept {
-  begin_process();
+  init_process();
   ++depth;
   if (make_engine()) {
     set_thresholds(&engine.thresholds);
     set_noting(true);
-    tell_kept_memory(engine);
+    register_recorded_memory(engine);
   } else {
     set_thresholds(nullptr);
     state.store(State::absent);
@@ -206,12 +206,12 @@ bool change(State from, State to) noexcept { return state.compare_exchange_stron
 
 }  // namespace
 
-void begin_process() noexcept {
+void init_process() noexcept {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, &begin);
 }
 
-EngineCall::EngineCall(Start start_it) noexcept : errno_(errno) {
+ApiScope::ApiScope(Start start_it) noexcept : errno_(errno) {
   // What the engine reads and waits for are points of cancellation, within functions that throw
   // nothing: that would end the process.
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
@@ -229,7 +229,7 @@ EngineCall::EngineCall(Start start_it) noexcept : errno_(errno) {
   }
 }
 
-EngineCall::~EngineCall() {
+ApiScope::~ApiScope() {
   errno = errno_;
   if (engine_ != nullptr) {
     --depth;
@@ -249,7 +249,7 @@ bool may_have_engine() noexcept { return depth == 0 && state.load() != State::ab
 
 void publish_engine() noexcept { state.store(State::ready); }
 
-WithoutEngine::WithoutEngine(CUdevice gpu) noexcept : is_inside_(depth > 0) {
+ApiResetScope::ApiResetScope(CUdevice gpu) noexcept : is_inside_(depth > 0) {
   if (is_inside_) return;
   {
     const Lock lock(resets_mutex);
@@ -266,7 +266,7 @@ WithoutEngine::WithoutEngine(CUdevice gpu) noexcept : is_inside_(depth > 0) {
   }
 }
 
-WithoutEngine::~WithoutEngine() {
+ApiResetScope::~ApiResetScope() {
   if (is_inside_) return;
   const Lock lock(resets_mutex);
   if (--resets == 0) change(State::gone, State::untried);
@@ -280,10 +280,10 @@ namespace {
 
 /// A reset takes the streams and the staging memory that the engine has on the GPU.
 CUresult reset(Symbol symbol, CUdevice gpu) noexcept {
-  begin_process();
+  init_process();
   count_call(symbol, 0);
   if (!is_inside_engine()) tell_communicators(gpu);
-  const WithoutEngine without(gpu);
+  const ApiResetScope without(gpu);
   forget_peer_access_of(gpu);
   const CUresult result = call_driver(symbol, gpu);
   if (result == CUDA_SUCCESS) {
@@ -295,10 +295,10 @@ CUresult reset(Symbol symbol, CUdevice gpu) noexcept {
 
 }  // namespace
 
-POLYPATH_REPLACEMENT(cuDevicePrimaryCtxReset)(CUdevice gpu) {
+POLYPATH_INTERCEPTOR(cuDevicePrimaryCtxReset)(CUdevice gpu) {
   return reset(Symbol::cuDevicePrimaryCtxReset, gpu);
 }
 
-POLYPATH_REPLACEMENT(cuDevicePrimaryCtxReset_v2)(CUdevice gpu) {
+POLYPATH_INTERCEPTOR(cuDevicePrimaryCtxReset_v2)(CUdevice gpu) {
   return reset(Symbol::cuDevicePrimaryCtxReset_v2, gpu);
 }

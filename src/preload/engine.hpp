@@ -15,7 +15,7 @@
 namespace polypath::preload {
 
 /// Prepares for the end of the process and for its children. Any number of times.
-void begin_process() noexcept;
+void init_process() noexcept;
 
 /// The functions of libpolypath that the shim calls: its C API, opened at run time.
 struct Engine {
@@ -23,19 +23,19 @@ struct Engine {
   polypath_thresholds thresholds;
   decltype(&polypath_context_create) context_create;
   decltype(&polypath_context_destroy) context_destroy;
-  decltype(&polypath_smallest_split) smallest_split;
+  decltype(&polypath_split_thresholds) smallest_split;
   decltype(&polypath_try_copy_async) try_copy_async;
-  decltype(&polypath_try_copy_following_async) try_copy_following_async;
+  decltype(&polypath_try_copy_sequenced_async) try_copy_following_async;
   decltype(&polypath_try_group_copy_async) try_group_copy_async;
   decltype(&polypath_last_error) last_error;
   decltype(&polypath_last_cuda_result) last_cuda_result;
   decltype(&polypath_note_copy) note_copy;
-  decltype(&polypath_memory_exported) memory_exported;
-  decltype(&polypath_memory_imported) memory_imported;
-  decltype(&polypath_memory_closed) memory_closed;
+  decltype(&polypath_ipc_register_export) memory_exported;
+  decltype(&polypath_ipc_register_import) memory_imported;
+  decltype(&polypath_ipc_unregister_import) memory_closed;
   decltype(&polypath_counters) counters;
-  decltype(&polypath_report) report;
-  decltype(&polypath_free) free;
+  decltype(&polypath_counters_text) report;
+  decltype(&polypath_free_string) free;
 };
 
 /// Another function of libpolypath; none when it has none of that name, or is not open yet.
@@ -49,17 +49,17 @@ bool find_in_engine(const char* name, Function& function) noexcept {
 /// A call of the engine, or several. While it lives the engine is not let go, and what this thread
 /// calls is the engine's own and goes to the driver. The program's errno is as before afterwards; a
 /// cancellation of the thread (pthread_cancel) waits for the end.
-class EngineCall {
+class ApiScope {
  public:
   enum class Start : bool { no, yes };
 
   /// Without an engine when libpolypath or a GPU is missing, the process is a fork of one that has
   /// an engine, this thread is in a call of the engine, or another thread is just making it or
   /// letting it go: nobody waits for that. `start`: makes the engine when nobody did.
-  explicit EngineCall(Start start) noexcept;
-  ~EngineCall();
-  EngineCall(const EngineCall&) = delete;
-  EngineCall& operator=(const EngineCall&) = delete;
+  explicit ApiScope(Start start) noexcept;
+  ~ApiScope();
+  ApiScope(const ApiScope&) = delete;
+  ApiScope& operator=(const ApiScope&) = delete;
 
   explicit operator bool() const noexcept { return engine_ != nullptr; }
   const Engine* operator->() const noexcept { return engine_; }
@@ -82,13 +82,13 @@ void publish_engine() noexcept;
 
 /// While it lives there is no engine, and none is made. Calls that are inside finish first. Nothing
 /// happens where this thread is inside itself: what it does is the engine's own.
-class WithoutEngine {
+class ApiResetScope {
  public:
   /// `gpu` is going to be reset.
-  explicit WithoutEngine(CUdevice gpu) noexcept;
-  ~WithoutEngine();
-  WithoutEngine(const WithoutEngine&) = delete;
-  WithoutEngine& operator=(const WithoutEngine&) = delete;
+  explicit ApiResetScope(CUdevice gpu) noexcept;
+  ~ApiResetScope();
+  ApiResetScope(const ApiResetScope&) = delete;
+  ApiResetScope& operator=(const ApiResetScope&) = delete;
 
  private:
   bool is_inside_;

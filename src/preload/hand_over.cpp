@@ -1,4 +1,4 @@
-#include "preload/hand_over.hpp"
+#include "preload/offload_copy.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -9,19 +9,19 @@ namespace polypath::preload {
 namespace {
 
 /// Before there is an engine: nobody splits less.
-constexpr std::size_t kLeastLarge = 256 * 1024;
+constexpr std::size_t kMinLarge = 256 * 1024;
 
-constinit std::atomic<std::size_t> least_split[kDirectionCount]{};
+constinit std::atomic<std::size_t> min_split[kDirectionCount]{};
 
 void set(Direction direction, std::size_t bytes) noexcept {
-  least_split[index_of(direction)].store(bytes, std::memory_order_relaxed);
+  min_split[index_of(direction)].store(bytes, std::memory_order_relaxed);
   // Rates are taken of copies that are not split as well.
-  const std::size_t least = are_statistics_wanted() ? std::min(bytes, kLeastRated) : bytes;
+  const std::size_t least = are_statistics_wanted() ? std::min(bytes, kMinRated) : bytes;
   detail::short_way[index_of(direction)].store(least, std::memory_order_relaxed);
 }
 
 bool is_worth_asking(const Copy& copy) noexcept {
-  return copy.bytes >= least_split[index_of(copy.direction)].load(std::memory_order_relaxed);
+  return copy.bytes >= min_split[index_of(copy.direction)].load(std::memory_order_relaxed);
 }
 
 /// False where the driver does not know the address, or memory has no such attribute.
@@ -74,7 +74,7 @@ bool names_right_contexts(const Copy& copy) noexcept {
 }
 
 bool may_touch_untold(const Copy& copy) noexcept {
-  return may_be_untold(copy.dst, copy.bytes) || may_be_untold(copy.src, copy.bytes);
+  return may_be_unregistered(copy.dst, copy.bytes) || may_be_unregistered(copy.src, copy.bytes);
 }
 
 /// Makes the context current. An error where a blocking stream of it captures: any work on its
@@ -174,7 +174,7 @@ namespace detail {
 constinit std::atomic<bool> is_noted{false};
 
 void tell_engine(const Copy& copy) noexcept {
-  const EngineCall engine(EngineCall::Start::no);
+  const ApiScope engine(ApiScope::Start::no);
   if (!engine) return;
   const CUstream stream = stream_of(copy);
   engine->note_copy(engine->context, reinterpret_cast<void*>(copy.dst),
@@ -183,7 +183,7 @@ void tell_engine(const Copy& copy) noexcept {
 }
 
 // Nothing is below zero: the first call of a process takes the long way, which begins with
-// begin_process().
+// init_process().
 constinit std::atomic<std::size_t> short_way[kDirectionCount]{};
 
 }  // namespace detail
@@ -198,25 +198,25 @@ void set_thresholds(const polypath_thresholds* thresholds) noexcept {
 }
 
 void set_thresholds_before_engine() noexcept {
-  const polypath_thresholds large{kLeastLarge, kLeastLarge, kLeastLarge};
+  const polypath_thresholds large{kMinLarge, kMinLarge, kMinLarge};
   set_thresholds(&large);
 }
 
-bool hand_over(const Copy& copy, CUresult* result) noexcept {
+bool offload_copy(const Copy& copy, CUresult* result) noexcept {
   if (!is_worth_asking(copy)) {
     note_native(copy);
     return false;
   }
   if (!is_context_current() || !names_right_contexts(copy)) return false;
-  const EngineCall engine(EngineCall::Start::yes);
+  const ApiScope engine(ApiScope::Start::yes);
   // The second time with what the engine has said of sizes.
   if (!engine || !is_worth_asking(copy) || may_touch_untold(copy)) return false;
   DefaultStreamOrder order;
   const bool is_default = stream_of(copy) == CU_STREAM_LEGACY;
   if (is_default && !order.begin(copy)) return false;
-  count_handed_over(copy.symbol);
+  count_offloaded(copy.symbol);
   int issued = 0;
-  Turn turn(stream_of(copy));
+  SequencedCopy turn(stream_of(copy));
   const auto try_copy = turn.follows() ? engine->try_copy_following_async : engine->try_copy_async;
   const polypath_status status = try_copy(engine->context, reinterpret_cast<void*>(copy.dst),
                                           reinterpret_cast<const void*>(copy.src), copy.bytes,
@@ -234,11 +234,11 @@ bool hand_over(const Copy& copy, CUresult* result) noexcept {
   return true;
 }
 
-bool hand_over_together(const Copy* copies, std::size_t count, bool* issued,
+bool offload_batch(const Copy* copies, std::size_t count, bool* issued,
                         CUresult* result) noexcept {
   std::fill_n(issued, count, false);
   if (std::none_of(copies, copies + count, is_worth_asking) || !is_context_current()) return false;
-  const EngineCall engine(EngineCall::Start::yes);
+  const ApiScope engine(ApiScope::Start::yes);
   if (!engine) return false;
   auto* const group =
       static_cast<polypath_transfer*>(std::malloc(count * sizeof(polypath_transfer)));
@@ -253,7 +253,7 @@ bool hand_over_together(const Copy* copies, std::size_t count, bool* issued,
       group[offered] = {reinterpret_cast<void*>(copy.dst), reinterpret_cast<const void*>(copy.src),
                         copy.bytes, stream_of(copy)};
       indices[offered++] = i;
-      count_handed_over(copy.symbol);
+      count_offloaded(copy.symbol);
     }
     polypath_status status = POLYPATH_SUCCESS;
     if (offered > 0) status = engine->try_group_copy_async(engine->context, group, offered, taken);

@@ -40,25 +40,25 @@ void tell_engine(const Copy& copy) noexcept;
 /// Tells the engine of a copy that the driver carries and that it was not offered: what it occupies
 /// counts as load. Nothing for copies that are small, or of GPUs alone.
 inline void note_native(const Copy& copy) noexcept {
-  constexpr std::size_t kLeastNoted = 16 * 1024;
-  if (copy.bytes >= kLeastNoted && copy.direction != Direction::gpu_to_gpu &&
+  constexpr std::size_t kMinNoted = 16 * 1024;
+  if (copy.bytes >= kMinNoted && copy.direction != Direction::gpu_to_gpu &&
       detail::is_noted.load(std::memory_order_relaxed))
     detail::tell_engine(copy);
 }
 
 /// True when the copy is the driver's without a question.
-inline bool takes_short_way(const Copy& copy) noexcept {
+inline bool is_below_threshold(const Copy& copy) noexcept {
   return copy.bytes < detail::short_way[index_of(copy.direction)].load(std::memory_order_relaxed);
 }
 
 /// Offers the copy to the engine. True when that took it: `*result` is then the answer to the
-/// program. After begin_process().
-bool hand_over(const Copy& copy, CUresult* result) noexcept;
+/// program. After init_process().
+bool offload_copy(const Copy& copy, CUresult* result) noexcept;
 
 /// Offers copies on one stream, not the legacy one, that have no order among each other, together.
 /// `issued` says of each whether the engine took it; false when it took none. Otherwise `*result`
 /// is the answer for those that it took.
-bool hand_over_together(const Copy* copies, std::size_t count, bool* issued,
+bool offload_batch(const Copy* copies, std::size_t count, bool* issued,
                         CUresult* result) noexcept;
 
 /// Waits as a copy does that the calling thread waits for: until the stream has done what it was
@@ -73,18 +73,18 @@ bool is_waited_for(const Copy& copy) noexcept;
 /// Copies on a stream; `native()` is the driver's own call with the program's arguments.
 template <typename Native>
 CUresult carry(const Copy& copy, Native&& native) noexcept {
-  if (takes_short_way(copy)) [[likely]] {
+  if (is_below_threshold(copy)) [[likely]] {
     count_call(copy.symbol, copy.bytes);
     const CUresult result = native();
     note_other(copy.stream);
     if (result == CUDA_SUCCESS) note_native(copy);
     return result;
   }
-  begin_process();
+  init_process();
   count_call(copy.symbol, copy.bytes);
   StreamSample sample(copy);
   CUresult result = CUDA_SUCCESS;
-  const bool is_issued = hand_over(copy, &result);
+  const bool is_issued = offload_copy(copy, &result);
   if (!is_issued) {
     result = native();
     note_other(copy.stream);
@@ -95,18 +95,18 @@ CUresult carry(const Copy& copy, Native&& native) noexcept {
 
 /// Copies that the calling thread waits for, on the default stream of `copy.symbol`.
 template <typename Native>
-CUresult carry_and_wait(const Copy& copy, Native&& native) noexcept {
-  if (takes_short_way(copy)) [[likely]] {
+CUresult dispatch_copy_and_wait(const Copy& copy, Native&& native) noexcept {
+  if (is_below_threshold(copy)) [[likely]] {
     count_call(copy.symbol, copy.bytes);
     // Others are told before it: when it returns, it is over.
     note_native(copy);
     return native();
   }
-  begin_process();
+  init_process();
   count_call(copy.symbol, copy.bytes);
   WaitSample sample(copy);
   CUresult result = CUDA_SUCCESS;
-  const bool is_issued = hand_over(copy, &result);
+  const bool is_issued = offload_copy(copy, &result);
   if (!is_issued) result = native();
   if (result != CUDA_SUCCESS || !is_waited_for(copy)) return result;
   if (is_issued) result = wait_for(stream_of(copy));

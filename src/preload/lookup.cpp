@@ -130,19 +130,19 @@ void* polypath_shim_lookup(void* handle, const char* name, void* caller) noexcep
 
 using namespace polypath::preload;
 
-POLYPATH_REPLACEMENT(cuGetProcAddress)
+POLYPATH_INTERCEPTOR(cuGetProcAddress)
 (const char* name, void** function, int version, cuuint64_t flags) {
-  begin_process();
+  init_process();
   count_call(Symbol::cuGetProcAddress, 0);
   const CUresult result = call_driver(Symbol::cuGetProcAddress, name, function, version, flags);
   if (result == CUDA_SUCCESS) replace(name, function, version, flags, __builtin_return_address(0));
   return result;
 }
 
-POLYPATH_REPLACEMENT(cuGetProcAddress_v2)
+POLYPATH_INTERCEPTOR(cuGetProcAddress_v2)
 (const char* name, void** function, int version, cuuint64_t flags,
  CUdriverProcAddressQueryResult* status) {
-  begin_process();
+  init_process();
   count_call(Symbol::cuGetProcAddress_v2, 0);
   const CUresult result =
       call_driver(Symbol::cuGetProcAddress_v2, name, function, version, flags, status);

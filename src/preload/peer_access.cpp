@@ -111,15 +111,15 @@ void forget_peer_access() noexcept {
 
 using namespace polypath::preload;
 
-POLYPATH_REPLACEMENT(cuCtxEnablePeerAccess)(CUcontext peer, unsigned int flags) {
-  begin_process();
+POLYPATH_INTERCEPTOR(cuCtxEnablePeerAccess)(CUcontext peer, unsigned int flags) {
+  init_process();
   const CUresult result = call_driver(Symbol::cuCtxEnablePeerAccess, peer, flags);
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return result;
   return add(access_to(peer)) ? CUDA_SUCCESS : result;
 }
 
-POLYPATH_REPLACEMENT(cuCtxDisablePeerAccess)(CUcontext peer) {
-  begin_process();
+POLYPATH_INTERCEPTOR(cuCtxDisablePeerAccess)(CUcontext peer) {
+  init_process();
   const Access wanted = access_to(peer);
   const bool was_there = remove(wanted);
   // The engine goes on using it. What is no context the driver says.
@@ -128,8 +128,8 @@ POLYPATH_REPLACEMENT(cuCtxDisablePeerAccess)(CUcontext peer) {
   return call_driver(Symbol::cuCtxDisablePeerAccess, peer);
 }
 
-POLYPATH_REPLACEMENT(cuDevicePrimaryCtxRetain)(CUcontext* context, CUdevice gpu) {
-  begin_process();
+POLYPATH_INTERCEPTOR(cuDevicePrimaryCtxRetain)(CUcontext* context, CUdevice gpu) {
+  init_process();
   const CUresult result = call_driver(Symbol::cuDevicePrimaryCtxRetain, context, gpu);
   std::atomic<int>* const its = references_of(gpu);
   if (result == CUDA_SUCCESS && its != nullptr) its->fetch_add(1);
@@ -138,8 +138,8 @@ POLYPATH_REPLACEMENT(cuDevicePrimaryCtxRetain)(CUcontext* context, CUdevice gpu)
 
 /// With the program's last one its context is gone to it, and its peer access with that; the engine
 /// may hold the context.
-POLYPATH_REPLACEMENT(cuDevicePrimaryCtxRelease_v2)(CUdevice gpu) {
-  begin_process();
+POLYPATH_INTERCEPTOR(cuDevicePrimaryCtxRelease_v2)(CUdevice gpu) {
+  init_process();
   const CUresult result = call_driver(Symbol::cuDevicePrimaryCtxRelease_v2, gpu);
   std::atomic<int>* const its = references_of(gpu);
   if (result != CUDA_SUCCESS || its == nullptr) return result;

@@ -14,12 +14,12 @@
 namespace polypath::preload {
 
 enum class Symbol : std::uint8_t {
-#define POLYPATH_REPLACED(name, base, version, stream) name,
+#define POLYPATH_INTERCEPTED(name, base, version, stream) name,
 #include "preload/replaced.def"
 };
 
 inline constexpr Symbol kSymbols[] = {
-#define POLYPATH_REPLACED(name, base, version, stream) Symbol::name,
+#define POLYPATH_INTERCEPTED(name, base, version, stream) Symbol::name,
 #include "preload/replaced.def"
 };
 inline constexpr std::size_t kSymbolCount = sizeof kSymbols / sizeof *kSymbols;
@@ -49,13 +49,13 @@ const Symbol* find_versioned(const char* base, int version, cuuint64_t flags) no
 }  // namespace polypath::preload
 
 /// Defines what stands in for the driver's function of that name:
-/// POLYPATH_REPLACEMENT(name)(arguments) {...}.
+/// POLYPATH_INTERCEPTOR(name)(arguments) {...}.
 ///
 /// It is exported under a version that is not the default one. So it is bound by programs and
 /// libraries that call the function by name (the driver has no symbol versions, and a reference
 /// without one takes the first version that there is), but dlsym() does not see it: what a program
 /// looks up without the driver being loaded is as absent as ever, and every other lookup is decided
 /// in lookup.cpp.
-#define POLYPATH_REPLACEMENT(name)                                        \
+#define POLYPATH_INTERCEPTOR(name)                                        \
   __asm__(".symver polypath_shim_" #name ", " #name "@POLYPATH_PRELOAD"); \
   extern "C" __attribute__((visibility("default"))) CUresult polypath_shim_##name

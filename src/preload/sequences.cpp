@@ -18,7 +18,7 @@ const CUstream kGone = CU_STREAM_LEGACY;
 
 namespace detail {
 
-struct RememberedStream {
+struct TrackedStream {
   std::atomic<CUstream> stream;
   std::atomic<std::uint64_t> others;  ///< noted here so far; never less, whatever stream it is
   std::atomic<std::uint64_t> last;    ///< `others` before the engine's last transfer; 0: none
@@ -33,14 +33,14 @@ constinit std::atomic<int> remembered_streams{0};
 namespace {
 
 using detail::remembered_streams;
-using detail::RememberedStream;
+using detail::TrackedStream;
 
 /// Each stream at or behind the place of its hash, with no empty place before it.
-constinit RememberedStream streams[kStreams]{};
+constinit TrackedStream streams[kStreams]{};
 /// Guards which streams there are; what is noted of them is not.
 constinit pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-RememberedStream& place(CUstream stream, std::size_t offset) noexcept {
+TrackedStream& place(CUstream stream, std::size_t offset) noexcept {
   const std::size_t hash =
       (reinterpret_cast<std::uintptr_t>(stream) * std::uintptr_t{0x9E3779B97F4A7C15U}) >> 58U;
   return streams[(hash + offset) % kStreams];
@@ -48,25 +48,25 @@ RememberedStream& place(CUstream stream, std::size_t offset) noexcept {
 
 // With the lock held:
 
-void renew(RememberedStream& one, CUstream stream) noexcept {
+void renew(TrackedStream& one, CUstream stream) noexcept {
   one.stream.store(stream);
   one.others.fetch_add(1);
   one.last.store(0);
 }
 
-void forget(RememberedStream& one) noexcept {
+void forget(TrackedStream& one) noexcept {
   renew(one, kGone);
   if (remembered_streams.fetch_sub(1) > 1) return;
-  for (RememberedStream& other : streams) other.stream.store(nullptr);
+  for (TrackedStream& other : streams) other.stream.store(nullptr);
 }
 
 void forget(CUstream stream) noexcept {
-  if (RememberedStream* const known = detail::find_remembered(stream)) forget(*known);
+  if (TrackedStream* const known = detail::find_remembered(stream)) forget(*known);
 }
 
 void remember(CUstream stream, const void* maker, const char* function) noexcept {
   for (std::size_t i = 0; i < kStreams; ++i) {
-    RememberedStream& one = place(stream, i);
+    TrackedStream& one = place(stream, i);
     const CUstream there = one.stream.load();
     if (there != nullptr && there != kGone) continue;
     one.maker = maker;
@@ -84,7 +84,7 @@ void made(CUstream stream, unsigned flags, const void* maker, const char* functi
   // Others wait for the default stream, which the engine's streams do not.
   const bool is_own = (flags & CU_STREAM_NON_BLOCKING) != 0 && is_transparent(maker, function);
   if (!is_own && remembered_streams.load() == 0) return;
-  begin_process();
+  init_process();
   {
     const Lock lock(mutex);
     forget(stream);
@@ -100,10 +100,10 @@ void made(CUstream stream, unsigned flags, const void* maker, const char* functi
 
 namespace detail {
 
-RememberedStream* find_remembered(CUstream stream) noexcept {
+TrackedStream* find_remembered(CUstream stream) noexcept {
   if (stream == nullptr || stream == kGone) return nullptr;
   for (std::size_t i = 0; i < kStreams; ++i) {
-    RememberedStream& one = place(stream, i);
+    TrackedStream& one = place(stream, i);
     const CUstream there = one.stream.load(std::memory_order_acquire);
     if (there == stream) return &one;
     if (there == nullptr) return nullptr;
@@ -112,12 +112,12 @@ RememberedStream* find_remembered(CUstream stream) noexcept {
 }
 
 void note(CUstream stream) noexcept {
-  if (RememberedStream* const known = find_remembered(stream)) known->others.fetch_add(1);
+  if (TrackedStream* const known = find_remembered(stream)) known->others.fetch_add(1);
 }
 
 }  // namespace detail
 
-Turn::Turn(CUstream stream) noexcept {
+SequencedCopy::SequencedCopy(CUstream stream) noexcept {
   if (remembered_streams.load(std::memory_order_relaxed) == 0) return;
   stream_ = detail::find_remembered(stream);
   if (stream_ == nullptr) return;
@@ -125,14 +125,14 @@ Turn::Turn(CUstream stream) noexcept {
   follows_ = stream_->last.load() == others_;
 }
 
-void Turn::issued() noexcept {
+void SequencedCopy::issued() noexcept {
   if (stream_ != nullptr) stream_->last.store(others_);
 }
 
 void note_lookup(const char* name, const void* caller) noexcept {
   if (!add_lookup(name, caller) || remembered_streams.load() == 0) return;
   // Not under the lock: the loader has locks of its own.
-  for (RememberedStream& one : streams) {
+  for (TrackedStream& one : streams) {
     const void* maker = nullptr;
     const char* function = nullptr;
     {
@@ -150,7 +150,7 @@ void note_lookup(const char* name, const void* caller) noexcept {
 
 void forget_streams() noexcept {
   const Lock lock(mutex);
-  for (RememberedStream& one : streams) renew(one, nullptr);
+  for (TrackedStream& one : streams) renew(one, nullptr);
   remembered_streams.store(0);
 }
 
@@ -163,13 +163,13 @@ void forget_streams_in_child() noexcept {
 
 using namespace polypath::preload;
 
-POLYPATH_REPLACEMENT(cuStreamCreate)(CUstream* stream, unsigned int flags) {
+POLYPATH_INTERCEPTOR(cuStreamCreate)(CUstream* stream, unsigned int flags) {
   const CUresult result = call_driver(Symbol::cuStreamCreate, stream, flags);
   if (result == CUDA_SUCCESS) made(*stream, flags, __builtin_return_address(0), "cuStreamCreate");
   return result;
 }
 
-POLYPATH_REPLACEMENT(cuStreamCreateWithPriority)
+POLYPATH_INTERCEPTOR(cuStreamCreateWithPriority)
 (CUstream* stream, unsigned int flags, int priority) {
   const CUresult result = call_driver(Symbol::cuStreamCreateWithPriority, stream, flags, priority);
   if (result == CUDA_SUCCESS)
@@ -177,7 +177,7 @@ POLYPATH_REPLACEMENT(cuStreamCreateWithPriority)
   return result;
 }
 
-POLYPATH_REPLACEMENT(cuStreamDestroy_v2)(CUstream stream) {
+POLYPATH_INTERCEPTOR(cuStreamDestroy_v2)(CUstream stream) {
   if (remembered_streams.load() != 0) {
     const Lock lock(mutex);
     forget(stream);
@@ -185,13 +185,13 @@ POLYPATH_REPLACEMENT(cuStreamDestroy_v2)(CUstream stream) {
   return call_driver(Symbol::cuStreamDestroy_v2, stream);
 }
 
-POLYPATH_REPLACEMENT(cuStreamWaitEvent)(CUstream stream, CUevent event, unsigned int flags) {
+POLYPATH_INTERCEPTOR(cuStreamWaitEvent)(CUstream stream, CUevent event, unsigned int flags) {
   const CUresult result = call_driver(Symbol::cuStreamWaitEvent, stream, event, flags);
   note_other(stream);
   return result;
 }
 
-POLYPATH_REPLACEMENT(cuStreamAddCallback)
+POLYPATH_INTERCEPTOR(cuStreamAddCallback)
 (CUstream stream, CUstreamCallback callback, void* user, unsigned int flags) {
   const CUresult result = call_driver(Symbol::cuStreamAddCallback, stream, callback, user, flags);
   note_other(stream);

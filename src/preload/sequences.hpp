@@ -14,9 +14,9 @@
 namespace polypath::preload {
 
 namespace detail {
-struct RememberedStream;
+struct TrackedStream;
 extern std::atomic<int> remembered_streams;  ///< how many
-RememberedStream* find_remembered(CUstream stream) noexcept;
+TrackedStream* find_remembered(CUstream stream) noexcept;
 void note(CUstream stream) noexcept;
 }  // namespace detail
 
@@ -27,9 +27,9 @@ inline void note_other(CUstream stream) noexcept {
 }
 
 /// One copy that is offered to the engine.
-class Turn {
+class SequencedCopy {
  public:
-  explicit Turn(CUstream stream) noexcept;
+  explicit SequencedCopy(CUstream stream) noexcept;
 
   /// Nothing but event records was put on the stream since the engine's last transfer there.
   [[nodiscard]] bool follows() const noexcept { return follows_; }
@@ -37,7 +37,7 @@ class Turn {
   void issued() noexcept;
 
  private:
-  detail::RememberedStream* stream_ = nullptr;  ///< null: it is not remembered
+  detail::TrackedStream* stream_ = nullptr;  ///< null: it is not remembered
   std::uint64_t others_ = 0;                    ///< noted on it before
   bool follows_ = false;
 };

@@ -2,7 +2,7 @@
 // the rest is the driver's.
 #include <type_traits>
 
-#include "preload/hand_over.hpp"
+#include "preload/offload_copy.hpp"
 
 namespace polypath::preload {
 namespace {
@@ -98,8 +98,8 @@ CUresult copy_shape(Symbol symbol, const Shape* shape) noexcept {
   Copy copy{symbol, Direction::any, 0, 0, 0, nullptr};
   PeerContexts contexts{};
   const auto native = [=] { return call_driver(symbol, shape); };
-  if (shape != nullptr && flatten(*shape, &copy, &contexts)) return carry_and_wait(copy, native);
-  begin_process();
+  if (shape != nullptr && flatten(*shape, &copy, &contexts)) return dispatch_copy_and_wait(copy, native);
+  init_process();
   count_call(symbol, 0);
   note_native(copy);
   return native();
@@ -111,7 +111,7 @@ CUresult copy_shape_async(Symbol symbol, const Shape* shape, CUstream stream) no
   PeerContexts contexts{};
   const auto native = [=] { return call_driver(symbol, shape, stream); };
   if (shape != nullptr && flatten(*shape, &copy, &contexts)) return carry(copy, native);
-  begin_process();
+  init_process();
   count_call(symbol, 0);
   const CUresult result = native();
   note_other(stream);
@@ -124,58 +124,58 @@ CUresult copy_shape_async(Symbol symbol, const Shape* shape, CUstream stream) no
 
 using namespace polypath::preload;
 
-POLYPATH_REPLACEMENT(cuMemcpy2D_v2)(const CUDA_MEMCPY2D* shape) {
+POLYPATH_INTERCEPTOR(cuMemcpy2D_v2)(const CUDA_MEMCPY2D* shape) {
   return copy_shape(Symbol::cuMemcpy2D_v2, shape);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpy2D_v2_ptds)(const CUDA_MEMCPY2D* shape) {
+POLYPATH_INTERCEPTOR(cuMemcpy2D_v2_ptds)(const CUDA_MEMCPY2D* shape) {
   return copy_shape(Symbol::cuMemcpy2D_v2_ptds, shape);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpy2DUnaligned_v2)(const CUDA_MEMCPY2D* shape) {
+POLYPATH_INTERCEPTOR(cuMemcpy2DUnaligned_v2)(const CUDA_MEMCPY2D* shape) {
   return copy_shape(Symbol::cuMemcpy2DUnaligned_v2, shape);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpy2DUnaligned_v2_ptds)(const CUDA_MEMCPY2D* shape) {
+POLYPATH_INTERCEPTOR(cuMemcpy2DUnaligned_v2_ptds)(const CUDA_MEMCPY2D* shape) {
   return copy_shape(Symbol::cuMemcpy2DUnaligned_v2_ptds, shape);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpy3D_v2)(const CUDA_MEMCPY3D* shape) {
+POLYPATH_INTERCEPTOR(cuMemcpy3D_v2)(const CUDA_MEMCPY3D* shape) {
   return copy_shape(Symbol::cuMemcpy3D_v2, shape);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpy3D_v2_ptds)(const CUDA_MEMCPY3D* shape) {
+POLYPATH_INTERCEPTOR(cuMemcpy3D_v2_ptds)(const CUDA_MEMCPY3D* shape) {
   return copy_shape(Symbol::cuMemcpy3D_v2_ptds, shape);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpy3DPeer)(const CUDA_MEMCPY3D_PEER* shape) {
+POLYPATH_INTERCEPTOR(cuMemcpy3DPeer)(const CUDA_MEMCPY3D_PEER* shape) {
   return copy_shape(Symbol::cuMemcpy3DPeer, shape);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpy3DPeer_ptds)(const CUDA_MEMCPY3D_PEER* shape) {
+POLYPATH_INTERCEPTOR(cuMemcpy3DPeer_ptds)(const CUDA_MEMCPY3D_PEER* shape) {
   return copy_shape(Symbol::cuMemcpy3DPeer_ptds, shape);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpy2DAsync_v2)(const CUDA_MEMCPY2D* shape, CUstream stream) {
+POLYPATH_INTERCEPTOR(cuMemcpy2DAsync_v2)(const CUDA_MEMCPY2D* shape, CUstream stream) {
   return copy_shape_async(Symbol::cuMemcpy2DAsync_v2, shape, stream);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpy2DAsync_v2_ptsz)(const CUDA_MEMCPY2D* shape, CUstream stream) {
+POLYPATH_INTERCEPTOR(cuMemcpy2DAsync_v2_ptsz)(const CUDA_MEMCPY2D* shape, CUstream stream) {
   return copy_shape_async(Symbol::cuMemcpy2DAsync_v2_ptsz, shape, stream);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpy3DAsync_v2)(const CUDA_MEMCPY3D* shape, CUstream stream) {
+POLYPATH_INTERCEPTOR(cuMemcpy3DAsync_v2)(const CUDA_MEMCPY3D* shape, CUstream stream) {
   return copy_shape_async(Symbol::cuMemcpy3DAsync_v2, shape, stream);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpy3DAsync_v2_ptsz)(const CUDA_MEMCPY3D* shape, CUstream stream) {
+POLYPATH_INTERCEPTOR(cuMemcpy3DAsync_v2_ptsz)(const CUDA_MEMCPY3D* shape, CUstream stream) {
   return copy_shape_async(Symbol::cuMemcpy3DAsync_v2_ptsz, shape, stream);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpy3DPeerAsync)(const CUDA_MEMCPY3D_PEER* shape, CUstream stream) {
+POLYPATH_INTERCEPTOR(cuMemcpy3DPeerAsync)(const CUDA_MEMCPY3D_PEER* shape, CUstream stream) {
   return copy_shape_async(Symbol::cuMemcpy3DPeerAsync, shape, stream);
 }
 
-POLYPATH_REPLACEMENT(cuMemcpy3DPeerAsync_ptsz)(const CUDA_MEMCPY3D_PEER* shape, CUstream stream) {
+POLYPATH_INTERCEPTOR(cuMemcpy3DPeerAsync_ptsz)(const CUDA_MEMCPY3D_PEER* shape, CUstream stream) {
   return copy_shape_async(Symbol::cuMemcpy3DPeerAsync_ptsz, shape, stream);
 }

@@ -118,7 +118,7 @@ void tell(const Engine& engine, Entry* entry) noexcept {
 
 /// Tells the engine of the entry unless its maker did.
 void tell_engine(Entry* entry) noexcept {
-  const EngineCall engine(EngineCall::Start::yes);
+  const ApiScope engine(ApiScope::Start::yes);
   if (!engine) return;
   {
     // It may have been told, and taken out of the list, by whoever made the engine.
@@ -166,7 +166,7 @@ CUresult close(CUdeviceptr address) noexcept {
     }
   }
   if (was_told) {
-    const EngineCall engine(EngineCall::Start::no);
+    const ApiScope engine(ApiScope::Start::no);
     if (engine) {
       count(ImportEvent::closed);
       if (engine->memory_closed(engine->context, pointer_to(address)) != POLYPATH_SUCCESS)
@@ -190,7 +190,7 @@ CUresult close(CUdeviceptr address) noexcept {
 
 CUresult open_handle(Symbol symbol, CUdeviceptr* address, CUipcMemHandle handle,
                      unsigned flags) noexcept {
-  begin_process();
+  init_process();
   count_call(symbol, 0);
   const CUresult result = call_driver(symbol, address, handle, flags);
   if (result == CUDA_SUCCESS) keep(Kind::imported, handle, *address);
@@ -199,7 +199,7 @@ CUresult open_handle(Symbol symbol, CUdeviceptr* address, CUipcMemHandle handle,
 
 }  // namespace
 
-void tell_kept_memory(const Engine& engine) noexcept {
+void register_recorded_memory(const Engine& engine) noexcept {
   for (;;) {
     Entry* next = nullptr;
     {
@@ -234,7 +234,7 @@ void forget_shared_memory() noexcept {
   untold.store(0);
 }
 
-bool may_be_untold(CUdeviceptr address, std::size_t bytes) noexcept {
+bool may_be_unregistered(CUdeviceptr address, std::size_t bytes) noexcept {
   if (is_incomplete.load(std::memory_order_relaxed)) return true;
   if (untold.load(std::memory_order_acquire) == 0) return false;
   const Lock lock(mutex);
@@ -249,26 +249,26 @@ bool may_be_untold(CUdeviceptr address, std::size_t bytes) noexcept {
 
 using namespace polypath::preload;
 
-POLYPATH_REPLACEMENT(cuIpcGetMemHandle)(CUipcMemHandle* handle, CUdeviceptr address) {
-  begin_process();
+POLYPATH_INTERCEPTOR(cuIpcGetMemHandle)(CUipcMemHandle* handle, CUdeviceptr address) {
+  init_process();
   count_call(Symbol::cuIpcGetMemHandle, 0);
   const CUresult result = call_driver(Symbol::cuIpcGetMemHandle, handle, address);
   if (result == CUDA_SUCCESS) keep(Kind::exported, *handle, address);
   return result;
 }
 
-POLYPATH_REPLACEMENT(cuIpcOpenMemHandle)
+POLYPATH_INTERCEPTOR(cuIpcOpenMemHandle)
 (CUdeviceptr* address, CUipcMemHandle handle, unsigned int flags) {
   return open_handle(Symbol::cuIpcOpenMemHandle, address, handle, flags);
 }
 
-POLYPATH_REPLACEMENT(cuIpcOpenMemHandle_v2)
+POLYPATH_INTERCEPTOR(cuIpcOpenMemHandle_v2)
 (CUdeviceptr* address, CUipcMemHandle handle, unsigned int flags) {
   return open_handle(Symbol::cuIpcOpenMemHandle_v2, address, handle, flags);
 }
 
-POLYPATH_REPLACEMENT(cuIpcCloseMemHandle)(CUdeviceptr address) {
-  begin_process();
+POLYPATH_INTERCEPTOR(cuIpcCloseMemHandle)(CUdeviceptr address) {
+  init_process();
   count_call(Symbol::cuIpcCloseMemHandle, 0);
   return close(address);
 }

@@ -15,7 +15,7 @@ namespace polypath::preload {
 
 /// For the thread that makes the engine: tells it all that is kept, in order, and publishes it when
 /// nothing is left. What comes later is told by who brings it.
-void tell_kept_memory(const Engine& engine) noexcept;
+void register_recorded_memory(const Engine& engine) noexcept;
 
 /// The engine is gone: nothing of what is kept has been told to anybody.
 void keep_shared_memory() noexcept;
@@ -28,6 +28,6 @@ void forget_shared_memory() noexcept;
 
 /// Whether a part of these bytes may lie in another process's memory that the engine was not told
 /// of.
-bool may_be_untold(CUdeviceptr address, std::size_t bytes) noexcept;
+bool may_be_unregistered(CUdeviceptr address, std::size_t bytes) noexcept;
 
 }  // namespace polypath::preload

@@ -193,16 +193,16 @@ bool is_itself_transparent(const LoadedObject& object) noexcept {
 
 /// The object and all that need it, which can call it by name.
 bool are_transparent(const LoadedObject& first) noexcept {
-  constexpr std::size_t kMost = 16;
-  const LoadedObject* objects[kMost] = {&first};
-  alignas(LoadedObject) unsigned char memory[kMost][sizeof(LoadedObject)];
+  constexpr std::size_t kMaxObjects = 16;
+  const LoadedObject* objects[kMaxObjects] = {&first};
+  alignas(LoadedObject) unsigned char memory[kMaxObjects][sizeof(LoadedObject)];
   std::size_t count = 1;
   for (std::size_t next = 0; next < count; ++next) {
     const bool is_any_opaque = any_loaded_object([&](const LoadedObject& other) {
       if (!other.needs(*objects[next])) return false;
       for (std::size_t i = 0; i < count; ++i)
         if (objects[i]->is(other)) return false;
-      if (count == kMost || !is_itself_transparent(other)) return true;
+      if (count == kMaxObjects || !is_itself_transparent(other)) return true;
       std::memcpy(memory[count], static_cast<const void*>(&other), sizeof other);
       objects[count] = reinterpret_cast<const LoadedObject*>(memory[count]);
       ++count;

@@ -38,7 +38,7 @@ void read(int descriptor, std::size_t offset, std::array<Stored, count>& values)
 }
 
 /// Descriptors that may be kept open, in a program that has others to open.
-constexpr std::size_t kMostFiles = 256;
+constexpr std::size_t kMaxFiles = 256;
 /// By then whoever began to make a file has finished it or died.
 constexpr std::int64_t kUnfinishedForS = 10;
 
@@ -57,14 +57,14 @@ bool is_past(const timespec& changed) noexcept {
 }
 
 /// Whether nobody will ever finish or use it.
-bool is_left_behind(const OtherFile& file) noexcept {
+bool is_left_behind(const PeerFile& file) noexcept {
   if (file.alive()) return false;
   return file.name().complete || file.age_s() > kUnfinishedForS;
 }
 
 }  // namespace
 
-OtherFile::OtherFile(const Descriptor& folder, const RegistryFileName& name, SaidOnce& said)
+PeerFile::PeerFile(const Descriptor& folder, const RegistryFileName& name, LogOnce& said)
     : name_(name), said_(&said) {
   const std::string text = to_string(name);
   // O_NONBLOCK: whatever bears the name, opening it does not wait.
@@ -75,14 +75,14 @@ OtherFile::OtherFile(const Descriptor& folder, const RegistryFileName& name, Sai
     log_warn("registry: file {} cannot be opened: {}", text, std::strerror(open_error_));
 }
 
-void OtherFile::check() {
+void PeerFile::check() {
   const char* why = objection();
   readable_ = why == nullptr;
   if (!readable_ && said_->first(why))
     log_warn("registry: file {} {}: nothing is shared with its process", to_string(name_), why);
 }
 
-const char* OtherFile::objection() const noexcept {
+const char* PeerFile::objection() const noexcept {
   std::array<StoredHeader, 1> headers;
   read(descriptor_.get(), 0, headers);
   const StoredHeader& header = headers[0];
@@ -95,18 +95,18 @@ const char* OtherFile::objection() const noexcept {
   return nullptr;
 }
 
-bool OtherFile::alive() const noexcept { return owner_lives(descriptor_.get()); }
+bool PeerFile::alive() const noexcept { return owner_lives(descriptor_.get()); }
 
-std::int64_t OtherFile::age_s() const noexcept {
+std::int64_t PeerFile::age_s() const noexcept {
   const auto status = descriptor_.status();
   return status ? time(nullptr) - status->st_mtim.tv_sec : 0;
 }
 
-std::optional<MemoryRecord> OtherFile::find(const IpcHandle& handle) {
+std::optional<MemoryRecord> PeerFile::find(const IpcHandle& handle) {
   std::optional<MemoryRecord> found;
   const std::size_t offset =
       kMemoryOffset + bucket_of(handle) * kBucketPlaces * sizeof(StoredMemory);
-  look_until_whole([&] {
+  read_until_intact([&] {
     std::array<StoredMemory, kBucketPlaces> places;
     read(descriptor_.get(), offset, places);
     bool all_whole = true;
@@ -121,11 +121,11 @@ std::optional<MemoryRecord> OtherFile::find(const IpcHandle& handle) {
   return found;
 }
 
-void OtherFile::append_traffic(std::uint64_t now_ns, std::vector<Flight>& flights,
+void PeerFile::append_traffic(std::uint64_t now_ns, std::vector<InFlightTransfer>& flights,
                                std::vector<OtherLoad>& loads, bool all_loads) {
   const std::size_t flights_before = flights.size();
   const std::size_t loads_before = loads.size();
-  look_until_whole([&] {
+  read_until_intact([&] {
     flights.resize(flights_before);
     loads.resize(loads_before);
     std::array<StoredTraffic, 1> read_now;
@@ -151,7 +151,7 @@ void OtherFile::append_traffic(std::uint64_t now_ns, std::vector<Flight>& flight
 }
 
 template <typename Look>
-void OtherFile::look_until_whole(Look look) {
+void PeerFile::read_until_intact(Look look) {
   if (!readable_) return;
   for (int looks = 0; looks < kLooks; ++looks) {
     if (look()) {
@@ -166,7 +166,7 @@ void OtherFile::look_until_whole(Look look) {
     log_warn("registry: file {} is damaged inside: that part of it is left out", to_string(name_));
 }
 
-bool OtherFiles::refresh(const RegistryFolder& folder) {
+bool PeerFiles::refresh(const RegistryFolder& folder) {
   const auto changed = folder.changed();
   if (!changed) return false;
   if (settled_ && nanoseconds(*changed) == nanoseconds(changed_)) return true;
@@ -181,49 +181,49 @@ bool OtherFiles::refresh(const RegistryFolder& folder) {
   return true;
 }
 
-void OtherFiles::read_files(const Descriptor& folder, const std::vector<std::string>& names) {
-  std::vector<std::unique_ptr<OtherFile>> found;
+void PeerFiles::read_files(const Descriptor& folder, const std::vector<std::string>& names) {
+  std::vector<std::unique_ptr<PeerFile>> found;
   for (const std::string& text : names) {
     const auto name = parse_file_name(text);
     // A file of this process is never opened here: closing it would drop the lock that it lives by.
     if (!name || name->pid == getpid()) continue;
     auto file = take(*name);
     const bool is_new = file == nullptr;
-    if (is_new) file = std::make_unique<OtherFile>(folder, *name, said_);
+    if (is_new) file = std::make_unique<PeerFile>(folder, *name, said_);
     if (const int error = file->open_error(); error != 0) {
       if (error == EMFILE || error == ENFILE) settled_ = false;
       continue;
     }
     if (is_left_behind(*file)) {
       unlinkat(folder.get(), text.c_str(), 0);
-    } else if (name->complete && found.size() < kMostFiles) {
+    } else if (name->complete && found.size() < kMaxFiles) {
       if (is_new) file->check();
       found.push_back(std::move(file));
     } else if (name->complete && said_.first("too many")) {
-      log_warn("registry: more than {} processes: the rest is left out", kMostFiles);
+      log_warn("registry: more than {} processes: the rest is left out", kMaxFiles);
     }
   }
   files_ = std::move(found);
 }
 
-std::unique_ptr<OtherFile> OtherFiles::take(const RegistryFileName& name) {
+std::unique_ptr<PeerFile> PeerFiles::take(const RegistryFileName& name) {
   const auto at =
       std::ranges::find_if(files_, [&](const auto& file) { return file && file->name() == name; });
   return at == files_.end() ? nullptr : std::exchange(*at, nullptr);
 }
 
-std::optional<MemoryRecord> OtherFiles::find(const IpcHandle& handle) {
+std::optional<MemoryRecord> PeerFiles::find(const IpcHandle& handle) {
   for (const auto& file : files_)
     if (auto record = file->find(handle); record && file->alive()) return record;
   return std::nullopt;
 }
 
-void OtherFiles::clear() noexcept {
+void PeerFiles::clear() noexcept {
   files_.clear();
   settled_ = false;
 }
 
-void OtherFiles::append_traffic(std::uint64_t now_ns, std::vector<Flight>& flights,
+void PeerFiles::append_traffic(std::uint64_t now_ns, std::vector<InFlightTransfer>& flights,
                                 std::vector<OtherLoad>& loads, bool all_loads) {
   for (const auto& file : files_) {
     const std::size_t flights_before = flights.size();

@@ -16,7 +16,7 @@
 namespace polypath {
 
 /// Not thread-safe.
-class SaidOnce {
+class LogOnce {
  public:
   /// True the first time that it is asked for `cause`, which is a literal.
   bool first(std::string_view cause) { return causes_.insert(cause).second; }
@@ -29,10 +29,10 @@ class SaidOnce {
 
 /// Not thread-safe. Whatever the file holds or becomes, reading it does no harm: what is damaged is
 /// as if it were not there, and said once.
-class OtherFile {
+class PeerFile {
  public:
   /// `name` in `folder`. `said` outlives the object.
-  OtherFile(const Descriptor& folder, const RegistryFileName& name, SaidOnce& said);
+  PeerFile(const Descriptor& folder, const RegistryFileName& name, LogOnce& said);
 
   [[nodiscard]] const RegistryFileName& name() const noexcept { return name_; }
   /// Why it could not be opened, an errno; 0: it was.
@@ -48,7 +48,7 @@ class OtherFile {
   [[nodiscard]] std::optional<MemoryRecord> find(const IpcHandle& handle);
   /// Appends the flights and the loads that count after `now_ns`; with `all_loads` those that do
   /// not as well. Does not ask whether the owner lives. One system call.
-  void append_traffic(std::uint64_t now_ns, std::vector<Flight>& flights,
+  void append_traffic(std::uint64_t now_ns, std::vector<InFlightTransfer>& flights,
                       std::vector<OtherLoad>& loads, bool all_loads);
 
  private:
@@ -57,10 +57,10 @@ class OtherFile {
   /// Calls `look` until it says that all it read was whole. Once that was in vain, it looks but
   /// once.
   template <typename Look>
-  void look_until_whole(Look look);
+  void read_until_intact(Look look);
 
   RegistryFileName name_;
-  SaidOnce* said_;
+  LogOnce* said_;
   Descriptor descriptor_;
   int open_error_ = 0;
   bool readable_ = false;
@@ -70,10 +70,10 @@ class OtherFile {
 // The registry files of all other processes, kept open from one look into the folder to the next.
 
 /// Not thread-safe.
-class OtherFiles {
+class PeerFiles {
  public:
   /// `said` outlives the object.
-  explicit OtherFiles(SaidOnce& said) : said_(said) {}
+  explicit PeerFiles(LogOnce& said) : said_(said) {}
 
   /// Learns of processes that came or went: reads the folder if it has changed since (else this is
   /// one system call), and removes the files of dead processes. False: the folder is gone.
@@ -81,9 +81,9 @@ class OtherFiles {
 
   /// The record with this handle, of a process that lives.
   [[nodiscard]] std::optional<MemoryRecord> find(const IpcHandle& handle);
-  /// OtherFile::append_traffic() of all processes that live. One system call a process, and one
+  /// PeerFile::append_traffic() of all processes that live. One system call a process, and one
   /// more for each that has something.
-  void append_traffic(std::uint64_t now_ns, std::vector<Flight>& flights,
+  void append_traffic(std::uint64_t now_ns, std::vector<InFlightTransfer>& flights,
                       std::vector<OtherLoad>& loads, bool all_loads);
   /// Whether no other process is known.
   [[nodiscard]] bool empty() const noexcept { return files_.empty(); }
@@ -92,10 +92,10 @@ class OtherFiles {
 
  private:
   void read_files(const Descriptor& folder, const std::vector<std::string>& names);
-  std::unique_ptr<OtherFile> take(const RegistryFileName& name);
+  std::unique_ptr<PeerFile> take(const RegistryFileName& name);
 
-  SaidOnce& said_;
-  std::vector<std::unique_ptr<OtherFile>> files_;
+  LogOnce& said_;
+  std::vector<std::unique_ptr<PeerFile>> files_;
   timespec changed_{};    ///< the folder, when it was read
   bool settled_ = false;  ///< a later change gives the folder another time than changed_
 };

@@ -55,7 +55,7 @@ StoredHeader stored_header(std::uint64_t file_id) noexcept {
                 file_id);
 }
 
-StoredFlight stored(const Flight& flight, std::uint64_t file_id) noexcept {
+StoredFlight stored(const InFlightTransfer& flight, std::uint64_t file_id) noexcept {
   return sealed(
       StoredFlight{.source_kind = static_cast<std::uint32_t>(flight.source.kind),
                    .destination_kind = static_cast<std::uint32_t>(flight.destination.kind),
@@ -105,7 +105,7 @@ bool whole(const StoredMemory& value, std::uint64_t file_id) noexcept {
   return value.check == checksum_of(value, file_id);
 }
 
-Flight loaded(const StoredFlight& value) noexcept {
+InFlightTransfer loaded(const StoredFlight& value) noexcept {
   return {loaded_end(value.source_kind, value.source_gpu, value.source_numa),
           loaded_end(value.destination_kind, value.destination_gpu, value.destination_numa),
           value.bytes, value.until_ns};

@@ -40,13 +40,13 @@ struct FlightEnd {
 };
 
 /// Bytes that a process has under way.
-struct Flight {
+struct InFlightTransfer {
   FlightEnd source;
   FlightEnd destination;
   std::uint64_t bytes = 0;
   std::uint64_t until_ns = 0;  ///< CLOCK_MONOTONIC; from then on it does not count any more
 
-  friend bool operator==(const Flight&, const Flight&) = default;
+  friend bool operator==(const InFlightTransfer&, const InFlightTransfer&) = default;
 };
 
 /// What a process knows of one direction between a GPU and host memory. Times are CLOCK_MONOTONIC,
@@ -150,7 +150,7 @@ static_assert(kLoadsOffset + kLoads * sizeof(StoredLoad) <= kMemoryOffset);
 
 std::uint32_t bucket_of(const IpcHandle& handle) noexcept;
 
-StoredFlight stored(const Flight& flight, std::uint64_t file_id) noexcept;
+StoredFlight stored(const InFlightTransfer& flight, std::uint64_t file_id) noexcept;
 StoredMemory stored(const MemoryRecord& record, std::uint64_t sequence,
                     std::uint64_t file_id) noexcept;
 StoredLoad stored(const LoadRecord& record, std::uint64_t file_id) noexcept;
@@ -163,7 +163,7 @@ bool whole(const StoredLoad& value, std::uint64_t file_id) noexcept;
 bool whole(const StoredMemory& value, std::uint64_t file_id) noexcept;
 
 /// Of a whole value.
-Flight loaded(const StoredFlight& value) noexcept;
+InFlightTransfer loaded(const StoredFlight& value) noexcept;
 LoadRecord loaded(const StoredLoad& value) noexcept;
 MemoryRecord loaded(const StoredMemory& value) noexcept;
 

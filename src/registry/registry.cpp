@@ -144,10 +144,10 @@ struct Registry::Session {
   State state = State::unopened;
   std::string why_unusable;
   std::uint64_t looked_ns = 0;
-  SaidOnce said;
+  LogOnce said;
   std::optional<RegistryFolder> opened;
   std::unique_ptr<OwnFile> own;
-  OtherFiles others{said};
+  PeerFiles others{said};
   MemoryTable memory;
   FlightTable flights;
   std::vector<LoadRecord> loads;
@@ -198,7 +198,7 @@ std::optional<MemoryRecord> Registry::find(const IpcHandle& handle) {
   return own.look_now(now_ns()) ? own.others.find(handle) : std::nullopt;
 }
 
-FlightToken Registry::start(const Flight& flight) {
+FlightToken Registry::start(const InFlightTransfer& flight) {
   Session& own = session();
   const std::uint64_t now = now_ns();
   const std::lock_guard lock(own.mutex);
@@ -219,7 +219,7 @@ void Registry::end(FlightToken token) {
   if (ended && ended->told && own.ready_to_write()) own.write_flight(FlightTable::place_of(token));
 }
 
-void Registry::others(std::vector<Flight>& out) {
+void Registry::others(std::vector<InFlightTransfer>& out) {
   std::vector<OtherLoad> unused;
   others(out, unused);
 }
@@ -234,7 +234,7 @@ bool Registry::tell_loads(std::span<const LoadRecord> records) {
   return own.ready_to_write() && own.write_loads();
 }
 
-void Registry::others(std::vector<Flight>& out, std::vector<OtherLoad>& loads, bool all_loads) {
+void Registry::others(std::vector<InFlightTransfer>& out, std::vector<OtherLoad>& loads, bool all_loads) {
   out.clear();
   loads.clear();
   Session& own = session();

@@ -67,14 +67,14 @@ class Registry {
 
   /// Tells others that these bytes are under way, until end() or `flight.until_ns`, whichever is
   /// first. A token of none when 64 are under way already, or nobody could ever learn of it.
-  FlightToken start(const Flight& flight);
+  FlightToken start(const InFlightTransfer& flight);
   /// The flight is over. A token of none, or of a flight that is over, is let pass.
   void end(FlightToken token);
   /// Sets `out` to the flights of all other processes that live, without those that are over.
-  void others(std::vector<Flight>& out);
+  void others(std::vector<InFlightTransfer>& out);
   /// Likewise, and `loads` to what they say of the load of links, without what is over by now; with
   /// `all_loads` all of it.
-  void others(std::vector<Flight>& out, std::vector<OtherLoad>& loads, bool all_loads = false);
+  void others(std::vector<InFlightTransfer>& out, std::vector<OtherLoad>& loads, bool all_loads = false);
 
   /// Tells others how loaded links are: the first 32 of `records` take the place of those told
   /// before. Nothing is written where nobody else is. One system call. False: nobody learns of it.

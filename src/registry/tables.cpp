@@ -4,7 +4,7 @@
 #include <utility>
 
 namespace polypath {
-FlightToken FlightTable::start(const Flight& flight, std::uint64_t now_ns, bool told) {
+FlightToken FlightTable::start(const InFlightTransfer& flight, std::uint64_t now_ns, bool told) {
   if (flight.until_ns <= now_ns) return {};
   const auto at = std::ranges::find_if(entries_, [&](const Entry& entry) {
     return entry.token == 0 || entry.flight.until_ns <= now_ns;

@@ -20,14 +20,14 @@ struct FlightToken {
 class FlightTable {
  public:
   struct Entry {
-    Flight flight;
+    InFlightTransfer flight;
     std::uint64_t token = 0;  ///< 0: free
     bool told = false;        ///< written to the file
   };
 
   /// The lowest place that is free, or whose flight does not count any more; none when every one
   /// counts. A flight that is over by `now_ns` has no place either.
-  FlightToken start(const Flight& flight, std::uint64_t now_ns, bool told);
+  FlightToken start(const InFlightTransfer& flight, std::uint64_t now_ns, bool told);
   /// What was in the place that is free now; nothing when the flight had lost it, or `token` is of
   /// none.
   std::optional<Entry> end(FlightToken token);

@@ -8,8 +8,8 @@
 namespace polypath {
 namespace {
 
-constexpr double kMostBackendUs = 1e12;
-constexpr double kMostBackendBytes = 1e15;
+constexpr double kMaxBackendUs = 1e12;
+constexpr double kMaxBackendBytes = 1e15;
 
 /// Names that this library does not know may be another version's.
 std::string read_name(TomlTable& table, const char* key) {
@@ -24,11 +24,11 @@ TunedBackend read_backend(TomlTable& table) {
   TunedBackend one;
   one.op = read_name(table, "op");
   one.ranks = table.text("ranks");
-  one.bytes = static_cast<std::uint64_t>(table.number("bytes", {1, kMostBackendBytes}));
+  one.bytes = static_cast<std::uint64_t>(table.number("bytes", {1, kMaxBackendBytes}));
   one.backend = read_name(table, "backend");
   if (table.has("backends") || table.has("us")) {
     const auto names = table.texts("backends");
-    const auto us = table.numbers("us", {0, kMostBackendUs});
+    const auto us = table.numbers("us", {0, kMaxBackendUs});
     if (names.size() != us.size()) table.fail("us", "must have one number for each of backends");
     for (std::size_t i = 0; i < names.size(); ++i) one.times.push_back({names[i], us[i]});
   }

@@ -8,13 +8,13 @@
 namespace polypath {
 namespace {
 
-constexpr double kMostUs = 1e12;
-constexpr double kMostMessage = 1e15;
+constexpr double kMaxUs = 1e12;
+constexpr double kMaxMessage = 1e15;
 constexpr const char* kOps[] = {"allreduce", "reduce_scatter", "all_gather",
                                 "broadcast", "reduce",         "all_to_all"};
 /// The ring is none of them: it sums in another order.
 constexpr const char* kKernels[] = {"cells", "flat"};
-constexpr const char* kCopyKeys[] = {"rotation", "host-trees", "hierarchical"};
+constexpr const char* kCopyKeys[] = {"pairwise", "host-trees", "hierarchical"};
 
 template <std::size_t count>
 bool is_one_of(const std::string& name, const char* const (&names)[count]) {
@@ -27,21 +27,21 @@ TunedCollective read_collective(TomlTable& table) {
   if (!is_one_of(one.op, kOps))
     table.fail("op", fmt::format("must be one of {}", fmt::join(kOps, ", ")));
   one.ranks = table.text("ranks");
-  one.bytes = static_cast<std::uint64_t>(table.number("bytes", {1, kMostMessage}));
-  CollectiveWay& way = one.way;
+  one.bytes = static_cast<std::uint64_t>(table.number("bytes", {1, kMaxMessage}));
+  CollectiveVariant& way = one.way;
   way.algorithm = table.text("algorithm");
   if (is_one_of(way.algorithm, kKernels)) {
     way.stages = table.integer("stages", {1, 2});
     way.blocks = table.integer("blocks", {1, 1024});
   } else if (is_one_of(way.algorithm, kCopyKeys)) {
     way.lanes = table.integer("lanes", {0, 64}, 0);
-    way.chunk_bytes = static_cast<std::uint64_t>(table.number("chunk_bytes", {4096, kMostMessage}));
+    way.chunk_bytes = static_cast<std::uint64_t>(table.number("chunk_bytes", {4096, kMaxMessage}));
   } else {
     table.fail("algorithm", fmt::format("must be one of {}, {}", fmt::join(kKernels, ", "),
                                         fmt::join(kCopyKeys, ", ")));
   }
-  one.planned_us = table.number("planned_us", {0, kMostUs}, 0);
-  one.us = table.number("us", {0, kMostUs}, 0);
+  one.planned_us = table.number("planned_us", {0, kMaxUs}, 0);
+  one.us = table.number("us", {0, kMaxUs}, 0);
   one.tried = table.integer("tried", {0, 1e9}, 0);
   const double written = table.number("digest", {0, 4294967295.0}, -1);
   one.edited = written != static_cast<double>(digest(one));
@@ -52,7 +52,7 @@ TunedCollective read_collective(TomlTable& table) {
 }  // namespace
 
 std::string format_collective(const TunedCollective& one) {
-  const CollectiveWay& way = one.way;
+  const CollectiveVariant& way = one.way;
   std::string text = fmt::format(
       "[[collective]]\n"
       "op = \"{}\"\n"

@@ -29,7 +29,7 @@ const Link& probed_link(const Node& node) {
 
 class CostProbe {
  public:
-  CostProbe(MeasuringSet& set, const Link& link, int repetitions)
+  CostProbe(MeasurementContext& set, const Link& link, int repetitions)
       : driver_(set.driver()),
         repetitions_(repetitions),
         current_(driver_, set.context(link.from.index)),
@@ -145,7 +145,7 @@ RouteShare share_of(const Route& route, std::uint64_t offset, std::uint64_t chun
 
 class StagingProbe {
  public:
-  StagingProbe(MeasuringSet& set, const Route& direct, const Route& staged, int repetitions)
+  StagingProbe(MeasurementContext& set, const Route& direct, const Route& staged, int repetitions)
       : measuring_(set),
         direct_(direct),
         route_(staged),
@@ -193,7 +193,7 @@ class StagingProbe {
     if (!result.done()) throw Error("a staged route could not be measured");
   }
 
-  MeasuringSet& measuring_;
+  MeasurementContext& measuring_;
   Route direct_;
   Route route_;
   int repetitions_;
@@ -205,7 +205,7 @@ class StagingProbe {
 
 }  // namespace
 
-Costs measure_costs(MeasuringSet& set, int repetitions) {
+Costs measure_costs(MeasurementContext& set, int repetitions) {
   CostProbe probe(set, probed_link(set.node()), repetitions);
   Costs costs = set.node().costs;
   costs.call_us = probe.call_us();
@@ -216,7 +216,7 @@ Costs measure_costs(MeasuringSet& set, int repetitions) {
   return costs;
 }
 
-Costs measure_staging(MeasuringSet& set, Costs costs, int repetitions) {
+Costs measure_staging(MeasurementContext& set, Costs costs, int repetitions) {
   const Node& node = set.node();
   if (node.gpus.size() < 2) return costs;
   const auto routes = find_routes(node, MemoryId::gpu(0), MemoryId::gpu(1), {});

@@ -13,12 +13,12 @@ namespace polypath {
 /// from events, so that they hold for a simulated node as well: the CPU time of a call is the
 /// distance of two events on an idle stream, recorded before and after a number of such calls on
 /// another. Medians of `repetitions`. Throws DriverError.
-Costs measure_costs(MeasuringSet& set, int repetitions);
+Costs measure_costs(MeasurementContext& set, int repetitions);
 
 /// `costs` with staged_fixed_us and staged_gap_us as a route from GPU 0 to GPU 1 by host memory (by
 /// another GPU where there is none) shows them beside a direct copy: the time of one small chunk,
 /// and the slope of a pipeline of many. Unchanged when the node has no such route. `set.node()`
 /// must have measured links. Throws DriverError.
-Costs measure_staging(MeasuringSet& set, Costs costs, int repetitions);
+Costs measure_staging(MeasurementContext& set, Costs costs, int repetitions);
 
 }  // namespace polypath

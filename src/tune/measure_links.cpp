@@ -124,7 +124,7 @@ Node measure_capacities(const CudaDriver& driver, const Node& discovered,
   };
 
   next("contexts");
-  MeasuringSet set(driver, node, options.bytes);
+  MeasurementContext set(driver, node, options.bytes);
   for (std::size_t i = 0; i < node.links.size(); ++i) {
     Link& link = node.links[i];
     next(fmt::format("{} to {}", to_string(link.from), to_string(link.to)));

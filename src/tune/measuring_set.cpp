@@ -31,7 +31,7 @@ std::uint64_t sum(const std::vector<std::uint64_t>& bytes) {
 
 class CopyGroup {
  public:
-  CopyGroup(MeasuringSet& set, std::span<const int> links)
+  CopyGroup(MeasurementContext& set, std::span<const int> links)
       : driver_(set.driver()),
         copies_(make_copies(set, links)),
         gate_(make_gate(set, copies_.front())),
@@ -81,7 +81,7 @@ class CopyGroup {
     CUstream stream;
   };
 
-  static std::vector<Copy> make_copies(MeasuringSet& set, std::span<const int> links) {
+  static std::vector<Copy> make_copies(MeasurementContext& set, std::span<const int> links) {
     std::map<MemoryId, std::size_t> buffers;
     std::map<int, std::size_t> streams;
     std::vector<Copy> copies;
@@ -97,7 +97,7 @@ class CopyGroup {
   }
 
   /// The same copy on a stream of its own, so that no copy of the group has a head start.
-  static Copy make_gate(MeasuringSet& set, const Copy& first) {
+  static Copy make_gate(MeasurementContext& set, const Copy& first) {
     Copy gate = first;
     gate.stream = set.stream(first.gpu, 0);
     return gate;
@@ -130,14 +130,14 @@ class CopyGroup {
 
 }  // namespace
 
-MeasuringSet::MeasuringSet(const CudaDriver& driver, const Node& node, std::uint64_t bytes)
+MeasurementContext::MeasurementContext(const CudaDriver& driver, const Node& node, std::uint64_t bytes)
     : driver_(driver), node_(node), bytes_(std::max(bytes, kMiB)) {
   for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu)
     contexts_.push_back(std::make_unique<PrimaryContext>(driver, static_cast<int>(gpu)));
   allow_peer_access();
 }
 
-void MeasuringSet::allow_peer_access() {
+void MeasurementContext::allow_peer_access() {
   for (const Link& link : node_.links) {
     if (!link.from.is_gpu() || !link.to.is_gpu() || link.type == LinkType::bounce) continue;
     const CurrentContext current(driver_, context(link.from.index));
@@ -147,17 +147,17 @@ void MeasuringSet::allow_peer_access() {
   }
 }
 
-CUcontext MeasuringSet::context(int gpu) const {
+CUcontext MeasurementContext::context(int gpu) const {
   return contexts_.at(static_cast<std::size_t>(gpu))->get();
 }
 
-CUstream MeasuringSet::stream(int gpu, std::size_t number) {
+CUstream MeasurementContext::stream(int gpu, std::size_t number) {
   std::vector<Stream>& streams = streams_[gpu];
   while (streams.size() <= number) streams.emplace_back(driver_, context(gpu));
   return streams[number].get();
 }
 
-CUdeviceptr MeasuringSet::buffer(MemoryId memory, std::size_t number) {
+CUdeviceptr MeasurementContext::buffer(MemoryId memory, std::size_t number) {
   auto& buffers = buffers_[memory];
   while (buffers.size() <= number)
     buffers.push_back(
@@ -165,12 +165,12 @@ CUdeviceptr MeasuringSet::buffer(MemoryId memory, std::size_t number) {
   return buffers[number]->address();
 }
 
-std::uint64_t MeasuringSet::copy_bytes(std::size_t copies) const noexcept {
+std::uint64_t MeasurementContext::copy_bytes(std::size_t copies) const noexcept {
   const std::uint64_t bytes = std::min(bytes_, kLargeCopies * bytes_ / copies);
   return std::max(kBufferGranule, bytes / kBufferGranule * kBufferGranule);
 }
 
-double measure_together_gbps(MeasuringSet& set, std::span<const int> links, int repetitions) {
+double measure_together_gbps(MeasurementContext& set, std::span<const int> links, int repetitions) {
   CopyGroup group(set, links);
   const std::vector<std::uint64_t> large = group.balanced_bytes();
   std::vector<std::uint64_t> small = large;

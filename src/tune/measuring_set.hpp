@@ -20,10 +20,10 @@ namespace polypath {
 /// Creates the primary context of every GPU (0.2 s each) and allows the peer access that the node's
 /// links need; the contexts are released with this object, peer access lasts as long as they do.
 /// Not thread-safe. Every member may throw DriverError.
-class MeasuringSet {
+class MeasurementContext {
  public:
   /// `bytes`: of the largest copy, of 1 MiB at least. `driver` and `node` must outlive it.
-  MeasuringSet(const CudaDriver& driver, const Node& node, std::uint64_t bytes);
+  MeasurementContext(const CudaDriver& driver, const Node& node, std::uint64_t bytes);
 
   [[nodiscard]] const CudaDriver& driver() const noexcept { return driver_; }
   [[nodiscard]] const Node& node() const noexcept { return node_; }
@@ -57,6 +57,6 @@ class MeasuringSet {
 /// together, and the ports are busy to the end. Medians of `repetitions`.
 ///
 /// Throws DriverError; Error when time did not grow with size.
-double measure_together_gbps(MeasuringSet& set, std::span<const int> links, int repetitions);
+double measure_together_gbps(MeasurementContext& set, std::span<const int> links, int repetitions);
 
 }  // namespace polypath

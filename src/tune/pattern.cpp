@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstring>
 
-#include "base/in_parallel.hpp"
+#include "base/parallel_for.hpp"
 
 namespace polypath {
 namespace {
@@ -38,7 +38,7 @@ void for_each_piece(std::uint64_t size, std::uint64_t seed, std::uint64_t offset
 }  // namespace
 
 void fill_pattern(std::span<std::byte> memory, std::uint64_t seed, std::uint64_t offset) {
-  in_parallel(memory.size(), kBytesPerThread, [=](std::uint64_t begin, std::uint64_t end) {
+  parallel_for(memory.size(), kBytesPerThread, [=](std::uint64_t begin, std::uint64_t end) {
     for_each_piece(end - begin, seed, offset + begin,
                    [&](std::uint64_t position, std::span<const std::byte> bytes) {
                      std::memcpy(memory.data() + begin + position, bytes.data(), bytes.size());
@@ -50,7 +50,7 @@ void fill_pattern(std::span<std::byte> memory, std::uint64_t seed, std::uint64_t
 std::optional<std::uint64_t> first_difference(std::span<const std::byte> memory, std::uint64_t seed,
                                               std::uint64_t offset) {
   std::atomic<std::uint64_t> first = memory.size();
-  in_parallel(
+  parallel_for(
       memory.size(), kBytesPerThread, [&, seed, offset](std::uint64_t begin, std::uint64_t end) {
         for_each_piece(
             end - begin, seed, offset + begin,

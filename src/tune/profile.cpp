@@ -51,7 +51,7 @@ std::string to_text(const Profile& profile) {
                                                   {"driver", profile.driver}}}};
   std::ostringstream text;
   text << format_node_file(profile.node) << '\n' << table << '\n';
-  for (const TunedChoice& choice : profile.tuned) text << '\n' << format_tuned(choice);
+  for (const TunedTransfer& choice : profile.tuned) text << '\n' << format_tuned(choice);
   for (const TunedCollective& one : profile.collectives) text << '\n' << format_collective(one);
   for (const TunedBackend& one : profile.backends) text << '\n' << format_backend(one);
   text << "\n[end]\n";
@@ -90,8 +90,8 @@ std::filesystem::path absolute_variable(const char* name) {
   return value != nullptr && value[0] == '/' ? value : std::filesystem::path();
 }
 
-constexpr double kMostBytes = 1e15;
-constexpr double kMostGbps = 1e6;
+constexpr double kMaxBytes = 1e15;
+constexpr double kMaxGbps = 1e6;
 constexpr double kShareTolerance = 0.01;
 
 RouteKind read_kind(TomlTable& table, const std::string& name) {
@@ -144,7 +144,7 @@ std::filesystem::path profile_file(const std::filesystem::path& directory,
   return directory / (fingerprint + ".toml");
 }
 
-std::string what_bars(const std::filesystem::path& file) {
+std::string unusable_reason(const std::filesystem::path& file) {
   std::error_code failed;  // who cannot look there cannot open it either
   const auto there = std::filesystem::status(file, failed).type();
   if (there == std::filesystem::file_type::regular) return {};
@@ -158,7 +158,7 @@ std::string what_bars(const std::filesystem::path& file) {
 
 std::optional<Profile> load_profile(const std::filesystem::path& file,
                                     const std::string& fingerprint, std::string* why) {
-  *why = what_bars(file);
+  *why = unusable_reason(file);
   if (!why->empty()) return std::nullopt;
   try {
     if (!std::filesystem::exists(file)) return std::nullopt;
@@ -181,7 +181,7 @@ std::optional<Profile> load_profile(const std::filesystem::path& file,
 }
 
 bool save_profile(const std::filesystem::path& file, const Profile& profile, std::string* why) {
-  *why = what_bars(file);
+  *why = unusable_reason(file);
   if (!why->empty()) return false;
   // In the same folder, because rename() replaces a file only within one file system.
   std::string temporary = file.string() + ".XXXXXX";
@@ -205,10 +205,10 @@ bool save_profile(const std::filesystem::path& file, const Profile& profile, std
   return false;
 }
 
-std::string format_tuned(const TunedChoice& choice) {
+std::string format_tuned(const TunedTransfer& choice) {
   const auto list = [&](const auto& item) {
     std::string text;
-    for (const RouteChoice& route : choice.choice.routes)
+    for (const RouteConfig& route : choice.choice.routes)
       text += (text.empty() ? "" : ", ") + item(route);
     return "[" + text + "]";
   };
@@ -221,9 +221,9 @@ std::string format_tuned(const TunedChoice& choice) {
       to_string(choice.pattern), choice.pair, choice.choice.bytes, to_string(choice.executor));
   text += fmt::format(
       "routes = {}\nshares = {}\nchunks = {}\nslots = {}\n",
-      list([](const RouteChoice& route) { return fmt::format("\"{}\"", choice_name(route.kind)); }),
-      list([](const RouteChoice& route) { return fmt::format("{:.4f}", route.share); }),
-      list([](const RouteChoice& route) { return fmt::format("{}", route.chunks); }),
+      list([](const RouteConfig& route) { return fmt::format("\"{}\"", choice_name(route.kind)); }),
+      list([](const RouteConfig& route) { return fmt::format("{:.4f}", route.share); }),
+      list([](const RouteConfig& route) { return fmt::format("{}", route.chunks); }),
       choice.choice.slots);
   text += fmt::format(
       "native_gbps = {:.2f}\npredicted_gbps = {:.2f}\nmeasured_gbps = {:.2f}\ntried = {}\n",
@@ -232,11 +232,11 @@ std::string format_tuned(const TunedChoice& choice) {
   return text;
 }
 
-TunedChoice read_tuned(TomlTable& table) {
-  TunedChoice tuned;
+TunedTransfer read_tuned(TomlTable& table) {
+  TunedTransfer tuned;
   tuned.pattern = read_pattern(table);
   tuned.pair = table.text("pair");
-  tuned.choice.bytes = static_cast<std::uint64_t>(table.number("bytes", {4096, kMostBytes}));
+  tuned.choice.bytes = static_cast<std::uint64_t>(table.number("bytes", {4096, kMaxBytes}));
   tuned.executor = read_executor(table);
   const auto kinds = table.texts("routes");
   const auto shares = table.numbers("shares", {0, 1});
@@ -251,9 +251,9 @@ TunedChoice read_tuned(TomlTable& table) {
   if (std::abs(sum - 1) > kShareTolerance)
     table.fail("shares", fmt::format("add up to {:.3f} instead of 1", sum));
   tuned.choice.slots = table.integer("slots", {0, 64}, 0);
-  tuned.native_gbps = table.number("native_gbps", {0, kMostGbps}, 0);
-  tuned.predicted_gbps = table.number("predicted_gbps", {0, kMostGbps}, 0);
-  tuned.measured_gbps = table.number("measured_gbps", {0, kMostGbps}, 0);
+  tuned.native_gbps = table.number("native_gbps", {0, kMaxGbps}, 0);
+  tuned.predicted_gbps = table.number("predicted_gbps", {0, kMaxGbps}, 0);
+  tuned.measured_gbps = table.number("measured_gbps", {0, kMaxGbps}, 0);
   tuned.tried = table.integer("tried", {0, 1e9}, 0);
   const double written = table.number("digest", {0, 4294967295.0}, -1);
   tuned.edited = written != static_cast<double>(digest(tuned));

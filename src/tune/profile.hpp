@@ -76,7 +76,7 @@ struct Profile {
   std::string version;
   std::string date;
   std::string driver;
-  std::vector<TunedChoice> tuned;
+  std::vector<TunedTransfer> tuned;
   std::vector<TunedCollective> collectives;
   std::vector<TunedBackend> backends;
 };
@@ -96,7 +96,7 @@ std::filesystem::path profile_file(const std::filesystem::path& directory,
 /// One line that names `file` when it is something else than a regular file, or a link to one:
 /// no profile is read from it or kept in it, and it stays untouched. Empty when it is one, and when
 /// nothing is there.
-std::string what_bars(const std::filesystem::path& file);
+std::string unusable_reason(const std::filesystem::path& file);
 
 /// Reads `file`. Nothing, with an empty `*why`, when there is no such file; nothing, with a
 /// one-line reason in `*why`, when it is damaged, of another version of this library, of another
@@ -110,9 +110,9 @@ std::optional<Profile> load_profile(const std::filesystem::path& file,
 bool save_profile(const std::filesystem::path& file, const Profile& profile, std::string* why);
 
 /// The [[tuned]] table, ended by a newline.
-std::string format_tuned(const TunedChoice& choice);
+std::string format_tuned(const TunedTransfer& choice);
 
 /// Reads one. Throws InvalidArgument with file, line and the allowed values.
-TunedChoice read_tuned(TomlTable& table);
+TunedTransfer read_tuned(TomlTable& table);
 
 }  // namespace polypath

@@ -45,8 +45,8 @@ class FolderLock {
 /// A slip in an edit must not cost the other edits.
 bool keep_aside(const fs::path& file, std::string* why) {
   const fs::path aside = file.string() + ".refused";
-  *why = what_bars(file);
-  if (why->empty()) *why = what_bars(aside);
+  *why = unusable_reason(file);
+  if (why->empty()) *why = unusable_reason(aside);
   if (!why->empty()) return false;
   std::error_code failed;
   fs::rename(file, aside, failed);
@@ -67,9 +67,9 @@ void add(std::vector<Entry>& all, const std::vector<Entry>& news) {
   }
 }
 
-void add(std::vector<TunedChoice>& all, const std::vector<TunedChoice>& news) {
-  for (const TunedChoice& one : news) {
-    const TunedChoice* const same =
+void add(std::vector<TunedTransfer>& all, const std::vector<TunedTransfer>& news) {
+  for (const TunedTransfer& one : news) {
+    const TunedTransfer* const same =
         known_choice(all, one.pattern, one.pair, one.choice.bytes, one.executor);
     if (same == nullptr || !same->edited) put_choice(all, one);
   }
@@ -77,7 +77,7 @@ void add(std::vector<TunedChoice>& all, const std::vector<TunedChoice>& news) {
 
 }  // namespace
 
-bool add_to_profile(const fs::path& file, const Profile& known, const ProfileNews& news,
+bool add_to_profile(const fs::path& file, const Profile& known, const ProfileUpdate& news,
                     std::string* why, std::chrono::milliseconds longest_wait) {
   const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
   std::error_code told_below;

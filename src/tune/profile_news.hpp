@@ -12,9 +12,9 @@
 namespace polypath {
 
 /// What one process found itself, of all that it knows.
-struct ProfileNews {
+struct ProfileUpdate {
   bool links = false;  ///< of the node: measured
-  std::vector<TunedChoice> tuned = {};
+  std::vector<TunedTransfer> tuned = {};
   std::vector<TunedCollective> collectives = {};
   std::vector<TunedBackend> backends = {};
 };
@@ -27,7 +27,7 @@ struct ProfileNews {
 /// reason in `*why`, when it cannot be written, when what was refused cannot be kept, and for
 /// anything but a regular file, which stays untouched.
 bool add_to_profile(const std::filesystem::path& file, const Profile& known,
-                    const ProfileNews& news, std::string* why,
+                    const ProfileUpdate& news, std::string* why,
                     std::chrono::milliseconds longest_wait = std::chrono::seconds(20));
 
 }  // namespace polypath

@@ -36,8 +36,8 @@ std::string class_of(const Context& context, const int* gpus, int ranks) {
   return collective_class(context.node(), all);
 }
 
-polypath_backend_row row_of(const TunedBackend& one) {
-  polypath_backend_row row{};
+polypath_backend_entry row_of(const TunedBackend& one) {
+  polypath_backend_entry row{};
   row.op = number_of(table::operation_names, one.op);
   row.backend = number_of(table::library_names, one.backend);
   row.bytes = one.bytes;
@@ -50,17 +50,17 @@ polypath_backend_row row_of(const TunedBackend& one) {
 }
 
 /// Of these ranks, or of all where `ranks` is null: what the library knows the operation of.
-std::vector<polypath_backend_row> rows_of(const Context& context, const std::string* ranks) {
-  std::vector<polypath_backend_row> rows;
+std::vector<polypath_backend_entry> rows_of(const Context& context, const std::string* ranks) {
+  std::vector<polypath_backend_entry> rows;
   for (const TunedBackend& one : context.backends())
     if (ranks == nullptr || one.ranks == *ranks) rows.push_back(row_of(one));
-  std::erase_if(rows, [](const polypath_backend_row& row) { return row.op < 0; });
+  std::erase_if(rows, [](const polypath_backend_entry& row) { return row.op < 0; });
   std::ranges::sort(rows, {}, [](const auto& row) { return std::pair(row.op, row.bytes); });
   return rows;
 }
 
 /// Why a library does not serve beside polypath; "": it does.
-std::string lack_of(int library, bool with_mpi) {
+std::string missing_reason(int library, bool with_mpi) {
   try {
     switch (library) {
       case POLYPATH_BACKEND_GPUCCL: static_cast<void>(table::Nccl::get()); return "";
@@ -78,8 +78,8 @@ std::string lack_of(int library, bool with_mpi) {
 
 }  // namespace
 
-polypath_status polypath_backend_rows(polypath_context* context, const int* gpus, int ranks,
-                                      polypath_backend_row* rows, size_t capacity, size_t* count) {
+polypath_status polypath_backend_entries(polypath_context* context, const int* gpus, int ranks,
+                                      polypath_backend_entry* rows, size_t capacity, size_t* count) {
   return guarded([&] {
     const Context& its = of(context);
     require(count != nullptr, "count is null");
@@ -91,19 +91,19 @@ polypath_status polypath_backend_rows(polypath_context* context, const int* gpus
   });
 }
 
-polypath_status polypath_backend_keep(polypath_context* context,
-                                      const polypath_backend_measured* measured, char** json) {
+polypath_status polypath_backend_save(polypath_context* context,
+                                      const polypath_backend_samples* measured, char** json) {
   return guarded([&] {
     Context& its = of(context);
     require(measured != nullptr, "measured is null");
-    require(measured->op >= 0 && measured->op < POLYPATH_COMM_OPS, "there is no such operation");
+    require(measured->op >= 0 && measured->op < POLYPATH_BACKEND_OP_COUNT, "there is no such operation");
     require(measured->bytes > 0, "bytes is 0");
     require(measured->backends != nullptr && measured->backend_count > 0, "there are no backends");
     require(measured->us != nullptr && measured->turns > 0, "nothing was measured");
     std::vector<std::string> names;
     for (int i = 0; i < measured->backend_count; ++i) {
       const int number = measured->backends[i];
-      require(number >= 0 && number < POLYPATH_BACKENDS, "there is no such backend");
+      require(number >= 0 && number < POLYPATH_BACKEND_COUNT, "there is no such backend");
       names.emplace_back(table::library_names[static_cast<std::size_t>(number)]);
     }
     TunedBackend entry;
@@ -137,20 +137,20 @@ polypath_status polypath_plan_backend(polypath_context* context, const char* op,
     for (int i = 0; i < (ranks > 0 ? ranks : static_cast<int>(its.node().gpus.size())); ++i)
       taken.push_back(gpus == nullptr ? i : gpus[i]);
     const std::string name = class_of(its, taken.data(), static_cast<int>(taken.size()));
-    std::array<std::string, POLYPATH_BACKENDS> lacks;
+    std::array<std::string, POLYPATH_BACKEND_COUNT> lacks;
     table::LibrarySet usable = 0;
-    for (int library = 0; library < POLYPATH_BACKENDS; ++library) {
+    for (int library = 0; library < POLYPATH_BACKEND_COUNT; ++library) {
       std::string& lack = lacks[static_cast<std::size_t>(library)];
-      lack = lack_of(library, with_mpi != 0);
+      lack = missing_reason(library, with_mpi != 0);
       if (lack.empty()) usable |= table::only(library);
     }
-    std::vector<polypath_backend_row> rows = rows_of(its, &name);
-    std::erase_if(rows, [&](const polypath_backend_row& row) { return row.op != number; });
-    const polypath_backend_row* const row = table::nearest_row(rows, bytes);
+    std::vector<polypath_backend_entry> rows = rows_of(its, &name);
+    std::erase_if(rows, [&](const polypath_backend_entry& row) { return row.op != number; });
+    const polypath_backend_entry* const row = table::nearest_row(rows, bytes);
     const table::Routes routes(rows, usable, POLYPATH_BACKEND_POLYPATH);
     const int best = routes.at(number, bytes);
     nlohmann::json backends = nlohmann::json::array();
-    for (int library = 0; library < POLYPATH_BACKENDS; ++library) {
+    for (int library = 0; library < POLYPATH_BACKEND_COUNT; ++library) {
       const std::string& lack = lacks[static_cast<std::size_t>(library)];
       const bool is_measured = row != nullptr && row->us[library] >= 0;
       backends.push_back({{"backend", table::library_names[static_cast<std::size_t>(library)]},

@@ -98,7 +98,7 @@ polypath_status create(polypath_uniconn_env** env, const auto& bootstrap) noexce
 
 // ---- Environment --------------------------------------------------------------------------------
 
-polypath_status polypath_uniconn_env_create(int rank, int size, polypath_exchange exchange,
+polypath_status polypath_uniconn_env_create(int rank, int size, polypath_all_gather_fn exchange,
                                             void* user, int is_thread, polypath_uniconn_env** env) {
   return create(env,
                 [&] { return uc::Bootstrap(rank, size, exchange, user, nullptr, is_thread != 0); });

@@ -65,7 +65,7 @@ class HeldStreamTest : public BehaviourTest {
     reach_all_gpus();
     context_ = make_context();
     far_ = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
-    bytes_ = least_split(*context_, MemoryId::gpu(0), far_).value_or(kMiB) + 5;
+    bytes_ = min_split(*context_, MemoryId::gpu(0), far_).value_or(kMiB) + 5;
   }
   /// As programs that copy between GPUs do: without peer access the driver itself lets one copy
   /// that is held back stop all others between two GPUs (docs/cuda-notes.md).

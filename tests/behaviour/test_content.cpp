@@ -45,7 +45,7 @@ TEST_P(ContentTest, RunsTheNamedExecutor) {
   const auto context = make_context();
   const MemoryId src = MemoryId::gpu(0);
   const MemoryId dst = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
-  const auto split = least_split(*context, src, dst);
+  const auto split = min_split(*context, src, dst);
   if (!split) GTEST_SKIP() << "nothing is split on this node";
   EXPECT_EQ(to_string(context->executor_for({{src, dst, *split}})), GetParam().name);
   expect_transfer(*context, {src, dst, *split});
@@ -67,7 +67,7 @@ TEST_P(ContentTest, EveryOffsetArrives) {
   const auto context = make_context();
   const MemoryId src = MemoryId::gpu(0);
   const MemoryId dst = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
-  const std::uint64_t split = least_split(*context, src, dst).value_or(8 * kMiB);
+  const std::uint64_t split = min_split(*context, src, dst).value_or(8 * kMiB);
   constexpr std::array<std::uint64_t, 5> kOffsets = {1, 3, 255, 4095, 65537};
   for (std::size_t i = 0; i < kOffsets.size(); ++i)
     expect_transfer(*context,
@@ -78,7 +78,7 @@ TEST_P(ContentTest, EveryPairOfEndPointsArrives) {
   const auto context = make_context();
   for (const MemoryId src : memories())
     for (const MemoryId dst : memories()) {
-      const auto split = plannable({src, dst}) ? least_split(*context, src, dst) : std::nullopt;
+      const auto split = plannable({src, dst}) ? min_split(*context, src, dst) : std::nullopt;
       expect_transfer(*context, {src, dst, split.value_or(kMiB) + random_() % 8191, random_() % 64,
                                  random_() % 64});
     }

@@ -121,7 +121,7 @@ TEST_P(GroupTest, TransfersOfOneStreamGoInTheirOrder) {
 TEST_P(GroupTest, AWindowOnOneStreamArrives) {
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
   constexpr int kWindow = 40;
-  const std::uint64_t bytes = least_split(*context_, MemoryId::gpu(0), far).value_or(kMiB) + 7;
+  const std::uint64_t bytes = min_split(*context_, MemoryId::gpu(0), far).value_or(kMiB) + 7;
   context_->prepare(std::vector<Request>(2, {MemoryId::gpu(0), far, bytes}));
   const Stream stream = stream_on(0);
   for (const std::size_t buffers : {1u, 3u, 16u}) {

@@ -88,7 +88,7 @@ TEST_P(HeldStreamTest, ManyHeldStreamsHoldNobodyElse) {
     for (const Payload& one : held) EXPECT_TRUE(one.untouched());
     if (!context_->plan({last.request()}).native()) {
       EXPECT_GT(traffic.split(), 1u) << "a route serves several transfers at once";
-      EXPECT_GT(traffic.left_out(LeftOutReason::busy), 0u);
+      EXPECT_GT(traffic.excluded(ExclusionReason::busy), 0u);
     }
     gate.open();
     for (const Stream& one : behind) ASSERT_TRUE(completes(one.get()));
@@ -135,7 +135,7 @@ TEST_P(HeldStreamTest, HundredsOfHeldTransfersHoldNobodyElse) {
   EXPECT_EQ(traffic.split() + traffic.native(), 3u * kQueued + kMany);
   if (!context_->plan({held.front().request()}).native()) {
     EXPECT_GT(traffic.split(), 3u) << "a held stream may queue several split transfers";
-    EXPECT_GT(traffic.left_out(LeftOutReason::busy), 0u);
+    EXPECT_GT(traffic.excluded(ExclusionReason::busy), 0u);
   }
 }
 

@@ -56,7 +56,7 @@ std::set<int> staging_gpus(const Node& node, const TransferPlan& transfer) {
 TEST_P(PreparationTest, RoutesThatAreNotReadyAreLeftOutUntilTheyAre) {
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
   const auto context = GetParam().make(spied(source()), {});
-  const auto bytes = least_split(*context, MemoryId::gpu(0), far);
+  const auto bytes = min_split(*context, MemoryId::gpu(0), far);
   if (!bytes) GTEST_SKIP() << "nothing is split on this node";
   const Payload first = payload({MemoryId::gpu(0), far, *bytes});
   const Payload second = payload({MemoryId::gpu(0), far, *bytes});
@@ -70,7 +70,7 @@ TEST_P(PreparationTest, RoutesThatAreNotReadyAreLeftOutUntilTheyAre) {
   synchronize(stream.get());
   EXPECT_TRUE(first.arrived());
   EXPECT_TRUE(before.went_natively(NativeReason::not_ready, *bytes));
-  EXPECT_GT(before.left_out(LeftOutReason::not_ready), 0u);
+  EXPECT_GT(before.excluded(ExclusionReason::not_ready), 0u);
 
   context->wait_prepared();
   // The rounds of the first transfer asked for one route after the other.
@@ -134,7 +134,7 @@ TEST_P(PreparationTest, RoutesOfThePlanAlone_ArePrepared) {
 TEST_P(PreparationTest, OneTransfer_PreparesItsRoutes) {
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
   const auto other = make_context();
-  const auto bytes = least_split(*other, MemoryId::gpu(0), far);
+  const auto bytes = min_split(*other, MemoryId::gpu(0), far);
   if (!bytes) GTEST_SKIP() << "nothing is split on this node";
   Payload one = payload({MemoryId::gpu(0), far, *bytes});
   const Plan plan = other->plan({one.request()});

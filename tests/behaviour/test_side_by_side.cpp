@@ -78,7 +78,7 @@ TEST_P(ThreadsTest, TheyIssueWhateverCallAnotherOneIsIn) {
   // Two graphs: the third shape evicts. Few chunks make few calls.
   const auto context = GetParam().make(with_hooks, {{"chunks", "2"}, {"graph_cache_size", "2"}});
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
-  const auto least = least_split(*context, MemoryId::gpu(0), far);
+  const auto least = min_split(*context, MemoryId::gpu(0), far);
   if (!least) GTEST_SKIP() << "nothing is split on this node";
   std::deque<Payload> stopped;
   for (std::uint64_t i = 0; i < 3; ++i) add(stopped, {MemoryId::gpu(0), far, *least + 4096 * i});
@@ -151,7 +151,7 @@ TEST_P(ThreadsTest, WithoutStreamIdsTheyHoldNobodyElse) {
   if (driver().stream_wait_value32 == nullptr) GTEST_SKIP() << "no cuStreamWaitValue32";
   const auto context = GetParam().make(without_ids(source()), {});
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
-  const std::uint64_t bytes = least_split(*context, MemoryId::gpu(0), far).value_or(kMiB);
+  const std::uint64_t bytes = min_split(*context, MemoryId::gpu(0), far).value_or(kMiB);
   const Payload held = payload({MemoryId::gpu(0), far, bytes});
   const Payload free = payload({MemoryId::gpu(0), far, bytes});
   context->prepare(std::vector<Request>(2, held.request()));
@@ -178,7 +178,7 @@ TEST_P(ThreadsTest, WithoutStreamIdsTheyHoldNobodyElse) {
 TEST_P(ThreadsTest, WithoutStreamIdsTheyKeepTheirBytes) {
   const auto context = GetParam().make(without_ids(source()), {});
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
-  const std::uint64_t bytes = least_split(*context, MemoryId::gpu(0), far).value_or(kMiB);
+  const std::uint64_t bytes = min_split(*context, MemoryId::gpu(0), far).value_or(kMiB);
   context->prepare({{MemoryId::gpu(0), far, bytes}});
   context_of(0);
   constexpr int kThreads = 3;

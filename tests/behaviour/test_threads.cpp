@@ -48,7 +48,7 @@ TEST_P(ThreadsTest, ThreadsShareAContext) {
 TEST_P(ThreadsTest, ThreadsQueueOnTheirOwnStreamsAtOnce) {
   const auto context = make_context();
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
-  const std::uint64_t bytes = least_split(*context, MemoryId::gpu(0), far).value_or(kMiB);
+  const std::uint64_t bytes = min_split(*context, MemoryId::gpu(0), far).value_or(kMiB);
   context->prepare({{MemoryId::gpu(0), far, bytes}});
   for (int gpu = 0; gpu < gpus(); ++gpu) context_of(gpu);
   const Traffic traffic(*context);

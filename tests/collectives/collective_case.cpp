@@ -185,8 +185,8 @@ std::string CollectiveCase::text() const {
          number(out_shift);
 }
 
-CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint64_t most_bytes,
-                           std::uint32_t most_blocks) {
+CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint64_t max_bytes,
+                           std::uint32_t max_blocks) {
   constexpr std::array kOps{CollectiveOp::allreduce,  CollectiveOp::allreduce,
                             CollectiveOp::allreduce,  CollectiveOp::reduce_scatter,
                             CollectiveOp::all_gather, CollectiveOp::broadcast,
@@ -200,15 +200,15 @@ CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint6
   what.root = static_cast<std::uint32_t>(random() % shape.ranks);
   what.stages = random() % 2 == 0 ? 1 : 2;
   what.blocks = static_cast<std::uint32_t>(
-      1 + random() % (what.family == KernelFamily::cells ? most_blocks
-                                                         : std::min(most_blocks, shape.channels)));
+      1 + random() % (what.family == KernelFamily::cells ? max_blocks
+                                                         : std::min(max_blocks, shape.channels)));
   what.tile_bytes = static_cast<std::uint32_t>(
       kScratchGranule * (1 + random() % (shape.slot_bytes / kScratchGranule)));
   what.lag = static_cast<std::uint32_t>(2 + random() % (shape.slots - 3));
 
-  std::uint64_t most = most_bytes / size_of(what.type);
+  std::uint64_t most = max_bytes / size_of(what.type);
   if (what.family == KernelFamily::cells)
-    most = std::min(most, most_by_cells(shape, what.op, what.type, what.stages));
+    most = std::min(most, max_by_cells(shape, what.op, what.type, what.stages));
   what.count = 1;
   const std::uint64_t parts = std::max(what.in_bytes(), what.out_bytes()) / size_of(what.type);
   most = std::max<std::uint64_t>(most / parts, 1);

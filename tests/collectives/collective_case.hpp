@@ -55,8 +55,8 @@ struct CollectiveCase {
 };
 
 /// Everything at random: `most_bytes` bounds every buffer, the shape everything else.
-CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint64_t most_bytes,
-                           std::uint32_t most_blocks);
+CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint64_t max_bytes,
+                           std::uint32_t max_blocks);
 
 /// What rank `rank` sends: no NaN among them, and values whose order of summation matters.
 Bytes random_input(Random& random, const CollectiveCase& what);

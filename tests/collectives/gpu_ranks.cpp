@@ -15,7 +15,7 @@ GpuRank::GpuRank(const CudaDriver& driver, std::uint32_t rank) : driver_(driver)
   void* pinned = nullptr;
   constexpr unsigned kFlags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
   POLYPATH_CHECK(driver, mem_host_alloc(&pinned, 4096, kFlags));
-  status_ = new (pinned) StatusRecord{};
+  status_ = new (pinned) wait_error{};
   abort_word_ = new (static_cast<unsigned char*>(pinned) + 1024) std::uint32_t{0};
   reports_ = reinterpret_cast<std::uint32_t*>(alloc(sizeof *reports_));
   load_kernels();
@@ -75,7 +75,7 @@ void GpuRanks::complete(CollectiveArgs& args, CUdeviceptr in, CUdeviceptr out) c
   for (std::uint32_t rank = 0; rank < size(); ++rank)
     args.scratch[rank] = reinterpret_cast<unsigned char*>(scratch_[rank]);
   const GpuRank& rank = *ranks_[args.rank];
-  args.patience = {rank.abort_word_, 5'000'000'000, rank.status_, rank.reports_, 1};
+  args.wait_ctx = {rank.abort_word_, 5'000'000'000, rank.status_, rank.reports_, 1};
 }
 
 void GpuRanks::on_all(const std::function<void(GpuRank&)>& run) {
@@ -100,7 +100,7 @@ void GpuRanks::on_all(const std::function<void(GpuRank&)>& run) {
 std::string GpuRanks::failures() const {
   std::string text;
   for (const auto& rank : ranks_) {
-    const volatile StatusRecord& status = *rank->status_;
+    const volatile wait_error& status = *rank->status_;
     if (status.given_up == 0) continue;
     text += "rank " + std::to_string(rank->rank_) + ", block " + std::to_string(status.block) +
             " gave up (" + std::to_string(status.reason) + "): rank " +

@@ -23,7 +23,7 @@ class GpuRank {
 
   std::uint32_t rank() const { return rank_; }
   CUstream stream() const { return stream_; }
-  const StatusRecord& status() const { return *status_; }
+  const wait_error& status() const { return *status_; }
 
   /// Makes its context the calling thread's.
   void use() const;
@@ -41,7 +41,7 @@ class GpuRank {
   CUcontext context_ = nullptr;
   CUstream stream_ = nullptr;
   std::map<std::string, CUfunction> functions_;
-  StatusRecord* status_ = nullptr;
+  wait_error* status_ = nullptr;
   std::uint32_t* abort_word_ = nullptr;
   std::uint32_t* reports_ = nullptr;
 };

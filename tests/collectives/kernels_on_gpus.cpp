@@ -24,7 +24,7 @@ constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * kKiB;
 
 struct Options {
-  std::uint32_t gpus = 0;  ///< 0: all, up to kMostRanks
+  std::uint32_t gpus = 0;  ///< 0: all, up to kMaxRanks
   std::uint64_t rows = 300;
   std::uint64_t seed = 1;
   std::uint64_t most = 256 * kMiB;
@@ -38,13 +38,13 @@ struct Options {
 bool run_row(const CudaDriver& driver, GpuRanks& ranks, const std::vector<CUdeviceptr>& memory,
              Random& random, std::uint64_t row) {
   constexpr int kCalls = 6;
-  constexpr std::uint64_t kMost = kMiB;
+  constexpr std::uint64_t kMaxBytes = kMiB;
   std::vector<CollectiveCase> cases;
   std::vector<std::vector<Image>> images;
   std::vector<std::vector<std::uint64_t>> places(ranks.size());
   std::vector<std::uint64_t> ends(ranks.size(), 0);
   for (int call = 0; call < kCalls; ++call) {
-    cases.push_back(random_case(random, ranks.shape(), kMost, 64));
+    cases.push_back(random_case(random, ranks.shape(), kMaxBytes, 64));
     images.push_back(images_of(random, cases.back()));
     for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) {
       places[rank].push_back(ends[rank]);
@@ -75,7 +75,7 @@ bool run_row(const CudaDriver& driver, GpuRanks& ranks, const std::vector<CUdevi
         while (std::chrono::steady_clock::now() < until) {
         }
       }
-      if (const char* what = wrong_with(cases[call].family, args, cases[call].blocks))
+      if (const char* what = validate_args(cases[call].family, args, cases[call].blocks))
         throw std::runtime_error(cases[call].text() + ": " + what);
       rank.launch(cases[call].family, args, cases[call].blocks);
     }
@@ -207,7 +207,7 @@ std::vector<CollectiveCase> shapes_for(const CollectiveCase& base, const Scratch
   for (int stages = 1; stages <= (staged ? 2 : 1); ++stages) {
     what.stages = stages;
     what.family = KernelFamily::cells;
-    if (what.count <= most_by_cells(shape, what.op, what.type, stages) && bytes <= 8 * kMiB)
+    if (what.count <= max_by_cells(shape, what.op, what.type, stages) && bytes <= 8 * kMiB)
       for (const std::uint32_t blocks : {4, 8, 16, 32, 64, 128}) {
         what.blocks = blocks;
         found.push_back(what);
@@ -279,7 +279,7 @@ bool run(const Options& options) {
   int gpus = 0;
   POLYPATH_CHECK(*driver, device_get_count(&gpus));
   const std::uint32_t wanted =
-      options.gpus != 0 ? options.gpus : std::min(static_cast<std::uint32_t>(gpus), kMostRanks);
+      options.gpus != 0 ? options.gpus : std::min(static_cast<std::uint32_t>(gpus), kMaxRanks);
   Random random(options.seed);
 
   bool right = true;

@@ -10,12 +10,12 @@ constexpr int kTests = 3;
 
 }  // namespace
 
-polypath_network Mail::network(int rank, bool by_caller) {
+polypath_network Mail::network(int rank, bool progress_in_caller) {
   const std::lock_guard lock(mutex_);
   Rank& its = ranks_[rank];
   its.mail = this;
   its.rank = rank;
-  return {by_caller ? 1U : 0U, 0, &its, &begin, &send, &receive, &test, &end};
+  return {progress_in_caller ? 1U : 0U, 0, &its, &begin, &send, &receive, &test, &end};
 }
 
 void Mail::lose_those_of(int rank) {

@@ -17,7 +17,7 @@ namespace polypath::test {
 class Mail {
  public:
   /// For `rank`. The mail must outlive it.
-  polypath_network network(int rank, bool by_caller);
+  polypath_network network(int rank, bool progress_in_caller);
 
   /// No message of the rank comes any more.
   void lose_those_of(int rank);

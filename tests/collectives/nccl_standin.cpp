@@ -36,11 +36,11 @@ struct Work {
 
 std::mutex mutex;
 std::condition_variable changed;
-std::multimap<std::tuple<int, int, int>, Bytes> under_way;  // communicator, from, to: in order
+std::multimap<std::tuple<int, int, int>, Bytes> in_progress;  // communicator, from, to: in order
 std::map<int, int> have_come;
 std::set<int> lost;
-std::set<int> gave_up;
-constexpr std::size_t kRecordBytes = 16;  // of NcclNetwork, next to the data
+std::set<int> aborted;
+constexpr std::size_t kRecordBytes = 16;  // of NcclTransport, next to the data
 bool sends_wait = false;
 std::map<std::tuple<int, int, int>, std::uint64_t> sent;   // communicator, from, to: how many, ...
 std::map<std::tuple<int, int, int>, std::uint64_t> taken;  // ... and so many of them came
@@ -138,9 +138,9 @@ void post(void* data) {
   for (Message& message : work.messages) {
     if (!message.is_send || lost.contains(message.comm->node)) continue;
     Bytes bytes(message.pinned, message.pinned + message.bytes);
-    if (message.bytes == kRecordBytes && gave_up.contains(message.comm->node)) bytes[0] = 1;
+    if (message.bytes == kRecordBytes && aborted.contains(message.comm->node)) bytes[0] = 1;
     const std::tuple key(message.comm->id, message.comm->node, message.node);
-    under_way.emplace(key, std::move(bytes));
+    in_progress.emplace(key, std::move(bytes));
     message.number = ++sent[key];
   }
   changed.notify_all();
@@ -152,12 +152,12 @@ void take(void* data) {
   for (const Message& message : work.messages) {
     if (message.is_send) continue;
     const std::tuple key(message.comm->id, message.node, message.comm->node);
-    changed.wait(lock, [&] { return message.comm->is_aborted || under_way.contains(key); });
-    const auto first = under_way.lower_bound(key);
+    changed.wait(lock, [&] { return message.comm->is_aborted || in_progress.contains(key); });
+    const auto first = in_progress.lower_bound(key);
     if (message.comm->is_aborted) return;
     if (first->second.size() == message.bytes)
       std::memcpy(message.pinned, first->second.data(), message.bytes);
-    under_way.erase(first);
+    in_progress.erase(first);
     ++taken[key];
     changed.notify_all();
   }
@@ -309,7 +309,7 @@ void nccl_standin_lose_those_of(int node) {
 }
 void nccl_standin_gives_up(int node) {
   const std::lock_guard lock(mutex);
-  gave_up.insert(node);
+  aborted.insert(node);
 }
 void nccl_standin_sends_wait() {
   const std::lock_guard lock(mutex);
@@ -319,7 +319,7 @@ void nccl_standin_reset() {
   const std::lock_guard lock(mutex);
   sends_wait = false;
   lost.clear();
-  gave_up.clear();
+  aborted.clear();
 }
 
 #ifndef NCCL_STANDIN_VERSION

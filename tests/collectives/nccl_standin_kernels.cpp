@@ -17,7 +17,7 @@
 namespace nccl_standin {
 namespace {
 
-using polypath::kMostToldWords;
+using polypath::kMaxSignals;
 
 /// A GPU's context, with the kernel in it.
 struct Place {
@@ -30,7 +30,7 @@ struct Place {
 struct Rank {
   Place place;
   CUdeviceptr words = 0;  ///< one a rank, which that rank raises
-  polypath::Patience patience{};
+  polypath::wait_context wait_ctx{};
   std::uint64_t calls = 0;
 };
 
@@ -99,13 +99,13 @@ void prepare_kernels(const Comm& comm) {
   Rank& rank = by_ranks[{comm.id, comm.node}];
   const Current current(place.context);
   rank.place = place;
-  constexpr std::size_t kBytes = (kMostToldWords + 1) * sizeof(std::uint64_t);
+  constexpr std::size_t kBytes = (kMaxSignals + 1) * sizeof(std::uint64_t);
   cuMemAlloc(&rank.words, kBytes);
   cuMemsetD8Async(rank.words, 0, kBytes, place.stream);
   cuStreamSynchronize(place.stream);
   constexpr std::uint64_t kDay = std::uint64_t{24} * 60 * 60 * 1'000'000'000;
-  rank.patience = {pinned<std::uint32_t>(), kDay, pinned<polypath::StatusRecord>(),
-                   reinterpret_cast<std::uint32_t*>(rank.words + kMostToldWords * 8), 1};
+  rank.wait_ctx = {pinned<std::uint32_t>(), kDay, pinned<polypath::wait_error>(),
+                   reinterpret_cast<std::uint32_t*>(rank.words + kMaxSignals * 8), 1};
 }
 
 void wait_for_all(const Comm& comm, CUstream stream) {
@@ -128,8 +128,8 @@ void wait_for_all(const Comm& comm, CUstream stream) {
       args.awaited[args.awaited_count++] = {word(own.words, other), own.calls};
     }
     args.base = word(own.words, 0);
-    args.bytes = kMostToldWords * sizeof(std::uint64_t);
-    args.patience = own.patience;
+    args.bytes = kMaxSignals * sizeof(std::uint64_t);
+    args.wait_ctx = own.wait_ctx;
   }
   const Current current(place.context);
   void* parameters[] = {&args};

@@ -49,9 +49,9 @@ inline constexpr std::chrono::milliseconds kSoon{2000};
 
 struct NodeGroupOptions {
   std::chrono::milliseconds time_limit = std::chrono::minutes(5);
-  bool by_caller = false;
+  bool progress_in_caller = false;
   bool by_nccl = false;
-  std::uint64_t most_slice = kMostNodeSlice;
+  std::uint64_t max_slice = kMaxNodeSlice;
   std::shared_ptr<const CudaDriver> driver = nullptr;  ///< null: the node's
 };
 
@@ -60,9 +60,9 @@ inline constexpr std::uint64_t kSmallSlice = 64 << 10;
 
 /// A rank's communicator and collectives.
 struct NodeRank {
-  RankOfNodes made;
+  MultiNodeRank made;
   std::optional<Collectives> inside;
-  std::optional<NodeCollectives> across;
+  std::optional<MultiNodeCollectives> across;
 };
 
 class NodeGroup {
@@ -83,12 +83,12 @@ class NodeGroup {
       its.exchange = exchanges[at];
       its.time_limit = limit;
       NodeRank& one = *ranks_[at];
-      const polypath_network network = mail_.network(rank, options.by_caller);
+      const polypath_network network = mail_.network(rank, options.progress_in_caller);
       one.made = create_across_nodes(options.driver ? options.driver : source.driver, source.node,
                                      its, options.by_nccl ? nccl_network() : network,
                                      std::string(1, names[at]));
       one.inside.emplace(*one.made.local, kSmall);
-      if (one.made.links) one.across.emplace(*one.inside, *one.made.links, options.most_slice);
+      if (one.made.links) one.across.emplace(*one.inside, *one.made.links, options.max_slice);
       one.made.local->exchange({}, {});
       one.made.local->set_time_limit(options.time_limit);
     });

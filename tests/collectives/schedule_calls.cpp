@@ -14,16 +14,16 @@ namespace polypath::test {
 namespace {
 
 /// Whether it runs all operations.
-bool runs_all(CollectiveChoice choice) {
-  return choice == CollectiveChoice::rotation || choice == CollectiveChoice::host_trees;
+bool runs_all(AlgorithmOverride choice) {
+  return choice == AlgorithmOverride::pairwise || choice == AlgorithmOverride::host_trees;
 }
-bool runs(CollectiveChoice choice, CollectiveOp op) {
+bool runs(AlgorithmOverride choice, CollectiveOp op) {
   const bool by_owners = op == CollectiveOp::reduce_scatter || op == CollectiveOp::all_gather;
   return runs_all(choice) || op == CollectiveOp::allreduce ||
-         (by_owners && choice == CollectiveChoice::hierarchical);
+         (by_owners && choice == AlgorithmOverride::hierarchical);
 }
 /// Less is in no two parts.
-constexpr std::uint64_t kLeastMixed = 16 << 10;
+constexpr std::uint64_t kMinMixed = 16 << 10;
 
 // Rows of a game: of its graphs, and behind those
 constexpr std::size_t kByCopies = GraphGame::kGraphs;
@@ -31,23 +31,23 @@ constexpr std::size_t kByKernels = kByCopies + 1;
 
 }  // namespace
 
-std::uint64_t calls_by(const CollectiveCounts& counts, CollectiveChoice choice) {
+std::uint64_t calls_by(const CollectiveCounts& counts, AlgorithmOverride choice) {
   switch (choice) {
-    case CollectiveChoice::planned:
-    case CollectiveChoice::tried: break;
-    case CollectiveChoice::kernels: return counts.cells + counts.channels;
-    case CollectiveChoice::rotation: return counts.rotation;
-    case CollectiveChoice::hierarchical:
-    case CollectiveChoice::published: return counts.hierarchical;
-    case CollectiveChoice::ring: return counts.ring;
-    case CollectiveChoice::host: return counts.mixed;
-    case CollectiveChoice::host_trees: return counts.host_trees;
+    case AlgorithmOverride::planned:
+    case AlgorithmOverride::tried: break;
+    case AlgorithmOverride::kernels: return counts.cells + counts.channels;
+    case AlgorithmOverride::pairwise: return counts.pairwise;
+    case AlgorithmOverride::hierarchical:
+    case AlgorithmOverride::published: return counts.hierarchical;
+    case AlgorithmOverride::ring: return counts.ring;
+    case AlgorithmOverride::host: return counts.mixed;
+    case AlgorithmOverride::host_trees: return counts.host_trees;
   }
   return 0;
 }
 
 std::uint64_t all_calls(const CollectiveCounts& counts) {
-  return counts.cells + counts.channels + counts.copies + counts.rotation + counts.hierarchical +
+  return counts.cells + counts.channels + counts.copies + counts.pairwise + counts.hierarchical +
          counts.ring + counts.host_trees + counts.mixed;
 }
 
@@ -56,20 +56,20 @@ std::uint64_t calls_of(const std::vector<PlannedCall>& row) {
       std::ranges::count_if(row, [](const PlannedCall& call) { return call.what.count > 0; }));
 }
 
-PlannedCall call_for(Random& random, int ranks, CollectiveChoice choice, std::uint64_t most_bytes) {
+PlannedCall call_for(Random& random, int ranks, AlgorithmOverride choice, std::uint64_t max_bytes) {
   const ScratchShape any_shape{static_cast<std::uint32_t>(ranks), 8, 4, 65536, 1 << 20};
   PlannedCall call;
   do {
-    call.what = random_case(random, any_shape, most_bytes, 1);
+    call.what = random_case(random, any_shape, max_bytes, 1);
     if (!runs(choice, call.what.op)) {
       call.what.op = CollectiveOp::allreduce;
       if (call.what.placement == Placement::own_part) call.what.placement = Placement::in_place;
     }
   } while (
-      (choice == CollectiveChoice::host && call.what.in_bytes() < kLeastMixed) ||
+      (choice == AlgorithmOverride::host && call.what.in_bytes() < kMinMixed) ||
       (call.what.op == CollectiveOp::all_to_all && call.what.placement != Placement::apart) ||
       (call.what.op == CollectiveOp::reduce_scatter && call.what.placement == Placement::in_place));
-  if (choice == CollectiveChoice::ring && call.what.type >= DataType::float16)
+  if (choice == AlgorithmOverride::ring && call.what.type >= DataType::float16)
     call.what.reduction = random() % 2 == 0 ? Operator::min : Operator::max;
   call.images = images_of(random, call.what);
   return call;
@@ -128,7 +128,7 @@ PlannedCall gathering_call(Random& random, int ranks) {
 
 }  // namespace
 
-GraphGame::GraphGame(Communicator& comm, CollectiveChoice choice)
+GraphGame::GraphGame(Communicator& comm, AlgorithmOverride choice)
     : comm_(comm),
       choice_(choice),
       alike_(20261125 + static_cast<std::uint64_t>(choice)),
@@ -153,7 +153,7 @@ GraphGame::GraphGame(Communicator& comm, CollectiveChoice choice)
                                                     [&] { issue_row(row, choice); }));
 }
 
-void GraphGame::issue_row(std::size_t row, CollectiveChoice by) {
+void GraphGame::issue_row(std::size_t row, AlgorithmOverride by) {
   for (std::size_t i = 0; i < rows_[row].size(); ++i)
     collectives_.run(mine_[row].call(rows_[row], i), stream_.get(), by);
 }
@@ -173,7 +173,7 @@ void GraphGame::call_by_copies() {
 }
 
 void GraphGame::call_by_kernels() {
-  issue_row(kByKernels, CollectiveChoice::kernels);
+  issue_row(kByKernels, AlgorithmOverride::kernels);
   ++rows_by_kernels_;
 }
 
@@ -208,10 +208,10 @@ void GraphGame::expect_counts() const {
   const std::uint64_t by_copies = rows_by_copies_ * calls_of(rows_[kByCopies]);
   const std::uint64_t by_kernels = rows_by_kernels_ * calls_of(rows_[kByKernels]);
   // Beside a kernel there are no graphs.
-  const bool is_beside = choice_ == CollectiveChoice::host;
+  const bool is_same_communicator = choice_ == AlgorithmOverride::host;
   EXPECT_GT(captured, 0u);
-  EXPECT_EQ(calls_by(counts, choice_), by_copies + (is_beside ? 0 : captured));
-  EXPECT_EQ(calls_by(counts, CollectiveChoice::kernels), by_kernels + (is_beside ? captured : 0));
+  EXPECT_EQ(calls_by(counts, choice_), by_copies + (is_same_communicator ? 0 : captured));
+  EXPECT_EQ(calls_by(counts, AlgorithmOverride::kernels), by_kernels + (is_same_communicator ? captured : 0));
   EXPECT_EQ(all_calls(counts), captured + by_copies + by_kernels);
 }
 

@@ -15,7 +15,7 @@ namespace polypath::test {
 inline constexpr CollectivesOptions kWithCopies{.max_blocks = 4, .check = false, .copies = true};
 
 /// How many calls went so; 0 for what the plan was to choose.
-std::uint64_t calls_by(const CollectiveCounts& counts, CollectiveChoice choice);
+std::uint64_t calls_by(const CollectiveCounts& counts, AlgorithmOverride choice);
 /// How many went in any way.
 std::uint64_t all_calls(const CollectiveCounts& counts);
 /// How many of a row have something to do.
@@ -23,7 +23,7 @@ std::uint64_t calls_of(const std::vector<PlannedCall>& row);
 
 /// A random call that `choice` can run, and whose result is the same in any order if the choice does
 /// not keep that of ranks.
-PlannedCall call_for(Random& random, int ranks, CollectiveChoice choice, std::uint64_t most_bytes);
+PlannedCall call_for(Random& random, int ranks, AlgorithmOverride choice, std::uint64_t max_bytes);
 
 /// What a rank captured.
 class CapturedRow {
@@ -57,7 +57,7 @@ class CapturedRow {
 class GraphGame {
  public:
   /// Captures. The context of the rank's GPU is current, as for all below.
-  GraphGame(Communicator& comm, CollectiveChoice choice);
+  GraphGame(Communicator& comm, AlgorithmOverride choice);
 
   /// A turn, to its end. What was wrong with any element; empty: nothing.
   std::string turn();
@@ -75,10 +75,10 @@ class GraphGame {
   std::string finish();
 
  private:
-  void issue_row(std::size_t row, CollectiveChoice by);
+  void issue_row(std::size_t row, AlgorithmOverride by);
 
   Communicator& comm_;
-  CollectiveChoice choice_;
+  AlgorithmOverride choice_;
   Random alike_;
   Random own_;
   Stream stream_;

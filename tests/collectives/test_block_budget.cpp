@@ -15,19 +15,19 @@ CUcontext some_context(int number) {
 }
 
 TEST(BlockBudget, TheFirstCommunicatorHasMost) {
-  const BlockGrant first(some_context(1), 132, 128);
-  const BlockGrant second(some_context(1), 132, 128);
+  const BlockReservation first(some_context(1), 132, 128);
+  const BlockReservation second(some_context(1), 132, 128);
   EXPECT_EQ(first.blocks(), 112);
   EXPECT_EQ(second.blocks(), 8);
 }
 
 TEST(BlockBudget, AllGrants_LeaveBlocksToWaits) {
   for (const int capacity : {132, 108, 80, 40}) {
-    std::vector<std::unique_ptr<BlockGrant>> grants;
+    std::vector<std::unique_ptr<BlockReservation>> grants;
     int blocks = 0;
     try {
       for (;;) {
-        grants.push_back(std::make_unique<BlockGrant>(some_context(5), capacity, 128));
+        grants.push_back(std::make_unique<BlockReservation>(some_context(5), capacity, 128));
         blocks += grants.back()->blocks();
       }
     } catch (const Error&) {
@@ -39,11 +39,11 @@ TEST(BlockBudget, AllGrants_LeaveBlocksToWaits) {
 
 /// What communicators are granted one after another, until nothing is left.
 std::vector<int> grants_of(int number, int capacity, int most, int spared) {
-  std::vector<std::unique_ptr<BlockGrant>> grants;
+  std::vector<std::unique_ptr<BlockReservation>> grants;
   std::vector<int> blocks;
   try {
     for (;;) {
-      grants.push_back(std::make_unique<BlockGrant>(some_context(number), capacity, most, spared));
+      grants.push_back(std::make_unique<BlockReservation>(some_context(number), capacity, most, spared));
       blocks.push_back(grants.back()->blocks());
     }
   } catch (const Error&) {
@@ -60,14 +60,14 @@ TEST(BlockBudget, WhatIsSparedIsNeverGranted) {
 }
 
 TEST(BlockBudget, WhatIsGivenBackIsGrantedAgain) {
-  auto first = std::make_unique<BlockGrant>(some_context(3), 132, 64, 32);
-  const BlockGrant second(some_context(3), 132, 64, 32);
+  auto first = std::make_unique<BlockReservation>(some_context(3), 132, 64, 32);
+  const BlockReservation second(some_context(3), 132, 64, 32);
   EXPECT_EQ(second.blocks(), 32);
   first.reset();
-  EXPECT_EQ(BlockGrant(some_context(3), 132, 64, 32).blocks(), 32);  // of 68
-  first = std::make_unique<BlockGrant>(some_context(4), 132, 64, 32);
+  EXPECT_EQ(BlockReservation(some_context(3), 132, 64, 32).blocks(), 32);  // of 68
+  first = std::make_unique<BlockReservation>(some_context(4), 132, 64, 32);
   first->keep(20);
-  EXPECT_EQ(BlockGrant(some_context(4), 132, 64, 32).blocks(), 48);  // of 80, halved
+  EXPECT_EQ(BlockReservation(some_context(4), 132, 64, 32).blocks(), 48);  // of 80, halved
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ std::string setting(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-CollectiveChoice chosen() { return parse_collective_choice(setting("POLYPATH_TEST_ALGORITHM")); }
+AlgorithmOverride chosen() { return parse_collective_choice(setting("POLYPATH_TEST_ALGORITHM")); }
 
 /// Of the kernel by which graphs tell and wait.
 struct GraphFault {
@@ -136,13 +136,13 @@ RANK_PROGRAM(graphs_among_other_calls) {
   comm->exchange({}, {});
 }
 
-void set(CollectiveChoice choice, const std::string& fault, int turns) {
+void set(AlgorithmOverride choice, const std::string& fault, int turns) {
   ::setenv("POLYPATH_TEST_ALGORITHM", std::string(to_string(choice)).c_str(), 1);
   ::setenv("POLYPATH_TEST_FAULT", fault.c_str(), 1);
   ::setenv("POLYPATH_TEST_TURNS", std::to_string(turns).c_str(), 1);
 }
 
-class GraphsOf : public testing::TestWithParam<CollectiveChoice> {};
+class GraphsOf : public testing::TestWithParam<AlgorithmOverride> {};
 
 TEST_P(GraphsOf, RunAmongOtherCalls) {
   NEEDS_GPUS(kRanks);
@@ -151,17 +151,17 @@ TEST_P(GraphsOf, RunAmongOtherCalls) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, GraphsOf,
-                         testing::Values(CollectiveChoice::rotation, CollectiveChoice::hierarchical,
-                                         CollectiveChoice::published, CollectiveChoice::ring,
-                                         CollectiveChoice::host, CollectiveChoice::host_trees),
+                         testing::Values(AlgorithmOverride::pairwise, AlgorithmOverride::hierarchical,
+                                         AlgorithmOverride::published, AlgorithmOverride::ring,
+                                         AlgorithmOverride::host, AlgorithmOverride::host_trees),
                          [](const auto& of) { return as_name(std::string(to_string(of.param))); });
 
 class GraphsWith : public testing::TestWithParam<const char*> {};
 
 TEST_P(GraphsWith, AreFoundOut) {
   NEEDS_GPUS(kRanks);
-  constexpr int kMostTurns = 100;
-  set(CollectiveChoice::rotation, GetParam(), kMostTurns);
+  constexpr int kMaxRounds = 100;
+  set(AlgorithmOverride::pairwise, GetParam(), kMaxRounds);
   ProcessGroup group("graphs_among_other_calls", kRanks);
   for (int rank = 0; rank < kRanks; ++rank)
     EXPECT_THAT(group.result(rank), HasSubstr("an element is wrong")) << "rank " << rank;
@@ -206,7 +206,7 @@ RANK_PROGRAM(one_is_killed_among_graphs) {
   }
 }
 
-using KilledAt = std::pair<CollectiveChoice, const char*>;
+using KilledAt = std::pair<AlgorithmOverride, const char*>;
 class ARankIsKilledAmongGraphs : public testing::TestWithParam<KilledAt> {};
 
 TEST_P(ARankIsKilledAmongGraphs, AndAllOthersSaySo) {
@@ -224,8 +224,8 @@ TEST_P(ARankIsKilledAmongGraphs, AndAllOthersSaySo) {
 
 std::vector<KilledAt> all_stages() {
   std::vector<KilledAt> all;
-  for (const CollectiveChoice choice :
-       {CollectiveChoice::hierarchical, CollectiveChoice::host_trees})
+  for (const AlgorithmOverride choice :
+       {AlgorithmOverride::hierarchical, AlgorithmOverride::host_trees})
     for (const char* const stage :
          {"behind its capture", "between launches", kInTheMidst, "behind all launches"})
       all.emplace_back(choice, stage);

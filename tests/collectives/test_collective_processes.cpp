@@ -303,8 +303,8 @@ RANK_PROGRAM(mixed_calls) {
       ways.push_back(alike() % made.size());
     }
     const CallRow mine(driver, calls, comm->rank());
-    constexpr std::array kWays{CollectiveChoice::host, CollectiveChoice::kernels,
-                               CollectiveChoice::host_trees};
+    constexpr std::array kWays{AlgorithmOverride::host, AlgorithmOverride::kernels,
+                               AlgorithmOverride::host_trees};
     for (std::size_t i = 0; i < calls.size(); ++i) {
       if (own() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 2000));
       collectives.run(mine.call(calls, i), streams[own() % streams.size()].get(),
@@ -340,7 +340,7 @@ RANK_PROGRAM(one_is_killed_among_mixed_calls) {
   const Stream stream(driver, comm->context());
   self.at("before the first call");
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    collectives.run(row.call(calls, i), stream.get(), CollectiveChoice::host);
+    collectives.run(row.call(calls, i), stream.get(), AlgorithmOverride::host);
     self.at(fmt::format("behind call {}", i));
   }
   POLYPATH_CHECK(driver, stream_synchronize(stream.get()));

@@ -153,7 +153,7 @@ TEST_F(CollectivesTest, MoreShapesThanAreKept_OnePlanIsDropped) {
   const std::vector<std::uint64_t> plans{1, 2, 3, 3, 4, 4, 4, 4, 5};
   group_->run([&](Communicator& comm) {
     CollectivesOptions options = kFewBlocks;
-    options.most_plans = 3;
+    options.max_plans = 3;
     Collectives collectives(comm, options);
     const Stream stream(driver(), comm.context());
     const CallRow mine(driver(), row, comm.rank());

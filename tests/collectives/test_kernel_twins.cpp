@@ -25,7 +25,7 @@ TEST_P(KernelTwins, RandomRowsOfCallsLeaveEveryByteRight) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, KernelTwins, testing::Range(1U, kMostRanks + 1));
+INSTANTIATE_TEST_SUITE_P(Ranks, KernelTwins, testing::Range(1U, kMaxRanks + 1));
 
 TEST(KernelTwinsOf, EveryTypeAndOperatorIsExactInEveryForm) {
   Random random(7);
@@ -91,10 +91,10 @@ TEST_P(KernelThatWaits, GivesUpAfterTheTimeLimitAndSaysWhoDidNotCome) {
        {CollectiveOp::allreduce, CollectiveOp::all_to_all, CollectiveOp::broadcast}) {
     TwinRanks ranks(small(3));
     EXPECT_EQ("", ranks.run_without(1, call(op), 5));
-    const StatusRecord& status = ranks.status(0);
+    const wait_error& status = ranks.status(0);
     EXPECT_EQ(1U, status.given_up);
     EXPECT_EQ(7U, status.kernel);
-    EXPECT_EQ(StatusRecord::time_limit, status.reason);
+    EXPECT_EQ(wait_error::time_limit, status.reason);
     EXPECT_EQ(1U, status.waited_for_rank);
     EXPECT_LT(status.seen, status.expected);
     EXPECT_EQ(0U, ranks.status(1).given_up);
@@ -103,10 +103,10 @@ TEST_P(KernelThatWaits, GivesUpAfterTheTimeLimitAndSaysWhoDidNotCome) {
 
 TEST_P(KernelThatWaits, GivesUpWhenTheAbortWordIsSet) {
   TwinRanks ranks(small(3));
-  ranks.abort_word(0) = ranks.abort_word(2) = 1;
+  ranks.abort_flag(0) = ranks.abort_flag(2) = 1;
   EXPECT_EQ("", ranks.run_without(1, call(CollectiveOp::allreduce), 6));
-  EXPECT_EQ(StatusRecord::aborted, ranks.status(0).reason);
-  EXPECT_EQ(StatusRecord::aborted, ranks.status(2).reason);
+  EXPECT_EQ(wait_error::aborted, ranks.status(0).reason);
+  EXPECT_EQ(wait_error::aborted, ranks.status(2).reason);
 }
 
 /// Every rank says so, with its own call and the other one.
@@ -119,9 +119,9 @@ void expect_mismatch(const std::vector<CollectiveCase>& by_rank, std::uint32_t f
       EXPECT_EQ("", ranks.run_apart(by_rank, flipped, 22));
     }
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
-    const StatusRecord& status = ranks.status(rank);
+    const wait_error& status = ranks.status(rank);
     EXPECT_EQ(1U, status.given_up) << "rank " << rank;
-    EXPECT_EQ(StatusRecord::mismatch, status.reason) << "rank " << rank;
+    EXPECT_EQ(wait_error::mismatch, status.reason) << "rank " << rank;
     EXPECT_TRUE(rank == 1 ? status.waited_for_rank != 1 : status.waited_for_rank == 1);
     const CollectiveArgs mine = args_of(by_rank[rank], ranks.shape(), rank);
     const CollectiveArgs theirs =

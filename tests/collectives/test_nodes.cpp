@@ -28,7 +28,7 @@ class Nodes : public testing::TestWithParam<std::string> {
 
 TEST_P(Nodes, RandomCalls) {
   const std::string& names = GetParam();
-  CreatedGroup group(names, {.by_caller = names == "abab", .most_slice = kSmallSlice});
+  CreatedGroup group(names, {.progress_in_caller = names == "abab", .max_slice = kSmallSlice});
   Random random(20261123);
   std::uint64_t made = 0;
   for (int row = 0; row < random_rows(4); ++row) {
@@ -50,7 +50,7 @@ class NodesOfManyChunks : public Nodes {};
 TEST_P(NodesOfManyChunks, GoInTurnByTheSlots) {
   const std::string& names = GetParam();
   const auto ranks = static_cast<std::uint32_t>(names.size());
-  CreatedGroup group(names, {.most_slice = kSmallSlice});
+  CreatedGroup group(names, {.max_slice = kSmallSlice});
   Random random(5);
   for (const CollectiveOp op :
        {CollectiveOp::allreduce, CollectiveOp::reduce, CollectiveOp::broadcast}) {
@@ -125,7 +125,7 @@ void expect_refused(
     std::string name = rank < 2 ? "a" : "b";
     if (rank == 3) spoil(its, network, name);
     const NodeSource& source = group_node();
-    const RankOfNodes made = create_across_nodes(source.driver, source.node, its, network, name);
+    const MultiNodeRank made = create_across_nodes(source.driver, source.node, its, network, name);
   });
   EXPECT_THAT(failures, Each(HasSubstr(reason)));
 }
@@ -246,8 +246,8 @@ TEST(NodesTest, WhatARankGaveUpIsNotSent) {
 
 TEST(NodesTest, ANodeThatDoesNotAnswerEndsAllCallsWithinTheTimeLimit) {
   NEEDS_GPUS(4);
-  for (const bool by_caller : {false, true}) {
-    const NodeGroupOptions options{kSoon, by_caller};
+  for (const bool progress_in_caller : {false, true}) {
+    const NodeGroupOptions options{kSoon, progress_in_caller};
     const auto lose = [](Mail& mail) { mail.lose_those_of(1); };
     CreatedGroup pair("ab", options);
     const auto of_pair = failures_after(pair, "ab", lose);
@@ -286,7 +286,7 @@ class ByNccl : public testing::TestWithParam<std::string> {
 
 TEST_P(ByNccl, RandomCalls) {
   const std::string& names = GetParam();
-  CreatedGroup group(names, {.by_nccl = true, .most_slice = kSmallSlice});
+  CreatedGroup group(names, {.by_nccl = true, .max_slice = kSmallSlice});
   EXPECT_EQ(group[0].made.links->engine->name(), "nccl");
   Random random(77);
   std::vector<PlannedCall> calls;
@@ -314,7 +314,7 @@ TEST(NodesTest, ExchangeByNccl_NeedsNoHost) {
   };
   CreatedGroup group("ab", {.time_limit = std::chrono::seconds(10),
                             .by_nccl = true,
-                            .most_slice = kSmallSlice,
+                            .max_slice = kSmallSlice,
                             .driver = driver});
   Random random(8);
   PlannedCall call{case_of(CollectiveOp::allreduce, DataType::float32, 100'003, 2, "ab"), {}};

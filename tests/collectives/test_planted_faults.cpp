@@ -16,7 +16,7 @@ struct Planted {
   KernelFamily family;
 };
 
-void PrintTo(const Planted& planted, std::ostream* to) { *to << planted.name; }
+void PrintTo(const Planted& has_mutant, std::ostream* to) { *to << has_mutant.name; }
 
 constexpr KernelFamily kCells = KernelFamily::cells;
 constexpr KernelFamily kChannels = KernelFamily::channels;
@@ -63,11 +63,11 @@ int first_wrong_row(KernelFamily family, int rows) {
 
 class PlantedFault : public testing::TestWithParam<Planted> {
  protected:
-  void TearDown() override { planted_fault<Fault> = Fault::none; }
+  void TearDown() override { active_mutant<Fault> = Fault::none; }
 };
 
 TEST_P(PlantedFault, IsFound) {
-  planted_fault<Fault> = GetParam().fault;
+  active_mutant<Fault> = GetParam().fault;
   EXPECT_NE(0, first_wrong_row(GetParam().family, 40));
 }
 
@@ -99,15 +99,15 @@ bool finds_other_operator(KernelFamily family) {
   by_rank[2].reduction = Operator::max;
   TwinRanks ranks({3, 3, 4, 1024, 8 * 1024});
   EXPECT_EQ("", ranks.run_apart(by_rank, 0, 3));
-  return ranks.status(0).reason == StatusRecord::mismatch;
+  return ranks.status(0).reason == wait_error::mismatch;
 }
 
 TEST(PlantedFaultOfMarks, CallNotCompared_IsFound) {
   for (const KernelFamily family : {kCells, kChannels}) {
     EXPECT_TRUE(finds_other_operator(family));
-    planted_fault<Fault> = Fault::call_not_compared;
+    active_mutant<Fault> = Fault::call_not_compared;
     EXPECT_FALSE(finds_other_operator(family));
-    planted_fault<Fault> = Fault::none;
+    active_mutant<Fault> = Fault::none;
   }
 }
 
@@ -126,9 +126,9 @@ bool keeps_two_marks(KernelFamily family) {
 TEST(PlantedFaultOfMarks, MarksNotAlternated_IsFound) {
   for (const KernelFamily family : {kCells, kChannels}) {
     EXPECT_TRUE(keeps_two_marks(family));
-    planted_fault<Fault> = Fault::marks_not_alternated;
+    active_mutant<Fault> = Fault::marks_not_alternated;
     EXPECT_FALSE(keeps_two_marks(family));
-    planted_fault<Fault> = Fault::none;
+    active_mutant<Fault> = Fault::none;
   }
 }
 
@@ -162,9 +162,9 @@ TEST(PlantedFaultOfCells, CellsNotCleared_IsFound) {
   std::string found;
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     EXPECT_EQ("", comes_round(seed)) << "seed " << seed;
-    planted_fault<Fault> = Fault::cells_not_cleared;
+    active_mutant<Fault> = Fault::cells_not_cleared;
     found += comes_round(seed);
-    planted_fault<Fault> = Fault::none;
+    active_mutant<Fault> = Fault::none;
   }
   EXPECT_NE("", found);
 }

@@ -37,10 +37,10 @@ class SchedulesTest : public testing::Test {
   std::optional<Group> group_;
 };
 
-class SchedulesBy : public SchedulesTest, public testing::WithParamInterface<CollectiveChoice> {};
+class SchedulesBy : public SchedulesTest, public testing::WithParamInterface<AlgorithmOverride> {};
 
 TEST_P(SchedulesBy, RowsOfRandomCallsFromSkewedStarts) {
-  const CollectiveChoice choice = GetParam();
+  const AlgorithmOverride choice = GetParam();
   Random random(20261123 + static_cast<std::uint64_t>(choice));
   std::vector<std::vector<PlannedCall>> rows(random_rows(4));
   for (auto& row : rows)
@@ -69,9 +69,9 @@ TEST_P(SchedulesBy, RowsOfRandomCallsFromSkewedStarts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, SchedulesBy,
-                         testing::Values(CollectiveChoice::rotation, CollectiveChoice::hierarchical,
-                                         CollectiveChoice::published, CollectiveChoice::ring,
-                                         CollectiveChoice::host, CollectiveChoice::host_trees),
+                         testing::Values(AlgorithmOverride::pairwise, AlgorithmOverride::hierarchical,
+                                         AlgorithmOverride::published, AlgorithmOverride::ring,
+                                         AlgorithmOverride::host, AlgorithmOverride::host_trees),
                          [](const auto& of) {
                            std::string name(to_string(of.param));
                            std::ranges::replace(name, '-', '_');
@@ -95,8 +95,8 @@ TEST_F(SchedulesTest, EveryTypeAndOperatorInRankOrder) {
   group_->run([&](Communicator& comm) {
     Collectives collectives(comm, kWithCopies);
     const Stream stream(driver(), comm.context());
-    for (const CollectiveChoice choice :
-         {CollectiveChoice::hierarchical, CollectiveChoice::rotation, CollectiveChoice::host}) {
+    for (const AlgorithmOverride choice :
+         {AlgorithmOverride::hierarchical, AlgorithmOverride::pairwise, AlgorithmOverride::host}) {
       const CallRow mine(driver(), row, comm.rank());
       for (std::size_t i = 0; i < row.size(); ++i)
         collectives.run(mine.call(row, i), stream.get(), choice);
@@ -163,7 +163,7 @@ TEST_F(SchedulesTest, EachLinkCarriesWhatThePlanSays) {
       if (comm.rank() == 0) before = counts();
       comm.exchange({}, {});
       const CollectiveCall call = mine.call(row, 0);
-      collectives.run(call, stream.get(), CollectiveChoice::hierarchical);
+      collectives.run(call, stream.get(), AlgorithmOverride::hierarchical);
       POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
       comm.check();
       comm.exchange({}, {});
@@ -171,7 +171,7 @@ TEST_F(SchedulesTest, EachLinkCarriesWhatThePlanSays) {
       comm.exchange({}, {});
       mine.expect_done(row);
       EXPECT_EQ(collectives.counts().hierarchical, 1u);
-      if (comm.rank() == 0) plan = collectives.plan(call, CollectiveChoice::hierarchical);
+      if (comm.rank() == 0) plan = collectives.plan(call, AlgorithmOverride::hierarchical);
     });
     EXPECT_EQ(plan.islands.size(), 2u);
     EXPECT_EQ(plan.lanes, 2);
@@ -209,7 +209,7 @@ TEST_F(SchedulesTest, ARankThatDoesNotLaunchItsGraphLetsTheOthersGo) {
     comm.set_time_limit(std::chrono::milliseconds(1500));  // of the graph
     const CapturedRow graph(driver(), stream.get(), [&] {
       collectives.run({.count = 1 << 18, .send = device.address(), .recv = device.address()},
-                      stream.get(), CollectiveChoice::hierarchical);
+                      stream.get(), AlgorithmOverride::hierarchical);
     });
     graph.launch(stream.get());
     POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
@@ -232,7 +232,7 @@ TEST_F(SchedulesTest, ARankThatDoesNotCallLetsTheOthersGo) {
     comm.set_time_limit(std::chrono::milliseconds(500));  // what came before may take its time
     if (comm.rank() != 1)
       collectives.run({.count = 1 << 18, .send = device.address(), .recv = device.address()},
-                      stream.get(), CollectiveChoice::hierarchical);
+                      stream.get(), AlgorithmOverride::hierarchical);
     POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
     while (!comm.aborted()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     comm.check();
@@ -248,7 +248,7 @@ TEST_F(SchedulesTest, WhatCannotBeRunIsRefusedOnAllRanks) {
                               .count = 1024,
                               .send = device.address(),
                               .recv = device.address()};
-    EXPECT_THROW(collectives.run(call, nullptr, CollectiveChoice::ring), InvalidArgument);
+    EXPECT_THROW(collectives.run(call, nullptr, AlgorithmOverride::ring), InvalidArgument);
     EXPECT_EQ(collectives.counts().ring, 0u);
     comm.check();
     // In place, but not in the rank's own part. That depends on its buffers, so no rank goes on.
@@ -256,9 +256,9 @@ TEST_F(SchedulesTest, WhatCannotBeRunIsRefusedOnAllRanks) {
       const auto other = comm.split(0, comm.rank());
       Collectives its(*other, kWithCopies);
       comm.exchange({}, {});
-      EXPECT_THROW(its.run(in_place, nullptr, CollectiveChoice::rotation), Error);
+      EXPECT_THROW(its.run(in_place, nullptr, AlgorithmOverride::pairwise), Error);
       EXPECT_TRUE(other->aborted());
-      EXPECT_EQ(its.counts().rotation, 0u);
+      EXPECT_EQ(its.counts().pairwise, 0u);
       comm.exchange({}, {});
     };
     CollectiveCall in_place = call;

@@ -30,7 +30,7 @@ void slow_links(Node& node) {
   for (Link& link : node.links) link.gbps = 1;
 }
 
-TunedCollective entry(const std::string& op, CollectiveWay way) {
+TunedCollective entry(const std::string& op, CollectiveVariant way) {
   return {.op = op,
           .ranks = "2 ranks, nvlink x2",
           .bytes = kBytes,
@@ -114,7 +114,7 @@ TEST(TunedCollectives, WhatTheModelGetsWrongIsMended) {
   group.run([&](Communicator& comm) {
     Collectives collectives(comm, {.max_blocks = 32, .tuned = context.source().collectives});
     const CollectiveCall call = call_of(CollectiveOp::allreduce, kBytes);
-    EXPECT_EQ(way_of(collectives.plan(call)), found.way);
+    EXPECT_EQ(variant_of(collectives.plan(call)), found.way);
     comm.exchange({}, {});
   });
 }
@@ -125,12 +125,12 @@ TEST(TunedCollectives, WhereTheModelIsRightItsChoiceStays) {
   group.run([&](Communicator& comm) {
     Collectives collectives(comm, {.max_blocks = 32});
     const CollectiveCall call = call_of(CollectiveOp::allreduce, kBytes);
-    const CollectiveWay planned = way_of(collectives.plan(call));
+    const CollectiveVariant planned = variant_of(collectives.plan(call));
     CollectiveBench bench(collectives, {}, group_node());
     CollectiveTuning(bench, context,
                      {.ops = {CollectiveOp::allreduce}, .sizes = {kBytes}, .budget_s = 1e6}, {})
         .run();
-    EXPECT_EQ(way_of(collectives.plan(call)), planned);
+    EXPECT_EQ(variant_of(collectives.plan(call)), planned);
     EXPECT_TRUE(collectives.plan(call).tuned);
     comm.exchange({}, {});
   });
@@ -252,7 +252,7 @@ TEST(TunedCollectives, RanksWithOtherProfilesAgree) {
         for (const std::uint64_t bytes : {4 * kKiB, kBytes, kMiB})
           plans.at(rank) += to_json(collectives.plan(call_of(op, bytes))).dump() + "\n";
       const CollectivePlan& plan = collectives.plan(call_of(CollectiveOp::allreduce, kBytes));
-      EXPECT_EQ(way_of(plan), tables[0].front().way);
+      EXPECT_EQ(variant_of(plan), tables[0].front().way);
       EXPECT_EQ(collectives.basis().node.links.front().gbps, slow == 0 ? 1 : 50);
       run_calls(collectives, 7);
       comm.exchange({}, {});

@@ -163,7 +163,7 @@ TEST_F(UnlikeCalls, CallRefusedByOneRank_EndsOnAll) {
 struct Way {
   const char* name;
   std::uint64_t count;
-  CollectiveChoice choice;
+  AlgorithmOverride choice;
   bool is_captured;
 };
 void PrintTo(const Way& way, std::ostream* to) { *to << way.name; }
@@ -201,7 +201,7 @@ TEST_P(UnlikeCallsBy, EndOnAllRanksWithBothNamed) {
       CollectiveCall call = right;
       if (comm.rank() == 1) change.change(call);
       const auto choice =
-          call.op == CollectiveOp::allreduce ? way.choice : CollectiveChoice::planned;
+          call.op == CollectiveOp::allreduce ? way.choice : AlgorithmOverride::planned;
       const CUstream stream = buffers.stream.get();
       collectives.run(right, stream, way.choice);
       POLYPATH_CHECK(driver(), stream_synchronize(stream));
@@ -228,12 +228,12 @@ TEST_P(UnlikeCallsBy, EndOnAllRanksWithBothNamed) {
 
 INSTANTIATE_TEST_SUITE_P(
     Of, UnlikeCallsBy,
-    testing::Values(Way{"cells", 1000, CollectiveChoice::kernels, false},
-                    Way{"channels", 300'000, CollectiveChoice::kernels, false},
-                    Way{"copies", 100'000, CollectiveChoice::rotation, false},
-                    Way{"mixed", 100'000, CollectiveChoice::host, false},
-                    Way{"captured_cells", 1000, CollectiveChoice::kernels, true},
-                    Way{"captured_copies", 100'000, CollectiveChoice::rotation, true}),
+    testing::Values(Way{"cells", 1000, AlgorithmOverride::kernels, false},
+                    Way{"channels", 300'000, AlgorithmOverride::kernels, false},
+                    Way{"copies", 100'000, AlgorithmOverride::pairwise, false},
+                    Way{"mixed", 100'000, AlgorithmOverride::host, false},
+                    Way{"captured_cells", 1000, AlgorithmOverride::kernels, true},
+                    Way{"captured_copies", 100'000, AlgorithmOverride::pairwise, true}),
     [](const auto& of) { return std::string(of.param.name); });
 
 TEST_F(UnlikeCalls, CallSkippedByOneRank_EndsTheNext) {
@@ -312,10 +312,10 @@ TEST_F(UnlikeCalls, RefusedChoice_LeavesTheCommunicatorUsable) {
     const auto other = comm.split(0, comm.rank());
     const Collectives first(comm, {.max_blocks = 4});
     // It leaves copies to the first of its GPU.
-    Collectives collectives(*other, {.max_blocks = 4, .spared_multiprocessors = 1});
+    Collectives collectives(*other, {.max_blocks = 4, .reserved_sms = 1});
     const Buffers buffers(comm);
     const CollectiveCall call = buffers.call(CollectiveOp::allreduce, 500);
-    EXPECT_THROW(collectives.run(call, buffers.stream.get(), CollectiveChoice::rotation),
+    EXPECT_THROW(collectives.run(call, buffers.stream.get(), AlgorithmOverride::pairwise),
                  InvalidArgument);
     collectives.run(call, buffers.stream.get());
     POLYPATH_CHECK(driver(), stream_synchronize(buffers.stream.get()));

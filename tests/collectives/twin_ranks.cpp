@@ -45,9 +45,9 @@ simt::Launch TwinRanks::launch_of(const CollectiveCase& what, std::uint32_t rank
   args.out = memory + image.out_at;
   for (std::uint32_t peer = 0; peer < ranks_.size(); ++peer)
     args.scratch[peer] = reinterpret_cast<unsigned char*>(ranks_[peer].scratch.data());
-  args.patience = {&ranks_[rank].abort_word, 1'000'000'000, &ranks_[rank].status,
+  args.wait_ctx = {&ranks_[rank].abort_flag, 1'000'000'000, &ranks_[rank].status,
                    &ranks_[rank].reports, 7};
-  if (const char* wrong = wrong_with(what.family, args, what.blocks))
+  if (const char* wrong = validate_args(what.family, args, what.blocks))
     throw std::invalid_argument(what.text() + ": " + wrong);
   return simt::launch(collective_kernel(what.family, what.op, what.type).name,
                       static_cast<int>(rank), what.blocks, kThreads, args);
@@ -75,7 +75,7 @@ TwinRanks::Calls TwinRanks::prepare(const std::vector<CollectiveCase>& cases, st
 
 std::uint32_t TwinRanks::marked_call(std::uint32_t rank, std::uint32_t half,
                                      std::uint32_t sender) const {
-  device::Packet mark;
+  device::ll_packet mark;
   const auto* const marks =
       reinterpret_cast<const std::byte*>(ranks_[rank].scratch.data()) + ScratchLayout::marks(half);
   std::memcpy(&mark, marks + sender * sizeof mark, sizeof mark);

@@ -18,8 +18,8 @@ class TwinRanks {
   explicit TwinRanks(const ScratchShape& shape);
 
   const ScratchShape& shape() const { return shape_; }
-  StatusRecord& status(std::uint32_t rank) { return ranks_[rank].status; }
-  std::uint32_t& abort_word(std::uint32_t rank) { return ranks_[rank].abort_word; }
+  wait_error& status(std::uint32_t rank) { return ranks_[rank].status; }
+  std::uint32_t& abort_flag(std::uint32_t rank) { return ranks_[rank].abort_flag; }
 
   /// The number of the call in a mark that a rank has from `sender` (call_meeting.cuh).
   std::uint32_t marked_call(std::uint32_t rank, std::uint32_t half, std::uint32_t sender) const;
@@ -53,8 +53,8 @@ class TwinRanks {
   };
   struct Rank {
     std::vector<Line> scratch;
-    StatusRecord status{};
-    std::uint32_t abort_word = 0;
+    wait_error status{};
+    std::uint32_t abort_flag = 0;
     std::uint32_t reports = 0;
   };
 

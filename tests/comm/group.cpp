@@ -36,7 +36,7 @@ int gpus_up_to(int most) {
 
 std::vector<std::string> failures_on_threads(int size, const std::function<void(int)>& body) {
   std::vector<std::string> failures;
-  for (const std::exception_ptr& thrown : thrown_on_threads(size, body)) {
+  for (const std::exception_ptr& thrown : exceptions_on_rank_threads(size, body)) {
     failures.emplace_back();
     try {
       if (thrown) std::rethrow_exception(thrown);
@@ -59,7 +59,7 @@ Group::Group(int size, const GroupOptions& options) : ranks_(static_cast<std::si
     its.gpu = options.gpus.empty() ? rank : options.gpus.at(at);
     its.exchange = exchanges[at];
 #if defined(__SANITIZE_THREAD__)
-    its.most_by_kernel = 0;  // more threads at once than it counts
+    its.put_kernel_max_bytes = 0;  // more threads at once than it counts
 #endif
     its.time_limit = options.time_limit;
     its.engine = options.engine;

@@ -38,7 +38,7 @@ struct GroupOptions {
   std::function<void(int rank, Node&)> alter_node = {};
 };
 
-/// As thrown_on_threads(): what each rank threw, as text; empty for those that did not.
+/// As exceptions_on_rank_threads(): what each rank threw, as text; empty for those that did not.
 std::vector<std::string> failures_on_threads(int size, const std::function<void(int rank)>& body);
 
 class Group {

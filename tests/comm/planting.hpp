@@ -7,8 +7,8 @@ namespace polypath::test {
 
 template <typename Fault>
 struct Planting {
-  explicit Planting(Fault fault) { planted_fault<Fault> = fault; }
-  ~Planting() { planted_fault<Fault> = Fault::none; }
+  explicit Planting(Fault fault) { active_mutant<Fault> = fault; }
+  ~Planting() { active_mutant<Fault> = Fault::none; }
   Planting(const Planting&) = delete;
   Planting& operator=(const Planting&) = delete;
 };

@@ -72,9 +72,9 @@ class Sleeper {
 
 /// All ranks pass a round together, some read it late: what the next rounds write must not reach
 /// them.
-TEST(Board, SlowReadersReadTheirRound) {
+TEST(ControlSegment, SlowReadersReadTheirRound) {
   constexpr int kRanks = 3;
-  const auto board = Board::make(kRanks);
+  const auto board = ControlSegment::make(kRanks);
   on_threads(kRanks, [&](int rank) {
     std::vector<std::uint32_t> mine(2500);  // of several pieces
     std::vector<std::uint32_t> all(kRanks * mine.size());
@@ -92,10 +92,10 @@ TEST(Board, SlowReadersReadTheirRound) {
 }
 
 /// Who is through first may abort: the others have that round all the same.
-TEST(Board, WhatAllHaveComeToIsNotLostToAnAbort) {
+TEST(ControlSegment, WhatAllHaveComeToIsNotLostToAnAbort) {
   constexpr int kRanks = 4;
   for (int turn = 0; turn < 1000; ++turn) {
-    const auto board = Board::make(kRanks);
+    const auto board = ControlSegment::make(kRanks);
     std::barrier start(kRanks);
     on_threads(kRanks, [&](int rank) {
       std::array<int, kRanks> all{};
@@ -108,29 +108,29 @@ TEST(Board, WhatAllHaveComeToIsNotLostToAnAbort) {
   }
 }
 
-TEST(Board, OnlyTheOneThatIsMeantIsOpened) {
-  const auto mine = Board::make(2);
+TEST(ControlSegment, OnlyTheOneThatIsMeantIsOpened) {
+  const auto mine = ControlSegment::make(2);
   const ProcessId self = this_process();
-  EXPECT_EQ(mine, Board::open(self, mine->file(), mine->id(), 2));
-  BoardId other = mine->id();
+  EXPECT_EQ(mine, ControlSegment::open(self, mine->file(), mine->id(), 2));
+  ControlSegmentId other = mine->id();
   ++other.low;
   // The number of its file now stands for another board: of a job that is gone, for example.
-  EXPECT_THAT(thrown_by([&] { Board::open(self, mine->file(), other, 2); }),
+  EXPECT_THAT(thrown_by([&] { ControlSegment::open(self, mine->file(), other, 2); }),
               HasSubstr("not the one that rank 0 made"));
-  EXPECT_THAT(thrown_by([&] { Board::open(self, mine->file(), other, 3); }),
+  EXPECT_THAT(thrown_by([&] { ControlSegment::open(self, mine->file(), other, 3); }),
               HasSubstr("another size"));
-  EXPECT_THAT(thrown_by([&] { Board::open(self, 9999, other, 2); }), HasSubstr("cannot be opened"));
+  EXPECT_THAT(thrown_by([&] { ControlSegment::open(self, 9999, other, 2); }), HasSubstr("cannot be opened"));
   const int plain = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  EXPECT_THAT(thrown_by([&] { Board::open(self, plain, other, 2); }), HasSubstr("another size"));
+  EXPECT_THAT(thrown_by([&] { ControlSegment::open(self, plain, other, 2); }), HasSubstr("another size"));
   ::close(plain);
   Sleeper gone;
   const ProcessId its{gone.pid(), 0};
   gone.end();
-  EXPECT_THAT(thrown_by([&] { Board::open(its, 3, other, 2); }), HasSubstr("cannot be opened"));
+  EXPECT_THAT(thrown_by([&] { ControlSegment::open(its, 3, other, 2); }), HasSubstr("cannot be opened"));
 }
 
-TEST(Board, TheFirstReasonIsKept) {
-  const auto board = Board::make(4);
+TEST(ControlSegment, TheFirstReasonIsKept) {
+  const auto board = ControlSegment::make(4);
   EXPECT_EQ("", board->reason());
   EXPECT_NO_THROW(board->require_usable());
   std::barrier together(8);
@@ -143,13 +143,13 @@ TEST(Board, TheFirstReasonIsKept) {
   EXPECT_THAT(reason, testing::MatchesRegex("reason [0-7]"));
   board->abort(std::string(5000, 'x'));
   EXPECT_EQ(reason, board->reason());
-  const auto another = Board::make(1);
+  const auto another = ControlSegment::make(1);
   another->abort(std::string(5000, 'x'));
   EXPECT_EQ(std::string(1000, 'x'), another->reason());
 }
 
-TEST(Board, MemoryIsReleasedByTheLastToLeave) {
-  const auto board = Board::make(3);
+TEST(ControlSegment, MemoryIsReleasedByTheLastToLeave) {
+  const auto board = ControlSegment::make(3);
   std::vector<int> released;
   for (const int rank : {1, 2, 0}) {
     EXPECT_TRUE(released.empty());
@@ -178,7 +178,7 @@ class BoardOfTwoProcesses : public testing::Test {
                  [] { return false; });
   }
 
-  std::shared_ptr<Board> board = Board::make(2);
+  std::shared_ptr<ControlSegment> board = ControlSegment::make(2);
   std::promise<void> released;
   std::future<void> has_come = released.get_future();
 };

@@ -59,7 +59,7 @@ class CommApi : public testing::Test {
  protected:
   void SetUp() override {
     // ms: nothing here is to end by it, and a machine may be busy.
-    const polypath_setting patient{"comm_time_limit", "300000"};
+    const polypath_setting patient{"comm_timeout_ms", "300000"};
     ASSERT_EQ(POLYPATH_SUCCESS, polypath_context_create(&patient, 1, &context_))
         << polypath_last_error();
   }
@@ -230,44 +230,44 @@ TEST_F(CommApi, AGroupThatWaitsHoldsNoOther) {
 }
 
 TEST(CommMeeting, ThreadsAndOneProcess) {
-  std::vector<polypath_meeting*> meetings(3);
-  EXPECT_OK(polypath_meeting_all(3, 60'000, meetings.data()));
+  std::vector<polypath_bootstrap*> meetings(3);
+  EXPECT_OK(polypath_bootstrap_threads(3, 60'000, meetings.data()));
   {
     std::vector<std::jthread> threads;
-    for (polypath_meeting* const meeting : meetings)
+    for (polypath_bootstrap* const meeting : meetings)
       threads.emplace_back([meeting] {
-        const int mine = 10 + polypath_meeting_rank(meeting);
-        EXPECT_EQ(3, polypath_meeting_size(meeting));
+        const int mine = 10 + polypath_bootstrap_rank(meeting);
+        EXPECT_EQ(3, polypath_bootstrap_size(meeting));
         std::vector<int> all(3);
-        EXPECT_EQ(0, polypath_meeting_exchange(&mine, all.data(), sizeof mine, meeting));
+        EXPECT_EQ(0, polypath_bootstrap_all_gather(&mine, all.data(), sizeof mine, meeting));
         EXPECT_EQ((std::vector<int>{10, 11, 12}), all);
       });
   }
-  for (polypath_meeting* const meeting : meetings) polypath_meeting_destroy(meeting);
+  for (polypath_bootstrap* const meeting : meetings) polypath_bootstrap_destroy(meeting);
 
   for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) unsetenv(name);
-  polypath_meeting* alone = nullptr;
-  EXPECT_OK(polypath_meeting_from_environment(0, 1000, &alone));
-  EXPECT_EQ(1, polypath_meeting_size(alone));
-  polypath_meeting_destroy(alone);
-  polypath_meeting_destroy(nullptr);
-  EXPECT_EQ(-1, polypath_meeting_rank(nullptr));
-  EXPECT_EQ(-1, polypath_meeting_size(nullptr));
-  EXPECT_NE(0, polypath_meeting_exchange(nullptr, nullptr, 0, nullptr));
+  polypath_bootstrap* alone = nullptr;
+  EXPECT_OK(polypath_bootstrap_from_environment(0, 1000, &alone));
+  EXPECT_EQ(1, polypath_bootstrap_size(alone));
+  polypath_bootstrap_destroy(alone);
+  polypath_bootstrap_destroy(nullptr);
+  EXPECT_EQ(-1, polypath_bootstrap_rank(nullptr));
+  EXPECT_EQ(-1, polypath_bootstrap_size(nullptr));
+  EXPECT_NE(0, polypath_bootstrap_all_gather(nullptr, nullptr, 0, nullptr));
   setenv("RANK", "0", 1);
-  EXPECT_REFUSED("WORLD_SIZE is not set", polypath_meeting_from_environment(0, 1000, &alone));
+  EXPECT_REFUSED("WORLD_SIZE is not set", polypath_bootstrap_from_environment(0, 1000, &alone));
   unsetenv("RANK");
-  EXPECT_REFUSED("time_limit_ms is 0", polypath_meeting_from_environment(0, 0, &alone));
-  EXPECT_REFUSED("size is not positive", polypath_meeting_all(0, 1000, meetings.data()));
-  EXPECT_REFUSED("meetings is null", polypath_meeting_all(1, 1000, nullptr));
+  EXPECT_REFUSED("timeout_ms is 0", polypath_bootstrap_from_environment(0, 0, &alone));
+  EXPECT_REFUSED("size is not positive", polypath_bootstrap_threads(0, 1000, meetings.data()));
+  EXPECT_REFUSED("meetings is null", polypath_bootstrap_threads(1, 1000, nullptr));
   // One that does not come ends the others' wait.
-  EXPECT_OK(polypath_meeting_all(2, 50, meetings.data()));
+  EXPECT_OK(polypath_bootstrap_threads(2, 50, meetings.data()));
   const int mine = 1;
   std::vector<int> all(2);
-  EXPECT_NE(0, polypath_meeting_exchange(&mine, all.data(), sizeof mine, meetings[0]));
+  EXPECT_NE(0, polypath_bootstrap_all_gather(&mine, all.data(), sizeof mine, meetings[0]));
   EXPECT_THAT(polypath_last_error(), HasSubstr("rank 1 did not come within 50 ms"));
-  polypath_meeting_destroy(meetings[0]);
-  polypath_meeting_destroy(meetings[1]);
+  polypath_bootstrap_destroy(meetings[0]);
+  polypath_bootstrap_destroy(meetings[1]);
 }
 
 TEST_F(CommApi, MemoryThatWasNotFreedGoesWithItsCommunicator) {
@@ -288,7 +288,7 @@ TEST_F(CommApi, MemoryThatWasNotFreedGoesWithItsCommunicator) {
 TEST_F(CommApi, ExchangeOfTheCaller) {
   // Ranks of one, whose exchange is a copy; and one that fails.
   int calls = 0;
-  const polypath_exchange copy = [](const void* mine, void* all, size_t bytes, void* user) {
+  const polypath_all_gather_fn copy = [](const void* mine, void* all, size_t bytes, void* user) {
     ++*static_cast<int*>(user);
     std::memcpy(all, mine, bytes);
     return 0;
@@ -305,7 +305,7 @@ TEST_F(CommApi, ExchangeOfTheCaller) {
   EXPECT_OK(polypath_comm_destroy(part));
   EXPECT_OK(polypath_comm_destroy(comm));
 
-  const polypath_exchange fails = [](const void*, void*, size_t, void*) { return 1; };
+  const polypath_all_gather_fn fails = [](const void*, void*, size_t, void*) { return 1; };
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR,
             polypath_comm_create(context_, 0, 1, 0, fails, nullptr, nullptr, &comm));
   EXPECT_THAT(polypath_last_error(), HasSubstr("the exchange of the caller failed"));
@@ -322,7 +322,7 @@ TEST_F(CommApi, AfterAnAbortAllSaysSo) {
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_barrier(comms_[3], nullptr));
   const std::uint8_t mine = 0;
   std::vector<std::uint8_t> all(kRanks);
-  EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_exchange(comms_[3], &mine, all.data(), 1));
+  EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_host_all_gather(comms_[3], &mine, all.data(), 1));
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_prepare(comms_[1]));
   destroy_all();
 }
@@ -337,7 +337,7 @@ TEST_F(CommApi, CollectivesAfterAnAbortSaySo) {
     auto* const buffer = reinterpret_cast<void*>(memory);
     EXPECT_OK(polypath_comm_abort(comms_[2], "the test wants it"));
     EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR,
-              polypath_allreduce(comms_[0], buffer, buffer, 1024, POLYPATH_FLOAT32, POLYPATH_SUM,
+              polypath_all_reduce(comms_[0], buffer, buffer, 1024, POLYPATH_FLOAT32, POLYPATH_SUM,
                                  rank.stream));
     EXPECT_THAT(polypath_last_error(), HasSubstr("the test wants it"));
     EXPECT_EQ(CUDA_SUCCESS, cuMemFree(memory));
@@ -346,18 +346,18 @@ TEST_F(CommApi, CollectivesAfterAnAbortSaySo) {
 }
 
 TEST_F(CommApi, AKernelOfTheProgramThatGivesUpAborts) {
-  using polypath::device::Patience;
-  using polypath::device::StatusRecord;
+  using polypath::device::wait_context;
+  using polypath::device::wait_error;
   const auto says = [&](std::uint32_t reason, const char* text) {
     create_all();
-    Patience patience{};
-    EXPECT_OK(polypath_comm_patience(comms_[1], &patience, sizeof patience));
-    EXPECT_EQ(StatusRecord::kProgram, patience.kernel);
-    EXPECT_EQ(0U, *patience.abort_word);
-    EXPECT_GT(patience.time_limit_ns, 1'000'000U);
+    wait_context wait_ctx{};
+    EXPECT_OK(polypath_comm_wait_context(comms_[1], &wait_ctx, sizeof wait_ctx));
+    EXPECT_EQ(wait_error::kProgram, wait_ctx.kernel);
+    EXPECT_EQ(0U, *wait_ctx.abort_flag);
+    EXPECT_GT(wait_ctx.time_limit_ns, 1'000'000U);
     // As its kernel would.
-    StatusRecord& status = *patience.status;
-    status.kernel = patience.kernel;
+    wait_error& status = *wait_ctx.status;
+    status.kernel = wait_ctx.kernel;
     status.reason = reason;
     status.block = 6;
     status.waited_for_rank = 2;
@@ -370,13 +370,13 @@ TEST_F(CommApi, AKernelOfTheProgramThatGivesUpAborts) {
     EXPECT_THAT(polypath_last_error(), HasSubstr("rank 1: block 6 of a kernel of the program"));
     EXPECT_THAT(polypath_last_error(), HasSubstr(text));
     EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_check(comms_[3]));
-    EXPECT_NE(0U, std::atomic_ref(const_cast<std::uint32_t&>(*patience.abort_word)).load());
+    EXPECT_NE(0U, std::atomic_ref(const_cast<std::uint32_t&>(*wait_ctx.abort_flag)).load());
     destroy_all();
   };
-  says(StatusRecord::time_limit,
+  says(wait_error::time_limit,
        "waited for rank 2 past the time limit, the signal at 0x40 to be 4: it is 9");
-  says(StatusRecord::bad_memory, "24 bytes at 0x40 are not from Memory::Alloc");
-  says(StatusRecord::bad_rank, "there is no rank 9 of 4");
+  says(wait_error::bad_memory, "24 bytes at 0x40 are not from Memory::Alloc");
+  says(wait_error::bad_rank, "there is no rank 9 of 4");
 }
 
 TEST_F(CommApi, DestroyingWithWorkInFlightIsRefused) {
@@ -394,7 +394,7 @@ TEST_F(CommApi, DestroyingWithWorkInFlightIsRefused) {
 /// Its stream is held for longer than the time limit: the call begins when the communicator has gone.
 TEST_F(CommApi, DestroyingWithAHeldCall_KeepsItsMemory) {
   polypath_comm_options options{};
-  options.time_limit_ms = 4000;
+  options.timeout_ms = 4000;
   std::vector<polypath_comm*> comms(2);
   ASSERT_OK(polypath_comm_create_all(context_, nullptr, 2, &options, comms.data()));
   ASSERT_OK(polypath_comm_prepare_all(comms.data(), 2));
@@ -408,7 +408,7 @@ TEST_F(CommApi, DestroyingWithAHeldCall_KeepsItsMemory) {
   ASSERT_EQ(CUDA_SUCCESS,
             cuStreamWaitValue32(rank.stream, device(word), 1, CU_STREAM_WAIT_VALUE_EQ));
   auto* const buffer = reinterpret_cast<void*>(memory);
-  EXPECT_OK(polypath_allreduce(comms[0], buffer, buffer, 1024, POLYPATH_FLOAT32, POLYPATH_SUM,
+  EXPECT_OK(polypath_all_reduce(comms[0], buffer, buffer, 1024, POLYPATH_FLOAT32, POLYPATH_SUM,
                                rank.stream));
   EXPECT_OK(polypath_comm_abort(comms[0], "the test is over"));
   EXPECT_OK(polypath_comm_destroy(comms[0]));
@@ -428,7 +428,7 @@ TEST_F(CommApi, DestroyingWithACollectiveUnderWayIsRefused) {
     CUdeviceptr memory = 0;
     EXPECT_EQ(CUDA_SUCCESS, cuMemAlloc(&memory, 4096));
     auto* const buffer = reinterpret_cast<void*>(memory);
-    EXPECT_OK(polypath_allreduce(comms_[0], buffer, buffer, 1024, POLYPATH_FLOAT32, POLYPATH_SUM,
+    EXPECT_OK(polypath_all_reduce(comms_[0], buffer, buffer, 1024, POLYPATH_FLOAT32, POLYPATH_SUM,
                                  rank.stream));
     EXPECT_REFUSED("a collective of this rank is still under way",
                    polypath_comm_destroy(comms_[0]));
@@ -450,8 +450,8 @@ TEST_F(CommApi, CollectivesThatAreNoneAndCapturesThatAreNotPreparedAreRefused) {
     EXPECT_EQ(CUDA_SUCCESS, cuMemAlloc(&memory, 4096));
     auto* const buffer = reinterpret_cast<void*>(memory);
     const auto call = [&](int type, int op) {
-      return polypath_allreduce(comms_[1], buffer, buffer, 1024, static_cast<polypath_type>(type),
-                                static_cast<polypath_operator>(op), rank.stream);
+      return polypath_all_reduce(comms_[1], buffer, buffer, 1024, static_cast<polypath_data_type>(type),
+                                static_cast<polypath_reduce_op>(op), rank.stream);
     };
     EXPECT_REFUSED("type is none", call(10, POLYPATH_SUM));
     EXPECT_REFUSED("op is none", call(POLYPATH_INT8, 5));
@@ -475,7 +475,7 @@ TEST_F(CommApi, AReportIsOfThisRankAloneBeforeTheFirstCollectiveToo) {
   EXPECT_OK(polypath_comm_report(comms_[1], &report));
   if (report != nullptr) {
     EXPECT_THAT(report, testing::AllOf(HasSubstr("\"cells\":0"), HasSubstr("\"scratch_bytes\":0")));
-    polypath_free(report);
+    polypath_free_string(report);
   }
   EXPECT_OK(polypath_comm_check(comms_[1]));
   EXPECT_REFUSED("", polypath_comm_report(nullptr, &report));
@@ -522,10 +522,10 @@ TEST_F(CommApi, NullAndWrongArgumentsAreNamed) {
   for (polypath_comm* const comm : comms_) EXPECT_OK(polypath_comm_check(comm));
   EXPECT_REFUSED("bytes is 0", polypath_comm_alloc(comms_[0], 0, &memory));
   EXPECT_REFUSED("memory is null", polypath_comm_free(comms_[0], nullptr));
-  EXPECT_REFUSED("mine or all is null", polypath_comm_exchange(comms_[0], nullptr, nullptr, 1));
+  EXPECT_REFUSED("mine or all is null", polypath_comm_host_all_gather(comms_[0], nullptr, nullptr, 1));
   EXPECT_REFUSED("part is null", polypath_comm_split(comms_[0], 0, 0, nullptr));
-  EXPECT_REFUSED("patience is null", polypath_comm_patience(comms_[0], nullptr, 40));
-  EXPECT_REFUSED("of another version", polypath_comm_patience(comms_[0], &options, 8));
+  EXPECT_REFUSED("patience is null", polypath_comm_wait_context(comms_[0], nullptr, 40));
+  EXPECT_REFUSED("of another version", polypath_comm_wait_context(comms_[0], &options, 8));
   EXPECT_REFUSED("signal is null", polypath_comm_wait_signal(comms_[0], nullptr, nullptr));
   const polypath_signal signal{nullptr, 0, 1};
   EXPECT_REFUSED("signal->memory is null", polypath_comm_signal(comms_[0], 1, &signal, nullptr));

@@ -27,8 +27,8 @@ class ExchangeKernel : public testing::Test {
   struct Memory {
     ExchangeRecord told{};
     std::array<ExchangeRecord, kNodes> came{};
-    StatusRecord status{};
-    std::uint32_t abort_word = 0;
+    wait_error status{};
+    std::uint32_t abort_flag = 0;
     std::uint32_t reports = 0;
   };
 
@@ -41,10 +41,10 @@ class ExchangeKernel : public testing::Test {
     args.waits = 9;
     args.what = 0x1234;
     args.count = std::uint64_t{1} << 40;
-    args.patience = {&memory_.abort_word, 1'000'000'000, &memory_.status, &memory_.reports, 5};
+    args.wait_ctx = {&memory_.abort_flag, 1'000'000'000, &memory_.status, &memory_.reports, 5};
     simt::RunOptions options;
     options.seed = node + 1;
-    options.most_turns = 100'000;
+    options.max_steps = 100'000;
     options.memory.push_back({&memory_, sizeof memory_, 0});
     return simt::run({{simt::launch("polypath_exchange_begin", 0, 1, 32, args),
                        simt::launch("test_deliver", 0, 1, 32, args.came + node, record),
@@ -70,27 +70,27 @@ TEST_F(ExchangeKernel, NodeThatGaveUp_HoldsTheStreamUntilTheAbort) {
   for (const std::uint32_t node : {0U, 31U, 39U}) {
     memory_ = {};
     EXPECT_NE("", run(node, {2, kRight.what, kRight.count}));  // it waits for ever
-    EXPECT_EQ(StatusRecord::node_gave_up, memory_.status.reason);
+    EXPECT_EQ(wait_error::node_gave_up, memory_.status.reason);
     EXPECT_EQ(node, memory_.status.waited_for_rank);
     memory_ = {};
-    memory_.abort_word = 1;
+    memory_.abort_flag = 1;
     EXPECT_EQ("", run(node, {2, kRight.what, kRight.count}));
     EXPECT_EQ(1U, memory_.status.given_up);
   }
 }
 
 TEST_F(ExchangeKernel, OtherCall_IsReported) {
-  memory_.abort_word = 1;
+  memory_.abort_flag = 1;
   EXPECT_EQ("", run(33, {0, kRight.what ^ 0x80000000U, kRight.count}));
-  EXPECT_EQ(StatusRecord::mismatch, memory_.status.reason);
+  EXPECT_EQ(wait_error::mismatch, memory_.status.reason);
   EXPECT_EQ(5U, memory_.status.kernel);
   EXPECT_EQ(33U, memory_.status.waited_for_rank);
   EXPECT_EQ(std::uint64_t{9} << 32 | kRight.what, memory_.status.expected);
   EXPECT_EQ(kRight.what ^ 0x80000000U, memory_.status.seen);
   memory_ = {};
-  memory_.abort_word = 1;
+  memory_.abort_flag = 1;
   EXPECT_EQ("", run(2, {0, kRight.what, kRight.count + 1}));
-  EXPECT_EQ(StatusRecord::mismatch, memory_.status.reason);
+  EXPECT_EQ(wait_error::mismatch, memory_.status.reason);
   EXPECT_EQ(kRight.count, memory_.status.offset);
   EXPECT_EQ(kRight.count + 1, memory_.status.bytes);
 }
@@ -102,7 +102,7 @@ TEST_F(ExchangeKernel, OwnReport_IsToldAndHoldsTheStream) {
 }
 
 TEST_F(ExchangeKernel, RecordsNotLookedAt_IsFound) {
-  const Planting planted(StreamWaitFault::records_not_looked_at);
+  const Planting has_mutant(StreamWaitFault::records_not_looked_at);
   EXPECT_EQ("", run(1, {2, kRight.what, kRight.count}));
   EXPECT_EQ(0U, memory_.status.given_up);
 }

@@ -50,16 +50,16 @@ class PutKernel : public testing::Test {
     std::array<std::uint64_t, kPutRanks> came{};
     std::array<std::uint64_t, kPutRanks> taken{};
     std::array<std::uint32_t, kPutRanks> counts{};  ///< by receiver
-    std::uint32_t abort_word = 0;
+    std::uint32_t abort_flag = 0;
     std::uint32_t reports = 0;
-    StatusRecord status{};
+    wait_error status{};
   };
 
   StreamPutArgs args_of(std::uint32_t rank) {
     Rank& its = ranks_[rank];
     StreamPutArgs args{};
-    args.patience = {&its.abort_word, 1'000'000'000, &its.status, &its.reports,
-                     StatusRecord::kStreamWait};
+    args.wait_ctx = {&its.abort_flag, 1'000'000'000, &its.status, &its.reports,
+                     wait_error::kStreamWait};
     return args;
   }
   /// The next put, of so many blocks of its own; none: of those of the put before it.
@@ -162,7 +162,7 @@ class PutKernel : public testing::Test {
   std::string run(std::uint64_t seed) {
     simt::RunOptions options;
     options.seed = seed;
-    options.most_turns = 3'000'000;
+    options.max_steps = 3'000'000;
     for (std::uint32_t rank = 0; rank < kPutRanks; ++rank)
       options.memory.push_back({&ranks_[rank], sizeof(Rank), static_cast<int>(rank)});
     const std::string error = simt::run(rows_, options);
@@ -186,11 +186,11 @@ TEST_F(PutKernel, AWaitThatNobodyAnswersSaysForWhatAndThePutsWereMade) {
   put(args, 0, 1, 1, message, ranks_[1].inbox.data() + 3, &ranks_[1].came[0], 7);
   args.waits[args.wait_count++] = {&ranks_[0].came[1], 9, 8, sizeof ranks_[0].came};
   ranks_[0].came[1] = 8;
-  ranks_[0].abort_word = 1;
+  ranks_[0].abort_flag = 1;
   add(0, args);
   ASSERT_EQ("", run(1));
   EXPECT_EQ(1U, ranks_[0].status.given_up);
-  EXPECT_EQ(StatusRecord::aborted, ranks_[0].status.reason);
+  EXPECT_EQ(wait_error::aborted, ranks_[0].status.reason);
   EXPECT_EQ(9U, ranks_[0].status.expected);
   EXPECT_EQ(8U, ranks_[0].status.seen);
   EXPECT_EQ(8U, ranks_[0].status.offset);

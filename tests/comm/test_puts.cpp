@@ -88,7 +88,7 @@ TEST(Puts, WithoutTheKernelAllAreCopies) {
     return launch(arguments...);
   };
   Group group(
-      2, {.driver = driver, .alter = [](CommunicatorOptions& its) { its.most_by_kernel = 0; }});
+      2, {.driver = driver, .alter = [](CommunicatorOptions& its) { its.put_kernel_max_bytes = 0; }});
   group.run([](Communicator& comm) {
     const CudaDriver& its = comm.driver();
     const int other = 1 - comm.rank();
@@ -96,8 +96,8 @@ TEST(Puts, WithoutTheKernelAllAreCopies) {
     const SymmetricMemory words = comm.alloc(16);
     const Stream stream(its, comm.context());
     const Device out(its, random_bytes(64, seed_of(comm.rank(), 1)));
-    const std::array puts{SignalledPut{{other, inbox, 0, out.get(), 64}, Signal{words, 0, 1}}};
-    const std::array told{SignalledPut{{other, inbox}, Signal{words, 8, 1}}};
+    const std::array puts{PutWithSignal{{other, inbox, 0, out.get(), 64}, Signal{words, 0, 1}}};
+    const std::array told{PutWithSignal{{other, inbox}, Signal{words, 8, 1}}};
     const std::array awaited{Signal{words, 0, 1}, Signal{words, 8, 1}};
     comm.put_group(told, {}, stream.get());
     comm.put_group(puts, awaited, stream.get());
@@ -124,7 +124,7 @@ TEST(Puts, BesideManyStreamsThatWait) {
     for (std::uint64_t i = 0; i < kStreams; ++i) {
       streams.push_back(std::make_unique<Stream>(driver, comm.context()));
       const std::array puts{
-          SignalledPut{{other, inbox, i * 64, out.get() + i * 64, 64}, Signal{words, 8 * i, 1}}};
+          PutWithSignal{{other, inbox, i * 64, out.get() + i * 64, 64}, Signal{words, 8 * i, 1}}};
       const std::array awaited{Signal{words, 8 * i, 1}, Signal{words, 8 * kStreams, 1}};
       comm.put_group(puts, awaited, streams.back()->get());
     }
@@ -201,7 +201,7 @@ void exchange_with_all(Group& group, std::uint64_t bytes, int rounds) {
     for (int i = 0; i < rounds; ++i) {
       const auto round = static_cast<std::uint64_t>(i) + 1;
       const auto with_all = [&](std::uint64_t first_word, bool with_bytes) {
-        std::vector<SignalledPut> puts;
+        std::vector<PutWithSignal> puts;
         std::vector<Signal> awaited;
         for (int to = 0; to < comm.size(); ++to) {
           if (to == comm.rank()) continue;
@@ -274,7 +274,7 @@ void put_in_order(std::uint64_t large) {
     const Device out(driver, sent_by(comm.rank()));
     write(driver, inbox.local(), Bytes(bytes, std::byte{0x5A}));
     std::mt19937_64 random(7);
-    std::vector<SignalledPut> puts;
+    std::vector<PutWithSignal> puts;
     std::vector<Signal> awaited;
     Bytes wanted(bytes, std::byte{0x5A});
     const Bytes theirs = sent_by(other);
@@ -318,13 +318,13 @@ TEST(Puts, AreCaptured) {
     std::uint64_t at = 0;
     std::uint64_t word = 0;
     const auto next = [&](std::uint64_t bytes) {
-      const SignalledPut one{{other, inbox, at, out.get() + at, bytes},
+      const PutWithSignal one{{other, inbox, at, out.get() + at, bytes},
                              Signal{words, 8 * word++, 7}};
       at += bytes;
       return one;
     };
     for (const std::uint64_t bytes : {kLarge, std::uint64_t{500}}) {
-      const SignalledPut one = next(bytes);
+      const PutWithSignal one = next(bytes);
       comm.put(one.put, *one.then, stream.get());
     }
     const std::array large{next(kLarge)};
@@ -402,7 +402,7 @@ TEST(Puts, AGroupWithAWrongPartIsNotBegun) {
     const Stream stream(driver, comm.context());
     const Device out(driver, Bytes(64));
     const int other = 1 - comm.rank();
-    const auto refusal = [&](const std::vector<SignalledPut>& puts,
+    const auto refusal = [&](const std::vector<PutWithSignal>& puts,
                              const std::vector<Signal>& awaited) -> std::string {
       try {
         comm.put_group(puts, awaited, stream.get());
@@ -411,7 +411,7 @@ TEST(Puts, AGroupWithAWrongPartIsNotBegun) {
       }
       return "nothing thrown";
     };
-    const SignalledPut good{{other, inbox, 0, out.get(), 8}, {}};
+    const PutWithSignal good{{other, inbox, 0, out.get(), 8}, {}};
     EXPECT_THAT(refusal({good, {{other, inbox, 60, out.get(), 8}, {}}}, {}),
                 HasSubstr("put 1: put.memory: 8 bytes at offset 60 are past the end"));
     EXPECT_THAT(refusal({good}, {{inbox, 0, 1}, {inbox, 4, 1}}),

@@ -244,7 +244,7 @@ TEST(Threads, AnAbortEndsAWaitAndEveryCallAfterIt) {
   const auto later = group.failures([](Communicator& comm) {
     EXPECT_TRUE(comm.aborted());
     // For kernels; the watchdog of each rank sets it.
-    const std::atomic_ref word(*const_cast<std::uint32_t*>(comm.patience().abort_word));
+    const std::atomic_ref word(*const_cast<std::uint32_t*>(comm.wait_ctx().abort_flag));
     while (word.load(std::memory_order_acquire) == 0) std::this_thread::yield();
     comm.abort("another reason, which is not kept");
     comm.alloc(100);
@@ -277,10 +277,10 @@ TEST(Threads, AKernelThatGivesUpAbortsForAll) {
   Group group(2);
   const auto failures = group.failures([](Communicator& comm) {
     if (comm.rank() == 1) {
-      StatusRecord& status = *comm.patience().status;
+      wait_error& status = *comm.wait_ctx().status;
       status.kernel = 7;
       status.waited_for_rank = 0;
-      status.reason = StatusRecord::time_limit;
+      status.reason = wait_error::time_limit;
       status.expected = 12;
       status.seen = 11;
       std::atomic_ref(status.given_up).store(1, std::memory_order_release);

@@ -52,7 +52,7 @@ SIMT_KERNEL(test_take, 32, const std::uint64_t* inbox, std::uint64_t* out) {
 }
 
 /// As the host of a rank does, late: once that gave up, aborts. Notes what `word` is just before.
-SIMT_KERNEL(test_host, 32, StatusRecord* status, std::uint32_t* abort_word,
+SIMT_KERNEL(test_host, 32, wait_error* status, std::uint32_t* abort_flag,
             const std::uint64_t* word, std::uint64_t* found) {
   if (simt::thread_index() != 0) return;
   while (simt::load_volatile(&status->given_up) == 0) simt::spin_pause();
@@ -60,15 +60,15 @@ SIMT_KERNEL(test_host, 32, StatusRecord* status, std::uint32_t* abort_word,
   simt::spin_until([&] { return simt::load_volatile(word) != 0; },
                    [&] { return simt::global_timer_ns() - began > 1'000'000'000; });
   simt::store(found, simt::load_volatile(word));
-  simt::store_volatile(abort_word, 1U);
+  simt::store_volatile(abort_flag, 1U);
 }
 
 /// Waits twice for what does not come; how long each took, in ns.
-SIMT_KERNEL(test_two_waits, 32, Patience patience, std::uint64_t* took) {
+SIMT_KERNEL(test_two_waits, 32, wait_context wait_ctx, std::uint64_t* took) {
   if (simt::thread_index() != 0) return;
   for (int i = 0; i < 2; ++i) {
     const std::uint64_t began = simt::global_timer_ns();
-    device::wait_with(patience, [] { return false; }, [] { return device::Awaited{1, 2, 3}; });
+    device::wait_until(wait_ctx, [] { return false; }, [] { return device::wait_target{1, 2, 3}; });
     simt::store(took + i, simt::global_timer_ns() - began);
   }
 }
@@ -81,9 +81,9 @@ class WaitKernel : public testing::Test {
     std::array<std::uint64_t, kRanks * kElements> inbox{};
     std::array<std::uint64_t, kRanks> words{};
     std::uint64_t epoch = 0;
-    std::uint32_t abort_word = 0;
+    std::uint32_t abort_flag = 0;
     std::uint32_t reports = 0;
-    StatusRecord status{};
+    wait_error status{};
   };
 
   /// Tells every other rank `value` in this rank's word there, and waits for theirs.
@@ -99,7 +99,7 @@ class WaitKernel : public testing::Test {
     args.begins_epoch = begins_epoch;
     args.base = its.words.data();
     args.bytes = sizeof its.words;
-    args.patience = patience(rank);
+    args.wait_ctx = wait_ctx(rank);
     return args;
   }
   void add(std::uint32_t rank, const StreamSignalArgs& args) {
@@ -107,9 +107,9 @@ class WaitKernel : public testing::Test {
                                        kStreamWaitThreads, args));
   }
 
-  Patience patience(std::uint32_t rank) {
+  wait_context wait_ctx(std::uint32_t rank) {
     Rank& its = ranks_[rank];
-    return {&its.abort_word, 1'000'000'000, &its.status, &its.reports, StatusRecord::kStreamWait};
+    return {&its.abort_flag, 1'000'000'000, &its.status, &its.reports, wait_error::kStreamWait};
   }
   /// The half of a barrier that waits for all other ranks.
   StreamSignalArgs barrier(std::uint32_t rank, std::uint64_t value) {
@@ -120,7 +120,7 @@ class WaitKernel : public testing::Test {
     return args;
   }
   StreamWaitArgs signal(std::uint32_t rank, std::uint32_t from, std::uint64_t value) {
-    return {&ranks_[rank].words[from], value, 8 * from, 8 * kRanks, patience(rank)};
+    return {&ranks_[rank].words[from], value, 8 * from, 8 * kRanks, wait_ctx(rank)};
   }
   static simt::Launch launch(std::uint32_t rank, const StreamWaitArgs& args) {
     return simt::launch("polypath_stream_wait", static_cast<int>(rank), 1, kStreamWaitThreads,
@@ -145,7 +145,7 @@ class WaitKernel : public testing::Test {
   std::string run(std::uint64_t seed) {
     simt::RunOptions options;
     options.seed = seed;
-    options.most_turns = 3'000'000;
+    options.max_steps = 3'000'000;
     for (std::uint32_t rank = 0; rank < kRanks; ++rank)
       options.memory.push_back({&ranks_[rank], sizeof(Rank), static_cast<int>(rank)});
     const std::string error = simt::run(rows_, options);
@@ -244,16 +244,16 @@ class WaitKernel : public testing::Test {
   /// that reason.
   std::string aborted(std::uint64_t seed) {
     ranks_ = {};
-    ranks_[0].abort_word = 1;
+    ranks_[0].abort_flag = 1;
     add(0, barrier(0, 5));
     if (const std::string error = run(seed); !error.empty()) return error;
-    const StatusRecord& status = ranks_[0].status;
-    return status.given_up == 1 && status.reason == StatusRecord::aborted ? "" : "not aborted";
+    const wait_error& status = ranks_[0].status;
+    return status.given_up == 1 && status.reason == wait_error::aborted ? "" : "not aborted";
   }
 
   /// Rank 0 waits past its time limit for a signal, and tells rank 1 something behind that. Empty if
   /// it tells that behind the abort.
-  std::string gave_up(std::uint64_t seed) {
+  std::string aborted(std::uint64_t seed) {
     ranks_ = {};
     ranks_[0].words = {0, 0, 0, 7};
     std::uint64_t found = 0;
@@ -261,7 +261,7 @@ class WaitKernel : public testing::Test {
     add_send(0, 5, nullptr);
     add_host(2, 0, &ranks_[1].words[0], &found);
     if (const std::string error = run(seed); !error.empty()) return error;
-    if (ranks_[0].status.reason != StatusRecord::time_limit) return "it did not give up";
+    if (ranks_[0].status.reason != wait_error::time_limit) return "it did not give up";
     return found == 0 && ranks_[1].words[0] == 5 ? "" : "told before the abort";
   }
   std::string gave_up_twice(std::uint64_t seed);
@@ -269,7 +269,7 @@ class WaitKernel : public testing::Test {
   void add_host(std::uint32_t rank, std::uint32_t of, const std::uint64_t* word,
                 std::uint64_t* found) {
     rows_[rank].push_back(simt::launch("test_host", static_cast<int>(rank), 1, 32,
-                                       &ranks_[of].status, &ranks_[of].abort_word, word, found));
+                                       &ranks_[of].status, &ranks_[of].abort_flag, word, found));
   }
 
   std::array<Rank, kRanks> ranks_{};
@@ -312,18 +312,18 @@ TEST_F(WaitKernel, TheTimeLimitIsReportedWithWhatWasAwaitedAndSeen) {
     std::uint64_t ignored = 0;
     for (const std::uint32_t rank : {0U, 1U}) add_host(2 + rank, rank, &ignored, &ignored);
     ASSERT_EQ("", run(seed));
-    const StatusRecord& at_barrier = ranks_[0].status;
+    const wait_error& at_barrier = ranks_[0].status;
     EXPECT_EQ(1U, at_barrier.given_up);
-    EXPECT_EQ(StatusRecord::kStreamWait, at_barrier.kernel);
-    EXPECT_EQ(StatusRecord::time_limit, at_barrier.reason);
+    EXPECT_EQ(wait_error::kStreamWait, at_barrier.kernel);
+    EXPECT_EQ(wait_error::time_limit, at_barrier.reason);
     EXPECT_EQ(2U, at_barrier.waited_for_rank);
     EXPECT_EQ(5U, at_barrier.expected);
     EXPECT_EQ(4U, at_barrier.seen);
     EXPECT_EQ(0U, at_barrier.bytes);
-    const StatusRecord& for_signal = ranks_[1].status;
+    const wait_error& for_signal = ranks_[1].status;
     EXPECT_EQ(1U, for_signal.given_up);
-    EXPECT_EQ(StatusRecord::time_limit, for_signal.reason);
-    EXPECT_EQ(StatusRecord::kNobody, for_signal.waited_for_rank);
+    EXPECT_EQ(wait_error::time_limit, for_signal.reason);
+    EXPECT_EQ(wait_error::kNobody, for_signal.waited_for_rank);
     EXPECT_EQ(8U, for_signal.expected);
     EXPECT_EQ(7U, for_signal.seen);
     EXPECT_EQ(0U, for_signal.offset);
@@ -349,7 +349,7 @@ TEST_F(WaitKernel, TimeLimitOfBarrier_ReportsItsNumber) {
 }
 
 TEST_F(WaitKernel, WhatIsBehindAWaitThatGaveUpRunsBehindTheAbort) {
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) EXPECT_EQ("", gave_up(seed));
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) EXPECT_EQ("", aborted(seed));
 }
 
 /// A wait of a kernel that waits again, for what does not come either: the first takes its time, the
@@ -358,9 +358,9 @@ std::string WaitKernel::gave_up_twice(std::uint64_t seed) {
   ranks_ = {};
   std::uint64_t ignored = 0;
   std::array<std::uint64_t, 2> took{};
-  const Patience patience{&ranks_[0].abort_word, 1'000'000'000, &ranks_[0].status,
+  const wait_context wait_ctx{&ranks_[0].abort_flag, 1'000'000'000, &ranks_[0].status,
                           &ranks_[0].reports, 3};
-  rows_[0].push_back(simt::launch("test_two_waits", 0, 1, 32, patience, took.data()));
+  rows_[0].push_back(simt::launch("test_two_waits", 0, 1, 32, wait_ctx, took.data()));
   add_host(1, 0, &ignored, &ignored);
   if (const std::string error = run(seed); !error.empty()) return error;
   if (took[0] < 1'000'000'000) return "the first wait did not take its time";
@@ -383,7 +383,7 @@ TEST_P(PlantedWaitFault, IsFound) {
   const Planting of_waits(GetParam().of_waits);
   const Planting of_streams(GetParam().of_streams);
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-    if (!aborted(seed).empty() || !gave_up(seed).empty() || !gave_up_twice(seed).empty() ||
+    if (!aborted(seed).empty() || !aborted(seed).empty() || !gave_up_twice(seed).empty() ||
         !relaunched(seed).empty())
       return;
     for (const bool by_signals : {false, true})

@@ -25,7 +25,7 @@ class FailureTest : public SimulatedTest {
   /// A size that this context splits.
   [[nodiscard]] std::uint64_t bytes_for(MemoryId src, MemoryId dst) const {
     const auto context = make_context();
-    return least_split(*context, src, dst).value_or(kMiB) + 1;
+    return min_split(*context, src, dst).value_or(kMiB) + 1;
   }
 
   /// Runs `body`; a DriverError must name the call that was failed.

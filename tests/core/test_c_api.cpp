@@ -34,7 +34,7 @@ json parsed(Function* function, Arguments... arguments) {
   EXPECT_EQ(status, POLYPATH_SUCCESS) << polypath_last_error();
   if (text == nullptr) return json();
   json value = json::parse(text);
-  polypath_free(text);
+  polypath_free_string(text);
   return value;
 }
 
@@ -44,7 +44,7 @@ void expect_keys(const json& object, const std::vector<const char*>& keys) {
   EXPECT_EQ(object.size(), keys.size()) << object.dump();
 }
 
-constexpr polypath_request kRequest{"gpu0", "gpu1", std::size_t{64} << 20};
+constexpr polypath_transfer_request kRequest{"gpu0", "gpu1", std::size_t{64} << 20};
 
 TEST(CApi, VersionAndNames) {
   EXPECT_STREQ(polypath_version(), "0.1.0");
@@ -58,7 +58,7 @@ TEST(CApi, VersionAndNames) {
 }
 
 TEST(CApi, NullIsAllowedWhereItSaysSo) {
-  polypath_free(nullptr);
+  polypath_free_string(nullptr);
   polypath_context_destroy(nullptr);
   EXPECT_TRUE(parsed(polypath_settings, static_cast<polypath_context*>(nullptr)).is_array());
 }
@@ -75,7 +75,7 @@ TEST(CApi, NullArgumentsAreRefusedByName) {
   polypath_context* out = nullptr;
   char* text = nullptr;
   const polypath_setting nameless{nullptr, "1"};
-  const polypath_request endless{"gpu0", nullptr, 1};
+  const polypath_transfer_request endless{"gpu0", nullptr, 1};
   const polypath_bench_request bench{&kRequest, 1, 1, 0, 1, 0};
 
   const polypath_tune_request tune{};
@@ -93,13 +93,13 @@ TEST(CApi, NullArgumentsAreRefusedByName) {
   refused(polypath_try_copy_async(nullptr, nullptr, nullptr, 1, nullptr, &issued), "context");
   refused(polypath_try_copy_async(context, nullptr, &text, 1, nullptr, &issued), "dst");
   refused(polypath_try_copy_async(context, &text, &text, 1, nullptr, nullptr), "issued");
-  refused(polypath_smallest_split(nullptr, &thresholds), "context");
-  refused(polypath_smallest_split(context, nullptr), "thresholds");
+  refused(polypath_split_thresholds(nullptr, &thresholds), "context");
+  refused(polypath_split_thresholds(context, nullptr), "thresholds");
   EXPECT_EQ(polypath_driver_function(nullptr, "cuInit"), nullptr);
   EXPECT_EQ(polypath_driver_function(context, nullptr), nullptr);
   EXPECT_EQ(polypath_driver_function(context, "cuInit_v99"), nullptr);
-  refused(polypath_report(nullptr, &text), "context");
-  refused(polypath_report(context, nullptr), "text");
+  refused(polypath_counters_text(nullptr, &text), "context");
+  refused(polypath_counters_text(context, nullptr), "text");
   refused(polypath_group_copy_async(nullptr, nullptr, 0), "context");
   refused(polypath_group_copy_async(context, nullptr, 1), "transfers");
   refused(polypath_prepare(nullptr, &kRequest, 1), "context");
@@ -112,7 +112,7 @@ TEST(CApi, NullArgumentsAreRefusedByName) {
   refused(polypath_topology(context, nullptr), "json");
   refused(polypath_measure(nullptr, nullptr, nullptr), "context");
   refused(polypath_settings(context, nullptr), "json");
-  refused(polypath_devices(nullptr, &text), "context");
+  refused(polypath_device_info(nullptr, &text), "context");
   refused(polypath_counters(nullptr, &text), "context");
   refused(polypath_counters_reset(nullptr), "context");
   refused(polypath_bench(nullptr, &bench, &text), "context");
@@ -121,8 +121,8 @@ TEST(CApi, NullArgumentsAreRefusedByName) {
   refused(polypath_tune(nullptr, &tune, nullptr, nullptr, &text), "context");
   refused(polypath_tune(context, nullptr, nullptr, nullptr, &text), "request");
   refused(polypath_tune(context, &hurried, nullptr, nullptr, &text), "budget_s");
-  refused(polypath_tuned(nullptr, &text), "context");
-  refused(polypath_tuned(context, nullptr), "json");
+  refused(polypath_tuning_results(nullptr, &text), "context");
+  refused(polypath_tuning_results(context, nullptr), "json");
   EXPECT_EQ(text, nullptr);
 }
 
@@ -143,7 +143,7 @@ TEST(CApi, NothingIsIssuedForAnAddressThatIsNoMemory) {
   EXPECT_EQ(version(&number), 0);
   EXPECT_GE(number, 12000);
   polypath_thresholds least{};
-  EXPECT_EQ(polypath_smallest_split(handle.context, &least), POLYPATH_SUCCESS);
+  EXPECT_EQ(polypath_split_thresholds(handle.context, &least), POLYPATH_SUCCESS);
   EXPECT_LT(least.gpu_to_gpu, std::size_t{1} << 30);
 }
 
@@ -157,9 +157,9 @@ TEST(CApi, SettingsAndNamesThatAreWrongAreRefused) {
 
   const Handle handle;
   char* text = nullptr;
-  for (const polypath_request& request :
-       {polypath_request{"gpu0", "gpu9", 1}, polypath_request{"gpu0", "cpu", 1},
-        polypath_request{"", "gpu1", 1}, polypath_request{"gpu0", "gpu0", 1}}) {
+  for (const polypath_transfer_request& request :
+       {polypath_transfer_request{"gpu0", "gpu9", 1}, polypath_transfer_request{"gpu0", "cpu", 1},
+        polypath_transfer_request{"", "gpu1", 1}, polypath_transfer_request{"gpu0", "gpu0", 1}}) {
     EXPECT_EQ(polypath_plan(handle.context, &request, 1, &text), POLYPATH_INVALID_ARGUMENT);
     EXPECT_STRNE(polypath_last_error(), "");
   }
@@ -179,7 +179,7 @@ TEST(CApi, PlansHaveTheDocumentedShape) {
                      "limit_gbps", "transfers", "loaded"});
   ASSERT_EQ(plan["transfers"].size(), 1u);
   const json& transfer = plan["transfers"][0];
-  expect_keys(transfer, {"src", "dst", "bytes", "native", "reason", "routes", "left_out"});
+  expect_keys(transfer, {"src", "dst", "bytes", "native", "reason", "routes", "excluded"});
   ASSERT_GT(transfer["routes"].size(), 1u) << "narval splits 64 MiB";
   std::size_t bytes = 0;
   for (const json& route : transfer["routes"]) {
@@ -188,10 +188,10 @@ TEST(CApi, PlansHaveTheDocumentedShape) {
     bytes += route["bytes"].get<std::size_t>();
   }
   EXPECT_EQ(bytes, kRequest.bytes);
-  const polypath_request host{"host0", "gpu1", 4096};
-  for (const json& left_out :
-       parsed(polypath_plan, handle.context, &host, std::size_t{1})["transfers"][0]["left_out"])
-    expect_keys(left_out, {"route", "reason"});
+  const polypath_transfer_request host{"host0", "gpu1", 4096};
+  for (const json& excluded :
+       parsed(polypath_plan, handle.context, &host, std::size_t{1})["transfers"][0]["excluded"])
+    expect_keys(excluded, {"route", "reason"});
 }
 
 TEST(CApi, TopologyDevicesAndSettingsHaveTheDocumentedShape) {
@@ -206,7 +206,7 @@ TEST(CApi, TopologyDevicesAndSettingsHaveTheDocumentedShape) {
   EXPECT_EQ(topology["gpus"].size(), 4u);
   EXPECT_TRUE(topology["emulated_mesh"].is_null());
 
-  const json devices = parsed(polypath_devices, handle.context);
+  const json devices = parsed(polypath_device_info, handle.context);
   expect_keys(devices, {"driver", "simulated", "nvml", "kernels", "graphs", "library", "version",
                         "profile", "devices", "staging"});
   expect_keys(devices["graphs"], {"supported", "cache_size", "counts"});
@@ -264,13 +264,13 @@ TEST(CApi, GraphsCarryWhatTheSettingSays) {
   EXPECT_EQ(row["executor"], "graph");
   const json counters = parsed(polypath_counters, handle.context);
   EXPECT_EQ(counters["graphs"]["launches"], counters["split"]);
-  EXPECT_EQ(parsed(polypath_devices, handle.context)["graphs"]["counts"]["launches"],
+  EXPECT_EQ(parsed(polypath_device_info, handle.context)["graphs"]["counts"]["launches"],
             counters["split"]);
 }
 
 TEST(CApi, TuningReportsAndCanBeStopped) {
   const Handle handle;
-  EXPECT_TRUE(parsed(polypath_tuned, handle.context)["choices"].empty());
+  EXPECT_TRUE(parsed(polypath_tuning_results, handle.context)["choices"].empty());
   const std::size_t size = std::size_t{1} << 20;
   const polypath_tune_request request{&kRequest, 1, &size, 1, 600, 0, 0};
 
@@ -288,7 +288,7 @@ TEST(CApi, TuningReportsAndCanBeStopped) {
     EXPECT_LE(done, total);
     EXPECT_GT(left, 0);
     EXPECT_LE(left, 600);
-    return parsed(polypath_tuned, mine.context)["choices"].empty() ? 0 : 7;
+    return parsed(polypath_tuning_results, mine.context)["choices"].empty() ? 0 : 7;
   };
   const json found =
       parsed(polypath_tune, handle.context, &request, progress, static_cast<void*>(&seen));
@@ -305,7 +305,7 @@ TEST(CApi, TuningReportsAndCanBeStopped) {
   EXPECT_EQ(choice["pair"], "gpu to gpu, nvlink x4, via 2 gpu, 1 host");
   EXPECT_EQ(choice["bytes"], size);
   EXPECT_EQ(choice["edited"], false);
-  EXPECT_EQ(parsed(polypath_tuned, handle.context)["choices"], found["choices"]);
+  EXPECT_EQ(parsed(polypath_tuning_results, handle.context)["choices"], found["choices"]);
 }
 
 TEST(CApi, ZeroBytesAreDone) {

@@ -37,7 +37,7 @@ TEST_F(CApiGraphPhases, HaveTheDocumentedShapeInVirtualTime) {
   ASSERT_EQ(polypath_graph_phases(context_, &kPhasesRequest, &text), POLYPATH_SUCCESS)
       << polypath_last_error();
   const json phases = json::parse(text);
-  polypath_free(text);
+  polypath_free_string(text);
   std::set<std::string> keys;
   for (const auto& [key, value] : phases.items()) keys.insert(key);
   const std::set<std::string> documented{"bytes",
@@ -66,7 +66,7 @@ TEST_F(CApiGraphPhases, HaveTheDocumentedShapeInVirtualTime) {
   // The calls of a simulated driver take what the node file says, whatever this machine's CPU does.
   ASSERT_EQ(polypath_topology(context_, &text), POLYPATH_SUCCESS);
   const json costs = json::parse(text)["costs"];
-  polypath_free(text);
+  polypath_free_string(text);
   EXPECT_NEAR(phases["create_us"].get<double>(), costs["graph_create_us"].get<double>(), 1e-3);
   EXPECT_NEAR(phases["patch_us"].get<double>(), 4 * costs["graph_set_node_us"].get<double>(), 1e-3);
 }

@@ -29,10 +29,10 @@ TEST(CApiThreads, ContextsMayBeMadeAndAskedAtOnce) {
   const auto work = [&] {
     for (int i = 0; i < 20; ++i) {
       const std::size_t bytes = std::size_t{1} << (16 + i % 12);
-      const polypath_request request{"gpu0", i % 2 == 0 ? "gpu1" : "host0", bytes};
+      const polypath_transfer_request request{"gpu0", i % 2 == 0 ? "gpu1" : "host0", bytes};
       char* text = nullptr;
       EXPECT_EQ(polypath_plan(shared, &request, 1, &text), POLYPATH_SUCCESS);
-      polypath_free(text);
+      polypath_free_string(text);
       EXPECT_EQ(polypath_prepare(shared, &request, 1), POLYPATH_SUCCESS) << polypath_last_error();
       polypath_context* own = nullptr;
       EXPECT_EQ(polypath_context_create(nullptr, 0, &own), POLYPATH_SUCCESS);

@@ -35,7 +35,7 @@ class FailedRelay : public SimulatedTest, public testing::WithParamInterface<Cas
     request_ = {GetParam().is_from_host ? MemoryId::host(0) : MemoryId::gpu(1), MemoryId::gpu(0),
                 0};
     Context planning(source(), arguments_);
-    request_.bytes = 2 * least_split(planning, request_.src, request_.dst).value_or(kMiB) + 1;
+    request_.bytes = 2 * min_split(planning, request_.src, request_.dst).value_or(kMiB) + 1;
     const Plan plan = planning.plan({request_});
     for (const RouteShare& share : plan.transfers.front().routes)
       if (share.route.staged() && share.route.via.is_gpu()) relays_.insert(share.route.via.index);
@@ -83,7 +83,7 @@ TEST_P(FailedRelay, CopyArrives_RelayIsLeftOut) {
   for (int i = 0; i < 3; ++i) copy_and_verify(context);
   EXPECT_EQ(after.failed(), 0u);
   EXPECT_EQ(after.native(NativeReason::driver_error), 0u) << "the relay is tried no more";
-  EXPECT_EQ(after.left_out(LeftOutReason::failed), 3u);
+  EXPECT_EQ(after.excluded(ExclusionReason::failed), 3u);
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
   EXPECT_THAT(said, testing::HasSubstr("GPU " + std::to_string(relay()) + " is not used"));
@@ -204,7 +204,7 @@ TEST_F(LostEvents, CopyArrives) {
   NodeSource failing = source();
   failing.driver = hooked.driver();
   Context context(failing, {{"executor", "stream"}, {"load", "off"}});
-  const std::uint64_t bytes = least_split(context, MemoryId::gpu(0), far()).value_or(kMiB);
+  const std::uint64_t bytes = min_split(context, MemoryId::gpu(0), far()).value_or(kMiB);
   Payload one = payload({MemoryId::gpu(0), far(), bytes});
   if (context.plan({one.request()}).native()) GTEST_SKIP() << "nothing is split";
   const Stream stream = stream_on(0);

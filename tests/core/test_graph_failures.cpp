@@ -140,7 +140,7 @@ TEST_F(GraphFailureTest, WhatHasNoKnownEndIsNotUsedAgain) {
   EXPECT_TRUE(second.arrived());
   EXPECT_EQ(traffic.failed(), 0u);
   EXPECT_EQ(traffic.split() + traffic.native(), 2u);
-  EXPECT_GT(traffic.left_out(LeftOutReason::busy), 0u);
+  EXPECT_GT(traffic.excluded(ExclusionReason::busy), 0u);
   EXPECT_EQ(graph_misuse(driver()), GraphMisuse{});
 }
 

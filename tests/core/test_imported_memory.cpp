@@ -297,7 +297,7 @@ TEST_P(ImportedMemoryTest, AnImportThatFailsLeavesItsRoutesOut) {
   EXPECT_TRUE(gets(context, theirs, 7));
   EXPECT_TRUE(gets(context, theirs, 7));
   EXPECT_EQ(traffic.failed(), 0u);
-  EXPECT_GE(traffic.left_out(LeftOutReason::failed), 1u);
+  EXPECT_GE(traffic.excluded(ExclusionReason::failed), 1u);
   // Nor is it given up for ever.
   const Plan plan = context.plan({{MemoryId::gpu(kTheirs), MemoryId::gpu(kOwn), kBytes}});
   bool as_planned = false;

@@ -146,7 +146,7 @@ TEST_F(LoadTest, IdleNode_NothingIsLeftOut) {
   const Traffic traffic(*context_);
   for (int i = 0; i < 12; ++i) transfer(payload, stream.get());
   EXPECT_EQ(traffic.split(), 12u);
-  EXPECT_EQ(traffic.left_out(LeftOutReason::loaded), 0u);
+  EXPECT_EQ(traffic.excluded(ExclusionReason::loaded), 0u);
   EXPECT_EQ(context_->counters().snapshot().changed_by_load, 0u);
 }
 
@@ -169,7 +169,7 @@ TEST_F(LoadTest, HaltedThread_IsNoLoad) {
       halted.halt_copy(0);
     }
     EXPECT_EQ(traffic.split(), 6u);
-    EXPECT_EQ(traffic.left_out(LeftOutReason::loaded), 0u);
+    EXPECT_EQ(traffic.excluded(ExclusionReason::loaded), 0u);
     context_.reset();
   }
 }
@@ -411,7 +411,7 @@ class OwnTrafficTest : public LoadTest {
       EXPECT_EQ(traffic.split(), own + 1);
       advance(2'000);
     }
-    EXPECT_EQ(traffic.left_out(LeftOutReason::loaded), 0u);
+    EXPECT_EQ(traffic.excluded(ExclusionReason::loaded), 0u);
   }
 };
 

@@ -52,7 +52,7 @@ class LoadOfProcesses : public SimulatedTest {
     if (source().virtual_time) GTEST_SKIP() << "of several processes";
     context_ = std::make_unique<Context>(
         source(), OptionArguments{{"load", "known"}, {"registry", folder()}});
-    bytes_ = least_split(*context_, kGpu0, kGpu1).value_or(0);
+    bytes_ = min_split(*context_, kGpu0, kGpu1).value_or(0);
     ASSERT_NE(bytes_, 0u);
     context_->prepare({{kGpu0, kGpu1, bytes_}});
     CUuuid uuid{};
@@ -117,7 +117,7 @@ TEST_F(LoadOfProcesses, OwnCopies_AreTold) {
   const pid_t child = fork();
   if (child == 0) {
     Registry registry(folder());
-    std::vector<Flight> flights;
+    std::vector<InFlightTransfer> flights;
     std::vector<OtherLoad> loads;
     for (;;) {
       registry.tell_loads(std::vector<LoadRecord>{record_});
@@ -165,7 +165,7 @@ TEST_F(LoadThread, PreparedRoutes_AreProbed) {
   NodeSource counting = source();
   counting.driver = table;
   Context context(counting, {{"load", "all"}, {"prepare", "wait"}, {"registry", "off"}});
-  const std::uint64_t bytes = least_split(context, kGpu0, kGpu1).value_or(0);
+  const std::uint64_t bytes = min_split(context, kGpu0, kGpu1).value_or(0);
   ASSERT_NE(bytes, 0u);
   Payload payload = this->payload({kGpu0, kGpu1, bytes});
   const Stream stream = stream_on(0);
@@ -185,7 +185,7 @@ TEST_F(LoadThread, ProbesNeverReturn_RouteIsNotTaken) {
   stuck_source.driver = stuck.driver();
   auto context = std::make_unique<Context>(
       stuck_source, OptionArguments{{"load", "all"}, {"prepare", "wait"}, {"registry", "off"}});
-  const std::uint64_t bytes = least_split(*context, kGpu0, kGpu1).value_or(0);
+  const std::uint64_t bytes = min_split(*context, kGpu0, kGpu1).value_or(0);
   Payload payload = this->payload({kGpu0, kGpu1, bytes});
   const Stream stream = stream_on(0);
   const Traffic traffic(*context);

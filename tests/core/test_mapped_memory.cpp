@@ -97,7 +97,7 @@ TEST_P(MappedMemoryTest, AGpuThatMayNotReachOneMappingStagesNothing) {
   const Traffic traffic(*context_);
   EXPECT_TRUE(arrives(one));
   expect_unused(before, 3);
-  EXPECT_EQ(traffic.left_out(LeftOutReason::unreachable), stages_on(to_gpu_1(), 3) ? 1u : 0u);
+  EXPECT_EQ(traffic.excluded(ExclusionReason::unreachable), stages_on(to_gpu_1(), 3) ? 1u : 0u);
   EXPECT_EQ(traffic.split() + traffic.native(), 1u);
 }
 
@@ -111,7 +111,7 @@ TEST_P(MappedMemoryTest, HostMappingsAreReadOnlyByGpusThatMay) {
   EXPECT_EQ(traffic.split() + traffic.native(), 1u);
   std::uint64_t forbidden = 0;
   for (int gpu = 2; gpu < gpus(); ++gpu) forbidden += stages_on(from_host(), gpu) ? 1 : 0;
-  EXPECT_EQ(traffic.left_out(LeftOutReason::unreachable), forbidden) << report(*context_);
+  EXPECT_EQ(traffic.excluded(ExclusionReason::unreachable), forbidden) << report(*context_);
 }
 
 TEST_P(MappedMemoryTest, WhatIsMappedAnewIsLookedAtAnew) {

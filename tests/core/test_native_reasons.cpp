@@ -159,7 +159,7 @@ TEST_F(NativeReasonTest, PoolMemoryIsWrittenOnlyByGpusThatReachIt) {
   const auto staged = std::ranges::count_if(
       plan.transfers.front().routes,
       [](const RouteShare& share) { return share.route.staged() && share.route.via.is_gpu(); });
-  EXPECT_EQ(traffic.left_out(LeftOutReason::unreachable), static_cast<unsigned>(staged));
+  EXPECT_EQ(traffic.excluded(ExclusionReason::unreachable), static_cast<unsigned>(staged));
   EXPECT_EQ(traffic.split() + traffic.native(), 1u);
   const auto after = context_->counters().snapshot();
   for (const auto& [key, count] : after.routes) {

@@ -63,7 +63,7 @@ TEST(Options, DefaultsAreWhatTheTableSays) {
   EXPECT_EQ(options.staging_size, 64 * kMiB);
   EXPECT_EQ(options.profile, "auto");
   EXPECT_EQ(options.registry, "auto");
-  EXPECT_EQ(options.executor, ExecutorChoice::automatic);
+  EXPECT_EQ(options.executor, ExecutorSetting::automatic);
   EXPECT_EQ(options.prepare_threads, 1);
   EXPECT_EQ(options.graph_cache_size, 64);
 }
@@ -119,9 +119,9 @@ TEST(Options, RangesIncludeTheirEnds) {
   EXPECT_EQ(load_options({{"prepare_threads", "16"}}).prepare_threads, 16);
   EXPECT_EQ(load_options({{"graph_cache_size", "0"}}).graph_cache_size, 0);
   EXPECT_EQ(load_options({{"graph_cache_size", "4096"}}).graph_cache_size, 4096);
-  EXPECT_EQ(load_options({{"executor", "stream"}}).executor, ExecutorChoice::stream);
-  EXPECT_EQ(load_options({{"executor", "graph"}}).executor, ExecutorChoice::graph);
-  EXPECT_EQ(load_options({{"executor", "auto"}}).executor, ExecutorChoice::automatic);
+  EXPECT_EQ(load_options({{"executor", "stream"}}).executor, ExecutorSetting::stream);
+  EXPECT_EQ(load_options({{"executor", "graph"}}).executor, ExecutorSetting::graph);
+  EXPECT_EQ(load_options({{"executor", "auto"}}).executor, ExecutorSetting::automatic);
 }
 
 TEST(Options, WhatIsNotAllowedIsNamedWithOriginAndRange) {

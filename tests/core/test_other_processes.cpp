@@ -78,7 +78,7 @@ class OtherProcessesTest : public SimulatedTest {
 
 TEST_F(OtherProcessesTest, PairsOfOthersAreSeenOnceEachAndInOrder) {
   const auto registry = std::make_shared<Registry>(registry_folder());
-  OtherProcesses others(registry, driver(), node());
+  PeerProcesses others(registry, driver(), node());
   const Sender a(registry_folder(), gpu(3), gpu(0));
   const Sender b(registry_folder(), gpu(1), gpu(2));
   const Sender c(registry_folder(), gpu(1), gpu(2));
@@ -98,12 +98,12 @@ TEST_F(OtherProcessesTest, WhatIsSentIsToldForAboutAsLongAsItTakes) {
   const RegistryTimes times{
       .now_ns = []() noexcept { return now_ns; }, .look_every_ns = 0, .long_flight_ns = 0};
   const auto registry = std::make_shared<Registry>(registry_folder(), times);
-  OtherProcesses others(registry, driver(), node());
+  PeerProcesses others(registry, driver(), node());
   const auto seen_by_a_child = [&] {
     const pid_t child = fork();
     if (child == 0) {
       Registry other(registry_folder(), times);
-      std::vector<Flight> flights;
+      std::vector<InFlightTransfer> flights;
       other.others(flights);
       _exit(static_cast<int>(flights.size()));
     }

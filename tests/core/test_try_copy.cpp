@@ -103,7 +103,7 @@ TEST_F(TryCopyTest, RoutesThatAreNotReadyAreLeftAloneOrWaitedFor) {
   synchronize(stream_->get());
   EXPECT_TRUE(one.arrived());
   EXPECT_EQ(traffic.split(), 1u);
-  EXPECT_EQ(traffic.left_out(LeftOutReason::not_ready), 0u);
+  EXPECT_EQ(traffic.excluded(ExclusionReason::not_ready), 0u);
 }
 
 TEST_F(TryCopyTest, ThresholdsAreTheLeastSizesThatPlansSplit) {

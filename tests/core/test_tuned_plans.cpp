@@ -170,9 +170,9 @@ TEST_F(TunedPlansTest, WhatIsNoFileIsNoProfileAndNothingIsMeasured) {
 TEST_F(TunedPlansTest, WhatAnotherFoundMeanwhileStaysInTheProfile) {
   const auto one = open();
   write_choice(Pattern::window, stream, .25, 3);
-  TunedChoice found = open()->source().tuned.front();
+  TunedTransfer found = open()->source().tuned.front();
   found.pattern = Pattern::one_way;
-  one->keep_choice(found);
+  one->save_tuned_transfer(found);
   EXPECT_EQ(one->source().tuned.size(), 1u);
   EXPECT_EQ(open()->source().tuned.size(), 2u);
 }

@@ -26,7 +26,7 @@ TEST_F(TuningTest, FindsTheBestOfASmallGraphOfRoutes) {
        {Row{Pattern::one_way, 132, 60. / 132}, Row{Pattern::both_ways, 252, 60. / 126}})
     for (const ExecutorKind executor : {stream, graph}) {
       SCOPED_TRACE(std::string(to_string(pattern)) + ", " + std::string(to_string(executor)));
-      const TunedChoice* const one = known(*context, pattern, executor, bytes);
+      const TunedTransfer* const one = known(*context, pattern, executor, bytes);
       ASSERT_NE(one, nullptr);
       EXPECT_LE(one->measured_gbps, limit_gbps);
       EXPECT_GT(one->measured_gbps, .88 * limit_gbps);
@@ -49,8 +49,8 @@ TEST_F(TuningTest, ALocalSearchComesNearTheWholeGrid) {
   const Reports reports = tune(*whole, request);
   EXPECT_FALSE(reports.result.stopped);
   EXPECT_EQ(whole->source().tuned.size(), 6u);
-  for (const TunedChoice& one : whole->source().tuned) {
-    const TunedChoice* const other =
+  for (const TunedTransfer& one : whole->source().tuned) {
+    const TunedTransfer* const other =
         known_choice(local->source().tuned, one.pattern, one.pair, kMiB, one.executor);
     ASSERT_NE(other, nullptr);
     EXPECT_GT(other->measured_gbps, .95 * one.measured_gbps)
@@ -63,7 +63,7 @@ TEST_F(TuningTest, PlansFollowItAndTransfersGoThatWay) {
   const auto context = open();
   const std::string before = table(plan_of(*context));
   tune(*context, one_pair());
-  const TunedChoice* const found =
+  const TunedTransfer* const found =
       find_choice(context->source().tuned, Pattern::one_way, kClass, kBytes, std::nullopt);
   ASSERT_NE(found, nullptr);
   const Plan plan = plan_of(*context);
@@ -100,7 +100,7 @@ TEST_F(TuningTest, EveryClassAndPatternIsTuned) {
                                  "host0 to gpu0, one way, 1 MiB", "host0 to gpu0, window, 1 MiB"));
   EXPECT_EQ(context->source().tuned.size(), 16u);
   for (const ExecutorKind executor : {stream, graph}) {
-    const TunedChoice* const window = known(*context, Pattern::window, executor, kMiB);
+    const TunedTransfer* const window = known(*context, Pattern::window, executor, kMiB);
     EXPECT_LE(window->measured_gbps, 132);
     EXPECT_GT(window->measured_gbps, .7 * 132);
     EXPECT_GT(window->measured_gbps,
@@ -126,7 +126,7 @@ TEST_F(TuningTest, StoppedItGoesOnFromTheProfile) {
     EXPECT_EQ(first.total, 6u);
     EXPECT_EQ(context->source().tuned.size(), 3u);
   }
-  const std::vector<TunedChoice> kept = open()->source().tuned;
+  const std::vector<TunedTransfer> kept = open()->source().tuned;
   ASSERT_EQ(kept.size(), 3u);
   {
     const auto context = open();

@@ -81,7 +81,7 @@ class TuningTest : public SimulatedTest {
     return reports;
   }
 
-  static const TunedChoice* known(const Context& context, Pattern pattern, ExecutorKind executor,
+  static const TunedTransfer* known(const Context& context, Pattern pattern, ExecutorKind executor,
                                   std::uint64_t bytes = kBytes) {
     return known_choice(context.source().tuned, pattern, kClass, bytes, executor);
   }
@@ -90,14 +90,14 @@ class TuningTest : public SimulatedTest {
   void write_choice(Pattern pattern, ExecutorKind executor, double share, int chunks,
                     double measured_gbps = 100) const {
     const auto context = open();
-    TunedChoice one;
+    TunedTransfer one;
     one.pattern = pattern;
     one.pair = kClass;
     one.choice = {kBytes, {{RouteKind::direct, 1 - share, 1}, {RouteKind::via_gpu, share, chunks}}};
     one.executor = executor;
     one.native_gbps = 50;
     one.measured_gbps = measured_gbps;
-    context->keep_choice(one);
+    context->save_tuned_transfer(one);
   }
 
   [[nodiscard]] Plan plan_of(Context& context, std::uint64_t bytes = kBytes) const {

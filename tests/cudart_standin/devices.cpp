@@ -11,7 +11,7 @@
 namespace polypath::cudart_standin {
 namespace {
 
-constexpr int kMostDevices = 64;
+constexpr int kMaxDevices = 64;
 
 thread_local int current_device = 0;
 
@@ -24,9 +24,9 @@ int initialise() {
 
 int primary_context(int device, CUcontext& context) {
   static std::mutex mutex;
-  static std::array<CUcontext, kMostDevices> contexts{};
+  static std::array<CUcontext, kMaxDevices> contexts{};
   if (const int failed = initialise()) return failed;
-  if (device < 0 || device >= kMostDevices) return CUDA_ERROR_INVALID_DEVICE;
+  if (device < 0 || device >= kMaxDevices) return CUDA_ERROR_INVALID_DEVICE;
   const std::lock_guard lock(mutex);
   CUcontext& known = contexts[static_cast<std::size_t>(device)];
   if (known == nullptr) {

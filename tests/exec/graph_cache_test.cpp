@@ -95,14 +95,14 @@ GraphRequest GraphCacheTest::request(const Message& message, const TestBuffer& s
   return request;
 }
 
-std::shared_ptr<Ticket> GraphCacheTest::ticket(CUstream stream) {
+std::shared_ptr<TransferState> GraphCacheTest::ticket(CUstream stream) {
   CallerStream caller{context_of(0), stream, 0};
   POLYPATH_CHECK(driver(), stream_get_id(stream, &caller.id));
-  return std::make_shared<Ticket>(caller, std::make_shared<PooledEvent>(*events_, 0));
+  return std::make_shared<TransferState>(caller, std::make_shared<PooledEvent>(*events_, 0));
 }
 
 bool GraphCacheTest::launch(const GraphRequest& request, CUstream stream) {
-  const std::shared_ptr<Ticket> one = ticket(stream);
+  const std::shared_ptr<TransferState> one = ticket(stream);
   CachedGraph* const graph = cache_->acquire(request, *one);
   if (graph == nullptr) return false;
   one->record(driver());

@@ -33,7 +33,7 @@ class GraphCacheTest : public SimulatedTest {
   Message& add_message(std::uint64_t bytes = kBytes);
   GraphRequest request(const Message& message) { return request(message, message.staging); }
   GraphRequest request(const Message& message, const TestBuffer& staging);
-  std::shared_ptr<Ticket> ticket(CUstream stream);
+  std::shared_ptr<TransferState> ticket(CUstream stream);
 
   /// False: there was no graph to be had, and nothing was launched.
   bool launch(const GraphRequest& request, CUstream stream);

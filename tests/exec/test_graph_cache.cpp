@@ -238,15 +238,15 @@ TEST_F(GraphCacheTest, WithoutRoomEachGraphLivesForOneLaunch) {
   }
   EXPECT_EQ(uses(), (GraphUses{.launches = 5, .builds = 5}));
 
-  constexpr std::uint64_t kMostInFlight = 64;
+  constexpr std::uint64_t kMaxInFlight = 64;
   const Stream behind = stream_on(0);
   Gate gate(driver(), context_of(0));
   gate.hold(behind.get(), context_of(0));
-  for (std::uint64_t i = 0; i < kMostInFlight; ++i) ASSERT_TRUE(launch(message, behind.get()));
-  EXPECT_EQ(live_objects(driver()).graph_execs, kMostInFlight);
+  for (std::uint64_t i = 0; i < kMaxInFlight; ++i) ASSERT_TRUE(launch(message, behind.get()));
+  EXPECT_EQ(live_objects(driver()).graph_execs, kMaxInFlight);
   EXPECT_FALSE(launch(message, behind.get())) << "what is in flight has a limit";
   EXPECT_EQ(uses(),
-            (GraphUses{.launches = 5 + kMostInFlight, .builds = 5 + kMostInFlight, .busy = 1}));
+            (GraphUses{.launches = 5 + kMaxInFlight, .builds = 5 + kMaxInFlight, .busy = 1}));
   gate.open();
   ASSERT_TRUE(completes(behind.get()));
   expect_launch(message, stream.get());

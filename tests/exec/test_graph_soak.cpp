@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::uint64_t kTransfers = SOAK_TRANSFERS;
 constexpr std::size_t kBatch = 24;  ///< transfers under way at once
-constexpr std::uint64_t kLeast = 256 * kKiB;
-constexpr std::uint64_t kMost = 3 * kMiB;
+constexpr std::uint64_t kMinBytes = 256 * kKiB;
+constexpr std::uint64_t kMaxBytes = 3 * kMiB;
 constexpr std::uint64_t kBufferBytes = 4 * kMiB;
 constexpr std::uint64_t kGuard = 4 * kKiB;  ///< compared on each side of a destination
 constexpr std::size_t kDestinations = 8;    ///< buffers in each memory
@@ -88,13 +88,13 @@ void GraphSoakTest::SetUp() {
       one.buffer->poison(kPoison);
     }
   }
-  for (int i = 0; i < 12; ++i) sizes_.push_back(kLeast + below(kMost - kLeast));
+  for (int i = 0; i < 12; ++i) sizes_.push_back(kMinBytes + below(kMaxBytes - kMinBytes));
   for (int i = 0; i < 2 * gpus(); ++i)
     streams_.push_back(std::make_unique<Stream>(stream_on(i % gpus())));
   std::vector<Request> all;
   for (const Place& from : places_)
     for (const Place& to : places_)
-      if (from.memory != to.memory) context_->prepare({{from.memory, to.memory, kMost}});
+      if (from.memory != to.memory) context_->prepare({{from.memory, to.memory, kMaxBytes}});
   context_->wait_prepared();
   reset_sim_counters(driver());
 }

@@ -35,7 +35,7 @@ TEST_F(GraphTransferTest, AWindowOfOneShapeHasAGraphForEachStream) {
       EXPECT_TRUE(payloads[index].arrived());
     }
     EXPECT_EQ(traffic.split(), 1u * kWindow);
-    EXPECT_EQ(traffic.native() + traffic.failed() + traffic.left_out(LeftOutReason::busy), 0u);
+    EXPECT_EQ(traffic.native() + traffic.failed() + traffic.excluded(ExclusionReason::busy), 0u);
     EXPECT_EQ(traffic.bytes(), kWindow * plan.bytes());
     const GraphUses after = uses();
     EXPECT_EQ(after.launches - before.launches, 1u * kWindow);

@@ -16,8 +16,8 @@ class SequenceTest : public SimulatedTest {
     devices_ = std::make_unique<Devices>(source().driver, nullptr, node());
     events_ = std::make_unique<EventPool>(source().driver, *devices_);
   }
-  std::shared_ptr<Ticket> ticket(unsigned long long stream = 1) {
-    return std::make_shared<Ticket>(CallerStream{context_of(0), nullptr, stream},
+  std::shared_ptr<TransferState> ticket(unsigned long long stream = 1) {
+    return std::make_shared<TransferState>(CallerStream{context_of(0), nullptr, stream},
                                     std::make_shared<PooledEvent>(*events_, 0));
   }
 
@@ -78,14 +78,14 @@ TEST_F(SequenceTest, WhatTouchesTheSameBytesNeedsAForkOfItsOwn) {
   Channel b;
   Channel c;
   constexpr std::uint64_t kTouched = 100;
-  const RouteUse earlier{&a, &b, 1000, 2000, kTouched};
+  const RouteAccess earlier{&a, &b, 1000, 2000, kTouched};
   const auto first = ticket();
   struct Case {
     const char* what;
-    RouteUse next;
+    RouteAccess next;
     bool allowed;
   };
-  for (const RouteUse& before : {earlier, RouteUse{nullptr, nullptr, 1000, 2000, kTouched}}) {
+  for (const RouteAccess& before : {earlier, RouteAccess{nullptr, nullptr, 1000, 2000, kTouched}}) {
     const bool staged = before.first != nullptr;
     sequences_.add(first, {before}, false, {});
     for (const auto& [what, next, allowed] : std::array<Case, 9>{{

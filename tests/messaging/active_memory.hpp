@@ -26,7 +26,7 @@ class ActiveMemory {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       of.mine = parts_[rank].get<unsigned char>();
       of.rank = rank;
-      of.patience = patience_[rank].patience();
+      of.wait_ctx = patience_[rank].wait_ctx();
       for (std::uint32_t peer = 0; peer < ranks; ++peer) {
         unsigned char* const theirs = parts_[peer].get<unsigned char>();
         std::memcpy(of.mine + peer * sizeof theirs, &theirs, sizeof theirs);
@@ -40,7 +40,7 @@ class ActiveMemory {
   [[nodiscard]] const device::active_messages_view& view(std::uint32_t rank) const {
     return views_[rank];
   }
-  PatienceMemory& patience(std::uint32_t rank) { return patience_[rank]; }
+  PatienceMemory& wait_ctx(std::uint32_t rank) { return patience_[rank]; }
 
  private:
   std::vector<LineBytes> parts_;

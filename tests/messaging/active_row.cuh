@@ -67,7 +67,7 @@ struct Mark {
 };
 
 template <typename Group>
-SIMT_DEVICE_CALLED void run_active(const ActiveRow& row) {
+SIMT_DEVICE_NOINLINE void run_active(const ActiveRow& row) {
   const auto team = device::detail::team_of(Group{});
   const unsigned own =
       (simt::block_index() * simt::block_size() + simt::thread_index()) / team.size();

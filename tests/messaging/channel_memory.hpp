@@ -37,7 +37,7 @@ class ChannelMemory {
     for (std::uint32_t rank = 0; rank < of.ranks; ++rank) {
       of.mine = parts_[rank].get<unsigned char>();
       of.rank = rank;
-      of.patience = patience_[rank].patience();
+      of.wait_ctx = patience_[rank].wait_ctx();
       auto* const table = parts_[rank].get<std::uint64_t>();
       for (std::uint32_t peer = 0; peer < of.ranks; ++peer) {
         table[peer] = reinterpret_cast<std::uint64_t>(parts_[peer].get<unsigned char>());
@@ -53,7 +53,7 @@ class ChannelMemory {
   [[nodiscard]] unsigned char* window(std::uint32_t rank) {
     return windows_[rank].get<unsigned char>();
   }
-  PatienceMemory& patience(std::uint32_t rank) { return patience_[rank]; }
+  PatienceMemory& wait_ctx(std::uint32_t rank) { return patience_[rank]; }
 
  private:
   std::vector<LineBytes> parts_;

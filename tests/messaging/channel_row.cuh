@@ -29,13 +29,13 @@ SIMT_DEVICE void sum_up(const Group& group, ChannelResult* at, const unsigned ch
 }
 
 template <typename Group>
-SIMT_DEVICE_CALLED void run_channel(const ChannelRow& row) {
+SIMT_DEVICE_NOINLINE void run_channel(const ChannelRow& row) {
   const Group group{};
   const unsigned context = simt::block_index();
   device::channel channel(group, row.view, context);
-  device::request requests[kMostRequests];
-  device::request* const kept = row.requests + context * kMostRequests;
-  for (unsigned i = 0; i < kMostRequests; ++i) {
+  device::request requests[kMaxRequests];
+  device::request* const kept = row.requests + context * kMaxRequests;
+  for (unsigned i = 0; i < kMaxRequests; ++i) {
     requests[i].slot = simt::load_relaxed(&kept[i].slot);
     requests[i].generation = simt::load_relaxed(&kept[i].generation);
   }
@@ -53,7 +53,7 @@ SIMT_DEVICE_CALLED void run_channel(const ChannelRow& row) {
     ChannelResult* const result = row.results + context * row.stride + number;
     device::received got{};
     device::status answer = device::status::done;
-    device::request& request = requests[number % kMostRequests];
+    device::request& request = requests[number % kMaxRequests];
     if (call == ChannelCall::send) {
       answer = channel.isend(group, peer, tag, data, bytes, request);
       if (answer != device::status::done) write_result(group, result, answer, got);
@@ -69,10 +69,10 @@ SIMT_DEVICE_CALLED void run_channel(const ChannelRow& row) {
       write_result(group, result, answer, got);
     } else if (call == ChannelCall::test) {
       answer = channel.test(group, request, &got);
-      if (answer != device::status::under_way) write_result(group, result, answer, got);
+      if (answer != device::status::in_progress) write_result(group, result, answer, got);
     } else if (call == ChannelCall::poll) {
-      answer = device::status::under_way;
-      for (unsigned turn = 0; turn < 1000 && answer == device::status::under_way; ++turn)
+      answer = device::status::in_progress;
+      for (unsigned turn = 0; turn < 1000 && answer == device::status::in_progress; ++turn)
         answer = channel.test(group, request, &got);
       write_result(group, result, answer, got);
     } else if (call == ChannelCall::blocking_receive) {
@@ -83,13 +83,13 @@ SIMT_DEVICE_CALLED void run_channel(const ChannelRow& row) {
     } else {
       write_result(group, result, channel.send(group, peer, tag, data, bytes), got);
     }
-    if (answer == device::status::gave_up) break;
+    if (answer == device::status::aborted) break;
   }
   channel.leave(group);
   // All of the group know that it is another one's now.
   if (channel.progress(group) == device::status::done)
     write_result(group, row.results + context * row.stride, device::status::bad_request, {});
-  for (unsigned i = 0; group.is_leader() && i < kMostRequests; ++i) {
+  for (unsigned i = 0; group.is_leader() && i < kMaxRequests; ++i) {
     simt::store_relaxed(&kept[i].slot, requests[i].slot);
     simt::store_relaxed(&kept[i].generation, requests[i].generation);
   }

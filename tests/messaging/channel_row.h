@@ -39,7 +39,7 @@ struct ChannelResult {
 /// What the byte at a place adds to a sum.
 inline constexpr std::uint32_t kSumFactor = 0x9E3779B1;
 
-inline constexpr std::uint32_t kMostRequests = 64;
+inline constexpr std::uint32_t kMaxRequests = 64;
 
 /// Block b uses context b; its calls `first` to `last` are made by this launch.
 struct ChannelRow {
@@ -49,7 +49,7 @@ struct ChannelRow {
   std::uint32_t first;
   std::uint32_t last;
   const ChannelOp* calls;
-  device::request* requests;  ///< kMostRequests of each context, between launches
+  device::request* requests;  ///< kMaxRequests of each context, between launches
   ChannelResult* results;
 };
 

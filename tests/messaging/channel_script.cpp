@@ -41,11 +41,11 @@ unsigned char* ChannelScript::take(std::uint32_t rank, std::uint32_t bytes) {
 void ChannelScript::draw(std::uint32_t context) {
   const ChannelShape& shape = case_.shape;
   const std::uint32_t sizes[] = {
-      0, 1, 4, 5, 8, 16, 17, 100, shape.eager_bytes, shape.eager_bytes + 1, case_.most_bytes};
+      0, 1, 4, 5, 8, 16, 17, 100, shape.eager_bytes, shape.eager_bytes + 1, case_.max_bytes};
   for (std::uint32_t rank = 0; rank < shape.ranks; ++rank)
     for (unsigned i = 0; i < case_.messages; ++i) {
       const std::uint32_t from = below(shape.ranks);
-      Message message{from, rank,   below(4), std::min(sizes[below(11)], case_.most_bytes),
+      Message message{from, rank,   below(4), std::min(sizes[below(11)], case_.max_bytes),
                       0,    nullptr};
       if (case_.any_sources && message.tag % 2 == 1) message.bytes = std::max(message.bytes, 4U);
       message.data = take(from, message.bytes);
@@ -81,7 +81,7 @@ void ChannelScript::draw_receives(std::uint32_t context, std::uint32_t rank) {
       const std::uint32_t capacity = below(6) == 0 ? message.bytes / 2 : message.bytes + below(20);
       own.receives.push_back({any_source ? device::any_source : message.source,
                               any_tag ? device::any_tag : message.tag,
-                              any_source ? case_.most_bytes : capacity, 0, nullptr});
+                              any_source ? case_.max_bytes : capacity, 0, nullptr});
     }
     std::ranges::shuffle(own.receives, random_);
     if (match(context, rank)) break;
@@ -130,7 +130,7 @@ void ChannelScript::make_calls(Part& part) {
       part.receives[receives++].request = i;
     part.calls.push_back(call);
     if (below(4) == 0)  // of a request that there has not been: carries on the others
-      part.calls.push_back({ChannelCall::test, 0, 0, kMostRequests - 1, 0, nullptr});
+      part.calls.push_back({ChannelCall::test, 0, 0, kMaxRequests - 1, 0, nullptr});
   }
   std::vector<const Receive*> into(is_send.size(), nullptr);
   for (const Receive& receive : part.receives) into[receive.request] = &receive;
@@ -145,7 +145,7 @@ void ChannelScript::make_calls(Part& part) {
 
 std::string ChannelScript::run() {
   const ChannelShape& shape = case_.shape;
-  std::size_t stride = kMostRequests;
+  std::size_t stride = kMaxRequests;
   for (const Part& each : parts_) stride = std::max(stride, each.calls.size());
   std::vector<std::vector<ChannelOp>> calls(shape.ranks);
   std::vector<std::vector<ChannelResult>> results(shape.ranks);
@@ -153,9 +153,9 @@ std::string ChannelScript::run() {
   std::vector<std::vector<simt::Launch>> rows;
   for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) {
     calls[rank].assign(stride * shape.contexts,
-                       ChannelOp{ChannelCall::test, 0, 0, kMostRequests - 1, 0, nullptr});
+                       ChannelOp{ChannelCall::test, 0, 0, kMaxRequests - 1, 0, nullptr});
     results[rank].assign(stride * shape.contexts, {kPoison, kPoison, kPoison, kPoison, 0});
-    requests[rank].resize(std::size_t{kMostRequests} * shape.contexts);
+    requests[rank].resize(std::size_t{kMaxRequests} * shape.contexts);
     for (std::uint32_t context = 0; context < shape.contexts; ++context)
       std::ranges::copy(part(context, rank).calls,
                         calls[rank].begin() + static_cast<std::ptrdiff_t>(stride * context));
@@ -180,7 +180,7 @@ std::string ChannelScript::run() {
   }
   simt::RunOptions options;
   options.seed = seed_;
-  options.most_turns = 20'000'000;
+  options.max_steps = 20'000'000;
   const std::string error = simt::run(rows, options);
   if (!error.empty()) return error;
   for (std::uint32_t context = 0; context < shape.contexts; ++context)

@@ -18,7 +18,7 @@ struct ChannelCase {
   ChannelShape shape;
   unsigned messages;         ///< to each rank, in each context
   bool any_sources = false;  ///< receives of one half of the tags take any source
-  unsigned most_bytes = 3000;
+  unsigned max_bytes = 3000;
 };
 
 /// The calls of one case and seed, in the memory they use.

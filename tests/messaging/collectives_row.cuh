@@ -17,11 +17,11 @@ class CollectivesRun {
   SIMT_DEVICE device::status make(const CollectiveCall& its) const {
     unsigned char* const own = memory_of(row_.view.rank);
     copy(own + its.fill, its.in, its.in_bytes);
-    if (!meet(group_)) return device::status::gave_up;
+    if (!meet(group_)) return device::status::aborted;
     const device::status result = call(its);
     if (result != device::status::done) return result;
     copy(its.out, own + its.look, its.out_bytes);
-    return meet(group_) ? device::status::done : device::status::gave_up;  // before the next fill
+    return meet(group_) ? device::status::done : device::status::aborted;  // before the next fill
   }
 
  private:
@@ -33,7 +33,7 @@ class CollectivesRun {
   }
   SIMT_DEVICE unsigned char* memory_of(int rank) const {
     unsigned char* found = nullptr;
-    for (int r = 0; r < device::collectives_view::kMostRanks; ++r)
+    for (int r = 0; r < device::collectives_view::kMaxRanks; ++r)
       if (r == rank) found = row_.memory.at[r];
     return found;
   }
@@ -44,7 +44,7 @@ class CollectivesRun {
   template <typename T>
   SIMT_DEVICE device::symmetric<T> at(std::uint64_t offset) const {
     device::symmetric<T> all{};
-    for (int r = 0; r < device::collectives_view::kMostRanks; ++r)
+    for (int r = 0; r < device::collectives_view::kMaxRanks; ++r)
       all.at[r] = reinterpret_cast<T*>(row_.memory.at[r] + offset);
     return all;
   }
@@ -88,17 +88,17 @@ SIMT_DEVICE CollectiveCall load_collective(const CollectiveCall* from) {
 }
 
 template <typename Members>
-SIMT_DEVICE_CALLED bool make_collective(const CollectivesRow& row, const CollectiveCall& its,
+SIMT_DEVICE_NOINLINE bool make_collective(const CollectivesRow& row, const CollectiveCall& its,
                                         const Members& group) {
   if (CollectivesRun<Members>(row, group).make(its) == device::status::done) return true;
-  simt::red_add_relaxed(row.gave_up, 1U);
+  simt::red_add_relaxed(row.aborted, 1U);
   return false;
 }
 
 /// Groups that are smaller than the grid are of block 0; the others wait for them at the end of
 /// each call.
 SIMT_KERNEL(polypath_test_collectives, 256, CollectivesRow row) {
-  const simt::Grid grid(row.view.grid, row.view.patience);
+  const simt::Grid grid(row.view.grid, row.view.wait_ctx);
   for (std::uint32_t i = 0; i < row.count; ++i) {
     const CollectiveCall its = load_collective(row.calls + i);
     bool goes_on = true;

@@ -41,7 +41,7 @@ struct CollectivesRow {
   device::symmetric<unsigned char> memory;
   const CollectiveCall* calls;
   std::uint32_t count;
-  std::uint32_t* gave_up;  ///< threads that found a call given up
+  std::uint32_t* aborted;  ///< threads that found a call given up
 };
 
 }  // namespace polypath::test

@@ -30,7 +30,7 @@ inline std::vector<std::uint32_t> match_literally(const Traffic& traffic, std::u
   std::mt19937_64 random(seed);
   std::list<std::uint32_t> posted;
   std::list<std::uint32_t> unexpected;
-  std::vector<std::uint32_t> message_of_receive(traffic.receives.size(), kNone);
+  std::vector<std::uint32_t> matched_message(traffic.receives.size(), kNone);
   std::size_t message = 0;
   std::size_t receive = 0;
   const unsigned of_eight = static_cast<unsigned>(random() % 9);
@@ -45,7 +45,7 @@ inline std::vector<std::uint32_t> match_literally(const Traffic& traffic, std::u
       if (found == unexpected.end()) {
         posted.push_back(static_cast<std::uint32_t>(receive));
       } else {
-        message_of_receive[receive] = *found;
+        matched_message[receive] = *found;
         unexpected.erase(found);
       }
       ++receive;
@@ -56,13 +56,13 @@ inline std::vector<std::uint32_t> match_literally(const Traffic& traffic, std::u
       if (found == posted.end()) {
         unexpected.push_back(static_cast<std::uint32_t>(message));
       } else {
-        message_of_receive[*found] = static_cast<std::uint32_t>(message);
+        matched_message[*found] = static_cast<std::uint32_t>(message);
         posted.erase(found);
       }
       ++message;
     }
   }
-  return message_of_receive;
+  return matched_message;
 }
 
 /// What traffic is drawn from.

@@ -82,10 +82,10 @@ class MatchingApi : public testing::Test {
     EXPECT_OK(polypath_comm_destroy(comm_));
     polypath_context_destroy(context_);
   }
-  void create(std::uint32_t capacity, polypath_order order = POLYPATH_ORDER_MPI,
-              std::uint64_t by_phases = 0) {
+  void create(std::uint32_t capacity, polypath_match_order order = POLYPATH_ORDER_MPI,
+              std::uint64_t launch_per_phase = 0) {
     EXPECT_OK(polypath_matcher_destroy(matcher_));
-    const polypath_matcher_options options{order, capacity, by_phases, {}};
+    const polypath_matcher_options options{order, capacity, launch_per_phase, {}};
     ASSERT_EQ(POLYPATH_SUCCESS, polypath_matcher_create(comm_, &options, &matcher_))
         << polypath_last_error();
   }
@@ -94,26 +94,26 @@ class MatchingApi : public testing::Test {
   }
 
   struct Outcome {
-    polypath_match_outcome outcome;
-    std::vector<std::uint32_t> message_of_receive;
+    polypath_match_result outcome;
+    std::vector<std::uint32_t> matched_message;
   };
   Outcome match(const Traffic& traffic) {
     const OnGpu messages(traffic.messages);
     const OnGpu receives(traffic.receives);
     const OnGpu results(std::vector<std::uint32_t>(traffic.receives.size() + 1, kPoison));
-    const OnGpu outcomes(std::vector<polypath_match_outcome>(1));
+    const OnGpu outcomes(std::vector<polypath_match_result>(1));
     EXPECT_OK(polypath_match(matcher_, messages.template get<polypath_envelope>(),
                              traffic.messages.size(), receives.template get<polypath_envelope>(),
                              traffic.receives.size(), results.get(), outcomes.get(), streams_[0]));
     synchronize();
     Outcome outcome{outcomes.read()[0], results.read()};
-    EXPECT_EQ(outcome.message_of_receive.back(), kPoison);
-    outcome.message_of_receive.pop_back();
+    EXPECT_EQ(outcome.matched_message.back(), kPoison);
+    outcome.matched_message.pop_back();
     return outcome;
   }
 
   struct Next {
-    polypath_match_outcome outcome;
+    polypath_match_result outcome;
     std::vector<polypath_match_pair> pairs;
   };
   Next next(const std::vector<envelope>& added_messages,
@@ -121,8 +121,8 @@ class MatchingApi : public testing::Test {
     const OnGpu messages(added_messages);
     const OnGpu receives(added_receives);
     const OnGpu pairs(std::vector<polypath_match_pair>(room + 1, {kPoison, kPoison}));
-    const OnGpu outcomes(std::vector<polypath_match_outcome>(1));
-    EXPECT_OK(polypath_match_next(matcher_, messages.template get<polypath_envelope>(),
+    const OnGpu outcomes(std::vector<polypath_match_result>(1));
+    EXPECT_OK(polypath_match_incremental(matcher_, messages.template get<polypath_envelope>(),
                                   added_messages.size(), receives.template get<polypath_envelope>(),
                                   added_receives.size(), pairs.get(), outcomes.get(),
                                   streams_[stream]));
@@ -162,14 +162,14 @@ inline std::vector<std::uint32_t> carry(
     message += messages;
     receive += receives;
   }
-  std::vector<std::uint32_t> message_of_receive(traffic.receives.size(), kNone);
+  std::vector<std::uint32_t> matched_message(traffic.receives.size(), kNone);
   for (const polypath_match_pair& pair : pairs) {
-    EXPECT_LT(pair.receive, message_of_receive.size());
-    if (pair.receive >= message_of_receive.size()) continue;
-    EXPECT_EQ(message_of_receive[pair.receive], kNone) << "a receive twice";
-    message_of_receive[pair.receive] = static_cast<std::uint32_t>(pair.message);
+    EXPECT_LT(pair.receive, matched_message.size());
+    if (pair.receive >= matched_message.size()) continue;
+    EXPECT_EQ(matched_message[pair.receive], kNone) << "a receive twice";
+    matched_message[pair.receive] = static_cast<std::uint32_t>(pair.message);
   }
-  return message_of_receive;
+  return matched_message;
 }
 
 }  // namespace polypath::test

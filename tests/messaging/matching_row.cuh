@@ -8,7 +8,7 @@
 namespace polypath::test {
 
 template <unsigned kCapacity, typename Members>
-SIMT_DEVICE_CALLED void run_match(const Members& members, const MatchRow& row) {
+SIMT_DEVICE_NOINLINE void run_match(const Members& members, const MatchRow& row) {
   using Matcher = device::matcher<device::mpi, kCapacity>;
   auto& memory = *simt::dynamic_shared<typename Matcher::storage>();
   device::match_outcome outcome{};
@@ -19,8 +19,8 @@ SIMT_DEVICE_CALLED void run_match(const Members& members, const MatchRow& row) {
   simt::store(words, static_cast<std::uint32_t>(outcome.status));
   simt::store(words + 1, outcome.index);
   simt::store(words + 2, outcome.matches);
-  simt::store(words + 3, outcome.messages_left);
-  simt::store(words + 4, outcome.receives_left);
+  simt::store(words + 3, outcome.unmatched_messages);
+  simt::store(words + 4, outcome.unmatched_receives);
 }
 
 SIMT_KERNEL(polypath_test_match_32, 64, MatchRow row) { run_match<32>(simt::Block{}, row); }

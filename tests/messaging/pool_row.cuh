@@ -184,7 +184,7 @@ SIMT_DEVICE device::status PoolRun<OneOfWarp>::free(const OneOfWarp& warp, std::
 }
 
 template <typename Group>
-SIMT_DEVICE_CALLED void run_pool(const PoolRow& row) {
+SIMT_DEVICE_NOINLINE void run_pool(const PoolRow& row) {
   PoolRun<Group>(row).run();
 }
 

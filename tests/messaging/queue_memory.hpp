@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "polypath/device/packet.hpp"
-#include "polypath/device/pair_view.hpp"
+#include "polypath/device/spsc_view.hpp"
 #include "polypath/device/queue_view.hpp"
 #include "queue_row.h"
 
@@ -30,14 +30,14 @@ class LineBytes {
 
 /// How a wait ends; the host side of a kernel that gives up.
 struct PatienceMemory {
-  std::uint32_t abort_word = 0;
-  device::StatusRecord status{};
+  std::uint32_t abort_flag = 0;
+  device::wait_error status{};
   std::uint32_t reports = 0;
-  std::uint64_t next_look = 0;
+  std::uint64_t next_abort_poll_ns = 0;
 
-  device::Patience patience() {
-    return {&abort_word, 1'000'000'000, &status, &reports, device::StatusRecord::kProgram,
-            &next_look};
+  device::wait_context wait_ctx() {
+    return {&abort_flag, 1'000'000'000, &status, &reports, device::wait_error::kProgram,
+            &next_abort_poll_ns};
   }
 };
 
@@ -59,10 +59,10 @@ class QueueMemory {
     view_.capacity_log2 = capacity_log2;
     view_.segment_log2 = segment_log2;
     view_.number = 41;
-    view_.patience = patience_.patience();
+    view_.wait_ctx = patience_.wait_ctx();
   }
   [[nodiscard]] const device::queue_view& view() const { return view_; }
-  PatienceMemory& patience() { return patience_; }
+  PatienceMemory& wait_ctx() { return patience_; }
 
   /// As after so many laps, all of which were popped.
   void start_at(std::uint32_t lap) {
@@ -71,7 +71,7 @@ class QueueMemory {
       view_.credit[i * device::queue_view::kWordStride] = lap;
       view_.read[i * device::queue_view::kWordStride] = lap << view_.segment_log2;
     }
-    auto* const packets = reinterpret_cast<device::Packet*>(view_.cells);
+    auto* const packets = reinterpret_cast<device::ll_packet*>(view_.cells);
     for (std::size_t i = 0; i < cell_bytes_ << view_.capacity_log2; i += sizeof *packets)
       packets[i / sizeof *packets].lap = lap;
   }
@@ -99,16 +99,16 @@ class PairMemory {
     view_.capacity_log2 = capacity_log2;
     view_.segment_log2 = segment_log2;
     view_.number = 43;
-    view_.patience = patience_.patience();
+    view_.wait_ctx = patience_.wait_ctx();
   }
-  [[nodiscard]] const device::pair_view& view() const { return view_; }
-  PatienceMemory& patience() { return patience_; }
+  [[nodiscard]] const device::spsc_view& view() const { return view_; }
+  PatienceMemory& wait_ctx() { return patience_; }
 
  private:
   LineBytes words_;
   LineBytes cells_;
   PatienceMemory patience_;
-  device::pair_view view_{};
+  device::spsc_view view_{};
 };
 
 }  // namespace polypath::test

@@ -105,7 +105,7 @@ inline std::string what_is_wrong(const std::vector<Found>& found, unsigned teams
 
 inline polypath_queue_options options_of(std::size_t item_bytes, std::uint32_t capacity = 0,
                                          std::uint32_t segment = 0,
-                                         polypath_queue_kind kind = POLYPATH_QUEUE) {
+                                         polypath_queue_kind kind = POLYPATH_QUEUE_MPMC) {
   polypath_queue_options options{};
   options.item_bytes = item_bytes;
   options.capacity = capacity;
@@ -119,8 +119,8 @@ inline device::queue_view view_of(polypath_queue* queue, int index, polypath_que
   EXPECT_OK(polypath_queue_view(queue, index, side, &view, sizeof view));
   return view;
 }
-inline device::pair_view pair_of(polypath_queue* queue, int index, polypath_queue_side side) {
-  device::pair_view view{};
+inline device::spsc_view pair_of(polypath_queue* queue, int index, polypath_queue_side side) {
+  device::spsc_view view{};
   EXPECT_OK(polypath_queue_view(queue, index, side, &view, sizeof view));
   return view;
 }
@@ -129,7 +129,7 @@ inline std::string report_of(polypath_queue* queue) {
   char* json = nullptr;
   EXPECT_OK(polypath_queue_report(queue, &json));
   const std::string text = json == nullptr ? "" : json;
-  polypath_free(json);
+  polypath_free_string(json);
   return text;
 }
 

@@ -7,7 +7,7 @@
 namespace polypath::test {
 
 template <typename Group, unsigned kWords, unsigned kItems>
-SIMT_DEVICE_CALLED void run_queue(const QueueRow& row, bool pushes) {
+SIMT_DEVICE_NOINLINE void run_queue(const QueueRow& row, bool pushes) {
   if (pushes)
     QueueRun<Group, kWords, kItems>::push(row);
   else
@@ -54,10 +54,10 @@ SIMT_KERNEL(polypath_test_close, 32, device::queue_view view) {
 SIMT_KERNEL(polypath_test_pair_pushes, 256, PairRow row) { run_pair(row, true); }
 SIMT_KERNEL(polypath_test_pair_pops, 256, PairRow row) { run_pair(row, false); }
 /// Four pushes of one item a thread, one of two, one of one.
-SIMT_KERNEL(polypath_test_pair_small_push_last, 32, device::pair_view view,
+SIMT_KERNEL(polypath_test_pair_small_push_last, 32, device::spsc_view view,
             std::uint32_t* results) {
   const simt::Warp warp{};
-  device::pair_producer<Item<3>> pair(view);
+  device::spsc_producer<Item<3>> pair(view);
   const Item<3> items[2]{};
   for (unsigned call = 0; call < 6; ++call) {
     const device::status result = call == 4 ? pair.push(warp, items) : pair.push(warp, items[0]);

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "polypath/device/pair_view.hpp"
+#include "polypath/device/spsc_view.hpp"
 #include "polypath/device/queue_view.hpp"
 
 namespace polypath::test {
@@ -41,7 +41,7 @@ struct QueueRow {
 
 /// Both launches have one block; each of its teams has a pair of its own.
 struct PairRow {
-  device::pair_view view;    ///< of the first; the others' lie behind
+  device::spsc_view view;    ///< of the first; the others' lie behind
   std::uint32_t cell_bytes;  ///< of a pair
   Members members;
   std::uint32_t words;

@@ -108,7 +108,7 @@ class QueueRun {
               simt::load(place(row, items[i])) == word_of(items[i].words[0], items[i].words[1], 1);
         write_down(out + team.rank(), items[i], is_right, result);
       }
-      if (any(team, result == device::status::closed || result == device::status::gave_up)) return;
+      if (any(team, result == device::status::closed || result == device::status::aborted)) return;
     }
   }
 
@@ -139,10 +139,10 @@ class QueueRun {
 
 template <typename Group, unsigned kWords, unsigned kItems, typename Scope = device::device_scope,
           typename Layout = device::packets>
-SIMT_DEVICE_CALLED void run_pair(const PairRow& row, bool pushes) {
+SIMT_DEVICE_NOINLINE void run_pair(const PairRow& row, bool pushes) {
   const Group group{};
   const unsigned own = simt::thread_index() / group.size();
-  device::pair_view view = row.view;
+  device::spsc_view view = row.view;
   view.cells += own * row.cell_bytes;
   view.credit += own * 16;
   view.sent += own * 16;
@@ -150,7 +150,7 @@ SIMT_DEVICE_CALLED void run_pair(const PairRow& row, bool pushes) {
   using It = Item<kWords>;
   It items[kItems];
   if (pushes) {
-    device::pair_producer<It, Scope, Layout> pair(view);
+    device::spsc_producer<It, Scope, Layout> pair(view);
     for (unsigned call = 0; call < row.calls; ++call) {
       for (unsigned i = 0; i < kItems; ++i)
         items[i] =
@@ -159,7 +159,7 @@ SIMT_DEVICE_CALLED void run_pair(const PairRow& row, bool pushes) {
     }
     pair.leave(group);
   } else {
-    device::pair_consumer<It, Scope, Layout> pair(view);
+    device::spsc_consumer<It, Scope, Layout> pair(view);
     Found* out = row.found + own * row.room;
     for (unsigned call = 0; call < row.calls; ++call) {
       const device::status result = pair.pop(group, items);

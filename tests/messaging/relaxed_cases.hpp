@@ -58,14 +58,14 @@ inline constexpr TrafficCase kByKey[] = {
 
 /// Whether as many of each key are paired as can be: "" or what is wrong.
 inline std::string check_pairs_by_key(const Traffic& of,
-                                      const std::vector<std::uint32_t>& message_of_receive) {
+                                      const std::vector<std::uint32_t>& matched_message) {
   std::map<std::uint64_t, std::array<std::uint32_t, 3>> keys;  // messages, receives, pairs
   std::vector<bool> is_taken(of.messages.size());
   for (const envelope& each : of.messages) ++keys[bits_of(each)][0];
   for (std::uint32_t i = 0; i < of.receives.size(); ++i) {
     auto& counts = keys[bits_of(of.receives[i])];
     ++counts[1];
-    const std::uint32_t message = message_of_receive[i];
+    const std::uint32_t message = matched_message[i];
     if (message == kNone) continue;
     if (message >= of.messages.size()) return "a message that there is not";
     if (is_taken[message]) return "a message twice";

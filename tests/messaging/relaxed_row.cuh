@@ -19,10 +19,10 @@ SIMT_DEVICE device::match_outcome match_once(const Members& members,
 }
 
 template <typename Order, unsigned kCapacity, typename Members>
-SIMT_DEVICE_CALLED void run_relaxed(const Members& members, const RelaxedRow& row) {
+SIMT_DEVICE_NOINLINE void run_relaxed(const Members& members, const RelaxedRow& row) {
   using Matcher = device::matcher<Order, kCapacity>;
   auto& memory = *simt::dynamic_shared<typename Matcher::storage>();
-  if (row.first.message_of_receive != nullptr) {
+  if (row.first.matched_message != nullptr) {
     match_once<Order, Matcher>(members, memory, row.first, row.seed);
     members.sync();
   }
@@ -93,7 +93,7 @@ SIMT_KERNEL(polypath_test_together_mpi, 256, GridRow row) { run_grid_together<de
 /// Blocks meet, and look at what all stored: `words` has one for each thread, `wrong` counts those
 /// that are not as they should be, `ends` the blocks that come last.
 SIMT_KERNEL(polypath_test_meeting, 64, MeetingRow row) {
-  const device::detail::GridMeeting all(row.meetings);
+  const device::detail::grid_barrier all(row.meetings);
   const unsigned threads = simt::grid_size() * simt::block_size();
   const unsigned rank = simt::block_index() * simt::block_size() + simt::thread_index();
   std::uint32_t wrong = 0;

@@ -18,20 +18,20 @@ namespace polypath::test {
 struct Results {
   static constexpr std::uint32_t kPoison = 0xDEADBEEF;
   explicit Results(const Traffic& of)
-      : message_of_receive(of.receives.size() + 1, kPoison),
-        receive_of_message(of.messages.size() + 1, kPoison) {}
+      : matched_message(of.receives.size() + 1, kPoison),
+        matched_receive(of.messages.size() + 1, kPoison) {}
 
   device::match_batch batch(const Traffic& of) {
     return {of.messages.data(),
             static_cast<std::uint32_t>(of.messages.size()),
             static_cast<std::uint32_t>(of.receives.size()),
             of.receives.data(),
-            message_of_receive.data(),
-            receive_of_message.data()};
+            matched_message.data(),
+            matched_receive.data()};
   }
 
-  std::vector<std::uint32_t> message_of_receive;
-  std::vector<std::uint32_t> receive_of_message;
+  std::vector<std::uint32_t> matched_message;
+  std::vector<std::uint32_t> matched_receive;
   alignas(8) device::match_outcome outcome{device::match_status::full, 7, 7, 7, 7, 7};
   std::string error;  ///< of the run
 };
@@ -153,25 +153,25 @@ inline Results run_table(bool unique, const Traffic& of, std::uint64_t seed,
 /// What is the same for all orders: "" or what was wrong.
 inline std::string check_counts(const Traffic& of, const Results& results) {
   if (!results.error.empty()) return results.error;
-  if (results.message_of_receive.back() != Results::kPoison ||
-      results.receive_of_message.back() != Results::kPoison)
+  if (results.matched_message.back() != Results::kPoison ||
+      results.matched_receive.back() != Results::kPoison)
     return "written behind the results";
   if (results.outcome.status != device::match_status::done) return "refused";
   std::vector<std::uint32_t> inverse(of.messages.size(), kNone);
   std::uint32_t matches = 0;
   for (std::uint32_t i = 0; i < of.receives.size(); ++i) {
-    const std::uint32_t message = results.message_of_receive[i];
+    const std::uint32_t message = results.matched_message[i];
     if (message == kNone) continue;
     if (message >= of.messages.size()) return "a message that there is not";
     if (inverse[message] != kNone) return "a message twice";
     inverse[message] = i;
     ++matches;
   }
-  if (!std::equal(inverse.begin(), inverse.end(), results.receive_of_message.begin()))
+  if (!std::equal(inverse.begin(), inverse.end(), results.matched_receive.begin()))
     return "messages and receives do not agree";
   if (results.outcome.matches != matches ||
-      results.outcome.messages_left != of.messages.size() - matches ||
-      results.outcome.receives_left != of.receives.size() - matches)
+      results.outcome.unmatched_messages != of.messages.size() - matches ||
+      results.outcome.unmatched_receives != of.receives.size() - matches)
     return "wrong counts";
   return "";
 }
@@ -180,7 +180,7 @@ inline std::string check_counts(const Traffic& of, const Results& results) {
 inline std::string check_ordered(const Traffic& of, const Results& results) {
   if (const std::string wrong = check_counts(of, results); !wrong.empty()) return wrong;
   const std::vector<std::uint32_t> expected = match_literally(of, 1);
-  return std::equal(expected.begin(), expected.end(), results.message_of_receive.begin())
+  return std::equal(expected.begin(), expected.end(), results.matched_message.begin())
              ? ""
              : "another pair than by the rule";
 }
@@ -188,7 +188,7 @@ inline std::string check_ordered(const Traffic& of, const Results& results) {
 /// As many of each key as can be.
 inline std::string check_by_key(const Traffic& of, const Results& results) {
   const std::string wrong = check_counts(of, results);
-  return wrong.empty() ? check_pairs_by_key(of, results.message_of_receive) : wrong;
+  return wrong.empty() ? check_pairs_by_key(of, results.matched_message) : wrong;
 }
 
 /// Nothing was matched, for that reason.
@@ -199,9 +199,9 @@ inline std::string check_refused(const Traffic& of, const Results& results,
     return "status " + std::to_string(static_cast<std::uint32_t>(results.outcome.status));
   if (results.outcome.matches != 0) return "matches";
   for (std::size_t i = 0; i < of.receives.size(); ++i)
-    if (results.message_of_receive[i] != kNone) return "a receive has a message";
+    if (results.matched_message[i] != kNone) return "a receive has a message";
   for (std::size_t i = 0; i < of.messages.size(); ++i)
-    if (results.receive_of_message[i] != kNone) return "a message has a receive";
+    if (results.matched_receive[i] != kNone) return "a message has a receive";
   return "";
 }
 

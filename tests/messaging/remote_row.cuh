@@ -9,7 +9,7 @@
 namespace polypath::test {
 
 template <typename Group, unsigned kWords, unsigned kItems, typename Layout = device::packets>
-SIMT_DEVICE_CALLED void run_remote(const QueueRow& row, bool pushes) {
+SIMT_DEVICE_NOINLINE void run_remote(const QueueRow& row, bool pushes) {
   using Run = QueueRun<Group, kWords, kItems, device::system_scope, Layout>;
   if (pushes)
     Run::push(row);
@@ -59,7 +59,7 @@ SIMT_KERNEL(polypath_test_rest, 32, std::uint32_t us) { simt::sleep_ns(us * 1000
 SIMT_KERNEL(polypath_test_rings_pops, 32, RingsRow row) {
   const simt::Warp warp{};
   unsigned open = (1U << row.count) - 1;
-  Found* out[RingsRow::kMost];
+  Found* out[RingsRow::kMaxSources];
   for (unsigned ring = 0; ring < row.count; ++ring) out[ring] = row.found + ring * row.room;
   while (open != 0) {
     bool found_some = false;
@@ -72,7 +72,7 @@ SIMT_KERNEL(polypath_test_rings_pops, 32, RingsRow row) {
       // Those of lower rank come first: what is written down is packed, however few came at once.
       if (got && out[ring] + warp.rank() < row.found + (ring + 1) * row.room)
         write_down(out[ring] + warp.rank(), item, true, result);
-      const unsigned count = device::count_of_low_ones(simt::warp_ballot(got));
+      const unsigned count = device::countr_one(simt::warp_ballot(got));
       if (count != 0) {
         found_some = true;
         out[ring] += count;

@@ -17,8 +17,8 @@ struct RemotePairRow {
 
 /// One group pops from all of `rings`, until each is closed.
 struct RingsRow {
-  static constexpr unsigned kMost = 3;
-  device::queue_view rings[kMost];
+  static constexpr unsigned kMaxSources = 3;
+  device::queue_view rings[kMaxSources];
   std::uint32_t count;
   Found* found;  ///< `room` for each ring
   std::uint32_t room;

@@ -71,7 +71,7 @@ std::string run_active(const ActiveCase& of, std::uint64_t seed) {
   }
   simt::RunOptions options;
   options.seed = seed;
-  options.most_turns = 20'000'000;
+  options.max_steps = 20'000'000;
   const std::string error = simt::run(rows, options);
   if (!error.empty()) return error;
   for (std::uint32_t rank = 0; rank < of.ranks; ++rank) {
@@ -126,11 +126,11 @@ struct ActiveFaultCase {
 
 class PlantedActiveFault : public testing::TestWithParam<ActiveFaultCase> {
  protected:
-  void TearDown() override { planted_fault<ActiveFault> = ActiveFault::none; }
+  void TearDown() override { active_mutant<ActiveFault> = ActiveFault::none; }
 };
 
 TEST_P(PlantedActiveFault, IsFound) {
-  planted_fault<ActiveFault> = GetParam().fault;
+  active_mutant<ActiveFault> = GetParam().fault;
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
     found += run_active(kActiveCases[GetParam().found_by], seed).empty() ? 0 : 1;
@@ -151,7 +151,7 @@ struct ActiveAlone {
         executed.data(), answered.data(), &wrong, last.data(), &done, results.data(),
         counts.data()};
     simt::RunOptions options;
-    options.most_turns = 20'000'000;
+    options.max_steps = 20'000'000;
     return simt::run({{simt::launch(kernel, 0, 1, 64, row)}}, options);
   }
   [[nodiscard]] device::status result(std::size_t team) const {
@@ -170,26 +170,26 @@ struct ActiveAlone {
 TEST(ActiveAlone, GivesUpWhenAnotherRankNeverCloses) {
   ActiveAlone alone(64);
   ASSERT_EQ(alone.run(), "");
-  for (const std::size_t team : {0U, 1U}) EXPECT_EQ(alone.result(team), device::status::gave_up);
-  const device::StatusRecord& status = alone.memory.patience(0).status;
-  EXPECT_EQ(status.reason, device::StatusRecord::time_limit);
+  for (const std::size_t team : {0U, 1U}) EXPECT_EQ(alone.result(team), device::status::aborted);
+  const device::wait_error& status = alone.memory.wait_ctx(0).status;
+  EXPECT_EQ(status.reason, device::wait_error::time_limit);
   EXPECT_EQ(status.offset, 47U) << "the number of these messages";
 }
 
 TEST(ActiveAlone, GivesUpAfterAnAbort) {
   ActiveAlone alone(64);
-  alone.memory.patience(0).abort_word = 1;
+  alone.memory.wait_ctx(0).abort_flag = 1;
   ASSERT_EQ(alone.run(), "");
-  EXPECT_EQ(alone.memory.patience(0).status.reason, device::StatusRecord::aborted);
+  EXPECT_EQ(alone.memory.wait_ctx(0).status.reason, device::wait_error::aborted);
 }
 
 TEST(ActiveAlone, HearsOfAnAbortWhereItPollsAndAsks) {
   ActiveAlone alone(64);
-  alone.memory.patience(0).abort_word = 1;
+  alone.memory.wait_ctx(0).abort_flag = 1;
   ASSERT_EQ(alone.run("polypath_test_active_polls"), "");
   for (const std::size_t team : {0U, 1U})
     EXPECT_EQ(alone.results[team], 1000 + static_cast<std::uint32_t>(device::status::empty));
-  EXPECT_EQ(alone.memory.patience(0).status.reason, device::StatusRecord::aborted);
+  EXPECT_EQ(alone.memory.wait_ctx(0).status.reason, device::wait_error::aborted);
 }
 
 TEST(ActiveAlone, RefusesCellsThatAreTooSmall) {

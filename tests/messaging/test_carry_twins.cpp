@@ -98,8 +98,8 @@ class CarryMemory {
                                pairs.data(),
                                &outcome};
     const device::match_batch batch{
-        buffers.messages,          0, 0, buffers.receives, buffers.message_of_receive,
-        buffers.receive_of_message};
+        buffers.messages,          0, 0, buffers.receives, buffers.matched_message,
+        buffers.matched_receive};
     std::vector<simt::Launch> row{simt::launch("polypath_match_append", 0, 2, 64, carry)};
     if (by != By::block) {
       const MatchGridArgs args{batch,          reinterpret_cast<unsigned char*>(workspace_.data()),
@@ -118,7 +118,7 @@ class CarryMemory {
       const MatchQueuesArgs args{batch, nullptr, nullptr,        1,     capacity_,
                                  1,     0,       &state.outcome, &state};
       row.push_back(simt::launch("polypath_match_queues_mpi", 0, 1, 96, args));
-      row.back().shared_bytes = sizeof(device::mpi_storage<kMostOfAQueue>);
+      row.back().shared_bytes = sizeof(device::mpi_storage<kMaxPerQueue>);
     }
     row.push_back(simt::launch("polypath_match_keep", 0, 1, 128, carry));
     simt::RunOptions options;
@@ -157,7 +157,7 @@ std::string run_case(const TrafficCase& of, By by, std::uint64_t seed) {
   const Traffic traffic = draw(of, seed);
   std::mt19937_64 random(seed);
   CarryMemory memory(kCapacity);
-  std::vector<std::uint32_t> message_of_receive(traffic.receives.size(), kNone);
+  std::vector<std::uint32_t> matched_message(traffic.receives.size(), kNone);
   std::size_t message = 0;
   std::size_t receive = 0;
   std::uint32_t matches = 0;
@@ -180,8 +180,8 @@ std::string run_case(const TrafficCase& of, By by, std::uint64_t seed) {
       const auto expected = is_full ? match_status::full : match_status::message_source;
       if (memory.outcome.status != expected) return "another status";
       if (memory.outcome.index != (is_full ? 0U : 2U)) return "another index";
-      if (memory.outcome.messages_left != messages_before ||
-          memory.outcome.receives_left != receives_before)
+      if (memory.outcome.unmatched_messages != messages_before ||
+          memory.outcome.unmatched_receives != receives_before)
         return "a refused batch changed what is left";
     }
     const std::vector<envelope> messages = cut(traffic.messages, message);
@@ -197,16 +197,16 @@ std::string run_case(const TrafficCase& of, By by, std::uint64_t seed) {
       }
       if (pair.receive >= receive || pair.message >= message) return "no such numbers";
       if (i > 0 && pair.receive <= memory.pairs[i - 1].receive) return "pairs out of order";
-      if (message_of_receive[pair.receive] != kNone) return "a receive twice";
-      message_of_receive[pair.receive] = static_cast<std::uint32_t>(pair.message);
+      if (matched_message[pair.receive] != kNone) return "a receive twice";
+      matched_message[pair.receive] = static_cast<std::uint32_t>(pair.message);
     }
     matches += memory.outcome.matches;
-    if (memory.outcome.messages_left != message - matches ||
-        memory.outcome.receives_left != receive - matches)
+    if (memory.outcome.unmatched_messages != message - matches ||
+        memory.outcome.unmatched_receives != receive - matches)
       return "counts are wrong";
   }
   if (memory.state.matches != matches) return "the sum of matches is wrong";
-  return message_of_receive == match_literally(traffic, seed) ? "" : "not the literal rule";
+  return matched_message == match_literally(traffic, seed) ? "" : "not the literal rule";
 }
 
 class Carrying : public testing::TestWithParam<TrafficCase> {};
@@ -220,13 +220,13 @@ TEST_P(Carrying, IsTheLiteralRuleWhateverTheCut) {
 INSTANTIATE_TEST_SUITE_P(Traffic, Carrying, testing::ValuesIn(kTraffic),
                          [](const auto& at) { return at.param.name; });
 
-class PlantedCarryFault : public testing::TestWithParam<CarryFault> {
+class PlantedCarryFault : public testing::TestWithParam<leftover_mutant> {
  protected:
-  void TearDown() override { planted_fault<CarryFault> = CarryFault::none; }
+  void TearDown() override { active_mutant<leftover_mutant> = leftover_mutant::none; }
 };
 
 TEST_P(PlantedCarryFault, IsFound) {
-  planted_fault<CarryFault> = GetParam();
+  active_mutant<leftover_mutant> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
     found +=
@@ -237,17 +237,17 @@ TEST_P(PlantedCarryFault, IsFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, PlantedCarryFault,
-                         testing::Values(CarryFault::no_barrier_of_counts,
-                                         CarryFault::full_is_not_looked_at,
-                                         CarryFault::refused_is_kept));
+                         testing::Values(leftover_mutant::no_barrier_of_counts,
+                                         leftover_mutant::full_is_not_looked_at,
+                                         leftover_mutant::refused_is_kept));
 
 class PlantedGridFault : public testing::TestWithParam<device::MatchFault> {
  protected:
-  void TearDown() override { planted_fault<device::MatchFault> = device::MatchFault::none; }
+  void TearDown() override { active_mutant<device::MatchFault> = device::MatchFault::none; }
 };
 
 TEST_P(PlantedGridFault, IsFoundOfTheWholeGpu) {
-  planted_fault<device::MatchFault> = GetParam();
+  active_mutant<device::MatchFault> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
     found += run_case(kTraffic[1 + seed % 5], By::phases, seed).empty() ? 0 : 1;

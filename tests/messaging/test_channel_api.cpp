@@ -23,7 +23,7 @@ class ChannelApi : public testing::Test {
   void SetUp() override {
     ASSERT_EQ(POLYPATH_SUCCESS, polypath_context_create(nullptr, 0, &context_));
     polypath_comm_options options{};
-    options.time_limit_ms = 20'000;
+    options.timeout_ms = 20'000;
     ASSERT_EQ(POLYPATH_SUCCESS,
               polypath_comm_create_all(context_, nullptr, kRanks, &options, comms_.data()))
         << polypath_last_error();
@@ -60,7 +60,7 @@ class ChannelApi : public testing::Test {
 TEST_F(ChannelApi, GivesEachRankItsView) {
   polypath_channel_options options{};
   options.contexts = 5;
-  options.time_limit_ms = 1234;
+  options.timeout_ms = 1234;
   ASSERT_EQ(POLYPATH_SUCCESS, create(options)) << polypath_last_error();
   for (int rank = 0; rank < kRanks; ++rank) {
     device::channel_view view{};
@@ -73,8 +73,8 @@ TEST_F(ChannelApi, GivesEachRankItsView) {
     EXPECT_EQ(view.requests_log2, 7U);
     EXPECT_EQ(view.windows, 1U);
     EXPECT_EQ(view.eager_bytes, 512U);
-    EXPECT_EQ(view.patience.time_limit_ns, 1'234'000'000U);
-    EXPECT_NE(view.patience.status, nullptr);
+    EXPECT_EQ(view.wait_ctx.time_limit_ns, 1'234'000'000U);
+    EXPECT_NE(view.wait_ctx.status, nullptr);
     EXPECT_NE(view.mine, nullptr);
     EXPECT_NE(view.number, 0U);
     EXPECT_EQ(POLYPATH_INVALID_ARGUMENT, polypath_channel_view(channel, &view, sizeof view - 8));

@@ -38,11 +38,11 @@ struct ChannelFaultCase {
 
 class PlantedChannelFault : public testing::TestWithParam<ChannelFaultCase> {
  protected:
-  void TearDown() override { planted_fault<ChannelFault> = ChannelFault::none; }
+  void TearDown() override { active_mutant<ChannelFault> = ChannelFault::none; }
 };
 
 TEST_P(PlantedChannelFault, IsFound) {
-  planted_fault<ChannelFault> = GetParam().fault;
+  active_mutant<ChannelFault> = GetParam().fault;
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
     found += ChannelScript(kChannelCases[GetParam().found_by], seed).run().empty() ? 0 : 1;
@@ -69,22 +69,22 @@ class ChannelOfOne : public testing::Test {
                                                      .eager_bytes = 60})
       : memory_(shape, 4096) {}
   void run(const std::vector<ChannelOp>& calls, std::uint32_t contexts = 1) {
-    calls_.assign(kMostRequests * std::size_t{contexts}, {});
-    for (ChannelOp& each : calls_) each = {ChannelCall::test, 0, 0, kMostRequests - 1, 0, nullptr};
+    calls_.assign(kMaxRequests * std::size_t{contexts}, {});
+    for (ChannelOp& each : calls_) each = {ChannelCall::test, 0, 0, kMaxRequests - 1, 0, nullptr};
     for (std::size_t i = 0; i < calls_.size(); ++i)
-      if (i % kMostRequests < calls.size()) calls_[i] = calls[i % kMostRequests];
+      if (i % kMaxRequests < calls.size()) calls_[i] = calls[i % kMaxRequests];
     results_.assign(calls_.size(), {99, 99, 99, 99, 0});
     requests_.assign(calls_.size(), {});
     const ChannelRow row{memory_.view(0),
                          Members::warp,
-                         kMostRequests,
+                         kMaxRequests,
                          0,
                          static_cast<std::uint32_t>(calls.size()),
                          calls_.data(),
                          requests_.data(),
                          results_.data()};
     simt::RunOptions options;
-    options.most_turns = 20'000'000;
+    options.max_steps = 20'000'000;
     ASSERT_EQ(simt::run({{simt::launch("polypath_test_channel", 0, contexts, 64, row)}}, options),
               "");
   }
@@ -147,10 +147,10 @@ TEST_F(ChannelOfOne, TellsNoRequestWhatBecameOfTheOneBefore) {
 
 TEST_F(ChannelOfOne, SaysThatItsRequestsAreAll) {
   std::vector<ChannelOp> calls;
-  for (std::uint32_t i = 0; i < kMostRequests; ++i)
+  for (std::uint32_t i = 0; i < kMaxRequests; ++i)
     calls.push_back({ChannelCall::receive, 1, 7, i, 4, memory_.window(0) + 8 * i});
   run(calls);  // 64 of them
-  for (std::size_t i = 0; i < kMostRequests; ++i) EXPECT_EQ(status(i), kUntold);
+  for (std::size_t i = 0; i < kMaxRequests; ++i) EXPECT_EQ(status(i), kUntold);
   run({{ChannelCall::receive, 1, 7, 3, 4, memory_.window(0)}});
   EXPECT_EQ(status(3), device::status::full);
 }
@@ -164,26 +164,26 @@ TEST_F(ChannelOfOne, KeepsAContextForOneGroup) {
 
 TEST_F(ChannelOfOne, HasNoOtherContexts) {
   run({{ChannelCall::send, 1, 1, 0, 4, memory_.window(0)}}, 2);
-  EXPECT_EQ(status(kMostRequests), device::status::bad_context);
+  EXPECT_EQ(status(kMaxRequests), device::status::bad_context);
 }
 
 TEST_F(ChannelOfOne, EndsItsWaitsWithTheTimeLimit) {
   // A receive that nobody sends to; sends to one who does not receive: two of six units fit.
   unsigned char* const in = memory_.window(0);
   run({{ChannelCall::receive, 1, 7, 0, 4, in}, {ChannelCall::wait, 0, 0, 0, 0, in}});
-  EXPECT_EQ(status(0), device::status::gave_up);
-  EXPECT_EQ(memory_.patience(0).status.reason, device::StatusRecord::time_limit);
-  EXPECT_EQ(memory_.patience(0).status.offset, 53U) << "the number of the channel";
+  EXPECT_EQ(status(0), device::status::aborted);
+  EXPECT_EQ(memory_.wait_ctx(0).status.reason, device::wait_error::time_limit);
+  EXPECT_EQ(memory_.wait_ctx(0).status.offset, 53U) << "the number of the channel";
 }
 
 TEST_F(ChannelOfOne, EndsItsWaitsForAMessageWhoseSenderStopsWithinIt) {
   const device::channel_view& view = memory_.view(0);
-  auto* const ring = reinterpret_cast<device::Packet*>(view.mine + view.table_bytes() +
+  auto* const ring = reinterpret_cast<device::ll_packet*>(view.mine + view.table_bytes() +
                                                        view.rings() + view.ring_bytes());
   *ring = {{7, 60, 0}, 1};  // the first unit of six
   run({{ChannelCall::blocking_receive, 1, 7, 0, 60, memory_.window(0)}});
-  EXPECT_EQ(status(0), device::status::gave_up);
-  EXPECT_EQ(memory_.patience(0).status.reason, device::StatusRecord::time_limit);
+  EXPECT_EQ(status(0), device::status::aborted);
+  EXPECT_EQ(memory_.wait_ctx(0).status.reason, device::wait_error::time_limit);
 }
 
 TEST_F(ChannelOfOne, OverwritesNothingWhileNobodyReceives) {
@@ -194,33 +194,33 @@ TEST_F(ChannelOfOne, OverwritesNothingWhileNobodyReceives) {
        {ChannelCall::wait, 0, 0, 1, 0, nullptr},
        {ChannelCall::wait, 0, 0, 2, 0, nullptr}});
   EXPECT_EQ(status(1), device::status::done);
-  EXPECT_EQ(status(2), device::status::gave_up);
+  EXPECT_EQ(status(2), device::status::aborted);
 }
 
 TEST_F(ChannelOfOne, EndsItsWaitsWithAnAbort) {
-  memory_.patience(0).abort_word = 1;
+  memory_.wait_ctx(0).abort_flag = 1;
   unsigned char* const in = memory_.window(0);
   run({{ChannelCall::receive, 1, 7, 0, 4, in}, {ChannelCall::wait, 0, 0, 0, 0, in}});
-  EXPECT_EQ(status(0), device::status::gave_up);
-  EXPECT_EQ(memory_.patience(0).status.reason, device::StatusRecord::aborted);
+  EXPECT_EQ(status(0), device::status::aborted);
+  EXPECT_EQ(memory_.wait_ctx(0).status.reason, device::wait_error::aborted);
 }
 
 TEST_F(ChannelOfOne, EndsItsTestsWithAnAbortAlone) {
   unsigned char* const in = memory_.window(0);
   run({{ChannelCall::receive, 1, 7, 0, 4, in}, {ChannelCall::poll, 0, 0, 0, 0, nullptr}});
-  EXPECT_EQ(status(0), device::status::under_way);
-  memory_.patience(0).abort_word = 1;
+  EXPECT_EQ(status(0), device::status::in_progress);
+  memory_.wait_ctx(0).abort_flag = 1;
   run({{ChannelCall::receive, 1, 8, 0, 4, in}, {ChannelCall::poll, 0, 0, 0, 0, nullptr}});
-  EXPECT_EQ(status(0), device::status::gave_up);
-  EXPECT_EQ(memory_.patience(0).status.reason, device::StatusRecord::aborted);
+  EXPECT_EQ(status(0), device::status::aborted);
+  EXPECT_EQ(memory_.wait_ctx(0).status.reason, device::wait_error::aborted);
 }
 TEST_F(ChannelOfOne, EndsItsProgressWithAnAbort) {
-  memory_.patience(0).abort_word = 1;
+  memory_.wait_ctx(0).abort_flag = 1;
   // Of no request: what is under way is carried on, and nothing is waited for.
-  std::vector<ChannelOp> calls(kMostRequests,
-                               ChannelOp{ChannelCall::test, 0, 0, kMostRequests - 1, 0, nullptr});
+  std::vector<ChannelOp> calls(kMaxRequests,
+                               ChannelOp{ChannelCall::test, 0, 0, kMaxRequests - 1, 0, nullptr});
   run(calls);
-  EXPECT_EQ(status(kMostRequests - 1), device::status::gave_up);
+  EXPECT_EQ(status(kMaxRequests - 1), device::status::aborted);
 }
 
 /// Calls that wait, by two ranks. Small messages that come in order go past the lists, others not.
@@ -232,9 +232,9 @@ TEST(ChannelCalls, ReceiveAtOnceWhatIsNext) {
       ChannelMemory memory({.ranks = 2, .units_log2 = 4, .eager_bytes = 60}, 65536);
       std::vector<std::vector<ChannelOp>> calls(2);
       std::vector<std::vector<ChannelResult>> results(
-          2, std::vector<ChannelResult>(kMostRequests, {99, 99, 99, 99, 0}));
+          2, std::vector<ChannelResult>(kMaxRequests, {99, 99, 99, 99, 0}));
       std::vector<std::vector<device::request>> requests(
-          2, std::vector<device::request>(kMostRequests));
+          2, std::vector<device::request>(kMaxRequests));
       for (std::uint32_t i = 0; i < kCount; ++i) {
         unsigned char* const from = memory.window(0) + std::size_t{4096} * i;
         for (std::uint32_t at = 0; at < kSizes[i]; ++at)
@@ -252,7 +252,7 @@ TEST(ChannelCalls, ReceiveAtOnceWhatIsNext) {
       for (std::uint32_t rank = 0; rank < 2; ++rank) {
         const ChannelRow row{memory.view(rank),
                              members,
-                             kMostRequests,
+                             kMaxRequests,
                              0,
                              static_cast<std::uint32_t>(calls[rank].size()),
                              calls[rank].data(),

@@ -20,7 +20,7 @@ namespace {
 
 using device::CollectiveFault;
 using Bytes = std::vector<unsigned char>;
-constexpr int kMostRanks = device::collectives_view::kMostRanks;
+constexpr int kMaxRanks = device::collectives_view::kMaxRanks;
 
 std::size_t element_bytes(CollectiveOp op) {
   switch (op) {
@@ -67,7 +67,7 @@ Bytes reduced(CollectiveOp op, const std::vector<Bytes>& parts, std::size_t coun
 }
 
 struct RankOfRow {
-  PatienceMemory patience;
+  PatienceMemory wait_ctx;
   LineBytes meeting{device::collectives_view::kMeetingBytes, 0};
   LineBytes grid{device::collectives_view::kGridBytes, 0};
   LineBytes memory{0, 0};
@@ -75,14 +75,14 @@ struct RankOfRow {
   std::deque<Bytes> data;      // what calls read and write, by rank's own addresses
   std::deque<Bytes> expected;  // of each call
   std::vector<Bytes*> found;
-  std::uint32_t gave_up = 0;
+  std::uint32_t aborted = 0;
 };
 
 struct RowOptions {
   int ranks = 3;
   unsigned blocks = 3;
   unsigned rounds = 8;
-  std::size_t most_bytes = 3000;
+  std::size_t max_bytes = 3000;
   int group = -1;  ///< of all calls; else any
 };
 
@@ -90,7 +90,7 @@ class Row {
  public:
   Row(std::uint64_t seed, const RowOptions& options)
       : random_(seed), options_(options), ranks_(static_cast<std::size_t>(options.ranks)) {
-    part_ = options.most_bytes + 64;
+    part_ = options.max_bytes + 64;
     bytes_ = 2 * part_ * (ranks_.size() + 1);
     for (RankOfRow& rank : ranks_) rank.memory = LineBytes(bytes_, 0xEE);
     for (unsigned round = 0; round < options.rounds; ++round) add_call();
@@ -100,7 +100,7 @@ class Row {
   std::string run(std::uint64_t seed, int without = -1) {
     simt::RunOptions options;
     options.seed = seed;
-    options.most_turns = 8'000'000;
+    options.max_steps = 8'000'000;
     std::vector<std::vector<simt::Launch>> rows;
     for (std::size_t own = 0; own < ranks_.size(); ++own) {
       RankOfRow& rank = ranks_[own];
@@ -114,8 +114,8 @@ class Row {
         row.memory.at[r] = ranks_[r].memory.get<unsigned char>();
       }
       row.view.grid = rank.grid.get<std::uint32_t>();
-      row.view.patience = rank.patience.patience();
-      row.gave_up = &rank.gave_up;
+      row.view.wait_ctx = rank.wait_ctx.wait_ctx();
+      row.aborted = &rank.aborted;
       // In two kernels, of which the second has another grid.
       const std::size_t half = rank.calls.size() / 2;
       CollectivesRow rest = row;
@@ -132,7 +132,7 @@ class Row {
     for (std::size_t own = 0; own < ranks_.size(); ++own) {
       const RankOfRow& rank = ranks_[own];
       if (static_cast<int>(own) == without) continue;
-      if (rank.patience.status.given_up != 0) return "rank " + std::to_string(own) + " gave up";
+      if (rank.wait_ctx.status.given_up != 0) return "rank " + std::to_string(own) + " gave up";
       for (std::size_t call = 0; call < rank.found.size(); ++call)
         if (*rank.found[call] != rank.expected[call])
           return "rank " + std::to_string(own) + " has other bytes behind call " +
@@ -159,7 +159,7 @@ class Row {
   void add_call() {
     const auto op = static_cast<CollectiveOp>(below(6));
     const std::size_t element = element_bytes(op);
-    const std::size_t count = below(8) == 0 ? 0 : below(options_.most_bytes / element + 1);
+    const std::size_t count = below(8) == 0 ? 0 : below(options_.max_bytes / element + 1);
     const std::size_t bytes = op == CollectiveOp::barrier ? 0 : count * element;
     const std::size_t root = below(ranks_.size());
     const bool is_in_place = below(2) == 0;
@@ -240,9 +240,9 @@ TEST_P(CollectiveWaits, EndWithTheTimeLimitForARankThatDoesNotCome) {
     Row row(seed, options);
     ASSERT_EQ(row.run(seed, 1), "rank 0 gave up");
     for (const std::size_t rank : {0U, 2U}) {
-      EXPECT_EQ(row.rank(rank).patience.status.reason, device::StatusRecord::time_limit);
-      EXPECT_EQ(row.rank(rank).patience.status.waited_for_rank, 1U);
-      EXPECT_GT(row.rank(rank).gave_up, 0U) << "threads are told";
+      EXPECT_EQ(row.rank(rank).wait_ctx.status.reason, device::wait_error::time_limit);
+      EXPECT_EQ(row.rank(rank).wait_ctx.status.waited_for_rank, 1U);
+      EXPECT_GT(row.rank(rank).aborted, 0U) << "threads are told";
     }
   }
 }
@@ -250,18 +250,18 @@ TEST_P(CollectiveWaits, EndWithAnAbort) {
   RowOptions options;
   options.group = GetParam();
   Row row(1, options);
-  for (const std::size_t rank : {0U, 2U}) row.rank(rank).patience.abort_word = 1;
+  for (const std::size_t rank : {0U, 2U}) row.rank(rank).wait_ctx.abort_flag = 1;
   ASSERT_EQ(row.run(1, 1), "rank 0 gave up");
-  EXPECT_EQ(row.rank(0).patience.status.reason, device::StatusRecord::aborted);
+  EXPECT_EQ(row.rank(0).wait_ctx.status.reason, device::wait_error::aborted);
 }
 INSTANTIATE_TEST_SUITE_P(Of, CollectiveWaits, testing::Values(0, 1, 2, 3));
 
 class PlantedCollectiveFault : public testing::TestWithParam<CollectiveFault> {
  protected:
-  void TearDown() override { planted_fault<CollectiveFault> = CollectiveFault::none; }
+  void TearDown() override { active_mutant<CollectiveFault> = CollectiveFault::none; }
 };
 TEST_P(PlantedCollectiveFault, IsFound) {
-  planted_fault<CollectiveFault> = GetParam();
+  active_mutant<CollectiveFault> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed) {
     RowOptions options;

@@ -14,8 +14,8 @@ namespace polypath::test {
 namespace {
 
 using device::status;
-using messaging::host_pair_consumer;
-using messaging::host_pair_producer;
+using messaging::host_spsc_consumer;
+using messaging::host_spsc_producer;
 using messaging::host_queue;
 
 constexpr std::uint32_t kSides = 3;  // threads that push, and as many that pop
@@ -49,7 +49,7 @@ struct Words {
 /// No machine is so busy that a wait of these tests comes to its end: ctest's limit ends a hang.
 template <typename View>
 View patient(View view) {
-  view.patience.time_limit_ns = 3'600'000'000'000;
+  view.wait_ctx.time_limit_ns = 3'600'000'000'000;
   return view;
 }
 
@@ -193,7 +193,7 @@ TEST(HostQueues, AreFullAndEmpty) {
   EXPECT_EQ(got, 0U);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(queue.try_push(items.data(), 4), status::done);
   EXPECT_EQ(queue.try_push(items.data(), 1), status::full);
-  EXPECT_EQ(queue.try_push(items.data(), 5), status::too_many);
+  EXPECT_EQ(queue.try_push(items.data(), 5), status::too_many_items);
   EXPECT_EQ(queue.try_pop(found.data(), 3, &got), status::done);
   EXPECT_EQ(got, 3U);
   EXPECT_EQ(queue.try_push(items.data(), 1), status::full) << "credit comes by segments";
@@ -211,13 +211,13 @@ TEST(HostQueues, AreFullAndEmpty) {
 TEST(HostQueues, EndTheirWaits) {
   QueueMemory memory(3, 4, 2);
   device::queue_view view = memory.view();
-  view.patience.time_limit_ns = 2'000'000;
+  view.wait_ctx.time_limit_ns = 2'000'000;
   std::uint64_t item = 77;
-  EXPECT_EQ(host_queue<std::uint64_t>(view).pop(item), status::gave_up);
+  EXPECT_EQ(host_queue<std::uint64_t>(view).pop(item), status::aborted);
   std::array<std::uint64_t, 20> items{};
-  view.patience.time_limit_ns = 3'600'000'000'000;
-  memory.patience().abort_word = 1;
-  EXPECT_EQ(host_queue<std::uint64_t>(view).push(items.data(), 20), status::gave_up);
+  view.wait_ctx.time_limit_ns = 3'600'000'000'000;
+  memory.wait_ctx().abort_flag = 1;
+  EXPECT_EQ(host_queue<std::uint64_t>(view).push(items.data(), 20), status::aborted);
 }
 
 /// Where there is room, and where nothing has come.
@@ -226,26 +226,26 @@ TEST(HostQueues, SayThatTheCommunicatorWasAborted) {
   const host_queue<std::uint64_t> queue(patient(memory.view()));
   std::array<std::uint64_t, 4> items{11, 12, 13, 14};
   ASSERT_EQ(queue.push(items.data(), 3), status::done);
-  memory.patience().abort_word = 1;
-  EXPECT_EQ(queue.try_push(items.data(), 1), status::gave_up);
-  EXPECT_EQ(queue.try_push(items.data(), 0), status::gave_up);
-  EXPECT_EQ(queue.push(items.data(), 1), status::gave_up);
-  EXPECT_EQ(queue.push(items.data(), 0), status::gave_up);
+  memory.wait_ctx().abort_flag = 1;
+  EXPECT_EQ(queue.try_push(items.data(), 1), status::aborted);
+  EXPECT_EQ(queue.try_push(items.data(), 0), status::aborted);
+  EXPECT_EQ(queue.push(items.data(), 1), status::aborted);
+  EXPECT_EQ(queue.push(items.data(), 0), status::aborted);
   EXPECT_EQ(*memory.view().tail, 3U) << "no turn was taken";
   std::array<std::uint64_t, 4> found{};
   std::size_t got = 7;
   EXPECT_EQ(queue.try_pop(found.data(), 1, &got), status::done);
   EXPECT_EQ(queue.pop(found.data() + 1, 1), status::done);
-  EXPECT_EQ(queue.pop(found.data() + 2, 2, &got), status::gave_up);
+  EXPECT_EQ(queue.pop(found.data() + 2, 2, &got), status::aborted);
   EXPECT_EQ(got, 1U);
   EXPECT_EQ(found, (std::array<std::uint64_t, 4>{11, 12, 13, 0}));
-  EXPECT_EQ(queue.try_pop(found.data(), 1, &got), status::gave_up);
+  EXPECT_EQ(queue.try_pop(found.data(), 1, &got), status::aborted);
   EXPECT_EQ(got, 0U);
-  EXPECT_EQ(queue.try_pop(found.data(), 0, &got), status::gave_up);
-  EXPECT_EQ(queue.pop(found.data(), 0), status::gave_up);
+  EXPECT_EQ(queue.try_pop(found.data(), 0, &got), status::aborted);
+  EXPECT_EQ(queue.pop(found.data(), 0), status::aborted);
   queue.close();
-  EXPECT_EQ(queue.try_pop(found.data(), 1, &got), status::gave_up) << "not closed";
-  EXPECT_EQ(queue.pop(found.data(), 1), status::gave_up) << "not closed";
+  EXPECT_EQ(queue.try_pop(found.data(), 1, &got), status::aborted) << "not closed";
+  EXPECT_EQ(queue.pop(found.data(), 1), status::aborted) << "not closed";
 }
 
 template <unsigned kWords>
@@ -258,7 +258,7 @@ void run_pair() {
     std::uint32_t seen = 0;
     while (seen < kNumbers) {
       // Another object now and then: it goes on where the last one was.
-      host_pair_consumer<Words<kWords>> pair(patient(memory.view()));
+      host_spsc_consumer<Words<kWords>> pair(patient(memory.view()));
       for (int call = 0; call < 10 && seen < kNumbers; ++call) {
         std::size_t got = 0;
         const std::size_t most = std::min<std::size_t>(random() % 64 + 1, kNumbers - seen);
@@ -274,7 +274,7 @@ void run_pair() {
   std::minstd_rand random(5);
   std::vector<Words<kWords>> items;
   for (std::uint32_t number = 0; number < kNumbers;) {
-    host_pair_producer<Words<kWords>> pair(patient(memory.view()));
+    host_spsc_producer<Words<kWords>> pair(patient(memory.view()));
     for (int call = 0; call < 10 && number < kNumbers; ++call) {
       items.clear();
       const bool tries = call % 2 == 1;
@@ -298,40 +298,40 @@ TEST(HostPairs, EveryItemInOrder) {
 
 TEST(HostPairs, EndTheirWaits) {
   PairMemory memory(3, 4, 2, 1);
-  device::pair_view view = memory.view();
-  view.patience.time_limit_ns = 2'000'000;
+  device::spsc_view view = memory.view();
+  view.wait_ctx.time_limit_ns = 2'000'000;
   std::array<std::uint64_t, 17> items{};
-  host_pair_producer<std::uint64_t> pushes(view);
-  EXPECT_EQ(pushes.push(items.data(), 17), status::gave_up) << "16 have room";
+  host_spsc_producer<std::uint64_t> pushes(view);
+  EXPECT_EQ(pushes.push(items.data(), 17), status::aborted) << "16 have room";
   std::size_t got = 0;
-  EXPECT_EQ(host_pair_consumer<std::uint64_t>(view).pop(items.data(), 17, &got), status::gave_up);
+  EXPECT_EQ(host_spsc_consumer<std::uint64_t>(view).pop(items.data(), 17, &got), status::aborted);
   EXPECT_EQ(got, 16U);
-  EXPECT_EQ(pushes.try_push(items.data(), 5), status::too_many);
+  EXPECT_EQ(pushes.try_push(items.data(), 5), status::too_many_items);
 }
 
 TEST(HostPairs, SayThatTheCommunicatorWasAborted) {
   PairMemory memory(3, 4, 2, 1);
-  host_pair_producer<std::uint64_t> pushes(patient(memory.view()));
-  host_pair_consumer<std::uint64_t> pops(patient(memory.view()));
+  host_spsc_producer<std::uint64_t> pushes(patient(memory.view()));
+  host_spsc_consumer<std::uint64_t> pops(patient(memory.view()));
   const std::array<std::uint64_t, 3> items{11, 12, 13};
   ASSERT_EQ(pushes.push(items.data(), 3), status::done);
-  memory.patience().abort_word = 1;
-  EXPECT_EQ(pushes.try_push(items.data(), 1), status::gave_up);
-  EXPECT_EQ(pushes.try_push(items.data(), 0), status::gave_up);
-  EXPECT_EQ(pushes.push(items.data(), 1), status::gave_up);
-  EXPECT_EQ(pushes.push(items.data(), 0), status::gave_up);
+  memory.wait_ctx().abort_flag = 1;
+  EXPECT_EQ(pushes.try_push(items.data(), 1), status::aborted);
+  EXPECT_EQ(pushes.try_push(items.data(), 0), status::aborted);
+  EXPECT_EQ(pushes.push(items.data(), 1), status::aborted);
+  EXPECT_EQ(pushes.push(items.data(), 0), status::aborted);
   EXPECT_EQ(*memory.view().sent, 3U);
   std::array<std::uint64_t, 4> found{};
   std::size_t got = 7;
   EXPECT_EQ(pops.try_pop(found.data(), 1, &got), status::done);
   EXPECT_EQ(pops.pop(found.data() + 1, 1), status::done);
-  EXPECT_EQ(pops.pop(found.data() + 2, 2, &got), status::gave_up);
+  EXPECT_EQ(pops.pop(found.data() + 2, 2, &got), status::aborted);
   EXPECT_EQ(got, 1U);
   EXPECT_EQ(found, (std::array<std::uint64_t, 4>{11, 12, 13, 0}));
-  EXPECT_EQ(pops.try_pop(found.data(), 1, &got), status::gave_up);
+  EXPECT_EQ(pops.try_pop(found.data(), 1, &got), status::aborted);
   EXPECT_EQ(got, 0U);
-  EXPECT_EQ(pops.try_pop(found.data(), 0, &got), status::gave_up);
-  EXPECT_EQ(pops.pop(found.data(), 0), status::gave_up);
+  EXPECT_EQ(pops.try_pop(found.data(), 0, &got), status::aborted);
+  EXPECT_EQ(pops.pop(found.data(), 0), status::aborted);
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ Destroy wait_for_a_message(polypath_comm* comm, TestGpu& gpu, bool waits) {
   row.calls = on_gpu<ChannelOp>(
       {{ChannelCall::blocking_receive, 1, 7, 0, 8, reinterpret_cast<unsigned char*>(zeros(2))}});
   row.requests = reinterpret_cast<device::request*>(
-      zeros(kMostRequests * sizeof(device::request) / sizeof(std::uint32_t)));
+      zeros(kMaxRequests * sizeof(device::request) / sizeof(std::uint32_t)));
   row.results = on_gpu(std::vector<ChannelResult>(1));
   gpu.launch("polypath_test_channel", 1, 32, row);
   return destroy;

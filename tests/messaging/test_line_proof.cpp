@@ -36,7 +36,7 @@ TEST_P(LineProof, WhatFailsOnOneRankAllAreTold) {
     injector.clear();
     injector.fail(GetParam().call, n, CUDA_ERROR_OUT_OF_MEMORY);
     const std::vector<std::string> failures =
-        group.failures([](Communicator& comm) { prove_lines(comm, {{0, 1}}, true); });
+        group.failures([](Communicator& comm) { probe_ll128(comm, {{0, 1}}, true); });
     EXPECT_EQ(injector.last_failed(), GetParam().call);
     EXPECT_THAT(failures, Each(AllOf(HasSubstr("failed on rank"), HasSubstr("out of memory"))));
     EXPECT_EQ(failures[0], failures[1]);

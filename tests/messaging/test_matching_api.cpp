@@ -23,9 +23,9 @@ TEST_F(MatchingApi, OneQueueIsTheLiteralRule) {
       const Traffic traffic = draw(of, times);
       const Outcome made = match(traffic);
       ASSERT_EQ(made.outcome.status, POLYPATH_MATCH_DONE) << of.name;
-      ASSERT_EQ(made.message_of_receive, match_literally(traffic, times)) << of.name << times;
-      EXPECT_EQ(made.outcome.matches + made.outcome.receives_left, of.receives);
-      EXPECT_EQ(made.outcome.matches + made.outcome.messages_left, of.messages);
+      ASSERT_EQ(made.matched_message, match_literally(traffic, times)) << of.name << times;
+      EXPECT_EQ(made.outcome.matches + made.outcome.unmatched_receives, of.receives);
+      EXPECT_EQ(made.outcome.matches + made.outcome.unmatched_messages, of.messages);
     }
 }
 
@@ -34,25 +34,25 @@ TEST_F(MatchingApi, FullBatchesOfBothSizes) {
     create(capacity);
     for (const std::uint32_t percent : {0U, 10U}) {
       const Traffic traffic = draw({"", capacity, capacity, 16, 64, 1, percent, percent}, capacity);
-      EXPECT_EQ(match(traffic).message_of_receive, match_literally(traffic, 1));
+      EXPECT_EQ(match(traffic).matched_message, match_literally(traffic, 1));
     }
     Traffic one_key = draw({"", capacity, capacity, 1, 1, 1, 10, 10}, capacity);
-    EXPECT_EQ(match(one_key).message_of_receive, match_literally(one_key, 1));
+    EXPECT_EQ(match(one_key).matched_message, match_literally(one_key, 1));
     Traffic long_chain = chain(capacity / 2);
-    EXPECT_EQ(match(long_chain).message_of_receive, match_literally(long_chain, 1));
+    EXPECT_EQ(match(long_chain).matched_message, match_literally(long_chain, 1));
   }
 }
 
 TEST_F(MatchingApi, ByPhasesIsARowOfLaunches) {
   const Traffic traffic = draw({"", 1500, 1400, 16, 16, 1, 5, 5}, 3);
-  for (const polypath_order order : {POLYPATH_ORDER_MPI, POLYPATH_ORDER_PARTITIONED}) {
+  for (const polypath_match_order order : {POLYPATH_ORDER_MPI, POLYPATH_ORDER_NO_ANY_SOURCE}) {
     const Traffic one = order == POLYPATH_ORDER_MPI ? traffic : draw({"", 1500, 1400, 16, 16}, 3);
     create(2000, order, 1);
-    EXPECT_EQ(match(one).message_of_receive, match_literally(one, 3));
+    EXPECT_EQ(match(one).matched_message, match_literally(one, 3));
     char* json = nullptr;
     EXPECT_OK(polypath_matcher_report(matcher_, &json));
     EXPECT_THAT(json, testing::ContainsRegex("\"launches\":1[0-9]"));
-    polypath_free(json);
+    polypath_free_string(json);
   }
 }
 
@@ -78,13 +78,13 @@ TEST_F(MatchingApi, ManyQueuesHaveNothingToDoWithEachOther) {
   const OnGpu first_messages(message_begins);
   const OnGpu first_receives(receive_begins);
   const OnGpu results(std::vector<std::uint32_t>(all.receives.size() + 1, kPoison));
-  const OnGpu outcomes(std::vector<polypath_match_outcome>(queues.size()));
-  EXPECT_OK(polypath_match_many(matcher_, queues.size(), messages.get<polypath_envelope>(),
+  const OnGpu outcomes(std::vector<polypath_match_result>(queues.size()));
+  EXPECT_OK(polypath_match_batched(matcher_, queues.size(), messages.get<polypath_envelope>(),
                                 first_messages.get(), receives.get<polypath_envelope>(),
                                 first_receives.get(), results.get(), outcomes.get(), streams_[0]));
   synchronize();
   const std::vector<std::uint32_t> found = results.read();
-  const std::vector<polypath_match_outcome> ends = outcomes.read();
+  const std::vector<polypath_match_result> ends = outcomes.read();
   EXPECT_EQ(found.back(), kPoison);
   for (std::size_t q = 0; q < queues.size(); ++q) {
     const std::uint32_t expected_status = q == std::size(kTraffic) ? POLYPATH_MATCH_FULL
@@ -102,7 +102,7 @@ TEST_F(MatchingApi, ManyQueuesHaveNothingToDoWithEachOther) {
   char* json = nullptr;
   EXPECT_OK(polypath_matcher_report(matcher_, &json));
   EXPECT_THAT(json, HasSubstr("\"refused\":2"));
-  polypath_free(json);
+  polypath_free_string(json);
 }
 
 TEST_F(MatchingApi, BatchesCarryOverWhateverTheCut) {
@@ -133,11 +133,11 @@ TEST_F(MatchingApi, WhatIsRefusedChangesNothing) {
     const std::uint32_t left = capacity - 50;
     std::vector<envelope> messages(left, {5, 5, 5});
     Next made = next(messages, {}, capacity);
-    EXPECT_EQ(made.outcome.messages_left, left);
+    EXPECT_EQ(made.outcome.unmatched_messages, left);
     // Fuller than its capacity.
     made = next(std::vector<envelope>(51, {5, 5, 5}), {{5, 5, 5}}, capacity);
     EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_FULL);
-    EXPECT_EQ(made.outcome.messages_left, left);
+    EXPECT_EQ(made.outcome.unmatched_messages, left);
     EXPECT_EQ(made.outcome.matches, 0U);
     // Out of range.
     made = next({{6, 6, 6}, {6, any_source, 6}}, {{5, 5, 5}}, capacity);
@@ -146,14 +146,14 @@ TEST_F(MatchingApi, WhatIsRefusedChangesNothing) {
     made = next({{6, 6, 6}}, {{5, 5, 5}, {5, 5, 5}, {0x80000001, 6, 6}}, capacity);
     EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_RECEIVE_TAG);
     EXPECT_EQ(made.outcome.index, 2U);
-    EXPECT_EQ(made.outcome.messages_left, left);
-    EXPECT_EQ(made.outcome.receives_left, 0U);
+    EXPECT_EQ(made.outcome.unmatched_messages, left);
+    EXPECT_EQ(made.outcome.unmatched_receives, 0U);
     // Just full; and the numbers are those of what was taken.
     std::vector<envelope> last(50, {6, 6, 6});
     made = next(last, {{6, any_source, 6}, {7, 7, 7}, {any_tag, 5, 5}}, capacity);
     EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_DONE);
-    EXPECT_EQ(made.outcome.messages_left, capacity - 2);
-    EXPECT_EQ(made.outcome.receives_left, 1U);
+    EXPECT_EQ(made.outcome.unmatched_messages, capacity - 2);
+    EXPECT_EQ(made.outcome.unmatched_receives, 1U);
     ASSERT_EQ(made.pairs.size(), 2U);
     EXPECT_EQ(made.pairs[0].receive, 0U);
     EXPECT_EQ(made.pairs[0].message, left);
@@ -170,7 +170,7 @@ TEST_F(MatchingApi, OutOfRangeIsAStatus) {
     const Outcome made = match(traffic);
     EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_MESSAGE_TAG);
     EXPECT_EQ(made.outcome.index, 7U);
-    EXPECT_EQ(made.message_of_receive, std::vector<std::uint32_t>(count, kNone));
+    EXPECT_EQ(made.matched_message, std::vector<std::uint32_t>(count, kNone));
   }
 }
 
@@ -190,7 +190,7 @@ class LateBatches {
   /// `number`: 0 or 1, where its outcome is.
   void issue(std::size_t messages, std::size_t receives, std::size_t number,
              CUstream stream) const {
-    EXPECT_OK(polypath_match_next(matcher_, one_.get<polypath_envelope>(), messages,
+    EXPECT_OK(polypath_match_incremental(matcher_, one_.get<polypath_envelope>(), messages,
                                   one_.get<polypath_envelope>(), receives, pairs_.get() + number,
                                   outcomes_.get() + number, stream));
   }
@@ -203,7 +203,7 @@ class LateBatches {
   polypath_matcher* matcher_;
   const OnGpu<envelope> one_{std::vector<envelope>{{1, 1, 1}}};
   const OnGpu<polypath_match_pair> pairs_{std::vector<polypath_match_pair>(4, {kPoison, kPoison})};
-  const OnGpu<polypath_match_outcome> outcomes_{std::vector<polypath_match_outcome>(2)};
+  const OnGpu<polypath_match_result> outcomes_{std::vector<polypath_match_result>(2)};
   CUdeviceptr memory_ = 0;
 };
 
@@ -275,7 +275,7 @@ TEST_F(MatchingApi, ArgumentsAreLookedAt) {
   options = {9, 64, 0, {}};
   EXPECT_REFUSED("order is none", polypath_matcher_create(comm_, &options, &none));
   options = {POLYPATH_ORDER_MPI, 64, 2, {}};
-  EXPECT_REFUSED("by_phases", polypath_matcher_create(comm_, &options, &none));
+  EXPECT_REFUSED("launch_per_phase", polypath_matcher_create(comm_, &options, &none));
   options = {POLYPATH_ORDER_MPI, 64, 0, {0, 1, 0}};
   EXPECT_REFUSED("reserved", polypath_matcher_create(comm_, &options, &none));
   create(64);
@@ -292,16 +292,16 @@ TEST_F(MatchingApi, ArgumentsAreLookedAt) {
   };
   refused("messages is null", nullptr, 1, envelopes, 1, results);
   refused("receives is null", envelopes, 1, nullptr, 1, results);
-  refused("message_of_receive is null", envelopes, 1, envelopes, 1, nullptr);
+  refused("matched_message is null", envelopes, 1, envelopes, 1, nullptr);
   refused("messages is not aligned", odd, 1, envelopes, 1, results);
   refused("receive_count is more than 64", envelopes, 1, envelopes, 65, results);
   EXPECT_REFUSED("matcher is null",
                  polypath_match(nullptr, envelopes, 1, envelopes, 1, results, nullptr, nullptr));
-  EXPECT_REFUSED("pairs is null", polypath_match_next(matcher_, envelopes, 1, envelopes, 1, nullptr,
+  EXPECT_REFUSED("pairs is null", polypath_match_incremental(matcher_, envelopes, 1, envelopes, 1, nullptr,
                                                       nullptr, streams_[0]));
-  EXPECT_REFUSED("message_begins", polypath_match_many(matcher_, 1, envelopes, nullptr, envelopes,
+  EXPECT_REFUSED("message_begins", polypath_match_batched(matcher_, 1, envelopes, nullptr, envelopes,
                                                        results, results, nullptr, streams_[0]));
-  EXPECT_OK(polypath_match_many(matcher_, 0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+  EXPECT_OK(polypath_match_batched(matcher_, 0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
                                 streams_[0]));
   EXPECT_OK(polypath_matcher_destroy(nullptr));
 }

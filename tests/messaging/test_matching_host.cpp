@@ -12,19 +12,19 @@ constexpr std::uint32_t kPoison = 0xABADCAFE;
 
 struct OnHost {
   polypath_status status;
-  polypath_match_outcome outcome{};
-  std::vector<std::uint32_t> message_of_receive;
+  polypath_match_result outcome{};
+  std::vector<std::uint32_t> matched_message;
 };
 
-OnHost match_on_host(const Traffic& traffic, polypath_order order = POLYPATH_ORDER_MPI) {
+OnHost match_on_host(const Traffic& traffic, polypath_match_order order = POLYPATH_ORDER_MPI) {
   OnHost result{};
-  result.message_of_receive.assign(traffic.receives.size() + 1, kPoison);
-  result.status = polypath_match_on_host(
+  result.matched_message.assign(traffic.receives.size() + 1, kPoison);
+  result.status = polypath_match_host(
       order, reinterpret_cast<const polypath_envelope*>(traffic.messages.data()),
       traffic.messages.size(), reinterpret_cast<const polypath_envelope*>(traffic.receives.data()),
-      traffic.receives.size(), result.message_of_receive.data(), &result.outcome);
-  EXPECT_EQ(result.message_of_receive.back(), kPoison);
-  result.message_of_receive.pop_back();
+      traffic.receives.size(), result.matched_message.data(), &result.outcome);
+  EXPECT_EQ(result.matched_message.back(), kPoison);
+  result.matched_message.pop_back();
   return result;
 }
 
@@ -38,12 +38,12 @@ TEST_P(HostMatching, IsTheLiteralRule) {
     const Traffic traffic = draw(of, seed);
     const OnHost matched = match_on_host(traffic);
     ASSERT_EQ(matched.status, POLYPATH_SUCCESS);
-    ASSERT_EQ(matched.message_of_receive, match_literally(traffic, seed)) << seed;
+    ASSERT_EQ(matched.matched_message, match_literally(traffic, seed)) << seed;
     std::uint32_t matches = 0;
-    for (const std::uint32_t message : matched.message_of_receive) matches += message != kNone;
+    for (const std::uint32_t message : matched.matched_message) matches += message != kNone;
     EXPECT_EQ(matched.outcome.matches, matches);
-    EXPECT_EQ(matched.outcome.messages_left, of.messages - matches);
-    EXPECT_EQ(matched.outcome.receives_left, of.receives - matches);
+    EXPECT_EQ(matched.outcome.unmatched_messages, of.messages - matches);
+    EXPECT_EQ(matched.outcome.unmatched_receives, of.receives - matches);
   }
 }
 
@@ -53,10 +53,10 @@ INSTANTIATE_TEST_SUITE_P(Traffic, HostMatching, testing::ValuesIn(kTraffic),
 TEST(HostMatchingAdversary, ChainsAndBuckets) {
   for (const std::uint32_t length : {1U, 7U, 1000U}) {
     const Traffic traffic = chain(length);
-    EXPECT_EQ(match_on_host(traffic).message_of_receive, match_literally(traffic, length));
+    EXPECT_EQ(match_on_host(traffic).matched_message, match_literally(traffic, length));
   }
   const Traffic traffic = one_bucket(500, 10);
-  EXPECT_EQ(match_on_host(traffic).message_of_receive, match_literally(traffic, 1));
+  EXPECT_EQ(match_on_host(traffic).matched_message, match_literally(traffic, 1));
 }
 
 TEST(HostMatchingInput, HasAStatus) {
@@ -65,7 +65,7 @@ TEST(HostMatchingInput, HasAStatus) {
     const OnHost matched = match_on_host(traffic);
     EXPECT_EQ(matched.status, POLYPATH_SUCCESS);
     if (matched.outcome.status != POLYPATH_MATCH_DONE) {
-      EXPECT_EQ(matched.message_of_receive, (std::vector<std::uint32_t>{kNone, kNone, kNone}));
+      EXPECT_EQ(matched.matched_message, (std::vector<std::uint32_t>{kNone, kNone, kNone}));
     }
     return std::make_pair(matched.outcome.status, matched.outcome.index);
   };
@@ -82,20 +82,20 @@ TEST(HostMatchingInput, HasAStatus) {
 TEST(HostMatchingInput, ThatIsNoneIsRefused) {
   const polypath_envelope one{1, 1, 1};
   std::uint32_t result = kPoison;
-  EXPECT_EQ(polypath_match_on_host(POLYPATH_ORDER_MPI, nullptr, 1, &one, 1, &result, nullptr),
+  EXPECT_EQ(polypath_match_host(POLYPATH_ORDER_MPI, nullptr, 1, &one, 1, &result, nullptr),
             POLYPATH_INVALID_ARGUMENT);
-  EXPECT_EQ(polypath_match_on_host(POLYPATH_ORDER_MPI, &one, 1, nullptr, 1, &result, nullptr),
+  EXPECT_EQ(polypath_match_host(POLYPATH_ORDER_MPI, &one, 1, nullptr, 1, &result, nullptr),
             POLYPATH_INVALID_ARGUMENT);
-  EXPECT_EQ(polypath_match_on_host(POLYPATH_ORDER_MPI, &one, 1, &one, 1, nullptr, nullptr),
+  EXPECT_EQ(polypath_match_host(POLYPATH_ORDER_MPI, &one, 1, &one, 1, nullptr, nullptr),
             POLYPATH_INVALID_ARGUMENT);
-  EXPECT_EQ(polypath_match_on_host(POLYPATH_ORDER_MPI, &one, std::size_t{1} << 33, &one, 1, &result,
+  EXPECT_EQ(polypath_match_host(POLYPATH_ORDER_MPI, &one, std::size_t{1} << 33, &one, 1, &result,
                                    nullptr),
             POLYPATH_INVALID_ARGUMENT);
   EXPECT_THAT(polypath_last_error(), testing::HasSubstr("message_count"));
-  EXPECT_EQ(polypath_match_on_host(77, &one, 1, &one, 1, &result, nullptr),
+  EXPECT_EQ(polypath_match_host(77, &one, 1, &one, 1, &result, nullptr),
             POLYPATH_INVALID_ARGUMENT);
   EXPECT_EQ(result, kPoison);
-  EXPECT_EQ(polypath_match_on_host(POLYPATH_ORDER_MPI, &one, 1, &one, 1, &result, nullptr),
+  EXPECT_EQ(polypath_match_host(POLYPATH_ORDER_MPI, &one, 1, &one, 1, &result, nullptr),
             POLYPATH_SUCCESS);
   EXPECT_EQ(result, 0U);
 }

@@ -18,8 +18,8 @@ constexpr std::uint32_t kPoison = 0xABADCAFE;
 struct Matched {
   std::string error;
   device::match_outcome outcome{};
-  std::vector<std::uint32_t> message_of_receive;
-  std::vector<std::uint32_t> receive_of_message;
+  std::vector<std::uint32_t> matched_message;
+  std::vector<std::uint32_t> matched_receive;
 };
 
 struct Way {
@@ -44,11 +44,11 @@ constexpr std::size_t storage_bytes() {
 
 Matched run_match(const Way& way, const Traffic& traffic, std::uint64_t seed) {
   Matched matched;
-  matched.message_of_receive.assign(traffic.receives.size() + 1, kPoison);
-  matched.receive_of_message.assign(traffic.messages.size() + 1, kPoison);
+  matched.matched_message.assign(traffic.receives.size() + 1, kPoison);
+  matched.matched_receive.assign(traffic.messages.size() + 1, kPoison);
   const MatchRow row{{traffic.messages.data(), static_cast<std::uint32_t>(traffic.messages.size()),
                       static_cast<std::uint32_t>(traffic.receives.size()), traffic.receives.data(),
-                      matched.message_of_receive.data(), matched.receive_of_message.data()},
+                      matched.matched_message.data(), matched.matched_receive.data()},
                      &matched.outcome,
                      way.times,
                      way.by_warp};
@@ -68,24 +68,24 @@ std::string compare(const Matched& matched, const Traffic& traffic,
                     const std::vector<std::uint32_t>& expected) {
   if (!matched.error.empty()) return matched.error;
   if (matched.outcome.status != match_status::done) return "not done";
-  std::vector<std::uint32_t> receive_of_message(traffic.messages.size(), kNone);
+  std::vector<std::uint32_t> matched_receive(traffic.messages.size(), kNone);
   std::uint32_t matches = 0;
   for (std::uint32_t i = 0; i < expected.size(); ++i) {
-    if (matched.message_of_receive[i] != expected[i])
+    if (matched.matched_message[i] != expected[i])
       return "receive " + std::to_string(i) + " has " +
-             std::to_string(matched.message_of_receive[i]) + ", not " + std::to_string(expected[i]);
+             std::to_string(matched.matched_message[i]) + ", not " + std::to_string(expected[i]);
     if (expected[i] == kNone) continue;
-    receive_of_message[expected[i]] = i;
+    matched_receive[expected[i]] = i;
     ++matches;
   }
-  for (std::size_t i = 0; i < receive_of_message.size(); ++i)
-    if (matched.receive_of_message[i] != receive_of_message[i])
+  for (std::size_t i = 0; i < matched_receive.size(); ++i)
+    if (matched.matched_receive[i] != matched_receive[i])
       return "message " + std::to_string(i) + " has another receive";
-  if (matched.message_of_receive.back() != kPoison || matched.receive_of_message.back() != kPoison)
+  if (matched.matched_message.back() != kPoison || matched.matched_receive.back() != kPoison)
     return "written behind the results";
   if (matched.outcome.matches != matches ||
-      matched.outcome.messages_left != traffic.messages.size() - matches ||
-      matched.outcome.receives_left != traffic.receives.size() - matches)
+      matched.outcome.unmatched_messages != traffic.messages.size() - matches ||
+      matched.outcome.unmatched_receives != traffic.receives.size() - matches)
     return "counts are wrong";
   return "";
 }
@@ -177,13 +177,13 @@ TEST(MatchingAdversary, OneReceiveForAll) {
 
 TEST(MatchingAdversary, ExtremesOfTheRanges) {
   Traffic traffic;
-  traffic.messages = {{0, 0, 0}, {device::kMostTag, device::kMostSource, 0xFFFF}, {0, 0, 0xFFFF}};
+  traffic.messages = {{0, 0, 0}, {device::kMaxTag, device::kMaxSource, 0xFFFF}, {0, 0, 0xFFFF}};
   traffic.receives = {{any_tag, any_source, 0xFFFF},
-                      {device::kMostTag, device::kMostSource, 0xFFFF},
+                      {device::kMaxTag, device::kMaxSource, 0xFFFF},
                       {any_tag, any_source, 0xFFFF},
                       {any_tag, any_source, 0}};
   EXPECT_EQ(run_and_compare(kByBlock, traffic, 1), "");
-  EXPECT_EQ(run_match(kByBlock, traffic, 1).message_of_receive,
+  EXPECT_EQ(run_match(kByBlock, traffic, 1).matched_message,
             (std::vector<std::uint32_t>{1, kNone, 2, 0, kPoison}));
 }
 
@@ -203,8 +203,8 @@ TEST_P(BadMatching, IsAStatusAndMatchesNothing) {
   EXPECT_EQ(matched.outcome.status, GetParam().status);
   EXPECT_EQ(matched.outcome.index, 67U);
   EXPECT_EQ(matched.outcome.matches, 0U);
-  for (std::size_t i = 0; i < 90; ++i) EXPECT_EQ(matched.message_of_receive[i], kNone);
-  for (std::size_t i = 0; i < 100; ++i) EXPECT_EQ(matched.receive_of_message[i], kNone);
+  for (std::size_t i = 0; i < 90; ++i) EXPECT_EQ(matched.matched_message[i], kNone);
+  for (std::size_t i = 0; i < 100; ++i) EXPECT_EQ(matched.matched_receive[i], kNone);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -223,14 +223,14 @@ TEST(BadMatching, MoreThanTheCapacityIsFull) {
     const Matched matched = run_match(kByBlock, traffic, 9);
     ASSERT_EQ(matched.error, "");
     EXPECT_EQ(matched.outcome.status, match_status::full);
-    EXPECT_EQ(matched.message_of_receive[0], kNone);
-    EXPECT_EQ(matched.message_of_receive.back(), kPoison);
+    EXPECT_EQ(matched.matched_message[0], kNone);
+    EXPECT_EQ(matched.matched_message.back(), kPoison);
   }
 }
 
 class PlantedMatchFault : public testing::TestWithParam<MatchFault> {
  protected:
-  void TearDown() override { planted_fault<MatchFault> = MatchFault::none; }
+  void TearDown() override { active_mutant<MatchFault> = MatchFault::none; }
 };
 
 TEST_P(PlantedMatchFault, IsFound) {
@@ -239,9 +239,9 @@ TEST_P(PlantedMatchFault, IsFound) {
     for (const char* name : {"keys", "some_wildcards", "two_keys_and_wildcards"})
       for (const TrafficCase& each : kTraffic) {
         if (std::string(each.name) != name) continue;
-        planted_fault<MatchFault> = MatchFault::none;
+        active_mutant<MatchFault> = MatchFault::none;
         const Traffic traffic = draw(each, seed);
-        planted_fault<MatchFault> = GetParam();
+        active_mutant<MatchFault> = GetParam();
         found += run_and_compare(kByBlock, traffic, seed).empty() ? 0 : 1;
       }
   EXPECT_GE(found, 2);

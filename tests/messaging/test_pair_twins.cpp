@@ -45,7 +45,7 @@ std::string run_pairs(const PairCase& of, std::uint64_t seed) {
   }
   simt::RunOptions options;
   options.seed = seed;
-  options.most_turns = 1'000'000;
+  options.max_steps = 1'000'000;
   const std::string error = simt::run({pushes, pops}, options);
   if (!error.empty()) return error;
   for (unsigned kernel = 0; kernel < kKernels; ++kernel)
@@ -76,11 +76,11 @@ INSTANTIATE_TEST_SUITE_P(Pair, Pairs, testing::ValuesIn(kPairCases),
 
 class PlantedPairFault : public testing::TestWithParam<PairFault> {
  protected:
-  void TearDown() override { planted_fault<PairFault> = PairFault::none; }
+  void TearDown() override { active_mutant<PairFault> = PairFault::none; }
 };
 
 TEST_P(PlantedPairFault, IsFound) {
-  planted_fault<PairFault> = GetParam();
+  active_mutant<PairFault> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
     found += run_pairs(kPairCases[3], seed).empty() ? 0 : 1;
@@ -122,12 +122,12 @@ TEST(PairWaits, OfAConsumingGroupEndForAllOfItAlike) {
     PairMemory memory(3, 8, 6, 1);
     std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
     ASSERT_EQ(run_half(memory, false, true, found, seed), "");
-    const device::StatusRecord& status = memory.patience().status;
-    EXPECT_EQ(status.reason, device::StatusRecord::time_limit);
+    const device::wait_error& status = memory.wait_ctx().status;
+    EXPECT_EQ(status.reason, device::wait_error::time_limit);
     EXPECT_EQ(status.offset, 43U) << "the number of the pair";
     EXPECT_GE(status.expected, 32U) << "the turn";
     for (std::size_t i = 0; i < found.size(); ++i)
-      EXPECT_EQ(found[i].result, i < 64 ? static_cast<std::uint32_t>(device::status::gave_up) : 7U);
+      EXPECT_EQ(found[i].result, i < 64 ? static_cast<std::uint32_t>(device::status::aborted) : 7U);
     EXPECT_EQ(*memory.view().credit, 0U) << "what was not read is not given back";
     EXPECT_EQ(*memory.view().received, 0U);
   }
@@ -138,9 +138,9 @@ TEST(PairWaits, OfAProducingGroupEndForAllOfItAlike) {
     PairMemory memory(3, 8, 6, 1);
     std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
     ASSERT_EQ(run_half(memory, true, pops, found, 3), "");
-    EXPECT_EQ(memory.patience().status.reason, device::StatusRecord::time_limit);
-    EXPECT_EQ(memory.patience().status.expected, 64U) << "read, for the fifth push";
-    EXPECT_EQ(memory.patience().status.seen, pops ? 32U : 0U);
+    EXPECT_EQ(memory.wait_ctx().status.reason, device::wait_error::time_limit);
+    EXPECT_EQ(memory.wait_ctx().status.expected, 64U) << "read, for the fifth push";
+    EXPECT_EQ(memory.wait_ctx().status.seen, pops ? 32U : 0U);
     EXPECT_EQ(*memory.view().sent, 0U);
   }
 }
@@ -154,23 +154,23 @@ TEST(PairWaits, ThatGaveUpAreFollowedByNoPushThatIsDone) {
             "");
   for (std::size_t call = 0; call < 6; ++call)
     EXPECT_EQ(results[call], static_cast<std::uint32_t>(call < 4 ? device::status::done
-                                                                 : device::status::gave_up));
+                                                                 : device::status::aborted));
 }
 
 TEST(PairWaits, EndWithAnAbort) {
   PairMemory memory(3, 8, 6, 1);
-  memory.patience().abort_word = 1;
+  memory.wait_ctx().abort_flag = 1;
   std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
   ASSERT_EQ(run_half(memory, false, true, found, 1), "");
-  EXPECT_EQ(memory.patience().status.reason, device::StatusRecord::aborted);
+  EXPECT_EQ(memory.wait_ctx().status.reason, device::wait_error::aborted);
 }
 
 TEST(PairWaits, GroupsThatDoNotAgreeAreFound) {
-  planted_fault<PairFault> = PairFault::answers_by_warp;
+  active_mutant<PairFault> = PairFault::answers_by_warp;
   PairMemory memory(3, 8, 6, 1);
   std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
   const std::string error = run_half(memory, false, true, found, 1);
-  planted_fault<PairFault> = PairFault::none;
+  active_mutant<PairFault> = PairFault::none;
   EXPECT_TRUE(!error.empty() || found[0].result != found[63].result);
 }
 

@@ -73,7 +73,7 @@ class PoolApi : public testing::Test {
     char* json = nullptr;
     EXPECT_OK(polypath_pool_report(pool, &json));
     const std::string text = json == nullptr ? "" : json;
-    polypath_free(json);
+    polypath_free_string(json);
     return text;
   }
 
@@ -126,7 +126,7 @@ TEST_F(PoolApi, BlocksGoToOtherRanksAndComeBack) {
       << polypath_last_error();
   const polypath_queue_options of_parcels = options_of(sizeof(Parcel), 256, 32);
   std::array<polypath_queue*, kRanks> parcels{};
-  EXPECT_OK(polypath_queue_connect_each_all(comms_.data(), kRanks, &of_parcels, parcels.data()));
+  EXPECT_OK(polypath_queue_connect_mesh_all(comms_.data(), kRanks, &of_parcels, parcels.data()));
   constexpr std::size_t kViews = 256;
   const auto memory = alloc(kViews + 2 * kRanks * sizeof(device::queue_view));
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -134,7 +134,7 @@ TEST_F(PoolApi, BlocksGoToOtherRanksAndComeBack) {
     SharedPoolRow row{};
     EXPECT_OK(polypath_pool_view(pools[own], &row.view, sizeof row.view));
     std::vector<device::queue_view> views;
-    for (const auto side : {POLYPATH_PRODUCER, POLYPATH_CONSUMER})
+    for (const auto side : {POLYPATH_QUEUE_PRODUCER, POLYPATH_QUEUE_CONSUMER})
       for (int other = 0; other < kRanks; ++other)
         views.push_back(view_of(parcels[own], other, side));
     auto* const to = at<device::queue_view>(memory[own], rank, kViews);
@@ -195,7 +195,7 @@ TEST_F(PoolApi, WrongOptionsAreNamed) {
 }
 
 TEST_F(PoolApi, KernelsOfAllRanksMakeCollectives) {
-  std::array<polypath_kernel_collectives*, kRanks> handles{};
+  std::array<polypath_device_collectives*, kRanks> handles{};
   ASSERT_EQ(POLYPATH_SUCCESS,
             polypath_kernel_collectives_create_all(comms_.data(), kRanks, handles.data()))
       << polypath_last_error();
@@ -228,7 +228,7 @@ TEST_F(PoolApi, KernelsOfAllRanksMakeCollectives) {
       row.memory.at[other] = at<unsigned char>(memory[own], other);
     row.calls = calls;
     row.count = 2;
-    row.gave_up = at<std::uint32_t>(memory[own], rank, kCalls + 1024);
+    row.aborted = at<std::uint32_t>(memory[own], rank, kCalls + 1024);
     gpus_[own]->launch("polypath_test_collectives", 2, 64, row);
   }
   wait_for_all();

@@ -55,7 +55,7 @@ class PoolAndNotes : public PoolMemory {
     if (result(status::done) !=
         count(&device::pool_counts::allocated) + count(&device::pool_counts::freed))
       return "counts that are wrong";
-    if (result(status::no_block) + result(status::not_held) != 0) return "a block that was none";
+    if (result(status::invalid_handle) + result(status::double_free) != 0) return "a block that was none";
     return "";
   }
 
@@ -69,7 +69,7 @@ std::string run(const PoolRow& row, std::uint64_t seed, unsigned blocks = 3,
                 unsigned threads = 64) {
   simt::RunOptions options;
   options.seed = seed;
-  options.most_turns = 20'000'000;
+  options.max_steps = 20'000'000;
   PoolRow its = row;
   its.seed = static_cast<std::uint32_t>(seed * 7919);
   return simt::run({{simt::launch("polypath_test_pool", 0, blocks, threads, its)}}, options);
@@ -182,13 +182,13 @@ std::string free_wrong_handles() {
       wrong += std::string(what) + " gives " + std::to_string(result) + "; ";
   };
   free("nothing to free", pool_view::kNoBlock, status::done);
-  free("within a block", held + 1, status::no_block);
-  free("of another class", held + (1U << pool_view::kClassShift), status::not_held);
-  free("of no class", (7U << pool_view::kClassShift) | 1, status::no_block);
-  free("beyond the slabs", (3U << pool_view::kClassShift) | 3U << 8, status::no_block);
+  free("within a block", held + 1, status::invalid_handle);
+  free("of another class", held + (1U << pool_view::kClassShift), status::double_free);
+  free("of no class", (7U << pool_view::kClassShift) | 1, status::invalid_handle);
+  free("beyond the slabs", (3U << pool_view::kClassShift) | 3U << 8, status::invalid_handle);
   if (!std::equal(gates.begin(), gates.end(), memory.view().gates)) wrong += "something was done";
   free("a block", held, status::done);
-  free("a second time", held, status::not_held);
+  free("a second time", held, status::double_free);
   if (memory.count(&device::pool_counts::refused) != 5 ||
       memory.count(&device::pool_counts::freed) != 1)
     wrong += "wrong counts";
@@ -208,7 +208,7 @@ TEST(PoolGates, ThatAreAboutToBeLoweredDoNotSayEmpty) {
     std::uint32_t result = 77;
     simt::RunOptions options;
     options.seed = seed;
-    options.most_turns = 1'000'000;
+    options.max_steps = 1'000'000;
     ASSERT_EQ(
         simt::run(
             {{simt::launch("polypath_test_pool_allocate", 0, 1, 32, PoolFree{view, 1024, &result})},
@@ -240,11 +240,11 @@ struct PoolFaultCase {
 
 class PlantedPoolFault : public testing::TestWithParam<PoolFaultCase> {
  protected:
-  void TearDown() override { planted_fault<PoolFault> = PoolFault::none; }
+  void TearDown() override { active_mutant<PoolFault> = PoolFault::none; }
 };
 
 TEST_P(PlantedPoolFault, IsFound) {
-  planted_fault<PoolFault> = GetParam().fault;
+  active_mutant<PoolFault> = GetParam().fault;
   if (GetParam().found_by == kByHandles) {
     EXPECT_NE(free_wrong_handles(), "");
     return;

@@ -96,40 +96,40 @@ TEST_F(QueueApi, OnOneGpu) {
   EXPECT_OK(polypath_queue_create(comm(1), &options, 2, &queue));
   EXPECT_EQ(2, polypath_queue_count(queue));
   for (const int index : {0, 1})
-    run_warps(gpu(1), view_of(queue, index, POLYPATH_PRODUCER), gpu(1),
-              view_of(queue, index, POLYPATH_CONSUMER), "one GPU");
+    run_warps(gpu(1), view_of(queue, index, POLYPATH_QUEUE_PRODUCER), gpu(1),
+              view_of(queue, index, POLYPATH_QUEUE_CONSUMER), "one GPU");
   EXPECT_THAT(report_of(queue), AllOf(HasSubstr("\"pushed\":384"), HasSubstr("\"popped\":384"),
                                       HasSubstr("\"laps\":3"), HasSubstr("\"in_flight\":0"),
-                                      HasSubstr("\"from\":1,\"gave_up\":\"\"")));
+                                      HasSubstr("\"from\":1,\"aborted\":\"\"")));
   EXPECT_OK(polypath_queue_destroy(queue));
 }
 
 TEST_F(QueueApi, FromOneRankToAnother) {
   const auto queues = connect(options_of(12, 128, 32), 2, 0, 2);
   for (const int index : {0, 1})
-    run_warps(gpu(2), view_of(queues[2], index, POLYPATH_PRODUCER), gpu(0),
-              view_of(queues[0], index, POLYPATH_CONSUMER), "two GPUs");
+    run_warps(gpu(2), view_of(queues[2], index, POLYPATH_QUEUE_PRODUCER), gpu(0),
+              view_of(queues[0], index, POLYPATH_QUEUE_CONSUMER), "two GPUs");
   for (polypath_queue* queue : queues)
     EXPECT_THAT(report_of(queue), AllOf(HasSubstr("\"from\":2"), HasSubstr("\"to\":0"),
                                         HasSubstr("\"pushed\":384,\"segment\":32")));
   device::queue_view view{};
   EXPECT_EQ(POLYPATH_INVALID_ARGUMENT,
-            polypath_queue_view(queues[1], 0, POLYPATH_PRODUCER, &view, sizeof view));
+            polypath_queue_view(queues[1], 0, POLYPATH_QUEUE_PRODUCER, &view, sizeof view));
   EXPECT_THAT(polypath_last_error(), HasSubstr("rank 1 is not on that side"));
   destroy(queues);
 }
 
 TEST_F(QueueApi, ItselfThroughSymmetricMemory) {
   const auto queues = connect(options_of(12, 128, 32), 1, 1, 1);
-  run_warps(gpu(1), view_of(queues[1], 0, POLYPATH_PRODUCER), gpu(1),
-            view_of(queues[1], 0, POLYPATH_CONSUMER), "itself");
+  run_warps(gpu(1), view_of(queues[1], 0, POLYPATH_QUEUE_PRODUCER), gpu(1),
+            view_of(queues[1], 0, POLYPATH_QUEUE_CONSUMER), "itself");
   destroy(queues);
 }
 
 TEST_F(QueueApi, FromEachToEach) {
   const polypath_queue_options options = options_of(12, 128, 32);
   std::array<polypath_queue*, kRanks> queues{};
-  EXPECT_OK(polypath_queue_connect_each_all(comms_.data(), kRanks, &options, queues.data()));
+  EXPECT_OK(polypath_queue_connect_mesh_all(comms_.data(), kRanks, &options, queues.data()));
   std::array<Found*, kRanks> found{};
   const std::uint32_t room = 2 * 2 * kPushes * 32;  // for what came twice, too
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -140,12 +140,12 @@ TEST_F(QueueApi, FromEachToEach) {
     rings.found = found[at];
     rings.room = room;
     for (int other = 0; other < kRanks; ++other) {
-      const device::queue_view pushes = view_of(queues[at], other, POLYPATH_PRODUCER);
+      const device::queue_view pushes = view_of(queues[at], other, POLYPATH_QUEUE_PRODUCER);
       const RemoteRow row{
           {pushes, Members::warp, Calls::waiting, 3, 1, kPushes, nullptr, 2, nullptr, 0}, false};
       gpu(rank).launch("polypath_test_remote_pushes", 1, 64, row, 0);
       gpu(rank).launch("polypath_test_remote_close", 1, 32, pushes, 0);
-      rings.rings[other] = view_of(queues[at], other, POLYPATH_CONSUMER);
+      rings.rings[other] = view_of(queues[at], other, POLYPATH_QUEUE_CONSUMER);
     }
     gpu(rank).launch("polypath_test_rings_pops", 1, 32, rings, 1);
   }
@@ -165,15 +165,15 @@ TEST_F(QueueApi, FromEachToEach) {
 
 TEST_F(QueueApi, PairsBetweenRanks) {
   constexpr unsigned kCalls = 9;
-  const auto queues = connect(options_of(96, 128, 32, POLYPATH_PAIR), 0, 1, 2);
+  const auto queues = connect(options_of(96, 128, 32, POLYPATH_QUEUE_SPSC), 0, 1, 2);
   for (const int index : {0, 1}) {
     Found* const found = gpu(1).alloc_found(std::size_t{2} * kCalls * 32);
     for (const unsigned kernel : {0U, 1U}) {
-      RemotePairRow row{{pair_of(queues[0], index, POLYPATH_PRODUCER), 0, Members::warp, 24, 1,
+      RemotePairRow row{{pair_of(queues[0], index, POLYPATH_QUEUE_PRODUCER), 0, Members::warp, 24, 1,
                          kCalls, kernel * kCalls * 32, nullptr, kCalls * 32},
                         false};
       gpu(0).launch("polypath_test_remote_pair_pushes", 1, 32, row, 0);
-      row.pair.view = pair_of(queues[1], index, POLYPATH_CONSUMER);
+      row.pair.view = pair_of(queues[1], index, POLYPATH_QUEUE_CONSUMER);
       row.pair.found = found + std::size_t{kernel} * kCalls * 32;
       gpu(1).launch("polypath_test_remote_pair_pops", 1, 32, row, 1);
     }
@@ -190,8 +190,8 @@ TEST_F(QueueApi, ToTheCpu) {
   constexpr std::size_t kAll = 2 * kPushes * 32;
   const polypath_queue_options options = options_of(12, is_functional() ? 128 : 1024, 32);
   polypath_queue* queue = nullptr;
-  EXPECT_OK(polypath_queue_create_host(comm(0), &options, POLYPATH_CONSUMER, 1, &queue));
-  const device::queue_view pushes = view_of(queue, 0, POLYPATH_PRODUCER);
+  EXPECT_OK(polypath_queue_create_host(comm(0), &options, POLYPATH_QUEUE_CONSUMER, 1, &queue));
+  const device::queue_view pushes = view_of(queue, 0, POLYPATH_QUEUE_PRODUCER);
   const RemoteRow row{
       {pushes, Members::warp, Calls::waiting, 3, 1, kPushes, nullptr, 2, nullptr, 0}, false};
   gpu(0).launch("polypath_test_remote_pushes", 1, 64, row, 0);
@@ -218,10 +218,10 @@ TEST_F(QueueApi, FromTheCpu) {
   if (!is_functional()) GTEST_SKIP() << "the CPU pushes while a kernel pops";
   const polypath_queue_options options = options_of(12, 128, 32);
   polypath_queue* queue = nullptr;
-  EXPECT_OK(polypath_queue_create_host(comm(2), &options, POLYPATH_PRODUCER, 1, &queue));
+  EXPECT_OK(polypath_queue_create_host(comm(2), &options, POLYPATH_QUEUE_PRODUCER, 1, &queue));
   const std::uint32_t room = 2048;
   Found* const found = gpu(2).alloc_found(room);
-  const RemoteRow row{{view_of(queue, 0, POLYPATH_CONSUMER), Members::warp, Calls::waiting, 3, 1, 0,
+  const RemoteRow row{{view_of(queue, 0, POLYPATH_QUEUE_CONSUMER), Members::warp, Calls::waiting, 3, 1, 0,
                        nullptr, 0, found, room},
                       false};
   gpu(2).launch("polypath_test_remote_pops", 1, 32, row, 1);
@@ -246,21 +246,21 @@ TEST_F(QueueApi, PairsWithTheCpu) {
   if (!is_functional()) GTEST_SKIP() << "the CPU pushes while a kernel pops";
   constexpr unsigned kCalls = 20;
   constexpr std::size_t kAll = kCalls * 64;
-  const polypath_queue_options options = options_of(12, 256, 64, POLYPATH_PAIR);
+  const polypath_queue_options options = options_of(12, 256, 64, POLYPATH_QUEUE_SPSC);
   polypath_queue* to = nullptr;
   polypath_queue* from = nullptr;
-  EXPECT_OK(polypath_queue_create_host(comm(0), &options, POLYPATH_CONSUMER, 1, &to));
-  EXPECT_OK(polypath_queue_create_host(comm(0), &options, POLYPATH_PRODUCER, 1, &from));
+  EXPECT_OK(polypath_queue_create_host(comm(0), &options, POLYPATH_QUEUE_CONSUMER, 1, &to));
+  EXPECT_OK(polypath_queue_create_host(comm(0), &options, POLYPATH_QUEUE_PRODUCER, 1, &from));
   Found* const found = gpu(0).alloc_found(kAll);
   RemotePairRow row{
-      {pair_of(to, 0, POLYPATH_PRODUCER), 0, Members::warp, 3, 2, kCalls, 0, nullptr, kAll}, false};
+      {pair_of(to, 0, POLYPATH_QUEUE_PRODUCER), 0, Members::warp, 3, 2, kCalls, 0, nullptr, kAll}, false};
   gpu(0).launch("polypath_test_remote_pair_pushes", 1, 32, row, 0);
-  row.pair.view = pair_of(from, 0, POLYPATH_CONSUMER);
+  row.pair.view = pair_of(from, 0, POLYPATH_QUEUE_CONSUMER);
   row.pair.found = found;
   gpu(0).launch("polypath_test_remote_pair_pops", 1, 32, row, 1);
   using Words = std::array<std::uint32_t, 3>;
-  messaging::host_pair_consumer<Words> pops(pair_of(to, 0, POLYPATH_CONSUMER));
-  messaging::host_pair_producer<Words> pushes(pair_of(from, 0, POLYPATH_PRODUCER));
+  messaging::host_spsc_consumer<Words> pops(pair_of(to, 0, POLYPATH_QUEUE_CONSUMER));
+  messaging::host_spsc_producer<Words> pushes(pair_of(from, 0, POLYPATH_QUEUE_PRODUCER));
   for (std::size_t done = 0; done < kAll; ++done) {
     Words item{};
     ASSERT_EQ(pops.pop(item), device::status::done);
@@ -280,7 +280,7 @@ TEST_F(QueueApi, EmptyAndFullForLong) {
   constexpr std::uint32_t kRestUs = 3'000'000;
   for (const bool pushes_slowly : {true, false}) {
     const auto queues = connect(options_of(12, 128, 32), 1, 2, 1);
-    const device::queue_view pushes = view_of(queues[1], 0, POLYPATH_PRODUCER);
+    const device::queue_view pushes = view_of(queues[1], 0, POLYPATH_QUEUE_PRODUCER);
     const std::uint32_t room = kPushes * 32 * 2 + 64;
     Found* const found = gpu(2).alloc_found(room);
     RemoteRow row{{pushes, Members::warp, Calls::waiting, 3, 1, kPushes, nullptr, 2, nullptr, 0,
@@ -288,7 +288,7 @@ TEST_F(QueueApi, EmptyAndFullForLong) {
                   false};
     gpu(1).launch("polypath_test_remote_pushes", 1, 64, row, 0);
     gpu(1).launch("polypath_test_remote_close", 1, 32, pushes, 0);
-    row.queue.view = view_of(queues[2], 0, POLYPATH_CONSUMER);
+    row.queue.view = view_of(queues[2], 0, POLYPATH_QUEUE_CONSUMER);
     row.queue.found = found;
     row.queue.room = room;
     row.queue.pause_us = 0;
@@ -305,10 +305,10 @@ TEST_F(QueueApi, EmptyAndFullForLong) {
 TEST_F(QueueApi, WhoGivesUpSaysWhereAndAtWhichTurn) {
   if (!is_functional()) GTEST_SKIP() << "virtual time stands still while all wait";
   polypath_queue_options options = options_of(12, 128, 32);
-  options.time_limit_ms = 20;
+  options.timeout_ms = 20;
   const auto queues = connect(options, 0, 2, 2);
   Found* const found = gpu(2).alloc_found(256);
-  const RemoteRow row{{view_of(queues[2], 1, POLYPATH_CONSUMER), Members::warp, Calls::waiting, 3,
+  const RemoteRow row{{view_of(queues[2], 1, POLYPATH_QUEUE_CONSUMER), Members::warp, Calls::waiting, 3,
                        1, 0, nullptr, 0, found, 256},
                       false};
   gpu(2).launch("polypath_test_remote_pops", 1, 32, row, 1);
@@ -327,9 +327,9 @@ TEST_F(QueueApi, WhoGivesUpSaysWhereAndAtWhichTurn) {
 TEST_F(QueueApi, WhoFindsNoRoomSaysSo) {
   if (!is_functional()) GTEST_SKIP() << "virtual time stands still while all wait";
   polypath_queue_options options = options_of(12, 128, 32);
-  options.time_limit_ms = 20;
+  options.timeout_ms = 20;
   const auto queues = connect(options, 0, 2, 1);
-  const RemoteRow row{{view_of(queues[0], 0, POLYPATH_PRODUCER), Members::warp, Calls::waiting, 3,
+  const RemoteRow row{{view_of(queues[0], 0, POLYPATH_QUEUE_PRODUCER), Members::warp, Calls::waiting, 3,
                        1, 7, nullptr, 0, nullptr, 0},
                       false};
   gpu(0).launch("polypath_test_remote_pushes", 1, 32, row, 0);
@@ -341,9 +341,9 @@ TEST_F(QueueApi, WhoFindsNoRoomSaysSo) {
 
 TEST_F(QueueApi, TheCpuGivesUpToo) {
   polypath_queue_options options = options_of(8);
-  options.time_limit_ms = 5;
+  options.timeout_ms = 5;
   polypath_queue* queue = nullptr;
-  EXPECT_OK(polypath_queue_create_host(comm(1), &options, POLYPATH_CONSUMER, 1, &queue));
+  EXPECT_OK(polypath_queue_create_host(comm(1), &options, POLYPATH_QUEUE_CONSUMER, 1, &queue));
   std::uint64_t item = 0;
   std::size_t popped = 7;
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_queue_pop(queue, 0, &item, 1, &popped));
@@ -351,7 +351,7 @@ TEST_F(QueueApi, TheCpuGivesUpToo) {
               HasSubstr("rank 1: the CPU waited past the time limit at queue 0 from rank 1"));
   EXPECT_EQ(popped, 0U);
   EXPECT_THAT(report_of(queue),
-              HasSubstr("\"gave_up\":\"queue 0 from rank 1, the item of turn 0 (lap 0)\""));
+              HasSubstr("\"aborted\":\"queue 0 from rank 1, the item of turn 0 (lap 0)\""));
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_check(comm(0)));
   EXPECT_OK(polypath_queue_destroy(queue));
 }
@@ -359,59 +359,59 @@ TEST_F(QueueApi, TheCpuGivesUpToo) {
 /// What was pushed is what is in the ring, not the turns of who waited in vain.
 TEST_F(QueueApi, TheCpuThatFindsNoRoomSaysSoAndCountsWhatItPushed) {
   polypath_queue_options options = options_of(8, 64, 16);
-  options.time_limit_ms = 5;
+  options.timeout_ms = 5;
   polypath_queue* queue = nullptr;
-  EXPECT_OK(polypath_queue_create_host(comm(1), &options, POLYPATH_PRODUCER, 2, &queue));
+  EXPECT_OK(polypath_queue_create_host(comm(1), &options, POLYPATH_QUEUE_PRODUCER, 2, &queue));
   const std::array<std::uint64_t, 64> items{};
   EXPECT_OK(polypath_queue_push(queue, 1, items.data(), 64));
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_queue_push(queue, 1, items.data(), 3));
   EXPECT_THAT(polypath_last_error(), HasSubstr("rank 1: the CPU waited past the time limit at "
                                                "queue 1 to rank 1, room for turn 64 (lap 1)"));
   EXPECT_THAT(report_of(queue),
-              AllOf(HasSubstr("\"gave_up\":\"queue 1 to rank 1, room for turn 64 (lap 1)\""),
+              AllOf(HasSubstr("\"aborted\":\"queue 1 to rank 1, room for turn 64 (lap 1)\""),
                     HasSubstr("\"in_flight\":64"), HasSubstr("\"pushed\":64"),
-                    HasSubstr("\"gave_up\":\"\"")));
+                    HasSubstr("\"aborted\":\"\"")));
   EXPECT_OK(polypath_queue_destroy(queue));
 }
 
 TEST_F(QueueApi, PairsOfTheCpuGiveUpToo) {
-  polypath_queue_options options = options_of(8, 64, 16, POLYPATH_PAIR);
-  options.time_limit_ms = 5;
+  polypath_queue_options options = options_of(8, 64, 16, POLYPATH_QUEUE_SPSC);
+  options.timeout_ms = 5;
   polypath_queue* queue = nullptr;
-  EXPECT_OK(polypath_queue_create_host(comm(1), &options, POLYPATH_PRODUCER, 1, &queue));
+  EXPECT_OK(polypath_queue_create_host(comm(1), &options, POLYPATH_QUEUE_PRODUCER, 1, &queue));
   const std::array<std::uint64_t, 67> items{};
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_queue_push(queue, 0, items.data(), 67));
   EXPECT_THAT(report_of(queue),
-              AllOf(HasSubstr("\"gave_up\":\"pair 0 to rank 1, room for turn 64 (lap 1)\""),
+              AllOf(HasSubstr("\"aborted\":\"pair 0 to rank 1, room for turn 64 (lap 1)\""),
                     HasSubstr("\"pushed\":64")));
   EXPECT_OK(polypath_queue_destroy(queue));
 }
 
 TEST_F(QueueApi, PopsOfPairsGiveUpToo) {
-  polypath_queue_options options = options_of(8, 64, 16, POLYPATH_PAIR);
-  options.time_limit_ms = 5;
+  polypath_queue_options options = options_of(8, 64, 16, POLYPATH_QUEUE_SPSC);
+  options.timeout_ms = 5;
   polypath_queue* queue = nullptr;
-  EXPECT_OK(polypath_queue_create_host(comm(1), &options, POLYPATH_CONSUMER, 1, &queue));
+  EXPECT_OK(polypath_queue_create_host(comm(1), &options, POLYPATH_QUEUE_CONSUMER, 1, &queue));
   std::uint64_t item = 0;
   std::size_t popped = 7;
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_queue_pop(queue, 0, &item, 1, &popped));
   EXPECT_THAT(report_of(queue),
-              HasSubstr("\"gave_up\":\"pair 0 from rank 1, the item of turn 0 (lap 0)\""));
+              HasSubstr("\"aborted\":\"pair 0 from rank 1, the item of turn 0 (lap 0)\""));
   EXPECT_OK(polypath_queue_destroy(queue));
 }
 
 /// Each call that has room, or could answer "none yet".
 TEST_F(QueueApi, CallsOfTheCpuSayThatTheCommunicatorWasAborted) {
-  for (const polypath_queue_kind kind : {POLYPATH_QUEUE, POLYPATH_PAIR}) {
-    const int rank = kind == POLYPATH_QUEUE ? 0 : 1;
+  for (const polypath_queue_kind kind : {POLYPATH_QUEUE_MPMC, POLYPATH_QUEUE_SPSC}) {
+    const int rank = kind == POLYPATH_QUEUE_MPMC ? 0 : 1;
     const polypath_queue_options options = options_of(8, 64, 16, kind);
     polypath_queue* pushes = nullptr;
     polypath_queue* pops = nullptr;
     polypath_comm* one = nullptr;
     ASSERT_EQ(POLYPATH_SUCCESS, polypath_comm_create_all(context_, &rank, 1, nullptr, &one))
         << polypath_last_error();
-    EXPECT_OK(polypath_queue_create_host(one, &options, POLYPATH_PRODUCER, 1, &pushes));
-    EXPECT_OK(polypath_queue_create_host(one, &options, POLYPATH_CONSUMER, 1, &pops));
+    EXPECT_OK(polypath_queue_create_host(one, &options, POLYPATH_QUEUE_PRODUCER, 1, &pushes));
+    EXPECT_OK(polypath_queue_create_host(one, &options, POLYPATH_QUEUE_CONSUMER, 1, &pops));
     std::uint64_t item = 0;
     std::size_t count = 7;
     int closed = 7;
@@ -429,8 +429,8 @@ TEST_F(QueueApi, CallsOfTheCpuSayThatTheCommunicatorWasAborted) {
     EXPECT_EQ(count, 0U);
     EXPECT_EQ(closed, 0);
     says_so(polypath_queue_pop(pops, 0, &item, 1, &count));
-    if (kind == POLYPATH_QUEUE) says_so(polypath_queue_close(pushes, 0));
-    EXPECT_THAT(report_of(pushes), AllOf(HasSubstr("\"pushed\":1"), HasSubstr("\"gave_up\":\"\"")));
+    if (kind == POLYPATH_QUEUE_MPMC) says_so(polypath_queue_close(pushes, 0));
+    EXPECT_THAT(report_of(pushes), AllOf(HasSubstr("\"pushed\":1"), HasSubstr("\"aborted\":\"\"")));
     EXPECT_OK(polypath_queue_destroy(pushes));
     EXPECT_OK(polypath_queue_destroy(pops));
     EXPECT_OK(polypath_comm_destroy(one));
@@ -440,8 +440,8 @@ TEST_F(QueueApi, CallsOfTheCpuSayThatTheCommunicatorWasAborted) {
 /// Stores of simulated GPUs come in no order.
 TEST_F(QueueApi, LinesAreRefusedWhereTheyComeTorn) {
   if (!is_functional()) GTEST_SKIP() << "in virtual time stores come in order";
-  polypath_queue_options options = options_of(120, 1024, 256, POLYPATH_PAIR);
-  options.layout = POLYPATH_LINE;
+  polypath_queue_options options = options_of(120, 1024, 256, POLYPATH_QUEUE_SPSC);
+  options.layout = POLYPATH_PROTOCOL_LL128;
   std::array<polypath_queue*, kRanks> queues{};
   for (int time = 0; time < 2; ++time) {
     EXPECT_EQ(POLYPATH_NOT_SUPPORTED,
@@ -451,7 +451,7 @@ TEST_F(QueueApi, LinesAreRefusedWhereTheyComeTorn) {
   for (polypath_comm* comm : comms_) EXPECT_OK(polypath_comm_check(comm));
   polypath_queue* queue = nullptr;
   EXPECT_EQ(POLYPATH_INVALID_ARGUMENT,
-            polypath_queue_create_host(comm(0), &options, POLYPATH_CONSUMER, 1, &queue));
+            polypath_queue_create_host(comm(0), &options, POLYPATH_QUEUE_CONSUMER, 1, &queue));
   EXPECT_THAT(polypath_last_error(), HasSubstr("torn through host memory"));
 }
 
@@ -465,7 +465,7 @@ TEST_F(QueueApi, BadInputIsNamed) {
   refused(options_of(0), "options->item_bytes is 0: an item in packets has 1 to 96 bytes");
   refused(options_of(97), "options->item_bytes is 97");
   polypath_queue_options lines = options_of(121);
-  lines.layout = POLYPATH_LINE;
+  lines.layout = POLYPATH_PROTOCOL_LL128;
   refused(lines, "options->item_bytes is 121: an item in lines has 1 to 120 bytes");
   refused(options_of(8, 100), "options->capacity is 100: it is to be a power of two");
   refused(options_of(8, 2), "options->capacity is 2");
@@ -501,20 +501,20 @@ TEST_F(QueueApi, BadInputIsNamed) {
   invalid(polypath_queue_destroy(nullptr), "queue is null");
   EXPECT_EQ(-1, polypath_queue_count(nullptr));
 
-  EXPECT_OK(polypath_queue_create_host(comm(0), &good, POLYPATH_CONSUMER, 1, &queue));
+  EXPECT_OK(polypath_queue_create_host(comm(0), &good, POLYPATH_QUEUE_CONSUMER, 1, &queue));
   device::queue_view view{};
-  device::pair_view pair{};
-  invalid(polypath_queue_view(queue, 0, POLYPATH_PRODUCER, &pair, sizeof pair),
+  device::spsc_view pair{};
+  invalid(polypath_queue_view(queue, 0, POLYPATH_QUEUE_PRODUCER, &pair, sizeof pair),
           "polypath::device::queue_view");
-  invalid(polypath_queue_view(queue, 1, POLYPATH_PRODUCER, &view, sizeof view), "index is 1");
+  invalid(polypath_queue_view(queue, 1, POLYPATH_QUEUE_PRODUCER, &view, sizeof view), "index is 1");
   invalid(polypath_queue_view(queue, 0, 2, &view, sizeof view), "side is none");
-  invalid(polypath_queue_view(queue, 0, POLYPATH_PRODUCER, nullptr, sizeof view), "view is null");
+  invalid(polypath_queue_view(queue, 0, POLYPATH_QUEUE_PRODUCER, nullptr, sizeof view), "view is null");
   std::uint64_t item = 0;
   std::size_t count = 0;
   invalid(polypath_queue_push(queue, 0, &item, 1), "the CPU is not on that side");
   invalid(polypath_queue_pop(queue, 0, nullptr, 1, &count), "items is null");
   EXPECT_OK(polypath_queue_destroy(queue));
-  EXPECT_OK(polypath_queue_create_host(comm(0), &good, POLYPATH_PRODUCER, 1, &queue));
+  EXPECT_OK(polypath_queue_create_host(comm(0), &good, POLYPATH_QUEUE_PRODUCER, 1, &queue));
   std::vector<std::uint64_t> many(300);
   invalid(polypath_queue_try_push(queue, 0, many.data(), many.size(), &count),
           "count is more than a segment");

@@ -34,16 +34,16 @@ RANK_PROGRAM(queues_to_all) {
   for (int time = 0; time < 2; ++time) {
     const auto queues = QueueSet::connected_each(*comm, shape_of(&options));
     const std::uint32_t room = 2 * kPushes * 32;  // for what came twice, too
-    Found* const found = gpu.alloc_found(std::size_t{room} * RingsRow::kMost);
+    Found* const found = gpu.alloc_found(std::size_t{room} * RingsRow::kMaxSources);
     RingsRow rings{};
     rings.count = static_cast<std::uint32_t>(comm->size());
     rings.found = found;
     rings.room = room;
     for (int other = 0; other < comm->size(); ++other)
-      rings.rings[other] = view_of(*queues, other, POLYPATH_CONSUMER);
+      rings.rings[other] = view_of(*queues, other, POLYPATH_QUEUE_CONSUMER);
     gpu.launch("polypath_test_rings_pops", 1, 32, rings, 1);
     for (int other = 0; other < comm->size(); ++other) {
-      const auto pushes = view_of(*queues, other, POLYPATH_PRODUCER);
+      const auto pushes = view_of(*queues, other, POLYPATH_QUEUE_PRODUCER);
       gpu.launch("polypath_test_remote_pushes", 1, 32, row_of(pushes, kPushes, nullptr, 0), 0);
       gpu.launch("polypath_test_remote_close", 1, 32, pushes, 0);
     }
@@ -76,10 +76,10 @@ RANK_PROGRAM(one_side_is_killed) {
   self.at("pushes");
   if (self.rank() == 0 && pushes)
     gpu.launch("polypath_test_remote_pushes", 1, 32,
-               row_of(view_of(*queues, 0, POLYPATH_PRODUCER), 50, nullptr, 0), 0);
+               row_of(view_of(*queues, 0, POLYPATH_QUEUE_PRODUCER), 50, nullptr, 0), 0);
   if (self.rank() == 0 && !pushes)
     gpu.launch("polypath_test_remote_pops", 1, 32,
-               row_of(view_of(*queues, 0, POLYPATH_CONSUMER), 0, gpu.alloc_found(64), 64), 0);
+               row_of(view_of(*queues, 0, POLYPATH_QUEUE_CONSUMER), 0, gpu.alloc_found(64), 64), 0);
   gpu.synchronize();
   while (self.rank() != 0 && !comm->aborted())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

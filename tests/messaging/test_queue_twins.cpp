@@ -54,7 +54,7 @@ std::string run_case(const QueueCase& of, std::uint64_t seed) {
                      of.pushes,     elsewhere.data(), teams,    found.data(), room};
   simt::RunOptions options;
   options.seed = seed;
-  options.most_turns = 2'000'000;
+  options.max_steps = 2'000'000;
   const std::string error =
       simt::run({{simt::launch("polypath_test_pushes", 0, of.producers, kThreads, row),
                   simt::launch("polypath_test_close", 0, 1, 32, memory.view())},
@@ -116,11 +116,11 @@ struct FaultCase {
 
 class PlantedQueueFault : public testing::TestWithParam<FaultCase> {
  protected:
-  void TearDown() override { planted_fault<QueueFault> = QueueFault::none; }
+  void TearDown() override { active_mutant<QueueFault> = QueueFault::none; }
 };
 
 TEST_P(PlantedQueueFault, IsFound) {
-  planted_fault<QueueFault> = GetParam().fault;
+  active_mutant<QueueFault> = GetParam().fault;
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
     found += run_case(kCases[GetParam().found_by], seed).empty() ? 0 : 1;
@@ -160,9 +160,9 @@ TEST(QueueWaits, EndWithTheTimeLimitAndSayWhatFor) {
         simt::run({{simt::launch(producers == 0 ? "polypath_test_pops" : "polypath_test_pushes", 0,
                                  1, 32, row_alone(memory, found))}});
     ASSERT_EQ(error, "");
-    const device::StatusRecord& status = memory.patience().status;
+    const device::wait_error& status = memory.wait_ctx().status;
     EXPECT_EQ(status.given_up, 1U);
-    EXPECT_EQ(status.reason, device::StatusRecord::time_limit);
+    EXPECT_EQ(status.reason, device::wait_error::time_limit);
     EXPECT_EQ(status.offset, 41U) << "the number of the queue";
     EXPECT_EQ(status.expected, producers == 0 ? 0U : 128U) << "the turn";
     for (const Found& each : found) EXPECT_EQ(each.team, 7U) << "nothing came";
@@ -172,27 +172,27 @@ TEST(QueueWaits, EndWithTheTimeLimitAndSayWhatFor) {
 
 TEST(QueueWaits, EndWithAnAbort) {
   QueueMemory memory(3, 7, 5);
-  memory.patience().abort_word = 1;
+  memory.wait_ctx().abort_flag = 1;
   std::vector<Found> found(32 * 16, Found{7, 7, 7, 7});
   ASSERT_EQ(simt::run({{simt::launch("polypath_test_pops", 0, 1, 64, row_alone(memory, found))}}),
             "");
-  EXPECT_EQ(memory.patience().status.reason, device::StatusRecord::aborted);
+  EXPECT_EQ(memory.wait_ctx().status.reason, device::wait_error::aborted);
 }
 
 TEST(QueuePolls, EndWithAnAbortWhereTheyAskForIt) {
   for (const Members members : {Members::thread, Members::warp, Members::block}) {
     QueueMemory memory(3, 7, 5);
-    memory.patience().abort_word = 1;
+    memory.wait_ctx().abort_flag = 1;
     std::vector<Found> found(32 * 16, Found{7, 7, 7, 7});
     QueueRow row = row_alone(memory, found);
     row.members = members;
     row.calls = Calls::trying;
     row.room = 1;
     simt::RunOptions options;
-    options.most_turns = 2'000'000;
+    options.max_steps = 2'000'000;
     ASSERT_EQ(simt::run({{simt::launch("polypath_test_pops", 0, 1, 64, row)}}, options), "");
-    EXPECT_EQ(memory.patience().status.reason, device::StatusRecord::aborted);
-    EXPECT_EQ(memory.patience().status.offset, 41U) << "the number of the queue";
+    EXPECT_EQ(memory.wait_ctx().status.reason, device::wait_error::aborted);
+    EXPECT_EQ(memory.wait_ctx().status.offset, 41U) << "the number of the queue";
   }
 }
 
@@ -207,10 +207,10 @@ std::size_t loads_of_later_packets() {
   simt::RunOptions options;
   options.access = [&](std::uintptr_t address, std::size_t, bool writes) {
     const std::uintptr_t at = address - cells;
-    if (!writes && at < std::uintptr_t{128} * 128 && at % 128 >= sizeof(device::Packet)) ++loads;
+    if (!writes && at < std::uintptr_t{128} * 128 && at % 128 >= sizeof(device::ll_packet)) ++loads;
   };
   EXPECT_EQ(simt::run({{simt::launch("polypath_test_pops", 0, 1, 32, row)}}, options), "");
-  EXPECT_EQ(memory.patience().status.reason, device::StatusRecord::time_limit);
+  EXPECT_EQ(memory.wait_ctx().status.reason, device::wait_error::time_limit);
   return loads;
 }
 
@@ -218,9 +218,9 @@ std::size_t loads_of_later_packets() {
 TEST(QueueWaits, LookAtOnePacketOfAnItemThatIsNotThere) {
   constexpr std::size_t kFirstLook = 32 * 7;
   EXPECT_EQ(loads_of_later_packets(), kFirstLook);
-  planted_fault<QueueFault> = QueueFault::looks_at_all_packets;
+  active_mutant<QueueFault> = QueueFault::looks_at_all_packets;
   EXPECT_GT(loads_of_later_packets(), 4 * kFirstLook) << "the test sees what it is to see";
-  planted_fault<QueueFault> = QueueFault::none;
+  active_mutant<QueueFault> = QueueFault::none;
 }
 
 TEST(QueueWaits, MoreThanASegmentIsRefusedAndTakesNoTurn) {

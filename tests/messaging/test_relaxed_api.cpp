@@ -15,16 +15,16 @@ const polypath_envelope* envelopes(const std::vector<envelope>& of) {
   return reinterpret_cast<const polypath_envelope*>(of.data());
 }
 
-std::string check_order(polypath_order order, const Traffic& traffic,
+std::string check_order(polypath_match_order order, const Traffic& traffic,
                         const std::vector<std::uint32_t>& found) {
-  if (order != POLYPATH_ORDER_PARTITIONED) return check_pairs_by_key(traffic, found);
+  if (order != POLYPATH_ORDER_NO_ANY_SOURCE) return check_pairs_by_key(traffic, found);
   return found == match_literally(traffic, 1) ? "" : "not the literal rule";
 }
 
 /// What an order allows; each `times` as long.
-std::vector<Traffic> traffic_of(polypath_order order, std::uint32_t times) {
+std::vector<Traffic> traffic_of(polypath_match_order order, std::uint32_t times) {
   std::vector<Traffic> all;
-  if (order == POLYPATH_ORDER_HASHED_UNIQUE) {
+  if (order == POLYPATH_ORDER_UNORDERED_UNIQUE) {
     for (const std::uint32_t count : {0U, 30U, 90U})
       all.push_back(shuffled(count * times, count + 1, 5));
     for (std::size_t i = 0; i < all.back().receives.size(); i += 3)
@@ -37,28 +37,28 @@ std::vector<Traffic> traffic_of(polypath_order order, std::uint32_t times) {
     of.receives *= times;
     all.push_back(draw(of, times));
   };
-  if (order == POLYPATH_ORDER_PARTITIONED)
+  if (order == POLYPATH_ORDER_NO_ANY_SOURCE)
     for (const TrafficCase& each : kOrdered) add(each);
   else
     for (const TrafficCase& each : kByKey) add(each);
   return all;
 }
 
-class RelaxedApi : public MatchingApi, public testing::WithParamInterface<polypath_order> {};
+class RelaxedApi : public MatchingApi, public testing::WithParamInterface<polypath_match_order> {};
 
 TEST_P(RelaxedApi, OnTheHost) {
   for (const std::uint32_t times : {1U, 10U})
     for (const Traffic& traffic : traffic_of(GetParam(), times)) {
       std::vector<std::uint32_t> results(traffic.receives.size() + 1, kPoison);
-      polypath_match_outcome outcome{};
-      EXPECT_OK(polypath_match_on_host(GetParam(), envelopes(traffic.messages),
+      polypath_match_result outcome{};
+      EXPECT_OK(polypath_match_host(GetParam(), envelopes(traffic.messages),
                                        traffic.messages.size(), envelopes(traffic.receives),
                                        traffic.receives.size(), results.data(), &outcome));
       EXPECT_EQ(results.back(), kPoison);
       results.pop_back();
       EXPECT_EQ(check_order(GetParam(), traffic, results), "");
-      EXPECT_EQ(outcome.matches + outcome.receives_left, traffic.receives.size());
-      EXPECT_EQ(outcome.matches + outcome.messages_left, traffic.messages.size());
+      EXPECT_EQ(outcome.matches + outcome.unmatched_receives, traffic.receives.size());
+      EXPECT_EQ(outcome.matches + outcome.unmatched_messages, traffic.messages.size());
     }
 }
 
@@ -68,13 +68,13 @@ TEST_P(RelaxedApi, OneBatchOfAnySize) {
     for (const Traffic& traffic : traffic_of(GetParam(), times)) {
       const Outcome made = match(traffic);
       EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_DONE);
-      EXPECT_EQ(check_order(GetParam(), traffic, made.message_of_receive), "");
-      EXPECT_EQ(made.outcome.matches + made.outcome.receives_left, traffic.receives.size());
-      EXPECT_EQ(made.outcome.matches + made.outcome.messages_left, traffic.messages.size());
+      EXPECT_EQ(check_order(GetParam(), traffic, made.matched_message), "");
+      EXPECT_EQ(made.outcome.matches + made.outcome.unmatched_receives, traffic.receives.size());
+      EXPECT_EQ(made.outcome.matches + made.outcome.unmatched_messages, traffic.messages.size());
     }
 }
 
-TEST_P(RelaxedApi, ManyQueues) {
+TEST_P(RelaxedApi, QueueBatch) {
   create(1000, GetParam());
   std::vector<Traffic> queues = traffic_of(GetParam(), 1);
   for (int i = 0; i < 40; ++i) queues.push_back(shuffled(20, static_cast<std::uint64_t>(i)));
@@ -95,13 +95,13 @@ TEST_P(RelaxedApi, ManyQueues) {
   const OnGpu first_messages(message_begins);
   const OnGpu first_receives(receive_begins);
   const OnGpu results(std::vector<std::uint32_t>(all.receives.size() + 1, kPoison));
-  const OnGpu outcomes(std::vector<polypath_match_outcome>(queues.size()));
-  EXPECT_OK(polypath_match_many(matcher_, queues.size(), messages.get<polypath_envelope>(),
+  const OnGpu outcomes(std::vector<polypath_match_result>(queues.size()));
+  EXPECT_OK(polypath_match_batched(matcher_, queues.size(), messages.get<polypath_envelope>(),
                                 first_messages.get(), receives.get<polypath_envelope>(),
                                 first_receives.get(), results.get(), outcomes.get(), streams_[0]));
   synchronize();
   const std::vector<std::uint32_t> found = results.read();
-  const std::vector<polypath_match_outcome> ends = outcomes.read();
+  const std::vector<polypath_match_result> ends = outcomes.read();
   EXPECT_EQ(found.back(), kPoison);
   for (std::size_t q = 0; q < queues.size(); ++q) {
     const std::uint32_t expected = q + 3 == queues.size()   ? POLYPATH_MATCH_FULL
@@ -120,7 +120,7 @@ TEST_P(RelaxedApi, ManyQueues) {
   char* json = nullptr;
   EXPECT_OK(polypath_matcher_report(matcher_, &json));
   EXPECT_THAT(json, HasSubstr("\"refused\":2"));
-  polypath_free(json);
+  polypath_free_string(json);
 }
 
 TEST_P(RelaxedApi, BatchesCarryOver) {
@@ -141,7 +141,7 @@ TEST_P(RelaxedApi, BatchesCarryOver) {
 }
 
 TEST_P(RelaxedApi, WhatIsRefusedChangesNothing) {
-  const bool has_any_tag = GetParam() == POLYPATH_ORDER_PARTITIONED;
+  const bool has_any_tag = GetParam() == POLYPATH_ORDER_NO_ANY_SOURCE;
   for (const std::uint32_t capacity : {200U, 1100U}) {
     create(capacity, GetParam());
     EXPECT_EQ(next({{1, 1, 1}, {2, 1, 1}}, {{3, 1, 1}}, capacity).outcome.matches, 0U);
@@ -151,16 +151,16 @@ TEST_P(RelaxedApi, WhatIsRefusedChangesNothing) {
       const Next made = next(messages, receives, capacity);
       EXPECT_EQ(made.outcome.status, status);
       EXPECT_EQ(made.outcome.index, index);
-      EXPECT_EQ(made.outcome.messages_left, 2U);
-      EXPECT_EQ(made.outcome.receives_left, 1U);
+      EXPECT_EQ(made.outcome.unmatched_messages, 2U);
+      EXPECT_EQ(made.outcome.unmatched_receives, 1U);
     };
     refused({{5, 1, 1}}, {{1, 1, 1}, {6, any_source, 1}}, POLYPATH_MATCH_WILDCARD, 1);
     refused({{5, 1, 1}, {6, any_source, 1}}, {{1, 1, 1}}, POLYPATH_MATCH_MESSAGE_SOURCE, 1);
     refused({{5, 1, 1}}, {{1, 1, 1}, {0x80000005, 1, 1}}, POLYPATH_MATCH_RECEIVE_TAG, 1);
     if (!has_any_tag) refused({}, {{any_tag, 1, 1}}, POLYPATH_MATCH_WILDCARD, 0);
-    if (GetParam() == POLYPATH_ORDER_HASHED_UNIQUE) {
+    if (GetParam() == POLYPATH_ORDER_UNORDERED_UNIQUE) {
       EXPECT_EQ(next({{5, 1, 1}, {5, 1, 1}}, {}, capacity).outcome.status,
-                POLYPATH_MATCH_MESSAGE_TWICE);
+                POLYPATH_MATCH_DUPLICATE_MESSAGE);
     }
     const Next made = next({}, {{has_any_tag ? any_tag : 1, 1, 1}, {2, 1, 1}}, capacity);
     ASSERT_EQ(made.pairs.size(), 2U);
@@ -170,23 +170,23 @@ TEST_P(RelaxedApi, WhatIsRefusedChangesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, RelaxedApi,
-                         testing::Values(POLYPATH_ORDER_PARTITIONED, POLYPATH_ORDER_HASHED,
-                                         POLYPATH_ORDER_HASHED_UNIQUE));
+                         testing::Values(POLYPATH_ORDER_NO_ANY_SOURCE, POLYPATH_ORDER_UNORDERED,
+                                         POLYPATH_ORDER_UNORDERED_UNIQUE));
 
 TEST_F(MatchingApi, TablesWithoutOrderMayBeLarger) {
-  create(1U << 22, POLYPATH_ORDER_HASHED);
+  create(1U << 22, POLYPATH_ORDER_UNORDERED);
   polypath_matcher* none = nullptr;
-  polypath_matcher_options options{POLYPATH_ORDER_PARTITIONED, 1U << 22, 0, {}};
+  polypath_matcher_options options{POLYPATH_ORDER_NO_ANY_SOURCE, 1U << 22, 0, {}};
   EXPECT_REFUSED("capacity", polypath_matcher_create(comm_, &options, &none));
-  options = {POLYPATH_ORDER_HASHED, (1U << 24) + 1, 0, {}};
+  options = {POLYPATH_ORDER_UNORDERED, (1U << 24) + 1, 0, {}};
   EXPECT_REFUSED("capacity", polypath_matcher_create(comm_, &options, &none));
 }
 
 TEST(RelaxedOnHost, RefusesWhatKernelsRefuse) {
-  const auto status_of = [](polypath_order order, const Traffic& traffic) {
+  const auto status_of = [](polypath_match_order order, const Traffic& traffic) {
     std::vector<std::uint32_t> results(traffic.receives.size(), kPoison);
-    polypath_match_outcome outcome{};
-    EXPECT_OK(polypath_match_on_host(order, envelopes(traffic.messages), traffic.messages.size(),
+    polypath_match_result outcome{};
+    EXPECT_OK(polypath_match_host(order, envelopes(traffic.messages), traffic.messages.size(),
                                      envelopes(traffic.receives), traffic.receives.size(),
                                      results.data(), &outcome));
     if (outcome.status != POLYPATH_MATCH_DONE) {
@@ -196,35 +196,35 @@ TEST(RelaxedOnHost, RefusesWhatKernelsRefuse) {
   };
   using Pair = std::pair<std::uint32_t, std::uint32_t>;
   const Traffic any_tags{{{1, 1, 1}}, {{2, 1, 1}, {any_tag, 1, 1}}};
-  EXPECT_EQ(status_of(POLYPATH_ORDER_PARTITIONED, any_tags), Pair(POLYPATH_MATCH_DONE, 0));
-  EXPECT_EQ(status_of(POLYPATH_ORDER_HASHED, any_tags), Pair(POLYPATH_MATCH_WILDCARD, 1));
-  EXPECT_EQ(status_of(POLYPATH_ORDER_HASHED_UNIQUE, any_tags), Pair(POLYPATH_MATCH_WILDCARD, 1));
+  EXPECT_EQ(status_of(POLYPATH_ORDER_NO_ANY_SOURCE, any_tags), Pair(POLYPATH_MATCH_DONE, 0));
+  EXPECT_EQ(status_of(POLYPATH_ORDER_UNORDERED, any_tags), Pair(POLYPATH_MATCH_WILDCARD, 1));
+  EXPECT_EQ(status_of(POLYPATH_ORDER_UNORDERED_UNIQUE, any_tags), Pair(POLYPATH_MATCH_WILDCARD, 1));
   const Traffic any_sources{{{1, 1, 1}}, {{2, 1, 1}, {1, any_source, 1}}};
-  EXPECT_EQ(status_of(POLYPATH_ORDER_PARTITIONED, any_sources), Pair(POLYPATH_MATCH_WILDCARD, 1));
-  EXPECT_EQ(status_of(POLYPATH_ORDER_HASHED, any_sources), Pair(POLYPATH_MATCH_WILDCARD, 1));
+  EXPECT_EQ(status_of(POLYPATH_ORDER_NO_ANY_SOURCE, any_sources), Pair(POLYPATH_MATCH_WILDCARD, 1));
+  EXPECT_EQ(status_of(POLYPATH_ORDER_UNORDERED, any_sources), Pair(POLYPATH_MATCH_WILDCARD, 1));
   const Traffic twice{{{1, 1, 1}, {2, 1, 1}, {1, 1, 1}}, {{1, 1, 1}}};
-  EXPECT_EQ(status_of(POLYPATH_ORDER_HASHED, twice), Pair(POLYPATH_MATCH_DONE, 0));
-  EXPECT_EQ(status_of(POLYPATH_ORDER_HASHED_UNIQUE, twice), Pair(POLYPATH_MATCH_MESSAGE_TWICE, 2));
+  EXPECT_EQ(status_of(POLYPATH_ORDER_UNORDERED, twice), Pair(POLYPATH_MATCH_DONE, 0));
+  EXPECT_EQ(status_of(POLYPATH_ORDER_UNORDERED_UNIQUE, twice), Pair(POLYPATH_MATCH_DUPLICATE_MESSAGE, 2));
   const Traffic none_came{{{1, 1, 1}}, {{3, 1, 1}, {3, 1, 1}}};
-  EXPECT_EQ(status_of(POLYPATH_ORDER_HASHED_UNIQUE, none_came), Pair(POLYPATH_MATCH_DONE, 0));
+  EXPECT_EQ(status_of(POLYPATH_ORDER_UNORDERED_UNIQUE, none_came), Pair(POLYPATH_MATCH_DONE, 0));
   const Traffic receives_twice{{{3, 1, 1}}, {{3, 1, 1}, {3, 1, 1}}};
-  EXPECT_EQ(status_of(POLYPATH_ORDER_HASHED_UNIQUE, receives_twice),
-            Pair(POLYPATH_MATCH_RECEIVE_TWICE, 1));
+  EXPECT_EQ(status_of(POLYPATH_ORDER_UNORDERED_UNIQUE, receives_twice),
+            Pair(POLYPATH_MATCH_DUPLICATE_RECEIVE, 1));
 }
 
 /// What is left over has no place in the batch that is refused for it.
 TEST_F(MatchingApi, OfTwoThatAreAlikeTheNewOneIsTold) {
-  create(2000, POLYPATH_ORDER_HASHED_UNIQUE);
-  ASSERT_EQ(next({{9, 1, 1}, {1, 1, 1}}, {{2, 2, 2}}, 10).outcome.messages_left, 2U);
+  create(2000, POLYPATH_ORDER_UNORDERED_UNIQUE);
+  ASSERT_EQ(next({{9, 1, 1}, {1, 1, 1}}, {{2, 2, 2}}, 10).outcome.unmatched_messages, 2U);
   for (int time = 0; time < 8; ++time) {
     Next made = next({{4, 1, 1}, {5, 1, 1}, {1, 1, 1}}, {{4, 1, 1}}, 10);
-    EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_MESSAGE_TWICE);
+    EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_DUPLICATE_MESSAGE);
     EXPECT_EQ(made.outcome.index, 2U);
     made = next({{2, 2, 2}}, {{4, 1, 1}, {2, 2, 2}}, 10);
-    EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_RECEIVE_TWICE);
+    EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_DUPLICATE_RECEIVE);
     EXPECT_EQ(made.outcome.index, 1U);
-    EXPECT_EQ(made.outcome.messages_left, 2U);
-    EXPECT_EQ(made.outcome.receives_left, 1U);
+    EXPECT_EQ(made.outcome.unmatched_messages, 2U);
+    EXPECT_EQ(made.outcome.unmatched_receives, 1U);
   }
 }
 

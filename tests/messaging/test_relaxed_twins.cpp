@@ -60,7 +60,7 @@ Traffic one_tag(std::uint32_t count, std::uint64_t seed) {
   Traffic traffic;
   for (std::uint32_t hash = 0; traffic.messages.size() < count; ++hash) {
     const envelope one{hash * inverse, 0, 0};
-    if (one.tag <= device::kMostTag) traffic.messages.push_back(one);
+    if (one.tag <= device::kMaxTag) traffic.messages.push_back(one);
   }
   traffic.receives.assign(traffic.messages.rbegin(), traffic.messages.rend());
   return traffic;
@@ -352,8 +352,8 @@ int found_by(const std::function<std::string(std::uint64_t)>& run) {
 template <typename Fault>
 class Planted : public testing::TestWithParam<Fault> {
  protected:
-  void SetUp() override { planted_fault<Fault> = this->GetParam(); }
-  void TearDown() override { planted_fault<Fault> = Fault::none; }
+  void SetUp() override { active_mutant<Fault> = this->GetParam(); }
+  void TearDown() override { active_mutant<Fault> = Fault::none; }
 };
 
 class PlantedPartitionFault : public Planted<PartitionFault> {};

@@ -48,12 +48,12 @@ class RemoteQueue {
     pushes.capacity_log2 = capacity_log2;
     pushes.segment_log2 = segment_log2;
     pushes.number = 51;
-    pushes.patience = of_pushes.patience();
+    pushes.wait_ctx = of_pushes.wait_ctx();
     pops = pushes;
     pops.head = others;
     pops.read = reinterpret_cast<std::uint32_t*>(others + 32);
     pops.number = 52;
-    pops.patience = of_pops.patience();
+    pops.wait_ctx = of_pops.wait_ctx();
     if (credit_of_host) {
       pops.credit = elsewhere_.get<std::uint32_t>();
       pushes.credit_source = pops.credit;
@@ -142,7 +142,7 @@ std::string run_remote_case(const RemoteCase& of, std::uint64_t seed) {
   const auto pops = simt::launch("polypath_test_remote_pops", 1, of.consumers, kThreads, row);
   simt::RunOptions options;
   options.seed = seed;
-  options.most_turns = 2'000'000;
+  options.max_steps = 2'000'000;
   queue.add_memory(options);
   options.memory.push_back({elsewhere.data(), elsewhere.size() * sizeof elsewhere[0], 1});
   const std::string error = of.one_behind_the_other ? simt::run({{pushes, close, pops}}, options)
@@ -180,11 +180,11 @@ struct RemoteFault {
 
 class PlantedRemoteFault : public testing::TestWithParam<RemoteFault> {
  protected:
-  void TearDown() override { planted_fault<QueueFault> = QueueFault::none; }
+  void TearDown() override { active_mutant<QueueFault> = QueueFault::none; }
 };
 
 TEST_P(PlantedRemoteFault, IsFound) {
-  planted_fault<QueueFault> = GetParam().fault;
+  active_mutant<QueueFault> = GetParam().fault;
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
     found += run_remote_case(kRemoteCases[GetParam().found_by], seed).empty() ? 0 : 1;
@@ -214,12 +214,12 @@ TEST(RemoteLines, ComeTornWhereNobodyPromisesThem) {
 }
 
 TEST(RemoteQueues, SeveralSourcesIntoOneConsumer) {
-  constexpr unsigned kSources = RingsRow::kMost;
+  constexpr unsigned kSources = RingsRow::kMaxSources;
   constexpr unsigned kPushes = 12;
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     simt::RunOptions options;
     options.seed = seed;
-    options.most_turns = 4'000'000;
+    options.max_steps = 4'000'000;
     std::vector<std::unique_ptr<RemoteQueue>> queues;
     std::vector<std::vector<simt::Launch>> rows;
     const std::uint32_t room = 2 * 2 * kPushes * 32;  // for what came twice, too
@@ -259,7 +259,7 @@ TEST(RemoteQueues, WaitsEndWithTheTimeLimit) {
   simt::RunOptions options;
   queue.add_memory(options);
   ASSERT_EQ(simt::run({{simt::launch("polypath_test_remote_pushes", 0, 1, 32, row)}}, options), "");
-  EXPECT_EQ(queue.of_pushes.status.reason, device::StatusRecord::time_limit);
+  EXPECT_EQ(queue.of_pushes.status.reason, device::wait_error::time_limit);
   EXPECT_EQ(queue.of_pushes.status.offset, 51U);
   EXPECT_EQ(queue.of_pushes.status.expected, 128U) << "the first turn of the second lap";
 }
@@ -286,8 +286,8 @@ std::string run_remote_pair_case(std::uint32_t words, Members members, std::uint
   }
   simt::RunOptions options;
   options.seed = seed;
-  options.most_turns = 1'000'000;
-  const device::pair_view& view = memory.view();
+  options.max_steps = 1'000'000;
+  const device::spsc_view& view = memory.view();
   options.memory = {{view.credit, std::size_t{2} * 128 * teams, 0},
                     {view.received, std::size_t{128} * teams, 1},
                     {view.cells, std::size_t{bytes} * teams, 1}};
@@ -314,11 +314,11 @@ TEST(RemotePairs, EveryItemInOrder) {
 
 class PlantedRemotePairFault : public testing::TestWithParam<PairFault> {
  protected:
-  void TearDown() override { planted_fault<PairFault> = PairFault::none; }
+  void TearDown() override { active_mutant<PairFault> = PairFault::none; }
 };
 
 TEST_P(PlantedRemotePairFault, IsFound) {
-  planted_fault<PairFault> = GetParam();
+  active_mutant<PairFault> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
     found += run_remote_pair_case(24, Members::warp, seed).empty() ? 0 : 1;

@@ -31,7 +31,7 @@ std::string run_shared(const SharedPoolCase& of, std::uint64_t seed) {
   std::vector<std::unique_ptr<QueueMemory>> returns;
   simt::RunOptions options;
   options.seed = seed;
-  options.most_turns = 3'000'000;
+  options.max_steps = 3'000'000;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     pools.push_back(std::make_unique<PoolMemory>(of.slabs, 13));
     options.memory.push_back(
@@ -94,10 +94,10 @@ INSTANTIATE_TEST_SUITE_P(Pool, SharedPools, testing::ValuesIn(kSharedPoolCases),
 
 class PlantedSharedPoolFault : public testing::TestWithParam<SharedPoolFault> {
  protected:
-  void TearDown() override { planted_fault<SharedPoolFault> = SharedPoolFault::none; }
+  void TearDown() override { active_mutant<SharedPoolFault> = SharedPoolFault::none; }
 };
 TEST_P(PlantedSharedPoolFault, IsFound) {
-  planted_fault<SharedPoolFault> = GetParam();
+  active_mutant<SharedPoolFault> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
     found += run_shared(kSharedPoolCases[1], seed).empty() ? 0 : 1;

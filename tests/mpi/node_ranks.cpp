@@ -96,7 +96,7 @@ void run(const std::string& network, std::size_t bytes, int calls) {
   const CUdeviceptr send = gpu.allocate(poison.size() * sizeof(float));
   const CUdeviceptr recv = gpu.allocate(poison.size() * sizeof(float));
   const auto issue = [&] {
-    detail::check(polypath_allreduce(comm.get(), reinterpret_cast<const void*>(send),
+    detail::check(polypath_all_reduce(comm.get(), reinterpret_cast<const void*>(send),
                                      reinterpret_cast<void*>(recv), count, POLYPATH_FLOAT32,
                                      POLYPATH_SUM, nullptr));
   };
@@ -129,7 +129,7 @@ void run(const std::string& network, std::size_t bytes, int calls) {
         "\"us\": %.1f, \"bus_gbps\": %.2f, \"verified\": true, \"report\": %s}\n",
         network.c_str(), size, comm.nodes(), bytes, calls, us,
         static_cast<double>(bytes) * 2 * (size - 1) / size / us / 1e3, report);
-  polypath_free(report);
+  polypath_free_string(report);
   gpu.free(send);
   gpu.free(recv);
 }

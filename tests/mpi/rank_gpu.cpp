@@ -14,7 +14,7 @@ namespace polypath::test {
 namespace {
 
 constexpr const char* kDriver = "libcuda.so.1";
-constexpr int kMostHosts = 8;
+constexpr int kMaxHosts = 8;
 
 /// A control function of the simulated driver; null on a real one.
 template <typename Function>
@@ -81,7 +81,7 @@ std::map<std::string, Moved> RankGpu::links() const {
   if (bytes == nullptr || copies == nullptr) return links;
   std::vector<std::string> memories;
   for (int i = 0; i < gpus_; ++i) memories.push_back(fmt::format("gpu{}", i));
-  for (int i = 0; i < kMostHosts; ++i) memories.push_back(fmt::format("host{}", i));
+  for (int i = 0; i < kMaxHosts; ++i) memories.push_back(fmt::format("host{}", i));
   for (const std::string& from : memories)
     for (const std::string& to : memories)
       if (const std::uint64_t moved = bytes(from.c_str(), to.c_str()); moved > 0)

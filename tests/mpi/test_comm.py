@@ -25,7 +25,7 @@ def test_ranks_on_several_nodes(nodes, level):
     for name in nodes:
         program = [BUILD / "bin" / "node_ranks", "mpi", level, 60_004, 2]
         command += ["-n", 1, "env", f"POLYPATH_COMM_NODE={name}", *program, ":"]
-    settings = environment({"UCX_TLS": "tcp,self", "POLYPATH_COMM_TIME_LIMIT": "200000"})
+    settings = environment({"UCX_TLS": "tcp,self", "POLYPATH_COMM_TIMEOUT_MS": "200000"})
     returncode, output = _run([str(part) for part in command[:-1]], settings)
     assert returncode == 0, output
     [line] = [line for line in output.splitlines() if line.startswith("{")]

@@ -158,7 +158,7 @@ def test_communicators_come_and_go(collectives):
 
 def test_communicators_are_freed_in_any_order(output_of):
     """A rank that waited in MPI_Comm_free for the others would do so for longer than this test."""
-    code, output = output_of(3, "freed-in-any-order", POLYPATH_COMM_TIME_LIMIT="1000000")
+    code, output = output_of(3, "freed-in-any-order", POLYPATH_COMM_TIMEOUT_MS="1000000")
     assert code == 0, output
     assert "warning" not in output
     assert output.count('{"rank"') == 3
@@ -166,7 +166,7 @@ def test_communicators_are_freed_in_any_order(output_of):
 
 def test_communicators_of_several_nodes_are_freed_in_any_order(output_of):
     code, output = output_of(
-        4, "freed-in-any-order", nodes="aabb", POLYPATH_COMM_TIME_LIMIT="1000000", **TCP
+        4, "freed-in-any-order", nodes="aabb", POLYPATH_COMM_TIMEOUT_MS="1000000", **TCP
     )
     assert code == 0, output
     assert "warning" not in output
@@ -226,7 +226,7 @@ def test_a_rank_resets_its_gpu(collectives):
 
 def test_a_reset_waits_for_no_other_rank(collectives):
     """Nor does it for the time limit, which is longer than the test's."""
-    ran = collectives(2, "reset-while-freed", POLYPATH_COMM_TIME_LIMIT="3600000")
+    ran = collectives(2, "reset-while-freed", POLYPATH_COMM_TIMEOUT_MS="3600000")
     assert ran.counted("taken").total() == 1
 
 
@@ -406,7 +406,7 @@ class TestRanksThatEnd:
             "killed",
             last=ENDING,
             options=["--enable-recovery"],
-            POLYPATH_COMM_TIME_LIMIT="200000",
+            POLYPATH_COMM_TIMEOUT_MS="200000",
         )
         assert code != 0
         ends = self.others(output)
@@ -420,12 +420,12 @@ class TestRanksThatEnd:
         )
 
     def test_killed_mpirun_ends_the_others(self, output_of):
-        code, output = output_of(3, "killed", last=ENDING, POLYPATH_COMM_TIME_LIMIT="200000")
+        code, output = output_of(3, "killed", last=ENDING, POLYPATH_COMM_TIMEOUT_MS="200000")
         assert code != 0
         assert "signal 9" in output
 
     def test_stopped_the_others_get_an_error_at_the_time_limit(self, output_of):
-        code, output = output_of(3, "stopped", last=ENDING, POLYPATH_COMM_TIME_LIMIT="15000")
+        code, output = output_of(3, "stopped", last=ENDING, POLYPATH_COMM_TIMEOUT_MS="15000")
         assert code != 0
         # mpirun lets the stopped one go on before it ends it: it may still say something.
         ends = [one for one in self.others(output) if one["rank"] != 2]
@@ -437,7 +437,7 @@ class TestRanksThatEnd:
 
     def test_stopped_the_program_ends_where_errors_are_fatal(self, output_of):
         code, output = output_of(
-            3, "stopped-fatally", last=ENDING, POLYPATH_COMM_TIME_LIMIT="15000"
+            3, "stopped-fatally", last=ENDING, POLYPATH_COMM_TIMEOUT_MS="15000"
         )
         assert code != 0
         assert self.others(output) == []

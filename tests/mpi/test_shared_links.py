@@ -24,7 +24,7 @@ OTHERS = "links used by other processes"
 
 
 @contextmanager
-def under_way(registry, pairs: Sequence[str]) -> Iterator[None]:
+def in_progress(registry, pairs: Sequence[str]) -> Iterator[None]:
     """Another process has bytes under way between these GPUs."""
     command = [ROOT / "scripts" / "mpi_env.sh", BUILD / "bin" / "held_flights", registry, *pairs]
     with subprocess.Popen(
@@ -74,7 +74,7 @@ def nvlinks(pair: tuple[str, str], routes: Iterable[str]) -> list[tuple[str, str
 def test_a_pair_leaves_links_to_others(traffic, tmp_path):
     """One rank copies, the other does nothing meanwhile: only what is held makes a difference."""
     lonely = bytes_by_route(send(traffic, "window", 2))["gpu0", "gpu1"]
-    with under_way(tmp_path / "registry", RING[1:]):
+    with in_progress(tmp_path / "registry", RING[1:]):
         beside = bytes_by_route(send(traffic, "window", 2))["gpu0", "gpu1"]
     after = bytes_by_route(send(traffic, "window", 2))["gpu0", "gpu1"]
     assert lonely.total() == beside.total() == SIZE
@@ -84,7 +84,7 @@ def test_a_pair_leaves_links_to_others(traffic, tmp_path):
 
 
 def test_no_two_ranks_of_a_ring_use_one_link(traffic, tmp_path):
-    with under_way(tmp_path / "registry", RING):
+    with in_progress(tmp_path / "registry", RING):
         run = send(traffic, "ring", 4)
     routes = bytes_by_route(run)
     links: Counter = Counter()
@@ -98,7 +98,7 @@ def test_no_two_ranks_of_a_ring_use_one_link(traffic, tmp_path):
 
 
 def test_where_nothing_is_left_the_driver_copies(traffic, tmp_path):
-    with under_way(tmp_path / "registry", [*RING, *BACK]):
+    with in_progress(tmp_path / "registry", [*RING, *BACK]):
         run = send(traffic, "ring", 4)
     for rank in run.ranks:
         assert rank.statistics["engine"]["split"] == 0
@@ -107,7 +107,7 @@ def test_where_nothing_is_left_the_driver_copies(traffic, tmp_path):
 
 def test_without_the_registry_nobody_is_seen(traffic, tmp_path):
     """Nor is it known where the memory of others lies, so that no copy of it is split."""
-    with under_way(tmp_path / "registry", [*RING, *BACK]):
+    with in_progress(tmp_path / "registry", [*RING, *BACK]):
         run = send(traffic, "ring", 4, POLYPATH_REGISTRY="off")
     for rank in run.ranks:
         reasons = rank.statistics["engine"]["native_by_reason"]

@@ -187,7 +187,7 @@ def test_small_messages_are_left_to_the_driver(traffic):
     run = traffic("all", 4, "--sizes", "1,1000,64K,200000", "--window", 8, shim=True)
     for rank in run.ranks:
         calls = rank.statistics["calls"]["cuMemcpyDtoDAsync_v2"]
-        assert calls["handed_over"] == 0
+        assert calls["offloaded"] == 0
         assert calls["calls"] >= rank.received(least=LARGE)["messages"]
         if run.simulated:
             assert rank.moved("*", rank.gpu)["bytes"] == rank.received()["bytes"]

@@ -102,7 +102,7 @@ def test_mpi_is_measured_with_the_others(tmp_path):
         *("tune", "comm", "--backends", "polypath,mpi", "--ranks", "2", "--sizes", "4K"),
         *("--pairs", "2", "--profile", str(tmp_path / "measured.toml")),
     )
-    assert found["left_out"] == {}
+    assert found["excluded"] == {}
     assert not found["stopped"]
     assert len(found["comm"]) == 6
     for entry in found["comm"]:

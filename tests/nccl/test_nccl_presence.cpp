@@ -17,26 +17,26 @@ Key new_key() {
 
 TEST(NcclPresence, RanksAreCounted) {
   const Key key = new_key();
-  const Presence own(key, 0);
+  const Advertisement own(key, 0);
   ASSERT_TRUE(own.is_shown());
   EXPECT_EQ(own.count(3), 1);
   {
-    const Presence other(key, 2);
+    const Advertisement other(key, 2);
     EXPECT_EQ(own.count(3), 2);
     EXPECT_EQ(other.lowest(3), 0);
-    EXPECT_FALSE(Presence(key, 2).is_shown());
+    EXPECT_FALSE(Advertisement(key, 2).is_shown());
   }
   EXPECT_EQ(own.count(3), 1);
 }
 
 TEST(NcclPresence, ForkedChild_ShowsNoRank) {
   const Key key = new_key();
-  const Presence own(key, 0);
+  const Advertisement own(key, 0);
   std::array<int, 2> ends{};
   ASSERT_EQ(pipe(ends.data()), 0);
   pid_t child = 0;
   {
-    const Presence other(key, 1);
+    const Advertisement other(key, 1);
     child = fork();
     if (child == 0) {
       // Until its parent has looked.

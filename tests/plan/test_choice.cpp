@@ -16,8 +16,8 @@ namespace {
 constexpr std::uint64_t kGranule = 4 * kKiB;
 
 std::optional<Plan> follow(const Node& node, const std::vector<Request>& requests,
-                           const Choice& choice, const PlanOptions& options = {}) {
-  return make_plan(node, make_ladder(node, requests, options.filter), requests, options, choice);
+                           const TransferConfig& choice, const PlanOptions& options = {}) {
+  return make_plan(node, make_route_sets(node, requests, options.filter), requests, options, choice);
 }
 
 std::vector<Request> one(std::uint64_t bytes) {
@@ -25,7 +25,7 @@ std::vector<Request> one(std::uint64_t bytes) {
 }
 
 /// Direct, by two GPUs and by the host; chunks of 1 MiB and of 0.5 MiB.
-Choice four_routes() {
+TransferConfig four_routes() {
   return {32 * kMiB,
           {{RouteKind::direct, .375, 1},
            {RouteKind::via_gpu, .25, 8},
@@ -34,7 +34,7 @@ Choice four_routes() {
           3};
 }
 
-TEST(Choice, GivesThePlanThatItNames) {
+TEST(TransferConfig, GivesThePlanThatItNames) {
   const auto plan = follow(mesh_node(), one(32 * kMiB), four_routes());
   ASSERT_TRUE(plan);
   const TransferPlan& transfer = plan->transfers.at(0);
@@ -63,12 +63,12 @@ TEST(Choice, GivesThePlanThatItNames) {
   }
   EXPECT_GT(plan->predicted_us, 0);
   Plan told = *plan;
-  explain(mesh_node(), make_ladder(mesh_node(), one(32 * kMiB), RouteFilter{}), PlanOptions{}, true,
+  explain(mesh_node(), make_route_sets(mesh_node(), one(32 * kMiB), RouteFilter{}), PlanOptions{}, true,
           told);
-  EXPECT_TRUE(told.transfers[0].left_out.empty());
+  EXPECT_TRUE(told.transfers[0].excluded.empty());
 }
 
-TEST(Choice, ChunksAreAsLargeAtOtherSizes) {
+TEST(TransferConfig, ChunksAreAsLargeAtOtherSizes) {
   for (const int factor : {1, 2, 3, 8}) {
     const auto bytes = 32 * kMiB * static_cast<std::uint64_t>(factor);
     const auto plan = follow(mesh_node(), one(bytes), four_routes());
@@ -87,10 +87,10 @@ TEST(Choice, ChunksAreAsLargeAtOtherSizes) {
   EXPECT_EQ(plan->transfers[0].routes[1].bytes, 256 * kKiB);
 }
 
-TEST(Choice, ChunksFitTheRing) {
+TEST(TransferConfig, ChunksFitTheRing) {
   PlanOptions options;
   options.chunks.rings.gpu = 3 * kMiB;
-  Choice choice = four_routes();
+  TransferConfig choice = four_routes();
   choice.routes[1].chunks = 1;
   const auto plan = follow(mesh_node(), one(32 * kMiB), choice, options);
   ASSERT_TRUE(plan);
@@ -99,14 +99,14 @@ TEST(Choice, ChunksFitTheRing) {
   EXPECT_EQ(plan->transfers[0].routes[1].chunks, 8);
 }
 
-TEST(Choice, ComesBackFromItsPlanOnRandomNodes) {
+TEST(TransferConfig, ComesBackFromItsPlanOnRandomNodes) {
   int followed = 0;
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
     const Node node = random_node(random);
     auto requests = random_requests(random, node);
-    Choice choice;
+    TransferConfig choice;
     choice.bytes = kMiB * static_cast<std::uint64_t>(pick(random, 8, 64)) + random() % kMiB;
     choice.slots = pick(random, 0, 8);
     const int kinds = pick(random, 1, 4);
@@ -118,7 +118,7 @@ TEST(Choice, ComesBackFromItsPlanOnRandomNodes) {
       choice.routes.push_back({kind, part, kind == RouteKind::direct ? 1 : pick(random, 1, 4)});
       sum += part;
     }
-    for (RouteChoice& route : choice.routes) route.share /= sum;
+    for (RouteConfig& route : choice.routes) route.share /= sum;
     for (Request& request : requests) request.bytes = choice.bytes;
     // Rings that no chunk of these is too large for.
     PlanOptions options;
@@ -136,7 +136,7 @@ TEST(Choice, ComesBackFromItsPlanOnRandomNodes) {
     }
     EXPECT_GT(plan->predicted_us, 0);
     EXPECT_LE(rate_gbps(plan->bytes(), plan->predicted_us), plan->limit_gbps * (1 + 1e-6));
-    const Choice back = choice_of(*plan);
+    const TransferConfig back = choice_of(*plan);
     EXPECT_EQ(back.bytes, choice.bytes);
     EXPECT_EQ(back.slots, choice.slots);
     ASSERT_EQ(back.routes.size(), choice.routes.size());
@@ -155,11 +155,11 @@ TEST(Choice, ComesBackFromItsPlanOnRandomNodes) {
   EXPECT_GT(followed, 200);
 }
 
-TEST(Choice, AModelsPlanFollowsFromItsChoice) {
+TEST(TransferConfig, AModelsPlanFollowsFromItsChoice) {
   const Node node = mesh_node();
   const auto requests = one(64 * kMiB + 5);
   const Plan plan =
-      make_plan(node, make_ladder(node, requests, RouteFilter{}), requests, PlanOptions{});
+      make_plan(node, make_route_sets(node, requests, RouteFilter{}), requests, PlanOptions{});
   ASSERT_FALSE(plan.native());
   const auto again = follow(node, requests, choice_of(plan));
   ASSERT_TRUE(again);
@@ -174,38 +174,38 @@ TEST(Choice, AModelsPlanFollowsFromItsChoice) {
   }
 }
 
-TEST(Choice, TheNativeOneIsTheNativeCopy) {
-  const Choice native = native_choice(kMiB);
+TEST(TransferConfig, TheNativeOneIsTheNativeCopy) {
+  const TransferConfig native = native_choice(kMiB);
   EXPECT_TRUE(native.native());
   EXPECT_FALSE(four_routes().native());
   const auto plan = follow(mesh_node(), one(64 * kMiB), native);
   ASSERT_TRUE(plan);
   EXPECT_TRUE(plan->native());
   Plan told = *plan;
-  explain(mesh_node(), make_ladder(mesh_node(), one(64 * kMiB), RouteFilter{}), PlanOptions{}, true,
+  explain(mesh_node(), make_route_sets(mesh_node(), one(64 * kMiB), RouteFilter{}), PlanOptions{}, true,
           told);
-  EXPECT_EQ(told.transfers[0].left_out.size(), 3u);
+  EXPECT_EQ(told.transfers[0].excluded.size(), 3u);
   EXPECT_EQ(choice_of(*plan), native_choice(64 * kMiB));
-  EXPECT_FALSE((Choice{kMiB, {{RouteKind::via_gpu, 1, 4}}, 0}).native());
+  EXPECT_FALSE((TransferConfig{kMiB, {{RouteKind::via_gpu, 1, 4}}, 0}).native());
 }
 
-TEST(Choice, WithoutADirectRouteTheFirstTakesTheRest) {
-  const Choice choice{16 * kMiB, {{RouteKind::via_gpu, .5, 4}, {RouteKind::via_gpu, .5, 4}}, 0};
+TEST(TransferConfig, WithoutADirectRouteTheFirstTakesTheRest) {
+  const TransferConfig choice{16 * kMiB, {{RouteKind::via_gpu, .5, 4}, {RouteKind::via_gpu, .5, 4}}, 0};
   const auto plan = follow(mesh_node(), one(16 * kMiB + 3), choice);
   ASSERT_TRUE(plan);
   expect_covered(plan->transfers[0]);
   EXPECT_EQ(plan->transfers[0].routes[0].bytes, 8 * kMiB + 3);
 }
 
-TEST(Choice, IsRefusedWhereItDoesNotFit) {
+TEST(TransferConfig, IsRefusedWhereItDoesNotFit) {
   const Node node = mesh_node();
   ASSERT_TRUE(follow(node, one(32 * kMiB), four_routes()));
-  const auto refused = [&](const char* why, std::uint64_t bytes, const Choice& choice,
+  const auto refused = [&](const char* why, std::uint64_t bytes, const TransferConfig& choice,
                            const PlanOptions& options = {}) {
     EXPECT_FALSE(follow(node, one(bytes), choice, options)) << why;
   };
-  refused("no routes", kMiB, Choice{kMiB, {}, 0});
-  Choice choice = four_routes();
+  refused("no routes", kMiB, TransferConfig{kMiB, {}, 0});
+  TransferConfig choice = four_routes();
   choice.bytes = 0;
   refused("chunks of no size", 32 * kMiB, choice);
   choice = four_routes();
@@ -232,24 +232,24 @@ TEST(Choice, IsRefusedWhereItDoesNotFit) {
   options.filter.without = {MemoryId::gpu(2)};
   refused("one GPU fewer", 32 * kMiB, four_routes(), options);
   options = {};
-  options.chunks.rings.most_in_host = 0;
+  options.chunks.rings.max_in_host = 0;
   refused("no ring in host memory", 32 * kMiB, four_routes(), options);
 }
 
-TEST(Choice, AGroupSharesTheRings) {
+TEST(TransferConfig, AGroupSharesTheRings) {
   const Node node = mesh_node();
-  const Choice choice{16 * kMiB, {{RouteKind::direct, .75, 1}, {RouteKind::via_host, .25, 2}}, 0};
+  const TransferConfig choice{16 * kMiB, {{RouteKind::direct, .75, 1}, {RouteKind::via_host, .25, 2}}, 0};
   const std::vector<Request> requests{{MemoryId::gpu(0), MemoryId::gpu(1), 16 * kMiB},
                                       {MemoryId::gpu(2), MemoryId::gpu(3), 16 * kMiB}};
   PlanOptions options;
-  options.chunks.rings.most_in_host = 2;
+  options.chunks.rings.max_in_host = 2;
   const auto plan = follow(node, requests, choice, options);
   ASSERT_TRUE(plan);
   for (const TransferPlan& transfer : plan->transfers) {
     expect_covered(transfer);
     EXPECT_EQ(transfer.routes.size(), 2u);
   }
-  options.chunks.rings.most_in_host = 1;
+  options.chunks.rings.max_in_host = 1;
   EXPECT_FALSE(follow(node, requests, choice, options));
 }
 

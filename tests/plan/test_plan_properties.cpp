@@ -21,8 +21,8 @@ TEST(PlanProperties, HoldOnRandomNodes) {
     PlanOptions options;
     if (pick(random, 0, 3) == 0) options.max_routes = pick(random, 1, 4);
     if (pick(random, 0, 3) == 0) options.chunks.chunk_bytes = kMiB << pick(random, 0, 2);
-    const Ladder ladder = make_ladder(node, requests, options.filter);
-    const Plan plan = make_plan(node, ladder, requests, options);
+    const RouteSets route_sets = make_route_sets(node, requests, options.filter);
+    const Plan plan = make_plan(node, route_sets, requests, options);
 
     for (const TransferPlan& transfer : plan.transfers) {
       expect_covered(transfer);
@@ -35,7 +35,7 @@ TEST(PlanProperties, HoldOnRandomNodes) {
     const Schedule schedule = make_schedule(plan, options.chunks.rings);
     EXPECT_EQ(to_string(schedule),
               to_string(make_schedule(
-                  make_plan(node, make_ladder(node, requests, options.filter), requests, options),
+                  make_plan(node, make_route_sets(node, requests, options.filter), requests, options),
                   options.chunks.rings)));
   }
 }

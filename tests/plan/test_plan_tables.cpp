@@ -15,7 +15,7 @@ Plan plan_of(const Node& node, const std::vector<Request>& requests,
              const RouteFilter& filter = {}) {
   PlanOptions options;
   options.filter = filter;
-  return make_plan(node, make_ladder(node, requests, filter), requests, options);
+  return make_plan(node, make_route_sets(node, requests, filter), requests, options);
 }
 
 struct RoutesOfSize {

@@ -225,12 +225,12 @@ TEST_F(PlannerTest, MemoryIsBounded) {
 }
 
 TEST_F(PlannerTest, WithTunedChoicesTheirVariantsAreComputedByTheOtherThread) {
-  TunedChoice one;
+  TunedTransfer one;
   one.pair = pair_class(node_, MemoryId::gpu(0), MemoryId::gpu(1));
   one.choice = {64 * kMiB, {{RouteKind::direct, .5, 1}, {RouteKind::via_gpu, .5, 8}}, 0};
   one.native_gbps = 90;
   one.measured_gbps = 150;
-  TunedChoice window = one;
+  TunedTransfer window = one;
   window.pattern = Pattern::window;
   window.choice.routes[1].chunks = 2;
   planner_.use(std::vector{one, window});

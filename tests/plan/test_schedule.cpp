@@ -30,7 +30,7 @@ Planned planned(std::uint64_t seed) {
   PlanOptions options;
   if (pick(random, 0, 1) == 0) options.chunks.chunk_bytes = kMiB << pick(random, 0, 2);
   made.plan =
-      make_plan(made.node, make_ladder(made.node, requests, options.filter), requests, options);
+      make_plan(made.node, make_route_sets(made.node, requests, options.filter), requests, options);
   made.schedule = make_schedule(made.plan, options.chunks.rings);
   return made;
 }
@@ -42,7 +42,7 @@ TransferSchedule example() {
   PlanOptions options;
   options.filter.host = false;
   options.chunks.chunk_bytes = 2 * kMiB;
-  const Plan plan = make_plan(node, make_ladder(node, requests, options.filter), requests, options);
+  const Plan plan = make_plan(node, make_route_sets(node, requests, options.filter), requests, options);
   return *make_schedule(plan, options.chunks.rings).transfers.at(0);
 }
 

@@ -12,9 +12,9 @@ namespace {
 
 constexpr const char* kPair = "gpu to gpu, nvlink x4, via 2 gpu, 1 host";
 
-TunedChoice tuned(std::uint64_t bytes, ExecutorKind executor = ExecutorKind::stream,
+TunedTransfer tuned(std::uint64_t bytes, ExecutorKind executor = ExecutorKind::stream,
                   double measured_gbps = 200, double native_gbps = 100) {
-  TunedChoice one;
+  TunedTransfer one;
   one.pair = kPair;
   one.choice = {bytes, {{RouteKind::direct, .4, 1}, {RouteKind::via_gpu, .6, 8}}, 0};
   one.executor = executor;
@@ -24,20 +24,20 @@ TunedChoice tuned(std::uint64_t bytes, ExecutorKind executor = ExecutorKind::str
 }
 
 /// Bytes of the choice that serves; 0: none.
-std::uint64_t served_by(const std::vector<TunedChoice>& all, std::uint64_t bytes,
+std::uint64_t served_by(const std::vector<TunedTransfer>& all, std::uint64_t bytes,
                         std::optional<ExecutorKind> executor = std::nullopt) {
-  const TunedChoice* const found = find_choice(all, Pattern::one_way, kPair, bytes, executor);
+  const TunedTransfer* const found = find_choice(all, Pattern::one_way, kPair, bytes, executor);
   return found == nullptr ? 0 : found->choice.bytes;
 }
 
-std::optional<ExecutorKind> executor_of(const std::vector<TunedChoice>& all) {
-  const TunedChoice* const found =
+std::optional<ExecutorKind> executor_of(const std::vector<TunedTransfer>& all) {
+  const TunedTransfer* const found =
       find_choice(all, Pattern::one_way, kPair, 16 * kMiB, std::nullopt);
   return found == nullptr ? std::nullopt : std::optional(found->executor);
 }
 
 TEST(FindChoice, TheNearestSizeServes) {
-  const std::vector<TunedChoice> all = {tuned(4 * kMiB), tuned(64 * kMiB), tuned(16 * kMiB)};
+  const std::vector<TunedTransfer> all = {tuned(4 * kMiB), tuned(64 * kMiB), tuned(16 * kMiB)};
   struct Row {
     std::uint64_t bytes;
     std::uint64_t served_by;
@@ -59,7 +59,7 @@ TEST(FindChoice, TheNearestSizeServes) {
 }
 
 TEST(FindChoice, OnlyOfItsPatternAndClass) {
-  std::vector<TunedChoice> all = {tuned(16 * kMiB)};
+  std::vector<TunedTransfer> all = {tuned(16 * kMiB)};
   all[0].pattern = Pattern::window;
   EXPECT_EQ(served_by(all, 16 * kMiB), 0u);
   EXPECT_EQ(find_choice(all, Pattern::window, kPair, 16 * kMiB, std::nullopt), all.data());
@@ -67,7 +67,7 @@ TEST(FindChoice, OnlyOfItsPatternAndClass) {
 }
 
 TEST(FindChoice, AGivenExecutorIsKept) {
-  const std::vector<TunedChoice> all = {tuned(16 * kMiB, ExecutorKind::stream, 100),
+  const std::vector<TunedTransfer> all = {tuned(16 * kMiB, ExecutorKind::stream, 100),
                                         tuned(64 * kMiB, ExecutorKind::graph, 300)};
   EXPECT_EQ(served_by(all, 64 * kMiB, ExecutorKind::stream), 16 * kMiB);
   EXPECT_EQ(served_by(all, 64 * kMiB, ExecutorKind::graph), 64 * kMiB);
@@ -76,7 +76,7 @@ TEST(FindChoice, AGivenExecutorIsKept) {
 
 TEST(FindChoice, WithoutOneTheFasterExecutorServes) {
   using enum ExecutorKind;
-  const auto faster = [](TunedChoice one, TunedChoice other) {
+  const auto faster = [](TunedTransfer one, TunedTransfer other) {
     const auto found = executor_of({one, other});
     EXPECT_EQ(executor_of({other, one}), found) << "whichever stands first";
     return found;
@@ -96,14 +96,14 @@ TEST(FindChoice, WithoutOneTheFasterExecutorServes) {
 }
 
 TEST(FindChoice, ANativeCopyGetsNoBonusForBeingAGraph) {
-  TunedChoice native = tuned(16 * kMiB, ExecutorKind::graph, 100);
+  TunedTransfer native = tuned(16 * kMiB, ExecutorKind::graph, 100);
   native.choice = native_choice(16 * kMiB);
   EXPECT_EQ(executor_of({tuned(16 * kMiB, ExecutorKind::stream, 100.1), native}),
             ExecutorKind::stream);
 }
 
 TEST(KnownChoice, IsThatOfExactlyThisKey) {
-  const std::vector<TunedChoice> all = {tuned(16 * kMiB)};
+  const std::vector<TunedTransfer> all = {tuned(16 * kMiB)};
   using enum ExecutorKind;
   EXPECT_EQ(known_choice(all, Pattern::one_way, kPair, 16 * kMiB, stream), all.data());
   EXPECT_EQ(known_choice(all, Pattern::one_way, kPair, 16 * kMiB, graph), nullptr);
@@ -113,7 +113,7 @@ TEST(KnownChoice, IsThatOfExactlyThisKey) {
 }
 
 TEST(PutChoice, ReplacesTheSameAndKeepsTheRest) {
-  std::vector<TunedChoice> all = {tuned(4 * kMiB), tuned(16 * kMiB)};
+  std::vector<TunedTransfer> all = {tuned(4 * kMiB), tuned(16 * kMiB)};
   put_choice(all, tuned(4 * kMiB, ExecutorKind::stream, 222));
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].measured_gbps, 222);
@@ -125,28 +125,28 @@ TEST(PutChoice, ReplacesTheSameAndKeepsTheRest) {
 
 TEST(Digest, ChangesWithEverythingThatPlansFollow) {
   const std::uint32_t before = digest(tuned(16 * kMiB));
-  const auto changed = [](const std::function<void(TunedChoice&)>& change) {
-    TunedChoice one = tuned(16 * kMiB);
+  const auto changed = [](const std::function<void(TunedTransfer&)>& change) {
+    TunedTransfer one = tuned(16 * kMiB);
     change(one);
     return digest(one);
   };
-  const std::vector<std::pair<const char*, std::function<void(TunedChoice&)>>> edits = {
-      {"pattern", [](TunedChoice& one) { one.pattern = Pattern::window; }},
-      {"pair", [](TunedChoice& one) { one.pair.back() = 's'; }},
-      {"bytes", [](TunedChoice& one) { one.choice.bytes += 4096; }},
-      {"executor", [](TunedChoice& one) { one.executor = ExecutorKind::graph; }},
-      {"kind", [](TunedChoice& one) { one.choice.routes[1].kind = RouteKind::via_host; }},
-      {"share", [](TunedChoice& one) { one.choice.routes[1].share += .0001; }},
-      {"chunks", [](TunedChoice& one) { one.choice.routes[1].chunks = 9; }},
-      {"slots", [](TunedChoice& one) { one.choice.slots = 4; }},
-      {"a route more", [](TunedChoice& one) { one.choice.routes.push_back({}); }},
-      {"order", [](TunedChoice& one) { std::swap(one.choice.routes[0], one.choice.routes[1]); }},
+  const std::vector<std::pair<const char*, std::function<void(TunedTransfer&)>>> edits = {
+      {"pattern", [](TunedTransfer& one) { one.pattern = Pattern::window; }},
+      {"pair", [](TunedTransfer& one) { one.pair.back() = 's'; }},
+      {"bytes", [](TunedTransfer& one) { one.choice.bytes += 4096; }},
+      {"executor", [](TunedTransfer& one) { one.executor = ExecutorKind::graph; }},
+      {"kind", [](TunedTransfer& one) { one.choice.routes[1].kind = RouteKind::via_host; }},
+      {"share", [](TunedTransfer& one) { one.choice.routes[1].share += .0001; }},
+      {"chunks", [](TunedTransfer& one) { one.choice.routes[1].chunks = 9; }},
+      {"slots", [](TunedTransfer& one) { one.choice.slots = 4; }},
+      {"a route more", [](TunedTransfer& one) { one.choice.routes.push_back({}); }},
+      {"order", [](TunedTransfer& one) { std::swap(one.choice.routes[0], one.choice.routes[1]); }},
   };
   for (const auto& [what, edit] : edits) EXPECT_NE(changed(edit), before) << what;
 }
 
 TEST(Digest, DoesNotChangeWithFiguresOrWithWhatIsNotWritten) {
-  TunedChoice one = tuned(16 * kMiB);
+  TunedTransfer one = tuned(16 * kMiB);
   const std::uint32_t before = digest(one);
   one.native_gbps = one.predicted_gbps = one.measured_gbps = 1;
   one.tried = 7;

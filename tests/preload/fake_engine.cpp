@@ -81,7 +81,7 @@ extern "C" {
 
 const char* polypath_last_error(void) { return "a fake reason"; }
 int polypath_last_cuda_result(void) { return engine.cuda_result; }
-void polypath_free(char* string) { std::free(string); }
+void polypath_free_string(char* string) { std::free(string); }
 
 polypath_status polypath_context_create(const polypath_setting*, size_t,
                                         polypath_context** context) {
@@ -103,7 +103,7 @@ void polypath_context_destroy(polypath_context* context) {
   engine.is_alive = false;
 }
 
-polypath_status polypath_smallest_split(polypath_context*, polypath_thresholds* thresholds) {
+polypath_status polypath_split_thresholds(polypath_context*, polypath_thresholds* thresholds) {
   *thresholds = engine.thresholds;
   return POLYPATH_SUCCESS;
 }
@@ -112,7 +112,7 @@ polypath_status polypath_try_copy_async(polypath_context* context, void* dst, co
                                         size_t bytes, void* stream, int* issued) {
   return take_copy(context, {dst, src, bytes, stream}, issued);
 }
-polypath_status polypath_try_copy_following_async(polypath_context* context, void* dst,
+polypath_status polypath_try_copy_sequenced_async(polypath_context* context, void* dst,
                                                   const void* src, size_t bytes, void* stream,
                                                   int* issued) {
   return take_copy(context, {dst, src, bytes, stream, true}, issued);
@@ -147,17 +147,17 @@ polypath_status polypath_note_copy(polypath_context* context, void* dst, const v
   return POLYPATH_SUCCESS;
 }
 
-polypath_status polypath_memory_exported(polypath_context* context, const void*,
+polypath_status polypath_ipc_register_export(polypath_context* context, const void*,
                                          const void* address) {
   require_context(context);
   return keep_import("exported", address);
 }
-polypath_status polypath_memory_imported(polypath_context* context, const void*,
+polypath_status polypath_ipc_register_import(polypath_context* context, const void*,
                                          const void* address) {
   require_context(context);
   return keep_import("imported", address);
 }
-polypath_status polypath_memory_closed(polypath_context* context, const void* address) {
+polypath_status polypath_ipc_unregister_import(polypath_context* context, const void* address) {
   require_context(context);
   return keep_import("closed", address);
 }
@@ -166,7 +166,7 @@ polypath_status polypath_counters(polypath_context*, char** json) {
   *json = copy_of("{\"fake\": true}");
   return POLYPATH_SUCCESS;
 }
-polypath_status polypath_report(polypath_context*, char** text) {
+polypath_status polypath_counters_text(polypath_context*, char** text) {
   *text = copy_of("a fake report\n");
   return POLYPATH_SUCCESS;
 }

@@ -21,7 +21,7 @@ struct FakeEngine {
     const void* src;
     std::size_t bytes;
     void* stream;
-    bool follows = false;  ///< asked by polypath_try_copy_following_async
+    bool follows = false;  ///< asked by polypath_try_copy_sequenced_async
 
     bool operator==(const Copy&) const = default;
   };

@@ -21,7 +21,7 @@ inline constexpr Form per_thread = Form::per_thread;
 }  // namespace detail
 
 inline constexpr ReplacedName kReplaced[] = {
-#define POLYPATH_REPLACED(name, base, version, stream) {#name, base, version, detail::stream},
+#define POLYPATH_INTERCEPTED(name, base, version, stream) {#name, base, version, detail::stream},
 #include "preload/replaced.def"
 };
 

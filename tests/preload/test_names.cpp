@@ -17,7 +17,7 @@
 #undef cuMemcpyBatchAsync
 
 // By another name each, because cuda.h has declared some of them.
-#define POLYPATH_REPLACED(name, base, version, stream) \
+#define POLYPATH_INTERCEPTED(name, base, version, stream) \
   extern "C" void reference_##name() __asm__(#name);
 #include "preload/replaced.def"
 
@@ -25,7 +25,7 @@ namespace polypath::preload::test {
 namespace {
 
 constexpr std::pair<std::string_view, void (*)()> kReferences[] = {
-#define POLYPATH_REPLACED(name, base, version, stream) {#name, &reference_##name},
+#define POLYPATH_INTERCEPTED(name, base, version, stream) {#name, &reference_##name},
 #include "preload/replaced.def"
 };
 

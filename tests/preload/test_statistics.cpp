@@ -52,7 +52,7 @@ TEST_F(Statistics, CountCallsAndWhatBecameOfThem) {
   EXPECT_EQ(outcome.pid, found["pid"]);
   EXPECT_EQ(POLYPATH_CALLS_PROGRAM + std::string(" 3 2 return"), found["command"]);
   const json copies{
-      {"calls", 5}, {"bytes", 3 * 1000 + 2 * (4 << 20)}, {"handed_over", 2}, {"issued", 2}};
+      {"calls", 5}, {"bytes", 3 * 1000 + 2 * (4 << 20)}, {"offloaded", 2}, {"issued", 2}};
   EXPECT_EQ((json{{"cuMemcpyHtoD_v2", copies}}), found["calls"]);
   EXPECT_EQ((json{{"exported", 0}, {"imported", 0}, {"closed", 0}, {"refused", 0}}),
             found["imports"]);
@@ -62,7 +62,7 @@ TEST_F(Statistics, CountCallsAndWhatBecameOfThem) {
 TEST_F(Statistics, TellWhatIsLeftToTheDriver) {
   run_calls("0", "4", "return", file("s.json"));
   const json found = read_all().at(0);
-  EXPECT_EQ(4, found["calls"]["cuMemcpyHtoD_v2"]["handed_over"]);
+  EXPECT_EQ(4, found["calls"]["cuMemcpyHtoD_v2"]["offloaded"]);
   EXPECT_EQ(0, found["calls"]["cuMemcpyHtoD_v2"]["issued"]);
   const json rates = found["rates"];
   ASSERT_EQ(1U, rates.size());

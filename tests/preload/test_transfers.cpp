@@ -261,7 +261,7 @@ TEST_F(Transfers, PassByAHeldStream) {
 TEST_F(Transfers, OfManyThreadsArrive) {
   constexpr int kThreads = 6;
   constexpr int kCopies = 12;
-  constexpr std::size_t kMost = 6 * kMebibyte;
+  constexpr std::size_t kMaxBytes = 6 * kMebibyte;
   struct Buffers {
     CUdeviceptr near;
     CUdeviceptr far;
@@ -271,8 +271,8 @@ TEST_F(Transfers, OfManyThreadsArrive) {
   };
   std::vector<Buffers> all;
   for (int i = 0; i < kThreads; ++i)
-    all.push_back({allocate(0, kMost), allocate(1, kMost), allocate_host(kMost),
-                   allocate_host(kMost), create_stream(0)});
+    all.push_back({allocate(0, kMaxBytes), allocate(1, kMaxBytes), allocate_host(kMaxBytes),
+                   allocate_host(kMaxBytes), create_stream(0)});
   const auto before = simulated_copies();
   {
     std::vector<std::jthread> threads;
@@ -281,7 +281,7 @@ TEST_F(Transfers, OfManyThreadsArrive) {
         use(0);
         std::mt19937 random(seed);
         for (int copy = 0; copy < kCopies; ++copy) {
-          const std::size_t bytes = kMebibyte / 2 + random() % (kMost - kMebibyte / 2);
+          const std::size_t bytes = kMebibyte / 2 + random() % (kMaxBytes - kMebibyte / 2);
           const auto values = random_bytes(bytes, random());
           std::ranges::copy(values, mine.sent);
           std::fill_n(mine.received, bytes, std::uint8_t{0xEE});

@@ -151,7 +151,7 @@ def test_the_benchmark_compares_every_element(polypath, tmp_path, operation):
 
 def test_in_virtual_time_ranks_wait_for_a_busy_machine(polypath):
     arguments = ("--node", "hgx-h200-x4", "--ranks", "2", "--sizes", "64K")
-    done = polypath("bench", "allreduce", *arguments, POLYPATH_COMM_TIME_LIMIT="1")
+    done = polypath("bench", "allreduce", *arguments, POLYPATH_COMM_TIMEOUT_MS="1")
     assert done.returncode == 0, done.stderr
 
 
@@ -183,7 +183,7 @@ def test_ctrl_c_ends_the_ranks_and_then_the_benchmark():
 
 
 def test_the_benchmark_and_the_plan_have_one_set_of_names(polypath, tmp_path):
-    for name, options in (("mixed", ()), ("hierarchical", ()), ("rotation", ("--op", "max"))):
+    for name, options in (("mixed", ()), ("hierarchical", ()), ("pairwise", ("--op", "max"))):
         common = ("allreduce", "--node", "mist")
         done = polypath("plan", *common, "1M", "--algorithm", name, *options, "--json", "plan.json")
         assert done.returncode == 0, done.stderr

@@ -94,7 +94,7 @@ def keeps_options(options):
 few, more = keeps_options({"max_blocks": 8}), keeps_options({"max_blocks": 16})
 assert few[0] == few[1] < more[0] == more[1], (few, more)
 # The part has a share of what is left beside the multiprocessors spared, and beside the whole.
-whole, part = keeps_options({"spared_multiprocessors": 54})
+whole, part = keeps_options({"reserved_sms": 54})
 assert part < whole, (whole, part)
 
 def fails(comm):

@@ -18,7 +18,7 @@ SPLIT = {"native": False, "reason": ""}
 
 
 @pytest.mark.parametrize(
-    ("kind", "known"), [("NativeReason", advice.NATIVE), ("LeftOutReason", advice.LEFT_OUT)]
+    ("kind", "known"), [("NativeReason", advice.NATIVE), ("ExclusionReason", advice.LEFT_OUT)]
 )
 def test_each_reason_of_the_counters(kind, known):
     reasons = re.findall(rf'case {kind}::\w+:\s*return "([^"]+)"', COUNTERS.read_text())
@@ -36,7 +36,7 @@ for settings in ({}, {"routes": "direct"}, {"min_size": "1G"}, {"max_routes": "2
         for pair in (("gpu0", "gpu1"), ("host0", "gpu0"), ("gpu1", "host0")):
             for size in ("1M", "64M", "512M"):
                 (transfer,) = context.plan(*pair, size)["transfers"]
-                for one in transfer["left_out"]:
+                for one in transfer["excluded"]:
                     print(one["reason"])
 """
     reasons = set()
@@ -60,8 +60,8 @@ def process(calls=1, issued=1, routes=(), native=None):
         "pid": 7,
         "command": "app",
         "calls": {
-            "cuMemcpyAsync": {"calls": calls, "bytes": 8, "handed_over": calls, "issued": issued},
-            "cuGetProcAddress": {"calls": 3, "bytes": 0, "handed_over": 0, "issued": 0},
+            "cuMemcpyAsync": {"calls": calls, "bytes": 8, "offloaded": calls, "issued": issued},
+            "cuGetProcAddress": {"calls": 3, "bytes": 0, "offloaded": 0, "issued": 0},
         },
         "engine": {
             "routes": [

@@ -48,7 +48,7 @@ def test_a_program_whose_copies_are_split(doctor):
         "cuMemcpyDtoHAsync_v2",
     }
     for call in process["calls"].values():
-        assert call == {"calls": 1, "bytes": SIZE, "handed_over": 1, "issued": 1}
+        assert call == {"calls": 1, "bytes": SIZE, "offloaded": 1, "issued": 1}
     assert sum(route["bytes"] for route in process["engine"]["routes"]) == 3 * SIZE
     found = {one["what"]: one["text"] for one in result["findings"]}
     assert found["caught"] == "3 copies of 1 processes"

@@ -41,7 +41,7 @@ def test_the_host_matches_in_the_order_of_mpi() -> None:
         messages, receives = draw(seed, 3 * seed)
         matched = match(messages, receives)
         expected = literally(messages, receives)
-        assert matched.message_of_receive.tolist() == expected
+        assert matched.matched_message.tolist() == expected
         assert matched.outcome.status == "done"
         assert matched.outcome.matches == sum(each != NO_MATCH for each in expected)
 
@@ -50,10 +50,10 @@ def test_relaxed_orders_refuse_what_they_do_not_know() -> None:
     messages = envelopes([1, 2, 1], 3)
     same = match(messages, messages[::-1].copy(), order="hashed")
     assert same.outcome.matches == 3
-    assert [int(messages["tag"][i]) for i in same.message_of_receive] == [1, 2, 1]
+    assert [int(messages["tag"][i]) for i in same.matched_message] == [1, 2, 1]
     assert match(messages, messages, order="hashed_unique").outcome.status == "message_twice"
     any_tag = envelopes([ANY_TAG], 3)
-    assert match(messages, any_tag, order="partitioned").message_of_receive.tolist() == [0]
+    assert match(messages, any_tag, order="partitioned").matched_message.tolist() == [0]
     assert match(messages, any_tag, order="hashed").outcome.status == "wildcard"
     any_source = envelopes([1], ANY_SOURCE)
     assert match(messages, any_source, order="partitioned").outcome.status == "wildcard"
@@ -62,7 +62,7 @@ def test_relaxed_orders_refuse_what_they_do_not_know() -> None:
 def test_what_is_out_of_range_is_a_status() -> None:
     matched = match(envelopes([1, 0x80000000], 1), envelopes([1], 1))
     assert matched.outcome.status == "message_tag" and matched.outcome.index == 1
-    assert matched.message_of_receive.tolist() == [NO_MATCH]
+    assert matched.matched_message.tolist() == [NO_MATCH]
 
 
 def test_arguments_are_looked_at() -> None:
@@ -75,7 +75,7 @@ def test_arguments_are_looked_at() -> None:
         envelopes([1], 65536)
     assert good.dtype == np.dtype(ENVELOPE) and good["source"].tolist() == [3, 3]
     raw = match(good.view(np.uint64), good)
-    assert raw.message_of_receive.tolist() == [0, 1]
+    assert raw.matched_message.tolist() == [0, 1]
 
 
 _ON_THE_GPU = """
@@ -132,7 +132,7 @@ with Matcher(comm, capacity=200) as matcher:
     short = on_gpu(np.zeros(3, dtype=np.uint32))
     for wrong, why in (
         ((arrays[0], short, arrays[1], begins, results), "not of as many batches"),
-        ((arrays[0], begins, arrays[1], begins, short), "message_of_receive has 12 bytes"),
+        ((arrays[0], begins, arrays[1], begins, short), "matched_message has 12 bytes"),
         ((arrays[0], begins, arrays[1], begins, results, outcome), "outcomes has 24 bytes"),
     ):
         try:
@@ -141,7 +141,7 @@ with Matcher(comm, capacity=200) as matcher:
         except InvalidArgument as error:
             assert why in str(error), error
     report = matcher.report()
-    assert report["batches"] == 11 and report["messages_left"] == 150 - len(expected), report
+    assert report["batches"] == 11 and report["unmatched_messages"] == 150 - len(expected), report
     try:
         matcher.match_next(*new, results, outcome)
         raise AssertionError("too little room for pairs")

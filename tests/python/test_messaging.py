@@ -30,7 +30,7 @@ with Queues.with_host(ranks[0], "producer", 12, capacity=64, segment=16) as queu
         queues.try_push(items)
     assert not queues.try_push(items), "full"
     (found,) = queues.report()
-    assert found["pushed"] == 60 and found["in_flight"] == 60 and found["gave_up"] == "", found
+    assert found["pushed"] == 60 and found["in_flight"] == 60 and found["aborted"] == "", found
     assert found["from"] == "host" and found["to"] == 0 and found["capacity"] == 64, found
     queues.end()
     refused(queues.push, (ctypes.c_uint8 * 13)())
@@ -39,7 +39,7 @@ with Queues.with_host(ranks[0], "producer", 12, capacity=64, segment=16) as queu
     refused(queues.view, 0, "middle")
 refused(queues.report)
 
-with Queues.with_host(ranks[1], "consumer", 8, kind="pair", time_limit_ms=5) as queues:
+with Queues.with_host(ranks[1], "consumer", 8, kind="pair", timeout_ms=5) as queues:
     items = (ctypes.c_uint64 * 4)()
     assert queues.try_pop(items) == 0
     refused(queues.end)
@@ -79,7 +79,7 @@ refused(Queues.local, ranks[0], 8, capacity=100)
 refused(Queues.local, ranks[0], 8, kind="stack")
 refused(Queues.local, ranks[0], 8, size=8)
 
-queues = Queues.with_host(ranks[1], "consumer", 8, time_limit_ms=5)
+queues = Queues.with_host(ranks[1], "consumer", 8, timeout_ms=5)
 try:
     queues.pop(items)
 except polypath.CommunicatorError as error:

@@ -172,7 +172,7 @@ def test_solver_that_comes_to_other_bits(other):
 def process(split, native, dst="gpu1", **routes):
     return {
         "pid": 1,
-        "calls": {"cuMemcpyAsync": {"calls": 10, "bytes": 50, "handed_over": 7, "issued": split}},
+        "calls": {"cuMemcpyAsync": {"calls": 10, "bytes": 50, "offloaded": 7, "issued": split}},
         "engine": {
             "routes": [
                 {"src": "gpu0", "dst": dst, "route": route, "transfers": 1, "bytes": size}

@@ -41,7 +41,7 @@ def test_it_shows_what_it_found_and_keeps_it(polypath, tmp_path):
     assert "profile: two.toml" in text or f"profile: {tmp_path / 'two.toml'}" in text
     assert f"post, {CLASS}\n" in text
     found = json.loads((tmp_path / "found.json").read_text())
-    assert (found["stopped"], found["left_out"]) == (False, {})
+    assert (found["stopped"], found["excluded"]) == (False, {})
     assert {(one["op"], one["bytes"]) for one in found["comm"]} == {
         (op, bytes) for op in ("post", "broadcast") for bytes in (4096, 65536)
     }

@@ -79,7 +79,7 @@ class HostCommunicator:
             first = first.div(self.size, rounding_mode=rounding)
         return first.to(dtype)
 
-    def polypath_allreduce(self, _, send, recv, count, kind, op, stream) -> int:
+    def polypath_all_reduce(self, _, send, recv, count, kind, op, stream) -> int:
         assert stream == _STREAM
         found = self._combined("allreduce", send, count, kind, op)
         _view(recv, count, found.dtype).copy_(found)

@@ -112,7 +112,7 @@ def plan(size: int = 64 << 20) -> dict[str, Any]:
                         "rate_gbps": 74.8,
                     },
                 ],
-                "left_out": [{"route": "via host0", "reason": "not allowed [routes]"}],
+                "excluded": [{"route": "via host0", "reason": "not allowed [routes]"}],
             }
         ],
     }

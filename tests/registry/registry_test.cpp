@@ -40,7 +40,7 @@ MemoryRecord record_of(std::uint64_t number, std::uint64_t version) {
           .buffer_id = version};
 }
 
-Flight flight_of(std::uint64_t number, std::uint64_t for_ns) {
+InFlightTransfer flight_of(std::uint64_t number, std::uint64_t for_ns) {
   const FlightEnd gpu = FlightEnd::of_gpu(uuid_of(number));
   const FlightEnd host = FlightEnd::of_host(static_cast<std::int32_t>(number % 8));
   return {.source = number % 2 == 0 ? gpu : host,
@@ -82,10 +82,10 @@ std::filesystem::path RegistryTest::file_of(pid_t pid) const {
 }
 
 std::vector<std::uint64_t> sizes_of_others(Registry& registry) {
-  std::vector<Flight> flights;
+  std::vector<InFlightTransfer> flights;
   registry.others(flights);
   std::vector<std::uint64_t> sizes;
-  for (const Flight& flight : flights) sizes.push_back(flight.bytes);
+  for (const InFlightTransfer& flight : flights) sizes.push_back(flight.bytes);
   std::ranges::sort(sizes);
   return sizes;
 }

@@ -26,7 +26,7 @@ GpuUuid uuid_of(std::uint64_t number);
 /// A record with handle_of(number). All its other fields follow from `version`.
 MemoryRecord record_of(std::uint64_t number, std::uint64_t version);
 /// All fields follow from `number`; it counts for `for_ns`.
-Flight flight_of(std::uint64_t number, std::uint64_t for_ns = 1000 * kSecond);
+InFlightTransfer flight_of(std::uint64_t number, std::uint64_t for_ns = 1000 * kSecond);
 
 /// The same by a clock of the test's own, which children inherit as it is.
 extern std::uint64_t test_now_ns;

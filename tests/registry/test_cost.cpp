@@ -47,13 +47,13 @@ class Cost : public RegistryTest {
   }
 
   [[nodiscard]] Registry& registry() const { return *registry_; }
-  std::vector<Flight>& flights() { return flights_; }
+  std::vector<InFlightTransfer>& flights() { return flights_; }
   std::vector<std::unique_ptr<Child>>& children() { return children_; }
 
  private:
   std::vector<std::unique_ptr<Child>> children_;
   std::unique_ptr<Registry> registry_;
-  std::vector<Flight> flights_;
+  std::vector<InFlightTransfer> flights_;
 };
 
 TEST_F(Cost, OthersReadsEachFileOnceAndTestsThoseThatFly) {
@@ -199,13 +199,13 @@ class CostByTheClock : public RegistryTest {
   void transfer() {
     registry_.others(flights_);
     registry_.end(token_);
-    Flight flight = flight_of(1);
+    InFlightTransfer flight = flight_of(1);
     flight.until_ns = test_now_ns + kTimes.long_flight_ns;
     token_ = registry_.start(flight);
   }
 
   Registry registry_{folder(), kTimes};
-  std::vector<Flight> flights_;
+  std::vector<InFlightTransfer> flights_;
   FlightToken token_;
 };
 
@@ -242,7 +242,7 @@ TEST_F(CostByTheClock, WhoComesIsToldOfWhatStartsThen) {
 
 /// Whoever comes while it is under way is told of it.
 TEST_F(CostByTheClock, ALongFlightIsToldAtOnce) {
-  Flight flight = flight_of(1);
+  InFlightTransfer flight = flight_of(1);
   flight.until_ns = test_now_ns + kTimes.long_flight_ns + 1;
   const FlightToken token = registry_.start(flight);
   const auto seen = [&] {

@@ -13,7 +13,7 @@ using Flights = RegistryTest;
 
 TEST_F(Flights, AreSeenByOthersFromStartToEnd) {
   Registry registry(folder(), kEager);
-  const Flight told = flight_of(7);
+  const InFlightTransfer told = flight_of(7);
   Child child([&](const Steps& steps) {
     Registry own(folder(), kEager);
     const FlightToken token = own.start(told);
@@ -26,7 +26,7 @@ TEST_F(Flights, AreSeenByOthersFromStartToEnd) {
     return steps.meet() ? 0 : 4;
   });
   ASSERT_TRUE(child.wait());
-  std::vector<Flight> flights{flight_of(1)};
+  std::vector<InFlightTransfer> flights{flight_of(1)};
   registry.others(flights);
   EXPECT_THAT(flights, ElementsAre(told));
   child.go();
@@ -67,7 +67,7 @@ TEST_F(Flights, OfFourProcessesAreSeenByEach) {
 TEST_F(Flights, CountUntilTheirTime) {
   Registry registry(folder(), kByTestClock);
   const auto until = [](std::uint64_t number, std::uint64_t ns) {
-    Flight flight = flight_of(number);
+    InFlightTransfer flight = flight_of(number);
     flight.until_ns = ns;
     return flight;
   };

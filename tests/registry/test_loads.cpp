@@ -20,7 +20,7 @@ LoadRecord load_of(std::uint64_t number, std::uint64_t for_ns = 1000 * kSecond) 
 }
 
 std::vector<LoadRecord> records_of_others(Registry& registry, bool all = false) {
-  std::vector<Flight> flights;
+  std::vector<InFlightTransfer> flights;
   std::vector<OtherLoad> loads;
   registry.others(flights, loads, all);
   std::vector<LoadRecord> records;
@@ -46,7 +46,7 @@ TEST_F(Loads, OthersSeeTheLastOnesTold) {
   ASSERT_TRUE(child.wait());
   EXPECT_EQ(records_of_others(registry), std::vector<LoadRecord>{last[0]}) << "the other is over";
   EXPECT_EQ(records_of_others(registry, true), last);
-  std::vector<Flight> flights;
+  std::vector<InFlightTransfer> flights;
   std::vector<OtherLoad> loads;
   registry.others(flights, loads);
   ASSERT_EQ(loads.size(), 1u);

@@ -25,7 +25,7 @@ bool each_bit_counts(const Stored& value, std::uint64_t id) {
 }
 
 TEST(RegistryLayout, ValuesComeBackAndEachBitIsGuarded) {
-  const Flight flight = flight_of(7);
+  const InFlightTransfer flight = flight_of(7);
   const MemoryRecord record = record_of(3, 4);
   EXPECT_EQ(loaded(stored(flight, 5)), flight);
   EXPECT_EQ(loaded(stored(flight_of(6), 5)).destination, FlightEnd::of_host(6));
@@ -151,8 +151,8 @@ TEST(MemoryTable, HandlesThatDifferLittleSpreadOverTheBuckets) {
   }
 }
 
-Flight flight_until(std::uint64_t until_ns) {
-  Flight flight = flight_of(1);
+InFlightTransfer flight_until(std::uint64_t until_ns) {
+  InFlightTransfer flight = flight_of(1);
   flight.until_ns = until_ns;
   return flight;
 }

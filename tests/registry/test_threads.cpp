@@ -14,7 +14,7 @@ using RegistryThreads = RegistryTest;
 
 /// All that a thread does, over and over; records and flights of its own.
 bool work(Registry& registry, std::uint64_t self, int rounds) {
-  std::vector<Flight> flights;
+  std::vector<InFlightTransfer> flights;
   bool right = true;
   for (int round = 0; round < rounds; ++round) {
     const MemoryRecord record = record_of(self, self);
@@ -22,7 +22,7 @@ bool work(Registry& registry, std::uint64_t self, int rounds) {
     const FlightToken token = registry.start(flight_of(self));
     right = token.value != 0 && right;
     registry.others(flights);
-    for (const Flight& flight : flights) right = flight.bytes >= 100 && right;
+    for (const InFlightTransfer& flight : flights) right = flight.bytes >= 100 && right;
     static_cast<void>(registry.find(handle_of(100 + self)));
     registry.end(token);
   }

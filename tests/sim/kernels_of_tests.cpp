@@ -26,14 +26,14 @@ SIMT_DEVICE Places<unsigned char, 1> place(float* at) {
 /// All threads: waits until every rank has sent its flag of the stage for this block.
 SIMT_DEVICE bool wait_for_all(const PushArgs& args, unsigned stage) {
   const Group all = Group::block();
-  bool gave_up = false;
+  bool aborted = false;
   if (all.rank() < args.ranks) {
     const std::uint64_t* const flag =
         args.flags[args.rank] + (stage * grid_size() + block_index()) * args.ranks + all.rank();
-    gave_up = !spin_until([&] { return load_acquire(flag) >= args.round; },
+    aborted = !spin_until([&] { return load_acquire(flag) >= args.round; },
                           [&] { return load_volatile(args.abort) != 0; });
   }
-  return !all.any(gave_up);
+  return !all.any(aborted);
 }
 
 SIMT_DEVICE void tell_all(const PushArgs& args, unsigned stage) {
@@ -65,8 +65,8 @@ SIMT_KERNEL(test_push_sum, 512, PushArgs args) {
   if (!wait_for_all(args, 0)) return;
   for (std::size_t done = 0; done < part; done += kTile) {
     const std::size_t now = part - done < kTile ? part - done : kTile;
-    Places<const float, kMostGpus> from;
-    Places<float, kMostGpus> to;
+    Places<const float, kMaxGpus> from;
+    Places<float, kMaxGpus> to;
     from.count = to.count = static_cast<int>(args.ranks);
     for (unsigned r = 0; r < args.ranks; ++r) {
       from.at[r] = args.scratch[args.rank] + r * slice + begin + done;
@@ -85,7 +85,7 @@ SIMT_KERNEL(test_push_sum, 512, PushArgs args) {
                 now * sizeof(float));
     }
 }
-SIMT_FOLDS(test_push_sum, 32);
+SIMT_EMULATED_THREADS(test_push_sum, 32);
 
 /// Adds `value` to each of `count` words.
 SIMT_KERNEL(test_add, 256, std::uint32_t* words, std::uint32_t count, std::uint32_t value) {
@@ -96,16 +96,16 @@ SIMT_KERNEL(test_add, 256, std::uint32_t* words, std::uint32_t count, std::uint3
 
 /// Counts its threads.
 SIMT_KERNEL(test_count_threads, 256, std::uint32_t* count) { red_add_relaxed(count, 1); }
-SIMT_FOLDS(test_count_threads, 32);
+SIMT_EMULATED_THREADS(test_count_threads, 32);
 
 /// Waits for a word that is not 0; gives up after a time by the global timer.
 SIMT_KERNEL(test_wait_for_word, 64, const std::uint32_t* word, std::uint64_t limit_ns,
-            std::uint32_t* gave_up) {
+            std::uint32_t* aborted) {
   if (thread_index() == 0) {
     const std::uint64_t begin = global_timer_ns();
     if (!spin_until([&] { return load_acquire(word) != 0; },
                     [&] { return limit_ns != 0 && global_timer_ns() - begin > limit_ns; }))
-      store(gave_up, 1U);
+      store(aborted, 1U);
   }
   block_sync();
 }

@@ -6,7 +6,7 @@
 
 namespace polypath::sim::test {
 
-inline constexpr unsigned kMostGpus = 4;
+inline constexpr unsigned kMaxGpus = 4;
 
 /// A sum over all GPUs, pushed: every block sends a slice of its part to each owner's scratch, owners
 /// sum in order and send the results to everybody's.
@@ -17,8 +17,8 @@ struct PushArgs {
   std::size_t count;    ///< floats; a multiple of 4 x ranks x blocks
   const float* in;
   float* out;
-  float* scratch[kMostGpus];        ///< (ranks + 1) x count / ranks floats, then the results: count
-  std::uint64_t* flags[kMostGpus];  ///< 2 x blocks x ranks, 0 at first
+  float* scratch[kMaxGpus];        ///< (ranks + 1) x count / ranks floats, then the results: count
+  std::uint64_t* flags[kMaxGpus];  ///< 2 x blocks x ranks, 0 at first
   const std::uint32_t* abort;
 };
 

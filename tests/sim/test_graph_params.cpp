@@ -52,15 +52,15 @@ TEST_F(GraphParams, CountForLaterLaunchesOnly) {
 TEST_F(GraphParams, ChangeInFlightIsCounted) {
   run();
   EXPECT_CUDA(CUDA_SUCCESS, set(exec, node, copy(other, a)));
-  EXPECT_EQ(0U, polypath_sim_graphs_disturbed());
+  EXPECT_EQ(0U, polypath_sim_graphs_modified_in_flight());
   launch(exec, stream);
   EXPECT_CUDA(CUDA_SUCCESS, set(exec, node, copy(b, a)));
-  EXPECT_EQ(1U, polypath_sim_graphs_disturbed());
+  EXPECT_EQ(1U, polypath_sim_graphs_modified_in_flight());
   polypath_sim_advance_us(100);  // over by now, though nobody has asked
   EXPECT_CUDA(CUDA_SUCCESS, set(exec, node, copy(b, a)));
-  EXPECT_EQ(1U, polypath_sim_graphs_disturbed());
+  EXPECT_EQ(1U, polypath_sim_graphs_modified_in_flight());
   polypath_sim_reset_counters();
-  EXPECT_EQ(0U, polypath_sim_graphs_disturbed());
+  EXPECT_EQ(0U, polypath_sim_graphs_modified_in_flight());
 }
 
 TEST_F(GraphParams, GiveAnotherSize) {

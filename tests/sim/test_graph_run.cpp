@@ -184,12 +184,12 @@ TEST_F(GraphRun, ALaunchUnderWayOutlivesItsGraphs) {
   add(copy(device(host), a));
   const CUgraphExec exec = instantiate();
   launch(exec, stream);
-  EXPECT_EQ(0U, polypath_sim_graphs_disturbed());
+  EXPECT_EQ(0U, polypath_sim_graphs_modified_in_flight());
   EXPECT_CUDA(CUDA_SUCCESS, cuGraphDestroy(graph));
   EXPECT_CUDA(CUDA_SUCCESS, cuGraphExecDestroy(exec));
   graphs.clear();
   execs.clear();
-  EXPECT_EQ(1U, polypath_sim_graphs_disturbed());
+  EXPECT_EQ(1U, polypath_sim_graphs_modified_in_flight());
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphLaunch(exec, stream));
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
   EXPECT_EQ(pattern(kCopySize, 1), on_host());

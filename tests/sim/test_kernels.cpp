@@ -295,14 +295,14 @@ TEST_F(Kernels, AreNodesOfGraphs) {
 TEST_F(Kernels, AWaitSeesWhatAStreamAndTheProgramWrite) {
   const CUfunction wait = function(0, "test_wait_for_word");
   const CUdeviceptr word = allocate(0, 4);
-  const CUdeviceptr gave_up = allocate(0, 4);
+  const CUdeviceptr aborted = allocate(0, 4);
   write(word, std::vector<std::uint32_t>{0});
   auto* const on_host = reinterpret_cast<std::uint32_t*>(allocate_host(4));
   *on_host = 0;
   const CUstream waiting = create_stream(0);
   const CUstream writing = create_stream(0);
-  ASSERT_CUDA(launch(wait, 2, 64, waiting, word, std::uint64_t{0}, gave_up));
-  ASSERT_CUDA(launch(wait, 2, 64, waiting, on_host, std::uint64_t{0}, gave_up));
+  ASSERT_CUDA(launch(wait, 2, 64, waiting, word, std::uint64_t{0}, aborted));
+  ASSERT_CUDA(launch(wait, 2, 64, waiting, on_host, std::uint64_t{0}, aborted));
   EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(waiting));
   ASSERT_CUDA(cuStreamWriteValue32(writing, word, 1, 0));
   ASSERT_CUDA(cuStreamSynchronize(writing));

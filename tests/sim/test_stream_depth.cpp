@@ -175,14 +175,14 @@ using StreamDepthDeathTest = StreamDepth;
 
 TEST_F(StreamDepthDeathTest, ADeadlockEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  ASSERT_EQ(0, setenv("POLYPATH_SIM_PATIENCE", "1", 1));
+  ASSERT_EQ(0, setenv("POLYPATH_SIM_TIMEOUT", "1", 1));
   EXPECT_DEATH(
       {
         fill(stream);
         cuEventRecord(event, stream);
       },
       "deadlock: a full stream has not moved for 1 s");
-  unsetenv("POLYPATH_SIM_PATIENCE");
+  unsetenv("POLYPATH_SIM_TIMEOUT");
 }
 
 }  // namespace

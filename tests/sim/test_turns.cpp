@@ -1,4 +1,4 @@
-// Threads that issue work by turns of virtual time (polypath_sim_turn): in the same order, at the same
+// Threads that issue work by turns of virtual time (polypath_sim_wait_turn): in the same order, at the same
 // times, however long the machine holds one of them up.
 #include <barrier>
 #include <chrono>
@@ -34,11 +34,11 @@ class Turns : public SimTest {
         EXPECT_CUDA(CUDA_SUCCESS, cuCtxSetCurrent(context(number - 1)));
         random_ = std::mt19937(seed * 8 + static_cast<unsigned>(number));
         idle();
-        polypath_sim_issuing(number);
+        polypath_sim_set_issuer(number);
         meeting.arrive_and_wait();
         idle();
         body(number);
-        polypath_sim_issuing(0);
+        polypath_sim_set_issuer(0);
       });
     threads.clear();
     for (std::size_t i = log_.size(); i > 0; --i) log_[i - 1].us -= log_.front().us;
@@ -50,7 +50,7 @@ class Turns : public SimTest {
         std::chrono::microseconds(std::uniform_int_distribution(0, 300)(random_)));
   }
   void turn(int number) {
-    polypath_sim_turn();
+    polypath_sim_wait_turn();
     idle();
     log_.push_back({number, polypath_sim_clock_us()});  // nobody else has a turn
   }
@@ -116,33 +116,33 @@ TEST_F(Turns, ACallThatBlocksLendsItOut) {
 }
 
 TEST_F(Turns, ThreadsThatIssueNothingNeedNone) {
-  polypath_sim_turn();
+  polypath_sim_wait_turn();
   const auto found = on_threads(1, [&](int number) {
     turn(number);
-    polypath_sim_issuing(0);
-    polypath_sim_turn();
+    polypath_sim_set_issuer(0);
+    polypath_sim_wait_turn();
   });
   EXPECT_EQ((std::vector<Turn>{{1, 0}, {2, 0}, {3, 0}}), found);
 }
 
-/// By POLYPATH_SIM_PATIENCE, which is a second here.
+/// By POLYPATH_SIM_TIMEOUT, which is a second here.
 TEST_F(Turns, WhoNeverComesIsNotWaitedFor) {
   std::barrier meeting(2);
   const std::jthread absent([&] {
-    polypath_sim_issuing(1);
+    polypath_sim_set_issuer(1);
     meeting.arrive_and_wait();  // it issues
     meeting
         .arrive_and_wait();  // and is there to the end, so nobody else has its number of a thread
   });
   meeting.arrive_and_wait();
   std::jthread([&] {
-    polypath_sim_issuing(2);
+    polypath_sim_set_issuer(2);
     polypath_sim_advance_us(1);
     testing::internal::CaptureStderr();
     turn(2);
     EXPECT_EQ("polypath_sim: a thread that issues work waits for others in vain\n",
               testing::internal::GetCapturedStderr());
-    polypath_sim_issuing(0);
+    polypath_sim_set_issuer(0);
   }).join();
   // Nor by what waits for devices.
   const CUdeviceptr memory = allocate(0, kMiB);

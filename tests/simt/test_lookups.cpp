@@ -61,10 +61,10 @@ TEST(Pollers, AreFoundByTheAddressesThatTheyPollInTheirOrder) {
   }
 }
 
-TEST(StoresUnderWay, AreFoundByTheBytesThatTheyAreFor) {
+TEST(StoreBuffer, AreFoundByTheBytesThatTheyAreFor) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     Random random(seed);
-    StoresUnderWay stores;
+    StoreBuffer stores;
     std::vector<StorePtr> known;  // by their serials
     std::uint64_t serial = 0;
     for (int step = 0; step < 2000; ++step) {

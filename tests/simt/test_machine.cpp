@@ -46,7 +46,7 @@ TEST(Machine, WarpsExchangeVotesAndValues) {
 }
 
 SIMT_KERNEL(test_begins_early, 64, std::uint32_t* words, bool half_of_them) {
-  if (!half_of_them || warp_index() == 0) wait_for_earlier_kernels();
+  if (!half_of_them || warp_index() == 0) grid_dependency_wait();
   store(words + thread_index(), load(words + thread_index()) + 1);
 }
 
@@ -59,7 +59,7 @@ TEST(Machine, AKernelThatBeginsEarlyMustWaitBeforeItUsesMemory) {
       launched.begins_early = early;
       const std::string error = run({{launched}});
       if (early && half_of_them) {
-        EXPECT_NE(std::string::npos, error.find("wait_for_earlier_kernels")) << error;
+        EXPECT_NE(std::string::npos, error.find("grid_dependency_wait")) << error;
       } else {
         EXPECT_EQ("", error);
         EXPECT_EQ(std::vector<std::uint32_t>(64, 8), words);
@@ -108,19 +108,19 @@ TEST(Machine, AdditionsOfAllDevicesCount) {
 }
 
 SIMT_KERNEL(test_wait, 32, const std::uint32_t* flag, std::uint64_t limit_ns,
-            std::uint32_t* gave_up) {
+            std::uint32_t* aborted) {
   const std::uint64_t begin = global_timer_ns();
   const bool has_come = spin_until([&] { return load_acquire(flag) == 1; },
                                    [&] { return global_timer_ns() - begin > limit_ns; });
-  if (!has_come) red_add_relaxed(gave_up, 1U);
+  if (!has_come) red_add_relaxed(aborted, 1U);
 }
 
 TEST(Machine, AWaitEndsByItsTimeLimit) {
   const std::uint32_t flag = 0;
-  std::uint32_t gave_up = 0;
+  std::uint32_t aborted = 0;
   EXPECT_EQ("",
-            run({{launch("test_wait", 0, 2, 32, &flag, std::uint64_t{30'000'000'000}, &gave_up)}}));
-  EXPECT_EQ(64U, gave_up);
+            run({{launch("test_wait", 0, 2, 32, &flag, std::uint64_t{30'000'000'000}, &aborted)}}));
+  EXPECT_EQ(64U, aborted);
 }
 
 SIMT_KERNEL(test_stuck, 64, const std::uint32_t* flag) {

@@ -140,7 +140,7 @@ constexpr std::uint32_t kCells = 64;
 
 template <typename Cell>
 SIMT_DEVICE void store_cell(Cell* to, const Cell& cell) {
-  if constexpr (std::is_same_v<Cell, device::Packet>)
+  if constexpr (std::is_same_v<Cell, device::ll_packet>)
     device::store_relaxed<device::system_scope>(to, cell);
   else
     store_relaxed(to, cell);
@@ -164,7 +164,7 @@ SIMT_DEVICE void send_or_receive(Cell* cells, std::uint32_t* to) {
   }
 }
 
-SIMT_KERNEL(test_packets, 64, device::Packet* cells, std::uint32_t* to) {
+SIMT_KERNEL(test_packets, 64, device::ll_packet* cells, std::uint32_t* to) {
   send_or_receive(cells, to);
 }
 SIMT_KERNEL(test_vectors, 64, Vector* cells, std::uint32_t* to) { send_or_receive(cells, to); }
@@ -188,7 +188,7 @@ bool cells_come_whole(const char* kernel, std::uint64_t seed) {
 TEST(MemoryModel, PacketsComeWhole_VectorsNeedNot) {
   int torn = 0;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
-    ASSERT_TRUE(cells_come_whole<device::Packet>("test_packets", seed)) << seed;
+    ASSERT_TRUE(cells_come_whole<device::ll_packet>("test_packets", seed)) << seed;
     torn += cells_come_whole<Vector>("test_vectors", seed) ? 0 : 1;
   }
   EXPECT_GE(torn, 4) << "of 40 seeds";

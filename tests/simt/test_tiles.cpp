@@ -11,10 +11,10 @@
 namespace polypath::simt {
 namespace {
 
-constexpr int kMost = 3;
+constexpr int kMaxPointers = 3;
 
 struct CopyArgs {
-  Places<unsigned char, kMost> to;
+  Places<unsigned char, kMaxPointers> to;
   const unsigned char* from;
   std::size_t bytes;
 };
@@ -37,19 +37,19 @@ TEST(Tiles, CopyEveryByteAndNoneBeside) {
     const std::size_t bytes = random() % 300'000;
     std::vector<unsigned char> from(bytes + 64);
     for (unsigned char& each : from) each = static_cast<unsigned char>(random());
-    std::vector<std::vector<unsigned char>> to(kMost, std::vector<unsigned char>(bytes + 64, 0xC3));
+    std::vector<std::vector<unsigned char>> to(kMaxPointers, std::vector<unsigned char>(bytes + 64, 0xC3));
     CopyArgs args{};
     const std::size_t skew = random() % 32;
     args.from = from.data() + skew;
     args.bytes = bytes;
-    args.to.count = static_cast<int>(seed % kMost) + 1;
+    args.to.count = static_cast<int>(seed % kMaxPointers) + 1;
     std::vector<std::size_t> skews;
-    for (std::size_t d = 0; d < kMost; ++d) {
+    for (std::size_t d = 0; d < kMaxPointers; ++d) {
       skews.push_back(random() % 32);
       args.to.at[d] = to[d].data() + skews[d];
     }
     ASSERT_EQ("", run({{launch("test_copy_tile", 0, 2, 128, args)}}, {.seed = seed}));
-    for (std::size_t d = 0; d < kMost; ++d) {
+    for (std::size_t d = 0; d < kMaxPointers; ++d) {
       std::vector<unsigned char> expected(bytes + 64, 0xC3);
       if (static_cast<int>(d) < args.to.count)
         std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(skew), bytes,
@@ -69,7 +69,7 @@ struct SumOfHalves {
 };
 
 struct ReduceArgs {
-  Places<bfloat16, kMost> to;
+  Places<bfloat16, kMaxPointers> to;
   Places<const bfloat16, 4> from;
   std::size_t count;
   float scale;
@@ -88,18 +88,18 @@ TEST(Tiles, ReduceInTheOrderOfTheSources) {
       for (bfloat16& each : source)
         each = to_bfloat16(
             std::ldexp(static_cast<float>(random() % 1000), static_cast<int>(random() % 20)));
-    std::vector<std::vector<std::uint16_t>> to(kMost,
+    std::vector<std::vector<std::uint16_t>> to(kMaxPointers,
                                                std::vector<std::uint16_t>(count + 8, 0xC3C3));
     ReduceArgs args{};
     args.count = count;
     args.scale = 0.25F;
     args.from.count = static_cast<int>(random() % 4) + 1;
     for (std::size_t s = 0; s < 4; ++s) args.from.at[s] = from[s].data() + seed % 3;
-    args.to.count = static_cast<int>(random() % kMost) + 1;
-    for (std::size_t d = 0; d < kMost; ++d)
+    args.to.count = static_cast<int>(random() % kMaxPointers) + 1;
+    for (std::size_t d = 0; d < kMaxPointers; ++d)
       args.to.at[d] = reinterpret_cast<bfloat16*>(to[d].data() + d);
     ASSERT_EQ("", run({{launch("test_reduce_tile", 0, 1, 64, args)}}, {.seed = seed}));
-    for (std::size_t d = 0; d < kMost; ++d) {
+    for (std::size_t d = 0; d < kMaxPointers; ++d) {
       std::vector<std::uint16_t> expected(count + 8, 0xC3C3);
       if (static_cast<int>(d) < args.to.count) {
         for (std::size_t e = 0; e < count; ++e) {

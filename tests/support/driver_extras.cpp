@@ -36,7 +36,7 @@ LiveObjects live_objects(const CudaDriver& driver) {
 }
 
 GraphMisuse graph_misuse(const CudaDriver& driver) {
-  return {count(driver, "polypath_sim_graphs_disturbed"),
+  return {count(driver, "polypath_sim_graphs_modified_in_flight"),
           count(driver, "polypath_sim_stale_graph_launches")};
 }
 

@@ -70,7 +70,7 @@ std::vector<MemoryId> EngineTest::memories() const {
   return memories;
 }
 
-std::optional<std::uint64_t> EngineTest::least_split(Context& context, MemoryId src, MemoryId dst) {
+std::optional<std::uint64_t> EngineTest::min_split(Context& context, MemoryId src, MemoryId dst) {
   for (std::uint64_t bytes = kMiB; bytes <= 64 * kMiB; bytes *= 2)
     if (!context.plan({{src, dst, bytes}}).native()) return bytes;
   return std::nullopt;

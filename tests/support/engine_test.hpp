@@ -40,7 +40,7 @@ class EngineTest : public testing::Test {
     return payloads.emplace_back(driver(), node(), shape, random_());
   }
   /// The smallest power of two from 1 to 64 MiB that `context` splits; nothing when there is none.
-  static std::optional<std::uint64_t> least_split(Context& context, MemoryId src, MemoryId dst);
+  static std::optional<std::uint64_t> min_split(Context& context, MemoryId src, MemoryId dst);
 
   /// copy_async, and the thread's current context must be the same afterwards.
   void copy(Context& context, const Transfer& transfer);

@@ -48,9 +48,9 @@ std::uint64_t Traffic::native(NativeReason reason) const {
   const auto index = static_cast<std::size_t>(reason);
   return context_.counters().snapshot().native[index] - before_.native[index];
 }
-std::uint64_t Traffic::left_out(LeftOutReason reason) const {
+std::uint64_t Traffic::excluded(ExclusionReason reason) const {
   const auto index = static_cast<std::size_t>(reason);
-  return context_.counters().snapshot().left_out[index] - before_.left_out[index];
+  return context_.counters().snapshot().excluded[index] - before_.excluded[index];
 }
 
 testing::AssertionResult Traffic::went_as(const Plan& plan) const {

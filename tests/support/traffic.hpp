@@ -18,7 +18,7 @@ class Traffic {
   [[nodiscard]] std::uint64_t bytes() const;
   [[nodiscard]] std::uint64_t native() const;
   [[nodiscard]] std::uint64_t native(NativeReason reason) const;
-  [[nodiscard]] std::uint64_t left_out(LeftOutReason reason) const;
+  [[nodiscard]] std::uint64_t excluded(ExclusionReason reason) const;
 
   /// All went as one run of `plan`: the bytes of each route and each link, the number of copies, and
   /// native copies only where the plan has them.

@@ -33,7 +33,7 @@ class GraphPhasesTest : public test::NodeTest {
     set_log_level(LogLevel::warn);
     if (IsSkipped() || !simulated_) return;
     // Of the whole process: nobody destroyed or changed a graph under way.
-    EXPECT_EQ(test::driver_function<std::uint64_t()>(*driver_, "polypath_sim_graphs_disturbed")(),
+    EXPECT_EQ(test::driver_function<std::uint64_t()>(*driver_, "polypath_sim_graphs_modified_in_flight")(),
               0u);
   }
 

@@ -141,9 +141,9 @@ TEST_F(ProfileTest, WhatIsNoRegularFileIsNeitherReadNorMoved) {
   const auto expect_untouched = [&](fs::file_type type) {
     expect_refused(file_.string() + ": is no regular file");
     EXPECT_FALSE(save_profile(file_, profile_, &why_));
-    EXPECT_EQ(why_, what_bars(file_));
+    EXPECT_EQ(why_, unusable_reason(file_));
     EXPECT_FALSE(add_to_profile(file_, profile_, {}, &why_));
-    EXPECT_EQ(why_, what_bars(file_));
+    EXPECT_EQ(why_, unusable_reason(file_));
     EXPECT_EQ(fs::symlink_status(file_).type(), type);
     EXPECT_EQ(std::distance(fs::directory_iterator(file_.parent_path()), {}), 1);
     fs::remove(file_);
@@ -162,7 +162,7 @@ TEST_F(ProfileTest, WhatIsNoRegularFileIsNeitherReadNorMoved) {
   std::ofstream(file_) << "schema = ";
   fs::create_directory(file_.string() + ".refused");
   EXPECT_FALSE(add_to_profile(file_, profile_, {}, &why_));
-  EXPECT_EQ(why_, what_bars(file_.string() + ".refused"));
+  EXPECT_EQ(why_, unusable_reason(file_.string() + ".refused"));
   EXPECT_EQ(fs::file_size(file_), 9u);
 }
 

@@ -20,8 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 using testing::ElementsAre;
 
-TunedChoice choice_of_size(std::uint64_t bytes, int slots = 0) {
-  TunedChoice one;
+TunedTransfer choice_of_size(std::uint64_t bytes, int slots = 0) {
+  TunedTransfer one;
   one.pair = "gpu to gpu";
   one.choice = {bytes, {{RouteKind::direct, 1, 1}}, slots};
   return one;
@@ -60,7 +60,7 @@ class ProfileNewsTest : public testing::Test {
   ~ProfileNewsTest() override { fs::remove_all(folder_); }
 
   /// What a process does that knows nothing but what it found.
-  void add(const ProfileNews& news, double gbps = 90,
+  void add(const ProfileUpdate& news, double gbps = 90,
            std::chrono::milliseconds longest_wait = std::chrono::minutes(10)) const {
     Profile known = profile(gbps);
     known.tuned = news.tuned;
@@ -82,7 +82,7 @@ class ProfileNewsTest : public testing::Test {
   }
   [[nodiscard]] std::vector<std::uint64_t> sizes_now() const {
     std::vector<std::uint64_t> sizes;
-    for (const TunedChoice& one : now().tuned) sizes.push_back(one.choice.bytes);
+    for (const TunedTransfer& one : now().tuned) sizes.push_back(one.choice.bytes);
     return sizes;
   }
 
@@ -115,7 +115,7 @@ TEST_F(ProfileNewsTest, OnlyWhoMeasuredTheLinksReplacesThem) {
 }
 
 TEST_F(ProfileNewsTest, AnEditOfMeanwhileStays) {
-  TunedChoice edited = choice_of_size(4096, 3);
+  TunedTransfer edited = choice_of_size(4096, 3);
   edited.edited = true;
   add({.tuned = {edited}});
   add({.tuned = {choice_of_size(4096, 5)}});

@@ -14,7 +14,7 @@
 
 namespace polypath {
 
-bool operator==(const TunedChoice& a, const TunedChoice& b) {
+bool operator==(const TunedTransfer& a, const TunedTransfer& b) {
   return a.pattern == b.pattern && a.pair == b.pair && a.choice == b.choice &&
          a.executor == b.executor && a.native_gbps == b.native_gbps &&
          a.predicted_gbps == b.predicted_gbps && a.measured_gbps == b.measured_gbps &&
@@ -28,8 +28,8 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 /// One of each pattern, kind of route and executor.
-std::vector<TunedChoice> some_choices() {
-  TunedChoice first;
+std::vector<TunedTransfer> some_choices() {
+  TunedTransfer first;
   first.pair = "gpu to gpu, nvlink x4, via 2 gpu, 1 host";
   first.choice = {64 * kMiB,
                   {{RouteKind::direct, .3456, 1},
@@ -41,11 +41,11 @@ std::vector<TunedChoice> some_choices() {
   first.predicted_gbps = 253.75;
   first.measured_gbps = 251;
   first.tried = 33;
-  TunedChoice second = first;
+  TunedTransfer second = first;
   second.pattern = Pattern::both_ways;
   second.executor = ExecutorKind::graph;
   second.choice = native_choice(4 * kMiB);
-  TunedChoice third = first;
+  TunedTransfer third = first;
   third.pattern = Pattern::window;
   third.pair = "host to gpu, pcie x16, via 3 gpu, 0 host";
   third.choice.slots = 0;
@@ -70,7 +70,7 @@ class TunedFormatTest : public testing::Test {
   ~TunedFormatTest() override { fs::remove_all(folder_); }
 
   /// The choices of the file with its first `old_text` replaced; `why_` says why there are none.
-  std::vector<TunedChoice> choices_with(const std::string& old_text, const std::string& new_text) {
+  std::vector<TunedTransfer> choices_with(const std::string& old_text, const std::string& new_text) {
     std::string changed = text_;
     const auto at = changed.find(old_text);
     EXPECT_NE(at, std::string::npos) << old_text;
@@ -78,12 +78,12 @@ class TunedFormatTest : public testing::Test {
     return choices_of(changed);
   }
 
-  std::vector<TunedChoice> choices_of(const std::string& text) {
+  std::vector<TunedTransfer> choices_of(const std::string& text) {
     std::ofstream(file_) << text;
     const auto loaded = load_profile(file_, "ab12", &why_);
     EXPECT_EQ(loaded.has_value(), why_.empty());
     EXPECT_EQ(why_.find('\n'), std::string::npos) << "one line: " << why_;
-    return loaded ? loaded->tuned : std::vector<TunedChoice>();
+    return loaded ? loaded->tuned : std::vector<TunedTransfer>();
   }
 
   fs::path folder_;
@@ -117,7 +117,7 @@ TEST_F(TunedFormatTest, LooksLikeThis) {
 }
 
 TEST_F(TunedFormatTest, SharesThatWereRoundedAreNoEdit) {
-  TunedChoice one = some_choices()[0];
+  TunedTransfer one = some_choices()[0];
   one.choice.routes[0].share = 1.0 / 3;
   one.choice.routes[1].share = 1.0 / 3 - .01666666;
   one.choice.routes[2].share = 1.0 / 3 - .04333334;

@@ -129,10 +129,10 @@ class Maker {
     row_.ranks = options.ranks;
     row_.blocks = options.blocks;
     row_.calls.resize(ranks_);
-    slot_ = ranks_ * (options.most_bytes + 64) + 64;
+    slot_ = ranks_ * (options.max_bytes + 64) + 64;
     // Of each piece of data two slots that are used again and again, and room for what is posted.
     const std::size_t bytes =
-        2 * (slot_ + kGuard) + options.rounds * 2 * (options.most_bytes + 128);
+        2 * (slot_ + kGuard) + options.rounds * 2 * (options.max_bytes + 128);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       auto& pieces = row_.before.emplace_back();
       pieces[0].resize(kSignalBytes);
@@ -171,7 +171,7 @@ class Maker {
   }
 
   std::size_t any_count(std::size_t element_bytes) {
-    const std::size_t most = options_.most_bytes / element_bytes;
+    const std::size_t most = options_.max_bytes / element_bytes;
     switch (below(random_, 6)) {
       case 0: return 0;
       case 1: return 1;
@@ -237,12 +237,12 @@ class Maker {
     if (kind == 3) block_ = 0;  // barriers are of one block
     const std::size_t element = std::array<std::size_t, 3>{1, 8, 12}[below(random_, 3)];
     const std::size_t posts = kind < 2 ? 1 + below(random_, 2) : 1;
-    struct Posted {
+    struct PostArgs {
       DeviceRegion source, dest, word;
       std::uint64_t value;
       std::size_t count;
     };
-    std::vector<Posted> all;
+    std::vector<PostArgs> all;
     for (std::size_t i = 0; i < posts; ++i) {
       const std::size_t count = any_count(element) / 2;
       const std::size_t word = block_ * kWordsOfBlock + (kind == 2 ? 8 : 0) + shift;
@@ -255,7 +255,7 @@ class Maker {
     }
     std::vector<std::vector<DeviceBytes>> sent(posts, std::vector<DeviceBytes>(ranks_));
     for (std::size_t i = 0; i < posts; ++i) {
-      const Posted& its = all[i];
+      const PostArgs& its = all[i];
       Each each(ranks_, blank(kind < 2 ? DeviceOp::post : DeviceOp::post_quietly));
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
         DeviceCallCase& one = each[rank];
@@ -282,7 +282,7 @@ class Maker {
       finish(each);
     }
     for (std::size_t i = 0; i < posts; ++i) {
-      const Posted& its = all[i];
+      const PostArgs& its = all[i];
       Each each(ranks_, blank(kind == 3 ? DeviceOp::barrier : DeviceOp::acknowledge));
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
         const std::size_t from = (rank + ranks_ - shift) % ranks_;

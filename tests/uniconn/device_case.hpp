@@ -37,7 +37,7 @@ struct DeviceRowOptions {
   int ranks = 4;
   std::size_t rounds = 8;
   std::uint32_t blocks = 2;
-  std::size_t most_bytes = 16 * 1024;  ///< of a rank's part
+  std::size_t max_bytes = 16 * 1024;  ///< of a rank's part
   bool has_all_sums = true;
   bool sums_in_any_order = false;  ///< of floats that are small integers: the same bits
   bool tells = true;               ///< by stores to the other ranks' own addresses

@@ -128,7 +128,7 @@ void run(int rows) {
   DeviceRandom random(7);
   std::size_t calls = 0;
   for (int i = 0; i < rows; ++i) {
-    options.most_bytes = i % 4 == 3 ? 300'000 : 16 * 1024;
+    options.max_bytes = i % 4 == 3 ? 300'000 : 16 * 1024;
     const DeviceRowCase row = make_device_row(random, options);
     calls += row.calls[0].size();
     make_row(row, gpu, &uniconn_device_row, comm, on_device);

@@ -39,7 +39,7 @@ class RowOfCalls {
   }
 
  private:
-  SIMT_DEVICE_CALLED static void copy(void* to, const void* from, std::size_t bytes) {
+  SIMT_DEVICE_NOINLINE static void copy(void* to, const void* from, std::size_t bytes) {
     simt::copy_tile<simt::Access::plain, simt::Access::plain, 1>(
         uc::detail::GroupOf<G>(),
         simt::Places<unsigned char, 1>{{static_cast<unsigned char*>(to)}, 1},
@@ -63,7 +63,7 @@ class RowOfCalls {
   }
 
   template <typename T>
-  SIMT_DEVICE_CALLED static void move(const DeviceCall& its, Comm* comm) {
+  SIMT_DEVICE_NOINLINE static void move(const DeviceCall& its, Comm* comm) {
     const T* const send = static_cast<const T*>(its.send);
     T* const recv = static_cast<T*>(its.recv);
     const bool in_place = its.is_in_place != 0;
@@ -125,7 +125,7 @@ class RowOfCalls {
     combine_as<float, Op::SUM>(its, comm);
   }
   template <typename T, Op kOperator>
-  SIMT_DEVICE_CALLED static void combine_as(const DeviceCall& its, Comm* comm) {
+  SIMT_DEVICE_NOINLINE static void combine_as(const DeviceCall& its, Comm* comm) {
     const T* const send = static_cast<const T*>(its.send);
     T* const recv = static_cast<T*>(its.recv);
     const bool in_place = its.is_in_place != 0;

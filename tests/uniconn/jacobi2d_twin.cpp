@@ -6,4 +6,4 @@ SIMT_KERNEL(uniconn_jacobi2d, uniconn_example::kJacobiThreads,
             uniconn_example::JacobiLaunch launch) {
   uniconn_example::jacobi_sweep_and_send(launch);
 }
-SIMT_FOLDS(uniconn_jacobi2d, 32);
+SIMT_EMULATED_THREADS(uniconn_jacobi2d, 32);

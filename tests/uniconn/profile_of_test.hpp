@@ -45,13 +45,13 @@ class ProfileOfTest {
     for (const auto& [backend, its] : measured) backends.push_back(backend);
     for (int turn = 0; turn < kTurns; ++turn)
       for (const auto& [backend, its] : measured) us.push_back(its);
-    const polypath_backend_measured all{
+    const polypath_backend_samples all{
         op,        gpus.data(), ranks, bytes, backends.data(), static_cast<int>(backends.size()),
         us.data(), kTurns};
     char* text = nullptr;
-    polypath::detail::check(polypath_backend_keep(engine, &all, &text));
+    polypath::detail::check(polypath_backend_save(engine, &all, &text));
     const auto value = nlohmann::json::parse(text);
-    polypath_free(text);
+    polypath_free_string(text);
     return value;
   }
   /// In the file.

@@ -95,7 +95,7 @@ TEST(BackendTable, ItIsTheNearestOfAllForRandomTables) {
       return static_cast<int>(random() % static_cast<unsigned>(count));
     };
     std::vector<BackendRow> rows;
-    for (int op = 0; op < POLYPATH_COMM_OPS; ++op) {
+    for (int op = 0; op < POLYPATH_BACKEND_OP_COUNT; ++op) {
       std::size_t bytes = 0;
       for (int i = below(6); i > 0; --i) {
         bytes += 1 + random() % (std::size_t{1} << below(24));
@@ -107,7 +107,7 @@ TEST(BackendTable, ItIsTheNearestOfAllForRandomTables) {
     const auto usable = 1U | static_cast<unsigned>(below(16));
     const Routes routes(rows, usable, kPolypath);
     for (int i = 0; i < 200; ++i) {
-      const int op = below(POLYPATH_COMM_OPS);
+      const int op = below(POLYPATH_BACKEND_OP_COUNT);
       const std::size_t bytes = random() % (std::size_t{1} << below(28));
       const BackendRow* nearest = nullptr;
       double least = std::log(2.0) + 1e-12;
@@ -171,7 +171,7 @@ TEST(BackendTable, AllRanksHaveRankZeros) {
           EXPECT_TRUE(all.of({0, 2}).empty());
           EXPECT_TRUE(all.of({3}).empty());
         }
-        if (size > BackendTable::kMostRanksOfParts) {
+        if (size > BackendTable::kMaxRanksByParts) {
           EXPECT_TRUE(all.of({0, 1}).empty());
         }
       });
@@ -193,7 +193,7 @@ nlohmann::json json_of(const std::function<polypath_status(char**)>& call) {
   char* text = nullptr;
   polypath::detail::check(call(&text));
   const auto value = nlohmann::json::parse(text);
-  polypath_free(text);
+  polypath_free_string(text);
   return value;
 }
 nlohmann::json plan(polypath_context* engine, const char* op, std::size_t bytes, int ranks = 0,
@@ -264,15 +264,15 @@ TEST(BackendProfile, RefusesWhatCannotBeKept) {
   const int gpus_of[] = {0, 99};
   const int backends[] = {0, 7};
   const double us[] = {1, 2};
-  const polypath_backend_measured good{kPost, gpus_of, 1, 8, backends, 1, us, 1};
+  const polypath_backend_samples good{kPost, gpus_of, 1, 8, backends, 1, us, 1};
   const auto refused = [&](const char* what, auto change) {
-    polypath_backend_measured wrong = good;
+    polypath_backend_samples wrong = good;
     change(wrong);
     char* text = nullptr;
-    EXPECT_EQ(polypath_backend_keep(engine.get(), &wrong, &text), POLYPATH_INVALID_ARGUMENT);
+    EXPECT_EQ(polypath_backend_save(engine.get(), &wrong, &text), POLYPATH_INVALID_ARGUMENT);
     EXPECT_THAT(polypath_last_error(), HasSubstr(what));
   };
-  refused("operation", [](auto& its) { its.op = POLYPATH_COMM_OPS; });
+  refused("operation", [](auto& its) { its.op = POLYPATH_BACKEND_OP_COUNT; });
   refused("operation", [](auto& its) { its.op = -1; });
   refused("no GPU 99", [](auto& its) { its.ranks = 2; });
   refused("gpus is null", [](auto& its) { its.gpus = nullptr; });
@@ -281,7 +281,7 @@ TEST(BackendProfile, RefusesWhatCannotBeKept) {
   refused("nothing was measured", [](auto& its) { its.turns = 0; });
   refused("there are no backends", [](auto& its) { its.backends = nullptr; });
   std::size_t count = 0;
-  EXPECT_EQ(polypath_backend_rows(engine.get(), gpus_of, 2, nullptr, 0, &count),
+  EXPECT_EQ(polypath_backend_entries(engine.get(), gpus_of, 2, nullptr, 0, &count),
             POLYPATH_INVALID_ARGUMENT);
 }
 

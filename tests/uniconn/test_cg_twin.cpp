@@ -20,7 +20,7 @@ namespace uniconn_example {
 namespace {
 
 namespace simt = polypath::simt;
-using polypath::device::StatusRecord;
+using polypath::device::wait_error;
 using polypath::uniconn::detail::DeviceWords;
 using polypath::uniconn::detail::PolypathView;
 
@@ -75,8 +75,8 @@ class Rank {
 
   PolypathView view{};
   DeviceWords words{};
-  StatusRecord status{};
-  std::uint32_t abort_word = 0;
+  wait_error status{};
+  std::uint32_t abort_flag = 0;
   std::uint32_t reports = 0;
   std::vector<double> vector;
   std::vector<double> sums;  ///< squares, and then products with the direction
@@ -124,8 +124,8 @@ std::string run_cg(std::uint64_t seed) {
   for (std::size_t own = 0; own < ranks.size(); ++own) {
     Rank& rank = ranks[own];
     const auto device = static_cast<int>(own);
-    rank.view.patience = {&rank.abort_word, 1'000'000'000, &rank.status, &rank.reports,
-                          StatusRecord::kProgram};
+    rank.view.wait_ctx = {&rank.abort_flag, 1'000'000'000, &rank.status, &rank.reports,
+                          wait_error::kProgram};
     rank.view.rank = device;
     rank.view.size = static_cast<std::int32_t>(ranks.size());
     for (std::size_t r = 0; r < ranks.size(); ++r) rank.view.words[r] = &ranks[r].words;
@@ -152,14 +152,14 @@ struct Planted {
   CgFault fault;
   const char* name;
 };
-void PrintTo(const Planted& planted, std::ostream* to) { *to << planted.name; }
+void PrintTo(const Planted& has_mutant, std::ostream* to) { *to << has_mutant.name; }
 
 class PlantedCgFault : public testing::TestWithParam<Planted> {
  protected:
-  void TearDown() override { polypath::planted_fault<CgFault> = CgFault::none; }
+  void TearDown() override { polypath::active_mutant<CgFault> = CgFault::none; }
 };
 TEST_P(PlantedCgFault, IsFound) {
-  polypath::planted_fault<CgFault> = GetParam().fault;
+  polypath::active_mutant<CgFault> = GetParam().fault;
   // Most are found by the first; where memory lies has a part in it, too.
   constexpr std::uint64_t kSeeds = 300;
   std::uint64_t seed = 1;

@@ -22,7 +22,7 @@ namespace uc = polypath::uniconn;
 
 /// As the host of a rank does: once a kernel of it gave up, aborts on all ranks.
 struct HostArgs {
-  device::StatusRecord* status;
+  device::wait_error* status;
   std::uint32_t* abort_words[8];
   std::int32_t ranks;
 };
@@ -41,9 +41,9 @@ using uc::detail::DeviceFault;
 struct Rank {
   uc::detail::PolypathView view{};
   uc::detail::DeviceWords words{};
-  std::uint32_t abort_word = 0;
+  std::uint32_t abort_flag = 0;
   std::uint32_t reports = 0;
-  device::StatusRecord status{};
+  device::wait_error status{};
 };
 
 /// Bytes that begin at a multiple of 256, as memory of a GPU does.
@@ -70,8 +70,8 @@ class Ranks {
   explicit Ranks(int size) : ranks_(static_cast<std::size_t>(size)), rows_(ranks_.size()) {
     for (std::size_t own = 0; own < ranks_.size(); ++own) {
       Rank& rank = ranks_[own];
-      rank.view.patience = {&rank.abort_word, 1'000'000'000, &rank.status, &rank.reports,
-                            device::StatusRecord::kProgram};
+      rank.view.wait_ctx = {&rank.abort_flag, 1'000'000'000, &rank.status, &rank.reports,
+                            device::wait_error::kProgram};
       rank.view.rank = static_cast<std::int32_t>(own);
       rank.view.size = size;
       for (std::size_t r = 0; r < ranks_.size(); ++r) rank.view.words[r] = &ranks_[r].words;
@@ -103,12 +103,12 @@ class Ranks {
     HostArgs args{};
     args.status = &ranks_[of].status;
     args.ranks = static_cast<std::int32_t>(ranks_.size());
-    for (std::size_t r = 0; r < ranks_.size(); ++r) args.abort_words[r] = &ranks_[r].abort_word;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) args.abort_words[r] = &ranks_[r].abort_flag;
     rows_.push_back({simt::launch("uniconn_test_host", static_cast<int>(of), 1, 32, args)});
   }
   std::string run(std::uint64_t seed) {
     options_.seed = seed;
-    options_.most_turns = 5'000'000;
+    options_.max_steps = 5'000'000;
     return simt::run(rows_, options_);
   }
 
@@ -172,7 +172,7 @@ TEST_P(DeviceRows, MoveWhatTheySay) {
   for (int i = 0; i < 12; ++i) {
     DeviceRowOptions options;
     options.ranks = GetParam();
-    options.most_bytes = i == 11 ? 100'000 : 8 * 1024;
+    options.max_bytes = i == 11 ? 100'000 : 8 * 1024;
     const std::uint64_t seed = random();
     ASSERT_EQ("", run_row(make_device_row(random, options), seed)) << "row " << i;
   }
@@ -223,11 +223,11 @@ TEST(DeviceWaits, EndWithTheTimeLimitInACollective) {
       for (const std::size_t rank : {0U, 1U, 3U}) its.ranks.launch(rank, its.call(rank, call), 3);
       its.ranks.launch_host(0);
       ASSERT_EQ("", its.ranks.run(seed));
-      const device::StatusRecord& status = its.ranks.at(0).status;
+      const device::wait_error& status = its.ranks.at(0).status;
       EXPECT_EQ(1U, status.given_up);
-      EXPECT_EQ(device::StatusRecord::kProgram, status.kernel);
+      EXPECT_EQ(device::wait_error::kProgram, status.kernel);
       EXPECT_EQ(2U, status.waited_for_rank);
-      EXPECT_EQ(device::StatusRecord::time_limit, status.reason);
+      EXPECT_EQ(device::wait_error::time_limit, status.reason);
       EXPECT_EQ(1U, status.expected);
       EXPECT_EQ(0U, status.seen);
       EXPECT_EQ(0U, status.bytes);
@@ -243,8 +243,8 @@ TEST(DeviceWaits, EndWithTheTimeLimitForASignal) {
     its.ranks.launch(1, its.call(1, call), 3);
     its.ranks.launch_host(1);
     ASSERT_EQ("", its.ranks.run(1));
-    const device::StatusRecord& status = its.ranks.at(1).status;
-    EXPECT_EQ(device::StatusRecord::time_limit, status.reason);
+    const device::wait_error& status = its.ranks.at(1).status;
+    EXPECT_EQ(device::wait_error::time_limit, status.reason);
     EXPECT_EQ(2U, status.waited_for_rank);
     EXPECT_EQ(7U, status.expected);
     EXPECT_EQ(its.memory[1].address(), status.offset);
@@ -256,13 +256,13 @@ TEST(DeviceWaits, EndWithAnAbort) {
   for (const auto group : kGroups) {
     Deserted its;
     for (const std::size_t rank : {0U, 1U, 3U}) {
-      its.ranks.at(rank).view.patience.time_limit_ns = ~std::uint64_t{0};
-      its.ranks.at(rank).abort_word = 1;
+      its.ranks.at(rank).view.wait_ctx.time_limit_ns = ~std::uint64_t{0};
+      its.ranks.at(rank).abort_flag = 1;
       its.ranks.launch(rank, its.call(rank, one_call(DeviceOp::barrier, group)), 3);
     }
     ASSERT_EQ("", its.ranks.run(3));
     for (const std::size_t rank : {0U, 1U, 3U})
-      EXPECT_EQ(device::StatusRecord::aborted, its.ranks.at(rank).status.reason);
+      EXPECT_EQ(device::wait_error::aborted, its.ranks.at(rank).status.reason);
   }
 }
 
@@ -280,14 +280,14 @@ TEST(DeviceCalls, WithWrongArgumentsAreReportedAndSendNothing) {
       std::memset(its.memory[0].get() + 1024, 0x5A, 1024);
       its.ranks.launch(0, made, 1);
       ASSERT_EQ("", its.ranks.run(1));
-      const device::StatusRecord& status = its.ranks.at(0).status;
+      const device::wait_error& status = its.ranks.at(0).status;
       EXPECT_EQ(1U, status.given_up);
       if (wrong < 2) {
-        EXPECT_EQ(device::StatusRecord::bad_rank, status.reason);
+        EXPECT_EQ(device::wait_error::bad_rank, status.reason);
         EXPECT_EQ(4U, status.expected);
         EXPECT_EQ(call.root, static_cast<std::int64_t>(status.seen));
       } else {
-        EXPECT_EQ(device::StatusRecord::bad_memory, status.reason);
+        EXPECT_EQ(device::wait_error::bad_memory, status.reason);
         EXPECT_EQ(wrong == 2 ? 2049U : wrong == 3 ? 16U : 8U, status.bytes);
       }
       for (std::size_t rank = 1; rank < 4; ++rank)
@@ -306,7 +306,7 @@ struct Planted {
   CollectiveFault below;  ///< of polypath/device
   const char* name;
 };
-void PrintTo(const Planted& planted, std::ostream* to) { *to << planted.name; }
+void PrintTo(const Planted& has_mutant, std::ostream* to) { *to << has_mutant.name; }
 
 /// The number of the row that was found wrong; 0: none of them.
 int first_wrong_row(int rows) {
@@ -315,7 +315,7 @@ int first_wrong_row(int rows) {
     DeviceRowOptions options;
     options.ranks = 3 + row % 2;
     options.rounds = 12;
-    options.most_bytes = row % 3 == 0 ? 200 : 4096;
+    options.max_bytes = row % 3 == 0 ? 200 : 4096;
     const std::uint64_t seed = random();
     if (!run_row(make_device_row(random, options), seed).empty()) return row;
   }
@@ -325,13 +325,13 @@ int first_wrong_row(int rows) {
 class PlantedDeviceFault : public testing::TestWithParam<Planted> {
  protected:
   void TearDown() override {
-    planted_fault<DeviceFault> = DeviceFault::none;
-    planted_fault<CollectiveFault> = CollectiveFault::none;
+    active_mutant<DeviceFault> = DeviceFault::none;
+    active_mutant<CollectiveFault> = CollectiveFault::none;
   }
 };
 TEST_P(PlantedDeviceFault, IsFound) {
-  planted_fault<DeviceFault> = GetParam().fault;
-  planted_fault<CollectiveFault> = GetParam().below;
+  active_mutant<DeviceFault> = GetParam().fault;
+  active_mutant<CollectiveFault> = GetParam().below;
   EXPECT_NE(0, first_wrong_row(60));
 }
 

@@ -17,7 +17,7 @@ class UniconnAny : public testing::TestWithParam<Parameter> {};
 TEST_P(UniconnAny, Case) {
   const auto& [its, ranks] = GetParam();
   if (gpus() < ranks) GTEST_SKIP() << "needs " << ranks << " GPUs";
-  const int wanted = uc::detail::library_of(uc::detail::Offer::wanted_here());
+  const int wanted = uc::detail::library_of(uc::detail::Offer::requested_backend());
   ASSERT_NE(wanted, uc::detail::kNoLibrary) << "POLYPATH_BACKEND says which";
   const std::string name = uc::detail::library_names.at(static_cast<std::size_t>(wanted));
   EXPECT_THAT(on_ranks<Backend>(ranks,

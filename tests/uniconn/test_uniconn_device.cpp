@@ -69,7 +69,7 @@ TEST_P(UniconnDevice, KernelsMoveWhatTheySay) {
     DeviceRandom random(7);
     DeviceRowOptions options = options_of(self.size());
     for (int i = 0; i < 6; ++i) {
-      options.most_bytes = i == 5 ? 300'000 : 16 * 1024;
+      options.max_bytes = i == 5 ? 300'000 : 16 * 1024;
       make_row(make_device_row(random, options), self.gpu, kernel.get(), self.comm, on_device);
     }
   };
@@ -107,7 +107,7 @@ TEST(UniconnDeviceModes, PartialDeviceIsToldByTheHost) {
 /// The kernel of rank 0 waits for a rank that is gone.
 TEST(UniconnDeviceModes, AKernelThatWaitsForNobodyEndsWithTheTimeLimit) {
   if (gpus() < 2) GTEST_SKIP();
-  setenv("POLYPATH_COMM_TIME_LIMIT", "10000", 1);  // of the creation too, on a busy machine
+  setenv("POLYPATH_COMM_TIMEOUT_MS", "10000", 1);  // of the creation too, on a busy machine
   const auto failures = on_ranks<Backend>(2, [](SuiteRank<Backend>& self) {
     const Kernel kernel(self.gpu);
     void* on_device = self.comm.toDevice();
@@ -128,7 +128,7 @@ TEST(UniconnDeviceModes, AKernelThatWaitsForNobodyEndsWithTheTimeLimit) {
     step.LaunchKernel();
     step.WaitComm();
   });
-  unsetenv("POLYPATH_COMM_TIME_LIMIT");
+  unsetenv("POLYPATH_COMM_TIMEOUT_MS");
   EXPECT_THAT(failures[0], HasSubstr("block 0 of a kernel of the program waited for rank 1 past"));
   EXPECT_THAT(failures[1], HasSubstr("it is gone"));
 }

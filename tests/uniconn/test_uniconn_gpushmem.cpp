@@ -34,7 +34,7 @@ struct OfProgram {
   static inline std::atomic<int> begun = 0;
   static inline std::atomic<int> ended = 0;
   static inline std::array<unsigned, 6> launched{};
-  static inline constexpr uc::detail::NvshmemOfProgram functions{
+  static inline constexpr uc::detail::NvshmemProgramSymbols functions{
       [](unsigned flags, void* attributes) {
         ++begun;
         return uc::detail::Nvshmem::get().init(

@@ -141,7 +141,7 @@ TEST(UniconnPrograms, AGroupGoesOverAllPaths) {
   constexpr std::size_t kBytes = std::size_t{64} << 20;
   std::uint64_t by_another = 0;
   const auto body = [&](SuiteRank<Backend>& self) {
-    const polypath_request requests[]{{"gpu0", "gpu1", kBytes}, {"gpu0", "gpu2", kBytes}};
+    const polypath_transfer_request requests[]{{"gpu0", "gpu1", kBytes}, {"gpu0", "gpu2", kBytes}};
     if (self.rank() == 0)
       polypath::detail::check(polypath_prepare(uc::detail::engine().get(), requests, 2));
     auto* const source = uc::Memory<Backend>::Alloc<std::byte>(kBytes);
@@ -172,7 +172,7 @@ TEST(UniconnPrograms, AGroupGoesOverAllPaths) {
 
 TEST(UniconnPrograms, ARankThatFailsEndsAllWaits) {
   if (in_virtual_time()) GTEST_SKIP() << "a time limit in virtual time takes long";
-  setenv("POLYPATH_COMM_TIME_LIMIT", "5000", 1);  // of the creation too, on a busy machine
+  setenv("POLYPATH_COMM_TIMEOUT_MS", "5000", 1);  // of the creation too, on a busy machine
   const auto failures = on_ranks<Backend>(2, [](SuiteRank<Backend>& self) {
     auto* const word = uc::Memory<Backend>::Alloc<std::uint64_t>(1);
     uc::Coordinator<Backend> coordinator(self.gpu.stream);
@@ -182,7 +182,7 @@ TEST(UniconnPrograms, ARankThatFailsEndsAllWaits) {
     self.comm.Barrier(self.gpu.stream);
     coordinator.WaitComm();
   });
-  unsetenv("POLYPATH_COMM_TIME_LIMIT");
+  unsetenv("POLYPATH_COMM_TIMEOUT_MS");
   EXPECT_THAT(failures[0], HasSubstr("unusable"));
   EXPECT_THAT(failures[1], HasSubstr("it is gone"));
 }

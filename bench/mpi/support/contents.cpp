@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kPiece = std::size_t{16} << 20;  ///< bytes in host memory at a time
 constexpr std::size_t kSlice = std::size_t{1} << 20;   ///< bytes of a thread, at least
-constexpr unsigned int kMostThreads = 8;
+constexpr unsigned int kMaxThreads = 8;
 constexpr std::uint64_t kPoison =
     0xa5a5a5a5a5a5a5a5;  ///< no byte is 0: the mask changes every byte
 
@@ -25,7 +25,7 @@ std::uint64_t mix(std::uint64_t word) noexcept {
 
 /// Half of the processors: other ranks do the same.
 std::size_t threads() noexcept {
-  return std::clamp(std::thread::hardware_concurrency() / 2, 1U, kMostThreads);
+  return std::clamp(std::thread::hardware_concurrency() / 2, 1U, kMaxThreads);
 }
 
 /// The bytes from `from` on, a multiple of 8, of the contents of `seed`, changed by `mask`.

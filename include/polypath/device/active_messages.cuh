@@ -73,24 +73,24 @@ using ResultOf = decltype(std::declval<const Handler&>()(
 template <typename Handler>
 using Replying = typename ReplyOf<ResultOf<Handler>>::handler;
 
-constexpr std::size_t most_of() { return 0; }
+constexpr std::size_t max_of() { return 0; }
 template <typename... Rest>
-constexpr std::size_t most_of(std::size_t first, Rest... rest) {
-  const std::size_t others = most_of(rest...);
+constexpr std::size_t max_of(std::size_t first, Rest... rest) {
+  const std::size_t others = max_of(rest...);
   return first > others ? first : others;
 }
 
 template <unsigned kIndex, typename Handler>
-struct HeldHandler {
+struct handler_slot {
   Handler handler;
 };
 template <typename Indices, typename... Handlers>
-struct HeldHandlers;
+struct handler_tuple;
 template <std::size_t... kIndex, typename... Handlers>
-struct HeldHandlers<std::index_sequence<kIndex...>, Handlers...>
-    : HeldHandler<kIndex, Handlers>... {
-  POLYPATH_DEVICE explicit HeldHandlers(const Handlers&... handlers)
-      : HeldHandler<kIndex, Handlers>{handlers}... {}
+struct handler_tuple<std::index_sequence<kIndex...>, Handlers...>
+    : handler_slot<kIndex, Handlers>... {
+  POLYPATH_DEVICE explicit handler_tuple(const Handlers&... handlers)
+      : handler_slot<kIndex, Handlers>{handlers}... {}
 };
 
 }  // namespace detail
@@ -104,7 +104,7 @@ class active_messages {
                 "a message has at most 88 bytes of arguments: send where larger data lie");
 
   static constexpr unsigned kWords =
-      (detail::most_of(sizeof(typename Handlers::arguments)...) + 3) / 4;
+      (detail::max_of(sizeof(typename Handlers::arguments)...) + 3) / 4;
   static constexpr std::uint32_t kNobody = 0xFFFF;
   static constexpr std::uint32_t kLooksPerReply = 8;
   /// What lies in a cell: the handler's number, the bytes of its arguments, and they.
@@ -131,7 +131,7 @@ class active_messages {
   /// block: each warp with the same). While there is no room it executes what has come.
   ///   bad_rank   there is no such rank; nothing was sent
   ///   bad_view   the cells of the view are too small; likewise of progress()
-  ///   gave_up    the time limit, or an abort; nothing was sent
+  ///   aborted    the time limit, or an abort; nothing was sent
   template <typename Handler, typename Members>
   POLYPATH_DEVICE status send(const Members& group, unsigned destination,
                               const typename Handler::arguments& arguments) {
@@ -151,7 +151,7 @@ class active_messages {
   ///   empty     there was nothing
   ///   closed    every rank has closed, and all that came has been executed, or is by other groups:
   ///             when their calls return, and those of all ranks, no message is under way
-  ///   gave_up   as send(), while a reply was waiting for room; or a message of another program
+  ///   aborted   as send(), while a reply was waiting for room; or a message of another program
   template <typename Members>
   POLYPATH_DEVICE status progress(const Members& group) {
     if (view_.cell_bytes < kCellBytes) return status::bad_view;
@@ -160,9 +160,9 @@ class active_messages {
     status replies = status::empty;
     if (!is_busy_ || windows_[View::request] % kLooksPerReply == 0)
       replies = look<View::reply>(team);
-    if (replies == status::gave_up) return replies;
+    if (replies == status::aborted) return replies;
     const status requests = look<View::request>(team);
-    if (requests == status::gave_up) return requests;
+    if (requests == status::aborted) return requests;
     is_busy_ = requests == status::done;
     if (replies != status::closed || requests != status::closed) {
       idle_windows_ = 0;
@@ -176,18 +176,18 @@ class active_messages {
   /// look, so who polls asks now and then: all of a group, of a block each warp for itself.
   template <typename Members>
   [[nodiscard]] POLYPATH_DEVICE bool is_aborted(const Members& group) const {
-    return device::is_aborted(detail::team_of(group), view_.patience, view_.number);
+    return device::is_aborted(detail::team_of(group), view_.wait_ctx, view_.number);
   }
 
   /// progress(), until it is `closed`. Waits no longer than the time limit for a message.
   template <typename Members>
   POLYPATH_DEVICE status progress_until_closed(const Members& group) {
     const auto team = detail::team_of(group);
-    for (Watch watch;;) {
+    for (wait_timer watch;;) {
       const status result = progress(team);
-      if (result == status::done) watch = Watch{};
+      if (result == status::done) watch = wait_timer{};
       if (result != status::done && result != status::empty) return result;
-      if (result == status::empty && !rest<View::request>(team, watch)) return status::gave_up;
+      if (result == status::empty && !rest<View::request>(team, watch)) return status::aborted;
     }
   }
 
@@ -243,7 +243,7 @@ class active_messages {
     result.capacity_log2 = view_.capacity_log2;
     result.segment_log2 = view_.segment_log2;
     result.number = view_.number;
-    result.patience = view_.patience;
+    result.wait_ctx = view_.wait_ctx;
     return result;
   }
   [[nodiscard]] POLYPATH_DEVICE queue_view outgoing(View::kind kind, std::uint32_t peer,
@@ -289,7 +289,7 @@ class active_messages {
                                Call& answer) const {
     return (((call.head & 0xFFFFU) == kIndex &&
              execute_one<kKind, Handlers>(
-                 static_cast<const detail::HeldHandler<kIndex, Handlers>&>(handlers_).handler, call,
+                 static_cast<const detail::handler_slot<kIndex, Handlers>&>(handlers_).handler, call,
                  source, answer)) ||
             ...);
   }
@@ -351,9 +351,9 @@ class active_messages {
   }
 
   /// Looks at the rings of one window, one a thread, and pops from those that have something:
-  /// `done`, `empty`, `closed` (all of them), or `gave_up`.
+  /// `done`, `empty`, `closed` (all of them), or `aborted`.
   template <View::kind kKind, typename Team>
-  POLYPATH_DEVICE_CALLED status look(const Team& team) {
+  POLYPATH_DEVICE_NOINLINE status look(const Team& team) {
     const std::uint32_t first = windows_[kKind]++ % windows(team) * team.size();
     const std::uint32_t own = first + team.rank();
     Seen seen{false, true};
@@ -367,7 +367,7 @@ class active_messages {
       const unsigned place = (i + shard_) % team.size();
       if (!team.any(seen.has_message && team.rank() == place)) continue;
       const status result = pop_and_execute<kKind>(team, first + place);
-      if (result == status::gave_up) return result;
+      if (result == status::aborted) return result;
       executed = executed || result == status::done;
     }
     return executed ? status::done : status::empty;
@@ -387,13 +387,13 @@ class active_messages {
                           execute<kKind>(Indices{}, call, source, answer);
     if (!team.all(is_right)) {
       if (!is_right)
-        report(view_.patience, StatusRecord::bad_state,
+        report(view_.wait_ctx, wait_error::bad_state,
                {source, sizeof...(Handlers), call.head, view_.number, 0});
       team.sync();
-      return status::gave_up;
+      return status::aborted;
     }
     if constexpr (kKind == View::request) {
-      if (!answer_all(team, source, shard, is_mine, answer)) return status::gave_up;
+      if (!answer_all(team, source, shard, is_mine, answer)) return status::aborted;
     }
     return status::done;
   }
@@ -403,10 +403,10 @@ class active_messages {
                                   bool is_mine, const Call& answer) {
     std::uint64_t* const executed = word_of(mine(View::request, source, shard), View::kExecuted);
     const unsigned popped = count_of(team, is_mine);
-    const bool early = planted(ActiveFault::executed_before_the_reply);
+    const bool early = has_mutant(ActiveFault::executed_before_the_reply);
     if (early && team.is_leader()) red_add_relaxed(executed, std::uint64_t{popped});
     if (team.any(answer.head != kNobody)) {
-      const bool shared = planted(ActiveFault::replies_among_requests);
+      const bool shared = has_mutant(ActiveFault::replies_among_requests);
       const Queue back(outgoing(shared ? View::request : View::reply, source, shard));
       if (back.try_push(team, answer) != status::done &&
           push_and_execute<View::reply>(team, back, answer) != status::done)
@@ -418,37 +418,37 @@ class active_messages {
   }
   POLYPATH_DEVICE static unsigned count_of(const Thread&, bool value) { return value ? 1 : 0; }
   POLYPATH_DEVICE static unsigned count_of(const Warp&, bool value) {
-    return count_of_low_ones(warp_ballot(value));
+    return countr_one(warp_ballot(value));
   }
 
   /// Pushes, and while there is no room executes: replies, which need none; a request also what
   /// others request.
   template <View::kind kKind, typename Team>
-  POLYPATH_DEVICE_CALLED status push_and_execute(const Team& team, const Queue& to,
+  POLYPATH_DEVICE_NOINLINE status push_and_execute(const Team& team, const Queue& to,
                                                  const Call& call) {
-    for (Watch watch;;) {
+    for (wait_timer watch;;) {
       const status pushed = to.try_push(team, call);
       if (pushed != status::full) return pushed;
       status executed = status::empty;
-      if (!planted(ActiveFault::no_progress_while_full)) {
+      if (!has_mutant(ActiveFault::no_progress_while_full)) {
         executed = look<View::reply>(team);
-        if (kKind == View::request && executed != status::gave_up) {
+        if (kKind == View::request && executed != status::aborted) {
           const status requests = look<View::request>(team);
-          if (requests == status::done || requests == status::gave_up) executed = requests;
+          if (requests == status::done || requests == status::aborted) executed = requests;
         }
       }
-      if (executed == status::gave_up) return executed;
+      if (executed == status::aborted) return executed;
       if (executed == status::done) continue;
-      if (!rest<kKind>(team, watch)) return status::gave_up;
+      if (!rest<kKind>(team, watch)) return status::aborted;
     }
   }
 
   /// Between two looks that found nothing of kind kKind or below. False: to give up.
   template <View::kind kKind, typename Team>
-  POLYPATH_DEVICE bool rest(const Team& team, Watch& watch) const {
-    const bool is_over = watch.is_over(view_.patience, team.is_leader()) && team.is_leader();
+  POLYPATH_DEVICE bool rest(const Team& team, wait_timer& watch) const {
+    const bool is_over = watch.is_over(view_.wait_ctx, team.is_leader()) && team.is_leader();
     if (is_over)
-      report(view_.patience, watch.reason(), {StatusRecord::kNobody, 0, 0, view_.number, 0});
+      report(view_.wait_ctx, watch.reason(), {wait_error::kNobody, 0, 0, view_.number, 0});
     if (team.any(is_over)) return false;
 #if !defined(__CUDACC__)
     // One thread sleeps for the team, so it looks at all that would wake one of the others.
@@ -468,7 +468,7 @@ class active_messages {
   }
 
   View view_;
-  detail::HeldHandlers<Indices, Handlers...> handlers_;
+  detail::handler_tuple<Indices, Handlers...> handlers_;
   std::uint32_t shard_;
   std::uint32_t windows_[2];        ///< where the next look is, of requests and of replies
   std::uint32_t idle_windows_ = 0;  ///< looked at in a row, and at an end

@@ -18,7 +18,7 @@ namespace polypath::device {
 /// that of the consumer of what the rank sends, and that of the producer of what is sent to it.
 struct active_messages_view {
   enum kind : std::uint32_t { request = 0, reply = 1 };
-  static constexpr std::uint32_t kMostRanks = 1024;
+  static constexpr std::uint32_t kMaxRanks = 1024;
   static constexpr std::size_t kLine = 128;
 
   unsigned char* mine;  ///< this rank's memory; `ranks` addresses, as this rank has them, begin it
@@ -29,7 +29,7 @@ struct active_messages_view {
   std::uint32_t capacity_log2;  ///< cells of a ring
   std::uint32_t segment_log2;   ///< at least 5: a warp sends at once; a ring has at least four
   std::uint32_t number;         ///< in the status record
-  Patience patience;
+  wait_context wait_ctx;
 
   /// Of cells for messages with so many bytes of arguments, 88 at the most.
   [[nodiscard]] POLYPATH_HOST_DEVICE static std::uint32_t cell_bytes_of(std::size_t arguments) {

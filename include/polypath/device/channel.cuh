@@ -69,9 +69,9 @@ class channel {
     begun = request{};
     if (state_ != status::done) return state_;
     if (destination >= control_.view().ranks) return status::bad_rank;
-    if (tag > kMostTag) return status::bad_tag;
+    if (tag > kMaxTag) return status::bad_tag;
     group.sync();  // what others have stored in the buffer
-    detail::ChannelBegun result{};
+    detail::channel_pending result{};
     if (controls(group))
       result =
           control_.begin_send(destination, tag, static_cast<const unsigned char*>(data), bytes);
@@ -90,7 +90,7 @@ class channel {
     const status checked = check_receive(source, tag, bytes, window);
     if (checked != status::done) return checked;
     group.sync();  // what others have loaded from the buffer
-    detail::ChannelBegun result{};
+    detail::channel_pending result{};
     if (controls(group))
       result =
           control_.begin_receive(source, tag, static_cast<unsigned char*>(data), bytes, window);
@@ -101,20 +101,20 @@ class channel {
 
   /// Whether the request is done; carries on what is under way meanwhile.
   ///   done, truncated   it is, and is gone; of a receive, `*got` is what came
-  ///   under_way         not yet
-  ///   bad_request, gave_up
+  ///   in_progress         not yet
+  ///   bad_request, aborted
   template <typename Members>
   POLYPATH_DEVICE status test(const Members& group, const request& of, received* got = nullptr) {
-    Watch watch;
+    wait_timer watch;
     return step(group, of, got, watch, false);
   }
   /// Waits until it is done, no longer than the time limit.
   template <typename Members>
   POLYPATH_DEVICE status wait(const Members& group, const request& of, received* got = nullptr) {
     if (state_ == status::done && of.slot == request::kNothing) return status::done;
-    for (Watch watch;;) {
+    for (wait_timer watch;;) {
       const status result = step(group, of, got, watch, true);
-      if (result != status::under_way) return result;
+      if (result != status::in_progress) return result;
     }
   }
   /// Carries on what is under way.
@@ -142,7 +142,7 @@ class channel {
       if (controls(group))
         direct = control_.receive_directly(source, tag, static_cast<unsigned char*>(data), bytes);
       direct = share(group, direct);
-      if (direct.result != status::under_way) return told(direct, got);
+      if (direct.result != status::in_progress) return told(direct, got);
     }
     request begun;
     const status result = irecv(group, source, tag, data, bytes, begun);
@@ -163,13 +163,13 @@ class channel {
                                        std::uint64_t window) const {
     if (state_ != status::done) return state_;
     if (source >= control_.view().ranks && source != any_source) return status::bad_rank;
-    if (tag > kMostTag && tag != any_tag) return status::bad_tag;
+    if (tag > kMaxTag && tag != any_tag) return status::bad_tag;
     if (bytes > control_.view().eager_bytes && window == detail::ChannelControl::kNoWindow)
       return status::bad_buffer;
     return status::done;
   }
   POLYPATH_DEVICE status told(const detail::ChannelStep& step, received* got) {
-    if (step.result == status::gave_up) state_ = status::gave_up;
+    if (step.result == status::aborted) state_ = status::aborted;
     if (got != nullptr && (step.result == status::done || step.result == status::truncated))
       *got = step.got;
     return step.result;
@@ -193,7 +193,7 @@ class channel {
   }
 
   template <typename Members>
-  POLYPATH_DEVICE status step(const Members& group, const request& of, received* got, Watch& watch,
+  POLYPATH_DEVICE status step(const Members& group, const request& of, received* got, wait_timer& watch,
                               bool waits) {
     if (state_ != status::done) return state_;
     detail::ChannelStep result{};
@@ -207,13 +207,13 @@ class channel {
   }
   template <typename Members>
   POLYPATH_DEVICE void put(const Members& group, const detail::ChannelPut& of) {
-    const bool early = planted(ChannelFault::announced_before_the_bytes);
+    const bool early = has_mutant(ChannelFault::announced_before_the_bytes);
     if (early && controls(group)) control_.announce(of);
     copy_tile(group, Places<unsigned char, 1>{{of.to}, 1}, of.from, of.bytes);
     group.sync();
     if (!controls(group)) return;
     if (!early) {
-      if (!planted(ChannelFault::no_fence_behind_the_bytes)) fence<system_scope>();
+      if (!has_mutant(ChannelFault::no_fence_behind_the_bytes)) fence<system_scope>();
       control_.announce(of);
     }
     control_.finish(of);

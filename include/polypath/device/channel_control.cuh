@@ -82,13 +82,13 @@ class ChannelControl : private ChannelRequests {
     set(word(mine_ + View::kInUse), 0);
   }
 
-  POLYPATH_DEVICE_CALLED ChannelBegun begin_send(std::uint32_t to, std::uint32_t tag,
+  POLYPATH_DEVICE_NOINLINE channel_pending begin_send(std::uint32_t to, std::uint32_t tag,
                                                  const unsigned char* data, std::uint64_t bytes) {
-    const bool waits_behind = (queued_ >> to & 1U) != 0 && !planted(ChannelFault::sends_overtake);
+    const bool waits_behind = (queued_ >> to & 1U) != 0 && !has_mutant(ChannelFault::sends_overtake);
     if (bytes <= view_.eager_bytes && !waits_behind &&
         try_small(to, tag, data, static_cast<std::uint32_t>(bytes)))
       return {status::done, request::kNothing, 0};
-    const ChannelBegun begun =
+    const channel_pending begun =
         take_slot(const_cast<unsigned char*>(data), bytes, kNoWindow);  // NOLINT: a send only reads
     if (begun.result != status::done) return begun;
     sends_.add({{tag, static_cast<std::uint16_t>(to), kQueued}, begun.slot});
@@ -97,17 +97,17 @@ class ChannelControl : private ChannelRequests {
     return begun;
   }
 
-  POLYPATH_DEVICE_CALLED ChannelBegun begin_receive(std::uint32_t source, std::uint32_t tag,
+  POLYPATH_DEVICE_NOINLINE channel_pending begin_receive(std::uint32_t source, std::uint32_t tag,
                                                     unsigned char* data, std::uint64_t bytes,
                                                     std::uint64_t window) {
-    const ChannelBegun begun = take_slot(data, bytes, window);
+    const channel_pending begun = take_slot(data, bytes, window);
     if (begun.result != status::done) return begun;
     const envelope of{tag, static_cast<std::uint16_t>(source),
                       static_cast<std::uint16_t>(context_)};
     ChannelEntry found{};
     const std::uint32_t place =
         unexpected_.find([&](const ChannelEntry& each) { return accepts(of, each.of); }, found,
-                         planted(ChannelFault::last_arrived_first));
+                         has_mutant(ChannelFault::last_arrived_first));
     if (place == ChannelList::kNowhere) {
       posted_.add({of, begun.slot});
       return begun;
@@ -120,16 +120,16 @@ class ChannelControl : private ChannelRequests {
   }
 
   /// Waits for the next message of `source`, and takes it out of the ring, when nothing else is
-  /// under way. `under_way`: something is, or it is not for this receive, or too long to be taken
+  /// under way. `in_progress`: something is, or it is not for this receive, or too long to be taken
   /// so.
-  POLYPATH_DEVICE_CALLED ChannelStep receive_directly(std::uint32_t source, std::uint32_t tag,
+  POLYPATH_DEVICE_NOINLINE ChannelStep receive_directly(std::uint32_t source, std::uint32_t tag,
                                                       unsigned char* data, std::uint64_t bytes) {
     ChannelStep step{};
-    step.result = status::under_way;
+    step.result = status::in_progress;
     if (!posted_.is_empty() || !unexpected_.is_empty() || !sends_.is_empty()) return step;
     const Units ring = ring_from(source);
     const std::uint64_t turn = warp_shuffle(receive_turn_, source);
-    for (Watch watch;;) {
+    for (wait_timer watch;;) {
       Unit unit{};
       const unsigned there = warp_ballot(ring.get(turn + rank_in_warp(), unit));
       const std::uint32_t found = warp_shuffle(unit.words[0], 0);
@@ -140,9 +140,9 @@ class ChannelControl : private ChannelRequests {
         units = View::units_of(length);
         if (units > kWarp) return step;
       }
-      if (count_of_low_ones(there) < units) {  // not all of it: its sender may never go on
+      if (countr_one(there) < units) {  // not all of it: its sender may never go on
         if (!is_in_time(watch, source)) {
-          step.result = status::gave_up;
+          step.result = status::aborted;
           return step;
         }
         rest(request{});
@@ -160,21 +160,21 @@ class ChannelControl : private ChannelRequests {
   }
 
   /// Carries on what is under way, and looks at the request. `waits`: watches the time, and rests.
-  POLYPATH_DEVICE_CALLED ChannelStep take_step(const request& of, Watch& watch, bool waits) {
+  POLYPATH_DEVICE_NOINLINE ChannelStep take_step(const request& of, wait_timer& watch, bool waits) {
     ChannelStep step{};
     drain();
     start_queued();
     step.has_put = next_put(step.put) ? 1 : 0;
-    step.result = step.has_put != 0 ? status::under_way : look_at(of, step.got);
+    step.result = step.has_put != 0 ? status::in_progress : look_at(of, step.got);
     if (step.has_put != 0) return step;
     if (!waits) {
-      const bool ends = step.result != status::under_way && of.slot != request::kNothing;
-      if (!ends && is_polled_in_vain()) step.result = status::gave_up;
+      const bool ends = step.result != status::in_progress && of.slot != request::kNothing;
+      if (!ends && is_polled_in_vain()) step.result = status::aborted;
       return step;
     }
-    if (step.result != status::under_way) return step;
+    if (step.result != status::in_progress) return step;
     if (!is_in_time(watch, of.slot)) {
-      step.result = status::gave_up;
+      step.result = status::aborted;
       return step;
     }
     rest(of);
@@ -196,18 +196,18 @@ class ChannelControl : private ChannelRequests {
   enum : std::uint16_t { kQueued, kWaiting };  // a send, in its entry's communicator
 
   /// False: the warp gives up.
-  POLYPATH_DEVICE bool is_in_time(Watch& watch, std::uint64_t awaited) {
-    if (++turns_ % kTurnsPerLook != 0) return true;
+  POLYPATH_DEVICE bool is_in_time(wait_timer& watch, std::uint64_t awaited) {
+    if (++turns_ % kSpinsPerPoll != 0) return true;
     const bool speaks = rank_in_warp() == 0;
-    const bool is_over = watch.is_over(view_.patience, speaks) && speaks;
+    const bool is_over = watch.is_over(view_.wait_ctx, speaks) && speaks;
     if (is_over)
-      report(view_.patience, watch.reason(), {StatusRecord::kNobody, awaited, 0, view_.number, 0});
+      report(view_.wait_ctx, watch.reason(), {wait_error::kNobody, awaited, 0, view_.number, 0});
     return !warp_any(is_over);
   }
 
   /// Whether polling is to end with an abort: asked now and then.
   POLYPATH_DEVICE bool is_polled_in_vain() {
-    return ++polls_ % kTurnsPerLook == 0 && is_aborted(Warp{}, view_.patience, view_.number);
+    return ++polls_ % kSpinsPerPoll == 0 && is_aborted(Warp{}, view_.wait_ctx, view_.number);
   }
 
   // ---- sends ----
@@ -217,7 +217,7 @@ class ChannelControl : private ChannelRequests {
     bool has = true;
     if (rank_in_warp() == to && send_turn_ + units - credit_ > room()) {
       credit_ = load_relaxed<system_scope>(credit(mine_, to));
-      has = send_turn_ + units - credit_ <= room() || planted(ChannelFault::no_credit);
+      has = send_turn_ + units - credit_ <= room() || has_mutant(ChannelFault::no_credit);
     }
     return warp_all(has);
   }
@@ -298,23 +298,23 @@ class ChannelControl : private ChannelRequests {
       return turn_of(slot, static_cast<std::uint32_t>(get(slot_at(slot))));
     };
     ChannelEntry found{};
-    ChannelGrant grant{};
+    channel_cts grant{};
     const std::uint32_t place = sends_.find(
         [&](const ChannelEntry& each) {
-          ChannelGrant seen;
+          channel_cts seen;
           return each.of.communicator == kWaiting && grants.get(turn(each.value), seen);
         },
         found);
     if (place == ChannelList::kNowhere) return false;
     (void)grants.get(turn(found.value), grant);
     const Slot slot = slot_of(found.value);
-    const std::uint32_t window = grant.place >> ChannelGrant::kSlotBits;
+    const std::uint32_t window = grant.place >> channel_cts::kSlotBits;
     put.bytes = join(grant.bytes);
     put.to =
         reinterpret_cast<unsigned char*>(table(window + 1, found.of.source)) + join(grant.offset);
     put.from = slot.buffer;
     put.rank = found.of.source;
-    put.receive = grant.place & ((1U << ChannelGrant::kSlotBits) - 1);
+    put.receive = grant.place & ((1U << channel_cts::kSlotBits) - 1);
     put.generation = grant.generation;
     put.slot = found.value;
     put.place = place;
@@ -345,9 +345,9 @@ class ChannelControl : private ChannelRequests {
                       static_cast<std::uint16_t>(context_)};
     const std::uint32_t kind = warp_shuffle(unit.words[1], 0);
     const std::uint32_t units = (kind & kLarge) != 0 ? 2 : View::units_of(kind);
-    for (std::uint32_t done = 0; !planted(ChannelFault::part_of_a_message);) {
+    for (std::uint32_t done = 0; !has_mutant(ChannelFault::part_of_a_message);) {
       const std::uint32_t wanted = units - done < kWarp ? units - done : kWarp;
-      if (count_of_low_ones(there) < wanted) return;  // not all of it
+      if (countr_one(there) < wanted) return;  // not all of it
       done += wanted;
       if (done == units) break;
       there = warp_ballot(ring.get(turn + done + rank_in_warp(), unit));
@@ -355,7 +355,7 @@ class ChannelControl : private ChannelRequests {
     ChannelEntry found{};
     const std::uint32_t place =
         posted_.find([&](const ChannelEntry& each) { return accepts(each.of, of); }, found,
-                     planted(ChannelFault::last_posted_first));
+                     has_mutant(ChannelFault::last_posted_first));
     if (place != ChannelList::kNowhere) {
       deliver(found.value, of, turn);
       posted_.remove(place);
@@ -416,12 +416,12 @@ class ChannelControl : private ChannelRequests {
                taken < bytes ? status::truncated : status::done);
     const std::uint64_t offset = window & (~std::uint64_t{0} >> 8);
     const std::uint32_t place = to | static_cast<std::uint32_t>(window >> 56)
-                                         << ChannelGrant::kSlotBits;
+                                         << channel_cts::kSlotBits;
     if (rank_in_warp() == 0)
       Grants(context_of(of.source) + view_.grants(), view_.requests_log2)
           .put_each(
               Thread{}, turn_of(send, generation),
-              ChannelGrant{
+              channel_cts{
                   {static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(offset >> 32)},
                   {static_cast<std::uint32_t>(taken), static_cast<std::uint32_t>(taken >> 32)},
                   place,
@@ -431,7 +431,7 @@ class ChannelControl : private ChannelRequests {
   /// Gives the sender back what lies before the first message that nobody has asked for.
   POLYPATH_DEVICE void give_credit(std::uint32_t source) {
     std::uint64_t read = warp_shuffle(receive_turn_, source);
-    if (!unexpected_.is_empty() && !planted(ChannelFault::unexpected_forgotten)) {
+    if (!unexpected_.is_empty() && !has_mutant(ChannelFault::unexpected_forgotten)) {
       ChannelEntry oldest{};
       if (unexpected_.find([&](const ChannelEntry& each) { return each.of.source == source; },
                            oldest) != ChannelList::kNowhere)
@@ -460,7 +460,7 @@ class ChannelControl : private ChannelRequests {
     const Grants grants(mine_ + view_.grants(), view_.requests_log2);
     for (std::uint32_t place = 0; speaks && place < sends_.end(); ++place) {
       ChannelEntry entry{};
-      ChannelGrant grant;
+      channel_cts grant;
       if (!sends_.get(place, entry) || entry.of.communicator != kWaiting) continue;
       const auto generation = static_cast<std::uint32_t>(get(slot_at(entry.value)));
       if (grants.get(turn_of(entry.value, generation), grant)) is_something = true;

@@ -32,7 +32,7 @@ struct ChannelUnit {
   std::uint32_t words[3];
 };
 /// What a receiver tells the sender of a large message.
-struct ChannelGrant {
+struct channel_cts {
   std::uint32_t offset[2];   ///< in the window
   std::uint32_t bytes[2];    ///< that the receive takes
   std::uint32_t place;       ///< slot of the receive, and the window above its kSlotBits
@@ -55,7 +55,7 @@ class ChannelList {
   static constexpr std::uint32_t kNowhere = 0xFFFFFFFF;
 
   POLYPATH_DEVICE ChannelList(unsigned char* at, std::uint32_t capacity_log2)
-      : at_(reinterpret_cast<Packet*>(at)), capacity_(1U << capacity_log2) {}
+      : at_(reinterpret_cast<ll_packet*>(at)), capacity_(1U << capacity_log2) {}
   /// What an earlier kernel left.
   POLYPATH_DEVICE void reopen(std::uint32_t end) { end_ = end; }
 
@@ -65,7 +65,7 @@ class ChannelList {
   /// Its own entry of 32 for each thread; false where there is none.
   POLYPATH_DEVICE bool get(std::uint32_t place, ChannelEntry& entry) const {
     if (place >= end_) return false;
-    const Packet found = load_relaxed<device_scope>(at_ + place);
+    const ll_packet found = load_relaxed<device_scope>(at_ + place);
     entry = {envelope_of(found.data[0] | std::uint64_t{found.data[1]} << 32), found.data[2]};
     return found.lap != 0;
   }
@@ -83,7 +83,7 @@ class ChannelList {
     warp_sync();
   }
   POLYPATH_DEVICE void remove(std::uint32_t place) {
-    if (rank_in_warp() == 0) store_relaxed<device_scope>(at_ + place, Packet{{0, 0, 0}, 0});
+    if (rank_in_warp() == 0) store_relaxed<device_scope>(at_ + place, ll_packet{{0, 0, 0}, 0});
     warp_sync();
     // From the end, holes go at once: a list whose entries are all done is empty.
     while (end_ > 0) {
@@ -113,7 +113,7 @@ class ChannelList {
       const unsigned those = warp_ballot(is_live && wanted(entry));
       if (those == 0) continue;
       const unsigned lane =
-          from_the_end ? kWarp - 1 - leading_zeros(those) : count_of_low_ones(~those);
+          from_the_end ? kWarp - 1 - leading_zeros(those) : countr_one(~those);
       found.of = envelope_of(warp_shuffle(bits_of(entry.of), lane));
       found.value = warp_shuffle(entry.value, lane);
       result = first + lane;
@@ -125,17 +125,17 @@ class ChannelList {
  private:
   POLYPATH_DEVICE static unsigned leading_zeros(unsigned bits) {
     for (unsigned shift = 1; shift < 32; shift *= 2) bits |= bits >> shift;
-    return 32 - count_of_ones(bits);
+    return 32 - popcount(bits);
   }
   POLYPATH_DEVICE void put(std::uint32_t place, const ChannelEntry& entry) {
     const std::uint64_t bits = bits_of(entry.of);
     if (rank_in_warp() == 0)
       store_relaxed<device_scope>(at_ + place,
-                                  Packet{{static_cast<std::uint32_t>(bits),
+                                  ll_packet{{static_cast<std::uint32_t>(bits),
                                           static_cast<std::uint32_t>(bits >> 32), entry.value},
                                          1});
   }
-  POLYPATH_DEVICE_CALLED void close_up() {
+  POLYPATH_DEVICE_NOINLINE void close_up() {
     std::uint32_t kept = 0;
     for (std::uint32_t first = 0; first < end_; first += kWarp) {
       ChannelEntry entry{};
@@ -145,19 +145,19 @@ class ChannelList {
       warp_sync();  // all have loaded
       if (is_live) {
         const std::uint64_t bits = bits_of(entry.of);
-        store_relaxed<device_scope>(at_ + kept + count_of_ones(before),
-                                    Packet{{static_cast<std::uint32_t>(bits),
+        store_relaxed<device_scope>(at_ + kept + popcount(before),
+                                    ll_packet{{static_cast<std::uint32_t>(bits),
                                             static_cast<std::uint32_t>(bits >> 32), entry.value},
                                            1});
       }
-      kept += count_of_ones(live);
+      kept += popcount(live);
       warp_sync();
     }
     begin_ = 0;
     end_ = kept;
   }
 
-  Packet* at_;
+  ll_packet* at_;
   std::uint32_t capacity_;
   std::uint32_t begin_ = 0;  ///< a multiple of 32: before it are holes
   std::uint32_t end_ = 0;

@@ -12,7 +12,7 @@
 
 namespace polypath::device::detail {
 
-struct ChannelBegun {
+struct channel_pending {
   status result;
   std::uint32_t slot;
   std::uint32_t generation;
@@ -47,7 +47,7 @@ class ChannelRequests {
   using View = channel_view;
   using Unit = ChannelUnit;
   using Units = cells<ChannelUnit, system_scope, packets>;
-  using Grants = cells<ChannelGrant, system_scope, packets>;
+  using Grants = cells<channel_cts, system_scope, packets>;
   enum : std::uint32_t { kUnderWay = 1, kArriving, kDone };  // a request
 
   // ---- memory ----
@@ -123,13 +123,13 @@ class ChannelRequests {
     set_state(slot, state);
   }
   /// A slot that nobody has; kNothing: there is none.
-  POLYPATH_DEVICE ChannelBegun take_slot(unsigned char* buffer, std::uint64_t bytes,
+  POLYPATH_DEVICE channel_pending take_slot(unsigned char* buffer, std::uint64_t bytes,
                                          std::uint64_t window) {
     const std::uint32_t here = 1U << view_.requests_log2 > rank_in_warp() * kWarp ? ~used_ : 0;
     const unsigned those = warp_ballot(here != 0);
     if (those == 0) return {status::full, request::kNothing, 0};
-    const unsigned lane = count_of_low_ones(~those);
-    const unsigned bit = count_of_low_ones(~warp_shuffle(here, lane));
+    const unsigned lane = countr_one(~those);
+    const unsigned bit = countr_one(~warp_shuffle(here, lane));
     if (rank_in_warp() == lane) used_ |= 1U << bit;
     const std::uint32_t slot = lane * kWarp + bit;
     std::uint64_t* const at = slot_at(slot);
@@ -149,13 +149,13 @@ class ChannelRequests {
     const bool is_used = (warp_shuffle(used_, of.slot / kWarp) >> of.slot % kWarp & 1U) != 0;
     const Slot slot = slot_of(of.slot);
     if (!is_used || slot.generation != of.generation) return status::bad_request;
-    if (slot.state == kUnderWay) return status::under_way;
+    if (slot.state == kUnderWay) return status::in_progress;
     if (slot.state == kArriving) {
       Unit nothing;
       const std::uint64_t turn = turn_of(of.slot, of.generation);
       const Units arrivals(mine_ + view_.arrivals(), view_.requests_log2);
-      if (!warp_any(rank_in_warp() == 0 && arrivals.get(turn, nothing))) return status::under_way;
-      if (!planted(ChannelFault::no_acquire)) fence<system_scope>();
+      if (!warp_any(rank_in_warp() == 0 && arrivals.get(turn, nothing))) return status::in_progress;
+      if (!has_mutant(ChannelFault::no_acquire)) fence<system_scope>();
       warp_sync();
     }
     const std::uint64_t* const at = slot_at(of.slot);

@@ -14,8 +14,8 @@ namespace polypath::device {
 /// the table at its beginning, which the host writes: where this rank has each rank's part of this
 /// memory, and of each window; a window is symmetric memory that large messages are received into.
 struct channel_view {
-  static constexpr std::uint32_t kMostRanks = 32;
-  static constexpr std::uint32_t kMostWindows = 64;
+  static constexpr std::uint32_t kMaxRanks = 32;
+  static constexpr std::uint32_t kMaxWindows = 64;
   static constexpr std::size_t kLine = 128;
   static constexpr std::size_t kUnitBytes = 16;   ///< of a ring; 12 of them are a message's
   static constexpr std::size_t kGrantBytes = 32;  ///< where a large message goes
@@ -31,7 +31,7 @@ struct channel_view {
   std::uint32_t windows;
   std::uint32_t eager_bytes;  ///< larger messages are put into the matched receive's buffer
   std::uint32_t number;       ///< in the status record
-  Patience patience;
+  wait_context wait_ctx;
 
   // The table: table_words() words of 8 bytes for this memory, and for each window; the last
   // of each is the window's bytes.
@@ -43,9 +43,9 @@ struct channel_view {
   // A context's memory:
   static constexpr std::size_t kInUse = 0;
   static constexpr std::size_t kLists = 8;      ///< begin and end of three lists
-  static constexpr std::size_t kTurns = kLine;  ///< four words for each of kMostRanks
+  static constexpr std::size_t kTurns = kLine;  ///< four words for each of kMaxRanks
   static constexpr std::size_t kTurnWords = 4;
-  static constexpr std::size_t kCredits = kTurns + kMostRanks * kTurnWords * 8;  ///< a line a rank
+  static constexpr std::size_t kCredits = kTurns + kMaxRanks * kTurnWords * 8;  ///< a line a rank
   [[nodiscard]] POLYPATH_HOST_DEVICE std::size_t grants() const { return kCredits + ranks * kLine; }
   [[nodiscard]] POLYPATH_HOST_DEVICE std::size_t arrivals() const {
     return grants() + (kGrantBytes << requests_log2);
@@ -79,7 +79,7 @@ struct channel_view {
     return bytes <= 4 ? 1 : 1 + (bytes - 4 + 11) / 12;
   }
   /// The most that a ring of so many units carries at once.
-  [[nodiscard]] POLYPATH_HOST_DEVICE static std::uint32_t most_eager(std::uint32_t units_log2) {
+  [[nodiscard]] POLYPATH_HOST_DEVICE static std::uint32_t max_eager(std::uint32_t units_log2) {
     return ((1U << units_log2) / 2 - 1) * 12 + 4;
   }
 

@@ -10,7 +10,7 @@
 // Memory model: what a thread of any rank's group stored before a barrier happens before what any
 // thread of all groups does behind it.
 //
-// Every call ends, within the time limit or with an abort: `gave_up`, for all of the group alike.
+// Every call ends, within the time limit or with an abort: `aborted`, for all of the group alike.
 // What comes behind it may not tell others what never happened: a kernel that finds it ends.
 #pragma once
 
@@ -26,14 +26,14 @@ namespace polypath::device {
 
 class collectives {
  public:
-  static constexpr int kMostRanks = collectives_view::kMostRanks;
+  static constexpr int kMaxRanks = collectives_view::kMaxRanks;
 
   POLYPATH_DEVICE explicit collectives(const collectives_view& view) : view_(view) {}
 
   [[nodiscard]] POLYPATH_DEVICE int rank() const { return view_.rank; }
   [[nodiscard]] POLYPATH_DEVICE int ranks() const { return view_.ranks; }
   /// The group of all blocks.
-  [[nodiscard]] POLYPATH_DEVICE Grid grid() const { return Grid(view_.grid, view_.patience); }
+  [[nodiscard]] POLYPATH_DEVICE Grid grid() const { return Grid(view_.grid, view_.wait_ctx); }
 
   template <typename Members>
   POLYPATH_DEVICE status barrier(const Members& group) const {
@@ -41,11 +41,11 @@ class collectives {
     const auto theirs = [&](int r) { return of_rank(view_.meeting, r) + view_.rank; };
     const auto await = [&](const std::uint64_t* word, std::uint64_t number, int r) {
       return await_value(
-          word, number, [&] { return view_.patience; },
-          [&](std::uint64_t seen) { return Awaited{static_cast<std::uint32_t>(r), number, seen}; });
+          word, number, [&] { return view_.wait_ctx; },
+          [&](std::uint64_t seen) { return wait_target{static_cast<std::uint32_t>(r), number, seen}; });
     };
     return meet(group, view_.rank, view_.ranks, mine, theirs, await) ? status::done
-                                                                     : status::gave_up;
+                                                                     : status::aborted;
   }
 
   /// `count` elements of rank `root` to the same place on all ranks.
@@ -63,7 +63,7 @@ class collectives {
   POLYPATH_DEVICE status all_gather(const Members& group, const T* mine, const symmetric<T>& all,
                                     std::size_t count) const {
     const int slot =
-        planted(CollectiveFault::wrong_slot) ? (view_.rank + 1) % view_.ranks : view_.rank;
+        has_mutant(CollectiveFault::wrong_slot) ? (view_.rank + 1) % view_.ranks : view_.rank;
     return between_barriers(group, [&] {
       put_to_all(group, mine, all, static_cast<std::size_t>(slot) * count, count);
     });
@@ -77,11 +77,11 @@ class collectives {
     const Slice slice = slice_of(view_.rank, view_.ranks, count);
     return between_barriers(group, [&] {
       if (slice.length == 0) return;
-      Places<T, kMostRanks> to{};
-      Places<const T, kMostRanks> from{};
+      Places<T, kMaxRanks> to{};
+      Places<const T, kMaxRanks> from{};
       to.count = from.count = view_.ranks;
       POLYPATH_UNROLL
-      for (int r = 0; r < kMostRanks; ++r) {
+      for (int r = 0; r < kMaxRanks; ++r) {
         to.at[r] = recv.at[r] + slice.begin;
         from.at[r] = send.at[r] + slice.begin;
       }
@@ -93,10 +93,10 @@ class collectives {
  private:
   /// Of an array that is to stay in registers.
   template <typename T>
-  POLYPATH_DEVICE static T* of_rank(T* const (&all)[kMostRanks], int rank) {
+  POLYPATH_DEVICE static T* of_rank(T* const (&all)[kMaxRanks], int rank) {
     T* found = all[0];
     POLYPATH_UNROLL
-    for (int r = 1; r < kMostRanks; ++r)
+    for (int r = 1; r < kMaxRanks; ++r)
       if (r == rank) found = all[r];
     return found;
   }
@@ -104,10 +104,10 @@ class collectives {
   /// The first: memory of all is free; the last: all is there.
   template <typename Members, typename Work>
   POLYPATH_DEVICE status between_barriers(const Members& group, const Work& work) const {
-    if (!planted(CollectiveFault::no_first_barrier) && barrier(group) != status::done)
-      return status::gave_up;
+    if (!has_mutant(CollectiveFault::no_first_barrier) && barrier(group) != status::done)
+      return status::aborted;
     work();
-    if (planted(CollectiveFault::no_last_barrier)) return status::done;
+    if (has_mutant(CollectiveFault::no_last_barrier)) return status::done;
     return barrier(group);
   }
 
@@ -116,10 +116,10 @@ class collectives {
                                   std::size_t first, std::size_t count) const {
     static_assert(std::is_trivially_copyable<T>::value, "elements are copied as bytes");
     constexpr int kInFlight = 2;
-    Places<unsigned char, kMostRanks> places{};
+    Places<unsigned char, kMaxRanks> places{};
     places.count = view_.ranks;
     POLYPATH_UNROLL
-    for (int r = 0; r < kMostRanks; ++r)
+    for (int r = 0; r < kMaxRanks; ++r)
       places.at[r] = reinterpret_cast<unsigned char*>(to.at[r] + first);
     copy_tile<Access::streaming, Access::streaming, kInFlight>(
         group, places, reinterpret_cast<const unsigned char*>(from), count * sizeof(T));

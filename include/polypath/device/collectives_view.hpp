@@ -11,31 +11,31 @@ namespace polypath::device {
 
 /// Addresses are as this rank's GPU has them.
 struct collectives_view {
-  static constexpr int kMostRanks = 8;
+  static constexpr int kMaxRanks = 8;
   /// Of `meeting`: of each rank so many bytes.
-  static constexpr std::size_t kMeetingBytes = kMostRanks * sizeof(std::uint64_t);
+  static constexpr std::size_t kMeetingBytes = kMaxRanks * sizeof(std::uint64_t);
   /// Of `grid`: two words, apart.
   static constexpr std::size_t kGridBytes = 256;
 
   std::int32_t rank;
   std::int32_t ranks;
   /// Of each rank, in symmetric memory, zeros at first: words that the rank of their index raises.
-  std::uint64_t* meeting[kMostRanks];
+  std::uint64_t* meeting[kMaxRanks];
   /// In this GPU's memory, zeros at first: where the blocks of a grid meet. Not for kernels that
   /// run side by side.
   std::uint32_t* grid;
-  Patience patience;
+  wait_context wait_ctx;
 };
 
 /// Memory that all ranks have: `at[r]` is that of rank r, as this rank's GPU has it.
 template <typename T>
 struct symmetric {
-  T* at[collectives_view::kMostRanks];
+  T* at[collectives_view::kMaxRanks];
 
   /// From element `first` on.
   [[nodiscard]] constexpr symmetric behind(std::size_t first) const {
     symmetric moved = *this;
-    for (int rank = 0; rank < collectives_view::kMostRanks; ++rank) moved.at[rank] += first;
+    for (int rank = 0; rank < collectives_view::kMaxRanks; ++rank) moved.at[rank] += first;
     return moved;
   }
 };

@@ -16,8 +16,8 @@ inline constexpr std::uint32_t any_tag = 0xFFFFFFFF;
 inline constexpr std::uint16_t any_source = 0xFFFF;
 
 /// The largest tag and source that a message may have.
-inline constexpr std::uint32_t kMostTag = 0x7FFFFFFF;
-inline constexpr std::uint16_t kMostSource = 0xFFFE;
+inline constexpr std::uint32_t kMaxTag = 0x7FFFFFFF;
+inline constexpr std::uint16_t kMaxSource = 0xFFFE;
 
 /// The index of no message, and of no receive.
 inline constexpr std::uint32_t kNone = 0xFFFFFFFF;
@@ -82,13 +82,13 @@ enum class envelope_error : std::uint32_t { none, tag, source };
 
 /// Of a message: tag 0 to 2^31 - 1, source 0 to 65534; no wildcards.
 [[nodiscard]] POLYPATH_HOST_DEVICE constexpr envelope_error check_message(const envelope& of) {
-  return of.tag > kMostTag         ? envelope_error::tag
-         : of.source > kMostSource ? envelope_error::source
+  return of.tag > kMaxTag         ? envelope_error::tag
+         : of.source > kMaxSource ? envelope_error::source
                                    : envelope_error::none;
 }
 /// Of a receive: the same, or a wildcard.
 [[nodiscard]] POLYPATH_HOST_DEVICE constexpr envelope_error check_receive(const envelope& of) {
-  return of.tag > kMostTag && of.tag != any_tag ? envelope_error::tag : envelope_error::none;
+  return of.tag > kMaxTag && of.tag != any_tag ? envelope_error::tag : envelope_error::none;
 }
 
 /// The first slot of a key (the bits of an envelope) in a hash table; of one that tries several, of

@@ -26,14 +26,14 @@ namespace detail {
 /// `word` is 0 before the first launch, and of one launch at a time. At a meeting the blocks of a
 /// launch, however many, add up to 2^31: its highest bit turns, and the others are 0 again, so that
 /// nothing is to be put back for the next meeting or launch.
-class GridMeeting {
+class grid_barrier {
  public:
-  POLYPATH_DEVICE explicit GridMeeting(std::uint32_t* word) : word_(word) {}
+  POLYPATH_DEVICE explicit grid_barrier(std::uint32_t* word) : word_(word) {}
 
   /// By all threads of all blocks; each sees what all stored before.
   POLYPATH_DEVICE void meet() const {
     block_sync();
-    if (thread_index() == 0 && !planted(GridFault::does_not_wait)) {
+    if (thread_index() == 0 && !has_mutant(GridFault::does_not_wait)) {
       const std::uint32_t before = arrive();
       spin_until([&] { return is_over(before); }, [] { return false; });
     }
@@ -47,24 +47,24 @@ class GridMeeting {
     if (thread_index() == 0) {
       const std::uint32_t before = arrive();
       last = ((before + part()) ^ before) >> 31 != 0 && is_over(before);
-      if (planted(GridFault::ends_before_the_others)) last = block_index() == 0;
+      if (has_mutant(GridFault::ends_before_the_others)) last = block_index() == 0;
     }
     return block_any(last);
   }
 
  private:
   [[nodiscard]] POLYPATH_DEVICE bool is_over(std::uint32_t before) const {
-    const std::uint32_t now = planted(GridFault::goes_on_without_acquire)
+    const std::uint32_t now = has_mutant(GridFault::goes_on_without_acquire)
                                   ? load_relaxed<device_scope>(word_)
                                   : load_acquire<device_scope>(word_);
     return (now ^ before) >> 31 != 0;
   }
   [[nodiscard]] POLYPATH_DEVICE static std::uint32_t part() {
-    if (planted(GridFault::first_block_is_as_others)) return 1;
+    if (has_mutant(GridFault::first_block_is_as_others)) return 1;
     return block_index() == 0 ? (1U << 31) - (grid_size() - 1) : 1;
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t arrive() const {
-    return planted(GridFault::arrives_without_release)
+    return has_mutant(GridFault::arrives_without_release)
                ? device::fetch_add<device_scope>(word_, part())
                : fetch_add_release<device_scope>(word_, part());
   }

@@ -45,26 +45,26 @@ class grid_matcher<partitioned>
                              capacity, batch);
   }
   /// As that of grid_matcher<mpi>.
-  POLYPATH_DEVICE static void run_together(const detail::GridMeeting& all, std::uint32_t* warp_bits,
+  POLYPATH_DEVICE static void run_together(const detail::grid_barrier& all, std::uint32_t* warp_bits,
                                            unsigned char* workspace, std::uint32_t capacity,
                                            const match_batch& batch) {
     const split_view view = view_of(workspace, capacity, batch);
     std::uint32_t* const words = detail::words_of_block(warp_bits, kWarpWords);
     begin_split(view);
     all.meet();
-    place_elements<partitioned>(view);
+    scatter_to_partitions<partitioned>(view);
     all.meet();
     if (load(&view.words->bad) != kNothingBad) {
       const detail::WholeGrid grid;
       return detail::match_nothing(batch, grid.rank(), grid.size());
     }
     if (load(&view.words->is_crowded) != 0) {
-      give_out_places(view, words);
+      assign_partition_offsets(view, words);
       all.meet();
       if (is_long(workspace))
         return run_as_mpi(all, bits_of_mpi(warp_bits), of_mpi(workspace, capacity), capacity,
                           batch);
-      move_elements(view);
+      gather_partitions(view);
       all.meet();
     }
     match_partitions(view, words);
@@ -87,7 +87,7 @@ class grid_matcher<partitioned>
         workspace, capacity, batch, split_view::bits_for(batch.message_count, batch.receive_count));
   }
   /// By a call, so that what is usual has the registers for itself.
-  POLYPATH_DEVICE_CALLED static void run_as_mpi(detail::GridMeeting all, std::uint32_t* warp_bits,
+  POLYPATH_DEVICE_NOINLINE static void run_as_mpi(detail::grid_barrier all, std::uint32_t* warp_bits,
                                                 unsigned char* workspace, std::uint32_t capacity,
                                                 match_batch batch) {
     grid_matcher<mpi>::run_together(all, warp_bits, workspace, capacity, batch);

@@ -83,7 +83,7 @@ class SharedSlots {
   }
   POLYPATH_DEVICE void clear(std::uint32_t slot) const {
     keys_[slot] = kNoKey64;
-    if (!planted(HashFault::counts_not_cleared)) left_[slot] = 0;
+    if (!has_mutant(HashFault::counts_not_cleared)) left_[slot] = 0;
   }
   /// Behind all entries.
   [[nodiscard]] POLYPATH_DEVICE table_slot get(std::uint32_t slot) const {
@@ -144,7 +144,7 @@ class KeyTable {
       std::uint64_t* const at = slots_.key(slot);
       std::uint64_t found = kLooksFirst ? Place::peek(at) : kNoKey64;
       if (found == kNoKey64) {
-        if (planted(HashFault::entered_unasked)) {
+        if (has_mutant(HashFault::entered_unasked)) {
           found = Place::peek(at);
           others_go_on();
           if (found == kNoKey64) Place::put(at, key);
@@ -162,14 +162,14 @@ class KeyTable {
     const std::uint32_t slot = walk(key, [&](std::uint32_t at) {
       what = slots_.get(at);
       is_there = is_same(what.key, key);
-      return is_there || what.key == kNoKey64 || planted(HashFault::first_slot_alone);
+      return is_there || what.key == kNoKey64 || has_mutant(HashFault::first_slot_alone);
     });
     return is_there ? slot : kNoSlot;
   }
 
  private:
   POLYPATH_DEVICE static bool is_same(std::uint64_t one, std::uint64_t other) {
-    if (planted(HashFault::low_half_alone))
+    if (has_mutant(HashFault::low_half_alone))
       return static_cast<std::uint32_t>(one) == static_cast<std::uint32_t>(other);
     return one == other;
   }

@@ -1,6 +1,6 @@
 // The layout `line` of queues and pairs: cells of 128 bytes, 120 of them data, with one flag, which
 // a warp stores whole. A quarter more data than packets have, but nothing that PTX promises: bytes
-// of one line may come one after another. For paths that the host has proven (POLYPATH_LINE of
+// of one line may come one after another. For paths that the host has proven (POLYPATH_PROTOCOL_LL128 of
 // polypath/messaging/queue.h), between GPUs, and never through host memory.
 #pragma once
 
@@ -17,16 +17,16 @@ struct line {
 
 /// As the cells of packets. Groups are whole warps.
 template <typename T, typename Scope>
-class cells<T, Scope, line> : public detail::ring_cells<cells<T, Scope, line>, T> {
-  using Ring = detail::ring_cells<cells<T, Scope, line>, T>;
+class cells<T, Scope, line> : public detail::ring_base<cells<T, Scope, line>, T> {
+  using Ring = detail::ring_base<cells<T, Scope, line>, T>;
   static_assert(std::is_trivially_copyable<T>::value, "items are copied as bytes");
-  static_assert(sizeof(T) <= kMostLineBytes, "an item of a line has at most 120 bytes");
+  static_assert(sizeof(T) <= kMaxLL128ItemBytes, "an item of a line has at most 120 bytes");
 
  public:
   static constexpr unsigned kBytes = kLineBytes;
   static constexpr unsigned kTogether = 8;
 
-  using Ring::lap_of;
+  using Ring::generation_of;
   using Ring::place_of;
   using Ring::Ring;
 
@@ -44,24 +44,24 @@ class cells<T, Scope, line> : public detail::ring_cells<cells<T, Scope, line>, T
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kTogether; ++i) {
       const bool has_flag = place == kTogether - 1;
-      const std::uint32_t lap = lap_of(neighbours + i) + 1;
+      const std::uint32_t lap = generation_of(neighbours + i) + 1;
       store_relaxed<Scope>(parts_of(neighbours + i) + place,
-                           Packet{{all[i].data[0], all[i].data[1], has_flag ? lap : all[i].data[2]},
+                           ll_packet{{all[i].data[0], all[i].data[1], has_flag ? lap : all[i].data[2]},
                                   has_flag ? lap : all[i].data[3]});
     }
   }
 
-  POLYPATH_DEVICE bool get_each(const Thread&, std::uint64_t first, T& item) const {
+  POLYPATH_DEVICE bool load_items(const Thread&, std::uint64_t first, T& item) const {
     return get(first, item);
   }
-  POLYPATH_DEVICE bool get_each(const Warp& warp, std::uint64_t first, T& item) const {
+  POLYPATH_DEVICE bool load_items(const Warp& warp, std::uint64_t first, T& item) const {
     const unsigned place = warp.rank() % kTogether;
     const std::uint64_t neighbours = first + (warp.rank() - place);
     Part all[kTogether];
     bool is_there = true;
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kTogether; ++i) {
-      const Packet found = load_relaxed<Scope>(parts_of(neighbours + i) + place);
+      const ll_packet found = load_relaxed<Scope>(parts_of(neighbours + i) + place);
       all[i] = {{found.data[0], found.data[1], found.data[2], found.lap}};
       is_there = is_there && (place != kTogether - 1 || is_flag(found, neighbours + i));
     }
@@ -73,13 +73,13 @@ class cells<T, Scope, line> : public detail::ring_cells<cells<T, Scope, line>, T
   [[nodiscard]] POLYPATH_DEVICE bool may_be_there(std::uint64_t) const { return true; }
   /// By one thread: the flag first, then what came with it.
   POLYPATH_DEVICE bool get(std::uint64_t turn, T& item) const {
-    const Packet* const from = parts_of(turn);
+    const ll_packet* const from = parts_of(turn);
     if (!is_flag(load_relaxed<Scope>(from + kTogether - 1), turn)) return false;
     fence<Scope>();
     Part all[kTogether];
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kTogether; ++i) {
-      const Packet found = load_relaxed<Scope>(from + i);
+      const ll_packet found = load_relaxed<Scope>(from + i);
       all[i] = {{found.data[0], found.data[1], found.data[2], found.lap}};
     }
     memcpy(&item, all, sizeof(T));
@@ -92,12 +92,12 @@ class cells<T, Scope, line> : public detail::ring_cells<cells<T, Scope, line>, T
   };
 
   /// The last eight bytes of a line: its lap, twice.
-  [[nodiscard]] POLYPATH_DEVICE bool is_flag(const Packet& last, std::uint64_t turn) const {
-    const std::uint32_t lap = lap_of(turn) + 1;
+  [[nodiscard]] POLYPATH_DEVICE bool is_flag(const ll_packet& last, std::uint64_t turn) const {
+    const std::uint32_t lap = generation_of(turn) + 1;
     return last.data[2] == lap && last.lap == lap;
   }
-  [[nodiscard]] POLYPATH_DEVICE Packet* parts_of(std::uint64_t turn) const {
-    return reinterpret_cast<Packet*>(this->begin_ + place_of(turn) * kLineBytes);
+  [[nodiscard]] POLYPATH_DEVICE ll_packet* parts_of(std::uint64_t turn) const {
+    return reinterpret_cast<ll_packet*>(this->begin_ + place_of(turn) * kLineBytes);
   }
 };
 

@@ -22,10 +22,10 @@ struct Found {
 /// two calls with the same memory there is a barrier of the group.
 POLYPATH_DEVICE Found of_all(const Warp& warp, match_sums&, const Found& own) {
   warp.sync();
-  return {warp_least(own.bad), warp_sum(own.pairs)};
+  return {warp_min(own.bad), warp_sum(own.pairs)};
 }
 POLYPATH_DEVICE Found of_all(const Block& block, match_sums& memory, const Found& own) {
-  const Found of_warp{warp_least(own.bad), warp_sum(own.pairs)};
+  const Found of_warp{warp_min(own.bad), warp_sum(own.pairs)};
   const unsigned warp = block.rank() / kWarp;
   if (rank_in_warp() == 0) {
     memory.words[warp] = of_warp.pairs;
@@ -33,7 +33,7 @@ POLYPATH_DEVICE Found of_all(const Block& block, match_sums& memory, const Found
   }
   block.sync();
   const bool has_one = rank_in_warp() < block.size() / kWarp;
-  return {warp_least(has_one ? memory.least[rank_in_warp()] : kNone),
+  return {warp_min(has_one ? memory.least[rank_in_warp()] : kNone),
           warp_sum(has_one ? memory.words[rank_in_warp()] : 0)};
 }
 
@@ -45,7 +45,7 @@ POLYPATH_DEVICE std::uint32_t sum_of(const Members& group, match_sums& memory,
   return of_all(group, memory, {kNone, value}).pairs;
 }
 template <typename Members>
-POLYPATH_DEVICE std::uint32_t least_of(const Members& group, match_sums& memory,
+POLYPATH_DEVICE std::uint32_t min_of(const Members& group, match_sums& memory,
                                        std::uint32_t value) {
   group.sync();
   return of_all(group, memory, {value, 0}).bad;
@@ -75,10 +75,10 @@ POLYPATH_DEVICE match_status status_of_receive(Order order, const envelope& rece
 /// Nothing is matched: that is what the results say. By `size` threads.
 POLYPATH_DEVICE void match_nothing(const match_batch& batch, unsigned rank, unsigned size) {
   for (std::uint32_t i = rank; i < batch.receive_count; i += size)
-    store(batch.message_of_receive + i, kNone);
-  if (batch.receive_of_message != nullptr)
+    store(batch.matched_message + i, kNone);
+  if (batch.matched_receive != nullptr)
     for (std::uint32_t i = rank; i < batch.message_count; i += size)
-      store(batch.receive_of_message + i, kNone);
+      store(batch.matched_receive + i, kNone);
 }
 
 POLYPATH_DEVICE match_outcome outcome_of(const match_batch& batch, std::uint32_t matches) {
@@ -111,8 +111,8 @@ POLYPATH_DEVICE match_outcome refused_in(const match_batch& batch, std::uint32_t
 POLYPATH_DEVICE void store_outcome(match_outcome* to, const match_outcome& outcome) {
   auto* const words = reinterpret_cast<std::uint64_t*>(to);
   store(words, static_cast<std::uint32_t>(outcome.status) | std::uint64_t{outcome.index} << 32);
-  store(words + 1, outcome.matches | std::uint64_t{outcome.messages_left} << 32);
-  store(words + 2, std::uint64_t{outcome.receives_left});
+  store(words + 1, outcome.matches | std::uint64_t{outcome.unmatched_messages} << 32);
+  store(words + 2, std::uint64_t{outcome.unmatched_receives});
 }
 
 /// Notes in a word that began as kNothingBad the first message, or else the first receive, that
@@ -168,7 +168,7 @@ POLYPATH_DEVICE std::uint32_t first_bad(const Members& group, match_sums& memory
   for (std::uint32_t i = rank; i < batch.receive_count && bad == kNone; i += group.size())
     if (status_of_receive(Order{}, load(batch.receives + i)) != match_status::done)
       bad = batch.message_count + i;
-  return group.any(bad != kNone) ? least_of(group, memory, bad) : kNone;
+  return group.any(bad != kNone) ? min_of(group, memory, bad) : kNone;
 }
 
 /// Whether the batch may be matched; unless it is done all results are kNone.

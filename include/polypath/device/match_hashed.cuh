@@ -33,9 +33,9 @@ class HashPhases {
   POLYPATH_DEVICE void clear() const {
     for (std::uint32_t slot = rank_; slot < table_.size(); slot += size_)
       table_.slots().clear(slot);
-    if (b_.receive_of_message == nullptr) return;
+    if (b_.matched_receive == nullptr) return;
     for (std::uint32_t i = rank_; i < b_.message_count; i += size_)
-      store(b_.receive_of_message + i, kNone);
+      store(b_.matched_receive + i, kNone);
   }
 
   /// Messages. Returns the first of this thread's that must not be matched, or kNone.
@@ -58,7 +58,7 @@ class HashPhases {
       if constexpr (kCounts) {
         if (!warp_any(!is_new)) continue;
         std::uint32_t rank = add(slot, !is_new, 1) + 1;
-        if (planted(HashFault::all_ranks_alike)) rank = 1;
+        if (has_mutant(HashFault::all_ranks_alike)) rank = 1;
         if (is_new) continue;
         slot = table_.template enter<false>(key_of(slot, rank), is_new);
         Place::put(table_.slots().message(slot), i);
@@ -90,16 +90,16 @@ class HashPhases {
                                                       : 0);
       if (i >= b_.receive_count) continue;
       std::uint32_t message = slot == kNoSlot ? kNone : found.message;
-      if (!planted(HashFault::one_message_a_key) && slot != kNoSlot) {
+      if (!has_mutant(HashFault::one_message_a_key) && slot != kNoSlot) {
         if (count < 0) message = kNone;
         if (!kCounts && count < 0 && bad == kNone) bad = i;
         if (kCounts && count > 0 && table_.find(key_of(slot, count), found) != kNoSlot)
           message = found.message;
       }
-      store(b_.message_of_receive + i, message);
+      store(b_.matched_message + i, message);
       if (message == kNone) continue;
       ++pairs;
-      if (b_.receive_of_message != nullptr) store(b_.receive_of_message + message, i);
+      if (b_.matched_receive != nullptr) store(b_.matched_receive + message, i);
     }
     return bad;
   }
@@ -120,7 +120,7 @@ class HashPhases {
                                                   std::uint32_t one) const {
     const unsigned all = warp_ballot(takes_part);
     if (all == 0) return 0;
-    const unsigned first = count_of_low_ones(~all & (all - 1));
+    const unsigned first = countr_one(~all & (all - 1));
     const std::uint32_t of_first = warp_shuffle(slot, first);
     const bool is_with_first = takes_part && slot == of_first;
     const unsigned with_first = warp_ballot(is_with_first);
@@ -128,10 +128,10 @@ class HashPhases {
     std::uint32_t before = 0;
     if (adds)
       before = Place::add(table_.slots().left(slot),
-                          is_with_first ? one * count_of_ones(with_first) : one);
+                          is_with_first ? one * popcount(with_first) : one);
     const std::uint32_t of_all = warp_shuffle(before, first);
     if (!is_with_first) return before;
-    return of_all + one * count_of_ones(with_first & ((1U << rank_in_warp()) - 1));
+    return of_all + one * popcount(with_first & ((1U << rank_in_warp()) - 1));
   }
 
   KeyTable<Slots> table_;
@@ -153,7 +153,7 @@ class matcher<hashed, kCapacity> {
   POLYPATH_DEVICE static match_outcome match(const Members& group, storage& of_group,
                                              const match_batch& batch, std::uint64_t seed = 0) {
     using Phases = detail::HashPhases<detail::SharedSlots, hashed>;
-    storage& memory = at_hand(of_group);
+    storage& memory = as_shared(of_group);
     const unsigned rank = group.rank();
     const unsigned size = group.size();
     if (batch.message_count > kCapacity || batch.receive_count > kCapacity) {
@@ -168,7 +168,7 @@ class matcher<hashed, kCapacity> {
     group.sync();
     const Phases phases(slots, memory.seed, batch, rank, size);
     detail::Found found{phases.enter(), 0};
-    if (!planted(HashFault::no_barrier)) group.sync();
+    if (!has_mutant(HashFault::no_barrier)) group.sync();
     const std::uint32_t bad_receive = phases.look(found.pairs);
     if (found.bad == kNone && bad_receive != kNone) found.bad = batch.message_count + bad_receive;
     found = detail::of_all(group, memory.sums, found);

@@ -11,7 +11,7 @@
 namespace polypath::device {
 
 /// In shared memory, for each warp of a block.
-inline constexpr unsigned kWordsOfPartition = 2 * split_view::kMostOfWarp;
+inline constexpr unsigned kWordsOfPartition = 2 * split_view::kMaxPerWarp;
 
 namespace detail {
 
@@ -59,9 +59,9 @@ class SortedBatch {
   /// First of all, by all of a group.
   template <typename Members>
   POLYPATH_DEVICE void leave_messages_over(const Members& group) const {
-    if (of_.receive_of_message == nullptr) return;
+    if (of_.matched_receive == nullptr) return;
     for (std::uint32_t i = group.rank(); i < message_count_; i += group.size())
-      store(of_.receive_of_message + messages_[i], kNone);
+      store(of_.matched_receive + messages_[i], kNone);
     group.sync();
   }
 
@@ -72,15 +72,15 @@ class SortedBatch {
     return load(of_.receives + receives_[i]);
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t match(std::uint32_t receive) const {
-    return load(of_.message_of_receive + receives_[receive]);
+    return load(of_.matched_message + receives_[receive]);
   }
   POLYPATH_DEVICE void set_none(std::uint32_t receive) const {
-    store(of_.message_of_receive + receives_[receive], kNone);
+    store(of_.matched_message + receives_[receive], kNone);
   }
   POLYPATH_DEVICE void set_match(std::uint32_t receive, std::uint32_t message) const {
-    store(of_.message_of_receive + receives_[receive], messages_[message]);
-    if (of_.receive_of_message != nullptr)
-      store(of_.receive_of_message + messages_[message], receives_[receive]);
+    store(of_.matched_message + receives_[receive], messages_[message]);
+    if (of_.matched_receive != nullptr)
+      store(of_.matched_receive + messages_[message], receives_[receive]);
   }
 
  private:
@@ -131,7 +131,7 @@ struct Indices {
   }
   /// By a warp: into words of its own.
   POLYPATH_DEVICE void sort_into(std::uint32_t* messages, std::uint32_t* receives) {
-    const bool in_no_order = planted(SplitFault::in_no_order);
+    const bool in_no_order = has_mutant(SplitFault::in_no_order);
     if (!in_no_order) sort_in_warp(of_side);
     warp_sync();  // others may still read the words of the one before
     POLYPATH_UNROLL
@@ -149,7 +149,7 @@ constexpr unsigned kShort = 2;  // of a partition as most are, in each lane
 /// made.
 POLYPATH_DEVICE std::uint32_t match_short(const split_view& view, const Extent& of,
                                           Indices<kShort>& indices, std::uint32_t* words) {
-  std::uint32_t* const receives = words + split_view::kMostOfWarp;
+  std::uint32_t* const receives = words + split_view::kMaxPerWarp;
   indices.sort_into(words, receives);
   const ShortBatch batch(view.batch, of, words, receives);
   batch.leave_messages_over(Warp{});
@@ -157,26 +157,26 @@ POLYPATH_DEVICE std::uint32_t match_short(const split_view& view, const Extent& 
 }
 /// Likewise of more. By a call, so that what is usual has the registers for itself; so are those
 /// below.
-POLYPATH_DEVICE_CALLED std::uint32_t match_more(split_view view, Extent of, std::uint32_t* words) {
-  std::uint32_t* const receives = words + split_view::kMostOfWarp;
-  Indices<split_view::kMostOfWarp / kWarp>(view, of).sort_into(words, receives);
+POLYPATH_DEVICE_NOINLINE std::uint32_t match_more(split_view view, Extent of, std::uint32_t* words) {
+  std::uint32_t* const receives = words + split_view::kMaxPerWarp;
+  Indices<split_view::kMaxPerWarp / kWarp>(view, of).sort_into(words, receives);
   const SortedBatch batch(view.batch, of, words, receives);
   batch.leave_messages_over(Warp{});
   return match_windows(Warp{}, batch);
 }
 /// One that has but one side, however many.
-POLYPATH_DEVICE_CALLED void match_one_side(split_view view, Extent of) {
+POLYPATH_DEVICE_NOINLINE void match_one_side(split_view view, Extent of) {
   for (std::uint32_t i = rank_in_warp(); i < of.counts[1]; i += kWarp)
-    store(view.batch.message_of_receive + index_at(view, of, 1, i), kNone);
-  if (view.batch.receive_of_message != nullptr)
+    store(view.batch.matched_message + index_at(view, of, 1, i), kNone);
+  if (view.batch.matched_receive != nullptr)
     for (std::uint32_t i = rank_in_warp(); i < of.counts[0]; i += kWarp)
-      store(view.batch.receive_of_message + index_at(view, of, 0, i), kNone);
+      store(view.batch.matched_receive + index_at(view, of, 0, i), kNone);
 }
 
 /// Blocks take the partitions that are too long for a warp.
-POLYPATH_DEVICE_CALLED std::uint32_t match_noted(split_view view, std::uint32_t* words) {
+POLYPATH_DEVICE_NOINLINE std::uint32_t match_noted(split_view view, std::uint32_t* words) {
   const Block block;
-  std::uint32_t* const receives = words + split_view::most_of_block(block_size() / kWarp);
+  std::uint32_t* const receives = words + split_view::max_of_block(block_size() / kWarp);
   std::uint32_t pairs = 0;
   const std::uint32_t noted = load(&view.words->noted);
   for (std::uint32_t at = block_index(); at < noted; at += grid_size()) {
@@ -188,7 +188,7 @@ POLYPATH_DEVICE_CALLED std::uint32_t match_noted(split_view view, std::uint32_t*
       for (std::uint32_t i = block.rank(); i < all; i += block.size())
         to[i] = index_at(view, of, side, i);
       block.sync();
-      if (!planted(SplitFault::long_in_no_order)) sort_in_block(block, to, all);
+      if (!has_mutant(SplitFault::long_in_no_order)) sort_in_block(block, to, all);
     }
     block.sync();
     const SortedBatch batch(view.batch, of, words, receives);
@@ -209,10 +209,10 @@ POLYPATH_DEVICE std::uint32_t match_by_warp(const split_view& view, std::uint32_
     const std::uint32_t own = first + rank_in_warp() * step;
     const Extent found = own < view.partitions() ? extent_of(view, own, is_crowded) : Extent{};
     unsigned left = warp_ballot(found.most() != 0 &&
-                                (found.most() <= split_view::kMostOfWarp || !found.has_both()));
+                                (found.most() <= split_view::kMaxPerWarp || !found.has_both()));
     // What the next one has is loaded while one is matched.
     const auto next_one = [&] {
-      const unsigned lane = count_of_low_ones(~left & (left - 1));
+      const unsigned lane = countr_one(~left & (left - 1));
       const bool is_one = left != 0;
       left &= left - 1;
       Extent of{};
@@ -243,7 +243,7 @@ POLYPATH_DEVICE std::uint32_t match_by_warp(const split_view& view, std::uint32_
 
 }  // namespace detail
 
-/// By blocks of the size that give_out_places() had. `words`: of the block, kWordsOfPartition for
+/// By blocks of the size that assign_partition_offsets() had. `words`: of the block, kWordsOfPartition for
 /// each warp.
 POLYPATH_DEVICE void match_partitions(const split_view& view, std::uint32_t* words) {
   static_assert(sizeof(match_sums) <= kWordsOfPartition * sizeof(std::uint32_t), "");
@@ -261,15 +261,15 @@ POLYPATH_DEVICE void match_partitions(const split_view& view, std::uint32_t* wor
 POLYPATH_DEVICE void run_split_phase(const split_view& view, unsigned phase, std::uint32_t* words) {
   const detail::WholeGrid grid;
   if (phase == 0) return begin_split(view);
-  if (phase == 1) return place_elements<partitioned>(view);
+  if (phase == 1) return scatter_to_partitions<partitioned>(view);
   if (load(&view.words->bad) != kNothingBad) {
     if (phase == 4) detail::match_nothing(view.batch, grid.rank(), grid.size());
     return;
   }
   if (load(&view.words->is_long) != 0) return;
   const bool is_crowded = load(&view.words->is_crowded) != 0;
-  if (phase == 2 && is_crowded) give_out_places(view, words);
-  if (phase == 3 && is_crowded) move_elements(view);
+  if (phase == 2 && is_crowded) assign_partition_offsets(view, words);
+  if (phase == 3 && is_crowded) gather_partitions(view);
   if (phase == 4) match_partitions(view, words);
 }
 

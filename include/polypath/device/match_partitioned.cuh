@@ -53,7 +53,7 @@ class MessageWindow {
     const auto is_same = [&](unsigned half) {
       return (free_[half] >> rank_in_warp() & 1) == 0 || place_[half] == place;
     };
-    are_of_one_place_ = warp_all(is_same(0) && is_same(1)) || planted(PartitionFault::tag_alone);
+    are_of_one_place_ = warp_all(is_same(0) && is_same(1)) || has_mutant(PartitionFault::tag_alone);
   }
 
   /// The receives from `at` on, 64 at most. `is_first`: none of them has looked before. Returns
@@ -66,7 +66,7 @@ class MessageWindow {
       const std::uint32_t index = at + half * kWarp + rank_in_warp();
       bool waits = index < batch.receive_count();
       const envelope wanted = waits ? batch.receive(index) : envelope{};
-      if (!is_first && waits && !planted(PartitionFault::matched_taken_anew))
+      if (!is_first && waits && !has_mutant(PartitionFault::matched_taken_anew))
         waits = batch.match(index) == kNone;
       receives[half] = {wanted.tag, place_of(wanted), waits, {0, 0}};
     }
@@ -130,7 +130,7 @@ class MessageWindow {
     POLYPATH_UNROLL
     for (unsigned r = 0; r < 2; ++r)
       if (!receives[r].waits ||
-          (kOnePlace && receives[r].place != only && !planted(PartitionFault::tag_alone)))
+          (kOnePlace && receives[r].place != only && !has_mutant(PartitionFault::tag_alone)))
         receives[r].accepted[0] = receives[r].accepted[1] = 0;
   }
 
@@ -145,7 +145,7 @@ class MessageWindow {
       const bool is_of_any = (any_tags & left & (~left + 1)) != 0;
       const unsigned others = left & (is_of_any ? ~any_tags : any_tags);
       const unsigned run =
-          planted(PartitionFault::kinds_at_once) ? left : left & ((others & (~others + 1)) - 1);
+          has_mutant(PartitionFault::kinds_at_once) ? left : left & ((others & (~others + 1)) - 1);
       left &= ~run;
       const bool is_in_run = (run >> rank_in_warp() & 1) != 0;
       const std::uint32_t one = choose_at_once(receive, is_in_run);
@@ -167,13 +167,13 @@ class MessageWindow {
       const unsigned all = warp_ballot(is_set);
       alike &= is_set ? all : ~all;
     }
-    unsigned ahead = count_of_ones(alike & ((1U << rank_in_warp()) - 1));
-    if (planted(PartitionFault::all_ranks_alike)) ahead = 0;
+    unsigned ahead = popcount(alike & ((1U << rank_in_warp()) - 1));
+    if (has_mutant(PartitionFault::all_ranks_alike)) ahead = 0;
     for (; ahead > 0 && open != 0; --ahead) open &= open - 1;
-    if (planted(PartitionFault::last_not_first))
+    if (has_mutant(PartitionFault::last_not_first))
       while ((open & (open - 1)) != 0) open &= open - 1;
     const std::uint64_t own = open & (~open + 1);
-    if (!planted(PartitionFault::taken_twice)) {
+    if (!has_mutant(PartitionFault::taken_twice)) {
       free_[0] &= ~warp_bits(static_cast<unsigned>(own));
       free_[1] &= ~warp_bits(static_cast<unsigned>(own >> kWarp));
     }
@@ -183,7 +183,7 @@ class MessageWindow {
     const auto low = static_cast<unsigned>(bits);
     const auto high = static_cast<unsigned>(bits >> kWarp);
     const unsigned half = low != 0 ? low : high;
-    return count_of_low_ones(~half & (half - 1)) + (low != 0 ? 0 : kWarp);
+    return countr_one(~half & (half - 1)) + (low != 0 ? 0 : kWarp);
   }
 
   std::uint32_t first_;
@@ -208,14 +208,14 @@ class PlainBatch {
   }
   /// What was set last of that receive.
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t match(std::uint32_t receive) const {
-    return load(of_.message_of_receive + receive);
+    return load(of_.matched_message + receive);
   }
   POLYPATH_DEVICE void set_none(std::uint32_t receive) const {
-    store(of_.message_of_receive + receive, kNone);
+    store(of_.matched_message + receive, kNone);
   }
   POLYPATH_DEVICE void set_match(std::uint32_t receive, std::uint32_t message) const {
-    store(of_.message_of_receive + receive, message);
-    if (of_.receive_of_message != nullptr) store(of_.receive_of_message + message, receive);
+    store(of_.matched_message + receive, message);
+    if (of_.matched_receive != nullptr) store(of_.matched_receive + message, receive);
   }
 
  private:
@@ -251,7 +251,7 @@ POLYPATH_DEVICE std::uint32_t match_windows(const Block& block, const Batch& bat
       const std::uint32_t part = step - own;
       if (own < holders && part < parts)
         pairs += window.meet(batch, part * kMessages, first == 0 && own == 0);
-      if (!planted(PartitionFault::no_barrier)) block.sync();
+      if (!has_mutant(PartitionFault::no_barrier)) block.sync();
     }
   }
   return pairs;
@@ -273,9 +273,9 @@ class matcher<partitioned, kCapacity> {
                                              const match_batch& batch) {
     const match_outcome bad = detail::check_batch<partitioned>(group, memory, batch, kCapacity);
     if (bad.status != match_status::done) return bad;
-    if (batch.receive_of_message != nullptr) {
+    if (batch.matched_receive != nullptr) {
       for (std::uint32_t i = group.rank(); i < batch.message_count; i += group.size())
-        store(batch.receive_of_message + i, kNone);
+        store(batch.matched_receive + i, kNone);
       group.sync();  // in this order
     }
     const std::uint32_t pairs = detail::match_windows(group, detail::PlainBatch(batch));

@@ -24,7 +24,7 @@ class matcher<hashed_unique, kCapacity> {
   template <typename Members>
   POLYPATH_DEVICE static match_outcome match(const Members& group, storage& of_group,
                                              const match_batch& batch, std::uint64_t seed = 0) {
-    storage& memory = at_hand(of_group);
+    storage& memory = as_shared(of_group);
     const unsigned rank = group.rank();
     const unsigned size = group.size();
     if (batch.message_count > kCapacity || batch.receive_count > kCapacity) {
@@ -34,28 +34,28 @@ class matcher<hashed_unique, kCapacity> {
     }
     if (group.is_leader()) memory.seeds = tag_seeds_of(seed != 0 ? seed : detail::seed_by_clock());
     const unsigned slots_log2 = table_view::slots_log2_for(2 * batch.message_count);
-    detail::TagTable::clear(memory.slots, slots_log2, rank, size);
+    detail::fingerprint_table::clear(memory.slots, slots_log2, rank, size);
     detail::Found found{bring(memory, batch, rank, size), 0};
     group.sync();
-    const detail::TagTable table(memory.slots, memory.messages, slots_log2, memory.seeds);
+    const detail::fingerprint_table table(memory.slots, memory.messages, slots_log2, memory.seeds);
     for (std::uint32_t i = rank; i < batch.message_count; i += size) table.put(i);
     group.sync();
     for (std::uint32_t i = rank; i < batch.message_count; i += size)
       if (!table.has_stayed(i) && !table.enter(i)) found.bad = lesser(found.bad, i);
-    if (!planted(HashFault::no_barrier)) group.sync();
+    if (!has_mutant(HashFault::no_barrier)) group.sync();
     for (std::uint32_t i = rank; i < batch.receive_count; i += size) {
       const std::uint32_t message = table.find(memory.receives[i]);
-      store(batch.message_of_receive + i, message);
+      store(batch.matched_message + i, message);
       memory.receives[i] = message;
       if (message == kNone) continue;
       ++found.pairs;
       memory.takers[message] = static_cast<std::uint16_t>(i);
-      if (batch.receive_of_message != nullptr) store(batch.receive_of_message + message, i);
+      if (batch.matched_receive != nullptr) store(batch.matched_receive + message, i);
     }
     group.sync();
     for (std::uint32_t i = rank; i < batch.receive_count; i += size) {
       const auto message = static_cast<std::uint32_t>(memory.receives[i]);
-      if (message != kNone && memory.takers[message] != i && !planted(HashFault::second_unnoticed))
+      if (message != kNone && memory.takers[message] != i && !has_mutant(HashFault::second_unnoticed))
         found.bad = lesser(found.bad, batch.message_count + i);
     }
     found = detail::of_all(group, memory.sums, found);
@@ -100,9 +100,9 @@ class matcher<hashed_unique, kCapacity> {
           bad = lesser(bad, batch.message_count + i);
       }
     }
-    if (batch.receive_of_message != nullptr)
+    if (batch.matched_receive != nullptr)
       for (std::uint32_t i = rank; i < batch.message_count; i += size)
-        store(batch.receive_of_message + i, kNone);
+        store(batch.matched_receive + i, kNone);
     return bad;
   }
 };

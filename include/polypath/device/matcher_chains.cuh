@@ -36,7 +36,7 @@ POLYPATH_DEVICE std::uint64_t load_key(const envelope* from) {
 
 /// What one thread of `size` knows. Its first message and receive are loaded when it is made.
 template <unsigned kCapacity>
-class Chains {
+class key_chains {
  public:
   using storage = mpi_storage<kCapacity>;
   using groups = typename storage::groups;
@@ -44,7 +44,7 @@ class Chains {
   static constexpr std::uint32_t kNoSlot = storage::kNoSlot;
   static constexpr std::uint32_t kNothing = storage::kNothing;
 
-  POLYPATH_DEVICE Chains(storage& memory, const match_batch& batch, unsigned rank, unsigned size)
+  POLYPATH_DEVICE key_chains(storage& memory, const match_batch& batch, unsigned rank, unsigned size)
       : m_(memory),
         b_(batch),
         rank_(rank),
@@ -183,7 +183,7 @@ class Chains {
     for (std::uint32_t i = rank_; i < b_.message_count; i += size_) {
       const std::uint32_t slot = m_.messages.slots[i];
       if (slot == kNoSlot || !is_taken(i) || !is_long(m_.messages.heads[slot])) continue;
-      if (!planted(MatchFault::taken_keep_their_bits))
+      if (!has_mutant(MatchFault::taken_keep_their_bits))
         long_group(m_.messages, group_of(m_.messages.heads[slot])).clear(i);
     }
   }
@@ -192,7 +192,7 @@ class Chains {
       if (is_taken(i)) return true;
       const std::uint32_t slot = m_.messages.slots[i];
       if (slot == kNoSlot) return give(i, kNone);
-      if (m_.taken[slot] == 0 || planted(MatchFault::keys_do_not_shift)) {
+      if (m_.taken[slot] == 0 || has_mutant(MatchFault::keys_do_not_shift)) {
         const std::uint32_t limit = m_.limits[i];
         return give(i, limit == storage::kFree ? kNone : limit - 1);
       }
@@ -204,7 +204,7 @@ class Chains {
   POLYPATH_DEVICE match_outcome write_results() const {
     for (std::uint32_t i = rank_; i < b_.receive_count; i += size_) {
       const std::uint32_t message = m_.results[i];
-      store(b_.message_of_receive + i, message == kNothing ? kNone : message);
+      store(b_.matched_message + i, message == kNothing ? kNone : message);
     }
     return outcome_of(b_, m_.matches);
   }
@@ -251,7 +251,7 @@ class Chains {
  private:
   /// For at least twice the receives.
   [[nodiscard]] POLYPATH_DEVICE static unsigned log2_of_slots(std::uint32_t receives) {
-    return 32 - count_of_high_zeros((2 * receives - (receives != 0 ? 1 : 0)) | 31);
+    return 32 - countl_zero((2 * receives - (receives != 0 ? 1 : 0)) | 31);
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t slots() const { return 1U << slots_log2_; }
   [[nodiscard]] POLYPATH_DEVICE static std::uint32_t next_of(std::uint32_t link) {
@@ -264,7 +264,7 @@ class Chains {
   [[nodiscard]] POLYPATH_DEVICE bool is_taken(std::uint32_t i) const {
     return m_.limits[i] == storage::kTaken;
   }
-  POLYPATH_DEVICE static LongGroup<storage::kWords> long_group(groups& of, std::uint32_t group) {
+  POLYPATH_DEVICE static long_run<storage::kWords> long_group(groups& of, std::uint32_t group) {
     return {of.bits[group], of.before[group]};
   }
   POLYPATH_DEVICE void refuse(match_status why, std::uint32_t i) const {
@@ -300,13 +300,13 @@ class Chains {
     for (unsigned length = 0; length < kLongChain; length += kSteps) {
       POLYPATH_UNROLL
       for (unsigned step = 0; step < kSteps; ++step) {
-        if (planted(fault) && at == i) return length + step;
+        if (has_mutant(fault) && at == i) return length + step;
         rank += at < i ? 1 : 0;
         at = next_of(of.links[at]);
       }
       if (at == kEnd) return rank;
     }
-    if (planted(MatchFault::long_is_not_noticed)) return rank;
+    if (has_mutant(MatchFault::long_is_not_noticed)) return rank;
     if (head == i) note_long(of, slot);
     return kNothing;
   }
@@ -358,7 +358,7 @@ class Chains {
       rank += at < i && !is_taken(at);
       is_early = is_early || (at > i && is_taken(at));
     }
-    return planted(MatchFault::shift_is_one_early) && is_early && rank != 0 ? rank - 1 : rank;
+    return has_mutant(MatchFault::shift_is_one_early) && is_early && rank != 0 ? rank - 1 : rank;
   }
 
   template <bool kOnlyNote>
@@ -370,7 +370,7 @@ class Chains {
   /// Says whether it takes one.
   POLYPATH_DEVICE bool give(std::uint32_t i, std::uint32_t receive) const {
     if (receive != kNone) m_.results[receive] = static_cast<std::uint16_t>(i);
-    if (b_.receive_of_message != nullptr) store(b_.receive_of_message + i, receive);
+    if (b_.matched_receive != nullptr) store(b_.matched_receive + i, receive);
     return receive != kNone;
   }
   /// Counts those for which `takes(i)`.
@@ -378,7 +378,7 @@ class Chains {
   POLYPATH_DEVICE void for_messages(const Takes& takes) const {
     for (std::uint32_t i = rank_; i - lane_ < b_.message_count; i += size_) {
       const unsigned all = warp_ballot(i < b_.message_count && takes(i));
-      if (lane_ == 0 && all != 0) in_shared::add(&m_.matches, count_of_ones(all));
+      if (lane_ == 0 && all != 0) in_shared::add(&m_.matches, popcount(all));
     }
   }
 

@@ -62,7 +62,7 @@ class PhasesOfGrid {
   [[nodiscard]] POLYPATH_DEVICE static bool match_together(
       std::uint32_t* meetings, std::uint32_t* warp_bits, unsigned char* workspace,
       std::uint32_t capacity, const match_batch& batch, match_outcome& result) {
-    const GridMeeting all(meetings);
+    const grid_barrier all(meetings);
     if (is_full(capacity, batch))
       match_nothing(batch, WholeGrid{}.rank(), WholeGrid{}.size());
     else
@@ -109,7 +109,7 @@ class grid_matcher<mpi> : public detail::PhasesOfGrid<grid_matcher<mpi>, mpi_wor
   }
   /// The same phases of a batch that is not full, by blocks that run at once; one that has nothing
   /// to do is left out, and its meeting.
-  POLYPATH_DEVICE static void run_together(const detail::GridMeeting& all, std::uint32_t* warp_bits,
+  POLYPATH_DEVICE static void run_together(const detail::grid_barrier& all, std::uint32_t* warp_bits,
                                            unsigned char* workspace, std::uint32_t capacity,
                                            const match_batch& batch) {
     const mpi_phases<in_global> phases = phases_of(workspace, capacity, batch);

@@ -52,7 +52,7 @@ POLYPATH_DEVICE std::uint32_t mpi_phases<Place>::pair_group(const group& of) con
     both[0][i] = at < of.receive_count ? Place::get(of.receives + at) : kNone;
     both[1][i] = at < of.message_count ? Place::get(of.messages + at) : kNone;
   }
-  if (planted(MatchFault::any_order_of_long_groups)) return pair_each(both);
+  if (has_mutant(MatchFault::any_order_of_long_groups)) return pair_each(both);
   detail::sort_in_warp(both);
   return pair_each(both);
 }
@@ -65,15 +65,15 @@ POLYPATH_DEVICE std::uint32_t mpi_phases<Place>::pair_few(const group& of) const
     both[0][i] = i < of.receive_count ? Place::get(of.receives + i) : kNone;
     both[1][i] = i < of.message_count ? Place::get(of.messages + i) : kNone;
   }
-  if (!planted(MatchFault::any_order_of_receives)) detail::sort_few(both[0]);
-  if (!planted(MatchFault::any_order_of_messages)) detail::sort_few(both[1]);
+  if (!has_mutant(MatchFault::any_order_of_receives)) detail::sort_few(both[0]);
+  if (!has_mutant(MatchFault::any_order_of_messages)) detail::sort_few(both[1]);
   return pair_each(both);
 }
 
 template <typename Place>
 POLYPATH_DEVICE void mpi_phases<Place>::pair_groups() const {
   constexpr unsigned kUsual = 2;  // of each lane
-  const auto most_of = [](const group& of) {
+  const auto max_of = [](const group& of) {
     return of.receive_count < of.message_count ? of.message_count : of.receive_count;
   };
   std::uint32_t matches = 0;
@@ -82,12 +82,12 @@ POLYPATH_DEVICE void mpi_phases<Place>::pair_groups() const {
   for (std::uint32_t at = warp_index() * grid_size() + block_index(); at < noted;
        at += size_ / kWarp) {
     const group of = group_of(Place::get(t_.noted + at));
-    matches += most_of(of) <= kUsual * kWarp ? pair_group<kUsual>(of)
-                                             : pair_group<detail::kMostOfGroup / kWarp>(of);
+    matches += max_of(of) <= kUsual * kWarp ? pair_group<kUsual>(of)
+                                             : pair_group<detail::kMaxPerGroup / kWarp>(of);
   }
   for (std::uint32_t slot = rank_; slot < t_.slots(); slot += size_) {
     const group of = group_of(slot);
-    if (of.receive_count != 0 && of.message_count != 0 && most_of(of) <= detail::kFewOfGroup)
+    if (of.receive_count != 0 && of.message_count != 0 && max_of(of) <= detail::kFewOfGroup)
       matches += pair_few(of);
   }
   note_matches(matches);

@@ -9,7 +9,7 @@
 namespace polypath::device::detail {
 
 template <unsigned kWords>
-struct LongGroup {
+struct long_run {
   std::uint32_t* bits;
   std::uint16_t* before;
 
@@ -23,7 +23,7 @@ struct LongGroup {
   }
   /// By a warp, when all are set; the following are right behind it.
   POLYPATH_DEVICE void count(unsigned lane) const {
-    const std::uint32_t own = lane < kWords ? count_of_ones(bits[lane]) : 0;
+    const std::uint32_t own = lane < kWords ? popcount(bits[lane]) : 0;
     const std::uint32_t up_to_me = sum_up_to_me(own);
     if (lane < kWords) before[lane] = static_cast<std::uint16_t>(up_to_me - own);
   }
@@ -31,8 +31,8 @@ struct LongGroup {
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t rank(std::uint32_t i) const {
     const std::uint32_t lower = (1U << i % 32) - 1;
     return before[i / 32] +
-           count_of_ones(bits[i / 32] &
-                         (planted(MatchFault::any_order_of_long_groups) ? ~lower : lower));
+           popcount(bits[i / 32] &
+                         (has_mutant(MatchFault::any_order_of_long_groups) ? ~lower : lower));
   }
   /// kNone: there are no more.
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t of_rank(std::uint32_t rank) const {
@@ -41,7 +41,7 @@ struct LongGroup {
     for (unsigned step = kWords / 2; step > 0; step /= 2)
       if (before[word + step] <= rank) word += step;
     const std::uint32_t n = rank - before[word];
-    return n < count_of_ones(bits[word]) ? word * 32 + place_of_one(bits[word], n) : kNone;
+    return n < popcount(bits[word]) ? word * 32 + select_bit(bits[word], n) : kNone;
   }
 };
 

@@ -17,7 +17,7 @@ class matcher<mpi, kCapacity> {
   template <typename Members>
   POLYPATH_DEVICE static match_outcome match(const Members& group, storage& of_group,
                                              const match_batch& batch) {
-    storage& memory = at_hand(of_group);
+    storage& memory = as_shared(of_group);
     const unsigned rank = group.rank();
     const unsigned size = group.size();
     if (batch.message_count > kCapacity || batch.receive_count > kCapacity) {
@@ -26,11 +26,11 @@ class matcher<mpi, kCapacity> {
     }
     // What a call clears before its first barrier, no thread uses behind the last one of the call
     // before.
-    const detail::Chains<kCapacity> chains(memory, batch, rank, size);
+    const detail::key_chains<kCapacity> chains(memory, batch, rank, size);
     chains.clear();
     group.sync();
     chains.enter_receives();
-    if (!planted(MatchFault::no_barrier_of_tables)) group.sync();
+    if (!has_mutant(MatchFault::no_barrier_of_tables)) group.sync();
     chains.enter_messages();
     group.sync();
     if (const std::uint64_t reason = chains.reason(); reason != 0) {
@@ -40,7 +40,7 @@ class matcher<mpi, kCapacity> {
                              static_cast<std::uint32_t>(reason));
     }
     const bool any_wildcard = chains.any_wildcard();
-    const detail::WildcardRounds<kCapacity> rounds(memory, chains, batch, rank, size);
+    const detail::wildcard_rounds<kCapacity> rounds(memory, chains, batch, rank, size);
     if (any_wildcard) {
       rounds.prepare();
       chains.template pair_short_groups<true>();

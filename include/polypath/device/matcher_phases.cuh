@@ -49,10 +49,10 @@ class mpi_phases {
       Place::put(t_.message_counts + slot, 0U);
     }
     for (std::uint32_t i = rank_; i < b_.receive_count; i += size_)
-      store(b_.message_of_receive + i, kNone);
-    if (b_.receive_of_message != nullptr)
+      store(b_.matched_message + i, kNone);
+    if (b_.matched_receive != nullptr)
       for (std::uint32_t i = rank_; i < b_.message_count; i += size_)
-        store(b_.receive_of_message + i, kNone);
+        store(b_.matched_receive + i, kNone);
     if (rank_ != 0) return;
     Place::put(t_.receive_counts + t_.slots(), 0U);
     Place::put(&t_.all->lists, std::uint64_t{0});
@@ -131,7 +131,7 @@ class mpi_phases {
       const std::uint32_t most = receives < messages ? messages : receives;
       const bool is_pair = receives != 0 && messages != 0;
       const bool is_noted = is_pair && most > detail::kFewOfGroup;
-      if (is_pair && most > detail::kMostOfGroup) store_relaxed<device_scope>(&t_.all->is_long, 1U);
+      if (is_pair && most > detail::kMaxPerGroup) store_relaxed<device_scope>(&t_.all->is_long, 1U);
       if (!block_any(is_noted)) continue;
       const std::uint64_t place =
           detail::share_out(words, &t_.all->groups, std::uint64_t{is_noted ? 1U : 0U});
@@ -174,21 +174,21 @@ class mpi_phases {
   /// Finds the rank of each in its list. `bits`: of the calling warp, in shared memory.
   template <unsigned kWords>
   POLYPATH_DEVICE void find_ranks(std::uint32_t* bits) const {
-    if (!planted(MatchFault::any_order_of_receives))
+    if (!has_mutant(MatchFault::any_order_of_receives))
       for_receives([&](std::uint32_t i, std::uint32_t slot) {
         const std::uint32_t count = Place::get(t_.receive_counts + slot);
         if (count > 1 && count <= detail::kShortGroup)
           Place::put(t_.receive_ranks + i,
                      before(t_.receives + Place::get(t_.receive_begins + slot), count, i));
       });
-    if (!planted(MatchFault::any_order_of_messages))
+    if (!has_mutant(MatchFault::any_order_of_messages))
       for_messages(0, [&](std::uint32_t i, std::uint32_t slot, std::uint32_t at) {
         const std::uint32_t count = Place::get(t_.message_counts + slot);
         if (count > 1 && count <= detail::kShortGroup)
           Place::put(t_.message_ranks + at,
                      before(t_.messages + Place::get(t_.message_begins + slot), count, i));
       });
-    if (planted(MatchFault::any_order_of_long_groups)) return;
+    if (has_mutant(MatchFault::any_order_of_long_groups)) return;
     // A warp takes a long group, and so many of all indices.
     constexpr std::uint32_t kWindow = kWords * 32;
     const std::uint32_t most =
@@ -269,7 +269,7 @@ class mpi_phases {
   }
   /// Whether messages have lists of that kind.
   [[nodiscard]] POLYPATH_DEVICE static bool has_lists(std::uint32_t kinds, unsigned kind) {
-    if (kind == 3 && planted(MatchFault::no_any_any)) return false;
+    if (kind == 3 && has_mutant(MatchFault::no_any_any)) return false;
     return kind == 0 || (kinds >> (8 * kind) & 1) != 0;
   }
   POLYPATH_DEVICE void note_long(std::uint32_t which) const {
@@ -326,7 +326,7 @@ class mpi_phases {
   POLYPATH_DEVICE std::uint32_t limit_of(std::uint32_t slot, std::uint32_t rank,
                                          std::uint32_t taken) const {
     if (rank < taken) return 0;
-    if (slot >= t_.slots() || planted(MatchFault::wildcards_overtake)) return kNone;
+    if (slot >= t_.slots() || has_mutant(MatchFault::wildcards_overtake)) return kNone;
     const std::uint32_t own = rank - taken;
     if (own >= Place::get(t_.receive_counts + slot)) return kNone;
     return Place::get(t_.receives + Place::get(t_.receive_begins + slot) + own);
@@ -366,8 +366,8 @@ class mpi_phases {
   /// By a thread: up to kFewOfGroup of both.
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t pair_few(const group& of) const;
   POLYPATH_DEVICE void pair(std::uint32_t message, std::uint32_t receive) const {
-    store(b_.message_of_receive + receive, message);
-    if (b_.receive_of_message != nullptr) store(b_.receive_of_message + message, receive);
+    store(b_.matched_message + receive, message);
+    if (b_.matched_receive != nullptr) store(b_.matched_receive + message, receive);
   }
 
   tables t_;
@@ -404,7 +404,7 @@ POLYPATH_DEVICE void mpi_phases<Place>::find_long_ranks(std::uint32_t* bits, std
   warp_sync();
   std::uint32_t own = 0;
   for (std::uint32_t word = 0; word < kEach; ++word)
-    own += count_of_ones(bits[lane_ * kEach + word]);
+    own += popcount(bits[lane_ * kEach + word]);
   const std::uint32_t before_my_words = earlier + detail::sum_up_to_me(own) - own;
   for (std::uint32_t k = lane_; k - lane_ < count; k += kWarp) {
     const std::uint32_t i = k < count ? Place::get(list + k) : from;
@@ -412,8 +412,8 @@ POLYPATH_DEVICE void mpi_phases<Place>::find_long_ranks(std::uint32_t* bits, std
     const std::uint32_t word = is_mine ? (i - from) / 32 : 0;
     std::uint32_t rank = warp_shuffle(before_my_words, word / kEach);
     if (!is_mine) continue;
-    for (std::uint32_t w = word / kEach * kEach; w < word; ++w) rank += count_of_ones(bits[w]);
-    rank += count_of_ones(bits[word] & ((1U << (i % 32)) - 1));
+    for (std::uint32_t w = word / kEach * kEach; w < word; ++w) rank += popcount(bits[w]);
+    rank += popcount(bits[word] & ((1U << (i % 32)) - 1));
     Place::put(ranks + i, rank);
   }
   warp_sync();  // the next group's bits are put in the same place
@@ -443,8 +443,8 @@ POLYPATH_DEVICE void mpi_phases<Place>::take_the_rest() const {
           high = middle;
       }
       takes = low == taken || Place::get(ranks + low) != rank;
-      if (planted(MatchFault::shift_is_one_early) && low < taken) ++low;
-      if (!planted(MatchFault::keys_do_not_shift)) own = rank - low;
+      if (has_mutant(MatchFault::shift_is_one_early) && low < taken) ++low;
+      if (!has_mutant(MatchFault::keys_do_not_shift)) own = rank - low;
     }
     if (!takes || own >= Place::get(t_.receive_counts + slot)) continue;
     pair(i, Place::get(t_.receives + Place::get(t_.receive_begins + slot) + own));

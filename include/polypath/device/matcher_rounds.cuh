@@ -16,11 +16,11 @@
 namespace polypath::device::detail {
 
 template <unsigned kCapacity>
-class WildcardRounds {
+class wildcard_rounds {
  public:
   using storage = mpi_storage<kCapacity>;
 
-  POLYPATH_DEVICE WildcardRounds(storage& memory, const Chains<kCapacity>& chains,
+  POLYPATH_DEVICE wildcard_rounds(storage& memory, const key_chains<kCapacity>& chains,
                                  const match_batch& batch, unsigned rank, unsigned size)
       : m_(memory),
         chains_(chains),
@@ -30,7 +30,7 @@ class WildcardRounds {
         lane_(rank % kWarp),
         lower_((1U << lane_) - 1) {}
 
-  /// Beside Chains::pair_short_groups: between the same barriers.
+  /// Beside key_chains::pair_short_groups: between the same barriers.
   POLYPATH_DEVICE void prepare() const {
     constexpr unsigned kEight = Sixteen<std::uint16_t>::kCount;
     for (std::uint32_t i = rank_; i <= storage::kSlots / kEight; i += size_)
@@ -38,17 +38,17 @@ class WildcardRounds {
     for (std::uint32_t i = rank_; i - lane_ < b_.message_count; i += size_)
       if (i >= b_.message_count) m_.limits[i] = storage::kTaken;
     const std::uint32_t words = words_of(b_.receive_count);
-    const std::uint32_t in_word = lane_ < words ? count_of_ones(m_.wildcard_bits[lane_]) : 0;
+    const std::uint32_t in_word = lane_ < words ? popcount(m_.wildcard_bits[lane_]) : 0;
     for (std::uint32_t i = rank_; i - lane_ < b_.receive_count; i += size_) {
       const std::uint32_t bits = m_.wildcard_bits[i / kWarp];
       const std::uint32_t before = warp_sum(lane_ < i / kWarp ? in_word : 0);
-      std::uint32_t rank = before + count_of_ones(bits & lower_);
-      if (planted(MatchFault::wildcards_in_no_order))
-        rank = before + count_of_ones(bits >> lane_) - 1;
+      std::uint32_t rank = before + popcount(bits & lower_);
+      if (has_mutant(MatchFault::wildcards_in_no_order))
+        rank = before + popcount(bits >> lane_) - 1;
       if ((bits >> lane_ & 1) != 0) m_.wildcards[rank] = static_cast<std::uint16_t>(i);
       if (lane_ != 0) continue;
       m_.wildcards_before[i / kWarp] = static_cast<std::uint16_t>(before);
-      if (i / kWarp == words - 1) m_.wildcard_count = before + count_of_ones(bits);
+      if (i / kWarp == words - 1) m_.wildcard_count = before + popcount(bits);
     }
   }
 
@@ -59,11 +59,11 @@ class WildcardRounds {
       const std::uint32_t of_round = count - begin < kRound ? count - begin : kRound;
       if (begin != 0) chains_.move_limits();
       clear(begin, of_round);
-      if (!planted(MatchFault::no_barrier_of_rows)) group.sync();
+      if (!has_mutant(MatchFault::no_barrier_of_rows)) group.sync();
       set_bits(begin, of_round);
-      if (!planted(MatchFault::no_barrier_of_bits)) group.sync();
+      if (!has_mutant(MatchFault::no_barrier_of_bits)) group.sync();
       if (rank_ < kWarp) decide(begin, of_round);
-      if (!planted(MatchFault::no_barrier_of_rounds)) group.sync();
+      if (!has_mutant(MatchFault::no_barrier_of_rounds)) group.sync();
     }
   }
 
@@ -98,7 +98,7 @@ class WildcardRounds {
       const std::uint32_t word = i / kWarp;
       const std::uint32_t limit = m_.limits[i];
       std::uint32_t first = 0;  // of the round's receives, for which it is not free
-      if (limit == storage::kFree || planted(MatchFault::wildcards_overtake))
+      if (limit == storage::kFree || has_mutant(MatchFault::wildcards_overtake))
         first = kRound;
       else if (limit != storage::kTaken) {
         const std::uint32_t before = wildcards_before(limit - 1);
@@ -112,7 +112,7 @@ class WildcardRounds {
       POLYPATH_UNROLL
       for (unsigned kind = 1; kind < 4; ++kind) {
         if ((kinds >> 8 * kind & 1) == 0) continue;
-        if (kind == 3 && planted(MatchFault::no_any_any)) continue;
+        if (kind == 3 && has_mutant(MatchFault::no_any_any)) continue;
         const std::uint32_t row = is_free ? row_of_pattern(m_.patterns[kind - 1][i], begin) : kNone;
         const bool has_row = row < count;
         if (kind == 3)
@@ -125,7 +125,7 @@ class WildcardRounds {
   /// The bits of a warp's messages, where most of them have the same row.
   POLYPATH_DEVICE void set_for_most(std::uint32_t row, bool has_row, std::uint32_t word) const {
     for (unsigned left = warp_ballot(has_row); left != 0;) {
-      const unsigned leader = count_of_low_ones(~left);
+      const unsigned leader = countr_one(~left);
       const std::uint32_t of_leader = warp_shuffle(row, leader);
       const unsigned alike = warp_ballot(has_row && row == of_leader);
       if (lane_ == leader) m_.now.accepted[of_leader][word] = alike;
@@ -136,7 +136,7 @@ class WildcardRounds {
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t wildcards_before(std::uint32_t receive) const {
     const std::uint32_t word = receive / 32;
     return m_.wildcards_before[word] +
-           count_of_ones(m_.wildcard_bits[word] & ones_below(receive % 32));
+           popcount(m_.wildcard_bits[word] & ones_below(receive % 32));
   }
 
   /// By the first warp, whose lanes have 32 messages each; `here`: of those, what the receives in
@@ -190,7 +190,7 @@ class WildcardRounds {
       }
       POLYPATH_UNROLL
       for (unsigned i = 0; i < kTogether; ++i) {
-        if (planted(MatchFault::first_of_a_look) && (warp_ballot(offers[i] != 0) & lower_) != 0)
+        if (has_mutant(MatchFault::first_of_a_look) && (warp_ballot(offers[i] != 0) & lower_) != 0)
           offers[i] = 0;
         const std::uint32_t bits = offers[i] & here;
         const unsigned which = warp_ballot(bits != 0);
@@ -214,41 +214,41 @@ class WildcardRounds {
     const std::uint32_t receive = lane_ < tried ? m_.wildcards[first + lane_] : 0;
     const typename storage::choice own = m_.now.chosen[lane_];
     const bool has_message = own.bit != 0;
-    const std::uint32_t message = own.word * 32 + count_of_low_ones(own.bit - 1);
+    const std::uint32_t message = own.word * 32 + countr_one(own.bit - 1);
     const std::uint32_t slot = has_message ? m_.messages.slots[message] : storage::kNoSlot;
     const bool has_slot = slot != storage::kNoSlot;
     const std::uint32_t rank = has_slot ? rank_of(message) : 0;
     std::uint32_t taken = has_slot ? m_.taken[slot] : 0;
     const unsigned alike = alike_of(slot, has_slot);
-    taken += count_of_ones(alike & lower_);
-    const bool is_free = taken == 0 || planted(MatchFault::looks_are_stale) ||
+    taken += popcount(alike & lower_);
+    const bool is_free = taken == 0 || has_mutant(MatchFault::looks_are_stale) ||
                          rank >= chains_.receives_before(slot, receive) + taken;
-    const std::uint32_t free = count_of_low_ones(warp_ballot(is_free));
+    const std::uint32_t free = countr_one(warp_ballot(is_free));
     const std::uint32_t kept = free < tried ? free : tried;
     if (has_message && lane_ <= kept) note_gone(message);
     if (has_message && lane_ < kept) {
       ++taken;
       m_.limits[message] = storage::kTaken;
       m_.results[receive] = static_cast<std::uint16_t>(message);
-      if (b_.receive_of_message != nullptr) store(b_.receive_of_message + message, receive);
+      if (b_.matched_receive != nullptr) store(b_.matched_receive + message, receive);
     }
     const bool is_last = (alike & ones_below(kept) & ~lower_ & ~(1U << lane_)) == 0;
     if (has_slot && is_last && lane_ <= kept) {
       m_.taken[slot] = static_cast<std::uint16_t>(taken);
-      if (kept < tried || !is_end) leave_out(slot, rank, taken, m_.wildcards[first + kept]);
+      if (kept < tried || !is_end) exclude(slot, rank, taken, m_.wildcards[first + kept]);
     }
     warp_sync();
     return kept;
   }
   /// Messages of a key from `rank` on that are not free any more for that receive, nor for later
   /// ones.
-  POLYPATH_DEVICE void leave_out(std::uint32_t slot, std::uint32_t rank, std::uint32_t taken,
+  POLYPATH_DEVICE void exclude(std::uint32_t slot, std::uint32_t rank, std::uint32_t taken,
                                  std::uint32_t receive) const {
     const std::uint32_t end = chains_.receives_before(slot, receive) + taken;
     chains_.for_ranks(slot, rank, end, [&](std::uint32_t message) { note_gone(message); });
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t rank_of(std::uint32_t message) const {
-    return Chains<kCapacity>::rank_of(m_.messages.links[message]);
+    return key_chains<kCapacity>::rank_of(m_.messages.links[message]);
   }
   POLYPATH_DEVICE void note_gone(std::uint32_t message) const {
     in_shared::set(m_.now.gone + message / 32, 1U << message % 32);
@@ -268,7 +268,7 @@ class WildcardRounds {
   }
 
   storage& m_;
-  const Chains<kCapacity>& chains_;
+  const key_chains<kCapacity>& chains_;
   match_batch b_;
   unsigned rank_;
   unsigned size_;

@@ -48,7 +48,7 @@ struct mpi_storage {
                 "a matcher of one block has room for 32 to 1024, a power of two");
   static constexpr std::uint32_t kSlots = 2 * kCapacity;
   static constexpr std::uint32_t kWords = kCapacity / 32;  ///< of a bit for each
-  static constexpr std::uint32_t kMostLong = kCapacity / (detail::kLongChain + 1) + 1;
+  static constexpr std::uint32_t kMaxLong = kCapacity / (detail::kLongChain + 1) + 1;
 
   /// Messages or receives by their keys: chains of indices, in any order; of long groups bitmaps.
   struct groups {
@@ -57,8 +57,8 @@ struct mpi_storage {
     /// Of a receive with a wildcard: the slot of its pattern.
     std::uint32_t links[kCapacity + 1];
     std::uint16_t slots[kCapacity];  ///< of its key, or kNoSlot
-    std::uint32_t bits[kMostLong][kWords];
-    std::uint16_t before[kMostLong][kWords];  ///< how many bits are before each word
+    std::uint32_t bits[kMaxLong][kWords];
+    std::uint16_t before[kMaxLong][kWords];  ///< how many bits are before each word
     std::uint32_t longs;
   };
   static constexpr std::uint32_t kEnd = kCapacity;

@@ -15,7 +15,7 @@ inline constexpr unsigned kPatterns = 4;  // of a message: its key, and those wi
 inline constexpr std::uint32_t kShortGroup = 16;
 /// Without wildcards: what a thread pairs, and what a warp does.
 inline constexpr unsigned kFewOfGroup = 4;
-inline constexpr unsigned kMostOfGroup = 256;
+inline constexpr unsigned kMaxPerGroup = 256;
 
 /// The least power of two that is `count` or more, and 32 or more, as its logarithm.
 POLYPATH_HOST_DEVICE constexpr std::uint32_t log2_above(std::uint32_t count) {
@@ -25,7 +25,7 @@ POLYPATH_HOST_DEVICE constexpr std::uint32_t log2_above(std::uint32_t count) {
 }
 /// The most groups that are noted: long ones of the lists of so many receives and messages, or keys
 /// that have both, and of one of them more than a few.
-POLYPATH_HOST_DEVICE constexpr std::uint32_t most_noted_groups(std::uint32_t capacity) {
+POLYPATH_HOST_DEVICE constexpr std::uint32_t max_noted_groups(std::uint32_t capacity) {
   static_assert((1 + kPatterns) * (kFewOfGroup + 2) <= 2 * kShortGroup, "keys are the most");
   return 2 * capacity / (kFewOfGroup + 2) + 1;
 }
@@ -122,7 +122,7 @@ struct mpi_workspace {
     made.receive_ranks = from.take<std::uint32_t>(capacity);
     made.message_slots = from.take<std::uint32_t>(std::uint64_t{detail::kPatterns} * capacity);
     made.message_ranks = from.take<std::uint32_t>(std::uint64_t{detail::kPatterns} * capacity);
-    made.noted = from.take<std::uint32_t>(detail::most_noted_groups(capacity));
+    made.noted = from.take<std::uint32_t>(detail::max_noted_groups(capacity));
     made.capacity = capacity;
     return made;
   }

@@ -13,7 +13,7 @@
 namespace polypath::device {
 
 /// In which order a matcher pairs messages and receives: matcher<mpi>. A new one has a
-/// specialisation of matcher (matcher.cuh), a value of polypath_order (messaging/matching.h), and
+/// specialisation of matcher (matcher.cuh), a value of polypath_match_order (messaging/matching.h), and
 /// a line in src/messaging/match_kernels.cpp and cpu_matching.cpp; nothing else knows orders.
 struct mpi {};          ///< messages and receives in their orders; any source, any tag
 struct partitioned {};  ///< the same without any source
@@ -24,9 +24,9 @@ struct hashed_unique {};
 enum class match_status : std::uint32_t {
   done,
   full,            ///< with what was left over there is more than the matcher has room for
-  message_tag,     ///< a message's tag is above kMostTag
-  message_source,  ///< a message's source is above kMostSource
-  receive_tag,     ///< a receive's tag is above kMostTag, and not any_tag
+  message_tag,     ///< a message's tag is above kMaxTag
+  message_source,  ///< a message's source is above kMaxSource
+  receive_tag,     ///< a receive's tag is above kMaxTag, and not any_tag
   wildcard,        ///< a receive has a wildcard that this order does not know
   message_twice,   ///< of hashed_unique: two messages are alike
   receive_twice    ///< of hashed_unique: two receives are alike
@@ -38,8 +38,8 @@ struct match_batch {
   std::uint32_t message_count;
   std::uint32_t receive_count;
   const envelope* receives;
-  std::uint32_t* message_of_receive;  ///< kNone: it is left over
-  std::uint32_t* receive_of_message;  ///< may be null
+  std::uint32_t* matched_message;  ///< kNone: it is left over
+  std::uint32_t* matched_receive;  ///< may be null
   /// Of the hashes of matching in MPI's order: a number that nobody knows, where somebody may send
   /// keys that are made to meet in one place of the table.
   std::uint64_t seed = 0;
@@ -51,8 +51,8 @@ struct match_outcome {
   match_status status;
   std::uint32_t index;          ///< one of those that the status is about; else 0
   std::uint32_t matches;        ///< pairs
-  std::uint32_t messages_left;  ///< of those given and those left over before
-  std::uint32_t receives_left;
+  std::uint32_t unmatched_messages;  ///< of those given and those left over before
+  std::uint32_t unmatched_receives;
   std::uint32_t reserved;
 };
 

@@ -47,13 +47,13 @@ POLYPATH_DEVICE void mpi_phases<Place>::choose_for_wildcards() const {
         look seen = looks[a];
         std::uint32_t passed = 0;
         unsigned free = warp_ballot(seen.limit > receive[a]);
-        while (free == 0 && left[a] - passed > kWarp && !planted(MatchFault::first_of_a_look)) {
+        while (free == 0 && left[a] - passed > kWarp && !has_mutant(MatchFault::first_of_a_look)) {
           passed += kWarp;
           seen = look_at(at[a] + passed, left[a] - passed);
           free = warp_ballot(seen.limit > receive[a]);
         }
         if (free != 0) {
-          const unsigned winner = count_of_low_ones(~free);
+          const unsigned winner = countr_one(~free);
           const std::uint32_t slot = warp_shuffle(seen.slot, winner);
           if (lane_ == winner) {
             Place::put(t_.taken + slot, seen.taken + 1);
@@ -65,7 +65,7 @@ POLYPATH_DEVICE void mpi_phases<Place>::choose_for_wildcards() const {
           }
           POLYPATH_UNROLL
           for (unsigned b = a + 1; b < kAhead; ++b)
-            if (looks[b].slot == slot && !planted(MatchFault::looks_are_stale)) {
+            if (looks[b].slot == slot && !has_mutant(MatchFault::looks_are_stale)) {
               ++looks[b].taken;
               looks[b].limit = limit_of(slot, looks[b].rank, looks[b].taken);
             }

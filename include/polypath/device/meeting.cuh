@@ -45,8 +45,8 @@ POLYPATH_DEVICE bool any_of(const Group& group, bool value) { return group.any(v
 /// alike, for each kernel; `words` of collectives_view::grid.
 class Grid {
  public:
-  POLYPATH_DEVICE Grid(std::uint32_t* words, const Patience& patience)
-      : words_(words), patience_(patience) {
+  POLYPATH_DEVICE Grid(std::uint32_t* words, const wait_context& wait_ctx)
+      : words_(words), patience_(wait_ctx) {
     // The block that waits for another rank says so before those that wait for it.
     if (patience_.time_limit_ns < ~std::uint64_t{0} / 2) patience_.time_limit_ns *= 2;
   }
@@ -64,7 +64,7 @@ class Grid {
     block_sync();
     if (rank_in_block() == 0) {
       turn = load_relaxed(words_ + kTurn);
-      const std::uint32_t before = planted(CollectiveFault::block_without_release)
+      const std::uint32_t before = has_mutant(CollectiveFault::block_without_release)
                                        ? atomic_add_relaxed(words_, 1U)
                                        : atomic_add_acq_rel(words_, 1U);
       last = (before + 1) % grid_size() == 0;
@@ -75,22 +75,22 @@ class Grid {
   [[nodiscard]] POLYPATH_DEVICE bool let_go(std::uint32_t turn, bool came) const {
     if (block_any(!came)) return false;
     if (rank_in_block() == 0) {
-      if (!planted(CollectiveFault::arrivals_not_reset)) store_relaxed(words_, 0U);
+      if (!has_mutant(CollectiveFault::arrivals_not_reset)) store_relaxed(words_, 0U);
       store_release(words_ + kTurn, turn + 1);
     }
     return true;
   }
   [[nodiscard]] POLYPATH_DEVICE bool await(std::uint32_t turn) const {
     bool came = true;
-    if (rank_in_block() == 0 && !planted(CollectiveFault::group_ahead_of_its_barrier)) {
+    if (rank_in_block() == 0 && !has_mutant(CollectiveFault::group_ahead_of_its_barrier)) {
       std::uint32_t seen = 0;
-      came = wait_with(
+      came = wait_until(
           patience_,
           [&] {
             seen = load_acquire(words_ + kTurn);
             return seen != turn;
           },
-          [&] { return Awaited{StatusRecord::kNobody, turn + 1, seen}; });
+          [&] { return wait_target{wait_error::kNobody, turn + 1, seen}; });
     }
     return !block_any(!came);
   }
@@ -103,47 +103,47 @@ class Grid {
  private:
   static constexpr unsigned kTurn = 32;
   std::uint32_t* words_;
-  Patience patience_;
+  wait_context patience_;
 };
 
 /// One thread: until the word is at `value`, or past it. `patience()` and `awaited(seen)` are asked
 /// when it is not yet. False: gave up.
 template <typename PatienceOf, typename WhatFor>
 POLYPATH_DEVICE bool await_value(const std::uint64_t* word, std::uint64_t value,
-                                 const PatienceOf& patience, const WhatFor& awaited) {
+                                 const PatienceOf& wait_ctx, const WhatFor& awaited) {
   std::uint64_t seen = 0;
   const auto ready = [&] {
-    seen = planted(CollectiveFault::word_loaded_plainly) ? load(word) : load_acquire(word);
-    return planted(CollectiveFault::exact_value) ? seen == value : has_come(seen, value);
+    seen = has_mutant(CollectiveFault::word_loaded_plainly) ? load(word) : load_acquire(word);
+    return has_mutant(CollectiveFault::exact_value) ? seen == value : has_come(seen, value);
   };
   if (ready()) return true;
-  return wait_with(patience(), ready, [&] { return awaited(seen); });
+  return wait_until(wait_ctx(), ready, [&] { return awaited(seen); });
 }
 
 namespace detail {
 
 /// Raises this rank's word on all ranks, and waits for theirs: threads `rank`, `size` of a group.
 template <typename Mine, typename Theirs, typename Await>
-POLYPATH_DEVICE bool exchange_arrivals(unsigned rank, unsigned size, int own, int ranks,
+POLYPATH_DEVICE bool signal_and_wait_peers(unsigned rank, unsigned size, int own, int ranks,
                                        std::uint64_t number, const Mine& mine, const Theirs& theirs,
                                        const Await& await) {
   const int step = static_cast<int>(size);
   for (int r = static_cast<int>(rank); r < ranks; r += step) {
-    if (planted(CollectiveFault::barrier_without_release))
+    if (has_mutant(CollectiveFault::barrier_without_release))
       store_relaxed(theirs(r), number);
     else
       store_release(theirs(r), number);
   }
   bool came = true;
   for (int r = static_cast<int>(rank); r < ranks; r += step) {
-    if (planted(CollectiveFault::barrier_of_neighbours) && r != (own + 1) % ranks) continue;
+    if (has_mutant(CollectiveFault::barrier_of_neighbours) && r != (own + 1) % ranks) continue;
     if (r != own) came = await(mine(r), number, r) && came;
   }
   return came;
 }
 template <typename Mine>
 POLYPATH_DEVICE std::uint64_t number_of_meeting(int own, const Mine& mine) {
-  return planted(CollectiveFault::barrier_not_counted) ? 1 : load_relaxed(mine(own)) + 1;
+  return has_mutant(CollectiveFault::barrier_not_counted) ? 1 : load_relaxed(mine(own)) + 1;
 }
 
 }  // namespace detail
@@ -157,9 +157,9 @@ POLYPATH_DEVICE bool meet(const Members& group, int own, int ranks, const Mine& 
                           const Theirs& theirs, const Await& await) {
   const std::uint64_t number = detail::number_of_meeting(own, mine);
   group.sync();  // all have the number; what all have stored goes with any release
-  const bool came = detail::exchange_arrivals(group.rank(), group.size(), own, ranks, number, mine,
+  const bool came = detail::signal_and_wait_peers(group.rank(), group.size(), own, ranks, number, mine,
                                               theirs, await);
-  if (planted(CollectiveFault::group_ahead_of_its_barrier)) return came;
+  if (has_mutant(CollectiveFault::group_ahead_of_its_barrier)) return came;
   return !any_of(group, !came);
 }
 /// By the block that comes last.
@@ -169,7 +169,7 @@ POLYPATH_DEVICE bool meet(const Grid& grid, int own, int ranks, const Mine& mine
   const std::uint64_t number = detail::number_of_meeting(own, mine);
   std::uint32_t turn = 0;
   if (!grid.is_last(turn)) return grid.await(turn);
-  return grid.let_go(turn, detail::exchange_arrivals(rank_in_block(), threads_of_block(), own,
+  return grid.let_go(turn, detail::signal_and_wait_peers(rank_in_block(), threads_of_block(), own,
                                                      ranks, number, mine, theirs, await));
 }
 
@@ -184,18 +184,18 @@ POLYPATH_DEVICE Slice slice_of(int rank, int ranks, std::size_t count) {
       (count + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks);
   const std::size_t share = (even + kGranule - 1) / kGranule * kGranule;
   std::size_t begin = static_cast<std::size_t>(rank) * share;
-  if (planted(CollectiveFault::slices_overlap) && rank > 0) --begin;
+  if (has_mutant(CollectiveFault::slices_overlap) && rank > 0) --begin;
   if (begin >= count) return {0, 0};
   return {begin, count - begin < share ? count - begin : share};
 }
 
 /// `length` elements of all ranks, in rank order, to every place of `to`. In place, too: what one
 /// group combines nobody else looks at.
-template <typename Members, typename Operation, typename Stored, int kMost>
+template <typename Members, typename Operation, typename Stored, int kMaxPointers>
 POLYPATH_DEVICE void combine_all(const Members& group, const Operation& operation,
-                                 const Places<Stored, kMost>& to, Places<const Stored, kMost> from,
+                                 const Places<Stored, kMaxPointers>& to, Places<const Stored, kMaxPointers> from,
                                  [[maybe_unused]] int own, std::size_t length) {
-  if (planted(CollectiveFault::own_part_first)) {
+  if (has_mutant(CollectiveFault::own_part_first)) {
     const Stored* const first = from.at[0];
     from.at[0] = from.at[own];
     from.at[own] = first;

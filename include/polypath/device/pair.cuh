@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "polypath/device/cells.cuh"
-#include "polypath/device/pair_view.hpp"
+#include "polypath/device/spsc_view.hpp"
 #include "polypath/device/status.hpp"
 #include "polypath/device/wait.cuh"
 
@@ -32,14 +32,14 @@ POLYPATH_DEVICE unsigned team_begin(const Members& group) {
 }  // namespace detail
 
 /// The side that pushes: one group at a time, whose threads all make one of these, call it alike,
-/// and leave(). All threads of the group get the same answer. After `gave_up` the pair is of no use
+/// and leave(). All threads of the group get the same answer. After `aborted` the pair is of no use
 /// any more, and every call answers so.
 template <typename T, typename Scope = device_scope, typename Layout = packets>
-class pair_producer {
+class spsc_producer {
   using Cells = cells<T, Scope, Layout>;
 
  public:
-  POLYPATH_DEVICE explicit pair_producer(const pair_view& view)
+  POLYPATH_DEVICE explicit spsc_producer(const spsc_view& view)
       : cells_(view.cells, view.capacity_log2),
         view_(view),
         turn_(load_relaxed<Scope>(view.sent)),
@@ -53,11 +53,11 @@ class pair_producer {
   /// `kItems` of each thread: items[0] of all threads, then items[1], ...
   template <unsigned kItems, typename Members>
   POLYPATH_DEVICE status push(const Members& group, const T (&items)[kItems]) {
-    if (gave_up_) return status::gave_up;  // also where there would be room for less
+    if (gave_up_) return status::aborted;  // also where there would be room for less
     const unsigned turns = group.size() * kItems;
-    if (turns > std::uint64_t{1} << view_.segment_log2) return status::too_many;
+    if (turns > std::uint64_t{1} << view_.segment_log2) return status::too_many_items;
     if (!has_come(room_until_, turn_ + turns) && !await_room(group, turn_ + turns))
-      return status::gave_up;
+      return status::aborted;
     const auto team = detail::team_of(group);
     const std::uint64_t first = turn_ + detail::team_begin(group);
     POLYPATH_UNROLL
@@ -69,7 +69,7 @@ class pair_producer {
   /// Keeps the turn for the next kernel.
   template <typename Members>
   POLYPATH_DEVICE void leave(const Members& group) {
-    if (group.is_leader() && !gave_up_ && !planted(PairFault::turn_forgotten))
+    if (group.is_leader() && !gave_up_ && !has_mutant(PairFault::turn_forgotten))
       store_relaxed<Scope>(view_.sent, turn_);
   }
 
@@ -77,20 +77,20 @@ class pair_producer {
   /// Waits until there is room for the turns before `end`. `room_until_` becomes what all threads
   /// have seen: half a ring more where they have, so that they do not look again for each push.
   template <typename Members>
-  POLYPATH_DEVICE_CALLED bool await_room(const Members& group, std::uint64_t end) {
+  POLYPATH_DEVICE_NOINLINE bool await_room(const Members& group, std::uint64_t end) {
     const std::uint64_t capacity = std::uint64_t{1} << view_.capacity_log2;
     std::uint64_t room_until = 0;
-    const bool came = wait_together(
-        detail::team_of(group), view_.patience,
+    const bool came = wait_until(
+        detail::team_of(group), view_.wait_ctx,
         [&] {
           room_until = load_relaxed<Scope>(view_.credit) + capacity;
-          return planted(PairFault::no_credit) || has_come(room_until, end);
+          return has_mutant(PairFault::no_credit) || has_come(room_until, end);
         },
         [&] {
-          return Awaited{StatusRecord::kNobody, end - capacity, room_until - capacity, view_.number,
+          return wait_target{wait_error::kNobody, end - capacity, room_until - capacity, view_.number,
                          0};
         });
-    gave_up_ = group.any(!came) && !planted(PairFault::answers_by_warp);
+    gave_up_ = group.any(!came) && !has_mutant(PairFault::answers_by_warp);
     if (gave_up_ || !came) return false;
     const std::uint64_t more = end + capacity / 2;
     room_until_ = group.all(has_come(room_until, more)) ? more : end;
@@ -98,7 +98,7 @@ class pair_producer {
   }
 
   Cells cells_;
-  pair_view view_;
+  spsc_view view_;
   std::uint64_t turn_;
   std::uint64_t room_until_;  ///< known by all threads alike
   bool gave_up_ = false;
@@ -106,11 +106,11 @@ class pair_producer {
 
 /// The side that pops, likewise.
 template <typename T, typename Scope = device_scope, typename Layout = packets>
-class pair_consumer {
+class spsc_consumer {
   using Cells = cells<T, Scope, Layout>;
 
  public:
-  POLYPATH_DEVICE explicit pair_consumer(const pair_view& view)
+  POLYPATH_DEVICE explicit spsc_consumer(const spsc_view& view)
       : cells_(view.cells, view.capacity_log2),
         view_(view),
         turn_(load_relaxed<Scope>(view.received)),
@@ -125,31 +125,31 @@ class pair_consumer {
   template <unsigned kItems, typename Members>
   POLYPATH_DEVICE status pop(const Members& group, T (&items)[kItems]) {
     const unsigned turns = group.size() * kItems;
-    if (turns > std::uint64_t{1} << view_.segment_log2) return status::too_many;
-    if (gave_up_) return status::gave_up;
+    if (turns > std::uint64_t{1} << view_.segment_log2) return status::too_many_items;
+    if (gave_up_) return status::aborted;
     const auto team = detail::team_of(group);
     const std::uint64_t first = turn_ + detail::team_begin(group);
     turn_ += turns;
-    if (planted(PairFault::credit_before_reading)) give_back(group);
+    if (has_mutant(PairFault::credit_before_reading)) give_back(group);
     bool is_there[kItems];
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kItems; ++i)
-      is_there[i] = cells_.get_each(team, first + i * group.size(), items[i]);
+      is_there[i] = cells_.load_items(team, first + i * group.size(), items[i]);
     bool came = true;
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kItems; ++i) {
       if (team.all(is_there[i])) continue;
-      const status answer = cells_.await_each(
-          team, view_.patience, first + i * group.size(), items[i], is_there[i],
+      const status answer = cells_.wait_items(
+          team, view_.wait_ctx, first + i * group.size(), items[i], is_there[i],
           [](std::uint64_t) { return false; },
           [&](std::uint64_t turn) {
-            return Awaited{StatusRecord::kNobody, turn, turn_ - turns, view_.number, 0};
+            return wait_target{wait_error::kNobody, turn, turn_ - turns, view_.number, 0};
           });
       came = came && answer == status::done;
     }
     // All have read, or all give up: nobody waits for who has left.
-    gave_up_ = planted(PairFault::answers_by_warp) ? !came : group.any(!came);
-    if (gave_up_) return status::gave_up;
+    gave_up_ = has_mutant(PairFault::answers_by_warp) ? !came : group.any(!came);
+    if (gave_up_) return status::aborted;
     if ((turn_ - given_) >> view_.segment_log2 != 0) give_back(group);
     return status::done;
   }
@@ -159,7 +159,7 @@ class pair_consumer {
   POLYPATH_DEVICE void leave(const Members& group) {
     if (gave_up_) return;
     give_back(group);
-    if (group.is_leader() && !planted(PairFault::turn_forgotten))
+    if (group.is_leader() && !has_mutant(PairFault::turn_forgotten))
       store_relaxed<Scope>(view_.received, turn_);
   }
 
@@ -172,7 +172,7 @@ class pair_consumer {
   }
 
   Cells cells_;
-  pair_view view_;
+  spsc_view view_;
   std::uint64_t turn_;
   std::uint64_t given_;
   bool gave_up_ = false;

@@ -9,7 +9,7 @@
 namespace polypath::device {
 
 /// Addresses are as the side has them that uses the view. All memory begins as zeros.
-struct pair_view {
+struct spsc_view {
   // With the producer:
   std::uint64_t* credit;  ///< turns that have been read
   std::uint64_t* sent;    ///< the producer's turn, between its kernels
@@ -21,7 +21,7 @@ struct pair_view {
   std::uint32_t capacity_log2;
   std::uint32_t segment_log2;  ///< turns that are given back together; a ring has at least four
   std::uint32_t number;        ///< of this pair, in the status record
-  Patience patience;
+  wait_context wait_ctx;
 };
 
 }  // namespace polypath::device

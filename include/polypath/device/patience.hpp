@@ -1,5 +1,5 @@
 // How long kernels of a communicator wait, and what one that gives up tells the host. C++17: shared
-// by host and device; polypath_comm_patience() of comm.h gives it.
+// by host and device; polypath_comm_wait_context() of comm.h gives it.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace polypath::device {
 
 /// In pinned host memory that the kernel can write. `given_up` is written last, behind a fence of
 /// system scope, by the first block that gives up; the host reads the rest once it is not 0.
-struct StatusRecord {
+struct wait_error {
   static constexpr std::uint32_t kNobody = 0xFFFFFFFF;
   /// The `kernel` of a stream's wait; its launches have no numbers.
   static constexpr std::uint32_t kStreamWait = 0;
@@ -38,17 +38,17 @@ struct StatusRecord {
 };
 
 /// How long a kernel waits, and where it says why no longer. Addresses are as its GPU has them.
-struct Patience {
-  const std::uint32_t* abort_word;  ///< in pinned host memory; not 0: give up
+struct wait_context {
+  const std::uint32_t* abort_flag;  ///< in pinned host memory; not 0: give up
   std::uint64_t time_limit_ns;      ///< of one wait
-  StatusRecord* status;
+  wait_error* status;
   /// In the GPU's own memory: how many blocks of the communicator gave up. The first says why.
   std::uint32_t* reports;
   std::uint32_t kernel;  ///< what the status record is to call this launch
   /// Likewise in its own memory, begins as 0: when somebody is to look at the abort word again.
   /// Where thousands wait at once, one of them looks, and tells the others by a report. Null: each
   /// looks.
-  std::uint64_t* next_look = nullptr;
+  std::uint64_t* next_abort_poll_ns = nullptr;
 };
 
 }  // namespace polypath::device

@@ -3,26 +3,26 @@
 //
 //   enum class Fault { none, ... };                       // beside the kernels
 //   if (!planted(Fault::no_fence)) fence_sys();           // in them
-//   planted_fault<Fault> = Fault::no_fence;               // in a test, in no other program
+//   active_mutant<Fault> = Fault::no_fence;               // in a test, in no other program
 #pragma once
 
 namespace polypath {
 
-#if defined(POLYPATH_PLANTED_FAULTS)
+#if defined(POLYPATH_MUTANTS)
 template <typename Fault>
-inline Fault planted_fault = Fault::none;
+inline Fault active_mutant = Fault::none;
 template <typename Fault>
-bool planted(Fault fault) {
-  return planted_fault<Fault> == fault;
+bool has_mutant(Fault fault) {
+  return active_mutant<Fault> == fault;
 }
 #elif defined(__CUDACC__)
 template <typename Fault>
-__device__ constexpr bool planted(Fault) {
+__device__ constexpr bool has_mutant(Fault) {
   return false;
 }
 #else
 template <typename Fault>
-constexpr bool planted(Fault) {
+constexpr bool has_mutant(Fault) {
   return false;
 }
 #endif

@@ -3,7 +3,7 @@
 //
 // Polypath's own tests compile the same code for the host (docs/simt.md).
 //
-// POLYPATH_DEVICE before each function; POLYPATH_DEVICE_CALLED before one that is not put in place
+// POLYPATH_DEVICE before each function; POLYPATH_DEVICE_NOINLINE before one that is not put in place
 // but called, so that its loops have the registers for themselves.
 //
 // Index and size:
@@ -11,12 +11,12 @@
 //                                of grids and blocks of one dimension
 //   rank_in_block() threads_of_block() rank_in_warp()    of blocks of any
 //   dynamic_shared<T>()          the dynamic shared memory of the launch, aligned to 16 bytes
-//   at_hand(variable)            the same variable, which is in shared memory, by an address that
+//   as_shared(variable)            the same variable, which is in shared memory, by an address that
 //                                is kept: compilers would make it anew for each access, from a
 //                                register that takes long to read (some 40 cycles on an H100)
 //
 // Kernels behind one another:
-//   wait_for_earlier_kernels()   until those ahead on the stream have ended, and their stores are
+//   grid_dependency_wait()   until those ahead on the stream have ended, and their stores are
 //                                seen. A kernel that is launched to begin early (programmatic
 //                                stream serialization) calls it in every thread before it uses
 //                                memory; for others it does nothing.
@@ -27,9 +27,9 @@
 //   barrier_sync(id, threads)           bar.sync: so many threads (whole warps) on barrier 1 to 15
 //   barrier_any(id, threads, value)     the same; true for all when `value` is true for one
 //   warp_sync() warp_ballot(bool) warp_any(bool) warp_all(bool)
-//   count_of_low_ones(bits)             of a ballot: lanes from 0 on that said true
-//   count_of_ones(bits)                 of a ballot: lanes that said true
-//   count_of_high_zeros(bits)           32 of none
+//   countr_one(bits)             of a ballot: lanes from 0 on that said true
+//   popcount(bits)                 of a ballot: lanes that said true
+//   countl_zero(bits)           32 of none
 //   warp_shuffle(value, lane) warp_shuffle_xor(value, mask)   values of 4 or 8 bytes
 //   group.cuh has thread, warp, block, and some warps of a block, as groups
 //
@@ -48,7 +48,7 @@
 // A load or store of 16 bytes is one access on the GPUs we know, though PTX does not promise it.
 //
 // Time: global_timer_ns() sleep_ns(ns)
-//   spin_pause() spin_rest(ns)          between two looks at what a thread waits for; rest: so long
+//   spin_pause() spin_backoff(ns)          between two looks at what a thread waits for; rest: so long
 #pragma once
 
 #include <cstddef>
@@ -87,7 +87,7 @@ template <typename Ready, typename GiveUp>
 POLYPATH_DEVICE bool spin_until(const Ready& ready, const GiveUp& give_up) {
   for (unsigned turn = 1;; ++turn) {
     if (ready()) return true;
-    if ((turn % detail::kTurnsPerLook) == 0 && give_up()) return false;
+    if ((turn % detail::kSpinsPerPoll) == 0 && give_up()) return false;
     spin_pause();
   }
 }

@@ -46,8 +46,8 @@ namespace detail {
 POLYPATH_DEVICE std::uint32_t some_of(std::uint32_t bits, unsigned count, unsigned from) {
   from &= 31U;
   const std::uint32_t turned = bits >> from | bits << ((32 - from) & 31U);
-  if (count >= count_of_ones(turned)) return bits;
-  const std::uint32_t some = turned & ((1U << place_of_one(turned, count)) - 1);
+  if (count >= popcount(turned)) return bits;
+  const std::uint32_t some = turned & ((1U << select_bit(turned, count)) - 1);
   return some << from | some >> ((32 - from) & 31U);
 }
 
@@ -78,13 +78,13 @@ class pool {
   }
 
   /// Gives the block of each thread of the group back; kNoBlock: nothing of this thread's. Whoever
-  /// of the group used a block, its use has ended when the group comes here. `no_block`,
-  /// `not_held`: nothing was done for this thread. A block that somebody else holds by now is freed
+  /// of the group used a block, its use has ended when the group comes here. `invalid_handle`,
+  /// `double_free`: nothing was done for this thread. A block that somebody else holds by now is freed
   /// for them, and no word of it.
   template <typename Members>
   POLYPATH_DEVICE status free(const Members& group, std::uint32_t handle) const {
     group.sync();
-    if (!planted(PoolFault::no_release)) fence<device_scope>();
+    if (!has_mutant(PoolFault::no_release)) fence<device_scope>();
     const status result = handle == kNoBlock ? status::done : give_back(handle);
     count_frees(detail::team_of(group), handle != kNoBlock && result == status::done,
                 result != status::done);
@@ -96,11 +96,11 @@ class pool {
     return view_.blocks + offset_of(handle);
   }
   [[nodiscard]] POLYPATH_DEVICE static std::uint64_t offset_of(std::uint32_t handle) {
-    return std::uint64_t{handle & kGranules} << pool_view::kLeastLog2;
+    return std::uint64_t{handle & kGranules} << pool_view::kMinLog2;
   }
   /// Of a block.
   [[nodiscard]] POLYPATH_DEVICE static std::uint32_t bytes_of(std::uint32_t handle) {
-    return 1U << (pool_view::kLeastLog2 + (handle >> pool_view::kClassShift));
+    return 1U << (pool_view::kMinLog2 + (handle >> pool_view::kClassShift));
   }
 
  private:
@@ -134,7 +134,7 @@ class pool {
   POLYPATH_DEVICE static unsigned ballot(const Thread&, bool value) { return value ? 1 : 0; }
   POLYPATH_DEVICE static unsigned ballot(const Warp&, bool value) { return warp_ballot(value); }
   POLYPATH_DEVICE static unsigned lowest_of(unsigned bits) {
-    return count_of_low_ones(~bits & (bits - 1));
+    return countr_one(~bits & (bits - 1));
   }
 
   /// Threads of the team with this one's class; 0 for kClasses.
@@ -159,11 +159,11 @@ class pool {
     unsigned of_class = 0;
     POLYPATH_UNROLL
     for (unsigned c = 0; c < pool_view::kClasses; ++c)
-      of_class += bytes > (1U << (pool_view::kLeastLog2 + c)) ? 1 : 0;
+      of_class += bytes > (1U << (pool_view::kMinLog2 + c)) ? 1 : 0;
     return of_class;
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t blocks_of_slab(unsigned of_class) const {
-    return 1U << (view_.slab_log2 - pool_view::kLeastLog2 - of_class);
+    return 1U << (view_.slab_log2 - pool_view::kMinLog2 - of_class);
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t* bits_of(std::uint32_t slab) const {
     return view_.bits + (std::size_t{slab} << (view_.slab_log2 - pool_view::kBitsLog2));
@@ -189,14 +189,14 @@ class pool {
     const bool is_asked = own < pool_view::kClasses;
     const unsigned peers = alike(team, own);
     const unsigned leader = is_asked ? lowest_of(peers) : team.rank();
-    unsigned rank = count_of_ones(peers & ((1U << team.rank()) - 1));
+    unsigned rank = popcount(peers & ((1U << team.rank()) - 1));
     bool is_pending = is_asked;
     handle = kNoBlock;
     Search search;
     std::uint32_t* const hint = view_.hints + shard() * pool_view::kHints + own;
     std::uint32_t start = spread() % view_.slabs;
     if (is_asked && leader == team.rank()) {
-      search.need = count_of_ones(peers);
+      search.need = popcount(peers);
       search.slab = load_relaxed<device_scope>(hint) - 1;
     }
     for (;;) {
@@ -207,10 +207,10 @@ class pool {
       }
       const std::uint32_t bits = from(team, taken.bits, leader);
       const std::uint32_t first = from(team, taken.first, leader);
-      const unsigned count = count_of_ones(bits);
+      const unsigned count = popcount(bits);
       if (is_pending && rank < count) {
-        const unsigned which = planted(PoolFault::same_rank) ? 0 : rank;
-        handle = first + (detail::place_of_one(bits, which) << own);
+        const unsigned which = has_mutant(PoolFault::same_rank) ? 0 : rank;
+        handle = first + (detail::select_bit(bits, which) << own);
         is_pending = false;
       }
       rank -= count;
@@ -231,16 +231,16 @@ class pool {
   POLYPATH_DEVICE void raise_gate(Search& search, unsigned own) const {
     std::uint32_t* const gate = view_.gates + search.slab;
     const std::uint32_t all = blocks_of_slab(own);
-    const std::uint32_t found = planted(PoolFault::no_acquire)
+    const std::uint32_t found = has_mutant(PoolFault::no_acquire)
                                     ? fetch_add<device_scope>(gate, search.need)
                                     : fetch_add_acquire<device_scope>(gate, search.need);
     const std::uint32_t held = found & pool_view::kGateCount;
     const bool is_of_class =
-        of_class(found) == own + 1 || (planted(PoolFault::late_class) && of_class(found) != 0);
+        of_class(found) == own + 1 || (has_mutant(PoolFault::late_class) && of_class(found) != 0);
     const std::uint32_t room = is_of_class && held < all ? all - held : 0;
     search.promised = room < search.need ? room : search.need;
     search.is_last = search.promised < search.need;
-    if (search.is_last && !planted(PoolFault::no_promise_returned))
+    if (search.is_last && !has_mutant(PoolFault::no_promise_returned))
       lower_gate(search.slab, search.need - search.promised);
     if (search.promised == 0) search.slab = kNoSlab;
     begin_at(search, own);
@@ -262,7 +262,7 @@ class pool {
     const std::uint32_t all = blocks_of_slab(own);
     for (;;) {
       std::uint32_t* const words = bits_of(search.slab) + search.quad * kWordsAtOnce;
-      const Packet quad = load_relaxed<device_scope>(reinterpret_cast<const Packet*>(words));
+      const ll_packet quad = load_relaxed<device_scope>(reinterpret_cast<const ll_packet*>(words));
       const std::uint32_t used[kWordsAtOnce] = {quad.data[0], quad.data[1], quad.data[2], quad.lap};
       unsigned place = kWordsAtOnce;
       std::uint32_t available = 0;
@@ -286,14 +286,14 @@ class pool {
         continue;
       }
       const std::uint32_t wanted = detail::some_of(available, search.promised, spread() / 8);
-      const std::uint32_t found = planted(PoolFault::no_acquire)
+      const std::uint32_t found = has_mutant(PoolFault::no_acquire)
                                       ? fetch_or<device_scope>(words + place, wanted)
                                       : fetch_or_acquire<device_scope>(words + place, wanted);
-      const std::uint32_t got = planted(PoolFault::bits_not_compared) ? wanted : wanted & ~found;
-      const unsigned count = count_of_ones(got);
+      const std::uint32_t got = has_mutant(PoolFault::bits_not_compared) ? wanted : wanted & ~found;
+      const unsigned count = popcount(got);
       search.promised -= count;
       search.need -= count;
-      const std::uint32_t granule = (search.slab << (view_.slab_log2 - pool_view::kLeastLog2)) +
+      const std::uint32_t granule = (search.slab << (view_.slab_log2 - pool_view::kMinLog2)) +
                                     ((search.quad * kWordsAtOnce + place) * 32 << own);
       if (search.promised == 0 && search.is_last) search.slab = kNoSlab;
       return {got, granule | own << pool_view::kClassShift};
@@ -338,7 +338,7 @@ class pool {
     const std::uint32_t promised = search.need < all ? search.need : all;
     const std::uint32_t taken = (own + 1) << pool_view::kGateShift | promised;
     if (compare_exchange<device_scope>(view_.gates + slab, gate, taken) != gate) return;
-    if (!planted(PoolFault::no_acquire)) fence<device_scope>();  // who freed it by other bits
+    if (!has_mutant(PoolFault::no_acquire)) fence<device_scope>();  // who freed it by other bits
     search.slab = slab;
     search.promised = promised;
     search.is_last = promised < search.need;
@@ -361,7 +361,7 @@ class pool {
   /// Of `wanted` as gates have it, from `start` on; all of the team look together, each at some
   /// gates.
   template <typename Team>
-  POLYPATH_DEVICE_CALLED static Candidate find_slab(const Team team, const std::uint32_t* all_gates,
+  POLYPATH_DEVICE_NOINLINE static Candidate find_slab(const Team team, const std::uint32_t* all_gates,
                                                     std::uint32_t count, std::uint32_t wanted,
                                                     std::uint32_t blocks, std::uint32_t start) {
     // A gate that counts more than there are blocks was raised in vain, and will be lowered: until
@@ -410,18 +410,18 @@ class pool {
   [[nodiscard]] POLYPATH_DEVICE status give_back(std::uint32_t handle) const {
     const unsigned own = handle >> pool_view::kClassShift;
     const std::uint32_t granule = handle & kGranules;
-    const unsigned slab_log2 = view_.slab_log2 - pool_view::kLeastLog2;
+    const unsigned slab_log2 = view_.slab_log2 - pool_view::kMinLog2;
     const std::uint32_t slab = granule >> slab_log2;
     if (own >= pool_view::kClasses || slab >= view_.slabs || (granule & ((1U << own) - 1)) != 0)
-      return status::no_block;
-    if (!planted(PoolFault::class_not_looked_at) &&
+      return status::invalid_handle;
+    if (!has_mutant(PoolFault::class_not_looked_at) &&
         of_class(load_relaxed<device_scope>(view_.gates + slab)) != own + 1)
-      return status::not_held;
+      return status::double_free;
     const std::uint32_t index = (granule & ((1U << slab_log2) - 1)) >> own;
     const std::uint32_t bit = 1U << index % 32;
     const std::uint32_t found = fetch_and<device_scope>(bits_of(slab) + index / 32, ~bit);
-    if ((found & bit) == 0 && !planted(PoolFault::bit_not_looked_at)) return status::not_held;
-    if (!planted(PoolFault::gate_not_lowered)) lower_gate(slab, 1);
+    if ((found & bit) == 0 && !has_mutant(PoolFault::bit_not_looked_at)) return status::double_free;
+    if (!has_mutant(PoolFault::gate_not_lowered)) lower_gate(slab, 1);
     return status::done;
   }
 
@@ -433,7 +433,7 @@ class pool {
     const unsigned those = ballot(team, value);
     if (those != 0 && team.is_leader())
       (void)fetch_add<device_scope>(&(view_.counts[shard()].*which),
-                                    std::uint64_t{count_of_ones(those)});
+                                    std::uint64_t{popcount(those)});
   }
   template <typename Team>
   POLYPATH_DEVICE void count_allocations(const Team& team, bool is_given, bool has_failed,

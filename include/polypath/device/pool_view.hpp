@@ -22,18 +22,18 @@ struct alignas(32) pool_counts {
 ///
 /// A handle is 32 bits: the size class, 3 bits, and where the block begins, in units of 64 bytes.
 struct pool_view {
-  static constexpr unsigned kLeastLog2 = 6;  ///< of a block's bytes
+  static constexpr unsigned kMinLog2 = 6;  ///< of a block's bytes
   static constexpr unsigned kClasses = 7;    ///< class c has blocks of 64 << c bytes
-  static constexpr std::uint32_t kLargest = 1U << (kLeastLog2 + kClasses - 1);
+  static constexpr std::uint32_t kLargest = 1U << (kMinLog2 + kClasses - 1);
   static constexpr std::uint32_t kNoBlock = 0xFFFFFFFF;
   static constexpr unsigned kClassShift = 29;  ///< of a handle
-  static constexpr std::uint64_t kMostBytes = std::uint64_t{1} << (kClassShift + kLeastLog2);
+  static constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << (kClassShift + kMinLog2);
   // A slab's gate: how many blocks are held or promised, and the class from 1 on; 0: none yet.
   static constexpr unsigned kGateShift = 24;
   static constexpr std::uint32_t kGateCount = (1U << kGateShift) - 1;
   static constexpr unsigned kHints = 8;  ///< of a shard, one a class
-  static constexpr unsigned kLeastSlabLog2 = 13;
-  static constexpr unsigned kMostSlabLog2 = 22;
+  static constexpr unsigned kMinSlabLog2 = 13;
+  static constexpr unsigned kMaxSlabLog2 = 22;
 
   unsigned char* blocks;  ///< slabs << slab_log2 bytes, aligned to 4096
   std::uint32_t* gates;   ///< of each slab
@@ -45,7 +45,7 @@ struct pool_view {
   std::uint32_t shards_log2;  ///< warps that share hints and counts
 
   /// A slab has 1 << (slab_log2 - kBitsLog2) words of bits, for as many blocks as it can have.
-  static constexpr unsigned kBitsLog2 = kLeastLog2 + 5;
+  static constexpr unsigned kBitsLog2 = kMinLog2 + 5;
 };
 
 /// What lies where in memory for a pool: bytes from its begin, which is aligned to 4096.
@@ -70,12 +70,12 @@ struct pool_layout {
 /// For `slabs` (not 0) slabs of 1 << slab_log2 bytes.
 constexpr pool_layout layout_of_pool(std::uint32_t slabs, std::uint32_t slab_log2) {
   constexpr std::uint64_t kLine = 128;
-  constexpr std::uint32_t kMostShardsLog2 = 8;
+  constexpr std::uint32_t kMaxShardsLog2 = 8;
   pool_layout its{};
   its.slabs = slabs;
   its.slab_log2 = slab_log2;
   // A shard has a slab of each class under way, so there are more slabs than that.
-  while (its.shards_log2 < kMostShardsLog2 && slabs >> (its.shards_log2 + 5) != 0)
+  while (its.shards_log2 < kMaxShardsLog2 && slabs >> (its.shards_log2 + 5) != 0)
     ++its.shards_log2;
   const std::uint64_t shards = std::uint64_t{1} << its.shards_log2;
   const auto lines = [](std::uint64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; };
@@ -91,12 +91,12 @@ constexpr pool_layout layout_of_pool(std::uint32_t slabs, std::uint32_t slab_log
 
 /// A pool of each rank, in symmetric memory, and the queues by which blocks come back.
 struct shared_pool_view {
-  static constexpr int kMostRanks = 8;
+  static constexpr int kMaxRanks = 8;
 
   pool_view own;
   std::int32_t rank;
   std::int32_t ranks;
-  unsigned char* blocks[kMostRanks];  ///< of each rank's pool, as this rank's GPU has them
+  unsigned char* blocks[kMaxRanks];  ///< of each rank's pool, as this rank's GPU has them
   // In memory of this rank's GPU, one for each rank, of items of 4 bytes (system_scope):
   const queue_view* to_owner;     ///< this rank pushes
   const queue_view* from_holder;  ///< this rank pops

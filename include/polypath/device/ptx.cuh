@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #define POLYPATH_DEVICE __device__ __forceinline__
-#define POLYPATH_DEVICE_CALLED inline __device__ __noinline__
+#define POLYPATH_DEVICE_NOINLINE inline __device__ __noinline__
 
 namespace polypath::device {
 
@@ -15,7 +15,7 @@ POLYPATH_DEVICE unsigned block_index() { return blockIdx.x; }
 POLYPATH_DEVICE unsigned grid_size() { return gridDim.x; }
 
 template <typename T>
-POLYPATH_DEVICE T& at_hand(T& in_shared_memory) {
+POLYPATH_DEVICE T& as_shared(T& in_shared_memory) {
   auto at = static_cast<unsigned>(__cvta_generic_to_shared(&in_shared_memory));
   asm("" : "+r"(at));
   return *static_cast<T*>(__cvta_shared_to_generic(at));
@@ -23,7 +23,7 @@ POLYPATH_DEVICE T& at_hand(T& in_shared_memory) {
 template <typename T>
 POLYPATH_DEVICE T* dynamic_shared() {
   extern __shared__ __align__(16) unsigned char polypath_dynamic_shared[];
-  return &at_hand(*reinterpret_cast<T*>(polypath_dynamic_shared));
+  return &as_shared(*reinterpret_cast<T*>(polypath_dynamic_shared));
 }
 
 POLYPATH_DEVICE unsigned rank_in_block() {
@@ -52,7 +52,7 @@ POLYPATH_DEVICE bool barrier_any(unsigned id, unsigned threads, bool value) {
   return result != 0;
 }
 
-POLYPATH_DEVICE void wait_for_earlier_kernels() {
+POLYPATH_DEVICE void grid_dependency_wait() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
@@ -62,13 +62,13 @@ POLYPATH_DEVICE void warp_sync() { __syncwarp(); }
 POLYPATH_DEVICE unsigned warp_ballot(bool value) { return __ballot_sync(~0U, value); }
 POLYPATH_DEVICE bool warp_any(bool value) { return __any_sync(~0U, value) != 0; }
 POLYPATH_DEVICE bool warp_all(bool value) { return __all_sync(~0U, value) != 0; }
-POLYPATH_DEVICE unsigned count_of_low_ones(unsigned bits) {
+POLYPATH_DEVICE unsigned countr_one(unsigned bits) {
   return bits == ~0U ? 32 : static_cast<unsigned>(__ffs(static_cast<int>(~bits))) - 1;
 }
-POLYPATH_DEVICE unsigned count_of_ones(unsigned bits) {
+POLYPATH_DEVICE unsigned popcount(unsigned bits) {
   return static_cast<unsigned>(__popc(static_cast<int>(bits)));
 }
-POLYPATH_DEVICE unsigned count_of_high_zeros(unsigned bits) {
+POLYPATH_DEVICE unsigned countl_zero(unsigned bits) {
   return static_cast<unsigned>(__clz(static_cast<int>(bits)));
 }
 template <typename T>
@@ -117,7 +117,7 @@ struct BitsOf<16> {
 
 /// By value: of what lies in memory memcpy would be a load for each byte.
 template <typename To, typename From>
-POLYPATH_DEVICE To bits_as(From from) {
+POLYPATH_DEVICE To bit_cast(From from) {
   static_assert(sizeof(To) == sizeof(From));
   To to;
   memcpy(&to, &from, sizeof(to));
@@ -201,40 +201,40 @@ POLYPATH_DEVICE Bits<T>* bits(T* at) {
 template <typename T>
 POLYPATH_DEVICE T load(const T* from) {
   const detail::Bits<T> value = *detail::bits(from);  // copied in place it would be loaded bytewise
-  return detail::bits_as<T>(value);
+  return detail::bit_cast<T>(value);
 }
 template <typename T>
 POLYPATH_DEVICE T load_constant(const T* from) {
-  return detail::bits_as<T>(detail::ld_constant(detail::bits(from)));
+  return detail::bit_cast<T>(detail::ld_constant(detail::bits(from)));
 }
 template <typename T>
 POLYPATH_DEVICE T load_streaming(const T* from) {
-  return detail::bits_as<T>(detail::ld_streaming(detail::bits(from)));
+  return detail::bit_cast<T>(detail::ld_streaming(detail::bits(from)));
 }
 template <typename T>
 POLYPATH_DEVICE T load_volatile(const T* from) {
-  return detail::bits_as<T>(detail::ld_volatile(detail::bits(from)));
+  return detail::bit_cast<T>(detail::ld_volatile(detail::bits(from)));
 }
 template <typename T>
 POLYPATH_DEVICE T load_relaxed(const T* from) {
-  return detail::bits_as<T>(detail::ld_relaxed(detail::bits(from)));
+  return detail::bit_cast<T>(detail::ld_relaxed(detail::bits(from)));
 }
 
 template <typename T>
 POLYPATH_DEVICE void store(T* to, detail::Same<T> value) {
-  *detail::bits(to) = detail::bits_as<detail::Bits<T>>(value);
+  *detail::bits(to) = detail::bit_cast<detail::Bits<T>>(value);
 }
 template <typename T>
 POLYPATH_DEVICE void store_streaming(T* to, detail::Same<T> value) {
-  detail::st_streaming(detail::bits(to), detail::bits_as<detail::Bits<T>>(value));
+  detail::st_streaming(detail::bits(to), detail::bit_cast<detail::Bits<T>>(value));
 }
 template <typename T>
 POLYPATH_DEVICE void store_volatile(T* to, detail::Same<T> value) {
-  detail::st_volatile(detail::bits(to), detail::bits_as<detail::Bits<T>>(value));
+  detail::st_volatile(detail::bits(to), detail::bit_cast<detail::Bits<T>>(value));
 }
 template <typename T>
 POLYPATH_DEVICE void store_relaxed(T* to, detail::Same<T> value) {
-  detail::st_relaxed(detail::bits(to), detail::bits_as<detail::Bits<T>>(value));
+  detail::st_relaxed(detail::bits(to), detail::bit_cast<detail::Bits<T>>(value));
 }
 
 #define POLYPATH_SYNCHRONISING(Type, suffix, constraint)                                        \
@@ -288,12 +288,12 @@ POLYPATH_DEVICE std::uint64_t global_timer_ns() {
 }
 POLYPATH_DEVICE void sleep_ns(unsigned ns) { __nanosleep(ns); }
 POLYPATH_DEVICE void spin_pause() {}
-POLYPATH_DEVICE void spin_rest(unsigned ns) { __nanosleep(ns); }
+POLYPATH_DEVICE void spin_backoff(unsigned ns) { __nanosleep(ns); }
 
 namespace detail {
-inline constexpr unsigned kTurnsPerLook = 64;  // of spin_until: give_up may take long
+inline constexpr unsigned kSpinsPerPoll = 64;  // of spin_until: give_up may take long
 }
 /// How long to wait before a first look at host memory: it takes as long as many at a GPU's.
-inline constexpr std::uint64_t kHostLookNs = 1'000'000;
+inline constexpr std::uint64_t kHostPollNs = 1'000'000;
 
 }  // namespace polypath::device

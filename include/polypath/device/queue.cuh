@@ -42,7 +42,7 @@ class queue {
   POLYPATH_DEVICE status push(const Members& group, const T (&items)[kItems]) const {
     const auto team = detail::team_of(group);
     const unsigned turns = team.size() * kItems;
-    if (turns > segment_cells()) return status::too_many;
+    if (turns > segment_cells()) return status::too_many_items;
     const std::uint64_t first = take(team, view_.tail, turns);
     return fill<kItems>(team, first, items);
   }
@@ -61,13 +61,13 @@ class queue {
     const auto team = detail::team_of(group);
     const unsigned turns = team.size() * kItems;
     if (got != nullptr) *got = 0;
-    if (turns > segment_cells()) return status::too_many;
+    if (turns > segment_cells()) return status::too_many_items;
     const std::uint64_t first = take(team, view_.head, turns);
-    if (planted(QueueFault::credit_before_reading)) give_back(team, first, turns);
+    if (has_mutant(QueueFault::credit_before_reading)) give_back(team, first, turns);
     bool is_there[kItems];
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kItems; ++i)
-      is_there[i] = cells_.get_each(team, first + i * team.size(), items[i]);
+      is_there[i] = cells_.load_items(team, first + i * team.size(), items[i]);
     status result = status::done;
     unsigned count = 0;
     unsigned looks = 0;
@@ -75,8 +75,8 @@ class queue {
     for (unsigned i = 0; i < kItems; ++i) {
       status answer = status::done;
       if (!team.all(is_there[i]))
-        answer = cells_.await_each(
-            team, view_.patience, first + i * team.size(), items[i], is_there[i],
+        answer = cells_.wait_items(
+            team, view_.wait_ctx, first + i * team.size(), items[i], is_there[i],
             [this, &looks](std::uint64_t turn) {
               return ++looks % kLooksPerClosed == 0 && load_relaxed<Scope>(view_.closed) <= turn;
             },
@@ -85,8 +85,8 @@ class queue {
       if (result == status::done) ++count;
     }
     if (got != nullptr) *got = count;
-    if (!planted(QueueFault::credit_before_reading))
-      give_back(team, first, turns_of_items(team, first, turns, result));
+    if (!has_mutant(QueueFault::credit_before_reading))
+      give_back(team, first, item_count(team, first, turns, result));
     return result;
   }
 
@@ -94,14 +94,14 @@ class queue {
   template <unsigned kItems, typename Members>
   POLYPATH_DEVICE status push_release(const Members& group, const T (&items)[kItems]) const {
     detail::team_of(group).sync();  // neighbours may store this thread's item
-    if (!planted(QueueFault::no_release)) fence<Scope>();
+    if (!has_mutant(QueueFault::no_release)) fence<Scope>();
     return push(group, items);
   }
   template <unsigned kItems, typename Members>
   POLYPATH_DEVICE status pop_acquire(const Members& group, T (&items)[kItems],
                                      unsigned* got = nullptr) const {
     const status result = pop(group, items, got);
-    if (!planted(QueueFault::no_acquire)) fence<Scope>();
+    if (!has_mutant(QueueFault::no_acquire)) fence<Scope>();
     detail::team_of(group).sync();  // neighbours may have read it
     return result;
   }
@@ -119,8 +119,8 @@ class queue {
   POLYPATH_DEVICE status try_push(const Members& group, const T& item) const {
     const auto team = detail::team_of(group);
     const unsigned turns = team.size();
-    if (turns > segment_cells()) return status::too_many;
-    std::uint64_t first = kNoTurn;
+    if (turns > segment_cells()) return status::too_many_items;
+    std::uint64_t first = kNoTicket;
     if (team.is_leader()) {
       for (std::uint64_t seen = load_relaxed<Scope>(view_.tail);;) {
         look_at_source(seen);
@@ -135,7 +135,7 @@ class queue {
       }
     }
     first = from_leader(team, first);
-    if (first == kNoTurn) return status::full;
+    if (first == kNoTicket) return status::full;
     cells_.put_each(team, first, item);
     return status::done;
   }
@@ -158,9 +158,9 @@ class queue {
         return from_leader(team, end) <= first ? status::closed : status::empty;
       }
       std::uint64_t taken = first;
-      if (team.is_leader() && !planted(QueueFault::two_looks_at_the_head))
+      if (team.is_leader() && !has_mutant(QueueFault::two_looks_at_the_head))
         taken = compare_exchange<Scope>(view_.head, first, first + count);
-      if (team.is_leader() && planted(QueueFault::two_looks_at_the_head))
+      if (team.is_leader() && has_mutant(QueueFault::two_looks_at_the_head))
         (void)fetch_add<Scope>(view_.head, std::uint64_t{count});
       if (from_leader(team, taken) != first) continue;
       if (team.rank() < count) item = found;
@@ -174,7 +174,7 @@ class queue {
   /// warps for itself). True: the queue is of no use any more.
   template <typename Members>
   [[nodiscard]] POLYPATH_DEVICE bool is_aborted(const Members& group) const {
-    return device::is_aborted(detail::team_of(group), view_.patience, view_.number);
+    return device::is_aborted(detail::team_of(group), view_.wait_ctx, view_.number);
   }
 
   /// No push comes any more: pops that have nothing left end with `closed`. Called by one thread,
@@ -184,7 +184,7 @@ class queue {
   }
 
  private:
-  static constexpr std::uint64_t kNoTurn = ~std::uint64_t{0};
+  static constexpr std::uint64_t kNoTicket = ~std::uint64_t{0};
   // All that wait load the same word to see whether the queue is closed: not at each look. On the
   // host a wait sleeps until something changes that its last look loaded.
 #if defined(__CUDACC__)
@@ -203,7 +203,7 @@ class queue {
     return value ? 1 : 0;
   }
   POLYPATH_DEVICE static unsigned count_of_leading(const Warp&, bool value) {
-    return count_of_low_ones(warp_ballot(value));
+    return countr_one(warp_ballot(value));
   }
 
   [[nodiscard]] POLYPATH_DEVICE std::uint64_t segment_cells() const {
@@ -223,11 +223,11 @@ class queue {
   /// Whether the cell of this turn has been read in the lap before.
   [[nodiscard]] POLYPATH_DEVICE bool has_credit(std::uint64_t turn) const {
     // The first lap alone needs none, not each that 32 bits number 0.
-    if (turn >> view_.capacity_log2 == 0 || planted(QueueFault::no_credit)) return true;
-    const std::uint32_t lap = cells_.lap_of(turn);
+    if (turn >> view_.capacity_log2 == 0 || has_mutant(QueueFault::no_credit)) return true;
+    const std::uint32_t lap = cells_.generation_of(turn);
     const std::uint32_t given =
         load_relaxed<Scope>(view_.credit + segment_of(turn) * queue_view::kWordStride);
-    const std::uint32_t early = planted(QueueFault::credit_of_other_lap) ? 1 : 0;
+    const std::uint32_t early = has_mutant(QueueFault::credit_of_other_lap) ? 1 : 0;
     return static_cast<std::int32_t>(given + early - lap) >= 0;
   }
 
@@ -246,15 +246,15 @@ class queue {
     const std::uint64_t last = first + team.size() * kItems - 1;
     if (!team.all(has_credit(first) && has_credit(last)) &&
         !(await_credit(team, first) && await_credit(team, last)))
-      return status::gave_up;
+      return status::aborted;
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kItems; ++i) cells_.put_each(team, first + i * team.size(), items[i]);
     return status::done;
   }
   template <typename Team>
-  POLYPATH_DEVICE_CALLED bool await_credit(const Team& team, std::uint64_t turn) const {
-    const bool came = wait_together(
-        team, view_.patience,
+  POLYPATH_DEVICE_NOINLINE bool await_credit(const Team& team, std::uint64_t turn) const {
+    const bool came = wait_until(
+        team, view_.wait_ctx,
         [&] {
           look_at_source(turn);
           return has_credit(turn);
@@ -266,10 +266,10 @@ class queue {
   /// How many of a pop's turns were of items, once each thread has its own: those beyond close()
   /// never were.
   template <typename Team>
-  POLYPATH_DEVICE unsigned turns_of_items(const Team& team, std::uint64_t first, unsigned turns,
+  POLYPATH_DEVICE unsigned item_count(const Team& team, std::uint64_t first, unsigned turns,
                                           status result) const {
     if (team.all(result == status::done)) return turns;
-    if (!team.all(result != status::gave_up)) return 0;
+    if (!team.all(result != status::aborted)) return 0;
     const std::uint64_t end = load_relaxed<Scope>(view_.closed);
     if (end <= first) return 0;
     return end - first < turns ? static_cast<unsigned>(end - first) : turns;
@@ -287,13 +287,13 @@ class queue {
   }
   POLYPATH_DEVICE void count_read(std::uint64_t turn, std::uint32_t cells) const {
     const unsigned word = segment_of(turn) * queue_view::kWordStride;
-    const std::uint32_t lap = cells_.lap_of(turn) + 1;
+    const std::uint32_t lap = cells_.generation_of(turn) + 1;
     const std::uint32_t before = fetch_add<Scope>(view_.read + word, cells);
     if (before + cells == lap << view_.segment_log2) store_relaxed<Scope>(view_.credit + word, lap);
   }
 
-  [[nodiscard]] POLYPATH_DEVICE Awaited awaited(std::uint64_t turn) const {
-    return {StatusRecord::kNobody, turn, load_relaxed<Scope>(view_.tail), view_.number, 0};
+  [[nodiscard]] POLYPATH_DEVICE wait_target awaited(std::uint64_t turn) const {
+    return {wait_error::kNobody, turn, load_relaxed<Scope>(view_.tail), view_.number, 0};
   }
 
   Cells cells_;

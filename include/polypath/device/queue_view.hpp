@@ -29,7 +29,7 @@ struct queue_view {
   std::uint32_t capacity_log2;
   std::uint32_t segment_log2;  ///< cells of a segment; a ring has at least four
   std::uint32_t number;        ///< of this queue, in the status record
-  Patience patience;
+  wait_context wait_ctx;
 
   /// Where consumers give back, when producers cannot have that near: `credit` is then what they
   /// have seen of it. Looked at where that is not enough. Null: consumers give back to `credit`.

@@ -5,7 +5,7 @@
 //   system_scope    threads of several GPUs and of the CPU
 //
 //   load_relaxed<Scope>(p) store_relaxed<Scope>(p, value)
-//                                  std::uint32_t, std::uint64_t, and Packet: 16 bytes in one
+//                                  std::uint32_t, std::uint64_t, and ll_packet: 16 bytes in one
 //                                  access, as PTX promises for .b128 (PTX 8.3, sm_70)
 //   fetch_add<Scope>(p, value) fetch_or<Scope>(p, bits) fetch_and<Scope>(p, bits)
 //                                  relaxed; returns what was there
@@ -66,7 +66,7 @@ namespace detail {
     asm volatile("ld.relaxed." name ".u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");        \
     return value;                                                                                  \
   }                                                                                                \
-  POLYPATH_DEVICE Packet load_of(Scope, const Packet* from) {                                      \
+  POLYPATH_DEVICE ll_packet load_of(Scope, const ll_packet* from) {                                      \
     std::uint64_t low, high;                                                                       \
     asm volatile("{ .reg .b128 all; ld.relaxed." name ".b128 all, [%2]; mov.b128 {%0, %1}, all; }" \
                  : "=l"(low), "=l"(high)                                                           \
@@ -82,7 +82,7 @@ namespace detail {
   POLYPATH_DEVICE void store_of(Scope, std::uint64_t* to, std::uint64_t value) {                   \
     asm volatile("st.relaxed." name ".u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");            \
   }                                                                                                \
-  POLYPATH_DEVICE void store_of(Scope, Packet* to, const Packet& value) {                          \
+  POLYPATH_DEVICE void store_of(Scope, ll_packet* to, const ll_packet& value) {                          \
     const std::uint64_t low = value.data[0] | std::uint64_t{value.data[1]} << 32;                  \
     const std::uint64_t high = value.data[2] | std::uint64_t{value.lap} << 32;                     \
     asm volatile("{ .reg .b128 all; mov.b128 all, {%1, %2}; st.relaxed." name                      \

@@ -48,19 +48,19 @@ class shared_pool {
   [[nodiscard]] POLYPATH_DEVICE unsigned char* address(int owner, std::uint32_t handle) const {
     unsigned char* begin = view_.blocks[0];
     POLYPATH_UNROLL
-    for (int rank = 1; rank < shared_pool_view::kMostRanks; ++rank)
+    for (int rank = 1; rank < shared_pool_view::kMaxRanks; ++rank)
       if (rank == owner) begin = view_.blocks[rank];
     return begin + pool::offset_of(handle);
   }
 
   /// Gives the block of each thread of the group, which all call it, back to its owner; kNoBlock:
-  /// nothing of this thread's. Waits while the owner's queue is full. `no_block`: there is no such
+  /// nothing of this thread's. Waits while the owner's queue is full. `invalid_handle`: there is no such
   /// rank. What is wrong with a handle the owner finds (take_back).
   template <typename Members>
   POLYPATH_DEVICE status give_back(const Members& group, int owner, std::uint32_t handle) const {
     return give_each(group, owner, handle,
                      [](const auto& queue, const auto& team, std::uint32_t item) {
-                       if (planted(SharedPoolFault::no_release)) return queue.push(team, item);
+                       if (has_mutant(SharedPoolFault::no_release)) return queue.push(team, item);
                        return queue.push_release(team, item);
                      });
   }
@@ -86,7 +86,7 @@ class shared_pool {
     for (int rank = 0; rank < view_.ranks; ++rank) {
       if (rank == view_.rank) continue;
       const Returns queue(load_view(view_.from_holder + rank));
-      for (unsigned round = 0; round < kMostRounds; ++round) {
+      for (unsigned round = 0; round < kMaxRounds; ++round) {
         std::uint32_t handle = kNoBlock;
         const bool came = queue.try_pop(team, handle) == status::done;
         if (!any(team, came)) break;
@@ -105,7 +105,7 @@ class shared_pool {
 
  private:
   using Returns = queue<std::uint32_t, system_scope>;
-  static constexpr unsigned kMostRounds = 64;
+  static constexpr unsigned kMaxRounds = 64;
 
   POLYPATH_DEVICE static bool any(const Thread&, bool value) { return value; }
   POLYPATH_DEVICE static bool any(const Warp&, bool value) { return warp_any(value); }
@@ -117,7 +117,7 @@ class shared_pool {
     group.sync();
     const auto team = detail::team_of(group);
     status result = status::done;
-    if (handle != kNoBlock && (owner < 0 || owner >= view_.ranks)) result = status::no_block;
+    if (handle != kNoBlock && (owner < 0 || owner >= view_.ranks)) result = status::invalid_handle;
     for (int rank = 0; rank < view_.ranks; ++rank) {
       const bool is_its = handle != kNoBlock && owner == rank;
       if (!any(team, is_its)) continue;
@@ -126,7 +126,7 @@ class shared_pool {
       if (rank == view_.rank) {
         answer = own().free(team, item);
       } else {
-        const int to = planted(SharedPoolFault::next_rank) ? next_of(rank) : rank;
+        const int to = has_mutant(SharedPoolFault::next_rank) ? next_of(rank) : rank;
         answer = push(Returns(load_view(view_.to_owner + to)), team, item);
       }
       if (is_its) result = answer;

@@ -1,9 +1,9 @@
 // Splits messages and receives of many sources into partitions, by the whole GPU, in phases:
 //
 //   begin_split       no partition has any yet
-//   place_elements    counts each into its partition, and puts it into the partition's room
-//   give_out_places   if a room was too small: where each partition lies
-//   move_elements     likewise: puts each there
+//   scatter_to_partitions    counts each into its partition, and puts it into the partition's room
+//   assign_partition_offsets   if a room was too small: where each partition lies
+//   gather_partitions     likewise: puts each there
 //
 // What is put is an index. They are in the order in which threads came; whoever takes a partition
 // sorts its indices (match_mixed.cuh): that is done in registers, and a stable sort of all would
@@ -35,7 +35,7 @@ namespace detail {
 
 /// Where a partition lies of a batch that is not crowded.
 POLYPATH_DEVICE std::uint32_t room_of(std::uint32_t partition) {
-  return planted(SplitFault::rooms_given_twice) ? 0 : partition * split_view::kRoom;
+  return has_mutant(SplitFault::rooms_given_twice) ? 0 : partition * split_view::kRoom;
 }
 
 /// Each element adds one to its partition's counter: calls `look(side, envelope)` before, and
@@ -79,7 +79,7 @@ POLYPATH_DEVICE void count_elements(const split_view& view, std::uint32_t* const
           if (is_one && (!for_all || lane == 0))
             its = device::fetch_add<device_scope>(
                 counters[side] + partition,
-                for_all && !planted(SplitFault::warp_counts_as_one) ? kWarp : 1U);
+                for_all && !has_mutant(SplitFault::warp_counts_as_one) ? kWarp : 1U);
         });
     for_each([&](unsigned side, std::uint32_t index, bool is_one, const envelope& what,
                  std::uint32_t its) {
@@ -96,7 +96,7 @@ POLYPATH_DEVICE match_status status_of(unsigned side, const envelope& what) {
 }
 /// Of the elements that count_elements() gives this thread. By a call: it is seldom needed.
 template <typename Order>
-POLYPATH_DEVICE_CALLED void note_own_bad(split_view view) {
+POLYPATH_DEVICE_NOINLINE void note_own_bad(split_view view) {
   const WholeGrid grid;
   for (unsigned side = 0; side < 2; ++side)
     for (std::uint32_t i = grid.rank(); i < view.count(side); i += grid.size()) {
@@ -118,7 +118,7 @@ POLYPATH_DEVICE void begin_split(const split_view& view) {
 
 /// Looks also for what must not be matched in `Order`, and notes whether a room is too small.
 template <typename Order>
-POLYPATH_DEVICE void place_elements(const split_view& view) {
+POLYPATH_DEVICE void scatter_to_partitions(const split_view& view) {
   constexpr unsigned kTogether = 4;
   bool is_bad = false;
   detail::count_elements<kTogether>(
@@ -129,7 +129,7 @@ POLYPATH_DEVICE void place_elements(const split_view& view) {
       [&](unsigned side, std::uint32_t index, std::uint32_t partition, std::uint32_t rank) {
         if (rank < split_view::kRoom)
           store(view.split[side] + detail::room_of(partition) + rank, index);
-        else if (rank == split_view::kRoom && !planted(SplitFault::crowded_unnoticed))
+        else if (rank == split_view::kRoom && !has_mutant(SplitFault::crowded_unnoticed))
           store_relaxed<device_scope>(&view.words->is_crowded, 1U);
       });
   if (is_bad) detail::note_own_bad<Order>(view);
@@ -137,7 +137,7 @@ POLYPATH_DEVICE void place_elements(const split_view& view) {
 
 /// Notes also which partitions are too long for a warp, and whether one is too long for a block of
 /// this size. `words`: of the block, two for each warp.
-POLYPATH_DEVICE void give_out_places(const split_view& view, std::uint32_t* words) {
+POLYPATH_DEVICE void assign_partition_offsets(const split_view& view, std::uint32_t* words) {
   for (std::uint32_t first = block_index() * block_size(); first < view.partitions();
        first += grid_size() * block_size()) {
     const std::uint32_t partition = first + thread_index();
@@ -147,20 +147,20 @@ POLYPATH_DEVICE void give_out_places(const split_view& view, std::uint32_t* word
     const std::uint64_t begin =
         detail::share_out(words, &view.words->given_out, messages | std::uint64_t{receives} << 32);
     if (!is_one) continue;
-    const bool is_wrong = planted(SplitFault::places_given_twice);
+    const bool is_wrong = has_mutant(SplitFault::places_given_twice);
     store(view.ends[0] + partition, is_wrong ? 0 : static_cast<std::uint32_t>(begin));
     store(view.ends[1] + partition, is_wrong ? 0 : static_cast<std::uint32_t>(begin >> 32));
     if (messages == 0 || receives == 0) continue;
     const std::uint32_t most = messages < receives ? receives : messages;
-    if (most > split_view::most_of_block(block_size() / kWarp))
+    if (most > split_view::max_of_block(block_size() / kWarp))
       store_relaxed<device_scope>(&view.words->is_long, 1U);
-    else if (most > split_view::kMostOfWarp)
+    else if (most > split_view::kMaxPerWarp)
       store(view.noted + fetch_add<device_scope>(&view.words->noted, 1U), partition);
   }
 }
 
 /// Each moves its partition's end by one.
-POLYPATH_DEVICE void move_elements(const split_view& view) {
+POLYPATH_DEVICE void gather_partitions(const split_view& view) {
   constexpr unsigned kTogether = 4;
   detail::count_elements<kTogether>(
       view, view.ends, [](unsigned, const envelope&) {},

@@ -22,12 +22,12 @@ struct match_words {
 
 /// Messages are side 0, receives side 1.
 struct split_view {
-  static constexpr unsigned kMostBits = 16;
+  static constexpr unsigned kMaxBits = 16;
   /// Of either side of a partition, for a warp; and for a block, if it has eight warps or more.
-  static constexpr std::uint32_t kMostOfWarp = 128;
-  static constexpr std::uint32_t kMostOfBlock = 8 * kMostOfWarp;
+  static constexpr std::uint32_t kMaxPerWarp = 128;
+  static constexpr std::uint32_t kMaxPerBlock = 8 * kMaxPerWarp;
   /// For so many each side of a partition has room, before it is known how many there are.
-  static constexpr std::uint32_t kRoom = kMostOfWarp;
+  static constexpr std::uint32_t kRoom = kMaxPerWarp;
 
   match_batch batch;
   match_words* words;
@@ -35,7 +35,7 @@ struct split_view {
   std::uint32_t* counts[2];  ///< of each partition
   std::uint32_t* ends[2];    ///< where a partition lies, if the batch is crowded
   std::uint32_t* noted;      ///< partitions that are for blocks
-  std::uint32_t bits;        ///< 2^bits partitions: 1 to kMostBits
+  std::uint32_t bits;        ///< 2^bits partitions: 1 to kMaxBits
 
   /// Of messages or of receives; so that what a thread is given stays in registers.
   template <typename T>
@@ -49,12 +49,12 @@ struct split_view {
     return side == 0 ? batch.messages : batch.receives;
   }
   [[nodiscard]] POLYPATH_HOST_DEVICE std::uint32_t partitions() const { return 1U << bits; }
-  [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint32_t most_of_block(
+  [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint32_t max_of_block(
       std::uint32_t warps) {
-    return warps >= 8   ? kMostOfBlock
-           : warps >= 4 ? 4 * kMostOfWarp
-           : warps >= 2 ? 2 * kMostOfWarp
-                        : kMostOfWarp;
+    return warps >= 8   ? kMaxPerBlock
+           : warps >= 4 ? 4 * kMaxPerWarp
+           : warps >= 2 ? 2 * kMaxPerWarp
+                        : kMaxPerWarp;
   }
 
   /// In which of 2^bits partitions an envelope lies: all that one source sends by one communicator
@@ -68,7 +68,7 @@ struct split_view {
   [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint32_t bits_for(
       std::uint32_t messages, std::uint32_t receives) {
     const std::uint32_t log2 = detail::log2_above(messages > receives ? messages : receives);
-    return log2 < 6 ? 1 : log2 - 5 > kMostBits ? kMostBits : log2 - 5;
+    return log2 < 6 ? 1 : log2 - 5 > kMaxBits ? kMaxBits : log2 - 5;
   }
 };
 
@@ -78,7 +78,7 @@ struct partitioned_workspace {
   /// which come behind those of the split.
   static constexpr unsigned kOfSplit = 5;
   static constexpr unsigned kPhases = kOfSplit + mpi_workspace::kPhases;
-  static constexpr std::uint32_t kMostCapacity = 1U << 20;
+  static constexpr std::uint32_t kMaxCapacity = 1U << 20;
   [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr bool runs_in_one_warp(unsigned phase) {
     return phase >= kOfSplit && mpi_workspace::runs_in_one_warp(phase - kOfSplit);
   }
@@ -93,7 +93,7 @@ struct partitioned_workspace {
   [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint64_t split_bytes(
       std::uint32_t capacity, std::uint32_t bits) {
     const std::uint64_t words = 2 * (places(capacity, bits) + 2 * (std::uint64_t{1} << bits)) +
-                                2 * std::uint64_t{capacity} / split_view::kMostOfWarp + 1;
+                                2 * std::uint64_t{capacity} / split_view::kMaxPerWarp + 1;
     return sizeof(match_words) + (words + 3) / 4 * 16;
   }
   [[nodiscard]] static POLYPATH_HOST_DEVICE split_view cut(unsigned char* at,

@@ -11,18 +11,18 @@
 
 namespace polypath::device::detail {
 
-class TagTable {
+class fingerprint_table {
  public:
   /// Slots: at least 8, and twice the messages; better four times. `keys`: of all messages, which
   /// others see before one is entered.
-  POLYPATH_DEVICE TagTable(std::uint32_t* slots, const std::uint64_t* keys, unsigned slots_log2,
+  POLYPATH_DEVICE fingerprint_table(std::uint32_t* slots, const std::uint64_t* keys, unsigned slots_log2,
                            const tag_seeds& seeds)
       : slots_(slots), keys_(keys), slots_log2_(slots_log2), seeds_(seeds) {}
 
   /// By `size` threads with their ranks.
   POLYPATH_DEVICE static void clear(std::uint32_t* slots, unsigned slots_log2, std::uint32_t rank,
                                     std::uint32_t size) {
-    if (planted(HashFault::counts_not_cleared)) return;
+    if (has_mutant(HashFault::counts_not_cleared)) return;
     auto* const fours = reinterpret_cast<Four*>(slots);
     for (std::uint32_t i = rank; i < 1U << slots_log2 >> 2; i += size) fours[i] = Four{};
   }
@@ -37,7 +37,7 @@ class TagTable {
     const std::uint64_t key = keys_[message];
     const std::uint64_t hash = tag_hash_of(key, seeds_);
     return slots_[first_slot(key, hash, 0)] == (word_of(hash) | message) ||
-           planted(HashFault::entered_unasked);
+           has_mutant(HashFault::entered_unasked);
   }
   /// Enters a message; false: there is one with its key.
   [[nodiscard]] POLYPATH_DEVICE bool enter(std::uint32_t message) const {
@@ -62,7 +62,7 @@ class TagTable {
       has_room = has_room || four.words[i] == 0;
       if (has_tag(four.words[i], word)) found = four.words[i];
     }
-    if (found == 0 && (has_room || planted(HashFault::first_slots_alone))) return kNone;
+    if (found == 0 && (has_room || has_mutant(HashFault::first_slots_alone))) return kNone;
     if (found == 0 || !has_key(found, key)) found = search(key, hash, word);
     return found == 0 ? kNone : found & kIndices;
   }
@@ -84,7 +84,7 @@ class TagTable {
     return ((found ^ word) & (kTags | kUsed)) == 0;
   }
   [[nodiscard]] POLYPATH_DEVICE bool has_key(std::uint32_t found, std::uint64_t key) const {
-    return keys_[found & kIndices] == key || planted(HashFault::tag_alone);
+    return keys_[found & kIndices] == key || has_mutant(HashFault::tag_alone);
   }
   [[nodiscard]] POLYPATH_DEVICE bool is_same(std::uint32_t found, std::uint32_t word,
                                              std::uint64_t key) const {

@@ -20,10 +20,10 @@ namespace polypath::device {
 /// How a tile loads or stores; the functions of platform.cuh.
 enum class Access { plain, constant, streaming, relaxed };
 
-/// Places in memory: the first `count` (1 to kMost) of them. A smaller kMost costs fewer registers.
-template <typename T, int kMost>
+/// Places in memory: the first `count` (1 to kMaxPointers) of them. A smaller kMaxPointers costs fewer registers.
+template <typename T, int kMaxPointers>
 struct Places {
-  T* at[kMost];
+  T* at[kMaxPointers];
   int count;
 };
 
@@ -63,11 +63,11 @@ POLYPATH_DEVICE std::size_t residue(const void* address, std::size_t word) {
 }
 
 /// True when all places differ from `address` by multiples of `word`.
-template <typename T, int kMost>
-POLYPATH_DEVICE bool all_alike(const Places<T, kMost>& places, const void* address,
+template <typename T, int kMaxPointers>
+POLYPATH_DEVICE bool all_alike(const Places<T, kMaxPointers>& places, const void* address,
                                std::size_t word) {
   bool alike = true;
-  for (int i = 0; i < kMost; ++i)
+  for (int i = 0; i < kMaxPointers; ++i)
     if (i < places.count) alike &= residue(places.at[i], word) == residue(address, word);
   return alike;
 }

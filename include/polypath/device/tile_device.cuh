@@ -6,13 +6,13 @@
 namespace polypath::device {
 namespace detail {
 
-template <int kInFlight, Access kLoad, Access kStore, typename Word, typename Group, int kMost>
-POLYPATH_DEVICE void copy_words(const Group& group, const Places<unsigned char, kMost>& to,
+template <int kInFlight, Access kLoad, Access kStore, typename Word, typename Group, int kMaxPointers>
+POLYPATH_DEVICE void copy_words(const Group& group, const Places<unsigned char, kMaxPointers>& to,
                                 const unsigned char* from, std::size_t offset, std::size_t count) {
   const Word* const src = reinterpret_cast<const Word*>(from + offset);
   const auto put = [&](std::size_t i, const Word& word) {
 #pragma unroll
-    for (int d = 0; d < kMost; ++d)
+    for (int d = 0; d < kMaxPointers; ++d)
       if (d < to.count) store_as<kStore>(reinterpret_cast<Word*>(to.at[d] + offset) + i, word);
   };
   stride<kInFlight>(group, count, [&](auto number, std::size_t first, std::size_t step) {
@@ -25,8 +25,8 @@ POLYPATH_DEVICE void copy_words(const Group& group, const Places<unsigned char, 
   });
 }
 
-template <int kInFlight, Access kLoad, Access kStore, typename Word, typename Group, int kMost>
-POLYPATH_DEVICE void copy_range(const Group& group, const Places<unsigned char, kMost>& to,
+template <int kInFlight, Access kLoad, Access kStore, typename Word, typename Group, int kMaxPointers>
+POLYPATH_DEVICE void copy_range(const Group& group, const Places<unsigned char, kMaxPointers>& to,
                                 const unsigned char* from, std::size_t bytes) {
   const std::size_t to_word = (sizeof(Word) - residue(from, sizeof(Word))) % sizeof(Word);
   const std::size_t head = to_word < bytes ? to_word : bytes;
@@ -52,7 +52,7 @@ POLYPATH_DEVICE void reduce_words(const Group& group, const Operation& operation
 #pragma unroll
     for (int s = 0; s < kFrom; ++s)
       if (s < from.count) {
-        const Word word = bits_as<Word>(words[s]);
+        const Word word = bit_cast<Word>(words[s]);
 #pragma unroll
         for (int e = 0; e < kPack; ++e) {
           const auto next = operation.widen(word.values[e]);
@@ -84,7 +84,7 @@ POLYPATH_DEVICE void reduce_words(const Group& group, const Operation& operation
 
 template <int kInFlight, int kPack, Access kLoad, Access kStore, typename Group, typename Operation,
           int kTo, int kFrom>
-POLYPATH_DEVICE_CALLED void call_reduce_words(
+POLYPATH_DEVICE_NOINLINE void call_reduce_words(
     const Group group, const Operation operation, const Places<typename Operation::Element, kTo> to,
     const Places<const typename Operation::Element, kFrom> from, std::size_t offset,
     std::size_t count) {
@@ -120,8 +120,8 @@ POLYPATH_DEVICE void for_parts_of_tile(const Places<typename Operation::Element,
 
 /// Copies `bytes` bytes from `from` to every place of `to`. Less in flight costs fewer registers.
 template <Access kLoad = Access::streaming, Access kStore = Access::streaming,
-          int kInFlight = detail::kLoadsInFlight, typename Group, int kMost>
-POLYPATH_DEVICE void copy_tile(const Group& group, const Places<unsigned char, kMost>& to,
+          int kInFlight = detail::kLoadsInFlight, typename Group, int kMaxPointers>
+POLYPATH_DEVICE void copy_tile(const Group& group, const Places<unsigned char, kMaxPointers>& to,
                                const unsigned char* from, std::size_t bytes) {
   if (detail::all_alike(to, from, 16))
     detail::copy_range<kInFlight, kLoad, kStore, detail::Bits16>(group, to, from, bytes);

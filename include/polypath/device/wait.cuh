@@ -20,32 +20,32 @@ enum class WaitFault {
 };
 
 /// What a wait that gave up had waited for.
-struct Awaited {
+struct wait_target {
   std::uint32_t rank;        ///< kNobody: whoever sends the signal
   std::uint64_t expected;    ///< what was to come,
   std::uint64_t seen;        ///< and what was there last
-  std::uint64_t offset = 0;  ///< of a signal, and the bytes of its memory: as StatusRecord
+  std::uint64_t offset = 0;  ///< of a signal, and the bytes of its memory: as wait_error
   std::uint64_t bytes = 0;
 };
 
 /// A kernel sees an abort after so long at the latest.
-inline constexpr std::uint64_t kLongestPauseNs = 16'000'000;
+inline constexpr std::uint64_t kMaxPollIntervalNs = 16'000'000;
 
 /// Looks at the host, one after another of all that wait together, take one part in so many of the
 /// time; and a long wait ends later by about such a part, since it rests between its looks.
-inline constexpr std::uint64_t kPartOfWait = 16;
-inline constexpr std::uint64_t kLongestRestNs = 4096;
+inline constexpr std::uint64_t kHostPollFraction = 16;
+inline constexpr std::uint64_t kMaxBackoffNs = 4096;
 
 /// Says in the status record why this kernel gives up, unless another block of this rank has. When
 /// it returns, the record is there: who finds none behind the kernel's end knows that it did not.
-POLYPATH_DEVICE void report(const Patience& patience, StatusRecord::Reason reason,
-                            const Awaited& awaited) {
-  StatusRecord* const status = patience.status;
-  if (atomic_add_relaxed(patience.reports, 1U) != 0) {
+POLYPATH_DEVICE void report(const wait_context& wait_ctx, wait_error::Reason reason,
+                            const wait_target& awaited) {
+  wait_error* const status = wait_ctx.status;
+  if (atomic_add_relaxed(wait_ctx.reports, 1U) != 0) {
     while (load_volatile(&status->given_up) == 0) spin_pause();
     return;
   }
-  store_volatile(&status->kernel, patience.kernel);
+  store_volatile(&status->kernel, wait_ctx.kernel);
   store_volatile(&status->reason, static_cast<std::uint32_t>(reason));
   store_volatile(&status->waited_for_rank, awaited.rank);
   store_volatile(&status->block, static_cast<std::uint32_t>(block_index()));
@@ -58,138 +58,138 @@ POLYPATH_DEVICE void report(const Patience& patience, StatusRecord::Reason reaso
 }
 
 /// Of one wait: whether it has lasted too long.
-class Watch {
+class wait_timer {
  public:
   /// Called over and over, by those that wait together alike. True: `reason()` says why to give up.
   /// `looks_at_host`: of those that wait together, one does.
-  POLYPATH_DEVICE bool is_over(const Patience& patience, bool looks_at_host = true) {
+  POLYPATH_DEVICE bool is_over(const wait_context& wait_ctx, bool looks_at_host = true) {
     const std::uint64_t now = global_timer_ns();
     if (began_ == 0) {
       began_ = now;
       looks_at_ = now + pause_ns_;
-      if (others_gave_up(patience)) return true;
+      if (others_timed_out(wait_ctx)) return true;
     }
     lasted_ns_ = now - began_;
     // The abort word is memory of the host. Whoever looks there is away for up to 70 us (2 x H200
     // in a virtual machine), so ranks that look in every short wait keep each other late.
     if (now >= looks_at_) {
-      if (patience.next_look != nullptr && others_gave_up(patience)) return true;
-      if (looks_at_host && is_to_look(patience, now)) {
-        const bool is_aborted = !planted(WaitFault::no_look_at_the_abort_word) &&
-                                load_volatile(patience.abort_word) != 0;
-        has_looked(patience, now);
+      if (wait_ctx.next_abort_poll_ns != nullptr && others_timed_out(wait_ctx)) return true;
+      if (looks_at_host && is_to_look(wait_ctx, now)) {
+        const bool is_aborted = !has_mutant(WaitFault::no_look_at_the_abort_word) &&
+                                load_volatile(wait_ctx.abort_flag) != 0;
+        has_looked(wait_ctx, now);
         if (is_aborted) {
-          reason_ = StatusRecord::aborted;
+          reason_ = wait_error::aborted;
           return true;
         }
       }
-      if (patience.next_look == nullptr && pause_ns_ < kLongestPauseNs) pause_ns_ *= 2;
+      if (wait_ctx.next_abort_poll_ns == nullptr && pause_ns_ < kMaxPollIntervalNs) pause_ns_ *= 2;
       looks_at_ = now + pause_ns_;
     }
-    if (lasted_ns_ > patience.time_limit_ns) reason_ = StatusRecord::time_limit;
-    return reason_ != StatusRecord::none;
+    if (lasted_ns_ > wait_ctx.time_limit_ns) reason_ = wait_error::time_limit;
+    return reason_ != wait_error::none;
   }
   /// Between two looks at what a long wait is for: those that all wait for one load the memory less
   /// that this one needs.
   POLYPATH_DEVICE void rest() const {
-    const std::uint64_t part = lasted_ns_ / kPartOfWait;
-    if (part != 0) spin_rest(static_cast<unsigned>(part < kLongestRestNs ? part : kLongestRestNs));
+    const std::uint64_t part = lasted_ns_ / kHostPollFraction;
+    if (part != 0) spin_backoff(static_cast<unsigned>(part < kMaxBackoffNs ? part : kMaxBackoffNs));
   }
-  [[nodiscard]] POLYPATH_DEVICE StatusRecord::Reason reason() const { return reason_; }
+  [[nodiscard]] POLYPATH_DEVICE wait_error::Reason reason() const { return reason_; }
 
   /// Whether the abort word was set, or another wait of this rank gave up, as far as is known: for
   /// one who polls, and has no limit of time. The host's memory is looked at when it is due.
-  POLYPATH_DEVICE static bool is_aborted(const Patience& patience) {
-    if (!planted(WaitFault::no_look_at_the_reports) && load_volatile(patience.reports) != 0)
+  POLYPATH_DEVICE static bool is_aborted(const wait_context& wait_ctx) {
+    if (!has_mutant(WaitFault::no_look_at_the_reports) && load_volatile(wait_ctx.reports) != 0)
       return true;
     const std::uint64_t now = global_timer_ns();
-    if (planted(WaitFault::no_look_at_the_abort_word) || !is_to_look(patience, now)) return false;
-    const bool is_set = load_volatile(patience.abort_word) != 0;
-    has_looked(patience, now);
+    if (has_mutant(WaitFault::no_look_at_the_abort_word) || !is_to_look(wait_ctx, now)) return false;
+    const bool is_set = load_volatile(wait_ctx.abort_flag) != 0;
+    has_looked(wait_ctx, now);
     return is_set;
   }
 
  private:
   // In memory of this GPU: of a kernel that waits many times, only the first wait is long.
-  POLYPATH_DEVICE bool others_gave_up(const Patience& patience) {
-    if (planted(WaitFault::no_look_at_the_reports) || load_volatile(patience.reports) == 0)
+  POLYPATH_DEVICE bool others_timed_out(const wait_context& wait_ctx) {
+    if (has_mutant(WaitFault::no_look_at_the_reports) || load_volatile(wait_ctx.reports) == 0)
       return false;
-    reason_ = StatusRecord::aborted;
+    reason_ = wait_error::aborted;
     return true;
   }
-  /// Of all that wait with one `next_look`, one is away at a time.
-  POLYPATH_DEVICE static bool is_to_look(const Patience& patience, std::uint64_t now) {
-    if (patience.next_look == nullptr) return true;
-    const std::uint64_t due = load_relaxed<device_scope>(patience.next_look);
-    return now >= due && compare_exchange<device_scope>(patience.next_look, due,
-                                                        now + kPartOfWait * kHostLookNs) == due;
+  /// Of all that wait with one `next_abort_poll_ns`, one is away at a time.
+  POLYPATH_DEVICE static bool is_to_look(const wait_context& wait_ctx, std::uint64_t now) {
+    if (wait_ctx.next_abort_poll_ns == nullptr) return true;
+    const std::uint64_t due = load_relaxed<device_scope>(wait_ctx.next_abort_poll_ns);
+    return now >= due && compare_exchange<device_scope>(wait_ctx.next_abort_poll_ns, due,
+                                                        now + kHostPollFraction * kHostPollNs) == due;
   }
   /// Behind a look that began when is_to_look() was asked: the slower it was, the later the next.
-  POLYPATH_DEVICE static void has_looked(const Patience& patience, std::uint64_t began) {
-    if (patience.next_look == nullptr) return;
+  POLYPATH_DEVICE static void has_looked(const wait_context& wait_ctx, std::uint64_t began) {
+    if (wait_ctx.next_abort_poll_ns == nullptr) return;
     const std::uint64_t now = global_timer_ns();
-    std::uint64_t pause = (now - began) * kPartOfWait;
-    if (pause < kHostLookNs) pause = kHostLookNs;
-    if (pause > kLongestPauseNs) pause = kLongestPauseNs;
-    (void)compare_exchange<device_scope>(patience.next_look, began + kPartOfWait * kHostLookNs,
+    std::uint64_t pause = (now - began) * kHostPollFraction;
+    if (pause < kHostPollNs) pause = kHostPollNs;
+    if (pause > kMaxPollIntervalNs) pause = kMaxPollIntervalNs;
+    (void)compare_exchange<device_scope>(wait_ctx.next_abort_poll_ns, began + kHostPollFraction * kHostPollNs,
                                          now + pause);
   }
 
   std::uint64_t began_ = 0;
   std::uint64_t lasted_ns_ = 0;  ///< at the last call of is_over()
   std::uint64_t looks_at_ = 0;
-  std::uint64_t pause_ns_ = kHostLookNs;
-  StatusRecord::Reason reason_ = StatusRecord::none;
+  std::uint64_t pause_ns_ = kHostPollNs;
+  wait_error::Reason reason_ = wait_error::none;
 };
 
 /// The same, for one thread that polls and asks now and then. True: all waits of this rank end from
 /// now on; where none has before, the status record says so of `number`.
-POLYPATH_DEVICE_CALLED bool is_aborted(const Patience& patience, std::uint32_t number) {
-  if (!Watch::is_aborted(patience)) return false;
-  report(patience, StatusRecord::aborted, {StatusRecord::kNobody, 0, 0, number, 0});
+POLYPATH_DEVICE_NOINLINE bool is_aborted(const wait_context& wait_ctx, std::uint32_t number) {
+  if (!wait_timer::is_aborted(wait_ctx)) return false;
+  report(wait_ctx, wait_error::aborted, {wait_error::kNobody, 0, 0, number, 0});
   return true;
 }
 /// For a group, one of whose threads looks.
-POLYPATH_DEVICE bool is_aborted(const Thread&, const Patience& patience, std::uint32_t number) {
-  return is_aborted(patience, number);
+POLYPATH_DEVICE bool is_aborted(const Thread&, const wait_context& wait_ctx, std::uint32_t number) {
+  return is_aborted(wait_ctx, number);
 }
-POLYPATH_DEVICE bool is_aborted(const Warp& warp, const Patience& patience, std::uint32_t number) {
-  return warp_any(warp.is_leader() && is_aborted(patience, number));
+POLYPATH_DEVICE bool is_aborted(const Warp& warp, const wait_context& wait_ctx, std::uint32_t number) {
+  return warp_any(warp.is_leader() && is_aborted(wait_ctx, number));
 }
 
 /// Waits until `ready()`, which loads what it looks at. False: the abort word was set, the time is
 /// up, or another wait of this rank gave up; the status record says what the first of them was
 /// for. Whoever gets false publishes nothing more, and leaves its counts as they are.
 template <typename Ready, typename WhatFor>
-POLYPATH_DEVICE bool wait_with(const Patience& patience, const Ready& ready,
+POLYPATH_DEVICE bool wait_until(const wait_context& wait_ctx, const Ready& ready,
                                const WhatFor& awaited) {
-  Watch watch;
-  const bool came = spin_until(ready, [&] { return watch.is_over(patience); });
-  if (!came) report(patience, watch.reason(), awaited());
+  wait_timer watch;
+  const bool came = spin_until(ready, [&] { return watch.is_over(wait_ctx); });
+  if (!came) report(wait_ctx, watch.reason(), awaited());
   return came;
 }
 
 /// The same for a group, whose threads all call it, each with what it waits for itself. A warp
 /// waits together: one of it looks at the host. Returns each thread's own answer.
 template <typename Ready, typename WhatFor>
-POLYPATH_DEVICE bool wait_together(const Thread&, const Patience& patience, const Ready& ready,
+POLYPATH_DEVICE bool wait_until(const Thread&, const wait_context& wait_ctx, const Ready& ready,
                                    const WhatFor& awaited) {
-  return wait_with(patience, ready, awaited);
+  return wait_until(wait_ctx, ready, awaited);
 }
 template <typename Ready, typename WhatFor>
-POLYPATH_DEVICE bool wait_together(const Warp& warp, const Patience& patience, const Ready& ready,
+POLYPATH_DEVICE bool wait_until(const Warp& warp, const wait_context& wait_ctx, const Ready& ready,
                                    const WhatFor& awaited) {
-  Watch watch;
+  wait_timer watch;
   bool came = false;
   for (unsigned turn = 1;; ++turn) {
     if (!came) came = ready();
     const unsigned arrived = warp_ballot(came);
     if (arrived == ~0U) return true;
-    if (turn % detail::kTurnsPerLook == 0) {
-      const bool speaks = warp.rank() == count_of_low_ones(arrived);
-      const bool is_over = watch.is_over(patience, speaks);
+    if (turn % detail::kSpinsPerPoll == 0) {
+      const bool speaks = warp.rank() == countr_one(arrived);
+      const bool is_over = watch.is_over(wait_ctx, speaks);
       if (warp_any(is_over && speaks)) {
-        if (speaks) report(patience, watch.reason(), awaited());
+        if (speaks) report(wait_ctx, watch.reason(), awaited());
         warp_sync();
         return came;
       }
@@ -201,9 +201,9 @@ POLYPATH_DEVICE bool wait_together(const Warp& warp, const Patience& patience, c
 
 /// Waits for the abort that the host makes of this rank's report, however long it takes: what comes
 /// behind may tell other ranks what never happened, and they can know by then.
-POLYPATH_DEVICE void wait_for_abort(const Patience& patience) {
-  if (planted(WaitFault::goes_on_unreported)) return;
-  spin_until([&] { return load_volatile(patience.abort_word) != 0; },
+POLYPATH_DEVICE void wait_for_abort(const wait_context& wait_ctx) {
+  if (has_mutant(WaitFault::goes_on_unreported)) return;
+  spin_until([&] { return load_volatile(wait_ctx.abort_flag) != 0; },
              [] {
                (void)global_timer_ns();  // where it is simulated, time goes on
                return false;

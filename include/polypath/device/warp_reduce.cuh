@@ -22,7 +22,7 @@ POLYPATH_DEVICE std::uint32_t warp_sum(std::uint32_t value) {
   return warp_combined(value, [](std::uint32_t one, std::uint32_t other) { return one + other; });
 #endif
 }
-POLYPATH_DEVICE std::uint32_t warp_least(std::uint32_t value) {
+POLYPATH_DEVICE std::uint32_t warp_min(std::uint32_t value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   return __reduce_min_sync(~0U, value);
 #else

@@ -32,7 +32,7 @@ typedef struct polypath_channel_options {
                              two, 32 to 65536; when there are more, their senders wait; 0: 1024 */
   uint32_t eager_bytes;   /* larger messages are put into the matched receive's buffer; 0: 512, or
                              what the ring carries at once where that is less */
-  uint32_t time_limit_ms; /* of one wait; 0: that of the communicator, when a view is made */
+  uint32_t timeout_ms; /* of one wait; 0: that of the communicator, when a view is made */
   uint32_t reserved[4];   /* 0 */
 } polypath_channel_options;
 
@@ -74,7 +74,7 @@ typedef struct polypath_active_messages_options {
   uint32_t shards;        /* rings from one rank to another, which groups that send spread over: a
                              power of two, as many as groups at best; 0: 64 */
   uint32_t capacity;      /* messages of a ring: a power of two, at least 128; 0: 512 */
-  uint32_t time_limit_ms; /* as of channels */
+  uint32_t timeout_ms; /* as of channels */
   uint32_t reserved[5];   /* 0 */
 } polypath_active_messages_options;
 

@@ -2,7 +2,7 @@
 // how a CPU thread waits for them. C++17.
 //
 // x86-64 promises that for aligned accesses where it has AVX, AArch64 where it has LSE2. Elsewhere
-// host_has_packets() is false, and nothing makes a queue that the CPU is to use.
+// has_atomic_16_byte_access() is false, and nothing makes a queue that the CPU is to use.
 #pragma once
 
 #include <chrono>
@@ -32,7 +32,7 @@ void __tsan_release(void* at);
 namespace polypath::messaging {
 
 /// Whether this CPU moves 16 bytes at once.
-inline bool host_has_packets() {
+inline bool has_atomic_16_byte_access() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx") != 0;
 #elif defined(__aarch64__) && defined(__linux__)
@@ -44,11 +44,11 @@ inline bool host_has_packets() {
 
 namespace detail {
 
-using device::Packet;
+using device::ll_packet;
 
 /// One access; other threads and GPUs may store there.
-POLYPATH_UNSEEN_BY_TSAN Packet load_16(const Packet* from) {
-  Packet packet;
+POLYPATH_UNSEEN_BY_TSAN ll_packet load_16(const ll_packet* from) {
+  ll_packet packet;
 #if defined(__x86_64__)
   const __m128i all = _mm_load_si128(reinterpret_cast<const __m128i*>(from));
   asm volatile("" ::: "memory");
@@ -63,7 +63,7 @@ POLYPATH_UNSEEN_BY_TSAN Packet load_16(const Packet* from) {
 #endif
   return packet;
 }
-POLYPATH_UNSEEN_BY_TSAN void store_16(Packet* to, const Packet& packet) {
+POLYPATH_UNSEEN_BY_TSAN void store_16(ll_packet* to, const ll_packet& packet) {
 #if defined(__x86_64__)
   asm volatile("" ::: "memory");
   _mm_store_si128(reinterpret_cast<__m128i*>(to),
@@ -80,7 +80,7 @@ POLYPATH_UNSEEN_BY_TSAN void store_16(Packet* to, const Packet& packet) {
 }
 
 /// Before the packets of a push: what this thread stored before comes before them.
-inline void release_before(Packet* first) {
+inline void release_before(ll_packet* first) {
 #if defined(__aarch64__)
   asm volatile("dmb ish" ::: "memory");
 #endif
@@ -91,7 +91,7 @@ inline void release_before(Packet* first) {
 #endif
 }
 /// Behind the packets of a pop: what this thread loads from now on is as new as they are.
-inline void acquire_behind(Packet* first) {
+inline void acquire_behind(ll_packet* first) {
 #if defined(__aarch64__)
   asm volatile("dmb ishld" ::: "memory");
 #endif
@@ -120,13 +120,13 @@ inline void pause_cpu() {
 }
 
 /// Whether the communicator was aborted: a load of a word that changes once.
-inline bool was_aborted(const device::Patience& patience) {
-  return patience.abort_word != nullptr && load_word(patience.abort_word) != 0;
+inline bool was_aborted(const device::wait_context& wait_ctx) {
+  return wait_ctx.abort_flag != nullptr && load_word(wait_ctx.abort_flag) != 0;
 }
 
 /// Waits until `ready()`; false: the abort word was set, or the time limit is over.
 template <typename Ready>
-bool wait_on_host(const device::Patience& patience, const Ready& ready) {
+bool wait_on_host(const device::wait_context& wait_ctx, const Ready& ready) {
   constexpr unsigned kOften = 512;  // looks before others may have the core
   constexpr unsigned kLook = 64;    // ... before a look at the clock
   std::chrono::steady_clock::time_point began;
@@ -138,11 +138,11 @@ bool wait_on_host(const device::Patience& patience, const Ready& ready) {
     else
       std::this_thread::yield();
     if (turn % kLook != kLook - 1) continue;
-    if (was_aborted(patience)) return false;
+    if (was_aborted(wait_ctx)) return false;
     const auto now = std::chrono::steady_clock::now();
     if (!has_begun) began = now;
     has_begun = true;
-    if (now - began > std::chrono::nanoseconds(patience.time_limit_ns)) return false;
+    if (now - began > std::chrono::nanoseconds(wait_ctx.time_limit_ns)) return false;
   }
 }
 
@@ -166,31 +166,31 @@ class HostCells {
   [[nodiscard]] std::uint64_t place_of(std::uint64_t turn) const {
     return turn & ((std::uint64_t{1} << capacity_log2_) - 1);
   }
-  [[nodiscard]] std::uint32_t lap_of(std::uint64_t turn) const {
+  [[nodiscard]] std::uint32_t generation_of(std::uint64_t turn) const {
     return static_cast<std::uint32_t>(turn >> capacity_log2_);
   }
-  [[nodiscard]] Packet* cell_of(std::uint64_t turn) const {
-    return reinterpret_cast<Packet*>(begin_) + place_of(turn) * device::packets_of(item_.bytes);
+  [[nodiscard]] ll_packet* slot_of(std::uint64_t turn) const {
+    return reinterpret_cast<ll_packet*>(begin_) + place_of(turn) * device::ll_packet_count(item_.bytes);
   }
 
   void put(std::uint64_t turn, const unsigned char* item) const {
-    Packet* const to = cell_of(turn);
-    Packet packet{};
-    packet.lap = lap_of(turn) + 1;
-    for (std::size_t done = 0, i = 0; done < item_.bytes; done += Packet::kBytes, ++i) {
+    ll_packet* const to = slot_of(turn);
+    ll_packet packet{};
+    packet.lap = generation_of(turn) + 1;
+    for (std::size_t done = 0, i = 0; done < item_.bytes; done += ll_packet::kBytes, ++i) {
       std::memcpy(packet.data, item + done, bytes_at(done));
       store_16(to + i, packet);
     }
-    for (std::size_t i = used(); i < device::packets_of(item_.bytes); ++i) store_16(to + i, packet);
+    for (std::size_t i = used(); i < device::ll_packet_count(item_.bytes); ++i) store_16(to + i, packet);
   }
   /// Whether it is there; then `item` is it, else `item` may be anything.
   bool get(std::uint64_t turn, unsigned char* item) const {
-    const Packet* const from = cell_of(turn);
-    const std::uint32_t lap = lap_of(turn) + 1;
-    for (std::size_t i = used(); i < device::packets_of(item_.bytes); ++i)
+    const ll_packet* const from = slot_of(turn);
+    const std::uint32_t lap = generation_of(turn) + 1;
+    for (std::size_t i = used(); i < device::ll_packet_count(item_.bytes); ++i)
       if (load_16(from + i).lap != lap) return false;
-    for (std::size_t done = 0, i = 0; done < item_.bytes; done += Packet::kBytes, ++i) {
-      const Packet packet = load_16(from + i);
+    for (std::size_t done = 0, i = 0; done < item_.bytes; done += ll_packet::kBytes, ++i) {
+      const ll_packet packet = load_16(from + i);
       if (packet.lap != lap) return false;
       std::memcpy(item + done, packet.data, bytes_at(done));
     }
@@ -199,11 +199,11 @@ class HostCells {
 
  private:
   [[nodiscard]] std::size_t used() const {
-    return (item_.bytes + Packet::kBytes - 1) / Packet::kBytes;
+    return (item_.bytes + ll_packet::kBytes - 1) / ll_packet::kBytes;
   }
   [[nodiscard]] std::size_t bytes_at(std::size_t done) const {
     const std::size_t rest = item_.bytes - done;
-    return rest < Packet::kBytes ? rest : Packet::kBytes;
+    return rest < ll_packet::kBytes ? rest : ll_packet::kBytes;
   }
 
   unsigned char* begin_;

@@ -10,17 +10,17 @@ namespace detail {
 template <typename Bytes>
 class HostPairProducer {
  public:
-  HostPairProducer(const device::pair_view& view, Bytes item)
+  HostPairProducer(const device::spsc_view& view, Bytes item)
       : cells_(view.cells, view.capacity_log2, item),
         view_(view),
         turn_(load_word(view.sent)),
         read_(load_word(view.credit)) {}
 
   device::status push(const unsigned char* items, std::size_t count) {
-    if (was_aborted(view_.patience)) return device::status::gave_up;
+    if (was_aborted(view_.wait_ctx)) return device::status::aborted;
     while (count > 0) {
-      if (!has_room(1) && !wait_on_host(view_.patience, [&] { return looks_for_room(1); }))
-        return device::status::gave_up;
+      if (!has_room(1) && !wait_on_host(view_.wait_ctx, [&] { return looks_for_room(1); }))
+        return device::status::aborted;
       const std::uint64_t room = (std::uint64_t{1} << view_.capacity_log2) - (turn_ - read_);
       const std::size_t turns = count < room ? count : static_cast<std::size_t>(room);
       put(items, turns);
@@ -30,8 +30,8 @@ class HostPairProducer {
     return device::status::done;
   }
   device::status try_push(const unsigned char* items, std::size_t count) {
-    if (count > std::uint64_t{1} << view_.segment_log2) return device::status::too_many;
-    if (was_aborted(view_.patience)) return device::status::gave_up;
+    if (count > std::uint64_t{1} << view_.segment_log2) return device::status::too_many_items;
+    if (was_aborted(view_.wait_ctx)) return device::status::aborted;
     if (!has_room(count) && !looks_for_room(count)) return device::status::full;
     put(items, count);
     return device::status::done;
@@ -49,14 +49,14 @@ class HostPairProducer {
   }
   void put(const unsigned char* items, std::size_t turns) {
     for (std::size_t i = 0; i < turns; ++i, ++turn_) {
-      if (i == 0) release_before(cells_.cell_of(0));  // one word stands for all: one thread pops
+      if (i == 0) release_before(cells_.slot_of(0));  // one word stands for all: one thread pops
       cells_.put(turn_, items + i * cells_.item_bytes());
     }
     store_word(view_.sent, turn_);  // near; for whoever comes next
   }
 
   HostCells<Bytes> cells_;
-  device::pair_view view_;
+  device::spsc_view view_;
   std::uint64_t turn_;
   std::uint64_t read_;
 };
@@ -64,7 +64,7 @@ class HostPairProducer {
 template <typename Bytes>
 class HostPairConsumer {
  public:
-  HostPairConsumer(const device::pair_view& view, Bytes item)
+  HostPairConsumer(const device::spsc_view& view, Bytes item)
       : cells_(view.cells, view.capacity_log2, item),
         view_(view),
         turn_(load_word(view.received)),
@@ -75,15 +75,15 @@ class HostPairConsumer {
       unsigned char* const item = items + got * cells_.item_bytes();
       if (!cells_.get(turn_, item)) {
         give_back();
-        if (!wait_on_host(view_.patience, [&] { return cells_.get(turn_, item); })) {
+        if (!wait_on_host(view_.wait_ctx, [&] { return cells_.get(turn_, item); })) {
           leave();
-          return device::status::gave_up;
+          return device::status::aborted;
         }
       }
       take_one();
     }
     leave();
-    return count == 0 && was_aborted(view_.patience) ? device::status::gave_up
+    return count == 0 && was_aborted(view_.wait_ctx) ? device::status::aborted
                                                      : device::status::done;
   }
   device::status try_pop(unsigned char* items, std::size_t count, std::size_t& got) {
@@ -91,7 +91,7 @@ class HostPairConsumer {
       take_one();
     if (got == 0) {
       give_back();
-      if (was_aborted(view_.patience)) return device::status::gave_up;
+      if (was_aborted(view_.wait_ctx)) return device::status::aborted;
       return count == 0 ? device::status::done : device::status::empty;
     }
     leave();
@@ -111,12 +111,12 @@ class HostPairConsumer {
     given_ = turn_;
   }
   void leave() {
-    acquire_behind(cells_.cell_of(0));
+    acquire_behind(cells_.slot_of(0));
     store_word(view_.received, turn_);
   }
 
   HostCells<Bytes> cells_;
-  device::pair_view view_;
+  device::spsc_view view_;
   std::uint64_t turn_;
   std::uint64_t given_;
 };
@@ -125,13 +125,13 @@ class HostPairConsumer {
 
 /// One thread at a time. Who makes another of them later goes on where this one was.
 template <typename T>
-class host_pair_producer {
+class host_spsc_producer {
   static_assert(std::is_trivially_copyable<T>::value, "items are copied as bytes");
-  static_assert(sizeof(T) <= device::kMostPacketBytes,
+  static_assert(sizeof(T) <= device::kMaxLLItemBytes,
                 "an item has at most 96 bytes: send where larger data lie");
 
  public:
-  explicit host_pair_producer(const device::pair_view& view) : pair_(view, {}) {}
+  explicit host_spsc_producer(const device::spsc_view& view) : pair_(view, {}) {}
 
   /// Waits while there is no room.
   device::status push(const T* items, std::size_t count) {
@@ -149,11 +149,11 @@ class host_pair_producer {
 
 /// Likewise.
 template <typename T>
-class host_pair_consumer {
+class host_spsc_consumer {
   static_assert(std::is_trivially_copyable<T>::value, "items are copied as bytes");
 
  public:
-  explicit host_pair_consumer(const device::pair_view& view) : pair_(view, {}) {}
+  explicit host_spsc_consumer(const device::spsc_view& view) : pair_(view, {}) {}
 
   /// Waits until `count` items have come.
   device::status pop(T* items, std::size_t count, std::size_t* got = nullptr) {

@@ -4,9 +4,9 @@
 // What a thread stored before a push, whoever pops the item sees by pop_acquire() on a GPU, and by
 // pop() here; what a GPU stored before push_release(), the thread sees that pops here.
 //
-// Waits end with `gave_up` at an abort of the communicator, and at the time limit of the view. Then
+// Waits end with `aborted` at an abort of the communicator, and at the time limit of the view. Then
 // the queue is of no use any more: tell the others by polypath_comm_abort(). Behind an abort
-// nothing is pushed: push and try_push say `gave_up`, also where there is room. Pops first give
+// nothing is pushed: push and try_push say `aborted`, also where there is room. Pops first give
 // what has come; once there is nothing pop and try_pop say so too, rather than `closed`.
 #pragma once
 
@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "polypath/device/pair_view.hpp"
+#include "polypath/device/spsc_view.hpp"
 #include "polypath/device/queue_view.hpp"
 #include "polypath/device/status.hpp"
 #include "polypath/messaging/host_packet.hpp"
@@ -32,7 +32,7 @@ class HostQueue {
   /// `awaited`, here and below: the turn at which a wait gave up.
   device::status push(const unsigned char* items, std::size_t count,
                       std::uint64_t* awaited = nullptr) const {
-    if (was_aborted(view_.patience)) return device::status::gave_up;
+    if (was_aborted(view_.wait_ctx)) return device::status::aborted;
     while (count > 0) {
       const std::size_t turns = count < segment_cells() ? count : segment_cells();
       const std::uint64_t first = __atomic_fetch_add(view_.tail, turns, __ATOMIC_RELAXED);
@@ -45,8 +45,8 @@ class HostQueue {
     return device::status::done;
   }
   device::status try_push(const unsigned char* items, std::size_t count) const {
-    if (count > segment_cells()) return device::status::too_many;
-    if (was_aborted(view_.patience)) return device::status::gave_up;
+    if (count > segment_cells()) return device::status::too_many_items;
+    if (was_aborted(view_.wait_ctx)) return device::status::aborted;
     if (count == 0) return device::status::done;
     std::uint64_t seen = load_word(view_.tail);
     do {
@@ -70,7 +70,7 @@ class HostQueue {
       }
       finish(first, here);
       got += here;
-      if (result == device::status::gave_up) return gave_up_at(first + here, awaited);
+      if (result == device::status::aborted) return gave_up_at(first + here, awaited);
       if (result != device::status::done) return result;
     }
     return done_with(got);
@@ -105,48 +105,48 @@ class HostQueue {
   [[nodiscard]] bool has_credit(std::uint64_t turn) const {
     // The first lap alone needs none, not each that 32 bits number 0.
     if (turn >> view_.capacity_log2 == 0) return true;
-    const std::uint32_t lap = cells_.lap_of(turn);
+    const std::uint32_t lap = cells_.generation_of(turn);
     return static_cast<std::int32_t>(load_word(view_.credit + word_of(turn)) - lap) >= 0;
   }
   bool wait_for_credit(std::uint64_t turn) const {
-    return has_credit(turn) || wait_on_host(view_.patience, [&] { return has_credit(turn); });
+    return has_credit(turn) || wait_on_host(view_.wait_ctx, [&] { return has_credit(turn); });
   }
   void put(std::uint64_t first, const unsigned char* items, std::size_t turns) const {
     for (std::size_t i = 0; i < turns; ++i) {
-      if (i == 0 || kEachReleases) release_before(cells_.cell_of(first + i));
+      if (i == 0 || kEachReleases) release_before(cells_.slot_of(first + i));
       cells_.put(first + i, items + i * cells_.item_bytes());
     }
   }
   device::status await(std::uint64_t turn, unsigned char* item) const {
     if (cells_.get(turn, item)) return device::status::done;
     bool is_closed = false;
-    const bool came = wait_on_host(view_.patience, [&] {
+    const bool came = wait_on_host(view_.wait_ctx, [&] {
       if (cells_.get(turn, item)) return true;
       // What was pushed before close() may come behind it.
       is_closed = load_word(view_.closed) <= turn;
       return is_closed;
     });
-    if (!came) return device::status::gave_up;
+    if (!came) return device::status::aborted;
     return is_closed ? without_item(turn) : device::status::done;
   }
   /// Of a turn whose item is not there. Who closes may be one who gave up: items are missing then.
   [[nodiscard]] device::status without_item(std::uint64_t turn) const {
     const bool is_closed = load_word(view_.closed) <= turn;
-    if (was_aborted(view_.patience)) return device::status::gave_up;
+    if (was_aborted(view_.wait_ctx)) return device::status::aborted;
     return is_closed ? device::status::closed : device::status::empty;
   }
   [[nodiscard]] device::status done_with(std::size_t got) const {
-    return got == 0 && was_aborted(view_.patience) ? device::status::gave_up : device::status::done;
+    return got == 0 && was_aborted(view_.wait_ctx) ? device::status::aborted : device::status::done;
   }
   static device::status gave_up_at(std::uint64_t turn, std::uint64_t* awaited) {
     if (awaited != nullptr) *awaited = turn;
-    return device::status::gave_up;
+    return device::status::aborted;
   }
   /// `turns` from `first` on have been read.
   void finish(std::uint64_t first, std::size_t turns) const {
     if (turns == 0) return;
     for (std::size_t i = 0; i < (kEachReleases ? turns : 1); ++i)
-      acquire_behind(cells_.cell_of(first + i));
+      acquire_behind(cells_.slot_of(first + i));
     const std::uint64_t rest = segment_cells() - (first & (segment_cells() - 1));
     const std::uint64_t here = rest < turns ? rest : turns;
     count_read(first, static_cast<std::uint32_t>(here));
@@ -154,7 +154,7 @@ class HostQueue {
   }
   void count_read(std::uint64_t turn, std::uint32_t cells) const {
     const std::size_t word = word_of(turn);
-    const std::uint32_t lap = cells_.lap_of(turn) + 1;
+    const std::uint32_t lap = cells_.generation_of(turn) + 1;
     const std::uint32_t before = __atomic_fetch_add(view_.read + word, cells, __ATOMIC_ACQ_REL);
     if (before + cells == lap << view_.segment_log2) store_word(view_.credit + word, lap);
   }
@@ -180,7 +180,7 @@ inline unsigned char* bytes_of(void* items) { return static_cast<unsigned char*>
 template <typename T>
 class host_queue {
   static_assert(std::is_trivially_copyable<T>::value, "items are copied as bytes");
-  static_assert(sizeof(T) <= device::kMostPacketBytes,
+  static_assert(sizeof(T) <= device::kMaxLLItemBytes,
                 "an item has at most 96 bytes: send where larger data lie");
 
  public:
@@ -191,7 +191,7 @@ class host_queue {
     return queue_.push(detail::bytes_of(items), count);
   }
   device::status push(const T& item) const { return push(&item, 1); }
-  /// Never waits: `full`, and nothing was pushed, when there is no room for all. `too_many`: more
+  /// Never waits: `full`, and nothing was pushed, when there is no room for all. `too_many_items`: more
   /// than a segment has cells.
   device::status try_push(const T* items, std::size_t count) const {
     return queue_.try_push(detail::bytes_of(items), count);

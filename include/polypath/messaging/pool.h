@@ -65,7 +65,7 @@ POLYPATH_API size_t polypath_pool_view_bytes(int shared);
  * "shared", "allocated", "freed", "failed", "refused", "held_blocks", "held_bytes",
  * "high_water_bytes", "classes": [{"bytes", "slabs", "held"}]}. Blocks; "failed": none was free;
  * "refused": too large, or freed and no block, or not held. "high_water_bytes": of slabs that ever
- * had a block. For polypath_free(). */
+ * had a block. For polypath_free_string(). */
 POLYPATH_API polypath_status polypath_pool_report(polypath_pool* pool, char** json);
 
 #ifdef __cplusplus

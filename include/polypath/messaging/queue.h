@@ -27,23 +27,23 @@ extern "C" {
 typedef struct polypath_queue polypath_queue;
 
 typedef enum polypath_queue_kind {
-  POLYPATH_QUEUE = 0, /* any number of groups push, any number pop: device::queue */
-  POLYPATH_PAIR = 1   /* one group pushes, one pops, no counter is shared: device::pair_producer */
+  POLYPATH_QUEUE_MPMC = 0, /* any number of groups push, any number pop: device::queue */
+  POLYPATH_QUEUE_SPSC = 1   /* one group pushes, one pops, no counter is shared: device::spsc_producer */
 } polypath_queue_kind;
 
 /* How an item lies in its cell; the last template argument of the device's classes. */
-typedef enum polypath_queue_layout {
+typedef enum polypath_queue_protocol {
   /* packets: 12 of each 16 bytes are data, and each says itself which lap it is of. */
-  POLYPATH_PACKETS = 0,
+  POLYPATH_PROTOCOL_LL = 0,
   /* line: 120 bytes of data and one flag, between GPUs, pushed by whole warps. PTX does not
    * promise that such a line arrives whole, so the path is proven first, once a process: millions
    * of lines are sent and looked at. */
-  POLYPATH_LINE = 1
-} polypath_queue_layout;
+  POLYPATH_PROTOCOL_LL128 = 1
+} polypath_queue_protocol;
 
 typedef enum polypath_queue_side {
-  POLYPATH_PRODUCER = 0, /* who pushes */
-  POLYPATH_CONSUMER = 1  /* who pops */
+  POLYPATH_QUEUE_PRODUCER = 0, /* who pushes */
+  POLYPATH_QUEUE_CONSUMER = 1  /* who pops */
 } polypath_queue_side;
 
 /* The same on all ranks. Begin with zeros: 0 is the default. */
@@ -54,8 +54,8 @@ typedef struct polypath_queue_options {
                                    a power of two, a quarter of the capacity at most; 0: a 64th of
                                    it, but 256 where that is no more than a quarter */
   uint32_t kind;          /* a polypath_queue_kind; 0: queue */
-  uint32_t layout;        /* a polypath_queue_layout; 0: packets */
-  uint32_t time_limit_ms; /* of one wait; 0: that of the communicator, when a view is made */
+  uint32_t layout;        /* a polypath_queue_protocol; 0: packets */
+  uint32_t timeout_ms; /* of one wait; 0: that of the communicator, when a view is made */
   uint32_t reserved[5];   /* 0 */
 } polypath_queue_options;
 
@@ -73,8 +73,8 @@ POLYPATH_API polypath_status polypath_queue_connect(polypath_comm* comm,
                                                     const polypath_queue_options* options, int from,
                                                     int to, int count, polypath_queue** queue);
 /* Collective: a queue from each rank to each, itself too. On each rank view number r is the queue
- * to rank r for POLYPATH_PRODUCER, and that from rank r for POLYPATH_CONSUMER. */
-POLYPATH_API polypath_status polypath_queue_connect_each(polypath_comm* comm,
+ * to rank r for POLYPATH_QUEUE_PRODUCER, and that from rank r for POLYPATH_QUEUE_CONSUMER. */
+POLYPATH_API polypath_status polypath_queue_connect_mesh(polypath_comm* comm,
                                                          const polypath_queue_options* options,
                                                          polypath_queue** queue);
 /* The same for all `ranks` ranks of a communicator that this process has; `queues` has a place for
@@ -83,7 +83,7 @@ POLYPATH_API polypath_status polypath_queue_connect_all(polypath_comm* const* co
                                                         const polypath_queue_options* options,
                                                         int from, int to, int count,
                                                         polypath_queue** queues);
-POLYPATH_API polypath_status polypath_queue_connect_each_all(polypath_comm* const* comms, int ranks,
+POLYPATH_API polypath_status polypath_queue_connect_mesh_all(polypath_comm* const* comms, int ranks,
                                                              const polypath_queue_options* options,
                                                              polypath_queue** queues);
 
@@ -104,12 +104,12 @@ POLYPATH_API polypath_status polypath_queue_destroy_all(polypath_queue* const* q
 /* How many queues it holds for this rank; -1 for NULL. */
 POLYPATH_API int polypath_queue_count(const polypath_queue* queue);
 
-/* Of its views: sizeof of a polypath::device::queue_view or pair_view; 0 for NULL. */
+/* Of its views: sizeof of a polypath::device::queue_view or spsc_view; 0 for NULL. */
 POLYPATH_API size_t polypath_queue_view_bytes(const polypath_queue* queue);
 
 /* What `side` (a polypath_queue_side) of queue `index` needs that this rank has: a
- * polypath::device::queue_view or, of pairs, pair_view (polypath/device/queue_view.hpp,
- * pair_view.hpp), `bytes` its size. The CPU's side: for host_queue or host_pair_* of
+ * polypath::device::queue_view or, of pairs, spsc_view (polypath/device/queue_view.hpp,
+ * spsc_view.hpp), `bytes` its size. The CPU's side: for host_queue or host_pair_* of
  * polypath/messaging/host_queue.hpp, host_pair.hpp. What it points to is the handle's.
  * POLYPATH_INVALID_ARGUMENT: this rank is not on that side; another size, as of the headers of
  * another version. */
@@ -118,11 +118,11 @@ POLYPATH_API polypath_status polypath_queue_view(const polypath_queue* queue, in
 
 /* How they went, as this rank can read it, beside running kernels too: {"queues": [{"number",
  * "kind", "layout", "item_bytes", "capacity", "segment", "from", "to", "pushed", "popped", "laps",
- * "in_flight", "gave_up"}]}. Items; what a kernel has under way is counted late, and pairs count
+ * "in_flight", "aborted"}]}. Items; what a kernel has under way is counted late, and pairs count
  * when their kernels leave. A push that waits for room, or gave up, counts as far as there was
- * room, at least for its turn. "from" and "to": ranks, or "host". "gave_up": what a kernel of the
+ * room, at least for its turn. "from" and "to": ranks, or "host". "aborted": what a kernel of the
  * program, or a call below, waited for past the time limit, or "" (also where an abort ended the
- * wait). For polypath_free(). */
+ * wait). For polypath_free_string(). */
 POLYPATH_API polypath_status polypath_queue_report(polypath_queue* queue, char** json);
 
 /* ---- On the CPU -------------------------------------------------------------------------------

@@ -37,19 +37,19 @@ struct Arguments {
     return buffer == nullptr ? nullptr : buffer + static_cast<std::size_t>(rank) * count;
   }
   template <typename T>
-  static Posted sends(const T* from, const T* to, std::size_t count) {
+  static PostArgs sends(const T* from, const T* to, std::size_t count) {
     const std::size_t bytes = bytes_of<T>(count);
     if (bytes > 0) require(from, "send");
     return {from, const_cast<T*>(to), bytes, nullptr, 0, 0, true};
   }
   template <typename T>
-  static Acknowledged receives(T* to, std::size_t count) {
+  static AcknowledgeArgs receives(T* to, std::size_t count) {
     const std::size_t bytes = bytes_of<T>(count);
     if (bytes > 0) require(to, "recv");
     return {to, bytes, nullptr, 0, 0, true};
   }
   template <typename T>
-  static Acknowledged receives(T* to, const std::size_t* counts, const std::size_t* displs,
+  static AcknowledgeArgs receives(T* to, const std::size_t* counts, const std::size_t* displs,
                                int from) {
     const auto at = static_cast<std::size_t>(from);
     return receives(to == nullptr ? to : to + displs[at], counts[at]);

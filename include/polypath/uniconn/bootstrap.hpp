@@ -21,7 +21,7 @@ class Bootstrap {
  public:
   /// By an exchange of the caller's (comm.h); `owner` keeps what `user` points to. `is_thread`:
   /// the ranks are threads of one process, each with an Environment of its own.
-  Bootstrap(int rank, int size, polypath_exchange exchange, void* user,
+  Bootstrap(int rank, int size, polypath_all_gather_fn exchange, void* user,
             std::shared_ptr<void> owner = nullptr, bool is_thread = false)
       : rank_(rank),
         size_(size),
@@ -35,7 +35,7 @@ class Bootstrap {
 
   /// The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and
   /// MASTER_PORT; without those one rank alone. Waits for all to come.
-  static Bootstrap environment(std::uint32_t time_limit_ms = kTimeLimitMs) {
+  static Bootstrap environment(std::uint32_t timeout_ms = kTimeLimitMs) {
     for (const char* const launcher : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
       if (const char* const ranks = std::getenv(launcher);
           ranks != nullptr && std::string(ranks) != "1" && std::getenv("RANK") == nullptr)
@@ -45,24 +45,24 @@ class Bootstrap {
                      "polypath/uniconn/backend/mpi.hpp, or set RANK, WORLD_SIZE, MASTER_ADDR and "
                      "MASTER_PORT")
                         .c_str());
-    polypath_meeting* meeting = nullptr;
-    polypath::detail::check(polypath_meeting_from_environment(0, time_limit_ms, &meeting));
+    polypath_bootstrap* meeting = nullptr;
+    polypath::detail::check(polypath_bootstrap_from_environment(0, timeout_ms, &meeting));
     return of(meeting, false);
   }
 
   /// `size` ranks that are threads of this process: each takes its own.
-  static std::vector<Bootstrap> threads(int size, std::uint32_t time_limit_ms = kTimeLimitMs) {
-    std::vector<polypath_meeting*> meetings(size > 0 ? static_cast<std::size_t>(size) : 0);
-    polypath::detail::check(polypath_meeting_all(size, time_limit_ms, meetings.data()));
+  static std::vector<Bootstrap> threads(int size, std::uint32_t timeout_ms = kTimeLimitMs) {
+    std::vector<polypath_bootstrap*> meetings(size > 0 ? static_cast<std::size_t>(size) : 0);
+    polypath::detail::check(polypath_bootstrap_threads(size, timeout_ms, meetings.data()));
     std::vector<Bootstrap> all;
-    for (polypath_meeting* const meeting : meetings) all.push_back(of(meeting, true));
+    for (polypath_bootstrap* const meeting : meetings) all.push_back(of(meeting, true));
     return all;
   }
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] bool is_thread() const noexcept { return is_thread_; }
-  [[nodiscard]] polypath_exchange function() const noexcept { return exchange_; }
+  [[nodiscard]] polypath_all_gather_fn function() const noexcept { return exchange_; }
   [[nodiscard]] void* user() const noexcept { return user_; }
 
   /// Collective: `mine` of every rank, in rank order.
@@ -79,11 +79,11 @@ class Bootstrap {
  private:
   static constexpr std::uint32_t kTimeLimitMs = 60'000;
 
-  static Bootstrap of(polypath_meeting* meeting, bool is_thread) {
-    const std::shared_ptr<polypath_meeting> owner(meeting, &polypath_meeting_destroy);
-    return {polypath_meeting_rank(meeting),
-            polypath_meeting_size(meeting),
-            &polypath_meeting_exchange,
+  static Bootstrap of(polypath_bootstrap* meeting, bool is_thread) {
+    const std::shared_ptr<polypath_bootstrap> owner(meeting, &polypath_bootstrap_destroy);
+    return {polypath_bootstrap_rank(meeting),
+            polypath_bootstrap_size(meeting),
+            &polypath_bootstrap_all_gather,
             meeting,
             owner,
             is_thread};
@@ -91,7 +91,7 @@ class Bootstrap {
 
   int rank_;
   int size_;
-  polypath_exchange exchange_;
+  polypath_all_gather_fn exchange_;
   void* user_;
   std::shared_ptr<void> owner_;
   bool is_thread_;

@@ -94,7 +94,7 @@ class Communicator {
     detail::Scratch scratch;
   };
 
-  Communicator(std::shared_ptr<detail::Job<B>> job, std::unique_ptr<Made> made)
+  Communicator(std::shared_ptr<detail::RankSession<B>> job, std::unique_ptr<Made> made)
       : job_(std::move(job)), made_(std::move(made)) {}
 
   [[nodiscard]] typename B::Ranks& ranks() const {
@@ -103,7 +103,7 @@ class Communicator {
     return made_->ranks;
   }
 
-  std::shared_ptr<detail::Job<B>> job_;
+  std::shared_ptr<detail::RankSession<B>> job_;
   std::unique_ptr<Made> made_;  // ends first
 };
 

@@ -17,7 +17,7 @@ inline void copy_own(const Cuda& cuda, void* to, const void* from, std::size_t b
   cuda.check(cuda.copy(device(to), device(from), bytes, stream), "cuMemcpyAsync");
 }
 
-/// Each rank sends to each: `send(r)` gives the Posted to rank r, `receive(r)` the Acknowledged of
+/// Each rank sends to each: `send(r)` gives the PostArgs to rank r, `receive(r)` the AcknowledgeArgs of
 /// rank r, without signals, and of 0 bytes where there is nothing. One-sided, others may still use
 /// what is written to: all ranks have to come to it first, and nobody goes on before all is there.
 /// Into `group`, which is begun and ended here, or else is open already (`joins`; two-sided alone).
@@ -31,9 +31,9 @@ void exchange(const Cuda& cuda, typename B::Ranks& ranks, typename B::Group& gro
   RangeCheck sent(cuda, "send");
   RangeCheck received(cuda, "recv");
   for (int rank = 0; rank < ranks.size(); ++rank) {
-    const Posted posted = send(rank);
+    const PostArgs posted = send(rank);
     sent.require(posted.src, posted.bytes);
-    const Acknowledged acknowledged = receive(rank);
+    const AcknowledgeArgs acknowledged = receive(rank);
     received.require(acknowledged.dst, acknowledged.bytes);
   }
   if (!joins) group.start(stream);
@@ -41,12 +41,12 @@ void exchange(const Cuda& cuda, typename B::Ranks& ranks, typename B::Group& gro
   for (int step = 1; step < ranks.size(); ++step) {
     const int to = (own + step) % ranks.size();
     const int from = (own - step + ranks.size()) % ranks.size();
-    Posted posted = send(to);
+    PostArgs posted = send(to);
     posted.to = to;
     posted.of_collective = true;
     if (posted.bytes > 0) group.post(ranks, posted, stream);
     if (!one_sided) {
-      Acknowledged acknowledged = receive(from);
+      AcknowledgeArgs acknowledged = receive(from);
       acknowledged.from = from;
       acknowledged.of_collective = true;
       if (acknowledged.bytes > 0) group.acknowledge(ranks, acknowledged, stream);
@@ -54,7 +54,7 @@ void exchange(const Cuda& cuda, typename B::Ranks& ranks, typename B::Group& gro
   }
   // A group's posts go at its end.
   if (one_sided) ranks.barrier(stream);
-  const Posted to_self = send(own);
+  const PostArgs to_self = send(own);
   copy_own(cuda, receive(own).dst, to_self.src, to_self.bytes, stream);
   if (!joins) group.end(stream);
   if (one_sided) ranks.barrier(stream);

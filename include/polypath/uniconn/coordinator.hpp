@@ -96,7 +96,7 @@ class Coordinator : public detail::Launches<B, M>,
     if constexpr (kHostSends) {
       if (signal == nullptr && detail::is_one_sided<B>(ranks))
         throw error(POLYPATH_INVALID_ARGUMENT, "Post: signal is null");
-      Posted posted{src, dest, bytes_of<T>(count), signal, value, dest_rank, false};
+      PostArgs posted{src, dest, bytes_of<T>(count), signal, value, dest_rank, false};
       if constexpr (M == LaunchMode::PartialDevice) {
         posted.bytes = 0;
         posted.of_kernel = true;
@@ -291,7 +291,7 @@ class Coordinator : public detail::Launches<B, M>,
         ranks,
         [&](int to) { return sends(send, recv + displs[own], to == root ? counts[own] : 0); },
         [&](int from) {
-          Acknowledged one = receives(recv, counts, displs, from);
+          AcknowledgeArgs one = receives(recv, counts, displs, from);
           if (ranks.rank() != root) one.bytes = 0;
           return one;
         });

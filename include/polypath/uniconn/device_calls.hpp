@@ -271,7 +271,7 @@ class DeviceCalls {
   /// The slot of this rank's part in what is gathered.
   template <typename Comm>
   static POLYPATH_UNICONN_DEVICE int own_slot(const Comm* comm) {
-    return planted(Fault::wrong_slot) ? (Rank(comm) + 1) % Size(comm) : Rank(comm);
+    return has_mutant(Fault::wrong_slot) ? (Rank(comm) + 1) % Size(comm) : Rank(comm);
   }
   template <typename T>
   static POLYPATH_UNICONN_DEVICE T* part(T* buffer, int rank, std::size_t count) {
@@ -281,9 +281,9 @@ class DeviceCalls {
   /// The first: memory of all is free; the last: all is there.
   template <ThreadGroup G, typename Comm, typename Puts>
   static POLYPATH_UNICONN_DEVICE void between_barriers(Comm* comm, const Puts& puts) {
-    if (!planted(Fault::no_first_barrier)) Verbs::template barrier<G>(comm);
+    if (!has_mutant(Fault::no_first_barrier)) Verbs::template barrier<G>(comm);
     puts();
-    if (!planted(Fault::no_last_barrier)) Verbs::template barrier<G>(comm);
+    if (!has_mutant(Fault::no_last_barrier)) Verbs::template barrier<G>(comm);
   }
   /// From this rank on, so that not all send to the same one.
   template <typename Comm, typename Call>

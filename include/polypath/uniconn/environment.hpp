@@ -31,8 +31,8 @@ inline std::shared_ptr<polypath_context> engine() {
 /// What Environment, Communicators, Memory and Coordinators of one rank share. It ends with the
 /// last of them.
 template <BackendLibrary B>
-struct Job {
-  explicit Job(Bootstrap its)
+struct RankSession {
+  explicit RankSession(Bootstrap its)
       : bootstrap(std::move(its)),
         node(node_place(bootstrap)),
         context(detail::engine()),
@@ -57,11 +57,11 @@ struct Job {
 /// The Environments that there are: of this thread when it has one, else of this process.
 template <BackendLibrary B>
 struct Current {
-  static inline thread_local std::weak_ptr<Job<B>> of_thread;
+  static inline thread_local std::weak_ptr<RankSession<B>> of_thread;
   static inline std::mutex mutex;
-  static inline std::weak_ptr<Job<B>> of_process;
+  static inline std::weak_ptr<RankSession<B>> of_process;
 
-  static void enter(const std::shared_ptr<Job<B>>& job) {
+  static void enter(const std::shared_ptr<RankSession<B>>& job) {
     const std::lock_guard lock(mutex);
     (job->bootstrap.is_thread() ? of_thread : of_process) = job;
   }
@@ -72,7 +72,7 @@ struct Current {
       throw error(POLYPATH_INVALID_ARGUMENT,
                   "there is an Environment already, or what was made by it: destroy that first");
   }
-  static std::shared_ptr<Job<B>> get() {
+  static std::shared_ptr<RankSession<B>> get() {
     if (auto job = of_thread.lock()) return job;
     const std::lock_guard lock(mutex);
     if (auto job = of_process.lock()) return job;
@@ -166,11 +166,11 @@ class Environment {
 
  private:
   void enter(Bootstrap bootstrap) {
-    job_ = std::make_shared<detail::Job<B>>(std::move(bootstrap));
+    job_ = std::make_shared<detail::RankSession<B>>(std::move(bootstrap));
     detail::Current<B>::enter(job_);
   }
 
-  std::shared_ptr<detail::Job<B>> job_;
+  std::shared_ptr<detail::RankSession<B>> job_;
 };
 
 }  // namespace polypath::uniconn

@@ -95,7 +95,7 @@ class Launches {
   explicit Launches(Stream stream) : job_(Current<B>::get()), stream_(stream) {}
   ~Launches() = default;
 
-  std::shared_ptr<Job<B>> job_;
+  std::shared_ptr<RankSession<B>> job_;
   Stream stream_;
 
  private:

@@ -40,7 +40,7 @@ class backend_error : public polypath::error {
 
 /// What Post sends: to `dst` on rank `to`, and behind it `value` to the word `signal` there; both
 /// are named by this rank's own addresses. A null signal: the data alone.
-struct Posted {
+struct PostArgs {
   const void* src = nullptr;
   void* dst = nullptr;
   std::size_t bytes = 0;
@@ -52,7 +52,7 @@ struct Posted {
 };
 
 /// What Acknowledge waits for: what rank `from` posts to `dst` of this rank.
-struct Acknowledged {
+struct AcknowledgeArgs {
   void* dst = nullptr;
   std::size_t bytes = 0;
   std::uint64_t* signal = nullptr;
@@ -107,7 +107,7 @@ constexpr bool is_one_sided(const typename B::Ranks& ranks) {
 template <typename B>
 concept BackendLibrary =
     requires(typename B::World& world, typename B::Ranks& ranks, typename B::Group& group,
-             const Posted& posted, const Acknowledged& acknowledged, Stream stream, void* memory) {
+             const PostArgs& posted, const AcknowledgeArgs& acknowledged, Stream stream, void* memory) {
       { B::kName } -> std::convertible_to<const char*>;
       { detail::is_one_sided<B>(ranks) } -> std::same_as<bool>;
       { B::launches(LaunchMode::PureHost) } -> std::same_as<bool>;

@@ -140,7 +140,7 @@ def processes_table(processes: Iterable[dict[str, Any]]) -> PlainTable:
             escape(process["command"]),
             str(statistics.total(process, "calls")),
             rounded_size(statistics.total(process, "bytes")),
-            str(statistics.total(process, "handed_over")),
+            str(statistics.total(process, "offloaded")),
             str(statistics.total(process, "issued")),
             escape(shares_text(statistics.bytes_by_route(process)) or "native"),
         )
@@ -149,7 +149,7 @@ def processes_table(processes: Iterable[dict[str, Any]]) -> PlainTable:
 
 def calls_table(processes: Iterable[dict[str, Any]]) -> PlainTable:
     """A row a function of the driver, over all processes."""
-    columns = ("calls", "bytes", "handed_over", "issued")
+    columns = ("calls", "bytes", "offloaded", "issued")
     sums: dict[str, list[int]] = {}
     for process in processes:
         for symbol, call in process["calls"].items():

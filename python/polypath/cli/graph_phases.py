@@ -18,9 +18,9 @@ from .bench import collect, command_line, finish
 from .output import PlainTable, console, print_lines, ratio, yes
 
 OPERATION = "graph-phases"
-MOST_NODES = 256
+MAX_NODES = 256
 _ALLOWED_NODES = (
-    f"an even number from 2 to {MOST_NODES}; a range 2:64 (each twice the last); or a list of "
+    f"an even number from 2 to {MAX_NODES}; a range 2:64 (each twice the last); or a list of "
     "these, with commas"
 )
 _CAPTION = (
@@ -53,7 +53,7 @@ def parse_nodes(text: str) -> list[int]:
 
 def _node_count(text: str) -> int:
     count = int(text) if text.strip().isdecimal() else 0
-    if not 2 <= count <= MOST_NODES or count % 2:
+    if not 2 <= count <= MAX_NODES or count % 2:
         raise ValueError(f"'{text}' is not {_ALLOWED_NODES}")
     return count
 

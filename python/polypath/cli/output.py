@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _STDOUT = "-"
 _FILE_WIDTH = 160
-_LEAST_TEXT = 22  # columns of a sentence that is broken into lines
+_MIN_TEXT = 22  # columns of a sentence that is broken into lines
 
 
 def console(json_target: str | None = None) -> Console:
@@ -126,7 +126,7 @@ class PlainTable:
         cells = [self.columns[index], *(row[index] for row in self.rows)]
         lines = [line for cell in cells for line in Text.from_markup(cell).plain.splitlines()]
         widest = max((Text(line).cell_len for line in lines), default=0)
-        return min(widest, _LEAST_TEXT) if self.columns[index] in self.wrap else widest
+        return min(widest, _MIN_TEXT) if self.columns[index] in self.wrap else widest
 
 
 def ratio(value: float, of: float, text: str = "{:.2f}") -> str:

@@ -42,7 +42,7 @@ def plan(
     if transfer["routes"]:
         out.print(route_table(transfer))
     print_lines(out, *summary(planned))
-    if transfer["left_out"]:
+    if transfer["excluded"]:
         out.print(left_out_table(transfer))
     print_lines(out, *loaded_lines(planned))
     write_json(planned, json)
@@ -75,7 +75,7 @@ def route_table(transfer: dict[str, Any]) -> PlainTable:
 def left_out_table(transfer: dict[str, Any]) -> PlainTable:
     """The routes that the plan does without, and why."""
     table = PlainTable("left out", "why", wrap=("why",))
-    for route in transfer["left_out"]:
+    for route in transfer["excluded"]:
         table.add_row(route["route"], escape(route["reason"]))
     return table
 

@@ -152,7 +152,7 @@ def tune_comm(
         result["comm"] = found.entries
     if not show:
         result.update(
-            {"left_out": found.left_out, "stopped": found.stopped, "seconds": found.seconds}
+            {"excluded": found.excluded, "stopped": found.stopped, "seconds": found.seconds}
         )
     entries = [one for one in result["comm"] if ops is None or one["op"] in ops]
     for which, table in _tables(entries):
@@ -160,7 +160,7 @@ def tune_comm(
         out.print(table)
     if entries:
         print_lines(out, "us a call, of the slowest rank; medians")
-    for backend, why in found.left_out.items():
+    for backend, why in found.excluded.items():
         print_lines(out, f"without {backend}: {why}")
     lines = [] if entries else [f"no backend was measured on {topology['name']}"]
     lines += profile_lines(result, len(entries), "entry" if len(entries) == 1 else "entries")

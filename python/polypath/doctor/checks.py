@@ -20,9 +20,9 @@ from ..launch.environment import missing_profile
 from ..sizes import parse_sizes, rounded_size
 from . import advice
 
-_LEAST_BYTES = 4 << 20  # of shared memory: nearly two processes' files at their longest
+_MIN_BYTES = 4 << 20  # of shared memory: nearly two processes' files at their longest
 _SIZES = parse_sizes("16M:256M")
-_MOST_RANKS = 8  # that collectives serve
+_MAX_RANKS = 8  # that collectives serve
 _COMMUNICATOR_MS = 10_000
 
 #: One transfer of `Context.plan`.
@@ -179,10 +179,10 @@ def _communicator(context: Context, count: int) -> Finding:
     what = "communicator"
     if count < 2:
         return Finding(what, State.note, "none: it takes two GPUs")
-    gpus = range(min(count, _MOST_RANKS))
+    gpus = range(min(count, _MAX_RANKS))
     ranks: list[Communicator] = []
     try:
-        ranks = Communicator.all(context, gpus, time_limit_ms=_COMMUNICATOR_MS)
+        ranks = Communicator.all(context, gpus, timeout_ms=_COMMUNICATOR_MS)
         on_all(ranks, Communicator.prepare)
     except PolypathError as error:
         return Finding(
@@ -220,7 +220,7 @@ def registry(setting: dict[str, Any]) -> Finding:
             f"another folder by {setting['environment']}",
         )
     free = os.statvfs(folder.parent)
-    if free.f_bavail * free.f_frsize < _LEAST_BYTES:
+    if free.f_bavail * free.f_frsize < _MIN_BYTES:
         return Finding(
             what,
             State.wrong,
@@ -293,8 +293,8 @@ def route_findings(planned: Mapping[Leg, Plan]) -> list[Finding]:
             taken = [f"{route['route']} {route['share']:.0%}" for route in plan["routes"]]
             text, state = ", ".join(taken), State.well
         findings.append(Finding(f"routes {leg}", state, text))
-        for reason in dict.fromkeys(one["reason"] for one in plan["left_out"]):
-            names = [one["route"] for one in plan["left_out"] if one["reason"] == reason]
+        for reason in dict.fromkeys(one["reason"] for one in plan["excluded"]):
+            names = [one["route"] for one in plan["excluded"] if one["reason"] == reason]
             hint = advice.on_plan(reason)
             findings.append(
                 Finding(

@@ -95,7 +95,7 @@ def _caught(processes: Sequence[dict[str, Any]]) -> Finding:
 
 def _split(processes: Sequence[dict[str, Any]]) -> Finding:
     issued = sum(statistics.total(process, "issued") for process in processes)
-    given = sum(statistics.total(process, "handed_over") for process in processes)
+    given = sum(statistics.total(process, "offloaded") for process in processes)
     if issued:
         return Finding("split", State.well, f"{issued} of {given} copies that were large enough")
     return Finding(

@@ -3,7 +3,7 @@
 Each file::
 
     {"pid", "command",
-     "calls": {symbol: {"calls", "bytes", "handed_over", "issued"}},
+     "calls": {symbol: {"calls", "bytes", "offloaded", "issued"}},
      "imports": {...},
      "rates": [{"direction", "bytes", "issued", "count", "gbps"}],
      "mpi": None, or {"refusal", "calls": {function: {"calls", "taken", "to_mpi": {reason: count}}},
@@ -17,7 +17,7 @@ the first as "nccl"::
      "nccl": {"library", "other_libraries", "communicators", "taken", "refusals": {why: count},
               "calls": {function: {"calls", "taken", "to_nccl": {reason: count}}}, ...}}
 
-Calls are those of every replaced function, not of copies alone. "handed_over": calls that the shim
+Calls are those of every replaced function, not of copies alone. "offloaded": calls that the shim
 gave to the engine; "issued": those that the engine split; all others went to the driver.
 """
 
@@ -51,7 +51,7 @@ def read(folder: Path, unread: list[str] | None = None) -> list[dict[str, Any]]:
 
 
 def total(process: dict[str, Any], count: str) -> int:
-    """A count of all the process's copies: "calls", "bytes", "handed_over" or "issued"."""
+    """A count of all the process's copies: "calls", "bytes", "offloaded" or "issued"."""
     calls = process["calls"].items()
     return sum(call[count] for symbol, call in calls if symbol.startswith("cuMemcpy"))
 

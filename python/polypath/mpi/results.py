@@ -72,7 +72,7 @@ def summary(processes: Sequence[dict[str, Any]]) -> dict[str, Any]:
         for name, count in (
             ("calls", "calls"),
             ("bytes", "bytes"),
-            ("asked", "handed_over"),
+            ("asked", "offloaded"),
             ("split", "issued"),
         )
     }

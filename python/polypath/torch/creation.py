@@ -11,7 +11,7 @@ from .. import errors
 from ..comm import Communicator, Store, store_exchange
 from ..context import Context
 
-_MOST_MILLISECONDS = 2**32 - 1
+_MAX_MILLISECONDS = 2**32 - 1
 
 
 @functools.cache
@@ -22,7 +22,7 @@ def context() -> Context:
 
 
 def milliseconds(limit: timedelta) -> int:
-    return max(1, min(_MOST_MILLISECONDS, int(limit.total_seconds() * 1000)))
+    return max(1, min(_MAX_MILLISECONDS, int(limit.total_seconds() * 1000)))
 
 
 def connect(

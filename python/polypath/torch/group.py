@@ -91,7 +91,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
             return self._pass_on(name, tensors[0].device, tensors, opts)
         for tensor in tensors:
             require_usable(name, "tensor", tensor, on)
-        function = on.library.polypath_allreduce
+        function = on.library.polypath_all_reduce
 
         def body(stream: int) -> None:
             for tensor in tensors:
@@ -312,7 +312,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
             on = self._on(device)
         if on is None:
             return self._pass_on("barrier", device, opts)
-        function = on.library.polypath_allreduce
+        function = on.library.polypath_all_reduce
         numbers = elements.combined([on.token], c10d.AllreduceOptions())
         assert numbers is not None
         address = on.token.data_ptr()

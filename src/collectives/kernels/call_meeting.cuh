@@ -25,10 +25,10 @@
 
 namespace polypath {
 
-SIMT_DEVICE device::Packet* mark_at(const CollectiveArgs& args, std::uint32_t receiver,
+SIMT_DEVICE device::ll_packet* mark_at(const CollectiveArgs& args, std::uint32_t receiver,
                                     std::uint32_t sender, std::uint32_t number) {
-  const std::uint32_t half = planted(Fault::marks_not_alternated) ? 0 : number % 2;
-  return reinterpret_cast<device::Packet*>(args.scratch[receiver] + ScratchLayout::marks(half)) +
+  const std::uint32_t half = has_mutant(Fault::marks_not_alternated) ? 0 : number % 2;
+  return reinterpret_cast<device::ll_packet*>(args.scratch[receiver] + ScratchLayout::marks(half)) +
          sender;
 }
 
@@ -47,7 +47,7 @@ SIMT_DEVICE std::uint32_t begin_meeting(const CollectiveArgs& args) {
   if (has_mark_of_peer(args))
     device::store_relaxed<device::system_scope>(
         mark_at(args, simt::lane_index(), args.rank, number),
-        device::Packet{{args.mark.what, static_cast<std::uint32_t>(args.mark.count),
+        device::ll_packet{{args.mark.what, static_cast<std::uint32_t>(args.mark.count),
                         static_cast<std::uint32_t>(args.mark.count >> 32)},
                        number});
   return number;
@@ -55,23 +55,23 @@ SIMT_DEVICE std::uint32_t begin_meeting(const CollectiveArgs& args) {
 
 /// The same lanes: waits for the marks of all peers, and counts the call. False: gave up, or this
 /// lane's peer makes another call.
-SIMT_DEVICE_CALLED bool end_meeting(const CollectiveArgs& args, std::uint32_t number) {
+SIMT_DEVICE_NOINLINE bool end_meeting(const CollectiveArgs& args, std::uint32_t number) {
   if (simt::lane_index() == 0) simt::store(meetings_of(args), std::uint64_t{number});
-  if (!has_mark_of_peer(args) || planted(Fault::no_arrivals)) return true;
-  const device::Packet* const from = mark_at(args, args.rank, simt::lane_index(), number);
-  device::Packet seen{};
+  if (!has_mark_of_peer(args) || has_mutant(Fault::no_arrivals)) return true;
+  const device::ll_packet* const from = mark_at(args, args.rank, simt::lane_index(), number);
+  device::ll_packet seen{};
   const auto ready = [&] {
     seen = device::load_relaxed<device::system_scope>(from);
     return seen.lap == number;
   };
-  if (!device::wait_with(args.patience, ready,
-                         [&] { return device::Awaited{simt::lane_index(), number, seen.lap}; }))
+  if (!device::wait_until(args.wait_ctx, ready,
+                         [&] { return device::wait_target{simt::lane_index(), number, seen.lap}; }))
     return false;
   const std::uint64_t count = seen.data[1] | std::uint64_t{seen.data[2]} << 32;
   if ((seen.data[0] == args.mark.what && count == args.mark.count) ||
-      planted(Fault::call_not_compared))
+      has_mutant(Fault::call_not_compared))
     return true;
-  device::report(args.patience, device::StatusRecord::mismatch,
+  device::report(args.wait_ctx, device::wait_error::mismatch,
                  {simt::lane_index(), std::uint64_t{args.calls} << 32 | args.mark.what,
                   seen.data[0], args.mark.count, count});
   return false;

@@ -23,23 +23,23 @@
 namespace polypath {
 
 /// Ranks of a communicator that these kernels serve.
-inline constexpr std::uint32_t kMostRanks = 8;
+inline constexpr std::uint32_t kMaxRanks = 8;
 /// Threads of a block, of every kernel here.
 inline constexpr std::uint32_t kCollectiveThreads = 512;
 
 /// The size of a scratch. All its parts begin at multiples of 128 bytes.
 struct ScratchShape {
-  std::uint32_t ranks;       ///< 1 to kMostRanks
+  std::uint32_t ranks;       ///< 1 to kMaxRanks
   std::uint32_t channels;    ///< the most blocks of a call by channels
   std::uint32_t slots;       ///< of one ring: a power of 2, 4 or more
   std::uint32_t slot_bytes;  ///< the largest tile; a multiple of 128
   std::uint32_t cell_bytes;  ///< of one sender's region: a multiple of 1024; 3/4 of it are data
 };
 /// Of cell_bytes: larger regions are not cleared before the numbers in flags come round.
-inline constexpr std::uint32_t kMostCellRegion = 32U << 20;
+inline constexpr std::uint32_t kMaxCellRegion = 32U << 20;
 
 /// What a rank's lanes of a channel count: 4 kinds of 8 peers, a 64-bit word each.
-inline constexpr std::uint32_t kChannelWords = 4 * kMostRanks;
+inline constexpr std::uint32_t kChannelWords = 4 * kMaxRanks;
 /// What a warp moves at once by cells: bytes in scratch, and bytes of data in them
 /// (collective_cells.cuh).
 inline constexpr std::uint32_t kCellRowBytes = 1024;
@@ -110,11 +110,11 @@ struct CollectiveArgs {
   std::uint64_t count;
   const void* in;
   void* out;
-  unsigned char* scratch[kMostRanks];  ///< of every rank, as this GPU addresses it
+  unsigned char* scratch[kMaxRanks];  ///< of every rank, as this GPU addresses it
   CallMark mark;                       ///< of the whole call, of which this kernel may do a part
-  std::uint32_t calls;  ///< what the host calls the communicator's calls (NumberedWaits)
+  std::uint32_t calls;  ///< what the host calls the communicator's calls (WaitRegistry)
   ScratchShape shape;
-  Patience patience;
+  wait_context wait_ctx;
 };
 
 }  // namespace polypath

@@ -55,10 +55,10 @@ inline constexpr std::uint32_t kUsed = 1U << 31;
 
 /// Two calls of 2^kClearShift clear a row of cells.
 inline constexpr std::uint32_t kClearShift = 16;
-static_assert(kMostCellRegion / kCellRowBytes <= 1U << (31 - kClearShift));
+static_assert(kMaxCellRegion / kCellRowBytes <= 1U << (31 - kClearShift));
 
 /// Its `lap` is the flag.
-using Cell = device::Packet;
+using Cell = device::ll_packet;
 
 /// A thread's part of a row.
 struct Words {
@@ -151,15 +151,15 @@ SIMT_DEVICE void store_words(unsigned char* piece, std::uint64_t row, std::uint6
 
 /// Whether call `number`, modulo 2^31, clears a row.
 SIMT_DEVICE bool clears(std::uint32_t number) {
-  return (number & ((1U << kClearShift) - 2)) == 0 && !planted(Fault::cells_not_cleared);
+  return (number & ((1U << kClearShift) - 2)) == 0 && !has_mutant(Fault::cells_not_cleared);
 }
 
 /// One warp, rarely: clears what this rank does not write of a row, as Call pushes, in the regions
 /// of all other ranks.
-SIMT_DEVICE_CALLED void clear_row(const CollectiveArgs& args, std::uint32_t half,
+SIMT_DEVICE_NOINLINE void clear_row(const CollectiveArgs& args, std::uint32_t half,
                                   std::uint32_t number) {
   const Part part = part_of(args);
-  const Roles& roles = part.roles;
+  const RankRoles& roles = part.roles;
   const ScratchLayout layout{args.shape};
   const std::uint64_t row = (number >> kClearShift) % (args.shape.cell_bytes / kCellRowBytes);
   const auto is_in = [](std::uint32_t set, std::uint32_t rank) {
@@ -182,16 +182,16 @@ SIMT_DEVICE_CALLED void clear_row(const CollectiveArgs& args, std::uint32_t half
     }
 }
 
-/// One call, as one thread sees it, of at most `kMost` ranks: fewer need fewer registers.
-template <typename Element, int kMost>
+/// One call, as one thread sees it, of at most `kMaxPeers` ranks: fewer need fewer registers.
+template <typename Element, int kMaxPeers>
 class Call {
  public:
   SIMT_DEVICE Call(const CollectiveArgs& args, const Part& part)
       : args_(args), part_(part), layout_{args.shape} {
-    if (planted(Fault::call_counted_too_early)) count_own_share();
+    if (has_mutant(Fault::call_counted_too_early)) count_own_share();
     const std::uint64_t number = simt::load_relaxed(calls()) / kCallParts;
-    flag_ = kUsed | (planted(Fault::flag_not_counted) ? 0 : static_cast<std::uint32_t>(number));
-    half_ = planted(Fault::halves_not_alternated) ? 0 : static_cast<std::uint32_t>(number % 2);
+    flag_ = kUsed | (has_mutant(Fault::flag_not_counted) ? 0 : static_cast<std::uint32_t>(number));
+    half_ = has_mutant(Fault::halves_not_alternated) ? 0 : static_cast<std::uint32_t>(number % 2);
     first_row_ = simt::warp_index() * std::uint64_t{simt::grid_size()} + simt::block_index();
     row_step_ = std::uint64_t{simt::grid_size()} * (simt::block_size() / simt::kWarp);
   }
@@ -211,8 +211,8 @@ class Call {
 
   /// All threads of the block, after run(): true for those that did not give up.
   SIMT_DEVICE void count(bool done) const {
-    const bool gave_up = simt::barrier_any(0, simt::block_size(), !done);
-    if (!gave_up && !planted(Fault::call_counted_too_early)) count_own_share();
+    const bool aborted = simt::barrier_any(0, simt::block_size(), !done);
+    if (!aborted && !has_mutant(Fault::call_counted_too_early)) count_own_share();
   }
 
  private:
@@ -247,23 +247,23 @@ class Call {
   }
 
   SIMT_DEVICE void push() {
-    const Roles& roles = part_.roles;
+    const RankRoles& roles = part_.roles;
     if (roles.push == 0) return;
     for (std::uint64_t row = first_row_; has_words(row, part_.pieces.longest); row += row_step_) {
-      Words words[kMost];
+      Words words[kMaxPeers];
       if (part_.pieces.in_stride == 0) {
         words[0] = load_words(in(0), row, part_.pieces.longest);
         POLYPATH_UNROLL
-        for (int p = 0; p < kMost; ++p)
+        for (int p = 0; p < kMaxPeers; ++p)
           if (in_set(roles.push, p)) push_pair(p, roles.ring, row, pair_of(words[0], flag_));
         continue;
       }
       POLYPATH_UNROLL
-      for (int p = 0; p < kMost; ++p)
+      for (int p = 0; p < kMaxPeers; ++p)
         if (in_set(roles.push, p) && has_words(row, part_.pieces.length(p)))
           words[p] = load_words(in(p), row, part_.pieces.length(p));
       POLYPATH_UNROLL
-      for (int p = 0; p < kMost; ++p)
+      for (int p = 0; p < kMaxPeers; ++p)
         if (in_set(roles.push, p) && has_words(row, part_.pieces.length(p)))
           push_pair(p, roles.ring, row, pair_of(words[p], flag_));
     }
@@ -271,21 +271,21 @@ class Call {
 
   /// Waits for this lane's pairs of a row from all of `senders`.
   SIMT_DEVICE bool wait_for_pairs(std::uint32_t senders, std::uint32_t ring, std::uint64_t row,
-                                  Pair (&pairs)[kMost]) {
+                                  Pair (&pairs)[kMaxPeers]) {
     int missing = 0;
     const auto ready = [&] {
       bool all = true;
       POLYPATH_UNROLL
-      for (int p = 0; p < kMost; ++p)
+      for (int p = 0; p < kMaxPeers; ++p)
         if (in_set(senders, p)) {
           const Cell* const at = cells(args_.rank, ring, static_cast<std::uint32_t>(p), row);
           pairs[p].first = device::load_relaxed<device::system_scope>(at);
           pairs[p].second = device::load_relaxed<device::system_scope>(at + simt::kWarp);
         }
       POLYPATH_UNROLL
-      for (int p = 0; p < kMost; ++p)
+      for (int p = 0; p < kMaxPeers; ++p)
         if (in_set(senders, p)) {
-          const bool whole = planted(Fault::half_a_pair_looked_at) || pairs[p].second.lap == flag_;
+          const bool whole = has_mutant(Fault::half_a_pair_looked_at) || pairs[p].second.lap == flag_;
           if (pairs[p].first.lap != flag_ || !whole) {
             all = false;
             missing = p;
@@ -293,34 +293,34 @@ class Call {
         }
       return all;
     };
-    return device::wait_with(args_.patience, ready, [&] {
-      return device::Awaited{static_cast<std::uint32_t>(missing), flag_,
+    return device::wait_until(args_.wait_ctx, ready, [&] {
+      return device::wait_target{static_cast<std::uint32_t>(missing), flag_,
                              pairs_flag(pairs, missing)};
     });
   }
 
-  SIMT_DEVICE static std::uint32_t pairs_flag(const Pair (&pairs)[kMost], int of) {
+  SIMT_DEVICE static std::uint32_t pairs_flag(const Pair (&pairs)[kMaxPeers], int of) {
     std::uint32_t flag = 0;
     POLYPATH_UNROLL
-    for (int p = 0; p < kMost; ++p)
+    for (int p = 0; p < kMaxPeers; ++p)
       if (p == of) flag = pairs[p].first.lap;
     return flag;
   }
 
   SIMT_DEVICE bool combine() {
-    const Roles& roles = part_.roles;
+    const RankRoles& roles = part_.roles;
     if (!roles.owner) return true;
     const std::uint64_t length = part_.pieces.length(args_.rank);
     for (std::uint64_t row = first_row_; has_words(row, length); row += row_step_) {
       Words own{};
       if (roles.own_part) own = load_words(in(args_.rank), row, length);
-      Pair pairs[kMost];
+      Pair pairs[kMaxPeers];
       if (!wait_for_pairs(roles.combine, 0, row, pairs)) return false;
       Words result;
       if constexpr (std::is_same_v<Element, Bytes>) {
         result = own;
         POLYPATH_UNROLL
-        for (int p = 0; p < kMost; ++p)
+        for (int p = 0; p < kMaxPeers; ++p)
           if (in_set(roles.combine, p)) result = words_of(pairs[p]);
       } else {
         with_combining(args_.reduction, [&](auto combining) {
@@ -329,7 +329,7 @@ class Call {
       }
       const Pair pair = pair_of(result, flag_);
       POLYPATH_UNROLL
-      for (int p = 0; p < kMost; ++p)
+      for (int p = 0; p < kMaxPeers; ++p)
         if (in_set(roles.results, p)) push_pair(p, 1, row, pair);
       if (roles.owner_keeps) store_words(out(args_.rank), row, length, result);
     }
@@ -338,7 +338,7 @@ class Call {
 
   template <typename Operation>
   SIMT_DEVICE Words combined(const Operation& operation, const Words& own,
-                             const Pair (&pairs)[kMost]) {
+                             const Pair (&pairs)[kMaxPeers]) {
     constexpr int kElements = static_cast<int>(kWord / sizeof(Element));
     typename Operation::Sum sums[kWords][kElements];
     bool first = true;
@@ -355,10 +355,10 @@ class Call {
       }
       first = false;
     };
-    if (planted(Fault::own_part_first)) add(own);
+    if (has_mutant(Fault::own_part_first)) add(own);
     POLYPATH_UNROLL
-    for (int p = 0; p < kMost; ++p) {
-      if (p == args_.rank && !planted(Fault::own_part_first)) add(own);
+    for (int p = 0; p < kMaxPeers; ++p) {
+      if (p == args_.rank && !has_mutant(Fault::own_part_first)) add(own);
       if (in_set(part_.roles.combine, p)) add(words_of(pairs[p]));
     }
     Words result;
@@ -373,22 +373,22 @@ class Call {
   }
 
   SIMT_DEVICE bool take() {
-    const Roles& roles = part_.roles;
+    const RankRoles& roles = part_.roles;
     if ((roles.take | roles.keep) == 0) return true;
     for (std::uint64_t row = first_row_; has_words(row, part_.pieces.longest); row += row_step_) {
       std::uint32_t senders = 0;
       POLYPATH_UNROLL
-      for (int p = 0; p < kMost; ++p) {
+      for (int p = 0; p < kMaxPeers; ++p) {
         const std::uint64_t length = part_.pieces.length(p);
         if (!has_words(row, length)) continue;
         if (in_set(roles.keep, p) && in(p) != out(p))
           store_words(out(p), row, length, load_words(in(p), row, length));
         senders |= roles.take & (1U << p);
       }
-      Pair pairs[kMost];
+      Pair pairs[kMaxPeers];
       if (!wait_for_pairs(senders, 1, row, pairs)) return false;
       POLYPATH_UNROLL
-      for (int p = 0; p < kMost; ++p)
+      for (int p = 0; p < kMaxPeers; ++p)
         if (in_set(senders, p))
           store_words(out(p), row, part_.pieces.length(p), words_of(pairs[p]));
     }
@@ -404,20 +404,20 @@ class Call {
   std::uint64_t row_step_;
 };
 
-template <typename Element, int kMost>
+template <typename Element, int kMaxPeers>
 SIMT_DEVICE void run_among(const CollectiveArgs& args) {
   const Part part = part_of(args);
   if (part.pieces.longest == 0) return;
-  Call<Element, kMost> call(args, part);
+  Call<Element, kMaxPeers> call(args, part);
   call.count(call.run());
 }
 
 template <typename Element>
 SIMT_DEVICE void run(const CollectiveArgs& args) {
-  if (args.shape.ranks <= kMostRanks / 2)
-    run_among<Element, static_cast<int>(kMostRanks / 2)>(args);
+  if (args.shape.ranks <= kMaxRanks / 2)
+    run_among<Element, static_cast<int>(kMaxRanks / 2)>(args);
   else
-    run_among<Element, static_cast<int>(kMostRanks)>(args);
+    run_among<Element, static_cast<int>(kMaxRanks)>(args);
 }
 
 }  // namespace polypath::cells

@@ -65,10 +65,10 @@ struct Work {
     unsigned char* to;
     std::uint32_t bytes;
   };
-  Move moves[2 * kMostRanks];
+  Move moves[2 * kMaxRanks];
   std::uint32_t move_count;
-  const unsigned char* sources[kMostRanks];  ///< in rank order
-  unsigned char* targets[kMostRanks];
+  const unsigned char* sources[kMaxRanks];  ///< in rank order
+  unsigned char* targets[kMaxRanks];
   std::uint32_t source_count;
   std::uint32_t target_count;
   std::uint32_t combined_bytes;
@@ -77,7 +77,7 @@ struct Work {
 SIMT_DEVICE std::uint32_t bits_below(std::uint32_t set, std::uint32_t bit) {
   std::uint32_t count = 0;
   POLYPATH_UNROLL
-  for (std::uint32_t b = 0; b < kMostRanks; ++b) count += b < bit ? (set >> b) & 1U : 0;
+  for (std::uint32_t b = 0; b < kMaxRanks; ++b) count += b < bit ? (set >> b) & 1U : 0;
   return count;
 }
 
@@ -90,7 +90,7 @@ class Lane {
         layout_{args.shape},
         side_(ring_side_of(part.roles, args.rank, args.lag, simt::lane_index())),
         count_address_(words(args.rank, layout_.counts(channel())) + simt::lane_index()) {
-    if (side_.uses_ring && !planted(Fault::counts_not_kept)) told_ = simt::load(count_address_);
+    if (side_.uses_ring && !has_mutant(Fault::counts_not_kept)) told_ = simt::load(count_address_);
     prepared_ = told_;
   }
 
@@ -111,12 +111,12 @@ class Lane {
   SIMT_DEVICE void tell() {
     // As a planted fault has it: of the step that others are still working at.
     const bool is_early =
-        planted(side_.pushes() ? Fault::flag_before_data : Fault::credit_before_taking);
+        has_mutant(side_.pushes() ? Fault::flag_before_data : Fault::credit_before_taking);
     if (is_early ? next_ : last_) {
       ++told_;
       std::uint64_t* const flag = words(side_.peer, layout_.flags(channel())) +
-                                  side_.other_kind() * kMostRanks + args_.rank;
-      if (!planted(Fault::flag_without_fence)) simt::fence_sys();
+                                  side_.other_kind() * kMaxRanks + args_.rank;
+      if (!has_mutant(Fault::flag_without_fence)) simt::fence_sys();
       simt::store_relaxed(flag, told_);
     }
     last_ = next_;
@@ -136,10 +136,10 @@ class Lane {
   SIMT_DEVICE bool wait() {
     const bool pushes = side_.pushes();
     std::uint32_t slots = args_.shape.slots;
-    if (planted(Fault::credit_too_large)) ++slots;
+    if (has_mutant(Fault::credit_too_large)) ++slots;
     if (pushes && prepared_ < slots) return true;  // no slot was used before
     const std::uint64_t needed = prepared_ + 1 - (pushes ? slots : 0);
-    if (planted(pushes ? Fault::no_wait_for_credit : Fault::no_wait_for_data)) return true;
+    if (has_mutant(pushes ? Fault::no_wait_for_credit : Fault::no_wait_for_data)) return true;
     const std::uint64_t* const flag =
         words(args_.rank, layout_.flags(channel())) + simt::lane_index();
     std::uint64_t seen = 0;
@@ -147,8 +147,8 @@ class Lane {
       seen = simt::load_acquire(flag);
       return seen >= needed;
     };
-    return device::wait_with(args_.patience, ready,
-                             [&] { return device::Awaited{side_.peer, needed, seen}; });
+    return device::wait_until(args_.wait_ctx, ready,
+                             [&] { return device::wait_target{side_.peer, needed, seen}; });
   }
 
   SIMT_DEVICE unsigned char* slot() const {
@@ -167,7 +167,7 @@ class Lane {
 
   /// All lanes of the warp. Entries of a list stand in the order of the lanes.
   SIMT_DEVICE void enter(Work& work) const {
-    const Roles& roles = part_.roles;
+    const RankRoles& roles = part_.roles;
     const std::uint32_t peer = side_.peer;
     const bool keeps = side_.keeps && tile_.bytes != 0 && in() != out();
     const bool moves = (next_ && !side_.combines) || keeps;
@@ -184,17 +184,17 @@ class Lane {
       const std::uint32_t sources = roles.combine | own;
       if (side_.uses_ring) {
         std::uint32_t place = bits_below(sources, peer);
-        if (planted(Fault::own_part_first)) place = bits_below(roles.combine, peer) + 1;
+        if (has_mutant(Fault::own_part_first)) place = bits_below(roles.combine, peer) + 1;
         work.sources[place] = slot();
       }
       if (peer == args_.rank) {
         if (roles.own_part)
-          work.sources[planted(Fault::own_part_first) ? 0 : bits_below(sources, peer)] = in();
+          work.sources[has_mutant(Fault::own_part_first) ? 0 : bits_below(sources, peer)] = in();
         if (roles.owner_keeps)
           work.targets[0] =
               static_cast<unsigned char*>(args_.out) + part_.pieces.out(args_.rank) + tile_.begin;
-        work.source_count = bits_below(sources, kMostRanks);
-        work.target_count = bits_below(roles.results, kMostRanks) + (roles.owner_keeps ? 1 : 0);
+        work.source_count = bits_below(sources, kMaxRanks);
+        work.target_count = bits_below(roles.results, kMaxRanks) + (roles.owner_keeps ? 1 : 0);
       }
     }
     if (side_.kind == kTakes0 && peer == args_.rank)
@@ -222,15 +222,15 @@ class Lane {
 
 /// All moves of a step, shared among the warps of the group: each copies chunks of one move after
 /// another.
-SIMT_DEVICE_CALLED void run_moves(const simt::Group workers, const Work& work) {
-  constexpr std::uint32_t kLeast = 512;  // bytes: a word of 16 a lane
-  constexpr std::uint32_t kMost = 4096;  // as many words in flight as copy_tile takes at once
+SIMT_DEVICE_NOINLINE void run_moves(const simt::Group workers, const Work& work) {
+  constexpr std::uint32_t kMinChunkBytes = 512;  // bytes: a word of 16 a lane
+  constexpr std::uint32_t kMaxPeers = 4096;  // as many words in flight as copy_tile takes at once
   const std::uint32_t count = work.move_count;
   if (count == 0) return;
   const std::uint32_t warps = workers.size() / simt::kWarp;
   const std::uint32_t first = workers.rank() / simt::kWarp;
-  std::uint32_t chunk = kLeast;
-  while (chunk < kMost && chunk * warps < work.moves[0].bytes * count) chunk *= 2;
+  std::uint32_t chunk = kMinChunkBytes;
+  while (chunk < kMaxPeers && chunk * warps < work.moves[0].bytes * count) chunk *= 2;
   const simt::Group warp(simt::warp_index(), 1, 0);
   std::uint32_t move = first % count;
   std::uint32_t begin = first / count * chunk;
@@ -251,26 +251,26 @@ SIMT_DEVICE_CALLED void run_moves(const simt::Group workers, const Work& work) {
   }
 }
 
-/// The first `count` of addresses in shared memory, at most `kMost`: fewer need fewer registers.
-template <int kMost, typename T, typename From>
-SIMT_DEVICE simt::Places<T, kMost> places_of(From* const (&addresses)[kMostRanks],
+/// The first `count` of addresses in shared memory, at most `kMaxPeers`: fewer need fewer registers.
+template <int kMaxPeers, typename T, typename From>
+SIMT_DEVICE simt::Places<T, kMaxPeers> places_of(From* const (&addresses)[kMaxRanks],
                                              std::uint32_t count) {
-  simt::Places<T, kMost> places;
+  simt::Places<T, kMaxPeers> places;
   places.count = static_cast<int>(count);
   POLYPATH_UNROLL
-  for (int p = 0; p < kMost; ++p)
+  for (int p = 0; p < kMaxPeers; ++p)
     if (p < places.count) places.at[p] = reinterpret_cast<T*>(addresses[p]);
   return places;
 }
 
-template <int kMost, typename Element>
+template <int kMaxPeers, typename Element>
 SIMT_DEVICE void combine(const simt::Group& workers, const CollectiveArgs& args, const Work& work) {
   if constexpr (std::is_same_v<Element, Bytes>) {
-    const auto to = places_of<kMost, unsigned char>(work.targets, work.target_count);
+    const auto to = places_of<kMaxPeers, unsigned char>(work.targets, work.target_count);
     simt::copy_tile(workers, to, work.sources[0], work.combined_bytes);
   } else {
-    const auto to = places_of<kMost, Element>(work.targets, work.target_count);
-    const auto from = places_of<kMost, const Element>(work.sources, work.source_count);
+    const auto to = places_of<kMaxPeers, Element>(work.targets, work.target_count);
+    const auto from = places_of<kMaxPeers, const Element>(work.sources, work.source_count);
     const std::size_t count = work.combined_bytes / sizeof(Element);
     with_combining(args.reduction, [&](auto combining) {
       simt::reduce_tile_inlined(workers, Reduction<Element, decltype(combining)::value>(args), to,
@@ -281,14 +281,14 @@ SIMT_DEVICE void combine(const simt::Group& workers, const CollectiveArgs& args,
 
 /// The warps that do the work of each step. They have nothing of what the first warp keeps in
 /// registers.
-template <typename Element, int kMost>
+template <typename Element, int kMaxPeers>
 SIMT_DEVICE void run_workers(const CollectiveArgs& args, Work (&works)[2], std::uint32_t steps) {
   const simt::Group workers(1, simt::block_size() / simt::kWarp - 1, 1);
   for (std::uint32_t step = 0; step < steps; ++step) {
     if (simt::barrier_any(0, simt::block_size(), false)) return;
     const Work& work = works[step % 2];
     run_moves(workers, work);
-    if (work.combined_bytes != 0) combine<kMost, Element>(workers, args, work);
+    if (work.combined_bytes != 0) combine<kMaxPeers, Element>(workers, args, work);
   }
   simt::block_sync();
 }
@@ -314,7 +314,7 @@ SIMT_DEVICE void run_leader(const CollectiveArgs& args, const Part& part, const 
 }
 
 /// `Element`: of reduce_tile, or Bytes for the operations that combine nothing.
-template <typename Element, int kMost>
+template <typename Element, int kMaxPeers>
 SIMT_DEVICE void run_among(const CollectiveArgs& args, Work (&works)[2]) {
   const Part part = part_of(args);
   const Cut cut = cut_of<kScratchGranule>(part.pieces.longest, simt::grid_size(),
@@ -330,17 +330,17 @@ SIMT_DEVICE void run_among(const CollectiveArgs& args, Work (&works)[2]) {
   if (leads)
     run_leader(args, part, cut, works, steps, meets, number);
   else
-    run_workers<Element, kMost>(args, works, steps);
+    run_workers<Element, kMaxPeers>(args, works, steps);
 }
 
 template <typename Element>
 SIMT_DEVICE void run(const CollectiveArgs& args) {
   using Works = Work[2];
   SIMT_SHARED(Works, works);
-  if (args.shape.ranks <= kMostRanks / 2)
-    run_among<Element, static_cast<int>(kMostRanks / 2)>(args, works);
+  if (args.shape.ranks <= kMaxRanks / 2)
+    run_among<Element, static_cast<int>(kMaxRanks / 2)>(args, works);
   else
-    run_among<Element, static_cast<int>(kMostRanks)>(args, works);
+    run_among<Element, static_cast<int>(kMaxRanks)>(args, works);
 }
 
 }  // namespace polypath::channels

@@ -10,7 +10,7 @@
 #else
 #define POLYPATH_PARAMETER const
 // In the simulated driver one warp may do a block's work; of channels, one beside that which leads.
-#define POLYPATH_FOLDS(name, warps) SIMT_FOLDS(name, 32 * (warps))
+#define POLYPATH_FOLDS(name, warps) SIMT_EMULATED_THREADS(name, 32 * (warps))
 #endif
 #if !defined(POLYPATH_FOLDS)
 #define POLYPATH_FOLDS(name, warps) static_assert(true)
@@ -19,7 +19,7 @@
 #define POLYPATH_COLLECTIVE_KERNEL(family, type, Element, warps)          \
   SIMT_KERNEL(polypath_##family##_##type, ::polypath::kCollectiveThreads, \
               POLYPATH_PARAMETER ::polypath::CollectiveArgs args) {       \
-    ::polypath::simt::wait_for_earlier_kernels();                         \
+    ::polypath::simt::grid_dependency_wait();                         \
     ::polypath::family::run<Element>(args);                               \
   }                                                                       \
   POLYPATH_FOLDS(polypath_##family##_##type, warps)

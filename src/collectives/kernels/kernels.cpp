@@ -67,7 +67,7 @@ CollectiveKernel sum_kernel(DataType type) {
   return {kernels.sums, kernels.image()};
 }
 
-std::uint64_t most_by_cells(const ScratchShape& shape, CollectiveOp op, DataType type, int stages) {
+std::uint64_t max_by_cells(const ScratchShape& shape, CollectiveOp op, DataType type, int stages) {
   CollectiveArgs args{};
   args.op = op;
   args.type = type;
@@ -77,13 +77,13 @@ std::uint64_t most_by_cells(const ScratchShape& shape, CollectiveOp op, DataType
   std::uint64_t most = longest_piece_by_cells(shape);
   const Pieces pieces = part_of(args).pieces;
   if (pieces.sliced)
-    most = most / kSliceGranule * kSliceGranule * (shape.ranks - (pieces.skip < kMostRanks));
+    most = most / kSliceGranule * kSliceGranule * (shape.ranks - (pieces.skip < kMaxRanks));
   return most / size_of(type);
 }
 
-const char* wrong_with(KernelFamily family, const CollectiveArgs& args, std::uint32_t blocks) {
+const char* validate_args(KernelFamily family, const CollectiveArgs& args, std::uint32_t blocks) {
   const ScratchShape& shape = args.shape;
-  if (shape.ranks == 0 || shape.ranks > kMostRanks) return "the number of ranks is not 1 to 8";
+  if (shape.ranks == 0 || shape.ranks > kMaxRanks) return "the number of ranks is not 1 to 8";
   if (args.rank >= shape.ranks) return "the rank is not less than the number of ranks";
   if (args.root >= shape.ranks) return "the root is not less than the number of ranks";
   if (args.stages != 1 && args.stages != 2) return "stages is neither 1 nor 2";
@@ -95,13 +95,13 @@ const char* wrong_with(KernelFamily family, const CollectiveArgs& args, std::uin
   for (std::uint32_t rank = 0; rank < shape.ranks; ++rank)
     if (args.scratch[rank] == nullptr || !is_aligned(args.scratch[rank], kScratchGranule))
       return "the scratch of a rank is missing, or not aligned to 128 bytes";
-  if (args.patience.abort_word == nullptr) return "there is no abort word";
-  if (args.patience.status == nullptr || args.patience.reports == nullptr)
+  if (args.wait_ctx.abort_flag == nullptr) return "there is no abort word";
+  if (args.wait_ctx.status == nullptr || args.wait_ctx.reports == nullptr)
     return "there is no status record, or no count of reports";
   if (blocks == 0) return "there are no blocks";
   if (family == KernelFamily::cells) {
     if (blocks > kCallParts) return "there are more blocks than a call has parts";
-    if (args.count > most_by_cells(shape, args.op, args.type, args.stages))
+    if (args.count > max_by_cells(shape, args.op, args.type, args.stages))
       return "the buffer is too large for cells in this scratch";
   } else {
     if (blocks > shape.channels) return "there are more blocks than channels";

@@ -45,10 +45,10 @@ constexpr std::uint64_t scratch_bytes(const ScratchShape& shape) {
 }
 
 /// The most elements (`count`) of a call by cells in a scratch of this shape.
-std::uint64_t most_by_cells(const ScratchShape& shape, CollectiveOp op, DataType type, int stages);
+std::uint64_t max_by_cells(const ScratchShape& shape, CollectiveOp op, DataType type, int stages);
 
 /// What is wrong with a call, as a sentence for people; nullptr: nothing. Addresses are looked at
 /// for null and alignment alone. For checks and tests: a call that runs needs none of it.
-const char* wrong_with(KernelFamily family, const CollectiveArgs& args, std::uint32_t blocks);
+const char* validate_args(KernelFamily family, const CollectiveArgs& args, std::uint32_t blocks);
 
 }  // namespace polypath

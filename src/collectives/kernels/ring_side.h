@@ -13,7 +13,7 @@
 namespace polypath {
 
 enum SideKind : std::uint32_t { kPushes0, kPushes1, kTakes0, kTakes1 };
-static_assert(4 * kMostRanks == 32, "a lane for every side");
+static_assert(4 * kMaxRanks == 32, "a lane for every side");
 
 struct RingSide {
   SideKind kind;
@@ -31,11 +31,11 @@ struct RingSide {
 };
 
 /// The side that lane `lane` of rank `rank` looks after.
-constexpr RingSide ring_side_of(const Roles& roles, std::uint32_t rank, std::uint32_t lag,
+constexpr RingSide ring_side_of(const RankRoles& roles, std::uint32_t rank, std::uint32_t lag,
                                 std::uint32_t lane) {
   RingSide side{};
-  side.kind = static_cast<SideKind>(lane / kMostRanks);
-  side.peer = lane % kMostRanks;
+  side.kind = static_cast<SideKind>(lane / kMaxRanks);
+  side.peer = lane % kMaxRanks;
   const std::uint32_t bit = 1U << side.peer;
   if (side.pushes()) {
     const bool pushes = (roles.push & bit) != 0 && roles.ring == side.ring();
@@ -59,7 +59,7 @@ constexpr RingSide ring_side_of(const Roles& roles, std::uint32_t rank, std::uin
 }
 
 /// Steps until the last tile of a share has left: tile t is pushed in step t.
-constexpr std::uint32_t steps_of(const Roles& roles, std::uint32_t lag, std::uint32_t tiles) {
+constexpr std::uint32_t steps_of(const RankRoles& roles, std::uint32_t lag, std::uint32_t tiles) {
   return tiles + (roles.two_hops ? 2U : 1U) * lag;
 }
 

@@ -31,7 +31,7 @@ struct Pieces {
   std::uint64_t in_stride;  ///< from one piece to the next; 0: every piece is at the start
   std::uint64_t out_stride;
   bool sliced;         ///< pieces are slices of one buffer
-  std::uint32_t skip;  ///< the rank that owns no slice; kMostRanks: none
+  std::uint32_t skip;  ///< the rank that owns no slice; kMaxRanks: none
 
   constexpr std::uint64_t index(std::uint32_t rank) const { return rank > skip ? rank - 1 : rank; }
   constexpr std::uint64_t length(std::uint32_t rank) const {
@@ -46,7 +46,7 @@ struct Pieces {
 
 /// What one rank does. Sets of ranks: bit p for rank p; only others than the rank itself, but for
 /// `keep`.
-struct Roles {
+struct RankRoles {
   std::uint32_t push;     ///< to whom it pushes pieces of `in`
   std::uint32_t ring;     ///< on which ring
   bool owner;             ///< combines its piece, and stores it in
@@ -61,7 +61,7 @@ struct Roles {
 
 struct Part {
   Pieces pieces;
-  Roles roles;
+  RankRoles roles;
 };
 
 /// The part of rank `args.rank` in the call.
@@ -79,8 +79,8 @@ constexpr Part part_of(const CollectiveArgs& args) {
 
   Part part{};
   Pieces& pieces = part.pieces;
-  Roles& roles = part.roles;
-  pieces.skip = sliced && rooted ? root : kMostRanks;
+  RankRoles& roles = part.roles;
+  pieces.skip = sliced && rooted ? root : kMaxRanks;
   pieces.sliced = sliced;
   pieces.longest = bytes;
   pieces.total = bytes;

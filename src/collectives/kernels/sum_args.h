@@ -18,7 +18,7 @@ struct SumArgs {
   bool to_partial;      ///< `to` is a partial sum, of the accumulator's type (request.hpp)
   std::uint64_t count;  ///< elements
   const void* first;    ///< a partial sum; null: none
-  const void* from[kMostRanks];
+  const void* from[kMaxRanks];
   void* to;
 };
 

@@ -34,10 +34,10 @@ SIMT_DEVICE void run_with(const SumArgs& args) {
   const bool leads = kAlike && args.first != nullptr;
   const auto* const first =
       args.first == nullptr ? nullptr : static_cast<const Sum*>(args.first) + begin;
-  simt::Places<const Element, static_cast<int>(kMostRanks)> from;
+  simt::Places<const Element, static_cast<int>(kMaxRanks)> from;
   from.count = args.from_count + (leads ? 1 : 0);
   POLYPATH_UNROLL
-  for (std::uint32_t i = 0; i < kMostRanks; ++i) {
+  for (std::uint32_t i = 0; i < kMaxRanks; ++i) {
     const void* const place = !leads ? args.from[i] : i > 0 ? args.from[i - 1] : args.first;
     if (i < static_cast<std::uint32_t>(from.count))
       from.at[i] = static_cast<const Element*>(place) + begin;

@@ -23,8 +23,8 @@ constexpr Cut cut_of(std::uint64_t longest, std::uint32_t blocks, std::uint32_t 
   const std::uint32_t share = (whole + blocks - 1) / blocks;
   const std::uint64_t begin = std::uint64_t{block} * share * kGranule;
   if (begin >= longest) return {0, 0, 0, 0};
-  const std::uint32_t most_granules = most / kGranule;
-  const std::uint32_t tiles = (share + most_granules - 1) / most_granules;
+  const std::uint32_t max_granules = most / kGranule;
+  const std::uint32_t tiles = (share + max_granules - 1) / max_granules;
   const std::uint32_t tile = (share + tiles - 1) / tiles;
   return {begin, begin + std::uint64_t{share} * kGranule, tile * kGranule, tiles};
 }

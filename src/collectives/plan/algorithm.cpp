@@ -14,7 +14,7 @@ std::string_view to_string(Algorithm algorithm) noexcept {
     case Algorithm::none: return "none";
     case Algorithm::cells: return "cells";
     case Algorithm::flat: return "flat";
-    case Algorithm::rotation: return "rotation";
+    case Algorithm::pairwise: return "pairwise";
     case Algorithm::host_trees: return "host-trees";
     case Algorithm::mixed: return "mixed";
     case Algorithm::hierarchical: return "hierarchical";

@@ -11,7 +11,7 @@ enum class Algorithm : std::uint8_t {
   none,          ///< one rank of one node: a copy within its memory
   cells,         ///< one kernel a rank: cells of data with a flag in each, for small messages
   flat,          ///< one kernel a rank: slices to their owners, sums to all, pipelined in tiles
-  rotation,      ///< flat, by copies: each rank sends to one rank at a time, and receives from one
+  pairwise,      ///< flat, by copies: each rank sends to one rank at a time, and receives from one
   host_trees,    ///< flat, by copies through host memory: a result goes down once and up to all
   mixed,         ///< flat for most of a message; beside it the rest, whose sums go by host memory
   hierarchical,  ///< by copies: reduce inside islands, exchange between leaders, broadcast inside
@@ -23,7 +23,7 @@ Algorithm parse_algorithm(std::string_view text);
 
 /// In the order in which equal ones are taken.
 inline constexpr std::array kAlgorithms{
-    Algorithm::none,       Algorithm::cells, Algorithm::flat,         Algorithm::rotation,
+    Algorithm::none,       Algorithm::cells, Algorithm::flat,         Algorithm::pairwise,
     Algorithm::host_trees, Algorithm::mixed, Algorithm::hierarchical, Algorithm::ring};
 
 /// Whether it is run by one kernel on each rank alone; otherwise by a CollectiveSchedule, of mixed

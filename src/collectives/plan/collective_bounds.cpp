@@ -43,7 +43,7 @@ double CollectiveBounds::bus_gbps(Algorithm algorithm, std::span<const int> ring
     case Algorithm::none: return 0;
     case Algorithm::cells:
     case Algorithm::flat:
-    case Algorithm::rotation: {
+    case Algorithm::pairwise: {
       // A root's slices may pass their owners: trees of depth two.
       const bool rooted =
           request_.op == CollectiveOp::broadcast || request_.op == CollectiveOp::reduce;

@@ -21,14 +21,14 @@ namespace polypath {
 namespace {
 
 /// Beyond this the scratch of cells is wasted: flat is faster before.
-constexpr std::uint64_t kMostCellBytes = kMiB;
+constexpr std::uint64_t kMaxCellBytes = kMiB;
 /// Two ranks send no byte more in one stage than in two (2 x H200: 22.7 us, by flat 29.3).
-constexpr std::uint64_t kMostCellBytesOfTwo = 4 * kMiB;
+constexpr std::uint64_t kMaxTwoRankLLBytes = 4 * kMiB;
 /// Chunks of what runs by copies.
-constexpr std::uint64_t kLeastChunk = 64 * kKiB;
-constexpr std::uint64_t kMostChunks = 64;
+constexpr std::uint64_t kMinChunk = 64 * kKiB;
+constexpr std::uint64_t kMaxChunks = 64;
 /// With more ranks a chunk has many more steps.
-constexpr std::uint64_t kMostChunksOfMany = 16;
+constexpr std::uint64_t kMaxChunksOfGroup = 16;
 constexpr int kMany = 4;
 /// The paper's streams for large messages.
 constexpr std::uint64_t kPublishedChunks = 8;
@@ -135,7 +135,7 @@ class PlanMaker {
       case Algorithm::none: return {};
       case Algorithm::cells: return weigh_cells();
       case Algorithm::flat: return weigh_flat();
-      case Algorithm::rotation: return weigh_rotation();
+      case Algorithm::pairwise: return weigh_rotation();
       case Algorithm::host_trees: return weigh_host_trees();
       case Algorithm::mixed: return weigh_mixed();
       case Algorithm::hierarchical: return weigh_hierarchical();
@@ -151,7 +151,7 @@ class PlanMaker {
 
   Weighed weigh_cells() const {
     if (!no_kernels_.empty()) return {Algorithm::cells, 0, {}, {}, 0, 1, no_kernels_};
-    if (request_.bytes() > (request_.ranks() == 2 ? kMostCellBytesOfTwo : kMostCellBytes))
+    if (request_.bytes() > (request_.ranks() == 2 ? kMaxTwoRankLLBytes : kMaxCellBytes))
       return {Algorithm::cells, 0, {}, {}, 0, 1, "a flag in every cell: small messages only"};
     return of_kernel(Algorithm::cells, cells_cost(node_, request_, options_.max_blocks));
   }
@@ -162,7 +162,7 @@ class PlanMaker {
   }
 
   Weighed weigh_rotation() const {
-    Weighed weighed{Algorithm::rotation, 0, {}, {}, 0, 1, why_no_kernels(node_, request_)};
+    Weighed weighed{Algorithm::pairwise, 0, {}, {}, 0, 1, why_no_kernels(node_, request_)};
     if (!weighed.reason.empty()) return weighed;
     if (no_kernels_.empty()) weighed.reason = "as flat, but every chunk costs copies and events";
     by_schedule(weighed, [&](std::uint64_t chunk) {
@@ -293,13 +293,13 @@ class PlanMaker {
     const std::uint64_t unit = weighed.algorithm == Algorithm::hierarchical
                                    ? request_.bytes() / static_cast<std::uint64_t>(weighed.lanes)
                                    : request_.bytes() / ranks;
-    const std::uint64_t most = request_.ranks() > kMany ? kMostChunksOfMany : kMostChunks;
+    const std::uint64_t most = request_.ranks() > kMany ? kMaxChunksOfGroup : kMaxChunks;
     // Scratch may ask for more chunks than are best.
     for (std::uint64_t chunks = 1; chunks <= most || weighed.us == 0; chunks *= 2) {
       const std::uint64_t bytes = options_.chunk_bytes > 0
                                       ? options_.chunk_bytes
-                                      : std::max(kLeastChunk, (unit + chunks - 1) / chunks);
-      const bool last = bytes == kLeastChunk || options_.chunk_bytes > 0;
+                                      : std::max(kMinChunk, (unit + chunks - 1) / chunks);
+      const bool last = bytes == kMinChunk || options_.chunk_bytes > 0;
       const CollectiveSchedule schedule = make(bytes);
       if (schedule.scratch_bytes <= options_.scratch_bytes || last) {
         const ScheduleTime time = schedule_time(node_, schedule);
@@ -427,7 +427,7 @@ CollectivePlan plan_collective(const Node& node, const CollectiveRequest& reques
 
 CollectiveSchedule make_collective_schedule(const Node& node, const CollectivePlan& plan) {
   switch (plan.algorithm) {
-    case Algorithm::rotation:
+    case Algorithm::pairwise:
       return flat_schedule(node, plan.request, plan.chunk_bytes, /*by_host=*/false);
     case Algorithm::host_trees:
       return flat_schedule(node, plan.request, plan.chunk_bytes, /*by_host=*/true);

@@ -63,9 +63,9 @@ class HostPart {
   /// The first chunks, as parts of a whole one: so that the links of host memory soon have work.
   static constexpr std::array<std::uint64_t, 2> kFirstChunks{4, 2};
   /// A rank sends to so many others at once.
-  static constexpr int kMostOut = 3;
+  static constexpr int kMaxOutstanding = 3;
   /// Streams of a rank: out by the other rank, up by the run, down by the host memory.
-  enum Queue : std::uint8_t { kSum, kOut, kUp = kOut + kMostOut, kDown = kUp + 2 };
+  enum Queue : std::uint8_t { kSum, kOut, kUp = kOut + kMaxOutstanding, kDown = kUp + 2 };
 
   [[nodiscard]] ElementRange slice(std::size_t chunk, int owner) const {
     ElementRange part = part_of(chunks_[chunk].count, static_cast<std::uint64_t>(ranks_),
@@ -96,7 +96,7 @@ class HostPart {
       for (int rank = 0; rank < ranks_; ++rank) {
         const int owner = (rank + k) % ranks_;
         const ElementRange part = slice(chunk, owner);
-        builder_.copy(0, kOut + (k - 1) % kMostOut, {builder_.input(rank, part.first)},
+        builder_.copy(0, kOut + (k - 1) % kMaxOutstanding, {builder_.input(rank, part.first)},
                       received(chunk, owner, rank), part.count);
       }
     for (int owner = 0; owner < ranks_; ++owner) {

@@ -17,18 +17,18 @@ constexpr double kCellBytesAByte = 4.0 / 3;
 /// A block sends so many bytes of a message by cells before another is worth its start.
 /// (2 x H200, kernels_on_gpus: 32 blocks best at 64 KiB, 96 from 256 KiB on.)
 constexpr std::uint64_t kCellBytesABlock = 2 * kKiB;
-constexpr int kMostCellBlocks = 96;
+constexpr int kMaxCellBlocks = 96;
 /// From this size on, as many blocks as there may be keep more stores in flight (2 x H200: 96 best
 /// at 4 MiB, 128 from 16 MiB on).
 constexpr std::uint64_t kManyBlocksFrom = 2 * kMiB;
-constexpr int kMostFlatBlocks = 128;
+constexpr int kMaxFlatBlocks = 128;
 /// Where two ranks could do with one stage, two are faster from here on (2 x H200: 63 us against 70
 /// at 16 MiB, 204 against 218 at 64 MiB).
 constexpr std::uint64_t kTwoStagesFrom = 8 * kMiB;
 /// A tile: a block's part of a slice, up to what keeps a ring of them small (2 x H200: 32 KiB best
 /// at 4 MiB, and within 3 % of 64 KiB from 16 MiB on).
-constexpr std::uint64_t kLeastSlot = 4 * kKiB;
-constexpr std::uint64_t kMostSlot = 32 * kKiB;
+constexpr std::uint64_t kMinSlot = 4 * kKiB;
+constexpr std::uint64_t kMaxSlot = 32 * kKiB;
 
 /// What a stage of channels takes beside its bytes, its fence and its flag: blocks meet, and a tile
 /// waits for its turn (2 x H200: a call of one stage takes 12.0 us, of two 15.6, by cells 5.0).
@@ -62,8 +62,8 @@ class Traffic {
   }
 
   [[nodiscard]] const LinkBytes& links() const { return links_; }
-  [[nodiscard]] double most_out() const { return *std::ranges::max_element(out_); }
-  [[nodiscard]] double most_in() const { return *std::ranges::max_element(in_); }
+  [[nodiscard]] double max_out() const { return *std::ranges::max_element(out_); }
+  [[nodiscard]] double max_in() const { return *std::ranges::max_element(in_); }
 
   [[nodiscard]] CollectiveStage stage(std::string name, std::string moves) const {
     CollectiveStage stage{std::move(name), std::move(moves), {}, 0, 0};
@@ -153,9 +153,9 @@ double bytes_us(const Node& node, const Traffic& traffic, double own_bytes, int 
                 double factor) {
   const double wire = drain(node, traffic.links(), node.costs.switch_share).us;
   const double stored =
-      traffic.most_out() / (static_cast<double>(blocks) * node.costs.block_gbps * kBytesPerGbpsUs);
+      traffic.max_out() / (static_cast<double>(blocks) * node.costs.block_gbps * kBytesPerGbpsUs);
   // What is sent is read once; what arrives is written, read, and its result written.
-  const double memory = (traffic.most_out() + 3 * traffic.most_in() + own_bytes) /
+  const double memory = (traffic.max_out() + 3 * traffic.max_in() + own_bytes) /
                         (node.costs.memory_gbps * kBytesPerGbpsUs);
   return factor * std::max({wire, stored, memory});
 }
@@ -242,7 +242,7 @@ int filling_blocks(const Node& node, const CollectiveRequest& request, int stage
   Traffic all(node, request);
   for (const NamedTraffic& stage : stages_of(node, request, stages)) all.add(stage.traffic);
   const double wire = drain(node, all.links(), node.costs.switch_share).us;
-  const double out_gbps = wire > 0 ? all.most_out() / (wire * kBytesPerGbpsUs) : 0;
+  const double out_gbps = wire > 0 ? all.max_out() / (wire * kBytesPerGbpsUs) : 0;
   return static_cast<int>(std::bit_ceil(
       static_cast<unsigned>(std::max(1.0, std::ceil(out_gbps / node.costs.block_gbps)))));
 }
@@ -266,13 +266,13 @@ KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algor
   const std::uint64_t tile = request.bytes() / static_cast<std::uint64_t>(request.ranks()) /
                              static_cast<std::uint64_t>(kernel.blocks);
   kernel.slot_bytes =
-      std::clamp(std::bit_ceil(std::max<std::uint64_t>(tile, 1)), kLeastSlot, kMostSlot);
+      std::clamp(std::bit_ceil(std::max<std::uint64_t>(tile, 1)), kMinSlot, kMaxSlot);
   return cost_of(node, request, kernel, node.costs.fence_us + node.costs.flag_us + kTurnUs, 1);
 }
 
 KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {
   const auto blocks = static_cast<int>(std::clamp<std::uint64_t>(
-      (request.bytes() + kCellBytesABlock - 1) / kCellBytesABlock, 1, kMostCellBlocks));
+      (request.bytes() + kCellBytesABlock - 1) / kCellBytesABlock, 1, kMaxCellBlocks));
   return best_stages(request, [&](int stages) {
     return kernel_cost(node, request, Algorithm::cells, {blocks, 0, stages}, max_blocks);
   });
@@ -281,10 +281,10 @@ KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int ma
 KernelCost flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {
   return best_stages(request, [&](int stages) {
     const int wanted = request.bytes() >= kManyBlocksFrom
-                           ? kMostFlatBlocks
+                           ? kMaxFlatBlocks
                            : filling_blocks(node, request, stages) * 2;
     return kernel_cost(node, request, Algorithm::flat,
-                       {std::min(wanted, kMostFlatBlocks), 0, stages}, max_blocks);
+                       {std::min(wanted, kMaxFlatBlocks), 0, stages}, max_blocks);
   });
 }
 

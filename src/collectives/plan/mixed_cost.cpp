@@ -14,18 +14,18 @@ namespace {
 
 /// Whole chunks of a part that are tried; beyond the last, twice as many until there is memory.
 constexpr std::array kWholeChunks{2, 3, 4, 6, 8, 12, 16, 24};
-constexpr int kMostWholeChunks = 4096;
+constexpr int kMaxWholeChunks = 4096;
 /// What comes before them is three quarters of one.
 constexpr double kBefore = 0.75;
 /// Smaller ones are not worth their copies.
-constexpr std::uint64_t kLeastSlice = std::uint64_t{64} << 10;
+constexpr std::uint64_t kMinSlice = std::uint64_t{64} << 10;
 /// Copies take so many times what the schedule says (1.01 to 1.04 on four simulated nodes). The
 /// part is made small enough for that: a kernel that waits for copies costs more than the reverse.
 constexpr double kCopiesLonger = 1.03;
 /// Each brings the two ends closer together.
 constexpr int kCorrections = 3;
 /// The kernel always has something to carry.
-constexpr double kMostShare = 0.95;
+constexpr double kMaxShare = 0.95;
 /// With the part so much better, other chunks may be.
 constexpr int kRounds = 2;
 
@@ -72,7 +72,7 @@ class Mixed {
       return {.reason = fmt::format(
                   "host memory as well could save {:.1f} % at most, of which {:.0f} are asked",
                   100 * (1 - at_best / flat_.us), 100 * (1 - must_reach))};
-    if (must_reach == 0) least_slice_ = 1;
+    if (must_reach == 0) min_slice_ = 1;
     MixedCost best;
     for (int round = 0; round < kRounds; ++round) {
       const int chunks = best_chunks(share);
@@ -101,7 +101,7 @@ class Mixed {
   /// Where links between GPUs and those of host memory take equally long.
   [[nodiscard]] double best_share() const {
     double low = 0;
-    double high = kMostShare;
+    double high = kMaxShare;
     for (int i = 0; i < 40; ++i) {
       const double middle = (low + high) / 2;
       (hosts_us(middle) < links_us(middle) ? low : high) = middle;
@@ -128,7 +128,7 @@ class Mixed {
     mixed.count = part.count;
     const auto slice = static_cast<double>(part.bytes()) / static_cast<double>(ranks);
     mixed.chunk_bytes = static_cast<std::uint64_t>(slice / (chunks + kBefore)) + 1;
-    if (mixed.chunk_bytes < least_slice_) return ends;
+    if (mixed.chunk_bytes < min_slice_) return ends;
     const CollectiveSchedule schedule = host_part_schedule(node_, part, mixed.chunk_bytes);
     if (schedule.scratch_bytes > std::min(options_.scratch_bytes, kMixedScratch) ||
         schedule.host_bytes > std::min(options_.host_bytes, kMixedHost))
@@ -164,7 +164,7 @@ class Mixed {
       best = chunks;
       best_us = us;
     }
-    for (int chunks = 2 * kWholeChunks.back(); best == 0 && chunks <= kMostWholeChunks; chunks *= 2)
+    for (int chunks = 2 * kWholeChunks.back(); best == 0 && chunks <= kMaxWholeChunks; chunks *= 2)
       if (cost_of(share, chunks).mixed.us > 0) best = chunks;
     return best;
   }
@@ -178,7 +178,7 @@ class Mixed {
       if (best.us == 0 || ends.mixed.us < best.us) best = ends.mixed;
       const double slope = (hosts_us(share + kStep) - hosts_us(share)) / kStep +
                            (links_us(share) - links_us(share + kStep)) / kStep;
-      share = std::clamp(share - (ends.hosts_us - ends.links_us) / slope, 0.0, kMostShare);
+      share = std::clamp(share - (ends.hosts_us - ends.links_us) / slope, 0.0, kMaxShare);
     }
   }
 
@@ -191,7 +191,7 @@ class Mixed {
   double hosts_us_ = 0;            // of links to and from host memory, were all the part
   std::vector<double> kernel_us_;  // of each link and port, were nothing the part
   std::vector<double> part_us_;    // ... were all the part
-  std::uint64_t least_slice_ = kLeastSlice;
+  std::uint64_t min_slice_ = kMinSlice;
 };
 
 }  // namespace

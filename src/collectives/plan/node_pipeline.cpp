@@ -15,8 +15,8 @@ namespace {
 /// What one call of an engine between nodes takes at least: assumed as what NCCL takes for 64 KiB
 /// between four GPUs of one node.
 constexpr double kEngineUs = 11.2;
-constexpr std::uint64_t kLeastNodeChunk = 256 * kKiB;
-constexpr std::uint64_t kLeastNodeSlice = 64 * kKiB;
+constexpr std::uint64_t kMinNodeChunk = 256 * kKiB;
+constexpr std::uint64_t kMinNodeSlice = 64 * kKiB;
 constexpr std::uint64_t kSliceGranule = 4 * kKiB;
 
 /// What a chunk costs beyond its bytes: its kernels and two exchanges. Measured with NCCL between
@@ -26,7 +26,7 @@ constexpr double kChunkUs = 2 * 46;
 /// The rate of what does not overlap in one chunk: the stages inside the nodes, and copies to and
 /// from the network. As the network of the same measurement, 45 GB/s.
 constexpr double kSerialGbps = 45;
-constexpr std::uint64_t kMostOverlapped = 8;  ///< that overlapping gains anything from
+constexpr std::uint64_t kMaxOverlapped = 8;  ///< that overlapping gains anything from
 
 /// With n chunks the first one's stages overlap with nothing, and each costs kChunkUs.
 std::uint64_t best_chunks(double slice_bytes) {
@@ -35,7 +35,7 @@ std::uint64_t best_chunks(double slice_bytes) {
     return static_cast<double>(chunks) * kChunkUs + serial_us / static_cast<double>(chunks);
   };
   std::uint64_t best = 1;
-  while (best < kMostOverlapped && us(best + 1) < us(best)) ++best;
+  while (best < kMaxOverlapped && us(best + 1) < us(best)) ++best;
   return best;
 }
 
@@ -48,7 +48,7 @@ std::uint64_t node_slice_bytes(std::uint64_t bytes, int ranks, std::uint64_t mos
       std::max(best_chunks(static_cast<double>(whole)), (whole + most - 1) / most);
   const std::uint64_t even = (whole + chunks - 1) / chunks;
   const std::uint64_t slice = (even + kSliceGranule - 1) / kSliceGranule * kSliceGranule;
-  return std::clamp(slice, std::min(kLeastNodeSlice, most), most);
+  return std::clamp(slice, std::min(kMinNodeSlice, most), most);
 }
 
 NodePipeline plan_node_pipeline(const Node& node, const CollectiveRequest& request,
@@ -68,7 +68,7 @@ NodePipeline plan_node_pipeline(const Node& node, const CollectiveRequest& reque
     pipeline.algorithm = Algorithm::host_trees;
     const std::uint64_t slice = request.bytes() / static_cast<std::uint64_t>(request.ranks());
     const auto schedule =
-        flat_schedule(node, inside, std::max(kLeastNodeChunk, slice / 16), /*by_host=*/true);
+        flat_schedule(node, inside, std::max(kMinNodeChunk, slice / 16), /*by_host=*/true);
     const ScheduleTime time = schedule_time(node, schedule);
     for (std::size_t i = 0; i < schedule.stages.size(); ++i)
       pipeline.stages.push_back({schedule.stages[i], "", {}, 0, time.stage_us[i]});

@@ -17,12 +17,12 @@ struct NodePipeline {
 };
 
 /// Of a chunk, at the most: what a rank has of it between the nodes.
-inline constexpr std::uint64_t kMostNodeSlice = std::uint64_t{4} << 20;
+inline constexpr std::uint64_t kMaxNodeSlice = std::uint64_t{4} << 20;
 
 /// A rank's slice of each chunk of `bytes` that the ranks of a node have together, at most `most`.
 /// As many chunks as are predicted to take the least time. The same on all nodes, whatever they
 /// are; a multiple of 4096.
-std::uint64_t node_slice_bytes(std::uint64_t bytes, int ranks, std::uint64_t most = kMostNodeSlice);
+std::uint64_t node_slice_bytes(std::uint64_t bytes, int ranks, std::uint64_t most = kMaxNodeSlice);
 
 /// The ranks of a node share its network; between n nodes 2 (n - 1) / n of the message leave each.
 NodePipeline plan_node_pipeline(const Node& node, const CollectiveRequest& request,

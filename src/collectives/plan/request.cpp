@@ -129,10 +129,10 @@ CollectiveRequest request_of_bytes(CollectiveOp op, DataType type, std::uint64_t
 
 void validate(const Node& node, const CollectiveRequest& request) {
   if (request.gpus.empty()) throw InvalidArgument("a collective needs at least one rank");
-  if (request.ranks() > kMostRanksOfANode)
+  if (request.ranks() > kMaxRanksPerNode)
     throw InvalidArgument(
         fmt::format("collectives take up to {0} ranks of a node, not {1}: --ranks {0}",
-                    kMostRanksOfANode, request.ranks()));
+                    kMaxRanksPerNode, request.ranks()));
   std::vector<bool> taken(node.gpus.size());
   for (const int gpu : request.gpus) {
     if (gpu < 0 || gpu >= static_cast<int>(node.gpus.size()))

@@ -28,7 +28,7 @@ constexpr DataType accumulator_of(DataType type) noexcept {
 }
 
 /// Of one node: what the kernels serve (kernels/collective_args.h).
-inline constexpr int kMostRanksOfANode = 8;
+inline constexpr int kMaxRanksPerNode = 8;
 
 struct CollectiveRequest {
   CollectiveOp op = CollectiveOp::allreduce;

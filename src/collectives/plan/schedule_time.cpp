@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 /// A copy with less left than this has ended: rounding.
-constexpr double kLeastBytes = 1e-3;
+constexpr double kMinBytes = 1e-3;
 
 class Clockwork {
  public:
@@ -83,11 +83,11 @@ class Clockwork {
     double left = 0;  // bytes, of a copy
   };
 
-  [[nodiscard]] bool is_beside(int step) const {
+  [[nodiscard]] bool is_same_communicator(int step) const {
     return static_cast<std::size_t>(step) >= schedule_.steps.size();
   }
   [[nodiscard]] int link_of(int step) const {
-    return is_beside(step) ? besides_[static_cast<std::size_t>(step) - schedule_.steps.size()]
+    return is_same_communicator(step) ? besides_[static_cast<std::size_t>(step) - schedule_.steps.size()]
                            : step_of(step).link;
   }
   /// Calls `use` with the index of the link, and of each of its ports.
@@ -164,7 +164,7 @@ class Clockwork {
   void settle() {
     std::vector<int> ended;
     for (auto step = flowing_.begin(); step != flowing_.end();) {
-      if (state(*step).left > kLeastBytes) {
+      if (state(*step).left > kMinBytes) {
         ++step;
         continue;
       }
@@ -191,7 +191,7 @@ class Clockwork {
 
   void begin(int index) {
     state(index).began = now_;
-    if (is_beside(index)) {
+    if (is_same_communicator(index)) {
       for_each_resource(link_of(index), [&](std::size_t resource) { ++in_use_[resource]; });
       flowing_.push_back(index);
       return;
@@ -211,7 +211,7 @@ class Clockwork {
     state(index).ended = now_;
     if (halts_ && link_of(index) >= 0)
       for_each_resource(link_of(index), [&](std::size_t resource) { --in_use_[resource]; });
-    if (is_beside(index)) return;
+    if (is_same_communicator(index)) return;
     const int rank = step_of(index).rank;
     for (const int other : state(index).next) {
       double hop = 0;

@@ -15,7 +15,7 @@ namespace polypath {
 namespace {
 
 constexpr int kBlocksToTry[] = {8, 16, 32, 64, 96, 128};
-constexpr double kMostTimesPlanned = 3;
+constexpr double kMaxTimesPlanned = 3;
 
 std::string link_name(const Node& node, int from, int to) {
   const auto index = node.find_link(MemoryId::gpu(from), MemoryId::gpu(to));
@@ -27,7 +27,7 @@ std::string link_name(const Node& node, int from, int to) {
 
 /// `way` of `request`; the cost model's plan where it cannot run so.
 CollectivePlan plan_by(const Node& node, const CollectiveRequest& request,
-                       const CollectiveOptions& options, const CollectiveWay& way,
+                       const CollectiveOptions& options, const CollectiveVariant& way,
                        const CollectivePlan& planned) {
   CollectiveOptions asked = options;
   asked.algorithm = parse_algorithm(way.algorithm);
@@ -84,8 +84,8 @@ std::string collective_class(const Node& node, const std::vector<int>& gpus) {
   return text + fmt::format(", islands {}", fmt::join(parts, " | "));
 }
 
-CollectiveWay way_of(const CollectivePlan& plan) {
-  CollectiveWay way;
+CollectiveVariant variant_of(const CollectivePlan& plan) {
+  CollectiveVariant way;
   way.algorithm = to_string(plan.algorithm);
   if (plan.kernel) {
     way.stages = plan.kernel->stages;
@@ -107,7 +107,7 @@ CollectivePlan plan_tuned_collective(const Node& node, const CollectiveRequest& 
   const TunedCollective* const known = find_collective(
       tuned, to_string(request.op), collective_class(node, request.gpus), request.bytes());
   if (known == nullptr) return planned;
-  if (way_of(planned) == known->way) {
+  if (variant_of(planned) == known->way) {
     planned.tuned = *known;
     planned.reason = fmt::format("tuned: as predicted, the fastest of {} ways measured at {} bytes",
                                  known->tried, known->bytes);
@@ -115,32 +115,32 @@ CollectivePlan plan_tuned_collective(const Node& node, const CollectiveRequest& 
   }
   CollectivePlan plan = plan_by(node, request, options, known->way, planned);
   const bool is_taken =
-      plan.algorithm == parse_algorithm(known->way.algorithm) && way_of(plan) != way_of(planned);
+      plan.algorithm == parse_algorithm(known->way.algorithm) && variant_of(plan) != variant_of(planned);
   if (!is_taken) return planned;
   plan.candidates = candidates_of(plan, planned, *known);
   plan.tuned = *known;
   plan.reason =
       known->us > 0
           ? fmt::format("tuned: {:.1f} us measured at {} bytes, against {:.1f} us by {}", known->us,
-                        known->bytes, known->planned_us, to_string(way_of(planned)))
+                        known->bytes, known->planned_us, to_string(variant_of(planned)))
           : fmt::format("tuned by hand at {} bytes, instead of {}", known->bytes,
-                        to_string(way_of(planned)));
+                        to_string(variant_of(planned)));
   return plan;
 }
 
-std::vector<CollectiveWay> ways_to_try(const Node& node, const CollectiveRequest& request,
+std::vector<CollectiveVariant> candidate_variants(const Node& node, const CollectiveRequest& request,
                                        const CollectiveOptions& options) {
   const CollectivePlan planned = plan_collective(node, request, options);
-  std::vector<CollectiveWay> ways{way_of(planned)};
+  std::vector<CollectiveVariant> ways{variant_of(planned)};
   const auto add = [&](const CollectivePlan& plan) {
-    const CollectiveWay way = way_of(plan);
+    const CollectiveVariant way = variant_of(plan);
     const bool is_new = std::ranges::find(ways, way) == ways.end();
-    if (is_new && plan.predicted_us <= kMostTimesPlanned * planned.predicted_us)
+    if (is_new && plan.predicted_us <= kMaxTimesPlanned * planned.predicted_us)
       ways.push_back(way);
   };
   for (const CollectiveCandidate& one : planned.candidates) {
     if (one.us <= 0) continue;  // runs only when it is asked for
-    CollectiveWay way;
+    CollectiveVariant way;
     way.algorithm = to_string(one.algorithm);
     if (runs_by_kernels(one.algorithm)) {
       for (way.stages = 1; way.stages <= (request.by_parts() ? 1 : 2); ++way.stages)
@@ -151,7 +151,7 @@ std::vector<CollectiveWay> ways_to_try(const Node& node, const CollectiveRequest
       continue;
     }
     const CollectivePlan best = plan_by(node, request, options, way, planned);
-    way = way_of(best);
+    way = variant_of(best);
     if (best.algorithm != one.algorithm || way.chunk_bytes < 2) continue;
     for (const std::uint64_t chunk : {way.chunk_bytes / 2, way.chunk_bytes, way.chunk_bytes * 2}) {
       way.chunk_bytes = chunk;

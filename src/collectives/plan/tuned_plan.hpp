@@ -16,7 +16,7 @@ namespace polypath {
 std::string collective_class(const Node& node, const std::vector<int>& gpus);
 
 /// How a plan carries the collective out.
-CollectiveWay way_of(const CollectivePlan& plan);
+CollectiveVariant variant_of(const CollectivePlan& plan);
 
 /// plan_collective(), and where `tuned` knows these ranks, this operation and about this size, and
 /// `options` leave the choice open, the plan by its way; CollectivePlan::tuned then says so.
@@ -27,7 +27,7 @@ CollectivePlan plan_tuned_collective(const Node& node, const CollectiveRequest& 
 /// What a tuner tries beside the plan of plan_collective(): kernels of one and two stages by
 /// several numbers of blocks, schedules of copies by several sizes of chunks; without those that
 /// the cost model finds three times as long as the plan, and those that only run when asked for.
-std::vector<CollectiveWay> ways_to_try(const Node& node, const CollectiveRequest& request,
+std::vector<CollectiveVariant> candidate_variants(const Node& node, const CollectiveRequest& request,
                                        const CollectiveOptions& options);
 
 }  // namespace polypath

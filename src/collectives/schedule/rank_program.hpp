@@ -57,14 +57,14 @@ struct RankProgram {
 RankProgram program_of(const CollectiveSchedule& schedule, int rank);
 
 /// Streams of a rank that have words.
-inline constexpr int kMostStreams = 64;
+inline constexpr int kMaxStreams = 64;
 /// The most streams that a rank of the schedule has.
 int streams_of(const CollectiveSchedule& schedule);
 
 inline std::uint64_t credit_word(int rank) { return static_cast<std::uint64_t>(rank); }
 /// `ranks`: of the communicator.
 inline std::uint64_t progress_word(int ranks, int rank, int stream) {
-  return static_cast<std::uint64_t>(ranks + rank * kMostStreams + stream);
+  return static_cast<std::uint64_t>(ranks + rank * kMaxStreams + stream);
 }
 inline std::uint64_t word_count(int ranks) { return progress_word(ranks, ranks, 0); }
 /// Those of graphs.

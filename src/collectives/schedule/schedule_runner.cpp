@@ -35,7 +35,7 @@ ScheduleRunner::ScheduleRunner(Communicator& communicator, const KernelModules& 
 
 bool ScheduleRunner::can_run(const CollectiveSchedule& schedule) const {
   return schedule.host_bytes <= host_bytes() && schedule.scratch_bytes <= scratch_.bytes() &&
-         streams_of(schedule) <= kMostStreams;
+         streams_of(schedule) <= kMaxStreams;
 }
 
 CUdeviceptr ScheduleRunner::address_of(const CollectivePlace& place, const Call& call) const {
@@ -105,7 +105,7 @@ void ScheduleRunner::issue_waits(const RankStep& step, std::uint64_t number, CUs
   for (const StreamProgress& progress : step.awaited)
     awaited.push_back({0, offset_of(progress_word(comm_.size(), progress.rank, progress.stream)),
                        progress_value(number, progress.steps)});
-  if (!awaited.empty()) comm_.signal_all({words_, {}, awaited}, stream);
+  if (!awaited.empty()) comm_.signal_and_wait({words_, {}, awaited}, stream);
 }
 
 void ScheduleRunner::fork(std::vector<Stream>& streams, int count) {
@@ -168,7 +168,7 @@ void ScheduleRunner::meet_in_graph(std::uint64_t (*word_of)(int ranks, int rank)
     told.push_back({rank, offset_of(word_of(comm_.size(), comm_.rank())), 0});
     awaited.push_back({0, offset_of(word_of(comm_.size(), rank)), 0});
   }
-  comm_.signal_all({words_, told, awaited, offset_of(epoch_word(comm_.size())), begins}, stream);
+  comm_.signal_and_wait({words_, told, awaited, offset_of(epoch_word(comm_.size())), begins}, stream);
 }
 
 void ScheduleRunner::tell_in_graph(const RankStep& step, CUstream stream) {
@@ -179,7 +179,7 @@ void ScheduleRunner::tell_in_graph(const RankStep& step, CUstream stream) {
         {progress.rank,
          offset_of(graph_word(ranks, progress_word(ranks, comm_.rank(), progress.stream))),
          progress.steps});
-  comm_.signal_all({words_, told, {}, offset_of(epoch_word(ranks))}, stream);
+  comm_.signal_and_wait({words_, told, {}, offset_of(epoch_word(ranks))}, stream);
 }
 
 void ScheduleRunner::wait_in_graph(const RankStep& step, CUstream stream) {
@@ -189,7 +189,7 @@ void ScheduleRunner::wait_in_graph(const RankStep& step, CUstream stream) {
     awaited.push_back(
         {0, offset_of(graph_word(ranks, progress_word(ranks, progress.rank, progress.stream))),
          progress.steps});
-  comm_.signal_all({words_, {}, awaited, offset_of(epoch_word(ranks))}, stream);
+  comm_.signal_and_wait({words_, {}, awaited, offset_of(epoch_word(ranks))}, stream);
 }
 
 /// Between two meetings of all ranks, so that no credit of a call before is needed, nor given to

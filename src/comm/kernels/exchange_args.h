@@ -24,7 +24,7 @@ struct ExchangeArgs {
   std::uint32_t waits;  ///< ExchangeMark::waits
   std::uint32_t what;
   std::uint64_t count;
-  Patience patience;
+  wait_context wait_ctx;
 };
 
 }  // namespace polypath

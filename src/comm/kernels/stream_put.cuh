@@ -14,9 +14,9 @@ SIMT_DEVICE bool ends_put(const PutPart& part) {
   if (part.blocks == 1) return true;
   bool is_last = false;
   if (simt::thread_index() == 0) {
-    is_last = planted(StreamPutFault::word_by_any_block) ||
+    is_last = has_mutant(StreamPutFault::word_by_any_block) ||
               simt::atomic_add_acq_rel(part.arrived, 1U) + 1 == part.blocks;
-    if (is_last && !planted(StreamPutFault::count_not_put_back)) simt::store(part.arrived, 0U);
+    if (is_last && !has_mutant(StreamPutFault::count_not_put_back)) simt::store(part.arrived, 0U);
   }
   return is_last;
 }
@@ -29,7 +29,7 @@ SIMT_DEVICE void put_parts(const StreamPutArgs& args, std::uint32_t block) {
     const PutPart& part = args.parts[i];
     const std::uint32_t own = block - part.first_block;
     if (own >= part.blocks) continue;
-    if (planted(StreamPutFault::word_before_bytes) && group.is_leader() && part.word != nullptr)
+    if (has_mutant(StreamPutFault::word_before_bytes) && group.is_leader() && part.word != nullptr)
       simt::store_release(part.word, part.value);
     const std::uint64_t share = (part.bytes / part.blocks + kWord) / kWord * kWord;
     const std::uint64_t begin = own * share;
@@ -39,9 +39,9 @@ SIMT_DEVICE void put_parts(const StreamPutArgs& args, std::uint32_t block) {
                       part.from + begin, left < share ? left : share);
     }
     // Of other threads, too, what the word's reader finds, and what the next put may store over.
-    if (!planted(StreamPutFault::word_before_the_block)) group.sync();
+    if (!has_mutant(StreamPutFault::word_before_the_block)) group.sync();
     if (part.word != nullptr && ends_put(part) && group.is_leader()) {
-      if (planted(StreamPutFault::word_without_release))
+      if (has_mutant(StreamPutFault::word_without_release))
         simt::store_relaxed(part.word, part.value);
       else
         simt::store_release(part.word, part.value);
@@ -51,7 +51,7 @@ SIMT_DEVICE void put_parts(const StreamPutArgs& args, std::uint32_t block) {
 
 SIMT_DEVICE void await_words(const StreamPutArgs& args) {
   for (std::uint32_t i = simt::thread_index(); i < args.wait_count; i += simt::block_size()) {
-    if (i > 0 && planted(StreamPutFault::first_wait_alone)) continue;
+    if (i > 0 && has_mutant(StreamPutFault::first_wait_alone)) continue;
     const PutWait& wanted = args.waits[i];
     std::uint64_t seen = 0;
     const auto ready = [&] {
@@ -59,11 +59,11 @@ SIMT_DEVICE void await_words(const StreamPutArgs& args) {
       return device::has_come(seen, wanted.value);
     };
     const auto awaited = [&] {
-      return device::Awaited{StatusRecord::kNobody, wanted.value, seen, wanted.offset,
+      return device::wait_target{wait_error::kNobody, wanted.value, seen, wanted.offset,
                              wanted.bytes};
     };
-    if (!device::wait_with(args.patience, ready, awaited))
-      return device::wait_for_abort(args.patience);
+    if (!device::wait_until(args.wait_ctx, ready, awaited))
+      return device::wait_for_abort(args.wait_ctx);
   }
 }
 

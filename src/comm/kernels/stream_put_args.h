@@ -11,8 +11,8 @@ namespace polypath {
 /// Of each block.
 inline constexpr std::uint32_t kStreamPutThreads = 512;
 /// Of one kernel.
-inline constexpr std::uint32_t kMostPutParts = 16;
-inline constexpr std::uint32_t kMostPutWaits = 16;
+inline constexpr std::uint32_t kMaxPutParts = 16;
+inline constexpr std::uint32_t kMaxPutWaits = 16;
 
 /// One put: bytes, and behind them a word of the same rank. One block makes all puts to a rank, in
 /// their order; or several share out one put that is alone.
@@ -38,12 +38,12 @@ struct PutWait {
 /// The one parameter. Blocks begin in their order, so the one behind those that put is the one that
 /// waits: all puts are under way by then.
 struct StreamPutArgs {
-  PutPart parts[kMostPutParts];
-  PutWait waits[kMostPutWaits];
+  PutPart parts[kMaxPutParts];
+  PutWait waits[kMaxPutWaits];
   std::uint32_t part_count;
   std::uint32_t wait_count;
   std::uint32_t put_blocks;
-  Patience patience;
+  wait_context wait_ctx;
 };
 
 }  // namespace polypath

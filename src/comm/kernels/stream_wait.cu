@@ -12,13 +12,13 @@
 namespace polypath {
 
 SIMT_DEVICE bool is_at(std::uint64_t found, std::uint64_t value) {
-  if (planted(StreamWaitFault::exact_value)) return found == value;
-  if (planted(StreamWaitFault::no_circle)) return found >= value;
+  if (has_mutant(StreamWaitFault::exact_value)) return found == value;
+  if (has_mutant(StreamWaitFault::no_circle)) return found >= value;
   return device::has_come(found, value);
 }
 
 SIMT_DEVICE std::uint64_t load_word(const std::uint64_t* word) {
-  return planted(StreamWaitFault::words_loaded_plainly) ? simt::load(word)
+  return has_mutant(StreamWaitFault::words_loaded_plainly) ? simt::load(word)
                                                         : simt::load_acquire(word);
 }
 
@@ -33,9 +33,9 @@ SIMT_KERNEL(polypath_stream_wait, polypath::kStreamWaitThreads, polypath::Stream
     return is_at(seen, args.value);
   };
   const auto awaited = [&] {
-    return device::Awaited{StatusRecord::kNobody, args.value, seen, args.offset, args.bytes};
+    return device::wait_target{wait_error::kNobody, args.value, seen, args.offset, args.bytes};
   };
-  if (!device::wait_with(args.patience, ready, awaited)) device::wait_for_abort(args.patience);
+  if (!device::wait_until(args.wait_ctx, ready, awaited)) device::wait_for_abort(args.wait_ctx);
 }
 
 SIMT_KERNEL(polypath_stream_signals, polypath::kStreamWaitThreads,
@@ -46,7 +46,7 @@ SIMT_KERNEL(polypath_stream_signals, polypath::kStreamWaitThreads,
     const std::uint64_t epoch = simt::load_volatile(args.epoch) + (args.begins_epoch ? 1 : 0);
     simt::block_sync();  // all have read it
     if (args.begins_epoch && simt::thread_index() == 0) simt::store_volatile(args.epoch, epoch);
-    since = planted(StreamWaitFault::epoch_not_counted) ? std::uint64_t{1} << kEpochShift
+    since = has_mutant(StreamWaitFault::epoch_not_counted) ? std::uint64_t{1} << kEpochShift
                                                         : epoch << kEpochShift;
   }
   for (std::uint32_t i = simt::thread_index(); i < args.told_count; i += simt::block_size()) {
@@ -54,7 +54,7 @@ SIMT_KERNEL(polypath_stream_signals, polypath::kStreamWaitThreads,
     simt::store_release(args.told[i].word, since + args.told[i].value);
   }
   for (std::uint32_t i = simt::thread_index(); i < args.awaited_count; i += simt::block_size()) {
-    if (i > 0 && planted(StreamWaitFault::first_word_alone)) continue;
+    if (i > 0 && has_mutant(StreamWaitFault::first_word_alone)) continue;
     const WordValue wanted{args.awaited[i].word, since + args.awaited[i].value};
     std::uint64_t seen = 0;
     const auto ready = [&] {
@@ -65,14 +65,14 @@ SIMT_KERNEL(polypath_stream_signals, polypath::kStreamWaitThreads,
       const auto index = static_cast<std::uint64_t>(wanted.word - args.base);
       if (args.bytes == 0) {
         const unsigned shift = args.epoch != nullptr ? kEpochShift : 0;
-        return device::Awaited{static_cast<std::uint32_t>(index), wanted.value >> shift,
+        return device::wait_target{static_cast<std::uint32_t>(index), wanted.value >> shift,
                                seen >> shift};
       }
       const std::uint64_t offset = index * sizeof seen;
-      return device::Awaited{StatusRecord::kNobody, wanted.value, seen, offset, args.bytes};
+      return device::wait_target{wait_error::kNobody, wanted.value, seen, offset, args.bytes};
     };
-    if (!device::wait_with(args.patience, ready, awaited))
-      return device::wait_for_abort(args.patience);
+    if (!device::wait_until(args.wait_ctx, ready, awaited))
+      return device::wait_for_abort(args.wait_ctx);
   }
 }
 
@@ -80,7 +80,7 @@ SIMT_KERNEL(polypath_exchange_begin, polypath::kStreamWaitThreads, polypath::Exc
   using namespace polypath;
   if (simt::thread_index() == 0)
     simt::store(args.told,
-                ExchangeRecord{simt::load_volatile(args.patience.reports), args.what, args.count});
+                ExchangeRecord{simt::load_volatile(args.wait_ctx.reports), args.what, args.count});
   for (std::uint32_t node = simt::thread_index(); node < args.nodes; node += simt::block_size())
     simt::store(args.came + node, ExchangeRecord{0, args.what, args.count});
 }
@@ -88,18 +88,18 @@ SIMT_KERNEL(polypath_exchange_begin, polypath::kStreamWaitThreads, polypath::Exc
 SIMT_KERNEL(polypath_exchange_end, polypath::kStreamWaitThreads, polypath::ExchangeArgs args) {
   using namespace polypath;
   // What a kernel of this rank should have written goes no further either.
-  bool is_right = simt::load_volatile(args.patience.reports) == 0;
+  bool is_right = simt::load_volatile(args.wait_ctx.reports) == 0;
   for (std::uint32_t node = simt::thread_index(); node < args.nodes; node += simt::block_size()) {
     const ExchangeRecord came = simt::load(args.came + node);
     const bool is_alike = came.what == args.what && came.count == args.count;
     if (came.given_up == 0 && is_alike) continue;
-    if (planted(StreamWaitFault::records_not_looked_at)) continue;
+    if (has_mutant(StreamWaitFault::records_not_looked_at)) continue;
     device::report(
-        args.patience, came.given_up != 0 ? StatusRecord::node_gave_up : StatusRecord::mismatch,
+        args.wait_ctx, came.given_up != 0 ? wait_error::node_gave_up : wait_error::mismatch,
         {node, std::uint64_t{args.waits} << 32 | args.what, came.what, args.count, came.count});
     is_right = false;
   }
-  if (!is_right) device::wait_for_abort(args.patience);
+  if (!is_right) device::wait_for_abort(args.wait_ctx);
 }
 
 SIMT_KERNEL(polypath_stream_puts, polypath::kStreamPutThreads, polypath::StreamPutArgs args) {
@@ -110,4 +110,4 @@ SIMT_KERNEL(polypath_stream_puts, polypath::kStreamPutThreads, polypath::StreamP
   else
     await_words(args);
 }
-SIMT_FOLDS(polypath_stream_puts, 32);
+SIMT_EMULATED_THREADS(polypath_stream_puts, 32);

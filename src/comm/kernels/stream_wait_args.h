@@ -19,12 +19,12 @@ struct StreamWaitArgs {
   /// Where the word is, as the status record says it.
   std::uint64_t offset;
   std::uint64_t bytes;
-  Patience patience;
+  wait_context wait_ctx;
 };
 
 /// Words that one kernel tells and waits for.
-inline constexpr std::uint32_t kMostToldWords = 8;
-inline constexpr std::uint32_t kMostAwaitedWords = 16;
+inline constexpr std::uint32_t kMaxSignals = 8;
+inline constexpr std::uint32_t kMaxWaits = 16;
 /// Of values that are counted in epochs: the epoch stands above these bits.
 inline constexpr unsigned kEpochShift = 24;
 
@@ -35,8 +35,8 @@ struct WordValue {
 
 /// Tells words of other ranks, and then waits for words of this rank's memory. The one parameter.
 struct StreamSignalArgs {
-  WordValue told[kMostToldWords];
-  WordValue awaited[kMostAwaitedWords];
+  WordValue told[kMaxSignals];
+  WordValue awaited[kMaxWaits];
   std::uint32_t told_count;
   std::uint32_t awaited_count;
   /// Null: values are as they stand. Otherwise they are of the epoch that this word of the rank's
@@ -47,7 +47,7 @@ struct StreamSignalArgs {
   /// record says it. 0 bytes: a barrier, with a word for each rank; of values that are counted in
   /// epochs the record has the epoch.
   std::uint64_t bytes;
-  Patience patience;
+  wait_context wait_ctx;
 };
 
 }  // namespace polypath

@@ -57,7 +57,7 @@ class EmulatedLinks::Timer {
 
   double run_us() {
     const EmulatedLink& link = links_.links_[index_];
-    auto copy = links_.lane_copy(dst_, src_, kBytes, link.from, link.to, link.from).value();
+    auto copy = links_.link_copy(dst_, src_, kBytes, link.from, link.to, link.from).value();
     POLYPATH_CHECK(driver_, event_record(events_[0], stream_));
     const CUresult launched = copy.launch(driver_, stream_);
     if (launched != CUDA_SUCCESS)
@@ -94,7 +94,7 @@ void EmulatedLinks::calibrate() {
     Timer timer(*this, i);
     const auto off = [&](int lanes) { return std::abs(timer.gbps(lanes) - link.gbps); };
     const auto allowed = [](long lanes) {
-      return static_cast<int>(std::clamp(lanes, 1L, long{kMostLanes}));
+      return static_cast<int>(std::clamp(lanes, 1L, long{kMaxLanes}));
     };
     // The guess by the rate of one lane, then its neighbour on the side of what is wanted, as long
     // as that is nearer.

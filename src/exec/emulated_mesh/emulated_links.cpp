@@ -74,7 +74,7 @@ void EmulatedLinks::load(int gpu) {
   ContextGuard guard(*driver_);
   guard.use(one.context);
   POLYPATH_CHECK(*driver_, module_load_data(&one.module, copy_lane_image().data()));
-  POLYPATH_CHECK(*driver_, module_get_function(&one.function, one.module, "polypath_copy_lane"));
+  POLYPATH_CHECK(*driver_, module_get_function(&one.function, one.module, "polypath_link_copy"));
 }
 
 void EmulatedLinks::enable_peer_access(int from, int to) {
@@ -86,7 +86,7 @@ void EmulatedLinks::enable_peer_access(int from, int to) {
 }
 
 void EmulatedLinks::make_queues(int gpu) {
-  constexpr std::size_t bytes = kMostLanes * sizeof(LaneQueue);
+  constexpr std::size_t bytes = kMaxLanes * sizeof(TicketLock);
   ContextGuard guard(*driver_);
   guard.use(on(gpu).context);
   CUdeviceptr& queues = queues_.emplace_back(0);
@@ -117,7 +117,7 @@ void EmulatedLinks::free_all() noexcept {
 }
 
 void EmulatedLinks::set_lanes(std::size_t index, int lanes, double gbps) {
-  links_.at(index).lanes = std::clamp(lanes, 1, kMostLanes);
+  links_.at(index).lanes = std::clamp(lanes, 1, kMaxLanes);
   links_.at(index).reached_gbps = gbps;
 }
 
@@ -136,7 +136,7 @@ bool EmulatedLinks::reaches(int gpu, int memory) const noexcept {
   return gpu == memory || find(gpu, memory) < links_.size();
 }
 
-std::optional<LaneCopy> EmulatedLinks::lane_copy(CUdeviceptr dst, CUdeviceptr src,
+std::optional<LaneCopy> EmulatedLinks::link_copy(CUdeviceptr dst, CUdeviceptr src,
                                                  std::uint64_t bytes, int from, int to,
                                                  int gpu) const {
   const std::size_t link = find(from, to);

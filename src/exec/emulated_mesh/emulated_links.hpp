@@ -3,7 +3,7 @@
 //
 //   constructor  contexts, peer access, the kernel, the lanes' words     slow
 //   calibrate    how many lanes each link has                            before the first copy
-//   lane_copy    the copy, to be launched or put into a graph            any thread, no driver call
+//   link_copy    the copy, to be launched or put into a graph            any thread, no driver call
 #pragma once
 
 #include <array>
@@ -51,7 +51,7 @@ struct LaneCopy {
 
 class EmulatedLinks {
  public:
-  static constexpr int kMostLanes = 64;  ///< a link
+  static constexpr int kMaxLanes = 64;  ///< a link
 
   /// For the NVLinks between GPUs of `node`, as mesh_node.hpp made it. Makes the primary contexts
   /// of their GPUs, and holds them. Throws NotSupported when this library was built without kernels
@@ -76,7 +76,7 @@ class EmulatedLinks {
   /// source pushes, the destination pulls, another GPU does both. Nothing where no link between
   /// them is emulated or `gpu` does not reach both. Both ranges must be memory that its primary
   /// context reaches.
-  [[nodiscard]] std::optional<LaneCopy> lane_copy(CUdeviceptr dst, CUdeviceptr src,
+  [[nodiscard]] std::optional<LaneCopy> link_copy(CUdeviceptr dst, CUdeviceptr src,
                                                   std::uint64_t bytes, int from, int to,
                                                   int gpu) const;
 
@@ -100,7 +100,7 @@ class EmulatedLinks {
   std::shared_ptr<const CudaDriver> driver_;
   std::vector<Loaded> gpus_;
   std::vector<EmulatedLink> links_;
-  std::vector<CUdeviceptr> queues_;  ///< by link: kMostLanes LaneQueues in the memory of its `from`
+  std::vector<CUdeviceptr> queues_;  ///< by link: kMaxLanes LaneQueues in the memory of its `from`
 };
 
 }  // namespace polypath

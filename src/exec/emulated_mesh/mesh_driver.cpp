@@ -51,7 +51,7 @@ class Mesh {
   [[nodiscard]] bool is_for(const CudaDriver& driver, const Node& node) const;
 
   /// The copy by a stream or node of `context`; nothing where the wrapped driver carries it.
-  std::optional<LaneCopy> lane_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes,
+  std::optional<LaneCopy> link_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes,
                                     CUcontext context) const;
   void imported(CUdeviceptr start, std::uint64_t bytes, int gpu, CUcontext context);
   /// Kernels of `gpu` may reach a mapped range from now on.
@@ -85,7 +85,7 @@ CUresult memcpy_async(CUdeviceptr dst, CUdeviceptr src, std::size_t bytes, CUstr
   CUcontext before = nullptr;
   std::optional<LaneCopy> copy;
   if (driver.stream_get_ctx(stream, &context) == CUDA_SUCCESS)
-    copy = mesh().lane_copy(dst, src, bytes, context);
+    copy = mesh().link_copy(dst, src, bytes, context);
   if (!copy) return driver.memcpy_async(dst, src, bytes, stream);
   // A copy may be issued in any context, a kernel only in its stream's.
   CUresult result = driver.ctx_get_current(&before);
@@ -96,18 +96,18 @@ CUresult memcpy_async(CUdeviceptr dst, CUdeviceptr src, std::size_t bytes, CUstr
   return result;
 }
 
-std::optional<LaneCopy> lane_copy(const CUDA_MEMCPY3D& what, CUcontext context) {
+std::optional<LaneCopy> link_copy(const CUDA_MEMCPY3D& what, CUcontext context) {
   if (what.srcMemoryType != CU_MEMORYTYPE_DEVICE || what.dstMemoryType != CU_MEMORYTYPE_DEVICE ||
       what.Height != 1 || what.Depth != 1)
     return std::nullopt;
-  return mesh().lane_copy(what.dstDevice + what.dstXInBytes, what.srcDevice + what.srcXInBytes,
+  return mesh().link_copy(what.dstDevice + what.dstXInBytes, what.srcDevice + what.srcXInBytes,
                           what.WidthInBytes, context);
 }
 
 CUresult graph_add_memcpy_node(CUgraphNode* node, CUgraph graph, const CUgraphNode* after,
                                std::size_t count, const CUDA_MEMCPY3D* what, CUcontext context) {
   const CudaDriver& driver = mesh().wrapped();
-  auto copy = lane_copy(*what, context);
+  auto copy = link_copy(*what, context);
   if (!copy) return driver.graph_add_memcpy_node(node, graph, after, count, what, context);
   LaneCopy::Arguments arguments{};
   const CUDA_KERNEL_NODE_PARAMS params = copy->node_params(arguments);
@@ -118,7 +118,7 @@ CUresult graph_add_memcpy_node(CUgraphNode* node, CUgraph graph, const CUgraphNo
 CUresult graph_exec_memcpy_node_set_params(CUgraphExec executable, CUgraphNode node,
                                            const CUDA_MEMCPY3D* what, CUcontext context) {
   const CudaDriver& driver = mesh().wrapped();
-  auto copy = lane_copy(*what, context);
+  auto copy = link_copy(*what, context);
   if (!copy) return driver.graph_exec_memcpy_node_set_params(executable, node, what, context);
   LaneCopy::Arguments arguments{};
   const CUDA_KERNEL_NODE_PARAMS params = copy->node_params(arguments);
@@ -185,13 +185,13 @@ bool Mesh::is_for(const CudaDriver& driver, const Node& node) const {
   return driver.memcpy_async == wrapped_->memcpy_async && rates(node) == gbps_;
 }
 
-std::optional<LaneCopy> Mesh::lane_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes,
+std::optional<LaneCopy> Mesh::link_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes,
                                         CUcontext context) const {
   const int gpu = links_.gpu_of(context);
   if (gpu < 0 || bytes == 0) return std::nullopt;
   const int from = gpu_with(src, bytes, context);
   if (from < 0) return std::nullopt;
-  return links_.lane_copy(dst, src, bytes, from, gpu_with(dst, bytes, context), gpu);
+  return links_.link_copy(dst, src, bytes, from, gpu_with(dst, bytes, context), gpu);
 }
 
 int Mesh::gpu_with(CUdeviceptr address, std::uint64_t bytes, CUcontext context) const {

@@ -15,7 +15,7 @@ constexpr int kInFlight = 8;  ///< loads of a thread before its first store
 constexpr unsigned int kPollNs = 100;
 
 /// All threads of the block; returns when the lane is this block's.
-__device__ unsigned int enter(LaneQueue* lane) {
+__device__ unsigned int enter(TicketLock* lane) {
   unsigned int ticket = 0;
   if (threadIdx.x == 0) {
     ticket = atomicAdd_system(&lane->next, 1u);
@@ -27,7 +27,7 @@ __device__ unsigned int enter(LaneQueue* lane) {
 }
 
 /// All threads of the block; the next block begins when every byte of this one has arrived.
-__device__ void leave(LaneQueue* lane, unsigned int ticket) {
+__device__ void leave(TicketLock* lane, unsigned int ticket) {
   __threadfence_system();
   __syncthreads();
   if (threadIdx.x == 0) *static_cast<volatile unsigned int*>(&lane->serving) = ticket + 1;
@@ -84,14 +84,14 @@ __device__ void copy_part(unsigned char* dst, const unsigned char* src, unsigned
 /// `lanes`: one for each block of the grid. The ranges do not overlap. kLaneThreads threads a
 /// block.
 extern "C" __global__ void __launch_bounds__(kLaneThreads, 1)
-    polypath_copy_lane(unsigned char* dst, const unsigned char* src, unsigned long long bytes,
-                       LaneQueue* lanes) {
+    polypath_link_copy(unsigned char* dst, const unsigned char* src, unsigned long long bytes,
+                       TicketLock* lanes) {
   const unsigned long long even = (bytes + gridDim.x - 1) / gridDim.x;
   const unsigned long long part = (even + kLaneGranule - 1) / kLaneGranule * kLaneGranule;
   const unsigned long long start = blockIdx.x * part;
   if (start >= bytes) return;  // the whole block: a short copy needs fewer lanes
   const unsigned long long length = part < bytes - start ? part : bytes - start;
-  LaneQueue* const lane = lanes + blockIdx.x;
+  TicketLock* const lane = lanes + blockIdx.x;
   const unsigned int ticket = enter(lane);
   copy_part(dst + start, src + start, length);
   leave(lane, ticket);

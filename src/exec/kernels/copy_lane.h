@@ -7,7 +7,7 @@ namespace polypath {
 /// One lane of a directed link: the queue of the thread blocks that want to copy over it. A ticket
 /// lock, in device memory of the link's source GPU, all zero at first; each on a cache line of its
 /// own.
-struct alignas(128) LaneQueue {
+struct alignas(128) TicketLock {
   unsigned int next;     ///< the ticket that the next block draws
   unsigned int serving;  ///< the ticket whose block copies now
 };

@@ -10,18 +10,18 @@ namespace polypath {
 
 /// By any number of blocks.
 SIMT_KERNEL(polypath_match_append, kMatchGridThreads, MatchCarryArgs args) {
-  simt::wait_for_earlier_kernels();
+  simt::grid_dependency_wait();
   MatchState* const state = args.state;
-  const std::uint32_t messages_left = simt::load(&state->messages_left);
-  const std::uint32_t receives_left = simt::load(&state->receives_left);
-  const bool is_full = !planted(CarryFault::full_is_not_looked_at) &&
-                       (args.message_count > args.capacity - messages_left ||
-                        args.receive_count > args.capacity - receives_left);
+  const std::uint32_t unmatched_messages = simt::load(&state->unmatched_messages);
+  const std::uint32_t unmatched_receives = simt::load(&state->unmatched_receives);
+  const bool is_full = !has_mutant(leftover_mutant::full_is_not_looked_at) &&
+                       (args.message_count > args.capacity - unmatched_messages ||
+                        args.receive_count > args.capacity - unmatched_receives);
   const std::uint32_t rank = simt::block_index() * simt::block_size() + simt::thread_index();
   const std::uint32_t size = simt::grid_size() * simt::block_size();
   if (rank == 0) {
-    simt::store(&state->messages, is_full ? 0 : messages_left + args.message_count);
-    simt::store(&state->receives, is_full ? 0 : receives_left + args.receive_count);
+    simt::store(&state->messages, is_full ? 0 : unmatched_messages + args.message_count);
+    simt::store(&state->receives, is_full ? 0 : unmatched_receives + args.receive_count);
     simt::store(&state->is_full, is_full ? 1U : 0U);
   }
   if (is_full) return;
@@ -33,12 +33,12 @@ SIMT_KERNEL(polypath_match_append, kMatchGridThreads, MatchCarryArgs args) {
       simt::store(numbers + left + i, seen + i);
     }
   };
-  append(args.buffers.messages, args.buffers.message_numbers, messages_left,
+  append(args.buffers.messages, args.buffers.message_numbers, unmatched_messages,
          simt::load(&state->messages_seen), args.messages, args.message_count);
-  append(args.buffers.receives, args.buffers.receive_numbers, receives_left,
+  append(args.buffers.receives, args.buffers.receive_numbers, unmatched_receives,
          simt::load(&state->receives_seen), args.receives, args.receive_count);
 }
-SIMT_FOLDS(polypath_match_append, 32);
+SIMT_EMULATED_THREADS(polypath_match_append, 32);
 
 /// Threads of a block with something to write take places behind one another, in their order: two
 /// kinds at once, counted in the halves of a word.
@@ -51,17 +51,17 @@ struct OrderedPlaces {
     const unsigned firsts = simt::warp_ballot(first);
     const unsigned seconds = simt::warp_ballot(second);
     if (lane == 0)
-      counts[simt::warp_index()] = simt::count_of_ones(firsts) | simt::count_of_ones(seconds) << 16;
-    if (!planted(CarryFault::no_barrier_of_counts)) simt::block_sync();
+      counts[simt::warp_index()] = simt::popcount(firsts) | simt::popcount(seconds) << 16;
+    if (!has_mutant(leftover_mutant::no_barrier_of_counts)) simt::block_sync();
     std::uint32_t of_warp = lane < simt::block_size() / 32 ? counts[lane] : 0;
-    if (planted(CarryFault::no_barrier_of_counts)) of_warp &= 0x000F000F;  // within the arrays
+    if (has_mutant(leftover_mutant::no_barrier_of_counts)) of_warp &= 0x000F000F;  // within the arrays
     const std::uint32_t up_to_warp = simt::detail::sum_up_to_me(of_warp);
     total = simt::warp_shuffle(up_to_warp, 31);
     const std::uint32_t before = simt::warp_shuffle(up_to_warp - of_warp, simt::warp_index());
     simt::block_sync();  // the next call counts in the same place
     const unsigned below = (1U << lane) - 1;
     return before +
-           (simt::count_of_ones(firsts & below) | simt::count_of_ones(seconds & below) << 16);
+           (simt::popcount(firsts & below) | simt::popcount(seconds & below) << 16);
   }
 };
 
@@ -94,18 +94,18 @@ SIMT_DEVICE std::uint32_t index_of_new(OrderedPlaces& places, std::uint32_t& fou
 SIMT_KERNEL(polypath_match_keep, kMatchThreads, MatchCarryArgs args) {
   SIMT_SHARED(OrderedPlaces, places);
   SIMT_SHARED(std::uint32_t, found);
-  simt::wait_for_earlier_kernels();
+  simt::grid_dependency_wait();
   MatchState* const state = args.state;
   const MatchBuffers& buffers = args.buffers;
   const std::uint32_t messages = simt::load(&state->messages);
   const std::uint32_t receives = simt::load(&state->receives);
-  const std::uint32_t messages_left = simt::load(&state->messages_left);
-  const std::uint32_t receives_left = simt::load(&state->receives_left);
+  const std::uint32_t unmatched_messages = simt::load(&state->unmatched_messages);
+  const std::uint32_t unmatched_receives = simt::load(&state->unmatched_receives);
   const std::uint64_t head = simt::load(reinterpret_cast<const std::uint64_t*>(&state->outcome));
   auto status = static_cast<device::match_status>(head);
   auto index = static_cast<std::uint32_t>(head >> 32);
   if (simt::load(&state->is_full) != 0) status = device::match_status::full;
-  device::match_outcome outcome{status, 0, 0, messages_left, receives_left, 0};
+  device::match_outcome outcome{status, 0, 0, unmatched_messages, unmatched_receives, 0};
   if (status == device::match_status::done) {
     std::uint32_t left = 0;
     std::uint32_t pairs = 0;
@@ -113,7 +113,7 @@ SIMT_KERNEL(polypath_match_keep, kMatchThreads, MatchCarryArgs args) {
       const std::uint32_t i = base + simt::thread_index();
       const bool is_one = i < receives;
       const std::uint32_t message =
-          is_one ? simt::load(buffers.message_of_receive + i) : device::kNone;
+          is_one ? simt::load(buffers.matched_message + i) : device::kNone;
       const std::uint64_t bits =
           is_one ? simt::load(reinterpret_cast<const std::uint64_t*>(buffers.receives) + i) : 0;
       const std::uint64_t number = is_one ? simt::load(buffers.receive_numbers + i) : 0;
@@ -132,12 +132,12 @@ SIMT_KERNEL(polypath_match_keep, kMatchThreads, MatchCarryArgs args) {
       pairs += total >> 16;
     }
     outcome.matches = pairs;
-    outcome.receives_left = left;
+    outcome.unmatched_receives = left;
     left = 0;  // Nothing moves before all have given their places, and so have read their numbers.
     for (std::uint32_t base = 0; base < messages; base += simt::block_size()) {
       const std::uint32_t i = base + simt::thread_index();
       const bool is_left =
-          i < messages && simt::load(buffers.receive_of_message + i) == device::kNone;
+          i < messages && simt::load(buffers.matched_receive + i) == device::kNone;
       const std::uint64_t bits =
           is_left ? simt::load(reinterpret_cast<const std::uint64_t*>(buffers.messages) + i) : 0;
       const std::uint64_t number = is_left ? simt::load(buffers.message_numbers + i) : 0;
@@ -147,24 +147,24 @@ SIMT_KERNEL(polypath_match_keep, kMatchThreads, MatchCarryArgs args) {
         move_envelope(buffers.messages, buffers.message_numbers, left + place, bits, number);
       left += total;
     }
-    outcome.messages_left = left;
+    outcome.unmatched_messages = left;
   } else if (status == device::match_status::message_tag ||
              status == device::match_status::message_source ||
              status == device::match_status::message_twice) {
-    outcome.index = index_of_new(places, found, buffers.messages, index, messages_left, messages);
+    outcome.index = index_of_new(places, found, buffers.messages, index, unmatched_messages, messages);
   } else if (status != device::match_status::full) {
-    outcome.index = index_of_new(places, found, buffers.receives, index, receives_left, receives);
+    outcome.index = index_of_new(places, found, buffers.receives, index, unmatched_receives, receives);
   }
   simt::block_sync();
   if (simt::thread_index() != 0) return;
   if (status == device::match_status::done ||
-      (status != device::match_status::full && planted(CarryFault::refused_is_kept))) {
+      (status != device::match_status::full && has_mutant(leftover_mutant::refused_is_kept))) {
     if (status != device::match_status::done) {
-      outcome.messages_left = messages;
-      outcome.receives_left = receives;
+      outcome.unmatched_messages = messages;
+      outcome.unmatched_receives = receives;
     }
-    simt::store(&state->messages_left, outcome.messages_left);
-    simt::store(&state->receives_left, outcome.receives_left);
+    simt::store(&state->unmatched_messages, outcome.unmatched_messages);
+    simt::store(&state->unmatched_receives, outcome.unmatched_receives);
     simt::store(&state->messages_seen, simt::load(&state->messages_seen) + args.message_count);
     simt::store(&state->receives_seen, simt::load(&state->receives_seen) + args.receive_count);
   } else if (status == device::match_status::full) {
@@ -172,6 +172,6 @@ SIMT_KERNEL(polypath_match_keep, kMatchThreads, MatchCarryArgs args) {
   }
   if (args.outcome != nullptr) store_outcome(args.outcome, outcome);
 }
-SIMT_FOLDS(polypath_match_keep, 64);
+SIMT_EMULATED_THREADS(polypath_match_keep, 64);
 
 }  // namespace polypath

@@ -13,8 +13,8 @@ SIMT_DEVICE std::uint32_t proof_word(std::uint32_t turn, std::uint32_t place) {
   return (value ^ value >> 16) * 0x7FEB352DU;
 }
 
-SIMT_DEVICE device::pair_view view_of_warp(const LineProofArgs& args) {
-  device::pair_view view = args.view;
+SIMT_DEVICE device::spsc_view view_of_warp(const LL128ProbeArgs& args) {
+  device::spsc_view view = args.view;
   const std::uint64_t pair =
       simt::block_index() * (simt::block_size() / simt::kWarp) + simt::warp_index();
   const auto move = [](auto*& at, std::uint64_t bytes) {
@@ -30,31 +30,31 @@ SIMT_DEVICE device::pair_view view_of_warp(const LineProofArgs& args) {
 
 }  // namespace polypath
 
-SIMT_KERNEL(polypath_line_proof_push, polypath::kProofThreads, polypath::LineProofArgs args) {
+SIMT_KERNEL(polypath_line_proof_push, polypath::kProofThreads, polypath::LL128ProbeArgs args) {
   using namespace polypath;
-  device::pair_producer<ProofLine, device::system_scope, device::line> pair(view_of_warp(args));
+  device::spsc_producer<ProbeItem, device::system_scope, device::line> pair(view_of_warp(args));
   for (std::uint32_t call = 0; call < args.calls; ++call) {
     const std::uint32_t turn = call * simt::kWarp + simt::lane_index();
-    ProofLine line;
+    ProbeItem line;
     POLYPATH_UNROLL
     for (unsigned i = 0; i < 30; ++i) line.words[i] = proof_word(turn, i);
-    const bool gave_up = pair.push(simt::Warp{}, line) != device::status::done;
-    if (simt::warp_any(gave_up || simt::load_relaxed(args.stop) != 0)) return;
+    const bool aborted = pair.push(simt::Warp{}, line) != device::status::done;
+    if (simt::warp_any(aborted || simt::load_relaxed(args.stop) != 0)) return;
   }
   pair.leave(simt::Warp{});
 }
 
-SIMT_FOLDS(polypath_line_proof_push, 32);
+SIMT_EMULATED_THREADS(polypath_line_proof_push, 32);
 
-SIMT_KERNEL(polypath_line_proof_pop, polypath::kProofThreads, polypath::LineProofArgs args) {
+SIMT_KERNEL(polypath_line_proof_pop, polypath::kProofThreads, polypath::LL128ProbeArgs args) {
   using namespace polypath;
-  device::pair_consumer<ProofLine, device::system_scope, device::line> pair(view_of_warp(args));
+  device::spsc_consumer<ProbeItem, device::system_scope, device::line> pair(view_of_warp(args));
   const std::uint64_t began = simt::global_timer_ns();
   for (std::uint32_t call = 0; call < args.calls; ++call) {
     const std::uint32_t turn = call * simt::kWarp + simt::lane_index();
-    ProofLine line;
-    const bool gave_up = pair.pop(simt::Warp{}, line) != device::status::done;
-    if (simt::warp_any(gave_up)) return;
+    ProbeItem line;
+    const bool aborted = pair.pop(simt::Warp{}, line) != device::status::done;
+    if (simt::warp_any(aborted)) return;
     bool is_whole = true;
     POLYPATH_UNROLL
     for (unsigned i = 0; i < 30; ++i) is_whole = is_whole && line.words[i] == proof_word(turn, i);
@@ -68,4 +68,4 @@ SIMT_KERNEL(polypath_line_proof_pop, polypath::kProofThreads, polypath::LineProo
   }
   pair.leave(simt::Warp{});
 }
-SIMT_FOLDS(polypath_line_proof_pop, 32);
+SIMT_EMULATED_THREADS(polypath_line_proof_pop, 32);

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "polypath/device/pair_view.hpp"
+#include "polypath/device/spsc_view.hpp"
 
 namespace polypath {
 
@@ -16,12 +16,12 @@ inline constexpr std::uint32_t kProofPairs = kProofBlocks * kProofThreads / 32;
 inline constexpr std::uint64_t kProofNs = 2'000'000'000;
 
 /// The item: 120 bytes that follow from its turn.
-struct ProofLine {
+struct ProbeItem {
   std::uint32_t words[30];
 };
 
-struct LineProofArgs {
-  device::pair_view view;  ///< of the first pair
+struct LL128ProbeArgs {
+  device::spsc_view view;  ///< of the first pair
   /// From one pair to the next, with who pushes and with who pops.
   std::uint64_t producer_bytes;
   std::uint64_t consumer_bytes;

@@ -8,8 +8,8 @@ namespace polypath {
 /// A matcher's memory on its GPU: what is carried over, and what happened.
 struct MatchState {
   // What is left over, and with it what is new: of the batch under way.
-  std::uint32_t messages_left;
-  std::uint32_t receives_left;
+  std::uint32_t unmatched_messages;
+  std::uint32_t unmatched_receives;
   std::uint32_t messages;
   std::uint32_t receives;
   std::uint32_t is_full;
@@ -28,8 +28,8 @@ struct MatchBuffers {
   device::envelope* receives;
   std::uint64_t* message_numbers;
   std::uint64_t* receive_numbers;
-  std::uint32_t* message_of_receive;
-  std::uint32_t* receive_of_message;
+  std::uint32_t* matched_message;
+  std::uint32_t* matched_receive;
 };
 
 /// Queues that have nothing to do with each other; a block matches one after another.
@@ -39,7 +39,7 @@ struct MatchQueuesArgs {
   const std::uint32_t* receive_begins;
   std::uint32_t queues;
   std::uint32_t capacity;
-  std::uint32_t is_carried;  ///< counts are those of the state
+  std::uint32_t uses_leftovers;  ///< counts are those of the state
   std::uint32_t reserved;
   device::match_outcome* outcomes;  ///< one for each queue; may be null
   MatchState* state;
@@ -50,7 +50,7 @@ struct MatchGridArgs {
   device::match_batch batch;
   unsigned char* workspace;
   std::uint32_t capacity;
-  std::uint32_t is_carried;        ///< counts are those of the state
+  std::uint32_t uses_leftovers;        ///< counts are those of the state
   device::match_outcome* outcome;  ///< may be null
   MatchState* state;
 };
@@ -69,8 +69,8 @@ struct MatchCarryArgs {
   device::match_outcome* outcome;
 };
 
-/// The most messages and receives of a queue of many, POLYPATH_MATCH_MANY_MOST.
-inline constexpr std::uint32_t kMostOfAQueue = 1024;
+/// The most messages and receives of a queue of many, POLYPATH_MATCH_BATCHED_MAX.
+inline constexpr std::uint32_t kMaxPerQueue = 1024;
 
 /// Blocks have up to so many threads, whole warps.
 inline constexpr unsigned kMatchThreads = 1024;

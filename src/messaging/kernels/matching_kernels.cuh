@@ -16,8 +16,8 @@ SIMT_DEVICE void store_outcome(device::match_outcome* to, const device::match_ou
   auto* const words = reinterpret_cast<std::uint64_t*>(to);
   simt::store(words,
               static_cast<std::uint32_t>(outcome.status) | std::uint64_t{outcome.index} << 32);
-  simt::store(words + 1, outcome.matches | std::uint64_t{outcome.messages_left} << 32);
-  simt::store(words + 2, std::uint64_t{outcome.receives_left});
+  simt::store(words + 1, outcome.matches | std::uint64_t{outcome.unmatched_messages} << 32);
+  simt::store(words + 2, std::uint64_t{outcome.unmatched_receives});
 }
 
 /// By one thread.
@@ -29,21 +29,21 @@ SIMT_DEVICE void count_outcome(MatchState* state, const device::match_outcome& o
 }
 
 SIMT_DEVICE device::match_batch counted(device::match_batch batch, const MatchState* state,
-                                        bool is_carried) {
-  if (!is_carried) return batch;
+                                        bool uses_leftovers) {
+  if (!uses_leftovers) return batch;
   batch.message_count = simt::load(&state->messages);
   batch.receive_count = simt::load(&state->receives);
   return batch;
 }
 
 SIMT_DEVICE device::match_batch batch_of_queue(const MatchQueuesArgs& args, std::uint32_t queue) {
-  device::match_batch batch = counted(args.batch, args.state, args.is_carried != 0);
+  device::match_batch batch = counted(args.batch, args.state, args.uses_leftovers != 0);
   if (args.message_begins == nullptr) return batch;
   const std::uint32_t first_message = simt::load(args.message_begins + queue);
   const std::uint32_t first_receive = simt::load(args.receive_begins + queue);
   batch.messages += first_message;
   batch.receives += first_receive;
-  batch.message_of_receive += first_receive;
+  batch.matched_message += first_receive;
   batch.message_count = simt::load(args.message_begins + queue + 1) - first_message;
   batch.receive_count = simt::load(args.receive_begins + queue + 1) - first_receive;
   return batch;
@@ -67,7 +67,7 @@ SIMT_DEVICE device::match_outcome match_queue(const Members& members,
 
 template <typename Order>
 SIMT_DEVICE void match_queues(const MatchQueuesArgs& args) {
-  using Matcher = device::matcher<Order, kMostOfAQueue>;
+  using Matcher = device::matcher<Order, kMaxPerQueue>;
   auto& memory = *simt::dynamic_shared<typename Matcher::storage>();
   for (std::uint32_t queue = simt::block_index(); queue < args.queues; queue += simt::grid_size()) {
     const device::match_outcome outcome =
@@ -84,14 +84,14 @@ SIMT_DEVICE void match_phase(const MatchGridArgs& args, std::uint32_t phase) {
   };
   SIMT_SHARED(Bits, bits);
   Matcher::run(phase, bits.of_warp[simt::thread_index() / 32], args.workspace, args.capacity,
-               counted(args.batch, args.state, args.is_carried != 0));
+               counted(args.batch, args.state, args.uses_leftovers != 0));
 }
 
 template <typename Order>
 SIMT_DEVICE void match_outcome_of(const MatchGridArgs& args) {
   if (simt::thread_index() != 0) return;
   const device::match_outcome outcome = device::grid_matcher<Order>::outcome(
-      args.workspace, args.capacity, counted(args.batch, args.state, args.is_carried != 0));
+      args.workspace, args.capacity, counted(args.batch, args.state, args.uses_leftovers != 0));
   if (args.outcome != nullptr) store_outcome(args.outcome, outcome);
   count_outcome(args.state, outcome);
 }
@@ -102,7 +102,7 @@ SIMT_DEVICE void match_together(const MatchGridArgs& args, std::uint32_t* warp_b
   device::match_outcome outcome{};
   if (!device::grid_matcher<Order>::match_together(
           &args.state->meetings, warp_bits, args.workspace, args.capacity,
-          counted(args.batch, args.state, args.is_carried != 0), outcome))
+          counted(args.batch, args.state, args.uses_leftovers != 0), outcome))
     return;
   if (args.outcome != nullptr) store_outcome(args.outcome, outcome);
   count_outcome(args.state, outcome);
@@ -111,33 +111,33 @@ SIMT_DEVICE void match_together(const MatchGridArgs& args, std::uint32_t* warp_b
 /// Many queues by blocks of so many threads, with so few registers that a multiprocessor has so
 /// many of them.
 #define POLYPATH_MATCH_MANY_KERNEL(order, threads, blocks)                                  \
-  SIMT_CROWDED_KERNEL(polypath_match_many_##order, threads, blocks, MatchQueuesArgs args) { \
-    ::polypath::simt::wait_for_earlier_kernels();                                           \
+  SIMT_KERNEL_MIN_BLOCKS(polypath_match_many_##order, threads, blocks, MatchQueuesArgs args) { \
+    ::polypath::simt::grid_dependency_wait();                                           \
     match_queues<device::order>(args);                                                      \
   }                                                                                         \
-  SIMT_FOLDS(polypath_match_many_##order, 64)
+  SIMT_EMULATED_THREADS(polypath_match_many_##order, 64)
 
 #define POLYPATH_MATCH_QUEUES(order)                                                \
   SIMT_KERNEL(polypath_match_queues_##order, kMatchThreads, MatchQueuesArgs args) { \
-    ::polypath::simt::wait_for_earlier_kernels();                                   \
+    ::polypath::simt::grid_dependency_wait();                                   \
     match_queues<device::order>(args);                                              \
   }                                                                                 \
-  SIMT_FOLDS(polypath_match_queues_##order, 64)
+  SIMT_EMULATED_THREADS(polypath_match_queues_##order, 64)
 #define POLYPATH_MATCH_GRID(order)                                                \
   SIMT_KERNEL(polypath_match_grid_##order, kMatchGridThreads, MatchGridArgs args, \
               std::uint32_t phase) {                                              \
-    ::polypath::simt::wait_for_earlier_kernels();                                 \
+    ::polypath::simt::grid_dependency_wait();                                 \
     match_phase<device::order>(args, phase);                                      \
   }                                                                               \
-  SIMT_FOLDS(polypath_match_grid_##order, 32)
+  SIMT_EMULATED_THREADS(polypath_match_grid_##order, 32)
 #define POLYPATH_MATCH_OUTCOME(order)                                   \
   SIMT_KERNEL(polypath_match_outcome_##order, 32, MatchGridArgs args) { \
-    ::polypath::simt::wait_for_earlier_kernels();                       \
+    ::polypath::simt::grid_dependency_wait();                       \
     match_outcome_of<device::order>(args);                              \
   }                                                                     \
   static_assert(kMatchThreads % 32 == 0)
 #define POLYPATH_MATCH_TOGETHER(order, blocks)                                   \
-  SIMT_CROWDED_KERNEL(polypath_match_all_##order, kMatchTogetherThreads, blocks, \
+  SIMT_KERNEL_MIN_BLOCKS(polypath_match_all_##order, kMatchTogetherThreads, blocks, \
                       MatchGridArgs args) {                                      \
     struct Bits {                                                                \
       std::uint32_t of_warp[kMatchTogetherThreads / 32]                          \
@@ -146,7 +146,7 @@ SIMT_DEVICE void match_together(const MatchGridArgs& args, std::uint32_t* warp_b
     SIMT_SHARED(Bits, bits);                                                     \
     match_together<device::order>(args, bits.of_warp[simt::warp_index()]);       \
   }                                                                              \
-  SIMT_FOLDS(polypath_match_all_##order, 32)
+  SIMT_EMULATED_THREADS(polypath_match_all_##order, 32)
 #define POLYPATH_MATCH_KERNELS(order) \
   POLYPATH_MATCH_QUEUES(order);       \
   POLYPATH_MATCH_GRID(order);         \

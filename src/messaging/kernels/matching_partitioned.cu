@@ -6,14 +6,14 @@ namespace polypath {
 
 template <>
 SIMT_DEVICE void match_queues<device::partitioned>(const MatchQueuesArgs& args) {
-  using Matcher = device::matcher<device::partitioned, kMostOfAQueue>;
+  using Matcher = device::matcher<device::partitioned, kMaxPerQueue>;
   // Longer ones a warp would match alone while others of its block rest.
-  const std::uint32_t most_of_a_warp = args.queues > 1 ? 256 : 64;
+  const std::uint32_t max_of_a_warp = args.queues > 1 ? 256 : 64;
   const simt::Block block;
   auto& memory = *simt::dynamic_shared<typename Matcher::storage>();
   const unsigned warps = simt::block_size() / simt::kWarp;
   const auto is_long = [&](const device::match_batch& batch) {
-    return batch.message_count > most_of_a_warp || batch.receive_count > most_of_a_warp;
+    return batch.message_count > max_of_a_warp || batch.receive_count > max_of_a_warp;
   };
   std::uint32_t matches = 0;
   std::uint32_t refused = 0;

@@ -6,7 +6,7 @@
 namespace polypath {
 
 /// Defects of carrying over (planted.hpp).
-enum class CarryFault {
+enum class leftover_mutant {
   none,
   no_barrier_of_counts,   ///< places are given before all warps have counted
   full_is_not_looked_at,  ///< what is too many is written behind the end

@@ -10,7 +10,7 @@ struct alignas(16) Status {
   char bytes[256];
 };
 
-BetweenNodes& of(void* user) noexcept { return *static_cast<BetweenNodes*>(user); }
+InternodeMessages& of(void* user) noexcept { return *static_cast<InternodeMessages*>(user); }
 
 /// Of an int the upper half stays 0.
 Handle* as_handle(std::uint64_t* request) noexcept {
@@ -20,7 +20,7 @@ Handle* as_handle(std::uint64_t* request) noexcept {
 }
 
 int begin(void* user) noexcept {
-  BetweenNodes& between = of(user);
+  InternodeMessages& between = of(user);
   between.has_own = library().comm_dup(between.handle, &between.own) == kSuccess;
   return between.has_own ? 0 : 1;
 }
@@ -49,12 +49,12 @@ void end(void* user) noexcept { end_network(of(user)); }
 
 }  // namespace
 
-void end_network(BetweenNodes& between) noexcept {
+void end_network(InternodeMessages& between) noexcept {
   if (between.has_own) library().comm_free(&between.own);
   between.has_own = false;
 }
 
-polypath_network network_of(BetweenNodes& between) noexcept {
+polypath_network network_of(InternodeMessages& between) noexcept {
   return {1, 0, &between, &begin, &send, &receive, &test, &end};
 }
 

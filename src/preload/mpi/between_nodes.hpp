@@ -9,7 +9,7 @@ namespace polypath::preload::mpi {
 
 /// The communicator whose messages they are, and polypath's own copy of it once there are some: no
 /// receive of the program's may get them.
-struct BetweenNodes {
+struct InternodeMessages {
   Handle handle = 0;
   Handle own = 0;
   bool has_own = false;
@@ -17,9 +17,9 @@ struct BetweenNodes {
 
 /// What of the network's end is calls of MPI: for a thread of the program's, where polypath's
 /// communicator is to end in another one. Nothing may be under way.
-void end_network(BetweenNodes& between) noexcept;
+void end_network(InternodeMessages& between) noexcept;
 
 /// `between` must outlive the communicator of polypath.
-polypath_network network_of(BetweenNodes& between) noexcept;
+polypath_network network_of(InternodeMessages& between) noexcept;
 
 }  // namespace polypath::preload::mpi

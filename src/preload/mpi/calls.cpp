@@ -35,7 +35,7 @@ Seen seen_of(const Place (&places)[2]) noexcept {
 }
 
 /// Why this rank cannot have its buffers used by polypath; finds their GPU.
-Reason own_problem(const Call& call, const Ranks& ranks, std::uint64_t part_bytes, int* gpu,
+Reason own_problem(const Call& call, const CommState& ranks, std::uint64_t part_bytes, int* gpu,
                    Seen* seen) noexcept {
   const Datatype* const datatype = find_datatype(call.recv_type);
   const bool sends = !call.in_place && call.operation != Operation::broadcast;
@@ -66,22 +66,22 @@ struct Outcome {
 };
 
 /// What this rank can say once its buffers are well.
-Answer own_answer(const Call& call, Ranks& ranks, const EngineCall& engine, int gpu,
+Vote own_answer(const Call& call, CommState& ranks, const ApiScope& engine, int gpu,
                   std::uint64_t part_bytes, Reason* problem) noexcept {
   if (!engine || !has_functions()) {
     *problem = Reason::no_engine;
-    return Answer::no;
+    return Vote::no;
   }
   if (ranks.comm != nullptr && functions().check(ranks.comm) != POLYPATH_SUCCESS)
-    return Answer::never;
+    return Vote::never;
   take_gpu(ranks, gpu);
-  if (reserve_spare(ranks, spare_bytes_of(call, part_bytes, ranks.size))) return Answer::yes;
+  if (reserve_spare(ranks, spare_bytes_of(call, part_bytes, ranks.size))) return Vote::yes;
   *problem = Reason::no_memory;
-  return Answer::no;
+  return Vote::no;
 }
 
 /// What all said came to; the rest of the call where all can.
-Outcome decide(const Call& call, Ranks& ranks, const EngineCall* engine, Answer mine,
+Outcome decide(const Call& call, CommState& ranks, const ApiScope* engine, Vote mine,
                Reason problem, std::uint64_t part_bytes, Seen seen) noexcept {
   const Datatype* const datatype = find_datatype(call.recv_type);
   const bool is_sum = combines(call.operation);
@@ -94,40 +94,40 @@ Outcome decide(const Call& call, Ranks& ranks, const EngineCall* engine, Answer 
                          part_bytes),
             seen);
   if (all.failed) return {Reason::none, library().error_other};
-  const bool is_yes = all.answer == Answer::yes && all.is_same;
+  const bool is_yes = all.answer == Vote::yes && all.is_same;
   note_answer(ranks, call.operation, part_bytes, is_yes);
   note_seen(ranks, all.seen);
-  if (all.answer == Answer::off) ranks.refused = Reason::switched_off;
-  if (all.answer == Answer::never) ranks.refused = Reason::lost;
+  if (all.answer == Vote::off) ranks.refused = Reason::switched_off;
+  if (all.answer == Vote::never) ranks.refused = Reason::lost;
   if (ranks.refused != Reason::none) return {ranks.refused};
-  if (all.answer == Answer::no) return {problem != Reason::none ? problem : Reason::other_rank};
+  if (all.answer == Vote::no) return {problem != Reason::none ? problem : Reason::other_rank};
   if (!is_yes) return {Reason::ranks_differ};
   if (ranks.comm == nullptr && !make_communicator(ranks, **engine)) return {Reason::refused};
   return {Reason::none, carry(call, ranks, **engine, part_bytes, datatype)};
 }
 
 /// Collective over the ranks.
-Outcome ask(const Call& call, Ranks& ranks, std::uint64_t part_bytes) noexcept {
+Outcome ask(const Call& call, CommState& ranks, std::uint64_t part_bytes) noexcept {
   int gpu = -1;
   Seen seen = Seen::nothing;
   if (!ranks.knows_nodes && !count_ranks_of_nodes(ranks))
     return {Reason::none, library().error_other};
   if (ranks.refused != Reason::none) return {ranks.refused};
   if (ranks.is_off)
-    return decide(call, ranks, nullptr, Answer::off, Reason::switched_off, part_bytes, seen);
+    return decide(call, ranks, nullptr, Vote::off, Reason::switched_off, part_bytes, seen);
   Reason problem = own_problem(call, ranks, part_bytes, &gpu, &seen);
-  Answer mine = ranks.is_lost ? Answer::never : Answer::no;
+  Vote mine = ranks.is_lost ? Vote::never : Vote::no;
   // What this thread calls of the driver meanwhile is not looked at; MPI's own copies are to be.
   if (problem != Reason::none || ranks.is_lost)
     return decide(call, ranks, nullptr, mine, problem, part_bytes, seen);
-  const EngineCall engine(EngineCall::Start::yes);
+  const ApiScope engine(ApiScope::Start::yes);
   const RelaxedCapture relaxed;
   mine = own_answer(call, ranks, engine, gpu, part_bytes, &problem);
   return decide(call, ranks, &engine, mine, problem, part_bytes, seen);
 }
 
 int run(const Call& given) noexcept {
-  begin_process();
+  init_process();
   const Library& mpi = library();
   Call call = given;
   call.send_type = clean(given.send_type);
@@ -142,7 +142,7 @@ int run(const Call& given) noexcept {
   call.in_place = call.operation != Operation::broadcast && call.send == mpi.in_place;
   const std::uint64_t part_bytes = bytes_of(call.recv_count, call.recv_type);
   count_call(call.function, part_bytes);
-  Ranks* const ranks = ranks_of(call.comm);
+  CommState* const ranks = ranks_of(call.comm);
   if (ranks == nullptr) {
     // The others would wait for this rank's word.
     log_line(LogLevel::error, "%s: no memory, or MPI_Comm_set_attr failed",

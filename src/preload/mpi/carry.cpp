@@ -14,12 +14,12 @@ CUdeviceptr device_address(const void* address) noexcept {
 void* pointer(CUdeviceptr address) noexcept { return reinterpret_cast<void*>(address); }
 
 /// What MPI moves are bytes to polypath: ranks may name their datatypes differently.
-constexpr polypath_type kBytes = POLYPATH_UINT8;
+constexpr polypath_data_type kBytes = POLYPATH_UINT8;
 
 /// One call on the ranks' stream.
 class Issue {
  public:
-  Issue(const Call& call, Ranks& ranks, std::size_t part_bytes) noexcept
+  Issue(const Call& call, CommState& ranks, std::size_t part_bytes) noexcept
       : call_(call), ranks_(ranks), bytes_(part_bytes) {}
 
   polypath_status run(const Datatype* datatype) noexcept {
@@ -47,11 +47,11 @@ class Issue {
 
  private:
   [[nodiscard]] std::size_t rank() const noexcept { return static_cast<std::size_t>(ranks_.rank); }
-  [[nodiscard]] static polypath_type type(const Datatype* datatype) noexcept {
-    return static_cast<polypath_type>(datatype->reduced_as);
+  [[nodiscard]] static polypath_data_type type(const Datatype* datatype) noexcept {
+    return static_cast<polypath_data_type>(datatype->reduced_as);
   }
-  [[nodiscard]] polypath_operator op() const noexcept {
-    return static_cast<polypath_operator>(find_operator(call_.op));
+  [[nodiscard]] polypath_reduce_op op() const noexcept {
+    return static_cast<polypath_reduce_op>(find_operator(call_.op));
   }
 
   /// MPI wants the result of what is in place at the beginning, where other ranks' parts are.
@@ -75,12 +75,12 @@ class Issue {
   }
 
   const Call& call_;
-  Ranks& ranks_;
+  CommState& ranks_;
   std::size_t bytes_;
   CUresult result_ = CUDA_SUCCESS;
 };
 
-int fail(const Call& call, Ranks& ranks, const char* why) noexcept {
+int fail(const Call& call, CommState& ranks, const char* why) noexcept {
   log_line(LogLevel::error, "%s of rank %d of %d: %s",
            kFunctionNames[static_cast<std::size_t>(call.function)], ranks.rank, ranks.size, why);
   functions().abort(ranks.comm, why);
@@ -90,7 +90,7 @@ int fail(const Call& call, Ranks& ranks, const char* why) noexcept {
 
 }  // namespace
 
-int carry(const Call& call, Ranks& ranks, const Engine& engine, std::size_t part_bytes,
+int carry(const Call& call, CommState& ranks, const Engine& engine, std::size_t part_bytes,
           const Datatype* datatype) noexcept {
   const PrimaryContext primary(ranks.gpu);
   const InContext current(primary.get());

@@ -69,7 +69,7 @@ struct NamedOperator {
   const char* open_mpi;
   Handle mpich;
   Handle standard;
-  polypath_operator op;
+  polypath_reduce_op op;
 };
 constexpr NamedOperator kOperators[] = {
     {"ompi_mpi_op_sum", 0x58000003, 0x21, POLYPATH_SUM},

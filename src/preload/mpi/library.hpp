@@ -110,7 +110,7 @@ Handle clean(Handle handle) noexcept;
 
 /// Null for what is not predefined, or has gaps.
 const Datatype* find_datatype(Handle datatype) noexcept;
-/// A polypath_operator; -1 for all others.
+/// A polypath_reduce_op; -1 for all others.
 int find_operator(Handle op) noexcept;
 
 }  // namespace polypath::preload::mpi

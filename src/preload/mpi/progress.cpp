@@ -18,7 +18,7 @@ constexpr timespec kPause{0, 1'000'000};
 struct Progress {
   struct alignas(64) Finished {
     std::atomic<std::uint64_t> calls;
-  } ranks[kMostRanks];
+  } ranks[kMaxRanks];
 };
 
 ProgressPlace offer_progress() noexcept {

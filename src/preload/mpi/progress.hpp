@@ -8,7 +8,7 @@
 
 namespace polypath::preload::mpi {
 
-inline constexpr std::size_t kMostRanks = 8;  ///< the kernels serve as many (collective_args.h)
+inline constexpr std::size_t kMaxRanks = 8;  ///< the kernels serve as many (collective_args.h)
 
 struct Progress;
 

@@ -13,7 +13,7 @@
 #include <ctime>
 #include <new>
 
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "preload/driver.hpp"
 #include "preload/lock.hpp"
 #include "preload/mpi/sizes.hpp"
@@ -23,12 +23,12 @@ namespace {
 
 /// In a row, before calls are not asked about: programs also reduce host memory between times.
 constexpr unsigned kFreeRefusals = 8;
-constexpr unsigned kMostRefusals = kFreeRefusals + 6;
+constexpr unsigned kMaxRefusals = kFreeRefusals + 6;
 /// Agreements without device memory, until a communicator stays with MPI: of programs that have not
 /// loaded the driver, and of others, which may use their GPUs later.
-constexpr int kMostWithoutDriver = 64;
-constexpr int kMostWithoutGpus = 256;
-constexpr std::size_t kMostKept = std::size_t{64} << 20;
+constexpr int kMaxWithoutDriver = 64;
+constexpr int kMaxWithoutGpus = 256;
+constexpr std::size_t kMaxKept = std::size_t{64} << 20;
 
 constinit driver::Call<decltype(&cuMemAlloc_v2)> mem_alloc{"cuMemAlloc_v2"};
 constinit driver::Call<decltype(&cuMemFree_v2)> mem_free{"cuMemFree_v2"};
@@ -37,7 +37,7 @@ constinit driver::Call<decltype(&cuStreamDestroy_v2)> stream_destroy{"cuStreamDe
 
 constinit pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 /// Of all communicators that have ranks here, in the order of their numbers.
-constinit Ranks* first = nullptr;
+constinit CommState* first = nullptr;
 /// Attributes of communicators, and of MPI_COMM_SELF, which is freed when MPI_Finalize begins.
 constinit int ranks_key = 0;
 constinit int end_key = 0;
@@ -45,8 +45,8 @@ constinit bool has_both_keys = false;
 constinit Functions found_functions{};
 
 /// `mutex` is held.
-void unlink(Ranks* ranks) noexcept {
-  for (Ranks** at = &first; *at != nullptr; at = &(*at)->next)
+void unlink(CommState* ranks) noexcept {
+  for (CommState** at = &first; *at != nullptr; at = &(*at)->next)
     if (*at == ranks) {
       *at = ranks->next;
       return;
@@ -54,15 +54,15 @@ void unlink(Ranks* ranks) noexcept {
 }
 
 /// `mutex` is held.
-void link(Ranks* ranks) noexcept {
-  Ranks** at = &first;
+void link(CommState* ranks) noexcept {
+  CommState** at = &first;
   while (*at != nullptr && (*at)->number < ranks->number) at = &(*at)->next;
   ranks->next = *at;
   *at = ranks;
 }
 
 /// What is of polypath and the driver. The ranks of other processes are waited for.
-void release(Ranks& ranks) noexcept {
+void release(CommState& ranks) noexcept {
   if (ranks.gpu < 0) return;
   const PrimaryContext primary(ranks.gpu);
   if (primary.get() != nullptr) {
@@ -83,7 +83,7 @@ void release(Ranks& ranks) noexcept {
 /// Ranks whose communicator MPI has freed here, and the thread that has them since: in which order
 /// other processes free theirs is the program's, and nobody is to wait for another order.
 struct Leaving {
-  Ranks* ranks;
+  CommState* ranks;
   int gpu;
   Leaving* next;
   pthread_t thread;
@@ -104,7 +104,7 @@ void* leave(void* of) noexcept {
 }
 
 /// Whether a thread has them now. `mutex` is held, so that who waits for all threads knows of it.
-bool hand_over(Ranks* ranks) noexcept {
+bool offload_copy(CommState* ranks) noexcept {
   if (ranks->comm == nullptr) return false;
   void* const memory = std::malloc(sizeof(Leaving));
   if (memory == nullptr) return false;
@@ -143,14 +143,14 @@ int copy_nothing(Handle, int, void*, void*, void*, int* flag) noexcept {
 
 /// MPI frees a communicator.
 int on_free(Handle, int, void* attribute, void*) noexcept {
-  auto* const ranks = static_cast<Ranks*>(attribute);
+  auto* const ranks = static_cast<CommState*>(attribute);
   join_leaving(false);
   // Calls of MPI are for threads of the program's.
   end_network(ranks->between);
   {
     const Lock lock(mutex);
     unlink(ranks);
-    if (hand_over(ranks)) return kSuccess;
+    if (offload_copy(ranks)) return kSuccess;
   }
   release(*ranks);
   std::free(ranks);
@@ -160,7 +160,7 @@ int on_free(Handle, int, void* attribute, void*) noexcept {
 /// MPI_Finalize begins.
 int on_end(Handle, int, void*, void*) noexcept {
   for (;;) {
-    Ranks* ranks = nullptr;
+    CommState* ranks = nullptr;
     {
       const Lock lock(mutex);
       ranks = first;
@@ -205,7 +205,7 @@ std::uint64_t hash_of_node() noexcept {
 }
 
 /// What all ranks find by themselves.
-Reason first_refusal(const Ranks& ranks) noexcept {
+Reason first_refusal(const CommState& ranks) noexcept {
   if (ranks.remote_size > 0) return Reason::intercommunicator;
   return ranks.size < 2 ? Reason::one_rank : Reason::none;
 }
@@ -220,11 +220,11 @@ int exchange(const void* mine, void* all, std::size_t bytes, void* user) noexcep
   const Library& mpi = library();
   const auto count = static_cast<int>(bytes);
   return mpi.allgather(mine, count, mpi.byte, all, count, mpi.byte,
-                       static_cast<const Ranks*>(user)->handle) != kSuccess;
+                       static_cast<const CommState*>(user)->handle) != kSuccess;
 }
 
 /// Collective. The ranks of each node share their own.
-bool share_progress(Ranks& ranks) noexcept {
+bool share_progress(CommState& ranks) noexcept {
   int leader = -1;
   ranks.local_size = 0;
   for (int rank = 0; rank < ranks.size; ++rank) {
@@ -233,7 +233,7 @@ bool share_progress(Ranks& ranks) noexcept {
     if (rank == ranks.rank) ranks.local_rank = ranks.local_size;
     ++ranks.local_size;
   }
-  const bool can = leader >= 0 && ranks.local_size <= static_cast<int>(kMostRanks);
+  const bool can = leader >= 0 && ranks.local_size <= static_cast<int>(kMaxRanks);
   const ProgressPlace mine = can && ranks.rank == leader ? offer_progress() : ProgressPlace{};
   if (exchange(&mine, ranks.places, sizeof mine, &ranks) == 0 && can)
     ranks.progress = open_progress(ranks.places[leader]);
@@ -246,7 +246,7 @@ bool share_progress(Ranks& ranks) noexcept {
 }
 
 /// False: MPI failed.
-bool find_sizes(Ranks& ranks) noexcept {
+bool find_sizes(CommState& ranks) noexcept {
   const Library& mpi = library();
   int is_inter = 0;
   return mpi.comm_rank(ranks.handle, &ranks.rank) == kSuccess &&
@@ -261,7 +261,7 @@ bool find_sizes(Ranks& ranks) noexcept {
 void abandon_all() noexcept {
   int milliseconds = 1000;
   const Lock lock(mutex);
-  for (Ranks* ranks = first; ranks != nullptr; ranks = ranks->next) {
+  for (CommState* ranks = first; ranks != nullptr; ranks = ranks->next) {
     if (ranks->progress != nullptr)
       wait_for_others(*ranks->progress, ranks->local_rank, ranks->local_size, milliseconds);
     functions().abandon(ranks->comm);
@@ -279,7 +279,7 @@ void abandon_all() noexcept {
 /// Until threads that free memory of this GPU have done so, which they do not while they wait for
 /// other ranks; a second at most. The others go on.
 void join_leaving_of(CUdevice gpu) noexcept {
-  constexpr int kMost = 1000;
+  constexpr int kMaxPolls = 1000;
   constexpr timespec kPause{0, 1'000'000};
   const auto is_any = [&] {
     const Lock lock(mutex);
@@ -287,7 +287,7 @@ void join_leaving_of(CUdevice gpu) noexcept {
       if (one->gpu == gpu && !one->has_left.load(std::memory_order_acquire)) return true;
     return false;
   };
-  for (int i = 0; i < kMost && is_any(); ++i) nanosleep(&kPause, nullptr);
+  for (int i = 0; i < kMaxPolls && is_any(); ++i) nanosleep(&kPause, nullptr);
   join_leaving(false);
 }
 
@@ -299,20 +299,20 @@ std::int64_t next_number() noexcept {
 
 }  // namespace
 
-Ranks* ranks_of(Handle communicator) noexcept {
+CommState* ranks_of(Handle communicator) noexcept {
   const Library& mpi = library();
   if (!has_keys()) return nullptr;
   void* known = nullptr;
   int is_known = 0;
   if (mpi.comm_get_attr(communicator, ranks_key, static_cast<void*>(&known), &is_known) != kSuccess)
     return nullptr;
-  if (is_known != 0) return static_cast<Ranks*>(known);
+  if (is_known != 0) return static_cast<CommState*>(known);
   int size = 0;
   if (mpi.comm_size(communicator, &size) != kSuccess) return nullptr;
   void* const memory =
-      std::malloc(sizeof(Ranks) + static_cast<std::size_t>(size) * sizeof(ProgressPlace));
+      std::malloc(sizeof(CommState) + static_cast<std::size_t>(size) * sizeof(ProgressPlace));
   if (memory == nullptr) return nullptr;
-  auto* const ranks = new (memory) Ranks{};
+  auto* const ranks = new (memory) CommState{};
   ranks->handle = communicator;
   ranks->size = size;
   ranks->places = reinterpret_cast<ProgressPlace*>(ranks + 1);
@@ -325,25 +325,25 @@ Ranks* ranks_of(Handle communicator) noexcept {
   return ranks;
 }
 
-bool is_asked(Ranks& ranks, Operation operation, std::uint64_t bytes) noexcept {
-  Patience& patience =
+bool is_asked(CommState& ranks, Operation operation, std::uint64_t bytes) noexcept {
+  Backoff& patience =
       ranks.patience[static_cast<std::size_t>(operation)][std::bit_width(bytes) % 64];
   if (patience.unasked == 0) return true;
   --patience.unasked;
   return false;
 }
 
-void note_answer(Ranks& ranks, Operation operation, std::uint64_t bytes, bool is_yes) noexcept {
-  Patience& patience =
+void note_answer(CommState& ranks, Operation operation, std::uint64_t bytes, bool is_yes) noexcept {
+  Backoff& patience =
       ranks.patience[static_cast<std::size_t>(operation)][std::bit_width(bytes) % 64];
   patience.refusals =
       is_yes ? std::uint8_t{0}
-             : static_cast<std::uint8_t>(std::min(patience.refusals + 1U, kMostRefusals));
+             : static_cast<std::uint8_t>(std::min(patience.refusals + 1U, kMaxRefusals));
   const unsigned more = patience.refusals - std::min<unsigned>(patience.refusals, kFreeRefusals);
   patience.unasked = static_cast<std::uint8_t>((1U << more) - 1);
 }
 
-Agreement agree(const Ranks& ranks, Answer mine, std::int64_t arguments, Seen seen) noexcept {
+Agreement agree(const CommState& ranks, Vote mine, std::int64_t arguments, Seen seen) noexcept {
   const Library& mpi = library();
   count_agreement();
   const std::int64_t said[4]{static_cast<std::int64_t>(mine), arguments, -arguments,
@@ -352,22 +352,22 @@ Agreement agree(const Ranks& ranks, Answer mine, std::int64_t arguments, Seen se
   Agreement agreement;
   agreement.failed = mpi.allreduce(said, least, 4, mpi.int64, mpi.min, ranks.handle) != kSuccess;
   if (agreement.failed) return agreement;
-  agreement.answer = static_cast<Answer>(least[0]);
+  agreement.answer = static_cast<Vote>(least[0]);
   agreement.is_same = least[1] == -least[2];
   agreement.seen = static_cast<Seen>(-least[3]);
   return agreement;
 }
 
-void note_seen(Ranks& ranks, Seen seen) noexcept {
+void note_seen(CommState& ranks, Seen seen) noexcept {
   ranks.has_seen_gpus = ranks.has_seen_gpus || seen == Seen::device_memory;
   if (ranks.has_seen_gpus) return;
-  if (++ranks.without_gpus >= (seen == Seen::nothing ? kMostWithoutDriver : kMostWithoutGpus))
+  if (++ranks.without_gpus >= (seen == Seen::nothing ? kMaxWithoutDriver : kMaxWithoutGpus))
     ranks.refused = Reason::never_on_gpus;
 }
 
-bool count_ranks_of_nodes(Ranks& ranks) noexcept {
+bool count_ranks_of_nodes(CommState& ranks) noexcept {
   ranks.knows_nodes = true;
-  if (ranks.size <= static_cast<int>(kMostRanks)) return true;
+  if (ranks.size <= static_cast<int>(kMaxRanks)) return true;
   // There is room for one of these a rank.
   static_assert(sizeof(ProgressPlace) >= sizeof(std::uint64_t));
   auto* const nodes = reinterpret_cast<std::uint64_t*>(ranks.places);
@@ -375,8 +375,8 @@ bool count_ranks_of_nodes(Ranks& ranks) noexcept {
   if (exchange(&own, nodes, sizeof own, &ranks) != 0) return false;
   const auto size = static_cast<std::size_t>(ranks.size);
   std::sort(nodes, nodes + size);
-  for (std::size_t first = 0; first + kMostRanks < size; ++first)
-    if (nodes[first] == nodes[first + kMostRanks]) ranks.refused = Reason::too_many_ranks;
+  for (std::size_t first = 0; first + kMaxRanks < size; ++first)
+    if (nodes[first] == nodes[first + kMaxRanks]) ranks.refused = Reason::too_many_ranks;
   return true;
 }
 
@@ -392,17 +392,17 @@ bool has_functions() noexcept {
           find_in_engine("polypath_comm_abort", all.abort) &&
           find_in_engine("polypath_comm_check", all.check) &&
           find_in_engine("polypath_comm_synchronize", all.synchronize) &&
-          find_in_engine("polypath_comm_nodes", all.nodes) &&
+          find_in_engine("polypath_comm_node_count", all.nodes) &&
           find_in_engine("polypath_comm_gpu", all.gpu) &&
           find_in_engine("polypath_comm_prepare", all.prepare) &&
-          find_in_engine("polypath_allreduce", all.allreduce) &&
+          find_in_engine("polypath_all_reduce", all.allreduce) &&
           find_in_engine("polypath_reduce_scatter", all.reduce_scatter) &&
           find_in_engine("polypath_all_gather", all.all_gather) &&
           find_in_engine("polypath_broadcast", all.broadcast) &&
           find_in_engine("polypath_all_to_all", all.all_to_all));
 }
 
-bool make_communicator(Ranks& ranks, const Engine& engine) noexcept {
+bool make_communicator(CommState& ranks, const Engine& engine) noexcept {
   const Functions& call = functions();
   const char* why = nullptr;
   ranks.between.handle = ranks.handle;
@@ -410,7 +410,7 @@ bool make_communicator(Ranks& ranks, const Engine& engine) noexcept {
   polypath_comm_options options{};
   options.network = &network;
   // Ranks that have ended are found at once, whatever the limit.
-  options.time_limit_ms = time_limit_of(std::getenv("POLYPATH_COMM_TIME_LIMIT"));
+  options.timeout_ms = time_limit_of(std::getenv("POLYPATH_COMM_TIMEOUT_MS"));
   if (call.create(engine.context, ranks.rank, ranks.size, ranks.gpu, &exchange, &ranks, &options,
                   &ranks.comm) != POLYPATH_SUCCESS ||
       call.prepare(ranks.comm) != POLYPATH_SUCCESS)
@@ -443,13 +443,13 @@ bool make_communicator(Ranks& ranks, const Engine& engine) noexcept {
   return false;
 }
 
-void take_gpu(Ranks& ranks, int gpu) noexcept {
+void take_gpu(CommState& ranks, int gpu) noexcept {
   if (ranks.gpu == gpu) return;
   release(ranks);
   ranks.gpu = gpu;
 }
 
-bool reserve_spare(Ranks& ranks, std::size_t bytes) noexcept {
+bool reserve_spare(CommState& ranks, std::size_t bytes) noexcept {
   if (bytes <= ranks.spare_bytes) return true;
   const PrimaryContext primary(ranks.gpu);
   const InContext current(primary.get());
@@ -462,8 +462,8 @@ bool reserve_spare(Ranks& ranks, std::size_t bytes) noexcept {
   return true;
 }
 
-void trim_spare(Ranks& ranks) noexcept {
-  if (ranks.spare_bytes <= kMostKept) return;
+void trim_spare(CommState& ranks) noexcept {
+  if (ranks.spare_bytes <= kMaxKept) return;
   const PrimaryContext primary(ranks.gpu);
   const InContext current(primary.get());
   mem_free(ranks.spare);

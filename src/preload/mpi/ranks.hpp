@@ -30,19 +30,19 @@ namespace polypath::preload::mpi {
 
 /// How often calls of one kind are asked about: of one operation, and within a factor of two of
 /// their bytes.
-struct Patience {
+struct Backoff {
   std::uint8_t refusals = 0;  ///< in a row, as far as that matters
   std::uint8_t unasked = 0;   ///< calls to come
 };
 
-struct Ranks {
+struct CommState {
   Handle handle;
   int rank = 0;
   int size = 0;
   int remote_size = 0;  ///< ranks of the other group, of an intercommunicator; 0: it is none
   /// Not none: no call of this communicator is carried, for good; found by all ranks alike.
   Reason refused = Reason::none;
-  Patience patience[kOperationCount][64]{};
+  Backoff patience[kOperationCount][64]{};
   bool knows_nodes = false;    ///< whether the ranks of each node were counted
   bool has_seen_gpus = false;  ///< some rank has had device memory in a call
   int without_gpus = 0;        ///< agreements before that
@@ -61,37 +61,37 @@ struct Ranks {
   int local_rank = 0;  ///< among those of this node
   int local_size = 0;
   ProgressPlace* places = nullptr;  ///< room for that of each rank
-  BetweenNodes between = {};
+  InternodeMessages between = {};
   /// The same on all ranks; in the order of these all are destroyed, so that nobody waits for one
   /// who waits for another.
   std::int64_t number = 0;
-  Ranks* next = nullptr;
+  CommState* next = nullptr;
 };
 
 /// Those of a communicator: found, or made. Null: MPI or memory failed.
-Ranks* ranks_of(Handle communicator) noexcept;
+CommState* ranks_of(Handle communicator) noexcept;
 
 /// Whether the ranks ask each other about this call.
-bool is_asked(Ranks& ranks, Operation operation, std::uint64_t bytes) noexcept;
-void note_answer(Ranks& ranks, Operation operation, std::uint64_t bytes, bool is_yes) noexcept;
+bool is_asked(CommState& ranks, Operation operation, std::uint64_t bytes) noexcept;
+void note_answer(CommState& ranks, Operation operation, std::uint64_t bytes, bool is_yes) noexcept;
 
 /// What one rank says, and all: the least. Those below `no` are for good.
-enum class Answer : std::int64_t { off = -2, never = -1, no = 0, yes = 1 };
+enum class Vote : std::int64_t { off = -2, never = -1, no = 0, yes = 1 };
 /// What a rank has to do with GPUs; the most of all ranks.
 enum class Seen : std::int64_t { nothing, driver, device_memory };
 struct Agreement {
   bool failed = false;  ///< MPI's reduction did
   Seen seen = Seen::nothing;
-  Answer answer = Answer::no;
+  Vote answer = Vote::no;
   bool is_same = false;  ///< what all gave as `arguments`
 };
 /// Collective over the ranks. `arguments` is what must be the same on all.
-Agreement agree(const Ranks& ranks, Answer mine, std::int64_t arguments, Seen seen) noexcept;
+Agreement agree(const CommState& ranks, Vote mine, std::int64_t arguments, Seen seen) noexcept;
 /// Of an agreement: sets `refused` where no rank has had device memory for long.
-void note_seen(Ranks& ranks, Seen seen) noexcept;
+void note_seen(CommState& ranks, Seen seen) noexcept;
 /// Collective, once a communicator: sets `refused` where a node has more ranks than polypath's
 /// communicators may have. False: MPI failed.
-bool count_ranks_of_nodes(Ranks& ranks) noexcept;
+bool count_ranks_of_nodes(CommState& ranks) noexcept;
 
 /// Functions of libpolypath; false when it has not all of them.
 bool has_functions() noexcept;
@@ -102,10 +102,10 @@ struct Functions {
   decltype(&polypath_comm_abort) abort;
   decltype(&polypath_comm_check) check;
   decltype(&polypath_comm_synchronize) synchronize;
-  decltype(&polypath_comm_nodes) nodes;
+  decltype(&polypath_comm_node_count) nodes;
   decltype(&polypath_comm_gpu) gpu;
   decltype(&polypath_comm_prepare) prepare;
-  decltype(&polypath_allreduce) allreduce;
+  decltype(&polypath_all_reduce) allreduce;
   decltype(&polypath_reduce_scatter) reduce_scatter;
   decltype(&polypath_all_gather) all_gather;
   decltype(&polypath_broadcast) broadcast;
@@ -115,17 +115,17 @@ const Functions& functions() noexcept;
 
 /// Collective: makes polypath's communicator, for `ranks.gpu`. False on all ranks alike, with
 /// `refused` set.
-bool make_communicator(Ranks& ranks, const Engine& engine) noexcept;
+bool make_communicator(CommState& ranks, const Engine& engine) noexcept;
 
 /// Before the engine goes, because `gpu` is reset: its communicators are abandoned, without waiting
 /// for other ranks, which are told at the next call.
 void let_go_communicators(CUdevice gpu) noexcept;
 
 /// The GPU that this rank's buffers are on, as long as there is no communicator.
-void take_gpu(Ranks& ranks, int gpu) noexcept;
+void take_gpu(CommState& ranks, int gpu) noexcept;
 /// Room for `bytes` on the GPU of the ranks; false when there is none.
-bool reserve_spare(Ranks& ranks, std::size_t bytes) noexcept;
+bool reserve_spare(CommState& ranks, std::size_t bytes) noexcept;
 /// Gives back what is too much to keep.
-void trim_spare(Ranks& ranks) noexcept;
+void trim_spare(CommState& ranks) noexcept;
 
 }  // namespace polypath::preload::mpi

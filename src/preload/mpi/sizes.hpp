@@ -24,7 +24,7 @@ std::size_t buffers_of(const Call& call, std::size_t part_bytes, int size, Buffe
 std::size_t spare_bytes_of(const Call& call, std::size_t part_bytes, int size) noexcept;
 
 /// How long a rank waits for a living one, for polypath_comm_options: MPI knows no limit, so only
-/// where the program's user sets one. `setting`: POLYPATH_COMM_TIME_LIMIT, or null.
+/// where the program's user sets one. `setting`: POLYPATH_COMM_TIMEOUT_MS, or null.
 std::uint32_t time_limit_of(const char* setting) noexcept;
 
 /// What has to be the same on all ranks, beside the bytes of a part (2^44 at the most).

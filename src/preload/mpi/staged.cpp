@@ -81,7 +81,7 @@ class RunCopies {
   };
   /// Whether it is the next row of those that are to be copied.
   bool joins(int gpu, std::uintptr_t there, char* here, std::size_t bytes) noexcept {
-    constexpr std::size_t kMostPitch = std::size_t{1} << 30;  // the driver: 2^31 - 1
+    constexpr std::size_t kMaxPitch = std::size_t{1} << 30;  // the driver: 2^31 - 1
     Rows& rows = rows_;
     if (rows.count == 0 || gpu != rows.gpu || bytes != rows.bytes || there < last_end_ ||
         here < rows.here) {
@@ -94,7 +94,7 @@ class RunCopies {
     const std::size_t pitch_there = there - last_begin_;
     const auto pitch_here = static_cast<std::size_t>(here - last_here_);
     const bool is_same = rows.count == 1
-                             ? pitch_there <= kMostPitch && pitch_here <= kMostPitch
+                             ? pitch_there <= kMaxPitch && pitch_here <= kMaxPitch
                              : pitch_there == rows.pitch_there && pitch_here == rows.pitch_here;
     const bool is_next = is_same && there < allocation_end_;
     last_begin_ = there;
@@ -153,7 +153,7 @@ bool Staged::each_run(See&& see) const noexcept {
 // takes less, unless few bytes of a page belong to the type. Where many pages follow each other,
 // one of 16 is looked at, and the last: MPI wants what is not at MPI_BOTTOM to be one array.
 bool Staged::may_be_on_device() const noexcept {
-  constexpr std::int64_t kLeastBytesOfPage = 256;
+  constexpr std::int64_t kMinBytesPerPage = 256;
   constexpr std::int64_t kFewPages = 16;
   constexpr std::uintptr_t kStep = 16 * MemoryAt::kPage;
   const Library& mpi = library();
@@ -172,7 +172,7 @@ bool Staged::may_be_on_device() const noexcept {
       buffer_ + static_cast<std::uintptr_t>(true_low + std::min<std::intptr_t>(last, 0));
   const std::uintptr_t end = begin + static_cast<std::uintptr_t>(true_extent + std::abs(last));
   const auto pages = static_cast<std::int64_t>((end - begin) / MemoryAt::kPage);
-  if (pages > kFewPages && size * count_ / pages < kLeastBytesOfPage) return true;
+  if (pages > kFewPages && size * count_ / pages < kMinBytesPerPage) return true;
   MemoryAt memory;
   const bool is_array = pages > kFewPages && buffer_ != 0;
   for (std::uintptr_t at = begin; at < end;) {

@@ -183,7 +183,7 @@ class Contents {
   int* integers_ = nullptr;
 };
 
-constexpr int kMostDimensions = 64;
+constexpr int kMaxDimensions = 64;
 
 }  // namespace
 
@@ -258,7 +258,7 @@ bool TypeMap::add_of_array(const TypeMap& part, const Dimension* dimensions,
   std::int64_t rows = 1;
   for (std::int64_t d = 0; d + 1 < count; ++d) rows *= dimensions[d].count;
   const Dimension& fastest = dimensions[count - 1];
-  std::int64_t at[kMostDimensions] = {};
+  std::int64_t at[kMaxDimensions] = {};
   for (std::int64_t row = 0; row < rows; ++row) {
     std::int64_t element = 0;
     for (std::int64_t d = 0; d + 1 < count; ++d)
@@ -317,7 +317,7 @@ bool TypeMap::add_type(Handle type) noexcept {
   const bool is_one = combiner == Combiner::dup || combiner == Combiner::resized;
   const bool is_array = combiner == Combiner::subarray || combiner == Combiner::darray;
   const std::int64_t count = is_one || is_array ? 1 : made.number(0);
-  Dimension array[kMostDimensions];
+  Dimension array[kMaxDimensions];
   switch (combiner) {
     case Combiner::dup:
     case Combiner::resized: return add(part, 0, 1);
@@ -348,7 +348,7 @@ bool TypeMap::add_type(Handle type) noexcept {
       return true;
     case Combiner::subarray: {
       const std::int64_t dimensions = made.integer(0);
-      if (dimensions < 1 || dimensions > kMostDimensions) return false;
+      if (dimensions < 1 || dimensions > kMaxDimensions) return false;
       // ndims, sizes, subsizes, starts, order; where counts are large those are in between.
       const std::int64_t before = made.is_large() ? 0 : 1;
       const bool is_c = is_c_order(made.integer(made.is_large() ? 1 : 1 + 3 * dimensions));
@@ -364,7 +364,7 @@ bool TypeMap::add_type(Handle type) noexcept {
       // size, rank, ndims, gsizes, distribs, dargs, psizes, order. Where counts are large, gsizes
       // are. Processes are numbered in the order of C, whatever the order of the array.
       const std::int64_t dimensions = made.integer(2);
-      if (dimensions < 1 || dimensions > kMostDimensions) return false;
+      if (dimensions < 1 || dimensions > kMaxDimensions) return false;
       const std::int64_t first = made.is_large() ? 3 : 3 + dimensions;
       const bool is_c = is_c_order(made.integer(first + 3 * dimensions));
       std::int64_t rank = made.integer(1);

@@ -39,7 +39,7 @@ CallCounts calls_of(Symbol symbol) noexcept {
     const detail::SharedCounts& counts = shard.symbols[index_of(symbol)];
     sum.calls += counts.calls.load(std::memory_order_relaxed);
     sum.bytes += counts.bytes.load(std::memory_order_relaxed);
-    sum.handed_over += counts.handed_over.load(std::memory_order_relaxed);
+    sum.offloaded += counts.offloaded.load(std::memory_order_relaxed);
     sum.issued += counts.issued.load(std::memory_order_relaxed);
   }
   return sum;
@@ -62,7 +62,7 @@ void forget_statistics() noexcept {
     for (detail::SharedCounts& counts : shard.symbols) {
       counts.calls.store(0, std::memory_order_relaxed);
       counts.bytes.store(0, std::memory_order_relaxed);
-      counts.handed_over.store(0, std::memory_order_relaxed);
+      counts.offloaded.store(0, std::memory_order_relaxed);
       counts.issued.store(0, std::memory_order_relaxed);
     }
   }

@@ -21,7 +21,7 @@ struct Samples {
 constinit Samples samples[kDirectionCount][2][kSizeClasses]{};
 
 std::size_t class_of(std::size_t bytes) noexcept {
-  const auto above = static_cast<std::size_t>(std::bit_width(bytes / kLeastRated));
+  const auto above = static_cast<std::size_t>(std::bit_width(bytes / kMinRated));
   return std::min(above == 0 ? 0 : above - 1, kSizeClasses - 1);
 }
 
@@ -36,7 +36,7 @@ std::uint64_t now_ns() noexcept {
 
 Rate rate_of(Direction direction, std::size_t size_class, bool is_issued) noexcept {
   const Samples& from = samples[index_of(direction)][is_issued ? 1 : 0][size_class];
-  Rate rate{kLeastRated << size_class, is_issued, from.count.load(std::memory_order_relaxed), 0};
+  Rate rate{kMinRated << size_class, is_issued, from.count.load(std::memory_order_relaxed), 0};
   const std::size_t kept = std::min<std::size_t>(rate.count, kKept);
   if (kept == 0) return rate;
   float values[kKept];
@@ -62,7 +62,7 @@ void forget_rates() noexcept {
 }
 
 WaitSample::WaitSample(const Copy& copy) noexcept : copy_(copy) {
-  if (are_statistics_wanted() && copy.bytes >= kLeastRated) begin_ns_ = now_ns();
+  if (are_statistics_wanted() && copy.bytes >= kMinRated) begin_ns_ = now_ns();
 }
 
 void WaitSample::end(CUresult result, bool is_issued) noexcept {
@@ -92,7 +92,7 @@ namespace {
 
 constexpr std::size_t kPairs = 64;
 /// A program's call asks no more events than this.
-constexpr std::size_t kMostAsked = 4;
+constexpr std::size_t kMaxAsked = 4;
 /// The first copies of a thread are all sampled, later ones now and then.
 constexpr unsigned kAllSampled = 32;
 constexpr unsigned kSampledOneIn = 4;
@@ -132,7 +132,7 @@ void read_some(std::uint64_t context_id) noexcept {
   static constinit std::atomic<std::size_t> next{0};
   std::size_t asked = 0;
   const std::size_t first = next.load(std::memory_order_relaxed);
-  for (std::size_t i = 0; i < kPairs && asked < kMostAsked; ++i) {
+  for (std::size_t i = 0; i < kPairs && asked < kMaxAsked; ++i) {
     EventPair& pair = pairs[(first + i) % kPairs];
     if (!change(pair, PairState::pending, PairState::taken)) continue;
     if (pair.context_id != context_id) {
@@ -172,7 +172,7 @@ EventPair* take_pair(std::uint64_t context_id) noexcept {
 }  // namespace
 
 StreamSample::StreamSample(const Copy& copy) noexcept : copy_(copy) {
-  if (!are_statistics_wanted() || copy.bytes < kLeastRated || !is_turn()) return;
+  if (!are_statistics_wanted() || copy.bytes < kMinRated || !is_turn()) return;
   const CUstream stream = stream_of(copy);
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
   std::uint64_t context_id = 0;

@@ -18,7 +18,7 @@ struct Rate {
 };
 
 inline constexpr std::size_t kSizeClasses = 24;  ///< from 256 KiB
-inline constexpr std::size_t kLeastRated = std::size_t{1} << 18;
+inline constexpr std::size_t kMinRated = std::size_t{1} << 18;
 
 /// The rate of a size class (an index below kSizeClasses); count 0 when nothing was sampled.
 Rate rate_of(Direction direction, std::size_t size_class, bool is_issued) noexcept;

@@ -100,10 +100,10 @@ void write_json(Text& out, const char* command) noexcept {
     const CallCounts counts = calls_of(symbol);
     if (counts.calls == 0) continue;
     out.append(
-        "%s\n  \"%s\": {\"calls\": %llu, \"bytes\": %llu, \"handed_over\": %llu, "
+        "%s\n  \"%s\": {\"calls\": %llu, \"bytes\": %llu, \"offloaded\": %llu, "
         "\"issued\": %llu}",
         between, replaced(symbol).name, number(counts.calls), number(counts.bytes),
-        number(counts.handed_over), number(counts.issued));
+        number(counts.offloaded), number(counts.issued));
     between = ",";
   }
   out.append("},\n \"imports\": {");
@@ -130,7 +130,7 @@ void write_json(Text& out, const char* command) noexcept {
   else
     out.append("null");
   out.append(",\n \"engine\": ");
-  const EngineCall engine(EngineCall::Start::no);
+  const ApiScope engine(ApiScope::Start::no);
   if (!engine || !append_answer(out, *engine, engine->counters)) out.append("null");
   out.append(",\n \"engines_before_resets\": [%s]}\n", gone_counters.c_str());
 }
@@ -142,7 +142,7 @@ void write_lines(Text& out, const char* command) noexcept {
     if (counts.calls == 0) continue;
     out.append("  %s: %llu calls, %.1f MiB, %llu handed over, %llu issued over several routes\n",
                replaced(symbol).name, number(counts.calls),
-               static_cast<double>(counts.bytes) / (1 << 20), number(counts.handed_over),
+               static_cast<double>(counts.bytes) / (1 << 20), number(counts.offloaded),
                number(counts.issued));
   }
   if (count_of(ImportEvent::exported) + count_of(ImportEvent::imported) != 0) {
@@ -159,7 +159,7 @@ void write_lines(Text& out, const char* command) noexcept {
   });
   mpi::append_lines(out);
   out.append("%s", gone_reports.c_str());
-  const EngineCall engine(EngineCall::Start::no);
+  const ApiScope engine(ApiScope::Start::no);
   if (engine) append_answer(out, *engine, engine->report);
 }
 

@@ -14,7 +14,7 @@ namespace polypath::preload {
 struct CallCounts {
   std::uint64_t calls = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t handed_over = 0;  ///< to the engine, which then
+  std::uint64_t offloaded = 0;  ///< to the engine, which then
   std::uint64_t issued = 0;       ///< issued them, or left them to the driver
 };
 CallCounts calls_of(Symbol symbol) noexcept;
@@ -37,7 +37,7 @@ extern std::atomic<bool> statistics_wanted;
 struct SharedCounts {
   std::atomic<std::uint64_t> calls;
   std::atomic<std::uint64_t> bytes;
-  std::atomic<std::uint64_t> handed_over;
+  std::atomic<std::uint64_t> offloaded;
   std::atomic<std::uint64_t> issued;
 };
 
@@ -57,9 +57,9 @@ inline void count_call(Symbol symbol, std::size_t bytes) noexcept {
   counts.bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
-inline void count_handed_over(Symbol symbol) noexcept {
+inline void count_offloaded(Symbol symbol) noexcept {
   if (are_statistics_wanted())
-    detail::shared_counts(symbol).handed_over.fetch_add(1, std::memory_order_relaxed);
+    detail::shared_counts(symbol).offloaded.fetch_add(1, std::memory_order_relaxed);
 }
 
 inline void count_issued(Symbol symbol) noexcept {

@@ -75,7 +75,7 @@ void Text::append_quoted(const char* text) noexcept {
 }
 
 bool Text::write_to(int file) const noexcept {
-  const NoBrokenPipe guard;
+  const SigpipeGuard guard;
   for (std::size_t done = 0; done < size_;) {
     const ssize_t written = write(file, data_ + done, size_ - done);
     if (written < 0 && errno == EINTR) continue;

@@ -63,7 +63,7 @@ TEST(CollectivePlans, OfKnownNodes) {
     std::uint64_t bytes;
     int ranks;
     Algorithm algorithm;
-    double least_of_limit;  ///< bus bandwidth over that of the algorithm's own trees
+    double min_of_limit;  ///< bus bandwidth over that of the algorithm's own trees
   };
   for (const Row& row : {
            Row{"narval", 64 * kKiB, 4, Algorithm::cells, 0},
@@ -91,7 +91,7 @@ TEST(CollectivePlans, OfKnownNodes) {
     SCOPED_TRACE(std::string(row.node) + " " + format_bytes(row.bytes));
     const CollectivePlan plan = allreduce_of(row.node, row.bytes, row.ranks);
     EXPECT_EQ(plan.algorithm, row.algorithm) << to_string(plan.algorithm);
-    EXPECT_GE(plan.bus_gbps, row.least_of_limit * plan.candidates.front().limit_bus_gbps);
+    EXPECT_GE(plan.bus_gbps, row.min_of_limit * plan.candidates.front().limit_bus_gbps);
     EXPECT_LE(plan.bus_gbps, plan.limit_bus_gbps);
     EXPECT_TRUE(plan.rank_order);
     EXPECT_FALSE(plan.unproven);

@@ -21,7 +21,7 @@ CollectiveRequest allreduce(std::uint64_t bytes, int ranks = 4) {
 }
 
 /// Of an allreduce on four GPUs of narval.
-TunedCollective entry(std::uint64_t bytes, CollectiveWay way) {
+TunedCollective entry(std::uint64_t bytes, CollectiveVariant way) {
   return {.op = "allreduce",
           .ranks = "4 ranks, nvlink x4",
           .bytes = bytes,
@@ -31,8 +31,8 @@ TunedCollective entry(std::uint64_t bytes, CollectiveWay way) {
           .tried = 9};
 }
 
-const CollectiveWay kFlat{.algorithm = "flat", .stages = 2, .blocks = 24};
-const CollectiveWay kCells{.algorithm = "cells", .stages = 2, .blocks = 16};
+const CollectiveVariant kFlat{.algorithm = "flat", .stages = 2, .blocks = 24};
+const CollectiveVariant kCells{.algorithm = "cells", .stages = 2, .blocks = 16};
 
 /// The plan on narval by these entries.
 CollectivePlan plan_by(const std::vector<TunedCollective>& tuned, std::uint64_t bytes,
@@ -66,9 +66,9 @@ TEST(TunedPlans, WithoutAnEntryAllIsAsTheModelHasIt) {
 TEST(TunedPlans, FollowTheNearestSize) {
   const std::vector<TunedCollective> tuned{entry(256 * kKiB, kCells), entry(512 * kKiB, kFlat)};
   for (const std::uint64_t bytes : {182 * kKiB, 256 * kKiB, 361 * kKiB})
-    EXPECT_EQ(way_of(plan_by(tuned, bytes)), kCells) << bytes;
+    EXPECT_EQ(variant_of(plan_by(tuned, bytes)), kCells) << bytes;
   for (const std::uint64_t bytes : {364 * kKiB, 512 * kKiB, 724 * kKiB})
-    EXPECT_EQ(way_of(plan_by(tuned, bytes)), kFlat) << bytes;
+    EXPECT_EQ(variant_of(plan_by(tuned, bytes)), kFlat) << bytes;
   for (const std::uint64_t bytes : {178 * kKiB, 730 * kKiB, 64 * kMiB})
     EXPECT_EQ(to_json(plan_by(tuned, bytes)).dump(), model(bytes)) << bytes;
 }
@@ -86,15 +86,15 @@ TEST(TunedPlans, SayWhatIsBehindThem) {
   EXPECT_THAT(plan.candidates[1].reason, HasSubstr("measured 1.50 times as long"));
   EXPECT_EQ(to_json(plan)["tuned"]["us"], 20);
 
-  const CollectiveWay own =
-      way_of(plan_collective(known("narval"), allreduce(256 * kKiB), CollectiveOptions{}));
+  const CollectiveVariant own =
+      variant_of(plan_collective(known("narval"), allreduce(256 * kKiB), CollectiveOptions{}));
   const CollectivePlan same = plan_by({entry(256 * kKiB, own)}, 256 * kKiB);
   EXPECT_THAT(same.reason, HasSubstr("as predicted, the fastest of 9 ways"));
   EXPECT_TRUE(same.tuned);
 }
 
 TEST(TunedPlans, WhatCannotRunIsNotFollowed) {
-  const auto stays = [](const CollectiveWay& way, std::uint64_t bytes,
+  const auto stays = [](const CollectiveVariant& way, std::uint64_t bytes,
                         const CollectiveOptions& options = {}) {
     EXPECT_EQ(to_json(plan_by({entry(bytes, way)}, bytes, options)).dump(), model(bytes, options))
         << to_string(way);
@@ -103,7 +103,7 @@ TEST(TunedPlans, WhatCannotRunIsNotFollowed) {
   stays({.algorithm = "hierarchical", .lanes = 1, .chunk_bytes = 65536}, kMiB);  // one island
   CollectiveOptions kernels_alone;
   kernels_alone.copies = false;
-  stays({.algorithm = "rotation", .chunk_bytes = 65536}, kMiB, kernels_alone);
+  stays({.algorithm = "pairwise", .chunk_bytes = 65536}, kMiB, kernels_alone);
   // Who asks for an algorithm, or chunks, gets them.
   CollectiveOptions flat;
   flat.algorithm = Algorithm::flat;
@@ -126,33 +126,33 @@ TEST(TunedPlans, OperationsByPartsHaveOneStage) {
   EXPECT_EQ(plan.kernel->stages, 1);
 }
 
-std::vector<std::string> names_of(const std::vector<CollectiveWay>& ways) {
+std::vector<std::string> names_of(const std::vector<CollectiveVariant>& ways) {
   std::vector<std::string> names;
-  for (const CollectiveWay& way : ways) names.push_back(to_string(way));
+  for (const CollectiveVariant& way : ways) names.push_back(to_string(way));
   return names;
 }
 
 TEST(TunedPlans, WaysToTry) {
-  const auto small = names_of(ways_to_try(known("narval"), allreduce(64 * kKiB), {}));
+  const auto small = names_of(candidate_variants(known("narval"), allreduce(64 * kKiB), {}));
   EXPECT_THAT(small,
               AllOf(Contains("cells, 2 stages, 8 blocks"), Contains("flat, 1 stage, 8 blocks"),
                     Not(Contains(HasSubstr("chunks")))));
   // Three times as long, the model says.
   EXPECT_THAT(small, Not(Contains(HasSubstr("flat, 2 stages"))));
-  const auto large = names_of(ways_to_try(known("narval"), allreduce(16 * kMiB), {}));
+  const auto large = names_of(candidate_variants(known("narval"), allreduce(16 * kMiB), {}));
   EXPECT_THAT(large,
               AllOf(Contains("flat, 2 stages, 64 blocks"), Not(Contains(HasSubstr("cells")))));
   // Copies where there are islands.
-  EXPECT_THAT(names_of(ways_to_try(known("mist"), allreduce(16 * kMiB), {})),
+  EXPECT_THAT(names_of(candidate_variants(known("mist"), allreduce(16 * kMiB), {})),
               Contains(AllOf(HasSubstr("hierarchical, "), HasSubstr("chunks of "))));
   const auto parts = request_of_bytes(CollectiveOp::all_gather, DataType::float32, kMiB, 4);
-  EXPECT_THAT(names_of(ways_to_try(known("narval"), parts, {})),
+  EXPECT_THAT(names_of(candidate_variants(known("narval"), parts, {})),
               Not(Contains(HasSubstr("2 stages"))));
   // Never what is planned: it is what all are compared with.
   for (const std::uint64_t bytes : {16 * kKiB, kMiB, 16 * kMiB}) {
     const Node node = known("mist");
-    EXPECT_THAT(ways_to_try(node, allreduce(bytes), {}),
-                Not(Contains(way_of(plan_collective(node, allreduce(bytes), {})))));
+    EXPECT_THAT(candidate_variants(node, allreduce(bytes), {}),
+                Not(Contains(variant_of(plan_collective(node, allreduce(bytes), {})))));
   }
 }
 
@@ -162,12 +162,12 @@ TEST(TunedPlans, AllThatIsTriedIsFollowedOnceItIsTuned) {
                                   CollectiveOp::all_gather, CollectiveOp::reduce_scatter}) {
       const Node node = known(name);
       const auto request = request_of_bytes(op, DataType::float32, 512 * kKiB, 4);
-      for (const CollectiveWay& way : ways_to_try(node, request, {})) {
+      for (const CollectiveVariant& way : candidate_variants(node, request, {})) {
         TunedCollective one = entry(request.bytes(), way);
         one.op = to_string(op);
         one.ranks = collective_class(node, request.gpus);
         const std::vector<TunedCollective> tuned{one};
-        EXPECT_EQ(way_of(plan_tuned_collective(node, request, {}, tuned)), way) << to_string(way);
+        EXPECT_EQ(variant_of(plan_tuned_collective(node, request, {}, tuned)), way) << to_string(way);
       }
     }
 }

@@ -41,7 +41,7 @@ CUresult module_load_data(CUmodule* module, const void*) {
 
 CUresult module_get_function(CUfunction* function, CUmodule module, const char* name) {
   *function = reinterpret_cast<CUfunction>(module);
-  return std::string_view(name) == "polypath_copy_lane" ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+  return std::string_view(name) == "polypath_link_copy" ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 CUresult module_unload(CUmodule) { return CUDA_SUCCESS; }

@@ -24,7 +24,7 @@ void MeshTest::SetUp() {
 void MeshTest::launch(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes, const Place& place,
                       CUstream stream) {
   const CurrentContext current(driver(), context_of(place.gpu));
-  LaneCopy copy = lane_copy(dst, src, bytes, place);
+  LaneCopy copy = link_copy(dst, src, bytes, place);
   ASSERT_EQ(copy.launch(driver(), stream), CUDA_SUCCESS);
 }
 

@@ -22,8 +22,8 @@ class MeshTest : public EngineTest {
   void SetUp() override;
 
   /// The copy over an emulated link, which there must be.
-  LaneCopy lane_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes, const Place& place) {
-    return links_->lane_copy(dst, src, bytes, place.from, place.to, place.gpu).value();
+  LaneCopy link_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes, const Place& place) {
+    return links_->link_copy(dst, src, bytes, place.from, place.to, place.gpu).value();
   }
   /// Issues a copy over an emulated link on a stream of the place's GPU.
   void launch(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes, const Place& place,

@@ -96,7 +96,7 @@ TEST_F(LaneKernelTest, EveryAlignmentArrives) {
 }
 
 TEST_F(LaneKernelTest, EverySizeArrivesWithAnyNumberOfLanes) {
-  for (const int lanes : {1, 2, 3, 8, EmulatedLinks::kMostLanes})
+  for (const int lanes : {1, 2, 3, 8, EmulatedLinks::kMaxLanes})
     for (const std::uint64_t bytes :
          {std::uint64_t{1}, kKiB - 1, kKiB, kKiB + 1, 8 * kKiB, 64 * kKiB - 1, 64 * kKiB + 17,
           kMiB + 5, 16 * kMiB, 33 * kMiB + 1}) {
@@ -207,8 +207,8 @@ TEST_F(LaneKernelTest, AHeldStreamHoldsNoOther) {
 }
 
 TEST_F(LaneKernelTest, ThereIsALinkBetweenTwoGpusOnly) {
-  EXPECT_FALSE(links_->lane_copy(0, 0, 1, from_.index, from_.index, from_.index).has_value());
-  EXPECT_FALSE(links_->lane_copy(0, 0, 1, from_.index, -1, from_.index).has_value());
+  EXPECT_FALSE(links_->link_copy(0, 0, 1, from_.index, from_.index, from_.index).has_value());
+  EXPECT_FALSE(links_->link_copy(0, 0, 1, from_.index, -1, from_.index).has_value());
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ TEST_F(EmulatedTransfersTest, StagingMemoryIsAsSlowAsItsLink) {
   const auto context = make_context(1);
   const auto& mesh = context->source().driver;
   StagingMemory staging(mesh, context->node(), to_, kLarge, to_.index, context_of(to_.index));
-  staging.let_reach(from_.index);
+  staging.enable_access(from_.index);
   const Payload there = payload({from_, to_, kLarge});
   const Stream stream = stream_on(from_.index);
   const std::array streams{stream.get()};

@@ -17,7 +17,7 @@ class LaneGraphTest : public MeshTest {
   }
   LaneCopy copy_of(const Payload& payload, const Place& place) {
     const Transfer transfer = payload.transfer(nullptr);
-    return lane_copy(transfer.dst, transfer.src, transfer.bytes, place);
+    return link_copy(transfer.dst, transfer.src, transfer.bytes, place);
   }
 };
 

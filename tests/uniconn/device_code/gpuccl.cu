@@ -61,12 +61,12 @@ __device__ __forceinline__ void barrier(const Comm* comm) {
   ncclLsaBarrierSession<Coop<G>> session(group, comm->nccl, ncclTeamTagLsa(), 0);
   session.sync(group, cuda::memory_order_acq_rel);
 }
-template <ThreadGroup G, int kMost>
-__device__ __forceinline__ void copy(const device::Places<unsigned char, kMost>& to,
+template <ThreadGroup G, int kMaxPointers>
+__device__ __forceinline__ void copy(const device::Places<unsigned char, kMaxPointers>& to,
                                      const void* from, size_t bytes) {
   const typename GroupFor<G>::Type group;
   group.sync();
-  device::copy_tile<device::Access::streaming, device::Access::streaming, kMost == 1 ? 4 : 2>(
+  device::copy_tile<device::Access::streaming, device::Access::streaming, kMaxPointers == 1 ? 4 : 2>(
       group, to, static_cast<const unsigned char*>(from), bytes);
   group.sync();
 }
@@ -147,4 +147,4 @@ KERNELS(all_to_all, (It::AlltoAll<G>(send, recv, count, comm)), barrier<G>(comm)
                       });
         barrier<G>(comm))
 
-KERNEL(planted, BLOCK, (It::Barrier<G>(comm), *result = 1), barrier<G>(comm))
+KERNEL(has_mutant, BLOCK, (It::Barrier<G>(comm), *result = 1), barrier<G>(comm))

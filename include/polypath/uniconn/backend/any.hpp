@@ -54,17 +54,17 @@ struct AnyBackend {
   static constexpr const char* kName = "any";
 #if UNICONN_ANY_HAS_MPI
   static constexpr bool kHasMpi = true;
-  using Libraries = detail::Several<PolypathBackend, GpucclBackend, GpushmemBackend, MPIBackend>;
+  using Libraries = detail::BackendSet<PolypathBackend, GpucclBackend, GpushmemBackend, MPIBackend>;
 #else
   static constexpr bool kHasMpi = false;
-  using Libraries = detail::Several<PolypathBackend, GpucclBackend, GpushmemBackend>;
+  using Libraries = detail::BackendSet<PolypathBackend, GpucclBackend, GpushmemBackend>;
 #endif
   /// Whether the first one does, World says.
   static constexpr bool launches(LaunchMode) { return true; }
   static Bootstrap bootstrap([[maybe_unused]] int argc, [[maybe_unused]] char** argv) {
 #if UNICONN_ANY_HAS_MPI
     const auto is_set = [](const char* name) { return std::getenv(name) != nullptr; };
-    if (detail::library_of(detail::Offer::wanted_here()) == 3 ||
+    if (detail::library_of(detail::Offer::requested_backend()) == 3 ||
         (!is_set("RANK") && (is_set("OMPI_COMM_WORLD_SIZE") || is_set("PMI_SIZE"))))
       return MPIBackend::bootstrap(argc, argv);
 #endif
@@ -184,7 +184,7 @@ class AnyBackend::World {
   /// What this rank has.
   static detail::Offer offer_of(const Bootstrap& bootstrap) {
     detail::Offer offer;
-    detail::Offer::write(offer.wanted, detail::Offer::wanted_here());
+    detail::Offer::write(offer.wanted, detail::Offer::requested_backend());
     const auto lacks = [&offer](const char* name, std::string_view why) {
       detail::Offer::write(offer.lacks[static_cast<std::size_t>(detail::library_of(name))], why);
     };
@@ -254,13 +254,13 @@ class AnyBackend::World {
       }
     }
     table_ = detail::BackendTable::of_first(bootstrap, mine);
-    for (int library = 0; library < POLYPATH_BACKENDS; ++library) {
+    for (int library = 0; library < POLYPATH_BACKEND_COUNT; ++library) {
       std::size_t rows = 0;
       for (const auto& list : table_.lists())
         rows += static_cast<std::size_t>(
             std::ranges::count(list, library, &detail::BackendRow::backend));
       if (rows == 0 || library == first_) continue;
-      std::string lack = detail::lack_of(offers, library);
+      std::string lack = detail::missing_reason(offers, library);
       if (lack.empty() &&
           Libraries::with(library, []<typename B>(std::type_identity<B>) { return B::kOneSided; }))
         lack = detail::kOwnMemoryAlone;

@@ -192,7 +192,7 @@ class AnyBackend::Ranks {
     return false;
   }
 
-  World* world_;  // outlives it: the Job holds both
+  World* world_;  // outlives it: the RankSession holds both
   detail::Routes routes_;
   std::vector<int> in_world_;  // by rank; of parts of a two-sided first none
   Libraries::Ranks its_;
@@ -219,7 +219,7 @@ class AnyBackend::Group {
   explicit Group(World& world) : world_(world) {}
 
   void start(Stream) { is_open_ = true; }
-  void post(const Ranks& ranks, const Posted& posted, Stream stream) {
+  void post(const Ranks& ranks, const PostArgs& posted, Stream stream) {
     const int library = ranks.library_of(posted.bytes, posted.of_collective);
     if (library != world_.first_)
       require(posted.dst, posted.bytes, posted.signal, "Post: dest", "Post: signal");
@@ -228,7 +228,7 @@ class AnyBackend::Group {
     });
     if (!posted.of_collective) world_.uses_.note(POLYPATH_COMM_POST, library, posted.bytes);
   }
-  void acknowledge(const Ranks& ranks, const Acknowledged& acknowledged, Stream stream) {
+  void acknowledge(const Ranks& ranks, const AcknowledgeArgs& acknowledged, Stream stream) {
     const int library = ranks.library_of(acknowledged.bytes, acknowledged.of_collective);
     if (library != world_.first_)
       require(acknowledged.dst, acknowledged.bytes, acknowledged.signal, "Acknowledge: dest",

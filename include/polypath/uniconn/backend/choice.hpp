@@ -37,7 +37,7 @@ struct Offer {
     said.copy(text.data(), text.size() - 1);
   }
   /// "auto" is as nothing said.
-  static std::string wanted_here() {
+  static std::string requested_backend() {
     const char* const said = std::getenv("POLYPATH_BACKEND");
     return said == nullptr || is_alike(said, "auto") ? "" : said;
   }
@@ -55,7 +55,7 @@ inline void pass_over(std::string& text, int library, std::string_view why) {
 }
 
 /// Why not, on the first rank that lacks it; empty: all have it.
-inline std::string lack_of(const std::vector<Offer>& all, int library) {
+inline std::string missing_reason(const std::vector<Offer>& all, int library) {
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (const char* const lack = all[rank].lacks[static_cast<std::size_t>(library)].data();
         *lack != '\0')
@@ -82,7 +82,7 @@ inline Choice choice_of(const std::vector<Offer>& all) {
   Choice choice;
   if (!wanted.empty()) {
     const int library = library_of(wanted);
-    if (const std::string lack = lack_of(all, library); !lack.empty())
+    if (const std::string lack = missing_reason(all, library); !lack.empty())
       throw error(POLYPATH_NOT_SUPPORTED, ("POLYPATH_BACKEND is " + wanted + ": " + lack).c_str());
     choice.candidates = {library};
     choice.is_wanted = true;
@@ -91,7 +91,7 @@ inline Choice choice_of(const std::vector<Offer>& all) {
   // NVSHMEM is had by name alone: it begins once in the life of a process, and may end it.
   for (const char* const name : {"polypath", "gpuccl", "mpi"}) {
     const int library = library_of(name);
-    const std::string lack = lack_of(all, library);
+    const std::string lack = missing_reason(all, library);
     if (lack.empty()) {
       choice.candidates.push_back(library);
     } else if (choice.candidates.empty()) {

@@ -194,7 +194,7 @@ class GpucclBackend::Ranks {
     world_->require_memory(recv, bytes, "recv");
   }
 
-  World* world_;  // outlives it: the Job holds both
+  World* world_;  // outlives it: the RankSession holds both
   std::shared_ptr<void> comm_;
   int rank_ = 0;
   int size_ = 1;
@@ -211,12 +211,12 @@ class GpucclBackend::Group {
   explicit Group(World& world) : world_(world) {}
 
   void start(Stream) { is_open_ = true; }
-  void post(const Ranks& ranks, const Posted& posted, Stream stream) {
+  void post(const Ranks& ranks, const PostArgs& posted, Stream stream) {
     if (posted.bytes == 0 && !posted.of_kernel) return;
     world_.require_memory(posted.src, posted.bytes, "Post: src");
     add(ranks, posted, const_cast<void*>(posted.src), posted.to, true, stream);
   }
-  void acknowledge(const Ranks& ranks, const Acknowledged& acknowledged, Stream stream) {
+  void acknowledge(const Ranks& ranks, const AcknowledgeArgs& acknowledged, Stream stream) {
     if (acknowledged.bytes == 0 && !acknowledged.of_kernel) return;
     world_.require_memory(acknowledged.dst, acknowledged.bytes, "Acknowledge: dest");
     add(ranks, acknowledged, acknowledged.dst, acknowledged.from, false, stream);
@@ -254,7 +254,7 @@ class GpucclBackend::Group {
     void* comm = nullptr;
     bool is_sent = false;
   };
-  /// Of what a kernel has sent a byte tells, behind the kernel. `Its`: Posted or Acknowledged.
+  /// Of what a kernel has sent a byte tells, behind the kernel. `Its`: PostArgs or AcknowledgeArgs.
   template <typename Its>
   void add(const Ranks& ranks, const Its& its, void* memory, int rank, bool is_sent,
            Stream stream) {

@@ -56,15 +56,15 @@ class GpushmemBackend::World {
                      "nvshmemx_hostlib_init_attr");
     }
     const auto ranks = static_cast<std::size_t>(size_);
-    words_ = static_cast<std::uint64_t*>(zeroed(2 * kMostParts * ranks * sizeof *words_));
-    letters_ = static_cast<std::byte*>(zeroed(kLetter * ranks));
+    words_ = static_cast<std::uint64_t*>(zeroed(2 * kMaxParts * ranks * sizeof *words_));
+    mailboxes_ = static_cast<std::byte*>(zeroed(kLetter * ranks));
     stage_ = static_cast<std::byte*>(zeroed(detail::Scratch::kChunk * (ranks + 1)));
     cuda_.check(cuda_.event_create(&staged_, kNoTiming), "cuEventCreate");
   }
   ~World() {
     if (staged_ != nullptr) cuda_.event_destroy(staged_);
     for (const auto& piece : pieces_.all()) nvshmem_.free(reinterpret_cast<void*>(piece.begin));
-    for (void* const own : {static_cast<void*>(words_), static_cast<void*>(letters_),
+    for (void* const own : {static_cast<void*>(words_), static_cast<void*>(mailboxes_),
                             static_cast<void*>(stage_), told_})
       if (own != nullptr) nvshmem_.free(own);
     detail::nvshmem_of_program == nullptr ? nvshmem_.finalize()
@@ -117,7 +117,7 @@ class GpushmemBackend::World {
       "with -rdc=true, and link with -lnvshmem_device";
   static constexpr unsigned kNoTiming = 2;
   /// Communicators in the life of a rank: each has words of its own.
-  static constexpr std::size_t kMostParts = 256;
+  static constexpr std::size_t kMaxParts = 256;
   /// Of what ranks of a communicator tell each other at a time.
   static constexpr std::size_t kLetter = 4096;
 
@@ -158,7 +158,7 @@ class GpushmemBackend::World {
   int size_;
   detail::Pieces<Nothing> pieces_;
   std::uint64_t* words_ = nullptr;  // of barriers: by communicator, then by rank of the world
-  std::byte* letters_ = nullptr;    // by rank of the world
+  std::byte* mailboxes_ = nullptr;    // by rank of the world
   std::byte* stage_ = nullptr;      // a chunk of each rank, and one that goes
   CUevent_st* staged_ = nullptr;    // behind the last use of the stage
   void* told_ = nullptr;            // for kernels
@@ -196,7 +196,7 @@ class GpushmemBackend::Ranks {
       if (wish.rank == rank_) own = static_cast<int>(members.size());
       members.push_back(in_world_[static_cast<std::size_t>(wish.rank)]);
     }
-    if (number >= World::kMostParts)
+    if (number >= World::kMaxParts)
       throw error(POLYPATH_NOT_SUPPORTED, "Split: too many communicators on NVSHMEM");
     world_->next_part_ = number + 1;
     return std::make_unique<Ranks>(world_, number, std::move(members), own);
@@ -224,19 +224,19 @@ class GpushmemBackend::Ranks {
     for (std::size_t at = 0; at < bytes; at += World::kLetter) {
       const std::size_t now = std::min(World::kLetter, bytes - at);
       // By words of its own: barriers may be under way on streams of the program's.
-      meet(2 * number_ + 1, ++letters_, nullptr);
+      meet(2 * number_ + 1, ++mailboxes_, nullptr);
       std::byte* const letter =
-          world_->letters_ + World::kLetter * static_cast<std::size_t>(world_->rank_);
+          world_->mailboxes_ + World::kLetter * static_cast<std::size_t>(world_->rank_);
       cuda.check(cuda.copy(detail::device(letter),
                            detail::device(static_cast<const std::byte*>(mine) + at), now, nullptr),
                  "cuMemcpyAsync");
       for (const int to : in_world_)
         if (to != world_->rank_) world_->nvshmem_.put(letter, letter, now, to, nullptr);
-      meet(2 * number_ + 1, ++letters_, nullptr);
+      meet(2 * number_ + 1, ++mailboxes_, nullptr);
       for (std::size_t i = 0; i < in_world_.size(); ++i)
         cuda.check(
             cuda.copy(detail::device(static_cast<std::byte*>(all) + i * bytes + at),
-                      detail::device(world_->letters_ +
+                      detail::device(world_->mailboxes_ +
                                      World::kLetter * static_cast<std::size_t>(in_world_[i])),
                       now, nullptr),
             "cuMemcpyAsync");
@@ -325,12 +325,12 @@ class GpushmemBackend::Ranks {
     cuda.check(cuda.event_record(world_->staged_, stream), "cuEventRecord");
   }
 
-  World* world_;  // outlives it: the Job holds both
+  World* world_;  // outlives it: the RankSession holds both
   std::size_t number_;
   std::vector<int> in_world_;
   int rank_;
   std::uint64_t barriers_ = 0;
-  std::uint64_t letters_ = 0;
+  std::uint64_t mailboxes_ = 0;
 };
 
 inline GpushmemBackend::Ranks GpushmemBackend::World::ranks() {
@@ -346,14 +346,14 @@ class GpushmemBackend::Group {
   explicit Group(World& world) : world_(world) {}
 
   void start(Stream) { is_open_ = true; }
-  void post(const Ranks& ranks, const Posted& posted, Stream stream) {
+  void post(const Ranks& ranks, const PostArgs& posted, Stream stream) {
     if (posted.bytes > 0)
       static_cast<void>(world_.pieces_.at(posted.dst, posted.bytes, "Post: dest"));
     if (posted.signal != nullptr)
       static_cast<void>(world_.pieces_.at(posted.signal, sizeof *posted.signal, "Post: signal"));
-    Posted alone;
+    PostArgs alone;
     // Written where it stays: a copy of what was stored a moment ago, in wider words, has to wait.
-    Posted& its = is_open_ ? posts_.emplace_back() : alone;
+    PostArgs& its = is_open_ ? posts_.emplace_back() : alone;
     its.src = posted.src;
     its.dst = posted.dst;
     its.bytes = posted.bytes;
@@ -365,26 +365,26 @@ class GpushmemBackend::Group {
     quiet(its.of_kernel, stream);
     issue(its, stream);
   }
-  void acknowledge(const Ranks&, const Acknowledged& acknowledged, Stream stream) {
+  void acknowledge(const Ranks&, const AcknowledgeArgs& acknowledged, Stream stream) {
     static_cast<void>(
         world_.pieces_.at(acknowledged.signal, sizeof *acknowledged.signal, "Acknowledge: signal"));
-    Awaited alone;
-    Awaited& its = is_open_ ? awaited_.emplace_back() : alone;
+    wait_target alone;
+    wait_target& its = is_open_ ? awaited_.emplace_back() : alone;
     its.signal = acknowledged.signal;
     its.value = acknowledged.value;
     if (!is_open_) wait(its, stream);
   }
   void end(Stream stream) {
     is_open_ = false;
-    quiet(std::ranges::any_of(posts_, &Posted::of_kernel), stream);
-    for (const Posted& posted : posts_) issue(posted, stream);
-    for (const Awaited& awaited : awaited_) wait(awaited, stream);
+    quiet(std::ranges::any_of(posts_, &PostArgs::of_kernel), stream);
+    for (const PostArgs& posted : posts_) issue(posted, stream);
+    for (const wait_target& awaited : awaited_) wait(awaited, stream);
     posts_.clear();
     awaited_.clear();
   }
 
  private:
-  struct Awaited {
+  struct wait_target {
     std::uint64_t* signal = nullptr;
     std::uint64_t value = 0;
   };
@@ -392,7 +392,7 @@ class GpushmemBackend::Group {
   void quiet(bool has_kernels, Stream stream) const {
     if (has_kernels) world_.nvshmem_.quiet(stream);
   }
-  void issue(const Posted& its, Stream stream) const {
+  void issue(const PostArgs& its, Stream stream) const {
     const detail::Nvshmem& nvshmem = world_.nvshmem_;
     if (its.signal == nullptr) {
       nvshmem.put(its.dst, its.src, its.bytes, its.to, stream);
@@ -403,14 +403,14 @@ class GpushmemBackend::Group {
                          its.to, stream);
     }
   }
-  void wait(const Awaited& its, Stream stream) const {
+  void wait(const wait_target& its, Stream stream) const {
     world_.nvshmem_.wait(its.signal, detail::Nvshmem::kAtLeast, its.value, stream);
   }
 
   World& world_;
   bool is_open_ = false;
-  std::vector<Posted> posts_;
-  std::vector<Awaited> awaited_;
+  std::vector<PostArgs> posts_;
+  std::vector<wait_target> awaited_;
 };
 
 }  // namespace polypath::uniconn

@@ -41,7 +41,7 @@ class MPIBackend::World {
  public:
   World(const Bootstrap& bootstrap, polypath_context*, const detail::Cuda& cuda,
         const detail::Device&)
-      : cuda_(cuda), takes_(detail::what_mpi_takes()), memory_(bootstrap, cuda), pinned_(cuda) {
+      : cuda_(cuda), takes_(detail::detect_mpi_gpu_support()), memory_(bootstrap, cuda), pinned_(cuda) {
     if (bootstrap.function() != &detail::mpi_exchange)
       throw error(POLYPATH_INVALID_ARGUMENT,
                   "the ranks of MPIBackend are MPI's: Environment(argc, argv), or mpi_bootstrap()");
@@ -70,7 +70,7 @@ class MPIBackend::World {
   }
 
   const detail::Cuda& cuda_;
-  detail::MpiTakes takes_;
+  detail::MpiGpuSupport takes_;
   detail::LocalMemory memory_;
   detail::PinnedPool pinned_;
   std::shared_ptr<detail::MpiComm> comm_;
@@ -149,7 +149,7 @@ class MPIBackend::Ranks {
     const std::size_t size = bytes_of(element);
     require(send, count * size, gets ? recv : send, count * size);
     world_->settle(stream);
-    const bool is_staged = world_->takes_ != detail::MpiTakes::gpu_memory;
+    const bool is_staged = world_->takes_ != detail::MpiGpuSupport::gpu_memory;
     const std::size_t most = std::max<std::size_t>(
         std::min(is_staged ? kStage : detail::mpi_piece, detail::mpi_piece) / size, 1);
     detail::PinnedPool::Lent lent{0, nullptr};
@@ -176,7 +176,7 @@ class MPIBackend::Ranks {
   static constexpr std::size_t kStage = std::size_t{4} << 20U;
 
   [[nodiscard]] bool takes(std::size_t bytes) const noexcept {
-    return world_->takes_ == detail::MpiTakes::gpu_memory && bytes <= detail::mpi_piece;
+    return world_->takes_ == detail::MpiGpuSupport::gpu_memory && bytes <= detail::mpi_piece;
   }
   void require(const void* send, std::size_t bytes, const void* recv, std::size_t of_recv) const {
     world_->memory_.require(send, bytes, "send");
@@ -237,7 +237,7 @@ class MPIBackend::Ranks {
     return MPI_OP_NULL;
   }
 
-  World* world_;  // outlives it: the Job holds both
+  World* world_;  // outlives it: the RankSession holds both
   std::shared_ptr<detail::MpiComm> comm_;
   int rank_ = 0;
   int size_ = 1;
@@ -266,7 +266,7 @@ class MPIBackend::Group {
     is_open_ = true;
   }
 
-  void post(const Ranks& ranks, const Posted& posted, Stream stream) {
+  void post(const Ranks& ranks, const PostArgs& posted, Stream stream) {
     world_.memory_.require(posted.src, posted.bytes, "Post: src");
     if (!is_open_) world_.settle(stream);
     each_piece(posted.bytes, [&](std::size_t at, std::size_t bytes) {
@@ -285,7 +285,7 @@ class MPIBackend::Group {
     if (!is_open_) finish(stream);
   }
 
-  void acknowledge(const Ranks& ranks, const Acknowledged& acknowledged, Stream stream) {
+  void acknowledge(const Ranks& ranks, const AcknowledgeArgs& acknowledged, Stream stream) {
     world_.memory_.require(acknowledged.dst, acknowledged.bytes, "Acknowledge: dest");
     if (!is_open_) world_.settle(stream);
     each_piece(acknowledged.bytes, [&](std::size_t at, std::size_t bytes) {
@@ -316,7 +316,7 @@ class MPIBackend::Group {
   };
 
   [[nodiscard]] bool is_staged() const noexcept {
-    return world_.takes_ == detail::MpiTakes::host_memory;
+    return world_.takes_ == detail::MpiGpuSupport::host_memory;
   }
   static int tag_of(bool of_collective) { return of_collective ? 3 : 2; }
 

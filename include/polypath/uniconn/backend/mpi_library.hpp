@@ -96,26 +96,26 @@ class MpiComm {
 };
 
 /// What this MPI takes.
-enum class MpiTakes { host_memory, messages_of_gpus, gpu_memory };
+enum class MpiGpuSupport { host_memory, messages_of_gpus, gpu_memory };
 
-inline MpiTakes what_mpi_takes() {
+inline MpiGpuSupport detect_mpi_gpu_support() {
   if (const char* const said = std::getenv("POLYPATH_UNICONN_MPI")) {
     const std::string word = said;
-    if (word == "host") return MpiTakes::host_memory;
-    if (word == "messages") return MpiTakes::messages_of_gpus;
-    if (word == "gpu") return MpiTakes::gpu_memory;
+    if (word == "host") return MpiGpuSupport::host_memory;
+    if (word == "messages") return MpiGpuSupport::messages_of_gpus;
+    if (word == "gpu") return MpiGpuSupport::gpu_memory;
     throw error(
         POLYPATH_INVALID_ARGUMENT,
         ("POLYPATH_UNICONN_MPI is '" + word + "': host, messages or gpu is wanted").c_str());
   }
 #if defined(MPIX_CUDA_AWARE_SUPPORT)
-  if (MPIX_Query_cuda_support() == 1) return MpiTakes::gpu_memory;
+  if (MPIX_Query_cuda_support() == 1) return MpiGpuSupport::gpu_memory;
 #elif defined(MPIX_GPU_SUPPORT_CUDA)
   int takes = 0;
   if (MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &takes) == MPI_SUCCESS && takes != 0)
-    return MpiTakes::gpu_memory;
+    return MpiGpuSupport::gpu_memory;
 #endif
-  return MpiTakes::host_memory;
+  return MpiGpuSupport::host_memory;
 }
 
 /// Pinned host memory that is lent and given back.

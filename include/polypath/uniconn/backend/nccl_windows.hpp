@@ -24,7 +24,7 @@ class NcclWindows {
   /// Collective. `comm`: of all ranks.
   NcclWindows(Bootstrap bootstrap, const Nccl& nccl, const Cuda& cuda, std::shared_ptr<void> comm)
       : bootstrap_(std::move(bootstrap)), nccl_(nccl), cuda_(cuda), comm_(std::move(comm)) {
-    told_ = static_cast<Row*>(allocate(kMostParts * sizeof(Row)));
+    told_ = static_cast<Row*>(allocate(kMaxParts * sizeof(Row)));
   }
   ~NcclWindows() {
     for (const auto& piece : pieces_.all()) let_go(piece.handle);
@@ -100,8 +100,8 @@ class NcclWindows {
   static constexpr std::size_t kAlignment = 4096;
   static constexpr int kSymmetric = 1;  // NCCL_WIN_COLL_SYMMETRIC
   /// Communicators in the life of a rank whose kernels communicate, and what each has for it.
-  static constexpr int kMostParts = 256;
-  using Row = std::uint64_t[kMostDeviceRanks];
+  static constexpr int kMaxParts = 256;
+  using Row = std::uint64_t[kMaxDeviceRanks];
 
   [[nodiscard]] std::string lack_of_library() const {
     int version = 0;
@@ -147,10 +147,10 @@ class NcclView {
   NcclView(NcclWindows& windows, std::shared_ptr<void> comm, int rank, int size)
       : windows_(windows), comm_(std::move(comm)) {
     windows_.require();
-    if (size > kMostDeviceRanks)
+    if (size > kMaxDeviceRanks)
       throw error(POLYPATH_NOT_SUPPORTED,
                   "toDevice: kernels communicate among 8 ranks at the most");
-    const NcclOfProgram& program = *nccl_of_program;
+    const NcclProgramSymbols& program = *nccl_of_program;
     made_.resize(program.comm_bytes);
     nccl().check(program.create(nccl().create_for_kernels, comm_.get(), made_.data()),
                  "ncclDevCommCreate");
@@ -190,7 +190,7 @@ class NcclView {
     const auto members = gather(Member{windows_.rank_, windows_.next_part_}, size);
     int part = 0;  // that none of them has used
     for (const Member& each : members) part = std::max(part, each.next_part);
-    if (part == NcclWindows::kMostParts)
+    if (part == NcclWindows::kMaxParts)
       throw error(POLYPATH_NOT_SUPPORTED, "toDevice: too many communicators with kernels on NCCL");
     windows_.next_part_ = part + 1;
     view.told = windows_.told_[part];

@@ -132,7 +132,7 @@ class PolypathBackend::Ranks {
   void barrier(Stream stream) { comm_->barrier(stream); }
   /// On the host: `bytes` of every rank, in rank order, into `all`.
   void exchange(const void* mine, void* all, std::size_t bytes) {
-    polypath::detail::check(polypath_comm_exchange(comm_->get(), mine, all, bytes));
+    polypath::detail::check(polypath_comm_host_all_gather(comm_->get(), mine, all, bytes));
   }
 
   void all_gather(const void* send, void* recv, std::size_t bytes, Stream stream) {
@@ -154,7 +154,7 @@ class PolypathBackend::Ranks {
   }
   void all_reduce(const void* send, void* recv, std::size_t count, Element element,
                   ReductionOperator op, Stream stream) {
-    polypath::detail::check(polypath_allreduce(comm_->get(), send, recv, count, type_of(element),
+    polypath::detail::check(polypath_all_reduce(comm_->get(), send, recv, count, type_of(element),
                                                operator_of(op), stream));
   }
   void reduce(const void* send, void* recv, std::size_t count, Element element,
@@ -167,7 +167,7 @@ class PolypathBackend::Ranks {
  private:
   friend class Group;
 
-  static constexpr polypath_type type_of(Element element) {
+  static constexpr polypath_data_type type_of(Element element) {
     switch (element) {
       case Element::int8: return POLYPATH_INT8;
       case Element::uint8: return POLYPATH_UINT8;
@@ -185,8 +185,8 @@ class PolypathBackend::Ranks {
     }
     return POLYPATH_UINT8;  // reduces() refused it
   }
-  static constexpr polypath_operator operator_of(ReductionOperator op) {
-    return static_cast<polypath_operator>(op);  // the first five are alike
+  static constexpr polypath_reduce_op operator_of(ReductionOperator op) {
+    return static_cast<polypath_reduce_op>(op);  // the first five are alike
   }
   static_assert(static_cast<int>(ReductionOperator::SUM) == POLYPATH_SUM &&
                 static_cast<int>(ReductionOperator::PROD) == POLYPATH_PRODUCT &&
@@ -194,7 +194,7 @@ class PolypathBackend::Ranks {
                 static_cast<int>(ReductionOperator::MAX) == POLYPATH_MAX &&
                 static_cast<int>(ReductionOperator::AVG) == POLYPATH_AVG);
 
-  World* world_;  // outlives it: the Job holds both
+  World* world_;  // outlives it: the RankSession holds both
   std::shared_ptr<communicator> comm_;
   std::vector<int> in_world_;  // by rank
   std::shared_ptr<detail::DeviceView> view_;
@@ -213,7 +213,7 @@ class PolypathBackend::Group {
 
   void start(Stream) { is_open_ = true; }
 
-  void post(const Ranks& ranks, const Posted& posted, Stream stream) {
+  void post(const Ranks& ranks, const PostArgs& posted, Stream stream) {
     polypath_put put{};
     polypath_signal signal{};
     put.to = ranks.in_world_[static_cast<std::size_t>(posted.to)];
@@ -234,7 +234,7 @@ class PolypathBackend::Group {
     }
   }
 
-  void acknowledge(const Ranks&, const Acknowledged& acknowledged, Stream stream) {
+  void acknowledge(const Ranks&, const AcknowledgeArgs& acknowledged, Stream stream) {
     const polypath_signal signal =
         signal_of(acknowledged.signal, acknowledged.value, "Acknowledge: signal");
     if (is_open_) {

@@ -18,11 +18,11 @@ class DeviceView {
   /// Collective: `ranks` of the communicator get words to meet by. Both arguments outlive it.
   /// POLYPATH_NOT_SUPPORTED: too many ranks.
   DeviceView(const Cuda& cuda, communicator& ranks) : cuda_(cuda) {
-    if (ranks.size() > kMostDeviceRanks)
+    if (ranks.size() > kMaxDeviceRanks)
       throw error(POLYPATH_NOT_SUPPORTED,
                   "toDevice: kernels communicate among 8 ranks at the most");
     const symmetric_memory words = ranks.alloc(sizeof(DeviceWords));
-    image_.patience = ranks.patience<device::Patience>();
+    image_.wait_ctx = ranks.wait_ctx<device::wait_context>();
     image_.rank = ranks.rank();
     image_.size = ranks.size();
     for (int rank = 0; rank < ranks.size(); ++rank)
@@ -44,7 +44,7 @@ class DeviceView {
   void add(std::size_t bytes, const std::vector<void*>& addresses) {
     std::uint64_t at = 0;
     while (at < image_.count && image_.pieces.bytes[at] != 0) ++at;
-    if (at == kMostDevicePieces)
+    if (at == kMaxDevicePieces)
       throw error(POLYPATH_NOT_SUPPORTED,
                   "kernels can send to 256 memories at a time: free some, or allocate larger ones");
     const auto own = device(addresses[static_cast<std::size_t>(image_.rank)]);

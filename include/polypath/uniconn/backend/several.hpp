@@ -11,7 +11,7 @@ namespace polypath::uniconn::detail {
 
 /// Backends by number, as library_names has them. Those that there are not are null.
 template <typename... Backends>
-struct Several {
+struct BackendSet {
   static constexpr int kCount = sizeof...(Backends);
   using Worlds = std::tuple<std::unique_ptr<typename Backends::World>...>;
   using Ranks = std::tuple<std::unique_ptr<typename Backends::Ranks>...>;

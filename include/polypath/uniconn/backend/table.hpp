@@ -18,10 +18,10 @@
 namespace polypath::uniconn::detail {
 
 /// By number, which is that of AnyBackend's alternatives, and POLYPATH_BACKEND_...
-inline constexpr std::array<const char*, POLYPATH_BACKENDS> library_names{"polypath", "gpuccl",
+inline constexpr std::array<const char*, POLYPATH_BACKEND_COUNT> library_names{"polypath", "gpuccl",
                                                                           "gpushmem", "mpi"};
 /// By number: POLYPATH_COMM_...
-inline constexpr std::array<const char*, POLYPATH_COMM_OPS> operation_names{
+inline constexpr std::array<const char*, POLYPATH_BACKEND_OP_COUNT> operation_names{
     "post", "allreduce", "reduce", "all_gather", "all_to_all", "broadcast"};
 inline constexpr int kNoLibrary = -1;
 /// Why a one-sided library does not serve beside another one.
@@ -35,7 +35,7 @@ constexpr bool has(LibrarySet all, int library) {
   return library >= 0 && (all >> static_cast<unsigned>(library) & 1U) != 0;
 }
 
-using BackendRow = polypath_backend_row;
+using BackendRow = polypath_backend_entry;
 
 /// A size may be so many times the nearest one that was measured, or that so many times it.
 inline constexpr double kFarthestSize = 2;
@@ -62,7 +62,7 @@ inline int library_of_row(const BackendRow& row, LibrarySet usable, int first) n
   if (has(usable, row.backend)) return row.backend;
   int best = first;
   double least = row.us[first];
-  for (int library = 0; library < POLYPATH_BACKENDS; ++library) {
+  for (int library = 0; library < POLYPATH_BACKEND_COUNT; ++library) {
     const double its = row.us[library];
     if (!has(usable, library) || its < 0 || (least >= 0 && its >= least)) continue;
     best = library;
@@ -79,7 +79,7 @@ class Routes {
   /// `rows` by operation, then by size.
   Routes(std::span<const BackendRow> rows, LibrarySet usable, int first) : first_(first) {
     for (const BackendRow& row : rows) {
-      if (row.op < 0 || row.op >= POLYPATH_COMM_OPS) continue;
+      if (row.op < 0 || row.op >= POLYPATH_BACKEND_OP_COUNT) continue;
       BackendRow kept = row;
       kept.backend = library_of_row(row, usable, first);
       rows_[static_cast<std::size_t>(row.op)].push_back(kept);
@@ -93,7 +93,7 @@ class Routes {
 
  private:
   int first_;
-  std::array<std::vector<BackendRow>, POLYPATH_COMM_OPS> rows_;
+  std::array<std::vector<BackendRow>, POLYPATH_BACKEND_OP_COUNT> rows_;
 };
 
 }  // namespace polypath::uniconn::detail
@@ -117,7 +117,7 @@ namespace polypath::uniconn::detail {
 class UseCounts {
  public:
   /// Beside POLYPATH_COMM_...
-  static constexpr int kAcknowledge = POLYPATH_COMM_OPS;
+  static constexpr int kAcknowledge = POLYPATH_BACKEND_OP_COUNT;
 
   void note(int operation, int library, std::size_t bytes) noexcept {
     Count& its = counts_[static_cast<std::size_t>(operation)][static_cast<std::size_t>(library)];
@@ -141,7 +141,7 @@ class UseCounts {
     std::uint64_t calls = 0;
     std::uint64_t bytes = 0;
   };
-  std::array<std::array<Count, POLYPATH_BACKENDS>, POLYPATH_COMM_OPS + 1> counts_{};
+  std::array<std::array<Count, POLYPATH_BACKEND_COUNT>, POLYPATH_BACKEND_OP_COUNT + 1> counts_{};
 };
 
 // ---- What rank 0 knows, on all ranks ------------------------------------------------------------
@@ -149,7 +149,7 @@ class UseCounts {
 /// Rows of sets of ranks of a world: of all, and of parts of up to eight.
 class BackendTable {
  public:
-  static constexpr int kMostRanksOfParts = 8;
+  static constexpr int kMaxRanksByParts = 8;
   using Rows = std::vector<BackendRow>;
 
   BackendTable() = default;
@@ -161,7 +161,7 @@ class BackendTable {
     std::vector<int> all;
     for (int rank = 0; rank < ranks; ++rank) all.push_back(rank);
     add(all, rows_of(all));
-    if (ranks > kMostRanksOfParts) return;
+    if (ranks > kMaxRanksByParts) return;
     for (unsigned set = 1; set + 1 < 1U << static_cast<unsigned>(ranks); ++set) {
       std::vector<int> part;
       for (int rank = 0; rank < ranks; ++rank)
@@ -281,7 +281,7 @@ inline BackendTable::Rows rows_here(polypath_context* engine, const std::vector<
   std::size_t count = 0;
   do {
     rows.resize(count);
-    polypath::detail::check(polypath_backend_rows(engine, gpus.empty() ? nullptr : gpus.data(),
+    polypath::detail::check(polypath_backend_entries(engine, gpus.empty() ? nullptr : gpus.data(),
                                                   static_cast<int>(gpus.size()), rows.data(),
                                                   rows.size(), &count));
   } while (rows.size() != count);

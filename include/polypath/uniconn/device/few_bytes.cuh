@@ -7,10 +7,10 @@
 
 namespace polypath::uniconn::detail {
 
-class FewBytes {
+class register_copy {
  public:
   /// `to` may be another address that is equal modulo 16.
-  POLYPATH_DEVICE FewBytes(const void* from, const void* to, std::size_t bytes)
+  POLYPATH_DEVICE register_copy(const void* from, const void* to, std::size_t bytes)
       : from_(reinterpret_cast<std::uint64_t>(from)) {
     const std::uint64_t all = from_ | reinterpret_cast<std::uint64_t>(to) | bytes;
     log_ = all % 16 == 0 ? 4 : all % 8 == 0 ? 3 : all % 4 == 0 ? 2 : 0;

@@ -60,7 +60,7 @@ struct DeviceVerbs<GpucclBackend> {
   template <ThreadGroup G>
   static POLYPATH_DEVICE void put_to_all(const void* src, void* dest, std::size_t bytes,
                                          const Comm* comm) {
-    copy<G, kMostDeviceRanks>(on_all(comm, static_cast<Bytes*>(dest)), src, bytes);
+    copy<G, kMaxDeviceRanks>(on_all(comm, static_cast<Bytes*>(dest)), src, bytes);
   }
 
   template <ThreadGroup G>
@@ -105,7 +105,7 @@ struct DeviceVerbs<GpucclBackend> {
     const std::size_t begin = static_cast<std::size_t>(rank(comm)) * share;
     if (begin < count) {
       auto* const target = reinterpret_cast<Stored*>(recv) + begin;
-      device::Places<Stored, kMostDeviceRanks> to;
+      device::Places<Stored, kMaxDeviceRanks> to;
       if (root < 0) {
         to = on_all(comm, target);
       } else {
@@ -133,18 +133,18 @@ struct DeviceVerbs<GpucclBackend> {
     return reinterpret_cast<T*>(reinterpret_cast<std::uint64_t>(address) + view(comm)->shift[rank]);
   }
   template <typename T>
-  static POLYPATH_DEVICE device::Places<T, kMostDeviceRanks> on_all(const Comm* comm, T* address) {
-    device::Places<T, kMostDeviceRanks> all;
+  static POLYPATH_DEVICE device::Places<T, kMaxDeviceRanks> on_all(const Comm* comm, T* address) {
+    device::Places<T, kMaxDeviceRanks> all;
     all.count = size(comm);
     POLYPATH_UNROLL
-    for (int r = 0; r < kMostDeviceRanks; ++r)
+    for (int r = 0; r < kMaxDeviceRanks; ++r)
       if (r < all.count) all.at[r] = on_rank(comm, address, r);
     return all;
   }
-  template <ThreadGroup G, int kMost>
-  static POLYPATH_DEVICE void copy(const device::Places<Bytes, kMost>& to, const void* from,
+  template <ThreadGroup G, int kMaxPointers>
+  static POLYPATH_DEVICE void copy(const device::Places<Bytes, kMaxPointers>& to, const void* from,
                                    std::size_t bytes) {
-    constexpr int kInFlight = kMost == 1 ? 4 : 2;  // registers are the program's
+    constexpr int kInFlight = kMaxPointers == 1 ? 4 : 2;  // registers are the program's
     const GroupOf<G> group;
     group.sync();
     device::copy_tile<device::Access::streaming, device::Access::streaming, kInFlight>(
@@ -154,7 +154,7 @@ struct DeviceVerbs<GpucclBackend> {
 };
 
 /// NCCL's structures, for the backend, which knows none of its headers.
-inline const NcclOfProgram nccl_structures{
+inline const NcclProgramSymbols nccl_structures{
     NCCL_VERSION_CODE,
     sizeof(ncclDevComm),
     sizeof(ncclWindow_vidmem),

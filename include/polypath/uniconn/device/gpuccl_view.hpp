@@ -15,7 +15,7 @@ struct alignas(16) GpucclView {
   std::uint64_t* told;
   /// To an address in any window: the same place on rank r. Windows of all ranks lie in one space
   /// of addresses, rank by rank at equal distances.
-  std::uint64_t shift[kMostDeviceRanks];
+  std::uint64_t shift[kMaxDeviceRanks];
 };
 
 }  // namespace polypath::uniconn::detail

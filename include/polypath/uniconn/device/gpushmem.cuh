@@ -204,7 +204,7 @@ struct DeviceVerbs<GpushmemBackend> {
   /// Each rank combines a slice of neighbouring elements, and gives it to all, or to the root:
   /// nobody else looks at it, so it may be in place.
   template <ThreadGroup G, ReductionOperator kOperator, typename T>
-  static POLYPATH_DEVICE_CALLED void combine_slice(const T* send, T* recv, std::size_t count,
+  static POLYPATH_DEVICE_NOINLINE void combine_slice(const T* send, T* recv, std::size_t count,
                                                    int root, const Comm* comm) {
     using Stored = typename StoredOf<kElementOf<T>>::Type;
     const GroupOf<G> group;
@@ -265,7 +265,7 @@ struct DeviceVerbs<GpushmemBackend> {
 
 /// What the backend, which finds NVSHMEM's host library at run time, is to call of the program's
 /// own part of NVSHMEM.
-inline const NvshmemOfProgram nvshmem_functions{
+inline const NvshmemProgramSymbols nvshmem_functions{
     [](unsigned flags, void* attributes) {
       int provided = 0;
       return nvshmemi_init_thread(NVSHMEM_THREAD_SERIALIZED, &provided, flags,

@@ -11,7 +11,7 @@ namespace polypath::uniconn::detail {
 
 /// By device/gpushmem.cuh: functions of libnvshmem_device, which initialise the program's own copy
 /// of NVSHMEM's device state. They give 0, or NVSHMEM's or the CUDA runtime's code.
-struct NvshmemOfProgram {
+struct NvshmemProgramSymbols {
   /// As nvshmemx_init_attr, but that a failure is a status.
   int (*init)(unsigned flags, void* attributes);
   void (*finalize)();
@@ -19,10 +19,10 @@ struct NvshmemOfProgram {
   int (*launch)(const void* kernel, const unsigned* grid, const unsigned* block, void** args,
                 std::size_t shared_bytes, CUstream_st* stream);
 };
-inline const NvshmemOfProgram* nvshmem_of_program = nullptr;
+inline const NvshmemProgramSymbols* nvshmem_of_program = nullptr;
 
 /// By device/gpuccl.cuh: NCCL's structures for kernels, as its headers of one version have them.
-struct NcclOfProgram {
+struct NcclProgramSymbols {
   int version;               ///< NCCL_VERSION_CODE
   std::size_t comm_bytes;    ///< of ncclDevComm
   std::size_t window_bytes;  ///< of what an ncclWindow_t points to, in memory of the GPU
@@ -34,6 +34,6 @@ struct NcclOfProgram {
   void* (*begin)(const void* window);
   std::uint64_t (*stride)(const void* window);
 };
-inline const NcclOfProgram* nccl_of_program = nullptr;
+inline const NcclProgramSymbols* nccl_of_program = nullptr;
 
 }  // namespace polypath::uniconn::detail

@@ -11,22 +11,22 @@
 
 namespace polypath::uniconn::detail {
 
-POLYPATH_DEVICE device::Patience patience_of(const PolypathView* its) {
-  const device::Patience* const from = &its->patience;
-  return {device::load(&from->abort_word), device::load(&from->time_limit_ns),
+POLYPATH_DEVICE device::wait_context patience_of(const PolypathView* its) {
+  const device::wait_context* const from = &its->wait_ctx;
+  return {device::load(&from->abort_flag), device::load(&from->time_limit_ns),
           device::load(&from->status), device::load(&from->reports), device::load(&from->kernel)};
 }
-POLYPATH_DEVICE_CALLED void complain(const PolypathView* its, device::StatusRecord::Reason reason,
-                                     const device::Awaited& wrong) {
-  const device::Patience patience = patience_of(its);
-  device::report(patience, reason, wrong);
+POLYPATH_DEVICE_NOINLINE void complain(const PolypathView* its, device::wait_error::Reason reason,
+                                     const device::wait_target& wrong) {
+  const device::wait_context wait_ctx = patience_of(its);
+  device::report(wait_ctx, reason, wrong);
 }
 
 /// `ranks`: their number, of the view. False: there is none, and the host is told.
 POLYPATH_DEVICE bool is_rank(const PolypathView* its, int rank, int ranks) {
   if (static_cast<unsigned>(rank) < static_cast<unsigned>(ranks)) return true;
-  complain(its, device::StatusRecord::bad_rank,
-           {device::StatusRecord::kNobody, static_cast<std::uint64_t>(ranks),
+  complain(its, device::wait_error::bad_rank,
+           {device::wait_error::kNobody, static_cast<std::uint64_t>(ranks),
             static_cast<std::uint64_t>(static_cast<std::int64_t>(rank))});
   return false;
 }
@@ -43,7 +43,7 @@ POLYPATH_DEVICE bool is_within(std::uint64_t address, std::uint64_t bytes, std::
 /// The number of the piece that holds the range, from number `first` on. kNoPiece: there is none,
 /// and the host is told. All threads of a group look at the same words, and few at a time: it is
 /// seldom that a program has so many pieces, and a call's registers are those of all that it calls.
-POLYPATH_DEVICE_CALLED std::uint32_t piece_from(const PolypathView* its, std::uint32_t first,
+POLYPATH_DEVICE_NOINLINE std::uint32_t piece_from(const PolypathView* its, std::uint32_t first,
                                                 std::uint64_t address, std::uint64_t bytes) {
   const std::uint64_t count = device::load(&its->count);
   POLYPATH_NO_UNROLL
@@ -55,11 +55,11 @@ POLYPATH_DEVICE_CALLED std::uint32_t piece_from(const PolypathView* its, std::ui
     if (is_within(address, bytes, begin, size)) return i;
     if (is_within(address, bytes, next_begin, next_size)) return i + 1;
   }
-  complain(its, device::StatusRecord::bad_memory,
-           {device::StatusRecord::kNobody, 0, 0, address, bytes});
+  complain(its, device::wait_error::bad_memory,
+           {device::wait_error::kNobody, 0, 0, address, bytes});
   return kNoPiece;
 }
-static_assert(kMostDevicePieces % 2 == 0);
+static_assert(kMaxDevicePieces % 2 == 0);
 
 /// Where `address` is on another rank, which is no matter of the piece's own begin.
 template <typename Place>
@@ -72,13 +72,13 @@ POLYPATH_DEVICE Place* on_rank(const PolypathView* its, std::uint32_t piece, Pla
   return moved(address, device::load(&its->pieces.shift[rank][piece]));
 }
 template <typename Place>
-POLYPATH_DEVICE device::Places<Place, kMostDeviceRanks> on_all(const PolypathView* its,
+POLYPATH_DEVICE device::Places<Place, kMaxDeviceRanks> on_all(const PolypathView* its,
                                                                std::uint32_t piece, Place* address,
                                                                int ranks) {
-  device::Places<Place, kMostDeviceRanks> all;
+  device::Places<Place, kMaxDeviceRanks> all;
   all.count = ranks;
   POLYPATH_UNROLL
-  for (int r = 0; r < kMostDeviceRanks; ++r)
+  for (int r = 0; r < kMaxDeviceRanks; ++r)
     if (r < ranks) all.at[r] = on_rank(its, piece, address, r);
   return all;
 }
@@ -87,10 +87,10 @@ POLYPATH_DEVICE device::Places<Place, kMostDeviceRanks> on_all(const PolypathVie
 /// that nearly all programs do with. What is loaded is under way when load() returns. All threads
 /// of the team make the calls.
 template <typename Team>
-class FirstPieces;
+class region_lookup;
 
 template <>
-class FirstPieces<device::Warp> {
+class region_lookup<device::Warp> {
  public:
   static constexpr std::uint32_t kCount = device::kWarp;
 
@@ -105,7 +105,7 @@ class FirstPieces<device::Warp> {
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t number_of(std::uint64_t address,
                                                         std::uint64_t bytes) const {
     const unsigned with = device::warp_ballot(is_within(address, bytes, begin_, bytes_));
-    return with == 0 ? kNoPiece : device::count_of_low_ones(~with);
+    return with == 0 ? kNoPiece : device::countr_one(~with);
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint64_t shift_of(std::uint32_t number) const {
     return device::warp_shuffle(shift_, number);
@@ -118,7 +118,7 @@ class FirstPieces<device::Warp> {
 };
 
 template <>
-class FirstPieces<device::Thread> {
+class region_lookup<device::Thread> {
  public:
   static constexpr std::uint32_t kCount = 4;
 
@@ -166,7 +166,7 @@ class Search {
   /// ... and what ranks() and place_on() need, whatever rank `to` is.
   POLYPATH_DEVICE void begin(int to) {
     begin();
-    first_.load_shifts(its_, to & (kMostDeviceRanks - 1));
+    first_.load_shifts(its_, to & (kMaxDeviceRanks - 1));
     ranks_ = device::load(&its_->size);
   }
   [[nodiscard]] POLYPATH_DEVICE int ranks() const { return ranks_; }
@@ -187,14 +187,14 @@ class Search {
   }
 
  private:
-  using Pieces = FirstPieces<Team>;
+  using Pieces = region_lookup<Team>;
 
   const PolypathView* its_;
   int ranks_ = 0;
   Pieces first_;
 };
 
-static_assert((kMostDeviceRanks & (kMostDeviceRanks - 1)) == 0);
-static_assert(kMostDevicePieces >= device::kWarp);
+static_assert((kMaxDeviceRanks & (kMaxDeviceRanks - 1)) == 0);
+static_assert(kMaxDevicePieces >= device::kWarp);
 
 }  // namespace polypath::uniconn::detail

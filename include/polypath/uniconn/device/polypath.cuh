@@ -47,12 +47,12 @@ struct DeviceVerbs<PolypathBackend> {
                                           int from, const Comm* comm) {
     const GroupOf<G> group;
     if (group.is_leader() && is_rank(view(comm), from, size(comm)))
-      await(view(comm), signal, value, from, device::StatusRecord::kNobody);
-    if (!planted(DeviceFault::group_ahead_of_its_leader)) group.sync();
+      await(view(comm), signal, value, from, device::wait_error::kNobody);
+    if (!has_mutant(DeviceFault::group_ahead_of_its_leader)) group.sync();
   }
 
   template <ThreadGroup G>
-  static POLYPATH_DEVICE_CALLED void barrier(const Comm* comm) {
+  static POLYPATH_DEVICE_NOINLINE void barrier(const Comm* comm) {
     const PolypathView* const its = view(comm);
     const int own = rank(comm);
     DeviceWords* const words = device::load(&its->words[own]);
@@ -68,7 +68,7 @@ struct DeviceVerbs<PolypathBackend> {
   template <ThreadGroup G>
   static POLYPATH_DEVICE void wait(const Comm*) {
     const GroupOf<G> group;
-    if (!planted(DeviceFault::wait_without_fence)) device::fence_sys();
+    if (!has_mutant(DeviceFault::wait_without_fence)) device::fence_sys();
     group.sync();
   }
 
@@ -79,7 +79,7 @@ struct DeviceVerbs<PolypathBackend> {
   }
 
   template <ThreadGroup G>
-  static POLYPATH_DEVICE_CALLED void put_to_all(const void* src, void* dest, std::size_t bytes,
+  static POLYPATH_DEVICE_NOINLINE void put_to_all(const void* src, void* dest, std::size_t bytes,
                                                 const Comm* comm) {
     const GroupOf<G> group;
     group.sync();
@@ -95,7 +95,7 @@ struct DeviceVerbs<PolypathBackend> {
   }
 
   template <ThreadGroup G>
-  static POLYPATH_DEVICE_CALLED void tell(int to, std::uint64_t value, const Comm* comm) {
+  static POLYPATH_DEVICE_NOINLINE void tell(int to, std::uint64_t value, const Comm* comm) {
     const GroupOf<G> group;
     if (group.is_leader())
       device::store_relaxed(&device::load(&view(comm)->words[to])->told[rank(comm)], value);
@@ -110,11 +110,11 @@ struct DeviceVerbs<PolypathBackend> {
   static POLYPATH_DEVICE void reduce(const T* send, T* recv, std::size_t count, int root,
                                      const Comm* comm) {
     using Stored = typename StoredOf<kElementOf<T>>::Type;
-    if (!planted(DeviceFault::no_first_barrier)) barrier<G>(comm);
+    if (!has_mutant(DeviceFault::no_first_barrier)) barrier<G>(comm);
     if (root < 0 || is_rank(view(comm), root, size(comm)))
       combine_slice<G, kOperator>(reinterpret_cast<const Stored*>(send),
                                   reinterpret_cast<Stored*>(recv), count, root, view(comm));
-    if (!planted(DeviceFault::no_last_barrier)) barrier<G>(comm);
+    if (!has_mutant(DeviceFault::no_last_barrier)) barrier<G>(comm);
   }
 
  private:
@@ -132,23 +132,23 @@ struct DeviceVerbs<PolypathBackend> {
   /// The data, and behind it the word, unless that is null. What both need of the view is loaded at
   /// once, before the group has come; few bytes are the first warp's alone.
   template <ThreadGroup G>
-  static POLYPATH_DEVICE_CALLED void send(const void* src, void* dest, std::size_t bytes,
+  static POLYPATH_DEVICE_NOINLINE void send(const void* src, void* dest, std::size_t bytes,
                                           std::uint64_t* signal, std::uint64_t value, int to,
                                           const Comm* comm) {
     const GroupOf<G> group;
     const TeamOf<G> team;
     const bool is_first_team = group.rank() < team.size();
-    FewBytes few(src, dest, bytes);
+    register_copy few(src, dest, bytes);
     const bool are_few = few.are_of(team.size());
     const bool has_a_part = is_first_team || !are_few;
     Search<TeamOf<G>> search(view(comm));
     if (has_a_part) search.begin(to);
-    if (!planted(DeviceFault::data_before_the_group)) group.sync();
+    if (!has_mutant(DeviceFault::data_before_the_group)) group.sync();
     std::uint64_t* word = nullptr;
     if (has_a_part) {
       if (are_few) few.load(team.rank());
       bool is_sent = is_rank(view(comm), to, search.ranks());
-      if (planted(DeviceFault::signal_before_data) && is_sent && is_first_team &&
+      if (has_mutant(DeviceFault::signal_before_data) && is_sent && is_first_team &&
           signal != nullptr) {
         word = search.place_on(to, signal, sizeof *signal);
         if (group.is_leader()) give(word, value);
@@ -157,7 +157,7 @@ struct DeviceVerbs<PolypathBackend> {
       if (is_sent && bytes > 0) {
         there = search.place_on(to, static_cast<Bytes*>(dest), bytes);
         is_sent = there != nullptr;
-        if (planted(DeviceFault::wrong_rank) && is_sent)
+        if (has_mutant(DeviceFault::wrong_rank) && is_sent)
           there = on_rank(view(comm), search.piece_of(dest, bytes), static_cast<Bytes*>(dest),
                           (to + 1) % search.ranks());
         if (is_sent && are_few) few.store(there, team.rank());
@@ -167,7 +167,7 @@ struct DeviceVerbs<PolypathBackend> {
       if (is_sent && !are_few)
         device::copy_chunks(group, there, static_cast<const Bytes*>(src), bytes);
     }
-    if (!planted(DeviceFault::signal_before_the_group)) group.sync();
+    if (!has_mutant(DeviceFault::signal_before_the_group)) group.sync();
     if (group.is_leader()) give(word, value);
   }
 
@@ -176,7 +176,7 @@ struct DeviceVerbs<PolypathBackend> {
   /// One thread: behind all that it knows of, the word on another rank.
   static POLYPATH_DEVICE void give(std::uint64_t* word, std::uint64_t value) {
     if (word == nullptr) return;
-    if (planted(DeviceFault::signal_without_release))
+    if (has_mutant(DeviceFault::signal_without_release))
       device::store_relaxed(word, value);
     else
       device::store_release(word, value);
@@ -184,22 +184,22 @@ struct DeviceVerbs<PolypathBackend> {
 
   /// One thread: until the word is at the value. `of_barrier`: the rank whose arrival it is;
   /// kNobody: it is a signal of `from`.
-  static POLYPATH_DEVICE_CALLED void await(const PolypathView* its, const std::uint64_t* word,
+  static POLYPATH_DEVICE_NOINLINE void await(const PolypathView* its, const std::uint64_t* word,
                                            std::uint64_t value, int from,
                                            std::uint32_t of_barrier) {
-    const bool is_signal = of_barrier == device::StatusRecord::kNobody;
+    const bool is_signal = of_barrier == device::wait_error::kNobody;
     const auto awaited = [&](std::uint64_t seen) {
-      return device::Awaited{static_cast<std::uint32_t>(from), value, seen,
+      return device::wait_target{static_cast<std::uint32_t>(from), value, seen,
                              is_signal ? reinterpret_cast<std::uint64_t>(word) : 0,
                              is_signal ? sizeof *word : 0};
     };
-    const auto patience = [&] { return patience_of(its); };
-    if (!device::await_value(word, value, patience, awaited))
+    const auto wait_ctx = [&] { return patience_of(its); };
+    if (!device::await_value(word, value, wait_ctx, awaited))
       device::wait_for_abort(patience_of(its));
   }
 
   template <ThreadGroup G, ReductionOperator kOperator, typename Stored>
-  static POLYPATH_DEVICE_CALLED void combine_slice(const Stored* send, Stored* recv,
+  static POLYPATH_DEVICE_NOINLINE void combine_slice(const Stored* send, Stored* recv,
                                                    std::size_t count, int root,
                                                    const PolypathView* its) {
     const int own = device::load(&its->rank);
@@ -212,7 +212,7 @@ struct DeviceVerbs<PolypathBackend> {
     const std::uint32_t source = search.piece_of(send + slice.begin, bytes);
     const std::uint32_t target = search.piece_of(recv + slice.begin, bytes);
     if (source == kNoPiece || target == kNoPiece) return;
-    device::Places<Stored, kMostDeviceRanks> to;
+    device::Places<Stored, kMaxDeviceRanks> to;
     if (root < 0) {
       to = on_all(its, target, recv + slice.begin, ranks);
     } else {

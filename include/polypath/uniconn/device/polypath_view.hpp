@@ -10,35 +10,35 @@
 namespace polypath::uniconn::detail {
 
 /// Of a communicator: ranks of one node.
-inline constexpr int kMostDeviceRanks = 8;
+inline constexpr int kMaxDeviceRanks = 8;
 /// Memories that kernels may send to at a time.
-inline constexpr std::uint32_t kMostDevicePieces = 256;
+inline constexpr std::uint32_t kMaxDevicePieces = 256;
 
 /// What Memory::Alloc gave, as this rank's GPU addresses it, piece by piece: threads look at pieces
 /// side by side, so what they look at first lies side by side.
-struct DevicePieces {
-  std::uint64_t begin[kMostDevicePieces];  ///< of this rank's own; a multiple of 16, on all ranks
-  std::uint64_t bytes[kMostDevicePieces];  ///< 0: nothing is here
+struct DeviceRegions {
+  std::uint64_t begin[kMaxDevicePieces];  ///< of this rank's own; a multiple of 16, on all ranks
+  std::uint64_t bytes[kMaxDevicePieces];  ///< 0: nothing is here
   /// By rank, and piece: to a byte of this rank's the same one of that rank, what to add to its
   /// address.
-  std::uint64_t shift[kMostDeviceRanks][kMostDevicePieces];
+  std::uint64_t shift[kMaxDeviceRanks][kMaxDevicePieces];
 };
 
 /// Words in symmetric memory, by which ranks of a communicator meet: `arrived` is raised by the
 /// rank of its index; `told` is what that rank last told this one.
 struct DeviceWords {
-  std::uint64_t arrived[kMostDeviceRanks];
-  std::uint64_t told[kMostDeviceRanks];
+  std::uint64_t arrived[kMaxDeviceRanks];
+  std::uint64_t told[kMaxDeviceRanks];
 };
 
 struct PolypathView {
-  device::Patience patience;
+  device::wait_context wait_ctx;
   std::int32_t rank;
   std::int32_t size;
-  DeviceWords* words[kMostDeviceRanks];  ///< of each rank
+  DeviceWords* words[kMaxDeviceRanks];  ///< of each rank
   /// So many of the pieces may be in use; it only rises.
   std::uint64_t count;
-  DevicePieces pieces;
+  DeviceRegions pieces;
 };
 
 }  // namespace polypath::uniconn::detail
