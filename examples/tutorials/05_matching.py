@@ -10,9 +10,9 @@ def main() -> None:
 
     # MPI's rule: each message takes the first receive that accepts it.
     matched = match(messages, receives)
-    print("message of each receive:", matched.message_of_receive.tolist())
+    print("message of each receive:", matched.matched_message.tolist())
     print(f"{matched.outcome.matches} matches, {NO_MATCH} stands for no message")
-    assert matched.message_of_receive.tolist() == [0, 2, NO_MATCH]
+    assert matched.matched_message.tolist() == [0, 2, NO_MATCH]
 
 
 if __name__ == "__main__":
