@@ -200,9 +200,9 @@ fi
 if python3 -c 'import torch' 2>/dev/null && ((gpus > 1)); then
   ranks=(python3 -m torch.distributed.run --nproc-per-node "$gpus")
   reproducible=(run --no-measure --reproducible --stats text -- "${ranks[@]}")
-  step nccl.rows bash -c '"$@"; (($? < 2))' - "${ranks[@]}" bench/nccl/same_bits.py
+  step nccl.rows bash -c '"$@"; (($? < 2))' - "${ranks[@]}" bench/nccl/bitwise_equality.py
   polypath nccl.rows-reproducible run --reproducible --strict --stats text -- "${ranks[@]}" \
-    bench/nccl/same_bits.py
+    bench/nccl/bitwise_equality.py
   for set in as-it-comes tree batch-invariant; do
     polypath "nccl.calls-$set" "${reproducible[@]}" bench/nccl/calls.py --nccl $set \
       --json "$results/nccl.calls-$set.json"

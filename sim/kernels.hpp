@@ -31,7 +31,7 @@ struct KernelCall {
 };
 
 /// Global memory, as the threads of one running kernel reach it.
-class KernelMemory : public simt::Outside {
+class KernelMemory : public simt::MemorySystem {
  public:
   /// `is_locked`: the machine runs under the driver's lock.
   KernelMemory(Driver& driver, CUcontext context, int device, bool is_locked)
@@ -69,7 +69,7 @@ struct KernelRun {
   bool is_begun = false;
   std::string error;                   ///< of a run that has ended; "" for success
   std::atomic<bool> has_ended{false};  ///< set last
-  std::unique_ptr<simt::Outside> outside;
+  std::unique_ptr<simt::MemorySystem> outside;
 };
 
 /// Whoever runs kernels.

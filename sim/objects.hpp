@@ -195,7 +195,8 @@ struct Context {
   }
 };
 
-/// Kernels that a context has loaded: whatever the image, those of this library (simt/twins.hpp).
+/// Kernels that a context has loaded: whatever the image, those of this library
+/// (simt/host_kernels.hpp).
 struct Module {
   CUcontext context = nullptr;
   std::map<const simt::HostKernel*, CUfunction> functions;  ///< that were asked for

@@ -8,7 +8,7 @@
 #include <thread>
 #include <type_traits>
 
-#include "base/make_thread.hpp"
+#include "base/thread.hpp"
 #include "call.hpp"
 #include "driver.hpp"
 #include "failure.hpp"

@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/make_thread.hpp"
+#include "base/thread.hpp"
 #include "failure.hpp"
 
 namespace polypath::sim {

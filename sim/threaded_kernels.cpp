@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/make_thread.hpp"
+#include "base/thread.hpp"
 #include "driver.hpp"
 
 namespace polypath::sim {
@@ -22,9 +22,9 @@ constexpr auto kMaxTimeInterval = std::chrono::milliseconds(250);
 /// look again, and leaves the core to whom they wait for.
 constexpr int kRestOfALook = 4;
 
-class RealTimeOutside : public KernelMemory {
+class RealTimeMemorySystem : public KernelMemory {
  public:
-  RealTimeOutside(Driver& driver, CUcontext context, int device)
+  RealTimeMemorySystem(Driver& driver, CUcontext context, int device)
       : KernelMemory(driver, context, device, false) {}
 
   std::uint64_t now_ns() override {
@@ -43,7 +43,7 @@ class RealTimeOutside : public KernelMemory {
 }  // namespace
 
 void ThreadedKernels::begin(std::shared_ptr<KernelRun> run) {
-  run->outside = std::make_unique<RealTimeOutside>(driver_, run->call.context, run->device);
+  run->outside = std::make_unique<RealTimeMemorySystem>(driver_, run->call.context, run->device);
   const std::lock_guard lock(mutex_);
   begun_.push_back(std::move(run));
   if (!std::exchange(has_thread_, true)) make_thread([this] { work(); }).detach();

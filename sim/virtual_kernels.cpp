@@ -13,10 +13,10 @@ constexpr std::size_t kFlowBytes = std::size_t{64} << 10;  // of one flow, about
 constexpr unsigned kBlockThreads = 512;                    // that block_gbps counts with
 constexpr double kTimeIntervalUs = 10'000;                 // between looks at the time
 
-class VirtualOutside : public KernelMemory {
+class VirtualMemorySystem : public KernelMemory {
  public:
-  VirtualOutside(Driver& driver, CUcontext context, int device, VirtualKernels& kernels,
-                 unsigned blocks, double block_gbps)
+  VirtualMemorySystem(Driver& driver, CUcontext context, int device, VirtualKernels& kernels,
+                      unsigned blocks, double block_gbps)
       : KernelMemory(driver, context, device, true),
         kernels_(kernels),
         block_gbps_(block_gbps),
@@ -92,9 +92,9 @@ std::uint64_t VirtualKernels::global_timer_ns() const noexcept {
 
 void VirtualKernels::begin(std::shared_ptr<KernelRun> run) {
   const double threads = std::min(run->call.threads, kBlockThreads);
-  run->outside = std::make_unique<VirtualOutside>(driver_, run->call.context, run->device, *this,
-                                                  run->call.blocks,
-                                                  costs().block_gbps * threads / kBlockThreads);
+  run->outside = std::make_unique<VirtualMemorySystem>(
+      driver_, run->call.context, run->device, *this, run->call.blocks,
+      costs().block_gbps * threads / kBlockThreads);
   at(now_us() + costs().kernel_start_us, [this, run] {
     machine_.start(launch_of(*run, driver_.multiprocessors(run->device), true), *run->outside,
                    [run](const std::string& error) {

@@ -13,9 +13,9 @@
 
 #include "simt/cache.hpp"
 #include "simt/fiber.hpp"
-#include "simt/outside.hpp"
-#include "simt/stores_under_way.hpp"
-#include "simt/twins.hpp"
+#include "simt/host_kernels.hpp"
+#include "simt/memory_system.hpp"
+#include "simt/store_buffer.hpp"
 
 namespace polypath::simt {
 

@@ -1,5 +1,5 @@
 // polypath/device/platform.cuh, which says what each function means, on the host. Kernels that are
-// compiled against it are twins: found by name (twins.hpp), run by fibers (grid.hpp).
+// compiled against it are twins: found by name (host_kernels.hpp), run by fibers (grid.hpp).
 #pragma once
 
 #include <bit>
@@ -8,14 +8,14 @@
 #include <cstring>
 #include <type_traits>
 
-#include "simt/twins.hpp"
+#include "simt/host_kernels.hpp"
 
 #define POLYPATH_DEVICE inline
 #define POLYPATH_DEVICE_NOINLINE inline
-#define SIMT_KERNEL(name, max_threads, ...)                    \
-  static void name(__VA_ARGS__);                                \
-  static const ::polypath::simt::HostKernelRegistration name##_twin_entry(   \
-      ::polypath::simt::make_twin(#name, max_threads, &name)); \
+#define SIMT_KERNEL(name, max_threads, ...)                                \
+  static void name(__VA_ARGS__);                                           \
+  static const ::polypath::simt::HostKernelRegistration name##_twin_entry( \
+      ::polypath::simt::make_twin(#name, max_threads, &name));             \
   static void name(__VA_ARGS__)
 #define SIMT_KERNEL_MIN_BLOCKS(name, max_threads, blocks, ...) \
   SIMT_KERNEL(name, max_threads, __VA_ARGS__)
@@ -59,13 +59,9 @@ T& as_shared(T& in_shared_memory) {
   return in_shared_memory;
 }
 
-inline unsigned countr_one(unsigned bits) {
-  return static_cast<unsigned>(std::countr_one(bits));
-}
+inline unsigned countr_one(unsigned bits) { return static_cast<unsigned>(std::countr_one(bits)); }
 inline unsigned popcount(unsigned bits) { return static_cast<unsigned>(std::popcount(bits)); }
-inline unsigned countl_zero(unsigned bits) {
-  return static_cast<unsigned>(std::countl_zero(bits));
-}
+inline unsigned countl_zero(unsigned bits) { return static_cast<unsigned>(std::countl_zero(bits)); }
 
 void fence_sys();
 void fence_gpu();

@@ -24,8 +24,8 @@
 // defines the kernel: its name (not mangled), the most threads a block may have, its parameters.
 // SIMT_KERNEL_MIN_BLOCKS(polypath_example, 256, 4, ...) has registers for so many blocks at once.
 // SIMT_EMULATED_THREADS(name, threads); behind it: so few threads do the same as more.
-// SIMT_DEVICE, SIMT_DEVICE_NOINLINE: POLYPATH_DEVICE and POLYPATH_DEVICE_NOINLINE, before every other
-// function of a kernel.
+// SIMT_DEVICE, SIMT_DEVICE_NOINLINE: POLYPATH_DEVICE and POLYPATH_DEVICE_NOINLINE, before every
+// other function of a kernel.
 // SIMT_SHARED(Type, name); inside a function: a variable in the block's shared memory, not
 // initialised.
 //
@@ -42,7 +42,8 @@
 #if defined(__CUDACC__)
 #define SIMT_KERNEL_MIN_BLOCKS(name, max_threads, blocks, ...) \
   extern "C" __global__ void __launch_bounds__(max_threads, blocks) name(__VA_ARGS__)
-#define SIMT_KERNEL(name, max_threads, ...) SIMT_KERNEL_MIN_BLOCKS(name, max_threads, 1, __VA_ARGS__)
+#define SIMT_KERNEL(name, max_threads, ...) \
+  SIMT_KERNEL_MIN_BLOCKS(name, max_threads, 1, __VA_ARGS__)
 #define SIMT_EMULATED_THREADS(name, threads) static_assert((threads) % 32 == 0)
 #define SIMT_SHARED(Type, name) __shared__ Type name
 #endif

@@ -86,8 +86,7 @@ std::string run(const std::vector<std::vector<Launch>>& rows, const RunOptions& 
     if (!startable.empty() || machine.look_at_watches()) continue;
     now_ns += step_ns;
     step_ns *= 2;
-    if (++steps > kMaxSteps || !machine.let_time_pass())
-      error = "deadlock:\n" + machine.describe();
+    if (++steps > kMaxSteps || !machine.let_time_pass()) error = "deadlock:\n" + machine.describe();
   }
   machine.kill(error);
   return error;

@@ -18,7 +18,7 @@ namespace polypath::simt {
 
 struct RunOptions {
   std::uint64_t seed = 1;
-  unsigned max_parts = 4;        ///< as Machine::Options
+  unsigned max_parts = 4;         ///< as Machine::Options
   unsigned blocks_of_device = 0;  ///< as Launch, of all
   /// Where each device's memory lies, for fence_gpu(); what no entry has is everybody's own.
   struct Range {

@@ -12,7 +12,7 @@ namespace polypath::simt {
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{64} << 10;  // larger stores arrive in such pieces
-constexpr std::size_t kMaxInProgress = 4096;            // stores, of a machine that is not timed
+constexpr std::size_t kMaxInProgress = 4096;           // stores, of a machine that is not timed
 constexpr std::size_t kRoom = std::size_t{128} << 10;  // bytes of a block under way, where timed
 constexpr unsigned kMaxRepeats = 1000;  // of a load without a pause, before it counts as polling
 

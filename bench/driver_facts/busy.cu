@@ -1,5 +1,5 @@
-// Keeps a multiprocessor busy for a number of rounds: work, not time, so that a block that is taken off the
-// GPU for a while ends later.
+// Keeps a multiprocessor busy for a number of rounds: work, not time, so that a block that is taken
+// off the GPU for a while ends later.
 namespace polypath::facts {
 
 extern "C" __global__ void busy(float* result, unsigned int rounds) {

@@ -21,7 +21,8 @@ enum class Order : std::uint8_t {
   free_last,  ///< the first leg in order, the second behind its chunk alone
 };
 
-/// One graph of chunks, each a copy from GPU 0 to a staging memory and one from there to the destination.
+/// One graph of chunks, each a copy from GPU 0 to a staging memory and one from there to the
+/// destination.
 class ChunkGraph {
  public:
   ChunkGraph(Workbench& bench, MemoryId staging, MemoryId to, int second_gpu)

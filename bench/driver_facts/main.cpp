@@ -1,5 +1,5 @@
-// Shows the figures of docs/cuda-notes.md again, on this machine's GPUs or on the simulated node that
-// POLYPATH_NODE names.
+// Shows the figures of docs/cuda-notes.md again, on this machine's GPUs or on the simulated node
+// that POLYPATH_NODE names.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -44,7 +44,7 @@ constexpr double kLongUs = 5000;
 constexpr double kShortUs = 100;
 constexpr double kWindowUs = 300'000;  ///< that kernels are timed for without the other process
 constexpr int kPatienceMs = 20'000;    ///< for one answer of the other process
-constexpr double kMaxBusyUs = 5e6;    ///< beside one way
+constexpr double kMaxBusyUs = 5e6;     ///< beside one way
 constexpr std::array kWays = {"copies GPU 0 to GPU 1", "copies host to GPU 0 to GPU 1",
                               "lane kernels GPU 0 to GPU 1"};
 
@@ -62,7 +62,7 @@ class Legs {
         dst_(bench.buffer(MemoryId::gpu(1), kWhole)) {
     src_.fill(kSeed);
     host_.fill(kSeed);
-    if (!copy_lane_image().empty() && std::ranges::any_of(node.links, is_emulated)) {
+    if (!link_copy_image().empty() && std::ranges::any_of(node.links, is_emulated)) {
       // The table lives as long as the workbench.
       links_.emplace(std::shared_ptr<const CudaDriver>(std::shared_ptr<void>(), &driver_), node);
       for (std::size_t link = 0; link < links_->links().size(); ++link)

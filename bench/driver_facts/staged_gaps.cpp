@@ -31,8 +31,8 @@ class StagedRoutes {
     src_.fill(kSeed);
   }
 
-  /// `second_gpu` issues the second leg. The gap is the time of a chunk beyond the slower leg's copy
-  /// of it: the slope between two numbers of chunks.
+  /// `second_gpu` issues the second leg. The gap is the time of a chunk beyond the slower leg's
+  /// copy of it: the slope between two numbers of chunks.
   void show(const std::string& name, int second_gpu, const Shape& shape) {
     const std::uint64_t bytes = bench_.bytes();
     const auto route_of = [&](std::uint64_t part) {

@@ -7,8 +7,8 @@
 
 #include "core/node_source.hpp"
 #include "lab/pairs.hpp"
-#include "tune/buffers.hpp"
 #include "tune/measuring_set.hpp"
+#include "tune/test_buffer.hpp"
 
 namespace polypath::facts {
 

@@ -21,8 +21,8 @@
 #include "base/units.hpp"
 #include "core/context.hpp"
 #include "lab/pairs.hpp"
-#include "tune/buffers.hpp"
 #include "tune/group_timer.hpp"
+#include "tune/test_buffer.hpp"
 
 namespace polypath {
 namespace {

@@ -1,7 +1,7 @@
 // What every group of lines measures with, and where its figures go.
 //
-// A group is a file NAME_lines.cpp with a function of groups.hpp; its kernels are NAME_bench.cuh (for
-// the GPU by NAME_bench.cu, on a simulated node by twins.cpp).
+// A group is a file NAME_lines.cpp with a function of groups.hpp; its kernels are NAME_bench.cuh
+// (for the GPU by NAME_bench.cu, on a simulated node by twins.cpp).
 #pragma once
 
 #include <functional>
@@ -64,8 +64,9 @@ class Bench {
   [[nodiscard]] bool has_run() const { return has_run_; }
 
   /// The median of so many runs, after one that warms up; `run` gives microseconds. Throws where a
-  /// kernel gave up. Of a run that lasts, stderr has `line` and what `state` says, which a thread of
-  /// its own calls; of one that lasts past the limit, the communicators are aborted for that reason.
+  /// kernel gave up. Of a run that lasts, stderr has `line` and what `state` says, which a thread
+  /// of its own calls; of one that lasts past the limit, the communicators are aborted for that
+  /// reason.
   double median_us(const std::string& line, const std::function<double()>& run,
                    const std::function<std::string()>& state = {});
 

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "polypath/device/patience.hpp"
+#include "polypath/device/wait_context.hpp"
 #include "polypath/uniconn/cuda.hpp"
 
 struct CUmod_st;
@@ -30,7 +30,9 @@ class Gpu {
   [[nodiscard]] int number() const noexcept { return number_; }
   [[nodiscard]] unsigned processors() const noexcept { return processors_; }
   /// What kernels wait with.
-  [[nodiscard]] const polypath::device::wait_context& wait_ctx() const noexcept { return patience_; }
+  [[nodiscard]] const polypath::device::wait_context& wait_ctx() const noexcept {
+    return patience_;
+  }
   [[nodiscard]] Stream stream(unsigned number = 0) const { return streams_[number]; }
 
   /// The kernel of `image` (a static array of polypath_embed_kernel). Null: the build has none.

@@ -11,12 +11,12 @@
 
 namespace messaging_bench {
 
-/// Empty when the history is linearizable: there is an order of all calls, each between its begin and
-/// its end, in which the queue gives first what came first. `pushes[i]` and `pops[i]` are of item i.
-/// A clock that stands for `resolution_ns` tells no more than that. Two conditions suffice for
-/// histories in which every item was popped (Henzinger, Sezgin, Vafeiadis, CONCUR 2013, theorem 1):
-/// no pop ends before its push begins, and where one push ends before another begins, the other's
-/// pop does not end before the one's begins.
+/// Empty when the history is linearizable: there is an order of all calls, each between its begin
+/// and its end, in which the queue gives first what came first. `pushes[i]` and `pops[i]` are of
+/// item i. A clock that stands for `resolution_ns` tells no more than that. Two conditions suffice
+/// for histories in which every item was popped (Henzinger, Sezgin, Vafeiadis, CONCUR 2013, theorem
+/// 1): no pop ends before its push begins, and where one push ends before another begins, the
+/// other's pop does not end before the one's begins.
 inline std::string why_not_linearizable(const std::vector<Operation>& pushes,
                                         const std::vector<Operation>& pops,
                                         std::uint64_t resolution_ns) {

@@ -8,7 +8,7 @@
 #include "bench.hpp"
 #include "bench_images.hpp"
 #include "polypath/messaging.h"
-#include "polypath/messaging/host_pair.hpp"
+#include "polypath/messaging/host_spsc_queue.hpp"
 #include "polypath/polypath.hpp"
 #include "remote_bench.h"
 

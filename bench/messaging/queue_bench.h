@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "polypath/device/spsc_view.hpp"
 #include "polypath/device/queue_view.hpp"
+#include "polypath/device/spsc_view.hpp"
 
 namespace messaging_bench {
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "gpu.hpp"
-#include "polypath/device/spsc_view.hpp"
 #include "polypath/device/queue_view.hpp"
+#include "polypath/device/spsc_view.hpp"
 
 namespace messaging_bench {
 

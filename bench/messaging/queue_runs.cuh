@@ -2,8 +2,8 @@
 #pragma once
 
 #include "items.cuh"
-#include "polypath/device/pair.cuh"
 #include "polypath/device/queue.cuh"
+#include "polypath/device/spsc_queue.cuh"
 
 namespace messaging_bench {
 

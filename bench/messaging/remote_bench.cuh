@@ -2,7 +2,7 @@
 // and check each item. Included by remote_bench.cu for GPUs, and by twins.cpp for simulated nodes.
 #pragma once
 
-#include "polypath/device/line.cuh"
+#include "polypath/device/ll128.cuh"
 #include "queue_runs.cuh"
 #include "remote_bench.h"
 

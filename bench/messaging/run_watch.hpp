@@ -1,4 +1,5 @@
-// Looks after runs that may not end: says how far one has come, and ends it with that as the reason.
+// Looks after runs that may not end: says how far one has come, and ends it with that as the
+// reason.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +13,8 @@
 
 namespace messaging_bench {
 
-/// From a thread of its own, which calls all functions that it is given. Calls: by one other thread.
+/// From a thread of its own, which calls all functions that it is given. Calls: by one other
+/// thread.
 class RunWatch {
  public:
   struct Limits {

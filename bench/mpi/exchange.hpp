@@ -41,8 +41,8 @@ class Exchange {
 
   [[nodiscard]] virtual const Flows& flows() const noexcept = 0;
   /// Sends a window of messages along each flow, from `source`, and receives likewise, into `sink`.
-  /// Returns when the sends of this rank are complete; what is sent to this rank has arrived by then,
-  /// or (where only the sender knows) by the time that the sender has returned.
+  /// Returns when the sends of this rank are complete; what is sent to this rank has arrived by
+  /// then, or (where only the sender knows) by the time that the sender has returned.
   virtual void run(const Layout& layout) = 0;
 };
 

@@ -1,4 +1,5 @@
-// Latency between GPUs: in pairs a message goes there and another one back; in a ring one goes around.
+// Latency between GPUs: in pairs a message goes there and another one back; in a ring one goes
+// around.
 #include "run_test.hpp"
 
 namespace mpi_bench {

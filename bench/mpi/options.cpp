@@ -66,7 +66,8 @@ std::optional<Options> read_options(const World& world, int argc, char** argv, b
     for (std::size_t size = smallest; size <= largest; size *= 2) options.sizes.push_back(size);
   }
   for (const std::size_t size : options.sizes)
-    if (size > kMaxCount) throw UsageError(fmt::format("{} bytes: MPI counts up to {}", size, kMaxCount));
+    if (size > kMaxCount)
+      throw UsageError(fmt::format("{} bytes: MPI counts up to {}", size, kMaxCount));
   require_ranks(options.pattern, world.size());
   return options;
 }

@@ -6,7 +6,8 @@
 
 namespace mpi_bench {
 
-/// pair: ranks 0 and 1, 2 and 3, ... all at once; ring: each rank and the next, the last and the first.
+/// pair: ranks 0 and 1, 2 and 3, ... all at once; ring: each rank and the next, the last and the
+/// first.
 enum class Pattern { pair, ring };
 
 /// One direction between this rank and a peer. The same direction has the same tag on both sides.

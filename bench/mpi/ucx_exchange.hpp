@@ -1,5 +1,5 @@
-// Puts over UCX's own API. MPI only introduces the processes to each other, and carries the word that a
-// window has arrived.
+// Puts over UCX's own API. MPI only introduces the processes to each other, and carries the word
+// that a window has arrived.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -29,8 +29,8 @@ using RemoteKey = std::unique_ptr<ucp_rkey, Release>;
 /// std::runtime_error with UCX's own text.
 class UcxExchange final : public Exchange {
  public:
-  /// Collective: every rank tells those who put into its memory where that is. `flows` has at most one
-  /// flow in each direction.
+  /// Collective: every rank tells those who put into its memory where that is. `flows` has at most
+  /// one flow in each direction.
   UcxExchange(Flows flows, const Buffers& buffers);
   ~UcxExchange() override;
 

@@ -13,9 +13,9 @@ struct Verified {
   std::uint64_t wrong = 0;  ///< of them, those with a wrong byte
 };
 
-/// Runs one iteration with random contents, different in every message, into memory of which no byte is
-/// right before, and compares every byte that this rank received. The first wrong message is described
-/// on stderr. Collective.
+/// Runs one iteration with random contents, different in every message, into memory of which no
+/// byte is right before, and compares every byte that this rank received. The first wrong message
+/// is described on stderr. Collective.
 Verified verify(const World& world, Exchange& exchange, const Layout& layout, Buffers& buffers);
 
 }  // namespace mpi_bench

@@ -11,7 +11,8 @@ namespace mpi_bench {
 /// forbids receives under way to overlap.
 class WindowExchange final : public Exchange {
  public:
-  /// `acknowledge`: the receiver of a window then sends a short message back, which its sender awaits.
+  /// `acknowledge`: the receiver of a window then sends a short message back, which its sender
+  /// awaits.
   WindowExchange(Flows flows, const Buffers& buffers, bool acknowledge);
 
   [[nodiscard]] const Flows& flows() const noexcept override { return flows_; }

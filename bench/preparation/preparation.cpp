@@ -1,6 +1,6 @@
 // How soon the routes of a first large transfer are ready, and what their preparation costs the
-// program meanwhile. A loop copies 1 MiB and waits for it, again and again, while large transfers go
-// one after another on another stream:
+// program meanwhile. A loop copies 1 MiB and waits for it, again and again, while large transfers
+// go one after another on another stream:
 //
 //   natively   both by the driver, before anything is prepared
 //   meanwhile  both by polypath, from the first large transfer to the first that takes all routes
@@ -26,8 +26,8 @@
 #include "base/units.hpp"
 #include "core/context.hpp"
 #include "lab/pairs.hpp"
-#include "tune/buffers.hpp"
 #include "tune/group_timer.hpp"
+#include "tune/test_buffer.hpp"
 
 namespace polypath {
 namespace {
@@ -38,8 +38,8 @@ constexpr std::uint64_t kSeed = 11;
 
 // ---- the driver's calls, timed ------------------------------------------------------------------
 
-/// What calls of other threads than the one that made it took. One at a time: entry points are plain
-/// functions.
+/// What calls of other threads than the one that made it took. One at a time: entry points are
+/// plain functions.
 class TimedDriver {
  public:
   explicit TimedDriver(const CudaDriver& driver)

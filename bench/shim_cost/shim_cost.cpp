@@ -1,6 +1,7 @@
-// What the shim adds to calls that it leaves to the driver. The program runs itself in turn without it, with it
-// (its argument), with it but without the load of links, and with it and statistics, and prints the medians
-// of the CPU time of one call. The first two copy nothing; the others, of 64 KiB, need two GPUs.
+// What the shim adds to calls that it leaves to the driver. The program runs itself in turn without
+// it, with it (its argument), with it but without the load of links, and with it and statistics,
+// and prints the medians of the CPU time of one call. The first two copy nothing; the others, of 64
+// KiB, need two GPUs.
 //
 //   build/release/bin/shim_cost build/release/libpolypath_preload.so
 #include <cuda.h>

@@ -1,5 +1,5 @@
-// The operations that a table of backends is about (polypath/uniconn/backend/table.hpp), by one
-// backend: run, and compared to the last byte.
+// The operations that a table of backends is about (polypath/uniconn/backend/routing_table.hpp), by
+// one backend: run, and compared to the last byte.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gpu.hpp"
-#include "polypath/uniconn/backend/table.hpp"
+#include "polypath/uniconn/backend/routing_table.hpp"
 
 namespace uniconn_bench {
 

@@ -1,5 +1,5 @@
-// By MPI's own calls, on memory of GPUs: messages of an MPI that takes it. The double of a sum goes by
-// way of the host, as MPIs that do not reduce it there need it.
+// By MPI's own calls, on memory of GPUs: messages of an MPI that takes it. The double of a sum goes
+// by way of the host, as MPIs that do not reduce it there need it.
 #pragma once
 
 #include "by_uniconn.hpp"

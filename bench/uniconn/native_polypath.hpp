@@ -2,7 +2,7 @@
 #pragma once
 
 #include "by_uniconn.hpp"
-#include "polypath/uniconn/pieces.hpp"
+#include "polypath/uniconn/region_map.hpp"
 
 namespace uniconn_bench {
 

@@ -83,8 +83,8 @@ Compared compared(int pairs, bool has_native, const Ours& ours, const Native& na
           median(native_ns), median(speedup), median(control), median(more)};
 }
 
-/// A line of JSON: `fields`, what was compared with times for each of `messages` in an iteration and
-/// CPU time for each of `calls`, and whether contents were right.
+/// A line of JSON: `fields`, what was compared with times for each of `messages` in an iteration
+/// and CPU time for each of `calls`, and whether contents were right.
 inline void print(const std::string& fields, const Compared& row, double messages, double calls,
                   bool is_right) {
   std::printf("{%s, \"us\": %.3f, \"cpu_ns\": %.0f, ", fields.c_str(), row.us / messages,

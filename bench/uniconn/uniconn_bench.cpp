@@ -1,5 +1,5 @@
-// UNICONN's host calls against the same calls of the backend's own library, in alternating rows, with
-// a control (the library against itself).
+// UNICONN's host calls against the same calls of the backend's own library, in alternating rows,
+// with a control (the library against itself).
 //
 //   --test latency      a message to and fro, between two ranks; us one way
 //   --test bandwidth    --window messages in a group, one way, and an answer; us a message
@@ -13,13 +13,15 @@
 //   --iterations N      of a solver, a row
 //   --exchange NAME     of jacobi: both neighbours at once, or in turns
 //   --compute NAME      of a solver, as examples/uniconn has it
-//   --mode NAME         of a solver: host, or partial or device, for kernels that send over polypath,
+//   --mode NAME         of a solver: host, or partial or device, for kernels that send over
+//   polypath,
 //                       against the library's own calls from the host
-//   --threads N         N ranks in this process, which a simulated node in virtual time needs; 0: this
+//   --threads N         N ranks in this process, which a simulated node in virtual time needs; 0:
+//   this
 //                       process is one rank of those that torchrun's variables, or mpirun, started
 //
-// Rank 0 prints a JSON object a row. Every message is compared, to the last byte, before it is timed;
-// a solver's results by both ways are compared to the last bit.
+// Rank 0 prints a JSON object a row. Every message is compared, to the last byte, before it is
+// timed; a solver's results by both ways are compared to the last bit.
 #include <cinttypes>
 #include <cmath>
 #include <cstring>

@@ -1,4 +1,5 @@
-// The code of fmt that its headers only declare where FMT_HEADER_ONLY is not defined (Dependencies.cmake).
+// The code of fmt that its headers only declare where FMT_HEADER_ONLY is not defined
+// (Dependencies.cmake).
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

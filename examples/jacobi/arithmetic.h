@@ -31,13 +31,14 @@ JACOBI_BOTH inline uint64_t mix(uint64_t word) {
   return word ^ (word >> 31);
 }
 
-/// What an element begins with: a multiple of 2^-24 in [0, 1), as if random. `index`: row * columns +
-/// column, in the whole grid.
+/// What an element begins with: a multiple of 2^-24 in [0, 1), as if random. `index`: row * columns
+/// + column, in the whole grid.
 JACOBI_BOTH inline float initial(uint64_t index) {
   return static_cast<float>(mix(index) >> 40) * 0x1p-24f;
 }
 
-/// What an element adds to the digest of the grid, modulo 2^64: its place matters as much as its value.
+/// What an element adds to the digest of the grid, modulo 2^64: its place matters as much as its
+/// value.
 JACOBI_BOTH inline uint64_t digest(uint64_t index, uint32_t bits_of_value) {
   return mix(mix(index) + bits_of_value);
 }

@@ -33,8 +33,8 @@ extern "C" __global__ void jacobi_begin(float* values, uint64_t first_row, uint6
       values[row * columns + column] = initial((first_row + row) * columns + column);
 }
 
-/// One iteration. `residual` becomes the largest change, if that is larger: its bits are compared, as
-/// they are ordered like the values that are not negative. The grid's y deals out the rows.
+/// One iteration. `residual` becomes the largest change, if that is larger: its bits are compared,
+/// as they are ordered like the values that are not negative. The grid's y deals out the rows.
 extern "C" __global__ void jacobi_step(const float* from, float* to, uint64_t rows,
                                        uint64_t columns, unsigned int* residual) {
   float largest = 0;

@@ -1,6 +1,6 @@
 // Records of many lengths in lists, one for each bucket, in memory that the kernels allocate from a
-// pool: one kernel puts them there, the next one walks through the lists and frees them. Device code
-// for GPUs (lists_kernel.cu) and, in polypath's tests, for the host.
+// pool: one kernel puts them there, the next one walks through the lists and frees them. Device
+// code for GPUs (lists_kernel.cu) and, in polypath's tests, for the host.
 #pragma once
 
 #include "lists_run.h"

@@ -1,4 +1,5 @@
-// The kernels of conjugate gradients: one thread block of kThreads for each block of kBlockRows rows.
+// The kernels of conjugate gradients: one thread block of kThreads for each block of kBlockRows
+// rows.
 #include "cg_arithmetic.h"
 
 namespace cg {
@@ -23,8 +24,8 @@ __device__ uint64_t row_of(int round) {
 
 }  // namespace
 
-/// product = A x, for `rows` rows of A; `product_sum` += own . product, where `own` are the elements
-/// of x that belong to these rows. `bound`: of the whole sum, a multiple of *squared.
+/// product = A x, for `rows` rows of A; `product_sum` += own . product, where `own` are the
+/// elements of x that belong to these rows. `bound`: of the whole sum, a multiple of *squared.
 extern "C" __global__ void cg_multiply(const uint64_t* offsets, const int32_t* columns,
                                        const double* values, const double* x, const double* own,
                                        uint64_t rows, double* product, const double* squared,

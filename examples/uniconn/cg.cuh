@@ -14,7 +14,7 @@
 namespace uniconn_example {
 
 namespace device = polypath::device;
-using polypath::planted;
+using polypath::has_mutant;
 
 // ---- Parts --------------------------------------------------------------------------------------
 
@@ -57,11 +57,11 @@ POLYPATH_DEVICE bool completes(std::uint32_t* count, std::uint32_t done, std::ui
   bool is_last = false;
   device::block_sync();
   if (device::thread_index() == 0) {
-    const std::uint32_t before = planted(CgFault::ends_without_order)
+    const std::uint32_t before = has_mutant(CgFault::ends_without_order)
                                      ? device::atomic_add_relaxed(count, done)
                                      : device::atomic_add_acq_rel(count, done);
-    is_last = planted(CgFault::first_for_last) ? before == 0 : before + done == all;
-    if (is_last && !planted(CgFault::count_not_reset)) device::store(count, 0U);
+    is_last = has_mutant(CgFault::first_for_last) ? before == 0 : before + done == all;
+    if (is_last && !has_mutant(CgFault::count_not_reset)) device::store(count, 0U);
   }
   return device::block_any(is_last);
 }
@@ -96,7 +96,7 @@ POLYPATH_DEVICE double sum_of_lanes(double (&of_row)[kCgTogether]) {
   unsigned half = cg::kWarp / 2;
   POLYPATH_UNROLL
   for (unsigned rows = kCgTogether / 2; rows > 0; rows /= 2, half /= 2) {
-    const bool is_upper = (device::lane_index() & half) != 0 && !planted(CgFault::other_halves);
+    const bool is_upper = (device::lane_index() & half) != 0 && !has_mutant(CgFault::other_halves);
     POLYPATH_UNROLL
     for (unsigned i = 0; i < rows; ++i) {
       const double kept = is_upper ? of_row[i + rows] : of_row[i];
@@ -136,7 +136,7 @@ POLYPATH_DEVICE void multiply_rows(const CgLaunch& its, const CgRange& rows,
     }
     constexpr unsigned kLoads = 2 * kCgTogether;
     double sums[kCgTogether]{};
-    const unsigned rounds = planted(CgFault::second_round_twice) ? 1 : 2;
+    const unsigned rounds = has_mutant(CgFault::second_round_twice) ? 1 : 2;
     for (std::uint32_t at = 0; at < most; at += rounds * cg::kWarp) {
       const auto entry = [&](unsigned i) {
         return begin[i % kCgTogether] + at + i / kCgTogether * cg::kWarp + lane;
@@ -226,13 +226,13 @@ POLYPATH_DEVICE void cg_turn(const CgLaunch& its) {
   const auto send = [&] {
     if (own.first == own.behind) return;
     const int rank = It::Rank(comm);
-    const int ranks = planted(CgFault::sent_to_one) ? 2 : It::Size(comm);
+    const int ranks = has_mutant(CgFault::sent_to_one) ? 2 : It::Size(comm);
     double* const sent = its.own + own.first;
     for (int step = 1; step < ranks; ++step)
       It::Post<uc::ThreadGroup::BLOCK>(sent, sent, own.behind - own.first, nullptr, 0,
                                        (rank + step) % It::Size(comm), comm);
   };
-  if (planted(CgFault::sent_before_stored)) send();
+  if (has_mutant(CgFault::sent_before_stored)) send();
   for (CgRange rows = own; rows.first < rows.behind; rows.first += cg::kBlockRows) {
     double residual[kCgRounds]{};
     double direction[kCgRounds]{};
@@ -244,7 +244,7 @@ POLYPATH_DEVICE void cg_turn(const CgLaunch& its) {
       device::store(its.own + row, residual[round] + part * direction[round]);
     });
   }
-  if (!planted(CgFault::sent_before_stored)) send();
+  if (!has_mutant(CgFault::sent_before_stored)) send();
 }
 
 POLYPATH_DEVICE void cg_step_and_send(const CgLaunch& its) {
@@ -264,7 +264,7 @@ POLYPATH_DEVICE void cg_step_and_send(const CgLaunch& its) {
   if (!completes(its.ended, 1, device::grid_size())) return;
   if (its.step == CgStep::turn) {
     // Behind it every rank has the direction of all.
-    if (its.waits != 0 && !planted(CgFault::no_last_barrier)) It::Barrier<kBlock>(comm);
+    if (its.waits != 0 && !has_mutant(CgFault::no_last_barrier)) It::Barrier<kBlock>(comm);
     return;
   }
   double sum = 0;
@@ -273,7 +273,7 @@ POLYPATH_DEVICE void cg_step_and_send(const CgLaunch& its) {
   sum = sum_of_threads(sum, of_thread);  // exact, in any order
   double* const word = its.step == CgStep::multiply ? its.along : its.next_squared;
   if (device::thread_index() == 0) device::store(word, sum);
-  if (its.waits != 0 && !planted(CgFault::own_sum))
+  if (its.waits != 0 && !has_mutant(CgFault::own_sum))
     It::AllReduce<kBlock, uc::ReductionOperator::SUM>(word, 1, comm);
 }
 

@@ -1,8 +1,8 @@
-// Conjugate gradients over rows dealt out to the ranks: one source for all backends. An iteration is
-// an AllGatherv of the direction, a product with the matrix, and two AllReduce of one double.
+// Conjugate gradients over rows dealt out to the ranks: one source for all backends. An iteration
+// is an AllGatherv of the direction, a product with the matrix, and two AllReduce of one double.
 //
-// The residuals are the same to the last bit on all backends and any number of ranks, on GPUs and on
-// the host: each rank's part of a sum is rounded so that sums are exact in any order
+// The residuals are the same to the last bit on all backends and any number of ranks, on GPUs and
+// on the host: each rank's part of a sum is rounded so that sums are exact in any order
 // (cg_arithmetic.h).
 #pragma once
 

@@ -1,5 +1,5 @@
-// Where the steps of conjugate gradients are computed: by kernels on this rank's GPU, or by the host
-// on a driver without kernels. Both give the same bits (cg_arithmetic.h).
+// Where the steps of conjugate gradients are computed: by kernels on this rank's GPU, or by the
+// host on a driver without kernels. Both give the same bits (cg_arithmetic.h).
 #pragma once
 
 #include <memory>

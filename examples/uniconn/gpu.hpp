@@ -62,9 +62,10 @@ class Gpu {
   Gpu& operator=(const Gpu&) = delete;
 
   void synchronize() const { cuda.check(cuda.synchronize(stream), "cuStreamSynchronize"); }
-  /// Issues `turns` iterations, and times them; CPU time in ns is returned. On a simulated node ranks
-  /// that are threads issue in turns by virtual time, so that what each plans beside does not depend on
-  /// how busy this machine is (polypath_sim.h). Collective: `meet` returns when all ranks have come.
+  /// Issues `turns` iterations, and times them; CPU time in ns is returned. On a simulated node
+  /// ranks that are threads issue in turns by virtual time, so that what each plans beside does not
+  /// depend on how busy this machine is (polypath_sim.h). Collective: `meet` returns when all ranks
+  /// have come.
   template <typename Meet, typename Iterate>
   double issue(int rank, int turns, const Meet& meet, const Iterate& iterate) const {
     const InTurns in_turns(issuing_, rank + 1);

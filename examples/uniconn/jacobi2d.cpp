@@ -1,4 +1,5 @@
-// jacobi2d: the Jacobi iteration over UNICONN, whose backend an option names. README.md has the rest.
+// jacobi2d: the Jacobi iteration over UNICONN, whose backend an option names. README.md has the
+// rest.
 #include "jacobi2d.hpp"
 
 #include <cinttypes>

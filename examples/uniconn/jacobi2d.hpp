@@ -3,8 +3,8 @@
 // halos (Listing 4 of the UNICONN paper).
 //
 // Residuals, and a digest of the grid, are the same to the last bit on any number of ranks, on GPUs
-// and on the host: the arithmetic is (examples/jacobi), and the largest of all and a sum of integers
-// do not depend on an order.
+// and on the host: the arithmetic is (examples/jacobi), and the largest of all and a sum of
+// integers do not depend on an order.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@
 
 namespace uniconn_example {
 
-/// One rank's block. Made, used and destroyed by all ranks together. The kernel of the device launch
-/// modes communicates over polypath: B is that, or has chosen it.
+/// One rank's block. Made, used and destroyed by all ranks together. The kernel of the device
+/// launch modes communicates over polypath: B is that, or has chosen it.
 template <uc::BackendLibrary B, uc::LaunchMode M = uc::LaunchMode::PureHost>
 class Jacobi2d {
  public:
@@ -176,8 +176,8 @@ class Jacobi2d {
     const auto most = static_cast<std::uint32_t>(-largest(-mine));
     launch_.across = static_cast<std::uint32_t>(std::min<std::uint64_t>(
         (grid_.columns + kJacobiThreads - 1) / kJacobiThreads, std::min(kJacobiMostAcross, most)));
-    // Memory for changes is as large on all ranks, too: of the ranks with the fewest rows. Blocks of
-    // fewer rows than threads load together take as long.
+    // Memory for changes is as large on all ranks, too: of the ranks with the fewest rows. Blocks
+    // of fewer rows than threads load together take as long.
     const std::uint64_t fewest = grid_.rows / static_cast<std::uint64_t>(size_);
     down_ = static_cast<std::uint32_t>(
         std::clamp<std::uint64_t>(fewest / kJacobiTogether, 1, most / launch_.across));

@@ -36,8 +36,8 @@ inline CUfunc_st* kernel_that_sends(const Gpu& gpu, std::span<const unsigned cha
   return gpu.kernel(module, name);
 }
 
-/// Calls `body` with the launch mode of this name, as a std::integral_constant. Throws where there is
-/// none, or no kernel for it.
+/// Calls `body` with the launch mode of this name, as a std::integral_constant. Throws where there
+/// is none, or no kernel for it.
 template <uc::BackendLibrary B, typename Body>
 void in_mode(const std::string& mode, const Body& body) {
   using uc::LaunchMode;

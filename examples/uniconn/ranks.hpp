@@ -1,5 +1,5 @@
-// Starts the ranks of a program: the processes that a launcher started, or threads of this one; over
-// the backend that a name says.
+// Starts the ranks of a program: the processes that a launcher started, or threads of this one;
+// over the backend that a name says.
 #pragma once
 
 #include <atomic>
@@ -75,9 +75,9 @@ bool with_backend(const std::string& name, const Body& body) {
 #endif
 }
 
-/// main() of a program whose options, with their defaults, are `known`, "backend" and "threads" among
-/// them: calls `body(rank, arguments)` on each rank, over the backend that they name. 1 when a rank
-/// threw; 2, and why on stderr, when the program could not begin.
+/// main() of a program whose options, with their defaults, are `known`, "backend" and "threads"
+/// among them: calls `body(rank, arguments)` on each rank, over the backend that they name. 1 when
+/// a rank threw; 2, and why on stderr, when the program could not begin.
 template <typename Body>
 int run_program(const char* name, int argc, char** argv, std::map<std::string, std::string> known,
                 const Body& body) {

@@ -40,15 +40,15 @@ typedef struct polypath_bootstrap polypath_bootstrap;
  * over TCP; returns when all have come. `port` 0: behind MASTER_PORT. Without any of them: a
  * meeting of this process alone. `timeout_ms`: how long anybody waits for another rank.
  * POLYPATH_COMMUNICATOR_ERROR: a rank did not come. POLYPATH_INVALID_ARGUMENT: a variable. */
-POLYPATH_API polypath_status polypath_bootstrap_from_environment(uint32_t port,
-                                                               uint32_t timeout_ms,
-                                                               polypath_bootstrap** meeting);
+POLYPATH_API polypath_status polypath_bootstrap_from_environment(uint32_t port, uint32_t timeout_ms,
+                                                                 polypath_bootstrap** meeting);
 /* `size` ranks that are threads of this process; `meetings` has a place for each. */
 POLYPATH_API polypath_status polypath_bootstrap_threads(int size, uint32_t timeout_ms,
-                                                  polypath_bootstrap** meetings);
-/* A polypath_all_gather_fn; `meeting` is its `user`. The message of a failure: polypath_last_error(). */
+                                                        polypath_bootstrap** meetings);
+/* A polypath_all_gather_fn; `meeting` is its `user`. The message of a failure:
+ * polypath_last_error(). */
 POLYPATH_API int polypath_bootstrap_all_gather(const void* mine, void* all, size_t bytes,
-                                           void* meeting);
+                                               void* meeting);
 /* -1 for NULL. */
 POLYPATH_API int polypath_bootstrap_rank(const polypath_bootstrap* meeting);
 POLYPATH_API int polypath_bootstrap_size(const polypath_bootstrap* meeting);
@@ -60,9 +60,9 @@ POLYPATH_API void polypath_bootstrap_destroy(polypath_bootstrap* meeting);
  * communicator unusable.
  *
  * `begin` is called once on all ranks, in their creation, when they are on several nodes; the
- * others after that. send, receive and test are called by one thread at a time: with `progress_in_caller`
- * that which is in polypath_comm_synchronize, and no other, else one of polypath's own. `end` is
- * called in polypath_comm_destroy, unless messages are under way then. */
+ * others after that. send, receive and test are called by one thread at a time: with
+ * `progress_in_caller` that which is in polypath_comm_synchronize, and no other, else one of
+ * polypath's own. `end` is called in polypath_comm_destroy, unless messages are under way then. */
 typedef struct polypath_network {
   uint32_t progress_in_caller;
   uint32_t reserved; /* 0 */
@@ -83,7 +83,7 @@ POLYPATH_API const polypath_network* polypath_network_nccl(void);
 /* 0: what the settings of the context say. */
 typedef struct polypath_comm_options {
   uint32_t timeout_ms; /* how long anybody waits for another rank; rank 0's counts */
-  uint32_t port;          /* for create_from_environment: where rank 0 listens */
+  uint32_t port;       /* for create_from_environment: where rank 0 listens */
   /* Ranks may be on several nodes, equally many on each; NULL: they are of one. The same on all
    * ranks. Which node a rank is of: the setting comm_node. */
   const polypath_network* network;
@@ -109,8 +109,8 @@ typedef struct polypath_comm_options {
  * abort, destroy, abandon, rank, size, nodes, gpu and report; what else there is gives
  * POLYPATH_NOT_SUPPORTED. */
 POLYPATH_API polypath_status polypath_comm_create(polypath_context* context, int rank, int size,
-                                                  int gpu, polypath_all_gather_fn exchange, void* user,
-                                                  const polypath_comm_options* options,
+                                                  int gpu, polypath_all_gather_fn exchange,
+                                                  void* user, const polypath_comm_options* options,
                                                   polypath_comm** comm);
 
 /* All ranks are of this process: rank r works on gpus[r]; `comms` has a place for each. NULL: GPU r
@@ -174,7 +174,7 @@ POLYPATH_API int polypath_comm_gpu(const polypath_comm* comm, int rank);
 
 /* Collective: `mine` of every rank, `bytes` each, in rank order, into `all`, on the host. */
 POLYPATH_API polypath_status polypath_comm_host_all_gather(polypath_comm* comm, const void* mine,
-                                                    void* all, size_t bytes);
+                                                           void* all, size_t bytes);
 
 /* ---- Symmetric memory -------------------------------------------------------------------------
  */
@@ -264,10 +264,10 @@ POLYPATH_API polypath_status polypath_comm_barrier(polypath_comm* comm, void* st
 /* What kernels of the program wait with, as those of the communicator do
  * (polypath/device/wait.cuh): until an abort, and no longer than the time limit of now; one that
  * gives up aborts the communicator. `patience` is a polypath::device::wait_context
- * (polypath/device/patience.hpp), `bytes` its size. What it points to is the communicator's.
+ * (polypath/device/wait_context.hpp), `bytes` its size. What it points to is the communicator's.
  * POLYPATH_INVALID_ARGUMENT: another size, as of the headers of another version. */
 POLYPATH_API polypath_status polypath_comm_wait_context(polypath_comm* comm, void* wait_ctx,
-                                                    size_t bytes);
+                                                        size_t bytes);
 
 /* ---- Collectives ------------------------------------------------------------------------------
  * On a stream, as above. All ranks make the same calls in the same order; those of one communicator
@@ -341,28 +341,31 @@ POLYPATH_API polypath_status polypath_comm_release_sms(polypath_comm* comm);
 
 /* `count` elements of every rank, combined, to all. */
 POLYPATH_API polypath_status polypath_all_reduce(polypath_comm* comm, const void* send, void* recv,
-                                                size_t count, polypath_data_type type,
-                                                polypath_reduce_op op, void* stream);
+                                                 size_t count, polypath_data_type type,
+                                                 polypath_reduce_op op, void* stream);
 /* `count` elements to each rank: rank r gets the r-th part of what is combined. `send` has as many
  * parts as there are ranks. */
 POLYPATH_API polypath_status polypath_reduce_scatter(polypath_comm* comm, const void* send,
-                                                     void* recv, size_t count, polypath_data_type type,
-                                                     polypath_reduce_op op, void* stream);
+                                                     void* recv, size_t count,
+                                                     polypath_data_type type, polypath_reduce_op op,
+                                                     void* stream);
 /* `count` elements of every rank, in rank order, to all. */
 POLYPATH_API polypath_status polypath_all_gather(polypath_comm* comm, const void* send, void* recv,
-                                                 size_t count, polypath_data_type type, void* stream);
+                                                 size_t count, polypath_data_type type,
+                                                 void* stream);
 /* `count` elements of rank `root` to all. */
 POLYPATH_API polypath_status polypath_broadcast(polypath_comm* comm, const void* send, void* recv,
                                                 size_t count, polypath_data_type type, int root,
                                                 void* stream);
 /* `count` elements of every rank, combined, to rank `root`. */
 POLYPATH_API polypath_status polypath_reduce(polypath_comm* comm, const void* send, void* recv,
-                                             size_t count, polypath_data_type type, polypath_reduce_op op,
-                                             int root, void* stream);
+                                             size_t count, polypath_data_type type,
+                                             polypath_reduce_op op, int root, void* stream);
 /* `count` elements from each rank to each: part r of `send` goes to rank r, and what rank r sent is
  * part r of `recv`. Not in place. */
 POLYPATH_API polypath_status polypath_all_to_all(polypath_comm* comm, const void* send, void* recv,
-                                                 size_t count, polypath_data_type type, void* stream);
+                                                 size_t count, polypath_data_type type,
+                                                 void* stream);
 
 /* Not collective. How this rank's collectives and puts went, zeros before the first: {"cells",
  * "channels", "copies", ...: calls, "scratch_bytes", "puts": {"kernel", "copies"}}; of several

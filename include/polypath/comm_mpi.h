@@ -78,9 +78,10 @@ static inline int polypath_mpi_test(void* user, uint64_t* request, int* done) {
  * between nodes, collectives go by messages of this MPI. Collective over `ranks`, which is not used
  * any more when it returns. A rank that never comes, MPI itself has to find.
  *
- * With several nodes (polypath_comm_node_count): where MPI was initialised with MPI_THREAD_MULTIPLE, a
- * thread of polypath calls it; otherwise messages move while the program's thread is in
- * polypath_comm_synchronize, and there alone. Destroy the communicator before MPI_Finalize. */
+ * With several nodes (polypath_comm_node_count): where MPI was initialised with
+ * MPI_THREAD_MULTIPLE, a thread of polypath calls it; otherwise messages move while the program's
+ * thread is in polypath_comm_synchronize, and there alone. Destroy the communicator before
+ * MPI_Finalize. */
 static inline polypath_status polypath_comm_create_mpi(polypath_context* context, MPI_Comm ranks,
                                                        int gpu,
                                                        const polypath_comm_options* options,

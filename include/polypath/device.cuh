@@ -11,7 +11,7 @@
 #include "polypath/device/match_partitioned.cuh"
 #include "polypath/device/match_unique.cuh"
 #include "polypath/device/matcher_mpi.cuh"
-#include "polypath/device/pair.cuh"
 #include "polypath/device/pool.cuh"
 #include "polypath/device/queue.cuh"
 #include "polypath/device/shared_pool.cuh"
+#include "polypath/device/spsc_queue.cuh"

@@ -56,7 +56,8 @@ typedef struct polypath_bench_beside_request {
   int warmup;     /* untimed pairs at the begin of each round */
   int iterations; /* timed pairs of each phase, at least 1 */
   int rounds;     /* at least 1; each is a phase on the idle node, then one beside the traffic */
-  const polypath_transfer_request* own; /* traffic of this process: copied again and again, natively, on
+  const polypath_transfer_request*
+      own; /* traffic of this process: copied again and again, natively, on
                                   streams of their own; NULL: none */
   size_t own_count;
   int own_queue;    /* copies of each that are queued at any time, at least 1 */
@@ -166,8 +167,8 @@ typedef int (*polypath_tune_progress)(size_t done, size_t total, double seconds_
 /* Searches the best routes, shares, chunks, slots and executor for each pair class, size class and
  * pattern by measurement, uses what it finds from now on, and keeps it in the node's profile after
  * each: a search that was stopped goes on where it was. `progress` may be NULL. No other transfer
- * of this context may be under way. The value is that of polypath_tuning_results() with "stopped": bool and
- * "seconds" as well. */
+ * of this context may be under way. The value is that of polypath_tuning_results() with "stopped":
+ * bool and "seconds" as well. */
 POLYPATH_API polypath_status polypath_tune(polypath_context* context,
                                            const polypath_tune_request* request,
                                            polypath_tune_progress progress, void* user,
@@ -188,9 +189,9 @@ typedef struct polypath_tune_collectives_request {
  * islands) against the plan's own, in alternating pairs of rows of calls, every element compared;
  * uses what it finds from now on, in this communicator, and keeps it in the profile of rank 0's
  * node after each size. Another way than the plan's is taken if it is 1 % faster, and in 8 of 9
- * pairs. `progress` (may be NULL) is asked on rank 0. The value is that of polypath_tuning_results() with
- * "stopped": bool and "seconds" as well; on other ranks than 0 of what their own profile holds.
- * POLYPATH_INTERNAL_ERROR, on all ranks, when an element is wrong. */
+ * pairs. `progress` (may be NULL) is asked on rank 0. The value is that of
+ * polypath_tuning_results() with "stopped": bool and "seconds" as well; on other ranks than 0 of
+ * what their own profile holds. POLYPATH_INTERNAL_ERROR, on all ranks, when an element is wrong. */
 POLYPATH_API polypath_status polypath_tune_collectives(
     polypath_collective_bench* bench, const polypath_tune_collectives_request* request,
     polypath_tune_progress progress, void* user, char** json);

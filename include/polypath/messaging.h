@@ -4,7 +4,7 @@
 #define POLYPATH_MESSAGING_H
 
 #include "polypath/messaging/channel.h"
-#include "polypath/messaging/collectives.h"
+#include "polypath/messaging/device_collectives.h"
 #include "polypath/messaging/matching.h"
 #include "polypath/messaging/pool.h"
 #include "polypath/messaging/queue.h"

@@ -10,7 +10,8 @@
  * Threads: a context may be used from any number of threads at once. A context outlives its
  * transfers: destroy it only after the streams that carry them have been synchronised.
  *
- * Strings returned through `char **` belong to the caller: polypath_free_string(). All are JSON, UTF-8.
+ * Strings returned through `char **` belong to the caller: polypath_free_string(). All are JSON,
+ * UTF-8.
  */
 #ifndef POLYPATH_POLYPATH_H
 #define POLYPATH_POLYPATH_H
@@ -129,7 +130,7 @@ typedef struct polypath_thresholds {
 /* The sizes below which no plan of this node splits a transfer, as it is measured and tuned now:
  * whoever calls polypath_try_copy_async() need not ask for less. */
 POLYPATH_API polypath_status polypath_split_thresholds(polypath_context* context,
-                                                     polypath_thresholds* thresholds);
+                                                       polypath_thresholds* thresholds);
 
 /* One transfer of a group; the fields are the arguments of polypath_copy_async(). */
 typedef struct polypath_transfer {
@@ -169,7 +170,8 @@ typedef struct polypath_transfer_request {
  * threads do so when the first transfer asks, and transfers go without the staged routes until
  * then. */
 POLYPATH_API polypath_status polypath_prepare(polypath_context* context,
-                                              const polypath_transfer_request* requests, size_t count);
+                                              const polypath_transfer_request* requests,
+                                              size_t count);
 
 /* ---- Memory of other processes ----------------------------------------------------------------
  */
@@ -182,19 +184,20 @@ POLYPATH_API polypath_status polypath_prepare(polypath_context* context,
 /* This process made `handle` for the memory that holds `address`: other processes may learn where
  * it lies, until it is told of other memory at the same address. POLYPATH_INVALID_ARGUMENT: not
  * memory of a GPU. */
-POLYPATH_API polypath_status polypath_ipc_register_export(polypath_context* context, const void* handle,
-                                                      const void* address);
+POLYPATH_API polypath_status polypath_ipc_register_export(polypath_context* context,
+                                                          const void* handle, const void* address);
 
 /* `address` is what cuIpcOpenMemHandle gave for `handle`, in the current CUDA context. This library
  * opens the handle for other GPUs as well, in the background, when transfers ask for it.
  * POLYPATH_INVALID_ARGUMENT: not memory of a GPU. */
-POLYPATH_API polypath_status polypath_ipc_register_import(polypath_context* context, const void* handle,
-                                                      const void* address);
+POLYPATH_API polypath_status polypath_ipc_register_import(polypath_context* context,
+                                                          const void* handle, const void* address);
 
 /* Before cuIpcCloseMemHandle(address): closes what this library opened, when it is open the last
  * time, which waits for work that uses it. No transfer of it may be under way. Any other address is
  * let pass. */
-POLYPATH_API polypath_status polypath_ipc_unregister_import(polypath_context* context, const void* address);
+POLYPATH_API polypath_status polypath_ipc_unregister_import(polypath_context* context,
+                                                            const void* address);
 
 /* ---- Asking -----------------------------------------------------------------------------------
  */

@@ -27,8 +27,9 @@ typedef struct polypath_uniconn_env polypath_uniconn_env;
  * the environment. `is_thread`: 1 for ranks that are threads of this process, else 0.
  * POLYPATH_INVALID_ARGUMENT: this rank has an environment already. Collective. */
 POLYPATH_API polypath_status polypath_uniconn_env_create(int rank, int size,
-                                                         polypath_all_gather_fn exchange, void* user,
-                                                         int is_thread, polypath_uniconn_env** env);
+                                                         polypath_all_gather_fn exchange,
+                                                         void* user, int is_thread,
+                                                         polypath_uniconn_env** env);
 /* The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;
  * without them one rank alone. Collective. */
 POLYPATH_API polypath_status
@@ -189,18 +190,18 @@ enum {
 /* An entry of the profile. */
 typedef struct polypath_backend_entry {
   int op;
-  int backend;                  /* the choice; -1: one that this library does not know */
-  size_t bytes;                 /* of a message; of a collective, of a rank's larger buffer */
+  int backend;                       /* the choice; -1: one that this library does not know */
+  size_t bytes;                      /* of a message; of a collective, of a rank's larger buffer */
   double us[POLYPATH_BACKEND_COUNT]; /* of the slowest rank; negative: not measured */
-  int edited;                   /* 1: by somebody, in the profile */
+  int edited;                        /* 1: by somebody, in the profile */
 } polypath_backend_entry;
 
 /* Those for ranks on these GPUs (as `context` numbers them), by operation, then by size; `gpus`
  * NULL: for whatever GPUs. The first `capacity` of them go to `rows` (NULL for none), and *count is
  * how many there are. */
 POLYPATH_API polypath_status polypath_backend_entries(polypath_context* context, const int* gpus,
-                                                   int ranks, polypath_backend_entry* rows,
-                                                   size_t capacity, size_t* count);
+                                                      int ranks, polypath_backend_entry* rows,
+                                                      size_t capacity, size_t* count);
 
 /* What ranks measured in turns. */
 typedef struct polypath_backend_samples {

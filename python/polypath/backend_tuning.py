@@ -13,7 +13,7 @@ from typing import Any
 from .context import TuneProgress
 from .errors import InvalidArgument
 from .mpi.runs import find_launcher, find_program
-from .rank_processes import launched, lines_of_first
+from .rank_launcher import launched, lines_of_first
 
 BACKENDS = ("polypath", "gpuccl", "gpushmem", "mpi")
 OPERATIONS = ("post", "allreduce", "reduce", "all_gather", "all_to_all", "broadcast")

@@ -21,7 +21,7 @@ from .comm import Communicator, on_all
 from .context import Context
 from .errors import NotSupported, PolypathError
 from .interrupts import interrupt_later
-from .rank_processes import launched, lines_of_first
+from .rank_launcher import launched, lines_of_first
 
 ALGORITHMS = ("cells", "flat", "pairwise", "host-trees", "mixed", "hierarchical", "ring")
 """By which names plans, rows and options call them."""

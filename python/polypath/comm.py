@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _api
+from .bootstrap import Exchange, Store, as_callback, store_exchange
 from .buffers import as_buffer, covered
-from .closing import WarnsUnlessClosed, is_failure
 from .context import Context
 from .errors import InvalidArgument
-from .exchanges import Exchange, Store, as_callback, store_exchange
+from .handles import WarnsUnlessClosed, is_failure
 from .integers import array, checked_size, integer
 from .rank_threads import on_all as on_all
 from .streams import stream_handle

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import _api
-from .closing import WarnsUnlessClosed
 from .errors import InvalidArgument
+from .handles import WarnsUnlessClosed
 from .integers import array, checked_size, integer
 from .transfers import Request, Transfer, as_transfer, checked_transfer, request_array
 
@@ -423,7 +423,8 @@ class Context(WarnsUnlessClosed):
         a call as the cost model plans it, and ``us`` as it was tuned; of comm ``backend`` is the
         choice among UNICONN's, and ``times`` what was measured of each.
         """
-        return _api.call_json("polypath_tuning_results", self._open())  # type: ignore[no-any-return]
+        name = "polypath_tuning_results"
+        return _api.call_json(name, self._open())  # type: ignore[no-any-return]
 
     def graph_phases(
         self, src: str, dst: str, bytes: int | str, nodes: int, iterations: int = 20

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _api
 from .buffers import Buffer, as_buffer
-from .closing import WarnsUnlessClosed
 from .comm import Communicator
 from .errors import InvalidArgument
+from .handles import WarnsUnlessClosed
 from .integers import integer
 from .streams import stream_handle
 
@@ -108,14 +108,19 @@ class Matcher(WarnsUnlessClosed):
 
     Arrays are memory that this GPU reaches (`polypath.buffers`): envelopes of 8 bytes (`ENVELOPE`),
     outcomes of 24 (`OUTCOME`), pairs of 16 (`PAIR`). Calls are asynchronous on ``stream``, and come
-    from one thread at a time; arrays live until it is done. ``launch_per_phase``: batches by the whole GPU
-    are a row of launches instead of one whose blocks all need room at once, beside a kernel that
-    never ends.
+    from one thread at a time; arrays live until it is done. ``launch_per_phase``: batches by the
+    whole GPU are a row of launches instead of one whose blocks all need room at once, beside a
+    kernel that never ends.
 
     Use it in a ``with`` statement or call `close`."""
 
     def __init__(
-        self, comm: Communicator, capacity: int, order: str = "mpi", *, launch_per_phase: bool = False
+        self,
+        comm: Communicator,
+        capacity: int,
+        order: str = "mpi",
+        *,
+        launch_per_phase: bool = False,
     ) -> None:
         self._handle: ctypes.c_void_p | None = None
         handle = ctypes.c_void_p()

@@ -17,9 +17,9 @@ from typing import Any
 
 from . import _api
 from .buffers import covered
-from .closing import WarnsUnlessClosed, is_failure
 from .comm import Communicator
 from .errors import InvalidArgument
+from .handles import WarnsUnlessClosed, is_failure
 from .matching import Matcher as Matcher
 from .matching import envelopes as envelopes
 from .matching import match as match

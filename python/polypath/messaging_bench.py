@@ -9,7 +9,7 @@ from typing import Any
 from ._library import find_library
 from .errors import PolypathError
 from .mpi.runs import find_program
-from .rank_processes import lines_of_first
+from .rank_launcher import lines_of_first
 
 #: Groups of lines, in the order in which they run.
 GROUPS = ("queue", "remote", "match", "active", "pool", "collectives")

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch
 
-from .links import LINK_TYPES, shared_capacities
+from .link_names import LINK_TYPES, shared_capacities
 from .sizes import short_figure
 
 _COLOURS = {

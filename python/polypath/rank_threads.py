@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .closing import is_failure
 from .errors import PolypathError
+from .handles import is_failure
 from .interrupts import interrupt_later
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from . import _api, _dlpack
+from .bootstrap import Bootstrap
 from .buffers import Buffer, as_buffer, covered
-from .closing import Closing, is_failure
 from .errors import InvalidArgument
-from .exchanges import Bootstrap
+from .handles import Closing, is_failure
 from .integers import array, checked_size, integer
 from .streams import stream_handle
 

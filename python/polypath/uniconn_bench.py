@@ -11,7 +11,7 @@ from typing import Any
 from .context import Context
 from .errors import InvalidArgument, PolypathError
 from .mpi.runs import find_launcher, find_program
-from .rank_processes import launched, lines_of_first
+from .rank_launcher import launched, lines_of_first
 
 BACKENDS = ("polypath", "mpi", "gpuccl", "gpushmem", "any")
 TESTS = ("latency", "bandwidth", "jacobi", "cg")

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <string>
 
-#include "base/no_broken_pipe.hpp"
+#include "base/sigpipe_guard.hpp"
 
 namespace polypath {
 namespace {

@@ -88,7 +88,8 @@ template <typename TransferConfig, std::size_t count>
 Parser choice_into(TransferConfig Options::* member,
                    const std::pair<std::string_view, TransferConfig> (&choices)[count]) {
   return [member, words = std::to_array(choices)](std::string_view text, Options& options) {
-    const auto found = std::ranges::find(words, text, &std::pair<std::string_view, TransferConfig>::first);
+    const auto found =
+        std::ranges::find(words, text, &std::pair<std::string_view, TransferConfig>::first);
     if (found == words.end()) return false;
     options.*member = found->second;
     return true;

@@ -49,7 +49,8 @@ int share_of(int left, int most, bool is_modest) {
 
 }  // namespace
 
-BlockReservation::BlockReservation(CUcontext context, int capacity, int most, int spared) : context_(context) {
+BlockReservation::BlockReservation(CUcontext context, int capacity, int most, int spared)
+    : context_(context) {
   Given& all = given();
   const std::lock_guard lock(all.mutex);
   int& used = all.blocks[context];

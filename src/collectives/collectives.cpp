@@ -109,8 +109,8 @@ AlgorithmOverride parse_collective_choice(std::string_view text) {
 Collectives::Collectives(Communicator& communicator, const CollectivesOptions& options)
     : comm_(communicator), options_(options), launches_(options.max_plans) {
   if (comm_.size() > static_cast<int>(kMaxRanks))
-    throw NotSupported(fmt::format("collectives serve up to {} ranks of a node, not {}", kMaxRanks,
-                                   comm_.size()));
+    throw NotSupported(
+        fmt::format("collectives serve up to {} ranks of a node, not {}", kMaxRanks, comm_.size()));
   // What one rank cannot, none can: each says how many blocks it can run, or why none.
   struct Able {
     std::int32_t blocks = 0;
@@ -130,7 +130,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
     const int each = modules_->blocks_a_multiprocessor();
     const int spared = options_.reserved_sms * each;
     grant_ = std::make_unique<BlockReservation>(comm_.context(), multiprocessors * each,
-                                          options_.max_blocks, spared);
+                                                options_.max_blocks, spared);
     order_ = std::make_unique<CallOrder>(comm_.driver(), comm_.context());
     mine.blocks = grant_->blocks();
     mine.is_first = grant_->is_first() ? 1 : 0;
@@ -274,8 +274,8 @@ void Collectives::prepare_copies() {
 Collectives::Launch Collectives::make_launch(const CollectiveCall& call, AlgorithmOverride choice,
                                              bool explain) const {
   const CollectiveRequest request = request_of(call);
-  const bool is_free = choice == AlgorithmOverride::planned || choice == AlgorithmOverride::kernels ||
-                       choice == AlgorithmOverride::tried;
+  const bool is_free = choice == AlgorithmOverride::planned ||
+                       choice == AlgorithmOverride::kernels || choice == AlgorithmOverride::tried;
   CollectiveOptions options = options_of(request, choice);
   options.explain = explain;
   if (runner_ == nullptr) {

@@ -15,14 +15,14 @@
 #include <string_view>
 
 #include "collectives/block_budget.hpp"
+#include "collectives/collective_plan_inputs.hpp"
 #include "collectives/collective_types.h"
 #include "collectives/kernel_modules.hpp"
 #include "collectives/plan/collective_plan.hpp"
-#include "collectives/plan_basis.hpp"
 #include "collectives/schedule/schedule_runner.hpp"
 #include "comm/call_order.hpp"
 #include "comm/communicator.hpp"
-#include "plan/recent_map.hpp"
+#include "plan/lru_map.hpp"
 
 namespace polypath {
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/error.hpp"
-#include "collectives/collectives_handle.hpp"
-#include "comm/on_threads.hpp"
+#include "collectives/comm_collectives.hpp"
+#include "comm/rank_threads.hpp"
 #include "comm/stream_waits.hpp"
 #include "core/c_boundary.hpp"
 #include "tune/context_resets.hpp"
@@ -36,7 +36,8 @@ void require_ready(polypath_comm* comm, CUstream stream) {
 }
 
 polypath_status run(polypath_comm* comm, CollectiveOp op, const void* send, void* recv,
-                    std::size_t count, polypath_data_type type, int operation, int root, void* stream) {
+                    std::size_t count, polypath_data_type type, int operation, int root,
+                    void* stream) {
   return guarded([&] {
     require(type >= 0 && type < kTypes, "type is none");
     require(operation >= 0 && operation < kOperators, "op is none");
@@ -123,13 +124,13 @@ polypath_status polypath_comm_release_sms(polypath_comm* comm) {
 }
 
 polypath_status polypath_all_reduce(polypath_comm* comm, const void* send, void* recv, size_t count,
-                                   polypath_data_type type, polypath_reduce_op op, void* stream) {
+                                    polypath_data_type type, polypath_reduce_op op, void* stream) {
   return run(comm, CollectiveOp::allreduce, send, recv, count, type, op, 0, stream);
 }
 
 polypath_status polypath_reduce_scatter(polypath_comm* comm, const void* send, void* recv,
-                                        size_t count, polypath_data_type type, polypath_reduce_op op,
-                                        void* stream) {
+                                        size_t count, polypath_data_type type,
+                                        polypath_reduce_op op, void* stream) {
   return run(comm, CollectiveOp::reduce_scatter, send, recv, count, type, op, 0, stream);
 }
 
@@ -144,7 +145,8 @@ polypath_status polypath_broadcast(polypath_comm* comm, const void* send, void* 
 }
 
 polypath_status polypath_reduce(polypath_comm* comm, const void* send, void* recv, size_t count,
-                                polypath_data_type type, polypath_reduce_op op, int root, void* stream) {
+                                polypath_data_type type, polypath_reduce_op op, int root,
+                                void* stream) {
   return run(comm, CollectiveOp::reduce, send, recv, count, type, op, root, stream);
 }
 

@@ -55,8 +55,8 @@ void KernelModules::launch(KernelFamily family, CollectiveArgs args, unsigned bl
                            CUstream stream, bool is_captured) const {
   CUfunction function = functions_[index(family, args.op, args.type)];
   void* parameters[] = {&args};
-  launch_pdl(driver_, uses_pdl_ && !is_captured, function, {blocks, kCollectiveThreads},
-                 stream, parameters);
+  launch_pdl(driver_, uses_pdl_ && !is_captured, function, {blocks, kCollectiveThreads}, stream,
+             parameters);
 }
 
 void KernelModules::launch_sum(SumArgs args, std::uint64_t bytes, CUstream stream) const {

@@ -91,7 +91,8 @@ Joined join(Hello hello, const HostAllGather& exchange,
     opened.problem.catch_from([&] {
       const Hello& first = hellos.front();
       if (joined.board == nullptr)
-        joined.board = ControlSegment::open(first.process, first.board_file, first.board, first.size);
+        joined.board =
+            ControlSegment::open(first.process, first.board_file, first.board, first.size);
       joined.members.rank = hello.rank;
       for (std::size_t rank = 0; rank < size; ++rank) {
         const int gpu = number_of(hellos[rank].gpu_uuid);

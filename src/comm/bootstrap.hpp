@@ -14,10 +14,10 @@
 #include <span>
 #include <string>
 
-#include "comm/board.hpp"
-#include "comm/exchange.hpp"
-#include "comm/members.hpp"
-#include "comm/verdict.hpp"
+#include "comm/control_segment.hpp"
+#include "comm/host_all_gather.hpp"
+#include "comm/rank_error.hpp"
+#include "comm/rank_table.hpp"
 
 namespace polypath {
 
@@ -39,7 +39,7 @@ struct Hello {
   MachineId machine;
   std::uint64_t pid_namespace = 0;
   ProcessId process;
-  ControlSegmentId board;                 ///< rank 0's
+  ControlSegmentId board;        ///< rank 0's
   std::int32_t board_file = -1;  ///< rank 0's; -1: it has none
   std::int64_t timeout_ms = 0;
   RankError problem;  ///< what went wrong before

@@ -13,10 +13,10 @@
 
 #include "base/log.hpp"
 #include "comm/comm_handle.hpp"
-#include "comm/on_threads.hpp"
 #include "comm/process_events.hpp"
-#include "comm/socket_exchange.hpp"
-#include "comm/thread_exchange.hpp"
+#include "comm/rank_threads.hpp"
+#include "comm/socket_bootstrap.hpp"
+#include "comm/thread_bootstrap.hpp"
 #include "core/c_boundary.hpp"
 #include "driver/check.hpp"
 #include "tune/context_resets.hpp"
@@ -54,8 +54,7 @@ polypath_comm_options options_of(const Context& context, const polypath_comm_opt
   require(options.port <= kMaxPort, "options->port is more than 65535");
   constexpr std::uint32_t kMaxBlocks = 1U << 16;
   require(options.max_blocks <= kMaxBlocks, "options->max_blocks is more than 65536");
-  require(options.reserved_sms <= kMaxBlocks,
-          "options->reserved_sms is more than 65536");
+  require(options.reserved_sms <= kMaxBlocks, "options->reserved_sms is more than 65536");
   for (const std::uint64_t reserved : options.reserved)
     require(reserved == 0, "options->reserved is not 0");
   require(options.network == nullptr || options.network->reserved == 0,
@@ -86,7 +85,7 @@ std::unique_ptr<polypath_comm> create(Context& context, int rank, int size, int 
     return handle;
   }
   MultiNodeRank made = create_across_nodes(context.source().driver, context.node(), options,
-                                         *given.network, context.options().comm_node);
+                                           *given.network, context.options().comm_node);
   handle->communicator = std::move(made.local);
   handle->nodes = std::move(made.links);
   return handle;
@@ -201,10 +200,9 @@ polypath_status polypath_comm_create_from_environment(polypath_context* context,
     const polypath_comm_options given = options_of(its, options);
     const int own = own_gpu(its, gpu);
     const Rendezvous rendezvous = rendezvous_from_environment(static_cast<int>(given.port));
-    *comm =
-        create(its, rendezvous.rank, rendezvous.size, own,
-               socket_exchange(rendezvous, std::chrono::milliseconds(given.timeout_ms)), given)
-            .release();
+    *comm = create(its, rendezvous.rank, rendezvous.size, own,
+                   socket_exchange(rendezvous, std::chrono::milliseconds(given.timeout_ms)), given)
+                .release();
   });
 }
 
@@ -303,7 +301,7 @@ int polypath_comm_gpu(const polypath_comm* comm, int rank) {
 }
 
 polypath_status polypath_comm_host_all_gather(polypath_comm* comm, const void* mine, void* all,
-                                       size_t bytes) {
+                                              size_t bytes) {
   return guarded([&] {
     Communicator& communicator = of(comm);
     require((mine != nullptr && all != nullptr) || bytes == 0, "mine or all is null");

@@ -9,7 +9,7 @@
 
 #include "base/kept.hpp"
 #include "comm/communicator.hpp"
-#include "comm/node_links.hpp"
+#include "comm/node_network.hpp"
 #include "polypath/comm.h"
 
 namespace polypath {

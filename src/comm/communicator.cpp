@@ -444,7 +444,8 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
     return nullptr;
   }
   CommunicatorOptions options;
-  options.rank = static_cast<int>(std::ranges::find(group, rank(), &SplitRequest::rank) - group.begin());
+  options.rank =
+      static_cast<int>(std::ranges::find(group, rank(), &SplitRequest::rank) - group.begin());
   options.size = static_cast<int>(group.size());
   options.gpu = gpu();
   options.time_limit = time_limit();

@@ -15,11 +15,11 @@
 #include <span>
 #include <string_view>
 
-#include "comm/exchange.hpp"
-#include "comm/numbered_waits.hpp"
+#include "comm/host_all_gather.hpp"
 #include "comm/shared_host_memory.hpp"
-#include "comm/status_record.hpp"
 #include "comm/symmetric_memory.hpp"
+#include "comm/wait_error.hpp"
+#include "comm/wait_registry.hpp"
 #include "driver/cuda_driver.hpp"
 #include "topology/node.hpp"
 
@@ -32,7 +32,7 @@ struct ExchangeArgs;
 struct CommunicatorOptions {
   int rank = 0;
   int size = 1;
-  int gpu = 0;        ///< of this rank, as the node numbers them
+  int gpu = 0;             ///< of this rank, as the node numbers them
   HostAllGather exchange;  ///< not kept
   /// How long anybody waits for another rank, at first; that of rank 0 counts.
   std::chrono::milliseconds time_limit{30'000};

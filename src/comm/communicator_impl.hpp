@@ -10,7 +10,7 @@
 
 #include "base/kept.hpp"
 #include "comm/communicator.hpp"
-#include "comm/host_words.hpp"
+#include "comm/host_flags.hpp"
 #include "comm/process_events.hpp"
 #include "comm/put_streams.hpp"
 #include "comm/stream_waits.hpp"
@@ -46,8 +46,8 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   /// On the watchdog's thread: tells ranks that have left that this one writes into their memory no
   /// more. False: it still may.
   bool settle() noexcept;
-  /// Waits for other ranks, as ControlSegment::leave() does, for `most`, and ends the thread. False, and the
-  /// rank stays: streams of it still wait, and use what it has.
+  /// Waits for other ranks, as ControlSegment::leave() does, for `most`, and ends the thread.
+  /// False, and the rank stays: streams of it still wait, and use what it has.
   bool leave(std::chrono::milliseconds most) noexcept;
   /// Waits for nobody, and frees nothing of the GPU.
   void abandon() noexcept;
@@ -112,7 +112,7 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   Members members;
   std::optional<SymmetricHeap> heap;
   SymmetricMemory barrier_words;  // a 64-bit word for each rank, which that rank raises; reports;
-                                  // next_abort_poll_ns; barriers; counts of blocks, by stream and rank
+  // next_abort_poll_ns; barriers; counts of blocks, by stream and rank
   std::map<unsigned long long, std::uint64_t> counting_streams;  // by id, their places
   /// Calls for host memory.
   std::uint64_t host_memories = 0;

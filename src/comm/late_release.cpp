@@ -9,7 +9,7 @@
 
 #include "base/kept.hpp"
 #include "base/log.hpp"
-#include "base/make_thread.hpp"
+#include "base/thread.hpp"
 
 namespace polypath {
 namespace {
@@ -21,7 +21,8 @@ constexpr milliseconds kFirstPause{10};
 constexpr milliseconds kLongestPause{500};
 
 struct Waiting : Keepable<Waiting> {
-  Waiting(std::shared_ptr<ControlSegment> its_board, const Members& members) : board(std::move(its_board)) {
+  Waiting(std::shared_ptr<ControlSegment> its_board, const Members& members)
+      : board(std::move(its_board)) {
     for (int rank = 0; rank < members.size(); ++rank) {
       const Member& member = members.all[static_cast<std::size_t>(rank)];
       if (!member.here) others.push_back({rank, ProcessWatch(member.process)});

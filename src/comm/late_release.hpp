@@ -6,14 +6,14 @@
 #include <memory>
 #include <vector>
 
-#include "comm/board.hpp"
-#include "comm/members.hpp"
+#include "comm/control_segment.hpp"
+#include "comm/rank_table.hpp"
 
 namespace polypath {
 
-/// Runs `releases`, those of ControlSegment::leave(), once no rank may reach into the memory any more: it
-/// has left, or its process has ended. Not once `stops` says that the context is gone, or that the
-/// process ends. Returns at once. Where no thread can be made the memory stays.
+/// Runs `releases`, those of ControlSegment::leave(), once no rank may reach into the memory any
+/// more: it has left, or its process has ended. Not once `stops` says that the context is gone, or
+/// that the process ends. Returns at once. Where no thread can be made the memory stays.
 void release_late(const std::shared_ptr<ControlSegment>& board, const Members& members,
                   std::vector<std::function<void()>> releases,
                   std::function<bool()> stops) noexcept;

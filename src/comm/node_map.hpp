@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/exchange.hpp"
+#include "comm/host_all_gather.hpp"
 #include "comm/process.hpp"
-#include "comm/verdict.hpp"
+#include "comm/rank_error.hpp"
 
 namespace polypath {
 
@@ -29,7 +29,7 @@ struct NodeHello {
   std::int32_t size = 0;
   Engine engine = Engine::messages;
   std::array<char, 64> node{};  ///< its name
-  RankError problem;              ///< what went wrong before
+  RankError problem;            ///< what went wrong before
 
   std::array<unsigned char, 392> unused{};
 

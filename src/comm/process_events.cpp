@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "comm/board.hpp"
+#include "comm/control_segment.hpp"
 #include "tune/context_resets.hpp"
 
 namespace polypath {

@@ -136,11 +136,10 @@ void Communicator::signal_and_wait(const SignalSet& set, CUstream stream) {
   for (const SignalSet::Word& word : set.told)
     args.told[args.told_count++] = {word_of(set.memory.address(word.rank), word.offset),
                                     word.value};
-  for (std::size_t first = 0; first == 0 || first < set.awaited.size();
-       first += kMaxWaits) {
+  for (std::size_t first = 0; first == 0 || first < set.awaited.size(); first += kMaxWaits) {
     args.awaited_count = 0;
-    for (const SignalSet::Word& word : set.awaited.subspan(
-             first, std::min<std::size_t>(kMaxWaits, set.awaited.size() - first)))
+    for (const SignalSet::Word& word :
+         set.awaited.subspan(first, std::min<std::size_t>(kMaxWaits, set.awaited.size() - first)))
       args.awaited[args.awaited_count++] = {word_of(base, word.offset), word.value};
     impl_->waits->signal(args, stream);
     args.told_count = 0;

@@ -5,7 +5,7 @@
 
 #include "comm/kernels/images.hpp"
 #include "driver/check.hpp"
-#include "exec/ticket.hpp"
+#include "exec/transfer_state.hpp"
 
 namespace polypath {
 

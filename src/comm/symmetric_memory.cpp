@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "comm/verdict.hpp"
+#include "comm/rank_error.hpp"
 #include "core/context.hpp"
 #include "driver/check.hpp"
 #include "exec/relaxed_capture.hpp"

@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "comm/board.hpp"
-#include "comm/members.hpp"
+#include "comm/control_segment.hpp"
+#include "comm/rank_table.hpp"
 #include "tune/resources.hpp"
 
 namespace polypath {

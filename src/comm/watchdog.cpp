@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/make_thread.hpp"
+#include "base/thread.hpp"
 
 namespace polypath {
 namespace {
@@ -14,7 +14,8 @@ constexpr std::chrono::milliseconds kShortPeriod{1};
 
 }  // namespace
 
-Watchdog::Watchdog(std::shared_ptr<ControlSegment> board, const Members& members, std::function<bool()> look)
+Watchdog::Watchdog(std::shared_ptr<ControlSegment> board, const Members& members,
+                   std::function<bool()> look)
     : board_(std::move(board)), look_(std::move(look)) {
   for (int rank = 0; rank < members.size(); ++rank) {
     const Member& member = members.all[static_cast<std::size_t>(rank)];

@@ -5,8 +5,8 @@
 #include <thread>
 #include <vector>
 
-#include "comm/board.hpp"
-#include "comm/members.hpp"
+#include "comm/control_segment.hpp"
+#include "comm/rank_table.hpp"
 
 namespace polypath {
 
@@ -15,7 +15,8 @@ class Watchdog {
  public:
   /// `look` is called on the thread at every abort, and many times a second otherwise; a thousand
   /// times where it was false. It must not throw.
-  Watchdog(std::shared_ptr<ControlSegment> board, const Members& members, std::function<bool()> look);
+  Watchdog(std::shared_ptr<ControlSegment> board, const Members& members,
+           std::function<bool()> look);
   /// Ends the thread.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;

@@ -181,7 +181,7 @@ void* polypath_driver_function(polypath_context* context, const char* name) {
 }
 
 polypath_status polypath_split_thresholds(polypath_context* context,
-                                        polypath_thresholds* thresholds) {
+                                          polypath_thresholds* thresholds) {
   return guarded([&] {
     require(thresholds != nullptr, "thresholds is null");
     const Thresholds least = of(context).smallest_split();
@@ -204,18 +204,18 @@ polypath_status polypath_try_group_copy_async(polypath_context* context,
   });
 }
 
-polypath_status polypath_prepare(polypath_context* context, const polypath_transfer_request* requests,
-                                 size_t count) {
+polypath_status polypath_prepare(polypath_context* context,
+                                 const polypath_transfer_request* requests, size_t count) {
   return guarded([&] { of(context).prepare(requests_of(requests, count)); });
 }
 
 polypath_status polypath_ipc_register_export(polypath_context* context, const void* handle,
-                                         const void* address) {
+                                             const void* address) {
   return guarded([&] { of(context).memory_exported(handle_of(handle), address_of(address)); });
 }
 
 polypath_status polypath_ipc_register_import(polypath_context* context, const void* handle,
-                                         const void* address) {
+                                             const void* address) {
   return guarded([&] { of(context).memory_imported(handle_of(handle), address_of(address)); });
 }
 

@@ -9,12 +9,13 @@
 #include <map>
 
 #include "base/log.hpp"
-#include "core/carrier.hpp"
+#include "core/transfer_dispatcher.hpp"
 #include "exec/relaxed_capture.hpp"
 
 namespace polypath {
 
-bool TransferDispatcher::request_routes(const Plan& plan, const std::vector<SplittableTransfer>& group) {
+bool TransferDispatcher::request_routes(const Plan& plan,
+                                        const std::vector<SplittableTransfer>& group) {
   bool waits = false;
   try {
     for (std::size_t t = 0; t < group.size(); ++t) {
@@ -35,7 +36,8 @@ bool TransferDispatcher::request_routes(const Plan& plan, const std::vector<Spli
   return waits;
 }
 
-void TransferDispatcher::prepare_now(const Plan& plan, const std::vector<SplittableTransfer>& group) {
+void TransferDispatcher::prepare_now(const Plan& plan,
+                                     const std::vector<SplittableTransfer>& group) {
   // After a failure nothing was issued: the transfer goes without what is not ready.
   if (request_routes(plan, group)) preparer_.wait();
 }

@@ -31,10 +31,7 @@ std::string allocation_text(const CudaDriver& driver, CUdeviceptr address, std::
 
 Classifier::Classifier(const NodeSource& source, Devices& devices, ImportedMemories& imports,
                        std::uint64_t min_split_bytes)
-    : source_(source),
-      devices_(devices),
-      imports_(imports),
-      never_split_below_(min_split_bytes) {}
+    : source_(source), devices_(devices), imports_(imports), never_split_below_(min_split_bytes) {}
 
 PointerInfo Classifier::checked_info(const char* argument, CUdeviceptr address,
                                      std::uint64_t bytes) {
@@ -127,10 +124,12 @@ std::variant<ResolvedTransfer, NativeReason> Classifier::ends_of(const Transfer&
   const auto src_access = access_to(src, transfer.src, transfer.bytes);
   const auto dst_access = access_to(dst, transfer.dst, transfer.bytes);
   if (!src_access || !dst_access) return NativeReason::several_allocations;
-  return ResolvedTransfer{transfer, {*from, *to, transfer.bytes}, dst, src, *dst_access, *src_access};
+  return ResolvedTransfer{transfer,   {*from, *to, transfer.bytes}, dst, src, *dst_access,
+                          *src_access};
 }
 
-std::variant<SplittableTransfer, NativeReason> Classifier::splittable(const ResolvedTransfer& ends) {
+std::variant<SplittableTransfer, NativeReason> Classifier::splittable(
+    const ResolvedTransfer& ends) {
   const auto& [transfer, request, dst, src, dst_access, src_access] = ends;
   if (driver().stream_is_capturing != nullptr) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

@@ -10,7 +10,7 @@
 #include "core/counters.hpp"
 #include "core/node_source.hpp"
 #include "core/pointer_info.hpp"
-#include "exec/ticket.hpp"
+#include "exec/transfer_state.hpp"
 #include "plan/plan.hpp"
 
 namespace polypath {

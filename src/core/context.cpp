@@ -142,8 +142,8 @@ Plan Context::plan(const std::vector<Request>& requests) {
   check(requests);
   for (const Request& request : requests)
     if (request.bytes > kMaxPlanned)
-      throw InvalidArgument(fmt::format("{} bytes are more than a plan is made for, {}",
-                                        request.bytes, kMaxPlanned));
+      throw InvalidArgument(
+          fmt::format("{} bytes are more than a plan is made for, {}", request.bytes, kMaxPlanned));
   return planner().explained(requests);
 }
 

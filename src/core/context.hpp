@@ -1,5 +1,5 @@
-// The context: wires the node, its driver and what carries transfers (carrier.hpp) together, and
-// keeps what is known of the node. The C API is a thin shell around it.
+// The context: wires the node, its driver and what carries transfers (transfer_dispatcher.hpp)
+// together, and keeps what is known of the node. The C API is a thin shell around it.
 #pragma once
 
 #include <atomic>
@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/options.hpp"
-#include "core/carrier.hpp"
-#include "core/thresholds.hpp"
+#include "core/split_thresholds.hpp"
+#include "core/transfer_dispatcher.hpp"
 #include "tune/measure_links.hpp"
-#include "tune/profile_news.hpp"
+#include "tune/profile_update.hpp"
 
 namespace polypath {
 
@@ -64,7 +64,7 @@ class Context {
   void measure(const ProgressFunction& progress);
 
   [[nodiscard]] Planner& planner() noexcept { return carrier_.planner(); }
-  // What others put into the profile meanwhile stays there (tune/profile_news.hpp).
+  // What others put into the profile meanwhile stays there (tune/profile_update.hpp).
 
   /// Keeps it in the profile, in the place of what is known of the same, and follows it from now
   /// on.

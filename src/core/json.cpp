@@ -154,7 +154,7 @@ json devices_json(Context& context) {
             {"driver_version", source.driver_version}}},
           {"simulated", source.simulated},
           {"nvml", source.nvml != nullptr},
-          {"kernels", !copy_lane_image().empty()},
+          {"kernels", !link_copy_image().empty()},
           {"library", own_directory()},
           {"version", polypath::version()},
           {"graphs",

@@ -22,7 +22,7 @@
 #include "core/link_load.hpp"
 #include "core/link_probes.hpp"
 #include "core/node_source.hpp"
-#include "core/other_processes.hpp"
+#include "core/peer_processes.hpp"
 #include "exec/executor.hpp"
 #include "plan/plan_maker.hpp"
 

@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "base/log.hpp"
-#include "base/make_thread.hpp"
+#include "base/thread.hpp"
 #include "core/load_monitor.hpp"
 #include "exec/relaxed_capture.hpp"
 
@@ -244,8 +244,7 @@ std::uint64_t LoadMonitor::step(std::unique_lock<std::mutex>& lock, std::uint64_
     one.is_under_way = !is_over;
     if (!is_over) {
       const std::uint64_t age = now - one.begun_ns;
-      again_in(age > kLostPauseNs ? kLostPauseNs
-                                  : std::clamp(age / 8, kMinPauseNs, kProbePauseNs));
+      again_in(age > kLostPauseNs ? kLostPauseNs : std::clamp(age / 8, kMinPauseNs, kProbePauseNs));
       continue;
     }
     if (!is_virtual_) now = now_ns();

@@ -10,8 +10,8 @@
 #include "driver/nvml.hpp"
 #include "exec/emulated_mesh/emulated_links.hpp"
 #include "plan/tuned_backend.hpp"
-#include "plan/tuned_choice.hpp"
 #include "plan/tuned_collective.hpp"
+#include "plan/tuned_transfer.hpp"
 #include "topology/node.hpp"
 
 namespace polypath {
@@ -29,8 +29,8 @@ struct NodeSource {
   Capacities capacities = Capacities::defaults;
   std::string fingerprint;
   std::string driver_version;
-  std::string profile_file;        ///< empty: none is kept
-  std::string profile_state;       ///< "loaded", "none yet", "off", or what is wrong with it
+  std::string profile_file;          ///< empty: none is kept
+  std::string profile_state;         ///< "loaded", "none yet", "off", or what is wrong with it
   std::vector<TunedTransfer> tuned;  ///< from the profile
   std::vector<TunedCollective> collectives;  ///< likewise
   std::vector<TunedBackend> backends;        ///< likewise

@@ -4,7 +4,7 @@
 #include <system_error>
 
 #include "base/log.hpp"
-#include "base/make_thread.hpp"
+#include "base/thread.hpp"
 #include "exec/relaxed_capture.hpp"
 #include "exec/staging_policy.hpp"
 

@@ -41,7 +41,7 @@ inline bool supports_pdl(const CudaDriver& driver) {
 /// the one before it on the stream ends (docs/cuda-notes.md). Not in capture: graphs would get
 /// edges that older callers of cuGraphGetEdges cannot read. Throws DriverError.
 inline void launch_pdl(const CudaDriver& driver, bool early, CUfunction kernel,
-                           const LaunchShape& shape, CUstream stream, void** parameters) {
+                       const LaunchShape& shape, CUstream stream, void** parameters) {
   if (!early) {
     POLYPATH_CHECK(driver, launch_kernel(kernel, shape.blocks, 1, 1, shape.threads, 1, 1,
                                          shape.shared_bytes, stream, parameters, nullptr));

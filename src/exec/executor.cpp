@@ -80,8 +80,8 @@ const Route* LeasedRun::lease(bool channels) {
     }
     // A record more on the caller's stream would cost a sampled transfer time.
     EventPool& events = bound.sample != nullptr ? bound.sample->events() : resources_.events();
-    tickets_[t] = std::make_shared<TransferState>(bound.caller,
-                                           std::make_shared<PooledEvent>(events, bound.caller_gpu));
+    tickets_[t] = std::make_shared<TransferState>(
+        bound.caller, std::make_shared<PooledEvent>(events, bound.caller_gpu));
     if (const Route* const busy = lease_transfer(t, channels)) return busy;
   }
   return nullptr;

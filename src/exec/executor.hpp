@@ -111,9 +111,10 @@ class LeasedRun {
   const Schedule& schedule_;
   const std::vector<BoundTransfer>& transfers_;
   ContextGuard guard_;
-  std::vector<std::shared_ptr<TransferState>> tickets_;  // by transfer; null where nothing is staged
-  std::vector<std::vector<RouteLease>> leases_;   // by transfer and route; empty of direct routes
-  std::vector<std::vector<RouteAccess>> uses_;       // by transfer and route
+  std::vector<std::shared_ptr<TransferState>>
+      tickets_;                                  // by transfer; null where nothing is staged
+  std::vector<std::vector<RouteLease>> leases_;  // by transfer and route; empty of direct routes
+  std::vector<std::vector<RouteAccess>> uses_;   // by transfer and route
   const Route* narrow_ = nullptr;
   bool issued_ = false;
 };

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "exec/copy_graph.hpp"
-#include "exec/ticket.hpp"
+#include "exec/transfer_state.hpp"
 
 namespace polypath {
 
@@ -40,10 +40,10 @@ struct CachedGraph {
   int gpu = 0;
   unsigned long long dst_buffer = 0;
   unsigned long long src_buffer = 0;
-  std::optional<CopyGraph> graph;    ///< nothing while it is being built
-  std::shared_ptr<TransferState> last;      ///< of its last launch; null: none, or it has completed
-  std::shared_ptr<PooledEvent> end;  ///< recorded behind its last launch
-  bool taken = false;                ///< acquired, not launched yet
+  std::optional<CopyGraph> graph;       ///< nothing while it is being built
+  std::shared_ptr<TransferState> last;  ///< of its last launch; null: none, or it has completed
+  std::shared_ptr<PooledEvent> end;     ///< recorded behind its last launch
+  bool taken = false;                   ///< acquired, not launched yet
 };
 
 /// Thread-safe. Its lock is for bookkeeping: graphs are built, patched, launched and destroyed

@@ -12,7 +12,7 @@
 namespace polypath {
 namespace {
 
-constexpr std::size_t kMaxChannels = 4;  ///< a link
+constexpr std::size_t kMaxChannels = 4;   ///< a link
 constexpr std::size_t kEventsAhead = 32;  ///< a GPU, so that a transfer creates none
 
 /// A stream takes 1021 operations (4 x H200, driver 580); the next call waits until it moves. What

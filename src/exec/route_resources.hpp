@@ -26,7 +26,7 @@
 
 #include "exec/sequence.hpp"
 #include "exec/staging_memory.hpp"
-#include "exec/ticket.hpp"
+#include "exec/transfer_state.hpp"
 #include "plan/cost_model.hpp"
 
 namespace polypath {

@@ -54,8 +54,8 @@ bool Sequences::last_was(const CallerStream& caller, const Request& pair) {
   return known != sequences_.end() && known->last.src == pair.src && known->last.dst == pair.dst;
 }
 
-void Sequences::add(const std::shared_ptr<TransferState>& ticket, std::vector<RouteAccess> uses, bool follows,
-                    const Request& request) {
+void Sequences::add(const std::shared_ptr<TransferState>& ticket, std::vector<RouteAccess> uses,
+                    bool follows, const Request& request) {
   const std::lock_guard lock(mutex_);
   const auto known = find(ticket->caller());
   if (follows && known != sequences_.end() && known->first->fork() == ticket->fork()) {

@@ -12,7 +12,7 @@
 #include <mutex>
 #include <vector>
 
-#include "exec/ticket.hpp"
+#include "exec/transfer_state.hpp"
 #include "plan/plan.hpp"
 
 namespace polypath {
@@ -42,8 +42,8 @@ class Sequences {
 
   /// The caller's stream was given a whole transfer, which begins a sequence or, with `follows`, is
   /// one more of its own.
-  void add(const std::shared_ptr<TransferState>& ticket, std::vector<RouteAccess> uses, bool follows,
-           const Request& request);
+  void add(const std::shared_ptr<TransferState>& ticket, std::vector<RouteAccess> uses,
+           bool follows, const Request& request);
   /// Whatever comes next on the caller's stream needs a fork of its own.
   void end(const CallerStream& caller);
   /// The same of all streams with that handle. Cheap where there are no sequences.

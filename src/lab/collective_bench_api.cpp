@@ -1,7 +1,7 @@
 // The C API of the benchmark of collectives (lab.h).
 #include <polypath/lab.h>
 
-#include "collectives/collectives_handle.hpp"
+#include "collectives/comm_collectives.hpp"
 #include "core/c_boundary.hpp"
 #include "core/json.hpp"
 #include "lab/collective_bench.hpp"

@@ -92,7 +92,7 @@ void CollectiveTuning::tune(const Task& task) {
   const CollectivePlan planned = collectives.plan(call);
   const CollectiveRequest request = collectives.request_of(call);
   const auto ways = candidate_variants(collectives.basis().node, request,
-                                collectives.options_of(request, AlgorithmOverride::planned));
+                                       collectives.options_of(request, AlgorithmOverride::planned));
   TunedCollective entry;
   entry.op = to_string(task.op);
   entry.ranks = collective_class(collectives.basis().node, request.gpus);

@@ -16,9 +16,9 @@
 #include "driver/cuda_driver.hpp"
 #include "lab/staged_transfer.hpp"
 #include "topology/node.hpp"
-#include "tune/buffers.hpp"
 #include "tune/group_timer.hpp"
 #include "tune/resources.hpp"
+#include "tune/test_buffer.hpp"
 
 namespace polypath {
 namespace {

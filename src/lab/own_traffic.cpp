@@ -10,12 +10,12 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "base/make_thread.hpp"
+#include "base/thread.hpp"
 #include "base/units.hpp"
 #include "driver/check.hpp"
 #include "exec/context_guard.hpp"
-#include "tune/buffers.hpp"
 #include "tune/resources.hpp"
+#include "tune/test_buffer.hpp"
 
 namespace polypath {
 namespace {

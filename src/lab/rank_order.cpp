@@ -226,12 +226,12 @@ void fill_contribution(std::span<std::byte> memory, DataType type, std::uint64_t
                        std::uint64_t first) {
   with_type(type, [&]<typename T>(T) {
     parallel_for(memory.size() / sizeof(T), kElementsPerThread,
-                [=](std::uint64_t begin, std::uint64_t end) {
-                  for (std::uint64_t i = begin; i < end; ++i) {
-                    const T value = contribution<T>(seed, rank, first + i);
-                    std::memcpy(memory.data() + i * sizeof(T), &value, sizeof(T));
-                  }
-                });
+                 [=](std::uint64_t begin, std::uint64_t end) {
+                   for (std::uint64_t i = begin; i < end; ++i) {
+                     const T value = contribution<T>(seed, rank, first + i);
+                     std::memcpy(memory.data() + i * sizeof(T), &value, sizeof(T));
+                   }
+                 });
   });
 }
 

@@ -100,7 +100,8 @@ class Search {
 
 }  // namespace
 
-std::optional<TransferConfig> with_share(const TransferConfig& choice, RouteKind kind, double factor) {
+std::optional<TransferConfig> with_share(const TransferConfig& choice, RouteKind kind,
+                                         double factor) {
   if (!has(choice, kind) || kind == RouteKind::direct) return std::nullopt;
   TransferConfig changed = choice;
   double others = 0;
@@ -114,7 +115,8 @@ std::optional<TransferConfig> with_share(const TransferConfig& choice, RouteKind
   return changed;
 }
 
-std::optional<TransferConfig> with_share_of_all(const TransferConfig& choice, RouteKind kind, double factor) {
+std::optional<TransferConfig> with_share_of_all(const TransferConfig& choice, RouteKind kind,
+                                                double factor) {
   if (!has(choice, kind) || kind == RouteKind::direct) return std::nullopt;
   double old_share = 0;
   for (const RouteConfig& route : choice.routes)
@@ -147,8 +149,8 @@ SearchResult local_search(std::span<const TransferConfig> starts, const MeasureF
   return search.result();
 }
 
-SearchResult exhaustive_search(std::span<const TransferConfig> starts, const MeasureFunction& measure,
-                               const SearchOptions& options) {
+SearchResult exhaustive_search(std::span<const TransferConfig> starts,
+                               const MeasureFunction& measure, const SearchOptions& options) {
   Search search(measure, options);
   for (const TransferConfig& start : starts) {
     search.attempt(start);

@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-#include "plan/choice.hpp"
+#include "plan/transfer_config.hpp"
 
 namespace polypath {
 
@@ -17,7 +17,7 @@ using StopFunction = std::function<bool()>;
 
 struct SearchResult {
   std::optional<TransferConfig> best;  ///< nothing when none could be carried out
-  double us = 0;               ///< of the best
+  double us = 0;                       ///< of the best
   int tried = 0;
 };
 
@@ -33,14 +33,16 @@ SearchResult local_search(std::span<const TransferConfig> starts, const MeasureF
 
 /// Every combination of route set (`starts`), share of each kind of staged route, chunk count and
 /// slots on a grid around the starts.
-SearchResult exhaustive_search(std::span<const TransferConfig> starts, const MeasureFunction& measure,
-                               const SearchOptions& options);
+SearchResult exhaustive_search(std::span<const TransferConfig> starts,
+                               const MeasureFunction& measure, const SearchOptions& options);
 
 /// `choice` with the share of each staged route of `kind` times `factor`, at the cost of the first
 /// route; nothing when that would be left with less than 1 %, or the kind is not staged.
-std::optional<TransferConfig> with_share(const TransferConfig& choice, RouteKind kind, double factor);
+std::optional<TransferConfig> with_share(const TransferConfig& choice, RouteKind kind,
+                                         double factor);
 /// The same at the cost of all other routes, in proportion.
-std::optional<TransferConfig> with_share_of_all(const TransferConfig& choice, RouteKind kind, double factor);
+std::optional<TransferConfig> with_share_of_all(const TransferConfig& choice, RouteKind kind,
+                                                double factor);
 /// `choice` with `factor` times the chunks of each staged route, at least one.
 TransferConfig with_chunks(const TransferConfig& choice, double factor);
 

@@ -10,8 +10,8 @@
 
 #include "core/context.hpp"
 #include "lab/pairs.hpp"
-#include "tune/buffers.hpp"
 #include "tune/resources.hpp"
+#include "tune/test_buffer.hpp"
 
 namespace polypath {
 

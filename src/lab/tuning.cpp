@@ -131,8 +131,9 @@ void Tuning::tune(const Task& task) {
 }
 
 std::optional<TransferConfig> Tuning::tune(const Task& task, ExecutorKind executor,
-                                   const std::vector<Request>& group,
-                                   const std::vector<TransferConfig>& from, TransferSet& set) {
+                                           const std::vector<Request>& group,
+                                           const std::vector<TransferConfig>& from,
+                                           TransferSet& set) {
   SearchOptions options;
   // Virtual time has no noise.
   if (context_.source().simulated) options.min_gain = 0.0002;
@@ -179,7 +180,7 @@ std::optional<TransferConfig> Tuning::tune(const Task& task, ExecutorKind execut
 }
 
 TransferConfig Tuning::confirmed(const TransferConfig& found, ExecutorKind executor,
-                         const std::vector<Request>& group, TransferSet& set) {
+                                 const std::vector<Request>& group, TransferSet& set) {
   Planner& planner = context_.planner();
   const auto modelled = planner.model_plan(group, executor);
   const TransferConfig own = choice_of(modelled->plan);

@@ -50,14 +50,14 @@ class Tuning {
   void tune(const Task& task);
   /// The best choice with this executor, kept; nothing when the search was stopped.
   std::optional<TransferConfig> tune(const Task& task, ExecutorKind executor,
-                             const std::vector<Request>& group, const std::vector<TransferConfig>& starts,
-                             TransferSet& set);
+                                     const std::vector<Request>& group,
+                                     const std::vector<TransferConfig>& starts, TransferSet& set);
   std::optional<double> time_us(const TransferConfig& choice, ExecutorKind executor,
                                 const std::vector<Request>& group, TransferSet& set);
   /// `found`, or the cost model's own choice where that is as fast when both run in turn: of many
   /// measurements the best one is in part luck.
-  TransferConfig confirmed(const TransferConfig& found, ExecutorKind executor, const std::vector<Request>& group,
-                   TransferSet& set);
+  TransferConfig confirmed(const TransferConfig& found, ExecutorKind executor,
+                           const std::vector<Request>& group, TransferSet& set);
   [[nodiscard]] std::vector<TransferConfig> starts(const std::vector<Request>& group);
   bool report();
   [[nodiscard]] double seconds() const;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "comm/comm_handle.hpp"
-#include "comm/on_threads.hpp"
+#include "comm/rank_threads.hpp"
 #include "core/c_boundary.hpp"
 #include "messaging/channel_layout.hpp"
 #include "messaging/rank_memory.hpp"

@@ -3,10 +3,10 @@
 #include "base/error.hpp"
 #include "messaging/kernels/matching_args.h"
 #include "messaging/kernels/matching_images.hpp"
-#include "polypath/device/matcher_storage.hpp"
-#include "polypath/device/matcher_tables.hpp"
-#include "polypath/device/split_view.hpp"
-#include "polypath/device/table_view.hpp"
+#include "polypath/device/hash_table_view.hpp"
+#include "polypath/device/mpi_storage.hpp"
+#include "polypath/device/mpi_tables.hpp"
+#include "polypath/device/source_partition_view.hpp"
 
 namespace polypath {
 
@@ -22,8 +22,8 @@ struct Names {
 
 template <typename Workspace, typename Storage>
 MatchKernels order_of(std::span<const unsigned char> image, const Names& names,
-                         std::uint32_t threads_of_many, std::uint32_t max_capacity,
-                         device::match_outcome (*on_host)(const device::match_batch& batch)) {
+                      std::uint32_t threads_of_many, std::uint32_t max_capacity,
+                      device::match_outcome (*on_host)(const device::match_batch& batch)) {
   return {image,
           names.queues,
           names.many,

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "messaging/cpu_matching.hpp"
+#include "messaging/host_matching.hpp"
 #include "polypath/messaging/matching.h"
 
 namespace polypath {

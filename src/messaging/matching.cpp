@@ -105,8 +105,8 @@ Matching::Matching(Communicator& communicator, const MatchKernels& order, std::u
     buffers_.receive_numbers = parts.take<std::uint64_t>(capacity_);
     buffers_.matched_message = parts.take<std::uint32_t>(capacity_);
     buffers_.matched_receive = parts.take<std::uint32_t>(capacity_);
-    workspace_ = parts.take<unsigned char>(
-        capacity_ > kMaxPerQueue ? order_.workspace_bytes(capacity_) : 0);
+    workspace_ =
+        parts.take<unsigned char>(capacity_ > kMaxPerQueue ? order_.workspace_bytes(capacity_) : 0);
     return parts.bytes();
   };
   const std::uint64_t bytes = cut(0);
@@ -158,15 +158,15 @@ void Matching::launch_together(unsigned blocks, CUstream stream, MatchGridArgs& 
   launch_with(driver_, together, together_, {blocks, kMatchTogetherThreads}, stream, parameters);
 }
 
-void Matching::issue_one(device::match_batch batch, bool uses_leftovers, device::match_outcome* outcome,
-                         CUstream stream) {
+void Matching::issue_one(device::match_batch batch, bool uses_leftovers,
+                         device::match_outcome* outcome, CUstream stream) {
   batch.seed = seed_;
   // Of what is carried over, the host knows the capacity alone.
   const std::uint32_t most =
       uses_leftovers ? capacity_ : std::max(batch.message_count, batch.receive_count);
   if (most <= kMaxPerQueue) {
     const MatchQueuesArgs args{
-        batch,      nullptr, nullptr, 1,     std::min(capacity_, kMaxPerQueue),
+        batch,          nullptr, nullptr, 1,     std::min(capacity_, kMaxPerQueue),
         uses_leftovers, 0,       outcome, state_};
     return launch(queues_, {1, std::min(whole_warps(most), kMatchThreads), order_.queue_bytes},
                   stream, args);
@@ -220,7 +220,7 @@ void Matching::match_next(const device::match_batch& added, device::match_pair* 
       state_,    buffers_, added.messages, added.receives, added.message_count, added.receive_count,
       capacity_, 0,        pairs,          outcome};
   const device::match_batch batch{
-      buffers_.messages,          0, 0, buffers_.receives, buffers_.matched_message,
+      buffers_.messages,       0, 0, buffers_.receives, buffers_.matched_message,
       buffers_.matched_receive};
   in_order(stream, [&] {
     const std::uint32_t most = std::max(added.message_count, added.receive_count);

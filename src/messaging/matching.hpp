@@ -32,8 +32,8 @@ struct MatcherCounts {
 /// on, and those of graphs where they were launched (CallOrder).
 class Matching {
  public:
-  /// `communicator` outlives it. `launch_per_phase`: batches by the whole GPU are a launch a phase, also
-  /// where they could be one. Throws InvalidArgument, NotSupported, DriverError.
+  /// `communicator` outlives it. `launch_per_phase`: batches by the whole GPU are a launch a phase,
+  /// also where they could be one. Throws InvalidArgument, NotSupported, DriverError.
   Matching(Communicator& communicator, const MatchKernels& order, std::uint32_t capacity,
            bool launch_per_phase);
   /// Waits for its batches.

@@ -101,11 +101,11 @@ polypath_status polypath_match(polypath_matcher* matcher, const polypath_envelop
 }
 
 polypath_status polypath_match_batched(polypath_matcher* matcher, size_t queues,
-                                    const polypath_envelope* messages,
-                                    const uint32_t* message_begins,
-                                    const polypath_envelope* receives,
-                                    const uint32_t* receive_begins, uint32_t* matched_message,
-                                    polypath_match_result* outcomes, void* stream) {
+                                       const polypath_envelope* messages,
+                                       const uint32_t* message_begins,
+                                       const polypath_envelope* receives,
+                                       const uint32_t* receive_begins, uint32_t* matched_message,
+                                       polypath_match_result* outcomes, void* stream) {
   return guarded([&] {
     Matching& matching = matching_of(matcher);
     require(queues <= UINT32_MAX, "queues is more than 2^32 - 1");
@@ -119,10 +119,11 @@ polypath_status polypath_match_batched(polypath_matcher* matcher, size_t queues,
   });
 }
 
-polypath_status polypath_match_incremental(polypath_matcher* matcher, const polypath_envelope* messages,
-                                    size_t message_count, const polypath_envelope* receives,
-                                    size_t receive_count, polypath_match_pair* pairs,
-                                    polypath_match_result* outcome, void* stream) {
+polypath_status polypath_match_incremental(polypath_matcher* matcher,
+                                           const polypath_envelope* messages, size_t message_count,
+                                           const polypath_envelope* receives, size_t receive_count,
+                                           polypath_match_pair* pairs,
+                                           polypath_match_result* outcome, void* stream) {
   return guarded([&] {
     Matching& matching = matching_of(matcher);
     const device::match_batch batch =
@@ -140,9 +141,9 @@ polypath_status polypath_matcher_reset(polypath_matcher* matcher, void* stream) 
 }
 
 polypath_status polypath_match_host(int order, const polypath_envelope* messages,
-                                       size_t message_count, const polypath_envelope* receives,
-                                       size_t receive_count, uint32_t* matched_message,
-                                       polypath_match_result* outcome) {
+                                    size_t message_count, const polypath_envelope* receives,
+                                    size_t receive_count, uint32_t* matched_message,
+                                    polypath_match_result* outcome) {
   return guarded([&] {
     const device::match_batch batch = batch_of(messages, message_count, receives, receive_count,
                                                matched_message, POLYPATH_NO_MATCH - 1U);

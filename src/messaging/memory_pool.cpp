@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "comm/verdict.hpp"
+#include "comm/rank_error.hpp"
 #include "driver/check.hpp"
 
 namespace polypath {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "comm/comm_handle.hpp"
-#include "comm/on_threads.hpp"
+#include "comm/rank_threads.hpp"
 #include "core/c_boundary.hpp"
 #include "messaging/queue_set.hpp"
 #include "polypath/messaging/queue.h"

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "comm/verdict.hpp"
+#include "comm/rank_error.hpp"
 #include "driver/check.hpp"
-#include "messaging/line_proof.hpp"
-#include "polypath/messaging/host_packet.hpp"
+#include "messaging/ll128_probe.hpp"
+#include "polypath/messaging/host_ll_packet.hpp"
 
 namespace polypath {
 namespace {
@@ -159,9 +159,9 @@ void QueueSet::number() {
   said_->said.resize(said_->names.size());
   first_number_ =
       communicator_.register_waits(static_cast<std::uint32_t>(said_->names.size()),
-                                 [said = said_](const wait_error& status, std::uint32_t index) {
-                                   return said->describe(status, index);
-                                 });
+                                   [said = said_](const wait_error& status, std::uint32_t index) {
+                                     return said->describe(status, index);
+                                   });
 }
 
 std::unique_ptr<QueueSet> QueueSet::local(Communicator& communicator, const QueueShape& shape,
@@ -315,7 +315,8 @@ std::unique_ptr<QueueSet> QueueSet::with_host(Communicator& communicator, const 
 const QueueSet::End& QueueSet::end(int index, polypath_queue_side side) const {
   if (index < 0 || index >= count())
     throw InvalidArgument(fmt::format("index is {}: there are {} queues", index, count_));
-  return (side == POLYPATH_QUEUE_PRODUCER ? producers_ : consumers_)[static_cast<std::size_t>(index)];
+  return (side == POLYPATH_QUEUE_PRODUCER ? producers_
+                                          : consumers_)[static_cast<std::size_t>(index)];
 }
 
 std::size_t QueueSet::view_bytes() const noexcept {
@@ -335,8 +336,7 @@ void QueueSet::view(int index, polypath_queue_side side, void* view, std::size_t
         "headers are of another version",
         bytes, wanted, shape_.is_pair ? "spsc_view" : "queue_view"));
   wait_context wait_ctx = communicator_.program_wait_context();
-  if (shape_.timeout_ms != 0)
-    wait_ctx.time_limit_ns = std::uint64_t{shape_.timeout_ms} * 1'000'000;
+  if (shape_.timeout_ms != 0) wait_ctx.time_limit_ns = std::uint64_t{shape_.timeout_ms} * 1'000'000;
   const std::uint32_t number =
       first_number_ + 2 * static_cast<std::uint32_t>(index) + static_cast<std::uint32_t>(side);
   const Places& at = its.places;

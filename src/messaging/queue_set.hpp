@@ -10,7 +10,7 @@
 
 #include "comm/communicator.hpp"
 #include "comm/registered_memory.hpp"
-#include "messaging/host_end.hpp"
+#include "messaging/host_queue_side.hpp"
 #include "messaging/queue_shape.hpp"
 #include "tune/resources.hpp"
 

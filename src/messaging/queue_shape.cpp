@@ -6,7 +6,7 @@
 #include <bit>
 
 #include "base/error.hpp"
-#include "polypath/device/packet.hpp"
+#include "polypath/device/ll_packet.hpp"
 
 namespace polypath {
 namespace {
@@ -15,7 +15,7 @@ constexpr std::uint32_t kDefaultCapacity = 16384;
 constexpr std::uint32_t kMaxCapacity = std::uint32_t{1} << 28;
 constexpr std::uint32_t kSegments = 64;
 constexpr std::uint32_t kGoodSegment = 256;  // what a block of four warps pushes by two
-constexpr std::uint32_t kMinSegments = 4;  // no turn waits for another of its own call
+constexpr std::uint32_t kMinSegments = 4;    // no turn waits for another of its own call
 
 void demand(bool holds, const char* why) {
   if (!holds) throw InvalidArgument(why);

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "nccl/promises.hpp"
+#include "nccl/strict_mode.hpp"
 #include "polypath/polypath.h"
 
 namespace polypath::nccl {

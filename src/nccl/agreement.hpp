@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "nccl/choice.hpp"
+#include "nccl/offload_policy.hpp"
 
 namespace polypath::nccl {
 

@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/make_thread.hpp"
+#include "base/thread.hpp"
 
 namespace polypath::nccl {
 namespace {

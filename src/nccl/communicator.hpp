@@ -7,11 +7,11 @@
 #include <atomic>
 #include <string>
 
-#include "nccl/choice.hpp"
+#include "nccl/advertisement.hpp"
 #include "nccl/engine.hpp"
-#include "nccl/presence.hpp"
+#include "nccl/offload_policy.hpp"
 #include "nccl/real_library.hpp"
-#include "nccl/scratch.hpp"
+#include "nccl/staging_buffer.hpp"
 #include "nccl/stream_order.hpp"
 
 namespace polypath::nccl {

@@ -10,12 +10,12 @@
 #include <memory>
 #include <utility>
 
-#include "base/make_thread.hpp"
+#include "base/thread.hpp"
 #include "nccl/agreement.hpp"
-#include "nccl/inside.hpp"
-#include "nccl/measured.hpp"
-#include "nccl/promises.hpp"
+#include "nccl/reentrancy_guard.hpp"
 #include "nccl/statistics.hpp"
+#include "nccl/strict_mode.hpp"
+#include "nccl/tuned_policy.hpp"
 #include "preload/statistics/text.hpp"
 
 namespace polypath::nccl {
@@ -211,8 +211,9 @@ int Creation::agree(Communicator& its) noexcept {
   options.reserved_sms = kMaxNcclBlocks;
   options.retries_buffers = 1;  // over scratch (groups.cpp)
   polypath_comm* comm = nullptr;
-  const polypath_status status = with.comm_create(
-      with.context, its.rank, its.size, gpu, &HostAllGather::gather_for, &exchange, &options, &comm);
+  const polypath_status status =
+      with.comm_create(with.context, its.rank, its.size, gpu, &HostAllGather::gather_for, &exchange,
+                       &options, &comm);
   if (status == POLYPATH_SUCCESS) {
     outcome.is_made = 1;
     outcome.policy = measured_policy(with, comm, its.size);

@@ -1,6 +1,6 @@
 // How a communicator of NCCL's comes to be one of polypath's as well:
 //
-//   1. before NCCL makes it, the rank shows that it is under this library (presence.hpp);
+//   1. before NCCL makes it, the rank shows that it is under this library (advertisement.hpp);
 //   2. NCCL makes it;
 //   3. where all ranks are there: they tell each other what they are, by an all-gather of NCCL's
 //      (agreement.hpp), make polypath's communicator over the same all-gather, and tell each other
@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "nccl/communicator.hpp"
-#include "nccl/exchange.hpp"
+#include "nccl/host_all_gather.hpp"
 
 namespace polypath::nccl {
 

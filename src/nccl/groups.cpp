@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "nccl/inside.hpp"
-#include "nccl/promises.hpp"
+#include "nccl/reentrancy_guard.hpp"
+#include "nccl/strict_mode.hpp"
 #include "preload/statistics/text.hpp"
 
 namespace polypath::nccl {

@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "nccl/choice.hpp"
 #include "nccl/communicator.hpp"
 #include "nccl/creation.hpp"
+#include "nccl/offload_policy.hpp"
 
 namespace polypath::nccl {
 

@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "nccl/exports.hpp"
-#include "nccl/promises.hpp"
 #include "nccl/real_library.hpp"
+#include "nccl/strict_mode.hpp"
 #include "preload/loaded_objects.hpp"
 
 using namespace polypath::nccl;
@@ -30,7 +30,7 @@ extern "C" {
 #define POLYPATH_NCCL_text(name)
 #define POLYPATH_NCCL_sums(name) extern "C" void name();
 #define POLYPATH_NCCL_PASSED(name, kind) POLYPATH_NCCL_##kind(name)
-#include "nccl/passed.def"
+#include "nccl/forwarded.def"
 #undef POLYPATH_NCCL_sums
 
 namespace {
@@ -41,14 +41,14 @@ struct Replaced {
 };
 const Replaced replaced[] = {
 #define POLYPATH_NCCL_REPLACED(name, arguments) {#name, reinterpret_cast<void*>(&::name)},
-#include "nccl/replaced.def"
+#include "nccl/intercepted.def"
 };
 
 /// Those that sum in NCCL's order: their trampolines say so.
 const Replaced sums[] = {
 #define POLYPATH_NCCL_sums(name) {#name, reinterpret_cast<void*>(&::name)},
 #define POLYPATH_NCCL_PASSED(name, kind) POLYPATH_NCCL_##kind(name)
-#include "nccl/passed.def"
+#include "nccl/forwarded.def"
 };
 
 void* find_replaced(const char* name) noexcept {

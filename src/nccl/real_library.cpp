@@ -119,7 +119,7 @@ const RealNccl* bind(const link_map* object) noexcept {
     return nullptr;
   }
 #define POLYPATH_NCCL_REPLACED(name, arguments) find(*made, made->name, #name);
-#include "nccl/replaced.def"
+#include "nccl/intercepted.def"
   find(*made, made->ncclGetVersion, "ncclGetVersion");
   find(*made, made->ncclCommCount, "ncclCommCount");
   find(*made, made->ncclCommCuDevice, "ncclCommCuDevice");
@@ -165,7 +165,8 @@ const RealNccl* real_library(const void* caller, bool may_open) noexcept {
 }
 
 const RealNccl* real_library_of(const link_map* object) noexcept {
-  if (const RealNccl* const found = known_real_library(); found != nullptr && found->object == object)
+  if (const RealNccl* const found = known_real_library();
+      found != nullptr && found->object == object)
     return found;
   if (!is_nccl(object)) return nullptr;
   const std::lock_guard lock(mutex);

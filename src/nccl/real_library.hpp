@@ -20,7 +20,7 @@ struct RealNccl {
   const link_map* object = nullptr;
   void* handle = nullptr;
 #define POLYPATH_NCCL_REPLACED(name, arguments) int(*name) arguments = nullptr;
-#include "nccl/replaced.def"
+#include "nccl/intercepted.def"
   int (*ncclGetVersion)(int*) = nullptr;
   int (*ncclCommCount)(void*, int*) = nullptr;
   int (*ncclCommCuDevice)(void*, int*) = nullptr;

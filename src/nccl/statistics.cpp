@@ -12,8 +12,8 @@
 #include <map>
 #include <mutex>
 
-#include "nccl/promises.hpp"
 #include "nccl/real_library.hpp"
+#include "nccl/strict_mode.hpp"
 #include "preload/statistics/text.hpp"
 
 namespace polypath::nccl {

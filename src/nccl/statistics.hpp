@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-#include "nccl/choice.hpp"
+#include "nccl/offload_policy.hpp"
 
 namespace polypath::nccl {
 

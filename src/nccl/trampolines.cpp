@@ -1,7 +1,7 @@
 #include "nccl/trampolines.hpp"
 
-#include "nccl/promises.hpp"
 #include "nccl/real_library.hpp"
+#include "nccl/strict_mode.hpp"
 
 namespace polypath::nccl {
 namespace {
@@ -23,7 +23,8 @@ void* polypath_nccl_find(polypath::nccl::Slot* slot, const void* caller) noexcep
   using namespace polypath::nccl;
   const RealNccl* const real = real_library(caller, true);
   void* const found = real != nullptr ? real->find(slot->name) : nullptr;
-  if (slot->kind == kSums && found != nullptr) report_unguaranteed(slot->name, "it is not taken over");
+  if (slot->kind == kSums && found != nullptr)
+    report_unguaranteed(slot->name, "it is not taken over");
   if (found == nullptr)
     return slot->kind == kText ? reinterpret_cast<void*>(&no_text)
                                : reinterpret_cast<void*>(&no_function);

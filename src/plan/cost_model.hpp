@@ -18,7 +18,7 @@
 
 #include <cstdint>
 
-#include "plan/ladder.hpp"
+#include "plan/route_sets.hpp"
 
 namespace polypath {
 

@@ -202,8 +202,8 @@ bool small(const std::vector<Request>& requests, const PlanOptions& options) {
 
 /// Every route of the node that the transfer does not take, with the reason.
 std::vector<ExcludedRoute> explain(const Node& node, const Request& request, std::size_t transfer,
-                             const RouteSets& route_sets, const TransferPlan& plan,
-                             const std::string& why) {
+                                   const RouteSets& route_sets, const TransferPlan& plan,
+                                   const std::string& why) {
   std::vector<ExcludedRoute> excluded;
   for (const Route& route : find_routes(node, request.src, request.dst, RouteFilter{})) {
     const bool taken = std::ranges::any_of(
@@ -212,7 +212,8 @@ std::vector<ExcludedRoute> explain(const Node& node, const Request& request, std
     const auto& allowed = route_sets.candidates[transfer].routes;
     if (std::ranges::find(allowed, route) == allowed.end())
       excluded.push_back({route, "not allowed by the settings, or its memory cannot be used"});
-    else if (!route_sets.rungs.empty() && !uses(route_sets.rungs.front().transfers[transfer], route))
+    else if (!route_sets.rungs.empty() &&
+             !uses(route_sets.rungs.front().transfers[transfer], route))
       excluded.push_back(
           {route, "adds nothing to the flow: its links are full with better routes"});
     else
@@ -223,8 +224,8 @@ std::vector<ExcludedRoute> explain(const Node& node, const Request& request, std
 
 }  // namespace
 
-double native_us(const Node& node, const RouteSets& route_sets, const std::vector<Request>& requests,
-                 const PlanOptions& options) {
+double native_us(const Node& node, const RouteSets& route_sets,
+                 const std::vector<Request>& requests, const PlanOptions& options) {
   const auto native = plan_native(node, route_sets, requests, options);
   return native ? native->us : 0;
 }
@@ -240,7 +241,7 @@ bool Plan::native() const noexcept {
 }
 
 RouteSets make_route_sets(const Node& node, const std::vector<Request>& requests,
-                   const RouteFilter& filter) {
+                          const RouteFilter& filter) {
   std::vector<Demand> demands;
   for (const Request& request : requests)
     demands.push_back({std::max<std::uint64_t>(request.bytes, 1),

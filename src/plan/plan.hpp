@@ -8,7 +8,7 @@
 
 #include "base/units.hpp"
 #include "plan/cost_model.hpp"
-#include "plan/ladder.hpp"
+#include "plan/route_sets.hpp"
 
 namespace polypath {
 
@@ -55,8 +55,8 @@ struct ExcludedRoute {
 
 struct TransferPlan {
   Request request;
-  std::vector<RouteShare> routes;  ///< shares cover the message exactly once, without overlap
-  std::vector<ExcludedRoute> excluded;   ///< filled by explain()
+  std::vector<RouteShare> routes;       ///< shares cover the message exactly once, without overlap
+  std::vector<ExcludedRoute> excluded;  ///< filled by explain()
 
   /// One direct copy, that is, what the driver would do.
   [[nodiscard]] bool native() const noexcept {
@@ -77,7 +77,7 @@ struct Plan {
 
 /// The ladder for these requests; only the proportion of their sizes matters.
 RouteSets make_route_sets(const Node& node, const std::vector<Request>& requests,
-                   const RouteFilter& filter);
+                          const RouteFilter& filter);
 
 /// Shares that equalise the finishing times on the rung that is predicted to end first. A rung that
 /// gains less over native copies than 2 %, or than a third of a staged route's fixed cost, is not
@@ -87,8 +87,8 @@ Plan make_plan(const Node& node, const RouteSets& route_sets, const std::vector<
                const PlanOptions& options);
 
 /// How long the native copies take together; 0 where a transfer has none.
-double native_us(const Node& node, const RouteSets& route_sets, const std::vector<Request>& requests,
-                 const PlanOptions& options);
+double native_us(const Node& node, const RouteSets& route_sets,
+                 const std::vector<Request>& requests, const PlanOptions& options);
 
 /// Says in words why the plan, made of the other arguments, is as it is, and why it leaves out
 /// every route that it does not take: for people only. `tuned`: the plan follows a choice.

@@ -93,7 +93,8 @@ std::shared_ptr<const RouteSets> PlanMaker::make_ladder_of(const PlanKey& ladder
   for (const MemoryId memory : inputs_.node.memories())
     if ((ladder_key.without & memory_bit(inputs_.node, memory)) != 0)
       filter.without.push_back(memory);
-  return std::make_shared<const RouteSets>(make_route_sets(inputs_.node, ladder_key.requests, filter));
+  return std::make_shared<const RouteSets>(
+      make_route_sets(inputs_.node, ladder_key.requests, filter));
 }
 
 bool PlanMaker::tunable(const PlanKey& key) const {
@@ -213,7 +214,7 @@ std::shared_ptr<PreparedPlan> PlanMaker::native(const PlanKey& key) const {
 }
 
 const TunedTransfer* PlanMaker::find_tuned(const PlanKey& key, Pattern pattern,
-                                         std::optional<ExecutorKind> executor) const {
+                                           std::optional<ExecutorKind> executor) const {
   const Request& first = key.requests.front();
   if (inputs_.tuned.empty() || first.bytes < inputs_.options.min_bytes) return nullptr;
   const auto find = [&](MemoryId src, MemoryId dst) {

@@ -10,7 +10,7 @@
 
 #include "base/options.hpp"
 #include "plan/schedule.hpp"
-#include "plan/tuned_choice.hpp"
+#include "plan/tuned_transfer.hpp"
 
 namespace polypath {
 
@@ -80,7 +80,8 @@ class PlanMaker {
   [[nodiscard]] bool has_variants(const PlanKey& key) const;
 
   /// The plan that follows `choice`; null where it does not fit.
-  [[nodiscard]] std::shared_ptr<PreparedPlan> follow(const PlanKey& key, const TransferConfig& choice,
+  [[nodiscard]] std::shared_ptr<PreparedPlan> follow(const PlanKey& key,
+                                                     const TransferConfig& choice,
                                                      ExecutorKind executor) const;
   /// The cost model's own plan, whatever was tuned.
   [[nodiscard]] std::shared_ptr<PreparedPlan> modelled(const PlanKey& key,
@@ -90,7 +91,7 @@ class PlanMaker {
 
  private:
   [[nodiscard]] const TunedTransfer* find_tuned(const PlanKey& key, Pattern pattern,
-                                              std::optional<ExecutorKind> executor) const;
+                                                std::optional<ExecutorKind> executor) const;
   /// `executor`: nothing for whichever was measured faster, if the settings leave it open.
   [[nodiscard]] std::shared_ptr<PreparedPlan> tuned_plan(
       const PlanKey& key, Pattern pattern, std::optional<ExecutorKind> executor) const;

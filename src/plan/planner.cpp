@@ -157,8 +157,8 @@ std::shared_ptr<const PreparedPlan> Planner::keep(const StatePtr& state, const P
 // ---- computing, without the lock
 // -----------------------------------------------------------------
 
-std::shared_ptr<const RouteSets> Planner::route_sets(const StatePtr& state, const PlanKey& ladder_key,
-                                              bool in_serve) {
+std::shared_ptr<const RouteSets> Planner::route_sets(const StatePtr& state,
+                                                     const PlanKey& ladder_key, bool in_serve) {
   if (auto found = known_ladder(ladder_key)) return found;
   if (in_serve) ++ladders_in_serve_;
   const auto made = PlanMaker(state->inputs, {}).make_ladder_of(ladder_key);
@@ -174,8 +174,9 @@ PlanMaker Planner::maker(const StatePtr& state, bool in_serve) {
           }};
 }
 
-std::vector<Request> Planner::relevant_transfers(const State& state, std::span<const Request> requests,
-                                         std::span<const Request> beside) const {
+std::vector<Request> Planner::relevant_transfers(const State& state,
+                                                 std::span<const Request> requests,
+                                                 std::span<const Request> beside) const {
   std::vector<Request> counted;
   for (const Request& other : beside)
     if (std::ranges::any_of(requests, [&](const Request& one) { return state.share(one, other); }))
@@ -269,7 +270,8 @@ Plan Planner::explained(const std::vector<Request>& requests) {
 }
 
 std::shared_ptr<const PreparedPlan> Planner::plan_of(const std::vector<Request>& requests,
-                                                     const TransferConfig& choice, ExecutorKind executor) {
+                                                     const TransferConfig& choice,
+                                                     ExecutorKind executor) {
   const StatePtr state = this->state();
   return maker(state, false).follow({requests, 0}, choice, executor);
 }

@@ -12,8 +12,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "plan/lru_map.hpp"
 #include "plan/plan_maker.hpp"
-#include "plan/recent_map.hpp"
 
 namespace polypath {
 
@@ -132,11 +132,11 @@ class Planner {
   [[nodiscard]] StatePtr state() const;
   void set_state(PlanInputs inputs, bool ladders_too);
   std::vector<Request> relevant_transfers(const State& state, std::span<const Request> requests,
-                                  std::span<const Request> beside) const;
+                                          std::span<const Request> beside) const;
   std::shared_ptr<const PreparedPlan> known(const View& key);
   std::shared_ptr<const RouteSets> known_ladder(const PlanKey& ladder_key);
   std::shared_ptr<const RouteSets> route_sets(const StatePtr& state, const PlanKey& ladder_key,
-                                       bool in_serve);
+                                              bool in_serve);
   PlanMaker maker(const StatePtr& state, bool in_serve);
   std::shared_ptr<const PreparedPlan> keep(const StatePtr& state, const PlanKey& key,
                                            std::shared_ptr<const PreparedPlan> plan);

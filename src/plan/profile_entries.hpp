@@ -1,4 +1,4 @@
-// What the tables of a profile have in common (tuned_choice.hpp, tuned_collective.hpp,
+// What the tables of a profile have in common (tuned_transfer.hpp, tuned_collective.hpp,
 // tuned_backend.hpp): a number by which an edit is recognised, and one entry for each thing.
 #pragma once
 

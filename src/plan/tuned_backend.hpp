@@ -1,5 +1,6 @@
 // Which of UNICONN's backends was measured to be the fastest, for an operation, a set of GPUs and a
-// size: as the profile keeps it. AnyBackend follows it (polypath/uniconn/backend/table.hpp).
+// size: as the profile keeps it. AnyBackend follows it
+// (polypath/uniconn/backend/routing_table.hpp).
 #pragma once
 
 #include <cstdint>

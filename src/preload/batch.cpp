@@ -3,7 +3,7 @@
 // driver's.
 #include <cstdlib>
 
-#include "preload/offload_copy.hpp"
+#include "preload/offload.hpp"
 
 namespace polypath::preload {
 namespace {
@@ -190,7 +190,8 @@ CUresult carry_batch(const Batch& batch) noexcept {
   const CUresult result = is_split ? split(batch) : call_native(batch);
   // Of those that were offered the engine knows.
   for (std::size_t i = 0; has_arrays && i < batch.count; ++i)
-    if (const Copy copy = copy_of(batch, i); !is_split || is_below_threshold(copy)) note_native(copy);
+    if (const Copy copy = copy_of(batch, i); !is_split || is_below_threshold(copy))
+      note_native(copy);
   note_other(batch.stream);
   return result;
 }

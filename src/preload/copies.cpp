@@ -1,7 +1,7 @@
 // Copies of one dimension: on a stream, and those that the calling thread waits for.
 #include <type_traits>
 
-#include "preload/offload_copy.hpp"
+#include "preload/offload.hpp"
 
 namespace polypath::preload {
 namespace {
@@ -24,16 +24,17 @@ CUresult copy_peer_async(Symbol symbol, CUdeviceptr dst, CUcontext dst_context, 
 template <typename Destination, typename Source>
 CUresult copy_and_wait(Symbol symbol, Direction direction, Destination dst, Source src,
                        std::size_t bytes) noexcept {
-  return dispatch_copy_and_wait({symbol, direction, address_of(dst), address_of(src), bytes, nullptr},
-                        [=] { return call_driver(symbol, dst, src, bytes); });
+  return dispatch_copy_and_wait(
+      {symbol, direction, address_of(dst), address_of(src), bytes, nullptr},
+      [=] { return call_driver(symbol, dst, src, bytes); });
 }
 
 CUresult copy_peer(Symbol symbol, CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
                    CUcontext src_context, std::size_t bytes) noexcept {
   const PeerContexts contexts{dst_context, src_context};
-  return dispatch_copy_and_wait({symbol, Direction::gpu_to_gpu, dst, src, bytes, nullptr, &contexts}, [=] {
-    return call_driver(symbol, dst, dst_context, src, src_context, bytes);
-  });
+  return dispatch_copy_and_wait(
+      {symbol, Direction::gpu_to_gpu, dst, src, bytes, nullptr, &contexts},
+      [=] { return call_driver(symbol, dst, dst_context, src, src_context, bytes); });
 }
 
 }  // namespace

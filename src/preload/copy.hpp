@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "preload/replaced.hpp"
+#include "preload/intercepted.hpp"
 
 namespace polypath::preload {
 

@@ -8,7 +8,7 @@
 #include <initializer_list>
 
 #define POLYPATH_INTERCEPTED(name, base, version, stream) extern "C" void polypath_shim_##name();
-#include "preload/replaced.def"
+#include "preload/intercepted.def"
 
 namespace polypath::preload {
 namespace {
@@ -20,7 +20,7 @@ constexpr auto per_thread = DefaultStream::per_thread;
 const Replaced table[] = {
 #define POLYPATH_INTERCEPTED(name, base, version, stream) \
   {#name, base, version, stream, reinterpret_cast<void*>(&polypath_shim_##name)},
-#include "preload/replaced.def"
+#include "preload/intercepted.def"
 };
 
 /// How many objects the loader has mapped since the process began; 0: it does not say.

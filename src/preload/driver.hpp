@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "preload/replaced.hpp"
+#include "preload/intercepted.hpp"
 
 namespace polypath::preload {
 

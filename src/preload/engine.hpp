@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "polypath/polypath.h"
-#include "preload/replaced.hpp"
+#include "preload/intercepted.hpp"
 
 namespace polypath::preload {
 

@@ -2,7 +2,7 @@
 // program enables, or disables, is to be answered as if it had not. Any thread.
 #pragma once
 
-#include "preload/replaced.hpp"
+#include "preload/intercepted.hpp"
 
 namespace polypath::preload {
 

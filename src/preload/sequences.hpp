@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "preload/replaced.hpp"
+#include "preload/intercepted.hpp"
 
 namespace polypath::preload {
 
@@ -38,7 +38,7 @@ class SequencedCopy {
 
  private:
   detail::TrackedStream* stream_ = nullptr;  ///< null: it is not remembered
-  std::uint64_t others_ = 0;                    ///< noted on it before
+  std::uint64_t others_ = 0;                 ///< noted on it before
   bool follows_ = false;
 };
 

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "preload/intercepted.hpp"
 #include "preload/loaded_objects.hpp"
-#include "preload/replaced.hpp"
 
 namespace polypath::preload {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "registry/other_files.hpp"
+#include "registry/peer_files.hpp"
 
 namespace polypath {
 namespace {
@@ -234,7 +234,8 @@ bool Registry::tell_loads(std::span<const LoadRecord> records) {
   return own.ready_to_write() && own.write_loads();
 }
 
-void Registry::others(std::vector<InFlightTransfer>& out, std::vector<OtherLoad>& loads, bool all_loads) {
+void Registry::others(std::vector<InFlightTransfer>& out, std::vector<OtherLoad>& loads,
+                      bool all_loads) {
   out.clear();
   loads.clear();
   Session& own = session();

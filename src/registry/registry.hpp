@@ -74,7 +74,8 @@ class Registry {
   void others(std::vector<InFlightTransfer>& out);
   /// Likewise, and `loads` to what they say of the load of links, without what is over by now; with
   /// `all_loads` all of it.
-  void others(std::vector<InFlightTransfer>& out, std::vector<OtherLoad>& loads, bool all_loads = false);
+  void others(std::vector<InFlightTransfer>& out, std::vector<OtherLoad>& loads,
+              bool all_loads = false);
 
   /// Tells others how loaded links are: the first 32 of `records` take the place of those told
   /// before. Nothing is written where nobody else is. One system call. False: nobody learns of it.

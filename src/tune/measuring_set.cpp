@@ -130,7 +130,8 @@ class CopyGroup {
 
 }  // namespace
 
-MeasurementContext::MeasurementContext(const CudaDriver& driver, const Node& node, std::uint64_t bytes)
+MeasurementContext::MeasurementContext(const CudaDriver& driver, const Node& node,
+                                       std::uint64_t bytes)
     : driver_(driver), node_(node), bytes_(std::max(bytes, kMiB)) {
   for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu)
     contexts_.push_back(std::make_unique<PrimaryContext>(driver, static_cast<int>(gpu)));

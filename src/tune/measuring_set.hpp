@@ -12,8 +12,8 @@
 
 #include "driver/cuda_driver.hpp"
 #include "topology/node.hpp"
-#include "tune/buffers.hpp"
 #include "tune/resources.hpp"
+#include "tune/test_buffer.hpp"
 
 namespace polypath {
 

@@ -19,8 +19,8 @@
 #include "base/error.hpp"
 #include "topology/node_file.hpp"
 #include "topology/toml_table.hpp"
-#include "tune/backend_format.hpp"
-#include "tune/collective_format.hpp"
+#include "tune/backend_toml.hpp"
+#include "tune/collective_toml.hpp"
 
 namespace polypath {
 namespace {

@@ -63,8 +63,8 @@
 #include <vector>
 
 #include "plan/tuned_backend.hpp"
-#include "plan/tuned_choice.hpp"
 #include "plan/tuned_collective.hpp"
+#include "plan/tuned_transfer.hpp"
 #include "topology/node.hpp"
 #include "topology/toml_table.hpp"
 
@@ -106,7 +106,7 @@ std::optional<Profile> load_profile(const std::filesystem::path& file,
 
 /// Writes `file`, and the folders above it, so that a reader finds the old file or the new one and
 /// never a part. False, with a one-line reason in `*why`, when it cannot. What others wrote there
-/// is lost: tune/profile_news.hpp adds to it.
+/// is lost: tune/profile_update.hpp adds to it.
 bool save_profile(const std::filesystem::path& file, const Profile& profile, std::string* why);
 
 /// The [[tuned]] table, ended by a newline.

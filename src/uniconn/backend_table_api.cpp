@@ -12,7 +12,7 @@
 #include "polypath/uniconn.h"
 #include "polypath/uniconn/backend/gpuccl.hpp"
 #include "polypath/uniconn/backend/nvshmem_library.hpp"
-#include "polypath/uniconn/backend/table.hpp"
+#include "polypath/uniconn/backend/routing_table.hpp"
 
 using namespace polypath;
 
@@ -79,7 +79,8 @@ std::string missing_reason(int library, bool with_mpi) {
 }  // namespace
 
 polypath_status polypath_backend_entries(polypath_context* context, const int* gpus, int ranks,
-                                      polypath_backend_entry* rows, size_t capacity, size_t* count) {
+                                         polypath_backend_entry* rows, size_t capacity,
+                                         size_t* count) {
   return guarded([&] {
     const Context& its = of(context);
     require(count != nullptr, "count is null");
@@ -96,7 +97,8 @@ polypath_status polypath_backend_save(polypath_context* context,
   return guarded([&] {
     Context& its = of(context);
     require(measured != nullptr, "measured is null");
-    require(measured->op >= 0 && measured->op < POLYPATH_BACKEND_OP_COUNT, "there is no such operation");
+    require(measured->op >= 0 && measured->op < POLYPATH_BACKEND_OP_COUNT,
+            "there is no such operation");
     require(measured->bytes > 0, "bytes is 0");
     require(measured->backends != nullptr && measured->backend_count > 0, "there are no backends");
     require(measured->us != nullptr && measured->turns > 0, "nothing was measured");

@@ -11,8 +11,7 @@ namespace {
 TEST_P(OrderTest, FollowsAndPrecedesMemsetsOfItsStream) {
   const auto context = make_context();
   const MemoryId dst_memory = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
-  const std::uint64_t bytes =
-      min_split(*context, MemoryId::gpu(0), dst_memory).value_or(kMiB) * 2;
+  const std::uint64_t bytes = min_split(*context, MemoryId::gpu(0), dst_memory).value_or(kMiB) * 2;
   context->prepare({{MemoryId::gpu(0), dst_memory, bytes}});
   TestBuffer src(driver(), node(), MemoryId::gpu(0), bytes);
   TestBuffer dst(driver(), node(), dst_memory, bytes);

@@ -40,9 +40,9 @@ struct ByteRange {
   std::uint64_t most = 0;
 };
 
-/// At random; the same for the same state of `random`, on whatever rank. Kernels that wait for 16 bytes
-/// at a time take their twins long: sizes between those that fit a few blocks and those that go by
-/// channels are for GPUs.
+/// At random; the same for the same state of `random`, on whatever rank. Kernels that wait for 16
+/// bytes at a time take their twins long: sizes between those that fit a few blocks and those that
+/// go by channels are for GPUs.
 PlannedCall planned_call(Random& random, int ranks, const ByteRange& bytes,
                          const std::vector<std::vector<std::uint32_t>>& nodes = {});
 

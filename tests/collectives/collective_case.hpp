@@ -15,8 +15,8 @@ namespace polypath::test {
 using Bytes = std::vector<unsigned char>;
 using Random = std::mt19937_64;
 
-/// How many random rows a test makes: of orders and bytes there are never enough, of what a sanitizer
-/// looks for a few show it all.
+/// How many random rows a test makes: of orders and bytes there are never enough, of what a
+/// sanitizer looks for a few show it all.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr int random_rows(int rows) { return (rows + 3) / 4; }
 #else

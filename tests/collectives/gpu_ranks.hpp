@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "collectives/kernels/kernels.hpp"
-#include "comm/status_record.hpp"
+#include "comm/wait_error.hpp"
 #include "driver/check.hpp"
 
 namespace polypath::test {

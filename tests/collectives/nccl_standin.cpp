@@ -1,6 +1,7 @@
 // What stands in for NCCL in tests without GPUs: the functions that exchanges between nodes and
-// UNICONN use, for ranks that are threads of this process, over the simulated driver. As there, what is sent and
-// received happens on the stream, and waits for the other side without a limit until an abort.
+// UNICONN use, for ranks that are threads of this process, over the simulated driver. As there,
+// what is sent and received happens on the stream, and waits for the other side without a limit
+// until an abort.
 #include "nccl_standin.h"
 
 #include <cuda.h>

@@ -1,5 +1,5 @@
-// The library that stands in for NCCL, with NCCL_STANDIN_KERNELS=1: a call of all ranks begins with a
-// kernel that waits for those of the others, as NCCL's own kernels do. Driver calls that wait for
+// The library that stands in for NCCL, with NCCL_STANDIN_KERNELS=1: a call of all ranks begins with
+// a kernel that waits for those of the others, as NCCL's own kernels do. Driver calls that wait for
 // kernels wait for it. Ranks are threads of this process, a GPU each.
 #include <cuda.h>
 

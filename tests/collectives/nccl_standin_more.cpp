@@ -1,5 +1,5 @@
-// The library that stands in for NCCL: functions that programs know and the exchanges between nodes do
-// not use. With NCCL_STANDIN_VERSION below 22800 it lacks those that are newer than that.
+// The library that stands in for NCCL: functions that programs know and the exchanges between nodes
+// do not use. With NCCL_STANDIN_VERSION below 22800 it lacks those that are newer than that.
 #include <cstring>
 
 #include "nccl_standin_ranks.hpp"

@@ -1,5 +1,5 @@
-// The library that stands in for NCCL: ends and beginnings of communicators as versions from 2.24 on
-// have them, for ranks that are threads of this process.
+// The library that stands in for NCCL: ends and beginnings of communicators as versions from 2.24
+// on have them, for ranks that are threads of this process.
 #include <condition_variable>
 #include <map>
 #include <mutex>

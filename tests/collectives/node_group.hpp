@@ -1,5 +1,5 @@
-// Collectives of several nodes, for tests: ranks are threads of this process, on GPUs of this node that
-// is taken for several; between them messages of this process, or what stands in for NCCL.
+// Collectives of several nodes, for tests: ranks are threads of this process, on GPUs of this node
+// that is taken for several; between them messages of this process, or what stands in for NCCL.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -16,8 +16,8 @@
 
 #include "base/error.hpp"
 #include "call_rows.hpp"
-#include "collectives/node_collectives.hpp"
-#include "comm/thread_exchange.hpp"
+#include "collectives/multi_node_collectives.hpp"
+#include "comm/thread_bootstrap.hpp"
 #include "driver/check.hpp"
 #include "group.hpp"
 #include "mail.hpp"

@@ -140,8 +140,8 @@ GraphGame::GraphGame(Communicator& comm, AlgorithmOverride choice)
     for (int i = 0; i < 2; ++i)
       row.push_back(
           call_for(alike_, comm.size(), choice, &row == &rows_[0] && i == 0 ? 1 << 20 : 60000));
-  // At both ends calls in which a rank waits for others to send, and not for them to take: where two
-  // rows meet, one rank may be ahead of another by most of a call.
+  // At both ends calls in which a rank waits for others to send, and not for them to take: where
+  // two rows meet, one rank may be ahead of another by most of a call.
   if (runs_all(choice))
     for (auto& row : rows_) {
       row.insert(row.begin(), gathering_call(alike_, comm.size()));
@@ -211,7 +211,8 @@ void GraphGame::expect_counts() const {
   const bool is_same_communicator = choice_ == AlgorithmOverride::host;
   EXPECT_GT(captured, 0u);
   EXPECT_EQ(calls_by(counts, choice_), by_copies + (is_same_communicator ? 0 : captured));
-  EXPECT_EQ(calls_by(counts, AlgorithmOverride::kernels), by_kernels + (is_same_communicator ? captured : 0));
+  EXPECT_EQ(calls_by(counts, AlgorithmOverride::kernels),
+            by_kernels + (is_same_communicator ? captured : 0));
   EXPECT_EQ(all_calls(counts), captured + by_copies + by_kernels);
 }
 

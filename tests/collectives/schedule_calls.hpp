@@ -21,8 +21,8 @@ std::uint64_t all_calls(const CollectiveCounts& counts);
 /// How many of a row have something to do.
 std::uint64_t calls_of(const std::vector<PlannedCall>& row);
 
-/// A random call that `choice` can run, and whose result is the same in any order if the choice does
-/// not keep that of ranks.
+/// A random call that `choice` can run, and whose result is the same in any order if the choice
+/// does not keep that of ranks.
 PlannedCall call_for(Random& random, int ranks, AlgorithmOverride choice, std::uint64_t max_bytes);
 
 /// What a rank captured.
@@ -51,9 +51,9 @@ class CapturedRow {
   CUgraphExec launchable_ = nullptr;
 };
 
-/// One rank's part of a game: two graphs of an algorithm, launched again and again in a random order
-/// among calls by copies and by kernels, from starts that are skewed at random; other contents in
-/// each turn. The same on all ranks but for the skews.
+/// One rank's part of a game: two graphs of an algorithm, launched again and again in a random
+/// order among calls by copies and by kernels, from starts that are skewed at random; other
+/// contents in each turn. The same on all ranks but for the skews.
 class GraphGame {
  public:
   /// Captures. The context of the rank's GPU is current, as for all below.

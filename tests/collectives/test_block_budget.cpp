@@ -43,7 +43,8 @@ std::vector<int> grants_of(int number, int capacity, int most, int spared) {
   std::vector<int> blocks;
   try {
     for (;;) {
-      grants.push_back(std::make_unique<BlockReservation>(some_context(number), capacity, most, spared));
+      grants.push_back(
+          std::make_unique<BlockReservation>(some_context(number), capacity, most, spared));
       blocks.push_back(grants.back()->blocks());
     }
   } catch (const Error&) {

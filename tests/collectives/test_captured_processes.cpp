@@ -1,6 +1,6 @@
-// Captured collectives by copies, of ranks that are processes: graphs launched again and again among
-// other calls, what shows when a graph's signals are broken, and what the others say when a rank is
-// killed in the midst of them.
+// Captured collectives by copies, of ranks that are processes: graphs launched again and again
+// among other calls, what shows when a graph's signals are broken, and what the others say when a
+// rank is killed in the midst of them.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -68,8 +68,8 @@ constexpr std::array kGraphFaults{
                }},
 };
 
-/// A driver whose graphs have a fault; on one rank many copies, also those of graphs, take long, so it
-/// is behind the others. One a process.
+/// A driver whose graphs have a fault; on one rank many copies, also those of graphs, take long, so
+/// it is behind the others. One a process.
 struct Planting {
   static constexpr std::uint64_t kSlowBytes = 8 << 20;
 
@@ -151,7 +151,8 @@ TEST_P(GraphsOf, RunAmongOtherCalls) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, GraphsOf,
-                         testing::Values(AlgorithmOverride::pairwise, AlgorithmOverride::hierarchical,
+                         testing::Values(AlgorithmOverride::pairwise,
+                                         AlgorithmOverride::hierarchical,
                                          AlgorithmOverride::published, AlgorithmOverride::ring,
                                          AlgorithmOverride::host, AlgorithmOverride::host_trees),
                          [](const auto& of) { return as_name(std::string(to_string(of.param))); });
@@ -175,8 +176,8 @@ INSTANTIATE_TEST_SUITE_P(Faults, GraphsWith,
 
 constexpr const char* kInTheMidst = "in the midst of a launch";
 
-/// Rank 1 stops at the stage POLYPATH_TEST_STAGE, and is killed there. In the midst of a launch: rank
-/// 0 does not launch before, so that no rank can have ended its own.
+/// Rank 1 stops at the stage POLYPATH_TEST_STAGE, and is killed there. In the midst of a launch:
+/// rank 0 does not launch before, so that no rank can have ended its own.
 RANK_PROGRAM(one_is_killed_among_graphs) {
   const auto comm = self.create();
   const CurrentContext current(comm->driver(), comm->context());

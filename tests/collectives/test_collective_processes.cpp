@@ -230,8 +230,8 @@ RANK_PROGRAM(one_is_killed_among_calls) {
   comm->exchange({}, {});
 }
 
-/// Calls that rank 1 completes, and then it ends its process as most programs do: without destroying
-/// anything.
+/// Calls that rank 1 completes, and then it ends its process as most programs do: without
+/// destroying anything.
 RANK_PROGRAM(one_exits_behind_its_calls) {
   // Kept: the process ends with them.
   static Communicator& comm = *self.create().release();

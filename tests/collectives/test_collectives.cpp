@@ -69,8 +69,8 @@ class CollectivesTest : public testing::Test {
   std::optional<Group> group_;
 };
 
-// Their kernels are loaded by a call that waits for those that run, and keeps the other ranks of the
-// process out of the driver meanwhile, among them the one whose signal a stream waits for.
+// Their kernels are loaded by a call that waits for those that run, and keeps the other ranks of
+// the process out of the driver meanwhile, among them the one whose signal a stream waits for.
 TEST_F(CollectivesTest, MayBeMadeWhileAStreamWaitsForARankThatHasNotCome) {
   Group group(2, {.time_limit = std::chrono::seconds(30)});
   const auto failures = group.failures([](Communicator& comm) {
@@ -218,8 +218,8 @@ TEST_F(CollectivesTest, ACapturedRowIsReplayedAmongOtherCalls) {
   });
 }
 
-// Each rank holds another one of the two streams, so that without an order that is the host's, half of
-// the ranks would run the graph first, and half the calls.
+// Each rank holds another one of the two streams, so that without an order that is the host's, half
+// of the ranks would run the graph first, and half the calls.
 TEST_F(CollectivesTest, GraphsAndCallsOnAnotherStreamRunInTheOrderOfTheHost) {
   if (driver().stream_begin_capture == nullptr) GTEST_SKIP() << "no capture";
   Random random(13);

@@ -1,5 +1,5 @@
-// Collectives that run by copies and sums, over ranks that are threads: rows of random calls by each
-// algorithm, which bits they give, and by which algorithm they went.
+// Collectives that run by copies and sums, over ranks that are threads: rows of random calls by
+// each algorithm, which bits they give, and by which algorithm they went.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -69,7 +69,8 @@ TEST_P(SchedulesBy, RowsOfRandomCallsFromSkewedStarts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, SchedulesBy,
-                         testing::Values(AlgorithmOverride::pairwise, AlgorithmOverride::hierarchical,
+                         testing::Values(AlgorithmOverride::pairwise,
+                                         AlgorithmOverride::hierarchical,
                                          AlgorithmOverride::published, AlgorithmOverride::ring,
                                          AlgorithmOverride::host, AlgorithmOverride::host_trees),
                          [](const auto& of) {
@@ -130,8 +131,8 @@ TEST_F(SchedulesTest, WhatThePlanChoosesIsRun) {
   });
 }
 
-/// Islands of two ranks, and of two beside one that leads both lanes: what crosses each link is what
-/// the plan says, and the marks of the call, 16 bytes from each rank to each other.
+/// Islands of two ranks, and of two beside one that leads both lanes: what crosses each link is
+/// what the plan says, and the marks of the call, 16 bytes from each rank to each other.
 TEST_F(SchedulesTest, EachLinkCarriesWhatThePlanSays) {
   auto* const link_bytes =
       driver_function<std::uint64_t(const char*, const char*)>(driver(), "polypath_sim_link_bytes");

@@ -1,5 +1,5 @@
-// Collective calls of several nodes that are not alike on all ranks: none has a wrong result without an
-// error.
+// Collective calls of several nodes that are not alike on all ranks: none has a wrong result
+// without an error.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <chrono>

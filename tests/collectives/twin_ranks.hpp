@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "collective_case.hpp"
-#include "comm/status_record.hpp"
+#include "comm/wait_error.hpp"
 #include "simt/run.hpp"
 
 namespace polypath::test {

@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/options.hpp"
-#include "comm/thread_exchange.hpp"
+#include "comm/thread_bootstrap.hpp"
 #include "tune/resources.hpp"
 
 namespace polypath::test {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
-#include "comm/on_threads.hpp"
+#include "comm/rank_threads.hpp"
 #include "core/node_source.hpp"
 
 namespace polypath::test {

@@ -20,7 +20,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "comm/socket_exchange.hpp"
+#include "comm/socket_bootstrap.hpp"
 
 extern char** environ;
 

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "comm/board.hpp"
+#include "comm/control_segment.hpp"
 #include "comm/late_release.hpp"
 #include "group.hpp"
 
@@ -119,14 +119,17 @@ TEST(ControlSegment, OnlyTheOneThatIsMeantIsOpened) {
               HasSubstr("not the one that rank 0 made"));
   EXPECT_THAT(thrown_by([&] { ControlSegment::open(self, mine->file(), other, 3); }),
               HasSubstr("another size"));
-  EXPECT_THAT(thrown_by([&] { ControlSegment::open(self, 9999, other, 2); }), HasSubstr("cannot be opened"));
+  EXPECT_THAT(thrown_by([&] { ControlSegment::open(self, 9999, other, 2); }),
+              HasSubstr("cannot be opened"));
   const int plain = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  EXPECT_THAT(thrown_by([&] { ControlSegment::open(self, plain, other, 2); }), HasSubstr("another size"));
+  EXPECT_THAT(thrown_by([&] { ControlSegment::open(self, plain, other, 2); }),
+              HasSubstr("another size"));
   ::close(plain);
   Sleeper gone;
   const ProcessId its{gone.pid(), 0};
   gone.end();
-  EXPECT_THAT(thrown_by([&] { ControlSegment::open(its, 3, other, 2); }), HasSubstr("cannot be opened"));
+  EXPECT_THAT(thrown_by([&] { ControlSegment::open(its, 3, other, 2); }),
+              HasSubstr("cannot be opened"));
 }
 
 TEST(ControlSegment, TheFirstReasonIsKept) {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "polypath/comm.hpp"
-#include "polypath/device/patience.hpp"
+#include "polypath/device/wait_context.hpp"
 #include "polypath_sim.h"
 
 namespace {
@@ -322,7 +322,8 @@ TEST_F(CommApi, AfterAnAbortAllSaysSo) {
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_barrier(comms_[3], nullptr));
   const std::uint8_t mine = 0;
   std::vector<std::uint8_t> all(kRanks);
-  EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_host_all_gather(comms_[3], &mine, all.data(), 1));
+  EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR,
+            polypath_comm_host_all_gather(comms_[3], &mine, all.data(), 1));
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_prepare(comms_[1]));
   destroy_all();
 }
@@ -338,7 +339,7 @@ TEST_F(CommApi, CollectivesAfterAnAbortSaySo) {
     EXPECT_OK(polypath_comm_abort(comms_[2], "the test wants it"));
     EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR,
               polypath_all_reduce(comms_[0], buffer, buffer, 1024, POLYPATH_FLOAT32, POLYPATH_SUM,
-                                 rank.stream));
+                                  rank.stream));
     EXPECT_THAT(polypath_last_error(), HasSubstr("the test wants it"));
     EXPECT_EQ(CUDA_SUCCESS, cuMemFree(memory));
   }
@@ -391,7 +392,8 @@ TEST_F(CommApi, DestroyingWithWorkInFlightIsRefused) {
   destroy_all();
 }
 
-/// Its stream is held for longer than the time limit: the call begins when the communicator has gone.
+/// Its stream is held for longer than the time limit: the call begins when the communicator has
+/// gone.
 TEST_F(CommApi, DestroyingWithAHeldCall_KeepsItsMemory) {
   polypath_comm_options options{};
   options.timeout_ms = 4000;
@@ -409,7 +411,7 @@ TEST_F(CommApi, DestroyingWithAHeldCall_KeepsItsMemory) {
             cuStreamWaitValue32(rank.stream, device(word), 1, CU_STREAM_WAIT_VALUE_EQ));
   auto* const buffer = reinterpret_cast<void*>(memory);
   EXPECT_OK(polypath_all_reduce(comms[0], buffer, buffer, 1024, POLYPATH_FLOAT32, POLYPATH_SUM,
-                               rank.stream));
+                                rank.stream));
   EXPECT_OK(polypath_comm_abort(comms[0], "the test is over"));
   EXPECT_OK(polypath_comm_destroy(comms[0]));
   EXPECT_OK(polypath_comm_destroy(comms[1]));
@@ -429,7 +431,7 @@ TEST_F(CommApi, DestroyingWithACollectiveUnderWayIsRefused) {
     EXPECT_EQ(CUDA_SUCCESS, cuMemAlloc(&memory, 4096));
     auto* const buffer = reinterpret_cast<void*>(memory);
     EXPECT_OK(polypath_all_reduce(comms_[0], buffer, buffer, 1024, POLYPATH_FLOAT32, POLYPATH_SUM,
-                                 rank.stream));
+                                  rank.stream));
     EXPECT_REFUSED("a collective of this rank is still under way",
                    polypath_comm_destroy(comms_[0]));
     EXPECT_OK(polypath_comm_abort(comms_[0], "the test is over"));
@@ -450,8 +452,9 @@ TEST_F(CommApi, CollectivesThatAreNoneAndCapturesThatAreNotPreparedAreRefused) {
     EXPECT_EQ(CUDA_SUCCESS, cuMemAlloc(&memory, 4096));
     auto* const buffer = reinterpret_cast<void*>(memory);
     const auto call = [&](int type, int op) {
-      return polypath_all_reduce(comms_[1], buffer, buffer, 1024, static_cast<polypath_data_type>(type),
-                                static_cast<polypath_reduce_op>(op), rank.stream);
+      return polypath_all_reduce(comms_[1], buffer, buffer, 1024,
+                                 static_cast<polypath_data_type>(type),
+                                 static_cast<polypath_reduce_op>(op), rank.stream);
     };
     EXPECT_REFUSED("type is none", call(10, POLYPATH_SUM));
     EXPECT_REFUSED("op is none", call(POLYPATH_INT8, 5));
@@ -522,7 +525,8 @@ TEST_F(CommApi, NullAndWrongArgumentsAreNamed) {
   for (polypath_comm* const comm : comms_) EXPECT_OK(polypath_comm_check(comm));
   EXPECT_REFUSED("bytes is 0", polypath_comm_alloc(comms_[0], 0, &memory));
   EXPECT_REFUSED("memory is null", polypath_comm_free(comms_[0], nullptr));
-  EXPECT_REFUSED("mine or all is null", polypath_comm_host_all_gather(comms_[0], nullptr, nullptr, 1));
+  EXPECT_REFUSED("mine or all is null",
+                 polypath_comm_host_all_gather(comms_[0], nullptr, nullptr, 1));
   EXPECT_REFUSED("part is null", polypath_comm_split(comms_[0], 0, 0, nullptr));
   EXPECT_REFUSED("patience is null", polypath_comm_wait_context(comms_[0], nullptr, 40));
   EXPECT_REFUSED("of another version", polypath_comm_wait_context(comms_[0], &options, 8));

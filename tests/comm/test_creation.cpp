@@ -7,7 +7,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "comm/bootstrap.hpp"
-#include "comm/thread_exchange.hpp"
+#include "comm/thread_bootstrap.hpp"
 #include "driver/fault_injection.hpp"
 #include "group.hpp"
 #include "support/driver_extras.hpp"

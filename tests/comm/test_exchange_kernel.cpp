@@ -1,12 +1,12 @@
-// The twins of the kernels before and after an exchange between nodes: what comes of another call, or
-// of a node that gave up, goes no further.
+// The twins of the kernels before and after an exchange between nodes: what comes of another call,
+// or of a node that gave up, goes no further.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <string>
 
 #include "comm/kernels/exchange_args.h"
-#include "comm/kernels/planted_wait_faults.h"
+#include "comm/kernels/wait_mutants.h"
 #include "planting.hpp"
 #include "simt/platform.cuh"
 #include "simt/run.hpp"

@@ -14,7 +14,7 @@
 
 #include "base/error.hpp"
 #include "comm/process_events.hpp"
-#include "comm/thread_exchange.hpp"
+#include "comm/thread_bootstrap.hpp"
 #include "memory.hpp"
 #include "process_group.hpp"
 #include "support/driver_extras.hpp"
@@ -237,8 +237,9 @@ TEST(Processes, MemoryIsFreedWhenAllHaveLeft) {
   expect_all_well(group, 2);
 }
 
-/// Rank 1 aborts and goes, while rank 0 may have kernels under way that have not seen the abort. With
-/// POLYPATH_TEST_STAGE=abandoned rank 0 has left them to themselves: they end with its process.
+/// Rank 1 aborts and goes, while rank 0 may have kernels under way that have not seen the abort.
+/// With POLYPATH_TEST_STAGE=abandoned rank 0 has left them to themselves: they end with its
+/// process.
 RANK_PROGRAM(frees_last_behind_an_abort) {
   const std::shared_ptr<const CudaDriver> driver = self.source().driver;
   auto comm = create_checked(self);
@@ -429,7 +430,8 @@ TEST_P(GpuReset, WhileACommunicatorEnds) {
 INSTANTIATE_TEST_SUITE_P(Processes, GpuReset, testing::Values("told", "untold"),
                          [](const auto& stage) { return as_name(stage.param); });
 
-/// Rank 0 has completed a call and resets its GPU, while the kernel of rank 1 may still write there.
+/// Rank 0 has completed a call and resets its GPU, while the kernel of rank 1 may still write
+/// there.
 RANK_PROGRAM(one_resets_its_gpu_after_a_call) {
   const auto comm = self.create();
   const auto shared = comm->alloc_host(4096);

@@ -9,8 +9,8 @@
 #include <functional>
 #include <random>
 
-#include "comm/kernels/planted_wait_faults.h"
 #include "comm/kernels/stream_put_args.h"
+#include "comm/kernels/wait_mutants.h"
 #include "planting.hpp"
 #include "simt/platform.cuh"
 #include "simt/run.hpp"

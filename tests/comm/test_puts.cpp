@@ -87,8 +87,8 @@ TEST(Puts, WithoutTheKernelAllAreCopies) {
     ++launches;
     return launch(arguments...);
   };
-  Group group(
-      2, {.driver = driver, .alter = [](CommunicatorOptions& its) { its.put_kernel_max_bytes = 0; }});
+  Group group(2, {.driver = driver,
+                  .alter = [](CommunicatorOptions& its) { its.put_kernel_max_bytes = 0; }});
   group.run([](Communicator& comm) {
     const CudaDriver& its = comm.driver();
     const int other = 1 - comm.rank();
@@ -319,7 +319,7 @@ TEST(Puts, AreCaptured) {
     std::uint64_t word = 0;
     const auto next = [&](std::uint64_t bytes) {
       const PutWithSignal one{{other, inbox, at, out.get() + at, bytes},
-                             Signal{words, 8 * word++, 7}};
+                              Signal{words, 8 * word++, 7}};
       at += bytes;
       return one;
     };

@@ -1,5 +1,5 @@
 // The twin of the kernel by which streams wait, over hostile schedules; and what the tests here are
-// worth: each defect of planted_wait_faults.h is found.
+// worth: each defect of wait_mutants.h is found.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -7,8 +7,8 @@
 #include <functional>
 #include <random>
 
-#include "comm/kernels/planted_wait_faults.h"
 #include "comm/kernels/stream_wait_args.h"
+#include "comm/kernels/wait_mutants.h"
 #include "planting.hpp"
 #include "polypath/device/wait.cuh"
 #include "simt/platform.cuh"
@@ -52,8 +52,8 @@ SIMT_KERNEL(test_take, 32, const std::uint64_t* inbox, std::uint64_t* out) {
 }
 
 /// As the host of a rank does, late: once that gave up, aborts. Notes what `word` is just before.
-SIMT_KERNEL(test_host, 32, wait_error* status, std::uint32_t* abort_flag,
-            const std::uint64_t* word, std::uint64_t* found) {
+SIMT_KERNEL(test_host, 32, wait_error* status, std::uint32_t* abort_flag, const std::uint64_t* word,
+            std::uint64_t* found) {
   if (simt::thread_index() != 0) return;
   while (simt::load_volatile(&status->given_up) == 0) simt::spin_pause();
   const std::uint64_t began = simt::global_timer_ns();
@@ -200,7 +200,8 @@ class WaitKernel : public testing::Test {
     return {};
   }
 
-  /// The same launches over and over, as of a graph: what every rank sends lies between two meetings.
+  /// The same launches over and over, as of a graph: what every rank sends lies between two
+  /// meetings.
   std::string relaunched(std::uint64_t seed) {
     constexpr std::uint64_t kLaunches = 4;
     ranks_ = {};
@@ -251,9 +252,9 @@ class WaitKernel : public testing::Test {
     return status.given_up == 1 && status.reason == wait_error::aborted ? "" : "not aborted";
   }
 
-  /// Rank 0 waits past its time limit for a signal, and tells rank 1 something behind that. Empty if
-  /// it tells that behind the abort.
-  std::string aborted(std::uint64_t seed) {
+  /// Rank 0 waits past its time limit for a signal, and tells rank 1 something behind that. Empty
+  /// if it tells that behind the abort.
+  std::string timed_out(std::uint64_t seed) {
     ranks_ = {};
     ranks_[0].words = {0, 0, 0, 7};
     std::uint64_t found = 0;
@@ -264,7 +265,7 @@ class WaitKernel : public testing::Test {
     if (ranks_[0].status.reason != wait_error::time_limit) return "it did not give up";
     return found == 0 && ranks_[1].words[0] == 5 ? "" : "told before the abort";
   }
-  std::string gave_up_twice(std::uint64_t seed);
+  std::string timed_out_twice(std::uint64_t seed);
   /// On `rank`, the host of rank `of`.
   void add_host(std::uint32_t rank, std::uint32_t of, const std::uint64_t* word,
                 std::uint64_t* found) {
@@ -349,17 +350,17 @@ TEST_F(WaitKernel, TimeLimitOfBarrier_ReportsItsNumber) {
 }
 
 TEST_F(WaitKernel, WhatIsBehindAWaitThatGaveUpRunsBehindTheAbort) {
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) EXPECT_EQ("", aborted(seed));
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) EXPECT_EQ("", timed_out(seed));
 }
 
-/// A wait of a kernel that waits again, for what does not come either: the first takes its time, the
-/// second none. Empty if it is so.
-std::string WaitKernel::gave_up_twice(std::uint64_t seed) {
+/// A wait of a kernel that waits again, for what does not come either: the first takes its time,
+/// the second none. Empty if it is so.
+std::string WaitKernel::timed_out_twice(std::uint64_t seed) {
   ranks_ = {};
   std::uint64_t ignored = 0;
   std::array<std::uint64_t, 2> took{};
   const wait_context wait_ctx{&ranks_[0].abort_flag, 1'000'000'000, &ranks_[0].status,
-                          &ranks_[0].reports, 3};
+                              &ranks_[0].reports, 3};
   rows_[0].push_back(simt::launch("test_two_waits", 0, 1, 32, wait_ctx, took.data()));
   add_host(1, 0, &ignored, &ignored);
   if (const std::string error = run(seed); !error.empty()) return error;
@@ -368,7 +369,7 @@ std::string WaitKernel::gave_up_twice(std::uint64_t seed) {
 }
 
 TEST_F(WaitKernel, OnlyTheFirstWaitThatGivesUpTakesItsTime) {
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) EXPECT_EQ("", gave_up_twice(seed));
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) EXPECT_EQ("", timed_out_twice(seed));
 }
 
 struct Planted {
@@ -383,7 +384,7 @@ TEST_P(PlantedWaitFault, IsFound) {
   const Planting of_waits(GetParam().of_waits);
   const Planting of_streams(GetParam().of_streams);
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-    if (!aborted(seed).empty() || !aborted(seed).empty() || !gave_up_twice(seed).empty() ||
+    if (!aborted(seed).empty() || !timed_out(seed).empty() || !timed_out_twice(seed).empty() ||
         !relaunched(seed).empty())
       return;
     for (const bool by_signals : {false, true})

@@ -43,8 +43,8 @@ class FailureTest : public SimulatedTest {
   }
 
   /// Fails each driver call of one run of the transfers, on a fresh context each time, on which
-  /// `earlier` has run before: transfers between buffers of their own, or with `same_buffers` between
-  /// those of the run.
+  /// `earlier` has run before: transfers between buffers of their own, or with `same_buffers`
+  /// between those of the run.
   void fail_each_call(const std::vector<Request>& requests,
                       const std::vector<Request>& earlier = {}, bool same_buffers = false);
 

@@ -1,5 +1,5 @@
-// Arguments that cannot be carried out: an error that names the argument, its address and its allocation,
-// and nothing is issued.
+// Arguments that cannot be carried out: an error that names the argument, its address and its
+// allocation, and nothing is issued.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 

@@ -1,4 +1,5 @@
-// The C API, as a program links it: status codes, messages, null arguments, and the JSON that it returns.
+// The C API, as a program links it: status codes, messages, null arguments, and the JSON that it
+// returns.
 #include <gtest/gtest.h>
 
 #include <cstring>

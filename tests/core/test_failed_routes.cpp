@@ -1,5 +1,5 @@
-// Routes that fail for good: a GPU whose context has a sticky error, an event pool without events. The
-// program's copies of other GPUs are right all the same.
+// Routes that fail for good: a GPU whose context has a sticky error, an event pool without events.
+// The program's copies of other GPUs are right all the same.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -164,8 +164,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{.name = "Graphs", .executor = "graph", .is_from_host = false}),
     [](const auto& test_case) { return std::string(test_case.param.name); });
 
-/// Events cannot be made any more, and the pool has fewer than a copy needs: it ends with an error at
-/// each place where it takes one, also behind the first leg.
+/// Events cannot be made any more, and the pool has fewer than a copy needs: it ends with an error
+/// at each place where it takes one, also behind the first leg.
 class LostEvents : public SimulatedTest {
  protected:
   /// Takes all events but so many of each GPU out of the pool. Where there are none it fails.

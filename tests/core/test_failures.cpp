@@ -1,5 +1,6 @@
-// Every driver call of a transfer fails once, in turn: an error that names the call, or a verified native
-// copy; nothing hangs, leaks or writes late, and the next transfer on the same context is right.
+// Every driver call of a transfer fails once, in turn: an error that names the call, or a verified
+// native copy; nothing hangs, leaks or writes late, and the next transfer on the same context is
+// right.
 #include <gmock/gmock.h>
 
 #include <future>
@@ -90,7 +91,8 @@ TEST_F(FailureTest, CallsOfPreparingInTheBackground) {
   const Stream stream = stream_on(0);
   const LiveObjects before = live_objects(driver());
   std::map<std::string, std::uint64_t> calls;
-  // One transfer asks for routes; it and the background thread run at once, so the fault meets either.
+  // One transfer asks for routes; it and the background thread run at once, so the fault meets
+  // either.
   const auto run = [&](const std::string& symbol, std::uint64_t nth) {
     SCOPED_TRACE("call " + std::to_string(nth) + " of " + symbol);
     use_first_gpu();
@@ -126,8 +128,8 @@ TEST_F(FailureTest, CallsOfPreparingInTheBackground) {
   }
 }
 
-// What is not issued is left to the caller, whose native copy makes the contents right, whatever part
-// of them a route had written.
+// What is not issued is left to the caller, whose native copy makes the contents right, whatever
+// part of them a route had written.
 TEST_F(FailureTest, AnyFailingCall_LeavesCopyToCaller) {
   arguments_ = {{"chunks", "2"}};
   const std::uint64_t bytes = bytes_for(MemoryId::gpu(0), far());

@@ -1,5 +1,5 @@
-// The same for transfers that go as graphs: the native copy, by streams, as a graph all the same, or an
-// error that names the call; and nothing that is in flight is changed or destroyed.
+// The same for transfers that go as graphs: the native copy, by streams, as a graph all the same,
+// or an error that names the call; and nothing that is in flight is changed or destroyed.
 #include <algorithm>
 
 #include "failure_test.hpp"

@@ -1,5 +1,5 @@
-// Memory of another process: its copies take every route that they would take within one process, by an
-// import for each GPU that issues them.
+// Memory of another process: its copies take every route that they would take within one process,
+// by an import for each GPU that issues them.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>

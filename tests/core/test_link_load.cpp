@@ -1,5 +1,5 @@
-// The load of links, by a clock that the test has: what known copies occupy, and what samples and probes
-// say of a measured link.
+// The load of links, by a clock that the test has: what known copies occupy, and what samples and
+// probes say of a measured link.
 #include <gtest/gtest.h>
 
 #include "core/link_load.hpp"

@@ -1,19 +1,19 @@
-// Transfers beside the traffic of others, in virtual time: which routes carry them, and when they take
-// loaded links again. Every transfer is verified.
+// Transfers beside the traffic of others, in virtual time: which routes carry them, and when they
+// take loaded links again. Every transfer is verified.
 #include <gtest/gtest.h>
 
 #include "driver/fault_injection.hpp"
 #include "stuck_events.hpp"
 #include "support/simulated_test.hpp"
-#include "tune/buffers.hpp"
+#include "tune/test_buffer.hpp"
 
 namespace polypath::test {
 namespace {
 
 constexpr std::uint64_t kBlock = 64 * kMiB;
 constexpr std::uint64_t kTransferBytes = 32 * kMiB;
-/// Transfers beside traffic that may still take a loaded link: the one that finds out, and the one that
-/// is issued before that is known.
+/// Transfers beside traffic that may still take a loaded link: the one that finds out, and the one
+/// that is issued before that is known.
 constexpr int kLateTransfers = 3;
 
 /// Another program's copies over a link, until the end of the scope.
@@ -36,8 +36,8 @@ class Neighbour {
   int id_ = 0;
 };
 
-/// Halts the thread of chosen calls: right before the n-th copy, or a launch of a graph, from now on.
-/// One at a time: entry points are plain functions.
+/// Halts the thread of chosen calls: right before the n-th copy, or a launch of a graph, from now
+/// on. One at a time: entry points are plain functions.
 class HaltedCalls {
  public:
   HaltedCalls(const CudaDriver& driver, std::function<void()> halt)
@@ -510,7 +510,8 @@ TEST_F(LoadTest, ClockJumps_LinkIsProbedAgain) {
   EXPECT_TRUE(comes_back(payload, stream.get(), 60'000));
 }
 
-/// Calls that in the steady state only samples and probes make: their failures cost a route at most.
+/// Calls that in the steady state only samples and probes make: their failures cost a route at
+/// most.
 TEST_F(LoadTest, FailedSampleOrProbe_IsNotTheProgramsError) {
   FaultInjector faults(source().driver);
   NodeSource source = this->source();

@@ -1,5 +1,5 @@
-// What other processes tell of the load of links, and what this one tells them: on the simulated node with
-// real time, which all processes share.
+// What other processes tell of the load of links, and what this one tells them: on the simulated
+// node with real time, which all processes share.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>

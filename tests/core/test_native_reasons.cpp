@@ -1,5 +1,5 @@
-// Memory and streams that are not for splitting: the native copy, counted with its reason, and the bytes
-// arrive.
+// Memory and streams that are not for splitting: the native copy, counted with its reason, and the
+// bytes arrive.
 #include <algorithm>
 
 #include "polypath_sim.h"

@@ -1,5 +1,5 @@
-// What a context is made on: node files and settings that are wrong say where, and a machine without GPUs
-// says what to type.
+// What a context is made on: node files and settings that are wrong say where, and a machine
+// without GPUs says what to type.
 #include <gmock/gmock.h>
 
 #include "support/simulated_test.hpp"

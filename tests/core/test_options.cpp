@@ -13,7 +13,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// An environment variable, without a value where `value` is null; put back at the end of the scope.
+/// An environment variable, without a value where `value` is null; put back at the end of the
+/// scope.
 class Environment {
  public:
   Environment(const char* name, const char* value) : name_(name) {

@@ -1,4 +1,5 @@
-// What others have in flight: transfers are planned beside it, until it is over or its process is gone.
+// What others have in flight: transfers are planned beside it, until it is over or its process is
+// gone.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,7 +10,7 @@
 #include <set>
 #include <thread>
 
-#include "core/other_processes.hpp"
+#include "core/peer_processes.hpp"
 #include "registry/registry.hpp"
 #include "support/simulated_test.hpp"
 #include "topology/temporary_folder.hpp"

@@ -15,7 +15,8 @@ namespace {
 
 constexpr auto kPatience = std::chrono::minutes(1);
 
-// ---- a driver that takes its time --------------------------------------------------------------------
+// ---- a driver that takes its time
+// --------------------------------------------------------------------
 
 /// Stops callers that pass, until it is opened.
 class Gate {

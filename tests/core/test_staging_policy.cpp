@@ -53,7 +53,8 @@ TEST(StagingPolicy, NoContextIsAddedWhereManyProcessesHaveOne) {
   EXPECT_EQ(may_stage(facts, 0), StagingReason::allowed);
 }
 
-// ---- on a node whose driver says so --------------------------------------------------------------------
+// ---- on a node whose driver says so
+// --------------------------------------------------------------------
 
 struct Said {
   CudaDriver below;

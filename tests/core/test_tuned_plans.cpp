@@ -1,5 +1,5 @@
-// How tuned choices of a profile serve: below settings, by executor, in a window; and what happens to a
-// profile that cannot be used.
+// How tuned choices of a profile serve: below settings, by executor, in a window; and what happens
+// to a profile that cannot be used.
 #include <gmock/gmock.h>
 
 #include <algorithm>

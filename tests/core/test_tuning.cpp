@@ -1,5 +1,5 @@
-// The tuner on a simulated node: what it finds, that it goes on where it was stopped, that edits stay, and
-// that plans follow what it found.
+// The tuner on a simulated node: what it finds, that it goes on where it was stopped, that edits
+// stay, and that plans follow what it found.
 #include <gmock/gmock.h>
 
 #include "tuning_test.hpp"

@@ -1,4 +1,5 @@
-// The fixture of tests of the tuner: a small simulated node, a profile in a folder of the test's own.
+// The fixture of tests of the tuner: a small simulated node, a profile in a folder of the test's
+// own.
 #pragma once
 
 #include <fmt/format.h>
@@ -82,7 +83,7 @@ class TuningTest : public SimulatedTest {
   }
 
   static const TunedTransfer* known(const Context& context, Pattern pattern, ExecutorKind executor,
-                                  std::uint64_t bytes = kBytes) {
+                                    std::uint64_t bytes = kBytes) {
     return known_choice(context.source().tuned, pattern, kClass, bytes, executor);
   }
 

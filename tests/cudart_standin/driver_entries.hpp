@@ -8,8 +8,8 @@ namespace polypath::cudart_standin {
 /// Whose default stream the stream 0 is.
 enum class DefaultStream { legacy, per_thread };
 
-/// The entry point that cuGetProcAddress gives for the name, as of the version (CUDA_VERSION counts so).
-/// Null when there is none.
+/// The entry point that cuGetProcAddress gives for the name, as of the version (CUDA_VERSION counts
+/// so). Null when there is none.
 void* driver_entry(const char* name, int version, DefaultStream default_stream);
 
 /// The same as a pointer of the type `Function`.

@@ -1,4 +1,5 @@
-// What cuGetProcAddress answers: the driver of GPUs and the simulated one alike (docs/cuda-notes.md).
+// What cuGetProcAddress answers: the driver of GPUs and the simulated one alike
+// (docs/cuda-notes.md).
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <gtest/gtest.h>

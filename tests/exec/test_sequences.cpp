@@ -18,7 +18,7 @@ class SequenceTest : public SimulatedTest {
   }
   std::shared_ptr<TransferState> ticket(unsigned long long stream = 1) {
     return std::make_shared<TransferState>(CallerStream{context_of(0), nullptr, stream},
-                                    std::make_shared<PooledEvent>(*events_, 0));
+                                           std::make_shared<PooledEvent>(*events_, 0));
   }
 
   std::unique_ptr<Devices> devices_;
@@ -53,8 +53,8 @@ TEST_F(SequenceTest, ASequenceHasAnEnd) {
   EXPECT_GT(transfers, 16);
 }
 
-// While a transfer is issued, others' sequences may take the place of its own. What the earlier ones
-// touch is forgotten then, so nothing may start with their fork any more.
+// While a transfer is issued, others' sequences may take the place of its own. What the earlier
+// ones touch is forgotten then, so nothing may start with their fork any more.
 TEST_F(SequenceTest, OneThatWasForgottenMeanwhileIsNotBegunAnewInTheMiddle) {
   const auto first = ticket();
   sequences_.add(first, {}, false, {});

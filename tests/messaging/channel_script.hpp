@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "channel_kernels.h"
 #include "channel_memory.hpp"
-#include "channel_row.h"
 
 namespace polypath::test {
 

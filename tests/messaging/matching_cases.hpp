@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "polypath/device/matcher_storage.hpp"
-#include "polypath/device/matcher_view.hpp"
+#include "polypath/device/match_types.hpp"
+#include "polypath/device/mpi_storage.hpp"
 
 namespace polypath::test {
 

@@ -122,10 +122,10 @@ class MatchingApi : public testing::Test {
     const OnGpu receives(added_receives);
     const OnGpu pairs(std::vector<polypath_match_pair>(room + 1, {kPoison, kPoison}));
     const OnGpu outcomes(std::vector<polypath_match_result>(1));
-    EXPECT_OK(polypath_match_incremental(matcher_, messages.template get<polypath_envelope>(),
-                                  added_messages.size(), receives.template get<polypath_envelope>(),
-                                  added_receives.size(), pairs.get(), outcomes.get(),
-                                  streams_[stream]));
+    EXPECT_OK(polypath_match_incremental(
+        matcher_, messages.template get<polypath_envelope>(), added_messages.size(),
+        receives.template get<polypath_envelope>(), added_receives.size(), pairs.get(),
+        outcomes.get(), streams_[stream]));
     synchronize();
     Next made{outcomes.read()[0], pairs.read()};
     for (std::size_t i = made.outcome.matches; i < made.pairs.size(); ++i)

@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "polypath/device/packet.hpp"
-#include "polypath/device/spsc_view.hpp"
+#include "polypath/device/ll_packet.hpp"
 #include "polypath/device/queue_view.hpp"
-#include "queue_row.h"
+#include "polypath/device/spsc_view.hpp"
+#include "queue_kernels.h"
 
 namespace polypath::test {
 
@@ -36,7 +36,7 @@ struct PatienceMemory {
   std::uint64_t next_abort_poll_ns = 0;
 
   device::wait_context wait_ctx() {
-    return {&abort_flag, 1'000'000'000, &status, &reports, device::wait_error::kProgram,
+    return {&abort_flag,        1'000'000'000, &status, &reports, device::wait_error::kProgram,
             &next_abort_poll_ns};
   }
 };

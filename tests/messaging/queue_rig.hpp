@@ -1,5 +1,6 @@
-// Ranks of this process with queues between them, by the C API, and the kernels of queue_row.cuh and
-// remote_row.cuh on their GPUs: on a simulated node whose driver knows them.
+// Ranks of this process with queues between them, by the C API, and the kernels of
+// queue_kernels.cuh and remote_kernels.cuh on their GPUs: on a simulated node whose driver knows
+// them.
 #pragma once
 
 #include <cuda.h>
@@ -13,7 +14,7 @@
 #include <vector>
 
 #include "polypath/messaging.h"
-#include "remote_row.h"
+#include "remote_kernels.h"
 
 namespace polypath::test {
 

@@ -1,10 +1,10 @@
-// What kernels of tests do with queues and pairs: they push items that say who they are, or pop, and
-// write down what came.
+// What kernels of tests do with queues and pairs: they push items that say who they are, or pop,
+// and write down what came.
 #pragma once
 
-#include "polypath/device/pair.cuh"
 #include "polypath/device/queue.cuh"
-#include "queue_row.h"
+#include "polypath/device/spsc_queue.cuh"
+#include "queue_kernels.h"
 #include "simt/platform.cuh"
 
 namespace polypath::test {

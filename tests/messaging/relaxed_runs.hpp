@@ -1,4 +1,4 @@
-// Runs the kernels of relaxed_row.cuh on the host, and says whether what they left is right.
+// Runs the kernels of relaxed_kernels.cuh on the host, and says whether what they left is right.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include "matching_cases.hpp"
 #include "queue_memory.hpp"
 #include "relaxed_cases.hpp"
-#include "relaxed_row.h"
+#include "relaxed_kernels.h"
 #include "simt/run.hpp"
 
 namespace polypath::test {

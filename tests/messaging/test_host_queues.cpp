@@ -7,16 +7,16 @@
 #include <thread>
 #include <vector>
 
-#include "polypath/messaging/host_pair.hpp"
+#include "polypath/messaging/host_spsc_queue.hpp"
 #include "queue_memory.hpp"
 
 namespace polypath::test {
 namespace {
 
 using device::status;
+using messaging::host_queue;
 using messaging::host_spsc_consumer;
 using messaging::host_spsc_producer;
-using messaging::host_queue;
 
 constexpr std::uint32_t kSides = 3;  // threads that push, and as many that pop
 #if defined(__SANITIZE_THREAD__)

@@ -1,18 +1,18 @@
-// A rank that is killed while others wait for it in a kernel: in a channel, for active messages, and
-// for room to give a block back. Their waits end, and say whom they lost.
+// A rank that is killed while others wait for it in a kernel: in a channel, for active messages,
+// and for room to give a block back. Their waits end, and say whom they lost.
 #include <gmock/gmock.h>
 
 #include <functional>
 #include <stdexcept>
 
-#include "active_row.h"
-#include "channel_row.h"
+#include "active_kernels.h"
+#include "channel_kernels.h"
 #include "comm/comm_handle.hpp"
 #include "polypath/messaging/channel.h"
 #include "polypath/messaging/pool.h"
 #include "process_group.hpp"
 #include "queue_rig.hpp"
-#include "shared_pool_row.h"
+#include "shared_pool_kernels.h"
 
 namespace polypath::test {
 namespace {

@@ -80,8 +80,9 @@ TEST_F(MatchingApi, ManyQueuesHaveNothingToDoWithEachOther) {
   const OnGpu results(std::vector<std::uint32_t>(all.receives.size() + 1, kPoison));
   const OnGpu outcomes(std::vector<polypath_match_result>(queues.size()));
   EXPECT_OK(polypath_match_batched(matcher_, queues.size(), messages.get<polypath_envelope>(),
-                                first_messages.get(), receives.get<polypath_envelope>(),
-                                first_receives.get(), results.get(), outcomes.get(), streams_[0]));
+                                   first_messages.get(), receives.get<polypath_envelope>(),
+                                   first_receives.get(), results.get(), outcomes.get(),
+                                   streams_[0]));
   synchronize();
   const std::vector<std::uint32_t> found = results.read();
   const std::vector<polypath_match_result> ends = outcomes.read();
@@ -191,8 +192,8 @@ class LateBatches {
   void issue(std::size_t messages, std::size_t receives, std::size_t number,
              CUstream stream) const {
     EXPECT_OK(polypath_match_incremental(matcher_, one_.get<polypath_envelope>(), messages,
-                                  one_.get<polypath_envelope>(), receives, pairs_.get() + number,
-                                  outcomes_.get() + number, stream));
+                                         one_.get<polypath_envelope>(), receives,
+                                         pairs_.get() + number, outcomes_.get() + number, stream));
   }
   [[nodiscard]] std::uint64_t matches(std::size_t number) const {
     return outcomes_.read()[number].matches;
@@ -297,12 +298,13 @@ TEST_F(MatchingApi, ArgumentsAreLookedAt) {
   refused("receive_count is more than 64", envelopes, 1, envelopes, 65, results);
   EXPECT_REFUSED("matcher is null",
                  polypath_match(nullptr, envelopes, 1, envelopes, 1, results, nullptr, nullptr));
-  EXPECT_REFUSED("pairs is null", polypath_match_incremental(matcher_, envelopes, 1, envelopes, 1, nullptr,
-                                                      nullptr, streams_[0]));
-  EXPECT_REFUSED("message_begins", polypath_match_batched(matcher_, 1, envelopes, nullptr, envelopes,
-                                                       results, results, nullptr, streams_[0]));
-  EXPECT_OK(polypath_match_batched(matcher_, 0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
-                                streams_[0]));
+  EXPECT_REFUSED("pairs is null", polypath_match_incremental(matcher_, envelopes, 1, envelopes, 1,
+                                                             nullptr, nullptr, streams_[0]));
+  EXPECT_REFUSED("message_begins",
+                 polypath_match_batched(matcher_, 1, envelopes, nullptr, envelopes, results,
+                                        results, nullptr, streams_[0]));
+  EXPECT_OK(polypath_match_batched(matcher_, 0, nullptr, nullptr, nullptr, nullptr, nullptr,
+                                   nullptr, streams_[0]));
   EXPECT_OK(polypath_matcher_destroy(nullptr));
 }
 

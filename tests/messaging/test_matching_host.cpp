@@ -89,11 +89,10 @@ TEST(HostMatchingInput, ThatIsNoneIsRefused) {
   EXPECT_EQ(polypath_match_host(POLYPATH_ORDER_MPI, &one, 1, &one, 1, nullptr, nullptr),
             POLYPATH_INVALID_ARGUMENT);
   EXPECT_EQ(polypath_match_host(POLYPATH_ORDER_MPI, &one, std::size_t{1} << 33, &one, 1, &result,
-                                   nullptr),
+                                nullptr),
             POLYPATH_INVALID_ARGUMENT);
   EXPECT_THAT(polypath_last_error(), testing::HasSubstr("message_count"));
-  EXPECT_EQ(polypath_match_host(77, &one, 1, &one, 1, &result, nullptr),
-            POLYPATH_INVALID_ARGUMENT);
+  EXPECT_EQ(polypath_match_host(77, &one, 1, &one, 1, &result, nullptr), POLYPATH_INVALID_ARGUMENT);
   EXPECT_EQ(result, kPoison);
   EXPECT_EQ(polypath_match_host(POLYPATH_ORDER_MPI, &one, 1, &one, 1, &result, nullptr),
             POLYPATH_SUCCESS);

@@ -6,12 +6,12 @@
 #include <numeric>
 #include <string>
 
-#include "collectives_row.h"
-#include "polypath/messaging/collectives.h"
+#include "collectives_kernels.h"
+#include "polypath/messaging/device_collectives.h"
 #include "polypath/messaging/pool.h"
-#include "pool_row.h"
+#include "pool_kernels.h"
 #include "queue_rig.hpp"
-#include "shared_pool_row.h"
+#include "shared_pool_kernels.h"
 
 namespace polypath::test {
 namespace {

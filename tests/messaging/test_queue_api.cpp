@@ -7,7 +7,7 @@
 #include <string_view>
 #include <thread>
 
-#include "polypath/messaging/host_pair.hpp"
+#include "polypath/messaging/host_spsc_queue.hpp"
 #include "queue_rig.hpp"
 
 namespace polypath::test {
@@ -169,8 +169,8 @@ TEST_F(QueueApi, PairsBetweenRanks) {
   for (const int index : {0, 1}) {
     Found* const found = gpu(1).alloc_found(std::size_t{2} * kCalls * 32);
     for (const unsigned kernel : {0U, 1U}) {
-      RemotePairRow row{{pair_of(queues[0], index, POLYPATH_QUEUE_PRODUCER), 0, Members::warp, 24, 1,
-                         kCalls, kernel * kCalls * 32, nullptr, kCalls * 32},
+      RemotePairRow row{{pair_of(queues[0], index, POLYPATH_QUEUE_PRODUCER), 0, Members::warp, 24,
+                         1, kCalls, kernel * kCalls * 32, nullptr, kCalls * 32},
                         false};
       gpu(0).launch("polypath_test_remote_pair_pushes", 1, 32, row, 0);
       row.pair.view = pair_of(queues[1], index, POLYPATH_QUEUE_CONSUMER);
@@ -221,8 +221,8 @@ TEST_F(QueueApi, FromTheCpu) {
   EXPECT_OK(polypath_queue_create_host(comm(2), &options, POLYPATH_QUEUE_PRODUCER, 1, &queue));
   const std::uint32_t room = 2048;
   Found* const found = gpu(2).alloc_found(room);
-  const RemoteRow row{{view_of(queue, 0, POLYPATH_QUEUE_CONSUMER), Members::warp, Calls::waiting, 3, 1, 0,
-                       nullptr, 0, found, room},
+  const RemoteRow row{{view_of(queue, 0, POLYPATH_QUEUE_CONSUMER), Members::warp, Calls::waiting, 3,
+                       1, 0, nullptr, 0, found, room},
                       false};
   gpu(2).launch("polypath_test_remote_pops", 1, 32, row, 1);
   std::vector<std::array<std::uint32_t, 3>> items;
@@ -253,7 +253,8 @@ TEST_F(QueueApi, PairsWithTheCpu) {
   EXPECT_OK(polypath_queue_create_host(comm(0), &options, POLYPATH_QUEUE_PRODUCER, 1, &from));
   Found* const found = gpu(0).alloc_found(kAll);
   RemotePairRow row{
-      {pair_of(to, 0, POLYPATH_QUEUE_PRODUCER), 0, Members::warp, 3, 2, kCalls, 0, nullptr, kAll}, false};
+      {pair_of(to, 0, POLYPATH_QUEUE_PRODUCER), 0, Members::warp, 3, 2, kCalls, 0, nullptr, kAll},
+      false};
   gpu(0).launch("polypath_test_remote_pair_pushes", 1, 32, row, 0);
   row.pair.view = pair_of(from, 0, POLYPATH_QUEUE_CONSUMER);
   row.pair.found = found;
@@ -308,8 +309,8 @@ TEST_F(QueueApi, WhoGivesUpSaysWhereAndAtWhichTurn) {
   options.timeout_ms = 20;
   const auto queues = connect(options, 0, 2, 2);
   Found* const found = gpu(2).alloc_found(256);
-  const RemoteRow row{{view_of(queues[2], 1, POLYPATH_QUEUE_CONSUMER), Members::warp, Calls::waiting, 3,
-                       1, 0, nullptr, 0, found, 256},
+  const RemoteRow row{{view_of(queues[2], 1, POLYPATH_QUEUE_CONSUMER), Members::warp,
+                       Calls::waiting, 3, 1, 0, nullptr, 0, found, 256},
                       false};
   gpu(2).launch("polypath_test_remote_pops", 1, 32, row, 1);
   gpu(2).synchronize();
@@ -329,8 +330,8 @@ TEST_F(QueueApi, WhoFindsNoRoomSaysSo) {
   polypath_queue_options options = options_of(12, 128, 32);
   options.timeout_ms = 20;
   const auto queues = connect(options, 0, 2, 1);
-  const RemoteRow row{{view_of(queues[0], 0, POLYPATH_QUEUE_PRODUCER), Members::warp, Calls::waiting, 3,
-                       1, 7, nullptr, 0, nullptr, 0},
+  const RemoteRow row{{view_of(queues[0], 0, POLYPATH_QUEUE_PRODUCER), Members::warp,
+                       Calls::waiting, 3, 1, 7, nullptr, 0, nullptr, 0},
                       false};
   gpu(0).launch("polypath_test_remote_pushes", 1, 32, row, 0);
   gpu(0).synchronize();
@@ -508,7 +509,8 @@ TEST_F(QueueApi, BadInputIsNamed) {
           "polypath::device::queue_view");
   invalid(polypath_queue_view(queue, 1, POLYPATH_QUEUE_PRODUCER, &view, sizeof view), "index is 1");
   invalid(polypath_queue_view(queue, 0, 2, &view, sizeof view), "side is none");
-  invalid(polypath_queue_view(queue, 0, POLYPATH_QUEUE_PRODUCER, nullptr, sizeof view), "view is null");
+  invalid(polypath_queue_view(queue, 0, POLYPATH_QUEUE_PRODUCER, nullptr, sizeof view),
+          "view is null");
   std::uint64_t item = 0;
   std::size_t count = 0;
   invalid(polypath_queue_push(queue, 0, &item, 1), "the CPU is not on that side");

@@ -1,5 +1,5 @@
-// The relaxed orders by the C API: on the host, and on a simulated node in one batch, in many queues
-// and from batch to batch.
+// The relaxed orders by the C API: on the host, and on a simulated node in one batch, in many
+// queues and from batch to batch.
 #include <string>
 
 #include "matching_gpu.hpp"
@@ -52,8 +52,8 @@ TEST_P(RelaxedApi, OnTheHost) {
       std::vector<std::uint32_t> results(traffic.receives.size() + 1, kPoison);
       polypath_match_result outcome{};
       EXPECT_OK(polypath_match_host(GetParam(), envelopes(traffic.messages),
-                                       traffic.messages.size(), envelopes(traffic.receives),
-                                       traffic.receives.size(), results.data(), &outcome));
+                                    traffic.messages.size(), envelopes(traffic.receives),
+                                    traffic.receives.size(), results.data(), &outcome));
       EXPECT_EQ(results.back(), kPoison);
       results.pop_back();
       EXPECT_EQ(check_order(GetParam(), traffic, results), "");
@@ -97,8 +97,9 @@ TEST_P(RelaxedApi, QueueBatch) {
   const OnGpu results(std::vector<std::uint32_t>(all.receives.size() + 1, kPoison));
   const OnGpu outcomes(std::vector<polypath_match_result>(queues.size()));
   EXPECT_OK(polypath_match_batched(matcher_, queues.size(), messages.get<polypath_envelope>(),
-                                first_messages.get(), receives.get<polypath_envelope>(),
-                                first_receives.get(), results.get(), outcomes.get(), streams_[0]));
+                                   first_messages.get(), receives.get<polypath_envelope>(),
+                                   first_receives.get(), results.get(), outcomes.get(),
+                                   streams_[0]));
   synchronize();
   const std::vector<std::uint32_t> found = results.read();
   const std::vector<polypath_match_result> ends = outcomes.read();
@@ -187,8 +188,8 @@ TEST(RelaxedOnHost, RefusesWhatKernelsRefuse) {
     std::vector<std::uint32_t> results(traffic.receives.size(), kPoison);
     polypath_match_result outcome{};
     EXPECT_OK(polypath_match_host(order, envelopes(traffic.messages), traffic.messages.size(),
-                                     envelopes(traffic.receives), traffic.receives.size(),
-                                     results.data(), &outcome));
+                                  envelopes(traffic.receives), traffic.receives.size(),
+                                  results.data(), &outcome));
     if (outcome.status != POLYPATH_MATCH_DONE) {
       EXPECT_EQ(results, std::vector<std::uint32_t>(results.size(), kNone));
     }
@@ -204,7 +205,8 @@ TEST(RelaxedOnHost, RefusesWhatKernelsRefuse) {
   EXPECT_EQ(status_of(POLYPATH_ORDER_UNORDERED, any_sources), Pair(POLYPATH_MATCH_WILDCARD, 1));
   const Traffic twice{{{1, 1, 1}, {2, 1, 1}, {1, 1, 1}}, {{1, 1, 1}}};
   EXPECT_EQ(status_of(POLYPATH_ORDER_UNORDERED, twice), Pair(POLYPATH_MATCH_DONE, 0));
-  EXPECT_EQ(status_of(POLYPATH_ORDER_UNORDERED_UNIQUE, twice), Pair(POLYPATH_MATCH_DUPLICATE_MESSAGE, 2));
+  EXPECT_EQ(status_of(POLYPATH_ORDER_UNORDERED_UNIQUE, twice),
+            Pair(POLYPATH_MATCH_DUPLICATE_MESSAGE, 2));
   const Traffic none_came{{{1, 1, 1}}, {{3, 1, 1}, {3, 1, 1}}};
   EXPECT_EQ(status_of(POLYPATH_ORDER_UNORDERED_UNIQUE, none_came), Pair(POLYPATH_MATCH_DONE, 0));
   const Traffic receives_twice{{{3, 1, 1}}, {{3, 1, 1}, {3, 1, 1}}};

@@ -1,6 +1,6 @@
-// In the place of an MPI with CUDA, on top of Open MPI, which has none: its five collectives take GPU
-// memory, by host memory that is theirs, and it says so. Counts the calls with GPU memory, so that
-// tests know that the program's own addresses have come.
+// In the place of an MPI with CUDA, on top of Open MPI, which has none: its five collectives take
+// GPU memory, by host memory that is theirs, and it says so. Counts the calls with GPU memory, so
+// that tests know that the program's own addresses have come.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <mpi.h>

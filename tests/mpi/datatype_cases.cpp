@@ -1,5 +1,5 @@
-// Derived datatypes on device memory: of several arrays, by MPI_BOTTOM, with gaps, backwards. What is
-// right MPI itself says, by the same calls in host memory.
+// Derived datatypes on device memory: of several arrays, by MPI_BOTTOM, with gaps, backwards. What
+// is right MPI itself says, by the same calls in host memory.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -59,8 +59,8 @@ class Arrays {
   std::array<CUdeviceptr, 2> device_{};
 };
 
-/// A datatype, to be used `count` times in a row at `offset` bytes from the first array; `is_bottom`:
-/// at MPI_BOTTOM.
+/// A datatype, to be used `count` times in a row at `offset` bytes from the first array;
+/// `is_bottom`: at MPI_BOTTOM.
 struct Shape {
   const char* name;
   MPI_Datatype type;

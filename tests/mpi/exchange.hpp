@@ -19,12 +19,13 @@ class Exchange {
 
   /// Fills what this rank sends, and overwrites what it receives in with poison.
   void prepare(const Phase& phase);
-  /// `started`: called when the messages are under way. Throws Error when an MPI call fails, or a status
-  /// is not what was sent.
+  /// `started`: called when the messages are under way. Throws Error when an MPI call fails, or a
+  /// status is not what was sent.
   void run(const Phase& phase, const std::function<void()>& started);
   /// Every byte received is what was sent, and all other bytes are still poison; Error otherwise.
   void verify(const Phase& phase);
-  /// Puts other memory in the place of all: frees and then allocates, or the other way round, in turn.
+  /// Puts other memory in the place of all: frees and then allocates, or the other way round, in
+  /// turn.
   void reallocate();
 
  private:

@@ -1,5 +1,5 @@
-// held_flights FOLDER FROM>TO...: a process that has bytes under way between GPUs, as far as others can
-// tell by the registry in FOLDER, until its standard input ends. Says "ready" when they can.
+// held_flights FOLDER FROM>TO...: a process that has bytes under way between GPUs, as far as others
+// can tell by the registry in FOLDER, until its standard input ends. Says "ready" when they can.
 #include <fmt/format.h>
 #include <unistd.h>
 

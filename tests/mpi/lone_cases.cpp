@@ -29,8 +29,8 @@ void signal_at_launch(int signal) {
   reinterpret_cast<void (*)(int)>(dlsym(library, "polypath_test_signal_at_launch"))(signal);
 }
 
-/// The last of three ranks ends or stops in a collective that all agreed to, before its kernel: those
-/// of the others wait for it. They print what MPI told them, and how long that took.
+/// The last of three ranks ends or stops in a collective that all agreed to, before its kernel:
+/// those of the others wait for it. They print what MPI told them, and how long that took.
 void ending(Calls& run, int signal) {
   Row row{Collective::allreduce, types()[0]};
   row.count = 5'000;

@@ -13,11 +13,12 @@ struct Calls {
   std::map<std::string, int>& calls;  ///< counted
 };
 
-/// Between two groups of ranks, each of which gets what the other gives: in host memory, and on GPUs.
+/// Between two groups of ranks, each of which gets what the other gives: in host memory, and on
+/// GPUs.
 void intercommunicator(Calls& run);
 
-/// Communicators that ranks free in different orders, and not before they hear that another rank has
-/// freed its own.
+/// Communicators that ranks free in different orders, and not before they hear that another rank
+/// has freed its own.
 void freed_in_any_order(Calls& run);
 
 /// The last rank is stopped in a collective that all agreed to, before its kernel, for as many
@@ -28,8 +29,8 @@ void paused(Calls& run);
 /// backwards.
 void unusual_types(Calls& run);
 
-/// Derived datatypes of all kinds: of several arrays on the GPU and of host memory, by MPI_BOTTOM as
-/// well, with gaps, backwards. Compared with MPI's calls in host memory.
+/// Derived datatypes of all kinds: of several arrays on the GPU and of host memory, by MPI_BOTTOM
+/// as well, with gaps, backwards. Compared with MPI's calls in host memory.
 void derived_types(Calls& run);
 /// Another thread writes between the elements of a datatype while a call receives these.
 void gaps_in_use(Calls& run);

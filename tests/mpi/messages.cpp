@@ -104,7 +104,8 @@ void all(Builder& builder, std::uint64_t bytes, int window) {
         if (from != to) builder.add(from, to, bytes);
 }
 
-/// Seven of eight messages have at most kSmall bytes. Both kinds are spread evenly over the powers of two.
+/// Seven of eight messages have at most kSmall bytes. Both kinds are spread evenly over the powers
+/// of two.
 std::uint64_t random_size(Random& random, std::uint64_t least, std::uint64_t largest) {
   std::uint64_t bound = random.below(8) == 0 ? largest : std::min(largest, kSmall);
   for (std::uint64_t halvings = random.below(16); halvings > 0 && bound > least; --halvings)

@@ -1,4 +1,5 @@
-// What the ranks send each other: lists that every rank makes alike, from a pattern's name and a seed.
+// What the ranks send each other: lists that every rank makes alike, from a pattern's name and a
+// seed.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,8 @@ struct Message {
   std::uint64_t to_offset = 0;    ///< in the memory that the receiver receives in
 };
 
-/// Messages whose ranges do not overlap, at offsets of every alignment and with gaps between them. The tag
-/// of each is its place in the list.
+/// Messages whose ranges do not overlap, at offsets of every alignment and with gaps between them.
+/// The tag of each is its place in the list.
 struct Phase {
   Way way = Way::nonblocking;
   std::vector<Message> messages;

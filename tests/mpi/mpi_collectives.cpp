@@ -1,5 +1,6 @@
-// mpi_collectives CASE[,CASE]... [SEED]: collectives of MPI on device memory, every byte compared. CASE
-// is one of those below, or the name of a function: all kinds of its calls. Prints a line of JSON a rank: {"rank", "pid", "calls": {function: number of calls with elements}}.
+// mpi_collectives CASE[,CASE]... [SEED]: collectives of MPI on device memory, every byte compared.
+// CASE is one of those below, or the name of a function: all kinds of its calls. Prints a line of
+// JSON a rank: {"rank", "pid", "calls": {function: number of calls with elements}}.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -170,7 +171,8 @@ void reset(Run& run) {
   run.calls = after.calls;
 }
 
-/// Rank 1 frees a communicator and resets its GPU; rank 0 frees it behind that, when rank 1 says so.
+/// Rank 1 frees a communicator and resets its GPU; rank 0 frees it behind that, when rank 1 says
+/// so.
 void reset_while_freed(Run& run) {
   constexpr int kTag = 7;
   MPI_Comm copy = MPI_COMM_NULL;

@@ -1,10 +1,10 @@
 // mpi_traffic [--report FOLDER] PATTERN [--sizes A,B,...] [--window N] [--messages N] [--seed N]
 //             [--reallocate-every N] [--kill RANK] [then PATTERN ...]
 //
-// Sends messages from GPU to GPU by MPI, one rank a GPU, and compares every byte. Exit code 0: all arrived.
-// --kill: the rank kills itself while the messages of the second phase are under way. --report: each rank
-// writes FOLDER/rank.N.json: of each pattern, what it received, and what the simulated driver counted while
-// messages were under way.
+// Sends messages from GPU to GPU by MPI, one rank a GPU, and compares every byte. Exit code 0: all
+// arrived. --kill: the rank kills itself while the messages of the second phase are under way.
+// --report: each rank writes FOLDER/rank.N.json: of each pattern, what it received, and what the
+// simulated driver counted while messages were under way.
 #include <fmt/format.h>
 #include <mpi.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
-// node_ranks NETWORK LEVEL [BYTES [CALLS]]: allreduce of float32 among the ranks of MPI, which are on
-// the nodes that POLYPATH_COMM_NODE names, each result compared bit by bit with the sum in the order
-// of ranks in their nodes and then of nodes. NETWORK: mpi or nccl. LEVEL: single (the ranks' own
-// threads send) or multiple. Rank 0 prints a line of JSON.
+// node_ranks NETWORK LEVEL [BYTES [CALLS]]: allreduce of float32 among the ranks of MPI, which are
+// on the nodes that POLYPATH_COMM_NODE names, each result compared bit by bit with the sum in the
+// order of ranks in their nodes and then of nodes. NETWORK: mpi or nccl. LEVEL: single (the ranks'
+// own threads send) or multiple. Rank 0 prints a line of JSON.
 //
 //   mpirun -n 1 env POLYPATH_COMM_NODE=a node_ranks nccl single 64M : -n 1 env ...=b ...
 #include <fmt/format.h>
@@ -97,8 +97,8 @@ void run(const std::string& network, std::size_t bytes, int calls) {
   const CUdeviceptr recv = gpu.allocate(poison.size() * sizeof(float));
   const auto issue = [&] {
     detail::check(polypath_all_reduce(comm.get(), reinterpret_cast<const void*>(send),
-                                     reinterpret_cast<void*>(recv), count, POLYPATH_FLOAT32,
-                                     POLYPATH_SUM, nullptr));
+                                      reinterpret_cast<void*>(recv), count, POLYPATH_FLOAT32,
+                                      POLYPATH_SUM, nullptr));
   };
   // Each call with other contents, and checked.
   for (unsigned seed = 0; seed < 3; ++seed) {

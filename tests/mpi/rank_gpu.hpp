@@ -37,8 +37,8 @@ class RankGpu {
   void reset_counts() const;
   /// By "FROM>TO", without links over which nothing went. Empty on a real driver.
   [[nodiscard]] std::map<std::string, Moved> links() const;
-  /// Copies with pageable memory on a side, and copies that the driver carried through host memory. 0 on a
-  /// real driver.
+  /// Copies with pageable memory on a side, and copies that the driver carried through host memory.
+  /// 0 on a real driver.
   [[nodiscard]] std::uint64_t pageable_copies() const;
   [[nodiscard]] std::uint64_t bounced_copies() const;
   [[nodiscard]] bool is_simulated() const noexcept;

@@ -40,8 +40,8 @@ EXPORTED std::size_t polypath_test_modules() { return modules; }
 EXPORTED std::size_t polypath_test_pinned_bytes() { return pinned_bytes; }
 EXPORTED std::size_t polypath_test_frees() { return frees; }
 
-/// The `number`-th call of `name` by this thread from now on fails, once. True: one that was to fail
-/// has not come yet; null: it does not fail any more.
+/// The `number`-th call of `name` by this thread from now on fails, once. True: one that was to
+/// fail has not come yet; null: it does not fail any more.
 EXPORTED bool polypath_test_fail(const char* name, int number) {
   const bool is_open = failing != nullptr;
   failing = name;

@@ -1,6 +1,7 @@
 // Ends that are out of the ordinary: of a process whose communicators still have work, of work that
-// takes longer than a minute, of communicators that are destroyed past the library, and of processes
-// that are forked while a thread of their parent is in a first call; of a GPU that is reset.
+// takes longer than a minute, of communicators that are destroyed past the library, and of
+// processes that are forked while a thread of their parent is in a first call; of a GPU that is
+// reset.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <sched.h>

@@ -327,8 +327,8 @@ TEST(NcclLife, ACaptureGoesOnWhileAnotherCommunicatorGoes) {
       Each(""));
 }
 
-/// Rank 0 resets its GPU with the communicator in use or behind its end, as at the end of a program or
-/// after an error; also where nobody tells of the reset (without the shim).
+/// Rank 0 resets its GPU with the communicator in use or behind its end, as at the end of a program
+/// or after an error; also where nobody tells of the reset (without the shim).
 TEST(NcclLife, GpuReset_IsNoCrash) {
   enum class When : std::uint8_t { before_destroy, before_abort, behind_destroy, behind_abort };
   for (const When when :

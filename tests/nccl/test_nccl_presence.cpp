@@ -5,18 +5,18 @@
 
 #include <array>
 
-#include "nccl/presence.hpp"
+#include "nccl/advertisement.hpp"
 
 namespace polypath::nccl {
 namespace {
 
-Key new_key() {
+CommKey new_key() {
   const std::array name{getpid(), 4711};
   return key_of(name.data(), sizeof name);
 }
 
 TEST(NcclPresence, RanksAreCounted) {
-  const Key key = new_key();
+  const CommKey key = new_key();
   const Advertisement own(key, 0);
   ASSERT_TRUE(own.is_shown());
   EXPECT_EQ(own.count(3), 1);
@@ -30,7 +30,7 @@ TEST(NcclPresence, RanksAreCounted) {
 }
 
 TEST(NcclPresence, ForkedChild_ShowsNoRank) {
-  const Key key = new_key();
+  const CommKey key = new_key();
   const Advertisement own(key, 0);
   std::array<int, 2> ends{};
   ASSERT_EQ(pipe(ends.data()), 0);

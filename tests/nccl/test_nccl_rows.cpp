@@ -1,13 +1,13 @@
 // Rows of random calls: groups and calls of several communicators, taken ones and others, messages
-// between them. Each rank puts what is taken on a stream of its own choice. Every byte of every buffer
-// is compared, and who carried each call is counted against what the choice says.
+// between them. Each rank puts what is taken on a stream of its own choice. Every byte of every
+// buffer is compared, and who carried each call is counted against what the choice says.
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <barrier>
 #include <functional>
 
-#include "nccl/choice.hpp"
+#include "nccl/offload_policy.hpp"
 #include "nccl_ranks.hpp"
 #include "polypath/uniconn/reduction.hpp"
 
@@ -268,7 +268,7 @@ bool is_taken(const Step& step, int ranks) {
   nccl::Policy policy;
   policy.reproducible = true;
   return !step.is_message() && nccl::choose(policy, step.operation(), step.count, step.type,
-                                            step.reduction, ranks) == nccl::Reason::taken;
+                                            step.reduction, ranks) == nccl::DeclineReason::taken;
 }
 
 void run_row(NcclRank& all, NcclRank& half, unsigned seed, int length) {

@@ -91,8 +91,8 @@ class Sum {
   std::array<std::unique_ptr<DeviceBytes>, 2> device_;
 };
 
-/// Neither pinned nor the GPU's, as NCCL's kernels may have it on some machines: one thread makes the
-/// calls of both ranks, in a group and without, and none of them waits for the other rank's.
+/// Neither pinned nor the GPU's, as NCCL's kernels may have it on some machines: one thread makes
+/// the calls of both ranks, in a group and without, and none of them waits for the other rank's.
 TEST(NcclScratch, PageableBuffersOfOneThread_DoNotHang) {
   constexpr std::size_t kCount = 40'000;
   const NcclApi& nccl = NcclApi::get();

@@ -1,5 +1,5 @@
 // Plans that follow a choice: its routes, shares and chunks at any size, or no plan at all.
-#include "plan/choice.hpp"
+#include "plan/transfer_config.hpp"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,8 @@ constexpr std::uint64_t kGranule = 4 * kKiB;
 
 std::optional<Plan> follow(const Node& node, const std::vector<Request>& requests,
                            const TransferConfig& choice, const PlanOptions& options = {}) {
-  return make_plan(node, make_route_sets(node, requests, options.filter), requests, options, choice);
+  return make_plan(node, make_route_sets(node, requests, options.filter), requests, options,
+                   choice);
 }
 
 std::vector<Request> one(std::uint64_t bytes) {
@@ -63,8 +64,8 @@ TEST(TransferConfig, GivesThePlanThatItNames) {
   }
   EXPECT_GT(plan->predicted_us, 0);
   Plan told = *plan;
-  explain(mesh_node(), make_route_sets(mesh_node(), one(32 * kMiB), RouteFilter{}), PlanOptions{}, true,
-          told);
+  explain(mesh_node(), make_route_sets(mesh_node(), one(32 * kMiB), RouteFilter{}), PlanOptions{},
+          true, told);
   EXPECT_TRUE(told.transfers[0].excluded.empty());
 }
 
@@ -182,15 +183,16 @@ TEST(TransferConfig, TheNativeOneIsTheNativeCopy) {
   ASSERT_TRUE(plan);
   EXPECT_TRUE(plan->native());
   Plan told = *plan;
-  explain(mesh_node(), make_route_sets(mesh_node(), one(64 * kMiB), RouteFilter{}), PlanOptions{}, true,
-          told);
+  explain(mesh_node(), make_route_sets(mesh_node(), one(64 * kMiB), RouteFilter{}), PlanOptions{},
+          true, told);
   EXPECT_EQ(told.transfers[0].excluded.size(), 3u);
   EXPECT_EQ(choice_of(*plan), native_choice(64 * kMiB));
   EXPECT_FALSE((TransferConfig{kMiB, {{RouteKind::via_gpu, 1, 4}}, 0}).native());
 }
 
 TEST(TransferConfig, WithoutADirectRouteTheFirstTakesTheRest) {
-  const TransferConfig choice{16 * kMiB, {{RouteKind::via_gpu, .5, 4}, {RouteKind::via_gpu, .5, 4}}, 0};
+  const TransferConfig choice{
+      16 * kMiB, {{RouteKind::via_gpu, .5, 4}, {RouteKind::via_gpu, .5, 4}}, 0};
   const auto plan = follow(mesh_node(), one(16 * kMiB + 3), choice);
   ASSERT_TRUE(plan);
   expect_covered(plan->transfers[0]);
@@ -238,7 +240,8 @@ TEST(TransferConfig, IsRefusedWhereItDoesNotFit) {
 
 TEST(TransferConfig, AGroupSharesTheRings) {
   const Node node = mesh_node();
-  const TransferConfig choice{16 * kMiB, {{RouteKind::direct, .75, 1}, {RouteKind::via_host, .25, 2}}, 0};
+  const TransferConfig choice{
+      16 * kMiB, {{RouteKind::direct, .75, 1}, {RouteKind::via_host, .25, 2}}, 0};
   const std::vector<Request> requests{{MemoryId::gpu(0), MemoryId::gpu(1), 16 * kMiB},
                                       {MemoryId::gpu(2), MemoryId::gpu(3), 16 * kMiB}};
   PlanOptions options;

@@ -33,10 +33,11 @@ TEST(PlanProperties, HoldOnRandomNodes) {
     EXPECT_LE(rate_gbps(plan.bytes(), plan.predicted_us), plan.limit_gbps * (1 + 1e-6));
     EXPECT_LE(plan.predicted_us, plan.native_us * (1 + 1e-9));
     const Schedule schedule = make_schedule(plan, options.chunks.rings);
-    EXPECT_EQ(to_string(schedule),
-              to_string(make_schedule(
-                  make_plan(node, make_route_sets(node, requests, options.filter), requests, options),
-                  options.chunks.rings)));
+    EXPECT_EQ(
+        to_string(schedule),
+        to_string(make_schedule(
+            make_plan(node, make_route_sets(node, requests, options.filter), requests, options),
+            options.chunks.rings)));
   }
 }
 

@@ -42,7 +42,8 @@ TransferSchedule example() {
   PlanOptions options;
   options.filter.host = false;
   options.chunks.chunk_bytes = 2 * kMiB;
-  const Plan plan = make_plan(node, make_route_sets(node, requests, options.filter), requests, options);
+  const Plan plan =
+      make_plan(node, make_route_sets(node, requests, options.filter), requests, options);
   return *make_schedule(plan, options.chunks.rings).transfers.at(0);
 }
 

@@ -1,5 +1,5 @@
 // Which tuned choice serves a transfer, and how an edited one is told.
-#include "plan/tuned_choice.hpp"
+#include "plan/tuned_transfer.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kPair = "gpu to gpu, nvlink x4, via 2 gpu, 1 host";
 
 TunedTransfer tuned(std::uint64_t bytes, ExecutorKind executor = ExecutorKind::stream,
-                  double measured_gbps = 200, double native_gbps = 100) {
+                    double measured_gbps = 200, double native_gbps = 100) {
   TunedTransfer one;
   one.pair = kPair;
   one.choice = {bytes, {{RouteKind::direct, .4, 1}, {RouteKind::via_gpu, .6, 8}}, 0};
@@ -68,7 +68,7 @@ TEST(FindChoice, OnlyOfItsPatternAndClass) {
 
 TEST(FindChoice, AGivenExecutorIsKept) {
   const std::vector<TunedTransfer> all = {tuned(16 * kMiB, ExecutorKind::stream, 100),
-                                        tuned(64 * kMiB, ExecutorKind::graph, 300)};
+                                          tuned(64 * kMiB, ExecutorKind::graph, 300)};
   EXPECT_EQ(served_by(all, 64 * kMiB, ExecutorKind::stream), 16 * kMiB);
   EXPECT_EQ(served_by(all, 64 * kMiB, ExecutorKind::graph), 64 * kMiB);
   EXPECT_EQ(served_by(all, 16 * kMiB, ExecutorKind::graph), 0u);

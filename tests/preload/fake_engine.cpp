@@ -148,12 +148,12 @@ polypath_status polypath_note_copy(polypath_context* context, void* dst, const v
 }
 
 polypath_status polypath_ipc_register_export(polypath_context* context, const void*,
-                                         const void* address) {
+                                             const void* address) {
   require_context(context);
   return keep_import("exported", address);
 }
 polypath_status polypath_ipc_register_import(polypath_context* context, const void*,
-                                         const void* address) {
+                                             const void* address) {
   require_context(context);
   return keep_import("imported", address);
 }

@@ -22,7 +22,7 @@ inline constexpr Form per_thread = Form::per_thread;
 
 inline constexpr ReplacedName kReplaced[] = {
 #define POLYPATH_INTERCEPTED(name, base, version, stream) {#name, base, version, detail::stream},
-#include "preload/replaced.def"
+#include "preload/intercepted.def"
 };
 
 constexpr bool is_replaced(std::string_view name) {

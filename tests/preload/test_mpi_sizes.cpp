@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "preload/mpi/sizes.hpp"
+#include "preload/mpi/call_buffers.hpp"
 
 namespace polypath::preload::mpi {
 namespace {

@@ -19,14 +19,14 @@
 // By another name each, because cuda.h has declared some of them.
 #define POLYPATH_INTERCEPTED(name, base, version, stream) \
   extern "C" void reference_##name() __asm__(#name);
-#include "preload/replaced.def"
+#include "preload/intercepted.def"
 
 namespace polypath::preload::test {
 namespace {
 
 constexpr std::pair<std::string_view, void (*)()> kReferences[] = {
 #define POLYPATH_INTERCEPTED(name, base, version, stream) {#name, &reference_##name},
-#include "preload/replaced.def"
+#include "preload/intercepted.def"
 };
 
 constexpr int kNewest = 13000;

@@ -1,5 +1,5 @@
-// cuMemcpyPeer of memory that belongs to no context, mapped or of a pool: an ordinary copy between the
-// GPUs that hold it.
+// cuMemcpyPeer of memory that belongs to no context, mapped or of a pool: an ordinary copy between
+// the GPUs that hold it.
 #include <functional>
 
 #include "node_test.hpp"
@@ -129,7 +129,8 @@ TEST_F(PeerCopies, BetweenMappedAndOrdinaryMemoryTakeSeveralRoutes) {
                  forms());
 }
 
-// The driver carries what names the contexts, by whatever way; a plain copy in its place would fail.
+// The driver carries what names the contexts, by whatever way; a plain copy in its place would
+// fail.
 TEST_F(PeerCopies, OfMemoryThatOneGpuDoesNotReachAreTheDrivers) {
   const std::vector<Form> named = forms();
   expect_arrival(allocate_mapped(0, kPeerBytes, {0}), allocate_mapped(1, kPeerBytes, {1}),

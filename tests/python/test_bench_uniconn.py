@@ -10,7 +10,7 @@ from polypath._library import find_library
 from polypath.cli import bench_uniconn
 from polypath.errors import PolypathError
 from polypath.mpi.runs import find_program
-from polypath.uniconn_lines import lines_of, source_lines
+from polypath.uniconn_loc import lines_of, source_lines
 
 STANDINS = ("nccl-standin", "nvshmem-standin")
 

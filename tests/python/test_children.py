@@ -12,7 +12,7 @@ _DEFAULT = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
 _WAITS = "import time; print('{}', flush=True); time.sleep(600)"
 _RANKS = f"""
 import os, sys
-from polypath.rank_processes import lines_of_first
+from polypath.rank_launcher import lines_of_first
 command = [sys.executable, "-c", {_WAITS!r}]
 for _ in lines_of_first(command, [dict(os.environ)] * int(sys.argv[1])):
     print("began", flush=True)

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from polypath import _api
+from polypath.bootstrap import Bootstrap
 from polypath.buffers import Buffer, as_buffer
 from polypath.comm import Communicator, SymmetricMemory
 from polypath.context import Context
 from polypath.errors import InvalidArgument
-from polypath.exchanges import Bootstrap
 from polypath.integers import Checked, Integers, array, checked_size, integer
 from polypath.matching import OUTCOME, Matcher, outcome_of
 from polypath.messaging import Pool, Queues

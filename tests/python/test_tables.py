@@ -11,7 +11,7 @@ from polypath.cli.arguments import CommandLine
 from polypath.cli.output import print_lines
 from polypath.doctor.checks import Finding, Leg, State, spans, staging
 from polypath.doctor.trials import Report
-from polypath.links import shared_capacities
+from polypath.link_names import shared_capacities
 from rich.console import Console
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from polypath import _api
-from polypath.torch import connection, creation, ddp, group, messages, others
+from polypath.torch import comm_creation, connection, ddp, fallback_groups, group, p2p
 from torch import Tensor
 
 _TYPES = {number: getattr(torch, name) for name, number in _api.TYPES.items()}
@@ -162,7 +162,7 @@ class HostNccl:
         every = self._communicator("all", self._rank, self._size)
         others = [one for one in batch if one[2] != self._rank]
         works = [getattr(every, operation)([one], peer, 0) for operation, one, peer in others]
-        return messages.Together(works)
+        return p2p.Together(works)
 
     def shutdown(self) -> None:
         self._made.clear()
@@ -204,7 +204,7 @@ def install() -> None:
         assert isinstance(timeout, timedelta)
         return HostCommunicator(store, rank, size)
 
-    creation.connect = connect  # type: ignore[assignment]
+    comm_creation.connect = connect  # type: ignore[assignment]
     made = connection.Connection.__init__
 
     def with_library(self: Any, comm: Any, *more: Any) -> None:
@@ -230,4 +230,4 @@ def install() -> None:
     def nccl(self: Any, part: str, ranks: Any) -> HostNccl:
         return HostNccl(self._store(part), ranks.index(self._given.group_rank), len(ranks))
 
-    others.Others._nccl = nccl  # type: ignore[assignment, method-assign]
+    fallback_groups.Others._nccl = nccl  # type: ignore[assignment, method-assign]

@@ -15,7 +15,7 @@ import numpy as np
 import polypath
 import polypath.torch
 import torch
-from polypath.torch import creation
+from polypath.torch import comm_creation
 from torch import cuda, distributed
 from torch.distributed import distributed_c10d as c10d
 
@@ -435,7 +435,7 @@ def alone(on: Rank) -> None:
         assert f"rank {on.rank}" in str(error) and "capture" in str(error), error
     cuda.pretend_capture(False)
     if on.rank == 2:
-        creation.context_of[threading.get_ident()] = None
+        comm_creation.context_of[threading.get_ident()] = None
     on.group.allreduce([tensor])
     assert on.came == {"nccl allreduce": 1}, on.came
     assert on.group.report()["reason"] == "rank 2: it has no driver", on.group.report()
@@ -453,14 +453,14 @@ def main(case: Callable[[Rank], None]) -> None:
     context = polypath.Context(node=NODE)
     library = context.devices()["driver"]["library"]
     store, failed = Store(), []
-    creation.context_of = {}
+    comm_creation.context_of = {}
 
     def of_rank() -> polypath.Context:
-        if threading.get_ident() in creation.context_of:
+        if threading.get_ident() in comm_creation.context_of:
             raise polypath.NoDevice("it has no driver")
         return context
 
-    creation.context = of_rank
+    comm_creation.context = of_rank
 
     def run(rank: int) -> None:
         try:

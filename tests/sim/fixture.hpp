@@ -1,5 +1,5 @@
-// Every test starts with fresh primary contexts on all GPUs, GPU 0 current, no peer access; at its end
-// they go, with everything in them.
+// Every test starts with fresh primary contexts on all GPUs, GPU 0 current, no peer access; at its
+// end they go, with everything in them.
 #pragma once
 
 #include <cuda.h>

@@ -1,5 +1,5 @@
-// All GPUs of the simulated node with contexts, peer access, one buffer each and one in host memory;
-// and a stopwatch in virtual time around work on many streams.
+// All GPUs of the simulated node with contexts, peer access, one buffer each and one in host
+// memory; and a stopwatch in virtual time around work on many streams.
 #pragma once
 
 #include <cuda.h>
@@ -43,8 +43,8 @@ class Rig {
   CUdeviceptr staging(int gpu, int number, std::size_t bytes);
   CUdeviceptr host_staging(int number, std::size_t bytes);
 
-  /// Virtual time from a fork event to the join of everything that `work` issues on streams which it
-  /// got by forked(). Runs on GPU 0's stream.
+  /// Virtual time from a fork event to the join of everything that `work` issues on streams which
+  /// it got by forked(). Runs on GPU 0's stream.
   double measure_us(const std::function<void()>& work);
   /// A stream as above that waits for the fork of the present measurement.
   CUstream forked(int gpu, int number);

@@ -1,4 +1,5 @@
-// One staged route: chunks go through a ring of slots, by two streams that hand them over by events.
+// One staged route: chunks go through a ring of slots, by two streams that hand them over by
+// events.
 #pragma once
 
 #include <algorithm>

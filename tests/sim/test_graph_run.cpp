@@ -127,7 +127,8 @@ TEST_F(GraphRun, TheContextOfANodeWaitsForIt) {
 }
 
 TEST_F(GraphRun, TwoLaunchesOfOneDoNotOverlap) {
-  // The first leg of the second launch must not overwrite the staging memory of the first one's second.
+  // The first leg of the second launch must not overwrite the staging memory of the first one's
+  // second.
   const CUgraphNode in = add(copy(device(host), a));
   add(copy(b, device(host)), 1, {in});
   const CUgraphExec exec = instantiate();

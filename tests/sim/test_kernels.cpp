@@ -1,5 +1,5 @@
-// Kernels on the simulated node: launches, what they move over which links, order, graphs, failures.
-// Runs in virtual time, and in functional mode as well.
+// Kernels on the simulated node: launches, what they move over which links, order, graphs,
+// failures. Runs in virtual time, and in functional mode as well.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>

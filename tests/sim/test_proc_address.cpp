@@ -1,5 +1,5 @@
-// cuGetProcAddress where it is this driver's own affair; tests/driver/test_proc_address.cpp has the rules that
-// every driver keeps.
+// cuGetProcAddress where it is this driver's own affair; tests/driver/test_proc_address.cpp has the
+// rules that every driver keeps.
 #include <bit>
 
 #include "fixture.hpp"

@@ -138,8 +138,8 @@ TEST(SimTraffic, StagedShare_CostsFactorThree) {
   EXPECT_LT(direct_and_host(rig(), 64 * kMiB, 8, kMiB), idle / 3);
 }
 
-/// A split transfer beside a busy link, native copies in alternation, as it was measured on 4 x H200
-/// (docs/simulated-node.md); GB/s.
+/// A split transfer beside a busy link, native copies in alternation, as it was measured on 4 x
+/// H200 (docs/simulated-node.md); GB/s.
 struct Measured {
   const char* name;
   const char* from;  ///< of the traffic
@@ -171,8 +171,8 @@ TEST_P(SimTrafficFacts, SplitTransfer_IsAsMeasured) {
   EXPECT_GT(gbps[3], 0.85 * measured.gbps);
 }
 
-// GPU to host was measured next to copies of GPU 2, to which those of GPU 0 lost little. The node file
-// guesses that the two share a root port, so GPU 1 stands in (docs/simulated-node.md).
+// GPU to host was measured next to copies of GPU 2, to which those of GPU 0 lost little. The node
+// file guesses that the two share a root port, so GPU 1 stands in (docs/simulated-node.md).
 constexpr std::size_t kSmall = 64 * kMiB;
 constexpr std::size_t kLarge = 256 * kMiB;
 

@@ -1,5 +1,5 @@
-// Threads that issue work by turns of virtual time (polypath_sim_wait_turn): in the same order, at the same
-// times, however long the machine holds one of them up.
+// Threads that issue work by turns of virtual time (polypath_sim_wait_turn): in the same order, at
+// the same times, however long the machine holds one of them up.
 #include <barrier>
 #include <chrono>
 #include <random>

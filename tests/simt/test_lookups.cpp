@@ -13,7 +13,7 @@
 #include "simt/cache.hpp"
 #include "simt/grid.hpp"
 #include "simt/pollers.hpp"
-#include "simt/stores_under_way.hpp"
+#include "simt/store_buffer.hpp"
 
 namespace polypath::simt {
 namespace {

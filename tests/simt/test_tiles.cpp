@@ -37,7 +37,8 @@ TEST(Tiles, CopyEveryByteAndNoneBeside) {
     const std::size_t bytes = random() % 300'000;
     std::vector<unsigned char> from(bytes + 64);
     for (unsigned char& each : from) each = static_cast<unsigned char>(random());
-    std::vector<std::vector<unsigned char>> to(kMaxPointers, std::vector<unsigned char>(bytes + 64, 0xC3));
+    std::vector<std::vector<unsigned char>> to(kMaxPointers,
+                                               std::vector<unsigned char>(bytes + 64, 0xC3));
     CopyArgs args{};
     const std::size_t skew = random() % 32;
     args.from = from.data() + skew;

@@ -1,5 +1,5 @@
-// Entry points of the driver that the engine does not use, but tests do; and what the simulated one tells
-// about itself (sim/polypath_sim.h). Looked up in the library that a table came from.
+// Entry points of the driver that the engine does not use, but tests do; and what the simulated one
+// tells about itself (sim/polypath_sim.h). Looked up in the library that a table came from.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ struct LiveObjects {
 LiveObjects live_objects(const CudaDriver& driver);
 void PrintTo(const LiveObjects& objects, std::ostream* out);
 
-/// What a careful program does not do with instantiated graphs on the simulated node, since the last
-/// reset_sim_counters().
+/// What a careful program does not do with instantiated graphs on the simulated node, since the
+/// last reset_sim_counters().
 struct GraphMisuse {
   std::uint64_t disturbed = 0;  ///< changed or destroyed while a launch was under way
   std::uint64_t stale = 0;  ///< launches refused because memory of a node is no longer what it was

@@ -1,5 +1,5 @@
-// The fixture of tests of the whole engine: on the simulated node that POLYPATH_NODE names, or on this
-// machine's GPUs. Skips where there is neither.
+// The fixture of tests of the whole engine: on the simulated node that POLYPATH_NODE names, or on
+// this machine's GPUs. Skips where there is neither.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,8 @@ namespace polypath::test {
 
 class EngineTest : public testing::Test {
  protected:
-  /// Opens the node, once a process, and makes GPU 0's primary context current, as a program has it.
+  /// Opens the node, once a process, and makes GPU 0's primary context current, as a program has
+  /// it.
   void SetUp() override;
 
   [[nodiscard]] const NodeSource& source() const { return *source_; }
@@ -32,8 +33,8 @@ class EngineTest : public testing::Test {
   Stream stream_on(int gpu) { return Stream(driver(), context_of(gpu)); }
   [[nodiscard]] bool context_active(int gpu) const;
 
-  /// The memories that a test can place a buffer in: all GPUs, and the host memories that this machine
-  /// really has (a simulated node may have more NUMA domains).
+  /// The memories that a test can place a buffer in: all GPUs, and the host memories that this
+  /// machine really has (a simulated node may have more NUMA domains).
   [[nodiscard]] std::vector<MemoryId> memories() const;
   Payload payload(const Payload::Shape& shape) { return {driver(), node(), shape, random_()}; }
   const Payload& add(std::deque<Payload>& payloads, const Payload::Shape& shape) {

@@ -1,4 +1,5 @@
-// A driver whose next instantiations of graphs fail: several in a row, which a FaultInjector does not do.
+// A driver whose next instantiations of graphs fail: several in a row, which a FaultInjector does
+// not do.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
 // A gate holds streams back until the test opens it: a wait for a value in pinned host memory.
 //
-// While streams are held, a test must make and free no buffer: the driver may wait for all streams then.
-// So it makes all before, and the gate last of all: its end opens it.
+// While streams are held, a test must make and free no buffer: the driver may wait for all streams
+// then. So it makes all before, and the gate last of all: its end opens it.
 #pragma once
 
 #include <condition_variable>
@@ -19,8 +19,8 @@ class Gate {
  public:
   /// `context`: of any GPU; the word is allocated there.
   Gate(const CudaDriver& driver, CUcontext context);
-  /// Opens it, and waits for the contexts of all streams that it held. Fails the test when the gate had
-  /// to open by itself, after a minute: somebody waited who should not have.
+  /// Opens it, and waits for the contexts of all streams that it held. Fails the test when the gate
+  /// had to open by itself, after a minute: somebody waited who should not have.
   ~Gate();
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;

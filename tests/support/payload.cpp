@@ -22,7 +22,8 @@ void read_into(std::span<std::byte> contents, const CudaDriver& driver, const Te
                                      buffer.address() + offset, contents.size()));
 }
 
-/// Calls visit(offset, contents) for [from, to) of the buffer, piece by piece, until it returns a failure.
+/// Calls visit(offset, contents) for [from, to) of the buffer, piece by piece, until it returns a
+/// failure.
 template <typename Visit>
 testing::AssertionResult for_each_block(const CudaDriver& driver, const TestBuffer& buffer,
                                         std::uint64_t from, std::uint64_t to, Visit visit) {

@@ -1,4 +1,5 @@
-// A transfer that verifies itself: random contents, a poisoned destination, guard bytes on both sides.
+// A transfer that verifies itself: random contents, a poisoned destination, guard bytes on both
+// sides.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -6,7 +7,7 @@
 #include <cstdint>
 
 #include "core/context.hpp"
-#include "tune/buffers.hpp"
+#include "tune/test_buffer.hpp"
 
 namespace polypath::test {
 
@@ -33,8 +34,8 @@ class Payload {
 
   /// Other contents and a poisoned destination, for the next transfer.
   void renew(std::uint64_t seed);
-  /// Every byte of the source is at its place, every byte around it is still poison. To be asked when
-  /// the transfer has completed.
+  /// Every byte of the source is at its place, every byte around it is still poison. To be asked
+  /// when the transfer has completed.
   [[nodiscard]] testing::AssertionResult arrived() const;
   /// Nothing at all has been written yet.
   [[nodiscard]] testing::AssertionResult untouched() const;

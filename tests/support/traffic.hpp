@@ -20,8 +20,8 @@ class Traffic {
   [[nodiscard]] std::uint64_t native(NativeReason reason) const;
   [[nodiscard]] std::uint64_t excluded(ExclusionReason reason) const;
 
-  /// All went as one run of `plan`: the bytes of each route and each link, the number of copies, and
-  /// native copies only where the plan has them.
+  /// All went as one run of `plan`: the bytes of each route and each link, the number of copies,
+  /// and native copies only where the plan has them.
   [[nodiscard]] testing::AssertionResult went_as(const Plan& plan) const;
   /// Exactly one transfer went, as the native copy, for this reason.
   [[nodiscard]] testing::AssertionResult went_natively(NativeReason reason,

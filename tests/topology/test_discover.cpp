@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 
 enum class With { nvml, driver_alone };
 
-/// Runs discover_node() on the simulated node in a process of its own, because a process has one node
-/// for good, and hands the result over as a node file.
+/// Runs discover_node() on the simulated node in a process of its own, because a process has one
+/// node for good, and hands the result over as a node file.
 Node discover(const fs::path& node_file, With with, const fs::path& result) {
   const pid_t child = fork();
   if (child == 0) {

@@ -19,8 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Sends all it can over each route from gpu0 to gpu1 in turn: direct, by each GPU, by each host
-/// memory. A flow that the links and ports allow; on these nodes no flow is larger, because no route
-/// blocks one that would carry more.
+/// memory. A flow that the links and ports allow; on these nodes no flow is larger, because no
+/// route blocks one that would carry more.
 class RouteFilling {
  public:
   explicit RouteFilling(const Node& node) : node_(node) {
@@ -81,7 +81,8 @@ constexpr auto kPcie = LinkType::pcie;
 
 // clang-format off
 const Expected kTable[] = {
-    // name          GPUs hosts peer        width GB/s  host           GB/s  by GPUs, by host, by all
+    // name          GPUs hosts peer        width GB/s  host           GB/s  by GPUs, by host, by
+    // all
     {"beluga",          4, 1, kNvlink,          2,  46, kPcie,         12,   3.00, 1.26, 3.26},
     {"cedar",           4, 2, kNvlink,          2,  47, kPcie,         12,   3.00, 1.26, 3.26},
     {"dgx-h200-x8",     8, 2, kSwitch,         18, 396, kPcie,         55.4, 1.00, 1.14, 1.14},

@@ -1,6 +1,6 @@
 // Measured backends: the choice of what was measured in turns; in a profile they come back as they
 // were, edits are recognised, and what another version knows is kept.
-#include "tune/backend_format.hpp"
+#include "tune/backend_toml.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "tune/buffers.hpp"
+#include "tune/test_buffer.hpp"
 
 #include "base/error.hpp"
 #include "base/units.hpp"

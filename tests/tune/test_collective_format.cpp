@@ -1,6 +1,6 @@
 // Tuned collectives in a profile: they come back as they were, edits are recognised, and what is
 // damaged is refused whole, with a line that names the file.
-#include "tune/collective_format.hpp"
+#include "tune/collective_toml.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The phases of a graph: on a simulated node they cost what the node says, to the nanosecond; bytes are
-// checked; a failed call is an error that names it, and leaves nothing behind.
+// The phases of a graph: on a simulated node they cost what the node says, to the nanosecond; bytes
+// are checked; a failed call is an error that names it, and leaves nothing behind.
 #include "lab/graph_phases.hpp"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,8 @@ class GraphPhasesTest : public test::NodeTest {
     set_log_level(LogLevel::warn);
     if (IsSkipped() || !simulated_) return;
     // Of the whole process: nobody destroyed or changed a graph under way.
-    EXPECT_EQ(test::driver_function<std::uint64_t()>(*driver_, "polypath_sim_graphs_modified_in_flight")(),
+    EXPECT_EQ(test::driver_function<std::uint64_t()>(*driver_,
+                                                     "polypath_sim_graphs_modified_in_flight")(),
               0u);
   }
 
@@ -140,7 +141,8 @@ TEST_F(GraphPhasesTest, EveryByteGoesByTheStagingMemory) {
   const std::uint64_t second = moved(via, wanted.dst);
   const std::uint64_t direct = moved(wanted.src, wanted.dst);
   measure(wanted);
-  // The graph that is tried runs twice, each timed one five times, the streams once and once for each.
+  // The graph that is tried runs twice, each timed one five times, the streams once and once for
+  // each.
   const std::uint64_t runs = 2 + 5 * 2 + 1 + 2;
   EXPECT_EQ(moved(wanted.src, via) - first, runs * wanted.bytes);
   EXPECT_EQ(moved(via, wanted.dst) - second, runs * wanted.bytes);

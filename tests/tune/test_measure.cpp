@@ -72,8 +72,8 @@ TEST_F(MeasureTest, ADiscoveredNodeGetsUsableCapacitiesAndItsPorts) {
   for (std::size_t i = 0; i < done.size(); ++i) EXPECT_EQ(done[i], i);
   EXPECT_EQ(done.size(), total + 1);
 
-  // No port carries more than its links do alone, or (if it is more than noise) less than one of the
-  // links that fill it.
+  // No port carries more than its links do alone, or (if it is more than noise) less than one of
+  // the links that fill it.
   for (std::size_t port = 0; port < measured.ports.size(); ++port) {
     double sum = 0;
     double largest = 0;

@@ -5,7 +5,7 @@
 #include "base/units.hpp"
 #include "lab/pairs.hpp"
 #include "node_fixture.hpp"
-#include "tune/buffers.hpp"
+#include "tune/test_buffer.hpp"
 
 namespace polypath {
 namespace {

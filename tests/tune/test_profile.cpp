@@ -10,7 +10,7 @@
 
 #include "base/error.hpp"
 #include "topology/node_file.hpp"
-#include "tune/profile_news.hpp"
+#include "tune/profile_update.hpp"
 
 namespace polypath {
 namespace {

@@ -1,5 +1,5 @@
 // What several processes find gets into one profile.
-#include "tune/profile_news.hpp"
+#include "tune/profile_update.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

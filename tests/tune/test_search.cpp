@@ -23,7 +23,8 @@ struct Mesh {
   int best_slots = 6;
   double slot_us = 0;  ///< for each slot more or fewer than the best
 
-  /// Each route ends when its share has passed, and a chunk more for the second leg; the last one counts.
+  /// Each route ends when its share has passed, and a chunk more for the second leg; the last one
+  /// counts.
   [[nodiscard]] double us(const TransferConfig& choice) const {
     double last = 0;
     for (const RouteConfig& route : choice.routes) {
@@ -81,10 +82,11 @@ class Asked {
 TEST(LocalSearch, FindsTheSharesAndChunksOfAMesh) {
   const Mesh mesh;
   const double best_us = min_us(mesh);
-  // Starts on both sides: too little and too much by the staged routes, too few and too many chunks. The
-  // last one ends on all routes at once, so that neither a share nor the chunks alone can gain.
+  // Starts on both sides: too little and too much by the staged routes, too few and too many
+  // chunks. The last one ends on all routes at once, so that neither a share nor the chunks alone
+  // can gain.
   for (const TransferConfig& from : {start(.26, .05, 4), start(.33, .09, 4), start(.26, .05, 18),
-                             start(.33, .09, 18), start(.254, .063, 2)}) {
+                                     start(.33, .09, 18), start(.254, .063, 2)}) {
     Asked asked([&](const TransferConfig& choice) { return mesh.us(choice); });
     const SearchResult found = local_search({&from, 1}, asked.measure, {});
     ASSERT_TRUE(found.best);
@@ -103,15 +105,17 @@ TEST(LocalSearch, FindsThemThroughNoise) {
     std::uniform_real_distribution<double> noise(0.997, 1.003);
     const TransferConfig from = start(.26, .05, 4);
     const SearchResult found = local_search(
-        {&from, 1}, [&](const TransferConfig& choice) { return mesh.us(choice) * noise(random); }, {});
+        {&from, 1}, [&](const TransferConfig& choice) { return mesh.us(choice) * noise(random); },
+        {});
     ASSERT_TRUE(found.best);
     EXPECT_LT(mesh.us(*found.best), 1.05 * best_us) << "seed " << seed;
   }
 }
 
 TEST(LocalSearch, LeavesWhereAllRoutesEndTogetherByChunksWithShares) {
-  // With two chunks a route by a GPU gives 80 / 1.5 GB/s, that by the host 20 / 1.5, after 2 x 3 us: these
-  // shares all end at once, and neither more chunks nor another share gains anything alone.
+  // With two chunks a route by a GPU gives 80 / 1.5 GB/s, that by the host 20 / 1.5, after 2 x 3
+  // us: these shares all end at once, and neither more chunks nor another share gains anything
+  // alone.
   const Mesh mesh;
   const double gpu = 80e3 / 1.5;
   const double host = 20e3 / 1.5;
@@ -151,7 +155,8 @@ TEST(LocalSearch, TakesTheSlotsThatAreFastest) {
 TEST(LocalSearch, ClimbsFromTheBestStart) {
   Mesh mesh;
   mesh.host_gbps = 2;  // a host route is a loss: the start without it is the better one
-  const std::vector<TransferConfig> from = {start(.25, .15, 4), start(.3, 0, 4), native_choice(kBytes)};
+  const std::vector<TransferConfig> from = {start(.25, .15, 4), start(.3, 0, 4),
+                                            native_choice(kBytes)};
   const SearchResult found =
       local_search(from, [&](const TransferConfig& choice) { return mesh.us(choice); }, {});
   EXPECT_EQ(found.best->routes.size(), 3u);
@@ -177,8 +182,8 @@ TEST(LocalSearch, WhatCannotBeCarriedOutIsPassedOver) {
   EXPECT_EQ(found.best->routes.size(), 3u);
   EXPECT_EQ(found.tried, static_cast<int>(asked.all.size()) - 1) << "only what was measured counts";
 
-  const SearchResult none =
-      local_search(from, [](const TransferConfig&) -> std::optional<double> { return std::nullopt; }, {});
+  const SearchResult none = local_search(
+      from, [](const TransferConfig&) -> std::optional<double> { return std::nullopt; }, {});
   EXPECT_FALSE(none.best);
   EXPECT_EQ(none.tried, 0);
 }
@@ -216,12 +221,15 @@ TEST(Search, EndsWhenAskedWithTheBestSoFar) {
 }
 
 TEST(ExhaustiveSearch, FindsTheOnePointOfTheGrid) {
-  const std::vector<TransferConfig> from = {start(.2, .1, 4), start(.3, 0, 4), native_choice(kBytes)};
+  const std::vector<TransferConfig> from = {start(.2, .1, 4), start(.3, 0, 4),
+                                            native_choice(kBytes)};
   TransferConfig needle = with_chunks(
       *with_share(*with_share(from[0], RouteKind::via_gpu, 1.2), RouteKind::via_host, 0.8), 2);
   needle.slots = 5;
   // No slope leads there: a climb cannot find it.
-  const auto measure = [&](const TransferConfig& choice) { return choice == needle ? 500.0 : 700.0; };
+  const auto measure = [&](const TransferConfig& choice) {
+    return choice == needle ? 500.0 : 700.0;
+  };
   Asked asked(measure);
   const SearchResult found = exhaustive_search(from, asked.measure, {});
   EXPECT_EQ(found.best, needle);

@@ -1,5 +1,5 @@
-// Tuned choices in a profile: they come back as they were, edits are recognised, and what is damaged is
-// refused whole, with a line that names the file.
+// Tuned choices in a profile: they come back as they were, edits are recognised, and what is
+// damaged is refused whole, with a line that names the file.
 #include "tune/profile.hpp"
 
 #include <gmock/gmock.h>
@@ -70,7 +70,8 @@ class TunedFormatTest : public testing::Test {
   ~TunedFormatTest() override { fs::remove_all(folder_); }
 
   /// The choices of the file with its first `old_text` replaced; `why_` says why there are none.
-  std::vector<TunedTransfer> choices_with(const std::string& old_text, const std::string& new_text) {
+  std::vector<TunedTransfer> choices_with(const std::string& old_text,
+                                          const std::string& new_text) {
     std::string changed = text_;
     const auto at = changed.find(old_text);
     EXPECT_NE(at, std::string::npos) << old_text;

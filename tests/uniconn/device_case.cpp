@@ -8,7 +8,7 @@
 #include <span>
 
 #include "polypath/device/half.cuh"
-#include "polypath/uniconn/words.hpp"
+#include "polypath/uniconn/enums.hpp"
 
 namespace polypath::test {
 namespace {
@@ -131,8 +131,7 @@ class Maker {
     row_.calls.resize(ranks_);
     slot_ = ranks_ * (options.max_bytes + 64) + 64;
     // Of each piece of data two slots that are used again and again, and room for what is posted.
-    const std::size_t bytes =
-        2 * (slot_ + kGuard) + options.rounds * 2 * (options.max_bytes + 128);
+    const std::size_t bytes = 2 * (slot_ + kGuard) + options.rounds * 2 * (options.max_bytes + 128);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       auto& pieces = row_.before.emplace_back();
       pieces[0].resize(kSignalBytes);

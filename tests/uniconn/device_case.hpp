@@ -1,5 +1,5 @@
-// Rows of calls from kernels (device_row.h): what each rank has before, what it does, and what it is
-// to have behind each call and in the end, by a text of its own.
+// Rows of calls from kernels (device_kernels.h): what each rank has before, what it does, and what
+// it is to have behind each call and in the end, by a text of its own.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "device_row.h"
+#include "device_kernels.h"
 
 namespace polypath::test {
 
@@ -55,8 +55,9 @@ struct DeviceRowCase {
 
 DeviceRowCase make_device_row(DeviceRandom& random, const DeviceRowOptions& options);
 
-/// What a rank's kernel finds in memory of its own: calls, lists, data that come and that go; as long
-/// on whatever address it begins. `own`: its pieces; `theirs`: the words for signals of each rank.
+/// What a rank's kernel finds in memory of its own: calls, lists, data that come and that go; as
+/// long on whatever address it begins. `own`: its pieces; `theirs`: the words for signals of each
+/// rank.
 DeviceBytes pack(const DeviceRowCase& row, int rank, std::uint64_t begin,
                  const std::array<std::uint64_t, kDevicePieces>& own,
                  const std::vector<std::uint64_t>& theirs);

@@ -1,7 +1,7 @@
 // Kernels that communicate over a backend, on GPUs: one rank, that is built with the backend's
-// device header (device_row.cuh) and started alone or by a launcher. All three launch modes, every
-// byte compared; rows of calls in all groups. The exit code is 1 when something is wrong. Then ranks 0
-// and 1 say, as JSON lines, how long a Post by one block takes from kernel to kernel.
+// device header (device_kernels.cuh) and started alone or by a launcher. All three launch modes,
+// every byte compared; rows of calls in all groups. The exit code is 1 when something is wrong.
+// Then ranks 0 and 1 say, as JSON lines, how long a Post by one block takes from kernel to kernel.
 //
 //   torchrun --no-python --nproc-per-node N build/release/bin/uniconn_device_gpushmem [ROWS]
 #include <cuda_runtime.h>
@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "device_row.cuh"
+#include "device_kernels.cuh"
 #include "device_row_rank.hpp"
 
 namespace polypath::test {

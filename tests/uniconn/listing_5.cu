@@ -1,5 +1,5 @@
-// Listings 4, 5 and 6 of the UNICONN paper in one file of a CUDA compiler, with the declarations that
-// they leave out: the host's program, and its kernels of all three launch modes.
+// Listings 4, 5 and 6 of the UNICONN paper in one file of a CUDA compiler, with the declarations
+// that they leave out: the host's program, and its kernels of all three launch modes.
 #include <cuda_runtime.h>
 
 #include "polypath/uniconn/device/polypath.cuh"

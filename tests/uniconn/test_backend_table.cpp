@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "polypath/uniconn/backend/table.hpp"
+#include "polypath/uniconn/backend/routing_table.hpp"
 #include "profile_of_test.hpp"
 #include "thread_suite.hpp"
 

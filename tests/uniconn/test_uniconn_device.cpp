@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "device_row_image.hpp"
+#include "device_kernels_image.hpp"
 #include "device_row_rank.hpp"
 #include "thread_suite.hpp"
 
@@ -23,7 +23,7 @@ class Kernel {
     find(load_, "cuModuleLoadData");
     find(unload_, "cuModuleUnload");
     find(function_, "cuModuleGetFunction");
-    cuda_.check(load_(&module_, device_row_image().data()), "cuModuleLoadData");
+    cuda_.check(load_(&module_, device_kernels_image().data()), "cuModuleLoadData");
     cuda_.check(function_(&kernel_, module_, "uniconn_device_row"), "cuModuleGetFunction");
   }
   ~Kernel() { unload_(module_); }

@@ -30,8 +30,8 @@ INSTANTIATE_TEST_SUITE_P(Gpuccl, UniconnGpuccl,
 
 /// As a program with device/gpuccl.cuh has it.
 struct OfProgram {
-  static inline constexpr uc::detail::NcclProgramSymbols structures{22809,   8,       8,      nullptr,
-                                                               nullptr, nullptr, nullptr};
+  static inline constexpr uc::detail::NcclProgramSymbols structures{
+      22809, 8, 8, nullptr, nullptr, nullptr, nullptr};
   OfProgram() { uc::detail::nccl_of_program = &structures; }
   ~OfProgram() { uc::detail::nccl_of_program = nullptr; }
 };

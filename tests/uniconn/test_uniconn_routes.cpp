@@ -1,6 +1,6 @@
 // AnyBackend that follows a table: the suite with messages and collectives that go by polypath and
-// by what stands in for NCCL, by size; what went where is counted. Where UNICONN_STANDINS is 0 there
-// is no library beside polypath.
+// by what stands in for NCCL, by size; what went where is counted. Where UNICONN_STANDINS is 0
+// there is no library beside polypath.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

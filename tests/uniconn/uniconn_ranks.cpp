@@ -1,7 +1,8 @@
 // uniconn_ranks [CASE... | -CASE...]: the suite, these cases of it, or all but these, on ranks that
-// mpirun or torchrun's variables started: by MPI, by polypath with BACKEND=polypath, or by what AnyBackend
-// chooses with BACKEND=any; then rank R has the profile PROFILES.R, where PROFILES is set. Each rank prints
-// "rank R: CASE: OK" and what went wrong; of AnyBackend also what went by which backend.
+// mpirun or torchrun's variables started: by MPI, by polypath with BACKEND=polypath, or by what
+// AnyBackend chooses with BACKEND=any; then rank R has the profile PROFILES.R, where PROFILES is
+// set. Each rank prints "rank R: CASE: OK" and what went wrong; of AnyBackend also what went by
+// which backend.
 #include <cstdio>
 #include <cstdlib>
 #include <set>

@@ -18,7 +18,8 @@ class Arguments {
   /// An option with a value; `read` may throw UsageError.
   void option(std::string name, std::string value, std::string meaning, Read read);
 
-  /// Reads a command line. False when that was --help, whose text is then in `help`. Throws UsageError.
+  /// Reads a command line. False when that was --help, whose text is then in `help`. Throws
+  /// UsageError.
   bool parse(int argc, char** argv, std::string_view what, std::string& help) const;
 
  private:

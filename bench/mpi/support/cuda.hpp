@@ -36,14 +36,16 @@ struct Cuda {
   decltype(&::cuModuleGetFunction) module_get_function;
   decltype(&::cuLaunchKernel) launch_kernel;
 
-  /// Opens and initialises the driver at the first call. Throws std::runtime_error where there is none.
+  /// Opens and initialises the driver at the first call. Throws std::runtime_error where there is
+  /// none.
   static const Cuda& get();
 
   [[nodiscard]] bool runs_kernels() const noexcept {
     return module_load_data != nullptr && module_get_function != nullptr &&
            launch_kernel != nullptr;
   }
-  /// Throws std::runtime_error with the call and the driver's name of the error, unless it is success.
+  /// Throws std::runtime_error with the call and the driver's name of the error, unless it is
+  /// success.
   void check(CUresult result, const char* call) const;
 };
 

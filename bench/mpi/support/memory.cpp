@@ -21,8 +21,8 @@ void copy(MemoryKind kind, std::byte* to, const std::byte* from, std::size_t byt
   } else {
     const Cuda& cuda = Cuda::get();
     cuda.check(cuda.memcpy_sync(address(to), address(from), bytes), "cuMemcpy");
-    // From pageable memory it may return while the last bytes are on their way, and the streams of MPI and
-    // UCX do not wait for the default stream.
+    // From pageable memory it may return while the last bytes are on their way, and the streams of
+    // MPI and UCX do not wait for the default stream.
     cuda.check(cuda.stream_synchronize(nullptr), "cuStreamSynchronize");
   }
 }

@@ -21,7 +21,8 @@ class Memory {
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
-  /// Copies from and to host memory, complete when they return. Throw std::out_of_range past the end.
+  /// Copies from and to host memory, complete when they return. Throw std::out_of_range past the
+  /// end.
   void write(std::size_t offset, std::span<const std::byte> from);
   void read(std::size_t offset, std::span<std::byte> to) const;
 

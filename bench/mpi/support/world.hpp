@@ -36,8 +36,9 @@ class World {
 /// "Open MPI v5.0.11": the first part of what the MPI library says of itself.
 std::string library_version();
 
-/// Runs `body` with MPI and returns the exit code of main(): what `body` returned; 2 after a UsageError,
-/// which rank 0 prints. Any other exception is printed by its rank and ends the whole program with 1.
+/// Runs `body` with MPI and returns the exit code of main(): what `body` returned; 2 after a
+/// UsageError, which rank 0 prints. Any other exception is printed by its rank and ends the whole
+/// program with 1.
 int with_world(int argc, char** argv, int (*body)(const World&, int argc, char** argv));
 
 }  // namespace mpi_bench

@@ -36,12 +36,12 @@
 #include <utility>
 
 #include "polypath/device/active_messages_view.hpp"
-#include "polypath/device/pair.cuh"
 #include "polypath/device/queue.cuh"
+#include "polypath/device/spsc_queue.cuh"
 
 namespace polypath::device {
 
-/// Defects of active messages (planted.hpp).
+/// Defects of active messages (mutants.hpp).
 enum class ActiveFault {
   none,
   replies_among_requests,    ///< one queue for both
@@ -289,8 +289,8 @@ class active_messages {
                                Call& answer) const {
     return (((call.head & 0xFFFFU) == kIndex &&
              execute_one<kKind, Handlers>(
-                 static_cast<const detail::handler_slot<kIndex, Handlers>&>(handlers_).handler, call,
-                 source, answer)) ||
+                 static_cast<const detail::handler_slot<kIndex, Handlers>&>(handlers_).handler,
+                 call, source, answer)) ||
             ...);
   }
   /// False: it is no message for this handler.
@@ -425,7 +425,7 @@ class active_messages {
   /// others request.
   template <View::kind kKind, typename Team>
   POLYPATH_DEVICE_NOINLINE status push_and_execute(const Team& team, const Queue& to,
-                                                 const Call& call) {
+                                                   const Call& call) {
     for (wait_timer watch;;) {
       const status pushed = to.try_push(team, call);
       if (pushed != status::full) return pushed;

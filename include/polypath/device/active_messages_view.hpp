@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "polypath/device/envelope.hpp"
-#include "polypath/device/patience.hpp"
 #include "polypath/device/queue_view.hpp"
+#include "polypath/device/wait_context.hpp"
 
 namespace polypath::device {
 

@@ -193,8 +193,8 @@ class channel {
   }
 
   template <typename Members>
-  POLYPATH_DEVICE status step(const Members& group, const request& of, received* got, wait_timer& watch,
-                              bool waits) {
+  POLYPATH_DEVICE status step(const Members& group, const request& of, received* got,
+                              wait_timer& watch, bool waits) {
     if (state_ != status::done) return state_;
     detail::ChannelStep result{};
     if (controls(group)) result = control_.take_step(of, watch, waits);

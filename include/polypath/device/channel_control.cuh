@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "polypath/device/channel_parts.cuh"
+#include "polypath/device/channel_lists.cuh"
 #include "polypath/device/channel_requests.cuh"
 #include "polypath/device/channel_view.hpp"
 #include "polypath/device/status.hpp"
@@ -83,8 +83,10 @@ class ChannelControl : private ChannelRequests {
   }
 
   POLYPATH_DEVICE_NOINLINE channel_pending begin_send(std::uint32_t to, std::uint32_t tag,
-                                                 const unsigned char* data, std::uint64_t bytes) {
-    const bool waits_behind = (queued_ >> to & 1U) != 0 && !has_mutant(ChannelFault::sends_overtake);
+                                                      const unsigned char* data,
+                                                      std::uint64_t bytes) {
+    const bool waits_behind =
+        (queued_ >> to & 1U) != 0 && !has_mutant(ChannelFault::sends_overtake);
     if (bytes <= view_.eager_bytes && !waits_behind &&
         try_small(to, tag, data, static_cast<std::uint32_t>(bytes)))
       return {status::done, request::kNothing, 0};
@@ -98,8 +100,8 @@ class ChannelControl : private ChannelRequests {
   }
 
   POLYPATH_DEVICE_NOINLINE channel_pending begin_receive(std::uint32_t source, std::uint32_t tag,
-                                                    unsigned char* data, std::uint64_t bytes,
-                                                    std::uint64_t window) {
+                                                         unsigned char* data, std::uint64_t bytes,
+                                                         std::uint64_t window) {
     const channel_pending begun = take_slot(data, bytes, window);
     if (begun.result != status::done) return begun;
     const envelope of{tag, static_cast<std::uint16_t>(source),
@@ -123,7 +125,7 @@ class ChannelControl : private ChannelRequests {
   /// under way. `in_progress`: something is, or it is not for this receive, or too long to be taken
   /// so.
   POLYPATH_DEVICE_NOINLINE ChannelStep receive_directly(std::uint32_t source, std::uint32_t tag,
-                                                      unsigned char* data, std::uint64_t bytes) {
+                                                        unsigned char* data, std::uint64_t bytes) {
     ChannelStep step{};
     step.result = status::in_progress;
     if (!posted_.is_empty() || !unexpected_.is_empty() || !sends_.is_empty()) return step;

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "polypath/device/cells.cuh"
-#include "polypath/device/channel_parts.cuh"
+#include "polypath/device/channel_lists.cuh"
 #include "polypath/device/channel_view.hpp"
+#include "polypath/device/ring_buffer.cuh"
 #include "polypath/device/scope.cuh"
 #include "polypath/device/status.hpp"
 
@@ -124,7 +124,7 @@ class ChannelRequests {
   }
   /// A slot that nobody has; kNothing: there is none.
   POLYPATH_DEVICE channel_pending take_slot(unsigned char* buffer, std::uint64_t bytes,
-                                         std::uint64_t window) {
+                                            std::uint64_t window) {
     const std::uint32_t here = 1U << view_.requests_log2 > rank_in_warp() * kWarp ? ~used_ : 0;
     const unsigned those = warp_ballot(here != 0);
     if (those == 0) return {status::full, request::kNothing, 0};

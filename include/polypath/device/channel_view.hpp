@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "polypath/device/envelope.hpp"
-#include "polypath/device/patience.hpp"
+#include "polypath/device/wait_context.hpp"
 
 namespace polypath::device {
 

@@ -18,8 +18,8 @@
 #include <type_traits>
 
 #include "polypath/device/collectives_view.hpp"
-#include "polypath/device/meeting.cuh"
 #include "polypath/device/operations.hpp"
+#include "polypath/device/rank_barrier.cuh"
 #include "polypath/device/status.hpp"
 
 namespace polypath::device {
@@ -42,7 +42,9 @@ class collectives {
     const auto await = [&](const std::uint64_t* word, std::uint64_t number, int r) {
       return await_value(
           word, number, [&] { return view_.wait_ctx; },
-          [&](std::uint64_t seen) { return wait_target{static_cast<std::uint32_t>(r), number, seen}; });
+          [&](std::uint64_t seen) {
+            return wait_target{static_cast<std::uint32_t>(r), number, seen};
+          });
     };
     return meet(group, view_.rank, view_.ranks, mine, theirs, await) ? status::done
                                                                      : status::aborted;

@@ -84,7 +84,7 @@ enum class envelope_error : std::uint32_t { none, tag, source };
 [[nodiscard]] POLYPATH_HOST_DEVICE constexpr envelope_error check_message(const envelope& of) {
   return of.tag > kMaxTag         ? envelope_error::tag
          : of.source > kMaxSource ? envelope_error::source
-                                   : envelope_error::none;
+                                  : envelope_error::none;
 }
 /// Of a receive: the same, or a wildcard.
 [[nodiscard]] POLYPATH_HOST_DEVICE constexpr envelope_error check_receive(const envelope& of) {

@@ -1,8 +1,8 @@
 // grid_matcher of the relaxed orders: by the whole GPU (matcher_grid.cuh says how it is called).
 #pragma once
 
+#include "polypath/device/grid_partitioned.cuh"
 #include "polypath/device/match_hashed.cuh"
-#include "polypath/device/match_mixed.cuh"
 #include "polypath/device/match_unique.cuh"
 #include "polypath/device/matcher_grid.cuh"
 
@@ -45,9 +45,9 @@ class grid_matcher<partitioned>
                              capacity, batch);
   }
   /// As that of grid_matcher<mpi>.
-  POLYPATH_DEVICE static void run_together(const detail::grid_barrier& all, std::uint32_t* warp_bits,
-                                           unsigned char* workspace, std::uint32_t capacity,
-                                           const match_batch& batch) {
+  POLYPATH_DEVICE static void run_together(const detail::grid_barrier& all,
+                                           std::uint32_t* warp_bits, unsigned char* workspace,
+                                           std::uint32_t capacity, const match_batch& batch) {
     const split_view view = view_of(workspace, capacity, batch);
     std::uint32_t* const words = detail::words_of_block(warp_bits, kWarpWords);
     begin_split(view);
@@ -87,9 +87,10 @@ class grid_matcher<partitioned>
         workspace, capacity, batch, split_view::bits_for(batch.message_count, batch.receive_count));
   }
   /// By a call, so that what is usual has the registers for itself.
-  POLYPATH_DEVICE_NOINLINE static void run_as_mpi(detail::grid_barrier all, std::uint32_t* warp_bits,
-                                                unsigned char* workspace, std::uint32_t capacity,
-                                                match_batch batch) {
+  POLYPATH_DEVICE_NOINLINE static void run_as_mpi(detail::grid_barrier all,
+                                                  std::uint32_t* warp_bits,
+                                                  unsigned char* workspace, std::uint32_t capacity,
+                                                  match_batch batch) {
     grid_matcher<mpi>::run_together(all, warp_bits, workspace, capacity, batch);
   }
   /// A warp needs fewer words there.

@@ -9,14 +9,14 @@
 
 #include <cstdint>
 
-#include "polypath/device/matcher_memory.cuh"
-#include "polypath/device/planted.hpp"
+#include "polypath/device/hash_table_view.hpp"
+#include "polypath/device/mutants.hpp"
 #include "polypath/device/platform.cuh"
-#include "polypath/device/table_view.hpp"
+#include "polypath/device/table_memory.cuh"
 
 namespace polypath::device {
 
-/// Defects of tables and of matching by them (planted.hpp).
+/// Defects of tables and of matching by them (mutants.hpp).
 enum class HashFault {
   none,
   counts_not_cleared,  ///< what an earlier batch left

@@ -10,9 +10,9 @@
 
 #include <cstdint>
 
+#include "polypath/device/batch_checks.cuh"
 #include "polypath/device/group.cuh"
 #include "polypath/device/key_table.cuh"
-#include "polypath/device/match_checks.cuh"
 #include "polypath/device/matcher.cuh"
 
 namespace polypath::device {
@@ -127,8 +127,8 @@ class HashPhases {
     const bool adds = takes_part && (!is_with_first || rank_in_warp() == first);
     std::uint32_t before = 0;
     if (adds)
-      before = Place::add(table_.slots().left(slot),
-                          is_with_first ? one * popcount(with_first) : one);
+      before =
+          Place::add(table_.slots().left(slot), is_with_first ? one * popcount(with_first) : one);
     const std::uint32_t of_all = warp_shuffle(before, first);
     if (!is_with_first) return before;
     return of_all + one * popcount(with_first & ((1U << rank_in_warp()) - 1));

@@ -11,15 +11,15 @@
 
 #include <cstdint>
 
+#include "polypath/device/batch_checks.cuh"
 #include "polypath/device/group.cuh"
-#include "polypath/device/match_checks.cuh"
 #include "polypath/device/matcher.cuh"
-#include "polypath/device/planted.hpp"
+#include "polypath/device/mutants.hpp"
 #include "polypath/device/platform.cuh"
 
 namespace polypath::device {
 
-/// Defects of partitioned matching (planted.hpp).
+/// Defects of partitioned matching (mutants.hpp).
 enum class PartitionFault {
   none,
   taken_twice,         ///< a message stays free

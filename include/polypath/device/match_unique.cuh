@@ -1,17 +1,17 @@
 // matcher<hashed_unique>: no wildcards, and no two messages, nor two receives, with one key (tag,
 // source, communicator), which the caller promises and which is checked. A warp or block brings all
-// envelopes into shared memory, enters the messages into a table (tag_table.cuh), and looks for
-// each receive's. Additions and exchanges in shared memory take long: so each message is first put
-// where it belongs by a store, and those alone that another one took the place of are entered by
-// exchanges; and a message notes who took it, which two that did cannot both find.
+// envelopes into shared memory, enters the messages into a table (fingerprint_table.cuh), and looks
+// for each receive's. Additions and exchanges in shared memory take long: so each message is first
+// put where it belongs by a store, and those alone that another one took the place of are entered
+// by exchanges; and a message notes who took it, which two that did cannot both find.
 #pragma once
 
 #include <cstdint>
 
+#include "polypath/device/batch_checks.cuh"
+#include "polypath/device/fingerprint_table.cuh"
 #include "polypath/device/group.cuh"
-#include "polypath/device/match_checks.cuh"
 #include "polypath/device/matcher.cuh"
-#include "polypath/device/tag_table.cuh"
 
 namespace polypath::device {
 
@@ -55,7 +55,8 @@ class matcher<hashed_unique, kCapacity> {
     group.sync();
     for (std::uint32_t i = rank; i < batch.receive_count; i += size) {
       const auto message = static_cast<std::uint32_t>(memory.receives[i]);
-      if (message != kNone && memory.takers[message] != i && !has_mutant(HashFault::second_unnoticed))
+      if (message != kNone && memory.takers[message] != i &&
+          !has_mutant(HashFault::second_unnoticed))
         found.bad = lesser(found.bad, batch.message_count + i);
     }
     found = detail::of_all(group, memory.sums, found);

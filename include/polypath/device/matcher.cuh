@@ -8,12 +8,12 @@
 //   storage              plain memory of the group, in shared memory, that needs no preparation
 //   match(group, storage, batch)
 //       called by all threads of a warp or block with the same arguments; matches batch
-//       (matcher_view.hpp) and returns the same to all. Memory of the batch is read plainly: what
+//       (match_types.hpp) and returns the same to all. Memory of the batch is read plainly: what
 //       others wrote there was made visible before. What it writes other threads of the group see
 //       behind the call, all others behind a fence.
 #pragma once
 
-#include "polypath/device/matcher_view.hpp"
+#include "polypath/device/match_types.hpp"
 
 namespace polypath::device {
 

@@ -2,10 +2,10 @@
 // behind it, with tables in memory of the GPU.
 #pragma once
 
-#include "polypath/device/match_checks.cuh"
+#include "polypath/device/batch_checks.cuh"
 #include "polypath/device/matcher.cuh"
-#include "polypath/device/matcher_groups.cuh"
-#include "polypath/device/matcher_wildcards.cuh"
+#include "polypath/device/rank_pairing.cuh"
+#include "polypath/device/wildcard_scan.cuh"
 
 namespace polypath::device {
 
@@ -109,9 +109,9 @@ class grid_matcher<mpi> : public detail::PhasesOfGrid<grid_matcher<mpi>, mpi_wor
   }
   /// The same phases of a batch that is not full, by blocks that run at once; one that has nothing
   /// to do is left out, and its meeting.
-  POLYPATH_DEVICE static void run_together(const detail::grid_barrier& all, std::uint32_t* warp_bits,
-                                           unsigned char* workspace, std::uint32_t capacity,
-                                           const match_batch& batch) {
+  POLYPATH_DEVICE static void run_together(const detail::grid_barrier& all,
+                                           std::uint32_t* warp_bits, unsigned char* workspace,
+                                           std::uint32_t capacity, const match_batch& batch) {
     const mpi_phases<in_global> phases = phases_of(workspace, capacity, batch);
     phases.clear();
     all.meet();

@@ -1,11 +1,11 @@
 // matcher<mpi>: by a warp or a block, with tables in shared memory.
 #pragma once
 
+#include "polypath/device/batch_checks.cuh"
 #include "polypath/device/group.cuh"
-#include "polypath/device/match_checks.cuh"
+#include "polypath/device/key_chains.cuh"
 #include "polypath/device/matcher.cuh"
-#include "polypath/device/matcher_chains.cuh"
-#include "polypath/device/matcher_rounds.cuh"
+#include "polypath/device/wildcard_rounds.cuh"
 
 namespace polypath::device {
 

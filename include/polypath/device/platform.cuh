@@ -3,8 +3,8 @@
 //
 // Polypath's own tests compile the same code for the host (docs/simt.md).
 //
-// POLYPATH_DEVICE before each function; POLYPATH_DEVICE_NOINLINE before one that is not put in place
-// but called, so that its loops have the registers for themselves.
+// POLYPATH_DEVICE before each function; POLYPATH_DEVICE_NOINLINE before one that is not put in
+// place but called, so that its loops have the registers for themselves.
 //
 // Index and size:
 //   thread_index() block_size() block_index() grid_size(), lane_index() warp_index()
@@ -48,7 +48,8 @@
 // A load or store of 16 bytes is one access on the GPUs we know, though PTX does not promise it.
 //
 // Time: global_timer_ns() sleep_ns(ns)
-//   spin_pause() spin_backoff(ns)          between two looks at what a thread waits for; rest: so long
+//   spin_pause() spin_backoff(ns)          between two looks at what a thread waits for; rest: so
+//   long
 #pragma once
 
 #include <cstddef>

@@ -19,14 +19,14 @@
 
 #include "polypath/device/bits.cuh"
 #include "polypath/device/group.cuh"
-#include "polypath/device/planted.hpp"
+#include "polypath/device/mutants.hpp"
 #include "polypath/device/pool_view.hpp"
 #include "polypath/device/scope.cuh"
 #include "polypath/device/status.hpp"
 
 namespace polypath::device {
 
-/// Defects of pools (planted.hpp).
+/// Defects of pools (mutants.hpp).
 enum class PoolFault {
   none,
   bits_not_compared,    ///< a bit is taken though another has taken it meanwhile
@@ -79,8 +79,8 @@ class pool {
 
   /// Gives the block of each thread of the group back; kNoBlock: nothing of this thread's. Whoever
   /// of the group used a block, its use has ended when the group comes here. `invalid_handle`,
-  /// `double_free`: nothing was done for this thread. A block that somebody else holds by now is freed
-  /// for them, and no word of it.
+  /// `double_free`: nothing was done for this thread. A block that somebody else holds by now is
+  /// freed for them, and no word of it.
   template <typename Members>
   POLYPATH_DEVICE status free(const Members& group, std::uint32_t handle) const {
     group.sync();
@@ -361,9 +361,10 @@ class pool {
   /// Of `wanted` as gates have it, from `start` on; all of the team look together, each at some
   /// gates.
   template <typename Team>
-  POLYPATH_DEVICE_NOINLINE static Candidate find_slab(const Team team, const std::uint32_t* all_gates,
-                                                    std::uint32_t count, std::uint32_t wanted,
-                                                    std::uint32_t blocks, std::uint32_t start) {
+  POLYPATH_DEVICE_NOINLINE static Candidate find_slab(const Team team,
+                                                      const std::uint32_t* all_gates,
+                                                      std::uint32_t count, std::uint32_t wanted,
+                                                      std::uint32_t blocks, std::uint32_t start) {
     // A gate that counts more than there are blocks was raised in vain, and will be lowered: until
     // then it says nothing about its slab.
     bool is_raised = false;

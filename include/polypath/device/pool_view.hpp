@@ -23,7 +23,7 @@ struct alignas(32) pool_counts {
 /// A handle is 32 bits: the size class, 3 bits, and where the block begins, in units of 64 bytes.
 struct pool_view {
   static constexpr unsigned kMinLog2 = 6;  ///< of a block's bytes
-  static constexpr unsigned kClasses = 7;    ///< class c has blocks of 64 << c bytes
+  static constexpr unsigned kClasses = 7;  ///< class c has blocks of 64 << c bytes
   static constexpr std::uint32_t kLargest = 1U << (kMinLog2 + kClasses - 1);
   static constexpr std::uint32_t kNoBlock = 0xFFFFFFFF;
   static constexpr unsigned kClassShift = 29;  ///< of a handle
@@ -75,8 +75,7 @@ constexpr pool_layout layout_of_pool(std::uint32_t slabs, std::uint32_t slab_log
   its.slabs = slabs;
   its.slab_log2 = slab_log2;
   // A shard has a slab of each class under way, so there are more slabs than that.
-  while (its.shards_log2 < kMaxShardsLog2 && slabs >> (its.shards_log2 + 5) != 0)
-    ++its.shards_log2;
+  while (its.shards_log2 < kMaxShardsLog2 && slabs >> (its.shards_log2 + 5) != 0) ++its.shards_log2;
   const std::uint64_t shards = std::uint64_t{1} << its.shards_log2;
   const auto lines = [](std::uint64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; };
   its.gates = std::uint64_t{slabs} << slab_log2;

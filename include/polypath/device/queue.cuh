@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "polypath/device/cells.cuh"
 #include "polypath/device/queue_view.hpp"
+#include "polypath/device/ring_buffer.cuh"
 #include "polypath/device/scope.cuh"
 #include "polypath/device/status.hpp"
 #include "polypath/device/wait.cuh"
@@ -267,7 +267,7 @@ class queue {
   /// never were.
   template <typename Team>
   POLYPATH_DEVICE unsigned item_count(const Team& team, std::uint64_t first, unsigned turns,
-                                          status result) const {
+                                      status result) const {
     if (team.all(result == status::done)) return turns;
     if (!team.all(result != status::aborted)) return 0;
     const std::uint64_t end = load_relaxed<Scope>(view_.closed);

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "polypath/device/patience.hpp"
+#include "polypath/device/wait_context.hpp"
 
 namespace polypath::device {
 

@@ -21,7 +21,7 @@
 
 #include <cstdint>
 
-#include "polypath/device/packet.hpp"
+#include "polypath/device/ll_packet.hpp"
 #include "polypath/device/platform.cuh"
 
 namespace polypath::device {
@@ -66,7 +66,7 @@ namespace detail {
     asm volatile("ld.relaxed." name ".u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");        \
     return value;                                                                                  \
   }                                                                                                \
-  POLYPATH_DEVICE ll_packet load_of(Scope, const ll_packet* from) {                                      \
+  POLYPATH_DEVICE ll_packet load_of(Scope, const ll_packet* from) {                                \
     std::uint64_t low, high;                                                                       \
     asm volatile("{ .reg .b128 all; ld.relaxed." name ".b128 all, [%2]; mov.b128 {%0, %1}, all; }" \
                  : "=l"(low), "=l"(high)                                                           \
@@ -82,7 +82,7 @@ namespace detail {
   POLYPATH_DEVICE void store_of(Scope, std::uint64_t* to, std::uint64_t value) {                   \
     asm volatile("st.relaxed." name ".u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");            \
   }                                                                                                \
-  POLYPATH_DEVICE void store_of(Scope, ll_packet* to, const ll_packet& value) {                          \
+  POLYPATH_DEVICE void store_of(Scope, ll_packet* to, const ll_packet& value) {                    \
     const std::uint64_t low = value.data[0] | std::uint64_t{value.data[1]} << 32;                  \
     const std::uint64_t high = value.data[2] | std::uint64_t{value.lap} << 32;                     \
     asm volatile("{ .reg .b128 all; mov.b128 all, {%1, %2}; st.relaxed." name                      \

@@ -15,7 +15,7 @@
 
 namespace polypath::device {
 
-/// Defects of pools of several GPUs (planted.hpp).
+/// Defects of pools of several GPUs (mutants.hpp).
 enum class SharedPoolFault {
   none,
   no_release,  ///< stores of the last holder may come behind the block's return
@@ -54,8 +54,8 @@ class shared_pool {
   }
 
   /// Gives the block of each thread of the group, which all call it, back to its owner; kNoBlock:
-  /// nothing of this thread's. Waits while the owner's queue is full. `invalid_handle`: there is no such
-  /// rank. What is wrong with a handle the owner finds (take_back).
+  /// nothing of this thread's. Waits while the owner's queue is full. `invalid_handle`: there is no
+  /// such rank. What is wrong with a handle the owner finds (take_back).
   template <typename Members>
   POLYPATH_DEVICE status give_back(const Members& group, int owner, std::uint32_t handle) const {
     return give_each(group, owner, handle,

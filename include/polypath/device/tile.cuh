@@ -20,7 +20,8 @@ namespace polypath::device {
 /// How a tile loads or stores; the functions of platform.cuh.
 enum class Access { plain, constant, streaming, relaxed };
 
-/// Places in memory: the first `count` (1 to kMaxPointers) of them. A smaller kMaxPointers costs fewer registers.
+/// Places in memory: the first `count` (1 to kMaxPointers) of them. A smaller kMaxPointers costs
+/// fewer registers.
 template <typename T, int kMaxPointers>
 struct Places {
   T* at[kMaxPointers];

@@ -6,7 +6,8 @@
 namespace polypath::device {
 namespace detail {
 
-template <int kInFlight, Access kLoad, Access kStore, typename Word, typename Group, int kMaxPointers>
+template <int kInFlight, Access kLoad, Access kStore, typename Word, typename Group,
+          int kMaxPointers>
 POLYPATH_DEVICE void copy_words(const Group& group, const Places<unsigned char, kMaxPointers>& to,
                                 const unsigned char* from, std::size_t offset, std::size_t count) {
   const Word* const src = reinterpret_cast<const Word*>(from + offset);
@@ -25,7 +26,8 @@ POLYPATH_DEVICE void copy_words(const Group& group, const Places<unsigned char, 
   });
 }
 
-template <int kInFlight, Access kLoad, Access kStore, typename Word, typename Group, int kMaxPointers>
+template <int kInFlight, Access kLoad, Access kStore, typename Word, typename Group,
+          int kMaxPointers>
 POLYPATH_DEVICE void copy_range(const Group& group, const Places<unsigned char, kMaxPointers>& to,
                                 const unsigned char* from, std::size_t bytes) {
   const std::size_t to_word = (sizeof(Word) - residue(from, sizeof(Word))) % sizeof(Word);

@@ -4,14 +4,14 @@
 #include <cstdint>
 
 #include "polypath/device/group.cuh"
-#include "polypath/device/patience.hpp"
-#include "polypath/device/planted.hpp"
+#include "polypath/device/mutants.hpp"
 #include "polypath/device/platform.cuh"
 #include "polypath/device/scope.cuh"
+#include "polypath/device/wait_context.hpp"
 
 namespace polypath::device {
 
-/// Defects of waits (planted.hpp).
+/// Defects of waits (mutants.hpp).
 enum class WaitFault {
   none,
   no_look_at_the_abort_word,
@@ -103,7 +103,8 @@ class wait_timer {
     if (!has_mutant(WaitFault::no_look_at_the_reports) && load_volatile(wait_ctx.reports) != 0)
       return true;
     const std::uint64_t now = global_timer_ns();
-    if (has_mutant(WaitFault::no_look_at_the_abort_word) || !is_to_look(wait_ctx, now)) return false;
+    if (has_mutant(WaitFault::no_look_at_the_abort_word) || !is_to_look(wait_ctx, now))
+      return false;
     const bool is_set = load_volatile(wait_ctx.abort_flag) != 0;
     has_looked(wait_ctx, now);
     return is_set;
@@ -121,8 +122,9 @@ class wait_timer {
   POLYPATH_DEVICE static bool is_to_look(const wait_context& wait_ctx, std::uint64_t now) {
     if (wait_ctx.next_abort_poll_ns == nullptr) return true;
     const std::uint64_t due = load_relaxed<device_scope>(wait_ctx.next_abort_poll_ns);
-    return now >= due && compare_exchange<device_scope>(wait_ctx.next_abort_poll_ns, due,
-                                                        now + kHostPollFraction * kHostPollNs) == due;
+    return now >= due &&
+           compare_exchange<device_scope>(wait_ctx.next_abort_poll_ns, due,
+                                          now + kHostPollFraction * kHostPollNs) == due;
   }
   /// Behind a look that began when is_to_look() was asked: the slower it was, the later the next.
   POLYPATH_DEVICE static void has_looked(const wait_context& wait_ctx, std::uint64_t began) {
@@ -131,8 +133,8 @@ class wait_timer {
     std::uint64_t pause = (now - began) * kHostPollFraction;
     if (pause < kHostPollNs) pause = kHostPollNs;
     if (pause > kMaxPollIntervalNs) pause = kMaxPollIntervalNs;
-    (void)compare_exchange<device_scope>(wait_ctx.next_abort_poll_ns, began + kHostPollFraction * kHostPollNs,
-                                         now + pause);
+    (void)compare_exchange<device_scope>(wait_ctx.next_abort_poll_ns,
+                                         began + kHostPollFraction * kHostPollNs, now + pause);
   }
 
   std::uint64_t began_ = 0;
@@ -153,7 +155,8 @@ POLYPATH_DEVICE_NOINLINE bool is_aborted(const wait_context& wait_ctx, std::uint
 POLYPATH_DEVICE bool is_aborted(const Thread&, const wait_context& wait_ctx, std::uint32_t number) {
   return is_aborted(wait_ctx, number);
 }
-POLYPATH_DEVICE bool is_aborted(const Warp& warp, const wait_context& wait_ctx, std::uint32_t number) {
+POLYPATH_DEVICE bool is_aborted(const Warp& warp, const wait_context& wait_ctx,
+                                std::uint32_t number) {
   return warp_any(warp.is_leader() && is_aborted(wait_ctx, number));
 }
 
@@ -162,7 +165,7 @@ POLYPATH_DEVICE bool is_aborted(const Warp& warp, const wait_context& wait_ctx, 
 /// for. Whoever gets false publishes nothing more, and leaves its counts as they are.
 template <typename Ready, typename WhatFor>
 POLYPATH_DEVICE bool wait_until(const wait_context& wait_ctx, const Ready& ready,
-                               const WhatFor& awaited) {
+                                const WhatFor& awaited) {
   wait_timer watch;
   const bool came = spin_until(ready, [&] { return watch.is_over(wait_ctx); });
   if (!came) report(wait_ctx, watch.reason(), awaited());
@@ -173,12 +176,12 @@ POLYPATH_DEVICE bool wait_until(const wait_context& wait_ctx, const Ready& ready
 /// waits together: one of it looks at the host. Returns each thread's own answer.
 template <typename Ready, typename WhatFor>
 POLYPATH_DEVICE bool wait_until(const Thread&, const wait_context& wait_ctx, const Ready& ready,
-                                   const WhatFor& awaited) {
+                                const WhatFor& awaited) {
   return wait_until(wait_ctx, ready, awaited);
 }
 template <typename Ready, typename WhatFor>
 POLYPATH_DEVICE bool wait_until(const Warp& warp, const wait_context& wait_ctx, const Ready& ready,
-                                   const WhatFor& awaited) {
+                                const WhatFor& awaited) {
   wait_timer watch;
   bool came = false;
   for (unsigned turn = 1;; ++turn) {

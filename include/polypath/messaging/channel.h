@@ -24,16 +24,16 @@ typedef struct polypath_channel polypath_channel;
 
 /* The same on all ranks. Begin with zeros: 0 is the default. */
 typedef struct polypath_channel_options {
-  uint32_t contexts;      /* each for one group of every rank, with its own messages; 0: 1 */
-  uint32_t ring_bytes;    /* from one rank to another in one context, a power of two: three quarters
+  uint32_t contexts;    /* each for one group of every rank, with its own messages; 0: 1 */
+  uint32_t ring_bytes;  /* from one rank to another in one context, a power of two: three quarters
                              of it are messages'; 256 to 16 Mi; 0: 16384 */
-  uint32_t requests;      /* under way at once in a context: a power of two, 32 to 1024; 0: 128 */
-  uint32_t unexpected;    /* messages of a context that have come and nobody asked for: a power of
+  uint32_t requests;    /* under way at once in a context: a power of two, 32 to 1024; 0: 128 */
+  uint32_t unexpected;  /* messages of a context that have come and nobody asked for: a power of
                              two, 32 to 65536; when there are more, their senders wait; 0: 1024 */
-  uint32_t eager_bytes;   /* larger messages are put into the matched receive's buffer; 0: 512, or
+  uint32_t eager_bytes; /* larger messages are put into the matched receive's buffer; 0: 512, or
                              what the ring carries at once where that is less */
-  uint32_t timeout_ms; /* of one wait; 0: that of the communicator, when a view is made */
-  uint32_t reserved[4];   /* 0 */
+  uint32_t timeout_ms;  /* of one wait; 0: that of the communicator, when a view is made */
+  uint32_t reserved[4]; /* 0 */
 } polypath_channel_options;
 
 /* Collective: a channel of all ranks, 32 at the most. Messages larger than eager_bytes are received
@@ -69,13 +69,13 @@ typedef struct polypath_active_messages polypath_active_messages;
 
 /* The same on all ranks. Begin with zeros: 0 is the default. */
 typedef struct polypath_active_messages_options {
-  size_t argument_bytes;  /* the most of one message: 0 to 88. The kernels' handlers say it, so
+  size_t argument_bytes; /* the most of one message: 0 to 88. The kernels' handlers say it, so
                              polypath_active_messages_view checks it against their cells */
-  uint32_t shards;        /* rings from one rank to another, which groups that send spread over: a
+  uint32_t shards;       /* rings from one rank to another, which groups that send spread over: a
                              power of two, as many as groups at best; 0: 64 */
-  uint32_t capacity;      /* messages of a ring: a power of two, at least 128; 0: 512 */
-  uint32_t timeout_ms; /* as of channels */
-  uint32_t reserved[5];   /* 0 */
+  uint32_t capacity;     /* messages of a ring: a power of two, at least 128; 0: 512 */
+  uint32_t timeout_ms;   /* as of channels */
+  uint32_t reserved[5];  /* 0 */
 } polypath_active_messages_options;
 
 /* Collective: rings from each rank to each, for requests and for replies. Errors: as

@@ -1,5 +1,5 @@
-// The CPU's side of queues and pairs (polypath/device/queue.cuh, pair.cuh): the same rings, of
-// which one side may be a GPU. Views come from polypath_queue_view(). C++17, header only.
+// The CPU's side of queues and pairs (polypath/device/queue.cuh, spsc_queue.cuh): the same rings,
+// of which one side may be a GPU. Views come from polypath_queue_view(). C++17, header only.
 //
 // What a thread stored before a push, whoever pops the item sees by pop_acquire() on a GPU, and by
 // pop() here; what a GPU stored before push_release(), the thread sees that pops here.
@@ -14,10 +14,10 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "polypath/device/spsc_view.hpp"
 #include "polypath/device/queue_view.hpp"
+#include "polypath/device/spsc_view.hpp"
 #include "polypath/device/status.hpp"
-#include "polypath/messaging/host_packet.hpp"
+#include "polypath/messaging/host_ll_packet.hpp"
 
 namespace polypath::messaging {
 namespace detail {
@@ -191,8 +191,8 @@ class host_queue {
     return queue_.push(detail::bytes_of(items), count);
   }
   device::status push(const T& item) const { return push(&item, 1); }
-  /// Never waits: `full`, and nothing was pushed, when there is no room for all. `too_many_items`: more
-  /// than a segment has cells.
+  /// Never waits: `full`, and nothing was pushed, when there is no room for all. `too_many_items`:
+  /// more than a segment has cells.
   device::status try_push(const T* items, std::size_t count) const {
     return queue_.try_push(detail::bytes_of(items), count);
   }

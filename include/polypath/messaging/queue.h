@@ -1,5 +1,5 @@
-/* polypath: bounded queues that kernels push to and pop from (polypath/device/queue.cuh, pair.cuh):
- * where they lie, and who gets which view of them.
+/* polypath: bounded queues that kernels push to and pop from (polypath/device/queue.cuh,
+ * spsc_queue.cuh): where they lie, and who gets which view of them.
  *
  * A handle holds one or several queues, numbered from 0. One side of each pushes, the other pops:
  * both on one GPU, on the GPUs of two ranks, or one of them a CPU. Between GPUs cells, head and
@@ -28,7 +28,8 @@ typedef struct polypath_queue polypath_queue;
 
 typedef enum polypath_queue_kind {
   POLYPATH_QUEUE_MPMC = 0, /* any number of groups push, any number pop: device::queue */
-  POLYPATH_QUEUE_SPSC = 1   /* one group pushes, one pops, no counter is shared: device::spsc_producer */
+  POLYPATH_QUEUE_SPSC =
+      1 /* one group pushes, one pops, no counter is shared: device::spsc_producer */
 } polypath_queue_kind;
 
 /* How an item lies in its cell; the last template argument of the device's classes. */
@@ -48,15 +49,15 @@ typedef enum polypath_queue_side {
 
 /* The same on all ranks. Begin with zeros: 0 is the default. */
 typedef struct polypath_queue_options {
-  size_t item_bytes;      /* sizeof of the kernels' T: 1 to 96; line: 1 to 120. No default */
-  uint32_t capacity;      /* items, a power of two; 0: 16384 */
-  uint32_t segment;       /* items given back together, and the most of one call of a group:
+  size_t item_bytes;    /* sizeof of the kernels' T: 1 to 96; line: 1 to 120. No default */
+  uint32_t capacity;    /* items, a power of two; 0: 16384 */
+  uint32_t segment;     /* items given back together, and the most of one call of a group:
                                    a power of two, a quarter of the capacity at most; 0: a 64th of
                                    it, but 256 where that is no more than a quarter */
-  uint32_t kind;          /* a polypath_queue_kind; 0: queue */
-  uint32_t layout;        /* a polypath_queue_protocol; 0: packets */
-  uint32_t timeout_ms; /* of one wait; 0: that of the communicator, when a view is made */
-  uint32_t reserved[5];   /* 0 */
+  uint32_t kind;        /* a polypath_queue_kind; 0: queue */
+  uint32_t layout;      /* a polypath_queue_protocol; 0: packets */
+  uint32_t timeout_ms;  /* of one wait; 0: that of the communicator, when a view is made */
+  uint32_t reserved[5]; /* 0 */
 } polypath_queue_options;
 
 /* `count` queues in the memory of this rank's GPU, which pushes and pops. Not collective.
@@ -110,7 +111,7 @@ POLYPATH_API size_t polypath_queue_view_bytes(const polypath_queue* queue);
 /* What `side` (a polypath_queue_side) of queue `index` needs that this rank has: a
  * polypath::device::queue_view or, of pairs, spsc_view (polypath/device/queue_view.hpp,
  * spsc_view.hpp), `bytes` its size. The CPU's side: for host_queue or host_pair_* of
- * polypath/messaging/host_queue.hpp, host_pair.hpp. What it points to is the handle's.
+ * polypath/messaging/host_queue.hpp, host_spsc_queue.hpp. What it points to is the handle's.
  * POLYPATH_INVALID_ARGUMENT: this rank is not on that side; another size, as of the headers of
  * another version. */
 POLYPATH_API polypath_status polypath_queue_view(const polypath_queue* queue, int index, int side,
@@ -128,7 +129,7 @@ POLYPATH_API polypath_status polypath_queue_report(polypath_queue* queue, char**
 /* ---- On the CPU -------------------------------------------------------------------------------
  * Of queues by polypath_queue_create_host. `items` are `count` times item_bytes, one behind the
  * other. Of queues any number of threads make these calls, of pairs one at a time; a pair is used
- * by these calls or by host_pair.hpp, not by both.
+ * by these calls or by host_spsc_queue.hpp, not by both.
  * POLYPATH_COMMUNICATOR_ERROR: the communicator is unusable; a wait past the time limit makes it
  * so. As soon as this process knows, pushes and close do nothing, also where there is room; pops
  * first give what has come. */

@@ -50,7 +50,7 @@ struct Arguments {
   }
   template <typename T>
   static AcknowledgeArgs receives(T* to, const std::size_t* counts, const std::size_t* displs,
-                               int from) {
+                                  int from) {
     const auto at = static_cast<std::size_t>(from);
     return receives(to == nullptr ? to : to + displs[at], counts[at]);
   }

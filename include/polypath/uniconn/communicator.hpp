@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "polypath/uniconn/compose.hpp"
+#include "polypath/uniconn/composed_collectives.hpp"
 #include "polypath/uniconn/device_calls.hpp"
 #include "polypath/uniconn/environment.hpp"
 

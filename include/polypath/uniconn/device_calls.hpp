@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "polypath/uniconn/device/planted_faults.hpp"
-#include "polypath/uniconn/words.hpp"
+#include "polypath/uniconn/device/mutants.hpp"
+#include "polypath/uniconn/enums.hpp"
 
 #if defined(__CUDACC__)
 #define POLYPATH_UNICONN_DEVICE __device__ __forceinline__

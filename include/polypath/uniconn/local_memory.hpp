@@ -6,7 +6,7 @@
 
 #include "polypath/uniconn/bootstrap.hpp"
 #include "polypath/uniconn/cuda.hpp"
-#include "polypath/uniconn/pieces.hpp"
+#include "polypath/uniconn/region_map.hpp"
 
 namespace polypath::uniconn::detail {
 

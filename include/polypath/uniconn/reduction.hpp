@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "polypath/device/half.cuh"
-#include "polypath/uniconn/combined.hpp"
+#include "polypath/uniconn/reduction_ops.hpp"
 #include "polypath/uniconn/types.hpp"
 
 namespace polypath::uniconn::detail {

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "polypath/polypath.hpp"
-#include "polypath/uniconn/words.hpp"
+#include "polypath/uniconn/enums.hpp"
 
 // As cuda.h names it: these headers do without.
 struct CUstream_st;
@@ -95,9 +95,9 @@ constexpr bool is_one_sided(const typename B::Ranks& ranks) {
 /// Ranks. Otherwise a post is a send, which an acknowledge of the other rank receives, and signals
 /// are not used.
 ///
-/// Everything else is composed of these five (compose.hpp), but for what a backend's Ranks has
-/// itself: all_gather, all_to_all, broadcast, all_reduce, reduce. A new backend is these three
-/// classes.
+/// Everything else is composed of these five (composed_collectives.hpp), but for what a backend's
+/// Ranks has itself: all_gather, all_to_all, broadcast, all_reduce, reduce. A new backend is these
+/// three classes.
 ///
 /// Launch modes. launches(): those that compile. World::require(mode), where there is one, refuses
 /// what this program, or the library that was chosen, has not what it takes for. launch_together()
@@ -105,24 +105,24 @@ constexpr bool is_one_sided(const typename B::Ranks& ranks) {
 ///
 /// Of a backend that is chosen at run time Ranks says whether it is one-sided (is_one_sided).
 template <typename B>
-concept BackendLibrary =
-    requires(typename B::World& world, typename B::Ranks& ranks, typename B::Group& group,
-             const PostArgs& posted, const AcknowledgeArgs& acknowledged, Stream stream, void* memory) {
-      { B::kName } -> std::convertible_to<const char*>;
-      { detail::is_one_sided<B>(ranks) } -> std::same_as<bool>;
-      { B::launches(LaunchMode::PureHost) } -> std::same_as<bool>;
-      { world.allocate(std::size_t{1}) } -> std::same_as<void*>;
-      world.release(memory);
-      world.synchronize(stream);
-      { world.ranks() } -> std::same_as<typename B::Ranks>;
-      { ranks.rank() } -> std::same_as<int>;
-      { ranks.size() } -> std::same_as<int>;
-      ranks.split(0, 0);
-      ranks.barrier(stream);
-      group.start(stream);
-      group.post(ranks, posted, stream);
-      group.acknowledge(ranks, acknowledged, stream);
-      group.end(stream);
-    };
+concept BackendLibrary = requires(
+    typename B::World& world, typename B::Ranks& ranks, typename B::Group& group,
+    const PostArgs& posted, const AcknowledgeArgs& acknowledged, Stream stream, void* memory) {
+  { B::kName } -> std::convertible_to<const char*>;
+  { detail::is_one_sided<B>(ranks) } -> std::same_as<bool>;
+  { B::launches(LaunchMode::PureHost) } -> std::same_as<bool>;
+  { world.allocate(std::size_t{1}) } -> std::same_as<void*>;
+  world.release(memory);
+  world.synchronize(stream);
+  { world.ranks() } -> std::same_as<typename B::Ranks>;
+  { ranks.rank() } -> std::same_as<int>;
+  { ranks.size() } -> std::same_as<int>;
+  ranks.split(0, 0);
+  ranks.barrier(stream);
+  group.start(stream);
+  group.post(ranks, posted, stream);
+  group.acknowledge(ranks, acknowledged, stream);
+  group.end(stream);
+};
 
 }  // namespace polypath::uniconn

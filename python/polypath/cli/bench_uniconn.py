@@ -13,7 +13,7 @@ from ..context import Context
 from ..errors import InvalidArgument
 from ..sizes import figure, format_size, parse_sizes
 from ..uniconn_bench import BACKENDS, TESTS, UniconnBench, backends_here, rows
-from ..uniconn_lines import source_lines
+from ..uniconn_loc import source_lines
 from . import options
 from .arguments import Option
 from .bench import collect, command_line, finish

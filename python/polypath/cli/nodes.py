@@ -15,7 +15,7 @@ from .._library import node_directories
 from ..context import Context
 from ..errors import InvalidArgument
 from ..launch.measure import measure_or_leave
-from ..links import LINK_TYPES, shared_capacities
+from ..link_names import LINK_TYPES, shared_capacities
 from ..sizes import figure, short_figure
 from . import load as loads
 from . import options

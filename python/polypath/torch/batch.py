@@ -11,7 +11,7 @@ import torch.distributed.distributed_c10d as c10d
 from torch.distributed import Work
 
 from . import group as groups
-from .messages import Message
+from .p2p import Message
 
 _of_torch = c10d.batch_isend_irecv
 

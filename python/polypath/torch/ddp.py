@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from .. import errors
 from ..context import settings
 from . import group as groups
-from .elements import averaged
+from .dtypes import averaged
 from .hook import allreduce_hook, divided_hook
 
 _log = logging.getLogger("polypath.torch")

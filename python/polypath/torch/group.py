@@ -19,11 +19,11 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch.distributed import Work
 
-from . import creation, elements
+from . import comm_creation, dtypes
 from .checks import require_like, require_parts, require_usable
 from .connection import BLOCKS_BESIDE, Arrived, Connection
-from .messages import Message, Messages
-from .others import Others
+from .fallback_groups import Others
+from .p2p import Message, Messages
 
 _log = logging.getLogger("polypath.torch")
 
@@ -86,7 +86,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         self, name: str, tensors: Sequence[torch.Tensor], opts: Any, blocks: int = 0
     ) -> Work:
         on = self._on(tensors[0].device)
-        numbers = elements.combined(tensors, opts) if on else None
+        numbers = dtypes.combined(tensors, opts) if on else None
         if on is None or numbers is None:
             return self._pass_on(name, tensors[0].device, tensors, opts)
         for tensor in tensors:
@@ -95,7 +95,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
 
         def body(stream: int) -> None:
             for tensor in tensors:
-                flat = elements.real(tensor)
+                flat = dtypes.real(tensor)
                 address = flat.data_ptr()
                 on.call(function, address, address, flat.numel(), *numbers, stream)
 
@@ -111,7 +111,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
             return self._pass_on("broadcast", tensors[0].device, tensors, opts)
         tensor = tensors[0]
         require_usable("broadcast", "tensor", tensor, on)
-        kind, width = elements.moved(tensor.dtype)
+        kind, width = dtypes.moved(tensor.dtype)
         function, root = on.library.polypath_broadcast, opts.rootRank
 
         def body(stream: int) -> None:
@@ -129,12 +129,12 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         if op is not None:
             opts.reduceOp = op
         on = self._on(tensors[0].device)
-        numbers = elements.combined(tensors, opts) if on else None
+        numbers = dtypes.combined(tensors, opts) if on else None
         if on is None or numbers is None:
             return self._pass_on("reduce", tensors[0].device, tensors, opts)
         require_usable("reduce", "tensor", tensors[0], on)
         function, root = on.library.polypath_reduce, opts.rootRank
-        flat = elements.real(tensors[0])
+        flat = dtypes.real(tensors[0])
 
         def body(stream: int) -> None:
             address = flat.data_ptr()
@@ -172,7 +172,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
 
         def body(stream: int) -> None:
             for output, input in zip(outputs, inputs, strict=True):
-                kind, width = elements.moved(input.dtype)
+                kind, width = dtypes.moved(input.dtype)
                 count = input.numel() * width
                 on.call(function, input.data_ptr(), output.data_ptr(), count, kind, stream)
 
@@ -191,7 +191,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         require_usable("all_gather", "input", input, on)
         require_like("all_gather", on, ("input", input), ("outputs", outputs[0]))
         function = on.library.polypath_all_gather
-        kind, width = elements.moved(input.dtype)
+        kind, width = dtypes.moved(input.dtype)
 
         def body(stream: int) -> None:
             whole = torch.empty((on.size, input.numel()), dtype=input.dtype, device=input.device)
@@ -224,7 +224,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
     ) -> Work:
         on = self._on(inputs[0].device)
         pairs = list(zip(outputs, inputs, strict=True))
-        numbers = elements.combined(inputs, opts) if on else None
+        numbers = dtypes.combined(inputs, opts) if on else None
         if on is None or numbers is None:
             return self._pass_on(name, inputs[0].device, *given, opts)
         for output, input in pairs:
@@ -235,7 +235,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
 
         def body(stream: int) -> None:
             for output, input in pairs:
-                recv = elements.real(output)
+                recv = dtypes.real(output)
                 count = recv.numel()
                 on.call(function, input.data_ptr(), recv.data_ptr(), count, *numbers, stream)
 
@@ -249,7 +249,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         opts = _opts(c10d.ReduceScatterOptions, more.get("op", opts), "reduceOp")
         output, parts = outputs[0], inputs[0]
         on = self._on(output.device)
-        numbers = elements.combined(outputs, opts) if on else None
+        numbers = dtypes.combined(outputs, opts) if on else None
         if on is None or numbers is None or not _alike(parts, on.size):
             return self._pass_on("reduce_scatter", output.device, outputs, inputs, opts)
         require_usable("reduce_scatter", "output", output, on)
@@ -260,7 +260,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
             # In the order of indices, whatever the layouts (channels_last).
             whole = torch.stack(tuple(part.contiguous() for part in parts)).contiguous()
             own = output.contiguous()  # the output itself where it is so
-            recv = elements.real(own)
+            recv = dtypes.real(own)
             on.call(function, whole.data_ptr(), recv.data_ptr(), recv.numel(), *numbers, stream)
             if own is not output:
                 output.copy_(own)
@@ -291,7 +291,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
                 f"{input.shape[0]}, is no multiple of {on.size} ranks"
             )
         function = on.library.polypath_all_to_all
-        kind, width = elements.moved(input.dtype)
+        kind, width = dtypes.moved(input.dtype)
         count = input.numel() * width // on.size
 
         def body(stream: int) -> None:
@@ -313,7 +313,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         if on is None:
             return self._pass_on("barrier", device, opts)
         function = on.library.polypath_all_reduce
-        numbers = elements.combined([on.token], c10d.AllreduceOptions())
+        numbers = dtypes.combined([on.token], c10d.AllreduceOptions())
         assert numbers is not None
         address = on.token.data_ptr()
 
@@ -454,7 +454,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
                 "capture: call any, on a tensor of one element for example, before"
             )
         given = self._given
-        made = creation.connect(
+        made = comm_creation.connect(
             *(given.store, given.group_rank, given.group_size, device), given.timeout
         )
         if isinstance(made, str):

@@ -19,14 +19,14 @@
 #include <cstdint>
 
 #include "collectives/kernels/collective_args.h"
-#include "collectives/kernels/planted_faults.h"
+#include "collectives/kernels/mutants.h"
 #include "polypath/device/wait.cuh"
 #include "simt/platform.cuh"
 
 namespace polypath {
 
 SIMT_DEVICE device::ll_packet* mark_at(const CollectiveArgs& args, std::uint32_t receiver,
-                                    std::uint32_t sender, std::uint32_t number) {
+                                       std::uint32_t sender, std::uint32_t number) {
   const std::uint32_t half = has_mutant(Fault::marks_not_alternated) ? 0 : number % 2;
   return reinterpret_cast<device::ll_packet*>(args.scratch[receiver] + ScratchLayout::marks(half)) +
          sender;
@@ -48,8 +48,8 @@ SIMT_DEVICE std::uint32_t begin_meeting(const CollectiveArgs& args) {
     device::store_relaxed<device::system_scope>(
         mark_at(args, simt::lane_index(), args.rank, number),
         device::ll_packet{{args.mark.what, static_cast<std::uint32_t>(args.mark.count),
-                        static_cast<std::uint32_t>(args.mark.count >> 32)},
-                       number});
+                           static_cast<std::uint32_t>(args.mark.count >> 32)},
+                          number});
   return number;
 }
 
@@ -64,8 +64,9 @@ SIMT_DEVICE_NOINLINE bool end_meeting(const CollectiveArgs& args, std::uint32_t 
     seen = device::load_relaxed<device::system_scope>(from);
     return seen.lap == number;
   };
-  if (!device::wait_until(args.wait_ctx, ready,
-                         [&] { return device::wait_target{simt::lane_index(), number, seen.lap}; }))
+  if (!device::wait_until(args.wait_ctx, ready, [&] {
+        return device::wait_target{simt::lane_index(), number, seen.lap};
+      }))
     return false;
   const std::uint64_t count = seen.data[1] | std::uint64_t{seen.data[2]} << 32;
   if ((seen.data[0] == args.mark.what && count == args.mark.count) ||

@@ -18,7 +18,7 @@
 
 #include "collectives/collective_types.h"
 #include "collectives/kernels/call_mark.h"
-#include "comm/status_record.hpp"
+#include "comm/wait_error.hpp"
 
 namespace polypath {
 
@@ -41,7 +41,7 @@ inline constexpr std::uint32_t kMaxCellRegion = 32U << 20;
 /// What a rank's lanes of a channel count: 4 kinds of 8 peers, a 64-bit word each.
 inline constexpr std::uint32_t kChannelWords = 4 * kMaxRanks;
 /// What a warp moves at once by cells: bytes in scratch, and bytes of data in them
-/// (collective_cells.cuh).
+/// (collective_ll.cuh).
 inline constexpr std::uint32_t kCellRowBytes = 1024;
 inline constexpr std::uint32_t kCellRowData = 768;
 /// Scratch, slots and tiles are multiples of it, in place and in size.
@@ -111,7 +111,7 @@ struct CollectiveArgs {
   const void* in;
   void* out;
   unsigned char* scratch[kMaxRanks];  ///< of every rank, as this GPU addresses it
-  CallMark mark;                       ///< of the whole call, of which this kernel may do a part
+  CallMark mark;                      ///< of the whole call, of which this kernel may do a part
   std::uint32_t calls;  ///< what the host calls the communicator's calls (WaitRegistry)
   ScratchShape shape;
   wait_context wait_ctx;

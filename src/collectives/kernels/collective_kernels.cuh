@@ -1,8 +1,8 @@
 // The kernels of one data type, and their names.
 #pragma once
 
-#include "collectives/kernels/collective_cells.cuh"
-#include "collectives/kernels/collective_channels.cuh"
+#include "collectives/kernels/collective_ll.cuh"
+#include "collectives/kernels/collective_simple.cuh"
 #include "collectives/kernels/sums.cuh"
 
 #if defined(__CUDACC__)
@@ -19,7 +19,7 @@
 #define POLYPATH_COLLECTIVE_KERNEL(family, type, Element, warps)          \
   SIMT_KERNEL(polypath_##family##_##type, ::polypath::kCollectiveThreads, \
               POLYPATH_PARAMETER ::polypath::CollectiveArgs args) {       \
-    ::polypath::simt::grid_dependency_wait();                         \
+    ::polypath::simt::grid_dependency_wait();                             \
     ::polypath::family::run<Element>(args);                               \
   }                                                                       \
   POLYPATH_FOLDS(polypath_##family##_##type, warps)

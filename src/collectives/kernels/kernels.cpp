@@ -3,7 +3,7 @@
 #include <bit>
 
 #include "collectives/kernels/images.hpp"
-#include "collectives/kernels/roles.h"
+#include "collectives/kernels/rank_roles.h"
 
 namespace polypath {
 namespace {

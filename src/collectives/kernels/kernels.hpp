@@ -11,7 +11,7 @@
 
 namespace polypath {
 
-/// How a kernel moves bytes (collective_cells.cuh, collective_channels.cuh).
+/// How a kernel moves bytes (collective_ll.cuh, collective_simple.cuh).
 enum class KernelFamily : std::uint8_t {
   cells,    ///< data and flags in the same words: the lowest latency, a third more bytes
   channels  ///< tiles through rings of slots: all sizes, all of a link's bandwidth

@@ -1,14 +1,14 @@
 // The rings of a channel, as the warp sees them that leads its block: lane l looks after one side
 // of one ring, with one peer. C++17, pure functions.
 //
-// A channel has two rings for every ordered pair of ranks, one for each hop (roles.h), and a rank
-// has a side of each: where it pushes, or where it takes. A side is a kind and a peer: lane 8 kind
-// + peer.
+// A channel has two rings for every ordered pair of ranks, one for each hop (rank_roles.h), and a
+// rank has a side of each: where it pushes, or where it takes. A side is a kind and a peer: lane 8
+// kind + peer.
 #pragma once
 
 #include <cstdint>
 
-#include "collectives/kernels/roles.h"
+#include "collectives/kernels/rank_roles.h"
 
 namespace polypath {
 

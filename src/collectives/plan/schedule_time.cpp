@@ -87,8 +87,9 @@ class Clockwork {
     return static_cast<std::size_t>(step) >= schedule_.steps.size();
   }
   [[nodiscard]] int link_of(int step) const {
-    return is_same_communicator(step) ? besides_[static_cast<std::size_t>(step) - schedule_.steps.size()]
-                           : step_of(step).link;
+    return is_same_communicator(step)
+               ? besides_[static_cast<std::size_t>(step) - schedule_.steps.size()]
+               : step_of(step).link;
   }
   /// Calls `use` with the index of the link, and of each of its ports.
   template <typename Use>

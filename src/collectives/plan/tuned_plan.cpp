@@ -114,8 +114,8 @@ CollectivePlan plan_tuned_collective(const Node& node, const CollectiveRequest& 
     return planned;
   }
   CollectivePlan plan = plan_by(node, request, options, known->way, planned);
-  const bool is_taken =
-      plan.algorithm == parse_algorithm(known->way.algorithm) && variant_of(plan) != variant_of(planned);
+  const bool is_taken = plan.algorithm == parse_algorithm(known->way.algorithm) &&
+                        variant_of(plan) != variant_of(planned);
   if (!is_taken) return planned;
   plan.candidates = candidates_of(plan, planned, *known);
   plan.tuned = *known;
@@ -128,15 +128,15 @@ CollectivePlan plan_tuned_collective(const Node& node, const CollectiveRequest& 
   return plan;
 }
 
-std::vector<CollectiveVariant> candidate_variants(const Node& node, const CollectiveRequest& request,
-                                       const CollectiveOptions& options) {
+std::vector<CollectiveVariant> candidate_variants(const Node& node,
+                                                  const CollectiveRequest& request,
+                                                  const CollectiveOptions& options) {
   const CollectivePlan planned = plan_collective(node, request, options);
   std::vector<CollectiveVariant> ways{variant_of(planned)};
   const auto add = [&](const CollectivePlan& plan) {
     const CollectiveVariant way = variant_of(plan);
     const bool is_new = std::ranges::find(ways, way) == ways.end();
-    if (is_new && plan.predicted_us <= kMaxTimesPlanned * planned.predicted_us)
-      ways.push_back(way);
+    if (is_new && plan.predicted_us <= kMaxTimesPlanned * planned.predicted_us) ways.push_back(way);
   };
   for (const CollectiveCandidate& one : planned.candidates) {
     if (one.us <= 0) continue;  // runs only when it is asked for

@@ -168,7 +168,8 @@ void ScheduleRunner::meet_in_graph(std::uint64_t (*word_of)(int ranks, int rank)
     told.push_back({rank, offset_of(word_of(comm_.size(), comm_.rank())), 0});
     awaited.push_back({0, offset_of(word_of(comm_.size(), rank)), 0});
   }
-  comm_.signal_and_wait({words_, told, awaited, offset_of(epoch_word(comm_.size())), begins}, stream);
+  comm_.signal_and_wait({words_, told, awaited, offset_of(epoch_word(comm_.size())), begins},
+                        stream);
 }
 
 void ScheduleRunner::tell_in_graph(const RankStep& step, CUstream stream) {

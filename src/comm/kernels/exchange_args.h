@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "comm/status_record.hpp"
+#include "comm/wait_error.hpp"
 
 namespace polypath {
 

@@ -2,8 +2,8 @@
 // begin than they take to send (docs/cuda-notes.md).
 #pragma once
 
-#include "comm/kernels/planted_wait_faults.h"
 #include "comm/kernels/stream_put_args.h"
+#include "comm/kernels/wait_mutants.h"
 #include "polypath/device/wait.cuh"
 #include "simt/platform.cuh"
 
@@ -60,7 +60,7 @@ SIMT_DEVICE void await_words(const StreamPutArgs& args) {
     };
     const auto awaited = [&] {
       return device::wait_target{wait_error::kNobody, wanted.value, seen, wanted.offset,
-                             wanted.bytes};
+                                 wanted.bytes};
     };
     if (!device::wait_until(args.wait_ctx, ready, awaited))
       return device::wait_for_abort(args.wait_ctx);

@@ -3,9 +3,9 @@
 // behind one on the stream finds what was stored before the words were; or, when it gave up, runs
 // behind the abort.
 #include "comm/kernels/exchange_args.h"
-#include "comm/kernels/planted_wait_faults.h"
 #include "comm/kernels/stream_put.cuh"
 #include "comm/kernels/stream_wait_args.h"
+#include "comm/kernels/wait_mutants.h"
 #include "polypath/device/wait.cuh"
 #include "simt/platform.cuh"
 
@@ -19,7 +19,7 @@ SIMT_DEVICE bool is_at(std::uint64_t found, std::uint64_t value) {
 
 SIMT_DEVICE std::uint64_t load_word(const std::uint64_t* word) {
   return has_mutant(StreamWaitFault::words_loaded_plainly) ? simt::load(word)
-                                                        : simt::load_acquire(word);
+                                                           : simt::load_acquire(word);
 }
 
 }  // namespace polypath
@@ -47,7 +47,7 @@ SIMT_KERNEL(polypath_stream_signals, polypath::kStreamWaitThreads,
     simt::block_sync();  // all have read it
     if (args.begins_epoch && simt::thread_index() == 0) simt::store_volatile(args.epoch, epoch);
     since = has_mutant(StreamWaitFault::epoch_not_counted) ? std::uint64_t{1} << kEpochShift
-                                                        : epoch << kEpochShift;
+                                                           : epoch << kEpochShift;
   }
   for (std::uint32_t i = simt::thread_index(); i < args.told_count; i += simt::block_size()) {
     simt::fence_sys();
@@ -66,7 +66,7 @@ SIMT_KERNEL(polypath_stream_signals, polypath::kStreamWaitThreads,
       if (args.bytes == 0) {
         const unsigned shift = args.epoch != nullptr ? kEpochShift : 0;
         return device::wait_target{static_cast<std::uint32_t>(index), wanted.value >> shift,
-                               seen >> shift};
+                                   seen >> shift};
       }
       const std::uint64_t offset = index * sizeof seen;
       return device::wait_target{wait_error::kNobody, wanted.value, seen, offset, args.bytes};

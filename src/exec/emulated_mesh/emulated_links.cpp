@@ -7,14 +7,14 @@
 #include "driver/check.hpp"
 #include "exec/context_guard.hpp"
 #include "exec/emulated_mesh/mesh_node.hpp"
-#include "exec/kernels/copy_lane.h"
 #include "exec/kernels/images.hpp"
+#include "exec/kernels/link_copy.h"
 
 namespace polypath {
 namespace {
 
 void require_kernels(const CudaDriver& driver) {
-  if (copy_lane_image().empty())
+  if (link_copy_image().empty())
     throw NotSupported(
         "a mesh cannot be emulated: this library was built without kernels, because there was no "
         "nvcc (`make setup` brings one; then build anew)");
@@ -73,7 +73,7 @@ void EmulatedLinks::load(int gpu) {
   POLYPATH_CHECK(*driver_, primary_ctx_retain(&one.context, gpu));
   ContextGuard guard(*driver_);
   guard.use(one.context);
-  POLYPATH_CHECK(*driver_, module_load_data(&one.module, copy_lane_image().data()));
+  POLYPATH_CHECK(*driver_, module_load_data(&one.module, link_copy_image().data()));
   POLYPATH_CHECK(*driver_, module_get_function(&one.function, one.module, "polypath_link_copy"));
 }
 

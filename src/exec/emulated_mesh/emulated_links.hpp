@@ -1,4 +1,4 @@
-// What carries copies over the links of an emulated mesh: a kernel (kernels/copy_lane.cu) with as
+// What carries copies over the links of an emulated mesh: a kernel (kernels/link_copy.cu) with as
 // many thread blocks as give a link its rate, one copy after another on each of the link's lanes.
 //
 //   constructor  contexts, peer access, the kernel, the lanes' words     slow

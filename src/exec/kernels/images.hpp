@@ -6,7 +6,7 @@
 
 namespace polypath {
 
-/// copy_lane.cu, for cuModuleLoadData. Empty in a library that was built without kernels.
-std::span<const unsigned char> copy_lane_image() noexcept;
+/// link_copy.cu, for cuModuleLoadData. Empty in a library that was built without kernels.
+std::span<const unsigned char> link_copy_image() noexcept;
 
 }  // namespace polypath

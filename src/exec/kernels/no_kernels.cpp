@@ -3,6 +3,6 @@
 
 namespace polypath {
 
-std::span<const unsigned char> copy_lane_image() noexcept { return {}; }
+std::span<const unsigned char> link_copy_image() noexcept { return {}; }
 
 }  // namespace polypath

@@ -5,6 +5,6 @@
 
 namespace polypath {
 
-std::span<const unsigned char> line_proof_image() noexcept;
+std::span<const unsigned char> ll128_probe_image() noexcept;
 
 }  // namespace polypath

@@ -1,7 +1,7 @@
 /* Parameters of the kernels of matching. C++17: shared by host and device. */
 #pragma once
 
-#include "polypath/device/matcher_view.hpp"
+#include "polypath/device/match_types.hpp"
 
 namespace polypath {
 
@@ -50,7 +50,7 @@ struct MatchGridArgs {
   device::match_batch batch;
   unsigned char* workspace;
   std::uint32_t capacity;
-  std::uint32_t uses_leftovers;        ///< counts are those of the state
+  std::uint32_t uses_leftovers;    ///< counts are those of the state
   device::match_outcome* outcome;  ///< may be null
   MatchState* state;
 };

@@ -110,42 +110,42 @@ SIMT_DEVICE void match_together(const MatchGridArgs& args, std::uint32_t* warp_b
 
 /// Many queues by blocks of so many threads, with so few registers that a multiprocessor has so
 /// many of them.
-#define POLYPATH_MATCH_MANY_KERNEL(order, threads, blocks)                                  \
+#define POLYPATH_MATCH_MANY_KERNEL(order, threads, blocks)                                     \
   SIMT_KERNEL_MIN_BLOCKS(polypath_match_many_##order, threads, blocks, MatchQueuesArgs args) { \
-    ::polypath::simt::grid_dependency_wait();                                           \
-    match_queues<device::order>(args);                                                      \
-  }                                                                                         \
+    ::polypath::simt::grid_dependency_wait();                                                  \
+    match_queues<device::order>(args);                                                         \
+  }                                                                                            \
   SIMT_EMULATED_THREADS(polypath_match_many_##order, 64)
 
 #define POLYPATH_MATCH_QUEUES(order)                                                \
   SIMT_KERNEL(polypath_match_queues_##order, kMatchThreads, MatchQueuesArgs args) { \
-    ::polypath::simt::grid_dependency_wait();                                   \
+    ::polypath::simt::grid_dependency_wait();                                       \
     match_queues<device::order>(args);                                              \
   }                                                                                 \
   SIMT_EMULATED_THREADS(polypath_match_queues_##order, 64)
 #define POLYPATH_MATCH_GRID(order)                                                \
   SIMT_KERNEL(polypath_match_grid_##order, kMatchGridThreads, MatchGridArgs args, \
               std::uint32_t phase) {                                              \
-    ::polypath::simt::grid_dependency_wait();                                 \
+    ::polypath::simt::grid_dependency_wait();                                     \
     match_phase<device::order>(args, phase);                                      \
   }                                                                               \
   SIMT_EMULATED_THREADS(polypath_match_grid_##order, 32)
 #define POLYPATH_MATCH_OUTCOME(order)                                   \
   SIMT_KERNEL(polypath_match_outcome_##order, 32, MatchGridArgs args) { \
-    ::polypath::simt::grid_dependency_wait();                       \
+    ::polypath::simt::grid_dependency_wait();                           \
     match_outcome_of<device::order>(args);                              \
   }                                                                     \
   static_assert(kMatchThreads % 32 == 0)
-#define POLYPATH_MATCH_TOGETHER(order, blocks)                                   \
+#define POLYPATH_MATCH_TOGETHER(order, blocks)                                      \
   SIMT_KERNEL_MIN_BLOCKS(polypath_match_all_##order, kMatchTogetherThreads, blocks, \
-                      MatchGridArgs args) {                                      \
-    struct Bits {                                                                \
-      std::uint32_t of_warp[kMatchTogetherThreads / 32]                          \
-                           [device::grid_matcher<device::order>::kWarpWords];    \
-    };                                                                           \
-    SIMT_SHARED(Bits, bits);                                                     \
-    match_together<device::order>(args, bits.of_warp[simt::warp_index()]);       \
-  }                                                                              \
+                         MatchGridArgs args) {                                      \
+    struct Bits {                                                                   \
+      std::uint32_t of_warp[kMatchTogetherThreads / 32]                             \
+                           [device::grid_matcher<device::order>::kWarpWords];       \
+    };                                                                              \
+    SIMT_SHARED(Bits, bits);                                                        \
+    match_together<device::order>(args, bits.of_warp[simt::warp_index()]);          \
+  }                                                                                 \
   SIMT_EMULATED_THREADS(polypath_match_all_##order, 32)
 #define POLYPATH_MATCH_KERNELS(order) \
   POLYPATH_MATCH_QUEUES(order);       \

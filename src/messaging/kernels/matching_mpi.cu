@@ -1,5 +1,5 @@
 // Matching in MPI's order, and what carries over from batch to batch in any order.
-#include "messaging/kernels/carry_kernels.cuh"
+#include "messaging/kernels/leftover_kernels.cuh"
 #include "polypath/device/matcher_mpi.cuh"
 
 namespace polypath {

@@ -1,2 +1,3 @@
-// The twins of the kernels that prove paths (simt/twins.hpp): their source, compiled for the host.
-#include "messaging/kernels/line_proof.cu"
+// The twins of the kernels that prove paths (simt/host_kernels.hpp): their source, compiled for the
+// host.
+#include "messaging/kernels/ll128_probe.cu"

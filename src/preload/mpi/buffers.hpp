@@ -6,8 +6,8 @@
 
 #include <cstddef>
 
-#include "preload/mpi/counts.hpp"
-#include "preload/mpi/sizes.hpp"
+#include "preload/mpi/call_buffers.hpp"
+#include "preload/mpi/mpi_statistics.hpp"
 
 namespace polypath::preload::mpi {
 

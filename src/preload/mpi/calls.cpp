@@ -3,7 +3,7 @@
 
 #include "preload/driver.hpp"
 #include "preload/mpi/buffers.hpp"
-#include "preload/mpi/carry.hpp"
+#include "preload/mpi/execute.hpp"
 
 namespace polypath::preload::mpi {
 namespace {
@@ -67,7 +67,7 @@ struct Outcome {
 
 /// What this rank can say once its buffers are well.
 Vote own_answer(const Call& call, CommState& ranks, const ApiScope& engine, int gpu,
-                  std::uint64_t part_bytes, Reason* problem) noexcept {
+                std::uint64_t part_bytes, Reason* problem) noexcept {
   if (!engine || !has_functions()) {
     *problem = Reason::no_engine;
     return Vote::no;
@@ -211,8 +211,8 @@ int call_original(const Call& call) noexcept { return call_original(call, call.s
 
 using namespace polypath::preload::mpi;
 
-/// Exported as what stands in for the driver's functions is (preload/replaced.hpp): bound by those
-/// who call MPI by name, and absent to who looks it up.
+/// Exported as what stands in for the driver's functions is (preload/intercepted.hpp): bound by
+/// those who call MPI by name, and absent to who looks it up.
 #define POLYPATH_MPI_REPLACEMENT(name)                                    \
   __asm__(".symver polypath_shim_" #name ", " #name "@POLYPATH_PRELOAD"); \
   extern "C" __attribute__((visibility("default"))) int polypath_shim_##name

@@ -11,7 +11,7 @@
 #include <initializer_list>
 
 #include "preload/engine.hpp"
-#include "preload/mpi/counts.hpp"
+#include "preload/mpi/mpi_statistics.hpp"
 #include "preload/statistics/rates.hpp"
 #include "preload/statistics/statistics.hpp"
 #include "preload/statistics/text.hpp"

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "preload/replaced.hpp"
+#include "preload/intercepted.hpp"
 
 namespace polypath::preload {
 
@@ -15,7 +15,7 @@ struct CallCounts {
   std::uint64_t calls = 0;
   std::uint64_t bytes = 0;
   std::uint64_t offloaded = 0;  ///< to the engine, which then
-  std::uint64_t issued = 0;       ///< issued them, or left them to the driver
+  std::uint64_t issued = 0;     ///< issued them, or left them to the driver
 };
 CallCounts calls_of(Symbol symbol) noexcept;
 

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "base/no_broken_pipe.hpp"
+#include "base/sigpipe_guard.hpp"
 
 namespace polypath::preload {
 namespace {

@@ -102,8 +102,8 @@ TEST(CollectivePlans, OfKnownNodes) {
 }
 
 /// Between islands a part crosses once. A sum keeps the order of ranks, so half of what an owner in
-/// the first island gets crosses as it is, and the other half goes there and back: three quarters of
-/// what the kernels send across.
+/// the first island gets crosses as it is, and the other half goes there and back: three quarters
+/// of what the kernels send across.
 TEST(CollectivePlans, OfOperationsByPartsBetweenIslands) {
   struct Row {
     CollectiveOp op;
@@ -148,8 +148,8 @@ TEST(CollectivePlans, AgainstTheRingOverDirectLinks) {
     EXPECT_GE(us_of(plan, Algorithm::ring) / plan.predicted_us, row.least);
     EXPECT_EQ(to_json(plan)["times_ring"]["ring"], 1.0);
   }
-  // Where all GPUs are linked alike three stages leave links idle: 2.77 times were measured with the
-  // paper's; with all ranks as leaders and small chunks they are better.
+  // Where all GPUs are linked alike three stages leave links idle: 2.77 times were measured with
+  // the paper's; with all ranks as leaders and small chunks they are better.
   const CollectivePlan cedar = compared("cedar", 64 * kMiB);
   EXPECT_GE(cedar.published_us / cedar.predicted_us, 2.7);
   EXPECT_GE(us_of(cedar, Algorithm::hierarchical) / cedar.predicted_us, 1.95);

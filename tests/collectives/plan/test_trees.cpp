@@ -68,7 +68,8 @@ TEST(Trees, ATreeHasAWayFromEveryRankToItsOwner) {
         EXPECT_GT(times, 0);
         crossings += times;
       }
-      // A link for each rank but the owner; those by host memory one more, but the gather's only once.
+      // A link for each rank but the owner; those by host memory one more, but the gather's only
+      // once.
       EXPECT_GE(crossings, request.ranks() - 1);
       EXPECT_LE(crossings, 2 * (request.ranks() - 1));
     }

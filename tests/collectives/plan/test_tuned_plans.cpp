@@ -167,7 +167,8 @@ TEST(TunedPlans, AllThatIsTriedIsFollowedOnceItIsTuned) {
         one.op = to_string(op);
         one.ranks = collective_class(node, request.gpus);
         const std::vector<TunedCollective> tuned{one};
-        EXPECT_EQ(variant_of(plan_tuned_collective(node, request, {}, tuned)), way) << to_string(way);
+        EXPECT_EQ(variant_of(plan_tuned_collective(node, request, {}, tuned)), way)
+            << to_string(way);
       }
     }
 }

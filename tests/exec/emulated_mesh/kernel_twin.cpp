@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "exec/kernels/copy_lane.h"
+#include "exec/kernels/link_copy.h"
 
 namespace polypath::test {
 namespace {

@@ -13,7 +13,7 @@ void MeshTest::SetUp() {
   EngineTest::SetUp();
   if (IsSkipped()) return;
   if (source().simulated) GTEST_SKIP() << "the simulated driver runs no kernels";
-  if (copy_lane_image().empty()) GTEST_SKIP() << "this build has no kernels";
+  if (link_copy_image().empty()) GTEST_SKIP() << "this build has no kernels";
   const auto link = std::ranges::find_if(node().links, is_emulated);
   if (link == node().links.end()) GTEST_SKIP() << "no NVLink between two GPUs";
   from_ = link->from;

@@ -42,7 +42,7 @@ std::vector<Entry> entries_of(std::span<const unsigned char> image) {
 }
 
 TEST(KernelImage, HoldsCodeForEachKindOfGpu) {
-  const auto image = copy_lane_image();
+  const auto image = link_copy_image();
   if (image.empty()) GTEST_SKIP() << "this build has no kernels";
   ASSERT_EQ(number_at<std::uint32_t>(image, 0), kMagic);
   EXPECT_THAT(entries_of(image), testing::IsSupersetOf({Entry{machine_code, 80},
@@ -51,7 +51,7 @@ TEST(KernelImage, HoldsCodeForEachKindOfGpu) {
 
 TEST(EmulatedLinks, SayWhatIsMissing) {
   const auto driver = std::make_shared<CudaDriver>();  // has no function at all
-  const bool built = !copy_lane_image().empty();
+  const bool built = !link_copy_image().empty();
   try {
     const EmulatedLinks links(driver, Node{});
     FAIL() << "was made";

@@ -25,7 +25,7 @@ class MeshDriverTest : public SimulatedTest {
   void SetUp() override {
     SimulatedTest::SetUp();
     if (IsSkipped()) return;
-    if (copy_lane_image().empty()) GTEST_SKIP() << "this build has no kernels";
+    if (link_copy_image().empty()) GTEST_SKIP() << "this build has no kernels";
     if (gpus() < 3) GTEST_SKIP() << "needs three GPUs";
     if (!twin_) twin_.emplace(source().driver);
     if (mesh_ == nullptr)

@@ -25,7 +25,8 @@ class Peer {
   /// Whether all bytes of that memory are pattern(bytes, seed).
   bool holds(std::uint8_t seed);
   /// Lets it open the memory behind a handle of ours in a context of `gpu`, check that it holds
-  /// pattern(bytes, expected), and overwrite it with pattern(bytes, seed); what went wrong, or "ok".
+  /// pattern(bytes, expected), and overwrite it with pattern(bytes, seed); what went wrong, or
+  /// "ok".
   std::string exchange(const CUipcMemHandle& handle, int gpu, std::size_t bytes,
                        std::uint8_t expected, std::uint8_t seed);
   /// Ends it at once, with nothing released.

@@ -1,5 +1,5 @@
-// What the environment makes of the driver: GPUs for one process at a time, with little free memory; functions
-// that are not there. CMakeLists.txt sets the variables.
+// What the environment makes of the driver: GPUs for one process at a time, with little free
+// memory; functions that are not there. CMakeLists.txt sets the variables.
 #include <dlfcn.h>
 #include <nvml.h>
 #include <sys/wait.h>

@@ -1,4 +1,5 @@
-// Children of a process: before cuInit they may use the driver, afterwards not. One process, so one test.
+// Children of a process: before cuInit they may use the driver, afterwards not. One process, so one
+// test.
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -26,7 +26,8 @@ class Order : public SimTest {
     EXPECT_CUDA(CUDA_SUCCESS, cuStreamWaitValue32(stream, device(word), 1, 0));
   }
 
-  /// Copies of these bytes from GPU 0 to GPU 0 on the stream, one buffer to the next; the last buffer.
+  /// Copies of these bytes from GPU 0 to GPU 0 on the stream, one buffer to the next; the last
+  /// buffer.
   CUdeviceptr chain(CUstream stream, const std::vector<std::uint8_t>& values, int steps) {
     CUdeviceptr from = allocate(0, values.size());
     write(from, values);

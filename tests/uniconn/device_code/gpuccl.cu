@@ -66,8 +66,9 @@ __device__ __forceinline__ void copy(const device::Places<unsigned char, kMaxPoi
                                      const void* from, size_t bytes) {
   const typename GroupFor<G>::Type group;
   group.sync();
-  device::copy_tile<device::Access::streaming, device::Access::streaming, kMaxPointers == 1 ? 4 : 2>(
-      group, to, static_cast<const unsigned char*>(from), bytes);
+  device::copy_tile<device::Access::streaming, device::Access::streaming,
+                    kMaxPointers == 1 ? 4 : 2>(group, to, static_cast<const unsigned char*>(from),
+                                               bytes);
   group.sync();
 }
 template <ThreadGroup G>

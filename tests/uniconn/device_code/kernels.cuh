@@ -2,7 +2,7 @@
 // and what by the library alone: KERNELS(name, (by_uniconn), by_library), where G is the group.
 #pragma once
 
-#include "polypath/uniconn/words.hpp"
+#include "polypath/uniconn/enums.hpp"
 
 using polypath::uniconn::LaunchMode;
 using polypath::uniconn::ReductionOperator;

@@ -5,7 +5,7 @@
 //   unset, empty or auto    the first that these ranks have: polypath (ranks of one node that reach
 //                           each other's memory), NCCL, MPI. Beside it those that `polypath tune
 //                           comm` found faster on rank 0's node, each for what it is faster at
-//                           (table.hpp)
+//                           (routing_table.hpp)
 //
 // Memory, barriers, launch modes, vector forms and what is composed are the first's. Posts and
 // collectives of equal counts go by the table, by size.
@@ -28,12 +28,12 @@
 #include <utility>
 #include <vector>
 
-#include "polypath/uniconn/backend/choice.hpp"
+#include "polypath/uniconn/backend/backend_set.hpp"
 #include "polypath/uniconn/backend/gpuccl.hpp"
 #include "polypath/uniconn/backend/gpushmem.hpp"
 #include "polypath/uniconn/backend/polypath.hpp"
-#include "polypath/uniconn/backend/several.hpp"
-#include "polypath/uniconn/backend/table.hpp"
+#include "polypath/uniconn/backend/routing_table.hpp"
+#include "polypath/uniconn/backend/selection.hpp"
 #if defined(MPI_VERSION) || (defined(UNICONN_WITH_MPI) && UNICONN_WITH_MPI)
 #include "polypath/uniconn/backend/mpi.hpp"
 #define UNICONN_ANY_HAS_MPI 1

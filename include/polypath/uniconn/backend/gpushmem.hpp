@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "polypath/uniconn/backend/nvshmem_library.hpp"
-#include "polypath/uniconn/compose.hpp"
-#include "polypath/uniconn/pieces.hpp"
+#include "polypath/uniconn/composed_collectives.hpp"
+#include "polypath/uniconn/region_map.hpp"
 
 namespace polypath::uniconn {
 
@@ -158,7 +158,7 @@ class GpushmemBackend::World {
   int size_;
   detail::Pieces<Nothing> pieces_;
   std::uint64_t* words_ = nullptr;  // of barriers: by communicator, then by rank of the world
-  std::byte* mailboxes_ = nullptr;    // by rank of the world
+  std::byte* mailboxes_ = nullptr;  // by rank of the world
   std::byte* stage_ = nullptr;      // a chunk of each rank, and one that goes
   CUevent_st* staged_ = nullptr;    // behind the last use of the stage
   void* told_ = nullptr;            // for kernels

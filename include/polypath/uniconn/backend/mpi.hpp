@@ -41,7 +41,10 @@ class MPIBackend::World {
  public:
   World(const Bootstrap& bootstrap, polypath_context*, const detail::Cuda& cuda,
         const detail::Device&)
-      : cuda_(cuda), takes_(detail::detect_mpi_gpu_support()), memory_(bootstrap, cuda), pinned_(cuda) {
+      : cuda_(cuda),
+        takes_(detail::detect_mpi_gpu_support()),
+        memory_(bootstrap, cuda),
+        pinned_(cuda) {
     if (bootstrap.function() != &detail::mpi_exchange)
       throw error(POLYPATH_INVALID_ARGUMENT,
                   "the ranks of MPIBackend are MPI's: Environment(argc, argv), or mpi_bootstrap()");

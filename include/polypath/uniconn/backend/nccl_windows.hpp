@@ -12,8 +12,8 @@
 #include "polypath/uniconn/bootstrap.hpp"
 #include "polypath/uniconn/cuda.hpp"
 #include "polypath/uniconn/device/gpuccl_view.hpp"
-#include "polypath/uniconn/device/of_program.hpp"
-#include "polypath/uniconn/pieces.hpp"
+#include "polypath/uniconn/device/program_symbols.hpp"
+#include "polypath/uniconn/region_map.hpp"
 
 namespace polypath::uniconn::detail {
 

@@ -9,7 +9,7 @@
 
 #include "polypath/uniconn/bootstrap.hpp"
 #include "polypath/uniconn/cuda.hpp"
-#include "polypath/uniconn/device/of_program.hpp"
+#include "polypath/uniconn/device/program_symbols.hpp"
 
 namespace polypath::uniconn::detail {
 

@@ -10,7 +10,7 @@
 #include "polypath/uniconn/backend/polypath_device.hpp"
 #include "polypath/uniconn/bootstrap.hpp"
 #include "polypath/uniconn/cuda.hpp"
-#include "polypath/uniconn/pieces.hpp"
+#include "polypath/uniconn/region_map.hpp"
 
 namespace polypath::uniconn {
 
@@ -155,7 +155,7 @@ class PolypathBackend::Ranks {
   void all_reduce(const void* send, void* recv, std::size_t count, Element element,
                   ReductionOperator op, Stream stream) {
     polypath::detail::check(polypath_all_reduce(comm_->get(), send, recv, count, type_of(element),
-                                               operator_of(op), stream));
+                                                operator_of(op), stream));
   }
   void reduce(const void* send, void* recv, std::size_t count, Element element,
               ReductionOperator op, int root, Stream stream) {

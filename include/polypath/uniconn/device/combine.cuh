@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "polypath/device/platform.cuh"
-#include "polypath/uniconn/combined.hpp"
+#include "polypath/uniconn/reduction_ops.hpp"
 
 namespace polypath::uniconn::detail {
 

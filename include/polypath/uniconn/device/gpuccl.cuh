@@ -14,8 +14,8 @@
 #include "polypath/uniconn/device/combine.cuh"
 #include "polypath/uniconn/device/gpuccl_view.hpp"
 #include "polypath/uniconn/device/groups.cuh"
-#include "polypath/uniconn/device/of_host.hpp"
-#include "polypath/uniconn/device/of_program.hpp"
+#include "polypath/uniconn/device/host_types.hpp"
+#include "polypath/uniconn/device/program_symbols.hpp"
 #include "polypath/uniconn/device_calls.hpp"
 #if __cplusplus >= 202002L
 #include "polypath/uniconn/backend/gpuccl.hpp"

@@ -12,8 +12,8 @@
 #include "polypath/device/platform.cuh"
 #include "polypath/uniconn/device/combine.cuh"
 #include "polypath/uniconn/device/groups.cuh"
-#include "polypath/uniconn/device/of_host.hpp"
-#include "polypath/uniconn/device/of_program.hpp"
+#include "polypath/uniconn/device/host_types.hpp"
+#include "polypath/uniconn/device/program_symbols.hpp"
 #include "polypath/uniconn/device_calls.hpp"
 #if __cplusplus >= 202002L
 #include "polypath/uniconn/backend/gpushmem.hpp"
@@ -205,7 +205,7 @@ struct DeviceVerbs<GpushmemBackend> {
   /// nobody else looks at it, so it may be in place.
   template <ThreadGroup G, ReductionOperator kOperator, typename T>
   static POLYPATH_DEVICE_NOINLINE void combine_slice(const T* send, T* recv, std::size_t count,
-                                                   int root, const Comm* comm) {
+                                                     int root, const Comm* comm) {
     using Stored = typename StoredOf<kElementOf<T>>::Type;
     const GroupOf<G> group;
     const int ranks = size(comm);

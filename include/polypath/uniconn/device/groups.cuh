@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "polypath/device/group.cuh"
-#include "polypath/uniconn/words.hpp"
+#include "polypath/uniconn/enums.hpp"
 
 namespace polypath::uniconn::detail {
 

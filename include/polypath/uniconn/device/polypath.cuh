@@ -9,15 +9,15 @@
 // memory that is not from Memory, and for ranks that there are not, to which nothing is sent.
 #pragma once
 
-#include "polypath/device/meeting.cuh"
+#include "polypath/device/rank_barrier.cuh"
 #include "polypath/device/tile.cuh"
 #include "polypath/device/wait.cuh"
 #include "polypath/uniconn/device/combine.cuh"
-#include "polypath/uniconn/device/few_bytes.cuh"
 #include "polypath/uniconn/device/groups.cuh"
-#include "polypath/uniconn/device/of_host.hpp"
-#include "polypath/uniconn/device/pieces.cuh"
+#include "polypath/uniconn/device/host_types.hpp"
 #include "polypath/uniconn/device/polypath_view.hpp"
+#include "polypath/uniconn/device/region_lookup.cuh"
+#include "polypath/uniconn/device/register_copy.cuh"
 #include "polypath/uniconn/device_calls.hpp"
 
 namespace polypath::uniconn::detail {
@@ -80,7 +80,7 @@ struct DeviceVerbs<PolypathBackend> {
 
   template <ThreadGroup G>
   static POLYPATH_DEVICE_NOINLINE void put_to_all(const void* src, void* dest, std::size_t bytes,
-                                                const Comm* comm) {
+                                                  const Comm* comm) {
     const GroupOf<G> group;
     group.sync();
     Search<TeamOf<G>> search(view(comm));
@@ -133,8 +133,8 @@ struct DeviceVerbs<PolypathBackend> {
   /// once, before the group has come; few bytes are the first warp's alone.
   template <ThreadGroup G>
   static POLYPATH_DEVICE_NOINLINE void send(const void* src, void* dest, std::size_t bytes,
-                                          std::uint64_t* signal, std::uint64_t value, int to,
-                                          const Comm* comm) {
+                                            std::uint64_t* signal, std::uint64_t value, int to,
+                                            const Comm* comm) {
     const GroupOf<G> group;
     const TeamOf<G> team;
     const bool is_first_team = group.rank() < team.size();
@@ -185,13 +185,13 @@ struct DeviceVerbs<PolypathBackend> {
   /// One thread: until the word is at the value. `of_barrier`: the rank whose arrival it is;
   /// kNobody: it is a signal of `from`.
   static POLYPATH_DEVICE_NOINLINE void await(const PolypathView* its, const std::uint64_t* word,
-                                           std::uint64_t value, int from,
-                                           std::uint32_t of_barrier) {
+                                             std::uint64_t value, int from,
+                                             std::uint32_t of_barrier) {
     const bool is_signal = of_barrier == device::wait_error::kNobody;
     const auto awaited = [&](std::uint64_t seen) {
       return device::wait_target{static_cast<std::uint32_t>(from), value, seen,
-                             is_signal ? reinterpret_cast<std::uint64_t>(word) : 0,
-                             is_signal ? sizeof *word : 0};
+                                 is_signal ? reinterpret_cast<std::uint64_t>(word) : 0,
+                                 is_signal ? sizeof *word : 0};
     };
     const auto wait_ctx = [&] { return patience_of(its); };
     if (!device::await_value(word, value, wait_ctx, awaited))
@@ -200,8 +200,8 @@ struct DeviceVerbs<PolypathBackend> {
 
   template <ThreadGroup G, ReductionOperator kOperator, typename Stored>
   static POLYPATH_DEVICE_NOINLINE void combine_slice(const Stored* send, Stored* recv,
-                                                   std::size_t count, int root,
-                                                   const PolypathView* its) {
+                                                     std::size_t count, int root,
+                                                     const PolypathView* its) {
     const int own = device::load(&its->rank);
     const int ranks = device::load(&its->size);
     const device::Slice slice = device::slice_of(own, ranks, count);

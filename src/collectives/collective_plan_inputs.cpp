@@ -1,0 +1,70 @@
+#include "collectives/collective_plan_inputs.hpp"
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "topology/node_file.hpp"
+#include "tune/collective_toml.hpp"
+
+namespace polypath {
+namespace {
+
+constexpr std::size_t kMaxNumbers = 64;
+
+/// As a node file with the tables of a profile; empty where that cannot be read back.
+std::string text_of(const Node& node, std::span<const TunedCollective> tuned) {
+  std::string text = format_node_file(node);
+  for (const TunedCollective& one : tuned) text += '\n' + format_collective(one);
+  try {
+    static_cast<void>(read_node_text(text));
+  } catch (const InvalidArgument& error) {
+    log_info("each rank plans collectives with its own capacities: {}", error.what());
+    return {};
+  }
+  return text;
+}
+
+/// The text of rank 0, on all.
+std::string from_first(Communicator& comm, const std::string& mine) {
+  const auto size = static_cast<std::size_t>(comm.size());
+  std::array<std::uint64_t, 1> bytes{mine.size()};
+  std::vector<std::uint64_t> all(size);
+  comm.exchange(std::as_bytes(std::span(bytes)), std::as_writable_bytes(std::span(all)));
+  std::string padded = mine;
+  padded.resize(all.front());
+  std::string texts(all.front() * size, '\0');
+  comm.exchange(std::as_bytes(std::span(padded)), std::as_writable_bytes(std::span(texts)));
+  return texts.substr(0, all.front());
+}
+
+}  // namespace
+
+CollectivePlanInputs share_plan_basis(Communicator& comm, std::span<const TunedCollective> tuned) {
+  CollectivePlanInputs basis;
+  std::array<std::int32_t, kMaxNumbers> mine{};
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    basis.gpus.push_back(comm.gpu_of(rank));
+    mine[static_cast<std::size_t>(rank)] = comm.gpu_of(rank);
+  }
+  basis.node = comm.node();
+  if (comm.size() == 1) {
+    basis.tuned.assign(tuned.begin(), tuned.end());
+    return basis;
+  }
+  const std::string text =
+      from_first(comm, comm.rank() == 0 ? text_of(comm.node(), tuned) : std::string());
+  if (text.empty()) return basis;
+  basis.node = read_node_text(text);
+  basis.tuned = read_collectives_text(text);
+  // GPUs as rank 0 numbers them.
+  std::vector<std::array<std::int32_t, kMaxNumbers>> all(static_cast<std::size_t>(comm.size()));
+  comm.exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  for (std::size_t rank = 0; rank < basis.gpus.size(); ++rank) basis.gpus[rank] = all.front()[rank];
+  return basis;
+}
+
+}  // namespace polypath

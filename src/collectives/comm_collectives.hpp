@@ -1,0 +1,23 @@
+// The collectives behind a communicator's handle.
+#pragma once
+
+#include "collectives/collectives.hpp"
+#include "collectives/multi_node_collectives.hpp"
+#include "comm/comm_handle.hpp"
+
+namespace polypath {
+
+/// What is kept with a handle.
+struct CommCollectives {
+  CommCollectives(Communicator& communicator, const CollectivesOptions& options)
+      : inside(communicator, options) {}
+
+  Collectives inside;
+  std::unique_ptr<MultiNodeCollectives> across;  ///< null: all ranks are of one node
+};
+
+/// Made by the first call, which is collective then. Throws InvalidArgument for null, and what the
+/// constructors throw. `copies`: CollectivesOptions::copies, of that first call.
+CommCollectives& collectives_of(polypath_comm* comm, bool copies = false);
+
+}  // namespace polypath

@@ -1,0 +1,424 @@
+// Collectives by cells: the lowest latency, for small buffers.
+//
+// A cell is a packet of 16 bytes that are stored and loaded at once (polypath/device/scope.cuh): 12
+// bytes of data and a flag of 4. So nobody needs a fence or a second message to say that the data
+// are there: the cell that holds the flag of this call holds its data. A thread moves pairs of
+// cells: 3 words of 8 bytes in 32 bytes.
+//
+// A rank has a region of cells for each sender, in its own scratch; only the sender writes it, only
+// the owner of the scratch reads it. There are two rings of them, one for each hop (rank_roles.h),
+// and two halves of both: call n uses half n % 2, and its flag is n modulo 2^31, and a bit that is
+//   never 0. A thread pushes its words of `in` to the peers, then combines what the peers pushed
+//   for its words and stores or pushes the result, then copies what is left to `out`. Each of these
+//   waits only until the very cells that it reads carry the flag.
+//
+// Reuse. Nothing says that a cell was read. It may be overwritten two calls later: a rank begins
+// call n + 2 once it ended call n + 1, which it ended only after every rank began call n + 1
+// (call_meeting.cuh), and so ended call n with all its reading.
+//
+// The number of the call is counted on the device, so a captured graph replays: each block adds its
+// share of kCallParts when it is done, the shares of a grid make kCallParts, and every block reads
+// the count before it adds; so all blocks read a count of the same call.
+//
+// Flags come round after 2^31 calls. A cell that was last written exactly 2^31 calls ago, by a
+// larger call, would be taken for one of this call. So a warp clears one row of cells in two of
+// 2^kClearShift calls, one of each half: all rows in turn, each many times in 2^31 calls. It clears
+// what its rank does not write in this call, which nobody reads in this call.
+//
+// No deadlock: no thread waits before it has pushed all its words of `in`; a result waits for these
+// pushes alone, and copying for results. All blocks of a call must run at once.
+//
+// In place: a word of `out` is written by the thread that pushed the words of `in` at its place,
+// after it did. Results depend on neither the number of blocks nor time, as with channels.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "collectives/kernels/call_meeting.cuh"
+#include "collectives/kernels/collective_args.h"
+#include "collectives/kernels/mutants.h"
+#include "collectives/kernels/rank_roles.h"
+#include "collectives/kernels/reductions.cuh"
+#include "polypath/device/wait.cuh"
+#include "simt/platform.cuh"
+
+namespace polypath::cells {
+
+inline constexpr std::uint32_t kWord = 8;
+inline constexpr int kWords = 3;  ///< of a pair
+static_assert(kCellRowData == simt::kWarp * kWords * kWord);
+
+/// In every flag: a cell that was never written has none.
+inline constexpr std::uint32_t kUsed = 1U << 31;
+
+/// Two calls of 2^kClearShift clear a row of cells.
+inline constexpr std::uint32_t kClearShift = 16;
+static_assert(kMaxCellRegion / kCellRowBytes <= 1U << (31 - kClearShift));
+
+/// Its `lap` is the flag.
+using Cell = device::ll_packet;
+
+/// A thread's part of a row.
+struct Words {
+  std::uint64_t at[kWords];
+};
+struct Pair {
+  Cell first;
+  Cell second;
+};
+
+SIMT_DEVICE Pair pair_of(const Words& words, std::uint32_t flag) {
+  const auto low = [](std::uint64_t word) { return static_cast<std::uint32_t>(word); };
+  const auto high = [](std::uint64_t word) { return static_cast<std::uint32_t>(word >> 32); };
+  return {{{low(words.at[0]), high(words.at[0]), low(words.at[1])}, flag},
+          {{high(words.at[1]), low(words.at[2]), high(words.at[2])}, flag}};
+}
+
+SIMT_DEVICE Words words_of(const Pair& pair) {
+  const auto word = [](std::uint32_t low, std::uint32_t high) {
+    return low | std::uint64_t{high} << 32;
+  };
+  return {{word(pair.first.data[0], pair.first.data[1]),
+           word(pair.first.data[2], pair.second.data[0]),
+           word(pair.second.data[1], pair.second.data[2])}};
+}
+
+/// Where this lane's k-th word of a row lies in a piece. A row is the pairs of a warp; its words,
+/// as its cells, lie k-th by k-th, so that a warp loads and stores neighbours.
+SIMT_DEVICE std::uint64_t place_of(std::uint64_t row, int k) {
+  return row * kCellRowData +
+         (std::uint64_t{static_cast<unsigned>(k)} * simt::kWarp + simt::lane_index()) * kWord;
+}
+
+/// True when the lane has words of that row in a piece of `length` bytes.
+SIMT_DEVICE bool has_words(std::uint64_t row, std::uint64_t length) {
+  return place_of(row, 0) < length;
+}
+
+/// What an access to a piece takes that is not aligned to words, or at its end: 2 bytes where
+/// address and length allow it, as of half types at odd elements, else 1.
+SIMT_DEVICE std::uint32_t part_of_word(const unsigned char* piece, std::uint64_t length) {
+  return ((reinterpret_cast<std::uintptr_t>(piece) | length) % 2) == 0 ? 2 : 1;
+}
+SIMT_DEVICE std::uint64_t load_part(const unsigned char* from, std::uint32_t bytes) {
+  if (bytes == 1) return simt::load_streaming(from);
+  return simt::load_streaming(reinterpret_cast<const std::uint16_t*>(from));
+}
+SIMT_DEVICE void store_part(unsigned char* to, std::uint32_t bytes, std::uint64_t part) {
+  if (bytes == 1)
+    simt::store_streaming(to, static_cast<unsigned char>(part));
+  else
+    simt::store_streaming(reinterpret_cast<std::uint16_t*>(to), static_cast<std::uint16_t>(part));
+}
+
+/// User memory, of any alignment. Bytes behind the end of the piece read as 0.
+SIMT_DEVICE Words load_words(const unsigned char* piece, std::uint64_t row, std::uint64_t length) {
+  Words words{};
+  const bool aligned = reinterpret_cast<std::uintptr_t>(piece) % kWord == 0;
+  POLYPATH_UNROLL
+  for (int k = 0; k < kWords; ++k) {
+    const std::uint64_t place = place_of(row, k);
+    if (aligned && place + kWord <= length) {
+      words.at[k] = simt::load_streaming(reinterpret_cast<const std::uint64_t*>(piece + place));
+    } else {
+      const std::uint32_t step = part_of_word(piece, length);
+      POLYPATH_NO_UNROLL
+      for (std::uint32_t b = 0; b < kWord; b += step)
+        if (place + b < length) words.at[k] |= load_part(piece + place + b, step) << (8 * b);
+    }
+  }
+  return words;
+}
+
+SIMT_DEVICE void store_words(unsigned char* piece, std::uint64_t row, std::uint64_t length,
+                             const Words& words) {
+  const bool aligned = reinterpret_cast<std::uintptr_t>(piece) % kWord == 0;
+  POLYPATH_UNROLL
+  for (int k = 0; k < kWords; ++k) {
+    const std::uint64_t place = place_of(row, k);
+    if (aligned && place + kWord <= length) {
+      simt::store_streaming(reinterpret_cast<std::uint64_t*>(piece + place), words.at[k]);
+    } else {
+      const std::uint32_t step = part_of_word(piece, length);
+      POLYPATH_NO_UNROLL
+      for (std::uint32_t b = 0; b < kWord; b += step)
+        if (place + b < length) store_part(piece + place + b, step, words.at[k] >> (8 * b));
+    }
+  }
+}
+
+/// Whether call `number`, modulo 2^31, clears a row.
+SIMT_DEVICE bool clears(std::uint32_t number) {
+  return (number & ((1U << kClearShift) - 2)) == 0 && !has_mutant(Fault::cells_not_cleared);
+}
+
+/// One warp, rarely: clears what this rank does not write of a row, as Call pushes, in the regions
+/// of all other ranks.
+SIMT_DEVICE_NOINLINE void clear_row(const CollectiveArgs& args, std::uint32_t half,
+                                    std::uint32_t number) {
+  const Part part = part_of(args);
+  const RankRoles& roles = part.roles;
+  const ScratchLayout layout{args.shape};
+  const std::uint64_t row = (number >> kClearShift) % (args.shape.cell_bytes / kCellRowBytes);
+  const auto is_in = [](std::uint32_t set, std::uint32_t rank) {
+    return ((set >> rank) & 1U) != 0;
+  };
+  for (std::uint32_t to = 0; to < args.shape.ranks; ++to)
+    for (std::uint32_t ring = 0; to != args.rank && ring < 2; ++ring) {
+      const std::uint64_t length =
+          part.pieces.in_stride == 0 ? part.pieces.longest : part.pieces.length(to);
+      if (ring == roles.ring && is_in(roles.push, to) && has_words(row, length)) continue;
+      if (ring == 1 && roles.owner && is_in(roles.results, to) &&
+          has_words(row, part.pieces.length(args.rank)))
+        continue;
+      Cell* const at =
+          reinterpret_cast<Cell*>(args.scratch[to] + layout.cells(half, ring, args.rank) +
+                                  row * kCellRowBytes) +
+          simt::lane_index();
+      device::store_relaxed<device::system_scope>(at, Cell{});
+      device::store_relaxed<device::system_scope>(at + simt::kWarp, Cell{});
+    }
+}
+
+/// One call, as one thread sees it, of at most `kMaxPeers` ranks: fewer need fewer registers.
+template <typename Element, int kMaxPeers>
+class Call {
+ public:
+  SIMT_DEVICE Call(const CollectiveArgs& args, const Part& part)
+      : args_(args), part_(part), layout_{args.shape} {
+    if (has_mutant(Fault::call_counted_too_early)) count_own_share();
+    const std::uint64_t number = simt::load_relaxed(calls()) / kCallParts;
+    flag_ = kUsed | (has_mutant(Fault::flag_not_counted) ? 0 : static_cast<std::uint32_t>(number));
+    half_ = has_mutant(Fault::halves_not_alternated) ? 0 : static_cast<std::uint32_t>(number % 2);
+    first_row_ = simt::warp_index() * std::uint64_t{simt::grid_size()} + simt::block_index();
+    row_step_ = std::uint64_t{simt::grid_size()} * (simt::block_size() / simt::kWarp);
+  }
+
+  /// False: gave up.
+  SIMT_DEVICE bool run() {
+    // The last warp has no rows in a small call, and no more than others in any.
+    const bool meets =
+        simt::block_index() == 0 && simt::warp_index() + 1 == simt::block_size() / simt::kWarp;
+    const std::uint32_t meeting = meets ? begin_meeting(args_) : 0;
+    push();
+    const std::uint32_t number_in_flag = flag_ & ~kUsed;
+    if (first_row_ == 0 && clears(number_in_flag)) clear_row(args_, half_, number_in_flag);
+    if (meets && !end_meeting(args_, meeting)) return false;
+    return combine() && take();
+  }
+
+  /// All threads of the block, after run(): true for those that did not give up.
+  SIMT_DEVICE void count(bool done) const {
+    const bool aborted = simt::barrier_any(0, simt::block_size(), !done);
+    if (!aborted && !has_mutant(Fault::call_counted_too_early)) count_own_share();
+  }
+
+ private:
+  SIMT_DEVICE std::uint64_t* calls() const {
+    return reinterpret_cast<std::uint64_t*>(args_.scratch[args_.rank] + ScratchLayout::calls());
+  }
+  SIMT_DEVICE void count_own_share() const {
+    if (simt::thread_index() != 0) return;
+    const std::uint32_t blocks = simt::grid_size();
+    const std::uint32_t rest = simt::block_index() == 0 ? kCallParts % blocks : 0;
+    simt::red_add_relaxed(calls(), std::uint64_t{kCallParts / blocks + rest});
+  }
+  SIMT_DEVICE const unsigned char* in(std::uint32_t rank) const {
+    return static_cast<const unsigned char*>(args_.in) + part_.pieces.in(rank);
+  }
+  SIMT_DEVICE unsigned char* out(std::uint32_t rank) const {
+    return static_cast<unsigned char*>(args_.out) + part_.pieces.out(rank);
+  }
+  /// This lane's first cell of a row; the second lies kWarp cells behind it.
+  SIMT_DEVICE Cell* cells(std::uint32_t receiver, std::uint32_t ring, std::uint32_t sender,
+                          std::uint64_t row) const {
+    return reinterpret_cast<Cell*>(args_.scratch[receiver] + layout_.cells(half_, ring, sender) +
+                                   row * kCellRowBytes) +
+           simt::lane_index();
+  }
+  SIMT_DEVICE bool in_set(std::uint32_t set, int rank) const { return ((set >> rank) & 1U) != 0; }
+
+  SIMT_DEVICE void push_pair(int to, std::uint32_t ring, std::uint64_t row, const Pair& pair) {
+    Cell* const at = cells(static_cast<std::uint32_t>(to), ring, args_.rank, row);
+    device::store_relaxed<device::system_scope>(at, pair.first);
+    device::store_relaxed<device::system_scope>(at + simt::kWarp, pair.second);
+  }
+
+  SIMT_DEVICE void push() {
+    const RankRoles& roles = part_.roles;
+    if (roles.push == 0) return;
+    for (std::uint64_t row = first_row_; has_words(row, part_.pieces.longest); row += row_step_) {
+      Words words[kMaxPeers];
+      if (part_.pieces.in_stride == 0) {
+        words[0] = load_words(in(0), row, part_.pieces.longest);
+        POLYPATH_UNROLL
+        for (int p = 0; p < kMaxPeers; ++p)
+          if (in_set(roles.push, p)) push_pair(p, roles.ring, row, pair_of(words[0], flag_));
+        continue;
+      }
+      POLYPATH_UNROLL
+      for (int p = 0; p < kMaxPeers; ++p)
+        if (in_set(roles.push, p) && has_words(row, part_.pieces.length(p)))
+          words[p] = load_words(in(p), row, part_.pieces.length(p));
+      POLYPATH_UNROLL
+      for (int p = 0; p < kMaxPeers; ++p)
+        if (in_set(roles.push, p) && has_words(row, part_.pieces.length(p)))
+          push_pair(p, roles.ring, row, pair_of(words[p], flag_));
+    }
+  }
+
+  /// Waits for this lane's pairs of a row from all of `senders`.
+  SIMT_DEVICE bool wait_for_pairs(std::uint32_t senders, std::uint32_t ring, std::uint64_t row,
+                                  Pair (&pairs)[kMaxPeers]) {
+    int missing = 0;
+    const auto ready = [&] {
+      bool all = true;
+      POLYPATH_UNROLL
+      for (int p = 0; p < kMaxPeers; ++p)
+        if (in_set(senders, p)) {
+          const Cell* const at = cells(args_.rank, ring, static_cast<std::uint32_t>(p), row);
+          pairs[p].first = device::load_relaxed<device::system_scope>(at);
+          pairs[p].second = device::load_relaxed<device::system_scope>(at + simt::kWarp);
+        }
+      POLYPATH_UNROLL
+      for (int p = 0; p < kMaxPeers; ++p)
+        if (in_set(senders, p)) {
+          const bool whole =
+              has_mutant(Fault::half_a_pair_looked_at) || pairs[p].second.lap == flag_;
+          if (pairs[p].first.lap != flag_ || !whole) {
+            all = false;
+            missing = p;
+          }
+        }
+      return all;
+    };
+    return device::wait_until(args_.wait_ctx, ready, [&] {
+      return device::wait_target{static_cast<std::uint32_t>(missing), flag_,
+                                 pairs_flag(pairs, missing)};
+    });
+  }
+
+  SIMT_DEVICE static std::uint32_t pairs_flag(const Pair (&pairs)[kMaxPeers], int of) {
+    std::uint32_t flag = 0;
+    POLYPATH_UNROLL
+    for (int p = 0; p < kMaxPeers; ++p)
+      if (p == of) flag = pairs[p].first.lap;
+    return flag;
+  }
+
+  SIMT_DEVICE bool combine() {
+    const RankRoles& roles = part_.roles;
+    if (!roles.owner) return true;
+    const std::uint64_t length = part_.pieces.length(args_.rank);
+    for (std::uint64_t row = first_row_; has_words(row, length); row += row_step_) {
+      Words own{};
+      if (roles.own_part) own = load_words(in(args_.rank), row, length);
+      Pair pairs[kMaxPeers];
+      if (!wait_for_pairs(roles.combine, 0, row, pairs)) return false;
+      Words result;
+      if constexpr (std::is_same_v<Element, Bytes>) {
+        result = own;
+        POLYPATH_UNROLL
+        for (int p = 0; p < kMaxPeers; ++p)
+          if (in_set(roles.combine, p)) result = words_of(pairs[p]);
+      } else {
+        with_combining(args_.reduction, [&](auto combining) {
+          result = combined(Reduction<Element, decltype(combining)::value>(args_), own, pairs);
+        });
+      }
+      const Pair pair = pair_of(result, flag_);
+      POLYPATH_UNROLL
+      for (int p = 0; p < kMaxPeers; ++p)
+        if (in_set(roles.results, p)) push_pair(p, 1, row, pair);
+      if (roles.owner_keeps) store_words(out(args_.rank), row, length, result);
+    }
+    return true;
+  }
+
+  template <typename Operation>
+  SIMT_DEVICE Words combined(const Operation& operation, const Words& own,
+                             const Pair (&pairs)[kMaxPeers]) {
+    constexpr int kElements = static_cast<int>(kWord / sizeof(Element));
+    typename Operation::Sum sums[kWords][kElements];
+    bool first = true;
+    const auto add = [&](const Words& words) {
+      POLYPATH_UNROLL
+      for (int k = 0; k < kWords; ++k) {
+        Element elements[kElements];
+        memcpy(elements, &words.at[k], kWord);
+        POLYPATH_UNROLL
+        for (int e = 0; e < kElements; ++e) {
+          const auto next = operation.widen(elements[e]);
+          sums[k][e] = first ? next : operation.combine(sums[k][e], next);
+        }
+      }
+      first = false;
+    };
+    if (has_mutant(Fault::own_part_first)) add(own);
+    POLYPATH_UNROLL
+    for (int p = 0; p < kMaxPeers; ++p) {
+      if (p == args_.rank && !has_mutant(Fault::own_part_first)) add(own);
+      if (in_set(part_.roles.combine, p)) add(words_of(pairs[p]));
+    }
+    Words result;
+    POLYPATH_UNROLL
+    for (int k = 0; k < kWords; ++k) {
+      Element elements[kElements];
+      POLYPATH_UNROLL
+      for (int e = 0; e < kElements; ++e) elements[e] = operation.narrow(sums[k][e]);
+      memcpy(&result.at[k], elements, kWord);
+    }
+    return result;
+  }
+
+  SIMT_DEVICE bool take() {
+    const RankRoles& roles = part_.roles;
+    if ((roles.take | roles.keep) == 0) return true;
+    for (std::uint64_t row = first_row_; has_words(row, part_.pieces.longest); row += row_step_) {
+      std::uint32_t senders = 0;
+      POLYPATH_UNROLL
+      for (int p = 0; p < kMaxPeers; ++p) {
+        const std::uint64_t length = part_.pieces.length(p);
+        if (!has_words(row, length)) continue;
+        if (in_set(roles.keep, p) && in(p) != out(p))
+          store_words(out(p), row, length, load_words(in(p), row, length));
+        senders |= roles.take & (1U << p);
+      }
+      Pair pairs[kMaxPeers];
+      if (!wait_for_pairs(senders, 1, row, pairs)) return false;
+      POLYPATH_UNROLL
+      for (int p = 0; p < kMaxPeers; ++p)
+        if (in_set(senders, p))
+          store_words(out(p), row, part_.pieces.length(p), words_of(pairs[p]));
+    }
+    return true;
+  }
+
+  const CollectiveArgs& args_;
+  const Part& part_;
+  ScratchLayout layout_;
+  std::uint32_t half_;
+  std::uint32_t flag_;
+  std::uint64_t first_row_;
+  std::uint64_t row_step_;
+};
+
+template <typename Element, int kMaxPeers>
+SIMT_DEVICE void run_among(const CollectiveArgs& args) {
+  const Part part = part_of(args);
+  if (part.pieces.longest == 0) return;
+  Call<Element, kMaxPeers> call(args, part);
+  call.count(call.run());
+}
+
+template <typename Element>
+SIMT_DEVICE void run(const CollectiveArgs& args) {
+  if (args.shape.ranks <= kMaxRanks / 2)
+    run_among<Element, static_cast<int>(kMaxRanks / 2)>(args);
+  else
+    run_among<Element, static_cast<int>(kMaxRanks)>(args);
+}
+
+}  // namespace polypath::cells

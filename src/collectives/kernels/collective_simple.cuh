@@ -1,0 +1,348 @@
+// Collectives by channels: tiles that flow through rings of slots, for every size.
+//
+// Block b of every rank is channel b. For every ordered pair of ranks (s, r) a channel has two
+// rings (rank_roles.h says what goes on which) of `slots` slots in r's scratch, and for each ring
+// two
+//   flags: filled   in r's scratch: tiles that s has put into the ring since the scratch was made
+//   credit   in s's scratch: tiles that r has taken out of it since then
+// Only s writes slots and `filled`, only r reads slots and writes `credit`; both keep their own
+// count of the ring's tiles in their own scratch, from call to call. So tiles need no barrier at
+// the start or end of a call, another call may use more or fewer blocks, and a captured graph
+// replays: nothing that the host gives says which call it is. The ranks compare what they call
+// while the first tiles are under way (call_meeting.cuh).
+//
+// The buffers are cut into pieces (rank_roles.h), each piece into one share a block, a share into
+// tiles. A block goes through its tiles in steps, each between two barriers. In step i all warps
+// but the first
+//   work     push tile i of `in` into the peers' slots; combine tile i - lag from its slots and the
+//            block's own part, store the result in `out` and push it to the peers; copy tile
+//            i - 2 lag from its slots to `out` (i - lag where nothing was combined before);
+// and the first one meanwhile, 32 lanes, one a kind of flag and peer,
+//   tells    of step i - 1: a fence of system scope, and its flag at its peer: what was filled,
+//            what was taken; then
+//   waits    until the peers have filled and taken what step i + 1 needs (acquire), and writes down
+//            the work of that step.
+// A tile that is empty (the piece is shorter) is neither sent nor counted, by sender and receiver
+// alike, for both compute its length from the same numbers.
+//
+// Order of memory. A lane's fence follows the barrier behind what it tells of, so whoever acquires
+// the flag sees all that the block stored or read before: the slot is complete, or no longer read.
+// The receiver's barrier after the acquire passes that on to all its threads; slots are read past
+// the first-level cache.
+//
+// No deadlock, provided that all blocks of a call run at once, lag >= 2 and slots >= lag + 2. Give
+// preparing step i the time 2i; then telling of step i has the time 2i + 3, for it comes after
+// preparing step i + 1, and before preparing step i + 2. Preparing step i needs, for tiles to
+// combine or to copy, what was told of step i - lag; for a slot to fill, tile by tile `slots`
+// earlier, what was told of step i - slots + lag. Both were told before 2i: waiting goes back in
+// time only, so whoever has the earliest can go on.
+//
+// In place. A tile of `in` is read in its step, `out` is written at the same place in a later step
+// of the same block, or in the same step by the same thread (reduce_tile).
+//
+// Results do not depend on the number of blocks, on tiles or on time: every element is combined
+// from the ranks' elements in rank order, by one thread.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "collectives/kernels/call_meeting.cuh"
+#include "collectives/kernels/collective_args.h"
+#include "collectives/kernels/mutants.h"
+#include "collectives/kernels/rank_roles.h"
+#include "collectives/kernels/reductions.cuh"
+#include "collectives/kernels/ring_side.h"
+#include "collectives/kernels/tiles.h"
+#include "polypath/device/wait.cuh"
+#include "simt/platform.cuh"
+
+namespace polypath::channels {
+
+/// What a block works on in one step; in shared memory.
+struct Work {
+  struct Move {
+    const unsigned char* from;
+    unsigned char* to;
+    std::uint32_t bytes;
+  };
+  Move moves[2 * kMaxRanks];
+  std::uint32_t move_count;
+  const unsigned char* sources[kMaxRanks];  ///< in rank order
+  unsigned char* targets[kMaxRanks];
+  std::uint32_t source_count;
+  std::uint32_t target_count;
+  std::uint32_t combined_bytes;
+};
+
+SIMT_DEVICE std::uint32_t bits_below(std::uint32_t set, std::uint32_t bit) {
+  std::uint32_t count = 0;
+  POLYPATH_UNROLL
+  for (std::uint32_t b = 0; b < kMaxRanks; ++b) count += b < bit ? (set >> b) & 1U : 0;
+  return count;
+}
+
+/// One lane of the first warp: one side of one ring of this channel, with one peer.
+class Lane {
+ public:
+  SIMT_DEVICE Lane(const CollectiveArgs& args, const Part& part)
+      : args_(args),
+        part_(part),
+        layout_{args.shape},
+        side_(ring_side_of(part.roles, args.rank, args.lag, simt::lane_index())),
+        count_address_(words(args.rank, layout_.counts(channel())) + simt::lane_index()) {
+    if (side_.uses_ring && !has_mutant(Fault::counts_not_kept)) told_ = simt::load(count_address_);
+    prepared_ = told_;
+  }
+
+  /// Waits for what it needs in `step`, and enters its part of the work. False: gave up.
+  SIMT_DEVICE bool prepare(const Cut& cut, std::uint32_t step, Work& work) {
+    tile_ = {};
+    if (step >= side_.delay)
+      tile_ = tile_of(cut, step - side_.delay, part_.pieces.length(side_.piece));
+    next_ = tile_.bytes != 0 && side_.uses_ring;
+    bool came = true;
+    if (next_) came = wait();
+    enter(work);
+    if (next_) ++prepared_;
+    return came;
+  }
+
+  /// Behind the barrier that ends a step, before the next is prepared: tells the peer what it did.
+  SIMT_DEVICE void tell() {
+    // As a planted fault has it: of the step that others are still working at.
+    const bool is_early =
+        has_mutant(side_.pushes() ? Fault::flag_before_data : Fault::credit_before_taking);
+    if (is_early ? next_ : last_) {
+      ++told_;
+      std::uint64_t* const flag =
+          words(side_.peer, layout_.flags(channel())) + side_.other_kind() * kMaxRanks + args_.rank;
+      if (!has_mutant(Fault::flag_without_fence)) simt::fence_sys();
+      simt::store_relaxed(flag, told_);
+    }
+    last_ = next_;
+    next_ = false;
+  }
+
+  SIMT_DEVICE void keep_count() {
+    if (side_.uses_ring) simt::store(count_address_, told_);
+  }
+
+ private:
+  SIMT_DEVICE static std::uint32_t channel() { return simt::block_index(); }
+  SIMT_DEVICE std::uint64_t* words(std::uint32_t rank, std::uint64_t offset) const {
+    return reinterpret_cast<std::uint64_t*>(args_.scratch[rank] + offset);
+  }
+
+  SIMT_DEVICE bool wait() {
+    const bool pushes = side_.pushes();
+    std::uint32_t slots = args_.shape.slots;
+    if (has_mutant(Fault::credit_too_large)) ++slots;
+    if (pushes && prepared_ < slots) return true;  // no slot was used before
+    const std::uint64_t needed = prepared_ + 1 - (pushes ? slots : 0);
+    if (has_mutant(pushes ? Fault::no_wait_for_credit : Fault::no_wait_for_data)) return true;
+    const std::uint64_t* const flag =
+        words(args_.rank, layout_.flags(channel())) + simt::lane_index();
+    std::uint64_t seen = 0;
+    const auto ready = [&] {
+      seen = simt::load_acquire(flag);
+      return seen >= needed;
+    };
+    return device::wait_until(args_.wait_ctx, ready,
+                              [&] { return device::wait_target{side_.peer, needed, seen}; });
+  }
+
+  SIMT_DEVICE unsigned char* slot() const {
+    const std::uint32_t receiver = side_.pushes() ? side_.peer : args_.rank;
+    const std::uint32_t sender = side_.pushes() ? args_.rank : side_.peer;
+    return args_.scratch[receiver] +
+           layout_.slot(side_.ring(), receiver, sender, channel(),
+                        static_cast<std::uint32_t>(prepared_ & (args_.shape.slots - 1)));
+  }
+  SIMT_DEVICE const unsigned char* in() const {
+    return static_cast<const unsigned char*>(args_.in) + part_.pieces.in(side_.piece) + tile_.begin;
+  }
+  SIMT_DEVICE unsigned char* out() const {
+    return static_cast<unsigned char*>(args_.out) + part_.pieces.out(side_.piece) + tile_.begin;
+  }
+
+  /// All lanes of the warp. Entries of a list stand in the order of the lanes.
+  SIMT_DEVICE void enter(Work& work) const {
+    const RankRoles& roles = part_.roles;
+    const std::uint32_t peer = side_.peer;
+    const bool keeps = side_.keeps && tile_.bytes != 0 && in() != out();
+    const bool moves = (next_ && !side_.combines) || keeps;
+    const std::uint32_t movers = simt::warp_ballot(moves);
+    if (moves) {
+      const std::uint32_t place = count_bits(movers & ((1U << simt::lane_index()) - 1));
+      work.moves[place] = {side_.pushes() || keeps ? in() : slot(), side_.pushes() ? slot() : out(),
+                           tile_.bytes};
+    }
+    if (side_.kind == kPushes1 && side_.combines && next_)
+      work.targets[bits_below(roles.results, peer) + (roles.owner_keeps ? 1 : 0)] = slot();
+    if (side_.kind == kTakes0 && side_.combines && tile_.bytes != 0) {
+      const std::uint32_t own = roles.own_part ? 1U << args_.rank : 0;
+      const std::uint32_t sources = roles.combine | own;
+      if (side_.uses_ring) {
+        std::uint32_t place = bits_below(sources, peer);
+        if (has_mutant(Fault::own_part_first)) place = bits_below(roles.combine, peer) + 1;
+        work.sources[place] = slot();
+      }
+      if (peer == args_.rank) {
+        if (roles.own_part)
+          work.sources[has_mutant(Fault::own_part_first) ? 0 : bits_below(sources, peer)] = in();
+        if (roles.owner_keeps)
+          work.targets[0] =
+              static_cast<unsigned char*>(args_.out) + part_.pieces.out(args_.rank) + tile_.begin;
+        work.source_count = bits_below(sources, kMaxRanks);
+        work.target_count = bits_below(roles.results, kMaxRanks) + (roles.owner_keeps ? 1 : 0);
+      }
+    }
+    if (side_.kind == kTakes0 && peer == args_.rank)
+      work.combined_bytes = side_.combines ? tile_.bytes : 0;
+    if (simt::lane_index() == 0) work.move_count = count_bits(movers);
+  }
+
+  SIMT_DEVICE static std::uint32_t count_bits(std::uint32_t set) {
+    std::uint32_t count = 0;
+    for (; set != 0; set &= set - 1) ++count;
+    return count;
+  }
+
+  const CollectiveArgs& args_;
+  const Part& part_;
+  ScratchLayout layout_;
+  RingSide side_;
+  std::uint64_t* count_address_;
+  std::uint64_t told_ = 0;      ///< tiles of the ring that this side has told of
+  std::uint64_t prepared_ = 0;  ///< ... and those of the steps that come or run
+  Tile tile_{};
+  bool next_ = false;  ///< fills or takes a slot in the step that was prepared last,
+  bool last_ = false;  ///< and in the one before
+};
+
+/// All moves of a step, shared among the warps of the group: each copies chunks of one move after
+/// another.
+SIMT_DEVICE_NOINLINE void run_moves(const simt::Group workers, const Work& work) {
+  constexpr std::uint32_t kMinChunkBytes = 512;  // bytes: a word of 16 a lane
+  constexpr std::uint32_t kMaxPeers = 4096;  // as many words in flight as copy_tile takes at once
+  const std::uint32_t count = work.move_count;
+  if (count == 0) return;
+  const std::uint32_t warps = workers.size() / simt::kWarp;
+  const std::uint32_t first = workers.rank() / simt::kWarp;
+  std::uint32_t chunk = kMinChunkBytes;
+  while (chunk < kMaxPeers && chunk * warps < work.moves[0].bytes * count) chunk *= 2;
+  const simt::Group warp(simt::warp_index(), 1, 0);
+  std::uint32_t move = first % count;
+  std::uint32_t begin = first / count * chunk;
+  for (std::uint32_t unit = first;;) {
+    // The longest move decides how many rounds there are; shorter ones have nothing in the last.
+    const Work::Move& now = work.moves[move];
+    if (begin < now.bytes) {
+      const std::uint32_t rest = now.bytes - begin;
+      simt::copy_tile(warp, simt::Places<unsigned char, 1>{{now.to + begin}, 1}, now.from + begin,
+                      rest < chunk ? rest : chunk);
+    }
+    unit += warps;
+    move = unit % count;
+    begin = unit / count * chunk;
+    bool more = false;
+    for (std::uint32_t m = 0; m < count; ++m) more |= begin < work.moves[m].bytes;
+    if (!more) break;
+  }
+}
+
+/// The first `count` of addresses in shared memory, at most `kMaxPeers`: fewer need fewer
+/// registers.
+template <int kMaxPeers, typename T, typename From>
+SIMT_DEVICE simt::Places<T, kMaxPeers> places_of(From* const (&addresses)[kMaxRanks],
+                                                 std::uint32_t count) {
+  simt::Places<T, kMaxPeers> places;
+  places.count = static_cast<int>(count);
+  POLYPATH_UNROLL
+  for (int p = 0; p < kMaxPeers; ++p)
+    if (p < places.count) places.at[p] = reinterpret_cast<T*>(addresses[p]);
+  return places;
+}
+
+template <int kMaxPeers, typename Element>
+SIMT_DEVICE void combine(const simt::Group& workers, const CollectiveArgs& args, const Work& work) {
+  if constexpr (std::is_same_v<Element, Bytes>) {
+    const auto to = places_of<kMaxPeers, unsigned char>(work.targets, work.target_count);
+    simt::copy_tile(workers, to, work.sources[0], work.combined_bytes);
+  } else {
+    const auto to = places_of<kMaxPeers, Element>(work.targets, work.target_count);
+    const auto from = places_of<kMaxPeers, const Element>(work.sources, work.source_count);
+    const std::size_t count = work.combined_bytes / sizeof(Element);
+    with_combining(args.reduction, [&](auto combining) {
+      simt::reduce_tile_inlined(workers, Reduction<Element, decltype(combining)::value>(args), to,
+                                from, count);
+    });
+  }
+}
+
+/// The warps that do the work of each step. They have nothing of what the first warp keeps in
+/// registers.
+template <typename Element, int kMaxPeers>
+SIMT_DEVICE void run_workers(const CollectiveArgs& args, Work (&works)[2], std::uint32_t steps) {
+  const simt::Group workers(1, simt::block_size() / simt::kWarp - 1, 1);
+  for (std::uint32_t step = 0; step < steps; ++step) {
+    if (simt::barrier_any(0, simt::block_size(), false)) return;
+    const Work& work = works[step % 2];
+    run_moves(workers, work);
+    if (work.combined_bytes != 0) combine<kMaxPeers, Element>(workers, args, work);
+  }
+  simt::block_sync();
+}
+
+/// The first warp, of which each lane looks after one side of a ring. `meets`: it looks after the
+/// marks of the call with this number as well.
+SIMT_DEVICE void run_leader(const CollectiveArgs& args, const Part& part, const Cut& cut,
+                            Work (&works)[2], std::uint32_t steps, bool meets,
+                            std::uint32_t number) {
+  Lane lane(args, part);
+  bool gives_up = !lane.prepare(cut, 0, works[0]);
+  for (std::uint32_t step = 0; step < steps; ++step) {
+    if (simt::barrier_any(0, simt::block_size(), gives_up)) return;
+    lane.tell();
+    // Before a lane waits for data, which need not come from a rank that makes another call.
+    const bool differs = step == 0 && meets && !end_meeting(args, number);
+    if (step + 1 < steps) gives_up = !lane.prepare(cut, step + 1, works[(step + 1) % 2]);
+    gives_up = gives_up || differs;
+  }
+  simt::block_sync();
+  lane.tell();
+  lane.keep_count();
+}
+
+/// `Element`: of reduce_tile, or Bytes for the operations that combine nothing.
+template <typename Element, int kMaxPeers>
+SIMT_DEVICE void run_among(const CollectiveArgs& args, Work (&works)[2]) {
+  const Part part = part_of(args);
+  const Cut cut = cut_of<kScratchGranule>(part.pieces.longest, simt::grid_size(),
+                                          simt::block_index(), args.tile_bytes);
+  const bool leads = simt::warp_index() == 0;
+  const bool meets = simt::block_index() == 0 && leads;
+  const std::uint32_t number = meets ? begin_meeting(args) : 0;
+  if (cut.tiles == 0) {
+    if (meets) end_meeting(args, number);
+    return;
+  }
+  const std::uint32_t steps = steps_of(part.roles, args.lag, cut.tiles);
+  if (leads)
+    run_leader(args, part, cut, works, steps, meets, number);
+  else
+    run_workers<Element, kMaxPeers>(args, works, steps);
+}
+
+template <typename Element>
+SIMT_DEVICE void run(const CollectiveArgs& args) {
+  using Works = Work[2];
+  SIMT_SHARED(Works, works);
+  if (args.shape.ranks <= kMaxRanks / 2)
+    run_among<Element, static_cast<int>(kMaxRanks / 2)>(args, works);
+  else
+    run_among<Element, static_cast<int>(kMaxRanks)>(args, works);
+}
+
+}  // namespace polypath::channels

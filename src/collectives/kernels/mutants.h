@@ -1,0 +1,31 @@
+// Defects of the collectives' kernels (polypath/device/mutants.hpp).
+#pragma once
+
+#include "polypath/device/mutants.hpp"
+
+namespace polypath {
+
+enum class Fault {
+  none,
+  // of channels
+  flag_before_data,      ///< the flag is set before the tile is written
+  flag_without_fence,    ///< ... behind it, but with no fence between
+  no_wait_for_data,      ///< a tile is taken without waiting for it
+  no_wait_for_credit,    ///< a slot is filled without asking whether it was taken
+  credit_too_large,      ///< a ring is thought to have one slot more than it has
+  credit_before_taking,  ///< a slot is given back before it was read
+  counts_not_kept,       ///< a call begins to count anew
+  own_part_first,        ///< the sum begins with this rank's own part
+  // of both
+  no_arrivals,           ///< ranks run ahead of those that have not begun the call
+  call_not_compared,     ///< marks of calls that differ are taken for the same
+  marks_not_alternated,  ///< every call uses the same marks
+  // of cells
+  halves_not_alternated,  ///< every call uses the same half
+  flag_not_counted,       ///< every call uses the same flag
+  half_a_pair_looked_at,  ///< only the first cell of a pair is waited for
+  cells_not_cleared,      ///< what calls left is there when their flags come round
+  call_counted_too_early  ///< before all threads of the block know the call's number
+};
+
+}  // namespace polypath

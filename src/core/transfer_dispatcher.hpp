@@ -1,0 +1,177 @@
+// What carries a transfer: plan, what is ready of its routes, leases, copies, and the native copy
+// where nothing is to be split.
+//
+//   issue()         classify, then split()
+//   split()         plan -> all_ready -> bind -> run; each round leaves out what is not ready
+//   native_copy()   what issue() gave a reason for
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/options.hpp"
+#include "base/task_queue.hpp"
+#include "core/classifier.hpp"
+#include "core/counters.hpp"
+#include "core/load_monitor.hpp"
+#include "core/peer_processes.hpp"
+#include "core/preparer.hpp"
+#include "exec/graph_executor.hpp"
+#include "plan/planner.hpp"
+
+namespace polypath {
+
+/// Thread-safe. All functions throw the exceptions of base/error.hpp.
+class TransferDispatcher {
+ public:
+  /// All must outlive it.
+  TransferDispatcher(const NodeSource& source, const Options& options, Devices& devices,
+                     ImportedMemories& imports, PeerProcesses& others, Counters& counters);
+  ~TransferDispatcher();
+  TransferDispatcher(const TransferDispatcher&) = delete;
+  TransferDispatcher& operator=(const TransferDispatcher&) = delete;
+
+  /// Issues a transfer that is to be split; otherwise does nothing and says why not. `given`: the
+  /// plan to follow instead of the planner's, as far as its routes are ready and free. A transfer
+  /// that failed midway is to be copied natively as well, after what was issued of it. `midway` is
+  /// set where it throws because the stream does not wait for all of that.
+  std::optional<NativeReason> issue(const Transfer& transfer, const PreparedPlan* given,
+                                    bool& midway);
+  /// Issues all, by copies of the driver where they are not to be split. Those of one stream go in
+  /// this order, those of different streams at once.
+  void issue_group(std::span<const Transfer> transfers, const PreparedPlan* given = nullptr);
+  /// Issues those that are to be split, and sets their places of `issued` to 1, also of those that
+  /// it throws midway of.
+  void try_issue_group(std::span<const Transfer> transfers, std::span<int> issued);
+  void native_copy(const Transfer& transfer, NativeReason reason);
+  /// The caller will copy it natively.
+  void decline(const Transfer& transfer, NativeReason reason);
+
+  /// Makes all that the transfers may need, alone and together. Slow.
+  void prepare(const std::vector<Request>& requests);
+  /// Has the routes to and from `gpu` prepared that such memory will probably be copied over: those
+  /// of the largest transfers so far that were to be split and had memory of another process at an
+  /// end. Before the first of them none: contexts and staging memory are not for programs that open
+  /// memory and copy nothing large.
+  void prepare_for(const std::shared_ptr<ImportedMemory>& memory, int gpu);
+  /// Waits until nothing is left to plan and to prepare in the background.
+  void wait_prepared();
+
+  /// Transfers of fewer bytes are never split.
+  [[nodiscard]] std::uint64_t min_split_bytes() const noexcept { return never_split_below_; }
+  [[nodiscard]] Planner& planner() noexcept { return planner_; }
+  [[nodiscard]] RouteResources& resources() noexcept { return resources_; }
+  [[nodiscard]] LoadMonitor& load() noexcept { return load_; }
+  [[nodiscard]] GraphCache::Counts graph_counts() const { return graphs_.counts(); }
+  void reset_graph_counts() { graphs_.reset_counts(); }
+
+ private:
+  /// Staging memories to plan without, as bits of the planner, and why the last of them was left
+  /// out.
+  struct Exclusions {
+    std::uint64_t memories = 0;
+    NativeReason reason = NativeReason::no_gain;
+    bool is_preparing = false;  ///< some were left out because they are being prepared
+    bool is_changed_by_load = false;
+  };
+
+  /// One transfer of a group.
+  struct Member {
+    std::size_t index = 0;  ///< in the group
+    int round = 0;          ///< how many of the group come before it on its stream
+    NativeReason reason = NativeReason::no_gain;
+    std::optional<SplittableTransfer> splittable;  ///< nothing: it goes natively, for that reason
+  };
+  /// Throws InvalidArgument for what cannot be copied at all.
+  std::vector<Member> members_of(std::span<const Transfer> transfers);
+  /// Issues those that are to be split, in rounds of one a stream, and sets their places of
+  /// `issued` to 1; of the others `native` is told.
+  void issue_rounds(std::span<const Transfer> transfers, std::span<int> issued,
+                    const PreparedPlan* given,
+                    const std::function<void(std::size_t, NativeReason)>& native);
+
+  /// `alone`: not one of a group. Throws InvalidArgument for what cannot be copied at all.
+  std::variant<SplittableTransfer, NativeReason> classify(const Transfer& transfer, bool alone,
+                                                          const PreparedPlan* given);
+  /// Tells the monitor of a native copy before it is issued.
+  void note_native(const Transfer& transfer, NativeReason reason);
+  void count_native(const Transfer& transfer, NativeReason reason);
+  /// A copy on another GPU's stream is slow to start unless that GPU's context is current, and the
+  /// transfers of a group have streams of several.
+  void native_copy_in_its_context(const Transfer& transfer, NativeReason reason);
+
+  /// Nothing, or why all of them have to go natively. `midway` as of issue().
+  std::optional<NativeReason> split(const std::vector<SplittableTransfer>& group,
+                                    const PreparedPlan* given, bool& midway);
+  /// The same, but may fail before anything was issued.
+  std::optional<NativeReason> follow_plans(const std::vector<SplittableTransfer>& group,
+                                           const PreparedPlan* given, bool& midway);
+  /// What to follow of a plan as the first transfer's stream and links are now.
+  const PreparedPlan& select_variant(const PreparedPlan& plan, const SplittableTransfer& first);
+  /// Whether the transfer's staged routes hold work of another stream.
+  bool is_used_by_another(const TransferPlan& transfer, const CallerStream& caller);
+  /// Whether a transfer over the plan's routes is under way on another stream.
+  bool in_window(const PreparedPlan& prepared, const SplittableTransfer& one);
+  /// Whether its stream holds no work.
+  bool idle(const SplittableTransfer& one);
+  /// Has the route serve so many transfers at once; transfers that wait for preparation wait for
+  /// this as well, so that what comes later does not depend on the time that it takes.
+  void widen(const Route& route, int copies);
+  /// `follows_load`: false where the plan was given, and is followed whatever others do.
+  bool try_plan(const PreparedPlan& prepared, const std::vector<SplittableTransfer>& group,
+                const LoadLook& look, bool follows_load, Exclusions& without, bool& midway);
+  /// What is known now of the load of links.
+  LoadLook look_at_load(const std::vector<SplittableTransfer>& group,
+                        const std::vector<GpuLoad>& others);
+  /// Leaves out routes with a link that others use; false where there is none.
+  bool leave_out_loaded(const Plan& plan, const LoadLook& look, Exclusions& without);
+
+  /// Leaves out routes that are not ready, and asks for what they lack; not for other routes that
+  /// only serve until then.
+  bool all_ready(const Plan& plan, const std::vector<SplittableTransfer>& group,
+                 Exclusions& without);
+  /// Waits until the plan's routes are ready, or have failed to be.
+  void prepare_now(const Plan& plan, const std::vector<SplittableTransfer>& group);
+  /// Whether the GPUs that issue the first and the last leg reach the ends. `asks`: for what is
+  /// missing.
+  enum class AccessState : std::uint8_t { yes, not_yet, failed, denied };
+  AccessState reach(const Route& route, const SplittableTransfer& one, bool asks);
+  /// Asks for what the plan's routes lack; false where they lack nothing, or nothing can be asked.
+  bool request_routes(const Plan& plan, const std::vector<SplittableTransfer>& group);
+  /// The same once the plan of these transfers is known. For one group at a time.
+  void prepare_later(const std::vector<SplittableTransfer>& group);
+  /// It is to be split.
+  void note_import(const SplittableTransfer& one);
+  RouteEnds ends_of(const Route& route, const SplittableTransfer& one);
+  std::vector<BoundTransfer> bind(const Plan& plan, const std::vector<SplittableTransfer>& group);
+  void exclude(const Route& route, ExclusionReason why, NativeReason native, Exclusions& without);
+
+  [[nodiscard]] const CudaDriver& driver() const noexcept { return *source_.driver; }
+  [[nodiscard]] const Node& node() const noexcept { return source_.node; }
+
+  const NodeSource& source_;
+  const Options& options_;
+  std::uint64_t never_split_below_;
+  Devices& devices_;
+  ImportedMemories& imports_;
+  PeerProcesses& others_;
+  Counters& counters_;
+  Classifier classifier_;
+  RouteResources resources_;
+  LoadMonitor load_;
+  Planner planner_;
+  StreamExecutor streams_;
+  GraphExecutor graphs_;
+  Preparer preparer_;
+  // Bytes of the largest transfer that was to be split, from and to memory of another process.
+  std::atomic<std::uint64_t> largest_from_import_{0};
+  std::atomic<std::uint64_t> largest_to_import_{0};
+  std::atomic<bool> prepares_later_{false};
+  TaskQueue planning_;  // the last member: it is joined before what its tasks use
+};
+
+}  // namespace polypath

@@ -1,0 +1,302 @@
+#include "messaging/ll128_probe.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <tuple>
+
+#include "base/error.hpp"
+#include "comm/kernel_module.hpp"
+#include "comm/rank_error.hpp"
+#include "driver/check.hpp"
+#include "messaging/kernels/images.hpp"
+#include "messaging/kernels/ll128_probe_args.h"
+#include "messaging/queue_shape.hpp"
+#include "tune/resources.hpp"
+
+namespace polypath {
+namespace {
+
+constexpr std::uint32_t kProofCalls = 2048;  // 4 million lines
+constexpr std::uint64_t kLine = QueueShape::kLine;
+
+enum class Lines : std::uint8_t { unknown, whole, torn, unproven };
+
+/// Of this process, by driver and the two GPUs.
+struct KnownPaths {
+  using Key = std::tuple<const CudaDriver*, int, int>;
+  std::mutex mutex;
+  std::map<Key, Lines> all;
+};
+KnownPaths& known_paths() {
+  static KnownPaths* const paths = new KnownPaths;  // as long as anybody's communicator
+  return *paths;
+}
+
+QueueShape shape_of_proof() {
+  QueueShape shape;
+  shape.is_pair = true;
+  shape.is_line = true;
+  shape.item_bytes = sizeof(ProbeItem);
+  shape.capacity_log2 = 10;
+  shape.segment_log2 = 8;
+  return shape;
+}
+
+/// Where a rank's part of the memory of one trial has what.
+struct ProofMemory {
+  static constexpr std::uint64_t kPushes = 0;  // abort word, reports, status record of who pushes
+  static constexpr std::uint64_t kPops = 4 * kLine;  // ... and of who pops
+  static constexpr std::uint64_t kTorn = 8 * kLine;
+  static constexpr std::uint64_t kPairs = 9 * kLine;
+
+  static std::uint64_t bytes() {
+    const QueueShape shape = shape_of_proof();
+    return kPairs + kProofPairs * (shape.producer_bytes() + shape.consumer_bytes());
+  }
+  static wait_context wait_ctx(CUdeviceptr at, const Communicator& communicator) {
+    wait_context wait_ctx = communicator.wait_ctx();
+    wait_ctx.time_limit_ns = std::min(wait_ctx.time_limit_ns, kProofNs);
+    wait_ctx.abort_flag = reinterpret_cast<const std::uint32_t*>(at);
+    wait_ctx.reports = reinterpret_cast<std::uint32_t*>(at + kLine);
+    wait_ctx.status = reinterpret_cast<wait_error*>(at + 2 * kLine);
+    return wait_ctx;
+  }
+};
+
+/// From `pushes`, the memory of one rank, to `pops`, that of another.
+LL128ProbeArgs args_of(CUdeviceptr pushes, CUdeviceptr pops) {
+  const QueueShape shape = shape_of_proof();
+  const CUdeviceptr producers = pushes + ProofMemory::kPairs;
+  const CUdeviceptr consumers = pops + ProofMemory::kPairs + kProofPairs * shape.producer_bytes();
+  LL128ProbeArgs args{};
+  args.view.sent = reinterpret_cast<std::uint64_t*>(producers + shape.ticket_offset());
+  args.view.credit = reinterpret_cast<std::uint64_t*>(producers + shape.credit_offset());
+  args.view.received = reinterpret_cast<std::uint64_t*>(consumers + shape.head_offset());
+  args.view.cells = reinterpret_cast<unsigned char*>(consumers + shape.cells_offset());
+  args.view.capacity_log2 = shape.capacity_log2;
+  args.view.segment_log2 = shape.segment_log2;
+  args.producer_bytes = shape.producer_bytes();
+  args.consumer_bytes = shape.consumer_bytes();
+  args.calls = kProofCalls;
+  args.torn = reinterpret_cast<std::uint32_t*>(pops + ProofMemory::kTorn);
+  args.late = args.torn + 1;
+  args.stop = reinterpret_cast<std::uint32_t*>(pushes + ProofMemory::kPushes);
+  args.stop_own = reinterpret_cast<std::uint32_t*>(pops + ProofMemory::kPops);
+  return args;
+}
+
+class Trial {
+ public:
+  explicit Trial(Communicator& communicator)
+      : communicator_(communicator),
+        driver_(communicator.driver()),
+        current_(driver_, communicator.context()),
+        module_(KernelModule::of(driver_, communicator.context(), ll128_probe_image())),
+        push_(module_->function("polypath_line_proof_push")),
+        pop_(module_->function("polypath_line_proof_pop")),
+        pushing_(driver_, communicator.context()),
+        popping_(driver_, communicator.context()) {}
+
+  /// The part of this rank in trials from `from` to it, and from it to `to`; null: it has none.
+  /// Returns what it found as the one who pops.
+  Lines run(std::optional<CUdeviceptr> from, CUdeviceptr own, std::optional<CUdeviceptr> to) {
+    try {
+      launch(from, own, to);
+      POLYPATH_CHECK(driver_, stream_synchronize(pushing_.get()));
+      POLYPATH_CHECK(driver_, stream_synchronize(popping_.get()));
+    } catch (...) {
+      // The memory of what runs goes next.
+      POLYPATH_WARN(driver_, stream_synchronize(pushing_.get()));
+      POLYPATH_WARN(driver_, stream_synchronize(popping_.get()));
+      throw;
+    }
+    if (!from) return Lines::unknown;
+    if (word(own + ProofMemory::kTorn) != 0) return Lines::torn;
+    const bool is_late = word(own + ProofMemory::kTorn + sizeof(std::uint32_t)) != 0 ||
+                         word(own + ProofMemory::kPops + kLine) != 0;  // or a wait gave up
+    return is_late ? Lines::unproven : Lines::whole;
+  }
+  /// In this rank's own memory, from itself to itself.
+  Lines run_alone() {
+    CUdeviceptr own = 0;
+    POLYPATH_CHECK(driver_, mem_alloc(&own, ProofMemory::bytes()));
+    try {
+      POLYPATH_CHECK(driver_, memset_d8_async(own, 0, ProofMemory::bytes(), pushing_.get()));
+      POLYPATH_CHECK(driver_, stream_synchronize(pushing_.get()));
+      const Lines found = run(own, own, own);
+      POLYPATH_CHECK(driver_, mem_free(own));
+      return found;
+    } catch (...) {
+      POLYPATH_WARN(driver_, mem_free(own));
+      throw;
+    }
+  }
+
+ private:
+  void launch(std::optional<CUdeviceptr> from, CUdeviceptr own, std::optional<CUdeviceptr> to) {
+    if (from) {
+      LL128ProbeArgs args = args_of(*from, own);
+      args.view.wait_ctx = ProofMemory::wait_ctx(own + ProofMemory::kPops, communicator_);
+      launch(pop_, args, popping_.get());
+    }
+    if (to) {
+      LL128ProbeArgs args = args_of(own, *to);
+      args.view.wait_ctx = ProofMemory::wait_ctx(own + ProofMemory::kPushes, communicator_);
+      launch(push_, args, pushing_.get());
+    }
+  }
+  void launch(CUfunction kernel, LL128ProbeArgs& args, CUstream stream) {
+    void* arguments = &args;
+    POLYPATH_CHECK(driver_, launch_kernel(kernel, kProofBlocks, 1, 1, kProofThreads, 1, 1, 0,
+                                          stream, &arguments, nullptr));
+  }
+  std::uint32_t word(CUdeviceptr at) {
+    std::uint32_t found = 0;
+    POLYPATH_CHECK(driver_, memcpy_sync(reinterpret_cast<CUdeviceptr>(&found), at, sizeof found));
+    return found;
+  }
+
+  Communicator& communicator_;
+  const CudaDriver& driver_;
+  CurrentContext current_;
+  std::shared_ptr<const KernelModule> module_;
+  CUfunction push_;
+  CUfunction pop_;
+  Stream pushing_;
+  Stream popping_;
+};
+
+/// What all ranks tell of each path, at [rank * paths + path].
+std::vector<Lines> gathered(Communicator& communicator, const std::vector<Lines>& mine) {
+  std::vector<Lines> all(mine.size() * static_cast<std::size_t>(communicator.size()));
+  communicator.exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  return all;
+}
+
+/// What a rank could not do.
+struct Part {
+  RankError problem;
+  bool is_unsupported = false;  ///< by its driver, GPU or build
+
+  template <typename Body>
+  void attempt(Body&& body) noexcept {
+    problem.catch_from([&] {
+      try {
+        body();
+      } catch (const NotSupported&) {
+        is_unsupported = true;
+        throw;
+      }
+    });
+  }
+};
+
+/// Collective: all throw the same where one of them could not do its part.
+void agree_on(Communicator& communicator, const Part& mine) {
+  std::vector<Part> all(static_cast<std::size_t>(communicator.size()));
+  communicator.exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  try {
+    throw_first_error(all, "layout line: the trial");
+  } catch (const CommunicatorError& error) {
+    const auto first =
+        std::ranges::find_if(all, [](const Part& part) { return static_cast<bool>(part.problem); });
+    if (first->is_unsupported) throw NotSupported(error.what());
+    throw;
+  }
+}
+
+/// Paths as far from rank to rank go together: each rank is in two of them at the most.
+void try_together(Communicator& communicator, const std::vector<std::pair<int, int>>& paths,
+                  std::vector<Lines>& found, int distance) {
+  const int size = communicator.size();
+  std::vector<std::size_t> together;
+  for (std::size_t i = 0; i < paths.size(); ++i)
+    if (found[i] == Lines::unknown && (paths[i].second - paths[i].first + size) % size == distance)
+      together.push_back(i);
+  if (together.empty()) return;
+  Part part;
+  std::optional<Trial> trial;
+  part.attempt([&] {
+    trial.emplace(communicator);
+    if (distance != 0) return;
+    for (const std::size_t i : together)
+      if (paths[i].first == communicator.rank()) found[i] = trial->run_alone();
+  });
+  agree_on(communicator, part);
+  if (distance == 0) return;
+  SymmetricMemory memory = communicator.alloc(ProofMemory::bytes());
+  std::optional<CUdeviceptr> from;
+  std::optional<CUdeviceptr> to;
+  std::optional<std::size_t> mine;
+  for (const std::size_t i : together) {
+    if (paths[i].first == communicator.rank()) to = memory.address(paths[i].second);
+    if (paths[i].second != communicator.rank()) continue;
+    from = memory.address(paths[i].first);
+    mine = i;
+  }
+  part.attempt([&] {
+    const Lines result = trial->run(from, memory.local(), to);
+    if (mine) found[*mine] = result;
+  });
+  Part freed;
+  freed.attempt([&] { communicator.free(std::move(memory)); });
+  agree_on(communicator, part.problem ? part : freed);
+}
+
+void prove_own_line(Communicator& communicator, std::vector<Lines>& found) {
+  if (found.front() == Lines::unknown) found.front() = Trial(communicator).run_alone();
+}
+
+}  // namespace
+
+void probe_ll128(Communicator& communicator, const std::vector<std::pair<int, int>>& paths,
+                 bool collective) {
+  const auto key = [&](const std::pair<int, int>& path) {
+    return KnownPaths::Key{&communicator.driver(), communicator.gpu_of(path.first),
+                           communicator.gpu_of(path.second)};
+  };
+  std::vector<Lines> found;
+  {
+    const std::lock_guard lock(known_paths().mutex);
+    for (const auto& path : paths) {
+      const auto at = known_paths().all.find(key(path));
+      found.push_back(at == known_paths().all.end() ? Lines::unknown : at->second);
+    }
+  }
+  // All ranks go by the same: what everybody knows, and then what each found that pops.
+  const auto agree = [&](bool by_all) {
+    if (!collective) return;
+    const std::vector<Lines> all = gathered(communicator, found);
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+      const auto of = [&](std::size_t rank) { return all[rank * paths.size() + i]; };
+      found[i] = of(static_cast<std::size_t>(paths[i].second));
+      for (std::size_t rank = 0; by_all && rank < all.size() / paths.size(); ++rank)
+        if (of(rank) == Lines::unknown) found[i] = Lines::unknown;
+    }
+  };
+  agree(true);
+  if (!collective) prove_own_line(communicator, found);
+  for (int distance = 0; collective && distance < communicator.size(); ++distance)
+    try_together(communicator, paths, found, distance);
+  agree(false);
+  const std::lock_guard lock(known_paths().mutex);
+  for (std::size_t i = 0; i < paths.size(); ++i)
+    if (found[i] != Lines::unproven) known_paths().all[key(paths[i])] = found[i];
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    if (found[i] == Lines::whole) continue;
+    throw NotSupported(fmt::format(
+        "layout line: on the path from rank {} (gpu{}) to rank {} (gpu{}) {}; packets do not need "
+        "that",
+        paths[i].first, communicator.gpu_of(paths[i].first), paths[i].second,
+        communicator.gpu_of(paths[i].second),
+        found[i] == Lines::torn ? "a line of 128 bytes came torn"
+                                : "the trial of whole lines came to no end"));
+  }
+}
+
+}  // namespace polypath

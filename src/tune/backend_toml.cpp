@@ -1,0 +1,73 @@
+#include "tune/backend_toml.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace polypath {
+namespace {
+
+constexpr double kMaxBackendUs = 1e12;
+constexpr double kMaxBackendBytes = 1e15;
+
+/// Names that this library does not know may be another version's.
+std::string read_name(TomlTable& table, const char* key) {
+  std::string name = table.text(key);
+  const bool is_word = std::ranges::all_of(
+      name, [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; });
+  if (!is_word) table.fail(key, "must be of letters from a to z, digits and '_'");
+  return name;
+}
+
+TunedBackend read_backend(TomlTable& table) {
+  TunedBackend one;
+  one.op = read_name(table, "op");
+  one.ranks = table.text("ranks");
+  one.bytes = static_cast<std::uint64_t>(table.number("bytes", {1, kMaxBackendBytes}));
+  one.backend = read_name(table, "backend");
+  if (table.has("backends") || table.has("us")) {
+    const auto names = table.texts("backends");
+    const auto us = table.numbers("us", {0, kMaxBackendUs});
+    if (names.size() != us.size()) table.fail("us", "must have one number for each of backends");
+    for (std::size_t i = 0; i < names.size(); ++i) one.times.push_back({names[i], us[i]});
+  }
+  one.pairs = table.integer("pairs", {0, 1e9}, 0);
+  const double written = table.number("digest", {0, 4294967295.0}, -1);
+  one.edited = written != static_cast<double>(digest(one));
+  table.finish();
+  return one;
+}
+
+}  // namespace
+
+std::string format_backend(const TunedBackend& one) {
+  std::string text = fmt::format(
+      "[[comm]]\n"
+      "op = \"{}\"\n"
+      "ranks = \"{}\"\n"
+      "bytes = {}\n"
+      "backend = \"{}\"\n",
+      one.op, one.ranks, one.bytes, one.backend);
+  if (!one.times.empty()) {
+    std::vector<std::string> names;
+    std::vector<std::string> us;
+    for (const BackendTime& time : one.times) {
+      names.push_back(fmt::format("\"{}\"", time.backend));
+      us.push_back(fmt::format("{:.2f}", time.us));
+    }
+    text +=
+        fmt::format("backends = [{}]\nus = [{}]\n", fmt::join(names, ", "), fmt::join(us, ", "));
+  }
+  text += fmt::format("pairs = {}\n", one.pairs);
+  if (!one.edited) text += fmt::format("digest = {}\n", digest(one));
+  return text;
+}
+
+std::vector<TunedBackend> read_backends(TomlTable& whole) {
+  std::vector<TunedBackend> all;
+  for (TomlTable& entry : whole.entries("comm")) all.push_back(read_backend(entry));
+  return all;
+}
+
+}  // namespace polypath

@@ -1,0 +1,85 @@
+#include "tune/collective_toml.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace polypath {
+namespace {
+
+constexpr double kMaxUs = 1e12;
+constexpr double kMaxMessage = 1e15;
+constexpr const char* kOps[] = {"allreduce", "reduce_scatter", "all_gather",
+                                "broadcast", "reduce",         "all_to_all"};
+/// The ring is none of them: it sums in another order.
+constexpr const char* kKernels[] = {"cells", "flat"};
+constexpr const char* kCopyKeys[] = {"pairwise", "host-trees", "hierarchical"};
+
+template <std::size_t count>
+bool is_one_of(const std::string& name, const char* const (&names)[count]) {
+  return std::ranges::find(names, name) != std::end(names);
+}
+
+TunedCollective read_collective(TomlTable& table) {
+  TunedCollective one;
+  one.op = table.text("op");
+  if (!is_one_of(one.op, kOps))
+    table.fail("op", fmt::format("must be one of {}", fmt::join(kOps, ", ")));
+  one.ranks = table.text("ranks");
+  one.bytes = static_cast<std::uint64_t>(table.number("bytes", {1, kMaxMessage}));
+  CollectiveVariant& way = one.way;
+  way.algorithm = table.text("algorithm");
+  if (is_one_of(way.algorithm, kKernels)) {
+    way.stages = table.integer("stages", {1, 2});
+    way.blocks = table.integer("blocks", {1, 1024});
+  } else if (is_one_of(way.algorithm, kCopyKeys)) {
+    way.lanes = table.integer("lanes", {0, 64}, 0);
+    way.chunk_bytes = static_cast<std::uint64_t>(table.number("chunk_bytes", {4096, kMaxMessage}));
+  } else {
+    table.fail("algorithm", fmt::format("must be one of {}, {}", fmt::join(kKernels, ", "),
+                                        fmt::join(kCopyKeys, ", ")));
+  }
+  one.planned_us = table.number("planned_us", {0, kMaxUs}, 0);
+  one.us = table.number("us", {0, kMaxUs}, 0);
+  one.tried = table.integer("tried", {0, 1e9}, 0);
+  const double written = table.number("digest", {0, 4294967295.0}, -1);
+  one.edited = written != static_cast<double>(digest(one));
+  table.finish();
+  return one;
+}
+
+}  // namespace
+
+std::string format_collective(const TunedCollective& one) {
+  const CollectiveVariant& way = one.way;
+  std::string text = fmt::format(
+      "[[collective]]\n"
+      "op = \"{}\"\n"
+      "ranks = \"{}\"\n"
+      "bytes = {}\n"
+      "algorithm = \"{}\"\n",
+      one.op, one.ranks, one.bytes, way.algorithm);
+  if (way.stages > 0) text += fmt::format("stages = {}\nblocks = {}\n", way.stages, way.blocks);
+  if (way.lanes > 0) text += fmt::format("lanes = {}\n", way.lanes);
+  if (way.chunk_bytes > 0) text += fmt::format("chunk_bytes = {}\n", way.chunk_bytes);
+  text += fmt::format("planned_us = {:.2f}\nus = {:.2f}\ntried = {}\n", one.planned_us, one.us,
+                      one.tried);
+  if (!one.edited) text += fmt::format("digest = {}\n", digest(one));
+  return text;
+}
+
+std::vector<TunedCollective> read_collectives(TomlTable& whole) {
+  std::vector<TunedCollective> all;
+  for (TomlTable& entry : whole.entries("collective")) all.push_back(read_collective(entry));
+  return all;
+}
+
+std::vector<TunedCollective> read_collectives_text(std::string_view text) {
+  const std::string name = "node";
+  const toml::table root = toml::parse(text);
+  TomlTable whole(root, name, "node");
+  return read_collectives(whole);
+}
+
+}  // namespace polypath

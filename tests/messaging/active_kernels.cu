@@ -1,0 +1,2 @@
+// The kernels of active_kernels.cuh, for GPUs.
+#include "active_kernels.cuh"

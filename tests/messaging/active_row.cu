@@ -1,2 +1,0 @@
-// The kernels of active_row.cuh, for GPUs.
-#include "active_row.cuh"

@@ -1,2 +1,0 @@
-// The twins of the kernels of active_row.cuh.
-#include "active_row.cuh"

@@ -1,2 +1,0 @@
-// The twins of the kernels of channel_row.cuh.
-#include "channel_row.cuh"

@@ -1,2 +1,0 @@
-// The kernels of collectives_row.cuh, for GPUs.
-#include "collectives_row.cuh"

@@ -1,2 +1,0 @@
-// The twins of the kernels of collectives_row.cuh.
-#include "collectives_row.cuh"

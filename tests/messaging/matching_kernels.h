@@ -1,0 +1,16 @@
+// Parameters of the test kernels of matching_kernels.cuh.
+#pragma once
+
+#include "polypath/device/match_types.hpp"
+
+namespace polypath::test {
+
+/// Some batches, one behind the other in one group's storage.
+struct MatchRow {
+  device::match_batch batch;
+  device::match_outcome* outcome;
+  std::uint32_t times;  ///< the same batch again
+  bool by_warp;         ///< else by the block
+};
+
+}  // namespace polypath::test

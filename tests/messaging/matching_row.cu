@@ -1,2 +1,0 @@
-// The kernels of matching_row.cuh, for GPUs.
-#include "matching_row.cuh"

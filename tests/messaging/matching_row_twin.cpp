@@ -1,2 +1,0 @@
-// The twins of the kernels of matching_row.cuh.
-#include "matching_row.cuh"

@@ -1,0 +1,2 @@
+// The twins of the kernels of pool_kernels.cuh.
+#include "pool_kernels.cuh"

@@ -1,2 +1,0 @@
-// The twins of the kernels of pool_row.cuh.
-#include "pool_row.cuh"

@@ -1,0 +1,2 @@
+// The kernels of queue_kernels.cuh, for GPUs.
+#include "queue_kernels.cuh"

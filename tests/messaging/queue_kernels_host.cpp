@@ -1,0 +1,2 @@
+// The twins of the kernels of queue_kernels.cuh.
+#include "queue_kernels.cuh"

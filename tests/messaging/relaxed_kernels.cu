@@ -1,0 +1,2 @@
+// The kernels of relaxed_kernels.cuh, for GPUs.
+#include "relaxed_kernels.cuh"

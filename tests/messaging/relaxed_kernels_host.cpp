@@ -1,0 +1,2 @@
+// The twins of the kernels of relaxed_kernels.cuh.
+#include "relaxed_kernels.cuh"

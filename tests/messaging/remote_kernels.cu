@@ -1,0 +1,2 @@
+// The kernels of remote_kernels.cuh, for GPUs.
+#include "remote_kernels.cuh"

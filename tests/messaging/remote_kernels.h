@@ -1,0 +1,27 @@
+// What the kernels of remote_kernels.cuh are told, on the host and on the device.
+#pragma once
+
+#include "queue_kernels.h"
+
+namespace polypath::test {
+
+/// Of queues between GPUs: what one side does.
+struct RemoteRow {
+  QueueRow queue;
+  bool is_line;
+};
+struct RemotePairRow {
+  PairRow pair;
+  bool is_line;
+};
+
+/// One group pops from all of `rings`, until each is closed.
+struct RingsRow {
+  static constexpr unsigned kMaxSources = 3;
+  device::queue_view rings[kMaxSources];
+  std::uint32_t count;
+  Found* found;  ///< `room` for each ring
+  std::uint32_t room;
+};
+
+}  // namespace polypath::test

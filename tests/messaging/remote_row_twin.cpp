@@ -1,2 +1,0 @@
-// The twins of the kernels of remote_row.cuh.
-#include "remote_row.cuh"

@@ -1,0 +1,36 @@
+// What the kernels of shared_pool_kernels.cuh are told, on the host and on the device.
+#pragma once
+
+#include <cstdint>
+
+#include "polypath/device/pool_view.hpp"
+
+namespace polypath::test {
+
+/// A block that is given to another rank, and what it holds.
+struct Parcel {
+  std::uint32_t owner;
+  std::uint32_t handle;
+  std::uint32_t value;
+};
+
+/// Each warp of block 0 allocates blocks, fills them and gives them to the other ranks in turn;
+/// each warp of block 1 takes as many, looks into them, fills them otherwise, and gives them back.
+struct SharedPoolRow {
+  device::shared_pool_view view;
+  const device::queue_view* to;    ///< of parcels, for each rank
+  const device::queue_view* from;  ///< likewise
+  std::uint32_t rounds;
+  std::uint32_t seed;
+  std::uint32_t* wrong;     ///< how often
+  std::uint32_t* returned;  ///< blocks that came back
+};
+
+/// One warp gives its threads' blocks back to `owner` so often, whatever they are.
+struct GiveBackRow {
+  device::shared_pool_view view;
+  std::int32_t owner;
+  std::uint32_t times;
+};
+
+}  // namespace polypath::test

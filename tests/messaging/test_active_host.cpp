@@ -1,0 +1,203 @@
+// Active messages between simulated GPUs: each executed once, with its arguments, in order; and
+// what these tests are worth: each defect of ActiveFault is found.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "active_kernels.h"
+#include "active_memory.hpp"
+#include "polypath/device/active_messages.cuh"
+#include "simt/run.hpp"
+
+namespace polypath::test {
+namespace {
+
+using device::ActiveFault;
+
+struct ActiveCase {
+  const char* name;
+  Members members;
+  std::uint32_t ranks;
+  std::uint32_t shards_log2;
+  std::uint32_t capacity_log2;
+  std::uint32_t segment_log2;
+  std::uint32_t sends;
+  std::uint32_t order = 0;
+  unsigned blocks = 1;
+};
+
+struct RankOfRow {
+  std::vector<std::uint32_t> executed;
+  std::vector<std::uint32_t> answered;
+  std::vector<std::uint32_t> last;
+  std::vector<std::uint32_t> results;
+  std::vector<std::uint64_t> counts;
+  std::uint32_t wrong = 0;
+  std::uint32_t done = 0;
+};
+
+/// Empty, or what was wrong.
+std::string run_active(const ActiveCase& of, std::uint64_t seed) {
+  constexpr unsigned kThreads = 64;
+  const unsigned size = of.members == Members::thread ? 1 : 32;
+  const unsigned teams = of.blocks * kThreads / size;
+  const std::uint32_t of_rank = teams * of.sends * size;
+  ActiveMemory memory(of.ranks, of.shards_log2, 64, of.capacity_log2, of.segment_log2);
+  std::vector<RankOfRow> ranks(of.ranks);
+  std::vector<std::vector<simt::Launch>> rows;
+  for (std::uint32_t rank = 0; rank < of.ranks; ++rank) {
+    RankOfRow& own = ranks[rank];
+    own.executed.assign(std::size_t{of_rank} * of.ranks, 0);
+    own.answered.assign(of_rank, 0);
+    own.last.assign(std::size_t{teams} * of.ranks, 0);
+    own.results.assign(teams, 77);
+    own.counts.assign(std::size_t{2} * of.ranks, 0);
+    const ActiveRow row{memory.view(rank),
+                        of.members,
+                        teams,
+                        of.sends,
+                        of.order,
+                        of_rank,
+                        own.executed.data(),
+                        own.answered.data(),
+                        &own.wrong,
+                        own.last.data(),
+                        &own.done,
+                        own.results.data(),
+                        own.counts.data()};
+    rows.push_back(
+        {simt::launch("polypath_test_active", static_cast<int>(rank), of.blocks, kThreads, row)});
+  }
+  simt::RunOptions options;
+  options.seed = seed;
+  options.max_steps = 20'000'000;
+  const std::string error = simt::run(rows, options);
+  if (!error.empty()) return error;
+  for (std::uint32_t rank = 0; rank < of.ranks; ++rank) {
+    const RankOfRow& own = ranks[rank];
+    if (own.wrong != 0) return "wrong arguments, or out of order";
+    for (std::uint32_t team = 0; team < teams; ++team) {
+      const bool waits = of.order == 0 || team == 0;
+      const auto end = waits ? device::status::closed : device::status::done;
+      if (own.results[team] != static_cast<std::uint32_t>(end))
+        return "ended with " + std::to_string(own.results[team]);
+    }
+    for (std::uint32_t i = 0; i < of_rank; ++i) {
+      const std::uint32_t call = i / size % of.sends;
+      const std::uint32_t to = (i / size / of.sends + call) % of.ranks;
+      for (std::uint32_t at = 0; at < of.ranks; ++at) {
+        const std::uint32_t times = ranks[at].executed[rank * std::size_t{of_rank} + i];
+        if (times != (at == to ? 1U : 0U)) return "executed " + std::to_string(times) + " times";
+      }
+      const bool replies = of.order == 0 && call % 3 != 2 && i % 8 != 7;
+      if (own.answered[i] != (replies ? 1U : 0U)) return "a reply lost, or too many";
+    }
+    for (std::uint32_t peer = 0; peer < of.ranks; ++peer)
+      if (of.order == 0 && own.counts[2 * peer] != ranks[peer].counts[2 * rank + 1])
+        return "other counts";
+  }
+  return "";
+}
+
+class ActiveMessages : public testing::TestWithParam<ActiveCase> {};
+
+TEST_P(ActiveMessages, AreExecutedOnceAndReplied) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed)
+    ASSERT_EQ(run_active(GetParam(), seed), "") << seed;
+}
+
+constexpr ActiveCase kActiveCases[] = {
+    {"warps_of_two", Members::warp, 2, 0, 7, 5, 8},
+    {"blocks_of_two", Members::block, 2, 1, 7, 5, 10},
+    {"one_alone", Members::warp, 1, 1, 7, 5, 8},
+    {"threads_of_three", Members::thread, 3, 1, 3, 0, 6},
+    {"warps_of_four_by_shards", Members::warp, 4, 1, 7, 5, 9, 0, 2},
+    {"in_order", Members::thread, 2, 0, 9, 2, 8, 1},
+    {"few_of_threads", Members::thread, 2, 0, 3, 0, 1},
+};
+INSTANTIATE_TEST_SUITE_P(Active, ActiveMessages, testing::ValuesIn(kActiveCases),
+                         [](const auto& at) { return at.param.name; });
+
+struct ActiveFaultCase {
+  ActiveFault fault;
+  std::size_t found_by;  ///< of kActiveCases
+};
+
+class PlantedActiveFault : public testing::TestWithParam<ActiveFaultCase> {
+ protected:
+  void TearDown() override { active_mutant<ActiveFault> = ActiveFault::none; }
+};
+
+TEST_P(PlantedActiveFault, IsFound) {
+  active_mutant<ActiveFault> = GetParam().fault;
+  int found = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
+    found += run_active(kActiveCases[GetParam().found_by], seed).empty() ? 0 : 1;
+  EXPECT_GE(found, 2) << "of 300 seeds";
+}
+INSTANTIATE_TEST_SUITE_P(Active, PlantedActiveFault,
+                         testing::Values(ActiveFaultCase{ActiveFault::replies_among_requests, 0},
+                                         ActiveFaultCase{ActiveFault::no_progress_while_full, 0},
+                                         ActiveFaultCase{ActiveFault::executed_before_the_reply,
+                                                         6}));
+
+/// Rank 0 of two, alone.
+struct ActiveAlone {
+  explicit ActiveAlone(std::uint32_t cell_bytes) : memory(2, 0, cell_bytes, 7, 5) {}
+  std::string run(const char* kernel = "polypath_test_active") {
+    const ActiveRow row{
+        memory.view(0),  Members::warp,   2,      1,           0,     64,
+        executed.data(), answered.data(), &wrong, last.data(), &done, results.data(),
+        counts.data()};
+    simt::RunOptions options;
+    options.max_steps = 20'000'000;
+    return simt::run({{simt::launch(kernel, 0, 1, 64, row)}}, options);
+  }
+  [[nodiscard]] device::status result(std::size_t team) const {
+    return static_cast<device::status>(results.at(team));
+  }
+  ActiveMemory memory;
+  std::vector<std::uint32_t> executed = std::vector<std::uint32_t>(128, 0);
+  std::vector<std::uint32_t> answered = std::vector<std::uint32_t>(64, 0);
+  std::vector<std::uint32_t> last = std::vector<std::uint32_t>(4, 0);
+  std::vector<std::uint32_t> results = std::vector<std::uint32_t>(2, 77);
+  std::vector<std::uint64_t> counts = std::vector<std::uint64_t>(4, 0);
+  std::uint32_t wrong = 0;
+  std::uint32_t done = 0;
+};
+
+TEST(ActiveAlone, GivesUpWhenAnotherRankNeverCloses) {
+  ActiveAlone alone(64);
+  ASSERT_EQ(alone.run(), "");
+  for (const std::size_t team : {0U, 1U}) EXPECT_EQ(alone.result(team), device::status::aborted);
+  const device::wait_error& status = alone.memory.wait_ctx(0).status;
+  EXPECT_EQ(status.reason, device::wait_error::time_limit);
+  EXPECT_EQ(status.offset, 47U) << "the number of these messages";
+}
+
+TEST(ActiveAlone, GivesUpAfterAnAbort) {
+  ActiveAlone alone(64);
+  alone.memory.wait_ctx(0).abort_flag = 1;
+  ASSERT_EQ(alone.run(), "");
+  EXPECT_EQ(alone.memory.wait_ctx(0).status.reason, device::wait_error::aborted);
+}
+
+TEST(ActiveAlone, HearsOfAnAbortWhereItPollsAndAsks) {
+  ActiveAlone alone(64);
+  alone.memory.wait_ctx(0).abort_flag = 1;
+  ASSERT_EQ(alone.run("polypath_test_active_polls"), "");
+  for (const std::size_t team : {0U, 1U})
+    EXPECT_EQ(alone.results[team], 1000 + static_cast<std::uint32_t>(device::status::empty));
+  EXPECT_EQ(alone.memory.wait_ctx(0).status.reason, device::wait_error::aborted);
+}
+
+TEST(ActiveAlone, RefusesCellsThatAreTooSmall) {
+  ActiveAlone alone(32);
+  ASSERT_EQ(alone.run(), "");
+  for (const std::size_t team : {0U, 1U}) EXPECT_EQ(alone.result(team), device::status::bad_view);
+  for (const std::uint64_t each : alone.counts) EXPECT_EQ(each, 0U) << "nothing was sent";
+}
+
+}  // namespace
+}  // namespace polypath::test

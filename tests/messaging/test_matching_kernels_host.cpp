@@ -1,0 +1,262 @@
+// Matching in MPI's order by a warp and by a block: equal to the literal rule for any traffic, and
+// what these tests are worth: each defect of MatchFault is found.
+#include <gtest/gtest.h>
+
+#include "matching_cases.hpp"
+#include "matching_kernels.h"
+#include "polypath/device/matcher_mpi.cuh"
+#include "simt/run.hpp"
+
+namespace polypath::test {
+namespace {
+
+using device::match_status;
+using device::MatchFault;
+
+constexpr std::uint32_t kPoison = 0xABADCAFE;
+
+struct Matched {
+  std::string error;
+  device::match_outcome outcome{};
+  std::vector<std::uint32_t> matched_message;
+  std::vector<std::uint32_t> matched_receive;
+};
+
+struct Way {
+  const char* kernel;
+  unsigned threads;
+  std::uint32_t capacity;
+  bool by_warp = false;
+  std::uint32_t times = 1;
+};
+constexpr Way kOfOneWord{"polypath_test_match_32", 64, 32};
+constexpr Way kByWarp{"polypath_test_match_64", 32, 64};
+constexpr Way kByBlock{"polypath_test_match_256", 128, 256};
+constexpr Way kByOneWarp{"polypath_test_match_256", 32, 256, true};
+constexpr Way kByWholeBlock{"polypath_test_match_1024", 1024, 1024};
+constexpr Way kByHalfABlock{"polypath_test_match_1024", 512, 1024};
+constexpr Way kTwice{"polypath_test_match_256", 64, 256, false, 2};
+
+template <unsigned kCapacity>
+constexpr std::size_t storage_bytes() {
+  return sizeof(typename device::matcher<device::mpi, kCapacity>::storage);
+}
+
+Matched run_match(const Way& way, const Traffic& traffic, std::uint64_t seed) {
+  Matched matched;
+  matched.matched_message.assign(traffic.receives.size() + 1, kPoison);
+  matched.matched_receive.assign(traffic.messages.size() + 1, kPoison);
+  const MatchRow row{{traffic.messages.data(), static_cast<std::uint32_t>(traffic.messages.size()),
+                      static_cast<std::uint32_t>(traffic.receives.size()), traffic.receives.data(),
+                      matched.matched_message.data(), matched.matched_receive.data()},
+                     &matched.outcome,
+                     way.times,
+                     way.by_warp};
+  simt::RunOptions options;
+  options.seed = seed;
+  simt::Launch launch = simt::launch(way.kernel, 0, 1, way.threads, row);
+  launch.shared_bytes = way.capacity == 32    ? storage_bytes<32>()
+                        : way.capacity == 64  ? storage_bytes<64>()
+                        : way.capacity == 256 ? storage_bytes<256>()
+                                              : storage_bytes<1024>();
+  matched.error = simt::run({{launch}}, options);
+  return matched;
+}
+
+/// Empty, or what is wrong.
+std::string compare(const Matched& matched, const Traffic& traffic,
+                    const std::vector<std::uint32_t>& expected) {
+  if (!matched.error.empty()) return matched.error;
+  if (matched.outcome.status != match_status::done) return "not done";
+  std::vector<std::uint32_t> matched_receive(traffic.messages.size(), kNone);
+  std::uint32_t matches = 0;
+  for (std::uint32_t i = 0; i < expected.size(); ++i) {
+    if (matched.matched_message[i] != expected[i])
+      return "receive " + std::to_string(i) + " has " + std::to_string(matched.matched_message[i]) +
+             ", not " + std::to_string(expected[i]);
+    if (expected[i] == kNone) continue;
+    matched_receive[expected[i]] = i;
+    ++matches;
+  }
+  for (std::size_t i = 0; i < matched_receive.size(); ++i)
+    if (matched.matched_receive[i] != matched_receive[i])
+      return "message " + std::to_string(i) + " has another receive";
+  if (matched.matched_message.back() != kPoison || matched.matched_receive.back() != kPoison)
+    return "written behind the results";
+  if (matched.outcome.matches != matches ||
+      matched.outcome.unmatched_messages != traffic.messages.size() - matches ||
+      matched.outcome.unmatched_receives != traffic.receives.size() - matches)
+    return "counts are wrong";
+  return "";
+}
+
+std::string run_and_compare(const Way& way, const Traffic& traffic, std::uint64_t seed) {
+  return compare(run_match(way, traffic, seed), traffic, match_literally(traffic, seed));
+}
+
+Traffic cut_to(Traffic traffic, std::uint32_t capacity) {
+  if (traffic.messages.size() > capacity) traffic.messages.resize(capacity);
+  if (traffic.receives.size() > capacity) traffic.receives.resize(capacity);
+  return traffic;
+}
+
+class Matching : public testing::TestWithParam<TrafficCase> {};
+
+TEST_P(Matching, IsTheLiteralRuleWhateverTheInterleaving) {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    const Traffic traffic = draw(GetParam(), seed);
+    const std::vector<std::uint32_t> expected = match_literally(traffic, seed);
+    for (std::uint64_t other = 10; other < 16; ++other)
+      ASSERT_EQ(match_literally(traffic, other), expected) << "the rule depends on interleaving";
+    ASSERT_EQ(compare(run_match(kByBlock, traffic, seed), traffic, expected), "") << seed;
+    ASSERT_EQ(run_and_compare(kByOneWarp, traffic, seed), "") << seed;
+    ASSERT_EQ(run_and_compare(kByWarp, cut_to(traffic, 64), seed), "") << seed;
+    ASSERT_EQ(run_and_compare(kOfOneWord, cut_to(traffic, 32), seed), "") << seed;
+  }
+}
+
+TEST_P(Matching, StorageNeedsNoPreparation) {
+  ASSERT_EQ(run_and_compare(kTwice, draw(GetParam(), 77), 77), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Traffic, Matching, testing::ValuesIn(kTraffic),
+                         [](const auto& at) { return at.param.name; });
+
+/// Patterns whose places in the table are one: receives from any source see messages that they do
+/// not ask for.
+TEST(MatchingAdversary, PatternsInOneBucket) {
+  const device::detail::SlotHash first_slot(0, device::detail::log2_above(2 * 41));
+  const auto of = [&](std::uint32_t tag) {
+    return first_slot(device::bits_of({tag, any_source, 0}));
+  };
+  Traffic traffic;
+  for (std::uint32_t tag = 1; traffic.messages.size() < 120; ++tag)
+    if (of(tag) == of(0)) traffic.messages.push_back({tag, static_cast<std::uint16_t>(tag % 7), 0});
+  traffic.messages.insert(traffic.messages.begin() + 60, traffic.messages[119]);
+  for (std::uint32_t i = 0; i < 121; i += 3)
+    traffic.receives.push_back({traffic.messages[120 - i].tag, any_source, 0});
+  EXPECT_EQ(run_and_compare(kByBlock, traffic, 1), "");
+}
+
+constexpr TrafficCase kLarge[] = {{"keys", 1024, 1024, 16, 64},
+                                  {"some_wildcards", 1024, 1000, 16, 64, 1, 6, 6},
+                                  {"many_wildcards", 1000, 1024, 8, 8, 2, 40, 40},
+                                  {"any_any_alone", 1024, 1024, 16, 64, 1, 100, 100},
+                                  {"one_key", 1024, 1024, 1, 1},
+                                  {"one_key_and_wildcards", 1024, 1024, 1, 1, 1, 20, 20},
+                                  {"long_chains", 1024, 1024, 7, 4, 1, 3, 3}};
+class LargeMatching : public testing::TestWithParam<TrafficCase> {};
+
+TEST_P(LargeMatching, IsTheLiteralRule) {
+  for (const Way& way : {kByWholeBlock, kByHalfABlock})
+    EXPECT_EQ(run_and_compare(way, draw(GetParam(), way.threads), 1), "") << way.threads;
+}
+
+INSTANTIATE_TEST_SUITE_P(Traffic, LargeMatching, testing::ValuesIn(kLarge),
+                         [](const auto& at) { return at.param.name; });
+
+TEST(MatchingAdversary, ChainsOfWildcards) {
+  for (const std::uint32_t length : {3U, 40U, 128U})
+    EXPECT_EQ(run_and_compare(kByBlock, chain(length), length), "") << length;
+}
+
+TEST(MatchingAdversary, AllKeysInOneBucket) {
+  for (const std::uint32_t count : {5U, 100U, 256U}) {
+    const Traffic traffic = one_bucket(count, device::detail::log2_above(2 * count));
+    EXPECT_EQ(run_and_compare(kByBlock, traffic, count), "") << count;
+  }
+}
+
+TEST(MatchingAdversary, OneReceiveForAll) {
+  Traffic traffic = draw({"", 256, 0, 1, 1}, 1);
+  traffic.receives.assign(256, {any_tag, any_source, 0});
+  EXPECT_EQ(run_and_compare(kByBlock, traffic, 1), "");
+  traffic.receives.assign(256, {0, 0, 0});
+  EXPECT_EQ(run_and_compare(kByBlock, traffic, 2), "");
+}
+
+TEST(MatchingAdversary, ExtremesOfTheRanges) {
+  Traffic traffic;
+  traffic.messages = {{0, 0, 0}, {device::kMaxTag, device::kMaxSource, 0xFFFF}, {0, 0, 0xFFFF}};
+  traffic.receives = {{any_tag, any_source, 0xFFFF},
+                      {device::kMaxTag, device::kMaxSource, 0xFFFF},
+                      {any_tag, any_source, 0xFFFF},
+                      {any_tag, any_source, 0}};
+  EXPECT_EQ(run_and_compare(kByBlock, traffic, 1), "");
+  EXPECT_EQ(run_match(kByBlock, traffic, 1).matched_message,
+            (std::vector<std::uint32_t>{1, kNone, 2, 0, kPoison}));
+}
+
+struct BadCase {
+  const char* name;
+  bool of_receive;
+  envelope bad;
+  match_status status;
+};
+class BadMatching : public testing::TestWithParam<BadCase> {};
+
+TEST_P(BadMatching, IsAStatusAndMatchesNothing) {
+  Traffic traffic = draw({"", 100, 90, 4, 4, 1, 10, 10}, 5);
+  (GetParam().of_receive ? traffic.receives : traffic.messages)[67] = GetParam().bad;
+  const Matched matched = run_match(kByBlock, traffic, 9);
+  ASSERT_EQ(matched.error, "");
+  EXPECT_EQ(matched.outcome.status, GetParam().status);
+  EXPECT_EQ(matched.outcome.index, 67U);
+  EXPECT_EQ(matched.outcome.matches, 0U);
+  for (std::size_t i = 0; i < 90; ++i) EXPECT_EQ(matched.matched_message[i], kNone);
+  for (std::size_t i = 0; i < 100; ++i) EXPECT_EQ(matched.matched_receive[i], kNone);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Input, BadMatching,
+    testing::Values(
+        BadCase{"tag", false, {0x80000000, 0, 0}, match_status::message_tag},
+        BadCase{"any_tag", false, {any_tag, 0, 0}, match_status::message_tag},
+        BadCase{"any_source", false, {1, any_source, 0}, match_status::message_source},
+        BadCase{"tag_of_a_receive", true, {0x80000000, 0, 0}, match_status::receive_tag},
+        BadCase{"other_tag_of_a_receive", true, {0xFFFFFFFE, 0, 0}, match_status::receive_tag}),
+    [](const auto& at) { return at.param.name; });
+
+TEST(BadMatching, MoreThanTheCapacityIsFull) {
+  for (const bool receives : {false, true}) {
+    const Traffic traffic = draw({"", receives ? 3U : 257U, receives ? 257U : 3U, 4, 4}, 5);
+    const Matched matched = run_match(kByBlock, traffic, 9);
+    ASSERT_EQ(matched.error, "");
+    EXPECT_EQ(matched.outcome.status, match_status::full);
+    EXPECT_EQ(matched.matched_message[0], kNone);
+    EXPECT_EQ(matched.matched_message.back(), kPoison);
+  }
+}
+
+class PlantedMatchFault : public testing::TestWithParam<MatchFault> {
+ protected:
+  void TearDown() override { active_mutant<MatchFault> = MatchFault::none; }
+};
+
+TEST_P(PlantedMatchFault, IsFound) {
+  int found = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
+    for (const char* name : {"keys", "some_wildcards", "two_keys_and_wildcards"})
+      for (const TrafficCase& each : kTraffic) {
+        if (std::string(each.name) != name) continue;
+        active_mutant<MatchFault> = MatchFault::none;
+        const Traffic traffic = draw(each, seed);
+        active_mutant<MatchFault> = GetParam();
+        found += run_and_compare(kByBlock, traffic, seed).empty() ? 0 : 1;
+      }
+  EXPECT_GE(found, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, PlantedMatchFault,
+    testing::Values(MatchFault::any_order_of_receives, MatchFault::any_order_of_messages,
+                    MatchFault::any_order_of_long_groups, MatchFault::wildcards_overtake,
+                    MatchFault::keys_do_not_shift, MatchFault::shift_is_one_early,
+                    MatchFault::no_any_any, MatchFault::looks_are_stale,
+                    MatchFault::first_of_a_look, MatchFault::no_barrier_of_tables,
+                    MatchFault::no_barrier_of_rows, MatchFault::no_barrier_of_bits,
+                    MatchFault::no_barrier_of_rounds, MatchFault::long_is_not_noticed,
+                    MatchFault::taken_keep_their_bits, MatchFault::wildcards_in_no_order));
+
+}  // namespace
+}  // namespace polypath::test

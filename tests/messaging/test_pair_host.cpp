@@ -1,0 +1,178 @@
+// Pairs: one group pushes, one pops, in several kernels behind one another.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "polypath/device/ring_buffer.cuh"
+#include "polypath/device/spsc_queue.cuh"
+#include "queue_memory.hpp"
+#include "simt/run.hpp"
+
+namespace polypath::test {
+namespace {
+
+using device::PairFault;
+
+struct PairCase {
+  const char* name;
+  Members members;
+  std::uint32_t words;
+  std::uint32_t items;
+  unsigned capacity_log2;
+  unsigned segment_log2;
+};
+
+std::string run_pairs(const PairCase& of, std::uint64_t seed) {
+  constexpr unsigned kThreads = 64;
+  constexpr unsigned kKernels = 3;
+  constexpr unsigned kCalls = 5;
+  const unsigned size = of.members == Members::thread ? 1 : of.members == Members::warp ? 32 : 64;
+  const unsigned teams = kThreads / size;
+  const unsigned room = kCalls * of.items * size;
+  PairMemory memory(of.words, of.capacity_log2, of.segment_log2, teams);
+  std::vector<Found> found(std::size_t{kKernels} * teams * room, Found{7, 7, 7, 7});
+  std::vector<simt::Launch> pushes;
+  std::vector<simt::Launch> pops;
+  for (unsigned kernel = 0; kernel < kKernels; ++kernel) {
+    const auto bytes = static_cast<std::uint32_t>(cell_bytes(of.words) << of.capacity_log2);
+    const PairRow row{
+        memory.view(), bytes,  of.members,    of.words,
+        of.items,      kCalls, kernel * room, found.data() + std::size_t{kernel} * teams * room,
+        room};
+    pushes.push_back(simt::launch("polypath_test_pair_pushes", 0, 1, kThreads, row));
+    pops.push_back(simt::launch("polypath_test_pair_pops", 0, 1, kThreads, row));
+  }
+  simt::RunOptions options;
+  options.seed = seed;
+  options.max_steps = 1'000'000;
+  const std::string error = simt::run({pushes, pops}, options);
+  if (!error.empty()) return error;
+  for (unsigned kernel = 0; kernel < kKernels; ++kernel)
+    for (unsigned team = 0; team < teams; ++team)
+      for (unsigned i = 0; i < room; ++i) {
+        const Found& each = found[(std::size_t{kernel} * teams + team) * room + i];
+        if (each.team != team || each.number != kernel * room + i || each.is_right != 1 ||
+            each.result != 0)
+          return "wrong item";
+      }
+  return "";
+}
+
+class Pairs : public testing::TestWithParam<PairCase> {};
+
+TEST_P(Pairs, EveryItemInOrder) {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed)
+    ASSERT_EQ(run_pairs(GetParam(), seed), "") << seed;
+}
+
+constexpr PairCase kPairCases[] = {
+    {"threads", Members::thread, 3, 1, 2, 0}, {"threads_by_two", Members::thread, 24, 2, 4, 1},
+    {"warps", Members::warp, 3, 2, 8, 6},     {"warps_of_128_bytes", Members::warp, 24, 1, 7, 5},
+    {"block", Members::block, 3, 2, 9, 7},    {"block_of_128_bytes", Members::block, 24, 1, 8, 6},
+};
+INSTANTIATE_TEST_SUITE_P(Pair, Pairs, testing::ValuesIn(kPairCases),
+                         [](const auto& at) { return at.param.name; });
+
+class PlantedPairFault : public testing::TestWithParam<PairFault> {
+ protected:
+  void TearDown() override { active_mutant<PairFault> = PairFault::none; }
+};
+
+TEST_P(PlantedPairFault, IsFound) {
+  active_mutant<PairFault> = GetParam();
+  int found = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
+    found += run_pairs(kPairCases[3], seed).empty() ? 0 : 1;
+  EXPECT_GE(found, 3) << "of 300 seeds";
+}
+
+INSTANTIATE_TEST_SUITE_P(Pair, PlantedPairFault,
+                         testing::Values(PairFault::no_credit, PairFault::credit_before_reading,
+                                         PairFault::turn_forgotten));
+
+/// A block of two warps alone at one side; at the other, a warp that does half of what it waits
+/// for, or nobody.
+std::string run_half(PairMemory& memory, bool block_pushes, bool other_comes,
+                     std::vector<Found>& found, std::uint64_t seed) {
+  const auto bytes = static_cast<std::uint32_t>(cell_bytes(3) << 8);
+  PairRow row{memory.view(),
+              bytes,
+              Members::block,
+              3,
+              1,
+              9,
+              0,
+              found.data(),
+              static_cast<std::uint32_t>(found.size())};
+  PairRow other = row;
+  other.members = Members::warp;
+  other.calls = 1;
+  const char* const kernels[] = {"polypath_test_pair_pushes", "polypath_test_pair_pops"};
+  std::vector<std::vector<simt::Launch>> rows = {
+      {simt::launch(kernels[block_pushes ? 0 : 1], 0, 1, 64, row)}};
+  if (other_comes) rows.push_back({simt::launch(kernels[block_pushes ? 1 : 0], 0, 1, 32, other)});
+  simt::RunOptions options;
+  options.seed = seed;
+  return simt::run(rows, options);
+}
+
+TEST(PairWaits, OfAConsumingGroupEndForAllOfItAlike) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    PairMemory memory(3, 8, 6, 1);
+    std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
+    ASSERT_EQ(run_half(memory, false, true, found, seed), "");
+    const device::wait_error& status = memory.wait_ctx().status;
+    EXPECT_EQ(status.reason, device::wait_error::time_limit);
+    EXPECT_EQ(status.offset, 43U) << "the number of the pair";
+    EXPECT_GE(status.expected, 32U) << "the turn";
+    for (std::size_t i = 0; i < found.size(); ++i)
+      EXPECT_EQ(found[i].result, i < 64 ? static_cast<std::uint32_t>(device::status::aborted) : 7U);
+    EXPECT_EQ(*memory.view().credit, 0U) << "what was not read is not given back";
+    EXPECT_EQ(*memory.view().received, 0U);
+  }
+}
+
+TEST(PairWaits, OfAProducingGroupEndForAllOfItAlike) {
+  for (const bool pops : {false, true}) {
+    PairMemory memory(3, 8, 6, 1);
+    std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
+    ASSERT_EQ(run_half(memory, true, pops, found, 3), "");
+    EXPECT_EQ(memory.wait_ctx().status.reason, device::wait_error::time_limit);
+    EXPECT_EQ(memory.wait_ctx().status.expected, 64U) << "read, for the fifth push";
+    EXPECT_EQ(memory.wait_ctx().status.seen, pops ? 32U : 0U);
+    EXPECT_EQ(*memory.view().sent, 0U);
+  }
+}
+
+TEST(PairWaits, ThatGaveUpAreFollowedByNoPushThatIsDone) {
+  PairMemory memory(3, 8, 6, 1);
+  *memory.view().sent = 96;  // nothing of it was read: there is room for five times 32
+  std::vector<std::uint32_t> results(6, 7);
+  ASSERT_EQ(simt::run({{simt::launch("polypath_test_pair_small_push_last", 0, 1, 32, memory.view(),
+                                     results.data())}}),
+            "");
+  for (std::size_t call = 0; call < 6; ++call)
+    EXPECT_EQ(results[call], static_cast<std::uint32_t>(call < 4 ? device::status::done
+                                                                 : device::status::aborted));
+}
+
+TEST(PairWaits, EndWithAnAbort) {
+  PairMemory memory(3, 8, 6, 1);
+  memory.wait_ctx().abort_flag = 1;
+  std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
+  ASSERT_EQ(run_half(memory, false, true, found, 1), "");
+  EXPECT_EQ(memory.wait_ctx().status.reason, device::wait_error::aborted);
+}
+
+TEST(PairWaits, GroupsThatDoNotAgreeAreFound) {
+  active_mutant<PairFault> = PairFault::answers_by_warp;
+  PairMemory memory(3, 8, 6, 1);
+  std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
+  const std::string error = run_half(memory, false, true, found, 1);
+  active_mutant<PairFault> = PairFault::none;
+  EXPECT_TRUE(!error.empty() || found[0].result != found[63].result);
+}
+
+}  // namespace
+}  // namespace polypath::test

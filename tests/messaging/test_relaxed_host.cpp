@@ -1,0 +1,455 @@
+// Matching without a source wildcard, and without order: against MPI's rule taken literally, and
+// against what can be paired by key; over hostile schedules; and each planted defect is found.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "polypath/device/grid_barrier.cuh"
+#include "polypath/device/key_table.cuh"
+#include "polypath/device/match_partitioned.cuh"
+#include "polypath/device/source_partition.cuh"
+#include "relaxed_runs.hpp"
+
+namespace polypath::test {
+namespace {
+
+using device::GridFault;
+using device::HashFault;
+using device::match_status;
+using device::PartitionFault;
+using device::SplitFault;
+
+/// Keys that share the first eight slots of `levels` hashes, in a table of 2^log2.
+Traffic one_eight(std::uint32_t count, unsigned log2, std::uint64_t seed, unsigned levels) {
+  Traffic traffic;
+  for (std::uint32_t tag = 0; traffic.messages.size() < count; ++tag) {
+    const envelope one{tag, 7, 3};
+    bool is_alike = true;
+    for (unsigned level = 0; level < levels; ++level)
+      is_alike = is_alike && device::first_slot_of(bits_of(one), seed, level, log2) / 8 == level;
+    if (is_alike) traffic.messages.push_back(one);
+  }
+  traffic.receives.assign(traffic.messages.rbegin(), traffic.messages.rend());
+  return traffic;
+}
+
+/// Unique keys that share the first four slots of `levels` hashes, in a block's table of 2^log2.
+Traffic one_four(std::uint32_t count, unsigned log2, std::uint64_t seed, unsigned levels) {
+  const device::tag_seeds seeds = device::tag_seeds_of(seed);
+  Traffic traffic;
+  for (std::uint32_t tag = 0; traffic.messages.size() < count; ++tag) {
+    const envelope one{tag, 7, 3};
+    const std::uint64_t key = bits_of(one);
+    bool is_alike = device::tag_hash_of(key, seeds) >> (64 - log2) < 4;
+    for (unsigned level = 1; level < levels; ++level)
+      is_alike = is_alike && device::first_slot_of(key, seeds.low, level, log2) / 4 == level;
+    if (is_alike) traffic.messages.push_back(one);
+  }
+  traffic.receives.assign(traffic.messages.rbegin(), traffic.messages.rend());
+  return traffic;
+}
+/// Unique keys whose words in a block's table have the same tag.
+Traffic one_tag(std::uint32_t count, std::uint64_t seed) {
+  const device::tag_seeds seeds = device::tag_seeds_of(seed);
+  const auto low = static_cast<std::uint32_t>(seeds.low);
+  std::uint32_t inverse = low;  // modulo 2^32: each turn doubles the bits that are right
+  for (int i = 0; i < 5; ++i) inverse *= 2 - low * inverse;
+  Traffic traffic;
+  for (std::uint32_t hash = 0; traffic.messages.size() < count; ++hash) {
+    const envelope one{hash * inverse, 0, 0};
+    if (one.tag <= device::kMaxTag) traffic.messages.push_back(one);
+  }
+  traffic.receives.assign(traffic.messages.rbegin(), traffic.messages.rend());
+  return traffic;
+}
+
+class Partitioned : public testing::TestWithParam<TrafficCase> {};
+
+TEST_P(Partitioned, ByAWarpAndByABlock) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const Traffic traffic = draw(GetParam(), seed);
+    for (const By by : {By::warp, By::block})
+      ASSERT_EQ(check_ordered(traffic, run_group("polypath_test_partitioned", by, traffic, seed)),
+                "")
+          << "seed " << seed << ", by a block: " << (by == By::block);
+  }
+}
+TEST_P(Partitioned, FromOneMixedStream) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const Traffic traffic = draw(GetParam(), seed);
+    for (const unsigned bits : {1U, 3U, 9U})
+      ASSERT_EQ(check_ordered(traffic, run_split(traffic, bits, seed)), "")
+          << "seed " << seed << ", " << bits << " bits";
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Relaxed, Partitioned, testing::ValuesIn(kOrdered),
+                         [](const auto& at) { return at.param.name; });
+
+TEST(Mixed, ManySourcesInSeveralPieces) {
+  constexpr TrafficCase kCase{"", 1500, 1400, 3, 300, 2, 0, 10};
+  for (const unsigned bits : {5U, 8U, 10U, 16U}) {
+    const Traffic traffic = draw(kCase, bits);
+    ASSERT_EQ(check_ordered(traffic, run_split(traffic, bits, bits)), "") << bits << " bits";
+  }
+}
+TEST(Mixed, ASourceWithManyAmongOthers) {
+  for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+    Traffic traffic = shuffled(1100, seed);
+    const Traffic others = draw({"", 300, 310, 5, 40, 1, 0, 10}, seed);
+    traffic.messages.insert(traffic.messages.end(), others.messages.begin(), others.messages.end());
+    traffic.receives.insert(traffic.receives.begin(), others.receives.begin(),
+                            others.receives.end());
+    traffic.receives[500].tag = any_tag;
+    Traffic bad = traffic;
+    bad.receives[501].source = any_source;
+    for (const bool at_once : {false, true}) {
+      const auto run = [&](const Traffic& of, std::uint32_t capacity) {
+        return run_grid<device::partitioned_workspace>("partitioned", of, capacity, seed, at_once);
+      };
+      ASSERT_EQ(check_ordered(traffic, run(traffic, 2000)), "");
+      ASSERT_EQ(check_refused(traffic, run(traffic, 1399), match_status::full), "");
+      ASSERT_EQ(check_ordered(others, run(others, 1200)), "");
+      ASSERT_EQ(check_refused(bad, run(bad, 2000), match_status::wildcard), "");
+    }
+  }
+}
+TEST(Mixed, OneSourceHasAll) {
+  const Traffic traffic = shuffled(300, 1);
+  EXPECT_EQ(check_ordered(traffic, run_split(traffic, 9, 1)), "");
+}
+/// One source for each of `counts`, which has so many messages and receives.
+Traffic sources_of(const std::vector<std::uint32_t>& counts, std::uint64_t seed) {
+  Traffic traffic;
+  for (std::size_t source = 0; source < counts.size(); ++source)
+    for (std::uint32_t i = 0; i < counts[source]; ++i)
+      traffic.messages.push_back({i / 2, static_cast<std::uint16_t>(source), 0});
+  std::mt19937_64 random(seed);
+  std::ranges::shuffle(traffic.messages, random);
+  traffic.receives = traffic.messages;
+  std::ranges::shuffle(traffic.receives, random);
+  return traffic;
+}
+TEST(Mixed, UpToWhatARoomHasAndAWarpAndABlockAndMore) {
+  constexpr std::uint32_t kRoom = device::split_view::kRoom;
+  for (const std::uint32_t most : {64U, 65U, kRoom, kRoom + 1, 2 * kRoom, 2 * kRoom + 1}) {
+    const Traffic traffic = sources_of({most, 1, 64, 0, 40, most - 1}, most);
+    for (const bool at_once : {false, true})
+      ASSERT_EQ(check_ordered(traffic, run_grid<device::partitioned_workspace>(
+                                           "partitioned", traffic, 800, most, at_once)),
+                "")
+          << most;
+  }
+}
+TEST(Mixed, OneHasNoRoom) {  // on one side alone
+  for (const bool is_receive : {false, true}) {
+    Traffic traffic = sources_of({50, 60, 128, 0, 3}, 1);
+    (is_receive ? traffic.receives : traffic.messages).push_back({5, 2, 0});
+    EXPECT_EQ(check_ordered(traffic, run_split(traffic, 9, 1)), "");
+  }
+}
+TEST(Mixed, ASourceHasManyAndAnotherNone) {
+  Traffic traffic = shuffled(250, 1);
+  for (std::uint32_t i = 0; i < 300; ++i) {
+    traffic.messages.push_back({i, 1, 5});  // one side alone is never long
+    traffic.receives.push_back({i, 2, 5});
+  }
+  EXPECT_EQ(check_ordered(traffic, run_split(traffic, 9, 1)), "");
+}
+
+// ---- by one launch, whose blocks meet ----
+
+class Together : public testing::TestWithParam<TrafficCase> {};
+
+TEST_P(Together, IsAsPhaseByPhase) {
+  const Traffic traffic = draw(GetParam(), 1);
+  for (const bool at_once : {false, true})
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      ASSERT_EQ(check_ordered(traffic,
+                              run_grid<device::mpi_workspace>("mpi", traffic, 400, seed, at_once)),
+                "")
+          << seed;
+      if (GetParam().any_source_percent != 0) continue;
+      ASSERT_EQ(check_ordered(traffic, run_grid<device::partitioned_workspace>(
+                                           "partitioned", traffic, 400, seed, at_once)),
+                "")
+          << seed;
+    }
+}
+constexpr TrafficCase kTogether[] = {
+    {"keys", 300, 280, 16, 8},
+    {"few_of_a_key", 300, 300, 40, 4},
+    {"once_each", 300, 300, 9999, 2},
+    {"some_wildcards", 200, 200, 8, 4, 2, 10, 10},
+    {"any_tag", 300, 300, 8, 40, 1, 0, 10},
+    {"one_key", 120, 130, 1, 1},
+    {"more_than_a_warp_has", 200, 200, 1, 1},
+    {"more_than_a_block_has", 300, 300, 1, 1},
+    {"receives_alone", 0, 200, 4, 4},
+    {"messages_alone", 200, 0, 4, 4},
+};
+INSTANTIATE_TEST_SUITE_P(Grid, Together, testing::ValuesIn(kTogether),
+                         [](const auto& at) { return at.param.name; });
+
+class Hashed : public testing::TestWithParam<TrafficCase> {};
+
+TEST_P(Hashed, ByAWarpAndByABlock) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const Traffic traffic = draw(GetParam(), seed);
+    const Traffic before = draw(GetParam(), seed + 100);
+    for (const By by : {By::warp, By::block})
+      ASSERT_EQ(check_by_key(traffic,
+                             run_group("polypath_test_hashed", by, traffic, seed, &before, seed)),
+                "")
+          << "seed " << seed << ", by a block: " << (by == By::block);
+  }
+}
+TEST_P(Hashed, ByTheWholeGpu) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const Traffic traffic = draw(GetParam(), seed);
+    const Traffic before = draw(GetParam(), seed + 100);
+    ASSERT_EQ(check_by_key(traffic, run_table(false, traffic, seed, &before, seed)), "") << seed;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Relaxed, Hashed, testing::ValuesIn(kByKey),
+                         [](const auto& at) { return at.param.name; });
+
+TEST(HashedUnique, EachKeyOnce) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    Traffic traffic = shuffled(250, seed, 7);
+    for (std::uint32_t i = 0; i < 40; ++i) traffic.receives[i].tag += 1000;  // of no message
+    const Traffic before = shuffled(250, seed + 50, 3);
+    for (const By by : {By::warp, By::block})
+      ASSERT_EQ(check_by_key(traffic, run_group("polypath_test_hashed_unique", by, traffic, seed,
+                                                &before, seed)),
+                "");
+    ASSERT_EQ(check_by_key(traffic, run_table(true, traffic, seed, &before, seed)), "");
+  }
+}
+TEST(HashedUnique, TwoOfAKeyAreRefused) {
+  for (const bool of_messages : {true, false}) {
+    Traffic traffic = shuffled(100, 3);
+    (of_messages ? traffic.messages : traffic.receives)[70] =
+        (of_messages ? traffic.messages : traffic.receives)[20];
+    const match_status why =
+        of_messages ? match_status::message_twice : match_status::receive_twice;
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+      for (const By by : {By::warp, By::block})
+        EXPECT_EQ(check_refused(traffic,
+                                run_group("polypath_test_hashed_unique", by, traffic, seed), why),
+                  "");
+      EXPECT_EQ(check_refused(traffic, run_table(true, traffic, seed), why), "");
+    }
+  }
+}
+
+TEST(Floods, KeysOfOneEight) {
+  for (const unsigned levels : {1U, 2U}) {
+    const Traffic traffic = one_eight(200, 9, 99, levels);
+    ASSERT_EQ(check_by_key(traffic,
+                           run_group("polypath_test_hashed", By::block, traffic, 1, nullptr, 99)),
+              "");
+    for (const bool unique : {false, true})
+      ASSERT_EQ(check_by_key(traffic, run_table(unique, traffic, 1, nullptr, 99)), "");
+  }
+}
+
+TEST(Floods, UniqueKeysOfOneFourAndOfOneTag) {
+  for (const Traffic& traffic :
+       {one_four(200, 10, 99, 1), one_four(200, 10, 99, 2), one_tag(250, 99)}) {
+    ASSERT_EQ(device::table_view::slots_log2_for(2 * 250), 10U);
+    Traffic others = traffic;
+    for (std::size_t i = 0; i < 100; ++i) std::swap(others.receives[i], others.receives[i + 100]);
+    for (std::size_t i = 0; i < 50; ++i) others.receives[i * 2].tag ^= 1;  // of no message
+    for (const By by : {By::warp, By::block}) {
+      ASSERT_EQ(check_by_key(traffic,
+                             run_group("polypath_test_hashed_unique", by, traffic, 1, nullptr, 99)),
+                "");
+      ASSERT_EQ(check_by_key(others,
+                             run_group("polypath_test_hashed_unique", by, others, 2, &traffic, 99)),
+                "");
+    }
+    others.messages[170] = others.messages[13];
+    ASSERT_EQ(
+        check_refused(others,
+                      run_group("polypath_test_hashed_unique", By::block, others, 3, nullptr, 99),
+                      match_status::message_twice),
+        "");
+  }
+}
+
+// ---- what must not be matched ----
+
+struct BadCase {
+  const char* name;
+  match_status why;
+  bool is_receive;
+  envelope bad;
+  bool of_partitioned = true;
+  bool of_hashed = true;
+};
+constexpr BadCase kBad[] = {
+    {"message_tag", match_status::message_tag, false, {0x80000000, 0, 5}},
+    {"message_of_any_tag", match_status::message_tag, false, {any_tag, 0, 5}},
+    {"message_source", match_status::message_source, false, {1, any_source, 5}},
+    {"receive_tag", match_status::receive_tag, true, {0x80000000, 0, 5}},
+    {"any_source", match_status::wildcard, true, {3, any_source, 5}},
+    {"any_tag", match_status::wildcard, true, {any_tag, 0, 5}, false, true},
+};
+
+class Refused : public testing::TestWithParam<BadCase> {};
+
+TEST_P(Refused, AndNothingIsMatched) {
+  const BadCase& of = GetParam();
+  Traffic traffic = shuffled(100, 5);
+  (of.is_receive ? traffic.receives : traffic.messages)[77] = of.bad;
+  const auto check = [&](const Results& results) {
+    EXPECT_EQ(check_refused(traffic, results, of.why), "");
+    EXPECT_EQ(results.outcome.index, 77U);
+  };
+  if (of.of_partitioned) {
+    check(run_group("polypath_test_partitioned", By::warp, traffic, 1));
+    check(run_group("polypath_test_partitioned", By::block, traffic, 1));
+    check(run_split(traffic, 3, 1));
+  }
+  if (of.of_hashed)
+    for (const bool unique : {false, true}) {
+      const char* const kernel = unique ? "polypath_test_hashed_unique" : "polypath_test_hashed";
+      check(run_group(kernel, By::warp, traffic, 1));
+      check(run_group(kernel, By::block, traffic, 1));
+      check(run_table(unique, traffic, 1));
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Relaxed, Refused, testing::ValuesIn(kBad),
+                         [](const auto& at) { return at.param.name; });
+
+TEST(Refusals, MoreThanTheCapacity) {
+  const Traffic traffic = shuffled(520, 1);
+  for (const char* const kernel :
+       {"polypath_test_partitioned", "polypath_test_hashed", "polypath_test_hashed_unique"})
+    EXPECT_EQ(check_refused(traffic, run_group(kernel, By::block, traffic, 1), match_status::full),
+              "");
+}
+
+TEST(Refusals, ATableWithTooFewSlots) {
+  const Traffic traffic = shuffled(100, 1);
+  EXPECT_EQ(check_refused(traffic, run_table(false, traffic, 1, nullptr, 0, 6), match_status::full),
+            "");
+  EXPECT_EQ(check_by_key(traffic, run_table(false, traffic, 1, nullptr, 0, 7)), "") << "enough";
+}
+
+// ---- planted faults ----
+
+/// How many of 300 seeds show a defect, up to three.
+int found_by(const std::function<std::string(std::uint64_t)>& run) {
+  int found = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed) found += run(seed).empty() ? 0 : 1;
+  return found;
+}
+
+template <typename Fault>
+class Planted : public testing::TestWithParam<Fault> {
+ protected:
+  void SetUp() override { active_mutant<Fault> = this->GetParam(); }
+  void TearDown() override { active_mutant<Fault> = Fault::none; }
+};
+
+class PlantedPartitionFault : public Planted<PartitionFault> {};
+TEST_P(PlantedPartitionFault, IsFound) {
+  constexpr TrafficCase kCase{"", 300, 300, 5, 3, 1, 0, 10};
+  EXPECT_GE(found_by([&](std::uint64_t seed) {
+              const Traffic traffic = draw(kCase, seed);
+              return check_ordered(
+                  traffic, run_group("polypath_test_partitioned", By::block, traffic, seed));
+            }),
+            3);
+}
+INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedPartitionFault,
+                         testing::Values(PartitionFault::taken_twice,
+                                         PartitionFault::last_not_first, PartitionFault::tag_alone,
+                                         PartitionFault::all_ranks_alike,
+                                         PartitionFault::kinds_at_once,
+                                         PartitionFault::matched_taken_anew,
+                                         PartitionFault::no_barrier));
+
+class PlantedSplitFault : public Planted<SplitFault> {};
+TEST_P(PlantedSplitFault, IsFound) {
+  constexpr TrafficCase kCase{"", 900, 900, 2, 12, 1, 0, 10};
+  constexpr TrafficCase kCrowded{"", 900, 900, 2, 5, 1, 0, 10};
+  constexpr TrafficCase kOneSource{"", 120, 120, 2, 1, 1, 0, 10};
+  const SplitFault fault = GetParam();
+  const bool is_crowded = fault == SplitFault::long_in_no_order ||
+                          fault == SplitFault::crowded_unnoticed ||
+                          fault == SplitFault::places_given_twice;
+  const TrafficCase& of = is_crowded                                ? kCrowded
+                          : fault == SplitFault::warp_counts_as_one ? kOneSource
+                                                                    : kCase;
+  EXPECT_GE(found_by([&](std::uint64_t seed) {
+              const Traffic traffic = draw(of, seed);
+              return check_ordered(traffic, run_split(traffic, 9, seed));
+            }),
+            3);
+}
+INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedSplitFault,
+                         testing::Values(SplitFault::in_no_order, SplitFault::long_in_no_order,
+                                         SplitFault::warp_counts_as_one,
+                                         SplitFault::rooms_given_twice,
+                                         SplitFault::crowded_unnoticed,
+                                         SplitFault::places_given_twice));
+
+TEST(Meetings, AllSeeWhatAllStored) {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) ASSERT_EQ(run_meetings(seed), "") << seed;
+}
+class PlantedGridFault : public Planted<GridFault> {};
+TEST_P(PlantedGridFault, IsFound) { EXPECT_GE(found_by(run_meetings), 3); }
+INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedGridFault,
+                         testing::Values(GridFault::arrives_without_release,
+                                         GridFault::goes_on_without_acquire,
+                                         GridFault::does_not_wait,
+                                         GridFault::ends_before_the_others,
+                                         GridFault::first_block_is_as_others));
+
+class PlantedHashFault : public Planted<HashFault> {};
+TEST_P(PlantedHashFault, IsFound) {
+  constexpr TrafficCase kCase{"", 240, 240, 40, 3};
+  EXPECT_GE(found_by([&](std::uint64_t seed) {
+              const Traffic traffic = draw(kCase, seed);
+              const Traffic before = draw(kCase, seed + 100);
+              return check_by_key(traffic, run_group("polypath_test_hashed", By::block, traffic,
+                                                     seed, &before, seed));
+            }),
+            3);
+}
+INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedHashFault,
+                         testing::Values(HashFault::counts_not_cleared, HashFault::entered_unasked,
+                                         HashFault::first_slot_alone, HashFault::one_message_a_key,
+                                         HashFault::all_ranks_alike, HashFault::low_half_alone,
+                                         HashFault::no_barrier));
+
+class PlantedUniqueFault : public Planted<HashFault> {};
+TEST_P(PlantedUniqueFault, IsFound) {
+  const auto run = [](const Traffic& traffic, std::uint64_t seed) {
+    return run_group("polypath_test_hashed_unique", By::block, traffic, seed, &traffic, seed);
+  };
+  EXPECT_GE(found_by([&](std::uint64_t seed) {
+              const Traffic traffic = GetParam() == HashFault::tag_alone ? one_tag(240, seed)
+                                      : GetParam() == HashFault::first_slots_alone
+                                          ? one_four(10, 8, seed, 1)
+                                          : shuffled(240, seed, 3);
+              if (GetParam() != HashFault::second_unnoticed)
+                return check_by_key(traffic, run(traffic, seed));
+              Traffic twice = traffic;
+              twice.receives[100] = twice.receives[seed];
+              return check_refused(twice, run(twice, seed), match_status::receive_twice);
+            }),
+            3);
+}
+INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedUniqueFault,
+                         testing::Values(HashFault::counts_not_cleared, HashFault::entered_unasked,
+                                         HashFault::tag_alone, HashFault::first_slots_alone,
+                                         HashFault::second_unnoticed, HashFault::no_barrier));
+
+}  // namespace
+}  // namespace polypath::test

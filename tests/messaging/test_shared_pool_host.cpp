@@ -1,0 +1,110 @@
+// Blocks that are given to other GPUs, filled there, and given back.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "polypath/device/shared_pool.cuh"
+#include "pool_memory.hpp"
+#include "queue_memory.hpp"
+#include "shared_pool_kernels.h"
+#include "simt/run.hpp"
+
+namespace polypath::test {
+namespace {
+
+using device::SharedPoolFault;
+
+struct SharedPoolCase {
+  const char* name;
+  int ranks;
+  std::uint32_t slabs;
+  unsigned returns_log2;  ///< cells of the queues by which blocks come back
+  std::uint32_t rounds;
+};
+
+std::string run_shared(const SharedPoolCase& of, std::uint64_t seed) {
+  const auto ranks = static_cast<std::size_t>(of.ranks);
+  std::vector<std::unique_ptr<PoolMemory>> pools;
+  std::vector<std::unique_ptr<QueueMemory>> parcels;  // [from][to]
+  std::vector<std::unique_ptr<QueueMemory>> returns;
+  simt::RunOptions options;
+  options.seed = seed;
+  options.max_steps = 3'000'000;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    pools.push_back(std::make_unique<PoolMemory>(of.slabs, 13));
+    options.memory.push_back(
+        {pools.back()->begin(), pools.back()->bytes(), static_cast<int>(rank)});
+    for (std::size_t to = 0; to < ranks; ++to) {
+      parcels.push_back(std::make_unique<QueueMemory>(3, 8, 5));
+      returns.push_back(std::make_unique<QueueMemory>(1, of.returns_log2, of.returns_log2 - 2));
+    }
+  }
+  // Of each rank: parcels to others, from others; returns to others, from others.
+  std::vector<std::vector<device::queue_view>> views(ranks * 4);
+  std::vector<std::uint32_t> wrong(ranks, 0);
+  std::vector<std::uint32_t> returned(ranks, 0);
+  std::vector<std::vector<simt::Launch>> rows;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    for (std::size_t other = 0; other < ranks; ++other) {
+      views[rank * 4].push_back(parcels[rank * ranks + other]->view());
+      views[rank * 4 + 1].push_back(parcels[other * ranks + rank]->view());
+      views[rank * 4 + 2].push_back(returns[rank * ranks + other]->view());
+      views[rank * 4 + 3].push_back(returns[other * ranks + rank]->view());
+    }
+    SharedPoolRow row{};
+    row.view.own = pools[rank]->view();
+    row.view.rank = static_cast<std::int32_t>(rank);
+    row.view.ranks = of.ranks;
+    for (std::size_t other = 0; other < ranks; ++other)
+      row.view.blocks[other] = pools[other]->view().blocks;
+    row.view.to_owner = views[rank * 4 + 2].data();
+    row.view.from_holder = views[rank * 4 + 3].data();
+    row.to = views[rank * 4].data();
+    row.from = views[rank * 4 + 1].data();
+    row.rounds = of.rounds;
+    row.seed = static_cast<std::uint32_t>(seed * 1000 + rank * 100);
+    row.wrong = &wrong[rank];
+    row.returned = &returned[rank];
+    const int device = static_cast<int>(rank);
+    rows.push_back({simt::launch("polypath_test_shared_pool", device, 2, 64, row)});
+  }
+  if (std::string error = simt::run(rows, options); !error.empty()) return error;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (wrong[rank] != 0) return "rank " + std::to_string(rank) + " found something wrong";
+    if (std::string left = pools[rank]->left(); !left.empty()) return left;
+  }
+  return "";
+}
+
+constexpr SharedPoolCase kSharedPoolCases[] = {
+    {"two_ranks", 2, 64, 10, 6},
+    {"three_ranks", 3, 64, 10, 6},
+    {"two_ranks_with_short_queues", 2, 80, 7, 6},
+};
+
+class SharedPools : public testing::TestWithParam<SharedPoolCase> {};
+TEST_P(SharedPools, GiveBlocksToOthersAndGetThemBack) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed)
+    ASSERT_EQ(run_shared(GetParam(), seed), "") << seed;
+}
+INSTANTIATE_TEST_SUITE_P(Pool, SharedPools, testing::ValuesIn(kSharedPoolCases),
+                         [](const auto& at) { return at.param.name; });
+
+class PlantedSharedPoolFault : public testing::TestWithParam<SharedPoolFault> {
+ protected:
+  void TearDown() override { active_mutant<SharedPoolFault> = SharedPoolFault::none; }
+};
+TEST_P(PlantedSharedPoolFault, IsFound) {
+  active_mutant<SharedPoolFault> = GetParam();
+  int found = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
+    found += run_shared(kSharedPoolCases[1], seed).empty() ? 0 : 1;
+  EXPECT_GE(found, 3) << "of 300 seeds";
+}
+INSTANTIATE_TEST_SUITE_P(Pool, PlantedSharedPoolFault,
+                         testing::Values(SharedPoolFault::no_release, SharedPoolFault::next_rank));
+
+}  // namespace
+}  // namespace polypath::test

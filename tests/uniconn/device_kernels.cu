@@ -1,0 +1,2 @@
+// The kernel of device_kernels.cuh, for GPUs.
+#include "device_kernels.cuh"

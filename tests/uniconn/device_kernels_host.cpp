@@ -1,0 +1,2 @@
+// The twin of the kernel of device_kernels.cuh.
+#include "device_kernels.cuh"

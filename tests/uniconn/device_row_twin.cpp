@@ -1,2 +1,0 @@
-// The twin of the kernel of device_row.cuh.
-#include "device_row.cuh"
