@@ -191,7 +191,7 @@ HEADERS = {
     "Kernels": {
         "device.cuh": "all of the following",
         "device/queue.cuh": "queues of several groups",
-        "device/pair.cuh": "queues from one group to one",
+        "device/spsc_queue.cuh": "queues from one group to one",
         "device/channel.cuh": "messages with tags",
         "device/active_messages.cuh": "functions that another GPU executes",
         "device/pool.cuh": "memory of one GPU",
