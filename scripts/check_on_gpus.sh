@@ -183,8 +183,8 @@ if ((gpus > 1)); then
   polypath uniconn.latency bench uniconn --test latency --json "$results/uniconn.latency.json"
   polypath uniconn.bandwidth bench uniconn --test bandwidth --window 1,16 --sizes 1M,64M,512M --pairs 3 \
     --json "$results/uniconn.bandwidth.json"
-  polypath uniconn.tune tune comm --budget "${TUNE:-2m}" --json "$results/uniconn.tune.json"
-  polypath uniconn.plan plan comm post 64M
+  polypath uniconn.tune tune backend --budget "${TUNE:-2m}" --json "$results/uniconn.tune.json"
+  polypath uniconn.plan plan backend post 64M
 fi
 nccl_of_torch=$(python3 -c 'import nvidia.nccl; print(nvidia.nccl.__path__[0])' 2>/dev/null)/lib/libnccl.so.2
 [[ -f $nccl_of_torch ]] && step nccl.call-cost "$build/bin/nccl_call_cost" "$build/libpolypath_nccl.so" "$nccl_of_torch"

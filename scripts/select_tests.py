@@ -129,7 +129,7 @@ RULES: list[tuple[str, Selection | None]] = [
         Selection(
             {"uniconn."},
             {*PACKAGE, "tests/uniconn/all", "bench/uniconn/all", "examples/uniconn/all"},
-            {"test_uniconn.py", "test_bench_uniconn.py", "test_tune_comm.py"},
+            {"test_uniconn.py", "test_bench_uniconn.py", "test_tune_backend.py"},
             {"test_uniconn*.py"},
         ),
     ),

@@ -25,13 +25,13 @@ class Ranks {
     const int ranks = bench.gpus();
     handles_.resize(comms_.size());
     memory_.resize(comms_.size());
-    check(polypath_kernel_collectives_create_all(comms_.data(), ranks, handles_.data()));
+    check(polypath_device_collectives_create_all(comms_.data(), ranks, handles_.data()));
     check(polypath_comm_alloc_all(comms_.data(), ranks, 2 * bytes_ + 256, memory_.data()));
   }
   ~Ranks() {
     const int ranks = static_cast<int>(comms_.size());
     polypath_comm_free_all(comms_.data(), ranks, memory_.data());
-    polypath_kernel_collectives_destroy_all(handles_.data(), ranks);
+    polypath_device_collectives_destroy_all(handles_.data(), ranks);
   }
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
@@ -39,7 +39,7 @@ class Ranks {
   [[nodiscard]] CollectiveRun run(int rank) const {
     const auto own = static_cast<std::size_t>(rank);
     CollectiveRun made{};
-    check(polypath_kernel_collectives_view(handles_[own], &made.view, sizeof made.view));
+    check(polypath_device_collectives_view(handles_[own], &made.view, sizeof made.view));
     for (int other = 0; other < bench_.gpus(); ++other) {
       auto* const at = static_cast<unsigned char*>(polypath_symmetric_address(memory_[own], other));
       made.send.at[other] = reinterpret_cast<float*>(at);

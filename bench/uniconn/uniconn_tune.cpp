@@ -1,6 +1,6 @@
 // Which of UNICONN's backends is fastest here, for each operation and size: all of them in turns,
 // in one program. What is found is kept in the profile of rank 0's node, for AnyBackend
-// (docs/tuning.md, `polypath tune comm`).
+// (docs/tuning.md, `polypath tune backend`).
 //
 //   --backends LIST     polypath, gpuccl, gpushmem, and mpi in uniconn_tune_mpi; the first is
 //                       preferred. Those that do not begin are left out

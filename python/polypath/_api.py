@@ -409,7 +409,7 @@ def _declared(opened: ctypes.CDLL) -> ctypes.CDLL:
     opened.polypath_queue_view_bytes.restype = c_size_t
     opened.polypath_pool_view_bytes.argtypes = [c_int]
     opened.polypath_pool_view_bytes.restype = c_size_t
-    for name in ("meeting", "uniconn_env", "uniconn_comm", "uniconn_coordinator"):
+    for name in ("bootstrap", "uniconn_env", "uniconn_comm", "uniconn_coordinator"):
         destroy = getattr(opened, f"polypath_{name}_destroy")
         destroy.argtypes = [c_void_p]
         destroy.restype = None

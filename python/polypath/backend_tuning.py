@@ -1,5 +1,5 @@
-"""What `polypath tune comm` runs: uniconn_tune, on ranks with a GPU each, where UNICONN's backends
-take turns. On GPUs each rank is a process, as torchrun, or mpirun for MPI, would start it; on a
+"""What `polypath tune backend` runs: uniconn_tune, on ranks with a GPU each, where UNICONN's
+backends take turns. On GPUs each rank is a process, as torchrun, or mpirun for MPI, would start it; on a
 simulated node a thread. Rank 0 keeps what is found in the profile."""
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Bootstrap:
         self.rank = rank
         self.size = size
         self._exchange = exchange
-        self._user = user  # a meeting, or null
+        self._user = user  # a polypath_bootstrap, or null
         self._is_thread = is_thread
 
     @classmethod
@@ -81,13 +81,13 @@ class Bootstrap:
         size = integer(size, ctypes.c_int, "size")
         if size < 1:
             raise InvalidArgument("size is not positive")
-        meetings = (ctypes.c_void_p * size)()
-        _api.call("polypath_bootstrap_threads", size, timeout_ms, meetings)
+        bootstraps = (ctypes.c_void_p * size)()
+        _api.call("polypath_bootstrap_threads", size, timeout_ms, bootstraps)
         exchange = ctypes.cast(_api.library().polypath_bootstrap_all_gather, _api.Exchange)
         made = [cls.__new__(cls) for _ in range(size)]
         for rank, one in enumerate(made):
             one._raised = []
-            one._take(rank, size, exchange, ctypes.c_void_p(meetings[rank]), is_thread=True)
+            one._take(rank, size, exchange, ctypes.c_void_p(bootstraps[rank]), is_thread=True)
         return made
 
     @classmethod

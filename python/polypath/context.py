@@ -217,7 +217,7 @@ class Context(WarnsUnlessClosed):
         self, op: str, bytes: int | str, *, ranks: int | None = None, with_mpi: bool = False
     ) -> dict[str, Any]:
         """Which of UNICONN's backends AnyBackend would take on the first ``ranks`` GPUs (None:
-        all), by what `polypath tune comm` measured; ``op``: post, allreduce, reduce, all_gather,
+        all), by what `polypath tune backend` measured; ``op``: post, allreduce, reduce, all_gather,
         all_to_all or broadcast. ``with_mpi``: in a program with MPI, whose ranks are MPI's::
 
             {"op", "ranks": class, "bytes", "backend", "reason", "entry": one of "comm" of `tuned`,

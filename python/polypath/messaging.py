@@ -151,7 +151,8 @@ class Queues(_OnCommunicator):
 
     def report(self) -> list[dict[str, Any]]:
         """How each went: ``{"number", "kind", "layout", "item_bytes", "capacity", "segment",
-        "from", "to", "pushed", "popped", "laps", "in_flight", "aborted"}``."""
+        "from", "to", "pushed", "popped", "generations", "in_flight",
+        "timed_out_wait"}``."""
         found: list[dict[str, Any]] = _api.call_json("polypath_queue_report", self._open())[
             "queues"
         ]

@@ -222,7 +222,7 @@ const std::vector<Row>& table() {
        "1: a program is stopped where that cannot be promised (`--strict`)", bit},
       {"uniconn_backend", "POLYPATH_BACKEND", "", "polypath, gpuccl, gpushmem, mpi or auto",
        "the library that UNICONN's AnyBackend is of, the same on all ranks; auto: the first that "
-       "they all have, and what `polypath tune comm` found faster",
+       "they all have, and what `polypath tune backend` found faster",
        of_programs},
       {"uniconn_mpi", "POLYPATH_UNICONN_MPI", "", "host, messages or gpu",
        "what UNICONN gives to MPI: copies in host memory, or memory of GPUs, to messages alone or "

@@ -43,7 +43,7 @@ void end_meeting(polypath_device_collectives* handle) {
 
 }  // namespace
 
-polypath_status polypath_kernel_collectives_create(polypath_comm* comm,
+polypath_status polypath_device_collectives_create(polypath_comm* comm,
                                                    polypath_device_collectives** handle) {
   return guarded([&] {
     require(handle != nullptr, "handle is null");
@@ -51,7 +51,7 @@ polypath_status polypath_kernel_collectives_create(polypath_comm* comm,
   });
 }
 
-polypath_status polypath_kernel_collectives_create_all(polypath_comm* const* comms, int ranks,
+polypath_status polypath_device_collectives_create_all(polypath_comm* const* comms, int ranks,
                                                        polypath_device_collectives** handles) {
   return guarded([&] {
     require_all(comms, ranks);
@@ -62,14 +62,14 @@ polypath_status polypath_kernel_collectives_create_all(polypath_comm* const* com
   });
 }
 
-polypath_status polypath_kernel_collectives_destroy(polypath_device_collectives* handle) {
+polypath_status polypath_device_collectives_destroy(polypath_device_collectives* handle) {
   return guarded([&] {
     require(handle != nullptr, "handle is null");
     end_meeting(handle);
   });
 }
 
-polypath_status polypath_kernel_collectives_destroy_all(polypath_device_collectives* const* handles,
+polypath_status polypath_device_collectives_destroy_all(polypath_device_collectives* const* handles,
                                                         int ranks) {
   return guarded([&] {
     require_handles(handles, ranks, "handles");
@@ -77,7 +77,7 @@ polypath_status polypath_kernel_collectives_destroy_all(polypath_device_collecti
   });
 }
 
-polypath_status polypath_kernel_collectives_view(const polypath_device_collectives* handle,
+polypath_status polypath_device_collectives_view(const polypath_device_collectives* handle,
                                                  void* view, size_t bytes) {
   return guarded([&] {
     require(handle != nullptr, "handle is null");

@@ -413,9 +413,9 @@ nlohmann::json QueueSet::report() {
                       {"to", json_of_rank(pushes.to)},
                       {"pushed", pushed},
                       {"popped", popped},
-                      {"laps", pushed >> shape_.capacity_log2},
+                      {"generations", pushed >> shape_.capacity_log2},
                       {"in_flight", pushed - popped},
-                      {"aborted", is_one && said.empty() ? other : said}});
+                      {"timed_out_wait", is_one && said.empty() ? other : said}});
   };
   for (std::size_t i = 0; i < count_; ++i) {
     const End& producer = producers_[i];

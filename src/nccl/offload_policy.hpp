@@ -31,7 +31,7 @@ enum class DeclineReason : std::uint8_t {
   own_operator,  ///< one of the program's own
   other_type,
   integer_average,
-  not_measured,  ///< nothing says that it is faster here: no entry of `polypath tune comm`
+  not_measured,  ///< nothing says that it is faster here: no entry of `polypath tune backend`
   not_faster,
   lost,  ///< of a communicator that was aborted or revoked
 };

@@ -1,4 +1,4 @@
-// What `polypath tune comm` found on this node, as a policy.
+// What `polypath tune backend` found on this node, as a policy.
 #pragma once
 
 #include "nccl/engine.hpp"

@@ -197,7 +197,7 @@ TEST_F(PoolApi, WrongOptionsAreNamed) {
 TEST_F(PoolApi, KernelsOfAllRanksMakeCollectives) {
   std::array<polypath_device_collectives*, kRanks> handles{};
   ASSERT_EQ(POLYPATH_SUCCESS,
-            polypath_kernel_collectives_create_all(comms_.data(), kRanks, handles.data()))
+            polypath_device_collectives_create_all(comms_.data(), kRanks, handles.data()))
       << polypath_last_error();
   constexpr std::size_t kCount = 700;
   constexpr std::size_t kBytes = kCount * 4;
@@ -221,9 +221,9 @@ TEST_F(PoolApi, KernelsOfAllRanksMakeCollectives) {
     auto* const calls = at<CollectiveCall>(memory[own], rank, kCalls);
     write(rank, calls, {call, call});
     CollectivesRow row{};
-    EXPECT_OK(polypath_kernel_collectives_view(handles[own], &row.view, sizeof row.view));
+    EXPECT_OK(polypath_device_collectives_view(handles[own], &row.view, sizeof row.view));
     EXPECT_EQ(POLYPATH_INVALID_ARGUMENT,
-              polypath_kernel_collectives_view(handles[own], &row.view, 3));
+              polypath_device_collectives_view(handles[own], &row.view, 3));
     for (int other = 0; other < kRanks; ++other)
       row.memory.at[other] = at<unsigned char>(memory[own], other);
     row.calls = calls;
@@ -242,9 +242,9 @@ TEST_F(PoolApi, KernelsOfAllRanksMakeCollectives) {
   auto twice = handles;
   twice[1] = twice[0];
   EXPECT_EQ(POLYPATH_INVALID_ARGUMENT,
-            polypath_kernel_collectives_destroy_all(twice.data(), kRanks));
+            polypath_device_collectives_destroy_all(twice.data(), kRanks));
   EXPECT_THAT(polypath_last_error(), HasSubstr("one of handles is given twice"));
-  EXPECT_OK(polypath_kernel_collectives_destroy_all(handles.data(), kRanks));
+  EXPECT_OK(polypath_device_collectives_destroy_all(handles.data(), kRanks));
 }
 
 }  // namespace

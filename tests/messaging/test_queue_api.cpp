@@ -98,9 +98,10 @@ TEST_F(QueueApi, OnOneGpu) {
   for (const int index : {0, 1})
     run_warps(gpu(1), view_of(queue, index, POLYPATH_QUEUE_PRODUCER), gpu(1),
               view_of(queue, index, POLYPATH_QUEUE_CONSUMER), "one GPU");
-  EXPECT_THAT(report_of(queue), AllOf(HasSubstr("\"pushed\":384"), HasSubstr("\"popped\":384"),
-                                      HasSubstr("\"laps\":3"), HasSubstr("\"in_flight\":0"),
-                                      HasSubstr("\"from\":1,\"aborted\":\"\"")));
+  EXPECT_THAT(report_of(queue),
+              AllOf(HasSubstr("\"pushed\":384"), HasSubstr("\"popped\":384"),
+                    HasSubstr("\"generations\":3"), HasSubstr("\"in_flight\":0"),
+                    HasSubstr("\"from\":1"), HasSubstr("\"timed_out_wait\":\"\"")));
   EXPECT_OK(polypath_queue_destroy(queue));
 }
 
@@ -352,7 +353,7 @@ TEST_F(QueueApi, TheCpuGivesUpToo) {
               HasSubstr("rank 1: the CPU waited past the time limit at queue 0 from rank 1"));
   EXPECT_EQ(popped, 0U);
   EXPECT_THAT(report_of(queue),
-              HasSubstr("\"aborted\":\"queue 0 from rank 1, the item of turn 0 (lap 0)\""));
+              HasSubstr("\"timed_out_wait\":\"queue 0 from rank 1, the item of turn 0 (lap 0)\""));
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_check(comm(0)));
   EXPECT_OK(polypath_queue_destroy(queue));
 }
@@ -369,9 +370,9 @@ TEST_F(QueueApi, TheCpuThatFindsNoRoomSaysSoAndCountsWhatItPushed) {
   EXPECT_THAT(polypath_last_error(), HasSubstr("rank 1: the CPU waited past the time limit at "
                                                "queue 1 to rank 1, room for turn 64 (lap 1)"));
   EXPECT_THAT(report_of(queue),
-              AllOf(HasSubstr("\"aborted\":\"queue 1 to rank 1, room for turn 64 (lap 1)\""),
+              AllOf(HasSubstr("\"timed_out_wait\":\"queue 1 to rank 1, room for turn 64 (lap 1)\""),
                     HasSubstr("\"in_flight\":64"), HasSubstr("\"pushed\":64"),
-                    HasSubstr("\"aborted\":\"\"")));
+                    HasSubstr("\"timed_out_wait\":\"\"")));
   EXPECT_OK(polypath_queue_destroy(queue));
 }
 
@@ -383,7 +384,7 @@ TEST_F(QueueApi, PairsOfTheCpuGiveUpToo) {
   const std::array<std::uint64_t, 67> items{};
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_queue_push(queue, 0, items.data(), 67));
   EXPECT_THAT(report_of(queue),
-              AllOf(HasSubstr("\"aborted\":\"pair 0 to rank 1, room for turn 64 (lap 1)\""),
+              AllOf(HasSubstr("\"timed_out_wait\":\"pair 0 to rank 1, room for turn 64 (lap 1)\""),
                     HasSubstr("\"pushed\":64")));
   EXPECT_OK(polypath_queue_destroy(queue));
 }
@@ -397,7 +398,7 @@ TEST_F(QueueApi, PopsOfPairsGiveUpToo) {
   std::size_t popped = 7;
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_queue_pop(queue, 0, &item, 1, &popped));
   EXPECT_THAT(report_of(queue),
-              HasSubstr("\"aborted\":\"pair 0 from rank 1, the item of turn 0 (lap 0)\""));
+              HasSubstr("\"timed_out_wait\":\"pair 0 from rank 1, the item of turn 0 (lap 0)\""));
   EXPECT_OK(polypath_queue_destroy(queue));
 }
 
@@ -431,7 +432,8 @@ TEST_F(QueueApi, CallsOfTheCpuSayThatTheCommunicatorWasAborted) {
     EXPECT_EQ(closed, 0);
     says_so(polypath_queue_pop(pops, 0, &item, 1, &count));
     if (kind == POLYPATH_QUEUE_MPMC) says_so(polypath_queue_close(pushes, 0));
-    EXPECT_THAT(report_of(pushes), AllOf(HasSubstr("\"pushed\":1"), HasSubstr("\"aborted\":\"\"")));
+    EXPECT_THAT(report_of(pushes),
+                AllOf(HasSubstr("\"pushed\":1"), HasSubstr("\"timed_out_wait\":\"\"")));
     EXPECT_OK(polypath_queue_destroy(pushes));
     EXPECT_OK(polypath_queue_destroy(pops));
     EXPECT_OK(polypath_comm_destroy(one));

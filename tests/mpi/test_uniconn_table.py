@@ -37,7 +37,7 @@ def profile(tmp_path):
     """Writes a profile of the simulated narval with these rows by hand."""
     base = tmp_path / "base.toml"
     once = ("--ops", "post", "--sizes", "64K", "--ranks", "2")
-    polypath("tune", "comm", "--profile", str(base), *once)
+    polypath("tune", "backend", "--profile", str(base), *once)
     text = base.read_text()
 
     def write(file, rows):
@@ -99,7 +99,7 @@ def test_a_name_wins_over_the_table(tmp_path, profile):
 
 def test_mpi_is_measured_with_the_others(tmp_path):
     found = polypath(
-        *("tune", "comm", "--backends", "polypath,mpi", "--ranks", "2", "--sizes", "4K"),
+        *("tune", "backend", "--backends", "polypath,mpi", "--ranks", "2", "--sizes", "4K"),
         *("--pairs", "2", "--profile", str(tmp_path / "measured.toml")),
     )
     assert found["excluded"] == {}

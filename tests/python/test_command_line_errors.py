@@ -26,8 +26,11 @@ def the_one_line(done, code):
         ),
         (["bench", "AllToAll"], ["did you mean bench all_to_all?"]),
         (["allgather"], ["did you mean plan all_gather or bench all_gather or tune all_gather?"]),
-        (["plan", "comm", "all-reduce", "1M"], ["'all-reduce'", "did you mean allreduce?"]),
-        (["tune", "comm", "--ops", "post,all_reduce"], ["'all_reduce'", "did you mean allreduce?"]),
+        (["plan", "backend", "all-reduce", "1M"], ["'all-reduce'", "did you mean allreduce?"]),
+        (
+            ["tune", "backend", "--ops", "post,all_reduce"],
+            ["'all_reduce'", "did you mean allreduce?"],
+        ),
         (["--node", "narval", "topo"], ["--node: options stand behind the command"]),
         (["bench", "p2p", "--sizes", "-1K"], ["--sizes: '-1K' is negative"]),
         (["plan", "gpu0", "gpu1", "-5"], ["SIZE: '-5' is negative"]),

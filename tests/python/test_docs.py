@@ -45,7 +45,7 @@ def test_every_command_has_an_example():
         "bench uniconn",
         "bench messaging",
         "tune",
-        "tune comm",
+        "tune backend",
         "info -c",
         "info -d",
         "demo",

@@ -30,7 +30,8 @@ with Queues.with_host(ranks[0], "producer", 12, capacity=64, segment=16) as queu
         queues.try_push(items)
     assert not queues.try_push(items), "full"
     (found,) = queues.report()
-    assert found["pushed"] == 60 and found["in_flight"] == 60 and found["aborted"] == "", found
+    assert found["pushed"] == 60 and found["in_flight"] == 60, found
+    assert found["timed_out_wait"] == "", found
     assert found["from"] == "host" and found["to"] == 0 and found["capacity"] == 64, found
     queues.end()
     refused(queues.push, (ctypes.c_uint8 * 13)())

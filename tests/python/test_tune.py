@@ -117,7 +117,7 @@ def test_a_profile_that_is_not_usable_is_told_in_a_line(polypath, tmp_path):
     assert "[[tuned]]" in (tmp_path / "broken.toml").read_text()
 
 
-@pytest.mark.parametrize("command", ["tune", "tune comm", "tune allreduce"])
+@pytest.mark.parametrize("command", ["tune", "tune backend", "tune allreduce"])
 def test_a_profile_that_cannot_be_written_is_refused_before_the_run(polypath, tmp_path, command):
     arguments = (*command.split(), "--node", "narval")
     for place in ("/proc/x.toml", "/dev/null/x.toml"):
@@ -136,7 +136,7 @@ def test_the_folder_of_a_profile_is_made(polypath, tmp_path):
 
 
 @pytest.mark.parametrize("thing", ["folder", "pipe", "device"])
-@pytest.mark.parametrize("command", [("tune", *PAIR), ("tune", "comm", *PAIR[:2])])
+@pytest.mark.parametrize("command", [("tune", *PAIR), ("tune", "backend", *PAIR[:2])])
 def test_what_is_no_regular_file_stays_as_it_is(polypath, tmp_path, thing, command):
     place = tmp_path / "victim"
     if thing == "folder":

@@ -3,7 +3,7 @@ library itself, in PTX, but for names of registers, labels and variables.
 
     check_device_code.py NVCC COMPILER LIBRARY    LIBRARY: gpushmem (NVSHMEM) or gpuccl (NCCL)
 
-The kernels are those of device_code/LIBRARY.cu. One of them, `planted`, has an instruction more by
+The kernels are those of device_code/LIBRARY.cu. One of them, `mutant`, has an instruction more by
 UNICONN than by the library, and has to be found.
 """
 
@@ -118,16 +118,16 @@ def main() -> None:
             (False, True),
         )
         ours, native = map(kernels_of, both)
-    if ours.keys() != native.keys() or "planted_BLOCK" not in ours:
+    if ours.keys() != native.keys() or "mutant_BLOCK" not in ours:
         sys.exit(f"other kernels: {sorted(ours.keys() ^ native.keys())}")
     wrong = {name: found for name in ours if (found := difference(ours[name], native[name]))}
-    if wrong.pop("planted_BLOCK", None) is None:
+    if wrong.pop("mutant_BLOCK", None) is None:
         sys.exit("the kernel with an instruction more is not found")
     for name, found in wrong.items():
         print(f"{name}: {found}")
     if wrong:
         sys.exit(f"{len(wrong)} of {len(ours) - 1} kernels are not those of {library} itself")
-    lines = sum(len(body) for name, body in native.items() if name != "planted_BLOCK")
+    lines = sum(len(body) for name, body in native.items() if name != "mutant_BLOCK")
     print(f"{library}: {len(ours) - 1} kernels, {lines} lines of PTX: the same by UNICONN")
 
 

@@ -118,12 +118,12 @@ POLYPATH_API polypath_status polypath_queue_view(const polypath_queue* queue, in
                                                  void* view, size_t bytes);
 
 /* How they went, as this rank can read it, beside running kernels too: {"queues": [{"number",
- * "kind", "layout", "item_bytes", "capacity", "segment", "from", "to", "pushed", "popped", "laps",
- * "in_flight", "aborted"}]}. Items; what a kernel has under way is counted late, and pairs count
- * when their kernels leave. A push that waits for room, or gave up, counts as far as there was
- * room, at least for its turn. "from" and "to": ranks, or "host". "aborted": what a kernel of the
- * program, or a call below, waited for past the time limit, or "" (also where an abort ended the
- * wait). For polypath_free_string(). */
+ * "kind", "layout", "item_bytes", "capacity", "segment", "from", "to", "pushed", "popped",
+ * "generations", "in_flight", "timed_out_wait"}]}. Items; what a kernel has under way is counted
+ * late, and pairs count when their kernels leave. A push that waits for room, or gave up, counts as
+ * far as there was room, at least for its turn. "from" and "to": ranks, or "host".
+ * "timed_out_wait": what a kernel of the program, or a call below, waited for past the time limit,
+ * or "" (also where an abort ended the wait). For polypath_free_string(). */
 POLYPATH_API polypath_status polypath_queue_report(polypath_queue* queue, char** json);
 
 /* ---- On the CPU -------------------------------------------------------------------------------

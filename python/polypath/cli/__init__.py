@@ -52,7 +52,9 @@ GROUPS = {
                 ("all_to_all", "an all-to-all"),
             )
         ),
-        Command("plan comm", "plan_comm:plan_comm", "Show which backend of UNICONN's is taken."),
+        Command(
+            "plan backend", "plan_backend:plan_backend", "Show which backend of UNICONN's is taken."
+        ),
         Command("info", "info:info", "Show the settings and the devices."),
     ],
     "Measure": [
@@ -83,7 +85,9 @@ GROUPS = {
             "bench graph-phases", "graph_phases:graph_phases", "Measure the phases of a CUDA graph."
         ),
         Command("tune", "tune:tune", "Find the best routes, shares and chunks for this node."),
-        Command("tune comm", "tune_comm:tune_comm", "... the fastest of UNICONN's backends."),
+        Command(
+            "tune backend", "tune_backend:tune_backend", "... the fastest of UNICONN's backends."
+        ),
         Command("tune collectives", "tune_collective:collectives", "... the fastest collectives."),
         *(
             Command(f"tune {name}", f"tune_collective:{name}", f"... the fastest {what}.")

@@ -1,4 +1,4 @@
-"""`polypath plan comm`: which of UNICONN's backends AnyBackend would take, and why."""
+"""`polypath plan backend`: which of UNICONN's backends AnyBackend would take, and why."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _operation(text: str) -> str:
     return text
 
 
-def plan_comm(
+def plan_backend(
     op: Annotated[str, Argument("OPERATION", f"{', '.join(OPERATIONS)}.", read=_operation)],
     size: options.Size,
     *,
@@ -48,7 +48,7 @@ def plan_comm(
     out.print(_table(planned))
     entry = planned["entry"]
     if entry is None:
-        print_lines(out, "`polypath tune comm` measures, and keeps what it finds in the profile")
+        print_lines(out, "`polypath tune backend` measures, and keeps what it finds in the profile")
     else:
         print_lines(
             out,

@@ -1,4 +1,4 @@
-"""`polypath tune comm`: which of UNICONN's backends is fastest here, by operation and size."""
+"""`polypath tune backend`: which of UNICONN's backends is fastest here, by operation and size."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _rank_counts(text: str) -> list[int]:
     return list(dict.fromkeys(counts))
 
 
-def tune_comm(
+def tune_backend(
     *,
     backends: Annotated[
         list[str] | None,

@@ -138,7 +138,7 @@ def _nccl(processes: Sequence[dict[str, Any]]) -> list[Finding]:
             text += f"; to NCCL: {', '.join(others)}"
         advice = ""
         if "not measured" in reasons:
-            advice = "`polypath tune comm` measures; --reproducible takes sums without that"
+            advice = "`polypath tune backend` measures; --reproducible takes sums without that"
         found.append(Finding("NCCL", State.well if taken else State.note, text, advice))
     refusals = dict.fromkeys(why for one in used for why in one["refusals"])
     found += [Finding("NCCL", State.note, f"no communicator: {why}") for why in refusals]

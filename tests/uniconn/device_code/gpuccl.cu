@@ -148,4 +148,4 @@ KERNELS(all_to_all, (It::AlltoAll<G>(send, recv, count, comm)), barrier<G>(comm)
                       });
         barrier<G>(comm))
 
-KERNEL(has_mutant, BLOCK, (It::Barrier<G>(comm), *result = 1), barrier<G>(comm))
+KERNEL(mutant, BLOCK, (It::Barrier<G>(comm), *result = 1), barrier<G>(comm))

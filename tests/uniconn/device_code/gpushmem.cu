@@ -148,4 +148,4 @@ KERNELS(scatterv, (It::Scatterv<G>(send, recv, counts, displs, rank, comm)),
         NATIVELY(barrier<G>(); if (nvshmem_my_pe() == rank)
                      for_each_pe([&](int to) { put<G>(recv, send + displs[to], counts[to], to); });
                  barrier<G>()))
-KERNEL(has_mutant, BLOCK, (It::Barrier<G>(comm), *result = 1), NATIVELY(barrier<G>()))
+KERNEL(mutant, BLOCK, (It::Barrier<G>(comm), *result = 1), NATIVELY(barrier<G>()))

@@ -1,4 +1,4 @@
-// Which backend carries what, of those that AnyBackend has at hand: by what `polypath tune comm`
+// Which backend carries what, of those that AnyBackend has at hand: by what `polypath tune backend`
 // measured on rank 0's node. Everything here is known to all ranks alike, so that both sides of a
 // message choose alike.
 #pragma once
@@ -102,7 +102,7 @@ namespace polypath::uniconn {
 
 /// How much of something AnyBackend gave to a backend; calls of this rank.
 struct BackendUse {
-  std::string operation;  ///< one of `polypath tune comm`, or "acknowledge"
+  std::string operation;  ///< one of `polypath tune backend`, or "acknowledge"
   std::string backend;
   std::uint64_t calls = 0;
   std::uint64_t bytes = 0;  ///< of a message; of a collective, of a rank's larger buffer

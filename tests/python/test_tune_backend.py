@@ -1,5 +1,5 @@
-"""`polypath tune comm` and `polypath plan comm` on a simulated node: what they print and keep, what
-follows it, and what is refused. NCCL and NVSHMEM are what stands in for them."""
+"""`polypath tune backend` and `polypath plan backend` on a simulated node: what they print and keep,
+what follows it, and what is refused. NCCL and NVSHMEM are what stands in for them."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def standins():
 
 
 def test_it_shows_what_it_found_and_keeps_it(polypath, tmp_path):
-    tune = ("tune", "comm", *NODE, *KEPT, "--ops", "post,broadcast", "--sizes", "4K,64K")
+    tune = ("tune", "backend", *NODE, *KEPT, "--ops", "post,broadcast", "--sizes", "4K,64K")
     done = polypath(*tune, "--json", "found.json")
     text = succeeded(done)
     assert "tune: 1/4 post of 4096 bytes, 2 ranks, " in done.stderr
@@ -57,30 +57,32 @@ def test_it_shows_what_it_found_and_keeps_it(polypath, tmp_path):
     again = polypath(*tune)
     assert again.stderr == ""
     assert re.search(r"^4 entries, \d+ s, done$", succeeded(again), re.MULTILINE)
-    shown = succeeded(polypath("tune", "comm", "--show", *NODE, *KEPT, "--ops", "broadcast"))
+    shown = succeeded(polypath("tune", "backend", "--show", *NODE, *KEPT, "--ops", "broadcast"))
     assert f"broadcast, {CLASS}" in shown
     assert "post" not in shown
     # What is tuned besides stays as it was.
-    assert json_of(polypath("tune", "comm", "--show", *NODE, *KEPT, "--json", "-"))["choices"] == []
+    assert (
+        json_of(polypath("tune", "backend", "--show", *NODE, *KEPT, "--json", "-"))["choices"] == []
+    )
 
 
 def test_without_a_table_a_plan_says_how_to_make_one(polypath):
-    text = succeeded(polypath("plan", "comm", "post", "64M", *NODE))
+    text = succeeded(polypath("plan", "backend", "post", "64M", *NODE))
     assert text.startswith(f"post of 64M, {CLASS}, on two-gpus (simulated)\n")
     assert f"by polypath: nothing was measured of post on {CLASS}\n" in text
-    assert "`polypath tune comm` measures" in text
-    planned = json_of(polypath("plan", "comm", "post", "64M", *NODE, "--json", "-"))
+    assert "`polypath tune backend` measures" in text
+    planned = json_of(polypath("plan", "backend", "post", "64M", *NODE, "--json", "-"))
     assert planned["backend"] == "polypath"
     assert planned["entry"] is None
     assert [one["us"] for one in planned["backends"]] == [None] * 4
-    assert succeeded(polypath("tune", "comm", "--show", *NODE)).startswith(
+    assert succeeded(polypath("tune", "backend", "--show", *NODE)).startswith(
         "no backend was measured"
     )
 
 
 def test_a_plan_follows_what_was_measured(polypath, tmp_path):
     """By what stands in for libraries, which takes real time; edits make the rest certain."""
-    tune = ("tune", "comm", *NODE, *KEPT, "--ops", "post", "--sizes", "4K", "--pairs", "3")
+    tune = ("tune", "backend", *NODE, *KEPT, "--ops", "post", "--sizes", "4K", "--pairs", "3")
     found = json_of(
         polypath(*tune, "--backends", "polypath,gpuccl,gpushmem", "--json", "-", **standins())
     )
@@ -94,7 +96,7 @@ def test_a_plan_follows_what_was_measured(polypath, tmp_path):
 
     def plan(*arguments, **settings):
         given = {"POLYPATH_PROFILE": "two.toml", **settings}
-        return polypath("plan", "comm", *arguments, *NODE, **given)
+        return polypath("plan", "backend", *arguments, *NODE, **given)
 
     text = succeeded(plan("post", "6K", **standins()))
     assert "by gpuccl: edited in the profile\n" in text
@@ -112,11 +114,11 @@ def test_a_plan_follows_what_was_measured(polypath, tmp_path):
     # No search replaces an edit.
     kept = json_of(polypath(*tune, "--again", "--json", "-", **standins()))
     assert kept["comm"][0]["backend"] == "gpuccl"
-    assert "edited" in succeeded(polypath("tune", "comm", "--show", *NODE, *KEPT))
+    assert "edited" in succeeded(polypath("tune", "backend", "--show", *NODE, *KEPT))
 
 
 def test_what_does_not_begin_is_left_out(polypath):
-    tune = ("tune", "comm", *NODE, "--ops", "post", "--sizes", "4K")
+    tune = ("tune", "backend", *NODE, "--ops", "post", "--sizes", "4K")
     text = succeeded(
         polypath(*tune, "--backends", "gpuccl,polypath", POLYPATH_SIM_MODE="functional")
     )
@@ -129,7 +131,7 @@ def test_what_does_not_begin_is_left_out(polypath):
 @pytest.mark.parametrize("op", OPERATIONS)
 def test_every_operation(polypath, op):
     """On three ranks, whose parts are no whole number of the size."""
-    tune = ("tune", "comm", "--node", "narval", "--ranks", "3", "--ops", op, "--sizes", "1000")
+    tune = ("tune", "backend", "--node", "narval", "--ranks", "3", "--ops", op, "--sizes", "1000")
     (one,) = json_of(polypath(*tune, "--json", "-"))["comm"]
     assert one["op"] == op
     parts = {"all_gather": 996, "all_to_all": 996}
@@ -140,15 +142,15 @@ def test_every_operation(polypath, op):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("tune", "comm", "--backends", "gpuccl"), "gpuccl: only polypath has virtual time"),
-        (("tune", "comm", "--backends", "nccl"), "'nccl' is not one of polypath"),
-        (("tune", "comm", "--ops", "gossip"), "'gossip' is not one of post"),
-        (("tune", "comm", "--ranks", "3"), "--ranks 3: there are 2 GPUs"),
-        (("tune", "comm", "--ranks", "1"), "not a list of 2 to 64"),
-        (("tune", "comm", "--budget", "soon"), "is no time"),
-        (("plan", "comm", "gossip", "8"), "'gossip' is not one of post"),
-        (("plan", "comm", "post", "8", "--ranks", "3"), "there is no GPU 2 on two-gpus"),
-        (("plan", "comm", "post"), "SIZE"),
+        (("tune", "backend", "--backends", "gpuccl"), "gpuccl: only polypath has virtual time"),
+        (("tune", "backend", "--backends", "nccl"), "'nccl' is not one of polypath"),
+        (("tune", "backend", "--ops", "gossip"), "'gossip' is not one of post"),
+        (("tune", "backend", "--ranks", "3"), "--ranks 3: there are 2 GPUs"),
+        (("tune", "backend", "--ranks", "1"), "not a list of 2 to 64"),
+        (("tune", "backend", "--budget", "soon"), "is no time"),
+        (("plan", "backend", "gossip", "8"), "'gossip' is not one of post"),
+        (("plan", "backend", "post", "8", "--ranks", "3"), "there is no GPU 2 on two-gpus"),
+        (("plan", "backend", "post"), "SIZE"),
     ],
 )
 def test_what_is_refused(polypath, arguments, said):
