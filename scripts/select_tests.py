@@ -144,8 +144,8 @@ RULES: list[tuple[str, Selection | None]] = [
     ),
     ("bench/results/*|*.png|LICENSE|.gitignore|.editorconfig|.clang-tidy", None),
     (
-        "docs/*|README.md|CHANGELOG.md|mkdocs.yml|CONTRIBUTING.md|ARCHITECTURE.md",
-        Selection(set(), PACKAGE, {"test_docs.py"}),
+        "docs/*|examples/tutorials/*|README.md|CHANGELOG.md|mkdocs.yml|CONTRIBUTING.md|ARCHITECTURE.md",
+        Selection(set(), PACKAGE, {"test_docs.py", "test_tutorials.py"}),
     ),
     ("bench/*", Selection({"bench."}, {*PACKAGE, "bench/all"})),
     ("python/*", Selection(set(), PACKAGE, {"*"})),

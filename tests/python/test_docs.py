@@ -69,3 +69,45 @@ def test_the_methods_of_a_context_are_described_as_they_are():
 def test_programs(start_python, program):
     done = doc_examples.run(["-c", program], start_python)
     assert done.returncode == 0, done.stderr
+
+
+README = doc_examples.ROOT / "README.md"
+PAGES = sorted([*doc_examples.ROOT.glob("*.md"), *doc_examples.DOCS.rglob("*.md")])
+#: What `make docs` writes from other sources.
+GENERATED = {"settings.md", "commands.md", "python-api.md", "api.md", "adr/index.md"}
+
+
+def test_readme_is_short_and_begins_with_both_commands():
+    """scripts/check_setup.sh runs the two commands of the first block."""
+    text = README.read_text()
+    assert len(text.splitlines()) <= 90
+    commands = re.search(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert commands
+    lines = [line.split("#")[0].strip() for line in commands[1].splitlines()]
+    assert lines == ["make demo", ".venv/bin/polypath run -- ./your-app"]
+    assert "make test" in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(doc_examples.ROOT)))
+def test_links_resolve(page):
+    for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", without_fences(page.read_text())):
+        file = page.parent / target
+        generated = file.resolve().is_relative_to(doc_examples.DOCS) and (
+            str(file.resolve().relative_to(doc_examples.DOCS)) in GENERATED
+        )
+        assert file.exists() or generated, target
+
+
+def without_fences(text: str) -> str:
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_navigation_names_every_page_once():
+    """Readers find only pages of the navigation; single decisions are on a page of their own."""
+    named = re.findall(
+        r": (\S+\.md)$", (doc_examples.ROOT / "mkdocs.yml").read_text(), re.MULTILINE
+    )
+    pages = {str(page.relative_to(doc_examples.ROOT)) for page in PAGES}
+    decisions = {name for name in pages if name.startswith("docs/adr/")}
+    generated = {f"docs/{name}" for name in GENERATED}
+    assert sorted(named) == sorted((pages - decisions) | generated)
