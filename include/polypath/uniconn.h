@@ -165,7 +165,7 @@ POLYPATH_API polypath_status polypath_uniconn_reduce(polypath_uniconn_coordinato
                                                      int type, int op, int root,
                                                      polypath_uniconn_comm* comm);
 
-/* ---- Which backend is best here: what `polypath tune backend` measured -------------------------- */
+/* ---- Which backend is best here: what `polypath tune backend` measured ----------------------- */
 
 /* By number. */
 enum {
