@@ -229,6 +229,7 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
   options.scratch_bytes =
       runner_ ? std::min(kCopyScratch, runner_->scratch_bytes()) : kMixedScratch;
   options.host_bytes = runner_ ? runner_->host_bytes() : kMixedHost;
+  options.table = copy_costs_.get();
   switch (choice) {
     case AlgorithmOverride::planned:
     case AlgorithmOverride::tried: break;
@@ -249,6 +250,7 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
 }
 
 void Collectives::prepare_copies() {
+  copy_costs_ = CopyCostTable::shared(basis_.node, basis_.gpus);
   std::uint64_t scratch = options_.copies ? kAnyCopyScratch : 0;
   std::uint64_t host = options_.copies ? kCopyHost : 0;
   const std::string ranks = collective_class(basis_.node, basis_.gpus);
@@ -268,7 +270,10 @@ void Collectives::prepare_copies() {
     scratch = std::max(scratch, is_part ? kMixedScratch : kCopyScratch);
     if (uses_host(algorithm)) host = std::max(host, is_part ? kMixedHost : kCopyHost);
   }
-  if (scratch > 0) runner_ = std::make_unique<ScheduleRunner>(comm_, *modules_, scratch, host);
+  if (scratch == 0) return;
+  runner_ = std::make_unique<ScheduleRunner>(comm_, *modules_, scratch, host);
+  // So that the first call of a new count times no schedule on its caller's thread.
+  copy_costs_->fill_allreduce(options_of({}, AlgorithmOverride::planned));
 }
 
 Collectives::Launch Collectives::make_launch(const CollectiveCall& call, AlgorithmOverride choice,

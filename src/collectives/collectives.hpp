@@ -18,6 +18,7 @@
 #include "collectives/collective_types.h"
 #include "collectives/kernel_modules.hpp"
 #include "collectives/plan/collective_plan.hpp"
+#include "collectives/plan/copy_cost_table.hpp"
 #include "collectives/plan_basis.hpp"
 #include "collectives/schedule/schedule_runner.hpp"
 #include "comm/call_order.hpp"
@@ -212,6 +213,7 @@ class Collectives {
   ScratchShape shape_{};
   SymmetricMemory scratch_;
   std::unique_ptr<ScheduleRunner> runner_;  // null: kernels alone
+  std::shared_ptr<CopyCostTable> copy_costs_;  // null: likewise
   LruMap<Shape, Launch, ShapeHash, std::equal_to<Shape>> launches_;
   CollectiveCounts counts_;
   std::unique_ptr<CallOrder> order_;

@@ -45,6 +45,11 @@ class HostPart {
     }
   }
 
+  HostPartMemory memory() && {
+    const CollectiveSchedule schedule = std::move(builder_).finish();
+    return {schedule.scratch_bytes, schedule.host_bytes};
+  }
+
   CollectiveSchedule make() && {
     for (std::size_t i = 0; i < chunks_.size(); ++i) {
       reduce_scatter(i);
@@ -154,6 +159,11 @@ class HostPart {
 CollectiveSchedule host_part_schedule(const Node& node, const CollectiveRequest& request,
                                       std::uint64_t chunk_bytes) {
   return HostPart(node, request, chunk_bytes).make();
+}
+
+HostPartMemory host_part_memory(const Node& node, const CollectiveRequest& request,
+                                std::uint64_t chunk_bytes) {
+  return HostPart(node, request, chunk_bytes).memory();
 }
 
 std::string why_no_host_part(const Node& node, const CollectiveRequest& request) {
