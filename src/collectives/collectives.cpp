@@ -8,7 +8,6 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
-#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -257,14 +256,11 @@ void Collectives::prepare_copies() {
   for (const TunedCollective& one : basis_.tuned)
     if (one.ranks == ranks && one.way.chunk_bytes > 0) scratch = std::max(scratch, kCopyScratch);
   for (const std::uint64_t bytes : {16 * kMiB, 256 * kMiB}) {
-    CollectiveCall call;
-    call.count = bytes / size_of(call.type);
-    const CollectiveRequest request = request_of(call);
-    constexpr auto choice = AlgorithmOverride::planned;
-    CollectiveOptions options = options_of(request, choice);
+    const CollectiveRequest request = request_of({.count = bytes / size_of(DataType::float32)});
+    CollectiveOptions options = options_of(request, AlgorithmOverride::planned);
     options.scratch_bytes = kCopyScratch;
     options.explain = false;
-    const Algorithm algorithm = make_plan(request, options, choice).algorithm;
+    const Algorithm algorithm = make_plan(request, options, AlgorithmOverride::planned).algorithm;
     if (runs_by_kernels(algorithm)) continue;
     const bool is_part = algorithm == Algorithm::mixed;
     scratch = std::max(scratch, is_part ? kMixedScratch : kCopyScratch);
@@ -272,7 +268,6 @@ void Collectives::prepare_copies() {
   }
   if (scratch == 0) return;
   runner_ = std::make_unique<ScheduleRunner>(comm_, *modules_, scratch, host);
-  // So that the first call of a new count times no schedule on its caller's thread.
   copy_costs_->fill_allreduce(options_of({}, AlgorithmOverride::planned));
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/log.hpp"
 #include "base/units.hpp"
 #include "collectives/plan/islands.hpp"
 #include "collectives/plan/mixed_cost.hpp"
@@ -228,19 +229,22 @@ AlgorithmCost CopyCostTable::cost(const CollectiveRequest& request,
   return cost;
 }
 
-void CopyCostTable::fill_allreduce(const CollectiveOptions& options) {
+void CopyCostTable::fill_allreduce(const CollectiveOptions& options) noexcept {
   CollectiveOptions with = options;
   with.table = this;
   with.explain = false;
   // Partial sums of half types are larger than their elements.
   for (const DataType type : {DataType::float32, DataType::bfloat16})
-    for (int log2_bytes = kMinLog2; log2_bytes <= kMaxLog2; ++log2_bytes) {
-      CollectiveRequest request =
-          request_of_bytes(CollectiveOp::allreduce, type, (std::uint64_t{1} << log2_bytes) * 3 / 4,
-                           static_cast<int>(gpus_.size()));
-      request.gpus = gpus_;
-      plan_collective(node_, request, with);
-    }
+    for (int log2_bytes = kMinLog2; log2_bytes <= kMaxLog2; ++log2_bytes) try {
+        CollectiveRequest request = request_of_bytes(CollectiveOp::allreduce, type,
+                                                     (std::uint64_t{1} << log2_bytes) * 3 / 4,
+                                                     static_cast<int>(gpus_.size()));
+        request.gpus = gpus_;
+        plan_collective(node_, request, with);
+      } catch (const std::exception& error) {
+        log_info("the costs of an allreduce are computed once it is called: {}", error.what());
+        return;
+      }
 }
 
 }  // namespace polypath

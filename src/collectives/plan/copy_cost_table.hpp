@@ -38,8 +38,10 @@ class CopyCostTable {
   AlgorithmCost cost(const CollectiveRequest& request, const CollectiveOptions& options,
                      Algorithm algorithm);
 
-  /// Computes all that plans of allreduces of whatever count and type need with these options.
-  void fill_allreduce(const CollectiveOptions& options);
+  /// Computes all that plans of allreduces of whatever count and type need with these options, so
+  /// that the first call of a new count times no schedule on its caller's thread. What
+  /// fails is computed when it is needed.
+  void fill_allreduce(const CollectiveOptions& options) noexcept;
 
   [[nodiscard]] bool is_for(const Node& node, const std::vector<int>& gpus) const {
     return node == node_ && gpus == gpus_;
