@@ -19,8 +19,10 @@ namespace {
 /// KiB where there are no lanes to try.
 constexpr int kMinLog2 = 16;
 constexpr int kMinLog2OfOneIsland = 19;
-/// From 1 GiB on chunks are as large as memory allows.
+/// From 1 GiB on the chunks of mixed are as large as memory allows; from 512 MiB on those of other
+/// algorithms are small beside the message.
 constexpr int kMaxLog2 = 30;
+constexpr int kMaxLog2OfWhole = 29;
 constexpr std::size_t kMaxShared = 8;
 /// Parts of a message begin at multiples of this (part_of()).
 constexpr std::uint64_t kPartAlignment = 128;
@@ -152,25 +154,24 @@ CopyCostTable::Cut CopyCostTable::cut_of(const Entry& entry) const {
   return {cost.lanes, static_cast<int>(ceil_div(longest, cost.chunk_bytes))};
 }
 
-AlgorithmCost CopyCostTable::interpolated(const Question& question, const Entry& low,
-                                          const Entry& high, int high_log2) {
+CopyCostTable::Entry CopyCostTable::interpolated(const Question& question, const Entry& low,
+                                                 const Entry& high, int high_log2) {
   const auto& [request, options, algorithm] = question;
   const double part = static_cast<double>(request.bytes() - std::min(request.bytes(), low.bytes)) /
                       static_cast<double>(high.bytes - low.bytes);
-  AlgorithmCost best;
-  double kernel_bytes = 0;
+  Entry best{.cost = {}, .bytes = request.bytes(), .kernel_bytes = 0};
   const auto consider = [&](Cut cut) {
     const Entry& at_low = entry(question, high_log2 - 1, cut);
     const Entry& at_high = entry(question, high_log2, cut);
     if (at_low.cost.us == 0 || at_high.cost.us == 0) return;
     const double us = between(at_low.cost.us, at_high.cost.us, part);
-    if (best.us > 0 && us >= best.us) return;
-    best = at_high.cost;
-    best.us = us;
-    kernel_bytes = between(static_cast<double>(at_low.kernel_bytes),
-                           static_cast<double>(at_high.kernel_bytes), part);
+    if (best.cost.us > 0 && us >= best.cost.us) return;
+    best.cost = at_high.cost;
+    best.cost.us = us;
+    best.kernel_bytes = static_cast<std::uint64_t>(between(
+        static_cast<double>(at_low.kernel_bytes), static_cast<double>(at_high.kernel_bytes), part));
     if (algorithm != Algorithm::mixed)
-      best.chunk_bytes = chunk_bytes_of(
+      best.cost.chunk_bytes = chunk_bytes_of(
           unit_bytes(algorithm, cut.lanes, request.bytes(), request.ranks()), cut.chunks);
   };
   const Cut first = cut_of(low);
@@ -179,16 +180,51 @@ AlgorithmCost CopyCostTable::interpolated(const Question& question, const Entry&
   if (first != second) consider(first);
   const Cut middle{second.lanes, (first.chunks + second.chunks) / 2};
   if (middle != first && middle != second) consider(middle);
-  // Just as large as scratch allows, and larger once they are aligned.
-  if (best.us == 0) consider({second.lanes, 2 * second.chunks});
-  if (algorithm == Algorithm::mixed && best.us > 0)
-    best.host_count = static_cast<std::uint64_t>(kernel_bytes);
+  // Chunks may be just as large as scratch allows, and larger once they are aligned.
+  if (best.cost.us == 0) consider({second.lanes, 2 * second.chunks});
+  if (best.cost.us == 0) best.cost = no_memory(algorithm);
   return best;
+}
+
+CopyCostTable::Entry CopyCostTable::extrapolated(const Question& question, const Entry& low,
+                                                 const Entry& high) {
+  Entry entry = high;
+  entry.bytes = question.request.bytes();
+  const double times = static_cast<double>(entry.bytes) / static_cast<double>(high.bytes);
+  const double part =
+      static_cast<double>(entry.bytes - low.bytes) / static_cast<double>(high.bytes - low.bytes);
+  entry.cost.us = low.cost.us > 0 ? between(low.cost.us, high.cost.us, part) : times * high.cost.us;
+  entry.cost.chunks = static_cast<int>(std::ceil(times * high.cost.chunks));
+  entry.kernel_bytes = static_cast<std::uint64_t>(times * static_cast<double>(high.kernel_bytes));
+  return entry;
+}
+
+AlgorithmCost CopyCostTable::split_mixed(const Question& question, const Entry& entry,
+                                         bool is_timed) const {
+  const auto& [request, options, algorithm] = question;
+  AlgorithmCost cost = entry.cost;
+  auto kernel_bytes = static_cast<double>(entry.kernel_bytes);
+  if (!is_timed) {
+    const auto bytes = static_cast<double>(entry.bytes);
+    const double share = 1 - kernel_bytes / bytes;
+    kernel_bytes += kMargin * std::max(0.0, 1 - 2 * share) * share * bytes;
+  }
+  const auto rest = static_cast<std::uint64_t>(kernel_bytes);
+  MixedSplit split = mixed_split(request, rest, cost.chunks);
+  // Where the last chunk is no whole one it has memory of its own.
+  for (int more = 0; more < kMoreChunks && !has_memory(node_, options, split); ++more)
+    split = mixed_split(request, rest, ++cost.chunks);
+  if (split.part.count == 0 || !has_memory(node_, options, split)) return no_memory(algorithm);
+  cost.host_count = split.part.count;
+  cost.chunk_bytes = split.chunk_bytes;
+  cost.kernel = flat_cost(node_, split.rest, options.max_blocks).kernel;
+  return cost;
 }
 
 AlgorithmCost CopyCostTable::cost(const CollectiveRequest& request,
                                   const CollectiveOptions& options, Algorithm algorithm) {
   const std::uint64_t bytes = request.bytes();
+  const bool is_mixed = algorithm == Algorithm::mixed;
   const int least = algorithm == Algorithm::hierarchical ? kMinLog2 : kMinLog2OfOneIsland;
   if (bytes <= std::uint64_t{1} << least) {
     CollectiveOptions plain = options;
@@ -197,43 +233,23 @@ AlgorithmCost CopyCostTable::cost(const CollectiveRequest& request,
     return cost_by_copies(node_, request, plain, algorithm);
   }
   const Question question{request, options, algorithm};
-  const int log2_bytes = std::min(static_cast<int>(std::bit_width(bytes - 1)), kMaxLog2);
+  const int log2_bytes =
+      std::min(static_cast<int>(std::bit_width(bytes - 1)), is_mixed ? kMaxLog2 : kMaxLog2OfWhole);
   const Entry& high = entry(question, log2_bytes);
   if (high.cost.us == 0) return high.cost;
-  double kernel_bytes = 0;
-  AlgorithmCost cost = high.cost;
-  if (bytes >= high.bytes) {
-    const double times = static_cast<double>(bytes) / static_cast<double>(high.bytes);
-    cost.us *= times;
-    kernel_bytes = times * static_cast<double>(high.kernel_bytes);
-    cost.chunks = static_cast<int>(std::ceil(times * cost.chunks));
-  } else {
-    const Entry& low = entry(question, log2_bytes - 1);
-    if (low.cost.us == 0) return low.cost;
-    cost = interpolated(question, low, high, log2_bytes);
-    kernel_bytes = static_cast<double>(cost.host_count);
-  }
-  if (algorithm != Algorithm::mixed || cost.us == 0) return cost;
-  if (bytes != high.bytes) {
-    const double share = 1 - kernel_bytes / static_cast<double>(bytes);
-    kernel_bytes += kMargin * std::max(0.0, 1 - 2 * share) * share * static_cast<double>(bytes);
-  }
-  MixedSplit split = mixed_split(request, static_cast<std::uint64_t>(kernel_bytes), cost.chunks);
-  // Where the last chunk is no whole one it has memory of its own.
-  for (int more = 0; more < kMoreChunks && !has_memory(node_, options, split); ++more)
-    split = mixed_split(request, static_cast<std::uint64_t>(kernel_bytes), ++cost.chunks);
-  if (split.part.count == 0 || !has_memory(node_, options, split)) return no_memory(algorithm);
-  cost.host_count = split.part.count;
-  cost.chunk_bytes = split.chunk_bytes;
-  cost.kernel = flat_cost(node_, split.rest, options.max_blocks).kernel;
-  return cost;
+  if (bytes == high.bytes) return is_mixed ? split_mixed(question, high, true) : high.cost;
+  const Entry& low = entry(question, log2_bytes - 1);
+  if (bytes < high.bytes && low.cost.us == 0) return low.cost;
+  const Entry found = bytes < high.bytes ? interpolated(question, low, high, log2_bytes)
+                                         : extrapolated(question, low, high);
+  return is_mixed && found.cost.us > 0 ? split_mixed(question, found, false) : found.cost;
 }
 
 void CopyCostTable::fill_allreduce(const CollectiveOptions& options) noexcept {
   CollectiveOptions with = options;
   with.table = this;
   with.explain = false;
-  // Partial sums of half types are larger than their elements.
+  // Of a half type partial sums are larger than elements.
   for (const DataType type : {DataType::float32, DataType::bfloat16})
     for (int log2_bytes = kMinLog2; log2_bytes <= kMaxLog2; ++log2_bytes) try {
         CollectiveRequest request = request_of_bytes(CollectiveOp::allreduce, type,

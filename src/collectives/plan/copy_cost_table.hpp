@@ -4,10 +4,10 @@
 // background thread can decide.
 //
 //   at 2^k bytes              the fastest plan, in so many chunks (and lanes)
-//   between 2^k and 2^(k+1)   in as many chunks as at one end, timed at both ends in as many: time,
-//                             and the kernel's part of mixed, are linear in bytes. Of the two
+//   between 2^k and 2^(k+1)   in as many chunks as at one end, or their mean, timed at both ends:
+//                             time, and the kernel's part of mixed, are linear in bytes. Of these
 //                             numbers of chunks the one that is faster there
-//   beyond the largest size   its chunk bytes, and its time and parts in proportion
+//   beyond the largest size   its chunk bytes, the part in proportion, time linear in bytes
 //
 // An entry is a pure function of the node, the GPUs and the options: it does not matter when it is
 // computed, or by which thread.
@@ -85,9 +85,12 @@ class CopyCostTable {
   [[nodiscard]] AlgorithmCost time_entry(const CollectiveRequest& request,
                                          const CollectiveOptions& options, Algorithm algorithm,
                                          Cut cut) const;
-  /// Of a size below that of `high`, one of the largest that are tabled.
-  AlgorithmCost interpolated(const Question& question, const Entry& low, const Entry& high,
-                             int high_log2);
+  /// At the size of the request: between those of `low` and `high`, or beyond the largest one.
+  Entry interpolated(const Question& question, const Entry& low, const Entry& high, int high_log2);
+  static Entry extrapolated(const Question& question, const Entry& low, const Entry& high);
+  /// The parts of mixed. `is_timed`: at a size of the table, so that both parts end together.
+  [[nodiscard]] AlgorithmCost split_mixed(const Question& question, const Entry& entry,
+                                          bool is_timed) const;
   [[nodiscard]] Cut cut_of(const Entry& entry) const;
 
   const Node node_;

@@ -51,6 +51,13 @@ class HostPart {
   }
 
   CollectiveSchedule make() && {
+    for (std::size_t chunk = 0; chunk < chunks_.size(); ++chunk)
+      for (int owner = 0; owner < ranks_; ++owner) {
+        ElementRange& part =
+            slices_.emplace_back(part_of(chunks_[chunk].count, static_cast<std::uint64_t>(ranks_),
+                                         static_cast<std::uint64_t>(owner), request_.type));
+        part.first += chunks_[chunk].first;
+      }
     for (std::size_t i = 0; i < chunks_.size(); ++i) {
       reduce_scatter(i);
       gather(i);
@@ -72,11 +79,8 @@ class HostPart {
   /// Streams of a rank: out by the other rank, up by the run, down by the host memory.
   enum Queue : std::uint8_t { kSum, kOut, kUp = kOut + kMaxOutstanding, kDown = kUp + 2 };
 
-  [[nodiscard]] ElementRange slice(std::size_t chunk, int owner) const {
-    ElementRange part = part_of(chunks_[chunk].count, static_cast<std::uint64_t>(ranks_),
-                                static_cast<std::uint64_t>(owner), request_.type);
-    part.first += chunks_[chunk].first;
-    return part;
+  [[nodiscard]] const ElementRange& slice(std::size_t chunk, int owner) const {
+    return slices_[chunk * static_cast<std::size_t>(ranks_) + static_cast<std::size_t>(owner)];
   }
 
   /// Where the owner takes what `sender` gives.
@@ -150,6 +154,7 @@ class HostPart {
   ScheduleBuilder builder_;
   std::uint64_t slice_ = 0;  // elements of an owner's part of a whole chunk
   std::vector<ElementRange> chunks_;
+  std::vector<ElementRange> slices_;     // of each owner of each chunk
   std::vector<std::uint64_t> received_;  // of each slot and sender
   std::vector<std::uint64_t> hosted_;    // of each chunk
 };
