@@ -1,6 +1,6 @@
 // What copies over single links get when all move at once and links and ports share themselves
-// fairly: as fair_rates() (plan/flow.hpp) for routes of one leg, in memory that is used again, for
-// whoever asks some thousand times.
+// fairly: as fair_rates() (plan/flow.hpp) for routes of one leg. Memory is used again, since a
+// schedule asks some thousand times.
 #pragma once
 
 #include <cstddef>

@@ -132,7 +132,7 @@ TEST(CopyCostTable, Parts_FitIntoTheirMemory) {
   }
 }
 
-TEST(CopyCostTable, WhoAsksFirst_ChangesNoPlan) {
+TEST(CopyCostTable, QueryOrder_ChangesNoPlan) {
   const Node node = known("gh200-quad");
   const auto request = allreduce(node, 300000004);
   CopyCostTable filled(node, request.gpus);
@@ -169,7 +169,7 @@ TEST(CopyCostTable, Explained_NamesStages) {
   }
 }
 
-TEST(CopyCostTable, SameRanks_ShareOne) {
+TEST(CopyCostTable, SameRanks_ShareTable) {
   const Node narval = known("narval");
   const auto table = CopyCostTable::shared(narval, {0, 1, 2, 3});
   EXPECT_EQ(CopyCostTable::shared(narval, {0, 1, 2, 3}), table);
