@@ -43,7 +43,7 @@ std::string from_first(Communicator& comm, const std::string& mine) {
 
 }  // namespace
 
-CollectivePlanInputs share_plan_basis(Communicator& comm, std::span<const TunedCollective> tuned) {
+CollectivePlanInputs share_plan_inputs(Communicator& comm, std::span<const TunedCollective> tuned) {
   CollectivePlanInputs basis;
   std::array<std::int32_t, kMaxNumbers> mine{};
   for (int rank = 0; rank < comm.size(); ++rank) {

@@ -18,7 +18,7 @@ struct CollectivePlanInputs {
 };
 
 /// Collective. `tuned`: what this rank's profile holds; that of rank 0 counts.
-CollectivePlanInputs share_plan_basis(Communicator& communicator,
-                                      std::span<const TunedCollective> tuned);
+CollectivePlanInputs share_plan_inputs(Communicator& communicator,
+                                       std::span<const TunedCollective> tuned);
 
 }  // namespace polypath

@@ -8,7 +8,6 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
-#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -150,7 +149,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   grant_->keep(blocks);
   shape_ = {static_cast<std::uint32_t>(comm_.size()), static_cast<std::uint32_t>(blocks), kSlots,
             kSlotBytes, comm_.size() == 2 ? kCellBytesOfTwo : kCellBytes};
-  basis_ = share_plan_basis(comm_, options_.tuned);
+  basis_ = share_plan_inputs(comm_, options_.tuned);
   options_.tuned = {};
   if (comm_.size() == 1) return;
   scratch_ = comm_.alloc(polypath::scratch_bytes(shape_), SymmetricUse::direct);
@@ -229,6 +228,7 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
   options.scratch_bytes =
       runner_ ? std::min(kCopyScratch, runner_->scratch_bytes()) : kMixedScratch;
   options.host_bytes = runner_ ? runner_->host_bytes() : kMixedHost;
+  options.table = copy_costs_.get();
   switch (choice) {
     case AlgorithmOverride::planned:
     case AlgorithmOverride::tried: break;
@@ -249,26 +249,26 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
 }
 
 void Collectives::prepare_copies() {
+  copy_costs_ = CopyCostTable::shared(basis_.node, basis_.gpus);
   std::uint64_t scratch = options_.copies ? kAnyCopyScratch : 0;
   std::uint64_t host = options_.copies ? kCopyHost : 0;
   const std::string ranks = collective_class(basis_.node, basis_.gpus);
   for (const TunedCollective& one : basis_.tuned)
     if (one.ranks == ranks && one.way.chunk_bytes > 0) scratch = std::max(scratch, kCopyScratch);
   for (const std::uint64_t bytes : {16 * kMiB, 256 * kMiB}) {
-    CollectiveCall call;
-    call.count = bytes / size_of(call.type);
-    const CollectiveRequest request = request_of(call);
-    constexpr auto choice = AlgorithmOverride::planned;
-    CollectiveOptions options = options_of(request, choice);
+    const CollectiveRequest request = request_of({.count = bytes / size_of(DataType::float32)});
+    CollectiveOptions options = options_of(request, AlgorithmOverride::planned);
     options.scratch_bytes = kCopyScratch;
     options.explain = false;
-    const Algorithm algorithm = make_plan(request, options, choice).algorithm;
+    const Algorithm algorithm = make_plan(request, options, AlgorithmOverride::planned).algorithm;
     if (runs_by_kernels(algorithm)) continue;
     const bool is_part = algorithm == Algorithm::mixed;
     scratch = std::max(scratch, is_part ? kMixedScratch : kCopyScratch);
     if (uses_host(algorithm)) host = std::max(host, is_part ? kMixedHost : kCopyHost);
   }
-  if (scratch > 0) runner_ = std::make_unique<ScheduleRunner>(comm_, *modules_, scratch, host);
+  if (scratch == 0) return;
+  runner_ = std::make_unique<ScheduleRunner>(comm_, *modules_, scratch, host);
+  copy_costs_->fill_allreduce(options_of({}, AlgorithmOverride::planned));
 }
 
 Collectives::Launch Collectives::make_launch(const CollectiveCall& call, AlgorithmOverride choice,

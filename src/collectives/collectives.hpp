@@ -19,6 +19,7 @@
 #include "collectives/collective_types.h"
 #include "collectives/kernel_modules.hpp"
 #include "collectives/plan/collective_plan.hpp"
+#include "collectives/plan/copy_cost_table.hpp"
 #include "collectives/schedule/schedule_runner.hpp"
 #include "comm/call_order.hpp"
 #include "comm/communicator.hpp"
@@ -211,7 +212,8 @@ class Collectives {
   std::unique_ptr<BlockReservation> grant_;
   ScratchShape shape_{};
   SymmetricMemory scratch_;
-  std::unique_ptr<ScheduleRunner> runner_;  // null: kernels alone
+  std::unique_ptr<ScheduleRunner> runner_;     // null: kernels alone
+  std::shared_ptr<CopyCostTable> copy_costs_;  // null: likewise
   LruMap<Shape, Launch, ShapeHash, std::equal_to<Shape>> launches_;
   CollectiveCounts counts_;
   std::unique_ptr<CallOrder> order_;

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "collectives/plan/schedule_stages.hpp"
+#include "collectives/plan/schedule_time.hpp"
 #include "group.hpp"
 #include "schedule_calls.hpp"
 #include "support/driver_extras.hpp"
@@ -128,6 +129,32 @@ TEST_F(SchedulesTest, WhatThePlanChoosesIsRun) {
     EXPECT_EQ(collectives.plan(call).algorithm, Algorithm::hierarchical);
     EXPECT_EQ(collectives.counts().hierarchical, 1u);
     comm.exchange({}, {});
+  });
+}
+
+/// Counted in all ranks of this process: a first call looks the costs of copies up.
+TEST_F(SchedulesTest, NewCount_TimesNoSchedule) {
+  Random random(8);
+  std::vector<PlannedCall> row(2);
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    row[i].what.ranks = kRanks;
+    row[i].what.count = i == 0 ? 300001 : 400003;
+    row[i].images = images_of(random, row[i].what);
+  }
+  group_->run([&](Communicator& comm) {
+    Collectives collectives(comm, {.max_blocks = 4, .check = false, .copies = false});
+    const Stream stream(driver(), comm.context());
+    const CallRow mine(driver(), row, comm.rank());
+    comm.exchange({}, {});  // all are made
+    const std::uint64_t before = schedule_time_runs();
+    comm.exchange({}, {});  // all have read it
+    for (std::size_t i = 0; i < row.size(); ++i) collectives.run(mine.call(row, i), stream.get());
+    POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+    comm.check();
+    mine.expect_done(row);
+    comm.exchange({}, {});
+    EXPECT_EQ(schedule_time_runs(), before);
+    EXPECT_EQ(collectives.counts().plans, row.size());
   });
 }
 

@@ -8,7 +8,9 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "collectives/plan/algorithm_cost.hpp"
 #include "collectives/plan/collective_bounds.hpp"
+#include "collectives/plan/copy_cost_table.hpp"
 #include "collectives/plan/islands.hpp"
 #include "collectives/plan/kernel_cost.hpp"
 #include "collectives/plan/mixed_cost.hpp"
@@ -38,18 +40,11 @@ constexpr double kCopiesMustReach = 0.85;
 /// Less where only a small part of a message runs so, over links that no switch shares out.
 constexpr double kMixedMustReach = 0.97;
 
-/// An algorithm with what it takes, once weighed.
-struct Weighed {
-  Algorithm algorithm = Algorithm::none;
-  double us = 0;
-  std::optional<KernelPlan> kernel;
-  std::vector<CollectiveStage> stages;
-  std::uint64_t chunk_bytes = 0;
-  int lanes = 1;
-  std::string reason;            // why it cannot be taken, unless it is asked for and was weighed
-  std::uint64_t host_count = 0;  // of mixed
-  int chunks = 0;                // likewise
-};
+/// With one link type between all GPUs, costs by copies are worth knowing up to this part of what
+/// kernels take: plans of other sizes are interpolated from them.
+constexpr double kTabledMustReach = 1;
+
+using Weighed = AlgorithmCost;
 
 class PlanMaker {
  public:
@@ -61,6 +56,11 @@ class PlanMaker {
     if (options.explain || wanted(Algorithm::ring)) plan_.ring = best_ring(node, request);
     if (request.ranks() > 1) no_kernels_ = why_no_kernels(node, request);
     if (no_kernels_.empty() && !options.kernels) no_kernels_ = "the settings allow copies alone";
+  }
+
+  AlgorithmCost cost(Algorithm algorithm) && {
+    for_table_ = true;
+    return weigh(algorithm);
   }
 
   CollectivePlan make() && {
@@ -84,8 +84,9 @@ class PlanMaker {
     }
     std::vector<Weighed> all;
     for (const Algorithm algorithm : kAlgorithms)
-      if (algorithm != Algorithm::none) all.push_back(weigh(algorithm));
+      if (algorithm != Algorithm::none && counts(algorithm)) all.push_back(weigh(algorithm));
     take(all);
+    if (uses_table() && options_.explain) time_schedule();
     if (options_.compare) weigh_published();
     return std::move(plan_);
   }
@@ -94,6 +95,16 @@ class PlanMaker {
   /// Whether an algorithm is to be weighed even if it cannot be taken.
   [[nodiscard]] bool wanted(Algorithm algorithm) const {
     return options_.compare || options_.algorithm == algorithm;
+  }
+
+  /// Whether it could be taken, or is to be shown.
+  [[nodiscard]] bool counts(Algorithm algorithm) const {
+    if (options_.explain || wanted(algorithm)) return true;
+    return !options_.algorithm && (options_.copies || runs_by_kernels(algorithm));
+  }
+  [[nodiscard]] bool uses_table() const {
+    return options_.table != nullptr && !options_.algorithm && !options_.compare &&
+           options_.chunk_bytes == 0 && options_.lanes == 0;
   }
 
   void nothing(std::string reason) {
@@ -198,8 +209,11 @@ class PlanMaker {
     else
       weighed.reason = why_no_host_part(node_, request_);
     if (!weighed.reason.empty()) return weighed;
-    const MixedCost mixed = mixed_cost(node_, request_, options_,
-                                       wanted(Algorithm::mixed) ? 0 : must_reach(Algorithm::mixed));
+    if (uses_table()) return options_.table->cost(request_, options_, Algorithm::mixed);
+    double enough = must_reach(Algorithm::mixed);
+    if (for_table_ && enough == kMixedMustReach) enough = kTabledMustReach;
+    const MixedCost mixed =
+        mixed_cost(node_, request_, options_, wanted(Algorithm::mixed) ? 0 : enough);
     if (mixed.us == 0) {
       weighed.reason = mixed.reason;
       return weighed;
@@ -229,6 +243,8 @@ class PlanMaker {
     if (!weighed.reason.empty()) return weighed;
     if (by_links_.size() < 2)
       weighed.reason = "links between GPUs carry as much across sockets as within";
+    if (uses_table() && weighed.reason.empty())
+      return options_.table->cost(request_, options_, Algorithm::hierarchical);
     // With a lane for each rank of the largest island all links across are used; where an island
     // has fewer, its ranks lead several. Of operations by parts each rank's part is a lane.
     std::size_t members = 0;
@@ -289,6 +305,10 @@ class PlanMaker {
   void by_schedule(Weighed& weighed,
                    const std::function<CollectiveSchedule(std::uint64_t)>& make) const {
     if (!weighed.reason.empty() && !wanted(weighed.algorithm)) return;
+    if (uses_table()) {
+      weighed = options_.table->cost(request_, options_, weighed.algorithm);
+      return;
+    }
     const auto ranks = static_cast<std::uint64_t>(request_.ranks());
     const std::uint64_t unit = weighed.algorithm == Algorithm::hierarchical
                                    ? request_.bytes() / static_cast<std::uint64_t>(weighed.lanes)
@@ -360,6 +380,21 @@ class PlanMaker {
     describe_order(best->algorithm);
   }
 
+  /// What a table does not say of the plan: its stages.
+  void time_schedule() {
+    if (runs_by_kernels(plan_.algorithm)) return;
+    if (plan_.algorithm == Algorithm::mixed) {
+      const std::uint64_t rest = request_.count - plan_.host_count;
+      const MixedCost mixed = mixed_cost_of(
+          node_, options_, mixed_split(request_, rest * size_of(request_.type), plan_.chunks),
+          plan_.chunks);
+      plan_.stages = mixed.stages;
+      return;
+    }
+    const CollectiveSchedule schedule = make_collective_schedule(node_, plan_);
+    plan_.stages = stages_of(node_, schedule, schedule_time(node_, schedule));
+  }
+
   void explain_others(const std::vector<Weighed>& all, const Weighed& taken) {
     for (const Weighed& one : all) {
       if (&one == &taken) continue;
@@ -412,12 +447,18 @@ class PlanMaker {
   const CollectiveRequest& request_;
   const CollectiveOptions& options_;
   CollectivePlan plan_;
+  bool for_table_ = false;
   std::vector<std::vector<int>> by_links_;
   std::string no_kernels_;
   CollectiveBounds bounds_;
 };
 
 }  // namespace
+
+AlgorithmCost cost_by_copies(const Node& node, const CollectiveRequest& request,
+                             const CollectiveOptions& options, Algorithm algorithm) {
+  return PlanMaker(node, request, options).cost(algorithm);
+}
 
 CollectivePlan plan_collective(const Node& node, const CollectiveRequest& request,
                                const CollectiveOptions& options) {

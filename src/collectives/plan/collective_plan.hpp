@@ -15,6 +15,8 @@
 
 namespace polypath {
 
+class CopyCostTable;
+
 /// How the kernel of a rank is launched.
 struct KernelPlan {
   int blocks = 0;                ///< all of a rank, which have to run at once
@@ -59,6 +61,9 @@ struct CollectiveOptions {
   /// takes milliseconds, so whoever only runs the plan sets false.
   bool explain = true;
   bool compare = false;  ///< weigh every algorithm by its schedule, also those that cannot win
+  /// Where the costs of what runs by copies are looked up, unless an algorithm is asked for: a
+  /// table of this node and these GPUs, which must outlive the call. Null: they are computed.
+  CopyCostTable* table = nullptr;
 };
 
 struct CollectivePlan {

@@ -23,8 +23,14 @@ class Flat {
     for (int owner = 0; owner < ranks_; ++owner) largest = std::max(largest, slice(owner).count);
     const std::uint64_t chunk = std::max<std::uint64_t>(1, chunk_bytes / size_of(request.type));
     chunks_ = std::max<std::uint64_t>(1, (largest + chunk - 1) / chunk);
-    for (int owner = 0; owner < ranks_; ++owner)
-      for (std::uint64_t i = 0; i < chunks_; ++i) chunk_ = std::max(chunk_, range(owner, i).count);
+    for (int owner = 0; owner < ranks_; ++owner) {
+      const ElementRange whole = slice(owner);
+      for (std::uint64_t i = 0; i < chunks_; ++i) {
+        ElementRange& part = ranges_.emplace_back(part_of(whole.count, chunks_, i, request.type));
+        part.first += whole.first;
+        chunk_ = std::max(chunk_, part.count);
+      }
+    }
     builder_.set_landing(chunk_);
     if (request.reduces()) {
       received_ = pieces(static_cast<std::uint64_t>(ranks_), /*host=*/false);
@@ -62,11 +68,8 @@ class Flat {
   }
 
   /// Chunk `i` of the owner's slice.
-  [[nodiscard]] ElementRange range(int owner, std::uint64_t i) const {
-    const ElementRange whole = slice(owner);
-    ElementRange part = part_of(whole.count, chunks_, i, request_.type);
-    part.first += whole.first;
-    return part;
+  [[nodiscard]] const ElementRange& range(int owner, std::uint64_t i) const {
+    return ranges_[static_cast<std::uint64_t>(owner) * chunks_ + i];
   }
 
   [[nodiscard]] int turn(int rank, int k) const { return (rank + k) % ranks_; }
@@ -217,8 +220,9 @@ class Flat {
   bool by_host_;
   ScheduleBuilder builder_;
   std::uint64_t chunks_ = 1;
-  std::uint64_t chunk_ = 0;  // elements of the largest
-  Pieces received_;          // of each rank
+  std::vector<ElementRange> ranges_;  // of each chunk of each owner
+  std::uint64_t chunk_ = 0;           // elements of the largest
+  Pieces received_;                   // of each rank
   Pieces sums_;
   Pieces hosted_;
 };

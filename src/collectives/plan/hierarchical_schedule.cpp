@@ -34,8 +34,14 @@ class Hierarchical {
       largest = std::max(largest, of_lane(lane).count);
     const std::uint64_t chunk = std::max<std::uint64_t>(1, chunk_bytes / size_of(request.type));
     chunks_ = std::max<std::uint64_t>(1, (largest + chunk - 1) / chunk);
-    for (std::uint64_t lane = 0; lane < lanes_; ++lane)
-      for (std::uint64_t i = 0; i < chunks_; ++i) chunk_ = std::max(chunk_, range(lane, i).count);
+    for (std::uint64_t lane = 0; lane < lanes_; ++lane) {
+      const ElementRange whole = of_lane(lane);
+      for (std::uint64_t i = 0; i < chunks_; ++i) {
+        ElementRange& part = ranges_.emplace_back(part_of(whole.count, chunks_, i, request.type));
+        part.first += whole.first;
+        chunk_ = std::max(chunk_, part.count);
+      }
+    }
     builder_.set_landing(chunk_);
     if (request.reduces()) allot_slots();
   }
@@ -99,11 +105,8 @@ class Hierarchical {
     return part_of(request_.count, lanes_, lane, request_.type);
   }
 
-  [[nodiscard]] ElementRange range(std::uint64_t lane, std::uint64_t i) const {
-    const ElementRange whole = of_lane(lane);
-    ElementRange part = part_of(whole.count, chunks_, i, request_.type);
-    part.first += whole.first;
-    return part;
+  [[nodiscard]] const ElementRange& range(std::uint64_t lane, std::uint64_t i) const {
+    return ranges_[lane * chunks_ + i];
   }
 
   [[nodiscard]] const Home& home(std::uint64_t lane) const {
@@ -259,6 +262,7 @@ class Hierarchical {
   ScheduleBuilder builder_;
   std::map<int, Home> homes_;  // of ranks
   std::uint64_t chunks_ = 1;
+  std::vector<ElementRange> ranges_;      // of each chunk of each lane
   std::uint64_t chunk_ = 0;               // elements of the largest
   std::vector<std::vector<Slot>> slots_;  // [lane]
 };

@@ -45,7 +45,19 @@ class HostPart {
     }
   }
 
+  HostPartMemory memory() && {
+    const CollectiveSchedule schedule = std::move(builder_).finish();
+    return {schedule.scratch_bytes, schedule.host_bytes};
+  }
+
   CollectiveSchedule make() && {
+    for (std::size_t chunk = 0; chunk < chunks_.size(); ++chunk)
+      for (int owner = 0; owner < ranks_; ++owner) {
+        ElementRange& part =
+            slices_.emplace_back(part_of(chunks_[chunk].count, static_cast<std::uint64_t>(ranks_),
+                                         static_cast<std::uint64_t>(owner), request_.type));
+        part.first += chunks_[chunk].first;
+      }
     for (std::size_t i = 0; i < chunks_.size(); ++i) {
       reduce_scatter(i);
       gather(i);
@@ -67,11 +79,8 @@ class HostPart {
   /// Streams of a rank: out by the other rank, up by the run, down by the host memory.
   enum Queue : std::uint8_t { kSum, kOut, kUp = kOut + kMaxOutstanding, kDown = kUp + 2 };
 
-  [[nodiscard]] ElementRange slice(std::size_t chunk, int owner) const {
-    ElementRange part = part_of(chunks_[chunk].count, static_cast<std::uint64_t>(ranks_),
-                                static_cast<std::uint64_t>(owner), request_.type);
-    part.first += chunks_[chunk].first;
-    return part;
+  [[nodiscard]] const ElementRange& slice(std::size_t chunk, int owner) const {
+    return slices_[chunk * static_cast<std::size_t>(ranks_) + static_cast<std::size_t>(owner)];
   }
 
   /// Where the owner takes what `sender` gives.
@@ -145,6 +154,7 @@ class HostPart {
   ScheduleBuilder builder_;
   std::uint64_t slice_ = 0;  // elements of an owner's part of a whole chunk
   std::vector<ElementRange> chunks_;
+  std::vector<ElementRange> slices_;     // of each owner of each chunk
   std::vector<std::uint64_t> received_;  // of each slot and sender
   std::vector<std::uint64_t> hosted_;    // of each chunk
 };
@@ -154,6 +164,11 @@ class HostPart {
 CollectiveSchedule host_part_schedule(const Node& node, const CollectiveRequest& request,
                                       std::uint64_t chunk_bytes) {
   return HostPart(node, request, chunk_bytes).make();
+}
+
+HostPartMemory host_part_memory(const Node& node, const CollectiveRequest& request,
+                                std::uint64_t chunk_bytes) {
+  return HostPart(node, request, chunk_bytes).memory();
 }
 
 std::string why_no_host_part(const Node& node, const CollectiveRequest& request) {

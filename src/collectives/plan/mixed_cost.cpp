@@ -15,7 +15,8 @@ namespace {
 /// Whole chunks of a part that are tried; beyond the last, twice as many until there is memory.
 constexpr std::array kWholeChunks{2, 3, 4, 6, 8, 12, 16, 24};
 constexpr int kMaxWholeChunks = 4096;
-/// What comes before them is three quarters of one.
+/// What comes before them: two chunks, of three quarters of one in all.
+constexpr int kFirstChunks = 2;
 constexpr double kBefore = 0.75;
 /// Smaller ones are not worth their copies.
 constexpr std::uint64_t kMinSlice = std::uint64_t{64} << 10;
@@ -26,8 +27,53 @@ constexpr double kCopiesLonger = 1.03;
 constexpr int kCorrections = 3;
 /// The kernel always has something to carry.
 constexpr double kMaxShare = 0.95;
+/// Where memory does not suffice, a part is made so much smaller, so often.
+constexpr double kReduced = 0.97;
+constexpr int kReductions = 5;
 /// With the part so much better, other chunks may be.
 constexpr int kRounds = 2;
+
+/// Elements of a piece of memory of all ranks.
+std::uint64_t granule_of(const CollectiveRequest& request) {
+  return 128 / size_of(request.type) * static_cast<std::uint64_t>(request.ranks());
+}
+
+struct Ends {
+  MixedCost mixed;
+  double links_us = 0;  // of the kernel
+  double hosts_us = 0;  // of the schedule
+};
+
+/// 0 us: there is no memory for it.
+Ends ends_of(const Node& node, const CollectiveOptions& options, const MixedSplit& split,
+             int chunks) {
+  Ends ends;
+  if (split.part.count < granule_of(split.part)) return ends;
+  MixedCost& mixed = ends.mixed;
+  mixed.count = split.part.count;
+  mixed.chunk_bytes = split.chunk_bytes;
+  if (!has_memory(node, options, split)) return ends;
+  const CollectiveSchedule schedule = host_part_schedule(node, split.part, mixed.chunk_bytes);
+  const KernelCost kernel = flat_cost(node, split.rest, options.max_blocks);
+  Beside beside{kernel.links, kernel.start_us + node.costs.event_us};
+  for (std::size_t i = 0; i < beside.bytes.size(); ++i)
+    if (node.links[i].type == LinkType::nvswitch) beside.bytes[i] /= node.costs.switch_share;
+  const ScheduleTime time = schedule_time(node, schedule, beside);
+  ends.links_us = std::max(kernel.us, time.beside_us);
+  // It forks from the caller's stream, and joins it.
+  ends.hosts_us = kCopiesLonger * time.us + 2 * node.costs.event_us;
+  mixed.us = std::max(ends.links_us, ends.hosts_us);
+  mixed.chunks = chunks;
+  mixed.kernel = kernel.kernel;
+  mixed.stages = kernel.stages;
+  for (CollectiveStage& stage : stages_of(node, schedule, time)) {
+    stage.name += " of the rest";
+    stage.moves = stage.name.starts_with("all") ? "sums down to host memory once, and up to all"
+                                                : "slices to their owners, by copies";
+    mixed.stages.push_back(std::move(stage));
+  }
+  return ends;
+}
 
 class Mixed {
  public:
@@ -65,6 +111,17 @@ class Mixed {
     for (double& us : part_us_) us *= bytes;
   }
 
+  MixedCost best_in(int chunks) {
+    min_slice_ = 1;
+    const int whole = chunks - kFirstChunks;
+    double share = best_share();
+    MixedCost best;
+    // The links allow for more than memory may.
+    for (int i = 0; i < kReductions && cost_of(share, whole).mixed.us == 0; ++i) share *= kReduced;
+    for (int round = 0; round < kRounds; ++round) correct(share, whole, best);
+    return best;
+  }
+
   MixedCost best(double must_reach) {
     double share = best_share();
     const double at_best = flat_.start_us + links_us(share);
@@ -84,12 +141,6 @@ class Mixed {
   }
 
  private:
-  struct Ends {
-    MixedCost mixed;
-    double links_us = 0;  // of the kernel
-    double hosts_us = 0;  // of the schedule
-  };
-
   [[nodiscard]] double links_us(double share) const {
     double most = 0;
     for (std::size_t i = 0; i < kernel_us_.size(); ++i)
@@ -111,47 +162,12 @@ class Mixed {
 
   /// With so large a part, in so many whole chunks; 0 us: there is no memory for it.
   [[nodiscard]] Ends cost_of(double share, int chunks) const {
-    const auto ranks = static_cast<std::uint64_t>(request_.ranks());
-    const std::uint64_t granule = 128 / size_of(request_.type) * ranks;
-    // The kernel's part ends where a piece of memory does.
     const auto wanted = static_cast<double>(request_.count) * (1 - share);
-    const std::uint64_t rest =
-        std::max(granule, static_cast<std::uint64_t>(wanted) / granule * granule);
-    CollectiveRequest part = request_;
-    part.count = request_.count - std::min(rest, request_.count);
-    CollectiveRequest others = request_;
-    others.count = rest;
-    Ends ends;
-    if (part.count < granule) return ends;
-
-    MixedCost& mixed = ends.mixed;
-    mixed.count = part.count;
-    const auto slice = static_cast<double>(part.bytes()) / static_cast<double>(ranks);
-    mixed.chunk_bytes = static_cast<std::uint64_t>(slice / (chunks + kBefore)) + 1;
-    if (mixed.chunk_bytes < min_slice_) return ends;
-    const CollectiveSchedule schedule = host_part_schedule(node_, part, mixed.chunk_bytes);
-    if (schedule.scratch_bytes > std::min(options_.scratch_bytes, kMixedScratch) ||
-        schedule.host_bytes > std::min(options_.host_bytes, kMixedHost))
-      return ends;
-    const KernelCost kernel = flat_cost(node_, others, options_.max_blocks);
-    Beside beside{kernel.links, kernel.start_us + node_.costs.event_us};
-    for (std::size_t i = 0; i < beside.bytes.size(); ++i)
-      if (node_.links[i].type == LinkType::nvswitch) beside.bytes[i] /= node_.costs.switch_share;
-    const ScheduleTime time = schedule_time(node_, schedule, beside);
-    ends.links_us = std::max(kernel.us, time.beside_us);
-    // It forks from the caller's stream, and joins it.
-    ends.hosts_us = kCopiesLonger * time.us + 2 * node_.costs.event_us;
-    mixed.us = std::max(ends.links_us, ends.hosts_us);
-    mixed.chunks = chunks + 2;
-    mixed.kernel = kernel.kernel;
-    mixed.stages = kernel.stages;
-    for (CollectiveStage& stage : stages_of(node_, schedule, time)) {
-      stage.name += " of the rest";
-      stage.moves = stage.name.starts_with("all") ? "sums down to host memory once, and up to all"
-                                                  : "slices to their owners, by copies";
-      mixed.stages.push_back(std::move(stage));
-    }
-    return ends;
+    const MixedSplit split =
+        mixed_split(request_, static_cast<std::uint64_t>(wanted) * size_of(request_.type),
+                    chunks + kFirstChunks);
+    if (split.chunk_bytes < min_slice_) return {};
+    return ends_of(node_, options_, split, chunks + kFirstChunks);
   }
 
   /// 0: there is memory for none.
@@ -195,6 +211,34 @@ class Mixed {
 };
 
 }  // namespace
+
+MixedSplit mixed_split(const CollectiveRequest& request, std::uint64_t kernel_bytes, int chunks) {
+  MixedSplit split{request, request, 0};
+  // The kernel's part ends where a piece of memory does.
+  const std::uint64_t granule = granule_of(request);
+  const std::uint64_t wanted = kernel_bytes / size_of(request.type);
+  split.rest.count = std::max(granule, wanted / granule * granule);
+  split.part.count = request.count - std::min(split.rest.count, request.count);
+  const auto slice = static_cast<double>(split.part.bytes()) / static_cast<double>(request.ranks());
+  split.chunk_bytes = static_cast<std::uint64_t>(slice / (chunks - kFirstChunks + kBefore)) + 1;
+  return split;
+}
+
+bool has_memory(const Node& node, const CollectiveOptions& options, const MixedSplit& split) {
+  const HostPartMemory memory = host_part_memory(node, split.part, split.chunk_bytes);
+  return memory.scratch_bytes <= std::min(options.scratch_bytes, kMixedScratch) &&
+         memory.host_bytes <= std::min(options.host_bytes, kMixedHost);
+}
+
+MixedCost mixed_cost_of(const Node& node, const CollectiveOptions& options, const MixedSplit& split,
+                        int chunks) {
+  return ends_of(node, options, split, chunks).mixed;
+}
+
+MixedCost mixed_cost_in(const Node& node, const CollectiveRequest& request,
+                        const CollectiveOptions& options, int chunks) {
+  return Mixed(node, request, options).best_in(chunks);
+}
 
 MixedCost mixed_cost(const Node& node, const CollectiveRequest& request,
                      const CollectiveOptions& options, double must_reach) {

@@ -1,6 +1,7 @@
 #include "collectives/plan/schedule_builder.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace polypath {
 namespace {
@@ -10,6 +11,12 @@ constexpr std::uint64_t kAlignment = 128;
 constexpr std::uint64_t kLandingSlots = 3;
 /// Queues of a receiver that take what landed, one for each sender, behind those of schedules.
 constexpr int kTakes = 1000;
+/// No link has been looked up.
+constexpr int kUnknown = -1;
+
+constexpr std::uint64_t pair_key(int rank, int queue) {
+  return static_cast<std::uint64_t>(rank) << 32 | static_cast<std::uint32_t>(queue);
+}
 
 }  // namespace
 
@@ -27,7 +34,10 @@ ElementRange part_of(std::uint64_t elements, std::uint64_t parts, std::uint64_t 
 
 ScheduleBuilder::ScheduleBuilder(const Node& node, const CollectiveRequest& request,
                                  std::vector<std::string> stages)
-    : node_(node) {
+    : node_(node),
+      links_((node.gpus.size() + node.hosts.size()) * (node.gpus.size() + node.hosts.size()),
+             kUnknown),
+      rings_(static_cast<std::size_t>(request.ranks()), 0) {
   schedule_.request = request;
   schedule_.stages = std::move(stages);
 }
@@ -73,16 +83,30 @@ MemoryId ScheduleBuilder::memory_of(const CollectivePlace& place) const {
   return MemoryId::gpu(schedule_.request.gpus[static_cast<std::size_t>(place.rank)]);
 }
 
-ScheduleBuilder::Key ScheduleBuilder::key_of(const CollectivePlace& place) const {
-  const bool one = place.buffer == CollectiveBuffer::output && !schedule_.request.by_parts();
-  const auto buffer = one ? CollectiveBuffer::input : place.buffer;
-  return {static_cast<int>(buffer), place.rank, place.offset};
+int ScheduleBuilder::link_between(MemoryId from, MemoryId to) {
+  const auto index = [&](MemoryId memory) {
+    return static_cast<std::size_t>(memory.index) + (memory.is_gpu() ? 0 : node_.gpus.size());
+  };
+  int& link = links_[index(from) * (node_.gpus.size() + node_.hosts.size()) + index(to)];
+  if (link == kUnknown) link = node_.find_link(from, to).value();
+  return link;
+}
+
+ScheduleBuilder::Use& ScheduleBuilder::use_of(const CollectivePlace& place) {
+  const bool is_input = place.buffer == CollectiveBuffer::output && !schedule_.request.by_parts();
+  const auto buffer = is_input ? CollectiveBuffer::input : place.buffer;
+  const std::uint64_t key = place.offset << 12 | static_cast<std::uint64_t>(place.rank) << 4 |
+                            static_cast<std::uint64_t>(buffer);
+  const std::size_t index = places_.at(key);
+  if (index == uses_.size()) uses_.emplace_back();
+  return uses_[index];
 }
 
 CollectivePlace ScheduleBuilder::land(int from, int queue, int to) {
-  const auto [known, is_new] = landings_.try_emplace({to, from, queue});
-  Landing& landing = known->second;
-  if (is_new) landing.ring = rings_[to]++;
+  const std::size_t index =
+      senders_.at(pair_key(to, queue) | static_cast<std::uint64_t>(from) << 48);
+  if (index == landings_.size()) landings_.push_back({rings_[static_cast<std::size_t>(to)]++});
+  Landing& landing = landings_[index];
   if (landing.ring == slots_.size()) {
     auto& slots = slots_.emplace_back();
     for (std::uint64_t i = 0; i < kLandingSlots; ++i)
@@ -101,7 +125,8 @@ void ScheduleBuilder::copy(int stage, int queue, const Operand& from, const Coll
     copy(stage, kTakes + from.place.rank, {slot}, to, elements);
     return;
   }
-  add_copy(stage, queue, from.partial, {{from.place, to, elements}});
+  const Piece piece{from.place, to, elements};
+  add_copy(stage, queue, from.partial, {&piece, 1});
 }
 
 void ScheduleBuilder::copy_run(int stage, int queue, const std::vector<Piece>& pieces) {
@@ -111,20 +136,24 @@ void ScheduleBuilder::copy_run(int stage, int queue, const std::vector<Piece>& p
   if (!some.empty()) add_copy(stage, queue, /*partial=*/false, some);
 }
 
-void ScheduleBuilder::add_copy(int stage, int queue, bool partial,
-                               const std::vector<Piece>& pieces) {
+void ScheduleBuilder::add_copy(int stage, int queue, bool partial, std::span<const Piece> pieces) {
   const auto& [from, to, first_elements] = pieces.front();
   CollectiveStep step;
   step.kind = CollectiveStepKind::copy;
   step.rank = from.buffer == CollectiveBuffer::host ? to.rank : from.rank;
   const MemoryId source = memory_of(from);
   const MemoryId destination = memory_of(to);
-  if (source != destination) step.link = node_.find_link(source, destination).value();
+  if (source != destination) step.link = link_between(source, destination);
   step.operands = {from};
   step.partial = {partial};
   step.to = to;
   step.to_partial = partial;
   step.stage = stage;
+  if (pieces.size() == 1) {
+    step.elements = pieces.front().elements;
+    add(std::move(step), queue, {&from, 1}, {&to, 1});
+    return;
+  }
   std::vector<CollectivePlace> reads;
   std::vector<CollectivePlace> writes;
   for (const Piece& piece : pieces) {
@@ -150,37 +179,42 @@ void ScheduleBuilder::reduce(int stage, int queue, int rank, const std::vector<O
   step.elements = elements;
   step.stage = stage;
   const std::vector<CollectivePlace> reads = step.operands;
-  add(std::move(step), queue, reads, {to.place});
+  add(std::move(step), queue, reads, {&to.place, 1});
 }
 
-void ScheduleBuilder::add(CollectiveStep step, int queue, const std::vector<CollectivePlace>& reads,
-                          const std::vector<CollectivePlace>& writes) {
-  const int index = static_cast<int>(schedule_.steps.size());
-  const auto [place, is_new] = queues_.try_emplace({step.rank, queue}, schedule_.queues);
-  if (is_new) ++schedule_.queues;
-  step.queue = place->second;
+void ScheduleBuilder::wait_for(int other, int own_queue) {
+  const int queue = schedule_.steps[static_cast<std::size_t>(other)].queue;
+  if (queue == own_queue) return;
+  int& latest = latest_[static_cast<std::size_t>(queue)];
+  if (latest < 0) waited_.push_back(queue);
+  latest = std::max(latest, other);
+}
 
-  std::map<int, int> last;  // of each queue the last step that this one waits for
-  const auto wait_for = [&](int other) {
-    const int of = schedule_.steps[static_cast<std::size_t>(other)].queue;
-    if (of == step.queue) return;
-    const auto known = last.try_emplace(of, other).first;
-    known->second = std::max(known->second, other);
-  };
+void ScheduleBuilder::add(CollectiveStep step, int queue, std::span<const CollectivePlace> reads,
+                          std::span<const CollectivePlace> writes) {
+  const int index = static_cast<int>(schedule_.steps.size());
+  step.queue = static_cast<int>(queues_.at(pair_key(step.rank, queue)));
+  if (step.queue == schedule_.queues) {
+    ++schedule_.queues;
+    latest_.push_back(-1);
+  }
   for (const CollectivePlace& from : reads) {
-    Use& use = uses_[key_of(from)];
-    if (use.writer) wait_for(*use.writer);
-    use.readers.push_back(index);
+    Use& use = use_of(from);
+    if (use.writer >= 0) wait_for(use.writer, step.queue);
+    readers_.push_back({index, use.readers});
+    use.readers = static_cast<int>(readers_.size()) - 1;
   }
   for (const CollectivePlace& to : writes) {
-    Use& use = uses_[key_of(to)];
-    if (use.writer) wait_for(*use.writer);
-    for (const int reader : use.readers)
-      if (reader != index) wait_for(reader);
-    use.writer = index;
-    use.readers.clear();
+    Use& use = use_of(to);
+    if (use.writer >= 0) wait_for(use.writer, step.queue);
+    for (int i = use.readers; i >= 0; i = readers_[static_cast<std::size_t>(i)].before)
+      if (const int reader = readers_[static_cast<std::size_t>(i)].step; reader != index)
+        wait_for(reader, step.queue);
+    use = {index, -1};
   }
-  for (const auto& [of, other] : last) step.after.push_back(other);
+  for (const int other : waited_)
+    step.after.push_back(std::exchange(latest_[static_cast<std::size_t>(other)], -1));
+  waited_.clear();
   std::ranges::sort(step.after);
   schedule_.steps.push_back(std::move(step));
 }

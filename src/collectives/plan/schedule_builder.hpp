@@ -2,10 +2,9 @@
 // wrote what it reads, and whoever reads or wrote what it writes.
 #pragma once
 
-#include <map>
-#include <optional>
-#include <tuple>
+#include <span>
 
+#include "base/dense_index.hpp"
 #include "collectives/plan/collective_schedule.hpp"
 
 namespace polypath {
@@ -68,10 +67,14 @@ class ScheduleBuilder {
   [[nodiscard]] CollectiveSchedule finish() && { return std::move(schedule_); }
 
  private:
-  using Key = std::tuple<int, int, std::uint64_t>;  // buffer, rank, offset
+  /// Of a piece of a buffer: steps, or -1.
   struct Use {
-    std::optional<int> writer;
-    std::vector<int> readers;  // since
+    int writer = -1;
+    int readers = -1;  // since: the latest, an index into readers_
+  };
+  struct Reader {
+    int step = 0;
+    int before = -1;  // the reader before it, an index into readers_
   };
 
   /// What lands at one rank from one queue of another: slots in turn.
@@ -83,20 +86,29 @@ class ScheduleBuilder {
   [[nodiscard]] MemoryId memory_of(const CollectivePlace& place) const;
   /// The next slot at `to` for what `from` sends by `queue`.
   CollectivePlace land(int from, int queue, int to);
-  [[nodiscard]] Key key_of(const CollectivePlace& place) const;
-  void add_copy(int stage, int queue, bool partial, const std::vector<Piece>& pieces);
+  [[nodiscard]] int link_between(MemoryId from, MemoryId to);
+  Use& use_of(const CollectivePlace& place);
+  void add_copy(int stage, int queue, bool partial, std::span<const Piece> pieces);
   /// `reads`, `writes`: the pieces that it touches.
-  void add(CollectiveStep step, int queue, const std::vector<CollectivePlace>& reads,
-           const std::vector<CollectivePlace>& writes);
+  void add(CollectiveStep step, int queue, std::span<const CollectivePlace> reads,
+           std::span<const CollectivePlace> writes);
+  /// The step that is added next waits for `other`, of another queue than its own.
+  void wait_for(int other, int own_queue);
 
   const Node& node_;
   CollectiveSchedule schedule_;
-  std::map<std::pair<int, int>, int> queues_;  // (rank, queue) -> index
-  std::map<Key, Use> uses_;
+  DenseIndex queues_;        // (rank, queue) -> index
+  std::vector<int> latest_;  // of each queue: the latest step that the next one waits for, or -1
+  std::vector<int> waited_;  // queues of which it waits for one
+  DenseIndex places_;        // buffer, rank, offset -> index into uses_
+  std::vector<Use> uses_;
+  std::vector<Reader> readers_;
+  std::vector<int> links_;  // between memories, once it was looked up; else kUnknown
   std::uint64_t landing_elements_ = 0;
-  std::map<std::tuple<int, int, int>, Landing> landings_;  // by receiver, sender, queue
-  std::map<int, std::size_t> rings_;                       // of each receiver
-  std::vector<std::vector<std::uint64_t>> slots_;          // [ring]: the same on all ranks
+  DenseIndex senders_;  // receiver, sender, queue -> index into landings_
+  std::vector<Landing> landings_;
+  std::vector<std::size_t> rings_;                 // of each receiver
+  std::vector<std::vector<std::uint64_t>> slots_;  // [ring]: the same on all ranks
 };
 
 }  // namespace polypath

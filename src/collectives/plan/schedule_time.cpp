@@ -1,11 +1,13 @@
 #include "collectives/plan/schedule_time.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
-#include <map>
+#include <queue>
+#include <tuple>
 
 #include "base/units.hpp"
-#include "plan/flow.hpp"
+#include "collectives/plan/link_rates.hpp"
 
 namespace polypath {
 namespace {
@@ -13,6 +15,28 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 /// A copy with less left than this has ended: rounding.
 constexpr double kMinBytes = 1e-3;
+
+std::atomic<std::uint64_t> runs{0};
+
+/// Steps by the time at which something is due, first in first out at equal times.
+class DueSteps {
+ public:
+  void add(double time, int step) { heap_.emplace(time, added_++, step); }
+  [[nodiscard]] bool empty() const { return heap_.empty(); }
+  [[nodiscard]] double time() const { return heap_.empty() ? kNever : std::get<0>(heap_.top()); }
+  /// The next step that is due at `now`, or -1.
+  int take(double now) {
+    if (time() > now || heap_.empty()) return -1;
+    const int step = std::get<2>(heap_.top());
+    heap_.pop();
+    return step;
+  }
+
+ private:
+  using Entry = std::tuple<double, std::uint64_t, int>;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> heap_;
+  std::uint64_t added_ = 0;
+};
 
 class Clockwork {
  public:
@@ -22,13 +46,15 @@ class Clockwork {
         steps_(schedule.steps.size()),
         halts_(!beside.bytes.empty()),
         halted_until_(node.links.size() + node.ports.size(), 0),
-        in_use_(halted_until_.size(), 0) {
+        in_use_(halted_until_.size(), 0),
+        rates_(node) {
     for (std::size_t link = 0; link < beside.bytes.size(); ++link) {
       if (beside.bytes[link] <= 0) continue;
       besides_.push_back(static_cast<int>(link));
-      starting_.emplace(beside.start_us, static_cast<int>(steps_.size()));
+      starting_.add(beside.start_us, static_cast<int>(steps_.size()));
       steps_.emplace_back().left = beside.bytes[link];
     }
+    list_dependents();
     std::vector<int> last(static_cast<std::size_t>(schedule.queues), -1);
     std::vector<double> cpu(static_cast<std::size_t>(schedule.request.ranks()), 0.0);
     for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
@@ -38,8 +64,6 @@ class Clockwork {
                node.costs.call_us * static_cast<double>(step.after.size() + 1);
       steps_[i].ready = clock;
       steps_[i].waits = static_cast<int>(step.after.size());
-      for (const int other : step.after)
-        steps_[static_cast<std::size_t>(other)].next.push_back(static_cast<int>(i));
       int& before = last[static_cast<std::size_t>(step.queue)];
       if (before >= 0) {
         ++steps_[i].waits;
@@ -55,8 +79,8 @@ class Clockwork {
     std::vector<double> first(schedule_.stages.size(), kNever);
     time.stage_us.assign(schedule_.stages.size(), 0);
     while (!starting_.empty() || !flowing_.empty() || !ending_.empty() || !halting_.empty()) {
-      const double next = next_event();
-      move_to(next);
+      find_moving();
+      move_to(next_event());
       settle();
     }
     for (std::size_t i = schedule_.steps.size(); i < steps_.size(); ++i)
@@ -76,12 +100,25 @@ class Clockwork {
   struct State {
     double ready = 0;  // the latest of what it waited for so far
     int waits = 0;
-    std::vector<int> next;  // steps of other queues that wait for it
-    int behind = -1;        // the one behind it in its queue
+    int behind = -1;  // the one behind it in its queue
     double began = 0;
     double ended = 0;
     double left = 0;  // bytes, of a copy
   };
+
+  /// The steps of other queues that wait for each step, in one array.
+  void list_dependents() {
+    dependents_begin_.assign(schedule_.steps.size() + 1, 0);
+    for (const CollectiveStep& step : schedule_.steps)
+      for (const int other : step.after) ++dependents_begin_[static_cast<std::size_t>(other) + 1];
+    for (std::size_t i = 0; i < schedule_.steps.size(); ++i)
+      dependents_begin_[i + 1] += dependents_begin_[i];
+    dependents_.resize(dependents_begin_.back());
+    std::vector<std::size_t> next(dependents_begin_.begin(), dependents_begin_.end() - 1);
+    for (std::size_t i = 0; i < schedule_.steps.size(); ++i)
+      for (const int other : schedule_.steps[i].after)
+        dependents_[next[static_cast<std::size_t>(other)]++] = static_cast<int>(i);
+  }
 
   [[nodiscard]] bool is_same_communicator(int step) const {
     return static_cast<std::size_t>(step) >= schedule_.steps.size();
@@ -111,9 +148,9 @@ class Clockwork {
     const double lead =
         reduces ? costs.kernel_start_us : (queued ? costs.copy_gap_us : costs.copy_start_us);
     const double at = std::max(now, state(step).ready) + lead;
-    starting_.emplace(at, step);
+    starting_.add(at, step);
     if (halts_ && step_of(step).link >= 0)
-      halting_.emplace(std::max(now, at - costs.copy_handover_us), step);
+      halting_.add(std::max(now, at - costs.copy_handover_us), step);
   }
 
   /// A copy that is about to start halts what is in use on its way.
@@ -125,68 +162,57 @@ class Clockwork {
       ++in_use_[resource];
     });
   }
-  [[nodiscard]] double halted_until(int step) const {
+  [[nodiscard]] double halted_until(int link) const {
     double until = 0;
-    if (halts_)
-      for_each_resource(link_of(step), [&](std::size_t resource) {
-        until = std::max(until, halted_until_[resource]);
-      });
+    for_each_resource(
+        link, [&](std::size_t resource) { until = std::max(until, halted_until_[resource]); });
     return until;
   }
 
-  double next_event() {
-    double next = kNever;
-    if (!starting_.empty()) next = std::min(next, starting_.begin()->first);
-    if (!ending_.empty()) next = std::min(next, ending_.begin()->first);
-    if (!halting_.empty()) next = std::min(next, halting_.begin()->first);
-    const std::vector<int> moving = moving_now();
-    if (!moving.empty()) {
-      const std::vector<double>& rates = rates_of(moving);
-      for (std::size_t i = 0; i < moving.size(); ++i)
-        next = std::min(next, now_ + state(moving[i]).left / (rates[i] * kBytesPerGbpsUs));
+  /// Of flowing_ what is not halted, its rates, and when the first halt of the rest ends.
+  void find_moving() {
+    moving_.clear();
+    rates_.clear();
+    halt_ends_ = kNever;
+    for (const int step : flowing_) {
+      const int link = link_of(step);
+      if (const double until = halts_ ? halted_until(link) : 0; until > now_) {
+        halt_ends_ = std::min(halt_ends_, until);
+        continue;
+      }
+      moving_.push_back(step);
+      rates_.add(link);
     }
-    if (moving.size() < flowing_.size())
-      for (const int step : flowing_)
-        if (const double until = halted_until(step); until > now_) next = std::min(next, until);
+    rates_.share();
+  }
+
+  [[nodiscard]] double next_event() {
+    double next = std::min({starting_.time(), ending_.time(), halting_.time(), halt_ends_});
+    for (const int step : moving_)
+      next =
+          std::min(next, now_ + state(step).left / (rates_.gbps(link_of(step)) * kBytesPerGbpsUs));
     return next;
   }
 
   void move_to(double time) {
-    const std::vector<int> moving = moving_now();
-    if (!moving.empty()) {
-      const std::vector<double>& rates = rates_of(moving);
-      for (std::size_t i = 0; i < moving.size(); ++i)
-        state(moving[i]).left -= rates[i] * kBytesPerGbpsUs * (time - now_);
-    }
+    for (const int step : moving_)
+      state(step).left -= rates_.gbps(link_of(step)) * kBytesPerGbpsUs * (time - now_);
     now_ = time;
   }
 
   /// Starts and ends what is due now.
   void settle() {
-    std::vector<int> ended;
-    for (auto step = flowing_.begin(); step != flowing_.end();) {
-      if (state(*step).left > kMinBytes) {
-        ++step;
-        continue;
-      }
-      ended.push_back(*step);
-      step = flowing_.erase(step);
-    }
-    while (!ending_.empty() && ending_.begin()->first <= now_) {
-      ended.push_back(ending_.begin()->second);
-      ending_.erase(ending_.begin());
-    }
-    for (const int step : ended) end(step);
-    while (!halting_.empty() && halting_.begin()->first <= now_) {
-      const int step = halting_.begin()->second;
-      halting_.erase(halting_.begin());
-      halt(step);
-    }
-    while (!starting_.empty() && starting_.begin()->first <= now_) {
-      const int step = starting_.begin()->second;
-      starting_.erase(starting_.begin());
-      begin(step);
-    }
+    ended_.clear();
+    std::erase_if(flowing_, [&](int step) {
+      if (state(step).left > kMinBytes) return false;
+      ended_.push_back(step);
+      return true;
+    });
+    for (int step = ending_.take(now_); step >= 0; step = ending_.take(now_))
+      ended_.push_back(step);
+    for (const int step : ended_) end(step);
+    for (int step = halting_.take(now_); step >= 0; step = halting_.take(now_)) halt(step);
+    for (int step = starting_.take(now_); step >= 0; step = starting_.take(now_)) begin(step);
     std::ranges::sort(flowing_);
   }
 
@@ -205,7 +231,7 @@ class Clockwork {
     }
     std::uint64_t bytes = bytes_of(schedule_, step, step.to_partial);
     for (const bool partial : step.partial) bytes += bytes_of(schedule_, step, partial);
-    ending_.emplace(now_ + transfer_us(bytes, node_.costs.memory_gbps), index);
+    ending_.add(now_ + transfer_us(bytes, node_.costs.memory_gbps), index);
   }
 
   void end(int index) {
@@ -214,7 +240,9 @@ class Clockwork {
       for_each_resource(link_of(index), [&](std::size_t resource) { --in_use_[resource]; });
     if (is_same_communicator(index)) return;
     const int rank = step_of(index).rank;
-    for (const int other : state(index).next) {
+    const auto place = static_cast<std::size_t>(index);
+    for (std::size_t i = dependents_begin_[place]; i < dependents_begin_[place + 1]; ++i) {
+      const int other = dependents_[i];
       double hop = 0;
       if (step_of(other).rank != rank) {
         hop = node_.costs.flag_us;
@@ -233,37 +261,23 @@ class Clockwork {
     if (--waiting.waits == 0) start(step, now_, queued && last);
   }
 
-  /// Of flowing_ what is not halted.
-  [[nodiscard]] std::vector<int> moving_now() const {
-    std::vector<int> moving;
-    for (const int step : flowing_)
-      if (halted_until(step) <= now_) moving.push_back(step);
-    return moving;
-  }
-
-  /// GB/s of each. What flows together comes again and again.
-  const std::vector<double>& rates_of(const std::vector<int>& moving) {
-    std::vector<int> links;
-    for (const int step : moving) links.push_back(link_of(step));
-    const auto known = rates_.find(links);
-    if (known != rates_.end()) return known->second;
-    Demand demand;
-    for (const int link : links) demand.routes.push_back({RouteKind::direct, {}, {link}});
-    return rates_.emplace(links, fair_rates(node_, {demand}).front()).first->second;
-  }
-
   const Node& node_;
   const CollectiveSchedule& schedule_;
   std::vector<State> steps_;
+  std::vector<std::size_t> dependents_begin_;  // of each step, and the end of the last one's
+  std::vector<int> dependents_;
   std::vector<int> besides_;  // links of what is beside the schedule: behind its steps
   const bool halts_;
   std::vector<double> halted_until_;  // of each link, then of each port
   std::vector<int> in_use_;           // likewise: copies, and what is beside them
-  std::multimap<double, int> halting_;
-  std::multimap<double, int> starting_;
-  std::multimap<double, int> ending_;  // reductions and copies within a memory
-  std::vector<int> flowing_;           // copies over links
-  std::map<std::vector<int>, std::vector<double>> rates_;
+  DueSteps halting_;
+  DueSteps starting_;
+  DueSteps ending_;           // reductions and copies within a memory
+  std::vector<int> flowing_;  // copies over links
+  std::vector<int> moving_;   // those of them that are not halted
+  std::vector<int> ended_;
+  LinkRates rates_;
+  double halt_ends_ = kNever;
   double now_ = 0;
 };
 
@@ -271,7 +285,10 @@ class Clockwork {
 
 ScheduleTime schedule_time(const Node& node, const CollectiveSchedule& schedule,
                            const Beside& beside) {
+  runs.fetch_add(1, std::memory_order_relaxed);
   return Clockwork(node, schedule, beside).run();
 }
+
+std::uint64_t schedule_time_runs() noexcept { return runs.load(std::memory_order_relaxed); }
 
 }  // namespace polypath

@@ -29,4 +29,7 @@ struct ScheduleTime {
 ScheduleTime schedule_time(const Node& node, const CollectiveSchedule& schedule,
                            const Beside& beside = {});
 
+/// How often this process has called schedule_time(): what planning costs, for tests. Thread-safe.
+[[nodiscard]] std::uint64_t schedule_time_runs() noexcept;
+
 }  // namespace polypath

@@ -19,6 +19,13 @@ CollectiveSchedule flat_schedule(const Node& node, const CollectiveRequest& requ
 /// carries the rest. Small chunks first.
 CollectiveSchedule host_part_schedule(const Node& node, const CollectiveRequest& request,
                                       std::uint64_t chunk_bytes);
+/// What that schedule needs, without its steps.
+struct HostPartMemory {
+  std::uint64_t scratch_bytes = 0;  ///< of each rank
+  std::uint64_t host_bytes = 0;     ///< of each host memory
+};
+HostPartMemory host_part_memory(const Node& node, const CollectiveRequest& request,
+                                std::uint64_t chunk_bytes);
 /// The link that is missing for it; empty when there is none.
 std::string why_no_host_part(const Node& node, const CollectiveRequest& request);
 

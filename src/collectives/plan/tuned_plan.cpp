@@ -107,7 +107,10 @@ CollectivePlan plan_tuned_collective(const Node& node, const CollectiveRequest& 
   const TunedCollective* const known = find_collective(
       tuned, to_string(request.op), collective_class(node, request.gpus), request.bytes());
   if (known == nullptr) return planned;
-  if (variant_of(planned) == known->way) {
+  // The chunks of mixed go by its part.
+  const bool is_mixed =
+      planned.algorithm == Algorithm::mixed && known->way.algorithm == to_string(Algorithm::mixed);
+  if (is_mixed || variant_of(planned) == known->way) {
     planned.tuned = *known;
     planned.reason = fmt::format("tuned: as predicted, the fastest of {} ways measured at {} bytes",
                                  known->tried, known->bytes);

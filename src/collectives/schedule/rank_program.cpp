@@ -1,8 +1,7 @@
 #include "collectives/schedule/rank_program.hpp"
 
 #include <algorithm>
-#include <map>
-#include <set>
+#include <limits>
 #include <utility>
 
 namespace polypath {
@@ -35,22 +34,28 @@ RankProgram program_of(const CollectiveSchedule& schedule, int rank) {
   // Of each step its number in its queue, from 1, and whom it is to tell.
   std::vector<std::uint64_t> number(steps.size());
   std::vector<std::uint64_t> so_far(static_cast<std::size_t>(schedule.queues), 0);
-  std::vector<std::set<int>> listeners(steps.size());
+  std::vector<std::uint32_t> listeners(steps.size());  // bits: ranks
+  static_assert(kMaxRanksPerNode <= 32);
   for (std::size_t i = 0; i < steps.size(); ++i) {
     number[i] = ++so_far[static_cast<std::size_t>(steps[i].queue)];
     for (const int other : steps[i].after)
       if (step_at(other).rank != steps[i].rank)
-        listeners[static_cast<std::size_t>(other)].insert(steps[i].rank);
+        listeners[static_cast<std::size_t>(other)] |= std::uint32_t{1} << steps[i].rank;
   }
 
   RankProgram program;
   program.rank = rank;
   const std::vector<int> streams = streams_by_queue(schedule);
-  std::map<std::pair<int, int>, std::uint64_t> seen;  // by stream and queue: steps
-  std::set<std::pair<int, int>> credited;             // by stream and rank
-  std::map<int, std::size_t> place;                   // of own steps
-  std::map<int, std::size_t> latest_told;             // by stream
-  std::map<std::pair<int, int>, std::size_t> behind;  // by stream: the latest told of another
+  constexpr auto kNone = std::numeric_limits<std::size_t>::max();
+  std::size_t own_streams = 0;
+  for (std::size_t queue = 0; queue < streams.size(); ++queue)
+    own_streams = std::max(own_streams, static_cast<std::size_t>(streams[queue] + 1));
+  // Of each stream:
+  std::vector<std::vector<std::uint64_t>> seen(own_streams);  // steps of each queue
+  std::vector<std::uint32_t> credited(own_streams);           // bits: ranks
+  std::vector<std::size_t> latest_told(own_streams, kNone);
+  std::vector<std::vector<std::size_t>> behind(own_streams);  // the latest told of each stream
+  std::vector<std::size_t> place(steps.size());               // of own steps
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const CollectiveStep& step = steps[i];
     if (step.rank != rank) continue;
@@ -58,20 +63,27 @@ RankProgram program_of(const CollectiveSchedule& schedule, int rank) {
     mine.index = static_cast<int>(i);
     mine.stream = streams[static_cast<std::size_t>(step.queue)];
     program.streams = std::max(program.streams, mine.stream + 1);
+    const auto own = static_cast<std::size_t>(mine.stream);
+    if (seen[own].empty()) {
+      seen[own].resize(so_far.size(), 0);
+      behind[own].resize(own_streams, kNone);
+    }
     for (int other = 0; other < schedule.request.ranks(); ++other) {
       // Host memory may be read by anybody.
       const bool touches = step.to.buffer == CollectiveBuffer::host ||
                            (step.to.buffer == CollectiveBuffer::scratch && step.to.rank == other);
-      if (touches && other != rank && credited.emplace(mine.stream, other).second)
-        mine.credits.push_back(other);
+      const std::uint32_t bit = std::uint32_t{1} << other;
+      if (!touches || other == rank || (credited[own] & bit) != 0) continue;
+      credited[own] |= bit;
+      mine.credits.push_back(other);
     }
     for (const int other : step.after) {
       const CollectiveStep& before = step_at(other);
-      std::uint64_t& known = seen[{mine.stream, before.queue}];
+      std::uint64_t& known = seen[own][static_cast<std::size_t>(before.queue)];
       const std::uint64_t wanted = number[static_cast<std::size_t>(other)];
       if (std::exchange(known, std::max(known, wanted)) >= wanted) continue;
       if (before.rank == rank) {
-        const std::size_t at = place.at(other);
+        const std::size_t at = place[static_cast<std::size_t>(other)];
         mine.after.push_back(at);
         program.steps[at].is_awaited = true;
       } else {
@@ -79,15 +91,16 @@ RankProgram program_of(const CollectiveSchedule& schedule, int rank) {
             {before.rank, streams[static_cast<std::size_t>(before.queue)], wanted});
       }
     }
-    for (const auto& [stream, at] : latest_told) {
-      if (mine.awaited.empty() || stream == mine.stream) continue;
-      const auto [known, is_new] = behind.try_emplace({mine.stream, stream}, at);
-      if (!is_new && std::exchange(known->second, at) == at) continue;
+    for (std::size_t stream = 0; stream < own_streams && !mine.awaited.empty(); ++stream) {
+      const std::size_t at = latest_told[stream];
+      if (at == kNone || stream == own || std::exchange(behind[own][stream], at) == at) continue;
       mine.behind.push_back(at);
     }
-    for (const int listener : listeners[i]) mine.told.push_back({listener, mine.stream, number[i]});
-    if (!mine.told.empty()) latest_told[mine.stream] = program.steps.size();
-    place.emplace(static_cast<int>(i), program.steps.size());
+    for (int listener = 0; listener < schedule.request.ranks(); ++listener)
+      if ((listeners[i] >> listener & 1) != 0)
+        mine.told.push_back({listener, mine.stream, number[i]});
+    if (!mine.told.empty()) latest_told[own] = program.steps.size();
+    place[i] = program.steps.size();
     program.steps.push_back(std::move(mine));
   }
   return program;

@@ -3,8 +3,10 @@
 
 #include "base/units.hpp"
 #include "collectives/plan/kernel_cost.hpp"
+#include "collectives/plan/link_rates.hpp"
 #include "collectives/plan/schedule_time.hpp"
 #include "collectives/plan/schedules.hpp"
+#include "plan/flow.hpp"
 #include "plan_inputs.hpp"
 
 namespace polypath {
@@ -109,6 +111,30 @@ TEST(ScheduleTime, IsNeverBelowWhatTheLinksNeed) {
       EXPECT_GE(time.us, drain(node, bytes, 1).us);
       for (const double stage : time.stage_us) EXPECT_LE(stage, time.us);
       EXPECT_EQ(time.us, schedule_time(node, schedule).us);
+    }
+  }
+}
+
+TEST(LinkRates, Copies_GetTheFairRates) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    const Node node = random_node(random);
+    LinkRates rates(node);
+    for (int round = 0; round < 4; ++round) {  // the memory of the round before is used again
+      std::vector<int> links;
+      for (int i = pick(random, 1, 12); i > 0; --i)
+        links.push_back(pick(random, 0, static_cast<int>(node.links.size()) - 1));
+      Demand demand;
+      rates.clear();
+      for (const int link : links) {
+        demand.routes.push_back({RouteKind::direct, {}, {link}});
+        rates.add(link);
+      }
+      rates.share();
+      const std::vector<double> fair = fair_rates(node, {demand}).front();
+      for (std::size_t i = 0; i < links.size(); ++i)
+        EXPECT_DOUBLE_EQ(rates.gbps(links[i]), fair[i]);
     }
   }
 }
