@@ -96,17 +96,18 @@ TEST_F(LoadOfProcesses, CopiesOfAnother_AreLeftOut) {
        {&LoadWords::direct_until_ns, &LoadWords::staged_until_ns, &LoadWords::measured_until_ns}) {
     {
       const Copier copier(folder(), record_, until);
-      go_natively();
-      bool is_told = false;
-      for (const LinkLoadInfo& info : context_->load().loads()) {
+      const LoadSource source = until == &LoadWords::measured_until_ns
+                                    ? LoadSource::measured_by_other
+                                    : LoadSource::other_process;
+      const auto is_told = [&](const LinkLoadInfo& info) {
         const Link& link = node().links[static_cast<std::size_t>(info.link)];
-        if (link.from != kGpu0 || !link.to.is_host()) continue;
-        EXPECT_EQ(info.state.source, until == &LoadWords::measured_until_ns
-                                         ? LoadSource::measured_by_other
-                                         : LoadSource::other_process);
-        is_told = info.state.pid == copier.pid();
-      }
-      EXPECT_TRUE(is_told);
+        return link.from == kGpu0 && link.to.is_host() && info.state.source == source &&
+               info.state.pid == copier.pid();
+      };
+      // Again where the machine keeps the other process for longer than it told of.
+      do {
+        go_natively();
+      } while (std::ranges::none_of(context_->load().loads(), is_told) && !HasFailure());
     }
     go_split();
   }
