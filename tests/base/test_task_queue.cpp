@@ -1,5 +1,5 @@
 // Tasks in the background of a program that can make no thread.
-#include "base/background.hpp"
+#include "base/task_queue.hpp"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -30,15 +30,15 @@ extern "C" [[gnu::visibility("default")]] int pthread_create(pthread_t* thread,
 namespace polypath {
 namespace {
 
-TEST(Background, WithoutThreads_SaysSoOnce) {
+TEST(TaskQueue, WithoutThreads_SaysSoOnce) {
   testing::internal::CaptureStderr();
-  Background background(4);
+  TaskQueue tasks(4);
   has_threads = false;
-  for (int i = 0; i < 5; ++i) EXPECT_FALSE(background.add([] {}));
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(tasks.add([] {}));
   has_threads = true;
   bool is_done = false;
-  EXPECT_TRUE(background.add([&] { is_done = true; }));
-  background.wait();
+  EXPECT_TRUE(tasks.add([&] { is_done = true; }));
+  tasks.wait();
   EXPECT_TRUE(is_done);
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
