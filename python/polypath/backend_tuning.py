@@ -13,7 +13,7 @@ from typing import Any
 from .context import TuneProgress
 from .errors import InvalidArgument
 from .mpi.runs import find_launcher, find_program
-from .rank_launcher import launched, lines_of_first
+from .rank_launcher import lines_of_first, lines_of_launched
 
 BACKENDS = ("polypath", "gpuccl", "gpushmem", "mpi")
 OPERATIONS = ("post", "allreduce", "reduce", "all_gather", "all_to_all", "broadcast")
@@ -113,11 +113,13 @@ def _lines(
         environments = [environment]
     else:
         command = [str(find_program("uniconn_tune")), *arguments]
-        environments = [{**environment, **rank} for rank in launched(ranks)]
+        environments = None
 
     def answer(said: dict[str, Any]) -> str | None:
         if "progress" not in said:
             return None
         return "stop" if progress and progress(*said["progress"]) is False else "go on"
 
+    if environments is None:
+        return lines_of_launched(command, environment, ranks, answer)
     return lines_of_first(command, environments, answer)

@@ -21,7 +21,7 @@ from .comm import Communicator, on_all
 from .context import Context
 from .errors import NotSupported, PolypathError
 from .interrupts import interrupt_later
-from .rank_launcher import launched, lines_of_first
+from .rank_launcher import lines_of_launched
 
 ALGORITHMS = ("cells", "flat", "pairwise", "host-trees", "mixed", "hierarchical", "ring")
 """By which names plans, rows and options call them."""
@@ -137,8 +137,7 @@ def lines_of_ranks(
     """Runs a module as a program on each of so many ranks, as torchrun would; yields the lines of
     JSON that rank 0 prints. ``answer``: what it is told to each, as a line. Raises `PolypathError`
     with what a rank said last."""
-    environments = [{**os.environ, **rank} for rank in launched(ranks)]
-    return lines_of_first([sys.executable, "-m", module, argument], environments, answer)
+    return lines_of_launched([sys.executable, "-m", module, argument], os.environ, ranks, answer)
 
 
 def main() -> None:

@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from .children import ended_with_us
 from .errors import PolypathError
 
 
-def launched(ranks: int) -> list[dict[str, str]]:
-    """The variables that torchrun would set, for each of so many ranks of this machine."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    # The first is free at this moment, and the exchange's own is the system's choice next to it.
-    return [
-        {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
+@contextlib.contextmanager
+def reserved_port() -> Iterator[int]:
+    """A port of 127.0.0.1 that the system gives to nobody else until the end. A program that sets
+    SO_REUSEADDR, as the exchange of ranks does, can listen there."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        yield held.getsockname()[1]
+
+
+def lines_of_launched(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    ranks: int,
+    answer: Callable[[dict[str, Any]], str | None] | None = None,
+) -> Generator[dict[str, Any], None, None]:
+    """As `lines_of_first`, on so many ranks of this machine, with the variables that torchrun would
+    set."""
+    with reserved_port() as port:
+        launched = {
             "WORLD_SIZE": str(ranks),
             "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port - 1),
+            "MASTER_PORT": str(port - 1),  # the exchange has the next one
         }
-        for rank in range(ranks)
-    ]
+        environments = [
+            {**environment, **launched, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            for rank in range(ranks)
+        ]
+        yield from lines_of_first(command, environments, answer)
 
 
 def lines_of_first(

@@ -11,7 +11,7 @@ from typing import Any
 from .context import Context
 from .errors import InvalidArgument, PolypathError
 from .mpi.runs import find_launcher, find_program
-from .rank_launcher import launched, lines_of_first
+from .rank_launcher import lines_of_first, lines_of_launched
 
 BACKENDS = ("polypath", "mpi", "gpuccl", "gpushmem", "any")
 TESTS = ("latency", "bandwidth", "jacobi", "cg")
@@ -70,8 +70,7 @@ def rows(
         command = launcher.command(wanted.ranks, program, wanted.arguments())
         return lines_of_first(command, [{**environment, **launcher.settings}])
     program = find_program("uniconn_bench")
-    environments = [{**environment, **rank} for rank in launched(wanted.ranks)]
-    return lines_of_first([str(program), *wanted.arguments()], environments)
+    return lines_of_launched([str(program), *wanted.arguments()], environment, wanted.ranks)
 
 
 def backends_here(context: Context) -> list[str]:

@@ -5,8 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "registry/registry.hpp"
 #include "stuck_events.hpp"
@@ -96,17 +98,18 @@ TEST_F(LoadOfProcesses, CopiesOfAnother_AreLeftOut) {
        {&LoadWords::direct_until_ns, &LoadWords::staged_until_ns, &LoadWords::measured_until_ns}) {
     {
       const Copier copier(folder(), record_, until);
-      go_natively();
-      bool is_told = false;
-      for (const LinkLoadInfo& info : context_->load().loads()) {
+      const LoadSource source = until == &LoadWords::measured_until_ns
+                                    ? LoadSource::measured_by_other
+                                    : LoadSource::other_process;
+      const auto is_told = [&](const LinkLoadInfo& info) {
         const Link& link = node().links[static_cast<std::size_t>(info.link)];
-        if (link.from != kGpu0 || !link.to.is_host()) continue;
-        EXPECT_EQ(info.state.source, until == &LoadWords::measured_until_ns
-                                         ? LoadSource::measured_by_other
-                                         : LoadSource::other_process);
-        is_told = info.state.pid == copier.pid();
-      }
-      EXPECT_TRUE(is_told);
+        return link.from == kGpu0 && link.to.is_host() && info.state.source == source &&
+               info.state.pid == copier.pid();
+      };
+      // Again where the machine keeps the other process for longer than it told of.
+      do {
+        go_natively();
+      } while (std::ranges::none_of(context_->load().loads(), is_told) && !HasFailure());
     }
     go_split();
   }
@@ -169,13 +172,13 @@ TEST_F(LoadThread, PreparedRoutes_AreProbed) {
   ASSERT_NE(bytes, 0u);
   Payload payload = this->payload({kGpu0, kGpu1, bytes});
   const Stream stream = stream_on(0);
-  for (int i = 0; i < 4; ++i) {
+  // Until the thread has come to one for each link of the host route.
+  for (int i = 0; i < 4 || probes < 2; ++i) {
     payload.renew(random_());
     copy(context, payload.transfer(stream.get()));
     ASSERT_TRUE(completes(stream.get()));
-    EXPECT_TRUE(payload.arrived());
+    ASSERT_TRUE(payload.arrived());
   }
-  EXPECT_GE(probes, 2) << "one for each link of the host route";
 }
 
 TEST_F(LoadThread, ProbesNeverReturn_RouteIsNotTaken) {
@@ -196,8 +199,8 @@ TEST_F(LoadThread, ProbesNeverReturn_RouteIsNotTaken) {
     EXPECT_TRUE(payload.arrived());
   }
   EXPECT_EQ(traffic.native(NativeReason::links_loaded), 3u);
-  EXPECT_GT(stuck.count(), 0u);
-  context.reset();  // and nothing hangs
+  while (stuck.count() == 0) std::this_thread::yield();  // until the thread probes
+  context.reset();                                       // and nothing hangs
 }
 
 }  // namespace

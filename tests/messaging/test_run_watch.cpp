@@ -19,13 +19,20 @@ using testing::StartsWith;
 
 struct Told {
   std::atomic<int> words{0};
+  std::atomic<int> words_of_second{0};  ///< run
   std::atomic<int> ends{0};
   std::atomic<int> kills{0};
   std::mutex mutex;
   std::string reason;
 
   RunWatch::Calls calls() {
-    return {[] { return std::string("3 of 9 turns"); }, [this](const std::string&) { ++words; },
+    return {[] { return std::string("3 of 9 turns"); },
+            [this](const std::string& text) {
+              ++words;
+              if (text.starts_with("a line: run 2 has not ended after ") &&
+                  text.ends_with(" s: 3 of 9 turns"))
+                ++words_of_second;
+            },
             [this](const std::string& text) {
               const std::lock_guard lock(mutex);
               reason = text;
@@ -39,16 +46,26 @@ void sleep_until(const std::atomic<int>& count) {
   while (count == 0) std::this_thread::sleep_for(milliseconds(1));
 }
 
-TEST(RunWatch, SaysHowFarARunHasComeAndEndsIt) {
+TEST(RunWatch, SaysHowFarARunHasCome) {
   Told told;
-  RunWatch watch("a line", {milliseconds(5), milliseconds(200)}, told.calls());
-  watch.next_run();
+  {
+    RunWatch watch("a line", {milliseconds(5), std::chrono::hours(1)}, told.calls());
+    watch.next_run();
+    watch.next_run();
+    sleep_until(told.words_of_second);
+  }
+  EXPECT_EQ(told.ends + told.kills, 0);
+}
+
+TEST(RunWatch, EndsARunThatLasts) {
+  Told told;
+  RunWatch watch("a line", {std::chrono::hours(1), milliseconds(20)}, told.calls());
   watch.next_run();
   sleep_until(told.kills);
-  EXPECT_GE(told.words, 1);
+  EXPECT_EQ(told.words, 0);
   EXPECT_EQ(told.ends, 1);
   const std::lock_guard lock(told.mutex);
-  EXPECT_THAT(told.reason, AllOf(StartsWith("a line: run 2 has not ended after "),
+  EXPECT_THAT(told.reason, AllOf(StartsWith("a line: run 1 has not ended after "),
                                  EndsWith(" s: 3 of 9 turns")));
 }
 

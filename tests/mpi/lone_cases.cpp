@@ -266,8 +266,11 @@ void paused(Calls& run) {
       const char* const seconds = std::getenv("POLYPATH_TEST_PAUSE");
       require(seconds != nullptr, "POLYPATH_TEST_PAUSE");
       signal_at_launch(SIGSTOP);
-      const std::string later =
-          fmt::format("env -u LD_PRELOAD sh -c 'sleep {}; kill -CONT {}' &", seconds, getpid());
+      // Once it has stopped, which may take a while.
+      const std::string later = fmt::format(
+          "env -u LD_PRELOAD sh -c 'until grep -q \"^State:.T\" /proc/{0}/status; do sleep 0.05; "
+          "[ -e /proc/{0} ] || exit; done; sleep {1}; kill -CONT {0}' &",
+          getpid(), seconds);
       require(std::system(later.c_str()) == 0, "the shell");
     }
     run_row(run.gpu, MPI_COMM_WORLD, row);

@@ -88,6 +88,9 @@ def _run(
         **inherited,
         "COLUMNS": "160",
         "XDG_CACHE_HOME": str(folder / "cache"),
+        # Its own: what other tests copy at the same time, on a node of the same name, is no concern
+        # of it.
+        "POLYPATH_REGISTRY": str(folder / "registry"),
         **settings,
     }
     reads_at_start = any(name.startswith(_READ_AT_START) for name in settings)

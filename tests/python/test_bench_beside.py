@@ -101,14 +101,28 @@ def test_another_process_makes_traffic(polypath, more):
     check_row(document["rows"][0], iterations=4, rounds=2)
 
 
+#: What reading in /proc raises of a process that ends before it, or meanwhile.
+GONE = (FileNotFoundError, ProcessLookupError)
+
+
 def children_of(pid):
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(*GONE):
         return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []
 
 
+def traffic_of(pid):
+    """The children that make traffic: others may come and go."""
+    found = []
+    for child in children_of(pid):
+        with contextlib.suppress(*GONE):
+            if "polypath.traffic_process" in Path(f"/proc/{child}/cmdline").read_text():
+                found.append(child)
+    return found
+
+
 def is_running(pid):
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(*GONE):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     return False
 
@@ -134,8 +148,7 @@ def test_no_process_is_left(tmp_path, reason):
         stderr=subprocess.DEVNULL,
     )
     try:
-        (child,) = wait_for(lambda: children_of(bench.pid))
-        wait_for(lambda: "polypath.traffic_process" in Path(f"/proc/{child}/cmdline").read_text())
+        (child,) = wait_for(lambda: traffic_of(bench.pid))
         bench.send_signal(reason)
         bench.wait(timeout=120)
         wait_for(lambda: not is_running(child))

@@ -174,7 +174,7 @@ def test_ctrl_c_ends_the_ranks_and_then_the_benchmark():
             assert any("1/1 16M" in line for line in running.stderr)
             time.sleep(0.3)  # the ranks are within the library
             running.send_signal(signal.SIGINT)
-            errors = running.communicate(timeout=60)[1]
+            errors = running.communicate(timeout=600)[1]
         finally:
             running.kill()
     assert running.returncode == 130

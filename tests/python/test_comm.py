@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from polypath.rank_launcher import reserved_port
 
 #: What the programs here begin with: GPU memory and streams by the driver's own functions.
 _BEGIN = """
@@ -225,19 +226,13 @@ with Communicator.from_environment(context) as comm:
 )
 
 
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
-
-
 @pytest.mark.parametrize("launcher_listens", [False, True])
 def test_processes_of_a_launcher(tmp_path, launcher_listens):
     """As torchrun starts them, whose own store may listen at MASTER_PORT."""
-    with socket.socket() as store:
+    with socket.socket() as store, reserved_port() as free:
         store.bind(("127.0.0.1", 0))
         port = store.getsockname()[1]
-        settings = {"POLYPATH_COMM_PORT": str(_free_port())}
+        settings = {"POLYPATH_COMM_PORT": str(free)}
         if launcher_listens:
             store.listen()
         inherited = {

@@ -1,6 +1,7 @@
 """`polypath run` measures a machine that was never measured, once, before the program starts. The
 machine is a simulated node, of which the engine is not told that it is one."""
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from polypath.launch.environment import find_shim
 from simulated import machine_settings
+from test_bench_beside import GONE, children_of
 
 HERE = Path(__file__).parent
 SAYS = "polypath: measuring this node, once (`--no-measure` skips it)\n"
@@ -127,12 +129,12 @@ def lock_of(profile):
 
 def waits_for(file, process):
     """Until a child of the process has the file open."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     while process.poll() is None:
-        for child in children.read_text().split():
-            for descriptor in Path(f"/proc/{child}/fd").glob("*"):
-                if os.path.realpath(descriptor) == str(file.resolve()):
-                    return
+        for child in children_of(process.pid):
+            with contextlib.suppress(*GONE):  # also of one that ends meanwhile
+                for descriptor in Path(f"/proc/{child}/fd").iterdir():
+                    if os.path.realpath(descriptor) == str(file.resolve()):
+                        return
         time.sleep(0.01)
     raise AssertionError(process.communicate())
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 
 import pytest
 from polypath._library import find_library
+from polypath.rank_launcher import reserved_port
 
 #: What the programs here begin with: GPU memory and streams by the driver's own functions.
 _BEGIN = """
@@ -369,34 +369,32 @@ with Environment() as env:
 
 
 def _on_processes(tmp_path, size: int, **settings: str) -> list[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", _PROCESS],
-            env={
-                **os.environ,
-                "RANK": str(rank),
-                "WORLD_SIZE": str(size),
-                "LOCAL_RANK": str(rank),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-                "POLYPATH_SIM_MODE": "functional",
-                "XDG_CACHE_HOME": str(tmp_path),
-                **settings,
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(size)
-    ]
-    try:
-        texts = [rank.communicate(timeout=1200)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
+    with reserved_port() as port:
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-c", _PROCESS],
+                env={
+                    **os.environ,
+                    "RANK": str(rank),
+                    "WORLD_SIZE": str(size),
+                    "LOCAL_RANK": str(rank),
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(port - 1),  # they meet at the next one
+                    "POLYPATH_SIM_MODE": "functional",
+                    "XDG_CACHE_HOME": str(tmp_path),
+                    **settings,
+                },
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for rank in range(size)
+        ]
+        try:
+            texts = [rank.communicate(timeout=1200)[0] for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
     assert [rank.returncode for rank in ranks] == [0] * size, "\n".join(texts)
     return texts
 

@@ -8,11 +8,15 @@
 #include <array>
 
 #include "fixture.hpp"
+#include "own_machine.hpp"
 
 namespace polypath::sim::test {
 namespace {
 
 constexpr std::size_t kFree = kGiB;  // POLYPATH_SIM_MEMORY
+
+// Before cuInit: another run of this test at the same time is on another machine.
+[[maybe_unused]] const std::string machine = own_machine();
 
 CUresult retain(int gpu) {
   CUcontext context = nullptr;

@@ -11,11 +11,15 @@
 #include <string>
 
 #include "fixture.hpp"
+#include "own_machine.hpp"
 
 namespace polypath::sim::test {
 namespace {
 
 constexpr double kBlockUs = 1e5;
+
+// Before cuInit: another run of this test at the same time is on another machine.
+[[maybe_unused]] const std::string machine = own_machine();
 
 double now_us() {
   timespec now{};
