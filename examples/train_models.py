@@ -21,7 +21,7 @@ def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Seq
 
 
 class Bottleneck(nn.Module):
-    """1 x 1, 3 x 3 and 1 x 1 beside the identity, or beside a 1 x 1 where shapes change."""
+    """1 x 1, 3 x 3 and 1 x 1 next to the identity, or next to a 1 x 1 where shapes change."""
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()

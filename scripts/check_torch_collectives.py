@@ -6,7 +6,7 @@
 
 Needs PyTorch with NCCL and two GPUs or more. Contents are random; every element is compared with
 the sum in rank order, bit by bit, or with NCCL's result. Each check also asserts by which library
-its calls went. Behind the checks: CPU time of a call in a row, and examples/train_ddp.py with
+its calls went. After the checks: CPU time of a call in a row, and examples/train_ddp.py with
 ARGUMENTS ("none": not). Ends with 1 when a check fails on any rank; FILE: {"checks", "cpu",
 "training"}.
 """

@@ -6,7 +6,7 @@ where it arrived; every copy that the plan splits has to be split.
 
 The allocators: PyTorch's own (cuMemAlloc), its expandable segments (virtual mappings, unmapped and
 mapped again between the rounds) and the driver's pools (cudaMallocAsync). Each runs in a process of
-its own; the counters of polypath, by route, are printed behind it. With --facts it also prints what
+its own; the counters of polypath, by route, are printed after it. With --facts it also prints what
 the driver says of addresses in each kind of memory. Needs two GPUs or more and PyTorch; ends with 1
 when a byte is wrong or a copy was not split.
 """
@@ -200,7 +200,7 @@ def main() -> int:
     if arguments.inside:
         return 1 if copy_all(arguments.bytes, arguments.rounds, arguments.facts) else 0
     runs = {name: run_with(name, arguments) for name in ALLOCATORS}
-    # Behind the runs: the first of them measures the node where nobody has.
+    # After the runs: the first of them measures the node where nobody has.
     wanted = split_by_plan(arguments.bytes)
     print(f"to be split: {', '.join(f'{src} to {dst}' for src, dst in wanted) or 'nothing'}")
     missing = {

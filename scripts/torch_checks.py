@@ -316,7 +316,7 @@ def check_others(on: Place) -> int:
 
 def check_async(on: Place) -> int:
     """Behind a stream that is late, and skewed ranks: nobody waits on the host, and what comes
-    behind ``wait`` sees the result. Memory that is given back early is not given to others."""
+    after ``wait`` sees the result. Memory that is given back early is not given to others."""
     count, rounds = 2**20, 6
     before = on.own_calls()
     for turn in range(rounds):

@@ -1,5 +1,6 @@
 """The check "hooks" of check_torch_collectives.py: `DistributedDataParallel` takes polypath's hook
-by itself, and all else of it stays as it is. Each model is trained beside one with the setting off.
+by itself, and all else of it stays as it is. Each model is trained next to one
+with the setting off.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def check_hooks(on: Any) -> int:
 
 
 def check_own_hooks(on: Any, pair: Any, both: Any) -> int:
-    """Those of the program, before the first pass and behind it; torch's own; no second one."""
+    """Those of the program, before the first pass and after it; torch's own; no second one."""
 
     def registered(register: Callable[[Any], None], late: bool, name: str, what: str) -> None:
         def run(model: Any) -> None:

@@ -20,7 +20,7 @@ unsigned memory_type(const Allocation& allocation) {
   return is_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
 }
 
-/// The whole reservation for a mapping, which has others beside it.
+/// The whole reservation for a mapping, which has others next to it.
 std::pair<std::uintptr_t, std::size_t> range_of(const Allocation& allocation) {
   if (allocation.kind == Allocation::Kind::mapping)
     return {allocation.range_base, allocation.range_bytes};

@@ -66,7 +66,7 @@ struct PreparedCopy {
   Operation operation;
   bool is_bounced = false;
   bool is_pageable = false;
-  bool is_upload = false;  ///< from pageable memory to a GPU: ends behind the call
+  bool is_upload = false;  ///< from pageable memory to a GPU: ends after the call
   bool has_host_side = false;
   bool is_waited_for = false;  ///< by synchronous calls, although no side is host memory
 };
@@ -170,7 +170,7 @@ class Driver {
 
   // ---- streams (streams.cpp) ----
 
-  /// The stream behind a handle, NULL and the special handles included.
+  /// The stream after a handle, NULL and the special handles included.
   Stream& stream(CUstream handle);
   /// Blocks until the stream can take `count` more operations, as many as it ever takes for a
   /// larger one. To be called before anything is looked up: others' calls go on meanwhile. Does not
@@ -201,7 +201,7 @@ class Driver {
   /// on the stream and reads all of the memory; what the driver's buffer holds then is still to
   /// arrive.
   void upload(const CopyRequest& wanted, CUstream stream);
-  /// `count` elements, one behind another. If it is synchronous, as cuMemsetD8: its end is waited
+  /// `count` elements, one after another. If it is synchronous, as cuMemsetD8: its end is waited
   /// for where it is host memory.
   void fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t count, CUstream stream,
             bool is_synchronous);

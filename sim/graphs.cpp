@@ -38,7 +38,7 @@ std::vector<int> Driver::find_graph_nodes(CUgraph graph, const CUgraphNode* node
 
 namespace {
 
-/// The nodes' indices, each behind those that it depends on, else as they were added.
+/// The nodes' indices, each after those that it depends on, else as they were added.
 std::vector<int> ordered(const std::vector<GraphNode>& nodes) {
   std::vector<int> order;
   std::vector<bool> is_placed(nodes.size(), false);
@@ -120,10 +120,10 @@ void Driver::note_if_in_flight(const GraphExec& exec) {
 
 // A launch: what it makes of a graph's nodes in the order of the stream.
 //
-// A node runs behind its first dependency as copies on one stream do, when that is of the same
-// device and nothing runs behind it in this way yet; the end of every other dependency reaches it
+// A node runs after its first dependency as copies on one stream do, when that is of the same
+// device and nothing runs after it in this way yet; the end of every other dependency reaches it
 // as an event does. The launch itself is the one dependency of nodes that have none, and ends
-// behind the first node on the stream's device that nobody depends on.
+// after the first node on the stream's device that nobody depends on.
 namespace {
 
 /// The operations of one launch, in the order of issue: its begin is the first, node i the one at i
@@ -153,7 +153,7 @@ class Steps {
   struct Step {
     OperationPtr operation;
     int device;
-    bool is_followed;  // by an operation that runs behind it as on one stream
+    bool is_followed;  // by an operation that runs after it as on one stream
   };
   std::vector<Step> steps_;
 };
@@ -200,7 +200,7 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
         works.push_back(
             prepare_copy(contexts.get(copy->context), {{copy->dst}, {copy->src}, copy->bytes}));
       } else if (const auto* const event = std::get_if<GraphEvent>(&each.work)) {
-        // What was recorded before the launch: behind a record of the launch itself a wait is only
+        // What was recorded before the launch: after a record of the launch itself a wait is only
         // where the graph says so.
         Event& recorded = events.get(event->event);
         works.emplace_back();

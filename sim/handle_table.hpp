@@ -18,7 +18,7 @@ namespace polypath::sim {
 /// What threads may learn of a live object without the lock.
 enum class Mark : std::uint32_t { none, pending, settled };
 
-/// Objects of one kind behind the opaque pointer type `Handle`. `kTag` tells the kinds apart.
+/// Objects of one kind after the opaque pointer type `Handle`. `kTag` tells the kinds apart.
 /// All members but mark() are called under the driver's lock.
 template <typename Handle, typename Object, std::uint16_t kTag>
 class HandleTable {

@@ -69,7 +69,7 @@ simt::Launch Kernels::launch_of(const KernelRun& run, int multiprocessors, bool 
   launch.shared_bytes = call.shared_bytes;
   // One block a multiprocessor: what polypath's kernels, with their registers, can count on.
   launch.blocks_of_device = static_cast<unsigned>(multiprocessors);
-  // It begins behind them all the same: what counts is that it would have waited.
+  // It begins after them all the same: what counts is that it would have waited.
   launch.begins_early = call.begins_early;
   launch.arguments = call.arguments;
   return launch;

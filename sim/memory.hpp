@@ -35,7 +35,7 @@ class AddressSpace {
 
   /// Makes a reserved range readable and writable for the program.
   static void open(std::uintptr_t address, std::size_t bytes);
-  /// Takes all access, and the memory behind it, away again.
+  /// Takes all access, and the memory after it, away again.
   static void close(std::uintptr_t address, std::size_t bytes);
 
   /// True for every address that may ever be, or has been, given out.
@@ -182,7 +182,7 @@ struct FillPattern {
   }
 };
 
-// One side of a copy or fill: what memory is behind an address.
+// One side of a copy or fill: what memory is after an address.
 
 /// How the devices see the memory of an operand. A graph that was instantiated stays with it.
 struct Placement {
@@ -197,7 +197,7 @@ struct Operand {
   std::uintptr_t address = 0;
   AllocationPtr allocation;  ///< null: pageable host memory
   MemoryId location;
-  std::vector<AllocationPtr> further;  ///< mappings behind `allocation` that the range runs on into
+  std::vector<AllocationPtr> further;  ///< mappings after `allocation` that the range runs on into
 
   /// The bytes from `offset` on that lie together; no limit for pageable memory.
   [[nodiscard]] std::size_t run(std::size_t offset) const;

@@ -1,5 +1,5 @@
 // The NVML functions that say how a node is wired. Link numbers of a GPU count its NVLink links in
-// the order of the node's links, each as wide as it is; a GPU behind an NVSwitch has its links to
+// the order of the node's links, each as wide as it is; a GPU after an NVSwitch has its links to
 // the switch, once.
 #include <fmt/format.h>
 

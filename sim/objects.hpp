@@ -76,7 +76,7 @@ struct GraphExec {
     }
   };
   CUgraph graph = nullptr;          ///< that it was made from; it may be gone
-  std::vector<Node> nodes;          ///< each behind those that it depends on
+  std::vector<Node> nodes;          ///< each after those that it depends on
   std::vector<std::size_t> places;  ///< among them, of the graph's nodes
   OperationPtr last;                ///< end of its most recent launch; null: never launched
   std::uint64_t last_stream = 0;    ///< id of the stream of that launch
@@ -140,7 +140,7 @@ CUstreamCaptureMode& thread_capture_mode() noexcept;
 /// True when the capture forbids calls to the calling thread that might disturb it.
 bool forbids_unsafe_calls(const Capture& capture) noexcept;
 
-/// Operations that a stream takes behind the one it is at; measured with copies on an H200.
+/// Operations that a stream takes after the one it is at; measured with copies on an H200.
 inline constexpr int kStreamDepth = 1021;
 
 struct Stream {

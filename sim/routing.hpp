@@ -29,7 +29,7 @@ class Routing {
   [[nodiscard]] CopyRoute route(int issuer, MemoryId from, MemoryId to, bool may_reach) const;
   /// A copy or fill that crosses no link.
   /// The route of what threads of a kernel on GPU `device` load from or store to a memory that it
-  /// reaches. Beside the links it takes what kernels reach of a switch's ports, and of a GPU's own
+  /// reaches. Next to the links it takes what kernels reach of a switch's ports, and of a GPU's own
   /// memory.
   [[nodiscard]] CopyRoute kernel_route(int device, MemoryId from, MemoryId to) const;
   [[nodiscard]] CopyRoute local_route(MemoryId from, MemoryId to) const;

@@ -181,7 +181,7 @@ void lock_file(int file, short type) {
   }
 }
 
-/// What the system calls the memory file behind the path; empty when it is none.
+/// What the system calls the memory file after the path; empty when it is none.
 std::string name_of(const std::string& path) {
   std::array<char, PATH_MAX> text{};
   const ssize_t size = ::readlink(path.c_str(), text.data(), text.size());

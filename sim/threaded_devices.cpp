@@ -58,7 +58,7 @@ OperationPtr ThreadedDevices::issue(Operation operation) {
   if (issued->flow && issued->queue && !issued->may_complete &&
       std::ranges::any_of(issued->flow->resources, is_greedy))
     issued->may_complete = [this, copy = issued.get()] { return is_served(*copy); };
-  // A copy that has its engine takes a record behind it along.
+  // A copy that has its engine takes a record after it along.
   if (issued->previous && issued->previous->flow && !issued->previous->done)
     issued->is_delayable = false;
   ++open_;

@@ -16,7 +16,7 @@
 
 namespace polypath::sim {
 
-/// What runs in the same time beside the operations, and uses the same links: kernels.
+/// What runs in the same time next to the operations, and uses the same links: kernels.
 class KernelTimeline {
  public:
   virtual ~KernelTimeline() = default;

@@ -1,7 +1,7 @@
 // Devices in virtual time: nothing happens but when somebody asks, and always in the same way.
 //
 // Each thread of the program has a clock of its own, as each has a core: what calls cost one thread
-// costs the others nothing. A thread begins where the latest of the others is, and is never behind
+// costs the others nothing. A thread begins where the latest of the others is, and is never after
 // what the devices were seen to have come to.
 #pragma once
 

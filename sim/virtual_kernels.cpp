@@ -125,7 +125,7 @@ void VirtualKernels::send(int device, MemoryId from, MemoryId to, std::size_t by
   }
   Pipe& pipe = pipes_[known->second];
   pipe.waiting.push_back({bytes, latency_us, std::move(then)});
-  // Behind all that threads store at this time: it flows together.
+  // After all that threads store at this time: it flows together.
   if (pipe.flowing.empty() && pipe.waiting.size() == 1)
     at(now_us(), [this, index = known->second] { start_flow(index); });
 }

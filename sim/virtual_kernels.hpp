@@ -1,7 +1,7 @@
 // Kernels in virtual time. Threads take none for what they compute; what they load and store in
 // bulk flows over the links and through their GPU's memory, and a flag takes its way.
 //
-// - What one block stores to another memory leaves it at block_gbps, queues behind what its GPU has
+// - What one block stores to another memory leaves it at block_gbps, queues after what its GPU has
 //   on the way to the same memory, and flows with everything else. It is there fence_us after its
 //   flow, words (up to 16 bytes) flag_us after it. So both a fence and a flag take time.
 // - What is loaded from another memory flows likewise, and arrives flag_us later; words take
@@ -39,7 +39,7 @@ class VirtualKernels : public Kernels, public KernelTimeline {
   // ---- for the kernels' outside ----
 
   void at(double us, std::function<void()> then) { events_.emplace(us, std::move(then)); }
-  /// Sends bytes behind all that is under way from there to there; `then` is called so long after
+  /// Sends bytes after all that is under way from there to there; `then` is called so long after
   /// their flow.
   void send(int device, MemoryId from, MemoryId to, std::size_t bytes, double latency_us,
             std::function<void()> then);

@@ -93,7 +93,7 @@ struct Grid {
   unsigned blocks_of_device = 0;
   bool begins_early = false;
   std::size_t shared_bytes = 0;
-  std::vector<std::max_align_t> arguments;   ///< one behind the other
+  std::vector<std::max_align_t> arguments;   ///< one after the other
   std::vector<std::size_t> argument_places;  ///< in `arguments`
   MemorySystem* outside = nullptr;
   std::function<void(const std::string& error)> ended;

@@ -45,7 +45,7 @@ class Machine {
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
 
-  /// Begins a grid. `ended` is called from run() or kill(), once, behind its last byte; with what
+  /// Begins a grid. `ended` is called from run() or kill(), once, after its last byte; with what
   /// went wrong, or with nothing. `outside` lives until then.
   void start(const Launch& launch, MemorySystem& outside,
              std::function<void(const std::string& error)> ended);

@@ -75,7 +75,7 @@ std::string run(const std::vector<std::vector<Launch>>& rows, const RunOptions& 
   int steps = 0;
   while (error.empty() && (machine.has_grids() || !startable.empty())) {
     if (!startable.empty() && (!machine.has_grids() || random() % 2 == 0)) start_one();
-    // Launches begin a few or many turns apart, and behind the one before in their row: a rank may
+    // Launches begin a few or many turns apart, and after the one before in their row: a rank may
     // begin its next call while others have yet to look at what it sent them in this one.
     const std::uint64_t most = std::uint64_t{1} << random() % 15;
     turns += most;

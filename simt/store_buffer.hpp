@@ -36,7 +36,7 @@ struct Store {
   BatchPtr batch;
   std::uint64_t serial = 0;
   std::uintptr_t to = 0;
-  std::byte* at = nullptr;  ///< the bytes behind `to`
+  std::byte* at = nullptr;  ///< the bytes after `to`
   std::size_t bytes = 0;
   bool adds = false;
   bool has_arrived = false;

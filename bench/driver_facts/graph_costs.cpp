@@ -11,14 +11,14 @@ namespace {
 
 constexpr const char* kGraphCosts = "graph_costs";
 constexpr std::uint64_t kSmallChunk = 64 * kKiB;
-constexpr std::size_t kLaunches = 8;  ///< in a round, one behind the other
+constexpr std::size_t kLaunches = 8;  ///< in a round, one after the other
 
 /// What the copies of one chunk depend on.
 enum class Order : std::uint8_t {
   pairs,      ///< a pair of copies a chunk, nothing between chunks
   own_first,  ///< also each leg in order; a leg's own predecessor listed first
   own_last,   ///< the same, listed last
-  free_last,  ///< the first leg in order, the second behind its chunk alone
+  free_last,  ///< the first leg in order, the second after its chunk alone
 };
 
 /// One graph of chunks, each a copy from GPU 0 to a staging memory and one from there to the

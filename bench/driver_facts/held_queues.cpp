@@ -23,7 +23,7 @@ struct Way {
   CUdeviceptr src;
 };
 
-/// Holds one stream after another, each with a copy of `held` behind the gate, until a copy of
+/// Holds one stream after another, each with a copy of `held` after the gate, until a copy of
 /// `other` does not end; the number of streams held then, 0 when all pass.
 int streams_to_stop(Workbench& bench, const Way& held, const Way& other, bool by_event) {
   const CudaDriver& driver = bench.driver();

@@ -44,7 +44,7 @@ constexpr double kLongUs = 5000;
 constexpr double kShortUs = 100;
 constexpr double kWindowUs = 300'000;  ///< that kernels are timed for without the other process
 constexpr int kPatienceMs = 20'000;    ///< for one answer of the other process
-constexpr double kMaxBusyUs = 5e6;     ///< beside one way
+constexpr double kMaxBusyUs = 5e6;     ///< next to one way
 constexpr std::array kWays = {"copies GPU 0 to GPU 1", "copies host to GPU 0 to GPU 1",
                               "lane kernels GPU 0 to GPU 1"};
 
@@ -244,7 +244,7 @@ class Busy {
   [[nodiscard]] double now_us() const { return bench_.now_us(); }
 
  private:
-  /// The mean of so many, one behind the other.
+  /// The mean of so many, one after the other.
   double time_us(unsigned int rounds, int kernels) {
     const CurrentContext current(driver_, bench_.context(0));
     CUdeviceptr result = result_.address();

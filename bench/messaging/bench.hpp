@@ -36,7 +36,7 @@ struct Options {
   double limit_seconds = 60;
 };
 
-/// Of a line, beside what was measured; 0: none.
+/// Of a line, next to what was measured; 0: none.
 struct Known {
   double paper = 0;      ///< what the paper reached, in the line's unit
   bool adds_up = false;  ///< the figure is the sum of queues that do not know each other

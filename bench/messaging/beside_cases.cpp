@@ -1,4 +1,4 @@
-// The program's copies from GPU to GPU beside a kernel that waits for the CPU: they end though it
+// The program's copies from GPU to GPU next to a kernel that waits for the CPU: they end though it
 // does not. By the driver as the program finds it, so under `polypath run` by the shim.
 #include <dlfcn.h>
 

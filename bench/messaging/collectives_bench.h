@@ -7,7 +7,7 @@
 
 namespace messaging_bench {
 
-/// `rounds` of one collective, behind one another.
+/// `rounds` of one collective, after one another.
 struct CollectiveRun {
   polypath::device::collectives_view view;
   polypath::device::symmetric<float> send;

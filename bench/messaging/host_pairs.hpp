@@ -113,7 +113,7 @@ class HostTrips {
   }
   /// ... and goes back.
   void push() { came(pushes_.push(item_)); }
-  /// Behind all launches: all items came back to the GPU.
+  /// After all launches: all items came back to the GPU.
   void check_all(const std::string& line) {
     expect_each(gpu_.read<Tally>(side_.tally, 1)[0], side_.rounds, launches_, line);
   }

@@ -1,4 +1,4 @@
-// Rates and latencies of what kernels send each other without the CPU, beside the limits of the
+// Rates and latencies of what kernels send each other without the CPU, next to the limits of the
 // hardware, every item checked.
 //
 //   messaging_bench [--what NAME] [--line LINE] [--gpus LIST] [--repetitions N] [--soak SECONDS]

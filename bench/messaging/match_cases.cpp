@@ -1,6 +1,6 @@
 // Matching in batches, by the C API: every result is compared with that of the host's matching.
 //
-// Batches one behind another on a stream, launches and all, from event to event; of many queues
+// Batches one after another on a stream, launches and all, from event to event; of many queues
 // too, a launch each time. Receives are the messages in another order; of every hundred so many
 // have a wildcard, by turns for any source, any tag, and both.
 #include <algorithm>

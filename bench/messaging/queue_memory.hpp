@@ -42,7 +42,7 @@ inline std::string turns_taken(Gpu& producers, const std::uint64_t* tail, Gpu& c
          std::to_string(popped);
 }
 
-/// `count` pairs, one behind the other: 16 words of each array, and cell_bytes << capacity_log2.
+/// `count` pairs, one after the other: 16 words of each array, and cell_bytes << capacity_log2.
 inline polypath::device::spsc_view make_pairs(Gpu& gpu, std::size_t count, std::size_t cell_bytes,
                                               unsigned capacity_log2, unsigned segment_log2) {
   polypath::device::spsc_view view{};

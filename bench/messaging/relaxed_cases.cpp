@@ -19,7 +19,7 @@ using polypath::detail::check;
 constexpr const char* kRelaxed = "match";
 constexpr const char* kRelaxedRate = "G matches/s";
 
-/// Queues one behind the other; each has as many messages as receives.
+/// Queues one after the other; each has as many messages as receives.
 struct Traffic {
   std::uint32_t queues;
   std::uint32_t of_queue;
@@ -96,7 +96,7 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  /// Microseconds of one batch, of so many behind one another.
+  /// Microseconds of one batch, of so many after one another.
   double time_us(unsigned times) {
     gpu_.set(results_, 0xAB, of_.all() * sizeof(std::uint32_t));
     const double us = gpu_.time_us([&] {
@@ -197,7 +197,7 @@ void hashed_line(Bench& bench, const std::string& line, const MakeTraffic& make,
                {"l2_read", "hbm_read"});
 }
 
-/// Beside the line of unique keys that of counted ones, each four times, and of one key.
+/// Next to the line of unique keys that of counted ones, each four times, and of one key.
 void hashed_lines(Bench& bench, const std::string& what, std::uint32_t queues,
                   std::uint32_t of_queue, bool as_one, const Known& known) {
   const Known counted{0, known.adds_up};

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""All-reduces by polypath beside NCCL's own, in one program that knows only NCCL. For GPUs, with
+"""All-reduces by polypath next to NCCL's own, in one program that knows only NCCL. For GPUs, with
 PyTorch and NCCL:
 
     polypath run --reproducible --stats text -- \\

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A tensor-parallel transformer's decode step, with polypath's all-reduces beside NCCL's. For GPUs
+"""A tensor-parallel transformer's decode step, with polypath's all-reduces next to NCCL's. For GPUs
 of one node, with PyTorch and NCCL:
 
     polypath run --reproducible --stats text -- \\

@@ -1,5 +1,5 @@
 // What the registry adds to a transfer: looking at what others have in flight, ending the pair's
-// last flight and starting the next. Alone, and beside other processes; medians of the CPU time of
+// last flight and starting the next. Alone, and next to other processes; medians of the CPU time of
 // one transfer, in a folder of its own.
 //
 //   build/release/bin/registry_cost

@@ -19,7 +19,7 @@ inline void begin_rows(float* values, std::uint64_t first, std::uint64_t count, 
       values[row * columns + column] = initial((first + row) % rows * columns + column);
 }
 
-/// One iteration: `rows` rows of `to` from as many of `from` and the rows before and behind them,
+/// One iteration: `rows` rows of `to` from as many of `from` and the rows before and after them,
 /// with which `from` begins and ends. Returns the largest change of an element.
 inline float sweep(const float* from, float* to, std::uint64_t rows, std::uint64_t columns) {
   const auto stride = static_cast<std::ptrdiff_t>(columns);

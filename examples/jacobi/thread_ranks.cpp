@@ -19,7 +19,7 @@ using mpi_bench::Cuda;
 struct Shown {
   CUcontext context = nullptr;
   Field* field = nullptr;
-  CUevent sent = nullptr;  ///< behind its last message
+  CUevent sent = nullptr;  ///< after its last message
   double number = 0;
   std::uint64_t bits = 0;
   std::span<float> values;

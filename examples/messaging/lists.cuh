@@ -10,7 +10,7 @@ namespace messaging_example {
 
 namespace device = polypath::device;
 
-/// A block of the pool begins with the block behind it in its list and the number of its record.
+/// A block of the pool begins with the block after it in its list and the number of its record.
 inline constexpr std::uint32_t kHeadWords = 2;
 
 POLYPATH_DEVICE std::uint32_t* words_at(const device::pool& pool, std::uint32_t handle) {

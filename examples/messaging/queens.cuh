@@ -74,7 +74,7 @@ POLYPATH_DEVICE void queens(const QueensRun& run) {
         device::atomic_add_acq_rel(run.pending, ~std::uint64_t{0});
       }
     }
-    // Behind its pushes: who finds nothing pending knows that there were none besides.
+    // After its pushes: who finds nothing pending knows that there were none besides.
     if (device::atomic_add_acq_rel(run.pending, ~std::uint64_t{0}) == 1) queue.close();
   }
   device::fetch_add<device::device_scope>(run.solutions, found);

@@ -46,7 +46,7 @@ class Arguments {
   std::map<std::string, std::string> values_;
 };
 
-/// What main() returns: what `run` does, or 1 behind a line on stderr with what it threw.
+/// What main() returns: what `run` does, or 1 after a line on stderr with what it threw.
 inline int exit_code(int (*run)(int argc, char** argv), int argc, char** argv) {
   try {
     return run(argc, argv);

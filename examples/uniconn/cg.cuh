@@ -263,7 +263,7 @@ POLYPATH_DEVICE void cg_step_and_send(const CgLaunch& its) {
   }
   if (!completes(its.ended, 1, device::grid_size())) return;
   if (its.step == CgStep::turn) {
-    // Behind it every rank has the direction of all.
+    // After it every rank has the direction of all.
     if (its.waits != 0 && !has_mutant(CgFault::no_last_barrier)) It::Barrier<kBlock>(comm);
     return;
   }

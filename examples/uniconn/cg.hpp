@@ -25,7 +25,7 @@ namespace uniconn_example {
 
 struct CgResult {
   std::vector<double>
-      residuals;             ///< the residual's norm before the first iteration, and behind each
+      residuals;             ///< the residual's norm before the first iteration, and after each
   double true_residual = 0;  ///< the norm of b - A x at the end
   double iteration_us = 0;   ///< of the slowest rank
 };
@@ -274,7 +274,7 @@ class ConjugateGradients {
   uc::Coordinator<B, M> multiply_;
   uc::Coordinator<B, M> update_;
   uc::Coordinator<B, M> turn_;
-  uc::Coordinator<B> host_;  ///< of what is before and behind the iterations
+  uc::Coordinator<B> host_;  ///< of what is before and after the iterations
   CgSums sums_;
   std::size_t done_ = 0;
   double* vector_ = nullptr;        ///< the direction, of all ranks

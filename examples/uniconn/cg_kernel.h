@@ -30,7 +30,7 @@ struct CgLaunch {
   double* along;
   double* next_squared;
   double* parts;              ///< a word for each block of rows
-  std::uint32_t* multiplied;  ///< rows of each block; 0 before, and behind
+  std::uint32_t* multiplied;  ///< rows of each block; 0 before, and after
   std::uint32_t* ended;       ///< thread blocks; likewise
   void* comm;                 ///< Communicator<PolypathBackend>::toDevice()
 };

@@ -63,9 +63,9 @@ class Gpu {
 
   void synchronize() const { cuda.check(cuda.synchronize(stream), "cuStreamSynchronize"); }
   /// Issues `turns` iterations, and times them; CPU time in ns is returned. On a simulated node
-  /// ranks that are threads issue in turns by virtual time, so that what each plans beside does not
-  /// depend on how busy this machine is (polypath_sim.h). Collective: `meet` returns when all ranks
-  /// have come.
+  /// ranks that are threads issue in turns by virtual time, so that what each plans next to does
+  /// not depend on how busy this machine is (polypath_sim.h). Collective: `meet` returns when all
+  /// ranks have come.
   template <typename Meet, typename Iterate>
   double issue(int rank, int turns, const Meet& meet, const Iterate& iterate) const {
     const InTurns in_turns(issuing_, rank + 1);
@@ -181,7 +181,7 @@ class Gpu {
   uc::Stream stream = nullptr;
 };
 
-/// The same for the same seed, whoever asks; behind `bytes` it is 0.
+/// The same for the same seed, whoever asks; after `bytes` it is 0.
 inline std::vector<std::uint64_t> contents(std::uint64_t seed, std::size_t bytes) {
   std::vector<std::uint64_t> words((bytes + 7) / 8);
   std::mt19937_64 random(seed);

@@ -94,13 +94,13 @@ class Jacobi2d {
       step_.Post(next_ + sweep_.rows * columns, next_, columns, words_, value, bottom, &comm_);
       step_.Acknowledge(next_, columns, words_, value, top, &comm_);
       step_.CommEnd();
-      // A neighbour posts to what is next once it has what this rank posted behind its last look
+      // A neighbour posts to what is next once it has what this rank posted after its last look
       // at it: two buffers in turn are enough.
       std::swap(now_, next_);
     }
   }
 
-  /// Iterates, timed behind the first `warmup`, and says what came of it.
+  /// Iterates, timed after the first `warmup`, and says what came of it.
   JacobiResult solve(int iterations, int warmup) {
     iterate(warmup);
     const auto meet = [this] {
@@ -130,7 +130,7 @@ class Jacobi2d {
     return sweeps_.digest(now_ + grid_.columns, first_of(rank_), sweep_.rows, grid_);
   }
 
-  /// The row of the grid that the halo in front of the block holds, and that behind it.
+  /// The row of the grid that the halo in front of the block holds, and that after it.
   [[nodiscard]] std::vector<float> halo(bool is_last) const {
     return gpu_.read<float>(now_ + (is_last ? (sweep_.rows + 1) * grid_.columns : 0),
                             grid_.columns);
@@ -224,12 +224,12 @@ class Jacobi2d {
   int rank_;
   int size_;
   uc::Coordinator<B, M> step_;
-  uc::Coordinator<B> host_;  ///< of what comes behind the iterations
+  uc::Coordinator<B> host_;  ///< of what comes after the iterations
   Sweep sweep_;
   int done_ = 0;
   float* now_ = nullptr;
   float* next_ = nullptr;
-  std::uint64_t* words_ = nullptr;  ///< of the halo in front of the block, and of that behind it
+  std::uint64_t* words_ = nullptr;  ///< of the halo in front of the block, and of that after it
   JacobiLaunch launch_{};
   std::uint32_t down_ = 0;  ///< rows of blocks
   void* args_[1] = {&launch_};

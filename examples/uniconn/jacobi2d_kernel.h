@@ -16,11 +16,10 @@ struct JacobiLaunch {
   std::uint32_t waits;  ///< 1: PureDevice, the kernel has the signals; 0: PartialDevice
   std::int32_t top;
   std::int32_t bottom;
-  std::uint64_t value;  ///< of this iteration's signals
-  std::uint64_t*
-      words;       ///< for each column block, of the halo before the rows; then of that behind
-  float* changes;  ///< the largest of each warp, block by block, kJacobiWarps for each
-  void* comm;      ///< Communicator<PolypathBackend>::toDevice()
+  std::uint64_t value;   ///< of this iteration's signals
+  std::uint64_t* words;  ///< for each column block, of the halo before the rows; then of that after
+  float* changes;        ///< the largest of each warp, block by block, kJacobiWarps for each
+  void* comm;            ///< Communicator<PolypathBackend>::toDevice()
 };
 
 inline constexpr std::uint32_t kJacobiThreads = 256;

@@ -39,7 +39,7 @@ class Sweeps {
   /// Initial values for `count` rows; the first is row `first` of the grid, or that past its end.
   virtual void begin(float* values, std::uint64_t first, std::uint64_t count, const Grid& grid) = 0;
   /// The kernel, to be launched with grid_of() and kThreads; null where there is none: then run()
-  /// does a sweep behind the stream.
+  /// does a sweep after the stream.
   [[nodiscard]] virtual CUfunc_st* kernel() const noexcept { return nullptr; }
   virtual void run(const Sweep& sweep) = 0;
   /// The sum of the digests of `count` rows, modulo 2^64.

@@ -37,7 +37,7 @@ typedef int (*polypath_all_gather_fn)(const void* mine, void* all, size_t bytes,
 typedef struct polypath_bootstrap polypath_bootstrap;
 
 /* The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT,
- * over TCP; returns when all have come. `port` 0: behind MASTER_PORT. Without any of them: a
+ * over TCP; returns when all have come. `port` 0: after MASTER_PORT. Without any of them: a
  * meeting of this process alone. `timeout_ms`: how long anybody waits for another rank.
  * POLYPATH_COMMUNICATOR_ERROR: a rank did not come. POLYPATH_INVALID_ARGUMENT: a variable. */
 POLYPATH_API polypath_status polypath_bootstrap_from_environment(uint32_t port, uint32_t timeout_ms,
@@ -87,7 +87,7 @@ typedef struct polypath_comm_options {
   /* Ranks may be on several nodes, equally many on each; NULL: they are of one. The same on all
    * ranks. Which node a rank is of: the setting comm_node. */
   const polypath_network* network;
-  /* Of this rank's GPU, for collectives: thread blocks of a kernel, at the most (0: 128), and
+  /* Of this rank's GPU, for collectives: thread blocks of a kernel, at most (0: 128), and
    * multiprocessors that are left to kernels of other libraries that wait for other GPUs as well,
    * no more than half of all. */
   uint32_t max_blocks;
@@ -207,10 +207,10 @@ POLYPATH_API size_t polypath_symmetric_bytes(const polypath_symmetric* memory);
  * `stream` is a CUstream of the primary context of this rank's GPU; NULL is its legacy default
  * stream. Small puts from memory of this rank's GPU, of at most `put_kernel_size` bytes
  * (POLYPATH_PUT_KERNEL_SIZE, 4M) and 256 KiB over other links than an NVSwitch's, are made by a
- * kernel of a few blocks, which needs room on the GPU: beside kernels of the program that fill it
+ * kernel of a few blocks, which needs room on the GPU: next to kernels of the program that fill it
  * until a put has come, set it to 0. A stream
- * waits in a kernel of one block, and with more work behind it holds one of the
- * GPU's hardware queues (CUDA_DEVICE_MAX_CONNECTIONS, 8): others may stand still behind it. One
+ * waits in a kernel of one block, and with more work after it holds one of the
+ * GPU's hardware queues (CUDA_DEVICE_MAX_CONNECTIONS, 8): others may stand still after it. One
  * that waits past the time limit makes the communicator unusable. */
 
 /* A 64-bit word at `offset`, a multiple of 8, of symmetric memory, and a value for it. */
@@ -239,18 +239,18 @@ typedef struct polypath_put {
   size_t bytes;
   const polypath_signal* signal;
 } polypath_put;
-/* Puts that are planned together and run at once, behind all that is on the stream, which goes on
- * behind all of them: those to one rank in this order, those to several ranks without one.
+/* Puts that are planned together and run at once, after all that is on the stream, which goes on
+ * after all of them: those to one rank in this order, those to several ranks without one.
  * Arguments of all are checked before any is issued; the message names the index of the put. */
 POLYPATH_API polypath_status polypath_comm_put_group(polypath_comm* comm, const polypath_put* puts,
                                                      size_t count, void* stream);
-/* The same, and behind all puts the stream waits for the words of this rank that `awaited` names,
+/* The same, and after all puts the stream waits for the words of this rank that `awaited` names,
  * as polypath_comm_wait_signal() for each: where all puts are small, by one kernel. */
 POLYPATH_API polypath_status polypath_comm_put_and_wait(polypath_comm* comm,
                                                         const polypath_put* puts, size_t count,
                                                         const polypath_signal* awaited,
                                                         size_t awaited_count, void* stream);
-/* Gives the word of rank `to` its value, behind all that is on the stream before. */
+/* Gives the word of rank `to` its value, after all that is on the stream before. */
 POLYPATH_API polypath_status polypath_comm_signal(polypath_comm* comm, int to,
                                                   const polypath_signal* signal, void* stream);
 /* The stream waits until the word of this rank is at the value, or past it by less than 2^63. */
@@ -283,7 +283,7 @@ POLYPATH_API polypath_status polypath_comm_wait_context(polypath_comm* comm, voi
  * integers is their sum divided towards zero. Of several nodes: in rank order in each node, and
  * then the nodes in the order of their first ranks, half types rounded once in each and once at the
  * end; bits are equal on all ranks and in all runs. Their calls cannot be captured, and average 255
- * ranks at the most.
+ * ranks at most.
  *
  * POLYPATH_INVALID_ARGUMENT: nothing was issued; the message names the rank and the argument.
  * What ranks do not give alike (type, count, operator, root) is found with the setting `check`
@@ -321,15 +321,15 @@ POLYPATH_API polypath_status polypath_load_kernels(polypath_context* context, in
 /* Collective: loads the kernels, and takes scratch on each GPU. The first collective does it
  * otherwise: it then waits on the host for all ranks, and for seconds until no stream of theirs
  * waits for a signal any more, since the driver may load kernels only then; in stream capture it is
- * refused. To be called before streams wait for what is signalled only behind a collective.
+ * refused. To be called before streams wait for what is signalled only after a collective.
  * POLYPATH_NOT_SUPPORTED: on all ranks alike; no kernels for a GPU, or too many ranks. */
 POLYPATH_API polypath_status polypath_comm_prepare(polypath_comm* comm);
 /* The same for all ranks of this process. */
 POLYPATH_API polypath_status polypath_comm_prepare_all(polypath_comm* const* comms, int count);
 
 /* Kernels of the collectives that follow take at most so many thread blocks of a GPU, so that the
- * program's own kernels run beside them; 0: as many as are fastest, which is up to seven eighths of
- * the GPU's multiprocessors, one a block. All ranks give the same number at the same place among
+ * program's own kernels run next to them; 0: as many as are fastest, which is up to seven eighths
+ * of the GPU's multiprocessors, one a block. All ranks give the same number at the same place among
  * their calls. POLYPATH_INVALID_ARGUMENT: it is negative. Collective where nothing prepared the
  * collectives before. */
 POLYPATH_API polypath_status polypath_comm_set_max_blocks(polypath_comm* comm, int blocks);

@@ -49,13 +49,13 @@ POLYPATH_API polypath_status polypath_bench(polypath_context* context,
  * anything else where that failed. */
 typedef int (*polypath_traffic_switch)(int on, void* user);
 
-/* One row of a benchmark beside other traffic. */
+/* One row of a benchmark next to other traffic. */
 typedef struct polypath_bench_beside_request {
   const polypath_transfer_request* transfers; /* together, as of polypath_bench_request */
   size_t count;
   int warmup;     /* untimed pairs at the begin of each round */
   int iterations; /* timed pairs of each phase, at least 1 */
-  int rounds;     /* at least 1; each is a phase on the idle node, then one beside the traffic */
+  int rounds;     /* at least 1; each is a phase on the idle node, then one next to the traffic */
   const polypath_transfer_request*
       own; /* traffic of this process: copied again and again, natively, on
                                   streams of their own; NULL: none */
@@ -65,7 +65,7 @@ typedef struct polypath_bench_beside_request {
   double own_off_us;
 } polypath_bench_beside_request;
 
-/* Runs it on buffers of its own and compares every byte of both ways before the traffic, beside it
+/* Runs it on buffers of its own and compares every byte of both ways before the traffic, next to it
  * and after it. `traffic` may be NULL where there is own traffic.
  * {"group_bytes" (of all transfers together), "verified", "rounds": [{"idle": {"native_us": [],
  * "polypath_us": []}, "loaded": (the same), "recovery_us": from the end of the traffic to the begin

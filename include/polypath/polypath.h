@@ -151,7 +151,7 @@ POLYPATH_API polypath_status polypath_group_copy_async(polypath_context* context
 
 /* The same, but what is not worth splitting is left to the caller, transfer by transfer: issued[i]
  * is 1 or 0 as *issued of polypath_try_copy_async(), and each transfer that is 0 is to be copied
- * natively. Those that are left come behind those that were taken, on one stream as well: it is for
+ * natively. Those that are left come after those that were taken, on one stream as well: it is for
  * transfers that do not need each other's order. With POLYPATH_SUCCESS some may be 1 and others 0.
  * With POLYPATH_DRIVER_ERROR those that are 1 may be as polypath_copy_async() says of that. */
 POLYPATH_API polypath_status polypath_try_group_copy_async(polypath_context* context,
@@ -235,7 +235,7 @@ typedef struct polypath_collective_request {
  *  "algorithm", "reason", "islands": [[rank]] or null, "lanes", "ring": [rank] or null,
  *  "order": in which sums are taken, "rank_order": bool,
  *  "kernel": {"blocks", "slot_bytes", "stages"} or null,
- *  "host_bytes": what goes through host memory beside the kernel (mixed) or null, "chunks",
+ *  "host_bytes": what goes through host memory next to the kernel (mixed) or null, "chunks",
  *  "chunk_bytes",
  *  "stages": [{"stage", "moves", "links": [name], "busiest_gbps", "us"}],
  *  "predicted_us", "bus_gbps", "limit_bus_gbps", "link_limit_bus_gbps", "unproven": bool,

@@ -75,7 +75,7 @@ POLYPATH_API int polypath_uniconn_comm_size(const polypath_uniconn_comm* comm);
 /* The stream goes on when those of all ranks have come to their call. */
 POLYPATH_API polypath_status polypath_uniconn_barrier(polypath_uniconn_comm* comm, void* stream);
 
-/* ---- Coordinator: operations of one stream, one behind another ------------------------------- */
+/* ---- Coordinator: operations of one stream, one after another ------------------------------- */
 
 typedef struct polypath_uniconn_coordinator polypath_uniconn_coordinator;
 
@@ -85,20 +85,20 @@ polypath_uniconn_coordinator_create(void* stream, polypath_uniconn_coordinator**
 /* NULL is allowed. */
 POLYPATH_API void polypath_uniconn_coordinator_destroy(polypath_uniconn_coordinator* coordinator);
 
-/* What is between is under way together, in no order. What comes on the stream behind the end finds
+/* What is between is under way together, in no order. What comes on the stream after the end finds
  * all that was acknowledged, and may overwrite all that was posted. */
 POLYPATH_API polypath_status polypath_uniconn_start(polypath_uniconn_coordinator* coordinator);
 POLYPATH_API polypath_status polypath_uniconn_end(polypath_uniconn_coordinator* coordinator);
 /* The host waits until all that is on the stream is done; an error when a rank failed meanwhile. */
 POLYPATH_API polypath_status polypath_uniconn_wait(polypath_uniconn_coordinator* coordinator);
 
-/* Sends to `dest` of rank `to`, and behind it `value` to the word `signal` there; both are named by
+/* Sends to `dest` of rank `to`, and after it `value` to the word `signal` there; both are named by
  * this rank's own addresses. Values of one word rise, and one rank writes it. */
 POLYPATH_API polypath_status polypath_uniconn_post(polypath_uniconn_coordinator* coordinator,
                                                    const void* src, void* dest, size_t bytes,
                                                    uint64_t* signal, uint64_t value, int to,
                                                    polypath_uniconn_comm* comm);
-/* What comes behind it on the stream finds in `dest` what `from` posted with this value. */
+/* What comes after it on the stream finds in `dest` what `from` posted with this value. */
 POLYPATH_API polypath_status polypath_uniconn_acknowledge(polypath_uniconn_coordinator* coordinator,
                                                           void* dest, size_t bytes,
                                                           uint64_t* signal, uint64_t value,

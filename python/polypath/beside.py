@@ -247,7 +247,7 @@ def measure(
     own_queue: int = 2,
     own_period_us: float = 0,
 ) -> dict[str, Any]:
-    """Runs transfers together, native copies and polypath in turn, on the idle node and beside
+    """Runs transfers together, native copies and polypath in turn, on the idle node and next to
     other traffic, and compares every byte::
 
         {"group_bytes", "verified",

@@ -78,7 +78,7 @@ class Communicator(WarnsUnlessClosed):
     ``comm_timeout_ms``. The context has to stay open longer than the communicator.
     ``network``: "nccl" where ranks are on several nodes, for collectives; None: they are of one.
     ``max_blocks``, ``reserved_sms`` (keywords wherever one is made): of a kernel of a
-    collective at the most, and left to kernels of other libraries (comm.h).
+    collective at most, and left to kernels of other libraries (comm.h).
 
     A child process that `os.fork` made has no part in it: its `close` does nothing.
 
@@ -140,7 +140,7 @@ class Communicator(WarnsUnlessClosed):
         **kernels: int,
     ) -> Communicator:
         """The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and
-        MASTER_PORT. They meet at ``port``; default the setting ``comm_port``, else the port behind
+        MASTER_PORT. They meet at ``port``; default the setting ``comm_port``, else the port after
         MASTER_PORT. ``gpu``: default LOCAL_RANK."""
         handle = ctypes.c_void_p()
         _api.call(
@@ -306,7 +306,7 @@ class Communicator(WarnsUnlessClosed):
     def signal(
         self, to: int, memory: SymmetricMemory, offset: int, value: int, stream: Any = None
     ) -> None:
-        """Gives a 64-bit word of rank ``to`` its value, behind all that is on the stream before."""
+        """Gives a 64-bit word of rank ``to`` its value, after all that is on the stream before."""
         _api.call(
             "polypath_comm_signal",
             self._open(),

@@ -177,7 +177,7 @@ class Context(WarnsUnlessClosed):
              "candidates": [{"algorithm", "us", "bus_gbps", "limit_bus_gbps", "reason"}],
              "times_ring": {algorithm: times}, "published_us"}
 
-        ``host_bytes``: of a mixed plan, what goes through host memory beside the kernel.
+        ``host_bytes``: of a mixed plan, what goes through host memory next to the kernel.
         ``order``: in which ranks are summed; ``rank_order``: whether that is the sequential sum.
         ``limit_bus_gbps``: what all trees over links and host memory carry at best,
         ``link_limit_bus_gbps``: those over links between GPUs. ``times_ring``, and ``published_us``

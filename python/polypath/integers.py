@@ -42,7 +42,7 @@ class Integers:
 
 
 class Checked:
-    """A structure's base, beside ctypes' own: its integers are checked when it is made."""
+    """A structure's base, next to ctypes' own: its integers are checked when it is made."""
 
     def __init_subclass__(cls) -> None:
         cls._integers = Integers(cls._fields_)
@@ -65,7 +65,7 @@ def integer(value: Any, kind: type[Any], name: str) -> int:
 
 
 def array(values: Sequence[Any], kind: type[Any], name: str) -> ctypes.Array[Any]:
-    """Integers one behind the other, each as `integer` has it."""
+    """Integers one after the other, each as `integer` has it."""
     return (kind * len(values))(*[integer(value, kind, name) for value in values])
 
 

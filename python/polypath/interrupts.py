@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextlib.contextmanager
 def interrupt_later(first: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C within the statement calls ``first`` and is raised behind its end; a second one ends
+    """Ctrl-C within the statement calls ``first`` and is raised after its end; a second one ends
     the process. An exception in the midst of a wait for a thread is lost on that thread, which
     still runs: before Python 3.13 `threading.Thread.join` takes it for ended then.
 

@@ -109,7 +109,7 @@ class Matcher(WarnsUnlessClosed):
     Arrays are memory that this GPU reaches (`polypath.buffers`): envelopes of 8 bytes (`ENVELOPE`),
     outcomes of 24 (`OUTCOME`), pairs of 16 (`PAIR`). Calls are asynchronous on ``stream``, and come
     from one thread at a time; arrays live until it is done. ``launch_per_phase``: batches by the
-    whole GPU are a row of launches instead of one whose blocks all need room at once, beside a
+    whole GPU are a row of launches instead of one whose blocks all need room at once, next to a
     kernel that never ends.
 
     Use it in a ``with`` statement or call `close`."""

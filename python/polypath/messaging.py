@@ -159,7 +159,7 @@ class Queues(_OnCommunicator):
         return found
 
     # ---- On the CPU ------------------------------------------------------------------------------
-    # Items are memory of the host, whole items one behind the other. Waits let other threads run.
+    # Items are memory of the host, whole items one after the other. Waits let other threads run.
 
     def push(self, items: Any, index: int = 0) -> None:
         """Waits while there is no room. Raises `CommunicatorError` past the time limit."""
@@ -186,7 +186,7 @@ class Queues(_OnCommunicator):
         return popped.value
 
     def try_pop(self, items: Any, index: int = 0) -> int | None:
-        """Takes what is there; None: the queue is closed, and nothing is left. Places behind what
+        """Takes what is there; None: the queue is closed, and nothing is left. Places after what
         came may be overwritten."""
         address, count = self._items(items, writes=True)
         popped, closed = ctypes.c_size_t(), ctypes.c_int()

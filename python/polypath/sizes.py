@@ -67,7 +67,7 @@ def figure(value: float) -> str:
 
 
 def short_figure(value: float) -> str:
-    """`figure` without zeros behind the point: ``93``, ``24.5``."""
+    """`figure` without zeros after the point: ``93``, ``24.5``."""
     text = figure(value)
     return text.rstrip("0").rstrip(".") if "." in text else text
 

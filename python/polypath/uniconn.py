@@ -222,7 +222,7 @@ class Memory(Closing):
         return _dlpack.CUDA, self._env.device or 0
 
     def __dlpack__(self, **_wishes: Any) -> Any:
-        """Of any stream: whoever takes it orders its work behind what fills the memory."""
+        """Of any stream: whoever takes it orders its work after what fills the memory."""
         count = self.bytes // _api.item_bytes(self.type)
         return _dlpack.export(self.address, count, self.type, self._env.device or 0, self)
 
@@ -238,7 +238,7 @@ class Memory(Closing):
 
 
 class Coordinator(_Handle):
-    """Operations of one stream, one behind another. Buffers are what `polypath.Context.copy_async`
+    """Operations of one stream, one after another. Buffers are what `polypath.Context.copy_async`
     takes, memory of this rank's GPU; what others write to, and signals, are of `Memory`, at the
     same place on all ranks. ``bytes``: default all of the buffer. Raises `InvalidArgument`, and
     nothing was issued."""
@@ -257,7 +257,7 @@ class Coordinator(_Handle):
         self._call("start")
 
     def end(self) -> None:
-        """What comes on the stream behind it finds all that was acknowledged, and may overwrite all
+        """What comes on the stream after it finds all that was acknowledged, and may overwrite all
         that was posted."""
         self._call("end")
 
@@ -287,7 +287,7 @@ class Coordinator(_Handle):
         comm: Communicator,
         bytes: int | None = None,
     ) -> None:
-        """Sends ``src`` to ``dest`` of rank ``to``, and behind it ``value`` to the 64-bit word
+        """Sends ``src`` to ``dest`` of rank ``to``, and after it ``value`` to the 64-bit word
         ``signal`` there. Values of one word rise, and one rank writes it."""
         address, count = covered(src, "src", bytes)
         self._call(
@@ -310,7 +310,7 @@ class Coordinator(_Handle):
         comm: Communicator,
         bytes: int | None = None,
     ) -> None:
-        """What comes behind it on the stream finds in ``dest`` what rank ``source`` posted with
+        """What comes after it on the stream finds in ``dest`` what rank ``source`` posted with
         this value."""
         address, count = covered(dest, "dest", bytes, writes=True)
         self._call(

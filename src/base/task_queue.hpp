@@ -20,7 +20,7 @@ class TaskQueue {
   TaskQueue(const TaskQueue&) = delete;
   TaskQueue& operator=(const TaskQueue&) = delete;
 
-  /// Has `task` carried out behind those before it; false when so many wait that it is dropped.
+  /// Has `task` carried out after those before it; false when so many wait that it is dropped.
   /// What it throws is logged.
   bool add(std::function<void()> task);
   /// Waits until nothing is left to do.

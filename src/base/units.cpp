@@ -39,7 +39,7 @@ std::uint64_t parse_bytes(std::string_view text) {
   std::uint64_t whole = 0;
   auto [rest, problem] = std::from_chars(text.data(), end, whole);
   bool is_size = rest != text.data();
-  // Behind the point: digits, over a power of ten.
+  // After the point: digits, over a power of ten.
   std::uint64_t digits = 0;
   std::uint64_t ten = 1;
   if (is_size && rest != end && *rest == '.') {

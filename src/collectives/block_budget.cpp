@@ -26,7 +26,7 @@ int evenly_spread(int blocks) {
   return blocks < kClusters ? blocks : blocks / kClusters * kClusters;
 }
 
-/// Of a communicator that comes late, beside others' kernels.
+/// Of a communicator that comes late, next to others' kernels.
 constexpr int kModest = 4;
 
 /// Half of what is left: the busiest communicators come first, and many more may come. Of 100

@@ -10,10 +10,10 @@ namespace polypath {
 /// A part of a GPU's blocks, given back at the end. Thread-safe.
 class BlockReservation {
  public:
-  /// Seven eighths of what is left of `capacity` blocks in `context`, `most` at the most, one at
+  /// Seven eighths of what is left of `capacity` blocks in `context`, `most` at most, one at
   /// least: a program's first communicator is its busiest. Those after it leave a sixteenth of
   /// `capacity` to streams that wait for signals.
-  /// With `spared` blocks (half of all at the most) that are never granted: half of what is left,
+  /// With `spared` blocks (half of all at most) that are never granted: half of what is left,
   /// in steps of 16, so that several communicators have some.
   /// Throws Error when nothing is left.
   BlockReservation(CUcontext context, int capacity, int most, int spared = 0);

@@ -156,7 +156,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   waits_ = comm_.register_waits(
       1, [](const wait_error& status, std::uint32_t) { return mismatch_text(status); });
   // Where communicators share a GPU, those after the first have few blocks, and are many: pinned
-  // memory and scratch beside the kernels are the first one's.
+  // memory and scratch next to the kernels are the first one's.
   if (is_first || options_.reserved_sms == 0 || options_.copies) prepare_copies();
   comm_.set_calls_in_flight([this] { return in_flight(); });
 }
@@ -396,7 +396,7 @@ void Collectives::launch_marked(KernelFamily family, CollectiveArgs& args, unsig
   modules_->launch(family, args, blocks, stream, is_captured);
 }
 
-/// In a graph copies have more to wait for, so that nothing is gained beside a kernel.
+/// In a graph copies have more to wait for, so that nothing is gained next to a kernel.
 const Collectives::Launch& Collectives::launch_to_run(const CollectiveCall& call,
                                                       AlgorithmOverride choice, bool is_captured) {
   const Launch& launch = launch_of(call, choice);

@@ -59,7 +59,7 @@ std::string_view to_string(AlgorithmOverride choice) noexcept;
 AlgorithmOverride parse_collective_choice(std::string_view text);
 
 struct CollectivesOptions {
-  int max_blocks = 128;  ///< of a kernel, at the most
+  int max_blocks = 128;  ///< of a kernel, at most
   /// Left to kernels of others that wait for other GPUs as well; of all at most half.
   int reserved_sms = 0;
   /// Compares each call with those of the other ranks before it is issued: the host then waits for
@@ -86,7 +86,7 @@ struct CollectiveCounts {
   std::uint64_t hierarchical = 0;
   std::uint64_t ring = 0;
   std::uint64_t host_trees = 0;
-  std::uint64_t mixed = 0;  ///< beside a kernel
+  std::uint64_t mixed = 0;  ///< next to a kernel
   std::uint64_t plans = 0;  ///< made for calls of a new shape
 };
 
@@ -105,7 +105,7 @@ class Collectives {
   /// Issues the call on `stream` of this rank's GPU, and returns. All ranks issue the same calls in
   /// the same order; those of one communicator run one after another, whatever streams they are on.
   /// In stream capture, the caller orders what is captured with what is not, and graphs of a
-  /// communicator with each other; what would run beside a kernel runs by kernels.
+  /// communicator with each other; what would run next to a kernel runs by kernels.
   /// Throws InvalidArgument for what is wrong with an argument, and for another choice that cannot
   /// be carried out; CommunicatorError once the communicator is unusable. What may be wrong on one
   /// rank alone (buffers, the stream, errors of the driver, memory) aborts the communicator, since
@@ -173,7 +173,7 @@ class Collectives {
     unsigned blocks = 0;
     CollectiveArgs args{};  ///< but for buffers, operator and mark
     std::uint32_t how = 0;  ///< a hash of all this, the same on all ranks
-    /// Of what runs by copies; of mixed beside the kernel, behind its elements.
+    /// Of what runs by copies; of mixed next to the kernel, after its elements.
     std::optional<CollectiveSchedule> schedule;
     RankProgram program;
   };
@@ -207,7 +207,7 @@ class Collectives {
   Communicator& comm_;
   CollectivesOptions options_;
   CollectivePlanInputs basis_;
-  std::vector<TunedCollective> tried_;  // one at the most
+  std::vector<TunedCollective> tried_;  // one at most
   std::shared_ptr<const KernelModules> modules_;
   std::unique_ptr<BlockReservation> grant_;
   ScratchShape shape_{};

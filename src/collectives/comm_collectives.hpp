@@ -1,4 +1,4 @@
-// The collectives behind a communicator's handle.
+// The collectives after a communicator's handle.
 #pragma once
 
 #include "collectives/collectives.hpp"

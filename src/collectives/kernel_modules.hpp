@@ -19,7 +19,7 @@ class KernelModules {
   /// KernelModule does.
   static std::shared_ptr<const KernelModules> of(const CudaDriver& driver, CUcontext context);
 
-  /// Runs a call's part of one rank, behind all that is on `stream`. Outside of capture it is made
+  /// Runs a call's part of one rank, after all that is on `stream`. Outside of capture it is made
   /// ready while what is ahead of it still runs, where the GPU can do that. The context is current.
   /// Throws DriverError.
   void launch(KernelFamily family, CollectiveArgs args, unsigned blocks, CUstream stream,

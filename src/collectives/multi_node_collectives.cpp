@@ -241,7 +241,7 @@ void MultiNodeCollectives::reduce_inside(const CollectiveCall& call, const Chunk
   part.send = call.send + chunk.begin * element;
   part.recv = chunk.slot->part;
   if (chunk.slice * static_cast<unsigned>(map_.per_node) != chunk.count) {
-    // The last slice ends behind the message: what comes of that is nobody's.
+    // The last slice ends after the message: what comes of that is nobody's.
     copy(staged_, part.send, chunk.count * element, stream_.get());
     part.send = staged_;
   }

@@ -31,7 +31,7 @@ struct NodeCounts {
 class MultiNodeCollectives {
  public:
   /// Takes memory of this rank's GPU. Both must outlive it. Throws DriverError. `most_slice`: bytes
-  /// of a rank's slice of a chunk, at the most; the same on all ranks, a multiple of 4096.
+  /// of a rank's slice of a chunk, at most; the same on all ranks, a multiple of 4096.
   MultiNodeCollectives(Collectives& inside, NodeNetwork& links,
                        std::uint64_t max_slice = kMaxNodeSlice);
   /// Work that uses it must have completed.
@@ -76,7 +76,7 @@ class MultiNodeCollectives {
   void all_gather(const CollectiveCall& call, const Chunk& chunk, Stage stage);
   void all_to_all(const CollectiveCall& call, const Chunk& chunk, Stage stage);
 
-  /// Elements of a chunk at the most, the same on all ranks.
+  /// Elements of a chunk at most, the same on all ranks.
   [[nodiscard]] std::uint64_t chunk_elements(const CollectiveCall& call) const;
   void reduce_inside(const CollectiveCall& call, const Chunk& chunk);
   void gather_inside(const CollectiveCall& call, const Chunk& chunk, CUdeviceptr to);

@@ -14,7 +14,7 @@ namespace polypath {
 
 /// Of one owner; one thread at a time.
 ///
-/// An event stands for the latest call. A graph waits for it, and records it behind its own calls,
+/// An event stands for the latest call. A graph waits for it, and records it after its own calls,
 /// at each launch.
 class CallOrder {
  public:
@@ -24,11 +24,11 @@ class CallOrder {
   [[nodiscard]] std::uint64_t capture_of(CUstream stream) const;
   /// Before a call is issued on the stream, which is in this capture.
   void before(CUstream stream, std::uint64_t capture);
-  /// Behind it.
+  /// After it.
   void behind(CUstream stream, std::uint64_t capture);
   /// Whether the latest call is under way. Any thread.
   [[nodiscard]] bool in_flight() const;
-  /// Recorded behind the latest call; null: there was none.
+  /// Recorded after the latest call; null: there was none.
   [[nodiscard]] CUevent latest() const noexcept { return any_ ? last_.get() : nullptr; }
 
  private:
@@ -49,8 +49,8 @@ class CallOrder {
   [[nodiscard]] Capture* find(std::uint64_t number);
   /// Room for another one.
   Capture& add_capture();
-  /// The graph records the event behind the call that was captured last, and behind none before:
-  /// one node, beside the way of the stream, that nothing waits for.
+  /// The graph records the event after the call that was captured last, and after none before:
+  /// one node, next to the way of the stream, that nothing waits for.
   void record_in_graph(Capture& capture, CUstream stream);
 
   const CudaDriver& driver_;

@@ -1,4 +1,4 @@
-// What is behind the handles of comm.h.
+// What is after the handles of comm.h.
 #pragma once
 
 #include <unistd.h>

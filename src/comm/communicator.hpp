@@ -151,11 +151,11 @@ class Communicator {
   /// bytes.
   void put(const Put& put, const Signal& signal, CUstream stream);
   /// Puts that are planned together: those to one rank in this order, those to several at once, on
-  /// streams that fork from the caller's and join it. Behind each its signal; behind all the stream
+  /// streams that fork from the caller's and join it. After each its signal; after all the stream
   /// waits for the words of `awaited`, as wait_signal.
   void put_group(std::span<const PutWithSignal> puts, std::span<const Signal> awaited,
                  CUstream stream);
-  /// Gives a word of rank `to` the signal's value, behind all that is on the stream before.
+  /// Gives a word of rank `to` the signal's value, after all that is on the stream before.
   void signal(int to, const Signal& signal, CUstream stream);
   /// Lets the stream wait until the word in this rank's own memory is the signal's value or past
   /// it. It waits in a kernel of one block (docs/communicators.md says how many may), which goes on
@@ -205,7 +205,7 @@ class Communicator {
   /// call is made but the destructor's.
   void abandon() noexcept;
 
-  /// Throws CommunicatorError with the reason once it is unusable. Whoever finds it usable behind
+  /// Throws CommunicatorError with the reason once it is unusable. Whoever finds it usable after
   /// synchronising a stream knows that no wait on it was given up.
   void check() const;
 

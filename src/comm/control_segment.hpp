@@ -101,7 +101,7 @@ class ControlSegment {
   std::vector<std::function<void()>> leave(int rank, int here, std::function<void()> release,
                                            Milliseconds limit,
                                            const std::function<bool()>& stops) noexcept;
-  /// Before `rank` departs: whether its kernels may still reach into other ranks' memory behind
+  /// Before `rank` departs: whether its kernels may still reach into other ranks' memory after
   /// that.
   void set_reaching(int rank, bool is_reaching) noexcept;
   /// Whether `rank`, or a kernel of it, may reach into other ranks' memory: it has not left, or

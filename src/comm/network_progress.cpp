@@ -124,7 +124,7 @@ void NetworkProgress::advance_all() noexcept {
       }
     }
   } catch (const std::exception& error) {
-    // The first reason is kept; streams go on behind it.
+    // The first reason is kept; streams go on after it.
     local_.abort(fmt::format("rank {}: {}", rank_, error.what()));
     for (const Waiting& waiting : waiting_)
       if (waiting.hurry) waiting.hurry();

@@ -5,7 +5,7 @@
 //
 // Engines that work on the stream itself are watched without holding it up (watch()).
 //
-// Nothing that a rank gave up goes on to others unnoticed: behind the event the host looks whether
+// Nothing that a rank gave up goes on to others unnoticed: after the event the host looks whether
 // a kernel of this rank gave up; and a stream whose exchange fails goes on only once the
 // communicator of its node is aborted, which all ranks there see when they check.
 #pragma once
@@ -39,7 +39,7 @@ class NetworkProgress {
   /// the communicator, and so does the time limit. The context is current. Throws DriverError.
   void let_go(CUstream stream, std::function<bool()> advance);
   /// Holds nothing up: aborts the communicator unless the stream comes here within the time limit,
-  /// from when it has come to `began`. Behind an abort, whoever made it, `hurry` is called.
+  /// from when it has come to `began`. After an abort, whoever made it, `hurry` is called.
   void watch(CUstream stream, Event began, std::function<void()> hurry);
   /// Calls what is to be called, without waiting. False: a thread does.
   bool progress() noexcept;

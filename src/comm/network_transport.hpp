@@ -5,7 +5,7 @@
 //   exchange()      on a stream, asynchronous: this rank sends to its equals on other nodes, and
 //                   receives from them. All ranks make the same exchanges in the same order
 //   progress()      of engines that have no thread of their own: called by a thread that waits
-//   destroyed       behind all exchanges
+//   destroyed       after all exchanges
 //
 // A rank that does not answer ends every exchange within the communicator's time limit, with an
 // abort of the communicator of this node. So does an abort.
@@ -54,7 +54,7 @@ class NetworkTransport {
   /// "messages", "nccl".
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   /// `stream`, of this rank's GPU, goes on once all has been sent and has come: one message to and
-  /// from a node at the most. What comes of another call aborts the communicator of this node. The
+  /// from a node at most. What comes of another call aborts the communicator of this node. The
   /// context is current. Throws DriverError and CommunicatorError; others wait for this rank then.
   virtual void exchange(std::span<const NetworkMessage> sends,
                         std::span<const NetworkMessage> receives, const ExchangeMark& mark,

@@ -40,7 +40,7 @@ void end_process() noexcept {
   wait_for_context_users(kMaxWait);
 }
 
-/// Behind the driver's own preparations, so that exit() comes here first.
+/// After the driver's own preparations, so that exit() comes here first.
 void prepare_process() {
   static std::once_flag once;
   std::call_once(once, [] {

@@ -34,7 +34,7 @@ constexpr std::uint64_t kWorthOneBlock = 128 * kKiB;
 /// Of a put over another link than an NVSwitch's: copies of more may go over several paths.
 constexpr std::uint64_t kMaxOverLink = 256 * kKiB;
 
-/// A block that waits behind puts has their threads, three quarters of a multiprocessor's
+/// A block that waits after puts has their threads, three quarters of a multiprocessor's
 /// registers: with more streams that wait already a kernel of one warp does.
 constexpr std::size_t kMaxWaitingStreams = 8;
 
@@ -63,7 +63,7 @@ void PutStreamPool::join(const std::vector<Lane*>& lanes, CUstream caller) const
 }
 
 std::uint32_t* Communicator::Impl::counts_of(CUstream its_stream) {
-  // A graph may run beside what else is on the stream that it was captured on.
+  // A graph may run next to what else is on the stream that it was captured on.
   if (driver->stream_get_id == nullptr || is_captured(*driver, its_stream)) return nullptr;
   unsigned long long id = 0;
   POLYPATH_CHECK(*driver, stream_get_id(its_stream, &id));

@@ -1,4 +1,4 @@
-// Streams on which puts of one group run beside each other.
+// Streams on which puts of one group run next to each other.
 #pragma once
 
 #include <list>
@@ -9,7 +9,7 @@
 namespace polypath {
 
 /// Of one GPU. A stream is lent to one group until all of that group is done, so no group waits
-/// behind another that has not started. For one thread at a time.
+/// after another that has not started. For one thread at a time.
 class PutStreamPool {
  public:
   /// `driver` must outlive it; `context` is that of all streams.
@@ -20,13 +20,13 @@ class PutStreamPool {
     explicit Lane(const CudaDriver& driver, CUcontext context)
         : stream(driver, context), done(driver, context, CU_EVENT_DISABLE_TIMING) {}
     Stream stream;
-    Event done;  ///< behind what the stream was lent for
+    Event done;  ///< after what the stream was lent for
   };
 
-  /// `count` streams behind all that is on `caller`; fewer where there are no more. The context is
+  /// `count` streams after all that is on `caller`; fewer where there are no more. The context is
   /// current. What was lent is given back by join().
   std::vector<Lane*> fork(std::size_t count, CUstream caller);
-  /// Lets `caller` go on behind all that is on them.
+  /// Lets `caller` go on after all that is on them.
   void join(const std::vector<Lane*>& lanes, CUstream caller) const;
 
  private:

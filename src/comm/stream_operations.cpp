@@ -48,7 +48,7 @@ void Communicator::Impl::tell(int to, const Signal& signal, CUstream its_stream,
     waits->signal(args, its_stream);
     return;
   }
-  // By default behind a fence that orders it after all writes before it.
+  // By default after a fence that orders it after all writes before it.
   POLYPATH_CHECK(
       *driver,
       stream_write_value64(its_stream, signal.memory.address(to) + signal.offset, signal.value, 0));

@@ -49,7 +49,7 @@ class StreamWaits {
     bool waits;
   };
   void launch(const Launch& launch, void* args, CUstream stream);
-  /// Behind the waits of one stream, in their order: one that has come says so of all before it.
+  /// After the waits of one stream, in their order: one that has come says so of all before it.
   using Pending = std::list<Event>;
   void sweep();  // with the lock
   [[nodiscard]] bool has_come(const Event& event) const;

@@ -15,7 +15,7 @@ namespace polypath {
 /// Of one rank. Thread-safe.
 class WaitRegistry {
  public:
-  /// What was waited for, behind "waited past the time limit for"; `index` counts from the first of
+  /// What was waited for, after "waited past the time limit for"; `index` counts from the first of
   /// its numbers. Called by any thread, the watchdog's too, at the latest while it is removed: what
   /// it refers to it owns.
   using Describe = std::function<std::string(const wait_error& status, std::uint32_t index)>;

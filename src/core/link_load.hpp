@@ -252,7 +252,7 @@ class LinkTable {
     OccupiedUntil own;
     OccupiedUntil others;  ///< the part of `own` that is of other streams than own_stream
     OccupiedUntil held;
-    std::atomic<std::uint64_t> grace_ns{0};     ///< behind the end of `direct`
+    std::atomic<std::uint64_t> grace_ns{0};     ///< after the end of `direct`
     std::atomic<std::uintptr_t> own_stream{0};  ///< of the last own traffic
     std::atomic<std::uint64_t> busy_ns{0};
     std::atomic<std::uintptr_t> stream{0};  ///< of the last direct copy

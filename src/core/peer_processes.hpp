@@ -45,7 +45,7 @@ class PeerProcesses {
   /// Tells them how loaded links are; `records` has a place for each GPU, without its UUID.
   void tell_loads(std::vector<LoadRecord> records);
   /// A transfer is being issued that is predicted to take so long by itself. It counts as under way
-  /// for that long behind the pair's transfers before it, and half as long again; nobody waits to
+  /// for that long after the pair's transfers before it, and half as long again; nobody waits to
   /// see it end.
   void started(const Request& request, double predicted_us);
 

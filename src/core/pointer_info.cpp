@@ -25,7 +25,7 @@ bool page_is_readable(CUdeviceptr address) noexcept {
 /// No driver maps in smaller pieces.
 constexpr CUdeviceptr kMinMapping = 2 * kMiB;
 
-/// Behind `at` no mapping begins before this address.
+/// After `at` no mapping begins before this address.
 CUdeviceptr end_of_mapping(const CudaDriver& driver, const PointerInfo& info, CUdeviceptr at) {
   CUdeviceptr base = 0;
   std::size_t size = 0;

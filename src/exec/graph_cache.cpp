@@ -79,7 +79,7 @@ CachedGraph* GraphCache::oldest_idle(const GraphRequest& request) {
 }
 
 CachedGraph* GraphCache::acquire(const GraphRequest& request, const TransferState& ticket) {
-  Entries out;  // destroyed behind the lock
+  Entries out;  // destroyed after the lock
   std::unique_lock lock(mutex_);
   for (auto at = retired_.begin(); at != retired_.end();) {
     const auto one = at++;

@@ -8,7 +8,7 @@
 //
 // A graph in flight is neither patched nor destroyed. It is launched again only where that adds no
 // wait (DESIGN: decision 5): on the stream of its last launch, whose order it follows anyway, or
-// behind a launch that has started.
+// after a launch that has started.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ struct CachedGraph {
   unsigned long long src_buffer = 0;
   std::optional<CopyGraph> graph;       ///< nothing while it is being built
   std::shared_ptr<TransferState> last;  ///< of its last launch; null: none, or it has completed
-  std::shared_ptr<PooledEvent> end;     ///< recorded behind its last launch
+  std::shared_ptr<PooledEvent> end;     ///< recorded after its last launch
   bool taken = false;                   ///< acquired, not launched yet
 };
 
@@ -72,7 +72,7 @@ class GraphCache {
   /// there is none to be had. It stays the cache's, and is nobody else's until one of the next four
   /// is called.
   CachedGraph* acquire(const GraphRequest& request, const TransferState& ticket);
-  /// It was launched for `ticket`; `end` was recorded behind it.
+  /// It was launched for `ticket`; `end` was recorded after it.
   void launched(CachedGraph& graph, std::shared_ptr<TransferState> ticket,
                 std::shared_ptr<PooledEvent> end);
   /// It was not launched.

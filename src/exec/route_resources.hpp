@@ -1,6 +1,6 @@
 // What staged routes run on: channels (streams of directed links) and rings (staging memory).
 // Created on demand by prepare(), which may be slow; lent to one transfer at a time by lease(),
-// which never waits and never lets a transfer queue behind one that has not started (DESIGN:
+// which never waits and never lets a transfer queue after one that has not started (DESIGN:
 // decision 5).
 //
 //   prepare()  contexts, peer access, streams, staging memory       any threads, slow
@@ -51,7 +51,7 @@ class RunQueue {
  private:
   struct Run {
     std::shared_ptr<TransferState> ticket;
-    std::shared_ptr<PooledEvent> end;  // recorded behind its last operation
+    std::shared_ptr<PooledEvent> end;  // recorded after its last operation
     int operations = 0;
   };
   std::deque<Run> runs_;
@@ -126,7 +126,7 @@ class RouteLease {
   /// From here on work of the run may be on the channels, or use the ring.
   void begin() noexcept { begun_ = true; }
   [[nodiscard]] bool begun() const noexcept { return begun_; }
-  /// All was issued, and `end` was recorded behind it: later transfers may queue behind this one.
+  /// All was issued, and `end` was recorded after it: later transfers may queue after this one.
   void finish(std::shared_ptr<PooledEvent> end);
 
  private:

@@ -66,7 +66,7 @@ void Sequences::add(const std::shared_ptr<TransferState>& ticket, std::vector<Ro
   }
   if (known != sequences_.end()) sequences_.erase(known);
   // Its sequence has made room for others meanwhile, or has ended: nobody knows any more what the
-  // earlier transfers behind that fork touch.
+  // earlier transfers after that fork touch.
   if (follows) return;
   any_ = true;
   sequences_.push_front({ticket, request, std::move(uses), 1});

@@ -14,7 +14,7 @@ namespace polypath {
 /// Not thread-safe. Frees itself; by then nothing may use it any more, unless it is left.
 class StagingMemory {
  public:
-  /// `bytes` in `memory`; `context` of `gpu`: the memory's own, or for host memory one beside it.
+  /// `bytes` in `memory`; `context` of `gpu`: the memory's own, or for host memory one next to it.
   /// Throws DriverError.
   StagingMemory(std::shared_ptr<const CudaDriver> driver, const Node& node, MemoryId memory,
                 std::uint64_t bytes, int gpu, CUcontext context);
@@ -28,7 +28,7 @@ class StagingMemory {
   void abandon() noexcept { abandoned_ = true; }
   /// Work under way may use it to the end of the process: it is not freed.
   void leave() noexcept { is_left_ = true; }
-  /// Lets work of `gpu`'s context read and write it, beside what peer access gives. Throws
+  /// Lets work of `gpu`'s context read and write it, next to what peer access gives. Throws
   /// DriverError.
   void enable_access(int gpu);
 

@@ -1,5 +1,5 @@
 // A ticket stands for one transfer in the queues of channels and rings. It answers the question of
-// DESIGN's decision 5: may a later transfer queue behind this one?
+// DESIGN's decision 5: may a later transfer queue after this one?
 #pragma once
 
 #include <atomic>
@@ -61,7 +61,7 @@ class TransferState {
     return started_;
   }
 
-  /// Whether work of `other` may queue behind work of this transfer: it has started, or `other`
+  /// Whether work of `other` may queue after work of this transfer: it has started, or `other`
   /// comes after it on the same stream anyway.
   bool allows(const TransferState& other, const CudaDriver& driver) {
     return caller_ == other.caller_ || started(driver);

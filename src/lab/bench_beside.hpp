@@ -20,7 +20,7 @@ struct BesideOptions {
 };
 
 /// Runs it on buffers and streams of its own, and compares every byte of both ways before the
-/// traffic, beside it and after it. Polypath's transfers follow the planner as a program's do. The
+/// traffic, next to it and after it. Polypath's transfers follow the planner as a program's do. The
 /// result is what polypath_bench_beside() gives. Throws Error when bytes differ, and what
 /// options.traffic throws.
 nlohmann::json bench_beside(Context& context, const std::vector<Request>& requests,

@@ -21,7 +21,7 @@ constexpr int kRow = 4;
 constexpr std::uint64_t kMaxInRow = 64 * kMiB;
 /// ... and where many ways are verified in turn.
 constexpr std::uint64_t kMaxInShortRow = 4 * kMiB;
-/// Ranks start a verified row so much apart, at the most.
+/// Ranks start a verified row so much apart, at most.
 constexpr int kSkewUs = 300;
 constexpr unsigned char kPoison = 0xA5;
 

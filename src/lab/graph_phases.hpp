@@ -1,5 +1,5 @@
 // What each phase of a CUDA graph costs, for one staged transfer: creation, construction,
-// instantiation, first launch, later launches, patching, destruction; beside the same copies by
+// instantiation, first launch, later launches, patching, destruction; next to the same copies by
 // streams and events.
 #pragma once
 

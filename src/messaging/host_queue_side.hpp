@@ -1,4 +1,4 @@
-// The CPU's side of one queue or pair for items of any size: what is behind the calls of
+// The CPU's side of one queue or pair for items of any size: what is after the calls of
 // polypath/messaging/queue.h.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The relaxed orders on the host: MPI's, behind a look for what they do not allow.
+// The relaxed orders on the host: MPI's, after a look for what they do not allow.
 #include <algorithm>
 #include <utility>
 #include <vector>

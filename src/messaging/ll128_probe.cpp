@@ -210,7 +210,7 @@ void agree_on(Communicator& communicator, const Part& mine) {
   }
 }
 
-/// Paths as far from rank to rank go together: each rank is in two of them at the most.
+/// Paths as far from rank to rank go together: each rank is in two of them at most.
 void try_together(Communicator& communicator, const std::vector<std::pair<int, int>>& paths,
                   std::vector<Lines>& found, int distance) {
   const int size = communicator.size();

@@ -15,7 +15,7 @@ struct MatchKernels {
   const char* queues;  ///< kernels' names
   const char* many;    ///< the same, where there are many; may be the same kernel
   const char* grid;
-  const char* outcome;        ///< behind the phases
+  const char* outcome;        ///< after the phases
   const char* together;       ///< all phases and the outcome by blocks that run at once, or null
   std::uint32_t queue_bytes;  ///< of shared memory
   std::uint32_t threads_of_many;  ///< of a block that is one of many on its multiprocessor

@@ -13,7 +13,7 @@
 
 namespace polypath {
 
-/// Queues one behind the other in the same arrays; all in memory of the GPU.
+/// Queues one after the other in the same arrays; all in memory of the GPU.
 struct QueueBatch {
   std::uint32_t queues;
   const std::uint32_t* message_begins;  ///< queues + 1
@@ -56,7 +56,7 @@ class Matching {
   [[nodiscard]] const MatcherCounts& counts() const noexcept { return counts_; }
 
  private:
-  /// Runs `issue` behind the batch before, in the GPU's context.
+  /// Runs `issue` after the batch before, in the GPU's context.
   template <typename Issue>
   void in_order(CUstream stream, Issue&& issue);
   /// For `issue`, as all that launches.

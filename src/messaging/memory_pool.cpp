@@ -26,7 +26,7 @@ constexpr std::uint32_t kMinReturns = 128;  // a warp's in a segment, and four s
 constexpr std::uint32_t kMaxReturns = 1U << 20;
 constexpr std::uint64_t kMinBytes = std::uint64_t{64} << 10;
 
-/// What blocks are aligned to at the most; the driver promises 256.
+/// What blocks are aligned to at most; the driver promises 256.
 constexpr std::uint64_t kAlignment = pool_view::kLargest;
 
 constexpr std::uint64_t round_up(std::uint64_t bytes) {
@@ -124,7 +124,7 @@ std::unique_ptr<MemoryPool> MemoryPool::shared(Communicator& communicator, const
   queues.item_bytes = sizeof(std::uint32_t);
   queues.capacity = shape.returns;
   made->returns_ = QueueSet::connected_each(communicator, shape_of(&queues));
-  // Behind the pool the views of the queues.
+  // After the pool the views of the queues.
   const std::uint64_t views = round_up(made->layout_.bytes);
   const std::uint64_t of_side = sizeof(device::queue_view) * static_cast<std::uint64_t>(ranks);
   made->symmetric_ = communicator.alloc(views + round_up(2 * of_side) + kAlignment);

@@ -39,7 +39,7 @@ class MemoryPool {
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  /// Collective where the creation was; nothing else is called behind it.
+  /// Collective where the creation was; nothing else is called after it.
   void release();
 
   /// Into `view`, the pool_view or shared_pool_view of so many bytes.

@@ -135,7 +135,7 @@ CUdeviceptr QueueSet::alloc(std::uint64_t bytes) {
   return device_;
 }
 
-/// Words of this GPU; nothing is under way behind it.
+/// Words of this GPU; nothing is under way after it.
 void QueueSet::open(const std::vector<CUdeviceptr>& closed) {
   const CudaDriver& driver = communicator_.driver();
   const CurrentContext current(driver, communicator_.context());

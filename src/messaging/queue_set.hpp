@@ -38,7 +38,7 @@ class QueueSet {
   QueueSet(const QueueSet&) = delete;
   QueueSet& operator=(const QueueSet&) = delete;
 
-  /// Collective where the creation was; nothing else is called behind it.
+  /// Collective where the creation was; nothing else is called after it.
   void release();
 
   [[nodiscard]] int count() const noexcept { return static_cast<int>(count_); }

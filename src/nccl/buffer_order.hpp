@@ -12,7 +12,7 @@ namespace polypath::nccl {
 /// Of one memory; one thread at a time, with its context current.
 ///
 /// As polypath orders the calls of a communicator: an event stands for the latest use. A graph
-/// waits for it, and records it behind its own uses, at each launch. Drivers before CUDA 12.3
+/// waits for it, and records it after its own uses, at each launch. Drivers before CUDA 12.3
 /// cannot be told to: there programs order graphs and other calls. So they do with captures that
 /// take turns in using one memory.
 class BufferOrder {
@@ -24,9 +24,9 @@ class BufferOrder {
   ~BufferOrder();
 
   /// Before a use on the stream, which is in this capture, as capture_of() says. False: it cannot
-  /// be put behind the use before.
+  /// be put after the use before.
   bool begin(CUstream stream, std::optional<unsigned long long> capture) noexcept;
-  /// Behind it. False: nothing can be put behind this use.
+  /// After it. False: nothing can be put after this use.
   bool end(CUstream stream, std::optional<unsigned long long> capture) noexcept;
   /// Whether the latest use is done. False as well where that cannot be known.
   [[nodiscard]] bool is_done() const noexcept;
@@ -35,7 +35,7 @@ class BufferOrder {
 
  private:
   [[nodiscard]] bool orders_graphs() const noexcept;
-  /// One node, that moves behind the latest use and that nothing waits for.
+  /// One node, that moves after the latest use and that nothing waits for.
   bool record_in_graph(CUstream stream, bool is_first);
 
   const Cuda* cuda_ = nullptr;
@@ -43,7 +43,7 @@ class BufferOrder {
   bool is_lost_ = false;  // a use could not be recorded
   // Of the latest capture:
   unsigned long long capture_ = 0;
-  CUevent captured_ = nullptr;       // behind its latest use
+  CUevent captured_ = nullptr;       // after its latest use
   CUgraphNode record_ = nullptr;     // of `last_`
   std::vector<CUgraphNode> ends_{};  // what the latest use ends with
 };

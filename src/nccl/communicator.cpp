@@ -19,7 +19,7 @@
 namespace polypath::nccl {
 namespace {
 
-/// Looked at without a lock: a handle is at the place of its hash, or behind it with no empty place
+/// Looked at without a lock: a handle is at the place of its hash, or after it with no empty place
 /// between. Those that are left are taken again; who looks passes them by.
 constexpr std::size_t kPlaces = 4096;
 struct Place {

@@ -76,7 +76,7 @@ bool add(Communicator* made) noexcept;
 /// nothing may end here.
 Communicator* remove(const void* handle) noexcept;
 
-/// Behind ncclCommDestroy and ncclCommAbort: polypath's communicator goes in the background, since
+/// After ncclCommDestroy and ncclCommAbort: polypath's communicator goes in the background, since
 /// other ranks may come to it later, and NCCL would not wait for them; and not before nobody uses
 /// it. Takes it.
 void let_go(Communicator* gone) noexcept;

@@ -205,7 +205,7 @@ int Creation::agree(Communicator& its) noexcept {
 
   polypath_comm_options options{};
   options.timeout_ms = settings().timeout_ms;
-  // NCCL's kernels of other communicators wait for other GPUs too, with so many blocks at the most:
+  // NCCL's kernels of other communicators wait for other GPUs too, with so many blocks at most:
   // both must fit, or two GPUs wait for each other's.
   options.max_blocks = kMaxBlocks;
   options.reserved_sms = kMaxNcclBlocks;

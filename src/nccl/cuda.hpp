@@ -1,4 +1,4 @@
-// The CUDA driver's functions that this library calls beside a program's calls, and scopes for
+// The CUDA driver's functions that this library calls next to a program's calls, and scopes for
 // them.
 #pragma once
 

@@ -205,7 +205,7 @@ int Group::finish(int result) noexcept {
 int Group::issue_held() noexcept {
   int result = kSuccess;
   // As in NCCL, streams of one communicator come together before its part of a group, and go on
-  // behind all of it.
+  // after all of it.
   const auto others_of = [&](const Communicator* comm, CUstream stream, auto&& visit) {
     std::vector<CUstream> seen{stream};
     const auto look = [&](const Communicator* its, CUstream other) {

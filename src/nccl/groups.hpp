@@ -48,7 +48,7 @@ class Group {
 
   /// Before NCCL's end of the group.
   void prepare() noexcept;
-  /// Behind NCCL's end of the group: `result` of that, or of the first that failed here.
+  /// After NCCL's end of the group: `result` of that, or of the first that failed here.
   int finish(int result) noexcept;
   /// What was held, and what was noted, goes nowhere.
   void drop() noexcept;

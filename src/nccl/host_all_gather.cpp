@@ -45,7 +45,7 @@ struct ExchangeBuffers::Kept {
   std::vector<Buffers> all;
 };
 ExchangeBuffers::Kept& ExchangeBuffers::kept() noexcept {
-  static Kept* const its = new Kept;  // the process may end beside an exchange
+  static Kept* const its = new Kept;  // the process may end next to an exchange
   return *its;
 }
 

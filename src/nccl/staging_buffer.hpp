@@ -30,7 +30,7 @@ class StagingBuffer {
   /// Gives all of it back; what uses it must have completed.
   ~StagingBuffer();
 
-  /// Memory for work on this stream, behind all that had it before. 0: there is none.
+  /// Memory for work on this stream, after all that had it before. 0: there is none.
   /// `may_wait`: the GPU's work does not wait for what the calling thread issues later; only then
   /// is memory freed, since cuMemFree waits for that work.
   CUdeviceptr take(std::size_t bytes, CUstream stream, bool may_wait) noexcept;
@@ -38,7 +38,7 @@ class StagingBuffer {
   /// `offset` on; on the stream, without blocking. False: the driver failed.
   bool copy_in(const void* from, std::size_t offset, std::size_t bytes, CUstream stream) noexcept;
   bool copy_out(void* to, std::size_t offset, std::size_t bytes, CUstream stream) noexcept;
-  /// Behind the work. False: nothing can be put behind it.
+  /// After the work. False: nothing can be put after it.
   bool done(CUstream stream) noexcept;
   /// The context is gone, and the memory with it: the driver is not called for it any more.
   void forget() noexcept { cuda_ = nullptr; }

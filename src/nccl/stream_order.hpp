@@ -24,7 +24,7 @@ class StreamOrder {
   /// Before a call is issued on the stream: it waits for the call before, where that was the
   /// other's on another stream. In a capture it waits for what was called in the same one.
   [[nodiscard]] bool before(Provider carrier, CUstream stream) noexcept;
-  /// Behind it.
+  /// After it.
   [[nodiscard]] bool after(Provider carrier, CUstream stream) noexcept;
   /// Makes `waiting` wait for all that is on `stream`.
   [[nodiscard]] bool join(CUstream waiting, CUstream stream) noexcept;

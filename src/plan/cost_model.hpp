@@ -52,9 +52,8 @@ struct RouteCost {
   double bytes_per_us = 0;       ///< the flow's rate, less the caution for host memory
   double fill_bytes_per_us = 0;  ///< the wider leg
   double gap_us = 0;
-  double round_us = 0;  ///< between the issue of two of its chunks
-  bool runs_on =
-      false;  ///< behind another transfer's chunks: nothing starts, and nothing is filled
+  double round_us = 0;   ///< between the issue of two of its chunks
+  bool runs_on = false;  ///< after another transfer's chunks: nothing starts, and nothing is filled
   std::uint64_t max_chunk_bytes = 0;
 
   /// Best chunk for a share of `bytes`, within the limits.

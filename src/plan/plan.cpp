@@ -20,8 +20,8 @@ namespace {
 /// A rung must promise to save this part of the native time, and this part of what a staged route
 /// costs before its first byte arrives: the model is not finer than that.
 constexpr double kMinGain = 0.02;
-/// Where the driver itself carries the native copy through host memory, beside our staged legs, the
-/// model is coarser.
+/// Where the driver itself carries the native copy through host memory, next to our staged legs,
+/// the model is coarser.
 constexpr double kMinGainBounced = 0.05;
 constexpr double kMinGainOfFixed = 0.2;
 /// In a sequence nothing has to be filled; this much the issue and the join of each transfer may
@@ -101,7 +101,7 @@ std::optional<RungPlan> plan_rung(const Node& node, const RouteSet& rung,
     staged += static_cast<std::size_t>(
         std::ranges::count_if(routes, [](const RatedRoute& one) { return one.route.staged(); }));
   const double round_us = 2 * kIssueOfStaged * copy_us * static_cast<double>(staged);
-  // The first staged route's first chunk behind one direct copy is what staged_fixed_us holds.
+  // The first staged route's first chunk after one direct copy is what staged_fixed_us holds.
   double issued_us = static_cast<double>(requests.size() - 1) * copy_us;
 
   RungPlan plan;

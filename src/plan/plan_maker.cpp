@@ -49,8 +49,8 @@ bool opposite(const std::vector<Request>& requests) {
          requests[0].dst == requests[1].src && requests[0].bytes == requests[1].bytes;
 }
 
-/// The transfers of `key` and those beside them, as large as the first, in one order, whoever asks:
-/// ties break by it.
+/// The transfers of `key` and those next to them, as large as the first, in one order, whoever
+/// asks: ties break by it.
 std::vector<Request> together(const PlanKey& key) {
   std::vector<Request> all = key.requests;
   for (Request other : key.beside) {
@@ -113,7 +113,7 @@ std::shared_ptr<PreparedPlan> PlanMaker::make(const PlanKey& key) const {
     if (made->tuned && !made->plan.native()) made->on_idle_stream = on_idle_stream(key, *made);
   } else if (const auto alone = make({key.requests, key.without});
              alone->on_idle_stream != nullptr && alone->on_idle_stream->plan.native()) {
-    // What is not worth issuing alone on an idle stream is not worth it beside others.
+    // What is not worth issuing alone on an idle stream is not worth it next to others.
     made->on_idle_stream = alone->on_idle_stream;
   }
   return made;

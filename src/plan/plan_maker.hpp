@@ -29,7 +29,7 @@ struct PreparedPlan {
   /// stream does not, and staged routes begin so much later than the direct one that a small gain
   /// is lost.
   std::shared_ptr<const PreparedPlan> on_idle_stream;
-  /// What to do instead behind a transfer of the pair that is under way on the same stream, with
+  /// What to do instead after a transfer of the pair that is under way on the same stream, with
   /// nothing between; null: the same.
   std::shared_ptr<const PreparedPlan> in_sequence;
 };
@@ -50,7 +50,7 @@ struct PlanKey {
   friend bool operator==(const PlanKey&, const PlanKey&) = default;
 };
 
-/// Beside others, whose copies begin when they like, staged legs take longer than is foreseen:
+/// Next to others, whose copies begin when they like, staged legs take longer than is foreseen:
 /// 64 MiB both ways between two H100s lost 25 us where 8 were to be gained, 256 MiB gained 27 of
 /// 47. So less than 32 us, and less than a tenth of the native copies' time, is not gained.
 bool pays_under_contention(const Plan& plan) noexcept;

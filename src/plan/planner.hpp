@@ -37,7 +37,7 @@ class Planner {
                                            std::span<const Request> beside = {});
 
   /// The same plan where it is known, or cheap to make from a known ladder. Otherwise another
-  /// thread computes it, and what is returned is provisional: beside others the plan for being
+  /// thread computes it, and what is returned is provisional: next to others the plan for being
   /// alone, else the native copies.
   std::shared_ptr<const PreparedPlan> serve(std::span<const Request> requests,
                                             std::uint64_t without,

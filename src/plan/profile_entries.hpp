@@ -21,7 +21,7 @@ class EntryDigest {
   void mix_letters(std::string_view text) noexcept {
     for (const char c : text) mix(static_cast<unsigned char>(c));
   }
-  /// Of texts one behind the other.
+  /// Of texts one after the other.
   void mix_text(std::string_view text) noexcept {
     mix_letters(text);
     mix(text.size());

@@ -11,7 +11,7 @@
 
 namespace polypath {
 
-/// A route with the rate that it gets beside the others of its rung (fair_rates).
+/// A route with the rate that it gets next to the others of its rung (fair_rates).
 struct RatedRoute {
   Route route;
   double gbps = 0;

@@ -13,7 +13,7 @@ namespace {
 constexpr double kTolerance = 1e-9;
 /// What elimination leaves of an exact zero is smaller than this. Coefficients are near 1.
 constexpr double kRoundedZero = 1e-11;
-/// So many pivots a row or column at the most; programs of known nodes take less than two.
+/// So many pivots a row or column at most; programs of known nodes take less than two.
 constexpr std::size_t kPivotsByIndex = 4;
 constexpr std::size_t kPivotsByGain = 100;
 

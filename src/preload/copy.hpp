@@ -18,7 +18,7 @@ constexpr std::size_t index_of(Direction direction) noexcept {
   return static_cast<std::size_t>(direction);
 }
 
-/// The contexts that a program names beside the addresses.
+/// The contexts that a program names next to the addresses.
 struct PeerContexts {
   CUcontext dst;
   CUcontext src;

@@ -41,7 +41,7 @@ CUresult call_driver(Symbol symbol, Arguments... arguments) noexcept {
   return reinterpret_cast<CUresult (*)(Arguments...)>(address)(arguments...);
 }
 
-/// The driver functions that the shim calls for itself, beside a program's call.
+/// The driver functions that the shim calls for itself, next to a program's call.
 namespace driver {
 
 /// A function of the driver, found at its first call. Any thread.
@@ -145,7 +145,7 @@ class PrimaryContext {
 };
 
 /// While it lives, this thread may make calls that a stream capture elsewhere forbids by its mode:
-/// what the shim does beside a program's call must not spoil the program's capture.
+/// what the shim does next to a program's call must not spoil the program's capture.
 class RelaxedCapture {
  public:
   RelaxedCapture() noexcept : is_relaxed_(driver::exchange_capture_mode(&mode_) == CUDA_SUCCESS) {}

@@ -82,7 +82,7 @@ void begin() noexcept {
   set_thresholds_before_engine();
 }
 
-/// Opens libpolypath beside this library. An installed tree has it under its soname, a wheel under
+/// Opens libpolypath next to this library. An installed tree has it under its soname, a wheel under
 /// its plain name.
 /// `flags` of dlopen.
 void* open_library(int flags) noexcept {

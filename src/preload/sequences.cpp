@@ -35,7 +35,7 @@ namespace {
 using detail::remembered_streams;
 using detail::TrackedStream;
 
-/// Each stream at or behind the place of its hash, with no empty place before it.
+/// Each stream at or after the place of its hash, with no empty place before it.
 constinit TrackedStream streams[kStreams]{};
 /// Guards which streams there are; what is noted of them is not.
 constinit pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

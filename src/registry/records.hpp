@@ -16,7 +16,7 @@ using IpcHandle = std::array<std::byte, 64>;
 /// CUDA_VISIBLE_DEVICES is.
 using GpuUuid = std::array<std::byte, 16>;
 
-/// Where the memory behind an exported handle lies.
+/// Where the memory after an exported handle lies.
 struct MemoryRecord {
   IpcHandle handle{};
   GpuUuid gpu{};

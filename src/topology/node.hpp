@@ -105,7 +105,7 @@ struct Costs {
   // Kernels of collectives, fitted to a prototype's times on 4 x H200
   // (docs/collectives-planning.md).
   double kernel_start_us =
-      3.3;                 ///< of a kernel beside its bytes and flags, one call behind another
+      3.3;                 ///< of a kernel next to its bytes and flags, one call after another
   double fence_us = 0.65;  ///< until what a block stored can be seen by other GPUs
   double flag_us = 1.2;    ///< from the store of a flag to its reader on another GPU
   double block_gbps = 23;  ///< what a block of 512 threads stores over links; GB/s

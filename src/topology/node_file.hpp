@@ -82,7 +82,7 @@ std::filesystem::path find_node_file(const std::string& name_or_path);
 /// Known node files, by name, sorted.
 std::vector<std::filesystem::path> known_node_files();
 
-/// Where node files are looked for, in this order: "nodes" beside the library that holds this
+/// Where node files are looked for, in this order: "nodes" next to the library that holds this
 /// code, then its ../share/polypath/nodes, ../nodes, ../../nodes and ../../../nodes (a build tree).
 std::vector<std::filesystem::path> node_directories();
 

@@ -129,7 +129,7 @@ constexpr std::uint64_t kLargestChunk = kMiB;
 constexpr int kChunks = 8;
 /// The staged part is at most this part of the buffers; the rest is for the direct copy.
 constexpr std::uint64_t kStagedPart = 4;
-/// Of the staged route's time, the part that the direct copy beside it takes.
+/// Of the staged route's time, the part that the direct copy next to it takes.
 constexpr double kDirectPart = 0.7;
 
 RouteShare share_of(const Route& route, std::uint64_t offset, std::uint64_t chunk_bytes,
@@ -157,7 +157,7 @@ class StagingProbe {
     resources_.prepare(staged, 1);
   }
 
-  /// Of the staged route, beside a direct copy that ends before it: `staged_us` is about its time.
+  /// Of the staged route, next to a direct copy that ends before it: `staged_us` is about its time.
   double time_us(std::uint64_t chunk_bytes, int chunks, double staged_us) {
     const RouteShare staged = share_of(route_, 0, chunk_bytes, chunks);
     const double gbps = measuring_.node().links[static_cast<std::size_t>(direct_.legs[0])].gbps;

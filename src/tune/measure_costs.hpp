@@ -16,7 +16,7 @@ namespace polypath {
 Costs measure_costs(MeasurementContext& set, int repetitions);
 
 /// `costs` with staged_fixed_us and staged_gap_us as a route from GPU 0 to GPU 1 by host memory (by
-/// another GPU where there is none) shows them beside a direct copy: the time of one small chunk,
+/// another GPU where there is none) shows them next to a direct copy: the time of one small chunk,
 /// and the slope of a pipeline of many. Unchanged when the node has no such route. `set.node()`
 /// must have measured links. Throws DriverError.
 Costs measure_staging(MeasurementContext& set, Costs costs, int repetitions);

@@ -59,7 +59,7 @@ std::vector<polypath_backend_entry> rows_of(const Context& context, const std::s
   return rows;
 }
 
-/// Why a library does not serve beside polypath; "": it does.
+/// Why a library does not serve next to polypath; "": it does.
 std::string missing_reason(int library, bool with_mpi) {
   try {
     switch (library) {

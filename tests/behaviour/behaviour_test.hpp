@@ -1,5 +1,5 @@
 // The behaviour that every executor must show, written once; each suite is instantiated for each of
-// them beside its tests. Every test asserts the bytes and how they went.
+// them next to its tests. Every test asserts the bytes and how they went.
 #pragma once
 
 #include <functional>

@@ -110,8 +110,8 @@ TEST_P(OrderTest, LegacyDefaultStreamOrdersBlockingStreams) {
 }
 
 /// A random program over a few buffers: fills, copies by polypath and native copies, on random
-/// streams, ordered by nothing but events. What each buffer must hold in the end is computed beside
-/// it.
+/// streams, ordered by nothing but events. What each buffer must hold in the end is computed next
+/// to it.
 class RandomProgram {
  public:
   RandomProgram(const CudaDriver& driver, const std::vector<TestBuffer*>& buffers,

@@ -33,7 +33,7 @@ struct Comm {
   int nodes = 0;
   int gpu = 0;
   bool is_aborted = false;
-  CUevent latest = nullptr;  ///< behind the latest group of sends and receives
+  CUevent latest = nullptr;  ///< after the latest group of sends and receives
 };
 
 /// A reduction: what all have sent, combined into the first.

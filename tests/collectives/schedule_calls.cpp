@@ -25,7 +25,7 @@ bool runs(AlgorithmOverride choice, CollectiveOp op) {
 /// Less is in no two parts.
 constexpr std::uint64_t kMinMixed = 16 << 10;
 
-// Rows of a game: of its graphs, and behind those
+// Rows of a game: of its graphs, and after those
 constexpr std::size_t kByCopies = GraphGame::kGraphs;
 constexpr std::size_t kByKernels = kByCopies + 1;
 
@@ -207,7 +207,7 @@ void GraphGame::expect_counts() const {
   const std::uint64_t captured = calls_of(rows_[0]) + calls_of(rows_[1]);
   const std::uint64_t by_copies = rows_by_copies_ * calls_of(rows_[kByCopies]);
   const std::uint64_t by_kernels = rows_by_kernels_ * calls_of(rows_[kByKernels]);
-  // Beside a kernel there are no graphs.
+  // Next to a kernel there are no graphs.
   const bool is_same_communicator = choice_ == AlgorithmOverride::host;
   EXPECT_GT(captured, 0u);
   EXPECT_EQ(calls_by(counts, choice_), by_copies + (is_same_communicator ? 0 : captured));

@@ -69,7 +69,7 @@ constexpr std::array kGraphFaults{
 };
 
 /// A driver whose graphs have a fault; on one rank many copies, also those of graphs, take long, so
-/// it is behind the others. One a process.
+/// it is after the others. One a process.
 struct Planting {
   static constexpr std::uint64_t kSlowBytes = 8 << 20;
 

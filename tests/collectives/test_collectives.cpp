@@ -38,7 +38,7 @@ PlannedCall planned(Random& random, const ByteRange& bytes) {
 
 using Row = std::vector<PlannedCall>;
 
-/// A row to capture, whose buffers are reset before each launch, and one to call beside it.
+/// A row to capture, whose buffers are reset before each launch, and one to call next to it.
 std::pair<Row, Row> rows_beside(Random& random, int calls, const ByteRange& bytes) {
   std::pair<Row, Row> rows;
   for (int i = 0; i < calls; ++i) {

@@ -29,7 +29,7 @@ enum class Fault : std::uint8_t {
   no_event,                 ///< a step does not wait for one of another stream of its rank
   one_slot,                 ///< slots are not alternated
   no_meeting_before,        ///< a graph begins while another rank is in the call before
-  no_meeting_behind,        ///< the call behind a graph begins while another rank is in the graph
+  no_meeting_behind,        ///< the call after a graph begins while another rank is in the graph
   epoch_not_counted,        ///< every launch of a graph tells what the first told
 };
 

@@ -158,7 +158,7 @@ TEST_F(SchedulesTest, NewCount_TimesNoSchedule) {
   });
 }
 
-/// Islands of two ranks, and of two beside one that leads both lanes: what crosses each link is
+/// Islands of two ranks, and of two next to one that leads both lanes: what crosses each link is
 /// what the plan says, and the marks of the call, 16 bytes from each rank to each other.
 TEST_F(SchedulesTest, EachLinkCarriesWhatThePlanSays) {
   auto* const link_bytes =

@@ -25,7 +25,7 @@ constexpr int kRanks = 2;
 constexpr std::uint64_t kBytes = 64 * kKiB;
 
 /// What the node's links really carry is 50 GB/s: by a rank's word of 1 GB/s cells, which carry
-/// flags beside the data, look slower than flat kernels.
+/// flags next to the data, look slower than flat kernels.
 void slow_links(Node& node) {
   for (Link& link : node.links) link.gbps = 1;
 }
@@ -160,7 +160,7 @@ TEST(TunedCollectives, StoppedByRankZeroAllStopAndKeepNothingHalf) {
 }
 
 /// A driver that writes down what watched threads do with memory and streams, and calls `launched`
-/// behind each kernel that it launched. One at a time: entry points are plain functions.
+/// after each kernel that it launched. One at a time: entry points are plain functions.
 class WatchedDriver {
  public:
   explicit WatchedDriver(const CudaDriver& driver) : table_(std::make_shared<CudaDriver>(driver)) {

@@ -38,7 +38,7 @@ inline Bytes read(const CudaDriver& driver, CUdeviceptr address, std::size_t cou
 }
 
 /// Done when it returns, for all streams. The driver's call alone returns once it has read memory
-/// that is not pinned: the bytes may still be on their way, behind which only its own stream waits.
+/// that is not pinned: the bytes may still be on their way, after which only its own stream waits.
 inline void write(const CudaDriver& driver, CUdeviceptr address, const Bytes& bytes) {
   POLYPATH_CHECK(driver,
                  memcpy_sync(address, reinterpret_cast<CUdeviceptr>(bytes.data()), bytes.size()));

@@ -52,7 +52,7 @@ std::string one_line(std::string text) {
   return text;
 }
 
-/// `NAME RANK SIZE PORT` behind --rank-program.
+/// `NAME RANK SIZE PORT` after --rank-program.
 int run_rank(char** arguments) {
   try {
     the_port = std::stoi(arguments[3]);
@@ -134,7 +134,7 @@ void RankProcess::all_at(const std::string& stage) const {
 
 ProcessGroup::ProcessGroup(const std::string& name, int size) {
   const Listening listening;
-  // Its own name, by which the program finds what lies beside it.
+  // Its own name, by which the program finds what lies next to it.
   const std::string program = std::filesystem::canonical("/proc/self/exe").string();
   for (int rank = 0; rank < size; ++rank) {
     std::array<int, 2> in{};

@@ -43,7 +43,7 @@ class RankProcess {
   static bool ends_at(const std::string& stage);
   /// There rank 1 has reached "its end".
   void at(const std::string& stage) const;
-  /// The same where all ranks are to have come before rank 1 is killed; they go on behind it.
+  /// The same where all ranks are to have come before rank 1 is killed; they go on after it.
   void all_at(const std::string& stage) const;
 
  private:

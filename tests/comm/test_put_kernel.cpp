@@ -27,7 +27,7 @@ struct TakeBehind {
   std::uint32_t own;  ///< which nobody tells
 };
 
-/// What has come, by one thread a byte: behind the words, or behind the kernel before, which has
+/// What has come, by one thread a byte: after the words, or after the kernel before, which has
 /// waited for them.
 SIMT_KERNEL(test_take_bytes, 32, TakeBehind behind, const unsigned char* inbox,
             unsigned char* out) {

@@ -75,7 +75,7 @@ TEST(Puts, SmallOnesGoByAKernelAndLargerOnesByCopies) {
   });
 }
 
-/// Neither bytes nor words, alone or behind copies, need room for a kernel; the wait alone does.
+/// Neither bytes nor words, alone or after copies, need room for a kernel; the wait alone does.
 TEST(Puts, WithoutTheKernelAllAreCopies) {
   NEEDS_GPUS(2);
   const auto driver = std::make_shared<CudaDriver>(*group_node().driver);
@@ -109,7 +109,7 @@ TEST(Puts, WithoutTheKernelAllAreCopies) {
   EXPECT_EQ(2, launches);  // a wait of each rank
 }
 
-/// Those behind which many streams wait leave room: all of them come before any signal does.
+/// Those after which many streams wait leave room: all of them come before any signal does.
 TEST(Puts, BesideManyStreamsThatWait) {
   NEEDS_GPUS(2);
   Group group(2);

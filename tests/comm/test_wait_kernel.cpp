@@ -153,7 +153,7 @@ class WaitKernel : public testing::Test {
     return error;
   }
 
-  /// Every rank sends to every other, over and over, with a wait for all before and behind taking
+  /// Every rank sends to every other, over and over, with a wait for all before and after taking
   /// what came: barriers, or a wait for each signal. Empty, or what was wrong. The words count from
   /// `first`.
   std::string exchange(std::uint64_t seed, bool by_signals, std::uint64_t first) {
@@ -252,8 +252,8 @@ class WaitKernel : public testing::Test {
     return status.given_up == 1 && status.reason == wait_error::aborted ? "" : "not aborted";
   }
 
-  /// Rank 0 waits past its time limit for a signal, and tells rank 1 something behind that. Empty
-  /// if it tells that behind the abort.
+  /// Rank 0 waits past its time limit for a signal, and tells rank 1 something after that. Empty
+  /// if it tells that after the abort.
   std::string timed_out(std::uint64_t seed) {
     ranks_ = {};
     ranks_[0].words = {0, 0, 0, 7};

@@ -30,7 +30,7 @@ class MappedMemory {
 
   [[nodiscard]] std::shared_ptr<const CudaDriver> driver() const noexcept { return driver_; }
   /// From now on a reservation begins at `start`, an allocation of the driver below, that holds
-  /// these mappings one behind the other. Replaces what was there before.
+  /// these mappings one after the other. Replaces what was there before.
   void map(CUdeviceptr start, std::vector<Mapping> mappings);
 
  private:

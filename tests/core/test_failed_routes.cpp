@@ -134,8 +134,8 @@ TEST_P(FailedRelay, FailureAtAnyCall_CopyArrives) {
     const bool is_met = std::exchange(left, 0) == 0;
     ASSERT_TRUE(completes(stream_->get()));
     EXPECT_TRUE(one_->arrived());
-    // On GPUs what a context has issued ends when it fails. Here it goes on, in real time for longer
-    // than the native copy.
+    // On GPUs what a context has issued ends when it fails. Here it goes on, in real time for
+    // longer than the native copy.
     if (!source().virtual_time) end_relays();
     one_->renew(random_());
     end_relays();
@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test_case) { return std::string(test_case.param.name); });
 
 /// Events cannot be made any more, and the pool has fewer than a copy needs: it ends with an error
-/// at each place where it takes one, also behind the first leg.
+/// at each place where it takes one, also after the first leg.
 class LostEvents : public SimulatedTest {
  protected:
   /// Takes all events but so many of each GPU out of the pool. Where there are none it fails.

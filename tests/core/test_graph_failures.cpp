@@ -124,7 +124,7 @@ TEST_F(GraphFailureTest, WhatHasNoKnownEndIsNotUsedAgain) {
   ASSERT_TRUE(completes(stream.get()));
   first.renew(random_());
   reset_sim_counters(driver());
-  // The last one, behind the launch.
+  // The last one, after the launch.
   faults_->fail("cuEventRecord", records, CUDA_ERROR_UNKNOWN);
   const Traffic traffic(*context);
   EXPECT_NO_THROW(context->copy_async(first.transfer(stream.get())));

@@ -1,4 +1,4 @@
-// Transfers beside the traffic of others, in virtual time: which routes carry them, and when they
+// Transfers next to the traffic of others, in virtual time: which routes carry them, and when they
 // take loaded links again. Every transfer is verified.
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kBlock = 64 * kMiB;
 constexpr std::uint64_t kTransferBytes = 32 * kMiB;
-/// Transfers beside traffic that may still take a loaded link: the one that finds out, and the one
+/// Transfers next to traffic that may still take a loaded link: the one that finds out, and the one
 /// that is issued before that is known.
 constexpr int kLateTransfers = 3;
 

@@ -1,4 +1,4 @@
-// What others have in flight: transfers are planned beside it, until it is over or its process is
+// What others have in flight: transfers are planned next to it, until it is over or its process is
 // gone.
 #include <signal.h>
 #include <sys/wait.h>
@@ -116,7 +116,7 @@ TEST_F(OtherProcessesTest, WhatIsSentIsToldForAboutAsLongAsItTakes) {
   for (int i = 0; i < 3; ++i) others.started(pair(0, 1, kSplitBytes), 0.4e6);
   others.started(pair(1, 0, kSplitBytes), 1e9);  // taken for 1 s
   EXPECT_EQ(seen_by_a_child(), 2) << "one a pair";
-  // 3 x 0.4 s behind one another, and half of the last as long again.
+  // 3 x 0.4 s after one another, and half of the last as long again.
   now_ns += 1'399'000'000;
   EXPECT_EQ(seen_by_a_child(), 2);
   now_ns += 2'000'000;

@@ -15,7 +15,7 @@ enum class ChannelCall : std::uint32_t {
   test,
   blocking_send,
   blocking_receive,
-  poll  ///< tests until it is not under way, a thousand times at the most
+  poll  ///< tests until it is not under way, a thousand times at most
 };
 
 struct ChannelOp {

@@ -18,7 +18,7 @@ enum class CollectiveOp : std::uint32_t {
 };
 enum class CollectiveGroup : std::uint32_t { thread, warp, block, grid };
 
-/// One call, the same on all ranks. Before it the group copies `in` to where its part lies; behind
+/// One call, the same on all ranks. Before it the group copies `in` to where its part lies; after
 /// it what came to `out`: places by bytes in the memory of each rank.
 struct CollectiveCall {
   CollectiveOp op;

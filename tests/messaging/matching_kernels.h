@@ -5,7 +5,7 @@
 
 namespace polypath::test {
 
-/// Some batches, one behind the other in one group's storage.
+/// Some batches, one after the other in one group's storage.
 struct MatchRow {
   device::match_batch batch;
   device::match_outcome* outcome;

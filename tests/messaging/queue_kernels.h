@@ -15,7 +15,7 @@ enum class Calls : std::uint32_t {
   publishing  ///< push_release, pop_acquire, of what was stored elsewhere before
 };
 
-/// What a consumer found; `is_right` of the words behind the first two.
+/// What a consumer found; `is_right` of the words after the first two.
 struct Found {
   std::uint32_t team;
   std::uint32_t number;

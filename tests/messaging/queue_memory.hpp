@@ -86,7 +86,7 @@ class QueueMemory {
   device::queue_view view_{};
 };
 
-/// `pairs` of them, one behind the other.
+/// `pairs` of them, one after the other.
 class PairMemory {
  public:
   PairMemory(std::uint32_t words, unsigned capacity_log2, unsigned segment_log2, unsigned pairs)

@@ -6,7 +6,7 @@
 
 namespace polypath::test {
 
-/// Batches that one group matches one behind the other, in the same storage.
+/// Batches that one group matches one after the other, in the same storage.
 struct RelaxedRow {
   device::match_batch first;  ///< matched before, unless it has no results
   device::match_batch batch;

@@ -73,7 +73,7 @@ inline Results run_split(const Traffic& of, unsigned bits, std::uint64_t seed) {
 }
 
 /// All blocks, in MPI's order or partitioned, as a matcher does it. `at_once`: by one launch, whose
-/// blocks meet between the phases, behind one of another number of blocks; else by a launch a
+/// blocks meet between the phases, after one of another number of blocks; else by a launch a
 /// phase.
 template <typename Workspace>
 Results run_grid(const std::string& order, const Traffic& of, std::uint32_t capacity,

@@ -280,7 +280,7 @@ TEST(ChannelCalls, ReceiveAtOnceWhatIsNext) {
     }
 }
 
-/// Room for four messages that nobody asked for: what comes behind stays with its sender.
+/// Room for four messages that nobody asked for: what comes after stays with its sender.
 class FewUnexpected : public ChannelOfOne {
  protected:
   FewUnexpected()

@@ -1,4 +1,4 @@
-// Pairs: one group pushes, one pops, in several kernels behind one another.
+// Pairs: one group pushes, one pops, in several kernels after one another.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -15,7 +15,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 constexpr std::byte kPoison{0xA5};
-constexpr std::size_t kGuard = 64;  ///< bytes behind a buffer
+constexpr std::size_t kGuard = 64;  ///< bytes after a buffer
 
 /// Numbers whose sums and products are exact in every order, or wrap. Of 8 bits they are too small
 /// to overflow: Open MPI's sums of those saturate.

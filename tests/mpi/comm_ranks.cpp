@@ -33,7 +33,7 @@ void run() {
   const std::vector<std::byte> mine = message(rank);
   const auto inbox = comm.alloc(mine.size());
   const auto words = comm.alloc(8);
-  // On the default stream, behind which a synchronous read comes.
+  // On the default stream, after which a synchronous read comes.
   comm.put((rank + 1) % comm.size(), inbox, 0, mine.data(), mine.size(), words.signal(0, 1),
            nullptr);
   comm.wait_signal(words.signal(0, 1), nullptr);

@@ -171,7 +171,7 @@ void reset(Run& run) {
   run.calls = after.calls;
 }
 
-/// Rank 1 frees a communicator and resets its GPU; rank 0 frees it behind that, when rank 1 says
+/// Rank 1 frees a communicator and resets its GPU; rank 0 frees it after that, when rank 1 says
 /// so.
 void reset_while_freed(Run& run) {
   constexpr int kTag = 7;

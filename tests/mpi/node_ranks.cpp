@@ -90,7 +90,7 @@ void run(const std::string& network, std::size_t bytes, int calls) {
   detail::check(polypath_comm_prepare(comm.get()));
   if (comm.nodes() != static_cast<int>(nodes.size())) throw Error("other nodes than the names say");
 
-  // Poison behind what is asked for.
+  // Poison after what is asked for.
   const std::size_t count = bytes / sizeof(float);
   const std::vector<float> poison(count + 16, -12345.0F);
   const CUdeviceptr send = gpu.allocate(poison.size() * sizeof(float));

@@ -1,5 +1,5 @@
 """Ranks that send at the same time leave each other's links alone: what a process has under way,
-others learn from the registry and plan beside it.
+others learn from the registry and plan next to it.
 
 On the simulated node copies take longer than they are predicted to, so the ranks' own flights would
 be over too early. A process of its own holds those of the ring for the whole test."""

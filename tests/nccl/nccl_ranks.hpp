@@ -108,7 +108,7 @@ inline void by_init_rank(NcclRank& its, const NcclId& id) {
   NCCL_OK(its.nccl.ncclCommInitRank(&its.comm, its.size, id, its.rank));
 }
 
-/// Comes to the barrier at its end, also behind an exception.
+/// Comes to the barrier at its end, also after an exception.
 class Arrival {
  public:
   explicit Arrival(std::barrier<>& barrier) : barrier_(barrier) {}

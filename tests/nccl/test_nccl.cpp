@@ -58,7 +58,7 @@ TEST(Nccl, FunctionsThatTheVersionLacksAreNotThere) {
   if (version >= 22800) {
     EXPECT_NE(nccl.ncclAlltoAll, nullptr);
   } else if (std::getenv("TEST_IN_PLACE") != nullptr) {
-    // The loader finds the name in this library, whatever is behind it.
+    // The loader finds the name in this library, whatever is after it.
     EXPECT_EQ(nccl.ncclAlltoAll(nullptr, nullptr, 0, 0, nullptr, nullptr), 5);
   } else {
     EXPECT_EQ(nccl.ncclAlltoAll, nullptr);

@@ -154,7 +154,7 @@ TEST_F(NcclEnds, WorkOfMoreThanAMinute_IsWaitedFor) {
       Each(""));
 }
 
-/// As NCCL's own abort does: the program may free its buffers behind it.
+/// As NCCL's own abort does: the program may free its buffers after it.
 TEST_F(NcclEnds, Abort_WaitsForTheCallsOfItsRank) {
   pauses_of_end = 0;
   EXPECT_THAT(

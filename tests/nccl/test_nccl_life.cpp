@@ -1,4 +1,4 @@
-// How communicators begin and end beside calls that are taken: those of newer versions, graphs in
+// How communicators begin and end next to calls that are taken: those of newer versions, graphs in
 // capture, and ranks that give up while other threads call.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -306,7 +306,7 @@ TEST(NcclLife, ACaptureGoesOnWhileAnotherCommunicatorGoes) {
                       };
                       sum();
                       NCCL_OK(its.nccl.ncclCommDestroy(other.comm));
-                      // Its memory is freed behind this, by a thread of its own.
+                      // Its memory is freed after this, by a thread of its own.
                       while (free_bytes() <= before) std::this_thread::yield();
                       sum();
                       CUDA_OK(cuStreamEndCapture(its.streams[0], &graph));
@@ -327,7 +327,7 @@ TEST(NcclLife, ACaptureGoesOnWhileAnotherCommunicatorGoes) {
       Each(""));
 }
 
-/// Rank 0 resets its GPU with the communicator in use or behind its end, as at the end of a program
+/// Rank 0 resets its GPU with the communicator in use or after its end, as at the end of a program
 /// or after an error; also where nobody tells of the reset (without the shim).
 TEST(NcclLife, GpuReset_IsNoCrash) {
   enum class When : std::uint8_t { before_destroy, before_abort, behind_destroy, behind_abort };
@@ -392,7 +392,7 @@ TEST(NcclChecked, CallsThatAreNotAlikeAreNamed) {
       << said;
 }
 
-/// More than have room beside NCCL's kernels: the last ones are NCCL's. Those that were destroyed
+/// More than have room next to NCCL's kernels: the last ones are NCCL's. Those that were destroyed
 /// make room at once.
 TEST(NcclLife, ManyCommunicatorsLeaveRoomForNccls) {
   const CountsOf calls("ncclAllReduce");
@@ -432,7 +432,7 @@ TEST(NcclLife, AnotherThreadAbortsDuringCalls) {
                                 while (goes_on) {
                                   const bool in_group = calls++ % 2 == 1;
                                   if (in_group) NCCL_OK(its.nccl.ncclGroupStart());
-                                  // Whatever it says: it comes before, during or behind the abort.
+                                  // Whatever it says: it comes before, during or after the abort.
                                   static_cast<void>(its.nccl.ncclAllReduce(
                                       buffer.get(), buffer.get(), 1000, kFloat32, kSum, its.comm,
                                       its.streams[0]));

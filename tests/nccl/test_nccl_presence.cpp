@@ -1,4 +1,4 @@
-// Which ranks show themselves, beside children that a program forks.
+// Which ranks show themselves, next to children that a program forks.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -18,7 +18,7 @@ using nccl::Operation;
 using testing::Each;
 
 constexpr int kRanks = 4;
-constexpr int kMessage = nccl::kOperations;  // beside the operations: a ring of messages
+constexpr int kMessage = nccl::kOperations;  // next to the operations: a ring of messages
 
 /// One call, the same on all ranks.
 struct Step {
@@ -30,7 +30,7 @@ struct Step {
   int root = 0;
   bool in_place = false;
   int starts = 0;  ///< groups that begin before it
-  int ends = 0;    ///< groups that end behind it
+  int ends = 0;    ///< groups that end after it
   unsigned seed = 0;
 
   [[nodiscard]] bool is_message() const { return what == kMessage; }

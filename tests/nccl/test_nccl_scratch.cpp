@@ -52,7 +52,7 @@ class Sum {
       for (auto& one : device_) one = std::make_unique<DeviceBytes>(4 * count);
     }
   }
-  /// Of what this rank's GPU gives at the most: what is sent, and what comes back.
+  /// Of what this rank's GPU gives at most: what is sent, and what comes back.
   static std::size_t scratch_of(std::size_t count) { return 2 * 4 * count + 256; }
 
   void fill(unsigned seed) {
@@ -200,7 +200,7 @@ CUgraphExec captured(const NcclRank& its, const std::array<std::unique_ptr<Sum>,
   return launched;
 }
 
-/// Graphs are launched beside calls, without a wait: all of them have the same memory in turn.
+/// Graphs are launched next to calls, without a wait: all of them have the same memory in turn.
 TEST(NcclScratch, GraphsShareIt) {
   constexpr std::size_t kGraphs = 12;
   const std::vector<std::size_t> counts = growing_counts(3 * kGraphs);
@@ -287,7 +287,7 @@ void expect_an_end_for_all(const char* why, const std::function<int(NcclRank&)>&
                               }
                               Sum sum(its, 5000);
                               sum.fill(2);
-                              // It may come behind the other's end.
+                              // It may come after the other's end.
                               int error = sum.call(its.streams[0]);
                               while (error == 0) {
                                 NCCL_OK(its.nccl.ncclCommGetAsyncError(its.comm, &error));

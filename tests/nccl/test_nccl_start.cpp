@@ -1,4 +1,4 @@
-// How communicators begin: beside kernels that wait for this process (what stands in for NCCL
+// How communicators begin: next to kernels that wait for this process (what stands in for NCCL
 // gathers by kernels here), and what each takes of GPUs and of host memory.
 #include <dlfcn.h>
 #include <gmock/gmock.h>

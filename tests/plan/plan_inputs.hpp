@@ -25,7 +25,7 @@ inline int pick(Random& random, int low, int high) {
   return std::uniform_int_distribution<int>(low, high)(random);
 }
 
-/// Four GPUs, each linked to each; the host behind a link of each.
+/// Four GPUs, each linked to each; the host after a link of each.
 inline Node mesh_node() {
   Node node;
   node.gpus.resize(4);

@@ -1,5 +1,5 @@
 // A libpolypath.so.0 that keeps what the shim tells it and answers as a test says. It lies in a
-// folder of its own, with the shim beside it.
+// folder of its own, with the shim next to it.
 #pragma once
 
 #include <dlfcn.h>

@@ -140,7 +140,7 @@ class NodeTest : public testing::Test {
   // Of pageable memory, which nobody splits.
   static void write(CUdeviceptr memory, const std::vector<std::uint8_t>& values) {
     EXPECT_CUDA(cuMemcpyHtoD(memory, values.data(), values.size()));
-    EXPECT_CUDA(cuStreamSynchronize(nullptr));  // it may land behind the call
+    EXPECT_CUDA(cuStreamSynchronize(nullptr));  // it may land after the call
   }
   static std::vector<std::uint8_t> read(CUdeviceptr memory, std::size_t bytes) {
     std::vector<std::uint8_t> values(bytes);

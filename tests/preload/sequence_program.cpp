@@ -82,7 +82,7 @@ int main(int, char** arguments) {
 
   for (const CUcontext context : {contexts[1], contexts[0]}) {
     check(cuCtxSetCurrent(context));
-    check(cuCtxSynchronize());  // what is not pinned may land behind its call
+    check(cuCtxSynchronize());  // what is not pinned may land after its call
   }
   CUstream stream = nullptr;
   check(library->make(&stream, CU_STREAM_NON_BLOCKING));

@@ -77,7 +77,7 @@ class DeviceArray:
 
     def _copy(self, dst: int, src: int) -> None:
         self._driver("cuMemcpy", c_uint64(dst), c_uint64(src), c_size_t(self._contents.nbytes))
-        self._driver("cuStreamSynchronize", None)  # what is not pinned may land behind the call
+        self._driver("cuStreamSynchronize", None)  # what is not pinned may land after the call
 
 
 def machine_settings(folder: Path, node: Path) -> dict[str, str]:

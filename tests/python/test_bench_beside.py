@@ -1,4 +1,4 @@
-"""`polypath bench --beside`: what it measures beside other traffic, and that the traffic ends."""
+"""`polypath bench --beside`: what it measures next to other traffic, and that the traffic ends."""
 
 import contextlib
 import json

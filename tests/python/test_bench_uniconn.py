@@ -52,7 +52,7 @@ def test_latency_is_that_of_the_library(rows_of):
 
 
 def test_figures_are_the_same_on_a_busy_machine(rows_of):
-    """Ranks are threads: what each plans beside is what others have posted in virtual time."""
+    """Ranks are threads: what each plans next to is what others have posted in virtual time."""
     arguments = ("--sizes", "0,64K,4M", "--backends", "polypath", "--node", "narval")
     arguments += ("--pairs", "1")
     jacobi = ("--test", "jacobi", "--sizes", "2M", *arguments[2:], "--iterations", "2")

@@ -68,7 +68,7 @@ class Elsewhere:
 
 
 class Arrival:
-    """Of one batch at a pair of ranks: with `wait` what came is behind the current stream."""
+    """Of one batch at a pair of ranks: with `wait` what came is after the current stream."""
 
     def __init__(self, store: Store, came: list[tuple[str, Any]]) -> None:
         self._store, self._came = store, came
@@ -295,8 +295,8 @@ def moves(on: Rank) -> None:
 
 
 def order(on: Rank) -> None:
-    """Asynchronous calls come behind what is on the current stream, and `wait` puts what follows
-    behind them: contents are written late, and read behind the current stream alone."""
+    """Asynchronous calls come after what is on the current stream, and `wait` puts what follows
+    after them: contents are written late, and read after the current stream alone."""
     slow = [torch.empty(32 << 20, torch.uint8, on.device) for _ in range(2)]
     wanted = combined("float32", "SUM", 2**16)
     for turn in range(3):

@@ -14,10 +14,11 @@ struct GraphCalls {
   double launch_us = 0;
 };
 
-/// For a graph of `nodes` copies in pairs, the second of a pair behind the first.
+/// For a graph of `nodes` copies in pairs, the second of a pair after the first.
 GraphCalls graph_calls(Rig& rig, int nodes);
 
-/// Virtual time of a launch on GPU 0: a direct copy to GPU 1 beside pairs of copies by host memory.
+/// Virtual time of a launch on GPU 0: a direct copy to GPU 1 next to pairs of copies by host
+/// memory.
 double graph_us(Rig& rig, int nodes);
 
 }  // namespace polypath::sim::test

@@ -8,7 +8,7 @@ constexpr std::size_t kWidth = 300;
 constexpr std::size_t kRows = 7;
 constexpr std::size_t kLayers = 3;
 
-/// Rows and layers with room between them, behind an offset of 5 bytes, 2 rows and 1 layer.
+/// Rows and layers with room between them, after an offset of 5 bytes, 2 rows and 1 layer.
 struct Layout {
   std::size_t pitch;
   std::size_t height;

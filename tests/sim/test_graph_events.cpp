@@ -1,5 +1,5 @@
 // Events of programs in graphs: a graph waits for what was recorded before its launch, and whoever
-// waits behind a launch waits for the launch's record.
+// waits after a launch waits for the launch's record.
 #include "graph_test.hpp"
 
 namespace polypath::sim::test {

@@ -1,6 +1,6 @@
 // When the nodes of a graph run. A launch of n nodes takes 2 + n us of the CPU here, and the k-th
 // of them may run 2 + k us after its begin, k from 0; a copy starts after
-// 5 us, or 2 us behind another; an event takes 3 us.
+// 5 us, or 2 us after another; an event takes 3 us.
 #include "graph_test.hpp"
 
 namespace polypath::sim::test {

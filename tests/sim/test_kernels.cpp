@@ -50,7 +50,7 @@ class Kernels : public SimTest {
   template <typename T>
   void write(CUdeviceptr to, const std::vector<T>& values) {
     EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyHtoD(to, values.data(), values.size() * sizeof(T)));
-    EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(nullptr));  // it may land behind the call
+    EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(nullptr));  // it may land after the call
   }
 };
 

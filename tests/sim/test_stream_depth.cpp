@@ -11,7 +11,7 @@
 namespace polypath::sim::test {
 namespace {
 
-constexpr int kDepth = 1021;  // behind the operation that the stream is at
+constexpr int kDepth = 1021;  // after the operation that the stream is at
 
 class StreamDepth : public SimTest {
  protected:

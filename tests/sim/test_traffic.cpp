@@ -1,5 +1,5 @@
-// Traffic of other programs on hgx-h200-x4 through the driver: what copies take beside it, and that
-// their bytes are right.
+// Traffic of other programs on hgx-h200-x4 through the driver: what copies take next to it, and
+// that their bytes are right.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -138,7 +138,7 @@ TEST(SimTraffic, StagedShare_CostsFactorThree) {
   EXPECT_LT(direct_and_host(rig(), 64 * kMiB, 8, kMiB), idle / 3);
 }
 
-/// A split transfer beside a busy link, native copies in alternation, as it was measured on 4 x
+/// A split transfer next to a busy link, native copies in alternation, as it was measured on 4 x
 /// H200 (docs/simulated-node.md); GB/s.
 struct Measured {
   const char* name;

@@ -1,4 +1,4 @@
-// Virtual mappings: memory of several places behind one range of addresses, and who may use it.
+// Virtual mappings: memory of several places after one range of addresses, and who may use it.
 #include <cstring>
 
 #include "fixture.hpp"

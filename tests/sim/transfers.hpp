@@ -22,7 +22,7 @@ enum class Direction { to_host, from_host, both };
 /// Copies between each of the first `gpus` GPUs and host memory, all at once; the sum.
 double host_copies(Rig& rig, Direction direction, int gpus, std::size_t bytes);
 
-/// GPU 0 to GPU 1 in chunks by the host, and by the host or by GPU 2 beside a direct copy.
+/// GPU 0 to GPU 1 in chunks by the host, and by the host or by GPU 2 next to a direct copy.
 double by_host(Rig& rig, std::size_t bytes, std::size_t chunk);
 double direct_and_host(Rig& rig, std::size_t bytes, int percent, std::size_t chunk);
 double direct_and_gpu(Rig& rig, std::size_t bytes, int percent, std::size_t chunk);

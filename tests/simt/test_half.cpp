@@ -22,7 +22,7 @@ std::uint16_t reference_bfloat16(float value) {
   const auto below = static_cast<std::uint16_t>(bits >> 16);  // towards zero
   const auto above = static_cast<std::uint16_t>(below + 1);
   const auto widen = [](std::uint16_t half) {
-    // What lies one step behind the largest value is where infinity begins.
+    // What lies one step after the largest value is where infinity begins.
     if ((half & 0x7FFF) == 0x7F80)
       return std::copysign(std::ldexp(1.0, 128), half & 0x8000 ? -1.0 : 1.0);
     return static_cast<double>(std::bit_cast<float>(std::uint32_t{half} << 16));

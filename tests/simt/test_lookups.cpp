@@ -1,5 +1,5 @@
-// What the machine looks things up in, beside the plainest thing that does the same: rows of random
-// additions, removals and questions.
+// What the machine looks things up in, next to the plainest thing that does the same: rows of
+// random additions, removals and questions.
 #include <gtest/gtest.h>
 
 #include <algorithm>

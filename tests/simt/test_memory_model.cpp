@@ -1,4 +1,4 @@
-// One block hands tiles to a block of another device, as kernels of collectives do: flags behind
+// One block hands tiles to a block of another device, as kernels of collectives do: flags after
 // data, credit back. Right, it works whatever the seed; with one part of the order left out, some
 // seeds find it.
 #include <gtest/gtest.h>

@@ -226,8 +226,8 @@ class Maker {
   // ---- From rank to rank
   // --------------------------------------------------------------------------
 
-  /// Every rank posts once or twice to the rank `shift` behind it, and then takes what came: by
-  /// signals, behind a Wait that it tells of itself, or behind a barrier.
+  /// Every rank posts once or twice to the rank `shift` after it, and then takes what came: by
+  /// signals, after a Wait that it tells of itself, or after a barrier.
   void post_round() {
     any_place();
     const std::size_t shift = below(random_, ranks_);

@@ -1,5 +1,5 @@
 // Rows of calls from kernels (device_kernels.h): what each rank has before, what it does, and what
-// it is to have behind each call and in the end, by a text of its own.
+// it is to have after each call and in the end, by a text of its own.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ struct DeviceCallCase {
   DeviceRegion send, recv, signal, fill, look;
   std::vector<std::size_t> counts, displs, rdispls;
   DeviceBytes in;        ///< for `fill`
-  DeviceBytes expected;  ///< of `look`, behind the call
+  DeviceBytes expected;  ///< of `look`, after the call
 };
 
 struct DeviceRowOptions {
@@ -47,7 +47,7 @@ struct DeviceRowCase {
   int ranks = 0;
   std::uint32_t blocks = 1;
   std::vector<std::vector<DeviceCallCase>> calls;  ///< by rank
-  /// Of each rank and piece: before, and behind it all.
+  /// Of each rank and piece: before, and after it all.
   std::vector<std::array<DeviceBytes, kDevicePieces>> before, after;
 
   [[nodiscard]] std::string text(std::size_t call) const;

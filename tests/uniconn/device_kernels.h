@@ -63,7 +63,7 @@ struct DeviceCall {
   const std::size_t* counts;  ///< of vector forms; of AlltoAllv those that are sent
   const std::size_t* displs;
   const std::size_t* rdispls;  ///< of AlltoAllv
-  // Before the call the group copies `in` to `fill`, behind it `look` to `out`.
+  // Before the call the group copies `in` to `fill`, after it `look` to `out`.
   const void* in;
   void* fill;
   std::uint64_t in_bytes;

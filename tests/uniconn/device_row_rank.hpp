@@ -68,7 +68,7 @@ inline DeviceCall one_call(DeviceOp op) {
   return call;
 }
 
-/// PartialDevice: the kernel sends to the next rank, and the host tells behind it.
+/// PartialDevice: the kernel sends to the next rank, and the host tells after it.
 template <typename Backend, typename Kernel>
 void send_by_kernels(SuiteRank<Backend>& self, Kernel kernel) {
   void* on_device = self.comm.toDevice();

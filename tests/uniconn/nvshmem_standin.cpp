@@ -131,7 +131,7 @@ int nvshmemx_get_uniqueid(int* id) {
   return 0;
 }
 int nvshmemx_set_attr_uniqueid_args(int rank, int ranks, const int* id, char* attributes) {
-  constexpr std::size_t kIdAt = 16 + 16;  // behind version, mpi_comm, two versions
+  constexpr std::size_t kIdAt = 16 + 16;  // after version, mpi_comm, two versions
   const auto* const its = id;
   std::memcpy(attributes + kIdAt, &its, sizeof its);
   std::memcpy(attributes + kIdAt + 8, &rank, sizeof rank);

@@ -104,7 +104,7 @@ void posts_to_itself(SuiteRank<B>& self) {
   inbox.expect_image("to itself");
 }
 
-/// Behind CommEnd the stream overwrites what it posted, at once; the receivers find what was there.
+/// After CommEnd the stream overwrites what it posted, at once; the receivers find what was there.
 template <typename B>
 void sources_are_reused(SuiteRank<B>& self) {
   const int own = self.rank();

@@ -37,7 +37,7 @@ namespace {
 using device::CollectiveFault;
 using uc::detail::DeviceFault;
 
-/// What one rank has, beside what a row brings.
+/// What one rank has, next to what a row brings.
 struct Rank {
   uc::detail::PolypathView view{};
   uc::detail::DeviceWords words{};

@@ -95,7 +95,7 @@ TEST_P(UniconnDevice, PartsCommunicateByThemselves) {
 INSTANTIATE_TEST_SUITE_P(On, UniconnDevice, testing::Values(2, 4),
                          [](const auto& of) { return std::to_string(of.param) + "Ranks"; });
 
-/// PartialDevice: the kernel sends, and the host tells behind it.
+/// PartialDevice: the kernel sends, and the host tells after it.
 TEST(UniconnDeviceModes, PartialDeviceIsToldByTheHost) {
   if (gpus() < 2) GTEST_SKIP();
   EXPECT_THAT(

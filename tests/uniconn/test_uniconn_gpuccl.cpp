@@ -50,7 +50,7 @@ TEST(UniconnGpucclKernels, NeedTheDeviceHeader) {
 }
 
 /// An NCCL without windows serves the host all the same; toDevice() says what it lacks. Of what a
-/// kernel has sent the host tells behind it.
+/// kernel has sent the host tells after it.
 TEST(UniconnGpucclKernels, AreToldOfByTheHost) {
   if (gpus() < 2) GTEST_SKIP();
   const OfProgram of_program;

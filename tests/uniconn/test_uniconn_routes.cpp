@@ -1,6 +1,6 @@
 // AnyBackend that follows a table: the suite with messages and collectives that go by polypath and
 // by what stands in for NCCL, by size; what went where is counted. Where UNICONN_STANDINS is 0
-// there is no library beside polypath.
+// there is no library next to polypath.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(Table, UniconnRoutes,
                          });
 
 /// One group with messages of both, to both neighbours, whose order differs from rank to rank; the
-/// stream overwrites the sources behind it.
+/// stream overwrites the sources after it.
 TEST(UniconnRoutesOf, OneGroupGoesByBoth) {
   if (gpus() < 4) GTEST_SKIP() << "needs 4 GPUs";
   const Table table(mixed_rows());

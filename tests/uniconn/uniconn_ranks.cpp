@@ -9,7 +9,7 @@
 
 #include "polypath/uniconn/backend/mpi.hpp"
 #include "suite.hpp"
-// Behind mpi.hpp: it has MPI, too.
+// After mpi.hpp: it has MPI, too.
 #include "polypath/uniconn/backend/any.hpp"
 
 namespace polypath::test {

@@ -31,7 +31,7 @@ struct active_messages_view {
   std::uint32_t number;         ///< in the status record
   wait_context wait_ctx;
 
-  /// Of cells for messages with so many bytes of arguments, 88 at the most.
+  /// Of cells for messages with so many bytes of arguments, 88 at most.
   [[nodiscard]] POLYPATH_HOST_DEVICE static std::uint32_t cell_bytes_of(std::size_t arguments) {
     const std::size_t item = 4 + (arguments + 3) / 4 * 4;
     return item <= 12 ? 16 : item <= 24 ? 32 : item <= 48 ? 64 : 128;

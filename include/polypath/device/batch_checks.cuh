@@ -1,4 +1,4 @@
-// What matchers do with a batch before and behind the matching: look for what must not be matched,
+// What matchers do with a batch before and after the matching: look for what must not be matched,
 // and count.
 #pragma once
 
@@ -18,7 +18,7 @@ struct Found {
   std::uint32_t bad;    ///< the first that must not be matched, or kNone; messages come first
   std::uint32_t pairs;  ///< how many were made
 };
-/// Of all threads of a group, for each of them; behind it, all see what each stored before. Between
+/// Of all threads of a group, for each of them; after it, all see what each stored before. Between
 /// two calls with the same memory there is a barrier of the group.
 POLYPATH_DEVICE Found of_all(const Warp& warp, match_sums&, const Found& own) {
   warp.sync();
@@ -101,7 +101,7 @@ POLYPATH_DEVICE match_status why_not(const match_batch& batch, bool is_receive,
   if (status != match_status::done) return status;  // else nothing is wrong with it alone
   return is_receive ? match_status::receive_twice : match_status::message_twice;
 }
-/// `bad`: as in Found; of receives, behind the messages.
+/// `bad`: as in Found; of receives, after the messages.
 template <typename Order>
 POLYPATH_DEVICE match_outcome refused_in(const match_batch& batch, std::uint32_t bad) {
   const bool is_receive = bad >= batch.message_count;
@@ -141,7 +141,7 @@ POLYPATH_DEVICE void begin_words(match_words* words, std::uint64_t seed) {
   store(&words->is_long, 0U);
   store(&words->noted, 0U);
 }
-/// By one thread, behind all else: what a batch came to.
+/// By one thread, after all else: what a batch came to.
 POLYPATH_DEVICE match_outcome outcome_of(const match_words* words, const match_batch& batch) {
   const std::uint64_t bad = load(&words->bad);
   if (bad == kNothingBad) return outcome_of(batch, load(&words->matches));
@@ -157,7 +157,7 @@ struct WholeGrid {
 };
 
 /// The first of a batch that must not be matched: of the messages, else of the receives, which
-/// count behind them; kNone: all may be.
+/// count after them; kNone: all may be.
 template <typename Order, typename Members>
 POLYPATH_DEVICE std::uint32_t first_bad(const Members& group, match_sums& memory,
                                         const match_batch& batch) {

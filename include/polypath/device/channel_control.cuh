@@ -362,7 +362,7 @@ class ChannelControl : private ChannelRequests {
       deliver(found.value, of, turn);
       posted_.remove(place);
     } else if (!unexpected_.add({of, static_cast<std::uint32_t>(turn)})) {
-      stalled_ = true;  // it stays in its ring, and all behind it
+      stalled_ = true;  // it stays in its ring, and all after it
       return;
     }
     if (rank_in_warp() == source) receive_turn_ += units;

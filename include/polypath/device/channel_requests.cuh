@@ -169,7 +169,7 @@ class ChannelRequests {
   View view_;
   std::uint32_t context_;
   unsigned char* mine_;
-  std::uint32_t used_ = 0;  ///< slots 32 * thread and behind
+  std::uint32_t used_ = 0;  ///< slots 32 * thread and after
 };
 
 }  // namespace polypath::device::detail

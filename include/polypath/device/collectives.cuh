@@ -8,10 +8,10 @@
 // with one rounding: the same bits on all ranks, in all runs, by any group.
 //
 // Memory model: what a thread of any rank's group stored before a barrier happens before what any
-// thread of all groups does behind it.
+// thread of all groups does after it.
 //
 // Every call ends, within the time limit or with an abort: `aborted`, for all of the group alike.
-// What comes behind it may not tell others what never happened: a kernel that finds it ends.
+// What comes after it may not tell others what never happened: a kernel that finds it ends.
 #pragma once
 
 #include <cstddef>

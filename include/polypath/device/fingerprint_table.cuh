@@ -32,7 +32,7 @@ class fingerprint_table {
     const std::uint64_t hash = tag_hash_of(key, seeds_);
     slots_[first_slot(key, hash, 0)] = word_of(hash) | message;
   }
-  /// Behind all that are put, whether it is this one that stayed.
+  /// After all that are put, whether it is this one that stayed.
   [[nodiscard]] POLYPATH_DEVICE bool has_stayed(std::uint32_t message) const {
     const std::uint64_t key = keys_[message];
     const std::uint64_t hash = tag_hash_of(key, seeds_);
@@ -49,7 +49,7 @@ class fingerprint_table {
     if (!has_key(found, key)) found = place<true>(key, hash, word);  // another key with this tag
     return found == 0;
   }
-  /// Behind all entries: the message of a key, or kNone.
+  /// After all entries: the message of a key, or kNone.
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t find(std::uint64_t key) const {
     const std::uint64_t hash = tag_hash_of(key, seeds_);
     const std::uint32_t word = word_of(hash);

@@ -14,7 +14,7 @@ namespace polypath::device {
 /// Defects of meetings of a grid (mutants.hpp).
 enum class GridFault {
   none,
-  arrives_without_release,  ///< what a block stored may come behind the meeting
+  arrives_without_release,  ///< what a block stored may come after the meeting
   goes_on_without_acquire,  ///< a block may see what was there before it
   does_not_wait,            ///< for the last block
   ends_before_the_others,   ///< the first block takes itself for the last one

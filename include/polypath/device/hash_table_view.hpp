@@ -11,7 +11,7 @@ namespace polypath::device {
 struct alignas(16) table_slot {
   std::uint64_t key;
   std::uint32_t message;  ///< the first with this key
-  std::uint32_t left;     ///< messages beside it; below 0 (as signed) when none is left
+  std::uint32_t left;     ///< messages next to it; below 0 (as signed) when none is left
 };
 
 /// By the whole GPU.

@@ -4,7 +4,7 @@
 // A key has eight neighbouring slots (a line of 128 bytes of the GPU's memory), tried from one of
 // them on in a circle; then eight others, by another hash, and so on. Keys that share the first
 // eight do not share the next, and a word of 64 bits is too short to make many that share three or
-// four: whatever the keys are, no search is long. Behind kLevels hashes all slots are tried.
+// four: whatever the keys are, no search is long. After kLevels hashes all slots are tried.
 #pragma once
 
 #include <cstdint>
@@ -85,7 +85,7 @@ class SharedSlots {
     keys_[slot] = kNoKey64;
     if (!has_mutant(HashFault::counts_not_cleared)) left_[slot] = 0;
   }
-  /// Behind all entries.
+  /// After all entries.
   [[nodiscard]] POLYPATH_DEVICE table_slot get(std::uint32_t slot) const {
     return {keys_[slot], messages_[slot], 0};
   }

@@ -21,7 +21,7 @@ struct long_run {
   POLYPATH_DEVICE void clear(std::uint32_t i) const {
     in_shared::unset(bits + i / 32, 1U << i % 32);
   }
-  /// By a warp, when all are set; the following are right behind it.
+  /// By a warp, when all are set; the following are right after it.
   POLYPATH_DEVICE void count(unsigned lane) const {
     const std::uint32_t own = lane < kWords ? popcount(bits[lane]) : 0;
     const std::uint32_t up_to_me = sum_up_to_me(own);

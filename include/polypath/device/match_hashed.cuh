@@ -19,7 +19,7 @@ namespace polypath::device {
 namespace detail {
 
 /// The phases, in their order, each called by `size` threads (whole warps) with their ranks, and
-/// with a barrier of theirs behind it.
+/// with a barrier of theirs after it.
 template <typename Slots, typename Order>
 class HashPhases {
   using Place = typename Slots::Place;

@@ -12,7 +12,7 @@ enum class MatchFault {
   any_order_of_long_groups,
   wildcards_overtake,  ///< they take what receives before them have taken
   keys_do_not_shift,   ///< a key's receives stay with their messages when a wildcard took one
-  shift_is_one_early,  ///< ... or move for a message that comes behind theirs, too
+  shift_is_one_early,  ///< ... or move for a message that comes after theirs, too
   no_any_any,          ///< receives from any source with any tag find no message
   looks_are_stale,     ///< what it has seen a wildcard takes, whatever others took since
   first_of_a_look,     ///< a wildcard looks at 32 messages, and at no more

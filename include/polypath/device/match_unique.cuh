@@ -71,7 +71,7 @@ class matcher<hashed_unique, kCapacity> {
     return other < one ? other : one;
   }
   /// Envelopes, from memory of the GPU. Returns the first of this thread's that must not be
-  /// matched: of the messages, else of the receives, which count behind them.
+  /// matched: of the messages, else of the receives, which count after them.
   POLYPATH_DEVICE static std::uint32_t bring(storage& memory, const match_batch& batch,
                                              unsigned rank, unsigned size) {
     constexpr unsigned kAtOnce = 4;  // loads of a thread from each side

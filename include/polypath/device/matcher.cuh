@@ -10,7 +10,7 @@
 //       called by all threads of a warp or block with the same arguments; matches batch
 //       (match_types.hpp) and returns the same to all. Memory of the batch is read plainly: what
 //       others wrote there was made visible before. What it writes other threads of the group see
-//       behind the call, all others behind a fence.
+//       after the call, all others after a fence.
 #pragma once
 
 #include "polypath/device/match_types.hpp"

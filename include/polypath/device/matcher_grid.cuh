@@ -1,5 +1,5 @@
 // Matching by the whole GPU: phases, each a kernel of its own or part of one whose blocks meet
-// behind it, with tables in memory of the GPU.
+// after it, with tables in memory of the GPU.
 #pragma once
 
 #include "polypath/device/batch_checks.cuh"
@@ -13,11 +13,11 @@ namespace polypath::device {
 ///   kPhases, runs_in_one_warp(phase)
 ///   workspace_bytes(capacity)    of memory of the GPU, aligned to 16 bytes, without preparation
 ///   run(phase, warp_bits, workspace, capacity, batch)
-///       called for phases 0 to kPhases - 1 one behind another by all threads of any number of
+///       called for phases 0 to kPhases - 1 one after another by all threads of any number of
 ///       blocks (whole warps, as many each time) with the same arguments, one phase's stores
 ///       visible to the next; those that run in one warp do nothing in others. `warp_bits`:
-///       kWarpWords words of the calling warp in shared memory, behind those of the warp before
-///   outcome(workspace, capacity, batch)    behind the last phase, to any thread
+///       kWarpWords words of the calling warp in shared memory, after those of the warp before
+///   outcome(workspace, capacity, batch)    after the last phase, to any thread
 /// For mpi and partitioned, by one launch, whose blocks run at once (a cooperative launch):
 ///   match_together(meetings, warp_bits, workspace, capacity, batch, outcome)
 ///       all phases; true for one thread, which has the outcome. `meetings`: a word of the GPU's

@@ -24,7 +24,7 @@ class matcher<mpi, kCapacity> {
       detail::match_nothing(batch, rank, size);
       return detail::refused(match_status::full, 0);
     }
-    // What a call clears before its first barrier, no thread uses behind the last one of the call
+    // What a call clears before its first barrier, no thread uses after the last one of the call
     // before.
     const detail::key_chains<kCapacity> chains(memory, batch, rank, size);
     chains.clear();

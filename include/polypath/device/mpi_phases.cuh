@@ -138,7 +138,7 @@ class mpi_phases {
       if (is_noted) Place::put(t_.noted + static_cast<std::uint32_t>(place), slot);
     }
   }
-  /// Whether pair_groups() does all that is left; else the phases behind it do. Behind
+  /// Whether pair_groups() does all that is left; else the phases after it do. After
   /// give_out_lists() the same for all threads.
   [[nodiscard]] POLYPATH_DEVICE bool is_by_groups() const {
     return wildcards() == 0 && Place::get(&t_.all->is_long) == 0;
@@ -157,7 +157,7 @@ class mpi_phases {
     });
   }
 
-  /// Beside fill_lists(), where it is not by groups.
+  /// Next to fill_lists(), where it is not by groups.
   POLYPATH_DEVICE void note_long_groups() const {
     if (rank_ == 0 && wildcards() != 0 &&
         Place::get(t_.receive_counts + t_.slots()) > detail::kShortGroup)
@@ -229,7 +229,7 @@ class mpi_phases {
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t wildcards() const {
     return Place::get(&t_.all->kinds);
   }
-  /// Behind the last one.
+  /// After the last one.
   [[nodiscard]] POLYPATH_DEVICE match_outcome outcome() const {
     const std::uint64_t reason = Place::get(&t_.all->reason);
     const std::uint32_t matches = Place::get(&t_.all->matches);
@@ -318,7 +318,7 @@ class mpi_phases {
   /// A message of a pattern's list, as one lane knows it.
   struct look {
     std::uint32_t message;
-    std::uint32_t slot;   ///< of its key; behind the slots where no receive has that key
+    std::uint32_t slot;   ///< of its key; after the slots where no receive has that key
     std::uint32_t rank;   ///< in its key,
     std::uint32_t taken;  ///< of which wildcards have taken so many
     std::uint32_t limit;  ///< it is free for receives in front of this one

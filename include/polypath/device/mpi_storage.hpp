@@ -53,7 +53,7 @@ struct mpi_storage {
   /// Messages or receives by their keys: chains of indices, in any order; of long groups bitmaps.
   struct groups {
     std::uint32_t heads[kSlots];  ///< the first of a chain; kEnd; or above it, a long group
-    /// The next of a chain, and in the upper half the rank in the group. Behind the end is the end.
+    /// The next of a chain, and in the upper half the rank in the group. After the end is the end.
     /// Of a receive with a wildcard: the slot of its pattern.
     std::uint32_t links[kCapacity + 1];
     std::uint16_t slots[kCapacity];  ///< of its key, or kNoSlot

@@ -48,7 +48,7 @@ struct mpi_tables {
   };
 
   std::uint64_t* keys;            ///< of slots
-  std::uint32_t* receive_counts;  ///< of slots; behind them, of all that have wildcards
+  std::uint32_t* receive_counts;  ///< of slots; after them, of all that have wildcards
   std::uint32_t* message_counts;
   index* receive_begins;  ///< in the list of receives
   index* message_begins;
@@ -70,7 +70,7 @@ struct mpi_tables {
   [[nodiscard]] POLYPATH_HOST_DEVICE std::uint32_t slots() const { return 1U << slots_log2; }
 };
 
-/// Those of the whole GPU, one behind the other in its memory.
+/// Those of the whole GPU, one after the other in its memory.
 struct mpi_workspace {
   static constexpr unsigned kPhases = 10;
   static constexpr unsigned kChoosing = 8;

@@ -1,7 +1,7 @@
 // Defects that polypath's own tests switch on in code that they run on the host, to see that they
 // find them. Elsewhere, and on GPUs, there are none.
 //
-//   enum class Fault { none, ... };                       // beside the kernels
+//   enum class Fault { none, ... };                       // next to the kernels
 //   if (!planted(Fault::no_fence)) fence_sys();           // in them
 //   active_mutant<Fault> = Fault::no_fence;               // in a test, in no other program
 #pragma once

@@ -15,7 +15,7 @@
 //                                is kept: compilers would make it anew for each access, from a
 //                                register that takes long to read (some 40 cycles on an H100)
 //
-// Kernels behind one another:
+// Kernels after one another:
 //   grid_dependency_wait()   until those ahead on the stream have ended, and their stores are
 //                                seen. A kernel that is launched to begin early (programmatic
 //                                stream serialization) calls it in every thread before it uses
@@ -41,7 +41,7 @@
 //   load_volatile, store_volatile         each is carried out, nothing is ordered
 //   load_relaxed, store_relaxed           .relaxed.sys: as volatile, within the memory model
 //   load_acquire(p)               .acquire.sys, std::uint32_t and std::uint64_t
-//   store_release(p, value)       .release.sys, the same two types: behind all that this thread
+//   store_release(p, value)       .release.sys, the same two types: after all that this thread
 //                                 has stored, and all that others stored before a barrier with it
 //   red_add_relaxed(p, value), red_add_release(p, value), atomic_add_relaxed, atomic_add_acq_rel
 //   fence_sys(), fence_gpu()      fence.acq_rel

@@ -12,7 +12,7 @@
 // free.
 //
 // Memory model: what a thread did with a block before it freed it happens before what the next
-// holder does behind its allocation.
+// holder does after its allocation.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ enum class PoolFault {
   no_promise_returned,  ///< what a full gate was raised by stays
   gate_not_lowered,     ///< a freed block is not counted
   late_class,           ///< a slab that is raised in vain, being of another class, is used
-  no_release,           ///< stores to a block may come behind its being freed
+  no_release,           ///< stores to a block may come after its being freed
   no_acquire,           ///< loads of a block may be older than its allocation
   same_rank             ///< two threads of a warp get the same block
 };

@@ -4,7 +4,7 @@
 // A ring of cells. Whoever pushes takes a turn, one for all items of a group, by one addition to
 // `tail`; whoever pops takes one by an addition to `head`. Turn t is cell t % capacity, lap
 // t / capacity. A cell says itself which lap it holds, in each 16 bytes that are stored at once, so
-// no flag and no fence is behind the data. What keeps a producer from overwriting a cell that has
+// no flag and no fence is after the data. What keeps a producer from overwriting a cell that has
 // not been read is credit: consumers count what they have read in each segment of the ring, and
 // give back a whole segment by one word.
 //

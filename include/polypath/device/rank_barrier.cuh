@@ -1,4 +1,4 @@
-// How the ranks of a communicator meet, from kernels: each raises a word on every other, behind all
+// How the ranks of a communicator meet, from kernels: each raises a word on every other, after all
 // that it has stored, and waits for its own. And which elements a rank combines for all.
 #pragma once
 
@@ -17,7 +17,7 @@ enum class CollectiveFault {
   none,
   exact_value,                 ///< a word that is past the value lets nobody go
   word_loaded_plainly,         ///< not by an acquire
-  barrier_without_release,     ///< nothing orders it behind what was stored
+  barrier_without_release,     ///< nothing orders it after what was stored
   barrier_of_neighbours,       ///< it waits for one rank
   barrier_not_counted,         ///< each counts from the same number
   group_ahead_of_its_barrier,  ///< some of the group do not wait for the others
@@ -27,7 +27,7 @@ enum class CollectiveFault {
   no_first_barrier,       ///< what is sent comes while its receiver still uses the memory
   no_last_barrier,        ///< ranks go on before all has come
   wrong_slot,             ///< a rank's part goes to the place of the next rank's
-  block_without_release,  ///< of a grid: what a block stored may come behind the barrier
+  block_without_release,  ///< of a grid: what a block stored may come after the barrier
   arrivals_not_reset      ///< the next barrier of the grid counts from where this one ended
 };
 

@@ -26,8 +26,8 @@ enum class QueueFault {
   looks_at_all_packets,   ///< over and over, while none of them is there
   any_lap,                ///< any but zero is taken for the right one
   two_looks_at_the_head,  ///< try_pop takes turns that another has taken
-  no_release,             ///< what was stored before may come behind the item
-  no_acquire              ///< what is loaded behind the item may be older
+  no_release,             ///< what was stored before may come after the item
+  no_acquire              ///< what is loaded after the item may be older
 };
 
 /// How an item lies in its cell: in packets of 12 bytes, each with its lap. 1, 2, 4 or 8 of them.

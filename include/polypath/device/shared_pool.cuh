@@ -4,8 +4,8 @@
 // stores.
 //
 // Memory model: what a holder did with a block before it gave it back happens before what the next
-// holder does behind its allocation. A handle goes to another GPU by push_release() and
-// pop_acquire() of a queue, or behind a signal.
+// holder does after its allocation. A handle goes to another GPU by push_release() and
+// pop_acquire() of a queue, or after a signal.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace polypath::device {
 /// Defects of pools of several GPUs (mutants.hpp).
 enum class SharedPoolFault {
   none,
-  no_release,  ///< stores of the last holder may come behind the block's return
-  next_rank    ///< a block goes to the rank behind its owner
+  no_release,  ///< stores of the last holder may come after the block's return
+  next_rank    ///< a block goes to the rank after its owner
 };
 
 /// A view that lies in memory of the GPU.
@@ -77,7 +77,7 @@ class shared_pool {
   }
 
   /// Frees what other ranks gave back. Never waits. A warp or a thread calls it, now and then: a
-  /// pool that is empty may not be behind it. `done`, or what was wrong with one of the handles.
+  /// pool that is empty may not be after it. `done`, or what was wrong with one of the handles.
   /// `count`: of blocks that this thread freed.
   template <typename Team>
   POLYPATH_DEVICE status take_back(const Team& team, unsigned* count = nullptr) const {

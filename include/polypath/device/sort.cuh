@@ -47,7 +47,7 @@ POLYPATH_DEVICE void sort_in_lanes(std::uint32_t (&rows)[kRows][kEach], unsigned
   }
 }
 
-/// Each row by itself. Behind it numbers rise from lane to lane, and within a lane: the k-th of all
+/// Each row by itself. After it numbers rise from lane to lane, and within a lane: the k-th of all
 /// is number k % kEach of lane k / kEach. By a warp.
 template <unsigned kRows, unsigned kEach>
 POLYPATH_DEVICE void sort_in_warp(std::uint32_t (&rows)[kRows][kEach]) {

@@ -39,7 +39,7 @@ POLYPATH_DEVICE std::uint32_t room_of(std::uint32_t partition) {
 }
 
 /// Each element adds one to its partition's counter: calls `look(side, envelope)` before, and
-/// behind it `work(side, index, partition, before)`, with what was there before. Several of both
+/// after it `work(side, index, partition, before)`, with what was there before. Several of both
 /// sides at once, so that much is under way.
 template <unsigned kTogether, typename Look, typename Work>
 POLYPATH_DEVICE void count_elements(const split_view& view, std::uint32_t* const (&counters)[2],

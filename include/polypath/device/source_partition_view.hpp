@@ -75,7 +75,7 @@ struct split_view {
 /// The memory of matching without a source wildcard by the whole GPU.
 struct partitioned_workspace {
   /// Where sources have many, what is allowed here is matched as MPI's order says, by its phases,
-  /// which come behind those of the split.
+  /// which come after those of the split.
   static constexpr unsigned kOfSplit = 5;
   static constexpr unsigned kPhases = kOfSplit + mpi_workspace::kPhases;
   static constexpr std::uint32_t kMaxCapacity = 1U << 20;

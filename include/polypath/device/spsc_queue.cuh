@@ -164,7 +164,7 @@ class spsc_consumer {
   }
 
  private:
-  /// Behind a pop: its end is where all have read.
+  /// After a pop: its end is where all have read.
   template <typename Members>
   POLYPATH_DEVICE void give_back(const Members& group) {
     if (group.is_leader()) store_relaxed<Scope>(view_.credit, turn_);

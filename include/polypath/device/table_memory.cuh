@@ -1,5 +1,5 @@
 // Where a matcher's tables lie: in shared memory of one block, or in memory of the GPU, where
-// several kernels work on them one behind another. One source for both.
+// several kernels work on them one after another. One source for both.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace polypath::device {
 
-/// Tables of a warp or block. Threads see what others wrote behind a barrier of the group.
+/// Tables of a warp or block. Threads see what others wrote after a barrier of the group.
 struct in_shared {
   template <typename T>
   POLYPATH_DEVICE static T get(const T* from) {
@@ -81,7 +81,7 @@ struct in_shared {
 };
 
 /// Tables of the whole GPU. Threads see what others wrote in an earlier kernel, and those of a warp
-/// also behind its barrier.
+/// also after its barrier.
 struct in_global {
   using index = std::uint32_t;
 

@@ -15,8 +15,8 @@ namespace polypath::device {
 enum class WaitFault {
   none,
   no_look_at_the_abort_word,
-  no_look_at_the_reports,  ///< every wait behind one that gave up takes its time, too
-  goes_on_unreported       ///< past the time limit: what comes behind tells what never came
+  no_look_at_the_reports,  ///< every wait after one that gave up takes its time, too
+  goes_on_unreported       ///< past the time limit: what comes after tells what never came
 };
 
 /// What a wait that gave up had waited for.
@@ -126,7 +126,7 @@ class wait_timer {
            compare_exchange<device_scope>(wait_ctx.next_abort_poll_ns, due,
                                           now + kHostPollFraction * kHostPollNs) == due;
   }
-  /// Behind a look that began when is_to_look() was asked: the slower it was, the later the next.
+  /// After a look that began when is_to_look() was asked: the slower it was, the later the next.
   POLYPATH_DEVICE static void has_looked(const wait_context& wait_ctx, std::uint64_t began) {
     if (wait_ctx.next_abort_poll_ns == nullptr) return;
     const std::uint64_t now = global_timer_ns();
@@ -203,7 +203,7 @@ POLYPATH_DEVICE bool wait_until(const Warp& warp, const wait_context& wait_ctx, 
 }
 
 /// Waits for the abort that the host makes of this rank's report, however long it takes: what comes
-/// behind may tell other ranks what never happened, and they can know by then.
+/// after may tell other ranks what never happened, and they can know by then.
 POLYPATH_DEVICE void wait_for_abort(const wait_context& wait_ctx) {
   if (has_mutant(WaitFault::goes_on_unreported)) return;
   spin_until([&] { return load_volatile(wait_ctx.abort_flag) != 0; },

@@ -6,7 +6,7 @@
 
 namespace polypath::device {
 
-/// In pinned host memory that the kernel can write. `given_up` is written last, behind a fence of
+/// In pinned host memory that the kernel can write. `given_up` is written last, after a fence of
 /// system scope, by the first block that gives up; the host reads the rest once it is not 0.
 struct wait_error {
   static constexpr std::uint32_t kNobody = 0xFFFFFFFF;

@@ -5,8 +5,8 @@
 // the first receive with a wildcard that comes when a receive without one has taken it; from there
 // on it is not free. Then one warp goes through the receives, 32 at a time: each takes its first
 // bit that none before it has. That is right unless another one took a message of the same key
-// since the rows were made: then the key's messages behind that one went to other receives. So all
-// 32 choices are looked at together; the first that is wrong, and those behind it, choose again
+// since the rows were made: then the key's messages after that one went to other receives. So all
+// 32 choices are looked at together; the first that is wrong, and those after it, choose again
 // without what is not free any more.
 #pragma once
 
@@ -30,7 +30,7 @@ class wildcard_rounds {
         lane_(rank % kWarp),
         lower_((1U << lane_) - 1) {}
 
-  /// Beside key_chains::pair_short_groups: between the same barriers.
+  /// Next to key_chains::pair_short_groups: between the same barriers.
   POLYPATH_DEVICE void prepare() const {
     constexpr unsigned kEight = Sixteen<std::uint16_t>::kCount;
     for (std::uint32_t i = rank_; i <= storage::kSlots / kEight; i += size_)

@@ -36,8 +36,8 @@ typedef struct polypath_channel_options {
   uint32_t reserved[4]; /* 0 */
 } polypath_channel_options;
 
-/* Collective: a channel of all ranks, 32 at the most. Messages larger than eager_bytes are received
- * into `windows`, symmetric memory of this communicator, 64 at the most, which outlives the
+/* Collective: a channel of all ranks, 32 at most. Messages larger than eager_bytes are received
+ * into `windows`, symmetric memory of this communicator, 64 at most, which outlives the
  * channel; NULL where `count` is 0. POLYPATH_INVALID_ARGUMENT: what is wrong with the options.
  * POLYPATH_COMMUNICATOR_ERROR, on all ranks: memory is short on one, or options differ. */
 POLYPATH_API polypath_status polypath_channel_create(polypath_comm* comm,

@@ -1,6 +1,6 @@
 /* polypath: where ranks meet whose kernels make collectives (polypath/device/collectives.cuh).
  *
- * One handle serves one kernel of each rank at a time, as one stream's kernels behind one another
+ * One handle serves one kernel of each rank at a time, as one stream's kernels after one another
  * are. Destroy it before its communicator. Errors, units and strings: polypath.h.
  */
 #ifndef POLYPATH_MESSAGING_COLLECTIVES_H
@@ -14,7 +14,7 @@ extern "C" {
 
 typedef struct polypath_device_collectives polypath_device_collectives;
 
-/* Collective, for eight ranks of one node at the most: POLYPATH_NOT_SUPPORTED for more. */
+/* Collective, for eight ranks of one node at most: POLYPATH_NOT_SUPPORTED for more. */
 POLYPATH_API polypath_status
 polypath_device_collectives_create(polypath_comm* comm, polypath_device_collectives** handle);
 /* The same for all `ranks` ranks of a communicator that this process has. */

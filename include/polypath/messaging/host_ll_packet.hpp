@@ -90,7 +90,7 @@ inline void release_before(ll_packet* first) {
   (void)first;
 #endif
 }
-/// Behind the packets of a pop: what this thread loads from now on is as new as they are.
+/// After the packets of a pop: what this thread loads from now on is as new as they are.
 inline void acquire_behind(ll_packet* first) {
 #if defined(__aarch64__)
   asm volatile("dmb ishld" ::: "memory");

@@ -5,7 +5,7 @@
 // pop() here; what a GPU stored before push_release(), the thread sees that pops here.
 //
 // Waits end with `aborted` at an abort of the communicator, and at the time limit of the view. Then
-// the queue is of no use any more: tell the others by polypath_comm_abort(). Behind an abort
+// the queue is of no use any more: tell the others by polypath_comm_abort(). After an abort
 // nothing is pushed: push and try_push say `aborted`, also where there is room. Pops first give
 // what has come; once there is nothing pop and try_pop say so too, rather than `closed`.
 #pragma once
@@ -122,7 +122,7 @@ class HostQueue {
     bool is_closed = false;
     const bool came = wait_on_host(view_.wait_ctx, [&] {
       if (cells_.get(turn, item)) return true;
-      // What was pushed before close() may come behind it.
+      // What was pushed before close() may come after it.
       is_closed = load_word(view_.closed) <= turn;
       return is_closed;
     });
@@ -205,7 +205,7 @@ class host_queue {
     return result;
   }
   device::status pop(T& item) const { return pop(&item, 1); }
-  /// Takes what is there, `count` items at most, and no more than a segment; items behind them may
+  /// Takes what is there, `count` items at most, and no more than a segment; items after them may
   /// be overwritten. `empty`, `closed`: there was none.
   device::status try_pop(T* items, std::size_t count, std::size_t* got) const {
     return queue_.try_pop(detail::bytes_of(items), count, *got);

@@ -1,5 +1,5 @@
 // The CPU's sides of a pair (polypath/device/spsc_queue.cuh), likewise as host_queue.hpp has it for
-// queues, behind an abort too: one thread at a time pushes, one pops, and no counter is shared.
+// queues, after an abort too: one thread at a time pushes, one pops, and no counter is shared.
 #pragma once
 
 #include "polypath/messaging/host_queue.hpp"

@@ -75,7 +75,7 @@ typedef struct polypath_matcher polypath_matcher;
  * `launch_per_phase`, 0 or 1: a batch by the whole GPU (a capacity above 1024, MPI's order or
  * partitioned) is a row of launches, slower, which needs no more than one block's room on the GPU;
  * 0: it is one cooperative launch, which begins when a block of 512 threads has room on each
- * multiprocessor: not beside a kernel that never ends and leaves less. `reserved` are 0. */
+ * multiprocessor: not next to a kernel that never ends and leaves less. `reserved` are 0. */
 typedef struct polypath_matcher_options {
   uint32_t order; /* a polypath_match_order */
   uint32_t capacity;

@@ -61,7 +61,7 @@ POLYPATH_API polypath_status polypath_pool_view(const polypath_pool* pool, void*
 /* Of a pool_view, or of a shared_pool_view where `shared` is not 0. */
 POLYPATH_API size_t polypath_pool_view_bytes(int shared);
 
-/* How it went, of this rank's, beside running kernels too: {"bytes", "slab_bytes", "slabs",
+/* How it went, of this rank's, next to running kernels too: {"bytes", "slab_bytes", "slabs",
  * "shared", "allocated", "freed", "failed", "refused", "held_blocks", "held_bytes",
  * "high_water_bytes", "classes": [{"bytes", "slabs", "held"}]}. Blocks; "failed": none was free;
  * "refused": too large, or freed and no block, or not held. "high_water_bytes": of slabs that ever

@@ -117,7 +117,7 @@ POLYPATH_API size_t polypath_queue_view_bytes(const polypath_queue* queue);
 POLYPATH_API polypath_status polypath_queue_view(const polypath_queue* queue, int index, int side,
                                                  void* view, size_t bytes);
 
-/* How they went, as this rank can read it, beside running kernels too: {"queues": [{"number",
+/* How they went, as this rank can read it, next to running kernels too: {"queues": [{"number",
  * "kind", "layout", "item_bytes", "capacity", "segment", "from", "to", "pushed", "popped",
  * "generations", "in_flight", "timed_out_wait"}]}. Items; what a kernel has under way is counted
  * late, and pairs count when their kernels leave. A push that waits for room, or gave up, counts as
@@ -147,7 +147,7 @@ POLYPATH_API polypath_status polypath_queue_try_push(polypath_queue* queue, int 
 POLYPATH_API polypath_status polypath_queue_pop(polypath_queue* queue, int index, void* items,
                                                 size_t count, size_t* popped);
 /* Never waits: takes what is there, `count` items at most, and no more than a segment. Places
- * behind *popped may be overwritten. *closed (may be NULL): none comes any more.
+ * after *popped may be overwritten. *closed (may be NULL): none comes any more.
  * POLYPATH_COMMUNICATOR_ERROR: there was nothing; *popped is 0. */
 POLYPATH_API polypath_status polypath_queue_try_pop(polypath_queue* queue, int index, void* items,
                                                     size_t count, size_t* popped, int* closed);

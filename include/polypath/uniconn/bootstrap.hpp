@@ -16,7 +16,7 @@
 
 namespace polypath::uniconn {
 
-/// One rank of those that meet. A value; what is behind it lives as long as a copy of it.
+/// One rank of those that meet. A value; what is after it lives as long as a copy of it.
 class Bootstrap {
  public:
   /// By an exchange of the caller's (comm.h); `owner` keeps what `user` points to. `is_thread`:

@@ -37,7 +37,7 @@ void exchange(const Cuda& cuda, typename B::Ranks& ranks, typename B::Group& gro
     received.require(acknowledged.dst, acknowledged.bytes);
   }
   if (!joins) group.start(stream);
-  // Others first, each beginning behind itself, so that not all send to one at once.
+  // Others first, each beginning after itself, so that not all send to one at once.
   for (int step = 1; step < ranks.size(); ++step) {
     const int to = (own + step) % ranks.size();
     const int from = (own - step + ranks.size()) % ranks.size();
@@ -81,7 +81,7 @@ class Scratch {
     const std::size_t needed = kChunk * static_cast<std::size_t>(ranks);
     if (done_ == nullptr) cuda_.check(cuda_.event_create(&done_, kNoTiming), "cuEventCreate");
     if (needed > bytes_) {
-      // The driver frees device memory behind work that uses it, but not host memory.
+      // The driver frees device memory after work that uses it, but not host memory.
       if (bytes_ > 0) cuda_.check(cuda_.synchronize(last_), "cuStreamSynchronize");
       if (on_gpu_ != 0) cuda_.free(std::exchange(on_gpu_, 0));
       if (on_host_ != nullptr) cuda_.host_free(std::exchange(on_host_, nullptr));
@@ -126,7 +126,7 @@ struct Combining {
 };
 
 /// To every rank, or to `root` alone when it is not negative: chunk by chunk, `gather(from, to,
-/// bytes)` brings all ranks' elements together, and the host combines them behind it on the stream.
+/// bytes)` brings all ranks' elements together, and the host combines them after it on the stream.
 template <typename Gather>
 void reduce_on_host(const Cuda& cuda, Scratch& scratch, int rank, int ranks, int root,
                     CombineFunction combine, std::size_t element_bytes, const void* send,

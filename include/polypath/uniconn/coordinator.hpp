@@ -15,7 +15,7 @@
 
 namespace polypath::uniconn {
 
-/// Of one stream; every operation comes behind what is on it. docs/uniconn.md has the semantics of
+/// Of one stream; every operation comes after what is on it. docs/uniconn.md has the semantics of
 /// each, and what blocks the host.
 ///
 /// Counts are in elements. Buffers are memory of this rank's GPU; what another rank writes to
@@ -45,7 +45,7 @@ class Coordinator : public detail::Launches<B, M>,
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  /// For kernels, beside what follows for the host; BindKernel and LaunchKernel are Launches'.
+  /// For kernels, next to what follows for the host; BindKernel and LaunchKernel are Launches'.
   using DeviceCalls<B>::Post;
   using DeviceCalls<B>::Acknowledge;
   using DeviceCalls<B>::AllGather;
@@ -70,7 +70,7 @@ class Coordinator : public detail::Launches<B, M>,
       is_open_ = true;
     }
   }
-  /// What comes on the stream behind it finds all that was acknowledged, and may overwrite all that
+  /// What comes on the stream after it finds all that was acknowledged, and may overwrite all that
   /// was posted.
   void CommEnd() {
     if constexpr (kHostSends) {
@@ -87,7 +87,7 @@ class Coordinator : public detail::Launches<B, M>,
 
   // ---- From rank to rank ------------------------------------------------------------------------
 
-  /// Sends to `dest` on `dest_rank`; behind it the word `signal` there is `value`. Values of one
+  /// Sends to `dest` on `dest_rank`; after it the word `signal` there is `value`. Values of one
   /// word rise, and one rank writes it.
   template <Sendable T>
   void Post(const T* src, T* dest, std::size_t count, std::uint64_t* signal, std::uint64_t value,
@@ -106,7 +106,7 @@ class Coordinator : public detail::Launches<B, M>,
       group_.post(ranks, posted, stream_);
     }
   }
-  /// What comes behind it on the stream finds in `dest` what `src_rank` posted with this value, or
+  /// What comes after it on the stream finds in `dest` what `src_rank` posted with this value, or
   /// an earlier one.
   template <Sendable T>
   void Acknowledge(T* dest, std::size_t count, std::uint64_t* signal, std::uint64_t value,
@@ -455,7 +455,7 @@ class Coordinator : public detail::Launches<B, M>,
                                  all_gather(its, from, to, bytes);
                                });
       };
-      // Its parts come one behind another: not before what the group begins.
+      // Its parts come one after another: not before what the group begins.
       if (is_open_) {
         behind_group_.emplace_back(on_host);
       } else {

@@ -31,11 +31,11 @@ namespace detail {
 ///   rank(comm), size(comm)
 ///   post<G>(src, dest, bytes, signal, value, to, comm)
 ///   acknowledge<G>(signal, value, from, comm)
-///   barrier<G>(comm)     of all ranks, one group of each; behind it all that was put is there
+///   barrier<G>(comm)     of all ranks, one group of each; after it all that was put is there
 ///   wait<G>(comm)        what this group posted is there, and its sources may be overwritten
 ///   put<G>(src, dest, bytes, to, comm)       without a signal, and of no sure end before a barrier
 ///   put_to_all<G>(src, dest, bytes, comm)
-///   tell<G>(r, value, comm), told(r, comm)   a number for rank r; behind a barrier, what r told
+///   tell<G>(r, value, comm), told(r, comm)   a number for rank r; after a barrier, what r told
 ///   count_at(list, r)    an element of a list of the program's
 ///   reduce<G, Operator>(send, recv, count, root, comm)   to all for a negative root
 ///
@@ -52,7 +52,7 @@ class DeviceCalls {
   using Verbs = detail::DeviceVerbs<B>;
 
  public:
-  /// Sends to `dest` on `dest_rank`; behind it the word `signal` there is `value`. What the group's
+  /// Sends to `dest` on `dest_rank`; after it the word `signal` there is `value`. What the group's
   /// threads stored before the call is sent.
   template <ThreadGroup G, typename T, typename Comm>
   static POLYPATH_UNICONN_DEVICE void Post(const T* src, T* dest, std::size_t count,
@@ -61,7 +61,7 @@ class DeviceCalls {
     static_assert(std::is_trivially_copyable_v<T>);
     Verbs::template post<G>(src, dest, count * sizeof(T), signal, value, dest_rank, comm);
   }
-  /// nullptr for the signal: the data alone, which the receiver is told of behind the kernel
+  /// nullptr for the signal: the data alone, which the receiver is told of after the kernel
   /// (PartialDevice).
   template <ThreadGroup G, typename T, typename Comm>
   static POLYPATH_UNICONN_DEVICE void Post(const T* src, T* dest, std::size_t count, std::nullptr_t,

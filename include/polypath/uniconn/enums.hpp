@@ -12,7 +12,7 @@ struct __nv_bfloat16;
 
 namespace polypath::uniconn {
 
-/// Who communicates: host calls alone; kernels send, and the host tells the receiver behind them;
+/// Who communicates: host calls alone; kernels send, and the host tells the receiver after them;
 /// kernels alone.
 enum class LaunchMode { PureHost, PartialDevice, PureDevice };
 

@@ -31,7 +31,7 @@ struct BfloatElement {
   static stored narrow(wide value) { return device::to_bfloat16(value); }
 };
 
-/// `parts`: of each of `ranks`, `count` elements, one rank behind the other. `to` may be the first.
+/// `parts`: of each of `ranks`, `count` elements, one rank after the other. `to` may be the first.
 template <typename As, ReductionOperator Operator>
 void combine(const std::byte* parts, int ranks, std::size_t count, std::byte* to) {
   using stored = typename As::stored;

@@ -38,7 +38,7 @@ class backend_error : public polypath::error {
 
 // ---- What a backend is --------------------------------------------------------------------------
 
-/// What Post sends: to `dst` on rank `to`, and behind it `value` to the word `signal` there; both
+/// What Post sends: to `dst` on rank `to`, and after it `value` to the word `signal` there; both
 /// are named by this rank's own addresses. A null signal: the data alone.
 struct PostArgs {
   const void* src = nullptr;
@@ -83,11 +83,11 @@ constexpr bool is_one_sided(const typename B::Ranks& ranks) {
 ///                split() makes others. Both are gone before the library is let go.
 ///   allocate     Memory::Alloc. World::allocate, World::release: memory of this GPU that others'
 ///                posts may go to. All ranks together, in the same order.
-///   post         Group::post: begins to send, behind what is on the stream.
+///   post         Group::post: begins to send, after what is on the stream.
 ///   acknowledge  Group::acknowledge: lets the stream (of MPI the host) wait until it has come.
 ///   group        Group::start, Group::end: what is posted and acknowledged between is under way
 ///                together, in no order, and nothing waits for what comes later in the group. What
-///                comes on the stream behind the end finds all that was acknowledged, and may
+///                comes on the stream after the end finds all that was acknowledged, and may
 ///                overwrite all that was posted.
 ///
 /// kOneSided: a post writes to the other rank's memory, whether that rank came or not. Then `dst`

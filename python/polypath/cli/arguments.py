@@ -43,7 +43,7 @@ class Argument:
     help: str
     read: Callable[[str], Any] = str
     rest: bool = False
-    """A list of this word and all behind it, as they are: a program and its arguments."""
+    """A list of this word and all after it, as they are: a program and its arguments."""
 
 
 def whole(least: int, most: int | None = None) -> Callable[[str], int]:

@@ -43,7 +43,7 @@ def bench_messaging(
     plot: options.Plot = None,
     json: options.Json = None,
 ) -> None:
-    """Measure queues, matching, active messages and memory of kernels, beside the limits of this
+    """Measure queues, matching, active messages and memory of kernels, next to the limits of this
     machine in the same run.
 
     Every item is checked: that it came once, whole and in order. On a simulated node lines run with

@@ -22,7 +22,7 @@ from . import options
 from .arguments import Option, one_of
 from .output import PlainTable, console, print_lines, progress, write_json
 
-_WIDE = 6  # memories of which a row fits 80 columns, with the rate beside the type
+_WIDE = 6  # memories of which a row fits 80 columns, with the rate next to the type
 
 
 def topo(
@@ -99,7 +99,7 @@ def heading(topology: dict[str, Any]) -> list[str]:
 
 
 def link_matrix(topology: dict[str, Any]) -> PlainTable:
-    """The matrix of `nvidia-smi topo -m`, from row to column, with the GB/s of each link: beside
+    """The matrix of `nvidia-smi topo -m`, from row to column, with the GB/s of each link: next to
     its type, or below it where there are many memories."""
     memories = [memory["id"] for memory in (*topology["gpus"], *topology["hosts"])]
     links = {(link["from"], link["to"]): link for link in topology["links"]}

@@ -24,7 +24,7 @@ COPY_QUEUES = ("CUDA_DEVICE_MAX_COPY_CONNECTIONS", "CUDA_DEVICE_MAX_CONNECTIONS"
 
 
 def find_shim() -> Path:
-    """The library that is preloaded; it lies beside libpolypath.so. Raises `LibraryNotFound`, also
+    """The library that is preloaded; it lies next to libpolypath.so. Raises `LibraryNotFound`, also
     for a path that LD_PRELOAD cannot hold: spaces and colons separate its entries."""
     shim = find_library().with_name(SHIM)
     if not shim.is_file():
@@ -38,7 +38,7 @@ def find_shim() -> Path:
 
 
 def find_nccl() -> Path | None:
-    """The library that stands between programs and NCCL, beside the shim; None: it was not built.
+    """The library that stands between programs and NCCL, next to the shim; None: it was not built.
     Raises `LibraryNotFound` as `find_shim`."""
     library = find_shim().with_name(NCCL)
     return library if library.is_file() else None
@@ -99,7 +99,7 @@ def is_preloaded(environment: Mapping[str, str]) -> bool:
 
 
 def with_libraries(preloaded: str, libraries: Sequence[Path]) -> str:
-    """The value of LD_PRELOAD with these libraries first, once, and what else was there behind
+    """The value of LD_PRELOAD with these libraries first, once, and what else was there after
     them."""
     others = [
         entry

@@ -93,7 +93,7 @@ def _measure_now() -> None:
 def measure_or_leave(
     context: Context, shown: AbstractContextManager[Progress], leave: Callable[[], object]
 ) -> None:
-    """Measures, with each step shown. At the step behind Ctrl-C calls ``leave``, which ends the
+    """Measures, with each step shown. At the step after Ctrl-C calls ``leave``, which ends the
     process: the library measures to the end, whatever is raised."""
     came: list[None] = []
     with contextlib.ExitStack() as stack, interrupt_later(lambda: came.append(None)):

@@ -47,7 +47,7 @@ class Launcher(NamedTuple):
     """Starts programs of MPI, one rank a GPU."""
 
     prefix: tuple[str, ...]
-    """The command that starts so many ranks as the number that is put behind it."""
+    """The command that starts so many ranks as the number that is put after it."""
     settings: dict[str, str]
     """Variables that it needs."""
 

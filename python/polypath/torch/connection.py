@@ -23,13 +23,13 @@ def _set_stream(number: int, index: int, kind: int) -> None:
     torch._C._cuda_setStream(stream_id=number, device_index=index, device_type=kind)
 
 
-#: Thread blocks of calls that all ranks make to run beside kernels of the program: a block keeps a
+#: Thread blocks of calls that all ranks make to run next to kernels of the program: a block keeps a
 #: multiprocessor, also while it waits for another rank (docs/pytorch.md).
 BLOCKS_BESIDE = 64
 
 
 class Done(Work):
-    """Of a call on the current stream, which is behind it without anybody's waiting."""
+    """Of a call on the current stream, which is after it without anybody's waiting."""
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         return True
@@ -130,7 +130,7 @@ class Connection:
         blocks: int = 0,
     ) -> Work:
         """Runs ``body``, which issues on the stream that it is given, which is also the current
-        one: the caller's, or, when it is asynchronous, the group's own, behind what is on the
+        one: the caller's, or, when it is asynchronous, the group's own, after what is on the
         caller's by now. Then whoever wants ``outputs`` waits for what this returns, and memory of
         ``used`` is not given to anybody else before the call has ended. ``blocks``: the most of the
         call's kernels, 0 for as many as are fastest; the same on all ranks, and so never a matter
@@ -188,7 +188,7 @@ class Connection:
             _api.fail(status)
 
     def future(self, value: Any) -> torch.futures.Future:
-        """Completed for the host, with events for the streams of whoever waits for it, behind all
+        """Completed for the host, with events for the streams of whoever waits for it, after all
         that is on the group's own stream by now."""
         future: torch.futures.Future = torch.futures.Future(devices=[self.device])
         self._on_side(lambda _: future.set_result(value))

@@ -74,7 +74,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         return self._combine("allreduce", tensors, opts)
 
     def allreduce_beside(self, tensors: Sequence[torch.Tensor], opts: Any) -> Work:
-        """`allreduce` by fewer thread blocks, beside kernels of the program. On all ranks, or on
+        """`allreduce` by fewer thread blocks, next to kernels of the program. On all ranks, or on
         none."""
         return self._combine("allreduce", tensors, opts, BLOCKS_BESIDE)
 

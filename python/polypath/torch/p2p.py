@@ -69,7 +69,7 @@ class Messages:
         self._pairs: dict[int, Any] = {}
 
     def exchange(self, messages: Sequence[Message]) -> Work:
-        """A batch, behind what is on the current stream. What one rank sends to another in a batch,
+        """A batch, after what is on the current stream. What one rank sends to another in a batch,
         and batches of the same two ranks, come in order. Raises what NCCL raises, and
         `RuntimeError` in stream capture where ranks have nothing set up yet."""
         device = messages[0].tensor.device

@@ -9,7 +9,8 @@
 #define POLYPATH_PARAMETER const __grid_constant__
 #else
 #define POLYPATH_PARAMETER const
-// In the simulated driver one warp may do a block's work; of channels, one beside that which leads.
+// In the simulated driver one warp may do a block's work; of channels, one next to that which
+// leads.
 #define POLYPATH_FOLDS(name, warps) SIMT_EMULATED_THREADS(name, 32 * (warps))
 #endif
 #if !defined(POLYPATH_FOLDS)

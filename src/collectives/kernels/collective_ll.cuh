@@ -113,7 +113,7 @@ SIMT_DEVICE void store_part(unsigned char* to, std::uint32_t bytes, std::uint64_
     simt::store_streaming(reinterpret_cast<std::uint16_t*>(to), static_cast<std::uint16_t>(part));
 }
 
-/// User memory, of any alignment. Bytes behind the end of the piece read as 0.
+/// User memory, of any alignment. Bytes after the end of the piece read as 0.
 SIMT_DEVICE Words load_words(const unsigned char* piece, std::uint64_t row, std::uint64_t length) {
   Words words{};
   const bool aligned = reinterpret_cast<std::uintptr_t>(piece) % kWord == 0;
@@ -231,7 +231,7 @@ class Call {
   SIMT_DEVICE unsigned char* out(std::uint32_t rank) const {
     return static_cast<unsigned char*>(args_.out) + part_.pieces.out(rank);
   }
-  /// This lane's first cell of a row; the second lies kWarp cells behind it.
+  /// This lane's first cell of a row; the second lies kWarp cells after it.
   SIMT_DEVICE Cell* cells(std::uint32_t receiver, std::uint32_t ring, std::uint32_t sender,
                           std::uint64_t row) const {
     return reinterpret_cast<Cell*>(args_.scratch[receiver] + layout_.cells(half_, ring, sender) +

@@ -25,7 +25,7 @@
 // A tile that is empty (the piece is shorter) is neither sent nor counted, by sender and receiver
 // alike, for both compute its length from the same numbers.
 //
-// Order of memory. A lane's fence follows the barrier behind what it tells of, so whoever acquires
+// Order of memory. A lane's fence follows the barrier after what it tells of, so whoever acquires
 // the flag sees all that the block stored or read before: the slot is complete, or no longer read.
 // The receiver's barrier after the acquire passes that on to all its threads; slots are read past
 // the first-level cache.
@@ -108,7 +108,7 @@ class Lane {
     return came;
   }
 
-  /// Behind the barrier that ends a step, before the next is prepared: tells the peer what it did.
+  /// After the barrier that ends a step, before the next is prepared: tells the peer what it did.
   SIMT_DEVICE void tell() {
     // As a planted fault has it: of the step that others are still working at.
     const bool is_early =

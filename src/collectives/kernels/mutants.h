@@ -9,7 +9,7 @@ enum class Fault {
   none,
   // of channels
   flag_before_data,      ///< the flag is set before the tile is written
-  flag_without_fence,    ///< ... behind it, but with no fence between
+  flag_without_fence,    ///< ... after it, but with no fence between
   no_wait_for_data,      ///< a tile is taken without waiting for it
   no_wait_for_credit,    ///< a slot is filled without asking whether it was taken
   credit_too_large,      ///< a ring is thought to have one slot more than it has

@@ -13,7 +13,7 @@ enum class Algorithm : std::uint8_t {
   flat,          ///< one kernel a rank: slices to their owners, sums to all, pipelined in tiles
   pairwise,      ///< flat, by copies: each rank sends to one rank at a time, and receives from one
   host_trees,    ///< flat, by copies through host memory: a result goes down once and up to all
-  mixed,         ///< flat for most of a message; beside it the rest, whose sums go by host memory
+  mixed,         ///< flat for most of a message; next to it the rest, whose sums go by host memory
   hierarchical,  ///< by copies: reduce inside islands, exchange between leaders, broadcast inside
   ring,          ///< by copies: the baseline; sums in another order, so only on request
 };
@@ -27,7 +27,7 @@ inline constexpr std::array kAlgorithms{
     Algorithm::host_trees, Algorithm::mixed, Algorithm::hierarchical, Algorithm::ring};
 
 /// Whether it is run by one kernel on each rank alone; otherwise by a CollectiveSchedule, of mixed
-/// beside a kernel.
+/// next to a kernel.
 constexpr bool runs_by_kernels(Algorithm algorithm) noexcept {
   return algorithm == Algorithm::cells || algorithm == Algorithm::flat;
 }

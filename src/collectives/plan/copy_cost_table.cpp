@@ -20,7 +20,7 @@ namespace {
 constexpr int kMinLog2 = 16;
 constexpr int kMinLog2OfOneIsland = 19;
 /// From 1 GiB on the chunks of mixed are as large as memory allows; from 512 MiB on those of other
-/// algorithms are small beside the message.
+/// algorithms are small next to the message.
 constexpr int kMaxLog2 = 30;
 constexpr int kMaxLog2OfWhole = 29;
 constexpr std::size_t kMaxShared = 8;

@@ -156,7 +156,7 @@ class Hierarchical {
   }
 
   /// The island whose leader makes the result. Of a reduce-scatter the sum of a slice whose owner
-  /// is not of the last island could go on to the last one and back, or the ranks behind give
+  /// is not of the last island could go on to the last one and back, or the ranks after give
   /// theirs as it is, which keeps the order as well: one loads the links across in both directions,
   /// the other one twice. In turn they load them alike.
   [[nodiscard]] std::size_t last_of_sum(std::uint64_t lane, std::uint64_t i) const {
@@ -164,7 +164,7 @@ class Hierarchical {
     return request_.by_parts() && i % 2 == 1 ? std::min(last, home(lane).island) : last;
   }
 
-  /// Ranks of the islands behind this one.
+  /// Ranks of the islands after this one.
   [[nodiscard]] std::vector<int> behind(std::size_t island) const {
     std::vector<int> ranks;
     for (std::size_t other = island + 1; other < islands_.size(); ++other)
@@ -213,7 +213,7 @@ class Hierarchical {
       builder_.copy(kExchange, queue_of(kExchange, owner), {made}, wanted, part.count);
   }
 
-  /// The result from the leader of the island behind to this island's.
+  /// The result from the leader of the island after to this island's.
   void pass_back(std::size_t island, std::uint64_t lane, std::uint64_t i) {
     const int from = leader(island + 1, lane);
     const int to = leader(island, lane);

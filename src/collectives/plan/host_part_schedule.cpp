@@ -131,7 +131,7 @@ class HostPart {
                         hosted(chunk, host, owner), part.count);
       }
     }
-    // Up in two runs: what owners before this rank have, and what those behind it have.
+    // Up in two runs: what owners before this rank have, and what those after it have.
     for (int rank = 0; rank < ranks_; ++rank) {
       run(chunk, rank, 0, rank);
       run(chunk, rank, rank + 1, ranks_);

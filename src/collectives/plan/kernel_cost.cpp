@@ -30,8 +30,9 @@ constexpr std::uint64_t kTwoStagesFrom = 8 * kMiB;
 constexpr std::uint64_t kMinSlot = 4 * kKiB;
 constexpr std::uint64_t kMaxSlot = 32 * kKiB;
 
-/// What a stage of channels takes beside its bytes, its fence and its flag: blocks meet, and a tile
-/// waits for its turn (2 x H200: a call of one stage takes 12.0 us, of two 15.6, by cells 5.0).
+/// What a stage of channels takes next to its bytes, its fence and its flag: blocks meet, and a
+/// tile waits for its turn (2 x H200: a call of one stage takes 12.0 us, of two 15.6, by cells
+/// 5.0).
 constexpr double kTurnUs = 5;
 
 /// Who sends how many bytes to whom, in one stage.
@@ -218,7 +219,7 @@ std::string why_no_kernels(const Node& node, const CollectiveRequest& request) {
 
 namespace {
 
-/// Fills in stages and time of a kernel that is launched so; `hop_us` of each stage beside its
+/// Fills in stages and time of a kernel that is launched so; `hop_us` of each stage next to its
 /// bytes.
 KernelCost cost_of(const Node& node, const CollectiveRequest& request, KernelPlan kernel,
                    double hop_us, double factor) {

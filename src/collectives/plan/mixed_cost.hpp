@@ -3,7 +3,7 @@
 // best, and in what chunks.
 //
 // The part is so large that both end together: about where what is left on the links between GPUs
-// takes as long as the part on those of host memory. Then the schedule beside the kernel's stores
+// takes as long as the part on those of host memory. Then the schedule next to the kernel's stores
 // says more (schedule_time.hpp).
 #pragma once
 

@@ -16,7 +16,7 @@ struct NodePipeline {
   double us = 0;
 };
 
-/// Of a chunk, at the most: what a rank has of it between the nodes.
+/// Of a chunk, at most: what a rank has of it between the nodes.
 inline constexpr std::uint64_t kMaxNodeSlice = std::uint64_t{4} << 20;
 
 /// A rank's slice of each chunk of `bytes` that the ranks of a node have together, at most `most`.

@@ -9,7 +9,7 @@ namespace {
 constexpr std::uint64_t kAlignment = 128;
 /// One is filled, one is taken, and one is told of.
 constexpr std::uint64_t kLandingSlots = 3;
-/// Queues of a receiver that take what landed, one for each sender, behind those of schedules.
+/// Queues of a receiver that take what landed, one for each sender, after those of schedules.
 constexpr int kTakes = 1000;
 /// No link has been looked up.
 constexpr int kUnknown = -1;

@@ -31,7 +31,7 @@ struct Piece {
   std::uint64_t elements = 0;
 };
 
-/// Steps are to be added so that each comes behind all that it depends on. A buffer has to be used
+/// Steps are to be added so that each comes after all that it depends on. A buffer has to be used
 /// in the same pieces by all steps: dependencies go by where a piece begins. Input and output of a
 /// rank count as one buffer, since a call may be in place.
 ///
@@ -58,7 +58,7 @@ class ScheduleBuilder {
   /// What `queue` stands for: steps of one (rank, queue) run in order.
   void copy(int stage, int queue, const Operand& from, const CollectivePlace& to,
             std::uint64_t elements);
-  /// One copy of several pieces that lie one behind another on both sides, of which it waits for
+  /// One copy of several pieces that lie one after another on both sides, of which it waits for
   /// each. Neither side is another rank's memory.
   void copy_run(int stage, int queue, const std::vector<Piece>& pieces);
   void reduce(int stage, int queue, int rank, const std::vector<Operand>& operands,

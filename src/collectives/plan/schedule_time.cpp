@@ -141,7 +141,7 @@ class Clockwork {
     return schedule_.steps[static_cast<std::size_t>(step)];
   }
 
-  /// All that the step waits for has ended. `queued`: it stood behind the last to end.
+  /// All that the step waits for has ended. `queued`: it stood after the last to end.
   void start(int step, double now, bool queued) {
     const Costs& costs = node_.costs;
     const bool reduces = step_of(step).kind == CollectiveStepKind::reduce;
@@ -266,10 +266,10 @@ class Clockwork {
   std::vector<State> steps_;
   std::vector<std::size_t> dependents_begin_;  // of each step, and the end of the last one's
   std::vector<int> dependents_;
-  std::vector<int> besides_;  // links of what is beside the schedule: behind its steps
+  std::vector<int> besides_;  // links of what is next to the schedule: after its steps
   const bool halts_;
   std::vector<double> halted_until_;  // of each link, then of each port
-  std::vector<int> in_use_;           // likewise: copies, and what is beside them
+  std::vector<int> in_use_;           // likewise: copies, and what is next to them
   DueSteps halting_;
   DueSteps starting_;
   DueSteps ending_;           // reductions and copies within a memory

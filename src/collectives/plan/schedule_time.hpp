@@ -16,7 +16,7 @@ struct Beside {
 
 struct ScheduleTime {
   double us = 0;                 ///< until the last step ends
-  double beside_us = 0;          ///< until the last byte beside it has gone
+  double beside_us = 0;          ///< until the last byte next to it has gone
   std::vector<double> stage_us;  ///< of each stage, from its first start to its last end
 };
 

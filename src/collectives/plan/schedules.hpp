@@ -34,7 +34,7 @@ std::string why_no_host_part(const Node& node, const CollectiveRequest& request)
 /// have leaders of their own (lane l has rank l, modulo its size, of each island), so that all
 /// links across are used.
 /// All-gather: each rank gives its part to its island and to a leader in each other one, who passes
-/// it on. Reduce-scatter: as the first two stages of allreduce, or with parts of the islands behind
+/// it on. Reduce-scatter: as the first two stages of allreduce, or with parts of the islands after
 /// as they are, so that an owner's sum is in the same order. Of both `lanes` is the number of
 /// ranks.
 CollectiveSchedule hierarchical_schedule(const Node& node, const CollectiveRequest& request,
@@ -42,7 +42,7 @@ CollectiveSchedule hierarchical_schedule(const Node& node, const CollectiveReque
                                          std::uint64_t chunk_bytes);
 
 /// Allreduce around the ring of these ranks: n - 1 rounds that reduce, n - 1 that gather, over one
-/// path a hop. The sum of slice s begins behind rank s of the ring: no order of ranks.
+/// path a hop. The sum of slice s begins after rank s of the ring: no order of ranks.
 CollectiveSchedule ring_schedule(const Node& node, const CollectiveRequest& request,
                                  const std::vector<int>& ring, std::uint64_t chunk_bytes);
 

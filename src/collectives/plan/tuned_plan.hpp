@@ -24,7 +24,7 @@ CollectivePlan plan_tuned_collective(const Node& node, const CollectiveRequest& 
                                      const CollectiveOptions& options,
                                      std::span<const TunedCollective> tuned);
 
-/// What a tuner tries beside the plan of plan_collective(): kernels of one and two stages by
+/// What a tuner tries next to the plan of plan_collective(): kernels of one and two stages by
 /// several numbers of blocks, schedules of copies by several sizes of chunks; without those that
 /// the cost model finds three times as long as the plan, and those that only run when asked for.
 std::vector<CollectiveVariant> candidate_variants(const Node& node,

@@ -199,7 +199,7 @@ void ScheduleRunner::issue_graph(const CollectiveSchedule& schedule, const RankP
                                  const Call& call, CUstream stream,
                                  const std::function<void()>& beside) {
   const CudaDriver& driver = comm_.driver();
-  // What is beside it must not wait for ranks that make another call, and do not come there.
+  // What is next to it must not wait for ranks that make another call, and do not come there.
   POLYPATH_CHECK(driver, event_record(fork_.get(), stream));
   fork(streams_, 1);
   beside();

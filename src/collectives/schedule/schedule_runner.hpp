@@ -5,7 +5,7 @@
 // Copies go to this rank's output or to symmetric scratch, so any memory of the GPU will do. No
 // deadlock: every rank issues its steps in the order of the list, and a step waits for earlier ones
 // of the list and for earlier calls alone; so it goes on even where streams share hardware queues.
-// What runs beside the steps is issued before them, and waits for its equals on other ranks alone.
+// What runs next to the steps is issued before them, and waits for its equals on other ranks alone.
 #pragma once
 
 #include <functional>
@@ -41,7 +41,7 @@ class ScheduleRunner {
   /// Whether there are words, scratch and host memory enough; the same on all ranks.
   [[nodiscard]] bool can_run(const CollectiveSchedule& schedule) const;
 
-  /// Issues `program` on streams of its own, behind all that is on `stream`, which goes on behind
+  /// Issues `program` on streams of its own, after all that is on `stream`, which goes on after
   /// all of it; meanwhile the stream runs what `beside` issues, which may wait for the same on
   /// other ranks. All ranks run the same schedules in the same order, one after another on each.
   /// Not in capture. The context is current. When a step cannot be issued, the communicator is
@@ -66,7 +66,7 @@ class ScheduleRunner {
   void issue_waits(const RankStep& step, std::uint64_t number, CUstream stream);
   void issue_step(const CollectiveSchedule& schedule, const CollectiveStep& step, const Call& call,
                   CUstream stream) const;
-  /// Lets streams begin behind the event of the fork, and `stream` go on behind them.
+  /// Lets streams begin after the event of the fork, and `stream` go on after them.
   void fork(std::vector<Stream>& streams, int count);
   void join(int count, CUstream stream);
   /// Calls `issue`; aborts when it throws.
@@ -92,7 +92,7 @@ class ScheduleRunner {
   std::vector<Stream> waiting_;  // of each of those, for waits aside
   std::vector<Event> done_;      // of steps
   std::vector<Event> came_;      // what they wait for aside
-  std::vector<Event> told_;      // behind signals of a graph
+  std::vector<Event> told_;      // after signals of a graph
   std::vector<Event> ends_;      // of streams
   Event fork_;
   std::uint64_t calls_ = 0;

@@ -14,7 +14,7 @@ inline constexpr std::uint32_t kStreamPutThreads = 512;
 inline constexpr std::uint32_t kMaxPutParts = 16;
 inline constexpr std::uint32_t kMaxPutWaits = 16;
 
-/// One put: bytes, and behind them a word of the same rank. One block makes all puts to a rank, in
+/// One put: bytes, and after them a word of the same rank. One block makes all puts to a rank, in
 /// their order; or several share out one put that is alone.
 struct PutPart {
   const unsigned char* from;
@@ -24,7 +24,7 @@ struct PutPart {
   std::uint64_t value;
   std::uint32_t first_block;
   std::uint32_t blocks;
-  std::uint32_t* arrived;  ///< of several blocks: how many have stored theirs; 0 before, and behind
+  std::uint32_t* arrived;  ///< of several blocks: how many have stored theirs; 0 before, and after
 };
 
 /// A word of this rank, and where it is, as the status record says it.

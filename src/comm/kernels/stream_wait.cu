@@ -1,7 +1,7 @@
 // The kernels by which a stream waits for signals or at a barrier, and puts what is small. They
 // look at the abort word themselves: an abort needs no room on the GPU to let them go. What comes
-// behind one on the stream finds what was stored before the words were; or, when it gave up, runs
-// behind the abort.
+// after one on the stream finds what was stored before the words were; or, when it gave up, runs
+// after the abort.
 #include "comm/kernels/exchange_args.h"
 #include "comm/kernels/stream_put.cuh"
 #include "comm/kernels/stream_wait_args.h"

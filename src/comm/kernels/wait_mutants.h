@@ -20,7 +20,7 @@ enum class StreamPutFault {
   none,
   word_before_bytes,      ///< a word is told, and its bytes come then
   word_before_the_block,  ///< ... when one thread has stored its own
-  word_without_release,   ///< ... and not ordered behind them
+  word_without_release,   ///< ... and not ordered after them
   word_by_any_block,      ///< of several that make one put the first tells it
   count_not_put_back,     ///< the next put finds those of the last one
   first_wait_alone        ///< of several words one is waited for

@@ -1,5 +1,5 @@
 // What is carried over from batch to batch, of any order: polypath_match_append puts what is new
-// behind what is left over, polypath_match_keep writes the pairs down and moves together what is
+// after what is left over, polypath_match_keep writes the pairs down and moves together what is
 // left then, in its order.
 #pragma once
 
@@ -40,7 +40,7 @@ SIMT_KERNEL(polypath_match_append, kMatchGridThreads, MatchCarryArgs args) {
 }
 SIMT_EMULATED_THREADS(polypath_match_append, 32);
 
-/// Threads of a block with something to write take places behind one another, in their order: two
+/// Threads of a block with something to write take places after one another, in their order: two
 /// kinds at once, counted in the halves of a word.
 struct OrderedPlaces {
   std::uint32_t counts[32];
@@ -89,7 +89,7 @@ SIMT_DEVICE std::uint32_t index_of_new(OrderedPlaces& places, std::uint32_t& fou
   return total == 0 ? 0 : found;
 }
 
-/// By one block: what is left never moves behind where it was, so all of a turn is read before
+/// By one block: what is left never moves after where it was, so all of a turn is read before
 /// anything of it is written.
 SIMT_KERNEL(polypath_match_keep, kMatchThreads, MatchCarryArgs args) {
   SIMT_SHARED(OrderedPlaces, places);

@@ -9,7 +9,7 @@ namespace polypath {
 enum class leftover_mutant {
   none,
   no_barrier_of_counts,   ///< places are given before all warps have counted
-  full_is_not_looked_at,  ///< what is too many is written behind the end
+  full_is_not_looked_at,  ///< what is too many is written after the end
   refused_is_kept         ///< what is new of a refused batch stays
 };
 

@@ -22,7 +22,7 @@ struct MatchState {
   std::uint64_t refused;  ///< batches that were not done
 };
 
-/// What is left over, in its order, and where what is new comes behind it.
+/// What is left over, in its order, and where what is new comes after it.
 struct MatchBuffers {
   device::envelope* messages;
   device::envelope* receives;
@@ -55,7 +55,7 @@ struct MatchGridArgs {
   MatchState* state;
 };
 
-/// What comes before a batch that is carried over, and behind it.
+/// What comes before a batch that is carried over, and after it.
 struct MatchCarryArgs {
   MatchState* state;
   MatchBuffers buffers;

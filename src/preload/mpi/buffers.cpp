@@ -78,7 +78,7 @@ int call_mpi(const Call& call, const Sizes& sizes) noexcept {
   const bool is_broadcast = call.operation == Operation::broadcast;
   const bool is_one = call.in_place || is_broadcast;
   const bool is_root = is_broadcast && call.root == (is_inter ? library().root : sizes.rank);
-  // MPI_PROC_NULL, beside a root: nothing is looked at.
+  // MPI_PROC_NULL, next to a root: nothing is looked at.
   const bool is_idle = is_broadcast && is_inter && call.root < 0 && !is_root;
   const Parts parts = parts_of(call, sizes);
   // A function of the program's that combines gets the datatype, and looks at its layout.

@@ -19,15 +19,15 @@ struct Buffer {
 /// them; returns how many.
 std::size_t buffers_of(const Call& call, std::size_t part_bytes, int size, Buffer (&buffers)[2]);
 
-/// How many bytes of room beside the buffers a call takes: MPI's data in place are where polypath's
-/// kernels cannot have them.
+/// How many bytes of room next to the buffers a call takes: MPI's data in place are where
+/// polypath's kernels cannot have them.
 std::size_t spare_bytes_of(const Call& call, std::size_t part_bytes, int size) noexcept;
 
 /// How long a rank waits for a living one, for polypath_comm_options: MPI knows no limit, so only
 /// where the program's user sets one. `setting`: POLYPATH_COMM_TIMEOUT_MS, or null.
 std::uint32_t time_limit_of(const char* setting) noexcept;
 
-/// What has to be the same on all ranks, beside the bytes of a part (2^44 at the most).
+/// What has to be the same on all ranks, next to the bytes of a part (2^44 at most).
 struct Arguments {
   Operation operation;
   int type;  ///< of those that combine; else 0

@@ -94,7 +94,7 @@ std::size_t utf8_length(const char* text, std::size_t size) noexcept {
   if (first < 0xC2 || first > 0xF4 || size < length) return 0;
   for (std::size_t i = 1; i < length; ++i)
     if ((byte(i) & 0xC0) != 0x80) return 0;
-  // Longer than need be, of a surrogate, or behind the last character.
+  // Longer than need be, of a surrogate, or after the last character.
   const unsigned char second = byte(1);
   const bool is_none = (first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
                        (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F);

@@ -129,7 +129,7 @@ TEST(CollectivePlans, OfOperationsByPartsBetweenIslands) {
   }
 }
 
-/// Predictions beside what the paper of the hierarchical and the flat algorithm measured against
+/// Predictions next to what the paper of the hierarchical and the flat algorithm measured against
 /// NCCL, whose place the ring over direct links takes.
 TEST(CollectivePlans, AgainstTheRingOverDirectLinks) {
   struct Row {
@@ -219,7 +219,7 @@ TEST(CollectivePlans, BothPartsOfAMixedPlanEndTogether) {
   }
 }
 
-/// Nobody measured copies there beside kernels, and copies of all GPUs at once reached less than
+/// Nobody measured copies there next to kernels, and copies of all GPUs at once reached less than
 /// their schedules say.
 TEST(CollectivePlans, OnASwitchHostMemoryIsForThoseWhoAsk) {
   EXPECT_EQ(allreduce_of("hgx-h200-x4", kGiB).algorithm, Algorithm::flat);

@@ -240,7 +240,7 @@ TEST(RingSchedule, SumsEverything) {
   }
 }
 
-/// A slice of the ring's is summed from behind its own place on, whatever the type.
+/// A slice of the ring's is summed from after its own place on, whatever the type.
 TEST(RingSchedule, SumsASliceInTheOrderThatThePlanSays) {
   Random random(7);
   const Node node = mesh_node();

@@ -14,7 +14,7 @@ inline constexpr std::size_t kBytes = 5 * kMiB + 77;
 
 class Ipc : public SimTest {
  protected:
-  /// The memory behind the handle, opened in the context of `gpu`.
+  /// The memory after the handle, opened in the context of `gpu`.
   CUdeviceptr open(const CUipcMemHandle& handle, int gpu) {
     use(gpu);
     CUdeviceptr address = 0;

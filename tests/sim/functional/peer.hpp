@@ -24,7 +24,7 @@ class Peer {
   void free();
   /// Whether all bytes of that memory are pattern(bytes, seed).
   bool holds(std::uint8_t seed);
-  /// Lets it open the memory behind a handle of ours in a context of `gpu`, check that it holds
+  /// Lets it open the memory after a handle of ours in a context of `gpu`, check that it holds
   /// pattern(bytes, expected), and overwrite it with pattern(bytes, seed); what went wrong, or
   /// "ok".
   std::string exchange(const CUipcMemHandle& handle, int gpu, std::size_t bytes,

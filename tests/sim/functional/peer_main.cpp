@@ -1,4 +1,4 @@
-// The process behind Peer (peer.hpp): one command a line, one line of answer.
+// The process after Peer (peer.hpp): one command a line, one line of answer.
 #include <bit>
 #include <iostream>
 #include <sstream>
@@ -53,7 +53,7 @@ class Commands {
     check(cuMemAlloc(&memory_, bytes_));
     const auto values = pattern(bytes_, static_cast<std::uint8_t>(seed));
     check(cuMemcpy(memory_, device(values.data()), bytes_));
-    check(cuStreamSynchronize(nullptr));  // it may land behind the call
+    check(cuStreamSynchronize(nullptr));  // it may land after the call
     CUipcMemHandle handle{};
     check(cuIpcGetMemHandle(&handle, memory_));
     return to_text(handle);

@@ -3,7 +3,7 @@
 //   POLYPATH_BACKEND=NAME   polypath, gpuccl, gpushmem or mpi: that one, or an error that says what
 //                           is missing
 //   unset, empty or auto    the first that these ranks have: polypath (ranks of one node that reach
-//                           each other's memory), NCCL, MPI. Beside it those that `polypath tune
+//                           each other's memory), NCCL, MPI. Next to it those that `polypath tune
 //                           comm` found faster on rank 0's node, each for what it is faster at
 //                           (routing_table.hpp)
 //
@@ -233,7 +233,7 @@ class AnyBackend::World {
                 ("AnyBackend: no library works for these ranks: " + passed_over).c_str());
   }
 
-  /// Begins what rank 0's table names, where it works on all ranks, beside the first.
+  /// Begins what rank 0's table names, where it works on all ranks, next to the first.
   template <typename TryToBegin>
   void follow_table(const Bootstrap& bootstrap, polypath_context* engine, const detail::Device& gpu,
                     const std::vector<detail::Offer>& offers, const TryToBegin& try_to_begin) {

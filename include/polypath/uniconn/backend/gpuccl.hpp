@@ -204,8 +204,8 @@ class GpucclBackend::Ranks {
 inline GpucclBackend::Ranks GpucclBackend::World::ranks() { return {this, comm_}; }
 
 /// What is sent and received in a group is one of NCCL's, at its end; outside of one they are
-/// kernels, one behind another. NCCL matches messages of two ranks by their order alone: those of
-/// collectives come behind the program's.
+/// kernels, one after another. NCCL matches messages of two ranks by their order alone: those of
+/// collectives come after the program's.
 class GpucclBackend::Group {
  public:
   explicit Group(World& world) : world_(world) {}
@@ -233,7 +233,7 @@ class GpucclBackend::Group {
     } clear{*this};
     const detail::Nccl& nccl = world_.nccl_;
     nccl.check(nccl.group_start(), "ncclGroupStart");
-    // Every group that was started is ended, also behind an error: it gives the error again.
+    // Every group that was started is ended, also after an error: it gives the error again.
     std::exception_ptr thrown;
     try {
       for (const Message& message : messages_) issue(message, stream);
@@ -254,7 +254,7 @@ class GpucclBackend::Group {
     void* comm = nullptr;
     bool is_sent = false;
   };
-  /// Of what a kernel has sent a byte tells, behind the kernel. `Its`: PostArgs or AcknowledgeArgs.
+  /// Of what a kernel has sent a byte tells, after the kernel. `Its`: PostArgs or AcknowledgeArgs.
   template <typename Its>
   void add(const Ranks& ranks, const Its& its, void* memory, int rank, bool is_sent,
            Stream stream) {

@@ -160,7 +160,7 @@ class GpushmemBackend::World {
   std::uint64_t* words_ = nullptr;  // of barriers: by communicator, then by rank of the world
   std::byte* mailboxes_ = nullptr;  // by rank of the world
   std::byte* stage_ = nullptr;      // a chunk of each rank, and one that goes
-  CUevent_st* staged_ = nullptr;    // behind the last use of the stage
+  CUevent_st* staged_ = nullptr;    // after the last use of the stage
   void* told_ = nullptr;            // for kernels
   std::size_t next_part_ = 1;       // 0: all
 };
@@ -339,8 +339,8 @@ inline GpushmemBackend::Ranks GpushmemBackend::World::ranks() {
   return {this, 0, std::move(all), rank_};
 }
 
-/// Puts with signals, on the stream itself and not beside it, so that the stream is past them when
-/// their sources have been read. Those of a group come at its end, its waits behind them.
+/// Puts with signals, on the stream itself and not next to it, so that the stream is past them when
+/// their sources have been read. Those of a group come at its end, its waits after them.
 class GpushmemBackend::Group {
  public:
   explicit Group(World& world) : world_(world) {}

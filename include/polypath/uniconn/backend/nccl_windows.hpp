@@ -139,7 +139,7 @@ class NcclWindows {
   int rank_ = bootstrap_.rank();
 };
 
-/// A GpucclView, and NCCL's structure behind it, in memory of this rank's GPU.
+/// A GpucclView, and NCCL's structure after it, in memory of this rank's GPU.
 class NcclView {
  public:
   /// Collective. `comm`: of some of the ranks of `windows`, which outlives it.

@@ -206,7 +206,7 @@ inline PolypathBackend::Ranks PolypathBackend::World::ranks() {
   return {this, comm_, std::move(all)};
 }
 
-/// Posts of a group are put together, at its end, and its acknowledges come behind them.
+/// Posts of a group are put together, at its end, and its acknowledges come after them.
 class PolypathBackend::Group {
  public:
   explicit Group(World& world) : world_(world) {}
@@ -258,7 +258,7 @@ class PolypathBackend::Group {
     if (puts_.empty() && awaited_.empty()) return;
     for (std::size_t i = 0; i < puts_.size(); ++i) {
       if (signals_[i].memory != nullptr) puts_[i].signal = &signals_[i];
-      // A signal alone: behind the data of a kernel.
+      // A signal alone: after the data of a kernel.
       if (puts_[i].memory == nullptr) puts_[i].memory = signals_[i].memory;
     }
     polypath::detail::check(polypath_comm_put_and_wait(

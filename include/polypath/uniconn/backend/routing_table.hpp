@@ -24,7 +24,7 @@ inline constexpr std::array<const char*, POLYPATH_BACKEND_COUNT> library_names{"
 inline constexpr std::array<const char*, POLYPATH_BACKEND_OP_COUNT> operation_names{
     "post", "allreduce", "reduce", "all_gather", "all_to_all", "broadcast"};
 inline constexpr int kNoLibrary = -1;
-/// Why a one-sided library does not serve beside another one.
+/// Why a one-sided library does not serve next to another one.
 inline constexpr const char* kOwnMemoryAlone =
     "it sends to memory of its own alone: by POLYPATH_BACKEND it is had for everything";
 
@@ -116,7 +116,7 @@ namespace polypath::uniconn::detail {
 
 class UseCounts {
  public:
-  /// Beside POLYPATH_COMM_...
+  /// Next to POLYPATH_COMM_...
   static constexpr int kAcknowledge = POLYPATH_BACKEND_OP_COUNT;
 
   void note(int operation, int library, std::size_t bytes) noexcept {
@@ -224,7 +224,7 @@ class BackendTable {
     parts_.push_back({ranks, static_cast<std::size_t>(list - lists_.begin())});
   }
 
-  /// Plain values one behind the other.
+  /// Plain values one after the other.
   struct Writer {
     std::vector<std::byte> bytes;
     template <typename T>

@@ -2,7 +2,7 @@
 // addressable, and NCCL's barrier. For programs with NCCL's headers, 2.28 or newer, the same
 // version as the library that is found at run time; without -rdc, and nothing to link. CUDA C++17.
 //
-// Ranks are those of a communicator whose GPUs all reach each other's memory, eight at the most;
+// Ranks are those of a communicator whose GPUs all reach each other's memory, eight at most;
 // what is posted to is from Memory. Waits end when what they wait for comes, and not before: NCCL
 // has no time limit.
 #pragma once

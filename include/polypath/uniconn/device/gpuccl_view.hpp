@@ -7,7 +7,7 @@
 
 namespace polypath::uniconn::detail {
 
-/// Behind it NCCL's own, an ncclDevComm.
+/// After it NCCL's own, an ncclDevComm.
 struct alignas(16) GpucclView {
   std::int32_t rank;
   std::int32_t size;

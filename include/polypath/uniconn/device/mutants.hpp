@@ -15,7 +15,7 @@ enum class DeviceFault {
   data_before_the_group,      ///< sent before all of the group have stored what is sent
   signal_before_data,         ///< the signal is set before the data is stored
   signal_before_the_group,    ///< ... or when the leader's own part of it is
-  signal_without_release,     ///< nothing orders it behind the data
+  signal_without_release,     ///< nothing orders it after the data
   group_ahead_of_its_leader,  ///< only the leader waits for what is acknowledged
   wrong_rank,                 ///< data goes to the next rank
   wait_without_fence

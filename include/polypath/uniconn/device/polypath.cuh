@@ -1,4 +1,4 @@
-// PolypathBackend in kernels: stores of 16 bytes into the other ranks' memory, and signals behind
+// PolypathBackend in kernels: stores of 16 bytes into the other ranks' memory, and signals after
 // them. Header only, CUDA C++17, without -rdc.
 //
 // What a call does is in functions that are called, not put in place: they are a few for a whole
@@ -129,7 +129,7 @@ struct DeviceVerbs<PolypathBackend> {
 
   // ---- Posts ------------------------------------------------------------------------------------
 
-  /// The data, and behind it the word, unless that is null. What both need of the view is loaded at
+  /// The data, and after it the word, unless that is null. What both need of the view is loaded at
   /// once, before the group has come; few bytes are the first warp's alone.
   template <ThreadGroup G>
   static POLYPATH_DEVICE_NOINLINE void send(const void* src, void* dest, std::size_t bytes,
@@ -173,7 +173,7 @@ struct DeviceVerbs<PolypathBackend> {
 
   // ---- Words ------------------------------------------------------------------------------------
 
-  /// One thread: behind all that it knows of, the word on another rank.
+  /// One thread: after all that it knows of, the word on another rank.
   static POLYPATH_DEVICE void give(std::uint64_t* word, std::uint64_t value) {
     if (word == nullptr) return;
     if (has_mutant(DeviceFault::signal_without_release))

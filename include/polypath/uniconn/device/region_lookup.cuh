@@ -1,6 +1,6 @@
 // Where memory of Memory is on the other ranks, as kernels over polypath's backend find it.
 //
-// The view of a communicator is read from the second-level cache behind each acquire. So what one
+// The view of a communicator is read from the second-level cache after each acquire. So what one
 // look needs is loaded at once, none of it by an address that another load gives.
 #pragma once
 

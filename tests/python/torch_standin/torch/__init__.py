@@ -102,7 +102,7 @@ class Tensor:
         cuda.copy(self.address, source.address, self.nbytes)
 
     def div_(self, by: Any) -> Tensor:
-        """By a number or a tensor of one element. The host does it, behind the current stream."""
+        """By a number or a tensor of one element. The host does it, after the current stream."""
         if isinstance(by, Tensor):
             by = by.numpy()[0]
         cuda.write(self.address, (self.numpy() / by).astype(self.dtype.numpy))

@@ -122,7 +122,7 @@ def write(address: int, values: np.ndarray) -> None:
     """Ends before it returns."""
     values = np.ascontiguousarray(values)
     _call("cuMemcpy", c_uint64(address), c_uint64(values.ctypes.data), c_size_t(values.nbytes))
-    _call("cuStreamSynchronize", None)  # what is not pinned may land behind the call
+    _call("cuStreamSynchronize", None)  # what is not pinned may land after the call
 
 
 def read(values: np.ndarray, address: int) -> None:
