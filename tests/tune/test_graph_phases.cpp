@@ -160,12 +160,12 @@ TEST_F(GraphPhasesTest, LostBytesAreFound) {
                 };
               }),
               testing::HasSubstr("by a graph is wrong at byte"));
-  EXPECT_THAT(complaint([](CudaDriver& driver) {
-                driver.graph_exec_memcpy_node_set_params = [](CUgraphExec, CUgraphNode,
-                                                              const CUDA_MEMCPY3D*,
-                                                              CUcontext) { return CUDA_SUCCESS; };
-              }),
-              testing::ContainsRegex("by a patched graph is wrong at byte [0-9] of"));  // random bytes
+  EXPECT_THAT(
+      complaint([](CudaDriver& driver) {
+        driver.graph_exec_memcpy_node_set_params =
+            [](CUgraphExec, CUgraphNode, const CUDA_MEMCPY3D*, CUcontext) { return CUDA_SUCCESS; };
+      }),
+      testing::ContainsRegex("by a patched graph is wrong at byte [0-9] of"));  // random bytes
   EXPECT_THAT(complaint([](CudaDriver& driver) {
                 driver.memcpy_async = [](CUdeviceptr dst, CUdeviceptr src, std::size_t bytes,
                                          CUstream stream) {
