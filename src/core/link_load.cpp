@@ -271,8 +271,7 @@ LinkState LinkTable::state(int slot, std::uint64_t now_ns, const Tolerance& tole
   const auto us = [](std::uint64_t ns) { return static_cast<double>(ns) / 1e3; };
   if (one.is_measured.load(std::memory_order_relaxed) || one.held.left_ns(now_ns) > 0)
     return {LoadSource::measured, 0, 0};
-  const std::uint64_t grace_ns = one.grace_ns.load(std::memory_order_relaxed);
-  if (const std::uint64_t left = OccupiedUntil::left_ns(one.direct.until_ns() + grace_ns, now_ns);
+  if (const std::uint64_t left = OccupiedUntil::left_ns(direct_end_ns(slot), now_ns);
       left > tolerance.ns &&
       std::ranges::find(streams, one.stream.load(std::memory_order_relaxed)) == streams.end())
     return {LoadSource::own_copies, us(left), 0};

@@ -222,6 +222,10 @@ class LinkTable {
   static constexpr std::uint64_t kLongestGraceNs = 2'000'000;
 
   [[nodiscard]] const OccupiedUntil& direct(int slot) const noexcept { return at(slot).direct; }
+  /// Until when those copies occupy the slot, with what is added for copies that follow each other.
+  [[nodiscard]] std::uint64_t direct_end_ns(int slot) const noexcept {
+    return at(slot).direct.until_ns() + at(slot).grace_ns.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] const OccupiedUntil& staged(int slot) const noexcept { return at(slot).staged; }
   [[nodiscard]] std::uint64_t busy_ns(int slot) const noexcept {
     return at(slot).busy_ns.load(std::memory_order_relaxed);

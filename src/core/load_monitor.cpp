@@ -214,7 +214,7 @@ void LoadMonitor::note_split(const Plan& plan, const LoadLook& look) noexcept {
 }
 
 void LoadMonitor::publish(int slot, std::uint64_t now_ns, bool is_urgent) {
-  const std::array<std::uint64_t, 2> untils{table_.direct(slot).until_ns(),
+  const std::array<std::uint64_t, 2> untils{table_.direct_end_ns(slot),
                                             table_.staged(slot).until_ns()};
   for (std::size_t kind = 0; kind < 2; ++kind) {
     auto& published = published_ns_[2 * static_cast<std::size_t>(slot) + kind];
@@ -231,7 +231,7 @@ void LoadMonitor::publish(int slot, std::uint64_t now_ns, bool is_urgent) {
       const int of = table_.host_slot(static_cast<int>(gpu), to_host);
       if (of < 0) continue;
       LoadWords& words = to_host ? records[gpu].to_host : records[gpu].from_host;
-      words.direct_until_ns = table_.direct(of).until_ns();
+      words.direct_until_ns = table_.direct_end_ns(of);
       words.staged_until_ns = table_.staged(of).until_ns();
       words.busy_ns = table_.busy_ns(of);
       if (table_.is_measured(of)) words.measured_until_ns = now_ns + kMeasuredForNs;
