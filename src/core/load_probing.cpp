@@ -36,7 +36,7 @@ constexpr double kMinPart = 0.01;
 /// for this part of that at most.
 constexpr int kLosses = 2;
 constexpr double kLostMargins = 4;
-constexpr double kLargestLossPart = 0.6;
+constexpr double kLargestLossPart = 0.9;
 constexpr std::uint64_t kLossHoldNs = 40'000'000;
 constexpr std::uint64_t kLongestHoldNs = 320'000'000;
 /// The pauses in which a probe that is under way is asked for.
@@ -170,7 +170,7 @@ void LoadMonitor::count_loss(const KeptSample& kept, const Loss& loss, std::uint
     // One that loses again after it was held back is held back at once, and for longer.
     if (++one.losses < kLosses && one.lost_us < limit_us && one.hold_ns == 0) continue;
     one.losses = 0;
-    one.lost_us = 0;
+    one.lost_us = limit_us / 2;  // one gain does not show that it pays again
     one.hold_ns = one.hold_ns == 0 ? kLossHoldNs : std::min(2 * one.hold_ns, kLongestHoldNs);
     table_.hold(slot, now_ns, one.hold_ns);
     // When it is over, probes have found out whether the link is free.
