@@ -132,8 +132,7 @@ class LoadMonitor {
     bool is_held = false;
     int lateness = 0;           ///< of the last samples
     int losses = 0;             ///< samples in a row by which the route was the loss of a transfer
-    double lost_us = 0;         ///< by samples since the route last paid: its losses less its gains
-    std::uint64_t hold_ns = 0;  ///< of the last hold; 0: the route has paid since then
+    std::uint64_t hold_ns = 0;  ///< of the last hold; 0: a sample was no loss since then
     bool is_under_way = false;
     std::uint64_t begun_ns = 0;
   };
@@ -150,16 +149,13 @@ class LoadMonitor {
   /// where only the whole is timed (`has_whole`).
   [[nodiscard]] bool was_alone(const KeptSample& kept, bool has_whole) const;
   void judge(const KeptSample& kept, const SampleTimes& times, std::uint64_t now_ns);
-  /// What the latest route of a transfer cost it, by a sample with times of its routes.
-  struct Loss {
-    std::size_t route = 0;  ///< the latest
-    double us = 0;          ///< by how much longer it took than without that route; negative: a gain
-    double margin_us = 0;   ///< by which times vary
-    [[nodiscard]] bool is_loss() const noexcept { return us > margin_us; }
-  };
-  [[nodiscard]] static Loss loss_of(const KeptSample& kept, const SampleTimes& times);
+  /// Whether a sample with times of its routes took longer than it would have without its latest
+  /// one.
+  [[nodiscard]] static bool is_loss(const KeptSample& kept, const SampleTimes& times);
   /// Holds the links of a route by which transfers lose, though probes may find them free.
-  void count_loss(const KeptSample& kept, const Loss& loss, std::uint64_t now_ns);
+  /// `has_lost`: is_loss() of the sample.
+  void count_loss(const KeptSample& kept, const SampleTimes& times, bool has_lost,
+                  std::uint64_t now_ns);
   void suspect(int link, std::uint64_t now_ns);
   void set_state(int slot);
   void wake();

@@ -31,12 +31,8 @@ constexpr double kLossPart = 0.01;
 constexpr double kLossUs = 2;
 /// No route is taken to carry more than all but this part.
 constexpr double kMinPart = 0.01;
-/// Losses in a row after which a route is held back, and for how long. Losses that alternate with
-/// gains do the same as soon as they exceed them by so many times what times vary; one loss counts
-/// for this part of that at most.
+/// Losses in a row after which a route is held back, and for how long.
 constexpr int kLosses = 2;
-constexpr double kLostMargins = 4;
-constexpr double kLargestLossPart = 0.9;
 constexpr std::uint64_t kLossHoldNs = 40'000'000;
 constexpr std::uint64_t kLongestHoldNs = 320'000'000;
 /// The pauses in which a probe that is under way is asked for.
@@ -89,9 +85,8 @@ void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::u
   const double late_us = std::max(kLateUs, kLatePart * kept.predicted_us);
   const bool has_direct = kept.direct_part > 0;
   // A route that is late and yet saves time is not left out: without it the transfer takes longer.
-  const bool counts_loss = !has_whole && has_direct;
-  const Loss loss = counts_loss ? loss_of(kept, times) : Loss{};
-  const bool may_be_late = !counts_loss || loss.is_loss();
+  const bool has_lost = !has_whole && has_direct && is_loss(kept, times);
+  const bool may_be_late = has_whole || !has_direct || has_lost;
   struct Verdict {
     int link = 0;
     bool is_late = false;
@@ -138,39 +133,34 @@ void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::u
     one.lateness = 0;
     suspect(verdict.link, now_ns);
   }
-  if (counts_loss) count_loss(kept, loss, now_ns);
+  if (!has_whole && has_direct) count_loss(kept, times, has_lost, now_ns);
 }
 
-LoadMonitor::Loss LoadMonitor::loss_of(const KeptSample& kept, const SampleTimes& times) {
+bool LoadMonitor::is_loss(const KeptSample& kept, const SampleTimes& times) {
   // Without the latest route the others would have carried its part at the rates that they had.
   const auto latest = std::ranges::max_element(times.routes, {}, &SampleTimes::Late::us);
   const double others_us = times.total_us - latest->us;
   const double without_us = others_us / std::max(kMinPart, 1 - kept.parts[latest->route]);
-  return {latest->route, times.total_us - kept.halted_us - without_us,
-          without_us * kLossPart + kLossUs};
+  return times.total_us - kept.halted_us > without_us * (1 + kLossPart) + kLossUs;
 }
 
-void LoadMonitor::count_loss(const KeptSample& kept, const Loss& loss, std::uint64_t now_ns) {
-  const double limit_us = kLostMargins * loss.margin_us;
+void LoadMonitor::count_loss(const KeptSample& kept, const SampleTimes& times, bool has_lost,
+                             std::uint64_t now_ns) {
+  const auto latest = std::ranges::max_element(times.routes, {}, &SampleTimes::Late::us);
   for (const KeptSample::Leg& leg : kept.legs) {
     if (!leg.is_staged) continue;
     const int slot = table_.slot_of(leg.link);
     Measured& one = measured_[static_cast<std::size_t>(slot)];
-    const bool is_latest = leg.route == loss.route;
-    one.lost_us = is_latest
-                      ? std::max(0.0, one.lost_us + std::min(loss.us, kLargestLossPart * limit_us))
-                      : 0;
-    if (!is_latest || !loss.is_loss()) {
+    if (!has_lost || leg.route != latest->route) {
       one.losses = 0;
-      if (one.lost_us == 0) one.hold_ns = 0;
+      one.hold_ns = 0;
       continue;
     }
     // The next transfer is sampled, however soon it comes.
     sampled_ns_[static_cast<std::size_t>(slot)] = 0;
     // One that loses again after it was held back is held back at once, and for longer.
-    if (++one.losses < kLosses && one.lost_us < limit_us && one.hold_ns == 0) continue;
+    if (++one.losses < kLosses && one.hold_ns == 0) continue;
     one.losses = 0;
-    one.lost_us = limit_us / 2;  // one gain does not show that it pays again
     one.hold_ns = one.hold_ns == 0 ? kLossHoldNs : std::min(2 * one.hold_ns, kLongestHoldNs);
     table_.hold(slot, now_ns, one.hold_ns);
     // When it is over, probes have found out whether the link is free.

@@ -231,28 +231,6 @@ TEST_F(LoadTest, SlowerLink_IsHeldBack) {
   EXPECT_TRUE(comes_back(payload, stream.get(), 60'000));
 }
 
-/// Traffic in step with the transfers: each second one meets it, and loses more than the other
-/// gains.
-TEST_F(LoadTest, EverySecondTransferLoses_IsHeldBack) {
-  open({}, {request(kGpu0, kGpu1)});
-  Payload payload = this->payload({kGpu0, kGpu1, 2 * kTransferBytes});
-  const Stream stream = stream_on(0);
-  transfer(payload, stream.get());
-  int held = 0;
-  for (int i = 0; i < 12; ++i) {
-    const Traffic traffic(*context_);
-    {
-      const Neighbour neighbour(driver(), "gpu2", "host0");
-      transfer(payload, stream.get());
-    }
-    advance(2'000);
-    transfer(payload, stream.get());
-    held += static_cast<int>(traffic.native());
-  }
-  EXPECT_GT(held, 12);
-  EXPECT_TRUE(comes_back(payload, stream.get(), 400'000)) << "held for 320 ms at most";
-}
-
 TEST_F(LoadTest, Graphs_FollowTheLoad) {
   open({{"executor", "graph"}}, {request(kGpu0, kGpu1)});
   Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
