@@ -334,8 +334,8 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
     Context& context = driver.current_context();
     const Context& other = driver.contexts.get(peer, CUDA_ERROR_INVALID_CONTEXT);
     require(flags == 0, CUDA_ERROR_INVALID_VALUE);
-    require(peer != context.handle, CUDA_ERROR_INVALID_CONTEXT);
-    require(driver.has_peer_link(context.device, other.device), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    require(peer != context.handle && driver.has_peer_link(context.device, other.device),
+            CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     require(context.peers.insert(peer).second, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
     driver.take_long(kPeerAccessUs);
   });

@@ -241,6 +241,7 @@ void LinkTable::extend_own(int slot, std::uint64_t now_ns, std::uint64_t ns,
 
 bool LinkTable::has_others(int slot, std::uintptr_t stream, std::uint64_t since_ns) const noexcept {
   const Slot& of = at(slot);
+  if (of.issuing.load(std::memory_order_relaxed) > 0) return true;
   const bool is_last = of.own_stream.load(std::memory_order_relaxed) == stream;
   const std::uint64_t until = (is_last ? of.others : of.own).until_ns();
   return until > since_ns && until - since_ns <= kLongestSampleNs;

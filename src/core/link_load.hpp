@@ -206,10 +206,17 @@ class LinkTable {
   /// delays others of this process, and is no load. Call it before the copies are issued: a thread
   /// can be halted between both.
   void add_own(int slot, std::uint64_t now_ns, std::uint64_t ns, std::uintptr_t stream) noexcept;
+  /// Own traffic is being issued from now on, until as many calls of end_issue(): however long its
+  /// thread is halted meanwhile, it is on the slot.
+  void begin_issue(int slot) noexcept {
+    at(slot).issuing.fetch_add(1, std::memory_order_relaxed);
+  }
+  void end_issue(int slot) noexcept { at(slot).issuing.fetch_sub(1, std::memory_order_relaxed); }
   /// All of it was issued only now: it lasts until `ns` from now at least.
   void extend_own(int slot, std::uint64_t now_ns, std::uint64_t ns, std::uintptr_t stream) noexcept;
   [[nodiscard]] const OccupiedUntil& own(int slot) const noexcept { return at(slot).own; }
-  /// Whether own traffic of another stream than `stream` occupied the slot at `since_ns` or later.
+  /// Whether own traffic of another stream than `stream` occupied the slot at `since_ns` or later,
+  /// or any is being issued.
   [[nodiscard]] bool has_others(int slot, std::uintptr_t stream,
                                 std::uint64_t since_ns) const noexcept;
   /// Whether such traffic, together with a copy over `slots`, asks more of a port than it carries.
@@ -256,6 +263,7 @@ class LinkTable {
     OccupiedUntil own;
     OccupiedUntil others;  ///< the part of `own` that is of other streams than own_stream
     OccupiedUntil held;
+    std::atomic<int> issuing{0};                ///< own traffic that is being issued
     std::atomic<std::uint64_t> grace_ns{0};     ///< after the end of `direct`
     std::atomic<std::uintptr_t> own_stream{0};  ///< of the last own traffic
     std::atomic<std::uint64_t> busy_ns{0};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "base/log.hpp"
 #include "base/units.hpp"
@@ -167,16 +168,36 @@ void LoadMonitor::note_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t byte
   }
 }
 
-std::uint64_t LoadMonitor::note_own(const Plan& plan, const LoadLook& look) noexcept {
-  if (!is_on_) return 0;
-  const std::uint64_t now = now_ns();
-  for (const TransferPlan& transfer : plan.transfers)
-    for (const RouteShare& share : transfer.routes)
-      for (const int leg : share.route.legs)
+LoadMonitor::OwnIssue::OwnIssue(LoadMonitor& monitor, const Plan& plan,
+                                std::uintptr_t stream) noexcept
+    : monitor_(monitor), plan_(plan), stream_(stream), is_open_(monitor.is_on_) {
+  if (!is_open_) return;
+  begun_ns_ = monitor_.now_ns();
+  for (const TransferPlan& transfer : plan_.transfers) {
+    for (const RouteShare& share : transfer.routes) {
+      for (const int leg : share.route.legs) {
+        const int slot = monitor_.table_.slot_of(leg);
+        monitor_.table_.begin_issue(slot);
         // A group is planned together, so that its streams count as one.
-        table_.add_own(table_.slot_of(leg), now, occupied_ns(plan, share, leg),
-                       look.streams.front());
-  return now;
+        monitor_.table_.add_own(slot, begun_ns_, monitor_.occupied_ns(plan_, share, leg), stream_);
+      }
+    }
+  }
+}
+
+void LoadMonitor::OwnIssue::end(bool has_issued) noexcept {
+  if (!std::exchange(is_open_, false)) return;
+  const std::uint64_t now = has_issued ? monitor_.now_ns() : 0;
+  for (const TransferPlan& transfer : plan_.transfers) {
+    for (const RouteShare& share : transfer.routes) {
+      for (const int leg : share.route.legs) {
+        const int slot = monitor_.table_.slot_of(leg);
+        if (has_issued)
+          monitor_.table_.extend_own(slot, now, monitor_.occupied_ns(plan_, share, leg), stream_);
+        monitor_.table_.end_issue(slot);
+      }
+    }
+  }
 }
 
 std::uint64_t LoadMonitor::occupied_ns(const Plan& plan, const RouteShare& share, int leg) const {
@@ -196,7 +217,6 @@ void LoadMonitor::note_split(const Plan& plan, const LoadLook& look) noexcept {
         const Link& link = node_.links[static_cast<std::size_t>(leg)];
         const auto ns = static_cast<std::uint64_t>(static_cast<double>(share.bytes) / link.gbps);
         const int slot = table_.slot_of(leg);
-        table_.extend_own(slot, now, occupied_ns(plan, share, leg), look.streams.front());
         if (link.from.is_gpu() && link.to.is_gpu()) continue;
         if (share.route.staged())
           table_.add_staged(slot, now, ns);

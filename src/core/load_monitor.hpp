@@ -67,9 +67,27 @@ class LoadMonitor {
 
   /// A native copy, about to be issued on `stream`.
   void note_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes, CUstream stream) noexcept;
-  /// What a plan puts on links, on the streams of `look`, one a transfer: before it is issued, so
-  /// that a thread that is halted in between is not overlooked. Returns the time.
-  std::uint64_t note_own(const Plan& plan, const LoadLook& look) noexcept;
+  /// What a plan puts on links, from before it is issued on: a thread that is halted in between is
+  /// not overlooked.
+  class OwnIssue {
+   public:
+    /// `plan` must outlive it; `stream` is that of the first caller. Notes what the plan takes.
+    OwnIssue(LoadMonitor& monitor, const Plan& plan, std::uintptr_t stream) noexcept;
+    ~OwnIssue() { end(false); }
+    OwnIssue(const OwnIssue&) = delete;
+    OwnIssue& operator=(const OwnIssue&) = delete;
+    /// The calls have returned. `has_issued`: what they put on links begins now at the latest.
+    void end(bool has_issued) noexcept;
+    /// The time before anything was issued.
+    [[nodiscard]] std::uint64_t begun_ns() const noexcept { return begun_ns_; }
+
+   private:
+    LoadMonitor& monitor_;
+    const Plan& plan_;
+    std::uintptr_t stream_;
+    std::uint64_t begun_ns_ = 0;
+    bool is_open_ = false;
+  };
   /// The plan was issued: others are told of what it puts on links.
   void note_split(const Plan& plan, const LoadLook& look) noexcept;
 
@@ -88,7 +106,7 @@ class LoadMonitor {
   /// A sample for the executor; null where there is no memory.
   std::shared_ptr<TransferSample> sample(const TransferPlan& plan, int caller_gpu,
                                          std::uint64_t now_ns) noexcept;
-  /// The sample's transfer was issued just now; `begun_ns`: what note_own() returned for it.
+  /// The sample's transfer was issued just now; `begun_ns`: OwnIssue::begun_ns().
   void keep(std::shared_ptr<TransferSample> sample, const Plan& plan, std::size_t transfer,
             const LoadLook& look, std::uint64_t begun_ns) noexcept;
 

@@ -338,10 +338,11 @@ bool TransferDispatcher::try_plan(const PreparedPlan& prepared,
   } catch (const std::exception& error) {
     return give_up(error);
   }
-  const std::uint64_t begun_ns = load_.note_own(prepared.plan, look);
+  LoadMonitor::OwnIssue issue(load_, prepared.plan, look.streams.empty() ? 0 : look.streams.front());
   Executor& executor = prepared.executor == ExecutorKind::graph ? static_cast<Executor&>(graphs_)
                                                                 : static_cast<Executor&>(streams_);
   const RunResult result = executor.run(prepared.schedule, bound);
+  issue.end(result.issued);
   if (result.busy != nullptr) {
     if (const auto more = resources_.next_size(*result.busy)) widen(*result.busy, *more);
     exclude(*result.busy, ExclusionReason::busy, NativeReason::busy, without);
@@ -360,7 +361,7 @@ bool TransferDispatcher::try_plan(const PreparedPlan& prepared,
   try {
     counters_.count_split(prepared.schedule, result.followed);
     for (const std::size_t t : sampled)
-      if (bound[t].sample != nullptr) load_.keep(bound[t].sample, prepared.plan, t, look, begun_ns);
+      if (bound[t].sample != nullptr) load_.keep(bound[t].sample, prepared.plan, t, look, issue.begun_ns());
     if (follows_load) load_.note_split(prepared.plan, look);
     if (result.narrow != nullptr) {
       const auto more = resources_.next_size(*result.narrow);

@@ -170,7 +170,7 @@ TEST_F(Contexts, PeerAccessNeedsALinkAndIsGivenOnce) {
   EXPECT_EQ(1, can);
   EXPECT_CUDA(CUDA_SUCCESS, cuDeviceCanAccessPeer(&can, 1, 2));
   EXPECT_EQ(0, can);
-  EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuCtxEnablePeerAccess(context(0), 0));
+  EXPECT_CUDA(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, cuCtxEnablePeerAccess(context(0), 0));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuCtxEnablePeerAccess(context(1), 1));
   EXPECT_CUDA(CUDA_SUCCESS, cuCtxEnablePeerAccess(context(1), 0));
   EXPECT_CUDA(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, cuCtxEnablePeerAccess(context(1), 0));

@@ -4,6 +4,8 @@
 #include <map>
 #include <numeric>
 
+#include <fmt/format.h>
+
 namespace polypath::test {
 namespace {
 
@@ -73,7 +75,8 @@ testing::AssertionResult Traffic::went_as(const Plan& plan) const {
   const auto wrong = [&] { return testing::AssertionFailure() << plan.reason << ": "; };
   if (failed() != 0) return wrong() << failed() << " transfers failed";
   if (native() != native_copies)
-    return wrong() << native() << " transfers went natively instead of " << native_copies;
+    return wrong() << native() << " transfers went natively instead of " << native_copies << ":"
+                   << native_reasons();
   if (bytes() != plan.bytes())
     return wrong() << bytes() << " bytes were counted instead of " << plan.bytes();
   if (moved(before_.routes, after.routes) != routes)
@@ -85,17 +88,21 @@ testing::AssertionResult Traffic::went_as(const Plan& plan) const {
   return testing::AssertionSuccess();
 }
 
+std::string Traffic::native_reasons() const {
+  std::string reasons;
+  for (std::size_t i = 0; i < before_.native.size(); ++i)
+    if (const auto one = static_cast<NativeReason>(i); native(one) != 0)
+      reasons += fmt::format(" {} x {}", native(one), to_string(one));
+  return reasons;
+}
+
 testing::AssertionResult Traffic::went_natively(NativeReason reason, std::uint64_t count) const {
   if (native(reason) == 1 && native() == 1 && split() == 0 && failed() == 0 && bytes() == count)
     return testing::AssertionSuccess();
-  auto failure = testing::AssertionFailure()
-                 << "expected one native copy of " << count << " bytes (" << to_string(reason)
-                 << "), but counted " << split() << " split, " << failed() << " failed, " << bytes()
-                 << " bytes; native:";
-  for (std::size_t i = 0; i < before_.native.size(); ++i)
-    if (const auto one = static_cast<NativeReason>(i); native(one) != 0)
-      failure << " " << native(one) << " x " << to_string(one);
-  return failure;
+  return testing::AssertionFailure()
+         << "expected one native copy of " << count << " bytes (" << to_string(reason)
+         << "), but counted " << split() << " split, " << failed() << " failed, " << bytes()
+         << " bytes; native:" << native_reasons();
 }
 
 }  // namespace polypath::test

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "core/context.hpp"
 
 namespace polypath::test {
@@ -28,6 +30,9 @@ class Traffic {
                                                        std::uint64_t bytes) const;
 
  private:
+  /// " 2 x too small" and the like, for messages.
+  [[nodiscard]] std::string native_reasons() const;
+
   Context& context_;
   Counters::Snapshot before_;
 };
