@@ -208,9 +208,7 @@ class LinkTable {
   void add_own(int slot, std::uint64_t now_ns, std::uint64_t ns, std::uintptr_t stream) noexcept;
   /// Own traffic is being issued from now on, until as many calls of end_issue(): however long its
   /// thread is halted meanwhile, it is on the slot.
-  void begin_issue(int slot) noexcept {
-    at(slot).issuing.fetch_add(1, std::memory_order_relaxed);
-  }
+  void begin_issue(int slot) noexcept { at(slot).issuing.fetch_add(1, std::memory_order_relaxed); }
   void end_issue(int slot) noexcept { at(slot).issuing.fetch_sub(1, std::memory_order_relaxed); }
   /// All of it was issued only now: it lasts until `ns` from now at least.
   void extend_own(int slot, std::uint64_t now_ns, std::uint64_t ns, std::uintptr_t stream) noexcept;

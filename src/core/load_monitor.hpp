@@ -76,7 +76,7 @@ class LoadMonitor {
     ~OwnIssue() { end(false); }
     OwnIssue(const OwnIssue&) = delete;
     OwnIssue& operator=(const OwnIssue&) = delete;
-    /// The calls have returned. `has_issued`: what they put on links begins now at the latest.
+    /// The calls have returned. `has_issued`: what they put on links has begun, or begins now.
     void end(bool has_issued) noexcept;
     /// The time before anything was issued.
     [[nodiscard]] std::uint64_t begun_ns() const noexcept { return begun_ns_; }

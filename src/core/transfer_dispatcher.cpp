@@ -338,7 +338,8 @@ bool TransferDispatcher::try_plan(const PreparedPlan& prepared,
   } catch (const std::exception& error) {
     return give_up(error);
   }
-  LoadMonitor::OwnIssue issue(load_, prepared.plan, look.streams.empty() ? 0 : look.streams.front());
+  LoadMonitor::OwnIssue issue(load_, prepared.plan,
+                              look.streams.empty() ? 0 : look.streams.front());
   Executor& executor = prepared.executor == ExecutorKind::graph ? static_cast<Executor&>(graphs_)
                                                                 : static_cast<Executor&>(streams_);
   const RunResult result = executor.run(prepared.schedule, bound);
@@ -361,7 +362,8 @@ bool TransferDispatcher::try_plan(const PreparedPlan& prepared,
   try {
     counters_.count_split(prepared.schedule, result.followed);
     for (const std::size_t t : sampled)
-      if (bound[t].sample != nullptr) load_.keep(bound[t].sample, prepared.plan, t, look, issue.begun_ns());
+      if (bound[t].sample != nullptr)
+        load_.keep(bound[t].sample, prepared.plan, t, look, issue.begun_ns());
     if (follows_load) load_.note_split(prepared.plan, look);
     if (result.narrow != nullptr) {
       const auto more = resources_.next_size(*result.narrow);

@@ -285,6 +285,34 @@ TEST(LinkTable, CopiesInARow_OccupyUntilTheNext) {
   EXPECT_EQ(source(now + 401 * kUs), LoadSource::none) << "which follows nothing";
 }
 
+/// However long the thread that issues is halted.
+TEST(LinkTable, OwnTraffic_LastsAsLongAsItsIssue) {
+  LinkTable table(two_gpus());
+  const int slot = table.host_slot(0, true);
+  const std::uint64_t late = kNow + 1000 * kUs;
+  const auto has_others = [&](std::uint64_t since) { return table.has_others(slot, 7, since); };
+  table.begin_issue(slot);
+  table.add_own(slot, kNow, 100 * kUs, 5);
+  EXPECT_TRUE(has_others(late));
+  table.begin_issue(slot);
+  table.end_issue(slot);
+  EXPECT_TRUE(has_others(late)) << "one of two";
+  table.extend_own(slot, late, 100 * kUs, 5);
+  table.end_issue(slot);
+  EXPECT_TRUE(has_others(late + 99 * kUs));
+  EXPECT_FALSE(has_others(late + 101 * kUs));
+}
+
+/// What other processes are told reaches as far as what this one plans by.
+TEST(LinkTable, CopiesInSequence_AreToldWithTheirGrace) {
+  LinkTable table(two_gpus());
+  const int slot = table.host_slot(0, true);
+  table.add_copy(slot, kNow, 100 * kUs, 5);
+  EXPECT_EQ(table.direct_end_ns(slot), kNow + 100 * kUs);
+  table.add_copy(slot, kNow, 100 * kUs, 5);
+  EXPECT_EQ(table.direct_end_ns(slot), kNow + 250 * kUs);
+}
+
 TEST(LinkTable, CopiesOfTheSameStream_DoNotCount) {
   LinkTable table(two_gpus());
   const int slot = table.host_slot(0, true);
