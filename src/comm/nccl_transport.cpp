@@ -133,9 +133,15 @@ void NcclTransport::exchange(std::span<const NetworkMessage> sends,
   local_.begin_exchange(args, stream);
   Event began = gate_.take_event();
   POLYPATH_CHECK(local_.driver(), event_record(began.get(), stream));
-  issue(sends, receives, args, stream);
-  local_.end_exchange(args, mark.number, stream);
-  gate_.watch(stream, std::move(began), [this] { abort(); });
+  try {
+    issue(sends, receives, args, stream);
+    local_.end_exchange(args, mark.number, stream);
+    gate_.watch(stream, std::move(began), [this] { abort(); });
+  } catch (...) {
+    // Nobody watches kernels that were issued: the stream would wait for the other side for ever.
+    abort();
+    throw;
+  }
 }
 
 void NcclTransport::abort() noexcept {

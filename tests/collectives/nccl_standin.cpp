@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <map>
@@ -43,6 +44,7 @@ std::set<int> lost;
 std::set<int> aborted;
 constexpr std::size_t kRecordBytes = 16;  // of NcclTransport, next to the data
 bool sends_wait = false;
+std::atomic<void (*)(int)> after_groups{nullptr};
 std::map<std::tuple<int, int, int>, std::uint64_t> sent;   // communicator, from, to: how many, ...
 std::map<std::tuple<int, int, int>, std::uint64_t> taken;  // ... and so many of them came
 int ids = 0;
@@ -316,7 +318,9 @@ void nccl_standin_sends_wait() {
   const std::lock_guard lock(mutex);
   sends_wait = true;
 }
+void nccl_standin_after_groups(void (*hook)(int node)) { after_groups = hook; }
 void nccl_standin_reset() {
+  after_groups = nullptr;
   const std::lock_guard lock(mutex);
   sends_wait = false;
   lost.clear();
@@ -436,6 +440,7 @@ int ncclGroupEnd() {
   const int result = issue(std::move(group.messages), {}, nullptr, 0, group.stream);
   if (is_ordered && comm.latest == nullptr) cuEventCreate(&comm.latest, CU_EVENT_DISABLE_TIMING);
   if (is_ordered && comm.latest != nullptr) cuEventRecord(comm.latest, group.stream);
+  if (const auto hook = after_groups.load(); hook != nullptr) hook(comm.node);
   return result;
 }
 #if NCCL_STANDIN_VERSION >= 22200

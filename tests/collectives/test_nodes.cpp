@@ -346,6 +346,27 @@ TEST_P(ByNcclFails, WhatANodeGaveUpIsNoResult) {
 INSTANTIATE_TEST_SUITE_P(Of, ByNcclFails, testing::Values("ab", "aabb"),
                          [](const auto& names) { return names.param; });
 
+std::atomic<Communicator*> aborted_meanwhile{nullptr};
+
+/// Another rank of the node gives up between NCCL's call and the kernel after it.
+TEST(NodesTest, AbortWhileNcclIsIssued_EndsItsStream) {
+  NEEDS_GPUS(2);
+  if (!group_node().simulated) GTEST_SKIP() << "node_ranks tries NCCL itself";
+  nccl_standin_reset();
+  CreatedGroup group("ab", {.by_nccl = true});
+  aborted_meanwhile = group[0].made.local.get();
+  nccl_standin_after_groups([](int) { aborted_meanwhile.load()->abort("planted"); });
+  const auto failures = group.failures([&](NodeRank& rank, int number) {
+    if (number == 1) return;  // what rank 0 receives never comes
+    const CallInPlace its(rank, 1000);
+    EXPECT_THROW(rank.across->run(its.call, its.stream.get()), CommunicatorError);
+    POLYPATH_CHECK(rank.made.local->driver(), stream_synchronize(its.stream.get()));
+    rank.made.local->check();
+  });
+  nccl_standin_reset();
+  EXPECT_THAT(failures[0], HasSubstr("planted"));
+}
+
 TEST(NodesTest, CapturesAreRefused) {
   NEEDS_GPUS(2);
   CreatedGroup group("ab");
