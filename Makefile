@@ -33,7 +33,7 @@ format: ## formats all sources in place
 	@scripts/format.sh
 
 tidy: setup ## clang-tidy over the sources, where it is installed
-	@run-clang-tidy -quiet -p build/release 'src/.*|sim/.*'
+	@run-clang-tidy -quiet -p build/release '(node|engine|comm|messaging|uniconn|lab|sim|src)/.*'
 
 bench: setup ## all benchmarks, JSON and plots into build/bench
 	@scripts/bench.sh

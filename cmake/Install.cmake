@@ -15,7 +15,9 @@ if(TARGET polypath_preload)
 endif()
 install(TARGETS ${POLYPATH_DRIVER_NAMES}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/simulated-driver)
-install(DIRECTORY include/polypath DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+foreach(folder ${POLYPATH_PUBLIC_INCLUDES})
+  install(DIRECTORY ${folder}/polypath DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+endforeach()
 install(DIRECTORY nodes/ DESTINATION ${POLYPATH_NODES_DIR} FILES_MATCHING PATTERN *.toml)
 
 install(EXPORT polypath NAMESPACE polypath:: FILE polypathConfig.cmake

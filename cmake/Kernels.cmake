@@ -1,4 +1,4 @@
-# The CUDA compiler, for src/exec/kernels. It is optional: without it the library is whole but for the
+# The CUDA compiler, for the kernels of parts. It is optional: without it the library is whole but for the
 # emulated mesh. Looked for on PATH and in CUDA_HOME, then in the PyPI wheels (nvidia-cuda-nvcc and what it
 # needs) that `make setup` puts into .venv. Kernels become data in the library, loaded by the driver:
 # nothing is linked to a CUDA runtime.
@@ -93,7 +93,7 @@ function(polypath_embed_kernel name folder)
   if(compiled)
     add_custom_command(OUTPUT ${image}
       COMMAND ${POLYPATH_FATBIN} -ccbin ${CMAKE_CXX_COMPILER} -std=c++17 -O3 -Werror all-warnings
-        ${KERNEL_FLAGS} ${POLYPATH_KERNEL_FLAGS} -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR} -I${CMAKE_SOURCE_DIR}/include
+        ${KERNEL_FLAGS} ${POLYPATH_KERNEL_FLAGS} ${POLYPATH_INCLUDE_FLAGS}
         -MD -MF ${image}.d -MT ${image} -o ${image} ${folder}/${name}.cu
       DEPENDS ${folder}/${name}.cu DEPFILE ${image}.d COMMENT "Compiling ${name}.cu" VERBATIM)
   else()
@@ -108,20 +108,3 @@ function(polypath_embed_kernel name folder)
     DEPENDS ${image} ${embed} COMMENT "Embedding ${name}" VERBATIM)
   set(${KERNEL_SOURCES} ${source} PARENT_SCOPE)
 endfunction()
-
-# The kernels of the engine (exec/kernels/images.hpp).
-macro(polypath_kernel_sources name sources)
-  polypath_embed_kernel(${name} ${CMAKE_SOURCE_DIR}/src/exec/kernels SOURCES ${sources}
-    HEADER exec/kernels/images.hpp NAMESPACE polypath)
-endmacro()
-
-# Adds to the list `sources` what the collectives' kernels of these types become
-# (collectives/kernels/images.hpp).
-macro(polypath_collective_kernel_sources sources)
-  foreach(type ${ARGN})
-    polypath_embed_kernel(collectives_${type} ${CMAKE_SOURCE_DIR}/src/collectives/kernels SOURCES source
-      HEADER collectives/kernels/images.hpp NAMESPACE polypath FLAGS --expt-relaxed-constexpr
-      -Xfatbin=-compress-all TEXT)
-    list(APPEND ${sources} ${source})
-  endforeach()
-endmacro()

@@ -43,9 +43,26 @@ set(CMAKE_UNITY_BUILD_BATCH_SIZE 0)
 
 find_package(Threads REQUIRED)
 
+# The parts of the tree: PART/include has public headers, PART/src has what only this project includes.
+set(POLYPATH_PUBLIC_INCLUDES)
+set(POLYPATH_SOURCE_INCLUDES)
+foreach(part node engine device comm messaging uniconn lab)
+  if(IS_DIRECTORY ${CMAKE_SOURCE_DIR}/${part}/include)
+    list(APPEND POLYPATH_PUBLIC_INCLUDES ${CMAKE_SOURCE_DIR}/${part}/include)
+  endif()
+  if(IS_DIRECTORY ${CMAKE_SOURCE_DIR}/${part}/src)
+    list(APPEND POLYPATH_SOURCE_INCLUDES ${CMAKE_SOURCE_DIR}/${part}/src)
+  endif()
+endforeach()
+list(APPEND POLYPATH_PUBLIC_INCLUDES ${CMAKE_SOURCE_DIR}/include)
+list(APPEND POLYPATH_SOURCE_INCLUDES ${CMAKE_SOURCE_DIR}/src)
+# The same as options of a compiler, for commands.
+set(POLYPATH_INCLUDE_FLAGS ${POLYPATH_SOURCE_INCLUDES} ${CMAKE_SOURCE_DIR} ${POLYPATH_PUBLIC_INCLUDES})
+list(TRANSFORM POLYPATH_INCLUDE_FLAGS PREPEND -I)
+
 add_library(polypath_settings INTERFACE)
 target_include_directories(polypath_settings INTERFACE
-  ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+  ${POLYPATH_SOURCE_INCLUDES} ${POLYPATH_PUBLIC_INCLUDES})
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # What a cache keeps of a build does not depend on the folder: names of files in objects are relative, and a
   # cache sees which precompiled header a file takes.

@@ -5,16 +5,17 @@
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
-export C="${CC:-cc} -std=c99 -Iinclude -Wall -Wextra -Wpedantic -Wshadow -Werror -Wstrict-prototypes"
-export CPP="${CXX:-c++} -std=c++20 -Iinclude -Wall -Wextra -Wpedantic -Wshadow -Werror -Wold-style-cast"
+includes=$(include_folders | sed s/^/-I/ | xargs)
+export C="${CC:-cc} -std=c99 $includes -Wall -Wextra -Wpedantic -Wshadow -Werror -Wstrict-prototypes"
+export CPP="${CXX:-c++} -std=c++20 $includes -Wall -Wextra -Wpedantic -Wshadow -Werror -Wold-style-cast"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # The headers that a host compiler takes, of both kinds.
-host_headers() { find include/polypath -name '*.h' -o -name '*.hpp' | sort; }
+host_headers() { find $(include_folders) -path '*/polypath/*' \( -name '*.h' -o -name '*.hpp' \) | sort; }
 device_headers() {
   # Parts of others, for the CUDA compiler; and those over another library.
-  find include/polypath -name '*.cuh' | grep -vE '/(ptx|tile_device|gpuccl|gpushmem)\.cuh$' | sort
+  find $(include_folders) -name '*.cuh' | grep -vE '/(ptx|tile_device|gpuccl|gpushmem)\.cuh$' | sort
 }
 has_mpi=false
 echo '#include <mpi.h>' | $C -fsyntax-only -x c - 2>/dev/null && has_mpi=true
@@ -22,7 +23,7 @@ is_compiled() { $has_mpi || ! grep -q '^#include <mpi.h>' "$1"; }
 
 # compile HEADER: alone. 255 ends xargs.
 compile() {
-  local line="#include <${1#include/}>"
+  local line="#include <${1#*include/}>"
   case $1 in
     *.h) $C -fsyntax-only -x c - <<<"$line" ;;
     *.cuh) $CPP -I. -fsyntax-only -x c++ - <<<"$line" ;;
@@ -34,7 +35,7 @@ export -f compile
 count=0
 while read -r header; do
   is_compiled "$header" || continue
-  [[ $header == *.cuh ]] || echo "#include <${header#include/}>" >>"$work/all.hpp"
+  [[ $header == *.cuh ]] || echo "#include <${header#*include/}>" >>"$work/all.hpp"
   echo "$header" >>"$work/headers"
   count=$((count + 1))
 done < <(host_headers && device_headers)
@@ -49,7 +50,7 @@ done
 $CPP -shared "$work/one.o" "$work/two.o" -o "$work/both.so"
 
 version=$(sed -n 's/^project(polypath VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
-header_version=$(sed -n 's/^#define POLYPATH_VERSION_\(MAJOR\|MINOR\|PATCH\) //p' include/polypath/polypath.h | paste -sd.)
+header_version=$(sed -n 's/^#define POLYPATH_VERSION_\(MAJOR\|MINOR\|PATCH\) //p' engine/include/polypath/polypath.h | paste -sd.)
 [[ $version == "$header_version" ]] ||
   fail "CMakeLists.txt says version $version, polypath.h $header_version"
 

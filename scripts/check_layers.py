@@ -1,23 +1,26 @@
 #!/usr/bin/env python3
-"""Checks the dependency rule of ARCHITECTURE.md on the #include lines of src/, sim/ and include/.
+"""Checks the dependency rule of ARCHITECTURE.md on the #include lines of all parts of the tree.
 
     lab > collectives > comm > core; messaging > comm; sim, comm, collectives, messaging > simt
     collectives > collectives/plan (with collective_types.h) > plan
     core > tune > exec > plan > topology > driver > base
     core > registry > base
-    simt, comm, collectives, messaging > device (include/polypath: what device code stands on; of
-    simt/ it includes what stands for it on the host, where tests find it)
+    simt, comm, collectives, messaging > device (what device code stands on; of simt/ it includes
+    what stands for it on the host, where tests find it)
 
-A folder may include itself and what is to the right of it. Some parts may include less:
-RULES below lists, for each part of the tree, the parts that it may include.
+The names are folders PART/src/NAME. A folder may include itself and what is to the right of it.
+Some may include less: RULES below lists, for each folder, those that it may include.
 
-Checks also that no source of src/, sim/, include/ and python/ is wider than 100 columns; lists of
-symbols (*.def) are tables, and may be wider.
+Checks also that no source of the parts and of python/ is wider than 100 columns; lists of symbols
+(*.def) are tables, and may be wider.
 """
 
 import re
 import sys
 from pathlib import Path, PurePosixPath
+
+#: Folders of the tree that have src/ or include/.
+PARTS = ("node", "engine", "device", "comm", "messaging", "uniconn", "lab", "sim")
 
 # The node and the reader of its files: a part of its own, because the simulated node uses it too.
 NODE = {
@@ -70,21 +73,38 @@ MAX_COLUMNS = 100
 
 
 def part_of(path: PurePosixPath) -> str:
-    """The part that a file belongs to; the path is relative to the repository root."""
-    top, *rest = path.parts
+    """The key of RULES for a file; the path is relative to the repository root."""
+    top, kind, *rest = path.parts
+    if top in ("sim", "simt"):
+        return top
+    if top == "include" or kind == "include":
+        return "device" if "device" in path.parts[2:-1] and "uniconn" not in path.parts else "api"
     if top == "src":
-        if rest[0] == "topology" and path.stem in NODE:
-            return "node"
-        pure = rest[1:] == ["collective_types.h"] or rest[1] == "plan"
-        return "collective_plan" if rest[0] == "collectives" and pure else rest[0]
-    if top == "include":
-        return "device" if rest[1] == "device" else "api"
-    return top
+        return kind
+    folder = rest[0]
+    if folder == "topology" and path.stem in NODE:
+        return "node"
+    if folder == "collectives" and (rest[1] == "plan" or rest[1:] == ["collective_types.h"]):
+        return "collective_plan"
+    return folder
+
+
+def include_folders(root: Path) -> list[Path]:
+    """Where a quoted include is looked for, after its own folder."""
+    parts = [root / part / kind for kind in ("src", "include") for part in PARTS]
+    return [*parts, root / "src", root, root / "include"]
+
+
+def sources(root: Path, *more: str) -> list[Path]:
+    """All sources of the parts, and of the folders `more`, without tests."""
+    folders = [*include_folders(root), root / "simt", *(root / top for top in more)]
+    folders.remove(root)
+    return sorted({file for folder in folders for file in folder.rglob("*")})
 
 
 def resolve(root: Path, file: Path, name: str) -> Path | None:
     """The file of the project that `#include "name"` in `file` means; None: not the project's."""
-    for folder in (file.parent, root / "src", root, root / "include"):
+    for folder in (file.parent, *include_folders(root)):
         if (folder / name).is_file():
             return (folder / name).resolve()
     return None
@@ -94,13 +114,9 @@ def violations(root: Path) -> list[str]:
     """One line, "FILE:LINE: what is wrong", for each include that breaks the rule."""
     root = root.resolve()
     found = []
-    files = sorted(
-        file
-        for top in ("src", "sim", "simt", "include")
-        for file in (root / top).rglob("*")
-        if file.suffix in SOURCES
-    )
-    for file in files:
+    for file in sources(root):
+        if file.suffix not in SOURCES:
+            continue
         path = file.relative_to(root)
         part = part_of(PurePosixPath(path))
         text = file.read_text(encoding="utf-8")
@@ -124,15 +140,14 @@ def violations(root: Path) -> list[str]:
 def too_wide(root: Path) -> list[str]:
     """One line, "FILE:LINE: its columns", for each line that is too wide."""
     found = []
-    for top in ("src", "sim", "simt", "include", "python"):
-        for file in sorted((root / top).rglob("*")):
-            if file.suffix not in SOURCES | {".py"}:
-                continue
-            path = file.relative_to(root)
-            lines = file.read_text(encoding="utf-8").splitlines()
-            for number, line in enumerate(lines, 1):
-                if len(line) > MAX_COLUMNS and file.suffix != ".def":
-                    found.append(f"{path}:{number}: {len(line)} columns, more than {MAX_COLUMNS}")
+    for file in sources(root, "python"):
+        if file.suffix not in SOURCES | {".py"}:
+            continue
+        path = file.relative_to(root)
+        lines = file.read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines, 1):
+            if len(line) > MAX_COLUMNS and file.suffix != ".def":
+                found.append(f"{path}:{number}: {len(line)} columns, more than {MAX_COLUMNS}")
     return found
 
 

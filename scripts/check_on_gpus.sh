@@ -200,19 +200,19 @@ fi
 if python3 -c 'import torch' 2>/dev/null && ((gpus > 1)); then
   ranks=(python3 -m torch.distributed.run --nproc-per-node "$gpus")
   reproducible=(run --no-measure --reproducible --stats text -- "${ranks[@]}")
-  step nccl.rows bash -c '"$@"; (($? < 2))' - "${ranks[@]}" bench/nccl/bitwise_equality.py
+  step nccl.rows bash -c '"$@"; (($? < 2))' - "${ranks[@]}" lab/bench/nccl/bitwise_equality.py
   polypath nccl.rows-reproducible run --reproducible --strict --stats text -- "${ranks[@]}" \
-    bench/nccl/bitwise_equality.py
+    lab/bench/nccl/bitwise_equality.py
   for set in as-it-comes tree batch-invariant; do
-    polypath "nccl.calls-$set" "${reproducible[@]}" bench/nccl/calls.py --nccl $set \
+    polypath "nccl.calls-$set" "${reproducible[@]}" lab/bench/nccl/calls.py --nccl $set \
       --json "$results/nccl.calls-$set.json"
   done
-  polypath nccl.decode "${reproducible[@]}" bench/nccl/decode.py --json "$results/nccl.decode.json"
+  polypath nccl.decode "${reproducible[@]}" lab/bench/nccl/decode.py --json "$results/nccl.decode.json"
   polypath nccl.programs "${reproducible[@]}" scripts/check_nccl_programs.py
   step torch.collectives env CUDA_DEVICE_MAX_CONNECTIONS=32 python3 scripts/check_torch_collectives.py \
     --spawn "$gpus" --json "$results/torch.collectives.json" --training "${TRAINING:-none}"
 fi
-python3 -c 'import torch' 2>/dev/null && step bench.rotating python3 bench/rotating_buffers.py
+python3 -c 'import torch' 2>/dev/null && step bench.rotating python3 lab/bench/rotating_buffers.py
 # As on Beluga and on Narval (docs/emulated-mesh.md).
 for gbps in 46 91; do
   bench "mesh-$gbps-gpu" p2p --routes direct,gpu --emulate-mesh "$gbps"

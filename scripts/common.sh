@@ -13,6 +13,12 @@ fail() {
   exit 1
 }
 
+# The folders of public headers, one a part.
+include_folders() {
+  local folder
+  for folder in include */include; do [[ -d $folder/polypath ]] && echo "$folder"; done
+}
+
 # The C and C++ sources of the project, each ended by a NUL. Symbol lists (*.def) are tables.
 source_files() {
   find . \( -path ./build -o -path ./.venv \) -prune -o -regex '.*\.\([ch]\|[ch]pp\|cuh?\)' -print0
@@ -21,7 +27,7 @@ source_files() {
 # The test programs that are meant for real GPUs as well: those that ctest runs as SUBJECT.real. The
 # behaviour suite's run there in parts (check_on_gpus.sh).
 real_tests() {
-  sed -n 's/.*NAME [a-z._]*\.real COMMAND \([a-z_]*\).*/\1/p' tests/*/CMakeLists.txt | sort -u
+  sed -n 's/.*NAME [a-z._]*\.real COMMAND \([a-z_]*\).*/\1/p' {,*/}tests/{,*/}CMakeLists.txt | sort -u
 }
 
 # For scripts that run on a machine with GPUs: the build in $build on its GPUs, a profile in $results, and the

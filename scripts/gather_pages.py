@@ -10,9 +10,18 @@ import shutil
 import sys
 from pathlib import Path
 
+from check_layers import PARTS
+
 ROOT = Path(__file__).parents[1]
 #: Folders that pages refer to.
-FOLDERS = ("docs", "include", "examples", "nodes", "bench/results")
+FOLDERS = (
+    "docs",
+    "include",
+    "examples",
+    "nodes",
+    "bench/results",
+    *(f"{p}/include" for p in PARTS),
+)
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+?)/?\)")
 
 
@@ -42,6 +51,8 @@ def link_folders(page: Path) -> None:
 def main() -> None:
     pages = Path(sys.argv[1])
     for folder in FOLDERS:
+        if not (ROOT / folder).is_dir():
+            continue  # of a part without public headers
         shutil.copytree(ROOT / folder, pages / folder)
     for file in (*ROOT.glob("*.md"), ROOT / "LICENSE"):
         shutil.copy(file, pages)

@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
-from check_layers import INCLUDE, SOURCES, resolve
+from check_layers import INCLUDE, PARTS, SOURCES, resolve
 
 #: Folders whose sources may include each other's headers.
-TREES = ("src", "sim", "simt", "include", "tests", "bench", "examples")
+TREES = (*PARTS, "src", "simt", "include", "tests", "examples")
 
 
 @dataclass
@@ -54,7 +54,7 @@ PACKAGE = {"package_contents"}
 #: By pattern of the changed file; the first that fits counts. None: no test, lint always runs.
 RULES: list[tuple[str, Selection | None]] = [
     (
-        "src/messaging/*|include/polypath/messaging/*|include/polypath/messaging.h",
+        "messaging/src/*|messaging/include/*|messaging/CMakeLists.txt",
         Selection(
             {"messaging."},
             {*PACKAGE, "tests/messaging/all", "bench/messaging/all"},
@@ -62,7 +62,7 @@ RULES: list[tuple[str, Selection | None]] = [
         ),
     ),
     (
-        "tests/messaging/*|bench/messaging/*|examples/messaging/*",
+        "messaging/tests/*|lab/bench/messaging/*|examples/messaging/*",
         Selection(
             {"messaging."},
             {*PACKAGE, "tests/messaging/all", "bench/messaging/all", "examples/messaging/all"},
@@ -96,7 +96,7 @@ RULES: list[tuple[str, Selection | None]] = [
         ),
     ),
     (
-        "src/lab/*",
+        "lab/src/*|lab/include/*",
         Selection(
             {"core.tuning", "core.c_api", "collectives.tuned", "tune."},
             {*PACKAGE, "test_tuning", "test_c_api", "test_tuned_collectives", "tests/tune/all"},
@@ -125,7 +125,7 @@ RULES: list[tuple[str, Selection | None]] = [
         ),
     ),
     (
-        "include/polypath/uniconn*|src/uniconn/*|tests/uniconn/*|bench/uniconn/*|examples/uniconn/*",
+        "uniconn/*|lab/bench/uniconn/*|examples/uniconn/*",
         Selection(
             {"uniconn."},
             {*PACKAGE, "tests/uniconn/all", "bench/uniconn/all", "examples/uniconn/all"},
@@ -134,7 +134,7 @@ RULES: list[tuple[str, Selection | None]] = [
         ),
     ),
     (
-        "bench/mpi/*|tests/mpi_bench/*",
+        "lab/bench/mpi/*|lab/tests/mpi_bench/*",
         Selection(
             {"mpi_bench."},
             {*PACKAGE, "bench/mpi/all", "tests/mpi_bench/all"},
@@ -147,7 +147,7 @@ RULES: list[tuple[str, Selection | None]] = [
         "docs/*|examples/tutorials/*|README.md|CHANGELOG.md|mkdocs.yml|CONTRIBUTING.md|ARCHITECTURE.md",
         Selection(set(), PACKAGE, {"test_docs.py", "test_tutorials.py"}),
     ),
-    ("bench/*", Selection({"bench."}, {*PACKAGE, "bench/all"})),
+    ("lab/bench/*", Selection({"bench."}, {*PACKAGE, "bench/all"})),
     ("python/*", Selection(set(), PACKAGE, {"*"})),
     ("scripts/*|.ci/*|Makefile", Selection(set(), PACKAGE, {"test_check_layers.py"})),
 ]
@@ -189,8 +189,8 @@ def rule_of(name: str) -> Selection | None:
         if any(fnmatch(name, pattern) for pattern in patterns.split("|")):
             return selection
     # A folder of C++ tests without a rule of its own: its tests.
-    if match := re.fullmatch(r"tests/(\w+)/[^/]*\.[ch]pp", name):
-        folder = match[1]
+    if match := re.fullmatch(r"(?:\w+/)?tests/(?:(\w+)/)?[^/]*\.[ch]pp", name):
+        folder = match[1] or name.split("/")[0]
         if folder not in ("support", "mpi", "python", "examples"):
             return Selection({folder}, {f"tests/{folder}/all"})
     return EVERYTHING

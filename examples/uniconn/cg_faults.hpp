@@ -1,4 +1,4 @@
-// Defects of cg.cuh (polypath/device/mutants.hpp): tests/uniconn/test_cg_twin.cpp finds each.
+// Defects of cg.cuh (polypath/device/mutants.hpp): uniconn/tests/test_cg_twin.cpp finds each.
 #pragma once
 
 #include "polypath/device/mutants.hpp"

@@ -11,11 +11,11 @@ from .errors import PolypathError
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _SOURCES = {
-    "calls by MPI": ["bench/uniconn/native_mpi.hpp"],
-    "calls by NCCL": ["bench/uniconn/native_gpuccl.hpp"],
-    "calls by NVSHMEM, from the host": ["bench/uniconn/native_gpushmem.hpp"],
-    "calls by polypath's communicators": ["bench/uniconn/native_polypath.hpp"],
-    "calls by UNICONN": ["bench/uniconn/by_uniconn.hpp"],
+    "calls by MPI": ["lab/bench/uniconn/native_mpi.hpp"],
+    "calls by NCCL": ["lab/bench/uniconn/native_gpuccl.hpp"],
+    "calls by NVSHMEM, from the host": ["lab/bench/uniconn/native_gpushmem.hpp"],
+    "calls by polypath's communicators": ["lab/bench/uniconn/native_polypath.hpp"],
+    "calls by UNICONN": ["lab/bench/uniconn/by_uniconn.hpp"],
     "Jacobi over UNICONN": ["examples/uniconn/jacobi2d.hpp"],
     "Jacobi's kernels, from which it sends": [
         "examples/uniconn/jacobi2d.cuh",

@@ -31,7 +31,7 @@ LONG = ("-LongReductions", "-AlltoAlls")
 
 def run(ranks: int, *cases: str, **settings: str) -> tuple[int, str]:
     """Kernels run with as few threads as they can do with: what ranks say to each other is the
-    subject, and tests/collectives runs whole blocks."""
+    subject, and comm/tests/collectives runs whole blocks."""
     command = [ROOT / "scripts" / "mpi_env.sh", "mpirun", "-n", ranks]
     command += [BUILD / "bin" / "uniconn_ranks", *cases]
     if NODE != "real":

@@ -1,5 +1,5 @@
 // Programs that only know NCCL, with libpolypath_nccl between them and it: which calls it takes,
-// and that nothing else changes. What stands in for NCCL is tests/collectives/nccl_standin.cpp.
+// and that nothing else changes. What stands in for NCCL is comm/tests/collectives/nccl_standin.cpp.
 #include <gmock/gmock.h>
 
 #include "nccl_sums.hpp"

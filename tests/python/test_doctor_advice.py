@@ -12,7 +12,7 @@ from polypath.doctor.driver import ways_in
 from polypath.doctor.program import Outcome, program_findings
 from polypath.doctor.trials import report
 
-COUNTERS = Path(__file__).parents[2] / "src" / "core" / "counters.cpp"
+COUNTERS = Path(__file__).parents[2] / "engine/src/core/counters.cpp"
 LEG = Leg("gpu0", "gpu1")
 SPLIT = {"native": False, "reason": ""}
 

@@ -26,7 +26,7 @@ def test_cu_get_proc_address_knows_every_exported_function(simulated_driver):
         check=True,
     ).stdout
     exported = set(re.findall(r"^(cu\w+) T", listing, re.MULTILINE))
-    table = (ROOT / "sim" / "proc_addresses.def").read_text()
+    table = (ROOT / "sim" / "src" / "proc_addresses.def").read_text()
     entries = re.findall(r"^POLYPATH_PROC\((\w+), (\w*), \d+, \w*\)$", table, re.MULTILINE)
     assert {name + suffix for name, suffix in entries} == exported
 

@@ -1,4 +1,4 @@
-"""The programs of bench/mpi and examples/jacobi on the real MPI stack: what they send, that they
+"""The programs of lab/bench/mpi and examples/jacobi on the real MPI stack: what they send, that they
 see every wrong byte, and that the solver is right to the last bit."""
 
 import json

@@ -90,7 +90,12 @@ def test_03_copies_from_cpp(run, tmp_path):
     if not library.with_name("libpolypath_sim.so").exists():
         pytest.skip("there is no simulated driver beside the library")
     run(
-        *(compiler, "-std=c++20", f"-I{ROOT / 'include'}", f"-I{headers}"),
+        *(
+            compiler,
+            "-std=c++20",
+            *(f"-I{folder}" for folder in ROOT.glob("[a-z]*/include")),
+            f"-I{headers}",
+        ),
         *(TUTORIALS / "03_copies.cpp", f"-L{library.parent}", f"-Wl,-rpath,{library.parent}"),
         *("-lpolypath", "-lpolypath_sim", "-o", tmp_path / "copies"),
     )

@@ -1,5 +1,5 @@
 // Entry points of the driver that the engine does not use, but tests do; and what the simulated one
-// tells about itself (sim/polypath_sim.h). Looked up in the library that a table came from.
+// tells about itself (polypath_sim.h). Looked up in the library that a table came from.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,8 @@ namespace polypath::device {
 
 /// In which order a matcher pairs messages and receives: matcher<mpi>. A new one has a
 /// specialisation of matcher (matcher.cuh), a value of polypath_match_order (messaging/matching.h),
-/// and a line in src/messaging/match_kernels.cpp and host_matching.cpp; nothing else knows orders.
+/// and a line in match_kernels.cpp and host_matching.cpp of messaging/src/messaging; nothing else
+/// knows orders.
 struct mpi {};          ///< messages and receives in their orders; any source, any tag
 struct partitioned {};  ///< the same without any source
 struct hashed {};       ///< no order, no wildcards

@@ -33,7 +33,7 @@ class ProgramNotFound(LibraryNotFound):
 
 
 def find_program(name: str) -> Path:
-    """A program of bench/mpi or examples/jacobi: of the build that the library lies in, or
+    """A program of lab/bench/mpi or examples/jacobi: of the build that the library lies in, or
     installed with it. Raises `ProgramNotFound` and `LibraryNotFound`."""
     beside = find_library().parent
     for folder in ("bin", "../libexec/polypath", "../../libexec/polypath"):

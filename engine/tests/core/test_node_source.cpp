@@ -1,0 +1,81 @@
+// What a context is made on: node files and settings that are wrong say where, and a machine
+// without GPUs says what to type.
+#include <gmock/gmock.h>
+
+#include "support/simulated_test.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+template <typename Expected>
+std::string message_of(const OptionArguments& arguments) {
+  try {
+    const Context context(arguments);
+  } catch (const Expected& error) {
+    return error.what();
+  }
+  return "was made";
+}
+
+TEST(NodeSource, WithoutADriverSaysWhatToType) {
+  const std::string message =
+      message_of<NoDevice>({{"node", ""}, {"driver_library", "libno_such_driver.so"}});
+  EXPECT_THAT(message, AllOf(HasSubstr("no GPU"), HasSubstr("libno_such_driver.so"),
+                             HasSubstr("--node narval"), HasSubstr("POLYPATH_NODE=narval")));
+  EXPECT_THAT(message, testing::Not(HasSubstr("\n"))) << "one line";
+}
+
+TEST(NodeSource, UnknownNodesAreNamedWithTheKnownOnes) {
+  EXPECT_THAT(message_of<InvalidArgument>({{"node", "no-such-node"}}),
+              AllOf(HasSubstr("no-such-node"), HasSubstr("narval")));
+}
+
+TEST(NodeSource, BadNodeFilesAreNamedWithLineAndRange) {
+  const TemporaryFolder folder;
+  const std::string file =
+      folder.write("bad-node.toml",
+                   "schema = 1\nname = \"bad\"\ntitle = \"t\"\nsource = \"s\"\n"
+                   "[[gpu]]\ncount = 2\nname = \"g\"\nmemory_gib = 1\nnuma = 0\n"
+                   "[[host]]\nnuma = 0\nmemory_gib = 1\n"
+                   "[[link]]\nfrom = \"gpu*\"\nto = \"gpu*\"\ntype = \"nvlink\"\ngbps = -5\n"
+                   "source = \"s\"\n");
+  EXPECT_THAT(message_of<InvalidArgument>({{"node", file}}),
+              AllOf(HasSubstr(file + ":17:"), HasSubstr("gbps")));
+}
+
+TEST(NodeSource, BadSettingsAreNamedWithTheirRange) {
+  EXPECT_THAT(message_of<InvalidArgument>({{"staging_size", "1"}}),
+              AllOf(HasSubstr("staging_size '1'"), HasSubstr("argument"), HasSubstr("4M to 4G")));
+}
+
+class NodeSourceTest : public SimulatedTest {};
+
+TEST_F(NodeSourceTest, OneProcessHasOneNode) {
+  const std::string other = node().name == "beluga" ? "cedar" : "beluga";
+  EXPECT_THAT(message_of<InvalidArgument>({{"node", other}}),
+              AllOf(HasSubstr(other), HasSubstr("already runs on")));
+}
+
+TEST(NodeSource, AMeshIsNotEmulatedOnASimulatedNode) {
+  EXPECT_THAT(message_of<InvalidArgument>({{"node", "narval"}, {"emulate_mesh", "46"}}),
+              AllOf(HasSubstr("emulate_mesh"), HasSubstr("--node narval")));
+}
+
+TEST_F(NodeSourceTest, AMeshIsNotEmulatedOnANodeThatWasOpenedElsewhere) {
+  EXPECT_THROW(Context(source(), {{"emulate_mesh", "46"}}), InvalidArgument);
+}
+
+TEST_F(NodeSourceTest, MakesNothingUntilItIsUsed) {
+  const LiveObjects before = live_objects(driver());
+  const Context context{OptionArguments{}};
+  EXPECT_EQ(live_objects(driver()), before);
+  EXPECT_EQ(context.source().capacities, Capacities::node_file);
+  EXPECT_EQ(context.node(), node());
+}
+
+}  // namespace
+}  // namespace polypath::test
