@@ -74,7 +74,7 @@ class PlannerTest : public testing::Test {
   Planner planner_;
 };
 
-TEST_F(PlannerTest, AnUnknownPairGoesNativelyWhileItsLadderIsComputed) {
+TEST_F(PlannerTest, UnknownPair_IsNativeUntilComputed) {
   const std::vector<Request> request{between(0, 1)};
   const auto first = serve(request);
   EXPECT_TRUE(first->provisional);
@@ -107,7 +107,7 @@ TEST_F(PlannerTest, AnotherSizeOfAKnownPairIsPlannedAtOnce) {
   expect_no_ladder_was_computed_here();
 }
 
-TEST_F(PlannerTest, WithoutAMemoryIsAnotherLadder) {
+TEST_F(PlannerTest, ExcludedMemory_HasItsOwnRouteSets) {
   serve({between(0, 1)});
   carry_out();
   const std::uint64_t without = planner_.bit(MemoryId::gpu(2));
@@ -117,7 +117,7 @@ TEST_F(PlannerTest, WithoutAMemoryIsAnotherLadder) {
   expect_no_ladder_was_computed_here();
 }
 
-TEST_F(PlannerTest, BesideOthersTheLonePlanServesMeanwhile) {
+TEST_F(PlannerTest, Concurrent_LonePlanServesMeanwhile) {
   serve({between(0, 1)});
   carry_out();
   const auto alone = serve({between(0, 1)});
@@ -134,7 +134,7 @@ TEST_F(PlannerTest, BesideOthersTheLonePlanServesMeanwhile) {
   expect_no_ladder_was_computed_here();
 }
 
-TEST_F(PlannerTest, AGroupGoesNativelyUntilItsLadderIsKnown) {
+TEST_F(PlannerTest, UnknownGroup_IsNativeUntilComputed) {
   const std::vector<Request> ring{between(0, 1), between(1, 2), between(2, 3), between(3, 0)};
   const auto first = serve(ring);
   EXPECT_TRUE(first->plan.native());
@@ -160,7 +160,7 @@ TEST_F(PlannerTest, GroupsOfChangingSizesHaveFewLadders) {
   expect_no_ladder_was_computed_here();
 }
 
-TEST_F(PlannerTest, WhatCannotBeLeftToAnotherThreadIsAskedForAgain) {
+TEST_F(PlannerTest, RefusedTask_IsRequestedAgain) {
   refuses_ = true;
   EXPECT_TRUE(serve({between(0, 1)})->provisional);
   refuses_ = false;
@@ -170,7 +170,7 @@ TEST_F(PlannerTest, WhatCannotBeLeftToAnotherThreadIsAskedForAgain) {
   EXPECT_FALSE(serve({between(0, 1)})->provisional);
 }
 
-TEST_F(PlannerTest, WhoeverAsksForTheExactPlanComputesIt) {
+TEST_F(PlannerTest, ExactPlan_IsComputedByTheCaller) {
   EXPECT_EQ(table(*planner_.plan(std::vector{between(0, 1)}, 0)), exact({between(0, 1)}));
   EXPECT_FALSE(serve({between(0, 1)})->provisional) << "known from then on";
   {
@@ -181,7 +181,7 @@ TEST_F(PlannerTest, WhoeverAsksForTheExactPlanComputesIt) {
   EXPECT_TRUE(serve({between(0, 3)})->provisional);
 }
 
-TEST_F(PlannerTest, WhatIsLeftToAnotherThreadHoldsNobody) {
+TEST_F(PlannerTest, BackgroundTask_BlocksNoCaller) {
   // The other thread computes while this one asks, in any order: under the thread sanitizer as
   // well.
   serve({between(0, 1)});
@@ -196,7 +196,7 @@ TEST_F(PlannerTest, WhatIsLeftToAnotherThreadHoldsNobody) {
   EXPECT_EQ(table(*planner_.plan(std::vector{between(0, 1)}, 0)), exact({between(0, 1)}));
 }
 
-TEST_F(PlannerTest, ATaskThatEndsAfterTheNodeChangedIsForgotten) {
+TEST_F(PlannerTest, NodeChangedMeanwhile_DropsTaskResult) {
   serve({between(0, 1)});
   Node slow = node_;
   for (Link& link : slow.links) link.gbps /= 4;
@@ -224,7 +224,7 @@ TEST_F(PlannerTest, MemoryIsBounded) {
   EXPECT_EQ(planner_.counts().plans_in_serve, before + 1);
 }
 
-TEST_F(PlannerTest, WithTunedChoicesTheirVariantsAreComputedByTheOtherThread) {
+TEST_F(PlannerTest, TunedVariants_AreComputedInBackground) {
   TunedTransfer one;
   one.pair = pair_class(node_, MemoryId::gpu(0), MemoryId::gpu(1));
   one.choice = {64 * kMiB, {{RouteKind::direct, .5, 1}, {RouteKind::via_gpu, .5, 8}}, 0};
