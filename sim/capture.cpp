@@ -12,11 +12,11 @@ void CaptureMember::join(const CaptureMember& other) {
 }
 
 void Driver::add_captured(CaptureMember& member, GraphWork work) {
-  GraphNode node;
-  node.after.assign(member.last.begin(), member.last.end());
-  node.work = std::move(work);
-  node.is_captured = true;
-  add_graph_node(member.capture->graph, std::move(node));
+  GraphNode new_node;
+  new_node.after.assign(member.last.begin(), member.last.end());
+  new_node.work = std::move(work);
+  new_node.is_captured = true;
+  add_graph_node(member.capture->graph, std::move(new_node));
   member.last = {static_cast<int>(graphs.get(member.capture->graph).nodes.size()) - 1};
 }
 

@@ -241,7 +241,7 @@ class Driver {
   CUgraph add_graph();
   void destroy_graph(CUgraph handle);
   /// Adds a node at the end. Failure INVALID_VALUE when the graph is none.
-  CUgraphNode add_graph_node(CUgraph handle, GraphNode node);
+  CUgraphNode add_graph_node(CUgraph handle, GraphNode new_node);
   /// The places of these nodes in the graph. Failure INVALID_VALUE for nodes of another, and for
   /// doubles.
   [[nodiscard]] std::vector<int> find_graph_nodes(CUgraph graph, const CUgraphNode* nodes,

@@ -14,11 +14,11 @@ void Driver::destroy_graph(CUgraph handle) {
   graphs.remove(handle);
 }
 
-CUgraphNode Driver::add_graph_node(CUgraph handle, GraphNode node) {
+CUgraphNode Driver::add_graph_node(CUgraph handle, GraphNode new_node) {
   Graph& graph = graphs.get(handle, CUDA_ERROR_INVALID_VALUE);
   const auto index = static_cast<int>(graph.nodes.size());
-  node.handle = graph_nodes.add(std::make_unique<GraphNodeId>(GraphNodeId{handle, index}));
-  graph.nodes.push_back(std::move(node));
+  new_node.handle = graph_nodes.add(std::make_unique<GraphNodeId>(GraphNodeId{handle, index}));
+  graph.nodes.push_back(std::move(new_node));
   return graph.nodes.back().handle;
 }
 

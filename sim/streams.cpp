@@ -97,14 +97,14 @@ void Driver::require_capture_allows() {
 }
 
 std::vector<Capture*> Driver::implicit_captures(const Context& context) const {
-  std::vector<Capture*> captures;
+  std::vector<Capture*> result;
   const auto add = [&](const Stream& stream) {
     if (stream.is_blocking() && stream.capture.is_active())
-      captures.push_back(stream.capture.capture.get());
+      result.push_back(stream.capture.capture.get());
   };
   for (const CUstream each : context.streams) add(streams.get(each));
   for (const auto& [thread, each] : context.per_thread) add(*each);
-  return captures;
+  return result;
 }
 
 bool Driver::has_capture(const Context& context) const {
