@@ -184,7 +184,7 @@ TEST(FlightTable, ExpiredFlight_FreesItsSlot) {
   const auto ended = table.end(second);
   ASSERT_TRUE(ended);
   EXPECT_EQ(ended->flight, flight_until(20));
-  EXPECT_TRUE(ended->told);
+  EXPECT_TRUE(ended->published);
 }
 
 }  // namespace
