@@ -64,8 +64,8 @@ class PlannerTest : public testing::Test {
       task();
     }
   }
-  void expect_no_ladder_was_computed_here() const {
-    EXPECT_EQ(planner_.counts().ladders_in_serve, 0u);
+  void expect_no_route_sets_computed_here() const {
+    EXPECT_EQ(planner_.counts().route_sets_in_serve, 0u);
   }
 
   Node node_;
@@ -91,7 +91,7 @@ TEST_F(PlannerTest, UnknownPair_IsNativeUntilComputed) {
   EXPECT_EQ(table(*then), exact(request));
   EXPECT_FALSE(then->plan.native());
   EXPECT_EQ(then, serve(request));
-  expect_no_ladder_was_computed_here();
+  expect_no_route_sets_computed_here();
   EXPECT_EQ(planner_.counts().later, 1u);
 }
 
@@ -104,7 +104,7 @@ TEST_F(PlannerTest, AnotherSizeOfAKnownPairIsPlannedAtOnce) {
     EXPECT_EQ(table(*served), exact({between(0, 1, bytes)}));
   }
   EXPECT_TRUE(tasks_.empty());
-  expect_no_ladder_was_computed_here();
+  expect_no_route_sets_computed_here();
 }
 
 TEST_F(PlannerTest, ExcludedMemory_HasItsOwnRouteSets) {
@@ -114,7 +114,7 @@ TEST_F(PlannerTest, ExcludedMemory_HasItsOwnRouteSets) {
   EXPECT_TRUE(serve({between(0, 1)}, without)->provisional);
   carry_out();
   EXPECT_EQ(table(*serve({between(0, 1)}, without)), exact({between(0, 1)}, without));
-  expect_no_ladder_was_computed_here();
+  expect_no_route_sets_computed_here();
 }
 
 TEST_F(PlannerTest, Concurrent_LonePlanServesMeanwhile) {
@@ -127,11 +127,11 @@ TEST_F(PlannerTest, Concurrent_LonePlanServesMeanwhile) {
   const auto then = serve({between(0, 1)}, 0, beside);
   EXPECT_EQ(table(*then), exact({between(0, 1)}, 0, beside));
   EXPECT_NE(table(*then), table(*alone));
-  // The ladder serves all sizes: the other transfers are as large.
+  // The route sets serve all sizes: the other transfers are as large.
   const auto larger = serve({between(0, 1, 128 * kMiB)}, 0, beside);
   EXPECT_EQ(table(*larger), exact({between(0, 1, 128 * kMiB)}, 0, beside));
   EXPECT_TRUE(tasks_.empty());
-  expect_no_ladder_was_computed_here();
+  expect_no_route_sets_computed_here();
 }
 
 TEST_F(PlannerTest, UnknownGroup_IsNativeUntilComputed) {
@@ -143,10 +143,10 @@ TEST_F(PlannerTest, UnknownGroup_IsNativeUntilComputed) {
   carry_out();
   EXPECT_EQ(table(*serve(ring)), exact(ring));
   EXPECT_FALSE(serve(ring)->plan.native());
-  expect_no_ladder_was_computed_here();
+  expect_no_route_sets_computed_here();
 }
 
-TEST_F(PlannerTest, GroupsOfChangingSizesHaveFewLadders) {
+TEST_F(PlannerTest, GroupsOfChangingSizesHaveFewRouteSets) {
   Random random(7);
   for (int i = 0; i < 300; ++i) {
     const std::vector<Request> pair{between(0, 1, 16 * kMiB + random() % (16 * kMiB)),
@@ -155,9 +155,9 @@ TEST_F(PlannerTest, GroupsOfChangingSizesHaveFewLadders) {
     carry_out();
     EXPECT_EQ(table(*serve(pair)), exact(pair)) << "whatever was computed before";
   }
-  EXPECT_LE(planner_.counts().kept_ladders, 8u);
+  EXPECT_LE(planner_.counts().kept_route_sets, 8u);
   EXPECT_LE(planner_.counts().later, 8u);
-  expect_no_ladder_was_computed_here();
+  expect_no_route_sets_computed_here();
 }
 
 TEST_F(PlannerTest, RefusedTask_IsRequestedAgain) {
@@ -247,7 +247,7 @@ TEST_F(PlannerTest, TunedVariants_AreComputedInBackground) {
   ASSERT_NE(then->in_window, nullptr);
   EXPECT_LT(then->in_window->plan.transfers.front().routes.at(1).chunks,
             then->plan.transfers.front().routes.at(1).chunks);
-  expect_no_ladder_was_computed_here();
+  expect_no_route_sets_computed_here();
 }
 
 /// Two islands of two GPUs each, each with its own host memory.
@@ -281,14 +281,14 @@ TEST_F(PlannerOnIslands, TransfersThatShareNoLinkDoNotCount) {
   EXPECT_EQ(serve({between(0, 1)}, 0, {between(2, 3, 0), between(3, 2, 0)}), alone);
   EXPECT_EQ(planner_.plan(std::vector{between(0, 1)}, 0, std::vector{between(2, 3, 0)}), alone);
   EXPECT_TRUE(tasks_.empty());
-  expect_no_ladder_was_computed_here();
+  expect_no_route_sets_computed_here();
 }
 
-/// Between GPUs of every known node: no ladder is computed by who serves, and the size step stays
+/// Between GPUs of every known node: serve() computes no route sets, and the size step stays
 /// small.
 class PlannerOnKnownNodes : public testing::TestWithParam<const char*> {};
 
-TEST_P(PlannerOnKnownNodes, CallersComputeNoLadder) {
+TEST_P(PlannerOnKnownNodes, CallersComputeNoRouteSets) {
   PlanInputs inputs;
   inputs.node = read_node_file(std::string(NODES_DIR) + "/" + GetParam() + ".toml");
   std::vector<std::function<void()>> tasks;
@@ -312,7 +312,7 @@ TEST_P(PlannerOnKnownNodes, CallersComputeNoLadder) {
     for (const auto& task : tasks) task();
     tasks.clear();
   }
-  EXPECT_EQ(planner.counts().ladders_in_serve, 0u);
+  EXPECT_EQ(planner.counts().route_sets_in_serve, 0u);
   Planner exact(inputs, {});
   EXPECT_EQ(table(*planner.serve(ring, 0)), table(*exact.plan(ring, 0)));
   EXPECT_EQ(table(*planner.serve({&ring[0], 1}, 0, back)),
