@@ -4,7 +4,7 @@
     POLYPATH_NODE=narval python copy_async.py     on a simulated node
 
 With PyTorch the transfer is one line, context.copy_async(on_gpu1, on_gpu0) of two tensors; CuPy and
-whatever else speaks DLPack or __cuda_array_interface__ are the same. To need none of them, this
+other objects with DLPack or __cuda_array_interface__ are the same. To need none of them, this
 example takes its memory from the CUDA driver.
 """
 

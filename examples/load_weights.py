@@ -183,9 +183,9 @@ def bytes_by_route(folder: Path) -> dict[str, int]:
     """What processes under polypath say of split copies: "host0 to gpu0, via gpu1": bytes."""
     routes: dict[str, int] = {}
     for file in folder.glob("*.json"):
-        for one in (json.loads(file.read_text())["engine"] or {}).get("routes", []):
-            name = f"{one['src']} to {one['dst']}, {one['route']}"
-            routes[name] = routes.get(name, 0) + one["bytes"]
+        for route in (json.loads(file.read_text())["engine"] or {}).get("routes", []):
+            name = f"{route['src']} to {route['dst']}, {route['route']}"
+            routes[name] = routes.get(name, 0) + route["bytes"]
     return routes
 
 

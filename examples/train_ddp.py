@@ -35,8 +35,8 @@ from typing import Any
 
 WAYS = ("nccl", "polypath", "plain")
 MODELS = "resnet50,resnet152,densenet201,vgg16,cosmoflow"
-# Of losses on more than two ranks, where NCCL sums in another order: until the second step. Each
-# step multiplies a difference in the last bit by some hundreds.
+# Tolerance of losses on more than two ranks, where NCCL sums in another order, until the second
+# step. Each step multiplies a difference in the last bit by some hundreds.
 CLOSE = 1e-3
 CLOSE_STEPS = 2
 
@@ -97,12 +97,12 @@ class Way:
     def step(self, task: Any, batch: tuple[Any, Any], precision: str) -> Any:
         import torch
 
-        samples, wanted = batch
+        samples, expected = batch
         # Read with a model's first forward pass.
         os.environ["POLYPATH_DDP_HOOK"] = "off" if self.name == "plain" else "on"
         self.optimizer.zero_grad(set_to_none=False)
         with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
-            loss = task.loss(self.model(samples), wanted)
+            loss = task.loss(self.model(samples), expected)
         loss.backward()
         self.optimizer.step()
         return loss.detach()
@@ -117,7 +117,7 @@ def deterministic() -> Iterator[None]:
     torch.backends.cudnn.benchmark = False
     try:
         with warnings.catch_warnings():
-            # Of pooling, where windows that do not overlap are deterministic nevertheless.
+            # A warning about pooling: windows that do not overlap are deterministic nevertheless.
             warnings.filterwarnings("ignore", message=".*deterministic.*")
             yield
     finally:
@@ -129,9 +129,9 @@ def slowest(seconds: float, device: Any, group: Any) -> float:
     import torch
     import torch.distributed as dist
 
-    found = torch.tensor([seconds], dtype=torch.float64, device=device)
-    dist.all_reduce(found, dist.ReduceOp.MAX, group)
-    return float(found)
+    longest = torch.tensor([seconds], dtype=torch.float64, device=device)
+    dist.all_reduce(longest, dist.ReduceOp.MAX, group)
+    return float(longest)
 
 
 def timed(way: Way, task: Any, batch: Any, options: argparse.Namespace) -> tuple[float, float]:
@@ -165,9 +165,9 @@ def equal(losses: dict[str, list[float]], ranks: int) -> bool:
     if ranks == 2:
         return all(other == first for other in losses.values())
     return all(
-        abs(mine - others) <= CLOSE * max(1.0, abs(others))
+        abs(own - others) <= CLOSE * max(1.0, abs(others))
         for other in losses.values()
-        for mine, others in zip(other[:CLOSE_STEPS], first[:CLOSE_STEPS], strict=True)
+        for own, others in zip(other[:CLOSE_STEPS], first[:CLOSE_STEPS], strict=True)
     )
 
 
@@ -192,7 +192,7 @@ def measure(
     seconds: dict[str, list[float]] = {way: [] for way in (*WAYS, "alone")}
     issued: dict[str, list[float]] = {way: [] for way in (*WAYS, "alone")}
     for turn in range(options.rounds):
-        # Whoever comes first comes last in the next round.
+        # The first way is the last one in the next round.
         for way in ways if turn % 2 == 0 else reversed(ways):
             took, host = timed(way, task, batch, options)
             seconds[way.name].append(slowest(took, device, groups["nccl"]))
@@ -240,7 +240,7 @@ def measure_all(
             torch.cuda.empty_cache()
             if dist.get_rank() == 0:
                 print(line(rows[-1]), file=sys.stderr, flush=True)
-                if options.json:  # what is measured stays, whatever comes next
+                if options.json:  # results stay also if a later model fails
                     Path(options.json).write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     carried = groups["polypath"].report()
     if carried["polypath"] is None:
@@ -249,7 +249,7 @@ def measure_all(
 
 
 def run(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The same, with a process group of its own, from the variables of torchrun."""
+    """As `measure_all`, with a process group of its own, from the variables of torchrun."""
     import polypath.torch  # noqa: F401  it registers the backend
     import torch
     import torch.distributed as dist
@@ -269,7 +269,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def line(row: dict[str, Any]) -> str:
-    ways = ", ".join(f"{way} {found['ms']:.2f}" for way, found in row["ways"].items())
+    ways = ", ".join(f"{way} {result['ms']:.2f}" for way, result in row["ways"].items())
     times = " and ".join(f"{row['ways'][way]['times']:.3f}" for way in WAYS[1:])
     return f"{row['model']} {row['batch']}: alone {row['alone_ms']:.2f}, {ways} ms; {times} times"
 
@@ -281,19 +281,21 @@ def table(rows: list[dict[str, Any]]) -> None:
     except ImportError:  # the lines on stderr are the table then
         return
     ranks, precision = rows[0]["ranks"], rows[0]["precision"]
-    made = Table(title=f"DDP on {ranks} GPUs, {precision}: ms an iteration, images/s of all GPUs")
+    output = Table(title=f"DDP on {ranks} GPUs, {precision}: ms an iteration, images/s of all GPUs")
     for heading in ("network", "batch", "MiB", "no sync", *WAYS, "times NCCL", "losses"):
-        made.add_column(heading, justify="left" if heading == "network" else "right", no_wrap=True)
+        output.add_column(
+            heading, justify="left" if heading == "network" else "right", no_wrap=True
+        )
     for row in rows:
         ways = row["ways"]
-        made.add_row(
+        output.add_row(
             *(row["model"], str(row["batch"]), f"{row['gradient_bytes'] / 2**20:.0f}"),
             f"{row['alone_ms']:.2f}",
             *(f"{ways[way]['ms']:.2f} {ways[way]['images_per_s']:.0f}" for way in WAYS),
             " ".join(f"{ways[way]['times']:.3f}" for way in WAYS[1:]),
             "equal" if row["losses_equal"] else "DIFFER",
         )
-    Console().print(made)
+    Console().print(output)
 
 
 def main() -> int:

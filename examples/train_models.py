@@ -104,8 +104,8 @@ def vgg16(classes: int = 1000) -> nn.Module:
             inputs = width
         layers.append(nn.MaxPool2d(2))
     layers += [nn.AdaptiveAvgPool2d(7), nn.Flatten()]
-    for taken, given in ((512 * 49, 4096), (4096, 4096)):
-        layers += [nn.Linear(taken, given), nn.ReLU(inplace=True)]
+    for in_width, out_width in ((512 * 49, 4096), (4096, 4096)):
+        layers += [nn.Linear(in_width, out_width), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers, nn.Linear(4096, classes))
 
 
@@ -117,8 +117,8 @@ def cosmoflow(outputs: int = 4) -> nn.Module:
         layers += [nn.Conv3d(inputs, width, 3, padding=1), nn.LeakyReLU(), nn.MaxPool3d(2)]
         inputs = width
     layers.append(nn.Flatten())
-    for taken, given in ((512 * 4**3, 128), (128, 64)):
-        layers += [nn.Linear(taken, given), nn.LeakyReLU()]
+    for in_width, out_width in ((512 * 4**3, 128), (128, 64)):
+        layers += [nn.Linear(in_width, out_width), nn.LeakyReLU()]
     return nn.Sequential(*layers, nn.Linear(64, outputs))
 
 
@@ -128,21 +128,21 @@ class Task:
 
     make: Callable[[], nn.Module]
     shape: tuple[int, ...]
-    """Of one sample."""
+    """Shape of one sample."""
     classes: int = 1000
     """0: it learns numbers."""
 
     def samples(self, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Random ones, with what the network is to say of them."""
+        """Random samples, with the expected answers of the network."""
         samples = torch.randn(batch, *self.shape, device=device)
         if self.classes:
             return samples, torch.randint(self.classes, (batch,), device=device)
         return samples, torch.rand(batch, 4, device=device)
 
-    def loss(self, outputs: Tensor, wanted: Tensor) -> Tensor:
+    def loss(self, outputs: Tensor, expected: Tensor) -> Tensor:
         if self.classes:
-            return nn.functional.cross_entropy(outputs, wanted)
-        return nn.functional.mse_loss(outputs, wanted)
+            return nn.functional.cross_entropy(outputs, expected)
+        return nn.functional.mse_loss(outputs, expected)
 
 
 _IMAGE = (3, 224, 224)

@@ -15,7 +15,7 @@ class Compute {
   virtual ~Compute() = default;
 
   [[nodiscard]] virtual const char* name() const noexcept = 0;
-  /// Initial values for the block and its halo, of a grid with so many rows.
+  /// Initial values for the block and its halo, of a grid with `rows` rows.
   virtual void begin(Field& field, std::uint64_t rows) = 0;
   /// The rows of `field.next()` from those and the halo of `field.now()`. Returns the largest
   /// change of an element.

@@ -19,7 +19,7 @@ struct Shape {
 /// A block of rows between two halo rows, twice: before and after an iteration.
 class Field {
  public:
-  /// The block of `rank` of `ranks`. Throws std::runtime_error when there is not so much memory.
+  /// The block of `rank` of `ranks`. Throws std::runtime_error when memory runs out.
   Field(mpi_bench::MemoryKind kind, const Shape& shape, int rank, int ranks)
       : columns_(shape.columns),
         first_(begin(shape, rank, ranks)),
@@ -38,7 +38,7 @@ class Field {
   /// After an iteration: what was next is now.
   void swap() noexcept { std::swap(current_, other_); }
 
-  /// Bytes of so many rows, and therefore the offset of the row of that number.
+  /// Bytes of `rows` rows, and therefore the offset of the row with this number.
   [[nodiscard]] std::size_t bytes(std::uint64_t rows) const noexcept {
     return rows * columns_ * sizeof(float);
   }

@@ -16,7 +16,7 @@ using mpi_bench::MemoryKind;
 constexpr unsigned int kThreads = 256;
 constexpr std::uint64_t kMaxBlocks = 4096;
 
-/// Kernels in the legacy default stream: whoever waits for that waits for them.
+/// Kernels in the legacy default stream: a wait for that stream waits for them.
 class GpuCompute final : public Compute {
  public:
   /// `module`: jacobi_image().

@@ -23,7 +23,7 @@ class Ranks {
 
   [[nodiscard]] virtual int rank() const noexcept = 0;
   [[nodiscard]] virtual int size() const noexcept = 0;
-  /// The GPU that this rank is to use.
+  /// The GPU that this rank must use.
   [[nodiscard]] virtual int gpu() const noexcept = 0;
   /// What the ranks are and what carries their messages, for the output.
   [[nodiscard]] virtual std::string name() const = 0;
@@ -32,7 +32,7 @@ class Ranks {
   virtual double largest(double value) = 0;
   virtual double mean(double value) = 0;
   virtual std::uint64_t sum(std::uint64_t value) = 0;
-  /// Of each element, over all ranks.
+  /// Replaces each element by its largest value over all ranks.
   virtual void largest(std::span<float> values) = 0;
 
   /// Gives the neighbours of this rank the outer rows of `field.next()`, and its halo theirs: first
@@ -45,9 +45,10 @@ class Ranks {
 /// The processes of `world`, which must outlive it: halos by MPI_Sendrecv.
 std::unique_ptr<Ranks> mpi_ranks(const mpi_bench::World& world);
 
-/// Runs `body` in so many threads, each with a rank of its own, whose GPU is current; halos, which
-/// must be GPU memory, by cuMemcpyAsync from GPU to GPU, ordered by events. Returns the largest of
-/// what `body` returned. An exception is printed by its rank and ends the process with 1.
+/// Runs `body` in `threads` threads, each with a rank of its own, whose GPU is current; halos,
+/// which must be GPU memory, by cuMemcpyAsync from GPU to GPU, ordered by events. Returns the
+/// largest of what `body` returned. An exception is printed by its rank and ends the process with
+/// 1.
 int with_threads(int threads, const std::function<int(Ranks&)>& body);
 
 }  // namespace jacobi

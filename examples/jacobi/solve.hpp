@@ -19,7 +19,7 @@ struct Solution {
   double communication_us = 0;  ///< mean over ranks; waiting for a neighbour is part of it
 };
 
-/// Runs so many iterations; the first `warmup` of them, fewer than all, are not timed. Collective.
+/// Runs `iterations` iterations; the first `warmup`, fewer than all, are not timed. Collective.
 Solution solve(Ranks& ranks, const Shape& shape, Field& field, Compute& compute, int iterations,
                int warmup);
 

@@ -36,7 +36,7 @@ inline float sweep(const float* from, float* to, std::uint64_t rows, std::uint64
   return largest;
 }
 
-/// Of `rows` rows; the first is row `first` of the grid.
+/// The digest of `rows` rows; the first is row `first` of the grid.
 inline std::uint64_t digest_rows(const float* values, std::uint64_t first, std::uint64_t rows,
                                  std::uint64_t columns) {
   std::uint64_t sum = 0;

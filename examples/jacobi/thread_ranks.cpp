@@ -35,23 +35,23 @@ class ThreadRanks final : public Ranks {
  public:
   ThreadRanks(Team& team, int rank) : team_(team), rank_(rank) {
     mpi_bench::use_gpu(rank);
-    cuda_.check(cuda_.ctx_get_current(&mine().context), "cuCtxGetCurrent");
+    cuda_.check(cuda_.ctx_get_current(&own().context), "cuCtxGetCurrent");
     cuda_.check(cuda_.stream_create(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-    cuda_.check(cuda_.event_create(&mine().sent, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    cuda_.check(cuda_.event_create(&own().sent, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
     barrier();
     for (const int peer : {before(), after()}) {
       if (peer == rank_) continue;
       // Where there is no peer access the driver carries the messages by itself.
-      const CUresult result = cuda_.ctx_enable_peer_access(of(peer).context, 0);
+      const CUresult result = cuda_.ctx_enable_peer_access(shown_by(peer).context, 0);
       if (result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED &&
           result != CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
         cuda_.check(result, "cuCtxEnablePeerAccess");
     }
   }
   ~ThreadRanks() override {
-    // Nobody waits for its event any more.
+    // No rank waits for its event any more.
     barrier();
-    cuda_.event_destroy(mine().sent);
+    cuda_.event_destroy(own().sent);
     cuda_.stream_destroy(stream_);
   }
 
@@ -71,9 +71,9 @@ class ThreadRanks final : public Ranks {
     return over_all(&Shown::bits, value, [](std::uint64_t a, std::uint64_t b) { return a + b; });
   }
   void largest(std::span<float> values) override {
-    const std::vector<float> own(values.begin(), values.end());
-    std::vector<float> result(own);
-    mine().values = values;
+    const std::vector<float> input(values.begin(), values.end());
+    std::vector<float> result(input);
+    own().values = values;
     barrier();
     for (const Shown& other : team_.shown)
       for (std::size_t i = 0; i < result.size(); ++i)
@@ -83,11 +83,11 @@ class ThreadRanks final : public Ranks {
   }
 
   void exchange_halo(Field& field) override {
-    mine().field = &field;
-    barrier();  // everybody has computed, so nobody reads its other halo any more
-    Field& first = *of(before()).field;
+    own().field = &field;
+    barrier();  // all ranks have computed, so none reads its other halo any more
+    Field& first = *shown_by(before()).field;
     send(row(first, first.rows() + 1), row(field, 1), field, after());
-    Field& last = *of(after()).field;
+    Field& last = *shown_by(after()).field;
     send(row(last, 0), row(field, field.rows()), field, before());
     cuda_.check(cuda_.stream_synchronize(stream_), "cuStreamSynchronize");
   }
@@ -95,8 +95,10 @@ class ThreadRanks final : public Ranks {
  private:
   [[nodiscard]] int before() const noexcept { return (rank_ + size() - 1) % size(); }
   [[nodiscard]] int after() const noexcept { return (rank_ + 1) % size(); }
-  [[nodiscard]] Shown& of(int rank) const { return team_.shown[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] Shown& mine() const { return of(rank_); }
+  [[nodiscard]] Shown& shown_by(int rank) const {
+    return team_.shown[static_cast<std::size_t>(rank)];
+  }
+  [[nodiscard]] Shown& own() const { return shown_by(rank_); }
 
   static CUdeviceptr row(Field& field, std::uint64_t number) {
     return reinterpret_cast<CUdeviceptr>(field.next().data() + field.bytes(number));
@@ -105,15 +107,15 @@ class ThreadRanks final : public Ranks {
   /// One row to a neighbour's halo; then the stream waits for the message of rank `from`.
   void send(CUdeviceptr to, CUdeviceptr values, const Field& field, int from) {
     cuda_.check(cuda_.memcpy_async(to, values, field.bytes(1), stream_), "cuMemcpyAsync");
-    cuda_.check(cuda_.event_record(mine().sent, stream_), "cuEventRecord");
+    cuda_.check(cuda_.event_record(own().sent, stream_), "cuEventRecord");
     barrier();  // every message is issued, and its event recorded
-    cuda_.check(cuda_.stream_wait_event(stream_, of(from).sent, 0), "cuStreamWaitEvent");
-    barrier();  // nobody records its event anew before all wait for it
+    cuda_.check(cuda_.stream_wait_event(stream_, shown_by(from).sent, 0), "cuStreamWaitEvent");
+    barrier();  // no rank records its event anew before all wait for it
   }
 
   template <typename Value, typename Combine>
   Value over_all(Value Shown::* member, Value value, Combine combine) {
-    mine().*member = value;
+    own().*member = value;
     barrier();
     Value result = team_.shown[0].*member;
     for (std::size_t i = 1; i < team_.shown.size(); ++i)

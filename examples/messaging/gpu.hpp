@@ -33,7 +33,7 @@ class Gpu {
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
-  /// Of zeros; until the end.
+  /// Memory filled with zeros, freed at the end.
   template <typename T>
   T* alloc(std::size_t count) {
     device_.make_current();
@@ -75,11 +75,11 @@ class Gpu {
  private:
   template <typename Function>
   static void find(polypath_context* context, Function& function, const char* name) {
-    void* const found = polypath_driver_function(context, name);
-    if (found == nullptr)
+    void* const address = polypath_driver_function(context, name);
+    if (address == nullptr)
       throw polypath::error(POLYPATH_NOT_SUPPORTED,
                             (std::string("the driver has no ") + name).c_str());
-    function = reinterpret_cast<Function>(found);
+    function = reinterpret_cast<Function>(address);
   }
   void copy(void* to, const void* from, std::size_t bytes) {
     using polypath::uniconn::detail::device;

@@ -119,7 +119,7 @@ int run(int argc, char** argv) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   ranks.check_all();
 
-  HimenoResult found{first, 0};
+  HimenoResult result{first, 0};
   std::vector<float> sums;
   for (std::uint32_t rank = 0; rank < count; ++rank) {
     Gpu& gpu = ranks.gpu(rank);
@@ -128,23 +128,23 @@ int run(int argc, char** argv) {
     const std::vector<float> planes =
         gpu.read(runs[rank].pressure[iterations % 2] + size.plane(), part.planes * size.plane());
     std::ranges::copy(
-        planes, found.pressure.begin() + static_cast<std::ptrdiff_t>(part.first * size.plane()));
+        planes, result.pressure.begin() + static_cast<std::ptrdiff_t>(part.first * size.plane()));
     const std::vector<float> rows =
         gpu.read(runs[rank].row_sums, std::size_t{part.planes} * size.rows);
     sums.insert(sums.end(), rows.begin(), rows.end());
   }
-  found.residual = residual_of(size, sums);
+  result.residual = residual_of(size, sums);
   const double points = static_cast<double>(size.planes - 2) * (size.rows - 2) * (size.width - 2);
   std::printf(
       "{\"ranks\": %u, \"iterations\": %u, \"residual\": %.17g, \"seconds\": %.6f, "
       "\"G_points_per_s\": %.3f}\n",
-      count, iterations, found.residual, seconds, points * iterations / seconds * 1e-9);
+      count, iterations, result.residual, seconds, points * iterations / seconds * 1e-9);
   if (arguments.count("check", 0) == 0) return 0;
   const HimenoResult expected = himeno_alone(size, iterations);
   const bool is_same =
-      std::memcmp(expected.pressure.data(), found.pressure.data(), cells * sizeof(float)) == 0 &&
+      std::memcmp(expected.pressure.data(), result.pressure.data(), cells * sizeof(float)) == 0 &&
       std::bit_cast<std::uint64_t>(expected.residual) ==
-          std::bit_cast<std::uint64_t>(found.residual);
+          std::bit_cast<std::uint64_t>(result.residual);
   std::printf("{\"same_bits_as_the_host\": %s}\n", is_same ? "true" : "false");
   return is_same ? 0 : 1;
 }

@@ -15,17 +15,17 @@ POLYPATH_DEVICE bool meet(const HimenoRun& run, std::uint64_t& meetings, bool is
   const device::Block block{};
   block.sync();
   ++meetings;
-  bool came = is_well;
+  bool has_arrived = is_well;
   if (block.is_leader()) {
     if (!is_well) device::red_add_release(run.gate + 1, std::uint64_t{1});
-    const std::uint64_t wanted = meetings * device::grid_size();
+    const std::uint64_t arrivals = meetings * device::grid_size();
     device::atomic_add_acq_rel(run.gate, std::uint64_t{1});
-    came = device::wait_until(
-        run.view.wait_ctx, [&] { return device::load_acquire(run.gate) >= wanted; },
-        [&] { return device::wait_target{device::wait_error::kNobody, wanted, 0}; });
-    came = came && device::load_acquire(run.gate + 1) == 0;
+    has_arrived = device::wait_until(
+        run.view.wait_ctx, [&] { return device::load_acquire(run.gate) >= arrivals; },
+        [&] { return device::wait_target{device::wait_error::kNobody, arrivals, 0}; });
+    has_arrived = has_arrived && device::load_acquire(run.gate + 1) == 0;
   }
-  return !block.any(block.is_leader() && !came);
+  return !block.any(block.is_leader() && !has_arrived);
 }
 
 /// One iteration: rows go to warps in turn.

@@ -1,4 +1,4 @@
-// Himeno's pressure on the host: how it begins, and what the kernels are to find.
+// Himeno's pressure on the host: initial values, and the result that the kernels must reach.
 #pragma once
 
 #include <cstdint>

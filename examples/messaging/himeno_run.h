@@ -9,7 +9,7 @@
 
 namespace messaging_example {
 
-/// Planes of one rank: its own, with a halo before and one behind. A plane has `rows` rows of
+/// Planes of one rank: its own, with a halo before and one after them. A plane has `rows` rows of
 /// `width` cells.
 struct HimenoRun {
   polypath::device::channel_view view;

@@ -48,7 +48,7 @@ class Pool {
 
 /// How many buckets have other records than the host puts there.
 std::uint32_t wrong_buckets(const ListsRun& run, const std::vector<std::uint64_t>& sums,
-                            const std::vector<std::uint32_t>& found) {
+                            const std::vector<std::uint32_t>& counts) {
   std::vector<std::uint64_t> expected(run.buckets);
   std::vector<std::uint32_t> records(run.buckets);
   for (std::uint32_t record = 0; record < run.records; ++record) {
@@ -58,7 +58,7 @@ std::uint32_t wrong_buckets(const ListsRun& run, const std::vector<std::uint64_t
   }
   std::uint32_t wrong = 0;
   for (std::uint32_t bucket = 0; bucket < run.buckets; ++bucket)
-    wrong += sums[bucket] != expected[bucket] || found[bucket] != records[bucket] ? 1 : 0;
+    wrong += sums[bucket] != expected[bucket] || counts[bucket] != records[bucket] ? 1 : 0;
   return wrong;
 }
 

@@ -20,9 +20,10 @@ POLYPATH_DEVICE std::uint32_t* words_at(const device::pool& pool, std::uint32_t 
 POLYPATH_DEVICE void put_in_front(std::uint32_t* head, std::uint32_t handle, std::uint32_t* words) {
   for (std::uint32_t next = device::load_relaxed<device::device_scope>(head);;) {
     device::store(words, next);
-    const std::uint32_t found = device::compare_exchange<device::device_scope>(head, next, handle);
-    if (found == next) return;
-    next = found;
+    const std::uint32_t current =
+        device::compare_exchange<device::device_scope>(head, next, handle);
+    if (current == next) return;
+    next = current;
   }
 }
 
@@ -58,7 +59,7 @@ POLYPATH_DEVICE void empty_lists(const ListsRun& run) {
     const bool is_one = bucket < run.buckets;
     std::uint32_t handle = is_one ? device::load(run.heads + bucket) : device::pool::kNoBlock;
     std::uint64_t sum = 0;
-    std::uint32_t found = 0;
+    std::uint32_t records = 0;
     while (device::warp_any(handle != device::pool::kNoBlock)) {
       std::uint32_t next = device::pool::kNoBlock;
       if (handle != device::pool::kNoBlock) {
@@ -66,14 +67,14 @@ POLYPATH_DEVICE void empty_lists(const ListsRun& run) {
         next = device::load(words);
         const std::uint32_t count = words_of(device::load(words + 1));
         for (std::uint32_t i = 0; i < count; ++i) sum += device::load(words + kHeadWords + i);
-        ++found;
+        ++records;
       }
       pool.free(device::Warp{}, handle);
       handle = next;
     }
     if (!is_one) continue;
     device::store(run.sums + bucket, sum);
-    device::store(run.found + bucket, found);
+    device::store(run.found + bucket, records);
   }
 }
 

@@ -1,4 +1,4 @@
-// How many ways there are to place queens, by blocks of one GPU that balance the work by a queue
+// Counts the placements of queens, by blocks of one GPU that balance the work by a queue
 // (queens.cuh).
 //
 //   messaging_queens [--gpu N] [--size N] [--shared-rows N] [--blocks N]
@@ -63,7 +63,7 @@ int run(int argc, char** argv) {
   polypath_comm* comm = nullptr;
   check(polypath_context_create(nullptr, 0, &context));
   check(polypath_comm_create_all(context, &number, 1, nullptr, &comm));
-  std::uint64_t found = 0;
+  std::uint64_t solutions = 0;
   std::uint64_t boards = 0;
   double seconds = 0;
   {
@@ -76,7 +76,7 @@ int run(int argc, char** argv) {
     gpu.synchronize();
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     check(polypath_comm_check(comm));
-    found = gpu.read(run.solutions, 1)[0];
+    solutions = gpu.read(run.solutions, 1)[0];
     boards = gpu.read(run.boards, 1)[0];
   }
   polypath_comm_destroy(comm);
@@ -84,9 +84,9 @@ int run(int argc, char** argv) {
   std::printf(
       "{\"size\": %u, \"solutions\": %llu, \"boards_through_the_queue\": %llu, "
       "\"seconds\": %.6f}\n",
-      size, static_cast<unsigned long long>(found), static_cast<unsigned long long>(boards),
+      size, static_cast<unsigned long long>(solutions), static_cast<unsigned long long>(boards),
       seconds);
-  return found == kKnown.at(size - 4) ? 0 : 1;
+  return solutions == kKnown.at(size - 4) ? 0 : 1;
 }
 
 }  // namespace

@@ -29,20 +29,20 @@ POLYPATH_DEVICE_NOINLINE std::uint64_t solutions_of(const Board& begin, std::uin
   std::uint32_t frees[kMaxRows + 1];
   const unsigned first = ones(begin.columns);
   if (first == size) return 1;
-  std::uint64_t found = 0;
+  std::uint64_t solutions = 0;
   unsigned row = first;
   boards[row] = begin;
   frees[row] = free_of(begin, size);
   for (;;) {
     if (frees[row] == 0) {
-      if (row == first) return found;
+      if (row == first) return solutions;
       --row;
       continue;
     }
     const std::uint32_t at = frees[row] & (~frees[row] + 1);
     frees[row] &= frees[row] - 1;
     if (row + 1 == size) {
-      ++found;
+      ++solutions;
       continue;
     }
     boards[row + 1] = with_queen(boards[row], at);
@@ -54,7 +54,7 @@ POLYPATH_DEVICE_NOINLINE std::uint64_t solutions_of(const Board& begin, std::uin
 POLYPATH_DEVICE void queens(const QueensRun& run) {
   const device::Thread self{};
   const device::queue<Board> queue(run.view);
-  std::uint64_t found = 0;
+  std::uint64_t solutions = 0;
   std::uint64_t boards = 0;
   if (device::block_index() == 0 && device::thread_index() == 0) {
     device::fetch_add<device::device_scope>(run.pending, std::uint64_t{1});
@@ -64,20 +64,20 @@ POLYPATH_DEVICE void queens(const QueensRun& run) {
   while (queue.pop(self, board) == device::status::done) {
     ++boards;
     if (ones(board.columns) >= run.shared_rows) {
-      found += solutions_of(board, run.size);
+      solutions += solutions_of(board, run.size);
     } else {
       for (std::uint32_t free = free_of(board, run.size); free != 0; free &= free - 1) {
         const Board next = with_queen(board, free & (~free + 1));
         device::fetch_add<device::device_scope>(run.pending, std::uint64_t{1});
         if (queue.try_push(self, next) == device::status::done) continue;
-        found += solutions_of(next, run.size);  // it is full: others have enough to do
+        solutions += solutions_of(next, run.size);  // it is full: others have enough to do
         device::atomic_add_acq_rel(run.pending, ~std::uint64_t{0});
       }
     }
-    // After its pushes: who finds nothing pending knows that there were none besides.
+    // After its pushes: a block that finds nothing pending knows that there are no other boards.
     if (device::atomic_add_acq_rel(run.pending, ~std::uint64_t{0}) == 1) queue.close();
   }
-  device::fetch_add<device::device_scope>(run.solutions, found);
+  device::fetch_add<device::device_scope>(run.solutions, solutions);
   device::fetch_add<device::device_scope>(run.boards, boards);
 }
 

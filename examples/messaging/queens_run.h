@@ -18,7 +18,7 @@ struct QueensRun {
   polypath::device::queue_view view;
   std::uint32_t size;  ///< of the board: 4 to 20
   std::uint32_t
-      shared_rows;  ///< so many rows are placed by way of the queue, the others by one thread
+      shared_rows;  ///< number of rows that are placed by way of the queue, others by one thread
   std::uint64_t* pending;  ///< boards that are in the queue or worked on; 0 at first
   std::uint64_t* solutions;
   std::uint64_t* boards;  ///< that went through the queue

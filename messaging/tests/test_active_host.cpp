@@ -102,7 +102,7 @@ std::string run_active(const ActiveCase& of, std::uint64_t seed) {
 
 class ActiveMessages : public testing::TestWithParam<ActiveCase> {};
 
-TEST_P(ActiveMessages, AreExecutedOnceAndReplied) {
+TEST_P(ActiveMessages, ExecutedOnceAndReplied) {
   for (std::uint64_t seed = 1; seed <= 4; ++seed)
     ASSERT_EQ(run_active(GetParam(), seed), "") << seed;
 }
@@ -129,7 +129,7 @@ class PlantedActiveFault : public testing::TestWithParam<ActiveFaultCase> {
   void TearDown() override { active_mutant<ActiveFault> = ActiveFault::none; }
 };
 
-TEST_P(PlantedActiveFault, IsFound) {
+TEST_P(PlantedActiveFault, MakesRunsFail) {
   active_mutant<ActiveFault> = GetParam().fault;
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)

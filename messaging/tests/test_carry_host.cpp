@@ -57,7 +57,7 @@ std::size_t accesses_to_enter(const std::vector<envelope>& keys, std::uint64_t s
   return accesses;
 }
 
-TEST(MatchingSeed, KeysThatWereMadeToMeetAreNoSlowerThanOthers) {
+TEST(MatchingSeed, CollidingKeys_AreNoSlowerWithSeed) {
   constexpr std::uint32_t kKeys = 256;
   std::vector<envelope> others;
   for (std::uint32_t tag = 0; tag < kKeys; ++tag) others.push_back({tag, 3, 1});
@@ -210,7 +210,7 @@ std::string run_case(const TrafficCase& of, By by, std::uint64_t seed) {
 
 class Carrying : public testing::TestWithParam<TrafficCase> {};
 
-TEST_P(Carrying, IsTheLiteralRuleWhateverTheCut) {
+TEST_P(Carrying, AnyCut_EqualsReference) {
   for (std::uint64_t seed = 1; seed <= 3; ++seed)
     for (const By by : {By::block, By::phases, By::together})
       ASSERT_EQ(run_case(GetParam(), by, seed), "") << seed << ", " << static_cast<int>(by);
@@ -224,7 +224,7 @@ class PlantedCarryFault : public testing::TestWithParam<leftover_mutant> {
   void TearDown() override { active_mutant<leftover_mutant> = leftover_mutant::none; }
 };
 
-TEST_P(PlantedCarryFault, IsFound) {
+TEST_P(PlantedCarryFault, MakesRunsFail) {
   active_mutant<leftover_mutant> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
@@ -245,7 +245,7 @@ class PlantedGridFault : public testing::TestWithParam<device::MatchFault> {
   void TearDown() override { active_mutant<device::MatchFault> = device::MatchFault::none; }
 };
 
-TEST_P(PlantedGridFault, IsFoundOfTheWholeGpu) {
+TEST_P(PlantedGridFault, MakesGridRunsFail) {
   active_mutant<device::MatchFault> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)

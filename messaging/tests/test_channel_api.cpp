@@ -129,7 +129,7 @@ TEST_F(ChannelApi, RefusesWindowsOfAnotherCommunicator) {
   polypath_comm_destroy(alone);
 }
 
-TEST_F(ChannelApi, RefusesWindowsOfAnotherCommunicatorOfAsManyRanks) {
+TEST_F(ChannelApi, RefusesWindowsOfEquallyLargeComm) {
   std::array<polypath_comm*, kRanks> others{};
   std::array<polypath_symmetric*, kRanks> windows{};
   ASSERT_EQ(POLYPATH_SUCCESS,
@@ -159,7 +159,7 @@ TEST_F(ChannelApi, RefusesWindowsInAnotherOrder) {
   EXPECT_THAT(polypath_last_error(), HasSubstr("windows of the ranks differ"));
 }
 
-TEST_F(ChannelApi, OfRanksThatWantOthersIsRefusedOnAll) {
+TEST_F(ChannelApi, UnlikeOptions_AreRefusedOnAllRanks) {
   polypath_channel_options one{};
   polypath_channel_options other{};
   other.contexts = 2;

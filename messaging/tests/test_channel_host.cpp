@@ -41,7 +41,7 @@ class PlantedChannelFault : public testing::TestWithParam<ChannelFaultCase> {
   void TearDown() override { active_mutant<ChannelFault> = ChannelFault::none; }
 };
 
-TEST_P(PlantedChannelFault, IsFound) {
+TEST_P(PlantedChannelFault, MakesRunsFail) {
   active_mutant<ChannelFault> = GetParam().fault;
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
@@ -162,7 +162,7 @@ TEST_F(ChannelOfOne, KeepsAContextForOneGroup) {
   EXPECT_EQ(status(0), device::status::in_use);
 }
 
-TEST_F(ChannelOfOne, HasNoOtherContexts) {
+TEST_F(ChannelOfOne, OtherContext_IsRefused) {
   run({{ChannelCall::send, 1, 1, 0, 4, memory_.window(0)}}, 2);
   EXPECT_EQ(status(kMaxRequests), device::status::bad_context);
 }
@@ -176,7 +176,7 @@ TEST_F(ChannelOfOne, EndsItsWaitsWithTheTimeLimit) {
   EXPECT_EQ(memory_.wait_ctx(0).status.offset, 53U) << "the number of the channel";
 }
 
-TEST_F(ChannelOfOne, EndsItsWaitsForAMessageWhoseSenderStopsWithinIt) {
+TEST_F(ChannelOfOne, SenderStopsMidway_EndsTheWait) {
   const device::channel_view& view = memory_.view(0);
   auto* const ring = reinterpret_cast<device::ll_packet*>(view.mine + view.table_bytes() +
                                                           view.rings() + view.ring_bytes());
@@ -186,7 +186,7 @@ TEST_F(ChannelOfOne, EndsItsWaitsForAMessageWhoseSenderStopsWithinIt) {
   EXPECT_EQ(memory_.wait_ctx(0).status.reason, device::wait_error::time_limit);
 }
 
-TEST_F(ChannelOfOne, OverwritesNothingWhileNobodyReceives) {
+TEST_F(ChannelOfOne, NoReceive_OverwritesNothing) {
   unsigned char* const in = memory_.window(0);
   run({{ChannelCall::send, 1, 7, 0, 60, in},
        {ChannelCall::send, 1, 7, 1, 60, in},

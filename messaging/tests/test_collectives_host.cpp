@@ -233,7 +233,7 @@ INSTANTIATE_TEST_SUITE_P(Of, Collectives, testing::Values(1, 2, 3, 4, 8),
                          [](const auto& of) { return std::to_string(of.param) + "Ranks"; });
 
 class CollectiveWaits : public testing::TestWithParam<int> {};
-TEST_P(CollectiveWaits, EndWithTheTimeLimitForARankThatDoesNotCome) {
+TEST_P(CollectiveWaits, AbsentRank_EndsWaitsByTimeout) {
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     RowOptions options;
     options.group = GetParam();
@@ -260,7 +260,7 @@ class PlantedCollectiveFault : public testing::TestWithParam<CollectiveFault> {
  protected:
   void TearDown() override { active_mutant<CollectiveFault> = CollectiveFault::none; }
 };
-TEST_P(PlantedCollectiveFault, IsFound) {
+TEST_P(PlantedCollectiveFault, MakesRunsFail) {
   active_mutant<CollectiveFault> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed) {

@@ -80,7 +80,7 @@ class Himeno : public testing::TestWithParam<HimenoCase> {
   HimenoResult expected_ = messaging_example::himeno_alone(kSize, kIterations);
 };
 
-TEST_P(Himeno, HasTheBitsOfTheHost) {
+TEST_P(Himeno, EqualsTheHostBitForBit) {
   EXPECT_GT(expected_.residual, 0);
   for (std::uint64_t seed = 1; seed <= 2; ++seed)
     ASSERT_EQ(run_himeno(GetParam(), seed, expected_), "") << seed;
@@ -106,7 +106,7 @@ struct QueensCase {
 };
 class Queens : public testing::TestWithParam<QueensCase> {};
 
-TEST_P(Queens, AreCounted) {
+TEST_P(Queens, SolutionsAreCounted) {
   const QueensCase& of = GetParam();
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     QueueMemory memory(3, of.capacity_log2, 0);

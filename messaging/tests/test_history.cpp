@@ -31,21 +31,21 @@ History legal_history(std::uint64_t seed, std::size_t count) {
   return all;
 }
 
-TEST(Histories, OfAQueueAreAccepted) {
+TEST(Histories, QueueHistories_AreAccepted) {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     const History all = legal_history(seed, 200);
     EXPECT_EQ(why_not_linearizable(all.pushes, all.pops, 0), "") << seed;
   }
 }
 
-TEST(Histories, InWhichAnItemComesBeforeItIsPushedAreNot) {
+TEST(Histories, PopBeforePush_IsRejected) {
   History all = legal_history(3, 50);
   all.pops[20].ended = all.pushes[20].began - 1;
   all.pops[20].began = all.pops[20].ended - 1;
   EXPECT_NE(why_not_linearizable(all.pushes, all.pops, 0), "");
 }
 
-TEST(Histories, InWhichAnItemOvertakesAnotherAreNot) {
+TEST(Histories, OvertakingItem_IsRejected) {
   // Pushed one after the other, popped the other way round.
   const std::vector<Operation> pushes = {{0, 10, 20}, {1, 30, 40}};
   std::vector<Operation> pops = {{0, 70, 80}, {1, 50, 60}};

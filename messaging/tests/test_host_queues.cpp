@@ -134,7 +134,7 @@ TEST(HostQueues, EveryItemOnceAndInOrder) {
   run_queue<5>(false);
   run_queue<24>(false);
 }
-TEST(HostQueues, AndByTrying) {
+TEST(HostQueues, EveryItemByTryCalls) {
   run_queue<3>(true);
   run_queue<10>(true);
 }
@@ -183,7 +183,7 @@ TEST(HostQueues, PublishWhatWasStoredBefore) {
   queue.close();
 }
 
-TEST(HostQueues, AreFullAndEmpty) {
+TEST(HostQueues, FullAndEmpty_AreReported) {
   QueueMemory memory(3, 4, 2);
   const host_queue<std::uint64_t> queue(patient(memory.view()));
   const std::array<std::uint64_t, 4> items{1, 2, 3, 4};

@@ -25,7 +25,7 @@ void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.call; }
 class LineProof : public testing::TestWithParam<Fault> {};
 
 /// Each call of one function fails in turn, on whatever rank makes it.
-TEST_P(LineProof, WhatFailsOnOneRankAllAreTold) {
+TEST_P(LineProof, FailureOfOneRank_IsReportedOnAll) {
   if (!group_node().simulated) GTEST_SKIP() << "on simulated nodes only";
   set_log_level(LogLevel::off);
   FaultInjector injector(group_node().driver);

@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST_F(MatchingApi, OneQueueIsTheLiteralRule) {
+TEST_F(MatchingApi, SingleQueue_EqualsReference) {
   create(4096);
   for (const TrafficCase& each : kTraffic)
     for (const std::uint32_t times : {1U, 15U}) {
@@ -128,7 +128,7 @@ TEST_F(MatchingApi, BatchesCarryOverWhateverTheCut) {
   }
 }
 
-TEST_F(MatchingApi, WhatIsRefusedChangesNothing) {
+TEST_F(MatchingApi, RefusedBatch_ChangesNothing) {
   for (const std::uint32_t capacity : {200U, 1100U}) {
     create(capacity);
     const std::uint32_t left = capacity - 50;
@@ -209,7 +209,7 @@ class LateBatches {
 };
 
 /// One handle, and a stream of each thread: batches are in the order of their calls all the same.
-TEST_F(MatchingApi, BatchesOfThreadsOnTheirOwnStreamsAreInOrder) {
+TEST_F(MatchingApi, PerThreadStreams_KeepBatchOrder) {
   create(64);
   const LateBatches batches(matcher_);
   CUcontext context = nullptr;

@@ -30,7 +30,7 @@ OnHost match_on_host(const Traffic& traffic, polypath_match_order order = POLYPA
 
 class HostMatching : public testing::TestWithParam<TrafficCase> {};
 
-TEST_P(HostMatching, IsTheLiteralRule) {
+TEST_P(HostMatching, EqualsReference) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     TrafficCase of = GetParam();
     of.messages *= seed % 8 == 0 ? 20 : 1;
@@ -59,7 +59,7 @@ TEST(HostMatchingAdversary, ChainsAndBuckets) {
   EXPECT_EQ(match_on_host(traffic).matched_message, match_literally(traffic, 1));
 }
 
-TEST(HostMatchingInput, HasAStatus) {
+TEST(HostMatchingInput, WrongEnvelope_IsReported) {
   const auto status_of = [](envelope message, envelope receive) {
     Traffic traffic{{{1, 1, 1}, message}, {{1, 1, 1}, {2, 2, 2}, receive}};
     const OnHost matched = match_on_host(traffic);
@@ -79,7 +79,7 @@ TEST(HostMatchingInput, HasAStatus) {
   EXPECT_EQ(status_of(good, {any_tag, any_source, 3}), Pair(POLYPATH_MATCH_DONE, 0));
 }
 
-TEST(HostMatchingInput, ThatIsNoneIsRefused) {
+TEST(HostMatchingInput, MissingInput_IsRefused) {
   const polypath_envelope one{1, 1, 1};
   std::uint32_t result = kPoison;
   EXPECT_EQ(polypath_match_host(POLYPATH_ORDER_MPI, nullptr, 1, &one, 1, &result, nullptr),

@@ -102,7 +102,7 @@ Traffic cut_to(Traffic traffic, std::uint32_t capacity) {
 
 class Matching : public testing::TestWithParam<TrafficCase> {};
 
-TEST_P(Matching, IsTheLiteralRuleWhateverTheInterleaving) {
+TEST_P(Matching, AnyInterleaving_EqualsReference) {
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     const Traffic traffic = draw(GetParam(), seed);
     const std::vector<std::uint32_t> expected = match_literally(traffic, seed);
@@ -147,7 +147,7 @@ constexpr TrafficCase kLarge[] = {{"keys", 1024, 1024, 16, 64},
                                   {"long_chains", 1024, 1024, 7, 4, 1, 3, 3}};
 class LargeMatching : public testing::TestWithParam<TrafficCase> {};
 
-TEST_P(LargeMatching, IsTheLiteralRule) {
+TEST_P(LargeMatching, EqualsReference) {
   for (const Way& way : {kByWholeBlock, kByHalfABlock})
     EXPECT_EQ(run_and_compare(way, draw(GetParam(), way.threads), 1), "") << way.threads;
 }
@@ -167,7 +167,7 @@ TEST(MatchingAdversary, AllKeysInOneBucket) {
   }
 }
 
-TEST(MatchingAdversary, OneReceiveForAll) {
+TEST(MatchingAdversary, EqualReceives_MatchAllMessages) {
   Traffic traffic = draw({"", 256, 0, 1, 1}, 1);
   traffic.receives.assign(256, {any_tag, any_source, 0});
   EXPECT_EQ(run_and_compare(kByBlock, traffic, 1), "");
@@ -195,7 +195,7 @@ struct BadCase {
 };
 class BadMatching : public testing::TestWithParam<BadCase> {};
 
-TEST_P(BadMatching, IsAStatusAndMatchesNothing) {
+TEST_P(BadMatching, WrongEnvelope_MatchesNothing) {
   Traffic traffic = draw({"", 100, 90, 4, 4, 1, 10, 10}, 5);
   (GetParam().of_receive ? traffic.receives : traffic.messages)[67] = GetParam().bad;
   const Matched matched = run_match(kByBlock, traffic, 9);
@@ -233,7 +233,7 @@ class PlantedMatchFault : public testing::TestWithParam<MatchFault> {
   void TearDown() override { active_mutant<MatchFault> = MatchFault::none; }
 };
 
-TEST_P(PlantedMatchFault, IsFound) {
+TEST_P(PlantedMatchFault, MakesRunsFail) {
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
     for (const char* name : {"keys", "some_wildcards", "two_keys_and_wildcards"})

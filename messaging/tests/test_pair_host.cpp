@@ -79,7 +79,7 @@ class PlantedPairFault : public testing::TestWithParam<PairFault> {
   void TearDown() override { active_mutant<PairFault> = PairFault::none; }
 };
 
-TEST_P(PlantedPairFault, IsFound) {
+TEST_P(PlantedPairFault, MakesRunsFail) {
   active_mutant<PairFault> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
@@ -117,7 +117,7 @@ std::string run_half(PairMemory& memory, bool block_pushes, bool other_comes,
   return simt::run(rows, options);
 }
 
-TEST(PairWaits, OfAConsumingGroupEndForAllOfItAlike) {
+TEST(PairWaits, ConsumingGroup_TimesOutAsWhole) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     PairMemory memory(3, 8, 6, 1);
     std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
@@ -133,7 +133,7 @@ TEST(PairWaits, OfAConsumingGroupEndForAllOfItAlike) {
   }
 }
 
-TEST(PairWaits, OfAProducingGroupEndForAllOfItAlike) {
+TEST(PairWaits, ProducingGroup_TimesOutAsWhole) {
   for (const bool pops : {false, true}) {
     PairMemory memory(3, 8, 6, 1);
     std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
@@ -145,7 +145,7 @@ TEST(PairWaits, OfAProducingGroupEndForAllOfItAlike) {
   }
 }
 
-TEST(PairWaits, ThatGaveUpAreFollowedByNoPushThatIsDone) {
+TEST(PairWaits, TimedOutPush_NoLaterPushSucceeds) {
   PairMemory memory(3, 8, 6, 1);
   *memory.view().sent = 96;  // nothing of it was read: there is room for five times 32
   std::vector<std::uint32_t> results(6, 7);

@@ -125,7 +125,7 @@ constexpr PoolCase kPoolCases[] = {
 INSTANTIATE_TEST_SUITE_P(Pool, Pools, testing::ValuesIn(kPoolCases),
                          [](const auto& at) { return at.param.name; });
 
-TEST(PoolOfOneSize, GivesAllItHasAndThenSaysEmptyAndGivesItAgain) {
+TEST(PoolOfOneSize, GivesAllBlocksThenEmptyThenReuses) {
   for (const auto members : {PoolMembers::thread, PoolMembers::warp})
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
       constexpr std::uint32_t kSlabs = 6;
@@ -196,10 +196,10 @@ std::string free_wrong_handles() {
   return wrong;
 }
 
-TEST(PoolHandles, ThatAreNoneOrWereFreedAreRefused) { EXPECT_EQ(free_wrong_handles(), ""); }
+TEST(PoolHandles, WrongOrFreedHandles_AreRefused) { EXPECT_EQ(free_wrong_handles(), ""); }
 
 /// One of eight blocks is free; the gate was raised by two in vain, and is lowered at some time.
-TEST(PoolGates, ThatAreAboutToBeLoweredDoNotSayEmpty) {
+TEST(PoolGates, TransientlyRaisedGate_IsNotEmpty) {
   for (std::uint64_t seed = 1; seed <= 16; ++seed) {
     PoolMemory memory(1, 13);
     const pool_view view = memory.view();
@@ -244,7 +244,7 @@ class PlantedPoolFault : public testing::TestWithParam<PoolFaultCase> {
   void TearDown() override { active_mutant<PoolFault> = PoolFault::none; }
 };
 
-TEST_P(PlantedPoolFault, IsFound) {
+TEST_P(PlantedPoolFault, MakesRunsFail) {
   active_mutant<PoolFault> = GetParam().fault;
   if (GetParam().found_by == kByHandles) {
     EXPECT_NE(free_wrong_handles(), "");

@@ -304,7 +304,7 @@ TEST_F(QueueApi, EmptyAndFullForLong) {
   }
 }
 
-TEST_F(QueueApi, WhoGivesUpSaysWhereAndAtWhichTurn) {
+TEST_F(QueueApi, PopTimeout_NamesQueueAndTicket) {
   if (!is_functional()) GTEST_SKIP() << "virtual time stands still while all wait";
   polypath_queue_options options = options_of(12, 128, 32);
   options.timeout_ms = 20;
@@ -326,7 +326,7 @@ TEST_F(QueueApi, WhoGivesUpSaysWhereAndAtWhichTurn) {
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_queue_destroy_all(queues.data(), kRanks));
 }
 
-TEST_F(QueueApi, WhoFindsNoRoomSaysSo) {
+TEST_F(QueueApi, PushTimeout_NamesQueueAndTicket) {
   if (!is_functional()) GTEST_SKIP() << "virtual time stands still while all wait";
   polypath_queue_options options = options_of(12, 128, 32);
   options.timeout_ms = 20;
@@ -341,7 +341,7 @@ TEST_F(QueueApi, WhoFindsNoRoomSaysSo) {
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_queue_destroy_all(queues.data(), kRanks));
 }
 
-TEST_F(QueueApi, TheCpuGivesUpToo) {
+TEST_F(QueueApi, CpuPopTimeout_NamesQueueAndTicket) {
   polypath_queue_options options = options_of(8);
   options.timeout_ms = 5;
   polypath_queue* queue = nullptr;
@@ -359,7 +359,7 @@ TEST_F(QueueApi, TheCpuGivesUpToo) {
 }
 
 /// What was pushed is what is in the ring, not the turns of who waited in vain.
-TEST_F(QueueApi, TheCpuThatFindsNoRoomSaysSoAndCountsWhatItPushed) {
+TEST_F(QueueApi, CpuPushTimeout_CountsPushedItems) {
   polypath_queue_options options = options_of(8, 64, 16);
   options.timeout_ms = 5;
   polypath_queue* queue = nullptr;
@@ -403,7 +403,7 @@ TEST_F(QueueApi, PopsOfPairsGiveUpToo) {
 }
 
 /// Each call that has room, or could answer "none yet".
-TEST_F(QueueApi, CallsOfTheCpuSayThatTheCommunicatorWasAborted) {
+TEST_F(QueueApi, CpuCallsAfterAbort_ReturnItsReason) {
   for (const polypath_queue_kind kind : {POLYPATH_QUEUE_MPMC, POLYPATH_QUEUE_SPSC}) {
     const int rank = kind == POLYPATH_QUEUE_MPMC ? 0 : 1;
     const polypath_queue_options options = options_of(8, 64, 16, kind);

@@ -120,7 +120,7 @@ class PlantedQueueFault : public testing::TestWithParam<FaultCase> {
   void TearDown() override { active_mutant<QueueFault> = QueueFault::none; }
 };
 
-TEST_P(PlantedQueueFault, IsFound) {
+TEST_P(PlantedQueueFault, MakesRunsFail) {
   active_mutant<QueueFault> = GetParam().fault;
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)

@@ -62,7 +62,7 @@ TEST_P(RelaxedApi, OnTheHost) {
     }
 }
 
-TEST_P(RelaxedApi, OneBatchOfAnySize) {
+TEST_P(RelaxedApi, SingleBatch_OfAnySize) {
   create(4000, GetParam());
   for (const std::uint32_t times : {1U, 10U})
     for (const Traffic& traffic : traffic_of(GetParam(), times)) {
@@ -141,7 +141,7 @@ TEST_P(RelaxedApi, BatchesCarryOver) {
   }
 }
 
-TEST_P(RelaxedApi, WhatIsRefusedChangesNothing) {
+TEST_P(RelaxedApi, RefusedBatch_ChangesNothing) {
   const bool has_any_tag = GetParam() == POLYPATH_ORDER_NO_ANY_SOURCE;
   for (const std::uint32_t capacity : {200U, 1100U}) {
     create(capacity, GetParam());
@@ -215,7 +215,7 @@ TEST(RelaxedOnHost, RefusesWhatKernelsRefuse) {
 }
 
 /// What is left over has no place in the batch that is refused for it.
-TEST_F(MatchingApi, OfTwoThatAreAlikeTheNewOneIsTold) {
+TEST_F(MatchingApi, Duplicate_NewerOneIsReported) {
   create(2000, POLYPATH_ORDER_UNORDERED_UNIQUE);
   ASSERT_EQ(next({{9, 1, 1}, {1, 1, 1}}, {{2, 2, 2}}, 10).outcome.unmatched_messages, 2U);
   for (int time = 0; time < 8; ++time) {

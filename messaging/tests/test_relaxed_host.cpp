@@ -95,7 +95,7 @@ TEST(Mixed, ManySourcesInSeveralPieces) {
     ASSERT_EQ(check_ordered(traffic, run_split(traffic, bits, bits)), "") << bits << " bits";
   }
 }
-TEST(Mixed, ASourceWithManyAmongOthers) {
+TEST(Mixed, LongSourceAmongOthers_IsMatched) {
   for (std::uint64_t seed = 1; seed <= 2; ++seed) {
     Traffic traffic = shuffled(1100, seed);
     const Traffic others = draw({"", 300, 310, 5, 40, 1, 0, 10}, seed);
@@ -116,7 +116,7 @@ TEST(Mixed, ASourceWithManyAmongOthers) {
     }
   }
 }
-TEST(Mixed, OneSourceHasAll) {
+TEST(Mixed, SingleSource_IsMatched) {
   const Traffic traffic = shuffled(300, 1);
   EXPECT_EQ(check_ordered(traffic, run_split(traffic, 9, 1)), "");
 }
@@ -143,14 +143,14 @@ TEST(Mixed, UpToWhatARoomHasAndAWarpAndABlockAndMore) {
           << most;
   }
 }
-TEST(Mixed, OneHasNoRoom) {  // on one side alone
+TEST(Mixed, SourceWithoutRoom_IsMatched) {  // on one side alone
   for (const bool is_receive : {false, true}) {
     Traffic traffic = sources_of({50, 60, 128, 0, 3}, 1);
     (is_receive ? traffic.receives : traffic.messages).push_back({5, 2, 0});
     EXPECT_EQ(check_ordered(traffic, run_split(traffic, 9, 1)), "");
   }
 }
-TEST(Mixed, ASourceHasManyAndAnotherNone) {
+TEST(Mixed, LongAndOneSidedSources_AreMatched) {
   Traffic traffic = shuffled(250, 1);
   for (std::uint32_t i = 0; i < 300; ++i) {
     traffic.messages.push_back({i, 1, 5});  // one side alone is never long
@@ -163,7 +163,7 @@ TEST(Mixed, ASourceHasManyAndAnotherNone) {
 
 class Together : public testing::TestWithParam<TrafficCase> {};
 
-TEST_P(Together, IsAsPhaseByPhase) {
+TEST_P(Together, EqualsPhaseByPhase) {
   const Traffic traffic = draw(GetParam(), 1);
   for (const bool at_once : {false, true})
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
@@ -333,7 +333,7 @@ TEST(Refusals, MoreThanTheCapacity) {
               "");
 }
 
-TEST(Refusals, ATableWithTooFewSlots) {
+TEST(Refusals, TooFewSlots_GiveFull) {
   const Traffic traffic = shuffled(100, 1);
   EXPECT_EQ(check_refused(traffic, run_table(false, traffic, 1, nullptr, 0, 6), match_status::full),
             "");
@@ -357,7 +357,7 @@ class Planted : public testing::TestWithParam<Fault> {
 };
 
 class PlantedPartitionFault : public Planted<PartitionFault> {};
-TEST_P(PlantedPartitionFault, IsFound) {
+TEST_P(PlantedPartitionFault, MakesRunsFail) {
   constexpr TrafficCase kCase{"", 300, 300, 5, 3, 1, 0, 10};
   EXPECT_GE(found_by([&](std::uint64_t seed) {
               const Traffic traffic = draw(kCase, seed);
@@ -375,7 +375,7 @@ INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedPartitionFault,
                                          PartitionFault::no_barrier));
 
 class PlantedSplitFault : public Planted<SplitFault> {};
-TEST_P(PlantedSplitFault, IsFound) {
+TEST_P(PlantedSplitFault, MakesRunsFail) {
   constexpr TrafficCase kCase{"", 900, 900, 2, 12, 1, 0, 10};
   constexpr TrafficCase kCrowded{"", 900, 900, 2, 5, 1, 0, 10};
   constexpr TrafficCase kOneSource{"", 120, 120, 2, 1, 1, 0, 10};
@@ -403,7 +403,7 @@ TEST(Meetings, AllSeeWhatAllStored) {
   for (std::uint64_t seed = 1; seed <= 8; ++seed) ASSERT_EQ(run_meetings(seed), "") << seed;
 }
 class PlantedGridFault : public Planted<GridFault> {};
-TEST_P(PlantedGridFault, IsFound) { EXPECT_GE(found_by(run_meetings), 3); }
+TEST_P(PlantedGridFault, MakesRunsFail) { EXPECT_GE(found_by(run_meetings), 3); }
 INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedGridFault,
                          testing::Values(GridFault::arrives_without_release,
                                          GridFault::goes_on_without_acquire,
@@ -412,7 +412,7 @@ INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedGridFault,
                                          GridFault::first_block_is_as_others));
 
 class PlantedHashFault : public Planted<HashFault> {};
-TEST_P(PlantedHashFault, IsFound) {
+TEST_P(PlantedHashFault, MakesRunsFail) {
   constexpr TrafficCase kCase{"", 240, 240, 40, 3};
   EXPECT_GE(found_by([&](std::uint64_t seed) {
               const Traffic traffic = draw(kCase, seed);
@@ -429,7 +429,7 @@ INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedHashFault,
                                          HashFault::no_barrier));
 
 class PlantedUniqueFault : public Planted<HashFault> {};
-TEST_P(PlantedUniqueFault, IsFound) {
+TEST_P(PlantedUniqueFault, MakesRunsFail) {
   const auto run = [](const Traffic& traffic, std::uint64_t seed) {
     return run_group("polypath_test_hashed_unique", By::block, traffic, seed, &traffic, seed);
   };

@@ -183,7 +183,7 @@ class PlantedRemoteFault : public testing::TestWithParam<RemoteFault> {
   void TearDown() override { active_mutant<QueueFault> = QueueFault::none; }
 };
 
-TEST_P(PlantedRemoteFault, IsFound) {
+TEST_P(PlantedRemoteFault, MakesRunsFail) {
   active_mutant<QueueFault> = GetParam().fault;
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
@@ -204,7 +204,7 @@ INSTANTIATE_TEST_SUITE_P(Queue, PlantedRemoteFault,
                                          RemoteFault{QueueFault::no_acquire, 5}));
 
 /// What the layout `line` asks of a path, these schedules do not give.
-TEST(RemoteLines, ComeTornWhereNobodyPromisesThem) {
+TEST(RemoteLines, UnorderedPath_TearsLines) {
   const RemoteCase lines{"lines", Members::warp, Calls::waiting, 30, 1, 7, 5,
                          false,   true,          false,          1,  1, 8};
   int torn = 0;
@@ -317,7 +317,7 @@ class PlantedRemotePairFault : public testing::TestWithParam<PairFault> {
   void TearDown() override { active_mutant<PairFault> = PairFault::none; }
 };
 
-TEST_P(PlantedRemotePairFault, IsFound) {
+TEST_P(PlantedRemotePairFault, MakesRunsFail) {
   active_mutant<PairFault> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)

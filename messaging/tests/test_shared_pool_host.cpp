@@ -96,7 +96,7 @@ class PlantedSharedPoolFault : public testing::TestWithParam<SharedPoolFault> {
  protected:
   void TearDown() override { active_mutant<SharedPoolFault> = SharedPoolFault::none; }
 };
-TEST_P(PlantedSharedPoolFault, IsFound) {
+TEST_P(PlantedSharedPoolFault, MakesRunsFail) {
   active_mutant<SharedPoolFault> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)

@@ -189,8 +189,8 @@ Progress = ctypes.CFUNCTYPE(None, c_size_t, c_size_t, c_char_p, c_void_p)
 # lose the address.
 _STRING = POINTER(c_void_p)
 
-# Signatures. A pair is an integer of the caller's, by its name for him, which `call` checks;
-# others are made here, or checked where they come from.
+# Signatures. A pair (name, type) is an integer argument of the caller, which `call` checks and
+# names in its errors. Other arguments are created here, or checked where they come from.
 
 _FUNCTIONS: dict[str, list[Any]] = {
     "polypath_context_create": [POINTER(Setting), c_size_t, POINTER(c_void_p)],
@@ -414,9 +414,9 @@ def _declared(opened: ctypes.CDLL) -> ctypes.CDLL:
         destroy.argtypes = [c_void_p]
         destroy.restype = None
     for name in ("backend", "reason"):
-        told = getattr(opened, f"polypath_uniconn_{name}")
-        told.argtypes = [c_void_p]
-        told.restype = c_char_p
+        symbol = getattr(opened, f"polypath_uniconn_{name}")
+        symbol.argtypes = [c_void_p]
+        symbol.restype = c_char_p
     measures = hasattr(opened, "polypath_bench")
     if measures:
         opened.polypath_collective_bench_destroy.argtypes = [c_void_p]
@@ -426,7 +426,7 @@ def _declared(opened: ctypes.CDLL) -> ctypes.CDLL:
             continue
         function: Callable[..., int] = getattr(opened, name)
         function.argtypes = [  # type: ignore[attr-defined]
-            one[1] if isinstance(one, tuple) else one for one in parameters
+            parameter[1] if isinstance(parameter, tuple) else parameter for parameter in parameters
         ]
         function.restype = c_int  # type: ignore[attr-defined]
     return opened
@@ -469,8 +469,8 @@ def decoded(text: bytes) -> str:
 
 
 def encoded(text: Any, name: str) -> bytes:
-    """Text of the caller's for C. Raises `InvalidArgument`, which names it, for anything else, and
-    for a null character, where C would end it."""
+    """The caller's text as bytes for C. Raises `InvalidArgument` with ``name`` for any other type,
+    and for a null character, where C would end the text."""
     if not isinstance(text, str):
         raise InvalidArgument(f"{name}: {text!r} is no text")
     if "\0" in text:
@@ -479,7 +479,7 @@ def encoded(text: Any, name: str) -> bytes:
 
 
 def item_bytes(type: str) -> int:
-    """Of an element."""
+    """Bytes of an element."""
     return int(type.lstrip("abcdefghijklmnopqrstuvwxyz")) // 8
 
 

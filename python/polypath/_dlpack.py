@@ -99,7 +99,7 @@ def _read(tensor: _Tensor, read_only: bool) -> Description:
     )
 
 
-#: Of a device: memory of a GPU of CUDA.
+#: Device type: memory of a CUDA GPU.
 CUDA = 2
 
 
@@ -118,7 +118,7 @@ def _delete(managed: int) -> None:
     _exported.pop(managed, None)
 
 
-# Of a capsule that ends: under its first name nobody took what is in it.
+# Destructor of a capsule. Under its first name, no consumer has taken the tensor.
 @ctypes.PYFUNCTYPE(None, c_void_p)
 def _end_capsule(capsule: int) -> None:
     if _is_valid_at(capsule, b"dltensor"):

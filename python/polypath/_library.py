@@ -54,9 +54,9 @@ def node_directories() -> list[Path]:
     library = find_library()
     beside = library.parent
     places = ["nodes", "../share/polypath/nodes", "../nodes", "../../nodes", "../../../nodes"]
-    found = [(beside / place).resolve() for place in places if (beside / place).is_dir()]
-    if not found:
+    folders = [(beside / place).resolve() for place in places if (beside / place).is_dir()]
+    if not folders:
         named = os.environ.get("POLYPATH_LIBRARY")
         who = f"POLYPATH_LIBRARY names {named}, and" if named else f"{library}:"
         raise LibraryNotFound(f"{who} no node files lie beside it, as beside every {_NAME}")
-    return found
+    return folders

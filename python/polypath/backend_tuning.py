@@ -32,7 +32,7 @@ class BackendTuning:
     """Bytes of a message; of a collective, of a rank's larger buffer."""
     turns: int = 9
     calls: int = 100
-    """Of a row, at most."""
+    """Maximum number of calls in a row."""
     budget_s: float = 60.0
     again: bool = False
 
@@ -50,7 +50,7 @@ class Found:
 
 
 def tune(
-    wanted: BackendTuning,
+    request: BackendTuning,
     node: str | None,
     mpirun: str | None,
     progress: TuneProgress | None = None,
@@ -58,52 +58,52 @@ def tune(
     """Measures; ``node``: simulated. Raises `PolypathError` with what a rank said last, and
     `InvalidArgument` for what has no virtual time."""
     in_virtual_time = node is not None and os.environ.get("POLYPATH_SIM_MODE") != "functional"
-    others = [name for name in wanted.backends if name != "polypath"]
+    others = [name for name in request.backends if name != "polypath"]
     if in_virtual_time and others:
         raise InvalidArgument(
             f"--backends {','.join(others)}: only polypath has virtual time; leave out --node"
         )
-    found = Found([], {})
+    result = Found([], {})
     begun = time.monotonic()
-    for index, ranks in enumerate(wanted.ranks):
+    for index, ranks in enumerate(request.ranks):
         spent = time.monotonic() - begun
-        budget = max(wanted.budget_s - spent, 0.0) / (len(wanted.ranks) - index)
-        for said in _lines(replace(wanted, budget_s=budget), ranks, node, mpirun, progress):
-            if "excluded" in said:
-                found.excluded[said["excluded"]] = said["why"]
-            elif "op" in said:
-                found.entries.append(said)
-            elif "stopped" in said:
-                found.stopped = found.stopped or said["stopped"]
-    found.seconds = time.monotonic() - begun
-    return found
+        budget = max(request.budget_s - spent, 0.0) / (len(request.ranks) - index)
+        for message in _lines(replace(request, budget_s=budget), ranks, node, mpirun, progress):
+            if "excluded" in message:
+                result.excluded[message["excluded"]] = message["why"]
+            elif "op" in message:
+                result.entries.append(message)
+            elif "stopped" in message:
+                result.stopped = result.stopped or message["stopped"]
+    result.seconds = time.monotonic() - begun
+    return result
 
 
 def _lines(
-    wanted: BackendTuning,
+    request: BackendTuning,
     ranks: int,
     node: str | None,
     mpirun: str | None,
     progress: TuneProgress | None,
 ) -> Iterator[dict[str, Any]]:
-    """What rank 0 of so many says."""
+    """The messages of rank 0 of ``ranks`` ranks."""
     options = {
-        "backends": ",".join(wanted.backends),
-        "ops": ",".join(wanted.ops),
-        "sizes": ",".join(map(str, wanted.sizes)),
-        "turns": str(wanted.turns),
-        "calls": str(wanted.calls),
-        "budget": str(wanted.budget_s),
-        "again": str(int(wanted.again)),
+        "backends": ",".join(request.backends),
+        "ops": ",".join(request.ops),
+        "sizes": ",".join(map(str, request.sizes)),
+        "turns": str(request.turns),
+        "calls": str(request.calls),
+        "budget": str(request.budget_s),
+        "again": str(int(request.again)),
         "reports": "1",
     }
     arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
     environment = dict(os.environ)
-    # Nobody wants to time a first transfer that goes without its routes.
+    # The first transfer must not be timed without its routes.
     environment.setdefault("POLYPATH_PREPARE", "wait")
     if node is not None:
         environment["POLYPATH_NODE"] = node
-    if "mpi" in wanted.backends:
+    if "mpi" in request.backends:
         launcher = find_launcher(mpirun)
         program = find_program("uniconn_tune_mpi")
         command = launcher.command(ranks, program, arguments)
@@ -115,10 +115,10 @@ def _lines(
         command = [str(find_program("uniconn_tune")), *arguments]
         environments = None
 
-    def answer(said: dict[str, Any]) -> str | None:
-        if "progress" not in said:
+    def answer(message: dict[str, Any]) -> str | None:
+        if "progress" not in message:
             return None
-        return "stop" if progress and progress(*said["progress"]) is False else "go on"
+        return "stop" if progress and progress(*message["progress"]) is False else "go on"
 
     if environments is None:
         return lines_of_launched(command, environment, ranks, answer)

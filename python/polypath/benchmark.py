@@ -97,8 +97,8 @@ def _require_gpus(gpus: Sequence[str], operation: Operation) -> None:
         raise InvalidArgument(f"{operation} needs at least 2 GPUs; this node has {len(gpus)}")
 
 
-def _memory(option: str, given: str | None, allowed: Sequence[str], default: str) -> str:
-    memory = default if given is None else given
+def _memory(option: str, value: str | None, allowed: Sequence[str], default: str) -> str:
+    memory = default if value is None else value
     if memory == "host":
         memory = "host0"
     if memory not in allowed:

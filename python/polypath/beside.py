@@ -1,4 +1,4 @@
-"""`polypath bench --beside`: the traffic that it measures beside, and what it reports."""
+"""`polypath bench --beside`: the concurrent traffic, and the report."""  # words: ok
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Copies(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """Other traffic, and who makes it."""
+    """Concurrent traffic, and the process that makes it."""
 
     copies: Sequence[Copies]
     block: int = 64 << 20
@@ -43,7 +43,7 @@ class Traffic(NamedTuple):
     queue: int | None = None
     """Copies of each kind that are queued at any time; None: 2, on a simulated node 1."""
     period_us: int = 0
-    """On for so long, then off for so long; 0: without pause."""
+    """Time on, and time off, in turn; 0: without pause."""
     under_polypath: bool = False
     same_process: bool = False
     rounds: int | None = None
@@ -54,15 +54,15 @@ Switch = Callable[[bool], None]
 
 
 def read_copies(text: str) -> list[Copies]:
-    """Reads ``--beside``: copy kinds such as d2h:gpu0,d2d:gpu1:gpu2."""
+    """Reads ``--beside``: copy kinds such as d2h:gpu0,d2d:gpu1:gpu2."""  # words: ok
     return [_read_one(part.strip()) for part in text.split(",")]
 
 
 def _read_one(text: str) -> Copies:
     kind, *gpus = text.split(":")
-    wanted = {"h2d": 1, "d2h": 1, "d2d": 2}.get(kind)
+    gpu_count = {"h2d": 1, "d2h": 1, "d2d": 2}.get(kind)
     are_gpus = all(gpu.startswith("gpu") and gpu[3:].isdigit() for gpu in gpus)
-    if wanted != len(gpus) or not are_gpus or len(set(gpus)) != len(gpus):
+    if gpu_count != len(gpus) or not are_gpus or len(set(gpus)) != len(gpus):
         raise ValueError(f"'{text}' is no copy: write h2d:gpuN, d2h:gpuN or d2d:gpuA:gpuB")
     return Copies(kind, tuple(gpus))
 
@@ -136,19 +136,23 @@ class _InVirtualTime:
             ]
             if 0 in self._ids:
                 raise PolypathError("the simulated node refuses the traffic")
-            self._advance_until(lambda one: library.polypath_sim_traffic_blocks(one) > 0)
+            self._advance_until(
+                lambda traffic_id: library.polypath_sim_traffic_blocks(traffic_id) > 0
+            )
         else:
-            for one in self._ids:
-                library.polypath_sim_traffic_stop(one)
-            self._advance_until(lambda one: library.polypath_sim_traffic_queued(one) == 0)
+            for traffic_id in self._ids:
+                library.polypath_sim_traffic_stop(traffic_id)
+            self._advance_until(
+                lambda traffic_id: library.polypath_sim_traffic_queued(traffic_id) == 0
+            )
 
     def _advance_until(self, holds: Callable[[int], bool]) -> None:
-        while not all(holds(one) for one in self._ids):
+        while not all(holds(traffic_id) for traffic_id in self._ids):
             self._library.polypath_sim_advance_us(_LOOK_US)
 
 
 class TrafficProcess:
-    """Another process that copies, and ends when this one does, whatever that ends of."""
+    """Another process that copies. It ends when this one does, also when this one is killed."""
 
     def __init__(
         self, pairs: Sequence[Pair], traffic: Traffic, node: str | None, simulated: bool
@@ -196,11 +200,11 @@ class TrafficProcess:
     def _hear(self, state: str) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            said = json.loads(line) if line.startswith("{") else {}
-            if said.get("state") == state:
+            message = json.loads(line) if line.startswith("{") else {}
+            if message.get("state") == state:
                 return
-            if "error" in said:
-                raise PolypathError(f"the process that makes traffic: {said['error']}")
+            if "error" in message:
+                raise PolypathError(f"the process that makes traffic: {message['error']}")
         raise PolypathError("the process that makes traffic has ended")
 
     def close(self) -> None:
@@ -256,8 +260,8 @@ def measure(
 
     ``traffic(True)`` starts the traffic and returns when it flows, ``traffic(False)`` ends it;
     what it raises is raised again. ``own``: traffic of this process, native copies that are
-    repeated without pause, ``own_queue`` of each queued at any time; with ``own_period_us`` on
-    for so long and off for so long. ``warmup``: untimed pairs at the begin of each of the
+    repeated without pause, ``own_queue`` of each queued at any time. With ``own_period_us`` it is
+    on for that time and off for that time. ``warmup``: untimed pairs at the begin of each of the
     ``rounds``; ``iterations``: timed pairs of each phase. "recovery_us" is the time from the
     end of the traffic to the begin of the first transfer at 0.97 of the idle rate, None where
     there was none within 2 s. Raises `InternalError` when bytes differ.
@@ -280,7 +284,7 @@ def measure(
         *(own_queue, own_period_us, own_period_us),
     )
     try:
-        found: dict[str, Any] = _api.call_json(
+        result: dict[str, Any] = _api.call_json(
             *("polypath_bench_beside", context._open(), ctypes.byref(request)),
             *(_api.TrafficSwitch(switch), None),
         )
@@ -288,7 +292,7 @@ def measure(
         if raised:
             raise raised[0] from None
         raise
-    return found
+    return result
 
 
 def run(
@@ -334,25 +338,25 @@ def run(
 
 def _row(report: dict[str, Any]) -> dict[str, Any]:
     total, rounds = report["group_bytes"], report["rounds"]
-    recovered = [one["recovery_us"] for one in rounds]
+    recovered = [entry["recovery_us"] for entry in rounds]
     return {
         "verified": report["verified"],
-        "idle": _phase(total, [one["idle"] for one in rounds]),
-        "loaded": _phase(total, [one["loaded"] for one in rounds]),
+        "idle": _phase(total, [entry["idle"] for entry in rounds]),
+        "loaded": _phase(total, [entry["loaded"] for entry in rounds]),
         "recovery_ms": None if None in recovered else statistics.median(recovered) / 1e3,
         "rounds": rounds,
     }
 
 
 def _phase(total: int, phases: Sequence[dict[str, list[float]]]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for way in ("native", "polypath"):
         samples = [phase[f"{way}_us"] for phase in phases]
-        later = [us for one in samples for us in one[len(one) // 2 :]]
-        every = [us for one in samples for us in one]
-        first = [us for one in samples for us in one[:_FIRST]]
-        found[f"{way}_gbps"] = total / statistics.median(later) / 1e3
-        found[f"{way}_first_gbps"] = total / max(first) / 1e3
-        found[f"{way}_mean_gbps"] = total / statistics.fmean(every) / 1e3
-    found["speedup"] = found["polypath_gbps"] / found["native_gbps"]
-    return found
+        later = [us for times in samples for us in times[len(times) // 2 :]]
+        every = [us for times in samples for us in times]
+        first = [us for times in samples for us in times[:_FIRST]]
+        result[f"{way}_gbps"] = total / statistics.median(later) / 1e3
+        result[f"{way}_first_gbps"] = total / max(first) / 1e3
+        result[f"{way}_mean_gbps"] = total / statistics.fmean(every) / 1e3
+    result["speedup"] = result["polypath_gbps"] / result["native_gbps"]
+    return result

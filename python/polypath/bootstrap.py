@@ -30,11 +30,11 @@ def store_exchange(store: Store, rank: int, size: int, name: str = "polypath") -
     number = store.add(f"{name}/created/{rank}", 1)
     rounds = 0
 
-    def exchange(mine: bytes) -> list[bytes]:
+    def exchange(data: bytes) -> list[bytes]:
         nonlocal rounds
         rounds += 1
         key = f"{name}/{number}/{rounds}"
-        store.set(f"{key}/{rank}", mine)
+        store.set(f"{key}/{rank}", data)
         return [bytes(store.get(f"{key}/{other}")) for other in range(size)]
 
     return exchange
@@ -44,10 +44,10 @@ def as_callback(exchange: Exchange, size: int, raised: list[BaseException]) -> A
     """The exchange as the C API calls it. What it raises goes into ``raised``, since no exception
     passes through the library."""
 
-    def call(mine: int, all_ranks: int, count: int, _user: int | None) -> int:
+    def call(data: int, all_ranks: int, count: int, _user: int | None) -> int:
         try:
-            gathered = exchange(ctypes.string_at(mine, count))
-            if [len(one) for one in gathered] != [count] * size:
+            gathered = exchange(ctypes.string_at(data, count))
+            if [len(part) for part in gathered] != [count] * size:
                 raise InvalidArgument(f"exchange: {size} times {count} bytes are wanted")
             ctypes.memmove(all_ranks, b"".join(gathered), size * count)
             return 0
@@ -84,11 +84,11 @@ class Bootstrap:
         bootstraps = (ctypes.c_void_p * size)()
         _api.call("polypath_bootstrap_threads", size, timeout_ms, bootstraps)
         exchange = ctypes.cast(_api.library().polypath_bootstrap_all_gather, _api.Exchange)
-        made = [cls.__new__(cls) for _ in range(size)]
-        for rank, one in enumerate(made):
-            one._raised = []
-            one._take(rank, size, exchange, ctypes.c_void_p(bootstraps[rank]), is_thread=True)
-        return made
+        instances = [cls.__new__(cls) for _ in range(size)]
+        for rank, bootstrap in enumerate(instances):
+            bootstrap._raised = []
+            bootstrap._take(rank, size, exchange, ctypes.c_void_p(bootstraps[rank]), is_thread=True)
+        return instances
 
     @classmethod
     def from_mpi(cls, ranks: Any) -> Bootstrap:

@@ -74,17 +74,17 @@ def covered(
     and would be written, that is shorter, or that does not say how long it is where ``bytes`` is
     None.
     """
-    found = as_buffer(memory, name)
-    if writes and found.read_only:
+    buffer = as_buffer(memory, name)
+    if writes and buffer.read_only:
         raise InvalidArgument(f"{name} is read-only")
     if bytes is None:
-        if found.bytes is None:
+        if buffer.bytes is None:
             raise InvalidArgument(f"{name} has no size, so bytes is wanted")
-        return found.address, found.bytes
+        return buffer.address, buffer.bytes
     bytes = integer(bytes, ctypes.c_size_t, "bytes")
-    if found.bytes is not None and bytes > found.bytes:
-        raise InvalidArgument(f"{name} has {found.bytes} bytes, fewer than {bytes}")
-    return found.address, bytes
+    if buffer.bytes is not None and bytes > buffer.bytes:
+        raise InvalidArgument(f"{name} has {buffer.bytes} bytes, fewer than {bytes}")
+    return buffer.address, bytes
 
 
 def require_contiguous(
@@ -130,7 +130,7 @@ def _from_array_interface(interface: Mapping[str, Any], name: str) -> Buffer:
     # typestr is byte order, kind, bytes of one element: "<f4"; numpy's objects are "|O".
     if kind[1:2] == "O" or not kind[2:].isdecimal():
         raise InvalidArgument(f"{name}: elements of type '{kind}' are no bytes to copy")
-    # Of "U" it is the number of characters, of four bytes each.
+    # For kind "U" the number counts characters of four bytes.
     item = int(kind[2:]) * (4 if kind[1] == "U" else 1)
     require_contiguous(shape, interface.get("strides"), item, name)
     address, read_only = interface["data"]

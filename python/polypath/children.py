@@ -1,4 +1,4 @@
-"""Child processes that end when this process does, whatever it ends of."""
+"""Child processes that end when this process does, also when it is killed."""
 
 from __future__ import annotations
 

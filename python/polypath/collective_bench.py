@@ -50,7 +50,7 @@ class CollectiveBench:
     nccl: str | None = None
     """The library to compare with; "" is libnccl.so.2, None is none."""
     baseline: str | None = None
-    """An algorithm of polypath's to compare with: one of `MEASURED`."""
+    """A polypath algorithm to compare with: one of `MEASURED`."""
     algorithm: str | None = None
     """What is measured: one of `MEASURED`; None: what the plan chooses."""
 
@@ -62,35 +62,35 @@ def _choice(name: str | None) -> bytes | None:
 class _Rank:
     """What one rank measures with."""
 
-    def __init__(self, comm: Communicator, wanted: CollectiveBench) -> None:
-        self._wanted = wanted
+    def __init__(self, comm: Communicator, request: CollectiveBench) -> None:
+        self._wanted = request
         self._handle = ctypes.c_void_p()
         _api.call(
             "polypath_collective_bench_create",
             comm._open(),
-            None if wanted.nccl is None else wanted.nccl.encode(),
-            _choice(wanted.baseline),
+            None if request.nccl is None else request.nccl.encode(),
+            _choice(request.baseline),
             ctypes.byref(self._handle),
         )
 
     def row(self, size: int) -> dict[str, Any]:
-        wanted = self._wanted
+        options = self._wanted
         request = _api.CollectiveBenchRequest(
-            wanted.op.encode(),
-            wanted.type.encode(),
-            wanted.operation.encode(),
+            options.op.encode(),
+            options.type.encode(),
+            options.operation.encode(),
             size,
-            wanted.warmup,
-            wanted.iterations,
-            wanted.calls,
-            _choice(wanted.algorithm),
+            options.warmup,
+            options.iterations,
+            options.calls,
+            _choice(options.algorithm),
         )
-        found: dict[str, Any] = _api.call_json(
+        result: dict[str, Any] = _api.call_json(
             "polypath_collective_bench_run", self._handle, ctypes.byref(request)
         )
-        if wanted.baseline is not None:
-            found["baseline"]["name"] = wanted.baseline
-        return found
+        if options.baseline is not None:
+            result["baseline"]["name"] = options.baseline
+        return result
 
     def close(self) -> None:
         _api.library().polypath_collective_bench_destroy(self._handle)
@@ -108,15 +108,15 @@ def ranks_on_threads(context: Context, count: int) -> list[Communicator]:
 
 
 def rows_on_threads(
-    context: Context, wanted: CollectiveBench
+    context: Context, request: CollectiveBench
 ) -> Generator[dict[str, Any], None, None]:
     """The rows, by ranks that are threads of this process; to be closed before the context. Raises
     what a rank raises."""
-    ranks = ranks_on_threads(context, wanted.ranks)
+    ranks = ranks_on_threads(context, request.ranks)
     try:
-        measuring = on_all(ranks, lambda comm: _Rank(comm, wanted))
+        measuring = on_all(ranks, lambda comm: _Rank(comm, request))
         try:
-            for size in wanted.sizes:
+            for size in request.sizes:
                 yield on_all(ranks, lambda comm, size=size: measuring[comm.rank].row(size))[0]
         finally:
             on_all(ranks, lambda comm: measuring[comm.rank].close())
@@ -126,28 +126,28 @@ def rows_on_threads(
                 comm.close()
 
 
-def rows_in_processes(wanted: CollectiveBench) -> Generator[dict[str, Any], None, None]:
+def rows_in_processes(request: CollectiveBench) -> Generator[dict[str, Any], None, None]:
     """The rows, by ranks that are processes. Raises `PolypathError` with what a rank said last."""
-    return lines_of_ranks(__name__, json.dumps(asdict(wanted)), wanted.ranks)
+    return lines_of_ranks(__name__, json.dumps(asdict(request)), request.ranks)
 
 
 def lines_of_ranks(
     module: str, argument: str, ranks: int, answer: Callable[[dict[str, Any]], str] | None = None
 ) -> Generator[dict[str, Any], None, None]:
-    """Runs a module as a program on each of so many ranks, as torchrun would; yields the lines of
+    """Runs a module as a program on each of ``ranks`` ranks, as torchrun would; yields the lines of
     JSON that rank 0 prints. ``answer``: what it is told to each, as a line. Raises `PolypathError`
     with what a rank said last."""
     return lines_of_launched([sys.executable, "-m", module, argument], os.environ, ranks, answer)
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this says when to stop
-    wanted = CollectiveBench(**json.loads(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process says when to stop
+    request = CollectiveBench(**json.loads(sys.argv[1]))
     try:
         with Context() as context, Communicator.from_environment(context) as comm:
-            measuring = _Rank(comm, wanted)
+            measuring = _Rank(comm, request)
             try:
-                for size in wanted.sizes:
+                for size in request.sizes:
                     row = measuring.row(size)
                     if comm.rank == 0:
                         print(json.dumps(row), flush=True)

@@ -36,40 +36,40 @@ class CollectiveTuning:
 
 
 def _tune(
-    comm: Communicator, wanted: CollectiveTuning, progress: TuneProgress | None
+    comm: Communicator, options: CollectiveTuning, progress: TuneProgress | None
 ) -> dict[str, Any]:
     """One rank of it."""
     bench = ctypes.c_void_p()
     _api.call("polypath_collective_bench_create", comm._open(), None, None, ctypes.byref(bench))
     try:
-        sizes = None if wanted.sizes is None else array(wanted.sizes, ctypes.c_size_t, "sizes")
+        sizes = None if options.sizes is None else array(options.sizes, ctypes.c_size_t, "sizes")
         request = _api.TuneCollectivesRequest(
-            None if wanted.op is None else wanted.op.encode(),
+            None if options.op is None else options.op.encode(),
             sizes,
             0 if sizes is None else len(sizes),
-            wanted.budget_s,
-            wanted.again,
+            options.budget_s,
+            options.again,
         )
         report, raised = progress_callback(progress)
-        found: dict[str, Any] = _api.call_json(
+        result: dict[str, Any] = _api.call_json(
             "polypath_tune_collectives", bench, ctypes.byref(request), report, None
         )
         if raised:
             raise raised[0]
-        return found
+        return result
     finally:
         _api.library().polypath_collective_bench_destroy(bench)
 
 
 def tune_on_threads(
-    context: Context, wanted: CollectiveTuning, progress: TuneProgress | None = None
+    context: Context, request: CollectiveTuning, progress: TuneProgress | None = None
 ) -> dict[str, Any]:
     """What `Context.tuned` returns then, and "stopped" (bool) and "seconds". Raises what a rank
     raises."""
-    ranks = ranks_on_threads(context, wanted.ranks)
+    ranks = ranks_on_threads(context, request.ranks)
     try:
         return on_all(
-            ranks, lambda comm: _tune(comm, wanted, progress if comm.rank == 0 else None)
+            ranks, lambda comm: _tune(comm, request, progress if comm.rank == 0 else None)
         )[0]
     finally:
         for comm in ranks:
@@ -77,22 +77,24 @@ def tune_on_threads(
 
 
 def tune_in_processes(
-    wanted: CollectiveTuning, progress: TuneProgress | None = None
+    request: CollectiveTuning, progress: TuneProgress | None = None
 ) -> dict[str, Any]:
     """The same by ranks that are processes, with this process's environment."""
 
-    def answer(said: dict[str, Any]) -> str:
-        if "progress" not in said or progress is None:
+    def answer(message: dict[str, Any]) -> str:
+        if "progress" not in message or progress is None:
             return "go on"
-        return "stop" if progress(*said["progress"]) is False else "go on"
+        return "stop" if progress(*message["progress"]) is False else "go on"
 
-    *_progress, found = lines_of_ranks(__name__, json.dumps(asdict(wanted)), wanted.ranks, answer)
-    return found
+    *_progress, result = lines_of_ranks(
+        __name__, json.dumps(asdict(request)), request.ranks, answer
+    )
+    return result
 
 
 def main() -> None:
-    wanted = CollectiveTuning(**json.loads(sys.argv[1]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this says when to stop
+    request = CollectiveTuning(**json.loads(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process says when to stop
 
     def report(done: int, total: int, left: float, what: str) -> bool:
         print(json.dumps({"progress": [done, total, left, what]}), flush=True)
@@ -100,9 +102,9 @@ def main() -> None:
 
     try:
         with Context() as context, Communicator.from_environment(context) as comm:
-            found = _tune(comm, wanted, report if comm.rank == 0 else None)
+            result = _tune(comm, request, report if comm.rank == 0 else None)
             if comm.rank == 0:
-                print(json.dumps(found), flush=True)
+                print(json.dumps(result), flush=True)
     except PolypathError as error:
         print(error, file=sys.stderr)
         sys.exit(1)

@@ -6,8 +6,8 @@
 ...     comm.barrier(stream)
 
 Collective calls (creation, `split`, `exchange`, `alloc`, `free`) are made by all ranks in the same
-order; ranks of one process make them on a thread each. What a rank that ends, gives up or does not
-come leaves to the others is a `CommunicatorError`, within the time limit.
+order; ranks of one process make them on a thread each. When a rank ends, aborts or does not come,
+the others get a `CommunicatorError` within the timeout.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class SymmetricMemory:
 
     def address(self, rank: int | None = None) -> int:
         """Where the part of ``rank`` is for work of this rank's GPU; default this rank's own."""
-        wanted = self._rank if rank is None else integer(rank, ctypes.c_int, "rank")
-        found = _api.library().polypath_symmetric_address(self._open(), wanted)
-        if not found:
+        target = self._rank if rank is None else integer(rank, ctypes.c_int, "rank")
+        pointer = _api.library().polypath_symmetric_address(self._open(), target)
+        if not pointer:
             raise InvalidArgument(f"there is no rank {rank}")
-        return int(found)
+        return int(pointer)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Communicator(WarnsUnlessClosed):
 
     ``exchange`` is the one thing by which ranks find each other; `from_environment`, `from_store`,
     `from_mpi` and `all` bring one. ``gpu`` is this rank's, as ``context`` numbers them.
-    ``timeout_ms``: how long anybody waits for another rank; default the setting
+    ``timeout_ms``: how long a rank waits for another one; default the setting
     ``comm_timeout_ms``. The context has to stay open longer than the communicator.
     ``network``: "nccl" where ranks are on several nodes, for collectives; None: they are of one.
     ``max_blocks``, ``reserved_sms`` (keywords wherever one is made): of a kernel of a
@@ -125,9 +125,9 @@ class Communicator(WarnsUnlessClosed):
 
     @classmethod
     def _of(cls, handle: ctypes.c_void_p, context: Context) -> Communicator:
-        made = cls.__new__(cls)
-        made._take(handle, context)
-        return made
+        comm = cls.__new__(cls)
+        comm._take(handle, context)
+        return comm
 
     @classmethod
     def from_environment(
@@ -139,9 +139,9 @@ class Communicator(WarnsUnlessClosed):
         network: str | None = None,
         **kernels: int,
     ) -> Communicator:
-        """The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and
-        MASTER_PORT. They meet at ``port``; default the setting ``comm_port``, else the port after
-        MASTER_PORT. ``gpu``: default LOCAL_RANK."""
+        """The ranks that torchrun, or any launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and
+        MASTER_PORT, started. They meet at ``port``; default the setting ``comm_port``, else the
+        port after MASTER_PORT. ``gpu``: default LOCAL_RANK."""
         handle = ctypes.c_void_p()
         _api.call(
             "polypath_comm_create_from_environment",
@@ -230,11 +230,11 @@ class Communicator(WarnsUnlessClosed):
 
     def gpu(self, rank: int | None = None) -> int:
         """The GPU of ``rank``, as this process numbers them; default this rank's own."""
-        wanted = self.rank if rank is None else integer(rank, ctypes.c_int, "rank")
-        found = int(_api.library().polypath_comm_gpu(self._open(), wanted))
-        if found < 0:
+        target = self.rank if rank is None else integer(rank, ctypes.c_int, "rank")
+        index = int(_api.library().polypath_comm_gpu(self._open(), target))
+        if index < 0:
             raise InvalidArgument(f"there is no rank {rank}")
-        return found
+        return index
 
     def split(self, color: int, key: int = 0) -> Communicator | None:
         """Collective: one communicator for the ranks of each color, ordered by key, then by rank;
@@ -243,11 +243,11 @@ class Communicator(WarnsUnlessClosed):
         _api.call("polypath_comm_split", self._open(), color, key, ctypes.byref(handle))
         return None if handle.value is None else self._of(handle, self._context)
 
-    def exchange(self, mine: bytes) -> list[bytes]:
+    def exchange(self, data: bytes) -> list[bytes]:
         """Collective: ``mine`` of every rank, equally long on all, in rank order."""
-        gathered = ctypes.create_string_buffer(max(1, len(mine) * self.size))
-        _api.call("polypath_comm_host_all_gather", self._open(), mine, gathered, len(mine))
-        return [gathered.raw[at * len(mine) : (at + 1) * len(mine)] for at in range(self.size)]
+        gathered = ctypes.create_string_buffer(max(1, len(data) * self.size))
+        _api.call("polypath_comm_host_all_gather", self._open(), data, gathered, len(data))
+        return [gathered.raw[at * len(data) : (at + 1) * len(data)] for at in range(self.size)]
 
     def abort(self, reason: str | None = None) -> None:
         """Makes it unusable for all ranks: every wait, on host or stream, ends."""
@@ -264,7 +264,7 @@ class Communicator(WarnsUnlessClosed):
     # ---- Memory ----------------------------------------------------------------------------------
 
     def alloc(self, bytes: int | str) -> SymmetricMemory:
-        """Collective: so much GPU memory on each rank, filled with zeros."""
+        """Collective: ``bytes`` bytes of GPU memory on each rank, filled with zeros."""
         handle = ctypes.c_void_p()
         count = checked_size(bytes)
         _api.call("polypath_comm_alloc", self._open(), count, ctypes.byref(handle))
@@ -287,9 +287,9 @@ class Communicator(WarnsUnlessClosed):
         signal: tuple[SymmetricMemory, int, int] | None = None,
         stream: Any = None,
     ) -> None:
-        """Copies ``src``, whatever `Context.copy_async` takes, to ``offset`` of the memory of rank
-        ``to``; ``signal`` (memory, offset, value): then gives that word of that rank its value.
-        ``stream``: one of this rank's GPU."""
+        """Copies ``src``, anything that `Context.copy_async` takes, to ``offset`` of the memory of
+        rank ``to``; ``signal`` (memory, offset, value): then gives that word of that rank its
+        value. ``stream``: one of this rank's GPU."""
         address, count = covered(src, "src", bytes)
         arguments = [self._open(), to, memory._open(), offset, address, count]
         if signal is None:
@@ -342,7 +342,7 @@ class Communicator(WarnsUnlessClosed):
         _api.call("polypath_comm_prepare", self._open())
 
     def limit_blocks(self, blocks: int) -> None:
-        """Kernels of later collectives take at most so many thread blocks; 0: as many as are
+        """Kernels of later collectives take at most ``blocks`` thread blocks; 0: as many as are
         fastest. The same on all ranks. Raises `InvalidArgument` when it is negative."""
         _api.call("polypath_comm_set_max_blocks", self._open(), blocks)
 
@@ -424,11 +424,11 @@ class Communicator(WarnsUnlessClosed):
 
     def report(self) -> dict[str, Any]:
         """How many of this rank's collectives went how: ``{"cells", "channels", "copies",
-        "pairwise", "hierarchical", "ring", "host_trees", "mixed", "scratch_bytes"}``; likewise its
-        puts, ``"puts": {"kernel", "copies"}``: by the kernel for small ones, and by copies; of
-        several nodes also ``"nodes": {"network", "calls", "chunks", "sent_bytes"}``."""
-        found: dict[str, Any] = _api.call_json("polypath_comm_report", self._open())
-        return found
+        "pairwise", "hierarchical", "ring", "host_trees", "mixed", "scratch_bytes"}``. Puts are in
+        ``"puts": {"kernel", "copies"}``: by the kernel for small ones, and by copies. Of several
+        nodes also ``"nodes": {"network", "calls", "chunks", "sent_bytes"}``."""
+        result: dict[str, Any] = _api.call_json("polypath_comm_report", self._open())
+        return result
 
     def _collective(
         self,
@@ -446,8 +446,8 @@ class Communicator(WarnsUnlessClosed):
         if type not in _api.TYPES:
             raise InvalidArgument(f"there is no type '{type}': {', '.join(_api.TYPES)}")
         if count is None:
-            given = None if send is None else as_buffer(send, "send")
-            count = _api.elements(given, type, max(parts[0], 1))
+            source = None if send is None else as_buffer(send, "send")
+            count = _api.elements(source, type, max(parts[0], 1))
         of_part = integer(count, ctypes.c_size_t, "count") * _api.item_bytes(type)
         _api.call(
             name,
@@ -467,7 +467,7 @@ class Communicator(WarnsUnlessClosed):
 
 
 def _address(memory: Any, name: str, bytes: int, writes: bool) -> int | None:
-    """Checked where so many bytes of it are used."""
+    """The address of ``memory``, which is checked if ``bytes`` bytes of it are used."""
     if memory is None:
         return None
     if bytes == 0:

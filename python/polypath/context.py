@@ -41,14 +41,14 @@ class Context(WarnsUnlessClosed):
         self._handle: ctypes.c_void_p | None = None
         if node is not None:
             settings["node"] = node
-        given = [
+        entries = [
             _api.Setting(_api.encoded(name, "setting"), _api.encoded(_setting_text(value), name))
             for name, value in settings.items()
             if value is not None
         ]
         handle = ctypes.c_void_p()
-        array = (_api.Setting * len(given))(*given)
-        _api.call("polypath_context_create", array, len(given), ctypes.byref(handle))
+        array = (_api.Setting * len(entries))(*entries)
+        _api.call("polypath_context_create", array, len(entries), ctypes.byref(handle))
         self._handle = handle
 
     def close(self) -> None:
@@ -65,14 +65,14 @@ class Context(WarnsUnlessClosed):
         ordered on ``stream`` as it is.
 
         ``dst``, ``src``: device memory of any GPU of this process, or host memory, in any
-        combination: whatever `polypath.buffers.as_buffer` takes. Shapes and element types play no
-        part, but arrays have to be C-contiguous. The caller keeps both alive until the copy has
+        combination: anything that `polypath.buffers.as_buffer` takes. Shapes and element types play
+        no part, but arrays have to be C-contiguous. The caller keeps both alive until the copy has
         completed.
 
         ``bytes``: how many, from the start of both; default all of them, when ``dst`` and ``src``
         are of one size, or only one of them has a size.
 
-        ``stream``: whatever `polypath.streams.stream_handle` takes. None is the legacy default
+        ``stream``: anything that `polypath.streams.stream_handle` takes. None is the legacy default
         stream, not the current stream of any framework.
 
         Memory that is pageable or managed, a small message, a stream in capture: the native copy,
@@ -142,8 +142,8 @@ class Context(WarnsUnlessClosed):
         """`plan` for transfers that start together; one entry of "transfers" for each, and the GB/s
         are sums."""
         array = request_array(requests)
-        found: dict[str, Any] = _api.call_json("polypath_plan", self._open(), array, len(array))
-        return found
+        result: dict[str, Any] = _api.call_json("polypath_plan", self._open(), array, len(array))
+        return result
 
     def plan_collective(
         self,
@@ -164,8 +164,8 @@ class Context(WarnsUnlessClosed):
 
         ``op``: allreduce, reduce_scatter, all_gather, broadcast, reduce or all_to_all. ``bytes``:
         of a rank's larger buffer. ``ranks``: how many, on the first GPUs, or the GPU of each; None:
-        one for every GPU. ``nodes``: so many equal nodes, each with ``network_gbps`` to the others,
-        one direction. ``algorithm``: this one instead of the one predicted to end first.
+        one for every GPU. ``nodes``: number of equal nodes, each with ``network_gbps`` to the
+        others, one direction. ``algorithm``: this one instead of the one predicted to end first.
         ``max_blocks``: of a kernel on each GPU. ``compare``: also predict all others, and the ring
         over direct links::
 
@@ -208,15 +208,15 @@ class Context(WarnsUnlessClosed):
             max_blocks,
             int(compare),
         )
-        found: dict[str, Any] = _api.call_json(
+        result: dict[str, Any] = _api.call_json(
             "polypath_plan_collective", self._open(), ctypes.byref(request)
         )
-        return found
+        return result
 
     def plan_backend(
         self, op: str, bytes: int | str, *, ranks: int | None = None, with_mpi: bool = False
     ) -> dict[str, Any]:
-        """Which of UNICONN's backends AnyBackend would take on the first ``ranks`` GPUs (None:
+        """The UNICONN backend that AnyBackend would take on the first ``ranks`` GPUs (None:
         all), by what `polypath tune backend` measured; ``op``: post, allreduce, reduce, all_gather,
         all_to_all or broadcast. ``with_mpi``: in a program with MPI, whose ranks are MPI's::
 
@@ -226,7 +226,7 @@ class Context(WarnsUnlessClosed):
         ``entry``: of the nearest size, or None. Raises `InvalidArgument` for an unknown name, and a
         GPU that the node lacks.
         """
-        found: dict[str, Any] = _api.call_json(
+        result: dict[str, Any] = _api.call_json(
             "polypath_plan_backend",
             self._open(),
             _api.encoded(op, "op"),
@@ -235,7 +235,7 @@ class Context(WarnsUnlessClosed):
             ranks or 0,
             int(with_mpi),
         )
-        return found
+        return result
 
     def load(self) -> dict[str, Any]:
         """How loaded the links are now, as this process knows it and as others tell::
@@ -243,8 +243,9 @@ class Context(WarnsUnlessClosed):
             {"time_us", "links": [{"from", "to", "gbps", "loaded": bool, "source", "pid",
                                    "wait_us", "processes": [{"pid", "busy_us"}]}]}
 
-        A row stands for all links of one direction between a GPU and host memory. ``source``: who
-        says that the link is loaded, or "free"; ``busy_us``: predicted time of all copies so far.
+        A row stands for all links of one direction between a GPU and host memory. ``source``: the
+        origin of the report that the link is loaded, or "free"; ``busy_us``: predicted time of all
+        copies so far.
         """
         return _api.call_json("polypath_load", self._open())  # type: ignore[no-any-return]
 
@@ -346,20 +347,20 @@ class Context(WarnsUnlessClosed):
         "routes" is the plan, of a window that of its first transfer; "counted" is how the transfers
         of all runs really went, as shares of all bytes. ``bytes`` counts a transfer, GB/s are sums
         of the group; times are medians of the group, in microseconds. ``warmup``: untimed pairs
-        first, at least 1; ``iterations``: timed pairs, at least 1. ``window``, 1 to 64: so many
-        times at once, each on buffers and streams of its own, before anybody waits; GB/s then are
-        sums over the window. ``compare_executors``: also the plan as streams against the same as
-        graphs, in pairs: "executors" then is {"stream_us", "graph_us", "stream_issue_us",
+        first, at least 1; ``iterations``: timed pairs, at least 1. ``window``, 1 to 64: number of
+        groups issued at once, each on buffers and streams of its own, before the first wait; GB/s
+        then are sums over the window. ``compare_executors``: also the plan as streams against the
+        same as graphs, in pairs: "executors" then is {"stream_us", "graph_us", "stream_issue_us",
         "graph_issue_us"}, else None. Raises `InternalError` when bytes differ.
         """
         array = request_array(requests)
         request = _api.BenchRequest(
             array, len(array), warmup, iterations, window, compare_executors
         )
-        found: dict[str, Any] = _api.call_json(
+        result: dict[str, Any] = _api.call_json(
             "polypath_bench", self._open(), ctypes.byref(request)
         )
-        return found
+        return result
 
     def tune(
         self,
@@ -377,7 +378,7 @@ class Context(WarnsUnlessClosed):
         ``pairs``: one of each class to tune; default all classes. ``sizes``: bytes; default 4 MiB
         to 512 MiB in steps of 2. ``budget_s``: seconds in all. ``exhaustive``: the whole grid
         instead of a local search around the planner's prediction. ``again``: also what the profile
-        holds already, but never what somebody edited there. ``progress(done, total, seconds_left,
+        holds already, but never an edited entry. ``progress(done, total, seconds_left,
         what)`` is called between measurements; when it returns False the search stops, and a later
         one goes on from there. An exception of ``progress`` stops the search and is raised here.
 
@@ -399,12 +400,12 @@ class Context(WarnsUnlessClosed):
             exhaustive,
             again,
         )
-        found: dict[str, Any] = _api.call_json(
+        result: dict[str, Any] = _api.call_json(
             "polypath_tune", self._open(), ctypes.byref(request), report, None
         )
         if raised:
             raise raised[0]
-        return found
+        return result
 
     def tuned(self) -> dict[str, Any]:
         """What was tuned on this node::
@@ -447,12 +448,14 @@ class Context(WarnsUnlessClosed):
         have no third one to stage in; `NotSupported` for a driver without graphs; `InternalError`
         when bytes differ.
         """
-        (one,) = request_array([Request(src, dst, bytes)])
-        request = _api.GraphPhasesRequest(one.src, one.dst, one.bytes, nodes, iterations)
-        found: dict[str, Any] = _api.call_json(
+        (transfer,) = request_array([Request(src, dst, bytes)])
+        request = _api.GraphPhasesRequest(
+            transfer.src, transfer.dst, transfer.bytes, nodes, iterations
+        )
+        result: dict[str, Any] = _api.call_json(
             "polypath_graph_phases", self._open(), ctypes.byref(request)
         )
-        return found
+        return result
 
     def _open(self) -> ctypes.c_void_p:
         if self._handle is None:

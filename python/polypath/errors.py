@@ -35,8 +35,8 @@ class InternalError(PolypathError):
 
 
 class CommunicatorError(PolypathError):
-    """Ranks could not come together, or one failed, ended, gave up or did not come in time; the
-    message says which and why."""
+    """Ranks could not connect, or one failed, ended, aborted or did not come in time; the message
+    says which and why."""
 
 
 class LibraryNotFound(PolypathError):

@@ -1,5 +1,5 @@
-"""What stands behind an object of the library is given back by ``close``, or in the end of a
-``with`` statement.
+"""The resources of a library object are released by ``close``, or at the end of a ``with``
+statement.
 
 Only by the process that made it. A child that `os.fork` made has a copy of the object, but none of
 the library's threads, and the memory that it shares with other processes is the parent's: `close`,
@@ -32,9 +32,9 @@ class Closing:
     """The process that made it."""
 
     def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
-        made = super().__new__(cls)
-        made._made_by = os.getpid()
-        return made
+        instance = super().__new__(cls)
+        instance._made_by = os.getpid()
+        return instance
 
     def _is_inherited(self) -> bool:
         """Whether this is a child that got it by a fork."""

@@ -20,25 +20,25 @@ _RANGES = {
 
 
 class Integers:
-    """Those of a structure or of a function's parameters, by their names and C types."""
+    """The integers among the fields of a structure or the parameters of a function."""
 
     def __init__(self, parameters: Iterable[Any]) -> None:
-        """Of parameters only pairs of a name and an integer type count."""
+        """Only parameters that are pairs (name, integer C type) count."""
         self._places = [
-            (at, one[1], one[0])
-            for at, one in enumerate(parameters)
-            if isinstance(one, tuple) and one[1] in _RANGES
+            (at, parameter[1], parameter[0])
+            for at, parameter in enumerate(parameters)
+            if isinstance(parameter, tuple) and parameter[1] in _RANGES
         ]
 
     def checked(self, values: Sequence[Any]) -> Sequence[Any]:
         """All values, the integers among them as `integer` has them."""
         if not self._places:
             return values
-        made = list(values)
+        checked_values = list(values)
         for at, kind, name in self._places:
-            if at < len(made):
-                made[at] = integer(made[at], kind, name)
-        return made
+            if at < len(checked_values):
+                checked_values[at] = integer(checked_values[at], kind, name)
+        return checked_values
 
 
 class Checked:

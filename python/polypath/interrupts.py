@@ -21,11 +21,11 @@ def interrupt_later(first: Callable[[], None]) -> Iterator[None]:
     if not callable(before) or threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[tuple[int, FrameType | None]] = []
+    signals: list[tuple[int, FrameType | None]] = []
 
     def note(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        came.append((number, frame))
+        signals.append((number, frame))
         first()
 
     signal.signal(signal.SIGINT, note)
@@ -33,5 +33,5 @@ def interrupt_later(first: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        if came:
-            before(*came[0])
+        if signals:
+            before(*signals[0])

@@ -66,13 +66,13 @@ def envelopes(tags: Any, sources: Any, communicators: Any = 0) -> numpy.ndarray:
     import numpy
 
     parts = numpy.broadcast_arrays(tags, sources, communicators)
-    made = numpy.empty(parts[0].shape, dtype=ENVELOPE)
+    array = numpy.empty(parts[0].shape, dtype=ENVELOPE)
     for (name, kind), values in zip(ENVELOPE, parts, strict=True):
         most = numpy.iinfo(kind).max
         if values.size and (int(values.min()) < 0 or int(values.max()) > most):
             raise InvalidArgument(f"{name}s are not all 0 to {most}")
-        made[name] = values
-    return made
+        array[name] = values
+    return array
 
 
 def match(messages: Any, receives: Any, order: str = "mpi") -> Matched:
@@ -80,14 +80,14 @@ def match(messages: Any, receives: Any, order: str = "mpi") -> Matched:
     any memory of 8 bytes each (`polypath.buffers`)."""
     import numpy
 
-    given = _array(messages, "messages"), _array(receives, "receives")
-    counts = [of.bytes // _ENVELOPE_BYTES for of in given]
+    arrays = _array(messages, "messages"), _array(receives, "receives")
+    counts = [array.bytes // _ENVELOPE_BYTES for array in arrays]
     results = numpy.empty(counts[1], dtype=numpy.uint32)
     outcome = numpy.zeros(1, dtype=OUTCOME)
     _api.call(
         "polypath_match_host",
         _order(order),
-        *[given[0].address or None, counts[0], given[1].address or None, counts[1]],
+        *[arrays[0].address or None, counts[0], arrays[1].address or None, counts[1]],
         results.ctypes.data or None,
         outcome.ctypes.data,
     )
@@ -96,9 +96,9 @@ def match(messages: Any, receives: Any, order: str = "mpi") -> Matched:
 
 def outcome_of(memory: Any, number: int = 0) -> MatchOutcome:
     """The outcome that lies in host memory (an array of `OUTCOME`), or one of several."""
-    found = as_buffer(memory, "memory")
+    buffer = as_buffer(memory, "memory")
     number = integer(number, ctypes.c_uint32, "number")
-    words = (ctypes.c_uint32 * 6).from_address(found.address + number * _OUTCOME_BYTES)
+    words = (ctypes.c_uint32 * 6).from_address(buffer.address + number * _OUTCOME_BYTES)
     return MatchOutcome(STATUSES[words[0]], *words[1:5])
 
 
@@ -142,12 +142,12 @@ class Matcher(WarnsUnlessClosed):
     ) -> None:
         """One batch by itself: ``matched_message`` gets 4 bytes for each receive, the index of
         its message or `NO_MATCH`."""
-        given = _array(messages, "messages"), _array(receives, "receives")
-        counts = [of.bytes // _ENVELOPE_BYTES for of in given]
+        arrays = _array(messages, "messages"), _array(receives, "receives")
+        counts = [array.bytes // _ENVELOPE_BYTES for array in arrays]
         _api.call(
             "polypath_match",
             self._open(),
-            *[given[0].address or None, counts[0], given[1].address or None, counts[1]],
+            *[arrays[0].address or None, counts[0], arrays[1].address or None, counts[1]],
             _room(matched_message, 4 * counts[1], "matched_message"),
             _room(outcome, _OUTCOME_BYTES, "outcome"),
             stream_handle(stream),
@@ -164,11 +164,11 @@ class Matcher(WarnsUnlessClosed):
         stream: Any = None,
     ) -> None:
         """Many batches that have nothing to do with each other, at once. The messages of batch b
-        are those from ``message_begins[b]`` to before ``message_begins[b + 1]``, its receives
-        likewise (4 bytes each, one more than there are batches); indices count from the batch's
-        first message. ``outcomes`` has room for one of each batch. One with more than 1024 of
-        either, or than the capacity, is "full"."""
-        given = _array(messages, "messages"), _array(receives, "receives")
+        are those from ``message_begins[b]`` to before ``message_begins[b + 1]``; its receives are
+        those of ``receive_begins`` (4 bytes each, one more than there are batches); indices count
+        from the batch's first message. ``outcomes`` has room for one of each batch. One with more
+        than 1024 of either, or than the capacity, is "full"."""
+        arrays = _array(messages, "messages"), _array(receives, "receives")
         begins = (
             _begins(message_begins, "message_begins"),
             _begins(receive_begins, "receive_begins"),
@@ -180,9 +180,9 @@ class Matcher(WarnsUnlessClosed):
             "polypath_match_batched",
             self._open(),
             batches,
-            *[given[0].address or None, begins[0].address or None],
-            *[given[1].address or None, begins[1].address or None],
-            _room(matched_message, given[1].bytes // 2, "matched_message"),
+            *[arrays[0].address or None, begins[0].address or None],
+            *[arrays[1].address or None, begins[1].address or None],
+            _room(matched_message, arrays[1].bytes // 2, "matched_message"),
             _room(outcomes, _OUTCOME_BYTES * batches, "outcomes"),
             stream_handle(stream),
         )
@@ -198,12 +198,12 @@ class Matcher(WarnsUnlessClosed):
         """Matches what is new together with what earlier calls left over. ``pairs`` has room for
         ``capacity`` pairs and gets as many as ``outcome`` says, in the order of their receives;
         messages and receives are numbered from 0 since the matcher was made, or reset."""
-        given = _array(messages, "messages"), _array(receives, "receives")
-        counts = [of.bytes // _ENVELOPE_BYTES for of in given]
+        arrays = _array(messages, "messages"), _array(receives, "receives")
+        counts = [array.bytes // _ENVELOPE_BYTES for array in arrays]
         _api.call(
             "polypath_match_incremental",
             self._open(),
-            *[given[0].address or None, counts[0], given[1].address or None, counts[1]],
+            *[arrays[0].address or None, counts[0], arrays[1].address or None, counts[1]],
             _room(pairs, _PAIR_BYTES * self.capacity, "pairs"),
             _room(outcome, _OUTCOME_BYTES, "outcome"),
             stream_handle(stream),
@@ -244,25 +244,25 @@ class _Array(NamedTuple):
 
 def _array(memory: Any, name: str) -> _Array:
     """Envelopes; their number is that of their bytes."""
-    found: Buffer = as_buffer(memory, name)
-    if found.bytes is None or found.bytes % _ENVELOPE_BYTES:
+    buffer: Buffer = as_buffer(memory, name)
+    if buffer.bytes is None or buffer.bytes % _ENVELOPE_BYTES:
         raise InvalidArgument(f"{name}: not an array of envelopes of 8 bytes")
-    return _Array(found.address, found.bytes)
+    return _Array(buffer.address, buffer.bytes)
 
 
 def _begins(memory: Any, name: str) -> _Array:
-    found: Buffer = as_buffer(memory, name)
-    if found.bytes is None or found.bytes % 4:
+    buffer: Buffer = as_buffer(memory, name)
+    if buffer.bytes is None or buffer.bytes % 4:
         raise InvalidArgument(f"{name}: not an array of 4 bytes each")
-    return _Array(found.address, found.bytes)
+    return _Array(buffer.address, buffer.bytes)
 
 
 def _room(memory: Any, least: int, name: str) -> int | None:
     if memory is None:
         return None
-    found = as_buffer(memory, name)
-    if found.bytes is not None and found.bytes < least:
-        raise InvalidArgument(f"{name} has {found.bytes} bytes, and needs {least}")
-    if found.read_only:
+    buffer = as_buffer(memory, name)
+    if buffer.bytes is not None and buffer.bytes < least:
+        raise InvalidArgument(f"{name} has {buffer.bytes} bytes, and needs {least}")
+    if buffer.read_only:
         raise InvalidArgument(f"{name} is read-only")
-    return found.address or None
+    return buffer.address or None

@@ -89,19 +89,19 @@ class Queues(_OnCommunicator):
     def _made(
         cls, name: str, comm: Communicator, item_bytes: int, options: dict[str, Any], *more: int
     ) -> Queues:
-        given = dict(options)
-        made = _api.QueueOptions(
+        values = dict(options)
+        queue_options = _api.QueueOptions(
             item_bytes,
-            given.pop("capacity", 0),
-            given.pop("segment", 0),
-            _number(_KINDS, given.pop("kind", "queue"), "kind"),
-            _number(_LAYOUTS, given.pop("layout", "packets"), "layout"),
-            given.pop("timeout_ms", 0),
+            values.pop("capacity", 0),
+            values.pop("segment", 0),
+            _number(_KINDS, values.pop("kind", "queue"), "kind"),
+            _number(_LAYOUTS, values.pop("layout", "packets"), "layout"),
+            values.pop("timeout_ms", 0),
         )
-        if given:
-            raise TypeError(f"queues have no option '{next(iter(given))}'")
+        if values:
+            raise TypeError(f"queues have no option '{next(iter(values))}'")
         handle = ctypes.c_void_p()
-        _api.call(name, comm._open(), ctypes.byref(made), *more, ctypes.byref(handle))
+        _api.call(name, comm._open(), ctypes.byref(queue_options), *more, ctypes.byref(handle))
         return cls(handle, comm, item_bytes)
 
     @classmethod
@@ -144,19 +144,19 @@ class Queues(_OnCommunicator):
         """What a kernel on ``side``, "producer" or "consumer", has by value: a
         ``polypath::device::queue_view`` or ``spsc_view``."""
         size = int(_api.library().polypath_queue_view_bytes(self._open()))
-        made = ctypes.create_string_buffer(size)
+        buffer = ctypes.create_string_buffer(size)
         number = _number(_SIDES, side, "side")
-        _api.call("polypath_queue_view", self._open(), index, number, made, size)
-        return made.raw
+        _api.call("polypath_queue_view", self._open(), index, number, buffer, size)
+        return buffer.raw
 
     def report(self) -> list[dict[str, Any]]:
         """How each went: ``{"number", "kind", "layout", "item_bytes", "capacity", "segment",
         "from", "to", "pushed", "popped", "generations", "in_flight",
         "timed_out_wait"}``."""
-        found: list[dict[str, Any]] = _api.call_json("polypath_queue_report", self._open())[
+        result: list[dict[str, Any]] = _api.call_json("polypath_queue_report", self._open())[
             "queues"
         ]
-        return found
+        return result
 
     # ---- On the CPU ------------------------------------------------------------------------------
     # Items are memory of the host, whole items one after the other. Waits let other threads run.
@@ -219,13 +219,13 @@ class Pool(_OnCommunicator):
     @classmethod
     def _made(cls, name: str, comm: Communicator, *options: int) -> Pool:
         handle = ctypes.c_void_p()
-        made = _api.PoolOptions(*options)
-        _api.call(name, comm._open(), ctypes.byref(made), ctypes.byref(handle))
+        pool_options = _api.PoolOptions(*options)
+        _api.call(name, comm._open(), ctypes.byref(pool_options), ctypes.byref(handle))
         return cls(handle, comm)
 
     @classmethod
     def local(cls, comm: Communicator, size: int, slab_bytes: int = 0) -> Pool:
-        """Of this rank's GPU alone."""
+        """A pool for this rank's GPU alone."""
         return cls._made("polypath_pool_create", comm, size, slab_bytes)
 
     @classmethod
@@ -238,12 +238,12 @@ class Pool(_OnCommunicator):
         """What a kernel has by value: a ``polypath::device::pool_view``, or a
         ``shared_pool_view``."""
         size = int(_api.library().polypath_pool_view_bytes(int(shared)))
-        made = ctypes.create_string_buffer(size)
-        _api.call("polypath_pool_view", self._open(), made, size)
-        return made.raw
+        buffer = ctypes.create_string_buffer(size)
+        _api.call("polypath_pool_view", self._open(), buffer, size)
+        return buffer.raw
 
     def report(self) -> dict[str, Any]:
         """How it went: ``{"bytes", "slab_bytes", "slabs", "shared", "allocated", "freed", "failed",
         "refused", "held_blocks", "held_bytes", "high_water_bytes", "classes"}``."""
-        found: dict[str, Any] = _api.call_json("polypath_pool_report", self._open())
-        return found
+        result: dict[str, Any] = _api.call_json("polypath_pool_report", self._open())
+        return result

@@ -110,8 +110,8 @@ def plot_collectives(document: dict[str, Any], file: Path) -> None:
         ways.append((baseline[0]["name"], _NATIVE, "s", baseline))
     for label, color, marker, figures in ways:
         style = {"label": label, "color": color, "marker": marker, "markersize": 4}
-        bandwidth.plot(sizes, [one["bus_gbps"] for one in figures], **style)
-        latency.plot(sizes, [one["us"] for one in figures], **style)
+        bandwidth.plot(sizes, [entry["bus_gbps"] for entry in figures], **style)
+        latency.plot(sizes, [entry["us"] for entry in figures], **style)
     limits = [row["limit_bus_gbps"] for row in rows]
     bandwidth.plot(sizes, limits, label="limit", color=_LIMIT, linestyle="--")
     bandwidth.set_ylabel("bus GB/s")
@@ -182,7 +182,9 @@ def plot_messaging(document: dict[str, Any], file: Path) -> None:
             (at, row["paper"]) for at, row in zip(places, chosen, strict=True) if "paper" in row
         ]
         if known:
-            axes.plot([one for _, one in known], [at for at, _ in known], "|", color=_LIMIT, ms=11)
+            axes.plot(
+                [limit for _, limit in known], [at for at, _ in known], "|", color=_LIMIT, ms=11
+            )
         axes.set_yticks(places, [row["line"] for row in chosen], fontsize=7)
         axes.invert_yaxis()
         axes.set_xscale("log")
@@ -197,7 +199,7 @@ def plot_messaging(document: dict[str, Any], file: Path) -> None:
 def plot_tuned(choices: Sequence[dict[str, Any]], node: str, file: Path) -> None:
     """A column a pattern, a line a class of pairs: the speedup over the native copy by size, of the
     faster executor."""
-    pairs = sorted({one["pair"] for one in choices})
+    pairs = sorted({entry["pair"] for entry in choices})
     figure = Figure(figsize=(11, 3.6 + 0.2 * len(pairs)), layout="constrained")
     columns = figure.subplots(1, len(_PATTERNS), sharey=True)
     for axes, pattern in zip(columns, _PATTERNS, strict=True):
@@ -224,10 +226,10 @@ def plot_tuned(choices: Sequence[dict[str, Any]], node: str, file: Path) -> None
 
 def _best_speedups(choices: Sequence[dict[str, Any]], pair: str, pattern: str) -> dict[int, float]:
     best: dict[int, float] = {}
-    for one in sorted(choices, key=lambda one: one["bytes"]):
-        if (one["pair"], one["pattern"]) == (pair, pattern) and one["native_gbps"]:
-            speedup = one["measured_gbps"] / one["native_gbps"]
-            best[one["bytes"]] = max(speedup, best.get(one["bytes"], 0.0))
+    for entry in sorted(choices, key=lambda entry: entry["bytes"]):
+        if (entry["pair"], entry["pattern"]) == (pair, pattern) and entry["native_gbps"]:
+            speedup = entry["measured_gbps"] / entry["native_gbps"]
+            best[entry["bytes"]] = max(speedup, best.get(entry["bytes"], 0.0))
     return best
 
 

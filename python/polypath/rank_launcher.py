@@ -16,8 +16,8 @@ from .errors import PolypathError
 
 @contextlib.contextmanager
 def reserved_port() -> Iterator[int]:
-    """A port of 127.0.0.1 that the system gives to nobody else until the end. A program that sets
-    SO_REUSEADDR, as the exchange of ranks does, can listen there."""
+    """A port of 127.0.0.1 that the system gives to no other process until the end. A program that
+    sets SO_REUSEADDR, as the exchange of ranks does, can listen there."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -30,8 +30,8 @@ def lines_of_launched(
     ranks: int,
     answer: Callable[[dict[str, Any]], str | None] | None = None,
 ) -> Generator[dict[str, Any], None, None]:
-    """As `lines_of_first`, on so many ranks of this machine, with the variables that torchrun would
-    set."""
+    """As `lines_of_first`, on ``ranks`` ranks of this machine, with the variables that torchrun
+    would set."""
     with reserved_port() as port:
         launched = {
             "WORLD_SIZE": str(ranks),
@@ -53,7 +53,7 @@ def lines_of_first(
     """Runs the command once in each environment; yields the lines of JSON that the first prints,
     and passes over its other lines. ``answer``: what it is told to each, as a line, if any. Raises
     `PolypathError` with what a rank said last, and ends them all when it is left, or when this
-    process ends, whatever it ends of."""
+    process ends or is killed."""
     processes = [
         subprocess.Popen(
             command,
@@ -74,13 +74,13 @@ def lines_of_first(
         for line in first.stdout:
             if not line.startswith("{"):
                 continue
-            said = json.loads(line)
-            told = None if answer is None else answer(said)
-            if told is not None:
+            message = json.loads(line)
+            reply = None if answer is None else answer(message)
+            if reply is not None:
                 assert first.stdin is not None
-                first.stdin.write(told + "\n")
+                first.stdin.write(reply + "\n")
                 first.stdin.flush()
-            yield said
+            yield message
         for process in processes:
             errors = process.communicate()[1]
             if process.returncode != 0:

@@ -1,5 +1,6 @@
-"""A process that copies without pause over links of this machine: `polypath bench --beside` starts
-it as ``python -m polypath.traffic_process``.
+"""A process that copies without pause over links of this machine.
+
+`polypath bench` starts it as ``python -m polypath.traffic_process`` for concurrent traffic.
 
 It calls the CUDA driver itself and nothing of libpolypath. Lines on its standard input switch the
 traffic: "on", "off". It answers each with a line of JSON once blocks of every flow have been
@@ -210,8 +211,8 @@ def _wait(flows: list[Flow | Announced], state: str) -> None:
         time.sleep(_POLL_S)
 
 
-def _answer(**said: str) -> None:
-    print(json.dumps(said), flush=True)
+def _answer(**fields: str) -> None:
+    print(json.dumps(fields), flush=True)
 
 
 def _serve(options: argparse.Namespace, commands: Any) -> None:
@@ -235,7 +236,7 @@ def main(arguments: list[str] | None = None) -> None:
     end_with_parent(options.parent)
     commands: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_serve, args=(options, commands), daemon=True).start()
-    # This thread must see the end of the input whatever a call of the driver waits for.
+    # This thread must see the end of the input also while a call of the driver waits.
     for line in sys.stdin:
         commands.put(line.strip())
     os._exit(0)

@@ -59,9 +59,9 @@ class _Handle(Closing):
 class Environment(_Handle):
     """The library of this rank, and its GPU; one at a time for each rank.
 
-    Without a bootstrap: the ranks that torchrun started, or whoever sets RANK, WORLD_SIZE,
-    MASTER_ADDR and MASTER_PORT; without those one rank alone. Collective. The library ends with the
-    last of what was made of it.
+    Without a bootstrap: the ranks that torchrun, or any launcher that sets RANK, WORLD_SIZE,
+    MASTER_ADDR and MASTER_PORT, started; without those one rank alone. Collective. The library ends
+    with the last of what was made of it.
 
     Raises `InvalidArgument` for a second one, and what the exchange raises.
     """
@@ -71,10 +71,10 @@ class Environment(_Handle):
     def __init__(self, bootstrap: Bootstrap | None = None) -> None:
         self._bootstrap = bootstrap
         self._handle = None
-        made = ctypes.c_void_p()
+        handle = ctypes.c_void_p()
         with self._raising():
             if bootstrap is None:
-                _api.call("polypath_uniconn_env_create_from_environment", ctypes.byref(made))
+                _api.call("polypath_uniconn_env_create_from_environment", ctypes.byref(handle))
             else:
                 _api.call(
                     "polypath_uniconn_env_create",
@@ -83,9 +83,9 @@ class Environment(_Handle):
                     bootstrap._exchange,
                     bootstrap._user,
                     int(bootstrap._is_thread),
-                    ctypes.byref(made),
+                    ctypes.byref(handle),
                 )
-        self._handle = made
+        self._handle = handle
         self.device: int | None = None
         """This rank's GPU, once `set_device` was called."""
 
@@ -141,9 +141,9 @@ class Communicator(_Handle):
 
     def __init__(self, env: Environment) -> None:
         env._open()
-        made = ctypes.c_void_p()
-        _api.call("polypath_uniconn_comm_create", ctypes.byref(made))
-        self._take(made, env)
+        handle = ctypes.c_void_p()
+        _api.call("polypath_uniconn_comm_create", ctypes.byref(handle))
+        self._take(handle, env)
 
     def _take(self, handle: ctypes.c_void_p, env: Environment) -> None:
         self._handle = handle
@@ -164,9 +164,9 @@ class Communicator(_Handle):
         _api.call("polypath_uniconn_comm_split", self._open(), color, key, ctypes.byref(part))
         if part.value is None:
             return None
-        made = Communicator.__new__(Communicator)
-        made._take(part, self._env)
-        return made
+        comm = Communicator.__new__(Communicator)
+        comm._take(part, self._env)
+        return comm
 
     def barrier(self, stream: Any = None) -> None:
         """The stream goes on when those of all ranks have come to their call."""
@@ -187,11 +187,11 @@ class Memory(Closing):
         self.bytes = checked_size(size, "size")
         if self.bytes == 0 or self.bytes % _api.item_bytes(type):
             raise InvalidArgument(f"size: {self.bytes} bytes are not elements of {type}")
-        made = ctypes.c_void_p()
-        _api.call("polypath_uniconn_alloc", self.bytes, ctypes.byref(made))
+        handle = ctypes.c_void_p()
+        _api.call("polypath_uniconn_alloc", self.bytes, ctypes.byref(handle))
         self.type = type
         self._env = env
-        self._address: int | None = made.value
+        self._address: int | None = handle.value
 
     @property
     def address(self) -> int:
@@ -200,7 +200,7 @@ class Memory(Closing):
         return self._address
 
     def part(self, offset: int, bytes: int | None = None) -> Buffer:
-        """What begins at an offset, so many bytes, or all that is left."""
+        """The part that begins at ``offset``: ``bytes`` bytes, or all that is left."""
         offset = integer(offset, ctypes.c_size_t, "offset")
         count = self.bytes - offset if bytes is None else integer(bytes, ctypes.c_size_t, "bytes")
         if count < 0 or offset + count > self.bytes:
@@ -222,7 +222,7 @@ class Memory(Closing):
         return _dlpack.CUDA, self._env.device or 0
 
     def __dlpack__(self, **_wishes: Any) -> Any:
-        """Of any stream: whoever takes it orders its work after what fills the memory."""
+        """For any stream: the consumer must order its work after what fills the memory."""
         count = self.bytes // _api.item_bytes(self.type)
         return _dlpack.export(self.address, count, self.type, self._env.device or 0, self)
 
@@ -247,9 +247,11 @@ class Coordinator(_Handle):
 
     def __init__(self, env: Environment, stream: Any = None) -> None:
         env._open()
-        made = ctypes.c_void_p()
-        _api.call("polypath_uniconn_coordinator_create", stream_handle(stream), ctypes.byref(made))
-        self._handle = made
+        handle = ctypes.c_void_p()
+        _api.call(
+            "polypath_uniconn_coordinator_create", stream_handle(stream), ctypes.byref(handle)
+        )
+        self._handle = handle
         self._env = env
 
     def start(self) -> None:
@@ -330,8 +332,8 @@ class Coordinator(_Handle):
     def all_gather(self, send: Any, recv: Any, bytes: int, comm: Communicator) -> None:
         """What all ranks send, in rank order, to all."""
         whole = _parts(comm, bytes)
-        given, taken = _used(send, "send", bytes), _used(recv, "recv", whole, writes=True)
-        self._call("all_gather", given, taken, bytes, comm._open())
+        source, target = _used(send, "send", bytes), _used(recv, "recv", whole, writes=True)
+        self._call("all_gather", source, target, bytes, comm._open())
 
     def all_gatherv(
         self,
@@ -342,15 +344,15 @@ class Coordinator(_Handle):
         comm: Communicator,
     ) -> None:
         lists = _sizes(comm, counts=counts, displs=displs)
-        given = _used(send, "send", counts[comm.rank])
-        taken = _used(recv, "recv", _end(counts, displs), writes=True)
-        self._call("all_gatherv", given, taken, *lists, comm._open())
+        source = _used(send, "send", counts[comm.rank])
+        target = _used(recv, "recv", _end(counts, displs), writes=True)
+        self._call("all_gatherv", source, target, *lists, comm._open())
 
     def all_to_all(self, send: Any, recv: Any, bytes: int, comm: Communicator) -> None:
         """Part r of ``send`` to rank r; what rank r sent is part r of ``recv``."""
         whole = _parts(comm, bytes)
-        given, taken = _used(send, "send", whole), _used(recv, "recv", whole, writes=True)
-        self._call("all_to_all", given, taken, bytes, comm._open())
+        source, target = _used(send, "send", whole), _used(recv, "recv", whole, writes=True)
+        self._call("all_to_all", source, target, bytes, comm._open())
 
     def all_to_allv(
         self,
@@ -364,9 +366,9 @@ class Coordinator(_Handle):
     ) -> None:
         sent = _sizes(comm, send_counts=send_counts, send_displs=send_displs)
         received = _sizes(comm, recv_counts=recv_counts, recv_displs=recv_displs)
-        given = _used(send, "send", _end(send_counts, send_displs))
-        taken = _used(recv, "recv", _end(recv_counts, recv_displs), writes=True)
-        self._call("all_to_allv", given, *sent, taken, *received, comm._open())
+        source = _used(send, "send", _end(send_counts, send_displs))
+        target = _used(recv, "recv", _end(recv_counts, recv_displs), writes=True)
+        self._call("all_to_allv", source, *sent, target, *received, comm._open())
 
     def broadcast(
         self, buffer: Any, root: int, comm: Communicator, bytes: int | None = None
@@ -378,8 +380,8 @@ class Coordinator(_Handle):
     def gather(self, send: Any, recv: Any, bytes: int, root: int, comm: Communicator) -> None:
         """What all ranks send, in rank order, to ``root``; ``recv`` is named on all."""
         whole = _parts(comm, bytes) if comm.rank == root else 0
-        given, taken = _used(send, "send", bytes), _used(recv, "recv", whole, writes=True)
-        self._call("gather", given, taken, bytes, root, comm._open())
+        source, target = _used(send, "send", bytes), _used(recv, "recv", whole, writes=True)
+        self._call("gather", source, target, bytes, root, comm._open())
 
     def gatherv(
         self,
@@ -392,15 +394,15 @@ class Coordinator(_Handle):
     ) -> None:
         lists = _sizes(comm, counts=counts, displs=displs)
         whole = _end(counts, displs) if comm.rank == root else 0
-        given = _used(send, "send", counts[comm.rank])
-        taken = _used(recv, "recv", whole, writes=True)
-        self._call("gatherv", given, taken, *lists, root, comm._open())
+        source = _used(send, "send", counts[comm.rank])
+        target = _used(recv, "recv", whole, writes=True)
+        self._call("gatherv", source, target, *lists, root, comm._open())
 
     def scatter(self, send: Any, recv: Any, bytes: int, root: int, comm: Communicator) -> None:
         """Part r of ``root``'s ``send`` to rank r."""
         whole = _parts(comm, bytes) if comm.rank == root else 0
-        given, taken = _used(send, "send", whole), _used(recv, "recv", bytes, writes=True)
-        self._call("scatter", given, taken, bytes, root, comm._open())
+        source, target = _used(send, "send", whole), _used(recv, "recv", bytes, writes=True)
+        self._call("scatter", source, target, bytes, root, comm._open())
 
     def scatterv(
         self,
@@ -413,9 +415,9 @@ class Coordinator(_Handle):
     ) -> None:
         lists = _sizes(comm, counts=counts, displs=displs)
         whole = _end(counts, displs) if comm.rank == root else 0
-        given = _used(send, "send", whole)
-        taken = _used(recv, "recv", counts[comm.rank], writes=True)
-        self._call("scatterv", given, taken, *lists, root, comm._open())
+        source = _used(send, "send", whole)
+        target = _used(recv, "recv", counts[comm.rank], writes=True)
+        self._call("scatterv", source, target, *lists, root, comm._open())
 
     def all_reduce(
         self,
@@ -440,7 +442,7 @@ class Coordinator(_Handle):
         op: str = "sum",
         count: int | None = None,
     ) -> None:
-        """The same, to ``root`` alone."""
+        """As all_reduce(), with the result on ``root`` alone."""
         self._reduce("reduce", send, recv, type, op, count, comm, root)
 
     def _reduce(
@@ -461,9 +463,9 @@ class Coordinator(_Handle):
         if count is None:
             count = _api.elements(as_buffer(send, "send"), type)
         size = integer(count, ctypes.c_size_t, "count") * _api.item_bytes(type)
-        given = covered(send, "send", size)[0]
-        taken = _used(recv, "recv", 0 if root and comm.rank != root[0] else size, writes=True)
-        arguments = [given, taken, count, TYPES[type], OPERATORS[op]]
+        source = covered(send, "send", size)[0]
+        target = _used(recv, "recv", 0 if root and comm.rank != root[0] else size, writes=True)
+        arguments = [source, target, count, TYPES[type], OPERATORS[op]]
         self._call(name, *arguments, *root, comm._open())
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -471,12 +473,12 @@ class Coordinator(_Handle):
 
 
 def _address(memory: Any, name: str) -> int | None:
-    """Of another rank's memory, or of what this rank does not use."""
+    """The address of another rank's memory, or of memory that this rank does not use."""
     return None if memory is None else as_buffer(memory, name).address
 
 
 def _used(memory: Any, name: str, bytes: int, *, writes: bool = False) -> int | None:
-    """The address of so many bytes; 0: this rank does not use it. None: in place."""
+    """The address of ``bytes`` bytes; 0: this rank does not use it. None: in place."""
     if memory is None or bytes == 0:
         return _address(memory, name)
     return covered(memory, name, bytes, writes=writes)[0]
@@ -494,7 +496,7 @@ def _end(counts: Sequence[int], displs: Sequence[int]) -> int:
 
 def _sizes(comm: Communicator, **lists: Sequence[int]) -> list[Any]:
     """As the C API has them: one a rank."""
-    for name, one in lists.items():
-        if len(one) != comm.size:
+    for name, values in lists.items():
+        if len(values) != comm.size:
             raise InvalidArgument(f"{name}: one a rank is wanted, which is {comm.size}")
-    return [array(one, ctypes.c_size_t, name) for name, one in lists.items()]
+    return [array(values, ctypes.c_size_t, name) for name, values in lists.items()]

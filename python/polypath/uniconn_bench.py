@@ -28,7 +28,7 @@ class UniconnBench:
     window: int = 1
     pairs: int = 9
     calls: int = 100
-    """Of a row of messages, at most."""
+    """Maximum number of messages in a row."""
     more: Mapping[str, str] = field(default_factory=dict)
     """Options of uniconn_bench, without dashes."""
 
@@ -46,49 +46,49 @@ class UniconnBench:
 
 
 def rows(
-    wanted: UniconnBench, node: str | None, mpirun: str | None
+    request: UniconnBench, node: str | None, mpirun: str | None
 ) -> Generator[dict[str, Any], None, None]:
     """The rows, as they come. Raises `PolypathError` with what a rank said last, `InvalidArgument`
     for MPI's ranks on a simulated node, whose virtual time belongs to one process."""
     environment = dict(os.environ)
-    # Nobody wants to time a first transfer that goes without its routes.
+    # The first transfer must not be timed without its routes.
     environment.setdefault("POLYPATH_PREPARE", "wait")
     # NVSHMEM's own is 1 GiB, too little for two halves of a large grid.
     environment.setdefault("NVSHMEM_SYMMETRIC_SIZE", "4G")
     if node is not None:
         environment["POLYPATH_NODE"] = node
-        if wanted.backend == "mpi":
+        if request.backend == "mpi":
             raise InvalidArgument(
                 "--backends mpi: ranks of MPI have no virtual time; leave out --node"
             )
         program = find_program("uniconn_bench")
-        threads = ["--threads", str(wanted.ranks)]
-        return lines_of_first([str(program), *wanted.arguments(), *threads], [environment])
-    if wanted.backend == "mpi":
+        threads = ["--threads", str(request.ranks)]
+        return lines_of_first([str(program), *request.arguments(), *threads], [environment])
+    if request.backend == "mpi":
         launcher = find_launcher(mpirun)
         program = find_program("uniconn_bench_mpi")
-        command = launcher.command(wanted.ranks, program, wanted.arguments())
+        command = launcher.command(request.ranks, program, request.arguments())
         return lines_of_first(command, [{**environment, **launcher.settings}])
     program = find_program("uniconn_bench")
-    return lines_of_launched([str(program), *wanted.arguments()], environment, wanted.ranks)
+    return lines_of_launched([str(program), *request.arguments()], environment, request.ranks)
 
 
 def backends_here(context: Context) -> list[str]:
-    """Those that this machine's libraries offer, as far as can be told before they start."""
+    """Backends whose libraries this machine has, as far as can be told before they start."""
     import ctypes
 
-    found = ["polypath"]
+    backends = ["polypath"]
     for name, library in (("gpuccl", "libnccl.so.2"), ("gpushmem", "libnvshmem_host.so.3")):
         try:
             ctypes.CDLL(library)
         except OSError:
             continue
-        found.append(name)
+        backends.append(name)
     if not context.topology()["simulated"]:
         try:
             find_program("uniconn_bench_mpi")
             find_launcher(None)
-            found.append("mpi")
+            backends.append("mpi")
         except PolypathError:
             pass
-    return found
+    return backends

@@ -22,12 +22,12 @@ POLYPATH_SIM_API void polypath_sim_advance_us(double us);
 /* Until it says otherwise (0) the calling thread issues work, as this number: in virtual time no
  * other thread's wait lets devices go past its clock, which begins where the latest thread is, and
  * so do those of other ones that have issued nothing yet. So threads that stand for processes issue
- * side by side, whichever of them the machine lets run first. */
+ * concurrently in virtual time, in any order in which the machine runs them. */
 POLYPATH_SIM_API void polypath_sim_set_issuer(int number);
 /* To be called by threads that issue work, with no lock held, before each call that plans by what
  * others have issued: in virtual time it blocks until no other one of them has a turn or is earlier
  * than the caller; at the same instant the lower number is. A turn lasts until the thread's next,
- * or until it issues no more; a call that blocks lends it out. Who has done nothing for
+ * or until it issues no more; a call that blocks lends it out. A thread that has done nothing for
  * POLYPATH_SIM_TIMEOUT counts no longer, and stderr says so. */
 POLYPATH_SIM_API void polypath_sim_wait_turn(void);
 
@@ -35,7 +35,7 @@ POLYPATH_SIM_API void polypath_sim_wait_turn(void);
  * another ("gpu0", "host0"), and keeps queue_blocks of them queued, the one in service included. It
  * begins now; with on_us and off_us it queues blocks for on_us, then none for off_us, and so on;
  * with 0 for both it does so without pause. On a link of host memory this program and the other
- * one take turns of 1.07 ms at the copy engine while both have copies, whatever their sizes. A
+ * one take turns of 1.07 ms at the copy engine while both have copies, of any size. A
  * link between GPUs is shared. Link counts do not hold it. Returns an id, at least 1; 0 where
  * there is no such link or a figure is out of range. In functional mode blocks take real time, a
  * copy waits for all blocks queued before its issue, and processes that give the same
@@ -78,7 +78,7 @@ POLYPATH_SIM_API void polypath_sim_reset_counters(void);
 POLYPATH_SIM_API void polypath_sim_hold_contexts(int count);
 
 /* From now on the primary context of the GPU behaves as after a kernel that failed with `result` (a
- * CUresult): calls in it return that, for good. Only 0 takes it back, which no GPU can. */
+ * CUresult): calls in it return that until the end. Only 0 takes it back, which no GPU can. */
 POLYPATH_SIM_API void polypath_sim_fail_context(int gpu, int result);
 
 /* Objects that exist now, for leak tests: contexts (primary ones that are retained, too), streams,

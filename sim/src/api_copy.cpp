@@ -139,18 +139,18 @@ bool read_attributes(const Batch& batch) {
           CUDA_ERROR_INVALID_VALUE);
   bool is_during_call = false;
   for (std::size_t k = 0; k < batch.attribute_count; ++k) {
-    const CUmemcpyAttributes& one = batch.attributes[k];
-    require(one.srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ||
-                one.srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL ||
-                one.srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_ANY,
+    const CUmemcpyAttributes& attribute = batch.attributes[k];
+    require(attribute.srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ||
+                attribute.srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL ||
+                attribute.srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_ANY,
             CUDA_ERROR_INVALID_VALUE);
-    require((one.flags & ~unsigned{CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE}) == 0,
+    require((attribute.flags & ~unsigned{CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE}) == 0,
             CUDA_ERROR_INVALID_VALUE);
     if (k > 0)
       require(batch.firsts[k] > batch.firsts[k - 1] && batch.firsts[k] < batch.count,
               CUDA_ERROR_INVALID_VALUE);
     is_during_call =
-        is_during_call || one.srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+        is_during_call || attribute.srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
   }
   return is_during_call;
 }

@@ -39,15 +39,15 @@ int compute_mode(const Mode& mode) {
   throw Failure{CUDA_ERROR_UNKNOWN};
 }
 
-int attribute(const Driver& driver, CUdevice_attribute wanted, CUdevice device) {
+int attribute(const Driver& driver, CUdevice_attribute name, CUdevice device) {
   const polypath::Gpu& gpu = gpu_of(driver, device);
   const DeviceTraits& traits = device_traits(gpu.name);
   unsigned domain = 0;
   unsigned bus = 0;
   unsigned slot = 0;
   std::sscanf(pci_bus_id(driver.node, device).c_str(), "%x:%x:%x", &domain, &bus, &slot);
-  // Whoever asks for anything else is told so loudly.
-  switch (static_cast<int>(wanted)) {
+  // Any other attribute is reported on stderr as not supported.
+  switch (static_cast<int>(name)) {
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return traits.compute_major;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: return traits.compute_minor;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return traits.multiprocessors;
@@ -86,7 +86,7 @@ int attribute(const Driver& driver, CUdevice_attribute wanted, CUdevice device) 
     case CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR: return 0;
   }
-  fail_not_supported(fmt::format("cuDeviceGetAttribute({})", static_cast<int>(wanted)).c_str());
+  fail_not_supported(fmt::format("cuDeviceGetAttribute({})", static_cast<int>(name)).c_str());
 }
 
 }  // namespace
@@ -128,8 +128,8 @@ CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
   return call([&](Driver& driver) { out(bytes) = gpu_of(driver, device).memory_bytes; });
 }
 
-CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute wanted, CUdevice device) {
-  return call([&](Driver& driver) { out(value) = attribute(driver, wanted, device); });
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute name, CUdevice device) {
+  return call([&](Driver& driver) { out(value) = attribute(driver, name, device); });
 }
 
 CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
@@ -144,14 +144,14 @@ CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
   });
 }
 
-CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute wanted, CUdevice device,
+CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute name, CUdevice device,
                                  CUdevice peer) {
   return call([&](Driver& driver) {
     driver.check_device(device);
     driver.check_device(peer);
     require(device != peer, CUDA_ERROR_INVALID_DEVICE);
     const int linked = driver.has_peer_link(device, peer) ? 1 : 0;
-    switch (static_cast<int>(wanted)) {
+    switch (static_cast<int>(name)) {
       case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK: out(value) = 0; return;
       case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED: out(value) = linked; return;
       case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED: out(value) = linked; return;

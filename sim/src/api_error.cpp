@@ -12,10 +12,11 @@ namespace polypath::sim {
 
 void fail_not_supported(const char* what) {
   static std::mutex mutex;
-  static std::set<std::string> said;
+  static std::set<std::string> reported;
   {
     const std::lock_guard lock(mutex);
-    if (said.insert(what).second) std::fprintf(stderr, "polypath_sim: not supported: %s\n", what);
+    if (reported.insert(what).second)
+      std::fprintf(stderr, "polypath_sim: not supported: %s\n", what);
   }
   throw Failure{CUDA_ERROR_NOT_SUPPORTED};
 }
@@ -74,10 +75,10 @@ constexpr ErrorText kErrors[] = {
 #undef POLYPATH_ERROR
 
 const ErrorText& find_error(CUresult code) {
-  const auto* const found = std::find_if(std::begin(kErrors), std::end(kErrors),
+  const auto* const entry = std::find_if(std::begin(kErrors), std::end(kErrors),
                                          [code](const ErrorText& e) { return e.code == code; });
-  require(found != std::end(kErrors), CUDA_ERROR_INVALID_VALUE);
-  return *found;
+  require(entry != std::end(kErrors), CUDA_ERROR_INVALID_VALUE);
+  return *entry;
 }
 
 }  // namespace

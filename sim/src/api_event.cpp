@@ -14,7 +14,7 @@ void require_not_captured(const Event& event) {
 Operation polypath::sim::Driver::record_operation(CUevent handle) {
   Operation operation;
   operation.is_delayable = true;
-  // Of the record that is noted next.
+  // The serial number of the next record.
   operation.effect = [this, handle, serial = events.get(handle).serial + 1] {
     const Event* const recorded = events.find(handle);
     if (recorded != nullptr && recorded->serial == serial) events.set_mark(handle, Mark::settled);
@@ -132,7 +132,8 @@ CUresult cuEventSynchronize(CUevent handle) {
     driver.spend(driver.node.costs.call_us);
     const CUcontext context = event.context;
     if (event.record) driver.wait(OperationPtr(event.record));
-    if (const Context* const of = driver.contexts.find(context)) Driver::require_no_fault(*of);
+    if (const Context* const owner = driver.contexts.find(context))
+      Driver::require_no_fault(*owner);
   });
 }
 

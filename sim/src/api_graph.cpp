@@ -30,39 +30,40 @@ bool fits(CUmemorytype type, const Allocation& allocation) {
   return allocation.is_on_device() == (type == CU_MEMORYTYPE_DEVICE);
 }
 
-void require_one_dimension(const CUDA_MEMCPY3D& given) {
-  require(given.WidthInBytes > 0 && given.Height > 0 && given.Depth > 0, CUDA_ERROR_INVALID_VALUE);
-  require(given.reserved0 == nullptr && given.reserved1 == nullptr, CUDA_ERROR_INVALID_VALUE);
-  for (const std::size_t pitch : {given.srcPitch, given.dstPitch})
-    require(pitch == 0 || pitch >= given.WidthInBytes, CUDA_ERROR_INVALID_VALUE);
-  if (given.Height != 1 || given.Depth != 1)
+void require_one_dimension(const CUDA_MEMCPY3D& params) {
+  require(params.WidthInBytes > 0 && params.Height > 0 && params.Depth > 0,
+          CUDA_ERROR_INVALID_VALUE);
+  require(params.reserved0 == nullptr && params.reserved1 == nullptr, CUDA_ERROR_INVALID_VALUE);
+  for (const std::size_t pitch : {params.srcPitch, params.dstPitch})
+    require(pitch == 0 || pitch >= params.WidthInBytes, CUDA_ERROR_INVALID_VALUE);
+  if (params.Height != 1 || params.Depth != 1)
     fail_not_supported("a copy node of more than one dimension");
-  for (const std::size_t offset : {given.srcXInBytes, given.srcY, given.srcZ, given.srcLOD,
-                                   given.dstXInBytes, given.dstY, given.dstZ, given.dstLOD})
+  for (const std::size_t offset : {params.srcXInBytes, params.srcY, params.srcZ, params.srcLOD,
+                                   params.dstXInBytes, params.dstY, params.dstZ, params.dstLOD})
     if (offset != 0) fail_not_supported("a copy node with an offset");
 }
 
 /// The copy of these parameters, with its memory looked up.
 ///
-/// Failure INVALID_CONTEXT when `context` is no live one; INVALID_VALUE when nothing is to be
-/// copied, an address is out of bounds or freed, or memory is not of the type that the parameters
+/// Failure INVALID_CONTEXT when `context` is no live one; INVALID_VALUE when the copy is empty, an
+/// address is out of bounds or freed, or memory is not of the type that the parameters
 /// name. Failure NOT_SUPPORTED for arrays, more than one dimension, offsets, and pageable memory.
 GraphCopy read_graph_copy(const Driver& driver, const CUDA_MEMCPY3D* parameters,
                           CUcontext context) {
   const Context& runs_in = driver.contexts.get(context, CUDA_ERROR_INVALID_CONTEXT);
   require(parameters != nullptr, CUDA_ERROR_INVALID_VALUE);
-  const CUDA_MEMCPY3D& given = *parameters;
-  require_one_dimension(given);
+  const CUDA_MEMCPY3D& params = *parameters;
+  require_one_dimension(params);
   const auto find = [&](const Side& side) {
-    const Operand operand = find_operand(driver.memory, address_of(side), given.WidthInBytes,
+    const Operand operand = find_operand(driver.memory, address_of(side), params.WidthInBytes,
                                          driver.host_near(runs_in));
     if (!operand.allocation) fail_not_supported("pageable memory in a graph");
     require(fits(side.type, *operand.allocation), CUDA_ERROR_INVALID_VALUE);
     return operand;
   };
-  const Operand dst = find({given.dstMemoryType, given.dstHost, given.dstDevice});
-  const Operand src = find({given.srcMemoryType, given.srcHost, given.srcDevice});
-  return {dst.address, src.address, given.WidthInBytes, context, dst.placement(), src.placement()};
+  const Operand dst = find({params.dstMemoryType, params.dstHost, params.dstDevice});
+  const Operand src = find({params.srcMemoryType, params.srcHost, params.srcDevice});
+  return {dst.address, src.address, params.WidthInBytes, context, dst.placement(), src.placement()};
 }
 
 CUresult change_dependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
@@ -107,10 +108,10 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph, const CUgraphNod
   return call([&](Driver& driver) {
     CUgraphNode& result = out(node);
     driver.graphs.get(graph, CUDA_ERROR_INVALID_VALUE);
-    GraphNode wanted;
-    wanted.after = driver.find_graph_nodes(graph, dependencies, count);
-    wanted.work = read_graph_copy(driver, parameters, context);
-    result = driver.add_graph_node(graph, std::move(wanted));
+    GraphNode new_node;
+    new_node.after = driver.find_graph_nodes(graph, dependencies, count);
+    new_node.work = read_graph_copy(driver, parameters, context);
+    result = driver.add_graph_node(graph, std::move(new_node));
     driver.spend(driver.node.costs.graph_add_node_us);
   });
 }
@@ -119,10 +120,10 @@ CUresult cuGraphAddEventRecordNode(CUgraphNode* node, CUgraph graph,
                                    const CUgraphNode* dependencies, size_t count, CUevent event) {
   return call([&](Driver& driver) {
     CUgraphNode& result = out(node);
-    GraphNode wanted;
-    wanted.after = driver.find_graph_nodes(graph, dependencies, count);
-    wanted.work = GraphEvent{event, driver.events.get(event).context, true};
-    result = driver.add_graph_node(graph, std::move(wanted));
+    GraphNode new_node;
+    new_node.after = driver.find_graph_nodes(graph, dependencies, count);
+    new_node.work = GraphEvent{event, driver.events.get(event).context, true};
+    result = driver.add_graph_node(graph, std::move(new_node));
     driver.spend(driver.node.costs.graph_add_node_us);
   });
 }
@@ -187,15 +188,15 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec handle, CUgraphNode node,
     require(id.graph == exec.graph && static_cast<std::size_t>(id.index) < exec.places.size(),
             CUDA_ERROR_INVALID_VALUE);
     const std::size_t index = exec.places[static_cast<std::size_t>(id.index)];
-    const GraphCopy wanted = read_graph_copy(driver, parameters, context);
+    const GraphCopy new_copy = read_graph_copy(driver, parameters, context);
     auto* const known = std::get_if<GraphCopy>(&exec.nodes[index].work);
     require(known != nullptr, CUDA_ERROR_INVALID_VALUE);
     GraphCopy& copy = *known;
-    require(wanted.context == copy.context && wanted.dst_placement == copy.dst_placement &&
-                wanted.src_placement == copy.src_placement,
+    require(new_copy.context == copy.context && new_copy.dst_placement == copy.dst_placement &&
+                new_copy.src_placement == copy.src_placement,
             CUDA_ERROR_INVALID_VALUE);
     driver.note_if_in_flight(exec);
-    copy = wanted;
+    copy = new_copy;
     driver.spend(driver.node.costs.graph_set_node_us);
   });
 }

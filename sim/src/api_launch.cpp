@@ -20,7 +20,7 @@ struct Shape {
 KernelCall read_call(const Driver& driver, CUfunction handle, const Shape& shape, void** parameters,
                      void** extra) {
   const Function& function = driver.functions.get(handle);
-  const polypath::simt::HostKernel& twin = *function.twin;
+  const polypath::simt::HostKernel& kernel = *function.host_kernel;
   if (extra != nullptr && parameters == nullptr)
     fail_not_supported("a launch with its parameters in one buffer");
   for (const unsigned each : shape.grid) require(each > 0, CUDA_ERROR_INVALID_VALUE);
@@ -28,17 +28,17 @@ KernelCall read_call(const Driver& driver, CUfunction handle, const Shape& shape
   if (shape.grid[1] * shape.grid[2] * shape.block[1] * shape.block[2] != 1)
     fail_not_supported("a launch of more than one dimension");
   require(shape.block[0] <= 1024, CUDA_ERROR_INVALID_VALUE);
-  require(shape.block[0] <= twin.max_threads, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+  require(shape.block[0] <= kernel.max_threads, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
   if (shape.block[0] % 32 != 0) fail_not_supported("a block with a part of a warp");
   require(shape.shared_bytes <= static_cast<unsigned>(function.dynamic_shared_bytes),
           CUDA_ERROR_INVALID_VALUE);
-  require(parameters != nullptr || twin.parameter_bytes.empty(), CUDA_ERROR_INVALID_VALUE);
-  KernelCall call{&twin, function.context, shape.grid[0], shape.block[0], shape.shared_bytes, {},
+  require(parameters != nullptr || kernel.parameter_bytes.empty(), CUDA_ERROR_INVALID_VALUE);
+  KernelCall call{&kernel, function.context, shape.grid[0], shape.block[0], shape.shared_bytes, {},
                   false};
-  for (std::size_t i = 0; i < twin.parameter_bytes.size(); ++i) {
+  for (std::size_t i = 0; i < kernel.parameter_bytes.size(); ++i) {
     require(parameters[i] != nullptr, CUDA_ERROR_INVALID_VALUE);
     const auto* const begin = static_cast<const std::byte*>(parameters[i]);
-    call.arguments.emplace_back(begin, begin + twin.parameter_bytes[i]);
+    call.arguments.emplace_back(begin, begin + kernel.parameter_bytes[i]);
   }
   return call;
 }
@@ -74,15 +74,15 @@ CUresult launch(CUfunction function, const Shape& shape, CUstream stream, void**
   });
 }
 
-Shape shape_of(const CUDA_KERNEL_NODE_PARAMS& given) {
-  return {{given.gridDimX, given.gridDimY, given.gridDimZ},
-          {given.blockDimX, given.blockDimY, given.blockDimZ},
-          given.sharedMemBytes};
+Shape shape_of(const CUDA_KERNEL_NODE_PARAMS& params) {
+  return {{params.gridDimX, params.gridDimY, params.gridDimZ},
+          {params.blockDimX, params.blockDimY, params.blockDimZ},
+          params.sharedMemBytes};
 }
 
-KernelCall read_node(const Driver& driver, const CUDA_KERNEL_NODE_PARAMS* given) {
-  require(given != nullptr, CUDA_ERROR_INVALID_VALUE);
-  return read_call(driver, given->func, shape_of(*given), given->kernelParams, given->extra);
+KernelCall read_node(const Driver& driver, const CUDA_KERNEL_NODE_PARAMS* params) {
+  require(params != nullptr, CUDA_ERROR_INVALID_VALUE);
+  return read_call(driver, params->func, shape_of(*params), params->kernelParams, params->extra);
 }
 
 }  // namespace
@@ -132,10 +132,10 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph, const CUgraph
                                  size_t count, const CUDA_KERNEL_NODE_PARAMS* parameters) {
   return call([&](Driver& driver) {
     CUgraphNode& result = out(node);
-    GraphNode wanted;
-    wanted.after = driver.find_graph_nodes(graph, dependencies, count);
-    wanted.work = read_node(driver, parameters);
-    result = driver.add_graph_node(graph, std::move(wanted));
+    GraphNode new_node;
+    new_node.after = driver.find_graph_nodes(graph, dependencies, count);
+    new_node.work = read_node(driver, parameters);
+    result = driver.add_graph_node(graph, std::move(new_node));
     driver.spend(driver.node.costs.graph_add_node_us);
   });
 }
@@ -150,10 +150,10 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CUgraphNode node,
     require(id.graph == exec.graph && index < exec.nodes.size(), CUDA_ERROR_INVALID_VALUE);
     auto* const known = std::get_if<KernelCall>(&exec.nodes[index].work);
     require(known != nullptr, CUDA_ERROR_INVALID_VALUE);
-    KernelCall wanted = read_node(driver, parameters);
-    require(wanted.context == known->context, CUDA_ERROR_INVALID_VALUE);
+    KernelCall call = read_node(driver, parameters);
+    require(call.context == known->context, CUDA_ERROR_INVALID_VALUE);
     driver.note_if_in_flight(exec);
-    *known = std::move(wanted);
+    *known = std::move(call);
     driver.spend(driver.node.costs.graph_set_node_us);
   });
 }

@@ -56,17 +56,17 @@ AllocationPtr allocate(Driver& driver, Allocation::Kind kind, std::size_t bytes)
   const Context& context = driver.current_context();
   driver.require_capture_allows();
   require(bytes > 0, CUDA_ERROR_INVALID_VALUE);
-  Allocation wanted;
-  wanted.kind = kind;
-  wanted.bytes = bytes;
-  wanted.device = context.device;
-  wanted.context = context.handle;
+  Allocation allocation;
+  allocation.kind = kind;
+  allocation.bytes = bytes;
+  allocation.device = context.device;
+  allocation.context = context.handle;
   // Managed memory does not migrate here: it stays in host memory.
-  wanted.location = kind == Allocation::Kind::device
-                        ? MemoryId::gpu(context.device)
-                        : place_host_memory(driver.node, context.device);
-  require(!wanted.location.is_host() || bytes <= kMaxHostBytes, CUDA_ERROR_OUT_OF_MEMORY);
-  return driver.memory.add(std::move(wanted));
+  allocation.location = kind == Allocation::Kind::device
+                            ? MemoryId::gpu(context.device)
+                            : place_host_memory(driver.node, context.device);
+  require(!allocation.location.is_host() || bytes <= kMaxHostBytes, CUDA_ERROR_OUT_OF_MEMORY);
+  return driver.memory.add(std::move(allocation));
 }
 
 void end_allocation(Driver& driver, std::uintptr_t address,
@@ -138,17 +138,17 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     constexpr unsigned kFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
     if ((flags & ~kFlags) != 0) fail_not_supported("cuMemHostRegister of I/O or read-only memory");
     require(address != nullptr && bytes > 0, CUDA_ERROR_INVALID_VALUE);
-    Allocation wanted;
-    wanted.kind = Allocation::Kind::registered;
-    wanted.base = std::bit_cast<std::uintptr_t>(address);
-    wanted.bytes = bytes;
-    wanted.device = context.device;
-    wanted.context = context.handle;
-    wanted.location = place_host_memory(driver.node, context.device);
-    require(driver.memory.find_overlap(wanted.base, bytes) == nullptr,
+    Allocation allocation;
+    allocation.kind = Allocation::Kind::registered;
+    allocation.base = std::bit_cast<std::uintptr_t>(address);
+    allocation.bytes = bytes;
+    allocation.device = context.device;
+    allocation.context = context.handle;
+    allocation.location = place_host_memory(driver.node, context.device);
+    require(driver.memory.find_overlap(allocation.base, bytes) == nullptr,
             CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
-    require(!driver.memory.owns(wanted.base), CUDA_ERROR_INVALID_VALUE);
-    driver.memory.add(std::move(wanted));
+    require(!driver.memory.owns(allocation.base), CUDA_ERROR_INVALID_VALUE);
+    driver.memory.add(std::move(allocation));
     driver.take_long_to_pin(bytes);
   });
 }

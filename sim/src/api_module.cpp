@@ -27,12 +27,12 @@ bool is_image(const void* image) {
   });
 }
 
-int attribute(const Driver& driver, const Function& function, CUfunction_attribute wanted) {
+int attribute(const Driver& driver, const Function& function, CUfunction_attribute name) {
   const int device = driver.contexts.get(function.context).device;
   const polypath::Gpu& gpu = driver.node.gpus[static_cast<std::size_t>(device)];
   const DeviceTraits& traits = device_traits(gpu.name);
-  const auto threads = static_cast<int>(function.twin->max_threads);
-  switch (static_cast<int>(wanted)) {
+  const auto threads = static_cast<int>(function.host_kernel->max_threads);
+  switch (static_cast<int>(name)) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: return threads;
     // As many as such a block leaves to each thread: what launch bounds allow.
     case CU_FUNC_ATTRIBUTE_NUM_REGS: return std::min(255, (64 << 10) / threads);
@@ -76,26 +76,25 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule handle, const char* 
     CUfunction& result = out(function);
     require(name != nullptr, CUDA_ERROR_INVALID_VALUE);
     Module& module = driver.modules.get(handle);
-    const polypath::simt::HostKernel* const twin = polypath::simt::find_host_kernel(name);
-    require(twin != nullptr, CUDA_ERROR_NOT_FOUND);
-    CUfunction& known = module.functions[twin];
+    const polypath::simt::HostKernel* const kernel = polypath::simt::find_host_kernel(name);
+    require(kernel != nullptr, CUDA_ERROR_NOT_FOUND);
+    CUfunction& known = module.functions[kernel];
     if (known == nullptr)
-      known = driver.functions.add(std::make_unique<Function>(Function{module.context, twin}));
+      known = driver.functions.add(std::make_unique<Function>(Function{module.context, kernel}));
     result = known;
   });
 }
 
-CUresult cuFuncGetAttribute(int* value, CUfunction_attribute wanted, CUfunction handle) {
-  return call([&](Driver& driver) {
-    out(value) = attribute(driver, driver.functions.get(handle), wanted);
-  });
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute name, CUfunction handle) {
+  return call(
+      [&](Driver& driver) { out(value) = attribute(driver, driver.functions.get(handle), name); });
 }
 
-CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute wanted, int value) {
+CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute name, int value) {
   return call([&](Driver& driver) {
     Function& function = driver.functions.get(handle);
-    if (wanted == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT) return;  // a hint
-    if (wanted != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
+    if (name == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT) return;  // a hint
+    if (name != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
       fail_not_supported("cuFuncSetAttribute of this attribute");
     const int device = driver.contexts.get(function.context).device;
     const polypath::Gpu& gpu = driver.node.gpus[static_cast<std::size_t>(device)];
@@ -112,7 +111,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction han
     const Function& function = driver.functions.get(handle);
     require(threads > 0, CUDA_ERROR_INVALID_VALUE);
     const bool fits =
-        static_cast<unsigned>(threads) <= function.twin->max_threads &&
+        static_cast<unsigned>(threads) <= function.host_kernel->max_threads &&
         dynamic_shared_bytes <= static_cast<std::size_t>(function.dynamic_shared_bytes);
     out(blocks) = fits ? 1 : 0;
   });

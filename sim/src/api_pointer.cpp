@@ -105,7 +105,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr a
     driver.current_context();
     const AllocationPtr allocation = driver.memory.find(address);
     require(allocation != nullptr, CUDA_ERROR_NOT_FOUND);
-    // Of a mapping its own range, unlike the attributes.
+    // For a mapping this is its own range, unlike the attributes.
     if (base != nullptr) *base = allocation->base;
     if (bytes != nullptr) *bytes = allocation->bytes;
   });
@@ -147,7 +147,7 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
   });
 }
 
-// Managed memory stays in host memory, and nobody can advise otherwise.
+// Managed memory stays in host memory; advice does not move it.
 CUresult cuMemRangeGetAttribute(void* data, size_t size, CUmem_range_attribute attribute,
                                 CUdeviceptr address, size_t bytes) {
   return call([&](Driver& driver) {

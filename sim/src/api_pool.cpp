@@ -22,13 +22,13 @@ CUresult allocate(CUdeviceptr* address, std::size_t bytes, CUstream handle, cons
     Driver::require_no_capture(stream);
     out(address);
     require(bytes > 0, CUDA_ERROR_INVALID_VALUE);
-    Allocation wanted;
-    wanted.kind = Allocation::Kind::pool;
-    wanted.bytes = bytes;
-    wanted.pool = choose(driver, stream);
-    wanted.device = driver.pool(wanted.pool).device;
-    wanted.location = polypath::MemoryId::gpu(wanted.device);
-    *address = driver.memory.add(std::move(wanted))->base;
+    Allocation allocation;
+    allocation.kind = Allocation::Kind::pool;
+    allocation.bytes = bytes;
+    allocation.pool = choose(driver, stream);
+    allocation.device = driver.pool(allocation.pool).device;
+    allocation.location = polypath::MemoryId::gpu(allocation.device);
+    *address = driver.memory.add(std::move(allocation))->base;
     driver.enqueue(stream, {});
     driver.spend(driver.node.costs.call_us);
   });
@@ -37,9 +37,9 @@ CUresult allocate(CUdeviceptr* address, std::size_t bytes, CUstream handle, cons
 }  // namespace
 
 Pool& Driver::pool(CUmemoryPool handle) const {
-  Pool& found = pools.get(handle, CUDA_ERROR_INVALID_VALUE);
-  require(!found.is_destroyed, CUDA_ERROR_INVALID_VALUE);
-  return found;
+  Pool& pool = pools.get(handle, CUDA_ERROR_INVALID_VALUE);
+  require(!pool.is_destroyed, CUDA_ERROR_INVALID_VALUE);
+  return pool;
 }
 
 void Driver::forget_pool(CUmemoryPool handle) {
@@ -69,18 +69,18 @@ CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
   });
 }
 
-CUresult cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProps* wanted) {
+CUresult cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProps* properties) {
   return call([&](Driver& driver) {
     CUmemoryPool& result = out(handle);
-    require(wanted != nullptr && wanted->allocType == CU_MEM_ALLOCATION_TYPE_PINNED,
+    require(properties != nullptr && properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED,
             CUDA_ERROR_INVALID_VALUE);
-    if (wanted->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+    if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
       fail_not_supported("cuMemPoolCreate of a pool for other processes");
-    if (wanted->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+    if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
       fail_not_supported("cuMemPoolCreate of host memory");
     auto pool = std::make_unique<Pool>();
-    pool->device = driver.check_device(wanted->location.id);
-    pool->access.of[pool->device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    pool->device = driver.check_device(properties->location.id);
+    pool->access.by_device[pool->device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     result = driver.pools.add(std::move(pool));
   });
 }
@@ -122,7 +122,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     driver.memory.remove(allocation);
     Operation operation;
     operation.effect = [&driver, allocation] {
-      driver.memory.give_back(allocation);
+      driver.memory.release(allocation);
       driver.forget_pool(allocation->pool);
     };
     driver.enqueue(stream, std::move(operation));
@@ -138,20 +138,20 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle,
   });
 }
 
-CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* wanted, size_t count) {
+CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* accesses, size_t count) {
   return call([&](Driver& driver) {
     Pool& pool = driver.pool(handle);
     for (std::size_t i = 0; i < count; ++i) {
-      const CUmemAccessDesc& access = wanted[i];
+      const CUmemAccessDesc& access = accesses[i];
       const int device = device_of(driver, access.location);
       if (device == pool.device) {
         require(access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUDA_ERROR_INVALID_VALUE);
       } else if (access.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
-        pool.access.of.erase(device);
+        pool.access.by_device.erase(device);
       } else {
         require(access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUDA_ERROR_INVALID_VALUE);
         require(driver.has_peer_link(device, pool.device), CUDA_ERROR_INVALID_DEVICE);
-        pool.access.of[device] = access.flags;
+        pool.access.by_device[device] = access.flags;
       }
     }
   });

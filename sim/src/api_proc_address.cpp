@@ -110,7 +110,7 @@ const Entry kEntries[] = {
 constexpr cuuint64_t kFlags =
     CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
 
-constexpr int kNewest = -1;  // as a version: whatever this driver has
+constexpr int kNewest = -1;  // as a version: this driver's newest
 
 struct Answer {
   void* function;

@@ -1,5 +1,5 @@
 // Virtual memory management: reservations of addresses, physical memory of GPUs and NUMA domains,
-// mappings of it and who may use them. It cannot be shared with other processes, and says so.
+// mappings of it and access to them. It cannot be shared with other processes, and says so.
 #include "shadow.hpp"
 
 #include <sys/mman.h>
@@ -28,11 +28,11 @@ bool is_host(const CUmemLocation& location) {
 }
 
 /// Where memory with these properties lies.
-polypath::MemoryId location_of(const Driver& driver, const CUmemAllocationProp* wanted) {
-  require(wanted != nullptr && wanted->type == CU_MEM_ALLOCATION_TYPE_PINNED,
+polypath::MemoryId location_of(const Driver& driver, const CUmemAllocationProp* properties) {
+  require(properties != nullptr && properties->type == CU_MEM_ALLOCATION_TYPE_PINNED,
           CUDA_ERROR_INVALID_VALUE);
-  require(wanted->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE, CUDA_ERROR_NOT_SUPPORTED);
-  const CUmemLocation& location = wanted->location;
+  require(properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE, CUDA_ERROR_NOT_SUPPORTED);
+  const CUmemLocation& location = properties->location;
   if (location.type == CU_MEM_LOCATION_TYPE_DEVICE)
     return polypath::MemoryId::gpu(driver.check_device(location.id));
   require(location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA, CUDA_ERROR_INVALID_VALUE);
@@ -43,9 +43,9 @@ polypath::MemoryId location_of(const Driver& driver, const CUmemAllocationProp* 
 }
 
 Physical& find_physical(const Driver& driver, CUmemGenericAllocationHandle handle) {
-  const auto found = driver.physicals.find(handle);
-  require(found != driver.physicals.end(), CUDA_ERROR_INVALID_VALUE);
-  return *found->second;
+  const auto it = driver.physicals.find(handle);
+  require(it != driver.physicals.end(), CUDA_ERROR_INVALID_VALUE);
+  return *it->second;
 }
 
 /// The reservation that the whole range lies in.
@@ -62,20 +62,20 @@ std::pair<std::uintptr_t, std::size_t> find_reservation(const Driver& driver,
 /// without gaps.
 std::vector<AllocationPtr> find_mappings(const Driver& driver, std::uintptr_t address,
                                          std::size_t bytes) {
-  std::vector<AllocationPtr> found;
+  std::vector<AllocationPtr> mappings;
   std::size_t covered = 0;
   while (covered < bytes) {
     AllocationPtr next = driver.memory.find(address + covered);
     require(next && next->kind == Allocation::Kind::mapping && next->base == address + covered,
             CUDA_ERROR_INVALID_VALUE);
     covered += next->bytes;
-    found.push_back(std::move(next));
+    mappings.push_back(std::move(next));
   }
   require(covered == bytes && bytes > 0, CUDA_ERROR_INVALID_VALUE);
-  return found;
+  return mappings;
 }
 
-/// Who gets access, by the numbers of Access.
+/// The accessor at this location, by the numbers of Access.
 int accessor(const Driver& driver, const CUmemLocation& location) {
   if (is_host(location)) return Access::kCpu;
   require(location.type == CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE);
@@ -90,7 +90,7 @@ void require_possible(const Driver& driver, const Allocation& mapping, int acces
 }
 
 void give_access(const Allocation& mapping, int accessor, CUmemAccess_flags flags) {
-  mapping.access.of[accessor] = flags;
+  mapping.access.by_device[accessor] = flags;
   if (accessor != Access::kCpu) return;
   const int shown = flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE
                     : flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? PROT_READ
@@ -100,11 +100,11 @@ void give_access(const Allocation& mapping, int accessor, CUmemAccess_flags flag
 
 }  // namespace
 
-CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* wanted,
+CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* properties,
                                        CUmemAllocationGranularity_flags) {
   return call([&](Driver& driver) {
     std::size_t& result = out(granularity);
-    location_of(driver, wanted);
+    location_of(driver, properties);
     result = kGranularity;
   });
 }
@@ -122,22 +122,22 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
 
 CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
   return call([&](Driver& driver) {
-    const auto found = driver.reservations.find(address);
-    require(found != driver.reservations.end() && found->second == bytes, CUDA_ERROR_INVALID_VALUE);
+    const auto it = driver.reservations.find(address);
+    require(it != driver.reservations.end() && it->second == bytes, CUDA_ERROR_INVALID_VALUE);
     require(driver.memory.find_overlap(address, bytes) == nullptr, CUDA_ERROR_INVALID_VALUE);
-    driver.reservations.erase(found);
-    driver.memory.give_back(address, bytes);
+    driver.reservations.erase(it);
+    driver.memory.release(address, bytes);
   });
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
-                     const CUmemAllocationProp* wanted, unsigned long long flags) {
+                     const CUmemAllocationProp* properties, unsigned long long flags) {
   return call([&](Driver& driver) {
     CUmemGenericAllocationHandle& result = out(handle);
     auto physical = std::make_shared<Physical>();
-    physical->location = location_of(driver, wanted);
+    physical->location = location_of(driver, properties);
     require(flags == 0 && bytes > 0 && is_granular(bytes), CUDA_ERROR_INVALID_VALUE);
-    physical->properties = *wanted;
+    physical->properties = *properties;
     physical->bytes = bytes;
     physical->held = 1;
     const std::uint64_t id = driver.memory.next_buffer_id();
@@ -200,7 +200,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
   });
 }
 
-// Waits for whatever uses the mappings.
+// Waits for all work that uses the mappings.
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   return call([&](Driver& driver) {
     std::vector<AllocationPtr> mappings = find_mappings(driver, address, bytes);
@@ -209,12 +209,12 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   });
 }
 
-CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* wanted,
+CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* accesses,
                         size_t count) {
   return call([&](Driver& driver) {
-    require(wanted != nullptr && count > 0, CUDA_ERROR_INVALID_VALUE);
+    require(accesses != nullptr && count > 0, CUDA_ERROR_INVALID_VALUE);
     const std::vector<AllocationPtr> mappings = find_mappings(driver, address, bytes);
-    const std::span all(wanted, count);
+    const std::span all(accesses, count);
     for (const CUmemAccessDesc& each : all) {
       require(each.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
                   each.flags == CU_MEM_ACCESS_FLAGS_PROT_READ ||

@@ -12,11 +12,11 @@ void CaptureMember::join(const CaptureMember& other) {
 }
 
 void Driver::add_captured(CaptureMember& member, GraphWork work) {
-  GraphNode wanted;
-  wanted.after.assign(member.last.begin(), member.last.end());
-  wanted.work = std::move(work);
-  wanted.is_captured = true;
-  add_graph_node(member.capture->graph, std::move(wanted));
+  GraphNode new_node;
+  new_node.after.assign(member.last.begin(), member.last.end());
+  new_node.work = std::move(work);
+  new_node.is_captured = true;
+  add_graph_node(member.capture->graph, std::move(new_node));
   member.last = {static_cast<int>(graphs.get(member.capture->graph).nodes.size()) - 1};
 }
 
@@ -116,13 +116,13 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* statu
     if (graph != nullptr) *graph = is_active ? member.capture->graph : nullptr;
     if (edges != nullptr) *edges = nullptr;  // all of the common kind
     if (nodes == nullptr && count == nullptr) return;
-    member.told.clear();
+    member.reported.clear();
     if (is_active)
       for (const int node : member.last)
-        member.told.push_back(
+        member.reported.push_back(
             driver.graphs.get(member.capture->graph).nodes[static_cast<std::size_t>(node)].handle);
-    if (nodes != nullptr) *nodes = member.told.data();
-    out(count) = member.told.size();
+    if (nodes != nullptr) *nodes = member.reported.data();
+    out(count) = member.reported.size();
   });
 }
 

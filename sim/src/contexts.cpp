@@ -23,7 +23,7 @@ constexpr double kPeerAccessUs = 200;
 constexpr double kPinUsPerMiB = 250;
 
 /// Until the last copy of the result is gone, or the process ends, no other process gets the GPU.
-/// An abstract socket leaves nothing behind. Failure DEVICE_UNAVAILABLE when another one has it.
+/// An abstract socket leaves no file. Failure DEVICE_UNAVAILABLE when another process has it.
 std::shared_ptr<void> claim_gpu(const std::string& machine, const std::string& node, int device) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -89,8 +89,8 @@ void Driver::take_long_to_pin(std::uint64_t bytes) {
 void Driver::take_context_time() {
   counters.contexts_at_once = std::max(counters.contexts_at_once, ++contexts_in_making_);
   if (contexts_in_making_ >= held_contexts_) held_contexts_ = 0;
-  const auto patient_until = std::chrono::steady_clock::now() + mode.patience;
-  while (held_contexts_ > 0 && std::chrono::steady_clock::now() < patient_until) {
+  const auto deadline = std::chrono::steady_clock::now() + mode.timeout;
+  while (held_contexts_ > 0 && std::chrono::steady_clock::now() < deadline) {
     mutex.unlock();
     std::this_thread::sleep_for(kPollInterval);
     mutex.lock();
@@ -103,9 +103,9 @@ CUcontext Driver::create_context(int device, unsigned flags, bool is_primary) {
   auto context = std::make_unique<Context>();
   require(mode.compute != Mode::Compute::prohibited, CUDA_ERROR_DEVICE_UNAVAILABLE);
   if (mode.compute == Mode::Compute::exclusive_process) {
-    std::weak_ptr<void>& mine = claims[static_cast<std::size_t>(device)];
-    context->claim = mine.lock();
-    if (!context->claim) mine = context->claim = claim_gpu(mode.machine, node.name, device);
+    std::weak_ptr<void>& claim = claims[static_cast<std::size_t>(device)];
+    context->claim = claim.lock();
+    if (!context->claim) claim = context->claim = claim_gpu(mode.machine, node.name, device);
   }
   context->room = memory.take(device, kContextBytes);
   context->device = device;
@@ -214,7 +214,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   });
 }
 
-// Whoever retained it still has to release it; until somebody retains it anew there is none.
+// Earlier retains still need their releases. Until the next retain there is no context.
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   return call([&](Driver& driver) {
     const CUcontext context = primary(driver, device).handle;
@@ -325,7 +325,7 @@ CUresult cuCtxSynchronize_v2(CUcontext context) {
     driver.spend(driver.node.costs.call_us);
     const CUcontext handle = driver.context_or_current(context).handle;
     driver.synchronize(handle);
-    if (const Context* const of = driver.contexts.find(handle)) Driver::require_no_fault(*of);
+    if (const Context* const owner = driver.contexts.find(handle)) Driver::require_no_fault(*owner);
   });
 }
 

@@ -12,8 +12,8 @@
 namespace polypath::sim {
 namespace {
 
-// Of the rate of pinned memory, what pageable memory reaches, through the driver's own pinned
-// buffer, and how much of it that buffer holds. Assumed, not measured.
+// The share of the pinned rate that pageable memory reaches, through the driver's own pinned
+// buffer, and the size of that buffer. Assumed, not measured.
 constexpr double kPageableShare = 0.25;
 constexpr std::size_t kDriverBufferBytes = std::size_t{1} << 20;
 
@@ -58,15 +58,15 @@ void repeat(std::byte* at, std::size_t bytes, const FillPattern& pattern) {
 
 /// Calls `visit(offset in dst, offset in src, bytes)` for all that lies together on both sides.
 template <typename Visit>
-void for_each_run(const CopyRequest& wanted, const Operand& dst, const Operand& src,
+void for_each_run(const CopyRequest& request, const Operand& dst, const Operand& src,
                   const Visit& visit) {
-  for (std::size_t layer = 0; layer < wanted.layers; ++layer) {
-    for (std::size_t row = 0; row < wanted.rows; ++row) {
-      const std::size_t to = layer * wanted.dst.layer_pitch + row * wanted.dst.row_pitch;
-      const std::size_t from = layer * wanted.src.layer_pitch + row * wanted.src.row_pitch;
-      for (std::size_t done = 0; done < wanted.bytes;) {
+  for (std::size_t layer = 0; layer < request.layers; ++layer) {
+    for (std::size_t row = 0; row < request.rows; ++row) {
+      const std::size_t to = layer * request.dst.layer_pitch + row * request.dst.row_pitch;
+      const std::size_t from = layer * request.src.layer_pitch + row * request.src.row_pitch;
+      for (std::size_t done = 0; done < request.bytes;) {
         const std::size_t bytes =
-            std::min({wanted.bytes - done, dst.run(to + done), src.run(from + done)});
+            std::min({request.bytes - done, dst.run(to + done), src.run(from + done)});
         visit(to + done, from + done, bytes);
         done += bytes;
       }
@@ -78,9 +78,9 @@ void for_each_run(const CopyRequest& wanted, const Operand& dst, const Operand& 
 enum class Reach { direct, bounced, refused };
 
 Reach reach(const Driver& driver, const Context& context, const Allocation& allocation,
-            CUmemAccess_flags wanted) {
+            CUmemAccess_flags required) {
   const auto allows = [&](const Access& access) {
-    return (access.get(context.device) & wanted) == wanted ? Reach::direct : Reach::refused;
+    return (access.get(context.device) & required) == required ? Reach::direct : Reach::refused;
   };
   if (allocation.kind == Allocation::Kind::mapping) return allows(allocation.access);
   if (!allocation.is_on_device()) return Reach::direct;
@@ -94,15 +94,15 @@ Reach reach(const Driver& driver, const Context& context, const Allocation& allo
 /// The worst of all that the operand holds. Memory that the copying context may not use at all is
 /// bounced if the side's own context may.
 Reach reach(const Driver& driver, const Context& context, const Operand& operand,
-            CUcontext own_context, CUmemAccess_flags wanted) {
+            CUcontext own_context, CUmemAccess_flags access) {
   Reach worst = Reach::direct;
   const auto look = [&](const AllocationPtr& allocation) {
     if (!allocation) return;
-    Reach found = reach(driver, context, *allocation, wanted);
-    if (found == Reach::refused && own_context != nullptr &&
-        reach(driver, driver.contexts.get(own_context), *allocation, wanted) == Reach::direct)
-      found = Reach::bounced;
-    worst = std::max(worst, found);
+    Reach result = reach(driver, context, *allocation, access);
+    if (result == Reach::refused && own_context != nullptr &&
+        reach(driver, driver.contexts.get(own_context), *allocation, access) == Reach::direct)
+      result = Reach::bounced;
+    worst = std::max(worst, result);
   };
   look(operand.allocation);
   for (const AllocationPtr& each : operand.further) look(each);
@@ -112,29 +112,29 @@ Reach reach(const Driver& driver, const Context& context, const Operand& operand
 }  // namespace
 
 bool Driver::reaches(const Context& context, const Allocation& allocation,
-                     CUmemAccess_flags wanted) const {
-  return reach(*this, context, allocation, wanted) == Reach::direct;
+                     CUmemAccess_flags access) const {
+  return reach(*this, context, allocation, access) == Reach::direct;
 }
 
 MemoryId Driver::host_near(const Context& context) const {
   return MemoryId::host(node.gpus[static_cast<std::size_t>(context.device)].numa);
 }
 
-PreparedCopy Driver::prepare_copy(const Context& context, const CopyRequest& wanted) {
+PreparedCopy Driver::prepare_copy(const Context& context, const CopyRequest& request) {
   const MemoryId near = host_near(context);
-  const Operand to = find_operand(memory, wanted.dst.address, wanted.extent(wanted.dst), near);
-  const Operand from = find_operand(memory, wanted.src.address, wanted.extent(wanted.src), near);
+  const Operand to = find_operand(memory, request.dst.address, request.extent(request.dst), near);
+  const Operand from = find_operand(memory, request.src.address, request.extent(request.src), near);
   const Reach reached =
-      std::max(reach(*this, context, to, wanted.dst.context, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
-               reach(*this, context, from, wanted.src.context, CU_MEM_ACCESS_FLAGS_PROT_READ));
+      std::max(reach(*this, context, to, request.dst.context, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+               reach(*this, context, from, request.src.context, CU_MEM_ACCESS_FLAGS_PROT_READ));
   require(reached != Reach::refused, CUDA_ERROR_INVALID_VALUE);
 
   // Several mappings may lie in several memories: the copy takes all their links at once.
   std::map<std::pair<MemoryId, MemoryId>, std::size_t> parts;
   if (to.further.empty() && from.further.empty()) {
-    parts[{from.location, to.location}] = wanted.total();
+    parts[{from.location, to.location}] = request.total();
   } else {
-    for_each_run(wanted, to, from, [&](std::size_t dst, std::size_t src, std::size_t bytes) {
+    for_each_run(request, to, from, [&](std::size_t dst, std::size_t src, std::size_t bytes) {
       parts[{from.location_at(src), to.location_at(dst)}] += bytes;
     });
   }
@@ -161,16 +161,16 @@ PreparedCopy Driver::prepare_copy(const Context& context, const CopyRequest& wan
     prepared.is_bounced = prepared.is_bounced || route.is_bounced;
     prepared.has_host_side = prepared.has_host_side || source.is_host() || destination.is_host();
   }
-  demand.bytes = static_cast<double>(wanted.total());
+  demand.bytes = static_cast<double>(request.total());
   const auto syncs = [](const Operand& side) {
     return side.allocation && side.allocation->syncs_copies;
   };
   prepared.is_waited_for = syncs(to) || syncs(from) || (context.flags & CU_CTX_SYNC_MEMOPS) != 0;
   prepared.is_upload = to.allocation && !from.allocation && to.location.is_gpu() &&
-                       wanted.rows == 1 && wanted.layers == 1;
+                       request.rows == 1 && request.layers == 1;
   prepared.operation.flow = std::move(demand);
-  prepared.operation.move = [wanted, to, from] {
-    for_each_run(wanted, to, from, [&](std::size_t dst, std::size_t src, std::size_t bytes) {
+  prepared.operation.move = [request, to, from] {
+    for_each_run(request, to, from, [&](std::size_t dst, std::size_t src, std::size_t bytes) {
       move_bytes(to.overwrite(dst, bytes), from.read(src, bytes), bytes);
     });
   };
@@ -189,24 +189,25 @@ void Driver::count(const PreparedCopy& prepared) {
   counters.pageable += prepared.is_pageable ? 1 : 0;
 }
 
-GraphWork Driver::graph_copy(const Context& context, const CopyRequest& wanted,
+GraphWork Driver::graph_copy(const Context& context, const CopyRequest& request,
                              const PreparedCopy& prepared) const {
-  const bool is_plain = wanted.rows == 1 && wanted.layers == 1 && wanted.dst.context == nullptr &&
-                        wanted.src.context == nullptr && !prepared.is_pageable;
+  const bool is_plain = request.rows == 1 && request.layers == 1 &&
+                        request.dst.context == nullptr && request.src.context == nullptr &&
+                        !prepared.is_pageable;
   if (!is_plain) return {};
   const auto placement = [&](const CopyRequest::Side& side) {
-    return find_operand(memory, side.address, wanted.bytes, host_near(context)).placement();
+    return find_operand(memory, side.address, request.bytes, host_near(context)).placement();
   };
-  return GraphCopy{wanted.dst.address, wanted.src.address,    wanted.bytes,
-                   context.handle,     placement(wanted.dst), placement(wanted.src)};
+  return GraphCopy{request.dst.address, request.src.address,    request.bytes,
+                   context.handle,      placement(request.dst), placement(request.src)};
 }
 
-void Driver::upload(const CopyRequest& wanted, CUstream handle) {
-  const std::size_t late = std::min(wanted.bytes, kDriverBufferBytes);
-  const std::size_t early = wanted.bytes - late;
+void Driver::upload(const CopyRequest& source_request, CUstream handle) {
+  const std::size_t late = std::min(source_request.bytes, kDriverBufferBytes);
+  const std::size_t early = source_request.bytes - late;
   // What is waited for lets others' calls go on: nothing that was looked up is kept.
   const auto part = [&](std::size_t begin, std::size_t bytes) {
-    CopyRequest request = wanted;
+    CopyRequest request = source_request;
     request.dst.address += begin;
     request.src.address += begin;
     request.bytes = bytes;
@@ -217,7 +218,8 @@ void Driver::upload(const CopyRequest& wanted, CUstream handle) {
   };
   wait(enqueue(stream(handle), early > 0 ? prepared(part(0, early)) : Operation{}));
   const auto buffer = std::make_shared<std::vector<std::byte>>(late);
-  std::memcpy(buffer->data(), std::bit_cast<const std::byte*>(wanted.src.address + early), late);
+  std::memcpy(buffer->data(), std::bit_cast<const std::byte*>(source_request.src.address + early),
+              late);
   CopyRequest rest = part(early, late);
   rest.src.address = std::bit_cast<std::uintptr_t>(buffer->data());
   Operation operation = prepared(rest);
@@ -225,21 +227,21 @@ void Driver::upload(const CopyRequest& wanted, CUstream handle) {
   enqueue(stream(handle), std::move(operation));
 }
 
-void Driver::copy(const CopyRequest& wanted, CUstream handle, bool is_synchronous) {
+void Driver::copy(const CopyRequest& request, CUstream handle, bool is_synchronous) {
   current_context();
   if (is_synchronous) require_capture_allows();
-  if (wanted.total() == 0) return;
+  if (request.total() == 0) return;
   wait_for_room(handle);
   Stream& on = stream(handle);
-  PreparedCopy prepared = prepare_copy(contexts.get(on.context), wanted);
+  PreparedCopy prepared = prepare_copy(contexts.get(on.context), request);
   if (on.capture.is_active()) {
-    add_captured(on.capture, graph_copy(contexts.get(on.context), wanted, prepared));
+    add_captured(on.capture, graph_copy(contexts.get(on.context), request, prepared));
     return;
   }
   count(prepared);
   if (prepared.is_upload) {
     spend(node.costs.copy_issue_us);
-    upload(wanted, handle);
+    upload(request, handle);
     return;
   }
   const bool is_waited_for = prepared.is_pageable ||

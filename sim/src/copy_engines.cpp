@@ -85,14 +85,14 @@ void CopyEngines::pass(const OperationPtr& copy, double now_us) {
 }
 
 void CopyEngines::copy_ended(const OperationPtr& copy, double now_us) {
-  const auto found = copies_.find(copy->id);
-  if (found == copies_.end()) return;  // began before there were engines
-  for (const int resource : found->second.engines) {
+  const auto it = copies_.find(copy->id);
+  if (it == copies_.end()) return;  // began before there were engines
+  for (const int resource : it->second.engines) {
     Engine& engine = engines_.at(resource);
     std::erase(engine.running, copy);
     if (engine.running.empty()) engine.free_us = now_us + hold_us_;
   }
-  copies_.erase(found);
+  copies_.erase(it);
 }
 
 void CopyEngines::block_ended(int id, double now_us) {
@@ -159,8 +159,8 @@ double CopyEngines::next_of_engine_us(const Engine& engine) const noexcept {
     return next_turn(engine) == kNobody ? kNever : engine.free_us;
   // A copy that holds, or waits for, another engine as well keeps this one.
   const auto keeps = [this](const OperationPtr& copy) {
-    const auto found = copies_.find(copy->id);
-    return found != copies_.end() && found->second.engines.size() > 1;
+    const auto it = copies_.find(copy->id);
+    return it != copies_.end() && it->second.engines.size() > 1;
   };
   if (!is_contended(engine) || std::ranges::any_of(engine.running, keeps)) return kNever;
   return engine.turn_end_us;
@@ -190,7 +190,7 @@ void CopyEngines::note_arrival(Engine& engine, double now_us) const noexcept {
     engine.free_us = now_us;
   }
   if (engine.turn == kNobody || is_contended(engine) || now_us < engine.turn_end_us) return;
-  // Nobody else has waited, so one turn has followed the other.
+  // No other program has waited, so one turn has followed the other.
   const double turns = std::floor((now_us - engine.turn_end_us) / kTurnUs) + 1;
   engine.turn_end_us += turns * kTurnUs;
   if (engine.turn != kOwn) engine.others_since_us = engine.turn_end_us - kTurnUs;

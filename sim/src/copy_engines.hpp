@@ -3,7 +3,8 @@
 // A GPU has one copy engine for each direction of its host link. The programs that have copies for
 // an engine take turns at it. A turn ends when its program has no copy that could run, and after
 // kTurnUs where another program waits: what is in service then is interrupted, and goes on in the
-// program's next turn. A program that nobody waits for begins its next turn when one ends. Links
+// program's next turn. Without other waiting programs, a program's next turn begins when one ends.
+// Links
 // between GPUs are shared in max-min fairness instead, as among copies of this program.
 //
 // In its turns this program's copies run one after another in the order of their issue. An engine
@@ -43,7 +44,7 @@ class CopyService {
  public:
   virtual ~CopyService() = default;
 
-  /// Begins a copy of this program, or so many bytes of it that are left.
+  /// Begins a copy of this program, or its last `bytes` bytes.
   virtual void begin_copy(const OperationPtr& copy, double bytes) = 0;
   /// Begins a block of a flow, or what is left of it.
   virtual void begin_block(int flow, const FlowDemand& block) = 0;
@@ -56,7 +57,7 @@ class CopyEngines {
  public:
   static constexpr double kNever = FlowNetwork::kNever;
 
-  /// `hold_us`: after a copy, for so long an engine waits for the next copy of the same stream.
+  /// `hold_us`: how long an engine waits, after a copy, for the next copy of the same stream.
   /// `service` must outlive the engines.
   CopyEngines(double hold_us, CopyService& service) : hold_us_(hold_us), service_(service) {}
 
@@ -84,7 +85,7 @@ class CopyEngines {
   void run(double now_us);
 
  private:
-  // Whose turn it is: this program's, nobody's, otherwise that of the flow with this id.
+  // The turn's owner: this program, none, otherwise the flow with this id.
   static constexpr int kOwn = 0;
   static constexpr int kNobody = -1;
 
@@ -118,7 +119,7 @@ class CopyEngines {
     std::size_t held = 0;      ///< engines that let it pass
     double left_bytes = 0;
     double arrived_us = 0;
-    // Of the first turn that it has waited for; kNever: it has waited for none.
+    // Begin of the first turn that it has waited for; kNever: it has waited for none.
     double others_since_us = kNever;
     double turn_us = kNever;
   };
@@ -133,7 +134,7 @@ class CopyEngines {
   [[nodiscard]] int next_turn(const Engine& engine) const noexcept;
   [[nodiscard]] bool is_contended(const Engine& engine) const noexcept;
   [[nodiscard]] double next_of_engine_us(const Engine& engine) const noexcept;
-  /// Somebody is about to queue something.
+  /// Called before something is queued.
   void note_arrival(Engine& engine, double now_us) const noexcept;
   void begin_turn(Engine& engine, int turn, double now_us);
   void interrupt(Engine& engine, double now_us);

@@ -77,12 +77,12 @@ using PFN_cuMemcpyWithAttributesAsync_v13020 = decltype(&cuMemcpyWithAttributesA
 using PFN_cuMemcpyWithAttributesAsync_v13020_ptsz = decltype(&cuMemcpyWithAttributesAsync_ptsz);
 
 // Copies of rows and layers.
-CUresult CUDAAPI cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D* wanted);
-CUresult CUDAAPI cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D* wanted);
-CUresult CUDAAPI cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D* wanted, CUstream stream);
-CUresult CUDAAPI cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D* wanted);
-CUresult CUDAAPI cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D* wanted, CUstream stream);
-CUresult CUDAAPI cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER* wanted);
-CUresult CUDAAPI cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER* wanted, CUstream stream);
+CUresult CUDAAPI cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D* params);
+CUresult CUDAAPI cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D* params);
+CUresult CUDAAPI cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D* params, CUstream stream);
+CUresult CUDAAPI cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D* params);
+CUresult CUDAAPI cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D* params, CUstream stream);
+CUresult CUDAAPI cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER* params);
+CUresult CUDAAPI cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER* params, CUstream stream);
 }
 #pragma GCC visibility pop

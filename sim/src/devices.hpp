@@ -1,6 +1,6 @@
-// The devices of the node: whoever runs the operations that the C functions issue. Two kinds are
-// behind this interface: virtual time (virtual_devices.hpp) and worker threads
-// (threaded_devices.hpp). What an operation is, and what it waits for, is the same for both.
+// The devices of the node. They run the operations that the C functions issue. Two kinds implement
+// this interface: virtual time (virtual_devices.hpp) and worker threads (threaded_devices.hpp).
+// Operations and their waits are the same for both.
 #pragma once
 
 #include <algorithm>
@@ -22,14 +22,14 @@ namespace polypath::sim {
 // How a blocked thread waits for another one of the program, in real time.
 inline constexpr auto kPollInterval = std::chrono::microseconds(50);
 inline constexpr auto kMaxPollInterval = std::chrono::milliseconds(1);
-/// The time between two looks, when nothing has come for so long: the end of a wait is noticed late
-/// by a quarter of it at most, and a long wait takes no core from those that it is for.
+/// The time between two polls after `idle` without an event. The end of a wait is noticed late by a
+/// quarter of its length at most, and a long wait takes no core from the threads that it waits for.
 inline std::chrono::steady_clock::duration poll_interval(
     std::chrono::steady_clock::duration idle) noexcept {
   return std::clamp<std::chrono::steady_clock::duration>(idle / 4, kPollInterval, kMaxPollInterval);
 }
 inline constexpr auto kComplainAfter = std::chrono::seconds(10);
-// ... and how long it has, each time, when kernels have given up.
+// The time that a program has, each time, to take note of kernels that timed out.
 inline constexpr auto kTakesNote = std::chrono::milliseconds(100);
 
 /// One thread that sleeps until another one wakes it, or until a time. It may wake for nothing.
@@ -133,7 +133,7 @@ class Devices {
   [[nodiscard]] virtual double clock_us() const = 0;
   /// The CPU spends time in a call.
   virtual void spend(double us) = 0;
-  /// The CPU does something else for so long; the lock may be released meanwhile.
+  /// The CPU does something else for `us`; the lock may be released meanwhile.
   virtual void pass(double us) = 0;
 
   /// From now on, or no longer (0), the calling thread issues work: see polypath_sim_set_issuer().
@@ -144,7 +144,7 @@ class Devices {
   /// Starts traffic of others now, or at its begin where that is later. `from_file`: of the node
   /// file, so that other processes have it as well. Returns its id, at least 1.
   virtual int start_traffic(TrafficFlow flow, bool from_file) = 0;
-  /// Of an unknown id: does nothing, is 0.
+  /// For an unknown id these do nothing, and return 0.
   virtual void stop_traffic(int id) = 0;
   virtual std::uint64_t traffic_blocks(int id) = 0;
   virtual int traffic_queued(int id) = 0;

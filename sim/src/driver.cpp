@@ -23,8 +23,8 @@ namespace {
 std::mutex instance_mutex;
 std::atomic<Driver*> instance{nullptr};
 
-// Set in a child. What it copied of the driver has no threads and perhaps a lock that nobody will
-// open.
+// Set in a forked child. Its copy of the driver has no threads, and perhaps a lock that no thread
+// will open.
 std::atomic<bool> is_orphaned{false};
 Driver* abandoned = nullptr;  // kept reachable
 
@@ -70,9 +70,9 @@ void Driver::forbid_children() {
   require(once == 0, CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-Driver::Driver(Node simulated, const Mode& wanted)
+Driver::Driver(Node simulated, const Mode& mode_settings)
     : node(std::move(simulated)),
-      mode(wanted),
+      mode(mode_settings),
       memory(free_bytes(node, mode), mode.is_functional, mode.reuses_addresses),
       primaries(node.gpus.size()),
       claims(node.gpus.size()),
@@ -83,7 +83,7 @@ Driver::Driver(Node simulated, const Mode& wanted)
   for (std::size_t device = 0; device < node.gpus.size(); ++device) {
     auto pool = std::make_unique<Pool>();
     pool->device = static_cast<int>(device);
-    pool->access.of[pool->device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    pool->access.by_device[pool->device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     default_pools.push_back(pools.add(std::move(pool)));
   }
   current_pools = default_pools;
@@ -119,7 +119,7 @@ std::unique_ptr<Devices> Driver::make_devices() {
     return std::make_unique<ThreadedDevices>(mutex, mode.seed, mode.machine, node.name,
                                              std::move(engines));
   }
-  return std::make_unique<VirtualDevices>(mutex, node.costs, routing_.capacities(), mode.patience);
+  return std::make_unique<VirtualDevices>(mutex, node.costs, routing_.capacities(), mode.timeout);
 }
 
 std::unique_ptr<Kernels> Driver::make_kernels() {
@@ -137,7 +137,7 @@ void Driver::free_memory(AllocationPtr allocation) {
 
 void Driver::release(AllocationPtr allocation) {
   devices_->wait_until([&allocation] { return allocation.use_count() == 1; });
-  memory.give_back(allocation);
+  memory.release(allocation);
   if (allocation->pool != nullptr) forget_pool(allocation->pool);
 }
 

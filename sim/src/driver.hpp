@@ -44,8 +44,8 @@ struct CopyRequest {
     std::uintptr_t address = 0;
     std::size_t row_pitch = 0;    ///< from one row to the next
     std::size_t layer_pitch = 0;  ///< from one layer to the next
-    /// Of cuMemcpyPeer: the context whose memory it is. What the issuing context has no access to
-    /// goes through host memory then.
+    /// For cuMemcpyPeer: the context that owns the memory. If the issuing context has no access to
+    /// it, the copy goes through host memory.
     CUcontext context = nullptr;
   };
   Side dst;
@@ -112,7 +112,7 @@ class Driver {
   /// To be called by what takes a CPU long, before it looks anything up or as the last: others'
   /// calls may go on meanwhile (Mode::has_call_times).
   void take_long(double us);
-  /// The same of page-locking host memory.
+  /// As take_long(), for page-locking host memory.
   void take_long_to_pin(std::uint64_t bytes);
   void catch_up() { devices_->catch_up(); }
   void wait(const OperationPtr& operation) { devices_->wait(operation); }
@@ -181,8 +181,8 @@ class Driver {
   OperationPtr enqueue(Stream& stream, Operation operation);
   /// Failure STREAM_CAPTURE_UNSUPPORTED when the stream is in capture.
   static void require_no_capture(const Stream& stream);
-  /// To be called first by whatever might disturb a capture: allocations, and all that waits or
-  /// asks. Where a capture forbids that, it is invalidated: Failure STREAM_CAPTURE_UNSUPPORTED.
+  /// Must be called first by calls that might disturb a capture: allocations, waits and queries. A
+  /// capture that forbids them is invalidated: Failure STREAM_CAPTURE_UNSUPPORTED.
   void require_capture_allows();
   /// True when a stream that is ordered with the legacy stream of the context is in capture.
   [[nodiscard]] bool has_capture(const Context& context) const;
@@ -196,25 +196,25 @@ class Driver {
 
   /// cuMemcpyAsync on `stream`; if it is synchronous, as cuMemcpy: its end is waited for where
   /// there is host memory on a side, or a side or the context asks for that (SYNC_MEMOPS).
-  void copy(const CopyRequest& wanted, CUstream stream, bool is_synchronous);
+  void copy(const CopyRequest& request, CUstream stream, bool is_synchronous);
   /// A copy from pageable memory to a GPU, as PreparedCopy says which. The call waits for what is
   /// on the stream and reads all of the memory; what the driver's buffer holds then is still to
   /// arrive.
-  void upload(const CopyRequest& wanted, CUstream stream);
+  void upload(const CopyRequest& request, CUstream stream);
   /// `count` elements, one after another. If it is synchronous, as cuMemsetD8: its end is waited
   /// for where it is host memory.
   void fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t count, CUstream stream,
             bool is_synchronous);
   /// True when work of the context gets at the memory itself, without a detour.
   [[nodiscard]] bool reaches(const Context& context, const Allocation& allocation,
-                             CUmemAccess_flags wanted) const;
+                             CUmemAccess_flags access) const;
   /// The host memory nearest to the context's GPU.
   [[nodiscard]] MemoryId host_near(const Context& context) const;
   /// A copy as a stream of `context` makes it. Failure INVALID_VALUE where find_operand says so,
   /// and for mappings and pool memory that the context's GPU has no access to.
-  PreparedCopy prepare_copy(const Context& context, const CopyRequest& wanted);
+  PreparedCopy prepare_copy(const Context& context, const CopyRequest& request);
   /// What a graph keeps of it; nothing of what it could not be run from.
-  [[nodiscard]] GraphWork graph_copy(const Context& context, const CopyRequest& wanted,
+  [[nodiscard]] GraphWork graph_copy(const Context& context, const CopyRequest& request,
                                      const PreparedCopy& prepared) const;
   void count(const PreparedCopy& prepared);
 
@@ -241,7 +241,7 @@ class Driver {
   CUgraph add_graph();
   void destroy_graph(CUgraph handle);
   /// Adds a node at the end. Failure INVALID_VALUE when the graph is none.
-  CUgraphNode add_graph_node(CUgraph handle, GraphNode wanted);
+  CUgraphNode add_graph_node(CUgraph handle, GraphNode new_node);
   /// The places of these nodes in the graph. Failure INVALID_VALUE for nodes of another, and for
   /// doubles.
   [[nodiscard]] std::vector<int> find_graph_nodes(CUgraph graph, const CUgraphNode* nodes,
@@ -281,7 +281,7 @@ class Driver {
   std::uint64_t last_stream_id_ = 0;
   std::uint64_t last_context_id_ = 0;
   int contexts_in_making_ = 0;
-  int held_contexts_ = 0;  ///< so many have to be in the making before one is made
+  int held_contexts_ = 0;  ///< number of creations that must run before one of them ends
 };
 
 }  // namespace polypath::sim

@@ -11,7 +11,8 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-// Shares that differ by less than this are one bottleneck: rounding must not decide who is limited.
+// Shares that differ by less than this are one bottleneck: rounding must not decide which flow is
+// limited.
 constexpr double kSameShare = 1 + 1e-9;
 
 /// A port that flows use for more than this part of its capacity is filled.

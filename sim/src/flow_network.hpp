@@ -1,6 +1,6 @@
-// Who gets how much of a shared capacity: flows over resources (links and ports), each flow at its
-// max-min fair rate, recomputed whenever a flow starts or ends. Time is in microseconds and only
-// moves forward. Pure arithmetic: nothing of CUDA, no clock of its own.
+// Shares of a common capacity: flows over resources (links and ports), each flow at its max-min
+// fair rate, recomputed whenever a flow starts or ends. Time is in microseconds and only moves
+// forward. Pure arithmetic: nothing of CUDA, no clock of its own.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct FlowDemand {
   double bytes = 0;
   std::vector<int> resources;  ///< indices; a flow takes its rate from each of them
   double max_gbps = std::numeric_limits<double>::infinity();  ///< the flow's own limit
-  bool hands_over = true;  ///< false: begins to move at once, and halts nobody
+  bool hands_over = true;  ///< false: begins to move at once, and halts no link or port
 };
 
 class FlowNetwork {
@@ -34,8 +34,8 @@ class FlowNetwork {
   using Id = std::uint64_t;
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
-  /// `handover_us`: a flow that hands over begins to move so long after its start; meanwhile each
-  /// link that it finds in use, and each port that is filled then, stands still.
+  /// `handover_us`: the time between the start of a flow with `hands_over` and its first bytes.
+  /// Meanwhile each link that it finds in use, and each port that is filled then, stands still.
   FlowNetwork(const std::vector<Capacity>& capacities, double handover_us);
 
   /// Starts a flow at time `now_us`, which may not lie past next_us(). Ids must be unique.

@@ -1,6 +1,6 @@
 // Traffic of other programs in functional mode: real time, and seen by every process of a node.
 //
-// Blocks follow one another at the time that each takes alone, whatever this program copies. A copy
+// Blocks follow one another at the time that each takes alone, independent of this program. A copy
 // over the same host link may run when the blocks have ended that were queued before its issue.
 // Times are microseconds of std::chrono::steady_clock, which all processes share.
 #pragma once

@@ -14,11 +14,11 @@ void Driver::destroy_graph(CUgraph handle) {
   graphs.remove(handle);
 }
 
-CUgraphNode Driver::add_graph_node(CUgraph handle, GraphNode wanted) {
+CUgraphNode Driver::add_graph_node(CUgraph handle, GraphNode new_node) {
   Graph& graph = graphs.get(handle, CUDA_ERROR_INVALID_VALUE);
   const auto index = static_cast<int>(graph.nodes.size());
-  wanted.handle = graph_nodes.add(std::make_unique<GraphNodeId>(GraphNodeId{handle, index}));
-  graph.nodes.push_back(std::move(wanted));
+  new_node.handle = graph_nodes.add(std::make_unique<GraphNodeId>(GraphNodeId{handle, index}));
+  graph.nodes.push_back(std::move(new_node));
   return graph.nodes.back().handle;
 }
 
@@ -26,14 +26,14 @@ std::vector<int> Driver::find_graph_nodes(CUgraph graph, const CUgraphNode* node
                                           std::size_t count) const {
   graphs.get(graph, CUDA_ERROR_INVALID_VALUE);
   require(nodes != nullptr || count == 0, CUDA_ERROR_INVALID_VALUE);
-  std::vector<int> found;
+  std::vector<int> indices;
   for (std::size_t i = 0; i < count; ++i) {
     const GraphNodeId& id = graph_nodes.get(nodes[i], CUDA_ERROR_INVALID_VALUE);
     require(id.graph == graph, CUDA_ERROR_INVALID_VALUE);
-    require(std::ranges::find(found, id.index) == found.end(), CUDA_ERROR_INVALID_VALUE);
-    found.push_back(id.index);
+    require(std::ranges::find(indices, id.index) == indices.end(), CUDA_ERROR_INVALID_VALUE);
+    indices.push_back(id.index);
   }
-  return found;
+  return indices;
 }
 
 namespace {
@@ -123,7 +123,7 @@ void Driver::note_if_in_flight(const GraphExec& exec) {
 // A node runs after its first dependency as copies on one stream do, when that is of the same
 // device and nothing runs after it in this way yet; the end of every other dependency reaches it
 // as an event does. The launch itself is the one dependency of nodes that have none, and ends
-// after the first node on the stream's device that nobody depends on.
+// after the first node on the stream's device that has no dependents.
 namespace {
 
 /// The operations of one launch, in the order of issue: its begin is the first, node i the one at i
@@ -163,10 +163,10 @@ constexpr std::size_t kBegin = 0;
 std::size_t step_of(int node) { return static_cast<std::size_t>(node) + 1; }
 
 std::vector<std::size_t> predecessors(const GraphExec::Node& node) {
-  std::vector<std::size_t> found;
-  for (const int before : node.after) found.push_back(step_of(before));
-  if (found.empty()) found.push_back(kBegin);
-  return found;
+  std::vector<std::size_t> indices;
+  for (const int before : node.after) indices.push_back(step_of(before));
+  if (indices.empty()) indices.push_back(kBegin);
+  return indices;
 }
 
 /// The steps that no other follows, the first on `device` before all others.
@@ -174,13 +174,13 @@ std::vector<std::size_t> last_steps(const GraphExec& exec, const Steps& steps, i
   std::vector<bool> is_last(exec.nodes.size() + 1, true);
   for (const GraphExec::Node& node : exec.nodes)
     for (const std::size_t before : predecessors(node)) is_last[before] = false;
-  std::vector<std::size_t> found;
+  std::vector<std::size_t> indices;
   for (std::size_t index = 0; index < is_last.size(); ++index)
-    if (is_last[index]) found.push_back(index);
-  const auto first = std::find_if(found.begin(), found.end(),
+    if (is_last[index]) indices.push_back(index);
+  const auto first = std::find_if(indices.begin(), indices.end(),
                                   [&](std::size_t index) { return steps.device(index) == device; });
-  if (first != found.end()) std::rotate(found.begin(), first, first + 1);
-  return found;
+  if (first != indices.end()) std::rotate(indices.begin(), first, first + 1);
+  return indices;
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ class HandleTable {
 
   [[nodiscard]] std::size_t live() const noexcept { return live_; }
 
-  /// Of a live object; it has Mark::none at first.
+  /// Sets the mark of a live object; it has Mark::none at first.
   void set_mark(Handle handle, Mark mark) noexcept {
     const auto [tag, generation, index] = decode(handle);
     slot_at(index).mark.store(generation << kMarkBits | static_cast<std::uint32_t>(mark),
@@ -91,9 +91,9 @@ class HandleTable {
     if (tag != kTag || index / kBlock >= kBlocks) return Mark::none;
     const Block* const block = blocks_[index / kBlock].load(std::memory_order_acquire);
     if (block == nullptr) return Mark::none;
-    const std::uint32_t found = (*block)[index % kBlock].mark.load(std::memory_order_acquire);
-    if (found >> kMarkBits != generation) return Mark::none;
-    return static_cast<Mark>(found & ((1U << kMarkBits) - 1));
+    const std::uint32_t mark = (*block)[index % kBlock].mark.load(std::memory_order_acquire);
+    if (mark >> kMarkBits != generation) return Mark::none;
+    return static_cast<Mark>(mark & ((1U << kMarkBits) - 1));
   }
 
  private:

@@ -85,11 +85,11 @@ void require_functional(const Driver& driver, const char* what) {
 }
 
 /// The import of this memory by the context; null when there is none.
-AllocationPtr find_import(const Driver& driver, const SharedMemory& wanted, CUcontext context) {
+AllocationPtr find_import(const Driver& driver, const SharedMemory& memory, CUcontext context) {
   return driver.memory.find_if([&](const Allocation& allocation) {
     return allocation.import && allocation.context == context &&
-           allocation.import->process_id == wanted.process.id &&
-           allocation.import->buffer_id == wanted.buffer_id;
+           allocation.import->process_id == memory.process.id &&
+           allocation.import->buffer_id == memory.buffer_id;
   });
 }
 
@@ -132,15 +132,15 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsi
       result = known->base;
       return;
     }
-    Allocation wanted;
-    wanted.kind = Allocation::Kind::imported;
-    wanted.bytes = shared.bytes;
-    wanted.device = context.device;  // not the one that holds it
-    wanted.location = polypath::MemoryId::gpu(shared.device);
-    wanted.context = context.handle;
-    wanted.import = std::make_shared<Import>(Import{shared.process.id, shared.buffer_id, 1});
-    wanted.shadow = std::move(shadow);
-    result = driver.memory.add(std::move(wanted))->base;
+    Allocation allocation;
+    allocation.kind = Allocation::Kind::imported;
+    allocation.bytes = shared.bytes;
+    allocation.device = context.device;  // not the one that holds it
+    allocation.location = polypath::MemoryId::gpu(shared.device);
+    allocation.context = context.handle;
+    allocation.import = std::make_shared<Import>(Import{shared.process.id, shared.buffer_id, 1});
+    allocation.shadow = std::move(shadow);
+    result = driver.memory.add(std::move(allocation))->base;
   });
 }
 
@@ -148,7 +148,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigne
   return cuIpcOpenMemHandle_v2(address, handle, flags);
 }
 
-// Waits for the work of its context and for whatever else uses it, as cuMemFree does.
+// Waits for the work of its context and for all other work that uses it, as cuMemFree does.
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
   return call([&](Driver& driver) {
     require_functional(driver, "cuIpcCloseMemHandle but with POLYPATH_SIM_MODE=functional");

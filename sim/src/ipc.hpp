@@ -1,5 +1,5 @@
 // What a CUipcMemHandle holds: where to find a memory file of another process, and how to know it
-// again. Nothing is left behind when a process dies: the file goes with its last user.
+// again. A dead process leaves no file: the file goes with its last user.
 #pragma once
 
 #include <sys/types.h>

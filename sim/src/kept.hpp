@@ -1,5 +1,5 @@
-// Memory that freed allocations leave behind, kept for later ones of this process: a page that is
-// mapped anew costs some ten times as much as one that is written again.
+// Memory of freed allocations, kept for later ones of this process: a page that is mapped anew
+// costs some ten times as much as one that is written again.
 #pragma once
 
 #include <cstddef>

@@ -35,8 +35,8 @@ const KernelMemory::Reached& KernelMemory::find(std::uintptr_t address) {
   if (last_ != nullptr && holds(*last_)) return *last_;
   auto known = reached_.upper_bound(address);
   if (known == reached_.begin() || !holds((--known)->second)) {
-    const Reached found = look_up(address);
-    known = reached_.insert_or_assign(found.allocation->base, found).first;
+    const Reached memory = look_up(address);
+    known = reached_.insert_or_assign(memory.allocation->base, memory).first;
   }
   return *(last_ = &known->second);
 }
@@ -60,12 +60,12 @@ KernelMemory::Reached KernelMemory::look_up(std::uintptr_t address) {
 simt::Launch Kernels::launch_of(const KernelRun& run, int multiprocessors, bool folds) {
   const KernelCall& call = run.call;
   simt::Launch launch;
-  launch.twin = call.twin;
+  launch.twin = call.host_kernel;
   launch.device = run.device;
   launch.blocks = call.blocks;
   launch.threads = call.threads;
-  if (folds && call.twin->folded_threads != 0)
-    launch.threads = std::min(call.threads, call.twin->folded_threads);
+  if (folds && call.host_kernel->folded_threads != 0)
+    launch.threads = std::min(call.threads, call.host_kernel->folded_threads);
   launch.shared_bytes = call.shared_bytes;
   // One block a multiprocessor: what polypath's kernels, with their registers, can count on.
   launch.blocks_of_device = static_cast<unsigned>(multiprocessors);
@@ -124,7 +124,7 @@ void Driver::wait_for_kernels(int device) {
 }
 
 void Driver::remove_module(CUmodule handle) {
-  for (const auto& [twin, function] : modules.get(handle).functions) functions.remove(function);
+  for (const auto& [kernel, function] : modules.get(handle).functions) functions.remove(function);
   modules.remove(handle);
 }
 

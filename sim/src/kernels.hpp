@@ -21,7 +21,7 @@ class Driver;
 
 /// What a launch runs.
 struct KernelCall {
-  const simt::HostKernel* twin = nullptr;
+  const simt::HostKernel* host_kernel = nullptr;
   CUcontext context = nullptr;
   unsigned blocks = 0;
   unsigned threads = 0;  ///< of a block
@@ -72,7 +72,7 @@ struct KernelRun {
   std::unique_ptr<simt::MemorySystem> outside;
 };
 
-/// Whoever runs kernels.
+/// Runs kernels.
 class Kernels {
  public:
   virtual ~Kernels() = default;

@@ -50,28 +50,28 @@ void Allocation::clear(std::uintptr_t address, std::size_t size) const {
 Memory::Memory(std::vector<std::uint64_t> gpu_bytes, bool is_shared, bool reuses_addresses)
     : space_(reuses_addresses), free_bytes_(std::move(gpu_bytes)), is_shared_(is_shared) {}
 
-AllocationPtr Memory::add(Allocation wanted) {
-  wanted.buffer_id = next_buffer_id();
+AllocationPtr Memory::add(Allocation draft) {
+  draft.buffer_id = next_buffer_id();
   // The memory of an import is its owner's, that of a mapping its handle's.
-  if (wanted.kind == Allocation::Kind::device || wanted.kind == Allocation::Kind::pool)
-    wanted.room = take(wanted.device, wanted.bytes);
-  if (!has_given_base(wanted.kind)) wanted.base = space_.reserve(wanted.bytes);
-  if (is_hidden(wanted.kind)) {
-    if (!wanted.shadow) wanted.shadow = make_shadow(wanted.device, wanted.bytes, wanted.buffer_id);
-  } else if (!has_given_base(wanted.kind)) {
-    AddressSpace::open(wanted.base, wanted.bytes);
+  if (draft.kind == Allocation::Kind::device || draft.kind == Allocation::Kind::pool)
+    draft.room = take(draft.device, draft.bytes);
+  if (!has_given_base(draft.kind)) draft.base = space_.reserve(draft.bytes);
+  if (is_hidden(draft.kind)) {
+    if (!draft.shadow) draft.shadow = make_shadow(draft.device, draft.bytes, draft.buffer_id);
+  } else if (!has_given_base(draft.kind)) {
+    AddressSpace::open(draft.base, draft.bytes);
   }
-  auto allocation = std::make_shared<const Allocation>(std::move(wanted));
+  auto allocation = std::make_shared<const Allocation>(std::move(draft));
   allocations_.emplace(allocation->base, allocation);
   return allocation;
 }
 
 void Memory::remove(const AllocationPtr& allocation) { allocations_.erase(allocation->base); }
 
-void Memory::give_back(const AllocationPtr& allocation) {
+void Memory::release(const AllocationPtr& allocation) {
   if (allocation->kind == Allocation::Kind::registered) return;
   if (!is_hidden(allocation->kind)) AddressSpace::close(allocation->base, allocation->bytes);
-  if (!has_given_base(allocation->kind)) space_.give_back(allocation->base, allocation->bytes);
+  if (!has_given_base(allocation->kind)) space_.release(allocation->base, allocation->bytes);
 }
 
 std::shared_ptr<void> Memory::take(int device, std::uint64_t bytes) {
@@ -130,12 +130,12 @@ std::size_t round_up(std::size_t value, std::size_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-/// With a page that belongs to nobody.
+/// Address space of an allocation, with an unused page after it.
 std::size_t room_for(std::size_t bytes) { return round_up(bytes, kPage) + kPage; }
 
-void* map(void* wanted, std::size_t bytes, int access, int flags) {
+void* map(void* hint, std::size_t bytes, int access, int flags) {
   void* const address =
-      ::mmap(wanted, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+      ::mmap(hint, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
   if (address == MAP_FAILED) throw std::bad_alloc();
   return address;
 }
@@ -221,11 +221,11 @@ bool can_keep(std::size_t bytes) {
 
 }  // namespace
 
-std::uintptr_t AddressSpace::reserve(std::size_t bytes, std::size_t wanted) {
-  const std::size_t alignment = std::max(wanted, bytes >= kAlignment ? kAlignment : kPage);
+std::uintptr_t AddressSpace::reserve(std::size_t bytes, std::size_t min_alignment) {
+  const std::size_t alignment = std::max(min_alignment, bytes >= kAlignment ? kAlignment : kPage);
   const std::size_t room = room_for(bytes);
   if (const auto free = given_back_.find(room);
-      wanted == 0 && free != given_back_.end() && !free->second.empty()) {
+      min_alignment == 0 && free != given_back_.end() && !free->second.empty()) {
     const std::uintptr_t address = free->second.back();
     free->second.pop_back();
     return address;
@@ -241,7 +241,7 @@ std::uintptr_t AddressSpace::reserve(std::size_t bytes, std::size_t wanted) {
   return begin;
 }
 
-void AddressSpace::give_back(std::uintptr_t address, std::size_t bytes) {
+void AddressSpace::release(std::uintptr_t address, std::size_t bytes) {
   if (reuses_) given_back_[room_for(bytes)].push_back(address);
 }
 
@@ -269,10 +269,10 @@ bool AddressSpace::contains(std::uintptr_t address) const noexcept {
 }
 
 const Allocation* Operand::at(std::size_t offset) const {
-  const std::uintptr_t wanted = address + offset;
-  if (!allocation || wanted - allocation->base < allocation->bytes) return allocation.get();
+  const std::uintptr_t target = address + offset;
+  if (!allocation || target - allocation->base < allocation->bytes) return allocation.get();
   for (const AllocationPtr& each : further)
-    if (wanted - each->base < each->bytes) return each.get();
+    if (target - each->base < each->bytes) return each.get();
   throw Failure{CUDA_ERROR_UNKNOWN};  // past the range that was looked up
 }
 

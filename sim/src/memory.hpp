@@ -1,4 +1,4 @@
-// All memory that the simulated driver knows: what was allocated, by whom, where it lies.
+// All memory that the simulated driver knows: allocations, their owners and places.
 #pragma once
 
 #include <optional>
@@ -31,7 +31,7 @@ class AddressSpace {
   /// `alignment`: at least this one, a power of two; 0: as the size asks for.
   std::uintptr_t reserve(std::size_t bytes, std::size_t alignment = 0);
   /// Nothing uses the range from `address` on, reserved for `bytes`, any more.
-  void give_back(std::uintptr_t address, std::size_t bytes);
+  void release(std::uintptr_t address, std::size_t bytes);
 
   /// Makes a reserved range readable and writable for the program.
   static void open(std::uintptr_t address, std::size_t bytes);
@@ -74,11 +74,11 @@ struct Physical {
 struct Access {
   static constexpr int kCpu = -1;
 
-  std::map<int, CUmemAccess_flags> of;  ///< by device
+  std::map<int, CUmemAccess_flags> by_device;
 
   [[nodiscard]] CUmemAccess_flags get(int device) const {
-    const auto given = of.find(device);
-    return given == of.end() ? CU_MEM_ACCESS_FLAGS_PROT_NONE : given->second;
+    const auto it = by_device.find(device);
+    return it == by_device.end() ? CU_MEM_ACCESS_FLAGS_PROT_NONE : it->second;
   }
 };
 
@@ -97,10 +97,10 @@ struct Allocation {
   std::shared_ptr<Shadow> shadow;  ///< its bytes, but where they are at `base`
   std::shared_ptr<void> room;      ///< what it takes of its GPU's memory
   std::shared_ptr<Import> import;  ///< null but of imported memory
-  /// CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: synchronous copies of it are waited for, whatever they are.
+  /// CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: synchronous copies of any form are waited for.
   mutable bool syncs_copies = false;
 
-  // Of a mapping.
+  // For mappings only.
   std::shared_ptr<Physical> physical;
   mutable Access access;
   std::uintptr_t range_base = 0;  ///< the reservation that it lies in
@@ -122,15 +122,16 @@ class Memory {
   /// driver's lock, and by other processes. `reuses_addresses`: as AddressSpace says.
   Memory(std::vector<std::uint64_t> gpu_bytes, bool is_shared, bool reuses_addresses);
 
-  /// Allocates as `wanted` says; base, buffer_id, shadow and room are filled in here, but base of a
-  /// registered range or a mapping, and the shadow of an import or a mapping are the caller's.
+  /// Allocates as `allocation` says. Fills in base, buffer_id, shadow and room, but for the base of
+  /// a registered range or a mapping, and the shadow of an import or a mapping: these are the
+  /// caller's.
   /// Failure OUT_OF_MEMORY when the GPU is full.
-  AllocationPtr add(Allocation wanted);
+  AllocationPtr add(Allocation allocation);
 
   /// Forgets it: the address is invalid from now on. The bytes live on for operations that hold the
-  /// pointer; the GPU's memory counts as free with give_back().
+  /// pointer; the GPU's memory counts as free with release().
   void remove(const AllocationPtr& allocation);
-  void give_back(const AllocationPtr& allocation);
+  void release(const AllocationPtr& allocation);
 
   /// The allocation that holds the address; null when there is none.
   [[nodiscard]] AllocationPtr find(std::uintptr_t address) const;
@@ -152,9 +153,9 @@ class Memory {
   std::uintptr_t reserve(std::size_t bytes, std::size_t alignment) {
     return space_.reserve(bytes, alignment);
   }
-  void give_back(std::uintptr_t address, std::size_t bytes) { space_.give_back(address, bytes); }
+  void release(std::uintptr_t address, std::size_t bytes) { space_.release(address, bytes); }
 
-  /// Takes so much of the GPU's memory until the last copy of the result is gone. Failure
+  /// Takes `bytes` of the GPU's memory until the last copy of the result is gone. Failure
   /// OUT_OF_MEMORY when there is less left.
   std::shared_ptr<void> take(int device, std::uint64_t bytes);
   [[nodiscard]] std::uint64_t free_bytes(int device) const;

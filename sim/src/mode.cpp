@@ -25,8 +25,8 @@ std::string_view variable(const char* name) {
 std::size_t word(const char* name, std::initializer_list<std::string_view> words) {
   const std::string_view text = variable(name);
   if (text.empty()) return 0;
-  const auto* const found = std::ranges::find(words, text);
-  if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
+  const auto* const it = std::ranges::find(words, text);
+  if (it != words.end()) return static_cast<std::size_t>(it - words.begin());
   const auto* const last = words.end() - 1;
   throw Error(fmt::format("{} is \"{}\"; it can be {} or {}", name, text,
                           fmt::join(words.begin(), last, ", "), *last));
@@ -54,7 +54,7 @@ Mode read_mode() {
   mode.has_greedy_engines = word("POLYPATH_SIM_ENGINES", {"fair", "greedy"}) == 1;
   mode.seed = number<std::uint64_t>("POLYPATH_SIM_SEED", mode.seed, "0 to 2^64 - 1");
   mode.folds_blocks = word("POLYPATH_SIM_BLOCKS", {"whole", "folded"}) == 1;
-  mode.patience = std::chrono::seconds(
+  mode.timeout = std::chrono::seconds(
       number<std::uint32_t>("POLYPATH_SIM_TIMEOUT", 120, "0 to 2^32 - 1 seconds"));
   constexpr std::array kCompute{Mode::Compute::standard, Mode::Compute::exclusive_process,
                                 Mode::Compute::prohibited};

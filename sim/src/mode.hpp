@@ -22,9 +22,9 @@ struct Mode {
   /// POLYPATH_SIM_ADDRESSES: `unique`, the default: no address is given out twice; `reused`: memory
   /// that is freed leaves its address to the next allocation of its size.
   bool reuses_addresses = false;
-  /// POLYPATH_SIM_TIMEOUT, seconds: a call that has been blocked so long on a full stream ends the
+  /// POLYPATH_SIM_TIMEOUT, seconds: a call that is blocked for this time on a full stream ends the
   /// process.
-  std::chrono::seconds patience{120};
+  std::chrono::seconds timeout{120};
   /// POLYPATH_SIM_CALL_TIMES, for the functional mode: `none`, the default, or `real`: calls that
   /// take long (Driver::take_long) do so, and other threads' calls go on meanwhile. In virtual time
   /// they always do.

@@ -177,9 +177,9 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, nvmlDevice_t* 
     nvml_out(bus_id);
     nvml_out(device);
     const polypath::Node& node = Driver::get().node;
-    const std::string wanted = parse_bus_id(bus_id).busId;
+    const std::string bus = parse_bus_id(bus_id).busId;
     for (int i = 0; i < static_cast<int>(node.gpus.size()); ++i) {
-      if (parse_bus_id(pci_bus_id(node, i)).busId != wanted) continue;
+      if (parse_bus_id(pci_bus_id(node, i)).busId != bus) continue;
       *device = encode(i);
       return;
     }

@@ -1,4 +1,4 @@
-// What stands behind the opaque handles: contexts, streams, events, pools; graphs are in graph.hpp.
+// The objects of the opaque handles: contexts, streams, events, pools; graphs are in graph.hpp.
 #pragma once
 
 #include <optional>
@@ -124,9 +124,9 @@ class Captures {
 
 /// The place of a stream or an event in a capture.
 struct CaptureMember {
-  std::shared_ptr<Capture> capture;  ///< null, or ended: not in capture
-  std::set<int> last;                ///< the nodes that the next one depends on
-  std::vector<CUgraphNode> told;     ///< those, as a program was told of them
+  std::shared_ptr<Capture> capture;   ///< null, or ended: not in capture
+  std::set<int> last;                 ///< the nodes that the next one depends on
+  std::vector<CUgraphNode> reported;  ///< `last`, as returned to the program
 
   [[nodiscard]] bool is_active() const noexcept { return capture && !capture->ended; }
   /// Makes what follows depend on the other's nodes as well, joining its capture.
@@ -151,7 +151,7 @@ struct Stream {
   int priority = 0;
   bool is_legacy = false;  ///< the context's default stream
   OperationPtr tail;       ///< last operation issued; null: none yet
-  /// Of its operations, how many have not completed.
+  /// The number of its operations that have not completed.
   std::shared_ptr<int> queued = std::make_shared<int>(0);
   CaptureMember capture;
 
@@ -195,7 +195,7 @@ struct Context {
   }
 };
 
-/// Kernels that a context has loaded: whatever the image, those of this library
+/// Kernels that a context has loaded: for any image, the kernels of this library
 /// (simt/host_kernels.hpp).
 struct Module {
   CUcontext context = nullptr;
@@ -204,7 +204,7 @@ struct Module {
 
 struct Function {
   CUcontext context = nullptr;
-  const simt::HostKernel* twin = nullptr;
+  const simt::HostKernel* host_kernel = nullptr;
   int dynamic_shared_bytes = 48 << 10;  ///< the most that a launch may ask for
 };
 

@@ -17,7 +17,7 @@ struct Operation;
 using OperationPtr = std::shared_ptr<Operation>;
 
 struct Operation {
-  // What it is, given by whoever issues it.
+  // What it does, set by its issuer.
   std::optional<FlowDemand> flow;      ///< moves bytes; without it, it takes no time
   std::function<bool()> may_complete;  ///< waits until this holds; empty: no such wait
   std::function<void()> move;          ///< moves the bytes at its completion; needs no lock

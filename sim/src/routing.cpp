@@ -9,8 +9,8 @@ namespace {
 constexpr double kGpuLocalGbps = 1500;
 constexpr double kHostLocalGbps = 10;
 
-// Of the slower of its two legs, what a copy reaches that the driver carries through host memory:
-// 37 GB/s were measured where each leg reaches 55.4 (4 x H200).
+// The share of the slower leg's rate that a copy reaches which the driver carries through host
+// memory. 37 GB/s were measured where each leg reaches 55.4 (4 x H200).
 constexpr double kBounceEfficiency = 37.0 / 55.4;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }

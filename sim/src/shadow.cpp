@@ -139,9 +139,9 @@ Kept<PrivateShadow::Arena>& PrivateShadow::kept() {
 }
 
 PrivateShadow::PrivateShadow(std::size_t bytes) : Shadow(bytes) {
-  const std::size_t wanted = capacity_for(bytes);
-  std::optional<Arena> found = kept().take(wanted);
-  arena_ = std::make_unique<Arena>(found ? std::move(*found) : Arena(wanted));
+  const std::size_t capacity = capacity_for(bytes);
+  std::optional<Arena> arena = kept().take(capacity);
+  arena_ = std::make_unique<Arena>(arena ? std::move(*arena) : Arena(capacity));
   base_ = arena_->base();
   capacity_ = arena_->capacity();
   marks_ = arena_->marks();
@@ -152,7 +152,7 @@ PrivateShadow::~PrivateShadow() {
   kept().keep(std::move(*arena_));
 }
 
-/// Nobody reads before the caller has written: what it overwrites takes no pattern.
+/// There is no reader before the caller has written: what it overwrites takes no pattern.
 void PrivateShadow::touch(std::size_t begin, std::size_t end, const Range& range) {
   if (range.use != Use::overwrites) return Shadow::touch(begin, end, range);
   for (std::size_t i = begin; i < end; ++i) {
@@ -251,15 +251,15 @@ Kept<SharedShadow::File>& SharedShadow::kept() {
 
 SharedShadow::SharedShadow(const Identity& identity, const std::string& name)
     : SharedShadow(identity, nullptr, false) {
-  const std::size_t wanted = capacity_for(identity.bytes);
-  if (std::optional<File> found = kept().take(wanted)) {
-    file_ = std::make_unique<File>(std::move(*found));
+  const std::size_t capacity = capacity_for(identity.bytes);
+  if (std::optional<File> file = kept().take(capacity)) {
+    file_ = std::make_unique<File>(std::move(*file));
   } else {
     file_ = std::make_unique<File>(::memfd_create(name.c_str(), MFD_CLOEXEC));
-    const auto bytes = static_cast<off_t>(File::file_bytes(wanted));
+    const auto bytes = static_cast<off_t>(File::file_bytes(capacity));
     if (::ftruncate(file_->number(), bytes) != 0) throw std::bad_alloc();
-    file_->map(wanted);
-    file_->header().capacity = wanted;
+    file_->map(capacity);
+    file_->header().capacity = capacity;
   }
   file_->header().identity = identity;
   base_ = file_->bytes();
@@ -305,17 +305,17 @@ std::unique_ptr<SharedShadow> SharedShadow::open(pid_t pid, int file, const Iden
                                                  const std::string& name) {
   const std::string path = fmt::format("/proc/{}/fd/{}", pid, file);
   // Looked at before it is opened: what has this number now may be anything.
-  const std::string wanted = fmt::format("/memfd:{} (deleted)", name);
-  if (name_of(path) != wanted) return nullptr;
+  const std::string link = fmt::format("/memfd:{} (deleted)", name);
+  if (name_of(path) != link) return nullptr;
   const int number = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (number < 0) return nullptr;
   auto opened = std::make_unique<File>(number);
-  struct stat found{};
+  struct stat status{};
   File::Header header{};
-  if (::fstat(number, &found) != 0 || name_of(fmt::format("/proc/self/fd/{}", number)) != wanted ||
+  if (::fstat(number, &status) != 0 || name_of(fmt::format("/proc/self/fd/{}", number)) != link ||
       ::pread(number, &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
       header.identity != identity || header.capacity < identity.bytes ||
-      static_cast<std::size_t>(found.st_size) != File::file_bytes(header.capacity))
+      static_cast<std::size_t>(status.st_size) != File::file_bytes(header.capacity))
     return nullptr;
   opened->map(header.capacity);
   return std::unique_ptr<SharedShadow>(new SharedShadow(identity, std::move(opened), true));

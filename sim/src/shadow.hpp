@@ -74,7 +74,7 @@ class Shadow {
   /// Makes those of the granules [begin, end) ready that are not. What is cleared is one granule.
   virtual void touch(std::size_t begin, std::size_t end, const Range& range);
 
-  // Set by whoever maps the memory.
+  // Set by the class that maps the memory.
   std::byte* base_ = nullptr;
   Mark* marks_ = nullptr;  ///< one a granule; null: all are touched
   std::size_t capacity_ = 0;
@@ -85,7 +85,7 @@ class Shadow {
   std::size_t bytes_;
 };
 
-// A shadow that nobody else sees; used under the driver's lock.
+// A shadow that no other process sees; used under the driver's lock.
 
 class PrivateShadow : public Shadow {
  public:
@@ -107,9 +107,9 @@ class PrivateShadow : public Shadow {
 // lives. Any thread may use it.
 //
 // The file begins with a record of its allocation and one byte a granule that says whether it was
-// touched; the bytes follow from the next page on. Whoever touches a granule holds a lock on the
-// file, which the system gives back if the process is killed. A file that no other process can know
-// is kept for a later allocation, with the pattern in all that was touched.
+// touched; the bytes follow from the next page on. A process that touches a granule holds a lock on
+// the file. The system releases the lock if the process is killed. A file that no other process can
+// know is kept for a later allocation, with the pattern in all that was touched.
 
 class SharedShadow : public Shadow {
  public:

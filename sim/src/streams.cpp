@@ -35,18 +35,18 @@ void Driver::wait_for_room(CUstream handle, std::size_t count) {
   if (is_default ? context_stack().empty() : streams.find(handle) == nullptr) return;
   const Stream& on = stream(handle);
   if (on.capture.is_active()) return;
-  const int wanted = count < kStreamDepth ? static_cast<int>(count) : kStreamDepth;
-  const auto has_room = [queued = on.queued, wanted] {
-    return *queued + wanted <= kStreamDepth + 1;  // and the operation that the stream is at
+  const int capacity = count < kStreamDepth ? static_cast<int>(count) : kStreamDepth;
+  const auto has_room = [queued = on.queued, capacity] {
+    return *queued + capacity <= kStreamDepth + 1;  // and the operation that the stream is at
   };
   if (has_room()) return;
   catch_up();
-  const auto patient_until = std::chrono::steady_clock::now() + mode.patience;
+  const auto deadline = std::chrono::steady_clock::now() + mode.timeout;
   devices_->wait_until([&] {
     if (has_room()) return true;
-    if (std::chrono::steady_clock::now() < patient_until) return false;
+    if (std::chrono::steady_clock::now() < deadline) return false;
     std::fprintf(stderr, "polypath_sim: deadlock: a full stream has not moved for %lld s\n",
-                 static_cast<long long>(mode.patience.count()));
+                 static_cast<long long>(mode.timeout.count()));
     std::abort();
   });
 }
@@ -97,14 +97,14 @@ void Driver::require_capture_allows() {
 }
 
 std::vector<Capture*> Driver::implicit_captures(const Context& context) const {
-  std::vector<Capture*> found;
+  std::vector<Capture*> result;
   const auto add = [&](const Stream& stream) {
     if (stream.is_blocking() && stream.capture.is_active())
-      found.push_back(stream.capture.capture.get());
+      result.push_back(stream.capture.capture.get());
   };
   for (const CUstream each : context.streams) add(streams.get(each));
   for (const auto& [thread, each] : context.per_thread) add(*each);
-  return found;
+  return result;
 }
 
 bool Driver::has_capture(const Context& context) const {
@@ -146,11 +146,12 @@ CUresult create(CUstream* handle, unsigned flags, int priority) {
 
 /// What the value in memory has to fulfil.
 template <typename Word>
-bool holds(Word found, Word value, unsigned condition) {
+bool holds(Word current, Word value, unsigned condition) {
   switch (condition) {
-    case CU_STREAM_WAIT_VALUE_GEQ: return static_cast<std::make_signed_t<Word>>(found - value) >= 0;
-    case CU_STREAM_WAIT_VALUE_EQ: return found == value;
-    case CU_STREAM_WAIT_VALUE_AND: return (found & value) != 0;
+    case CU_STREAM_WAIT_VALUE_GEQ:
+      return static_cast<std::make_signed_t<Word>>(current - value) >= 0;
+    case CU_STREAM_WAIT_VALUE_EQ: return current == value;
+    case CU_STREAM_WAIT_VALUE_AND: return (current & value) != 0;
   }
   fail_not_supported("cuStreamWaitValue with this condition");
 }
@@ -284,7 +285,8 @@ CUresult cuStreamSynchronize(CUstream handle) {
     driver.spend(driver.node.costs.call_us);
     const CUcontext context = stream.context;
     if (stream.tail) driver.wait(OperationPtr(stream.tail));
-    if (const Context* const of = driver.contexts.find(context)) Driver::require_no_fault(*of);
+    if (const Context* const owner = driver.contexts.find(context))
+      Driver::require_no_fault(*owner);
   });
 }
 

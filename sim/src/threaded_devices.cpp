@@ -115,8 +115,8 @@ void ThreadedDevices::work() {
       last_change_ = Clock::now();
       continue;
     }
-    // Somebody has to look after what waits, and after what is to run later: this worker may be
-    // busy for long.
+    // Another worker has to poll waiting operations and run later ones: this worker may be busy for
+    // long.
     if ((!waiting_.empty() && !is_polled_) || !is_awaited()) wake_worker();
     if (operation->move) {
       lock.unlock();
@@ -142,7 +142,7 @@ void ThreadedDevices::rest(DriverMutex::ForWorkers& lock, const SleeperPtr& self
   lock.unlock();
   self->sleep(until);
   lock.lock();
-  std::erase_if(resting_, [&](const Resting& one) { return one.sleeper == self; });
+  std::erase_if(resting_, [&](const Resting& resting) { return resting.sleeper == self; });
   if (!polls) return;
   is_polled_ = false;
   poll();
@@ -155,8 +155,8 @@ void ThreadedDevices::wake_worker() {
 }
 
 bool ThreadedDevices::is_awaited() const {
-  return ready_.empty() || std::ranges::any_of(resting_, [&](const Resting& one) {
-           return one.until <= ready_.begin()->due;
+  return ready_.empty() || std::ranges::any_of(resting_, [&](const Resting& resting) {
+           return resting.until <= ready_.begin()->due;
          });
 }
 

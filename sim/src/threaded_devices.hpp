@@ -85,7 +85,7 @@ class ThreadedDevices : public Devices {
   void wake_worker();
   /// Whether a resting worker will take the next operation that is ready when its time has come.
   [[nodiscard]] bool is_awaited() const;
-  /// Those of the program that wait no longer.
+  /// Wakes the program's threads whose wait is over.
   void wake_waiters();
   void poll();
   void make_ready(const OperationPtr& operation);
@@ -105,7 +105,7 @@ class ThreadedDevices : public Devices {
   FunctionalTraffic traffic_;
   bool sees_traffic_;  // there may be some
   bool has_workers_ = false;
-  std::vector<Resting> resting_;  // who polls is the first
+  std::vector<Resting> resting_;  // the polling worker is the first
   std::vector<const Waiter*> waiters_;
   std::set<Ready, Earlier> ready_;
   std::set<OperationPtr> waiting_;  // for a value in memory

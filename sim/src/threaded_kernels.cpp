@@ -18,8 +18,8 @@ constexpr std::uint64_t kTurns = 4096;  // of threads, before the next look arou
 /// waited for long finds out later, by an eighth of its wait at most.
 constexpr auto kTimeInterval = std::chrono::milliseconds(20);
 constexpr auto kMaxTimeInterval = std::chrono::milliseconds(250);
-/// Looking at what thousands of threads wait for takes a while: so many times that long it does not
-/// look again, and leaves the core to whom they wait for.
+/// A poll for thousands of threads takes a while. The next poll comes after this many times the
+/// length of the last one, so that the core is left to the threads that they wait for.
 constexpr int kRestOfALook = 4;
 
 class RealTimeMemorySystem : public KernelMemory {

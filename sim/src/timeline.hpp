@@ -3,7 +3,7 @@
 //
 // An operation may run when it is issued, the operation before it on its stream has ended, and
 // event_us after the others that it waits for. A copy's bytes start to flow copy_start_us later, or
-// copy_gap_us after the end of a copy that runs ahead of it on its stream; whichever is the latest.
+// copy_gap_us after the end of a copy that runs ahead of it on its stream; the latest of these.
 #pragma once
 
 #include <set>
@@ -60,12 +60,11 @@ class Timeline : private CopyService {
   /// Lets all happen that is due until `us`.
   void run_until(double us);
 
-  /// Lets the next thing happen. False when there is nothing to happen but by somebody outside, or
-  /// of others' traffic.
+  /// Lets the next event happen. False when only an outside event or others' traffic can follow.
   bool step();
 
-  /// Looks whether somebody outside has satisfied an operation that waits for a value; it then
-  /// completes at `cpu_us`. To be called before time is moved on.
+  /// Completes, at `cpu_us`, operations that wait for a value if an outside write has satisfied
+  /// them. Must be called before time is moved on.
   void poll(double cpu_us);
 
   void attach(KernelTimeline& companion) { companion_ = &companion; }

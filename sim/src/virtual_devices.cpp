@@ -18,7 +18,7 @@ VirtualDevices::Clock& VirtualDevices::clock_of_thread() {
 
 double VirtualDevices::own_clock_us() const {
   const Clock& clock = clock_of_thread();
-  return std::max(clock.of == this ? clock.us : latest_us_, timeline_.now_us());
+  return std::max(clock.devices == this ? clock.us : latest_us_, timeline_.now_us());
 }
 
 void VirtualDevices::set_clock(double us) {
@@ -39,23 +39,24 @@ void VirtualDevices::set_issuing(int number) {
   const double begin_us = std::max(latest_us_, own_clock_us());
   if (Issuer* const own = own_issuer()) {
     if (whose_turn_ == own) whose_turn_ = nullptr;
-    issuers_.remove_if([own](const Issuer& one) { return &one == own; });
+    issuers_.remove_if([own](const Issuer& issuer) { return &issuer == own; });
   }
   if (number == 0) return;
   issuers_.push_back({.thread = std::this_thread::get_id(), .number = number});
-  for (Issuer& one : issuers_)
-    if (!one.has_begun) one.us = begin_us;
+  for (Issuer& issuer : issuers_)
+    if (!issuer.has_begun) issuer.us = begin_us;
 }
 
-double VirtualDevices::next_call_us(const Issuer& one) const {
-  if (!one.counts || (one.holds != nullptr && !(*one.holds)())) return Timeline::kNever;
-  return one.holds == nullptr ? one.us : std::max(one.us, timeline_.now_us());
+double VirtualDevices::next_call_us(const Issuer& issuer) const {
+  if (!issuer.counts || (issuer.holds != nullptr && !(*issuer.holds)())) return Timeline::kNever;
+  return issuer.holds == nullptr ? issuer.us : std::max(issuer.us, timeline_.now_us());
 }
 
 double VirtualDevices::horizon_us() const {
   double horizon = Timeline::kNever;
-  for (const Issuer& one : issuers_)
-    if (one.thread != std::this_thread::get_id()) horizon = std::min(horizon, next_call_us(one));
+  for (const Issuer& issuer : issuers_)
+    if (issuer.thread != std::this_thread::get_id())
+      horizon = std::min(horizon, next_call_us(issuer));
   return horizon;
 }
 
@@ -73,15 +74,16 @@ bool VirtualDevices::is_next(const Issuer& own) {
   if (whose_turn_ != nullptr) return false;
   // Until then the devices may do what another one waits for.
   catch_up();
-  return std::ranges::none_of(issuers_, [&](const Issuer& one) {
-    return &one != &own && std::pair(next_call_us(one), one.number) < std::pair(own.us, own.number);
+  return std::ranges::none_of(issuers_, [&](const Issuer& issuer) {
+    return &issuer != &own &&
+           std::pair(next_call_us(issuer), issuer.number) < std::pair(own.us, own.number);
   });
 }
 
 void VirtualDevices::wait_for_turn(Issuer& own) {
   const auto all_us = [this] {
     double sum = timeline_.now_us();
-    for (const Issuer& one : issuers_) sum += one.us;
+    for (const Issuer& issuer : issuers_) sum += issuer.us;
     return std::pair(sum, issuers_.size());
   };
   auto at = all_us();
@@ -90,9 +92,9 @@ void VirtualDevices::wait_for_turn(Issuer& own) {
     if (all_us() != at) {
       at = all_us();
       since = std::chrono::steady_clock::now();
-    } else if (std::chrono::steady_clock::now() - since > patience_) {
+    } else if (std::chrono::steady_clock::now() - since > timeout_) {
       std::fprintf(stderr, "polypath_sim: a thread that issues work waits for others in vain\n");
-      for (Issuer& one : issuers_) one.counts = &one == &own;
+      for (Issuer& issuer : issuers_) issuer.counts = &issuer == &own;
       whose_turn_ = nullptr;
       continue;
     }
@@ -139,12 +141,12 @@ void VirtualDevices::wait_until(const std::function<bool()>& holds) {
   auto stuck_since = std::chrono::steady_clock::now();
   double stuck_at_us = timeline_.now_us();
   bool complained = false;
-  // Whoever waits issues nothing, and lends out its turn.
+  // A waiting thread issues nothing, and lends out its turn.
   Issuer* const own = own_issuer();
   const bool has_turn = own != nullptr && whose_turn_ == own;
   if (has_turn) whose_turn_ = nullptr;
   if (own != nullptr) own->holds = &holds;
-  const auto ends = [](Issuer* its) { its->holds = nullptr; };
+  const auto ends = [](Issuer* issuer) { issuer->holds = nullptr; };
   std::unique_ptr<Issuer, decltype(ends)> waiting(own, ends);
   while (!holds()) {
     // Where this thread keeps others out, none of them issues anything.
@@ -169,10 +171,10 @@ void VirtualDevices::wait_until(const std::function<bool()>& holds) {
       stuck_at_us = timeline_.now_us();
       stuck_since = now;
     }
-    if (companion != nullptr && now - stuck_since > patience_) {
+    if (companion != nullptr && now - stuck_since > timeout_) {
       companion->give_up(timeline_.now_us());
-      // Kernels that gave up wait for the program to take note.
-      stuck_since = now - patience_ + std::min<decltype(now - now)>(patience_, kTakesNote);
+      // Timed-out kernels wait for the program to take note.
+      stuck_since = now - timeout_ + std::min<decltype(now - now)>(timeout_, kTakesNote);
     }
     if (!complained && now - stuck_since > kComplainAfter) {
       complained = true;

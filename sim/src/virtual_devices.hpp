@@ -1,4 +1,4 @@
-// Devices in virtual time: nothing happens but when somebody asks, and always in the same way.
+// Devices in virtual time: events happen only in calls, and always in the same way.
 //
 // Each thread of the program has a clock of its own, as each has a core: what calls cost one thread
 // costs the others nothing. A thread begins where the latest of the others is, and is never after
@@ -17,10 +17,10 @@ namespace polypath::sim {
 class VirtualDevices : public Devices {
  public:
   /// `mutex`: the driver's lock.
-  /// `patience`: after so long, kernels that nothing has come for are ended.
+  /// `timeout`: kernels that have waited for this time without an event are ended.
   VirtualDevices(DriverMutex& mutex, const Costs& costs, const std::vector<Capacity>& capacities,
-                 std::chrono::seconds patience)
-      : mutex_(mutex), timeline_(costs, capacities), patience_(patience) {}
+                 std::chrono::seconds timeout)
+      : mutex_(mutex), timeline_(costs, capacities), timeout_(timeout) {}
 
   [[nodiscard]] Timeline& timeline() noexcept { return timeline_; }
 
@@ -37,14 +37,14 @@ class VirtualDevices : public Devices {
     return timeline_.issue(std::move(operation), own_clock_us());
   }
   void catch_up() override;
-  /// Releases the lock only while somebody outside must first satisfy an operation that waits for a
+  /// Releases the lock only while an outside write must first satisfy an operation that waits for a
   /// value.
   void wait_until(const std::function<bool()>& holds) override;
   void wait(const OperationPtr& operation) override;
 
  private:
   struct Clock {
-    const VirtualDevices* of = nullptr;
+    const VirtualDevices* devices = nullptr;
     double us = 0;
   };
   /// A thread that issues work.
@@ -61,21 +61,21 @@ class VirtualDevices : public Devices {
 
   static Clock& clock_of_thread();
   [[nodiscard]] Issuer* own_issuer();
-  /// Whether it is nobody's turn, and the next is that of `own`.
+  /// Whether no issuer has the turn, and the next is that of `own`.
   [[nodiscard]] bool is_next(const Issuer& own);
   /// Releases the lock until it is the turn of `own`, the calling thread's.
   void wait_for_turn(Issuer& own);
-  /// Of the calling thread.
+  /// The calling thread's clock.
   [[nodiscard]] double own_clock_us() const;
   void set_clock(double us);
   /// When it may call next; kNever while it waits.
-  [[nodiscard]] double next_call_us(const Issuer& one) const;
+  [[nodiscard]] double next_call_us(const Issuer& issuer) const;
   /// How far devices may go: to where the first of the other threads is that issue work.
   [[nodiscard]] double horizon_us() const;
 
   DriverMutex& mutex_;
   Timeline timeline_;
-  std::chrono::seconds patience_;
+  std::chrono::seconds timeout_;
   double latest_us_ = 0;  // of all threads' clocks
   Issuers issuers_;
   const Issuer* whose_turn_ = nullptr;  // one of them

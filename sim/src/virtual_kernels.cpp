@@ -149,7 +149,7 @@ void VirtualKernels::flow_ended(FlowNetwork::Id id, double now_us) {
   std::vector<Parcel> flowed = std::exchange(pipe.flowing, {});
   std::size_t bytes = 0;
   for (auto first = flowed.begin(); first != flowed.end();) {
-    // Those that arrive together are one event.
+    // Parcels that arrive together are one event.
     const double latency_us = first->latency_us;
     std::vector<std::function<void()>> arrivals;
     for (; first != flowed.end() && first->latency_us == latency_us; ++first) {

@@ -4,7 +4,7 @@
 // - What one block stores to another memory leaves it at block_gbps, queues after what its GPU has
 //   on the way to the same memory, and flows with everything else. It is there fence_us after its
 //   flow, words (up to 16 bytes) flag_us after it. So both a fence and a flag take time.
-// - What is loaded from another memory flows likewise, and arrives flag_us later; words take
+// - What is loaded from another memory flows as well, and arrives flag_us later; words take
 //   flag_us. Words of host memory take nothing: kernels look at them while they wait.
 // - Bytes in bulk of the GPU's own memory flow at memory_gbps, loads and stores together; words
 //   take no time.
@@ -39,8 +39,8 @@ class VirtualKernels : public Kernels, public KernelTimeline {
   // ---- for the kernels' outside ----
 
   void at(double us, std::function<void()> then) { events_.emplace(us, std::move(then)); }
-  /// Sends bytes after all that is under way from there to there; `then` is called so long after
-  /// their flow.
+  /// Sends bytes after all that is under way from `from` to `to`; `then` is called `latency_us`
+  /// after their flow.
   void send(int device, MemoryId from, MemoryId to, std::size_t bytes, double latency_us,
             std::function<void()> then);
   [[nodiscard]] double now_us() const noexcept { return timeline_.now_us(); }

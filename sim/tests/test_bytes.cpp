@@ -34,7 +34,7 @@ TEST_F(Bytes, ArriveAtCompletionAndNotEarlier) {
   EXPECT_EQ(after, peek(dst, kSize));
 }
 
-TEST_F(Bytes, ASecondCopyReadsWhatTheFirstWrote) {
+TEST_F(Bytes, LaterCopy_ReadsWrittenBytes) {
   constexpr std::size_t kSize = 3 * kMiB;
   const CUdeviceptr a = allocate(0, kSize);
   const CUdeviceptr b = allocate(1, kSize);
@@ -81,7 +81,7 @@ TEST_F(Bytes, FillsRepeatTheirElement) {
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemsetD32_v2(at, kValue, std::size_t{1} << 62U));
 }
 
-TEST_F(Bytes, WithoutADependencyASecondCopyReadsOldBytes) {
+TEST_F(Bytes, NoDependency_SecondCopyReadsOldBytes) {
   constexpr std::size_t kSize = 1 * kMiB;
   const CUdeviceptr a = allocate(0, kSize);
   const CUdeviceptr b = allocate(1, kSize);
@@ -186,12 +186,12 @@ TEST_F(Bytes, AddressesAreNotGivenOutAgain) {
   EXPECT_NE(first, allocate(0, kMiB));
 }
 
-TEST_F(Bytes, TheProgramHasNoAccessToDeviceMemory) {
+TEST_F(Bytes, DeviceMemory_IsInaccessibleToHost) {
   EXPECT_EQ("---p", access_of(allocate(0, kMiB)));
   EXPECT_EQ("rw-p", access_of(device(allocate_host(kMiB))));
 }
 
-TEST_F(Bytes, AWholeGpuCanBeAllocated) {
+TEST_F(Bytes, AllocatesTheWholeGpu) {
   std::size_t free = 0;
   ASSERT_CUDA(cuMemGetInfo(&free, nullptr));
   const CUdeviceptr address = allocate(0, free - kMiB);

@@ -55,7 +55,7 @@ TEST_F(CaptureTest, CopiesAreRecordedAndNotRun) {
   EXPECT_EQ(std::vector<std::uint8_t>(kMiB, 0xC3), peek(dst, kMiB));
 }
 
-TEST_F(CaptureTest, AForkJoinsOtherStreams) {
+TEST_F(CaptureTest, EventWait_CapturesOtherStream) {
   ASSERT_CUDA(cuEventRecord(event, stream));
   ASSERT_CUDA(cuStreamWaitEvent(side, event, 0));
   EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_ACTIVE, status(side));
@@ -85,7 +85,7 @@ TEST_F(CaptureTest, WaitingIsRefused) {
   EXPECT_EQ(0U, end());
 }
 
-TEST_F(CaptureTest, AForbiddenCallInvalidatesIt) {
+TEST_F(CaptureTest, ForbiddenCall_InvalidatesCapture) {
   CUdeviceptr address = 0;
   EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuMemAlloc(&address, kMiB));
   EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_INVALIDATED, status(stream));
@@ -103,7 +103,7 @@ TEST_F(CaptureTest, AskingForTheIdOfItsStreamInvalidatesIt) {
   EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &graph));
 }
 
-TEST_F(CaptureTest, ARelaxedThreadMayCallAnything) {
+TEST_F(CaptureTest, RelaxedThread_MayAllocate) {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   ASSERT_CUDA(cuThreadExchangeStreamCaptureMode(&mode));
   EXPECT_EQ(CU_STREAM_CAPTURE_MODE_GLOBAL, mode);
@@ -131,7 +131,7 @@ TEST_F(CaptureTest, AnotherThreadIsOnlyBoundByAGlobalCapture) {
   EXPECT_EQ(0U, end());
 }
 
-TEST_F(CaptureTest, AnOlderRecordDoesNotCompleteACapturedEvent) {
+TEST_F(CaptureTest, CapturedEvent_IgnoresOlderRecord) {
   const CUevent event_of_side = record(side);
   ASSERT_CUDA(cuStreamBeginCapture(side, CU_STREAM_CAPTURE_MODE_RELAXED));
   ASSERT_CUDA(cuEventRecord(event_of_side, side));
@@ -146,7 +146,7 @@ TEST_F(CaptureTest, DependenciesFromOutsideAreRefused) {
   EXPECT_EQ(0U, end());
 }
 
-TEST_F(CaptureTest, TheDefaultStreamIsNotToBeUsedMeanwhile) {
+TEST_F(CaptureTest, RefusesDefaultStreamMeanwhile) {
   const CUstream blocking = create_stream(0, CU_STREAM_DEFAULT);
   ASSERT_CUDA(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_RELAXED));
   EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuMemcpyAsync(dst, src, kMiB, nullptr));
@@ -164,7 +164,7 @@ TEST_F(CaptureTest, OnlyItsOriginEndsIt) {
   EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, cuStreamEndCapture(side, &graph));
 }
 
-TEST_F(CaptureTest, ItsGraphIsNotToBeDestroyedMeanwhile) {
+TEST_F(CaptureTest, GraphInCapture_CannotBeDestroyed) {
   CUstreamCaptureStatus found = CU_STREAM_CAPTURE_STATUS_NONE;
   CUgraph graph = nullptr;
   ASSERT_CUDA(cuMemcpyAsync(dst, src, kMiB, stream));
@@ -174,7 +174,7 @@ TEST_F(CaptureTest, ItsGraphIsNotToBeDestroyedMeanwhile) {
   EXPECT_EQ(1U, end());
 }
 
-TEST_F(CaptureTest, AThreadsOwnDefaultStreamHasThem) {
+TEST_F(CaptureTest, PerThreadDefaultStream_CanBeCaptured) {
   EXPECT_EQ(0U, end());
   ASSERT_CUDA(cuStreamBeginCapture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED));
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -188,7 +188,7 @@ TEST_F(CaptureTest, AThreadsOwnDefaultStreamHasThem) {
   EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(dst, src, kMiB, nullptr));
 }
 
-TEST_F(CaptureTest, ItEndsWithItsContext) {
+TEST_F(CaptureTest, ContextEnd_EndsCapture) {
   EXPECT_EQ(0U, end());
   CUcontext own = nullptr;
   ASSERT_CUDA(cuCtxCreate_v4(&own, nullptr, 0, 0));

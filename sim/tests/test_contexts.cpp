@@ -10,7 +10,7 @@ namespace {
 
 class Contexts : public SimTest {};
 
-TEST_F(Contexts, TheStackBelongsToTheThread) {
+TEST_F(Contexts, StackBelongsToTheThread) {
   ASSERT_CUDA(cuCtxPushCurrent(context(1)));
   CUdevice device = -1;
   EXPECT_CUDA(CUDA_SUCCESS, cuCtxGetDevice(&device));
@@ -31,7 +31,7 @@ TEST_F(Contexts, TheStackBelongsToTheThread) {
   EXPECT_EQ(context(0), current);
 }
 
-TEST_F(Contexts, MuchNeedsACurrentOne) {
+TEST_F(Contexts, NoCurrentContext_FailsMostCalls) {
   const CUdeviceptr src = allocate(0, kMiB);
   const CUstream stream = create_stream(0);
   const CUevent event = create_event(0);
@@ -52,7 +52,7 @@ TEST_F(Contexts, MuchNeedsACurrentOne) {
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
 }
 
-TEST_F(Contexts, ThoseNamedAreAskedInsteadOfTheCurrentOne) {
+TEST_F(Contexts, NamedContext_IsUsedNotCurrent) {
   CUdevice found = -1;
   EXPECT_CUDA(CUDA_SUCCESS, cuCtxGetDevice_v2(&found, context(2)));
   EXPECT_EQ(2, found);
@@ -74,7 +74,7 @@ TEST_F(Contexts, ThoseNamedAreAskedInsteadOfTheCurrentOne) {
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(stream));
 }
 
-TEST_F(Contexts, AStreamOfAnotherContextCanBeUsed) {
+TEST_F(Contexts, StreamOfOtherContext_CanBeUsed) {
   enable_peer(1, 0);
   const CUdeviceptr src = allocate(0, kMiB);
   const CUdeviceptr dst = allocate(1, kMiB);
@@ -87,7 +87,7 @@ TEST_F(Contexts, AStreamOfAnotherContextCanBeUsed) {
   EXPECT_EQ(context(1), owner);
 }
 
-TEST_F(Contexts, AContextCostsTime) {
+TEST_F(Contexts, CreationTakesTime) {
   const double begin = polypath_sim_clock_us();
   CUcontext own = nullptr;
   ASSERT_CUDA(cuCtxCreate_v4(&own, nullptr, 0, 1));
@@ -95,7 +95,7 @@ TEST_F(Contexts, AContextCostsTime) {
   EXPECT_CUDA(CUDA_SUCCESS, cuCtxDestroy(own));
 }
 
-TEST_F(Contexts, APrimaryOneThatIsMadeAgainHasAnotherId) {
+TEST_F(Contexts, RecreatedPrimary_HasNewId) {
   unsigned long long id = 0;
   ASSERT_CUDA(cuCtxGetId(context(1), &id));
   unsigned long long current = 0;
@@ -112,7 +112,7 @@ TEST_F(Contexts, APrimaryOneThatIsMadeAgainHasAnotherId) {
   EXPECT_NE(current, id);
 }
 
-TEST_F(Contexts, APrimaryOneLivesUntilItsLastRelease) {
+TEST_F(Contexts, PrimaryLivesUntilItsLastRelease) {
   CUcontext again = nullptr;
   ASSERT_CUDA(cuDevicePrimaryCtxRetain(&again, 1));
   EXPECT_EQ(context(1), again);
@@ -131,7 +131,7 @@ TEST_F(Contexts, APrimaryOneLivesUntilItsLastRelease) {
   EXPECT_NE(context(1), again);
 }
 
-TEST_F(Contexts, ADestroyedOneTakesAllItsThingsWithIt) {
+TEST_F(Contexts, DestroyEndsMemoryStreamsAndEvents) {
   CUcontext own = nullptr;
   const auto allocations = polypath_sim_live_allocations();
   ASSERT_CUDA(cuCtxCreate_v4(&own, nullptr, 0, 0));  // is current now
@@ -151,7 +151,7 @@ TEST_F(Contexts, ADestroyedOneTakesAllItsThingsWithIt) {
   EXPECT_CUDA(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuMemAlloc(&address, kMiB));
 }
 
-TEST_F(Contexts, ADestroyedOneWaitsForOthersThatUseItsMemory) {
+TEST_F(Contexts, DestroyWaitsForUsersOfItsMemory) {
   CUcontext own = nullptr;
   ASSERT_CUDA(cuCtxCreate_v4(&own, nullptr, 0, 0));
   std::uint8_t* const host = allocate_host(kMiB);
@@ -196,7 +196,7 @@ TEST_F(Contexts, DevicesAnswerForTheNode) {
   EXPECT_CUDA(CUDA_ERROR_INVALID_DEVICE, cuDeviceGetName(text, sizeof text, 3));
 }
 
-TEST_F(Contexts, AResetEndsAllThatThePrimaryContextHas) {
+TEST_F(Contexts, ResetEndsAllOfThePrimaryContext) {
   unsigned long long first = 0;
   ASSERT_CUDA(cuCtxGetId(context(0), &first));
   const CUdeviceptr memory = allocate(0, kMiB);
@@ -247,13 +247,13 @@ TEST_F(Contexts, AResetEndsAllThatThePrimaryContextHas) {
   EXPECT_EQ(1, active);
 }
 
-TEST_F(Contexts, AResetOfWhatIsNotThereDoesNothing) {
+TEST_F(Contexts, ResetWithoutContext_DoesNothing) {
   ASSERT_CUDA(cuDevicePrimaryCtxReset(0));
   EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxReset(0));
   EXPECT_CUDA(CUDA_ERROR_INVALID_DEVICE, cuDevicePrimaryCtxReset(99));
 }
 
-TEST_F(Contexts, ThoseHeld_AreMadeAtOnce) {
+TEST_F(Contexts, HeldCreations_RunConcurrently) {
   polypath_sim_reset_counters();
   EXPECT_EQ(0U, polypath_sim_contexts_at_once());
   polypath_sim_hold_contexts(2);
@@ -269,7 +269,7 @@ TEST_F(Contexts, ThoseHeld_AreMadeAtOnce) {
   EXPECT_EQ(2U, polypath_sim_contexts_at_once());
 }
 
-TEST_F(Contexts, ThePrimaryOne_IsMadeOnce) {
+TEST_F(Contexts, ConcurrentRetains_CreateOnePrimary) {
   ASSERT_CUDA(cuDevicePrimaryCtxReset(1));
   const auto before = polypath_sim_live_contexts();
   polypath_sim_hold_contexts(2);

@@ -66,7 +66,7 @@ TEST_F(CopyBatch, MovesAllInTheOrderOfTheStream) {
   expect_arrived();
 }
 
-TEST_F(CopyBatch, TheNewerFormAndThoseOfThreadsDoTheSame) {
+TEST_F(CopyBatch, NewerAndPerThreadForms_MoveAll) {
   EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyBatchAsync_v2(dsts.data(), srcs.data(), sizes.data(), 1,
                                                   attributes, firsts, 1, stream));
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
@@ -79,14 +79,14 @@ TEST_F(CopyBatch, TheNewerFormAndThoseOfThreadsDoTheSame) {
   expect_arrived();
 }
 
-TEST_F(CopyBatch, WhatMustBeReadDuringTheCallIs) {
+TEST_F(CopyBatch, ReadDuringCall_IsCompleteAtReturn) {
   attributes[1].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
   EXPECT_CUDA(CUDA_SUCCESS, issue(stream));
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(stream));
   expect_arrived();
 }
 
-TEST_F(CopyBatch, OneWrongCopyRefusesAllAndIsNamed) {
+TEST_F(CopyBatch, WrongCopy_RefusesAllAndIsNamed) {
   sizes[1] += 4 * kMiB;
   expect_refused(1);
 }
@@ -108,7 +108,7 @@ TEST_F(CopyBatch, WrongAttributesRefuseAll) {
   }
 }
 
-TEST_F(CopyBatch, OneCopyMayHaveAttributes) {
+TEST_F(CopyBatch, SingleCopy_TakesAttributes) {
   EXPECT_CUDA(CUDA_SUCCESS,
               cuMemcpyWithAttributesAsync(dsts[0], srcs[0], sizes[0], &attributes[0], stream));
   EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
@@ -130,7 +130,7 @@ TEST_F(CopyBatch, OneCopyMayHaveAttributes) {
   EXPECT_EQ(std::bit_cast<void*>(&cuMemcpyWithAttributesAsync), function);
 }
 
-TEST_F(CopyBatch, TheLegacyStreamTakesNone) {
+TEST_F(CopyBatch, LegacyStream_IsRefused) {
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, issue(nullptr));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, issue(CU_STREAM_LEGACY));
   EXPECT_EQ(0U, polypath_sim_copies());

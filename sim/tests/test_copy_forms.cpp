@@ -168,7 +168,7 @@ class SyncMemops : public SimTest {
   std::atomic<std::uint32_t>* word = nullptr;
 };
 
-TEST_F(SyncMemops, NobodyWaitsWhereNobodyAsks) {
+TEST_F(SyncMemops, Unset_CopiesDoNotWait) {
   expect_waits(false, [&] { return cuMemcpyDtoD(dst, src, values.size()); });
   expect_waits(false, [&] { return cuMemcpy(dst, src, values.size()); });
   expect_waits(false,
@@ -187,12 +187,12 @@ TEST_F(SyncMemops, EitherSideMayAsk) {
   }
 }
 
-TEST_F(SyncMemops, AnAsynchronousCopyStaysOne) {
+TEST_F(SyncMemops, AsyncCopy_StaysAsynchronous) {
   ask(src, 1);
   expect_waits(false, [&] { return cuMemcpyAsync(dst, src, values.size(), nullptr); });
 }
 
-TEST_F(SyncMemops, AContextMayAsk) {
+TEST_F(SyncMemops, ContextFlag_MakesCopiesWait) {
   unsigned flags = 1;
   ASSERT_CUDA(cuCtxGetFlags(&flags));
   ASSERT_CUDA(cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS));

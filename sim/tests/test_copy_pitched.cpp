@@ -82,7 +82,7 @@ TEST_F(CopyPitched, MovesRows) {
 }
 
 // In virtual time: in real time a copy may be done before anybody asks.
-TEST_F(CopyPitched, IsNotDoneWhenItIsIssued) {
+TEST_F(CopyPitched, AsyncCopy_IsNotDoneAtIssue) {
   const CUstream stream = create_stream(0);
   const auto given = wanted<CUDA_MEMCPY2D>(1);
   ASSERT_CUDA(cuMemcpy2DAsync(&given, stream));
@@ -98,7 +98,7 @@ TEST_F(CopyPitched, MovesLayers) {
   expect_arrived(kLayers);
 }
 
-TEST_F(CopyPitched, ThePeerFormDoesTheSame) {
+TEST_F(CopyPitched, PeerForm_MovesLayers) {
   auto given = wanted<CUDA_MEMCPY3D_PEER>(kLayers);
   given.srcContext = context(0);
   given.dstContext = context(1);
@@ -120,7 +120,7 @@ TEST_F(CopyPitched, SynchronousFormsWaitForHostMemory) {
       ASSERT_EQ(values[kSource.at(0, row) + i], host[row * kWidth + i]) << row << ", " << i;
 }
 
-TEST_F(CopyPitched, OneRowNeedsNoPitch) {
+TEST_F(CopyPitched, SingleRow_NeedsNoPitch) {
   CUDA_MEMCPY2D given{};
   given.srcMemoryType = given.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
   given.srcDevice = src;
@@ -132,7 +132,7 @@ TEST_F(CopyPitched, OneRowNeedsNoPitch) {
   EXPECT_EQ(std::vector<std::uint8_t>(values.begin(), values.begin() + kWidth), peek(dst, kWidth));
 }
 
-TEST_F(CopyPitched, WhatDoesNotFitIsRefused) {
+TEST_F(CopyPitched, WrongShapes_AreRefused) {
   using P = CUDA_MEMCPY3D;
   const auto refused = [this](CUresult expected, const auto& spoil) {
     P given = wanted<P>(kLayers);

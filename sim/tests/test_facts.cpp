@@ -31,7 +31,7 @@ Rig& rig() {
 
 class Facts : public testing::TestWithParam<Row> {};
 
-TEST_P(Facts, AreMet) {
+TEST_P(Facts, SimulationMatchesMeasurement) {
   const Row& row = GetParam();
   const double simulated = row.simulate(rig());
   const double percent = 100 * (simulated / row.measured - 1);

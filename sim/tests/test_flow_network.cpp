@@ -16,7 +16,7 @@ FlowDemand demand(double bytes, std::vector<int> resources, double max_gbps = kI
   return {bytes, std::move(resources), max_gbps};
 }
 
-TEST(FlowNetwork, OneFlowTakesTheSmallestCapacity) {
+TEST(FlowNetwork, SingleFlow_GetsTheSmallestCapacity) {
   FlowNetwork network({100, 20, 50}, 0);
   network.start(1, demand(40000, {0, 1, 2}), 0);
   EXPECT_DOUBLE_EQ(20, network.rate_gbps(1));
@@ -37,7 +37,7 @@ TEST(FlowNetwork, StoppedFlow_LeavesItsShare) {
   EXPECT_DOUBLE_EQ(1e5, network.stop(3, 5.5));
 }
 
-TEST(FlowNetwork, AFlowKeepsToItsOwnLimit) {
+TEST(FlowNetwork, FlowKeepsItsRateLimit) {
   FlowNetwork network({100}, 0);
   network.start(1, demand(1000, {0}, 30), 0);
   network.start(2, demand(1000, {0}), 0);
@@ -45,7 +45,7 @@ TEST(FlowNetwork, AFlowKeepsToItsOwnLimit) {
   EXPECT_DOUBLE_EQ(70, network.rate_gbps(2));
 }
 
-TEST(FlowNetwork, WhatAFlowCannotUseGoesToTheOthers) {
+TEST(FlowNetwork, UnusedCapacity_GoesToOtherFlows) {
   FlowNetwork network({10, 100}, 0);
   network.start(1, demand(1e6, {0}), 0);
   network.start(2, demand(1e6, {0, 1}), 0);
@@ -55,13 +55,13 @@ TEST(FlowNetwork, WhatAFlowCannotUseGoesToTheOthers) {
   EXPECT_DOUBLE_EQ(95, network.rate_gbps(3));
 }
 
-TEST(FlowNetwork, ARouteThatCrossesAResourceTwiceTakesTwiceOfIt) {
+TEST(FlowNetwork, ResourceCrossedTwice_CountsTwice) {
   FlowNetwork network({30}, 0);
   network.start(1, demand(1000, {0, 0}), 0);
   EXPECT_DOUBLE_EQ(15, network.rate_gbps(1));
 }
 
-TEST(FlowNetwork, TheEndOfAFlowSpeedsUpTheOthers) {
+TEST(FlowNetwork, FlowEnd_SpeedsUpOthers) {
   FlowNetwork network({10}, 0);
   network.start(1, demand(10000, {0}), 0);  // 5 GB/s each: ends after 2 us
   network.start(2, demand(50000, {0}), 0);
@@ -71,13 +71,13 @@ TEST(FlowNetwork, TheEndOfAFlowSpeedsUpTheOthers) {
   EXPECT_DOUBLE_EQ(6, network.next_us());  // 10000 bytes are done, 40000 left at 10 GB/s
 }
 
-TEST(FlowNetwork, FlowsThatEndTogetherEndInTheOrderOfTheirIds) {
+TEST(FlowNetwork, SimultaneousEnds_ComeInIdOrder) {
   FlowNetwork network({12}, 0);
   for (const FlowNetwork::Id id : {7, 3, 5}) network.start(id, demand(4000, {0}), 0);
   EXPECT_EQ((std::vector<FlowNetwork::Id>{3, 5, 7}), network.advance(network.next_us()));
 }
 
-TEST(FlowNetwork, AStartHaltsOnlyResourcesInUse) {
+TEST(FlowNetwork, StartHaltsOnlyResourcesInUse) {
   FlowNetwork network({10, 10}, 2);
   network.start(1, demand(100000, {0}), 0);
   network.start(2, demand(100000, {1}), 0);

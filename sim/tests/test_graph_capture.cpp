@@ -19,7 +19,7 @@ class GraphCapture : public GraphTest {
   }
 };
 
-TEST_F(GraphCapture, ACapturedFillIsNotInstantiated) {
+TEST_F(GraphCapture, CapturedFill_CannotBeInstantiated) {
   begin(stream);
   EXPECT_CUDA(CUDA_SUCCESS, cuMemsetD8Async(b, 1, kCopySize, stream));
   EXPECT_CUDA(CUDA_SUCCESS, end(stream));
@@ -32,7 +32,7 @@ TEST_F(GraphCapture, ACapturedFillIsNotInstantiated) {
   EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuGraphInstantiateWithFlags(&exec, graphs.back(), 0));
 }
 
-TEST_F(GraphCapture, GraphsAreBuiltChangedAndLaunchedMeanwhile) {
+TEST_F(GraphCapture, GraphCalls_AreAllowedDuringCapture) {
   const CUgraphNode node = add(copy(b, a));
   const CUgraphExec exec = instantiate();
   begin(create_stream(0), CU_STREAM_CAPTURE_MODE_GLOBAL);
@@ -56,7 +56,7 @@ TEST_F(GraphCapture, InstantiatingDisturbsIt) {
   EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, end(captured));
 }
 
-TEST_F(GraphCapture, ALaunchIsNotCaptured) {
+TEST_F(GraphCapture, LaunchOnCapturingStream_IsRefused) {
   add(copy(b, a));
   const CUgraphExec exec = instantiate();
   begin(stream);
@@ -66,7 +66,7 @@ TEST_F(GraphCapture, ALaunchIsNotCaptured) {
   EXPECT_EQ(0U, polypath_sim_copies());
 }
 
-TEST_F(GraphCapture, TheDefaultStreamIsNotToBeUsedMeanwhile) {
+TEST_F(GraphCapture, LaunchOnDefaultStream_IsRefused) {
   add(copy(b, a));
   const CUgraphExec exec = instantiate();
   begin(create_stream(0, CU_STREAM_DEFAULT));

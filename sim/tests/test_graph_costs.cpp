@@ -21,7 +21,7 @@ TEST(GraphCosts, EachCallTakesWhatTheNodeFileSays) {
   }
 }
 
-TEST(GraphCosts, AThirtyFourNodeGraphTakesThreeMilliseconds) {
+TEST(GraphCosts, InstantiatesThirtyFourNodesInThreeMs) {
   EXPECT_NEAR(3000, graph_calls(rig(), 34).instantiate_us, 1e-6);
 }
 

@@ -45,7 +45,7 @@ class GraphEvents : public GraphTest {
   CUstream other = nullptr;
 };
 
-TEST_F(GraphEvents, AStreamWaitsForTheRecordOfALaunch) {
+TEST_F(GraphEvents, StreamWaitsForRecordOfLaunch) {
   ASSERT_CUDA(cuMemcpyAsync(b, a, kCopySize, stream));
   add_record();
   const CUgraphExec exec = end();
@@ -59,7 +59,7 @@ TEST_F(GraphEvents, AStreamWaitsForTheRecordOfALaunch) {
   }
 }
 
-TEST_F(GraphEvents, AGraphWaitsForWhatWasRecordedBeforeItsLaunch) {
+TEST_F(GraphEvents, LaunchWaitsForEarlierRecord) {
   ASSERT_CUDA(cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_EXTERNAL));
   ASSERT_CUDA(cuMemcpyAsync(device(host), b, kCopySize, stream));
   const CUgraphExec exec = end();
@@ -75,7 +75,7 @@ TEST_F(GraphEvents, AGraphWaitsForWhatWasRecordedBeforeItsLaunch) {
   }
 }
 
-TEST_F(GraphEvents, ARecordMovesBehindALaterNode) {
+TEST_F(GraphEvents, RecordCanMoveAfterLaterNode) {
   ASSERT_CUDA(cuMemcpyAsync(c, a, kCopySize, stream));
   const CUgraphNode node = add_record();
   const auto [capture, before] = captured();

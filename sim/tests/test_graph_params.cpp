@@ -72,7 +72,7 @@ TEST_F(GraphParams, GiveAnotherSize) {
   EXPECT_EQ(expected, peek(b, kCopySize));
 }
 
-TEST_F(GraphParams, AreThoseOfOneInstantiation) {
+TEST_F(GraphParams, ChangeOneInstantiationOnly) {
   const CUgraphExec twin = instantiate();
   EXPECT_CUDA(CUDA_SUCCESS, set(exec, node, copy(other, a)));
   launch(twin, stream);
@@ -135,7 +135,7 @@ TEST_F(GraphParams, HostMemoryIsOfOneKindHoweverItWasPinned) {
   ASSERT_CUDA(cuMemHostUnregister(own.data()));
 }
 
-TEST_F(GraphParams, AreForNodesOfTheGraphAsItWas) {
+TEST_F(GraphParams, UnknownNodes_AreRefused) {
   const CUgraphNode later = add(copy(b, a));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, set(exec, later, copy(b, a)));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, set(exec, nullptr, copy(b, a)));
@@ -152,7 +152,7 @@ TEST_F(GraphParams, AreForNodesOfTheGraphAsItWas) {
 
 // ---- memory that is gone ----
 
-TEST_F(GraphParams, ALaunchWithFreedMemoryIsRefusedAsAWhole) {
+TEST_F(GraphParams, FreedMemory_RefusesWholeLaunch) {
   graph = create_graph();
   add(copy(other, a));
   const CUgraphNode second = add(copy(b, a));

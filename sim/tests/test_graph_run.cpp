@@ -19,7 +19,7 @@ class GraphRun : public GraphTest {
   std::atomic<std::uint32_t>* word = nullptr;
 };
 
-TEST_F(GraphRun, ANodeMovesItsBytesWhenItIsLaunched) {
+TEST_F(GraphRun, LaunchMovesBytes) {
   add(copy(b, a));
   const CUgraphExec exec = instantiate();
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
@@ -34,7 +34,7 @@ TEST_F(GraphRun, ANodeMovesItsBytesWhenItIsLaunched) {
   EXPECT_EQ(0U, polypath_sim_bounced_copies());
 }
 
-TEST_F(GraphRun, ADependencyIsKept) {
+TEST_F(GraphRun, DependencyIsKept) {
   // The second node is quicker to start than the first is to end.
   const CUgraphNode first = add(copy(device(host), a));
   add(copy(b, device(host)), 1, {first});
@@ -57,7 +57,7 @@ TEST_F(GraphRun, AllDependenciesAreKept) {
   EXPECT_EQ(pattern(kCopySize, 2), peek(result + kCopySize, kCopySize));
 }
 
-TEST_F(GraphRun, AnUnorderedNodeDoesNotWait) {
+TEST_F(GraphRun, UnorderedNode_DoesNotWait) {
   add(copy(device(host), a));
   add(copy(b, a));
   launch(instantiate(), stream);
@@ -66,7 +66,7 @@ TEST_F(GraphRun, AnUnorderedNodeDoesNotWait) {
   EXPECT_EQ(pattern(kCopySize, 1), peek(b, kCopySize));
 }
 
-TEST_F(GraphRun, ALaunchIsOneItemOfTheStream) {
+TEST_F(GraphRun, LaunchIsOneItemOfTheStream) {
   write(b, pattern(kCopySize, 2));
   const CUdeviceptr later = allocate(0, kCopySize);
   add(copy(b, a));
@@ -83,7 +83,7 @@ TEST_F(GraphRun, ALaunchIsOneItemOfTheStream) {
   EXPECT_EQ(pattern(kCopySize, 3), peek(later, kCopySize));
 }
 
-TEST_F(GraphRun, AnEmptyGraphKeepsTheOrder) {
+TEST_F(GraphRun, EmptyGraph_KeepsStreamOrder) {
   const CUgraphExec empty = instantiate();
   EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(b, a, kCopySize, stream));
   launch(empty, stream);
@@ -92,7 +92,7 @@ TEST_F(GraphRun, AnEmptyGraphKeepsTheOrder) {
   EXPECT_EQ(pattern(kCopySize, 1), peek(b, kCopySize));
 }
 
-TEST_F(GraphRun, TheDefaultStreamOrdersALaunch) {
+TEST_F(GraphRun, DefaultStream_OrdersLaunch) {
   const CUstream blocking = create_stream(0, CU_STREAM_DEFAULT);
   const CUdeviceptr later = allocate(0, kCopySize);
   add(copy(device(host), a));
@@ -103,7 +103,7 @@ TEST_F(GraphRun, TheDefaultStreamOrdersALaunch) {
   EXPECT_EQ(pattern(kCopySize, 1), peek(later, kCopySize));
 }
 
-TEST_F(GraphRun, ANodeRunsInItsOwnContext) {
+TEST_F(GraphRun, NodeRunsInItsOwnContext) {
   // GPU 1 has no access to GPU 0's memory, GPU 0 has it to GPU 1's.
   add(copy(b, a), 1);
   launch(instantiate(), stream);
@@ -116,7 +116,7 @@ TEST_F(GraphRun, ANodeRunsInItsOwnContext) {
   EXPECT_EQ(pattern(kCopySize, 1), peek(b, kCopySize));
 }
 
-TEST_F(GraphRun, TheContextOfANodeWaitsForIt) {
+TEST_F(GraphRun, ContextSynchronize_WaitsForItsNodes) {
   write(b, pattern(kCopySize, 2));
   add(copy(device(host), b), 1);
   launch(instantiate(), stream);
@@ -141,7 +141,7 @@ TEST_F(GraphRun, TwoLaunchesOfOneDoNotOverlap) {
   EXPECT_GT(elapsed_us(first, second), 100);
 }
 
-TEST_F(GraphRun, AHeldLaunchHoldsTheNextOfTheSameGraphOnly) {
+TEST_F(GraphRun, HeldLaunch_HoldsOnlyItsOwnGraph) {
   add(copy(b, a));
   const CUgraphExec exec = instantiate();
   const CUgraphExec twin = instantiate();
@@ -161,7 +161,7 @@ TEST_F(GraphRun, AHeldLaunchHoldsTheNextOfTheSameGraphOnly) {
   EXPECT_EQ(3U, polypath_sim_link_copies("gpu0", "gpu1"));
 }
 
-TEST_F(GraphRun, AWaitThatNeedsTheNextLaunchNeverEnds) {
+TEST_F(GraphRun, WaitForNextLaunchOfGraph_NeverEnds) {
   // The stream waits for what the second launch would write, which waits for the first: on hardware
   // nothing moves any more.
   const CUdeviceptr flag = allocate(0, 4);
@@ -181,7 +181,7 @@ TEST_F(GraphRun, AWaitThatNeedsTheNextLaunchNeverEnds) {
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(other));
 }
 
-TEST_F(GraphRun, ALaunchUnderWayOutlivesItsGraphs) {
+TEST_F(GraphRun, RunningLaunch_OutlivesItsGraphs) {
   add(copy(device(host), a));
   const CUgraphExec exec = instantiate();
   launch(exec, stream);

@@ -31,34 +31,34 @@ class GraphTime : public GraphTest {
 
 constexpr double kClose = 1e-2;
 
-TEST_F(GraphTime, ANodePaysTheLaunchAndItsStart) {
+TEST_F(GraphTime, NodePaysTheLaunchAndItsStart) {
   add(copy(b, a));
   EXPECT_NEAR(2 + 5 + 10, run(), kClose);
 }
 
-TEST_F(GraphTime, AnEmptyGraphTakesTheCallAlone) { EXPECT_NEAR(2, run(), kClose); }
+TEST_F(GraphTime, EmptyGraph_TakesTheCallAlone) { EXPECT_NEAR(2, run(), kClose); }
 
-TEST_F(GraphTime, AChainOnOneGpuPaysTheGap) {
+TEST_F(GraphTime, ChainOnOneGpu_PaysTheGap) {
   const CUgraphNode first = add(copy(b, a));
   add(copy(b, a), 0, {first});
   EXPECT_NEAR(2 + 5 + 10 + 2 + 10, run(), kClose);
 }
 
-TEST_F(GraphTime, AChainOverTwoGpusPaysAnEvent) {
+TEST_F(GraphTime, ChainOverTwoGpus_PaysAnEvent) {
   const CUgraphNode first = add(copy(b, a));
   add(copy(device(host), b), 1, {first});
   // 3 more until the stream of GPU 0 sees the end on GPU 1.
   EXPECT_NEAR(2 + 5 + 10 + 3 + 5 + 50 + 3, run(), kClose);
 }
 
-TEST_F(GraphTime, OneFollowerPaysTheGapTheOthersAnEvent) {
+TEST_F(GraphTime, FirstFollowerPaysGapOthersEvent) {
   const CUgraphNode first = add(copy(b, a));
   add(copy(b, a), 0, {first});
   add(copy(c, a), 0, {first});  // 20 us
   EXPECT_NEAR(17 + 3 + 5 + 20 + 3, run(), kClose);
 }
 
-TEST_F(GraphTime, TheFirstDependencyIsTheOneToRunBehind) {
+TEST_F(GraphTime, NodeRunsAfterItsFirstDependency) {
   const CUgraphNode slow = add(copy(c, a));   // as a second root on GPU 0 it would pay an event
   const CUgraphNode quick = add(copy(b, a));  // 3 + 5 + 10
   const double slow_ends = 2 + 5 + 20;
@@ -89,7 +89,7 @@ TEST_F(GraphTime, RootsFollowTheStreamAsCopiesAndEventsDo) {
   EXPECT_NEAR(15 + 2 + 10, time_of(stream), kClose);
 }
 
-TEST_F(GraphTime, TheStreamGoesOnBehindANodeOfItsGpu) {
+TEST_F(GraphTime, StreamContinuesAfterNodeOfItsGpu) {
   add(copy(device(host), b, 4), 1);  // over soon, and of another GPU
   add(copy(b, a));                   // 3 + 5 + 10
   const CUgraphExec exec = instantiate();
@@ -99,7 +99,7 @@ TEST_F(GraphTime, TheStreamGoesOnBehindANodeOfItsGpu) {
   EXPECT_NEAR(18 + 2 + 20, time_of(stream), kClose);
 }
 
-TEST_F(GraphTime, TheStreamWaitsForTheOtherNodes) {
+TEST_F(GraphTime, StreamWaitsForNodesOfOtherGpus) {
   add(copy(device(host), b), 1);
   add(copy(b, a));
   const CUgraphExec exec = instantiate();
@@ -116,7 +116,7 @@ TEST_F(GraphTime, NodesAreIssuedOneAfterAnother) {
   EXPECT_NEAR(2 + 29 + 5 + 20 + 3, run(), kClose);
 }
 
-TEST_F(GraphTime, TheNextLaunchOfOneGraphFollowsOnAnyStream) {
+TEST_F(GraphTime, NextLaunchOfGraph_FollowsOnAnyStream) {
   add(copy(b, a));
   const CUgraphExec exec = instantiate();
   const CUstream other = create_stream(0);

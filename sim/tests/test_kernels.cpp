@@ -65,7 +65,7 @@ TEST_F(Kernels, RunInTheOrderOfTheirStream) {
   EXPECT_EQ(std::vector<std::uint32_t>(1000, 118), read<std::uint32_t>(words, 1000));
 }
 
-TEST_F(Kernels, RunAllThreadsOrAsFewAsTheirTwinsCanDoWith) {
+TEST_F(Kernels, RunAllThreadsOrTheFewestEmulated) {
   const CUfunction counts = function(0, "test_count_threads");
   const CUdeviceptr count = allocate(0, 4);
   write(count, std::vector<std::uint32_t>{0});
@@ -250,7 +250,7 @@ TEST_F(PushSum, EndsByTheProgramsWord) {
   synchronize();
 }
 
-TEST_F(Kernels, AreNodesOfGraphs) {
+TEST_F(Kernels, RunAsGraphNodes) {
   const CUfunction add = function(0, "test_add");
   const CUdeviceptr words = allocate(0, 256 * 4);
   const CUdeviceptr copy = allocate(0, 256 * 4);
@@ -292,7 +292,7 @@ TEST_F(Kernels, AreNodesOfGraphs) {
   ASSERT_CUDA(cuGraphDestroy(graph));
 }
 
-TEST_F(Kernels, AWaitSeesWhatAStreamAndTheProgramWrite) {
+TEST_F(Kernels, WaitSeesStreamAndHostWrites) {
   const CUfunction wait = function(0, "test_wait_for_word");
   const CUdeviceptr word = allocate(0, 4);
   const CUdeviceptr aborted = allocate(0, 4);
@@ -329,7 +329,7 @@ std::thread set_later(std::uint32_t* word) {
 }
 
 // As on GPUs (docs/cuda-notes.md).
-TEST_F(Kernels, LoadingAModuleWaitsForThoseThatRunOnItsGpu) {
+TEST_F(Kernels, ModuleLoad_WaitsForKernelsOfItsGpu) {
   const CUfunction wait = function(0, "test_wait_for_word");
   auto* const word = reinterpret_cast<std::uint32_t*>(allocate_host(4));
   *word = 0;
@@ -344,7 +344,7 @@ TEST_F(Kernels, LoadingAModuleWaitsForThoseThatRunOnItsGpu) {
   setting.join();
 }
 
-TEST_F(Kernels, LoadingAModuleKeepsOtherThreadsFromTheDriverMeanwhile) {
+TEST_F(Kernels, ModuleLoad_BlocksOtherThreadsCalls) {
   const CUfunction wait = function(0, "test_wait_for_word");
   auto* const word = reinterpret_cast<std::uint32_t*>(allocate_host(4));
   *word = 0;
@@ -374,7 +374,7 @@ TEST_F(Kernels, LoadingAModuleKeepsOtherThreadsFromTheDriverMeanwhile) {
   loading.join();
 }
 
-TEST_F(Kernels, ThatWaitForEverFail) {
+TEST_F(Kernels, EndlessWait_Fails) {
   if (is_functional()) GTEST_SKIP() << "another process might still write the word";
   const CUfunction wait = function(0, "test_wait_for_word");
   const CUdeviceptr word = allocate(0, 4);
@@ -389,7 +389,7 @@ TEST_F(Kernels, ThatWaitForEverFail) {
   EXPECT_CUDA(CUDA_ERROR_LAUNCH_FAILED, cuCtxSynchronize());
 }
 
-TEST_F(Kernels, MayNotTouchWhatTheirGpuDoesNotReach) {
+TEST_F(Kernels, UnreachableMemory_FailsTheLaunch) {
   const CUfunction add = function(0, "test_add");
   const CUdeviceptr there = allocate(1, 4096);  // no peer access
   const CUstream stream = create_stream(0);
@@ -400,7 +400,7 @@ TEST_F(Kernels, MayNotTouchWhatTheirGpuDoesNotReach) {
   EXPECT_NE(said.npos, said.find("on gpu1, may not be used by GPU 0")) << said;
 }
 
-TEST_F(Kernels, MayNotRunOverTheEndOfAnAllocation) {
+TEST_F(Kernels, AccessPastAllocation_FailsTheLaunch) {
   const CUfunction add = function(0, "test_add");
   const CUdeviceptr words = allocate(0, 4096);
   const CUstream stream = create_stream(0);
@@ -408,7 +408,7 @@ TEST_F(Kernels, MayNotRunOverTheEndOfAnAllocation) {
   EXPECT_CUDA(CUDA_ERROR_LAUNCH_FAILED, cuStreamSynchronize(stream));
 }
 
-TEST_F(Kernels, ThatBeginEarlyAndDoNotWaitFail) {
+TEST_F(Kernels, EarlyStartWithoutWait_Fails) {
   const CUfunction add = function(0, "test_add");  // does not wait for earlier kernels
   const CUdeviceptr words = allocate(0, 4096);
   const CUstream stream = create_stream(0);
@@ -434,7 +434,7 @@ TEST_F(Kernels, ThatBeginEarlyAndDoNotWaitFail) {
   EXPECT_NE(said.npos, said.find("before earlier kernels have ended")) << said;
 }
 
-TEST_F(Kernels, AreRefusedWhatTheyCannotHave) {
+TEST_F(Kernels, WrongLaunches_AreRefused) {
   CUmodule module = nullptr;
   EXPECT_CUDA(CUDA_ERROR_INVALID_IMAGE, cuModuleLoadData(&module, "nonsense"));
   ASSERT_CUDA(cuModuleLoadData(&module, kImage));

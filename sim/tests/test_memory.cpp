@@ -92,7 +92,7 @@ TEST_F(MemoryTest, FreeWaitsForAllWorkOfTheContext) {
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(stream));
 }
 
-TEST_F(MemoryTest, RegisteredMemoryIsPinnedUntilUnregistered) {
+TEST_F(MemoryTest, RegistrationPinsUntilUnregistered) {
   std::vector<std::uint8_t> memory(kMiB);
   const CUdeviceptr address = device(memory.data());
   EXPECT_CUDA(CUDA_SUCCESS, cuMemHostRegister(memory.data(), kMiB, 0));
@@ -106,7 +106,7 @@ TEST_F(MemoryTest, RegisteredMemoryIsPinnedUntilUnregistered) {
               cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
 }
 
-TEST_F(MemoryTest, ARangeThatRunsIntoAnAllocationIsRefused) {
+TEST_F(MemoryTest, PartlyRegisteredRange_IsRefused) {
   std::vector<std::uint8_t> memory(kMiB);
   const CUdeviceptr dst = allocate(0, kMiB);
   EXPECT_CUDA(CUDA_SUCCESS, cuMemHostRegister(memory.data() + 100, 1000, 0));
@@ -145,7 +145,7 @@ TEST_F(MemoryTest, SynchronousOperationsCanBeAskedFor) {
               cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address));
 }
 
-TEST_F(MemoryTest, NobodyPrefersAPlaceForManagedMemory) {
+TEST_F(MemoryTest, ManagedMemory_HasNoPreferredLocation) {
   CUdeviceptr address = 0;
   ASSERT_CUDA(cuMemAllocManaged(&address, kMiB, CU_MEM_ATTACH_GLOBAL));
   const auto preferred = [](int& place, CUdeviceptr where, std::size_t bytes) {
@@ -160,14 +160,14 @@ TEST_F(MemoryTest, NobodyPrefersAPlaceForManagedMemory) {
   EXPECT_CUDA(CUDA_SUCCESS, cuMemFree(address));
 }
 
-TEST_F(MemoryTest, ABufferIdIsNeverUsedTwice) {
+TEST_F(MemoryTest, BufferIdsAreNeverReused) {
   const CUdeviceptr a = allocate(0, kMiB);
   const auto first = attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, a, 0ULL);
   EXPECT_CUDA(CUDA_SUCCESS, cuMemFree(a));
   EXPECT_NE(first, attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, allocate(0, kMiB), 0ULL));
 }
 
-TEST_F(MemoryTest, ThePluralFormKnowsForeignPointers) {
+TEST_F(MemoryTest, PluralForm_TakesForeignPointers) {
   int local = 0;
   unsigned type = 7;
   int ordinal = 7;
@@ -266,7 +266,7 @@ TEST_F(Pools, AccessCanBeGiven) {
   EXPECT_EQ(0U, polypath_sim_bounced_copies());
 }
 
-TEST_F(Pools, APeerCopyGoesThroughHostMemoryWithoutAccess) {
+TEST_F(Pools, PeerCopyWithoutAccess_IsBounced) {
   const auto values = pattern(kMiB, 4);
   write(address, values);
   const CUdeviceptr dst = allocate(1, kMiB);
@@ -281,7 +281,7 @@ TEST_F(Pools, APeerCopyGoesThroughHostMemoryWithoutAccess) {
               cuMemcpyPeerAsync(dst, context(1), address, context(2), kMiB, of_gpu1));
 }
 
-TEST_F(Pools, OnesOfTheProgramHaveTheirOwnAccess) {
+TEST_F(Pools, CreatedPools_HaveTheirOwnAccess) {
   CUmemPoolProps properties{};
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -312,7 +312,7 @@ TEST_F(Pools, OnesOfTheProgramHaveTheirOwnAccess) {
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemPoolDestroy(pool));
 }
 
-TEST_F(Pools, ADeviceTakesFromItsCurrentOne) {
+TEST_F(Pools, DeviceAllocatesFromItsCurrentPool) {
   CUmemPoolProps properties{};
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;

@@ -61,7 +61,7 @@ TEST_F(NvmlTest, PcieIsTheNodeFiles) {
   EXPECT_EQ(16U, value);
 }
 
-TEST_F(NvmlTest, TheVersionSaysThatItIsSimulated) {
+TEST_F(NvmlTest, VersionSaysSimulated) {
   char version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
   EXPECT_EQ(NVML_SUCCESS, nvmlSystemGetDriverVersion(version, sizeof version));
   EXPECT_STREQ("580.0 (simulated)", version);

@@ -22,7 +22,7 @@ class Routes : public SimTest {
   }
 };
 
-TEST_F(Routes, APeerCopyTakesItsLink) {
+TEST_F(Routes, PeerCopyUsesItsLink) {
   enable_peer(0, 1);
   EXPECT_NEAR(100, rate(allocate(1, kRouteSize), allocate(0, kRouteSize), 0), 2);
   EXPECT_EQ(kRouteSize, polypath_sim_link_bytes("gpu0", "gpu1"));
@@ -53,7 +53,7 @@ TEST_F(Routes, WithoutALinkTheDriverBouncesTheCopy) {
   EXPECT_EQ(kRouteSize, polypath_sim_link_bytes("host1", "gpu2"));
 }
 
-TEST_F(Routes, AThirdGpusCopyEngineTakesTheDataThroughIt) {
+TEST_F(Routes, ThirdGpusCopy_PassesThroughThatGpu) {
   const CUdeviceptr src = allocate(1, kRouteSize);
   const CUdeviceptr dst = allocate(2, kRouteSize);
   enable_peer(0, 1);
@@ -87,7 +87,7 @@ TEST_F(Routes, BothDirectionsShareAPort) {
   EXPECT_NEAR(30, rate_gbps(2 * kRouteSize, polypath_sim_clock_us() - begin), 0.3);
 }
 
-TEST_F(Routes, PageableMemoryIsSlowAndReadWhenTheCallReturns) {
+TEST_F(Routes, PageableSource_IsReadAtReturn) {
   std::vector<std::uint8_t> memory(kRouteSize, 9);
   const CUdeviceptr dst = allocate(0, kRouteSize);
   write(dst, std::vector<std::uint8_t>(kRouteSize, 1));
@@ -107,7 +107,7 @@ TEST_F(Routes, PageableMemoryIsSlowAndReadWhenTheCallReturns) {
   EXPECT_EQ(kRouteSize, polypath_sim_link_bytes("host0", "gpu0"));
 }
 
-TEST_F(Routes, ANonBlockingStreamDoesNotWaitForAWriteFromPageableMemory) {
+TEST_F(Routes, PageableWrite_OrdersBlockingStreamsOnly) {
   constexpr std::size_t kBytes = 64 * kKiB;
   const CUdeviceptr memory = allocate(0, kBytes);
   write(memory, std::vector<std::uint8_t>(kBytes, 1));
@@ -126,7 +126,7 @@ TEST_F(Routes, ANonBlockingStreamDoesNotWaitForAWriteFromPageableMemory) {
   EXPECT_EQ(5, first_sent_behind_it(CU_STREAM_DEFAULT));
 }
 
-TEST_F(Routes, MemoryOfAGpuHasArrivedInPageableMemoryWhenTheCallReturns) {
+TEST_F(Routes, PageableDestination_IsFullAtReturn) {
   const CUdeviceptr src = allocate(0, kRouteSize);
   write(src, std::vector<std::uint8_t>(kRouteSize, 9));
   std::vector<std::uint8_t> memory(kRouteSize, 1);
@@ -135,7 +135,7 @@ TEST_F(Routes, MemoryOfAGpuHasArrivedInPageableMemoryWhenTheCallReturns) {
   EXPECT_EQ(std::vector<std::uint8_t>(kRouteSize, 9), memory);
 }
 
-TEST_F(Routes, ASynchronousCopyBlocksForHostMemory) {
+TEST_F(Routes, SyncCopyFromHostMemory_Blocks) {
   const CUdeviceptr a = allocate(0, kRouteSize);
   const double begin = polypath_sim_clock_us();
   EXPECT_CUDA(CUDA_SUCCESS, cuMemcpy(a, device(allocate_host(kRouteSize)), kRouteSize));
@@ -143,7 +143,7 @@ TEST_F(Routes, ASynchronousCopyBlocksForHostMemory) {
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(nullptr));
 }
 
-TEST_F(Routes, ASynchronousCopyInDeviceMemoryDoesNotBlock) {
+TEST_F(Routes, SyncCopyInDeviceMemory_DoesNotBlock) {
   const CUdeviceptr a = allocate(0, kRouteSize);
   const CUdeviceptr b = allocate(0, kRouteSize);
   EXPECT_CUDA(CUDA_SUCCESS, cuMemcpy(b, a, kRouteSize));

@@ -59,7 +59,7 @@ class StreamDepth : public SimTest {
   CUevent event = nullptr;
 };
 
-TEST_F(StreamDepth, ACopyWaitsForRoom) {
+TEST_F(StreamDepth, CopyWaitsForRoom) {
   const CUdeviceptr from = allocate(0, 100);
   const CUdeviceptr to = allocate(0, 100);
   const auto values = pattern(100, 5);
@@ -70,14 +70,14 @@ TEST_F(StreamDepth, ACopyWaitsForRoom) {
   EXPECT_TRUE(values == peek(to, values.size()));
 }
 
-TEST_F(StreamDepth, ARecordWaitsForRoom) {
+TEST_F(StreamDepth, RecordWaitsForRoom) {
   const CUevent another = create_event(0, CU_EVENT_DISABLE_TIMING);
   fill(stream);
   expect_blocked(CUDA_SUCCESS, [&] { return cuEventRecord(another, stream); });
   EXPECT_CUDA(CUDA_SUCCESS, cuEventSynchronize(another));
 }
 
-TEST_F(StreamDepth, AWaitWaitsForRoom) {
+TEST_F(StreamDepth, WaitWaitsForRoom) {
   const CUstream other = create_stream(0);
   const CUevent of_other = create_event(0, CU_EVENT_DISABLE_TIMING);
   ASSERT_CUDA(cuEventRecord(of_other, other));
@@ -85,7 +85,7 @@ TEST_F(StreamDepth, AWaitWaitsForRoom) {
   expect_blocked(CUDA_SUCCESS, [&] { return cuStreamWaitEvent(stream, of_other, 0); });
 }
 
-TEST_F(StreamDepth, ALaunchWaitsForRoom) {
+TEST_F(StreamDepth, LaunchWaitsForRoom) {
   const CUdeviceptr from = allocate(0, 64);
   const CUdeviceptr to = allocate(0, 64);
   const auto values = pattern(64, 6);
@@ -105,7 +105,7 @@ TEST_F(StreamDepth, ALaunchWaitsForRoom) {
   ASSERT_CUDA(cuGraphDestroy(graph));
 }
 
-TEST_F(StreamDepth, ALaunchIsOneOperation) {
+TEST_F(StreamDepth, LaunchIsOneOperation) {
   const CUdeviceptr memory = allocate(0, 128);
   CUgraph graph = nullptr;
   CUgraphExec exec = nullptr;
@@ -145,14 +145,14 @@ TEST_F(StreamDepth, OthersCallsGoOnMeanwhile) {
       });
 }
 
-TEST_F(StreamDepth, AStreamMayEndMeanwhile) {
+TEST_F(StreamDepth, DestroyedStream_EndsBlockedCall) {
   fill(stream);
   expect_blocked(
       CUDA_ERROR_INVALID_HANDLE, [&] { return cuEventRecord(event, stream); },
       [&] { EXPECT_CUDA(CUDA_SUCCESS, cuStreamDestroy(stream)); });
 }
 
-TEST_F(StreamDepth, AStreamThatMovesTakesMore) {
+TEST_F(StreamDepth, MovingStream_TakesMoreThanItsDepth) {
   const CUdeviceptr buffers = allocate(0, 4 * kMiB);
   const auto values = pattern(kMiB, 8);
   write(buffers, values);
@@ -162,7 +162,7 @@ TEST_F(StreamDepth, AStreamThatMovesTakesMore) {
   EXPECT_TRUE(values == peek(buffers + 3 * kDepth % 4 * kMiB, values.size()));
 }
 
-TEST_F(StreamDepth, TheDepthIsEachStreamsOwn) {
+TEST_F(StreamDepth, DepthIsPerStream) {
   const CUstream other = create_stream(0);
   fill(stream);
   fill(other);
@@ -173,7 +173,7 @@ TEST_F(StreamDepth, TheDepthIsEachStreamsOwn) {
 
 using StreamDepthDeathTest = StreamDepth;
 
-TEST_F(StreamDepthDeathTest, ADeadlockEndsTheProcess) {
+TEST_F(StreamDepthDeathTest, DeadlockEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   ASSERT_EQ(0, setenv("POLYPATH_SIM_TIMEOUT", "1", 1));
   EXPECT_DEATH(

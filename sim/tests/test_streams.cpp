@@ -27,7 +27,7 @@ class Streams : public SimTest {
   CUdeviceptr far = 0;
 };
 
-TEST_F(Streams, TheCallReturnsAtOnceAndSynchronizeTakesTheTime) {
+TEST_F(Streams, CopyReturnsAtOnceAndSyncTakesTheTime) {
   const CUstream stream = create_stream(0);
   const double begin = polypath_sim_clock_us();
   copy(stream);
@@ -68,7 +68,7 @@ TEST_F(Streams, CopiesOnTwoStreamsShareTheLink) {
   EXPECT_NEAR(0.5 + 5 + 1 + 18 + 1, elapsed_us(begin, end_b), 1e-2);
 }
 
-TEST_F(Streams, AWaitTakesTheRecordMadeBeforeIt) {
+TEST_F(Streams, WaitUsesTheRecordBeforeIt) {
   const CUstream a = create_stream(0);
   const CUstream b = create_stream(0);
   const CUevent event = create_event(0);
@@ -81,7 +81,7 @@ TEST_F(Streams, AWaitTakesTheRecordMadeBeforeIt) {
   EXPECT_NEAR(0.5 + 15 + 3, elapsed_us(begin, record(b)), 1e-2);
 }
 
-TEST_F(Streams, AWaitForAnEventNeverRecordedIsNone) {
+TEST_F(Streams, UnrecordedEvent_IsNotWaitedFor) {
   const CUstream a = create_stream(0);
   const CUstream b = create_stream(0);
   const CUevent event = create_event(0);
@@ -92,7 +92,7 @@ TEST_F(Streams, AWaitForAnEventNeverRecordedIsNone) {
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(b));
 }
 
-TEST_F(Streams, AnEventRecordedAgainCountsAsNotReady) {
+TEST_F(Streams, EventRecordedAgain_IsNotReady) {
   const CUstream stream = create_stream(0);
   const CUevent event = record(stream);
   EXPECT_CUDA(CUDA_SUCCESS, cuEventSynchronize(event));
@@ -101,7 +101,7 @@ TEST_F(Streams, AnEventRecordedAgainCountsAsNotReady) {
   EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuEventQuery(event));
 }
 
-TEST_F(Streams, AStreamWaitsForAnotherGpusEvent) {
+TEST_F(Streams, StreamWaitsForEventOfOtherGpu) {
   const CUstream a = create_stream(0);
   const CUstream b = create_stream(1);
   const CUevent begin = record(a);
@@ -116,7 +116,7 @@ TEST_F(Streams, AStreamWaitsForAnotherGpusEvent) {
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(a));
 }
 
-TEST_F(Streams, TheDefaultStreamWaitsForBlockingStreamsOnly) {
+TEST_F(Streams, DefaultStreamWaitsOnlyForBlocking) {
   const CUstream blocking = create_stream(0, CU_STREAM_DEFAULT);
   const CUstream apart = create_stream(0);
   copy(blocking);
@@ -140,7 +140,7 @@ TEST_F(Streams, BlockingStreamsWaitForTheDefaultStream) {
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(nullptr));
 }
 
-TEST_F(Streams, TheDefaultStreamOfAnotherContextIsApart) {
+TEST_F(Streams, DefaultStreamIsPerContext) {
   copy(nullptr);
   use(1);
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(nullptr));
@@ -155,7 +155,7 @@ TEST_F(Streams, EachThreadHasItsOwnPerThreadStream) {
   EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(CU_STREAM_PER_THREAD));
 }
 
-TEST_F(Streams, ACallbackRunsInItsTurn) {
+TEST_F(Streams, CallbackRunsInStreamOrder) {
   struct Seen {
     const std::uint8_t* memory;
     std::vector<std::uint8_t> values;
@@ -189,7 +189,7 @@ TEST_F(Streams, WorkOfADestroyedStreamGoesOn) {
   EXPECT_CUDA(CUDA_SUCCESS, cuEventQuery(end));
 }
 
-TEST_F(Streams, AnEventBelongsToStreamsOfItsContext) {
+TEST_F(Streams, EventOfOtherContext_CannotBeRecorded) {
   const CUstream other = create_stream(1);
   const CUevent event = create_event(0);
   EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(event, other));
@@ -211,7 +211,7 @@ TEST_F(Streams, DestroyedAndForeignHandlesAreRecognised) {
   EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuStreamQuery(std::bit_cast<CUstream>(next)));
 }
 
-TEST_F(Streams, AnEventWithoutTimingHasNoTime) {
+TEST_F(Streams, EventWithoutTiming_HasNoTime) {
   const CUstream stream = create_stream(0);
   const CUevent event = create_event(0, CU_EVENT_DISABLE_TIMING);
   EXPECT_CUDA(CUDA_SUCCESS, cuEventRecord(event, stream));

@@ -39,13 +39,13 @@ class TimelineTest : public testing::Test {
   Timeline timeline_{costs(), {10, 10}};
 };
 
-TEST_F(TimelineTest, ACopyOnAnIdleStreamPaysItsStart) {
+TEST_F(TimelineTest, CopyOnIdleStream_PaysItsStart) {
   const OperationPtr a = timeline_.issue(copy(), 100);
   run();
   EXPECT_DOUBLE_EQ(115, a->end_us);
 }
 
-TEST_F(TimelineTest, ACopyBehindAnotherPaysTheGap) {
+TEST_F(TimelineTest, CopyAfterCopy_PaysTheGap) {
   const OperationPtr a = timeline_.issue(copy(), 0);
   const OperationPtr b = timeline_.issue(on(copy(), a), 1);
   run();
@@ -53,14 +53,14 @@ TEST_F(TimelineTest, ACopyBehindAnotherPaysTheGap) {
   EXPECT_DOUBLE_EQ(27, b->end_us);
 }
 
-TEST_F(TimelineTest, ACopyIssuedLateOnAStreamPaysItsStart) {
+TEST_F(TimelineTest, CopyIssuedLate_PaysItsStart) {
   const OperationPtr a = timeline_.issue(copy(), 0);
   const OperationPtr b = timeline_.issue(on(copy(), a), 14);
   run();
   EXPECT_DOUBLE_EQ(29, b->end_us);  // 14 + 5 + 10, later than 15 + 2 + 10
 }
 
-TEST_F(TimelineTest, ADependencyOnAnotherStreamPaysTheEventAndTheStart) {
+TEST_F(TimelineTest, OtherStreamDependency_PaysEventAndStart) {
   const OperationPtr a = timeline_.issue(copy(0), 0);
   const OperationPtr wait = timeline_.issue(on({}, nullptr, {a}), 1);
   const OperationPtr b = timeline_.issue(on(copy(1), wait), 2);
@@ -69,7 +69,7 @@ TEST_F(TimelineTest, ADependencyOnAnotherStreamPaysTheEventAndTheStart) {
   EXPECT_DOUBLE_EQ(33, b->end_us);
 }
 
-TEST_F(TimelineTest, AnOldDependencyCostsNothingMore) {
+TEST_F(TimelineTest, OldDependency_CostsNothing) {
   const OperationPtr a = timeline_.issue(copy(0), 0);
   const OperationPtr b = timeline_.issue(copy(1), 20);  // runs 25 to 35
   const OperationPtr wait = timeline_.issue(on({}, b, {a}), 21);
@@ -101,7 +101,7 @@ TEST_F(TimelineTest, NothingHappensAfterTheTimeAskedFor) {
   EXPECT_DOUBLE_EQ(14, timeline_.now_us());
 }
 
-TEST_F(TimelineTest, AnOperationWaitsForAValue) {
+TEST_F(TimelineTest, OperationWaitsForValue) {
   bool value = false;
   Operation wait;
   wait.may_complete = [&value] { return value; };
@@ -117,7 +117,7 @@ TEST_F(TimelineTest, AnOperationWaitsForAValue) {
   EXPECT_DOUBLE_EQ(65, b->end_us);
 }
 
-TEST_F(TimelineTest, ACopyCanSatisfyAWait) {
+TEST_F(TimelineTest, CopySatisfiesWait) {
   bool value = false;
   Operation wait;
   wait.may_complete = [&value] { return value; };

@@ -60,7 +60,7 @@ class Turns : public SimTest {
   std::vector<Turn> log_;
 };
 
-TEST_F(Turns, TheEarliestThreadIsNextAndThenTheLowestNumber) {
+TEST_F(Turns, EarliestThenLowestThread_IsNext) {
   for (unsigned seed = 0; seed < 5; ++seed) {
     const auto found = on_threads(seed, [&](int number) {
       for (int i = 0; i < 4; ++i) {
@@ -75,7 +75,7 @@ TEST_F(Turns, TheEarliestThreadIsNextAndThenTheLowestNumber) {
   }
 }
 
-TEST_F(Turns, ACallThatBlocksLendsItOut) {
+TEST_F(Turns, BlockingCall_LetsOthersIssue) {
   constexpr std::size_t kBytes = 4 * kMiB;
   std::vector<CUdeviceptr> from;
   std::vector<std::uint8_t*> to;
@@ -126,7 +126,7 @@ TEST_F(Turns, ThreadsThatIssueNothingNeedNone) {
 }
 
 /// By POLYPATH_SIM_TIMEOUT, which is a second here.
-TEST_F(Turns, WhoNeverComesIsNotWaitedFor) {
+TEST_F(Turns, AbsentThread_IsNotWaitedFor) {
   std::barrier meeting(2);
   const std::jthread absent([&] {
     polypath_sim_set_issuer(1);

@@ -74,7 +74,7 @@ class VirtualMemory : public SimTest {
   CUstream stream = nullptr;
 };
 
-TEST_F(VirtualMemory, TheDeviceSaysThatItHasSome) {
+TEST_F(VirtualMemory, DevicesReportSupport) {
   for (const CUdevice_attribute each :
        {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
         CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED}) {
@@ -89,7 +89,7 @@ TEST_F(VirtualMemory, TheDeviceSaysThatItHasSome) {
   EXPECT_EQ(kPart, granularity);
 }
 
-TEST_F(VirtualMemory, AMappingOfAGpuBelongsToNoContext) {
+TEST_F(VirtualMemory, DeviceMapping_BelongsToNoContext) {
   map_device(0, 0, {0});
   const CUdeviceptr second = map_device(1, 1, {0, 1});
   const CUdeviceptr inside = second + 5;
@@ -121,7 +121,7 @@ TEST_F(VirtualMemory, AMappingOfAGpuBelongsToNoContext) {
   EXPECT_EQ("---p", access_of(second));
 }
 
-TEST_F(VirtualMemory, AMappingOfHostMemoryIsHostMemory) {
+TEST_F(VirtualMemory, HostMapping_IsHostMemory) {
   const CUdeviceptr memory = map_host(0, 1, {0});
   EXPECT_EQ(unsigned{CU_MEMORYTYPE_HOST}, attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory, 0U));
   EXPECT_EQ(4 * kPart, attribute(CU_POINTER_ATTRIBUTE_RANGE_SIZE, memory, std::size_t{0}));
@@ -141,7 +141,7 @@ TEST_F(VirtualMemory, AMappingOfHostMemoryIsHostMemory) {
   EXPECT_EQ(0, std::memcmp(bytes, values.data(), kPart));
 }
 
-TEST_F(VirtualMemory, ACopyRunsOverSeveralMappings) {
+TEST_F(VirtualMemory, CopySpansSeveralMappings) {
   map_device(0, 0, {0});
   map_device(1, 1, {0});
   map_host(2, 0, {0});
@@ -159,7 +159,7 @@ TEST_F(VirtualMemory, ACopyRunsOverSeveralMappings) {
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, copy(range + 3 * kPart, plain, 10));
 }
 
-TEST_F(VirtualMemory, OnlyWhoHasAccessMayCopy) {
+TEST_F(VirtualMemory, CopyNeedsAccess) {
   const CUdeviceptr memory = map_device(0, 1, {1});
   enable_peer(0, 1);  // does not count for mappings
   const CUdeviceptr plain = allocate(0, kPart);
@@ -258,7 +258,7 @@ TEST_F(VirtualMemory, WorkUnderWayIsWaitedFor) {
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, copy(plain, memory, kPart));
 }
 
-TEST_F(VirtualMemory, WhatDoesNotFitIsRefused) {
+TEST_F(VirtualMemory, WrongSizesAndRanges_AreRefused) {
   CUmemGenericAllocationHandle handle = 0;
   auto wanted = properties(CU_MEM_LOCATION_TYPE_DEVICE, 0);
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, kPart + 1, &wanted, 0));

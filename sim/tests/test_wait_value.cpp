@@ -42,7 +42,7 @@ TEST_F(WaitValue, OtherStreamsPassByAHeldOne) {
   EXPECT_GT(polypath_sim_clock_us(), begin + 5);  // the copy began after the value came
 }
 
-TEST_F(WaitValue, ABlockedThreadWaitsForAnother) {
+TEST_F(WaitValue, BlockedThread_LetsOthersIssue) {
   ASSERT_CUDA(wait_for(1, CU_STREAM_WAIT_VALUE_EQ));
   const CUstream released_by = create_stream(0);
   std::thread other([&] {
@@ -56,7 +56,7 @@ TEST_F(WaitValue, ABlockedThreadWaitsForAnother) {
   other.join();
 }
 
-TEST_F(WaitValue, AGreaterValueWillDoForGeq) {
+TEST_F(WaitValue, GreaterValue_SatisfiesGeqNotEq) {
   word->store(6);
   ASSERT_CUDA(wait_for(5, CU_STREAM_WAIT_VALUE_GEQ));
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(stream));
@@ -72,7 +72,7 @@ TEST_F(WaitValue, GeqCountsInACircle) {
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(stream));
 }
 
-TEST_F(WaitValue, ACopyIntoDeviceMemorySatisfiesIt) {
+TEST_F(WaitValue, CopyIntoDeviceMemory_ReleasesWait) {
   const CUdeviceptr flag = allocate(0, 4);
   write(flag, {0, 0, 0, 0});
   ASSERT_CUDA(cuStreamWaitValue32(stream, flag, 7, CU_STREAM_WAIT_VALUE_EQ));
@@ -82,7 +82,7 @@ TEST_F(WaitValue, ACopyIntoDeviceMemorySatisfiesIt) {
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
 }
 
-TEST_F(WaitValue, TheAddressMustBeKnownAndAligned) {
+TEST_F(WaitValue, UnknownOrOddAddress_IsRefused) {
   std::uint32_t local = 0;
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuStreamWaitValue32(stream, device(&local), 0, 0));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuStreamWaitValue32(stream, device(word) + 1, 0, 0));
@@ -108,7 +108,7 @@ TEST_F(WaitValue, AnotherStreamWritesTheValue) {
   EXPECT_TRUE(values == peek(dst, kMiB));
 }
 
-TEST_F(WaitValue, AValueIsWrittenInItsTurn) {
+TEST_F(WaitValue, ValueIsWrittenInStreamOrder) {
   ASSERT_CUDA(wait_for(1, CU_STREAM_WAIT_VALUE_EQ));
   ASSERT_CUDA(cuStreamWriteValue32(stream, device(word + 1), 5, 0));
   word[1] = 0;
@@ -122,7 +122,7 @@ TEST_F(WaitValue, AValueIsWrittenInItsTurn) {
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue64(stream, device(word), 5, 4));
 }
 
-TEST_F(WaitValue, AFunctionOfTheProgramRunsInItsTurn) {
+TEST_F(WaitValue, HostFunction_RunsInStreamOrder) {
   ASSERT_CUDA(wait_for(1, CU_STREAM_WAIT_VALUE_EQ));
   ASSERT_CUDA(cuLaunchHostFunc(
       stream, [](void* data) { static_cast<std::atomic<std::uint32_t>*>(data)->store(2); }, word));
@@ -134,7 +134,7 @@ TEST_F(WaitValue, AFunctionOfTheProgramRunsInItsTurn) {
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuLaunchHostFunc(stream, nullptr, word));
 }
 
-TEST_F(WaitValue, AFunctionOfTheProgramMayHoldAStreamAndNobodyElse) {
+TEST_F(WaitValue, HostFunction_HoldsOnlyItsStream) {
   ASSERT_CUDA(cuLaunchHostFunc(
       stream,
       [](void* data) {

@@ -64,7 +64,7 @@ TEST_P(GroupTest, FansArrive) {
   expect_group(in);
 }
 
-TEST_P(GroupTest, OneStreamMayCarryTheWholeGroup) {
+TEST_P(GroupTest, SingleStream_CarriesTheWholeGroup) {
   std::deque<Payload> group;
   std::vector<Transfer> transfers;
   std::vector<Request> requests;
@@ -118,7 +118,7 @@ TEST_P(GroupTest, TransfersOfOneStreamGoInTheirOrder) {
   }
 }
 
-TEST_P(GroupTest, AWindowOnOneStreamArrives) {
+TEST_P(GroupTest, WindowOnOneStream_Arrives) {
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
   constexpr int kWindow = 40;
   const std::uint64_t bytes = min_split(*context_, MemoryId::gpu(0), far).value_or(kMiB) + 7;
@@ -143,7 +143,7 @@ TEST_P(GroupTest, AWindowOnOneStreamArrives) {
   }
 }
 
-TEST_P(GroupTest, WhatCannotBeSplitGoesNativelyBesideTheRest) {
+TEST_P(GroupTest, UnsplittableMembers_GoNatively) {
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
   const Payload large = payload({MemoryId::gpu(0), far, 32 * kMiB});
   const Payload small = payload({MemoryId::gpu(0), far, 100});
@@ -166,7 +166,7 @@ TEST_P(GroupTest, WhatCannotBeSplitGoesNativelyBesideTheRest) {
   EXPECT_EQ(traffic.split(), context_->plan({large.request()}).native() ? 0u : 1u);
 }
 
-TEST_P(GroupTest, AnEmptyGroupIsDone) {
+TEST_P(GroupTest, EmptyGroup_DoesNothing) {
   const Traffic traffic(*context_);
   context_->group_copy_async({});
   EXPECT_EQ(traffic.split() + traffic.native() + traffic.failed(), 0u);

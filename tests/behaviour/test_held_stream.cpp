@@ -27,7 +27,7 @@ void HeldStreamTest::reach_all_gpus() {
 
 namespace {
 
-TEST_P(HeldStreamTest, OneHeldStreamHoldsNobodyElse) {
+TEST_P(HeldStreamTest, HeldStream_HoldsNoOtherStream) {
   std::deque<Payload> held;
   std::deque<Payload> free;
   std::vector<Stream> streams;
@@ -63,7 +63,7 @@ TEST_P(HeldStreamTest, OneHeldStreamHoldsNobodyElse) {
   }
 }
 
-TEST_P(HeldStreamTest, ManyHeldStreamsHoldNobodyElse) {
+TEST_P(HeldStreamTest, ManyHeldStreams_HoldNoOthers) {
   std::deque<Payload> held;
   std::vector<Stream> behind;
   for (int i = 0; i < kMany; ++i) {
@@ -99,7 +99,7 @@ TEST_P(HeldStreamTest, ManyHeldStreamsHoldNobodyElse) {
   expect_transfer(*context_, last.shape());
 }
 
-TEST_P(HeldStreamTest, HundredsOfHeldTransfersHoldNobodyElse) {
+TEST_P(HeldStreamTest, HundredsOfHeldTransfers_HoldNoOthers) {
   // As many as a stream takes natively, or nearly: the next would wait for the gate.
   constexpr int kQueued = 500;
   std::deque<Payload> held;
@@ -168,7 +168,7 @@ TEST_P(HeldStreamTest, EveryOtherPairGoesOn) {
   EXPECT_TRUE(held.arrived());
 }
 
-TEST_P(HeldStreamTest, AGroupMemberOnAHeldStreamHoldsNoOther) {
+TEST_P(HeldStreamTest, HeldGroupMember_HoldsNoOtherMember) {
   // Groups whose staged routes want the same links: all leave one memory.
   std::vector<std::vector<Request>> groups;
   for (const MemoryId src : {MemoryId::gpu(0), MemoryId::host(0)})
@@ -204,7 +204,7 @@ TEST_P(HeldStreamTest, AGroupMemberOnAHeldStreamHoldsNoOther) {
   }
 }
 
-TEST_P(HeldStreamTest, TransfersWaitForWhatTheirOwnStreamWaitsFor) {
+TEST_P(HeldStreamTest, TransfersKeepTheOrderOfTheirStream) {
   const Payload first = payload(to_far());
   const Payload second = payload(to_far());
   const Payload free = payload(to_far());

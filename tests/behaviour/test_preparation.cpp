@@ -53,7 +53,7 @@ std::set<int> staging_gpus(const Node& node, const TransferPlan& transfer) {
   return gpus;
 }
 
-TEST_P(PreparationTest, RoutesThatAreNotReadyAreLeftOutUntilTheyAre) {
+TEST_P(PreparationTest, UnreadyRoutes_AreExcludedUntilReady) {
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
   const auto context = GetParam().make(spied(source()), {});
   const auto bytes = min_split(*context, MemoryId::gpu(0), far);
@@ -131,7 +131,7 @@ TEST_P(PreparationTest, RoutesOfThePlanAlone_ArePrepared) {
 }
 
 // Also where the plan is only computed while the first transfer goes.
-TEST_P(PreparationTest, OneTransfer_PreparesItsRoutes) {
+TEST_P(PreparationTest, FirstTransfer_PreparesItsRoutes) {
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
   const auto other = make_context();
   const auto bytes = min_split(*other, MemoryId::gpu(0), far);
@@ -152,7 +152,7 @@ TEST_P(PreparationTest, OneTransfer_PreparesItsRoutes) {
   }
 }
 
-TEST_P(PreparationTest, AContextReleasesWhatItMade) {
+TEST_P(PreparationTest, ContextReleasesWhatItCreated) {
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
   std::set<int> inactive;
   for (int gpu = 2; gpu < gpus(); ++gpu)

@@ -70,7 +70,7 @@ class StopSign {
   bool go_ = false;
 };
 
-TEST_P(ThreadsTest, TheyIssueWhateverCallAnotherOneIsIn) {
+TEST_P(ThreadsTest, IssueDuringAnyCallOfAnotherThread) {
   StopSign sign;
   const HookedDriver hooked(driver(), [&](const std::string& name) { sign.pass(name); });
   NodeSource with_hooks = source();
@@ -147,7 +147,7 @@ NodeSource without_ids(const NodeSource& source) {
   return copy;
 }
 
-TEST_P(ThreadsTest, WithoutStreamIdsTheyHoldNobodyElse) {
+TEST_P(ThreadsTest, NoStreamIds_HeldThreadHoldsNoOther) {
   if (driver().stream_wait_value32 == nullptr) GTEST_SKIP() << "no cuStreamWaitValue32";
   const auto context = GetParam().make(without_ids(source()), {});
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
@@ -175,7 +175,7 @@ TEST_P(ThreadsTest, WithoutStreamIdsTheyHoldNobodyElse) {
   EXPECT_EQ(traffic.split() + traffic.native(), 2u);
 }
 
-TEST_P(ThreadsTest, WithoutStreamIdsTheyKeepTheirBytes) {
+TEST_P(ThreadsTest, NoStreamIds_EveryByteArrives) {
   const auto context = GetParam().make(without_ids(source()), {});
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
   const std::uint64_t bytes = min_split(*context, MemoryId::gpu(0), far).value_or(kMiB);

@@ -62,7 +62,7 @@ void pass_on(decltype(&cudaMemcpy) copy, decltype(&cudaMemcpyAsync) copy_async) 
 
 TEST(CudartStandin, EveryCopyMovesTheBytes) { pass_on(cudaMemcpy, cudaMemcpyAsync); }
 
-TEST(CudartStandin, SoDoTheVariantsForTheDefaultStreamsOfThreads) {
+TEST(CudartStandin, PerThreadVariants_MoveTheBytes) {
   pass_on(cudaMemcpy_ptds, cudaMemcpyAsync_ptsz);
 }
 

@@ -164,7 +164,7 @@ def test_communicators_are_freed_in_any_order(output_of):
     assert output.count('{"rank"') == 3
 
 
-def test_communicators_of_several_nodes_are_freed_in_any_order(output_of):
+def test_multi_node_comms_are_freed_in_any_order(output_of):
     code, output = output_of(
         4, "freed-in-any-order", nodes="aabb", POLYPATH_COMM_TIMEOUT_MS="1000000", **TCP
     )

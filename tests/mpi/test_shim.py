@@ -69,7 +69,7 @@ def staged_bytes(run: Run) -> int:
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_every_byte_arrives_and_large_messages_over_every_route(traffic: Traffic, ranks):
+def test_messages_arrive_and_large_ones_are_split(traffic: Traffic, ranks):
     """Every pattern, one after another."""
     options = ("--sizes", f"{SIZES},{mebibytes(4 if ranks == 4 else 16)}", "--window", 4)
     patterns = ("pairs", "window", "both", "ring", "all")
@@ -204,7 +204,7 @@ def test_direct_routes_alone_are_the_drivers_own_copies(traffic):
         assert direct["copies"] == rank.received()["messages"]
 
 
-def test_memory_of_a_rank_without_the_shim_is_copied_by_the_driver(traffic):
+def test_memory_of_rank_without_shim_goes_to_driver(traffic):
     run = traffic("pairs", 2, "--sizes", mebibytes(16), shim="last")
     without, under_shim = run.ranks
     assert not without.statistics
@@ -214,7 +214,7 @@ def test_memory_of_a_rank_without_the_shim_is_copied_by_the_driver(traffic):
         assert under_shim.moved(without.gpu, under_shim.gpu) == Counter(bytes=16 << 20, copies=1)
 
 
-def test_a_killed_rank_ends_the_others_and_leaves_nothing_behind(traffic, tmp_path):
+def test_killed_rank_ends_others_and_leaves_no_files(traffic, tmp_path):
     killed = traffic(
         "all",
         4,

@@ -36,7 +36,7 @@ TEST(Nccl, FunctionsThatAreNotTakenPass) {
   EXPECT_EQ(nccl.ncclMemFree(memory), 0);
 }
 
-TEST(Nccl, FunctionsThatNobodyKnowsPass) {
+TEST(Nccl, UnknownFunctionsPass) {
   const NcclApi& nccl = NcclApi::get();
   int version = 0;
   NCCL_OK(nccl.ncclGetVersion(&version));
@@ -65,7 +65,7 @@ TEST(Nccl, FunctionsThatTheVersionLacksAreNotThere) {
   }
 }
 
-TEST(Nccl, OneThreadWithAllGpus) {
+TEST(Nccl, AllGpusOfOneThread_AreOffloaded) {
   const NcclApi& nccl = NcclApi::get();
   const CountsOf calls("ncclAllReduce");
   use_gpu(0);
@@ -130,7 +130,7 @@ TEST(Nccl, CommunicatorsMadeInAGroup) {
 }
 
 /// One rank is not under this library: nobody may wait for it.
-TEST(Nccl, WithARankThatIsNotUnderPolypathAllGoToNccl) {
+TEST(Nccl, RankIsNotUnderPolypath_AllGoToNccl) {
   const CountsOf calls("ncclAllReduce");
   testing::internal::CaptureStderr();
   for (int time = 0; time < 2; ++time)
@@ -341,7 +341,7 @@ TEST(Nccl, CommunicatorsComeAndGo) {
 }
 
 /// A rank gives up: the others' kernels end, and NCCL's word for it is said.
-TEST(Nccl, AnAbortEndsTheWaitsOfAll) {
+TEST(Nccl, AbortEndsTheWaitsOfAllRanks) {
   EXPECT_THAT(on_nccl_ranks(2,
                             [](NcclRank& its) {
                               DeviceBytes buffer(4000);

@@ -190,7 +190,7 @@ TEST_F(NcclEnds, Abort_WaitsForTheCallsOfItsRank) {
 }
 
 /// As a profiler that wraps part of NCCL does it. NCCL gives the addresses away again.
-TEST_F(NcclEnds, DestroyedPastTheLibrary_GoesWithItsAddress) {
+TEST_F(NcclEnds, UnseenDestroy_IsNoticedByItsAddress) {
   const auto destroy_past_all =
       reinterpret_cast<void (*)(void*)>(dlsym(RTLD_DEFAULT, "nccl_standin_destroy"));
   std::array<NcclId, 2> ids{};

@@ -75,7 +75,7 @@ void end_behind_fault(NcclRank& its, int error, const std::atomic<bool>& has_fai
 /// A call of polypath's, and one of NCCL's on another stream, whose order the driver cannot keep on
 /// rank 1: it says so, and the other rank does not wait for it.
 class NcclFaultInOrder : public testing::TestWithParam<const char*> {};
-TEST_P(NcclFaultInOrder, IsAnError) {
+TEST_P(NcclFaultInOrder, FailedDriverCall_IsReported) {
   int failures = 0;
   std::atomic<bool> has_failed{true};
   for (int number = 0; has_failed && number < 20; ++number) {
@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(NcclFaults, NcclFaultInOrder,
                          [](const auto& name) { return std::string(name.param); });
 
 /// Two streams of one communicator in a group.
-TEST_P(NcclFaultInOrder, InAGroup_IsAnError) {
+TEST_P(NcclFaultInOrder, FailedDriverCallInGroup_IsReported) {
   int failures = 0;
   std::atomic<bool> has_failed{true};
   for (int number = 0; has_failed && number < 20; ++number) {

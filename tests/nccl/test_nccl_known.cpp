@@ -45,7 +45,7 @@ TEST(NcclKnown, AnyNumberOneAfterAnother) {
   EXPECT_FALSE(nccl_report()["refusals"].contains("too many communicators"));
 }
 
-TEST(NcclKnown, ThoseThatLiveStayKnown) {
+TEST(NcclKnown, LivingCommunicatorsStayKnown) {
   constexpr int kKept = 1500;
   use_gpu(0);
   const int before = known_communicators();

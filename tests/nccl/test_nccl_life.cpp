@@ -75,7 +75,7 @@ void shrink(NcclRank& its, int flags) {
   NCCL_OK(its.nccl.ncclCommCount(part, &its.size));
 }
 
-TEST(NcclLife, WhatIsLeftOfACommunicatorIsTaken) {
+TEST(NcclLife, ShrunkenCommunicator_IsOffloaded) {
   const CountsOf calls("ncclAllReduce");
   EXPECT_THAT(on_nccl_ranks(kRanks,
                             [](NcclRank& its) {
@@ -91,7 +91,7 @@ TEST(NcclLife, WhatIsLeftOfACommunicatorIsTaken) {
 }
 
 /// Rank 2 never comes to a call that the others wait in.
-TEST(NcclLife, AShrinkThatAbortsEndsTheWaitsForWhoIsLeftOut) {
+TEST(NcclLife, ShrinkWithAbort_EndsWaitsForExcluded) {
   const CountsOf calls("ncclAllReduce");
   std::barrier gone(3);
   EXPECT_THAT(
@@ -116,7 +116,7 @@ TEST(NcclLife, AShrinkThatAbortsEndsTheWaitsForWhoIsLeftOut) {
   EXPECT_EQ(calls.taken(), 3 + 3);
 }
 
-TEST(NcclLife, ARevokeEndsTheWaitsOfAll) {
+TEST(NcclLife, RevokeEndsTheWaitsOfAllRanks) {
   EXPECT_THAT(on_nccl_ranks(2,
                             [](NcclRank& its) {
                               DeviceBytes buffer(4000);
@@ -138,7 +138,7 @@ TEST(NcclLife, ARevokeEndsTheWaitsOfAll) {
 }
 
 /// It is an estimate: what was called in the group is not issued, now or later.
-TEST(NcclLife, WhatIsSimulatedIsNotIssued) {
+TEST(NcclLife, SimulatedGroup_IssuesNothing) {
   EXPECT_THAT(
       on_nccl_ranks(2,
                     [](NcclRank& its) {
@@ -176,7 +176,7 @@ TEST(NcclLife, RegisteredBuffersAreTakenToo) {
 }
 
 /// A worker that a program forks, and that ends what it finds in its memory.
-TEST(NcclLife, AForkedChildLeavesCommunicatorsToItsParent) {
+TEST(NcclLife, ForkedChild_LeavesParentsCommunicators) {
   const CountsOf calls("ncclAllReduce");
   std::barrier together(2);
   EXPECT_THAT(
@@ -245,7 +245,7 @@ class NcclWithoutThreads : public testing::TestWithParam<bool> {
   }
 };
 
-TEST_P(NcclWithoutThreads, WhatIsMadeTogetherStaysNccls) {
+TEST_P(NcclWithoutThreads, GroupCreation_StaysWithNccl) {
   use_gpu(0);
   std::array<void*, 2> comms{};
   ASSERT_EQ(make(comms), 0);  // what is made once is there
@@ -285,7 +285,7 @@ TEST(NcclLife, CommunicatorsGoWithoutAThread) {
 }
 
 /// Captures of the mode that forbids most, while another communicator begins and goes.
-TEST(NcclLife, ACaptureGoesOnWhileAnotherCommunicatorGoes) {
+TEST(NcclLife, CaptureSurvivesOtherCommunicatorsEnd) {
   constexpr std::size_t kCount = 777;
   std::barrier together(2);  // no rank's own calls come into the other's capture
   EXPECT_THAT(

@@ -140,7 +140,7 @@ std::vector<std::size_t> growing_counts(int how_many) {
   return counts;
 }
 
-TEST(NcclScratch, LargerAndLargerBuffersTakeLittleMoreThanTheLargest) {
+TEST(NcclScratch, GrowingBuffers_TakeUnderTwiceTheLargest) {
   const CountsOf calls("ncclAllReduce");
   const std::vector<std::size_t> counts = growing_counts(40);
   EXPECT_THAT(on_nccl_ranks(2,
@@ -161,7 +161,7 @@ TEST(NcclScratch, LargerAndLargerBuffersTakeLittleMoreThanTheLargest) {
   EXPECT_EQ(calls.taken(), 2 * (1 + 40));
 }
 
-TEST(NcclScratch, CallsThatAreUnderWayHaveItOneAfterAnother) {
+TEST(NcclScratch, ConcurrentCalls_ShareStagingBuffers) {
   const std::vector<std::size_t> counts = growing_counts(40);
   EXPECT_THAT(on_nccl_ranks(2,
                             [&](NcclRank& its) {
@@ -253,7 +253,7 @@ class Shortage {
 };
 
 /// There is no room for two pieces: the one that is in use is waited for, and freed.
-TEST(NcclScratch, WhatIsLeftIsFreedWhenMemoryRunsOut) {
+TEST(NcclScratch, OutOfMemory_WaitsForAndFreesStaging) {
   constexpr std::size_t kSmall = 3000;
   constexpr std::size_t kLarge = 4000;
   EXPECT_THAT(on_nccl_ranks(2,
@@ -302,7 +302,7 @@ void expect_an_end_for_all(const char* why, const std::function<int(NcclRank&)>&
   EXPECT_THAT(said, testing::Not(testing::HasSubstr("is no memory of a GPU")));
 }
 
-TEST(NcclScratch, ARankWithoutMemoryEndsTheWaitsOfAll) {
+TEST(NcclScratch, RankWithoutMemory_EndsWaitsOfAll) {
   expect_an_end_for_all("a rank has no memory for a buffer that kernels do not reach\n",
                         [](NcclRank& its) {
                           Sum sum(its, 5000);
@@ -312,7 +312,7 @@ TEST(NcclScratch, ARankWithoutMemoryEndsTheWaitsOfAll) {
                         });
 }
 
-TEST(NcclScratch, ARankThatCannotCopyEndsTheWaitsOfAll) {
+TEST(NcclScratch, RankThatCannotCopy_EndsWaitsOfAll) {
   expect_an_end_for_all("a rank cannot copy a buffer that kernels do not reach\n",
                         [](NcclRank& its) {
                           // Not aligned, and it ends before the call's elements do.
@@ -323,7 +323,7 @@ TEST(NcclScratch, ARankThatCannotCopyEndsTheWaitsOfAll) {
 }
 
 /// With its communicator, however many sizes and captures there were.
-TEST(NcclScratch, ItIsGivenBack) {
+TEST(NcclScratch, CommunicatorEnd_FreesIt) {
   const std::vector<std::size_t> counts = growing_counts(9);
   EXPECT_THAT(
       on_nccl_ranks(2,

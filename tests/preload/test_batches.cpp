@@ -70,7 +70,7 @@ class Batches : public ShimTest {
   std::size_t fail_index = 0;
 };
 
-TEST_F(Batches, AreTakenApart) {
+TEST_F(Batches, LargeMembers_AreOffered) {
   EXPECT_CUDA(CUDA_SUCCESS, issue());
   EXPECT_EQ(offered({1, 3}), engine.copies);
   EXPECT_EQ(std::vector<std::size_t>{2}, engine.groups) << "in one call";
@@ -78,7 +78,7 @@ TEST_F(Batches, AreTakenApart) {
   expect_arrived();
 }
 
-TEST_F(Batches, AreTheDriversWhenNothingIsTaken) {
+TEST_F(Batches, NothingTaken_DriverCopiesAll) {
   engine.answer = Answer::leave;
   EXPECT_CUDA(CUDA_SUCCESS, issue());
   EXPECT_EQ(offered({1, 3}), engine.copies);
@@ -86,7 +86,7 @@ TEST_F(Batches, AreTheDriversWhenNothingIsTaken) {
   expect_arrived();
 }
 
-TEST_F(Batches, OfWhichEverythingIsTakenNeedNoDriver) {
+TEST_F(Batches, FullyOffloaded_SkipsDriver) {
   dsts = {dsts[1], dsts[3]};
   srcs = {srcs[1], srcs[3]};
   sizes = {sizes[1], sizes[3]};
@@ -110,7 +110,7 @@ TEST_F(Batches, NameTheCopyThatTheEngineFailedAt) {
   EXPECT_EQ(0U, polypath_sim_copies());
 }
 
-TEST_F(Batches, OfTheNewerFormAreTakenApartAsWell) {
+TEST_F(Batches, NewerForm_LargeMembersAreOffered) {
   EXPECT_CUDA(CUDA_SUCCESS,
               cuMemcpyBatchAsync_v2(dsts.data(), srcs.data(), sizes.data(), sizes.size(),
                                     attributes.data(), firsts.data(), 1, stream));
@@ -118,7 +118,7 @@ TEST_F(Batches, OfTheNewerFormAreTakenApartAsWell) {
   expect_arrived();
 }
 
-TEST_F(Batches, WhoseSourcesMayBeReadInAnyOrderAreTakenApart) {
+TEST_F(Batches, AnyAccessOrder_LargeMembersAreOffered) {
   attributes[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
   attributes[0].flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE;
   EXPECT_CUDA(CUDA_SUCCESS, issue());
@@ -126,7 +126,7 @@ TEST_F(Batches, WhoseSourcesMayBeReadInAnyOrderAreTakenApart) {
   expect_arrived();
 }
 
-TEST_F(Batches, ThatMustBeReadDuringTheCallAreTheDrivers) {
+TEST_F(Batches, DuringCallOrder_DriverCopiesAll) {
   attributes[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
   EXPECT_CUDA(CUDA_SUCCESS, issue());
   EXPECT_TRUE(engine.copies.empty());
@@ -134,7 +134,7 @@ TEST_F(Batches, ThatMustBeReadDuringTheCallAreTheDrivers) {
   expect_arrived();
 }
 
-TEST_F(Batches, WithAttributesForSomeAreTakenApart) {
+TEST_F(Batches, MixedAttributes_EligibleAreOffered) {
   attribute_count = 2;
   EXPECT_CUDA(CUDA_SUCCESS, issue());
   EXPECT_EQ(offered({1, 3}), engine.copies);
@@ -187,7 +187,7 @@ TEST_F(Batches, WithWrongArgumentsAreAnsweredByTheDriver) {
 }
 
 // Whichever of them the engine takes.
-TEST_F(Batches, OfAnyMixArrive) {
+TEST_F(Batches, RandomAnswers_AllArrive) {
   std::uint32_t state = 1;
   const auto random = [&](std::uint32_t below) {
     state = state * 1664525 + 1013904223;

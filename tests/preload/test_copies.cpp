@@ -91,7 +91,7 @@ class Copies : public ShimTest {
   std::size_t first = 0;
 };
 
-TEST_F(Copies, AreOfferedFromTheEnginesThresholdOn) {
+TEST_F(Copies, OfferedFromTheThresholdOn) {
   for (const Form& form : forms) {
     SCOPED_TRACE(form.name);
     for (const CUstream stream : {CUstream{nullptr}, own}) {
@@ -109,7 +109,7 @@ TEST_F(Copies, AreOfferedFromTheEnginesThresholdOn) {
   }
 }
 
-TEST_F(Copies, ThatAreTakenAreNotTheDriversAsWell) {
+TEST_F(Copies, TakenCopies_SkipTheDriver) {
   for (const Form& form : forms) {
     SCOPED_TRACE(form.name);
     renew();
@@ -120,7 +120,7 @@ TEST_F(Copies, ThatAreTakenAreNotTheDriversAsWell) {
   }
 }
 
-TEST_F(Copies, ThatAreRefusedAreTheDrivers) {
+TEST_F(Copies, RefusedCopies_GoToTheDriver) {
   for (const Form& form : forms) {
     SCOPED_TRACE(form.name);
     renew();
@@ -181,7 +181,7 @@ TEST_F(Copies, CancelledThread_EndsAfterTheCall) {
   EXPECT_TRUE(run.has_returned);
 }
 
-TEST_F(Copies, ThatFailMidwaySayWhy) {
+TEST_F(Copies, FailedCopies_ReturnTheCause) {
   for (const Form& form : forms) {
     SCOPED_TRACE(form.name);
     renew();
@@ -194,7 +194,7 @@ TEST_F(Copies, ThatFailMidwaySayWhy) {
   }
 }
 
-TEST_F(Copies, ThatAreWrongAreAnsweredByTheDriver) {
+TEST_F(Copies, WrongArguments_AreAnsweredByDriver) {
   for (const Form& form : forms) {
     SCOPED_TRACE(form.name);
     renew();
@@ -206,13 +206,13 @@ TEST_F(Copies, ThatAreWrongAreAnsweredByTheDriver) {
   }
 }
 
-TEST_F(Copies, OfNothingAreTheDrivers) {
+TEST_F(Copies, EmptyCopies_GoToTheDriver) {
   for (const Form& form : forms) static_cast<void>(form.call(0, own));
   EXPECT_TRUE(engine.copies.empty());
 }
 
 // What the engine calls by name is bound to the shim like everybody's.
-TEST_F(Copies, OfTheEngineItselfAreTheDrivers) {
+TEST_F(Copies, EnginesOwnCopies_GoToTheDriver) {
   for (const Form& form : forms) {
     SCOPED_TRACE(form.name);
     renew();
@@ -224,7 +224,7 @@ TEST_F(Copies, OfTheEngineItselfAreTheDrivers) {
   }
 }
 
-TEST_F(Copies, BetweenContextsThatAreNotTheMemorysAreTheDrivers) {
+TEST_F(Copies, ForeignContexts_GoToTheDriver) {
   CUcontext other = nullptr;
   EXPECT_CUDA(CUDA_SUCCESS, cuCtxCreate(&other, nullptr, 0, 1));
   use(0);

@@ -55,7 +55,7 @@ TEST_F(DefaultStream, WaitsForTheOtherGpus) {
   }
 }
 
-TEST_F(DefaultStream, IsWaitedForByTheOtherGpus) {
+TEST_F(DefaultStream, OtherGpusWaitForIt) {
   EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(far, near, kLarge, nullptr));
   use(1);
   EXPECT_CUDA(CUDA_SUCCESS, cuMemsetD8Async(slow, 1, 1, nullptr));

@@ -48,7 +48,7 @@ TEST_F(EngineStart, WaitsForTheFirstLargeCopy) {
 }
 
 // The first caller is held in the making until all others are done: they do not wait.
-TEST_F(EngineStart, HoldsNobodyElse) {
+TEST_F(EngineStart, StartBlocksNoOtherThread) {
   constexpr int kThreads = 16;
   std::mutex mutex;
   std::condition_variable done;
@@ -110,7 +110,7 @@ TEST_F(EngineStart, DoesNotDisturbACapture) {
 }
 
 // A reset ends what the engine has on the GPU. It has let go of that by then.
-TEST_F(EngineStart, IsLetGoByAResetAndMadeAnew) {
+TEST_F(EngineStart, ResetDestroysAndCopyRecreatesEngine) {
   EXPECT_CUDA(CUDA_SUCCESS, copy(kLarge));
   EXPECT_TRUE(engine.is_alive);
   std::uint64_t at_destroy = 0;
@@ -131,7 +131,7 @@ TEST_F(EngineStart, IsLetGoByAResetAndMadeAnew) {
   EXPECT_EQ(2U, engine.copies.size());
 }
 
-TEST_F(EngineStart, WaitsAtAResetForWhoIsInside) {
+TEST_F(EngineStart, ResetWaitsForCallsInTheEngine) {
   std::jthread resetting;
   bool was_alive = false;
   std::atomic_flag is_held = ATOMIC_FLAG_INIT;
@@ -157,7 +157,7 @@ TEST_F(EngineStart, WaitsAtAResetForWhoIsInside) {
 }
 
 // What the engine does itself is the driver's alone.
-TEST_F(EngineStart, MayResetAGpuItself) {
+TEST_F(EngineStart, EnginesOwnReset_KeepsTheEngine) {
   engine.during_copy = [] { EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxReset(2)); };
   EXPECT_CUDA(CUDA_SUCCESS, copy(kLarge));
   EXPECT_TRUE(engine.is_alive);
@@ -177,7 +177,7 @@ int in_child(Body&& body) {
 }
 
 // The driver does not work in such a child; it says so, and the engine is not asked.
-TEST_F(EngineStart, IsNotForTheChildrenOfAProcessThatHasIt) {
+TEST_F(EngineStart, ForkedChild_DoesNotUseTheEngine) {
   EXPECT_CUDA(CUDA_SUCCESS, copy(kLarge));
   EXPECT_EQ(1U, engine.copies.size());
   EXPECT_EQ(0, in_child([&] {
@@ -189,7 +189,7 @@ TEST_F(EngineStart, IsNotForTheChildrenOfAProcessThatHasIt) {
 }
 
 // Here no CUDA was used before the fork.
-TEST(EngineStartInChildren, IsMadeInEachThatComesBeforeIt) {
+TEST(EngineStartInChildren, ChildrenBeforeCuda_CreateTheirOwn) {
   const auto use_cuda = [] {
     CUcontext context = nullptr;
     CUdeviceptr memory = 0;

@@ -96,7 +96,7 @@ class Imports : public testing::Test {
   pid_t exporter_ = -1;
 };
 
-TEST_F(Imports, AreToldToTheEngine) {
+TEST_F(Imports, ImportsAndClosesReachTheEngine) {
   CUdeviceptr memory = 0;
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuIpcOpenMemHandle_v2(&memory, handle, 77));
   EXPECT_EQ(0, engine.created);
@@ -124,7 +124,7 @@ TEST_F(Imports, AreToldToTheEngine) {
 
 // One thread makes the engine; what others export, open and close meanwhile does not wait for that,
 // and is told before anybody sees the engine.
-TEST_F(Imports, MadeWhileTheEngineStartsAreToldWhenItIsThere) {
+TEST_F(Imports, ImportsDuringStart_ReachTheEngineLater) {
   CUdeviceptr first = 0;
   CUdeviceptr second = 0;
   CUdeviceptr memory = 0;
@@ -164,7 +164,7 @@ TEST_F(Imports, MadeWhileTheEngineStartsAreToldWhenItIsThere) {
 
 // What the engine cannot keep is no concern of the program; but it would take it for this GPU's
 // memory.
-TEST_F(Imports, ThatTheEngineDoesNotKnowAreTheDrivers) {
+TEST_F(Imports, UnknownImports_GoToTheDriver) {
   engine.import_status = POLYPATH_INTERNAL_ERROR;
   const CUdeviceptr memory = open_import();
   EXPECT_FALSE(is_offered(memory));
@@ -176,7 +176,7 @@ TEST_F(Imports, ThatTheEngineDoesNotKnowAreTheDrivers) {
   EXPECT_CUDA(CUDA_SUCCESS, cuIpcCloseMemHandle(again));
 }
 
-TEST_F(Imports, ThatCouldNotBeClosedStayKnown) {
+TEST_F(Imports, FailedClose_KeepsTheImport) {
   const CUdeviceptr memory = open_import();
   CUstream stream = nullptr;
   CUgraph graph = nullptr;
@@ -192,7 +192,7 @@ TEST_F(Imports, ThatCouldNotBeClosedStayKnown) {
 }
 
 // The memory of the GPU that is reset is gone, that of others is as it was.
-TEST_F(Imports, AreToldToTheEngineAfterAReset) {
+TEST_F(Imports, Reset_PassesImportsToNewEngine) {
   const CUdeviceptr memory = open_import();
   CUcontext other = nullptr;
   ASSERT_CUDA(cuDevicePrimaryCtxRetain(&other, 1));

@@ -23,7 +23,7 @@ class InnerFunctions : public testing::Test {
       reinterpret_cast<decltype(&cuGetProcAddress_v2)>(dlsym(driver, "cuGetProcAddress_v2"));
 };
 
-TEST_F(InnerFunctions, AreKnownByNameVersionAndFlags) {
+TEST_F(InnerFunctions, FoundByNameVersionAndFlags) {
   ASSERT_NE(nullptr, driver) << dlerror();
   constexpr cuuint64_t kPerThread = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
   constexpr const char* kDrivers = "libcuda";

@@ -84,7 +84,7 @@ TEST(MpiSizes, RanksTellOtherArgumentsApart) {
 }
 
 // 0: libpolypath reads the setting, and has 30 s where there is none.
-TEST(MpiTimeLimit, IsADayUnlessSet) {
+TEST(MpiTimeLimit, UnsetTimeout_IsOneDay) {
   EXPECT_EQ(86'400'000U, time_limit_of(nullptr));
   EXPECT_EQ(86'400'000U, time_limit_of(""));
   EXPECT_EQ(0U, time_limit_of("15000"));

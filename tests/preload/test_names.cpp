@@ -65,7 +65,7 @@ TEST_F(Names, ReferencesAreBoundToTheShim) {
     EXPECT_EQ(shim(name), owner_of(std::bit_cast<void*>(function)));
 }
 
-TEST_F(Names, AreFoundByDlsym) {
+TEST_F(Names, DlsymFindsTheShim) {
   void* const program = dlopen(nullptr, RTLD_NOW);
   for (const ReplacedName& one : kReplaced) {
     const char* const name = one.name.data();
@@ -80,7 +80,7 @@ TEST_F(Names, AreFoundByDlsym) {
   }
 }
 
-TEST_F(Names, AreTheDriversOwnForTheProjectsLibraries) {
+TEST_F(Names, OwnLibraries_GetTheDriversFunctions) {
   for (const ReplacedName& one : kReplaced) {
     const char* const name = one.name.data();
     const Owner own{kDriver, name};
@@ -122,7 +122,7 @@ void check_versions(Ask&& ask) {
   }
 }
 
-TEST_F(Names, AreFoundByCuGetProcAddress) {
+TEST_F(Names, CuGetProcAddressFindsTheShim) {
   const auto own = real<GetProcAddress>("cuGetProcAddress");
   const auto given = std::bit_cast<GetProcAddress>(dlsym(driver, "cuGetProcAddress"));
   ASSERT_EQ(kShim, owner_of(std::bit_cast<void*>(given)).library);
@@ -133,7 +133,7 @@ TEST_F(Names, AreFoundByCuGetProcAddress) {
   });
 }
 
-TEST_F(Names, AreFoundByCuGetProcAddressWithItsStatus) {
+TEST_F(Names, CuGetProcAddressV2GivesItsStatus) {
   const auto own = real<GetProcAddress2>("cuGetProcAddress_v2");
   const auto given = std::bit_cast<GetProcAddress2>(dlsym(driver, "cuGetProcAddress_v2"));
   ASSERT_EQ(kShim, owner_of(std::bit_cast<void*>(given)).library);
@@ -149,7 +149,7 @@ TEST_F(Names, AreFoundByCuGetProcAddressWithItsStatus) {
 }
 
 // What cuda.h 13 has for a name, in words.
-TEST_F(Names, OfEachVersionAreThoseOfTheHeader) {
+TEST_F(Names, VersionsFollowTheCudaHeader) {
   const auto ask = std::bit_cast<GetProcAddress2>(dlsym(driver, "cuGetProcAddress_v2"));
   const auto find = [&](const char* name, int version, cuuint64_t flags) {
     void* function = nullptr;
@@ -227,7 +227,7 @@ TEST_F(Names, WrongQuestionsAreAnsweredByTheDriver) {
 }
 
 // What nobody has is missed in the loader's words.
-TEST_F(Names, AreMissedAsEver) {
+TEST_F(Names, MissingNames_KeepTheLoadersMessage) {
   void* const other = dlopen("libm.so.6", RTLD_NOW);
   for (const char* name : {"cuMemcpyAsync", "cuNoSuchFunction", "noSuchFunction"}) {
     EXPECT_EQ(error_of([&] { return look_up_past_shim(other, name); }),

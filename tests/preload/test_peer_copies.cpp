@@ -112,26 +112,26 @@ class PeerCopies : public NodeTest {
 bool is_split(std::uint64_t copies) { return copies > 2; }
 bool is_native(std::uint64_t copies) { return copies == 1; }
 
-TEST_F(PeerCopies, OfMappedMemoryTakeSeveralRoutes) {
+TEST_F(PeerCopies, MappedMemory_TakesSeveralRoutes) {
   const auto all = all_gpus();
   expect_arrival(allocate_mapped(0, kPeerBytes, all), allocate_mapped(1, kPeerBytes, all), is_split,
                  forms());
 }
 
-TEST_F(PeerCopies, OfPoolMemoryTakeSeveralRoutes) {
+TEST_F(PeerCopies, PoolMemory_TakesSeveralRoutes) {
   const auto all = all_gpus();
   expect_arrival(allocate_in_pool(0, kPeerBytes, all), allocate_in_pool(1, kPeerBytes, all),
                  is_split, forms());
 }
 
-TEST_F(PeerCopies, BetweenMappedAndOrdinaryMemoryTakeSeveralRoutes) {
+TEST_F(PeerCopies, MappedToOrdinary_TakesSeveralRoutes) {
   expect_arrival(allocate_mapped(0, kPeerBytes, all_gpus()), allocate(1, kPeerBytes), is_split,
                  forms());
 }
 
 // The driver carries what names the contexts, by whatever way; a plain copy in its place would
 // fail.
-TEST_F(PeerCopies, OfMemoryThatOneGpuDoesNotReachAreTheDrivers) {
+TEST_F(PeerCopies, UnreachableMemory_GoesToTheDriver) {
   const std::vector<Form> named = forms();
   expect_arrival(allocate_mapped(0, kPeerBytes, {0}), allocate_mapped(1, kPeerBytes, {1}),
                  is_native, {named.begin(), named.begin() + 3});

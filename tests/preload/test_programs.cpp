@@ -52,7 +52,7 @@ Environment with(Environment environment, const char* name, const std::string& v
 }
 
 // The second is a copy in another folder, not the same file.
-TEST(ProgramsUnderTwoShims, AreCountedOnce) {
+TEST(ProgramsUnderTwoShims, CallsAreCountedOnce) {
   const std::filesystem::path other =
       std::filesystem::path(POLYPATH_FAKE_SHIM).parent_path() / "other";
   std::filesystem::create_directories(other);

@@ -38,7 +38,7 @@ json counted(const std::string& library, const std::string& how) {
   return engine;
 }
 
-TEST(SequencePrograms, CopiesThatTouchNothingTwiceFollowEachOther) {
+TEST(SequencePrograms, DisjointCopies_RunInSequence) {
   const json engine = counted(POLYPATH_TRANSPARENT_LIBRARY, "apart");
   EXPECT_GE(engine["followed"], kCopies / 2) << engine;
 }

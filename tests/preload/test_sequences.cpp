@@ -60,7 +60,7 @@ class SequencesTest : public ShimTest {
   std::vector<std::pair<const StreamLibrary*, CUstream>> streams;
 };
 
-TEST_F(SequencesTest, AreCopiesAndEventRecords) {
+TEST_F(SequencesTest, CopiesAndEventRecordsContinueThem) {
   const CUstream stream = make(library);
   const CUstream other = make(library);
   copy_two(stream);
@@ -114,7 +114,7 @@ TEST_F(SequencesTest, EndWithAnythingElse) {
   });
 }
 
-TEST_F(SequencesTest, AreNotOnStreamsOfOthers) {
+TEST_F(SequencesTest, OtherStreams_HaveNone) {
   CUstream own = create_stream(0);
   copy_two(own);
   EXPECT_EQ((Follows{false, false}), told()) << "the program's";
@@ -124,7 +124,7 @@ TEST_F(SequencesTest, AreNotOnStreamsOfOthers) {
   EXPECT_EQ((Follows{false, false}), told()) << "it waits for the default stream";
 }
 
-TEST_F(SequencesTest, AreAlsoOnStreamsWithPriority) {
+TEST_F(SequencesTest, PriorityStreams_HaveThem) {
   CUstream stream = nullptr;
   EXPECT_CUDA(CUDA_SUCCESS, library->make_with_priority(&stream, CU_STREAM_NON_BLOCKING, 0));
   streams.emplace_back(library, stream);

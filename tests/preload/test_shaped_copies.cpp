@@ -78,7 +78,7 @@ class ShapedCopies : public ShimTest {
   CUstream stream = nullptr;
 };
 
-TEST_F(ShapedCopies, ThatAreContiguousAreOffered) {
+TEST_F(ShapedCopies, ContiguousCopies_AreOffered) {
   const auto two = flat();
   const auto three = deep<CUDA_MEMCPY3D>();
   const auto peer = deep_peer();
@@ -105,7 +105,7 @@ TEST_F(ShapedCopies, WithTheHostAreWaitedFor) {
   expect_offered(host, pointer(near), nullptr, true, [&] { return cuMemcpy3D(&down); });
 }
 
-TEST_F(ShapedCopies, OfOneRowMayBePartOfAWiderOne) {
+TEST_F(ShapedCopies, SingleRowOfWiderPitch_IsOffered) {
   auto shape = flat();
   shape.Height = 1;
   shape.WidthInBytes = kBytes;
@@ -134,7 +134,7 @@ TEST_F(ShapedCopies, BeginWhereTheirOffsetsSay) {
       engine.copies);
 }
 
-TEST_F(ShapedCopies, WithGapsAreTheDrivers) {
+TEST_F(ShapedCopies, CopiesWithGaps_GoToTheDriver) {
   auto narrow = flat();
   narrow.WidthInBytes = kWidth - 4;
   expect_drivers([&] { return cuMemcpy2DAsync(&narrow, stream); });

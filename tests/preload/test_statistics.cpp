@@ -110,28 +110,26 @@ TEST_F(Statistics, ComeAsLinesToo) {
   EXPECT_TRUE(outcome.error.ends_with("\na fake report\n"));
 }
 
-TEST_F(Statistics, AreNotWrittenUnlessWanted) {
-  EXPECT_EQ("", run_calls("3", "2", "return", "").error);
-}
+TEST_F(Statistics, Unset_WritesNothing) { EXPECT_EQ("", run_calls("3", "2", "return", "").error); }
 
-TEST_F(Statistics, AreNotWrittenWithoutCalls) {
+TEST_F(Statistics, NoCalls_WritesNothing) {
   EXPECT_EQ("", run_calls("3", "2", "without-cuda", "text").error);
   EXPECT_EQ("", run_calls("0", "0", "return", "text").error);
 }
 
-TEST_F(Statistics, AreWrittenOnceWhoeverEndsTheProcess) {
+TEST_F(Statistics, ExitInThread_WritesOnce) {
   run_calls("3", "2", "exit-in-thread", file("s.json"));
   const auto found = read_all();
   ASSERT_EQ(1U, found.size());
   EXPECT_EQ(5, found[0]["calls"]["cuMemcpyHtoD_v2"]["calls"]);
 }
 
-TEST_F(Statistics, AreNotWrittenByAChildWithoutCalls) {
+TEST_F(Statistics, ChildWithoutCalls_WritesNothing) {
   run_calls("3", "2", "fork", file("s.json"));
   EXPECT_EQ(1U, read_all().size());
 }
 
-TEST_F(Statistics, OfAChildWithCudaOfItsOwnAreItsOwn) {
+TEST_F(Statistics, ChildWithOwnCuda_HasItsOwn) {
   run_calls("1", "2", "before-fork", file("s.json"));
   const auto found = read_all();
   ASSERT_EQ(2U, found.size());
@@ -139,7 +137,7 @@ TEST_F(Statistics, OfAChildWithCudaOfItsOwnAreItsOwn) {
   for (const json& one : found) EXPECT_EQ(3, one["calls"]["cuMemcpyHtoD_v2"]["calls"]);
 }
 
-TEST_F(Statistics, OfAChildBeginAnew) {
+TEST_F(Statistics, ChildAfterFork_CountsFromZero) {
   const Outcome parent = run_calls("3", "2", "call-after-fork", file("s.json"));
   const auto found = read_all();
   ASSERT_EQ(2U, found.size());
@@ -149,7 +147,7 @@ TEST_F(Statistics, OfAChildBeginAnew) {
   EXPECT_EQ(nullptr, child["engine"]);
 }
 
-TEST_F(Statistics, ThatCannotBeWrittenHarmNobody) {
+TEST_F(Statistics, UnwritableFile_OnlyWarns) {
   const Outcome outcome = run_calls("1", "0", "return", file("missing/s.json"));
   EXPECT_EQ("polypath: warn: the statistics cannot be written to " + file("missing/s.json") + "\n",
             outcome.error);

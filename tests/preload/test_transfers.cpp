@@ -40,7 +40,7 @@ class Transfers : public NodeTest {
   std::uint8_t* host = nullptr;
 };
 
-TEST_F(Transfers, OfEveryFormArriveOverSeveralRoutes) {
+TEST_F(Transfers, EveryForm_ArrivesOverSeveralRoutes) {
   const CUstream stream = create_stream(0);
   const std::vector<Form> forms{
       {"cuMemcpyAsync", far, near, [&] { return cuMemcpyAsync(far, near, kBytes, stream); }},
@@ -264,7 +264,7 @@ TEST_F(Transfers, PassByAHeldStream) {
 }
 
 // Threads that begin at once, with copies of all directions, forms and sizes at random.
-TEST_F(Transfers, OfManyThreadsArrive) {
+TEST_F(Transfers, ManyThreads_AllArrive) {
   constexpr int kThreads = 6;
   constexpr int kCopies = 12;
   constexpr std::size_t kMaxBytes = 6 * kMebibyte;

@@ -51,7 +51,7 @@ class WaitingCopies : public ShimTest {
   }
 };
 
-TEST_F(WaitingCopies, AreOfferedAndWaitedForAsTheDriversAre) {
+TEST_F(WaitingCopies, OfferedAndWaitedForAsByTheDriver) {
   for (const Form& form : forms()) {
     for (const Answer answer : {Answer::take, Answer::leave, Answer::refuse}) {
       SCOPED_TRACE(std::string(form.name) + (form.stream == nullptr ? "" : ", per thread"));
@@ -73,7 +73,7 @@ TEST_F(WaitingCopies, AreOfferedAndWaitedForAsTheDriversAre) {
 }
 
 // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS on either side, whoever carries the copy.
-TEST_F(WaitingCopies, OfMemoryThatAsksForItAreWaitedFor) {
+TEST_F(WaitingCopies, SyncMemops_AreWaitedFor) {
   for (const CUdeviceptr asking : {near, far}) {
     unsigned is_set = 1;
     EXPECT_CUDA(CUDA_SUCCESS,
@@ -106,7 +106,7 @@ TEST_F(WaitingCopies, LeaveNoEvents) {
   EXPECT_EQ(events, polypath_sim_live_events());
 }
 
-TEST_F(WaitingCopies, ThatFailSayWhy) {
+TEST_F(WaitingCopies, FailedCopies_ReturnTheCause) {
   for (const Form& form : forms()) {
     SCOPED_TRACE(form.name);
     renew();
@@ -117,7 +117,7 @@ TEST_F(WaitingCopies, ThatFailSayWhy) {
   }
 }
 
-TEST_F(WaitingCopies, ThatAreSmallAreTheDrivers) {
+TEST_F(WaitingCopies, SmallCopies_GoToTheDriver) {
   EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyHtoD(near, host, 2 * kMiB - 1));
   EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyDtoH(host, near, 3 * kMiB - 1));
   EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyDtoD(far, near, kMiB - 1));
@@ -128,7 +128,7 @@ TEST_F(WaitingCopies, ThatAreSmallAreTheDrivers) {
 }
 
 // The driver's answer to a copy that is taken, when the wait for it fails.
-TEST_F(WaitingCopies, AreAnsweredWithWhatTheWaitSays) {
+TEST_F(WaitingCopies, FailedWait_ReturnsItsResult) {
   const CUstream capturing = create_stream(0);
   engine.answer = Answer::take;
   engine.during_copy = [&] {

@@ -22,18 +22,18 @@ TEST(Wrappers, FindEachOtherAndThenTheShim) {
   EXPECT_EQ((Owner{kShim, kName}), owner_of(second_wrapper_next()));
 }
 
-TEST(Wrappers, AreFoundByThoseBeforeThem) {
+TEST(Wrappers, LookupFindsTheFirstWrapper) {
   EXPECT_EQ((Owner{"libfirst_wrapper", kName}), owner_of(dlsym(RTLD_DEFAULT, kName)));
   EXPECT_EQ((Owner{"libfirst_wrapper", kName}), owner_of(dlsym(RTLD_NEXT, kName)));
 }
 
-TEST(Wrappers, ArePassedByThoseWhoAskTheDriver) {
+TEST(Wrappers, DriverLookup_FindsTheShim) {
   void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
   ASSERT_NE(nullptr, driver);
   EXPECT_EQ((Owner{kShim, kName}), owner_of(dlsym(driver, kName)));
 }
 
-TEST(Wrappers, ArePassedOnWhatTheyAreAskedFor) {
+TEST(Wrappers, CallPassesThroughBothWrappers) {
   const auto copy =
       reinterpret_cast<int (*)(unsigned long long, unsigned long long, size_t, void*)>(
           dlsym(RTLD_DEFAULT, kName));

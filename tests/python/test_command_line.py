@@ -206,7 +206,7 @@ def test_plan_json(polypath):
     assert plan["native_gbps"] < plan["predicted_gbps"] <= plan["limit_gbps"]
 
 
-def test_plan_without_the_direct_route_says_that_there_is_no_native_copy(polypath):
+def test_plan_without_direct_route_has_no_native_copy(polypath):
     text = succeeded(polypath("plan", "gpu0", "gpu1", "64M", "--node", "narval", "--routes", "gpu"))
     assert "times native" not in text
     assert "native    not allowed by the settings" in text
@@ -263,7 +263,7 @@ def test_bench_shows_a_table_and_draws_a_plot(polypath, tmp_path):
         ("bench all_gather --sizes 64K", "times are of this machine's CPU, and say nothing of"),
     ],
 )
-def test_real_time_of_a_simulated_node_is_not_called_virtual(polypath, command, words):
+def test_real_time_of_simulated_node_is_not_virtual(polypath, command, words):
     arguments = (*command.split(), "--node", "narval", "--json", "rows.json")
     text = succeeded(polypath(*arguments, POLYPATH_SIM_MODE="functional"))
     assert words in text

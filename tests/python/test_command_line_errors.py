@@ -102,9 +102,7 @@ def test_arguments_on_a_node(polypath, arguments, words):
     "command",
     ["topo", "bench p2p --sizes 1M", "bench graph-phases", "tune", "bench mpi", "bench jacobi"],
 )
-def test_a_file_that_cannot_be_written_is_refused_before_the_run(
-    polypath, tmp_path, command, option
-):
+def test_unwritable_file_is_refused_before_the_run(polypath, tmp_path, command, option):
     suffix = {"--plot": "png", "--json": "json"}[option]
     (tmp_path / f"folder.{suffix}").mkdir()
     places = {

@@ -32,7 +32,7 @@ def test_cu_get_proc_address_knows_every_exported_function(simulated_driver):
 
 
 @pytest.mark.parametrize("name", ["libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1"])
-def test_names_of_the_driver_lead_to_the_same_loaded_library(simulated_driver, name):
+def test_driver_names_resolve_to_one_loaded_library(simulated_driver, name):
     by_name = ctypes.CDLL(str(simulated_driver.parent / "simulated-driver" / name))
     itself = ctypes.CDLL(str(simulated_driver))
     for function in ["cuInit", "nvmlInit_v2", "polypath_sim_copies"]:

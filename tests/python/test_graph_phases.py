@@ -133,7 +133,7 @@ def test_command(polypath, tmp_path):
             assert sum(shares.values()) == pytest.approx(1)
 
 
-def test_command_with_json_on_stdout_and_the_host_at_one_end(polypath):
+def test_command_with_host_end_and_json_on_stdout(polypath):
     arguments = ("--node", "narval", "--src", "host0", "--dst", "gpu1", "--sizes", "64K")
     done = polypath("bench", "graph-phases", *arguments, "--nodes", "2", "--json", "-")
     assert done.returncode == 0, done.stderr

@@ -114,7 +114,7 @@ def test_more_ranks_than_gpus():
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_solver_is_the_same_to_the_bit_on_any_number_of_ranks(tmp_path, ranks):
+def test_solver_is_bitwise_equal_on_any_rank_count(tmp_path, ranks):
     shape = {"rows": 9, "columns": 3001}
     options = [word for name, count in shape.items() for word in (f"--{name}", str(count))]
     found, printed = results(

@@ -59,7 +59,7 @@ def test_links_that_are_alike_share_a_label():
     }
 
 
-def test_gpus_on_a_switch_have_a_line_to_it_and_none_to_each_other():
+def test_switch_gpus_have_lines_only_to_the_switch():
     topology = values.topology(8, 2, "nvswitch", 396)
     far = values.link("gpu0", "host1", "pcie", 0, 40), values.link("gpu7", "host0", "pcie", 0, 40)
     topology["links"] += far

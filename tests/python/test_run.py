@@ -55,7 +55,7 @@ def test_what_was_preloaded_before_stays_behind_it(seen):
     assert {other, str(find_shim())} <= libraries
 
 
-def test_copies_have_hardware_queues_enough_unless_the_program_says_how_many(seen):
+def test_run_sets_max_copy_connections_by_default(seen):
     names = ("CUDA_DEVICE_MAX_COPY_CONNECTIONS", "CUDA_DEVICE_MAX_CONNECTIONS")
     assert [seen()[0].get(name) for name in names] == ["32", None]
     assert [seen(**{names[0]: "4"})[0].get(name) for name in names] == ["4", None]

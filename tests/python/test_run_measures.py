@@ -44,7 +44,7 @@ def said(done):
     return done.stdout, done.stderr
 
 
-def test_it_measures_once_and_the_program_starts_with_a_profile(machine):
+def test_run_measures_once_then_starts_with_profile(machine):
     done, (profile,) = machine()
     assert said(done) == ("measured\n", SAYS)
     written = profile.stat().st_mtime_ns

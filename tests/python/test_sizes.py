@@ -133,6 +133,6 @@ def test_refuses_an_unusable_range(text):
 
 
 @given(st.integers(1, 1 << 40), st.integers(0, 20))
-def test_a_range_holds_both_ends_when_they_are_a_power_of_two_apart(first, doublings):
+def test_power_of_two_range_includes_both_ends(first, doublings):
     sizes = parse_sizes(f"{first}:{first << doublings}")
     assert sizes == [first << i for i in range(doublings + 1)]

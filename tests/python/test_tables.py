@@ -226,7 +226,7 @@ def test_bench_heading(pairs, expected):
     assert heading.endswith("made-up (simulated, virtual time)")
 
 
-def test_an_emulated_mesh_is_marked_wherever_a_node_is_named():
+def test_emulated_mesh_is_marked_with_every_node_name():
     mesh = values.emulated_mesh()
     first, _, figures = nodes.heading(mesh)
     assert first.endswith("(emulated mesh, 46 GB/s a link)")

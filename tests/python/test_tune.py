@@ -118,7 +118,7 @@ def test_a_profile_that_is_not_usable_is_told_in_a_line(polypath, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["tune", "tune backend", "tune allreduce"])
-def test_a_profile_that_cannot_be_written_is_refused_before_the_run(polypath, tmp_path, command):
+def test_unwritable_profile_is_refused_before_the_run(polypath, tmp_path, command):
     arguments = (*command.split(), "--node", "narval")
     for place in ("/proc/x.toml", "/dev/null/x.toml"):
         line = the_one_line(polypath(*arguments, "--profile", place), 2)
@@ -250,7 +250,7 @@ def test_ctrl_c_stops_it_and_the_next_run_goes_on(polypath, tmp_path):
     assert f"/{left} " in lines_of(done.stderr, "tune: ")[0]
 
 
-def test_a_progress_function_stops_a_search_and_its_errors_are_raised():
+def test_progress_function_stops_search_and_may_raise():
     program = "import polypath; from test_tune import search; search()"
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -26,7 +26,7 @@ std::uintptr_t any_address(Random& random) {
   return kBases[random() % kBases.size()] + random() % 200;
 }
 
-TEST(Pollers, AreFoundByTheAddressesThatTheyPollInTheirOrder) {
+TEST(Pollers, FindReturnsPollersInAddressOrder) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     Random random(seed);
     std::vector<Thread> threads(8);
@@ -61,7 +61,7 @@ TEST(Pollers, AreFoundByTheAddressesThatTheyPollInTheirOrder) {
   }
 }
 
-TEST(StoreBuffer, AreFoundByTheBytesThatTheyAreFor) {
+TEST(StoreBuffer, OverlappingFindsStoresByBytes) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     Random random(seed);
     StoreBuffer stores;
@@ -102,7 +102,7 @@ TEST(StoreBuffer, AreFoundByTheBytesThatTheyAreFor) {
   }
 }
 
-TEST(Cache, HasWhatWasKeptSinceItWasCleared) {
+TEST(Cache, HoldsEntriesUntilCleared) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Random random(seed);
     Cache cache;
@@ -138,7 +138,7 @@ struct Counted {
   std::size_t holders = 0;
 };
 
-TEST(Held, LivesAsLongAsSomebodyHoldsIt) {
+TEST(Held, ObjectLivesUntilItsLastOwner) {
   int living = 0;
   auto first = Held<Counted>::make(living);
   {

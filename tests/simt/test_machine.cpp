@@ -50,7 +50,7 @@ SIMT_KERNEL(test_begins_early, 64, std::uint32_t* words, bool half_of_them) {
   store(words + thread_index(), load(words + thread_index()) + 1);
 }
 
-TEST(Machine, AKernelThatBeginsEarlyMustWaitBeforeItUsesMemory) {
+TEST(Machine, EarlyStartWithoutWait_Fails) {
   std::vector<std::uint32_t> words(64, 7);
   for (const bool half_of_them : {false, true})
     for (const bool early : {false, true}) {
@@ -115,7 +115,7 @@ SIMT_KERNEL(test_wait, 32, const std::uint32_t* flag, std::uint64_t limit_ns,
   if (!has_come) red_add_relaxed(aborted, 1U);
 }
 
-TEST(Machine, AWaitEndsByItsTimeLimit) {
+TEST(Machine, WaitEndsAtItsTimeout) {
   const std::uint32_t flag = 0;
   std::uint32_t aborted = 0;
   EXPECT_EQ("",
@@ -129,7 +129,7 @@ SIMT_KERNEL(test_stuck, 64, const std::uint32_t* flag) {
   block_sync();
 }
 
-TEST(Machine, ADeadlockNamesWhoWaitsForWhat) {
+TEST(Machine, DeadlockNamesWaitersAndAddresses) {
   const std::uint32_t flag = 7;
   const std::string error = run({{launch("test_stuck", 3, 2, 64, &flag)}});
   EXPECT_TRUE(

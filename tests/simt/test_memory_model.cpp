@@ -110,13 +110,13 @@ bool works(Fault fault, std::uint64_t seed) {
   return error.empty() && from == to;
 }
 
-TEST(MemoryModel, TheRightOrderAlwaysWorks) {
+TEST(MemoryModel, RightOrder_AlwaysWorks) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) ASSERT_TRUE(works(Fault::none, seed)) << seed;
 }
 
 class PlantedFault : public testing::TestWithParam<Fault> {};
 
-TEST_P(PlantedFault, IsFound) {
+TEST_P(PlantedFault, MakesRunsFail) {
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) found += works(GetParam(), seed) ? 0 : 1;
   EXPECT_GE(found, 4) << "of 40 seeds";

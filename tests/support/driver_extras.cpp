@@ -10,9 +10,9 @@ namespace polypath::test {
 void* find_in_driver(const CudaDriver& driver, const char* symbol) {
   void* const library = dlopen(driver.library.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) throw std::runtime_error(driver.library + " is not loaded");
-  void* const found = dlsym(library, symbol);
+  void* const function = dlsym(library, symbol);
   dlclose(library);
-  return found;
+  return function;
 }
 
 namespace {

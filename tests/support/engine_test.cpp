@@ -12,7 +12,7 @@
 namespace polypath::test {
 namespace {
 
-constexpr auto kPatience = std::chrono::minutes(10);
+constexpr auto kCompletionTimeout = std::chrono::minutes(10);
 
 struct Opened {
   std::optional<NodeSource> source;
@@ -86,7 +86,7 @@ void EngineTest::copy(Context& context, const Transfer& transfer) {
 }
 
 testing::AssertionResult EngineTest::completes(CUstream stream) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kCompletionTimeout;
   while (!done(stream)) {
     if (std::chrono::steady_clock::now() > deadline)
       return testing::AssertionFailure() << "the stream has not completed within ten minutes";

@@ -18,7 +18,7 @@ Gate::Gate(const CudaDriver& driver, CUcontext context) : driver_(driver), conte
 Gate::~Gate() {
   watchdog_.request_stop();
   watchdog_.join();
-  EXPECT_FALSE(gave_up_) << "something waited for the held streams";
+  EXPECT_FALSE(opened_by_watchdog_) << "something waited for the held streams";
   open();
   for (const CUcontext held : held_) {
     const CurrentContext current(driver_, held, std::nothrow);
@@ -39,7 +39,7 @@ void Gate::watch(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   ended_.wait_for(lock, stop, std::chrono::minutes(5), [] { return false; });
   if (stop.stop_requested()) return;
-  gave_up_ = true;
+  opened_by_watchdog_ = true;
   open();
 }
 

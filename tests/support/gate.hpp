@@ -20,7 +20,7 @@ class Gate {
   /// `context`: of any GPU; the word is allocated there.
   Gate(const CudaDriver& driver, CUcontext context);
   /// Opens it, and waits for the contexts of all streams that it held. Fails the test when the gate
-  /// had to open by itself, after a minute: somebody waited who should not have.
+  /// had to open by itself, after five minutes: a wait depended on the held streams.
   ~Gate();
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
@@ -38,7 +38,7 @@ class Gate {
   std::uint32_t* word_ = nullptr;
   std::mutex mutex_;
   std::condition_variable_any ended_;
-  bool gave_up_ = false;
+  bool opened_by_watchdog_ = false;
   std::jthread watchdog_;
 };
 

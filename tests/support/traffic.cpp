@@ -11,8 +11,8 @@ namespace {
 
 template <typename Count>
 std::uint64_t bytes_of(const Count& counts, const typename Count::key_type& key) {
-  const auto found = counts.find(key);
-  return found == counts.end() ? 0 : found->second.bytes;
+  const auto it = counts.find(key);
+  return it == counts.end() ? 0 : it->second.bytes;
 }
 
 /// Bytes that `after` counts beyond `before`, where there are any.
@@ -91,8 +91,8 @@ testing::AssertionResult Traffic::went_as(const Plan& plan) const {
 std::string Traffic::native_reasons() const {
   std::string reasons;
   for (std::size_t i = 0; i < before_.native.size(); ++i)
-    if (const auto one = static_cast<NativeReason>(i); native(one) != 0)
-      reasons += fmt::format(" {} x {}", native(one), to_string(one));
+    if (const auto reason = static_cast<NativeReason>(i); native(reason) != 0)
+      reasons += fmt::format(" {} x {}", native(reason), to_string(reason));
   return reasons;
 }
 

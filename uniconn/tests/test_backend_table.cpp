@@ -39,7 +39,7 @@ BackendRow row(int op, std::size_t bytes, int backend, std::array<double, 4> us)
 
 // ---- The choice ---------------------------------------------------------------------------------
 
-TEST(BackendTable, TheNearestSizeServesWithinAFactorOfTwo) {
+TEST(BackendTable, NearestSizeServesWithinFactorTwo) {
   const std::vector<BackendRow> rows{row(kPost, 64, kGpuccl, {2, 1, -1, -1}),
                                      row(kPost, 1024, kMpi, {2, -1, -1, 1})};
   const Routes routes(rows, kAll, kPolypath);
@@ -60,7 +60,7 @@ TEST(BackendTable, TheNearestSizeServesWithinAFactorOfTwo) {
   EXPECT_EQ(routes.at(POLYPATH_COMM_REDUCE, 64), kPolypath) << "of another operation";
 }
 
-TEST(BackendTable, OfTwoAsNearTheSmallerServes) {
+TEST(BackendTable, EquallyNear_SmallerSizeServes) {
   const Routes routes(std::vector<BackendRow>{row(kPost, 100, kGpuccl, {2, 1, -1, -1}),
                                               row(kPost, 400, kMpi, {2, -1, -1, 1})},
                       kAll, kPolypath);
@@ -68,7 +68,7 @@ TEST(BackendTable, OfTwoAsNearTheSmallerServes) {
   EXPECT_EQ(routes.at(kPost, 201), kMpi);
 }
 
-TEST(BackendTable, WhatDoesNotServeIsReplacedByTheFastestThatDoes) {
+TEST(BackendTable, UnusableBackend_IsReplacedByFastest) {
   const BackendRow its = row(kPost, 64, kGpushmem, {4, 3, 1, 2});
   const auto taken = [&its](uc::detail::LibrarySet usable, int first) {
     return uc::detail::library_of_row(its, usable, first);
@@ -88,7 +88,7 @@ TEST(BackendTable, WhatDoesNotServeIsReplacedByTheFastestThatDoes) {
 }
 
 /// Against all rows, looked at one by one.
-TEST(BackendTable, ItIsTheNearestOfAllForRandomTables) {
+TEST(BackendTable, RandomTables_GiveTheNearestRow) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
     const auto below = [&random](int count) {
@@ -178,7 +178,7 @@ TEST(BackendTable, AllRanksHaveRankZeros) {
   }
 }
 
-TEST(BackendTable, WithoutOneNothingIsAsked) {
+TEST(BackendTable, EmptyTable_RequestsNothing) {
   const BackendTable none(4, false, [](const std::vector<int>&) -> BackendTable::Rows {
     ADD_FAILURE() << "it is asked";
     return {};
@@ -244,7 +244,7 @@ TEST(BackendProfile, KeepsWhatWasMeasuredAndPlansByIt) {
   EXPECT_THROW(plan(engine.get(), "post", 8, 5), polypath::error);
 }
 
-TEST(BackendProfile, AnEditStays) {
+TEST(BackendProfile, EditedEntry_Stays) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs";
   ProfileOfTest profile;
   profile.keep(uc::detail::engine().get(), kPost, 2, 4096, {{kPolypath, 9}, {kGpuccl, 5}});

@@ -158,7 +158,7 @@ class PlantedCgFault : public testing::TestWithParam<Planted> {
  protected:
   void TearDown() override { polypath::active_mutant<CgFault> = CgFault::none; }
 };
-TEST_P(PlantedCgFault, IsFound) {
+TEST_P(PlantedCgFault, MakesRunsFail) {
   polypath::active_mutant<CgFault> = GetParam().fault;
   // Most are found by the first; where memory lies has a part in it, too.
   constexpr std::uint64_t kSeeds = 300;

@@ -267,7 +267,7 @@ TEST(DeviceWaits, EndWithAnAbort) {
   }
 }
 
-TEST(DeviceCalls, WithWrongArgumentsAreReportedAndSendNothing) {
+TEST(DeviceCalls, WrongArguments_AreReported) {
   for (const auto group : kGroups)
     for (const int wrong : {0, 1, 2, 3, 4}) {
       Deserted its;
@@ -331,7 +331,7 @@ class PlantedDeviceFault : public testing::TestWithParam<Planted> {
     active_mutant<CollectiveFault> = CollectiveFault::none;
   }
 };
-TEST_P(PlantedDeviceFault, IsFound) {
+TEST_P(PlantedDeviceFault, MakesRunsFail) {
   active_mutant<DeviceFault> = GetParam().fault;
   active_mutant<CollectiveFault> = GetParam().below;
   EXPECT_NE(0, first_wrong_row(60));

@@ -62,7 +62,7 @@ std::vector<double> cg_by_the_book(const Brick& brick, int iterations) {
   return norms;
 }
 
-TEST(UniconnMatrix, IsSymmetricAndDiagonallyDominant) {
+TEST(UniconnMatrix, SymmetricAndDiagonallyDominant) {
   for (const int points : {15, 27}) {
     const Brick brick{"test", 4, points};
     const Rows rows = rows_of(brick, 0, brick.rows());
@@ -92,7 +92,7 @@ TEST(UniconnMatrix, IsSymmetricAndDiagonallyDominant) {
                            rows.values.begin() + static_cast<std::ptrdiff_t>(rows.offsets[50])));
   }
 }
-TEST(UniconnMatrix, HasTheSizesOfTheirNames) {
+TEST(UniconnMatrix, BricksHaveTheSizesOfTheirNames) {
   EXPECT_EQ(1'369'599U, brick("serena-like").rows());
   EXPECT_EQ(4'102'893U, brick("queen-like").rows());
   EXPECT_THROW(static_cast<void>(brick("serena")), std::runtime_error);

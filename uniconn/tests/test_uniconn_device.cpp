@@ -105,7 +105,7 @@ TEST(UniconnDeviceModes, PartialDeviceIsToldByTheHost) {
 }
 
 /// The kernel of rank 0 waits for a rank that is gone.
-TEST(UniconnDeviceModes, AKernelThatWaitsForNobodyEndsWithTheTimeLimit) {
+TEST(UniconnDeviceModes, KernelWaitForGoneRank_TimesOut) {
   if (gpus() < 2) GTEST_SKIP();
   setenv("POLYPATH_COMM_TIMEOUT_MS", "10000", 1);  // of the creation too, on a busy machine
   const auto failures = on_ranks<Backend>(2, [](SuiteRank<Backend>& self) {

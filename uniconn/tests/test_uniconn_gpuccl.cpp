@@ -51,7 +51,7 @@ TEST(UniconnGpucclKernels, NeedTheDeviceHeader) {
 
 /// An NCCL without windows serves the host all the same; toDevice() says what it lacks. Of what a
 /// kernel has sent the host tells after it.
-TEST(UniconnGpucclKernels, AreToldOfByTheHost) {
+TEST(UniconnGpucclKernels, HostSignalsKernelData) {
   if (gpus() < 2) GTEST_SKIP();
   const OfProgram of_program;
   std::array<std::byte*, 2> inboxes{};

@@ -71,7 +71,7 @@ TEST(UniconnGpushmemKernels, NeedTheDeviceHeaderAndItsLibrary) {
 
 /// The program's own part of NVSHMEM begins with it, and launches; a kernel's data goes before the
 /// signal that tells of it.
-TEST(UniconnGpushmemKernels, AreOfTheProgramsOwnPartOfNvshmem) {
+TEST(UniconnGpushmemKernels, LaunchThroughTheProgramsNvshmem) {
   if (gpus() < 2) GTEST_SKIP();
   const OfProgram of_program;
   const auto body = [](SuiteRank<Backend>& self) {

@@ -54,7 +54,7 @@ RANK_PROGRAM(one_of_uniconn_exits) {
   coordinator.Acknowledge(word, 0, word, 1, 1, &comm);
   coordinator.WaitComm();
 }
-TEST(UniconnProcesses, OneThatEndsEndsTheOthersWaits) {
+TEST(UniconnProcesses, RankExits_EndsWaitsOfOthers) {
   NEEDS_GPUS(2);
   ProcessGroup group("one_of_uniconn_exits", 2);
   EXPECT_THAT(group.result(0), testing::HasSubstr("has ended"));

@@ -94,7 +94,7 @@ TEST(UniconnPrograms, JacobiIsTheSequentialOne) {
 }
 
 /// PartialDevice: the host tells of what a kernel sent; PureDevice: it says nothing.
-TEST(UniconnPrograms, TheModeSaysWhatTheHostSends) {
+TEST(UniconnPrograms, LaunchModeDecidesWhatTheHostSends) {
   const auto body = [](SuiteRank<Backend>& self) {
     const int next = (self.rank() + 1) % self.size();
     const int last = (self.rank() + self.size() - 1) % self.size();
@@ -137,7 +137,7 @@ TEST(UniconnPrograms, TheModeSaysWhatTheHostSends) {
 }
 
 /// A halo exchange with large halos goes over links that a single path leaves idle.
-TEST(UniconnPrograms, AGroupGoesOverAllPaths) {
+TEST(UniconnPrograms, GroupUsesAllRoutes) {
   constexpr std::size_t kBytes = std::size_t{64} << 20;
   std::uint64_t by_another = 0;
   const auto body = [&](SuiteRank<Backend>& self) {
@@ -170,7 +170,7 @@ TEST(UniconnPrograms, AGroupGoesOverAllPaths) {
   EXPECT_GT(by_another, kBytes / 4);
 }
 
-TEST(UniconnPrograms, ARankThatFailsEndsAllWaits) {
+TEST(UniconnPrograms, FailedRank_EndsAllWaits) {
   if (in_virtual_time()) GTEST_SKIP() << "a time limit in virtual time takes long";
   setenv("POLYPATH_COMM_TIMEOUT_MS", "5000", 1);  // of the creation too, on a busy machine
   const auto failures = on_ranks<Backend>(2, [](SuiteRank<Backend>& self) {
@@ -240,7 +240,7 @@ TEST(UniconnPrograms, NothingWithoutAnEnvironment) {
   unsetenv("OMPI_COMM_WORLD_SIZE");
 }
 
-TEST(UniconnPrograms, OneRankWithoutAGpuEndsAll) {
+TEST(UniconnPrograms, RankWithoutGpu_EndsAll) {
   const auto bootstraps = uc::Bootstrap::threads(2);
   std::vector<std::string> said(2);
   {

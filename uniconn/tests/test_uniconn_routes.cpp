@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(Table, UniconnRoutes,
 
 /// One group with messages of both, to both neighbours, whose order differs from rank to rank; the
 /// stream overwrites the sources after it.
-TEST(UniconnRoutesOf, OneGroupGoesByBoth) {
+TEST(UniconnRoutesOf, GroupUsesBothBackends) {
   if (gpus() < 4) GTEST_SKIP() << "needs 4 GPUs";
   const Table table(mixed_rows());
   constexpr std::size_t kKinds = 4;
@@ -245,7 +245,7 @@ TEST(UniconnRoutesOf, NothingOfAGroupWaitsForAnotherPart) {
 }
 
 /// Of a kernel's data the host tells alone: both sides by polypath, whatever the size.
-TEST(UniconnRoutesOf, OfPartialDeviceTheFirstTells) {
+TEST(UniconnRoutesOf, PartialDevice_SignalsByPolypath) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs";
   const Table table(mixed_rows());
   const auto failures = on_ranks<Backend>(2, [&](SuiteRank<Backend>& self) {
@@ -326,12 +326,12 @@ std::vector<std::string> said_and_done(const std::string& by) {
 constexpr const char* kWhyPolypath =
     "polypath: ranks are of one node, and reach each other's memory";
 
-TEST(UniconnRoutesOf, WithoutATableAsEver) {
+TEST(UniconnRoutesOf, NoTable_UsesPolypath) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs";
   EXPECT_THAT(said_and_done("polypath"), Each(kWhyPolypath));
 }
 
-TEST(UniconnRoutesOf, WhatIsNotHereIsPassedOverAndSaid) {
+TEST(UniconnRoutesOf, MissingBackend_IsSkippedAndReported) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs";
   {
     const Table table({{POLYPATH_COMM_POST, 4096, kMpi}});
@@ -347,7 +347,7 @@ TEST(UniconnRoutesOf, WhatIsNotHereIsPassedOverAndSaid) {
                          HasSubstr(UNICONN_STANDINS ? "memory of its own" : "libnvshmem_host"))));
 }
 
-TEST(UniconnRoutesOf, TheLibraryOfTheTableMayBeMissing) {
+TEST(UniconnRoutesOf, LibraryOfTable_IsUsedIfPresent) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs";
   const bool is_here = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL) != nullptr;
   const Table table({{POLYPATH_COMM_POST, 4096, kGpuccl}});

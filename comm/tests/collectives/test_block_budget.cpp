@@ -14,7 +14,7 @@ CUcontext some_context(int number) {
   return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(0x1000 + 16 * number));
 }
 
-TEST(BlockBudget, TheFirstCommunicatorHasMost) {
+TEST(BlockBudget, FirstCommunicator_GetsMostBlocks) {
   const BlockReservation first(some_context(1), 132, 128);
   const BlockReservation second(some_context(1), 132, 128);
   EXPECT_EQ(first.blocks(), 112);
@@ -52,7 +52,7 @@ std::vector<int> grants_of(int number, int capacity, int most, int spared) {
   }
 }
 
-TEST(BlockBudget, WhatIsSparedIsNeverGranted) {
+TEST(BlockBudget, ReservedSms_AreNeverGranted) {
   EXPECT_EQ(grants_of(2, 132, 64, 32), (std::vector{48, 32, 8, 4, 4, 4}));
   EXPECT_EQ(grants_of(2, 108, 64, 32), (std::vector{32, 16, 8, 8, 4, 4, 4}));
   EXPECT_EQ(grants_of(2, 80, 64, 32), (std::vector{32, 8, 4, 4}));
@@ -60,7 +60,7 @@ TEST(BlockBudget, WhatIsSparedIsNeverGranted) {
   EXPECT_EQ(grants_of(2, 132, 16, 32), (std::vector{16, 16, 16, 16, 16, 8, 4, 4, 4}));
 }
 
-TEST(BlockBudget, WhatIsGivenBackIsGrantedAgain) {
+TEST(BlockBudget, ReleasedBlocks_AreGrantedAgain) {
   auto first = std::make_unique<BlockReservation>(some_context(3), 132, 64, 32);
   const BlockReservation second(some_context(3), 132, 64, 32);
   EXPECT_EQ(second.blocks(), 32);

@@ -158,7 +158,7 @@ RANK_PROGRAM(one_is_late_among_calls) {
   row.expect_done(calls);
   comm->exchange({}, {});
 }
-TEST(CollectiveProcesses, OneIsLate) {
+TEST(CollectiveProcesses, LateRank_IsWaitedFor) {
   NEEDS_GPUS(2);
   const int ranks = std::min(3, static_cast<int>(group_node().node.gpus.size()));
   ProcessGroup group("one_is_late_among_calls", ranks);

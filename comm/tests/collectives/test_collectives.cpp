@@ -71,7 +71,7 @@ class CollectivesTest : public testing::Test {
 
 // Their kernels are loaded by a call that waits for those that run, and keeps the other ranks of
 // the process out of the driver meanwhile, among them the one whose signal a stream waits for.
-TEST_F(CollectivesTest, MayBeMadeWhileAStreamWaitsForARankThatHasNotCome) {
+TEST_F(CollectivesTest, CreationWhileStreamWaits_DoesNotHang) {
   Group group(2, {.time_limit = std::chrono::seconds(30)});
   const auto failures = group.failures([](Communicator& comm) {
     const SymmetricMemory words = comm.alloc(8);
@@ -119,7 +119,7 @@ TEST_F(CollectivesTest, RowsOfRandomCallsOnSeveralStreams) {
   });
 }
 
-TEST_F(CollectivesTest, ALimitOfBlocksHoldsUntilItIsLifted) {
+TEST_F(CollectivesTest, BlockLimit_HoldsUntilLifted) {
   Random random(23);
   const std::vector<PlannedCall> row{planned(random, {3 << 20, 5 << 20}),
                                      planned(random, {3 << 20, 5 << 20})};
@@ -195,7 +195,7 @@ TEST_F(CollectivesTest, SeveralCommunicatorsAtOnce) {
   });
 }
 
-TEST_F(CollectivesTest, ACapturedRowIsReplayedAmongOtherCalls) {
+TEST_F(CollectivesTest, CapturedRow_ReplaysAmongOtherCalls) {
   if (driver().stream_begin_capture == nullptr) GTEST_SKIP() << "no capture";
   Random random(11);
   const auto [captured, eager] = rows_beside(random, 3, {0, 20000});
@@ -220,7 +220,7 @@ TEST_F(CollectivesTest, ACapturedRowIsReplayedAmongOtherCalls) {
 
 // Each rank holds another one of the two streams, so that without an order that is the host's, half
 // of the ranks would run the graph first, and half the calls.
-TEST_F(CollectivesTest, GraphsAndCallsOnAnotherStreamRunInTheOrderOfTheHost) {
+TEST_F(CollectivesTest, GraphsAndCalls_RunInHostOrder) {
   if (driver().stream_begin_capture == nullptr) GTEST_SKIP() << "no capture";
   Random random(13);
   const auto [captured, eager] = rows_beside(random, 2, {100, 20000});
@@ -252,7 +252,7 @@ TEST_F(CollectivesTest, GraphsAndCallsOnAnotherStreamRunInTheOrderOfTheHost) {
   });
 }
 
-TEST_F(CollectivesTest, CapturesThatTakeTurnsKeepTheOrderOfTheirCalls) {
+TEST_F(CollectivesTest, InterleavedCaptures_KeepCallOrder) {
   if (driver().stream_begin_capture == nullptr) GTEST_SKIP() << "no capture";
   Random random(14);
   const Row first = rows_beside(random, 3, {100, 20000}).first;
@@ -298,7 +298,7 @@ TEST_F(CollectivesTest, CapturesThatTakeTurnsKeepTheOrderOfTheirCalls) {
   });
 }
 
-TEST_F(CollectivesTest, WhatRanksDoNotGiveAlikeIsFoundWhereItIsAskedFor) {
+TEST_F(CollectivesTest, CheckOption_ReportsUnlikeArguments) {
   group_->run([&](Communicator& comm) {
     CollectivesOptions options = kFewBlocks;
     options.check = true;
@@ -350,7 +350,7 @@ TEST_F(CollectivesTest, WhatRanksDoNotGiveAlikeIsFoundWhereItIsAskedFor) {
   });
 }
 
-TEST_F(CollectivesTest, ARankThatDoesNotCallLetsTheOthersGoWithTheReason) {
+TEST_F(CollectivesTest, AbsentRank_EndsOthersWithReason) {
   if (in_virtual_time()) GTEST_SKIP() << "virtual time stands still while all wait";
   // Of two, so that nobody else can be late on a busy machine.
   Group pair(2);

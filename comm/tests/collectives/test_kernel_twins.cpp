@@ -49,7 +49,7 @@ TEST(KernelTwinsOf, EveryTypeAndOperatorIsExactInEveryForm) {
     }
 }
 
-TEST(KernelTwinsOf, CountsFromNothingToMoreThanOneRowAreRight) {
+TEST(KernelTwinsOf, CountsFromZeroToSeveralRows_AreRight) {
   Random random(8);
   TwinRanks ranks(small(4));
   for (const CollectiveOp op :
@@ -86,7 +86,7 @@ class KernelThatWaits : public testing::TestWithParam<KernelFamily> {
   }
 };
 
-TEST_P(KernelThatWaits, GivesUpAfterTheTimeLimitAndSaysWhoDidNotCome) {
+TEST_P(KernelThatWaits, Timeout_NamesTheAbsentRank) {
   for (const CollectiveOp op :
        {CollectiveOp::allreduce, CollectiveOp::all_to_all, CollectiveOp::broadcast}) {
     TwinRanks ranks(small(3));
@@ -169,7 +169,7 @@ TEST_P(KernelThatWaits, CallsThatDiffer_EndOnAllRanks) {
     }
 }
 
-TEST_P(KernelThatWaits, OneBitOfTheMark_EndsTheCall) {
+TEST_P(KernelThatWaits, UnlikeMarkBit_EndsTheCall) {
   for (const unsigned bit : {kMarkHowShift, 31U})
     expect_mismatch(std::vector<CollectiveCase>(3, call(CollectiveOp::allreduce)), 1U << bit);
 }

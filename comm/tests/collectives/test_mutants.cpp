@@ -66,7 +66,7 @@ class PlantedFault : public testing::TestWithParam<Planted> {
   void TearDown() override { active_mutant<Fault> = Fault::none; }
 };
 
-TEST_P(PlantedFault, IsFound) {
+TEST_P(PlantedFault, MakesRunsFail) {
   active_mutant<Fault> = GetParam().fault;
   EXPECT_NE(0, first_wrong_row(GetParam().family, 40));
 }

@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(Of, NodesOfManyChunks, testing::Values("aabb", "abcd", 
 
 constexpr std::uint64_t kHeaderBytes = 16;  // of a message
 
-TEST(NodesTest, ARankSendsItsSliceAndNoMore) {
+TEST(NodesTest, RankSendsOnlyItsSlice) {
   NEEDS_GPUS(4);
   for (const std::string names : {"aabb", "abcd"}) {
     CreatedGroup group(names);
@@ -94,7 +94,7 @@ TEST(NodesTest, RanksOfOneNodeNeedNoNetwork) {
   EXPECT_EQ(group.mail().open(), 0);
 }
 
-TEST(NodesTest, TheNetworkEndsWithItsRanks) {
+TEST(NodesTest, NetworkEndsWithItsRanks) {
   NEEDS_GPUS(2);
   CreatedGroup group("ab");
   EXPECT_EQ(group.mail().open(), 2);
@@ -129,7 +129,7 @@ void expect_refused(
   });
   EXPECT_THAT(failures, Each(HasSubstr(reason)));
 }
-TEST(NodesTest, WhatOneRankCannotAllAreTold) {
+TEST(NodesTest, CreationErrorOfOneRank_ReachesAll) {
   NEEDS_GPUS(4);
   expect_refused([](auto& options, auto&, auto&) { options.gpu = 99; }, "gpu99 is none");
   expect_refused([](auto& options, auto&, auto&) { options.gpu = 2; }, "have the same GPU");
@@ -139,7 +139,7 @@ TEST(NodesTest, WhatOneRankCannotAllAreTold) {
                  "could not begin");
 }
 
-TEST(NodesTest, WhatIsWrongWithAnArgumentIsSaidBeforeAnythingIsSent) {
+TEST(NodesTest, WrongArgument_SendsNothing) {
   NEEDS_GPUS(2);
   CreatedGroup group("ab");
   const auto failures = group.failures([&](NodeRank& rank, int) {
@@ -198,7 +198,7 @@ std::vector<std::string> failures_after(NodeGroup& group, const std::string& nam
   });
 }
 
-TEST(NodesTest, ACallComesBehindWhatIsOnItsStream) {
+TEST(NodesTest, CallRunsAfterEarlierStreamWork) {
   NEEDS_GPUS(2);
   CreatedGroup group("ab");
   Random random(9);
@@ -224,7 +224,7 @@ TEST(NodesTest, ACallComesBehindWhatIsOnItsStream) {
   EXPECT_THAT(failures, Each(""));
 }
 
-TEST(NodesTest, WhatARankGaveUpIsNotSent) {
+TEST(NodesTest, TimedOutRank_SendsNothing) {
   NEEDS_GPUS(4);
   CreatedGroup group("aabb", {.time_limit = kSoon});
   const auto failures = group.failures([&](NodeRank& rank, int number) {
@@ -244,7 +244,7 @@ TEST(NodesTest, WhatARankGaveUpIsNotSent) {
   EXPECT_EQ(group.mail().sent_bytes(0), 0U);
 }
 
-TEST(NodesTest, ANodeThatDoesNotAnswerEndsAllCallsWithinTheTimeLimit) {
+TEST(NodesTest, SilentNode_EndsCallsWithinTimeout) {
   NEEDS_GPUS(4);
   for (const bool progress_in_caller : {false, true}) {
     const NodeGroupOptions options{kSoon, progress_in_caller};
@@ -261,7 +261,7 @@ TEST(NodesTest, ANodeThatDoesNotAnswerEndsAllCallsWithinTheTimeLimit) {
   }
 }
 
-TEST(NodesTest, ANetworkThatFailsIsSaid) {
+TEST(NodesTest, NetworkFailure_IsReported) {
   NEEDS_GPUS(4);
   CreatedGroup group("aabb", {kSoon, false});
   const auto failures = failures_after(group, "aabb", [](Mail& mail) { mail.refuse_those_of(1); });
@@ -336,7 +336,7 @@ TEST_P(ByNcclFails, AndAllCallsEndWithinTheTimeLimit) {
                 HasSubstr("rank 0: exchange 1 with other nodes did not end within 2000"));
   }
 }
-TEST_P(ByNcclFails, WhatANodeGaveUpIsNoResult) {
+TEST_P(ByNcclFails, NodeTimedOut_GivesNoResult) {
   const std::string& names = GetParam();
   CreatedGroup group(names, {.time_limit = kSoon, .by_nccl = true});
   const auto failures = failures_after(group, names, [](Mail&) { nccl_standin_gives_up(1); });

@@ -319,7 +319,7 @@ bool row_is_right(std::uint64_t seed, Fault fault, Kind kind = Kind::any) {
   return std::ranges::all_of(calls, is_right);
 }
 
-TEST(RankPrograms, RowsOfCallsAreRightWhoeverIsAhead) {
+TEST(RankPrograms, RowsOfCallsAreRightInAnyOrder) {
   for (std::uint64_t seed = 0; seed < 60; ++seed)
     for (const Kind kind : {Kind::any, Kind::host_part, Kind::by_owners})
       ASSERT_TRUE(row_is_right(seed, Fault::none, kind)) << "seed " << seed;
@@ -333,7 +333,7 @@ bool is_between_calls(Fault fault) {
 
 class PlantedFault : public testing::TestWithParam<std::pair<Fault, const char*>> {};
 
-TEST_P(PlantedFault, IsFound) {
+TEST_P(PlantedFault, MakesRunsFail) {
   const std::uint64_t rows = is_between_calls(GetParam().first) ? 400 : 72;
   for (const Kind kind : {Kind::any, Kind::by_owners}) {
     int found = 0;
@@ -345,7 +345,7 @@ TEST_P(PlantedFault, IsFound) {
 
 /// Where sums go through host memory, among them: a slot of it that is filled before all have read
 /// it, by the same call or by the next; what went down told of too early, or not waited for.
-TEST_P(PlantedFault, IsFoundInHostParts) {
+TEST_P(PlantedFault, MakesHostPartsFail) {
   const Fault fault = GetParam().first;
   if (fault == Fault::one_slot) GTEST_SKIP() << "its slots of scratch take turns by chunks";
   if (is_between_calls(fault))
@@ -475,7 +475,7 @@ TEST(RankPrograms, GraphsEndInAnyOrderThatTheirEdgesAllow) {
   EXPECT_GE(stuck, 3);  // without the edges that are there for this
 }
 
-TEST(RankPrograms, WhatOneTellsAnotherWaitsForOrHasWaitedPast) {
+TEST(RankPrograms, AwaitedProgress_IsPublished) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Random random(seed);
     const CollectiveSchedule schedule = random_schedule(random, mesh_node(), Kind::any);

@@ -111,7 +111,7 @@ TEST_F(SchedulesTest, EveryTypeAndOperatorInRankOrder) {
   });
 }
 
-TEST_F(SchedulesTest, WhatThePlanChoosesIsRun) {
+TEST_F(SchedulesTest, ChosenAlgorithmIsRun) {
   Random random(6);
   std::vector<PlannedCall> row(1);
   row.front().what.ranks = kRanks;
@@ -226,7 +226,7 @@ TEST_P(SchedulesBy, GraphsRunAmongOtherCalls) {
   });
 }
 
-TEST_F(SchedulesTest, ARankThatDoesNotLaunchItsGraphLetsTheOthersGo) {
+TEST_F(SchedulesTest, MissingGraphLaunch_EndsOthers) {
   if (in_virtual_time()) GTEST_SKIP() << "virtual time stands still while all wait";
   if (driver().stream_begin_capture == nullptr) GTEST_SKIP() << "no capture";
   Group group(kRanks, {});
@@ -250,7 +250,7 @@ TEST_F(SchedulesTest, ARankThatDoesNotLaunchItsGraphLetsTheOthersGo) {
   EXPECT_THAT(failures, Each(HasSubstr("waited")));
 }
 
-TEST_F(SchedulesTest, ARankThatDoesNotCallLetsTheOthersGo) {
+TEST_F(SchedulesTest, AbsentRank_EndsOthers) {
   if (in_virtual_time()) GTEST_SKIP() << "virtual time stands still while all wait";
   Group group(kRanks, {});
   const std::vector<std::string> failures = group.failures([&](Communicator& comm) {
@@ -268,7 +268,7 @@ TEST_F(SchedulesTest, ARankThatDoesNotCallLetsTheOthersGo) {
   EXPECT_THAT(failures, Each(HasSubstr("waited")));
 }
 
-TEST_F(SchedulesTest, WhatCannotBeRunIsRefusedOnAllRanks) {
+TEST_F(SchedulesTest, ImpossibleCall_IsRefusedOnAllRanks) {
   group_->run([&](Communicator& comm) {
     Collectives collectives(comm, kWithCopies);
     const DeviceBytes device(driver(), 1 << 20);

@@ -61,7 +61,7 @@ void run_calls(Collectives& collectives, unsigned seed) {
   mine.expect_done(row);
 }
 
-TEST(TunedCollectives, WhatTheModelGetsWrongIsMended) {
+TEST(TunedCollectives, WrongModel_IsCorrectedByTuning) {
   Group group(kRanks, {.alter_node = [](int, Node& node) { slow_links(node); }});
   std::array<std::vector<TunedCollective>, kRanks> known;
   Context context(group_node(), {{"profile", "off"}, {"registry", "off"}});
@@ -119,7 +119,7 @@ TEST(TunedCollectives, WhatTheModelGetsWrongIsMended) {
   });
 }
 
-TEST(TunedCollectives, WhereTheModelIsRightItsChoiceStays) {
+TEST(TunedCollectives, RightModel_KeepsItsVariant) {
   Group group(kRanks);
   Context context(group_node(), {{"profile", "off"}, {"registry", "off"}});
   group.run([&](Communicator& comm) {
@@ -138,7 +138,7 @@ TEST(TunedCollectives, WhereTheModelIsRightItsChoiceStays) {
   EXPECT_EQ(found.us, found.planned_us);
 }
 
-TEST(TunedCollectives, StoppedByRankZeroAllStopAndKeepNothingHalf) {
+TEST(TunedCollectives, StopByRankZero_StopsAllAndSavesNothing) {
   Group group(kRanks);
   Context context(group_node(), {{"profile", "off"}, {"registry", "off"}});
   group.run([&](Communicator& comm) {
@@ -203,7 +203,7 @@ class WatchedDriver {
   std::shared_ptr<CudaDriver> table_;
 };
 
-TEST(TunedCollectives, WhatIsMeasuredIsFreedBehindItsKernelsWhenACallThrows) {
+TEST(TunedCollectives, ThrowingCall_FreesBuffersAfterKernels) {
   const WatchedDriver watched(*group_node().driver);
   Group group(kRanks, {.driver = watched.driver()});
   const auto failures = group.failures([&](Communicator& comm) {

@@ -279,7 +279,7 @@ TEST_F(UnlikeCalls, CallSkippedByOneRank_EndsTheNext) {
   }
 }
 
-TEST_F(UnlikeCalls, RefusedBuffers_AreRetriedWhereTheCallerSaysSo) {
+TEST_F(UnlikeCalls, RefusedBuffers_AreRetriedOnRequest) {
   static std::byte host[4096];
   Random random(12);
   PlannedCall planned;
@@ -307,7 +307,7 @@ TEST_F(UnlikeCalls, RefusedBuffers_AreRetriedWhereTheCallerSaysSo) {
   });
 }
 
-TEST_F(UnlikeCalls, RefusedChoice_LeavesTheCommunicatorUsable) {
+TEST_F(UnlikeCalls, RefusedAlgorithm_LeavesCommUsable) {
   group_->run([&](Communicator& comm) {
     const auto other = comm.split(0, comm.rank());
     const Collectives first(comm, {.max_blocks = 4});

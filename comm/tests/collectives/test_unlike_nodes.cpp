@@ -14,7 +14,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 /// Two ranks of a node and one of another make other calls than rank 0.
-TEST(NodesTest, CallsThatDifferInANode_EndOnItsRanks) {
+TEST(NodesTest, CallsDifferInNode_EndOnItsRanks) {
   NEEDS_GPUS(4);
   struct Change {
     const char* name;
@@ -76,12 +76,12 @@ void expect_mismatch_between_nodes(bool by_nccl) {
   }
 }
 
-TEST(NodesTest, CallsThatDifferBetweenNodes_EndByMessages) {
+TEST(NodesTest, CallsDifferBetweenNodes_EndByMessages) {
   NEEDS_GPUS(2);
   expect_mismatch_between_nodes(false);
 }
 
-TEST(NodesTest, CallsThatDifferBetweenNodes_EndByNccl) {
+TEST(NodesTest, CallsDifferBetweenNodes_EndByNccl) {
   NEEDS_GPUS(2);
   if (!group_node().simulated) GTEST_SKIP() << "node_ranks tries NCCL itself";
   nccl_standin_reset();

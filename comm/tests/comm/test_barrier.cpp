@@ -15,7 +15,7 @@ namespace {
 std::atomic<int> stream_writes{0};
 std::atomic<int> launches{0};
 
-TEST(Barrier, OfFourRanks_IsOneKernel) {
+TEST(Barrier, FourRanks_LaunchOneKernelEach) {
   NEEDS_GPUS(4);
   const auto counting = std::make_shared<CudaDriver>(*group_node().driver);
   static const CudaDriver& real = *group_node().driver;

@@ -92,7 +92,7 @@ TEST(ControlSegment, SlowReadersReadTheirRound) {
 }
 
 /// Who is through first may abort: the others have that round all the same.
-TEST(ControlSegment, WhatAllHaveComeToIsNotLostToAnAbort) {
+TEST(ControlSegment, CompleteRound_SurvivesAbort) {
   constexpr int kRanks = 4;
   for (int turn = 0; turn < 1000; ++turn) {
     const auto board = ControlSegment::make(kRanks);
@@ -132,7 +132,7 @@ TEST(ControlSegment, OnlyTheOneThatIsMeantIsOpened) {
               HasSubstr("cannot be opened"));
 }
 
-TEST(ControlSegment, TheFirstReasonIsKept) {
+TEST(ControlSegment, FirstReasonIsKept) {
   const auto board = ControlSegment::make(4);
   EXPECT_EQ("", board->reason());
   EXPECT_NO_THROW(board->require_usable());

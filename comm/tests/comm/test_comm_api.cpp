@@ -89,7 +89,7 @@ class CommApi : public testing::Test {
   } while (false)
 
 /// One thread for all ranks: what is asynchronous needs no more.
-TEST_F(CommApi, OneThreadDrivesAllRanks) {
+TEST_F(CommApi, SingleThread_DrivesAllRanks) {
   create_all();
   std::vector<polypath_symmetric*> inbox(kRanks);
   std::vector<polypath_symmetric*> words(kRanks);
@@ -203,7 +203,7 @@ TEST_F(CommApi, PutsOfAGroupGoToAllRanksAtOnce) {
 }
 
 /// A put group whose stream is held does not hold that of another stream.
-TEST_F(CommApi, AGroupThatWaitsHoldsNoOther) {
+TEST_F(CommApi, WaitingPutGroup_HoldsNoOtherStream) {
   create_all();
   constexpr std::size_t kLarge = 4 << 20;
   std::vector<polypath_symmetric*> inbox(kRanks);
@@ -270,7 +270,7 @@ TEST(CommMeeting, ThreadsAndOneProcess) {
   polypath_bootstrap_destroy(meetings[1]);
 }
 
-TEST_F(CommApi, MemoryThatWasNotFreedGoesWithItsCommunicator) {
+TEST_F(CommApi, UnfreedMemory_IsFreedWithCommunicator) {
   const std::uint64_t before = polypath_sim_live_allocations();
   create_all();
   std::vector<polypath_symmetric*> freed(kRanks);
@@ -346,7 +346,7 @@ TEST_F(CommApi, CollectivesAfterAnAbortSaySo) {
   destroy_all();
 }
 
-TEST_F(CommApi, AKernelOfTheProgramThatGivesUpAborts) {
+TEST_F(CommApi, ProgramKernelError_Aborts) {
   using polypath::device::wait_context;
   using polypath::device::wait_error;
   const auto says = [&](std::uint32_t reason, const char* text) {
@@ -422,7 +422,7 @@ TEST_F(CommApi, DestroyingWithAHeldCall_KeepsItsMemory) {
   EXPECT_EQ(CUDA_SUCCESS, cuMemFreeHost(word));
 }
 
-TEST_F(CommApi, DestroyingWithACollectiveUnderWayIsRefused) {
+TEST_F(CommApi, DestroyDuringCollective_IsRefused) {
   create_all();
   EXPECT_OK(polypath_comm_prepare_all(comms_.data(), kRanks));
   {
@@ -444,7 +444,7 @@ TEST_F(CommApi, DestroyingWithACollectiveUnderWayIsRefused) {
   destroy_all();
 }
 
-TEST_F(CommApi, CollectivesThatAreNoneAndCapturesThatAreNotPreparedAreRefused) {
+TEST_F(CommApi, WrongTypeOrUnpreparedCapture_IsRefused) {
   create_all();
   {
     const Rank rank(1);
@@ -472,7 +472,7 @@ TEST_F(CommApi, CollectivesThatAreNoneAndCapturesThatAreNotPreparedAreRefused) {
 }
 
 /// It would wait for the others, were it a call of all.
-TEST_F(CommApi, AReportIsOfThisRankAloneBeforeTheFirstCollectiveToo) {
+TEST_F(CommApi, ReportBeforeFirstCollective_IsLocal) {
   create_all();
   char* report = nullptr;
   EXPECT_OK(polypath_comm_report(comms_[1], &report));
@@ -542,7 +542,7 @@ TEST_F(CommApi, NullAndWrongArgumentsAreNamed) {
   destroy_all();
 }
 
-TEST_F(CommApi, TheEnvironmentIsRead) {
+TEST_F(CommApi, CreatesFromEnvironment) {
   polypath_comm* comm = nullptr;
   const auto create = [&] {
     return polypath_comm_create_from_environment(context_, -1, nullptr, &comm);

@@ -86,7 +86,7 @@ TEST_F(Creation, RanksThatDoNotFit) {
               Each(HasSubstr("rank 1: gpu99 is none of the")));
 }
 
-TEST_F(Creation, AGpuThatOthersDoNotSee) {
+TEST_F(Creation, InvisibleGpu_IsNamedOnAllRanks) {
   EXPECT_THAT(failures_with([](Hello& hello) { hello.gpu_uuid[3] ^= 1; }),
               Each(AllOf(HasSubstr("the GPU of rank 1 is not visible here"),
                          HasSubstr("CUDA_VISIBLE_DEVICES"))));
@@ -102,7 +102,7 @@ TEST_F(Creation, GpusWithoutPeerAccess) {
               Each(HasSubstr("rank 1: gpu1 cannot address the memory of gpu2 (rank 2)")));
 }
 
-TEST_F(Creation, ARankThatNeverComes) {
+TEST_F(Creation, AbsentRank_IsNamedAfterTheTimeout) {
   const auto exchanges = thread_exchanges(2, std::chrono::milliseconds(100));
   CommunicatorOptions options;
   options.size = 2;

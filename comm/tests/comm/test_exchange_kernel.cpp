@@ -66,7 +66,7 @@ TEST_F(ExchangeKernel, RightRecords_LetTheStreamGo) {
   EXPECT_EQ(kRight.count, memory_.told.count);
 }
 
-TEST_F(ExchangeKernel, NodeThatGaveUp_HoldsTheStreamUntilTheAbort) {
+TEST_F(ExchangeKernel, NodeTimedOut_HoldsStreamUntilAbort) {
   for (const std::uint32_t node : {0U, 31U, 39U}) {
     memory_ = {};
     EXPECT_NE("", run(node, {2, kRight.what, kRight.count}));  // it waits for ever

@@ -174,7 +174,7 @@ RANK_PROGRAM(leaves_first) {
   comm->check();
   meet(*comm);
 }
-TEST(Processes, OneMayLeaveFirst) {
+TEST(Processes, RankLeavesFirst_LaterExchangeNamesIt) {
   NEEDS_GPUS(3);
   ProcessGroup group("leaves_first", 3);
   for (const int rank : {0, 2}) group.wait_for(rank, "before the end of rank 1");
@@ -346,7 +346,7 @@ RANK_PROGRAM(one_gives_up) {
   POLYPATH_CHECK(comm->driver(), stream_synchronize(stream.get()));
   comm->check();
 }
-TEST(Processes, OneGivesUp) {
+TEST(Processes, RankAborts_AllGetItsReason) {
   NEEDS_GPUS(3);
   ProcessGroup group("one_gives_up", 3);
   group.wait_for(2, "its end");
@@ -361,7 +361,7 @@ RANK_PROGRAM(one_exits) {
   if (self.rank() == 0) ::_exit(0);
   meet(*comm);
 }
-TEST(Processes, OneExits) {
+TEST(Processes, RankExits_OthersNameIt) {
   NEEDS_GPUS(3);
   ProcessGroup group("one_exits", 3);
   for (const int rank : {1, 2})
@@ -374,7 +374,7 @@ RANK_PROGRAM(one_is_late) {
   if (self.rank() == 1) self.reached("its break");
   put_to_all(*comm, 2);
 }
-TEST(Processes, OneIsLate) {
+TEST(Processes, LateRank_IsWaitedFor) {
   NEEDS_GPUS(2);
   ProcessGroup group("one_is_late", 2);
   group.wait_for(1, "its break");
@@ -494,7 +494,7 @@ RANK_PROGRAM(one_has_another_user) {
   if (self.rank() == 1 && ::setresuid(65534, 65534, 65534) != 0) throw Error("no other user");
   const Communicator comm(source.driver, source.node, options);
 }
-TEST(Processes, OneHasAnotherUser) {
+TEST(Processes, OtherUser_IsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can run ranks as different users";
   NEEDS_GPUS(2);
   ProcessGroup group("one_has_another_user", 2);

@@ -175,11 +175,11 @@ class PutKernel : public testing::Test {
   std::vector<std::vector<simt::Launch>> rows_{kPutRanks};
 };
 
-TEST_F(PutKernel, WhoFindsTheWordFindsAllBytesBeforeIt) {
+TEST_F(PutKernel, SignalArrivesAfterItsBytes) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) ASSERT_EQ("", exchange(seed)) << "seed " << seed;
 }
 
-TEST_F(PutKernel, AWaitThatNobodyAnswersSaysForWhatAndThePutsWereMade) {
+TEST_F(PutKernel, AbortedWait_IsReportedAndPutsArrive) {
   ranks_ = {};
   const std::vector<unsigned char> message{1, 2, 3, 4, 5};
   StreamPutArgs args = args_of(0);
@@ -200,7 +200,7 @@ TEST_F(PutKernel, AWaitThatNobodyAnswersSaysForWhatAndThePutsWereMade) {
 
 class PlantedPutFault : public PutKernel, public testing::WithParamInterface<StreamPutFault> {};
 
-TEST_P(PlantedPutFault, IsFound) {
+TEST_P(PlantedPutFault, MakesRunsFail) {
   const Planting planting(GetParam());
   for (std::uint64_t seed = 1; seed <= 400; ++seed)
     if (!exchange(seed).empty()) return;

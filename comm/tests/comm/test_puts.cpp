@@ -39,7 +39,7 @@ void meet(Communicator& comm) {
   comm.exchange({&mine, 1}, all);
 }
 
-TEST(Puts, SmallOnesGoByAKernelAndLargerOnesByCopies) {
+TEST(Puts, SmallPuts_UseKernelLargerOnesCopies) {
   NEEDS_GPUS(2);
   Group group(2);
   group.run([](Communicator& comm) {
@@ -239,19 +239,19 @@ void exchange_with_all(Group& group, std::uint64_t bytes, int rounds) {
   });
 }
 
-TEST(Puts, AGroupOfSmallOnesTellsAndWaits) {
+TEST(Puts, SmallGroup_SignalsAndWaits) {
   NEEDS_GPUS(2);
   Group group(gpus_up_to(4));
   exchange_with_all(group, 10'007, 20);
 }
 
-TEST(Puts, AGroupOfThoseThatSeveralBlocksShareTellsAndWaits) {
+TEST(Puts, MultiBlockGroup_SignalsAndWaits) {
   NEEDS_GPUS(2);
   Group group(gpus_up_to(4));
   exchange_with_all(group, 200'011, 8);
 }
 
-TEST(Puts, AGroupOfLargeOnesTellsAndWaits) {
+TEST(Puts, LargeGroup_SignalsAndWaits) {
   NEEDS_GPUS(2);
   Group group(gpus_up_to(4));
   exchange_with_all(group, 4 * kMiB + 5, 4);  // on streams that fork from the caller's
@@ -298,11 +298,11 @@ void put_in_order(std::uint64_t large) {
   });
 }
 
-TEST(Puts, ThoseToOneRankKeepTheirOrder) { put_in_order(0); }
-TEST(Puts, WithALargeOneAmongThemToo) { put_in_order(kOfOneBlock + 100); }
+TEST(Puts, PutsToOneRank_KeepTheirOrder) { put_in_order(0); }
+TEST(Puts, LargePutAmongSmall_KeepsTheirOrder) { put_in_order(kOfOneBlock + 100); }
 
 /// By themselves and in a group, with signals: launched again and again.
-TEST(Puts, AreCaptured) {
+TEST(Puts, CapturedPuts_RunAtEachLaunch) {
   NEEDS_GPUS(2);
   Group group(2);
   group.run([](Communicator& comm) {
@@ -393,7 +393,7 @@ TEST(Puts, OnManyStreamsAtOnce) {
   });
 }
 
-TEST(Puts, AGroupWithAWrongPartIsNotBegun) {
+TEST(Puts, WrongMember_IssuesNothing) {
   NEEDS_GPUS(2);
   Group group(2);
   group.run([](Communicator& comm) {

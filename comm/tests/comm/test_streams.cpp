@@ -72,13 +72,13 @@ void send_around(Group& group, int rounds) {
   });
 }
 
-TEST(Streams, ASignalComesBehindItsBytes) {
+TEST(Streams, SignalArrivesAfterItsBytes) {
   NEEDS_GPUS(2);
   Group group(gpus_up_to(4));
   send_around(group, 20);
 }
 
-TEST(Streams, ABarrierOrdersWhatIsBeforeItBeforeWhatIsBehind) {
+TEST(Streams, BarrierOrdersPutsAndReads) {
   NEEDS_GPUS(2);
   Group group(gpus_up_to(4));
   group.run([](Communicator& comm) {
@@ -113,7 +113,7 @@ TEST(Streams, ABarrierOrdersWhatIsBeforeItBeforeWhatIsBehind) {
   });
 }
 
-TEST(Streams, ALargePutTakesAllPaths) {
+TEST(Streams, LargePut_UsesAllRoutes) {
   NEEDS_GPUS(2);
   Context engine(group_node(), {{"prepare", "wait"}});
   Group group(2, {.engine = &engine});
@@ -156,7 +156,7 @@ TEST(Streams, ValuesCountInACircle) {
   });
 }
 
-TEST(Streams, AnAbortLetsThemGo) {
+TEST(Streams, AbortReleasesWaitingStreams) {
   NEEDS_GPUS(2);
   Group group(gpus_up_to(3));
   std::atomic<int> waiting{0};
@@ -185,7 +185,7 @@ TEST(Streams, AnAbortLetsThemGo) {
 // More than a GPU runs grids at once, and far more than it has hardware queues.
 constexpr int kMany = 200;
 
-TEST(Streams, AnAbortLetsManyGo) {
+TEST(Streams, AbortReleasesManyStreams) {
   NEEDS_GPUS(2);
   Group group(2);
   group.run([&](Communicator& comm) {
@@ -203,7 +203,7 @@ TEST(Streams, AnAbortLetsManyGo) {
   });
 }
 
-TEST(Streams, ASignalLetsManyGo) {
+TEST(Streams, SignalReleasesManyStreams) {
   NEEDS_GPUS(2);
   Group group(2);
   group.run([&](Communicator& comm) {
@@ -246,7 +246,7 @@ void poll(Communicator& comm, const Stream& stream) {
       std::this_thread::yield();
 }
 
-TEST(Streams, ASignalThatDoesNotComeAborts) {
+TEST(Streams, MissingSignal_Aborts) {
   NEEDS_GPUS(2);
   Group group(2);
   const auto failures = group.failures([&](Communicator& comm) {
@@ -267,7 +267,7 @@ TEST(Streams, ASignalThatDoesNotComeAborts) {
                                        "at offset 24 of 64 bytes to be 3: it is 2")));
 }
 
-TEST(Streams, ABarrierThatARankDoesNotComeToAborts) {
+TEST(Streams, IncompleteBarrier_Aborts) {
   NEEDS_GPUS(2);
   Group group(2);
   const auto failures = group.failures([&](Communicator& comm) {
@@ -286,7 +286,7 @@ TEST(Streams, ABarrierThatARankDoesNotComeToAborts) {
                                        "barrier 2: it is at 1")));
 }
 
-TEST(Streams, OneThatWaitsForItsTurnIsNotLate) {
+TEST(Streams, WaitOnHeldStream_DoesNotTimeOut) {
   NEEDS_GPUS(1);
   Group group(1);
   Group impatient(1);
@@ -371,7 +371,7 @@ TEST(Streams, WrongArgumentsAreNamedAndChangeNothing) {
   send_around(group, 3);
 }
 
-TEST(Streams, AWaitIsCaptured) {
+TEST(Streams, CapturedWait_WaitsAtEachLaunch) {
   NEEDS_GPUS(2);
   Group group(2);
   group.run([](Communicator& comm) {
@@ -413,7 +413,7 @@ TEST(Streams, AWaitIsCaptured) {
   });
 }
 
-TEST(Streams, ADriverWithoutValuesIsSaid) {
+TEST(Streams, DriverWithoutWriteValue_IsNamed) {
   NEEDS_GPUS(2);
   const auto driver = std::make_shared<CudaDriver>(*group_node().driver);
   driver->stream_write_value64 = nullptr;
@@ -425,7 +425,7 @@ TEST(Streams, ADriverWithoutValuesIsSaid) {
   });
 }
 
-TEST(Streams, AGpuWithoutTheKernelOfWaitsIsSaid) {
+TEST(Streams, GpuWithoutWaitKernel_IsNamed) {
   NEEDS_GPUS(2);
   const auto driver = std::make_shared<CudaDriver>(*group_node().driver);
   driver->module_load_data = [](CUmodule*, const void*) { return CUDA_ERROR_NO_BINARY_FOR_GPU; };

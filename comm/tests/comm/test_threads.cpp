@@ -148,7 +148,7 @@ TEST(Threads, NothingIsLeft) {
   EXPECT_EQ(before, live_objects(driver));
 }
 
-TEST(Threads, OneThreadMayDestroyAll) {
+TEST(Threads, SingleThread_DestroysAllRanks) {
   NEEDS_GPUS(4);
   Group group(4);
   std::vector<SymmetricMemory> memories(4);
@@ -226,7 +226,7 @@ TEST(Threads, DifferentSizesAreToldApart) {
   EXPECT_THAT(failures, Each(AllOf(HasSubstr("alloc(100 bytes)"), HasSubstr("alloc(200 bytes)"))));
 }
 
-TEST(Threads, AnAbortEndsAWaitAndEveryCallAfterIt) {
+TEST(Threads, AbortEndsWaitsAndLaterCalls) {
   NEEDS_GPUS(3);
   Group group(3);
   std::atomic<int> waiting{0};
@@ -252,7 +252,7 @@ TEST(Threads, AnAbortEndsAWaitAndEveryCallAfterIt) {
   EXPECT_THAT(later, Each(HasSubstr("rank 1 has had enough")));
 }
 
-TEST(Threads, ARankThatDoesNotComeIsNamed) {
+TEST(Threads, AbsentRank_IsNamed) {
   NEEDS_GPUS(2);
   Group group(2);
   group[0].set_time_limit(std::chrono::milliseconds(100));
@@ -264,7 +264,7 @@ TEST(Threads, ARankThatDoesNotComeIsNamed) {
   EXPECT_THROW(group[1].check(), CommunicatorError);
 }
 
-TEST(Threads, ARankThatHasLeftIsNamed) {
+TEST(Threads, DepartedRank_IsNamed) {
   NEEDS_GPUS(3);
   Group group(3);
   group.destroy(2);
@@ -272,7 +272,7 @@ TEST(Threads, ARankThatHasLeftIsNamed) {
   EXPECT_THAT(failures, Each(HasSubstr("rank 2 destroyed the communicator")));
 }
 
-TEST(Threads, AKernelThatGivesUpAbortsForAll) {
+TEST(Threads, KernelTimeout_AbortsAllRanks) {
   NEEDS_GPUS(2);
   Group group(2);
   const auto failures = group.failures([](Communicator& comm) {

@@ -280,7 +280,7 @@ class WaitKernel : public testing::Test {
 constexpr std::uint64_t kEndOfTheCircle = ~0ULL - 3;
 constexpr std::uint64_t kHalfTheCircle = (1ULL << 63) - 3;
 
-TEST_F(WaitKernel, WhatWasSentIsThereBehindIt) {
+TEST_F(WaitKernel, WaitReturnsAfterSentBytes) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed)
     for (const bool by_signals : {false, true})
       for (const std::uint64_t first : {std::uint64_t{0}, kHalfTheCircle, kEndOfTheCircle})
@@ -291,7 +291,7 @@ TEST_F(WaitKernel, LaunchedAgainItWaitsForTheEpoch) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) ASSERT_EQ("", relaunched(seed));
 }
 
-TEST_F(WaitKernel, AWordThatIsPastItsValueLetsGo) {
+TEST_F(WaitKernel, WordPastItsValue_EndsTheWait) {
   ranks_[1].words[0] = 9;
   add(1, signal(1, 0, 7));
   add(1, signal(1, 0, 9));
@@ -299,11 +299,11 @@ TEST_F(WaitKernel, AWordThatIsPastItsValueLetsGo) {
   EXPECT_EQ(0U, ranks_[1].status.given_up);
 }
 
-TEST_F(WaitKernel, AnAbortEndsIt) {
+TEST_F(WaitKernel, AbortEndsTheWait) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) EXPECT_EQ("", aborted(seed));
 }
 
-TEST_F(WaitKernel, TheTimeLimitIsReportedWithWhatWasAwaitedAndSeen) {
+TEST_F(WaitKernel, Timeout_ReportsExpectedAndSeenValues) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     ranks_ = {};
     ranks_[0].words = {0, 5, 4, 6};
@@ -349,7 +349,7 @@ TEST_F(WaitKernel, TimeLimitOfBarrier_ReportsItsNumber) {
   EXPECT_EQ(at(5), ranks_[1].words[0]);
 }
 
-TEST_F(WaitKernel, WhatIsBehindAWaitThatGaveUpRunsBehindTheAbort) {
+TEST_F(WaitKernel, TimedOutWait_HoldsStreamUntilAbort) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) EXPECT_EQ("", timed_out(seed));
 }
 
@@ -368,7 +368,7 @@ std::string WaitKernel::timed_out_twice(std::uint64_t seed) {
   return took[1] < 1'000'000'000 ? "" : "the second wait took its time, too";
 }
 
-TEST_F(WaitKernel, OnlyTheFirstWaitThatGivesUpTakesItsTime) {
+TEST_F(WaitKernel, OnlyFirstTimedOutWaitTakesItsTime) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) EXPECT_EQ("", timed_out_twice(seed));
 }
 
@@ -380,7 +380,7 @@ struct Planted {
 
 class PlantedWaitFault : public WaitKernel, public testing::WithParamInterface<Planted> {};
 
-TEST_P(PlantedWaitFault, IsFound) {
+TEST_P(PlantedWaitFault, MakesRunsFail) {
   const Planting of_waits(GetParam().of_waits);
   const Planting of_streams(GetParam().of_streams);
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {

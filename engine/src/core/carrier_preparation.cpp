@@ -1,4 +1,4 @@
-// What the carrier has prepared: when, and which routes.
+// Which routes the dispatcher has prepared, and when.
 //
 //   request_routes(), prepare_now()  the plan of a transfer that is issued
 //   prepare_later()                  a plan that another thread still computes
@@ -47,7 +47,7 @@ void TransferDispatcher::prepare_later(const std::vector<SplittableTransfer>& gr
   const bool is_added = planning_.add([this, group] {
     prepares_later_ = false;
     std::vector<Request> requests;
-    for (const SplittableTransfer& one : group) requests.push_back(one.request);
+    for (const SplittableTransfer& transfer : group) requests.push_back(transfer.request);
     const auto prepared = planner_.plan(requests, 0);
     for (std::size_t t = 0; t < group.size(); ++t)
       if (!prepared->plan.transfers[t].native()) note_import(group[t]);
@@ -57,12 +57,12 @@ void TransferDispatcher::prepare_later(const std::vector<SplittableTransfer>& gr
   if (!is_added) prepares_later_ = false;
 }
 
-void TransferDispatcher::note_import(const SplittableTransfer& one) {
+void TransferDispatcher::note_import(const SplittableTransfer& transfer) {
   const auto note = [&](const auto& memory, std::atomic<std::uint64_t>& largest) {
-    if (memory != nullptr && largest < one.transfer.bytes) largest = one.transfer.bytes;
+    if (memory != nullptr && largest < transfer.transfer.bytes) largest = transfer.transfer.bytes;
   };
-  note(one.src_import, largest_from_import_);
-  note(one.dst_import, largest_to_import_);
+  note(transfer.src_import, largest_from_import_);
+  note(transfer.dst_import, largest_to_import_);
 }
 
 void TransferDispatcher::prepare_for(const std::shared_ptr<ImportedMemory>& memory, int gpu) {
@@ -103,10 +103,10 @@ void TransferDispatcher::prepare(const std::vector<Request>& requests) {
     }
     planner_.plan({&requests[t], 1}, 0);
     // Alone a transfer may take routes that the group leaves to others.
-    std::vector<Route> wanted = planner_.widest({requests[t]}).front();
+    std::vector<Route> new_routes = planner_.widest({requests[t]}).front();
     for (const Route& route : together[t])
-      if (std::ranges::find(wanted, route) == wanted.end()) wanted.push_back(route);
-    for (const Route& route : wanted) {
+      if (std::ranges::find(new_routes, route) == new_routes.end()) new_routes.push_back(route);
+    for (const Route& route : new_routes) {
       if (!route.staged()) continue;
       ++rings[route.via];
       for (const int leg : route.legs) ++channels[leg];

@@ -23,7 +23,7 @@ Context::Context(NodeSource source, const OptionArguments& arguments)
       others_(process_registry(registry_of(options_, source_)), *source_.driver, source_.node),
       devices_(source_.driver, source_.nvml, source_.node),
       imports_(source_.driver, devices_),
-      carrier_(source_, options_, devices_, imports_, others_, counters_) {}
+      dispatcher_(source_, options_, devices_, imports_, others_, counters_) {}
 
 Context::~Context() = default;
 
@@ -35,8 +35,8 @@ void Context::issue(const Transfer& transfer, const PreparedPlan* plan) {
   if (transfer.bytes == 0) return;
   try {
     bool midway = false;
-    if (const auto reason = carrier_.issue(transfer, plan, midway))
-      carrier_.native_copy(transfer, *reason);
+    if (const auto reason = dispatcher_.issue(transfer, plan, midway))
+      dispatcher_.native_copy(transfer, *reason);
   } catch (...) {
     counters_.count_failed();
     throw;
@@ -48,8 +48,8 @@ bool Context::try_copy_async(const Transfer& transfer, bool& midway) {
   if (transfer.bytes == 0) return false;
   if (copies_natively()) return copy_async(transfer), true;
   try {
-    const auto reason = carrier_.issue(transfer, nullptr, midway);
-    if (reason) carrier_.decline(transfer, *reason);
+    const auto reason = dispatcher_.issue(transfer, nullptr, midway);
+    if (reason) dispatcher_.decline(transfer, *reason);
     return !reason;
   } catch (...) {
     counters_.count_failed();
@@ -64,7 +64,7 @@ void Context::try_group_copy_async(std::span<const Transfer> transfers, std::spa
     return;
   }
   try {
-    carrier_.try_issue_group(transfers, issued);
+    dispatcher_.try_issue_group(transfers, issued);
   } catch (...) {
     counters_.count_failed();
     throw;
@@ -82,7 +82,7 @@ void Context::follow(std::span<const Transfer> transfers, const PreparedPlan& pl
 void Context::issue_group(std::span<const Transfer> transfers, const PreparedPlan* plan) {
   if (transfers.size() == 1) return issue(transfers.front(), plan);
   try {
-    carrier_.issue_group(transfers, plan);
+    dispatcher_.issue_group(transfers, plan);
   } catch (...) {
     counters_.count_failed();
     throw;
@@ -119,8 +119,8 @@ void Context::memory_imported(const CUipcMemHandle& handle, CUdeviceptr address,
   const auto memory = imports_.find(address, info.buffer);
   const int gpu = devices_.gpu_of(context);
   if (memory != nullptr && holder >= 0 && gpu >= 0 && holder != gpu)
-    carrier_.prepare_for(memory, gpu);
-  if (options_.prepare == PrepareMode::wait) carrier_.wait_prepared();
+    dispatcher_.prepare_for(memory, gpu);
+  if (options_.prepare == PrepareMode::wait) dispatcher_.wait_prepared();
 }
 
 // ---- plans --------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ Plan Context::plan(const std::vector<Request>& requests) {
 Thresholds Context::smallest_split() {
   Thresholds least = polypath::smallest_split(planner(), node());
   for (std::uint64_t* const kind : {&least.gpu_to_gpu, &least.host_to_gpu, &least.gpu_to_host})
-    *kind = std::max(*kind, carrier_.min_split_bytes());
+    *kind = std::max(*kind, dispatcher_.min_split_bytes());
   if (copies_natively()) least.gpu_to_gpu = 0;
   return least;
 }
@@ -161,12 +161,12 @@ ExecutorKind Context::executor_for(const std::vector<Request>& requests) {
 
 void Context::reset_counters() {
   counters_.reset();
-  carrier_.reset_graph_counts();
+  dispatcher_.reset_graph_counts();
 }
 
 void Context::prepare(const std::vector<Request>& requests) {
   check(requests);
-  carrier_.prepare(requests);
+  dispatcher_.prepare(requests);
 }
 
 // ---- what is known of the node ------------------------------------------------------------------
@@ -180,7 +180,7 @@ void Context::measure(const ProgressFunction& progress) {
   source_.node.ports = std::move(measured.ports);
   source_.node.costs = measured.costs;
   planner().use(source_.node);
-  carrier_.load().use(source_.node);
+  dispatcher_.load().use(source_.node);
   if (source_.simulated) return;
   source_.capacities = Capacities::measured;
   const std::lock_guard lock(profile_mutex_);
@@ -194,18 +194,18 @@ void Context::require_place_of_profile() const {
     throw InvalidArgument(why);
 }
 
-void Context::save_tuned_transfer(TunedTransfer found) {
+void Context::save_tuned_transfer(TunedTransfer entry) {
   const std::lock_guard lock(profile_mutex_);
-  put_choice(source_.tuned, found);
+  put_choice(source_.tuned, entry);
   planner().use(source_.tuned);
-  put_choice(news_.tuned, std::move(found));
+  put_choice(news_.tuned, std::move(entry));
   save();
 }
 
-void Context::keep_collective(TunedCollective found) {
+void Context::keep_collective(TunedCollective entry) {
   const std::lock_guard lock(profile_mutex_);
-  put_entry(source_.collectives, found);
-  put_entry(news_.collectives, std::move(found));
+  put_entry(source_.collectives, entry);
+  put_entry(news_.collectives, std::move(entry));
   save();
 }
 

@@ -45,14 +45,14 @@ class Context {
   void memory_exported(const CUipcMemHandle& handle, CUdeviceptr address);
   /// polypath_ipc_register_import, in the current CUDA context.
   void memory_imported(const CUipcMemHandle& handle, CUdeviceptr address);
-  /// The same of memory on GPU `holder`, -1 for unknown, whatever others said.
+  /// As above, for memory on GPU `holder`, -1 for unknown. Ignores what others published.
   void memory_imported(const CUipcMemHandle& handle, CUdeviceptr address, int holder);
   /// polypath_ipc_unregister_import.
   void memory_closed(CUdeviceptr address) { imports_.closed(address); }
   /// polypath_prepare.
   void prepare(const std::vector<Request>& requests);
   /// Waits until the background thread has nothing left to prepare.
-  void wait_prepared() { carrier_.wait_prepared(); }
+  void wait_prepared() { dispatcher_.wait_prepared(); }
 
   Plan plan(const std::vector<Request>& requests);
   /// polypath_split_thresholds.
@@ -63,15 +63,15 @@ class Context {
   /// polypath_measure.
   void measure(const ProgressFunction& progress);
 
-  [[nodiscard]] Planner& planner() noexcept { return carrier_.planner(); }
+  [[nodiscard]] Planner& planner() noexcept { return dispatcher_.planner(); }
   // What others put into the profile meanwhile stays there (tune/profile_update.hpp).
 
   /// Keeps it in the profile, in the place of what is known of the same, and follows it from now
   /// on.
-  void save_tuned_transfer(TunedTransfer found);
-  /// Keeps it in the profile, likewise; communicators whose collectives are made from now on follow
+  void save_tuned_transfer(TunedTransfer entry);
+  /// Saves a collective in the profile; communicators whose collectives are made from now on follow
   /// it.
-  void keep_collective(TunedCollective found);
+  void keep_collective(TunedCollective entry);
   /// Keeps it in the profile, in the place of what is known of the same; AnyBackend's ranks that
   /// come together from now on follow it.
   void keep_backend(TunedBackend measured);
@@ -79,7 +79,7 @@ class Context {
   [[nodiscard]] std::vector<TunedTransfer> choices() const;
   [[nodiscard]] std::vector<TunedCollective> collectives() const;
   [[nodiscard]] std::vector<TunedBackend> backends() const;
-  /// Of the profile's file: whether it was loaded, made or refused.
+  /// State of the profile's file: loaded, made or refused.
   [[nodiscard]] std::string profile_state() const;
 
   [[nodiscard]] const NodeSource& source() const noexcept { return source_; }
@@ -88,12 +88,12 @@ class Context {
   [[nodiscard]] const Options& options() const noexcept { return options_; }
   [[nodiscard]] const std::vector<OptionInfo>& option_infos() const noexcept { return infos_; }
   [[nodiscard]] Counters& counters() noexcept { return counters_; }
-  [[nodiscard]] RouteResources& resources() noexcept { return carrier_.resources(); }
-  [[nodiscard]] LoadMonitor& load() noexcept { return carrier_.load(); }
+  [[nodiscard]] RouteResources& resources() noexcept { return dispatcher_.resources(); }
+  [[nodiscard]] LoadMonitor& load() noexcept { return dispatcher_.load(); }
   [[nodiscard]] Devices& devices() noexcept { return devices_; }
   /// What would carry these transfers, were all routes ready.
   [[nodiscard]] ExecutorKind executor_for(const std::vector<Request>& requests);
-  [[nodiscard]] GraphCache::Counts graph_counts() { return carrier_.graph_counts(); }
+  [[nodiscard]] GraphCache::Counts graph_counts() { return dispatcher_.graph_counts(); }
   void reset_counters();
 
  private:
@@ -113,9 +113,9 @@ class Context {
   PeerProcesses others_;
   Devices devices_;
   ImportedMemories imports_;
-  TransferDispatcher carrier_;
-  // Of source_.tuned, .collectives, .backends and .profile_state, of news_ and the file: ranks that
-  // are threads keep and ask.
+  TransferDispatcher dispatcher_;
+  // Guards source_.tuned, .collectives, .backends and .profile_state, news_ and the file: ranks
+  // that are threads save and read.
   mutable std::mutex profile_mutex_;
   ProfileUpdate news_;
   std::atomic<bool> unplaced_{false};  // memory of another process was met that has no known place

@@ -50,7 +50,7 @@ class Counters {
   /// A transfer went without a route because others use its links.
   void count_changed_by_load() noexcept { ++changed_by_load_; }
   /// A run of `schedule` was issued; of its transfers those that are split count.
-  /// `followed`: so many of them did not wait for those before them (exec/sequence.hpp).
+  /// `followed`: number of them that did not wait for earlier ones (exec/sequence.hpp).
   void count_split(const Schedule& schedule, int followed);
   void reset();
 

@@ -41,8 +41,9 @@ json transfer_json(const TransferPlan& transfer) {
                       {"rate_gbps", share.gbps}});
   }
   json excluded = json::array();
-  for (const ExcludedRoute& one : transfer.excluded)
-    excluded.push_back({{"route", to_string(one.route)}, {"reason", one.reason}});
+  for (const ExcludedRoute& excluded_route : transfer.excluded)
+    excluded.push_back(
+        {{"route", to_string(excluded_route.route)}, {"reason", excluded_route.reason}});
   return {{"src", to_string(transfer.request.src)},
           {"dst", to_string(transfer.request.dst)},
           {"bytes", transfer.request.bytes},
@@ -119,7 +120,7 @@ json devices_json(Context& context) {
 
   json devices = json::array();
   for (int gpu = 0; gpu < context.devices().count(); ++gpu) {
-    const Gpu& one = source.node.gpus[static_cast<std::size_t>(gpu)];
+    const Gpu& gpu_info = source.node.gpus[static_cast<std::size_t>(gpu)];
     // Free memory can be asked only within a context, and none is made just to ask.
     const CUcontext active = context.devices().context_if_active(gpu);
     json free_bytes;
@@ -132,14 +133,14 @@ json devices_json(Context& context) {
       free_bytes = free;
     }
     devices.push_back({{"id", to_string(MemoryId::gpu(gpu))},
-                       {"name", one.name},
-                       {"memory_bytes", one.memory_bytes},
+                       {"name", gpu_info.name},
+                       {"memory_bytes", gpu_info.memory_bytes},
                        {"free_bytes", std::move(free_bytes)},
                        {"context_active", active != nullptr}});
   }
   json staging = json::array();
   for (const MemoryId memory : context.node().memories()) {
-    // Host memory is pinned up to a limit, and refused by nobody but the driver.
+    // Host memory is pinned up to a limit, and only the driver can refuse it.
     const auto reason = memory.is_gpu() ? context.devices().may_stage(
                                               memory.index, context.resources().ring_limits().gpu)
                                         : StagingReason::allowed;
@@ -197,8 +198,8 @@ json loaded_json(Context& context, const Plan& plan) {
       return std::ranges::any_of(plan.transfers, [&](const TransferPlan& transfer) {
         const auto uses = [&](const Route& route) {
           return std::ranges::any_of(route.legs, [&](int leg) {
-            const Link& of = context.node().links[static_cast<std::size_t>(leg)];
-            return of.from == memory || of.to == memory;
+            const Link& host_link = context.node().links[static_cast<std::size_t>(leg)];
+            return host_link.from == memory || host_link.to == memory;
           });
         };
         return std::ranges::any_of(transfer.routes, uses, &RouteShare::route) ||
@@ -265,27 +266,27 @@ json counters_json(Context& context) {
 
 json tuned_json(const Context& context) {
   json choices = json::array();
-  for (const TunedTransfer& one : context.choices()) {
+  for (const TunedTransfer& entry : context.choices()) {
     json routes = json::array();
-    for (const RouteConfig& route : one.choice.routes)
+    for (const RouteConfig& route : entry.choice.routes)
       routes.push_back(
           {{"route", choice_name(route.kind)}, {"share", route.share}, {"chunks", route.chunks}});
-    choices.push_back({{"pattern", to_string(one.pattern)},
-                       {"pair", one.pair},
-                       {"bytes", one.choice.bytes},
-                       {"executor", to_string(one.executor)},
+    choices.push_back({{"pattern", to_string(entry.pattern)},
+                       {"pair", entry.pair},
+                       {"bytes", entry.choice.bytes},
+                       {"executor", to_string(entry.executor)},
                        {"routes", std::move(routes)},
-                       {"slots", one.choice.slots},
-                       {"native_gbps", one.native_gbps},
-                       {"predicted_gbps", one.predicted_gbps},
-                       {"measured_gbps", one.measured_gbps},
-                       {"tried", one.tried},
-                       {"edited", one.edited}});
+                       {"slots", entry.choice.slots},
+                       {"native_gbps", entry.native_gbps},
+                       {"predicted_gbps", entry.predicted_gbps},
+                       {"measured_gbps", entry.measured_gbps},
+                       {"tried", entry.tried},
+                       {"edited", entry.edited}});
   }
   json collectives = json::array();
-  for (const TunedCollective& one : context.collectives()) collectives.push_back(to_json(one));
+  for (const TunedCollective& entry : context.collectives()) collectives.push_back(to_json(entry));
   json comm = json::array();
-  for (const TunedBackend& one : context.backends()) comm.push_back(to_json(one));
+  for (const TunedBackend& entry : context.backends()) comm.push_back(to_json(entry));
   return {{"profile", context.source().profile_file},
           {"choices", std::move(choices)},
           {"collectives", std::move(collectives)},

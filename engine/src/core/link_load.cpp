@@ -15,7 +15,7 @@ constexpr double kUnsure = 2.5;
 /// The quickest probe seen stands for the idle link up to this many times the model's figure: when
 /// all probes so far met traffic, the quickest of them is no idle one.
 constexpr double kLargestIdle = 3;
-/// Of a new waiting time in the average.
+/// Weight of a new waiting time in the average.
 constexpr double kNewPart = 0.25;
 constexpr double kLongestWaitUs = 1e6;
 /// No sample is older when it is judged. What seems to end later than that ends at a time of a
@@ -68,7 +68,8 @@ bool MeasuredLink::suspect_unless_probed(std::uint64_t now_ns) {
 
 bool MeasuredLink::is_due(std::uint64_t now_ns, bool is_wanted) const noexcept {
   if (!is_loaded_ || is_probed_now_) return false;
-  // Right after the alarm, and between probes that together say something, nobody needs to want it.
+  // Right after the alarm, and between probes that together say something, a probe is due also
+  // without a transfer that needs the link.
   const bool is_open = is_wanted || pause_ns_ == 0 || quick_probes_ > 0 || unsure_probes_ > 0;
   // A clock that jumped back does not put the probe off.
   return is_open && (now_ns >= next_probe_ns_ || next_probe_ns_ - now_ns > kMaxPollIntervalNs);
@@ -227,7 +228,7 @@ void LinkTable::add_own(int slot, std::uint64_t now_ns, std::uint64_t ns,
                         std::uintptr_t stream) noexcept {
   Slot& to = at(slot);
   to.own.add(now_ns, ns);
-  // Read after the exchange: whoever came between both has added its part by then.
+  // Read after the exchange: a thread that came between both has added its part by then.
   if (to.own_stream.exchange(stream, std::memory_order_relaxed) != stream)
     to.others.raise(now_ns, to.own.until_ns() - ns);
 }
@@ -240,10 +241,10 @@ void LinkTable::extend_own(int slot, std::uint64_t now_ns, std::uint64_t ns,
 }
 
 bool LinkTable::has_others(int slot, std::uintptr_t stream, std::uint64_t since_ns) const noexcept {
-  const Slot& of = at(slot);
-  if (of.issuing.load(std::memory_order_relaxed) > 0) return true;
-  const bool is_last = of.own_stream.load(std::memory_order_relaxed) == stream;
-  const std::uint64_t until = (is_last ? of.others : of.own).until_ns();
+  const Slot& state = at(slot);
+  if (state.issuing.load(std::memory_order_relaxed) > 0) return true;
+  const bool is_last = state.own_stream.load(std::memory_order_relaxed) == stream;
+  const std::uint64_t until = (is_last ? state.others : state.own).until_ns();
   return until > since_ns && until - since_ns <= kLongestSampleNs;
 }
 
@@ -268,13 +269,13 @@ void LinkTable::hold(int slot, std::uint64_t now_ns, std::uint64_t ns) noexcept 
 LinkState LinkTable::state(int slot, std::uint64_t now_ns, const Tolerance& tolerance,
                            const std::vector<std::uintptr_t>& streams,
                            const std::vector<ForeignLoad>& others) const noexcept {
-  const Slot& one = at(slot);
+  const Slot& state = at(slot);
   const auto us = [](std::uint64_t ns) { return static_cast<double>(ns) / 1e3; };
-  if (one.is_measured.load(std::memory_order_relaxed) || one.held.left_ns(now_ns) > 0)
+  if (state.is_measured.load(std::memory_order_relaxed) || state.held.left_ns(now_ns) > 0)
     return {LoadSource::measured, 0, 0};
   if (const std::uint64_t left = OccupiedUntil::left_ns(direct_end_ns(slot), now_ns);
       left > tolerance.ns &&
-      std::ranges::find(streams, one.stream.load(std::memory_order_relaxed)) == streams.end())
+      std::ranges::find(streams, state.stream.load(std::memory_order_relaxed)) == streams.end())
     return {LoadSource::own_copies, us(left), 0};
   for (const ForeignLoad& other : others) {
     if (other.slot != slot) continue;

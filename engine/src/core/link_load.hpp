@@ -37,7 +37,7 @@ class OccupiedUntil {
   [[nodiscard]] std::uint64_t left_ns(std::uint64_t now_ns) const noexcept {
     return left_ns(until_ns_.load(std::memory_order_relaxed), now_ns);
   }
-  /// The same of an end that was read elsewhere; 0 for one that is too far off to be true.
+  /// As left_ns() above, for an end that was read elsewhere; 0 for an end that is too far off.
   [[nodiscard]] static std::uint64_t left_ns(std::uint64_t until_ns,
                                              std::uint64_t now_ns) noexcept {
     const std::uint64_t left = until_ns - now_ns;

@@ -1,4 +1,4 @@
-// Probes: one small copy between the engine's own buffers over one link. Nobody's bytes but its own
+// Probes: one small copy between the engine's own buffers over one link. Only bytes of the engine
 // move, and no stream of a transfer is touched.
 //
 // A probe's time begins when it is issued. An event on its own stream cannot tell when that was:

@@ -22,13 +22,13 @@ constexpr const char* kVirtualClock = "polypath_sim_clock_us";
 constexpr std::uint64_t kMinNoted = 16 * kKiB;
 /// Native copies that occupy a link for less delay no sample by what counts.
 constexpr std::uint64_t kMinOwnNs = 5'000;
-/// Others are told when a link is occupied for so much longer than they know.
+/// The load of a link is published again when it is occupied for this time longer than published.
 constexpr std::uint64_t kPublishNs = 50'000;
-/// Where memory lies is not asked again for so long.
+/// How long the place of memory is remembered.
 constexpr std::uint64_t kPageKnownNs = 1'000'000;
-/// For so long a measured state counts for others unless it is told again.
+/// How long a measured state counts for others unless it is published again.
 constexpr std::uint64_t kMeasuredForNs = MeasuredLink::kMaxPollIntervalNs + 5'000'000;
-/// The links of a route are sampled again after so long.
+/// The links of a route are sampled again after this time.
 constexpr std::uint64_t kSampleEveryNs = 1'000'000;
 
 std::uint64_t next_id() noexcept {
@@ -109,9 +109,9 @@ void LoadMonitor::use(const Node& node) {
   kept_.clear();
   kept_count_ = 0;
   for (int slot = 0; slot < table_.slots(); ++slot) {
-    Measured& one = measured_[static_cast<std::size_t>(slot)];
-    one.link = MeasuredLink(LinkProbes::model_us(node, table_.link_of(slot)));
-    if (one.is_under_way) one.link.probe_began();
+    Measured& measured = measured_[static_cast<std::size_t>(slot)];
+    measured.link = MeasuredLink(LinkProbes::model_us(node, table_.link_of(slot)));
+    if (measured.is_under_way) measured.link.probe_began();
     sampled_ns_[static_cast<std::size_t>(slot)] = 0;
   }
 }
@@ -210,7 +210,7 @@ std::uint64_t LoadMonitor::occupied_ns(const Plan& plan, const RouteShare& share
 void LoadMonitor::note_split(const Plan& plan, const LoadLook& look) noexcept {
   if (!is_on_) return;
   const std::uint64_t now = now_ns();
-  int told = -1;
+  int slot_to_publish = -1;
   for (std::size_t t = 0; t < plan.transfers.size(); ++t) {
     for (const RouteShare& share : plan.transfers[t].routes) {
       for (const int leg : share.route.legs) {
@@ -222,12 +222,12 @@ void LoadMonitor::note_split(const Plan& plan, const LoadLook& look) noexcept {
           table_.add_staged(slot, now, ns);
         else
           table_.add_copy(slot, now, ns, look.streams[t]);
-        told = slot;
+        slot_to_publish = slot;
       }
     }
   }
   try {
-    if (told >= 0) publish(told, now, false);
+    if (slot_to_publish >= 0) publish(slot_to_publish, now, false);
   } catch (const std::exception&) {
     // Others learn nothing of it.
   }
@@ -248,13 +248,13 @@ void LoadMonitor::publish(int slot, std::uint64_t now_ns, bool is_urgent) {
   std::vector<LoadRecord> records(node_.gpus.size());
   for (std::size_t gpu = 0; gpu < records.size(); ++gpu) {
     for (const bool to_host : {true, false}) {
-      const int of = table_.host_slot(static_cast<int>(gpu), to_host);
-      if (of < 0) continue;
+      const int host_slot = table_.host_slot(static_cast<int>(gpu), to_host);
+      if (host_slot < 0) continue;
       LoadWords& words = to_host ? records[gpu].to_host : records[gpu].from_host;
-      words.direct_until_ns = table_.direct_end_ns(of);
-      words.staged_until_ns = table_.staged(of).until_ns();
-      words.busy_ns = table_.busy_ns(of);
-      if (table_.is_measured(of)) words.measured_until_ns = now_ns + kMeasuredForNs;
+      words.direct_until_ns = table_.direct_end_ns(host_slot);
+      words.staged_until_ns = table_.staged(host_slot).until_ns();
+      words.busy_ns = table_.busy_ns(host_slot);
+      if (table_.is_measured(host_slot)) words.measured_until_ns = now_ns + kMeasuredForNs;
     }
   }
   others_.tell_loads(std::move(records));
@@ -285,7 +285,7 @@ void LoadMonitor::look(LoadLook& look) noexcept {
       read_samples(look.now_ns);
     if (is_virtual_ && loaded_count_.load(std::memory_order_relaxed) > 0) {
       const RelaxedCapture relaxed(*driver_);
-      // Another thread may be in a call of the driver: it does all that there is to do.
+      // Another thread may be in a call of the driver: it does all pending work.
       std::unique_lock lock(mutex_, std::try_to_lock);
       if (lock) step(lock, look.now_ns);
     }

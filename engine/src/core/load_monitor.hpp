@@ -120,7 +120,7 @@ class LoadMonitor {
   /// The node was measured anew: nothing that was known before holds.
   void use(const Node& node);
 
-  /// Of all links that have a load, with that of others. Throws std::bad_alloc.
+  /// The load of all loaded links, with that of others. Throws std::bad_alloc.
   std::vector<LinkLoadInfo> loads();
 
  private:
@@ -177,8 +177,8 @@ class LoadMonitor {
   void suspect(int link, std::uint64_t now_ns);
   void set_state(int slot);
   void wake();
-  /// Begins and reads probes as far as they are due. `lock` is let go over calls of the driver.
-  /// Returns in how many nanoseconds there may be more to do; 0: nothing until somebody asks.
+  /// Begins and reads probes as far as they are due. `lock` is released during calls of the driver.
+  /// Returns in how many nanoseconds there may be more to do; 0: nothing until the next request.
   std::uint64_t step(std::unique_lock<std::mutex>& lock, std::uint64_t now_ns);
   void run(std::stop_token stop);
 
@@ -202,7 +202,7 @@ class LoadMonitor {
   EventPool& timed_;
   IssueTimes issue_times_;   // of streams
   IssueTimes launch_times_;  // of graphs
-  LinkProbes probes_;        // of the thread, or in virtual time of whoever holds mutex_
+  LinkProbes probes_;        // used by the thread, or in virtual time with mutex_ held
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::vector<Measured> measured_;  // by slot

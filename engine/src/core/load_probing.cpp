@@ -104,8 +104,8 @@ void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::u
     double us = 0;
     double allowed_us = late_us * factor + kept.halted_us;
     if (has_whole) {
-      // Of a graph only the whole is known: slower than the native copy is too slow. Plans do not
-      // count its launch, which issues one node after another.
+      // For a graph only the total time is known: slower than the native copy is too slow. Plans do
+      // not count its launch, which issues one node after another.
       us = times.total_us;
       allowed_us += std::max(kept.predicted_us, kept.native_us) + kept.launch_us;
     } else {
@@ -122,15 +122,15 @@ void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::u
     verdict = {leg.link, true, verdict.is_sure || is_sure};
   }
   for (const auto& [slot, verdict] : verdicts) {
-    Measured& one = measured_[static_cast<std::size_t>(slot)];
-    one.lateness = std::max(0, one.lateness + (verdict.is_late ? kLateSample : -1));
+    Measured& measured = measured_[static_cast<std::size_t>(slot)];
+    measured.lateness = std::max(0, measured.lateness + (verdict.is_late ? kLateSample : -1));
     if (!verdict.is_late) continue;
-    if (!verdict.is_sure && one.lateness < kSuspectLateness) {
+    if (!verdict.is_sure && measured.lateness < kSuspectLateness) {
       // The next transfer is sampled, however soon it comes.
       sampled_ns_[static_cast<std::size_t>(slot)] = 0;
       continue;
     }
-    one.lateness = 0;
+    measured.lateness = 0;
     suspect(verdict.link, now_ns);
   }
   if (!has_whole && has_direct) count_loss(kept, times, has_lost, now_ns);
@@ -150,19 +150,20 @@ void LoadMonitor::count_loss(const KeptSample& kept, const SampleTimes& times, b
   for (const KeptSample::Leg& leg : kept.legs) {
     if (!leg.is_staged) continue;
     const int slot = table_.slot_of(leg.link);
-    Measured& one = measured_[static_cast<std::size_t>(slot)];
+    Measured& measured = measured_[static_cast<std::size_t>(slot)];
     if (!has_lost || leg.route != latest->route) {
-      one.losses = 0;
-      one.hold_ns = 0;
+      measured.losses = 0;
+      measured.hold_ns = 0;
       continue;
     }
     // The next transfer is sampled, however soon it comes.
     sampled_ns_[static_cast<std::size_t>(slot)] = 0;
     // One that loses again after it was held back is held back at once, and for longer.
-    if (++one.losses < kLosses && one.hold_ns == 0) continue;
-    one.losses = 0;
-    one.hold_ns = one.hold_ns == 0 ? kLossHoldNs : std::min(2 * one.hold_ns, kLongestHoldNs);
-    table_.hold(slot, now_ns, one.hold_ns);
+    if (++measured.losses < kLosses && measured.hold_ns == 0) continue;
+    measured.losses = 0;
+    measured.hold_ns =
+        measured.hold_ns == 0 ? kLossHoldNs : std::min(2 * measured.hold_ns, kLongestHoldNs);
+    table_.hold(slot, now_ns, measured.hold_ns);
     // When it is over, probes have found out whether the link is free.
     suspect(leg.link, now_ns);
   }
@@ -170,17 +171,17 @@ void LoadMonitor::count_loss(const KeptSample& kept, const SampleTimes& times, b
 
 void LoadMonitor::suspect(int link, std::uint64_t now_ns) {
   const int slot = table_.slot_of(link);
-  Measured& one = measured_[static_cast<std::size_t>(slot)];
-  if (!one.link.suspect(now_ns)) return;
-  one.probe_link = link;
+  Measured& measured = measured_[static_cast<std::size_t>(slot)];
+  if (!measured.link.suspect(now_ns)) return;
+  measured.probe_link = link;
   set_state(slot);
   next_probe_ns_ = now_ns;
   if (!is_virtual_) wake();
 }
 
 void LoadMonitor::set_state(int slot) {
-  const Measured& one = measured_[static_cast<std::size_t>(slot)];
-  const bool is_loaded = one.is_held || one.link.is_loaded();
+  const Measured& measured = measured_[static_cast<std::size_t>(slot)];
+  const bool is_loaded = measured.is_held || measured.link.is_loaded();
   if (is_loaded != table_.is_measured(slot)) loaded_count_ += is_loaded ? 1 : -1;
   table_.set_measured(slot, is_loaded);
 }
@@ -204,29 +205,31 @@ std::uint64_t LoadMonitor::step(std::unique_lock<std::mutex>& lock, std::uint64_
   const auto again_in = [&](std::uint64_t ns) { pause = pause == 0 ? ns : std::min(pause, ns); };
   std::uint64_t next_probe = ~std::uint64_t{0};
   for (int slot = 0; slot < table_.slots(); ++slot) {
-    Measured& one = measured_[static_cast<std::size_t>(slot)];
-    auto& wanted = is_wanted_[static_cast<std::size_t>(slot)];
+    Measured& measured = measured_[static_cast<std::size_t>(slot)];
+    auto& is_requested = is_wanted_[static_cast<std::size_t>(slot)];
     // One that is under way is waited for even when the link was forgotten meanwhile.
-    if (!one.is_under_way && !one.link.is_due(now, wanted.load(std::memory_order_relaxed))) {
-      if (one.link.is_loaded()) next_probe = std::min(next_probe, one.link.next_probe_ns());
+    if (!measured.is_under_way &&
+        !measured.link.is_due(now, is_requested.load(std::memory_order_relaxed))) {
+      if (measured.link.is_loaded())
+        next_probe = std::min(next_probe, measured.link.next_probe_ns());
       continue;
     }
-    const int link = one.probe_link >= 0 ? one.probe_link : table_.link_of(slot);
-    const bool begins = !one.is_under_way;
-    if (begins && one.link.postpone(now, table_.own(slot).left_ns(now))) {
-      next_probe = std::min(next_probe, one.link.next_probe_ns());
-      again_in(one.link.next_probe_ns() - now);
+    const int link = measured.probe_link >= 0 ? measured.probe_link : table_.link_of(slot);
+    const bool begins = !measured.is_under_way;
+    if (begins && measured.link.postpone(now, table_.own(slot).left_ns(now))) {
+      next_probe = std::min(next_probe, measured.link.next_probe_ns());
+      again_in(measured.link.next_probe_ns() - now);
       continue;
     }
     if (begins) {
-      wanted = false;
-      one.link.probe_began();
-      one.begun_ns = now;
+      is_requested = false;
+      measured.link.probe_began();
+      measured.begun_ns = now;
     }
     std::optional<double> us;
     bool is_over = false;
     bool is_possible = true;
-    // In virtual time all is done by whoever holds the lock.
+    // In virtual time the thread that holds the lock does all.
     if (!is_virtual_) lock.unlock();
     try {
       if (begins)
@@ -241,25 +244,25 @@ std::uint64_t LoadMonitor::step(std::unique_lock<std::mutex>& lock, std::uint64_
                to_string(node_.links[static_cast<std::size_t>(link)].to), error.what());
     }
     if (!is_virtual_) lock.lock();
-    one.is_under_way = !is_over;
+    measured.is_under_way = !is_over;
     if (!is_over) {
-      const std::uint64_t age = now - one.begun_ns;
+      const std::uint64_t age = now - measured.begun_ns;
       again_in(age > kLostPauseNs ? kLostPauseNs : std::clamp(age / 8, kMinPauseNs, kProbePauseNs));
       continue;
     }
     if (!is_virtual_) now = now_ns();
     if (is_possible)
-      one.link.probe_ended(now, us);
+      measured.link.probe_ended(now, us);
     else
-      one.link.probe_impossible(now);
+      measured.link.probe_impossible(now);
     set_state(slot);
     if (!is_virtual_) publish(slot, now, true);
     changed_.notify_all();
-    if (one.link.is_loaded()) {
-      next_probe = std::min(next_probe, one.link.next_probe_ns());
-      if (one.link.is_due(one.link.next_probe_ns(), false))
+    if (measured.link.is_loaded()) {
+      next_probe = std::min(next_probe, measured.link.next_probe_ns());
+      if (measured.link.is_due(measured.link.next_probe_ns(), false))
         again_in(std::max<std::uint64_t>(
-            1, one.link.next_probe_ns() > now ? one.link.next_probe_ns() - now : 1));
+            1, measured.link.next_probe_ns() > now ? measured.link.next_probe_ns() - now : 1));
     }
   }
   next_probe_ns_ = next_probe;
@@ -291,10 +294,10 @@ void LoadMonitor::hold(const Route& route) noexcept {
     const Link& link = node_.links[static_cast<std::size_t>(leg)];
     if (link.from.is_gpu() && link.to.is_gpu()) continue;
     const int slot = table_.slot_of(leg);
-    Measured& one = measured_[static_cast<std::size_t>(slot)];
-    MeasuredLink never_probed = one.link;
+    Measured& measured = measured_[static_cast<std::size_t>(slot)];
+    MeasuredLink never_probed = measured.link;
     if (!never_probed.suspect_unless_probed(0)) continue;
-    one.is_held = true;
+    measured.is_held = true;
     set_state(slot);
   }
 }
@@ -305,11 +308,11 @@ void LoadMonitor::check(const Route& route, bool is_prepared) noexcept {
   std::vector<int> slots;
   for (const int leg : route.legs) {
     const int slot = table_.slot_of(leg);
-    Measured& one = measured_[static_cast<std::size_t>(slot)];
-    if (!one.is_held) continue;
-    one.is_held = false;
-    if (is_prepared && one.link.suspect_unless_probed(now_ns())) {
-      one.probe_link = leg;
+    Measured& measured = measured_[static_cast<std::size_t>(slot)];
+    if (!measured.is_held) continue;
+    measured.is_held = false;
+    if (is_prepared && measured.link.suspect_unless_probed(now_ns())) {
+      measured.probe_link = leg;
       slots.push_back(slot);
     }
     set_state(slot);
@@ -318,8 +321,9 @@ void LoadMonitor::check(const Route& route, bool is_prepared) noexcept {
   wake();
   changed_.wait_for(lock, kCheckFor, [&] {
     return is_stopped_ || std::ranges::all_of(slots, [&](int slot) {
-             const Measured& one = measured_[static_cast<std::size_t>(slot)];
-             return !one.link.is_loaded() || !one.link.is_due(one.link.next_probe_ns(), false);
+             const Measured& measured = measured_[static_cast<std::size_t>(slot)];
+             return !measured.link.is_loaded() ||
+                    !measured.link.is_due(measured.link.next_probe_ns(), false);
            });
   });
 }

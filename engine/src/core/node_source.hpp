@@ -32,8 +32,8 @@ struct NodeSource {
   std::string profile_file;          ///< empty: none is kept
   std::string profile_state;         ///< "loaded", "none yet", "off", or what is wrong with it
   std::vector<TunedTransfer> tuned;  ///< from the profile
-  std::vector<TunedCollective> collectives;  ///< likewise
-  std::vector<TunedBackend> backends;        ///< likewise
+  std::vector<TunedCollective> collectives;  ///< from the profile
+  std::vector<TunedBackend> backends;        ///< from the profile
   std::string registry;                      ///< as the setting, for process_registry()
   double emulated_mesh_gbps = 0;             ///< of each link, when `node` is an emulated mesh
   std::vector<EmulatedLink> emulated_links;

@@ -53,9 +53,9 @@ std::optional<FlightEnd> PeerProcesses::end_of(MemoryId memory) const {
 std::optional<MemoryId> PeerProcesses::memory_of(const FlightEnd& end) const {
   switch (end.kind) {
     case FlightEnd::Kind::gpu: {
-      const auto found = std::ranges::find(gpus_, end.gpu);
-      if (end.gpu == GpuUuid{} || found == gpus_.end()) return std::nullopt;
-      return MemoryId::gpu(static_cast<int>(found - gpus_.begin()));
+      const auto it = std::ranges::find(gpus_, end.gpu);
+      if (end.gpu == GpuUuid{} || it == gpus_.end()) return std::nullopt;
+      return MemoryId::gpu(static_cast<int>(it - gpus_.begin()));
     }
     case FlightEnd::Kind::host:
       for (std::size_t i = 0; i < node_.hosts.size(); ++i)

@@ -32,21 +32,20 @@ class PeerProcesses {
 
   /// Others may learn where `memory`, which `handle` stands for, lies.
   void tell(const CUipcMemHandle& handle, const PointerInfo& memory);
-  /// The GPU that holds the memory of another process, or -1 when nobody said, or it is not one of
-  /// ours.
+  /// The GPU that holds the memory of another process, or -1 when it was not published, or is not
+  /// one of ours.
   int holder_of(const CUipcMemHandle& handle);
 
-  /// Adds to `out` the pairs of memories that others are sending between, with 0 bytes: how much is
-  /// left of a message nobody knows. Each pair is there once then, in one order.
-  /// `loads`: gets what they tell of links, as far as it counts now; null: nobody asks.
+  /// Adds to `out` the pairs of memories that others are sending between, with 0 bytes: the rest of
+  /// a message is not known. Each pair is there once then, in one order.
+  /// `loads`: gets the published loads of links, as far as they count now; null: not requested.
   void add_pairs_in_use(std::vector<Request>& out, std::vector<GpuLoad>* loads = nullptr);
   /// All that they tell of links, also what is over.
   std::vector<GpuLoad> loads();
   /// Tells them how loaded links are; `records` has a place for each GPU, without its UUID.
   void tell_loads(std::vector<LoadRecord> records);
-  /// A transfer is being issued that is predicted to take so long by itself. It counts as under way
-  /// for that long after the pair's transfers before it, and half as long again; nobody waits to
-  /// see it end.
+  /// Publishes a transfer that is being issued, with its predicted time. Peers count it as active
+  /// for 1.5 times that time after the pair's earlier transfers. Its completion is not observed.
   void started(const Request& request, double predicted_us);
 
  private:
@@ -64,7 +63,7 @@ class PeerProcesses {
   std::vector<GpuUuid> gpus_;  // all zero: unknown
   std::mutex mutex_;
   std::vector<InFlightTransfer> seen_;  // kept for its memory
-  std::vector<OtherLoad> seen_loads_;   // likewise
+  std::vector<OtherLoad> seen_loads_;   // kept for its memory
   std::vector<Own> own_;                // one a pair
 };
 

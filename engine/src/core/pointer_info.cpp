@@ -31,41 +31,41 @@ CUdeviceptr end_of_mapping(const CudaDriver& driver, const PointerInfo& info, CU
   std::size_t size = 0;
   std::array attributes{CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, CU_POINTER_ATTRIBUTE_MAPPING_SIZE};
   std::array<void*, attributes.size()> values{&base, &size};
-  const bool told =
+  const bool is_told =
       driver.pointer_get_attributes(static_cast<unsigned int>(attributes.size()), attributes.data(),
                                     values.data(), at) == CUDA_SUCCESS &&
       base <= at && at - base < size;
   // What is as large as the reservation may be the reservation: drivers before CUDA 11.7 know no
   // more.
-  const bool one_of_several = told && (base != info.start || size != info.bytes);
+  const bool one_of_several = is_told && (base != info.start || size != info.bytes);
   return one_of_several ? base + size : (at / kMinMapping + 1) * kMinMapping;
 }
 
 }  // namespace
 
 PointerInfo inspect(const CudaDriver& driver, CUdeviceptr address) {
-  PointerAttributes told;
-  told.ask(driver, address);
+  PointerAttributes attributes;
+  attributes.ask(driver, address);
   PointerInfo info;
-  if (told.managed != 0) {
+  if (attributes.managed != 0) {
     info.kind = PointerInfo::Kind::managed;
-  } else if (told.type == CU_MEMORYTYPE_DEVICE) {
+  } else if (attributes.type == CU_MEMORYTYPE_DEVICE) {
     info.kind = PointerInfo::Kind::device;
-  } else if (told.type == CU_MEMORYTYPE_HOST) {
+  } else if (attributes.type == CU_MEMORYTYPE_HOST) {
     info.kind = PointerInfo::Kind::pinned;
   } else {
-    return info;  // the other values are whatever the driver left there
+    return info;  // the other values are undefined
   }
-  info.gpu = told.ordinal;
-  info.start = told.start;
-  info.bytes = told.bytes;
-  info.context = told.context;
-  info.pool = told.pool;
-  info.buffer = told.buffer;
-  info.plain = told.plain();
+  info.gpu = attributes.ordinal;
+  info.start = attributes.start;
+  info.bytes = attributes.bytes;
+  info.context = attributes.context;
+  info.pool = attributes.pool;
+  info.buffer = attributes.buffer;
+  info.plain = attributes.plain();
   // Pinned memory has a context, that it was allocated or registered in.
-  info.mapped = !info.plain && told.pool == nullptr && told.managed == 0 &&
-                (info.kind == PointerInfo::Kind::device || told.context == nullptr);
+  info.mapped = !info.plain && attributes.pool == nullptr && attributes.managed == 0 &&
+                (info.kind == PointerInfo::Kind::device || attributes.context == nullptr);
   return info;
 }
 

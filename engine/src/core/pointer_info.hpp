@@ -32,12 +32,12 @@ struct PointerInfo {
 
 /// What the driver says: of imported memory it names the GPU of the context that opened it.
 PointerInfo inspect(const CudaDriver& driver, CUdeviceptr address);
-/// The same, and of imported memory the truth.
+/// As above, but names the GPU that holds imported memory.
 PointerInfo inspect(const CudaDriver& driver, ImportedMemories& imports, CUdeviceptr address);
 
 /// One address in each mapping of a range of mapped memory, which begins at `address` where `first`
 /// was found; nothing when they are not all of the kind and GPU of `first`, or there is none
-/// somewhere. Mappings may be made and unmade at any time, so nobody can keep the answer.
+/// somewhere. Mappings may be made and unmade at any time, so the answer must not be kept.
 std::optional<std::vector<CUdeviceptr>> mappings_of(const CudaDriver& driver,
                                                     const PointerInfo& first, CUdeviceptr address,
                                                     std::uint64_t bytes);

@@ -129,7 +129,7 @@ bool Preparer::carry_out(const What& what) {
   const auto* const widen = std::get_if<Widen>(&what);
   try {
     if (widen != nullptr) {
-      // Whoever takes the route the moment that it is there must know whether others use it.
+      // The first transfer that takes the new route must know whether others use it.
       if (load_ != nullptr) load_->hold(widen->route);
       resources_.prepare(widen->route, widen->copies, kPause);
       if (load_ != nullptr) load_->check(widen->route, true);
@@ -155,7 +155,7 @@ bool Preparer::carry_out(const What& what) {
     } else if (std::holds_alternative<Import>(what)) {
       log_info("memory of another process is not reached by every GPU: {}", error.what());
     }
-    // Whoever needs a context that could not be made tries once more, and tells.
+    // A route that needs a context which could not be made tries once more, and reports it.
     return false;
   }
 }

@@ -80,7 +80,7 @@ class Preparer {
   };
 
   // With mutex_ held:
-  /// Adds it after the contexts that it needs and that nobody has made.
+  /// Adds it after the missing contexts that it needs.
   void add(What what);
   bool is_known(const What& what) const;
   /// The task to carry out next, or the end.

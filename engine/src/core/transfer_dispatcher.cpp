@@ -74,24 +74,24 @@ TransferDispatcher::~TransferDispatcher() {
 // ---- what a transfer is -------------------------------------------------------------------------
 
 std::variant<SplittableTransfer, NativeReason> TransferDispatcher::classify(
-    const Transfer& transfer, bool alone, const PreparedPlan* given) {
+    const Transfer& transfer, bool alone, const PreparedPlan* prepared_plan) {
   try {
     const auto ends = classifier_.ends_of(transfer);
     if (const auto* const reason = std::get_if<NativeReason>(&ends)) return *reason;
     if (devices_.lost()) return NativeReason::context_reset;
     const ResolvedTransfer& between = std::get<ResolvedTransfer>(ends);
     bool is_provisional = false;
-    if (alone && given != nullptr) {
-      if (given->plan.native()) return NativeReason::no_gain;
+    if (alone && prepared_plan != nullptr) {
+      if (prepared_plan->plan.native()) return NativeReason::no_gain;
     } else if (alone) {
       const auto prepared = planner_.serve({&between.request, 1}, 0);
       is_provisional = prepared->plan.native() && prepared->provisional;
       if (prepared->plan.native() && !is_provisional) return NativeReason::no_gain;
     }
     auto classified = classifier_.splittable(between);
-    const auto* const one = std::get_if<SplittableTransfer>(&classified);
-    if (!is_provisional || one == nullptr) return classified;
-    prepare_later({*one});
+    const auto* const splittable = std::get_if<SplittableTransfer>(&classified);
+    if (!is_provisional || splittable == nullptr) return classified;
+    prepare_later({*splittable});
     return NativeReason::not_ready;
   } catch (const DriverError& error) {
     log_info("native copy instead: {}", error.what());
@@ -156,12 +156,12 @@ void TransferDispatcher::exclude(const Route& route, ExclusionReason why, Native
 }
 
 TransferDispatcher::AccessState TransferDispatcher::reach(const Route& route,
-                                                          const SplittableTransfer& one,
+                                                          const SplittableTransfer& transfer,
                                                           bool asks) {
   AccessState reach = AccessState::yes;
   const int first = resources_.issuer(route.legs.front());
   const int last = resources_.issuer(route.legs.back());
-  if (!one.src_access.granted(driver(), first) || !one.dst_access.granted(driver(), last))
+  if (!transfer.src_access.granted(driver(), first) || !transfer.dst_access.granted(driver(), last))
     return AccessState::denied;
   const auto consider = [&](const std::shared_ptr<ImportedMemory>& memory, int gpu) {
     if (memory == nullptr ||
@@ -170,12 +170,12 @@ TransferDispatcher::AccessState TransferDispatcher::reach(const Route& route,
     reach = std::max(reach, memory->failed(gpu) ? AccessState::failed : AccessState::not_yet);
     if (asks) preparer_.request(memory, gpu);
   };
-  consider(one.src_import, first);
-  consider(one.dst_import, last);
+  consider(transfer.src_import, first);
+  consider(transfer.dst_import, last);
   return reach;
 }
 
-RouteEnds TransferDispatcher::ends_of(const Route& route, const SplittableTransfer& one) {
+RouteEnds TransferDispatcher::ends_of(const Route& route, const SplittableTransfer& transfer) {
   const auto seen_by = [&](const std::shared_ptr<ImportedMemory>& memory, CUdeviceptr address,
                            int leg) {
     const int gpu = resources_.issuer(leg);
@@ -183,15 +183,15 @@ RouteEnds TransferDispatcher::ends_of(const Route& route, const SplittableTransf
     // The program closes it while it copies: the driver would refuse that copy as well.
     return memory->address_in(gpu, devices_.context(gpu), address).value_or(address);
   };
-  return {seen_by(one.dst_import, one.transfer.dst, route.legs.back()),
-          seen_by(one.src_import, one.transfer.src, route.legs.front())};
+  return {seen_by(transfer.dst_import, transfer.transfer.dst, route.legs.back()),
+          seen_by(transfer.src_import, transfer.transfer.src, route.legs.front())};
 }
 
 bool TransferDispatcher::all_ready(const Plan& plan, const std::vector<SplittableTransfer>& group,
                                    Exclusions& without) {
   bool ready = true;
   const bool asks = !without.is_preparing;
-  std::vector<const Route*> wanted;
+  std::vector<const Route*> routes;
   for (std::size_t t = 0; t < group.size(); ++t) {
     if (!plan.transfers[t].native()) note_import(group[t]);
     for (const RouteShare& share : plan.transfers[t].routes) {
@@ -215,7 +215,7 @@ bool TransferDispatcher::all_ready(const Plan& plan, const std::vector<Splittabl
       if (!resources_.ready(share.route)) {
         failed = preparer_.failed(share.route) || failed;
         waits = true;
-        if (asks) wanted.push_back(&share.route);
+        if (asks) routes.push_back(&share.route);
       }
       if (!failed && !waits) continue;
       ready = false;
@@ -224,12 +224,13 @@ bool TransferDispatcher::all_ready(const Plan& plan, const std::vector<Splittabl
               NativeReason::not_ready, without);
     }
   }
-  // Those first that wait for no context: a thread that makes one takes nothing else meanwhile.
-  std::ranges::stable_partition(wanted, [&](const Route* route) {
+  // First the routes that wait for no context: a thread that creates one does nothing else
+  // meanwhile.
+  std::ranges::stable_partition(routes, [&](const Route* route) {
     return std::ranges::all_of(resources_.gpus_of(*route),
                                [&](int gpu) { return gpu < 0 || resources_.has_context(gpu); });
   });
-  for (const Route* const route : wanted) preparer_.request(*route, 1);
+  for (const Route* const route : routes) preparer_.request(*route, 1);
   return ready;
 }
 
@@ -259,15 +260,16 @@ bool TransferDispatcher::is_used_by_another(const TransferPlan& transfer,
   });
 }
 
-bool TransferDispatcher::in_window(const PreparedPlan& prepared, const SplittableTransfer& one) {
+bool TransferDispatcher::in_window(const PreparedPlan& prepared,
+                                   const SplittableTransfer& transfer) {
   const RelaxedCapture relaxed(driver());
-  return is_used_by_another(prepared.plan.transfers.front(), one.caller) ||
-         is_used_by_another(prepared.in_window->plan.transfers.front(), one.caller);
+  return is_used_by_another(prepared.plan.transfers.front(), transfer.caller) ||
+         is_used_by_another(prepared.in_window->plan.transfers.front(), transfer.caller);
 }
 
-bool TransferDispatcher::idle(const SplittableTransfer& one) {
+bool TransferDispatcher::idle(const SplittableTransfer& transfer) {
   const RelaxedCapture relaxed(driver());
-  return driver().stream_query(one.transfer.stream) == CUDA_SUCCESS;
+  return driver().stream_query(transfer.transfer.stream) == CUDA_SUCCESS;
 }
 
 LoadLook TransferDispatcher::look_at_load(const std::vector<SplittableTransfer>& group,
@@ -275,8 +277,8 @@ LoadLook TransferDispatcher::look_at_load(const std::vector<SplittableTransfer>&
   LoadLook look;
   if (!load_.is_on()) return look;
   load_.look(look);
-  for (const SplittableTransfer& one : group)
-    look.streams.push_back(LoadMonitor::stream_key(one.transfer.stream, one.caller_gpu));
+  for (const SplittableTransfer& transfer : group)
+    look.streams.push_back(LoadMonitor::stream_key(transfer.transfer.stream, transfer.caller_gpu));
   load_.add_others(look, others);
   return look;
 }
@@ -386,9 +388,9 @@ const PreparedPlan& TransferDispatcher::select_variant(const PreparedPlan& plan,
 }
 
 std::optional<NativeReason> TransferDispatcher::split(const std::vector<SplittableTransfer>& group,
-                                                      const PreparedPlan* given, bool& midway) {
+                                                      const PreparedPlan* prepared, bool& midway) {
   try {
-    return follow_plans(group, given, midway);
+    return follow_plans(group, prepared, midway);
   } catch (const std::exception& error) {
     if (midway) throw;
     log_warn("native copy instead: {}", error.what());
@@ -397,10 +399,10 @@ std::optional<NativeReason> TransferDispatcher::split(const std::vector<Splittab
 }
 
 std::optional<NativeReason> TransferDispatcher::follow_plans(
-    const std::vector<SplittableTransfer>& group, const PreparedPlan* given, bool& midway) {
+    const std::vector<SplittableTransfer>& group, const PreparedPlan* prepared_plan, bool& midway) {
   Exclusions without;
   std::vector<Request> requests;
-  for (const SplittableTransfer& one : group) requests.push_back(one.request);
+  for (const SplittableTransfer& transfer : group) requests.push_back(transfer.request);
   std::vector<Request> beside;
   std::vector<GpuLoad> other_loads;
   others_.add_pairs_in_use(beside, &other_loads);
@@ -410,21 +412,22 @@ std::optional<NativeReason> TransferDispatcher::follow_plans(
       return request.src == other.src && request.dst == other.dst;
     });
   });
-  auto tell_others = [&, told = false](double predicted_us) mutable {
-    if (std::exchange(told, true)) return;
+  auto tell_others = [&, is_published = false](double predicted_us) mutable {
+    if (std::exchange(is_published, true)) return;
     for (const Request& request : requests) others_.started(request, predicted_us);
   };
   const auto count_load = [&] {
     if (without.is_changed_by_load) counters_.count_changed_by_load();
   };
   // A given plan is for just these transfers, with all their routes.
-  if (given != nullptr && given->plan.transfers.size() != group.size()) given = nullptr;
+  if (prepared_plan != nullptr && prepared_plan->plan.transfers.size() != group.size())
+    prepared_plan = nullptr;
   // Each round leaves out at least one staging memory more, until the plan is native.
-  for (;; given = nullptr) {
+  for (;; prepared_plan = nullptr) {
     const auto planned =
-        given != nullptr ? nullptr : planner_.serve(requests, without.memories, beside);
+        prepared_plan != nullptr ? nullptr : planner_.serve(requests, without.memories, beside);
     const PreparedPlan& prepared =
-        select_variant(given != nullptr ? *given : *planned, group.front());
+        select_variant(prepared_plan != nullptr ? *prepared_plan : *planned, group.front());
     // The way back takes links as well, however it is planned.
     const bool is_loss = !prepared.tuned && group.front().transfer.is_exchange &&
                          !pays_under_contention(prepared.plan);
@@ -442,7 +445,7 @@ std::optional<NativeReason> TransferDispatcher::follow_plans(
     if (options_.prepare == PrepareMode::wait) prepare_now(prepared.plan, group);
     // Before it is issued, which takes long enough for another process to plan the way back.
     tell_others(prepared.plan.predicted_us);
-    const bool follows_load = load_.is_on() && given == nullptr;
+    const bool follows_load = load_.is_on() && prepared_plan == nullptr;
     if (try_plan(prepared, group, look, follows_load, without, midway)) {
       count_load();
       for (std::size_t t = 0; t < group.size(); ++t)
@@ -454,12 +457,12 @@ std::optional<NativeReason> TransferDispatcher::follow_plans(
 }
 
 std::optional<NativeReason> TransferDispatcher::issue(const Transfer& transfer,
-                                                      const PreparedPlan* given, bool& midway) {
-  auto classified = classify(transfer, true, given);
+                                                      const PreparedPlan* prepared, bool& midway) {
+  auto classified = classify(transfer, true, prepared);
   if (const auto* const reason = std::get_if<NativeReason>(&classified)) return *reason;
   std::vector<SplittableTransfer> group;
   group.push_back(std::get<SplittableTransfer>(std::move(classified)));
-  return split(group, given, midway);
+  return split(group, prepared, midway);
 }
 
 }  // namespace polypath

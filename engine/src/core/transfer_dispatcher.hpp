@@ -1,5 +1,5 @@
-// What carries a transfer: plan, what is ready of its routes, leases, copies, and the native copy
-// where nothing is to be split.
+// Executes transfers: plan, ready routes, leases, copies, and the native copy if the plan does not
+// split.
 //
 //   issue()         classify, then split()
 //   split()         plan -> all_ready -> bind -> run; each round leaves out what is not ready
@@ -35,17 +35,17 @@ class TransferDispatcher {
   TransferDispatcher(const TransferDispatcher&) = delete;
   TransferDispatcher& operator=(const TransferDispatcher&) = delete;
 
-  /// Issues a transfer that is to be split; otherwise does nothing and says why not. `given`: the
-  /// plan to follow instead of the planner's, as far as its routes are ready and free. A transfer
-  /// that failed midway is to be copied natively as well, after what was issued of it. `midway` is
-  /// set where it throws because the stream does not wait for all of that.
-  std::optional<NativeReason> issue(const Transfer& transfer, const PreparedPlan* given,
+  /// Issues a transfer if its plan splits it. Otherwise it does nothing and returns the reason.
+  /// `prepared`: the plan to follow instead of the planner's, as far as its routes are ready and
+  /// free. A transfer that failed midway must be copied natively as well, after what was issued of
+  /// it. `midway` is set where it throws because the stream does not wait for all of that.
+  std::optional<NativeReason> issue(const Transfer& transfer, const PreparedPlan* prepared,
                                     bool& midway);
   /// Issues all, by copies of the driver where they are not to be split. Those of one stream go in
   /// this order, those of different streams at once.
-  void issue_group(std::span<const Transfer> transfers, const PreparedPlan* given = nullptr);
-  /// Issues those that are to be split, and sets their places of `issued` to 1, also of those that
-  /// it throws midway of.
+  void issue_group(std::span<const Transfer> transfers, const PreparedPlan* prepared = nullptr);
+  /// Issues the transfers that plans split, and sets issued[i] = 1. If it throws, issued[i] is also
+  /// 1 for a transfer of which a copy was issued.
   void try_issue_group(std::span<const Transfer> transfers, std::span<int> issued);
   void native_copy(const Transfer& transfer, NativeReason reason);
   /// The caller will copy it natively.
@@ -54,8 +54,8 @@ class TransferDispatcher {
   /// Makes all that the transfers may need, alone and together. Slow.
   void prepare(const std::vector<Request>& requests);
   /// Has the routes to and from `gpu` prepared that such memory will probably be copied over: those
-  /// of the largest transfers so far that were to be split and had memory of another process at an
-  /// end. Before the first of them none: contexts and staging memory are not for programs that open
+  /// of the largest splittable transfers so far that had memory of another process at an end.
+  /// Before the first of them none: contexts and staging memory are not for programs that open
   /// memory and copy nothing large.
   void prepare_for(const std::shared_ptr<ImportedMemory>& memory, int gpu);
   /// Waits until nothing is left to plan and to prepare in the background.
@@ -88,15 +88,15 @@ class TransferDispatcher {
   };
   /// Throws InvalidArgument for what cannot be copied at all.
   std::vector<Member> members_of(std::span<const Transfer> transfers);
-  /// Issues those that are to be split, in rounds of one a stream, and sets their places of
-  /// `issued` to 1; of the others `native` is told.
+  /// Issues the transfers that plans split, in rounds of one per stream, and sets issued[i] = 1.
+  /// Calls `native` for the others.
   void issue_rounds(std::span<const Transfer> transfers, std::span<int> issued,
-                    const PreparedPlan* given,
+                    const PreparedPlan* prepared,
                     const std::function<void(std::size_t, NativeReason)>& native);
 
   /// `alone`: not one of a group. Throws InvalidArgument for what cannot be copied at all.
   std::variant<SplittableTransfer, NativeReason> classify(const Transfer& transfer, bool alone,
-                                                          const PreparedPlan* given);
+                                                          const PreparedPlan* prepared);
   /// Tells the monitor of a native copy before it is issued.
   void note_native(const Transfer& transfer, NativeReason reason);
   void count_native(const Transfer& transfer, NativeReason reason);
@@ -106,22 +106,22 @@ class TransferDispatcher {
 
   /// Nothing, or why all of them have to go natively. `midway` as of issue().
   std::optional<NativeReason> split(const std::vector<SplittableTransfer>& group,
-                                    const PreparedPlan* given, bool& midway);
-  /// The same, but may fail before anything was issued.
+                                    const PreparedPlan* prepared, bool& midway);
+  /// As split(), but may fail before anything was issued.
   std::optional<NativeReason> follow_plans(const std::vector<SplittableTransfer>& group,
-                                           const PreparedPlan* given, bool& midway);
+                                           const PreparedPlan* prepared, bool& midway);
   /// What to follow of a plan as the first transfer's stream and links are now.
   const PreparedPlan& select_variant(const PreparedPlan& plan, const SplittableTransfer& first);
   /// Whether the transfer's staged routes hold work of another stream.
   bool is_used_by_another(const TransferPlan& transfer, const CallerStream& caller);
   /// Whether a transfer over the plan's routes is under way on another stream.
-  bool in_window(const PreparedPlan& prepared, const SplittableTransfer& one);
+  bool in_window(const PreparedPlan& prepared, const SplittableTransfer& transfer);
   /// Whether its stream holds no work.
-  bool idle(const SplittableTransfer& one);
-  /// Has the route serve so many transfers at once; transfers that wait for preparation wait for
-  /// this as well, so that what comes later does not depend on the time that it takes.
+  bool idle(const SplittableTransfer& transfer);
+  /// Has the route serve `copies` transfers at once; transfers that wait for preparation wait for
+  /// this as well, so that later ones do not depend on the time that it takes.
   void widen(const Route& route, int copies);
-  /// `follows_load`: false where the plan was given, and is followed whatever others do.
+  /// `follows_load`: false where the plan was given, and is followed regardless of others.
   bool try_plan(const PreparedPlan& prepared, const std::vector<SplittableTransfer>& group,
                 const LoadLook& look, bool follows_load, Exclusions& without, bool& midway);
   /// What is known now of the load of links.
@@ -139,14 +139,14 @@ class TransferDispatcher {
   /// Whether the GPUs that issue the first and the last leg reach the ends. `asks`: for what is
   /// missing.
   enum class AccessState : std::uint8_t { yes, not_yet, failed, denied };
-  AccessState reach(const Route& route, const SplittableTransfer& one, bool asks);
+  AccessState reach(const Route& route, const SplittableTransfer& transfer, bool asks);
   /// Asks for what the plan's routes lack; false where they lack nothing, or nothing can be asked.
   bool request_routes(const Plan& plan, const std::vector<SplittableTransfer>& group);
   /// The same once the plan of these transfers is known. For one group at a time.
   void prepare_later(const std::vector<SplittableTransfer>& group);
-  /// It is to be split.
-  void note_import(const SplittableTransfer& one);
-  RouteEnds ends_of(const Route& route, const SplittableTransfer& one);
+  /// Notes the size of a transfer that a plan splits.
+  void note_import(const SplittableTransfer& transfer);
+  RouteEnds ends_of(const Route& route, const SplittableTransfer& transfer);
   std::vector<BoundTransfer> bind(const Plan& plan, const std::vector<SplittableTransfer>& group);
   void exclude(const Route& route, ExclusionReason why, NativeReason native, Exclusions& without);
 
@@ -167,7 +167,7 @@ class TransferDispatcher {
   StreamExecutor streams_;
   GraphExecutor graphs_;
   Preparer preparer_;
-  // Bytes of the largest transfer that was to be split, from and to memory of another process.
+  // Bytes of the largest splittable transfer, from and to memory of another process.
   std::atomic<std::uint64_t> largest_from_import_{0};
   std::atomic<std::uint64_t> largest_to_import_{0};
   std::atomic<bool> prepares_later_{false};

@@ -23,7 +23,7 @@ std::vector<TransferDispatcher::Member> TransferDispatcher::members_of(
       } else {
         member.reason = std::get<NativeReason>(classified);
       }
-      // Those of one stream go one after another.
+      // Transfers of one stream run one after another.
       for (const Member& earlier : members)
         if (transfers[earlier.index].stream == transfers[i].stream)
           member.round = earlier.round + 1;
@@ -36,7 +36,7 @@ std::vector<TransferDispatcher::Member> TransferDispatcher::members_of(
 }
 
 void TransferDispatcher::issue_rounds(
-    std::span<const Transfer> transfers, std::span<int> issued, const PreparedPlan* given,
+    std::span<const Transfer> transfers, std::span<int> issued, const PreparedPlan* prepared,
     const std::function<void(std::size_t, NativeReason)>& native) {
   std::vector<Member> members = members_of(transfers);
   std::set<CUstream> follow;  // streams whose last transfer of the round before was split
@@ -63,7 +63,7 @@ void TransferDispatcher::issue_rounds(
     std::optional<NativeReason> reason;
     bool midway = false;
     try {
-      reason = split(group, given, midway);
+      reason = split(group, prepared, midway);
     } catch (...) {
       if (midway) mark();
       throw;
@@ -78,9 +78,9 @@ void TransferDispatcher::issue_rounds(
 }
 
 void TransferDispatcher::issue_group(std::span<const Transfer> transfers,
-                                     const PreparedPlan* given) {
+                                     const PreparedPlan* prepared) {
   std::vector<int> issued(transfers.size());
-  issue_rounds(transfers, issued, given, [&](std::size_t index, NativeReason reason) {
+  issue_rounds(transfers, issued, prepared, [&](std::size_t index, NativeReason reason) {
     native_copy_in_its_context(transfers[index], reason);
   });
 }

@@ -22,7 +22,7 @@ Devices::Devices(std::shared_ptr<const CudaDriver> driver, std::shared_ptr<const
 Devices::~Devices() {
   // A reset does not release: each holder of a primary context does so afterwards as before.
   for (int gpu = 0; gpu < count(); ++gpu)
-    if (of(gpu).context != nullptr) POLYPATH_WARN(*driver_, primary_ctx_release(gpu));
+    if (state_of(gpu).context != nullptr) POLYPATH_WARN(*driver_, primary_ctx_release(gpu));
 }
 
 bool Devices::active(int gpu) const {
@@ -33,29 +33,29 @@ bool Devices::active(int gpu) const {
 }
 
 CUcontext Devices::retain(int gpu) {
-  State& one = of(gpu);
+  State& state = state_of(gpu);
   CUcontext context = nullptr;
   POLYPATH_CHECK(*driver_, primary_ctx_retain(&context, gpu));
-  if (driver_->ctx_get_id == nullptr || driver_->ctx_get_id(context, &one.id) != CUDA_SUCCESS)
-    one.id = 0;
-  one.context = context;
+  if (driver_->ctx_get_id == nullptr || driver_->ctx_get_id(context, &state.id) != CUDA_SUCCESS)
+    state.id = 0;
+  state.context = context;
   return context;
 }
 
 CUcontext Devices::make(int gpu, bool staging) {
-  State& one = of(gpu);
-  if (one.reset)
+  State& state = state_of(gpu);
+  if (state.reset)
     throw DriverError(fmt::format("the primary context of GPU {} was reset", gpu),
                       static_cast<int>(CUDA_ERROR_CONTEXT_IS_DESTROYED));
-  if (const CUcontext known = one.context) return known;
-  const std::lock_guard lock(one.mutex);
-  if (const CUcontext known = one.context) return known;
+  if (const CUcontext known = state.context) return known;
+  const std::lock_guard lock(state.mutex);
+  if (const CUcontext known = state.context) return known;
   if (active(gpu)) return retain(gpu);
   struct Making {
     std::atomic<bool>& flag;
     explicit Making(std::atomic<bool>& making) : flag(making) { flag = true; }
     ~Making() { flag = false; }
-  } const making(one.making);
+  } const making(state.making);
   if (staging) {
     const StagingFacts facts = staging_facts(
         *driver_, nvml_.get(), node_.gpus[static_cast<std::size_t>(gpu)], gpu, nullptr);
@@ -82,21 +82,21 @@ void Devices::require_staging(int gpu, std::uint64_t bytes) {
 }
 
 CUcontext Devices::context_if_active(int gpu) {
-  State& one = of(gpu);
-  if (const CUcontext known = one.context) return one.reset ? nullptr : known;
-  std::unique_lock lock(one.mutex, std::defer_lock);
+  State& state = state_of(gpu);
+  if (const CUcontext known = state.context) return state.reset ? nullptr : known;
+  std::unique_lock lock(state.mutex, std::defer_lock);
   while (!lock.try_lock()) {
-    if (one.making) return nullptr;
-    std::this_thread::yield();  // somebody asks the driver, which is short
+    if (state.making) return nullptr;
+    std::this_thread::yield();  // another thread asks the driver, which is short
   }
-  if (const CUcontext known = one.context) return known;
+  if (const CUcontext known = state.context) return known;
   return active(gpu) ? retain(gpu) : nullptr;
 }
 
 int Devices::gpu_of(CUcontext context) {
   if (context == nullptr) return -1;
   for (int gpu = 0; gpu < count(); ++gpu)
-    if (of(gpu).context == context) return alive(gpu) ? gpu : -1;
+    if (state_of(gpu).context == context) return alive(gpu) ? gpu : -1;
   CUdevice gpu = -1;
   {
     ContextGuard guard(*driver_);
@@ -120,16 +120,16 @@ void Devices::enable_peer_access(int from, int to) {
 }
 
 bool Devices::alive(int gpu) noexcept {
-  State& one = of(gpu);
-  const CUcontext context = one.context;
+  State& state = state_of(gpu);
+  const CUcontext context = state.context;
   if (context == nullptr) return true;
-  if (one.reset) return false;
+  if (state.reset) return false;
   bool gone = false;
-  if (one.id != 0) {
+  if (state.id != 0) {
     unsigned long long id = 0;
     const CUresult result = driver_->ctx_get_id(context, &id);
     gone = result == CUDA_SUCCESS
-               ? id != one.id
+               ? id != state.id
                : result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT;
   } else {
     // Not numbered: one that was made anew passes for the old one, until a call fails.
@@ -139,13 +139,13 @@ bool Devices::alive(int gpu) noexcept {
         driver_->primary_ctx_get_state(gpu, &flags, &is_active) == CUDA_SUCCESS && is_active == 0;
   }
   if (!gone) return true;
-  if (!one.reset.exchange(true) && !lost_.exchange(true))
+  if (!state.reset.exchange(true) && !lost_.exchange(true))
     log_info("the primary context of GPU {} was reset: all copies are native from now on", gpu);
   return false;
 }
 
 void Devices::mark_failed(int gpu, CUresult result) noexcept {
-  if (of(gpu).failed.exchange(true)) return;
+  if (state_of(gpu).failed.exchange(true)) return;
   try {
     log_message(level_of_result(static_cast<int>(result)),
                 fmt::format("GPU {} is not used for other GPUs' transfers any more: calls in its "

@@ -1,12 +1,12 @@
 // The GPUs' primary contexts, and peer access between them. A context is made only when asked for:
 // it takes 0.2 s and some hundred megabytes of the GPU.
 //
-// Who carries a transfer must never wait for one that is being made: context() and
-// enable_peer_access() may take long, and block nobody who asks the other questions.
+// A thread that issues a transfer must never wait for a context that is being created: context()
+// and enable_peer_access() may take long, and block no thread in the other functions.
 //
 // The program may reset a primary context (cuDevicePrimaryCtxReset). What was made in it is gone
 // then, although the GPU soon has another one, perhaps with the same handle. lost() is true from
-// the moment that somebody notices; nothing of this process's engine is used from then on.
+// the moment that it is noticed; nothing of this process's engine is used from then on.
 #pragma once
 
 #include <atomic>
@@ -37,15 +37,15 @@ class Devices {
   /// The primary context of `gpu`, made if need be (slow then) and allowed. Throws StagingRefused,
   /// and DriverError, also once it was reset.
   CUcontext context(int gpu);
-  /// The same of a GPU that the program itself asks for, which needs no leave.
+  /// As context(), for a GPU that the program itself asks for, which needs no permission.
   CUcontext context_for_program(int gpu);
-  /// Whether a context on `gpu`, if it has none, and so much staging memory may be taken. Slow;
+  /// Whether a context on `gpu`, if it has none, and `bytes` of staging memory may be taken. Slow;
   /// throws DriverError.
   StagingReason may_stage(int gpu, std::uint64_t bytes);
   /// Throws StagingRefused where it may not.
   void require_staging(int gpu, std::uint64_t bytes);
-  /// The primary context of `gpu` if somebody has already made it; null otherwise, while it is
-  /// being made here, and once it is known that it was reset. Fast.
+  /// The primary context of `gpu` if it exists already; null otherwise, while it is being created
+  /// here, and once it is known that it was reset. Fast.
   CUcontext context_if_active(int gpu);
   /// The GPU whose primary context this is, or -1 for any other context. Fast.
   int gpu_of(CUcontext context);
@@ -55,16 +55,16 @@ class Devices {
   void enable_peer_access(int from, int to);
 
   /// Whether what was made in the primary context of `gpu` still exists. True for a GPU whose
-  /// context nobody asked for here. One call to the driver.
+  /// context was not requested here. One call to the driver.
   bool alive(int gpu) noexcept;
-  /// The same of all GPUs that the plan sends from, to or by: one call each.
+  /// As above, for all GPUs that the plan sends from, to or by: one call each.
   bool alive(const Plan& plan);
   /// Asks that of all GPUs; true when one was reset.
   bool any_reset() noexcept;
   /// Every call in the context of `gpu` fails with `result` from now on (a sticky error): no route
   /// uses it any more. Warns once.
   void mark_failed(int gpu, CUresult result) noexcept;
-  [[nodiscard]] bool has_failed(int gpu) noexcept { return of(gpu).failed; }
+  [[nodiscard]] bool has_failed(int gpu) noexcept { return state_of(gpu).failed; }
   /// Whether alive() was ever false. No call to the driver.
   [[nodiscard]] bool lost() const noexcept { return lost_; }
 
@@ -77,7 +77,7 @@ class Devices {
     std::atomic<bool> reset{false};
     std::atomic<bool> failed{false};
   };
-  State& of(int gpu) { return *gpus_[static_cast<std::size_t>(gpu)]; }
+  State& state_of(int gpu) { return *gpus_[static_cast<std::size_t>(gpu)]; }
   bool active(int gpu) const;
   CUcontext make(int gpu, bool staging);
   CUcontext retain(int gpu);  // with its mutex held

@@ -23,7 +23,7 @@ class EventPool {
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
 
-  /// An event of `gpu`'s context, that nobody else uses until it is released. Throws DriverError.
+  /// An event of `gpu`'s context, for the caller alone until it is released. Throws DriverError.
   CUevent acquire(int gpu);
   void release(int gpu, CUevent event) noexcept;
   /// Creates events ahead, so that acquire() need not.

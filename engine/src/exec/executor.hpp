@@ -7,8 +7,8 @@
 //   join    each caller's stream waits for all of its transfer
 //
 // What goes to a caller's own stream may wait where that stream is full, as a native copy would;
-// nobody waits for a lease meanwhile. What is issued to others' streams finds room. No lock is held
-// over any of it.
+// no thread waits for a lease meanwhile. What is issued to others' streams finds room. No lock is
+// held over any of it.
 //
 // A new executor implements run() and passes the behaviour suite (tests/behaviour).
 #pragma once
@@ -52,7 +52,7 @@ struct BoundTransfer {
 /// How a run ended.
 struct RunResult {
   bool issued = false;  ///< a copy was issued
-  /// Every caller's stream waits for whatever was issued, so that native copies of all transfers
+  /// Every caller's stream waits for all that was issued, so that native copies of all transfers
   /// may follow: they write the same bytes.
   bool is_ordered = true;
   const Route* busy = nullptr;    ///< of the schedule: could not be leased, and nothing was issued

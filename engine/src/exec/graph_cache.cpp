@@ -53,7 +53,7 @@ bool GraphCache::idle(CachedGraph& graph) const {
 }
 
 GraphCache::Found GraphCache::find(const GraphRequest& request, const TransferState& ticket) {
-  Found found;
+  Found result;
   const auto [begin, end] = by_shape_.equal_range(request.schedule->hash);
   for (auto at = begin; at != end; ++at) {
     CachedGraph& graph = **at->second;
@@ -61,15 +61,15 @@ GraphCache::Found GraphCache::find(const GraphRequest& request, const TransferSt
       continue;
     const bool is_idle = idle(graph);
     if (!same_buffers(graph, request)) {
-      if (is_idle) found.stale = &graph;
+      if (is_idle) result.stale = &graph;
     } else if (is_idle || graph.last->caller() == ticket.caller()) {
-      found.exact = &graph;
-      return found;
+      result.exact = &graph;
+      return result;
     } else if (graph.last->allows(ticket, *driver_)) {
-      found.running = &graph;
+      result.running = &graph;
     }
   }
-  return found;
+  return result;
 }
 
 CachedGraph* GraphCache::oldest_idle(const GraphRequest& request) {
@@ -82,16 +82,16 @@ CachedGraph* GraphCache::acquire(const GraphRequest& request, const TransferStat
   Entries out;  // destroyed after the lock
   std::unique_lock lock(mutex_);
   for (auto at = retired_.begin(); at != retired_.end();) {
-    const auto one = at++;
-    if (idle(**one)) out.splice(out.end(), retired_, one);
+    const auto current = at++;
+    if (idle(**current)) out.splice(out.end(), retired_, current);
   }
-  Found found = find(request, ticket);
-  if (found.exact != nullptr) {
+  Found result = find(request, ticket);
+  if (result.exact != nullptr) {
     ++counts_.hits;
-    return take(*found.exact);
+    return take(*result.exact);
   }
   const bool builds = may_build(request);
-  CachedGraph* other = found.stale;
+  CachedGraph* other = result.stale;
   if (other == nullptr && !(builds && has_room())) other = oldest_idle(request);
   if (other != nullptr) {
     take(*other);
@@ -123,8 +123,8 @@ CachedGraph* GraphCache::acquire(const GraphRequest& request, const TransferStat
     }
   }
   // The lock was open meanwhile.
-  found = find(request, ticket);
-  CachedGraph* const last = found.exact != nullptr ? found.exact : found.running;
+  result = find(request, ticket);
+  CachedGraph* const last = result.exact != nullptr ? result.exact : result.running;
   if (last == nullptr) return nullptr;
   ++counts_.hits;
   return take(*last);
@@ -168,15 +168,15 @@ bool GraphCache::has_room() const {
 }
 
 CachedGraph* GraphCache::add(const GraphRequest& request) {
-  Entries made;
-  CachedGraph& graph = *made.emplace_back(std::make_unique<CachedGraph>());
+  Entries copies;
+  CachedGraph& graph = *copies.emplace_back(std::make_unique<CachedGraph>());
   graph.schedule = request.schedule;
   graph.gpu = request.gpu;
   graph.dst_buffer = request.dst_buffer;
   graph.src_buffer = request.src_buffer;
   graph.taken = true;
-  by_shape_.emplace(request.schedule->hash, made.begin());
-  entries_.splice(entries_.begin(), made);
+  by_shape_.emplace(request.schedule->hash, copies.begin());
+  entries_.splice(entries_.begin(), copies);
   return &graph;
 }
 
@@ -263,8 +263,8 @@ GraphCache::Entries::iterator GraphCache::forget(const CachedGraph& graph) {
 
 void GraphCache::abandon() noexcept {
   for (const Entries* const entries : {&entries_, &retired_, &lost_})
-    for (const auto& one : *entries)
-      if (one->graph) one->graph->abandon();
+    for (const auto& entry : *entries)
+      if (entry->graph) entry->graph->abandon();
 }
 
 GraphCache::Counts GraphCache::counts() const {

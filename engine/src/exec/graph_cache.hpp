@@ -27,10 +27,10 @@ namespace polypath {
 /// What one launch needs.
 struct GraphRequest {
   std::shared_ptr<const TransferSchedule> schedule;
-  int gpu = 0;                    ///< of the caller's stream
+  int gpu = 0;                    ///< GPU of the caller's stream
   std::vector<NodePlace> places;  ///< a step each
-  /// Of the buffers, from the driver: memory that was freed and allocated again at the same address
-  /// has another one. 0: unknown.
+  /// Ids of the buffers, from the driver: memory that was freed and allocated again at the same
+  /// address has another one. 0: unknown.
   unsigned long long dst_buffer = 0;
   unsigned long long src_buffer = 0;
 };
@@ -47,7 +47,7 @@ struct CachedGraph {
 };
 
 /// Thread-safe. Its lock is for bookkeeping: graphs are built, patched, launched and destroyed
-/// without it, by whoever has taken them.
+/// without it, by the thread that has acquired them.
 class GraphCache {
  public:
   struct Counts {
@@ -58,7 +58,7 @@ class GraphCache {
     std::uint64_t builds = 0;
     std::uint64_t evictions = 0;
     std::uint64_t failed = 0;  ///< could not be built: the transfer went by streams
-    std::uint64_t busy = 0;    ///< every graph was in flight: likewise
+    std::uint64_t busy = 0;    ///< every graph was in flight: the transfer went by streams
     std::uint64_t cached = 0;  ///< graphs now
   };
 
@@ -69,8 +69,8 @@ class GraphCache {
   GraphCache& operator=(const GraphCache&) = delete;
 
   /// A graph that holds the request's addresses and may be launched for `ticket`, or null when
-  /// there is none to be had. It stays the cache's, and is nobody else's until one of the next four
-  /// is called.
+  /// there is none. The cache stays its owner; the caller has exclusive use of it until it calls
+  /// one of the next four functions.
   CachedGraph* acquire(const GraphRequest& request, const TransferState& ticket);
   /// It was launched for `ticket`; `end` was recorded after it.
   void launched(CachedGraph& graph, std::shared_ptr<TransferState> ticket,
@@ -79,7 +79,7 @@ class GraphCache {
   void release(CachedGraph& graph);
   /// It cannot be launched.
   void give_up(CachedGraph& graph);
-  /// It was launched, and nobody can tell when it ends: it is kept, and not used again.
+  /// It was launched, and its end cannot be known: it is kept, and not used again.
   void lose(CachedGraph& graph);
 
   /// A context that graphs run in was reset: none of them is touched any more, and none may be
@@ -100,7 +100,7 @@ class GraphCache {
     CachedGraph* running = nullptr;  ///< holds the addresses, and has started
   };
   Found find(const GraphRequest& request, const TransferState& ticket);
-  /// Of the shape, with other addresses: the one used longest ago.
+  /// The least recently used idle graph of the shape, with other addresses.
   CachedGraph* oldest_idle(const GraphRequest& request);
   CachedGraph* take(CachedGraph& graph);
   [[nodiscard]] bool may_build(const GraphRequest& request) const;
@@ -128,7 +128,7 @@ class GraphCache {
   Entries retired_;  ///< in flight, to be destroyed
   Entries lost_;
   std::unordered_multimap<std::uint64_t, Entries::iterator> by_shape_;
-  std::vector<std::shared_ptr<const TransferSchedule>> refused_;  ///< by the driver, for ever
+  std::vector<std::shared_ptr<const TransferSchedule>> refused_;  ///< by the driver; never retried
   Counts counts_;
 };
 

@@ -1,4 +1,4 @@
-// When to try again what failed and may not fail for ever, as for want of memory.
+// When to retry after a failure that may be temporary, such as lack of memory.
 #pragma once
 
 #include <algorithm>

@@ -72,8 +72,8 @@ RouteResources::~RouteResources() {
 
 int RouteResources::issuer(int link) const {
   // A GPU pushes over its NVLink; a host link is driven by its GPU either way.
-  const Link& one = node_.links[static_cast<std::size_t>(link)];
-  return one.from.is_gpu() ? one.from.index : one.to.index;
+  const Link& node_link = node_.links[static_cast<std::size_t>(link)];
+  return node_link.from.is_gpu() ? node_link.from.index : node_link.to.index;
 }
 
 void RouteResources::add_channel(int link) {
@@ -158,7 +158,7 @@ bool RouteResources::has_context(int gpu) {
 
 void RouteResources::prepare(const Route& route, int copies, std::chrono::microseconds pause) {
   if (!route.staged()) return;
-  const auto wanted = static_cast<std::size_t>(std::max(1, copies));
+  const auto count = static_cast<std::size_t>(std::max(1, copies));
   const auto turn_of = [this](auto& turns, const auto& key) -> std::mutex& {
     const std::lock_guard lock(mutex_);
     return turns[key];
@@ -178,7 +178,7 @@ void RouteResources::prepare(const Route& route, int copies, std::chrono::micros
       return channels_[leg].size();
     };
     const std::lock_guard turn(turn_of(link_turns_, leg));
-    while (channels() < std::min(wanted, kMaxChannels)) {
+    while (channels() < std::min(count, kMaxChannels)) {
       add_channel(leg);
       rest();
     }
@@ -190,7 +190,7 @@ void RouteResources::prepare(const Route& route, int copies, std::chrono::micros
     return rings_of_[route.via].size();
   };
   const auto most = static_cast<std::size_t>(rings_.max_in(route.via));
-  while (rings() < std::min(wanted, most)) {
+  while (rings() < std::min(count, most)) {
     add_ring(route.via, issuer(route.legs.front()));
     rest();
   }
@@ -219,7 +219,7 @@ bool RouteResources::used_by_another(const Route& route, const CallerStream& cal
 }
 
 std::optional<int> RouteResources::next_size(const Route& route) {
-  // A prepare() for n copies widens whatever has fewer than n, as far as its limit goes.
+  // A prepare() for n copies widens all that has fewer than n, as far as its limit goes.
   std::size_t least = kMaxChannels;
   const auto consider = [&](std::size_t have, std::size_t limit) {
     if (have < limit) least = std::min(least, have);
@@ -286,7 +286,7 @@ Channel* RouteResources::find_channel(int link, TransferState& ticket, int opera
 
 Ring* RouteResources::find_ring(MemoryId via, TransferState& ticket) {
   // Best the ring of the stream's last transfer, which comes before this one anyway, so that a
-  // graph finds the addresses that it holds; then one that nobody uses; then one to wait for.
+  // graph finds the addresses that it holds; then an unused one; then one to wait for.
   // Within a sequence the last transfer may still use its ring, so that one comes last.
   Ring* best = nullptr;
   int best_rank = 4;
@@ -310,7 +310,7 @@ Ring* RouteResources::find_ring(MemoryId via, TransferState& ticket) {
     } else if (!ring.queue.ticket().allows(ticket, *driver_)) {
       continue;
     }
-    // Of those that are busy, the one that was taken longest ago.
+    // Among busy rings, the one that was taken longest ago.
     if (rank < best_rank || (rank >= 2 && best_rank == rank && ring.turn < best->turn)) {
       best = &ring;
       best_rank = rank;
@@ -373,17 +373,17 @@ void RouteLease::finish(std::shared_ptr<PooledEvent> end) {
     if (channels_[leg] != nullptr) channels_[leg]->queue.add(ticket_, end, operations_[leg]);
   ring_->queue.add(ticket_, std::move(end), 1);
   begun_ = false;
-  give_back();
+  release_locked();
 }
 
-void RouteLease::give_back() noexcept {
-  const auto one = [&](Leasable& what) {
+void RouteLease::release_locked() noexcept {
+  const auto lend_one = [&](Leasable& what) {
     what.lent = false;
     if (begun_) what.broken = true;
   };
   for (Channel* const channel : channels_)
-    if (channel != nullptr) one(*channel);
-  one(*ring_);
+    if (channel != nullptr) lend_one(*channel);
+  lend_one(*ring_);
   owner_ = nullptr;
 }
 
@@ -398,7 +398,7 @@ RouteLease::~RouteLease() {
                 "streams and staging memory are not used again after a failed transfer");
   }
   const std::lock_guard lock(owner_->mutex_);
-  give_back();
+  release_locked();
 }
 
 }  // namespace polypath

@@ -5,7 +5,7 @@
 //
 //   prepare()  contexts, peer access, streams, staging memory       any threads, slow
 //   lease()    channels and ring for one route of one transfer      any thread, fast
-//   (run)      the executor issues on them; no lock is held, nobody waits for a lease
+//   (run)      the executor issues on them; no lock is held, no thread waits for a lease
 //   finish()   or the lease's end: lent to others again
 //
 // The one lock is for bookkeeping: the only driver calls made under it ask, and never wait. Threads
@@ -108,12 +108,12 @@ class RouteLease {
 
   /// Whether anything is lent, still.
   explicit operator bool() const noexcept { return owner_ != nullptr; }
-  /// Of leg 0 or 1; null when no channels were asked for.
+  /// The channel of leg 0 or 1; null when no channels were requested.
   [[nodiscard]] const Channel* channel(int leg) const noexcept {
     return channels_[static_cast<std::size_t>(leg)];
   }
   [[nodiscard]] const Ring& ring() const noexcept { return *ring_; }
-  /// Who issues leg 0 or 1.
+  /// The GPU that issues leg 0 or 1.
   [[nodiscard]] int gpu(int leg) const noexcept { return any_[static_cast<std::size_t>(leg)]->gpu; }
   [[nodiscard]] CUcontext context(int leg) const noexcept {
     return any_[static_cast<std::size_t>(leg)]->context;
@@ -132,7 +132,7 @@ class RouteLease {
  private:
   friend class RouteResources;
   void swap(RouteLease& other) noexcept;
-  void give_back() noexcept;  // with the owner's lock held
+  void release_locked() noexcept;  // with the owner's lock held
 
   RouteResources* owner_ = nullptr;
   std::shared_ptr<TransferState> ticket_;
@@ -188,7 +188,7 @@ class RouteResources {
   /// be.
   [[nodiscard]] std::optional<int> next_size(const Route& route);
   EventPool& events() noexcept { return events_; }
-  /// Those with timing.
+  /// Events with timing.
   EventPool& timed_events() noexcept { return timed_events_; }
   Sequences& sequences() noexcept { return sequences_; }
 

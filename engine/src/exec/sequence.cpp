@@ -8,7 +8,7 @@ namespace polypath {
 namespace {
 
 constexpr std::size_t kMaxSequences = 64;
-constexpr std::size_t kMaxTransfers = 64;  ///< of one sequence: so much has to be compared
+constexpr std::size_t kMaxTransfers = 64;  ///< of one sequence: bounds the comparisons
 
 bool overlap(CUdeviceptr a, std::uint64_t a_bytes, CUdeviceptr b, std::uint64_t b_bytes) {
   return a < b + b_bytes && b < a + a_bytes;
@@ -26,8 +26,8 @@ bool conflict(const RouteAccess& next, const RouteAccess& earlier) {
 }  // namespace
 
 std::list<Sequences::Sequence>::iterator Sequences::find(const CallerStream& caller) {
-  return std::ranges::find_if(sequences_,
-                              [&](const Sequence& one) { return one.first->caller() == caller; });
+  return std::ranges::find_if(
+      sequences_, [&](const Sequence& sequence) { return sequence.first->caller() == caller; });
 }
 
 std::shared_ptr<TransferState> Sequences::follow(const CallerStream& caller) {
@@ -65,8 +65,8 @@ void Sequences::add(const std::shared_ptr<TransferState>& ticket, std::vector<Ro
     return;
   }
   if (known != sequences_.end()) sequences_.erase(known);
-  // Its sequence has made room for others meanwhile, or has ended: nobody knows any more what the
-  // earlier transfers after that fork touch.
+  // Its sequence has made room for others meanwhile, or has ended: what the earlier transfers after
+  // that fork touch is not known any more.
   if (follows) return;
   any_ = true;
   sequences_.push_front({ticket, request, std::move(uses), 1});
@@ -81,8 +81,9 @@ void Sequences::end(const CallerStream& caller) {
 void Sequences::end(CUstream stream) {
   if (!any_) return;
   const std::lock_guard lock(mutex_);
-  std::erase_if(sequences_,
-                [&](const Sequence& one) { return one.first->caller().stream == stream; });
+  std::erase_if(sequences_, [&](const Sequence& sequence) {
+    return sequence.first->caller().stream == stream;
+  });
 }
 
 }  // namespace polypath

@@ -31,7 +31,7 @@ struct RouteAccess {
 /// Thread-safe; no call of the driver.
 class Sequences {
  public:
-  /// A ticket for one more transfer of the caller's sequence; null where there is none to follow.
+  /// A ticket for one more transfer of the caller's sequence; null if there is none.
   std::shared_ptr<TransferState> follow(const CallerStream& caller);
   /// Whether a transfer that uses this may be one of the sequence.
   bool allows(const CallerStream& caller, const std::vector<RouteAccess>& uses);
@@ -44,9 +44,9 @@ class Sequences {
   /// one more of its own.
   void add(const std::shared_ptr<TransferState>& ticket, std::vector<RouteAccess> uses,
            bool follows, const Request& request);
-  /// Whatever comes next on the caller's stream needs a fork of its own.
+  /// The next transfer on the caller's stream needs a fork of its own.
   void end(const CallerStream& caller);
-  /// The same of all streams with that handle. Cheap where there are no sequences.
+  /// As above, for all streams with that handle. Cheap where there are no sequences.
   void end(CUstream stream);
 
  private:

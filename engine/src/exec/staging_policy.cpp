@@ -8,7 +8,7 @@
 namespace polypath {
 namespace {
 
-/// Of what is free at most one part of so many is taken.
+/// At most one part in this number of the free memory is taken.
 constexpr std::uint64_t kPartsOfFree = 16;
 /// What a context is taken to need before it is there and the driver can be asked: on H200s with
 /// driver 580 four of them take 2143 MiB (bench/results/2026-11-22-4xh200-ground/held-calls.log).

@@ -1,5 +1,5 @@
 // The one place that decides on which GPUs polypath may stage. A context there, and staging memory,
-// are taken from the program and from others who use the GPU:
+// are taken from the program and from other users of the GPU:
 //
 // - the first process that makes a context on a GPU of compute mode EXCLUSIVE_PROCESS keeps all
 //   others away from it, so none is made there that the program has not made itself;
@@ -23,7 +23,7 @@ namespace polypath {
 
 /// What is known of a GPU. Nothing is refused for what is not known.
 struct StagingFacts {
-  bool has_context = false;  ///< of this process, whoever made it
+  bool has_context = false;  ///< this process has one, made by polypath or not
   bool exclusive = false;    ///< compute mode EXCLUSIVE_PROCESS
   bool prohibited = false;   ///< compute mode PROHIBITED
   std::optional<std::uint64_t> free_bytes;

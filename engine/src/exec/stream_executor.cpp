@@ -85,7 +85,7 @@ class StreamExecutor::Run : public LeasedRun {
     }
   }
 
-  /// Makes the callers' streams wait for whatever was issued and may be under way; false: one of
+  /// Makes the callers' streams wait for all that was issued and may be under way; false: one of
   /// them does not. What has no known end breaks with its lease.
   bool end_after_failure() noexcept {
     end_sequences();
@@ -148,7 +148,7 @@ class StreamExecutor::Run : public LeasedRun {
            driver_.stream_query(channel.stream) != CUDA_SUCCESS;
   }
 
-  /// Of a run that failed in between: the first leg may be ahead of the second.
+  /// For a run that failed in between: the first leg may be ahead of the second.
   void end_both_legs(std::size_t transfer, std::size_t route) {
     const RouteLease& lease = leases_[transfer][route];
     const Channel& first = *lease.channel(0);

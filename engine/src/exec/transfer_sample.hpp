@@ -1,6 +1,6 @@
 // When the parts of one transfer ended: events with timing on its caller's stream, where the joins
 // are. All of them belong to one context, as cuEventElapsedTime wants it, and none lies on a staged
-// route. Nobody waits for them.
+// route. No stream waits for them.
 //
 //   begin      before the first copy; the fork, where the transfer has one of its own
 //   direct     after the direct copies, before the first join

@@ -20,8 +20,8 @@ struct CallerStream {
   friend bool operator==(const CallerStream&, const CallerStream&) = default;
 };
 
-/// An id that no other stream has: where nobody can tell streams apart, no two transfers are of the
-/// same one.
+/// An id that no other stream has: if the driver cannot tell streams apart, no two transfers are of
+/// the same one.
 unsigned long long anonymous_stream_id() noexcept;
 
 /// Thread-safe.
@@ -30,7 +30,7 @@ class TransferState {
   /// `fork` is the event that the caller's stream will record before anything of the transfer.
   TransferState(CallerStream caller, std::shared_ptr<PooledEvent> fork)
       : caller_(caller), fork_(std::move(fork)), made_(tick()) {}
-  /// Of a later transfer in the sequence that `first` begins: it has the same fork.
+  /// For a later transfer in the sequence that `first` begins: it has the same fork.
   explicit TransferState(const TransferState& first)
       : caller_(first.caller_), fork_(first.fork_), made_(first.made_), in_sequence_(true) {
     recorded_ = first.recorded_.load();
@@ -67,7 +67,7 @@ class TransferState {
     return caller_ == other.caller_ || started(driver);
   }
 
-  /// Whether this transfer's fork lies behind the end of `other` on one stream. Two threads that
+  /// Whether this transfer's fork comes after the end of `other` on one stream. Two threads that
   /// use one stream at once give it forks and ends in any order.
   [[nodiscard]] bool follows(const TransferState& other) const noexcept {
     const std::uint64_t joined = other.joined_;

@@ -175,7 +175,7 @@ bool RegistryFolder::is_this(const struct stat& status) const noexcept {
 
 std::vector<std::string> names_in(const Descriptor& folder) {
   std::vector<std::string> names;
-  // A descriptor of its own: closedir() closes it, and its reading position is nobody else's.
+  // A separate descriptor: closedir() closes it, and its reading position is not shared.
   const int number = openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (number < 0) return names;
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(fdopendir(number), closedir);

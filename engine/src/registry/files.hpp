@@ -18,9 +18,9 @@
 
 namespace polypath {
 
-// A file descriptor in somebody else's program. Programs close descriptors that are not theirs
-// ("close all from 3 on", before they become daemons), and the number then soon means another file:
-// so what is written or closed here is first asked whether it is still the file that was opened.
+// A file descriptor in a program that is not polypath's. Programs close descriptors that are not
+// theirs ("close all from 3 on", before they become daemons). The number then soon means another
+// file. So each write and close first checks that the descriptor is still the file that was opened.
 
 /// Owns one open file. Not thread-safe.
 class Descriptor {
@@ -52,7 +52,7 @@ class Descriptor {
 struct RegistryFileName {
   pid_t pid = 0;
   std::uint64_t id = 0;   ///< at random: no two files ever have the same name
-  bool complete = false;  ///< a complete file that nobody has locked is one of a dead process
+  bool complete = false;  ///< a complete file without a lock is one of a dead process
 
   friend bool operator==(const RegistryFileName&, const RegistryFileName&) = default;
 };
@@ -124,8 +124,8 @@ class RegistryFolder {
 /// read.
 std::vector<std::string> names_in(const Descriptor& folder);
 
-// The registry file of this process: made, locked and named in that order, so that nobody ever sees
-// it unfinished, or takes it for one of a dead process.
+// The registry file of this process: created, locked and named in that order, so that no process
+// ever sees it unfinished, or takes it for one of a dead process.
 
 /// Not thread-safe. Only the process that made it may use or destroy it.
 class OwnFile {
@@ -139,8 +139,8 @@ class OwnFile {
   OwnFile& operator=(const OwnFile&) = delete;
 
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
-  /// Whether somebody removed the file or cut it short, or closed its descriptor and with it the
-  /// lock: others do not see this process any more, or not whole. One system call.
+  /// Whether the file was removed or cut short, or its descriptor and with it the lock was closed.
+  /// Others then do not see this process any more, or not all of it. One system call.
   [[nodiscard]] bool lost() const noexcept;
   /// False when there is no room. Not to be called on a lost file.
   bool write(std::size_t offset, const void* data, std::size_t bytes) noexcept;

@@ -39,7 +39,7 @@ void read(int descriptor, std::size_t offset, std::array<Stored, count>& values)
 
 /// Descriptors that may be kept open, in a program that has others to open.
 constexpr std::size_t kMaxFiles = 256;
-/// By then whoever began to make a file has finished it or died.
+/// After this time a process that began to create a file has finished it or died.
 constexpr std::int64_t kUnfinishedForS = 10;
 
 std::int64_t nanoseconds(const timespec& time) noexcept {
@@ -56,7 +56,7 @@ bool is_past(const timespec& changed) noexcept {
   return since_ns > 0 || since_ns < -1'000'000'000;
 }
 
-/// Whether nobody will ever finish or use it.
+/// Whether no process will ever finish or use it.
 bool is_left_behind(const PeerFile& file) noexcept {
   if (file.alive()) return false;
   return file.name().complete || file.age_s() > kUnfinishedForS;
@@ -64,10 +64,10 @@ bool is_left_behind(const PeerFile& file) noexcept {
 
 }  // namespace
 
-PeerFile::PeerFile(const Descriptor& folder, const RegistryFileName& name, LogOnce& said)
-    : name_(name), said_(&said) {
+PeerFile::PeerFile(const Descriptor& folder, const RegistryFileName& name, LogOnce& log)
+    : name_(name), said_(&log) {
   const std::string text = to_string(name);
-  // O_NONBLOCK: whatever bears the name, opening it does not wait.
+  // O_NONBLOCK: opening does not wait, also if the name is not that of a regular file.
   descriptor_ = Descriptor::open(folder.get(), text.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   if (descriptor_) return;
   open_error_ = errno;
@@ -103,7 +103,7 @@ std::int64_t PeerFile::age_s() const noexcept {
 }
 
 std::optional<MemoryRecord> PeerFile::find(const IpcHandle& handle) {
-  std::optional<MemoryRecord> found;
+  std::optional<MemoryRecord> record;
   const std::size_t offset =
       kMemoryOffset + bucket_of(handle) * kBucketPlaces * sizeof(StoredMemory);
   read_until_intact([&] {
@@ -113,12 +113,12 @@ std::optional<MemoryRecord> PeerFile::find(const IpcHandle& handle) {
     for (const StoredMemory& place : places) {
       if (place.sequence == 0) continue;
       const bool is_whole = whole(place, name_.id);
-      if (is_whole && place.handle == handle) found = loaded(place);
+      if (is_whole && place.handle == handle) record = loaded(place);
       all_whole = all_whole && is_whole;
     }
-    return all_whole || found;
+    return all_whole || record;
   });
-  return found;
+  return record;
 }
 
 void PeerFile::append_traffic(std::uint64_t now_ns, std::vector<InFlightTransfer>& flights,
@@ -182,7 +182,7 @@ bool PeerFiles::refresh(const RegistryFolder& folder) {
 }
 
 void PeerFiles::read_files(const Descriptor& folder, const std::vector<std::string>& names) {
-  std::vector<std::unique_ptr<PeerFile>> found;
+  std::vector<std::unique_ptr<PeerFile>> files;
   for (const std::string& text : names) {
     const auto name = parse_file_name(text);
     // A file of this process is never opened here: closing it would drop the lock that it lives by.
@@ -196,14 +196,14 @@ void PeerFiles::read_files(const Descriptor& folder, const std::vector<std::stri
     }
     if (is_left_behind(*file)) {
       unlinkat(folder.get(), text.c_str(), 0);
-    } else if (name->complete && found.size() < kMaxFiles) {
+    } else if (name->complete && files.size() < kMaxFiles) {
       if (is_new) file->check();
-      found.push_back(std::move(file));
+      files.push_back(std::move(file));
     } else if (name->complete && said_.first("too many")) {
       log_warn("registry: more than {} processes: the rest is left out", kMaxFiles);
     }
   }
-  files_ = std::move(found);
+  files_ = std::move(files);
 }
 
 std::unique_ptr<PeerFile> PeerFiles::take(const RegistryFileName& name) {

@@ -27,12 +27,12 @@ class LogOnce {
 
 // The registry file of another process, as this one reads it.
 
-/// Not thread-safe. Whatever the file holds or becomes, reading it does no harm: what is damaged is
-/// as if it were not there, and said once.
+/// Not thread-safe. Reading is safe for any contents and changes of the file: damaged parts are
+/// ignored, and reported once.
 class PeerFile {
  public:
-  /// `name` in `folder`. `said` outlives the object.
-  PeerFile(const Descriptor& folder, const RegistryFileName& name, LogOnce& said);
+  /// `name` in `folder`. `log` outlives the object.
+  PeerFile(const Descriptor& folder, const RegistryFileName& name, LogOnce& log);
 
   [[nodiscard]] const RegistryFileName& name() const noexcept { return name_; }
   /// Why it could not be opened, an errno; 0: it was.
@@ -72,8 +72,8 @@ class PeerFile {
 /// Not thread-safe.
 class PeerFiles {
  public:
-  /// `said` outlives the object.
-  explicit PeerFiles(LogOnce& said) : said_(said) {}
+  /// `log` outlives the object.
+  explicit PeerFiles(LogOnce& log) : said_(log) {}
 
   /// Learns of processes that came or went: reads the folder if it has changed since (else this is
   /// one system call), and removes the files of dead processes. False: the folder is gone.

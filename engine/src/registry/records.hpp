@@ -12,8 +12,8 @@ namespace polypath {
 /// A CUipcMemHandle. Opaque: equal bytes mean the same allocation.
 using IpcHandle = std::array<std::byte, 64>;
 
-/// As cuDeviceGetUuid_v2 gives it. It means the same GPU in every process, whatever
-/// CUDA_VISIBLE_DEVICES is.
+/// As cuDeviceGetUuid_v2 gives it. It means the same GPU in every process, for any value of
+/// CUDA_VISIBLE_DEVICES.
 using GpuUuid = std::array<std::byte, 16>;
 
 /// Where the memory after an exported handle lies.
@@ -80,12 +80,12 @@ struct OtherLoad {
 
 // The bytes of a registry file: a header, the flights, the loads, the memory records.
 //
-// Everything is read and written by pread() and pwrite(), never mapped: a file that somebody cuts
-// short then gives short reads instead of SIGBUS. A reader may see one half of a write that is
+// Everything is read and written by pread() and pwrite(), never mapped: a file that is cut short
+// then gives short reads instead of SIGBUS. A reader may see one half of a write that is
 // under way; each stored value therefore ends with a checksum over all of itself, seeded with the
 // file's id, by which half-written, damaged and foreign bytes are told from whole ones.
 //
-// Whoever changes a stored struct, an offset or the placing of records raises kLayoutVersion. The
+// A change of a stored struct, an offset or the placing of records must raise kLayoutVersion. The
 // names of files and the locked byte (process_lock.hpp) stay as they are, so that every version can
 // tell living files from dead ones.
 
@@ -162,7 +162,7 @@ bool whole(const StoredFlight& value, std::uint64_t file_id) noexcept;
 bool whole(const StoredLoad& value, std::uint64_t file_id) noexcept;
 bool whole(const StoredMemory& value, std::uint64_t file_id) noexcept;
 
-/// Of a whole value.
+/// The contents of an intact value.
 InFlightTransfer loaded(const StoredFlight& value) noexcept;
 LoadRecord loaded(const StoredLoad& value) noexcept;
 MemoryRecord loaded(const StoredMemory& value) noexcept;

@@ -53,7 +53,7 @@ struct Registry::Session {
 
   // All of these under the mutex:
 
-  /// Looks who else is there, if it is time. Whether the registry is open.
+  /// Looks for other processes, if it is time. Whether the registry is open.
   bool look(std::uint64_t now_ns) {
     if (state == State::open && now_ns - looked_ns < times.look_every_ns) return true;
     return look_now(now_ns);
@@ -73,8 +73,8 @@ struct Registry::Session {
     return state == State::open;
   }
 
-  /// Opens the registry, or opens it again after somebody removed the folder or this process's
-  /// file, or closed its descriptor: what was published is told again.
+  /// Opens the registry, or opens it again after the folder or this process's file was removed, or
+  /// its descriptor was closed. What was published is published again.
   void open() {
     try {
       open_files();
@@ -86,7 +86,7 @@ struct Registry::Session {
     others.refresh(*opened);
     for (const auto& [place, entry] : memory.entries()) write_memory(place, &entry);
     for (std::size_t place = 0; place < kFlights; ++place)
-      if (flights.entries()[place].told) write_flight(place);
+      if (flights.entries()[place].published) write_flight(place);
     write_loads();
   }
 
@@ -130,7 +130,7 @@ struct Registry::Session {
 
   bool write(std::size_t offset, const void* data, std::size_t bytes) {
     if (own->write(offset, data, bytes)) return true;
-    if (said.first("write"))
+    if (log.first("write"))
       log_warn("registry: cannot write to {}: {}: others learn only a part", path,
                std::strerror(errno));
     return false;
@@ -144,10 +144,10 @@ struct Registry::Session {
   State state = State::unopened;
   std::string why_unusable;
   std::uint64_t looked_ns = 0;
-  LogOnce said;
+  LogOnce log;
   std::optional<RegistryFolder> opened;
   std::unique_ptr<OwnFile> own;
-  PeerFiles others{said};
+  PeerFiles others{log};
   MemoryTable memory;
   FlightTable flights;
   std::vector<LoadRecord> loads;
@@ -203,9 +203,9 @@ FlightToken Registry::start(const InFlightTransfer& flight) {
   const std::uint64_t now = now_ns();
   const std::lock_guard lock(own.mutex);
   if (!own.look(now)) return {};
-  const bool is_told = !own.others.empty() || flight.until_ns > now + times_.long_flight_ns;
-  const FlightToken token = own.flights.start(flight, now, is_told);
-  if (token.value == 0 || !is_told) return token;
+  const bool is_published = !own.others.empty() || flight.until_ns > now + times_.long_flight_ns;
+  const FlightToken token = own.flights.start(flight, now, is_published);
+  if (token.value == 0 || !is_published) return token;
   if (own.ready_to_write() && own.write_flight(FlightTable::place_of(token))) return token;
   own.flights.end(token);
   return {};
@@ -216,7 +216,8 @@ void Registry::end(FlightToken token) {
   Session& own = session();
   const std::lock_guard lock(own.mutex);
   const auto ended = own.flights.end(token);
-  if (ended && ended->told && own.ready_to_write()) own.write_flight(FlightTable::place_of(token));
+  if (ended && ended->published && own.ready_to_write())
+    own.write_flight(FlightTable::place_of(token));
 }
 
 void Registry::others(std::vector<InFlightTransfer>& out) {
@@ -287,13 +288,13 @@ std::shared_ptr<Registry> process_registry(const std::string& setting) {
   const std::string folder = setting == "auto"  ? default_registry_folder()
                              : setting == "off" ? std::string()
                                                 : setting;
-  std::unique_ptr<Shared> made(new Shared{folder, std::make_shared<Registry>(folder), nullptr});
+  std::unique_ptr<Shared> created(new Shared{folder, std::make_shared<Registry>(folder), nullptr});
   Shared* first = all_shared.load();
   do {
     if (const Shared* shared = find_shared(first, folder)) return shared->registry;
-    made->next = first;
-  } while (!all_shared.compare_exchange_weak(first, made.get()));
-  return made.release()->registry;
+    created->next = first;
+  } while (!all_shared.compare_exchange_weak(first, created.get()));
+  return created.release()->registry;
 }
 
 }  // namespace polypath

@@ -2,12 +2,12 @@
 // and what each has in flight. For people: docs/registry.md.
 //
 // A process has one file in the folder, which only it writes and all others read. No process can
-// damage another's file, and there is no lock that a dead process could hold. Nothing here is
-// needed for a transfer to be right: whoever learns nothing plans as if it were alone, and copies
-// natively what it cannot place.
+// damage another's file, and there is no lock that a dead process could hold. Transfers are correct
+// without the registry: a process that learns nothing plans as if it were alone, and copies
+// natively if it does not know where memory lies.
 //
-// Where nobody else is, a transfer asks the kernel nothing: others are looked for now and then
-// only, and flights are told when somebody could learn of them.
+// A transfer of a lone process makes no system call: it looks for others now and then only, and
+// publishes flights when another process could see them.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,7 @@ struct RegistryTimes {
   std::uint64_t (*now_ns)() noexcept = &monotonic_ns;
   /// So long others that came or went may be overlooked.
   std::uint64_t look_every_ns = 10'000'000;
-  /// Flights that last longer are told even where nobody else is yet.
+  /// Flights that last longer are published even before there is another process.
   std::uint64_t long_flight_ns = 100'000'000;
 };
 
@@ -59,26 +59,27 @@ class Registry {
   /// Tells others where the memory of `record.handle` lies. The record replaces the one with this
   /// handle, and the one with this base address: its memory was freed. A process has room for 16384
   /// records, 16 in each of the 1024 groups that handles fall into; where a group is full its
-  /// oldest record leaves. False: nobody learns of it.
+  /// oldest record leaves. False: it was not published.
   bool publish(const MemoryRecord& record);
   /// Where the memory of `handle` lies: the record of another process that lives, also of one that
   /// came just now. One system call a process, and one more for the owner.
   std::optional<MemoryRecord> find(const IpcHandle& handle);
 
-  /// Tells others that these bytes are under way, until end() or `flight.until_ns`, whichever is
-  /// first. A token of none when 64 are under way already, or nobody could ever learn of it.
+  /// Publishes that these bytes are under way, until end() or `flight.until_ns`, the earlier of
+  /// both. A token of none when 64 are under way already, or no process could ever see it.
   FlightToken start(const InFlightTransfer& flight);
   /// The flight is over. A token of none, or of a flight that is over, is let pass.
   void end(FlightToken token);
   /// Sets `out` to the flights of all other processes that live, without those that are over.
   void others(std::vector<InFlightTransfer>& out);
-  /// Likewise, and `loads` to what they say of the load of links, without what is over by now; with
-  /// `all_loads` all of it.
+  /// As others() above. Also sets `loads` to what they say of the load of links, without what is
+  /// over by now; with `all_loads` all of it.
   void others(std::vector<InFlightTransfer>& out, std::vector<OtherLoad>& loads,
               bool all_loads = false);
 
   /// Tells others how loaded links are: the first 32 of `records` take the place of those told
-  /// before. Nothing is written where nobody else is. One system call. False: nobody learns of it.
+  /// before. Nothing is written if there is no other process. One system call. False: it was not
+  /// published.
   bool tell_loads(std::span<const LoadRecord> records);
 
   /// Removes this process's file, and the folder if no other file is in it. From then on it is
@@ -97,8 +98,8 @@ class Registry {
 /// The process's registry for the setting `registry`: "auto" (default_registry_folder()), "off", or
 /// a folder. The same one for the same folder. Never null; thread-safe.
 ///
-/// It is closed when the process exits or the library is unloaded, whoever still holds it then:
-/// contexts that are never destroyed leave no file behind.
+/// It is closed when the process exits or the library is unloaded, also if it still has owners:
+/// contexts that are never destroyed leave no file.
 std::shared_ptr<Registry> process_registry(const std::string& setting);
 
 }  // namespace polypath

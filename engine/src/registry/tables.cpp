@@ -4,14 +4,15 @@
 #include <utility>
 
 namespace polypath {
-FlightToken FlightTable::start(const InFlightTransfer& flight, std::uint64_t now_ns, bool told) {
+FlightToken FlightTable::start(const InFlightTransfer& flight, std::uint64_t now_ns,
+                               bool published) {
   if (flight.until_ns <= now_ns) return {};
   const auto at = std::ranges::find_if(entries_, [&](const Entry& entry) {
     return entry.token == 0 || entry.flight.until_ns <= now_ns;
   });
   if (at == entries_.end()) return {};
   const auto place = static_cast<std::uint64_t>(at - entries_.begin());
-  *at = {flight, ++starts_ * kFlights + place, told};
+  *at = {flight, ++starts_ * kFlights + place, published};
   return {at->token};
 }
 

@@ -22,12 +22,12 @@ class FlightTable {
   struct Entry {
     InFlightTransfer flight;
     std::uint64_t token = 0;  ///< 0: free
-    bool told = false;        ///< written to the file
+    bool published = false;   ///< written to the file
   };
 
   /// The lowest place that is free, or whose flight does not count any more; none when every one
   /// counts. A flight that is over by `now_ns` has no place either.
-  FlightToken start(const InFlightTransfer& flight, std::uint64_t now_ns, bool told);
+  FlightToken start(const InFlightTransfer& flight, std::uint64_t now_ns, bool published);
   /// What was in the place that is free now; nothing when the flight had lost it, or `token` is of
   /// none.
   std::optional<Entry> end(FlightToken token);

@@ -21,46 +21,46 @@ std::string read_name(TomlTable& table, const char* key) {
 }
 
 TunedBackend read_backend(TomlTable& table) {
-  TunedBackend one;
-  one.op = read_name(table, "op");
-  one.ranks = table.text("ranks");
-  one.bytes = static_cast<std::uint64_t>(table.number("bytes", {1, kMaxBackendBytes}));
-  one.backend = read_name(table, "backend");
+  TunedBackend entry;
+  entry.op = read_name(table, "op");
+  entry.ranks = table.text("ranks");
+  entry.bytes = static_cast<std::uint64_t>(table.number("bytes", {1, kMaxBackendBytes}));
+  entry.backend = read_name(table, "backend");
   if (table.has("backends") || table.has("us")) {
     const auto names = table.texts("backends");
     const auto us = table.numbers("us", {0, kMaxBackendUs});
     if (names.size() != us.size()) table.fail("us", "must have one number for each of backends");
-    for (std::size_t i = 0; i < names.size(); ++i) one.times.push_back({names[i], us[i]});
+    for (std::size_t i = 0; i < names.size(); ++i) entry.times.push_back({names[i], us[i]});
   }
-  one.pairs = table.integer("pairs", {0, 1e9}, 0);
+  entry.pairs = table.integer("pairs", {0, 1e9}, 0);
   const double written = table.number("digest", {0, 4294967295.0}, -1);
-  one.edited = written != static_cast<double>(digest(one));
+  entry.edited = written != static_cast<double>(digest(entry));
   table.finish();
-  return one;
+  return entry;
 }
 
 }  // namespace
 
-std::string format_backend(const TunedBackend& one) {
+std::string format_backend(const TunedBackend& entry) {
   std::string text = fmt::format(
       "[[comm]]\n"
       "op = \"{}\"\n"
       "ranks = \"{}\"\n"
       "bytes = {}\n"
       "backend = \"{}\"\n",
-      one.op, one.ranks, one.bytes, one.backend);
-  if (!one.times.empty()) {
+      entry.op, entry.ranks, entry.bytes, entry.backend);
+  if (!entry.times.empty()) {
     std::vector<std::string> names;
     std::vector<std::string> us;
-    for (const BackendTime& time : one.times) {
+    for (const BackendTime& time : entry.times) {
       names.push_back(fmt::format("\"{}\"", time.backend));
       us.push_back(fmt::format("{:.2f}", time.us));
     }
     text +=
         fmt::format("backends = [{}]\nus = [{}]\n", fmt::join(names, ", "), fmt::join(us, ", "));
   }
-  text += fmt::format("pairs = {}\n", one.pairs);
-  if (!one.edited) text += fmt::format("digest = {}\n", digest(one));
+  text += fmt::format("pairs = {}\n", entry.pairs);
+  if (!entry.edited) text += fmt::format("digest = {}\n", digest(entry));
   return text;
 }
 

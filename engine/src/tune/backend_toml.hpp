@@ -10,7 +10,7 @@
 namespace polypath {
 
 /// The [[comm]] table, ended by a newline.
-std::string format_backend(const TunedBackend& one);
+std::string format_backend(const TunedBackend& entry);
 
 /// All of a file. Throws InvalidArgument with file, line and the allowed values.
 std::vector<TunedBackend> read_backends(TomlTable& whole);

@@ -22,13 +22,13 @@ bool is_one_of(const std::string& name, const char* const (&names)[count]) {
 }
 
 TunedCollective read_collective(TomlTable& table) {
-  TunedCollective one;
-  one.op = table.text("op");
-  if (!is_one_of(one.op, kOps))
+  TunedCollective entry;
+  entry.op = table.text("op");
+  if (!is_one_of(entry.op, kOps))
     table.fail("op", fmt::format("must be one of {}", fmt::join(kOps, ", ")));
-  one.ranks = table.text("ranks");
-  one.bytes = static_cast<std::uint64_t>(table.number("bytes", {1, kMaxMessage}));
-  CollectiveVariant& way = one.way;
+  entry.ranks = table.text("ranks");
+  entry.bytes = static_cast<std::uint64_t>(table.number("bytes", {1, kMaxMessage}));
+  CollectiveVariant& way = entry.way;
   way.algorithm = table.text("algorithm");
   if (is_one_of(way.algorithm, kKernels)) {
     way.stages = table.integer("stages", {1, 2});
@@ -40,32 +40,32 @@ TunedCollective read_collective(TomlTable& table) {
     table.fail("algorithm", fmt::format("must be one of {}, {}", fmt::join(kKernels, ", "),
                                         fmt::join(kCopyKeys, ", ")));
   }
-  one.planned_us = table.number("planned_us", {0, kMaxUs}, 0);
-  one.us = table.number("us", {0, kMaxUs}, 0);
-  one.tried = table.integer("tried", {0, 1e9}, 0);
+  entry.planned_us = table.number("planned_us", {0, kMaxUs}, 0);
+  entry.us = table.number("us", {0, kMaxUs}, 0);
+  entry.tried = table.integer("tried", {0, 1e9}, 0);
   const double written = table.number("digest", {0, 4294967295.0}, -1);
-  one.edited = written != static_cast<double>(digest(one));
+  entry.edited = written != static_cast<double>(digest(entry));
   table.finish();
-  return one;
+  return entry;
 }
 
 }  // namespace
 
-std::string format_collective(const TunedCollective& one) {
-  const CollectiveVariant& way = one.way;
+std::string format_collective(const TunedCollective& entry) {
+  const CollectiveVariant& way = entry.way;
   std::string text = fmt::format(
       "[[collective]]\n"
       "op = \"{}\"\n"
       "ranks = \"{}\"\n"
       "bytes = {}\n"
       "algorithm = \"{}\"\n",
-      one.op, one.ranks, one.bytes, way.algorithm);
+      entry.op, entry.ranks, entry.bytes, way.algorithm);
   if (way.stages > 0) text += fmt::format("stages = {}\nblocks = {}\n", way.stages, way.blocks);
   if (way.lanes > 0) text += fmt::format("lanes = {}\n", way.lanes);
   if (way.chunk_bytes > 0) text += fmt::format("chunk_bytes = {}\n", way.chunk_bytes);
-  text += fmt::format("planned_us = {:.2f}\nus = {:.2f}\ntried = {}\n", one.planned_us, one.us,
-                      one.tried);
-  if (!one.edited) text += fmt::format("digest = {}\n", digest(one));
+  text += fmt::format("planned_us = {:.2f}\nus = {:.2f}\ntried = {}\n", entry.planned_us, entry.us,
+                      entry.tried);
+  if (!entry.edited) text += fmt::format("digest = {}\n", digest(entry));
   return text;
 }
 

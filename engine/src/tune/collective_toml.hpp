@@ -12,11 +12,11 @@
 namespace polypath {
 
 /// The [[collective]] table, ended by a newline.
-std::string format_collective(const TunedCollective& one);
+std::string format_collective(const TunedCollective& entry);
 
 /// All of a file. Throws InvalidArgument with file, line and the allowed values.
 std::vector<TunedCollective> read_collectives(TomlTable& whole);
-/// Of what format_collective() gave, among other tables.
+/// From a text of format_collective(), among other tables.
 std::vector<TunedCollective> read_collectives_text(std::string_view text);
 
 }  // namespace polypath

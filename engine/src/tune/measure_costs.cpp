@@ -72,7 +72,8 @@ class CostProbe {
     return std::max(0.0, queued - whole) / (kCopies - 1);
   }
 
-  /// Of copies that wait for each other by events, against copies queued on one stream.
+  /// The cost of an event: copies that wait for each other by events, against copies queued on one
+  /// stream.
   double event_us(double copy_gap_us, double copy_start_us) {
     const double queued = device_us([&] {
       for (std::uint64_t i = 0; i < kCopies; ++i) copy(copy_bytes_, first_);
@@ -129,7 +130,7 @@ constexpr std::uint64_t kLargestChunk = kMiB;
 constexpr int kChunks = 8;
 /// The staged part is at most this part of the buffers; the rest is for the direct copy.
 constexpr std::uint64_t kStagedPart = 4;
-/// Of the staged route's time, the part that the direct copy next to it takes.
+/// The part of the staged route's time that the direct copy next to it takes.
 constexpr double kDirectPart = 0.7;
 
 RouteShare share_of(const Route& route, std::uint64_t offset, std::uint64_t chunk_bytes,
@@ -157,14 +158,15 @@ class StagingProbe {
     resources_.prepare(staged, 1);
   }
 
-  /// Of the staged route, next to a direct copy that ends before it: `staged_us` is about its time.
+  /// Time of the staged route, next to a direct copy that ends before it. `staged_us`: an estimate
+  /// of that time.
   double time_us(std::uint64_t chunk_bytes, int chunks, double staged_us) {
     const RouteShare staged = share_of(route_, 0, chunk_bytes, chunks);
     const double gbps = measuring_.node().links[static_cast<std::size_t>(direct_.legs[0])].gbps;
-    const auto wanted =
+    const auto copies =
         static_cast<std::uint64_t>(kDirectPart * staged_us * gbps * kBytesPerGbpsUs);
     const RouteShare direct = share_of(
-        direct_, staged.bytes, std::min(wanted, measuring_.copy_bytes(1) - staged.bytes), 1);
+        direct_, staged.bytes, std::min(copies, measuring_.copy_bytes(1) - staged.bytes), 1);
     Plan plan;
     plan.transfers.push_back(
         {{MemoryId::gpu(0), MemoryId::gpu(1), direct.bytes + staged.bytes}, {direct, staged}, {}});

@@ -20,10 +20,10 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 template <typename Condition>
 std::vector<int> links_where(const Node& node, Condition condition) {
-  std::vector<int> found;
+  std::vector<int> indices;
   for (std::size_t i = 0; i < node.links.size(); ++i)
-    if (condition(node.links[i])) found.push_back(static_cast<int>(i));
-  return found;
+    if (condition(node.links[i])) indices.push_back(static_cast<int>(i));
+  return indices;
 }
 
 std::vector<int> links_of_port(const Node& node, int port) {

@@ -33,7 +33,7 @@ class MeasurementContext {
   /// Address of a buffer in `memory`; the same for the same `number`. Buffer n holds
   /// copy_bytes(n + 1) bytes: it serves groups of more than n copies.
   CUdeviceptr buffer(MemoryId memory, std::size_t number);
-  /// Size of each copy, when so many run at once: groups of many copies use less for each.
+  /// Size of each copy, when `copies` run at once: groups of many copies use less for each.
   [[nodiscard]] std::uint64_t copy_bytes(std::size_t copies) const noexcept;
 
  private:

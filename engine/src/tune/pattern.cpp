@@ -57,10 +57,10 @@ std::optional<std::uint64_t> first_difference(std::span<const std::byte> memory,
             [&](std::uint64_t position, std::span<const std::byte> expected) {
               const std::uint64_t at = begin + position;
               if (at > first.load(std::memory_order_relaxed)) return false;
-              const auto found = memory.subspan(at, expected.size());
-              if (std::memcmp(found.data(), expected.data(), expected.size()) == 0) return true;
-              const auto [here, there] = std::ranges::mismatch(found, expected);
-              std::uint64_t difference = at + static_cast<std::uint64_t>(here - found.begin());
+              const auto actual = memory.subspan(at, expected.size());
+              if (std::memcmp(actual.data(), expected.data(), expected.size()) == 0) return true;
+              const auto [here, there] = std::ranges::mismatch(actual, expected);
+              std::uint64_t difference = at + static_cast<std::uint64_t>(here - actual.begin());
               std::uint64_t known = first.load();
               while (difference < known && !first.compare_exchange_weak(known, difference)) {
               }

@@ -34,7 +34,7 @@ std::string library_version() {
                      POLYPATH_VERSION_PATCH);
 }
 
-/// Of this moment, in UTC: "2026-11-22T09:30:00Z".
+/// The current time in UTC: "2026-11-22T09:30:00Z".
 std::string date_now() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
@@ -52,8 +52,8 @@ std::string to_text(const Profile& profile) {
   std::ostringstream text;
   text << format_node_file(profile.node) << '\n' << table << '\n';
   for (const TunedTransfer& choice : profile.tuned) text << '\n' << format_tuned(choice);
-  for (const TunedCollective& one : profile.collectives) text << '\n' << format_collective(one);
-  for (const TunedBackend& one : profile.backends) text << '\n' << format_backend(one);
+  for (const TunedCollective& entry : profile.collectives) text << '\n' << format_collective(entry);
+  for (const TunedBackend& entry : profile.backends) text << '\n' << format_backend(entry);
   text << "\n[end]\n";
   return text.str();
 }
@@ -145,7 +145,7 @@ std::filesystem::path profile_file(const std::filesystem::path& directory,
 }
 
 std::string unusable_reason(const std::filesystem::path& file) {
-  std::error_code failed;  // who cannot look there cannot open it either
+  std::error_code failed;  // a file without a status cannot be opened either
   const auto there = std::filesystem::status(file, failed).type();
   if (there == std::filesystem::file_type::regular) return {};
   const bool is_nothing =

@@ -53,7 +53,8 @@
 //
 // and last the empty table [end], without which the file was cut short.
 //
-// A profile only ever saves time: whatever is wrong with the file, the library goes on without it.
+// A profile only ever saves time: if anything is wrong with the file, the library goes on without
+// it.
 // Only a setting that names something else than a file is an error (core/node_source.hpp).
 #pragma once
 

@@ -19,8 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The turn of one who writes in a folder, if it came in time: whoever holds it for long is no
-/// writer of profiles (`flock . polypath tune`).
+/// The lock of a writer in a folder, if it could be taken in time. A process that holds it for long
+/// is no writer of profiles (`flock . polypath tune`).
 class FolderLock {
  public:
   FolderLock(const fs::path& folder, std::chrono::milliseconds longest_wait)
@@ -60,18 +60,18 @@ bool keep_aside(const fs::path& file, std::string* why) {
 
 template <typename Entry>
 void add(std::vector<Entry>& all, const std::vector<Entry>& news) {
-  for (const Entry& one : news) {
+  for (const Entry& entry : news) {
     const Entry* const same =
-        known_entry(std::span<const Entry>(all), one.op, one.ranks, one.bytes);
-    if (same == nullptr || !same->edited) put_entry(all, one);
+        known_entry(std::span<const Entry>(all), entry.op, entry.ranks, entry.bytes);
+    if (same == nullptr || !same->edited) put_entry(all, entry);
   }
 }
 
 void add(std::vector<TunedTransfer>& all, const std::vector<TunedTransfer>& news) {
-  for (const TunedTransfer& one : news) {
+  for (const TunedTransfer& entry : news) {
     const TunedTransfer* const same =
-        known_choice(all, one.pattern, one.pair, one.choice.bytes, one.executor);
-    if (same == nullptr || !same->edited) put_choice(all, one);
+        known_choice(all, entry.pattern, entry.pair, entry.choice.bytes, entry.executor);
+    if (same == nullptr || !same->edited) put_choice(all, entry);
   }
 }
 

@@ -109,7 +109,7 @@ TEST_F(BadInputTest, OverlapIsNamed) {
   synchronize(stream_->get());
 }
 
-TEST_F(BadInputTest, AGroupIsCheckedBeforeAnyIsIssued) {
+TEST_F(BadInputTest, BadGroupMember_IssuesNothing) {
   const Payload first = payload({MemoryId::gpu(0), far(), 2 * kMiB});
   const Payload last = payload({MemoryId::gpu(0), far(), 100});
   const std::vector<Transfer> transfers = {first.transfer(stream_->get()),

@@ -127,7 +127,7 @@ TEST(CApi, NullArgumentsAreRefusedByName) {
   EXPECT_EQ(text, nullptr);
 }
 
-TEST(CApi, NothingIsIssuedForAnAddressThatIsNoMemory) {
+TEST(CApi, UnknownAddress_IssuesNothing) {
   const Handle handle;
   ASSERT_EQ(handle.status, POLYPATH_SUCCESS) << polypath_last_error();
   int issued = -1;
@@ -195,7 +195,7 @@ TEST(CApi, PlansHaveTheDocumentedShape) {
     expect_keys(excluded, {"route", "reason"});
 }
 
-TEST(CApi, TopologyDevicesAndSettingsHaveTheDocumentedShape) {
+TEST(CApi, JsonReports_HaveTheDocumentedShape) {
   const Handle handle(std::vector<polypath_setting>{{"chunks", "7"}});
   const json topology = parsed(polypath_topology, handle.context);
   for (const char* key : {"name", "title", "source", "simulated", "fingerprint", "capacities",

@@ -9,7 +9,7 @@
 
 namespace {
 
-TEST(CApiThreads, TheLastErrorIsOfItsThread) {
+TEST(CApiThreads, LastErrorIsPerThread) {
   char* text = nullptr;
   ASSERT_EQ(polypath_topology(nullptr, &text), POLYPATH_INVALID_ARGUMENT);
   const std::string mine = polypath_last_error();

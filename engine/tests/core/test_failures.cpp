@@ -208,7 +208,7 @@ TEST_F(FailureTest, OutOfHostMemory_LeavesCopyToCaller) {
 }
 
 // A context that is broken fails every call: the first of them is the one to be told.
-TEST_F(FailureTest, WhatFailsBehindANativeCopyDoesNotTakeItsPlace) {
+TEST_F(FailureTest, FirstErrorIsReportedNotLaterOnes) {
   static bool is_broken;
   static decltype(CudaDriver::pointer_get_attributes) ask;
   is_broken = false;
@@ -237,7 +237,7 @@ TEST_F(FailureTest, WhatFailsBehindANativeCopyDoesNotTakeItsPlace) {
   }
 }
 
-TEST_F(FailureTest, ARouteThatFoundNoMemoryIsTriedAgainWithPauses) {
+TEST_F(FailureTest, RouteWithoutMemory_IsRetriedWithPauses) {
   const std::uint64_t bytes = bytes_for(MemoryId::gpu(0), far());
   Payload one = payload({MemoryId::gpu(0), far(), bytes});
   const Stream stream = stream_on(0);

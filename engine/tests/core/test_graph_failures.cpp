@@ -105,7 +105,7 @@ TEST_F(GraphFailureTest, EachCallOfAGroup) {
   EXPECT_THAT(endings_[Ending::error], IsEmpty());
 }
 
-TEST_F(GraphFailureTest, WhatHasNoKnownEndIsNotUsedAgain) {
+TEST_F(GraphFailureTest, UnknownEnd_IsNotReused) {
   const Payload::Shape shape{MemoryId::gpu(0), far(), 16 * kMiB + 1};
   Payload first = payload(shape);
   const Payload second = payload(shape);
@@ -144,7 +144,7 @@ TEST_F(GraphFailureTest, WhatHasNoKnownEndIsNotUsedAgain) {
   EXPECT_EQ(graph_misuse(driver()), GraphMisuse{});
 }
 
-TEST_F(GraphFailureTest, OutOfMemoryMakesTheCacheSmallerThenStreamsThenGraphsAgain) {
+TEST_F(GraphFailureTest, OutOfMemory_ShrinksCacheThenRecovers) {
   FailingInstantiation failing(driver());
   NodeSource failing_source = source();
   failing_source.driver = failing.driver();

@@ -125,7 +125,7 @@ TEST_P(ImportedMemoryTest, PutTakesEveryRoute) {
   close(theirs);
 }
 
-TEST_P(ImportedMemoryTest, AnOffsetIntoItIsFollowed) {
+TEST_P(ImportedMemoryTest, OffsetIntoImport_CopiesFromThere) {
   Peer peer;
   Context context(source(), settings());
   const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 3));
@@ -207,7 +207,7 @@ TEST_P(ImportedMemoryTest, OpenedAfterALargeCopy_IsPrepared) {
   }
 }
 
-TEST_P(ImportedMemoryTest, WhatNobodySaysGoesNatively) {
+TEST_P(ImportedMemoryTest, UnpublishedMemory_GoesNatively) {
   Peer peer;
   Context context(source(), settings());
   const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 5), -1);
@@ -253,7 +253,7 @@ TEST_P(ImportedMemoryTest, NothingOfClosedMemoryIsLeft) {
 }
 
 // As when the program destroys the CUDA context that it was opened in.
-TEST_P(ImportedMemoryTest, WhatTookThePlaceOfMemoryClosedUnseenIsNotTakenForIt) {
+TEST_P(ImportedMemoryTest, ReusedAddress_IsNotStaleImport) {
   Peer peer;
   Context context(source(), settings());
   const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 8));
@@ -271,7 +271,7 @@ TEST_P(ImportedMemoryTest, WhatTookThePlaceOfMemoryClosedUnseenIsNotTakenForIt) 
   EXPECT_TRUE(traffic.went_as(context.plan({{MemoryId::gpu(kOwn), MemoryId::gpu(2), kBytes}})));
 }
 
-TEST_P(ImportedMemoryTest, WhatIsOpenedAgainAfterItWasClosedUnseenIsReached) {
+TEST_P(ImportedMemoryTest, ReopenedImport_IsSplit) {
   Context context(source(), settings());
   Peer peer;
   const CUipcMemHandle handle = peer.allocate(kTheirs, kBytes, 10);
@@ -285,7 +285,7 @@ TEST_P(ImportedMemoryTest, WhatIsOpenedAgainAfterItWasClosedUnseenIsReached) {
   close(second);
 }
 
-TEST_P(ImportedMemoryTest, AnImportThatFailsLeavesItsRoutesOut) {
+TEST_P(ImportedMemoryTest, FailedImport_ExcludesItsRoutesForAWhile) {
   Peer peer;
   NodeSource failing = source();
   FaultInjector injector(failing.driver);

@@ -105,7 +105,7 @@ TEST_F(MeasuredLinkTest, ProbesAtGrowingIntervals) {
   EXPECT_EQ(pauses, (std::vector<std::uint64_t>{1, 2, 4, 8, 16, 20, 20}));
 }
 
-TEST_F(MeasuredLinkTest, NobodyWantsIt_IsNotProbed) {
+TEST_F(MeasuredLinkTest, UnusedSuspect_IsNotProbed) {
   link_.suspect(now_);
   EXPECT_TRUE(link_.is_due(now_, false)) << "an alarm is looked into at once";
   probe(600.0);
@@ -113,7 +113,7 @@ TEST_F(MeasuredLinkTest, NobodyWantsIt_IsNotProbed) {
   EXPECT_TRUE(link_.is_due(now_ + 1000 * kMs, true));
 }
 
-TEST_F(MeasuredLinkTest, OneQuickProbe_IsNotEnough) {
+TEST_F(MeasuredLinkTest, SingleQuickProbe_KeepsItLoaded) {
   link_.suspect(now_);
   for (int i = 0; i < 5; ++i) {
     EXPECT_FALSE(probe(11.0));
@@ -471,7 +471,7 @@ TEST(IssueTimes, HaltedAtFirst_IsForgotten) {
   EXPECT_LT(times.ratio(), 1.1);
 }
 
-TEST(RouteTolerance, IsHalfOfWhatEachRouteGains) {
+TEST(RouteTolerance, EqualsHalfTheGainPerRoute) {
   EXPECT_EQ(tolerance(900, 1000, 1).ns, 50 * kUs);
   EXPECT_EQ(tolerance(400, 1000, 3).ns, 100 * kUs);
   EXPECT_EQ(tolerance(400, 1000, 3).staged_ns, 400 * kUs);

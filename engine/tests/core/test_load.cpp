@@ -512,7 +512,7 @@ TEST_F(LoadTest, ClockJumps_LinkIsProbedAgain) {
 
 /// Calls that in the steady state only samples and probes make: their failures cost a route at
 /// most.
-TEST_F(LoadTest, FailedSampleOrProbe_IsNotTheProgramsError) {
+TEST_F(LoadTest, FailedSampleOrProbe_IsNoProgramError) {
   FaultInjector faults(source().driver);
   NodeSource source = this->source();
   source.driver = faults.driver();

@@ -68,7 +68,7 @@ TEST_P(MappedMemoryTest, MappingsThatAllGpusReachAreSplitAsAny) {
   EXPECT_TRUE(traffic.went_as(context_->plan({to_gpu_1()})));
 }
 
-TEST_P(MappedMemoryTest, OneMappingOnAnotherGpuMakesItNative) {
+TEST_P(MappedMemoryTest, MappingOnOtherGpu_GoesNatively) {
   const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
   auto mappings = three(1, all_);
   mappings[1].gpu = 2;
@@ -78,7 +78,7 @@ TEST_P(MappedMemoryTest, OneMappingOnAnotherGpuMakesItNative) {
   EXPECT_TRUE(traffic.went_natively(NativeReason::several_allocations, kSplitBytes));
 }
 
-TEST_P(MappedMemoryTest, OneMappingInHostMemoryMakesItNative) {
+TEST_P(MappedMemoryTest, MappingInHostMemory_GoesNatively) {
   const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
   auto mappings = three(0, all_);
   mappings[1].gpu = -1;
@@ -88,7 +88,7 @@ TEST_P(MappedMemoryTest, OneMappingInHostMemoryMakesItNative) {
   EXPECT_TRUE(traffic.went_natively(NativeReason::several_allocations, kSplitBytes));
 }
 
-TEST_P(MappedMemoryTest, AGpuThatMayNotReachOneMappingStagesNothing) {
+TEST_P(MappedMemoryTest, GpuWithoutAccess_StagesNothing) {
   const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
   auto mappings = three(1, all_);
   mappings[1].access.erase(3);
@@ -114,7 +114,7 @@ TEST_P(MappedMemoryTest, HostMappingsAreReadOnlyByGpusThatMay) {
   EXPECT_EQ(traffic.excluded(ExclusionReason::unreachable), forbidden) << report(*context_);
 }
 
-TEST_P(MappedMemoryTest, WhatIsMappedAnewIsLookedAtAnew) {
+TEST_P(MappedMemoryTest, RemappedMemory_IsInspectedAgain) {
   const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
   const CUdeviceptr dst = one.transfer(nullptr).dst;
   mapped_->map(dst, three(1, all_));
@@ -136,7 +136,7 @@ TEST_P(MappedMemoryTest, WhatIsMappedAnewIsLookedAtAnew) {
   for (int gpu = 2; gpu < gpus(); ++gpu) expect_unused(before, gpu);
 }
 
-TEST_P(MappedMemoryTest, GraphsOfMappedMemoryAreGivenTheirAddressesAgain) {
+TEST_P(MappedMemoryTest, GraphsSetAddressesOnEachLaunch) {
   NodeSource source = this->source();
   source.driver = mapped_->driver();
   Context graphs(source, {{"executor", "graph"}});

@@ -54,18 +54,18 @@ TEST(NodeSource, BadSettingsAreNamedWithTheirRange) {
 
 class NodeSourceTest : public SimulatedTest {};
 
-TEST_F(NodeSourceTest, OneProcessHasOneNode) {
+TEST_F(NodeSourceTest, OtherNodeInSameProcess_IsRefused) {
   const std::string other = node().name == "beluga" ? "cedar" : "beluga";
   EXPECT_THAT(message_of<InvalidArgument>({{"node", other}}),
               AllOf(HasSubstr(other), HasSubstr("already runs on")));
 }
 
-TEST(NodeSource, AMeshIsNotEmulatedOnASimulatedNode) {
+TEST(NodeSource, SimulatedNode_RefusesEmulatedMesh) {
   EXPECT_THAT(message_of<InvalidArgument>({{"node", "narval"}, {"emulate_mesh", "46"}}),
               AllOf(HasSubstr("emulate_mesh"), HasSubstr("--node narval")));
 }
 
-TEST_F(NodeSourceTest, AMeshIsNotEmulatedOnANodeThatWasOpenedElsewhere) {
+TEST_F(NodeSourceTest, OpenedNode_RefusesEmulatedMesh) {
   EXPECT_THROW(Context(source(), {{"emulate_mesh", "46"}}), InvalidArgument);
 }
 

@@ -69,7 +69,7 @@ TEST(Options, DefaultsAreWhatTheTableSays) {
   EXPECT_EQ(options.graph_cache_size, 64);
 }
 
-TEST(Options, ArgumentsWinOverTheEnvironmentOverDefaults) {
+TEST(Options, ArgumentsWinOverEnvironmentOverDefaults) {
   const Environment routes("POLYPATH_ROUTES", "direct,host");
   const Environment size("POLYPATH_STAGING_SIZE", "8M");
   std::vector<OptionInfo> infos;
@@ -87,14 +87,14 @@ TEST(Options, ArgumentsWinOverTheEnvironmentOverDefaults) {
   EXPECT_EQ(info_of(infos, "chunks").value, info_of(infos, "chunks").default_value);
 }
 
-TEST(Options, AnEmptyVariableIsNone) {
+TEST(Options, EmptyVariable_IsIgnored) {
   const Environment routes("POLYPATH_ROUTES", "");
   std::vector<OptionInfo> infos;
   static_cast<void>(load_options({}, &infos));
   EXPECT_EQ(info_of(infos, "routes").origin, Origin::built_in);
 }
 
-TEST(Options, TheLastOfEqualArgumentsWins) {
+TEST(Options, LastOfEqualArgumentsWins) {
   EXPECT_EQ(load_options({{"chunks", "3"}, {"chunks", "5"}}).chunks, 5);
 }
 
@@ -125,7 +125,7 @@ TEST(Options, RangesIncludeTheirEnds) {
   EXPECT_EQ(load_options({{"executor", "auto"}}).executor, ExecutorSetting::automatic);
 }
 
-TEST(Options, WhatIsNotAllowedIsNamedWithOriginAndRange) {
+TEST(Options, WrongValue_NamesOriginAndRange) {
   struct Case {
     const char* name;
     const char* value;
@@ -172,7 +172,7 @@ TEST(Options, UnknownNamesAreRefused) {
   EXPECT_THAT(message_of({{"chunksize", "1M"}}), HasSubstr("no setting 'chunksize'"));
 }
 
-TEST(Options, TheRegistryIsTheUsersNoneOrAFolder) {
+TEST(Options, RegistryTakesAutoOffOrFolder) {
   EXPECT_EQ(load_options({{"registry", "off"}}).registry, "off");
   EXPECT_EQ(load_options({{"registry", "/run/job"}}).registry, "/run/job");
   const Environment registry("POLYPATH_REGISTRY", "/run/other");
@@ -180,7 +180,7 @@ TEST(Options, TheRegistryIsTheUsersNoneOrAFolder) {
   EXPECT_EQ(load_options({{"registry", "auto"}}).registry, "auto");
 }
 
-TEST(Options, AMeshIsEmulatedAtOneToAThousandGBps) {
+TEST(Options, EmulateMeshTakesOneToThousandGBps) {
   EXPECT_EQ(load_options({}).emulate_mesh_gbps, 0);
   EXPECT_EQ(load_options({{"emulate_mesh", "off"}}).emulate_mesh_gbps, 0);
   EXPECT_EQ(load_options({{"emulate_mesh", "46"}}).emulate_mesh_gbps, 46);

@@ -93,7 +93,7 @@ TEST_F(OtherProcessesTest, PairsOfOthersAreSeenOnceEachAndInOrder) {
   EXPECT_EQ(pairs, expected);
 }
 
-TEST_F(OtherProcessesTest, WhatIsSentIsToldForAboutAsLongAsItTakes) {
+TEST_F(OtherProcessesTest, TransferIsPublishedForItsPredictedTime) {
   // By a clock of its own, which children inherit as it is.
   static std::uint64_t now_ns = 1'000'000'000;
   const RegistryTimes times{
@@ -125,7 +125,7 @@ TEST_F(OtherProcessesTest, WhatIsSentIsToldForAboutAsLongAsItTakes) {
   EXPECT_EQ(seen_by_a_child(), 0);
 }
 
-TEST_F(OtherProcessesTest, APlanBesideOthersIsItsPartOfThePlanOfAll) {
+TEST_F(OtherProcessesTest, ConcurrentPlan_IsItsPartOfTheGroupPlan) {
   Context context(source(), settings());
   Planner& planner = context.planner();
   const std::vector<Request> ring{pair(0, 1, kSplitBytes), pair(1, 2, kSplitBytes),

@@ -144,9 +144,9 @@ class PrimaryContextTest : public SimulatedTest {
   std::optional<Stream> stream_;
 };
 
-TEST_F(PrimaryContextTest, ACopyWaitsForNoContextThatIsMade) { copies_meanwhile(retaining()); }
+TEST_F(PrimaryContextTest, CopyDoesNotWaitForContextCreation) { copies_meanwhile(retaining()); }
 
-TEST_F(PrimaryContextTest, ACopyWaitsForNoPeerAccess) { copies_meanwhile(enabling()); }
+TEST_F(PrimaryContextTest, CopyDoesNotWaitForPeerAccess) { copies_meanwhile(enabling()); }
 
 // The simulated driver makes none of them before both are being made.
 TEST_F(PrimaryContextTest, SeveralContexts_AreMadeAtOnce) {
@@ -178,7 +178,7 @@ TEST_F(PrimaryContextTest, SeveralContexts_AreMadeAtOnce) {
   EXPECT_TRUE(traffic.went_as(plan));
 }
 
-TEST_F(PrimaryContextTest, OneThread_MakesOneAfterAnother) {
+TEST_F(PrimaryContextTest, SingleThread_CreatesOneAtATime) {
   Context context(source(), {{"prepare_threads", "1"}});
   const auto at_once = driver_function<std::uint64_t()>(driver(), "polypath_sim_contexts_at_once");
   Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
@@ -230,7 +230,7 @@ TEST_F(PrimaryContextTest, ReadyRoute_IsUsedBeforeOthers) {
 
 // ---- reset --------------------------------------------------------------------
 
-TEST_F(PrimaryContextTest, AfterTheResetOfAStagingGpuCopiesAreNative) {
+TEST_F(PrimaryContextTest, StagingGpuReset_CopiesAreNative) {
   for (const char* const executor : {"stream", "graph"}) {
     SCOPED_TRACE(executor);
     auto context = std::make_unique<Context>(source(), OptionArguments{{"executor", executor}});
@@ -262,7 +262,7 @@ TEST_F(PrimaryContextTest, AfterTheResetOfAStagingGpuCopiesAreNative) {
   }
 }
 
-TEST_F(PrimaryContextTest, AfterTheResetOfTheCallersGpuCopiesAreNative) {
+TEST_F(PrimaryContextTest, CallersGpuReset_CopiesAreNative) {
   auto context = std::make_unique<Context>(source(), OptionArguments{});
   const Request in{MemoryId::host(0), MemoryId::gpu(2), kSplitBytes};
   context->prepare({in});

@@ -8,12 +8,12 @@
 namespace polypath::test {
 namespace {
 
-TEST(StagingPolicy, WhatIsNotKnownRefusesNothing) {
+TEST(StagingPolicy, UnknownFacts_RefuseNothing) {
   EXPECT_EQ(may_stage({}, 0), StagingReason::allowed);
   EXPECT_EQ(may_stage({}, kGiB), StagingReason::allowed);
 }
 
-TEST(StagingPolicy, NoContextIsMadeOnAGpuThatOthersMayNeedAlone) {
+TEST(StagingPolicy, ExclusiveOrProhibitedGpu_GetsNoContext) {
   StagingFacts facts;
   facts.exclusive = true;
   EXPECT_EQ(may_stage(facts, 0), StagingReason::exclusive);
@@ -24,7 +24,7 @@ TEST(StagingPolicy, NoContextIsMadeOnAGpuThatOthersMayNeedAlone) {
   EXPECT_EQ(may_stage(facts, 0), StagingReason::prohibited);
 }
 
-TEST(StagingPolicy, ASmallPartOfWhatIsFreeWithTheContextInIt) {
+TEST(StagingPolicy, TakesSmallPartOfFreeWithContext) {
   StagingFacts facts;
   facts.has_context = true;
   facts.free_bytes = kGiB;
@@ -43,7 +43,7 @@ TEST(StagingPolicy, ASmallPartOfWhatIsFreeWithTheContextInIt) {
   EXPECT_EQ(may_stage(facts, 0), StagingReason::allowed) << "nothing more is taken";
 }
 
-TEST(StagingPolicy, NoContextIsAddedWhereManyProcessesHaveOne) {
+TEST(StagingPolicy, ManyProcesses_NoContextIsAdded) {
   StagingFacts facts;
   facts.processes = 15;
   EXPECT_EQ(may_stage(facts, 0), StagingReason::allowed);
@@ -108,7 +108,7 @@ class StagingPolicyTest : public SimulatedTest {
   std::optional<Stream> stream_;
 };
 
-TEST_F(StagingPolicyTest, NoContextIsMadeOnExclusiveGpusThatTheProgramDoesNotUse) {
+TEST_F(StagingPolicyTest, UnusedExclusiveGpus_GetNoContext) {
   said().exclusive = {0, 1, 2, 3};
   for (const char* const prepare : {"background", "wait"}) {
     auto context = make_context({{"prepare", prepare}});
@@ -123,7 +123,7 @@ TEST_F(StagingPolicyTest, NoContextIsMadeOnExclusiveGpusThatTheProgramDoesNotUse
   }
 }
 
-TEST_F(StagingPolicyTest, GpusThatTheProgramUsesAreStagedOnAllTheSame) {
+TEST_F(StagingPolicyTest, UsedExclusiveGpus_AreStagedOn) {
   said().exclusive = {0, 1, 2, 3};
   for (int gpu = 0; gpu < gpus(); ++gpu) context_of(gpu);
   auto context = make_context();
@@ -143,7 +143,7 @@ TEST_F(StagingPolicyTest, NothingIsTakenOfAGpuWhoseMemoryIsFull) {
     EXPECT_EQ(context->resources().staging_bytes(MemoryId::gpu(gpu)), 0u);
 }
 
-TEST_F(StagingPolicyTest, TheReportSaysWhereAndWhyNot) {
+TEST_F(StagingPolicyTest, ReportSaysWhereAndWhyNot) {
   said().exclusive = {3};
   auto context = make_context();
   std::map<std::string, nlohmann::json> rows;

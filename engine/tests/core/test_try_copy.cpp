@@ -19,7 +19,7 @@ class TryCopyTest : public SimulatedTest {
   std::optional<Stream> stream_;
 };
 
-TEST_F(TryCopyTest, WhatIsSplitIsIssued) {
+TEST_F(TryCopyTest, SplittableCopy_IsIssued) {
   Context context(source(), {});
   context.prepare({wide(kSplitBytes)});
   ASSERT_FALSE(context.plan({wide(kSplitBytes)}).native());
@@ -32,7 +32,7 @@ TEST_F(TryCopyTest, WhatIsSplitIsIssued) {
   EXPECT_EQ(traffic.native(), 0u);
 }
 
-TEST_F(TryCopyTest, WhatFollowsDoesNotWait) {
+TEST_F(TryCopyTest, SequencedCopy_DoesNotWait) {
   Context context(source(), {});
   context.prepare({wide(kSplitBytes)});
   const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});
@@ -49,7 +49,7 @@ TEST_F(TryCopyTest, WhatFollowsDoesNotWait) {
   EXPECT_EQ(traffic.followed(), 1u);
 }
 
-TEST_F(TryCopyTest, WhatFollowsACopyOfThisLibrarysWaitsForThat) {
+TEST_F(TryCopyTest, CopyAfterOwnNativeCopy_WaitsForIt) {
   Context context(source(), {});
   context.prepare({wide(kSplitBytes)});
   const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});
@@ -70,7 +70,7 @@ TEST_F(TryCopyTest, WhatFollowsACopyOfThisLibrarysWaitsForThat) {
   EXPECT_EQ(traffic.followed(), 0u);
 }
 
-TEST_F(TryCopyTest, WhatIsNotSplitIsLeftAlone) {
+TEST_F(TryCopyTest, UnsplittableCopy_IsLeftToCaller) {
   Context context(source(), {});
   context.prepare({wide(kSplitBytes)});
   const Payload small = payload({MemoryId::gpu(0), far(), 64 * kKiB});
@@ -86,7 +86,7 @@ TEST_F(TryCopyTest, WhatIsNotSplitIsLeftAlone) {
   EXPECT_EQ(traffic.split(), 0u);
 }
 
-TEST_F(TryCopyTest, RoutesThatAreNotReadyAreLeftAloneOrWaitedFor) {
+TEST_F(TryCopyTest, UnreadyRoutes_AreDeclinedOrWaitedFor) {
   const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});
   {
     Context context(source(), {});
@@ -146,7 +146,7 @@ TEST_F(TryCopyTest, ThresholdsAreTheLeastSizesThatPlansSplit) {
   EXPECT_EQ(Context(source(), {{"min_size", "256M"}}).smallest_split().gpu_to_gpu, 256 * kMiB);
 }
 
-TEST_F(TryCopyTest, TheReportNamesRoutesAndReasons) {
+TEST_F(TryCopyTest, ReportNamesRoutesAndReasons) {
   Context context(source(), {});
   context.prepare({wide(kSplitBytes)});
   const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});

@@ -87,7 +87,7 @@ TEST_F(TunedPlansTest, AutoFollowsTheFasterExecutorBehindWork) {
   EXPECT_EQ(open({{"profile", "off"}})->executor_for(pair), stream) << "nothing is known";
 }
 
-TEST_F(TunedPlansTest, AWindowsChoiceServesWhileAnotherStreamsTransferIsUnderWay) {
+TEST_F(TunedPlansTest, OtherStreamInFlight_UsesWindowConfig) {
   write_choice(Pattern::one_way, stream, .5, 4);
   write_choice(Pattern::window, stream, .25, 1);
   const auto context = open();
@@ -118,7 +118,7 @@ TEST_F(TunedPlansTest, AWindowsChoiceServesWhileAnotherStreamsTransferIsUnderWay
   for (const Payload& one : payloads) EXPECT_TRUE(one.arrived());
 }
 
-TEST_F(TunedPlansTest, AnotherNodesProfileIsRefusedAndDefaultsServe) {
+TEST_F(TunedPlansTest, OtherNodesProfile_IsRefused) {
   write_choice(Pattern::one_way, stream, .25, 3);
   replace("fingerprint = '", "fingerprint = '0");
   testing::internal::CaptureStderr();
@@ -136,7 +136,7 @@ TEST_F(TunedPlansTest, AnotherNodesProfileIsRefusedAndDefaultsServe) {
   expect_goes_as(*refused, plan);
 }
 
-TEST_F(TunedPlansTest, WhatWasRefusedIsKeptAsideWhenANewProfileIsMade) {
+TEST_F(TunedPlansTest, RefusedProfile_IsKeptAside) {
   write_choice(Pattern::one_way, stream, .25, 3);
   replace("slots = 0", "slots = none");  // a slip of somebody who edits
   const std::string before = text();
@@ -150,7 +150,7 @@ TEST_F(TunedPlansTest, WhatWasRefusedIsKeptAsideWhenANewProfileIsMade) {
   EXPECT_EQ(aside.str(), before);
 }
 
-TEST_F(TunedPlansTest, WhatIsNoFileIsNoProfileAndNothingIsMeasured) {
+TEST_F(TunedPlansTest, ProfilePathIsFolder_NothingIsMeasured) {
   const auto before = open();
   std::filesystem::create_directory(profile());
   EXPECT_THROW(open(), InvalidArgument);
@@ -167,7 +167,7 @@ TEST_F(TunedPlansTest, WhatIsNoFileIsNoProfileAndNothingIsMeasured) {
   EXPECT_FALSE(std::filesystem::exists(profile().string() + ".refused"));
 }
 
-TEST_F(TunedPlansTest, WhatAnotherFoundMeanwhileStaysInTheProfile) {
+TEST_F(TunedPlansTest, EntriesOfOthers_StayInProfile) {
   const auto one = open();
   write_choice(Pattern::window, stream, .25, 3);
   TunedTransfer found = open()->source().tuned.front();
@@ -177,7 +177,7 @@ TEST_F(TunedPlansTest, WhatAnotherFoundMeanwhileStaysInTheProfile) {
   EXPECT_EQ(open()->source().tuned.size(), 2u);
 }
 
-TEST_F(TunedPlansTest, WhereNoProfileCanBeKeptOneLineSaysSoAndTransfersGo) {
+TEST_F(TunedPlansTest, UnwritableProfile_LogsOneLineAndServes) {
   const std::filesystem::path nowhere = folder_.write("file", "") / "node.toml";
   testing::internal::CaptureStderr();
   Context context({{"profile", nowhere.string()}, {"log_level", "warn"}});

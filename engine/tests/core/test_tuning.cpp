@@ -38,7 +38,7 @@ TEST_F(TuningTest, FindsTheBestOfASmallGraphOfRoutes) {
   EXPECT_GE(known(*context, Pattern::one_way, stream, bytes)->measured_gbps, .98 * predicted_gbps);
 }
 
-TEST_F(TuningTest, ALocalSearchComesNearTheWholeGrid) {
+TEST_F(TuningTest, LocalSearchComesNearTheWholeGrid) {
   TuningRequest request = one_pair(kMiB);
   request.pairs.front().dst = MemoryId::host(0);
   const auto local = open({{"profile", (folder_.path() / "local.toml").string()}});
@@ -148,7 +148,7 @@ TEST_F(TuningTest, StoppedItGoesOnFromTheProfile) {
   EXPECT_EQ(text(), before);
 }
 
-TEST_F(TuningTest, WhatWasMeasuredBeforeAStopIsNotKeptAsAResult) {
+TEST_F(TuningTest, StoppedSearch_KeepsNoResult) {
   const auto context = open();
   std::size_t left = 5;
   const Reports reports = tune(*context, one_pair(), [&] { return left-- == 0; });
@@ -158,7 +158,7 @@ TEST_F(TuningTest, WhatWasMeasuredBeforeAStopIsNotKeptAsAResult) {
   EXPECT_EQ(table(plan_of(*context)), table(plan_of(*open({{"profile", "off"}}))));
 }
 
-TEST_F(TuningTest, TheBudgetEndsIt) {
+TEST_F(TuningTest, BudgetEndsTheSearch) {
   const auto context = open();
   TuningRequest request = one_pair();
   request.budget_s = 1e-6;
@@ -166,7 +166,7 @@ TEST_F(TuningTest, TheBudgetEndsIt) {
   EXPECT_TRUE(context->source().tuned.empty());
 }
 
-TEST_F(TuningTest, ASearchAgainReplacesAllButEdits) {
+TEST_F(TuningTest, Retune_ReplacesAllButEdits) {
   {
     const auto context = open();
     tune(*context, one_pair());
@@ -196,7 +196,7 @@ TEST_F(TuningTest, ASearchAgainReplacesAllButEdits) {
   EXPECT_EQ(later->source().tuned.size(), 6u);
 }
 
-TEST_F(TuningTest, NothingIsKeptForASimulatedNodeWithoutAFile) {
+TEST_F(TuningTest, SimulatedNodeWithoutFile_SavesNothing) {
   setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1);
   const auto context = open({{"profile", "auto"}});
   tune(*context, one_pair());
@@ -208,7 +208,7 @@ TEST_F(TuningTest, NothingIsKeptForASimulatedNodeWithoutAFile) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
-TEST_F(TuningTest, WhatCannotBeTunedIsRefused) {
+TEST_F(TuningTest, WrongRequests_AreRefused) {
   const auto context = open();
   TuningRequest small = one_pair(kMiB);
   small.sizes.push_back(255 * kKiB);

@@ -27,7 +27,7 @@ TEST_F(GraphCacheTest, BuildsThenHitsThenPatches) {
   EXPECT_EQ(uses(), (GraphUses{.cached = 1}));
 }
 
-TEST_F(GraphCacheTest, OtherAddressesHaveAGraphOfTheirOwnWhileThereIsRoom) {
+TEST_F(GraphCacheTest, OtherAddresses_GetGraphWhileRoomLasts) {
   make_cache(2);
   Message& first = add_message();
   Message& second = add_message();
@@ -61,7 +61,7 @@ TEST_F(GraphCacheTest, SetsOnlyTheNodesWhoseAddressesChange) {
             (GraphUses{.launches = 2, .patches = 1, .patched_nodes = 2, .builds = 1, .cached = 1}));
 }
 
-TEST_F(GraphCacheTest, SetsEveryNodeForAnotherBufferAtTheSameAddress) {
+TEST_F(GraphCacheTest, ReusedAddress_SetsEveryNode) {
   make_cache(4);
   Message& message = add_message();
   const Stream stream = stream_on(0);
@@ -95,7 +95,7 @@ TEST_F(GraphCacheTest, ShapesAndLaunchingGpusAreToldApart) {
   EXPECT_EQ(uses(), (GraphUses{.launches = 3, .builds = 3, .cached = 3}));
 }
 
-TEST_F(GraphCacheTest, TheOneUsedLongestAgoLeavesFirst) {
+TEST_F(GraphCacheTest, EvictsLeastRecentlyUsed) {
   make_cache(3);
   const Stream stream = stream_on(0);
   for (std::uint64_t shape = 0; shape < 4; ++shape) add_message(kBytes + 2 * shape);
@@ -119,7 +119,7 @@ TEST_F(GraphCacheTest, TheOneUsedLongestAgoLeavesFirst) {
   EXPECT_EQ(live_objects(driver()).graph_execs, 3u);
 }
 
-TEST_F(GraphCacheTest, AGraphInFlightIsNeitherPatchedNorDestroyed) {
+TEST_F(GraphCacheTest, GraphInFlight_IsNotPatchedOrDestroyed) {
   make_cache(2);
   Message& held = add_message();
   Message& same_shape = add_message();
@@ -162,7 +162,7 @@ TEST_F(GraphCacheTest, AGraphInFlightIsNeitherPatchedNorDestroyed) {
   expect_launch(third_shape, stream.get());
 }
 
-TEST_F(GraphCacheTest, AGraphThatWaitsIsLaunchedForNoOtherStream) {
+TEST_F(GraphCacheTest, WaitingGraph_IsNotUsedByOtherStream) {
   Message& message = add_message();
   for (const int capacity : {1, 4}) {
     SCOPED_TRACE("capacity " + std::to_string(capacity));
@@ -188,7 +188,7 @@ TEST_F(GraphCacheTest, AGraphThatWaitsIsLaunchedForNoOtherStream) {
   }
 }
 
-TEST_F(GraphCacheTest, AHeldStreamLaunchesItsOwnGraphAgain) {
+TEST_F(GraphCacheTest, HeldStream_LaunchesItsOwnGraphAgain) {
   make_cache(4);
   Message& message = add_message();
   Message& other = add_message();
@@ -207,7 +207,7 @@ TEST_F(GraphCacheTest, AHeldStreamLaunchesItsOwnGraphAgain) {
   EXPECT_TRUE(other.payload.arrived());
 }
 
-TEST_F(GraphCacheTest, AGraphThatHasStartedServesAnotherStreamOnlyWhereThereIsNoRoomForOneMore) {
+TEST_F(GraphCacheTest, ReusesRunningGraphOnlyWhenFull) {
   Message& large = add_message(64 * kMiB);
   for (const int capacity : {1, 2}) {
     SCOPED_TRACE("capacity " + std::to_string(capacity));
@@ -253,7 +253,7 @@ TEST_F(GraphCacheTest, WithoutRoomEachGraphLivesForOneLaunch) {
   EXPECT_EQ(live_objects(driver()).graph_execs, 1u);
 }
 
-TEST_F(GraphCacheTest, WhatCannotBePatchedIsBuiltAnew) {
+TEST_F(GraphCacheTest, UnpatchableGraph_IsRebuilt) {
   make_cache(1);
   Message& message = add_message();
   const Stream stream = stream_on(0);
@@ -269,7 +269,7 @@ TEST_F(GraphCacheTest, WhatCannotBePatchedIsBuiltAnew) {
   EXPECT_EQ(live_objects(driver()).graph_execs, 1u);
 }
 
-TEST_F(GraphCacheTest, AGraphIsOnePartysUntilItIsGivenBack) {
+TEST_F(GraphCacheTest, AcquiredGraph_IsExclusiveUntilReleased) {
   make_cache(4);
   Message& message = add_message();
   const Stream stream = stream_on(0);
@@ -291,7 +291,7 @@ TEST_F(GraphCacheTest, AGraphIsOnePartysUntilItIsGivenBack) {
   EXPECT_EQ(live_objects(driver()).graph_execs, 0u);
 }
 
-TEST_F(GraphCacheTest, AGraphWhoseEndIsUnknownIsKeptAndNotUsedAgain) {
+TEST_F(GraphCacheTest, LostGraph_IsKeptAndNotReused) {
   make_cache(1);
   Message& message = add_message();
   const Stream stream = stream_on(0);

@@ -44,7 +44,7 @@ TEST_F(GraphMemoryTest, OthersLeaveUntilItFits) {
   EXPECT_EQ(live_objects(driver()).graph_execs, 2u);
 }
 
-TEST_F(GraphMemoryTest, AGraphInFlightDoesNotLeave) {
+TEST_F(GraphMemoryTest, GraphInFlight_IsNotEvicted) {
   make_cache(8);
   Gate gate(driver(), context_of(0));
   const Stream behind = stream_on(0);
@@ -84,7 +84,7 @@ TEST_F(GraphMemoryTest, AfterAPauseThereAreGraphsAgain) {
       (GraphUses{.launches = 1, .builds = 1, .evictions = 2, .failed = 1 + refused, .cached = 1}));
 }
 
-TEST_F(GraphMemoryTest, AShapeThatTheDriverRefusesIsNotTriedAgain) {
+TEST_F(GraphMemoryTest, RefusedShape_IsNotRetried) {
   make_cache(8);
   failing_->fail(1, CUDA_ERROR_INVALID_VALUE);
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(launch(messages_[0], stream_->get()));
@@ -105,7 +105,7 @@ TEST_F(GraphMemoryTest, AnyOtherFailureIsNotForEver) {
   EXPECT_EQ(uses(), (GraphUses{.launches = 1, .builds = 1, .failed = refused, .cached = 1}));
 }
 
-TEST_F(GraphMemoryTest, ACacheThatShrankGrowsAgainInTheEnd) {
+TEST_F(GraphMemoryTest, ShrunkenCache_GrowsAgain) {
   make_cache(3);
   fill_with(2);
   failing_->fail(1, CUDA_ERROR_OUT_OF_MEMORY);

@@ -41,7 +41,7 @@ class Pages {
   void* address_;
 };
 
-TEST_F(GraphTransferTest, MemoryTakenAgainAtTheSameAddressIsPatchedIn) {
+TEST_F(GraphTransferTest, ReusedAddress_IsPatchedIn) {
   make_context(64);
   Pages pages(driver());
   TestBuffer dst(driver(), node(), MemoryId::gpu(0), kBytes);

@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kWindow = 16;
 
-TEST_F(GraphTransferTest, AWindowOfOneShapeHasAGraphForEachStream) {
+TEST_F(GraphTransferTest, WindowOfOneShape_HasGraphPerStream) {
   make_context(64, {{"staging_size", "1G"}});
   std::deque<Payload> payloads;
   std::vector<Stream> streams;
@@ -45,7 +45,7 @@ TEST_F(GraphTransferTest, AWindowOfOneShapeHasAGraphForEachStream) {
   }
 }
 
-TEST_F(GraphTransferTest, AWindowLargerThanTheStagingMemoryTakesTurns) {
+TEST_F(GraphTransferTest, WindowBeyondStagingMemory_Arrives) {
   constexpr int kAtOnce = 8;
   make_context(64);
   std::deque<Payload> payloads;
@@ -68,7 +68,7 @@ TEST_F(GraphTransferTest, AWindowLargerThanTheStagingMemoryTakesTurns) {
   EXPECT_EQ(uses().launches, 1u * kAtOnce);
 }
 
-TEST_F(GraphTransferTest, TheSameStreamLaunchesItsGraphAgain) {
+TEST_F(GraphTransferTest, SameStream_LaunchesItsGraphAgain) {
   make_context(64);
   const Payload one = payload(shape());
   const Stream stream = stream_on(0);
@@ -82,7 +82,7 @@ TEST_F(GraphTransferTest, TheSameStreamLaunchesItsGraphAgain) {
   EXPECT_EQ(uses(), (GraphUses{.launches = 5, .hits = 4, .builds = 1, .cached = 1}));
 }
 
-TEST_F(GraphTransferTest, BuffersInTurnAreBuiltWhileThereIsRoomThenPatchedIn) {
+TEST_F(GraphTransferTest, ManyBuffers_BuildWhileRoomThenPatch) {
   constexpr std::size_t kPairs = 64;
   constexpr std::size_t kAtOnce = 4;
   std::deque<Payload> payloads;
@@ -157,7 +157,7 @@ TEST_F(GraphTransferTest, SmallCachesServeShapesInTurn) {
   }
 }
 
-TEST_F(GraphTransferTest, AFullCacheInFlightLeavesTheRestToStreams) {
+TEST_F(GraphTransferTest, FullCacheInFlight_UsesStreams) {
   make_context(1, {{"staging_size", "1G"}});
   std::deque<Payload> payloads;
   std::vector<Stream> streams;
@@ -183,7 +183,7 @@ TEST_F(GraphTransferTest, AFullCacheInFlightLeavesTheRestToStreams) {
   EXPECT_EQ(uses(), (GraphUses{.launches = 1, .builds = 1, .busy = 2, .cached = 1}));
 }
 
-TEST_F(GraphTransferTest, AGroupGoesAsGraphsOnOneStreamOneAfterAnother) {
+TEST_F(GraphTransferTest, Group_LaunchesOneGraphPerTransfer) {
   make_context(64);
   const std::vector<Request> requests{{MemoryId::gpu(0), MemoryId::gpu(1), 16 * kMiB + 7},
                                       {MemoryId::gpu(1), MemoryId::gpu(0), 16 * kMiB + 9}};
@@ -215,7 +215,7 @@ TEST_F(GraphTransferTest, AGroupGoesAsGraphsOnOneStreamOneAfterAnother) {
   }
 }
 
-TEST_F(GraphTransferTest, WithoutAGraphFunctionTransfersGoByStreams) {
+TEST_F(GraphTransferTest, MissingGraphFunction_UsesStreams) {
   const auto go_by_streams = [&](auto member) {
     auto table = std::make_shared<CudaDriver>(driver());
     (*table).*member = nullptr;

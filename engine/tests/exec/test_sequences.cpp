@@ -42,7 +42,7 @@ TEST_F(SequenceTest, LaterOnesHaveTheForkOfTheFirst) {
   EXPECT_EQ(sequences_.follow(first->caller()), nullptr);
 }
 
-TEST_F(SequenceTest, ASequenceHasAnEnd) {
+TEST_F(SequenceTest, SequenceLengthIsBounded) {
   const auto first = ticket();
   sequences_.add(first, {}, false, {});
   int transfers = 1;
@@ -55,7 +55,7 @@ TEST_F(SequenceTest, ASequenceHasAnEnd) {
 
 // While a transfer is issued, others' sequences may take the place of its own. What the earlier
 // ones touch is forgotten then, so nothing may start with their fork any more.
-TEST_F(SequenceTest, OneThatWasForgottenMeanwhileIsNotBegunAnewInTheMiddle) {
+TEST_F(SequenceTest, ForgottenSequence_IsNotResumed) {
   const auto first = ticket();
   sequences_.add(first, {}, false, {});
   const auto second = sequences_.follow(first->caller());
@@ -73,7 +73,7 @@ TEST_F(SequenceTest, OneThatWasForgottenMeanwhileIsNotBegunAnewInTheMiddle) {
   EXPECT_EQ(sequences_.follow(first->caller()), nullptr) << "its own fork is another";
 }
 
-TEST_F(SequenceTest, WhatTouchesTheSameBytesNeedsAForkOfItsOwn) {
+TEST_F(SequenceTest, OverlappingBytes_NeedTheirOwnFork) {
   Channel a;
   Channel b;
   Channel c;

@@ -56,7 +56,7 @@ class Cost : public RegistryTest {
   std::vector<InFlightTransfer> flights_;
 };
 
-TEST_F(Cost, OthersReadsEachFileOnceAndTestsThoseThatFly) {
+TEST_F(Cost, OthersReadsEachFileOnce) {
   start(3);
   registry().others(flights());
   EXPECT_EQ(flights().size(), 3u * 8);
@@ -67,7 +67,7 @@ TEST_F(Cost, OthersReadsEachFileOnceAndTestsThoseThatFly) {
   EXPECT_EQ(system_calls().all(), 2 + kOthers + 3);
 }
 
-TEST_F(Cost, AKilledProcessIsNoticedWithoutReadingTheFolder) {
+TEST_F(Cost, KilledProcess_IsSeenWithoutFolderRead) {
   start(3);
   ASSERT_TRUE(registry().find(handle_of(0)));
   children()[0]->kill();
@@ -78,7 +78,7 @@ TEST_F(Cost, AKilledProcessIsNoticedWithoutReadingTheFolder) {
   EXPECT_EQ(system_calls().openat, 0);
 }
 
-TEST_F(Cost, WhatAKilledProcessLeftHalfWrittenIsNotDamage) {
+TEST_F(Cost, TornFileOfKilledProcess_IsNoDamage) {
   start(1);
   const auto file = file_of(children()[0]->pid());
   children()[0]->kill();
@@ -90,7 +90,7 @@ TEST_F(Cost, WhatAKilledProcessLeftHalfWrittenIsNotDamage) {
 }
 
 /// One folder time for two changes, as from a clock that stands still for milliseconds.
-TEST_F(Cost, AProcessThatComesInTheSameTickIsNotOverlooked) {
+TEST_F(Cost, ProcessOfTheSameTick_IsSeen) {
   start(0);
   const auto set_time = [&](const timespec& time) {
     const timespec times[] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, time};
@@ -123,7 +123,7 @@ TEST_F(Cost, AProcessThatComesInTheSameTickIsNotOverlooked) {
   EXPECT_EQ(flights().size(), 1u);
 }
 
-TEST_F(Cost, AClockThatWasSetBackIsNotWaitedFor) {
+TEST_F(Cost, ClockSetBack_CausesNoFolderReads) {
   start(0);
   timespec now = {};
   clock_gettime(CLOCK_REALTIME, &now);
@@ -159,7 +159,7 @@ TEST_F(Cost, DescriptorsAreLeftToTheProgram) {
   EXPECT_EQ(system_calls().pread, 256);
 }
 
-TEST_F(Cost, AFlightAmongOthersTakesTwoCallsAtEachEnd) {
+TEST_F(Cost, StartAndEnd_TakeTwoSystemCallsEach) {
   start(0);
   Registry calm(folder(), {.now_ns = kByTestClock.now_ns});
   calm.end(calm.start(flight_of(1)));  // it has looked now
@@ -174,14 +174,14 @@ TEST_F(Cost, AFlightAmongOthersTakesTwoCallsAtEachEnd) {
   EXPECT_EQ(system_calls().all(), 4) << "there was nothing to end";
 }
 
-TEST_F(Cost, ASearchReadsOneBucketAProcess) {
+TEST_F(Cost, FindReadsOneBucketPerProcess) {
   start(0);
   EXPECT_FALSE(registry().find(handle_of(1000)));
   EXPECT_EQ(system_calls().pread, kOthers);
   EXPECT_EQ(system_calls().all(), 2 + kOthers);
 }
 
-TEST_F(Cost, TheFolderIsReadAgainWhenAProcessCame) {
+TEST_F(Cost, NewProcess_CausesFolderRead) {
   start(0);
   Child late([&](const Steps& steps) {
     Registry own(folder(), kEager);
@@ -232,7 +232,7 @@ TEST_F(CostByTheClock, AloneATransferAsksTheKernelNothing) {
   EXPECT_EQ(system_calls().all(), looks);
 }
 
-TEST_F(CostByTheClock, WhoComesIsToldOfWhatStartsThen) {
+TEST_F(CostByTheClock, NewProcess_SeesLaterStarts) {
   transfer();
   Child late([&](const Steps& steps) {
     Registry own(folder(), kByTestClock);
@@ -248,7 +248,7 @@ TEST_F(CostByTheClock, WhoComesIsToldOfWhatStartsThen) {
 }
 
 /// Whoever comes while it is under way is told of it.
-TEST_F(CostByTheClock, ALongFlightIsToldAtOnce) {
+TEST_F(CostByTheClock, LongTransfer_IsPublishedAtOnce) {
   InFlightTransfer flight = flight_of(1);
   flight.until_ns = test_now_ns + kTimes.long_flight_ns + 1;
   const FlightToken token = registry_.start(flight);
@@ -265,7 +265,7 @@ TEST_F(CostByTheClock, ALongFlightIsToldAtOnce) {
 }
 
 /// Memory is looked for where it is, whatever the time.
-TEST_F(CostByTheClock, ASearchFindsWhoCameJustNow) {
+TEST_F(CostByTheClock, FindSeesNewProcessAtOnce) {
   transfer();
   Child late([&](const Steps& steps) {
     Registry own(folder(), kByTestClock);

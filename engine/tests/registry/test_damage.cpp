@@ -73,7 +73,7 @@ TEST_F(Damage, NoneIsSeenWhereThereIsNone) {
   EXPECT_EQ(said_by([&] { EXPECT_TRUE(sees_record(registry) && sees_flight(registry)); }), "");
 }
 
-TEST_F(Damage, AFileOfAnotherVersionIsLeftAlone) {
+TEST_F(Damage, OtherVersion_IsIgnoredAndKept) {
   const std::uint32_t next = kLayoutVersion + 1;
   const auto* bytes = reinterpret_cast<const char*>(&next);
   spoil(offsetof(StoredHeader, version), std::vector<char>(bytes, bytes + sizeof next));
@@ -88,7 +88,7 @@ TEST_F(Damage, AFileOfAnotherVersionIsLeftAlone) {
   EXPECT_TRUE(fs::exists(file())) << "its owner lives";
 }
 
-TEST_F(Damage, AHeaderWithAnyByteChangedIsNoHeader) {
+TEST_F(Damage, ChangedHeaderByte_IsDamage) {
   for (std::size_t at = 0; at < sizeof(StoredHeader); ++at) {
     std::ifstream stream(file(), std::ios::binary);
     std::vector<char> header(sizeof(StoredHeader));
@@ -104,7 +104,7 @@ TEST_F(Damage, AHeaderWithAnyByteChangedIsNoHeader) {
   }
 }
 
-TEST_F(Damage, AFileThatIsCutShortIsNotReadAndIsMadeAnewByItsOwner) {
+TEST_F(Damage, ShortenedFile_IsRecreatedByItsOwner) {
   const std::size_t lengths[] = {0,    10,      kFlightsOffset, kFlightsOffset + 100, kMemoryOffset,
                                  9000, 100'000, kFileBytes - 1};
   Registry registry(folder(), kEager);
@@ -161,7 +161,7 @@ TEST_F(Damage, RandomBytesAreNeverBelieved) {
 }
 
 /// Half of a new record over an old one, as a reader would see it in the middle of a write.
-TEST_F(Damage, OfSeveralFilesIsSaidOnceAndLookedAtOnce) {
+TEST_F(Damage, SeveralDamagedFiles_AreLoggedOnce) {
   Child second([&](const Steps& steps) {
     Registry own(folder(), kEager);
     own.start(flight_of(2));
@@ -194,7 +194,7 @@ TEST_F(Damage, OfSeveralFilesIsSaidOnceAndLookedAtOnce) {
   EXPECT_GT(system_calls().pread, 3) << "there was hope for the one that had been whole";
 }
 
-TEST_F(Damage, AHalfWrittenRecordIsNotFound) {
+TEST_F(Damage, HalfWrittenRecord_IsNotFound) {
   Registry registry(folder(), kEager);
   const std::size_t bucket =
       kMemoryOffset + bucket_of(handle_of(1)) * kBucketPlaces * sizeof(StoredMemory);
@@ -211,7 +211,7 @@ TEST_F(Damage, AHalfWrittenRecordIsNotFound) {
   EXPECT_THAT(registry.find(handle_of(1)), Optional(record_of(1, 2)));
 }
 
-TEST_F(Damage, AFileThatIsNoFileIsPassedOver) {
+TEST_F(Damage, IrregularFiles_AreSkipped) {
   const fs::path in = folder();
   ASSERT_EQ(mkfifo((in / "5000000-0123456789abcdea").c_str(), 0600), 0);
   fs::create_symlink("/dev/zero", in / "5000000-0123456789abcdeb");

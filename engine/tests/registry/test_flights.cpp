@@ -11,7 +11,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using Flights = RegistryTest;
 
-TEST_F(Flights, AreSeenByOthersFromStartToEnd) {
+TEST_F(Flights, PeersSeeThemFromStartToEnd) {
   Registry registry(folder(), kEager);
   const InFlightTransfer told = flight_of(7);
   Child child([&](const Steps& steps) {
@@ -40,7 +40,7 @@ TEST_F(Flights, AreSeenByOthersFromStartToEnd) {
   EXPECT_THAT(sizes_of_others(registry), IsEmpty()) << "its owner has ended";
 }
 
-TEST_F(Flights, OfFourProcessesAreSeenByEach) {
+TEST_F(Flights, FourProcesses_SeeEachOther) {
   std::vector<std::unique_ptr<Child>> children;
   for (std::uint64_t self = 0; self < 4; ++self)
     children.push_back(std::make_unique<Child>([this, self](const Steps& steps) {
@@ -88,7 +88,7 @@ TEST_F(Flights, CountUntilTheirTime) {
   EXPECT_TRUE(sizes_of_others(registry).empty());
 }
 
-TEST_F(Flights, OfAKilledProcessDoNotCount) {
+TEST_F(Flights, KilledProcess_DoesNotCount) {
   Registry registry(folder(), kEager);
   const auto fly = [&](std::uint64_t number) {
     return [this, number](const Steps& steps) {

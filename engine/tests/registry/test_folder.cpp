@@ -33,7 +33,7 @@ std::string refusal(const std::string& folder) {
   return why;
 }
 
-TEST_F(BadFolder, ASymbolicLinkIsNotFollowed) {
+TEST_F(BadFolder, SymbolicLink_IsNotFollowed) {
   const std::string real = folder() + ".real";
   ASSERT_EQ(mkdir(real.c_str(), 0700), 0);
   fs::create_symlink(real, folder());
@@ -41,7 +41,7 @@ TEST_F(BadFolder, ASymbolicLinkIsNotFollowed) {
   EXPECT_TRUE(fs::is_empty(real));
 }
 
-TEST_F(BadFolder, AFolderOpenToOthersIsNotUsed) {
+TEST_F(BadFolder, OpenToOthers_IsNotUsed) {
   for (const mode_t mode : {0710, 0701, 0750, 0777}) {
     fs::remove(folder());
     ASSERT_EQ(mkdir(folder().c_str(), 0700), 0);
@@ -59,14 +59,14 @@ TEST_F(BadFolder, AnotherUsersFolderIsNotUsed) {
   EXPECT_TRUE(fs::is_empty(folder()));
 }
 
-TEST_F(BadFolder, WhatCannotBeMadeIsSaid) {
+TEST_F(BadFolder, FailedCreation_IsReported) {
   EXPECT_THAT(refusal(folder() + "/in/none"), HasSubstr("No such file"));
   std::ofstream(folder()) << "a file";
   EXPECT_THAT(refusal(folder()), HasSubstr("is not a folder"));
   EXPECT_THAT(refusal(folder() + "/below"), HasSubstr("Not a directory"));
 }
 
-TEST_F(BadFolder, AFolderThatIsOpenedToOthersLaterIsLeft) {
+TEST_F(BadFolder, OpenedToOthersLater_IsLeft) {
   Registry registry(folder(), kEager);
   ASSERT_TRUE(registry.publish(record_of(1, 1)));
   ASSERT_EQ(chmod(folder().c_str(), 0755), 0);
@@ -76,14 +76,14 @@ TEST_F(BadFolder, AFolderThatIsOpenedToOthersLaterIsLeft) {
   EXPECT_TRUE(fs::is_empty(folder()));
 }
 
-TEST_F(BadFolder, WhereThereIsNoRoomNothingIsLeftBehind) {
+TEST_F(BadFolder, NoSpace_LeavesNoFile) {
   no_room() = true;
   EXPECT_THAT(refusal(folder()), HasSubstr("No space"));
   no_room() = false;
   EXPECT_TRUE(fs::is_empty(folder()));
 }
 
-TEST_F(BadFolder, WhereTheRoomRunsOutWhatWasToldStays) {
+TEST_F(BadFolder, SpaceRunsOut_KeepsPublished) {
   Registry registry(folder(), kEager);
   ASSERT_TRUE(registry.publish(record_of(1, 1)));
   no_room() = true;
@@ -109,7 +109,7 @@ TEST_F(BadFolder, WhereTheRoomRunsOutWhatWasToldStays) {
   EXPECT_EQ(witness.result(), 0);
 }
 
-TEST_F(BadFolder, ALimitOnFileSizesIsNotRunInto) {
+TEST_F(BadFolder, FileSizeLimit_IsReportedNotHit) {
   Child child([&](const Steps&) {
     const rlimit limit{.rlim_cur = kFileBytes - 1, .rlim_max = RLIM_INFINITY};
     if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
@@ -118,7 +118,7 @@ TEST_F(BadFolder, ALimitOnFileSizesIsNotRunInto) {
   EXPECT_EQ(child.result(), 0) << "or the signal SIGXFSZ";
 }
 
-TEST_F(BadFolder, AProcessWithoutDescriptorsKeepsWhatItKnows) {
+TEST_F(BadFolder, NoDescriptors_KeepsKnownPeers) {
   Child first([&](const Steps& steps) {
     Registry own(folder(), kEager);
     own.start(flight_of(1));

@@ -12,7 +12,7 @@ using testing::Optional;
 using Forked = RegistryTest;
 namespace fs = std::filesystem;
 
-TEST_F(Forked, AChildIsAProcessOfItsOwn) {
+TEST_F(Forked, ChildIsSeparateProcess) {
   Registry registry(folder(), kEager);
   ASSERT_TRUE(registry.publish(record_of(1, 1)));
   const FlightToken token = registry.start(flight_of(1));
@@ -45,7 +45,7 @@ TEST_F(Forked, AChildIsAProcessOfItsOwn) {
   EXPECT_EQ(witness.result(), 0) << "the parent still lives";
 }
 
-TEST_F(Forked, AChildThatDoesNotUseItLeavesItAlone) {
+TEST_F(Forked, IdleChild_LeavesParentsFiles) {
   const auto shared = process_registry(folder());
   ASSERT_TRUE(shared->publish(record_of(1, 1)));
   auto alone = std::make_unique<Registry>(folder(), kEager);

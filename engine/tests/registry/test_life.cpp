@@ -27,7 +27,7 @@ TEST_F(Life, NothingIsMadeBeforeItIsUsed) {
   EXPECT_FALSE(fs::exists(folder()));
 }
 
-TEST_F(Life, FolderAndFileAreTheUsersOnlyAndLeaveWithTheLastProcess) {
+TEST_F(Life, FilesArePrivateAndLeaveWithLastProcess) {
   {
     Registry registry(folder(), kEager);
     EXPECT_EQ(registry.why_unusable(), "");
@@ -46,7 +46,7 @@ TEST_F(Life, FolderAndFileAreTheUsersOnlyAndLeaveWithTheLastProcess) {
   EXPECT_FALSE(fs::exists(folder()));
 }
 
-TEST_F(Life, ThePlaceAndTheModeDoNotDependOnTheProgramsMask) {
+TEST_F(Life, ModesIgnoreTheProgramsMask) {
   const mode_t before = umask(0);
   Registry registry(folder(), kEager);
   EXPECT_EQ(registry.why_unusable(), "");
@@ -55,7 +55,7 @@ TEST_F(Life, ThePlaceAndTheModeDoNotDependOnTheProgramsMask) {
   EXPECT_EQ(mode_of(files().at(0)), fs::perms::owner_read | fs::perms::owner_write);
 }
 
-TEST_F(Life, TheNextProcessRemovesWhatAKilledOneLeft) {
+TEST_F(Life, NextProcess_RemovesFilesOfKilled) {
   Child child([&](const Steps& steps) {
     Registry own(folder(), kEager);
     own.publish(record_of(1, 1));
@@ -93,7 +93,7 @@ TEST_F(Life, OnlyRegistryFilesAreCleanedAway) {
                                                    "4000000-0123456789abcdec"));
 }
 
-TEST_F(Life, AnExitClosesWhatIsNeverDestroyed) {
+TEST_F(Life, ExitClosesLeakedRegistry) {
   for (const bool by_exit : {true, false}) {
     Child child(
         [&](const Steps& steps) {
@@ -111,7 +111,7 @@ TEST_F(Life, AnExitClosesWhatIsNeverDestroyed) {
   }
 }
 
-TEST_F(Life, AProcessHasOneRegistryAFolder) {
+TEST_F(Life, ProcessHasOneRegistryPerFolder) {
   const auto shared = process_registry(folder());
   EXPECT_EQ(process_registry(folder()), shared);
   EXPECT_NE(process_registry(folder() + "2"), shared);
@@ -124,7 +124,7 @@ TEST_F(Life, AProcessHasOneRegistryAFolder) {
   EXPECT_EQ(default_registry_folder(), "/dev/shm/polypath-" + std::to_string(geteuid()));
 }
 
-TEST_F(Life, AClosedRegistryIsUnusable) {
+TEST_F(Life, ClosedRegistry_IsUnusable) {
   Registry registry(folder(), kEager);
   registry.publish(record_of(1, 1));
   registry.close();
@@ -136,7 +136,7 @@ TEST_F(Life, AClosedRegistryIsUnusable) {
   EXPECT_FALSE(fs::exists(folder()));
 }
 
-TEST_F(Life, ARecordSurvivesTheRemovalOfFileAndFolder) {
+TEST_F(Life, RecordsSurviveRemovalOfFileAndFolder) {
   Registry registry(folder(), kEager);
   ASSERT_TRUE(registry.publish(record_of(1, 1)));
   ASSERT_NE(registry.start(flight_of(1)).value, 0u);
@@ -166,7 +166,7 @@ void close_all_but(const Steps& steps) {
     if (number != steps.socket()) close(number);
 }
 
-TEST_F(Life, DescriptorsThatTheProgramClosedAreNotWrittenTo) {
+TEST_F(Life, ReusedDescriptors_AreNotWrittenTo) {
   Registry registry(folder(), kEager);
   const fs::path victims = fs::path(folder()).parent_path();
   constexpr int kVictims = 16;
@@ -193,7 +193,7 @@ TEST_F(Life, DescriptorsThatTheProgramClosedAreNotWrittenTo) {
   EXPECT_EQ(child.result(), 0);
 }
 
-TEST_F(Life, StandardStreamsThatAreClosedAreNotItsFiles) {
+TEST_F(Life, ClosedStandardStreams_AreNotReused) {
   Child child([&](const Steps& steps) {
     for (const int stream : {0, 1, 2}) close(stream);
     Registry own(folder(), kEager);
@@ -205,7 +205,7 @@ TEST_F(Life, StandardStreamsThatAreClosedAreNotItsFiles) {
   EXPECT_TRUE(child.wait());
 }
 
-TEST_F(Life, AHalfMadeFileIsNotTakenForADeadOnes) {
+TEST_F(Life, IncompleteFile_IsNotTakenForStale) {
   int locks = 0;
   before_lock() = [&] {
     ++locks;
@@ -225,7 +225,7 @@ TEST_F(Life, AHalfMadeFileIsNotTakenForADeadOnes) {
   EXPECT_THAT(files(), SizeIs(1));
 }
 
-TEST_F(Life, AFileThatVanishesWhileItIsMadeIsMadeAgain) {
+TEST_F(Life, FileVanishesDuringCreation_IsRecreated) {
   before_lock() = [&] {
     fs::remove_all(folder());
     before_lock() = nullptr;
@@ -235,7 +235,7 @@ TEST_F(Life, AFileThatVanishesWhileItIsMadeIsMadeAgain) {
   EXPECT_THAT(files(), SizeIs(1));
 }
 
-TEST_F(Life, AFolderThatVanishesWhileItIsOpenedIsMadeAgain) {
+TEST_F(Life, FolderVanishesAtOpen_IsRecreated) {
   ASSERT_EQ(mkdir(folder().c_str(), 0700), 0);
   before_lstat() = [&] {
     before_lstat() = nullptr;
@@ -246,7 +246,7 @@ TEST_F(Life, AFolderThatVanishesWhileItIsOpenedIsMadeAgain) {
   EXPECT_THAT(files(), SizeIs(1));
 }
 
-TEST_F(Life, AProgramThatIsStartedInheritsNothing) {
+TEST_F(Life, DescriptorsAreNotInherited) {
   Registry registry(folder(), kEager);
   Child child([&](const Steps& steps) {
     Registry own(folder(), kEager);
@@ -266,7 +266,7 @@ TEST_F(Life, AProgramThatIsStartedInheritsNothing) {
   EXPECT_EQ(open_files, 2) << "its own and the other's";
 }
 
-TEST_F(Life, ManyShortProcessesNeitherLoseEachOtherNorLeaveAnything) {
+TEST_F(Life, ShortProcesses_LoseAndLeaveNothing) {
   for (const bool beacon_stays : {true, false}) {
     std::unique_ptr<Registry> beacon;
     if (beacon_stays) {

@@ -56,7 +56,7 @@ TEST_F(Loads, OthersSeeTheLastOnesTold) {
   EXPECT_TRUE(records_of_others(registry, true).empty()) << "its owner has ended";
 }
 
-TEST_F(Loads, NobodyElse_IsNotWritten) {
+TEST_F(Loads, NoPeers_WritesNothing) {
   Registry registry(folder(), kEager);
   EXPECT_FALSE(registry.tell_loads(std::vector<LoadRecord>{load_of(1)}));
 }

@@ -10,7 +10,7 @@ namespace {
 using testing::Optional;
 using MemoryOfOthers = RegistryTest;
 
-TEST_F(MemoryOfOthers, IsFoundByTwoProcessesInEachOther) {
+TEST_F(MemoryOfOthers, TwoProcesses_FindEachOthersMemory) {
   Registry registry(folder(), kEager);
   ASSERT_TRUE(registry.publish(record_of(1, 10)));
   Child child([&](const Steps& steps) {
@@ -28,7 +28,7 @@ TEST_F(MemoryOfOthers, IsFoundByTwoProcessesInEachOther) {
   EXPECT_EQ(registry.find(handle_of(2)), std::nullopt) << "its owner has ended";
 }
 
-TEST_F(MemoryOfOthers, IsFoundByFourProcessesInEachOther) {
+TEST_F(MemoryOfOthers, FourProcesses_FindEachOthersMemory) {
   constexpr std::uint64_t kProcesses = 4;
   constexpr std::uint64_t kRecords = 500;
   std::vector<std::unique_ptr<Child>> children;
@@ -53,7 +53,7 @@ TEST_F(MemoryOfOthers, IsFoundByFourProcessesInEachOther) {
   for (const auto& child : children) EXPECT_EQ(child->result(), 0);
 }
 
-TEST_F(MemoryOfOthers, IsWhereItWasLastSaidToBe) {
+TEST_F(MemoryOfOthers, LatestRecord_IsFound) {
   Registry registry(folder(), kEager);
   Child child([&](const Steps& steps) {
     Registry own(folder(), kEager);
@@ -74,7 +74,7 @@ TEST_F(MemoryOfOthers, IsWhereItWasLastSaidToBe) {
   EXPECT_THAT(registry.find(handle_of(3)), Optional(record_of(3, 20)));
 }
 
-TEST_F(MemoryOfOthers, OfMoreRecordsThanFitTheNewestAreFound) {
+TEST_F(MemoryOfOthers, MoreRecordsThanFit_NewestAreFound) {
   constexpr std::uint64_t kMany = 3 * kPlaces;
   Registry registry(folder(), kEager);
   Child child([&](const Steps& steps) {
@@ -98,7 +98,7 @@ TEST_F(MemoryOfOthers, OfMoreRecordsThanFitTheNewestAreFound) {
 
 /// Several threads and processes publish the same handles over and over; whatever is found is of
 /// one piece.
-TEST_F(MemoryOfOthers, IsNeverHalfOld) {
+TEST_F(MemoryOfOthers, RecordsAreNeverTorn) {
   constexpr std::uint64_t kHandles = 4;
   const auto publish = [&](std::uint64_t begin) {
     return [this, begin](const Steps& steps) {

@@ -35,7 +35,7 @@ TEST(RegistryLayout, ValuesComeBackAndEachBitIsGuarded) {
   EXPECT_TRUE(each_bit_counts(stored_header(5), 5));
 }
 
-TEST(RegistryLayout, AValueIsWholeInItsOwnFileOnly) {
+TEST(RegistryLayout, ValueIsIntactOnlyInItsOwnFile) {
   const StoredMemory value = stored(record_of(3, 4), 9, 5);
   EXPECT_TRUE(whole(value, 5));
   EXPECT_FALSE(whole(value, 6));
@@ -43,7 +43,7 @@ TEST(RegistryLayout, AValueIsWholeInItsOwnFileOnly) {
   EXPECT_FALSE(whole(StoredFlight{}, 5));
 }
 
-TEST(RegistryLayout, AHalfWrittenValueIsNotWhole) {
+TEST(RegistryLayout, HalfWrittenValue_IsNotIntact) {
   const StoredMemory before = stored(record_of(1, 1), 1, 5);
   const StoredMemory after = stored(record_of(1, 2), 2, 5);
   for (std::size_t written = 1; written < sizeof after; ++written) {
@@ -56,7 +56,7 @@ TEST(RegistryLayout, AHalfWrittenValueIsNotWhole) {
   }
 }
 
-TEST(RegistryFileName, IsReadAsItIsWritten) {
+TEST(RegistryFileName, ParsesOnlyWhatToStringWrites) {
   for (const bool complete : {true, false}) {
     const RegistryFileName name{.pid = 4711, .id = 0xabc, .complete = complete};
     EXPECT_THAT(parse_file_name(to_string(name)), Optional(name));
@@ -69,7 +69,7 @@ TEST(RegistryFileName, IsReadAsItIsWritten) {
     EXPECT_EQ(parse_file_name(text), std::nullopt) << text;
 }
 
-TEST(MemoryTable, ARecordReplacesTheOneWithItsHandle) {
+TEST(MemoryTable, SameHandle_ReplacesRecord) {
   MemoryTable table;
   const auto first = table.publish(record_of(1, 1));
   const auto second = table.publish(record_of(1, 2));
@@ -82,7 +82,7 @@ TEST(MemoryTable, ARecordReplacesTheOneWithItsHandle) {
   EXPECT_TRUE(table.entries().empty());
 }
 
-TEST(MemoryTable, ARecordReplacesTheOneWithItsBase) {
+TEST(MemoryTable, SameBase_ReplacesRecord) {
   MemoryTable table;
   const auto first = table.publish(record_of(1, 7));
   const auto second = table.publish(record_of(2, 7));
@@ -92,7 +92,7 @@ TEST(MemoryTable, ARecordReplacesTheOneWithItsBase) {
   EXPECT_EQ(table.entries().at(second.written).record, record_of(2, 7));
 }
 
-TEST(MemoryTable, ARecordWithTheHandleOfOneAndTheBaseOfAnotherReplacesBoth) {
+TEST(MemoryTable, HandleAndBaseOfTwo_ReplacesBoth) {
   MemoryTable table;
   const auto first = table.publish(record_of(1, 1));
   const auto second = table.publish(record_of(2, 2));
@@ -111,7 +111,7 @@ std::vector<std::uint64_t> numbers_of_one_bucket(std::size_t count) {
   return numbers;
 }
 
-TEST(MemoryTable, OneBaseInOneBucketMovesWithinIt) {
+TEST(MemoryTable, SameBaseAndBucket_IsOverwritten) {
   const auto numbers = numbers_of_one_bucket(2);
   MemoryTable table;
   const auto first = table.publish(record_of(numbers[0], 1));
@@ -121,7 +121,7 @@ TEST(MemoryTable, OneBaseInOneBucketMovesWithinIt) {
   EXPECT_EQ(table.entries().size(), 1u);
 }
 
-TEST(MemoryTable, AFullBucketLosesItsOldest) {
+TEST(MemoryTable, FullBucket_LosesOldest) {
   const auto numbers = numbers_of_one_bucket(kBucketPlaces + 2);
   MemoryTable table;
   std::vector<std::uint32_t> places;
@@ -136,7 +136,7 @@ TEST(MemoryTable, AFullBucketLosesItsOldest) {
 }
 
 /// Real handles differ in a few bits only: a counter, an address.
-TEST(MemoryTable, HandlesThatDifferLittleSpreadOverTheBuckets) {
+TEST(MemoryTable, SimilarHandles_SpreadOverBuckets) {
   for (std::size_t word = 0; word < sizeof(IpcHandle) / 8; ++word) {
     for (const std::uint64_t step : {1ULL, 2ULL << 20, 1ULL << 40}) {
       std::vector<std::size_t> counts(kBuckets);
@@ -157,7 +157,7 @@ InFlightTransfer flight_until(std::uint64_t until_ns) {
   return flight;
 }
 
-TEST(FlightTable, TakesTheLowestFreePlaceAndNoMoreThanThereAre) {
+TEST(FlightTable, TakesLowestFreeSlotUntilFull) {
   FlightTable table;
   std::vector<FlightToken> tokens;
   for (std::size_t at = 0; at < kFlights; ++at) {
@@ -174,7 +174,7 @@ TEST(FlightTable, TakesTheLowestFreePlaceAndNoMoreThanThereAre) {
   EXPECT_FALSE(table.end({}));
 }
 
-TEST(FlightTable, WhatIsOverMakesRoom) {
+TEST(FlightTable, ExpiredFlight_FreesItsSlot) {
   FlightTable table;
   EXPECT_EQ(table.start(flight_until(10), 10, true).value, 0u) << "over before it began";
   const FlightToken first = table.start(flight_until(11), 10, true);
@@ -184,7 +184,7 @@ TEST(FlightTable, WhatIsOverMakesRoom) {
   const auto ended = table.end(second);
   ASSERT_TRUE(ended);
   EXPECT_EQ(ended->flight, flight_until(20));
-  EXPECT_TRUE(ended->told);
+  EXPECT_TRUE(ended->published);
 }
 
 }  // namespace

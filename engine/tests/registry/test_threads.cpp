@@ -66,7 +66,7 @@ TEST_F(RegistryThreads, GetOneRegistryOfTheProcess) {
   }
 }
 
-TEST_F(RegistryThreads, AForkInTheMiddleOfACallDoesNoHarm) {
+TEST_F(RegistryThreads, ForkDuringCall_ChildStillWorks) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "the sanitizer's own allocator does not survive a fork beside other threads";
 #endif

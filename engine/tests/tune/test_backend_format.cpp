@@ -44,7 +44,7 @@ TEST(TunedBackends, AnotherOneMustWinBeyondDoubt) {
   EXPECT_EQ(choice_of(9, 0, 0), "polypath");
 }
 
-TEST(TunedBackends, OfThoseThatWinTheFastest) {
+TEST(TunedBackends, ChoosesTheFastestWinner) {
   TunedBackend entry;
   choose_backend(entry, {"polypath", "gpuccl", "mpi"}, std::vector<double>{9, 7, 6, 90, 7, 5});
   EXPECT_EQ(entry.backend, "mpi");
@@ -60,7 +60,7 @@ TEST(TunedBackends, OfThoseThatWinTheFastest) {
                InvalidArgument);
 }
 
-TEST(TunedBackends, OneEntryForEachThing) {
+TEST(TunedBackends, KeepsOneEntryPerKey) {
   std::vector<TunedBackend> all;
   for (const char* const backend : {"mpi", "polypath"})
     for (const std::uint64_t bytes : {64, 128}) {
@@ -177,7 +177,7 @@ TEST_F(BackendFormatTest, EditsAreRecognised) {
   }
 }
 
-TEST_F(BackendFormatTest, AnEntryByHandNeedsOnlyWhatIsFollowed) {
+TEST_F(BackendFormatTest, HandWrittenEntry_NeedsOnlyUsedKeys) {
   const auto found = found_in(text_ +
                               "[[comm]]\nop = \"post\"\nranks = \"mine\"\nbytes = 4096\n"
                               "backend = \"mpi\"\n");
@@ -186,7 +186,7 @@ TEST_F(BackendFormatTest, AnEntryByHandNeedsOnlyWhatIsFollowed) {
   EXPECT_TRUE(found[3].times.empty());
 }
 
-TEST_F(BackendFormatTest, WhatIsWrongIsNamedAndNothingIsLoaded) {
+TEST_F(BackendFormatTest, WrongEntry_IsNamedAndNothingIsLoaded) {
   struct Row {
     const char* old_text;
     const char* new_text;
@@ -220,7 +220,7 @@ TEST_F(BackendFormatTest, CutShortAnywhereNothingIsLoaded) {
   }
 }
 
-TEST_F(BackendFormatTest, AProfileOfBeforeHasNone) {
+TEST_F(BackendFormatTest, OlderProfile_HasNoEntries) {
   const std::string before = text_.substr(0, text_.find("[[comm]]")) + "[end]\n";
   for (const char* const schema : {"schema = 2", "schema = 3"}) {
     std::string old = before;

@@ -32,7 +32,7 @@ void leave_all_contexts(const CudaDriver& driver) {
     driver.ctx_pop_current(&current);
 }
 
-TEST_F(BuffersTest, OneWrongByteIsFoundAtItsOffset) {
+TEST_F(BuffersTest, WrongByte_IsFoundAtItsOffset) {
   std::vector<std::byte> expected(kBufferBytes);
   fill_pattern(expected, 5);
   for (const MemoryId memory : discovered_.memories()) {
@@ -59,7 +59,7 @@ TEST_F(BuffersTest, PoisonIsNotThePattern) {
   }
 }
 
-TEST_F(BuffersTest, ACopyIsVerifiedAgainstTheSeedOfItsSource) {
+TEST_F(BuffersTest, CopyIsVerifiedByTheSeedOfItsSource) {
   const std::vector<MemoryId> memories = discovered_.memories();
   TestBuffer src(*driver_, discovered_, memories.front(), kBufferBytes);
   TestBuffer dst(*driver_, discovered_, memories.back(), kBufferBytes);
@@ -76,12 +76,12 @@ TEST_F(BuffersTest, ACopyIsVerifiedAgainstTheSeedOfItsSource) {
   EXPECT_EQ(dst.first_difference(77), std::nullopt);
 }
 
-TEST_F(BuffersTest, AMemoryThatTheNodeHasNotIsAnError) {
+TEST_F(BuffersTest, MissingMemory_IsRefused) {
   const MemoryId missing = MemoryId::gpu(static_cast<int>(discovered_.gpus.size()));
   EXPECT_THROW(TestBuffer(*driver_, discovered_, missing, 1), InvalidArgument);
 }
 
-TEST_F(BuffersTest, AMemoryThatIsTooSmallIsToldOnce) {
+TEST_F(BuffersTest, TooLargeBuffer_ThrowsAndLogsNothing) {
   for (const MemoryId memory : discovered_.memories()) {
     testing::internal::CaptureStderr();
     EXPECT_THROW(TestBuffer(*driver_, discovered_, memory, 1ull << 50), DriverError);
@@ -89,7 +89,7 @@ TEST_F(BuffersTest, AMemoryThatIsTooSmallIsToldOnce) {
   }
 }
 
-TEST_F(BuffersTest, EveryFailingCallIsAnErrorAndTheNextBufferWorks) {
+TEST_F(BuffersTest, FailedCall_IsAnErrorAndNextBufferWorks) {
   FaultInjector injector(driver_);
   const auto use = [&] {
     TestBuffer buffer(*injector.driver(), discovered_, MemoryId::gpu(0), kMiB);

@@ -128,7 +128,7 @@ TEST_F(CollectiveFormatTest, EditsAreRecognised) {
     EXPECT_TRUE(found_with(old_text, new_text).at(1).edited) << new_text;
 }
 
-TEST_F(CollectiveFormatTest, AnEntryByHandNeedsOnlyWhatPlansFollow) {
+TEST_F(CollectiveFormatTest, HandWrittenEntry_NeedsOnlyPlanKeys) {
   const auto found = found_in(text_ +
                               "[[collective]]\nop = \"reduce\"\nranks = \"mine\"\n"
                               "bytes = 4096\nalgorithm = \"cells\"\nstages = 1\nblocks = 2\n");
@@ -137,7 +137,7 @@ TEST_F(CollectiveFormatTest, AnEntryByHandNeedsOnlyWhatPlansFollow) {
   EXPECT_EQ(found[3].us, 0);
 }
 
-TEST_F(CollectiveFormatTest, WhatIsWrongIsNamedAndNothingIsLoaded) {
+TEST_F(CollectiveFormatTest, WrongEntry_IsNamedAndNothingIsLoaded) {
   struct Row {
     const char* old_text;
     const char* new_text;
@@ -166,7 +166,7 @@ TEST_F(CollectiveFormatTest, WhatIsWrongIsNamedAndNothingIsLoaded) {
   }
 }
 
-TEST_F(CollectiveFormatTest, OfAnotherNodeItIsRefused) {
+TEST_F(CollectiveFormatTest, OtherNodesProfile_IsRefused) {
   EXPECT_TRUE(found_in(text_, "cd34").empty());
   EXPECT_THAT(why_, HasSubstr("was measured on another node or driver (ab12, this is cd34)"));
 }
@@ -180,7 +180,7 @@ TEST_F(CollectiveFormatTest, CutShortAnywhereNothingIsLoaded) {
   }
 }
 
-TEST_F(CollectiveFormatTest, AProfileOfBeforeHasNone) {
+TEST_F(CollectiveFormatTest, OlderProfile_HasNoEntries) {
   const std::string before = text_.substr(0, text_.find("[[collective]]")) + "[end]\n";
   for (const char* const schema : {"schema = 2", "schema = 3"}) {
     std::string old = before;

@@ -111,7 +111,7 @@ TEST_F(GraphPhasesTest, ChunksAreAPipeline) {
   EXPECT_NEAR(many.latency_us, many.stream_latency_us, 0.1 * many.latency_us);
 }
 
-TEST_F(GraphPhasesTest, StagesInAnotherGpuThatBothReachOrInTheHost) {
+TEST_F(GraphPhasesTest, StagesOnReachableGpuElseInHost) {
   const bool peers = discovered_.find_link(MemoryId::gpu(0), MemoryId::gpu(1)) &&
                      discovered_
                              .links[static_cast<std::size_t>(
@@ -175,7 +175,7 @@ TEST_F(GraphPhasesTest, LostBytesAreFound) {
               testing::HasSubstr("by streams is wrong at byte"));
 }
 
-TEST_F(GraphPhasesTest, TheCallersContextStaysCurrent) {
+TEST_F(GraphPhasesTest, CallersContextStaysCurrent) {
   const PrimaryContext mine(*driver_, 1);
   const CurrentContext current(*driver_, mine.get());
   measure(request(2));
@@ -199,7 +199,7 @@ TEST_F(GraphPhasesTest, RequestsThatAreNotAllowedAreRefused) {
   }
 }
 
-TEST_F(GraphPhasesTest, ADriverWithoutGraphsIsNotSupported) {
+TEST_F(GraphPhasesTest, DriverWithoutGraphs_IsNotSupported) {
   for (const auto& remove : std::vector<std::function<void(CudaDriver&)>>{
            [](CudaDriver& driver) { driver.graph_create = nullptr; },
            [](CudaDriver& driver) { driver.graph_add_memcpy_node = nullptr; },
@@ -217,7 +217,7 @@ bool frees(const std::string& symbol) {
          symbol.find("Release") != std::string::npos;
 }
 
-TEST_F(GraphPhasesTest, EachFailingCallIsAnErrorByNameAndLeavesNothing) {
+TEST_F(GraphPhasesTest, FailedCall_IsNamedAndLeavesNothing) {
   if (!simulated_) GTEST_SKIP() << "a simulated node counts its objects";
   set_log_level(LogLevel::off);  // of destructors whose calls fail
   FaultInjector faults(driver_);

@@ -57,7 +57,7 @@ TEST_F(MeasureTest, FindsTheCapacitiesThatTheNodeObeys) {
   EXPECT_NEAR(measured.costs.event_us, file_.costs.event_us, 0.5);
 }
 
-TEST_F(MeasureTest, ADiscoveredNodeGetsUsableCapacitiesAndItsPorts) {
+TEST_F(MeasureTest, DiscoveredNode_GetsUsableCapacities) {
   std::vector<std::size_t> done;
   std::size_t total = 0;
   const Node measured = measure_capacities(
@@ -87,7 +87,7 @@ TEST_F(MeasureTest, ADiscoveredNodeGetsUsableCapacitiesAndItsPorts) {
   }
 }
 
-TEST_F(MeasureTest, APlainNodeGetsThePortsOfItsKind) {
+TEST_F(MeasureTest, PlainNode_GetsThePortsOfItsKind) {
   Node node = discovered_;
   node.ports.clear();
   for (Link& link : node.links) link.ports.clear();

@@ -94,7 +94,7 @@ TEST(Pairs, AlternateAndMeasureBoth) {
   EXPECT_EQ(samples.polypath.issue_us.size(), 3u);
 }
 
-TEST(Pairs, AGroupForksOnceBeforeAndJoinsOnceAfter) {
+TEST(Pairs, GroupForksOnceAndJoinsOnce) {
   const CudaDriver driver = fake_driver();
   const std::array streams{stream(1), stream(2), stream(3)};
   const auto issue = [&] { log += 'i'; };
@@ -102,7 +102,7 @@ TEST(Pairs, AGroupForksOnceBeforeAndJoinsOnceAfter) {
   EXPECT_EQ(log, "rwwirwrwrrwwirwrwr");
 }
 
-TEST(Pairs, WorkAheadIsIssuedBeforeTheStartAndNotTimed) {
+TEST(Pairs, WorkAheadIsNotTimed) {
   const CudaDriver driver = fake_driver();
   const std::array streams{stream(1)};
   PairOptions behind_work = options(1, 1);
@@ -120,7 +120,7 @@ TEST(Pairs, WorkAheadIsIssuedBeforeTheStartAndNotTimed) {
   EXPECT_NEAR(samples.native.median_issue_us(), 5, 1e-9);
 }
 
-TEST(Pairs, AFailingCallableEndsItAfterWaitingForTheStreams) {
+TEST(Pairs, FailingCallable_EndsAfterStreamsAreIdle) {
   const CudaDriver driver = fake_driver();
   const std::array streams{stream(1), stream(2)};
   const auto fail = [] { throw Error("refused"); };
@@ -135,7 +135,7 @@ TEST(Pairs, NeedAStreamAndAnIteration) {
   EXPECT_THROW(measure_pairs(driver, streams, [] {}, [] {}, options(0, 0)), InvalidArgument);
 }
 
-TEST(Median, IsTheMiddleOrTheMeanOfTheTwoMiddleOnes) {
+TEST(Median, TakesMiddleOrMeanOfTwoMiddle) {
   EXPECT_EQ(median({3}), 3);
   EXPECT_EQ(median({9, 1, 5}), 5);
   EXPECT_EQ(median({8, 1, 2, 4}), 3);

@@ -53,7 +53,7 @@ TEST(Pattern, FindsTheFirstOfSeveralDifferences) {
   }
 }
 
-TEST(Pattern, AnEmptyRangeAgrees) { EXPECT_EQ(first_difference({}, 1), std::nullopt); }
+TEST(Pattern, EmptyRange_Agrees) { EXPECT_EQ(first_difference({}, 1), std::nullopt); }
 
 }  // namespace
 }  // namespace polypath

@@ -65,12 +65,12 @@ TEST_F(ProfileTest, ComesBackAsItWasSaved) {
   EXPECT_EQ(loaded->version, profile_.version);
 }
 
-TEST_F(ProfileTest, IsANodeFile) {
+TEST_F(ProfileTest, ProfileIsNodeFile) {
   save();
   EXPECT_EQ(read_node_file(file_), profile_.node);
 }
 
-TEST_F(ProfileTest, SavingAgainReplacesItAndLeavesNothingElse) {
+TEST_F(ProfileTest, SavingAgain_ReplacesTheFile) {
   save();
   profile_.driver = "600";
   save();
@@ -84,7 +84,7 @@ TEST_F(ProfileTest, AbsentIsNoReason) {
   EXPECT_EQ(why_, "");
 }
 
-TEST_F(ProfileTest, OfAnotherNodeIsRefused) {
+TEST_F(ProfileTest, OtherNode_IsRefused) {
   save();
   EXPECT_EQ(load_profile(file_, "cd34", &why_), std::nullopt);
   EXPECT_NE(why_.find("another node or driver"), std::string::npos) << why_;
@@ -102,13 +102,13 @@ TEST_F(ProfileTest, NewerSchemaIsRefused) {
   expect_refused("schema: is 5, this library reads 4");
 }
 
-TEST_F(ProfileTest, OfAnotherVersionIsRefused) {
+TEST_F(ProfileTest, OtherVersion_IsRefused) {
   profile_.version = "9.9.9";
   save();
   expect_refused("ab12-x.toml: is of version 9.9.9, this is ");
 }
 
-TEST_F(ProfileTest, ABareFileNameIsInTheFolderOfTheProcess) {
+TEST_F(ProfileTest, BareFileName_IsInTheCurrentFolder) {
   const fs::path before = fs::current_path();
   fs::current_path(folder_);
   file_ = "bare.toml";
@@ -128,7 +128,7 @@ TEST_F(ProfileTest, DamagedIsRefused) {
   expect_refused("missing");
 }
 
-TEST_F(ProfileTest, AFolderInItsPlaceIsRefused) {
+TEST_F(ProfileTest, FolderInItsPlace_IsRefused) {
   fs::create_directories(file_);
   expect_refused("ab12-x.toml");
   EXPECT_FALSE(save_profile(file_, profile_, &why_));
@@ -136,7 +136,7 @@ TEST_F(ProfileTest, AFolderInItsPlaceIsRefused) {
   EXPECT_EQ(std::distance(fs::directory_iterator(file_.parent_path()), {}), 1);
 }
 
-TEST_F(ProfileTest, WhatIsNoRegularFileIsNeitherReadNorMoved) {
+TEST_F(ProfileTest, IrregularFile_IsNeitherReadNorMoved) {
   fs::create_directories(file_.parent_path());
   const auto expect_untouched = [&](fs::file_type type) {
     expect_refused(file_.string() + ": is no regular file");
@@ -166,13 +166,13 @@ TEST_F(ProfileTest, WhatIsNoRegularFileIsNeitherReadNorMoved) {
   EXPECT_EQ(fs::file_size(file_), 9u);
 }
 
-TEST_F(ProfileTest, ALinkToAFileIsAFile) {
+TEST_F(ProfileTest, LinkToFile_IsRead) {
   save();
   fs::create_symlink(file_, folder_ / "link.toml");
   EXPECT_TRUE(load_profile(folder_ / "link.toml", "ab12-x", &why_)) << why_;
 }
 
-TEST_F(ProfileTest, AFileInPlaceOfTheFolderIsAReason) {
+TEST_F(ProfileTest, FileInPlaceOfFolder_GivesReason) {
   std::ofstream(folder_ / "cache") << "";
   EXPECT_FALSE(save_profile(file_, profile_, &why_));
   EXPECT_NE(why_.find("cannot write"), std::string::npos) << why_;

@@ -91,7 +91,7 @@ class ProfileNewsTest : public testing::Test {
   fs::path file_;
 };
 
-TEST_F(ProfileNewsTest, WhatOthersWroteStays) {
+TEST_F(ProfileNewsTest, EntriesOfOthers_Stay) {
   add({.tuned = {choice_of_size(4096)}});
   add({.collectives = {collective_of_size(4096)}});
   add({.backends = {backend_of_size(4096)}});
@@ -105,7 +105,7 @@ TEST_F(ProfileNewsTest, WhatOthersWroteStays) {
   EXPECT_EQ(now().backends.size(), 2u);
 }
 
-TEST_F(ProfileNewsTest, OnlyWhoMeasuredTheLinksReplacesThem) {
+TEST_F(ProfileNewsTest, OnlyLinkUpdates_ReplaceLinks) {
   add({.links = true}, 80);
   add({.tuned = {choice_of_size(4096)}}, 70);
   EXPECT_EQ(now().node.links.front().gbps, 80);
@@ -114,7 +114,7 @@ TEST_F(ProfileNewsTest, OnlyWhoMeasuredTheLinksReplacesThem) {
   EXPECT_THAT(sizes_now(), ElementsAre(4096));
 }
 
-TEST_F(ProfileNewsTest, AnEditOfMeanwhileStays) {
+TEST_F(ProfileNewsTest, ConcurrentEdit_Stays) {
   TunedTransfer edited = choice_of_size(4096, 3);
   edited.edited = true;
   add({.tuned = {edited}});
@@ -122,7 +122,7 @@ TEST_F(ProfileNewsTest, AnEditOfMeanwhileStays) {
   EXPECT_EQ(now().tuned.front().choice.slots, 3);
 }
 
-TEST_F(ProfileNewsTest, WhereThereIsNoFileAllThatIsKnownIsWritten) {
+TEST_F(ProfileNewsTest, NoFile_AllKnownIsWritten) {
   Profile known = profile(90);
   known.tuned = {choice_of_size(4096), choice_of_size(8192)};
   std::string why;
@@ -130,7 +130,7 @@ TEST_F(ProfileNewsTest, WhereThereIsNoFileAllThatIsKnownIsWritten) {
   EXPECT_THAT(sizes_now(), ElementsAre(4096, 8192));
 }
 
-TEST_F(ProfileNewsTest, ASlipOfMeanwhileIsKeptAside) {
+TEST_F(ProfileNewsTest, DamagedFile_IsKeptAside) {
   add({.tuned = {choice_of_size(4096)}});
   std::ofstream(file_) << "schema = ";
   add({.tuned = {choice_of_size(8192)}});
@@ -153,7 +153,7 @@ TEST_F(ProfileNewsTest, ManyAtOnceLoseNothingAndLeaveNothing) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
 }
 
-TEST_F(ProfileNewsTest, WhoeverKeepsTheLockStopsNobodyForEver) {
+TEST_F(ProfileNewsTest, HeldLock_DelaysWritersOnlyBriefly) {
   const int folder = open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   ASSERT_EQ(flock(folder, LOCK_EX), 0);
   add({.tuned = {choice_of_size(4096)}}, 90, std::chrono::milliseconds(50));

@@ -112,7 +112,7 @@ TEST(LocalSearch, FindsThemThroughNoise) {
   }
 }
 
-TEST(LocalSearch, LeavesWhereAllRoutesEndTogetherByChunksWithShares) {
+TEST(LocalSearch, EqualEnds_ChangesChunksWithShares) {
   // With two chunks a route by a GPU gives 80 / 1.5 GB/s, that by the host 20 / 1.5, after 2 x 3
   // us: these shares all end at once, and neither more chunks nor another share gains anything
   // alone.
@@ -127,7 +127,7 @@ TEST(LocalSearch, LeavesWhereAllRoutesEndTogetherByChunksWithShares) {
   EXPECT_LT(found.us, .95 * end_us);
 }
 
-TEST(LocalSearch, LeavesWhereTwoKindsEndTogetherByTakingFromBoth) {
+TEST(LocalSearch, EqualEndsOfTwoKinds_TakesFromBoth) {
   // The host route has room; what it takes must come from the direct route and from those by GPUs.
   const auto us = [](const TransferConfig& choice) {
     double last = 0;
@@ -163,7 +163,7 @@ TEST(LocalSearch, ClimbsFromTheBestStart) {
   EXPECT_LT(found.us, mesh.us(from[1]));
 }
 
-TEST(LocalSearch, ASmallerGainIsNoGain) {
+TEST(LocalSearch, GainBelowMinimum_IsIgnored) {
   const TransferConfig from = start(.3, .07, 8);
   // Each other choice is 0.4 % faster than the start: less than what counts.
   const auto measure = [&](const TransferConfig& choice) { return choice == from ? 1000 : 996; };
@@ -171,7 +171,7 @@ TEST(LocalSearch, ASmallerGainIsNoGain) {
   EXPECT_NE(local_search({&from, 1}, measure, {.min_gain = 0.003}).best, from);
 }
 
-TEST(LocalSearch, WhatCannotBeCarriedOutIsPassedOver) {
+TEST(LocalSearch, ImpossibleConfig_IsSkipped) {
   const Mesh mesh;
   const std::vector<TransferConfig> from = {start(.25, .05, 4), start(.3, 0, 4)};
   Asked asked([&](const TransferConfig& choice) -> std::optional<double> {
@@ -188,7 +188,7 @@ TEST(LocalSearch, WhatCannotBeCarriedOutIsPassedOver) {
   EXPECT_EQ(none.tried, 0);
 }
 
-TEST(LocalSearch, TheNativeCopyHasNothingToClimb) {
+TEST(LocalSearch, NativeCopy_HasNothingToClimb) {
   const TransferConfig native = native_choice(kBytes);
   Asked alone([](const TransferConfig&) { return 700.0; });
   EXPECT_EQ(local_search({&native, 1}, alone.measure, {}).best, native);
@@ -240,7 +240,7 @@ TEST(ExhaustiveSearch, FindsTheOnePointOfTheGrid) {
   EXPECT_NE(local_search(from, measure, {}).best, needle);
 }
 
-TEST(ExhaustiveSearch, LeavesOutSharesThatLeaveTheDirectRouteNothing) {
+TEST(ExhaustiveSearch, SkipsSharesThatLeaveDirectNothing) {
   const TransferConfig from = start(.4, 0, 4);  // times 1.4 is more than the message
   Asked asked([](const TransferConfig&) { return 1.0; });
   exhaustive_search({&from, 1}, asked.measure, {});
@@ -248,7 +248,7 @@ TEST(ExhaustiveSearch, LeavesOutSharesThatLeaveTheDirectRouteNothing) {
   EXPECT_EQ(asked.all.size(), 6u * 15 + 1);
 }
 
-TEST(Steps, ASharesMoveAtTheCostOfTheFirstRoute) {
+TEST(Steps, ShareGrowsAtTheCostOfTheFirstRoute) {
   const TransferConfig choice = start(.2, .1, 4);
   const auto more = with_share(choice, RouteKind::via_gpu, 1.5);
   ASSERT_TRUE(more);
@@ -262,7 +262,7 @@ TEST(Steps, ASharesMoveAtTheCostOfTheFirstRoute) {
   EXPECT_FALSE(with_share(start(.2, 0, 4), RouteKind::via_host, 1.1)) << "no such route";
 }
 
-TEST(Steps, ASharesMoveAtTheCostOfAllOthers) {
+TEST(Steps, ShareGrowsAtTheCostOfAllOthers) {
   const auto more = with_share_of_all(start(.2, .1, 4), RouteKind::via_host, 4);
   ASSERT_TRUE(more);
   EXPECT_NEAR(more->routes[0].share, .5 * .6 / .9, 1e-12);
@@ -273,7 +273,7 @@ TEST(Steps, ASharesMoveAtTheCostOfAllOthers) {
   EXPECT_FALSE(with_share_of_all(start(.2, 0, 4), RouteKind::via_host, 2)) << "no such route";
 }
 
-TEST(Steps, ChunksAreAtLeastOneAndThoseOfTheDirectRouteStay) {
+TEST(Steps, ChunksStayPositiveAndDirectUnchanged) {
   const TransferConfig halves = with_chunks(start(.2, .1, 1), 0.25);
   for (const RouteConfig& route : halves.routes) EXPECT_EQ(route.chunks, 1);
   const TransferConfig twice = with_chunks(start(.2, .1, 5), 2);

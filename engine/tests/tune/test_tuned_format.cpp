@@ -146,7 +146,7 @@ TEST_F(TunedFormatTest, EditsAreRecognised) {
   }
 }
 
-TEST_F(TunedFormatTest, AnEditStaysOneWhenTheProfileIsSavedAgain) {
+TEST_F(TunedFormatTest, EditStaysAnEditWhenSavedAgain) {
   auto choices = choices_with("slots = 6", "slots = 3");
   ASSERT_EQ(choices.size(), 3u) << why_;
   EXPECT_THAT(format_tuned(choices[0]), testing::Not(HasSubstr("digest")));
@@ -155,7 +155,7 @@ TEST_F(TunedFormatTest, AnEditStaysOneWhenTheProfileIsSavedAgain) {
   EXPECT_EQ(again[3], choices[0]);
 }
 
-TEST_F(TunedFormatTest, AnEntryByHandNeedsOnlyWhatPlansFollow) {
+TEST_F(TunedFormatTest, HandWrittenEntry_NeedsOnlyPlanKeys) {
   const auto choices = choices_of(text_ +
                                   "[[tuned]]\npattern = \"one way\"\npair = \"mine\"\n"
                                   "bytes = 1048576\nexecutor = \"graph\"\n"
@@ -166,7 +166,7 @@ TEST_F(TunedFormatTest, AnEntryByHandNeedsOnlyWhatPlansFollow) {
   EXPECT_EQ(choices[3].choice.slots, 0);
 }
 
-TEST_F(TunedFormatTest, WhatIsWrongIsNamedAndNothingIsLoaded) {
+TEST_F(TunedFormatTest, WrongEntry_IsNamedAndNothingIsLoaded) {
   struct Row {
     const char* old_text;
     const char* new_text;
@@ -208,7 +208,7 @@ TEST_F(TunedFormatTest, CutShortAnywhereNothingIsLoaded) {
   }
 }
 
-TEST_F(TunedFormatTest, ItIsStillANodeFile) {
+TEST_F(TunedFormatTest, ProfileIsStillNodeFile) {
   EXPECT_EQ(read_node_file(file_), read_node_file(fs::path(POLYPATH_NODE_FILES) / "narval.toml"));
 }
 

@@ -37,9 +37,9 @@ class Gate {
 /// Whether the stream of the current context does not end its work within 20 ms, which is far more
 /// than the copies take.
 inline bool waits(const Workbench& bench, CUstream stream) {
-  constexpr double kPatienceUs = 20'000;
+  constexpr double kTimeoutUs = 20'000;
   const double begin = bench.now_us();
-  while (bench.now_us() < begin + kPatienceUs)
+  while (bench.now_us() < begin + kTimeoutUs)
     if (bench.driver().stream_query(stream) == CUDA_SUCCESS) return false;
   return true;
 }

@@ -33,7 +33,7 @@ void host_links(Workbench& bench, Report& report) {
     in.emplace_back(bench, gpu, true);
     out.emplace_back(bench, gpu, false);
   }
-  // Of GPUs [first, end).
+  // Shows the copies of GPUs [first, end).
   const auto show = [&](const std::string& who, const std::string& direction, int first, int end) {
     std::vector<const HostCopy*> copies;
     std::vector<CUstream> streams;

@@ -20,19 +20,20 @@ CUdeviceptr address_of(const void* pointer) { return reinterpret_cast<CUdevicept
 
 CUmemoryPool describe(const CudaDriver& driver, Report& report, const std::string& memory,
                       CUdeviceptr address) {
-  PointerAttributes of;
-  of.bytes = kUnwritten;
-  of.ask(driver, address);
-  const std::pair<const char*, int> answers[] = {{"CUmemorytype", of.type},
-                                                 {"device ordinal", of.ordinal},
-                                                 {"has a context", of.context != nullptr},
-                                                 {"managed", of.managed},
-                                                 {"of a pool", of.pool != nullptr},
-                                                 {"legacy IPC", of.legacy_ipc},
-                                                 {"range answered", of.bytes != kUnwritten}};
+  PointerAttributes attributes;
+  attributes.bytes = kUnwritten;
+  attributes.ask(driver, address);
+  const std::pair<const char*, int> answers[] = {
+      {"CUmemorytype", attributes.type},
+      {"device ordinal", attributes.ordinal},
+      {"has a context", attributes.context != nullptr},
+      {"managed", attributes.managed},
+      {"of a pool", attributes.pool != nullptr},
+      {"legacy IPC", attributes.legacy_ipc},
+      {"range answered", attributes.bytes != kUnwritten}};
   for (const auto& [what, value] : answers)
     report.figure(kPointers, fmt::format("{}: {}", memory, what), value, "");
-  return of.pool;
+  return attributes.pool;
 }
 
 void describe_pool(Workbench& bench, Report& report) {

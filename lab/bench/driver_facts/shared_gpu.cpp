@@ -43,7 +43,7 @@ constexpr int kLanes = 2;
 constexpr double kLongUs = 5000;
 constexpr double kShortUs = 100;
 constexpr double kWindowUs = 300'000;  ///< that kernels are timed for without the other process
-constexpr int kPatienceMs = 20'000;    ///< for one answer of the other process
+constexpr int kTimeoutMs = 20'000;     ///< for one answer of the other process
 constexpr double kMaxBusyUs = 5e6;     ///< next to one way
 constexpr std::array kWays = {"copies GPU 0 to GPU 1", "copies host to GPU 0 to GPU 1",
                               "lane kernels GPU 0 to GPU 1"};
@@ -178,14 +178,14 @@ class Other {
       throw Error("the other process has ended");
   }
   [[nodiscard]] bool answers(int within_ms) const {
-    pollfd one{from_, POLLIN, 0};
-    return poll(&one, 1, within_ms) > 0;
+    pollfd poll_entry{from_, POLLIN, 0};
+    return poll(&poll_entry, 1, within_ms) > 0;
   }
   /// Waits for it. Throws Error when it has ended, or says nothing.
   [[nodiscard]] double answer() const {
     std::string line;
     for (char next = 0;;) {
-      if (!answers(kPatienceMs)) throw Error("the other process does not answer");
+      if (!answers(kTimeoutMs)) throw Error("the other process does not answer");
       if (read(from_, &next, 1) != 1) throw Error("the other process failed");
       if (next == '\n') return std::stod(line);
       line += next;
@@ -244,7 +244,7 @@ class Busy {
   [[nodiscard]] double now_us() const { return bench_.now_us(); }
 
  private:
-  /// The mean of so many, one after the other.
+  /// The mean of `rounds` rounds, one after the other.
   double time_us(unsigned int rounds, int kernels) {
     const CurrentContext current(driver_, bench_.context(0));
     CUdeviceptr result = result_.address();

@@ -113,7 +113,7 @@ class StagedRoutes {
     POLYPATH_CHECK(driver_, event_record(read_[slot].get(), out));
   }
 
-  /// Of `bytes` in a long copy of one leg alone, its start left out.
+  /// Time of `bytes` in a long copy of one leg alone, without its start.
   double copy_us(int gpu, const TestBuffer& dst, const TestBuffer& src, std::uint64_t bytes) {
     const std::array stream{bench_.stream(gpu, 0)};
     const auto time = [&](std::uint64_t size) {

@@ -149,7 +149,7 @@ void take_part(Context& context, Side& side, bool is_first, int rounds, std::bar
   }
 }
 
-/// Of two pairs of GPUs that have none in common where there are so many.
+/// Requests of two pairs of GPUs that have no GPU in common, if there are enough GPUs.
 std::array<Request, 2> requests_of(const Node& node, std::uint64_t bytes) {
   const auto gpus = static_cast<int>(node.gpus.size());
   if (gpus < 2) throw NoDevice("two GPUs are needed");

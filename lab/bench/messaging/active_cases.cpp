@@ -25,7 +25,7 @@ void active_line(Bench& bench, const std::string& line, const char* name, bool r
   std::uint64_t runs = 0;
   Tally total{};
   const double us = bench.median_us(full, [&] {
-    // close() is for good, so each run has rings of its own.
+    // close() cannot be undone, so each run has rings of its own.
     const ActiveEnds rings(bench, options);
     std::array<Tally*, 2> tallies{};
     std::array<ActiveRun, 2> run{};
@@ -43,11 +43,11 @@ void active_line(Bench& bench, const std::string& line, const char* name, bool r
       timed.launch(executes, blocks, threads, run[1]);
     });
     ++runs;
-    const unsigned counts = replies ? 0 : 1;  // who has executed what counts
-    const Tally found = bench.gpu(ends.gpu(counts)).read<Tally>(tallies[counts], 1)[0];
-    total.items += found.items;
-    total.sum_of_ids += found.sum_of_ids;
-    total.wrong += found.wrong;
+    const unsigned counts = replies ? 0 : 1;  // the side that has executed what counts
+    const Tally tally = bench.gpu(ends.gpu(counts)).read<Tally>(tallies[counts], 1)[0];
+    total.items += tally.items;
+    total.sum_of_ids += tally.sum_of_ids;
+    total.wrong += tally.wrong;
     for (int gpu = 0; gpu < bench.gpus(); ++gpu) bench.gpu(gpu).free_all();
     return took;
   });

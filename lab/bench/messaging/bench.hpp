@@ -30,13 +30,13 @@ struct Options {
   int repetitions = 5;
   /// The one line to run; empty: all.
   std::string line;
-  /// Each line is repeated for so long at least.
+  /// Each line is repeated at least for this time.
   double soak_seconds = 0;
   /// A run that lasts longer ends the program, with a reason.
   double limit_seconds = 60;
 };
 
-/// Of a line, next to what was measured; 0: none.
+/// Known figures of a line, next to what was measured; 0: none.
 struct Known {
   double paper = 0;      ///< what the paper reached, in the line's unit
   bool adds_up = false;  ///< the figure is the sum of queues that do not know each other
@@ -58,13 +58,13 @@ class Bench {
     return options_.quick ? few : full;
   }
 
-  /// Whether this line is to run. Each asks before it prepares anything.
+  /// Whether this line was requested. Lines must check it before they prepare anything.
   [[nodiscard]] bool wants(const std::string& line);
-  /// Whether any line so far was to run.
+  /// Whether any line so far was requested.
   [[nodiscard]] bool has_run() const { return has_run_; }
 
-  /// The median of so many runs, after one that warms up; `run` gives microseconds. Throws where a
-  /// kernel gave up. Of a run that lasts, stderr has `line` and what `state` says, which a thread
+  /// The median of several runs, after one that warms up; `run` gives microseconds. Throws if a
+  /// kernel timed out. During a long run, stderr has `line` and what `state` says, which a thread
   /// of its own calls; of one that lasts past the limit, the communicators are aborted for that
   /// reason.
   double median_us(const std::string& line, const std::function<double()>& run,

@@ -57,10 +57,10 @@ SIMT_KERNEL(polypath_bench_channel_stream, 512, ChannelStream run) {
 }
 
 /// The next request is written by one thread, and loaded by all.
-SIMT_DEVICE void keep_request(device::request* at, const device::request& of) {
+SIMT_DEVICE void keep_request(device::request* at, const device::request& request) {
   if (simt::rank_in_warp() != 0) return;
-  simt::store_relaxed(&at->slot, of.slot);
-  simt::store_relaxed(&at->generation, of.generation);
+  simt::store_relaxed(&at->slot, request.slot);
+  simt::store_relaxed(&at->generation, request.generation);
 }
 
 SIMT_KERNEL(polypath_bench_channel_steps, 32, ChannelSteps run) {

@@ -36,9 +36,9 @@ void trip_line(Bench& bench) {
     });
   });
   for (unsigned end = 0; end < 2; ++end) {
-    const Tally found = bench.gpu(ends.gpu(end)).read<Tally>(trips[end].tally, 1)[0];
-    expect(found.wrong == 0, line + ": a wrong message");
-    expect(found.items == trips[end].rounds * runs, line + ": messages lost");
+    const Tally tally = bench.gpu(ends.gpu(end)).read<Tally>(trips[end].tally, 1)[0];
+    expect(tally.wrong == 0, line + ": a wrong message");
+    expect(tally.items == trips[end].rounds * runs, line + ": messages lost");
   }
   for (int gpu = 0; gpu < bench.gpus(); ++gpu) bench.gpu(gpu).free_all();
   bench.figure(kChannel, line, us / trips[0].rounds / 2, "us");

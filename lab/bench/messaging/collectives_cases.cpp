@@ -38,14 +38,14 @@ class Ranks {
 
   [[nodiscard]] CollectiveRun run(int rank) const {
     const auto own = static_cast<std::size_t>(rank);
-    CollectiveRun made{};
-    check(polypath_device_collectives_view(handles_[own], &made.view, sizeof made.view));
+    CollectiveRun run{};
+    check(polypath_device_collectives_view(handles_[own], &run.view, sizeof run.view));
     for (int other = 0; other < bench_.gpus(); ++other) {
       auto* const at = static_cast<unsigned char*>(polypath_symmetric_address(memory_[own], other));
-      made.send.at[other] = reinterpret_cast<float*>(at);
-      made.recv.at[other] = reinterpret_cast<float*>(at + bytes_);
+      run.send.at[other] = reinterpret_cast<float*>(at);
+      run.recv.at[other] = reinterpret_cast<float*>(at + bytes_);
     }
-    return made;
+    return run;
   }
 
  private:
@@ -90,11 +90,11 @@ void collective_line(Bench& bench, const std::string& line, const char* name, bo
   for (int rank = 0; rank < ranks; ++rank) bench.gpu(rank).synchronize();
   for (int rank = 0; rank < ranks && count > 0; ++rank) {
     const CollectiveRun run = all.run(rank);
-    const auto found = bench.gpu(rank).read<float>(run.recv.at[rank], count);
+    const auto received = bench.gpu(rank).read<float>(run.recv.at[rank], count);
     for (std::size_t i = 0; i < count; ++i) {
       float sum = value_of(0, i);
       for (int other = 1; other < ranks; ++other) sum += value_of(other, i);
-      expect(found[i] == sum, line + ": element " + std::to_string(i) + " is another one");
+      expect(received[i] == sum, line + ": element " + std::to_string(i) + " is another one");
     }
   }
   bench.figure(kCollectives, line, us / rounds, "us");

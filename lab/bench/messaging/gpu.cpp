@@ -7,13 +7,13 @@ namespace messaging_bench {
 using polypath::uniconn::detail::device;
 
 Gpu::Gpu(polypath_context* engine, int number, const polypath::device::wait_context& wait_ctx)
-    : engine_(engine), cuda_(engine), device_(cuda_, number), number_(number), patience_(wait_ctx) {
+    : engine_(engine), cuda_(engine), device_(cuda_, number), number_(number), wait_ctx_(wait_ctx) {
   const auto find = [engine](auto& function, const char* name) {
-    void* const found = polypath_driver_function(engine, name);
-    if (found == nullptr)
+    void* const address = polypath_driver_function(engine, name);
+    if (address == nullptr)
       throw polypath::error(POLYPATH_NOT_SUPPORTED,
                             (std::string("the driver has no ") + name).c_str());
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(address);
   };
   find(stream_create_, "cuStreamCreate");
   find(stream_destroy_, "cuStreamDestroy_v2");
@@ -56,9 +56,9 @@ CUfunc_st* Gpu::kernel(std::span<const unsigned char> image, const char* name) {
     cuda_.check(load_(&module, image.data()), "cuModuleLoadData");
     modules_.emplace_back(image.data(), module);
   }
-  CUfunc_st* found = nullptr;
-  cuda_.check(function_(&found, module, name), name);
-  return found;
+  CUfunc_st* function = nullptr;
+  cuda_.check(function_(&function, module, name), name);
+  return function;
 }
 
 void Gpu::launch_all(CUfunc_st* kernel, unsigned blocks, unsigned threads, void** args,

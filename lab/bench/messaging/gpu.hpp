@@ -31,7 +31,7 @@ class Gpu {
   [[nodiscard]] unsigned processors() const noexcept { return processors_; }
   /// What kernels wait with.
   [[nodiscard]] const polypath::device::wait_context& wait_ctx() const noexcept {
-    return patience_;
+    return wait_ctx_;
   }
   [[nodiscard]] Stream stream(unsigned number = 0) const { return streams_[number]; }
 
@@ -75,7 +75,7 @@ class Gpu {
   polypath::uniconn::detail::Device device_;
   int number_;
   unsigned processors_ = 0;
-  polypath::device::wait_context patience_;
+  polypath::device::wait_context wait_ctx_;
   Stream streams_[4] = {};
   Stream peeks_ = nullptr;
   CUevent_st* begin_ = nullptr;

@@ -29,7 +29,7 @@ inline std::string why_not_linearizable(const std::vector<Operation>& pushes,
   for (std::size_t i = 0; i < count; ++i) by_begin[i] = by_end[i] = i;
   std::ranges::sort(by_begin, {}, [&](std::size_t i) { return pushes[i].began; });
   std::ranges::sort(by_end, {}, [&](std::size_t i) { return pushes[i].ended; });
-  // Of the items whose push ended before that of `late` began: the one whose pop began last.
+  // Among items whose push ended before that of `late` began: the one whose pop began last.
   std::size_t ended = 0;
   std::size_t last = count;
   for (const std::size_t late : by_begin) {

@@ -27,12 +27,12 @@ inline polypath_queue_options options_of(std::size_t item_bytes, unsigned capaci
   return options;
 }
 
-/// That so many runs gave items of these ids, once each and whole.
-inline void expect_each(const Tally& found, std::uint64_t items, std::uint64_t runs,
+/// Checks that `runs` runs gave items of these ids, once each and intact.
+inline void expect_each(const Tally& tally, std::uint64_t items, std::uint64_t runs,
                         const std::string& line) {
-  expect(found.wrong == 0, line + ": " + std::to_string(found.wrong) + " wrong items");
-  expect(found.items == items * runs, line + ": items lost or doubled");
-  expect(found.sum_of_ids == items * (items - 1) / 2 * runs, line + ": not these items");
+  expect(tally.wrong == 0, line + ": " + std::to_string(tally.wrong) + " wrong items");
+  expect(tally.items == items * runs, line + ": items lost or doubled");
+  expect(tally.sum_of_ids == items * (items - 1) / 2 * runs, line + ": not these items");
 }
 
 struct Words {
@@ -86,7 +86,7 @@ inline double us_since(std::chrono::steady_clock::time_point begin) {
 /// Items of one block of GPU 0 to the CPU, each of which waits for the CPU to send it back.
 class HostTrips {
  public:
-  /// Of `rounds` items a launch.
+  /// Round trips of `rounds` items per launch.
   HostTrips(Bench& bench, std::uint32_t rounds)
       : gpu_(bench.gpu(0)),
         there_(bench, POLYPATH_QUEUE_CONSUMER, 1, 10, 5),

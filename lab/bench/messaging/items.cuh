@@ -1,4 +1,4 @@
-// Items that say who they are, and what is counted of those that came.
+// Items that carry their ids, and the counts of items that arrived.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ SIMT_DEVICE std::uint64_t id_of(const Item<kWords>& item) {
   return item.words[0] | std::uint64_t{item.words[1]} << 32;
 }
 
-/// Of one thread; added to the tally once, at the end.
+/// The counts of one thread; added to the tally once, at the end.
 class Count {
  public:
   template <unsigned kWords>

@@ -1,8 +1,8 @@
 // Matching in batches, by the C API: every result is compared with that of the host's matching.
 //
 // Batches one after another on a stream, launches and all, from event to event; of many queues
-// too, a launch each time. Receives are the messages in another order; of every hundred so many
-// have a wildcard, by turns for any source, any tag, and both.
+// too, a launch each time. Receives are the messages in another order; a given percentage of them
+// has a wildcard, by turns for any source, any tag, and both.
 #include <algorithm>
 #include <random>
 #include <string>
@@ -111,10 +111,10 @@ std::string with(const std::string& line, unsigned wildcards) {
 void match_lines(Bench& bench) {
   const unsigned times = bench.sized(100U, 2U);
   for (const unsigned wildcards : {0U, 1U, 10U}) {
-    const std::string one = "matching, MPI order, one queue of ";
-    match_line(bench, with(one + "64", wildcards), 1, 64, wildcards, times, {6});
-    match_line(bench, with(one + "1024", wildcards), 1, 1024, wildcards, times, {6});
-    match_line(bench, with(one + "16384", wildcards), 1, bench.sized(16384U, 2000U), wildcards,
+    const std::string prefix = "matching, MPI order, one queue of ";
+    match_line(bench, with(prefix + "64", wildcards), 1, 64, wildcards, times, {6});
+    match_line(bench, with(prefix + "1024", wildcards), 1, 1024, wildcards, times, {6});
+    match_line(bench, with(prefix + "16384", wildcards), 1, bench.sized(16384U, 2000U), wildcards,
                bench.sized(10U, 1U), {});
   }
   for (const unsigned wildcards : {0U, 10U})

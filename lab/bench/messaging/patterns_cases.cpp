@@ -51,9 +51,9 @@ void steps_line(Bench& bench, unsigned queues, unsigned messages, unsigned messa
   });
   const std::uint64_t sent = all * steps[0].steps;
   for (unsigned end = 0; end < 2; ++end) {
-    const Tally found = bench.gpu(ends.gpu(end)).read<Tally>(steps[end].tally, 1)[0];
-    expect(found.wrong == 0, line + ": a wrong message");
-    expect(found.items == sent * runs, line + ": messages lost");
+    const Tally tally = bench.gpu(ends.gpu(end)).read<Tally>(steps[end].tally, 1)[0];
+    expect(tally.wrong == 0, line + ": a wrong message");
+    expect(tally.items == sent * runs, line + ": messages lost");
   }
   for (int gpu = 0; gpu < bench.gpus(); ++gpu) bench.gpu(gpu).free_all();
   // To each end; the queues know nothing of each other.

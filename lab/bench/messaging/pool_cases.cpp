@@ -17,9 +17,9 @@ PoolTally run_pool(Bench& bench, const char* name, const PoolRun& run, unsigned 
   CUfunc_st* const kernel = gpu.kernel(pool_bench_image(), name);
   const unsigned blocks = bench.sized(gpu.processors(), 2U);
   *us = gpu.time_us([&] { gpu.launch(kernel, blocks, bench.sized(threads, 64U), run); });
-  const PoolTally found = gpu.read<PoolTally>(run.tally, 1)[0];
+  const PoolTally tally = gpu.read<PoolTally>(run.tally, 1)[0];
   gpu.set(run.tally, 0, sizeof(PoolTally));
-  return found;
+  return tally;
 }
 
 /// All blocks came back: no gate counts any, and no bit is set.
@@ -54,11 +54,11 @@ void pool_line(Bench& bench, const std::string& line, const char* name, unsigned
   double done = 0;
   const double median = bench.median_us(line, [&] {
     ++run.seed;
-    double its = 0;
-    const PoolTally found = run_pool(bench, name, run, threads, &its);
-    expect(found.wrong == 0 && found.failed == 0, line + ": a call failed");
-    done = static_cast<double>(found.done);
-    return its;
+    double run_us = 0;
+    const PoolTally tally = run_pool(bench, name, run, threads, &run_us);
+    expect(tally.wrong == 0 && tally.failed == 0, line + ": a call failed");
+    done = static_cast<double>(tally.done);
+    return run_us;
   });
   expect_empty(bench, run.view, line);
   gpu.free_all();
@@ -75,9 +75,9 @@ void malloc_line(Bench& bench, const std::string& line) {
   run.tally = static_cast<PoolTally*>(gpu.alloc(sizeof(PoolTally)));
   double done = 0;
   const double us = bench.median_us(line, [&] {
-    double its = 0;
-    done = static_cast<double>(run_pool(bench, "polypath_bench_malloc", run, 32, &its).done);
-    return its;
+    double run_us = 0;
+    done = static_cast<double>(run_pool(bench, "polypath_bench_malloc", run, 32, &run_us).done);
+    return run_us;
   });
   gpu.free_all();
   bench.figure(kPool, line, done / us * 1e-3, "G a second");

@@ -29,7 +29,7 @@ struct QueueRun {
 /// Block 2 i pushes to pair i, block 2 i + 1 pops from it. With `by_warp` each of their warps has a
 /// pair of its own.
 struct PairRun {
-  polypath::device::spsc_view view;  ///< of the first; the others' lie behind
+  polypath::device::spsc_view view;  ///< of the first; the others' lie after it
   std::uint64_t cell_bytes;          ///< of a pair
   std::uint32_t by_warp;
   std::uint32_t calls;

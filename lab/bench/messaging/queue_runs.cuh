@@ -72,8 +72,8 @@ SIMT_DEVICE void pop_pair(Pair& pair, const Members& group, std::uint64_t base, 
   count.write(tally);
 }
 
-/// An item goes from who begins to the other and back, so often. `To` and `From`: queues, or the
-/// sides of pairs. What came is looked at when the answer is on its way.
+/// An item goes from the first side to the other and back, several times. `To` and `From`: queues,
+/// or the sides of pairs. What came is looked at when the answer is on its way.
 template <typename To, typename From>
 SIMT_DEVICE void run_trips(To& to, From& from, bool begins, std::uint32_t rounds, Tally* tally) {
   const simt::Thread alone{};

@@ -75,19 +75,20 @@ Traffic keys(std::uint32_t queues, std::uint32_t of_queue, std::uint32_t times) 
 /// A matcher with its arrays on GPU 0.
 class Run {
  public:
-  Run(Bench& bench, polypath_match_order order, const Traffic& of, bool as_one)
-      : gpu_(bench.gpu(0)), of_(of), as_one_(as_one) {
-    const auto capacity = static_cast<std::uint32_t>(as_one ? of.all() : std::size_t{of.of_queue});
+  Run(Bench& bench, polypath_match_order order, const Traffic& traffic, bool as_one)
+      : gpu_(bench.gpu(0)), of_(traffic), as_one_(as_one) {
+    const auto capacity =
+        static_cast<std::uint32_t>(as_one ? traffic.all() : std::size_t{traffic.of_queue});
     const polypath_matcher_options options{order, capacity, 0, {}};
     check(polypath_matcher_create(bench.comm(0), &options, &matcher_));
-    messages_ = put(of.messages);
-    receives_ = put(of.receives);
+    messages_ = put(traffic.messages);
+    receives_ = put(traffic.receives);
     std::vector<std::uint32_t> begins;
-    for (std::uint32_t q = 0; q <= of.queues; ++q) begins.push_back(q * of.of_queue);
+    for (std::uint32_t q = 0; q <= traffic.queues; ++q) begins.push_back(q * traffic.of_queue);
     begins_ = put(begins);
-    results_ = static_cast<std::uint32_t*>(gpu_.alloc(of.all() * sizeof(std::uint32_t)));
+    results_ = static_cast<std::uint32_t*>(gpu_.alloc(traffic.all() * sizeof(std::uint32_t)));
     outcomes_ = static_cast<polypath_match_result*>(
-        gpu_.alloc(std::size_t{of.queues} * sizeof(polypath_match_result)));
+        gpu_.alloc(std::size_t{traffic.queues} * sizeof(polypath_match_result)));
   }
   ~Run() {
     polypath_matcher_destroy(matcher_);
@@ -96,7 +97,7 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  /// Microseconds of one batch, of so many after one another.
+  /// Microseconds per batch, of `times` batches one after another.
   double time_us(unsigned times) {
     gpu_.set(results_, 0xAB, of_.all() * sizeof(std::uint32_t));
     const double us = gpu_.time_us([&] {
@@ -140,12 +141,12 @@ class Run {
 };
 
 /// What the host makes of each queue, or of all as one.
-std::vector<std::uint32_t> on_host(const Traffic& of, bool as_one) {
-  std::vector<std::uint32_t> results(of.all());
-  const std::size_t step = as_one ? of.all() : std::size_t{of.of_queue};
-  for (std::size_t at = 0; at < of.all(); at += step)
-    check(polypath_match_host(POLYPATH_ORDER_NO_ANY_SOURCE, of.messages.data() + at, step,
-                              of.receives.data() + at, step, results.data() + at, nullptr));
+std::vector<std::uint32_t> on_host(const Traffic& traffic, bool as_one) {
+  std::vector<std::uint32_t> results(traffic.all());
+  const std::size_t step = as_one ? traffic.all() : std::size_t{traffic.of_queue};
+  for (std::size_t at = 0; at < traffic.all(); at += step)
+    check(polypath_match_host(POLYPATH_ORDER_NO_ANY_SOURCE, traffic.messages.data() + at, step,
+                              traffic.receives.data() + at, step, results.data() + at, nullptr));
   return results;
 }
 
@@ -154,11 +155,11 @@ using MakeTraffic = std::function<Traffic()>;
 void ordered_line(Bench& bench, const std::string& line, const MakeTraffic& make, bool as_one,
                   const Known& known) {
   if (!bench.wants(line)) return;
-  const Traffic of = make();
-  const std::vector<std::uint32_t> expected = on_host(of, as_one);
-  const auto matches = static_cast<double>(of.all()) -
+  const Traffic traffic = make();
+  const std::vector<std::uint32_t> expected = on_host(traffic, as_one);
+  const auto matches = static_cast<double>(traffic.all()) -
                        static_cast<double>(std::ranges::count(expected, POLYPATH_NO_MATCH));
-  Run run(bench, POLYPATH_ORDER_NO_ANY_SOURCE, of, as_one);
+  Run run(bench, POLYPATH_ORDER_NO_ANY_SOURCE, traffic, as_one);
   const double us = bench.median_us(line, [&] {
     const double time = run.time_us(bench.sized(10U, 1U));
     expect(run.results(line, 0) == expected, line + ": not the host's results");
@@ -170,30 +171,30 @@ void ordered_line(Bench& bench, const std::string& line, const MakeTraffic& make
 void hashed_line(Bench& bench, const std::string& line, const MakeTraffic& make,
                  polypath_match_order order, bool as_one, const Known& known) {
   if (!bench.wants(line)) return;
-  const Traffic of = make();
-  Run run(bench, order, of, as_one);
-  const std::uint32_t step = as_one ? static_cast<std::uint32_t>(of.all()) : of.of_queue;
-  std::vector<char> taken(of.all());
-  // Some milliseconds, whatever the size.
-  const unsigned times = bench.sized(1U + (1U << 26) / static_cast<unsigned>(of.all()), 1U);
+  const Traffic traffic = make();
+  Run run(bench, order, traffic, as_one);
+  const std::uint32_t step = as_one ? static_cast<std::uint32_t>(traffic.all()) : traffic.of_queue;
+  std::vector<char> taken(traffic.all());
+  // Some milliseconds, for any size.
+  const unsigned times = bench.sized(1U + (1U << 26) / static_cast<unsigned>(traffic.all()), 1U);
   const double us = bench.median_us(line, [&] {
     const double time = run.time_us(times);
     const std::vector<std::uint32_t> results = run.results(line, step);
     std::ranges::fill(taken, 0);
-    for (std::size_t i = 0; i < of.all(); ++i) {
+    for (std::size_t i = 0; i < traffic.all(); ++i) {
       const std::size_t first = i / step * step;
       expect(results[i] < step, line + ": a receive without a message");
       const std::size_t message = first + results[i];
       expect(taken[message] == 0, line + ": a message twice");
       taken[message] = 1;
-      const polypath_envelope& a = of.messages[message];
-      const polypath_envelope& b = of.receives[i];
+      const polypath_envelope& a = traffic.messages[message];
+      const polypath_envelope& b = traffic.receives[i];
       expect(a.tag == b.tag && a.source == b.source && a.communicator == b.communicator,
              line + ": a message of another key");
     }
     return time;
   });
-  bench.figure(kRelaxed, line, static_cast<double>(of.all()) / us * 1e-3, kRelaxedRate, known,
+  bench.figure(kRelaxed, line, static_cast<double>(traffic.all()) / us * 1e-3, kRelaxedRate, known,
                {"l2_read", "hbm_read"});
 }
 

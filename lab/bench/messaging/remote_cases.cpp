@@ -245,8 +245,8 @@ void host_rate_line(Bench& bench, const std::string& line, polypath_queue_side h
     on_cpu(0);
     others.clear();
     gpu.synchronize();
-    for (const std::exception_ptr& one : thrown)
-      if (one) std::rethrow_exception(one);
+    for (const std::exception_ptr& exception : thrown)
+      if (exception) std::rethrow_exception(exception);
     return us_since(begin);
   });
   if (!gpu_pushes) expect_each(gpu.read<Tally>(tally, 1)[0], all, runs * pairs, line);
@@ -265,7 +265,7 @@ void remote_lines(Bench& bench) {
     return bench.quick() ? RemoteShape{blocks, 10, 7, 5}
                          : RemoteShape{blocks, capacity_log2, segment_log2, calls};
   };
-  const RemoteShape one = bench.quick() ? RemoteShape{1, 10, 7, 5} : RemoteShape{1, 16, 10, 2000};
+  const RemoteShape shape = bench.quick() ? RemoteShape{1, 10, 7, 5} : RemoteShape{1, 16, 10, 2000};
   rate_line(bench, "many to many, 16 B, 32 a turn", "polypath_bench_remote_3_1", 3, 1,
             many(18, 12, 3000), false, {0.003});
   rate_line(bench, "many to many, 16 B, 128 a turn", "polypath_bench_remote_3_4", 3, 4,
@@ -278,7 +278,7 @@ void remote_lines(Bench& bench) {
   for (const unsigned log2 : {14U, 15U, 18U})
     rate_line(bench, "many to many, 128 B cells, packets, ring of 2^" + std::to_string(log2),
               "polypath_bench_remote_24_1", 24, 1, many(log2, log2 - 6, 1000), false, {});
-  rate_line(bench, "one block to one block, 16 B", "polypath_bench_remote_3_1", 3, 1, one, false,
+  rate_line(bench, "one block to one block, 16 B", "polypath_bench_remote_3_1", 3, 1, shape, false,
             {});
   remote_trip_line(bench, "one item, one way: pair", "polypath_bench_remote_pair_trips", true);
   remote_trip_line(bench, "one item, one way: queue", "polypath_bench_remote_queue_trips", false);

@@ -19,7 +19,7 @@ class RunWatch {
  public:
   struct Limits {
     std::chrono::milliseconds word{10'000};  ///< between words about one run
-    std::chrono::milliseconds end{60'000};   ///< for a run to end; once more so long after `end`
+    std::chrono::milliseconds end{60'000};   ///< for a run to end; the same again after `end`
   };
   struct Calls {
     std::function<std::string()> state;            ///< how far it has come; may be empty

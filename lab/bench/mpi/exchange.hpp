@@ -17,11 +17,11 @@ class Layout {
 
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] int window() const noexcept { return window_; }
-  /// Of the `number`th message along the `flow`th flow.
+  /// Offset of the `number`th message along the `flow`th flow.
   [[nodiscard]] std::size_t offset(std::size_t flow, int number) const noexcept {
     return (flow * static_cast<std::size_t>(window_) + static_cast<std::size_t>(number)) * stride();
   }
-  /// Of all messages along so many flows.
+  /// Bytes of all messages along `flows` flows.
   [[nodiscard]] std::size_t total(std::size_t flows) const noexcept { return offset(flows, 0); }
 
  private:
@@ -40,7 +40,7 @@ class Exchange {
   virtual ~Exchange() = default;
 
   [[nodiscard]] virtual const Flows& flows() const noexcept = 0;
-  /// Sends a window of messages along each flow, from `source`, and receives likewise, into `sink`.
+  /// Sends a window of messages along each flow, from `source`, and receives one, into `sink`.
   /// Returns when the sends of this rank are complete; what is sent to this rank has arrived by
   /// then, or (where only the sender knows) by the time that the sender has returned.
   virtual void run(const Layout& layout) = 0;

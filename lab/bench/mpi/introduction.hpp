@@ -9,7 +9,7 @@
 
 namespace mpi_bench {
 
-/// Of one process. While it is being sent it must stay where it is.
+/// What one process tells its peers. While it is being sent it must stay where it is.
 struct Introduction {
   std::uint64_t sink = 0;    ///< address of the memory
   std::vector<char> worker;  ///< address of the UCX worker

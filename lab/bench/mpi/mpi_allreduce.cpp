@@ -60,9 +60,9 @@ class Test {
         recv_(MemoryKind::gpu, bytes),
         host_send_(bytes),
         host_recv_(bytes) {
-    std::vector<float> mine(count_);
-    for (std::size_t i = 0; i < count_; ++i) mine[i] = element(i, world.rank());
-    send_.write(0, std::as_bytes(std::span(mine)));
+    std::vector<float> values(count_);
+    for (std::size_t i = 0; i < count_; ++i) values[i] = element(i, world.rank());
+    send_.write(0, std::as_bytes(std::span(values)));
   }
 
   void on_device() {

@@ -14,7 +14,7 @@ namespace mpi_bench {
 
 struct Options {
   std::vector<std::size_t> sizes;  ///< bytes a message
-  std::vector<int> windows = {1};  ///< messages along a flow before anybody waits
+  std::vector<int> windows = {1};  ///< messages along a flow before the first wait
   std::optional<int> iterations;   ///< timed; default by size
   std::optional<int> warmup;       ///< untimed first; default by size
   Pattern pattern = Pattern::pair;

@@ -1,4 +1,4 @@
-// Who sends to whom.
+// Patterns: pairs of sending and receiving ranks.
 #pragma once
 
 #include <string_view>
@@ -31,7 +31,7 @@ Flows both_ways(Pattern pattern, int rank, int size);
 /// Reads "pair" and "ring"; throws UsageError.
 Pattern parse_pattern(std::string_view option, std::string_view value);
 
-/// Throws UsageError when so many ranks do not make this pattern.
+/// Throws UsageError when `size` ranks do not make this pattern.
 void require_ranks(Pattern pattern, int size);
 
 std::string_view to_string(Pattern pattern) noexcept;

@@ -35,15 +35,15 @@ void Report::add(const Row& row) {
   const double microseconds = row.seconds * 1e6;
   const double shown =
       quantity_.hops == 0 ? bytes_per_second(row) / 1e6 : microseconds / quantity_.hops;
-  nlohmann::ordered_json one = {
+  nlohmann::ordered_json entry = {
       {"bytes", row.bytes}, {"window", row.window}, {"iterations", row.iterations}};
   if (quantity_.hops == 0)
-    one["gbps"] = bytes_per_second(row) / 1e9;
+    entry["gbps"] = bytes_per_second(row) / 1e9;
   else
-    one["latency_us"] = shown;
-  one["messages"] = row.messages;
-  one["verified"] = row.wrong == 0;
-  document_["rows"].push_back(std::move(one));
+    entry["latency_us"] = shown;
+  entry["messages"] = row.messages;
+  entry["verified"] = row.wrong == 0;
+  document_["rows"].push_back(std::move(entry));
   if (!root_) return;
   const std::string verified =
       row.wrong == 0 ? fmt::format("{}", row.messages) : fmt::format("{} WRONG", row.wrong);

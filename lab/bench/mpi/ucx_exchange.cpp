@@ -44,7 +44,7 @@ UcxExchange::UcxExchange(Flows flows, const Buffers& buffers)
       buffers_(buffers),
       context_(make_context()),
       worker_(make_worker(context_.get())) {
-  Introduction sent;  // in a ring everybody sends and receives one
+  Introduction sent;  // in a ring each rank sends and receives one
   for (const Flow& flow : flows_.from) {
     sent = export_sink();
     sent.send(flow.peer);

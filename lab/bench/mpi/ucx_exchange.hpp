@@ -29,8 +29,8 @@ using RemoteKey = std::unique_ptr<ucp_rkey, Release>;
 /// std::runtime_error with UCX's own text.
 class UcxExchange final : public Exchange {
  public:
-  /// Collective: every rank tells those who put into its memory where that is. `flows` has at most
-  /// one flow in each direction.
+  /// Collective: every rank sends the address of its memory to the ranks that put into it. `flows`
+  /// has at most one flow in each direction.
   UcxExchange(Flows flows, const Buffers& buffers);
   ~UcxExchange() override;
 

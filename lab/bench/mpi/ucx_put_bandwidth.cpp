@@ -1,4 +1,4 @@
-// One-way bandwidth of UCX's puts between GPUs: windows of puts, each flushed.
+// One-way bandwidth of UCX puts between GPUs: windows of puts, each flushed.
 #include "run_test.hpp"
 #include "ucx_exchange.hpp"
 

@@ -38,9 +38,9 @@ Verified verify(const World& world, Exchange& exchange, const Layout& layout, Bu
     return message(layout, flow, number, flows.from[flow].peer, world.rank(), flows.from[flow].tag);
   };
   for_each(flows.to, layout, sent,
-           [&](const Flow&, const Message& one, int) { one.fill(buffers.source); });
+           [&](const Flow&, const Message& message, int) { message.fill(buffers.source); });
   for_each(flows.from, layout, received,
-           [&](const Flow&, const Message& one, int) { one.poison(buffers.sink); });
+           [&](const Flow&, const Message& message, int) { message.poison(buffers.sink); });
   world.barrier();
   exchange.run(layout);
 

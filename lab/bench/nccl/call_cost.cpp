@@ -32,9 +32,9 @@ class Library {
   }
   template <typename Function>
   [[nodiscard]] std::add_pointer_t<Function> find(const char* name) const {
-    void* const found = dlsym(handle_, name);
-    if (found == nullptr) throw std::runtime_error(std::string("there is no ") + name);
-    return reinterpret_cast<std::add_pointer_t<Function>>(found);
+    void* const function = dlsym(handle_, name);
+    if (function == nullptr) throw std::runtime_error(std::string("there is no ") + name);
+    return reinterpret_cast<std::add_pointer_t<Function>>(function);
   }
   [[nodiscard]] void* comm() const { return comm_; }
   static void require(int result, const char* call) {
@@ -60,15 +60,15 @@ double ns_of(const Call& call) {
 }
 
 template <typename Native, typename With>
-void print_row(const char* name, const Native& native, const With& with) {
+void print_row(const char* name, const Native& native, const With& under_polypath) {
   native();
-  with();
+  under_polypath();
   std::array<double, kRounds> natives{};
   std::array<double, kRounds> withs{};
   std::array<double, kRounds> more{};
   for (std::size_t round = 0; round < kRounds; ++round) {
     natives[round] = ns_of(native);
-    withs[round] = ns_of(with);
+    withs[round] = ns_of(under_polypath);
     more[round] = withs[round] - natives[round];
   }
   fmt::print(
@@ -79,26 +79,27 @@ void print_row(const char* name, const Native& native, const With& with) {
 void run(const char* polypath, const char* nccl) {
   ::setenv("POLYPATH_NCCL_LIBRARY", nccl, 1);
   const Library native(nccl);
-  const Library with(polypath);
+  const Library under_polypath(polypath);
   const auto row = [&](const char* name, const auto& call_of) {
-    print_row(name, call_of(native), call_of(with));
+    print_row(name, call_of(native), call_of(under_polypath));
   };
-  row("ncclCommCount", [](const Library& of) {
-    return [call = of.find<int(const void*, int*)>("ncclCommCount"), comm = of.comm()] {
+  row("ncclCommCount", [](const Library& library) {
+    return [call = library.find<int(const void*, int*)>("ncclCommCount"), comm = library.comm()] {
       int count = 0;
       Library::require(call(comm, &count), "ncclCommCount");
     };
   });
-  row("ncclGroupStart and ncclGroupEnd", [](const Library& of) {
-    return [start = of.find<int()>("ncclGroupStart"), end = of.find<int()>("ncclGroupEnd")] {
-      Library::require(start(), "ncclGroupStart");
-      Library::require(end(), "ncclGroupEnd");
-    };
+  row("ncclGroupStart and ncclGroupEnd", [](const Library& library) {
+    return
+        [start = library.find<int()>("ncclGroupStart"), end = library.find<int()>("ncclGroupEnd")] {
+          Library::require(start(), "ncclGroupStart");
+          Library::require(end(), "ncclGroupEnd");
+        };
   });
-  // Of no elements: nothing is launched.
-  row("ncclAllReduce", [](const Library& of) {
+  // A call without elements: nothing is launched.
+  row("ncclAllReduce", [](const Library& library) {
     using AllReduce = int(const void*, void*, std::size_t, int, int, void*, void*);
-    return [call = of.find<AllReduce>("ncclAllReduce"), comm = of.comm()] {
+    return [call = library.find<AllReduce>("ncclAllReduce"), comm = library.comm()] {
       constexpr int kFloat32 = 7;
       Library::require(call(nullptr, nullptr, 0, kFloat32, 0, comm, nullptr), "ncclAllReduce");
     };

@@ -1,6 +1,6 @@
-// What planning costs, on this machine's CPU: the ladder of some pairs, the plan of a size from a
-// known ladder, and its schedule; the plan of a collective of a new size, as a rank's first call
-// makes it. Usage: plan_cost NODE_FILE...
+// What planning costs, on this machine's CPU: the route sets of some pairs, the plan of a size from
+// known route sets, and its schedule; the plan of a collective of a new size, as a rank's first
+// call makes it. Usage: plan_cost NODE_FILE...
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,20 +33,21 @@ double median_us(const Function& function) {
 }
 
 void report(const Node& node, const char* what, std::vector<Request> requests) {
-  RouteSets ladder;
+  RouteSets route_sets;
   Plan plan;
   Schedule schedule;
   const PlanOptions options;
-  const double ladder_us = median_us([&] { ladder = make_route_sets(node, requests, {}); });
+  const double route_sets_us = median_us([&] { route_sets = make_route_sets(node, requests, {}); });
   for (const std::uint64_t bytes : {4 * kMiB, 64 * kMiB, 512 * kMiB, 4 * kGiB}) {
     for (Request& request : requests) request.bytes = bytes;
-    const double plan_us = median_us([&] { plan = make_plan(node, ladder, requests, options); });
+    const double plan_us =
+        median_us([&] { plan = make_plan(node, route_sets, requests, options); });
     const double schedule_us =
         median_us([&] { schedule = make_schedule(plan, options.chunks.rings); });
     fmt::print(
-        "{:14} {:10} rungs {:3} ladder {:8.1f} us; {:5} MiB: plan {:7.1f} us, schedule {:7.1f} us "
+        "{:14} {:10} route sets {:3} in {:8.1f} us; {:5} MiB: plan {:7.1f} us, schedule {:7.1f} us "
         "of {} copies\n",
-        node.name, what, ladder.rungs.size(), ladder_us, bytes / kMiB, plan_us, schedule_us,
+        node.name, what, route_sets.sets.size(), route_sets_us, bytes / kMiB, plan_us, schedule_us,
         schedule.order.size());
   }
 }

@@ -70,8 +70,8 @@ class TimedDriver {
 
  private:
   static TimedDriver*& the_one() {
-    static TimedDriver* one = nullptr;
-    return one;
+    static TimedDriver* instance = nullptr;
+    return instance;
   }
   void took(const char* name, double us) {
     if (std::this_thread::get_id() == own_) return;
@@ -88,7 +88,7 @@ class TimedDriver {
     static CUresult call(Arguments... arguments) {
       const double begin = steady_clock_us();
       const CUresult result = original(arguments...);
-      if (TimedDriver* const one = the_one()) one->took(name, steady_clock_us() - begin);
+      if (TimedDriver* const timed = the_one()) timed->took(name, steady_clock_us() - begin);
       return result;
     }
   };
@@ -110,11 +110,11 @@ class TimedDriver {
 // ---- the program ------------------------------------------------------------------------------
 
 struct Copy {
-  Copy(Context& context, const Request& wanted)
-      : request(wanted),
-        dst(context.driver(), context.node(), wanted.dst, wanted.bytes),
-        src(context.driver(), context.node(), wanted.src, wanted.bytes),
-        own(wanted.src.is_gpu() ? src.context() : dst.context()),
+  Copy(Context& context, const Request& copy_request)
+      : request(copy_request),
+        dst(context.driver(), context.node(), copy_request.dst, copy_request.bytes),
+        src(context.driver(), context.node(), copy_request.src, copy_request.bytes),
+        own(copy_request.src.is_gpu() ? src.context() : dst.context()),
         stream(context.driver(), own) {
     src.fill(kSeed);
     dst.poison();
@@ -222,7 +222,7 @@ class Program {
     times.copy_us.push_back(steady_clock_us() - begin);
   }
 
-  /// Whether it takes so many routes.
+  /// Issues a large copy. Whether it took `routes` routes.
   bool issue_large(std::size_t routes) {
     const auto sent = [&] {
       std::uint64_t transfers = 0;
@@ -251,7 +251,7 @@ int run(const Request& request, int rounds) {
   bool is_right = true;
   {
     Context context(source, {});
-    // By another one's planner: the first transfer is to find none.
+    // By the planner of another context: the first transfer must find no plan.
     const Plan plan = Context(source, {}).plan({request});
     if (plan.native()) throw Error("this transfer is not split on this node");
     fmt::print("{}, {} from {} to {}, {} threads prepare{}\n", context.node().name,

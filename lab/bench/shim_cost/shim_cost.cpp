@@ -41,7 +41,7 @@ double time_of(Call&& call) {
   return times[kRounds / 2];
 }
 
-/// The same of copies that are queued: the stream is empty before each round.
+/// As above, for copies that are queued: the stream is empty before each round.
 template <typename Empty, typename Call>
 double time_of_queued(Empty&& empty, Call&& call) {
   std::array<double, kRounds> times{};
@@ -63,7 +63,7 @@ Function* find(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
 }
 
-/// Of copies between two GPUs, and from pinned memory.
+/// Prints the times of copies between two GPUs, and from pinned memory.
 void print_times_of_copies() {
   auto* const count = find<CUresult(int*)>("cuDeviceGetCount");
   auto* const retain = find<CUresult(CUcontext*, CUdevice)>("cuDevicePrimaryCtxRetain");

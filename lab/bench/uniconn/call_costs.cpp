@@ -1,5 +1,5 @@
-// What UNICONN's host calls cost over the same calls of the library behind a backend, where that
-// library does nothing (idle/): CPU time, calls of the library, and allocations.
+// What UNICONN's host calls cost over the same calls of a backend's library, where that library
+// does nothing (idle/): CPU time, calls of the library, and allocations.
 //
 //   uniconn_call_costs [PAIRS]
 //
@@ -27,7 +27,7 @@ unsigned long allocations = 0;
 // Not inline: the compiler would see malloc() and delete as a pair that does not match.
 __attribute__((noinline)) void* operator new(std::size_t bytes) {
   ++allocations;
-  if (void* const made = std::malloc(bytes)) return made;
+  if (void* const memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
 __attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
@@ -50,15 +50,15 @@ struct Counted {
 };
 
 template <typename Calls>
-Counted groups(Calls& calls, void* sent, void* came, unsigned long (*library_calls)()) {
+Counted groups(Calls& calls, void* sent, void* received, unsigned long (*library_calls)()) {
   const unsigned long before = library_calls();
   const unsigned long allocated = allocations;
   const auto began = std::chrono::steady_clock::now();
   for (int group = 0; group < kGroups; ++group) {
     calls.start();
     for (int post = 0; post < kPosts; ++post) {
-      calls.post(sent, came, kBytes, 0, 0);
-      calls.acknowledge(came, kBytes, 0, 0);
+      calls.post(sent, received, kBytes, 0, 0);
+      calls.acknowledge(received, kBytes, 0, 0);
     }
     calls.end();
   }
@@ -76,36 +76,36 @@ void measure(int pairs, unsigned long (*library_calls)()) {
   ByUniconn<B> ours(comm, gpu);
   Native<B> native(bootstrap, 0, gpu);
   void* const sent = ours.allocate(kBytes);
-  void* const came = ours.allocate(kBytes);
+  void* const received = ours.allocate(kBytes);
   void* const its_sent = native.allocate(kBytes);
   void* const its_came = native.allocate(kBytes);
   std::vector<double> ns, native_ns, more, control;
-  Counted mine;
-  Counted its;
+  Counted own_counts;
+  Counted library_counts;
   for (int pair = -1; pair < pairs; ++pair) {
-    mine = groups(ours, sent, came, library_calls);
-    its = groups(native, its_sent, its_came, library_calls);
+    own_counts = groups(ours, sent, received, library_calls);
+    library_counts = groups(native, its_sent, its_came, library_calls);
     const Counted again = groups(native, its_sent, its_came, library_calls);
     if (pair < 0) continue;
-    ns.push_back(mine.ns);
-    native_ns.push_back(its.ns);
-    more.push_back(mine.ns - its.ns);
-    control.push_back(again.ns - its.ns);
+    ns.push_back(own_counts.ns);
+    native_ns.push_back(library_counts.ns);
+    more.push_back(own_counts.ns - library_counts.ns);
+    control.push_back(again.ns - library_counts.ns);
   }
   std::printf(
       "{\"backend\": \"%s\", \"calls\": %d, \"library_calls\": %lu, \"native_library_calls\": %lu, "
       "\"allocations\": %lu, \"ns\": %.2f, \"native_ns\": %.2f, \"more_ns\": %.2f, \"control_ns\": "
       "%.2f}\n",
-      B::kName, kGroups * kCalls, mine.library_calls, its.library_calls, mine.allocations,
-      median(ns), median(native_ns), median(more), median(control));
+      B::kName, kGroups * kCalls, own_counts.library_calls, library_counts.library_calls,
+      own_counts.allocations, median(ns), median(native_ns), median(more), median(control));
 }
 
 #if !defined(UNICONN_WITH_MPI) || !UNICONN_WITH_MPI
 /// The counter of a library that the program is linked with.
 unsigned long (*counter(const char* name))() {
-  void* const found = dlsym(RTLD_DEFAULT, name);
-  if (found == nullptr) throw std::runtime_error(std::string("there is no ") + name);
-  return reinterpret_cast<unsigned long (*)()>(found);
+  void* const function = dlsym(RTLD_DEFAULT, name);
+  if (function == nullptr) throw std::runtime_error(std::string("there is no ") + name);
+  return reinterpret_cast<unsigned long (*)()>(function);
 }
 #endif
 

@@ -15,7 +15,7 @@ namespace uniconn_bench {
 namespace uc = polypath::uniconn;
 using uniconn_example::Gpu;
 
-/// Bytes of an operation on so many ranks, about `bytes`: whole elements, as many for each rank.
+/// Bytes of an operation on `ranks` ranks, about `bytes`: whole elements, as many for each rank.
 inline std::size_t whole_bytes(int op, std::size_t bytes, std::size_t ranks) {
   constexpr std::size_t kElement = sizeof(float);
   if (op == POLYPATH_COMM_POST || op == POLYPATH_COMM_BROADCAST)
@@ -97,16 +97,16 @@ class MeasuredBy final : public MeasuredBackend {
   bool is_right(int op, std::size_t bytes, std::uint64_t seed) override {
     const bool is_source = op == POLYPATH_COMM_BROADCAST && own() == 0;
     gpu_.poison(recv_, bytes);
-    const Bytes mine = contents_of(op, seed, own(), bytes);
-    gpu_.write(is_source ? recv_ : send_, mine.data(), mine.size());
+    const Bytes sent = contents_of(op, seed, own(), bytes);
+    gpu_.write(is_source ? recv_ : send_, sent.data(), sent.size());
     meet();
     run(op, bytes);
-    Bytes came(bytes);
+    Bytes received(bytes);
     gpu_.synchronize();
-    gpu_.read(came.data(), recv_, bytes);
-    // Nobody sends the next thing before all have looked.
+    gpu_.read(received.data(), recv_, bytes);
+    // No rank sends the next message before all have checked this one.
     meet();
-    return came == expected(op, bytes, seed);
+    return received == expected(op, bytes, seed);
   }
 
  private:
@@ -125,47 +125,47 @@ class MeasuredBy final : public MeasuredBackend {
   [[nodiscard]] int next() const { return (own() + 1) % ranks(); }
   [[nodiscard]] int last() const { return (own() + ranks() - 1) % ranks(); }
 
-  /// What rank `of` gives: of reductions floats whose sums are exact in any order.
-  static Bytes contents_of(int op, std::uint64_t seed, int of, std::size_t bytes) {
+  /// The data of rank `rank`: for reductions, floats whose sums are exact in any order.
+  static Bytes contents_of(int op, std::uint64_t seed, int rank, std::size_t bytes) {
     const auto words =
-        uniconn_example::contents(seed * 64 + static_cast<std::uint64_t>(of) + 1, bytes);
-    Bytes given(bytes);
-    std::memcpy(given.data(), words.data(), bytes);
-    if (op != POLYPATH_COMM_ALLREDUCE && op != POLYPATH_COMM_REDUCE) return given;
+        uniconn_example::contents(seed * 64 + static_cast<std::uint64_t>(rank) + 1, bytes);
+    Bytes contents(bytes);
+    std::memcpy(contents.data(), words.data(), bytes);
+    if (op != POLYPATH_COMM_ALLREDUCE && op != POLYPATH_COMM_REDUCE) return contents;
     for (std::size_t at = 0; at + sizeof(float) <= bytes; at += sizeof(float)) {
       std::uint32_t word = 0;
-      std::memcpy(&word, given.data() + at, sizeof word);
+      std::memcpy(&word, contents.data() + at, sizeof word);
       const auto value = static_cast<float>(word % 100'000) - 50'000.0F;
-      std::memcpy(given.data() + at, &value, sizeof value);
+      std::memcpy(contents.data() + at, &value, sizeof value);
     }
-    return given;
+    return contents;
   }
   [[nodiscard]] Bytes expected(int op, std::size_t bytes, std::uint64_t seed) const {
-    const auto of = [&](int rank) { return contents_of(op, seed, rank, bytes); };
+    const auto contents = [&](int rank) { return contents_of(op, seed, rank, bytes); };
     const std::size_t part = bytes / static_cast<std::size_t>(ranks());
     Bytes all(bytes);
     switch (op) {
-      case POLYPATH_COMM_POST: return of(last());
-      case POLYPATH_COMM_BROADCAST: return of(0);
+      case POLYPATH_COMM_POST: return contents(last());
+      case POLYPATH_COMM_BROADCAST: return contents(0);
       case POLYPATH_COMM_REDUCE:
         if (own() != 0) return Bytes(bytes, kPoison);
         [[fallthrough]];
       case POLYPATH_COMM_ALLREDUCE: {
         std::vector<float> sum(bytes / sizeof(float), 0);
-        std::vector<float> one(sum.size());
+        std::vector<float> values(sum.size());
         for (int rank = 0; rank < ranks(); ++rank) {
-          std::memcpy(one.data(), of(rank).data(), bytes);
-          std::ranges::transform(sum, one, sum.begin(), std::plus());
+          std::memcpy(values.data(), contents(rank).data(), bytes);
+          std::ranges::transform(sum, values, sum.begin(), std::plus());
         }
         std::memcpy(all.data(), sum.data(), bytes);
         return all;
       }
       default:
         for (int rank = 0; rank < ranks(); ++rank) {
-          // Of AllGather the part that it gives, of AlltoAll the part for this rank.
-          const Bytes its = of(rank);
+          // For AllGather the part that it gives, for AlltoAll the part for this rank.
+          const Bytes piece = contents(rank);
           const std::size_t from = op == POLYPATH_COMM_ALL_GATHER ? 0 : part * at(own());
-          std::memcpy(all.data() + part * at(rank), its.data() + from, part);
+          std::memcpy(all.data() + part * at(rank), piece.data() + from, part);
         }
         return all;
     }

@@ -26,10 +26,10 @@ class Native<uc::GpucclBackend> {
   Native& operator=(const Native&) = delete;
 
   void* allocate(std::size_t bytes) {
-    uc::detail::DevicePointer made = 0;
-    gpu_.cuda.check(gpu_.cuda.alloc(&made, bytes), "cuMemAlloc");
-    memory_.push_back(made);
-    return reinterpret_cast<void*>(made);
+    uc::detail::DevicePointer memory = 0;
+    gpu_.cuda.check(gpu_.cuda.alloc(&memory, bytes), "cuMemAlloc");
+    memory_.push_back(memory);
+    return reinterpret_cast<void*>(memory);
   }
   void start() { nccl_.check(nccl_.group_start(), "ncclGroupStart"); }
   void post(const void* src, void*, std::size_t bytes, std::size_t, int to) {

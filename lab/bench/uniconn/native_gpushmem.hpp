@@ -27,10 +27,10 @@ class Native<uc::GpushmemBackend> {
   Native& operator=(const Native&) = delete;
 
   void* allocate(std::size_t bytes) {
-    void* const made = nvshmem_.allocate(bytes);
-    if (made == nullptr) throw std::runtime_error("nvshmem_malloc failed");
-    memory_.push_back(made);
-    return made;
+    void* const memory = nvshmem_.allocate(bytes);
+    if (memory == nullptr) throw std::runtime_error("nvshmem_malloc failed");
+    memory_.push_back(memory);
+    return memory;
   }
   void start() { is_open_ = true; }
   void post(const void* src, void* dest, std::size_t bytes, std::size_t word, int to) {
@@ -46,14 +46,15 @@ class Native<uc::GpushmemBackend> {
   }
   void end() {
     is_open_ = false;
-    for (const Wait& one : waits_) wait(one);
+    for (const Wait& pending : waits_) wait(pending);
     waits_.clear();
   }
   void all_gather(double* vector, const std::size_t* counts, const std::size_t* firsts) {
     nvshmem_.barrier_all(gpu_.stream);
-    double* const mine = vector + firsts[rank_];
+    double* const own_part = vector + firsts[rank_];
     for (int step = 1; step < size_; ++step)
-      nvshmem_.put(mine, mine, counts[rank_] * sizeof(double), (rank_ + step) % size_, gpu_.stream);
+      nvshmem_.put(own_part, own_part, counts[rank_] * sizeof(double), (rank_ + step) % size_,
+                   gpu_.stream);
     nvshmem_.barrier_all(gpu_.stream);
   }
   void all_reduce(double* word) {
@@ -68,8 +69,8 @@ class Native<uc::GpushmemBackend> {
     std::size_t word;
     std::uint64_t value;
   };
-  void wait(const Wait& one) {
-    nvshmem_.wait(words_ + one.word, Nvshmem::kAtLeast, one.value, gpu_.stream);
+  void wait(const Wait& request) {
+    nvshmem_.wait(words_ + request.word, Nvshmem::kAtLeast, request.value, gpu_.stream);
   }
 
   const Nvshmem& nvshmem_;

@@ -27,10 +27,10 @@ class Native<uc::MPIBackend> {
   Native& operator=(const Native&) = delete;
 
   void* allocate(std::size_t bytes) {
-    uc::detail::DevicePointer made = 0;
-    gpu_.cuda.check(gpu_.cuda.alloc(&made, bytes), "cuMemAlloc");
-    memory_.push_back(made);
-    return reinterpret_cast<void*>(made);
+    uc::detail::DevicePointer memory = 0;
+    gpu_.cuda.check(gpu_.cuda.alloc(&memory, bytes), "cuMemAlloc");
+    memory_.push_back(memory);
+    return reinterpret_cast<void*>(memory);
   }
   void start() {
     is_open_ = true;

@@ -10,11 +10,11 @@ template <>
 class Native<uc::PolypathBackend> {
  public:
   Native(const uc::Bootstrap& bootstrap, int number, const Gpu& gpu) : stream_(gpu.stream) {
-    polypath_comm* made = nullptr;
+    polypath_comm* comm = nullptr;
     polypath::detail::check(polypath_comm_create(uc::detail::engine().get(), bootstrap.rank(),
                                                  bootstrap.size(), number, bootstrap.function(),
-                                                 bootstrap.user(), nullptr, &made));
-    comm_ = std::make_unique<polypath::communicator>(made);
+                                                 bootstrap.user(), nullptr, &comm));
+    comm_ = std::make_unique<polypath::communicator>(comm);
     words_ = comm_->alloc(kWords * sizeof(std::uint64_t));
   }
   Native(const Native&) = delete;
@@ -53,12 +53,12 @@ class Native<uc::PolypathBackend> {
   }
   void all_gather(double* vector, const std::size_t* counts, const std::size_t* firsts) {
     const int own = comm_->rank();
-    double* const mine = vector + firsts[own];
-    const auto& piece = pieces_.at(mine, counts[own] * sizeof(double), "vector");
+    double* const own_part = vector + firsts[own];
+    const auto& piece = pieces_.at(own_part, counts[own] * sizeof(double), "vector");
     comm_->barrier(stream_);
     for (int step = 1; step < comm_->size(); ++step)
-      puts_.push_back({(own + step) % comm_->size(), piece.handle, piece.offset_of(mine), mine,
-                       counts[own] * sizeof(double), nullptr});
+      puts_.push_back({(own + step) % comm_->size(), piece.handle, piece.offset_of(own_part),
+                       own_part, counts[own] * sizeof(double), nullptr});
     put_all();
     comm_->barrier(stream_);
   }

@@ -14,10 +14,10 @@ namespace uniconn_bench {
 namespace uc = polypath::uniconn;
 using uniconn_example::Gpu;
 
-/// Of one way.
+/// The figures of one way.
 struct Row {
   double us = 0;      ///< of an iteration, by the GPU's clock; of the slowest rank
-  double cpu_ns = 0;  ///< of an iteration's calls, likewise
+  double cpu_ns = 0;  ///< of an iteration's calls, of the slowest rank
 };
 
 inline double median(std::vector<double> values) {
@@ -30,10 +30,10 @@ template <typename Iterate>
 Row timed(const uc::Bootstrap& meeting, const Gpu& gpu, int turns, const Iterate& iterate) {
   const double spent_ns =
       gpu.issue(meeting.rank(), turns, [&] { static_cast<void>(meeting.gather(char{})); }, iterate);
-  const Row mine{gpu.elapsed_us() / turns, spent_ns / turns};
+  const Row row{gpu.elapsed_us() / turns, spent_ns / turns};
   Row slower{};
-  for (const Row& one : meeting.gather(mine))
-    slower = {std::max(slower.us, one.us), std::max(slower.cpu_ns, one.cpu_ns)};
+  for (const Row& row_of_rank : meeting.gather(row))
+    slower = {std::max(slower.us, row_of_rank.us), std::max(slower.cpu_ns, row_of_rank.cpu_ns)};
   return slower;
 }
 
@@ -53,13 +53,13 @@ struct Compared {
   double native_us = 0;
   double native_cpu_ns = 0;
   double speedup = 0;  ///< native time over that of UNICONN, of each pair
-  double control = 0;  ///< likewise, the library against itself
+  double control = 0;  ///< as speedup, the library against itself
   double more_cpu_ns = 0;
 };
 
 /// To warm up.
 constexpr int kUncounted = 2;
-/// Of each way, for so many pairs that count.
+/// Rows of each way, for `pairs` pairs that count.
 constexpr int rows_of_each(int pairs) { return kUncounted + pairs; }
 
 /// `ours` and `native` give a Row.
@@ -67,17 +67,17 @@ template <typename Ours, typename Native>
 Compared compared(int pairs, bool has_native, const Ours& ours, const Native& native) {
   std::vector<double> us, ns, native_us, native_ns, speedup, control, more;
   for (int pair = -kUncounted; pair < pairs; ++pair) {
-    const Row mine = ours();
+    const Row row = ours();
     const Row first = has_native ? native() : Row{};
     const Row second = has_native ? native() : Row{};
     if (pair < 0) continue;
-    us.push_back(mine.us);
-    ns.push_back(mine.cpu_ns);
+    us.push_back(row.us);
+    ns.push_back(row.cpu_ns);
     native_us.push_back(first.us);
     native_ns.push_back(first.cpu_ns);
-    speedup.push_back(first.us / mine.us);
+    speedup.push_back(first.us / row.us);
     control.push_back(first.us / second.us);
-    more.push_back(mine.cpu_ns - first.cpu_ns);
+    more.push_back(row.cpu_ns - first.cpu_ns);
   }
   return {median(us),        median(ns),      has_native,      median(native_us),
           median(native_ns), median(speedup), median(control), median(more)};

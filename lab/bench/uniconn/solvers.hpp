@@ -64,8 +64,8 @@ class JacobiBy {
     std::swap(now_, next_);
   }
 
-  /// Of this rank's rows, and whether its halos hold the neighbours' rows of a grid that was only
-  /// copied.
+  /// Digest of this rank's rows, and whether its halos hold the neighbours' rows of a grid that was
+  /// only copied.
   [[nodiscard]] std::uint64_t digest() {
     return sweeps_.digest(now_ + grid_.columns, first_of(rank_), sweep_.rows, grid_);
   }

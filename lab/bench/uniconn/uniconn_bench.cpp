@@ -115,8 +115,8 @@ class Bench {
   };
 
   void meet() const { static_cast<void>(rank_.meeting.gather(char{})); }
-  [[nodiscard]] bool all_well(bool mine) const {
-    const auto all = rank_.meeting.gather(static_cast<char>(mine ? 1 : 0));
+  [[nodiscard]] bool all_well(bool is_well) const {
+    const auto all = rank_.meeting.gather(static_cast<char>(is_well ? 1 : 0));
     return std::ranges::find(all, 0) == all.end();
   }
   /// Routes and plans are there before anything is timed.
@@ -142,19 +142,19 @@ class Bench {
   void messages() {
     if (ranks_ != 2) throw std::runtime_error("two ranks are wanted");
     const std::size_t most = std::max<std::size_t>(*std::ranges::max_element(options_.sizes), 1);
-    const Buffers mine{ours_.allocate(most), ours_.allocate(most)};
-    const Buffers its{theirs_->allocate(most), theirs_->allocate(most)};
+    const Buffers own_buffers{ours_.allocate(most), ours_.allocate(most)};
+    const Buffers library_buffers{theirs_->allocate(most), theirs_->allocate(most)};
     for (const std::size_t bytes : options_.sizes) {
       prepare(1 - own_, bytes);
-      const bool is_right =
-          arrives(ours_, mine, bytes, 1) && (!has_native_ || arrives(*theirs_, its, bytes, 2));
+      const bool is_right = arrives(ours_, own_buffers, bytes, 1) &&
+                            (!has_native_ || arrives(*theirs_, library_buffers, bytes, 2));
       const int turns = turns_of(bytes * options_.window, options_.calls);
       const auto by = [&](auto& calls, const Buffers& buffers) {
         return timed(rank_.meeting, rank_.gpu, turns, [&] { exchange(calls, buffers, bytes); });
       };
       const Compared row = compared(
-          options_.pairs, has_native_, [&] { return by(ours_, mine); },
-          [&] { return by(*theirs_, its); });
+          options_.pairs, has_native_, [&] { return by(ours_, own_buffers); },
+          [&] { return by(*theirs_, library_buffers); });
       if (own_ != 0) continue;
       const bool is_latency = options_.test == "latency";
       const double messages_each = is_latency ? 2 : static_cast<double>(options_.window);
@@ -192,9 +192,9 @@ class Bench {
   /// Whether what rank 0 sends arrives whole.
   template <typename Calls>
   bool arrives(Calls& calls, const Buffers& buffers, std::size_t bytes, std::uint64_t seed) {
-    const auto wanted = contents(bytes * 2 + seed, bytes);
+    const auto expected = contents(bytes * 2 + seed, bytes);
     if (own_ == 0) {
-      rank_.gpu.write(buffers.sent, wanted.data(), bytes);
+      rank_.gpu.write(buffers.sent, expected.data(), bytes);
     } else {
       rank_.gpu.poison(buffers.came, std::max<std::size_t>(bytes, 1));
     }
@@ -205,10 +205,10 @@ class Bench {
       rank_.gpu.synchronize();
     } else {
       calls.acknowledge(buffers.came, bytes, 0, 0);
-      std::vector<std::uint64_t> came(wanted.size(), 0);
+      std::vector<std::uint64_t> received(expected.size(), 0);
       rank_.gpu.synchronize();
-      rank_.gpu.read(came.data(), buffers.came, bytes);
-      is_right = came == wanted;
+      rank_.gpu.read(received.data(), buffers.came, bytes);
+      is_right = received == expected;
     }
     return all_well(is_right);
   }

@@ -1,5 +1,5 @@
-// Which of UNICONN's backends is fastest here, for each operation and size: all of them in turns,
-// in one program. What is found is kept in the profile of rank 0's node, for AnyBackend
+// Finds the fastest UNICONN backend here, for each operation and size: all of them in turns, in one
+// program. What is found is kept in the profile of rank 0's node, for AnyBackend
 // (docs/tuning.md, `polypath tune backend`).
 //
 //   --backends LIST     polypath, gpuccl, gpushmem, and mpi in uniconn_tune_mpi; the first is
@@ -9,7 +9,7 @@
 //   --turns N           timed rows of each
 //   --calls N           of a row, at most
 //   --budget S          seconds
-//   --again 1           also what is known, but for what somebody edited
+//   --again 1           also what is known, but for edited entries
 //   --reports 1         rank 0 prints {"progress": [done, total, seconds left, what comes]}, and
 //                       reads whether to go on: a line of "go on"
 //   --threads N         N ranks in this process, as a simulated node needs; 0: this process is one
@@ -95,45 +95,46 @@ class Tune {
   }
   /// On all ranks, or on none.
   void begin(const std::string& name, int device, std::size_t most) {
-    std::unique_ptr<MeasuredBackend> made;
+    std::unique_ptr<MeasuredBackend> backend;
     std::array<char, 240> failure{};
     try {
       with_backend(name, [&]<typename B>(std::type_identity<B>) {
         if constexpr (std::is_same_v<B, uc::AnyBackend>)
           throw std::runtime_error("any is none of those that are measured");
         else
-          made = std::make_unique<MeasuredBy<B>>(meeting_, device, most);
+          backend = std::make_unique<MeasuredBy<B>>(meeting_, device, most);
         return true;
       });
     } catch (const std::exception& error) {
       std::string(error.what()).copy(failure.data(), failure.size() - 1);
     }
-    for (const auto& its : meeting_.gather(failure))
-      if (its[0] != '\0') return say({{"excluded", name}, {"why", its.data()}});
-    backends_.push_back(std::move(made));
+    for (const auto& failure_of_rank : meeting_.gather(failure))
+      if (failure_of_rank[0] != '\0')
+        return say({{"excluded", name}, {"why", failure_of_rank.data()}});
+    backends_.push_back(std::move(backend));
   }
   /// Rank 0's word.
   bool go_on(std::size_t done, std::size_t total, const std::string& what) {
-    char wanted = 1;
+    char goes_on = 1;
     if (is_first()) {
       const double left = std::max(0.0, options_.budget_s - seconds());
-      if (left == 0) wanted = 0;
+      if (left == 0) goes_on = 0;
       if (options_.reports) {
         say({{"progress", {done, total, left, what}}});
         std::string answer;
-        if (!std::getline(std::cin, answer) || answer != "go on") wanted = 0;
+        if (!std::getline(std::cin, answer) || answer != "go on") goes_on = 0;
       }
     }
-    return meeting_.gather(wanted).front() != 0;
+    return meeting_.gather(goes_on).front() != 0;
   }
-  /// Those that rank 0's profile does not answer.
+  /// The tasks that rank 0's profile does not answer.
   [[nodiscard]] std::vector<Task> tasks_to_do() const {
     std::vector<Task> tasks;
     for (const int op : options_.ops)
       for (const std::size_t bytes : options_.sizes) {
         const Task task{op, whole_bytes(op, bytes, gpus_.size())};
-        const auto is_same = [&task](const Task& one) {
-          return one.op == task.op && one.bytes == task.bytes;
+        const auto is_same = [&task](const Task& other) {
+          return other.op == task.op && other.bytes == task.bytes;
         };
         if (std::ranges::find_if(tasks, is_same) == tasks.end()) tasks.push_back(task);
       }
@@ -149,10 +150,10 @@ class Tune {
             is_known[i] = 1;
     }
     const auto known = meeting_.gather(is_known).front();
-    std::vector<Task> wanted;
+    std::vector<Task> selected;
     for (std::size_t i = 0; i < tasks.size(); ++i)
-      if (known[i] == 0) wanted.push_back(tasks[i]);
-    return wanted;
+      if (known[i] == 0) selected.push_back(tasks[i]);
+    return selected;
   }
 
   void measure(const Task& task) {
@@ -207,7 +208,7 @@ class Tune {
 std::vector<std::string> list_of(const std::string& text) {
   std::vector<std::string> all;
   std::stringstream stream(text);
-  for (std::string one; std::getline(stream, one, ',');) all.push_back(one);
+  for (std::string part; std::getline(stream, part, ',');) all.push_back(part);
   if (all.empty()) throw std::runtime_error("a list is empty");
   return all;
 }
@@ -217,9 +218,9 @@ TuneOptions tune_options_of(const Arguments& arguments) {
   options.backends = list_of(arguments.text("backends"));
   for (const std::string& name : list_of(arguments.text("ops"))) {
     const auto& names = uc::detail::operation_names;
-    const auto found = std::ranges::find(names, name);
-    if (found == names.end()) throw std::runtime_error("--ops: there is no " + name);
-    options.ops.push_back(static_cast<int>(found - names.begin()));
+    const auto it = std::ranges::find(names, name);
+    if (it == names.end()) throw std::runtime_error("--ops: there is no " + name);
+    options.ops.push_back(static_cast<int>(it - names.begin()));
   }
   for (const std::string& size : list_of(arguments.text("sizes")))
     options.sizes.push_back(std::stoull(size));

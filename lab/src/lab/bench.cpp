@@ -73,7 +73,7 @@ void Bench::verify_polypath(TransferSet& set, const PreparedPlan& plan, int wind
   const Traffic before = counted(context_);
   const std::uint64_t bytes_before = context_.counters().snapshot().bytes;
   set.verify("polypath", [&] { set.issue_polypath(&plan); });
-  // Of a window some transfers may find routes busy, and leave them out.
+  // Some transfers of a window may find routes busy, and exclude them.
   const bool as_planned = window > 1
                               ? context_.counters().snapshot().bytes == bytes_before + set.bytes()
                               : counted(context_) == expected(before, plan.plan);

@@ -21,7 +21,7 @@ constexpr int kRow = 4;
 constexpr std::uint64_t kMaxInRow = 64 * kMiB;
 /// ... and where many ways are verified in turn.
 constexpr std::uint64_t kMaxInShortRow = 4 * kMiB;
-/// Ranks start a verified row so much apart, at most.
+/// Ranks start a verified row at most this time apart.
 constexpr int kSkewUs = 300;
 constexpr unsigned char kPoison = 0xA5;
 
@@ -119,9 +119,9 @@ CollectiveBench::CollectiveBench(Collectives& collectives, Baseline baseline,
       end_(comm_.driver(), comm_.context()) {
   if (baseline_.nccl == nullptr) return;
   std::vector<NcclId> ids(static_cast<std::size_t>(comm_.size()));
-  NcclId mine{};
-  if (comm_.rank() == 0) mine = baseline_.nccl->unique_id();
-  comm_.exchange(mine, std::as_writable_bytes(std::span(ids)));
+  NcclId id{};
+  if (comm_.rank() == 0) id = baseline_.nccl->unique_id();
+  comm_.exchange(id, std::as_writable_bytes(std::span(ids)));
   const CurrentContext current(comm_.driver(), comm_.context());
   nccl_ =
       std::make_unique<NcclCommunicator>(baseline_.nccl, ids.front(), comm_.rank(), comm_.size());
@@ -129,20 +129,20 @@ CollectiveBench::CollectiveBench(Collectives& collectives, Baseline baseline,
 
 void CollectiveBench::agree(const std::string& problem) {
   using Text = std::array<char, 248>;
-  Text mine{};
-  problem.copy(mine.data(), mine.size() - 1);
+  Text text_part{};
+  problem.copy(text_part.data(), text_part.size() - 1);
   std::vector<Text> all(static_cast<std::size_t>(comm_.size()));
-  comm_.exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  comm_.exchange(std::as_bytes(std::span(text_part)), std::as_writable_bytes(std::span(all)));
   for (const Text& text : all)
     if (text.front() != '\0') throw Error(text.data());
 }
 
-std::vector<double> CollectiveBench::slowest(const std::vector<double>& mine) {
-  std::vector<double> all(mine.size() * static_cast<std::size_t>(comm_.size()));
-  comm_.exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
-  std::vector<double> most = mine;
+std::vector<double> CollectiveBench::slowest(const std::vector<double>& times) {
+  std::vector<double> all(times.size() * static_cast<std::size_t>(comm_.size()));
+  comm_.exchange(std::as_bytes(std::span(times)), std::as_writable_bytes(std::span(all)));
+  std::vector<double> most = times;
   for (std::size_t i = 0; i < all.size(); ++i)
-    most[i % mine.size()] = std::max(most[i % mine.size()], all[i]);
+    most[i % times.size()] = std::max(most[i % times.size()], all[i]);
   return most;
 }
 
@@ -153,7 +153,7 @@ void CollectiveBench::verify(const char* name, const Way& way, Buffers& buffers,
   buffers.fill(shape, seed_, rank);
   buffers.poison(stream_.get());
   POLYPATH_CHECK(comm_.driver(), stream_synchronize(stream_.get()));
-  agree({});  // all have filled: whoever is early finds poison in nobody's way
+  agree({});  // all have filled: an early rank disturbs no poison
   std::mt19937_64 random(seed_ + static_cast<std::uint64_t>(rank));
   const std::chrono::microseconds skew(std::uniform_int_distribution(0, kSkewUs)(random));
   std::this_thread::sleep_for(skew);
@@ -225,10 +225,10 @@ CollectiveBench::PairedUs CollectiveBench::compare(const CollectiveBenchRequest&
   std::vector<double> first_us, second_us;
   for (int i = -request.warmup; i < request.iterations; ++i) {
     double cpu = 0;
-    const double one = time_row(planned, call, request.calls, &cpu);
+    const double row_us = time_row(planned, call, request.calls, &cpu);
     const double two = time_row(other, call, request.calls, &cpu);
     if (i < 0) continue;
-    first_us.push_back(one);
+    first_us.push_back(row_us);
     second_us.push_back(two);
   }
   return {slowest(first_us), slowest(second_us)};
@@ -244,7 +244,7 @@ nlohmann::json CollectiveBench::run(const CollectiveBenchRequest& request) {
     collectives_.run(call, stream, request.choice);
   };
   const bool compares = nccl_ != nullptr || baseline_.choice;
-  const Way theirs = [&](const CollectiveCall& call, CUstream stream) {
+  const Way baseline_way = [&](const CollectiveCall& call, CUstream stream) {
     if (baseline_.choice) {
       collectives_.run(call, stream, *baseline_.choice);
       return;
@@ -263,17 +263,17 @@ nlohmann::json CollectiveBench::run(const CollectiveBenchRequest& request) {
   const CollectivePlan& plan = collectives_.plan(call, request.choice);
   const bool any_order = !plan.rank_order;
   verify("polypath", ours, buffers, shape, any_order);
-  if (compares) verify(name.c_str(), theirs, buffers, shape, true);
+  if (compares) verify(name.c_str(), baseline_way, buffers, shape, true);
   std::vector<double> us, cpu_us, baseline_us, baseline_cpu_us;
   for (int i = -request.warmup; i < request.iterations; ++i) {
     double cpu = 0;
-    const double mine = time_row(ours, call, request.calls, &cpu);
+    const double own_us = time_row(ours, call, request.calls, &cpu);
     if (i >= 0) {
-      us.push_back(mine);
+      us.push_back(own_us);
       cpu_us.push_back(cpu);
     }
     if (!compares) continue;
-    const double other = time_row(theirs, call, request.calls, &cpu);
+    const double other = time_row(baseline_way, call, request.calls, &cpu);
     if (i >= 0) {
       baseline_us.push_back(other);
       baseline_cpu_us.push_back(cpu);

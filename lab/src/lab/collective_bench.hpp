@@ -66,10 +66,10 @@ class CollectiveBench {
   void verify(const char* name, const Way& way, Buffers& buffers, const CollectiveShape& shape,
               bool any_order);
   double time_row(const Way& way, const CollectiveCall& call, int calls, double* cpu_us);
-  /// Those of the row before, where they are of the same shape.
+  /// The buffers of the row before, if they have the same shape.
   Buffers& buffers_of(const CollectiveShape& shape, int calls);
   void agree(const std::string& problem);
-  std::vector<double> slowest(const std::vector<double>& mine);
+  std::vector<double> slowest(const std::vector<double>& times);
 
   Collectives& collectives_;
   Communicator& comm_;

@@ -49,16 +49,16 @@ polypath_status polypath_collective_bench_run(polypath_collective_bench* bench,
     require(request->warmup >= 0, "warmup is negative");
     require(request->iterations >= 1 && request->calls >= 1,
             "iterations and calls must be at least 1");
-    CollectiveBenchRequest wanted;
-    wanted.op = parse_collective_op(request->op);
-    wanted.type = parse_data_type(request->type);
-    wanted.operation = parse_operator(request->operation);
-    wanted.bytes = request->bytes;
-    wanted.warmup = request->warmup;
-    wanted.iterations = request->iterations;
-    wanted.calls = request->calls;
-    if (request->choice != nullptr) wanted.choice = parse_collective_choice(request->choice);
-    give(bench->bench.run(wanted), json);
+    CollectiveBenchRequest bench_request;
+    bench_request.op = parse_collective_op(request->op);
+    bench_request.type = parse_data_type(request->type);
+    bench_request.operation = parse_operator(request->operation);
+    bench_request.bytes = request->bytes;
+    bench_request.warmup = request->warmup;
+    bench_request.iterations = request->iterations;
+    bench_request.calls = request->calls;
+    if (request->choice != nullptr) bench_request.choice = parse_collective_choice(request->choice);
+    give(bench->bench.run(bench_request), json);
   });
 }
 
@@ -70,15 +70,16 @@ polypath_status polypath_tune_collectives(polypath_collective_bench* bench,
     require(bench != nullptr, "bench is null");
     require(request != nullptr, "request is null");
     require(request->budget_s >= 0, "budget_s is negative");
-    CollectiveTuningRequest wanted;
-    if (request->op != nullptr) wanted.ops.push_back(parse_collective_op(request->op));
+    CollectiveTuningRequest tuning_request;
+    if (request->op != nullptr) tuning_request.ops.push_back(parse_collective_op(request->op));
     if (request->sizes != nullptr)
-      wanted.sizes.assign(request->sizes, request->sizes + request->size_count);
-    if (request->budget_s > 0) wanted.budget_s = request->budget_s;
-    wanted.again = request->again != 0;
-    const TuningResult result = CollectiveTuning(bench->bench, bench->context, std::move(wanted),
-                                                 progress_of(progress, user))
-                                    .run();
+      tuning_request.sizes.assign(request->sizes, request->sizes + request->size_count);
+    if (request->budget_s > 0) tuning_request.budget_s = request->budget_s;
+    tuning_request.again = request->again != 0;
+    const TuningResult result =
+        CollectiveTuning(bench->bench, bench->context, std::move(tuning_request),
+                         progress_of(progress, user))
+            .run();
     nlohmann::json value = tuned_json(bench->context);
     value["stopped"] = result.stopped;
     value["seconds"] = result.seconds;

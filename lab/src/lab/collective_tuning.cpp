@@ -26,9 +26,9 @@ constexpr std::uint64_t kMaxSimulated = 4 * kMiB;
 constexpr int kScreeningPairs = 3;
 /// The last comparison with the plan's own way.
 constexpr int kFinalRows = 9;
-/// What is found must win so many of them, ...
+/// The best variant must win this many of them, ...
 constexpr int kMustWin = 8;
-/// ... and be so much faster: less is noise.
+/// ... and be faster by this share: less is noise.
 constexpr double kMinGainOfRows = 0.01;
 
 }  // namespace
@@ -57,14 +57,14 @@ double CollectiveTuning::seconds() const {
 
 bool CollectiveTuning::go_on() {
   Communicator& comm = bench_.collectives().communicator();
-  std::array<std::byte, 1> mine{std::byte{1}};
+  std::array<std::byte, 1> vote{std::byte{1}};
   if (comm.rank() == 0 && !stopped_) {
     const double left = std::max(0.0, request_.budget_s - seconds());
-    const bool wanted = !progress_ || progress_(done_, total_, left, what_);
-    if (!wanted || left == 0) mine.front() = std::byte{0};
+    const bool goes_on = !progress_ || progress_(done_, total_, left, what_);
+    if (!goes_on || left == 0) vote.front() = std::byte{0};
   }
   std::vector<std::byte> all(static_cast<std::size_t>(comm.size()));
-  comm.exchange(mine, all);
+  comm.exchange(vote, all);
   if (all.front() == std::byte{0}) stopped_ = true;
   return !stopped_;
 }
@@ -116,7 +116,7 @@ void CollectiveTuning::tune(const Task& task) {
       best = other;
     }
   }
-  // Of many measurements the best one is in part luck: once more, against the planned way.
+  // The best of many measurements is in part luck: once more, against the planned variant.
   const auto us = compare(task, best.value_or(entry), kFinalRows);
   entry.planned_us = entry.us = median(us.first);
   if (best) {
@@ -132,9 +132,9 @@ void CollectiveTuning::tune(const Task& task) {
   keep(std::move(entry));
 }
 
-void CollectiveTuning::keep(TunedCollective found) {
-  put_entry(found_, found);
-  if (bench_.collectives().communicator().rank() == 0) context_.keep_collective(std::move(found));
+void CollectiveTuning::keep(TunedCollective entry) {
+  put_entry(found_, entry);
+  if (bench_.collectives().communicator().rank() == 0) context_.keep_collective(std::move(entry));
 }
 
 TuningResult CollectiveTuning::run() {

@@ -38,7 +38,7 @@ class CollectiveTuning {
   void tune(const Task& task);
   /// Times of a call by `way` and by the plan's own, by pairs.
   CollectiveBench::PairedUs compare(const Task& task, const TunedCollective& entry, int pairs);
-  void keep(TunedCollective found);
+  void keep(TunedCollective entry);
   /// Rank 0's word.
   bool go_on();
   [[nodiscard]] double seconds() const;

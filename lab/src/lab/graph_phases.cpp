@@ -58,15 +58,15 @@ void CheckedPair::verify(const char* way) const {
     throw Error(fmt::format("the copy by {} is wrong at byte {} of {}", way, *offset, dst_.size()));
 }
 
-/// Compares the free memory of GPUs now with that at its construction. Others who use the GPUs
+/// Compares the free memory of GPUs now with that at its construction. Other users of the GPUs
 /// disturb it. Every member may throw DriverError.
 class MemoryTaken {
  public:
   /// `contexts`: one a GPU, each GPU once. `driver` must outlive it.
   MemoryTaken(const CudaDriver& driver, std::vector<CUcontext> contexts);
 
-  /// Bytes, the sum over the GPUs; nothing when a GPU has more free memory than before: somebody
-  /// freed some.
+  /// Bytes, the sum over the GPUs; nothing when a GPU has more free memory than before, because
+  /// another process freed some.
   [[nodiscard]] std::optional<std::uint64_t> bytes() const;
 
  private:
@@ -247,9 +247,9 @@ void PhaseProbe::time_graph(GraphPhases& sample) {
     wait();
   });
   std::array<GraphPhases, kLaterLaunches> later;
-  for (GraphPhases& one : later) {
-    time(one.latency_us, [&] {
-      time(one.launch_us, launch);
+  for (GraphPhases& phases : later) {
+    time(phases.latency_us, [&] {
+      time(phases.launch_us, launch);
       wait();
     });
   }

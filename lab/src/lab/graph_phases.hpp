@@ -39,7 +39,7 @@ struct GraphPhases {
   double stream_issue_us = 0;
   double stream_latency_us = 0;
   /// That the first graph of this shape took when it was instantiated and launched, on all GPUs of
-  /// the transfer; nothing when a GPU had more free memory after it, because somebody else freed
+  /// the transfer; nothing when a GPU had more free memory after it, because another process freed
   /// some.
   std::optional<std::uint64_t> gpu_bytes;
 };
@@ -53,8 +53,8 @@ struct GraphPhases {
 /// current context stays as it was. `driver` is that of `devices`, and has the GPUs of `node`.
 ///
 /// Throws InvalidArgument for a request that is not allowed or a pair without a staging memory,
-/// NotSupported for a driver without graphs, DriverError, and Error when bytes differ; nothing is
-/// left behind.
+/// NotSupported for a driver without graphs, DriverError, and Error when bytes differ. All objects
+/// are destroyed in every case.
 GraphPhases measure_graph_phases(const CudaDriver& driver, const Node& node, Devices& devices,
                                  const GraphPhasesRequest& request,
                                  const ClockFunction& clock = steady_clock_us);

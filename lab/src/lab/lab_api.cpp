@@ -114,10 +114,10 @@ polypath_status polypath_graph_phases(polypath_context* context,
     require(request != nullptr, "request is null");
     require(request->src != nullptr && request->dst != nullptr,
             "src or dst of the request is null");
-    const GraphPhasesRequest wanted{parse_memory(request->src), parse_memory(request->dst),
-                                    request->bytes, request->nodes, request->iterations};
+    const GraphPhasesRequest phases_request{parse_memory(request->src), parse_memory(request->dst),
+                                            request->bytes, request->nodes, request->iterations};
     const std::lock_guard lock(context->laboratory_mutex);
-    give(graph_phases_json(context->context, wanted), json);
+    give(graph_phases_json(context->context, phases_request), json);
   });
 }
 
@@ -126,18 +126,18 @@ polypath_status polypath_tune(polypath_context* context, const polypath_tune_req
   return guarded([&] {
     require(context != nullptr, "context is null");
     require(request != nullptr, "request is null");
-    TuningRequest wanted;
+    TuningRequest tuning_request;
     if (request->transfers != nullptr)
-      wanted.pairs = requests_of(request->transfers, request->count);
+      tuning_request.pairs = requests_of(request->transfers, request->count);
     if (request->sizes != nullptr)
-      wanted.sizes.assign(request->sizes, request->sizes + request->size_count);
+      tuning_request.sizes.assign(request->sizes, request->sizes + request->size_count);
     require(request->budget_s >= 0, "budget_s is negative");
-    if (request->budget_s > 0) wanted.budget_s = request->budget_s;
-    wanted.exhaustive = request->exhaustive != 0;
-    wanted.again = request->again != 0;
+    if (request->budget_s > 0) tuning_request.budget_s = request->budget_s;
+    tuning_request.exhaustive = request->exhaustive != 0;
+    tuning_request.again = request->again != 0;
     const std::lock_guard lock(context->laboratory_mutex);
     const TuningResult result =
-        Tuning(context->context, std::move(wanted), progress_of(progress, user)).run();
+        Tuning(context->context, std::move(tuning_request), progress_of(progress, user)).run();
     nlohmann::json value = tuned_json(context->context);
     value["stopped"] = result.stopped;
     value["seconds"] = result.seconds;

@@ -43,9 +43,9 @@ void check(const NcclFunctions& nccl, int result, const char* call) {
 }  // namespace
 
 std::shared_ptr<const Nccl> Nccl::load(const std::string& library, std::string* why) {
-  auto found = load_nccl(library, why);
-  if (found == nullptr) return nullptr;
-  return std::shared_ptr<const Nccl>(new Nccl(std::move(found)));
+  auto nccl = load_nccl(library, why);
+  if (nccl == nullptr) return nullptr;
+  return std::shared_ptr<const Nccl>(new Nccl(std::move(nccl)));
 }
 
 std::string Nccl::version() const {

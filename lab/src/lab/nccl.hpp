@@ -31,7 +31,7 @@ class Nccl {
   std::shared_ptr<const NcclFunctions> functions_;
 };
 
-/// One rank of a communicator of NCCL's, on the GPU whose context is current when it is made and
+/// One rank of an NCCL communicator, on the GPU whose context is current when it is created and
 /// used. One thread at a time.
 class NcclCommunicator {
  public:

@@ -21,7 +21,7 @@ namespace polypath {
 namespace {
 
 constexpr auto kPollInterval = std::chrono::microseconds(20);
-// In virtual time nobody queues copies while a transfer runs: as many outlast it.
+// In virtual time no thread queues copies while a transfer runs: this number of them outlasts it.
 constexpr int kQueueWithoutThread = 16;
 
 }  // namespace
@@ -61,8 +61,8 @@ OwnTraffic::OwnTraffic(Context& context, OwnTrafficOptions options)
 OwnTraffic::~OwnTraffic() {
   stops_.store(true);
   if (thread_.joinable()) thread_.join();
-  for (const auto& one : all_)
-    POLYPATH_WARN(context_.driver(), stream_synchronize(one->stream.get()));
+  for (const auto& entry : all_)
+    POLYPATH_WARN(context_.driver(), stream_synchronize(entry->stream.get()));
 }
 
 /// Forgets what has ended; queues as much again while the traffic is on.
@@ -72,33 +72,35 @@ void OwnTraffic::queue_copies() {
   const bool is_on =
       options_.off_us <= 0 || std::fmod(clock_() - since_us_, period_us) < options_.on_us;
   ContextGuard guard(driver);
-  for (const auto& one : all_) {
-    guard.use(one->cuda_context);
-    while (!one->queued.empty() && driver.event_query(one->queued.front().get()) == CUDA_SUCCESS) {
-      one->unused.push_back(std::move(one->queued.front()));
-      one->queued.pop_front();
-      count_ended(*one);
+  for (const auto& entry : all_) {
+    guard.use(entry->cuda_context);
+    while (!entry->queued.empty() &&
+           driver.event_query(entry->queued.front().get()) == CUDA_SUCCESS) {
+      entry->unused.push_back(std::move(entry->queued.front()));
+      entry->queued.pop_front();
+      count_ended(*entry);
     }
-    while (is_on && !is_spent() && one->queued.size() < static_cast<std::size_t>(options_.queue)) {
-      context_.follow(std::span(&one->transfer, 1), *one->plan);
-      if (one->unused.empty())
-        one->unused.emplace_back(driver, one->cuda_context, CU_EVENT_DISABLE_TIMING);
-      POLYPATH_CHECK(driver, event_record(one->unused.back().get(), one->stream.get()));
-      one->queued.push_back(std::move(one->unused.back()));
-      one->unused.pop_back();
+    while (is_on && !is_spent() &&
+           entry->queued.size() < static_cast<std::size_t>(options_.queue)) {
+      context_.follow(std::span(&entry->transfer, 1), *entry->plan);
+      if (entry->unused.empty())
+        entry->unused.emplace_back(driver, entry->cuda_context, CU_EVENT_DISABLE_TIMING);
+      POLYPATH_CHECK(driver, event_record(entry->unused.back().get(), entry->stream.get()));
+      entry->queued.push_back(std::move(entry->unused.back()));
+      entry->unused.pop_back();
     }
   }
 }
 
-void OwnTraffic::count_ended(One& one) {
+void OwnTraffic::count_ended(One& entry) {
   const std::lock_guard lock(mutex_);
-  ++one.ended;
+  ++entry.ended;
   if (awaited_.empty() || is_spent_ ||
       !std::ranges::all_of(all_, [&](const auto& each) { return each->ended >= max_copies_; }))
     return;
   is_spent_ = true;
   log_warn("{} has not ended, though {} copies of {} of this process's traffic have: it ends now",
-           awaited_, max_copies_, format_bytes(one.transfer.bytes));
+           awaited_, max_copies_, format_bytes(entry.transfer.bytes));
 }
 
 bool OwnTraffic::is_spent() {
@@ -110,7 +112,7 @@ void OwnTraffic::begin_wait(std::string what, std::uint64_t max_copies) {
   const std::lock_guard lock(mutex_);
   awaited_ = std::move(what);
   max_copies_ = max_copies;
-  for (const auto& one : all_) one->ended = 0;
+  for (const auto& entry : all_) entry->ended = 0;
 }
 
 void OwnTraffic::end_wait() {
@@ -136,8 +138,8 @@ void OwnTraffic::start() {
   since_us_ = clock_();
   stops_.store(false);
   queue_copies();
-  for (const auto& one : all_)
-    POLYPATH_CHECK(context_.driver(), event_synchronize(one->queued.front().get()));
+  for (const auto& entry : all_)
+    POLYPATH_CHECK(context_.driver(), event_synchronize(entry->queued.front().get()));
   if (context_.source().virtual_time) return;
   thread_ = make_thread([this] {
     try {
@@ -153,8 +155,8 @@ void OwnTraffic::stop() {
   is_on_ = false;
   stops_.store(true);
   if (thread_.joinable()) thread_.join();
-  for (const auto& one : all_)
-    POLYPATH_CHECK(context_.driver(), stream_synchronize(one->stream.get()));
+  for (const auto& entry : all_)
+    POLYPATH_CHECK(context_.driver(), stream_synchronize(entry->stream.get()));
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 

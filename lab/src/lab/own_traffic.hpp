@@ -54,7 +54,7 @@ class OwnTraffic {
   void queue_copies();
   void copy_until_stopped();
   /// A copy of the request has ended.
-  void count_ended(One& one);
+  void count_ended(One& entry);
   [[nodiscard]] bool is_spent();
 
   Context& context_;

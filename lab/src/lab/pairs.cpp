@@ -53,12 +53,12 @@ PairSamples measure_pairs(const CudaDriver& driver, std::span<const CUstream> st
 }
 
 std::function<void(bool)> issuing_notice(const NodeSource& source) {
-  const auto nobody = [](bool /*issuing*/) {};
-  if (!source.simulated) return nobody;
+  const auto no_callback = [](bool /*issuing*/) {};
+  if (!source.simulated) return no_callback;
   void* const library = open_library(source.driver->library, nullptr);
-  if (library == nullptr) return nobody;
+  if (library == nullptr) return no_callback;
   auto* const notice = find_symbol<void (*)(int)>(library, kIssuing);
-  if (notice == nullptr) return nobody;
+  if (notice == nullptr) return no_callback;
   return [notice](bool issuing) { notice(issuing ? 1 : 0); };
 }
 

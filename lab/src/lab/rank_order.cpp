@@ -103,29 +103,29 @@ T contribution(std::uint64_t seed, int rank, std::uint64_t index) {
 }
 
 template <typename A>
-A combined(A one, A other, Operator how) {
+A combined(A value, A other, Operator how) {
   if constexpr (std::is_integral_v<A>) {
     // Sums and products of integers wrap.
     using Wide = std::make_unsigned_t<std::common_type_t<A, int>>;
-    const auto a = static_cast<Wide>(one);
+    const auto a = static_cast<Wide>(value);
     const auto b = static_cast<Wide>(other);
     switch (how) {
       case Operator::sum:
       case Operator::avg: return static_cast<A>(a + b);
       case Operator::product: return static_cast<A>(a * b);
-      case Operator::min: return std::min(one, other);
-      case Operator::max: return std::max(one, other);
+      case Operator::min: return std::min(value, other);
+      case Operator::max: return std::max(value, other);
     }
   } else {
     switch (how) {
       case Operator::sum:
-      case Operator::avg: return one + other;
-      case Operator::product: return one * other;
-      case Operator::min: return std::min(one, other);
-      case Operator::max: return std::max(one, other);
+      case Operator::avg: return value + other;
+      case Operator::product: return value * other;
+      case Operator::min: return std::min(value, other);
+      case Operator::max: return std::max(value, other);
     }
   }
-  return one;
+  return value;
 }
 
 /// Element `index` of all ranks' contributions, combined in rank order.
@@ -181,16 +181,16 @@ double number(T value) {
     return static_cast<double>(value);
 }
 
-/// Whether `found` is what adding in any order, with a rounding at each step, may give.
+/// Whether `actual` is what adding in any order, with a rounding at each step, may give.
 template <typename T>
-bool right_in_some_order(T found, T right, const CollectiveShape& shape) {
+bool right_in_some_order(T actual, T right, const CollectiveShape& shape) {
   if constexpr (std::is_integral_v<T>) {
     return false;
   } else {
     // No contribution is larger than 32, no product than the right one.
     const bool product = shape.reduction == Operator::product;
     const double size = product ? std::fabs(number(right)) : 32.0 * shape.ranks;
-    return std::fabs(number(found) - number(right)) <= shape.ranks * kEpsilon<T> * size;
+    return std::fabs(number(actual) - number(right)) <= shape.ranks * kEpsilon<T> * size;
   }
 }
 
@@ -244,11 +244,11 @@ std::optional<std::uint64_t> first_wrong_element(std::span<const std::byte> memo
     std::atomic<std::uint64_t> first = size;
     parallel_for(size, kElementsPerThread, [&](std::uint64_t begin, std::uint64_t end) {
       for (std::uint64_t i = begin; i < end; ++i) {
-        T found;
-        std::memcpy(&found, memory.data() + i * sizeof(T), sizeof(T));
+        T actual;
+        std::memcpy(&actual, memory.data() + i * sizeof(T), sizeof(T));
         const T right = expected<T>(shape, seed, rank, i);
-        if (std::memcmp(&found, &right, sizeof(T)) == 0 ||
-            (any_order && right_in_some_order(found, right, shape)))
+        if (std::memcmp(&actual, &right, sizeof(T)) == 0 ||
+            (any_order && right_in_some_order(actual, right, shape)))
           continue;
         std::uint64_t known = first.load();
         while (i < known && !first.compare_exchange_weak(known, i)) {

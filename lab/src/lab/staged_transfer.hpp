@@ -107,7 +107,7 @@ class StagedStreams {
   StagedStreams(const StagedStreams&) = delete;
   StagedStreams& operator=(const StagedStreams&) = delete;
 
-  /// Of leg 0, in its context.
+  /// The stream of leg 0, in its context.
   [[nodiscard]] CUstream stream() const noexcept { return first_.get(); }
   /// Issues all copies and returns. The thread's current context stays as it was.
   void issue(const StagedAddresses& at);

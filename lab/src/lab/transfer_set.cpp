@@ -18,7 +18,7 @@ constexpr std::size_t kCopiesAhead = 8;
 constexpr double kAheadUs = 3;
 
 /// The GPU whose stream carries a transfer: the source, as a program that sends would have it.
-int carrier(const Request& request) {
+int issuing_gpu(const Request& request) {
   return request.src.is_gpu() ? request.src.index : request.dst.index;
 }
 
@@ -34,24 +34,26 @@ struct TransferSet::One {
 
 TransferSet::TransferSet(Context& context, const std::vector<Request>& requests, int window)
     : context_(context), exact_(context.planner()), group_(requests.size()) {
-  std::vector<Request> wanted;
-  for (int i = 0; i < window; ++i) wanted.insert(wanted.end(), requests.begin(), requests.end());
-  context_.prepare(wanted);
+  std::vector<Request> all_requests;
+  for (int i = 0; i < window; ++i)
+    all_requests.insert(all_requests.end(), requests.begin(), requests.end());
+  context_.prepare(all_requests);
 
   const CudaDriver& driver = context_.driver();
   std::random_device seeds;
-  for (const Request& request : wanted) {
-    One one;
-    one.context = context_.devices().context(carrier(request));
-    one.src = std::make_unique<TestBuffer>(driver, context_.node(), request.src, request.bytes);
-    one.dst = std::make_unique<TestBuffer>(driver, context_.node(), request.dst, request.bytes);
-    one.stream = std::make_unique<Stream>(driver, one.context);
-    one.seed = std::uint64_t{seeds()} << 32 | seeds();
-    one.src->fill(one.seed);
-    streams_.push_back(one.stream->get());
-    transfers_.push_back({one.dst->address(), one.src->address(), request.bytes, streams_.back()});
+  for (const Request& request : all_requests) {
+    One entry;
+    entry.context = context_.devices().context(issuing_gpu(request));
+    entry.src = std::make_unique<TestBuffer>(driver, context_.node(), request.src, request.bytes);
+    entry.dst = std::make_unique<TestBuffer>(driver, context_.node(), request.dst, request.bytes);
+    entry.stream = std::make_unique<Stream>(driver, entry.context);
+    entry.seed = std::uint64_t{seeds()} << 32 | seeds();
+    entry.src->fill(entry.seed);
+    streams_.push_back(entry.stream->get());
+    transfers_.push_back(
+        {entry.dst->address(), entry.src->address(), request.bytes, streams_.back()});
     bytes_ += request.bytes;
-    all_.push_back(std::move(one));
+    all_.push_back(std::move(entry));
   }
 }
 
@@ -87,7 +89,7 @@ PairSamples TransferSet::compare(const PreparedPlan& first, const PreparedPlan& 
 }
 
 void TransferSet::poison() {
-  for (const One& one : all_) one.dst->poison();
+  for (const One& entry : all_) entry.dst->poison();
 }
 
 void TransferSet::wait() {

@@ -36,9 +36,9 @@ class TransferSet {
   /// PairSamples::native. options.ahead is set here. Throws what transfers throw.
   PairSamples compare(const PreparedPlan& first, const PreparedPlan& second, PairOptions options);
 
-  /// Of all transfers; the first belongs to the first group's first transfer.
+  /// The streams of all transfers; the first belongs to the first group's first transfer.
   [[nodiscard]] std::span<const CUstream> streams() const noexcept { return streams_; }
-  /// Of all transfers.
+  /// The sum over all transfers.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
   /// Poisons the destinations, issues, waits and compares every byte. Throws Error that names `way`

@@ -20,11 +20,11 @@ constexpr std::uint64_t kMaxInWindow = 64 * kMiB;
 /// The last comparison with the native copy, in alternating pairs.
 constexpr int kFinalPairs = 9;
 constexpr int kRepetitions = 3;
-/// What is found must be so much faster than the cost model's own choice.
+/// The best transfer must be faster than the cost model's own choice by this share.
 constexpr double kMinGain = 0.002;
-/// Splitting must be so much faster than the native copy, or the native copy is the choice.
+/// Splitting must be faster than the native copy by this factor, or the native copy is the choice.
 constexpr double kMinSpeedup = 1.02;
-/// ... and so much shorter a transfer: what is less is lost where other transfers follow at once.
+/// ... and shorten the transfer by this time: less is lost where other transfers follow at once.
 constexpr double kMinGainUs = 2;
 constexpr ExecutorKind kExecutors[] = {ExecutorKind::stream, ExecutorKind::graph};
 
@@ -57,7 +57,7 @@ double Tuning::seconds() const {
 }
 
 bool Tuning::report() {
-  if (stopped_) return false;  // who stopped it is not asked again
+  if (stopped_) return false;  // after a stop the caller is not asked again
   const double left = std::max(0.0, request_.budget_s - seconds());
   if (progress_ && !progress_(done_, total_, left, what_)) stopped_ = true;
   if (!request_.exhaustive && seconds() > request_.budget_s) stopped_ = true;
@@ -73,7 +73,7 @@ std::vector<Tuning::Task> Tuning::tasks() const {
     for (const Pattern pattern : kPatterns)
       for (const Request& pair : request_.pairs) {
         if (pattern == Pattern::window && bytes > kMaxInWindow) continue;
-        // Of both ways between a GPU and host memory only one order is a class of its own.
+        // For both ways between a GPU and host memory only one order is a class of its own.
         if (pattern == Pattern::both_ways && pair.src.is_host()) continue;
         Task task{
             pattern, {pair.src, pair.dst, bytes}, pair_class(context_.node(), pair.src, pair.dst)};
@@ -90,7 +90,8 @@ bool Tuning::is_known(const Task& task, ExecutorKind executor) const {
 }
 
 bool Tuning::is_known(const Task& task) const {
-  return std::ranges::all_of(kExecutors, [&](ExecutorKind one) { return is_known(task, one); });
+  return std::ranges::all_of(kExecutors,
+                             [&](ExecutorKind executor) { return is_known(task, executor); });
 }
 
 std::vector<TransferConfig> Tuning::starts(const std::vector<Request>& group) {
@@ -144,17 +145,17 @@ std::optional<TransferConfig> Tuning::tune(const Task& task, ExecutorKind execut
     ++measured;
     return time_us(choice, executor, group, set);
   };
-  const SearchResult found = request_.exhaustive ? exhaustive_search(from, measure, options)
-                                                 : local_search(from, measure, options);
+  const SearchResult result = request_.exhaustive ? exhaustive_search(from, measure, options)
+                                                  : local_search(from, measure, options);
   // Cut short, it is searched anew next time.
-  if (stopped_ || !found.best) return std::nullopt;
+  if (stopped_ || !result.best) return std::nullopt;
 
   TunedTransfer tuned;
   tuned.pattern = task.pattern;
   tuned.pair = task.pair;
-  tuned.choice = confirmed(*found.best, executor, group, set);
+  tuned.choice = confirmed(*result.best, executor, group, set);
   tuned.executor = executor;
-  tuned.tried = found.tried;
+  tuned.tried = result.tried;
   const auto prepared = context_.planner().plan_of(group, tuned.choice, executor);
   set.verify("polypath", [&] { set.issue_polypath(prepared.get()); });
   PairOptions pairs;
@@ -176,23 +177,23 @@ std::optional<TransferConfig> Tuning::tune(const Task& task, ExecutorKind execut
     tuned.predicted_gbps = rate_gbps(prepared->plan.bytes(), prepared->plan.native_us);
   }
   context_.save_tuned_transfer(std::move(tuned));
-  return found.best;
+  return result.best;
 }
 
-TransferConfig Tuning::confirmed(const TransferConfig& found, ExecutorKind executor,
+TransferConfig Tuning::confirmed(const TransferConfig& candidate, ExecutorKind executor,
                                  const std::vector<Request>& group, TransferSet& set) {
   Planner& planner = context_.planner();
   const auto modelled = planner.model_plan(group, executor);
   const TransferConfig own = choice_of(modelled->plan);
-  if (own.routes.empty() || own == found) return found;
+  if (own.routes.empty() || own == candidate) return candidate;
   PairOptions pairs;
   pairs.iterations = context_.source().simulated ? 1 : kFinalPairs;
   const PairSamples samples =
-      set.compare(*modelled, *planner.plan_of(group, found, executor), pairs);
+      set.compare(*modelled, *planner.plan_of(group, candidate, executor), pairs);
   const double min_gain = context_.source().simulated ? 0 : kMinGain;
   const bool gains =
       samples.polypath.median_device_us() * (1 + min_gain) <= samples.native.median_device_us();
-  return gains ? found : own;
+  return gains ? candidate : own;
 }
 
 TuningResult Tuning::run() {

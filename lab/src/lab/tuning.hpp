@@ -54,9 +54,9 @@ class Tuning {
                                      const std::vector<TransferConfig>& starts, TransferSet& set);
   std::optional<double> time_us(const TransferConfig& choice, ExecutorKind executor,
                                 const std::vector<Request>& group, TransferSet& set);
-  /// `found`, or the cost model's own choice where that is as fast when both run in turn: of many
-  /// measurements the best one is in part luck.
-  TransferConfig confirmed(const TransferConfig& found, ExecutorKind executor,
+  /// `candidate`, or the cost model's own choice if that is as fast when both run in turn. The best
+  /// of many measurements is in part luck.
+  TransferConfig confirmed(const TransferConfig& candidate, ExecutorKind executor,
                            const std::vector<Request>& group, TransferSet& set);
   [[nodiscard]] std::vector<TransferConfig> starts(const std::vector<Request>& group);
   bool report();

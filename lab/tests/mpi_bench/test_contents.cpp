@@ -46,7 +46,7 @@ TEST(Contents, EveryWrongByteIsFound) {
   }
 }
 
-TEST(Contents, WrongBytesAreFoundInEveryPieceOfALongMessage) {
+TEST(Contents, LongMessage_EveryWrongByteIsFound) {
   const std::size_t size = (std::size_t{33} << 20) + 3;
   Memory memory(MemoryKind::host, size);
   const Message message(0, size, 6);
@@ -80,7 +80,7 @@ TEST(Contents, DifferInEveryNumberOfTheSeed) {
     EXPECT_NE(contents(other), one);
 }
 
-TEST(Contents, AShiftedMessageIsWrong) {
+TEST(Contents, ShiftedMessage_IsWrong) {
   Memory memory(MemoryKind::host, 1 << 16);
   Message(0, 1 << 16, 9).fill(memory);
   for (const std::size_t shift : {std::size_t{1}, std::size_t{8}, std::size_t{4096}})

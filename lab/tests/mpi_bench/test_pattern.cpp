@@ -27,7 +27,7 @@ std::pair<std::map<std::pair<int, int>, int>, std::map<std::pair<int, int>, int>
   return {sent, received};
 }
 
-TEST(Pattern, WhatIsSentIsReceived) {
+TEST(Pattern, SendsMatchReceives) {
   for (const Rank flows : {one_way, both_ways}) {
     for (const int size : {2, 4, 6})
       EXPECT_EQ(all(flows, Pattern::pair, size).first, all(flows, Pattern::pair, size).second);
@@ -43,7 +43,7 @@ TEST(Pattern, PairsAreOfNeighbours) {
             (std::map<std::pair<int, int>, int>{{{0, 1}, 1}, {{1, 2}, 0}}));
 }
 
-TEST(Pattern, ARingIsClosed) {
+TEST(Pattern, RingIsClosed) {
   EXPECT_EQ(all(one_way, Pattern::ring, 3).first,
             (std::map<std::pair<int, int>, int>{{{0, 1}, 1}, {{1, 1}, 2}, {{2, 1}, 0}}));
   EXPECT_EQ(all(both_ways, Pattern::ring, 4).first.size(), 8U);

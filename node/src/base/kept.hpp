@@ -14,8 +14,8 @@ class Keepable {
   /// Never destroys the object. Any thread; allocates nothing.
   static void keep(std::unique_ptr<T> object) noexcept {
     static constinit std::atomic<Keepable*> kept{nullptr};
-    Keepable* const its = object.release();
-    its->next_kept_ = kept.exchange(its);
+    Keepable* const raw = object.release();
+    raw->next_kept_ = kept.exchange(raw);
   }
 
  protected:

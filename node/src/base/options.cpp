@@ -88,10 +88,10 @@ template <typename TransferConfig, std::size_t count>
 Parser choice_into(TransferConfig Options::* member,
                    const std::pair<std::string_view, TransferConfig> (&choices)[count]) {
   return [member, words = std::to_array(choices)](std::string_view text, Options& options) {
-    const auto found =
+    const auto it =
         std::ranges::find(words, text, &std::pair<std::string_view, TransferConfig>::first);
-    if (found == words.end()) return false;
-    options.*member = found->second;
+    if (it == words.end()) return false;
+    options.*member = it->second;
     return true;
   };
 }
@@ -284,9 +284,9 @@ Options load_options(const OptionArguments& arguments, std::vector<OptionInfo>* 
       value = set;
       origin = Origin::environment;
     }
-    for (const auto& [name, given] : arguments) {
+    for (const auto& [name, argument] : arguments) {
       if (name == row.name) {
-        value = given;
+        value = argument;
         origin = Origin::argument;
       }
     }

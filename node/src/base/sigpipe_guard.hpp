@@ -1,4 +1,4 @@
-// Writes to whoever may have gone, by a library that must not end its program for it.
+// Writes to a peer that may have closed its end, without the signal that would end the program.
 #pragma once
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-// One thread that carries out tasks in turn, so that nobody else has to wait for them.
+// One thread that runs tasks in turn, so that no other thread has to wait for them.
 #pragma once
 
 #include <condition_variable>
@@ -20,8 +20,8 @@ class TaskQueue {
   TaskQueue(const TaskQueue&) = delete;
   TaskQueue& operator=(const TaskQueue&) = delete;
 
-  /// Has `task` carried out after those before it; false when so many wait that it is dropped.
-  /// What it throws is logged.
+  /// Queues `task` after earlier ones. False when the queue is full and the task is dropped. What a
+  /// task throws is logged.
   bool add(std::function<void()> task);
   /// Waits until nothing is left to do.
   void wait();

@@ -28,8 +28,8 @@ class BlockedSignals {
   sigset_t before_;
 };
 
-/// A thread that takes none of the program's signals: those are for the program's own threads, of
-/// which one may wait for them (sigwait) that all others have blocked.
+/// A thread that takes no signals: they are for the program's own threads. One of those may wait
+/// for signals (sigwait) that all others have blocked.
 template <typename Body>
 [[nodiscard]] std::jthread make_thread(Body&& body) {
   const BlockedSignals blocked;

@@ -13,7 +13,7 @@ namespace polypath {
 namespace {
 
 constexpr std::uint64_t kLargest = std::uint64_t{1} << 63;
-constexpr int kMaxDecimals = 6;  // so many digits of a TiB fit 64 bits
+constexpr int kMaxDecimals = 6;  // this number of decimals of a TiB fits 64 bits
 
 struct Suffix {
   char letter;

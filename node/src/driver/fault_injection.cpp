@@ -24,14 +24,14 @@ constexpr bool never_fails(Symbol symbol) noexcept {
   return symbol == symbol_get_error_name || symbol == symbol_get_error_string;
 }
 
-/// Counts calls; the one whose number is `fail_at` is to fail (0: none, numbers start at 1).
+/// Counts calls; the call with the number `fail_at` must fail (0: none, numbers start at 1).
 struct Counter {
   std::atomic<std::uint64_t> calls{0};
   std::atomic<std::uint64_t> fail_at{0};
 
   bool next_fails() noexcept {
     const std::uint64_t number = calls.fetch_add(1, std::memory_order_relaxed) + 1;
-    // Acquire pairs with arm(): whoever sees the number sees the result to return.
+    // Acquire pairs with arm(): a thread that sees the number sees the result to return.
     return number == fail_at.load(std::memory_order_acquire);
   }
   void arm(std::uint64_t nth) noexcept {
@@ -67,7 +67,7 @@ template <Symbol symbol, typename... Arguments, CUresult (*CudaDriver::*member)(
 struct Entry<symbol, member> {
   static CUresult call(Arguments... arguments) {
     State& s = state();
-    // Both counters count, whichever of them is armed.
+    // Both counters count, also when only one of them is armed.
     const bool chosen = s.all.next_fails();
     if (s.by_symbol[symbol].next_fails() || chosen) {
       s.last_failed.store(symbol, std::memory_order_relaxed);

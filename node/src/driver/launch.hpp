@@ -5,7 +5,7 @@
 
 namespace polypath {
 
-/// Of blocks and threads in one dimension.
+/// Numbers of blocks and threads in one dimension.
 struct LaunchShape {
   unsigned blocks = 1;
   unsigned threads = 1;

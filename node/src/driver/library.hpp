@@ -7,7 +7,7 @@
 
 namespace polypath {
 
-/// dlopen that leaves the library loaded for good; null with the loader's reason in `*why`.
+/// Opens a library that stays loaded until the end; null with the loader's reason in `*why`.
 inline void* open_library(const std::string& name, std::string* why) {
   void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr && why != nullptr) {

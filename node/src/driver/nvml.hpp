@@ -14,7 +14,7 @@ struct Nvml {
 };
 
 /// Opens `library` and initialises NVML. Null, with the reason in `*why`, when it cannot; members
-/// that this version lacks are null. nvmlShutdown is called when the last owner lets go.
+/// that this version lacks are null. nvmlShutdown is called when the last owner is destroyed.
 std::shared_ptr<const Nvml> load_nvml(const std::string& library, std::string* why);
 
 }  // namespace polypath

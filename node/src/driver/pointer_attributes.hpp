@@ -9,8 +9,8 @@
 
 namespace polypath {
 
-/// Of what the driver does not know, and of what it has no such attribute for, it writes a null
-/// value, or nothing: the member keeps its own.
+/// For unknown memory, and for memory without an attribute, the driver writes a null value, or
+/// nothing: the member keeps its own.
 struct PointerAttributes {
   unsigned int type = 0;  ///< CUmemorytype; 0: no memory that CUDA knows
   int ordinal = -1;

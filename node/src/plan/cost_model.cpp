@@ -9,7 +9,7 @@
 namespace polypath {
 namespace {
 
-/// Host links are shared with whatever else the machine does, and a share that is too large costs
+/// Host links are shared with the machine's other work, and a share that is too large costs
 /// more than one that is too small gains: at 512 MiB on 4 x H200 with 10, 12, 14 % by the host 437,
 /// 396 and 346 GB/s. With 0.95 the host's share still ended last there, by 1 to 2 % of the time.
 constexpr double kHostCaution = 0.93;
@@ -33,7 +33,7 @@ double RouteCost::chunk_bytes(double bytes, const ChunkLimits& limits) const noe
 double RouteCost::issued_in_time(double bytes) const noexcept {
   const double more_us = round_us - gap_us;
   if (more_us <= 0 || bytes <= 0) return 0;
-  // Links and CPU end together with so many chunks c that
+  // Links and CPU end together for the number of chunks c with
   // bytes / rate + gap * c = round * (c - 1) + bytes / rate / c.
   const double moving_us = bytes / bytes_per_us;
   const double half = (round_us + moving_us) / 2;

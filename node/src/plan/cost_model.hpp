@@ -1,5 +1,5 @@
-// How long a share takes on its route. The figures behind it are Costs of the node and the rate
-// that the flow gives the route.
+// How long a share takes on its route, from the Costs of the node and the rate that the flow gives
+// the route.
 //
 // A direct route is one copy:            T(n) = start + n / rate
 // A staged route with chunks of b bytes: T(n) = fixed + b / fill + max(n / rate + gap * n / b,

@@ -19,10 +19,10 @@ class LruMap {
   /// The value, which is the most recent one from now on, or null.
   template <typename View>
   const Value* find(const View& key) {
-    const auto found = places_.find(key);
-    if (found == places_.end()) return nullptr;
-    order_.splice(order_.begin(), order_, found->second);
-    return &found->second->value;
+    const auto it = places_.find(key);
+    if (it == places_.end()) return nullptr;
+    order_.splice(order_.begin(), order_, it->second);
+    return &it->second->value;
   }
 
   struct Entry {

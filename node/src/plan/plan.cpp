@@ -17,8 +17,8 @@
 namespace polypath {
 namespace {
 
-/// A rung must promise to save this part of the native time, and this part of what a staged route
-/// costs before its first byte arrives: the model is not finer than that.
+/// A route set must promise to save this part of the native time, and this part of what a staged
+/// route costs before its first byte arrives: the model is not finer than that.
 constexpr double kMinGain = 0.02;
 /// Where the driver itself carries the native copy through host memory, next to our staged legs,
 /// the model is coarser.
@@ -31,8 +31,8 @@ constexpr double kMinGainOfMeasured = 0.5;
 /// In a sequence nothing has to be filled; this much the issue and the join of each transfer may
 /// cost.
 constexpr double kMinGainInSequenceUs = 5;
-/// Two rungs this near are equal: fewer routes win (each costs CPU time and staging memory), or
-/// more where the ladder says spread.
+/// Two route sets this near are equal: fewer routes win (each costs CPU time and staging memory),
+/// or more where RouteSets::spread is set.
 constexpr double kTie = 0.99;
 constexpr double kTieToSpread = 1.04;
 /// A smaller share does not pay for its events.
@@ -75,8 +75,8 @@ bool equalise(std::span<Piece> pieces, double bytes, const ChunkLimits& limits) 
 
 /// Cuts the share of a staged route into chunks of whole granules.
 void cut(RouteShare& share, const RouteCost& cost, const ChunkLimits& limits) {
-  const auto wanted = cost.chunk_bytes(static_cast<double>(share.bytes), limits);
-  const double exact = static_cast<double>(share.bytes) / wanted;
+  const auto chunk_bytes = cost.chunk_bytes(static_cast<double>(share.bytes), limits);
+  const double exact = static_cast<double>(share.bytes) / chunk_bytes;
   auto pieces = static_cast<std::uint64_t>(std::max(1.0, std::round(exact)));
   // Rounding down must not make a chunk that is larger than a slot.
   const std::uint64_t most = cost.max_chunk_bytes;
@@ -86,32 +86,32 @@ void cut(RouteShare& share, const RouteCost& cost, const ChunkLimits& limits) {
   share.chunks = static_cast<int>((share.bytes + share.chunk_bytes - 1) / share.chunk_bytes);
 }
 
-/// What the transfers of a group do on one rung.
-struct RungPlan {
+/// What the transfers of a group do on one route set.
+struct RouteSetPlan {
   double us = 0;                                ///< until the last ends
   std::vector<std::vector<RouteShare>> shares;  ///< of each transfer
 };
 
-/// One rung with its shares; nothing when a route would not pay. The calling thread issues the
+/// One route set with its shares; nothing when a route would not pay. The calling thread issues the
 /// copies of the whole group in turn: first the direct copies, then chunk after chunk of all staged
 /// routes.
-std::optional<RungPlan> plan_rung(const Node& node, const RouteSet& rung,
-                                  const std::vector<Request>& requests,
-                                  const PlanOptions& options) {
+std::optional<RouteSetPlan> plan_route_set(const Node& node, const RouteSet& route_set,
+                                           const std::vector<Request>& requests,
+                                           const PlanOptions& options) {
   const ChunkLimits& limits = options.chunks;
   const double copy_us = node.costs.copy_issue_us;
   std::size_t staged = 0;
-  for (const auto& routes : rung.transfers)
-    staged += static_cast<std::size_t>(
-        std::ranges::count_if(routes, [](const RatedRoute& one) { return one.route.staged(); }));
+  for (const auto& routes : route_set.transfers)
+    staged += static_cast<std::size_t>(std::ranges::count_if(
+        routes, [](const RatedRoute& rated) { return rated.route.staged(); }));
   const double round_us = 2 * kIssueOfStaged * copy_us * static_cast<double>(staged);
   // The first staged route's first chunk after one direct copy is what staged_fixed_us holds.
   double issued_us = static_cast<double>(requests.size() - 1) * copy_us;
 
-  RungPlan plan;
+  RouteSetPlan plan;
   std::vector<Piece> pieces;
   for (std::size_t t = 0; t < requests.size(); ++t) {
-    const auto& routes = rung.transfers[t];
+    const auto& routes = route_set.transfers[t];
     const auto bytes = static_cast<double>(requests[t].bytes);
     double total_gbps = 0;
     pieces.clear();
@@ -133,23 +133,23 @@ std::optional<RungPlan> plan_rung(const Node& node, const RouteSet& rung,
     // Whole granules for all but the first, which takes the rest.
     std::uint64_t offset = 0;
     for (std::size_t r = routes.size(); r-- > 0;) {
-      RouteShare& one = shares[r];
-      one.route = routes[r].route;
-      one.gbps = routes[r].gbps;
-      one.bytes = r == 0 ? requests[t].bytes - offset
-                         : static_cast<std::uint64_t>(pieces[r].share) / kGranule * kGranule;
-      offset += one.bytes;
+      RouteShare& rated = shares[r];
+      rated.route = routes[r].route;
+      rated.gbps = routes[r].gbps;
+      rated.bytes = r == 0 ? requests[t].bytes - offset
+                           : static_cast<std::uint64_t>(pieces[r].share) / kGranule * kGranule;
+      offset += rated.bytes;
     }
     offset = 0;
     for (std::size_t r = 1; r <= routes.size(); ++r) {
-      RouteShare& one = shares[r % routes.size()];
+      RouteShare& rated = shares[r % routes.size()];
       const RouteCost& cost = pieces[r % routes.size()].cost;
-      one.offset = offset;
-      offset += one.bytes;
-      one.chunk_bytes = one.bytes;
-      if (cost.staged) cut(one, cost, limits);
-      plan.us = std::max(plan.us, cost.time_us(static_cast<double>(one.bytes),
-                                               static_cast<double>(one.chunk_bytes)));
+      rated.offset = offset;
+      offset += rated.bytes;
+      rated.chunk_bytes = rated.bytes;
+      if (cost.staged) cut(rated, cost, limits);
+      plan.us = std::max(plan.us, cost.time_us(static_cast<double>(rated.bytes),
+                                               static_cast<double>(rated.chunk_bytes)));
     }
   }
   return plan;
@@ -171,10 +171,10 @@ double worthwhile(const Node& node, const std::vector<Request>& requests, double
                               in_sequence ? kMinGainInSequenceUs : min_gain_us(node.costs));
 }
 
-/// Whether the rung keeps to the number of routes a transfer, and to the rings of each memory.
-bool within(const RouteSet& rung, const PlanOptions& options) {
+/// Whether the route set keeps to the number of routes a transfer, and to the rings of each memory.
+bool within(const RouteSet& route_set, const PlanOptions& options) {
   std::map<MemoryId, int> rings;
-  for (const auto& routes : rung.transfers) {
+  for (const auto& routes : route_set.transfers) {
     if (options.max_routes != 0 && std::cmp_greater(routes.size(), options.max_routes))
       return false;
     for (const RatedRoute& rated : routes) {
@@ -186,21 +186,21 @@ bool within(const RouteSet& rung, const PlanOptions& options) {
   return true;
 }
 
-bool direct_only(const RouteSet& rung) {
-  return std::ranges::all_of(rung.transfers, [](const auto& routes) {
+bool direct_only(const RouteSet& route_set) {
+  return std::ranges::all_of(route_set.transfers, [](const auto& routes) {
     return routes.size() == 1 && !routes.front().route.staged();
   });
 }
 
-std::optional<RungPlan> plan_native(const Node& node, const RouteSets& route_sets,
-                                    const std::vector<Request>& requests,
-                                    const PlanOptions& options) {
-  if (route_sets.rungs.empty() || !direct_only(route_sets.rungs.back())) return std::nullopt;
-  return plan_rung(node, route_sets.rungs.back(), requests, options);
+std::optional<RouteSetPlan> plan_native(const Node& node, const RouteSets& route_sets,
+                                        const std::vector<Request>& requests,
+                                        const PlanOptions& options) {
+  if (route_sets.sets.empty() || !direct_only(route_sets.sets.back())) return std::nullopt;
+  return plan_route_set(node, route_sets.sets.back(), requests, options);
 }
 
 bool uses(const std::vector<RatedRoute>& routes, const Route& route) {
-  return std::ranges::any_of(routes, [&](const RatedRoute& one) { return one.route == route; });
+  return std::ranges::any_of(routes, [&](const RatedRoute& rated) { return rated.route == route; });
 }
 
 bool small(const std::vector<Request>& requests, const PlanOptions& options) {
@@ -220,8 +220,7 @@ std::vector<ExcludedRoute> explain(const Node& node, const Request& request, std
     const auto& allowed = route_sets.candidates[transfer].routes;
     if (std::ranges::find(allowed, route) == allowed.end())
       excluded.push_back({route, "not allowed by the settings, or its memory cannot be used"});
-    else if (!route_sets.rungs.empty() &&
-             !uses(route_sets.rungs.front().transfers[transfer], route))
+    else if (!route_sets.sets.empty() && !uses(route_sets.sets.front().transfers[transfer], route))
       excluded.push_back(
           {route, "adds nothing to the flow: its links are full with better routes"});
     else
@@ -265,14 +264,15 @@ Plan make_plan(const Node& node, const RouteSets& route_sets, const std::vector<
 
   const auto native = plan_native(node, route_sets, requests, options);
   if (native) plan.native_us = native->us;
-  std::optional<RungPlan> best = native;
+  std::optional<RouteSetPlan> best = native;
   const double worthwhile_us = native ? worthwhile(node, requests, native->us, options.in_sequence)
                                       : std::numeric_limits<double>::infinity();
   double min_us = worthwhile_us;
   if (!(small(requests, options) && native)) {
-    for (auto rung = route_sets.rungs.rbegin(); rung != route_sets.rungs.rend(); ++rung) {
-      if (direct_only(*rung) || !within(*rung, options)) continue;
-      auto candidate = plan_rung(node, *rung, requests, options);
+    for (auto route_set = route_sets.sets.rbegin(); route_set != route_sets.sets.rend();
+         ++route_set) {
+      if (direct_only(*route_set) || !within(*route_set, options)) continue;
+      auto candidate = plan_route_set(node, *route_set, requests, options);
       if (!candidate) continue;
       const double tie = route_sets.spread ? kTieToSpread : kTie;
       if (candidate->us > worthwhile_us || candidate->us >= min_us * tie) continue;
@@ -293,15 +293,15 @@ void explain(const Node& node, const RouteSets& route_sets, const PlanOptions& o
   std::vector<Request> requests;
   for (const TransferPlan& transfer : plan.transfers) requests.push_back(transfer.request);
   std::string why = "would not pay at this size";
-  const bool native = !route_sets.rungs.empty() && direct_only(route_sets.rungs.back());
+  const bool native = !route_sets.sets.empty() && direct_only(route_sets.sets.back());
   if (native && small(requests, options)) {
     why = "the message is below the smallest size to split";
-  } else if (std::ranges::any_of(route_sets.rungs, [&](const RouteSet& rung) {
-               return !direct_only(rung) && !within(rung, options);
+  } else if (std::ranges::any_of(route_sets.sets, [&](const RouteSet& route_set) {
+               return !direct_only(route_set) && !within(route_set, options);
              })) {
     why += ", or takes more routes or staging memory than allowed";
   }
-  if (route_sets.rungs.empty())
+  if (route_sets.sets.empty())
     plan.reason = "no allowed route leads there";
   else if (!plan.native())
     plan.reason = fmt::format(
@@ -309,7 +309,7 @@ void explain(const Node& node, const RouteSets& route_sets, const PlanOptions& o
         plan.predicted_us > 0 ? fmt::format("{:.1f}", rate_gbps(plan.bytes(), plan.predicted_us))
                               : std::string("0"),
         plan.limit_gbps);
-  else if (direct_only(route_sets.rungs.front()))
+  else if (direct_only(route_sets.sets.front()))
     plan.reason = "no other route adds to the direct one";
   else
     plan.reason = "other routes: " + why;

@@ -1,5 +1,5 @@
 // A plan: which routes carry which part of each transfer, in how many chunks. A plain value; making
-// one is a pure function of the node, the ladder of routes, the sizes and the options.
+// one is a pure function of the node, the route sets, the sizes and the options.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace polypath {
 /// Staged shares are multiples of this, so that every chunk but the message's end is aligned.
 inline constexpr std::uint64_t kGranule = 4 * kKiB;
 
-/// More than that is planned for nobody: no node has such memory, and plans list their chunks.
+/// More than that is not planned: no node has such memory, and plans list their chunks.
 inline constexpr std::uint64_t kMaxPlanned = 4 * kTiB;
 
 /// A transfer without addresses.
@@ -66,7 +66,7 @@ struct TransferPlan {
 
 struct Plan {
   std::vector<TransferPlan> transfers;
-  std::string reason;       ///< why this rung of the ladder, for people; filled by explain()
+  std::string reason;       ///< why this route set, for people; filled by explain()
   double predicted_us = 0;  ///< until the last transfer ends
   double native_us = 0;     ///< the same with native copies only
   double limit_gbps = 0;    ///< maximum flow of the allowed routes, all transfers together
@@ -75,14 +75,14 @@ struct Plan {
   [[nodiscard]] bool native() const noexcept;
 };
 
-/// The ladder for these requests; only the proportion of their sizes matters.
+/// The route sets for these requests; only the proportion of their sizes matters.
 RouteSets make_route_sets(const Node& node, const std::vector<Request>& requests,
                           const RouteFilter& filter);
 
-/// Shares that equalise the finishing times on the rung that is predicted to end first. A rung that
-/// gains less over native copies than 2 %, or than a third of a staged route's fixed cost, is not
-/// taken, and of two within 1 % the one with fewer routes. `ladder` must have been made for the
-/// same end points and filter, and for about the same proportion.
+/// Shares that equalise the finishing times on the route set that is predicted to end first. A
+/// route set that gains less over native copies than 2 %, or than a third of a staged route's fixed
+/// cost, is not taken, and of two within 1 % the one with fewer routes. `route_sets` must have been
+/// made for the same end points and filter, and for about the same proportion.
 Plan make_plan(const Node& node, const RouteSets& route_sets, const std::vector<Request>& requests,
                const PlanOptions& options);
 

@@ -12,11 +12,11 @@
 namespace polypath {
 namespace {
 
-/// By so much later than the direct copy the first staged one begins on an idle stream: one message
-/// of 16 MiB between two H200 lost 4 us where 1 us was to be gained.
+/// How much later than the direct copy the first staged one begins on an idle stream: one message
+/// of 16 MiB between two H200 lost 4 us where the plan promised a gain of 1 us.
 constexpr double kIdleDelayUs = 5;
 
-/// Of the largest, of sizes that are not equal: 1024 over powers of the square root of two.
+/// Proportions to the largest of unequal sizes: 1024 over powers of the square root of two.
 constexpr std::array<std::uint64_t, 13> kProportions{1024, 724, 512, 362, 256, 181, 128,
                                                      91,   64,  45,  32,  23,  16};
 
@@ -49,8 +49,8 @@ bool opposite(const std::vector<Request>& requests) {
          requests[0].dst == requests[1].src && requests[0].bytes == requests[1].bytes;
 }
 
-/// The transfers of `key` and those next to them, as large as the first, in one order, whoever
-/// asks: ties break by it.
+/// The transfers of `key` and those next to them, as large as the first, in one order for all
+/// callers: ties break by it.
 std::vector<Request> together(const PlanKey& key) {
   std::vector<Request> all = key.requests;
   for (Request other : key.beside) {
@@ -77,10 +77,10 @@ std::uint64_t memory_bit(const Node& node, MemoryId memory) noexcept {
   return index < 64 ? std::uint64_t{1} << index : 0;
 }
 
-PlanMaker::PlanMaker(const PlanInputs& inputs, Ladders ladders)
-    : inputs_(inputs), ladders_(std::move(ladders)) {}
+PlanMaker::PlanMaker(const PlanInputs& inputs, RouteSetsFunction route_sets_of)
+    : inputs_(inputs), route_sets_of_(std::move(route_sets_of)) {}
 
-PlanKey PlanMaker::ladder_key(const PlanKey& key) {
+PlanKey PlanMaker::route_sets_key(const PlanKey& key) {
   PlanKey route_sets{key.beside.empty() ? key.requests : together(key), key.without};
   std::uint64_t largest = 1;
   for (const Request& request : route_sets.requests) largest = std::max(largest, request.bytes);
@@ -88,13 +88,14 @@ PlanKey PlanMaker::ladder_key(const PlanKey& key) {
   return route_sets;
 }
 
-std::shared_ptr<const RouteSets> PlanMaker::make_ladder_of(const PlanKey& ladder_key) const {
+std::shared_ptr<const RouteSets> PlanMaker::make_route_sets_of(
+    const PlanKey& route_sets_key) const {
   RouteFilter filter = inputs_.options.filter;
   for (const MemoryId memory : inputs_.node.memories())
-    if ((ladder_key.without & memory_bit(inputs_.node, memory)) != 0)
+    if ((route_sets_key.without & memory_bit(inputs_.node, memory)) != 0)
       filter.without.push_back(memory);
   return std::make_shared<const RouteSets>(
-      make_route_sets(inputs_.node, ladder_key.requests, filter));
+      make_route_sets(inputs_.node, route_sets_key.requests, filter));
 }
 
 bool PlanMaker::tunable(const PlanKey& key) const {
@@ -106,58 +107,58 @@ bool PlanMaker::has_variants(const PlanKey& key) const {
 }
 
 std::shared_ptr<PreparedPlan> PlanMaker::make(const PlanKey& key) const {
-  auto made = make_main(key);
-  if (!has_variants(key)) return made;
+  auto plan = make_main(key);
+  if (!has_variants(key)) return plan;
   if (key.beside.empty()) {
-    made->in_window = tuned_plan(key, Pattern::window, only(inputs_.executor));
-    if (made->tuned && !made->plan.native()) made->on_idle_stream = on_idle_stream(key, *made);
+    plan->in_window = tuned_plan(key, Pattern::window, only(inputs_.executor));
+    if (plan->tuned && !plan->plan.native()) plan->on_idle_stream = on_idle_stream(key, *plan);
   } else if (const auto alone = make({key.requests, key.without});
              alone->on_idle_stream != nullptr && alone->on_idle_stream->plan.native()) {
     // What is not worth issuing alone on an idle stream is not worth it next to others.
-    made->on_idle_stream = alone->on_idle_stream;
+    plan->on_idle_stream = alone->on_idle_stream;
   }
-  return made;
+  return plan;
 }
 
 std::shared_ptr<PreparedPlan> PlanMaker::make_main(const PlanKey& key) const {
-  auto made = key.beside.empty() ? make_alone(key) : make_concurrent(key);
-  if (key.beside.empty() && key.requests.size() == 1) made->in_sequence = in_sequence(key);
-  return made;
+  auto plan = key.beside.empty() ? make_alone(key) : make_concurrent(key);
+  if (key.beside.empty() && key.requests.size() == 1) plan->in_sequence = in_sequence(key);
+  return plan;
 }
 
 std::shared_ptr<PreparedPlan> PlanMaker::in_sequence(const PlanKey& key) const {
   if (only(inputs_.executor) == ExecutorKind::graph) return nullptr;
   PlanOptions options = inputs_.options;
   options.in_sequence = true;
-  Plan plan = make_plan(inputs_.node, *ladders_(ladder_key(key)), key.requests, options);
+  Plan plan = make_plan(inputs_.node, *route_sets_of_(route_sets_key(key)), key.requests, options);
   return plan.native() ? nullptr : prepared(std::move(plan), ExecutorKind::stream);
 }
 
 std::shared_ptr<PreparedPlan> PlanMaker::make_alone(const PlanKey& key) const {
   const auto executor = only(inputs_.executor);
-  std::shared_ptr<PreparedPlan> made;
+  std::shared_ptr<PreparedPlan> plan;
   if (tunable(key)) {
     if (key.requests.size() == 1) {
-      made = tuned_plan(key, Pattern::one_way, executor);
+      plan = tuned_plan(key, Pattern::one_way, executor);
     } else if (opposite(key.requests)) {
-      made = tuned_plan(key, Pattern::both_ways, executor);
+      plan = tuned_plan(key, Pattern::both_ways, executor);
     }
   }
-  return made != nullptr ? made : modelled(key, executor.value_or(ExecutorKind::stream));
+  return plan != nullptr ? plan : modelled(key, executor.value_or(ExecutorKind::stream));
 }
 
 std::shared_ptr<PreparedPlan> PlanMaker::on_idle_stream(const PlanKey& key,
                                                         const PreparedPlan& busy) const {
   // By streams, unless the settings say otherwise.
   const ExecutorKind executor = only(inputs_.executor).value_or(ExecutorKind::stream);
-  const TunedTransfer* const found = find_tuned(key, Pattern::one_way, executor);
-  if (found == nullptr) return nullptr;
+  const TunedTransfer* const tuned = find_tuned(key, Pattern::one_way, executor);
+  if (tuned == nullptr) return nullptr;
   const std::uint64_t bytes = key.requests.front().bytes;
   const double gain_us =
-      transfer_us(bytes, found->native_gbps) - transfer_us(bytes, found->measured_gbps);
-  if (!found->edited && gain_us < kIdleDelayUs)
+      transfer_us(bytes, tuned->native_gbps) - transfer_us(bytes, tuned->measured_gbps);
+  if (!tuned->edited && gain_us < kIdleDelayUs)
     return follow(key, native_choice(bytes), ExecutorKind::stream);
-  return executor == busy.executor ? nullptr : follow(key, found->choice, executor);
+  return executor == busy.executor ? nullptr : follow(key, tuned->choice, executor);
 }
 
 std::shared_ptr<PreparedPlan> PlanMaker::make_concurrent(const PlanKey& key) const {
@@ -171,26 +172,27 @@ std::shared_ptr<PreparedPlan> PlanMaker::make_concurrent(const PlanKey& key) con
   Plan plan = std::move(all->plan);
   plan.transfers.clear();
   for (const Request& request : key.requests) {
-    const auto mine = std::ranges::find(planned, request, &TransferPlan::request);
-    plan.transfers.push_back(std::move(*mine));
-    planned.erase(mine);
+    const auto own_plan = std::ranges::find(planned, request, &TransferPlan::request);
+    plan.transfers.push_back(std::move(*own_plan));
+    planned.erase(own_plan);
   }
-  auto made = prepared(std::move(plan), all->executor);
-  made->tuned = all->tuned;
-  return made;
+  auto result = prepared(std::move(plan), all->executor);
+  result->tuned = all->tuned;
+  return result;
 }
 
 std::shared_ptr<PreparedPlan> PlanMaker::prepared(Plan plan, ExecutorKind executor) const {
-  auto made = std::make_shared<PreparedPlan>();
-  made->plan = std::move(plan);
-  made->schedule = make_schedule(made->plan, inputs_.options.chunks.rings);
-  made->executor = executor;
-  return made;
+  auto result = std::make_shared<PreparedPlan>();
+  result->plan = std::move(plan);
+  result->schedule = make_schedule(result->plan, inputs_.options.chunks.rings);
+  result->executor = executor;
+  return result;
 }
 
 std::shared_ptr<PreparedPlan> PlanMaker::modelled(const PlanKey& key, ExecutorKind executor) const {
   return prepared(
-      make_plan(inputs_.node, *ladders_(ladder_key(key)), key.requests, inputs_.options), executor);
+      make_plan(inputs_.node, *route_sets_of_(route_sets_key(key)), key.requests, inputs_.options),
+      executor);
 }
 
 std::shared_ptr<PreparedPlan> PlanMaker::native(const PlanKey& key) const {
@@ -208,9 +210,9 @@ std::shared_ptr<PreparedPlan> PlanMaker::native(const PlanKey& key) const {
                               inputs_.node.costs.copy_start_us + transfer_us(request.bytes, gbps));
   }
   plan.predicted_us = plan.native_us;
-  auto made = prepared(std::move(plan), ExecutorKind::stream);
-  made->provisional = true;
-  return made;
+  auto result = prepared(std::move(plan), ExecutorKind::stream);
+  result->provisional = true;
+  return result;
 }
 
 const TunedTransfer* PlanMaker::find_tuned(const PlanKey& key, Pattern pattern,
@@ -221,26 +223,26 @@ const TunedTransfer* PlanMaker::find_tuned(const PlanKey& key, Pattern pattern,
     return find_choice(inputs_.tuned, pattern, pair_class(inputs_.node, src, dst), first.bytes,
                        executor);
   };
-  const TunedTransfer* found = find(first.src, first.dst);
+  const TunedTransfer* tuned = find(first.src, first.dst);
   // Both ways between two memories are tuned in one order of the two.
-  if (found == nullptr && pattern == Pattern::both_ways) found = find(first.dst, first.src);
-  return found;
+  if (tuned == nullptr && pattern == Pattern::both_ways) tuned = find(first.dst, first.src);
+  return tuned;
 }
 
 std::shared_ptr<PreparedPlan> PlanMaker::tuned_plan(const PlanKey& key, Pattern pattern,
                                                     std::optional<ExecutorKind> executor) const {
-  const TunedTransfer* const found = find_tuned(key, pattern, executor);
-  return found == nullptr ? nullptr : follow(key, found->choice, found->executor);
+  const TunedTransfer* const tuned = find_tuned(key, pattern, executor);
+  return tuned == nullptr ? nullptr : follow(key, tuned->choice, tuned->executor);
 }
 
 std::shared_ptr<PreparedPlan> PlanMaker::follow(const PlanKey& key, const TransferConfig& choice,
                                                 ExecutorKind executor) const {
-  auto plan =
-      make_plan(inputs_.node, *ladders_(ladder_key(key)), key.requests, inputs_.options, choice);
+  auto plan = make_plan(inputs_.node, *route_sets_of_(route_sets_key(key)), key.requests,
+                        inputs_.options, choice);
   if (!plan) return nullptr;
-  auto made = prepared(std::move(*plan), executor);
-  made->tuned = true;
-  return made;
+  auto result = prepared(std::move(*plan), executor);
+  result->tuned = true;
+  return result;
 }
 
 }  // namespace polypath

@@ -1,6 +1,6 @@
 // What a planner computes, and remembers nothing of: plans with their schedules, by a tuned choice
-// where one applies and by the cost model where none does. Pure: the same inputs and ladders give
-// the same plan.
+// where one applies and by the cost model where none does. Pure: the same inputs and route sets
+// give the same plan.
 #pragma once
 
 #include <functional>
@@ -26,8 +26,8 @@ struct PreparedPlan {
   std::shared_ptr<const PreparedPlan> in_window;
   /// What to do instead on a stream that holds no work; null: the same. There the CPU's time to
   /// issue delays the transfer: the first copy of a graph waits for the launch of all, that of a
-  /// stream does not, and staged routes begin so much later than the direct one that a small gain
-  /// is lost.
+  /// stream does not, and staged routes begin later than the direct one, so that a small gain is
+  /// lost.
   std::shared_ptr<const PreparedPlan> on_idle_stream;
   /// What to do instead after a transfer of the pair that is under way on the same stream, with
   /// nothing between; null: the same.
@@ -51,8 +51,8 @@ struct PlanKey {
 };
 
 /// Next to others, whose copies begin when they like, staged legs take longer than is foreseen:
-/// 64 MiB both ways between two H100s lost 25 us where 8 were to be gained, 256 MiB gained 27 of
-/// 47. So less than 32 us, and less than a tenth of the native copies' time, is not gained.
+/// 64 MiB both ways between two H100s lost 25 us instead of the predicted gain of 8, 256 MiB gained
+/// 27 of 47. So less than 32 us, and less than a tenth of the native copies' time, is not gained.
 bool pays_under_contention(const Plan& plan) noexcept;
 
 /// The bit of a memory in PlanKey::without; 0 for memories past the 64th, which are never left out.
@@ -60,17 +60,18 @@ std::uint64_t memory_bit(const Node& node, MemoryId memory) noexcept;
 
 class PlanMaker {
  public:
-  /// Gives the ladder for a key that ladder_key() made.
-  using Ladders = std::function<std::shared_ptr<const RouteSets>(const PlanKey&)>;
+  /// Gives the route sets for a key that route_sets_key() made.
+  using RouteSetsFunction = std::function<std::shared_ptr<const RouteSets>(const PlanKey&)>;
 
   /// `inputs` must outlive it.
-  PlanMaker(const PlanInputs& inputs, Ladders ladders);
+  PlanMaker(const PlanInputs& inputs, RouteSetsFunction route_sets_of);
 
-  /// What the ladder of `key` depends on: all its transfers, their sizes in proportion to the
-  /// largest. Of sizes that are not equal the proportions are rounded to powers of the square root
-  /// of two, so that groups of changing sizes have few ladders.
-  [[nodiscard]] static PlanKey ladder_key(const PlanKey& key);
-  [[nodiscard]] std::shared_ptr<const RouteSets> make_ladder_of(const PlanKey& ladder_key) const;
+  /// What the route sets of `key` depend on: all its transfers, their sizes in proportion to the
+  /// largest. Proportions of unequal sizes are rounded to powers of the square root of two, so that
+  /// groups of changing sizes have few route sets.
+  [[nodiscard]] static PlanKey route_sets_key(const PlanKey& key);
+  [[nodiscard]] std::shared_ptr<const RouteSets> make_route_sets_of(
+      const PlanKey& route_sets_key) const;
 
   /// The plan of `key`, with those that serve in a window and on an idle stream.
   [[nodiscard]] std::shared_ptr<PreparedPlan> make(const PlanKey& key) const;
@@ -83,16 +84,16 @@ class PlanMaker {
   [[nodiscard]] std::shared_ptr<PreparedPlan> follow(const PlanKey& key,
                                                      const TransferConfig& choice,
                                                      ExecutorKind executor) const;
-  /// The cost model's own plan, whatever was tuned.
+  /// The cost model's own plan, without tuned choices.
   [[nodiscard]] std::shared_ptr<PreparedPlan> modelled(const PlanKey& key,
                                                        ExecutorKind executor) const;
-  /// The native copies, without a ladder.
+  /// The native copies, without route sets.
   [[nodiscard]] std::shared_ptr<PreparedPlan> native(const PlanKey& key) const;
 
  private:
   [[nodiscard]] const TunedTransfer* find_tuned(const PlanKey& key, Pattern pattern,
                                                 std::optional<ExecutorKind> executor) const;
-  /// `executor`: nothing for whichever was measured faster, if the settings leave it open.
+  /// `executor`: nothing for the one that was measured faster, if the settings leave it open.
   [[nodiscard]] std::shared_ptr<PreparedPlan> tuned_plan(
       const PlanKey& key, Pattern pattern, std::optional<ExecutorKind> executor) const;
   [[nodiscard]] std::shared_ptr<PreparedPlan> on_idle_stream(const PlanKey& key,
@@ -104,7 +105,7 @@ class PlanMaker {
   [[nodiscard]] bool tunable(const PlanKey& key) const;
 
   const PlanInputs& inputs_;
-  Ladders ladders_;
+  RouteSetsFunction route_sets_of_;
 };
 
 }  // namespace polypath

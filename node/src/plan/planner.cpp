@@ -9,16 +9,16 @@ namespace {
 /// Copies in the schedules of all kept plans, each plan counting some for itself: about 10 MB.
 constexpr std::size_t kMaxCopies = 100'000;
 constexpr std::size_t kCopiesOfAPlan = 24;
-/// Routes on all rungs of the kept ladders: about 10 MB.
+/// Routes of all kept route sets: about 10 MB.
 constexpr std::size_t kMaxRoutes = 100'000;
 
-/// A plan over at most this many routes takes less than 15 us (measured by lab/bench/plan_cost).
+/// With this number of routes in all route sets a plan takes less than 15 us (lab/bench/plan_cost).
 constexpr std::size_t kCheapRoutes = 64;
 
 std::size_t routes_of(const RouteSets& route_sets) {
   std::size_t routes = 0;
-  for (const RouteSet& rung : route_sets.rungs)
-    for (const auto& transfer : rung.transfers) routes += transfer.size();
+  for (const RouteSet& route_set : route_sets.sets)
+    for (const auto& transfer : route_set.transfers) routes += transfer.size();
   return routes;
 }
 
@@ -99,7 +99,7 @@ Planner::StatePtr Planner::make_state(PlanInputs inputs) {
 Planner::Planner(PlanInputs inputs, Later later)
     : later_(std::move(later)),
       state_(make_state(std::move(inputs))),
-      ladders_(kMaxRoutes),
+      kept_route_sets_(kMaxRoutes),
       plans_(kMaxCopies) {}
 
 Planner::StatePtr Planner::state() const {
@@ -107,12 +107,12 @@ Planner::StatePtr Planner::state() const {
   return state_;
 }
 
-void Planner::set_state(PlanInputs inputs, bool ladders_too) {
+void Planner::set_state(PlanInputs inputs, bool with_route_sets) {
   auto next = make_state(std::move(inputs));
   const std::lock_guard lock(mutex_);
   state_ = std::move(next);
   plans_.clear();
-  if (ladders_too) ladders_.clear();
+  if (with_route_sets) kept_route_sets_.clear();
 }
 
 void Planner::use(const Node& node) {
@@ -136,19 +136,19 @@ std::uint64_t Planner::bit(MemoryId memory) const {
 
 std::shared_ptr<const PreparedPlan> Planner::known(const View& key) {
   const std::lock_guard lock(mutex_);
-  const auto* const found = plans_.find(key);
-  return found == nullptr ? nullptr : *found;
+  const auto* const entry = plans_.find(key);
+  return entry == nullptr ? nullptr : *entry;
 }
 
-std::shared_ptr<const RouteSets> Planner::known_ladder(const PlanKey& ladder_key) {
+std::shared_ptr<const RouteSets> Planner::known_route_sets(const PlanKey& route_sets_key) {
   const std::lock_guard lock(mutex_);
-  const auto* const found = ladders_.find(ladder_key);
-  return found == nullptr ? nullptr : *found;
+  const auto* const entry = kept_route_sets_.find(route_sets_key);
+  return entry == nullptr ? nullptr : *entry;
 }
 
 std::shared_ptr<const PreparedPlan> Planner::keep(const StatePtr& state, const PlanKey& key,
                                                   std::shared_ptr<const PreparedPlan> plan) {
-  decltype(plans_.put(key, plan, 0)) out;  // destroyed after the lock is let go
+  decltype(plans_.put(key, plan, 0)) out;  // destroyed after the lock is released
   const std::lock_guard lock(mutex_);
   if (state == state_) out = plans_.put(key, plan, copies_of(*plan));
   return plan;
@@ -158,19 +158,20 @@ std::shared_ptr<const PreparedPlan> Planner::keep(const StatePtr& state, const P
 // -----------------------------------------------------------------
 
 std::shared_ptr<const RouteSets> Planner::route_sets(const StatePtr& state,
-                                                     const PlanKey& ladder_key, bool in_serve) {
-  if (auto found = known_ladder(ladder_key)) return found;
-  if (in_serve) ++ladders_in_serve_;
-  const auto made = PlanMaker(state->inputs, {}).make_ladder_of(ladder_key);
-  decltype(ladders_.put(ladder_key, made, 0)) out;
+                                                     const PlanKey& route_sets_key, bool in_serve) {
+  if (auto existing = known_route_sets(route_sets_key)) return existing;
+  if (in_serve) ++route_sets_in_serve_;
+  const auto computed = PlanMaker(state->inputs, {}).make_route_sets_of(route_sets_key);
+  decltype(kept_route_sets_.put(route_sets_key, computed, 0)) out;
   const std::lock_guard lock(mutex_);
-  if (state == state_) out = ladders_.put(ladder_key, made, 1 + routes_of(*made));
-  return made;
+  if (state == state_)
+    out = kept_route_sets_.put(route_sets_key, computed, 1 + routes_of(*computed));
+  return computed;
 }
 
 PlanMaker Planner::maker(const StatePtr& state, bool in_serve) {
-  return {state->inputs, [this, state, in_serve](const PlanKey& ladder_key) {
-            return route_sets(state, ladder_key, in_serve);
+  return {state->inputs, [this, state, in_serve](const PlanKey& route_sets_key) {
+            return route_sets(state, route_sets_key, in_serve);
           }};
 }
 
@@ -179,7 +180,8 @@ std::vector<Request> Planner::relevant_transfers(const State& state,
                                                  std::span<const Request> beside) const {
   std::vector<Request> counted;
   for (const Request& other : beside)
-    if (std::ranges::any_of(requests, [&](const Request& one) { return state.share(one, other); }))
+    if (std::ranges::any_of(requests,
+                            [&](const Request& request) { return state.share(request, other); }))
       counted.push_back(other);
   return counted;
 }
@@ -190,7 +192,7 @@ std::shared_ptr<const PreparedPlan> Planner::plan(std::span<const Request> reque
   const StatePtr state = this->state();
   const auto counted = relevant_transfers(*state, requests, beside);
   const View view{requests, without, counted};
-  if (auto found = known(view)) return found;
+  if (auto existing = known(view)) return existing;
   const PlanKey key = view.key();
   return keep(state, key, maker(state, false).make(key));
 }
@@ -200,24 +202,24 @@ std::shared_ptr<const PreparedPlan> Planner::serve(std::span<const Request> requ
                                                    std::span<const Request> beside) {
   if (!later_ || exact_ > 0) return plan(requests, without, beside);
   if (beside.empty())
-    if (auto found = known({requests, without, beside})) return found;
+    if (auto existing = known({requests, without, beside})) return existing;
   const StatePtr state = this->state();
   const auto counted = relevant_transfers(*state, requests, beside);
   const View view{requests, without, counted};
-  if (auto found = known(view)) return found;
+  if (auto existing = known(view)) return existing;
   PlanKey key = view.key();
   const bool whole = !maker(state, true).has_variants(key);
-  auto made = cheap(state, key);
-  if (made != nullptr && whole) return keep(state, key, std::move(made));
+  auto computed = cheap(state, key);
+  if (computed != nullptr && whole) return keep(state, key, std::move(computed));
   const bool has_others = !key.beside.empty();
   const auto native = [&] { return maker(state, true).native(key); };
-  if (made == nullptr) made = has_others ? serve(requests, without) : native();
+  if (computed == nullptr) computed = has_others ? serve(requests, without) : native();
   compute_later(std::move(key));
-  return made;
+  return computed;
 }
 
 std::shared_ptr<const PreparedPlan> Planner::cheap(const StatePtr& state, const PlanKey& key) {
-  const auto route_sets = known_ladder(PlanMaker::ladder_key(key));
+  const auto route_sets = known_route_sets(PlanMaker::route_sets_key(key));
   if (route_sets == nullptr || routes_of(*route_sets) > kCheapRoutes) return nullptr;
   ++plans_in_serve_;
   return maker(state, true).make_main(key);
@@ -251,13 +253,12 @@ void Planner::plan_later(const Request& request, std::function<void(const Prepar
   if (at_once || !later_(now)) now();
 }
 
-// ---- for people, and for whoever measures
-// ----------------------------------------------------------
+// ---- for people, and for measurements -----------------------------------------------------------
 
 Plan Planner::explained(const std::vector<Request>& requests) {
   const StatePtr state = this->state();
   const auto prepared = plan(requests, 0);
-  const auto known = route_sets(state, PlanMaker::ladder_key({requests, 0}), false);
+  const auto known = route_sets(state, PlanMaker::route_sets_key({requests, 0}), false);
   Plan plan = prepared->plan;
   if (requests.size() > 1) {
     std::vector<Demand> exactly = known->candidates;
@@ -284,13 +285,13 @@ std::shared_ptr<const PreparedPlan> Planner::model_plan(const std::vector<Reques
 
 std::vector<Plan> Planner::plans_per_route_set(const std::vector<Request>& requests) {
   const StatePtr state = this->state();
-  const auto all = route_sets(state, PlanMaker::ladder_key({requests, 0}), false);
+  const auto all = route_sets(state, PlanMaker::route_sets_key({requests, 0}), false);
   std::vector<Plan> plans;
-  for (const RouteSet& rung : all->rungs) {
-    // A ladder of this rung and the native one alone: the model then takes it wherever it can.
-    RouteSets one = *all;
-    one.rungs = {rung};
-    plans.push_back(make_plan(state->inputs.node, one, requests, state->inputs.options));
+  for (const RouteSet& route_set : all->sets) {
+    // With this route set and the native one alone, the model takes the first wherever it can.
+    RouteSets single = *all;
+    single.sets = {route_set};
+    plans.push_back(make_plan(state->inputs.node, single, requests, state->inputs.options));
   }
   return plans;
 }
@@ -298,18 +299,18 @@ std::vector<Plan> Planner::plans_per_route_set(const std::vector<Request>& reque
 std::vector<std::vector<Route>> Planner::widest(const std::vector<Request>& requests) {
   const StatePtr state = this->state();
   std::vector<std::vector<Route>> routes(requests.size());
-  const auto known = route_sets(state, PlanMaker::ladder_key({requests, 0}), false);
-  if (known->rungs.empty()) return routes;
+  const auto known = route_sets(state, PlanMaker::route_sets_key({requests, 0}), false);
+  if (known->sets.empty()) return routes;
   for (std::size_t t = 0; t < requests.size(); ++t)
-    for (const RatedRoute& rated : known->rungs.front().transfers[t])
+    for (const RatedRoute& rated : known->sets.front().transfers[t])
       routes[t].push_back(rated.route);
   return routes;
 }
 
 Planner::Counts Planner::counts() const {
   const std::lock_guard lock(mutex_);
-  return {ladders_in_serve_, plans_in_serve_, computed_later_,
-          plans_.size(),     plans_.weight(), ladders_.size()};
+  return {route_sets_in_serve_, plans_in_serve_, computed_later_,
+          plans_.size(),        plans_.weight(), kept_route_sets_.size()};
 }
 
 }  // namespace polypath

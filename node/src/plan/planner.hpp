@@ -1,6 +1,6 @@
 // Plans with memory: what was computed is kept, because a program sends the same sizes over and
-// over, and whoever issues a transfer never waits for more than the plan of one size on a ladder
-// that is known.
+// over. A thread that issues a transfer never waits for more than the plan of one size on known
+// route sets.
 #pragma once
 
 #include <atomic>
@@ -36,7 +36,7 @@ class Planner {
   std::shared_ptr<const PreparedPlan> plan(std::span<const Request> requests, std::uint64_t without,
                                            std::span<const Request> beside = {});
 
-  /// The same plan where it is known, or cheap to make from a known ladder. Otherwise another
+  /// The same plan where it is known, or cheap to make from known route sets. Otherwise another
   /// thread computes it, and what is returned is provisional: next to others the plan for being
   /// alone, else the native copies.
   std::shared_ptr<const PreparedPlan> serve(std::span<const Request> requests,
@@ -76,19 +76,19 @@ class Planner {
   /// The plan that follows `choice`, or nothing where it does not fit.
   std::shared_ptr<const PreparedPlan> plan_of(const std::vector<Request>& requests,
                                               const TransferConfig& choice, ExecutorKind executor);
-  /// The cost model's own plan, whatever was tuned.
+  /// The cost model's own plan, without tuned choices.
   std::shared_ptr<const PreparedPlan> model_plan(const std::vector<Request>& requests,
                                                  ExecutorKind executor);
-  /// The cost model's own plans of every rung, widest first, whatever was tuned.
+  /// The cost model's own plans of every route set, widest first, without tuned choices.
   std::vector<Plan> plans_per_route_set(const std::vector<Request>& requests);
-  /// How much was computed since the beginning, by whom.
+  /// How much was computed since the beginning, and by which threads.
   struct Counts {
-    std::uint64_t ladders_in_serve = 0;  ///< by callers of serve(); without Exact none
-    std::uint64_t plans_in_serve = 0;    ///< of known ladders
-    std::uint64_t later = 0;             ///< by tasks of `later`
+    std::uint64_t route_sets_in_serve = 0;  ///< by callers of serve(); without Exact none
+    std::uint64_t plans_in_serve = 0;       ///< of known route sets
+    std::uint64_t later = 0;                ///< by tasks of `later`
     std::size_t kept_plans = 0;
     std::size_t kept_copies = 0;  ///< of the kept plans' schedules
-    std::size_t kept_ladders = 0;
+    std::size_t kept_route_sets = 0;
   };
   [[nodiscard]] Counts counts() const;
 
@@ -97,22 +97,22 @@ class Planner {
     std::span<const Request> requests;
     std::uint64_t without = 0;
     std::span<const Request> beside = {};
-    static View of(const PlanKey& key) { return {key.requests, key.without, key.beside}; }
+    static View from(const PlanKey& key) { return {key.requests, key.without, key.beside}; }
     [[nodiscard]] PlanKey key() const;
   };
   struct Hash {
     using is_transparent = void;
     std::size_t operator()(const View& key) const noexcept;
-    std::size_t operator()(const PlanKey& key) const noexcept { return (*this)(View::of(key)); }
+    std::size_t operator()(const PlanKey& key) const noexcept { return (*this)(View::from(key)); }
   };
   struct Equal {
     using is_transparent = void;
     bool operator()(const View& a, const View& b) const noexcept;
     bool operator()(const PlanKey& a, const View& b) const noexcept {
-      return (*this)(View::of(a), b);
+      return (*this)(View::from(a), b);
     }
     bool operator()(const View& a, const PlanKey& b) const noexcept {
-      return (*this)(a, View::of(b));
+      return (*this)(a, View::from(b));
     }
     bool operator()(const PlanKey& a, const PlanKey& b) const noexcept { return a == b; }
   };
@@ -130,12 +130,12 @@ class Planner {
 
   static StatePtr make_state(PlanInputs inputs);
   [[nodiscard]] StatePtr state() const;
-  void set_state(PlanInputs inputs, bool ladders_too);
+  void set_state(PlanInputs inputs, bool with_route_sets);
   std::vector<Request> relevant_transfers(const State& state, std::span<const Request> requests,
                                           std::span<const Request> beside) const;
   std::shared_ptr<const PreparedPlan> known(const View& key);
-  std::shared_ptr<const RouteSets> known_ladder(const PlanKey& ladder_key);
-  std::shared_ptr<const RouteSets> route_sets(const StatePtr& state, const PlanKey& ladder_key,
+  std::shared_ptr<const RouteSets> known_route_sets(const PlanKey& route_sets_key);
+  std::shared_ptr<const RouteSets> route_sets(const StatePtr& state, const PlanKey& route_sets_key,
                                               bool in_serve);
   PlanMaker maker(const StatePtr& state, bool in_serve);
   std::shared_ptr<const PreparedPlan> keep(const StatePtr& state, const PlanKey& key,
@@ -146,12 +146,12 @@ class Planner {
 
   Later later_;
   std::atomic<int> exact_{0};
-  std::atomic<std::uint64_t> ladders_in_serve_{0};
+  std::atomic<std::uint64_t> route_sets_in_serve_{0};
   std::atomic<std::uint64_t> plans_in_serve_{0};
   std::atomic<std::uint64_t> computed_later_{0};
   mutable std::mutex mutex_;  // for what follows; held for a look or an insertion
   StatePtr state_;
-  Memory<RouteSets> ladders_;
+  Memory<RouteSets> kept_route_sets_;
   Memory<PreparedPlan> plans_;
   std::unordered_set<PlanKey, Hash, Equal> pending_;
 };

@@ -21,7 +21,7 @@ class EntryDigest {
   void mix_letters(std::string_view text) noexcept {
     for (const char c : text) mix(static_cast<unsigned char>(c));
   }
-  /// Of texts one after the other.
+  /// Mixes texts one after the other.
   void mix_text(std::string_view text) noexcept {
     mix_letters(text);
     mix(text.size());
@@ -36,21 +36,21 @@ class EntryDigest {
 template <typename Entry>
 const Entry* known_entry(std::span<const Entry> all, std::string_view op, std::string_view ranks,
                          std::uint64_t bytes) {
-  const auto same = std::ranges::find_if(all, [&](const Entry& one) {
-    return one.op == op && one.ranks == ranks && one.bytes == bytes;
+  const auto same = std::ranges::find_if(all, [&](const Entry& candidate) {
+    return candidate.op == op && candidate.ranks == ranks && candidate.bytes == bytes;
   });
   return same == all.end() ? nullptr : &*same;
 }
 
-/// Puts `found` in the place of the entry for the same operation, ranks and size, or at the end.
+/// Puts `entry` in the place of the entry for the same operation, ranks and size, or at the end.
 template <typename Entry>
-void put_entry(std::vector<Entry>& all, Entry found) {
+void put_entry(std::vector<Entry>& all, Entry entry) {
   const Entry* const same =
-      known_entry(std::span<const Entry>(all), found.op, found.ranks, found.bytes);
+      known_entry(std::span<const Entry>(all), entry.op, entry.ranks, entry.bytes);
   if (same == nullptr)
-    all.push_back(std::move(found));
+    all.push_back(std::move(entry));
   else
-    all[static_cast<std::size_t>(same - all.data())] = std::move(found);
+    all[static_cast<std::size_t>(same - all.data())] = std::move(entry);
 }
 
 }  // namespace polypath

@@ -30,16 +30,16 @@ void prune(std::vector<Demand>& demands, Flow& flow) {
   }
 }
 
-RouteSet make_rung(const Node& node, const std::vector<Demand>& demands, const Flow& flow) {
-  RouteSet rung;
-  rung.gbps = flow.gbps;
+RouteSet make_route_set(const Node& node, const std::vector<Demand>& demands, const Flow& flow) {
+  RouteSet route_set;
+  route_set.gbps = flow.gbps;
   const auto rates = fair_rates(node, demands);
   for (std::size_t t = 0; t < demands.size(); ++t) {
-    auto& routes = rung.transfers.emplace_back();
+    auto& routes = route_set.transfers.emplace_back();
     for (std::size_t r = 0; r < demands[t].routes.size(); ++r)
       routes.push_back({demands[t].routes[r], rates[t][r]});
   }
-  return rung;
+  return route_set;
 }
 
 /// Whether all routes of the one transfer, sharing fairly, carry the whole flow.
@@ -53,7 +53,8 @@ bool can_spread(const Node& node, const std::vector<Demand>& demands, const Flow
 }
 
 /// Takes out the route that is missed least, of equal ones the last; false when none may go.
-/// `gbps`: the flow of all. A route that nobody misses ends the search: on large nodes most are.
+/// `gbps`: the flow of all. A route whose loss costs no flow ends the search: on large nodes most
+/// are such.
 bool descend(const Node& node, std::vector<Demand>& demands, double gbps) {
   struct Removal {
     std::size_t transfer = 0, route = 0;
@@ -65,8 +66,8 @@ bool descend(const Node& node, std::vector<Demand>& demands, double gbps) {
       if (!removable(demands[t], r)) continue;
       auto without = demands;
       remove_route(without[t], r);
-      const Removal one{t, r, maximum_flow(node, without).gbps};
-      if (!best || one.gbps * (1 - kNegligible) > best->gbps) best = one;
+      const Removal removal{t, r, maximum_flow(node, without).gbps};
+      if (!best || removal.gbps * (1 - kNegligible) > best->gbps) best = removal;
       if (best->gbps < gbps * (1 - kNegligible)) continue;
       remove_route(demands[best->transfer], best->route);
       return true;
@@ -88,12 +89,12 @@ RouteSets make_route_sets(const Node& node, std::vector<Demand> demands) {
   Flow flow;
   do {
     flow = maximum_flow(node, demands);
-    if (route_sets.rungs.empty()) {
+    if (route_sets.sets.empty()) {
       route_sets.limit_gbps = flow.gbps;
       route_sets.spread = can_spread(node, demands, flow);
     }
     if (!route_sets.spread) prune(demands, flow);
-    route_sets.rungs.push_back(make_rung(node, demands, flow));
+    route_sets.sets.push_back(make_route_set(node, demands, flow));
   } while (descend(node, demands, flow.gbps));
   return route_sets;
 }

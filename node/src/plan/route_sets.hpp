@@ -1,7 +1,6 @@
-// The ladder of route sets for a group of transfers: the set with the maximum flow on the first
-// rung, one route fewer on each next, the direct routes alone on the last. It does not depend on
-// the size of the messages, only on their proportion, so it is computed once; a plan picks the rung
-// for its size.
+// The route sets for a group of transfers: the first has the maximum flow, each next one has one
+// route fewer, the last has the direct routes alone. They do not depend on the sizes of the
+// messages, only on their proportion, so they are computed once; a plan picks the set for its size.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@
 
 namespace polypath {
 
-/// A route with the rate that it gets next to the others of its rung (fair_rates).
+/// A route with the rate that it gets next to the others of its route set (fair_rates).
 struct RatedRoute {
   Route route;
   double gbps = 0;
@@ -25,7 +24,7 @@ struct RouteSet {
 
 struct RouteSets {
   double limit_gbps = 0;           ///< maximum flow over all allowed routes
-  std::vector<RouteSet> rungs;     ///< most routes first; empty when a transfer has no route
+  std::vector<RouteSet> sets;      ///< most routes first; empty when a transfer has no route
   std::vector<Demand> candidates;  ///< the routes that were allowed at all
   /// One transfer from or to host memory: more routes are better than fewer where the model is
   /// indifferent. What many host links carry together is no sharp limit, and the more of them share
@@ -33,10 +32,10 @@ struct RouteSets {
   bool spread = false;
 };
 
-/// The first rung has the routes that the maximum flow uses; of a transfer from or to host memory
-/// all routes, when sharing fairly they carry as much. Each further rung leaves out the route whose
-/// loss costs least flow (of equals the one listed last). The direct route of a transfer, or its
-/// only one, is never left out.
+/// The first route set has the routes that the maximum flow uses; for a transfer from or to host
+/// memory it has all routes, if they carry as much when they share fairly. Each further route set
+/// leaves out the route whose loss costs least flow (of equals the one listed last). The direct
+/// route of a transfer, or its only one, is never left out.
 RouteSets make_route_sets(const Node& node, std::vector<Demand> demands);
 
 }  // namespace polypath

@@ -138,44 +138,44 @@ void set_hash(TransferSchedule& transfer) noexcept {
 
 Schedule make_schedule(const Plan& plan, const RingLimits& limits) {
   Schedule schedule;
-  std::vector<std::shared_ptr<TransferSchedule>> made;
+  std::vector<std::shared_ptr<TransferSchedule>> schedules;
   std::vector<StagedShare> staged;
   for (std::size_t t = 0; t < plan.transfers.size(); ++t) {
     const TransferPlan& transfer = plan.transfers[t];
-    auto& one = *made.emplace_back(std::make_shared<TransferSchedule>());
-    one.request = transfer.request;
+    auto& current = *schedules.emplace_back(std::make_shared<TransferSchedule>());
+    current.request = transfer.request;
     const int number = static_cast<int>(t);
     for (std::size_t r = 0; r < transfer.routes.size(); ++r) {
       const RouteShare& share = transfer.routes[r];
-      one.routes.push_back(share.route);
+      current.routes.push_back(share.route);
       const int route = static_cast<int>(r);
       if (share.route.staged()) {
-        staged.push_back({number, route, &share, &one, slots_of(share, limits)});
+        staged.push_back({number, route, &share, &current, slots_of(share, limits)});
       } else {
-        schedule.order.push_back({number, add_direct(one, route, share)});
+        schedule.order.push_back({number, add_direct(current, route, share)});
       }
     }
     if (transfer.routes.empty()) {
       RouteShare whole;
       whole.bytes = transfer.request.bytes;
-      one.routes.push_back(whole.route);
-      schedule.order.push_back({number, add_direct(one, 0, whole)});
+      current.routes.push_back(whole.route);
+      schedule.order.push_back({number, add_direct(current, 0, whole)});
     }
   }
   for (int round = 0;; ++round) {
     bool more = false;
-    for (StagedShare& one : staged) {
-      if (round >= one.share->chunks) continue;
-      schedule.order.push_back(add_writer(one));
+    for (StagedShare& current : staged) {
+      if (round >= current.share->chunks) continue;
+      schedule.order.push_back(add_writer(current));
       more = true;
     }
     if (!more) break;
-    for (StagedShare& one : staged)
-      if (round < one.share->chunks) schedule.order.push_back(add_reader(one));
+    for (StagedShare& current : staged)
+      if (round < current.share->chunks) schedule.order.push_back(add_reader(current));
   }
-  for (const auto& one : made) {
-    set_hash(*one);
-    schedule.transfers.push_back(one);
+  for (const auto& current : schedules) {
+    set_hash(*current);
+    schedule.transfers.push_back(current);
   }
   return schedule;
 }

@@ -50,8 +50,8 @@ struct Step {
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-/// The steps of one transfer. It stands alone and holds no address: equal ones are one shape,
-/// whatever buffers they move.
+/// The steps of one transfer. It stands alone and holds no address: equal ones are one shape, for
+/// any buffers.
 struct TransferSchedule {
   Request request;
   std::vector<Route> routes;

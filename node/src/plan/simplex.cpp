@@ -94,8 +94,8 @@ class Tableau {
 
   // ---- The largest gain, and the lexicographic rule -------------------------------------------
 
-  /// Of the columns that improve the most important objective that can still be improved, the one
-  /// that improves it most a unit.
+  /// The column that improves most per unit the most important objective that can still be
+  /// improved.
   [[nodiscard]] std::size_t most_improving() const {
     std::size_t best = columns_;
     std::size_t best_objective = objectives_.size();

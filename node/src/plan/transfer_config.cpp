@@ -11,22 +11,22 @@
 namespace polypath {
 namespace {
 
-/// The routes of one transfer, by the kinds of the choice: first those of the widest rung.
+/// The routes of one transfer, by the kinds of the choice: first those of the widest route set.
 std::optional<std::vector<Route>> pick(const RouteSets& route_sets, std::size_t transfer,
                                        const TransferConfig& choice) {
   std::vector<Route> known;
-  if (!route_sets.rungs.empty())
-    for (const RatedRoute& rated : route_sets.rungs.front().transfers[transfer])
+  if (!route_sets.sets.empty())
+    for (const RatedRoute& rated : route_sets.sets.front().transfers[transfer])
       known.push_back(rated.route);
   for (const Route& route : route_sets.candidates[transfer].routes)
     if (std::ranges::find(known, route) == known.end()) known.push_back(route);
   std::vector<Route> routes;
-  for (const RouteConfig& wanted : choice.routes) {
-    const auto found = std::ranges::find_if(known, [&](const Route& route) {
-      return route.kind == wanted.kind && std::ranges::find(routes, route) == routes.end();
+  for (const RouteConfig& config : choice.routes) {
+    const auto it = std::ranges::find_if(known, [&](const Route& route) {
+      return route.kind == config.kind && std::ranges::find(routes, route) == routes.end();
     });
-    if (found == known.end()) return std::nullopt;
-    routes.push_back(*found);
+    if (it == known.end()) return std::nullopt;
+    routes.push_back(*it);
   }
   return routes;
 }
@@ -40,10 +40,10 @@ bool rings_suffice(const std::vector<Demand>& demands, const RingLimits& rings) 
 }
 
 /// Cuts the share into chunks as large as those of the choice.
-void cut(RouteShare& share, const RouteConfig& wanted, const TransferConfig& choice,
+void cut(RouteShare& share, const RouteConfig& config, const TransferConfig& choice,
          std::uint64_t max_chunk) {
   const double chunk =
-      wanted.share * static_cast<double>(choice.bytes) / std::max(1, wanted.chunks);
+      config.share * static_cast<double>(choice.bytes) / std::max(1, config.chunks);
   const double pieces = std::max(1.0, std::round(static_cast<double>(share.bytes) / chunk));
   const auto even =
       static_cast<std::uint64_t>(std::ceil(static_cast<double>(share.bytes) / pieces));
@@ -62,20 +62,20 @@ bool fill(const Node& node, const std::vector<RatedRoute>& routes, const Transfe
   if (staged >= message) return false;
   std::uint64_t offset = 0;
   for (std::size_t r = 0; r < routes.size(); ++r) {
-    const RouteConfig& wanted = choice.routes[r];
+    const RouteConfig& config = choice.routes[r];
     const RouteCost cost = cost_of(node, routes[r], rings);
     RouteShare share;
     share.route = routes[r].route;
     share.gbps = routes[r].gbps;
     share.offset = offset;
     share.bytes = r == 0 ? message - staged
-                         : static_cast<std::uint64_t>(wanted.share * static_cast<double>(message)) /
+                         : static_cast<std::uint64_t>(config.share * static_cast<double>(message)) /
                                kGranule * kGranule;
     if (share.bytes == 0) return false;
     offset += share.bytes;
     share.chunk_bytes = share.bytes;
     share.slots = choice.slots;
-    if (share.route.staged()) cut(share, wanted, choice, cost.max_chunk_bytes);
+    if (share.route.staged()) cut(share, config, choice, cost.max_chunk_bytes);
     us = std::max(
         us, cost.time_us(static_cast<double>(share.bytes), static_cast<double>(share.chunk_bytes)));
     transfer.routes.push_back(share);

@@ -45,9 +45,9 @@ TransferConfig native_choice(std::uint64_t bytes);
 /// What the plan does with its first transfer.
 TransferConfig choice_of(const Plan& plan);
 
-/// The plan that follows `choice`: routes of each kind in the order of the ladder, the same shares
-/// for any size, chunks as large as at the choice's size. Its prediction is the cost model's.
-/// Nothing when the pair has not so many routes of a kind, the settings do not allow them, or a
+/// The plan that follows `choice`: routes of each kind in the order of the route sets, the same
+/// shares for any size, chunks as large as at the choice's size. Its prediction is the cost
+/// model's. Nothing when the pair has fewer routes of a kind, the settings do not allow them, or a
 /// share or a ring is too small.
 std::optional<Plan> make_plan(const Node& node, const RouteSets& route_sets,
                               const std::vector<Request>& requests, const PlanOptions& options,

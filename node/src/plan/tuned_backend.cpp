@@ -10,10 +10,10 @@
 namespace polypath {
 namespace {
 
-/// Of nine turns, so many must be won, ...
+/// Number of nine rounds that must be won, ...
 constexpr std::size_t kMustWin = 8;
 constexpr std::size_t kOfTurns = 9;
-/// ... and so much time: less is noise.
+/// ... and share of the time to gain: less is noise.
 constexpr double kMinGainOfBackends = 0.01;
 
 double median_of(std::vector<double> values) {
@@ -31,9 +31,10 @@ void choose_backend(TunedBackend& entry, const std::vector<std::string>& backend
   const std::size_t turns = us.size() / count;
   entry.times.clear();
   for (std::size_t i = 0; i < count; ++i) {
-    std::vector<double> its;
-    for (std::size_t turn = 0; turn < turns; ++turn) its.push_back(us[turn * count + i]);
-    entry.times.push_back({backends[i], median_of(std::move(its))});
+    std::vector<double> samples_of_backend;
+    for (std::size_t turn = 0; turn < turns; ++turn)
+      samples_of_backend.push_back(us[turn * count + i]);
+    entry.times.push_back({backends[i], median_of(std::move(samples_of_backend))});
   }
   entry.pairs = static_cast<int>(turns);
   const BackendTime* best = &entry.times.front();
@@ -41,19 +42,19 @@ void choose_backend(TunedBackend& entry, const std::vector<std::string>& backend
     std::size_t won = 0;
     for (std::size_t turn = 0; turn < turns; ++turn)
       won += us[turn * count + i] < us[turn * count] ? 1 : 0;
-    const BackendTime& one = entry.times[i];
+    const BackendTime& time = entry.times[i];
     if (won * kOfTurns < turns * kMustWin) continue;
-    if (one.us * (1 + kMinGainOfBackends) > entry.times.front().us) continue;
-    if (one.us < best->us) best = &one;
+    if (time.us * (1 + kMinGainOfBackends) > entry.times.front().us) continue;
+    if (time.us < best->us) best = &time;
   }
   entry.backend = best->backend;
 }
 
-std::uint32_t digest(const TunedBackend& one) noexcept {
+std::uint32_t digest(const TunedBackend& entry) noexcept {
   EntryDigest all;
-  for (const std::string* text : {&one.op, &one.ranks, &one.backend}) all.mix_text(*text);
-  all.mix(one.bytes);
-  for (const BackendTime& time : one.times) {
+  for (const std::string* text : {&entry.op, &entry.ranks, &entry.backend}) all.mix_text(*text);
+  all.mix(entry.bytes);
+  for (const BackendTime& time : entry.times) {
     all.mix_text(time.backend);
     all.mix(static_cast<std::uint64_t>(std::llround(time.us * 100)));
   }

@@ -1,4 +1,4 @@
-// Which of UNICONN's backends was measured to be the fastest, for an operation, a set of GPUs and a
+// The UNICONN backend that was measured to be the fastest, for an operation, a set of GPUs and a
 // size: as the profile keeps it. AnyBackend follows it
 // (polypath/uniconn/backend/routing_table.hpp).
 #pragma once
@@ -17,7 +17,7 @@ struct BackendTime {
   friend bool operator==(const BackendTime&, const BackendTime&) = default;
 };
 
-/// Operations and backends that this library does not know are kept, and followed by nobody.
+/// Operations and backends that this library does not know are kept, and not followed.
 struct TunedBackend {
   std::string op;                  ///< "post", "allreduce", ...
   std::string ranks;               ///< collective_class()
@@ -25,19 +25,18 @@ struct TunedBackend {
   std::string backend;             ///< the choice
   std::vector<BackendTime> times;  ///< in the order of preference
   int pairs = 0;                   ///< times that each was measured, in turns
-  bool edited = false;             ///< somebody changed it in the profile: no search replaces it
+  bool edited = false;             ///< changed by hand in the profile: no search replaces it
 
   friend bool operator==(const TunedBackend&, const TunedBackend&) = default;
 };
 
-/// Of what was measured in turns, `us[turn * backends.size() + i]` by backend i: the first, unless
-/// another one was faster than it in 8 of 9 turns and by 1 % at the median; of those the fastest.
+/// Chooses by what was measured in turns, `us[turn * backends.size() + i]` by backend i: the first,
+/// unless another one was faster in 8 of 9 turns and by 1 % at the median; of those the fastest.
 /// Fills backend, times and pairs. Throws InvalidArgument for no backends or no turn.
 void choose_backend(TunedBackend& entry, const std::vector<std::string>& backends,
                     std::span<const double> us);
 
-/// A number of what is followed and what was measured. A profile tells by it that somebody edited
-/// an entry.
-std::uint32_t digest(const TunedBackend& one) noexcept;
+/// A number of what is followed and what was measured. A profile tells edited entries by it.
+std::uint32_t digest(const TunedBackend& entry) noexcept;
 
 }  // namespace polypath

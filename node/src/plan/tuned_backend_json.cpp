@@ -4,13 +4,13 @@
 
 namespace polypath {
 
-nlohmann::json to_json(const TunedBackend& one) {
+nlohmann::json to_json(const TunedBackend& entry) {
   nlohmann::json times = nlohmann::json::array();
-  for (const BackendTime& time : one.times)
+  for (const BackendTime& time : entry.times)
     times.push_back({{"backend", time.backend}, {"us", time.us}});
-  return {{"op", one.op},           {"ranks", one.ranks},        {"bytes", one.bytes},
-          {"backend", one.backend}, {"times", std::move(times)}, {"pairs", one.pairs},
-          {"edited", one.edited}};
+  return {{"op", entry.op},           {"ranks", entry.ranks},      {"bytes", entry.bytes},
+          {"backend", entry.backend}, {"times", std::move(times)}, {"pairs", entry.pairs},
+          {"edited", entry.edited}};
 }
 
 }  // namespace polypath

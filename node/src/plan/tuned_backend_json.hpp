@@ -8,6 +8,6 @@
 namespace polypath {
 
 /// An entry of "comm" of polypath_tuning_results().
-nlohmann::json to_json(const TunedBackend& one);
+nlohmann::json to_json(const TunedBackend& entry);
 
 }  // namespace polypath

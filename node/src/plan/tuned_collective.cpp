@@ -28,25 +28,26 @@ const TunedCollective* find_collective(std::span<const TunedCollective> all, std
                                        std::string_view ranks, std::uint64_t bytes) {
   const TunedCollective* best = nullptr;
   double least = std::log(kFarthest);
-  for (const TunedCollective& one : all) {
-    if (one.op != op || one.ranks != ranks || bytes == 0) continue;
+  for (const TunedCollective& entry : all) {
+    if (entry.op != op || entry.ranks != ranks || bytes == 0) continue;
     const double distance =
-        std::abs(std::log(static_cast<double>(bytes) / static_cast<double>(one.bytes)));
+        std::abs(std::log(static_cast<double>(bytes) / static_cast<double>(entry.bytes)));
     if (distance > least || (best != nullptr && distance == least)) continue;
-    best = &one;
+    best = &entry;
     least = distance;
   }
   return best;
 }
 
-std::uint32_t digest(const TunedCollective& one) noexcept {
+std::uint32_t digest(const TunedCollective& entry) noexcept {
   EntryDigest all;
-  for (const std::string* text : {&one.op, &one.ranks, &one.way.algorithm}) all.mix_text(*text);
-  all.mix(one.bytes);
-  all.mix(static_cast<std::uint64_t>(one.way.stages));
-  all.mix(static_cast<std::uint64_t>(one.way.blocks));
-  all.mix(static_cast<std::uint64_t>(one.way.lanes));
-  all.mix(one.way.chunk_bytes);
+  for (const std::string* text : {&entry.op, &entry.ranks, &entry.way.algorithm})
+    all.mix_text(*text);
+  all.mix(entry.bytes);
+  all.mix(static_cast<std::uint64_t>(entry.way.stages));
+  all.mix(static_cast<std::uint64_t>(entry.way.blocks));
+  all.mix(static_cast<std::uint64_t>(entry.way.lanes));
+  all.mix(entry.way.chunk_bytes);
   return all.value();
 }
 

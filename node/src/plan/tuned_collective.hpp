@@ -32,7 +32,7 @@ struct TunedCollective {
   double planned_us = 0;  ///< a call as the cost model plans it, of the slowest rank, ...
   double us = 0;          ///< ... and so
   int tried = 0;          ///< ways that were measured, the planned one included
-  bool edited = false;    ///< somebody changed it in the profile: no search replaces it
+  bool edited = false;    ///< changed by hand in the profile: no search replaces it
 
   friend bool operator==(const TunedCollective&, const TunedCollective&) = default;
 };
@@ -42,8 +42,8 @@ struct TunedCollective {
 const TunedCollective* find_collective(std::span<const TunedCollective> all, std::string_view op,
                                        std::string_view ranks, std::uint64_t bytes);
 
-/// A number of what plans follow: operation, ranks, size and way. A profile tells by it that
-/// somebody edited an entry.
-std::uint32_t digest(const TunedCollective& one) noexcept;
+/// A number of what plans follow: operation, ranks, size and way. A profile tells edited entries by
+/// it.
+std::uint32_t digest(const TunedCollective& entry) noexcept;
 
 }  // namespace polypath

@@ -2,21 +2,21 @@
 
 namespace polypath {
 
-nlohmann::json to_json(const TunedCollective& one) {
+nlohmann::json to_json(const TunedCollective& entry) {
   using nlohmann::json;
   const auto unless_zero = [](auto value) { return value > 0 ? json(value) : json(); };
-  return {{"op", one.op},
-          {"ranks", one.ranks},
-          {"bytes", one.bytes},
-          {"algorithm", one.way.algorithm},
-          {"stages", unless_zero(one.way.stages)},
-          {"blocks", unless_zero(one.way.blocks)},
-          {"lanes", unless_zero(one.way.lanes)},
-          {"chunk_bytes", unless_zero(one.way.chunk_bytes)},
-          {"planned_us", unless_zero(one.planned_us)},
-          {"us", unless_zero(one.us)},
-          {"tried", one.tried},
-          {"edited", one.edited}};
+  return {{"op", entry.op},
+          {"ranks", entry.ranks},
+          {"bytes", entry.bytes},
+          {"algorithm", entry.way.algorithm},
+          {"stages", unless_zero(entry.way.stages)},
+          {"blocks", unless_zero(entry.way.blocks)},
+          {"lanes", unless_zero(entry.way.lanes)},
+          {"chunk_bytes", unless_zero(entry.way.chunk_bytes)},
+          {"planned_us", unless_zero(entry.planned_us)},
+          {"us", unless_zero(entry.us)},
+          {"tried", entry.tried},
+          {"edited", entry.edited}};
 }
 
 }  // namespace polypath

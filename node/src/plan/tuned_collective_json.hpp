@@ -7,6 +7,6 @@
 
 namespace polypath {
 
-nlohmann::json to_json(const TunedCollective& one);
+nlohmann::json to_json(const TunedCollective& entry);
 
 }  // namespace polypath

@@ -37,16 +37,16 @@ const TunedTransfer* find_choice(std::span<const TunedTransfer> choices, Pattern
                                  std::optional<ExecutorKind> executor) {
   const TunedTransfer* best = nullptr;
   double least = 0;
-  for (const TunedTransfer& one : choices) {
-    if (one.pattern != pattern || one.pair != pair) continue;
-    if (executor && one.executor != *executor) continue;
-    const double ratio = static_cast<double>(bytes) / static_cast<double>(one.choice.bytes);
+  for (const TunedTransfer& entry : choices) {
+    if (entry.pattern != pattern || entry.pair != pair) continue;
+    if (executor && entry.executor != *executor) continue;
+    const double ratio = static_cast<double>(bytes) / static_cast<double>(entry.choice.bytes);
     if (ratio < kNearestBelow) continue;
     const double distance = std::abs(std::log(ratio));
     const bool nearer = best == nullptr || distance < least;
-    const bool faster = !nearer && distance == least && merit(one) > merit(*best);
+    const bool faster = !nearer && distance == least && merit(entry) > merit(*best);
     if (!nearer && !faster) continue;
-    best = &one;
+    best = &entry;
     least = distance;
   }
   return best;
@@ -55,20 +55,20 @@ const TunedTransfer* find_choice(std::span<const TunedTransfer> choices, Pattern
 const TunedTransfer* known_choice(std::span<const TunedTransfer> choices, Pattern pattern,
                                   std::string_view pair, std::uint64_t bytes,
                                   ExecutorKind executor) {
-  const auto same = std::ranges::find_if(choices, [&](const TunedTransfer& one) {
-    return one.pattern == pattern && one.pair == pair && one.choice.bytes == bytes &&
-           one.executor == executor;
+  const auto same = std::ranges::find_if(choices, [&](const TunedTransfer& entry) {
+    return entry.pattern == pattern && entry.pair == pair && entry.choice.bytes == bytes &&
+           entry.executor == executor;
   });
   return same == choices.end() ? nullptr : &*same;
 }
 
-void put_choice(std::vector<TunedTransfer>& choices, TunedTransfer found) {
+void put_choice(std::vector<TunedTransfer>& choices, TunedTransfer entry) {
   const TunedTransfer* const same =
-      known_choice(choices, found.pattern, found.pair, found.choice.bytes, found.executor);
+      known_choice(choices, entry.pattern, entry.pair, entry.choice.bytes, entry.executor);
   if (same == nullptr)
-    choices.push_back(std::move(found));
+    choices.push_back(std::move(entry));
   else
-    choices[static_cast<std::size_t>(same - choices.data())] = std::move(found);
+    choices[static_cast<std::size_t>(same - choices.data())] = std::move(entry);
 }
 
 std::uint32_t digest(const TunedTransfer& choice) noexcept {

@@ -35,7 +35,7 @@ struct TunedTransfer {
   double predicted_gbps = 0;  ///< by the cost model
   double measured_gbps = 0;
   int tried = 0;        ///< choices that were measured
-  bool edited = false;  ///< somebody changed it in the profile: no search replaces it
+  bool edited = false;  ///< changed by hand in the profile: no search replaces it
 };
 
 /// The choice for `bytes`: that of the nearest size of the same pattern and class, of those of
@@ -51,12 +51,12 @@ const TunedTransfer* known_choice(std::span<const TunedTransfer> choices, Patter
                                   std::string_view pair, std::uint64_t bytes,
                                   ExecutorKind executor);
 
-/// Puts `found` in the place of the choice for the same pattern, class, size and executor, or at
+/// Puts `entry` in the place of the choice for the same pattern, class, size and executor, or at
 /// the end.
-void put_choice(std::vector<TunedTransfer>& choices, TunedTransfer found);
+void put_choice(std::vector<TunedTransfer>& choices, TunedTransfer entry);
 
 /// A number of what plans follow: pattern, class, size, executor, routes, shares, chunks and slots.
-/// A profile tells by it that somebody edited a choice.
+/// A profile tells edited choices by it.
 std::uint32_t digest(const TunedTransfer& choice) noexcept;
 
 }  // namespace polypath

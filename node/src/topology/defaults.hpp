@@ -1,4 +1,4 @@
-// Capacities to plan with until somebody measures: data-sheet rates by type and generation, and how
+// Capacities to plan with until they are measured: data-sheet rates by type and generation, and how
 // much of them a copy reaches. For GPU links the figure is what copies reach on known nodes. For
 // all that leads to host memory it is deliberately low: an over-large share for the host costs more
 // than a small one gains (docs/cuda-notes.md).

@@ -16,7 +16,7 @@
 namespace polypath {
 namespace {
 
-/// What a staged route costs until somebody measures: measured on 4 x H200 (docs/cuda-notes.md).
+/// Default costs of a staged route until they are measured; from 4 x H200 (docs/cuda-notes.md).
 constexpr double kStagedFixedUs = 36;
 constexpr double kStagedGapUs = 4.2;
 
@@ -68,8 +68,8 @@ int get_attribute(const CudaDriver& driver, CUdevice device, CUdevice_attribute 
 /// The driver's word first, then the operating system's; the first domain when neither tells.
 int get_numa(const CudaDriver& driver, CUdevice device, const std::string& pci,
              const std::vector<HostMemory>& domains) {
-  const int told = get_attribute(driver, device, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, -1);
-  if (told >= 0) return told;
+  const int numa_id = get_attribute(driver, device, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, -1);
+  if (numa_id >= 0) return numa_id;
   return pci_numa_domain(pci).value_or(domains.empty() ? 0 : domains.front().numa);
 }
 

@@ -46,11 +46,11 @@ Distance read_distance(TomlTable& table) {
   table.fail("distance", "must be near, far or any");
 }
 
-bool has_distance(const Node& node, MemoryId a, MemoryId b, Distance wanted) {
+bool has_distance(const Node& node, MemoryId a, MemoryId b, Distance distance) {
   const auto domain = [&node](MemoryId id) {
     return id.is_gpu() ? node.gpus[static_cast<std::size_t>(id.index)].numa : id.index;
   };
-  switch (wanted) {
+  switch (distance) {
     case Distance::any: return true;
     case Distance::near: return domain(a) == domain(b);
     case Distance::far: return domain(a) != domain(b);

@@ -87,8 +87,8 @@ struct Costs {
   double call_us = 0.35;          ///< CPU time of one event record or stream wait
   double copy_start_us = 5.5;     ///< from "may run" to the first byte, on an idle stream
   double copy_gap_us = 2.4;       ///< between two copies queued on one stream
-  double copy_handover_us = 2.2;  ///< for so long a starting copy halts the link that it shares
-                                  ///< with copies under way, or the port that they fill
+  double copy_handover_us = 2.2;  ///< how long a starting copy halts the link that it shares with
+                                  ///< copies under way, or the port that they fill
   double event_us = 2.0;  ///< from an event's completion to the start of work that waits for it
   double staged_fixed_us = 0;  ///< of a staged route beyond its bytes and gaps: fork, the start of
                                ///< both legs, hand-over, join; 0: 2 copy_start_us + 3 event_us

@@ -224,7 +224,7 @@ Node read_node(TomlTable root) {
   for (TomlTable& link : root.entries("link")) read_links(link, node);
   for (const TomlTable& port : ports) read_pattern_port(port, node);
   for (TomlTable& traffic : root.entries("traffic")) read_traffic(traffic, node);
-  // Of a measured node; tune/profile.hpp reads them.
+  // Tables of a measured node; tune/profile.hpp reads them.
   root.section("profile");
   root.entries("tuned");
   root.entries("collective");

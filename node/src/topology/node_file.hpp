@@ -68,7 +68,7 @@ namespace polypath {
 /// range".
 Node read_node_file(const std::filesystem::path& file);
 
-/// The same of what format_node_file() gave.
+/// As read_node_file(), from a text of format_node_file().
 Node read_node_text(std::string_view text);
 
 /// The node as a node file, one entry a GPU, link and port: reading it back gives an equal node,

@@ -105,7 +105,7 @@ int TomlTable::integer(std::string_view key, Range range, int fallback) {
 
 std::vector<std::string> TomlTable::texts(std::string_view key) {
   const toml::node& node = need(key, "a string or a list of strings");
-  if (const auto one = node.value<std::string>()) return {*one};
+  if (const auto text = node.value<std::string>()) return {*text};
   const toml::array* const list = node.as_array();
   if (list == nullptr || list->empty()) fail(key, kOneTextOrMore);
   std::vector<std::string> all;

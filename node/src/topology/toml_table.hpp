@@ -1,5 +1,5 @@
-// A TOML table read strictly: every key is asked for by name and range, what nobody asked for is an
-// error, and every error says "FILE:LINE: what, and the allowed range".
+// A TOML table read strictly: every key is requested by name and range, other keys are errors, and
+// every error says "FILE:LINE: what, and the allowed range".
 #pragma once
 
 #include <toml++/toml.h>

@@ -55,7 +55,7 @@ TEST(Units, WritesTheShortestExactForm) {
   EXPECT_EQ(format_bytes(4096 * kGiB), "4T");
 }
 
-TEST(Units, WhatItWritesItReads) {
+TEST(Units, ParsesWhatItFormats) {
   for (std::uint64_t bytes = 1; bytes < (std::uint64_t{1} << 62); bytes = bytes * 3 + 1024)
     EXPECT_EQ(parse_bytes(format_bytes(bytes)), bytes);
 }

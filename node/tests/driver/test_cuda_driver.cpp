@@ -8,20 +8,20 @@
 namespace polypath {
 namespace {
 
-TEST(CudaDriver, AMissingLibraryIsAnAnswerWithAReason) {
+TEST(CudaDriver, MissingLibrary_GivesReason) {
   std::string why;
   EXPECT_EQ(load_cuda_driver("libno_such_driver.so.1", &why), nullptr);
   EXPECT_NE(why.find("libno_such_driver.so.1"), std::string::npos) << why;
   EXPECT_EQ(load_cuda_driver("libno_such_driver.so.1", nullptr), nullptr);
 }
 
-TEST(CudaDriver, ALibraryThatIsNoDriverNamesTheMissingSymbol) {
+TEST(CudaDriver, OtherLibrary_NamesMissingSymbol) {
   std::string why;
   EXPECT_EQ(load_cuda_driver("libc.so.6", &why), nullptr);
   EXPECT_NE(why.find("cuInit"), std::string::npos) << why;
 }
 
-TEST(DriverCheck, AFailureNamesTheCallTheErrorAndThePlace) {
+TEST(DriverCheck, FailureNamesCallErrorAndLine) {
   auto table = std::make_shared<CudaDriver>(*test::fake_driver());
   table->stream_query = [](CUstream) { return CUDA_ERROR_OUT_OF_MEMORY; };
   try {
@@ -37,7 +37,7 @@ TEST(DriverCheck, AFailureNamesTheCallTheErrorAndThePlace) {
   }
 }
 
-TEST(DriverCheck, AnErrorThatTheDriverCannotNameKeepsItsNumber) {
+TEST(DriverCheck, UnnamedError_KeepsItsNumber) {
   EXPECT_EQ(describe(*test::fake_driver(), CUDA_ERROR_LAUNCH_FAILED), "unknown error (719)");
 }
 

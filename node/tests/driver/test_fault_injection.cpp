@@ -32,7 +32,7 @@ TEST(FaultInjection, KeepsMissingEntriesMissing) {
   EXPECT_EQ(injector.driver()->memcpy_async, nullptr);
 }
 
-TEST(FaultInjection, FailsTheChosenCallOfASymbolWithoutCarryingItOut) {
+TEST(FaultInjection, ChosenCallOfSymbol_FailsUnexecuted) {
   FaultInjector injector(test::fake_driver());
   const CudaDriver& driver = *injector.driver();
   driver.stream_query(nullptr);
@@ -60,7 +60,7 @@ TEST(FaultInjection, FailsTheChosenCallOfAnySymbol) {
   EXPECT_EQ(driver.device_get_count(&count), CUDA_SUCCESS);
 }
 
-TEST(FaultInjection, TheLaterChoiceReplacesTheEarlier) {
+TEST(FaultInjection, LaterChoice_ReplacesEarlier) {
   FaultInjector injector(test::fake_driver());
   const CudaDriver& driver = *injector.driver();
   injector.fail("cuStreamQuery", 1, CUDA_ERROR_UNKNOWN);
@@ -99,7 +99,7 @@ TEST(FaultInjection, RejectsUnknownSymbolsAndCallNumberZero) {
   EXPECT_THROW(injector.fail_call(0, CUDA_ERROR_UNKNOWN), InvalidArgument);
 }
 
-TEST(FaultInjection, OneInjectorAtATimeAndItsTableOutlivesIt) {
+TEST(FaultInjection, SingleInjector_TableOutlivesIt) {
   std::shared_ptr<const CudaDriver> table;
   {
     FaultInjector injector(test::fake_driver());

@@ -99,7 +99,7 @@ class ProcAddress : public testing::Test {
   int driver_version = 0;
 };
 
-TEST_F(ProcAddress, IsThatOfTheExportedSymbol) {
+TEST_F(ProcAddress, EqualsTheExportedSymbol) {
   for (const cuuint64_t flags : {kDefault, kLegacy}) {
     expect_found("cuMemAlloc_v2", "cuMemAlloc", 3020, flags);
     expect_found("cuMemcpyAsync", "cuMemcpyAsync", 4000, flags);
@@ -108,7 +108,7 @@ TEST_F(ProcAddress, IsThatOfTheExportedSymbol) {
   }
 }
 
-TEST_F(ProcAddress, IsOfTheNewestThatTheVersionHas) {
+TEST_F(ProcAddress, VersionSelectsItsNewestForm) {
   expect_found("cuGetProcAddress", "cuGetProcAddress", 11030, kDefault);
   expect_found("cuGetProcAddress", "cuGetProcAddress", 11080, kDefault);
   expect_found("cuGetProcAddress_v2", "cuGetProcAddress", 12000, kDefault);
@@ -119,7 +119,7 @@ TEST_F(ProcAddress, IsOfTheNewestThatTheVersionHas) {
   expect_found("cuMemcpyBatchAsync_v2", "cuMemcpyBatchAsync", 13000, kDefault);
 }
 
-TEST_F(ProcAddress, OfVersionMinusOneIsOfTheDriversOwn) {
+TEST_F(ProcAddress, VersionMinusOne_IsTheDriversVersion) {
   for (const cuuint64_t flags : {kDefault, kPerThread}) {
     for (const char* name : {"cuMemcpyDtoDAsync", "cuMemcpyBatchAsync", "cuCtxSynchronize"}) {
       EXPECT_EQ(ask(name, driver_version, flags), ask(name, kNewest, flags)) << name;
@@ -128,7 +128,7 @@ TEST_F(ProcAddress, OfVersionMinusOneIsOfTheDriversOwn) {
   }
 }
 
-TEST_F(ProcAddress, IsPerThreadForBothFlagsTogether) {
+TEST_F(ProcAddress, PerThreadFlag_WinsOverLegacy) {
   for (const cuuint64_t flags : {kPerThread, kPerThread | kLegacy}) {
     expect_found("cuMemcpyAsync_ptsz", "cuMemcpyAsync", 7000, flags);
     expect_found("cuMemcpyDtoDAsync_v2_ptsz", "cuMemcpyDtoDAsync", 7000, flags);
@@ -154,14 +154,14 @@ TEST_F(ProcAddress, DoesNotExistBeforeTheFunction) {
   }
 }
 
-TEST_F(ProcAddress, IsUnknownByAnyOtherName) {
+TEST_F(ProcAddress, OtherNames_AreNotFound) {
   for (const char* name :
        {"cuNoSuchFunction", "", "nvmlInit", "cuMemAlloc_v2", "cuMemcpyDtoDAsync_v2",
         "cuMemcpyDtoDAsync_v2_ptsz", "cuMemcpyAsync_ptsz", "cuGetProcAddress_v2"})
     for (const int version : {kNewest, 0, 12000}) expect_none(kNotFound, name, version, kDefault);
 }
 
-TEST_F(ProcAddress, OfAVersionNewerThanTheDriverIsInvalid) {
+TEST_F(ProcAddress, VersionAboveTheDrivers_IsInvalid) {
   for (const char* name : {"cuMemAlloc", "cuMemcpyAsync", "cuNoSuchFunction"})
     for (const cuuint64_t flags : {kDefault, kPerThread})
       EXPECT_EQ(kInvalid, ask(name, driver_version + 10, flags)) << name;

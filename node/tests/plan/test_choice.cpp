@@ -156,7 +156,7 @@ TEST(TransferConfig, ComesBackFromItsPlanOnRandomNodes) {
   EXPECT_GT(followed, 200);
 }
 
-TEST(TransferConfig, AModelsPlanFollowsFromItsChoice) {
+TEST(TransferConfig, ConfigOfModelPlan_GivesThatPlan) {
   const Node node = mesh_node();
   const auto requests = one(64 * kMiB + 5);
   const Plan plan =
@@ -175,7 +175,7 @@ TEST(TransferConfig, AModelsPlanFollowsFromItsChoice) {
   }
 }
 
-TEST(TransferConfig, TheNativeOneIsTheNativeCopy) {
+TEST(TransferConfig, NativeConfig_GivesTheNativeCopy) {
   const TransferConfig native = native_choice(kMiB);
   EXPECT_TRUE(native.native());
   EXPECT_FALSE(four_routes().native());
@@ -199,7 +199,7 @@ TEST(TransferConfig, WithoutADirectRouteTheFirstTakesTheRest) {
   EXPECT_EQ(plan->transfers[0].routes[0].bytes, 8 * kMiB + 3);
 }
 
-TEST(TransferConfig, IsRefusedWhereItDoesNotFit) {
+TEST(TransferConfig, ConfigThatDoesNotFit_IsRefused) {
   const Node node = mesh_node();
   ASSERT_TRUE(follow(node, one(32 * kMiB), four_routes()));
   const auto refused = [&](const char* why, std::uint64_t bytes, const TransferConfig& choice,
@@ -238,7 +238,7 @@ TEST(TransferConfig, IsRefusedWhereItDoesNotFit) {
   refused("no ring in host memory", 32 * kMiB, four_routes(), options);
 }
 
-TEST(TransferConfig, AGroupSharesTheRings) {
+TEST(TransferConfig, GroupSharesTheRings) {
   const Node node = mesh_node();
   const TransferConfig choice{
       16 * kMiB, {{RouteKind::direct, .75, 1}, {RouteKind::via_host, .25, 2}}, 0};

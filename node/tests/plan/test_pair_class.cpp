@@ -24,7 +24,7 @@ struct ClassesOfNode {
   std::vector<std::string> lines;
 };
 
-TEST(PairClass, OneOfEachClassOfKnownNodes) {
+TEST(PairClass, KnownNodes_HaveTheseClasses) {
   const std::vector<ClassesOfNode> rows = {
       {"narval",
        {

@@ -41,7 +41,7 @@ TEST(PlanProperties, HoldOnRandomNodes) {
   }
 }
 
-TEST(PlanProperties, TheFlowExceedsNoLinkAndNoPort) {
+TEST(PlanProperties, FlowExceedsNoLinkAndNoPort) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);

@@ -99,7 +99,7 @@ std::vector<Request> ring(int gpus, std::uint64_t bytes, bool both) {
   return requests;
 }
 
-TEST(PlanTables, ARingTakesTwoRoutesATransferAndNoLinkTwice) {
+TEST(PlanTables, Ring_TakesTwoRoutesPerTransfer) {
   RouteFilter filter;
   filter.host = false;
   const Node node = known_node("narval");
@@ -113,7 +113,7 @@ TEST(PlanTables, ARingTakesTwoRoutesATransferAndNoLinkTwice) {
   for (const int times : used) EXPECT_LE(times, 1);
 }
 
-TEST(PlanTables, ARingInBothDirectionsStaysDirect) {
+TEST(PlanTables, RingInBothDirections_StaysDirect) {
   RouteFilter filter;
   filter.host = false;
   EXPECT_TRUE(plan_of(known_node("narval"), ring(4, 256 * kMiB, true), filter).native());

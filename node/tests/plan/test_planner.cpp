@@ -64,8 +64,8 @@ class PlannerTest : public testing::Test {
       task();
     }
   }
-  void expect_no_ladder_was_computed_here() const {
-    EXPECT_EQ(planner_.counts().ladders_in_serve, 0u);
+  void expect_no_route_sets_computed_here() const {
+    EXPECT_EQ(planner_.counts().route_sets_in_serve, 0u);
   }
 
   Node node_;
@@ -74,7 +74,7 @@ class PlannerTest : public testing::Test {
   Planner planner_;
 };
 
-TEST_F(PlannerTest, AnUnknownPairGoesNativelyWhileItsLadderIsComputed) {
+TEST_F(PlannerTest, UnknownPair_IsNativeUntilComputed) {
   const std::vector<Request> request{between(0, 1)};
   const auto first = serve(request);
   EXPECT_TRUE(first->provisional);
@@ -91,7 +91,7 @@ TEST_F(PlannerTest, AnUnknownPairGoesNativelyWhileItsLadderIsComputed) {
   EXPECT_EQ(table(*then), exact(request));
   EXPECT_FALSE(then->plan.native());
   EXPECT_EQ(then, serve(request));
-  expect_no_ladder_was_computed_here();
+  expect_no_route_sets_computed_here();
   EXPECT_EQ(planner_.counts().later, 1u);
 }
 
@@ -104,20 +104,20 @@ TEST_F(PlannerTest, AnotherSizeOfAKnownPairIsPlannedAtOnce) {
     EXPECT_EQ(table(*served), exact({between(0, 1, bytes)}));
   }
   EXPECT_TRUE(tasks_.empty());
-  expect_no_ladder_was_computed_here();
+  expect_no_route_sets_computed_here();
 }
 
-TEST_F(PlannerTest, WithoutAMemoryIsAnotherLadder) {
+TEST_F(PlannerTest, ExcludedMemory_HasItsOwnRouteSets) {
   serve({between(0, 1)});
   carry_out();
   const std::uint64_t without = planner_.bit(MemoryId::gpu(2));
   EXPECT_TRUE(serve({between(0, 1)}, without)->provisional);
   carry_out();
   EXPECT_EQ(table(*serve({between(0, 1)}, without)), exact({between(0, 1)}, without));
-  expect_no_ladder_was_computed_here();
+  expect_no_route_sets_computed_here();
 }
 
-TEST_F(PlannerTest, BesideOthersTheLonePlanServesMeanwhile) {
+TEST_F(PlannerTest, Concurrent_LonePlanServesMeanwhile) {
   serve({between(0, 1)});
   carry_out();
   const auto alone = serve({between(0, 1)});
@@ -127,14 +127,14 @@ TEST_F(PlannerTest, BesideOthersTheLonePlanServesMeanwhile) {
   const auto then = serve({between(0, 1)}, 0, beside);
   EXPECT_EQ(table(*then), exact({between(0, 1)}, 0, beside));
   EXPECT_NE(table(*then), table(*alone));
-  // The ladder serves all sizes: the other transfers are as large.
+  // The route sets serve all sizes: the other transfers are as large.
   const auto larger = serve({between(0, 1, 128 * kMiB)}, 0, beside);
   EXPECT_EQ(table(*larger), exact({between(0, 1, 128 * kMiB)}, 0, beside));
   EXPECT_TRUE(tasks_.empty());
-  expect_no_ladder_was_computed_here();
+  expect_no_route_sets_computed_here();
 }
 
-TEST_F(PlannerTest, AGroupGoesNativelyUntilItsLadderIsKnown) {
+TEST_F(PlannerTest, UnknownGroup_IsNativeUntilComputed) {
   const std::vector<Request> ring{between(0, 1), between(1, 2), between(2, 3), between(3, 0)};
   const auto first = serve(ring);
   EXPECT_TRUE(first->plan.native());
@@ -143,10 +143,10 @@ TEST_F(PlannerTest, AGroupGoesNativelyUntilItsLadderIsKnown) {
   carry_out();
   EXPECT_EQ(table(*serve(ring)), exact(ring));
   EXPECT_FALSE(serve(ring)->plan.native());
-  expect_no_ladder_was_computed_here();
+  expect_no_route_sets_computed_here();
 }
 
-TEST_F(PlannerTest, GroupsOfChangingSizesHaveFewLadders) {
+TEST_F(PlannerTest, GroupsOfChangingSizesHaveFewRouteSets) {
   Random random(7);
   for (int i = 0; i < 300; ++i) {
     const std::vector<Request> pair{between(0, 1, 16 * kMiB + random() % (16 * kMiB)),
@@ -155,12 +155,12 @@ TEST_F(PlannerTest, GroupsOfChangingSizesHaveFewLadders) {
     carry_out();
     EXPECT_EQ(table(*serve(pair)), exact(pair)) << "whatever was computed before";
   }
-  EXPECT_LE(planner_.counts().kept_ladders, 8u);
+  EXPECT_LE(planner_.counts().kept_route_sets, 8u);
   EXPECT_LE(planner_.counts().later, 8u);
-  expect_no_ladder_was_computed_here();
+  expect_no_route_sets_computed_here();
 }
 
-TEST_F(PlannerTest, WhatCannotBeLeftToAnotherThreadIsAskedForAgain) {
+TEST_F(PlannerTest, RefusedTask_IsRequestedAgain) {
   refuses_ = true;
   EXPECT_TRUE(serve({between(0, 1)})->provisional);
   refuses_ = false;
@@ -170,7 +170,7 @@ TEST_F(PlannerTest, WhatCannotBeLeftToAnotherThreadIsAskedForAgain) {
   EXPECT_FALSE(serve({between(0, 1)})->provisional);
 }
 
-TEST_F(PlannerTest, WhoeverAsksForTheExactPlanComputesIt) {
+TEST_F(PlannerTest, ExactPlan_IsComputedByTheCaller) {
   EXPECT_EQ(table(*planner_.plan(std::vector{between(0, 1)}, 0)), exact({between(0, 1)}));
   EXPECT_FALSE(serve({between(0, 1)})->provisional) << "known from then on";
   {
@@ -181,7 +181,7 @@ TEST_F(PlannerTest, WhoeverAsksForTheExactPlanComputesIt) {
   EXPECT_TRUE(serve({between(0, 3)})->provisional);
 }
 
-TEST_F(PlannerTest, WhatIsLeftToAnotherThreadHoldsNobody) {
+TEST_F(PlannerTest, BackgroundTask_BlocksNoCaller) {
   // The other thread computes while this one asks, in any order: under the thread sanitizer as
   // well.
   serve({between(0, 1)});
@@ -196,7 +196,7 @@ TEST_F(PlannerTest, WhatIsLeftToAnotherThreadHoldsNobody) {
   EXPECT_EQ(table(*planner_.plan(std::vector{between(0, 1)}, 0)), exact({between(0, 1)}));
 }
 
-TEST_F(PlannerTest, ATaskThatEndsAfterTheNodeChangedIsForgotten) {
+TEST_F(PlannerTest, NodeChangedMeanwhile_DropsTaskResult) {
   serve({between(0, 1)});
   Node slow = node_;
   for (Link& link : slow.links) link.gbps /= 4;
@@ -224,7 +224,7 @@ TEST_F(PlannerTest, MemoryIsBounded) {
   EXPECT_EQ(planner_.counts().plans_in_serve, before + 1);
 }
 
-TEST_F(PlannerTest, WithTunedChoicesTheirVariantsAreComputedByTheOtherThread) {
+TEST_F(PlannerTest, TunedVariants_AreComputedInBackground) {
   TunedTransfer one;
   one.pair = pair_class(node_, MemoryId::gpu(0), MemoryId::gpu(1));
   one.choice = {64 * kMiB, {{RouteKind::direct, .5, 1}, {RouteKind::via_gpu, .5, 8}}, 0};
@@ -247,7 +247,7 @@ TEST_F(PlannerTest, WithTunedChoicesTheirVariantsAreComputedByTheOtherThread) {
   ASSERT_NE(then->in_window, nullptr);
   EXPECT_LT(then->in_window->plan.transfers.front().routes.at(1).chunks,
             then->plan.transfers.front().routes.at(1).chunks);
-  expect_no_ladder_was_computed_here();
+  expect_no_route_sets_computed_here();
 }
 
 /// Two islands of two GPUs each, each with its own host memory.
@@ -281,14 +281,14 @@ TEST_F(PlannerOnIslands, TransfersThatShareNoLinkDoNotCount) {
   EXPECT_EQ(serve({between(0, 1)}, 0, {between(2, 3, 0), between(3, 2, 0)}), alone);
   EXPECT_EQ(planner_.plan(std::vector{between(0, 1)}, 0, std::vector{between(2, 3, 0)}), alone);
   EXPECT_TRUE(tasks_.empty());
-  expect_no_ladder_was_computed_here();
+  expect_no_route_sets_computed_here();
 }
 
-/// Between GPUs of every known node: no ladder is computed by who serves, and the size step stays
+/// Between GPUs of every known node: serve() computes no route sets, and the size step stays
 /// small.
 class PlannerOnKnownNodes : public testing::TestWithParam<const char*> {};
 
-TEST_P(PlannerOnKnownNodes, CallersComputeNoLadder) {
+TEST_P(PlannerOnKnownNodes, CallersComputeNoRouteSets) {
   PlanInputs inputs;
   inputs.node = read_node_file(std::string(NODES_DIR) + "/" + GetParam() + ".toml");
   std::vector<std::function<void()>> tasks;
@@ -312,7 +312,7 @@ TEST_P(PlannerOnKnownNodes, CallersComputeNoLadder) {
     for (const auto& task : tasks) task();
     tasks.clear();
   }
-  EXPECT_EQ(planner.counts().ladders_in_serve, 0u);
+  EXPECT_EQ(planner.counts().route_sets_in_serve, 0u);
   Planner exact(inputs, {});
   EXPECT_EQ(table(*planner.serve(ring, 0)), table(*exact.plan(ring, 0)));
   EXPECT_EQ(table(*planner.serve({&ring[0], 1}, 0, back)),

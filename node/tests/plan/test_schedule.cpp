@@ -135,7 +135,7 @@ TEST(Schedule, OrdersWhatTouchesTheSameStagingMemory) {
   EXPECT_GT(pairs, 1000);
 }
 
-TEST(Schedule, StepsWaitForEarlierOnesOfTheirRouteTheSameLegFirst) {
+TEST(Schedule, StepsWaitForEarlierStepsOfTheirRoute) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     for (const auto& transfer : planned(seed).schedule.transfers) {
@@ -177,7 +177,7 @@ TEST(Schedule, IssuesEachStepOnceDirectCopiesFirst) {
   }
 }
 
-TEST(Schedule, APlanWithoutRoutesIsOneCopyWhereverTheDriverSendsIt) {
+TEST(Schedule, PlanWithoutRoutes_IsOneDriverCopy) {
   Plan plan;
   plan.transfers.push_back({{MemoryId::gpu(0), MemoryId::gpu(1), kMiB}, {}, {}});
   const Schedule schedule = make_schedule(plan, {});
@@ -188,7 +188,7 @@ TEST(Schedule, APlanWithoutRoutesIsOneCopyWhereverTheDriverSendsIt) {
   EXPECT_FALSE(schedule.transfers[0]->split());
 }
 
-TEST(Schedule, EqualPlansHaveEqualSchedulesOthersDifferInTheirHash) {
+TEST(Schedule, EqualPlans_HaveEqualSchedulesAndHashes) {
   std::map<std::uint64_t, TransferSchedule> known;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

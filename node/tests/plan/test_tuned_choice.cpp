@@ -36,7 +36,7 @@ std::optional<ExecutorKind> executor_of(const std::vector<TunedTransfer>& all) {
   return found == nullptr ? std::nullopt : std::optional(found->executor);
 }
 
-TEST(FindChoice, TheNearestSizeServes) {
+TEST(FindChoice, NearestSizeServes) {
   const std::vector<TunedTransfer> all = {tuned(4 * kMiB), tuned(64 * kMiB), tuned(16 * kMiB)};
   struct Row {
     std::uint64_t bytes;
@@ -66,7 +66,7 @@ TEST(FindChoice, OnlyOfItsPatternAndClass) {
   EXPECT_EQ(find_choice(all, Pattern::window, "gpu to host", 16 * kMiB, std::nullopt), nullptr);
 }
 
-TEST(FindChoice, AGivenExecutorIsKept) {
+TEST(FindChoice, RequestedExecutorIsKept) {
   const std::vector<TunedTransfer> all = {tuned(16 * kMiB, ExecutorKind::stream, 100),
                                           tuned(64 * kMiB, ExecutorKind::graph, 300)};
   EXPECT_EQ(served_by(all, 64 * kMiB, ExecutorKind::stream), 16 * kMiB);
@@ -95,14 +95,14 @@ TEST(FindChoice, WithoutOneTheFasterExecutorServes) {
   EXPECT_EQ(faster(tuned(bytes, stream, 0, 0), tuned(bytes, graph, 101)), graph);
 }
 
-TEST(FindChoice, ANativeCopyGetsNoBonusForBeingAGraph) {
+TEST(FindChoice, NativeCopyAsGraph_GetsNoBonus) {
   TunedTransfer native = tuned(16 * kMiB, ExecutorKind::graph, 100);
   native.choice = native_choice(16 * kMiB);
   EXPECT_EQ(executor_of({tuned(16 * kMiB, ExecutorKind::stream, 100.1), native}),
             ExecutorKind::stream);
 }
 
-TEST(KnownChoice, IsThatOfExactlyThisKey) {
+TEST(KnownChoice, MatchesTheExactKeyOnly) {
   const std::vector<TunedTransfer> all = {tuned(16 * kMiB)};
   using enum ExecutorKind;
   EXPECT_EQ(known_choice(all, Pattern::one_way, kPair, 16 * kMiB, stream), all.data());
@@ -145,7 +145,7 @@ TEST(Digest, ChangesWithEverythingThatPlansFollow) {
   for (const auto& [what, edit] : edits) EXPECT_NE(changed(edit), before) << what;
 }
 
-TEST(Digest, DoesNotChangeWithFiguresOrWithWhatIsNotWritten) {
+TEST(Digest, IgnoresFiguresAndUnwrittenDigits) {
   TunedTransfer one = tuned(16 * kMiB);
   const std::uint32_t before = digest(one);
   one.native_gbps = one.predicted_gbps = one.measured_gbps = 1;

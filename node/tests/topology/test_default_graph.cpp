@@ -42,7 +42,7 @@ constexpr MemoryId kGpu1 = MemoryId::gpu(1);
 constexpr MemoryId kHost0 = MemoryId::host(0);
 constexpr MemoryId kHost1 = MemoryId::host(1);
 
-TEST(DefaultGraph, ASwitchIsOnePortOutAndOneIn) {
+TEST(DefaultGraph, SwitchIsOnePortOutAndOneIn) {
   const Node node = make_default_graph(switched_gpus(4), {{0, 1}});
   EXPECT_NO_THROW(validate(node));
   const Link& link = link_of(node, kGpu0, kGpu1);
@@ -53,7 +53,7 @@ TEST(DefaultGraph, ASwitchIsOnePortOutAndOneIn) {
   EXPECT_EQ(ports_of(node, kGpu1, kGpu0), (Names{"nvlink-out.gpu1", "nvlink-in.gpu0"}));
 }
 
-TEST(DefaultGraph, AMeshHasALinkOfItsOwnForEachPair) {
+TEST(DefaultGraph, MeshHasOneLinkPerPair) {
   std::vector<ObservedGpu> gpus = pcie_gpus(2);
   gpus[0].nvlinks.to_gpu = {{gpus[1].gpu.pci, 6}};
   gpus[1].nvlinks.to_gpu = {{gpus[0].gpu.pci, 6}};
@@ -92,7 +92,7 @@ TEST(DefaultGraph, HostLinksShareTheGpusAndTheDomainsPort) {
   EXPECT_EQ(link_of(node, kHost0, kGpu0).width, 16);
 }
 
-TEST(DefaultGraph, TheWayToAnotherDomainIsSlowerAndShared) {
+TEST(DefaultGraph, LinksToOtherDomain_AreSlowerAndShared) {
   std::vector<ObservedGpu> gpus = switched_gpus(2);
   gpus[1].gpu.numa = 8;
   const Node node = make_default_graph(gpus, {{0, 1}});
@@ -121,7 +121,7 @@ TEST(DefaultGraph, NvlinkToTheCpuIsTheHostLink) {
   EXPECT_EQ(ports_of(node, kGpu0, kGpu1), (Names{"nvlink.gpu0", "nvlink.gpu1", "sockets"}));
 }
 
-TEST(DefaultGraph, ACoherentGpuHasC2c) {
+TEST(DefaultGraph, CoherentGpu_HasC2c) {
   std::vector<ObservedGpu> gpus = pcie_gpus(1);
   gpus[0].coherent_with_cpu = true;
   const Node node = make_default_graph(gpus, {});
@@ -129,7 +129,7 @@ TEST(DefaultGraph, ACoherentGpuHasC2c) {
   EXPECT_EQ(link_of(node, kGpu0, kHost0).nominal_gbps, 450);
 }
 
-TEST(DefaultGraph, OneGpuAloneIsANode) {
+TEST(DefaultGraph, SingleGpu_IsValidNode) {
   const Node node = make_default_graph(pcie_gpus(1), {{0, 1}});
   EXPECT_NO_THROW(validate(node));
   EXPECT_EQ(node.links.size(), 2u);

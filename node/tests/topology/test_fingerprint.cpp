@@ -13,7 +13,7 @@ class Fingerprint : public testing::Test {
   const std::string print_ = fingerprint(node_, "580.1");
 };
 
-TEST_F(Fingerprint, IsSixteenHexadecimalDigits) {
+TEST_F(Fingerprint, ConsistsOfSixteenHexDigits) {
   EXPECT_EQ(print_.size(), 16u);
   EXPECT_EQ(print_.find_first_not_of("0123456789abcdef"), std::string::npos);
   EXPECT_EQ(fingerprint(node_, "580.1"), print_);

@@ -97,7 +97,7 @@ const Expected kTable[] = {
 
 class KnownNode : public testing::TestWithParam<Expected> {};
 
-TEST_P(KnownNode, IsWhatTheTableSays) {
+TEST_P(KnownNode, MatchesTheTable) {
   const Expected& row = GetParam();
   const Node node = read_node_file(find_node_file(row.name));
   EXPECT_EQ(node.name, row.name);

@@ -53,7 +53,7 @@ struct Breakage {
 
 class BrokenNode : public testing::TestWithParam<Breakage> {};
 
-TEST_P(BrokenNode, IsRefusedWithTheReason) {
+TEST_P(BrokenNode, RefusalNamesTheReason) {
   Node node = small_node();
   ASSERT_NO_THROW(validate(node));
   GetParam().apply(node);

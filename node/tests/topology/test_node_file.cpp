@@ -251,7 +251,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"TrafficKey", "end_us = 1e6", "until_us = 5", 67, "until_us: is not a known key"}),
     [](const auto& test) { return test.param.name; });
 
-TEST(NodeFile, AMissingFileIsAnError) {
+TEST(NodeFile, MissingFile_IsRefused) {
   EXPECT_THROW(read_node_file("/does/not/exist.toml"), InvalidArgument);
 }
 
@@ -262,7 +262,7 @@ TEST(NodeSearch, FindsByNameAndByPath) {
   EXPECT_EQ(find_node_file("narval").filename(), "narval.toml");
 }
 
-TEST(NodeSearch, AnUnknownNameListsTheKnownOnes) {
+TEST(NodeSearch, UnknownName_ListsKnownNodes) {
   try {
     find_node_file("nowhere");
     FAIL();

@@ -40,7 +40,7 @@ TEST(NodeFormat, ReadsBackEqual) {
       << format_node_file(node);
 }
 
-TEST(NodeJson, HasTheDocumentedFields) {
+TEST(NodeJson, ContainsTheDocumentedFields) {
   const nlohmann::json json = to_json(awkward_node());
   EXPECT_EQ(json["name"], "4 x \"GPU\"");
   EXPECT_EQ(json["source"], "measured");

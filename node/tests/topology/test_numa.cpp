@@ -23,7 +23,7 @@ TEST(Numa, DomainsWithCpusAndMemory) {
             (std::vector<HostMemory>{{0, 1024 * 1024}, {8, 2048 * 1024}}));
 }
 
-TEST(Numa, ASystemThatDoesNotTell) {
+TEST(Numa, NoSysfsEntries_GiveNoDomains) {
   const test::TemporaryFolder sys;
   EXPECT_TRUE(numa_domains(sys.path()).empty());
   EXPECT_EQ(pci_numa_domain("0000:41:00.0", sys.path()), std::nullopt);

@@ -63,20 +63,20 @@ TEST(NvlinkView, CountsLinksByTheOtherEnd) {
   EXPECT_EQ(seen.to_switch, 1);
 }
 
-TEST(NvlinkView, AHiddenGpuIsNoSwitch) {
+TEST(NvlinkView, HiddenGpu_IsNoSwitch) {
   const NvlinkView seen = view(fake_nvml(), {{true, NVML_NVLINK_DEVICE_TYPE_GPU, 0x77}});
   EXPECT_EQ(seen.to_gpu, (std::map<std::string, int>{{"0000:77:00.0", 1}}));
   EXPECT_EQ(seen.to_switch, 0);
 }
 
-TEST(NvlinkView, AnUnnamedEndIsAGpuByItsBusIdAndElseASwitch) {
+TEST(NvlinkView, UntypedEnd_IsGpuByBusIdElseSwitch) {
   const NvlinkView seen =
       view(fake_nvml(), {{true, {}, 0x41}, {true, {}, 0x98}, {true, {}, 0}, {true, {}, 0}});
   EXPECT_EQ(seen.to_gpu, (std::map<std::string, int>{{"0000:41:00.0", 1}}));
   EXPECT_EQ(seen.to_switch, 3);
 }
 
-TEST(NvlinkView, AnOldNvmlShowsWhatItCan) {
+TEST(NvlinkView, OldNvml_ShowsWhatItCan) {
   Nvml nvml = fake_nvml();
   nvml.nvlink_remote_type = nullptr;
   const NvlinkView seen = view(nvml, {{true, NVML_NVLINK_DEVICE_TYPE_GPU, 0x42}});

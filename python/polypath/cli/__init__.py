@@ -117,7 +117,7 @@ def app(prog_name: str = "polypath") -> NoReturn:
         sys.stdout.flush()
     except OSError as error:
         code = code or 1
-        if not isinstance(error, BrokenPipeError):  # whoever read has seen enough, as head(1)
+        if not isinstance(error, BrokenPipeError):  # the reader has seen enough, as head(1)
             _report(f"stdout: {error.strerror}", code)
         # What is still buffered goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -125,8 +125,8 @@ def app(prog_name: str = "polypath") -> NoReturn:
 
 
 def _open_streams() -> None:
-    """Opens those that whoever started this had closed: on stdout every write fails, and what goes
-    to stderr is lost."""
+    """Opens standard streams that the caller had closed. Every write to such a stdout fails, and
+    output to such a stderr is lost."""
     if sys.stdout is None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
     if sys.stderr is None:
@@ -180,11 +180,11 @@ def call(words: Sequence[str], program: str) -> None:
             from .options import missing_profile, require_apart
 
             function = command.load()
-            given = CommandLine(f"{program} {command.name}", function).read(words[count:])
-            require_apart(given)
-            if said := missing_profile(command.name, given):
-                print(f"polypath: warning: {said}", file=sys.stderr)
-            function(**given)
+            arguments = CommandLine(f"{program} {command.name}", function).read(words[count:])
+            require_apart(arguments)
+            if error := missing_profile(command.name, arguments):
+                print(f"polypath: warning: {error}", file=sys.stderr)
+            function(**arguments)
             return
     raise InvalidArgument(_unknown(words, program))
 

@@ -84,7 +84,7 @@ def did_you_mean(text: str, known: Iterable[str]) -> str:
 
 
 def alike(text: str, known: Iterable[str]) -> list[str]:
-    """Those that are the word but for hyphens, underscores and capitals."""
+    """Names equal to the word but for hyphens, underscores and capitals."""
 
     def bare(name: str) -> str:
         return name.replace("-", "").replace("_", "").lower()
@@ -108,7 +108,7 @@ class CommandLine:
             allow_abbrev=False,
             add_help=False,
         )
-        # -1K is a value, for whoever reads it to refuse, and no option.
+        # -1K is a value, not an option: the reader of the value refuses it.
         self._parser._negative_number_matcher = re.compile(r"-\.?\d")
         shown = []
         for parameter, hint in get_type_hints(function, include_extras=True).items():
@@ -138,7 +138,7 @@ class CommandLine:
         return {**vars(values), **({self._rest: rest or None} if self._rest else {})}
 
     def _split(self, words: list[str]) -> tuple[list[str], list[str]]:
-        """Own words, and those of the program that is to run."""
+        """Own words, and the words of the program to run."""
         if self._rest is None:
             return words, []
         at = 0

@@ -34,7 +34,7 @@ def collect(
     title: str, names: Sequence[str], reports: Generator[dict[str, Any], None, None], show: Show
 ) -> list[dict[str, Any]]:
     """The rows of a benchmark: takes one report for each of these names, with progress on stderr,
-    and shows them at the end, also when a later one fails. Closes the reports, whatever happens."""
+    and shows them at the end, also when a later one fails. Closes the reports in every case."""
     rows: list[dict[str, Any]] = []
     try:
         with contextlib.closing(reports), progress(title) as step:
@@ -54,7 +54,7 @@ def finish(
     result: dict[str, Any], out: Console, json: str | None, plot: Path | None, draw: Draw
 ) -> None:
     """Writes and draws the document of a benchmark; leaves with exit code 1 when a row is not
-    verified. Raises `PolypathError` when the shim was to catch copies and caught none: then a
+    verified. Raises `PolypathError` when the shim had to catch copies and caught none: then a
     program was compared with itself."""
     write_json(result, json)
     if plot is not None:
@@ -70,7 +70,7 @@ def finish(
 
 
 def command_line() -> str:
-    """The command as it was typed, whatever started Python."""
+    """The command as it was typed, however Python was started."""
     return shlex.join(["polypath", *sys.argv[1:]])
 
 
@@ -159,12 +159,12 @@ def bench(
         *(beside_polypath, beside_same_process),
     )
     if traffic is not None:
-        for name, given in {
+        for name, values in {
             "--window": window,
             "--compare-executors": compare_executors,
             "--plot": plot,
         }.items():
-            if given:
+            if values:
                 raise InvalidArgument(f"{name} is not for --beside")
         share_machine()
     chosen = None if executor is None else str(executor)

@@ -1,4 +1,4 @@
-"""`polypath bench --beside`: options, and the table."""
+"""`polypath bench --beside`: options, and the table."""  # words: ok
 
 from __future__ import annotations
 
@@ -70,10 +70,11 @@ def traffic_of(
     under_polypath: bool,
     same_process: bool,
 ) -> Traffic | None:
-    """What the options say; None without ``--beside``. Raises `InvalidArgument` for options that
-    need it, or exclude each other."""
+    """The traffic that the options describe; None if they request no traffic.
+
+    Raises `InvalidArgument` for options that need it, or exclude each other."""
     if copies is None:
-        given = {
+        values = {
             "--beside-block": block,
             "--beside-queue": queue,
             "--beside-period": period,
@@ -81,7 +82,7 @@ def traffic_of(
             "--beside-polypath": under_polypath,
             "--beside-same-process": same_process,
         }
-        for name, value in given.items():
+        for name, value in values.items():
             if value:
                 raise InvalidArgument(f"{name} needs --beside")
         return None

@@ -100,7 +100,7 @@ def _command(op: str, about: str) -> Callable[..., None]:
                 raise InvalidArgument(f"--ranks {ranks}: there are {gpus} GPUs")
             default = ("ring" if op == "allreduce" else "none") if simulated else "nccl"
             name = against or default
-            wanted = CollectiveBench(
+            request = CollectiveBench(
                 op,
                 sizes or parse_sizes("64K:16M" if simulated else "8K:1G"),
                 ranks or gpus,
@@ -113,14 +113,16 @@ def _command(op: str, about: str) -> Callable[..., None]:
                 algorithm=algorithm,
             )
             reports: Generator[dict[str, Any], None, None] = (
-                rows_on_threads(context, wanted)
+                rows_on_threads(context, request)
                 if simulated or threads
-                else rows_in_processes(wanted)
+                else rows_in_processes(request)
             )
             out = console(json)
             print_lines(out, *clock_lines(topology))
-            names = [format_size(size) for size in wanted.sizes]
-            rows = collect(f"{op} on {wanted.ranks} ranks", names, reports, lambda r: _show(out, r))
+            names = [format_size(size) for size in request.sizes]
+            rows = collect(
+                f"{op} on {request.ranks} ranks", names, reports, lambda r: _show(out, r)
+            )
             result = document(context, op, rows, command_line())
         finish(result, out, json, plot, _draw)
 

@@ -60,8 +60,8 @@ def bench_messaging(
         try:
             with progress("messaging") as step:
                 turns = repetitions or (1 if simulated else 5)
-                found = lines(what, range(count), turns, quick=simulated, node=node)
-                for row in found:
+                results = lines(what, range(count), turns, quick=simulated, node=node)
+                for row in results:
                     # A wrong item ends the program with an error.
                     rows.append({**row, "gpus": count, "verified": True})
                     step(len(rows), len(rows) + 1, row["line"])
@@ -106,5 +106,5 @@ def _show(out: Console, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _limits(row: dict[str, Any]) -> dict[str, float]:
-    found: dict[str, float] = row.get("limits", {})
-    return {name: value for name, value in found.items() if value > 0}
+    limits: dict[str, float] = row.get("limits", {})
+    return {name: value for name, value in limits.items() if value > 0}

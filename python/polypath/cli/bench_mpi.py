@@ -48,7 +48,7 @@ Mpirun = Annotated[
 
 
 class Pattern(StrEnum):
-    """Who sends to whom."""
+    """Pairs of sending and receiving ranks."""
 
     pair = "pair"
     ring = "ring"
@@ -268,7 +268,7 @@ class Comparison:
 
     @property
     def run_count(self) -> int:
-        """Of one `run`."""
+        """Number of program runs in one `run`."""
         return run_count(self.pairs, not self.simulated)
 
     def heading(self, what: str) -> list[str]:
@@ -306,11 +306,11 @@ def statistics_lines(statistics: dict[str, Any]) -> list[str]:
 def shares_text(routes: Sequence[dict[str, Any]]) -> str:
     """ "direct 42%, via gpu2 58%"; of several pairs of memories by kind, "direct 42%, via gpu
     58%"."""
-    several = len({(one["src"], one["dst"]) for one in routes}) > 1
+    several = len({(route["src"], route["dst"]) for route in routes}) > 1
     shares: dict[str, float] = {}
-    for one in routes:
-        name = one["route"].rstrip("0123456789") if several else one["route"]
-        shares[name] = shares.get(name, 0.0) + one["share"]
+    for route in routes:
+        name = route["route"].rstrip("0123456789") if several else route["route"]
+        shares[name] = shares.get(name, 0.0) + route["share"]
     return ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
 
 

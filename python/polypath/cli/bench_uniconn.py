@@ -1,4 +1,4 @@
-"""`polypath bench uniconn`: UNICONN's calls against those of the library behind it."""
+"""`polypath bench uniconn`: UNICONN's calls against direct calls of its backend's library."""
 
 from __future__ import annotations
 
@@ -155,9 +155,9 @@ def bench_uniconn(
     simulated node times are virtual, and a solver's sweeps take the time of the memory that a
     kernel would read and write.
     """
-    given = locals()
+    arguments = locals()
     for name, (option, tests) in _ONLY_FOR.items():
-        if given[name] is not None and test not in tests:
+        if arguments[name] is not None and test not in tests:
             raise InvalidArgument(f"{option} is for --test {', '.join(tests)}, not for {test}")
     exchange = exchange or "both"
     if exchange not in ("both", "turns"):
@@ -190,7 +190,7 @@ def bench_uniconn(
         if count > gpus:
             raise InvalidArgument(f"{count} ranks are wanted, and there are {gpus} GPUs")
         defaults = _SIMULATED_SIZES if simulated else _SIZES
-        wanted = _wanted(
+        requests = _wanted(
             test,
             backends or backends_here(context),
             count,
@@ -214,12 +214,14 @@ def bench_uniconn(
         name = node or (topology["name"] if simulated else None)
         out = console(json)
         print_lines(out, *clock_lines(topology))
-        reports = (row for one in wanted for row in rows(one, name, mpirun))
+        reports = (row for request in requests for row in rows(request, name, mpirun))
         names = [
-            f"{one.backend}, {format_size(size)}" for one in wanted for size in one.sizes or [0]
+            f"{request.backend}, {format_size(size)}"
+            for request in requests
+            for size in request.sizes or [0]
         ]
-        found = collect(f"uniconn {test}", names, reports, lambda r: _show(out, r))
-        result = document(context, f"uniconn {test}", found, command_line())
+        results = collect(f"uniconn {test}", names, reports, lambda r: _show(out, r))
+        result = document(context, f"uniconn {test}", results, command_line())
     finish(result, out, json, plot, _draw)
 
 
@@ -235,21 +237,21 @@ def _wanted(
     matrices: Sequence[str],
 ) -> list[UniconnBench]:
     """The programs to run, one after another."""
-    found: list[UniconnBench] = []
+    requests: list[UniconnBench] = []
     for backend in backends:
         if test == "bandwidth":
-            found += [
-                UniconnBench(test, backend, ranks, sizes, one, pairs, calls) for one in windows
+            requests += [
+                UniconnBench(test, backend, ranks, sizes, value, pairs, calls) for value in windows
             ]
         elif test == "cg":
-            found += [
-                UniconnBench(test, backend, ranks, (), 1, pairs, calls, {**solver, "matrix": one})
-                for one in matrices
+            requests += [
+                UniconnBench(test, backend, ranks, (), 1, pairs, calls, {**solver, "matrix": value})
+                for value in matrices
             ]
         else:
             more = solver if test == "jacobi" else {}
-            found.append(UniconnBench(test, backend, ranks, sizes, 1, pairs, calls, more))
-    return found
+            requests.append(UniconnBench(test, backend, ranks, sizes, 1, pairs, calls, more))
+    return requests
 
 
 def _draw(result: dict[str, Any], file: Path) -> None:
@@ -258,14 +260,14 @@ def _draw(result: dict[str, Any], file: Path) -> None:
     plot_uniconn(result, file)
 
 
-def _show_lines(out: Console, found: Sequence[dict[str, Any]]) -> None:
+def _show_lines(out: Console, results: Sequence[dict[str, Any]]) -> None:
     table = PlainTable(
         "what",
         "lines",
         right=["lines"],
         caption="without blank ones, comments, includes",
     )
-    for row in found:
+    for row in results:
         table.add_row(row["what"], str(row["lines"]))
     out.print(table)
 
@@ -283,15 +285,15 @@ def _columns(test: str) -> Iterator[str]:
     yield from ("us", "native us", "speedup", "control", "CPU ns", "more CPU ns", "right")
 
 
-def _show(out: Console, found: Sequence[dict[str, Any]]) -> None:
-    names = list(_columns(found[0]["test"]))
+def _show(out: Console, results: Sequence[dict[str, Any]]) -> None:
+    names = list(_columns(results[0]["test"]))
     table = PlainTable(
         *names,
         right=[name for name in names if name not in ("backend", "matrix", "mode")],
         caption="medians of pairs; speedup: native time over UNICONN's; control: the library "
         "against itself; CPU ns of a call, of a solver's iteration",
     )
-    for row in found:
+    for row in results:
         native = row["native_us"] is not None
         cells = {
             "backend": row["backend"],

@@ -98,8 +98,8 @@ def findings_table(findings: Iterable[Finding]) -> PlainTable:
         kind = finding.what.partition(" ")[0]
         alike.setdefault(finding._replace(what=kind), []).append(finding.what)
     for (kind, state, text, advice), names in alike.items():
-        of = spans([name.removeprefix(kind).strip() for name in dict.fromkeys(names)])
-        check = f"{kind} {of}".strip()
+        suffixes = spans([name.removeprefix(kind).strip() for name in dict.fromkeys(names)])
+        check = f"{kind} {suffixes}".strip()
         table.add_row(escape(check), _MARKS[state], escape(text), escape(advice))
     return table
 
@@ -170,7 +170,7 @@ def shares_text(routes: dict[str, int]) -> str:
 
 def advice_lines(findings: Sequence[Finding]) -> list[str]:
     """What to do about copies that are not well, each advice once."""
-    lines = [f"{one.text}: {one.advice}" for one in findings if one.advice]
+    lines = [f"{finding.text}: {finding.advice}" for finding in findings if finding.advice]
     return list(dict.fromkeys(lines))
 
 

@@ -207,9 +207,9 @@ def later_table(rows: Sequence[dict[str, Any]]) -> PlainTable:
     return table
 
 
-def timed(us: float, of: float) -> str:
+def timed(us: float, total: float) -> str:
     """ "27.6 11%": a time, and its part of the whole."""
-    return f"{figure(us)} {ratio(us, of, '{:.0%}'):>4}"
+    return f"{figure(us)} {ratio(us, total, '{:.0%}'):>4}"
 
 
 def _keys(row: dict[str, Any]) -> tuple[str, str]:

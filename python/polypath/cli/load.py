@@ -64,7 +64,7 @@ def table_of(load: dict[str, Any]) -> PlainTable:
 
 
 def state_of(link: dict[str, Any]) -> str:
-    """ "free", or who says that it is loaded."""
+    """ "free", or the source of the report that the link is loaded."""
     if not link["loaded"]:
         return "free"
     by = f" {link['pid']}" if link["pid"] else ""

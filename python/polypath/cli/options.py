@@ -27,16 +27,16 @@ def window_list(text: str) -> list[int]:
 
 def seconds(text: str) -> float:
     """Reads ``--budget``: seconds, such as 60, 60s or 5m."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?", text.strip())
-    if not found or float(found[1]) == 0:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?", text.strip())
+    if not match or float(match[1]) == 0:
         raise ValueError(f"'{text}' is no time: seconds such as 60s, or 5m")
-    return float(found[1]) * {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600}[found[2]]
+    return float(match[1]) * {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600}[match[2]]
 
 
 def microseconds(text: str) -> int:
-    """Reads ``--beside-period``: a time such as 20ms or 500us."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s)", text.strip())
-    us = float(found[1]) * {"us": 1, "ms": 1e3, "s": 1e6}[found[2]] if found else 0.0
+    """Reads ``--beside-period``: a time such as 20ms or 500us."""  # words: ok
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s)", text.strip())
+    us = float(match[1]) * {"us": 1, "ms": 1e3, "s": 1e6}[match[2]] if match else 0.0
     if us < 1:
         raise ValueError(f"'{text}' is no time: write 20ms or 500us")
     return round(us)
@@ -136,13 +136,13 @@ def require_kept(profile: Path | None) -> None:
         ) from error
 
 
-def missing_profile(command: str, given: Mapping[str, Any]) -> str | None:
+def missing_profile(command: str, arguments: Mapping[str, Any]) -> str | None:
     """What to say of a profile that is named and not there, before a command that neither makes it
     nor says so itself."""
-    makes_it = command.split()[0] == "tune" and not given["show"]
-    if makes_it or given.get("measure") or command in ("nodes", "info", "doctor", "run"):
+    makes_it = command.split()[0] == "tune" and not arguments["show"]
+    if makes_it or arguments.get("measure") or command in ("nodes", "info", "doctor", "run"):
         return None
-    file, name = given.get("profile"), "--profile"
+    file, name = arguments.get("profile"), "--profile"
     if file is None:
         from ..launch.environment import missing_profile as missing
 
@@ -254,7 +254,7 @@ def given_settings(
     }
 
 
-#: Of the commands of collectives.
+#: Options that the commands of collectives share.
 ElementType = Annotated[str, text_option("--type", "Of the elements; default float32.", "TYPE")]
 Operator = Annotated[
     str | None,
@@ -266,10 +266,10 @@ Operator = Annotated[
 ]
 
 
-def operator_of(op: str, given: str | None) -> str:
+def operator_of(op: str, operator: str | None) -> str:
     """The operator of a collective. Raises `InvalidArgument` where one is given that combines
     nothing."""
     combining = ("allreduce", "reduce_scatter", "reduce")
-    if given is not None and op not in combining:
+    if operator is not None and op not in combining:
         raise InvalidArgument(f"--op is for {', '.join(combining)}; {op} combines nothing")
-    return given or "sum"
+    return operator or "sum"

@@ -67,8 +67,8 @@ class PlainTable:
         is_apart: bool = False,
     ) -> None:
         """``right`` names the columns of figures, ``wrap`` those whose texts may be broken into
-        lines; ``keys``: so many first columns say what a row is about; ``is_apart``: an empty
-        line between rows; ``is_tight``: so, and columns side by side."""
+        lines; ``keys``: number of first columns that say what a row is about; ``is_apart``: an
+        empty line between rows; ``is_tight``: so, and columns side by side."""
         self.columns = columns
         self.rows: list[Sequence[str]] = []
         self.right = set(right)
@@ -129,9 +129,9 @@ class PlainTable:
         return min(widest, _MIN_TEXT) if self.columns[index] in self.wrap else widest
 
 
-def ratio(value: float, of: float, text: str = "{:.2f}") -> str:
+def ratio(value: float, base: float, text: str = "{:.2f}") -> str:
     """``value / of`` in this format; "-" where there is nothing to compare with."""
-    return text.format(value / of) if of else "-"
+    return text.format(value / base) if base else "-"
 
 
 def times(value: float) -> str:

@@ -1,4 +1,4 @@
-"""`polypath plan backend`: which of UNICONN's backends AnyBackend would take, and why."""
+"""`polypath plan backend`: the UNICONN backend that AnyBackend would take, and why."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def plan_backend(
 def _table(planned: dict[str, Any]) -> PlainTable:
     table = PlainTable("backend", "us", "GB/s", "serves", right=("us", "GB/s"), wrap=("serves",))
     entry = planned["entry"]
-    for one in planned["backends"]:
-        known = one["us"] is not None
+    for backend in planned["backends"]:
+        known = backend["us"] is not None
         table.add_row(
-            one["backend"],
-            figure(one["us"]) if known else "-",
-            figure(entry["bytes"] / one["us"] / 1e3) if known and one["us"] else "-",
-            "yes" if one["serves"] else f"no: {one['why']}",
+            backend["backend"],
+            figure(backend["us"]) if known else "-",
+            figure(entry["bytes"] / backend["us"] / 1e3) if known and backend["us"] else "-",
+            "yes" if backend["serves"] else f"no: {backend['why']}",
         )
     return table

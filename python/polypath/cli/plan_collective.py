@@ -182,16 +182,16 @@ def left_out_table(planned: dict[str, Any]) -> PlainTable:
     against = planned["times_ring"] or {}
     columns = (*figures, "times ring") if against else figures
     table = PlainTable("left out", *columns, "why", right=columns, wrap=("why",))
-    for one in planned["candidates"][1:]:
+    for candidate in planned["candidates"][1:]:
         cells = [
-            "-" if one["us"] is None else figure(one["us"]),
-            "-" if one["bus_gbps"] is None else figure(one["bus_gbps"]),
-            figure(one["limit_bus_gbps"]),
+            "-" if candidate["us"] is None else figure(candidate["us"]),
+            "-" if candidate["bus_gbps"] is None else figure(candidate["bus_gbps"]),
+            figure(candidate["limit_bus_gbps"]),
         ]
         if against:
-            found = against.get(one["algorithm"])
-            cells.append("-" if found is None else times(found))
-        table.add_row(one["algorithm"], *cells, escape(one["reason"]))
+            speedup = against.get(candidate["algorithm"])
+            cells.append("-" if speedup is None else times(speedup))
+        table.add_row(candidate["algorithm"], *cells, escape(candidate["reason"]))
     return table
 
 

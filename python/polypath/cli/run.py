@@ -64,10 +64,10 @@ def run(
     """
     if not program and not print_only:
         raise InvalidArgument("give the program to run: polypath run -- mpirun -n 4 ./app")
-    given = options.given_settings(routes, emulate_mesh, setting)
+    settings = options.given_settings(routes, emulate_mesh, setting)
     changed = {
         **environment.assignments(os.environ, node),
-        **environment.settings_environment(given),
+        **environment.settings_environment(settings),
     }
     check_node(node)
     if strict and not reproducible:

@@ -64,13 +64,13 @@ def tune(
     out = console(json)
     with Context(node=node, profile=None if profile is None else str(profile)) as context:
         if show:
-            found = context.tuned()
+            result = context.tuned()
         else:
             if not context.devices()["profile"]["file"]:
                 print_lines(out, NOT_KEPT)
             print_lines(out, *clock_lines(context.topology()))
             with tune_progress() as progress:
-                found = context.tune(
+                result = context.tune(
                     None if src is None or dst is None else [(src, dst)],
                     sizes,
                     budget,
@@ -81,17 +81,17 @@ def tune(
         topology = context.topology()
     name = topology["name"]
     title = where(topology)
-    for pair, table in tuned_tables(found["choices"]):
+    for pair, table in tuned_tables(result["choices"]):
         print_lines(out, pair)
         out.print(table)
-    if found["choices"]:
+    if result["choices"]:
         print_lines(out, "GB/s (1e9 bytes/s) of all transfers together; gpu 28%/9: 28% in 9 chunks")
-    print_lines(out, *summary(found, name))
-    write_json(found, json)
+    print_lines(out, *summary(result, name))
+    write_json(result, json)
     if plot is not None:
         from ..plots import plot_tuned
 
-        plot_tuned(found["choices"], title, plot)
+        plot_tuned(result["choices"], title, plot)
         print_lines(out, f"drawn in {plot}")
 
 
@@ -147,8 +147,8 @@ def tune_progress() -> Iterator[TuneProgress]:
 
 def tuned_tables(choices: Sequence[dict[str, Any]]) -> Iterator[tuple[str, PlainTable]]:
     """Each class of pairs with its table: a row a choice, by pattern, size and executor."""
-    for pair in sorted({one["pair"] for one in choices}):
-        yield pair, tuned_table([one for one in choices if one["pair"] == pair])
+    for pair in sorted({entry["pair"] for entry in choices}):
+        yield pair, tuned_table([entry for entry in choices if entry["pair"] == pair])
 
 
 def tuned_table(choices: Sequence[dict[str, Any]]) -> PlainTable:
@@ -161,19 +161,21 @@ def tuned_table(choices: Sequence[dict[str, Any]]) -> PlainTable:
         keys=3,
     )
     last = ""
-    for one in sorted(choices, key=lambda one: (one["pattern"], one["bytes"], one["executor"])):
+    for entry in sorted(
+        choices, key=lambda entry: (entry["pattern"], entry["bytes"], entry["executor"])
+    ):
         table.add_row(
-            "" if one["pattern"] == last else one["pattern"],
-            format_size(one["bytes"]),
-            one["executor"],
-            figure(one["native_gbps"]),
-            figure(one["predicted_gbps"]),
-            figure(one["measured_gbps"]),
-            ratio(one["measured_gbps"], one["native_gbps"]),
-            str(one["tried"]),
-            escape(choice_text(one)) + (" [bold]edited[/bold]" if one["edited"] else ""),
+            "" if entry["pattern"] == last else entry["pattern"],
+            format_size(entry["bytes"]),
+            entry["executor"],
+            figure(entry["native_gbps"]),
+            figure(entry["predicted_gbps"]),
+            figure(entry["measured_gbps"]),
+            ratio(entry["measured_gbps"], entry["native_gbps"]),
+            str(entry["tried"]),
+            escape(choice_text(entry)) + (" [bold]edited[/bold]" if entry["edited"] else ""),
         )
-        last = one["pattern"]
+        last = entry["pattern"]
     return table
 
 
@@ -190,21 +192,21 @@ def choice_text(choice: dict[str, Any]) -> str:
     return text + (f"; {choice['slots']} slots" if choice["slots"] else "")
 
 
-def summary(found: dict[str, Any], node: str) -> list[str]:
+def summary(result: dict[str, Any], node: str) -> list[str]:
     """Where the choices are kept, and whether the search came to its end."""
     lines = []
-    if not found["choices"]:
+    if not result["choices"]:
         lines.append(f"nothing is tuned for {node}")
-    return lines + profile_lines(found, len(found["choices"]), "choices")
+    return lines + profile_lines(result, len(result["choices"]), "choices")
 
 
-def profile_lines(found: dict[str, Any], count: int, what: str) -> list[str]:
+def profile_lines(result: dict[str, Any], count: int, what: str) -> list[str]:
     """How a search ended, if there was one, and where what it found is kept."""
     lines = []
-    kept = bool(found["profile"])
-    if "seconds" in found:
-        kept = kept and Path(found["profile"]).is_file()  # else a warning has said why not
-        state = "stopped; the same command goes on from here" if found["stopped"] else "done"
-        lines.append(f"{count} {what}, {found['seconds']:.0f} s, {state}")
-    lines.append(f"profile: {found['profile']}" if kept else "kept in no profile")
+    kept = bool(result["profile"])
+    if "seconds" in result:
+        kept = kept and Path(result["profile"]).is_file()  # else a warning has said why not
+        state = "stopped; the same command goes on from here" if result["stopped"] else "done"
+        lines.append(f"{count} {what}, {result['seconds']:.0f} s, {state}")
+    lines.append(f"profile: {result['profile']}" if kept else "kept in no profile")
     return lines

@@ -1,4 +1,4 @@
-"""`polypath tune backend`: which of UNICONN's backends is fastest here, by operation and size."""
+"""`polypath tune backend`: finds the fastest UNICONN backend here, by operation and size."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def tune_backend(
         gpus = len(topology["gpus"])
         kept = bool(context.devices()["profile"]["file"])
         here = ["polypath"] if simulated else [b for b in BACKENDS if b in backends_here(context)]
-    found = Found([], {})
+    tuned = Found([], {})
     if not show:
         if gpus < 2:
             raise InvalidArgument("communication takes two GPUs at least, and there is one")
@@ -133,7 +133,7 @@ def tune_backend(
         if not kept:
             print_lines(out, NOT_KEPT)
         print_lines(out, *clock_lines(topology))
-        wanted = BackendTuning(
+        request = BackendTuning(
             backends or here,
             ops or OPERATIONS,
             counts,
@@ -145,22 +145,22 @@ def tune_backend(
         )
         name = node or (topology["name"] if simulated else None)
         with tune_progress() as progress:
-            found = tune(wanted, name, mpirun, progress)
+            tuned = tune(request, name, mpirun, progress)
     with Context(node=node) as context:
         result = context.tuned()
     if not kept:
-        result["comm"] = found.entries
+        result["comm"] = tuned.entries
     if not show:
         result.update(
-            {"excluded": found.excluded, "stopped": found.stopped, "seconds": found.seconds}
+            {"excluded": tuned.excluded, "stopped": tuned.stopped, "seconds": tuned.seconds}
         )
-    entries = [one for one in result["comm"] if ops is None or one["op"] in ops]
+    entries = [entry for entry in result["comm"] if ops is None or entry["op"] in ops]
     for which, table in _tables(entries):
         print_lines(out, which)
         out.print(table)
     if entries:
         print_lines(out, "us a call, of the slowest rank; medians")
-    for backend, why in found.excluded.items():
+    for backend, why in tuned.excluded.items():
         print_lines(out, f"without {backend}: {why}")
     lines = [] if entries else [f"no backend was measured on {topology['name']}"]
     lines += profile_lines(result, len(entries), "entry" if len(entries) == 1 else "entries")
@@ -170,20 +170,20 @@ def tune_backend(
 
 def _tables(entries: Sequence[dict[str, Any]]) -> Iterator[tuple[str, PlainTable]]:
     """Each operation on each set of ranks with its table: a row a size."""
-    for op, ranks in sorted({(one["op"], one["ranks"]) for one in entries}):
-        rows = [one for one in entries if (one["op"], one["ranks"]) == (op, ranks)]
-        names = list(dict.fromkeys(time["backend"] for one in rows for time in one["times"]))
+    for op, ranks in sorted({(entry["op"], entry["ranks"]) for entry in entries}):
+        rows = [entry for entry in entries if (entry["op"], entry["ranks"]) == (op, ranks)]
+        names = list(dict.fromkeys(time["backend"] for entry in rows for time in entry["times"]))
         figures = [f"{name} us" for name in names]
         table = PlainTable(
             *("size", *figures, "speedup", "best"), right=("size", *figures, "speedup"), keys=1
         )
-        for one in sorted(rows, key=lambda one: one["bytes"]):
-            us = {time["backend"]: time["us"] for time in one["times"]}
+        for entry in sorted(rows, key=lambda entry: entry["bytes"]):
+            us = {time["backend"]: time["us"] for time in entry["times"]}
             first = next(iter(us.values()), 0)
             table.add_row(
-                format_size(one["bytes"]),
+                format_size(entry["bytes"]),
                 *(figure(us[name]) if name in us else "-" for name in names),
-                ratio(first, us.get(one["backend"], 0)),
-                escape(one["backend"]) + (" [bold]edited[/bold]" if one["edited"] else ""),
+                ratio(first, us.get(entry["backend"], 0)),
+                escape(entry["backend"]) + (" [bold]edited[/bold]" if entry["edited"] else ""),
             )
         yield f"{op}, {ranks}", table

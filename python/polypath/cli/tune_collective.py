@@ -64,15 +64,15 @@ def _command(op: str | None, about: str) -> Callable[..., None]:
                 raise InvalidArgument(f"--ranks {ranks}: there are {gpus} GPUs")
             if gpus < 2 and not show:
                 raise InvalidArgument("collectives take two GPUs at least, and there is one")
-            found = context.tuned() if show else _search(out, context, op, ranks or gpus, locals())
-        entries = [one for one in found["collectives"] if op in (None, one["op"])]
+            result = context.tuned() if show else _search(out, context, op, ranks or gpus, locals())
+        entries = [entry for entry in result["collectives"] if op in (None, entry["op"])]
         for which, table in _tables(entries):
             print_lines(out, which)
             out.print(table)
         if entries:
             print_lines(out, "us a call, of the slowest rank, behind rows of calls; medians")
-        print_lines(out, *_summary(found, entries, topology["name"]))
-        write_json(found, json)
+        print_lines(out, *_summary(result, entries, topology["name"]))
+        write_json(result, json)
 
     command.__name__ = f"tune_{op or 'collectives'}"
     command.__doc__ = f"""Find the best algorithm, stages and blocks for {about}, by size.
@@ -86,50 +86,52 @@ def _command(op: str | None, about: str) -> Callable[..., None]:
 
 
 def _search(
-    out: Console, context: Context, op: str | None, ranks: int, given: dict[str, Any]
+    out: Console, context: Context, op: str | None, ranks: int, arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    wanted = CollectiveTuning(op, ranks, given["sizes"], given["budget"], given["again"])
+    request = CollectiveTuning(
+        op, ranks, arguments["sizes"], arguments["budget"], arguments["again"]
+    )
     if not context.devices()["profile"]["file"]:
         print_lines(out, NOT_KEPT)
-    print_lines(out, *clock_lines(given["topology"]))
+    print_lines(out, *clock_lines(arguments["topology"]))
     with tune_progress() as progress:
-        if given["topology"]["simulated"]:
-            return tune_on_threads(context, wanted, progress)
-        return tune_in_processes(wanted, progress)
+        if arguments["topology"]["simulated"]:
+            return tune_on_threads(context, request, progress)
+        return tune_in_processes(request, progress)
 
 
 def _tables(entries: Sequence[dict[str, Any]]) -> Iterator[tuple[str, PlainTable]]:
     """Each operation on each set of ranks with its table: a row a size."""
-    for op, ranks in sorted({(one["op"], one["ranks"]) for one in entries}):
+    for op, ranks in sorted({(entry["op"], entry["ranks"]) for entry in entries}):
         figures = ("planned us", "us", "speedup", "tried")
         table = PlainTable("size", *figures, "way", right=("size", *figures), wrap=("way",), keys=1)
-        rows = [one for one in entries if (one["op"], one["ranks"]) == (op, ranks)]
-        for one in sorted(rows, key=lambda one: one["bytes"]):
+        rows = [entry for entry in entries if (entry["op"], entry["ranks"]) == (op, ranks)]
+        for entry in sorted(rows, key=lambda entry: entry["bytes"]):
             table.add_row(
-                format_size(one["bytes"]),
-                figure(one["planned_us"] or 0),
-                figure(one["us"] or 0),
-                ratio(one["planned_us"] or 0, one["us"] or 0),
-                str(one["tried"]),
-                escape(way_text(one)) + (" [bold]edited[/bold]" if one["edited"] else ""),
+                format_size(entry["bytes"]),
+                figure(entry["planned_us"] or 0),
+                figure(entry["us"] or 0),
+                ratio(entry["planned_us"] or 0, entry["us"] or 0),
+                str(entry["tried"]),
+                escape(way_text(entry)) + (" [bold]edited[/bold]" if entry["edited"] else ""),
             )
         yield f"{op}, {ranks}", table
 
 
-def way_text(one: dict[str, Any]) -> str:
+def way_text(entry: dict[str, Any]) -> str:
     """ "flat, 2 stages, 64 blocks", "hierarchical, 2 lanes, chunks of 1M"."""
-    parts = [one["algorithm"]]
+    parts = [entry["algorithm"]]
     for count, word in (("stages", "stage"), ("blocks", "block"), ("lanes", "lane")):
-        if one[count]:
-            parts.append(f"{one[count]} {word}{'s' if one[count] > 1 else ''}")
-    if one["chunk_bytes"]:
-        parts.append(f"chunks of {rounded_size(one['chunk_bytes'])}")
+        if entry[count]:
+            parts.append(f"{entry[count]} {word}{'s' if entry[count] > 1 else ''}")
+    if entry["chunk_bytes"]:
+        parts.append(f"chunks of {rounded_size(entry['chunk_bytes'])}")
     return ", ".join(parts)
 
 
-def _summary(found: dict[str, Any], entries: Sequence[dict[str, Any]], node: str) -> list[str]:
+def _summary(result: dict[str, Any], entries: Sequence[dict[str, Any]], node: str) -> list[str]:
     lines = [] if entries else [f"no collective is tuned for {node}"]
-    return lines + profile_lines(found, len(entries), "entry" if len(entries) == 1 else "entries")
+    return lines + profile_lines(result, len(entries), "entry" if len(entries) == 1 else "entries")
 
 
 collectives = _command(None, "all collectives of GPUs")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 class Advice(NamedTuple):
     wrong: bool
-    """Whether the copies could go over more routes if somebody followed the advice."""
+    """Whether the copies could go over more routes if the user followed the advice."""
     text: str
 
 

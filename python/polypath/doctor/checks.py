@@ -63,8 +63,8 @@ def spans(names: Sequence[str]) -> str:
 
 
 def _successor(name: str) -> str | None:
-    found = re.fullmatch(r"(.*?)(\d+)", name)
-    return f"{found[1]}{int(found[2]) + 1}" if found else None
+    match = re.fullmatch(r"(.*?)(\d+)", name)
+    return f"{match[1]}{int(match[2]) + 1}" if match else None
 
 
 def machine_findings(context: Context) -> list[Finding]:
@@ -165,11 +165,13 @@ def staging(devices: dict[str, Any]) -> list[Finding]:
     says so where it has a policy."""
     return [
         Finding(
-            f"staging {one['memory']}",
-            State.well if one["allowed"] else State.note,
-            f"up to {rounded_size(one['bytes'])}" if one["allowed"] else f"not: {one['reason']}",
+            f"staging {memory['memory']}",
+            State.well if memory["allowed"] else State.note,
+            f"up to {rounded_size(memory['bytes'])}"
+            if memory["allowed"]
+            else f"not: {memory['reason']}",
         )
-        for one in devices.get("staging", [])
+        for memory in devices.get("staging", [])
     ]
 
 
@@ -277,8 +279,8 @@ def plan_of(context: Context, leg: Leg, size: int) -> Plan:
 def plans(context: Context, legs: Iterable[Leg]) -> tuple[int, dict[Leg, Plan]]:
     """The smallest size at which as many of these copies are split as at any, and the plan of each
     for it."""
-    wanted = list(legs)
-    by_size = {size: {leg: plan_of(context, leg, size) for leg in wanted} for size in _SIZES}
+    all_legs = list(legs)
+    by_size = {size: {leg: plan_of(context, leg, size) for leg in all_legs} for size in _SIZES}
     size = max(by_size, key=lambda size: sum(not plan["native"] for plan in by_size[size].values()))
     return size, by_size[size]
 
@@ -293,8 +295,10 @@ def route_findings(planned: Mapping[Leg, Plan]) -> list[Finding]:
             taken = [f"{route['route']} {route['share']:.0%}" for route in plan["routes"]]
             text, state = ", ".join(taken), State.well
         findings.append(Finding(f"routes {leg}", state, text))
-        for reason in dict.fromkeys(one["reason"] for one in plan["excluded"]):
-            names = [one["route"] for one in plan["excluded"] if one["reason"] == reason]
+        for reason in dict.fromkeys(excluded["reason"] for excluded in plan["excluded"]):
+            names = [
+                excluded["route"] for excluded in plan["excluded"] if excluded["reason"] == reason
+            ]
             hint = advice.on_plan(reason)
             findings.append(
                 Finding(

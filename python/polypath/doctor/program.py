@@ -17,7 +17,7 @@ from .trials import temporary_folder
 
 class Outcome(NamedTuple):
     exit_code: int
-    """Of the program; minus the signal that killed it."""
+    """Exit code of the program; minus the signal that killed it."""
     processes: list[dict[str, Any]]
     """The statistics of each process that made a replaced call."""
     unread: Sequence[str] = ()
@@ -48,25 +48,27 @@ def watch(
 
 def program_findings(outcome: Outcome) -> list[Finding]:
     """What is right and wrong with what the program's processes did."""
-    found = []
+    findings = []
     code, processes, unread = outcome
     if code != 0:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
-        found.append(Finding("program", State.wrong, how, "does it do the same without polypath?"))
+        findings.append(
+            Finding("program", State.wrong, how, "does it do the same without polypath?")
+        )
     for why in unread:
         text = f"cannot be read: {why}"
-        found.append(Finding("statistics", State.wrong, text, "please report it"))
+        findings.append(Finding("statistics", State.wrong, text, "please report it"))
     if processes or not unread:
-        found.append(_caught(processes))
-    if found[-1].state is State.well:
-        found.append(_split(processes))
-    found += _mpi(processes)
-    found += _nccl(processes)
-    found += _reasons("native", statistics.reasons(processes, "native_by_reason"))
-    found += _reasons("without a route", statistics.reasons(processes, "left_out_by_reason"))
+        findings.append(_caught(processes))
+    if findings[-1].state is State.well:
+        findings.append(_split(processes))
+    findings += _mpi(processes)
+    findings += _nccl(processes)
+    findings += _reasons("native", statistics.reasons(processes, "native_by_reason"))
+    findings += _reasons("without a route", statistics.reasons(processes, "left_out_by_reason"))
     failed = sum((process["engine"] or {}).get("failed", 0) for process in processes)
     if failed:
-        found.append(
+        findings.append(
             Finding(
                 "failed",
                 State.wrong,
@@ -74,7 +76,7 @@ def program_findings(outcome: Outcome) -> list[Finding]:
                 "POLYPATH_LOG_LEVEL=info says which call of the driver failed",
             )
         )
-    return found
+    return findings
 
 
 def _caught(processes: Sequence[dict[str, Any]]) -> Finding:
@@ -95,19 +97,21 @@ def _caught(processes: Sequence[dict[str, Any]]) -> Finding:
 
 def _split(processes: Sequence[dict[str, Any]]) -> Finding:
     issued = sum(statistics.total(process, "issued") for process in processes)
-    given = sum(statistics.total(process, "offloaded") for process in processes)
+    offloaded = sum(statistics.total(process, "offloaded") for process in processes)
     if issued:
-        return Finding("split", State.well, f"{issued} of {given} copies that were large enough")
+        return Finding(
+            "split", State.well, f"{issued} of {offloaded} copies that were large enough"
+        )
     return Finding(
         "split",
         State.note,
-        f"none; {given} copies were large enough to ask",
+        f"none; {offloaded} copies were large enough to ask",
         "`polypath plan gpu0 gpu1 64M` shows what would be split, by size",
     )
 
 
 def _mpi(processes: Sequence[dict[str, Any]]) -> list[Finding]:
-    """What became of MPI's collectives; nothing where none was called."""
+    """What became of MPI collectives; nothing if none was called."""
     calls, taken, reasons = statistics.mpi_totals(processes)
     if not calls:
         return []
@@ -127,9 +131,9 @@ def _mpi(processes: Sequence[dict[str, Any]]) -> list[Finding]:
 
 
 def _nccl(processes: Sequence[dict[str, Any]]) -> list[Finding]:
-    """What became of NCCL's collectives; nothing where none was called."""
+    """What became of NCCL collectives; nothing if none was called."""
     used = [process["nccl"] for process in processes if process.get("nccl")]
-    found = []
+    findings = []
     calls, taken, reasons = statistics.nccl_totals(processes)
     if calls:
         text = f"{taken} of {calls} collectives taken"
@@ -139,21 +143,21 @@ def _nccl(processes: Sequence[dict[str, Any]]) -> list[Finding]:
         advice = ""
         if "not measured" in reasons:
             advice = "`polypath tune backend` measures; --reproducible takes sums without that"
-        found.append(Finding("NCCL", State.well if taken else State.note, text, advice))
-    refusals = dict.fromkeys(why for one in used for why in one["refusals"])
-    found += [Finding("NCCL", State.note, f"no communicator: {why}") for why in refusals]
-    if any(one["other_libraries"] for one in used):
-        found.append(
+        findings.append(Finding("NCCL", State.well if taken else State.note, text, advice))
+    refusals = dict.fromkeys(why for used_process in used for why in used_process["refusals"])
+    findings += [Finding("NCCL", State.note, f"no communicator: {why}") for why in refusals]
+    if any(used_process["other_libraries"] for used_process in used):
+        findings.append(
             Finding("NCCL", State.note, "a process has two: calls of one of them are looked at")
         )
-    return found
+    return findings
 
 
 def _reasons(what: str, counts: Mapping[str, int]) -> list[Finding]:
-    found = []
-    of = advice.on_native if what == "native" else advice.on_left_out
+    findings = []
+    advice_on = advice.on_native if what == "native" else advice.on_left_out
     for reason, count in sorted(counts.items(), key=lambda item: -item[1]):
-        hint = of(reason)
+        hint = advice_on(reason)
         state = State.wrong if hint.wrong else State.note
-        found.append(Finding(what, state, f"{count} x {reason}", hint.text))
-    return found
+        findings.append(Finding(what, state, f"{count} x {reason}", hint.text))
+    return findings

@@ -35,7 +35,7 @@ PATTERN = "%p.json"
 def read(folder: Path, unread: list[str] | None = None) -> list[dict[str, Any]]:
     """What the processes wrote into the folder, by process number. A file that cannot be read is
     left out; ``unread`` gets its name and why."""
-    found: dict[int, dict[str, Any]] = {}
+    by_pid: dict[int, dict[str, Any]] = {}
     for file in sorted(folder.glob("*.json")):
         try:
             process = json.loads(file.read_text(encoding="utf-8"))
@@ -45,9 +45,9 @@ def read(folder: Path, unread: list[str] | None = None) -> list[dict[str, Any]]:
             continue
         if "nccl" in process:  # whose file comes alone, where there is no shim
             nothing = {"calls": {}, "imports": {}, "rates": [], "mpi": None, "engine": None}
-            process = {**nothing, **process, **found.get(process["pid"], {})}
-        found[process["pid"]] = {**found.get(process["pid"], {}), **process}
-    return sorted(found.values(), key=lambda process: process["pid"])
+            process = {**nothing, **process, **by_pid.get(process["pid"], {})}
+        by_pid[process["pid"]] = {**by_pid.get(process["pid"], {}), **process}
+    return sorted(by_pid.values(), key=lambda process: process["pid"])
 
 
 def total(process: dict[str, Any], count: str) -> int:
@@ -60,9 +60,9 @@ def bytes_by_route(process: dict[str, Any], src: str = "", dst: str = "") -> dic
     """Bytes of split transfers on each route, by its name: of those between memories whose names
     begin so ("host" is any host memory)."""
     routes: dict[str, int] = {}
-    for one in (process["engine"] or {}).get("routes", []):
-        if one["src"].startswith(src) and one["dst"].startswith(dst):
-            routes[one["route"]] = routes.get(one["route"], 0) + one["bytes"]
+    for route in (process["engine"] or {}).get("routes", []):
+        if route["src"].startswith(src) and route["dst"].startswith(dst):
+            routes[route["route"]] = routes.get(route["route"], 0) + route["bytes"]
     return routes
 
 
@@ -76,7 +76,7 @@ def reasons(processes: Iterable[dict[str, Any]], kind: str) -> dict[str, int]:
 
 
 def mpi_totals(processes: Iterable[dict[str, Any]]) -> tuple[int, int, dict[str, int]]:
-    """Calls of MPI's collectives of all processes, how many polypath took, and why others went to
+    """Calls of MPI collectives of all processes, how many polypath took, and why others went to
     MPI."""
     calls = taken = 0
     counts: dict[str, int] = {}
@@ -90,7 +90,7 @@ def mpi_totals(processes: Iterable[dict[str, Any]]) -> tuple[int, int, dict[str,
 
 
 def nccl_totals(processes: Iterable[dict[str, Any]]) -> tuple[int, int, dict[str, int]]:
-    """Calls of NCCL's collectives of all processes, how many polypath took, and why others went to
+    """Calls of NCCL collectives of all processes, how many polypath took, and why others went to
     NCCL."""
     calls = taken = 0
     counts: dict[str, int] = {}

@@ -63,25 +63,26 @@ def torch_finding() -> Finding:
     return of_answer(json.loads(lines[-1]))
 
 
-def of_answer(said: dict[str, Any]) -> Finding:
+def of_answer(answer: dict[str, Any]) -> Finding:
     """What the process said: {"torch": version or None, "nccl": version, or whether there is one,
     "registered": bool, "error"}."""
-    if said["torch"] is None:
+    if answer["torch"] is None:
         return Finding(WHAT, State.well, f"none for Python {platform.python_version()}")
-    if not said["registered"]:
+    if not answer["registered"]:
         return Finding(
             WHAT,
             State.note,
-            f"{said['torch']}; polypath.torch does not register: {said.get('error', 'no plugin')}",
+            f"{answer['torch']}; polypath.torch does not register: "
+            f"{answer.get('error', 'no plugin')}",
             "docs/pytorch.md says which versions do",
         )
-    text = f'{said["torch"]}, backend "polypath" registers'
-    if said["nccl"] is False:
+    text = f'{answer["torch"]}, backend "polypath" registers'
+    if answer["nccl"] is False:
         return Finding(
             WHAT,
             State.note,
             f"{text}; without NCCL: what polypath lacks is an error there",
             "a PyTorch with CUDA brings NCCL",
         )
-    version = "" if said["nccl"] is True else f" {said['nccl']}"
+    version = "" if answer["nccl"] is True else f" {answer['nccl']}"
     return Finding(WHAT, State.well, f"{text}; what it lacks goes to NCCL{version}")

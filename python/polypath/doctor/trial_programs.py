@@ -67,8 +67,8 @@ def copy_around(way: str, size: int) -> None:
 
 def preloaded() -> list[str]:
     mapped = Path("/proc/self/maps").read_text(errors="replace")
-    wanted = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
-    return [name for name in wanted if str(Path(name).resolve()) in mapped]
+    names = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    return [name for name in names if str(Path(name).resolve()) in mapped]
 
 
 def round_trip(driver: Driver, way: str, size: int, symbols: dict[str, str]) -> bool:

@@ -45,9 +45,9 @@ Step = Callable[[int, int, str], None]
 
 class Examination(NamedTuple):
     findings: list[Finding]
-    """Of the machine."""
+    """Findings about the machine."""
     reports: list[Report]
-    """Of the copies; none when there is no GPU or no shim."""
+    """Reports about the copies; none when there is no GPU or no shim."""
 
 
 def examine(node: str | None, step: Step) -> Examination:
@@ -105,10 +105,10 @@ def temporary_folder() -> Iterator[str]:
     """A new folder, for as long as the statement lasts. Raises `InvalidArgument` where none can be
     made."""
     try:
-        made = tempfile.TemporaryDirectory()
+        temporary = tempfile.TemporaryDirectory()
     except OSError as error:
         raise InvalidArgument(f"no temporary folder: {error.strerror}") from error
-    with made as folder:
+    with temporary as folder:
         yield folder
 
 
@@ -163,11 +163,11 @@ def copy_trial(
             with_statistics(environment, folder),
         ).end()
         written = statistics.read(Path(folder))
-    said = done.said()
+    answer = done.last_line()
     process = written[0] if written else None
-    symbols = said.get("symbols", {})
+    symbols = answer.get("symbols", {})
     return [
-        report(way, leg, symbols.get(f"{leg.src} {leg.dst}", ""), size, said, process, plan)
+        report(way, leg, symbols.get(f"{leg.src} {leg.dst}", ""), size, answer, process, plan)
         for leg, plan in planned.items()
     ]
 
@@ -189,9 +189,9 @@ def import_trial(size: int, plan: Plan, environment: Mapping[str, str]) -> Repor
             ended = Child([*program, "import", importer, *arguments, handle], started).end()
             exporter.end()
         written = {process["pid"]: process for process in statistics.read(Path(folder))}
-    said = ended.said()
+    answer = ended.last_line()
     return report(
-        "import", IMPORT, said.get("symbol", ""), size, said, written.get(ended.pid), plan
+        "import", IMPORT, answer.get("symbol", ""), size, answer, written.get(ended.pid), plan
     )
 
 
@@ -200,7 +200,7 @@ def report(
     leg: Leg,
     symbol: str,
     size: int,
-    said: Mapping[str, Any],
+    answer: Mapping[str, Any],
     process: dict[str, Any] | None,
     plan: Plan,
 ) -> Report:
@@ -210,10 +210,12 @@ def report(
     caught = call is not None and call["calls"] > 0
     is_split = call is not None and call["issued"] > 0
     routes = statistics.bytes_by_route(process, *leg) if process and is_split else {}
-    verified = bool(said.get("verified", False))
+    verified = bool(answer.get("verified", False))
     what = f"{way}, {leg}"
-    if said.get("error"):
-        finding = Finding(what, State.wrong, said["error"], "does the same fail without polypath?")
+    if answer.get("error"):
+        finding = Finding(
+            what, State.wrong, answer["error"], "does the same fail without polypath?"
+        )
     elif not verified:
         finding = Finding(
             what,
@@ -238,7 +240,7 @@ def report(
 
 
 def _native(what: str, process: dict[str, Any] | None) -> Finding:
-    """Of a copy that the plan would have split."""
+    """The finding about a native copy that the plan would have split."""
     counted = statistics.reasons([process] if process else [], "native_by_reason")
     if not counted:
         text, hint = "the engine was not asked", "POLYPATH_LOG_LEVEL=info says why"
@@ -255,7 +257,7 @@ class Ended(NamedTuple):
     stdout: str
     stderr: str
 
-    def said(self) -> dict[str, Any]:
+    def last_line(self) -> dict[str, Any]:
         """The last line of its output; {"error"} when that is no JSON, and how it ended."""
         lines = self.stdout.strip().splitlines()
         if lines:

@@ -101,23 +101,25 @@ class CommandRefused(PolypathError):
 def find_program(name: str) -> Path:
     """The file that executing ``name`` opens, looked up as by a shell. Raises `CommandRefused`."""
     if os.sep in name:
-        found = Path(name)
-        if not found.exists():
+        candidate = Path(name)
+        if not candidate.exists():
             raise CommandRefused(f"{name}: there is no such file", NOT_FOUND)
     else:
         places = [Path(place or ".") / name for place in os.get_exec_path()]
         path = shutil.which(name)
-        found = Path(path) if path else next((file for file in places if file.is_file()), Path())
-        if not found.name:
+        candidate = (
+            Path(path) if path else next((file for file in places if file.is_file()), Path())
+        )
+        if not candidate.name:
             raise CommandRefused(
                 f"{name}: there is no such program in PATH; give its path, such as ./{name}",
                 NOT_FOUND,
             )
-    if found.is_dir():
-        raise CommandRefused(f"{found} is a folder, not a program", NOT_EXECUTABLE)
-    if not os.access(found, os.X_OK):
-        raise CommandRefused(f"{found} is not executable: chmod +x {found}", NOT_EXECUTABLE)
-    return found
+    if candidate.is_dir():
+        raise CommandRefused(f"{candidate} is a folder, not a program", NOT_EXECUTABLE)
+    if not os.access(candidate, os.X_OK):
+        raise CommandRefused(f"{candidate} is not executable: chmod +x {candidate}", NOT_EXECUTABLE)
+    return candidate
 
 
 def why_not_caught(program: Path, arguments: Sequence[str], shim: Elf) -> str | None:

@@ -50,7 +50,7 @@ def preloaded_libraries() -> list[Path]:
 
 
 def reproducible(strict: bool) -> dict[str, str]:
-    """The variables by which every float sum of NCCL's is in rank order. Raises `LibraryNotFound`
+    """The variables by which every float sum of NCCL is in rank order. Raises `LibraryNotFound`
     where that library is missing."""
     if find_nccl() is None:
         raise LibraryNotFound(
@@ -109,17 +109,17 @@ def with_libraries(preloaded: str, libraries: Sequence[Path]) -> str:
     return ":".join([*map(str, libraries), *others])
 
 
-def settings_environment(given: Mapping[str, str]) -> dict[str, str]:
+def settings_environment(settings: Mapping[str, str]) -> dict[str, str]:
     """The environment variables of these settings, by name as `polypath info -c` lists them.
 
     Sets them in this process as well: the library checks its own environment. Raises
     `InvalidArgument` for a setting that there is not, and for a value that is not allowed, given
     here or in the environment."""
     variables = {row["name"]: row["environment"] for row in settings_table()}
-    for name in given:
+    for name in settings:
         if name not in variables:
             raise InvalidArgument(f"there is no setting '{name}': {', '.join(variables)}")
-    environment = {variables[name]: value for name, value in given.items()}
+    environment = {variables[name]: value for name, value in settings.items()}
     if _PROFILE in environment:
         environment[_PROFILE] = absolute_profile(environment[_PROFILE])
     os.environ.update(environment)

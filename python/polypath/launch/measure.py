@@ -28,8 +28,8 @@ def measure_once(wait_s: float = WAIT_S) -> None:
 
     Does nothing on a simulated node, without GPUs or with one alone, and where profiles are off. Of
     several processes that start at once, on all machines that share the folder of profiles, one
-    measures; the others wait for it, so long at most. What fails is one line on stderr: the program
-    can run without. Runs in a child process: what it opens of the driver ends with it.
+    measures; the others wait for it, with a time limit. A failure is one line on stderr: the
+    program can run without. Runs in a child process: what it opens of the driver ends with it.
     """
     parent = os.getpid()
     child = os.fork()
@@ -65,8 +65,8 @@ def _measure(wait_s: float) -> None:
 def _missing_profile() -> Path | None:
     """The file of this node's profile, when there is none that can be used and it is worth one."""
     try:
-        # Of an emulated mesh, what the node really reaches is measured. A profile that is refused
-        # is told of once, by who measures anew.
+        # With an emulated mesh, the real rates of the node are measured. A refused profile is
+        # reported once, by the process that measures anew.
         with Context(emulate_mesh="off", log_level="error") as context:
             topology, file = context.topology(), context.profile_file()
     except NoDevice:
@@ -94,13 +94,13 @@ def measure_or_leave(
     context: Context, shown: AbstractContextManager[Progress], leave: Callable[[], object]
 ) -> None:
     """Measures, with each step shown. At the step after Ctrl-C calls ``leave``, which ends the
-    process: the library measures to the end, whatever is raised."""
-    came: list[None] = []
-    with contextlib.ExitStack() as stack, interrupt_later(lambda: came.append(None)):
+    process: the library measures to the end even if an exception is raised."""
+    interrupts: list[None] = []
+    with contextlib.ExitStack() as stack, interrupt_later(lambda: interrupts.append(None)):
         step = stack.enter_context(shown)
 
         def report(done: int, total: int, what: str) -> None:
-            if came:
+            if interrupts:
                 stack.close()  # a terminal is as before
                 leave()
             step(done, total, what)
@@ -130,7 +130,7 @@ def _locked(file: Path, wait_s: float) -> Iterator[bool]:
 
 
 def _shown(name: object) -> str:
-    """Of a file whose name may be no UTF-8."""
+    """The name of a file as text, also if it is no UTF-8."""
     return os.fsencode(str(name)).decode(errors="backslashreplace")
 
 

@@ -12,19 +12,19 @@ _SYMBOL = "IBBHQQ"
 
 
 def others_with_dlsym(environment: Mapping[str, str], own: list[Path]) -> list[Path]:
-    """Those of LD_PRELOAD that define ``dlsym``, as libraries do that set limits to the memory of
-    containers. The shim asks the C library's past them, so they see no function of CUDA that a
+    """Libraries of LD_PRELOAD that define ``dlsym``, as libraries do that set limits to the memory
+    of containers. The shim asks the C library's past them, so they see no function of CUDA that a
     program looks up. ``own``: polypath's, which are left out, and so is what cannot be read."""
     entries = environment.get("LD_PRELOAD", "").replace(":", " ").split()
-    found = []
+    others = []
     for entry in entries:
         file = Path(entry)
         try:
             if file.resolve() not in own and "dlsym" in _defined(file.read_bytes()):
-                found.append(file)
+                others.append(file)
         except (OSError, struct.error, ValueError, IndexError):
             continue
-    return found
+    return others
 
 
 def passed_over(file: Path) -> str:

@@ -63,9 +63,9 @@ def summary(processes: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """
     routes: dict[tuple[str, str, str], int] = {}
     for process in processes:
-        for one in (process["engine"] or {}).get("routes", []):
-            key = (one["src"], one["dst"], one["route"])
-            routes[key] = routes.get(key, 0) + one["bytes"]
+        for route_entry in (process["engine"] or {}).get("routes", []):
+            key = (route_entry["src"], route_entry["dst"], route_entry["route"])
+            routes[key] = routes.get(key, 0) + route_entry["bytes"]
     total = sum(routes.values())
     counts = {
         name: sum(statistics.total(process, count) for process in processes)
@@ -98,13 +98,13 @@ class Test(StrEnum):
     latency = "latency"
     """MPI latency."""
     put = "put"
-    """Bandwidth of UCX's puts."""
+    """Bandwidth of UCX puts."""
 
 
 class Method(NamedTuple):
     program: str
     figure: str
-    """Of its results: "gbps" or "latency_us"."""
+    """Key of the figure in its results: "gbps" or "latency_us"."""
     windows: bool
     """Whether it has several messages outstanding."""
 

@@ -47,7 +47,7 @@ class Launcher(NamedTuple):
     """Starts programs of MPI, one rank a GPU."""
 
     prefix: tuple[str, ...]
-    """The command that starts so many ranks as the number that is put after it."""
+    """The command that starts ranks; their number is appended to it."""
     settings: dict[str, str]
     """Variables that it needs."""
 
@@ -59,10 +59,10 @@ def find_launcher(mpirun: str | None) -> Launcher:
     """This mpirun, in the environment as it is; without one, that of `make mpi`, with all that its
     UCX needs for GPU memory, else the one of PATH. Raises `ProgramNotFound`."""
     if mpirun is not None:
-        found = shutil.which(mpirun)
-        if found is None:
+        program = shutil.which(mpirun)
+        if program is None:
             raise ProgramNotFound(f"--mpirun {mpirun}: there is no such program")
-        return Launcher((found,), {})
+        return Launcher((program,), {})
     settings = {"POLYPATH_BUILD": str(find_library().parent)}
     if _SCRIPT.is_file():
         works = subprocess.run(
@@ -70,18 +70,18 @@ def find_launcher(mpirun: str | None) -> Launcher:
         )
         if works.returncode == 0:
             return Launcher((str(_SCRIPT), "mpirun"), settings)
-    found = shutil.which("mpirun")
-    if found is None:
+    program = shutil.which("mpirun")
+    if program is None:
         raise ProgramNotFound("there is no mpirun: run `make mpi`, or name one with --mpirun")
-    return Launcher((found,), {})
+    return Launcher((program,), {})
 
 
 class Ways(NamedTuple):
     """Environments for the same program."""
 
     name: str
-    """Of the baseline: "stock", without the shim; or "direct", under it, but by the direct route
-    alone."""
+    """Name of the baseline: "stock", without the shim; or "direct", under it, but by the direct
+    route alone."""
     baseline: dict[str, str]
     polypath: dict[str, str]
     node: dict[str, Any]
@@ -139,7 +139,7 @@ class Runs(NamedTuple):
     baseline: list[dict[str, Any]]
     polypath: list[dict[str, Any]]
     processes: list[dict[str, Any]]
-    """Of all runs with every path (`doctor.statistics`)."""
+    """Statistics of all runs with every path (`doctor.statistics`)."""
     messages: list[str]
     """What the programs said of wrong bytes."""
 
@@ -217,5 +217,5 @@ def _run(
     if done.returncode in (0, 1) and results.is_file():
         messages += (line for line in done.stderr.splitlines() if _WRONG in line)
         return json.loads(results.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
-    said = next((line for line in done.stderr.splitlines() if line.strip(" -=")), "no message")
-    raise ProgramFailed(f"{' '.join(command)} ended with {done.returncode}: {said.strip()}")
+    reason = next((line for line in done.stderr.splitlines() if line.strip(" -=")), "no message")
+    raise ProgramFailed(f"{' '.join(command)} ended with {done.returncode}: {reason.strip()}")

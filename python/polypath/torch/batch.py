@@ -22,13 +22,11 @@ def batch_isend_irecv(p2p_op_list: list[Any]) -> list[Work]:
     calls. Returns one Work, as with NCCL's backend."""
     group = getattr(p2p_op_list[0], "group", None) if p2p_op_list else None
     if not isinstance(group, groups.ProcessGroupPolypath) or not all(
-        isinstance(one, c10d.P2POp) and one.group is group and one.tensor.device.type == groups.GPU
-        for one in p2p_op_list
+        isinstance(op, c10d.P2POp) and op.group is group and op.tensor.device.type == groups.GPU
+        for op in p2p_op_list
     ):
         return _of_torch(p2p_op_list)
-    messages = [
-        Message(one.op is c10d.isend, _real(one.tensor), one.group_peer) for one in p2p_op_list
-    ]
+    messages = [Message(op.op is c10d.isend, _real(op.tensor), op.group_peer) for op in p2p_op_list]
     return [group.exchange(messages)]
 
 

@@ -1,4 +1,4 @@
-"""What torch's backend for NCCL refuses, refused likewise: with the argument and the rank."""
+"""Refuses the arguments that torch's NCCL backend refuses, and names the argument and the rank."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def require_parts(
 ) -> None:
     """Raises `ValueError` unless the first tensor has as many elements as the second on each rank,
     and of the same type."""
-    (long, tensor), (short, one) = whole, part
-    if tensor.dtype != one.dtype:
+    (long, tensor), (short, piece) = whole, part
+    if tensor.dtype != piece.dtype:
         raise ValueError(
-            f"rank {on.rank}: {name}: {long} is of {tensor.dtype}, and {short} of {one.dtype}"
+            f"rank {on.rank}: {name}: {long} is of {tensor.dtype}, and {short} of {piece.dtype}"
         )
-    if tensor.numel() != one.numel() * on.size:
+    if tensor.numel() != piece.numel() * on.size:
         raise ValueError(
             f"rank {on.rank}: {name}: {long} has {tensor.numel()} elements, "
-            f"and {on.size} ranks times {one.numel()} of {short} are wanted"
+            f"and {on.size} ranks times {piece.numel()} of {short} are wanted"
         )
 
 
@@ -46,13 +46,13 @@ def require_like(
 ) -> None:
     """Raises `ValueError` unless this rank's own tensor has as many elements as those of the list,
     and of the same type. Shapes may differ."""
-    (label, tensor), (labels, one) = own, listed
-    if tensor.dtype != one.dtype:
+    (label, tensor), (labels, other) = own, listed
+    if tensor.dtype != other.dtype:
         raise ValueError(
-            f"rank {on.rank}: {name}: {label} is of {tensor.dtype}, and {labels} of {one.dtype}"
+            f"rank {on.rank}: {name}: {label} is of {tensor.dtype}, and {labels} of {other.dtype}"
         )
-    if tensor.numel() != one.numel():
+    if tensor.numel() != other.numel():
         raise ValueError(
             f"rank {on.rank}: {name}: {label} has {tensor.numel()} elements, and each of {labels} "
-            f"{one.numel()}"
+            f"{other.numel()}"
         )

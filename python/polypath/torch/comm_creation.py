@@ -29,19 +29,19 @@ def connect(
     store: Store, rank: int, size: int, device: torch.device, timeout: timedelta
 ) -> Communicator | str:
     """The communicator of this group on the GPU of each rank, ready for stream capture; or why
-    there is none, and then on all ranks. Collective over the store. ``timeout``: how long anybody
-    waits for another rank from then on.
+    there is none, and then on all ranks. Collective over the store. ``timeout``: how long a rank
+    waits for another one from then on.
 
     Raises what the store raises when a rank does not come.
     """
-    mine = b""
+    problem = b""
     try:
         context()
     except errors.PolypathError as error:
-        mine = str(error).encode()
+        problem = str(error).encode()
     # One rank without a library or a driver is the same answer on all.
     ready = store_exchange(store, rank, size, "polypath/ready")
-    for other, reason in enumerate(ready(mine)):
+    for other, reason in enumerate(ready(problem)):
         if reason:
             return f"rank {other}: {reason.decode()}"
     try:

@@ -29,7 +29,7 @@ BLOCKS_BESIDE = 64
 
 
 class Done(Work):
-    """Of a call on the current stream, which is after it without anybody's waiting."""
+    """The work of a call on the current stream. Later work of the stream needs no wait."""
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         return True
@@ -49,7 +49,7 @@ class Done(Work):
 
 
 class Pending(Work):
-    """Of a call on the group's own stream."""
+    """The work of a call on the group's own stream."""
 
     def __init__(self, connection: Connection, end: torch.cuda.Event, outputs: Any) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Pending(Work):
 
 
 class Arrived(Pending):
-    """Of a barrier: `wait` is over when all ranks have come, on the host too."""
+    """The work of a barrier: `wait` returns when all ranks have come, on the host too."""
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         super().wait()
@@ -131,8 +131,8 @@ class Connection:
     ) -> Work:
         """Runs ``body``, which issues on the stream that it is given, which is also the current
         one: the caller's, or, when it is asynchronous, the group's own, after what is on the
-        caller's by now. Then whoever wants ``outputs`` waits for what this returns, and memory of
-        ``used`` is not given to anybody else before the call has ended. ``blocks``: the most of the
+        caller's by now. Then users of ``outputs`` must wait for what this returns, and memory of
+        ``used`` is not reused before the call has ended. ``blocks``: the most of the
         call's kernels, 0 for as many as are fastest; the same on all ranks, and so never a matter
         of ``asynchronous``, which is each rank's own."""
         if not asynchronous:
@@ -188,8 +188,8 @@ class Connection:
             _api.fail(status)
 
     def future(self, value: Any) -> torch.futures.Future:
-        """Completed for the host, with events for the streams of whoever waits for it, after all
-        that is on the group's own stream by now."""
+        """A future that is complete for the host. Streams that wait for it wait for all work that
+        is on the group's own stream by now."""
         future: torch.futures.Future = torch.futures.Future(devices=[self.device])
         self._on_side(lambda _: future.set_result(value))
         return future

@@ -4,7 +4,7 @@ Without a hook DDP calls a group that is written in Python from C++, and divides
 kernel of its own: that costs more of the host than the sums (docs/pytorch.md). So DDP's classes get
 ours with their first forward pass, when a program has registered what it wants; later ones of the
 program take the place of ours, as if it had not been there. Not: DDP on the host or over other
-groups, with a hook of torch's own (mixed precision, optimizers in backward), under compiled
+groups, with a built-in torch hook (mixed precision, optimizers in backward), under compiled
 autograd, and with the setting ``ddp_hook`` off.
 """
 
@@ -40,13 +40,13 @@ class _Hook:
     def __init__(self, model: Any) -> None:
         self._model = weakref.ref(model)
         #: The program's own hook and its state, if it came after this one.
-        self.given: tuple[Callable[..., Any], Any] | None = None
+        self.program_hook: tuple[Callable[..., Any], Any] | None = None
         #: Whether this rank has no more input, and takes part for the others: `join`.
         self.joined = False
 
     def __call__(self, _: Any, bucket: Any) -> Any:
-        if self.given is not None:
-            hook, state = self.given
+        if self.program_hook is not None:
+            hook, state = self.program_hook
             return hook(state, bucket)
         model: Any = self._model()
         group, buffer = model.process_group, bucket.buffer()
@@ -90,7 +90,7 @@ def _wanted(model: Any) -> bool:
         and known.get("reducer") is not None
         and not known.get("_use_python_reducer")
         and not known.get("_comm_hooks")
-        # Hooks of torch's C++ are known to its records alone.
+        # Hooks in C++ are known to torch's records alone.
         and not model._get_ddp_logging_data().get("comm_hook")
         and _switched_on()
     )
@@ -98,10 +98,10 @@ def _wanted(model: Any) -> bool:
 
 def _switched_on() -> bool:
     try:
-        found = {row["name"]: row["value"] for row in settings()}
+        values = {row["name"]: row["value"] for row in settings()}
     except errors.PolypathError:  # nor is there a communicator then
         return False
-    return found["ddp_hook"] == "on"
+    return values["ddp_hook"] == "on"
 
 
 # ---- In the place of methods of DDP --------------------------------------------------------------
@@ -130,20 +130,20 @@ def _in_a_copy(setstate: Any) -> Any:
 def _by_the_program(register: Any) -> Any:
     def register_comm_hook(self: Any, state: object, hook: Callable[..., Any]) -> None:
         ours = _hooks.get(self)
-        if ours is None or ours.given is not None:  # then torch refuses a second one
+        if ours is None or ours.program_hook is not None:  # then torch refuses a second one
             register(self, state, hook)
             return
         self._check_comm_hook(hook)
         self.logger._set_comm_hook_name(hook.__qualname__)
         self._comm_hooks.append((hook, state))
-        ours.given = hook, state
+        ours.program_hook = hook, state
 
     return register_comm_hook
 
 
 def _built_in(register: Any) -> Any:
-    """Hooks of torch's C++ want what a group written in C++ gives (``TensorList``): over one of
-    ours they are those of the same names in Python."""
+    """Torch's C++ hooks need what a group written in C++ gives (``TensorList``). Over one of our
+    groups they become the hooks of the same names in Python."""
 
     def _register_builtin_comm_hook(self: Any, comm_hook_type: Any) -> None:
         if not isinstance(self.process_group, groups.ProcessGroupPolypath):
@@ -158,10 +158,10 @@ def _built_in(register: Any) -> Any:
         }
         hook, state = alike[comm_hook_type], self.process_group
         ours = _hooks.get(self)
-        if ours is None or ours.given is not None:  # then torch refuses a second one
+        if ours is None or ours.program_hook is not None:  # then torch refuses a second one
             dist._register_comm_hook(self.reducer, state, hook)
         else:
-            ours.given = hook, state
+            ours.program_hook = hook, state
         self.logger._set_comm_hook_name(str(comm_hook_type))
 
     return _register_builtin_comm_hook
@@ -172,8 +172,8 @@ def _without_input(join_hook: Any) -> Any:
     forward pass."""
 
     def wrapped(self: Any, **kwargs: Any) -> Any:
-        made = join_hook(self, **kwargs)
-        sums_for_others = made.main_hook
+        joined = join_hook(self, **kwargs)
+        sums_for_others = joined.main_hook
 
         def main_hook() -> None:
             _take(self)
@@ -187,8 +187,8 @@ def _without_input(join_hook: Any) -> Any:
             finally:
                 ours.joined = False
 
-        made.main_hook = main_hook
-        return made
+        joined.main_hook = main_hook
+        return joined
 
     return wrapped
 
@@ -199,7 +199,7 @@ _works: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 def _keeping_work(notify: Any) -> Any:
     """C++ keeps its part of a call's `Work` alone: when the object in Python is gone, ``wait`` is
-    that of torch's base class, which nobody ends."""
+    the one of the base class `Work`, which never ends."""
 
     def notify_join_context(joinable: Any) -> Any:
         work = notify(joinable)

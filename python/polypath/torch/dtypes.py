@@ -1,4 +1,4 @@
-"""Which of torch's element types and operators polypath has, and by which numbers of its C API."""
+"""Torch element types and operators that polypath has, and their numbers in its C API."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _OPERATORS = {
     _RedOpType.MAX: _MAX,
     _RedOpType.AVG: _AVG,
 }
-# Of false and true the sum is true where one is, which is what NCCL's backend makes of it; their
-# average is an error there.
+# The sum of booleans is true where one of them is, as in NCCL's backend; their average is an error
+# there.
 _OF_BOOL = {
     _RedOpType.SUM: _MAX,
     _RedOpType.PRODUCT: _MIN,
@@ -76,7 +76,7 @@ def real(tensor: torch.Tensor) -> torch.Tensor:
 
 @functools.cache
 def moved(dtype: torch.dtype) -> tuple[int, int]:
-    """As what elements are moved that nobody combines: a type of the C API, and how many of its
+    """How elements are moved that are not combined: a type of the C API, and how many of its
     elements one of these is."""
     if dtype in _TYPES:
         return _TYPES[dtype], 1

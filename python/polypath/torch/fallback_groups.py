@@ -14,14 +14,14 @@ import torch.distributed as dist
 
 
 class Others:
-    def __init__(self, given: Any, options: Any) -> None:
+    def __init__(self, backend_options: Any, options: Any) -> None:
         """``given``: torch's ``_DistributedBackendOptions``; ``options``: of the caller, of any
         backend."""
-        self._given = given
+        self._given = backend_options
         self._options = options
         self._made: dict[str, dist.ProcessGroup] = {}
         self._shut = False
-        self.timeout: timedelta = given.timeout
+        self.timeout: timedelta = backend_options.timeout
 
     def nccl(self) -> dist.ProcessGroup:
         """Raises `RuntimeError` where there is no NCCL."""
@@ -34,8 +34,8 @@ class Others:
         `nccl`. On any thread."""
         ranks = sorted({self._given.group_rank, peer})
         part = "nccl/" + "-".join(map(str, ranks))
-        made = self._made[part] = self._nccl(part, ranks)
-        return made
+        group = self._made[part] = self._nccl(part, ranks)
+        return group
 
     def _nccl(self, part: str, ranks: Sequence[int]) -> dist.ProcessGroup:
         if not dist.is_nccl_available():
@@ -60,17 +60,17 @@ class Others:
         self, part: str, place: tuple[int, int], device: str, kind: str, backend: Any
     ) -> dist.ProcessGroup:
         """A group around a backend, which has more operations than the backend itself in Python."""
-        made = dist.ProcessGroup(self._store(part), *place)
+        group = dist.ProcessGroup(self._store(part), *place)
         type_of = getattr(dist.ProcessGroup.BackendType, kind)
-        made._set_default_backend(type_of)
-        made._register_backend(torch.device(device), type_of, backend)
-        made._set_group_name(f"{self._given.group_id}/{part}")
-        return made
+        group._set_default_backend(type_of)
+        group._register_backend(torch.device(device), type_of, backend)
+        group._set_group_name(f"{self._given.group_id}/{part}")
+        return group
 
     def set_timeout(self, timeout: timedelta) -> None:
         self.timeout = timeout
-        for made in self._made.values():
-            made.set_timeout(timeout)
+        for group in self._made.values():
+            group.set_timeout(timeout)
 
     def shutdown(self) -> None:
         self._shut = True
@@ -78,8 +78,8 @@ class Others:
             self._made.pop(min(self._made)).shutdown()
 
     def abort(self) -> None:
-        for made in self._made.values():
-            made.abort()
+        for group in self._made.values():
+            group.abort()
 
     def _store(self, part: str) -> Any:
         if self._shut:

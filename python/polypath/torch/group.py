@@ -1,7 +1,7 @@
 """The process group: which library carries a call, and how polypath is called.
 
 The choice is the same on all ranks, because it follows from what ranks give alike: the operation,
-types, operators, sizes. Semantics are those of torch's backend for NCCL: a call that is not
+types, operators, sizes. Semantics follow torch's NCCL backend: a call that is not
 asynchronous runs on the current stream; an asynchronous one on a stream of the group, and
 ``wait()`` makes the current stream wait for it.
 """
@@ -34,32 +34,38 @@ GPU = "cuda"
 class ProcessGroupPolypath(dist.ProcessGroup):
     """What ``torch.distributed.init_process_group("cpu:gloo,cuda:polypath")`` and ``new_group``
     make. Its communicator comes with the first collective on a GPU tensor: that GPU is this rank's
-    from then on. ``timeout`` is how long anybody waits for another rank; after that, and when a
-    rank has ended, calls and ``wait`` raise `CommunicatorError`, as `destroy_process_group` does if
-    nobody has asked before.
+    from then on. ``timeout`` is how long a rank waits for another one. After that, and when a rank
+    has ended, calls and ``wait`` raise `CommunicatorError`; `destroy_process_group` raises it if no
+    call did before.
 
-    ``pg_options``: those of NCCL's backend, of which ``is_high_priority_stream`` counts.
+    ``pg_options``: the options for the NCCL backend; only ``is_high_priority_stream`` counts.
     """
 
     @classmethod
-    def create(cls, given: Any, options: Any = None) -> ProcessGroupPolypath:
+    def create(cls, backend_options: Any, options: Any = None) -> ProcessGroupPolypath:
         """For `torch.distributed.Backend.register_backend`. Collective over the store."""
         # torch has made the backends of other devices before, and drops them for this group, which
         # has its own. All ranks come here before one drops what others are still connecting to.
-        store, rank, size = given.store, given.group_rank, given.group_size
+        store, rank, size = (
+            backend_options.store,
+            backend_options.group_rank,
+            backend_options.group_size,
+        )
         store.set(f"polypath/came/{rank}", "1")
-        store.wait([f"polypath/came/{other}" for other in range(size)], _delta(given.timeout))
-        return cls(given, options)
+        store.wait(
+            [f"polypath/came/{other}" for other in range(size)], _delta(backend_options.timeout)
+        )
+        return cls(backend_options, options)
 
-    def __init__(self, given: Any, options: Any = None) -> None:
-        super().__init__(given.group_rank, given.group_size)
-        given.timeout = _delta(given.timeout)
-        self._given = given
+    def __init__(self, backend_options: Any, options: Any = None) -> None:
+        super().__init__(backend_options.group_rank, backend_options.group_size)
+        backend_options.timeout = _delta(backend_options.timeout)
+        self._given = backend_options
         self._options = options
-        self._name: str = given.group_id
+        self._name: str = backend_options.group_id
         self._description = ""
-        self._others = Others(given, options)
-        self._messages = Messages(given.group_rank, lambda peer: self._others.pair(peer))
+        self._others = Others(backend_options, options)
+        self._messages = Messages(backend_options.group_rank, lambda peer: self._others.pair(peer))
         self._connection: Connection | None = None
         self._reason: str | None = None  # why there is none
         self._elsewhere: Counter[str] = Counter()
@@ -159,11 +165,11 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         name: str,
         outputs: Sequence[torch.Tensor],
         inputs: Sequence[torch.Tensor],
-        given: tuple[Any, ...],
+        arguments: tuple[Any, ...],
     ) -> Work:
         on = self._on(inputs[0].device)
         if on is None:
-            return self._pass_on(name, inputs[0].device, *given)
+            return self._pass_on(name, inputs[0].device, *arguments)
         for output, input in zip(outputs, inputs, strict=True):
             require_usable(name, "output", output, on)
             require_usable(name, "input", input, on)
@@ -176,7 +182,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
                 count = input.numel() * width
                 on.call(function, input.data_ptr(), output.data_ptr(), count, kind, stream)
 
-        return on.run(given[-1].asyncOp, body, [*outputs, *inputs], list(outputs))
+        return on.run(arguments[-1].asyncOp, body, [*outputs, *inputs], list(outputs))
 
     def allgather(
         self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None
@@ -220,13 +226,13 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         outputs: Sequence[torch.Tensor],
         inputs: Sequence[torch.Tensor],
         opts: Any,
-        given: tuple[Any, Any],
+        arguments: tuple[Any, Any],
     ) -> Work:
         on = self._on(inputs[0].device)
         pairs = list(zip(outputs, inputs, strict=True))
         numbers = dtypes.combined(inputs, opts) if on else None
         if on is None or numbers is None:
-            return self._pass_on(name, inputs[0].device, *given, opts)
+            return self._pass_on(name, inputs[0].device, *arguments, opts)
         for output, input in pairs:
             require_usable(name, "output", output, on)
             require_usable(name, "input", input, on)
@@ -257,7 +263,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         function = on.library.polypath_reduce_scatter
 
         def body(stream: int) -> None:
-            # In the order of indices, whatever the layouts (channels_last).
+            # In the order of indices, for any layout (channels_last).
             whole = torch.stack(tuple(part.contiguous() for part in parts)).contiguous()
             own = output.contiguous()  # the output itself where it is so
             recv = dtypes.real(own)
@@ -355,8 +361,8 @@ class ProcessGroupPolypath(dist.ProcessGroup):
             "allgather_coalesced", _first(inputs).device, outputs, inputs, *more, **named
         )
 
-    def monitored_barrier(self, *given: Any, **named: Any) -> None:
-        self._others.gloo().monitored_barrier(*given, **named)
+    def monitored_barrier(self, *arguments: Any, **named: Any) -> None:
+        self._others.gloo().monitored_barrier(*arguments, **named)
 
     def _start_coalescing(self, device: torch.device) -> None:
         self._others.nccl()._start_coalescing(device)
@@ -364,11 +370,11 @@ class ProcessGroupPolypath(dist.ProcessGroup):
     def _end_coalescing(self, device: torch.device) -> Work:
         return self._others.nccl()._end_coalescing(device)
 
-    def _pass_on(self, name: str, device: torch.device, *given: Any, **named: Any) -> Work:
+    def _pass_on(self, name: str, device: torch.device, *arguments: Any, **named: Any) -> Work:
         if device.type != GPU:
-            return getattr(self._others.gloo(), name)(*given, **named)
+            return getattr(self._others.gloo(), name)(*arguments, **named)
         self._elsewhere[f"nccl {name}"] += 1
-        return getattr(self._others.nccl(), name)(*given, **named)
+        return getattr(self._others.nccl(), name)(*arguments, **named)
 
     # ---- The group -------------------------------------------------------------------------------
 
@@ -430,7 +436,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """Waits for all work, on the host, and for the other ranks to shut down. Raises
-        `CommunicatorError` when a rank failed and nobody has been told."""
+        `CommunicatorError` when a rank failed and no call has raised it."""
         connection, self._connection = self._connection, None
         self._reason = "the group was shut down"
         try:
@@ -453,17 +459,23 @@ class ProcessGroupPolypath(dist.ProcessGroup):
                 f"rank {self.rank()}: the first collective of a group must not be in stream "
                 "capture: call any, on a tensor of one element for example, before"
             )
-        given = self._given
-        made = comm_creation.connect(
-            *(given.store, given.group_rank, given.group_size, device), given.timeout
+        backend_options = self._given
+        result = comm_creation.connect(
+            *(
+                backend_options.store,
+                backend_options.group_rank,
+                backend_options.group_size,
+                device,
+            ),
+            backend_options.timeout,
         )
-        if isinstance(made, str):
-            self._reason = made
-            if given.group_rank == 0:
-                _log.warning("group %s goes over NCCL: %s", given.group_id, made)
+        if isinstance(result, str):
+            self._reason = result
+            if backend_options.group_rank == 0:
+                _log.warning("group %s goes over NCCL: %s", backend_options.group_id, result)
             return
         high_priority = getattr(self._options, "is_high_priority_stream", False)
-        self._connection = Connection(made, device, high_priority)
+        self._connection = Connection(result, device, high_priority)
 
 
 def _delta(timeout: Any) -> timedelta:
@@ -480,14 +492,14 @@ def _first(tensors: Any) -> Any:
     return tensors
 
 
-def _opts(kind: type, given: Any, field: str) -> Any:
+def _opts(kind: type, value: Any, field: str) -> Any:
     """Options of this kind, or the one value that short forms give in their place."""
-    if isinstance(given, kind):
-        return given
-    made = kind()
-    if given is not None:
-        setattr(made, field, given)
-    return made
+    if isinstance(value, kind):
+        return value
+    options = kind()
+    if value is not None:
+        setattr(options, field, value)
+    return options
 
 
 def _alike(tensors: Sequence[torch.Tensor], size: int) -> bool:

@@ -9,7 +9,7 @@ which all ranks would have to make together, where a batch may be that of two.
 So two ranks that have messages for each other have a communicator of their own. A batch first sets
 up those that are new to it, all at once, each on a thread: it waits for no more than the ranks that
 have messages for this one, as NCCL's does. Then each pair's messages, of both directions, are one
-call of NCCL, which blocks nobody.
+call of NCCL, which does not block.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Together(Work):
 
 
 class Messages:
-    """Of one rank."""
+    """The messages of one rank."""
 
     def __init__(self, rank: int, pair: Callable[[int], Any]) -> None:
         """``pair``: makes this rank's group of NCCL with another rank alone, ordered as they are in
@@ -76,7 +76,11 @@ class Messages:
         peers = list(dict.fromkeys(message.peer for message in messages))
         self._set_up([peer for peer in peers if peer not in self._pairs], device)
         works = [
-            self._issue(self._pairs[peer], [one for one in messages if one.peer == peer], device)
+            self._issue(
+                self._pairs[peer],
+                [candidate for candidate in messages if candidate.peer == peer],
+                device,
+            )
             for peer in peers
         ]
         return works[0] if len(works) == 1 else Together(works)
@@ -119,7 +123,7 @@ class Messages:
         torch.cuda.set_device(device)  # of this thread
         pair = self._pair(peer)
         with torch.cuda.stream(torch.cuda.Stream(device)):
-            given, taken = (torch.zeros(1, dtype=torch.int32, device=device) for _ in range(2))
-            both = [Message(True, given, peer), Message(False, taken, peer)]
+            sent, received = (torch.zeros(1, dtype=torch.int32, device=device) for _ in range(2))
+            both = [Message(True, sent, peer), Message(False, received, peer)]
             self._issue(pair, both, device).wait()
         return pair

@@ -23,7 +23,7 @@ class Addresses : public SimTest {
   }
 };
 
-TEST_F(Addresses, TheLatestFreedIsGivenOutAgain) {
+TEST_F(Addresses, ReusesLastFreedOfTheSameSize) {
   const CUdeviceptr first = allocate(kBytes);
   const CUdeviceptr second = allocate(kBytes);
   EXPECT_CUDA(CUDA_SUCCESS, cuMemFree(first));
@@ -33,7 +33,7 @@ TEST_F(Addresses, TheLatestFreedIsGivenOutAgain) {
   EXPECT_EQ(first, allocate(kBytes));
 }
 
-TEST_F(Addresses, TheNewMemoryIsAnother) {
+TEST_F(Addresses, ReusedAddress_HasNewIdAndBytes) {
   const CUdeviceptr address = allocate(kBytes);
   const unsigned long long id = buffer_id(address);
   ASSERT_CUDA(cuMemsetD8Async(address, 7, kBytes, nullptr));

@@ -52,7 +52,7 @@ int second_process(const Pipe& from_first, const Pipe& to_first) {
 }
 
 // First, for it has to fork before cuInit.
-TEST(Environment, AGpuHasContextsOfOneProcess) {
+TEST(Environment, ExclusiveMode_RefusesOtherProcesses) {
   const Pipe to_second;
   const Pipe to_first;
   const pid_t second = fork();
@@ -96,7 +96,7 @@ TEST(Environment, NvmlKnowsTheComputeModeAndTheMemory) {
   EXPECT_EQ(3 * kGiB, memory.used);
 }
 
-TEST(Environment, AContextTakesMemoryToo) {
+TEST(Environment, ContextTakesMemory) {
   ASSERT_CUDA(cuInit(0));
   CUcontext context = nullptr;
   ASSERT_CUDA(cuCtxCreate(&context, nullptr, 0, 0));

@@ -41,7 +41,7 @@ TEST_F(Events, TellRealTime) {
   EXPECT_GE(elapsed_us(begin, end), 20'000);
 }
 
-TEST_F(Events, AreNotReadyUntilTheirStreamIsThere) {
+TEST_F(Events, HeldStream_EventIsNotReady) {
   hold();
   const CUevent event = record(stream);
   // So many polls end in time only because they are cheap.
@@ -55,7 +55,7 @@ TEST_F(Events, AreNotReadyUntilTheirStreamIsThere) {
   EXPECT_CUDA(CUDA_SUCCESS, cuEventElapsedTime(&milliseconds, event, event));
 }
 
-TEST_F(Events, ARecordAnewStandsForTheNewOne) {
+TEST_F(Events, NewRecord_ResetsEvent) {
   const CUevent event = record(stream);
   ASSERT_CUDA(cuEventSynchronize(event));
   hold();

@@ -34,7 +34,7 @@ int use_driver() {
   return back == values ? 0 : 7;
 }
 
-TEST(Fork, ChildrenBeforeCuInitWorkAndThoseAfterItAreRefused) {
+TEST(Fork, OnlyChildrenFromBeforeCuInitWork) {
   EXPECT_EQ(0, in_child(use_driver));
   EXPECT_EQ(0, use_driver());
   CUevent event = nullptr;

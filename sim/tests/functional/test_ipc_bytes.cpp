@@ -40,7 +40,7 @@ TEST_F(Ipc, AnotherProcessOpensOurs) {
   EXPECT_TRUE(pattern(kBytes, 22) == peek(mine, kBytes));
 }
 
-TEST_F(Ipc, MemoryNeverWrittenHoldsThePatternInBothProcesses) {
+TEST_F(Ipc, UnwrittenMemory_HoldsPatternInBoth) {
   Peer peer;
   const CUipcMemHandle handle = peer.allocate(0, kBytes, 1);
   const CUdeviceptr theirs = open(handle, 1);
@@ -53,7 +53,7 @@ TEST_F(Ipc, MemoryNeverWrittenHoldsThePatternInBothProcesses) {
   EXPECT_TRUE(pattern(kBytes, 1) == peek(theirs, kBytes));
 }
 
-TEST_F(Ipc, ACopyOfAnotherContextIsBounced) {
+TEST_F(Ipc, CopyByOtherContext_IsBounced) {
   Peer peer;
   const CUipcMemHandle handle = peer.allocate(0, kBytes, 31);
   const CUdeviceptr theirs = open(handle, 1);

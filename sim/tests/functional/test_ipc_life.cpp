@@ -41,7 +41,7 @@ TEST_F(Ipc, ExportedMemory_IsNotReused) {
   EXPECT_TRUE(pattern(kBytes, 1) == peek(theirs, kBytes));
 }
 
-TEST_F(Ipc, AKilledProcessLeavesNothing) {
+TEST_F(Ipc, KilledProcess_LeavesNoFiles) {
   const int files_before = files();
   const auto in_shm = [] {
     const auto all = std::filesystem::directory_iterator("/dev/shm");
@@ -66,7 +66,7 @@ TEST_F(Ipc, AKilledProcessLeavesNothing) {
   EXPECT_EQ(shm_before, in_shm());
 }
 
-TEST_F(Ipc, ADestroyedContextTakesItsImportsAlong) {
+TEST_F(Ipc, DestroyedContext_ClosesItsImports) {
   Peer peer;
   const CUipcMemHandle handle = peer.allocate(0, kBytes, 1);
   const int files_before = files();

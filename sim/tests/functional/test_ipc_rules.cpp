@@ -5,13 +5,13 @@
 namespace polypath::sim::test {
 namespace {
 
-TEST_F(Ipc, TheProcessThatExportedCannotOpen) {
+TEST_F(Ipc, ExportingProcess_CannotOpen) {
   CUipcMemHandle handle{};
   ASSERT_CUDA(cuIpcGetMemHandle(&handle, allocate(0, kMiB)));
   EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, try_open(handle));
 }
 
-TEST_F(Ipc, AnImportedPointerIsOfTheImportingContext) {
+TEST_F(Ipc, ImportBelongsToTheImportingContext) {
   Peer peer;
   const CUdeviceptr theirs = open(peer.allocate(0, kBytes, 1), 1);
   int ordinal = -1;
@@ -80,7 +80,7 @@ TEST_F(Ipc, OnlyWholeDeviceMemoryIsExported) {
   EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuIpcGetEventHandle(nullptr, nullptr));
 }
 
-TEST_F(Ipc, AnImportTakesNoneOfTheGpusMemory) {
+TEST_F(Ipc, ImportTakesNoGpuMemory) {
   Peer peer;
   const CUipcMemHandle handle = peer.allocate(0, kBytes, 1);
   const auto free_bytes = [] {
@@ -95,7 +95,7 @@ TEST_F(Ipc, AnImportTakesNoneOfTheGpusMemory) {
   EXPECT_EQ(before, free_bytes());
 }
 
-TEST_F(Ipc, TheProgramHasNoAccessToDeviceMemory) {
+TEST_F(Ipc, DeviceMemory_IsInaccessibleToHost) {
   Peer peer;
   EXPECT_EQ("---p", access_of(open(peer.allocate(0, kBytes, 1), 1)));
   EXPECT_EQ("---p", access_of(allocate(0, kBytes)));

@@ -50,7 +50,7 @@ TEST_F(Order, CopiesOnOneStreamRunInTurn) {
   EXPECT_TRUE(values == peek(end, values.size()));
 }
 
-TEST_F(Order, TheLegacyStreamComesBetweenBlockingStreams) {
+TEST_F(Order, LegacyStream_RunsBetweenBlockingStreams) {
   const auto values = pattern(200 * kKiB + 1, 4);
   const CUdeviceptr from = allocate(0, values.size());
   write(from, values);
@@ -68,7 +68,7 @@ TEST_F(Order, TheLegacyStreamComesBetweenBlockingStreams) {
   }
 }
 
-TEST_F(Order, AHeldStreamMovesNothingAndHoldsNoOther) {
+TEST_F(Order, HeldStream_HoldsNoOtherStream) {
   const auto values = pattern(64 * kKiB, 5);
   const CUstream held = create_stream(0);
   const CUstream other = create_stream(0);
@@ -89,7 +89,7 @@ TEST_F(Order, AHeldStreamMovesNothingAndHoldsNoOther) {
   EXPECT_TRUE(values == peek(to, values.size()));
 }
 
-TEST_F(Order, ACopyIntoDeviceMemoryReleasesAStream) {
+TEST_F(Order, CopyIntoDeviceMemory_ReleasesWait) {
   const CUdeviceptr flag = allocate(0, 4);
   write(flag, {0, 0, 0, 0});
   const CUstream held = create_stream(0);
@@ -100,7 +100,7 @@ TEST_F(Order, ACopyIntoDeviceMemoryReleasesAStream) {
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(held));
 }
 
-TEST_F(Order, FreeingMemoryWaitsForTheCopiesOfOtherContexts) {
+TEST_F(Order, FreeWaitsForCopiesOfOtherContexts) {
   const auto values = pattern(kMiB, 6);
   enable_peer(1, 0);
   const CUstream stream = create_stream(1);

@@ -57,7 +57,7 @@ TEST(CollectivePlans, PredictWhatTwoH200Took) {
   EXPECT_EQ(allreduce_of("hgx-h200-x4", kMiB, 2, options).algorithm, Algorithm::cells);
 }
 
-TEST(CollectivePlans, OfKnownNodes) {
+TEST(CollectivePlans, KnownNodes_GetTheseAlgorithms) {
   struct Row {
     const char* node;
     std::uint64_t bytes;
@@ -104,7 +104,7 @@ TEST(CollectivePlans, OfKnownNodes) {
 /// Between islands a part crosses once. A sum keeps the order of ranks, so half of what an owner in
 /// the first island gets crosses as it is, and the other half goes there and back: three quarters
 /// of what the kernels send across.
-TEST(CollectivePlans, OfOperationsByPartsBetweenIslands) {
+TEST(CollectivePlans, PartwiseOpsAcrossIslands_GetThesePlans) {
   struct Row {
     CollectiveOp op;
     std::uint64_t bytes;
@@ -169,7 +169,7 @@ TEST(CollectivePlans, ComparingChangesNoChoice) {
     }
 }
 
-TEST(CollectivePlans, ARankThatIsNotBesideItsNeighbourHasAnotherOrder) {
+TEST(CollectivePlans, NonadjacentRanks_ChangeTheOrder) {
   auto request = request_of_bytes(CollectiveOp::allreduce, DataType::float32, 64 * kMiB, 4);
   request.gpus = {0, 2, 1, 3};
   const CollectivePlan plan = plan_collective(known("mist"), request, {});
@@ -192,7 +192,7 @@ TEST(CollectivePlans, ChunksAndScratchKeepTheirLimits) {
                InvalidArgument);
 }
 
-TEST(CollectivePlans, FewerBlocksAreSlowerOnceTheyCannotFillTheLinks) {
+TEST(CollectivePlans, FewBlocks_ArePredictedSlower) {
   CollectiveOptions options;
   options.max_blocks = 8;
   options.algorithm = Algorithm::flat;
@@ -221,7 +221,7 @@ TEST(CollectivePlans, BothPartsOfAMixedPlanEndTogether) {
 
 /// Nobody measured copies there next to kernels, and copies of all GPUs at once reached less than
 /// their schedules say.
-TEST(CollectivePlans, OnASwitchHostMemoryIsForThoseWhoAsk) {
+TEST(CollectivePlans, SwitchNode_UsesHostMemoryOnRequest) {
   EXPECT_EQ(allreduce_of("hgx-h200-x4", kGiB).algorithm, Algorithm::flat);
   CollectiveOptions options;
   options.algorithm = Algorithm::mixed;
@@ -253,18 +253,18 @@ TEST(CollectivePlans, SeveralNodesAreBoundByTheirNetwork) {
   EXPECT_NEAR(fast.limit_bus_gbps / 1.875, fast.link_limit_bus_gbps / 1.875 * 426.4 / 388.5, 1);
 }
 
-TEST(CollectivePlans, AnEmptyMessageIsAPlan) {
+TEST(CollectivePlans, EmptyMessage_HasEmptyPlan) {
   EXPECT_EQ(allreduce_of("narval", 0).algorithm, Algorithm::none);
   EXPECT_EQ(allreduce_of("narval", 0).predicted_us, 0);
 }
 
-TEST(CollectivePlans, OneRankHasNothingToDo) {
+TEST(CollectivePlans, SingleRank_HasNothingToDo) {
   const CollectivePlan plan = allreduce_of("narval", kMiB, 1);
   EXPECT_EQ(plan.algorithm, Algorithm::none);
   EXPECT_THAT(plan.reason, HasSubstr("one rank"));
 }
 
-TEST(CollectivePlans, WhatCannotRunSaysWhy) {
+TEST(CollectivePlans, ImpossibleAlgorithm_GivesReason) {
   const auto why = [](const char* node, Algorithm algorithm, CollectiveOp op) -> std::string {
     CollectiveOptions options;
     options.algorithm = algorithm;

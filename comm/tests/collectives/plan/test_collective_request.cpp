@@ -31,7 +31,7 @@ TEST(CollectiveRequests, CountPartsOrTheMessage) {
   }
 }
 
-TEST(CollectiveRequests, AreRefusedWithTheReason) {
+TEST(CollectiveRequests, WrongRequests_AreRefusedWithReason) {
   const Node node = mesh_node();
   const auto why = [&](const std::function<void(CollectiveRequest&)>& spoil) -> std::string {
     auto request = request_of_bytes(CollectiveOp::allreduce, DataType::float32, 1000, 4);

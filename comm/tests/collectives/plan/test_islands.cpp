@@ -11,7 +11,7 @@ namespace {
 
 using Islands = std::vector<std::vector<int>>;
 
-TEST(Islands, OfKnownNodes) {
+TEST(Islands, KnownNodes_HaveTheseIslands) {
   struct Row {
     const char* node;
     std::vector<int> gpus;

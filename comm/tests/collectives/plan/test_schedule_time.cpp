@@ -51,7 +51,7 @@ CollectiveSchedule schedule_of(std::vector<CollectiveStep> steps) {
   return schedule;
 }
 
-TEST(ScheduleTime, OneCopyStartsAndFlows) {
+TEST(ScheduleTime, SingleCopy_StartsAndFlows) {
   const Node node = plain_mesh();
   // 9e6 bytes at 90 GB/s: 100 us.
   const auto time = schedule_time(node, schedule_of({copy_of(node, 0, 1, 2250000, 0, {})}));
@@ -90,7 +90,7 @@ TEST(ScheduleTime, AnotherRankWaitsForTheFlagAsWell) {
   EXPECT_NEAR(time.us, 111 + 2 + 5 + 7 + 90, 1e-6);
 }
 
-TEST(ScheduleTime, IsNeverBelowWhatTheLinksNeed) {
+TEST(ScheduleTime, TimeIsNeverBelowTheLinkTime) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);

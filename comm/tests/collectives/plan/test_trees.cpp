@@ -55,7 +55,7 @@ TEST(Trees, LimitsOfKnownNodes) {
   }
 }
 
-TEST(Trees, ATreeHasAWayFromEveryRankToItsOwner) {
+TEST(Trees, TreeReachesOwnerFromEveryRank) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
@@ -76,7 +76,7 @@ TEST(Trees, ATreeHasAWayFromEveryRankToItsOwner) {
   }
 }
 
-TEST(Trees, APackingExceedsNothing) {
+TEST(Trees, PackingExceedsNoLinkAndNoPort) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);

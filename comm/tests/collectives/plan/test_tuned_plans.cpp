@@ -52,7 +52,7 @@ TEST(TunedPlans, ClassesOfKnownNodes) {
   EXPECT_NE(islands, collective_class(known("mist"), {0, 2, 1, 3}));
 }
 
-TEST(TunedPlans, WithoutAnEntryAllIsAsTheModelHasIt) {
+TEST(TunedPlans, NoEntry_FollowsTheModel) {
   const std::vector<TunedCollective> none;
   EXPECT_EQ(to_json(plan_by(none, kMiB)).dump(), model(kMiB));
   TunedCollective other = entry(kMiB, kFlat);
@@ -73,7 +73,7 @@ TEST(TunedPlans, FollowTheNearestSize) {
     EXPECT_EQ(to_json(plan_by(tuned, bytes)).dump(), model(bytes)) << bytes;
 }
 
-TEST(TunedPlans, SayWhatIsBehindThem) {
+TEST(TunedPlans, ReasonNamesTheMeasurement) {
   const CollectivePlan plan = plan_by({entry(256 * kKiB, kFlat)}, 256 * kKiB);
   ASSERT_TRUE(plan.tuned);
   EXPECT_THAT(plan.reason, AllOf(HasSubstr("tuned: 20.0 us measured at 262144 bytes"),
@@ -93,7 +93,7 @@ TEST(TunedPlans, SayWhatIsBehindThem) {
   EXPECT_TRUE(same.tuned);
 }
 
-TEST(TunedPlans, WhatCannotRunIsNotFollowed) {
+TEST(TunedPlans, ImpossibleEntry_IsIgnored) {
   const auto stays = [](const CollectiveVariant& way, std::uint64_t bytes,
                         const CollectiveOptions& options = {}) {
     EXPECT_EQ(to_json(plan_by({entry(bytes, way)}, bytes, options)).dump(), model(bytes, options))

@@ -38,7 +38,7 @@ class EmulatedLinks::Timer {
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
-  /// GB/s with so many lanes, the median of three; measured once.
+  /// GB/s with `lanes` lanes, the median of three; measured once.
   double gbps(int lanes) {
     if (const auto known = known_.find(lanes); known != known_.end()) return known->second;
     links_.set_lanes(index_, lanes, 0);

@@ -53,7 +53,7 @@ EmulatedLinks::EmulatedLinks(std::shared_ptr<const CudaDriver> driver, const Nod
       const int to = link.to.index;
       load(from);
       load(to);
-      // Whichever end copies reaches the other's memory, and the queues.
+      // Either end may copy: each reaches the other's memory, and the queues.
       enable_peer_access(from, to);
       enable_peer_access(to, from);
       links_.push_back({.from = from, .to = to, .gbps = link.gbps});
@@ -68,13 +68,14 @@ EmulatedLinks::EmulatedLinks(std::shared_ptr<const CudaDriver> driver, const Nod
 EmulatedLinks::~EmulatedLinks() { free_all(); }
 
 void EmulatedLinks::load(int gpu) {
-  Loaded& one = gpus_.at(static_cast<std::size_t>(gpu));
-  if (one.function != nullptr) return;
-  POLYPATH_CHECK(*driver_, primary_ctx_retain(&one.context, gpu));
+  Loaded& loaded = gpus_.at(static_cast<std::size_t>(gpu));
+  if (loaded.function != nullptr) return;
+  POLYPATH_CHECK(*driver_, primary_ctx_retain(&loaded.context, gpu));
   ContextGuard guard(*driver_);
-  guard.use(one.context);
-  POLYPATH_CHECK(*driver_, module_load_data(&one.module, link_copy_image().data()));
-  POLYPATH_CHECK(*driver_, module_get_function(&one.function, one.module, "polypath_link_copy"));
+  guard.use(loaded.context);
+  POLYPATH_CHECK(*driver_, module_load_data(&loaded.module, link_copy_image().data()));
+  POLYPATH_CHECK(*driver_,
+                 module_get_function(&loaded.function, loaded.module, "polypath_link_copy"));
 }
 
 void EmulatedLinks::enable_peer_access(int from, int to) {
@@ -103,10 +104,10 @@ void EmulatedLinks::free_all() noexcept {
       guard.use(on(links_[i].from).context);
       POLYPATH_WARN(*driver_, mem_free(queues_[i]));
     }
-    for (const Loaded& one : gpus_) {
-      if (one.module == nullptr) continue;
-      guard.use(one.context);
-      POLYPATH_WARN(*driver_, module_unload(one.module));
+    for (const Loaded& loaded : gpus_) {
+      if (loaded.module == nullptr) continue;
+      guard.use(loaded.context);
+      POLYPATH_WARN(*driver_, module_unload(loaded.module));
     }
   } catch (const std::exception& error) {
     log_warn("the lanes of an emulated mesh were not freed: {}", error.what());
@@ -127,8 +128,9 @@ int EmulatedLinks::gpu_of(CUcontext context) const noexcept {
 }
 
 std::size_t EmulatedLinks::find(int from, int to) const noexcept {
-  const auto link = std::ranges::find_if(
-      links_, [&](const EmulatedLink& one) { return one.from == from && one.to == to; });
+  const auto link = std::ranges::find_if(links_, [&](const EmulatedLink& candidate) {
+    return candidate.from == from && candidate.to == to;
+  });
   return static_cast<std::size_t>(link - links_.begin());
 }
 

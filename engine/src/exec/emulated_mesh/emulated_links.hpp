@@ -21,7 +21,7 @@ namespace polypath {
 struct EmulatedLink {
   int from = 0;
   int to = 0;
-  double gbps = 0;  ///< that it is to carry
+  double gbps = 0;  ///< the rate to emulate
   int lanes = 1;
   double reached_gbps = 0;  ///< what that many lanes were measured to carry; 0 before
 };
@@ -65,7 +65,7 @@ class EmulatedLinks {
   /// Gives link `index` that many lanes, which reach `gbps`. Not while other threads copy.
   void set_lanes(std::size_t index, int lanes, double gbps);
   /// Measures, over each link alone, copies of 64 MiB with some numbers of lanes, and sets the
-  /// number whose rate is nearest to what the link is to carry. A warning says when that is more
+  /// number whose rate is nearest to the link's rate to emulate. A warning says when that is more
   /// than 10 % off: one lane is the step between rates. Tens of milliseconds a link; the node must
   /// be idle. Takes 128 MiB of a GPU meanwhile. Throws DriverError.
   void calibrate();

@@ -126,8 +126,8 @@ CUresult graph_exec_memcpy_node_set_params(CUgraphExec executable, CUgraphNode n
 }
 
 void memory_imported(CUdeviceptr start, std::size_t bytes, int gpu, CUcontext context) {
-  static std::atomic<bool> said{false};
-  if (!said.exchange(true))
+  static std::atomic<bool> logged{false};
+  if (!logged.exchange(true))
     log_warn(
         "this emulated mesh carries another process's data: kernels of several processes take "
         "turns on a GPU, so programs of several processes that compute are slower here than on a "
@@ -250,16 +250,16 @@ std::shared_ptr<const CudaDriver> mesh_driver(std::shared_ptr<const CudaDriver> 
   static std::mutex mutex;
   static std::weak_ptr<Mesh> known;
   const std::lock_guard lock(mutex);
-  std::shared_ptr<Mesh> one = known.lock();
-  if (one != nullptr && !one->is_for(*driver, node))
+  std::shared_ptr<Mesh> mesh = known.lock();
+  if (mesh != nullptr && !mesh->is_for(*driver, node))
     throw InvalidArgument("another mesh is emulated already: there is one a process");
-  if (one == nullptr) {
+  if (mesh == nullptr) {
     const RelaxedCapture relaxed(*driver);
-    one = std::make_shared<Mesh>(std::move(driver), node);
-    known = one;
+    mesh = std::make_shared<Mesh>(std::move(driver), node);
+    known = mesh;
   }
-  links = one->links();
-  return {one, &one->table()};
+  links = mesh->links();
+  return {mesh, &mesh->table()};
 }
 
 }  // namespace polypath

@@ -16,8 +16,8 @@ namespace polypath {
 /// staging memory is, for the GPU that copies. The wrapped driver carries every other copy.
 ///
 /// Entry points are plain C functions, so what they use is one state of the process: one mesh at a
-/// time. It lives as long as somebody holds the table. Whoever asks for the same again gets it too.
-/// Its functions are thread-safe.
+/// time. It lives as long as the table has an owner. A later request for the same mesh gets it,
+/// too. Its functions are thread-safe.
 ///
 /// `mesh`: as mesh_node.hpp made it. `links`: what was found for each link. Makes the contexts of
 /// all linked GPUs and measures the links: a second or two. Throws InvalidArgument when another

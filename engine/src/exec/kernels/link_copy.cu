@@ -1,6 +1,6 @@
 // Copies a range over an emulated link: block b of the grid carries the b-th part of it over lane
-// b, and a lane carries one block at a time, whichever kernel the block belongs to. So the copies
-// over one link share it as they start, and one that has not started holds nobody: a block draws
+// b, and a lane carries one block at a time, of any kernel. So the copies over one link share it as
+// they start, and one that has not started holds up no other: a block draws
 // its ticket only when it runs, and once it runs it waits for nothing but blocks that run already.
 //
 // Runs on either GPU of the link (or on a third that reaches both): the lanes' words and both

@@ -12,7 +12,7 @@ struct alignas(128) TicketLock {
   unsigned int serving;  ///< the ticket whose block copies now
 };
 
-/// Threads of a block; the kernel runs with exactly so many.
+/// Threads of a block; the kernel runs with exactly this number.
 inline constexpr unsigned int kLaneThreads = 1024;
 /// Parts of a copy start at multiples of it, counted from the start of the copy.
 inline constexpr unsigned long long kLaneGranule = 1024;

@@ -132,7 +132,7 @@ TEST_F(LaneKernelTest, CopiesOverOneLinkFollowEachOther) {
   }
 }
 
-TEST_F(LaneKernelTest, APullSharesTheLinkWithAPush) {
+TEST_F(LaneKernelTest, PullSharesTheLinkWithPush) {
   set_lanes(1);
   const Payload first = payload({from_, to_, kLarge});
   const Payload second = payload({from_, to_, kLarge});
@@ -144,7 +144,7 @@ TEST_F(LaneKernelTest, APullSharesTheLinkWithAPush) {
   EXPECT_TRUE(second.arrived());
 }
 
-TEST_F(LaneKernelTest, TheTwoDirectionsShareNothing) {
+TEST_F(LaneKernelTest, TwoDirectionsShareNothing) {
   set_lanes(1);
   const Payload there = payload({from_, to_, kLarge});
   const Payload back_again = payload({to_, from_, kLarge});
@@ -176,7 +176,7 @@ TEST_F(LaneKernelTest, ManyCopiesOfManyStreamsTakeTurns) {
   for (const Payload& one : payloads) EXPECT_TRUE(one.arrived());
 }
 
-TEST_F(LaneKernelTest, AHeldStreamHoldsNoOther) {
+TEST_F(LaneKernelTest, HeldStream_HoldsNoOther) {
   if (driver().stream_wait_value32 == nullptr) GTEST_SKIP() << "no cuStreamWaitValue32";
   set_lanes(1);
   std::deque<Payload> held;

@@ -46,7 +46,7 @@ TEST_F(EmulatedTransfersTest, EveryLinkReachesWhatWasAsked) {
   }
 }
 
-TEST_F(EmulatedTransfersTest, TheNativeCopyIsAsSlowAsItsLink) {
+TEST_F(EmulatedTransfersTest, NativeCopyIsAsSlowAsItsLink) {
   const auto context = make_context(2, {{"routes", "direct"}});
   const Payload one = payload({from_, to_, kLarge});
   const Traffic traffic(*context);

@@ -85,7 +85,7 @@ class MeshDriverTest : public SimulatedTest {
   std::unique_ptr<Context> context_;
 };
 
-TEST_F(MeshDriverTest, ACopyBetweenTwoGpusIsALaneKernelOfTheStreamsGpu) {
+TEST_F(MeshDriverTest, CopyBetweenGpus_IsKernelOfStreamsGpu) {
   // GPU 0's context is current throughout: a copy's stream may be any GPU's.
   for (const auto& [from, to, gpu] : {std::tuple{0, 1, 0}, {0, 1, 1}, {2, 1, 2}, {1, 2, 0}}) {
     SCOPED_TRACE(fmt::format("gpu{} to gpu{} by gpu{}", from, to, gpu));
@@ -142,7 +142,7 @@ TEST_F(MeshDriverTest, MemoryOfPoolsIsTheDrivers) {
   EXPECT_TRUE(twin_->calls().launches.empty());
 }
 
-TEST_F(MeshDriverTest, ImportedMemoryGoesOverTheLinkOfTheGpuThatHasIt) {
+TEST_F(MeshDriverTest, ImportedMemory_UsesLinkOfItsGpu) {
   const CUdeviceptr wanted = queues(2, 1);
   // Its own process's, but the driver of a real import says no more than that.
   const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kBytes, 0, 3});
@@ -167,7 +167,7 @@ TEST_F(MeshDriverTest, ImportedMemoryGoesOverTheLinkOfTheGpuThatHasIt) {
   EXPECT_TRUE(twin_->calls().launches.empty());
 }
 
-TEST_F(MeshDriverTest, WhatIsAllocatedWhereAnImportWasIsNoImport) {
+TEST_F(MeshDriverTest, ReusedAddress_IsNotStaleImport) {
   const CUdeviceptr wanted = queues(0, 1);
   const MemoryId gpu = MemoryId::gpu(0);
   const Payload one = payload({gpu, MemoryId::gpu(1), kBytes});
@@ -197,7 +197,7 @@ TEST_F(MeshDriverTest, AnotherMeshFollowsTheLast) {
   EXPECT_FALSE(twin_->calls().launches.empty());
 }
 
-TEST_F(MeshDriverTest, EveryPairOfMemoriesGoesAsPlannedOverTheLinks) {
+TEST_F(MeshDriverTest, EveryPairGoesAsPlannedOverTheLinks) {
   for (const char* executor : {"stream", "graph"}) {
     make_context({{"executor", executor}});
     for (const MemoryId src : memories())
@@ -248,7 +248,7 @@ TEST_F(MeshDriverTest, EveryPairOfMemoriesGoesAsPlannedOverTheLinks) {
   }
 }
 
-TEST_F(MeshDriverTest, AGraphIsGivenOtherAddressesOnTheMesh) {
+TEST_F(MeshDriverTest, GraphIsPatchedWithOtherAddresses) {
   make_context({{"executor", "graph"}, {"graph_cache_size", "1"}});
   const Payload first = payload({MemoryId::gpu(0), MemoryId::gpu(1), 32 * kMiB + 7});
   const Payload second = payload({MemoryId::gpu(0), MemoryId::gpu(1), 32 * kMiB + 7});
@@ -291,7 +291,7 @@ TEST_F(MeshDriverTest, NativeCopiesOfAGroupGoOverTheLinksToo) {
   EXPECT_EQ(twin_->calls().copies, 0);
 }
 
-TEST_F(MeshDriverTest, TheEngineTellsWhatTheProgramImports) {
+TEST_F(MeshDriverTest, EnginePassesImportsToTheMesh) {
   make_context();
   const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), 4 * kKiB});
   const Stream stream = stream_on(0);

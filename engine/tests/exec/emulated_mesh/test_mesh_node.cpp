@@ -81,13 +81,13 @@ TEST(EmulatedMesh, SaysWhatItIs) {
   EXPECT_EQ(emulated_mesh(node, 46).title, "");
 }
 
-TEST(EmulatedMesh, ASlowerMeshCanBeEmulatedOnAMesh) {
+TEST(EmulatedMesh, MeshNode_EmulatesSlowerMesh) {
   const Node mesh = emulated_mesh(known_node("narval"), 46);
   EXPECT_EQ(link_of(mesh, MemoryId::gpu(3), MemoryId::gpu(1)).gbps, 46);
   EXPECT_EQ(link_of(mesh, MemoryId::gpu(3), MemoryId::host(0)).gbps, 25);
 }
 
-TEST(EmulatedMesh, APortThatHostLinksShareStays) {
+TEST(EmulatedMesh, PortSharedWithHostLinks_Stays) {
   Node node = known_node("narval");
   const auto& host = link_of(node, MemoryId::gpu(0), MemoryId::host(0));
   const auto port = host.ports.front();

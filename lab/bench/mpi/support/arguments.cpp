@@ -17,22 +17,22 @@ bool Arguments::parse(int argc, char** argv, std::string_view what, std::string&
     const std::string_view argument = argv[i];
     if (argument == "--help" || argument == "-h") {
       help = fmt::format("{}\n\n", what);
-      for (const Option& one : options_)
-        help += fmt::format("  {:<24}  {}\n", one.name + " " + one.value, one.meaning);
+      for (const Option& option : options_)
+        help += fmt::format("  {:<24}  {}\n", option.name + " " + option.value, option.meaning);
       return false;
     }
     const std::size_t equals = argument.find('=');
     const std::string_view name = argument.substr(0, equals);
-    const auto found = std::find_if(options_.begin(), options_.end(),
-                                    [&](const Option& one) { return one.name == name; });
-    if (found == options_.end())
+    const auto it = std::find_if(options_.begin(), options_.end(),
+                                 [&](const Option& option) { return option.name == name; });
+    if (it == options_.end())
       throw UsageError(fmt::format("there is no option '{}' (--help lists them)", argument));
     if (equals != std::string_view::npos)
-      found->read(name, argument.substr(equals + 1));
+      it->read(name, argument.substr(equals + 1));
     else if (i + 1 < argc)
-      found->read(name, argv[++i]);
+      it->read(name, argv[++i]);
     else
-      throw UsageError(fmt::format("{} needs a value: {}", name, found->value));
+      throw UsageError(fmt::format("{} needs a value: {}", name, it->value));
   }
   return true;
 }

@@ -18,7 +18,7 @@ class Message {
 
   /// Writes the contents where the message lies in the memory that it is sent from.
   void fill(Memory& memory) const;
-  /// Writes other contents, of which no byte is right, where the message is to be received.
+  /// Writes other contents, of which no byte is right, where the message will be received.
   void poison(Memory& memory) const;
 
   struct Difference {

@@ -50,7 +50,7 @@ struct Cuda {
 };
 
 /// Makes the primary context of this GPU current in the calling thread, until the process ends, and
-/// returns the GPU's name. Throws std::runtime_error, also when there are not so many GPUs.
+/// returns the GPU's name. Throws std::runtime_error, also when there is no such GPU.
 std::string use_gpu(int index);
 
 }  // namespace mpi_bench

@@ -2,7 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 
-extern "C" int cuMemAlloc_v2(unsigned long long* made, std::size_t bytes);
+extern "C" int cuMemAlloc_v2(unsigned long long* memory, std::size_t bytes);
 extern "C" int cuMemFree_v2(unsigned long long memory);
 
 namespace {
@@ -17,8 +17,8 @@ int nvshmemx_set_attr_uniqueid_args(int, int, const void*, void*) { return 0; }
 int nvshmemx_hostlib_init_attr(unsigned, void*) { return 0; }
 void nvshmemx_hostlib_finalize() {}
 void* nvshmem_malloc(std::size_t bytes) {
-  unsigned long long made = 0;
-  return cuMemAlloc_v2(&made, bytes) == 0 ? reinterpret_cast<void*>(made) : nullptr;
+  unsigned long long memory = 0;
+  return cuMemAlloc_v2(&memory, bytes) == 0 ? reinterpret_cast<void*>(memory) : nullptr;
 }
 void nvshmem_free(void* memory) { cuMemFree_v2(reinterpret_cast<unsigned long long>(memory)); }
 void nvshmemx_putmem_on_stream(void*, const void*, std::size_t, int, void*) { ++calls; }
