@@ -146,6 +146,46 @@ TEST_F(ScriptedLoad, RankZeroWithoutLoad_NoRankFollows) {
   });
 }
 
+/// A copy of this process, which its monitor knows of before anything is measured.
+class OwnCopy : public ScriptedLoad, public testing::WithParamInterface<bool> {};
+
+TEST_P(OwnCopy, CountsOnOtherStreamOnly) {
+  const bool is_same_stream = GetParam();
+  Random random(4);
+  std::vector<PlannedCall> row;
+  for (int i = 0; i < 8; ++i) row.push_back(mixed_call(random, kRanks));
+  Context context(group_node(), {{"profile", "off"}, {"registry", "off"}, {"load", "known"}});
+  group_->run([&](Communicator& comm) {
+    const auto links = watch_host_links(context.load(), context.node(), comm.gpu());
+    Collectives collectives(comm, options_with(links.get()));
+    const CallRow memory(driver(), row, comm.rank());
+    const Stream stream(driver(), comm.context());
+    const Stream other(driver(), comm.context());
+    const DeviceBytes source(driver(), kMiB);
+    Bytes host(kMiB);
+    if (comm.rank() == 2)
+      context.load().note_copy(reinterpret_cast<CUdeviceptr>(host.data()), source.address(),
+                               1024 * kMiB, is_same_stream ? stream.get() : other.get());
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      collectives.run(memory.call(row, i), stream.get());
+      comm.exchange({}, {});
+    }
+    POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+    comm.check();
+    memory.expect_done(row);
+    const CollectiveCounts& counts = collectives.counts();
+    EXPECT_EQ(counts.mixed + counts.changed_by_load, row.size());
+    if (is_same_stream)
+      EXPECT_EQ(counts.changed_by_load, 0u);
+    else
+      EXPECT_GE(counts.changed_by_load, 4u);
+    comm.exchange({}, {});
+  });
+}
+INSTANTIATE_TEST_SUITE_P(Streams, OwnCopy, testing::Bool(), [](const auto& each) {
+  return std::string(each.param ? "same" : "other");
+});
+
 /// Another program's copies over a link.
 class Neighbour {
  public:
