@@ -424,9 +424,11 @@ class Communicator(WarnsUnlessClosed):
 
     def report(self) -> dict[str, Any]:
         """How many of this rank's collectives went how: ``{"cells", "channels", "copies",
-        "pairwise", "hierarchical", "ring", "host_trees", "mixed", "scratch_bytes"}``. Puts are in
-        ``"puts": {"kernel", "copies"}``: by the kernel for small ones, and by copies. Of several
-        nodes also ``"nodes": {"network", "calls", "chunks", "sent_bytes"}``."""
+        "pairwise", "hierarchical", "ring", "host_trees", "mixed", "changed_by_load",
+        "scratch_bytes"}``; ``"changed_by_load"`` counts calls by another algorithm that would be
+        mixed on an idle node. Puts are in ``"puts": {"kernel", "copies"}``: by the kernel for small
+        ones, and by copies. Of several nodes also ``"nodes": {"network", "calls", "chunks",
+        "sent_bytes"}``."""
         result: dict[str, Any] = _api.call_json("polypath_comm_report", self._open())
         return result
 

@@ -1,7 +1,6 @@
 #include "collectives/collectives.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -48,11 +47,6 @@ constexpr std::uint64_t kAnyCopyScratch = 128 * kMiB;
 constexpr std::uint64_t kPublishedChunks = 8;
 constexpr std::uint64_t kMaxPublishedChunk = 8 * kMiB;
 
-constexpr std::array kChoices{AlgorithmOverride::planned,   AlgorithmOverride::kernels,
-                              AlgorithmOverride::pairwise,  AlgorithmOverride::hierarchical,
-                              AlgorithmOverride::published, AlgorithmOverride::ring,
-                              AlgorithmOverride::host,      AlgorithmOverride::host_trees};
-
 /// A choice that cannot be carried out, on any rank.
 struct RefusedChoice : InvalidArgument {
   using InvalidArgument::InvalidArgument;
@@ -78,31 +72,8 @@ std::size_t Collectives::ShapeHash::operator()(const Shape& shape) const noexcep
                      static_cast<std::uint64_t>(shape.type);
   const auto choice = static_cast<std::uint64_t>(shape.choice);
   const auto limit = static_cast<std::uint64_t>(shape.block_limit);
-  return (shape.count ^ small << 40 ^ choice << 36 ^ limit << 24) * 0x9e3779b97f4a7c15;
-}
-
-std::string_view to_string(AlgorithmOverride choice) noexcept {
-  switch (choice) {
-    case AlgorithmOverride::planned: return "planned";
-    case AlgorithmOverride::kernels: return "kernels";
-    case AlgorithmOverride::pairwise: return "pairwise";
-    case AlgorithmOverride::hierarchical: return "hierarchical";
-    case AlgorithmOverride::published: return "published";
-    case AlgorithmOverride::ring: return "ring";
-    case AlgorithmOverride::host: return "host";
-    case AlgorithmOverride::host_trees: return "host-trees";
-    case AlgorithmOverride::tried: return "tried";
-  }
-  return "?";
-}
-
-AlgorithmOverride parse_collective_choice(std::string_view text) {
-  std::vector<std::string_view> names;
-  for (const AlgorithmOverride choice : kChoices) {
-    names.push_back(to_string(choice));
-    if (names.back() == text) return choice;
-  }
-  throw InvalidArgument(fmt::format("there is no choice '{}': {}", text, fmt::join(names, ", ")));
+  const auto host = static_cast<std::uint64_t>(shape.has_host);
+  return (shape.count ^ small << 40 ^ choice << 36 ^ host << 35 ^ limit << 24) * 0x9e3779b97f4a7c15;
 }
 
 Collectives::Collectives(Communicator& communicator, const CollectivesOptions& options)
@@ -114,9 +85,10 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   struct Able {
     std::int32_t blocks = 0;
     std::int32_t is_first = 0;
+    std::int32_t follows_load = 0;
     std::array<char, 248> why{};
   };
-  Able mine;
+  Able mine{.follows_load = options_.host_links != nullptr ? 1 : 0};
   ContextGuard guard(comm_.driver());
   guard.use(comm_.context());
   comm_.barrier_when_idle();  // loading kernels waits for those that run (docs/cuda-notes.md)
@@ -158,6 +130,8 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   // Where communicators share a GPU, those after the first have few blocks, and are many: pinned
   // memory and scratch next to the kernels are the first one's.
   if (is_first || options_.reserved_sms == 0 || options_.copies) prepare_copies();
+  if (host_bytes() > 0 && all.front().follows_load != 0)
+    levels_.emplace(comm_.levels(), options_.host_links);
   comm_.set_calls_in_flight([this] { return in_flight(); });
 }
 
@@ -181,11 +155,11 @@ CollectivePlan Collectives::plan(const CollectiveCall& call, AlgorithmOverride c
 }
 
 const Collectives::Launch& Collectives::launch_of(const CollectiveCall& call,
-                                                  AlgorithmOverride choice) {
-  const Shape shape{call.count, call.op,     call.type, has_root(call.op) ? call.root : 0,
-                    choice,     block_limit_};
+                                                  AlgorithmOverride choice, bool has_host) {
+  const Shape shape{call.count, call.op,      call.type, has_root(call.op) ? call.root : 0,
+                    choice,     block_limit_, has_host};
   if (const auto* const known = launches_.find(shape)) return *known;
-  Launch launch = make_launch(call, choice, /*explain=*/false);
+  Launch launch = make_launch(call, choice, /*explain=*/false, has_host);
   ++counts_.plans;
   const std::size_t steps = launch.schedule ? launch.schedule->steps.size() : 0;
   launches_.put(shape, std::move(launch), 1 + steps / kStepsOfAWeight);
@@ -272,7 +246,7 @@ void Collectives::prepare_copies() {
 }
 
 Collectives::Launch Collectives::make_launch(const CollectiveCall& call, AlgorithmOverride choice,
-                                             bool explain) const {
+                                             bool explain, bool has_host) const {
   const CollectiveRequest request = request_of(call);
   const bool is_free = choice == AlgorithmOverride::planned ||
                        choice == AlgorithmOverride::kernels || choice == AlgorithmOverride::tried;
@@ -286,7 +260,8 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
     options.copies = false;
   }
   Launch launch;
-  launch.plan = make_plan(request, options, choice);
+  launch.plan = has_host ? make_plan(request, options, choice)
+                         : plan_without_host(basis_.node, request, options, basis_.tuned);
   if (launch.plan.algorithm != Algorithm::none && !runs_by_kernels(launch.plan.algorithm)) {
     CollectiveSchedule schedule = make_collective_schedule(basis_.node, launch.plan);
     if (runner_->can_run(schedule)) {
@@ -298,6 +273,11 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
         CollectiveRequest first = request;
         first.count -= launch.plan.host_count;
         set_kernel(launch, first, explain);
+        launch.traffic = {
+            first.bytes(), request.bytes() - first.bytes(),
+            static_cast<int>(launch.program.steps.size()), launch.plan.predicted_us,
+            levels_ ? plan_without_host(basis_.node, request, options, basis_.tuned).predicted_us
+                    : 0};
       }
       return launch;
     }
@@ -404,6 +384,14 @@ const Collectives::Launch& Collectives::launch_to_run(const CollectiveCall& call
   return beside ? launch_of(call, AlgorithmOverride::kernels) : launch;
 }
 
+const Collectives::Launch& Collectives::launch_under_load(const Launch& planned,
+                                                          const CollectiveCall& call,
+                                                          CUstream stream) {
+  if (levels_->begin_call(planned.traffic, stream)) return planned;
+  ++counts_.changed_by_load;
+  return launch_of(call, AlgorithmOverride::planned, /*has_host=*/false);
+}
+
 void Collectives::run(const CollectiveCall& call, CUstream stream, AlgorithmOverride choice) {
   comm_.check();
   // What another rank's call says alike is refused, and counts for nothing but the marks.
@@ -456,10 +444,12 @@ void Collectives::run_alone(const CollectiveCall& call, CUstream stream, Algorit
   } catch (const InvalidArgument& error) {  // plans are the same on all ranks
     throw RefusedChoice(error.what());
   }
-  const Launch& launch = *planned;
-  if (launch.schedule)
+  if (planned->schedule)
     require_of_buffers([&] { require_parts_apart(call, comm_.rank(), comm_.size()); });
   comm_.begin_call();  // and no earlier: a call that is refused may be made once more
+  const bool follows_load = levels_ && choice == AlgorithmOverride::planned &&
+                            planned->plan.algorithm == Algorithm::mixed;
+  const Launch& launch = follows_load ? launch_under_load(*planned, call, stream) : *planned;
   issue(launch, call, stream, capture);
   count(launch);
 }
@@ -469,9 +459,13 @@ void Collectives::issue(const Launch& launch, const CollectiveCall& call, CUstre
   order_->before(stream, capture);
   if (launch.plan.algorithm == Algorithm::mixed) {
     const std::uint64_t first = launch.args.count * size_of(call.type);
+    const auto noted = levels_ ? levels_->issue(launch.traffic, stream) : nullptr;
     runner_->run(*launch.schedule, launch.program,
-                 {call.operation, call.send + first, call.recv + first}, stream,
-                 [&] { launch_kernel(launch, call, stream, false); });
+                 {call.operation, call.send + first, call.recv + first}, stream, [&] {
+                   launch_kernel(launch, call, stream, false);
+                   if (noted != nullptr) noted->kernel_issued();
+                 });
+    if (noted != nullptr) noted->all_issued();
   } else if (launch.schedule && capture != 0) {
     runner_->capture(*launch.schedule, launch.program, {call.operation, call.send, call.recv},
                      stream, [&] { launch_meeting(launch, call, stream, true); });

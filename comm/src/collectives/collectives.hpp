@@ -17,6 +17,7 @@
 #include "collectives/block_budget.hpp"
 #include "collectives/collective_plan_inputs.hpp"
 #include "collectives/collective_types.h"
+#include "collectives/host_link_load.hpp"
 #include "collectives/kernel_modules.hpp"
 #include "collectives/plan/collective_plan.hpp"
 #include "collectives/plan/copy_cost_table.hpp"
@@ -74,6 +75,9 @@ struct CollectivesOptions {
   std::size_t max_plans = 4096;
   /// What this rank's profile holds; that of rank 0 counts.
   std::span<const TunedCollective> tuned = {};
+  /// What this rank knows of its host links; must outlive the collectives. Null: nothing. Null on
+  /// rank 0: calls of no rank follow the load.
+  HostLinkLoad* host_links = nullptr;
 };
 
 /// How calls went, since the beginning.
@@ -86,8 +90,9 @@ struct CollectiveCounts {
   std::uint64_t hierarchical = 0;
   std::uint64_t ring = 0;
   std::uint64_t host_trees = 0;
-  std::uint64_t mixed = 0;  ///< next to a kernel
-  std::uint64_t plans = 0;  ///< made for calls of a new shape
+  std::uint64_t mixed = 0;            ///< next to a kernel
+  std::uint64_t changed_by_load = 0;  ///< that would be mixed on an idle node
+  std::uint64_t plans = 0;            ///< made for calls of a new shape
 };
 
 /// One a rank; calls as Communicator's: one thread at a time.
@@ -161,6 +166,7 @@ class Collectives {
     int root;
     AlgorithmOverride choice;
     int block_limit;
+    bool has_host;
     friend bool operator==(const Shape&, const Shape&) = default;
   };
   struct ShapeHash {
@@ -176,12 +182,20 @@ class Collectives {
     /// Of what runs by copies; of mixed next to the kernel, after its elements.
     std::optional<CollectiveSchedule> schedule;
     RankProgram program;
+    MixedTraffic traffic{};  ///< of mixed
   };
 
-  const Launch& launch_of(const CollectiveCall& call, AlgorithmOverride choice);
+  /// `has_host` false: without host memory, whose links others use.
+  const Launch& launch_of(const CollectiveCall& call, AlgorithmOverride choice,
+                          bool has_host = true);
   const Launch& launch_to_run(const CollectiveCall& call, AlgorithmOverride choice,
                               bool is_captured);
-  Launch make_launch(const CollectiveCall& call, AlgorithmOverride choice, bool explain) const;
+  /// What the load of host links leaves of a planned launch, the same on all ranks. Counts the
+  /// call: it is made now.
+  const Launch& launch_under_load(const Launch& planned, const CollectiveCall& call,
+                                  CUstream stream);
+  Launch make_launch(const CollectiveCall& call, AlgorithmOverride choice, bool explain,
+                     bool has_host = true) const;
   [[nodiscard]] CollectivePlan make_plan(const CollectiveRequest& request,
                                          const CollectiveOptions& options,
                                          AlgorithmOverride choice) const;
@@ -214,6 +228,7 @@ class Collectives {
   SymmetricMemory scratch_;
   std::unique_ptr<ScheduleRunner> runner_;     // null: kernels alone
   std::shared_ptr<CopyCostTable> copy_costs_;  // null: likewise
+  std::optional<HostLinkLevels> levels_;       // none: plans assume an idle node
   LruMap<Shape, Launch, ShapeHash, std::equal_to<Shape>> launches_;
   CollectiveCounts counts_;
   std::unique_ptr<CallOrder> order_;

@@ -73,7 +73,9 @@ CommCollectives& collectives_of(polypath_comm* comm, bool copies) {
     options.retries_buffers = comm->retries_buffers;
     const std::vector<TunedCollective> tuned = comm->context->collectives();
     options.tuned = tuned;
-    const auto made = std::make_shared<CommCollectives>(communicator, options);
+    auto links = watch_host_links(comm->context->load(), comm->context->node(), communicator.gpu());
+    options.host_links = links.get();
+    const auto made = std::make_shared<CommCollectives>(communicator, options, std::move(links));
     if (comm->nodes != nullptr)
       made->across = std::make_unique<MultiNodeCollectives>(made->inside, *comm->nodes);
     comm->above = made;
@@ -169,6 +171,7 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
                           {"ring", counts.ring},
                           {"host_trees", counts.host_trees},
                           {"mixed", counts.mixed},
+                          {"changed_by_load", counts.changed_by_load},
                           {"scratch_bytes", its != nullptr ? its->inside.scratch_bytes() : 0},
                           {"puts", {{"kernel", puts.by_kernel}, {"copies", puts.by_copies}}}};
     if (comm->nodes != nullptr) {

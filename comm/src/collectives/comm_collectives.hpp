@@ -9,9 +9,12 @@ namespace polypath {
 
 /// What is kept with a handle.
 struct CommCollectives {
-  CommCollectives(Communicator& communicator, const CollectivesOptions& options)
-      : inside(communicator, options) {}
+  /// `options.host_links` are `links`.
+  CommCollectives(Communicator& communicator, const CollectivesOptions& options,
+                  std::unique_ptr<HostLinkLoad> links)
+      : host_links(std::move(links)), inside(communicator, options) {}
 
+  std::unique_ptr<HostLinkLoad> host_links;  ///< null: the load is not followed
   Collectives inside;
   std::unique_ptr<MultiNodeCollectives> across;  ///< null: all ranks are of one node
 };

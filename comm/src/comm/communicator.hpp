@@ -25,6 +25,7 @@
 
 namespace polypath {
 
+class CallLevels;
 class Context;
 class PrimaryContext;
 struct ExchangeArgs;
@@ -193,6 +194,8 @@ class Communicator {
   /// This rank begins a call that all ranks take part in. One that has left is an error only for
   /// calls that it has not taken part in. Throws CommunicatorError for those.
   void begin_call();
+  /// Levels of plans, for one row of calls that all ranks make: begin_call() comes before.
+  [[nodiscard]] CallLevels& levels();
   /// `in_flight`, null again before it goes: whether a call is under way that was begun so. By any
   /// thread.
   void set_calls_in_flight(std::function<bool()> in_flight);

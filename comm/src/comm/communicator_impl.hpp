@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/kept.hpp"
+#include "comm/call_levels.hpp"
 #include "comm/communicator.hpp"
 #include "comm/host_flags.hpp"
 #include "comm/process_events.hpp"
@@ -109,6 +110,7 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   std::optional<StreamWaits> waits;
   std::optional<PutStreamPool> put_streams;
   std::shared_ptr<ControlSegment> board;
+  std::optional<CallLevels> levels;
   Members members;
   std::optional<SymmetricHeap> heap;
   SymmetricMemory barrier_words;  // a 64-bit word for each rank, which that rank raises; reports;

@@ -89,6 +89,7 @@ struct ControlSegment::Header {
   std::atomic<std::uint32_t> departures{0};
   std::uint32_t reason_bytes = 0;
   std::array<char, kMaxReason> reason{};
+  alignas(64) std::atomic<std::uint64_t> level_record{0};  // read at each call with levels
 };
 
 struct alignas(64) ControlSegment::Record {
@@ -97,6 +98,8 @@ struct alignas(64) ControlSegment::Record {
   std::atomic<std::uint32_t> settled{0};
   std::atomic<bool> is_reaching{false};             // when it has left
   alignas(64) std::atomic<std::uint64_t> calls{0};  // written at each call
+  std::atomic<std::uint64_t> issued{0};
+  std::atomic<std::uint8_t> proposed_level{0};
 };
 
 /// Each rank has two, which take turns: who writes the next round's has read the last one's, but
@@ -389,6 +392,18 @@ void ControlSegment::count_call(int rank) noexcept {
 
 std::uint64_t ControlSegment::calls(int rank) const noexcept {
   return record(rank).calls.load(std::memory_order_acquire);
+}
+
+std::atomic<std::uint64_t>& ControlSegment::level_record() noexcept {
+  return header().level_record;
+}
+
+std::atomic<std::uint64_t>& ControlSegment::issued(int rank) noexcept {
+  return record(rank).issued;
+}
+
+std::atomic<std::uint8_t>& ControlSegment::proposed_level(int rank) noexcept {
+  return record(rank).proposed_level;
 }
 
 void ControlSegment::depart(int rank, Departure why) noexcept {

@@ -125,6 +125,14 @@ class ControlSegment {
   /// `rank` begins a call that all ranks take part in.
   void count_call(int rank) noexcept;
   [[nodiscard]] std::uint64_t calls(int rank) const noexcept;
+  // Words for level_agreement.hpp, which begin as 0.
+
+  [[nodiscard]] std::atomic<std::uint64_t>& level_record() noexcept;
+  /// The number of the rank's latest call whose plan has levels.
+  [[nodiscard]] std::atomic<std::uint64_t>& issued(int rank) noexcept;
+  /// The level that the rank would choose.
+  [[nodiscard]] std::atomic<std::uint8_t>& proposed_level(int rank) noexcept;
+
   /// Somebody found that the process of `rank` is gone: aborts, and nobody waits for it to leave.
   void ended(int rank, std::string_view reason) noexcept;
 

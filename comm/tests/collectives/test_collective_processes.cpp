@@ -19,6 +19,7 @@
 #include "driver/check.hpp"
 #include "process_group.hpp"
 #include "schedule_calls.hpp"
+#include "scripted_links.hpp"
 
 namespace polypath::test {
 namespace {
@@ -325,6 +326,54 @@ TEST(CollectiveProcesses, MixedCalls) {
   NEEDS_GPUS(2);
   const int ranks = std::min(4, static_cast<int>(group_node().node.gpus.size()));
   expect_all_well("mixed_calls", ranks);
+}
+
+/// Ranks that find load on their host links at different times: which calls are mixed must be alike
+/// on all, though they run ahead of each other.
+RANK_PROGRAM(mixed_calls_under_load) {
+  Node node = self.source().node;
+  slow_down_gpu_links(node);
+  const auto comm = std::make_unique<Communicator>(self.source().driver, node, self.options());
+  const CudaDriver& driver = comm->driver();
+  const CurrentContext current(driver, comm->context());
+  Random own(static_cast<std::uint64_t>(self.rank()));
+  const int first = static_cast<int>(own() % 8);
+  ScriptedLinks links([first](int look) { return look >= first && (look - first) % 10 < 1; });
+  CollectivesOptions options{.max_blocks = 8, .check = false, .copies = true};
+  options.host_links = &links;
+  Collectives collectives(*comm, options);
+  const Stream stream(driver, comm->context());
+  Random alike(20261127);
+  constexpr int kCalls = 8;
+  constexpr int kRows = 3;
+  for (int row = 0; row < kRows && !testing::Test::HasFailure(); ++row) {
+    std::vector<PlannedCall> calls;
+    for (int i = 0; i < kCalls; ++i) calls.push_back(mixed_call(alike, comm->size()));
+    const CallRow memory(driver, calls, comm->rank());
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      if (own() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 2000));
+      collectives.run(memory.call(calls, i), stream.get());
+    }
+    self.at(fmt::format("row {} issued", row));
+    POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+    comm->check();
+    memory.expect_done(calls);
+  }
+  const CollectiveCounts& counts = collectives.counts();
+  EXPECT_EQ(counts.mixed + counts.changed_by_load, std::uint64_t{kRows * kCalls});
+  EXPECT_THAT(on_all_ranks(*comm, counts.mixed), testing::Each(counts.mixed));
+  EXPECT_GT(counts.mixed, 0u);
+  EXPECT_GT(counts.changed_by_load, 0u);
+}
+TEST(CollectiveProcesses, MixedCallsUnderLoad) {
+  NEEDS_GPUS(2);
+  const int ranks = std::min(4, static_cast<int>(group_node().node.gpus.size()));
+  expect_all_well("mixed_calls_under_load", ranks);
+}
+TEST(CollectiveProcesses, KilledUnderLoad_OthersSaySo) {
+  NEEDS_GPUS(3);
+  const auto results = results_of_kill("mixed_calls_under_load", 3, "row 0 issued");
+  for (const std::size_t rank : {0, 2}) EXPECT_THAT(results[rank], HasSubstr("rank 1")) << rank;
 }
 
 /// The same as one_is_killed_among_calls, of calls in two parts.

@@ -5,15 +5,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <barrier>
 #include <fstream>
 #include <functional>
 #include <future>
 #include <numeric>
+#include <random>
 #include <thread>
 
 #include "base/error.hpp"
+#include "comm/call_levels.hpp"
 #include "comm/control_segment.hpp"
 #include "comm/late_release.hpp"
 #include "group.hpp"
@@ -218,6 +222,36 @@ TEST_F(BoardOfTwoProcesses, KernelsOfWhoDeparted_AreWaitedFor) {
   release_in_background(std::move(rest), this_process());
   board->set_reaching(1, false);
   EXPECT_TRUE(is_released(kLimit));
+}
+
+/// Ranks that run ahead of each other, and want other levels all the time.
+TEST(CallLevels, Threads_SameLevels) {
+  constexpr int kRanks = 3;
+  constexpr int kCalls = 4000;
+  constexpr int kAhead = 50;
+  const auto segment = ControlSegment::make(kRanks);
+  std::array<CallLevels, kRanks> ranks{CallLevels(*segment, 0), CallLevels(*segment, 1),
+                                       CallLevels(*segment, 2)};
+  std::array<std::vector<std::uint8_t>, kRanks> levels;
+  std::array<std::atomic<int>, kRanks> calls{};
+  // Ranks that have issued no call cancel nothing.
+  ranks[0].propose(1);
+  levels[0].push_back(ranks[0].begin_call());
+  on_threads(kRanks, [&](std::size_t rank) {
+    std::mt19937 random(static_cast<unsigned>(rank));
+    while (levels[rank].size() < kCalls) {
+      if (random() % 4 == 0) ranks.at(rank).propose(static_cast<std::uint8_t>(random() % 3));
+      levels[rank].push_back(ranks.at(rank).begin_call());
+      calls.at(rank) = static_cast<int>(levels[rank].size());
+      while (calls.at(rank) >
+             kAhead + std::min({calls[0].load(), calls[1].load(), calls[2].load()}))
+        std::this_thread::yield();
+    }
+  });
+  EXPECT_EQ(levels[1], levels[0]);
+  EXPECT_EQ(levels[2], levels[0]);
+  EXPECT_EQ(levels[0][0], 0);
+  EXPECT_EQ(levels[0][1], 1);
 }
 
 TEST(ProcessWatch, SeesAnEnd) {

@@ -294,6 +294,14 @@ void LoadMonitor::look(LoadLook& look) noexcept {
   }
 }
 
+LoadLook LoadMonitor::look(std::uintptr_t stream) {
+  LoadLook now;
+  look(now);
+  now.streams.push_back(stream);
+  add_others(now, others_.loads());
+  return now;
+}
+
 bool LoadMonitor::is_loaded(const Route& route, const Tolerance& tolerance,
                             const LoadLook& look) noexcept {
   if (!is_on_) return false;
@@ -343,11 +351,13 @@ std::shared_ptr<TransferSample> LoadMonitor::sample(const TransferPlan& plan, in
 }
 
 void LoadMonitor::keep(std::shared_ptr<TransferSample> sample, const Plan& plan,
-                       std::size_t transfer, const LoadLook& look,
-                       std::uint64_t begun_ns) noexcept {
+                       std::size_t transfer, const LoadLook& look, std::uint64_t begun_ns,
+                       Sampled sampled) noexcept {
   try {
-    KeptSample kept{
-        .sample = std::move(sample), .stream = look.streams.front(), .kept_ns = begun_ns};
+    KeptSample kept{.sample = std::move(sample),
+                    .stream = look.streams.front(),
+                    .sampled = sampled,
+                    .kept_ns = begun_ns};
     const double issued_us = static_cast<double>(now_ns() - begun_ns) / 1e3;
     const auto& routes = plan.transfers[transfer].routes;
     kept.launch_us = node_.costs.graph_launch_us;
@@ -355,7 +365,9 @@ void LoadMonitor::keep(std::shared_ptr<TransferSample> sample, const Plan& plan,
       kept.launch_us += node_.costs.graph_launch_node_us * share.chunks *
                         static_cast<double>(share.route.legs.size());
     const bool is_of_graph = kept.sample->is_of_graph();
-    IssueTimes& times = is_of_graph ? launch_times_ : issue_times_;
+    IssueTimes& times = sampled == Sampled::collective ? collective_times_
+                        : is_of_graph                  ? launch_times_
+                                                       : issue_times_;
     kept.halted_us =
         times.add(issued_us, is_of_graph ? kept.launch_us : issue_us(plan, node_.costs));
     kept.launch_us *= launch_times_.ratio();

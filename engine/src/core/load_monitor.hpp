@@ -59,6 +59,7 @@ class LoadMonitor {
   [[nodiscard]] std::uint64_t now_ns() const { return clock_(); }
   /// Whether it is switched on.
   [[nodiscard]] bool is_on() const noexcept { return is_on_; }
+  [[nodiscard]] const CudaDriver& driver() const noexcept { return *driver_; }
 
   /// A number that is the stream's own; of the streams without a handle one a GPU.
   static std::uintptr_t stream_key(CUstream stream, int gpu) noexcept;
@@ -97,6 +98,8 @@ class LoadMonitor {
   void look(LoadLook& look) noexcept;
   /// Adds what other processes tell. Throws std::bad_alloc.
   void add_others(LoadLook& look, const std::vector<GpuLoad>& loads) const;
+  /// All of it, for a caller's stream. Throws std::bad_alloc.
+  LoadLook look(std::uintptr_t stream);
   /// Whether a leg of the staged route would wait for others. A measured link is probed for it.
   bool is_loaded(const Route& route, const Tolerance& tolerance, const LoadLook& look) noexcept;
   /// Whether to sample the transfer: a link of its staged routes was not sampled for a while.
@@ -106,9 +109,13 @@ class LoadMonitor {
   /// A sample for the executor; null where there is no memory.
   std::shared_ptr<TransferSample> sample(const TransferPlan& plan, int caller_gpu,
                                          std::uint64_t now_ns) noexcept;
+  /// What a sample times. A collective's copies go next to a kernel, which stands for the direct
+  /// route. They make links suspect, but that they lose time holds no link back from transfers.
+  enum class Sampled : std::uint8_t { transfer, collective };
   /// The sample's transfer was issued just now; `begun_ns`: OwnIssue::begun_ns().
   void keep(std::shared_ptr<TransferSample> sample, const Plan& plan, std::size_t transfer,
-            const LoadLook& look, std::uint64_t begun_ns) noexcept;
+            const LoadLook& look, std::uint64_t begun_ns,
+            Sampled sampled = Sampled::transfer) noexcept;
 
   // The route that is prepared now, by the thread that prepares it:
 
@@ -140,6 +147,7 @@ class LoadMonitor {
     double predicted_us = 0;
     double native_us = 0;
     double launch_us = 0;  ///< what the CPU takes to issue the copies, were they nodes of a graph
+    Sampled sampled = Sampled::transfer;
     double halted_us = 0;  ///< by how much longer than usual the CPU took, if that was far too long
     std::uint64_t kept_ns = 0;  ///< before anything was issued
     std::uint64_t due_ns = 0;
@@ -202,7 +210,8 @@ class LoadMonitor {
   EventPool& timed_;
   IssueTimes issue_times_;   // of streams
   IssueTimes launch_times_;  // of graphs
-  LinkProbes probes_;        // used by the thread, or in virtual time with mutex_ held
+  IssueTimes collective_times_;
+  LinkProbes probes_;  // used by the thread, or in virtual time with mutex_ held
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::vector<Measured> measured_;  // by slot

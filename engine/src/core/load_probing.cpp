@@ -133,7 +133,8 @@ void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::u
     measured.lateness = 0;
     suspect(verdict.link, now_ns);
   }
-  if (!has_whole && has_direct) count_loss(kept, times, has_lost, now_ns);
+  if (!has_whole && has_direct && kept.sampled == Sampled::transfer)
+    count_loss(kept, times, has_lost, now_ns);
 }
 
 bool LoadMonitor::is_loss(const KeptSample& kept, const SampleTimes& times) {

@@ -131,6 +131,21 @@ CollectivePlan plan_tuned_collective(const Node& node, const CollectiveRequest& 
   return plan;
 }
 
+CollectivePlan plan_without_host(const Node& node, const CollectiveRequest& request,
+                                 const CollectiveOptions& options,
+                                 std::span<const TunedCollective> tuned) {
+  CollectiveOptions without = options;
+  without.algorithm.reset();
+  without.chunk_bytes = 0;
+  without.lanes = 0;
+  without.host_bytes = 0;
+  without.explain = false;
+  CollectivePlan plan = plan_tuned_collective(node, request, without, tuned);
+  if (plan.rank_order) return plan;
+  without.copies = false;
+  return plan_tuned_collective(node, request, without, tuned);
+}
+
 std::vector<CollectiveVariant> candidate_variants(const Node& node,
                                                   const CollectiveRequest& request,
                                                   const CollectiveOptions& options) {

@@ -24,6 +24,12 @@ CollectivePlan plan_tuned_collective(const Node& node, const CollectiveRequest& 
                                      const CollectiveOptions& options,
                                      std::span<const TunedCollective> tuned);
 
+/// The best plan that uses no links of host memory, with the bits of plan_tuned_collective(): it
+/// sums in rank order. `options` may ask for an algorithm, which counts for nothing here.
+CollectivePlan plan_without_host(const Node& node, const CollectiveRequest& request,
+                                 const CollectiveOptions& options,
+                                 std::span<const TunedCollective> tuned);
+
 /// What a tuner tries next to the plan of plan_collective(): kernels of one and two stages by
 /// several numbers of blocks, schedules of copies by several sizes of chunks; without those that
 /// the cost model finds three times as long as the plan, and those that only run when asked for.

@@ -132,6 +132,38 @@ std::vector<std::string> names_of(const std::vector<CollectiveVariant>& ways) {
   return names;
 }
 
+TEST(PlanWithoutHost, MixedPlan_HasOtherAlgorithm) {
+  for (const char* const name : {"cedar", "narval", "beluga", "marenostrum5"}) {
+    const Node node = known(name);
+    const CollectiveRequest request = allreduce(256 * kMiB);
+    const CollectivePlan plan = plan_tuned_collective(node, request, {}, {});
+    EXPECT_EQ(plan.algorithm, Algorithm::mixed) << name;
+    const CollectivePlan without = plan_without_host(node, request, {}, {});
+    EXPECT_FALSE(uses_host(without.algorithm)) << name;
+    EXPECT_EQ(without.host_count, 0u) << name;
+    EXPECT_EQ(without.order, plan.order) << name;
+    EXPECT_GT(without.predicted_us, plan.predicted_us) << name;
+  }
+}
+
+TEST(PlanWithoutHost, TunedOrForcedMixed_HasOtherAlgorithm) {
+  const std::vector<TunedCollective> tuned{entry(kMiB, {.algorithm = "mixed"})};
+  EXPECT_EQ(plan_by(tuned, kMiB).algorithm, Algorithm::mixed);
+  const Node node = known("narval");
+  EXPECT_FALSE(uses_host(plan_without_host(node, allreduce(kMiB), {}, tuned).algorithm));
+  const CollectiveOptions forced{.algorithm = Algorithm::mixed};
+  EXPECT_FALSE(uses_host(plan_without_host(node, allreduce(kMiB), forced, {}).algorithm));
+}
+
+TEST(PlanWithoutHost, IslandsOutOfRankOrder_SumInRankOrder) {
+  const Node node = known("mist");
+  CollectiveRequest request = allreduce(64 * kMiB);
+  EXPECT_EQ(plan_without_host(node, request, {}, {}).algorithm, Algorithm::hierarchical);
+  request.gpus = {0, 2, 1, 3};
+  EXPECT_FALSE(plan_tuned_collective(node, request, {}, {}).rank_order);
+  EXPECT_TRUE(plan_without_host(node, request, {}, {}).rank_order);
+}
+
 TEST(TunedPlans, WaysToTry) {
   const auto small = names_of(candidate_variants(known("narval"), allreduce(64 * kKiB), {}));
   EXPECT_THAT(small,

@@ -1,0 +1,309 @@
+// Allreduces that use links of host memory next to a kernel, and leave them to the traffic of
+// others. Ranks are threads, on a simulated node in virtual time. Every byte is compared.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "core/context.hpp"
+#include "driver/check.hpp"
+#include "group.hpp"
+#include "schedule_calls.hpp"
+#include "scripted_links.hpp"
+#include "support/driver_extras.hpp"
+#include "tune/resources.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::Each;
+using testing::Le;
+using testing::Lt;
+
+constexpr int kRanks = 4;
+/// Times of calls vary: samples have events of their own, and threads of ranks meet by chance.
+constexpr double kTolerance = 1.1;
+
+CollectivesOptions options_with(HostLinkLoad* links) {
+  CollectivesOptions options = kWithCopies;
+  options.host_links = links;
+  return options;
+}
+
+class LoadLevels : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (gpus_up_to(kRanks) < kRanks || !in_virtual_time()) GTEST_SKIP() << "of a simulated node";
+    group_.emplace(kRanks, GroupOptions{.alter_node = [this](int, Node& node) { alter(node); }});
+  }
+  virtual void alter(Node& /*node*/) {}
+  [[nodiscard]] static const CudaDriver& driver() { return *group_node().driver; }
+
+  std::optional<Group> group_;
+};
+
+class ScriptedLoad : public LoadLevels {
+ protected:
+  void alter(Node& node) override { slow_down_gpu_links(node); }
+};
+
+/// Ranks that find load at different times, and start apart. Between the calls that follow the
+/// load are others, captured ones, and calls that are refused and made again: none is counted.
+TEST_F(ScriptedLoad, SkewedRanks_ChangeAtSameCall) {
+  constexpr int kCalls = 24;
+  constexpr std::size_t kCaptured = 9;
+  Random random(20261127);
+  std::vector<PlannedCall> row;
+  for (int i = 0; i < kCalls; ++i) row.push_back(mixed_call(random, kRanks));
+  std::vector<PlannedCall> others;
+  for (int i = 0; i < kCalls / 4; ++i) others.push_back(planned_call(random, kRanks, {1, 2000}));
+  group_->run([&](Communicator& comm) {
+    Random own(static_cast<std::uint64_t>(comm.rank()));
+    const int first = static_cast<int>(own() % 10);
+    ScriptedLinks links([first](int look) { return look >= first && (look - first) % 16 < 3; });
+    CollectivesOptions options = options_with(&links);
+    options.retries_buffers = true;
+    Collectives collectives(comm, options);
+    const CallRow memory(driver(), row, comm.rank());
+    const CallRow memory_of_others(driver(), others, comm.rank());
+    const Stream stream(driver(), comm.context());
+    std::optional<CapturedRow> graph;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (own() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 1500));
+      const CollectiveCall call = memory.call(row, i);
+      if (own() % 4 == 0) {
+        CollectiveCall refused = call;
+        refused.send = 0;
+        EXPECT_THROW(collectives.run(refused, stream.get()), InvalidArgument);
+      }
+      if (i == kCaptured) {
+        graph.emplace(driver(), stream.get(), [&] { collectives.run(call, stream.get()); });
+        graph->launch(stream.get());
+      } else {
+        collectives.run(call, stream.get());
+      }
+      if (i % 4 == 0) collectives.run(memory_of_others.call(others, i / 4), stream.get());
+    }
+    POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+    comm.check();
+    memory.expect_done(row);
+    memory_of_others.expect_done(others);
+    const CollectiveCounts& counts = collectives.counts();
+    EXPECT_EQ(counts.mixed + counts.changed_by_load, row.size() - 1);
+    EXPECT_THAT(on_all_ranks(comm, counts.mixed), Each(counts.mixed));
+    EXPECT_GT(counts.mixed, 0u);
+    EXPECT_GT(counts.changed_by_load, 0u);
+  });
+}
+
+TEST_F(ScriptedLoad, LoadFoundByOneRank_ChangesAll) {
+  Random random(2);
+  std::vector<PlannedCall> row;
+  for (int i = 0; i < 16; ++i) row.push_back(mixed_call(random, kRanks));
+  group_->run([&](Communicator& comm) {
+    const bool finds_load = comm.rank() == 2;
+    ScriptedLinks links([finds_load](int look) { return finds_load && look < 3; });
+    CollectivesOptions options = options_with(&links);
+    Collectives collectives(comm, options);
+    const CallRow memory(driver(), row, comm.rank());
+    const Stream stream(driver(), comm.context());
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      collectives.run(memory.call(row, i), stream.get());
+      comm.exchange({}, {});
+    }
+    POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+    comm.check();
+    memory.expect_done(row);
+    EXPECT_GT(collectives.counts().changed_by_load, 0u);
+    const std::uint64_t before = collectives.counts().mixed;
+    collectives.run(memory.call(row, 0), stream.get());
+    EXPECT_EQ(collectives.counts().mixed, before + 1) << "did not use the links again";
+    POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+    comm.exchange({}, {});
+  });
+}
+
+TEST_F(ScriptedLoad, RankZeroWithoutLoad_NoRankFollows) {
+  Random random(3);
+  std::vector<PlannedCall> row;
+  for (int i = 0; i < 6; ++i) row.push_back(mixed_call(random, kRanks));
+  group_->run([&](Communicator& comm) {
+    ScriptedLinks always([](int) { return true; });
+    CollectivesOptions options = options_with(comm.rank() == 0 ? nullptr : &always);
+    Collectives collectives(comm, options);
+    const CallRow memory(driver(), row, comm.rank());
+    const Stream stream(driver(), comm.context());
+    for (std::size_t i = 0; i < row.size(); ++i) collectives.run(memory.call(row, i), stream.get());
+    POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+    comm.check();
+    memory.expect_done(row);
+    EXPECT_EQ(collectives.counts().mixed, row.size());
+    comm.exchange({}, {});
+  });
+}
+
+/// A copy of this process, which its monitor knows of before anything is measured.
+class OwnCopy : public ScriptedLoad, public testing::WithParamInterface<bool> {};
+
+TEST_P(OwnCopy, CountsOnOtherStreamOnly) {
+  const bool is_same_stream = GetParam();
+  Random random(4);
+  std::vector<PlannedCall> row;
+  for (int i = 0; i < 8; ++i) row.push_back(mixed_call(random, kRanks));
+  Context context(group_node(), {{"profile", "off"}, {"registry", "off"}, {"load", "known"}});
+  group_->run([&](Communicator& comm) {
+    const auto links = watch_host_links(context.load(), context.node(), comm.gpu());
+    Collectives collectives(comm, options_with(links.get()));
+    const CallRow memory(driver(), row, comm.rank());
+    const Stream stream(driver(), comm.context());
+    const Stream other(driver(), comm.context());
+    const DeviceBytes source(driver(), kMiB);
+    Bytes host(kMiB);
+    if (comm.rank() == 2)
+      context.load().note_copy(reinterpret_cast<CUdeviceptr>(host.data()), source.address(),
+                               1024 * kMiB, is_same_stream ? stream.get() : other.get());
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      collectives.run(memory.call(row, i), stream.get());
+      comm.exchange({}, {});
+    }
+    POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+    comm.check();
+    memory.expect_done(row);
+    const CollectiveCounts& counts = collectives.counts();
+    EXPECT_EQ(counts.mixed + counts.changed_by_load, row.size());
+    if (is_same_stream)
+      EXPECT_EQ(counts.changed_by_load, 0u);
+    else
+      EXPECT_GE(counts.changed_by_load, 4u);
+    comm.exchange({}, {});
+  });
+}
+INSTANTIATE_TEST_SUITE_P(Streams, OwnCopy, testing::Bool(), [](const auto& each) {
+  return std::string(each.param ? "same" : "other");
+});
+
+/// Another program's copies over a link.
+class Neighbour {
+ public:
+  Neighbour(const CudaDriver& driver, const char* from, const char* to)
+      : stop_(driver_function<void(int)>(driver, "polypath_sim_traffic_stop")) {
+    const auto start =
+        driver_function<int(const char*, const char*, std::uint64_t, int, double, double)>(
+            driver, "polypath_sim_traffic_start");
+    id_ = start(from, to, 64 * kMiB, 4, 0, 0);
+    EXPECT_NE(id_, 0);
+  }
+  ~Neighbour() { stop_(id_); }
+  Neighbour(const Neighbour&) = delete;
+  Neighbour& operator=(const Neighbour&) = delete;
+
+ private:
+  void (*stop_)(int);
+  int id_ = 0;
+};
+
+/// One rank of a row of timed calls, one after another.
+class TimedCalls {
+ public:
+  TimedCalls(Communicator& comm, Collectives& collectives)
+      : comm_(comm),
+        collectives_(collectives),
+        stream_(comm.driver(), comm.context()),
+        begin_(comm.driver(), comm.context()),
+        end_(comm.driver(), comm.context()),
+        issuer_(driver_function<void(int)>(comm.driver(), "polypath_sim_set_issuer")) {
+    Random random(7);
+    row_.resize(1);
+    row_.front().what.ranks = kRanks;
+    row_.front().what.count = kBytes / sizeof(float);
+    row_.front().images = images_of(random, row_.front().what);
+    memory_.emplace(comm.driver(), row_, comm.rank());
+  }
+
+  /// Verified; how long the slowest rank took, in virtual us: the same on all ranks.
+  double time(AlgorithmOverride choice = AlgorithmOverride::planned) {
+    const CudaDriver& driver = comm_.driver();
+    memory_->reset(row_);
+    comm_.exchange({}, {});
+    issuer_(1);
+    comm_.exchange({}, {});
+    POLYPATH_CHECK(driver, event_record(begin_.get(), stream_.get()));
+    collectives_.run(memory_->call(row_, 0), stream_.get(), choice);
+    POLYPATH_CHECK(driver, event_record(end_.get(), stream_.get()));
+    issuer_(0);
+    POLYPATH_CHECK(driver, stream_synchronize(stream_.get()));
+    comm_.check();
+    memory_->expect_done(row_);
+    const double us = elapsed_us(driver, begin_, end_);
+    std::vector<double> all(static_cast<std::size_t>(comm_.size()));
+    comm_.exchange(std::as_bytes(std::span(&us, 1)), std::as_writable_bytes(std::span(all)));
+    return *std::ranges::max_element(all);
+  }
+  std::vector<double> times(int calls, AlgorithmOverride choice = AlgorithmOverride::planned) {
+    std::vector<double> all;
+    for (int i = 0; i < calls; ++i) all.push_back(time(choice));
+    return all;
+  }
+  /// Whether the latest call was mixed.
+  [[nodiscard]] bool was_mixed() {
+    return std::exchange(mixed_, collectives_.counts().mixed) != collectives_.counts().mixed;
+  }
+
+ private:
+  static constexpr std::uint64_t kBytes = 8 * kMiB;
+
+  Communicator& comm_;
+  Collectives& collectives_;
+  Stream stream_;
+  Event begin_;
+  Event end_;
+  void (*issuer_)(int);
+  std::vector<PlannedCall> row_;
+  std::optional<CallRow> memory_;
+  std::uint64_t mixed_ = 0;
+};
+
+TEST_F(LoadLevels, ForeignTraffic_IsLeftItsLink) {
+  Context context(group_node(), {{"profile", "off"}, {"registry", "off"}});
+  std::optional<Neighbour> neighbour;
+  group_->run([&](Communicator& comm) {
+    const auto links = watch_host_links(context.load(), context.node(), comm.gpu());
+    Collectives collectives(comm, options_with(links.get()));
+    TimedCalls calls(comm, collectives);
+    const double idle_us = calls.times(2).back();
+    EXPECT_TRUE(calls.was_mixed());
+    const double kernels_us = calls.times(2, AlgorithmOverride::kernels).back();
+    EXPECT_LT(idle_us, kernels_us);
+
+    comm.exchange({}, {});
+    if (comm.rank() == 0) neighbour.emplace(comm.driver(), "gpu1", "host0");
+    // Calls that find out, and those that are issued before all ranks know.
+    int late = 0;
+    do {
+      calls.time();
+      ++late;
+    } while (calls.was_mixed());
+    EXPECT_LE(late, 8);
+    const double next_to_traffic_us = calls.times(2, AlgorithmOverride::kernels).back();
+    EXPECT_THAT(calls.times(4), Each(Le(kTolerance * next_to_traffic_us)));
+    EXPECT_FALSE(calls.was_mixed());
+
+    comm.exchange({}, {});
+    if (comm.rank() == 0) neighbour.reset();
+    int without_links = 0;
+    do {
+      EXPECT_LE(calls.time(), kTolerance * kernels_us);
+      ++without_links;
+    } while (!calls.was_mixed() && without_links < 100);
+    EXPECT_LT(without_links, 100);
+    EXPECT_THAT(calls.times(2), Each(Lt(kTolerance * idle_us)));
+    comm.exchange({}, {});
+  });
+}
+
+}  // namespace
+}  // namespace polypath::test
