@@ -15,7 +15,7 @@ if(TARGET polypath_preload)
 endif()
 install(TARGETS ${POLYPATH_DRIVER_NAMES}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/simulated-driver)
-install(DIRECTORY include/polypath DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY include/polypath device/include/polypath DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY nodes/ DESTINATION ${POLYPATH_NODES_DIR} FILES_MATCHING PATTERN *.toml)
 
 install(EXPORT polypath NAMESPACE polypath:: FILE polypathConfig.cmake

@@ -72,6 +72,10 @@ if(POLYPATH_KERNEL_FLAGS AND POLYPATH_CCACHE_ENVIRONMENT)
     CCACHE_COMPILERCHECK=string:${nvcc_version} ${CCACHE} ${CMAKE_SOURCE_DIR}/cmake/nvcc_fatbin.sh -c)
 endif()
 
+# What the CUDA compiler finds kernels' headers by: "polypath/..." and "simt/...".
+set(POLYPATH_KERNEL_INCLUDES ${POLYPATH_INCLUDE_DIRS} ${CMAKE_SOURCE_DIR}/device)
+list(TRANSFORM POLYPATH_KERNEL_INCLUDES PREPEND -I)
+
 # polypath_embed_kernel(NAME FOLDER SOURCES variable HEADER header NAMESPACE namespace [FLAGS flags...]
 #   [TEXT]): sets `variable` to the C++ source of the compiled kernels FOLDER/NAME.cu, which defines the
 # function NAME_image() that `header` declares in `namespace`. In a build without kernels it is
@@ -93,7 +97,7 @@ function(polypath_embed_kernel name folder)
   if(compiled)
     add_custom_command(OUTPUT ${image}
       COMMAND ${POLYPATH_FATBIN} -ccbin ${CMAKE_CXX_COMPILER} -std=c++17 -O3 -Werror all-warnings
-        ${KERNEL_FLAGS} ${POLYPATH_KERNEL_FLAGS} -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR} -I${CMAKE_SOURCE_DIR}/include
+        ${KERNEL_FLAGS} ${POLYPATH_KERNEL_FLAGS} -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR} ${POLYPATH_KERNEL_INCLUDES}
         -MD -MF ${image}.d -MT ${image} -o ${image} ${folder}/${name}.cu
       DEPENDS ${folder}/${name}.cu DEPFILE ${image}.d COMMENT "Compiling ${name}.cu" VERBATIM)
   else()

@@ -43,9 +43,12 @@ set(CMAKE_UNITY_BUILD_BATCH_SIZE 0)
 
 find_package(Threads REQUIRED)
 
+# Folders of the public headers. An installed tree has one, with all of them.
+set(POLYPATH_INCLUDE_DIRS ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/device/include)
+
 add_library(polypath_settings INTERFACE)
 target_include_directories(polypath_settings INTERFACE
-  ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+  ${CMAKE_SOURCE_DIR}/src ${POLYPATH_INCLUDE_DIRS})
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # What a cache keeps of a build does not depend on the folder: names of files in objects are relative, and a
   # cache sees which precompiled header a file takes.

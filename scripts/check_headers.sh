@@ -5,16 +5,18 @@
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
-export C="${CC:-cc} -std=c99 -Iinclude -Wall -Wextra -Wpedantic -Wshadow -Werror -Wstrict-prototypes"
-export CPP="${CXX:-c++} -std=c++20 -Iinclude -Wall -Wextra -Wpedantic -Wshadow -Werror -Wold-style-cast"
+folders=(include device/include)
+includes=${folders[*]/#/-I}
+export C="${CC:-cc} -std=c99 $includes -Wall -Wextra -Wpedantic -Wshadow -Werror -Wstrict-prototypes"
+export CPP="${CXX:-c++} -std=c++20 $includes -Wall -Wextra -Wpedantic -Wshadow -Werror -Wold-style-cast"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # The headers that a host compiler takes, of both kinds.
-host_headers() { find include/polypath -name '*.h' -o -name '*.hpp' | sort; }
+host_headers() { find "${folders[@]/%//polypath}" -name '*.h' -o -name '*.hpp' | sort; }
 device_headers() {
   # Parts of others, for the CUDA compiler; and those over another library.
-  find include/polypath -name '*.cuh' | grep -vE '/(ptx|tile_device|gpuccl|gpushmem)\.cuh$' | sort
+  find "${folders[@]/%//polypath}" -name '*.cuh' | grep -vE '/(ptx|tile_device|gpuccl|gpushmem)\.cuh$' | sort
 }
 has_mpi=false
 echo '#include <mpi.h>' | $C -fsyntax-only -x c - 2>/dev/null && has_mpi=true
@@ -22,10 +24,10 @@ is_compiled() { $has_mpi || ! grep -q '^#include <mpi.h>' "$1"; }
 
 # compile HEADER: alone. 255 ends xargs.
 compile() {
-  local line="#include <${1#include/}>"
+  local line="#include <${1#*include/}>"
   case $1 in
     *.h) $C -fsyntax-only -x c - <<<"$line" ;;
-    *.cuh) $CPP -I. -fsyntax-only -x c++ - <<<"$line" ;;
+    *.cuh) $CPP -Idevice -fsyntax-only -x c++ - <<<"$line" ;;
     *) $CPP -fsyntax-only -x c++ - <<<"$line" ;;
   esac || exit 255
 }
@@ -34,7 +36,7 @@ export -f compile
 count=0
 while read -r header; do
   is_compiled "$header" || continue
-  [[ $header == *.cuh ]] || echo "#include <${header#include/}>" >>"$work/all.hpp"
+  [[ $header == *.cuh ]] || echo "#include <${header#*include/}>" >>"$work/all.hpp"
   echo "$header" >>"$work/headers"
   count=$((count + 1))
 done < <(host_headers && device_headers)

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Checks the dependency rule of ARCHITECTURE.md on the #include lines of src/, sim/ and include/.
+"""Checks the dependency rule of ARCHITECTURE.md on the #include lines of src/, sim/, device/ and include/.
 
     lab > collectives > comm > core; messaging > comm; sim, comm, collectives, messaging > simt
     collectives > collectives/plan (with collective_types.h) > plan
     core > tune > exec > plan > topology > driver > base
     core > registry > base
-    simt, comm, collectives, messaging > device (include/polypath: what device code stands on; of
-    simt/ it includes what stands for it on the host, where tests find it)
+    simt, comm, collectives, messaging > device (device/include: what device code stands on; of
+    device/simt it includes what stands for it on the host, where tests find it)
 
 A folder may include itself and what is to the right of it. Some parts may include less:
 RULES below lists, for each part of the tree, the parts that it may include.
 
-Checks also that no source of src/, sim/, include/ and python/ is wider than 100 columns; lists of
+Checks also that no source of src/, sim/, device/, include/ and python/ is wider than 100 columns; lists of
 symbols (*.def) are tables, and may be wider.
 """
 
@@ -50,7 +50,7 @@ RULES = {
     # Text and loaded objects of the shim.
     "nccl": {"nccl", "preload", "base", "api"},
     "simt": {"simt", "device", "base"},
-    "device": {"device", "simt"},  # include/polypath/device, as the user's compiler has it
+    "device": {"device", "simt"},  # device/include, as the user's compiler has it
     "sim": {"sim", "simt", "node", "base"},
     "api": {"api", "device"},  # include/polypath
 }
@@ -77,14 +77,17 @@ def part_of(path: PurePosixPath) -> str:
             return "node"
         pure = rest[1:] == ["collective_types.h"] or rest[1] == "plan"
         return "collective_plan" if rest[0] == "collectives" and pure else rest[0]
+    if top == "device":
+        return "simt" if rest[0] == "simt" else "device"
     if top == "include":
-        return "device" if rest[1] == "device" else "api"
+        return "api"
     return top
 
 
 def resolve(root: Path, file: Path, name: str) -> Path | None:
     """The file of the project that `#include "name"` in `file` means; None: not the project's."""
-    for folder in (file.parent, root / "src", root, root / "include"):
+    folders = ("src", ".", "include", "device", "device/include")
+    for folder in (file.parent, *(root / name for name in folders)):
         if (folder / name).is_file():
             return (folder / name).resolve()
     return None
@@ -96,9 +99,9 @@ def violations(root: Path) -> list[str]:
     found = []
     files = sorted(
         file
-        for top in ("src", "sim", "simt", "include")
+        for top in ("src", "sim", "device", "include")
         for file in (root / top).rglob("*")
-        if file.suffix in SOURCES
+        if file.suffix in SOURCES and "tests" not in file.relative_to(root).parts
     )
     for file in files:
         path = file.relative_to(root)
@@ -124,7 +127,7 @@ def violations(root: Path) -> list[str]:
 def too_wide(root: Path) -> list[str]:
     """One line, "FILE:LINE: its columns", for each line that is too wide."""
     found = []
-    for top in ("src", "sim", "simt", "include", "python"):
+    for top in ("src", "sim", "device", "include", "python"):
         for file in sorted((root / top).rglob("*")):
             if file.suffix not in SOURCES | {".py"}:
                 continue

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 #: Folders that pages refer to.
-FOLDERS = ("docs", "include", "examples", "nodes", "bench/results")
+FOLDERS = ("docs", "include", "device/include", "examples", "nodes", "bench/results")
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+?)/?\)")
 
 

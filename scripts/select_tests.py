@@ -28,7 +28,7 @@ from pathlib import Path
 from check_layers import INCLUDE, SOURCES, resolve
 
 #: Folders whose sources may include each other's headers.
-TREES = ("src", "sim", "simt", "include", "tests", "bench", "examples")
+TREES = ("src", "sim", "device", "include", "tests", "bench", "examples")
 
 
 @dataclass
@@ -108,8 +108,9 @@ RULES: list[tuple[str, Selection | None]] = [
             },
         ),
     ),
+    ("device/tests/*", Selection({"simt"}, {"tests/simt/all"})),
     (
-        "include/polypath/device/*|simt/*",
+        "device/*",
         Selection(
             {"simt", "comm.", "collectives.", "messaging.", "uniconn.", "sim."},
             {"*"},

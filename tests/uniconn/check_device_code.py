@@ -58,7 +58,8 @@ def compile_ptx(nvcc: str, compiler: str, library: str, *, native: bool, to: Pat
         "-w",
         "-rdc=true",
     ]
-    command += [f"-DNATIVE={int(native)}", f"-I{REPOSITORY / 'include'}"]
+    command.append(f"-DNATIVE={int(native)}")
+    command += [f"-I{REPOSITORY / folder}" for folder in ("include", "device/include")]
     command += [f"-I{folder}" for folder in include_folders(library)]
     done = subprocess.run(
         [*command, "-o", str(to), str(SOURCES / f"{library}.cu")],
