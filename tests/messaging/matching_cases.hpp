@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "polypath/device/match_types.hpp"
-#include "polypath/device/mpi_storage.hpp"
+#include "polypath/device/detail/match_types.hpp"
+#include "polypath/device/detail/mpi_storage.hpp"
 
 namespace polypath::test {
 

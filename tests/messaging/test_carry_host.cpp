@@ -8,8 +8,8 @@
 #include "matching_cases.hpp"
 #include "messaging/kernels/leftover_mutants.h"
 #include "messaging/kernels/matching_args.h"
+#include "polypath/device/detail/wildcard_scan.cuh"
 #include "polypath/device/matcher_mpi.cuh"
-#include "polypath/device/wildcard_scan.cuh"
 #include "simt/run.hpp"
 
 namespace polypath::test {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "channel_script.hpp"
-#include "polypath/device/channel_lists.cuh"
+#include "polypath/device/detail/channel_lists.cuh"
 #include "polypath/device/status.hpp"
 #include "simt/run.hpp"
 

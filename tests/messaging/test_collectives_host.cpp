@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "collectives_kernels.h"
-#include "polypath/device/half.cuh"
-#include "polypath/device/rank_barrier.cuh"
+#include "polypath/device/detail/half.cuh"
+#include "polypath/device/detail/rank_barrier.cuh"
 #include "queue_memory.hpp"
 #include "simt/run.hpp"
 

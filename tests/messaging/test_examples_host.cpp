@@ -9,7 +9,7 @@
 #include "../../examples/messaging/himeno_host.hpp"
 #include "../../examples/messaging/queens_run.h"
 #include "channel_memory.hpp"
-#include "polypath/device/channel_lists.cuh"
+#include "polypath/device/detail/channel_lists.cuh"
 #include "simt/run.hpp"
 
 namespace polypath::test {

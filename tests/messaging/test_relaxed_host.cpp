@@ -7,10 +7,10 @@
 #include <random>
 #include <vector>
 
-#include "polypath/device/grid_barrier.cuh"
-#include "polypath/device/key_table.cuh"
+#include "polypath/device/detail/grid_barrier.cuh"
+#include "polypath/device/detail/key_table.cuh"
+#include "polypath/device/detail/source_partition.cuh"
 #include "polypath/device/match_partitioned.cuh"
-#include "polypath/device/source_partition.cuh"
 #include "relaxed_runs.hpp"
 
 namespace polypath::test {

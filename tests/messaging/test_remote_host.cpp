@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "polypath/device/ring_buffer.cuh"
+#include "polypath/device/detail/ring_buffer.cuh"
 #include "polypath/device/spsc_queue.cuh"
 #include "polypath/device/status.hpp"
 #include "queue_memory.hpp"

@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "device_case.hpp"
-#include "polypath/device/rank_barrier.cuh"
+#include "polypath/device/detail/rank_barrier.cuh"
 #include "polypath/uniconn/device/mutants.hpp"
 #include "polypath/uniconn/device/polypath_view.hpp"
 #include "polypath/uniconn/enums.hpp"

@@ -7,7 +7,7 @@
 #include <limits>
 #include <random>
 
-#include "polypath/device/half.cuh"
+#include "polypath/device/detail/half.cuh"
 
 namespace polypath::device {
 namespace {

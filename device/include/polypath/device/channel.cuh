@@ -30,8 +30,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "polypath/device/channel_control.cuh"
 #include "polypath/device/channel_view.hpp"
+#include "polypath/device/detail/channel_control.cuh"
 #include "polypath/device/status.hpp"
 #include "polypath/device/tile.cuh"
 

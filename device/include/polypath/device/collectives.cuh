@@ -18,8 +18,8 @@
 #include <type_traits>
 
 #include "polypath/device/collectives_view.hpp"
-#include "polypath/device/operations.hpp"
-#include "polypath/device/rank_barrier.cuh"
+#include "polypath/device/detail/operations.hpp"
+#include "polypath/device/detail/rank_barrier.cuh"
 #include "polypath/device/status.hpp"
 
 namespace polypath::device {

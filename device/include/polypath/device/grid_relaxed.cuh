@@ -1,7 +1,7 @@
 // grid_matcher of the relaxed orders: by the whole GPU (matcher_grid.cuh says how it is called).
 #pragma once
 
-#include "polypath/device/grid_partitioned.cuh"
+#include "polypath/device/detail/grid_partitioned.cuh"
 #include "polypath/device/match_hashed.cuh"
 #include "polypath/device/match_unique.cuh"
 #include "polypath/device/matcher_grid.cuh"

@@ -5,7 +5,7 @@
 // memory.
 #pragma once
 
-#include "polypath/device/ring_buffer.cuh"
+#include "polypath/device/detail/ring_buffer.cuh"
 
 namespace polypath::device {
 

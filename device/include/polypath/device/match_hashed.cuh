@@ -10,10 +10,10 @@
 
 #include <cstdint>
 
-#include "polypath/device/batch_checks.cuh"
+#include "polypath/device/detail/batch_checks.cuh"
+#include "polypath/device/detail/key_table.cuh"
+#include "polypath/device/detail/matcher.cuh"
 #include "polypath/device/group.cuh"
-#include "polypath/device/key_table.cuh"
-#include "polypath/device/matcher.cuh"
 
 namespace polypath::device {
 namespace detail {

@@ -11,10 +11,10 @@
 
 #include <cstdint>
 
-#include "polypath/device/batch_checks.cuh"
+#include "polypath/device/detail/batch_checks.cuh"
+#include "polypath/device/detail/matcher.cuh"
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/group.cuh"
-#include "polypath/device/matcher.cuh"
-#include "polypath/device/mutants.hpp"
 #include "polypath/device/platform.cuh"
 
 namespace polypath::device {

@@ -8,10 +8,10 @@
 
 #include <cstdint>
 
-#include "polypath/device/batch_checks.cuh"
-#include "polypath/device/fingerprint_table.cuh"
+#include "polypath/device/detail/batch_checks.cuh"
+#include "polypath/device/detail/fingerprint_table.cuh"
+#include "polypath/device/detail/matcher.cuh"
 #include "polypath/device/group.cuh"
-#include "polypath/device/matcher.cuh"
 
 namespace polypath::device {
 

@@ -2,10 +2,10 @@
 // after it, with tables in memory of the GPU.
 #pragma once
 
-#include "polypath/device/batch_checks.cuh"
-#include "polypath/device/matcher.cuh"
-#include "polypath/device/rank_pairing.cuh"
-#include "polypath/device/wildcard_scan.cuh"
+#include "polypath/device/detail/batch_checks.cuh"
+#include "polypath/device/detail/matcher.cuh"
+#include "polypath/device/detail/rank_pairing.cuh"
+#include "polypath/device/detail/wildcard_scan.cuh"
 
 namespace polypath::device {
 

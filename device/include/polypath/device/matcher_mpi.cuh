@@ -1,11 +1,11 @@
 // matcher<mpi>: by a warp or a block, with tables in shared memory.
 #pragma once
 
-#include "polypath/device/batch_checks.cuh"
+#include "polypath/device/detail/batch_checks.cuh"
+#include "polypath/device/detail/key_chains.cuh"
+#include "polypath/device/detail/matcher.cuh"
+#include "polypath/device/detail/wildcard_rounds.cuh"
 #include "polypath/device/group.cuh"
-#include "polypath/device/key_chains.cuh"
-#include "polypath/device/matcher.cuh"
-#include "polypath/device/wildcard_rounds.cuh"
 
 namespace polypath::device {
 

@@ -56,9 +56,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "polypath/device/half.cuh"
+#include "polypath/device/detail/half.cuh"
 #if defined(__CUDACC__)
-#include "polypath/device/ptx.cuh"
+#include "polypath/device/detail/ptx.cuh"
 #elif __has_include("simt/host.hpp")
 #include "simt/host.hpp"
 #else

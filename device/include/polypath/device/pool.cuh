@@ -17,9 +17,9 @@
 
 #include <cstdint>
 
-#include "polypath/device/bits.cuh"
+#include "polypath/device/detail/bits.cuh"
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/group.cuh"
-#include "polypath/device/mutants.hpp"
 #include "polypath/device/pool_view.hpp"
 #include "polypath/device/scope.cuh"
 #include "polypath/device/status.hpp"

@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "polypath/device/detail/ring_buffer.cuh"
 #include "polypath/device/queue_view.hpp"
-#include "polypath/device/ring_buffer.cuh"
 #include "polypath/device/scope.cuh"
 #include "polypath/device/status.hpp"
 #include "polypath/device/wait.cuh"

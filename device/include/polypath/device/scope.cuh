@@ -21,7 +21,7 @@
 
 #include <cstdint>
 
-#include "polypath/device/ll_packet.hpp"
+#include "polypath/device/detail/ll_packet.hpp"
 #include "polypath/device/platform.cuh"
 
 namespace polypath::device {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "polypath/device/ring_buffer.cuh"
+#include "polypath/device/detail/ring_buffer.cuh"
 #include "polypath/device/spsc_view.hpp"
 #include "polypath/device/status.hpp"
 #include "polypath/device/wait.cuh"

@@ -90,7 +90,7 @@ POLYPATH_DEVICE void stride(const Group& group, std::size_t count, const Several
 }  // namespace polypath::device
 
 #if defined(__CUDACC__)
-#include "polypath/device/tile_device.cuh"
+#include "polypath/device/detail/tile_device.cuh"
 #else
 #include "simt/tile_host.hpp"
 #endif

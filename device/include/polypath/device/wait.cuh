@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/group.cuh"
-#include "polypath/device/mutants.hpp"
 #include "polypath/device/platform.cuh"
 #include "polypath/device/scope.cuh"
 #include "polypath/device/wait_context.hpp"

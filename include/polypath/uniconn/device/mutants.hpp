@@ -1,7 +1,7 @@
-// Defects of what kernels call (polypath/device/mutants.hpp): polypath's own tests find each.
+// Defects of what kernels call (device/detail/mutants.hpp): polypath's own tests find each.
 #pragma once
 
-#include "polypath/device/mutants.hpp"
+#include "polypath/device/detail/mutants.hpp"
 
 namespace polypath::uniconn::detail {
 

@@ -9,7 +9,7 @@
 // memory that is not from Memory, and for ranks that there are not, to which nothing is sent.
 #pragma once
 
-#include "polypath/device/rank_barrier.cuh"
+#include "polypath/device/detail/rank_barrier.cuh"
 #include "polypath/device/tile.cuh"
 #include "polypath/device/wait.cuh"
 #include "polypath/uniconn/device/combine.cuh"

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "polypath/device/match_types.hpp"
-#include "polypath/device/mpi_tables.hpp"
+#include "polypath/device/detail/match_types.hpp"
+#include "polypath/device/detail/mpi_tables.hpp"
 
 namespace polypath::device {
 

@@ -14,12 +14,12 @@
 // table; the order in a group comes by counting, of long groups by a bitmap.
 #pragma once
 
-#include "polypath/device/grid_barrier.cuh"
-#include "polypath/device/match_mutants.hpp"
-#include "polypath/device/match_types.hpp"
-#include "polypath/device/mpi_tables.hpp"
-#include "polypath/device/table_memory.cuh"
-#include "polypath/device/warp_reduce.cuh"
+#include "polypath/device/detail/grid_barrier.cuh"
+#include "polypath/device/detail/match_mutants.hpp"
+#include "polypath/device/detail/match_types.hpp"
+#include "polypath/device/detail/mpi_tables.hpp"
+#include "polypath/device/detail/table_memory.cuh"
+#include "polypath/device/detail/warp_reduce.cuh"
 
 namespace polypath::device {
 

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/group.cuh"
-#include "polypath/device/mutants.hpp"
 #include "polypath/device/tile.cuh"
 #include "polypath/device/wait.cuh"
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "polypath/device/match_types.hpp"
-#include "polypath/device/source_partition_view.hpp"
+#include "polypath/device/detail/match_types.hpp"
+#include "polypath/device/detail/source_partition_view.hpp"
 
 namespace polypath::device {
 

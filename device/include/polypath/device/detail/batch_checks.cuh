@@ -4,12 +4,12 @@
 
 #include <cstdint>
 
+#include "polypath/device/detail/match_types.hpp"
+#include "polypath/device/detail/source_partition_view.hpp"
+#include "polypath/device/detail/warp_reduce.cuh"
 #include "polypath/device/group.cuh"
-#include "polypath/device/match_types.hpp"
 #include "polypath/device/platform.cuh"
 #include "polypath/device/scope.cuh"
-#include "polypath/device/source_partition_view.hpp"
-#include "polypath/device/warp_reduce.cuh"
 
 namespace polypath::device::detail {
 

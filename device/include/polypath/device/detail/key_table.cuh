@@ -9,10 +9,10 @@
 
 #include <cstdint>
 
-#include "polypath/device/hash_table_view.hpp"
-#include "polypath/device/mutants.hpp"
+#include "polypath/device/detail/hash_table_view.hpp"
+#include "polypath/device/detail/mutants.hpp"
+#include "polypath/device/detail/table_memory.cuh"
 #include "polypath/device/platform.cuh"
-#include "polypath/device/table_memory.cuh"
 
 namespace polypath::device {
 

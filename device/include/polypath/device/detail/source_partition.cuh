@@ -12,11 +12,11 @@
 
 #include <cstdint>
 
-#include "polypath/device/batch_checks.cuh"
-#include "polypath/device/grid_barrier.cuh"
-#include "polypath/device/mutants.hpp"
+#include "polypath/device/detail/batch_checks.cuh"
+#include "polypath/device/detail/grid_barrier.cuh"
+#include "polypath/device/detail/mutants.hpp"
+#include "polypath/device/detail/source_partition_view.hpp"
 #include "polypath/device/platform.cuh"
-#include "polypath/device/source_partition_view.hpp"
 
 namespace polypath::device {
 

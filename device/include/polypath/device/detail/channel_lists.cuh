@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "polypath/device/channel_view.hpp"
-#include "polypath/device/ring_buffer.cuh"
+#include "polypath/device/detail/ring_buffer.cuh"
 #include "polypath/device/scope.cuh"
 
 namespace polypath::device {

@@ -3,8 +3,8 @@
 // n-th message. Who puts both in order, in registers, has the pairs.
 #pragma once
 
-#include "polypath/device/mpi_phases.cuh"
-#include "polypath/device/sort.cuh"
+#include "polypath/device/detail/mpi_phases.cuh"
+#include "polypath/device/detail/sort.cuh"
 
 namespace polypath::device {
 

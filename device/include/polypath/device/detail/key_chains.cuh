@@ -7,12 +7,12 @@
 // a long group (long_runs.cuh); its messages wait until those are in order.
 #pragma once
 
-#include "polypath/device/batch_checks.cuh"
-#include "polypath/device/long_runs.cuh"
-#include "polypath/device/match_mutants.hpp"
-#include "polypath/device/match_types.hpp"
-#include "polypath/device/mpi_storage.hpp"
-#include "polypath/device/table_memory.cuh"
+#include "polypath/device/detail/batch_checks.cuh"
+#include "polypath/device/detail/long_runs.cuh"
+#include "polypath/device/detail/match_mutants.hpp"
+#include "polypath/device/detail/match_types.hpp"
+#include "polypath/device/detail/mpi_storage.hpp"
+#include "polypath/device/detail/table_memory.cuh"
 
 namespace polypath::device::detail {
 

@@ -6,11 +6,11 @@
 #include <cstring>
 #include <type_traits>
 
+#include "polypath/device/detail/mutants.hpp"
+#include "polypath/device/detail/transpose.cuh"
 #include "polypath/device/group.cuh"
-#include "polypath/device/mutants.hpp"
 #include "polypath/device/scope.cuh"
 #include "polypath/device/status.hpp"
-#include "polypath/device/transpose.cuh"
 #include "polypath/device/wait.cuh"
 
 namespace polypath::device {

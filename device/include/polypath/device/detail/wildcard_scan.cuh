@@ -3,7 +3,7 @@
 // several look at once, and what a look says is put right when one before took from the same key.
 #pragma once
 
-#include "polypath/device/mpi_phases.cuh"
+#include "polypath/device/detail/mpi_phases.cuh"
 
 namespace polypath::device {
 

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "polypath/device/key_table.cuh"
+#include "polypath/device/detail/key_table.cuh"
 
 namespace polypath::device::detail {
 

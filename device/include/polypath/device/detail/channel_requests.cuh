@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "polypath/device/channel_lists.cuh"
 #include "polypath/device/channel_view.hpp"
-#include "polypath/device/ring_buffer.cuh"
+#include "polypath/device/detail/channel_lists.cuh"
+#include "polypath/device/detail/ring_buffer.cuh"
 #include "polypath/device/scope.cuh"
 #include "polypath/device/status.hpp"
 

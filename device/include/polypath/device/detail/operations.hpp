@@ -4,7 +4,7 @@
 
 #include <type_traits>
 
-#include "polypath/device/half.cuh"
+#include "polypath/device/detail/half.cuh"
 
 namespace polypath::device {
 

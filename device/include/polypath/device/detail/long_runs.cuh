@@ -1,10 +1,10 @@
 // Groups of many messages or receives of one key, as bitmaps of their indices in shared memory.
 #pragma once
 
-#include "polypath/device/bits.cuh"
+#include "polypath/device/detail/bits.cuh"
+#include "polypath/device/detail/match_mutants.hpp"
+#include "polypath/device/detail/table_memory.cuh"
 #include "polypath/device/envelope.hpp"
-#include "polypath/device/match_mutants.hpp"
-#include "polypath/device/table_memory.cuh"
 
 namespace polypath::device::detail {
 

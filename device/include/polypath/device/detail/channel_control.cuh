@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "polypath/device/channel_lists.cuh"
-#include "polypath/device/channel_requests.cuh"
 #include "polypath/device/channel_view.hpp"
+#include "polypath/device/detail/channel_lists.cuh"
+#include "polypath/device/detail/channel_requests.cuh"
 #include "polypath/device/status.hpp"
 #include "polypath/device/wait.cuh"
 

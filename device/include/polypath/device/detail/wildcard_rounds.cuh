@@ -10,8 +10,8 @@
 // without what is not free any more.
 #pragma once
 
-#include "polypath/device/key_chains.cuh"
-#include "polypath/device/warp_reduce.cuh"
+#include "polypath/device/detail/key_chains.cuh"
+#include "polypath/device/detail/warp_reduce.cuh"
 
 namespace polypath::device::detail {
 

@@ -13,7 +13,7 @@
 //       after the call, all others after a fence.
 #pragma once
 
-#include "polypath/device/match_types.hpp"
+#include "polypath/device/detail/match_types.hpp"
 
 namespace polypath::device {
 

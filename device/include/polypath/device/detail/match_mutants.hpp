@@ -1,7 +1,7 @@
 // Defects of matching in MPI's order that tests plant (mutants.hpp).
 #pragma once
 
-#include "polypath/device/mutants.hpp"
+#include "polypath/device/detail/mutants.hpp"
 
 namespace polypath::device {
 

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
+#include "polypath/device/detail/sort.cuh"
+#include "polypath/device/detail/source_partition.cuh"
 #include "polypath/device/match_partitioned.cuh"
-#include "polypath/device/sort.cuh"
-#include "polypath/device/source_partition.cuh"
 
 namespace polypath::device {
 

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-#include "polypath/device/mutants.hpp"
+#include "polypath/device/detail/mutants.hpp"
+#include "polypath/device/detail/table_memory.cuh"
 #include "polypath/device/platform.cuh"
 #include "polypath/device/scope.cuh"
-#include "polypath/device/table_memory.cuh"
 
 namespace polypath::device {
 
