@@ -15,7 +15,11 @@ if(TARGET polypath_preload)
 endif()
 install(TARGETS ${POLYPATH_DRIVER_NAMES}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/simulated-driver)
-install(DIRECTORY include/polypath device/include/polypath DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY include/polypath device/include/polypath DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  PATTERN mutants.hpp EXCLUDE)
+# Defects that tests switch on are no part of what programs get.
+install(CODE "set(HEADERS \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/polypath)")
+install(SCRIPT cmake/strip_mutants.cmake)
 install(DIRECTORY nodes/ DESTINATION ${POLYPATH_NODES_DIR} FILES_MATCHING PATTERN *.toml)
 
 install(EXPORT polypath NAMESPACE polypath:: FILE polypathConfig.cmake

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the dependency rule of ARCHITECTURE.md on the #include lines of src/, sim/, device/ and include/.
+"""Checks the dependency rule of ARCHITECTURE.md on the #include lines of sources.
 
     lab > collectives > comm > core; messaging > comm; sim, comm, collectives, messaging > simt
     collectives > collectives/plan (with collective_types.h) > plan
@@ -11,8 +11,8 @@
 A folder may include itself and what is to the right of it. Some parts may include less:
 RULES below lists, for each part of the tree, the parts that it may include.
 
-Checks also that no source of src/, sim/, device/, include/ and python/ is wider than 100 columns; lists of
-symbols (*.def) are tables, and may be wider.
+Checks also that no source of src/, sim/, device/, include/ and python/ is wider than 100
+columns; lists of symbols (*.def) are tables, and may be wider.
 """
 
 import re

@@ -1,5 +1,5 @@
 // Active messages between simulated GPUs: each executed once, with its arguments, in order; and
-// what these tests are worth: each defect of ActiveFault is found.
+// what these tests are worth: each defect of active_message_mutant is found.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -13,7 +13,7 @@
 namespace polypath::test {
 namespace {
 
-using device::ActiveFault;
+using device::active_message_mutant;
 
 struct ActiveCase {
   const char* name;
@@ -120,27 +120,27 @@ INSTANTIATE_TEST_SUITE_P(Active, ActiveMessages, testing::ValuesIn(kActiveCases)
                          [](const auto& at) { return at.param.name; });
 
 struct ActiveFaultCase {
-  ActiveFault fault;
+  active_message_mutant fault;
   std::size_t found_by;  ///< of kActiveCases
 };
 
 class PlantedActiveFault : public testing::TestWithParam<ActiveFaultCase> {
  protected:
-  void TearDown() override { active_mutant<ActiveFault> = ActiveFault::none; }
+  void TearDown() override { active_mutant<active_message_mutant> = active_message_mutant::none; }
 };
 
 TEST_P(PlantedActiveFault, IsFound) {
-  active_mutant<ActiveFault> = GetParam().fault;
+  active_mutant<active_message_mutant> = GetParam().fault;
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
     found += run_active(kActiveCases[GetParam().found_by], seed).empty() ? 0 : 1;
   EXPECT_GE(found, 2) << "of 300 seeds";
 }
-INSTANTIATE_TEST_SUITE_P(Active, PlantedActiveFault,
-                         testing::Values(ActiveFaultCase{ActiveFault::replies_among_requests, 0},
-                                         ActiveFaultCase{ActiveFault::no_progress_while_full, 0},
-                                         ActiveFaultCase{ActiveFault::executed_before_the_reply,
-                                                         6}));
+INSTANTIATE_TEST_SUITE_P(
+    Active, PlantedActiveFault,
+    testing::Values(ActiveFaultCase{active_message_mutant::replies_among_requests, 0},
+                    ActiveFaultCase{active_message_mutant::no_progress_while_full, 0},
+                    ActiveFaultCase{active_message_mutant::executed_before_the_reply, 6}));
 
 /// Rank 0 of two, alone.
 struct ActiveAlone {

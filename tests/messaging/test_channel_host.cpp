@@ -1,5 +1,5 @@
 // Channels between simulated GPUs: every message to the receive that MPI's rule gives it, whole;
-// and what these tests are worth: each defect of ChannelFault is found.
+// and what these tests are worth: each defect of channel_mutant is found.
 #include <gtest/gtest.h>
 
 #include "channel_script.hpp"
@@ -10,7 +10,7 @@
 namespace polypath::test {
 namespace {
 
-using device::ChannelFault;
+using device::channel_mutant;
 
 class Channels : public testing::TestWithParam<ChannelCase> {};
 
@@ -32,17 +32,17 @@ INSTANTIATE_TEST_SUITE_P(Channel, Channels, testing::ValuesIn(kChannelCases),
                          [](const auto& at) { return at.param.name; });
 
 struct ChannelFaultCase {
-  ChannelFault fault;
+  channel_mutant fault;
   std::size_t found_by;  ///< of kChannelCases
 };
 
 class PlantedChannelFault : public testing::TestWithParam<ChannelFaultCase> {
  protected:
-  void TearDown() override { active_mutant<ChannelFault> = ChannelFault::none; }
+  void TearDown() override { active_mutant<channel_mutant> = channel_mutant::none; }
 };
 
 TEST_P(PlantedChannelFault, IsFound) {
-  active_mutant<ChannelFault> = GetParam().fault;
+  active_mutant<channel_mutant> = GetParam().fault;
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
     found += ChannelScript(kChannelCases[GetParam().found_by], seed).run().empty() ? 0 : 1;
@@ -51,15 +51,15 @@ TEST_P(PlantedChannelFault, IsFound) {
 
 INSTANTIATE_TEST_SUITE_P(
     Channel, PlantedChannelFault,
-    testing::Values(ChannelFaultCase{ChannelFault::no_credit, 5},
-                    ChannelFaultCase{ChannelFault::unexpected_forgotten, 5},
-                    ChannelFaultCase{ChannelFault::part_of_a_message, 0},
-                    ChannelFaultCase{ChannelFault::announced_before_the_bytes, 6},
-                    ChannelFaultCase{ChannelFault::no_fence_behind_the_bytes, 6},
-                    ChannelFaultCase{ChannelFault::no_acquire, 0},
-                    ChannelFaultCase{ChannelFault::sends_overtake, 1},
-                    ChannelFaultCase{ChannelFault::last_posted_first, 0},
-                    ChannelFaultCase{ChannelFault::last_arrived_first, 0}));
+    testing::Values(ChannelFaultCase{channel_mutant::no_credit, 5},
+                    ChannelFaultCase{channel_mutant::unexpected_forgotten, 5},
+                    ChannelFaultCase{channel_mutant::part_of_a_message, 0},
+                    ChannelFaultCase{channel_mutant::announced_before_the_bytes, 6},
+                    ChannelFaultCase{channel_mutant::no_fence_behind_the_bytes, 6},
+                    ChannelFaultCase{channel_mutant::no_acquire, 0},
+                    ChannelFaultCase{channel_mutant::sends_overtake, 1},
+                    ChannelFaultCase{channel_mutant::last_posted_first, 0},
+                    ChannelFaultCase{channel_mutant::last_arrived_first, 0}));
 
 /// Calls of rank 0 alone, one after another.
 class ChannelOfOne : public testing::Test {

@@ -76,7 +76,7 @@ std::string run_himeno(const HimenoCase& of, std::uint64_t seed, const HimenoRes
 
 class Himeno : public testing::TestWithParam<HimenoCase> {
  protected:
-  void TearDown() override { active_mutant<device::ChannelFault> = device::ChannelFault::none; }
+  void TearDown() override { active_mutant<device::channel_mutant> = device::channel_mutant::none; }
   HimenoResult expected_ = messaging_example::himeno_alone(kSize, kIterations);
 };
 
@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Examples, Himeno,
                                          HimenoCase{4, 2, 100}));
 
 TEST_F(Himeno, KnowsHalosThatCameTooLate) {
-  active_mutant<device::ChannelFault> = device::ChannelFault::announced_before_the_bytes;
+  active_mutant<device::channel_mutant> = device::channel_mutant::announced_before_the_bytes;
   bool is_found = false;
   for (std::uint64_t seed = 1; seed <= 300 && !is_found; ++seed)
     is_found = !run_himeno({2, 2, 200}, seed, expected_).empty();

@@ -1,5 +1,5 @@
 // Matching in MPI's order by a warp and by a block: equal to the literal rule for any traffic, and
-// what these tests are worth: each defect of MatchFault is found.
+// what these tests are worth: each defect of match_mutant is found.
 #include <gtest/gtest.h>
 
 #include "matching_cases.hpp"
@@ -10,8 +10,8 @@
 namespace polypath::test {
 namespace {
 
+using device::match_mutant;
 using device::match_status;
-using device::MatchFault;
 
 constexpr std::uint32_t kPoison = 0xABADCAFE;
 
@@ -228,9 +228,9 @@ TEST(BadMatching, MoreThanTheCapacityIsFull) {
   }
 }
 
-class PlantedMatchFault : public testing::TestWithParam<MatchFault> {
+class PlantedMatchFault : public testing::TestWithParam<match_mutant> {
  protected:
-  void TearDown() override { active_mutant<MatchFault> = MatchFault::none; }
+  void TearDown() override { active_mutant<match_mutant> = match_mutant::none; }
 };
 
 TEST_P(PlantedMatchFault, IsFound) {
@@ -239,9 +239,9 @@ TEST_P(PlantedMatchFault, IsFound) {
     for (const char* name : {"keys", "some_wildcards", "two_keys_and_wildcards"})
       for (const TrafficCase& each : kTraffic) {
         if (std::string(each.name) != name) continue;
-        active_mutant<MatchFault> = MatchFault::none;
+        active_mutant<match_mutant> = match_mutant::none;
         const Traffic traffic = draw(each, seed);
-        active_mutant<MatchFault> = GetParam();
+        active_mutant<match_mutant> = GetParam();
         found += run_and_compare(kByBlock, traffic, seed).empty() ? 0 : 1;
       }
   EXPECT_GE(found, 2);
@@ -249,14 +249,14 @@ TEST_P(PlantedMatchFault, IsFound) {
 
 INSTANTIATE_TEST_SUITE_P(
     Each, PlantedMatchFault,
-    testing::Values(MatchFault::any_order_of_receives, MatchFault::any_order_of_messages,
-                    MatchFault::any_order_of_long_groups, MatchFault::wildcards_overtake,
-                    MatchFault::keys_do_not_shift, MatchFault::shift_is_one_early,
-                    MatchFault::no_any_any, MatchFault::looks_are_stale,
-                    MatchFault::first_of_a_look, MatchFault::no_barrier_of_tables,
-                    MatchFault::no_barrier_of_rows, MatchFault::no_barrier_of_bits,
-                    MatchFault::no_barrier_of_rounds, MatchFault::long_is_not_noticed,
-                    MatchFault::taken_keep_their_bits, MatchFault::wildcards_in_no_order));
+    testing::Values(match_mutant::any_order_of_receives, match_mutant::any_order_of_messages,
+                    match_mutant::any_order_of_long_groups, match_mutant::wildcards_overtake,
+                    match_mutant::keys_do_not_shift, match_mutant::shift_is_one_early,
+                    match_mutant::no_any_any, match_mutant::looks_are_stale,
+                    match_mutant::first_of_a_look, match_mutant::no_barrier_of_tables,
+                    match_mutant::no_barrier_of_rows, match_mutant::no_barrier_of_bits,
+                    match_mutant::no_barrier_of_rounds, match_mutant::long_is_not_noticed,
+                    match_mutant::taken_keep_their_bits, match_mutant::mixed_wildcards));
 
 }  // namespace
 }  // namespace polypath::test

@@ -12,7 +12,7 @@
 namespace polypath::test {
 namespace {
 
-using device::PairFault;
+using device::spsc_mutant;
 
 struct PairCase {
   const char* name;
@@ -74,13 +74,13 @@ constexpr PairCase kPairCases[] = {
 INSTANTIATE_TEST_SUITE_P(Pair, Pairs, testing::ValuesIn(kPairCases),
                          [](const auto& at) { return at.param.name; });
 
-class PlantedPairFault : public testing::TestWithParam<PairFault> {
+class PlantedPairFault : public testing::TestWithParam<spsc_mutant> {
  protected:
-  void TearDown() override { active_mutant<PairFault> = PairFault::none; }
+  void TearDown() override { active_mutant<spsc_mutant> = spsc_mutant::none; }
 };
 
 TEST_P(PlantedPairFault, IsFound) {
-  active_mutant<PairFault> = GetParam();
+  active_mutant<spsc_mutant> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
     found += run_pairs(kPairCases[3], seed).empty() ? 0 : 1;
@@ -88,8 +88,8 @@ TEST_P(PlantedPairFault, IsFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Pair, PlantedPairFault,
-                         testing::Values(PairFault::no_credit, PairFault::credit_before_reading,
-                                         PairFault::turn_forgotten));
+                         testing::Values(spsc_mutant::no_credit, spsc_mutant::credit_before_reading,
+                                         spsc_mutant::turn_forgotten));
 
 /// A block of two warps alone at one side; at the other, a warp that does half of what it waits
 /// for, or nobody.
@@ -166,11 +166,11 @@ TEST(PairWaits, EndWithAnAbort) {
 }
 
 TEST(PairWaits, GroupsThatDoNotAgreeAreFound) {
-  active_mutant<PairFault> = PairFault::answers_by_warp;
+  active_mutant<spsc_mutant> = spsc_mutant::answers_by_warp;
   PairMemory memory(3, 8, 6, 1);
   std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
   const std::string error = run_half(memory, false, true, found, 1);
-  active_mutant<PairFault> = PairFault::none;
+  active_mutant<spsc_mutant> = spsc_mutant::none;
   EXPECT_TRUE(!error.empty() || found[0].result != found[63].result);
 }
 

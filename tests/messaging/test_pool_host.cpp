@@ -1,5 +1,5 @@
 // Pools of one GPU: blocks of all sizes, held and freed at random by many threads. None is given
-// twice, all come back, nobody else writes to them; and each defect of PoolFault is found.
+// twice, all come back, nobody else writes to them; and each defect of pool_mutant is found.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 namespace polypath::test {
 namespace {
 
+using device::pool_mutant;
 using device::pool_view;
-using device::PoolFault;
 using device::status;
 
 /// A pool, and what threads write down.
@@ -235,17 +235,17 @@ TEST(PoolSizes, BeyondTheLargestClassAreRefused) {
 
 constexpr std::size_t kByHandles = 1000;
 struct PoolFaultCase {
-  PoolFault fault;
+  pool_mutant fault;
   std::size_t found_by;  ///< of kPoolCases, or kByHandles
 };
 
 class PlantedPoolFault : public testing::TestWithParam<PoolFaultCase> {
  protected:
-  void TearDown() override { active_mutant<PoolFault> = PoolFault::none; }
+  void TearDown() override { active_mutant<pool_mutant> = pool_mutant::none; }
 };
 
 TEST_P(PlantedPoolFault, IsFound) {
-  active_mutant<PoolFault> = GetParam().fault;
+  active_mutant<pool_mutant> = GetParam().fault;
   if (GetParam().found_by == kByHandles) {
     EXPECT_NE(free_wrong_handles(), "");
     return;
@@ -257,15 +257,16 @@ TEST_P(PlantedPoolFault, IsFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Pool, PlantedPoolFault,
-                         testing::Values(PoolFaultCase{PoolFault::bits_not_compared, 6},
-                                         PoolFaultCase{PoolFault::bit_not_looked_at, kByHandles},
-                                         PoolFaultCase{PoolFault::class_not_looked_at, kByHandles},
-                                         PoolFaultCase{PoolFault::no_promise_returned, 7},
-                                         PoolFaultCase{PoolFault::gate_not_lowered, 6},
-                                         PoolFaultCase{PoolFault::late_class, 6},
-                                         PoolFaultCase{PoolFault::no_release, 10},
-                                         PoolFaultCase{PoolFault::no_acquire, 12},
-                                         PoolFaultCase{PoolFault::same_rank, 1}));
+                         testing::Values(PoolFaultCase{pool_mutant::bits_not_compared, 6},
+                                         PoolFaultCase{pool_mutant::bit_not_looked_at, kByHandles},
+                                         PoolFaultCase{pool_mutant::class_not_looked_at,
+                                                       kByHandles},
+                                         PoolFaultCase{pool_mutant::no_promise_returned, 7},
+                                         PoolFaultCase{pool_mutant::gate_not_lowered, 6},
+                                         PoolFaultCase{pool_mutant::late_class, 6},
+                                         PoolFaultCase{pool_mutant::no_release, 10},
+                                         PoolFaultCase{pool_mutant::no_acquire, 12},
+                                         PoolFaultCase{pool_mutant::same_rank, 1}));
 
 }  // namespace
 }  // namespace polypath::test

@@ -1,5 +1,5 @@
 // Queues of one GPU: many groups push, many pop. Every item once, whole, and in the order of each
-// producer; and what these tests are worth: each defect of QueueFault is found.
+// producer; and what these tests are worth: each defect of queue_mutant is found.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -15,7 +15,7 @@
 namespace polypath::test {
 namespace {
 
-using device::QueueFault;
+using device::queue_mutant;
 
 constexpr unsigned kThreads = 64;
 
@@ -111,17 +111,17 @@ INSTANTIATE_TEST_SUITE_P(Queue, Queues, testing::ValuesIn(kCases),
                          [](const auto& at) { return at.param.name; });
 
 struct FaultCase {
-  QueueFault fault;
+  queue_mutant fault;
   std::size_t found_by;  ///< of kCases
 };
 
 class PlantedQueueFault : public testing::TestWithParam<FaultCase> {
  protected:
-  void TearDown() override { active_mutant<QueueFault> = QueueFault::none; }
+  void TearDown() override { active_mutant<queue_mutant> = queue_mutant::none; }
 };
 
 TEST_P(PlantedQueueFault, IsFound) {
-  active_mutant<QueueFault> = GetParam().fault;
+  active_mutant<queue_mutant> = GetParam().fault;
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
     found += run_case(kCases[GetParam().found_by], seed).empty() ? 0 : 1;
@@ -129,15 +129,15 @@ TEST_P(PlantedQueueFault, IsFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Queue, PlantedQueueFault,
-                         testing::Values(FaultCase{QueueFault::no_credit, 2},
-                                         FaultCase{QueueFault::credit_before_reading, 2},
-                                         FaultCase{QueueFault::credit_of_other_lap, 2},
-                                         FaultCase{QueueFault::flag_behind_the_data, 2},
-                                         FaultCase{QueueFault::first_packet_alone, 6},
-                                         FaultCase{QueueFault::any_lap, 2},
-                                         FaultCase{QueueFault::two_looks_at_the_head, 14},
-                                         FaultCase{QueueFault::no_release, 16},
-                                         FaultCase{QueueFault::no_acquire, 16}));
+                         testing::Values(FaultCase{queue_mutant::no_credit, 2},
+                                         FaultCase{queue_mutant::credit_before_reading, 2},
+                                         FaultCase{queue_mutant::credit_of_other_lap, 2},
+                                         FaultCase{queue_mutant::flag_behind_the_data, 2},
+                                         FaultCase{queue_mutant::first_packet_alone, 6},
+                                         FaultCase{queue_mutant::any_lap, 2},
+                                         FaultCase{queue_mutant::two_looks_at_the_head, 14},
+                                         FaultCase{queue_mutant::no_release, 16},
+                                         FaultCase{queue_mutant::no_acquire, 16}));
 
 /// One team pops from a queue that nobody pushes to, or pushes to one that nobody pops from.
 QueueRow row_alone(QueueMemory& memory, std::vector<Found>& found) {
@@ -219,9 +219,9 @@ std::size_t loads_of_later_packets() {
 TEST(QueueWaits, LookAtOnePacketOfAnItemThatIsNotThere) {
   constexpr std::size_t kFirstLook = 32 * 7;
   EXPECT_EQ(loads_of_later_packets(), kFirstLook);
-  active_mutant<QueueFault> = QueueFault::looks_at_all_packets;
+  active_mutant<queue_mutant> = queue_mutant::looks_at_all_packets;
   EXPECT_GT(loads_of_later_packets(), 4 * kFirstLook) << "the test sees what it is to see";
-  active_mutant<QueueFault> = QueueFault::none;
+  active_mutant<queue_mutant> = queue_mutant::none;
 }
 
 TEST(QueueWaits, MoreThanASegmentIsRefusedAndTakesNoTurn) {

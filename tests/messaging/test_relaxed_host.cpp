@@ -16,11 +16,11 @@
 namespace polypath::test {
 namespace {
 
-using device::GridFault;
-using device::HashFault;
+using device::grid_mutant;
+using device::hash_mutant;
 using device::match_status;
-using device::PartitionFault;
-using device::SplitFault;
+using device::partition_mutant;
+using device::split_mutant;
 
 /// Keys that share the first eight slots of `levels` hashes, in a table of 2^log2.
 Traffic one_eight(std::uint32_t count, unsigned log2, std::uint64_t seed, unsigned levels) {
@@ -356,7 +356,7 @@ class Planted : public testing::TestWithParam<Fault> {
   void TearDown() override { active_mutant<Fault> = Fault::none; }
 };
 
-class PlantedPartitionFault : public Planted<PartitionFault> {};
+class PlantedPartitionFault : public Planted<partition_mutant> {};
 TEST_P(PlantedPartitionFault, IsFound) {
   constexpr TrafficCase kCase{"", 300, 300, 5, 3, 1, 0, 10};
   EXPECT_GE(found_by([&](std::uint64_t seed) {
@@ -366,26 +366,25 @@ TEST_P(PlantedPartitionFault, IsFound) {
             }),
             3);
 }
-INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedPartitionFault,
-                         testing::Values(PartitionFault::taken_twice,
-                                         PartitionFault::last_not_first, PartitionFault::tag_alone,
-                                         PartitionFault::all_ranks_alike,
-                                         PartitionFault::kinds_at_once,
-                                         PartitionFault::matched_taken_anew,
-                                         PartitionFault::no_barrier));
+INSTANTIATE_TEST_SUITE_P(
+    Relaxed, PlantedPartitionFault,
+    testing::Values(partition_mutant::taken_twice, partition_mutant::last_not_first,
+                    partition_mutant::tag_alone, partition_mutant::all_ranks_alike,
+                    partition_mutant::kinds_at_once, partition_mutant::matched_taken_anew,
+                    partition_mutant::no_barrier));
 
-class PlantedSplitFault : public Planted<SplitFault> {};
+class PlantedSplitFault : public Planted<split_mutant> {};
 TEST_P(PlantedSplitFault, IsFound) {
   constexpr TrafficCase kCase{"", 900, 900, 2, 12, 1, 0, 10};
   constexpr TrafficCase kCrowded{"", 900, 900, 2, 5, 1, 0, 10};
   constexpr TrafficCase kOneSource{"", 120, 120, 2, 1, 1, 0, 10};
-  const SplitFault fault = GetParam();
-  const bool is_crowded = fault == SplitFault::long_in_no_order ||
-                          fault == SplitFault::crowded_unnoticed ||
-                          fault == SplitFault::places_given_twice;
-  const TrafficCase& of = is_crowded                                ? kCrowded
-                          : fault == SplitFault::warp_counts_as_one ? kOneSource
-                                                                    : kCase;
+  const split_mutant fault = GetParam();
+  const bool is_crowded = fault == split_mutant::long_in_no_order ||
+                          fault == split_mutant::crowded_unnoticed ||
+                          fault == split_mutant::places_given_twice;
+  const TrafficCase& of = is_crowded                                  ? kCrowded
+                          : fault == split_mutant::warp_counts_as_one ? kOneSource
+                                                                      : kCase;
   EXPECT_GE(found_by([&](std::uint64_t seed) {
               const Traffic traffic = draw(of, seed);
               return check_ordered(traffic, run_split(traffic, 9, seed));
@@ -393,25 +392,24 @@ TEST_P(PlantedSplitFault, IsFound) {
             3);
 }
 INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedSplitFault,
-                         testing::Values(SplitFault::in_no_order, SplitFault::long_in_no_order,
-                                         SplitFault::warp_counts_as_one,
-                                         SplitFault::rooms_given_twice,
-                                         SplitFault::crowded_unnoticed,
-                                         SplitFault::places_given_twice));
+                         testing::Values(split_mutant::in_no_order, split_mutant::long_in_no_order,
+                                         split_mutant::warp_counts_as_one,
+                                         split_mutant::rooms_given_twice,
+                                         split_mutant::crowded_unnoticed,
+                                         split_mutant::places_given_twice));
 
 TEST(Meetings, AllSeeWhatAllStored) {
   for (std::uint64_t seed = 1; seed <= 8; ++seed) ASSERT_EQ(run_meetings(seed), "") << seed;
 }
-class PlantedGridFault : public Planted<GridFault> {};
+class PlantedGridFault : public Planted<grid_mutant> {};
 TEST_P(PlantedGridFault, IsFound) { EXPECT_GE(found_by(run_meetings), 3); }
 INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedGridFault,
-                         testing::Values(GridFault::arrives_without_release,
-                                         GridFault::goes_on_without_acquire,
-                                         GridFault::does_not_wait,
-                                         GridFault::ends_before_the_others,
-                                         GridFault::first_block_is_as_others));
+                         testing::Values(grid_mutant::no_release, grid_mutant::no_acquire,
+                                         grid_mutant::does_not_wait,
+                                         grid_mutant::ends_before_the_others,
+                                         grid_mutant::first_block_is_as_others));
 
-class PlantedHashFault : public Planted<HashFault> {};
+class PlantedHashFault : public Planted<hash_mutant> {};
 TEST_P(PlantedHashFault, IsFound) {
   constexpr TrafficCase kCase{"", 240, 240, 40, 3};
   EXPECT_GE(found_by([&](std::uint64_t seed) {
@@ -423,22 +421,24 @@ TEST_P(PlantedHashFault, IsFound) {
             3);
 }
 INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedHashFault,
-                         testing::Values(HashFault::counts_not_cleared, HashFault::entered_unasked,
-                                         HashFault::first_slot_alone, HashFault::one_message_a_key,
-                                         HashFault::all_ranks_alike, HashFault::low_half_alone,
-                                         HashFault::no_barrier));
+                         testing::Values(hash_mutant::counts_not_cleared,
+                                         hash_mutant::entered_unasked,
+                                         hash_mutant::first_slot_alone,
+                                         hash_mutant::one_message_a_key,
+                                         hash_mutant::all_ranks_alike, hash_mutant::low_half_alone,
+                                         hash_mutant::no_barrier));
 
-class PlantedUniqueFault : public Planted<HashFault> {};
+class PlantedUniqueFault : public Planted<hash_mutant> {};
 TEST_P(PlantedUniqueFault, IsFound) {
   const auto run = [](const Traffic& traffic, std::uint64_t seed) {
     return run_group("polypath_test_hashed_unique", By::block, traffic, seed, &traffic, seed);
   };
   EXPECT_GE(found_by([&](std::uint64_t seed) {
-              const Traffic traffic = GetParam() == HashFault::tag_alone ? one_tag(240, seed)
-                                      : GetParam() == HashFault::first_slots_alone
+              const Traffic traffic = GetParam() == hash_mutant::tag_alone ? one_tag(240, seed)
+                                      : GetParam() == hash_mutant::first_slots_alone
                                           ? one_four(10, 8, seed, 1)
                                           : shuffled(240, seed, 3);
-              if (GetParam() != HashFault::second_unnoticed)
+              if (GetParam() != hash_mutant::second_unnoticed)
                 return check_by_key(traffic, run(traffic, seed));
               Traffic twice = traffic;
               twice.receives[100] = twice.receives[seed];
@@ -447,9 +447,10 @@ TEST_P(PlantedUniqueFault, IsFound) {
             3);
 }
 INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedUniqueFault,
-                         testing::Values(HashFault::counts_not_cleared, HashFault::entered_unasked,
-                                         HashFault::tag_alone, HashFault::first_slots_alone,
-                                         HashFault::second_unnoticed, HashFault::no_barrier));
+                         testing::Values(hash_mutant::counts_not_cleared,
+                                         hash_mutant::entered_unasked, hash_mutant::tag_alone,
+                                         hash_mutant::first_slots_alone,
+                                         hash_mutant::second_unnoticed, hash_mutant::no_barrier));
 
 }  // namespace
 }  // namespace polypath::test

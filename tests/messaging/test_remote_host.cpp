@@ -17,8 +17,8 @@
 namespace polypath::test {
 namespace {
 
-using device::PairFault;
-using device::QueueFault;
+using device::queue_mutant;
+using device::spsc_mutant;
 
 constexpr unsigned kThreads = 64;
 constexpr std::uint32_t kPoison = 0xDEADBEEF;
@@ -174,17 +174,17 @@ INSTANTIATE_TEST_SUITE_P(Queue, RemoteQueues, testing::ValuesIn(kRemoteCases),
                          [](const auto& at) { return at.param.name; });
 
 struct RemoteFault {
-  QueueFault fault;
+  queue_mutant fault;
   std::size_t found_by;  ///< of kRemoteCases
 };
 
 class PlantedRemoteFault : public testing::TestWithParam<RemoteFault> {
  protected:
-  void TearDown() override { active_mutant<QueueFault> = QueueFault::none; }
+  void TearDown() override { active_mutant<queue_mutant> = queue_mutant::none; }
 };
 
 TEST_P(PlantedRemoteFault, IsFound) {
-  active_mutant<QueueFault> = GetParam().fault;
+  active_mutant<queue_mutant> = GetParam().fault;
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
     found += run_remote_case(kRemoteCases[GetParam().found_by], seed).empty() ? 0 : 1;
@@ -192,16 +192,16 @@ TEST_P(PlantedRemoteFault, IsFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Queue, PlantedRemoteFault,
-                         testing::Values(RemoteFault{QueueFault::no_credit, 1},
-                                         RemoteFault{QueueFault::credit_before_reading, 1},
-                                         RemoteFault{QueueFault::credit_of_other_lap, 1},
-                                         RemoteFault{QueueFault::credit_of_other_lap, 6},
-                                         RemoteFault{QueueFault::flag_behind_the_data, 1},
-                                         RemoteFault{QueueFault::first_packet_alone, 3},
-                                         RemoteFault{QueueFault::any_lap, 1},
-                                         RemoteFault{QueueFault::two_looks_at_the_head, 4},
-                                         RemoteFault{QueueFault::no_release, 5},
-                                         RemoteFault{QueueFault::no_acquire, 5}));
+                         testing::Values(RemoteFault{queue_mutant::no_credit, 1},
+                                         RemoteFault{queue_mutant::credit_before_reading, 1},
+                                         RemoteFault{queue_mutant::credit_of_other_lap, 1},
+                                         RemoteFault{queue_mutant::credit_of_other_lap, 6},
+                                         RemoteFault{queue_mutant::flag_behind_the_data, 1},
+                                         RemoteFault{queue_mutant::first_packet_alone, 3},
+                                         RemoteFault{queue_mutant::any_lap, 1},
+                                         RemoteFault{queue_mutant::two_looks_at_the_head, 4},
+                                         RemoteFault{queue_mutant::no_release, 5},
+                                         RemoteFault{queue_mutant::no_acquire, 5}));
 
 /// What the layout `line` asks of a path, these schedules do not give.
 TEST(RemoteLines, ComeTornWhereNobodyPromisesThem) {
@@ -312,13 +312,13 @@ TEST(RemotePairs, EveryItemInOrder) {
   }
 }
 
-class PlantedRemotePairFault : public testing::TestWithParam<PairFault> {
+class PlantedRemotePairFault : public testing::TestWithParam<spsc_mutant> {
  protected:
-  void TearDown() override { active_mutant<PairFault> = PairFault::none; }
+  void TearDown() override { active_mutant<spsc_mutant> = spsc_mutant::none; }
 };
 
 TEST_P(PlantedRemotePairFault, IsFound) {
-  active_mutant<PairFault> = GetParam();
+  active_mutant<spsc_mutant> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
     found += run_remote_pair_case(24, Members::warp, seed).empty() ? 0 : 1;
@@ -326,8 +326,8 @@ TEST_P(PlantedRemotePairFault, IsFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Pair, PlantedRemotePairFault,
-                         testing::Values(PairFault::no_credit, PairFault::credit_before_reading,
-                                         PairFault::turn_forgotten));
+                         testing::Values(spsc_mutant::no_credit, spsc_mutant::credit_before_reading,
+                                         spsc_mutant::turn_forgotten));
 
 }  // namespace
 }  // namespace polypath::test

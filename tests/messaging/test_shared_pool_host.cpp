@@ -14,7 +14,7 @@
 namespace polypath::test {
 namespace {
 
-using device::SharedPoolFault;
+using device::shared_pool_mutant;
 
 struct SharedPoolCase {
   const char* name;
@@ -92,19 +92,20 @@ TEST_P(SharedPools, GiveBlocksToOthersAndGetThemBack) {
 INSTANTIATE_TEST_SUITE_P(Pool, SharedPools, testing::ValuesIn(kSharedPoolCases),
                          [](const auto& at) { return at.param.name; });
 
-class PlantedSharedPoolFault : public testing::TestWithParam<SharedPoolFault> {
+class PlantedSharedPoolFault : public testing::TestWithParam<shared_pool_mutant> {
  protected:
-  void TearDown() override { active_mutant<SharedPoolFault> = SharedPoolFault::none; }
+  void TearDown() override { active_mutant<shared_pool_mutant> = shared_pool_mutant::none; }
 };
 TEST_P(PlantedSharedPoolFault, IsFound) {
-  active_mutant<SharedPoolFault> = GetParam();
+  active_mutant<shared_pool_mutant> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
     found += run_shared(kSharedPoolCases[1], seed).empty() ? 0 : 1;
   EXPECT_GE(found, 3) << "of 300 seeds";
 }
 INSTANTIATE_TEST_SUITE_P(Pool, PlantedSharedPoolFault,
-                         testing::Values(SharedPoolFault::no_release, SharedPoolFault::next_rank));
+                         testing::Values(shared_pool_mutant::no_release,
+                                         shared_pool_mutant::next_rank));
 
 }  // namespace
 }  // namespace polypath::test

@@ -1,5 +1,5 @@
 // Defects of the kernels by which streams wait and put (device/detail/mutants.hpp); those of
-// waits in general are device::WaitFault.
+// waits in general are device::wait_mutant.
 #pragma once
 
 #include "polypath/device/detail/mutants.hpp"

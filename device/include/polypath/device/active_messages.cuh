@@ -36,18 +36,11 @@
 #include <utility>
 
 #include "polypath/device/active_messages_view.hpp"
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/queue.cuh"
 #include "polypath/device/spsc_queue.cuh"
 
 namespace polypath::device {
-
-/// Defects of active messages (mutants.hpp).
-enum class ActiveFault {
-  none,
-  replies_among_requests,    ///< one queue for both
-  no_progress_while_full,    ///< who waits for room executes nothing
-  executed_before_the_reply  ///< counted before its reply has been sent
-};
 
 /// What a handler returns that replies: to have `Handler` executed where the message came from.
 template <typename Handler>
@@ -403,17 +396,21 @@ class active_messages {
                                   bool is_mine, const Call& answer) {
     std::uint64_t* const executed = word_of(mine(View::request, source, shard), View::kExecuted);
     const unsigned popped = count_of(team, is_mine);
-    const bool early = has_mutant(ActiveFault::executed_before_the_reply);
-    if (early && team.is_leader()) red_add_relaxed(executed, std::uint64_t{popped});
+    const auto count = [&] {
+      if (team.is_leader()) red_add_relaxed(executed, std::uint64_t{popped});
+    };
+    POLYPATH_MUTANT(active_message_mutant::executed_before_the_reply, count())
     if (team.any(answer.head != kNobody)) {
-      const bool shared = has_mutant(ActiveFault::replies_among_requests);
-      const Queue back(outgoing(shared ? View::request : View::reply, source, shard));
+      auto kind = View::reply;
+      POLYPATH_MUTANT(active_message_mutant::replies_among_requests, kind = View::request)
+      const Queue back(outgoing(kind, source, shard));
       if (back.try_push(team, answer) != status::done &&
           push_and_execute<View::reply>(team, back, answer) != status::done)
         return false;
       fence<device_scope>();  // its turn before the count
     }
-    if (!early && team.is_leader()) red_add_relaxed(executed, std::uint64_t{popped});
+    POLYPATH_MUTANT_OMITS(active_message_mutant::executed_before_the_reply)
+    count();
     return true;
   }
   POLYPATH_DEVICE static unsigned count_of(const Thread&, bool value) { return value ? 1 : 0; }
@@ -421,6 +418,13 @@ class active_messages {
     return countr_one(warp_ballot(value));
   }
 
+  template <View::kind kKind, typename Team>
+  POLYPATH_DEVICE status execute_while_full(const Team& team) {
+    const status replies = look<View::reply>(team);
+    if (kKind != View::request || replies == status::aborted) return replies;
+    const status requests = look<View::request>(team);
+    return requests == status::done || requests == status::aborted ? requests : replies;
+  }
   /// Pushes, and while there is no room executes: replies, which need none; a request also what
   /// others request.
   template <View::kind kKind, typename Team>
@@ -430,13 +434,8 @@ class active_messages {
       const status pushed = to.try_push(team, call);
       if (pushed != status::full) return pushed;
       status executed = status::empty;
-      if (!has_mutant(ActiveFault::no_progress_while_full)) {
-        executed = look<View::reply>(team);
-        if (kKind == View::request && executed != status::aborted) {
-          const status requests = look<View::request>(team);
-          if (requests == status::done || requests == status::aborted) executed = requests;
-        }
-      }
+      POLYPATH_MUTANT_OMITS(active_message_mutant::no_progress_while_full)
+      executed = execute_while_full<kKind>(team);
       if (executed == status::aborted) return executed;
       if (executed == status::done) continue;
       if (!rest<kKind>(team, watch)) return status::aborted;

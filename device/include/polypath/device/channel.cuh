@@ -32,6 +32,7 @@
 
 #include "polypath/device/channel_view.hpp"
 #include "polypath/device/detail/channel_control.cuh"
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/status.hpp"
 #include "polypath/device/tile.cuh"
 
@@ -207,15 +208,15 @@ class channel {
   }
   template <typename Members>
   POLYPATH_DEVICE void put(const Members& group, const detail::ChannelPut& of) {
-    const bool early = has_mutant(ChannelFault::announced_before_the_bytes);
-    if (early && controls(group)) control_.announce(of);
+    const bool leads = controls(group);
+    POLYPATH_MUTANT(channel_mutant::announced_before_the_bytes, if (leads) control_.announce(of))
     copy_tile(group, Places<unsigned char, 1>{{of.to}, 1}, of.from, of.bytes);
     group.sync();
-    if (!controls(group)) return;
-    if (!early) {
-      if (!has_mutant(ChannelFault::no_fence_behind_the_bytes)) fence<system_scope>();
-      control_.announce(of);
-    }
+    if (!leads) return;
+    POLYPATH_MUTANT_OMITS(channel_mutant::no_fence_behind_the_bytes)
+    fence<system_scope>();
+    POLYPATH_MUTANT_OMITS(channel_mutant::announced_before_the_bytes)
+    control_.announce(of);
     control_.finish(of);
   }
 

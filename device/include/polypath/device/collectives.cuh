@@ -18,6 +18,7 @@
 #include <type_traits>
 
 #include "polypath/device/collectives_view.hpp"
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/detail/operations.hpp"
 #include "polypath/device/detail/rank_barrier.cuh"
 #include "polypath/device/status.hpp"
@@ -64,8 +65,8 @@ class collectives {
   template <typename Members, typename T>
   POLYPATH_DEVICE status all_gather(const Members& group, const T* mine, const symmetric<T>& all,
                                     std::size_t count) const {
-    const int slot =
-        has_mutant(CollectiveFault::wrong_slot) ? (view_.rank + 1) % view_.ranks : view_.rank;
+    int slot = view_.rank;
+    POLYPATH_MUTANT(collective_mutant::wrong_slot, slot = (view_.rank + 1) % view_.ranks)
     return between_barriers(group, [&] {
       put_to_all(group, mine, all, static_cast<std::size_t>(slot) * count, count);
     });
@@ -106,10 +107,10 @@ class collectives {
   /// The first: memory of all is free; the last: all is there.
   template <typename Members, typename Work>
   POLYPATH_DEVICE status between_barriers(const Members& group, const Work& work) const {
-    if (!has_mutant(CollectiveFault::no_first_barrier) && barrier(group) != status::done)
-      return status::aborted;
+    POLYPATH_MUTANT_OMITS(collective_mutant::no_first_barrier)
+    if (barrier(group) != status::done) return status::aborted;
     work();
-    if (has_mutant(CollectiveFault::no_last_barrier)) return status::done;
+    POLYPATH_MUTANT(collective_mutant::no_last_barrier, return status::done)
     return barrier(group);
   }
 

@@ -13,6 +13,7 @@
 #include "polypath/device/detail/batch_checks.cuh"
 #include "polypath/device/detail/key_table.cuh"
 #include "polypath/device/detail/matcher.cuh"
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/group.cuh"
 
 namespace polypath::device {
@@ -58,7 +59,7 @@ class HashPhases {
       if constexpr (kCounts) {
         if (!warp_any(!is_new)) continue;
         std::uint32_t rank = add(slot, !is_new, 1) + 1;
-        if (has_mutant(HashFault::all_ranks_alike)) rank = 1;
+        POLYPATH_MUTANT(hash_mutant::all_ranks_alike, rank = 1)
         if (is_new) continue;
         slot = table_.template enter<false>(key_of(slot, rank), is_new);
         Place::put(table_.slots().message(slot), i);
@@ -90,7 +91,9 @@ class HashPhases {
                                                       : 0);
       if (i >= b_.receive_count) continue;
       std::uint32_t message = slot == kNoSlot ? kNone : found.message;
-      if (!has_mutant(HashFault::one_message_a_key) && slot != kNoSlot) {
+      bool has_key = slot != kNoSlot;
+      POLYPATH_MUTANT(hash_mutant::one_message_a_key, has_key = false)
+      if (has_key) {
         if (count < 0) message = kNone;
         if (!kCounts && count < 0 && bad == kNone) bad = i;
         if (kCounts && count > 0 && table_.find(key_of(slot, count), found) != kNoSlot)
@@ -168,7 +171,8 @@ class matcher<hashed, kCapacity> {
     group.sync();
     const Phases phases(slots, memory.seed, batch, rank, size);
     detail::Found found{phases.enter(), 0};
-    if (!has_mutant(HashFault::no_barrier)) group.sync();
+    POLYPATH_MUTANT_OMITS(hash_mutant::no_barrier)
+    group.sync();
     const std::uint32_t bad_receive = phases.look(found.pairs);
     if (found.bad == kNone && bad_receive != kNone) found.bad = batch.message_count + bad_receive;
     found = detail::of_all(group, memory.sums, found);

@@ -19,18 +19,6 @@
 
 namespace polypath::device {
 
-/// Defects of partitioned matching (mutants.hpp).
-enum class PartitionFault {
-  none,
-  taken_twice,         ///< a message stays free
-  last_not_first,      ///< of the messages that a receive accepts
-  all_ranks_alike,     ///< receives of one key take one message
-  kinds_at_once,       ///< those of any tag choose together with others
-  tag_alone,           ///< source and communicator are not compared
-  matched_taken_anew,  ///< a receive that has a message takes a later one, too
-  no_barrier           ///< of a block: a warp looks before the one ahead has written
-};
-
 namespace detail {
 
 /// 64 messages of a batch, two in each thread of a warp. Batch: as PlainBatch below.
@@ -53,7 +41,8 @@ class MessageWindow {
     const auto is_same = [&](unsigned half) {
       return (free_[half] >> rank_in_warp() & 1) == 0 || place_[half] == place;
     };
-    are_of_one_place_ = warp_all(is_same(0) && is_same(1)) || has_mutant(PartitionFault::tag_alone);
+    are_of_one_place_ = warp_all(is_same(0) && is_same(1));
+    POLYPATH_MUTANT(partition_mutant::tag_alone, are_of_one_place_ = true)
   }
 
   /// The receives from `at` on, 64 at most. `is_first`: none of them has looked before. Returns
@@ -66,8 +55,8 @@ class MessageWindow {
       const std::uint32_t index = at + half * kWarp + rank_in_warp();
       bool waits = index < batch.receive_count();
       const envelope wanted = waits ? batch.receive(index) : envelope{};
-      if (!is_first && waits && !has_mutant(PartitionFault::matched_taken_anew))
-        waits = batch.match(index) == kNone;
+      POLYPATH_MUTANT_OMITS(partition_mutant::matched_taken_anew)
+      if (!is_first && waits) waits = batch.match(index) == kNone;
       receives[half] = {wanted.tag, place_of(wanted), waits, {0, 0}};
     }
     if (are_of_one_place_)
@@ -128,10 +117,11 @@ class MessageWindow {
     }
     const std::uint32_t only = warp_shuffle(place_[0], 0);
     POLYPATH_UNROLL
-    for (unsigned r = 0; r < 2; ++r)
-      if (!receives[r].waits ||
-          (kOnePlace && receives[r].place != only && !has_mutant(PartitionFault::tag_alone)))
-        receives[r].accepted[0] = receives[r].accepted[1] = 0;
+    for (unsigned r = 0; r < 2; ++r) {
+      bool can_match = receives[r].waits && (!kOnePlace || receives[r].place == only);
+      POLYPATH_MUTANT(partition_mutant::tag_alone, can_match = receives[r].waits)
+      if (!can_match) receives[r].accepted[0] = receives[r].accepted[1] = 0;
+    }
   }
 
   /// Of 32 receives in their order, one in each thread, each takes the first free message that it
@@ -144,8 +134,8 @@ class MessageWindow {
       // Up to the first one of the other kind.
       const bool is_of_any = (any_tags & left & (~left + 1)) != 0;
       const unsigned others = left & (is_of_any ? ~any_tags : any_tags);
-      const unsigned run =
-          has_mutant(PartitionFault::kinds_at_once) ? left : left & ((others & (~others + 1)) - 1);
+      unsigned run = left & ((others & (~others + 1)) - 1);
+      POLYPATH_MUTANT(partition_mutant::kinds_at_once, run = left)
       left &= ~run;
       const bool is_in_run = (run >> rank_in_warp() & 1) != 0;
       const std::uint32_t one = choose_at_once(receive, is_in_run);
@@ -168,15 +158,13 @@ class MessageWindow {
       alike &= is_set ? all : ~all;
     }
     unsigned ahead = popcount(alike & ((1U << rank_in_warp()) - 1));
-    if (has_mutant(PartitionFault::all_ranks_alike)) ahead = 0;
+    POLYPATH_MUTANT(partition_mutant::all_ranks_alike, ahead = 0)
     for (; ahead > 0 && open != 0; --ahead) open &= open - 1;
-    if (has_mutant(PartitionFault::last_not_first))
-      while ((open & (open - 1)) != 0) open &= open - 1;
-    const std::uint64_t own = open & (~open + 1);
-    if (!has_mutant(PartitionFault::taken_twice)) {
-      free_[0] &= ~warp_bits(static_cast<unsigned>(own));
-      free_[1] &= ~warp_bits(static_cast<unsigned>(own >> kWarp));
-    }
+    POLYPATH_MUTANT(partition_mutant::last_not_first, while (open & (open - 1)) open &= open - 1)
+    std::uint64_t own = open & (~open + 1);
+    POLYPATH_MUTANT(partition_mutant::taken_twice, own = 0)
+    free_[0] &= ~warp_bits(static_cast<unsigned>(own));
+    free_[1] &= ~warp_bits(static_cast<unsigned>(own >> kWarp));
     return open != 0 ? first_of(open) : kNone;
   }
   POLYPATH_DEVICE static unsigned first_of(std::uint64_t bits) {
@@ -251,7 +239,8 @@ POLYPATH_DEVICE std::uint32_t match_windows(const Block& block, const Batch& bat
       const std::uint32_t part = step - own;
       if (own < holders && part < parts)
         pairs += window.meet(batch, part * kMessages, first == 0 && own == 0);
-      if (!has_mutant(PartitionFault::no_barrier)) block.sync();
+      POLYPATH_MUTANT_OMITS(partition_mutant::no_barrier)
+      block.sync();
     }
   }
   return pairs;

@@ -11,6 +11,7 @@
 #include "polypath/device/detail/batch_checks.cuh"
 #include "polypath/device/detail/fingerprint_table.cuh"
 #include "polypath/device/detail/matcher.cuh"
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/group.cuh"
 
 namespace polypath::device {
@@ -42,7 +43,8 @@ class matcher<hashed_unique, kCapacity> {
     group.sync();
     for (std::uint32_t i = rank; i < batch.message_count; i += size)
       if (!table.has_stayed(i) && !table.enter(i)) found.bad = lesser(found.bad, i);
-    if (!has_mutant(HashFault::no_barrier)) group.sync();
+    POLYPATH_MUTANT_OMITS(hash_mutant::no_barrier)
+    group.sync();
     for (std::uint32_t i = rank; i < batch.receive_count; i += size) {
       const std::uint32_t message = table.find(memory.receives[i]);
       store(batch.matched_message + i, message);
@@ -55,8 +57,8 @@ class matcher<hashed_unique, kCapacity> {
     group.sync();
     for (std::uint32_t i = rank; i < batch.receive_count; i += size) {
       const auto message = static_cast<std::uint32_t>(memory.receives[i]);
-      if (message != kNone && memory.takers[message] != i &&
-          !has_mutant(HashFault::second_unnoticed))
+      POLYPATH_MUTANT(hash_mutant::second_unnoticed, continue)
+      if (message != kNone && memory.takers[message] != i)
         found.bad = lesser(found.bad, batch.message_count + i);
     }
     found = detail::of_all(group, memory.sums, found);

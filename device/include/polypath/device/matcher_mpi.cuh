@@ -4,6 +4,7 @@
 #include "polypath/device/detail/batch_checks.cuh"
 #include "polypath/device/detail/key_chains.cuh"
 #include "polypath/device/detail/matcher.cuh"
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/detail/wildcard_rounds.cuh"
 #include "polypath/device/group.cuh"
 
@@ -30,7 +31,8 @@ class matcher<mpi, kCapacity> {
     chains.clear();
     group.sync();
     chains.enter_receives();
-    if (!has_mutant(MatchFault::no_barrier_of_tables)) group.sync();
+    POLYPATH_MUTANT_OMITS(match_mutant::no_barrier_of_tables)
+    group.sync();
     chains.enter_messages();
     group.sync();
     if (const std::uint64_t reason = chains.reason(); reason != 0) {

@@ -26,20 +26,6 @@
 
 namespace polypath::device {
 
-/// Defects of pools (mutants.hpp).
-enum class PoolFault {
-  none,
-  bits_not_compared,    ///< a bit is taken though another has taken it meanwhile
-  bit_not_looked_at,    ///< what is free is freed again
-  class_not_looked_at,  ///< a handle of another class than its slab
-  no_promise_returned,  ///< what a full gate was raised by stays
-  gate_not_lowered,     ///< a freed block is not counted
-  late_class,           ///< a slab that is raised in vain, being of another class, is used
-  no_release,           ///< stores to a block may come after its being freed
-  no_acquire,           ///< loads of a block may be older than its allocation
-  same_rank             ///< two threads of a warp get the same block
-};
-
 namespace detail {
 
 /// As many of `bits` as `count` says, or all; those from `from` on, in a circle, first.
@@ -84,7 +70,8 @@ class pool {
   template <typename Members>
   POLYPATH_DEVICE status free(const Members& group, std::uint32_t handle) const {
     group.sync();
-    if (!has_mutant(PoolFault::no_release)) fence<device_scope>();
+    POLYPATH_MUTANT_OMITS(pool_mutant::no_release)
+    fence<device_scope>();
     const status result = handle == kNoBlock ? status::done : give_back(handle);
     count_frees(detail::team_of(group), handle != kNoBlock && result == status::done,
                 result != status::done);
@@ -209,7 +196,8 @@ class pool {
       const std::uint32_t first = from(team, taken.first, leader);
       const unsigned count = popcount(bits);
       if (is_pending && rank < count) {
-        const unsigned which = has_mutant(PoolFault::same_rank) ? 0 : rank;
+        unsigned which = rank;
+        POLYPATH_MUTANT(pool_mutant::same_rank, which = 0)
         handle = first + (detail::select_bit(bits, which) << own);
         is_pending = false;
       }
@@ -231,17 +219,18 @@ class pool {
   POLYPATH_DEVICE void raise_gate(Search& search, unsigned own) const {
     std::uint32_t* const gate = view_.gates + search.slab;
     const std::uint32_t all = blocks_of_slab(own);
-    const std::uint32_t found = has_mutant(PoolFault::no_acquire)
-                                    ? fetch_add<device_scope>(gate, search.need)
-                                    : fetch_add_acquire<device_scope>(gate, search.need);
+    const std::uint32_t need = search.need;
+    std::uint32_t found;
+    POLYPATH_MUTANT_ELSE(pool_mutant::no_acquire, found = fetch_add<device_scope>(gate, need))
+    found = fetch_add_acquire<device_scope>(gate, need);
     const std::uint32_t held = found & pool_view::kGateCount;
-    const bool is_of_class =
-        of_class(found) == own + 1 || (has_mutant(PoolFault::late_class) && of_class(found) != 0);
+    bool is_of_class = of_class(found) == own + 1;
+    POLYPATH_MUTANT(pool_mutant::late_class, is_of_class = of_class(found) != 0)
     const std::uint32_t room = is_of_class && held < all ? all - held : 0;
     search.promised = room < search.need ? room : search.need;
     search.is_last = search.promised < search.need;
-    if (search.is_last && !has_mutant(PoolFault::no_promise_returned))
-      lower_gate(search.slab, search.need - search.promised);
+    POLYPATH_MUTANT_OMITS(pool_mutant::no_promise_returned)
+    if (search.is_last) lower_gate(search.slab, search.need - search.promised);
     if (search.promised == 0) search.slab = kNoSlab;
     begin_at(search, own);
   }
@@ -286,10 +275,12 @@ class pool {
         continue;
       }
       const std::uint32_t wanted = detail::some_of(available, search.promised, spread() / 8);
-      const std::uint32_t found = has_mutant(PoolFault::no_acquire)
-                                      ? fetch_or<device_scope>(words + place, wanted)
-                                      : fetch_or_acquire<device_scope>(words + place, wanted);
-      const std::uint32_t got = has_mutant(PoolFault::bits_not_compared) ? wanted : wanted & ~found;
+      auto* const word = words + place;
+      std::uint32_t found;
+      POLYPATH_MUTANT_ELSE(pool_mutant::no_acquire, found = fetch_or<device_scope>(word, wanted))
+      found = fetch_or_acquire<device_scope>(word, wanted);
+      std::uint32_t got = wanted & ~found;
+      POLYPATH_MUTANT(pool_mutant::bits_not_compared, got = wanted)
       const unsigned count = popcount(got);
       search.promised -= count;
       search.need -= count;
@@ -338,7 +329,8 @@ class pool {
     const std::uint32_t promised = search.need < all ? search.need : all;
     const std::uint32_t taken = (own + 1) << pool_view::kGateShift | promised;
     if (compare_exchange<device_scope>(view_.gates + slab, gate, taken) != gate) return;
-    if (!has_mutant(PoolFault::no_acquire)) fence<device_scope>();  // who freed it by other bits
+    POLYPATH_MUTANT_OMITS(pool_mutant::no_acquire)
+    fence<device_scope>();  // who freed it by other bits
     search.slab = slab;
     search.promised = promised;
     search.is_last = promised < search.need;
@@ -415,14 +407,16 @@ class pool {
     const std::uint32_t slab = granule >> slab_log2;
     if (own >= pool_view::kClasses || slab >= view_.slabs || (granule & ((1U << own) - 1)) != 0)
       return status::invalid_handle;
-    if (!has_mutant(PoolFault::class_not_looked_at) &&
-        of_class(load_relaxed<device_scope>(view_.gates + slab)) != own + 1)
+    POLYPATH_MUTANT_OMITS(pool_mutant::class_not_looked_at)
+    if (of_class(load_relaxed<device_scope>(view_.gates + slab)) != own + 1)
       return status::double_free;
     const std::uint32_t index = (granule & ((1U << slab_log2) - 1)) >> own;
     const std::uint32_t bit = 1U << index % 32;
     const std::uint32_t found = fetch_and<device_scope>(bits_of(slab) + index / 32, ~bit);
-    if ((found & bit) == 0 && !has_mutant(PoolFault::bit_not_looked_at)) return status::double_free;
-    if (!has_mutant(PoolFault::gate_not_lowered)) lower_gate(slab, 1);
+    POLYPATH_MUTANT_OMITS(pool_mutant::bit_not_looked_at)
+    if ((found & bit) == 0) return status::double_free;
+    POLYPATH_MUTANT_OMITS(pool_mutant::gate_not_lowered)
+    lower_gate(slab, 1);
     return status::done;
   }
 

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/detail/ring_buffer.cuh"
 #include "polypath/device/queue_view.hpp"
 #include "polypath/device/scope.cuh"
@@ -63,7 +64,7 @@ class queue {
     if (got != nullptr) *got = 0;
     if (turns > segment_cells()) return status::too_many_items;
     const std::uint64_t first = take(team, view_.head, turns);
-    if (has_mutant(QueueFault::credit_before_reading)) give_back(team, first, turns);
+    POLYPATH_MUTANT(queue_mutant::credit_before_reading, give_back(team, first, turns))
     bool is_there[kItems];
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kItems; ++i)
@@ -85,8 +86,8 @@ class queue {
       if (result == status::done) ++count;
     }
     if (got != nullptr) *got = count;
-    if (!has_mutant(QueueFault::credit_before_reading))
-      give_back(team, first, item_count(team, first, turns, result));
+    POLYPATH_MUTANT_OMITS(queue_mutant::credit_before_reading)
+    give_back(team, first, item_count(team, first, turns, result));
     return result;
   }
 
@@ -94,14 +95,16 @@ class queue {
   template <unsigned kItems, typename Members>
   POLYPATH_DEVICE status push_release(const Members& group, const T (&items)[kItems]) const {
     detail::team_of(group).sync();  // neighbours may store this thread's item
-    if (!has_mutant(QueueFault::no_release)) fence<Scope>();
+    POLYPATH_MUTANT_OMITS(queue_mutant::no_release)
+    fence<Scope>();
     return push(group, items);
   }
   template <unsigned kItems, typename Members>
   POLYPATH_DEVICE status pop_acquire(const Members& group, T (&items)[kItems],
                                      unsigned* got = nullptr) const {
     const status result = pop(group, items, got);
-    if (!has_mutant(QueueFault::no_acquire)) fence<Scope>();
+    POLYPATH_MUTANT_OMITS(queue_mutant::no_acquire)
+    fence<Scope>();
     detail::team_of(group).sync();  // neighbours may have read it
     return result;
   }
@@ -158,10 +161,8 @@ class queue {
         return from_leader(team, end) <= first ? status::closed : status::empty;
       }
       std::uint64_t taken = first;
-      if (team.is_leader() && !has_mutant(QueueFault::two_looks_at_the_head))
-        taken = compare_exchange<Scope>(view_.head, first, first + count);
-      if (team.is_leader() && has_mutant(QueueFault::two_looks_at_the_head))
-        (void)fetch_add<Scope>(view_.head, std::uint64_t{count});
+      POLYPATH_MUTANT_ELSE(queue_mutant::two_looks_at_the_head, take(team, view_.head, count))
+      if (team.is_leader()) taken = compare_exchange<Scope>(view_.head, first, first + count);
       if (from_leader(team, taken) != first) continue;
       if (team.rank() < count) item = found;
       give_back(team, first, count);
@@ -223,12 +224,13 @@ class queue {
   /// Whether the cell of this turn has been read in the lap before.
   [[nodiscard]] POLYPATH_DEVICE bool has_credit(std::uint64_t turn) const {
     // The first lap alone needs none, not each that 32 bits number 0.
-    if (turn >> view_.capacity_log2 == 0 || has_mutant(QueueFault::no_credit)) return true;
+    POLYPATH_MUTANT(queue_mutant::no_credit, return true)
+    if (turn >> view_.capacity_log2 == 0) return true;
     const std::uint32_t lap = cells_.generation_of(turn);
-    const std::uint32_t given =
+    std::uint32_t given =
         load_relaxed<Scope>(view_.credit + segment_of(turn) * queue_view::kWordStride);
-    const std::uint32_t early = has_mutant(QueueFault::credit_of_other_lap) ? 1 : 0;
-    return static_cast<std::int32_t>(given + early - lap) >= 0;
+    POLYPATH_MUTANT(queue_mutant::credit_of_other_lap, ++given)
+    return static_cast<std::int32_t>(given - lap) >= 0;
   }
 
   /// What several have seen at once may be stored in any order: one that is too low is looked for

@@ -10,17 +10,11 @@
 
 #include <cstdint>
 
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/pool.cuh"
 #include "polypath/device/queue.cuh"
 
 namespace polypath::device {
-
-/// Defects of pools of several GPUs (mutants.hpp).
-enum class SharedPoolFault {
-  none,
-  no_release,  ///< stores of the last holder may come after the block's return
-  next_rank    ///< a block goes to the rank after its owner
-};
 
 /// A view that lies in memory of the GPU.
 POLYPATH_DEVICE queue_view load_view(const queue_view* from) {
@@ -58,11 +52,11 @@ class shared_pool {
   /// such rank. What is wrong with a handle the owner finds (take_back).
   template <typename Members>
   POLYPATH_DEVICE status give_back(const Members& group, int owner, std::uint32_t handle) const {
-    return give_each(group, owner, handle,
-                     [](const auto& queue, const auto& team, std::uint32_t item) {
-                       if (has_mutant(SharedPoolFault::no_release)) return queue.push(team, item);
-                       return queue.push_release(team, item);
-                     });
+    const auto push = [](const auto& queue, const auto& team, std::uint32_t item) {
+      POLYPATH_MUTANT(shared_pool_mutant::no_release, return queue.push(team, item))
+      return queue.push_release(team, item);
+    };
+    return give_each(group, owner, handle, push);
   }
   /// The same, but never waits: `full`, and the thread keeps its block.
   template <typename Members>
@@ -126,7 +120,8 @@ class shared_pool {
       if (rank == view_.rank) {
         answer = own().free(team, item);
       } else {
-        const int to = has_mutant(SharedPoolFault::next_rank) ? next_of(rank) : rank;
+        int to = rank;
+        POLYPATH_MUTANT(shared_pool_mutant::next_rank, to = next_of(rank))
         answer = push(Returns(load_view(view_.to_owner + to)), team, item);
       }
       if (is_its) result = answer;

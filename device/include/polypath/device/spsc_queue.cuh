@@ -5,21 +5,13 @@
 
 #include <cstdint>
 
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/detail/ring_buffer.cuh"
 #include "polypath/device/spsc_view.hpp"
 #include "polypath/device/status.hpp"
 #include "polypath/device/wait.cuh"
 
 namespace polypath::device {
-
-/// Defects of pairs (mutants.hpp).
-enum class PairFault {
-  none,
-  no_credit,
-  credit_before_reading,
-  turn_forgotten,  ///< the next kernel begins again
-  answers_by_warp  ///< one warp of a group gives up, and the others do not know
-};
 
 namespace detail {
 
@@ -69,8 +61,8 @@ class spsc_producer {
   /// Keeps the turn for the next kernel.
   template <typename Members>
   POLYPATH_DEVICE void leave(const Members& group) {
-    if (group.is_leader() && !gave_up_ && !has_mutant(PairFault::turn_forgotten))
-      store_relaxed<Scope>(view_.sent, turn_);
+    POLYPATH_MUTANT_OMITS(spsc_mutant::turn_forgotten)
+    if (group.is_leader() && !gave_up_) store_relaxed<Scope>(view_.sent, turn_);
   }
 
  private:
@@ -84,13 +76,15 @@ class spsc_producer {
         detail::team_of(group), view_.wait_ctx,
         [&] {
           room_until = load_relaxed<Scope>(view_.credit) + capacity;
-          return has_mutant(PairFault::no_credit) || has_come(room_until, end);
+          POLYPATH_MUTANT(spsc_mutant::no_credit, return true)
+          return has_come(room_until, end);
         },
         [&] {
           return wait_target{wait_error::kNobody, end - capacity, room_until - capacity,
                              view_.number, 0};
         });
-    gave_up_ = group.any(!came) && !has_mutant(PairFault::answers_by_warp);
+    gave_up_ = group.any(!came);
+    POLYPATH_MUTANT(spsc_mutant::answers_by_warp, gave_up_ = false)
     if (gave_up_ || !came) return false;
     const std::uint64_t more = end + capacity / 2;
     room_until_ = group.all(has_come(room_until, more)) ? more : end;
@@ -130,7 +124,7 @@ class spsc_consumer {
     const auto team = detail::team_of(group);
     const std::uint64_t first = turn_ + detail::team_begin(group);
     turn_ += turns;
-    if (has_mutant(PairFault::credit_before_reading)) give_back(group);
+    POLYPATH_MUTANT(spsc_mutant::credit_before_reading, give_back(group))
     bool is_there[kItems];
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kItems; ++i)
@@ -148,7 +142,8 @@ class spsc_consumer {
       came = came && answer == status::done;
     }
     // All have read, or all give up: nobody waits for who has left.
-    gave_up_ = has_mutant(PairFault::answers_by_warp) ? !came : group.any(!came);
+    POLYPATH_MUTANT_ELSE(spsc_mutant::answers_by_warp, gave_up_ = !came)
+    gave_up_ = group.any(!came);
     if (gave_up_) return status::aborted;
     if ((turn_ - given_) >> view_.segment_log2 != 0) give_back(group);
     return status::done;
@@ -159,8 +154,8 @@ class spsc_consumer {
   POLYPATH_DEVICE void leave(const Members& group) {
     if (gave_up_) return;
     give_back(group);
-    if (group.is_leader() && !has_mutant(PairFault::turn_forgotten))
-      store_relaxed<Scope>(view_.received, turn_);
+    POLYPATH_MUTANT_OMITS(spsc_mutant::turn_forgotten)
+    if (group.is_leader()) store_relaxed<Scope>(view_.received, turn_);
   }
 
  private:

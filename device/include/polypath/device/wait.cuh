@@ -11,14 +11,6 @@
 
 namespace polypath::device {
 
-/// Defects of waits (mutants.hpp).
-enum class WaitFault {
-  none,
-  no_look_at_the_abort_word,
-  no_look_at_the_reports,  ///< every wait after one that gave up takes its time, too
-  goes_on_unreported       ///< past the time limit: what comes after tells what never came
-};
-
 /// What a wait that gave up had waited for.
 struct wait_target {
   std::uint32_t rank;        ///< kNobody: whoever sends the signal
@@ -75,8 +67,8 @@ class wait_timer {
     if (now >= looks_at_) {
       if (wait_ctx.next_abort_poll_ns != nullptr && others_timed_out(wait_ctx)) return true;
       if (looks_at_host && is_to_look(wait_ctx, now)) {
-        const bool is_aborted = !has_mutant(WaitFault::no_look_at_the_abort_word) &&
-                                load_volatile(wait_ctx.abort_flag) != 0;
+        bool is_aborted = load_volatile(wait_ctx.abort_flag) != 0;
+        POLYPATH_MUTANT(wait_mutant::no_look_at_the_abort_word, is_aborted = false)
         has_looked(wait_ctx, now);
         if (is_aborted) {
           reason_ = wait_error::aborted;
@@ -100,11 +92,11 @@ class wait_timer {
   /// Whether the abort word was set, or another wait of this rank gave up, as far as is known: for
   /// one who polls, and has no limit of time. The host's memory is looked at when it is due.
   POLYPATH_DEVICE static bool is_aborted(const wait_context& wait_ctx) {
-    if (!has_mutant(WaitFault::no_look_at_the_reports) && load_volatile(wait_ctx.reports) != 0)
-      return true;
+    POLYPATH_MUTANT_OMITS(wait_mutant::no_look_at_the_reports)
+    if (load_volatile(wait_ctx.reports) != 0) return true;
     const std::uint64_t now = global_timer_ns();
-    if (has_mutant(WaitFault::no_look_at_the_abort_word) || !is_to_look(wait_ctx, now))
-      return false;
+    POLYPATH_MUTANT(wait_mutant::no_look_at_the_abort_word, return false)
+    if (!is_to_look(wait_ctx, now)) return false;
     const bool is_set = load_volatile(wait_ctx.abort_flag) != 0;
     has_looked(wait_ctx, now);
     return is_set;
@@ -113,8 +105,8 @@ class wait_timer {
  private:
   // In memory of this GPU: of a kernel that waits many times, only the first wait is long.
   POLYPATH_DEVICE bool others_timed_out(const wait_context& wait_ctx) {
-    if (has_mutant(WaitFault::no_look_at_the_reports) || load_volatile(wait_ctx.reports) == 0)
-      return false;
+    POLYPATH_MUTANT(wait_mutant::no_look_at_the_reports, return false)
+    if (load_volatile(wait_ctx.reports) == 0) return false;
     reason_ = wait_error::aborted;
     return true;
   }
@@ -205,7 +197,7 @@ POLYPATH_DEVICE bool wait_until(const Warp& warp, const wait_context& wait_ctx, 
 /// Waits for the abort that the host makes of this rank's report, however long it takes: what comes
 /// after may tell other ranks what never happened, and they can know by then.
 POLYPATH_DEVICE void wait_for_abort(const wait_context& wait_ctx) {
-  if (has_mutant(WaitFault::goes_on_unreported)) return;
+  POLYPATH_MUTANT(wait_mutant::goes_on_unreported, return)
   spin_until([&] { return load_volatile(wait_ctx.abort_flag) != 0; },
              [] {
                (void)global_timer_ns();  // where it is simulated, time goes on

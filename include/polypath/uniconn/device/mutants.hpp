@@ -5,7 +5,7 @@
 
 namespace polypath::uniconn::detail {
 
-enum class DeviceFault {
+enum class device_mutant {
   none,
   // of collectives, whatever the backend
   no_first_barrier,  ///< what is sent comes while its receiver still uses the memory

@@ -8,6 +8,7 @@
 #include "polypath/device/channel_view.hpp"
 #include "polypath/device/detail/channel_lists.cuh"
 #include "polypath/device/detail/channel_requests.cuh"
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/status.hpp"
 #include "polypath/device/wait.cuh"
 
@@ -85,8 +86,8 @@ class ChannelControl : private ChannelRequests {
   POLYPATH_DEVICE_NOINLINE channel_pending begin_send(std::uint32_t to, std::uint32_t tag,
                                                       const unsigned char* data,
                                                       std::uint64_t bytes) {
-    const bool waits_behind =
-        (queued_ >> to & 1U) != 0 && !has_mutant(ChannelFault::sends_overtake);
+    bool waits_behind = (queued_ >> to & 1U) != 0;
+    POLYPATH_MUTANT(channel_mutant::sends_overtake, waits_behind = false)
     if (bytes <= view_.eager_bytes && !waits_behind &&
         try_small(to, tag, data, static_cast<std::uint32_t>(bytes)))
       return {status::done, request::kNothing, 0};
@@ -107,9 +108,9 @@ class ChannelControl : private ChannelRequests {
     const envelope of{tag, static_cast<std::uint16_t>(source),
                       static_cast<std::uint16_t>(context_)};
     ChannelEntry found{};
-    const std::uint32_t place =
-        unexpected_.find([&](const ChannelEntry& each) { return accepts(of, each.of); }, found,
-                         has_mutant(ChannelFault::last_arrived_first));
+    const auto fits = [&](const ChannelEntry& each) { return accepts(of, each.of); };
+    std::uint32_t place = unexpected_.find(fits, found);
+    POLYPATH_MUTANT(channel_mutant::last_arrived_first, place = unexpected_.find(fits, found, true))
     if (place == ChannelList::kNowhere) {
       posted_.add({of, begun.slot});
       return begun;
@@ -219,7 +220,8 @@ class ChannelControl : private ChannelRequests {
     bool has = true;
     if (rank_in_warp() == to && send_turn_ + units - credit_ > room()) {
       credit_ = load_relaxed<system_scope>(credit(mine_, to));
-      has = send_turn_ + units - credit_ <= room() || has_mutant(ChannelFault::no_credit);
+      has = send_turn_ + units - credit_ <= room();
+      POLYPATH_MUTANT(channel_mutant::no_credit, has = true)
     }
     return warp_all(has);
   }
@@ -347,7 +349,8 @@ class ChannelControl : private ChannelRequests {
                       static_cast<std::uint16_t>(context_)};
     const std::uint32_t kind = warp_shuffle(unit.words[1], 0);
     const std::uint32_t units = (kind & kLarge) != 0 ? 2 : View::units_of(kind);
-    for (std::uint32_t done = 0; !has_mutant(ChannelFault::part_of_a_message);) {
+    for (std::uint32_t done = 0;;) {
+      POLYPATH_MUTANT(channel_mutant::part_of_a_message, break)
       const std::uint32_t wanted = units - done < kWarp ? units - done : kWarp;
       if (countr_one(there) < wanted) return;  // not all of it
       done += wanted;
@@ -355,9 +358,9 @@ class ChannelControl : private ChannelRequests {
       there = warp_ballot(ring.get(turn + done + rank_in_warp(), unit));
     }
     ChannelEntry found{};
-    const std::uint32_t place =
-        posted_.find([&](const ChannelEntry& each) { return accepts(each.of, of); }, found,
-                     has_mutant(ChannelFault::last_posted_first));
+    const auto fits = [&](const ChannelEntry& each) { return accepts(each.of, of); };
+    std::uint32_t place = posted_.find(fits, found);
+    POLYPATH_MUTANT(channel_mutant::last_posted_first, place = posted_.find(fits, found, true))
     if (place != ChannelList::kNowhere) {
       deliver(found.value, of, turn);
       posted_.remove(place);
@@ -433,7 +436,9 @@ class ChannelControl : private ChannelRequests {
   /// Gives the sender back what lies before the first message that nobody has asked for.
   POLYPATH_DEVICE void give_credit(std::uint32_t source) {
     std::uint64_t read = warp_shuffle(receive_turn_, source);
-    if (!unexpected_.is_empty() && !has_mutant(ChannelFault::unexpected_forgotten)) {
+    bool keeps_messages = !unexpected_.is_empty();
+    POLYPATH_MUTANT(channel_mutant::unexpected_forgotten, keeps_messages = false)
+    if (keeps_messages) {
       ChannelEntry oldest{};
       if (unexpected_.find([&](const ChannelEntry& each) { return each.of.source == source; },
                            oldest) != ChannelList::kNowhere)

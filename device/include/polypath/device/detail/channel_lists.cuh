@@ -11,20 +11,6 @@
 
 namespace polypath::device {
 
-/// Defects of channels (mutants.hpp).
-enum class ChannelFault {
-  none,
-  no_credit,                   ///< a sender overwrites what has not been read
-  unexpected_forgotten,        ///< ... what has been read, and nobody has asked for yet
-  part_of_a_message,           ///< what has come in part is taken for whole
-  announced_before_the_bytes,  ///< of a large message
-  no_fence_behind_the_bytes,
-  no_acquire,
-  sends_overtake,     ///< a small one, one that waits for room
-  last_posted_first,  ///< a message takes the last receive that would have it
-  last_arrived_first  ///< a receive takes the last message that it would have
-};
-
 namespace detail {
 
 /// A message's bytes in a ring.

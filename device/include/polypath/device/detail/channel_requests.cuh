@@ -6,6 +6,7 @@
 
 #include "polypath/device/channel_view.hpp"
 #include "polypath/device/detail/channel_lists.cuh"
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/detail/ring_buffer.cuh"
 #include "polypath/device/scope.cuh"
 #include "polypath/device/status.hpp"
@@ -155,7 +156,8 @@ class ChannelRequests {
       const std::uint64_t turn = turn_of(of.slot, of.generation);
       const Units arrivals(mine_ + view_.arrivals(), view_.requests_log2);
       if (!warp_any(rank_in_warp() == 0 && arrivals.get(turn, nothing))) return status::in_progress;
-      if (!has_mutant(ChannelFault::no_acquire)) fence<system_scope>();
+      POLYPATH_MUTANT_OMITS(channel_mutant::no_acquire)
+      fence<system_scope>();
       warp_sync();
     }
     const std::uint64_t* const at = slot_at(of.slot);

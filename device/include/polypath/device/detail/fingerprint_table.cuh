@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "polypath/device/detail/key_table.cuh"
+#include "polypath/device/detail/mutants.hpp"
 
 namespace polypath::device::detail {
 
@@ -22,7 +23,7 @@ class fingerprint_table {
   /// By `size` threads with their ranks.
   POLYPATH_DEVICE static void clear(std::uint32_t* slots, unsigned slots_log2, std::uint32_t rank,
                                     std::uint32_t size) {
-    if (has_mutant(HashFault::counts_not_cleared)) return;
+    POLYPATH_MUTANT(hash_mutant::counts_not_cleared, return)
     auto* const fours = reinterpret_cast<Four*>(slots);
     for (std::uint32_t i = rank; i < 1U << slots_log2 >> 2; i += size) fours[i] = Four{};
   }
@@ -36,8 +37,8 @@ class fingerprint_table {
   [[nodiscard]] POLYPATH_DEVICE bool has_stayed(std::uint32_t message) const {
     const std::uint64_t key = keys_[message];
     const std::uint64_t hash = tag_hash_of(key, seeds_);
-    return slots_[first_slot(key, hash, 0)] == (word_of(hash) | message) ||
-           has_mutant(HashFault::entered_unasked);
+    POLYPATH_MUTANT(hash_mutant::entered_unasked, return true)
+    return slots_[first_slot(key, hash, 0)] == (word_of(hash) | message);
   }
   /// Enters a message; false: there is one with its key.
   [[nodiscard]] POLYPATH_DEVICE bool enter(std::uint32_t message) const {
@@ -62,7 +63,8 @@ class fingerprint_table {
       has_room = has_room || four.words[i] == 0;
       if (has_tag(four.words[i], word)) found = four.words[i];
     }
-    if (found == 0 && (has_room || has_mutant(HashFault::first_slots_alone))) return kNone;
+    POLYPATH_MUTANT(hash_mutant::first_slots_alone, has_room = true)
+    if (found == 0 && has_room) return kNone;
     if (found == 0 || !has_key(found, key)) found = search(key, hash, word);
     return found == 0 ? kNone : found & kIndices;
   }
@@ -84,7 +86,8 @@ class fingerprint_table {
     return ((found ^ word) & (kTags | kUsed)) == 0;
   }
   [[nodiscard]] POLYPATH_DEVICE bool has_key(std::uint32_t found, std::uint64_t key) const {
-    return keys_[found & kIndices] == key || has_mutant(HashFault::tag_alone);
+    POLYPATH_MUTANT(hash_mutant::tag_alone, return true)
+    return keys_[found & kIndices] == key;
   }
   [[nodiscard]] POLYPATH_DEVICE bool is_same(std::uint32_t found, std::uint32_t word,
                                              std::uint64_t key) const {

@@ -11,16 +11,6 @@
 
 namespace polypath::device {
 
-/// Defects of meetings of a grid (mutants.hpp).
-enum class GridFault {
-  none,
-  arrives_without_release,  ///< what a block stored may come after the meeting
-  goes_on_without_acquire,  ///< a block may see what was there before it
-  does_not_wait,            ///< for the last block
-  ends_before_the_others,   ///< the first block takes itself for the last one
-  first_block_is_as_others  ///< the word does not come back to where it began
-};
-
 namespace detail {
 
 /// `word` is 0 before the first launch, and of one launch at a time. At a meeting the blocks of a
@@ -33,7 +23,8 @@ class grid_barrier {
   /// By all threads of all blocks; each sees what all stored before.
   POLYPATH_DEVICE void meet() const {
     block_sync();
-    if (thread_index() == 0 && !has_mutant(GridFault::does_not_wait)) {
+    POLYPATH_MUTANT(grid_mutant::does_not_wait, return block_sync())
+    if (thread_index() == 0) {
       const std::uint32_t before = arrive();
       spin_until([&] { return is_over(before); }, [] { return false; });
     }
@@ -47,26 +38,25 @@ class grid_barrier {
     if (thread_index() == 0) {
       const std::uint32_t before = arrive();
       last = ((before + part()) ^ before) >> 31 != 0 && is_over(before);
-      if (has_mutant(GridFault::ends_before_the_others)) last = block_index() == 0;
+      POLYPATH_MUTANT(grid_mutant::ends_before_the_others, last = block_index() == 0)
     }
     return block_any(last);
   }
 
  private:
   [[nodiscard]] POLYPATH_DEVICE bool is_over(std::uint32_t before) const {
-    const std::uint32_t now = has_mutant(GridFault::goes_on_without_acquire)
-                                  ? load_relaxed<device_scope>(word_)
-                                  : load_acquire<device_scope>(word_);
+    std::uint32_t now;
+    POLYPATH_MUTANT_ELSE(grid_mutant::no_acquire, now = load_relaxed<device_scope>(word_))
+    now = load_acquire<device_scope>(word_);
     return (now ^ before) >> 31 != 0;
   }
   [[nodiscard]] POLYPATH_DEVICE static std::uint32_t part() {
-    if (has_mutant(GridFault::first_block_is_as_others)) return 1;
+    POLYPATH_MUTANT(grid_mutant::first_block_is_as_others, return 1)
     return block_index() == 0 ? (1U << 31) - (grid_size() - 1) : 1;
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t arrive() const {
-    return has_mutant(GridFault::arrives_without_release)
-               ? device::fetch_add<device_scope>(word_, part())
-               : fetch_add_release<device_scope>(word_, part());
+    POLYPATH_MUTANT(grid_mutant::no_release, return device::fetch_add<device_scope>(word_, part()))
+    return fetch_add_release<device_scope>(word_, part());
   }
 
   std::uint32_t* word_;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/detail/sort.cuh"
 #include "polypath/device/detail/source_partition.cuh"
 #include "polypath/device/match_partitioned.cuh"
@@ -132,12 +133,13 @@ struct Indices {
   }
   /// By a warp: into words of its own.
   POLYPATH_DEVICE void sort_into(std::uint32_t* messages, std::uint32_t* receives) {
-    const bool in_no_order = has_mutant(SplitFault::in_no_order);
-    if (!in_no_order) sort_in_warp(of_side);
+    POLYPATH_MUTANT_OMITS(split_mutant::in_no_order)
+    sort_in_warp(of_side);
     warp_sync();  // others may still read the words of the one before
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kEach; ++i) {
-      const unsigned at = in_no_order ? i * kWarp + rank_in_warp() : rank_in_warp() * kEach + i;
+      unsigned at = rank_in_warp() * kEach + i;
+      POLYPATH_MUTANT(split_mutant::in_no_order, at = i * kWarp + rank_in_warp())
       messages[at] = of_side[0][i];
       receives[at] = of_side[1][i];
     }
@@ -190,7 +192,8 @@ POLYPATH_DEVICE_NOINLINE std::uint32_t match_noted(split_view view, std::uint32_
       for (std::uint32_t i = block.rank(); i < all; i += block.size())
         to[i] = index_at(view, of, side, i);
       block.sync();
-      if (!has_mutant(SplitFault::long_in_no_order)) sort_in_block(block, to, all);
+      POLYPATH_MUTANT_OMITS(split_mutant::long_in_no_order)
+      sort_in_block(block, to, all);
     }
     block.sync();
     const SortedBatch batch(view.batch, of, words, receives);

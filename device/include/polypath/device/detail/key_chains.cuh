@@ -9,9 +9,9 @@
 
 #include "polypath/device/detail/batch_checks.cuh"
 #include "polypath/device/detail/long_runs.cuh"
-#include "polypath/device/detail/match_mutants.hpp"
 #include "polypath/device/detail/match_types.hpp"
 #include "polypath/device/detail/mpi_storage.hpp"
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/detail/table_memory.cuh"
 
 namespace polypath::device::detail {
@@ -113,9 +113,7 @@ class key_chains {
     }
     for (std::uint32_t i = rank_; i < b_.receive_count; i += size_) {
       const std::uint32_t slot = m_.receives.slots[i];
-      if (slot != kNoSlot)
-        m_.receives.links[i] |=
-            rank_in_chain(m_.receives, slot, i, MatchFault::any_order_of_receives) << 16;
+      if (slot != kNoSlot) m_.receives.links[i] |= rank_in_chain(m_.receives, slot, i) << 16;
     }
   }
 
@@ -125,8 +123,7 @@ class key_chains {
     for_messages([&](std::uint32_t i) {
       const std::uint32_t slot = m_.messages.slots[i];
       if (slot == kNoSlot) return settle<kOnlyNote>(i, kNone);
-      const std::uint32_t rank =
-          rank_in_chain(m_.messages, slot, i, MatchFault::any_order_of_messages);
+      const std::uint32_t rank = rank_in_chain(m_.messages, slot, i);
       m_.messages.links[i] |= rank << 16;
       if (rank == kNothing || is_long(m_.receives.heads[slot])) return false;
       return settle<kOnlyNote>(i, of_rank(m_.receives, slot, rank));
@@ -184,8 +181,8 @@ class key_chains {
     for (std::uint32_t i = rank_; i < b_.message_count; i += size_) {
       const std::uint32_t slot = m_.messages.slots[i];
       if (slot == kNoSlot || !is_taken(i) || !is_long(m_.messages.heads[slot])) continue;
-      if (!has_mutant(MatchFault::taken_keep_their_bits))
-        long_group(m_.messages, group_of(m_.messages.heads[slot])).clear(i);
+      POLYPATH_MUTANT_OMITS(match_mutant::taken_keep_their_bits)
+      long_group(m_.messages, group_of(m_.messages.heads[slot])).clear(i);
     }
   }
   POLYPATH_DEVICE void pair_the_rest() const {
@@ -193,7 +190,9 @@ class key_chains {
       if (is_taken(i)) return true;
       const std::uint32_t slot = m_.messages.slots[i];
       if (slot == kNoSlot) return give(i, kNone);
-      if (m_.taken[slot] == 0 || has_mutant(MatchFault::keys_do_not_shift)) {
+      bool is_settled = m_.taken[slot] == 0;
+      POLYPATH_MUTANT(match_mutant::keys_do_not_shift, is_settled = true)
+      if (is_settled) {
         const std::uint32_t limit = m_.limits[i];
         return give(i, limit == storage::kFree ? kNone : limit - 1);
       }
@@ -290,9 +289,10 @@ class key_chains {
     of.links[i] = slot == kNoSlot ? kEnd : in_shared::swap(of.heads + slot, i);
   }
 
-  /// kNothing: the group is long. `fault`: as it came.
-  POLYPATH_DEVICE static std::uint32_t rank_in_chain(groups& of, std::uint32_t slot,
-                                                     std::uint32_t i, MatchFault fault) {
+  /// kNothing: the group is long.
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t rank_in_chain(groups& of, std::uint32_t slot,
+                                                            std::uint32_t i) const {
+    POLYPATH_MUTANT_ONLY(const bool is_first = &of == &m_.receives)
     const std::uint32_t head = of.heads[slot];
     if (is_long(head)) return kNothing;
     std::uint32_t rank = 0;
@@ -301,13 +301,15 @@ class key_chains {
     for (unsigned length = 0; length < kLongChain; length += kSteps) {
       POLYPATH_UNROLL
       for (unsigned step = 0; step < kSteps; ++step) {
-        if (has_mutant(fault) && at == i) return length + step;
+        POLYPATH_MUTANT_ONLY(const bool is_own = at == i; const unsigned own = length + step)
+        POLYPATH_MUTANT(match_mutant::any_order_of_receives, if (is_own && is_first) return own)
+        POLYPATH_MUTANT(match_mutant::any_order_of_messages, if (is_own && !is_first) return own)
         rank += at < i ? 1 : 0;
         at = next_of(of.links[at]);
       }
       if (at == kEnd) return rank;
     }
-    if (has_mutant(MatchFault::long_is_not_noticed)) return rank;
+    POLYPATH_MUTANT(match_mutant::long_is_not_noticed, return rank)
     if (head == i) note_long(of, slot);
     return kNothing;
   }
@@ -354,12 +356,13 @@ class key_chains {
     const std::uint32_t head = m_.messages.heads[slot];
     if (is_long(head)) return long_group(m_.messages, group_of(head)).rank(i);
     std::uint32_t rank = 0;
-    bool is_early = false;
+    POLYPATH_MUTANT_ONLY(bool is_early = false)
     for (std::uint32_t at = head; at != kEnd; at = next_of(m_.messages.links[at])) {
       rank += at < i && !is_taken(at);
-      is_early = is_early || (at > i && is_taken(at));
+      POLYPATH_MUTANT(match_mutant::shift_is_one_early, is_early |= at > i && is_taken(at))
     }
-    return has_mutant(MatchFault::shift_is_one_early) && is_early && rank != 0 ? rank - 1 : rank;
+    POLYPATH_MUTANT(match_mutant::shift_is_one_early, if (is_early && rank != 0) rank -= 1)
+    return rank;
   }
 
   template <bool kOnlyNote>

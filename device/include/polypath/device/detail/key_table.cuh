@@ -16,21 +16,6 @@
 
 namespace polypath::device {
 
-/// Defects of tables and of matching by them (mutants.hpp).
-enum class HashFault {
-  none,
-  counts_not_cleared,  ///< what an earlier batch left
-  entered_unasked,     ///< a slot that another took in the meantime is taken
-  first_slot_alone,    ///< a search ends where it begins
-  one_message_a_key,   ///< each receive of a key gets the same
-  all_ranks_alike,     ///< messages of one key have one rank
-  low_half_alone,      ///< of keys: source and communicator are not compared
-  tag_alone,           ///< of unique keys: the key is not looked at where tags are the same
-  first_slots_alone,   ///< of unique keys: a search ends where the first four are full
-  second_unnoticed,    ///< of unique keys: a message is taken by two receives
-  no_barrier           ///< of a block: it looks before all have entered
-};
-
 namespace detail {
 
 inline constexpr std::uint64_t kNoKey64 = ~std::uint64_t{0};
@@ -56,12 +41,6 @@ POLYPATH_DEVICE std::uint32_t walk_slots(std::uint32_t slots, const FirstOf& fir
     if (is_end(slot)) return slot;
   return kNoSlot;
 }
-/// Where fibers take turns, lets others go on.
-POLYPATH_DEVICE void others_go_on() {
-#if !defined(__CUDACC__)
-  sleep_ns(0);
-#endif
-}
 
 /// What one slot holds besides its key, and where, in shared memory: apart, so that neighbours in a
 /// warp meet in fewer banks.
@@ -83,7 +62,8 @@ class SharedSlots {
   }
   POLYPATH_DEVICE void clear(std::uint32_t slot) const {
     keys_[slot] = kNoKey64;
-    if (!has_mutant(HashFault::counts_not_cleared)) left_[slot] = 0;
+    POLYPATH_MUTANT_OMITS(hash_mutant::counts_not_cleared)
+    left_[slot] = 0;
   }
   /// After all entries.
   [[nodiscard]] POLYPATH_DEVICE table_slot get(std::uint32_t slot) const {
@@ -144,13 +124,10 @@ class KeyTable {
       std::uint64_t* const at = slots_.key(slot);
       std::uint64_t found = kLooksFirst ? Place::peek(at) : kNoKey64;
       if (found == kNoKey64) {
-        if (has_mutant(HashFault::entered_unasked)) {
-          found = Place::peek(at);
-          others_go_on();
-          if (found == kNoKey64) Place::put(at, key);
-        } else {
-          found = Place::exchange(at, kNoKey64, key);
-        }
+        POLYPATH_MUTANT(hash_mutant::entered_unasked, found = Place::peek(at); sleep_ns(0))
+        POLYPATH_MUTANT(hash_mutant::entered_unasked, if (found == kNoKey64) Place::put(at, key))
+        POLYPATH_MUTANT_OMITS(hash_mutant::entered_unasked)
+        found = Place::exchange(at, kNoKey64, key);
       }
       is_new = found == kNoKey64;
       return is_new || is_same(found, key);
@@ -162,15 +139,15 @@ class KeyTable {
     const std::uint32_t slot = walk(key, [&](std::uint32_t at) {
       what = slots_.get(at);
       is_there = is_same(what.key, key);
-      return is_there || what.key == kNoKey64 || has_mutant(HashFault::first_slot_alone);
+      POLYPATH_MUTANT(hash_mutant::first_slot_alone, return true)
+      return is_there || what.key == kNoKey64;
     });
     return is_there ? slot : kNoSlot;
   }
 
  private:
   POLYPATH_DEVICE static bool is_same(std::uint64_t one, std::uint64_t other) {
-    if (has_mutant(HashFault::low_half_alone))
-      return static_cast<std::uint32_t>(one) == static_cast<std::uint32_t>(other);
+    POLYPATH_MUTANT(hash_mutant::low_half_alone, return (one ^ other) << 32 == 0)
     return one == other;
   }
   template <typename IsEnd>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "polypath/device/detail/bits.cuh"
-#include "polypath/device/detail/match_mutants.hpp"
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/detail/table_memory.cuh"
 #include "polypath/device/envelope.hpp"
 
@@ -29,10 +29,9 @@ struct long_run {
   }
   /// How many are less than `i`.
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t rank(std::uint32_t i) const {
-    const std::uint32_t lower = (1U << i % 32) - 1;
-    return before[i / 32] +
-           popcount(bits[i / 32] &
-                    (has_mutant(MatchFault::any_order_of_long_groups) ? ~lower : lower));
+    std::uint32_t lower = (1U << i % 32) - 1;
+    POLYPATH_MUTANT(match_mutant::any_order_of_long_groups, lower = ~lower)
+    return before[i / 32] + popcount(bits[i / 32] & lower);
   }
   /// kNone: there are no more.
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t of_rank(std::uint32_t rank) const {

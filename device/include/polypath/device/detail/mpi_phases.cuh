@@ -15,9 +15,9 @@
 #pragma once
 
 #include "polypath/device/detail/grid_barrier.cuh"
-#include "polypath/device/detail/match_mutants.hpp"
 #include "polypath/device/detail/match_types.hpp"
 #include "polypath/device/detail/mpi_tables.hpp"
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/detail/table_memory.cuh"
 #include "polypath/device/detail/warp_reduce.cuh"
 
@@ -174,21 +174,21 @@ class mpi_phases {
   /// Finds the rank of each in its list. `bits`: of the calling warp, in shared memory.
   template <unsigned kWords>
   POLYPATH_DEVICE void find_ranks(std::uint32_t* bits) const {
-    if (!has_mutant(MatchFault::any_order_of_receives))
-      for_receives([&](std::uint32_t i, std::uint32_t slot) {
-        const std::uint32_t count = Place::get(t_.receive_counts + slot);
-        if (count > 1 && count <= detail::kShortGroup)
-          Place::put(t_.receive_ranks + i,
-                     before(t_.receives + Place::get(t_.receive_begins + slot), count, i));
-      });
-    if (!has_mutant(MatchFault::any_order_of_messages))
-      for_messages(0, [&](std::uint32_t i, std::uint32_t slot, std::uint32_t at) {
-        const std::uint32_t count = Place::get(t_.message_counts + slot);
-        if (count > 1 && count <= detail::kShortGroup)
-          Place::put(t_.message_ranks + at,
-                     before(t_.messages + Place::get(t_.message_begins + slot), count, i));
-      });
-    if (has_mutant(MatchFault::any_order_of_long_groups)) return;
+    POLYPATH_MUTANT_OMITS(match_mutant::any_order_of_receives)
+    for_receives([&](std::uint32_t i, std::uint32_t slot) {
+      const std::uint32_t count = Place::get(t_.receive_counts + slot);
+      if (count > 1 && count <= detail::kShortGroup)
+        Place::put(t_.receive_ranks + i,
+                   before(t_.receives + Place::get(t_.receive_begins + slot), count, i));
+    });
+    POLYPATH_MUTANT_OMITS(match_mutant::any_order_of_messages)
+    for_messages(0, [&](std::uint32_t i, std::uint32_t slot, std::uint32_t at) {
+      const std::uint32_t count = Place::get(t_.message_counts + slot);
+      if (count > 1 && count <= detail::kShortGroup)
+        Place::put(t_.message_ranks + at,
+                   before(t_.messages + Place::get(t_.message_begins + slot), count, i));
+    });
+    POLYPATH_MUTANT(match_mutant::any_order_of_long_groups, return)
     // A warp takes a long group, and so many of all indices.
     constexpr std::uint32_t kWindow = kWords * 32;
     const std::uint32_t most =
@@ -269,7 +269,7 @@ class mpi_phases {
   }
   /// Whether messages have lists of that kind.
   [[nodiscard]] POLYPATH_DEVICE static bool has_lists(std::uint32_t kinds, unsigned kind) {
-    if (kind == 3 && has_mutant(MatchFault::no_any_any)) return false;
+    POLYPATH_MUTANT(match_mutant::no_any_any, if (kind == 3) return false)
     return kind == 0 || (kinds >> (8 * kind) & 1) != 0;
   }
   POLYPATH_DEVICE void note_long(std::uint32_t which) const {
@@ -326,7 +326,8 @@ class mpi_phases {
   POLYPATH_DEVICE std::uint32_t limit_of(std::uint32_t slot, std::uint32_t rank,
                                          std::uint32_t taken) const {
     if (rank < taken) return 0;
-    if (slot >= t_.slots() || has_mutant(MatchFault::wildcards_overtake)) return kNone;
+    POLYPATH_MUTANT(match_mutant::wildcards_overtake, return kNone)
+    if (slot >= t_.slots()) return kNone;
     const std::uint32_t own = rank - taken;
     if (own >= Place::get(t_.receive_counts + slot)) return kNone;
     return Place::get(t_.receives + Place::get(t_.receive_begins + slot) + own);
@@ -442,8 +443,9 @@ POLYPATH_DEVICE void mpi_phases<Place>::take_the_rest() const {
           high = middle;
       }
       takes = low == taken || Place::get(ranks + low) != rank;
-      if (has_mutant(MatchFault::shift_is_one_early) && low < taken) ++low;
-      if (!has_mutant(MatchFault::keys_do_not_shift)) own = rank - low;
+      POLYPATH_MUTANT(match_mutant::shift_is_one_early, if (low < taken) low += 1)
+      POLYPATH_MUTANT_OMITS(match_mutant::keys_do_not_shift)
+      own = rank - low;
     }
     if (!takes || own >= Place::get(t_.receive_counts + slot)) continue;
     pair(i, Place::get(t_.receives + Place::get(t_.receive_begins + slot) + own));

@@ -12,25 +12,6 @@
 
 namespace polypath::device {
 
-/// Defects of meetings and of what is made of them (mutants.hpp).
-enum class CollectiveFault {
-  none,
-  exact_value,                 ///< a word that is past the value lets nobody go
-  word_loaded_plainly,         ///< not by an acquire
-  barrier_without_release,     ///< nothing orders it after what was stored
-  barrier_of_neighbours,       ///< it waits for one rank
-  barrier_not_counted,         ///< each counts from the same number
-  group_ahead_of_its_barrier,  ///< some of the group do not wait for the others
-  own_part_first,              ///< the sum begins with this rank's own elements
-  slices_overlap,              ///< two ranks combine the same elements
-  // of collectives.cuh
-  no_first_barrier,       ///< what is sent comes while its receiver still uses the memory
-  no_last_barrier,        ///< ranks go on before all has come
-  wrong_slot,             ///< a rank's part goes to the place of the next rank's
-  block_without_release,  ///< of a grid: what a block stored may come after the barrier
-  arrivals_not_reset      ///< the next barrier of the grid counts from where this one ended
-};
-
 /// A group agrees, and meets: what is true for one of its threads is true for all.
 POLYPATH_DEVICE bool any_of(const Thread&, bool value) { return value; }
 POLYPATH_DEVICE bool any_of(const Warp& warp, bool value) {
@@ -64,10 +45,7 @@ class Grid {
     block_sync();
     if (rank_in_block() == 0) {
       turn = load_relaxed(words_ + kTurn);
-      const std::uint32_t before = has_mutant(CollectiveFault::block_without_release)
-                                       ? atomic_add_relaxed(words_, 1U)
-                                       : atomic_add_acq_rel(words_, 1U);
-      last = (before + 1) % grid_size() == 0;
+      last = (arrive() + 1) % grid_size() == 0;
     }
     return block_any(last);
   }
@@ -75,14 +53,16 @@ class Grid {
   [[nodiscard]] POLYPATH_DEVICE bool let_go(std::uint32_t turn, bool came) const {
     if (block_any(!came)) return false;
     if (rank_in_block() == 0) {
-      if (!has_mutant(CollectiveFault::arrivals_not_reset)) store_relaxed(words_, 0U);
+      POLYPATH_MUTANT_OMITS(collective_mutant::arrivals_not_reset)
+      store_relaxed(words_, 0U);
       store_release(words_ + kTurn, turn + 1);
     }
     return true;
   }
   [[nodiscard]] POLYPATH_DEVICE bool await(std::uint32_t turn) const {
     bool came = true;
-    if (rank_in_block() == 0 && !has_mutant(CollectiveFault::group_ahead_of_its_barrier)) {
+    POLYPATH_MUTANT(collective_mutant::group_ahead_of_its_barrier, return !block_any(false))
+    if (rank_in_block() == 0) {
       std::uint32_t seen = 0;
       came = wait_until(
           patience_,
@@ -102,6 +82,10 @@ class Grid {
 
  private:
   static constexpr unsigned kTurn = 32;
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t arrive() const {
+    POLYPATH_MUTANT(collective_mutant::relaxed_arrival, return atomic_add_relaxed(words_, 1U))
+    return atomic_add_acq_rel(words_, 1U);
+  }
   std::uint32_t* words_;
   wait_context patience_;
 };
@@ -113,8 +97,10 @@ POLYPATH_DEVICE bool await_value(const std::uint64_t* word, std::uint64_t value,
                                  const PatienceOf& wait_ctx, const WhatFor& awaited) {
   std::uint64_t seen = 0;
   const auto ready = [&] {
-    seen = has_mutant(CollectiveFault::word_loaded_plainly) ? load(word) : load_acquire(word);
-    return has_mutant(CollectiveFault::exact_value) ? seen == value : has_come(seen, value);
+    POLYPATH_MUTANT_ELSE(collective_mutant::word_loaded_plainly, seen = load(word))
+    seen = load_acquire(word);
+    POLYPATH_MUTANT(collective_mutant::exact_value, return seen == value)
+    return has_come(seen, value);
   };
   if (ready()) return true;
   return wait_until(wait_ctx(), ready, [&] { return awaited(seen); });
@@ -129,21 +115,21 @@ POLYPATH_DEVICE bool signal_and_wait_peers(unsigned rank, unsigned size, int own
                                            const Theirs& theirs, const Await& await) {
   const int step = static_cast<int>(size);
   for (int r = static_cast<int>(rank); r < ranks; r += step) {
-    if (has_mutant(CollectiveFault::barrier_without_release))
-      store_relaxed(theirs(r), number);
-    else
-      store_release(theirs(r), number);
+    auto* const word = theirs(r);
+    POLYPATH_MUTANT_ELSE(collective_mutant::barrier_without_release, store_relaxed(word, number))
+    store_release(word, number);
   }
   bool came = true;
   for (int r = static_cast<int>(rank); r < ranks; r += step) {
-    if (has_mutant(CollectiveFault::barrier_of_neighbours) && r != (own + 1) % ranks) continue;
+    POLYPATH_MUTANT(collective_mutant::barrier_of_neighbours, if (r != (own + 1) % ranks) continue)
     if (r != own) came = await(mine(r), number, r) && came;
   }
   return came;
 }
 template <typename Mine>
 POLYPATH_DEVICE std::uint64_t number_of_meeting(int own, const Mine& mine) {
-  return has_mutant(CollectiveFault::barrier_not_counted) ? 1 : load_relaxed(mine(own)) + 1;
+  POLYPATH_MUTANT(collective_mutant::barrier_not_counted, return 1)
+  return load_relaxed(mine(own)) + 1;
 }
 
 }  // namespace detail
@@ -159,7 +145,7 @@ POLYPATH_DEVICE bool meet(const Members& group, int own, int ranks, const Mine& 
   group.sync();  // all have the number; what all have stored goes with any release
   const bool came = detail::signal_and_wait_peers(group.rank(), group.size(), own, ranks, number,
                                                   mine, theirs, await);
-  if (has_mutant(CollectiveFault::group_ahead_of_its_barrier)) return came;
+  POLYPATH_MUTANT(collective_mutant::group_ahead_of_its_barrier, return came)
   return !any_of(group, !came);
 }
 /// By the block that comes last.
@@ -184,7 +170,7 @@ POLYPATH_DEVICE Slice slice_of(int rank, int ranks, std::size_t count) {
       (count + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks);
   const std::size_t share = (even + kGranule - 1) / kGranule * kGranule;
   std::size_t begin = static_cast<std::size_t>(rank) * share;
-  if (has_mutant(CollectiveFault::slices_overlap) && rank > 0) --begin;
+  POLYPATH_MUTANT(collective_mutant::slices_overlap, if (rank > 0) begin -= 1)
   if (begin >= count) return {0, 0};
   return {begin, count - begin < share ? count - begin : share};
 }
@@ -196,11 +182,7 @@ POLYPATH_DEVICE void combine_all(const Members& group, const Operation& operatio
                                  const Places<Stored, kMaxPointers>& to,
                                  Places<const Stored, kMaxPointers> from, [[maybe_unused]] int own,
                                  std::size_t length) {
-  if (has_mutant(CollectiveFault::own_part_first)) {
-    const Stored* const first = from.at[0];
-    from.at[0] = from.at[own];
-    from.at[own] = first;
-  }
+  POLYPATH_MUTANT(collective_mutant::own_part_first, std::swap(from.at[0], from.at[own]))
   reduce_tile(group, operation, to, from, length);
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "polypath/device/detail/mpi_phases.cuh"
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/detail/sort.cuh"
 
 namespace polypath::device {
@@ -52,7 +53,7 @@ POLYPATH_DEVICE std::uint32_t mpi_phases<Place>::pair_group(const group& of) con
     both[0][i] = at < of.receive_count ? Place::get(of.receives + at) : kNone;
     both[1][i] = at < of.message_count ? Place::get(of.messages + at) : kNone;
   }
-  if (has_mutant(MatchFault::any_order_of_long_groups)) return pair_each(both);
+  POLYPATH_MUTANT(match_mutant::any_order_of_long_groups, return pair_each(both))
   detail::sort_in_warp(both);
   return pair_each(both);
 }
@@ -65,8 +66,10 @@ POLYPATH_DEVICE std::uint32_t mpi_phases<Place>::pair_few(const group& of) const
     both[0][i] = i < of.receive_count ? Place::get(of.receives + i) : kNone;
     both[1][i] = i < of.message_count ? Place::get(of.messages + i) : kNone;
   }
-  if (!has_mutant(MatchFault::any_order_of_receives)) detail::sort_few(both[0]);
-  if (!has_mutant(MatchFault::any_order_of_messages)) detail::sort_few(both[1]);
+  POLYPATH_MUTANT_OMITS(match_mutant::any_order_of_receives)
+  detail::sort_few(both[0]);
+  POLYPATH_MUTANT_OMITS(match_mutant::any_order_of_messages)
+  detail::sort_few(both[1]);
   return pair_each(both);
 }
 

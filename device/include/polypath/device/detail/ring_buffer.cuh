@@ -15,21 +15,6 @@
 
 namespace polypath::device {
 
-/// Defects of queues (mutants.hpp).
-enum class QueueFault {
-  none,
-  no_credit,              ///< a producer overwrites what has not been read
-  credit_before_reading,  ///< a segment is given back while it is read
-  credit_of_other_lap,    ///< a lap too early
-  flag_behind_the_data,   ///< instead of with it
-  first_packet_alone,     ///< of a cell of several packets, one is looked at
-  looks_at_all_packets,   ///< over and over, while none of them is there
-  any_lap,                ///< any but zero is taken for the right one
-  two_looks_at_the_head,  ///< try_pop takes turns that another has taken
-  no_release,             ///< what was stored before may come after the item
-  no_acquire              ///< what is loaded after the item may be older
-};
-
 /// How an item lies in its cell: in packets of 12 bytes, each with its lap. 1, 2, 4 or 8 of them.
 struct packets {
   template <typename T>
@@ -161,7 +146,8 @@ class cells : public detail::ring_base<cells<T, Scope, Layout>, T> {
   /// By one access, where get() takes one for each packet: a long wait of thousands of threads
   /// loads the memory that producers store to no more than it must. False: it is not there yet.
   [[nodiscard]] POLYPATH_DEVICE bool may_be_there(std::uint64_t turn) const {
-    if (kTogether == 1 || has_mutant(QueueFault::looks_at_all_packets)) return true;
+    POLYPATH_MUTANT(queue_mutant::looks_at_all_packets, return true)
+    if (kTogether == 1) return true;
     return is_of(load_packet(turn, 0), turn, 0);
   }
   POLYPATH_DEVICE bool get(std::uint64_t turn, T& item) const {
@@ -179,22 +165,16 @@ class cells : public detail::ring_base<cells<T, Scope, Layout>, T> {
   POLYPATH_DEVICE void store_packet(std::uint64_t turn, unsigned place, ll_packet packet) const {
     ll_packet* const to = slot_of(turn) + place;
     packet.lap = generation_of(turn) + 1;
-    if (has_mutant(QueueFault::flag_behind_the_data)) {
-      const std::uint64_t low = packet.data[0] | std::uint64_t{packet.data[1]} << 32;
-      store_relaxed<Scope>(reinterpret_cast<std::uint64_t*>(to), low);
-      store_relaxed<Scope>(&to->data[2], packet.data[2]);
-      store_relaxed<Scope>(&to->lap, packet.lap);
-    } else {
-      store_relaxed<Scope>(to, packet);
-    }
+    POLYPATH_MUTANT_ELSE(queue_mutant::flag_behind_the_data, store_in_parts<Scope>(to, packet))
+    store_relaxed<Scope>(to, packet);
   }
   [[nodiscard]] POLYPATH_DEVICE ll_packet load_packet(std::uint64_t turn, unsigned place) const {
     return load_relaxed<Scope>(slot_of(turn) + place);
   }
   [[nodiscard]] POLYPATH_DEVICE bool is_of(const ll_packet& packet, std::uint64_t turn,
-                                           unsigned place) const {
-    if (has_mutant(QueueFault::first_packet_alone) && place > 0) return true;
-    if (has_mutant(QueueFault::any_lap)) return packet.lap != 0;
+                                           [[maybe_unused]] unsigned place) const {
+    POLYPATH_MUTANT(queue_mutant::first_packet_alone, if (place > 0) return true)
+    POLYPATH_MUTANT(queue_mutant::any_lap, return packet.lap != 0)
     return packet.lap == generation_of(turn) + 1;
   }
 

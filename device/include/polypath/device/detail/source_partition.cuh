@@ -20,22 +20,12 @@
 
 namespace polypath::device {
 
-/// Defects of splitting (mutants.hpp).
-enum class SplitFault {
-  none,
-  in_no_order,         ///< a partition is matched as its elements came there
-  long_in_no_order,    ///< the same of one that a block takes
-  warp_counts_as_one,  ///< one thread that adds for all adds for itself
-  rooms_given_twice,   ///< partitions share one
-  crowded_unnoticed,   ///< what a room has no place for is lost
-  places_given_twice   ///< partitions of a crowded batch end in the same place
-};
-
 namespace detail {
 
 /// Where a partition lies of a batch that is not crowded.
 POLYPATH_DEVICE std::uint32_t room_of(std::uint32_t partition) {
-  return has_mutant(SplitFault::rooms_given_twice) ? 0 : partition * split_view::kRoom;
+  POLYPATH_MUTANT(split_mutant::rooms_given_twice, return 0)
+  return partition * split_view::kRoom;
 }
 
 /// Each element adds one to its partition's counter: calls `look(side, envelope)` before, and
@@ -76,10 +66,10 @@ POLYPATH_DEVICE void count_elements(const split_view& view, std::uint32_t* const
           const std::uint32_t partition = partition_of(is_one, what);
           const bool for_all = is_of_all(partition);
           its = 0;
+          unsigned arrivals = for_all ? kWarp : 1U;
+          POLYPATH_MUTANT(split_mutant::warp_counts_as_one, arrivals = 1)
           if (is_one && (!for_all || lane == 0))
-            its = device::fetch_add<device_scope>(
-                counters[side] + partition,
-                for_all && !has_mutant(SplitFault::warp_counts_as_one) ? kWarp : 1U);
+            its = device::fetch_add<device_scope>(counters[side] + partition, arrivals);
         });
     for_each([&](unsigned side, std::uint32_t index, bool is_one, const envelope& what,
                  std::uint32_t its) {
@@ -128,9 +118,9 @@ POLYPATH_DEVICE void scatter_to_partitions(const split_view& view) {
       },
       [&](unsigned side, std::uint32_t index, std::uint32_t partition, std::uint32_t rank) {
         if (rank < split_view::kRoom)
-          store(view.split[side] + detail::room_of(partition) + rank, index);
-        else if (rank == split_view::kRoom && !has_mutant(SplitFault::crowded_unnoticed))
-          store_relaxed<device_scope>(&view.words->is_crowded, 1U);
+          return store(view.split[side] + detail::room_of(partition) + rank, index);
+        POLYPATH_MUTANT_OMITS(split_mutant::crowded_unnoticed)
+        if (rank == split_view::kRoom) store_relaxed<device_scope>(&view.words->is_crowded, 1U);
       });
   if (is_bad) detail::note_own_bad<Order>(view);
 }
@@ -144,12 +134,12 @@ POLYPATH_DEVICE void assign_partition_offsets(const split_view& view, std::uint3
     const bool is_one = partition < view.partitions();
     const std::uint32_t messages = is_one ? load(view.counts[0] + partition) : 0;
     const std::uint32_t receives = is_one ? load(view.counts[1] + partition) : 0;
-    const std::uint64_t begin =
+    std::uint64_t begin =
         detail::share_out(words, &view.words->given_out, messages | std::uint64_t{receives} << 32);
     if (!is_one) continue;
-    const bool is_wrong = has_mutant(SplitFault::places_given_twice);
-    store(view.ends[0] + partition, is_wrong ? 0 : static_cast<std::uint32_t>(begin));
-    store(view.ends[1] + partition, is_wrong ? 0 : static_cast<std::uint32_t>(begin >> 32));
+    POLYPATH_MUTANT(split_mutant::places_given_twice, begin = 0)
+    store(view.ends[0] + partition, static_cast<std::uint32_t>(begin));
+    store(view.ends[1] + partition, static_cast<std::uint32_t>(begin >> 32));
     if (messages == 0 || receives == 0) continue;
     const std::uint32_t most = messages < receives ? receives : messages;
     if (most > split_view::max_of_block(block_size() / kWarp))

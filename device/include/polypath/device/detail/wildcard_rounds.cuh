@@ -11,6 +11,7 @@
 #pragma once
 
 #include "polypath/device/detail/key_chains.cuh"
+#include "polypath/device/detail/mutants.hpp"
 #include "polypath/device/detail/warp_reduce.cuh"
 
 namespace polypath::device::detail {
@@ -43,8 +44,7 @@ class wildcard_rounds {
       const std::uint32_t bits = m_.wildcard_bits[i / kWarp];
       const std::uint32_t before = warp_sum(lane_ < i / kWarp ? in_word : 0);
       std::uint32_t rank = before + popcount(bits & lower_);
-      if (has_mutant(MatchFault::wildcards_in_no_order))
-        rank = before + popcount(bits >> lane_) - 1;
+      POLYPATH_MUTANT(match_mutant::mixed_wildcards, rank = before + popcount(bits >> lane_) - 1)
       if ((bits >> lane_ & 1) != 0) m_.wildcards[rank] = static_cast<std::uint16_t>(i);
       if (lane_ != 0) continue;
       m_.wildcards_before[i / kWarp] = static_cast<std::uint16_t>(before);
@@ -59,15 +59,19 @@ class wildcard_rounds {
       const std::uint32_t of_round = count - begin < kRound ? count - begin : kRound;
       if (begin != 0) chains_.move_limits();
       clear(begin, of_round);
-      if (!has_mutant(MatchFault::no_barrier_of_rows)) group.sync();
+      POLYPATH_MUTANT_OMITS(match_mutant::no_barrier_of_rows)
+      group.sync();
       set_bits(begin, of_round);
-      if (!has_mutant(MatchFault::no_barrier_of_bits)) group.sync();
+      POLYPATH_MUTANT_OMITS(match_mutant::no_barrier_of_bits)
+      group.sync();
       if (rank_ < kWarp) decide(begin, of_round);
-      if (!has_mutant(MatchFault::no_barrier_of_rounds)) group.sync();
+      POLYPATH_MUTANT_OMITS(match_mutant::no_barrier_of_rounds)
+      group.sync();
     }
   }
 
  private:
+  POLYPATH_MUTANT_ONLY(bool is_later(unsigned x) const { return warp_ballot(x != 0) & lower_; })
   [[nodiscard]] POLYPATH_DEVICE static std::uint32_t words_of(std::uint32_t count) {
     return (count + 31) / 32;
   }
@@ -98,12 +102,13 @@ class wildcard_rounds {
       const std::uint32_t word = i / kWarp;
       const std::uint32_t limit = m_.limits[i];
       std::uint32_t first = 0;  // of the round's receives, for which it is not free
-      if (limit == storage::kFree || has_mutant(MatchFault::wildcards_overtake))
+      if (limit == storage::kFree)
         first = kRound;
       else if (limit != storage::kTaken) {
         const std::uint32_t before = wildcards_before(limit - 1);
         first = before > begin ? before - begin : 0;
       }
+      POLYPATH_MUTANT(match_mutant::wildcards_overtake, first = kRound)
       const bool is_free = first != 0 && limit != storage::kTaken;
       const unsigned free = warp_ballot(is_free);
       if (lane_ == 0) m_.now.gone[word] = ~free;
@@ -112,7 +117,7 @@ class wildcard_rounds {
       POLYPATH_UNROLL
       for (unsigned kind = 1; kind < 4; ++kind) {
         if ((kinds >> 8 * kind & 1) == 0) continue;
-        if (kind == 3 && has_mutant(MatchFault::no_any_any)) continue;
+        POLYPATH_MUTANT(match_mutant::no_any_any, if (kind == 3) continue)
         const std::uint32_t row = is_free ? row_of_pattern(m_.patterns[kind - 1][i], begin) : kNone;
         const bool has_row = row < count;
         if (kind == 3)
@@ -189,8 +194,7 @@ class wildcard_rounds {
       }
       POLYPATH_UNROLL
       for (unsigned i = 0; i < kTogether; ++i) {
-        if (has_mutant(MatchFault::first_of_a_look) && (warp_ballot(offers[i] != 0) & lower_) != 0)
-          offers[i] = 0;
+        POLYPATH_MUTANT(match_mutant::first_of_a_look, if (is_later(offers[i])) offers[i] = 0)
         const std::uint32_t bits = offers[i] & here;
         const unsigned which = warp_ballot(bits != 0);
         const std::uint32_t bit = (which & lower_) == 0 ? bits & (0 - bits) : 0;
@@ -220,8 +224,8 @@ class wildcard_rounds {
     std::uint32_t taken = has_slot ? m_.taken[slot] : 0;
     const unsigned alike = alike_of(slot, has_slot);
     taken += popcount(alike & lower_);
-    const bool is_free = taken == 0 || has_mutant(MatchFault::looks_are_stale) ||
-                         rank >= chains_.receives_before(slot, receive) + taken;
+    bool is_free = taken == 0 || rank >= chains_.receives_before(slot, receive) + taken;
+    POLYPATH_MUTANT(match_mutant::looks_are_stale, is_free = true)
     const std::uint32_t free = countr_one(warp_ballot(is_free));
     const std::uint32_t kept = free < tried ? free : tried;
     if (has_message && lane_ <= kept) note_gone(message);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "polypath/device/detail/mpi_phases.cuh"
+#include "polypath/device/detail/mutants.hpp"
 
 namespace polypath::device {
 
@@ -47,7 +48,8 @@ POLYPATH_DEVICE void mpi_phases<Place>::choose_for_wildcards() const {
         look seen = looks[a];
         std::uint32_t passed = 0;
         unsigned free = warp_ballot(seen.limit > receive[a]);
-        while (free == 0 && left[a] - passed > kWarp && !has_mutant(MatchFault::first_of_a_look)) {
+        while (free == 0 && left[a] - passed > kWarp) {
+          POLYPATH_MUTANT(match_mutant::first_of_a_look, break)
           passed += kWarp;
           seen = look_at(at[a] + passed, left[a] - passed);
           free = warp_ballot(seen.limit > receive[a]);
@@ -64,11 +66,12 @@ POLYPATH_DEVICE void mpi_phases<Place>::choose_for_wildcards() const {
             pair(seen.message, receive[a]);
           }
           POLYPATH_UNROLL
-          for (unsigned b = a + 1; b < kAhead; ++b)
-            if (looks[b].slot == slot && !has_mutant(MatchFault::looks_are_stale)) {
-              ++looks[b].taken;
-              looks[b].limit = limit_of(slot, looks[b].rank, looks[b].taken);
-            }
+          for (unsigned b = a + 1; b < kAhead; ++b) {
+            POLYPATH_MUTANT(match_mutant::looks_are_stale, break)
+            if (looks[b].slot != slot) continue;
+            ++looks[b].taken;
+            looks[b].limit = limit_of(slot, looks[b].rank, looks[b].taken);
+          }
           passed += winner + 1;
           ++matches;
           warp_sync();
