@@ -1,4 +1,4 @@
-// Parameters of the test kernels of matching_kernels.cuh.
+// Parameters of the test kernels of matching_kernels.cu.
 #pragma once
 
 #include "polypath/device/detail/match_types.hpp"

@@ -1,4 +1,4 @@
-// Parameters of the test kernels of relaxed_kernels.cuh.
+// Parameters of the test kernels of relaxed_kernels.cu.
 #pragma once
 
 #include "polypath/device/detail/hash_table_view.hpp"

@@ -18,7 +18,7 @@ inline constexpr unsigned kSteps = 4;
 /// date.
 inline constexpr unsigned kRound = 56;
 /// So many choose with their rows loaded together; the last of a round with rows of none.
-inline constexpr unsigned kTogether = 8;
+inline constexpr unsigned kRowsTogether = 8;
 
 /// Where a key's slot is looked for first. Whoever does not know the seed cannot make keys that
 /// meet: products with two numbers made of it, which is cheaper than first_slot_of.
@@ -77,7 +77,7 @@ struct mpi_storage {
     /// last one is that of none.
     std::uint32_t accepted[detail::kRound + 1][kRow];
     /// What receives between the wildcard before and this one take.
-    std::uint32_t between[detail::kRound + detail::kTogether - 1][kRow];
+    std::uint32_t between[detail::kRound + detail::kRowsTogether - 1][kRow];
     std::uint32_t gone[kWords];  ///< messages that none of the round takes any more
     choice chosen[32];
   };

@@ -1,6 +1,6 @@
 // Mutants: defects that polypath's own tests switch on in code that they run on the host, to see
-// that they find them. Programs and GPUs have none: an install leaves out this file, and all lines of
-// other headers that name it or one of its macros (cmake/strip_mutants.cmake).
+// that they find them. Programs and GPUs have none: an install leaves out this file, and all lines
+// of other headers that name it or one of its macros (cmake/strip_mutants.cmake).
 //
 //   enum class x_mutant { none, ... };                      // below
 //   POLYPATH_MUTANT_OMITS(x_mutant::no_fence)               // in the code, on a line of its own

@@ -181,19 +181,19 @@ class wildcard_rounds {
     chosen[lane_] = {0, 0};
     warp_sync();
     POLYPATH_NO_UNROLL
-    for (std::uint32_t first = 0; first < count; first += kTogether) {
-      std::uint32_t offers[kTogether];
+    for (std::uint32_t first = 0; first < count; first += kRowsTogether) {
+      std::uint32_t offers[kRowsTogether];
       POLYPATH_UNROLL
-      for (unsigned i = 0; i < kTogether; ++i)
+      for (unsigned i = 0; i < kRowsTogether; ++i)
         offers[i] = accepted[warp_shuffle(my_place, first + i)];
       std::uint32_t taken = 0;
       POLYPATH_UNROLL
-      for (unsigned i = 0; i < kTogether; ++i) {
+      for (unsigned i = 0; i < kRowsTogether; ++i) {
         taken |= between[i * storage::kRow];
         offers[i] &= ~taken;
       }
       POLYPATH_UNROLL
-      for (unsigned i = 0; i < kTogether; ++i) {
+      for (unsigned i = 0; i < kRowsTogether; ++i) {
         POLYPATH_MUTANT(match_mutant::first_of_a_look, if (is_later(offers[i])) offers[i] = 0)
         const std::uint32_t bits = offers[i] & here;
         const unsigned which = warp_ballot(bits != 0);
@@ -202,8 +202,8 @@ class wildcard_rounds {
         if (bit != 0) chosen[i] = {bit, lane_};
       }
       here &= ~taken;
-      between += kTogether * storage::kRow;
-      chosen += kTogether;
+      between += kRowsTogether * storage::kRow;
+      chosen += kRowsTogether;
     }
     warp_sync();
     return here;
