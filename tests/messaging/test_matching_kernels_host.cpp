@@ -138,13 +138,46 @@ TEST(MatchingAdversary, PatternsInOneBucket) {
   EXPECT_EQ(run_and_compare(kByBlock, traffic, 1), "");
 }
 
-constexpr TrafficCase kLarge[] = {{"keys", 1024, 1024, 16, 64},
-                                  {"some_wildcards", 1024, 1000, 16, 64, 1, 6, 6},
-                                  {"many_wildcards", 1000, 1024, 8, 8, 2, 40, 40},
-                                  {"any_any_alone", 1024, 1024, 16, 64, 1, 100, 100},
-                                  {"one_key", 1024, 1024, 1, 1},
-                                  {"one_key_and_wildcards", 1024, 1024, 1, 1, 1, 20, 20},
-                                  {"long_chains", 1024, 1024, 7, 4, 1, 3, 3}};
+constexpr TrafficCase kLarge[] = {
+    {.name = "keys", .messages = 1024, .receives = 1024, .tags = 16, .sources = 64},
+    {.name = "some_wildcards",
+     .messages = 1024,
+     .receives = 1000,
+     .tags = 16,
+     .sources = 64,
+     .any_source_percent = 6,
+     .any_tag_percent = 6},
+    {.name = "many_wildcards",
+     .messages = 1000,
+     .receives = 1024,
+     .tags = 8,
+     .sources = 8,
+     .communicators = 2,
+     .any_source_percent = 40,
+     .any_tag_percent = 40},
+    {.name = "any_any_alone",
+     .messages = 1024,
+     .receives = 1024,
+     .tags = 16,
+     .sources = 64,
+     .any_source_percent = 100,
+     .any_tag_percent = 100},
+    {.name = "one_key", .messages = 1024, .receives = 1024, .tags = 1, .sources = 1},
+    {.name = "one_key_and_wildcards",
+     .messages = 1024,
+     .receives = 1024,
+     .tags = 1,
+     .sources = 1,
+     .any_source_percent = 20,
+     .any_tag_percent = 20},
+    {.name = "long_chains",
+     .messages = 1024,
+     .receives = 1024,
+     .tags = 7,
+     .sources = 4,
+     .any_source_percent = 3,
+     .any_tag_percent = 3},
+};
 class LargeMatching : public testing::TestWithParam<TrafficCase> {};
 
 TEST_P(LargeMatching, IsTheLiteralRule) {
@@ -207,15 +240,28 @@ TEST_P(BadMatching, IsAStatusAndMatchesNothing) {
   for (std::size_t i = 0; i < 100; ++i) EXPECT_EQ(matched.matched_receive[i], kNone);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Input, BadMatching,
-    testing::Values(
-        BadCase{"tag", false, {0x80000000, 0, 0}, match_status::message_tag},
-        BadCase{"any_tag", false, {any_tag, 0, 0}, match_status::message_tag},
-        BadCase{"any_source", false, {1, any_source, 0}, match_status::message_source},
-        BadCase{"tag_of_a_receive", true, {0x80000000, 0, 0}, match_status::receive_tag},
-        BadCase{"other_tag_of_a_receive", true, {0xFFFFFFFE, 0, 0}, match_status::receive_tag}),
-    [](const auto& at) { return at.param.name; });
+INSTANTIATE_TEST_SUITE_P(Input, BadMatching,
+                         testing::Values(BadCase{.name = "tag",
+                                                 .of_receive = false,
+                                                 .bad = {0x80000000, 0, 0},
+                                                 .status = match_status::message_tag},
+                                         BadCase{.name = "any_tag",
+                                                 .of_receive = false,
+                                                 .bad = {any_tag, 0, 0},
+                                                 .status = match_status::message_tag},
+                                         BadCase{.name = "any_source",
+                                                 .of_receive = false,
+                                                 .bad = {1, any_source, 0},
+                                                 .status = match_status::message_source},
+                                         BadCase{.name = "tag_of_a_receive",
+                                                 .of_receive = true,
+                                                 .bad = {0x80000000, 0, 0},
+                                                 .status = match_status::receive_tag},
+                                         BadCase{.name = "other_tag_of_a_receive",
+                                                 .of_receive = true,
+                                                 .bad = {0xFFFFFFFE, 0, 0},
+                                                 .status = match_status::receive_tag}),
+                         [](const auto& at) { return at.param.name; });
 
 TEST(BadMatching, MoreThanTheCapacityIsFull) {
   for (const bool receives : {false, true}) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "case_of.hpp"
 #include "polypath/device/detail/ring_buffer.cuh"
 #include "polypath/device/spsc_queue.cuh"
 #include "queue_memory.hpp"
@@ -67,9 +68,42 @@ TEST_P(Pairs, EveryItemInOrder) {
 }
 
 constexpr PairCase kPairCases[] = {
-    {"threads", Members::thread, 3, 1, 2, 0}, {"threads_by_two", Members::thread, 24, 2, 4, 1},
-    {"warps", Members::warp, 3, 2, 8, 6},     {"warps_of_128_bytes", Members::warp, 24, 1, 7, 5},
-    {"block", Members::block, 3, 2, 9, 7},    {"block_of_128_bytes", Members::block, 24, 1, 8, 6},
+    {.name = "threads",
+     .members = Members::thread,
+     .words = 3,
+     .items = 1,
+     .capacity_log2 = 2,
+     .segment_log2 = 0},
+    {.name = "threads_by_two",
+     .members = Members::thread,
+     .words = 24,
+     .items = 2,
+     .capacity_log2 = 4,
+     .segment_log2 = 1},
+    {.name = "warps",
+     .members = Members::warp,
+     .words = 3,
+     .items = 2,
+     .capacity_log2 = 8,
+     .segment_log2 = 6},
+    {.name = "warps_of_128_bytes",
+     .members = Members::warp,
+     .words = 24,
+     .items = 1,
+     .capacity_log2 = 7,
+     .segment_log2 = 5},
+    {.name = "block",
+     .members = Members::block,
+     .words = 3,
+     .items = 2,
+     .capacity_log2 = 9,
+     .segment_log2 = 7},
+    {.name = "block_of_128_bytes",
+     .members = Members::block,
+     .words = 24,
+     .items = 1,
+     .capacity_log2 = 8,
+     .segment_log2 = 6},
 };
 INSTANTIATE_TEST_SUITE_P(Pair, Pairs, testing::ValuesIn(kPairCases),
                          [](const auto& at) { return at.param.name; });
@@ -83,7 +117,7 @@ TEST_P(PlantedPairFault, IsFound) {
   active_mutant<spsc_mutant> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
-    found += run_pairs(kPairCases[3], seed).empty() ? 0 : 1;
+    found += run_pairs(case_of(kPairCases, "warps_of_128_bytes"), seed).empty() ? 0 : 1;
   EXPECT_GE(found, 3) << "of 300 seeds";
 }
 

@@ -89,7 +89,13 @@ INSTANTIATE_TEST_SUITE_P(Relaxed, Partitioned, testing::ValuesIn(kOrdered),
                          [](const auto& at) { return at.param.name; });
 
 TEST(Mixed, ManySourcesInSeveralPieces) {
-  constexpr TrafficCase kCase{"", 1500, 1400, 3, 300, 2, 0, 10};
+  constexpr TrafficCase kCase{.name = "",
+                              .messages = 1500,
+                              .receives = 1400,
+                              .tags = 3,
+                              .sources = 300,
+                              .communicators = 2,
+                              .any_tag_percent = 10};
   for (const unsigned bits : {5U, 8U, 10U, 16U}) {
     const Traffic traffic = draw(kCase, bits);
     ASSERT_EQ(check_ordered(traffic, run_split(traffic, bits, bits)), "") << bits << " bits";
@@ -179,16 +185,28 @@ TEST_P(Together, IsAsPhaseByPhase) {
     }
 }
 constexpr TrafficCase kTogether[] = {
-    {"keys", 300, 280, 16, 8},
-    {"few_of_a_key", 300, 300, 40, 4},
-    {"once_each", 300, 300, 9999, 2},
-    {"some_wildcards", 200, 200, 8, 4, 2, 10, 10},
-    {"any_tag", 300, 300, 8, 40, 1, 0, 10},
-    {"one_key", 120, 130, 1, 1},
-    {"more_than_a_warp_has", 200, 200, 1, 1},
-    {"more_than_a_block_has", 300, 300, 1, 1},
-    {"receives_alone", 0, 200, 4, 4},
-    {"messages_alone", 200, 0, 4, 4},
+    {.name = "keys", .messages = 300, .receives = 280, .tags = 16, .sources = 8},
+    {.name = "few_of_a_key", .messages = 300, .receives = 300, .tags = 40, .sources = 4},
+    {.name = "once_each", .messages = 300, .receives = 300, .tags = 9999, .sources = 2},
+    {.name = "some_wildcards",
+     .messages = 200,
+     .receives = 200,
+     .tags = 8,
+     .sources = 4,
+     .communicators = 2,
+     .any_source_percent = 10,
+     .any_tag_percent = 10},
+    {.name = "any_tag",
+     .messages = 300,
+     .receives = 300,
+     .tags = 8,
+     .sources = 40,
+     .any_tag_percent = 10},
+    {.name = "one_key", .messages = 120, .receives = 130, .tags = 1, .sources = 1},
+    {.name = "more_than_a_warp_has", .messages = 200, .receives = 200, .tags = 1, .sources = 1},
+    {.name = "more_than_a_block_has", .messages = 300, .receives = 300, .tags = 1, .sources = 1},
+    {.name = "receives_alone", .messages = 0, .receives = 200, .tags = 4, .sources = 4},
+    {.name = "messages_alone", .messages = 200, .receives = 0, .tags = 4, .sources = 4},
 };
 INSTANTIATE_TEST_SUITE_P(Grid, Together, testing::ValuesIn(kTogether),
                          [](const auto& at) { return at.param.name; });
@@ -291,12 +309,31 @@ struct BadCase {
   bool of_hashed = true;
 };
 constexpr BadCase kBad[] = {
-    {"message_tag", match_status::message_tag, false, {0x80000000, 0, 5}},
-    {"message_of_any_tag", match_status::message_tag, false, {any_tag, 0, 5}},
-    {"message_source", match_status::message_source, false, {1, any_source, 5}},
-    {"receive_tag", match_status::receive_tag, true, {0x80000000, 0, 5}},
-    {"any_source", match_status::wildcard, true, {3, any_source, 5}},
-    {"any_tag", match_status::wildcard, true, {any_tag, 0, 5}, false, true},
+    {.name = "message_tag",
+     .why = match_status::message_tag,
+     .is_receive = false,
+     .bad = {0x80000000, 0, 5}},
+    {.name = "message_of_any_tag",
+     .why = match_status::message_tag,
+     .is_receive = false,
+     .bad = {any_tag, 0, 5}},
+    {.name = "message_source",
+     .why = match_status::message_source,
+     .is_receive = false,
+     .bad = {1, any_source, 5}},
+    {.name = "receive_tag",
+     .why = match_status::receive_tag,
+     .is_receive = true,
+     .bad = {0x80000000, 0, 5}},
+    {.name = "any_source",
+     .why = match_status::wildcard,
+     .is_receive = true,
+     .bad = {3, any_source, 5}},
+    {.name = "any_tag",
+     .why = match_status::wildcard,
+     .is_receive = true,
+     .bad = {any_tag, 0, 5},
+     .of_partitioned = false},
 };
 
 class Refused : public testing::TestWithParam<BadCase> {};
@@ -358,7 +395,8 @@ class Planted : public testing::TestWithParam<Fault> {
 
 class PlantedPartitionFault : public Planted<partition_mutant> {};
 TEST_P(PlantedPartitionFault, IsFound) {
-  constexpr TrafficCase kCase{"", 300, 300, 5, 3, 1, 0, 10};
+  constexpr TrafficCase kCase{
+      .name = "", .messages = 300, .receives = 300, .tags = 5, .sources = 3, .any_tag_percent = 10};
   EXPECT_GE(found_by([&](std::uint64_t seed) {
               const Traffic traffic = draw(kCase, seed);
               return check_ordered(
@@ -375,9 +413,16 @@ INSTANTIATE_TEST_SUITE_P(
 
 class PlantedSplitFault : public Planted<split_mutant> {};
 TEST_P(PlantedSplitFault, IsFound) {
-  constexpr TrafficCase kCase{"", 900, 900, 2, 12, 1, 0, 10};
-  constexpr TrafficCase kCrowded{"", 900, 900, 2, 5, 1, 0, 10};
-  constexpr TrafficCase kOneSource{"", 120, 120, 2, 1, 1, 0, 10};
+  constexpr TrafficCase kCase{.name = "",
+                              .messages = 900,
+                              .receives = 900,
+                              .tags = 2,
+                              .sources = 12,
+                              .any_tag_percent = 10};
+  constexpr TrafficCase kCrowded{
+      .name = "", .messages = 900, .receives = 900, .tags = 2, .sources = 5, .any_tag_percent = 10};
+  constexpr TrafficCase kOneSource{
+      .name = "", .messages = 120, .receives = 120, .tags = 2, .sources = 1, .any_tag_percent = 10};
   const split_mutant fault = GetParam();
   const bool is_crowded = fault == split_mutant::long_in_no_order ||
                           fault == split_mutant::crowded_unnoticed ||
@@ -411,7 +456,8 @@ INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedGridFault,
 
 class PlantedHashFault : public Planted<hash_mutant> {};
 TEST_P(PlantedHashFault, IsFound) {
-  constexpr TrafficCase kCase{"", 240, 240, 40, 3};
+  constexpr TrafficCase kCase{
+      .name = "", .messages = 240, .receives = 240, .tags = 40, .sources = 3};
   EXPECT_GE(found_by([&](std::uint64_t seed) {
               const Traffic traffic = draw(kCase, seed);
               const Traffic before = draw(kCase, seed + 100);
