@@ -26,7 +26,7 @@ struct TakeNoteAndSay {
 
 template <typename Handler>
 SIMT_DEVICE void run_active(const ActiveRun& run) {
-  const simt::Warp warp{};
+  const simt::this_warp warp{};
   Count count;
   device::active_messages<TakeNote, TakeNoteAndSay, Noted> messages(
       run.view, TakeNote{&count}, TakeNoteAndSay{}, Noted{&count});

@@ -6,7 +6,7 @@
 namespace messaging_bench {
 
 SIMT_KERNEL(polypath_bench_channel_trips, 32, ChannelTrips trips) {
-  const simt::Warp warp{};
+  const simt::this_warp warp{};
   device::channel channel(warp, trips.view, 0);
   const std::uint32_t other = 1 - trips.view.rank;
   Count count;
@@ -36,7 +36,7 @@ SIMT_KERNEL(polypath_bench_channel_trips, 32, ChannelTrips trips) {
 }
 
 SIMT_KERNEL(polypath_bench_channel_stream, 512, ChannelStream run) {
-  const simt::Block block{};
+  const simt::this_block block{};
   device::channel channel(block, run.view, simt::block_index());
   const std::uint32_t other = 1 - run.view.rank;
   const std::uint64_t words = run.bytes / 16;
@@ -61,7 +61,7 @@ SIMT_DEVICE void keep_request(device::request* at, const device::request& of) {
 }
 
 SIMT_KERNEL(polypath_bench_channel_steps, 32, ChannelSteps run) {
-  const simt::Warp warp{};
+  const simt::this_warp warp{};
   const unsigned context = simt::block_index();
   device::channel channel(warp, run.view, context);
   const std::uint32_t other = 1 - run.view.rank;

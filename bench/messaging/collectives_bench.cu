@@ -18,7 +18,7 @@ SIMT_DEVICE void run_collectives(const CollectiveRun& run, const polypath::devic
 }
 
 SIMT_KERNEL(polypath_bench_collectives_block, 512, CollectiveRun run) {
-  run_collectives(run, polypath::device::collectives(run.view), polypath::device::Block{});
+  run_collectives(run, polypath::device::collectives(run.view), polypath::device::this_block{});
 }
 SIMT_KERNEL(polypath_bench_collectives_grid, 512, CollectiveRun run) {
   const polypath::device::collectives all(run.view);

@@ -106,9 +106,11 @@ SIMT_DEVICE void run_pool(const PoolRun& run) {
   holder.write(run.tally);
 }
 
-SIMT_KERNEL(polypath_bench_pool_warps, 768, PoolRun run) { run_pool<simt::Warp, false>(run); }
-SIMT_KERNEL(polypath_bench_pool_threads, 768, PoolRun run) { run_pool<simt::Thread, false>(run); }
-SIMT_KERNEL(polypath_bench_pool_checked, 768, PoolRun run) { run_pool<simt::Warp, true>(run); }
+SIMT_KERNEL(polypath_bench_pool_warps, 768, PoolRun run) { run_pool<simt::this_warp, false>(run); }
+SIMT_KERNEL(polypath_bench_pool_threads, 768, PoolRun run) {
+  run_pool<simt::this_thread, false>(run);
+}
+SIMT_KERNEL(polypath_bench_pool_checked, 768, PoolRun run) { run_pool<simt::this_warp, true>(run); }
 
 #if defined(__CUDACC__)
 /// CUDA's own malloc() and free() in kernels, one block a thread: its heap has 8 MB.

@@ -5,12 +5,12 @@ namespace messaging_bench {
 
 #define POLYPATH_QUEUE_RUN(team, words, items)                                      \
   SIMT_KERNEL(polypath_bench_queue_##team##_##words##_##items, 512, QueueRun run) { \
-    run_queue<simt::team, words, items>(run);                                       \
+    run_queue<simt::this_##team, words, items>(run);                                \
   }
-POLYPATH_QUEUE_RUN(Thread, 3, 1)
-POLYPATH_QUEUE_RUN(Warp, 3, 1)
-POLYPATH_QUEUE_RUN(Warp, 3, 4)
-POLYPATH_QUEUE_RUN(Warp, 24, 1)
+POLYPATH_QUEUE_RUN(thread, 3, 1)
+POLYPATH_QUEUE_RUN(warp, 3, 1)
+POLYPATH_QUEUE_RUN(warp, 3, 4)
+POLYPATH_QUEUE_RUN(warp, 24, 1)
 #undef POLYPATH_QUEUE_RUN
 
 template <typename Members, unsigned kWords, unsigned kItems>
@@ -35,10 +35,10 @@ SIMT_DEVICE void run_pairs(const PairRun& run) {
   const std::uint64_t pair = simt::block_index() / 2;
   if (run.by_warp != 0) {
     const std::uint64_t warps = simt::block_size() / simt::kWarp;
-    run_pair<simt::Warp, kWords, kItems>(run, simt::Warp{},
-                                         pair * warps + simt::thread_index() / simt::kWarp);
+    run_pair<simt::this_warp, kWords, kItems>(run, simt::this_warp{},
+                                              pair * warps + simt::thread_index() / simt::kWarp);
   } else {
-    run_pair<simt::Block, kWords, kItems>(run, simt::Block{}, pair);
+    run_pair<simt::this_block, kWords, kItems>(run, simt::this_block{}, pair);
   }
 }
 
@@ -53,7 +53,7 @@ SIMT_DEVICE void pause_for(std::uint32_t number) {
 }
 
 SIMT_KERNEL(polypath_bench_history, 512, HistoryRun run) {
-  const simt::Thread alone{};
+  const simt::this_thread alone{};
   const device::queue<Item<3>> queue(run.queue.view);
   const std::uint64_t thread =
       std::uint64_t{simt::block_index()} * simt::block_size() + simt::thread_index();

@@ -157,20 +157,20 @@ void queue_lines(Bench& bench) {
   const auto one = [&](unsigned size, std::uint32_t calls) {
     return bench.quick() ? Shape{1, 1, size, 10, 7, 5} : Shape{1, 1, size, 16, 10, calls};
   };
-  const char* const warps = "polypath_bench_queue_Warp_3_1";
+  const char* const warps = "polypath_bench_queue_warp_3_1";
   queue_line(bench, "many to many, 16 B, 32 a turn", warps, 3, 32, 1, many(18, 12, 3000), {0.03});
-  queue_line(bench, "many to many, 16 B, 128 a turn", "polypath_bench_queue_Warp_3_4", 3, 32, 4,
+  queue_line(bench, "many to many, 16 B, 128 a turn", "polypath_bench_queue_warp_3_4", 3, 32, 4,
              many(20, 14, 3000), {0.03});
-  queue_line(bench, "many to many, 16 B, one a turn", "polypath_bench_queue_Thread_3_1", 3, 1, 1,
+  queue_line(bench, "many to many, 16 B, one a turn", "polypath_bench_queue_thread_3_1", 3, 1, 1,
              many(18, 12, 500), {0.03});
   for (const unsigned log2 : {12U, 14U, 16U, 17U, 20U})
     queue_line(bench, "many to many, 16 B, 32 a turn, ring of 2^" + std::to_string(log2), warps, 3,
                32, 1, many(log2, log2 - 6, 1000), {});
-  queue_line(bench, "many to many, 128 B cells", "polypath_bench_queue_Warp_24_1", 24, 32, 1,
+  queue_line(bench, "many to many, 128 B cells", "polypath_bench_queue_warp_24_1", 24, 32, 1,
              many(17, 11, 1500), {});
   for (const unsigned log2 : {15U, 16U, 18U})
     queue_line(bench, "many to many, 128 B cells, ring of 2^" + std::to_string(log2),
-               "polypath_bench_queue_Warp_24_1", 24, 32, 1, many(log2, log2 - 6, 1500), {});
+               "polypath_bench_queue_warp_24_1", 24, 32, 1, many(log2, log2 - 6, 1500), {});
   queue_line(bench, "one block to one block, 16 B", warps, 3, 32, 1, one(threads, 2000), {});
   queue_line(bench, "one warp to one warp, 16 B", warps, 3, 32, 1, one(32, 2000), {});
   const Known sums{0, true};

@@ -6,9 +6,9 @@
 
 namespace messaging_bench {
 
-#define POLYPATH_REMOTE_RUN(name, words, items, layout)                             \
-  SIMT_KERNEL(polypath_bench_remote_##name, 512, QueueRun run) {                    \
-    run_queue<simt::Warp, words, items, device::system_scope, device::layout>(run); \
+#define POLYPATH_REMOTE_RUN(name, words, items, layout)                                  \
+  SIMT_KERNEL(polypath_bench_remote_##name, 512, QueueRun run) {                         \
+    run_queue<simt::this_warp, words, items, device::system_scope, device::layout>(run); \
   }
 POLYPATH_REMOTE_RUN(3_1, 3, 1, packets)
 POLYPATH_REMOTE_RUN(3_4, 3, 4, packets)
@@ -29,11 +29,11 @@ SIMT_KERNEL(polypath_bench_remote_pair_trips, 32, SideOfTrips trips) {
 
 SIMT_KERNEL(polypath_bench_host_pair_push, 512, HostPairRun run) {
   device::spsc_producer<Item<3>, device::system_scope> pair(run.view);
-  push_pair<3, 4>(pair, simt::Block{}, run.first, run.calls);
+  push_pair<3, 4>(pair, simt::this_block{}, run.first, run.calls);
 }
 SIMT_KERNEL(polypath_bench_host_pair_pop, 512, HostPairRun run) {
   device::spsc_consumer<Item<3>, device::system_scope> pair(run.view);
-  pop_pair<3, 4>(pair, simt::Block{}, run.first, run.calls, run.tally);
+  pop_pair<3, 4>(pair, simt::this_block{}, run.first, run.calls, run.tally);
 }
 
 }  // namespace messaging_bench

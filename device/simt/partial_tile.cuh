@@ -29,10 +29,11 @@ SIMT_DEVICE auto result_of(const Operation& operation, typename Operation::Sum s
 namespace detail {
 
 template <bool kNarrow, int kPack, typename Operation, typename Out, int kFrom>
-SIMT_DEVICE void reduce_partial_words(const Group& group, const Operation& operation, Out* to,
-                                      const typename Operation::Sum* first,
-                                      const Places<const typename Operation::Element, kFrom>& from,
-                                      std::size_t begin, std::size_t end) {
+SIMT_DEVICE void reduce_partial_words(
+    const warp_group& group, const Operation& operation, Out* to,
+    const typename Operation::Sum* first,
+    const pointer_list<const typename Operation::Element, kFrom>& from, std::size_t begin,
+    std::size_t end) {
   using Element = typename Operation::Element;
   using Sum = typename Operation::Sum;
   for (std::size_t i = begin + group.rank(); i < end; i += group.size()) {
@@ -63,10 +64,10 @@ SIMT_DEVICE void reduce_partial_words(const Group& group, const Operation& opera
 /// Combines `count` elements of `first`, unless it is null, and then of every place of `from`, in
 /// their order; stores them to `to`: narrowed, or as sums.
 template <bool kNarrow, typename Operation, typename Out, int kFrom>
-SIMT_DEVICE void reduce_partial_tile(const Group& group, const Operation& operation, Out* to,
-                                     const typename Operation::Sum* first,
-                                     const Places<const typename Operation::Element, kFrom>& from,
-                                     std::size_t count) {
+SIMT_DEVICE void reduce_partial_tile(
+    const warp_group& group, const Operation& operation, Out* to,
+    const typename Operation::Sum* first,
+    const pointer_list<const typename Operation::Element, kFrom>& from, std::size_t count) {
   constexpr int kPack = static_cast<int>(16 / sizeof(typename Operation::Sum));
   const auto whole = [](const auto* address) {
     return detail::residue(address, kPack * sizeof(*address)) == 0;
@@ -83,9 +84,9 @@ SIMT_DEVICE void reduce_partial_tile(const Group& group, const Operation& operat
 #else
 
 template <bool kNarrow, typename Operation, typename Out, int kFrom>
-void reduce_partial_tile(const Group& group, const Operation& operation, Out* to,
+void reduce_partial_tile(const warp_group& group, const Operation& operation, Out* to,
                          const typename Operation::Sum* first,
-                         const Places<const typename Operation::Element, kFrom>& from,
+                         const pointer_list<const typename Operation::Element, kFrom>& from,
                          std::size_t count) {
   using Element = typename Operation::Element;
   using Sum = typename Operation::Sum;

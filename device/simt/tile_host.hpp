@@ -23,27 +23,27 @@ void move_own_parts(const Group& group, const void* tile, std::size_t items, con
   }
 }
 
-constexpr Loading loading(Access access) {
+constexpr Loading loading(tile_access access) {
   switch (access) {
-    case Access::plain: return Loading::plain;
-    case Access::constant: return Loading::constant;
-    case Access::streaming: return Loading::streaming;
-    case Access::relaxed: return Loading::relaxed;
+    case tile_access::plain: return Loading::plain;
+    case tile_access::constant: return Loading::constant;
+    case tile_access::streaming: return Loading::streaming;
+    case tile_access::relaxed: return Loading::relaxed;
   }
   return Loading::plain;
 }
-constexpr Storing storing(Access access) {
-  return access == Access::relaxed ? Storing::relaxed : Storing::plain;
+constexpr Storing storing(tile_access access) {
+  return access == tile_access::relaxed ? Storing::relaxed : Storing::plain;
 }
 
 }  // namespace detail
 
 /// Copies `bytes` bytes from `from` to every place of `to`.
-template <Access kLoad = Access::streaming, Access kStore = Access::streaming,
+template <tile_access kLoad = tile_access::streaming, tile_access kStore = tile_access::streaming,
           int = detail::kLoadsInFlight, typename Group, int kMaxPointers>
-void copy_tile(const Group& group, const Places<unsigned char, kMaxPointers>& to,
+void copy_tile(const Group& group, const pointer_list<unsigned char, kMaxPointers>& to,
                const unsigned char* from, std::size_t bytes) {
-  static_assert(kStore != Access::constant);
+  static_assert(kStore != tile_access::constant);
   detail::move_own_parts(group, to.at[0], bytes, [&](std::size_t first, std::size_t count) {
     const auto buffer = std::make_unique_for_overwrite<unsigned char[]>(count);
     const detail::LoadPart part{buffer.get(), from + first, count};
@@ -54,20 +54,22 @@ void copy_tile(const Group& group, const Places<unsigned char, kMaxPointers>& to
 }
 
 /// The same to one place.
-template <Access kLoad = Access::streaming, Access kStore = Access::streaming, typename Group>
+template <tile_access kLoad = tile_access::streaming, tile_access kStore = tile_access::streaming,
+          typename Group>
 void copy_chunks(const Group& group, unsigned char* to, const unsigned char* from,
                  std::size_t bytes) {
-  copy_tile<kLoad, kStore>(group, Places<unsigned char, 1>{{to}, 1}, from, bytes);
+  copy_tile<kLoad, kStore>(group, pointer_list<unsigned char, 1>{{to}, 1}, from, bytes);
 }
 
 /// Combines `count` elements of every place of `from`, in their order, and stores the results to
 /// every place of `to`.
-template <Access kLoad = Access::streaming, Access kStore = Access::streaming, typename Group,
-          typename Operation, int kTo, int kFrom>
+template <tile_access kLoad = tile_access::streaming, tile_access kStore = tile_access::streaming,
+          typename Group, typename Operation, int kTo, int kFrom>
 void reduce_tile(const Group& group, const Operation& operation,
-                 const Places<typename Operation::Element, kTo>& to,
-                 const Places<const typename Operation::Element, kFrom>& from, std::size_t count) {
-  static_assert(kStore != Access::constant);
+                 const pointer_list<typename Operation::Element, kTo>& to,
+                 const pointer_list<const typename Operation::Element, kFrom>& from,
+                 std::size_t count) {
+  static_assert(kStore != tile_access::constant);
   using Element = typename Operation::Element;
   detail::move_own_parts(group, to.at[0], count, [&](std::size_t first, std::size_t elements) {
     const auto buffer =
@@ -93,11 +95,11 @@ void reduce_tile(const Group& group, const Operation& operation,
 }
 
 /// The same.
-template <Access kLoad = Access::streaming, Access kStore = Access::streaming, typename Group,
-          typename Operation, int kTo, int kFrom>
+template <tile_access kLoad = tile_access::streaming, tile_access kStore = tile_access::streaming,
+          typename Group, typename Operation, int kTo, int kFrom>
 void reduce_tile_inlined(const Group& group, const Operation& operation,
-                         const Places<typename Operation::Element, kTo>& to,
-                         const Places<const typename Operation::Element, kFrom>& from,
+                         const pointer_list<typename Operation::Element, kTo>& to,
+                         const pointer_list<const typename Operation::Element, kFrom>& from,
                          std::size_t count) {
   reduce_tile<kLoad, kStore>(group, operation, to, from, count);
 }

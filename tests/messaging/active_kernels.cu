@@ -93,15 +93,15 @@ SIMT_DEVICE_NOINLINE void run_active(const ActiveRow& row) {
 }
 
 SIMT_KERNEL(polypath_test_active, 256, ActiveRow row) {
-  if (row.members == Members::thread) run_active<simt::Thread>(row);
-  if (row.members == Members::warp) run_active<simt::Warp>(row);
-  if (row.members == Members::block) run_active<simt::Block>(row);
+  if (row.members == Members::thread) run_active<simt::this_thread>(row);
+  if (row.members == Members::warp) run_active<simt::this_warp>(row);
+  if (row.members == Members::block) run_active<simt::this_block>(row);
 }
 
 /// One block that sends nothing, and executes what comes until it hears of an abort.
 SIMT_KERNEL(polypath_test_active_polls, 256, ActiveRow row) {
   device::active_messages<Mark> messages(row.view, Mark{row});
-  const device::Block group{};
+  const device::this_block group{};
   device::status result = device::status::empty;
   bool is_aborted = false;
   while ((result == device::status::empty || result == device::status::done) && !is_aborted) {

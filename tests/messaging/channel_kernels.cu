@@ -94,9 +94,9 @@ SIMT_DEVICE_NOINLINE void run_channel(const ChannelRow& row) {
 
 SIMT_KERNEL(polypath_test_channel, 256, ChannelRow row) {
   if (row.members == Members::block)
-    run_channel<simt::Block>(row);
+    run_channel<simt::this_block>(row);
   else if (simt::warp_index() == 0)
-    run_channel<simt::Warp>(row);
+    run_channel<simt::this_warp>(row);
 }
 
 }  // namespace polypath::test

@@ -22,7 +22,7 @@ class CollectivesRun {
   }
 
  private:
-  SIMT_DEVICE static bool meet(const simt::Grid& grid) { return grid.meet(); }
+  SIMT_DEVICE static bool meet(const simt::this_grid& grid) { return grid.meet(); }
   template <typename Group>
   SIMT_DEVICE static bool meet(const Group& group) {
     group.sync();
@@ -35,8 +35,8 @@ class CollectivesRun {
     return found;
   }
   SIMT_DEVICE void copy(unsigned char* to, const unsigned char* from, std::uint64_t bytes) const {
-    simt::copy_tile<simt::Access::plain, simt::Access::plain, 1>(
-        group_, simt::Places<unsigned char, 1>{{to}, 1}, from, bytes);
+    simt::copy_tile<simt::tile_access::plain, simt::tile_access::plain, 1>(
+        group_, simt::pointer_list<unsigned char, 1>{{to}, 1}, from, bytes);
   }
   template <typename T>
   SIMT_DEVICE device::symmetric<T> at(std::uint64_t offset) const {
@@ -95,7 +95,7 @@ SIMT_DEVICE_NOINLINE bool make_collective(const CollectivesRow& row, const Colle
 /// Groups that are smaller than the grid are of block 0; the others wait for them at the end of
 /// each call.
 SIMT_KERNEL(polypath_test_collectives, 256, CollectivesRow row) {
-  const simt::Grid grid(row.view.grid, row.view.wait_ctx);
+  const simt::this_grid grid(row.view.grid, row.view.wait_ctx);
   for (std::uint32_t i = 0; i < row.count; ++i) {
     const CollectiveCall its = load_collective(row.calls + i);
     bool goes_on = true;
@@ -103,11 +103,11 @@ SIMT_KERNEL(polypath_test_collectives, 256, CollectivesRow row) {
       goes_on = make_collective(row, its, grid);
     } else if (simt::block_index() == 0) {
       if (its.group == CollectiveGroup::block)
-        goes_on = make_collective(row, its, simt::Block{});
+        goes_on = make_collective(row, its, simt::this_block{});
       else if (its.group == CollectiveGroup::warp && simt::warp_index() == 0)
-        goes_on = make_collective(row, its, simt::Warp{});
+        goes_on = make_collective(row, its, simt::this_warp{});
       else if (its.group == CollectiveGroup::thread && simt::thread_index() == 0)
-        goes_on = make_collective(row, its, simt::Thread{});
+        goes_on = make_collective(row, its, simt::this_thread{});
     }
     if (simt::block_any(!goes_on)) return;
     if (its.group != CollectiveGroup::grid && !grid.meet()) return;

@@ -115,7 +115,7 @@ inline Traffic one_bucket(std::uint32_t count, unsigned log2) {
   Traffic traffic;
   for (std::uint32_t tag = 0; traffic.messages.size() < count; ++tag) {
     const envelope one{tag, 7, 3};
-    if (device::detail::SlotHash(0, log2)(bits_of(one)) == 5) traffic.messages.push_back(one);
+    if (device::detail::slot_hash(0, log2)(bits_of(one)) == 5) traffic.messages.push_back(one);
   }
   traffic.receives.assign(traffic.messages.rbegin(), traffic.messages.rend());
   return traffic;

@@ -21,14 +21,16 @@ SIMT_DEVICE_NOINLINE void run_match(const Members& members, const MatchRow& row)
   simt::store(words + 4, outcome.unmatched_receives);
 }
 
-SIMT_KERNEL(polypath_test_match_32, 64, MatchRow row) { run_match<32>(simt::Block{}, row); }
-SIMT_KERNEL(polypath_test_match_64, 32, MatchRow row) { run_match<64>(simt::Warp{}, row); }
+SIMT_KERNEL(polypath_test_match_32, 64, MatchRow row) { run_match<32>(simt::this_block{}, row); }
+SIMT_KERNEL(polypath_test_match_64, 32, MatchRow row) { run_match<64>(simt::this_warp{}, row); }
 SIMT_KERNEL(polypath_test_match_256, 256, MatchRow row) {
   if (row.by_warp)
-    run_match<256>(simt::Warp{}, row);
+    run_match<256>(simt::this_warp{}, row);
   else
-    run_match<256>(simt::Block{}, row);
+    run_match<256>(simt::this_block{}, row);
 }
-SIMT_KERNEL(polypath_test_match_1024, 1024, MatchRow row) { run_match<1024>(simt::Block{}, row); }
+SIMT_KERNEL(polypath_test_match_1024, 1024, MatchRow row) {
+  run_match<1024>(simt::this_block{}, row);
+}
 
 }  // namespace polypath::test

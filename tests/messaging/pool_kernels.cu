@@ -161,7 +161,7 @@ class PoolRun {
 };
 
 /// One block for a warp, held by its first thread.
-struct OneOfWarp : simt::Warp {};
+struct OneOfWarp : simt::this_warp {};
 template <>
 SIMT_DEVICE bool PoolRun<OneOfWarp>::holds() const {
   return simt::lane_index() == 0;
@@ -177,7 +177,7 @@ SIMT_DEVICE device::status PoolRun<OneOfWarp>::allocate(const OneOfWarp& warp, s
 template <>
 template <>
 SIMT_DEVICE device::status PoolRun<OneOfWarp>::free(const OneOfWarp& warp, std::uint32_t handle) {
-  return pool_.free(static_cast<const simt::Warp&>(warp), handle);
+  return pool_.free(static_cast<const simt::this_warp&>(warp), handle);
 }
 
 template <typename Group>
@@ -186,16 +186,16 @@ SIMT_DEVICE_NOINLINE void run_pool(const PoolRow& row) {
 }
 
 SIMT_KERNEL(polypath_test_pool, 256, PoolRow row) {
-  if (row.members == PoolMembers::thread) run_pool<simt::Thread>(row);
-  if (row.members == PoolMembers::warp) run_pool<simt::Warp>(row);
+  if (row.members == PoolMembers::thread) run_pool<simt::this_thread>(row);
+  if (row.members == PoolMembers::warp) run_pool<simt::this_warp>(row);
   if (row.members == PoolMembers::one_of_warp) run_pool<OneOfWarp>(row);
-  if (row.members == PoolMembers::block) run_pool<simt::Block>(row);
+  if (row.members == PoolMembers::block) run_pool<simt::this_block>(row);
 }
 /// `handle` are the bytes of the block.
 SIMT_KERNEL(polypath_test_pool_allocate, 32, PoolFree call) {
   if (simt::thread_index() != 0) return;
   std::uint32_t handle = 0;
-  const auto result = device::pool(call.view).allocate(simt::Thread{}, call.handle, handle);
+  const auto result = device::pool(call.view).allocate(simt::this_thread{}, call.handle, handle);
   simt::store(call.result, static_cast<std::uint32_t>(result));
 }
 /// As who has raised the first gate in vain, by `handle`.
@@ -204,7 +204,7 @@ SIMT_KERNEL(polypath_test_pool_lower, 32, PoolFree call) {
 }
 SIMT_KERNEL(polypath_test_pool_free, 32, PoolFree its) {
   if (simt::thread_index() != 0) return;
-  const device::status result = device::pool(its.view).free(simt::Thread{}, its.handle);
+  const device::status result = device::pool(its.view).free(simt::this_thread{}, its.handle);
   simt::store(its.result, static_cast<std::uint32_t>(result));
 }
 

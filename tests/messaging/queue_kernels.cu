@@ -24,9 +24,9 @@ SIMT_DEVICE void run_queue(const QueueRow& row, bool pushes) {
   if (row.words == 24) run_queue<Group, 24>(row, pushes);
 }
 SIMT_DEVICE void run_queue(const QueueRow& row, bool pushes) {
-  if (row.members == Members::thread) run_queue<simt::Thread>(row, pushes);
-  if (row.members == Members::warp) run_queue<simt::Warp>(row, pushes);
-  if (row.members == Members::block) run_queue<simt::Block>(row, pushes);
+  if (row.members == Members::thread) run_queue<simt::this_thread>(row, pushes);
+  if (row.members == Members::warp) run_queue<simt::this_warp>(row, pushes);
+  if (row.members == Members::block) run_queue<simt::this_block>(row, pushes);
 }
 
 template <typename Group>
@@ -38,9 +38,9 @@ SIMT_DEVICE void run_pair(const PairRow& row, bool pushes) {
 }
 
 SIMT_DEVICE void run_pair(const PairRow& row, bool pushes) {
-  if (row.members == Members::thread) run_pair<simt::Thread>(row, pushes);
-  if (row.members == Members::warp) run_pair<simt::Warp>(row, pushes);
-  if (row.members == Members::block) run_pair<simt::Block>(row, pushes);
+  if (row.members == Members::thread) run_pair<simt::this_thread>(row, pushes);
+  if (row.members == Members::warp) run_pair<simt::this_warp>(row, pushes);
+  if (row.members == Members::block) run_pair<simt::this_block>(row, pushes);
 }
 
 SIMT_KERNEL(polypath_test_pushes, 256, QueueRow row) { run_queue(row, true); }
@@ -53,7 +53,7 @@ SIMT_KERNEL(polypath_test_pair_pops, 256, PairRow row) { run_pair(row, false); }
 /// Four pushes of one item a thread, one of two, one of one.
 SIMT_KERNEL(polypath_test_pair_small_push_last, 32, device::spsc_view view,
             std::uint32_t* results) {
-  const simt::Warp warp{};
+  const simt::this_warp warp{};
   device::spsc_producer<Item<3>> pair(view);
   const Item<3> items[2]{};
   for (unsigned call = 0; call < 6; ++call) {

@@ -38,9 +38,9 @@ SIMT_DEVICE void write_down(Found* at, const Item<kWords>& item, bool is_right,
   simt::store(&at->result, static_cast<std::uint32_t>(result));
 }
 
-SIMT_DEVICE simt::Thread team_of(const simt::Thread&) { return simt::Thread{}; }
-SIMT_DEVICE simt::Warp team_of(const simt::Warp&) { return simt::Warp{}; }
-SIMT_DEVICE simt::Warp team_of(const simt::Block&) { return simt::Warp{}; }
+SIMT_DEVICE simt::this_thread team_of(const simt::this_thread&) { return simt::this_thread{}; }
+SIMT_DEVICE simt::this_warp team_of(const simt::this_warp&) { return simt::this_warp{}; }
+SIMT_DEVICE simt::this_warp team_of(const simt::this_block&) { return simt::this_warp{}; }
 template <typename Team>
 SIMT_DEVICE unsigned team_number(const Team& team) {
   return (simt::block_index() * simt::block_size() + simt::thread_index()) / team.size();
@@ -128,8 +128,8 @@ class QueueRun {
       (void)simt::load(row.elsewhere + pusher * of_team +
                        (call * team.size() + team.rank()) % of_team);
   }
-  SIMT_DEVICE static bool any(const simt::Thread&, bool value) { return value; }
-  SIMT_DEVICE static bool any(const simt::Warp&, bool value) { return simt::warp_any(value); }
+  SIMT_DEVICE static bool any(const simt::this_thread&, bool value) { return value; }
+  SIMT_DEVICE static bool any(const simt::this_warp&, bool value) { return simt::warp_any(value); }
   template <typename Team>
   SIMT_DEVICE static void rest(const Team& team) {
     if (team.is_leader()) simt::spin_pause();

@@ -31,9 +31,9 @@ SIMT_DEVICE_NOINLINE void run_relaxed(const Members& members, const RelaxedRow& 
 template <typename Order, unsigned kCapacity>
 SIMT_DEVICE void run_relaxed(const RelaxedRow& row) {
   if (row.by_warp)
-    run_relaxed<Order, kCapacity>(simt::Warp{}, row);
+    run_relaxed<Order, kCapacity>(simt::this_warp{}, row);
   else
-    run_relaxed<Order, kCapacity>(simt::Block{}, row);
+    run_relaxed<Order, kCapacity>(simt::this_block{}, row);
 }
 
 SIMT_KERNEL(polypath_test_partitioned, 256, RelaxedRow row) {

@@ -16,28 +16,28 @@ SIMT_DEVICE_NOINLINE void run_remote(const QueueRow& row, bool pushes) {
 SIMT_DEVICE void run_remote(const RemoteRow& row, bool pushes) {
   const QueueRow& queue = row.queue;
   if (row.is_line)
-    run_remote<simt::Warp, 30, 1, device::line>(queue, pushes);
+    run_remote<simt::this_warp, 30, 1, device::line>(queue, pushes);
   else if (queue.words == 3 && queue.members == Members::thread)
-    run_remote<simt::Thread, 3, 1>(queue, pushes);
+    run_remote<simt::this_thread, 3, 1>(queue, pushes);
   else if (queue.words == 3 && queue.items == 1)
-    run_remote<simt::Warp, 3, 1>(queue, pushes);
+    run_remote<simt::this_warp, 3, 1>(queue, pushes);
   else if (queue.words == 3)
-    run_remote<simt::Warp, 3, 2>(queue, pushes);
+    run_remote<simt::this_warp, 3, 2>(queue, pushes);
   else if (queue.words == 5)
-    run_remote<simt::Warp, 5, 1>(queue, pushes);
+    run_remote<simt::this_warp, 5, 1>(queue, pushes);
   else if (queue.words == 24)
-    run_remote<simt::Warp, 24, 1>(queue, pushes);
+    run_remote<simt::this_warp, 24, 1>(queue, pushes);
 }
 
 SIMT_DEVICE void run_remote_pair(const RemotePairRow& row, bool pushes) {
   if (row.is_line)
-    run_pair<simt::Warp, 30, 1, device::system_scope, device::line>(row.pair, pushes);
+    run_pair<simt::this_warp, 30, 1, device::system_scope, device::line>(row.pair, pushes);
   else if (row.pair.members == Members::block)
-    run_pair<simt::Block, 3, 2, device::system_scope>(row.pair, pushes);
+    run_pair<simt::this_block, 3, 2, device::system_scope>(row.pair, pushes);
   else if (row.pair.words == 3)
-    run_pair<simt::Warp, 3, 2, device::system_scope>(row.pair, pushes);
+    run_pair<simt::this_warp, 3, 2, device::system_scope>(row.pair, pushes);
   else
-    run_pair<simt::Warp, 24, 1, device::system_scope>(row.pair, pushes);
+    run_pair<simt::this_warp, 24, 1, device::system_scope>(row.pair, pushes);
 }
 
 SIMT_KERNEL(polypath_test_remote_pushes, 256, RemoteRow row) { run_remote(row, true); }
@@ -54,7 +54,7 @@ SIMT_KERNEL(polypath_test_remote_pair_pops, 256, RemotePairRow row) { run_remote
 SIMT_KERNEL(polypath_test_rest, 32, std::uint32_t us) { simt::sleep_ns(us * 1000); }
 
 SIMT_KERNEL(polypath_test_rings_pops, 32, RingsRow row) {
-  const simt::Warp warp{};
+  const simt::this_warp warp{};
   unsigned open = (1U << row.count) - 1;
   Found* out[RingsRow::kMaxSources];
   for (unsigned ring = 0; ring < row.count; ++ring) out[ring] = row.found + ring * row.room;

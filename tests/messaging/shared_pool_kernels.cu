@@ -12,7 +12,7 @@ class SharedPoolRun {
       : row_(row), pool_(row.view), own_(row.view.own) {}
 
   SIMT_DEVICE void send() const {
-    const simt::Warp warp{};
+    const simt::this_warp warp{};
     int to = next(row_.view.rank);
     for (std::uint32_t round = 0; round < row_.rounds; ++round) {
       const std::uint32_t value = (row_.seed + round) * 0x9E3779B9U + simt::thread_index();
@@ -42,7 +42,7 @@ class SharedPoolRun {
   }
 
   SIMT_DEVICE void receive() const {
-    const simt::Warp warp{};
+    const simt::this_warp warp{};
     // As many as send() of each other rank gives to this one.
     for (int from = 0; from < row_.view.ranks; ++from) {
       if (from == row_.view.rank) continue;
@@ -65,7 +65,7 @@ class SharedPoolRun {
 
   SIMT_DEVICE void collect() const {
     unsigned count = 0;
-    if (pool_.take_back(simt::Warp{}, &count) != device::status::done) wrong();
+    if (pool_.take_back(simt::this_warp{}, &count) != device::status::done) wrong();
     if (count > 0) simt::red_add_relaxed(row_.returned, count);
   }
 
@@ -111,7 +111,8 @@ SIMT_KERNEL(polypath_test_shared_pool, 64, SharedPoolRow row) {
 SIMT_KERNEL(polypath_test_give_back, 32, GiveBackRow row) {
   const device::shared_pool pool(row.view);
   for (std::uint32_t time = 0; time < row.times; ++time)
-    if (pool.give_back(simt::Warp{}, row.owner, simt::lane_index()) != device::status::done) return;
+    if (pool.give_back(simt::this_warp{}, row.owner, simt::lane_index()) != device::status::done)
+      return;
 }
 
 }  // namespace polypath::test

@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(Traffic, Matching, testing::ValuesIn(kTraffic),
 /// Patterns whose places in the table are one: receives from any source see messages that they do
 /// not ask for.
 TEST(MatchingAdversary, PatternsInOneBucket) {
-  const device::detail::SlotHash first_slot(0, device::detail::log2_above(2 * 41));
+  const device::detail::slot_hash first_slot(0, device::detail::log2_above(2 * 41));
   const auto of = [&](std::uint32_t tag) {
     return first_slot(device::bits_of({tag, any_source, 0}));
   };

@@ -37,9 +37,9 @@ class RowOfCalls {
 
  private:
   SIMT_DEVICE_NOINLINE static void copy(void* to, const void* from, std::size_t bytes) {
-    simt::copy_tile<simt::Access::plain, simt::Access::plain, 1>(
+    simt::copy_tile<simt::tile_access::plain, simt::tile_access::plain, 1>(
         uc::detail::GroupOf<G>(),
-        simt::Places<unsigned char, 1>{{static_cast<unsigned char*>(to)}, 1},
+        simt::pointer_list<unsigned char, 1>{{static_cast<unsigned char*>(to)}, 1},
         static_cast<const unsigned char*>(from), bytes);
   }
 

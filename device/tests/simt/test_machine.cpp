@@ -70,8 +70,8 @@ TEST(Machine, AKernelThatBeginsEarlyMustWaitBeforeItUsesMemory) {
 // Two groups of warps hand values on through shared memory, by the barriers that they share.
 SIMT_KERNEL(test_groups, 128, std::uint32_t* out, int turns) {
   SIMT_SHARED(std::uint32_t, value);
-  const Group makers(0, 1, 1);
-  const Group takers(1, 3, 2);
+  const warp_group makers(0, 1, 1);
+  const warp_group takers(1, 3, 2);
   for (int turn = 0; turn < turns; ++turn) {
     if (makers.holds_me()) {
       if (makers.is_leader()) value = static_cast<std::uint32_t>(turn);

@@ -41,13 +41,13 @@ struct Ring {
 SIMT_DEVICE bool never() { return false; }
 
 SIMT_DEVICE void send(const unsigned char* from, Ring* ring, Fault fault) {
-  const Group all = Group::block();
+  const warp_group all = warp_group::block();
   const std::uint64_t ahead = kSlots + (fault == Fault::credit_too_large ? 1 : 0);
   for (std::uint64_t tile = 0; tile < kTiles; ++tile) {
     if (all.is_leader() && tile >= kSlots)
       spin_until([&] { return load_acquire(&ring->credit) + ahead > tile; }, never);
     all.sync();
-    Places<unsigned char, 1> to{{ring->slots + tile % kSlots * kTile}, 1};
+    pointer_list<unsigned char, 1> to{{ring->slots + tile % kSlots * kTile}, 1};
     copy_tile(all, to, from + tile * kTile, kTile);
     if (fault != Fault::no_barrier_before_flag) all.sync();
     if (!all.is_leader()) continue;
@@ -60,7 +60,7 @@ SIMT_DEVICE void send(const unsigned char* from, Ring* ring, Fault fault) {
 }
 
 SIMT_DEVICE void receive(unsigned char* to, Ring* ring, Fault fault) {
-  const Group all = Group::block();
+  const warp_group all = warp_group::block();
   for (std::uint64_t tile = 0; tile < kTiles; ++tile) {
     if (all.is_leader()) {
       spin_until(
@@ -72,12 +72,12 @@ SIMT_DEVICE void receive(unsigned char* to, Ring* ring, Fault fault) {
           never);
     }
     if (fault != Fault::no_barrier_after_wait) all.sync();
-    Places<unsigned char, 1> place{{to + tile * kTile}, 1};
+    pointer_list<unsigned char, 1> place{{to + tile * kTile}, 1};
     const unsigned char* const from = ring->slots + tile % kSlots * kTile;
     if (fault == Fault::constant_loads)
-      copy_tile<Access::constant>(all, place, from, kTile);
+      copy_tile<tile_access::constant>(all, place, from, kTile);
     else
-      copy_tile<Access::plain>(all, place, from, kTile);
+      copy_tile<tile_access::plain>(all, place, from, kTile);
     if (fault != Fault::no_barrier_before_credit) all.sync();
     if (all.is_leader()) store_release(&ring->credit, tile + 1);
   }

@@ -14,7 +14,7 @@ namespace {
 constexpr int kMaxPointers = 3;
 
 struct CopyArgs {
-  Places<unsigned char, kMaxPointers> to;
+  pointer_list<unsigned char, kMaxPointers> to;
   const unsigned char* from;
   std::size_t bytes;
 };
@@ -23,10 +23,10 @@ SIMT_KERNEL(test_copy_tile, 128, CopyArgs args) {
   // Block 0 by all threads, block 1 by its last two warps.
   const std::size_t half = args.bytes / 2;
   if (block_index() == 0) {
-    copy_tile(Group::block(), args.to, args.from, half);
+    copy_tile(warp_group::block(), args.to, args.from, half);
     return;
   }
-  const Group last(block_size() / kWarp - 2, 2, 1);
+  const warp_group last(block_size() / kWarp - 2, 2, 1);
   for (int d = 0; d < args.to.count; ++d) args.to.at[d] += half;
   if (last.holds_me()) copy_tile(last, args.to, args.from + half, args.bytes - half);
 }
@@ -70,14 +70,14 @@ struct SumOfHalves {
 };
 
 struct ReduceArgs {
-  Places<bfloat16, kMaxPointers> to;
-  Places<const bfloat16, 4> from;
+  pointer_list<bfloat16, kMaxPointers> to;
+  pointer_list<const bfloat16, 4> from;
   std::size_t count;
   float scale;
 };
 
 SIMT_KERNEL(test_reduce_tile, 64, ReduceArgs args) {
-  reduce_tile(Group::block(), SumOfHalves{args.scale}, args.to, args.from, args.count);
+  reduce_tile(warp_group::block(), SumOfHalves{args.scale}, args.to, args.from, args.count);
 }
 
 TEST(Tiles, ReduceInTheOrderOfTheSources) {

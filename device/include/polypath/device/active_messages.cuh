@@ -15,8 +15,8 @@
 //   };
 //
 //   active_messages<Visit, Visited> messages(view, Visit{}, Visited{counts});
-//   messages.send<Visit>(Warp{}, destination, {vertex});   // one message of each thread
-//   messages.progress(Warp{});                             // executes what has come
+//   messages.send<Visit>(this_warp{}, destination, {vertex});   // one message of each thread
+//   messages.progress(this_warp{});                             // executes what has come
 //
 // A handler is executed by one thread, those of a warp side by side. It may reply, by what it
 // returns, and sends nothing else; the handler of a reply returns nothing. Requests and replies
@@ -52,19 +52,19 @@ struct reply {
 namespace detail {
 
 template <typename Result>
-struct ReplyOf {
+struct reply_type {
   static_assert(std::is_void<Result>::value, "a handler returns nothing, or a reply<Handler>");
   using handler = void;
 };
 template <typename Handler>
-struct ReplyOf<reply<Handler>> {
+struct reply_type<reply<Handler>> {
   using handler = Handler;
 };
 template <typename Handler>
 using ResultOf = decltype(std::declval<const Handler&>()(
     0U, std::declval<const typename Handler::arguments&>()));
 template <typename Handler>
-using Replying = typename ReplyOf<ResultOf<Handler>>::handler;
+using Replying = typename reply_type<ResultOf<Handler>>::handler;
 
 constexpr std::size_t max_of() { return 0; }
 template <typename... Rest>
@@ -77,7 +77,7 @@ template <unsigned kIndex, typename Handler>
 struct handler_slot {
   Handler handler;
 };
-template <typename Indices, typename... Handlers>
+template <typename sorted_indices, typename... Handlers>
 struct handler_tuple;
 template <std::size_t... kIndex, typename... Handlers>
 struct handler_tuple<std::index_sequence<kIndex...>, Handlers...>
@@ -107,7 +107,7 @@ class active_messages {
   };
   using Queue = queue<Call, system_scope>;
   using View = active_messages_view;
-  using Indices = std::make_index_sequence<sizeof...(Handlers)>;
+  using sorted_indices = std::make_index_sequence<sizeof...(Handlers)>;
 
  public:
   static constexpr unsigned kCellBytes = Queue::kCellBytes;
@@ -125,8 +125,8 @@ class active_messages {
   ///   bad_rank   there is no such rank; nothing was sent
   ///   bad_view   the cells of the view are too small; likewise of progress()
   ///   aborted    the time limit, or an abort; nothing was sent
-  template <typename Handler, typename Members>
-  POLYPATH_DEVICE status send(const Members& group, unsigned destination,
+  template <typename Handler, typename Group>
+  POLYPATH_DEVICE status send(const Group& group, unsigned destination,
                               const typename Handler::arguments& arguments) {
     if (destination >= view_.ranks) return status::bad_rank;
     if (view_.cell_bytes < kCellBytes) return status::bad_view;
@@ -145,8 +145,8 @@ class active_messages {
   ///   closed    every rank has closed, and all that came has been executed, or is by other groups:
   ///             when their calls return, and those of all ranks, no message is under way
   ///   aborted   as send(), while a reply was waiting for room; or a message of another program
-  template <typename Members>
-  POLYPATH_DEVICE status progress(const Members& group) {
+  template <typename Group>
+  POLYPATH_DEVICE status progress(const Group& group) {
     if (view_.cell_bytes < kCellBytes) return status::bad_view;
     const auto team = detail::team_of(group);
     // While requests keep coming, replies are looked at now and then.
@@ -167,14 +167,14 @@ class active_messages {
 
   /// Whether the communicator was aborted, or a wait of this rank gave up. progress() does not
   /// look, so who polls asks now and then: all of a group, of a block each warp for itself.
-  template <typename Members>
-  [[nodiscard]] POLYPATH_DEVICE bool is_aborted(const Members& group) const {
+  template <typename Group>
+  [[nodiscard]] POLYPATH_DEVICE bool is_aborted(const Group& group) const {
     return device::is_aborted(detail::team_of(group), view_.wait_ctx, view_.number);
   }
 
   /// progress(), until it is `closed`. Waits no longer than the time limit for a message.
-  template <typename Members>
-  POLYPATH_DEVICE status progress_until_closed(const Members& group) {
+  template <typename Group>
+  POLYPATH_DEVICE status progress_until_closed(const Group& group) {
     const auto team = detail::team_of(group);
     for (wait_timer watch;;) {
       const status result = progress(team);
@@ -272,7 +272,7 @@ class active_messages {
   POLYPATH_DEVICE static Call call_of(const typename Handler::arguments& arguments) {
     constexpr std::uint32_t bytes = sizeof(typename Handler::arguments);
     Call call{};
-    call.head = number_of<Handler>(Indices{}) | bytes << 16;
+    call.head = number_of<Handler>(sorted_indices{}) | bytes << 16;
     memcpy(call.words, &arguments, bytes);
     return call;
   }
@@ -377,7 +377,7 @@ class active_messages {
     Call answer;
     answer.head = kNobody;
     const bool is_right = !is_mine || (call.head & 0xFFFFU) == kNobody ||
-                          execute<kKind>(Indices{}, call, source, answer);
+                          execute<kKind>(sorted_indices{}, call, source, answer);
     if (!team.all(is_right)) {
       if (!is_right)
         report(view_.wait_ctx, wait_error::bad_state,
@@ -413,8 +413,8 @@ class active_messages {
     count();
     return true;
   }
-  POLYPATH_DEVICE static unsigned count_of(const Thread&, bool value) { return value ? 1 : 0; }
-  POLYPATH_DEVICE static unsigned count_of(const Warp&, bool value) {
+  POLYPATH_DEVICE static unsigned count_of(const this_thread&, bool value) { return value ? 1 : 0; }
+  POLYPATH_DEVICE static unsigned count_of(const this_warp&, bool value) {
     return countr_one(warp_ballot(value));
   }
 
@@ -467,7 +467,7 @@ class active_messages {
   }
 
   View view_;
-  detail::handler_tuple<Indices, Handlers...> handlers_;
+  detail::handler_tuple<sorted_indices, Handlers...> handlers_;
   std::uint32_t shard_;
   std::uint32_t windows_[2];        ///< where the next look is, of requests and of replies
   std::uint32_t idle_windows_ = 0;  ///< looked at in a row, and at an end

@@ -4,13 +4,13 @@
 // a rank of MPI does in a communicator; contexts know nothing of each other. What a group has begun
 // in a context, and what has come there, is kept from kernel to kernel.
 //
-//   channel channel(Block{}, view, block_index());         // every thread of the group calls alike
+//   channel channel(this_block{}, view, block_index());  // every thread of the group calls alike
 //   request coming;
-//   channel.irecv(Block{}, left, tag, halo, bytes, coming);
-//   channel.send(Block{}, right, tag, rows, bytes);
+//   channel.irecv(this_block{}, left, tag, halo, bytes, coming);
+//   channel.send(this_block{}, right, tag, rows, bytes);
 //   received got;
-//   if (channel.wait(Block{}, coming, &got) != status::done) ...
-//   channel.leave(Block{});
+//   if (channel.wait(this_block{}, coming, &got) != status::done) ...
+//   channel.leave(this_block{});
 //
 // A message goes to the receive that was posted first among those that would have it, and a receive
 // takes the message that came first: messages of one rank come in the order in which they were
@@ -46,10 +46,10 @@ namespace polypath::device {
 
 class channel {
  public:
-  /// For a Warp or a Block. A context that there is not, or that another group has: every call says
-  /// so (bad_context, in_use).
-  template <typename Members>
-  POLYPATH_DEVICE channel(const Members& group, const channel_view& view, std::uint32_t context)
+  /// For this_warp or this_block. A context that there is not, or that another group has: every
+  /// call says so (bad_context, in_use).
+  template <typename Group>
+  POLYPATH_DEVICE channel(const Group& group, const channel_view& view, std::uint32_t context)
       : control_(view, context) {
     if (context >= view.contexts) {
       state_ = status::bad_context;
@@ -64,8 +64,8 @@ class channel {
   /// request, for wait() or test().
   ///   full       so many requests are under way: nothing was sent
   ///   bad_rank, bad_tag   likewise
-  template <typename Members>
-  POLYPATH_DEVICE status isend(const Members& group, std::uint32_t destination, std::uint32_t tag,
+  template <typename Group>
+  POLYPATH_DEVICE status isend(const Group& group, std::uint32_t destination, std::uint32_t tag,
                                const void* data, std::uint64_t bytes, request& begun) {
     begun = request{};
     if (state_ != status::done) return state_;
@@ -83,8 +83,8 @@ class channel {
 
   /// Begins to receive a message of at most `bytes` bytes into `data`, memory of this GPU; where
   /// that is more than eager_bytes, in a window of the channel.
-  template <typename Members>
-  POLYPATH_DEVICE status irecv(const Members& group, std::uint32_t source, std::uint32_t tag,
+  template <typename Group>
+  POLYPATH_DEVICE status irecv(const Group& group, std::uint32_t source, std::uint32_t tag,
                                void* data, std::uint64_t bytes, request& begun) {
     begun = request{};
     const std::uint64_t window = control_.window_of(data, bytes);
@@ -104,14 +104,14 @@ class channel {
   ///   done, truncated   it is, and is gone; of a receive, `*got` is what came
   ///   in_progress         not yet
   ///   bad_request, aborted
-  template <typename Members>
-  POLYPATH_DEVICE status test(const Members& group, const request& of, received* got = nullptr) {
+  template <typename Group>
+  POLYPATH_DEVICE status test(const Group& group, const request& of, received* got = nullptr) {
     wait_timer watch;
     return step(group, of, got, watch, false);
   }
   /// Waits until it is done, no longer than the time limit.
-  template <typename Members>
-  POLYPATH_DEVICE status wait(const Members& group, const request& of, received* got = nullptr) {
+  template <typename Group>
+  POLYPATH_DEVICE status wait(const Group& group, const request& of, received* got = nullptr) {
     if (state_ == status::done && of.slot == request::kNothing) return status::done;
     for (wait_timer watch;;) {
       const status result = step(group, of, got, watch, true);
@@ -119,27 +119,27 @@ class channel {
     }
   }
   /// Carries on what is under way.
-  template <typename Members>
-  POLYPATH_DEVICE status progress(const Members& group) {
+  template <typename Group>
+  POLYPATH_DEVICE status progress(const Group& group) {
     return test(group, request{});
   }
 
   /// isend() or irecv(), and wait().
-  template <typename Members>
-  POLYPATH_DEVICE status send(const Members& group, std::uint32_t destination, std::uint32_t tag,
+  template <typename Group>
+  POLYPATH_DEVICE status send(const Group& group, std::uint32_t destination, std::uint32_t tag,
                               const void* data, std::uint64_t bytes) {
     request begun;
     const status result = isend(group, destination, tag, data, bytes, begun);
     return result == status::done ? wait(group, begun) : result;
   }
-  template <typename Members>
-  POLYPATH_DEVICE status recv(const Members& group, std::uint32_t source, std::uint32_t tag,
+  template <typename Group>
+  POLYPATH_DEVICE status recv(const Group& group, std::uint32_t source, std::uint32_t tag,
                               void* data, std::uint64_t bytes, received* got = nullptr) {
     const status checked = check_receive(source, tag, bytes, control_.window_of(data, bytes));
     if (checked != status::done) return checked;
     if (source != any_source) {
       group.sync();  // what others have loaded from the buffer
-      detail::ChannelStep direct{};
+      detail::channel_step direct{};
       if (controls(group))
         direct = control_.receive_directly(source, tag, static_cast<unsigned char*>(data), bytes);
       direct = share(group, direct);
@@ -151,8 +151,8 @@ class channel {
   }
 
   /// Keeps what is under way for the next group of this context. Called once, last.
-  template <typename Members>
-  POLYPATH_DEVICE void leave(const Members& group) {
+  template <typename Group>
+  POLYPATH_DEVICE void leave(const Group& group) {
     group.sync();
     if (state_ != status::done) return;
     if (controls(group)) control_.close();
@@ -165,11 +165,11 @@ class channel {
     if (state_ != status::done) return state_;
     if (source >= control_.view().ranks && source != any_source) return status::bad_rank;
     if (tag > kMaxTag && tag != any_tag) return status::bad_tag;
-    if (bytes > control_.view().eager_bytes && window == detail::ChannelControl::kNoWindow)
+    if (bytes > control_.view().eager_bytes && window == detail::channel_control::kNoWindow)
       return status::bad_buffer;
     return status::done;
   }
-  POLYPATH_DEVICE status told(const detail::ChannelStep& step, received* got) {
+  POLYPATH_DEVICE status told(const detail::channel_step& step, received* got) {
     if (step.result == status::aborted) state_ = status::aborted;
     if (got != nullptr && (step.result == status::done || step.result == status::truncated))
       *got = step.got;
@@ -178,14 +178,14 @@ class channel {
 
   // ---- groups: one warp acts for all ----
 
-  POLYPATH_DEVICE static bool controls(const Warp&) { return true; }
-  POLYPATH_DEVICE static bool controls(const Block& block) { return block.rank() < kWarp; }
+  POLYPATH_DEVICE static bool controls(const this_warp&) { return true; }
+  POLYPATH_DEVICE static bool controls(const this_block& block) { return block.rank() < kWarp; }
   template <typename T>
-  POLYPATH_DEVICE static T share(const Warp&, const T& value) {
+  POLYPATH_DEVICE static T share(const this_warp&, const T& value) {
     return value;
   }
   template <typename T>
-  POLYPATH_DEVICE static T share(const Block& block, const T& value) {
+  POLYPATH_DEVICE static T share(const this_block& block, const T& value) {
     POLYPATH_SHARED(T, shared);
     block.sync();
     if (block.is_leader()) shared = value;
@@ -193,11 +193,11 @@ class channel {
     return shared;
   }
 
-  template <typename Members>
-  POLYPATH_DEVICE status step(const Members& group, const request& of, received* got,
+  template <typename Group>
+  POLYPATH_DEVICE status step(const Group& group, const request& of, received* got,
                               wait_timer& watch, bool waits) {
     if (state_ != status::done) return state_;
-    detail::ChannelStep result{};
+    detail::channel_step result{};
     if (controls(group)) result = control_.take_step(of, watch, waits);
     result = share(group, result);
     if (result.has_put != 0) {
@@ -206,11 +206,11 @@ class channel {
     }
     return told(result, got);
   }
-  template <typename Members>
-  POLYPATH_DEVICE void put(const Members& group, const detail::ChannelPut& of) {
+  template <typename Group>
+  POLYPATH_DEVICE void put(const Group& group, const detail::channel_put& of) {
     const bool leads = controls(group);
     POLYPATH_MUTANT(channel_mutant::announced_before_the_bytes, if (leads) control_.announce(of))
-    copy_tile(group, Places<unsigned char, 1>{{of.to}, 1}, of.from, of.bytes);
+    copy_tile(group, pointer_list<unsigned char, 1>{{of.to}, 1}, of.from, of.bytes);
     group.sync();
     if (!leads) return;
     POLYPATH_MUTANT_OMITS(channel_mutant::no_fence_behind_the_bytes)
@@ -220,7 +220,7 @@ class channel {
     control_.finish(of);
   }
 
-  detail::ChannelControl control_;
+  detail::channel_control control_;
   status state_ = status::done;  ///< for all threads alike
 };
 

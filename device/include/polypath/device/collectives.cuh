@@ -34,10 +34,12 @@ class collectives {
   [[nodiscard]] POLYPATH_DEVICE int rank() const { return view_.rank; }
   [[nodiscard]] POLYPATH_DEVICE int ranks() const { return view_.ranks; }
   /// The group of all blocks.
-  [[nodiscard]] POLYPATH_DEVICE Grid grid() const { return Grid(view_.grid, view_.wait_ctx); }
+  [[nodiscard]] POLYPATH_DEVICE this_grid grid() const {
+    return this_grid(view_.grid, view_.wait_ctx);
+  }
 
-  template <typename Members>
-  POLYPATH_DEVICE status barrier(const Members& group) const {
+  template <typename Group>
+  POLYPATH_DEVICE status barrier(const Group& group) const {
     const auto mine = [&](int r) { return of_rank(view_.meeting, view_.rank) + r; };
     const auto theirs = [&](int r) { return of_rank(view_.meeting, r) + view_.rank; };
     const auto await = [&](const std::uint64_t* word, std::uint64_t number, int r) {
@@ -52,9 +54,9 @@ class collectives {
   }
 
   /// `count` elements of rank `root` to the same place on all ranks.
-  template <typename Members, typename T>
-  POLYPATH_DEVICE status broadcast(const Members& group, const symmetric<T>& data,
-                                   std::size_t count, int root) const {
+  template <typename Group, typename T>
+  POLYPATH_DEVICE status broadcast(const Group& group, const symmetric<T>& data, std::size_t count,
+                                   int root) const {
     return between_barriers(group, [&] {
       if (view_.rank == root) put_to_all(group, of_rank(data.at, root), data, 0, count);
     });
@@ -62,8 +64,8 @@ class collectives {
 
   /// `count` elements of each rank, in rank order, to all. `mine` is any memory of this GPU, or
   /// this rank's part of `all`.
-  template <typename Members, typename T>
-  POLYPATH_DEVICE status all_gather(const Members& group, const T* mine, const symmetric<T>& all,
+  template <typename Group, typename T>
+  POLYPATH_DEVICE status all_gather(const Group& group, const T* mine, const symmetric<T>& all,
                                     std::size_t count) const {
     int slot = view_.rank;
     POLYPATH_MUTANT(collective_mutant::wrong_slot, slot = (view_.rank + 1) % view_.ranks)
@@ -74,14 +76,14 @@ class collectives {
 
   /// `count` elements of all ranks, combined by Operation (operations.hpp), to all. In place where
   /// `send` and `recv` are the same; else they do not overlap.
-  template <typename Operation, typename Members, typename T>
-  POLYPATH_DEVICE status all_reduce(const Members& group, const symmetric<T>& send,
+  template <typename Operation, typename Group, typename T>
+  POLYPATH_DEVICE status all_reduce(const Group& group, const symmetric<T>& send,
                                     const symmetric<T>& recv, std::size_t count) const {
-    const Slice slice = slice_of(view_.rank, view_.ranks, count);
+    const element_slice slice = slice_of(view_.rank, view_.ranks, count);
     return between_barriers(group, [&] {
       if (slice.length == 0) return;
-      Places<T, kMaxRanks> to{};
-      Places<const T, kMaxRanks> from{};
+      pointer_list<T, kMaxRanks> to{};
+      pointer_list<const T, kMaxRanks> from{};
       to.count = from.count = view_.ranks;
       POLYPATH_UNROLL
       for (int r = 0; r < kMaxRanks; ++r) {
@@ -105,8 +107,8 @@ class collectives {
   }
 
   /// The first: memory of all is free; the last: all is there.
-  template <typename Members, typename Work>
-  POLYPATH_DEVICE status between_barriers(const Members& group, const Work& work) const {
+  template <typename Group, typename Work>
+  POLYPATH_DEVICE status between_barriers(const Group& group, const Work& work) const {
     POLYPATH_MUTANT_OMITS(collective_mutant::no_first_barrier)
     if (barrier(group) != status::done) return status::aborted;
     work();
@@ -114,17 +116,17 @@ class collectives {
     return barrier(group);
   }
 
-  template <typename Members, typename T>
-  POLYPATH_DEVICE void put_to_all(const Members& group, const T* from, const symmetric<T>& to,
+  template <typename Group, typename T>
+  POLYPATH_DEVICE void put_to_all(const Group& group, const T* from, const symmetric<T>& to,
                                   std::size_t first, std::size_t count) const {
     static_assert(std::is_trivially_copyable<T>::value, "elements are copied as bytes");
     constexpr int kInFlight = 2;
-    Places<unsigned char, kMaxRanks> places{};
+    pointer_list<unsigned char, kMaxRanks> places{};
     places.count = view_.ranks;
     POLYPATH_UNROLL
     for (int r = 0; r < kMaxRanks; ++r)
       places.at[r] = reinterpret_cast<unsigned char*>(to.at[r] + first);
-    copy_tile<Access::streaming, Access::streaming, kInFlight>(
+    copy_tile<tile_access::streaming, tile_access::streaming, kInFlight>(
         group, places, reinterpret_cast<const unsigned char*>(from), count * sizeof(T));
   }
 

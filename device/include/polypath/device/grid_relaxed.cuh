@@ -10,7 +10,7 @@ namespace polypath::device {
 namespace detail {
 
 template <typename Order>
-class HashedGrid : public PhasesOfGrid<HashedGrid<Order>, hashed_workspace> {
+class hashed_grid : public grid_phases<hashed_grid<Order>, hashed_workspace> {
  public:
   static constexpr unsigned kWarpWords = sizeof(match_sums) / sizeof(std::uint32_t);
   POLYPATH_DEVICE static void run_phase(unsigned phase, std::uint32_t* warp_bits,
@@ -29,7 +29,7 @@ class HashedGrid : public PhasesOfGrid<HashedGrid<Order>, hashed_workspace> {
 
 template <>
 class grid_matcher<partitioned>
-    : public detail::PhasesOfGrid<grid_matcher<partitioned>, partitioned_workspace> {
+    : public detail::grid_phases<grid_matcher<partitioned>, partitioned_workspace> {
  public:
   static constexpr unsigned kWarpWords = kWordsOfPartition;
   static_assert(kWarpWords >= grid_matcher<mpi>::kWarpWords, "");
@@ -55,7 +55,7 @@ class grid_matcher<partitioned>
     scatter_to_partitions<partitioned>(view);
     all.meet();
     if (load(&view.words->bad) != kNothingBad) {
-      const detail::WholeGrid grid;
+      const detail::whole_grid grid;
       return detail::match_nothing(batch, grid.rank(), grid.size());
     }
     if (load(&view.words->is_crowded) != 0) {
@@ -103,8 +103,8 @@ class grid_matcher<partitioned>
   }
 };
 template <>
-class grid_matcher<hashed> : public detail::HashedGrid<hashed> {};
+class grid_matcher<hashed> : public detail::hashed_grid<hashed> {};
 template <>
-class grid_matcher<hashed_unique> : public detail::HashedGrid<hashed_unique> {};
+class grid_matcher<hashed_unique> : public detail::hashed_grid<hashed_unique> {};
 
 }  // namespace polypath::device

@@ -11,7 +11,7 @@
 namespace polypath::device {
 
 /// The calling thread alone.
-struct Thread {
+struct this_thread {
   [[nodiscard]] POLYPATH_DEVICE unsigned rank() const { return 0; }
   [[nodiscard]] POLYPATH_DEVICE unsigned size() const { return 1; }
   [[nodiscard]] POLYPATH_DEVICE bool is_leader() const { return true; }
@@ -21,7 +21,7 @@ struct Thread {
 };
 
 /// The warp of the calling thread, which is whole.
-struct Warp {
+struct this_warp {
   [[nodiscard]] POLYPATH_DEVICE unsigned rank() const { return rank_in_warp(); }
   [[nodiscard]] POLYPATH_DEVICE unsigned size() const { return kWarp; }
   [[nodiscard]] POLYPATH_DEVICE bool is_leader() const { return rank() == 0; }
@@ -31,7 +31,7 @@ struct Warp {
 };
 
 /// All threads of the block, of one, two or three dimensions.
-struct Block {
+struct this_block {
   [[nodiscard]] POLYPATH_DEVICE unsigned rank() const { return rank_in_block(); }
   [[nodiscard]] POLYPATH_DEVICE unsigned size() const { return threads_of_block(); }
   [[nodiscard]] POLYPATH_DEVICE bool is_leader() const { return rank() == 0; }
@@ -41,14 +41,14 @@ struct Block {
 };
 
 /// Some warps of a block of one dimension.
-class Group {
+class warp_group {
  public:
   /// `warps` warps from `first_warp` on; `barrier` (1 to 15) is theirs alone.
-  POLYPATH_DEVICE Group(unsigned first_warp, unsigned warps, unsigned barrier)
+  POLYPATH_DEVICE warp_group(unsigned first_warp, unsigned warps, unsigned barrier)
       : first_(first_warp * kWarp), size_(warps * kWarp), barrier_(barrier) {}
 
   /// All threads of the block, with barrier 0.
-  POLYPATH_DEVICE static Group block() { return Group(0, block_size() / kWarp, 0); }
+  POLYPATH_DEVICE static warp_group block() { return warp_group(0, block_size() / kWarp, 0); }
 
   /// True when the calling thread belongs to it.
   [[nodiscard]] POLYPATH_DEVICE bool holds_me() const { return thread_index() - first_ < size_; }
@@ -71,10 +71,10 @@ class Group {
 namespace detail {
 
 /// What of a group acts together where not all of it does: its warps.
-POLYPATH_DEVICE Thread team_of(const Thread& thread) { return thread; }
-template <typename Members>
-POLYPATH_DEVICE Warp team_of(const Members&) {
-  return Warp{};
+POLYPATH_DEVICE this_thread team_of(const this_thread& thread) { return thread; }
+template <typename Group>
+POLYPATH_DEVICE this_warp team_of(const Group&) {
+  return this_warp{};
 }
 
 }  // namespace detail

@@ -36,7 +36,7 @@ class cells<T, Scope, line> : public detail::ring_base<cells<T, Scope, line>, T>
   POLYPATH_DEVICE void put_each(const Alone&, std::uint64_t, const T&) const {
     static_assert(sizeof(Alone) == 0, "lines are pushed by warps and blocks");
   }
-  POLYPATH_DEVICE void put_each(const Warp& warp, std::uint64_t first, const T& item) const {
+  POLYPATH_DEVICE void put_each(const this_warp& warp, std::uint64_t first, const T& item) const {
     const unsigned place = warp.rank() % kTogether;
     const std::uint64_t neighbours = first + (warp.rank() - place);
     Part all[kTogether] = {};
@@ -53,10 +53,10 @@ class cells<T, Scope, line> : public detail::ring_base<cells<T, Scope, line>, T>
     }
   }
 
-  POLYPATH_DEVICE bool load_items(const Thread&, std::uint64_t first, T& item) const {
+  POLYPATH_DEVICE bool load_items(const this_thread&, std::uint64_t first, T& item) const {
     return get(first, item);
   }
-  POLYPATH_DEVICE bool load_items(const Warp& warp, std::uint64_t first, T& item) const {
+  POLYPATH_DEVICE bool load_items(const this_warp& warp, std::uint64_t first, T& item) const {
     const unsigned place = warp.rank() % kTogether;
     const std::uint64_t neighbours = first + (warp.rank() - place);
     Part all[kTogether];

@@ -22,13 +22,13 @@ namespace detail {
 /// The phases, in their order, each called by `size` threads (whole warps) with their ranks, and
 /// with a barrier of theirs after it.
 template <typename Slots, typename Order>
-class HashPhases {
+class hash_phases {
   using Place = typename Slots::Place;
   static constexpr bool kCounts = std::is_same<Order, hashed>::value;
 
  public:
-  POLYPATH_DEVICE HashPhases(const Slots& slots, std::uint64_t seed, const match_batch& batch,
-                             std::uint32_t rank, std::uint32_t size)
+  POLYPATH_DEVICE hash_phases(const Slots& slots, std::uint64_t seed, const match_batch& batch,
+                              std::uint32_t rank, std::uint32_t size)
       : table_(slots, seed), b_(batch), rank_(rank), size_(size) {}
 
   POLYPATH_DEVICE void clear() const {
@@ -137,7 +137,7 @@ class HashPhases {
     return of_all + one * popcount(with_first & ((1U << rank_in_warp()) - 1));
   }
 
-  KeyTable<Slots> table_;
+  key_table<Slots> table_;
   match_batch b_;
   std::uint32_t rank_;
   std::uint32_t size_;
@@ -152,10 +152,10 @@ class matcher<hashed, kCapacity> {
 
   /// `group`: a warp, or a block of one dimension and whole warps. `seed` of the hashes, which
   /// whoever makes keys does not know; 0: by the clock.
-  template <typename Members>
-  POLYPATH_DEVICE static match_outcome match(const Members& group, storage& of_group,
+  template <typename Group>
+  POLYPATH_DEVICE static match_outcome match(const Group& group, storage& of_group,
                                              const match_batch& batch, std::uint64_t seed = 0) {
-    using Phases = detail::HashPhases<detail::SharedSlots, hashed>;
+    using Phases = detail::hash_phases<detail::shared_slots, hashed>;
     storage& memory = as_shared(of_group);
     const unsigned rank = group.rank();
     const unsigned size = group.size();
@@ -165,12 +165,12 @@ class matcher<hashed, kCapacity> {
       return detail::refused(match_status::full, 0);
     }
     if (group.is_leader()) memory.seed = seed != 0 ? seed : detail::seed_by_clock();
-    const detail::SharedSlots slots(memory.keys, memory.messages, memory.left,
-                                    table_view::slots_log2_for(batch.message_count));
+    const detail::shared_slots slots(memory.keys, memory.messages, memory.left,
+                                     table_view::slots_log2_for(batch.message_count));
     Phases(slots, 0, batch, rank, size).clear();
     group.sync();
     const Phases phases(slots, memory.seed, batch, rank, size);
-    detail::Found found{phases.enter(), 0};
+    detail::batch_tally found{phases.enter(), 0};
     POLYPATH_MUTANT_OMITS(hash_mutant::no_barrier)
     group.sync();
     const std::uint32_t bad_receive = phases.look(found.pairs);
@@ -187,8 +187,8 @@ class matcher<hashed, kCapacity> {
 /// in shared memory.
 template <typename Order>
 POLYPATH_DEVICE void run_table_phase(const table_view& view, unsigned phase, match_sums& sums) {
-  const detail::WholeGrid grid;
-  const detail::HashPhases<detail::GlobalSlots, Order> phases(
+  const detail::whole_grid grid;
+  const detail::hash_phases<detail::global_slots, Order> phases(
       {view.slots, view.slots_log2}, phase == 0 ? 0 : load(&view.words->seed), view.batch,
       grid.rank(), grid.size());
   if (phase == 0) {
@@ -212,7 +212,7 @@ POLYPATH_DEVICE void run_table_phase(const table_view& view, unsigned phase, mat
     const std::uint32_t bad = phases.look(pairs);
     if (bad != kNone)
       detail::note_bad(&view.words->bad, true, bad, detail::why_not<Order>(view.batch, true, bad));
-    pairs = detail::sum_of(Block{}, sums, pairs);
+    pairs = detail::sum_of(this_block{}, sums, pairs);
     if (thread_index() == 0 && pairs > 0) fetch_add<device_scope>(&view.words->matches, pairs);
   }
   if (phase == 3 && load(&view.words->bad) != kNothingBad)

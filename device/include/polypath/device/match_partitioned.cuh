@@ -21,13 +21,13 @@ namespace polypath::device {
 
 namespace detail {
 
-/// 64 messages of a batch, two in each thread of a warp. Batch: as PlainBatch below.
-class MessageWindow {
+/// 64 messages of a batch, two in each thread of a warp. Batch: as plain_batch below.
+class message_window {
  public:
   static constexpr std::uint32_t kMessages = 64;
 
   template <typename Batch>
-  POLYPATH_DEVICE MessageWindow(const Batch& batch, std::uint32_t first) : first_(first) {
+  POLYPATH_DEVICE message_window(const Batch& batch, std::uint32_t first) : first_(first) {
     POLYPATH_UNROLL
     for (unsigned half = 0; half < 2; ++half) {
       const std::uint32_t index = first + half * kWarp + rank_in_warp();
@@ -181,10 +181,10 @@ class MessageWindow {
   bool are_of_one_place_;
 };
 
-/// A match_batch, as MessageWindow sees it.
-class PlainBatch {
+/// A match_batch, as message_window sees it.
+class plain_batch {
  public:
-  POLYPATH_DEVICE explicit PlainBatch(const match_batch& of) : of_(of) {}
+  POLYPATH_DEVICE explicit plain_batch(const match_batch& of) : of_(of) {}
 
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t message_count() const { return of_.message_count; }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t receive_count() const { return of_.receive_count; }
@@ -212,20 +212,20 @@ class PlainBatch {
 
 /// All of a batch by one warp. Returns how many pairs this thread has made.
 template <typename Batch>
-POLYPATH_DEVICE std::uint32_t match_windows(const Warp&, const Batch& batch) {
+POLYPATH_DEVICE std::uint32_t match_windows(const this_warp&, const Batch& batch) {
   std::uint32_t pairs = 0;
   for (std::uint32_t first = 0; first == 0 || first < batch.message_count();
-       first += MessageWindow::kMessages) {
-    MessageWindow window(batch, first);
-    for (std::uint32_t at = 0; at < batch.receive_count(); at += MessageWindow::kMessages)
+       first += message_window::kMessages) {
+    message_window window(batch, first);
+    for (std::uint32_t at = 0; at < batch.receive_count(); at += message_window::kMessages)
       pairs += window.meet(batch, at, first == 0);
   }
   return pairs;
 }
 /// The same by a block: in step t warp w meets the receives t - w, 64 at a time.
 template <typename Batch>
-POLYPATH_DEVICE std::uint32_t match_windows(const Block& block, const Batch& batch) {
-  constexpr std::uint32_t kMessages = MessageWindow::kMessages;
+POLYPATH_DEVICE std::uint32_t match_windows(const this_block& block, const Batch& batch) {
+  constexpr std::uint32_t kMessages = message_window::kMessages;
   const unsigned warps = block.size() / kWarp;
   const unsigned own = block.rank() / kWarp;
   const std::uint32_t parts = (batch.receive_count() + kMessages - 1) / kMessages;
@@ -234,7 +234,7 @@ POLYPATH_DEVICE std::uint32_t match_windows(const Block& block, const Batch& bat
        first += warps * kMessages) {
     const std::uint32_t rest = (batch.message_count() - first + kMessages - 1) / kMessages;
     const std::uint32_t holders = rest == 0 ? 1 : rest < warps ? rest : warps;
-    MessageWindow window(batch, first + own * kMessages);
+    message_window window(batch, first + own * kMessages);
     for (std::uint32_t step = 0; step < parts + holders - 1; ++step) {
       const std::uint32_t part = step - own;
       if (own < holders && part < parts)
@@ -257,8 +257,8 @@ class matcher<partitioned, kCapacity> {
   using storage = match_sums;
 
   /// `group`: a warp, or a block of one dimension and whole warps.
-  template <typename Members>
-  POLYPATH_DEVICE static match_outcome match(const Members& group, storage& memory,
+  template <typename Group>
+  POLYPATH_DEVICE static match_outcome match(const Group& group, storage& memory,
                                              const match_batch& batch) {
     const match_outcome bad = detail::check_batch<partitioned>(group, memory, batch, kCapacity);
     if (bad.status != match_status::done) return bad;
@@ -267,7 +267,7 @@ class matcher<partitioned, kCapacity> {
         store(batch.matched_receive + i, kNone);
       group.sync();  // in this order
     }
-    const std::uint32_t pairs = detail::match_windows(group, detail::PlainBatch(batch));
+    const std::uint32_t pairs = detail::match_windows(group, detail::plain_batch(batch));
     group.sync();
     return detail::outcome_of(batch, detail::sum_of(group, memory, pairs));
   }

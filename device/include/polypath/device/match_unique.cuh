@@ -22,8 +22,8 @@ class matcher<hashed_unique, kCapacity> {
   using storage = unique_storage<kCapacity>;
 
   /// As matcher<hashed>.
-  template <typename Members>
-  POLYPATH_DEVICE static match_outcome match(const Members& group, storage& of_group,
+  template <typename Group>
+  POLYPATH_DEVICE static match_outcome match(const Group& group, storage& of_group,
                                              const match_batch& batch, std::uint64_t seed = 0) {
     storage& memory = as_shared(of_group);
     const unsigned rank = group.rank();
@@ -36,7 +36,7 @@ class matcher<hashed_unique, kCapacity> {
     if (group.is_leader()) memory.seeds = tag_seeds_of(seed != 0 ? seed : detail::seed_by_clock());
     const unsigned slots_log2 = table_view::slots_log2_for(2 * batch.message_count);
     detail::fingerprint_table::clear(memory.slots, slots_log2, rank, size);
-    detail::Found found{bring(memory, batch, rank, size), 0};
+    detail::batch_tally found{bring(memory, batch, rank, size), 0};
     group.sync();
     const detail::fingerprint_table table(memory.slots, memory.messages, slots_log2, memory.seeds);
     for (std::uint32_t i = rank; i < batch.message_count; i += size) table.put(i);

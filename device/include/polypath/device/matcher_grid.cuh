@@ -36,7 +36,7 @@ POLYPATH_DEVICE std::uint32_t* words_of_block(std::uint32_t* warp_words, unsigne
 /// What all orders have alike. `Own` has run_phase() and outcome_of_phases(), called with the
 /// arguments of run() and outcome() for batches that are not full.
 template <typename Own, typename Workspace>
-class PhasesOfGrid {
+class grid_phases {
  public:
   static constexpr unsigned kPhases = Workspace::kPhases;
 
@@ -51,7 +51,7 @@ class PhasesOfGrid {
                                   const match_batch& batch) {
     if (!is_full(capacity, batch))
       return Own::run_phase(phase, warp_bits, workspace, capacity, batch);
-    const WholeGrid grid;
+    const whole_grid grid;
     if (phase == 0) match_nothing(batch, grid.rank(), grid.size());
   }
   POLYPATH_DEVICE static match_outcome outcome(unsigned char* workspace, std::uint32_t capacity,
@@ -64,7 +64,7 @@ class PhasesOfGrid {
       std::uint32_t capacity, const match_batch& batch, match_outcome& result) {
     const grid_barrier all(meetings);
     if (is_full(capacity, batch))
-      match_nothing(batch, WholeGrid{}.rank(), WholeGrid{}.size());
+      match_nothing(batch, whole_grid{}.rank(), whole_grid{}.size());
     else
       Own::run_together(all, warp_bits, workspace, capacity, batch);
     if (!all.is_last() || thread_index() != 0) return false;
@@ -81,7 +81,7 @@ class PhasesOfGrid {
 }  // namespace detail
 
 template <>
-class grid_matcher<mpi> : public detail::PhasesOfGrid<grid_matcher<mpi>, mpi_workspace> {
+class grid_matcher<mpi> : public detail::grid_phases<grid_matcher<mpi>, mpi_workspace> {
  public:
   static constexpr unsigned kWarpWords = 256;
 
@@ -102,7 +102,7 @@ class grid_matcher<mpi> : public detail::PhasesOfGrid<grid_matcher<mpi>, mpi_wor
     if (phase == 4) phases.note_long_groups();
     if (phase == 6) phases.template find_ranks<kWarpWords>(warp_bits);
     if (phase == 7) phases.order_lists();
-    if (phase == mpi_workspace::kChoosing && detail::WholeGrid{}.rank() < kWarp &&
+    if (phase == mpi_workspace::kChoosing && detail::whole_grid{}.rank() < kWarp &&
         phases.wildcards() != 0)
       phases.choose_for_wildcards();
     if (phase == 9) phases.take_the_rest();
@@ -132,7 +132,7 @@ class grid_matcher<mpi> : public detail::PhasesOfGrid<grid_matcher<mpi>, mpi_wor
     phases.order_lists();
     all.meet();
     if (phases.wildcards() != 0) {
-      if (detail::WholeGrid{}.rank() < kWarp) phases.choose_for_wildcards();
+      if (detail::whole_grid{}.rank() < kWarp) phases.choose_for_wildcards();
       all.meet();
     }
     phases.take_the_rest();
@@ -148,7 +148,7 @@ class grid_matcher<mpi> : public detail::PhasesOfGrid<grid_matcher<mpi>, mpi_wor
   POLYPATH_DEVICE static mpi_phases<in_global> phases_of(unsigned char* workspace,
                                                          std::uint32_t capacity,
                                                          const match_batch& batch) {
-    const detail::WholeGrid grid;
+    const detail::whole_grid grid;
     auto of = mpi_workspace::cut(workspace, capacity);
     of.slots_log2 = detail::log2_above(2 * batch.receive_count);
     return {of, batch, grid.rank(), grid.size()};

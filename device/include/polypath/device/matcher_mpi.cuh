@@ -15,8 +15,8 @@ class matcher<mpi, kCapacity> {
  public:
   using storage = mpi_storage<kCapacity>;
 
-  template <typename Members>
-  POLYPATH_DEVICE static match_outcome match(const Members& group, storage& of_group,
+  template <typename Group>
+  POLYPATH_DEVICE static match_outcome match(const Group& group, storage& of_group,
                                              const match_batch& batch) {
     storage& memory = as_shared(of_group);
     const unsigned rank = group.rank();

@@ -48,13 +48,13 @@ class pool {
   /// A block of at least `bytes` for each thread of the group, which all call it; for 0 bytes none.
   /// `done`: `handle` is the thread's own, until it frees it. Else it is kNoBlock: `empty`,
   /// `too_large`.
-  template <typename Members>
-  POLYPATH_DEVICE status allocate(const Members& group, std::uint32_t bytes,
+  template <typename Group>
+  POLYPATH_DEVICE status allocate(const Group& group, std::uint32_t bytes,
                                   std::uint32_t& handle) const {
     return allocate_each(detail::team_of(group), bytes, handle);
   }
   /// One for all of the warp.
-  POLYPATH_DEVICE status allocate_one(const Warp& warp, std::uint32_t bytes,
+  POLYPATH_DEVICE status allocate_one(const this_warp& warp, std::uint32_t bytes,
                                       std::uint32_t& handle) const {
     std::uint32_t own = kNoBlock;
     const auto result =
@@ -67,8 +67,8 @@ class pool {
   /// of the group used a block, its use has ended when the group comes here. `invalid_handle`,
   /// `double_free`: nothing was done for this thread. A block that somebody else holds by now is
   /// freed for them, and no word of it.
-  template <typename Members>
-  POLYPATH_DEVICE status free(const Members& group, std::uint32_t handle) const {
+  template <typename Group>
+  POLYPATH_DEVICE status free(const Group& group, std::uint32_t handle) const {
     group.sync();
     POLYPATH_MUTANT_OMITS(pool_mutant::no_release)
     fence<device_scope>();
@@ -112,23 +112,25 @@ class pool {
 
   // ---- Groups -----------------------------------------------------------------------------------
 
-  POLYPATH_DEVICE static std::uint32_t from(const Thread&, std::uint32_t value, unsigned) {
+  POLYPATH_DEVICE static std::uint32_t from(const this_thread&, std::uint32_t value, unsigned) {
     return value;
   }
-  POLYPATH_DEVICE static std::uint32_t from(const Warp&, std::uint32_t value, unsigned rank) {
+  POLYPATH_DEVICE static std::uint32_t from(const this_warp&, std::uint32_t value, unsigned rank) {
     return warp_shuffle(value, rank);
   }
-  POLYPATH_DEVICE static unsigned ballot(const Thread&, bool value) { return value ? 1 : 0; }
-  POLYPATH_DEVICE static unsigned ballot(const Warp&, bool value) { return warp_ballot(value); }
+  POLYPATH_DEVICE static unsigned ballot(const this_thread&, bool value) { return value ? 1 : 0; }
+  POLYPATH_DEVICE static unsigned ballot(const this_warp&, bool value) {
+    return warp_ballot(value);
+  }
   POLYPATH_DEVICE static unsigned lowest_of(unsigned bits) {
     return countr_one(~bits & (bits - 1));
   }
 
   /// Threads of the team with this one's class; 0 for kClasses.
-  POLYPATH_DEVICE static unsigned alike(const Thread&, unsigned of_class) {
+  POLYPATH_DEVICE static unsigned alike(const this_thread&, unsigned of_class) {
     return of_class < pool_view::kClasses ? 1 : 0;
   }
-  POLYPATH_DEVICE static unsigned alike(const Warp&, unsigned of_class) {
+  POLYPATH_DEVICE static unsigned alike(const this_warp&, unsigned of_class) {
     unsigned found = 0;
     POLYPATH_UNROLL
     for (unsigned c = 0; c < pool_view::kClasses; ++c) {

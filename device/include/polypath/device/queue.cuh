@@ -34,13 +34,13 @@ class queue {
       : cells_(view.cells, view.capacity_log2), view_(view) {}
 
   /// One item of each thread of the group, which all call it. Waits while the queue is full.
-  template <typename Members>
-  POLYPATH_DEVICE status push(const Members& group, const T& item) const {
+  template <typename Group>
+  POLYPATH_DEVICE status push(const Group& group, const T& item) const {
     return push<1>(group, *reinterpret_cast<const T(*)[1]>(&item));
   }
   /// `kItems` of each thread, in one turn: items[0] of all threads, then items[1], ...
-  template <unsigned kItems, typename Members>
-  POLYPATH_DEVICE status push(const Members& group, const T (&items)[kItems]) const {
+  template <unsigned kItems, typename Group>
+  POLYPATH_DEVICE status push(const Group& group, const T (&items)[kItems]) const {
     const auto team = detail::team_of(group);
     const unsigned turns = team.size() * kItems;
     if (turns > segment_cells()) return status::too_many_items;
@@ -50,14 +50,14 @@ class queue {
 
   /// One item for each thread of the group, which all call it. Waits while the queue is empty and
   /// open.
-  template <typename Members>
-  POLYPATH_DEVICE status pop(const Members& group, T& item) const {
+  template <typename Group>
+  POLYPATH_DEVICE status pop(const Group& group, T& item) const {
     return pop<1>(group, *reinterpret_cast<T(*)[1]>(&item));
   }
   /// `kItems` for each thread, in the order of push(). Not `done`: `items` beyond `*got` are as
   /// they were.
-  template <unsigned kItems, typename Members>
-  POLYPATH_DEVICE status pop(const Members& group, T (&items)[kItems],
+  template <unsigned kItems, typename Group>
+  POLYPATH_DEVICE status pop(const Group& group, T (&items)[kItems],
                              unsigned* got = nullptr) const {
     const auto team = detail::team_of(group);
     const unsigned turns = team.size() * kItems;
@@ -92,15 +92,15 @@ class queue {
   }
 
   /// As push(), and what this thread stored before, whoever pops the items by pop_acquire() sees.
-  template <unsigned kItems, typename Members>
-  POLYPATH_DEVICE status push_release(const Members& group, const T (&items)[kItems]) const {
+  template <unsigned kItems, typename Group>
+  POLYPATH_DEVICE status push_release(const Group& group, const T (&items)[kItems]) const {
     detail::team_of(group).sync();  // neighbours may store this thread's item
     POLYPATH_MUTANT_OMITS(queue_mutant::no_release)
     fence<Scope>();
     return push(group, items);
   }
-  template <unsigned kItems, typename Members>
-  POLYPATH_DEVICE status pop_acquire(const Members& group, T (&items)[kItems],
+  template <unsigned kItems, typename Group>
+  POLYPATH_DEVICE status pop_acquire(const Group& group, T (&items)[kItems],
                                      unsigned* got = nullptr) const {
     const status result = pop(group, items, got);
     POLYPATH_MUTANT_OMITS(queue_mutant::no_acquire)
@@ -108,18 +108,18 @@ class queue {
     detail::team_of(group).sync();  // neighbours may have read it
     return result;
   }
-  template <typename Members>
-  POLYPATH_DEVICE status push_release(const Members& group, const T& item) const {
+  template <typename Group>
+  POLYPATH_DEVICE status push_release(const Group& group, const T& item) const {
     return push_release<1>(group, *reinterpret_cast<const T(*)[1]>(&item));
   }
-  template <typename Members>
-  POLYPATH_DEVICE status pop_acquire(const Members& group, T& item) const {
+  template <typename Group>
+  POLYPATH_DEVICE status pop_acquire(const Group& group, T& item) const {
     return pop_acquire<1>(group, *reinterpret_cast<T(*)[1]>(&item));
   }
 
   /// As push(), but never waits: `full`, and nothing was pushed, when there is no room for all.
-  template <typename Members>
-  POLYPATH_DEVICE status try_push(const Members& group, const T& item) const {
+  template <typename Group>
+  POLYPATH_DEVICE status try_push(const Group& group, const T& item) const {
     const auto team = detail::team_of(group);
     const unsigned turns = team.size();
     if (turns > segment_cells()) return status::too_many_items;
@@ -145,8 +145,8 @@ class queue {
 
   /// As pop(), but never waits: `empty` for the threads for which nothing was there. Those of lower
   /// rank come first.
-  template <typename Members>
-  POLYPATH_DEVICE status try_pop(const Members& group, T& item) const {
+  template <typename Group>
+  POLYPATH_DEVICE status try_pop(const Group& group, T& item) const {
     const auto team = detail::team_of(group);
     for (;;) {
       std::uint64_t first = team.is_leader() ? load_relaxed<Scope>(view_.head) : 0;
@@ -173,8 +173,8 @@ class queue {
   /// Whether the communicator was aborted, or a wait of this rank gave up: try_push() and try_pop()
   /// do not look, so who polls with them asks now and then, by all of a group (a block: each of its
   /// warps for itself). True: the queue is of no use any more.
-  template <typename Members>
-  [[nodiscard]] POLYPATH_DEVICE bool is_aborted(const Members& group) const {
+  template <typename Group>
+  [[nodiscard]] POLYPATH_DEVICE bool is_aborted(const Group& group) const {
     return device::is_aborted(detail::team_of(group), view_.wait_ctx, view_.number);
   }
 
@@ -194,16 +194,16 @@ class queue {
   static constexpr unsigned kLooksPerClosed = 1;
 #endif
 
-  POLYPATH_DEVICE static std::uint64_t from_leader(const Thread&, std::uint64_t value) {
+  POLYPATH_DEVICE static std::uint64_t from_leader(const this_thread&, std::uint64_t value) {
     return value;
   }
-  POLYPATH_DEVICE static std::uint64_t from_leader(const Warp&, std::uint64_t value) {
+  POLYPATH_DEVICE static std::uint64_t from_leader(const this_warp&, std::uint64_t value) {
     return warp_shuffle(value, 0);
   }
-  POLYPATH_DEVICE static unsigned count_of_leading(const Thread&, bool value) {
+  POLYPATH_DEVICE static unsigned count_of_leading(const this_thread&, bool value) {
     return value ? 1 : 0;
   }
-  POLYPATH_DEVICE static unsigned count_of_leading(const Warp&, bool value) {
+  POLYPATH_DEVICE static unsigned count_of_leading(const this_warp&, bool value) {
     return countr_one(warp_ballot(value));
   }
 

@@ -50,8 +50,8 @@ class shared_pool {
   /// Gives the block of each thread of the group, which all call it, back to its owner; kNoBlock:
   /// nothing of this thread's. Waits while the owner's queue is full. `invalid_handle`: there is no
   /// such rank. What is wrong with a handle the owner finds (take_back).
-  template <typename Members>
-  POLYPATH_DEVICE status give_back(const Members& group, int owner, std::uint32_t handle) const {
+  template <typename Group>
+  POLYPATH_DEVICE status give_back(const Group& group, int owner, std::uint32_t handle) const {
     const auto push = [](const auto& queue, const auto& team, std::uint32_t item) {
       POLYPATH_MUTANT(shared_pool_mutant::no_release, return queue.push(team, item))
       return queue.push_release(team, item);
@@ -59,9 +59,8 @@ class shared_pool {
     return give_each(group, owner, handle, push);
   }
   /// The same, but never waits: `full`, and the thread keeps its block.
-  template <typename Members>
-  POLYPATH_DEVICE status try_give_back(const Members& group, int owner,
-                                       std::uint32_t handle) const {
+  template <typename Group>
+  POLYPATH_DEVICE status try_give_back(const Group& group, int owner, std::uint32_t handle) const {
     return give_each(group, owner, handle,
                      [](const auto& queue, const auto& team, std::uint32_t item) {
                        team.sync();
@@ -101,12 +100,12 @@ class shared_pool {
   using Returns = queue<std::uint32_t, system_scope>;
   static constexpr unsigned kMaxRounds = 64;
 
-  POLYPATH_DEVICE static bool any(const Thread&, bool value) { return value; }
-  POLYPATH_DEVICE static bool any(const Warp&, bool value) { return warp_any(value); }
+  POLYPATH_DEVICE static bool any(const this_thread&, bool value) { return value; }
+  POLYPATH_DEVICE static bool any(const this_warp&, bool value) { return warp_any(value); }
 
   /// Threads of a warp may have blocks of several owners: those of one go together.
-  template <typename Members, typename Push>
-  POLYPATH_DEVICE status give_each(const Members& group, int owner, std::uint32_t handle,
+  template <typename Group, typename Push>
+  POLYPATH_DEVICE status give_each(const Group& group, int owner, std::uint32_t handle,
                                    const Push& push) const {
     group.sync();
     const auto team = detail::team_of(group);

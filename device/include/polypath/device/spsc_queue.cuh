@@ -16,8 +16,8 @@ namespace polypath::device {
 namespace detail {
 
 /// The place of the calling thread's team among the threads of its group.
-template <typename Members>
-POLYPATH_DEVICE unsigned team_begin(const Members& group) {
+template <typename Group>
+POLYPATH_DEVICE unsigned team_begin(const Group& group) {
   return group.rank() - team_of(group).rank();
 }
 
@@ -38,13 +38,13 @@ class spsc_producer {
         room_until_(turn_) {}
 
   /// One item of each thread. Waits while there is no room.
-  template <typename Members>
-  POLYPATH_DEVICE status push(const Members& group, const T& item) {
+  template <typename Group>
+  POLYPATH_DEVICE status push(const Group& group, const T& item) {
     return push<1>(group, *reinterpret_cast<const T(*)[1]>(&item));
   }
   /// `kItems` of each thread: items[0] of all threads, then items[1], ...
-  template <unsigned kItems, typename Members>
-  POLYPATH_DEVICE status push(const Members& group, const T (&items)[kItems]) {
+  template <unsigned kItems, typename Group>
+  POLYPATH_DEVICE status push(const Group& group, const T (&items)[kItems]) {
     if (gave_up_) return status::aborted;  // also where there would be room for less
     const unsigned turns = group.size() * kItems;
     if (turns > std::uint64_t{1} << view_.segment_log2) return status::too_many_items;
@@ -59,8 +59,8 @@ class spsc_producer {
   }
 
   /// Keeps the turn for the next kernel.
-  template <typename Members>
-  POLYPATH_DEVICE void leave(const Members& group) {
+  template <typename Group>
+  POLYPATH_DEVICE void leave(const Group& group) {
     POLYPATH_MUTANT_OMITS(spsc_mutant::turn_forgotten)
     if (group.is_leader() && !gave_up_) store_relaxed<Scope>(view_.sent, turn_);
   }
@@ -68,8 +68,8 @@ class spsc_producer {
  private:
   /// Waits until there is room for the turns before `end`. `room_until_` becomes what all threads
   /// have seen: half a ring more where they have, so that they do not look again for each push.
-  template <typename Members>
-  POLYPATH_DEVICE_NOINLINE bool await_room(const Members& group, std::uint64_t end) {
+  template <typename Group>
+  POLYPATH_DEVICE_NOINLINE bool await_room(const Group& group, std::uint64_t end) {
     const std::uint64_t capacity = std::uint64_t{1} << view_.capacity_log2;
     std::uint64_t room_until = 0;
     const bool came = wait_until(
@@ -111,13 +111,13 @@ class spsc_consumer {
         given_(turn_) {}
 
   /// One item for each thread. Waits until it is there.
-  template <typename Members>
-  POLYPATH_DEVICE status pop(const Members& group, T& item) {
+  template <typename Group>
+  POLYPATH_DEVICE status pop(const Group& group, T& item) {
     return pop<1>(group, *reinterpret_cast<T(*)[1]>(&item));
   }
   /// `kItems` for each thread, in the order of push().
-  template <unsigned kItems, typename Members>
-  POLYPATH_DEVICE status pop(const Members& group, T (&items)[kItems]) {
+  template <unsigned kItems, typename Group>
+  POLYPATH_DEVICE status pop(const Group& group, T (&items)[kItems]) {
     const unsigned turns = group.size() * kItems;
     if (turns > std::uint64_t{1} << view_.segment_log2) return status::too_many_items;
     if (gave_up_) return status::aborted;
@@ -150,8 +150,8 @@ class spsc_consumer {
   }
 
   /// Keeps the turn for the next kernel, and gives back what has been read.
-  template <typename Members>
-  POLYPATH_DEVICE void leave(const Members& group) {
+  template <typename Group>
+  POLYPATH_DEVICE void leave(const Group& group) {
     if (gave_up_) return;
     give_back(group);
     POLYPATH_MUTANT_OMITS(spsc_mutant::turn_forgotten)
@@ -160,8 +160,8 @@ class spsc_consumer {
 
  private:
   /// After a pop: its end is where all have read.
-  template <typename Members>
-  POLYPATH_DEVICE void give_back(const Members& group) {
+  template <typename Group>
+  POLYPATH_DEVICE void give_back(const Group& group) {
     if (group.is_leader()) store_relaxed<Scope>(view_.credit, turn_);
     given_ = turn_;
   }

@@ -18,12 +18,12 @@
 namespace polypath::device {
 
 /// How a tile loads or stores; the functions of platform.cuh.
-enum class Access { plain, constant, streaming, relaxed };
+enum class tile_access { plain, constant, streaming, relaxed };
 
-/// Places in memory: the first `count` (1 to kMaxPointers) of them. A smaller kMaxPointers costs
-/// fewer registers.
+/// Addresses: the first `count` (1 to kMaxPointers) of them. A smaller kMaxPointers costs fewer
+/// registers.
 template <typename T, int kMaxPointers>
-struct Places {
+struct pointer_list {
   T* at[kMaxPointers];
   int count;
 };
@@ -38,20 +38,20 @@ namespace detail {
 
 inline constexpr int kLoadsInFlight = 8;  // of a thread, before its first store
 
-template <Access kAccess, typename T>
+template <tile_access kAccess, typename T>
 POLYPATH_DEVICE T load_as(const T* from) {
-  if constexpr (kAccess == Access::plain) return load(from);
-  if constexpr (kAccess == Access::constant) return load_constant(from);
-  if constexpr (kAccess == Access::streaming) return load_streaming(from);
-  if constexpr (kAccess == Access::relaxed) return load_relaxed(from);
+  if constexpr (kAccess == tile_access::plain) return load(from);
+  if constexpr (kAccess == tile_access::constant) return load_constant(from);
+  if constexpr (kAccess == tile_access::streaming) return load_streaming(from);
+  if constexpr (kAccess == tile_access::relaxed) return load_relaxed(from);
 }
 
-template <Access kAccess, typename T>
+template <tile_access kAccess, typename T>
 POLYPATH_DEVICE void store_as(T* to, const T& value) {
-  static_assert(kAccess != Access::constant);
-  if constexpr (kAccess == Access::plain) store(to, value);
-  if constexpr (kAccess == Access::streaming) store_streaming(to, value);
-  if constexpr (kAccess == Access::relaxed) store_relaxed(to, value);
+  static_assert(kAccess != tile_access::constant);
+  if constexpr (kAccess == tile_access::plain) store(to, value);
+  if constexpr (kAccess == tile_access::streaming) store_streaming(to, value);
+  if constexpr (kAccess == tile_access::relaxed) store_relaxed(to, value);
 }
 
 template <typename T, int kCount>
@@ -65,7 +65,7 @@ POLYPATH_DEVICE std::size_t residue(const void* address, std::size_t word) {
 
 /// True when all places differ from `address` by multiples of `word`.
 template <typename T, int kMaxPointers>
-POLYPATH_DEVICE bool all_alike(const Places<T, kMaxPointers>& places, const void* address,
+POLYPATH_DEVICE bool all_alike(const pointer_list<T, kMaxPointers>& places, const void* address,
                                std::size_t word) {
   bool alike = true;
   for (int i = 0; i < kMaxPointers; ++i)

@@ -144,10 +144,11 @@ POLYPATH_DEVICE_NOINLINE bool is_aborted(const wait_context& wait_ctx, std::uint
   return true;
 }
 /// For a group, one of whose threads looks.
-POLYPATH_DEVICE bool is_aborted(const Thread&, const wait_context& wait_ctx, std::uint32_t number) {
+POLYPATH_DEVICE bool is_aborted(const this_thread&, const wait_context& wait_ctx,
+                                std::uint32_t number) {
   return is_aborted(wait_ctx, number);
 }
-POLYPATH_DEVICE bool is_aborted(const Warp& warp, const wait_context& wait_ctx,
+POLYPATH_DEVICE bool is_aborted(const this_warp& warp, const wait_context& wait_ctx,
                                 std::uint32_t number) {
   return warp_any(warp.is_leader() && is_aborted(wait_ctx, number));
 }
@@ -167,13 +168,13 @@ POLYPATH_DEVICE bool wait_until(const wait_context& wait_ctx, const Ready& ready
 /// The same for a group, whose threads all call it, each with what it waits for itself. A warp
 /// waits together: one of it looks at the host. Returns each thread's own answer.
 template <typename Ready, typename WhatFor>
-POLYPATH_DEVICE bool wait_until(const Thread&, const wait_context& wait_ctx, const Ready& ready,
-                                const WhatFor& awaited) {
+POLYPATH_DEVICE bool wait_until(const this_thread&, const wait_context& wait_ctx,
+                                const Ready& ready, const WhatFor& awaited) {
   return wait_until(wait_ctx, ready, awaited);
 }
 template <typename Ready, typename WhatFor>
-POLYPATH_DEVICE bool wait_until(const Warp& warp, const wait_context& wait_ctx, const Ready& ready,
-                                const WhatFor& awaited) {
+POLYPATH_DEVICE bool wait_until(const this_warp& warp, const wait_context& wait_ctx,
+                                const Ready& ready, const WhatFor& awaited) {
   wait_timer watch;
   bool came = false;
   for (unsigned turn = 1;; ++turn) {

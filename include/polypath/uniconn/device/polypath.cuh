@@ -91,7 +91,7 @@ struct DeviceVerbs<PolypathBackend> {
     const std::uint32_t piece = bytes > 0 ? search.piece_of(dest, bytes) : kNoPiece;
     constexpr int kInFlight = 2;  // registers are the program's
     if (piece != kNoPiece)
-      device::copy_tile<device::Access::streaming, device::Access::streaming, kInFlight>(
+      device::copy_tile<device::tile_access::streaming, device::tile_access::streaming, kInFlight>(
           group, on_all(view(comm), piece, static_cast<Bytes*>(dest), size(comm)),
           static_cast<const Bytes*>(src), bytes);
     group.sync();
@@ -208,7 +208,7 @@ struct DeviceVerbs<PolypathBackend> {
                                                      const PolypathView* its) {
     const int own = device::load(&its->rank);
     const int ranks = device::load(&its->size);
-    const device::Slice slice = device::slice_of(own, ranks, count);
+    const device::element_slice slice = device::slice_of(own, ranks, count);
     if (slice.length == 0) return;
     const std::size_t bytes = slice.length * sizeof(Stored);
     Search<TeamOf<G>> search(its);
@@ -216,7 +216,7 @@ struct DeviceVerbs<PolypathBackend> {
     const std::uint32_t source = search.piece_of(send + slice.begin, bytes);
     const std::uint32_t target = search.piece_of(recv + slice.begin, bytes);
     if (source == kNoPiece || target == kNoPiece) return;
-    device::Places<Stored, kMaxDeviceRanks> to;
+    device::pointer_list<Stored, kMaxDeviceRanks> to;
     if (root < 0) {
       to = on_all(its, target, recv + slice.begin, ranks);
     } else {

@@ -14,18 +14,19 @@
 namespace polypath::device::detail {
 
 /// What a matcher found, of a thread or of all.
-struct Found {
+struct batch_tally {
   std::uint32_t bad;    ///< the first that must not be matched, or kNone; messages come first
   std::uint32_t pairs;  ///< how many were made
 };
 /// Of all threads of a group, for each of them; after it, all see what each stored before. Between
 /// two calls with the same memory there is a barrier of the group.
-POLYPATH_DEVICE Found of_all(const Warp& warp, match_sums&, const Found& own) {
+POLYPATH_DEVICE batch_tally of_all(const this_warp& warp, match_sums&, const batch_tally& own) {
   warp.sync();
   return {warp_min(own.bad), warp_sum(own.pairs)};
 }
-POLYPATH_DEVICE Found of_all(const Block& block, match_sums& memory, const Found& own) {
-  const Found of_warp{warp_min(own.bad), warp_sum(own.pairs)};
+POLYPATH_DEVICE batch_tally of_all(const this_block& block, match_sums& memory,
+                                   const batch_tally& own) {
+  const batch_tally of_warp{warp_min(own.bad), warp_sum(own.pairs)};
   const unsigned warp = block.rank() / kWarp;
   if (rank_in_warp() == 0) {
     memory.words[warp] = of_warp.pairs;
@@ -38,15 +39,13 @@ POLYPATH_DEVICE Found of_all(const Block& block, match_sums& memory, const Found
 }
 
 /// The same of one number, and with no barrier between two calls.
-template <typename Members>
-POLYPATH_DEVICE std::uint32_t sum_of(const Members& group, match_sums& memory,
-                                     std::uint32_t value) {
+template <typename Group>
+POLYPATH_DEVICE std::uint32_t sum_of(const Group& group, match_sums& memory, std::uint32_t value) {
   group.sync();  // others may still read the words of the one before
   return of_all(group, memory, {kNone, value}).pairs;
 }
-template <typename Members>
-POLYPATH_DEVICE std::uint32_t min_of(const Members& group, match_sums& memory,
-                                     std::uint32_t value) {
+template <typename Group>
+POLYPATH_DEVICE std::uint32_t min_of(const Group& group, match_sums& memory, std::uint32_t value) {
   group.sync();
   return of_all(group, memory, {value, 0}).bad;
 }
@@ -149,7 +148,7 @@ POLYPATH_DEVICE match_outcome outcome_of(const match_words* words, const match_b
 }
 
 /// All threads of a grid, in the place of a group.
-struct WholeGrid {
+struct whole_grid {
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t rank() const {
     return block_index() * block_size() + thread_index();
   }
@@ -158,8 +157,8 @@ struct WholeGrid {
 
 /// The first of a batch that must not be matched: of the messages, else of the receives, which
 /// count after them; kNone: all may be.
-template <typename Order, typename Members>
-POLYPATH_DEVICE std::uint32_t first_bad(const Members& group, match_sums& memory,
+template <typename Order, typename Group>
+POLYPATH_DEVICE std::uint32_t first_bad(const Group& group, match_sums& memory,
                                         const match_batch& batch) {
   const unsigned rank = group.rank();
   std::uint32_t bad = kNone;
@@ -172,8 +171,8 @@ POLYPATH_DEVICE std::uint32_t first_bad(const Members& group, match_sums& memory
 }
 
 /// Whether the batch may be matched; unless it is done all results are kNone.
-template <typename Order, typename Members>
-POLYPATH_DEVICE match_outcome check_batch(const Members& group, match_sums& memory,
+template <typename Order, typename Group>
+POLYPATH_DEVICE match_outcome check_batch(const Group& group, match_sums& memory,
                                           const match_batch& batch, std::uint32_t capacity) {
   match_outcome outcome = refused(match_status::full, 0);
   if (batch.message_count <= capacity && batch.receive_count <= capacity) {

@@ -15,7 +15,7 @@
 namespace polypath::device::detail {
 
 /// Bytes that the group is to store at the receiver.
-struct ChannelPut {
+struct channel_put {
   unsigned char* to;
   const unsigned char* from;
   std::uint64_t bytes;
@@ -25,22 +25,22 @@ struct ChannelPut {
   std::uint32_t slot;        ///< of the send
   std::uint32_t place;       ///< in its list
 };
-struct ChannelStep {
+struct channel_step {
   status result;
   std::uint32_t has_put;
-  ChannelPut put;
+  channel_put put;
   received got;
 };
 
 /// All threads of the warp make one, and call it alike. Thread r keeps the turns with rank r.
-class ChannelControl : private ChannelRequests {
+class channel_control : private channel_requests {
  public:
-  using ChannelRequests::kNoWindow;
-  using ChannelRequests::view;
-  using ChannelRequests::window_of;
+  using channel_requests::kNoWindow;
+  using channel_requests::view;
+  using channel_requests::window_of;
 
-  POLYPATH_DEVICE ChannelControl(const View& view, std::uint32_t context)
-      : ChannelRequests(view, context),
+  POLYPATH_DEVICE channel_control(const View& view, std::uint32_t context)
+      : channel_requests(view, context),
         posted_(mine_ + view.posted(), view.requests_log2),
         sends_(mine_ + view.sends(), view.requests_log2),
         unexpected_(mine_ + view.unexpected(), view.unexpected_log2) {}
@@ -107,11 +107,11 @@ class ChannelControl : private ChannelRequests {
     if (begun.result != status::done) return begun;
     const envelope of{tag, static_cast<std::uint16_t>(source),
                       static_cast<std::uint16_t>(context_)};
-    ChannelEntry found{};
-    const auto fits = [&](const ChannelEntry& each) { return accepts(of, each.of); };
+    channel_entry found{};
+    const auto fits = [&](const channel_entry& each) { return accepts(of, each.of); };
     std::uint32_t place = unexpected_.find(fits, found);
     POLYPATH_MUTANT(channel_mutant::last_arrived_first, place = unexpected_.find(fits, found, true))
-    if (place == ChannelList::kNowhere) {
+    if (place == channel_list::kNowhere) {
       posted_.add({of, begun.slot});
       return begun;
     }
@@ -125,9 +125,9 @@ class ChannelControl : private ChannelRequests {
   /// Waits for the next message of `source`, and takes it out of the ring, when nothing else is
   /// under way. `in_progress`: something is, or it is not for this receive, or too long to be taken
   /// so.
-  POLYPATH_DEVICE_NOINLINE ChannelStep receive_directly(std::uint32_t source, std::uint32_t tag,
-                                                        unsigned char* data, std::uint64_t bytes) {
-    ChannelStep step{};
+  POLYPATH_DEVICE_NOINLINE channel_step receive_directly(std::uint32_t source, std::uint32_t tag,
+                                                         unsigned char* data, std::uint64_t bytes) {
+    channel_step step{};
     step.result = status::in_progress;
     if (!posted_.is_empty() || !unexpected_.is_empty() || !sends_.is_empty()) return step;
     const Units ring = ring_from(source);
@@ -163,8 +163,9 @@ class ChannelControl : private ChannelRequests {
   }
 
   /// Carries on what is under way, and looks at the request. `waits`: watches the time, and rests.
-  POLYPATH_DEVICE_NOINLINE ChannelStep take_step(const request& of, wait_timer& watch, bool waits) {
-    ChannelStep step{};
+  POLYPATH_DEVICE_NOINLINE channel_step take_step(const request& of, wait_timer& watch,
+                                                  bool waits) {
+    channel_step step{};
     drain();
     start_queued();
     step.has_put = next_put(step.put) ? 1 : 0;
@@ -184,12 +185,12 @@ class ChannelControl : private ChannelRequests {
     return step;
   }
 
-  POLYPATH_DEVICE void announce(const ChannelPut& of) const {
+  POLYPATH_DEVICE void announce(const channel_put& of) const {
     if (rank_in_warp() == 0)
       Units(context_of(of.rank) + view_.arrivals(), view_.requests_log2)
-          .put_each(Thread{}, turn_of(of.receive, of.generation), Unit{});
+          .put_each(this_thread{}, turn_of(of.receive, of.generation), Unit{});
   }
-  POLYPATH_DEVICE void finish(const ChannelPut& of) {
+  POLYPATH_DEVICE void finish(const channel_put& of) {
     set_state(of.slot, kDone);
     sends_.remove(of.place);
   }
@@ -210,7 +211,7 @@ class ChannelControl : private ChannelRequests {
 
   /// Whether polling is to end with an abort: asked now and then.
   POLYPATH_DEVICE bool is_polled_in_vain() {
-    return ++polls_ % kSpinsPerPoll == 0 && is_aborted(Warp{}, view_.wait_ctx, view_.number);
+    return ++polls_ % kSpinsPerPoll == 0 && is_aborted(this_warp{}, view_.wait_ctx, view_.number);
   }
 
   // ---- sends ----
@@ -239,12 +240,12 @@ class ChannelControl : private ChannelRequests {
       Unit unit{};
       if (i == 0) {
         unit = {{tag, bytes, 0}};
-        ChannelBytes::read(data, bytes < 4 ? bytes : 4, unit.words + 2);
+        channel_bytes::read(data, bytes < 4 ? bytes : 4, unit.words + 2);
       } else {
         const std::uint32_t first = 4 + 12 * (i - 1);
-        ChannelBytes::read(data + first, bytes - first < 12 ? bytes - first : 12, unit.words);
+        channel_bytes::read(data + first, bytes - first < 12 ? bytes - first : 12, unit.words);
       }
-      ring.put_each(Thread{}, turn + i, unit);
+      ring.put_each(this_thread{}, turn + i, unit);
     }
     warp_sync();
     advance_sends(to, units);
@@ -256,9 +257,9 @@ class ChannelControl : private ChannelRequests {
     const Units ring = ring_to(to);
     const std::uint64_t turn = warp_shuffle(send_turn_, to);
     if (rank_in_warp() == 0)
-      ring.put_each(Thread{}, turn, Unit{{tag, kLarge | slot, of.generation}});
+      ring.put_each(this_thread{}, turn, Unit{{tag, kLarge | slot, of.generation}});
     if (rank_in_warp() == 1)
-      ring.put_each(Thread{}, turn + 1,
+      ring.put_each(this_thread{}, turn + 1,
                     Unit{{static_cast<std::uint32_t>(of.bytes),
                           static_cast<std::uint32_t>(of.bytes >> 32), 0}});
     warp_sync();
@@ -270,13 +271,13 @@ class ChannelControl : private ChannelRequests {
     if (queued_ == 0) return;
     std::uint32_t blocked = 0;
     for (;;) {
-      ChannelEntry found{};
+      channel_entry found{};
       const std::uint32_t place = sends_.find(
-          [&](const ChannelEntry& each) {
+          [&](const channel_entry& each) {
             return each.of.communicator == kQueued && (blocked >> each.of.source & 1U) == 0;
           },
           found);
-      if (place == ChannelList::kNowhere) break;
+      if (place == channel_list::kNowhere) break;
       const Slot slot = slot_of(found.value);
       const std::uint32_t to = found.of.source;
       if (slot.bytes <= view_.eager_bytes) {
@@ -295,21 +296,21 @@ class ChannelControl : private ChannelRequests {
     queued_ = blocked;
   }
   /// A large message that has been granted its place.
-  POLYPATH_DEVICE bool next_put(ChannelPut& put) {
+  POLYPATH_DEVICE bool next_put(channel_put& put) {
     if (sends_.is_empty()) return false;
     const Grants grants(mine_ + view_.grants(), view_.requests_log2);
     const auto turn = [&](std::uint32_t slot) {
       return turn_of(slot, static_cast<std::uint32_t>(get(slot_at(slot))));
     };
-    ChannelEntry found{};
+    channel_entry found{};
     channel_cts grant{};
     const std::uint32_t place = sends_.find(
-        [&](const ChannelEntry& each) {
+        [&](const channel_entry& each) {
           channel_cts seen;
           return each.of.communicator == kWaiting && grants.get(turn(each.value), seen);
         },
         found);
-    if (place == ChannelList::kNowhere) return false;
+    if (place == channel_list::kNowhere) return false;
     (void)grants.get(turn(found.value), grant);
     const Slot slot = slot_of(found.value);
     const std::uint32_t window = grant.place >> channel_cts::kSlotBits;
@@ -357,11 +358,11 @@ class ChannelControl : private ChannelRequests {
       if (done == units) break;
       there = warp_ballot(ring.get(turn + done + rank_in_warp(), unit));
     }
-    ChannelEntry found{};
-    const auto fits = [&](const ChannelEntry& each) { return accepts(each.of, of); };
+    channel_entry found{};
+    const auto fits = [&](const channel_entry& each) { return accepts(each.of, of); };
     std::uint32_t place = posted_.find(fits, found);
     POLYPATH_MUTANT(channel_mutant::last_posted_first, place = posted_.find(fits, found, true))
-    if (place != ChannelList::kNowhere) {
+    if (place != channel_list::kNowhere) {
       deliver(found.value, of, turn);
       posted_.remove(place);
     } else if (!unexpected_.add({of, static_cast<std::uint32_t>(turn)})) {
@@ -371,7 +372,7 @@ class ChannelControl : private ChannelRequests {
     if (rank_in_warp() == source) receive_turn_ += units;
     give_credit(source);
   }
-  [[nodiscard]] POLYPATH_DEVICE std::uint64_t turn_of_unexpected(const ChannelEntry& entry) const {
+  [[nodiscard]] POLYPATH_DEVICE std::uint64_t turn_of_unexpected(const channel_entry& entry) const {
     const std::uint64_t next = warp_shuffle(receive_turn_, entry.of.source);
     return next - static_cast<std::uint32_t>(static_cast<std::uint32_t>(next) - entry.value);
   }
@@ -403,8 +404,8 @@ class ChannelControl : private ChannelRequests {
     const std::uint32_t first = i == 0 ? 0 : 4 + 12 * (i - 1);
     const std::uint32_t most = i == 0 ? 4 : 12;
     if (first < taken)
-      ChannelBytes::write(to + first, taken - first < most ? taken - first : most,
-                          unit.words + (i == 0 ? 2 : 0));
+      channel_bytes::write(to + first, taken - first < most ? taken - first : most,
+                           unit.words + (i == 0 ? 2 : 0));
   }
   POLYPATH_DEVICE void grant(std::uint32_t to, const Slot& slot, const envelope& of,
                              std::uint32_t send, std::uint32_t generation, std::uint64_t turn) {
@@ -425,7 +426,7 @@ class ChannelControl : private ChannelRequests {
     if (rank_in_warp() == 0)
       Grants(context_of(of.source) + view_.grants(), view_.requests_log2)
           .put_each(
-              Thread{}, turn_of(send, generation),
+              this_thread{}, turn_of(send, generation),
               channel_cts{
                   {static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(offset >> 32)},
                   {static_cast<std::uint32_t>(taken), static_cast<std::uint32_t>(taken >> 32)},
@@ -439,9 +440,9 @@ class ChannelControl : private ChannelRequests {
     bool keeps_messages = !unexpected_.is_empty();
     POLYPATH_MUTANT(channel_mutant::unexpected_forgotten, keeps_messages = false)
     if (keeps_messages) {
-      ChannelEntry oldest{};
-      if (unexpected_.find([&](const ChannelEntry& each) { return each.of.source == source; },
-                           oldest) != ChannelList::kNowhere)
+      channel_entry oldest{};
+      if (unexpected_.find([&](const channel_entry& each) { return each.of.source == source; },
+                           oldest) != channel_list::kNowhere)
         read = turn_of_unexpected(oldest);
     }
     if (rank_in_warp() != source || read - given_ < room() / 8) return;
@@ -466,7 +467,7 @@ class ChannelControl : private ChannelRequests {
     }
     const Grants grants(mine_ + view_.grants(), view_.requests_log2);
     for (std::uint32_t place = 0; speaks && place < sends_.end(); ++place) {
-      ChannelEntry entry{};
+      channel_entry entry{};
       channel_cts grant;
       if (!sends_.get(place, entry) || entry.of.communicator != kWaiting) continue;
       const auto generation = static_cast<std::uint32_t>(get(slot_at(entry.value)));
@@ -483,9 +484,9 @@ class ChannelControl : private ChannelRequests {
 #endif
   }
 
-  ChannelList posted_;
-  ChannelList sends_;
-  ChannelList unexpected_;
+  channel_list posted_;
+  channel_list sends_;
+  channel_list unexpected_;
   // Of the rank that is this thread's:
   std::uint64_t receive_turn_ = 0;  ///< the next unit to come
   std::uint64_t given_ = 0;         ///< credit that it has

@@ -14,7 +14,7 @@ namespace polypath::device {
 namespace detail {
 
 /// A message's bytes in a ring.
-struct ChannelUnit {
+struct channel_unit {
   std::uint32_t words[3];
 };
 /// What a receiver tells the sender of a large message.
@@ -25,7 +25,7 @@ struct channel_cts {
   std::uint32_t generation;  ///< of the receive
   static constexpr unsigned kSlotBits = 10;
 };
-struct ChannelEntry {
+struct channel_entry {
   envelope of;
   std::uint32_t value;
 };
@@ -36,11 +36,11 @@ POLYPATH_DEVICE std::uint64_t join(const std::uint32_t (&halves)[2]) {
 
 /// Entries in the order of their coming, in memory of one warp, whose threads all call alike. What
 /// is removed leaves a hole; holes go when the end comes around.
-class ChannelList {
+class channel_list {
  public:
   static constexpr std::uint32_t kNowhere = 0xFFFFFFFF;
 
-  POLYPATH_DEVICE ChannelList(unsigned char* at, std::uint32_t capacity_log2)
+  POLYPATH_DEVICE channel_list(unsigned char* at, std::uint32_t capacity_log2)
       : at_(reinterpret_cast<ll_packet*>(at)), capacity_(1U << capacity_log2) {}
   /// What an earlier kernel left.
   POLYPATH_DEVICE void reopen(std::uint32_t end) { end_ = end; }
@@ -49,14 +49,14 @@ class ChannelList {
   [[nodiscard]] POLYPATH_DEVICE bool is_empty() const { return end_ == 0; }
 
   /// Its own entry of 32 for each thread; false where there is none.
-  POLYPATH_DEVICE bool get(std::uint32_t place, ChannelEntry& entry) const {
+  POLYPATH_DEVICE bool get(std::uint32_t place, channel_entry& entry) const {
     if (place >= end_) return false;
     const ll_packet found = load_relaxed<device_scope>(at_ + place);
     entry = {envelope_of(found.data[0] | std::uint64_t{found.data[1]} << 32), found.data[2]};
     return found.lap != 0;
   }
   /// False: there is no room.
-  POLYPATH_DEVICE bool add(const ChannelEntry& entry) {
+  POLYPATH_DEVICE bool add(const channel_entry& entry) {
     if (end_ == capacity_) close_up();
     if (end_ == capacity_) return false;
     put(end_, entry);
@@ -64,7 +64,7 @@ class ChannelList {
     warp_sync();
     return true;
   }
-  POLYPATH_DEVICE void change(std::uint32_t place, const ChannelEntry& entry) {
+  POLYPATH_DEVICE void change(std::uint32_t place, const channel_entry& entry) {
     put(place, entry);
     warp_sync();
   }
@@ -74,7 +74,7 @@ class ChannelList {
     // From the end, holes go at once: a list whose entries are all done is empty.
     while (end_ > 0) {
       const std::uint32_t first = (end_ - 1) / kWarp * kWarp;
-      ChannelEntry entry{};
+      channel_entry entry{};
       const unsigned live = warp_ballot(get(first + rank_in_warp(), entry));
       if (live != 0) {
         end_ = first + kWarp - leading_zeros(live);
@@ -86,11 +86,11 @@ class ChannelList {
   }
   /// The first for which `wanted(entry)`; `found` is it, for all threads.
   template <typename Wanted>
-  POLYPATH_DEVICE std::uint32_t find(const Wanted& wanted, ChannelEntry& found,
+  POLYPATH_DEVICE std::uint32_t find(const Wanted& wanted, channel_entry& found,
                                      bool from_the_end = false) {
     std::uint32_t result = kNowhere;
     for (std::uint32_t first = begin_; first < end_; first += kWarp) {
-      ChannelEntry entry{};
+      channel_entry entry{};
       const bool is_live = get(first + rank_in_warp(), entry);
       if (first == begin_ && first + kWarp <= end_ && !warp_any(is_live)) {
         begin_ += kWarp;
@@ -112,7 +112,7 @@ class ChannelList {
     for (unsigned shift = 1; shift < 32; shift *= 2) bits |= bits >> shift;
     return 32 - popcount(bits);
   }
-  POLYPATH_DEVICE void put(std::uint32_t place, const ChannelEntry& entry) {
+  POLYPATH_DEVICE void put(std::uint32_t place, const channel_entry& entry) {
     const std::uint64_t bits = bits_of(entry.of);
     if (rank_in_warp() == 0)
       store_relaxed<device_scope>(at_ + place,
@@ -123,7 +123,7 @@ class ChannelList {
   POLYPATH_DEVICE_NOINLINE void close_up() {
     std::uint32_t kept = 0;
     for (std::uint32_t first = 0; first < end_; first += kWarp) {
-      ChannelEntry entry{};
+      channel_entry entry{};
       const bool is_live = get(first + rank_in_warp(), entry);
       const unsigned live = warp_ballot(is_live);
       const unsigned before = live & ((1U << rank_in_warp()) - 1);
@@ -149,7 +149,7 @@ class ChannelList {
 };
 
 /// Words of units from and to memory of a program, at any address.
-class ChannelBytes {
+class channel_bytes {
  public:
   POLYPATH_DEVICE static void read(const unsigned char* from, std::uint32_t bytes,
                                    std::uint32_t* words) {

@@ -20,11 +20,11 @@ struct channel_pending {
 };
 
 /// Called by all threads of one warp alike.
-class ChannelRequests {
+class channel_requests {
  public:
   static constexpr std::uint64_t kNoWindow = ~std::uint64_t{0};
 
-  POLYPATH_DEVICE ChannelRequests(const channel_view& view, std::uint32_t context)
+  POLYPATH_DEVICE channel_requests(const channel_view& view, std::uint32_t context)
       : view_(view),
         context_(context),
         mine_(view.mine + view.table_bytes() + context * view.context_bytes()) {}
@@ -46,8 +46,8 @@ class ChannelRequests {
 
  protected:
   using View = channel_view;
-  using Unit = ChannelUnit;
-  using Units = cells<ChannelUnit, system_scope, packets>;
+  using Unit = channel_unit;
+  using Units = cells<channel_unit, system_scope, packets>;
   using Grants = cells<channel_cts, system_scope, packets>;
   enum : std::uint32_t { kUnderWay = 1, kArriving, kDone };  // a request
 

@@ -18,7 +18,7 @@ inline constexpr unsigned kWordsOfPartition = 2 * split_view::kMaxPerWarp;
 namespace detail {
 
 /// Where a partition's indices lie; each side by itself.
-struct Extent {
+struct partition_extent {
   std::uint32_t begins[2];
   std::uint32_t counts[2];
 
@@ -27,8 +27,9 @@ struct Extent {
   }
   [[nodiscard]] POLYPATH_DEVICE bool has_both() const { return counts[0] != 0 && counts[1] != 0; }
 };
-POLYPATH_DEVICE Extent extent_of(const split_view& view, std::uint32_t partition, bool is_crowded) {
-  Extent of{};
+POLYPATH_DEVICE partition_extent extent_of(const split_view& view, std::uint32_t partition,
+                                           bool is_crowded) {
+  partition_extent of{};
   POLYPATH_UNROLL
   for (unsigned side = 0; side < 2; ++side) {
     of.counts[side] = load(view.counts[side] + partition);
@@ -38,17 +39,17 @@ POLYPATH_DEVICE Extent extent_of(const split_view& view, std::uint32_t partition
   return of;
 }
 /// kNone where there is none.
-POLYPATH_DEVICE std::uint32_t index_at(const split_view& view, const Extent& of, unsigned side,
-                                       std::uint32_t at) {
+POLYPATH_DEVICE std::uint32_t index_at(const split_view& view, const partition_extent& of,
+                                       unsigned side, std::uint32_t at) {
   return at < of.counts[side] ? load(view.split[side] + of.begins[side] + at) : kNone;
 }
 
-/// A partition that is in order, as MessageWindow sees it.
-class SortedBatch {
+/// A partition that is in order, as message_window sees it.
+class sorted_batch {
  public:
   /// `words`: indices in order, in shared memory of the group that takes it.
-  POLYPATH_DEVICE SortedBatch(const match_batch& of, const Extent& extent,
-                              const std::uint32_t* messages, const std::uint32_t* receives)
+  POLYPATH_DEVICE sorted_batch(const match_batch& of, const partition_extent& extent,
+                               const std::uint32_t* messages, const std::uint32_t* receives)
       : of_(of),
         messages_(messages),
         receives_(receives),
@@ -59,8 +60,8 @@ class SortedBatch {
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t receive_count() const { return receive_count_; }
 
   /// First of all, by all of a group.
-  template <typename Members>
-  POLYPATH_DEVICE void leave_messages_over(const Members& group) const {
+  template <typename Group>
+  POLYPATH_DEVICE void leave_messages_over(const Group& group) const {
     if (of_.matched_receive == nullptr) return;
     for (std::uint32_t i = group.rank(); i < message_count_; i += group.size())
       store(of_.matched_receive + messages_[i], kNone);
@@ -94,16 +95,16 @@ class SortedBatch {
 };
 
 /// One of 64 at most on each side, whose envelopes a warp loads all at once.
-class ShortBatch : public SortedBatch {
+class short_batch : public sorted_batch {
  public:
-  POLYPATH_DEVICE ShortBatch(const match_batch& of, const Extent& extent,
-                             const std::uint32_t* messages, const std::uint32_t* receives)
-      : SortedBatch(of, extent, messages, receives) {
+  POLYPATH_DEVICE short_batch(const match_batch& of, const partition_extent& extent,
+                              const std::uint32_t* messages, const std::uint32_t* receives)
+      : sorted_batch(of, extent, messages, receives) {
     POLYPATH_UNROLL
     for (unsigned half = 0; half < 2; ++half) {
       const std::uint32_t i = half * kWarp + rank_in_warp();
-      messages_[half] = i < extent.counts[0] ? SortedBatch::message(i) : envelope{};
-      receives_[half] = i < extent.counts[1] ? SortedBatch::receive(i) : envelope{};
+      messages_[half] = i < extent.counts[0] ? sorted_batch::message(i) : envelope{};
+      receives_[half] = i < extent.counts[1] ? sorted_batch::receive(i) : envelope{};
     }
   }
   /// Of the lane's own.
@@ -121,10 +122,10 @@ class ShortBatch : public SortedBatch {
 
 /// `kEach` of each side in each lane of a warp, in any order.
 template <unsigned kEach>
-struct Indices {
+struct sorted_indices {
   std::uint32_t of_side[2][kEach];
 
-  POLYPATH_DEVICE Indices(const split_view& view, const Extent& of) {
+  POLYPATH_DEVICE sorted_indices(const split_view& view, const partition_extent& of) {
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kEach; ++i) {
       of_side[0][i] = index_at(view, of, 0, i * kWarp + rank_in_warp());
@@ -150,26 +151,26 @@ constexpr unsigned kShort = 2;  // of a partition as most are, in each lane
 
 /// By a warp, which has loaded what it has of a short one. Returns how many pairs this thread has
 /// made.
-POLYPATH_DEVICE std::uint32_t match_short(const split_view& view, const Extent& of,
-                                          Indices<kShort>& indices, std::uint32_t* words) {
+POLYPATH_DEVICE std::uint32_t match_short(const split_view& view, const partition_extent& of,
+                                          sorted_indices<kShort>& indices, std::uint32_t* words) {
   std::uint32_t* const receives = words + split_view::kMaxPerWarp;
   indices.sort_into(words, receives);
-  const ShortBatch batch(view.batch, of, words, receives);
-  batch.leave_messages_over(Warp{});
-  return MessageWindow(batch, 0).meet(batch, 0, true);
+  const short_batch batch(view.batch, of, words, receives);
+  batch.leave_messages_over(this_warp{});
+  return message_window(batch, 0).meet(batch, 0, true);
 }
 /// Likewise of more. By a call, so that what is usual has the registers for itself; so are those
 /// below.
-POLYPATH_DEVICE_NOINLINE std::uint32_t match_more(split_view view, Extent of,
+POLYPATH_DEVICE_NOINLINE std::uint32_t match_more(split_view view, partition_extent of,
                                                   std::uint32_t* words) {
   std::uint32_t* const receives = words + split_view::kMaxPerWarp;
-  Indices<split_view::kMaxPerWarp / kWarp>(view, of).sort_into(words, receives);
-  const SortedBatch batch(view.batch, of, words, receives);
-  batch.leave_messages_over(Warp{});
-  return match_windows(Warp{}, batch);
+  sorted_indices<split_view::kMaxPerWarp / kWarp>(view, of).sort_into(words, receives);
+  const sorted_batch batch(view.batch, of, words, receives);
+  batch.leave_messages_over(this_warp{});
+  return match_windows(this_warp{}, batch);
 }
 /// One that has but one side, however many.
-POLYPATH_DEVICE_NOINLINE void match_one_side(split_view view, Extent of) {
+POLYPATH_DEVICE_NOINLINE void match_one_side(split_view view, partition_extent of) {
   for (std::uint32_t i = rank_in_warp(); i < of.counts[1]; i += kWarp)
     store(view.batch.matched_message + index_at(view, of, 1, i), kNone);
   if (view.batch.matched_receive != nullptr)
@@ -179,12 +180,12 @@ POLYPATH_DEVICE_NOINLINE void match_one_side(split_view view, Extent of) {
 
 /// Blocks take the partitions that are too long for a warp.
 POLYPATH_DEVICE_NOINLINE std::uint32_t match_noted(split_view view, std::uint32_t* words) {
-  const Block block;
+  const this_block block;
   std::uint32_t* const receives = words + split_view::max_of_block(block_size() / kWarp);
   std::uint32_t pairs = 0;
   const std::uint32_t noted = load(&view.words->noted);
   for (std::uint32_t at = block_index(); at < noted; at += grid_size()) {
-    const Extent of = extent_of(view, load(view.noted + at), true);
+    const partition_extent of = extent_of(view, load(view.noted + at), true);
     const std::uint32_t all = 1U << log2_above(of.most());
     POLYPATH_NO_UNROLL
     for (unsigned side = 0; side < 2; ++side) {
@@ -196,7 +197,7 @@ POLYPATH_DEVICE_NOINLINE std::uint32_t match_noted(split_view view, std::uint32_
       sort_in_block(block, to, all);
     }
     block.sync();
-    const SortedBatch batch(view.batch, of, words, receives);
+    const sorted_batch batch(view.batch, of, words, receives);
     batch.leave_messages_over(block);
     pairs += match_windows(block, batch);
     block.sync();  // the words may be used anew
@@ -212,7 +213,8 @@ POLYPATH_DEVICE std::uint32_t match_by_warp(const split_view& view, std::uint32_
   for (; first < view.partitions(); first += kWarp * step) {
     // Each lane looks at one of them.
     const std::uint32_t own = first + rank_in_warp() * step;
-    const Extent found = own < view.partitions() ? extent_of(view, own, is_crowded) : Extent{};
+    const partition_extent found =
+        own < view.partitions() ? extent_of(view, own, is_crowded) : partition_extent{};
     unsigned left = warp_ballot(found.most() != 0 &&
                                 (found.most() <= split_view::kMaxPerWarp || !found.has_both()));
     // What the next one has is loaded while one is matched.
@@ -220,7 +222,7 @@ POLYPATH_DEVICE std::uint32_t match_by_warp(const split_view& view, std::uint32_
       const unsigned lane = countr_one(~left & (left - 1));
       const bool is_one = left != 0;
       left &= left - 1;
-      Extent of{};
+      partition_extent of{};
       POLYPATH_UNROLL
       for (unsigned side = 0; side < 2; ++side) {
         of.begins[side] = warp_shuffle(found.begins[side], lane % kWarp);
@@ -228,13 +230,13 @@ POLYPATH_DEVICE std::uint32_t match_by_warp(const split_view& view, std::uint32_
       }
       return of;
     };
-    Extent next = next_one();
-    Indices<kShort> indices_of_next(view, next);
+    partition_extent next = next_one();
+    sorted_indices<kShort> indices_of_next(view, next);
     while (next.most() != 0) {
-      const Extent of = next;
-      Indices<kShort> indices = indices_of_next;
+      const partition_extent of = next;
+      sorted_indices<kShort> indices = indices_of_next;
       next = next_one();
-      indices_of_next = Indices<kShort>(view, next);
+      indices_of_next = sorted_indices<kShort>(view, next);
       if (!of.has_both())
         match_one_side(view, of);
       else if (of.most() > kShort * kWarp)
@@ -257,14 +259,14 @@ POLYPATH_DEVICE void match_partitions(const split_view& view, std::uint32_t* wor
   pairs += detail::match_by_warp(view, warp_index() * grid_size() + block_index(),
                                  grid_size() * (block_size() / kWarp), is_crowded,
                                  words + warp_index() * kWordsOfPartition);
-  pairs = detail::sum_of(Block{}, *reinterpret_cast<match_sums*>(words), pairs);
+  pairs = detail::sum_of(this_block{}, *reinterpret_cast<match_sums*>(words), pairs);
   if (thread_index() == 0 && pairs > 0) fetch_add<device_scope>(&view.words->matches, pairs);
 }
 
 /// One phase by all threads of a grid; they are partitioned_workspace::kOfSplit. `words`: of the
 /// block, in shared memory, kWordsOfPartition for each warp.
 POLYPATH_DEVICE void run_split_phase(const split_view& view, unsigned phase, std::uint32_t* words) {
-  const detail::WholeGrid grid;
+  const detail::whole_grid grid;
   if (phase == 0) return begin_split(view);
   if (phase == 1) return scatter_to_partitions<partitioned>(view);
   if (load(&view.words->bad) != kNothingBad) {

@@ -394,7 +394,7 @@ class key_chains {
   std::uint64_t receive_;  // its bits
   std::uint64_t message_;
   unsigned slots_log2_;
-  SlotHash first_slot_;
+  slot_hash first_slot_;
 };
 
 }  // namespace polypath::device::detail

@@ -44,11 +44,11 @@ POLYPATH_DEVICE std::uint32_t walk_slots(std::uint32_t slots, const FirstOf& fir
 
 /// What one slot holds besides its key, and where, in shared memory: apart, so that neighbours in a
 /// warp meet in fewer banks.
-class SharedSlots {
+class shared_slots {
  public:
   using Place = in_shared;
-  POLYPATH_DEVICE SharedSlots(std::uint64_t* keys, std::uint32_t* messages, std::uint32_t* left,
-                              unsigned slots_log2)
+  POLYPATH_DEVICE shared_slots(std::uint64_t* keys, std::uint32_t* messages, std::uint32_t* left,
+                               unsigned slots_log2)
       : keys_(keys), messages_(messages), left_(left), slots_log2_(slots_log2) {}
   [[nodiscard]] POLYPATH_DEVICE unsigned slots_log2() const { return slots_log2_; }
   [[nodiscard]] POLYPATH_DEVICE std::uint64_t* key(std::uint32_t slot) const {
@@ -78,10 +78,10 @@ class SharedSlots {
 };
 
 /// The same in memory of the GPU: all of a slot in one access.
-class GlobalSlots {
+class global_slots {
  public:
   using Place = in_global;
-  POLYPATH_DEVICE GlobalSlots(table_slot* slots, unsigned slots_log2)
+  POLYPATH_DEVICE global_slots(table_slot* slots, unsigned slots_log2)
       : slots_(slots), slots_log2_(slots_log2) {}
   [[nodiscard]] POLYPATH_DEVICE unsigned slots_log2() const { return slots_log2_; }
   [[nodiscard]] POLYPATH_DEVICE std::uint64_t* key(std::uint32_t slot) const {
@@ -107,11 +107,11 @@ class GlobalSlots {
 
 /// Slots: at least 8, and at least twice the keys.
 template <typename Slots>
-class KeyTable {
+class key_table {
   using Place = typename Slots::Place;
 
  public:
-  POLYPATH_DEVICE KeyTable(const Slots& slots, std::uint64_t seed) : slots_(slots), seed_(seed) {}
+  POLYPATH_DEVICE key_table(const Slots& slots, std::uint64_t seed) : slots_(slots), seed_(seed) {}
 
   [[nodiscard]] POLYPATH_DEVICE const Slots& slots() const { return slots_; }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t size() const { return 1U << slots_.slots_log2(); }

@@ -2,7 +2,7 @@
 //
 //   using Matcher = matcher<mpi, 1024>;
 //   extern __shared__ ... Matcher::storage& storage
-//   match_outcome outcome = Matcher::match(Block{}, storage, batch);
+//   match_outcome outcome = Matcher::match(this_block{}, storage, batch);
 //
 // matcher<Order, kCapacity> has, for every Order:
 //   storage              plain memory of the group, in shared memory, that needs no preparation

@@ -22,9 +22,9 @@ inline constexpr unsigned kRowsTogether = 8;
 
 /// Where a key's slot is looked for first. Whoever does not know the seed cannot make keys that
 /// meet: products with two numbers made of it, which is cheaper than first_slot_of.
-class SlotHash {
+class slot_hash {
  public:
-  POLYPATH_HOST_DEVICE constexpr SlotHash(std::uint64_t seed, unsigned slots_log2)
+  POLYPATH_HOST_DEVICE constexpr slot_hash(std::uint64_t seed, unsigned slots_log2)
       : one_((seed ^ 0x6A09E667F3BCC909U) * 0xBF58476D1CE4E5B9U | 1),
         other_((seed ^ 0xBB67AE8584CAA73BU) * 0x94D049BB133111EBU | 1),
         shift_(32 - slots_log2) {}

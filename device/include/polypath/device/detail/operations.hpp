@@ -12,19 +12,19 @@ namespace detail {
 
 /// What does the arithmetic of an integer, so that it wraps; floats are themselves.
 template <typename T, bool kIsIntegral = std::is_integral_v<T>>
-struct WrappingOf {
+struct wrapping_of {
   using type =
       std::conditional_t<(sizeof(T) < sizeof(unsigned)), unsigned, std::make_unsigned_t<T>>;
 };
 template <typename T>
-struct WrappingOf<T, false> {
+struct wrapping_of<T, false> {
   using type = T;
 };
 template <typename T>
-using Wrapping = typename WrappingOf<T>::type;
+using Wrapping = typename wrapping_of<T>::type;
 
 /// An element is what it is, first and last.
-struct Plain {
+struct plain_operation {
   template <typename T>
   static POLYPATH_BOTH T first(T element) {
     return element;
@@ -35,7 +35,7 @@ struct Plain {
   }
 };
 /// ... is true or false.
-struct Logical : Plain {
+struct logical_operation : plain_operation {
   template <typename T>
   static POLYPATH_BOTH T first(T element) {
     return static_cast<T>(element != T{});
@@ -52,16 +52,16 @@ struct Logical : Plain {
       return static_cast<T>(expression);              \
     }                                                 \
   };
-POLYPATH_OPERATION(plus, Plain, static_cast<U>(a) + static_cast<U>(b))
-POLYPATH_OPERATION(multiplies, Plain, static_cast<U>(a) * static_cast<U>(b))
-POLYPATH_OPERATION(minimum, Plain, b < a ? b : a)
-POLYPATH_OPERATION(maximum, Plain, a < b ? b : a)
-POLYPATH_OPERATION(bit_and, Plain, static_cast<U>(a) & static_cast<U>(b))
-POLYPATH_OPERATION(bit_or, Plain, static_cast<U>(a) | static_cast<U>(b))
-POLYPATH_OPERATION(bit_xor, Plain, static_cast<U>(a) ^ static_cast<U>(b))
-POLYPATH_OPERATION(logical_and, Logical, a != T{} && b != T{})
-POLYPATH_OPERATION(logical_or, Logical, a != T{} || b != T{})
-POLYPATH_OPERATION(logical_xor, Logical, (a != T{}) != (b != T{}))
+POLYPATH_OPERATION(plus, plain_operation, static_cast<U>(a) + static_cast<U>(b))
+POLYPATH_OPERATION(multiplies, plain_operation, static_cast<U>(a) * static_cast<U>(b))
+POLYPATH_OPERATION(minimum, plain_operation, b < a ? b : a)
+POLYPATH_OPERATION(maximum, plain_operation, a < b ? b : a)
+POLYPATH_OPERATION(bit_and, plain_operation, static_cast<U>(a) & static_cast<U>(b))
+POLYPATH_OPERATION(bit_or, plain_operation, static_cast<U>(a) | static_cast<U>(b))
+POLYPATH_OPERATION(bit_xor, plain_operation, static_cast<U>(a) ^ static_cast<U>(b))
+POLYPATH_OPERATION(logical_and, logical_operation, a != T{} && b != T{})
+POLYPATH_OPERATION(logical_or, logical_operation, a != T{} || b != T{})
+POLYPATH_OPERATION(logical_xor, logical_operation, (a != T{}) != (b != T{}))
 #undef POLYPATH_OPERATION
 
 /// The sum divided by the number of ranks, of integers towards zero.

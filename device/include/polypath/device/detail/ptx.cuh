@@ -86,32 +86,32 @@ struct alignas(16) Bits16 {
   std::uint64_t low, high;
 };
 template <typename T>
-struct SameOf {
+struct same_of {
   using type = T;
 };
 template <typename T>
-using Same = typename SameOf<T>::type;  // T is deduced from the other argument
+using Same = typename same_of<T>::type;  // T is deduced from the other argument
 
 template <std::size_t kBytes>
-struct BitsOf;
+struct uint_of_size;
 template <>
-struct BitsOf<1> {
+struct uint_of_size<1> {
   using type = std::uint8_t;
 };
 template <>
-struct BitsOf<2> {
+struct uint_of_size<2> {
   using type = std::uint16_t;
 };
 template <>
-struct BitsOf<4> {
+struct uint_of_size<4> {
   using type = std::uint32_t;
 };
 template <>
-struct BitsOf<8> {
+struct uint_of_size<8> {
   using type = std::uint64_t;
 };
 template <>
-struct BitsOf<16> {
+struct uint_of_size<16> {
   using type = Bits16;
 };
 
@@ -186,7 +186,7 @@ POLYPATH_STORES(st_relaxed, "st.relaxed.sys.global")
 #undef POLYPATH_STORES
 
 template <typename T>
-using Bits = typename BitsOf<sizeof(T)>::type;
+using Bits = typename uint_of_size<sizeof(T)>::type;
 template <typename T>
 POLYPATH_DEVICE const Bits<T>* bits(const T* at) {
   return reinterpret_cast<const Bits<T>*>(at);

@@ -13,20 +13,20 @@
 namespace polypath::device {
 
 /// A group agrees, and meets: what is true for one of its threads is true for all.
-POLYPATH_DEVICE bool any_of(const Thread&, bool value) { return value; }
-POLYPATH_DEVICE bool any_of(const Warp& warp, bool value) {
+POLYPATH_DEVICE bool any_of(const this_thread&, bool value) { return value; }
+POLYPATH_DEVICE bool any_of(const this_warp& warp, bool value) {
   const bool any = warp_any(value);
   warp.sync();
   return any;
 }
-POLYPATH_DEVICE bool any_of(const Block&, bool value) { return block_any(value); }
-POLYPATH_DEVICE bool any_of(const Group& group, bool value) { return group.any(value); }
+POLYPATH_DEVICE bool any_of(const this_block&, bool value) { return block_any(value); }
+POLYPATH_DEVICE bool any_of(const warp_group& group, bool value) { return group.any(value); }
 
 /// All blocks of a launch, which run at once (a cooperative launch), as one group. Threads make it
 /// alike, for each kernel; `words` of collectives_view::grid.
-class Grid {
+class this_grid {
  public:
-  POLYPATH_DEVICE Grid(std::uint32_t* words, const wait_context& wait_ctx)
+  POLYPATH_DEVICE this_grid(std::uint32_t* words, const wait_context& wait_ctx)
       : words_(words), patience_(wait_ctx) {
     // The block that waits for another rank says so before those that wait for it.
     if (patience_.time_limit_ns < ~std::uint64_t{0} / 2) patience_.time_limit_ns *= 2;
@@ -138,8 +138,8 @@ POLYPATH_DEVICE std::uint64_t number_of_meeting(int own, const Mine& mine) {
 /// `mine(r)`: the word here that rank r raises; this rank's own counts the meetings. `theirs(r)`:
 /// the one that this rank raises on rank r. `await(word, number, r)`: until the word is at the
 /// number, or false. False for all of the group: one of it gave up.
-template <typename Members, typename Mine, typename Theirs, typename Await>
-POLYPATH_DEVICE bool meet(const Members& group, int own, int ranks, const Mine& mine,
+template <typename Group, typename Mine, typename Theirs, typename Await>
+POLYPATH_DEVICE bool meet(const Group& group, int own, int ranks, const Mine& mine,
                           const Theirs& theirs, const Await& await) {
   const std::uint64_t number = detail::number_of_meeting(own, mine);
   group.sync();  // all have the number; what all have stored goes with any release
@@ -150,7 +150,7 @@ POLYPATH_DEVICE bool meet(const Members& group, int own, int ranks, const Mine& 
 }
 /// By the block that comes last.
 template <typename Mine, typename Theirs, typename Await>
-POLYPATH_DEVICE bool meet(const Grid& grid, int own, int ranks, const Mine& mine,
+POLYPATH_DEVICE bool meet(const this_grid& grid, int own, int ranks, const Mine& mine,
                           const Theirs& theirs, const Await& await) {
   const std::uint64_t number = detail::number_of_meeting(own, mine);
   std::uint32_t turn = 0;
@@ -160,11 +160,11 @@ POLYPATH_DEVICE bool meet(const Grid& grid, int own, int ranks, const Mine& mine
 }
 
 /// The elements that a rank combines for all, of `count`.
-struct Slice {
+struct element_slice {
   std::size_t begin;
   std::size_t length;  ///< may be 0
 };
-POLYPATH_DEVICE Slice slice_of(int rank, int ranks, std::size_t count) {
+POLYPATH_DEVICE element_slice slice_of(int rank, int ranks, std::size_t count) {
   constexpr std::size_t kGranule = 64;  // elements: slices begin as the buffer does, modulo 16
   const std::size_t even =
       (count + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks);
@@ -177,11 +177,11 @@ POLYPATH_DEVICE Slice slice_of(int rank, int ranks, std::size_t count) {
 
 /// `length` elements of all ranks, in rank order, to every place of `to`. In place, too: what one
 /// group combines nobody else looks at.
-template <typename Members, typename Operation, typename Stored, int kMaxPointers>
-POLYPATH_DEVICE void combine_all(const Members& group, const Operation& operation,
-                                 const Places<Stored, kMaxPointers>& to,
-                                 Places<const Stored, kMaxPointers> from, [[maybe_unused]] int own,
-                                 std::size_t length) {
+template <typename Group, typename Operation, typename Stored, int kMaxPointers>
+POLYPATH_DEVICE void combine_all(const Group& group, const Operation& operation,
+                                 const pointer_list<Stored, kMaxPointers>& to,
+                                 pointer_list<const Stored, kMaxPointers> from,
+                                 [[maybe_unused]] int own, std::size_t length) {
   POLYPATH_MUTANT(collective_mutant::own_part_first, std::swap(from.at[0], from.at[own]))
   reduce_tile(group, operation, to, from, length);
 }

@@ -104,7 +104,7 @@ class cells : public detail::ring_base<cells<T, Scope, Layout>, T> {
   using Ring::Ring;
 
   /// The item of this thread, with turn first + rank.
-  POLYPATH_DEVICE void put_each(const Thread&, std::uint64_t first, const T& item) const {
+  POLYPATH_DEVICE void put_each(const this_thread&, std::uint64_t first, const T& item) const {
     ll_packet all[kTogether];
     spread(item, all);
     POLYPATH_UNROLL
@@ -112,7 +112,7 @@ class cells : public detail::ring_base<cells<T, Scope, Layout>, T> {
   }
   /// As many neighbours as an item has packets store one item after another together: whole lines,
   /// instead of 16 bytes in each of 32.
-  POLYPATH_DEVICE void put_each(const Warp& warp, std::uint64_t first, const T& item) const {
+  POLYPATH_DEVICE void put_each(const this_warp& warp, std::uint64_t first, const T& item) const {
     ll_packet all[kTogether];
     spread(item, all);
     detail::transpose<3>(all);
@@ -123,10 +123,10 @@ class cells : public detail::ring_base<cells<T, Scope, Layout>, T> {
   }
 
   /// Whether this thread's item, with turn first + rank, is there; then `item` is it.
-  POLYPATH_DEVICE bool load_items(const Thread&, std::uint64_t first, T& item) const {
+  POLYPATH_DEVICE bool load_items(const this_thread&, std::uint64_t first, T& item) const {
     return get(first, item);
   }
-  POLYPATH_DEVICE bool load_items(const Warp& warp, std::uint64_t first, T& item) const {
+  POLYPATH_DEVICE bool load_items(const this_warp& warp, std::uint64_t first, T& item) const {
     if (kTogether == 1) return get(first + warp.rank(), item);
     const unsigned place = warp.rank() % kTogether;
     const unsigned neighbours = warp.rank() - place;

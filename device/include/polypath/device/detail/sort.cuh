@@ -70,7 +70,7 @@ POLYPATH_DEVICE void sort_in_warp(std::uint32_t (&rows)[kRows][kEach]) {
 }
 
 /// By a block; `count` is a power of two.
-POLYPATH_DEVICE void sort_in_block(const Block& block, std::uint32_t* numbers,
+POLYPATH_DEVICE void sort_in_block(const this_block& block, std::uint32_t* numbers,
                                    std::uint32_t count) {
   for (std::uint32_t run = 2; run <= count; run *= 2) {
     for (std::uint32_t step = run / 2; step > 0; step /= 2) {

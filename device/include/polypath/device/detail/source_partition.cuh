@@ -34,7 +34,7 @@ POLYPATH_DEVICE std::uint32_t room_of(std::uint32_t partition) {
 template <unsigned kTogether, typename Look, typename Work>
 POLYPATH_DEVICE void count_elements(const split_view& view, std::uint32_t* const (&counters)[2],
                                     const Look& look, const Work& work) {
-  const WholeGrid grid;
+  const whole_grid grid;
   const unsigned lane = rank_in_warp();
   const std::uint32_t most = view.count(0) < view.count(1) ? view.count(1) : view.count(0);
   // Where a warp's elements are all of one partition, as where there are few, one adds for all.
@@ -87,7 +87,7 @@ POLYPATH_DEVICE match_status status_of(unsigned side, const envelope& what) {
 /// Of the elements that count_elements() gives this thread. By a call: it is seldom needed.
 template <typename Order>
 POLYPATH_DEVICE_NOINLINE void note_own_bad(split_view view) {
-  const WholeGrid grid;
+  const whole_grid grid;
   for (unsigned side = 0; side < 2; ++side)
     for (std::uint32_t i = grid.rank(); i < view.count(side); i += grid.size()) {
       const match_status status = status_of<Order>(side, load(view.from(side) + i));
@@ -98,7 +98,7 @@ POLYPATH_DEVICE_NOINLINE void note_own_bad(split_view view) {
 }  // namespace detail
 
 POLYPATH_DEVICE void begin_split(const split_view& view) {
-  const detail::WholeGrid grid;
+  const detail::whole_grid grid;
   if (grid.rank() == 0) detail::begin_words(view.words, 0);
   for (std::uint32_t i = grid.rank(); i < view.partitions(); i += grid.size()) {
     store(view.counts[0] + i, 0U);

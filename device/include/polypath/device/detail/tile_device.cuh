@@ -6,9 +6,10 @@
 namespace polypath::device {
 namespace detail {
 
-template <int kInFlight, Access kLoad, Access kStore, typename Word, typename Group,
+template <int kInFlight, tile_access kLoad, tile_access kStore, typename Word, typename Group,
           int kMaxPointers>
-POLYPATH_DEVICE void copy_words(const Group& group, const Places<unsigned char, kMaxPointers>& to,
+POLYPATH_DEVICE void copy_words(const Group& group,
+                                const pointer_list<unsigned char, kMaxPointers>& to,
                                 const unsigned char* from, std::size_t offset, std::size_t count) {
   const Word* const src = reinterpret_cast<const Word*>(from + offset);
   const auto put = [&](std::size_t i, const Word& word) {
@@ -26,9 +27,10 @@ POLYPATH_DEVICE void copy_words(const Group& group, const Places<unsigned char, 
   });
 }
 
-template <int kInFlight, Access kLoad, Access kStore, typename Word, typename Group,
+template <int kInFlight, tile_access kLoad, tile_access kStore, typename Word, typename Group,
           int kMaxPointers>
-POLYPATH_DEVICE void copy_range(const Group& group, const Places<unsigned char, kMaxPointers>& to,
+POLYPATH_DEVICE void copy_range(const Group& group,
+                                const pointer_list<unsigned char, kMaxPointers>& to,
                                 const unsigned char* from, std::size_t bytes) {
   const std::size_t to_word = (sizeof(Word) - residue(from, sizeof(Word))) % sizeof(Word);
   const std::size_t head = to_word < bytes ? to_word : bytes;
@@ -39,12 +41,13 @@ POLYPATH_DEVICE void copy_range(const Group& group, const Places<unsigned char, 
   copy_words<1, kLoad, kStore, std::uint8_t>(group, to, from, done, bytes - done);
 }
 
-template <int kInFlight, int kPack, Access kLoad, Access kStore, typename Group, typename Operation,
-          int kTo, int kFrom>
-POLYPATH_DEVICE void reduce_words(const Group& group, const Operation& operation,
-                                  const Places<typename Operation::Element, kTo>& to,
-                                  const Places<const typename Operation::Element, kFrom>& from,
-                                  std::size_t offset, std::size_t count) {
+template <int kInFlight, int kPack, tile_access kLoad, tile_access kStore, typename Group,
+          typename Operation, int kTo, int kFrom>
+POLYPATH_DEVICE void reduce_words(
+    const Group& group, const Operation& operation,
+    const pointer_list<typename Operation::Element, kTo>& to,
+    const pointer_list<const typename Operation::Element, kFrom>& from, std::size_t offset,
+    std::size_t count) {
   using Element = typename Operation::Element;
   using Word = Pack<Element, kPack>;
   // As they were loaded: elements of two bytes would each have a register of their own.
@@ -84,11 +87,12 @@ POLYPATH_DEVICE void reduce_words(const Group& group, const Operation& operation
   });
 }
 
-template <int kInFlight, int kPack, Access kLoad, Access kStore, typename Group, typename Operation,
-          int kTo, int kFrom>
+template <int kInFlight, int kPack, tile_access kLoad, tile_access kStore, typename Group,
+          typename Operation, int kTo, int kFrom>
 POLYPATH_DEVICE_NOINLINE void call_reduce_words(
-    const Group group, const Operation operation, const Places<typename Operation::Element, kTo> to,
-    const Places<const typename Operation::Element, kFrom> from, std::size_t offset,
+    const Group group, const Operation operation,
+    const pointer_list<typename Operation::Element, kTo> to,
+    const pointer_list<const typename Operation::Element, kFrom> from, std::size_t offset,
     std::size_t count) {
   reduce_words<kInFlight, kPack, kLoad, kStore>(group, operation, to, from, offset, count);
 }
@@ -96,9 +100,10 @@ POLYPATH_DEVICE_NOINLINE void call_reduce_words(
 /// Calls `reduce(kInFlight, kPack, offset, count)` for the parts of a tile: the first two are
 /// std::integral_constants.
 template <typename Operation, int kTo, int kFrom, typename Reduce>
-POLYPATH_DEVICE void for_parts_of_tile(const Places<typename Operation::Element, kTo>& to,
-                                       const Places<const typename Operation::Element, kFrom>& from,
-                                       std::size_t count, const Reduce& reduce) {
+POLYPATH_DEVICE void for_parts_of_tile(
+    const pointer_list<typename Operation::Element, kTo>& to,
+    const pointer_list<const typename Operation::Element, kFrom>& from, std::size_t count,
+    const Reduce& reduce) {
   using Element = typename Operation::Element;
   constexpr int kPack = static_cast<int>(16 / sizeof(Element));
   constexpr int kInFlight = kFrom < kLoadsInFlight ? kLoadsInFlight / kFrom : 1;
@@ -121,9 +126,10 @@ POLYPATH_DEVICE void for_parts_of_tile(const Places<typename Operation::Element,
 }  // namespace detail
 
 /// Copies `bytes` bytes from `from` to every place of `to`. Less in flight costs fewer registers.
-template <Access kLoad = Access::streaming, Access kStore = Access::streaming,
+template <tile_access kLoad = tile_access::streaming, tile_access kStore = tile_access::streaming,
           int kInFlight = detail::kLoadsInFlight, typename Group, int kMaxPointers>
-POLYPATH_DEVICE void copy_tile(const Group& group, const Places<unsigned char, kMaxPointers>& to,
+POLYPATH_DEVICE void copy_tile(const Group& group,
+                               const pointer_list<unsigned char, kMaxPointers>& to,
                                const unsigned char* from, std::size_t bytes) {
   if (detail::all_alike(to, from, 16))
     detail::copy_range<kInFlight, kLoad, kStore, detail::Bits16>(group, to, from, bytes);
@@ -139,13 +145,14 @@ POLYPATH_DEVICE void copy_tile(const Group& group, const Places<unsigned char, k
 
 /// The same to one place, in fewer registers: a warp copies chunks, of which all but the first
 /// address are in the instructions. What is no whole chunk goes before them.
-template <Access kLoad = Access::streaming, Access kStore = Access::streaming, typename Group>
+template <tile_access kLoad = tile_access::streaming, tile_access kStore = tile_access::streaming,
+          typename Group>
 POLYPATH_DEVICE void copy_chunks(const Group& group, unsigned char* to, const unsigned char* from,
                                  std::size_t bytes) {
   using detail::Bits16;
   constexpr int kWords = 4;
   constexpr std::size_t kChunk = kWords * kWarp * sizeof(Bits16);
-  const Places<unsigned char, 1> places{{to}, 1};
+  const pointer_list<unsigned char, 1> places{{to}, 1};
   if (!detail::all_alike(places, from, 16)) {
     if (detail::all_alike(places, from, 4))
       detail::copy_range<kWords, kLoad, kStore, std::uint32_t>(group, places, from, bytes);
@@ -153,7 +160,7 @@ POLYPATH_DEVICE void copy_chunks(const Group& group, unsigned char* to, const un
       detail::copy_range<kWords, kLoad, kStore, std::uint8_t>(group, places, from, bytes);
     return;
   }
-  if constexpr (std::is_same_v<Group, Thread>) {
+  if constexpr (std::is_same_v<Group, this_thread>) {
     detail::copy_range<kWords, kLoad, kStore, Bits16>(group, places, from, bytes);
   } else {
     const unsigned warps = group.size() / kWarp;  // one that is not whole copies no chunk
@@ -185,11 +192,11 @@ POLYPATH_DEVICE void copy_chunks(const Group& group, unsigned char* to, const un
 
 /// Combines `count` elements of every place of `from`, in their order, and stores the results to
 /// every place of `to`.
-template <Access kLoad = Access::streaming, Access kStore = Access::streaming, typename Group,
-          typename Operation, int kTo, int kFrom>
+template <tile_access kLoad = tile_access::streaming, tile_access kStore = tile_access::streaming,
+          typename Group, typename Operation, int kTo, int kFrom>
 POLYPATH_DEVICE void reduce_tile(const Group& group, const Operation& operation,
-                                 const Places<typename Operation::Element, kTo>& to,
-                                 const Places<const typename Operation::Element, kFrom>& from,
+                                 const pointer_list<typename Operation::Element, kTo>& to,
+                                 const pointer_list<const typename Operation::Element, kFrom>& from,
                                  std::size_t count) {
   detail::for_parts_of_tile<Operation>(
       to, from, count, [&](auto in_flight, auto pack, std::size_t offset, std::size_t items) {
@@ -200,12 +207,12 @@ POLYPATH_DEVICE void reduce_tile(const Group& group, const Operation& operation,
 
 /// The same, inlined: for the one place of a kernel that needs its registers. A called function has
 /// few, and keeps the rest in local memory.
-template <Access kLoad = Access::streaming, Access kStore = Access::streaming, typename Group,
-          typename Operation, int kTo, int kFrom>
+template <tile_access kLoad = tile_access::streaming, tile_access kStore = tile_access::streaming,
+          typename Group, typename Operation, int kTo, int kFrom>
 POLYPATH_DEVICE void reduce_tile_inlined(
     const Group& group, const Operation& operation,
-    const Places<typename Operation::Element, kTo>& to,
-    const Places<const typename Operation::Element, kFrom>& from, std::size_t count) {
+    const pointer_list<typename Operation::Element, kTo>& to,
+    const pointer_list<const typename Operation::Element, kFrom>& from, std::size_t count) {
   detail::for_parts_of_tile<Operation>(
       to, from, count, [&](auto in_flight, auto pack, std::size_t offset, std::size_t items) {
         detail::reduce_words<decltype(in_flight)::value, decltype(pack)::value, kLoad, kStore>(

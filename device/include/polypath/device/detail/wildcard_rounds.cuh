@@ -52,8 +52,8 @@ class wildcard_rounds {
     }
   }
 
-  template <typename Members>
-  POLYPATH_DEVICE void choose(const Members& group) const {
+  template <typename Group>
+  POLYPATH_DEVICE void choose(const Group& group) const {
     const std::uint32_t count = m_.wildcard_count;
     for (std::uint32_t begin = 0; begin < count; begin += kRound) {
       const std::uint32_t of_round = count - begin < kRound ? count - begin : kRound;
