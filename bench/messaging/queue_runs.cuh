@@ -11,7 +11,7 @@ SIMT_DEVICE simt::this_thread queue_team(const simt::this_thread&) { return simt
 SIMT_DEVICE simt::this_warp queue_team(const simt::this_warp&) { return simt::this_warp{}; }
 
 template <typename Team, unsigned kWords, unsigned kItems, typename Scope = device::device_scope,
-          typename Layout = device::packets>
+          typename Layout = device::ll>
 SIMT_DEVICE void run_queue(const QueueRun& run) {
   using It = Item<kWords>;
   const Team team{};

@@ -10,10 +10,10 @@ namespace messaging_bench {
   SIMT_KERNEL(polypath_bench_remote_##name, 512, QueueRun run) {                         \
     run_queue<simt::this_warp, words, items, device::system_scope, device::layout>(run); \
   }
-POLYPATH_REMOTE_RUN(3_1, 3, 1, packets)
-POLYPATH_REMOTE_RUN(3_4, 3, 4, packets)
-POLYPATH_REMOTE_RUN(24_1, 24, 1, packets)
-POLYPATH_REMOTE_RUN(line, 30, 1, line)
+POLYPATH_REMOTE_RUN(3_1, 3, 1, ll)
+POLYPATH_REMOTE_RUN(3_4, 3, 4, ll)
+POLYPATH_REMOTE_RUN(24_1, 24, 1, ll)
+POLYPATH_REMOTE_RUN(line, 30, 1, ll128)
 #undef POLYPATH_REMOTE_RUN
 
 SIMT_KERNEL(polypath_bench_remote_queue_trips, 32, SideOfTrips trips) {

@@ -47,7 +47,7 @@ SIMT_DEVICE unsigned team_number(const Team& team) {
 }
 
 template <typename Group, unsigned kWords, unsigned kItems, typename Scope = device::device_scope,
-          typename Layout = device::packets>
+          typename Layout = device::ll>
 class QueueRun {
   using It = Item<kWords>;
   using Queue = device::queue<It, Scope, Layout>;
@@ -138,7 +138,7 @@ class QueueRun {
 };
 
 template <typename Group, unsigned kWords, unsigned kItems, typename Scope = device::device_scope,
-          typename Layout = device::packets>
+          typename Layout = device::ll>
 SIMT_DEVICE_NOINLINE void run_pair(const PairRow& row, bool pushes) {
   const Group group{};
   const unsigned own = simt::thread_index() / group.size();

@@ -5,7 +5,7 @@
 
 namespace polypath::test {
 
-template <typename Group, unsigned kWords, unsigned kItems, typename Layout = device::packets>
+template <typename Group, unsigned kWords, unsigned kItems, typename Layout = device::ll>
 SIMT_DEVICE_NOINLINE void run_remote(const QueueRow& row, bool pushes) {
   using Run = QueueRun<Group, kWords, kItems, device::system_scope, Layout>;
   if (pushes)
@@ -16,7 +16,7 @@ SIMT_DEVICE_NOINLINE void run_remote(const QueueRow& row, bool pushes) {
 SIMT_DEVICE void run_remote(const RemoteRow& row, bool pushes) {
   const QueueRow& queue = row.queue;
   if (row.is_line)
-    run_remote<simt::this_warp, 30, 1, device::line>(queue, pushes);
+    run_remote<simt::this_warp, 30, 1, device::ll128>(queue, pushes);
   else if (queue.words == 3 && queue.members == Members::thread)
     run_remote<simt::this_thread, 3, 1>(queue, pushes);
   else if (queue.words == 3 && queue.items == 1)
@@ -31,7 +31,7 @@ SIMT_DEVICE void run_remote(const RemoteRow& row, bool pushes) {
 
 SIMT_DEVICE void run_remote_pair(const RemotePairRow& row, bool pushes) {
   if (row.is_line)
-    run_pair<simt::this_warp, 30, 1, device::system_scope, device::line>(row.pair, pushes);
+    run_pair<simt::this_warp, 30, 1, device::system_scope, device::ll128>(row.pair, pushes);
   else if (row.pair.members == Members::block)
     run_pair<simt::this_block, 3, 2, device::system_scope>(row.pair, pushes);
   else if (row.pair.words == 3)

@@ -32,7 +32,7 @@ SIMT_DEVICE device::spsc_view view_of_warp(const LL128ProbeArgs& args) {
 
 SIMT_KERNEL(polypath_line_proof_push, polypath::kProofThreads, polypath::LL128ProbeArgs args) {
   using namespace polypath;
-  device::spsc_producer<ProbeItem, device::system_scope, device::line> pair(view_of_warp(args));
+  device::spsc_producer<ProbeItem, device::system_scope, device::ll128> pair(view_of_warp(args));
   for (std::uint32_t call = 0; call < args.calls; ++call) {
     const std::uint32_t turn = call * simt::kWarp + simt::lane_index();
     ProbeItem line;
@@ -48,7 +48,7 @@ SIMT_EMULATED_THREADS(polypath_line_proof_push, 32);
 
 SIMT_KERNEL(polypath_line_proof_pop, polypath::kProofThreads, polypath::LL128ProbeArgs args) {
   using namespace polypath;
-  device::spsc_consumer<ProbeItem, device::system_scope, device::line> pair(view_of_warp(args));
+  device::spsc_consumer<ProbeItem, device::system_scope, device::ll128> pair(view_of_warp(args));
   const std::uint64_t began = simt::global_timer_ns();
   for (std::uint32_t call = 0; call < args.calls; ++call) {
     const std::uint32_t turn = call * simt::kWarp + simt::lane_index();

@@ -323,7 +323,7 @@ class active_messages {
     const queue_view from = incoming(kKind, source, shard_of(number));
     const std::uint64_t head = load_relaxed<system_scope>(from.head);
     Call call;
-    if (cells<Call, system_scope, packets>(from.cells, from.capacity_log2).get(head, call))
+    if (ring_buffer<Call, system_scope, ll>(from.cells, from.capacity_log2).get(head, call))
       return {true, false};
     const std::uint64_t closed = load_relaxed<system_scope>(from.closed);
     if (closed > head) return {false, false};

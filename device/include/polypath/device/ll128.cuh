@@ -1,6 +1,6 @@
-// The layout `line` of queues and pairs: cells of 128 bytes, 120 of them data, with one flag, which
-// a warp stores whole. A quarter more data than packets have, but nothing that PTX promises: bytes
-// of one line may come one after another. For paths that the host has proven
+// The layout `ll128` of queues and pairs: cells of 128 bytes, 120 of them data, with one flag,
+// which a warp stores whole. A quarter more data than packets have, but nothing that PTX promises:
+// bytes of one line may come one after another. For paths that the host has proven
 // (POLYPATH_PROTOCOL_LL128 of polypath/messaging/queue.h), between GPUs, and never through host
 // memory.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace polypath::device {
 
-struct line {
+struct ll128 {
   template <typename T>
   static constexpr unsigned count = 8;
   template <typename T>
@@ -18,8 +18,8 @@ struct line {
 
 /// As the cells of packets. Groups are whole warps.
 template <typename T, typename Scope>
-class cells<T, Scope, line> : public detail::ring_base<cells<T, Scope, line>, T> {
-  using Ring = detail::ring_base<cells<T, Scope, line>, T>;
+class ring_buffer<T, Scope, ll128> : public detail::ring_base<ring_buffer<T, Scope, ll128>, T> {
+  using Ring = detail::ring_base<ring_buffer<T, Scope, ll128>, T>;
   static_assert(std::is_trivially_copyable<T>::value, "items are copied as bytes");
   static_assert(sizeof(T) <= kMaxLL128ItemBytes, "an item of a line has at most 120 bytes");
 

@@ -222,12 +222,12 @@ class pool {
     std::uint32_t* const gate = view_.gates + search.slab;
     const std::uint32_t all = blocks_of_slab(own);
     const std::uint32_t need = search.need;
-    std::uint32_t found;
-    POLYPATH_MUTANT_ELSE(pool_mutant::no_acquire, found = fetch_add<device_scope>(gate, need))
-    found = fetch_add_acquire<device_scope>(gate, need);
-    const std::uint32_t held = found & pool_view::kGateCount;
-    bool is_of_class = of_class(found) == own + 1;
-    POLYPATH_MUTANT(pool_mutant::late_class, is_of_class = of_class(found) != 0)
+    std::uint32_t before;
+    POLYPATH_MUTANT_ELSE(pool_mutant::no_acquire, before = fetch_add<device_scope>(gate, need))
+    before = fetch_add_acquire<device_scope>(gate, need);
+    const std::uint32_t held = before & pool_view::kGateCount;
+    bool is_of_class = of_class(before) == own + 1;
+    POLYPATH_MUTANT(pool_mutant::late_class, is_of_class = of_class(before) != 0)
     const std::uint32_t room = is_of_class && held < all ? all - held : 0;
     search.promised = room < search.need ? room : search.need;
     search.is_last = search.promised < search.need;
@@ -278,10 +278,10 @@ class pool {
       }
       const std::uint32_t wanted = detail::some_of(available, search.promised, spread() / 8);
       auto* const word = words + place;
-      std::uint32_t found;
-      POLYPATH_MUTANT_ELSE(pool_mutant::no_acquire, found = fetch_or<device_scope>(word, wanted))
-      found = fetch_or_acquire<device_scope>(word, wanted);
-      std::uint32_t got = wanted & ~found;
+      std::uint32_t seen;
+      POLYPATH_MUTANT_ELSE(pool_mutant::no_acquire, seen = fetch_or<device_scope>(word, wanted))
+      seen = fetch_or_acquire<device_scope>(word, wanted);
+      std::uint32_t got = wanted & ~seen;
       POLYPATH_MUTANT(pool_mutant::bits_not_compared, got = wanted)
       const unsigned count = popcount(got);
       search.promised -= count;

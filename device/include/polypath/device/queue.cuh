@@ -23,9 +23,9 @@
 
 namespace polypath::device {
 
-template <typename T, typename Scope = device_scope, typename Layout = packets>
+template <typename T, typename Scope = device_scope, typename Layout = ll>
 class queue {
-  using Cells = cells<T, Scope, Layout>;
+  using Cells = ring_buffer<T, Scope, Layout>;
 
  public:
   static constexpr unsigned kCellBytes = Cells::kBytes;
@@ -227,10 +227,10 @@ class queue {
     POLYPATH_MUTANT(queue_mutant::no_credit, return true)
     if (turn >> view_.capacity_log2 == 0) return true;
     const std::uint32_t lap = cells_.generation_of(turn);
-    std::uint32_t given =
+    std::uint32_t credit =
         load_relaxed<Scope>(view_.credit + segment_of(turn) * queue_view::kWordStride);
-    POLYPATH_MUTANT(queue_mutant::credit_of_other_lap, ++given)
-    return static_cast<std::int32_t>(given - lap) >= 0;
+    POLYPATH_MUTANT(queue_mutant::credit_of_other_lap, ++credit)
+    return static_cast<std::int32_t>(credit - lap) >= 0;
   }
 
   /// What several have seen at once may be stored in any order: one that is too low is looked for

@@ -26,9 +26,9 @@ POLYPATH_DEVICE unsigned team_begin(const Group& group) {
 /// The side that pushes: one group at a time, whose threads all make one of these, call it alike,
 /// and leave(). All threads of the group get the same answer. After `aborted` the pair is of no use
 /// any more, and every call answers so.
-template <typename T, typename Scope = device_scope, typename Layout = packets>
+template <typename T, typename Scope = device_scope, typename Layout = ll>
 class spsc_producer {
-  using Cells = cells<T, Scope, Layout>;
+  using Cells = ring_buffer<T, Scope, Layout>;
 
  public:
   POLYPATH_DEVICE explicit spsc_producer(const spsc_view& view)
@@ -45,7 +45,7 @@ class spsc_producer {
   /// `kItems` of each thread: items[0] of all threads, then items[1], ...
   template <unsigned kItems, typename Group>
   POLYPATH_DEVICE status push(const Group& group, const T (&items)[kItems]) {
-    if (gave_up_) return status::aborted;  // also where there would be room for less
+    if (aborted_) return status::aborted;  // also where there would be room for less
     const unsigned turns = group.size() * kItems;
     if (turns > std::uint64_t{1} << view_.segment_log2) return status::too_many_items;
     if (!has_come(room_until_, turn_ + turns) && !await_room(group, turn_ + turns))
@@ -62,7 +62,7 @@ class spsc_producer {
   template <typename Group>
   POLYPATH_DEVICE void leave(const Group& group) {
     POLYPATH_MUTANT_OMITS(spsc_mutant::turn_forgotten)
-    if (group.is_leader() && !gave_up_) store_relaxed<Scope>(view_.sent, turn_);
+    if (group.is_leader() && !aborted_) store_relaxed<Scope>(view_.sent, turn_);
   }
 
  private:
@@ -83,9 +83,9 @@ class spsc_producer {
           return wait_target{wait_error::kNobody, end - capacity, room_until - capacity,
                              view_.number, 0};
         });
-    gave_up_ = group.any(!came);
-    POLYPATH_MUTANT(spsc_mutant::answers_by_warp, gave_up_ = false)
-    if (gave_up_ || !came) return false;
+    aborted_ = group.any(!came);
+    POLYPATH_MUTANT(spsc_mutant::answers_by_warp, aborted_ = false)
+    if (aborted_ || !came) return false;
     const std::uint64_t more = end + capacity / 2;
     room_until_ = group.all(has_come(room_until, more)) ? more : end;
     return true;
@@ -95,13 +95,13 @@ class spsc_producer {
   spsc_view view_;
   std::uint64_t turn_;
   std::uint64_t room_until_;  ///< known by all threads alike
-  bool gave_up_ = false;
+  bool aborted_ = false;
 };
 
 /// The side that pops, likewise.
-template <typename T, typename Scope = device_scope, typename Layout = packets>
+template <typename T, typename Scope = device_scope, typename Layout = ll>
 class spsc_consumer {
-  using Cells = cells<T, Scope, Layout>;
+  using Cells = ring_buffer<T, Scope, Layout>;
 
  public:
   POLYPATH_DEVICE explicit spsc_consumer(const spsc_view& view)
@@ -120,7 +120,7 @@ class spsc_consumer {
   POLYPATH_DEVICE status pop(const Group& group, T (&items)[kItems]) {
     const unsigned turns = group.size() * kItems;
     if (turns > std::uint64_t{1} << view_.segment_log2) return status::too_many_items;
-    if (gave_up_) return status::aborted;
+    if (aborted_) return status::aborted;
     const auto team = detail::team_of(group);
     const std::uint64_t first = turn_ + detail::team_begin(group);
     turn_ += turns;
@@ -142,9 +142,9 @@ class spsc_consumer {
       came = came && answer == status::done;
     }
     // All have read, or all give up: nobody waits for who has left.
-    POLYPATH_MUTANT_ELSE(spsc_mutant::answers_by_warp, gave_up_ = !came)
-    gave_up_ = group.any(!came);
-    if (gave_up_) return status::aborted;
+    POLYPATH_MUTANT_ELSE(spsc_mutant::answers_by_warp, aborted_ = !came)
+    aborted_ = group.any(!came);
+    if (aborted_) return status::aborted;
     if ((turn_ - given_) >> view_.segment_log2 != 0) give_back(group);
     return status::done;
   }
@@ -152,7 +152,7 @@ class spsc_consumer {
   /// Keeps the turn for the next kernel, and gives back what has been read.
   template <typename Group>
   POLYPATH_DEVICE void leave(const Group& group) {
-    if (gave_up_) return;
+    if (aborted_) return;
     give_back(group);
     POLYPATH_MUTANT_OMITS(spsc_mutant::turn_forgotten)
     if (group.is_leader()) store_relaxed<Scope>(view_.received, turn_);
@@ -170,7 +170,7 @@ class spsc_consumer {
   spsc_view view_;
   std::uint64_t turn_;
   std::uint64_t given_;
-  bool gave_up_ = false;
+  bool aborted_ = false;
 };
 
 }  // namespace polypath::device

@@ -107,18 +107,18 @@ class channel_control : private channel_requests {
     if (begun.result != status::done) return begun;
     const envelope of{tag, static_cast<std::uint16_t>(source),
                       static_cast<std::uint16_t>(context_)};
-    channel_entry found{};
+    channel_entry entry{};
     const auto fits = [&](const channel_entry& each) { return accepts(of, each.of); };
-    std::uint32_t place = unexpected_.find(fits, found);
-    POLYPATH_MUTANT(channel_mutant::last_arrived_first, place = unexpected_.find(fits, found, true))
+    std::uint32_t place = unexpected_.find(fits, entry);
+    POLYPATH_MUTANT(channel_mutant::last_arrived_first, place = unexpected_.find(fits, entry, true))
     if (place == channel_list::kNowhere) {
       posted_.add({of, begun.slot});
       return begun;
     }
-    deliver(begun.slot, found.of, turn_of_unexpected(found));
+    deliver(begun.slot, entry.of, turn_of_unexpected(entry));
     unexpected_.remove(place);
     stalled_ = false;
-    give_credit(found.of.source);
+    give_credit(entry.of.source);
     return begun;
   }
 
@@ -358,12 +358,12 @@ class channel_control : private channel_requests {
       if (done == units) break;
       there = warp_ballot(ring.get(turn + done + rank_in_warp(), unit));
     }
-    channel_entry found{};
+    channel_entry entry{};
     const auto fits = [&](const channel_entry& each) { return accepts(each.of, of); };
-    std::uint32_t place = posted_.find(fits, found);
-    POLYPATH_MUTANT(channel_mutant::last_posted_first, place = posted_.find(fits, found, true))
+    std::uint32_t place = posted_.find(fits, entry);
+    POLYPATH_MUTANT(channel_mutant::last_posted_first, place = posted_.find(fits, entry, true))
     if (place != channel_list::kNowhere) {
-      deliver(found.value, of, turn);
+      deliver(entry.value, of, turn);
       posted_.remove(place);
     } else if (!unexpected_.add({of, static_cast<std::uint32_t>(turn)})) {
       stalled_ = true;  // it stays in its ring, and all after it

@@ -47,8 +47,8 @@ class channel_requests {
  protected:
   using View = channel_view;
   using Unit = channel_unit;
-  using Units = cells<channel_unit, system_scope, packets>;
-  using Grants = cells<channel_cts, system_scope, packets>;
+  using Units = ring_buffer<channel_unit, system_scope, ll>;
+  using Grants = ring_buffer<channel_cts, system_scope, ll>;
   enum : std::uint32_t { kUnderWay = 1, kArriving, kDone };  // a request
 
   // ---- memory ----

@@ -290,10 +290,10 @@ class key_chains {
   }
 
   /// kNothing: the group is long.
-  [[nodiscard]] POLYPATH_DEVICE std::uint32_t rank_in_chain(groups& of, std::uint32_t slot,
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t rank_in_chain(groups& chains, std::uint32_t slot,
                                                             std::uint32_t i) const {
-    POLYPATH_MUTANT_ONLY(const bool is_first = &of == &m_.receives)
-    const std::uint32_t head = of.heads[slot];
+    POLYPATH_MUTANT_ONLY(const bool is_first = &chains == &m_.receives)
+    const std::uint32_t head = chains.heads[slot];
     if (is_long(head)) return kNothing;
     std::uint32_t rank = 0;
     std::uint32_t at = head;
@@ -305,12 +305,12 @@ class key_chains {
         POLYPATH_MUTANT(match_mutant::any_order_of_receives, if (is_own && is_first) return own)
         POLYPATH_MUTANT(match_mutant::any_order_of_messages, if (is_own && !is_first) return own)
         rank += at < i ? 1 : 0;
-        at = next_of(of.links[at]);
+        at = next_of(chains.links[at]);
       }
       if (at == kEnd) return rank;
     }
     POLYPATH_MUTANT(match_mutant::long_is_not_noticed, return rank)
-    if (head == i) note_long(of, slot);
+    if (head == i) note_long(chains, slot);
     return kNothing;
   }
   /// By the thread whose index is the chain's head, so once.

@@ -22,7 +22,7 @@ constexpr unsigned ll_packet_count(std::size_t item_bytes) {
 }
 inline constexpr std::size_t kMaxLLItemBytes = 96;  ///< of an item
 
-/// A cell of the layout `line`.
+/// A cell of the layout `ll128`.
 inline constexpr std::size_t kLineBytes = 128;
 inline constexpr std::size_t kMaxLL128ItemBytes = 120;  ///< of an item in it
 

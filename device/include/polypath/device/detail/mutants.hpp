@@ -71,7 +71,7 @@ void store_in_parts(Packet* to, const Packet& packet) {
 enum class wait_mutant {
   none,
   no_look_at_the_abort_word,
-  no_look_at_the_reports,  ///< every wait after one that gave up takes its time, too
+  no_look_at_the_reports,  ///< every wait after a timeout takes its time, too
   goes_on_unreported       ///< past the time limit: what comes after tells what never came
 };
 
@@ -96,14 +96,14 @@ enum class spsc_mutant {
   no_credit,
   credit_before_reading,
   turn_forgotten,  ///< the next kernel begins again
-  answers_by_warp  ///< one warp of a group gives up, and the others do not know
+  answers_by_warp  ///< one warp of a group aborts, and the others do not know
 };
 
 /// Defects of active messages.
 enum class active_message_mutant {
   none,
   replies_among_requests,    ///< one queue for both
-  no_progress_while_full,    ///< who waits for room executes nothing
+  no_progress_while_full,    ///< a wait for room executes nothing
   executed_before_the_reply  ///< counted before its reply has been sent
 };
 
@@ -111,7 +111,7 @@ enum class active_message_mutant {
 enum class channel_mutant {
   none,
   no_credit,                   ///< a sender overwrites what has not been read
-  unexpected_forgotten,        ///< ... what has been read, and nobody has asked for yet
+  unexpected_forgotten,        ///< ... what has been read, and no receive has asked for
   part_of_a_message,           ///< what has come in part is taken for whole
   announced_before_the_bytes,  ///< of a large message
   no_fence_behind_the_bytes,
@@ -145,7 +145,7 @@ enum class shared_pool_mutant {
 /// Defects of meetings and of what is made of them.
 enum class collective_mutant {
   none,
-  exact_value,                 ///< a word that is past the value lets nobody go
+  exact_value,                 ///< a word that is past the value ends no wait
   word_loaded_plainly,         ///< not by an acquire
   barrier_without_release,     ///< nothing orders it after what was stored
   barrier_of_neighbours,       ///< it waits for one rank
@@ -219,9 +219,9 @@ enum class match_mutant {
   keys_do_not_shift,   ///< a key's receives stay with their messages when a wildcard took one
   shift_is_one_early,  ///< ... or move for a message that comes after theirs, too
   no_any_any,          ///< receives from any source with any tag find no message
-  looks_are_stale,     ///< what it has seen a wildcard takes, whatever others took since
+  looks_are_stale,     ///< a wildcard takes what it has seen, though others took it
   first_of_a_look,     ///< a wildcard looks at 32 messages, and at no more
-  // Of a warp or block alone.
+  // for a warp or block alone
   no_barrier_of_tables,
   no_barrier_of_rows,  ///< bits are set while others clear them
   no_barrier_of_bits,  ///< choices begin before all are set

@@ -16,7 +16,7 @@
 namespace polypath::device {
 
 /// How an item lies in its cell: in packets of 12 bytes, each with its lap. 1, 2, 4 or 8 of them.
-struct packets {
+struct ll {
   template <typename T>
   static constexpr unsigned count = ll_packet_count(sizeof(T));
   template <typename T>
@@ -89,8 +89,8 @@ class ring_base {
 }  // namespace detail
 
 template <typename T, typename Scope, typename Layout>
-class cells : public detail::ring_base<cells<T, Scope, Layout>, T> {
-  using Ring = detail::ring_base<cells<T, Scope, Layout>, T>;
+class ring_buffer : public detail::ring_base<ring_buffer<T, Scope, Layout>, T> {
+  using Ring = detail::ring_base<ring_buffer<T, Scope, Layout>, T>;
   static_assert(std::is_trivially_copyable<T>::value, "items are copied as bytes");
   static_assert(sizeof(T) <= 96, "an item has at most 96 bytes: send where larger data lie");
 
