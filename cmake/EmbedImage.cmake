@@ -3,16 +3,24 @@
 file(READ ${IMAGE} bytes HEX)
 string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
 string(REGEX REPLACE "((0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,))" "\\1\n" bytes "${bytes}")
-file(WRITE ${SOURCE} "// Made by cmake/EmbedImage.cmake.
-#include \"${HEADER}\"
-
-namespace ${NAMESPACE} {
-namespace {
+if(bytes STREQUAL "")
+  set(array "")
+  set(result "{}")
+else()
+  set(array "namespace {
 alignas(64) constexpr unsigned char ${NAME}_bytes[] = {
 ${bytes}};
 }  // namespace
 
-std::span<const unsigned char> ${NAME}_image() noexcept { return ${NAME}_bytes; }
+")
+  set(result "${NAME}_bytes")
+endif()
+file(WRITE ${SOURCE} "// Made by cmake/EmbedImage.cmake.
+#include \"${HEADER}\"
+
+namespace ${NAMESPACE} {
+
+${array}std::span<const unsigned char> ${NAME}_image() noexcept { return ${result}; }
 
 }  // namespace ${NAMESPACE}
 ")

@@ -16,8 +16,12 @@ endif()
 install(TARGETS ${POLYPATH_DRIVER_NAMES}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/simulated-driver)
 foreach(folder ${POLYPATH_PUBLIC_INCLUDES})
-  install(DIRECTORY ${folder}/polypath DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(DIRECTORY ${folder}/polypath DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+    PATTERN mutants.hpp EXCLUDE)
 endforeach()
+# Defects that tests switch on are no part of what programs get.
+install(CODE "set(HEADERS \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/polypath)")
+install(SCRIPT cmake/strip_mutants.cmake)
 install(DIRECTORY nodes/ DESTINATION ${POLYPATH_NODES_DIR} FILES_MATCHING PATTERN *.toml)
 
 install(EXPORT polypath NAMESPACE polypath:: FILE polypathConfig.cmake

@@ -73,20 +73,23 @@ if(POLYPATH_KERNEL_FLAGS AND POLYPATH_CCACHE_ENVIRONMENT)
 endif()
 
 # polypath_embed_kernel(NAME FOLDER SOURCES variable HEADER header NAMESPACE namespace [FLAGS flags...]
-#   [TEXT]): sets `variable` to the C++ source of the compiled kernels FOLDER/NAME.cu, which defines the
-# function NAME_image() that `header` declares in `namespace`. In a build without kernels it is
-# FOLDER/no_kernels.cpp; with TEXT, an image all the same, a text that no real driver takes, but the simulated
-# one, which runs the kernels' twins. For the CMakeLists.txt whose target has them.
+#   [FILE file.cu] [TEXT] [HOST]): sets `variable` to the C++ source of the compiled kernels FOLDER/NAME.cu, or
+# FOLDER/FILE, which defines the function NAME_image() that `header` declares in `namespace`. In a build without
+# kernels the image is empty; with TEXT, a text that no real driver takes, but the simulated one, which runs the
+# host builds of kernels. HOST: also compiles the file for simulated drivers (device/simt). For the CMakeLists.txt
+# whose target has them.
 function(polypath_embed_kernel name folder)
-  cmake_parse_arguments(PARSE_ARGV 2 KERNEL "TEXT" "SOURCES;HEADER;NAMESPACE" "FLAGS")
-  # Sanitizers look at the twins: what is for a GPU would be compiled for nothing.
+  cmake_parse_arguments(PARSE_ARGV 2 KERNEL "TEXT;HOST" "SOURCES;HEADER;NAMESPACE;FILE" "FLAGS")
+  if(NOT KERNEL_FILE)
+    set(KERNEL_FILE ${name}.cu)
+  endif()
+  if(KERNEL_HOST)
+    polypath_add_host_kernels(${folder}/${KERNEL_FILE})
+  endif()
+  # Sanitizers look at host builds: what is for a GPU would be compiled for nothing.
   set(compiled "${POLYPATH_KERNEL_FLAGS}")
   if(KERNEL_TEXT AND POLYPATH_SANITIZE)
     set(compiled "")
-  endif()
-  if(NOT compiled AND NOT KERNEL_TEXT)
-    set(${KERNEL_SOURCES} ${folder}/no_kernels.cpp PARENT_SCOPE)
-    return()
   endif()
   set(image ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
   set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}_image.cpp)
@@ -94,12 +97,16 @@ function(polypath_embed_kernel name folder)
     add_custom_command(OUTPUT ${image}
       COMMAND ${POLYPATH_FATBIN} -ccbin ${CMAKE_CXX_COMPILER} -std=c++17 -O3 -Werror all-warnings
         ${KERNEL_FLAGS} ${POLYPATH_KERNEL_FLAGS} ${POLYPATH_INCLUDE_FLAGS}
-        -MD -MF ${image}.d -MT ${image} -o ${image} ${folder}/${name}.cu
-      DEPENDS ${folder}/${name}.cu DEPFILE ${image}.d COMMENT "Compiling ${name}.cu" VERBATIM)
+        -MD -MF ${image}.d -MT ${image} -o ${image} ${folder}/${KERNEL_FILE}
+      DEPENDS ${folder}/${KERNEL_FILE} DEPFILE ${image}.d COMMENT "Compiling ${name}" VERBATIM)
   else()
     set(image ${CMAKE_CURRENT_BINARY_DIR}/${name}.txt)
+    set(text "")
+    if(KERNEL_TEXT)
+      set(text "polypath: ${name} was built without a CUDA compiler\n")
+    endif()
     # Written only where it differs: else each configuration would have it embedded and compiled anew.
-    file(CONFIGURE OUTPUT ${image} CONTENT "polypath: ${name} was built without a CUDA compiler\n")
+    file(CONFIGURE OUTPUT ${image} CONTENT "${text}")
   endif()
   set(embed ${CMAKE_SOURCE_DIR}/cmake/EmbedImage.cmake)
   add_custom_command(OUTPUT ${source}

@@ -26,7 +26,7 @@ compile() {
   local line="#include <${1#*include/}>"
   case $1 in
     *.h) $C -fsyntax-only -x c - <<<"$line" ;;
-    *.cuh) $CPP -I. -fsyntax-only -x c++ - <<<"$line" ;;
+    *.cuh) $CPP -Idevice -fsyntax-only -x c++ - <<<"$line" ;;
     *) $CPP -fsyntax-only -x c++ - <<<"$line" ;;
   esac || exit 255
 }

@@ -53,7 +53,7 @@ RULES = {
     # Text and loaded objects of the shim.
     "nccl": {"nccl", "preload", "base", "api"},
     "simt": {"simt", "device", "base"},
-    "device": {"device", "simt"},  # include/polypath/device, as the user's compiler has it
+    "device": {"device", "simt"},  # device/include, as the user's compiler has it
     "sim": {"sim", "simt", "node", "base"},
     "api": {"api", "device"},  # include/polypath
 }
@@ -75,10 +75,12 @@ MAX_COLUMNS = 100
 def part_of(path: PurePosixPath) -> str:
     """The key of RULES for a file; the path is relative to the repository root."""
     top, kind, *rest = path.parts
-    if top in ("sim", "simt"):
+    if top == "sim":
         return top
-    if top == "include" or kind == "include":
-        return "device" if "device" in path.parts[2:-1] and "uniconn" not in path.parts else "api"
+    if top == "device":
+        return "simt" if kind == "simt" else "device"
+    if kind == "include":
+        return "api"
     if top == "src":
         return kind
     folder = rest[0]
@@ -92,13 +94,13 @@ def part_of(path: PurePosixPath) -> str:
 def include_folders(root: Path) -> list[Path]:
     """Where a quoted include is looked for, after its own folder."""
     parts = [root / part / kind for kind in ("src", "include") for part in PARTS]
-    return [*parts, root / "src", root, root / "include"]
+    return [*parts, root / "src", root / "device"]
 
 
 def sources(root: Path, *more: str) -> list[Path]:
     """All sources of the parts, and of the folders `more`, without tests."""
-    folders = [*include_folders(root), root / "simt", *(root / top for top in more)]
-    folders.remove(root)
+    folders = [*include_folders(root), root / "device/simt", *(root / top for top in more)]
+    folders.remove(root / "device")
     return sorted({file for folder in folders for file in folder.rglob("*")})
 
 

@@ -16,7 +16,7 @@ fail() {
 # The folders of public headers, one a part.
 include_folders() {
   local folder
-  for folder in include */include; do [[ -d $folder/polypath ]] && echo "$folder"; done
+  for folder in */include; do [[ -d $folder/polypath ]] && echo "$folder"; done
 }
 
 # The C and C++ sources of the project, each ended by a NUL. Symbol lists (*.def) are tables.

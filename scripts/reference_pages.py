@@ -200,6 +200,12 @@ HEADERS = {
         "device/matcher_mpi.cuh": "matching in MPI's order",
         "device/match_partitioned.cuh": "matching without a source wildcard",
         "device/match_hashed.cuh": "matching without order",
+        "device/matcher_grid.cuh": "matching by a whole GPU",
+        "device/platform.cuh": "indices, barriers, warp operations, loads and stores",
+        "device/scope.cuh": "loads, stores and fences with a scope",
+        "device/group.cuh": "threads, warps and blocks as groups",
+        "device/tile.cuh": "copies and sums in bulk",
+        "device/wait.cuh": "waits that end",
     },
 }
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from check_layers import INCLUDE, PARTS, SOURCES, resolve
 
 #: Folders whose sources may include each other's headers.
-TREES = (*PARTS, "src", "simt", "include", "tests", "examples")
+TREES = (*PARTS, "src", "tests", "examples")
 
 
 @dataclass
@@ -108,8 +108,9 @@ RULES: list[tuple[str, Selection | None]] = [
             },
         ),
     ),
+    ("device/tests/*", Selection({"simt"}, {"tests/simt/all"})),
     (
-        "include/polypath/device/*|simt/*",
+        "device/*",
         Selection(
             {"simt", "comm.", "collectives.", "messaging.", "uniconn.", "sim."},
             {"*"},

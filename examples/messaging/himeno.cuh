@@ -12,7 +12,7 @@ namespace device = polypath::device;
 
 /// All blocks of this GPU, each so often. False: one of them has failed.
 POLYPATH_DEVICE bool meet(const HimenoRun& run, std::uint64_t& meetings, bool is_well) {
-  const device::Block block{};
+  const device::this_block block{};
   block.sync();
   ++meetings;
   bool has_arrived = is_well;
@@ -60,7 +60,7 @@ POLYPATH_DEVICE void relax(const HimenoRun& run, const float* from, float* to, b
 /// This block's part of the planes at both cuts, to and from the neighbours.
 POLYPATH_DEVICE bool exchange(const HimenoRun& run, device::channel& channel, float* grid,
                               std::uint32_t iteration) {
-  const device::Block block{};
+  const device::this_block block{};
   const std::uint64_t plane = std::uint64_t{run.width} * run.rows;
   const std::uint64_t first = plane * device::block_index() / device::grid_size();
   const std::uint64_t end = plane * (device::block_index() + 1) / device::grid_size();
@@ -88,7 +88,7 @@ POLYPATH_DEVICE bool exchange(const HimenoRun& run, device::channel& channel, fl
 }
 
 POLYPATH_DEVICE void himeno(const HimenoRun& run) {
-  const device::Block block{};
+  const device::this_block block{};
   device::channel channel(block, run.view, device::block_index());
   std::uint64_t meetings = 0;
   bool is_well = true;

@@ -36,7 +36,7 @@ POLYPATH_DEVICE void build_lists(const ListsRun& run) {
     const bool is_one = record < run.records;
     const std::uint32_t count = is_one ? words_of(record) : 0;
     std::uint32_t handle = device::pool::kNoBlock;
-    pool.allocate(device::Warp{}, is_one ? (kHeadWords + count) * 4 : 0, handle);
+    pool.allocate(device::this_warp{}, is_one ? (kHeadWords + count) * 4 : 0, handle);
     if (handle == device::pool::kNoBlock) {
       if (is_one) device::fetch_add<device::device_scope>(run.failed, 1U);
       continue;
@@ -69,7 +69,7 @@ POLYPATH_DEVICE void empty_lists(const ListsRun& run) {
         for (std::uint32_t i = 0; i < count; ++i) sum += device::load(words + kHeadWords + i);
         ++records;
       }
-      pool.free(device::Warp{}, handle);
+      pool.free(device::this_warp{}, handle);
       handle = next;
     }
     if (!is_one) continue;

@@ -52,7 +52,7 @@ POLYPATH_DEVICE_NOINLINE std::uint64_t solutions_of(const Board& begin, std::uin
 }
 
 POLYPATH_DEVICE void queens(const QueensRun& run) {
-  const device::Thread self{};
+  const device::this_thread self{};
   const device::queue<Board> queue(run.view);
   std::uint64_t solutions = 0;
   std::uint64_t boards = 0;

@@ -1,7 +1,7 @@
-// Defects of cg.cuh (polypath/device/mutants.hpp): uniconn/tests/test_cg_twin.cpp finds each.
+// Defects of cg.cuh (polypath/device/detail/mutants.hpp): uniconn/tests/test_cg_twin.cpp finds each.
 #pragma once
 
-#include "polypath/device/mutants.hpp"
+#include "polypath/device/detail/mutants.hpp"
 
 namespace uniconn_example {
 

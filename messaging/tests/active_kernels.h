@@ -1,4 +1,4 @@
-// What the kernels of active_kernels.cuh are told, on the host and on the device.
+// What the kernels of active_kernels.cu are told, on the host and on the device.
 #pragma once
 
 #include <cstdint>

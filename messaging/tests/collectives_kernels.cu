@@ -1,2 +1,117 @@
-// The kernels of collectives_kernels.cuh, for GPUs.
-#include "collectives_kernels.cuh"
+// The kernel that makes a row of collectives.
+#include "collectives_kernels.h"
+#include "polypath/device/collectives.cuh"
+#include "simt/platform.cuh"
+
+namespace polypath::test {
+
+template <typename Members>
+class CollectivesRun {
+ public:
+  SIMT_DEVICE CollectivesRun(const CollectivesRow& row, const Members& group)
+      : row_(row), group_(group), all_(row.view) {}
+
+  SIMT_DEVICE device::status make(const CollectiveCall& its) const {
+    unsigned char* const own = memory_of(row_.view.rank);
+    copy(own + its.fill, its.in, its.in_bytes);
+    if (!meet(group_)) return device::status::aborted;
+    const device::status result = call(its);
+    if (result != device::status::done) return result;
+    copy(its.out, own + its.look, its.out_bytes);
+    return meet(group_) ? device::status::done : device::status::aborted;  // before the next fill
+  }
+
+ private:
+  SIMT_DEVICE static bool meet(const simt::this_grid& grid) { return grid.meet(); }
+  template <typename Group>
+  SIMT_DEVICE static bool meet(const Group& group) {
+    group.sync();
+    return true;
+  }
+  SIMT_DEVICE unsigned char* memory_of(int rank) const {
+    unsigned char* found = nullptr;
+    for (int r = 0; r < device::collectives_view::kMaxRanks; ++r)
+      if (r == rank) found = row_.memory.at[r];
+    return found;
+  }
+  SIMT_DEVICE void copy(unsigned char* to, const unsigned char* from, std::uint64_t bytes) const {
+    simt::copy_tile<simt::tile_access::plain, simt::tile_access::plain, 1>(
+        group_, simt::pointer_list<unsigned char, 1>{{to}, 1}, from, bytes);
+  }
+  template <typename T>
+  SIMT_DEVICE device::symmetric<T> at(std::uint64_t offset) const {
+    device::symmetric<T> all{};
+    for (int r = 0; r < device::collectives_view::kMaxRanks; ++r)
+      all.at[r] = reinterpret_cast<T*>(row_.memory.at[r] + offset);
+    return all;
+  }
+  template <typename Operation, typename T>
+  SIMT_DEVICE device::status reduce(const CollectiveCall& its) const {
+    return all_.template all_reduce<Operation>(group_, at<T>(its.send), at<T>(its.recv), its.count);
+  }
+  SIMT_DEVICE device::status call(const CollectiveCall& its) const {
+    switch (its.op) {
+      case CollectiveOp::barrier: return all_.barrier(group_);
+      case CollectiveOp::broadcast:
+        return all_.broadcast(group_, at<unsigned char>(its.recv), its.count, its.root);
+      case CollectiveOp::all_gather: {
+        const unsigned char* const own = memory_of(row_.view.rank);
+        const std::uint64_t mine =
+            its.is_in_place != 0 ? its.recv + static_cast<std::uint64_t>(row_.view.rank) * its.count
+                                 : its.send;
+        return all_.all_gather(group_, own + mine, at<unsigned char>(its.recv), its.count);
+      }
+      case CollectiveOp::all_reduce_float: return reduce<device::plus, float>(its);
+      case CollectiveOp::all_reduce_half: return reduce<device::plus, device::float16>(its);
+      case CollectiveOp::all_reduce_int_max: return reduce<device::maximum, std::int32_t>(its);
+    }
+    return device::status::done;
+  }
+
+  const CollectivesRow& row_;
+  Members group_;
+  device::collectives all_;
+};
+
+SIMT_DEVICE CollectiveCall load_collective(const CollectiveCall* from) {
+  constexpr std::size_t kWords = sizeof(CollectiveCall) / sizeof(std::uint64_t);
+  std::uint64_t words[kWords];
+  POLYPATH_UNROLL
+  for (std::size_t i = 0; i < kWords; ++i)
+    words[i] = simt::load(reinterpret_cast<const std::uint64_t*>(from) + i);
+  CollectiveCall call;
+  memcpy(&call, words, sizeof call);
+  return call;
+}
+
+template <typename Members>
+SIMT_DEVICE_NOINLINE bool make_collective(const CollectivesRow& row, const CollectiveCall& its,
+                                          const Members& group) {
+  if (CollectivesRun<Members>(row, group).make(its) == device::status::done) return true;
+  simt::red_add_relaxed(row.aborted, 1U);
+  return false;
+}
+
+/// Groups that are smaller than the grid are of block 0; the others wait for them at the end of
+/// each call.
+SIMT_KERNEL(polypath_test_collectives, 256, CollectivesRow row) {
+  const simt::this_grid grid(row.view.grid, row.view.wait_ctx);
+  for (std::uint32_t i = 0; i < row.count; ++i) {
+    const CollectiveCall its = load_collective(row.calls + i);
+    bool goes_on = true;
+    if (its.group == CollectiveGroup::grid) {
+      goes_on = make_collective(row, its, grid);
+    } else if (simt::block_index() == 0) {
+      if (its.group == CollectiveGroup::block)
+        goes_on = make_collective(row, its, simt::this_block{});
+      else if (its.group == CollectiveGroup::warp && simt::warp_index() == 0)
+        goes_on = make_collective(row, its, simt::this_warp{});
+      else if (its.group == CollectiveGroup::thread && simt::thread_index() == 0)
+        goes_on = make_collective(row, its, simt::this_thread{});
+    }
+    if (simt::block_any(!goes_on)) return;
+    if (its.group != CollectiveGroup::grid && !grid.meet()) return;
+  }
+}
+
+}  // namespace polypath::test

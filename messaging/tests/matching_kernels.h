@@ -1,7 +1,7 @@
-// Parameters of the test kernels of matching_kernels.cuh.
+// Parameters of the test kernels of matching_kernels.cu.
 #pragma once
 
-#include "polypath/device/match_types.hpp"
+#include "polypath/device/detail/match_types.hpp"
 
 namespace polypath::test {
 

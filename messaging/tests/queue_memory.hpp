@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "polypath/device/ll_packet.hpp"
+#include "polypath/device/detail/ll_packet.hpp"
 #include "polypath/device/queue_view.hpp"
 #include "polypath/device/spsc_view.hpp"
 #include "queue_kernels.h"

@@ -1,5 +1,5 @@
 // Ranks of this process with queues between them, by the C API, and the kernels of
-// queue_kernels.cuh and remote_kernels.cuh on their GPUs: on a simulated node whose driver knows
+// queue_kernels.cu and remote_kernels.cu on their GPUs: on a simulated node whose driver knows
 // them.
 #pragma once
 

@@ -38,16 +38,16 @@ SIMT_DEVICE void write_down(Found* at, const Item<kWords>& item, bool is_right,
   simt::store(&at->result, static_cast<std::uint32_t>(result));
 }
 
-SIMT_DEVICE simt::Thread team_of(const simt::Thread&) { return simt::Thread{}; }
-SIMT_DEVICE simt::Warp team_of(const simt::Warp&) { return simt::Warp{}; }
-SIMT_DEVICE simt::Warp team_of(const simt::Block&) { return simt::Warp{}; }
+SIMT_DEVICE simt::this_thread team_of(const simt::this_thread&) { return simt::this_thread{}; }
+SIMT_DEVICE simt::this_warp team_of(const simt::this_warp&) { return simt::this_warp{}; }
+SIMT_DEVICE simt::this_warp team_of(const simt::this_block&) { return simt::this_warp{}; }
 template <typename Team>
 SIMT_DEVICE unsigned team_number(const Team& team) {
   return (simt::block_index() * simt::block_size() + simt::thread_index()) / team.size();
 }
 
 template <typename Group, unsigned kWords, unsigned kItems, typename Scope = device::device_scope,
-          typename Layout = device::packets>
+          typename Layout = device::ll>
 class QueueRun {
   using It = Item<kWords>;
   using Queue = device::queue<It, Scope, Layout>;
@@ -128,8 +128,8 @@ class QueueRun {
       (void)simt::load(row.elsewhere + pusher * of_team +
                        (call * team.size() + team.rank()) % of_team);
   }
-  SIMT_DEVICE static bool any(const simt::Thread&, bool value) { return value; }
-  SIMT_DEVICE static bool any(const simt::Warp&, bool value) { return simt::warp_any(value); }
+  SIMT_DEVICE static bool any(const simt::this_thread&, bool value) { return value; }
+  SIMT_DEVICE static bool any(const simt::this_warp&, bool value) { return simt::warp_any(value); }
   template <typename Team>
   SIMT_DEVICE static void rest(const Team& team) {
     if (team.is_leader()) simt::spin_pause();
@@ -138,7 +138,7 @@ class QueueRun {
 };
 
 template <typename Group, unsigned kWords, unsigned kItems, typename Scope = device::device_scope,
-          typename Layout = device::packets>
+          typename Layout = device::ll>
 SIMT_DEVICE_NOINLINE void run_pair(const PairRow& row, bool pushes) {
   const Group group{};
   const unsigned own = simt::thread_index() / group.size();

@@ -1,8 +1,8 @@
-// Parameters of the test kernels of relaxed_kernels.cuh.
+// Parameters of the test kernels of relaxed_kernels.cu.
 #pragma once
 
-#include "polypath/device/hash_table_view.hpp"
-#include "polypath/device/source_partition_view.hpp"
+#include "polypath/device/detail/hash_table_view.hpp"
+#include "polypath/device/detail/source_partition_view.hpp"
 
 namespace polypath::test {
 

@@ -1,4 +1,4 @@
-// Runs the kernels of relaxed_kernels.cuh on the host, and says whether what they left is right.
+// Runs the kernels of relaxed_kernels.cu on the host, and says whether what they left is right.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Active messages between simulated GPUs: each executed once, with its arguments, in order; and
-// what these tests are worth: each defect of ActiveFault is found.
+// what these tests are worth: each defect of active_message_mutant is found.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -7,13 +7,14 @@
 
 #include "active_kernels.h"
 #include "active_memory.hpp"
+#include "case_of.hpp"
 #include "polypath/device/active_messages.cuh"
 #include "simt/run.hpp"
 
 namespace polypath::test {
 namespace {
 
-using device::ActiveFault;
+using device::active_message_mutant;
 
 struct ActiveCase {
   const char* name;
@@ -108,39 +109,84 @@ TEST_P(ActiveMessages, ExecutedOnceAndReplied) {
 }
 
 constexpr ActiveCase kActiveCases[] = {
-    {"warps_of_two", Members::warp, 2, 0, 7, 5, 8},
-    {"blocks_of_two", Members::block, 2, 1, 7, 5, 10},
-    {"one_alone", Members::warp, 1, 1, 7, 5, 8},
-    {"threads_of_three", Members::thread, 3, 1, 3, 0, 6},
-    {"warps_of_four_by_shards", Members::warp, 4, 1, 7, 5, 9, 0, 2},
-    {"in_order", Members::thread, 2, 0, 9, 2, 8, 1},
-    {"few_of_threads", Members::thread, 2, 0, 3, 0, 1},
+    {.name = "warps_of_two",
+     .members = Members::warp,
+     .ranks = 2,
+     .shards_log2 = 0,
+     .capacity_log2 = 7,
+     .segment_log2 = 5,
+     .sends = 8},
+    {.name = "blocks_of_two",
+     .members = Members::block,
+     .ranks = 2,
+     .shards_log2 = 1,
+     .capacity_log2 = 7,
+     .segment_log2 = 5,
+     .sends = 10},
+    {.name = "one_alone",
+     .members = Members::warp,
+     .ranks = 1,
+     .shards_log2 = 1,
+     .capacity_log2 = 7,
+     .segment_log2 = 5,
+     .sends = 8},
+    {.name = "threads_of_three",
+     .members = Members::thread,
+     .ranks = 3,
+     .shards_log2 = 1,
+     .capacity_log2 = 3,
+     .segment_log2 = 0,
+     .sends = 6},
+    {.name = "warps_of_four_by_shards",
+     .members = Members::warp,
+     .ranks = 4,
+     .shards_log2 = 1,
+     .capacity_log2 = 7,
+     .segment_log2 = 5,
+     .sends = 9,
+     .blocks = 2},
+    {.name = "in_order",
+     .members = Members::thread,
+     .ranks = 2,
+     .shards_log2 = 0,
+     .capacity_log2 = 9,
+     .segment_log2 = 2,
+     .sends = 8,
+     .order = 1},
+    {.name = "few_of_threads",
+     .members = Members::thread,
+     .ranks = 2,
+     .shards_log2 = 0,
+     .capacity_log2 = 3,
+     .segment_log2 = 0,
+     .sends = 1},
 };
 INSTANTIATE_TEST_SUITE_P(Active, ActiveMessages, testing::ValuesIn(kActiveCases),
                          [](const auto& at) { return at.param.name; });
 
 struct ActiveFaultCase {
-  ActiveFault fault;
-  std::size_t found_by;  ///< of kActiveCases
+  active_message_mutant fault;
+  const char* found_by;  ///< a name of kActiveCases
 };
 
 class PlantedActiveFault : public testing::TestWithParam<ActiveFaultCase> {
  protected:
-  void TearDown() override { active_mutant<ActiveFault> = ActiveFault::none; }
+  void TearDown() override { active_mutant<active_message_mutant> = active_message_mutant::none; }
 };
 
 TEST_P(PlantedActiveFault, MakesRunsFail) {
-  active_mutant<ActiveFault> = GetParam().fault;
+  active_mutant<active_message_mutant> = GetParam().fault;
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
-    found += run_active(kActiveCases[GetParam().found_by], seed).empty() ? 0 : 1;
+    found += run_active(case_of(kActiveCases, GetParam().found_by), seed).empty() ? 0 : 1;
   EXPECT_GE(found, 2) << "of 300 seeds";
 }
-INSTANTIATE_TEST_SUITE_P(Active, PlantedActiveFault,
-                         testing::Values(ActiveFaultCase{ActiveFault::replies_among_requests, 0},
-                                         ActiveFaultCase{ActiveFault::no_progress_while_full, 0},
-                                         ActiveFaultCase{ActiveFault::executed_before_the_reply,
-                                                         6}));
+INSTANTIATE_TEST_SUITE_P(
+    Active, PlantedActiveFault,
+    testing::Values(ActiveFaultCase{active_message_mutant::replies_among_requests, "warps_of_two"},
+                    ActiveFaultCase{active_message_mutant::no_progress_while_full, "warps_of_two"},
+                    ActiveFaultCase{active_message_mutant::executed_before_the_reply,
+                                    "few_of_threads"}));
 
 /// Rank 0 of two, alone.
 struct ActiveAlone {

@@ -8,8 +8,8 @@
 #include "matching_cases.hpp"
 #include "messaging/kernels/leftover_mutants.h"
 #include "messaging/kernels/matching_args.h"
+#include "polypath/device/detail/wildcard_scan.cuh"
 #include "polypath/device/matcher_mpi.cuh"
-#include "polypath/device/wildcard_scan.cuh"
 #include "simt/run.hpp"
 
 namespace polypath::test {
@@ -240,13 +240,13 @@ INSTANTIATE_TEST_SUITE_P(Each, PlantedCarryFault,
                                          leftover_mutant::full_is_not_looked_at,
                                          leftover_mutant::refused_is_kept));
 
-class PlantedGridFault : public testing::TestWithParam<device::MatchFault> {
+class PlantedGridFault : public testing::TestWithParam<device::match_mutant> {
  protected:
-  void TearDown() override { active_mutant<device::MatchFault> = device::MatchFault::none; }
+  void TearDown() override { active_mutant<device::match_mutant> = device::match_mutant::none; }
 };
 
 TEST_P(PlantedGridFault, MakesGridRunsFail) {
-  active_mutant<device::MatchFault> = GetParam();
+  active_mutant<device::match_mutant> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
     found += run_case(kTraffic[1 + seed % 5], By::phases, seed).empty() ? 0 : 1;
@@ -254,10 +254,10 @@ TEST_P(PlantedGridFault, MakesGridRunsFail) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, PlantedGridFault,
-                         testing::Values(device::MatchFault::any_order_of_receives,
-                                         device::MatchFault::wildcards_overtake,
-                                         device::MatchFault::keys_do_not_shift,
-                                         device::MatchFault::looks_are_stale));
+                         testing::Values(device::match_mutant::any_order_of_receives,
+                                         device::match_mutant::wildcards_overtake,
+                                         device::match_mutant::keys_do_not_shift,
+                                         device::match_mutant::looks_are_stale));
 
 }  // namespace
 }  // namespace polypath::test

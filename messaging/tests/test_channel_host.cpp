@@ -1,16 +1,17 @@
 // Channels between simulated GPUs: every message to the receive that MPI's rule gives it, whole;
-// and what these tests are worth: each defect of ChannelFault is found.
+// and what these tests are worth: each defect of channel_mutant is found.
 #include <gtest/gtest.h>
 
+#include "case_of.hpp"
 #include "channel_script.hpp"
-#include "polypath/device/channel_lists.cuh"
+#include "polypath/device/detail/channel_lists.cuh"
 #include "polypath/device/status.hpp"
 #include "simt/run.hpp"
 
 namespace polypath::test {
 namespace {
 
-using device::ChannelFault;
+using device::channel_mutant;
 
 class Channels : public testing::TestWithParam<ChannelCase> {};
 
@@ -20,46 +21,63 @@ TEST_P(Channels, MatchAsMpiSays) {
 }
 
 constexpr ChannelCase kChannelCases[] = {
-    {"warps_of_two", Members::warp, {.ranks = 2}, 20},
-    {"small_rings", Members::warp, {.ranks = 2, .units_log2 = 4, .eager_bytes = 60}, 24},
-    {"blocks_of_three", Members::block, {.ranks = 3, .contexts = 2}, 12},
-    {"any_source", Members::warp, {.ranks = 3}, 16, true},
-    {"alone", Members::warp, {.ranks = 1}, 12},
-    {"small_alone", Members::warp, {.ranks = 2, .units_log2 = 4, .eager_bytes = 60}, 24, false, 60},
-    {"mostly_large", Members::block, {.ranks = 2, .eager_bytes = 4}, 24},
+    {.name = "warps_of_two", .members = Members::warp, .shape = {.ranks = 2}, .messages = 20},
+    {.name = "small_rings",
+     .members = Members::warp,
+     .shape = {.ranks = 2, .units_log2 = 4, .eager_bytes = 60},
+     .messages = 24},
+    {.name = "blocks_of_three",
+     .members = Members::block,
+     .shape = {.ranks = 3, .contexts = 2},
+     .messages = 12},
+    {.name = "any_source",
+     .members = Members::warp,
+     .shape = {.ranks = 3},
+     .messages = 16,
+     .any_sources = true},
+    {.name = "alone", .members = Members::warp, .shape = {.ranks = 1}, .messages = 12},
+    {.name = "small_alone",
+     .members = Members::warp,
+     .shape = {.ranks = 2, .units_log2 = 4, .eager_bytes = 60},
+     .messages = 24,
+     .max_bytes = 60},
+    {.name = "mostly_large",
+     .members = Members::block,
+     .shape = {.ranks = 2, .eager_bytes = 4},
+     .messages = 24},
 };
 INSTANTIATE_TEST_SUITE_P(Channel, Channels, testing::ValuesIn(kChannelCases),
                          [](const auto& at) { return at.param.name; });
 
 struct ChannelFaultCase {
-  ChannelFault fault;
-  std::size_t found_by;  ///< of kChannelCases
+  channel_mutant fault;
+  const char* found_by;  ///< a name of kChannelCases
 };
 
 class PlantedChannelFault : public testing::TestWithParam<ChannelFaultCase> {
  protected:
-  void TearDown() override { active_mutant<ChannelFault> = ChannelFault::none; }
+  void TearDown() override { active_mutant<channel_mutant> = channel_mutant::none; }
 };
 
 TEST_P(PlantedChannelFault, MakesRunsFail) {
-  active_mutant<ChannelFault> = GetParam().fault;
+  active_mutant<channel_mutant> = GetParam().fault;
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
-    found += ChannelScript(kChannelCases[GetParam().found_by], seed).run().empty() ? 0 : 1;
+    found += ChannelScript(case_of(kChannelCases, GetParam().found_by), seed).run().empty() ? 0 : 1;
   EXPECT_GE(found, 2) << "of 300 seeds";
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Channel, PlantedChannelFault,
-    testing::Values(ChannelFaultCase{ChannelFault::no_credit, 5},
-                    ChannelFaultCase{ChannelFault::unexpected_forgotten, 5},
-                    ChannelFaultCase{ChannelFault::part_of_a_message, 0},
-                    ChannelFaultCase{ChannelFault::announced_before_the_bytes, 6},
-                    ChannelFaultCase{ChannelFault::no_fence_behind_the_bytes, 6},
-                    ChannelFaultCase{ChannelFault::no_acquire, 0},
-                    ChannelFaultCase{ChannelFault::sends_overtake, 1},
-                    ChannelFaultCase{ChannelFault::last_posted_first, 0},
-                    ChannelFaultCase{ChannelFault::last_arrived_first, 0}));
+    testing::Values(ChannelFaultCase{channel_mutant::no_credit, "small_alone"},
+                    ChannelFaultCase{channel_mutant::unexpected_forgotten, "small_alone"},
+                    ChannelFaultCase{channel_mutant::part_of_a_message, "warps_of_two"},
+                    ChannelFaultCase{channel_mutant::announced_before_the_bytes, "mostly_large"},
+                    ChannelFaultCase{channel_mutant::no_fence_behind_the_bytes, "mostly_large"},
+                    ChannelFaultCase{channel_mutant::no_acquire, "warps_of_two"},
+                    ChannelFaultCase{channel_mutant::sends_overtake, "small_rings"},
+                    ChannelFaultCase{channel_mutant::last_posted_first, "warps_of_two"},
+                    ChannelFaultCase{channel_mutant::last_arrived_first, "warps_of_two"}));
 
 /// Calls of rank 0 alone, one after another.
 class ChannelOfOne : public testing::Test {

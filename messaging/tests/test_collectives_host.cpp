@@ -1,6 +1,6 @@
 // Collectives that kernels make, by a thread, a warp, a block or the grid of each rank: rows of
 // calls over hostile schedules, every byte compared; ranks that do not come; and each defect of
-// CollectiveFault is found.
+// collective_mutant is found.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "collectives_kernels.h"
-#include "polypath/device/half.cuh"
-#include "polypath/device/rank_barrier.cuh"
+#include "polypath/device/detail/half.cuh"
+#include "polypath/device/detail/rank_barrier.cuh"
 #include "queue_memory.hpp"
 #include "simt/run.hpp"
 
 namespace polypath::test {
 namespace {
 
-using device::CollectiveFault;
+using device::collective_mutant;
 using Bytes = std::vector<unsigned char>;
 constexpr int kMaxRanks = device::collectives_view::kMaxRanks;
 
@@ -256,17 +256,17 @@ TEST_P(CollectiveWaits, EndWithAnAbort) {
 }
 INSTANTIATE_TEST_SUITE_P(Of, CollectiveWaits, testing::Values(0, 1, 2, 3));
 
-class PlantedCollectiveFault : public testing::TestWithParam<CollectiveFault> {
+class PlantedCollectiveFault : public testing::TestWithParam<collective_mutant> {
  protected:
-  void TearDown() override { active_mutant<CollectiveFault> = CollectiveFault::none; }
+  void TearDown() override { active_mutant<collective_mutant> = collective_mutant::none; }
 };
 TEST_P(PlantedCollectiveFault, MakesRunsFail) {
-  active_mutant<CollectiveFault> = GetParam();
+  active_mutant<collective_mutant> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed) {
     RowOptions options;
     options.rounds = 12;
-    if (GetParam() >= CollectiveFault::block_without_release)
+    if (GetParam() >= collective_mutant::relaxed_arrival)
       options.group = static_cast<int>(CollectiveGroup::grid);
     found += Row(seed, options).run(seed).empty() ? 0 : 1;
   }
@@ -274,13 +274,15 @@ TEST_P(PlantedCollectiveFault, MakesRunsFail) {
 }
 INSTANTIATE_TEST_SUITE_P(
     Of, PlantedCollectiveFault,
-    testing::Values(CollectiveFault::exact_value, CollectiveFault::word_loaded_plainly,
-                    CollectiveFault::barrier_without_release,
-                    CollectiveFault::barrier_of_neighbours, CollectiveFault::barrier_not_counted,
-                    CollectiveFault::group_ahead_of_its_barrier, CollectiveFault::own_part_first,
-                    CollectiveFault::slices_overlap, CollectiveFault::no_first_barrier,
-                    CollectiveFault::no_last_barrier, CollectiveFault::wrong_slot,
-                    CollectiveFault::block_without_release, CollectiveFault::arrivals_not_reset));
+    testing::Values(collective_mutant::exact_value, collective_mutant::word_loaded_plainly,
+                    collective_mutant::barrier_without_release,
+                    collective_mutant::barrier_of_neighbours,
+                    collective_mutant::barrier_not_counted,
+                    collective_mutant::group_ahead_of_its_barrier,
+                    collective_mutant::own_part_first, collective_mutant::slices_overlap,
+                    collective_mutant::no_first_barrier, collective_mutant::no_last_barrier,
+                    collective_mutant::wrong_slot, collective_mutant::relaxed_arrival,
+                    collective_mutant::arrivals_not_reset));
 
 }  // namespace
 }  // namespace polypath::test

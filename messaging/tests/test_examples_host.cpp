@@ -9,7 +9,7 @@
 #include "../../examples/messaging/himeno_host.hpp"
 #include "../../examples/messaging/queens_run.h"
 #include "channel_memory.hpp"
-#include "polypath/device/channel_lists.cuh"
+#include "polypath/device/detail/channel_lists.cuh"
 #include "simt/run.hpp"
 
 namespace polypath::test {
@@ -76,7 +76,7 @@ std::string run_himeno(const HimenoCase& of, std::uint64_t seed, const HimenoRes
 
 class Himeno : public testing::TestWithParam<HimenoCase> {
  protected:
-  void TearDown() override { active_mutant<device::ChannelFault> = device::ChannelFault::none; }
+  void TearDown() override { active_mutant<device::channel_mutant> = device::channel_mutant::none; }
   HimenoResult expected_ = messaging_example::himeno_alone(kSize, kIterations);
 };
 
@@ -86,12 +86,14 @@ TEST_P(Himeno, EqualsTheHostBitForBit) {
     ASSERT_EQ(run_himeno(GetParam(), seed, expected_), "") << seed;
 }
 INSTANTIATE_TEST_SUITE_P(Examples, Himeno,
-                         testing::Values(HimenoCase{1, 2, 200}, HimenoCase{2, 2, 1000},
-                                         HimenoCase{2, 2, 200}, HimenoCase{3, 1, 100},
-                                         HimenoCase{4, 2, 100}));
+                         testing::Values(HimenoCase{.ranks = 1, .blocks = 2, .eager_bytes = 200},
+                                         HimenoCase{.ranks = 2, .blocks = 2, .eager_bytes = 1000},
+                                         HimenoCase{.ranks = 2, .blocks = 2, .eager_bytes = 200},
+                                         HimenoCase{.ranks = 3, .blocks = 1, .eager_bytes = 100},
+                                         HimenoCase{.ranks = 4, .blocks = 2, .eager_bytes = 100}));
 
 TEST_F(Himeno, KnowsHalosThatCameTooLate) {
-  active_mutant<device::ChannelFault> = device::ChannelFault::announced_before_the_bytes;
+  active_mutant<device::channel_mutant> = device::channel_mutant::announced_before_the_bytes;
   bool is_found = false;
   for (std::uint64_t seed = 1; seed <= 300 && !is_found; ++seed)
     is_found = !run_himeno({2, 2, 200}, seed, expected_).empty();
@@ -123,9 +125,11 @@ TEST_P(Queens, SolutionsAreCounted) {
     EXPECT_GT(boards, of.size);
   }
 }
-INSTANTIATE_TEST_SUITE_P(Examples, Queens,
-                         testing::Values(QueensCase{6, 3, 6, 4}, QueensCase{8, 2, 6, 92},
-                                         QueensCase{7, 4, 3, 40}));
+INSTANTIATE_TEST_SUITE_P(
+    Examples, Queens,
+    testing::Values(QueensCase{.size = 6, .shared_rows = 3, .capacity_log2 = 6, .solutions = 4},
+                    QueensCase{.size = 8, .shared_rows = 2, .capacity_log2 = 6, .solutions = 92},
+                    QueensCase{.size = 7, .shared_rows = 4, .capacity_log2 = 3, .solutions = 40}));
 
 }  // namespace
 }  // namespace polypath::test

@@ -1,5 +1,5 @@
 // Matching in MPI's order by a warp and by a block: equal to the literal rule for any traffic, and
-// what these tests are worth: each defect of MatchFault is found.
+// what these tests are worth: each defect of match_mutant is found.
 #include <gtest/gtest.h>
 
 #include "matching_cases.hpp"
@@ -10,8 +10,8 @@
 namespace polypath::test {
 namespace {
 
+using device::match_mutant;
 using device::match_status;
-using device::MatchFault;
 
 constexpr std::uint32_t kPoison = 0xABADCAFE;
 
@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(Traffic, Matching, testing::ValuesIn(kTraffic),
 /// Patterns whose places in the table are one: receives from any source see messages that they do
 /// not ask for.
 TEST(MatchingAdversary, PatternsInOneBucket) {
-  const device::detail::SlotHash first_slot(0, device::detail::log2_above(2 * 41));
+  const device::detail::slot_hash first_slot(0, device::detail::log2_above(2 * 41));
   const auto of = [&](std::uint32_t tag) {
     return first_slot(device::bits_of({tag, any_source, 0}));
   };
@@ -138,13 +138,46 @@ TEST(MatchingAdversary, PatternsInOneBucket) {
   EXPECT_EQ(run_and_compare(kByBlock, traffic, 1), "");
 }
 
-constexpr TrafficCase kLarge[] = {{"keys", 1024, 1024, 16, 64},
-                                  {"some_wildcards", 1024, 1000, 16, 64, 1, 6, 6},
-                                  {"many_wildcards", 1000, 1024, 8, 8, 2, 40, 40},
-                                  {"any_any_alone", 1024, 1024, 16, 64, 1, 100, 100},
-                                  {"one_key", 1024, 1024, 1, 1},
-                                  {"one_key_and_wildcards", 1024, 1024, 1, 1, 1, 20, 20},
-                                  {"long_chains", 1024, 1024, 7, 4, 1, 3, 3}};
+constexpr TrafficCase kLarge[] = {
+    {.name = "keys", .messages = 1024, .receives = 1024, .tags = 16, .sources = 64},
+    {.name = "some_wildcards",
+     .messages = 1024,
+     .receives = 1000,
+     .tags = 16,
+     .sources = 64,
+     .any_source_percent = 6,
+     .any_tag_percent = 6},
+    {.name = "many_wildcards",
+     .messages = 1000,
+     .receives = 1024,
+     .tags = 8,
+     .sources = 8,
+     .communicators = 2,
+     .any_source_percent = 40,
+     .any_tag_percent = 40},
+    {.name = "any_any_alone",
+     .messages = 1024,
+     .receives = 1024,
+     .tags = 16,
+     .sources = 64,
+     .any_source_percent = 100,
+     .any_tag_percent = 100},
+    {.name = "one_key", .messages = 1024, .receives = 1024, .tags = 1, .sources = 1},
+    {.name = "one_key_and_wildcards",
+     .messages = 1024,
+     .receives = 1024,
+     .tags = 1,
+     .sources = 1,
+     .any_source_percent = 20,
+     .any_tag_percent = 20},
+    {.name = "long_chains",
+     .messages = 1024,
+     .receives = 1024,
+     .tags = 7,
+     .sources = 4,
+     .any_source_percent = 3,
+     .any_tag_percent = 3},
+};
 class LargeMatching : public testing::TestWithParam<TrafficCase> {};
 
 TEST_P(LargeMatching, EqualsReference) {
@@ -207,15 +240,28 @@ TEST_P(BadMatching, WrongEnvelope_MatchesNothing) {
   for (std::size_t i = 0; i < 100; ++i) EXPECT_EQ(matched.matched_receive[i], kNone);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Input, BadMatching,
-    testing::Values(
-        BadCase{"tag", false, {0x80000000, 0, 0}, match_status::message_tag},
-        BadCase{"any_tag", false, {any_tag, 0, 0}, match_status::message_tag},
-        BadCase{"any_source", false, {1, any_source, 0}, match_status::message_source},
-        BadCase{"tag_of_a_receive", true, {0x80000000, 0, 0}, match_status::receive_tag},
-        BadCase{"other_tag_of_a_receive", true, {0xFFFFFFFE, 0, 0}, match_status::receive_tag}),
-    [](const auto& at) { return at.param.name; });
+INSTANTIATE_TEST_SUITE_P(Input, BadMatching,
+                         testing::Values(BadCase{.name = "tag",
+                                                 .of_receive = false,
+                                                 .bad = {0x80000000, 0, 0},
+                                                 .status = match_status::message_tag},
+                                         BadCase{.name = "any_tag",
+                                                 .of_receive = false,
+                                                 .bad = {any_tag, 0, 0},
+                                                 .status = match_status::message_tag},
+                                         BadCase{.name = "any_source",
+                                                 .of_receive = false,
+                                                 .bad = {1, any_source, 0},
+                                                 .status = match_status::message_source},
+                                         BadCase{.name = "tag_of_a_receive",
+                                                 .of_receive = true,
+                                                 .bad = {0x80000000, 0, 0},
+                                                 .status = match_status::receive_tag},
+                                         BadCase{.name = "other_tag_of_a_receive",
+                                                 .of_receive = true,
+                                                 .bad = {0xFFFFFFFE, 0, 0},
+                                                 .status = match_status::receive_tag}),
+                         [](const auto& at) { return at.param.name; });
 
 TEST(BadMatching, MoreThanTheCapacityIsFull) {
   for (const bool receives : {false, true}) {
@@ -228,9 +274,9 @@ TEST(BadMatching, MoreThanTheCapacityIsFull) {
   }
 }
 
-class PlantedMatchFault : public testing::TestWithParam<MatchFault> {
+class PlantedMatchFault : public testing::TestWithParam<match_mutant> {
  protected:
-  void TearDown() override { active_mutant<MatchFault> = MatchFault::none; }
+  void TearDown() override { active_mutant<match_mutant> = match_mutant::none; }
 };
 
 TEST_P(PlantedMatchFault, MakesRunsFail) {
@@ -239,9 +285,9 @@ TEST_P(PlantedMatchFault, MakesRunsFail) {
     for (const char* name : {"keys", "some_wildcards", "two_keys_and_wildcards"})
       for (const TrafficCase& each : kTraffic) {
         if (std::string(each.name) != name) continue;
-        active_mutant<MatchFault> = MatchFault::none;
+        active_mutant<match_mutant> = match_mutant::none;
         const Traffic traffic = draw(each, seed);
-        active_mutant<MatchFault> = GetParam();
+        active_mutant<match_mutant> = GetParam();
         found += run_and_compare(kByBlock, traffic, seed).empty() ? 0 : 1;
       }
   EXPECT_GE(found, 2);
@@ -249,14 +295,14 @@ TEST_P(PlantedMatchFault, MakesRunsFail) {
 
 INSTANTIATE_TEST_SUITE_P(
     Each, PlantedMatchFault,
-    testing::Values(MatchFault::any_order_of_receives, MatchFault::any_order_of_messages,
-                    MatchFault::any_order_of_long_groups, MatchFault::wildcards_overtake,
-                    MatchFault::keys_do_not_shift, MatchFault::shift_is_one_early,
-                    MatchFault::no_any_any, MatchFault::looks_are_stale,
-                    MatchFault::first_of_a_look, MatchFault::no_barrier_of_tables,
-                    MatchFault::no_barrier_of_rows, MatchFault::no_barrier_of_bits,
-                    MatchFault::no_barrier_of_rounds, MatchFault::long_is_not_noticed,
-                    MatchFault::taken_keep_their_bits, MatchFault::wildcards_in_no_order));
+    testing::Values(match_mutant::any_order_of_receives, match_mutant::any_order_of_messages,
+                    match_mutant::any_order_of_long_groups, match_mutant::wildcards_overtake,
+                    match_mutant::keys_do_not_shift, match_mutant::shift_is_one_early,
+                    match_mutant::no_any_any, match_mutant::looks_are_stale,
+                    match_mutant::first_of_a_look, match_mutant::no_barrier_of_tables,
+                    match_mutant::no_barrier_of_rows, match_mutant::no_barrier_of_bits,
+                    match_mutant::no_barrier_of_rounds, match_mutant::long_is_not_noticed,
+                    match_mutant::taken_keep_their_bits, match_mutant::mixed_wildcards));
 
 }  // namespace
 }  // namespace polypath::test

@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "polypath/device/ring_buffer.cuh"
+#include "case_of.hpp"
+#include "polypath/device/detail/ring_buffer.cuh"
 #include "polypath/device/spsc_queue.cuh"
 #include "queue_memory.hpp"
 #include "simt/run.hpp"
@@ -12,7 +13,7 @@
 namespace polypath::test {
 namespace {
 
-using device::PairFault;
+using device::spsc_mutant;
 
 struct PairCase {
   const char* name;
@@ -67,29 +68,62 @@ TEST_P(Pairs, EveryItemInOrder) {
 }
 
 constexpr PairCase kPairCases[] = {
-    {"threads", Members::thread, 3, 1, 2, 0}, {"threads_by_two", Members::thread, 24, 2, 4, 1},
-    {"warps", Members::warp, 3, 2, 8, 6},     {"warps_of_128_bytes", Members::warp, 24, 1, 7, 5},
-    {"block", Members::block, 3, 2, 9, 7},    {"block_of_128_bytes", Members::block, 24, 1, 8, 6},
+    {.name = "threads",
+     .members = Members::thread,
+     .words = 3,
+     .items = 1,
+     .capacity_log2 = 2,
+     .segment_log2 = 0},
+    {.name = "threads_by_two",
+     .members = Members::thread,
+     .words = 24,
+     .items = 2,
+     .capacity_log2 = 4,
+     .segment_log2 = 1},
+    {.name = "warps",
+     .members = Members::warp,
+     .words = 3,
+     .items = 2,
+     .capacity_log2 = 8,
+     .segment_log2 = 6},
+    {.name = "warps_of_128_bytes",
+     .members = Members::warp,
+     .words = 24,
+     .items = 1,
+     .capacity_log2 = 7,
+     .segment_log2 = 5},
+    {.name = "block",
+     .members = Members::block,
+     .words = 3,
+     .items = 2,
+     .capacity_log2 = 9,
+     .segment_log2 = 7},
+    {.name = "block_of_128_bytes",
+     .members = Members::block,
+     .words = 24,
+     .items = 1,
+     .capacity_log2 = 8,
+     .segment_log2 = 6},
 };
 INSTANTIATE_TEST_SUITE_P(Pair, Pairs, testing::ValuesIn(kPairCases),
                          [](const auto& at) { return at.param.name; });
 
-class PlantedPairFault : public testing::TestWithParam<PairFault> {
+class PlantedPairFault : public testing::TestWithParam<spsc_mutant> {
  protected:
-  void TearDown() override { active_mutant<PairFault> = PairFault::none; }
+  void TearDown() override { active_mutant<spsc_mutant> = spsc_mutant::none; }
 };
 
 TEST_P(PlantedPairFault, MakesRunsFail) {
-  active_mutant<PairFault> = GetParam();
+  active_mutant<spsc_mutant> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
-    found += run_pairs(kPairCases[3], seed).empty() ? 0 : 1;
+    found += run_pairs(case_of(kPairCases, "warps_of_128_bytes"), seed).empty() ? 0 : 1;
   EXPECT_GE(found, 3) << "of 300 seeds";
 }
 
 INSTANTIATE_TEST_SUITE_P(Pair, PlantedPairFault,
-                         testing::Values(PairFault::no_credit, PairFault::credit_before_reading,
-                                         PairFault::turn_forgotten));
+                         testing::Values(spsc_mutant::no_credit, spsc_mutant::credit_before_reading,
+                                         spsc_mutant::turn_forgotten));
 
 /// A block of two warps alone at one side; at the other, a warp that does half of what it waits
 /// for, or nobody.
@@ -166,11 +200,11 @@ TEST(PairWaits, EndWithAnAbort) {
 }
 
 TEST(PairWaits, GroupsThatDoNotAgreeAreFound) {
-  active_mutant<PairFault> = PairFault::answers_by_warp;
+  active_mutant<spsc_mutant> = spsc_mutant::answers_by_warp;
   PairMemory memory(3, 8, 6, 1);
   std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
   const std::string error = run_half(memory, false, true, found, 1);
-  active_mutant<PairFault> = PairFault::none;
+  active_mutant<spsc_mutant> = spsc_mutant::none;
   EXPECT_TRUE(!error.empty() || found[0].result != found[63].result);
 }
 

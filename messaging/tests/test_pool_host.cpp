@@ -1,5 +1,5 @@
 // Pools of one GPU: blocks of all sizes, held and freed at random by many threads. None is given
-// twice, all come back, nobody else writes to them; and each defect of PoolFault is found.
+// twice, all come back, nobody else writes to them; and each defect of pool_mutant is found.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "case_of.hpp"
 #include "polypath/device/pool.cuh"
 #include "pool_kernels.h"
 #include "pool_memory.hpp"
@@ -16,8 +17,8 @@
 namespace polypath::test {
 namespace {
 
+using device::pool_mutant;
 using device::pool_view;
-using device::PoolFault;
 using device::status;
 
 /// A pool, and what threads write down.
@@ -107,20 +108,101 @@ TEST_P(Pools, GiveEachBlockOnceAndGetAllBack) {
 }
 
 constexpr PoolCase kPoolCases[] = {
-    {"threads", PoolMembers::thread, 64, 13, 0, 0, false},
-    {"warps", PoolMembers::warp, 64, 14, 0, 0, false},
-    {"one_of_a_warp", PoolMembers::one_of_warp, 20, 14, 0, 0, false},
-    {"blocks", PoolMembers::block, 64, 14, 0, 0, false},
-    {"small_ones", PoolMembers::warp, 16, 13, 1, 64, false},
-    {"large_ones", PoolMembers::warp, 128, 14, 2049, 4096, false},
+    {.name = "threads",
+     .members = PoolMembers::thread,
+     .slabs = 64,
+     .slab_log2 = 13,
+     .least = 0,
+     .most = 0,
+     .counts = false},
+    {.name = "warps",
+     .members = PoolMembers::warp,
+     .slabs = 64,
+     .slab_log2 = 14,
+     .least = 0,
+     .most = 0,
+     .counts = false},
+    {.name = "one_of_a_warp",
+     .members = PoolMembers::one_of_warp,
+     .slabs = 20,
+     .slab_log2 = 14,
+     .least = 0,
+     .most = 0,
+     .counts = false},
+    {.name = "blocks",
+     .members = PoolMembers::block,
+     .slabs = 64,
+     .slab_log2 = 14,
+     .least = 0,
+     .most = 0,
+     .counts = false},
+    {.name = "small_ones",
+     .members = PoolMembers::warp,
+     .slabs = 16,
+     .slab_log2 = 13,
+     .least = 1,
+     .most = 64,
+     .counts = false},
+    {.name = "large_ones",
+     .members = PoolMembers::warp,
+     .slabs = 128,
+     .slab_log2 = 14,
+     .least = 2049,
+     .most = 4096,
+     .counts = false},
     // Too few for all: what is freed is what others take.
-    {"scarce_threads", PoolMembers::thread, 5, 13, 0, 0, false},
-    {"scarce_warps", PoolMembers::warp, 9, 13, 0, 0, false},
-    {"scarce_small_ones", PoolMembers::warp, 2, 13, 1, 64, false},
-    {"scarce_large_ones", PoolMembers::warp, 7, 15, 2049, 4096, false},
-    {"counting_threads", PoolMembers::thread, 2, 13, 65, 128, true},
-    {"counting_warps", PoolMembers::warp, 1, 14, 129, 256, true},
-    {"counting_single_warps", PoolMembers::warp, 1, 13, 129, 256, true, 20, 8, 32},
+    {.name = "scarce_threads",
+     .members = PoolMembers::thread,
+     .slabs = 5,
+     .slab_log2 = 13,
+     .least = 0,
+     .most = 0,
+     .counts = false},
+    {.name = "scarce_warps",
+     .members = PoolMembers::warp,
+     .slabs = 9,
+     .slab_log2 = 13,
+     .least = 0,
+     .most = 0,
+     .counts = false},
+    {.name = "scarce_small_ones",
+     .members = PoolMembers::warp,
+     .slabs = 2,
+     .slab_log2 = 13,
+     .least = 1,
+     .most = 64,
+     .counts = false},
+    {.name = "scarce_large_ones",
+     .members = PoolMembers::warp,
+     .slabs = 7,
+     .slab_log2 = 15,
+     .least = 2049,
+     .most = 4096,
+     .counts = false},
+    {.name = "counting_threads",
+     .members = PoolMembers::thread,
+     .slabs = 2,
+     .slab_log2 = 13,
+     .least = 65,
+     .most = 128,
+     .counts = true},
+    {.name = "counting_warps",
+     .members = PoolMembers::warp,
+     .slabs = 1,
+     .slab_log2 = 14,
+     .least = 129,
+     .most = 256,
+     .counts = true},
+    {.name = "counting_single_warps",
+     .members = PoolMembers::warp,
+     .slabs = 1,
+     .slab_log2 = 13,
+     .least = 129,
+     .most = 256,
+     .counts = true,
+     .rounds = 20,
+     .blocks = 8,
+     .threads = 32},
 };
 INSTANTIATE_TEST_SUITE_P(Pool, Pools, testing::ValuesIn(kPoolCases),
                          [](const auto& at) { return at.param.name; });
@@ -233,39 +315,40 @@ TEST(PoolSizes, BeyondTheLargestClassAreRefused) {
   EXPECT_EQ(memory.count(&device::pool_counts::refused), memory.result(status::too_large));
 }
 
-constexpr std::size_t kByHandles = 1000;
+constexpr const char* kByHandles = nullptr;
 struct PoolFaultCase {
-  PoolFault fault;
-  std::size_t found_by;  ///< of kPoolCases, or kByHandles
+  pool_mutant fault;
+  const char* found_by;  ///< a name of kPoolCases, or kByHandles
 };
 
 class PlantedPoolFault : public testing::TestWithParam<PoolFaultCase> {
  protected:
-  void TearDown() override { active_mutant<PoolFault> = PoolFault::none; }
+  void TearDown() override { active_mutant<pool_mutant> = pool_mutant::none; }
 };
 
 TEST_P(PlantedPoolFault, MakesRunsFail) {
-  active_mutant<PoolFault> = GetParam().fault;
+  active_mutant<pool_mutant> = GetParam().fault;
   if (GetParam().found_by == kByHandles) {
     EXPECT_NE(free_wrong_handles(), "");
     return;
   }
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
-    found += run_case(kPoolCases[GetParam().found_by], seed).empty() ? 0 : 1;
+    found += run_case(case_of(kPoolCases, GetParam().found_by), seed).empty() ? 0 : 1;
   EXPECT_GE(found, 3) << "of 300 seeds";
 }
 
-INSTANTIATE_TEST_SUITE_P(Pool, PlantedPoolFault,
-                         testing::Values(PoolFaultCase{PoolFault::bits_not_compared, 6},
-                                         PoolFaultCase{PoolFault::bit_not_looked_at, kByHandles},
-                                         PoolFaultCase{PoolFault::class_not_looked_at, kByHandles},
-                                         PoolFaultCase{PoolFault::no_promise_returned, 7},
-                                         PoolFaultCase{PoolFault::gate_not_lowered, 6},
-                                         PoolFaultCase{PoolFault::late_class, 6},
-                                         PoolFaultCase{PoolFault::no_release, 10},
-                                         PoolFaultCase{PoolFault::no_acquire, 12},
-                                         PoolFaultCase{PoolFault::same_rank, 1}));
+INSTANTIATE_TEST_SUITE_P(
+    Pool, PlantedPoolFault,
+    testing::Values(PoolFaultCase{pool_mutant::bits_not_compared, "scarce_threads"},
+                    PoolFaultCase{pool_mutant::bit_not_looked_at, kByHandles},
+                    PoolFaultCase{pool_mutant::class_not_looked_at, kByHandles},
+                    PoolFaultCase{pool_mutant::no_promise_returned, "scarce_warps"},
+                    PoolFaultCase{pool_mutant::gate_not_lowered, "scarce_threads"},
+                    PoolFaultCase{pool_mutant::late_class, "scarce_threads"},
+                    PoolFaultCase{pool_mutant::no_release, "counting_threads"},
+                    PoolFaultCase{pool_mutant::no_acquire, "counting_single_warps"},
+                    PoolFaultCase{pool_mutant::same_rank, "warps"}));
 
 }  // namespace
 }  // namespace polypath::test

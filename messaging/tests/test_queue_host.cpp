@@ -1,5 +1,5 @@
 // Queues of one GPU: many groups push, many pop. Every item once, whole, and in the order of each
-// producer; and what these tests are worth: each defect of QueueFault is found.
+// producer; and what these tests are worth: each defect of queue_mutant is found.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "polypath/device/ring_buffer.cuh"
+#include "case_of.hpp"
+#include "polypath/device/detail/ring_buffer.cuh"
 #include "polypath/device/status.hpp"
 #include "queue_memory.hpp"
 #include "simt/run.hpp"
@@ -15,7 +16,7 @@
 namespace polypath::test {
 namespace {
 
-using device::QueueFault;
+using device::queue_mutant;
 
 constexpr unsigned kThreads = 64;
 
@@ -85,59 +86,176 @@ TEST_P(Queues, EveryItemOnceAndInOrder) {
 }
 
 constexpr QueueCase kCases[] = {
-    {"threads", Members::thread, Calls::waiting, 3, 1, 3, 1},
-    {"threads_by_two", Members::thread, Calls::waiting, 5, 2, 5, 2},
-    {"warps", Members::warp, Calls::waiting, 3, 1, 7, 5},
-    {"warps_by_two", Members::warp, Calls::waiting, 2, 2, 8, 6},
-    {"warps_of_32_bytes", Members::warp, Calls::waiting, 5, 1, 7, 5},
-    {"warps_of_64_bytes", Members::warp, Calls::waiting, 10, 1, 7, 5},
-    {"warps_of_128_bytes", Members::warp, Calls::waiting, 24, 1, 7, 5, 1, 1, 10},
-    {"blocks", Members::block, Calls::waiting, 10, 2, 9, 6},
-    {"one_to_many", Members::warp, Calls::waiting, 3, 1, 7, 5, 1, 3, 12},
-    {"many_to_one", Members::warp, Calls::waiting, 3, 1, 7, 5, 3, 1},
+    {.name = "threads",
+     .members = Members::thread,
+     .calls = Calls::waiting,
+     .words = 3,
+     .items = 1,
+     .capacity_log2 = 3,
+     .segment_log2 = 1},
+    {.name = "threads_by_two",
+     .members = Members::thread,
+     .calls = Calls::waiting,
+     .words = 5,
+     .items = 2,
+     .capacity_log2 = 5,
+     .segment_log2 = 2},
+    {.name = "warps",
+     .members = Members::warp,
+     .calls = Calls::waiting,
+     .words = 3,
+     .items = 1,
+     .capacity_log2 = 7,
+     .segment_log2 = 5},
+    {.name = "warps_by_two",
+     .members = Members::warp,
+     .calls = Calls::waiting,
+     .words = 2,
+     .items = 2,
+     .capacity_log2 = 8,
+     .segment_log2 = 6},
+    {.name = "warps_of_32_bytes",
+     .members = Members::warp,
+     .calls = Calls::waiting,
+     .words = 5,
+     .items = 1,
+     .capacity_log2 = 7,
+     .segment_log2 = 5},
+    {.name = "warps_of_64_bytes",
+     .members = Members::warp,
+     .calls = Calls::waiting,
+     .words = 10,
+     .items = 1,
+     .capacity_log2 = 7,
+     .segment_log2 = 5},
+    {.name = "warps_of_128_bytes",
+     .members = Members::warp,
+     .calls = Calls::waiting,
+     .words = 24,
+     .items = 1,
+     .capacity_log2 = 7,
+     .segment_log2 = 5,
+     .producers = 1,
+     .consumers = 1,
+     .pushes = 10},
+    {.name = "blocks",
+     .members = Members::block,
+     .calls = Calls::waiting,
+     .words = 10,
+     .items = 2,
+     .capacity_log2 = 9,
+     .segment_log2 = 6},
+    {.name = "one_to_many",
+     .members = Members::warp,
+     .calls = Calls::waiting,
+     .words = 3,
+     .items = 1,
+     .capacity_log2 = 7,
+     .segment_log2 = 5,
+     .producers = 1,
+     .consumers = 3,
+     .pushes = 12},
+    {.name = "many_to_one",
+     .members = Members::warp,
+     .calls = Calls::waiting,
+     .words = 3,
+     .items = 1,
+     .capacity_log2 = 7,
+     .segment_log2 = 5,
+     .producers = 3,
+     .consumers = 1},
     // Warps that push at once have turns of several laps; counts of cells read pass 2^32 on the
     // way.
-    {"more_warps_than_cells", Members::warp, Calls::waiting, 24, 1, 7, 5, 5, 5, 3, (1U << 27) - 3},
-    {"more_threads_than_cells", Members::thread, Calls::waiting, 3, 1, 3, 1, 2, 2, 6,
-     (1U << 31) - 3},
+    {.name = "more_warps_than_cells",
+     .members = Members::warp,
+     .calls = Calls::waiting,
+     .words = 24,
+     .items = 1,
+     .capacity_log2 = 7,
+     .segment_log2 = 5,
+     .producers = 5,
+     .consumers = 5,
+     .pushes = 3,
+     .first_lap = (1U << 27) - 3},
+    {.name = "more_threads_than_cells",
+     .members = Members::thread,
+     .calls = Calls::waiting,
+     .words = 3,
+     .items = 1,
+     .capacity_log2 = 3,
+     .segment_log2 = 1,
+     .first_lap = (1U << 31) - 3},
     // ... and so do the laps themselves.
-    {"laps_beyond_32_bits", Members::thread, Calls::waiting, 3, 1, 3, 1, 2, 2, 6, 0xFFFFFFFD},
-    {"trying_threads", Members::thread, Calls::trying, 3, 1, 3, 1, 1, 2},
-    {"trying_warps", Members::warp, Calls::trying, 5, 1, 7, 5},
-    {"publishing_threads", Members::thread, Calls::publishing, 3, 2, 5, 2},
-    {"publishing_warps", Members::warp, Calls::publishing, 3, 2, 8, 6},
+    {.name = "laps_beyond_32_bits",
+     .members = Members::thread,
+     .calls = Calls::waiting,
+     .words = 3,
+     .items = 1,
+     .capacity_log2 = 3,
+     .segment_log2 = 1,
+     .first_lap = 0xFFFFFFFD},
+    {.name = "trying_threads",
+     .members = Members::thread,
+     .calls = Calls::trying,
+     .words = 3,
+     .items = 1,
+     .capacity_log2 = 3,
+     .segment_log2 = 1,
+     .producers = 1},
+    {.name = "trying_warps",
+     .members = Members::warp,
+     .calls = Calls::trying,
+     .words = 5,
+     .items = 1,
+     .capacity_log2 = 7,
+     .segment_log2 = 5},
+    {.name = "publishing_threads",
+     .members = Members::thread,
+     .calls = Calls::publishing,
+     .words = 3,
+     .items = 2,
+     .capacity_log2 = 5,
+     .segment_log2 = 2},
+    {.name = "publishing_warps",
+     .members = Members::warp,
+     .calls = Calls::publishing,
+     .words = 3,
+     .items = 2,
+     .capacity_log2 = 8,
+     .segment_log2 = 6},
 };
 INSTANTIATE_TEST_SUITE_P(Queue, Queues, testing::ValuesIn(kCases),
                          [](const auto& at) { return at.param.name; });
 
 struct FaultCase {
-  QueueFault fault;
-  std::size_t found_by;  ///< of kCases
+  queue_mutant fault;
+  const char* found_by;  ///< a name of kCases
 };
 
 class PlantedQueueFault : public testing::TestWithParam<FaultCase> {
  protected:
-  void TearDown() override { active_mutant<QueueFault> = QueueFault::none; }
+  void TearDown() override { active_mutant<queue_mutant> = queue_mutant::none; }
 };
 
 TEST_P(PlantedQueueFault, MakesRunsFail) {
-  active_mutant<QueueFault> = GetParam().fault;
+  active_mutant<queue_mutant> = GetParam().fault;
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
-    found += run_case(kCases[GetParam().found_by], seed).empty() ? 0 : 1;
+    found += run_case(case_of(kCases, GetParam().found_by), seed).empty() ? 0 : 1;
   EXPECT_GE(found, 3) << "of 300 seeds";
 }
 
-INSTANTIATE_TEST_SUITE_P(Queue, PlantedQueueFault,
-                         testing::Values(FaultCase{QueueFault::no_credit, 2},
-                                         FaultCase{QueueFault::credit_before_reading, 2},
-                                         FaultCase{QueueFault::credit_of_other_lap, 2},
-                                         FaultCase{QueueFault::flag_behind_the_data, 2},
-                                         FaultCase{QueueFault::first_packet_alone, 6},
-                                         FaultCase{QueueFault::any_lap, 2},
-                                         FaultCase{QueueFault::two_looks_at_the_head, 14},
-                                         FaultCase{QueueFault::no_release, 16},
-                                         FaultCase{QueueFault::no_acquire, 16}));
+INSTANTIATE_TEST_SUITE_P(
+    Queue, PlantedQueueFault,
+    testing::Values(FaultCase{queue_mutant::no_credit, "warps"},
+                    FaultCase{queue_mutant::credit_before_reading, "warps"},
+                    FaultCase{queue_mutant::credit_of_other_lap, "warps"},
+                    FaultCase{queue_mutant::flag_behind_the_data, "warps"},
+                    FaultCase{queue_mutant::first_packet_alone, "warps_of_128_bytes"},
+                    FaultCase{queue_mutant::any_lap, "warps"},
+                    FaultCase{queue_mutant::two_looks_at_the_head, "trying_warps"},
+                    FaultCase{queue_mutant::no_release, "publishing_warps"},
+                    FaultCase{queue_mutant::no_acquire, "publishing_warps"}));
 
 /// One team pops from a queue that nobody pushes to, or pushes to one that nobody pops from.
 QueueRow row_alone(QueueMemory& memory, std::vector<Found>& found) {
@@ -219,9 +337,9 @@ std::size_t loads_of_later_packets() {
 TEST(QueueWaits, LookAtOnePacketOfAnItemThatIsNotThere) {
   constexpr std::size_t kFirstLook = 32 * 7;
   EXPECT_EQ(loads_of_later_packets(), kFirstLook);
-  active_mutant<QueueFault> = QueueFault::looks_at_all_packets;
+  active_mutant<queue_mutant> = queue_mutant::looks_at_all_packets;
   EXPECT_GT(loads_of_later_packets(), 4 * kFirstLook) << "the test sees what it is to see";
-  active_mutant<QueueFault> = QueueFault::none;
+  active_mutant<queue_mutant> = queue_mutant::none;
 }
 
 TEST(QueueWaits, MoreThanASegmentIsRefusedAndTakesNoTurn) {

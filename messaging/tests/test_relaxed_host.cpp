@@ -7,20 +7,20 @@
 #include <random>
 #include <vector>
 
-#include "polypath/device/grid_barrier.cuh"
-#include "polypath/device/key_table.cuh"
+#include "polypath/device/detail/grid_barrier.cuh"
+#include "polypath/device/detail/key_table.cuh"
+#include "polypath/device/detail/source_partition.cuh"
 #include "polypath/device/match_partitioned.cuh"
-#include "polypath/device/source_partition.cuh"
 #include "relaxed_runs.hpp"
 
 namespace polypath::test {
 namespace {
 
-using device::GridFault;
-using device::HashFault;
+using device::grid_mutant;
+using device::hash_mutant;
 using device::match_status;
-using device::PartitionFault;
-using device::SplitFault;
+using device::partition_mutant;
+using device::split_mutant;
 
 /// Keys that share the first eight slots of `levels` hashes, in a table of 2^log2.
 Traffic one_eight(std::uint32_t count, unsigned log2, std::uint64_t seed, unsigned levels) {
@@ -89,7 +89,13 @@ INSTANTIATE_TEST_SUITE_P(Relaxed, Partitioned, testing::ValuesIn(kOrdered),
                          [](const auto& at) { return at.param.name; });
 
 TEST(Mixed, ManySourcesInSeveralPieces) {
-  constexpr TrafficCase kCase{"", 1500, 1400, 3, 300, 2, 0, 10};
+  constexpr TrafficCase kCase{.name = "",
+                              .messages = 1500,
+                              .receives = 1400,
+                              .tags = 3,
+                              .sources = 300,
+                              .communicators = 2,
+                              .any_tag_percent = 10};
   for (const unsigned bits : {5U, 8U, 10U, 16U}) {
     const Traffic traffic = draw(kCase, bits);
     ASSERT_EQ(check_ordered(traffic, run_split(traffic, bits, bits)), "") << bits << " bits";
@@ -179,16 +185,28 @@ TEST_P(Together, EqualsPhaseByPhase) {
     }
 }
 constexpr TrafficCase kTogether[] = {
-    {"keys", 300, 280, 16, 8},
-    {"few_of_a_key", 300, 300, 40, 4},
-    {"once_each", 300, 300, 9999, 2},
-    {"some_wildcards", 200, 200, 8, 4, 2, 10, 10},
-    {"any_tag", 300, 300, 8, 40, 1, 0, 10},
-    {"one_key", 120, 130, 1, 1},
-    {"more_than_a_warp_has", 200, 200, 1, 1},
-    {"more_than_a_block_has", 300, 300, 1, 1},
-    {"receives_alone", 0, 200, 4, 4},
-    {"messages_alone", 200, 0, 4, 4},
+    {.name = "keys", .messages = 300, .receives = 280, .tags = 16, .sources = 8},
+    {.name = "few_of_a_key", .messages = 300, .receives = 300, .tags = 40, .sources = 4},
+    {.name = "once_each", .messages = 300, .receives = 300, .tags = 9999, .sources = 2},
+    {.name = "some_wildcards",
+     .messages = 200,
+     .receives = 200,
+     .tags = 8,
+     .sources = 4,
+     .communicators = 2,
+     .any_source_percent = 10,
+     .any_tag_percent = 10},
+    {.name = "any_tag",
+     .messages = 300,
+     .receives = 300,
+     .tags = 8,
+     .sources = 40,
+     .any_tag_percent = 10},
+    {.name = "one_key", .messages = 120, .receives = 130, .tags = 1, .sources = 1},
+    {.name = "more_than_a_warp_has", .messages = 200, .receives = 200, .tags = 1, .sources = 1},
+    {.name = "more_than_a_block_has", .messages = 300, .receives = 300, .tags = 1, .sources = 1},
+    {.name = "receives_alone", .messages = 0, .receives = 200, .tags = 4, .sources = 4},
+    {.name = "messages_alone", .messages = 200, .receives = 0, .tags = 4, .sources = 4},
 };
 INSTANTIATE_TEST_SUITE_P(Grid, Together, testing::ValuesIn(kTogether),
                          [](const auto& at) { return at.param.name; });
@@ -291,12 +309,31 @@ struct BadCase {
   bool of_hashed = true;
 };
 constexpr BadCase kBad[] = {
-    {"message_tag", match_status::message_tag, false, {0x80000000, 0, 5}},
-    {"message_of_any_tag", match_status::message_tag, false, {any_tag, 0, 5}},
-    {"message_source", match_status::message_source, false, {1, any_source, 5}},
-    {"receive_tag", match_status::receive_tag, true, {0x80000000, 0, 5}},
-    {"any_source", match_status::wildcard, true, {3, any_source, 5}},
-    {"any_tag", match_status::wildcard, true, {any_tag, 0, 5}, false, true},
+    {.name = "message_tag",
+     .why = match_status::message_tag,
+     .is_receive = false,
+     .bad = {0x80000000, 0, 5}},
+    {.name = "message_of_any_tag",
+     .why = match_status::message_tag,
+     .is_receive = false,
+     .bad = {any_tag, 0, 5}},
+    {.name = "message_source",
+     .why = match_status::message_source,
+     .is_receive = false,
+     .bad = {1, any_source, 5}},
+    {.name = "receive_tag",
+     .why = match_status::receive_tag,
+     .is_receive = true,
+     .bad = {0x80000000, 0, 5}},
+    {.name = "any_source",
+     .why = match_status::wildcard,
+     .is_receive = true,
+     .bad = {3, any_source, 5}},
+    {.name = "any_tag",
+     .why = match_status::wildcard,
+     .is_receive = true,
+     .bad = {any_tag, 0, 5},
+     .of_partitioned = false},
 };
 
 class Refused : public testing::TestWithParam<BadCase> {};
@@ -356,9 +393,10 @@ class Planted : public testing::TestWithParam<Fault> {
   void TearDown() override { active_mutant<Fault> = Fault::none; }
 };
 
-class PlantedPartitionFault : public Planted<PartitionFault> {};
+class PlantedPartitionFault : public Planted<partition_mutant> {};
 TEST_P(PlantedPartitionFault, MakesRunsFail) {
-  constexpr TrafficCase kCase{"", 300, 300, 5, 3, 1, 0, 10};
+  constexpr TrafficCase kCase{
+      .name = "", .messages = 300, .receives = 300, .tags = 5, .sources = 3, .any_tag_percent = 10};
   EXPECT_GE(found_by([&](std::uint64_t seed) {
               const Traffic traffic = draw(kCase, seed);
               return check_ordered(
@@ -366,26 +404,32 @@ TEST_P(PlantedPartitionFault, MakesRunsFail) {
             }),
             3);
 }
-INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedPartitionFault,
-                         testing::Values(PartitionFault::taken_twice,
-                                         PartitionFault::last_not_first, PartitionFault::tag_alone,
-                                         PartitionFault::all_ranks_alike,
-                                         PartitionFault::kinds_at_once,
-                                         PartitionFault::matched_taken_anew,
-                                         PartitionFault::no_barrier));
+INSTANTIATE_TEST_SUITE_P(
+    Relaxed, PlantedPartitionFault,
+    testing::Values(partition_mutant::taken_twice, partition_mutant::last_not_first,
+                    partition_mutant::tag_alone, partition_mutant::all_ranks_alike,
+                    partition_mutant::kinds_at_once, partition_mutant::matched_taken_anew,
+                    partition_mutant::no_barrier));
 
-class PlantedSplitFault : public Planted<SplitFault> {};
+class PlantedSplitFault : public Planted<split_mutant> {};
 TEST_P(PlantedSplitFault, MakesRunsFail) {
-  constexpr TrafficCase kCase{"", 900, 900, 2, 12, 1, 0, 10};
-  constexpr TrafficCase kCrowded{"", 900, 900, 2, 5, 1, 0, 10};
-  constexpr TrafficCase kOneSource{"", 120, 120, 2, 1, 1, 0, 10};
-  const SplitFault fault = GetParam();
-  const bool is_crowded = fault == SplitFault::long_in_no_order ||
-                          fault == SplitFault::crowded_unnoticed ||
-                          fault == SplitFault::places_given_twice;
-  const TrafficCase& of = is_crowded                                ? kCrowded
-                          : fault == SplitFault::warp_counts_as_one ? kOneSource
-                                                                    : kCase;
+  constexpr TrafficCase kCase{.name = "",
+                              .messages = 900,
+                              .receives = 900,
+                              .tags = 2,
+                              .sources = 12,
+                              .any_tag_percent = 10};
+  constexpr TrafficCase kCrowded{
+      .name = "", .messages = 900, .receives = 900, .tags = 2, .sources = 5, .any_tag_percent = 10};
+  constexpr TrafficCase kOneSource{
+      .name = "", .messages = 120, .receives = 120, .tags = 2, .sources = 1, .any_tag_percent = 10};
+  const split_mutant fault = GetParam();
+  const bool is_crowded = fault == split_mutant::long_in_no_order ||
+                          fault == split_mutant::crowded_unnoticed ||
+                          fault == split_mutant::places_given_twice;
+  const TrafficCase& of = is_crowded                                  ? kCrowded
+                          : fault == split_mutant::warp_counts_as_one ? kOneSource
+                                                                      : kCase;
   EXPECT_GE(found_by([&](std::uint64_t seed) {
               const Traffic traffic = draw(of, seed);
               return check_ordered(traffic, run_split(traffic, 9, seed));
@@ -393,27 +437,27 @@ TEST_P(PlantedSplitFault, MakesRunsFail) {
             3);
 }
 INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedSplitFault,
-                         testing::Values(SplitFault::in_no_order, SplitFault::long_in_no_order,
-                                         SplitFault::warp_counts_as_one,
-                                         SplitFault::rooms_given_twice,
-                                         SplitFault::crowded_unnoticed,
-                                         SplitFault::places_given_twice));
+                         testing::Values(split_mutant::in_no_order, split_mutant::long_in_no_order,
+                                         split_mutant::warp_counts_as_one,
+                                         split_mutant::rooms_given_twice,
+                                         split_mutant::crowded_unnoticed,
+                                         split_mutant::places_given_twice));
 
 TEST(Meetings, AllSeeWhatAllStored) {
   for (std::uint64_t seed = 1; seed <= 8; ++seed) ASSERT_EQ(run_meetings(seed), "") << seed;
 }
-class PlantedGridFault : public Planted<GridFault> {};
+class PlantedGridFault : public Planted<grid_mutant> {};
 TEST_P(PlantedGridFault, MakesRunsFail) { EXPECT_GE(found_by(run_meetings), 3); }
 INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedGridFault,
-                         testing::Values(GridFault::arrives_without_release,
-                                         GridFault::goes_on_without_acquire,
-                                         GridFault::does_not_wait,
-                                         GridFault::ends_before_the_others,
-                                         GridFault::first_block_is_as_others));
+                         testing::Values(grid_mutant::no_release, grid_mutant::no_acquire,
+                                         grid_mutant::does_not_wait,
+                                         grid_mutant::ends_before_the_others,
+                                         grid_mutant::first_block_is_as_others));
 
-class PlantedHashFault : public Planted<HashFault> {};
+class PlantedHashFault : public Planted<hash_mutant> {};
 TEST_P(PlantedHashFault, MakesRunsFail) {
-  constexpr TrafficCase kCase{"", 240, 240, 40, 3};
+  constexpr TrafficCase kCase{
+      .name = "", .messages = 240, .receives = 240, .tags = 40, .sources = 3};
   EXPECT_GE(found_by([&](std::uint64_t seed) {
               const Traffic traffic = draw(kCase, seed);
               const Traffic before = draw(kCase, seed + 100);
@@ -423,22 +467,24 @@ TEST_P(PlantedHashFault, MakesRunsFail) {
             3);
 }
 INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedHashFault,
-                         testing::Values(HashFault::counts_not_cleared, HashFault::entered_unasked,
-                                         HashFault::first_slot_alone, HashFault::one_message_a_key,
-                                         HashFault::all_ranks_alike, HashFault::low_half_alone,
-                                         HashFault::no_barrier));
+                         testing::Values(hash_mutant::counts_not_cleared,
+                                         hash_mutant::entered_unasked,
+                                         hash_mutant::first_slot_alone,
+                                         hash_mutant::one_message_a_key,
+                                         hash_mutant::all_ranks_alike, hash_mutant::low_half_alone,
+                                         hash_mutant::no_barrier));
 
-class PlantedUniqueFault : public Planted<HashFault> {};
+class PlantedUniqueFault : public Planted<hash_mutant> {};
 TEST_P(PlantedUniqueFault, MakesRunsFail) {
   const auto run = [](const Traffic& traffic, std::uint64_t seed) {
     return run_group("polypath_test_hashed_unique", By::block, traffic, seed, &traffic, seed);
   };
   EXPECT_GE(found_by([&](std::uint64_t seed) {
-              const Traffic traffic = GetParam() == HashFault::tag_alone ? one_tag(240, seed)
-                                      : GetParam() == HashFault::first_slots_alone
+              const Traffic traffic = GetParam() == hash_mutant::tag_alone ? one_tag(240, seed)
+                                      : GetParam() == hash_mutant::first_slots_alone
                                           ? one_four(10, 8, seed, 1)
                                           : shuffled(240, seed, 3);
-              if (GetParam() != HashFault::second_unnoticed)
+              if (GetParam() != hash_mutant::second_unnoticed)
                 return check_by_key(traffic, run(traffic, seed));
               Traffic twice = traffic;
               twice.receives[100] = twice.receives[seed];
@@ -447,9 +493,10 @@ TEST_P(PlantedUniqueFault, MakesRunsFail) {
             3);
 }
 INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedUniqueFault,
-                         testing::Values(HashFault::counts_not_cleared, HashFault::entered_unasked,
-                                         HashFault::tag_alone, HashFault::first_slots_alone,
-                                         HashFault::second_unnoticed, HashFault::no_barrier));
+                         testing::Values(hash_mutant::counts_not_cleared,
+                                         hash_mutant::entered_unasked, hash_mutant::tag_alone,
+                                         hash_mutant::first_slots_alone,
+                                         hash_mutant::second_unnoticed, hash_mutant::no_barrier));
 
 }  // namespace
 }  // namespace polypath::test

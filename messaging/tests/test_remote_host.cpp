@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "polypath/device/ring_buffer.cuh"
+#include "case_of.hpp"
+#include "polypath/device/detail/ring_buffer.cuh"
 #include "polypath/device/spsc_queue.cuh"
 #include "polypath/device/status.hpp"
 #include "queue_memory.hpp"
@@ -17,8 +18,8 @@
 namespace polypath::test {
 namespace {
 
-using device::PairFault;
-using device::QueueFault;
+using device::queue_mutant;
+using device::spsc_mutant;
 
 constexpr unsigned kThreads = 64;
 constexpr std::uint32_t kPoison = 0xDEADBEEF;
@@ -159,54 +160,124 @@ TEST_P(RemoteQueues, EveryItemOnceAndInOrder) {
 }
 
 constexpr RemoteCase kRemoteCases[] = {
-    {"threads", Members::thread, Calls::waiting, 3, 1, 3, 1},
-    {"warps", Members::warp, Calls::waiting, 3, 1, 7, 5},
-    {"warps_by_two", Members::warp, Calls::waiting, 3, 2, 8, 6},
-    {"warps_of_128_bytes", Members::warp, Calls::waiting, 24, 1, 7, 5, false, false, false, 1, 1,
-     8},
-    {"trying_warps", Members::warp, Calls::trying, 5, 1, 7, 5},
-    {"publishing_warps", Members::warp, Calls::publishing, 3, 2, 8, 6},
-    {"warps_to_host", Members::warp, Calls::waiting, 3, 1, 7, 5, true},
-    {"trying_warps_to_host", Members::warp, Calls::trying, 5, 1, 7, 5, true},
-    {"lines_that_lie_there", Members::warp, Calls::waiting, 30, 1, 10, 8, false, true, true},
+    {.name = "threads",
+     .members = Members::thread,
+     .calls = Calls::waiting,
+     .words = 3,
+     .items = 1,
+     .capacity_log2 = 3,
+     .segment_log2 = 1},
+    {.name = "warps",
+     .members = Members::warp,
+     .calls = Calls::waiting,
+     .words = 3,
+     .items = 1,
+     .capacity_log2 = 7,
+     .segment_log2 = 5},
+    {.name = "warps_by_two",
+     .members = Members::warp,
+     .calls = Calls::waiting,
+     .words = 3,
+     .items = 2,
+     .capacity_log2 = 8,
+     .segment_log2 = 6},
+    {.name = "warps_of_128_bytes",
+     .members = Members::warp,
+     .calls = Calls::waiting,
+     .words = 24,
+     .items = 1,
+     .capacity_log2 = 7,
+     .segment_log2 = 5,
+     .producers = 1,
+     .consumers = 1,
+     .pushes = 8},
+    {.name = "trying_warps",
+     .members = Members::warp,
+     .calls = Calls::trying,
+     .words = 5,
+     .items = 1,
+     .capacity_log2 = 7,
+     .segment_log2 = 5},
+    {.name = "publishing_warps",
+     .members = Members::warp,
+     .calls = Calls::publishing,
+     .words = 3,
+     .items = 2,
+     .capacity_log2 = 8,
+     .segment_log2 = 6},
+    {.name = "warps_to_host",
+     .members = Members::warp,
+     .calls = Calls::waiting,
+     .words = 3,
+     .items = 1,
+     .capacity_log2 = 7,
+     .segment_log2 = 5,
+     .credit_of_host = true},
+    {.name = "trying_warps_to_host",
+     .members = Members::warp,
+     .calls = Calls::trying,
+     .words = 5,
+     .items = 1,
+     .capacity_log2 = 7,
+     .segment_log2 = 5,
+     .credit_of_host = true},
+    {.name = "lines_that_lie_there",
+     .members = Members::warp,
+     .calls = Calls::waiting,
+     .words = 30,
+     .items = 1,
+     .capacity_log2 = 10,
+     .segment_log2 = 8,
+     .is_line = true,
+     .one_behind_the_other = true},
 };
 INSTANTIATE_TEST_SUITE_P(Queue, RemoteQueues, testing::ValuesIn(kRemoteCases),
                          [](const auto& at) { return at.param.name; });
 
 struct RemoteFault {
-  QueueFault fault;
-  std::size_t found_by;  ///< of kRemoteCases
+  queue_mutant fault;
+  const char* found_by;  ///< a name of kRemoteCases
 };
 
 class PlantedRemoteFault : public testing::TestWithParam<RemoteFault> {
  protected:
-  void TearDown() override { active_mutant<QueueFault> = QueueFault::none; }
+  void TearDown() override { active_mutant<queue_mutant> = queue_mutant::none; }
 };
 
 TEST_P(PlantedRemoteFault, MakesRunsFail) {
-  active_mutant<QueueFault> = GetParam().fault;
+  active_mutant<queue_mutant> = GetParam().fault;
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
-    found += run_remote_case(kRemoteCases[GetParam().found_by], seed).empty() ? 0 : 1;
+    found += run_remote_case(case_of(kRemoteCases, GetParam().found_by), seed).empty() ? 0 : 1;
   EXPECT_GE(found, 3) << "of 300 seeds";
 }
 
-INSTANTIATE_TEST_SUITE_P(Queue, PlantedRemoteFault,
-                         testing::Values(RemoteFault{QueueFault::no_credit, 1},
-                                         RemoteFault{QueueFault::credit_before_reading, 1},
-                                         RemoteFault{QueueFault::credit_of_other_lap, 1},
-                                         RemoteFault{QueueFault::credit_of_other_lap, 6},
-                                         RemoteFault{QueueFault::flag_behind_the_data, 1},
-                                         RemoteFault{QueueFault::first_packet_alone, 3},
-                                         RemoteFault{QueueFault::any_lap, 1},
-                                         RemoteFault{QueueFault::two_looks_at_the_head, 4},
-                                         RemoteFault{QueueFault::no_release, 5},
-                                         RemoteFault{QueueFault::no_acquire, 5}));
+INSTANTIATE_TEST_SUITE_P(
+    Queue, PlantedRemoteFault,
+    testing::Values(RemoteFault{queue_mutant::no_credit, "warps"},
+                    RemoteFault{queue_mutant::credit_before_reading, "warps"},
+                    RemoteFault{queue_mutant::credit_of_other_lap, "warps"},
+                    RemoteFault{queue_mutant::credit_of_other_lap, "warps_to_host"},
+                    RemoteFault{queue_mutant::flag_behind_the_data, "warps"},
+                    RemoteFault{queue_mutant::first_packet_alone, "warps_of_128_bytes"},
+                    RemoteFault{queue_mutant::any_lap, "warps"},
+                    RemoteFault{queue_mutant::two_looks_at_the_head, "trying_warps"},
+                    RemoteFault{queue_mutant::no_release, "publishing_warps"},
+                    RemoteFault{queue_mutant::no_acquire, "publishing_warps"}));
 
 /// What the layout `line` asks of a path, these schedules do not give.
 TEST(RemoteLines, UnorderedPath_TearsLines) {
-  const RemoteCase lines{"lines", Members::warp, Calls::waiting, 30, 1, 7, 5,
-                         false,   true,          false,          1,  1, 8};
+  const RemoteCase lines{.name = "lines",
+                         .members = Members::warp,
+                         .calls = Calls::waiting,
+                         .words = 30,
+                         .items = 1,
+                         .capacity_log2 = 7,
+                         .segment_log2 = 5,
+                         .is_line = true,
+                         .producers = 1,
+                         .consumers = 1,
+                         .pushes = 8};
   int torn = 0;
   for (std::uint64_t seed = 1; seed <= 10; ++seed)
     torn += run_remote_case(lines, seed) == "a torn item" ? 1 : 0;
@@ -312,13 +383,13 @@ TEST(RemotePairs, EveryItemInOrder) {
   }
 }
 
-class PlantedRemotePairFault : public testing::TestWithParam<PairFault> {
+class PlantedRemotePairFault : public testing::TestWithParam<spsc_mutant> {
  protected:
-  void TearDown() override { active_mutant<PairFault> = PairFault::none; }
+  void TearDown() override { active_mutant<spsc_mutant> = spsc_mutant::none; }
 };
 
 TEST_P(PlantedRemotePairFault, MakesRunsFail) {
-  active_mutant<PairFault> = GetParam();
+  active_mutant<spsc_mutant> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
     found += run_remote_pair_case(24, Members::warp, seed).empty() ? 0 : 1;
@@ -326,8 +397,8 @@ TEST_P(PlantedRemotePairFault, MakesRunsFail) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Pair, PlantedRemotePairFault,
-                         testing::Values(PairFault::no_credit, PairFault::credit_before_reading,
-                                         PairFault::turn_forgotten));
+                         testing::Values(spsc_mutant::no_credit, spsc_mutant::credit_before_reading,
+                                         spsc_mutant::turn_forgotten));
 
 }  // namespace
 }  // namespace polypath::test

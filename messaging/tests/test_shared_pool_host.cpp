@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "case_of.hpp"
 #include "polypath/device/shared_pool.cuh"
 #include "pool_memory.hpp"
 #include "queue_memory.hpp"
@@ -14,7 +15,7 @@
 namespace polypath::test {
 namespace {
 
-using device::SharedPoolFault;
+using device::shared_pool_mutant;
 
 struct SharedPoolCase {
   const char* name;
@@ -79,9 +80,13 @@ std::string run_shared(const SharedPoolCase& of, std::uint64_t seed) {
 }
 
 constexpr SharedPoolCase kSharedPoolCases[] = {
-    {"two_ranks", 2, 64, 10, 6},
-    {"three_ranks", 3, 64, 10, 6},
-    {"two_ranks_with_short_queues", 2, 80, 7, 6},
+    {.name = "two_ranks", .ranks = 2, .slabs = 64, .returns_log2 = 10, .rounds = 6},
+    {.name = "three_ranks", .ranks = 3, .slabs = 64, .returns_log2 = 10, .rounds = 6},
+    {.name = "two_ranks_with_short_queues",
+     .ranks = 2,
+     .slabs = 80,
+     .returns_log2 = 7,
+     .rounds = 6},
 };
 
 class SharedPools : public testing::TestWithParam<SharedPoolCase> {};
@@ -92,19 +97,20 @@ TEST_P(SharedPools, GiveBlocksToOthersAndGetThemBack) {
 INSTANTIATE_TEST_SUITE_P(Pool, SharedPools, testing::ValuesIn(kSharedPoolCases),
                          [](const auto& at) { return at.param.name; });
 
-class PlantedSharedPoolFault : public testing::TestWithParam<SharedPoolFault> {
+class PlantedSharedPoolFault : public testing::TestWithParam<shared_pool_mutant> {
  protected:
-  void TearDown() override { active_mutant<SharedPoolFault> = SharedPoolFault::none; }
+  void TearDown() override { active_mutant<shared_pool_mutant> = shared_pool_mutant::none; }
 };
 TEST_P(PlantedSharedPoolFault, MakesRunsFail) {
-  active_mutant<SharedPoolFault> = GetParam();
+  active_mutant<shared_pool_mutant> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
-    found += run_shared(kSharedPoolCases[1], seed).empty() ? 0 : 1;
+    found += run_shared(case_of(kSharedPoolCases, "three_ranks"), seed).empty() ? 0 : 1;
   EXPECT_GE(found, 3) << "of 300 seeds";
 }
 INSTANTIATE_TEST_SUITE_P(Pool, PlantedSharedPoolFault,
-                         testing::Values(SharedPoolFault::no_release, SharedPoolFault::next_rank));
+                         testing::Values(shared_pool_mutant::no_release,
+                                         shared_pool_mutant::next_rank));
 
 }  // namespace
 }  // namespace polypath::test

@@ -19,13 +19,13 @@ struct FloatSum {
 
 constexpr std::size_t kTile = 16384;  // floats
 
-SIMT_DEVICE Places<unsigned char, 1> place(float* at) {
+SIMT_DEVICE pointer_list<unsigned char, 1> place(float* at) {
   return {{reinterpret_cast<unsigned char*>(at)}, 1};
 }
 
 /// All threads: waits until every rank has sent its flag of the stage for this block.
 SIMT_DEVICE bool wait_for_all(const PushArgs& args, unsigned stage) {
-  const Group all = Group::block();
+  const warp_group all = warp_group::block();
   bool aborted = false;
   if (all.rank() < args.ranks) {
     const std::uint64_t* const flag =
@@ -37,7 +37,7 @@ SIMT_DEVICE bool wait_for_all(const PushArgs& args, unsigned stage) {
 }
 
 SIMT_DEVICE void tell_all(const PushArgs& args, unsigned stage) {
-  const Group all = Group::block();
+  const warp_group all = warp_group::block();
   all.sync();
   if (all.rank() < args.ranks)
     store_release(
@@ -48,7 +48,7 @@ SIMT_DEVICE void tell_all(const PushArgs& args, unsigned stage) {
 }  // namespace
 
 SIMT_KERNEL(test_push_sum, 512, PushArgs args) {
-  const Group all = Group::block();
+  const warp_group all = warp_group::block();
   const std::size_t slice = args.count / args.ranks;  // of an owner
   const std::size_t part = slice / grid_size();       // of it, a block's
   const std::size_t begin = block_index() * part;
@@ -65,8 +65,8 @@ SIMT_KERNEL(test_push_sum, 512, PushArgs args) {
   if (!wait_for_all(args, 0)) return;
   for (std::size_t done = 0; done < part; done += kTile) {
     const std::size_t now = part - done < kTile ? part - done : kTile;
-    Places<const float, kMaxGpus> from;
-    Places<float, kMaxGpus> to;
+    pointer_list<const float, kMaxGpus> from;
+    pointer_list<float, kMaxGpus> to;
     from.count = to.count = static_cast<int>(args.ranks);
     for (unsigned r = 0; r < args.ranks; ++r) {
       from.at[r] = args.scratch[args.rank] + r * slice + begin + done;

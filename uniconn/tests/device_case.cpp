@@ -7,7 +7,7 @@
 #include <numeric>
 #include <span>
 
-#include "polypath/device/half.cuh"
+#include "polypath/device/detail/half.cuh"
 #include "polypath/uniconn/enums.hpp"
 
 namespace polypath::test {

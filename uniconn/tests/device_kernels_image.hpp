@@ -1,4 +1,4 @@
-// The compiled kernel of device_kernels.cuh, as data; a short text in a build without a CUDA
+// The compiled kernel of device_kernels.cu, as data; a short text in a build without a CUDA
 // compiler, which the simulated driver takes all the same.
 #pragma once
 

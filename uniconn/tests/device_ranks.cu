@@ -1,5 +1,5 @@
 // Kernels that communicate over a backend, on GPUs: one rank, that is built with the backend's
-// device header (device_kernels.cuh) and started alone or by a launcher. All three launch modes,
+// device header (device_kernels.cu) and started alone or by a launcher. All three launch modes,
 // every byte compared; rows of calls in all groups. The exit code is 1 when something is wrong.
 // Then ranks 0 and 1 say, as JSON lines, how long a Post by one block takes from kernel to kernel.
 //
@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "device_kernels.cuh"
+#include "device_kernels.cu"
 #include "device_row_rank.hpp"
 
 namespace polypath::test {

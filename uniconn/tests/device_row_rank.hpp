@@ -1,4 +1,4 @@
-// A rank that launches the kernel of device_kernels.cuh, and sees that every byte came.
+// A rank that launches the kernel of device_kernels.cu, and sees that every byte came.
 #pragma once
 
 #include "device_case.hpp"

@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "device_case.hpp"
-#include "polypath/device/rank_barrier.cuh"
+#include "polypath/device/detail/rank_barrier.cuh"
 #include "polypath/uniconn/device/mutants.hpp"
 #include "polypath/uniconn/device/polypath_view.hpp"
 #include "polypath/uniconn/enums.hpp"
@@ -34,8 +34,8 @@ SIMT_KERNEL(uniconn_test_host, 32, HostArgs args) {
 
 namespace {
 
-using device::CollectiveFault;
-using uc::detail::DeviceFault;
+using device::collective_mutant;
+using uc::detail::device_mutant;
 
 /// What one rank has, next to what a row brings.
 struct Rank {
@@ -304,8 +304,8 @@ TEST(DeviceCalls, WrongArguments_AreReported) {
 // ---------------------------------------------------------------------
 
 struct Planted {
-  DeviceFault fault;
-  CollectiveFault below;  ///< of polypath/device
+  device_mutant fault;
+  collective_mutant below;  ///< of polypath/device
   const char* name;
 };
 void PrintTo(const Planted& has_mutant, std::ostream* to) { *to << has_mutant.name; }
@@ -327,20 +327,20 @@ int first_wrong_row(int rows) {
 class PlantedDeviceFault : public testing::TestWithParam<Planted> {
  protected:
   void TearDown() override {
-    active_mutant<DeviceFault> = DeviceFault::none;
-    active_mutant<CollectiveFault> = CollectiveFault::none;
+    active_mutant<device_mutant> = device_mutant::none;
+    active_mutant<collective_mutant> = collective_mutant::none;
   }
 };
 TEST_P(PlantedDeviceFault, MakesRunsFail) {
-  active_mutant<DeviceFault> = GetParam().fault;
-  active_mutant<CollectiveFault> = GetParam().below;
+  active_mutant<device_mutant> = GetParam().fault;
+  active_mutant<collective_mutant> = GetParam().below;
   EXPECT_NE(0, first_wrong_row(60));
 }
 
 #define PLANTED(name) \
-  Planted { DeviceFault::name, CollectiveFault::none, #name }
+  Planted { device_mutant::name, collective_mutant::none, #name }
 #define PLANTED_BELOW(name) \
-  Planted { DeviceFault::none, CollectiveFault::name, #name }
+  Planted { device_mutant::none, collective_mutant::name, #name }
 INSTANTIATE_TEST_SUITE_P(
     Of, PlantedDeviceFault,
     testing::Values(PLANTED(no_first_barrier), PLANTED(no_last_barrier), PLANTED(wrong_slot),

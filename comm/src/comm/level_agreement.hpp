@@ -33,7 +33,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "polypath/device/mutants.hpp"
+#include "polypath/device/detail/mutants.hpp"
 
 namespace polypath {
 

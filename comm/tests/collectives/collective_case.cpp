@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "collectives/plan/request.hpp"
-#include "polypath/device/half.cuh"
+#include "polypath/device/detail/half.cuh"
 
 namespace polypath::test {
 namespace {

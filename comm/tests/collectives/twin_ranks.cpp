@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "polypath/device/ll_packet.hpp"
+#include "polypath/device/detail/ll_packet.hpp"
 #include "simt/run.hpp"
 
 namespace polypath::test {

@@ -1,7 +1,7 @@
-// A defect that a kernel's twin has (polypath/device/mutants.hpp) for as long as this lives.
+// A defect that a kernel's twin has (polypath/device/detail/mutants.hpp) for as long as this lives.
 #pragma once
 
-#include "polypath/device/mutants.hpp"
+#include "polypath/device/detail/mutants.hpp"
 
 namespace polypath::test {
 

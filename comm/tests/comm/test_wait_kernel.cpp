@@ -373,7 +373,7 @@ TEST_F(WaitKernel, OnlyFirstTimedOutWaitTakesItsTime) {
 }
 
 struct Planted {
-  device::WaitFault of_waits;
+  device::wait_mutant of_waits;
   StreamWaitFault of_streams;
   const char* name;
 };
@@ -395,14 +395,14 @@ TEST_P(PlantedWaitFault, MakesRunsFail) {
 }
 
 constexpr auto kNoFault = StreamWaitFault::none;
-constexpr auto kWaitsWell = device::WaitFault::none;
+constexpr auto kWaitsWell = device::wait_mutant::none;
 
 INSTANTIATE_TEST_SUITE_P(
     Of, PlantedWaitFault,
     testing::Values(
-        Planted{device::WaitFault::no_look_at_the_abort_word, kNoFault, "NoLookAtTheAbortWord"},
-        Planted{device::WaitFault::no_look_at_the_reports, kNoFault, "NoLookAtTheReports"},
-        Planted{device::WaitFault::goes_on_unreported, kNoFault, "GoesOnUnreported"},
+        Planted{device::wait_mutant::no_look_at_the_abort_word, kNoFault, "NoLookAtTheAbortWord"},
+        Planted{device::wait_mutant::no_look_at_the_reports, kNoFault, "NoLookAtTheReports"},
+        Planted{device::wait_mutant::goes_on_unreported, kNoFault, "GoesOnUnreported"},
         Planted{kWaitsWell, StreamWaitFault::words_loaded_plainly, "WordsLoadedPlainly"},
         Planted{kWaitsWell, StreamWaitFault::first_word_alone, "FirstWordAlone"},
         Planted{kWaitsWell, StreamWaitFault::exact_value, "ExactValue"},

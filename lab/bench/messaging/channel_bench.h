@@ -1,4 +1,4 @@
-// What the kernels of channel_bench.cuh and active_bench.cuh are told, on the host and on the
+// What the kernels of channel_bench.cu and active_bench.cu are told, on the host and on the
 // device.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the kernels of limits_bench.cuh are told.
+// What the kernels of limits_bench.cu are told.
 #pragma once
 
 #include <cstdint>

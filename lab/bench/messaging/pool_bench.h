@@ -1,4 +1,4 @@
-// What the kernels of pool_bench.cuh are told, on the host and on the device.
+// What the kernels of pool_bench.cu are told, on the host and on the device.
 #pragma once
 
 #include <cstdint>

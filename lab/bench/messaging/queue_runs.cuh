@@ -7,11 +7,11 @@
 
 namespace messaging_bench {
 
-SIMT_DEVICE simt::Thread queue_team(const simt::Thread&) { return simt::Thread{}; }
-SIMT_DEVICE simt::Warp queue_team(const simt::Warp&) { return simt::Warp{}; }
+SIMT_DEVICE simt::this_thread queue_team(const simt::this_thread&) { return simt::this_thread{}; }
+SIMT_DEVICE simt::this_warp queue_team(const simt::this_warp&) { return simt::this_warp{}; }
 
 template <typename Team, unsigned kWords, unsigned kItems, typename Scope = device::device_scope,
-          typename Layout = device::packets>
+          typename Layout = device::ll>
 SIMT_DEVICE void run_queue(const QueueRun& run) {
   using It = Item<kWords>;
   const Team team{};
@@ -76,7 +76,7 @@ SIMT_DEVICE void pop_pair(Pair& pair, const Members& group, std::uint64_t base, 
 /// or the sides of pairs. What came is looked at when the answer is on its way.
 template <typename To, typename From>
 SIMT_DEVICE void run_trips(To& to, From& from, bool begins, std::uint32_t rounds, Tally* tally) {
-  const simt::Thread alone{};
+  const simt::this_thread alone{};
   Count count;
   Item<3> item = make_item<3>(0);
   if (begins && to.push(alone, item) != device::status::done) return;
@@ -103,8 +103,8 @@ SIMT_DEVICE void run_pair_trips(const device::spsc_view& pushes, const device::s
   device::spsc_producer<Item<3>, Scope> to(pushes);
   device::spsc_consumer<Item<3>, Scope> from(pops);
   run_trips(to, from, begins, rounds, tally);
-  to.leave(simt::Thread{});
-  from.leave(simt::Thread{});
+  to.leave(simt::this_thread{});
+  from.leave(simt::this_thread{});
 }
 
 }  // namespace messaging_bench

@@ -1,7 +1,7 @@
 // Matching on the host, with the results of the kernels. Pure functions.
 #pragma once
 
-#include "polypath/device/match_types.hpp"
+#include "polypath/device/detail/match_types.hpp"
 
 namespace polypath {
 

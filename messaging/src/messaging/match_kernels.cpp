@@ -3,10 +3,10 @@
 #include "base/error.hpp"
 #include "messaging/kernels/matching_args.h"
 #include "messaging/kernels/matching_images.hpp"
-#include "polypath/device/hash_table_view.hpp"
-#include "polypath/device/mpi_storage.hpp"
-#include "polypath/device/mpi_tables.hpp"
-#include "polypath/device/source_partition_view.hpp"
+#include "polypath/device/detail/hash_table_view.hpp"
+#include "polypath/device/detail/mpi_storage.hpp"
+#include "polypath/device/detail/mpi_tables.hpp"
+#include "polypath/device/detail/source_partition_view.hpp"
 
 namespace polypath {
 

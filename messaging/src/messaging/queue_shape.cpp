@@ -6,7 +6,7 @@
 #include <bit>
 
 #include "base/error.hpp"
-#include "polypath/device/ll_packet.hpp"
+#include "polypath/device/detail/ll_packet.hpp"
 
 namespace polypath {
 namespace {

@@ -26,15 +26,15 @@ struct alignas(16) Comm {
 
 template <ThreadGroup G>
 struct GroupFor {
-  using Type = device::Block;
+  using Type = device::this_block;
 };
 template <>
 struct GroupFor<ThreadGroup::THREAD> {
-  using Type = device::Thread;
+  using Type = device::this_thread;
 };
 template <>
 struct GroupFor<ThreadGroup::WARP> {
-  using Type = device::Warp;
+  using Type = device::this_warp;
 };
 
 /// As NCCL's templates want a group, for blocks of any dimensions.
@@ -62,11 +62,11 @@ __device__ __forceinline__ void barrier(const Comm* comm) {
   session.sync(group, cuda::memory_order_acq_rel);
 }
 template <ThreadGroup G, int kMaxPointers>
-__device__ __forceinline__ void copy(const device::Places<unsigned char, kMaxPointers>& to,
+__device__ __forceinline__ void copy(const device::pointer_list<unsigned char, kMaxPointers>& to,
                                      const void* from, size_t bytes) {
   const typename GroupFor<G>::Type group;
   group.sync();
-  device::copy_tile<device::Access::streaming, device::Access::streaming,
+  device::copy_tile<device::tile_access::streaming, device::tile_access::streaming,
                     kMaxPointers == 1 ? 4 : 2>(group, to, static_cast<const unsigned char*>(from),
                                                bytes);
   group.sync();
@@ -76,9 +76,9 @@ __device__ __forceinline__ void put(void* to, const void* from, size_t bytes, in
                                     const Comm* comm) {
   copy<G, 1>({{there(static_cast<unsigned char*>(to), rank, comm)}, 1}, from, bytes);
 }
-__device__ __forceinline__ device::Places<unsigned char, kRanks> everywhere(unsigned char* to,
-                                                                            const Comm* comm) {
-  device::Places<unsigned char, kRanks> all;
+__device__ __forceinline__ device::pointer_list<unsigned char, kRanks> everywhere(
+    unsigned char* to, const Comm* comm) {
+  device::pointer_list<unsigned char, kRanks> all;
   all.count = comm->size;
 #pragma unroll
   for (int r = 0; r < kRanks; ++r)

@@ -25,7 +25,6 @@
   }                                                                       \
   POLYPATH_FOLDS(polypath_##family##_##type, warps)
 
-/// For a source file of its own: nvcc takes half a minute for one type.
 #define POLYPATH_COLLECTIVE_KERNELS(type, Element)     \
   POLYPATH_COLLECTIVE_KERNEL(cells, type, Element, 1); \
   POLYPATH_COLLECTIVE_KERNEL(channels, type, Element, 2)

@@ -223,7 +223,7 @@ class Lane {
 
 /// All moves of a step, shared among the warps of the group: each copies chunks of one move after
 /// another.
-SIMT_DEVICE_NOINLINE void run_moves(const simt::Group workers, const Work& work) {
+SIMT_DEVICE_NOINLINE void run_moves(const simt::warp_group workers, const Work& work) {
   constexpr std::uint32_t kMinChunkBytes = 512;  // bytes: a word of 16 a lane
   constexpr std::uint32_t kMaxPeers = 4096;  // as many words in flight as copy_tile takes at once
   const std::uint32_t count = work.move_count;
@@ -232,7 +232,7 @@ SIMT_DEVICE_NOINLINE void run_moves(const simt::Group workers, const Work& work)
   const std::uint32_t first = workers.rank() / simt::kWarp;
   std::uint32_t chunk = kMinChunkBytes;
   while (chunk < kMaxPeers && chunk * warps < work.moves[0].bytes * count) chunk *= 2;
-  const simt::Group warp(simt::warp_index(), 1, 0);
+  const simt::warp_group warp(simt::warp_index(), 1, 0);
   std::uint32_t move = first % count;
   std::uint32_t begin = first / count * chunk;
   for (std::uint32_t unit = first;;) {
@@ -240,8 +240,8 @@ SIMT_DEVICE_NOINLINE void run_moves(const simt::Group workers, const Work& work)
     const Work::Move& now = work.moves[move];
     if (begin < now.bytes) {
       const std::uint32_t rest = now.bytes - begin;
-      simt::copy_tile(warp, simt::Places<unsigned char, 1>{{now.to + begin}, 1}, now.from + begin,
-                      rest < chunk ? rest : chunk);
+      simt::copy_tile(warp, simt::pointer_list<unsigned char, 1>{{now.to + begin}, 1},
+                      now.from + begin, rest < chunk ? rest : chunk);
     }
     unit += warps;
     move = unit % count;
@@ -255,9 +255,9 @@ SIMT_DEVICE_NOINLINE void run_moves(const simt::Group workers, const Work& work)
 /// The first `count` of addresses in shared memory, at most `kMaxPeers`: fewer need fewer
 /// registers.
 template <int kMaxPeers, typename T, typename From>
-SIMT_DEVICE simt::Places<T, kMaxPeers> places_of(From* const (&addresses)[kMaxRanks],
-                                                 std::uint32_t count) {
-  simt::Places<T, kMaxPeers> places;
+SIMT_DEVICE simt::pointer_list<T, kMaxPeers> places_of(From* const (&addresses)[kMaxRanks],
+                                                       std::uint32_t count) {
+  simt::pointer_list<T, kMaxPeers> places;
   places.count = static_cast<int>(count);
   POLYPATH_UNROLL
   for (int p = 0; p < kMaxPeers; ++p)
@@ -266,7 +266,8 @@ SIMT_DEVICE simt::Places<T, kMaxPeers> places_of(From* const (&addresses)[kMaxRa
 }
 
 template <int kMaxPeers, typename Element>
-SIMT_DEVICE void combine(const simt::Group& workers, const CollectiveArgs& args, const Work& work) {
+SIMT_DEVICE void combine(const simt::warp_group& workers, const CollectiveArgs& args,
+                         const Work& work) {
   if constexpr (std::is_same_v<Element, Bytes>) {
     const auto to = places_of<kMaxPeers, unsigned char>(work.targets, work.target_count);
     simt::copy_tile(workers, to, work.sources[0], work.combined_bytes);
@@ -285,7 +286,7 @@ SIMT_DEVICE void combine(const simt::Group& workers, const CollectiveArgs& args,
 /// registers.
 template <typename Element, int kMaxPeers>
 SIMT_DEVICE void run_workers(const CollectiveArgs& args, Work (&works)[2], std::uint32_t steps) {
-  const simt::Group workers(1, simt::block_size() / simt::kWarp - 1, 1);
+  const simt::warp_group workers(1, simt::block_size() / simt::kWarp - 1, 1);
   for (std::uint32_t step = 0; step < steps; ++step) {
     if (simt::barrier_any(0, simt::block_size(), false)) return;
     const Work& work = works[step % 2];

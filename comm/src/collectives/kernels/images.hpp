@@ -1,4 +1,4 @@
-// The compiled kernels, as data: a fat binary for each collectives_TYPE.cu, with machine code for
+// The compiled kernels, as data: a fat binary for each type, with machine code for
 // several GPUs and PTX for newer ones; a short text in a build without a CUDA compiler.
 // cmake/Kernels.cmake makes them.
 #pragma once

@@ -1,7 +1,7 @@
-// Defects of the collectives' kernels (polypath/device/mutants.hpp).
+// Defects of the collectives' kernels (polypath/device/detail/mutants.hpp).
 #pragma once
 
-#include "polypath/device/mutants.hpp"
+#include "polypath/device/detail/mutants.hpp"
 
 namespace polypath {
 

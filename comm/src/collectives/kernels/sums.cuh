@@ -23,7 +23,7 @@ SIMT_DEVICE void run_with(const SumArgs& args) {
   using Operation = Reduction<Element, kCombining>;
   using Sum = typename Operation::Sum;
   const Operation operation(args.reduction, args.type, args.ranks);
-  const simt::Group block = simt::Group::block();
+  const simt::warp_group block = simt::warp_group::block();
   const std::uint64_t share = share_of(args.count);
   const std::uint64_t begin = simt::block_index() * share;
   if (begin >= args.count) return;
@@ -34,7 +34,7 @@ SIMT_DEVICE void run_with(const SumArgs& args) {
   const bool leads = kAlike && args.first != nullptr;
   const auto* const first =
       args.first == nullptr ? nullptr : static_cast<const Sum*>(args.first) + begin;
-  simt::Places<const Element, static_cast<int>(kMaxRanks)> from;
+  simt::pointer_list<const Element, static_cast<int>(kMaxRanks)> from;
   from.count = args.from_count + (leads ? 1 : 0);
   POLYPATH_UNROLL
   for (std::uint32_t i = 0; i < kMaxRanks; ++i) {
@@ -55,7 +55,7 @@ SIMT_DEVICE void run_with(const SumArgs& args) {
       return;
     }
   }
-  const simt::Places<Element, 1> to{{static_cast<Element*>(args.to) + begin}, 1};
+  const simt::pointer_list<Element, 1> to{{static_cast<Element*>(args.to) + begin}, 1};
   simt::reduce_tile(block, operation, to, from, count);
 }
 

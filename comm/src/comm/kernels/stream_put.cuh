@@ -24,7 +24,7 @@ SIMT_DEVICE bool ends_put(const PutPart& part) {
 /// The puts that a block has to do with, in their order.
 SIMT_DEVICE void put_parts(const StreamPutArgs& args, std::uint32_t block) {
   constexpr std::uint64_t kWord = 16;
-  const device::Block group;
+  const device::this_block group;
   for (std::uint32_t i = 0; i < args.part_count; ++i) {
     const PutPart& part = args.parts[i];
     const std::uint32_t own = block - part.first_block;
@@ -35,7 +35,7 @@ SIMT_DEVICE void put_parts(const StreamPutArgs& args, std::uint32_t block) {
     const std::uint64_t begin = own * share;
     if (begin < part.bytes) {
       const std::uint64_t left = part.bytes - begin;
-      simt::copy_tile(group, simt::Places<unsigned char, 1>{{part.to + begin}, 1},
+      simt::copy_tile(group, simt::pointer_list<unsigned char, 1>{{part.to + begin}, 1},
                       part.from + begin, left < share ? left : share);
     }
     // Of other threads, too, what the word's reader finds, and what the next put may store over.

@@ -1,8 +1,8 @@
-// Defects of the kernels by which streams wait and put (polypath/device/mutants.hpp); those of
-// waits in general are device::WaitFault.
+// Defects of the kernels by which streams wait and put (device/detail/mutants.hpp); those of
+// waits in general are device::wait_mutant.
 #pragma once
 
-#include "polypath/device/mutants.hpp"
+#include "polypath/device/detail/mutants.hpp"
 
 namespace polypath {
 

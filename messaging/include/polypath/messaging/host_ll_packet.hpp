@@ -1,4 +1,4 @@
-// Packets on the CPU: 16 bytes in one access, as GPUs make them (polypath/device/ll_packet.hpp),
+// Packets on the CPU: 16 bytes in one access, as GPUs make them (device/detail/ll_packet.hpp),
 // and how a CPU thread waits for them. C++17.
 //
 // x86-64 promises that for aligned accesses where it has AVX, AArch64 where it has LSE2. Elsewhere
@@ -10,7 +10,7 @@
 #include <cstring>
 #include <thread>
 
-#include "polypath/device/ll_packet.hpp"
+#include "polypath/device/detail/ll_packet.hpp"
 #include "polypath/device/wait_context.hpp"
 
 #if defined(__x86_64__)
@@ -155,7 +155,7 @@ struct AnyBytes {
   std::size_t bytes;
 };
 
-/// The cells of a ring, as polypath/device/ring_buffer.cuh has them.
+/// The cells of a ring, as polypath/device/detail/ring_buffer.cuh has them.
 template <typename Bytes>
 class HostCells {
  public:

@@ -5,7 +5,7 @@
  * on how messages and receives came in between each other, nor on how they are cut into batches.
  *
  * Threads: calls for one matcher come from one thread at a time. Errors, units and strings:
- * polypath.h. Kernels have the same by themselves: polypath/device/matcher.cuh.
+ * polypath.h. Kernels have the same by themselves: polypath/device/matcher_mpi.cuh.
  */
 #ifndef POLYPATH_MESSAGING_MATCHING_H
 #define POLYPATH_MESSAGING_MATCHING_H

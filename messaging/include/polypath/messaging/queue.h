@@ -55,7 +55,7 @@ typedef struct polypath_queue_options {
                                    a power of two, a quarter of the capacity at most; 0: a 64th of
                                    it, but 256 where that is no more than a quarter */
   uint32_t kind;        /* a polypath_queue_kind; 0: queue */
-  uint32_t layout;      /* a polypath_queue_protocol; 0: packets */
+  uint32_t layout;      /* a polypath_queue_protocol; 0: LL */
   uint32_t timeout_ms;  /* of one wait; 0: that of the communicator, when a view is made */
   uint32_t reserved[5]; /* 0 */
 } polypath_queue_options;
@@ -67,7 +67,7 @@ POLYPATH_API polypath_status polypath_queue_create(polypath_comm* comm,
                                                    polypath_queue** queue);
 
 /* Collective: `count` queues from rank `from` to rank `to`, which may be the same. Each rank gets a
- * handle; views are for these two. POLYPATH_NOT_SUPPORTED, on all ranks: layout line, and lines
+ * handle; views are for these two. POLYPATH_NOT_SUPPORTED, on all ranks: layout LL128, and lines
  * come torn on this path, or it could not be proven. POLYPATH_COMMUNICATOR_ERROR: memory is short
  * on a rank, or options differ. */
 POLYPATH_API polypath_status polypath_queue_connect(polypath_comm* comm,
@@ -89,7 +89,7 @@ POLYPATH_API polypath_status polypath_queue_connect_mesh_all(polypath_comm* cons
                                                              polypath_queue** queues);
 
 /* `count` queues between this rank's GPU and CPU threads of this process; `host` is the CPU's
- * polypath_queue_side. They lie in pinned host memory; layout packets. Not collective.
+ * polypath_queue_side. They lie in pinned host memory; layout LL. Not collective.
  * POLYPATH_NOT_SUPPORTED: this CPU does not move 16 bytes at once (x86-64 with AVX and AArch64
  * with LSE2 do). */
 POLYPATH_API polypath_status polypath_queue_create_host(polypath_comm* comm,

@@ -1,7 +1,7 @@
 // What can be wrong with carrying over, for the tests that find it.
 #pragma once
 
-#include "polypath/device/mutants.hpp"
+#include "polypath/device/detail/mutants.hpp"
 
 namespace polypath {
 

@@ -32,28 +32,28 @@ SIMT_DEVICE device::spsc_view view_of_warp(const LL128ProbeArgs& args) {
 
 SIMT_KERNEL(polypath_line_proof_push, polypath::kProofThreads, polypath::LL128ProbeArgs args) {
   using namespace polypath;
-  device::spsc_producer<ProbeItem, device::system_scope, device::line> pair(view_of_warp(args));
+  device::spsc_producer<ProbeItem, device::system_scope, device::ll128> pair(view_of_warp(args));
   for (std::uint32_t call = 0; call < args.calls; ++call) {
     const std::uint32_t turn = call * simt::kWarp + simt::lane_index();
     ProbeItem line;
     POLYPATH_UNROLL
     for (unsigned i = 0; i < 30; ++i) line.words[i] = proof_word(turn, i);
-    const bool aborted = pair.push(simt::Warp{}, line) != device::status::done;
+    const bool aborted = pair.push(simt::this_warp{}, line) != device::status::done;
     if (simt::warp_any(aborted || simt::load_relaxed(args.stop) != 0)) return;
   }
-  pair.leave(simt::Warp{});
+  pair.leave(simt::this_warp{});
 }
 
 SIMT_EMULATED_THREADS(polypath_line_proof_push, 32);
 
 SIMT_KERNEL(polypath_line_proof_pop, polypath::kProofThreads, polypath::LL128ProbeArgs args) {
   using namespace polypath;
-  device::spsc_consumer<ProbeItem, device::system_scope, device::line> pair(view_of_warp(args));
+  device::spsc_consumer<ProbeItem, device::system_scope, device::ll128> pair(view_of_warp(args));
   const std::uint64_t began = simt::global_timer_ns();
   for (std::uint32_t call = 0; call < args.calls; ++call) {
     const std::uint32_t turn = call * simt::kWarp + simt::lane_index();
     ProbeItem line;
-    const bool aborted = pair.pop(simt::Warp{}, line) != device::status::done;
+    const bool aborted = pair.pop(simt::this_warp{}, line) != device::status::done;
     if (simt::warp_any(aborted)) return;
     bool is_whole = true;
     POLYPATH_UNROLL
@@ -66,6 +66,6 @@ SIMT_KERNEL(polypath_line_proof_pop, polypath::kProofThreads, polypath::LL128Pro
     }
     if (simt::warp_any(!is_whole || is_late || simt::load_relaxed(args.stop_own) != 0)) return;
   }
-  pair.leave(simt::Warp{});
+  pair.leave(simt::this_warp{});
 }
 SIMT_EMULATED_THREADS(polypath_line_proof_pop, 32);

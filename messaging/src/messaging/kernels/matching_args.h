@@ -1,7 +1,7 @@
 /* Parameters of the kernels of matching. C++17: shared by host and device. */
 #pragma once
 
-#include "polypath/device/match_types.hpp"
+#include "polypath/device/detail/match_types.hpp"
 
 namespace polypath {
 

@@ -50,8 +50,8 @@ SIMT_DEVICE device::match_batch batch_of_queue(const MatchQueuesArgs& args, std:
 }
 
 /// By a warp or block.
-template <typename Matcher, typename Members>
-SIMT_DEVICE device::match_outcome match_queue(const Members& members,
+template <typename Matcher, typename Group>
+SIMT_DEVICE device::match_outcome match_queue(const Group& members,
                                               typename Matcher::storage& memory,
                                               const MatchQueuesArgs& args, std::uint32_t queue,
                                               const device::match_batch& batch) {
@@ -71,7 +71,7 @@ SIMT_DEVICE void match_queues(const MatchQueuesArgs& args) {
   auto& memory = *simt::dynamic_shared<typename Matcher::storage>();
   for (std::uint32_t queue = simt::block_index(); queue < args.queues; queue += simt::grid_size()) {
     const device::match_outcome outcome =
-        match_queue<Matcher>(simt::Block{}, memory, args, queue, batch_of_queue(args, queue));
+        match_queue<Matcher>(simt::this_block{}, memory, args, queue, batch_of_queue(args, queue));
     if (simt::thread_index() == 0) count_outcome(args.state, outcome);
   }
 }

@@ -9,7 +9,7 @@ SIMT_DEVICE void match_queues<device::partitioned>(const MatchQueuesArgs& args) 
   using Matcher = device::matcher<device::partitioned, kMaxPerQueue>;
   // Longer ones a warp would match alone while others of its block rest.
   const std::uint32_t max_of_a_warp = args.queues > 1 ? 256 : 64;
-  const simt::Block block;
+  const simt::this_block block;
   auto& memory = *simt::dynamic_shared<typename Matcher::storage>();
   const unsigned warps = simt::block_size() / simt::kWarp;
   const auto is_long = [&](const device::match_batch& batch) {
@@ -30,7 +30,7 @@ SIMT_DEVICE void match_queues<device::partitioned>(const MatchQueuesArgs& args) 
       has_long = is_long(batch);
       if (!has_long) {
         const device::match_outcome outcome =
-            match_queue<Matcher>(simt::Warp{}, memory, args, own, batch);
+            match_queue<Matcher>(simt::this_warp{}, memory, args, own, batch);
         if (simt::lane_index() == 0) count(outcome);
       }
     }

@@ -260,8 +260,6 @@ class DeviceCalls {
   }
 
  private:
-  using Fault = detail::DeviceFault;
-
   template <ThreadGroup G, typename T, typename Comm>
   static POLYPATH_UNICONN_DEVICE void put_slot(const T* send, T* slot, std::size_t count,
                                                Comm* comm) {
@@ -271,7 +269,8 @@ class DeviceCalls {
   /// The slot of this rank's part in what is gathered.
   template <typename Comm>
   static POLYPATH_UNICONN_DEVICE int own_slot(const Comm* comm) {
-    return has_mutant(Fault::wrong_slot) ? (Rank(comm) + 1) % Size(comm) : Rank(comm);
+    POLYPATH_MUTANT(detail::device_mutant::wrong_slot, return (Rank(comm) + 1) % Size(comm))
+    return Rank(comm);
   }
   template <typename T>
   static POLYPATH_UNICONN_DEVICE T* part(T* buffer, int rank, std::size_t count) {
@@ -281,9 +280,11 @@ class DeviceCalls {
   /// The first: memory of all is free; the last: all is there.
   template <ThreadGroup G, typename Comm, typename Puts>
   static POLYPATH_UNICONN_DEVICE void between_barriers(Comm* comm, const Puts& puts) {
-    if (!has_mutant(Fault::no_first_barrier)) Verbs::template barrier<G>(comm);
+    POLYPATH_MUTANT_OMITS(detail::device_mutant::no_first_barrier)
+    Verbs::template barrier<G>(comm);
     puts();
-    if (!has_mutant(Fault::no_last_barrier)) Verbs::template barrier<G>(comm);
+    POLYPATH_MUTANT_OMITS(detail::device_mutant::no_last_barrier)
+    Verbs::template barrier<G>(comm);
   }
   /// From this rank on, so that not all send to the same one.
   template <typename Comm, typename Call>

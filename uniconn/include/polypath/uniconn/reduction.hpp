@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "polypath/device/half.cuh"
+#include "polypath/device/detail/half.cuh"
 #include "polypath/uniconn/reduction_ops.hpp"
 #include "polypath/uniconn/types.hpp"
 

@@ -1,8 +1,8 @@
 // How two elements are combined, on host and device: in rank order, one after another, from
-// first_of() to result_of(), by the operations of polypath/device/operations.hpp. C++17.
+// first_of() to result_of(), by the operations of polypath/device/detail/operations.hpp. C++17.
 #pragma once
 
-#include "polypath/device/operations.hpp"
+#include "polypath/device/detail/operations.hpp"
 #include "polypath/uniconn/enums.hpp"
 
 namespace polypath::uniconn::detail {

@@ -105,7 +105,7 @@ struct DeviceVerbs<GpucclBackend> {
     const std::size_t begin = static_cast<std::size_t>(rank(comm)) * share;
     if (begin < count) {
       auto* const target = reinterpret_cast<Stored*>(recv) + begin;
-      device::Places<Stored, kMaxDeviceRanks> to;
+      device::pointer_list<Stored, kMaxDeviceRanks> to;
       if (root < 0) {
         to = on_all(comm, target);
       } else {
@@ -133,8 +133,9 @@ struct DeviceVerbs<GpucclBackend> {
     return reinterpret_cast<T*>(reinterpret_cast<std::uint64_t>(address) + view(comm)->shift[rank]);
   }
   template <typename T>
-  static POLYPATH_DEVICE device::Places<T, kMaxDeviceRanks> on_all(const Comm* comm, T* address) {
-    device::Places<T, kMaxDeviceRanks> all;
+  static POLYPATH_DEVICE device::pointer_list<T, kMaxDeviceRanks> on_all(const Comm* comm,
+                                                                         T* address) {
+    device::pointer_list<T, kMaxDeviceRanks> all;
     all.count = size(comm);
     POLYPATH_UNROLL
     for (int r = 0; r < kMaxDeviceRanks; ++r)
@@ -142,12 +143,12 @@ struct DeviceVerbs<GpucclBackend> {
     return all;
   }
   template <ThreadGroup G, int kMaxPointers>
-  static POLYPATH_DEVICE void copy(const device::Places<Bytes, kMaxPointers>& to, const void* from,
-                                   std::size_t bytes) {
+  static POLYPATH_DEVICE void copy(const device::pointer_list<Bytes, kMaxPointers>& to,
+                                   const void* from, std::size_t bytes) {
     constexpr int kInFlight = kMaxPointers == 1 ? 4 : 2;  // registers are the program's
     const GroupOf<G> group;
     group.sync();
-    device::copy_tile<device::Access::streaming, device::Access::streaming, kInFlight>(
+    device::copy_tile<device::tile_access::streaming, device::tile_access::streaming, kInFlight>(
         group, to, static_cast<const Bytes*>(from), bytes);
     group.sync();
   }

@@ -9,8 +9,8 @@
 namespace polypath::uniconn::detail {
 
 template <ThreadGroup G>
-using GroupOf =
-    std::conditional_t<G == ThreadGroup::THREAD, device::Thread,
-                       std::conditional_t<G == ThreadGroup::WARP, device::Warp, device::Block>>;
+using GroupOf = std::conditional_t<
+    G == ThreadGroup::THREAD, device::this_thread,
+    std::conditional_t<G == ThreadGroup::WARP, device::this_warp, device::this_block>>;
 
 }  // namespace polypath::uniconn::detail

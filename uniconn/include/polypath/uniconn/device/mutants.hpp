@@ -1,11 +1,11 @@
-// Defects of what kernels call (polypath/device/mutants.hpp): polypath's own tests find each.
+// Defects of what kernels call (device/detail/mutants.hpp): polypath's own tests find each.
 #pragma once
 
-#include "polypath/device/mutants.hpp"
+#include "polypath/device/detail/mutants.hpp"
 
 namespace polypath::uniconn::detail {
 
-enum class DeviceFault {
+enum class device_mutant {
   none,
   // of collectives, whatever the backend
   no_first_barrier,  ///< what is sent comes while its receiver still uses the memory

@@ -9,7 +9,8 @@
 // memory that is not from Memory, and for ranks that there are not, to which nothing is sent.
 #pragma once
 
-#include "polypath/device/rank_barrier.cuh"
+#include "polypath/device/detail/mutants.hpp"
+#include "polypath/device/detail/rank_barrier.cuh"
 #include "polypath/device/tile.cuh"
 #include "polypath/device/wait.cuh"
 #include "polypath/uniconn/device/combine.cuh"
@@ -48,7 +49,8 @@ struct DeviceVerbs<PolypathBackend> {
     const GroupOf<G> group;
     if (group.is_leader() && is_rank(view(comm), from, size(comm)))
       await(view(comm), signal, value, from, device::wait_error::kNobody);
-    if (!has_mutant(DeviceFault::group_ahead_of_its_leader)) group.sync();
+    POLYPATH_MUTANT_OMITS(device_mutant::group_ahead_of_its_leader)
+    group.sync();
   }
 
   template <ThreadGroup G>
@@ -68,7 +70,8 @@ struct DeviceVerbs<PolypathBackend> {
   template <ThreadGroup G>
   static POLYPATH_DEVICE void wait(const Comm*) {
     const GroupOf<G> group;
-    if (!has_mutant(DeviceFault::wait_without_fence)) device::fence_sys();
+    POLYPATH_MUTANT_OMITS(device_mutant::wait_without_fence)
+    device::fence_sys();
     group.sync();
   }
 
@@ -88,7 +91,7 @@ struct DeviceVerbs<PolypathBackend> {
     const std::uint32_t piece = bytes > 0 ? search.piece_of(dest, bytes) : kNoPiece;
     constexpr int kInFlight = 2;  // registers are the program's
     if (piece != kNoPiece)
-      device::copy_tile<device::Access::streaming, device::Access::streaming, kInFlight>(
+      device::copy_tile<device::tile_access::streaming, device::tile_access::streaming, kInFlight>(
           group, on_all(view(comm), piece, static_cast<Bytes*>(dest), size(comm)),
           static_cast<const Bytes*>(src), bytes);
     group.sync();
@@ -110,11 +113,13 @@ struct DeviceVerbs<PolypathBackend> {
   static POLYPATH_DEVICE void reduce(const T* send, T* recv, std::size_t count, int root,
                                      const Comm* comm) {
     using Stored = typename StoredOf<kElementOf<T>>::Type;
-    if (!has_mutant(DeviceFault::no_first_barrier)) barrier<G>(comm);
+    POLYPATH_MUTANT_OMITS(device_mutant::no_first_barrier)
+    barrier<G>(comm);
     if (root < 0 || is_rank(view(comm), root, size(comm)))
       combine_slice<G, kOperator>(reinterpret_cast<const Stored*>(send),
                                   reinterpret_cast<Stored*>(recv), count, root, view(comm));
-    if (!has_mutant(DeviceFault::no_last_barrier)) barrier<G>(comm);
+    POLYPATH_MUTANT_OMITS(device_mutant::no_last_barrier)
+    barrier<G>(comm);
   }
 
  private:
@@ -143,31 +148,32 @@ struct DeviceVerbs<PolypathBackend> {
     const bool has_a_part = is_first_team || !are_few;
     Search<TeamOf<G>> search(view(comm));
     if (has_a_part) search.begin(to);
-    if (!has_mutant(DeviceFault::data_before_the_group)) group.sync();
+    POLYPATH_MUTANT_OMITS(device_mutant::data_before_the_group)
+    group.sync();
     std::uint64_t* word = nullptr;
     if (has_a_part) {
       if (are_few) few.load(team.rank());
       bool is_sent = is_rank(view(comm), to, search.ranks());
-      if (has_mutant(DeviceFault::signal_before_data) && is_sent && is_first_team &&
-          signal != nullptr) {
-        word = search.place_on(to, signal, sizeof *signal);
-        if (group.is_leader()) give(word, value);
-      }
+      const auto place_signal = [&] {
+        if (is_first_team && signal != nullptr) word = search.place_on(to, signal, sizeof *signal);
+      };
+      POLYPATH_MUTANT(device_mutant::signal_before_data, if (is_sent) place_signal())
+      POLYPATH_MUTANT(device_mutant::signal_before_data, if (group.is_leader()) give(word, value))
       Bytes* there = nullptr;
       if (is_sent && bytes > 0) {
-        there = search.place_on(to, static_cast<Bytes*>(dest), bytes);
+        auto* const target = static_cast<Bytes*>(dest);
+        there = search.place_on(to, target, bytes);
+        POLYPATH_MUTANT_ONLY(const int next = (to + 1) % search.ranks())
+        POLYPATH_MUTANT(device_mutant::wrong_rank, there = search.place_on(next, target, bytes))
         is_sent = there != nullptr;
-        if (has_mutant(DeviceFault::wrong_rank) && is_sent)
-          there = on_rank(view(comm), search.piece_of(dest, bytes), static_cast<Bytes*>(dest),
-                          (to + 1) % search.ranks());
         if (is_sent && are_few) few.store(there, team.rank());
       }
-      if (is_sent && is_first_team && signal != nullptr)
-        word = search.place_on(to, signal, sizeof *signal);
+      if (is_sent) place_signal();
       if (is_sent && !are_few)
         device::copy_chunks(group, there, static_cast<const Bytes*>(src), bytes);
     }
-    if (!has_mutant(DeviceFault::signal_before_the_group)) group.sync();
+    POLYPATH_MUTANT_OMITS(device_mutant::signal_before_the_group)
+    group.sync();
     if (group.is_leader()) give(word, value);
   }
 
@@ -176,10 +182,8 @@ struct DeviceVerbs<PolypathBackend> {
   /// One thread: after all that it knows of, the word on another rank.
   static POLYPATH_DEVICE void give(std::uint64_t* word, std::uint64_t value) {
     if (word == nullptr) return;
-    if (has_mutant(DeviceFault::signal_without_release))
-      device::store_relaxed(word, value);
-    else
-      device::store_release(word, value);
+    POLYPATH_MUTANT_ELSE(device_mutant::signal_without_release, device::store_relaxed(word, value))
+    device::store_release(word, value);
   }
 
   /// One thread: until the word is at the value. `of_barrier`: the rank whose arrival it is;
@@ -204,7 +208,7 @@ struct DeviceVerbs<PolypathBackend> {
                                                      const PolypathView* its) {
     const int own = device::load(&its->rank);
     const int ranks = device::load(&its->size);
-    const device::Slice slice = device::slice_of(own, ranks, count);
+    const device::element_slice slice = device::slice_of(own, ranks, count);
     if (slice.length == 0) return;
     const std::size_t bytes = slice.length * sizeof(Stored);
     Search<TeamOf<G>> search(its);
@@ -212,7 +216,7 @@ struct DeviceVerbs<PolypathBackend> {
     const std::uint32_t source = search.piece_of(send + slice.begin, bytes);
     const std::uint32_t target = search.piece_of(recv + slice.begin, bytes);
     if (source == kNoPiece || target == kNoPiece) return;
-    device::Places<Stored, kMaxDeviceRanks> to;
+    device::pointer_list<Stored, kMaxDeviceRanks> to;
     if (root < 0) {
       to = on_all(its, target, recv + slice.begin, ranks);
     } else {

@@ -72,10 +72,10 @@ POLYPATH_DEVICE Place* on_rank(const PolypathView* its, std::uint32_t piece, Pla
   return moved(address, device::load(&its->pieces.shift[rank][piece]));
 }
 template <typename Place>
-POLYPATH_DEVICE device::Places<Place, kMaxDeviceRanks> on_all(const PolypathView* its,
-                                                              std::uint32_t piece, Place* address,
-                                                              int ranks) {
-  device::Places<Place, kMaxDeviceRanks> all;
+POLYPATH_DEVICE device::pointer_list<Place, kMaxDeviceRanks> on_all(const PolypathView* its,
+                                                                    std::uint32_t piece,
+                                                                    Place* address, int ranks) {
+  device::pointer_list<Place, kMaxDeviceRanks> all;
   all.count = ranks;
   POLYPATH_UNROLL
   for (int r = 0; r < kMaxDeviceRanks; ++r)
@@ -90,7 +90,7 @@ template <typename Team>
 class region_lookup;
 
 template <>
-class region_lookup<device::Warp> {
+class region_lookup<device::this_warp> {
  public:
   static constexpr std::uint32_t kCount = device::kWarp;
 
@@ -118,7 +118,7 @@ class region_lookup<device::Warp> {
 };
 
 template <>
-class region_lookup<device::Thread> {
+class region_lookup<device::this_thread> {
  public:
   static constexpr std::uint32_t kCount = 4;
 

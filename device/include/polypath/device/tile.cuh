@@ -1,0 +1,96 @@
+// Bytes in bulk, moved by all threads of a group: from one place to several, or the elements of
+// several places combined and the results stored to several.
+//
+// All threads of the group (group.cuh) call with the same arguments. Nothing is synchronised,
+// neither before nor after: which thread moves which byte is open, so the group needs a barrier
+// between what must come before a tile and the tile, and between the tile and what tells others of
+// it. The ranges do not overlap, but a destination may be a source.
+//
+// On the device every thread moves words of 16 bytes, kInFlight of them at once, or smaller words
+// where the addresses demand it: they go best when all addresses are equal modulo 16. On the host a
+// tile is cut into a few parts, and each is moved at once by the thread that the seed gives it to.
+#pragma once
+
+#include <type_traits>
+
+#include "polypath/device/group.cuh"
+
+namespace polypath::device {
+
+/// How a tile loads or stores; the functions of platform.cuh.
+enum class tile_access { plain, constant, streaming, relaxed };
+
+/// Addresses: the first `count` (1 to kMaxPointers) of them. A smaller kMaxPointers costs fewer
+/// registers.
+template <typename T, int kMaxPointers>
+struct pointer_list {
+  T* at[kMaxPointers];
+  int count;
+};
+
+// What reduce_tile does with elements: a class with
+//   using Element = ...;      as it lies in memory
+//   using Sum = ...;          as it is combined
+//   Sum widen(Element) const;  Sum combine(Sum, Sum) const;  Element narrow(Sum) const;
+// Sources are combined in their order, one after another: narrow((w(0) + w(1)) + w(2) ...).
+
+namespace detail {
+
+inline constexpr int kLoadsInFlight = 8;  // of a thread, before its first store
+
+template <tile_access kAccess, typename T>
+POLYPATH_DEVICE T load_as(const T* from) {
+  if constexpr (kAccess == tile_access::plain) return load(from);
+  if constexpr (kAccess == tile_access::constant) return load_constant(from);
+  if constexpr (kAccess == tile_access::streaming) return load_streaming(from);
+  if constexpr (kAccess == tile_access::relaxed) return load_relaxed(from);
+}
+
+template <tile_access kAccess, typename T>
+POLYPATH_DEVICE void store_as(T* to, const T& value) {
+  static_assert(kAccess != tile_access::constant);
+  if constexpr (kAccess == tile_access::plain) store(to, value);
+  if constexpr (kAccess == tile_access::streaming) store_streaming(to, value);
+  if constexpr (kAccess == tile_access::relaxed) store_relaxed(to, value);
+}
+
+template <typename T, int kCount>
+struct alignas(sizeof(T) * kCount) Pack {
+  T values[kCount];
+};
+
+POLYPATH_DEVICE std::size_t residue(const void* address, std::size_t word) {
+  return reinterpret_cast<std::uintptr_t>(address) % word;
+}
+
+/// True when all places differ from `address` by multiples of `word`.
+template <typename T, int kMaxPointers>
+POLYPATH_DEVICE bool all_alike(const pointer_list<T, kMaxPointers>& places, const void* address,
+                               std::size_t word) {
+  bool alike = true;
+  for (int i = 0; i < kMaxPointers; ++i)
+    if (i < places.count) alike &= residue(places.at[i], word) == residue(address, word);
+  return alike;
+}
+
+/// The group's way over `count` items: kInFlight of a thread together, a group's width apart, then
+/// half as many, down to one. `several(number, first, step)` is called for them; the number is a
+/// std::integral_constant.
+template <int kInFlight, typename Group, typename Several>
+POLYPATH_DEVICE void stride(const Group& group, std::size_t count, const Several& several,
+                            std::size_t begin = 0) {
+  const std::size_t step = group.size();
+  std::size_t i = begin + group.rank();
+  for (; i + (kInFlight - 1) * step < count; i += kInFlight * step)
+    several(std::integral_constant<int, kInFlight>{}, i, step);
+  if constexpr (kInFlight > 1) stride<kInFlight / 2>(group, count, several, i - group.rank());
+}
+
+}  // namespace detail
+}  // namespace polypath::device
+
+#if defined(__CUDACC__)
+#include "polypath/device/detail/tile_device.cuh"
+#else
+#include "simt/tile_host.hpp"
+#endif

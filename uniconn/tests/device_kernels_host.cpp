@@ -1,2 +1,0 @@
-// The twin of the kernel of device_kernels.cuh.
-#include "device_kernels.cuh"
