@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""Checks the dependency rule of ARCHITECTURE.md on the #include lines of src/, sim/ and include/.
+"""Checks the dependency rule of ARCHITECTURE.md on the #include lines of src/, intercept/src/,
+sim/ and include/.
 
     lab > collectives > comm > core; messaging > comm; sim, comm, collectives, messaging > simt
     collectives > collectives/plan (with collective_types.h) > plan
     core > tune > exec > plan > topology > driver > base
     core > registry > base
+    nccl > gate; cuda, mpi > gate > base (intercept/src; of polypath they see the C API alone)
     simt, comm, collectives, messaging > device (include/polypath: what device code stands on; of
     simt/ it includes what stands for it on the host, where tests find it)
 
 A folder may include itself and what is to the right of it. Some parts may include less:
 RULES below lists, for each part of the tree, the parts that it may include.
 
-Checks also that no source of src/, sim/, include/ and python/ is wider than 100 columns; lists of
-symbols (*.def) are tables, and may be wider.
+Checks also that no source of src/, intercept/src/, sim/, include/ and python/ is wider than 100
+columns; lists of symbols (*.def) are tables, and may be wider.
 """
 
 import re
@@ -45,10 +47,11 @@ RULES = {
     "messaging": {"messaging", "comm", "simt", "device"} | CORE,
     # Public headers; the last error, and what is measured and kept.
     "uniconn": {"uniconn", "api", "collective_plan"} | CORE,
-    # Of the base only what is all in its header: the two are libraries of their own.
-    "preload": {"preload", "base", "api"},
-    # Text and loaded objects of the shim.
-    "nccl": {"nccl", "preload", "base", "api"},
+    # intercept/src: libraries of their own, so of the base only what is all in its header.
+    "gate": {"gate", "base", "api"},
+    "cuda": {"cuda", "mpi", "gate", "base", "api"},
+    "mpi": {"mpi", "cuda", "gate", "base", "api"},
+    "nccl": {"nccl", "gate", "base", "api"},
     "simt": {"simt", "device", "base"},
     "device": {"device", "simt"},  # include/polypath/device, as the user's compiler has it
     "sim": {"sim", "simt", "node", "base"},
@@ -65,6 +68,7 @@ PURE = {
 }  # these see no CUDA header either
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+TREES = ("src", "intercept/src", "sim", "simt", "include")
 SOURCES = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh", ".def"}
 MAX_COLUMNS = 100
 
@@ -77,6 +81,8 @@ def part_of(path: PurePosixPath) -> str:
             return "node"
         pure = rest[1:] == ["collective_types.h"] or rest[1] == "plan"
         return "collective_plan" if rest[0] == "collectives" and pure else rest[0]
+    if top == "intercept":
+        return rest[1]
     if top == "include":
         return "device" if rest[1] == "device" else "api"
     return top
@@ -84,7 +90,7 @@ def part_of(path: PurePosixPath) -> str:
 
 def resolve(root: Path, file: Path, name: str) -> Path | None:
     """The file of the project that `#include "name"` in `file` means; None: not the project's."""
-    for folder in (file.parent, root / "src", root, root / "include"):
+    for folder in (file.parent, root / "src", root / "intercept/src", root, root / "include"):
         if (folder / name).is_file():
             return (folder / name).resolve()
     return None
@@ -95,10 +101,7 @@ def violations(root: Path) -> list[str]:
     root = root.resolve()
     found = []
     files = sorted(
-        file
-        for top in ("src", "sim", "simt", "include")
-        for file in (root / top).rglob("*")
-        if file.suffix in SOURCES
+        file for top in TREES for file in (root / top).rglob("*") if file.suffix in SOURCES
     )
     for file in files:
         path = file.relative_to(root)
@@ -124,7 +127,7 @@ def violations(root: Path) -> list[str]:
 def too_wide(root: Path) -> list[str]:
     """One line, "FILE:LINE: its columns", for each line that is too wide."""
     found = []
-    for top in ("src", "sim", "simt", "include", "python"):
+    for top in (*TREES, "python"):
         for file in sorted((root / top).rglob("*")):
             if file.suffix not in SOURCES | {".py"}:
                 continue

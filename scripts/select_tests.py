@@ -28,7 +28,7 @@ from pathlib import Path
 from check_layers import INCLUDE, SOURCES, resolve
 
 #: Folders whose sources may include each other's headers.
-TREES = ("src", "sim", "simt", "include", "tests", "bench", "examples")
+TREES = ("intercept", "src", "sim", "simt", "include", "tests", "bench", "examples")
 
 
 @dataclass
@@ -70,27 +70,32 @@ RULES: list[tuple[str, Selection | None]] = [
         ),
     ),
     (
-        "src/nccl/*|tests/nccl/*",
+        "intercept/src/nccl/*|intercept/tests/nccl/*",
         Selection(
             {"nccl."},
-            {*PACKAGE, "tests/nccl/all"},
+            {*PACKAGE, "intercept/tests/nccl/all"},
             {"test_nccl.py", "test_torch.py", "test_doctor_torch.py"},
         ),
     ),
     (
-        "src/preload/mpi/*|tests/mpi/*.cpp|tests/mpi/*.hpp",
+        "intercept/src/mpi/*|tests/mpi/*.cpp|tests/mpi/*.hpp",
         Selection(
             {"preload.mpi"},
-            {*PACKAGE, "tests/preload/all", "tests/mpi/all"},
+            {*PACKAGE, "intercept/tests/cuda/all", "tests/mpi/all"},
             {"test_mpi_programs*.py"},
             {"*"},
         ),
     ),
     (
-        "src/preload/*",
+        "intercept/*",
         Selection(
             {"preload.", "cudart_standin.", "nccl."},
-            {*PACKAGE, "tests/preload/all", "tests/nccl/all", "tests/cudart_standin/all"},
+            {
+                *PACKAGE,
+                "intercept/tests/cuda/all",
+                "intercept/tests/nccl/all",
+                "tests/cudart_standin/all",
+            },
             {"test_run*.py", "test_doctor*.py", "test_torch.py", "test_driver_names.py"},
             {"test_shim.py"},
         ),

@@ -24,7 +24,7 @@ FILES = {
     "src/collectives/plan/tree.hpp": '#include "plan/plan.hpp"\n',
     "src/collectives/call.hpp": '#include "collectives/plan/tree.hpp"\n'
     '#include "core/context.hpp"\n',
-    "src/preload/shim.cpp": "#include <polypath/polypath.h>\n",
+    "intercept/src/cuda/shim.cpp": "#include <polypath/polypath.h>\n",
     "sim/clock.hpp": '#include "topology/node.hpp"\n',
     "include/polypath/polypath.h": "#include <stddef.h>\n",
 }
@@ -63,7 +63,7 @@ def test_a_tree_that_keeps_the_rule_is_clean(tree):
         ("src/collectives/plan/tree.hpp", '"collectives/call.hpp"'),
         ("src/collectives/plan/tree.hpp", "<cuda.h>"),
         ("src/core/context.hpp", '"collectives/plan/tree.hpp"'),
-        ("src/preload/shim.cpp", '"core/context.hpp"'),
+        ("intercept/src/cuda/shim.cpp", '"core/context.hpp"'),
         ("sim/clock.hpp", '"topology/graph.hpp"'),
         ("sim/clock.hpp", '"driver/cuda_driver.hpp"'),
         ("include/polypath/polypath.h", '"base/units.hpp"'),
