@@ -7,6 +7,8 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "gate/lookup.hpp"
+
 #define POLYPATH_INTERCEPTED(name, base, version, stream) extern "C" void polypath_shim_##name();
 #include "cuda/intercepted.def"
 

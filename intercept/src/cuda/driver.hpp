@@ -8,10 +8,6 @@
 
 namespace polypath::preload {
 
-/// The loader's own dlsym(), which the shim replaces as well (lookup.cpp).
-using Dlsym = void* (*)(void* handle, const char* name);
-Dlsym real_dlsym() noexcept;
-
 /// The handle of the CUDA driver, if this process has loaded one; from then on it stays loaded.
 void* driver_library() noexcept;
 

@@ -1,16 +1,12 @@
 #include "cuda/engine.hpp"
 
 #include <dlfcn.h>
-#include <limits.h>
 #include <pthread.h>
 
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
-#include <initializer_list>
 
 #include "cuda/driver.hpp"
 #include "cuda/ipc_memory.hpp"
@@ -20,9 +16,9 @@
 #include "cuda/statistics/rates.hpp"
 #include "cuda/statistics/statistics.hpp"
 #include "gate/lock.hpp"
+#include "gate/lookup.hpp"
 #include "gate/text.hpp"
 #include "mpi/comm_state.hpp"
-#include "polypath/comm.h"
 
 namespace polypath::preload {
 namespace {
@@ -82,53 +78,12 @@ void begin() noexcept {
   set_thresholds_before_engine();
 }
 
-/// Opens libpolypath next to this library. An installed tree has it under its soname, a wheel under
-/// its plain name.
-/// `flags` of dlopen.
-void* open_library(int flags) noexcept {
-  Dl_info info;
-  if (dladdr(reinterpret_cast<const void*>(&open_library), &info) == 0) return nullptr;
-  const char* const slash = std::strrchr(info.dli_fname, '/');
-  const int folder = slash != nullptr ? static_cast<int>(slash - info.dli_fname) : 1;
-  for (const char* name : {"libpolypath.so.0", "libpolypath.so"}) {
-    char path[PATH_MAX];
-    const int length = std::snprintf(path, sizeof path, "%.*s/%s", folder,
-                                     slash != nullptr ? info.dli_fname : ".", name);
-    if (length < 0 || static_cast<std::size_t>(length) >= sizeof path) continue;
-    if (void* const library = dlopen(path, flags)) return library;
-  }
-  return nullptr;
-}
-
-template <typename Function>
-bool find(void* library, const char* name, Function& function) noexcept {
-  function = reinterpret_cast<Function>(real_dlsym()(library, name));
-  return function != nullptr;
-}
-
-bool find_functions(void* library) noexcept {
-  return find(library, "polypath_context_create", engine.context_create) &&
-         find(library, "polypath_context_destroy", engine.context_destroy) &&
-         find(library, "polypath_split_thresholds", engine.smallest_split) &&
-         find(library, "polypath_try_copy_async", engine.try_copy_async) &&
-         find(library, "polypath_try_copy_sequenced_async", engine.try_copy_following_async) &&
-         find(library, "polypath_try_group_copy_async", engine.try_group_copy_async) &&
-         find(library, "polypath_last_error", engine.last_error) &&
-         find(library, "polypath_last_cuda_result", engine.last_cuda_result) &&
-         find(library, "polypath_note_copy", engine.note_copy) &&
-         find(library, "polypath_ipc_register_export", engine.memory_exported) &&
-         find(library, "polypath_ipc_register_import", engine.memory_imported) &&
-         find(library, "polypath_ipc_unregister_import", engine.memory_closed) &&
-         find(library, "polypath_counters", engine.counters) &&
-         find(library, "polypath_counters_text", engine.report) &&
-         find(library, "polypath_free_string", engine.free);
-}
-
 /// Once a process: the library stays.
 bool is_library_there() noexcept {
-  if (engine.free != nullptr) return true;
-  void* const library = open_library(RTLD_NOW | RTLD_LOCAL);
-  if (library != nullptr && find_functions(library)) {
+  if (engine_library != nullptr) return true;
+  void* const library = open_polypath(Folder::as_named, RTLD_NOW | RTLD_LOCAL);
+  if (library != nullptr) static_cast<PolypathApi&>(engine) = find_functions(library);
+  if (engine.has_copies()) {
     engine_library = library;
     report_before_later_exits();
     return true;
@@ -138,13 +93,12 @@ bool is_library_there() noexcept {
   return false;
 }
 
-bool make_engine() noexcept {
+bool make_engine(polypath_thresholds& thresholds) noexcept {
   if (!is_library_there()) return false;
   // Made in the middle of a program's call, perhaps while one of its streams is in capture.
   const RelaxedCapture relaxed;
   polypath_status status = engine.context_create(nullptr, 0, &engine.context);
-  if (status == POLYPATH_SUCCESS)
-    status = engine.smallest_split(engine.context, &engine.thresholds);
+  if (status == POLYPATH_SUCCESS) status = engine.split_thresholds(engine.context, &thresholds);
   // No GPU is a normal answer; a setting that is not allowed is the user's mistake.
   if (status != POLYPATH_SUCCESS)
     log_line(status == POLYPATH_NO_DEVICE ? LogLevel::info : LogLevel::warn,
@@ -156,8 +110,9 @@ bool make_engine() noexcept {
 void start() noexcept {
   init_process();
   ++depth;
-  if (make_engine()) {
-    set_thresholds(&engine.thresholds);
+  polypath_thresholds thresholds{};
+  if (make_engine(thresholds)) {
+    set_thresholds(&thresholds);
     set_noting(true);
     register_recorded_memory(engine);
   } else {
@@ -193,10 +148,13 @@ void let_go(CUdevice gpu) noexcept {
 /// All communicators of libpolypath's in this process: the program or libpolypath_nccl may have
 /// opened it. Before anything waits for the GPU, on which their kernels may wait for other ranks.
 void tell_communicators(CUdevice gpu) noexcept {
-  void* const library =
-      engine_library != nullptr ? engine_library : open_library(RTLD_NOW | RTLD_NOLOAD);
-  decltype(&polypath_gpu_reset) tell = nullptr;
-  if (library == nullptr || !find(library, "polypath_gpu_reset", tell)) return;
+  void* const library = engine_library != nullptr
+                            ? engine_library
+                            : open_polypath(Folder::as_named, RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return;
+  const auto tell =
+      reinterpret_cast<decltype(&polypath_gpu_reset)>(real_dlsym()(library, "polypath_gpu_reset"));
+  if (tell == nullptr) return;
   ++depth;
   tell(gpu);
   --depth;
@@ -239,9 +197,7 @@ ApiScope::~ApiScope() {
   pthread_setcancelstate(cancel_state_, &unused);
 }
 
-void* find_in_engine(const char* name) noexcept {
-  return engine_library != nullptr ? real_dlsym()(engine_library, name) : nullptr;
-}
+const PolypathApi& polypath_api() noexcept { return engine; }
 
 bool is_inside_engine() noexcept { return depth > 0; }
 

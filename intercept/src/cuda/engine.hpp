@@ -10,41 +10,15 @@
 #include <cstdint>
 
 #include "cuda/intercepted.hpp"
-#include "polypath/polypath.h"
+#include "gate/polypath_api.hpp"
 
 namespace polypath::preload {
 
 /// Prepares for the end of the process and for its children. Any number of times.
 void init_process() noexcept;
 
-/// The functions of libpolypath that the shim calls: its C API, opened at run time.
-struct Engine {
-  polypath_context* context;
-  polypath_thresholds thresholds;
-  decltype(&polypath_context_create) context_create;
-  decltype(&polypath_context_destroy) context_destroy;
-  decltype(&polypath_split_thresholds) smallest_split;
-  decltype(&polypath_try_copy_async) try_copy_async;
-  decltype(&polypath_try_copy_sequenced_async) try_copy_following_async;
-  decltype(&polypath_try_group_copy_async) try_group_copy_async;
-  decltype(&polypath_last_error) last_error;
-  decltype(&polypath_last_cuda_result) last_cuda_result;
-  decltype(&polypath_note_copy) note_copy;
-  decltype(&polypath_ipc_register_export) memory_exported;
-  decltype(&polypath_ipc_register_import) memory_imported;
-  decltype(&polypath_ipc_unregister_import) memory_closed;
-  decltype(&polypath_counters) counters;
-  decltype(&polypath_counters_text) report;
-  decltype(&polypath_free_string) free;
-};
-
-/// Another function of libpolypath; none when it has none of that name, or is not open yet.
-void* find_in_engine(const char* name) noexcept;
-template <typename Function>
-bool find_in_engine(const char* name, Function& function) noexcept {
-  function = reinterpret_cast<Function>(find_in_engine(name));
-  return function != nullptr;
-}
+/// Functions of libpolypath; null before the first engine was made. Any thread.
+const PolypathApi& polypath_api() noexcept;
 
 /// A call of the engine, or several. While it lives the engine is not let go, and what this thread
 /// calls is the engine's own and goes to the driver. The program's errno is as before afterwards; a

@@ -100,7 +100,7 @@ bool ask_to_keep(const Engine& engine, const Entry& entry) noexcept {
   const InContext context(entry.context);
   const bool is_import = entry.kind == Kind::imported;
   count(is_import ? ImportEvent::imported : ImportEvent::exported);
-  const auto keep = is_import ? engine.memory_imported : engine.memory_exported;
+  const auto keep = is_import ? engine.ipc_register_import : engine.ipc_register_export;
   const bool is_kept = context.is_there() && keep(engine.context, &entry.handle,
                                                   pointer_to(entry.address)) == POLYPATH_SUCCESS;
   if (!is_kept) count(ImportEvent::refused);
@@ -169,7 +169,7 @@ CUresult close(CUdeviceptr address) noexcept {
     const ApiScope engine(ApiScope::Start::no);
     if (engine) {
       count(ImportEvent::closed);
-      if (engine->memory_closed(engine->context, pointer_to(address)) != POLYPATH_SUCCESS)
+      if (engine->ipc_unregister_import(engine->context, pointer_to(address)) != POLYPATH_SUCCESS)
         count(ImportEvent::refused);
     }
   }

@@ -8,13 +8,13 @@
 #include <dlfcn.h>
 
 #include <cstring>
-#include <initializer_list>
 
 #include "cuda/driver.hpp"
 #include "cuda/engine.hpp"
 #include "cuda/sequences.hpp"
 #include "cuda/statistics/statistics.hpp"
 #include "gate/loaded_objects.hpp"
+#include "gate/lookup.hpp"
 
 extern "C" {
 
@@ -27,14 +27,6 @@ extern "C" {
 
 namespace polypath::preload {
 namespace {
-
-Dlsym find_real_dlsym() noexcept {
-  // With a version another replaced dlsym, which has none, is passed over.
-  for (const char* version : {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"})
-    if (void* const found = dlvsym(RTLD_NEXT, "dlsym", version))
-      return reinterpret_cast<Dlsym>(found);
-  return nullptr;
-}
 
 /// A library that the process has not loaded at its start also sees what it was loaded with.
 void* find_beside(const link_map* object, const char* name) noexcept {
@@ -84,19 +76,6 @@ void* find_replacement(void* handle, const char* name, void* caller) noexcept {
   return replaced(*symbol).function;
 }
 
-}  // namespace
-
-Dlsym real_dlsym() noexcept {
-  Dlsym known = __atomic_load_n(&polypath_shim_real_dlsym, __ATOMIC_ACQUIRE);
-  if (known == nullptr) {
-    known = find_real_dlsym();
-    __atomic_store_n(&polypath_shim_real_dlsym, known, __ATOMIC_RELEASE);
-  }
-  return known;
-}
-
-namespace {
-
 /// What the driver's answer is. A driver may also hand out functions that it does not export: those
 /// are known by name and version, as far as versions were known when this was built.
 const Symbol* identify(const char* name, int version, cuuint64_t flags, void* answer) noexcept {
@@ -120,7 +99,8 @@ void replace(const char* name, void** function, int version, cuuint64_t flags,
 }  // namespace polypath::preload
 
 void* polypath_shim_lookup(void* handle, const char* name, void* caller) noexcept {
-  polypath::preload::real_dlsym();
+  if (__atomic_load_n(&polypath_shim_real_dlsym, __ATOMIC_RELAXED) == nullptr)
+    __atomic_store_n(&polypath_shim_real_dlsym, polypath::preload::real_dlsym(), __ATOMIC_RELEASE);
   // Nearly all names are others: not a look more at them.
   if (name == nullptr || name[0] != 'c' || name[1] != 'u') return nullptr;
   void* const found = polypath::preload::find_replacement(handle, name, caller);

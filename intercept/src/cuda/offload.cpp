@@ -217,7 +217,7 @@ bool offload_copy(const Copy& copy, CUresult* result) noexcept {
   count_offloaded(copy.symbol);
   int issued = 0;
   SequencedCopy turn(stream_of(copy));
-  const auto try_copy = turn.follows() ? engine->try_copy_following_async : engine->try_copy_async;
+  const auto try_copy = turn.follows() ? engine->try_copy_sequenced_async : engine->try_copy_async;
   const polypath_status status = try_copy(engine->context, reinterpret_cast<void*>(copy.dst),
                                           reinterpret_cast<const void*>(copy.src), copy.bytes,
                                           is_default ? nullptr : stream_of(copy), &issued);

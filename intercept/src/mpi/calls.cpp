@@ -68,11 +68,11 @@ struct Outcome {
 /// What this rank can say once its buffers are well.
 Vote own_answer(const Call& call, CommState& ranks, const ApiScope& engine, int gpu,
                 std::uint64_t part_bytes, Reason* problem) noexcept {
-  if (!engine || !has_functions()) {
+  if (!engine || !engine->has_collectives()) {
     *problem = Reason::no_engine;
     return Vote::no;
   }
-  if (ranks.comm != nullptr && functions().check(ranks.comm) != POLYPATH_SUCCESS)
+  if (ranks.comm != nullptr && engine->comm_check(ranks.comm) != POLYPATH_SUCCESS)
     return Vote::never;
   take_gpu(ranks, gpu);
   if (reserve_spare(ranks, spare_bytes_of(call, part_bytes, ranks.size))) return Vote::yes;

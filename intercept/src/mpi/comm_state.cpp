@@ -42,7 +42,6 @@ constinit CommState* first = nullptr;
 constinit int ranks_key = 0;
 constinit int end_key = 0;
 constinit bool has_both_keys = false;
-constinit Functions found_functions{};
 
 /// `mutex` is held.
 void unlink(CommState* ranks) noexcept {
@@ -71,7 +70,7 @@ void release(CommState& ranks) noexcept {
     if (ranks.spare != 0) mem_free(ranks.spare);
     if (ranks.stream != nullptr) stream_destroy(ranks.stream);
   }
-  if (ranks.comm != nullptr) functions().destroy(ranks.comm);
+  if (ranks.comm != nullptr) polypath_api().comm_destroy(ranks.comm);
   close_progress(ranks.progress);
   ranks.progress = nullptr;
   ranks.comm = nullptr;
@@ -228,7 +227,7 @@ bool share_progress(CommState& ranks) noexcept {
   int leader = -1;
   ranks.local_size = 0;
   for (int rank = 0; rank < ranks.size; ++rank) {
-    if (functions().gpu(ranks.comm, rank) < 0) continue;  // of another node
+    if (polypath_api().comm_gpu(ranks.comm, rank) < 0) continue;  // of another node
     if (leader < 0) leader = rank;
     if (rank == ranks.rank) ranks.local_rank = ranks.local_size;
     ++ranks.local_size;
@@ -264,7 +263,7 @@ void abandon_all() noexcept {
   for (CommState* ranks = first; ranks != nullptr; ranks = ranks->next) {
     if (ranks->progress != nullptr)
       wait_for_others(*ranks->progress, ranks->local_rank, ranks->local_size, milliseconds);
-    functions().abandon(ranks->comm);
+    polypath_api().comm_abandon(ranks->comm);
     close_progress(ranks->progress);
     ranks->progress = nullptr;
     ranks->comm = nullptr;
@@ -380,30 +379,7 @@ bool count_ranks_of_nodes(CommState& ranks) noexcept {
   return true;
 }
 
-const Functions& functions() noexcept { return found_functions; }
-
-bool has_functions() noexcept {
-  const Lock lock(mutex);
-  Functions& all = found_functions;
-  return all.all_to_all != nullptr ||
-         (find_in_engine("polypath_comm_create", all.create) &&
-          find_in_engine("polypath_comm_destroy", all.destroy) &&
-          find_in_engine("polypath_comm_abandon", all.abandon) &&
-          find_in_engine("polypath_comm_abort", all.abort) &&
-          find_in_engine("polypath_comm_check", all.check) &&
-          find_in_engine("polypath_comm_synchronize", all.synchronize) &&
-          find_in_engine("polypath_comm_node_count", all.nodes) &&
-          find_in_engine("polypath_comm_gpu", all.gpu) &&
-          find_in_engine("polypath_comm_prepare", all.prepare) &&
-          find_in_engine("polypath_all_reduce", all.allreduce) &&
-          find_in_engine("polypath_reduce_scatter", all.reduce_scatter) &&
-          find_in_engine("polypath_all_gather", all.all_gather) &&
-          find_in_engine("polypath_broadcast", all.broadcast) &&
-          find_in_engine("polypath_all_to_all", all.all_to_all));
-}
-
 bool make_communicator(CommState& ranks, const Engine& engine) noexcept {
-  const Functions& call = functions();
   const char* why = nullptr;
   ranks.between.handle = ranks.handle;
   const polypath_network network = network_of(ranks.between);
@@ -411,9 +387,9 @@ bool make_communicator(CommState& ranks, const Engine& engine) noexcept {
   options.network = &network;
   // Ranks that have ended are found at once, whatever the limit.
   options.timeout_ms = time_limit_of(std::getenv("POLYPATH_COMM_TIMEOUT_MS"));
-  if (call.create(engine.context, ranks.rank, ranks.size, ranks.gpu, &exchange, &ranks, &options,
-                  &ranks.comm) != POLYPATH_SUCCESS ||
-      call.prepare(ranks.comm) != POLYPATH_SUCCESS)
+  if (engine.comm_create(engine.context, ranks.rank, ranks.size, ranks.gpu, &exchange, &ranks,
+                         &options, &ranks.comm) != POLYPATH_SUCCESS ||
+      engine.comm_prepare(ranks.comm) != POLYPATH_SUCCESS)
     why = engine.last_error();
   const PrimaryContext primary(ranks.gpu);
   const InContext current(primary.get());
@@ -430,7 +406,7 @@ bool make_communicator(CommState& ranks, const Engine& engine) noexcept {
       mpi.allreduce(mine, least, 2, mpi.int64, mpi.min, ranks.handle) == kSuccess && least[0] == 1;
   if (is_made) {
     ranks.number = least[1];
-    count_communicator(call.nodes(ranks.comm));
+    count_communicator(engine.comm_node_count(ranks.comm));
     const Lock lock(mutex);
     link(&ranks);
     return true;

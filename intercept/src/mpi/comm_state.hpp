@@ -93,26 +93,6 @@ void note_seen(CommState& ranks, Seen seen) noexcept;
 /// communicators may have. False: MPI failed.
 bool count_ranks_of_nodes(CommState& ranks) noexcept;
 
-/// Functions of libpolypath; false when it has not all of them.
-bool has_functions() noexcept;
-struct Functions {
-  decltype(&polypath_comm_create) create;
-  decltype(&polypath_comm_destroy) destroy;
-  decltype(&polypath_comm_abandon) abandon;
-  decltype(&polypath_comm_abort) abort;
-  decltype(&polypath_comm_check) check;
-  decltype(&polypath_comm_synchronize) synchronize;
-  decltype(&polypath_comm_node_count) nodes;
-  decltype(&polypath_comm_gpu) gpu;
-  decltype(&polypath_comm_prepare) prepare;
-  decltype(&polypath_all_reduce) allreduce;
-  decltype(&polypath_reduce_scatter) reduce_scatter;
-  decltype(&polypath_all_gather) all_gather;
-  decltype(&polypath_broadcast) broadcast;
-  decltype(&polypath_all_to_all) all_to_all;
-};
-const Functions& functions() noexcept;
-
 /// Collective: makes polypath's communicator, for `ranks.gpu`. False on all ranks alike, with
 /// `refused` set.
 bool make_communicator(CommState& ranks, const Engine& engine) noexcept;

@@ -25,18 +25,18 @@ class Issue {
   polypath_status run(const Datatype* datatype) noexcept {
     switch (call_.operation) {
       case Operation::allreduce:
-        return functions().allreduce(ranks_.comm, call_.in_place ? call_.recv : call_.send,
-                                     call_.recv, bytes_ / datatype->bytes, type(datatype), op(),
-                                     ranks_.stream);
+        return polypath_api().all_reduce(ranks_.comm, call_.in_place ? call_.recv : call_.send,
+                                         call_.recv, bytes_ / datatype->bytes, type(datatype), op(),
+                                         ranks_.stream);
       case Operation::reduce_scatter: return reduce_scatter(datatype);
       case Operation::all_gather: {
         const void* const own = static_cast<char*>(call_.recv) + bytes_ * rank();
-        return functions().all_gather(ranks_.comm, call_.in_place ? own : call_.send, call_.recv,
-                                      bytes_, kBytes, ranks_.stream);
+        return polypath_api().all_gather(ranks_.comm, call_.in_place ? own : call_.send, call_.recv,
+                                         bytes_, kBytes, ranks_.stream);
       }
       case Operation::broadcast:
-        return functions().broadcast(ranks_.comm, call_.recv, call_.recv, bytes_, kBytes,
-                                     call_.root, ranks_.stream);
+        return polypath_api().broadcast(ranks_.comm, call_.recv, call_.recv, bytes_, kBytes,
+                                        call_.root, ranks_.stream);
       case Operation::all_to_all: return all_to_all();
     }
     return POLYPATH_INVALID_ARGUMENT;
@@ -57,9 +57,9 @@ class Issue {
   /// MPI wants the result of what is in place at the beginning, where other ranks' parts are.
   polypath_status reduce_scatter(const Datatype* datatype) noexcept {
     void* const recv = call_.in_place ? pointer(ranks_.spare) : call_.recv;
-    const polypath_status status =
-        functions().reduce_scatter(ranks_.comm, call_.in_place ? call_.recv : call_.send, recv,
-                                   bytes_ / datatype->bytes, type(datatype), op(), ranks_.stream);
+    const polypath_status status = polypath_api().reduce_scatter(
+        ranks_.comm, call_.in_place ? call_.recv : call_.send, recv, bytes_ / datatype->bytes,
+        type(datatype), op(), ranks_.stream);
     if (call_.in_place && status == POLYPATH_SUCCESS)
       result_ = copy_async(device_address(call_.recv), ranks_.spare, bytes_, ranks_.stream);
     return status;
@@ -70,8 +70,9 @@ class Issue {
       result_ = copy_async(ranks_.spare, device_address(call_.recv),
                            bytes_ * static_cast<std::size_t>(ranks_.size), ranks_.stream);
     if (result_ != CUDA_SUCCESS) return POLYPATH_DRIVER_ERROR;
-    return functions().all_to_all(ranks_.comm, call_.in_place ? pointer(ranks_.spare) : call_.send,
-                                  call_.recv, bytes_, kBytes, ranks_.stream);
+    return polypath_api().all_to_all(ranks_.comm,
+                                     call_.in_place ? pointer(ranks_.spare) : call_.send,
+                                     call_.recv, bytes_, kBytes, ranks_.stream);
   }
 
   const Call& call_;
@@ -83,7 +84,7 @@ class Issue {
 int fail(const Call& call, CommState& ranks, const char* why) noexcept {
   log_line(LogLevel::error, "%s of rank %d of %d: %s",
            kFunctionNames[static_cast<std::size_t>(call.function)], ranks.rank, ranks.size, why);
-  functions().abort(ranks.comm, why);
+  polypath_api().comm_abort(ranks.comm, why);
   library().comm_call_errhandler(call.comm, library().error_other);
   return library().error_other;
 }
@@ -97,7 +98,7 @@ int carry(const Call& call, CommState& ranks, const Engine& engine, std::size_t 
   Issue issue(call, ranks, part_bytes);
   if (issue.run(datatype) != POLYPATH_SUCCESS) return fail(call, ranks, engine.last_error());
   // Who waits for a rank that is gone is let go within the time limit, and this says so.
-  if (functions().synchronize(ranks.comm, ranks.stream) != POLYPATH_SUCCESS)
+  if (polypath_api().comm_synchronize(ranks.comm, ranks.stream) != POLYPATH_SUCCESS)
     return fail(call, ranks, engine.last_error());
   if (issue.result() != CUDA_SUCCESS) return fail(call, ranks, "the GPU's driver failed");
   note_finished(*ranks.progress, ranks.local_rank);

@@ -12,6 +12,7 @@
 #include "cuda/driver.hpp"
 #include "gate/loaded_objects.hpp"
 #include "gate/lock.hpp"
+#include "gate/lookup.hpp"
 
 namespace polypath::preload::mpi {
 namespace {

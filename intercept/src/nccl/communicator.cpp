@@ -156,7 +156,7 @@ void free_own(Communicator& gone) noexcept {
 void wait_for_work(const Communicator& gone) noexcept {
   constexpr long kLongest = 20;  // milliseconds
   for (long pause = 1;
-       !is_ending && gone.engine->comm_retire(gone.comm) == POLYPATH_INVALID_ARGUMENT;
+       !is_ending && gone.engine->comm_release_sms(gone.comm) == POLYPATH_INVALID_ARGUMENT;
        pause = std::min(2 * pause, kLongest))
     pause_for(pause);
 }
@@ -247,7 +247,7 @@ void let_go(Communicator* gone) noexcept {
     else
       gone->order.forget();
     // It may make its next communicator before that.
-    gone->engine->comm_retire(gone->comm);
+    gone->engine->comm_release_sms(gone->comm);
   }
   static std::once_flag once;
   std::call_once(once, [] { std::atexit(&wait_for_driver_calls); });
@@ -272,7 +272,7 @@ void wait_for_aborted_calls(const Communicator& gone) noexcept {
   while (is_used(gone) && is_before(kMaxUse)) pause_for_us(50);
   // Copies to the program's buffers may follow polypath's own part of a call.
   const auto is_under_way = [&] {
-    return gone.engine->comm_retire(gone.comm) == POLYPATH_INVALID_ARGUMENT ||
+    return gone.engine->comm_release_sms(gone.comm) == POLYPATH_INVALID_ARGUMENT ||
            (is_there(*cuda(), gone) && !gone.order.is_idle());
   };
   while (!is_used(gone) && is_before(kMaxWait) && is_under_way()) pause_for_us(50);

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "nccl/real_library.hpp"
+#include "gate/lookup.hpp"
 
 namespace polypath::nccl {
 namespace {
@@ -18,7 +18,7 @@ const Cuda* load() noexcept {
   bool is_whole = true;
   // Past the shim: these are no copies of the program's.
   const auto find = [&]<typename Function>(Function& function, const char* symbol) {
-    function = reinterpret_cast<Function>(real_dlsym(library, symbol));
+    function = reinterpret_cast<Function>(preload::real_dlsym()(library, symbol));
     is_whole = is_whole && function != nullptr;
   };
   find(found.ctx_get_current, "cuCtxGetCurrent");

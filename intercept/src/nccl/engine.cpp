@@ -4,13 +4,10 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <climits>
-#include <cstdlib>
 #include <mutex>
 #include <string>
 
 #include "nccl/cuda.hpp"
-#include "nccl/real_library.hpp"
 
 namespace polypath::nccl {
 namespace {
@@ -22,52 +19,16 @@ struct Made {
   std::string why;
 };
 
-void* open_library() noexcept {
-  Dl_info info;
-  char path[PATH_MAX];
-  // It may be named as NCCL by a link.
-  if (dladdr(reinterpret_cast<const void*>(&open_library), &info) == 0 ||
-      realpath(info.dli_fname, path) == nullptr)
-    return nullptr;
-  const std::string own(path);
-  const std::string folder = own.substr(0, own.rfind('/') + 1);
-  for (const char* const name : {"libpolypath.so.0", "libpolypath.so"})
-    if (void* const library = dlopen((folder + name).c_str(), RTLD_NOW | RTLD_LOCAL))
-      return library;
-  return nullptr;
-}
-
 void make(Made& made) noexcept {
-  void* const library = open_library();
+  void* const library = preload::open_polypath(preload::Folder::resolved, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const why = dlerror();
     made.why = why != nullptr ? why : "there is no libpolypath beside it";
     return;
   }
   Engine& its = made.engine;
-  bool is_whole = true;
-  const auto find = [&]<typename Function>(Function& function, const char* name) {
-    function = reinterpret_cast<Function>(real_dlsym(library, name));
-    is_whole = is_whole && function != nullptr;
-  };
-  find(its.context_create, "polypath_context_create");
-  find(its.last_error, "polypath_last_error");
-  find(its.load_kernels, "polypath_load_kernels");
-  find(its.comm_create, "polypath_comm_create");
-  find(its.comm_prepare, "polypath_comm_prepare");
-  find(its.comm_retire, "polypath_comm_release_sms");
-  find(its.comm_destroy, "polypath_comm_destroy");
-  find(its.comm_abort, "polypath_comm_abort");
-  find(its.comm_check, "polypath_comm_check");
-  find(its.comm_gpu, "polypath_comm_gpu");
-  find(its.allreduce, "polypath_all_reduce");
-  find(its.reduce_scatter, "polypath_reduce_scatter");
-  find(its.reduce, "polypath_reduce");
-  find(its.all_gather, "polypath_all_gather");
-  find(its.broadcast, "polypath_broadcast");
-  find(its.all_to_all, "polypath_all_to_all");
-  find(its.backend_rows, "polypath_backend_entries");
-  if (!is_whole) {
+  static_cast<preload::PolypathApi&>(its) = preload::find_functions(library);
+  if (!its.has_copies() || !its.has_collectives()) {
     made.why = "the libpolypath beside it is of another version";
     return;
   }

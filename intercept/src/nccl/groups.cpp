@@ -33,7 +33,7 @@ polypath_status run(const Communicator& comm, const Call& call, const void* send
       static_cast<polypath_reduce_op>(combines(call.operation) ? operator_of(call.reduction) : 0);
   switch (call.operation) {
     case Operation::allreduce:
-      return with.allreduce(comm.comm, send, recv, call.count, type, op, call.stream);
+      return with.all_reduce(comm.comm, send, recv, call.count, type, op, call.stream);
     case Operation::reduce_scatter:
       return with.reduce_scatter(comm.comm, send, recv, call.count, type, op, call.stream);
     case Operation::reduce:

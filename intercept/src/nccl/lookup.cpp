@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "gate/loaded_objects.hpp"
+#include "gate/lookup.hpp"
 #include "nccl/exports.hpp"
 #include "nccl/real_library.hpp"
 #include "nccl/strict_mode.hpp"
@@ -16,7 +17,8 @@ using namespace polypath::nccl;
 using polypath::preload::is_polypath;
 using polypath::preload::object_of;
 
-using Dlsym = void* (*)(void*, const char*);
+using polypath::preload::Dlsym;
+using polypath::preload::real_dlsym;
 
 extern "C" {
 
@@ -64,7 +66,7 @@ void* find_replaced(const char* name) noexcept {
 /// dlsym.S takes this answer for "none".
 void* none(const char* name) noexcept {
   constexpr std::uintptr_t kNone = 1;
-  real_dlsym(RTLD_NEXT, name);
+  real_dlsym()(RTLD_NEXT, name);
   return reinterpret_cast<void*>(kNone);
 }
 
@@ -73,7 +75,7 @@ void* none(const char* name) noexcept {
 void* polypath_nccl_lookup(void* handle, const char* name, void* caller) noexcept {
   if (__atomic_load_n(&polypath_nccl_real_dlsym, __ATOMIC_ACQUIRE) == nullptr)
     __atomic_store_n(&polypath_nccl_real_dlsym,
-                     reinterpret_cast<Dlsym>(real_dlsym(RTLD_NEXT, "dlsym")), __ATOMIC_RELEASE);
+                     reinterpret_cast<Dlsym>(real_dlsym()(RTLD_NEXT, "dlsym")), __ATOMIC_RELEASE);
   // Nearly all names are others. What RTLD_NEXT means depends on who asks.
   if (name == nullptr || handle == RTLD_NEXT) return nullptr;
   if (std::strncmp(name + (*name == 'p' ? 1 : 0), "nccl", 4) != 0) return nullptr;
@@ -82,7 +84,7 @@ void* polypath_nccl_lookup(void* handle, const char* name, void* caller) noexcep
   const link_map* const object = found != nullptr ? object_of(found) : nullptr;
   if (object == nullptr || object == own_object()) {
     // A handle of this library has what stands behind it.
-    const bool is_own = real_dlsym(handle, "polypath_nccl_report") != nullptr;
+    const bool is_own = real_dlsym()(handle, "polypath_nccl_report") != nullptr;
     if (object == nullptr && (handle == RTLD_DEFAULT || !is_own)) return nullptr;
     const RealNccl* const real = real_library(caller, handle != RTLD_DEFAULT);
     void* const behind = real != nullptr ? real->find(name) : nullptr;

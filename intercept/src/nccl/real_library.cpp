@@ -11,6 +11,7 @@
 #include <set>
 
 #include "gate/loaded_objects.hpp"
+#include "gate/lookup.hpp"
 #include "gate/text.hpp"
 
 namespace polypath::nccl {
@@ -19,6 +20,7 @@ using preload::defines;
 using preload::log_line;
 using preload::LogLevel;
 using preload::object_of;
+using preload::real_dlsym;
 
 namespace {
 
@@ -48,7 +50,7 @@ bool is_nccl(const link_map* object) noexcept {
 
 /// An NCCL among what the handle sees; null otherwise.
 const link_map* nccl_in(void* handle) noexcept {
-  void* const found = handle != nullptr ? real_dlsym(handle, kMarks[0]) : nullptr;
+  void* const found = handle != nullptr ? real_dlsym()(handle, kMarks[0]) : nullptr;
   const link_map* const object = found != nullptr ? object_of(found) : nullptr;
   return is_nccl(object) ? object : nullptr;
 }
@@ -133,21 +135,8 @@ const RealNccl* bind(const link_map* object) noexcept {
 }  // namespace
 
 void* RealNccl::find(const char* name) const noexcept {
-  void* const found = real_dlsym(handle, name);
+  void* const found = real_dlsym()(handle, name);
   return found != nullptr && object_of(found) == own_object() ? nullptr : found;
-}
-
-void* real_dlsym(void* handle, const char* name) noexcept {
-  using Dlsym = void* (*)(void*, const char*);
-  static std::atomic<Dlsym> found{nullptr};
-  Dlsym known_one = found.load(std::memory_order_acquire);
-  if (known_one == nullptr) {
-    for (const char* version : {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"})
-      if (known_one == nullptr)
-        known_one = reinterpret_cast<Dlsym>(dlvsym(RTLD_NEXT, "dlsym", version));
-    found.store(known_one, std::memory_order_release);
-  }
-  return known_one != nullptr ? known_one(handle, name) : nullptr;
 }
 
 const link_map* own_object() noexcept {

@@ -11,9 +11,6 @@
 
 namespace polypath::nccl {
 
-/// The loader's own dlsym(), past every library that replaces it.
-void* real_dlsym(void* handle, const char* name) noexcept;
-
 /// The functions of the real library that are replaced, and those that this one calls for itself;
 /// null where it has none of that name.
 struct RealNccl {

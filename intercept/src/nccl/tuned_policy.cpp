@@ -26,8 +26,8 @@ std::vector<polypath_backend_entry> rows_of(const Engine& engine, const std::vec
   std::size_t count = 0;
   do {
     rows.resize(count);
-    if (engine.backend_rows(engine.context, gpus.data(), static_cast<int>(gpus.size()), rows.data(),
-                            rows.size(), &count) != POLYPATH_SUCCESS)
+    if (engine.backend_entries(engine.context, gpus.data(), static_cast<int>(gpus.size()),
+                               rows.data(), rows.size(), &count) != POLYPATH_SUCCESS)
       return {};
   } while (rows.size() < count);
   rows.resize(count);
@@ -42,7 +42,8 @@ std::vector<polypath_backend_entry> rows_of(const Engine& engine, const std::vec
 
 bool has_measured(const Engine& engine) noexcept {
   std::size_t count = 0;
-  return engine.backend_rows(engine.context, nullptr, 0, nullptr, 0, &count) == POLYPATH_SUCCESS &&
+  return engine.backend_entries(engine.context, nullptr, 0, nullptr, 0, &count) ==
+             POLYPATH_SUCCESS &&
          count > 0;
 }
 

@@ -87,7 +87,7 @@ bool append_answer(Text& out, const Engine& engine, decltype(Engine::counters) w
   char* text = nullptr;
   if (what(engine.context, &text) != POLYPATH_SUCCESS) return false;
   out.append("%s", text);
-  engine.free(text);
+  engine.free_string(text);
   return true;
 }
 
@@ -160,7 +160,7 @@ void write_lines(Text& out, const char* command) noexcept {
   mpi::append_lines(out);
   out.append("%s", gone_reports.c_str());
   const ApiScope engine(ApiScope::Start::no);
-  if (engine) append_answer(out, *engine, engine->report);
+  if (engine) append_answer(out, *engine, engine->counters_text);
 }
 
 /// The file's name for this process; false when it is too long.
@@ -192,7 +192,7 @@ void keep_report_of(const Engine& engine) noexcept {
   if (!are_statistics_wanted()) return;
   if (*gone_counters.c_str() != '\0') gone_counters.append(",\n  ");
   if (!append_answer(gone_counters, engine, engine.counters)) gone_counters.append("null");
-  append_answer(gone_reports, engine, engine.report);
+  append_answer(gone_reports, engine, engine.counters_text);
 }
 
 void write_report() noexcept {
