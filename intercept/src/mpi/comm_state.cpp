@@ -30,11 +30,6 @@ constexpr int kMaxWithoutDriver = 64;
 constexpr int kMaxWithoutGpus = 256;
 constexpr std::size_t kMaxKept = std::size_t{64} << 20;
 
-constinit driver::Call<decltype(&cuMemAlloc_v2)> mem_alloc{"cuMemAlloc_v2"};
-constinit driver::Call<decltype(&cuMemFree_v2)> mem_free{"cuMemFree_v2"};
-constinit driver::Call<decltype(&cuStreamCreate)> stream_create{"cuStreamCreate"};
-constinit driver::Call<decltype(&cuStreamDestroy_v2)> stream_destroy{"cuStreamDestroy_v2"};
-
 constinit pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 /// Of all communicators that have ranks here, in the order of their numbers.
 constinit CommState* first = nullptr;
@@ -67,8 +62,8 @@ void release(CommState& ranks) noexcept {
   if (primary.get() != nullptr) {
     const InContext current(primary.get());
     if (ranks.stream != nullptr) driver::stream_synchronize(ranks.stream);
-    if (ranks.spare != 0) mem_free(ranks.spare);
-    if (ranks.stream != nullptr) stream_destroy(ranks.stream);
+    if (ranks.spare != 0) driver::mem_free(ranks.spare);
+    if (ranks.stream != nullptr) driver::stream_destroy(ranks.stream);
   }
   if (ranks.comm != nullptr) polypath_api().comm_destroy(ranks.comm);
   close_progress(ranks.progress);
@@ -393,7 +388,8 @@ bool make_communicator(CommState& ranks, const Engine& engine) noexcept {
     why = engine.last_error();
   const PrimaryContext primary(ranks.gpu);
   const InContext current(primary.get());
-  if (why == nullptr && stream_create(&ranks.stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+  if (why == nullptr &&
+      driver::stream_create(&ranks.stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
     why = "no stream";
   if (!share_progress(ranks) && why == nullptr) why = "no memory that the ranks share";
   char reason[512];
@@ -430,10 +426,10 @@ bool reserve_spare(CommState& ranks, std::size_t bytes) noexcept {
   const PrimaryContext primary(ranks.gpu);
   const InContext current(primary.get());
   if (primary.get() == nullptr || !current.is_there()) return false;
-  if (ranks.spare != 0) mem_free(ranks.spare);
+  if (ranks.spare != 0) driver::mem_free(ranks.spare);
   ranks.spare_bytes = 0;
   ranks.spare = 0;
-  if (mem_alloc(&ranks.spare, bytes) != CUDA_SUCCESS) return false;
+  if (driver::mem_alloc(&ranks.spare, bytes) != CUDA_SUCCESS) return false;
   ranks.spare_bytes = bytes;
   return true;
 }
@@ -442,7 +438,7 @@ void trim_spare(CommState& ranks) noexcept {
   if (ranks.spare_bytes <= kMaxKept) return;
   const PrimaryContext primary(ranks.gpu);
   const InContext current(primary.get());
-  mem_free(ranks.spare);
+  driver::mem_free(ranks.spare);
   ranks.spare = 0;
   ranks.spare_bytes = 0;
 }

@@ -5,9 +5,6 @@
 namespace polypath::preload::mpi {
 namespace {
 
-constinit driver::Call<CUresult (*)(CUdeviceptr, CUdeviceptr, std::size_t, CUstream)> copy_async{
-    "cuMemcpyDtoDAsync_v2"};
-
 CUdeviceptr device_address(const void* address) noexcept {
   return reinterpret_cast<CUdeviceptr>(address);
 }
@@ -61,14 +58,16 @@ class Issue {
         ranks_.comm, call_.in_place ? call_.recv : call_.send, recv, bytes_ / datatype->bytes,
         type(datatype), op(), ranks_.stream);
     if (call_.in_place && status == POLYPATH_SUCCESS)
-      result_ = copy_async(device_address(call_.recv), ranks_.spare, bytes_, ranks_.stream);
+      result_ = driver::memcpy_on_gpu_async(device_address(call_.recv), ranks_.spare, bytes_,
+                                            ranks_.stream);
     return status;
   }
 
   polypath_status all_to_all() noexcept {
     if (call_.in_place)
-      result_ = copy_async(ranks_.spare, device_address(call_.recv),
-                           bytes_ * static_cast<std::size_t>(ranks_.size), ranks_.stream);
+      result_ = driver::memcpy_on_gpu_async(ranks_.spare, device_address(call_.recv),
+                                            bytes_ * static_cast<std::size_t>(ranks_.size),
+                                            ranks_.stream);
     if (result_ != CUDA_SUCCESS) return POLYPATH_DRIVER_ERROR;
     return polypath_api().all_to_all(ranks_.comm,
                                      call_.in_place ? pointer(ranks_.spare) : call_.send,

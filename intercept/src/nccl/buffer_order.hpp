@@ -18,7 +18,6 @@ namespace polypath::nccl {
 class BufferOrder {
  public:
   BufferOrder() noexcept = default;
-  explicit BufferOrder(const Cuda& cuda) noexcept : cuda_(&cuda) {}
   BufferOrder(const BufferOrder&) = delete;
   BufferOrder& operator=(BufferOrder&& other) noexcept;
   ~BufferOrder();
@@ -38,7 +37,6 @@ class BufferOrder {
   /// One node, that moves after the latest use and that nothing waits for.
   bool record_in_graph(CUstream stream, bool is_first);
 
-  const Cuda* cuda_ = nullptr;
   CUevent last_ = nullptr;
   bool is_lost_ = false;  // a use could not be recorded
   // Of the latest capture:

@@ -130,10 +130,10 @@ bool is_used(const Communicator& gone) noexcept {
 }
 
 /// Not one that was reset since.
-bool is_there(const Cuda& driver, const Communicator& gone) noexcept {
+bool is_there(const Communicator& gone) noexcept {
   unsigned long long id = 0;
-  if (driver.ctx_get_id == nullptr || gone.context_id == 0) return true;
-  const CUresult result = driver.ctx_get_id(gone.context, &id);
+  if (gone.context_id == 0) return true;
+  const CUresult result = driver::ctx_get_id(gone.context, &id);
   if (result == CUDA_SUCCESS) return id == gone.context_id;
   return result != CUDA_ERROR_INVALID_CONTEXT && result != CUDA_ERROR_CONTEXT_IS_DESTROYED &&
          result != CUDA_ERROR_DEINITIALIZED;
@@ -142,7 +142,7 @@ bool is_there(const Cuda& driver, const Communicator& gone) noexcept {
 /// What it has of the driver itself.
 void free_own(Communicator& gone) noexcept {
   const DriverCall call;
-  if (call && is_there(*cuda(), gone)) {
+  if (call && is_there(gone)) {
     gone.scratch = StagingBuffer();
     gone.order.end();
   } else {
@@ -165,7 +165,7 @@ void destroy(Communicator* gone) noexcept {
   while (is_used(*gone)) pause_for(1);
   if (gone->comm != nullptr) {
     // Other threads may be in captures that forbid everybody to free memory.
-    const RelaxedCapture relaxed(*cuda());
+    const RelaxedCapture relaxed;
     wait_for_work(*gone);
     free_own(*gone);
     while (!is_ending && gone->engine->comm_destroy(gone->comm) == POLYPATH_INVALID_ARGUMENT)
@@ -240,9 +240,9 @@ void let_go(Communicator* gone) noexcept {
     return;
   }
   if (!is_used(*gone)) {
-    const RelaxedCapture relaxed(*cuda());
+    const RelaxedCapture relaxed;
     // The program may reset the GPU before the background comes to this one, or has done so.
-    if (is_there(*cuda(), *gone))
+    if (is_there(*gone))
       gone->order.end();
     else
       gone->order.forget();
@@ -267,13 +267,13 @@ void wait_for_aborted_calls(const Communicator& gone) noexcept {
   const auto is_before = [&](auto limit) {
     return std::chrono::steady_clock::now() - begin < limit;
   };
-  const RelaxedCapture relaxed(*cuda());
+  const RelaxedCapture relaxed;
   // Another thread may be in a call, or have a group open that holds some.
   while (is_used(gone) && is_before(kMaxUse)) pause_for_us(50);
   // Copies to the program's buffers may follow polypath's own part of a call.
   const auto is_under_way = [&] {
     return gone.engine->comm_release_sms(gone.comm) == POLYPATH_INVALID_ARGUMENT ||
-           (is_there(*cuda(), gone) && !gone.order.is_idle());
+           (is_there(gone) && !gone.order.is_idle());
   };
   while (!is_used(gone) && is_before(kMaxWait) && is_under_way()) pause_for_us(50);
 }

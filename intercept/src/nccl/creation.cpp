@@ -55,12 +55,12 @@ void wait_until_made(const RealNccl& real, void* handle) noexcept {
     nanosleep(&kPause, nullptr);
 }
 
-CUcontext primary_context(const Cuda& cuda, int gpu) noexcept {
+CUcontext primary_context(int gpu) noexcept {
   CUdevice device = 0;
   CUcontext context = nullptr;
   // Kept: NCCL has it as well, and it goes with the process.
-  if (cuda.device_get(&device, gpu) != CUDA_SUCCESS ||
-      cuda.primary_ctx_retain(&context, device) != CUDA_SUCCESS)
+  if (driver::device_get(&device, gpu) != CUDA_SUCCESS ||
+      driver::primary_ctx_retain(&context, device) != CUDA_SUCCESS)
     return nullptr;
   return context;
 }
@@ -98,12 +98,11 @@ void load_kernels(int gpu, int ranks) noexcept {
   if (!settings().is_on || ranks < 2) return;
   const Engine* const with = engine(nullptr);
   if (with == nullptr || !(settings().reproducible || has_measured(*with))) return;
-  const Cuda& driver = *cuda();
-  const RelaxedCapture relaxed(driver);
+  const RelaxedCapture relaxed;
   CUdevice current = 0;
   // Without a context it is not known: then they are loaded with the communicator.
-  if (gpu < 0) gpu = driver.ctx_get_device(&current) == CUDA_SUCCESS ? current : -1;
-  if (gpu < 0 || primary_context(driver, gpu) == nullptr) return;
+  if (gpu < 0) gpu = driver::ctx_get_device(&current) == CUDA_SUCCESS ? current : -1;
+  if (gpu < 0 || primary_context(gpu) == nullptr) return;
   // Where there are none, the communicators say so.
   static_cast<void>(with->load_kernels(with->context, gpu));
 }
@@ -116,7 +115,7 @@ Creation::Creation(const CommKey& key, int rank, int ranks, bool is_blocking, in
   else
     missing_ = missing_here(ranks, is_blocking);
   if (!missing_.empty()) return;
-  buffers_ = ExchangeBuffers(*cuda(), gpu);
+  buffers_ = ExchangeBuffers(gpu);
   missing_ = buffers_.why();
   if (!missing_.empty()) return;
   presence_ = Advertisement(key, rank);
@@ -166,11 +165,10 @@ int Creation::finish() noexcept {
 int Creation::agree(Communicator& its) noexcept {
   const RealNccl& real = *known_real_library();
   const Engine& with = *engine(nullptr);
-  const Cuda& driver = *cuda();
-  const RelaxedCapture relaxed(driver);
+  const RelaxedCapture relaxed;
   int gpu = -1;
   real.ncclCommCuDevice(its.handle, &gpu);
-  if (!buffers_.are_taken()) buffers_ = ExchangeBuffers(driver, gpu);
+  if (!buffers_.are_taken()) buffers_ = ExchangeBuffers(gpu);
   if (!buffers_.why().empty()) {
     log_line(LogLevel::error, "an NCCL communicator's ranks cannot agree: %s",
              buffers_.why().c_str());
@@ -178,7 +176,7 @@ int Creation::agree(Communicator& its) noexcept {
     return kSystemError;
   }
   const CUcontext context = buffers_.context();
-  HostAllGather exchange(real, driver, its.handle, its.size, key_, buffers_);
+  HostAllGather exchange(real, its.handle, its.size, key_, buffers_);
   const auto size = static_cast<std::size_t>(its.size);
 
   Record mine = own_record();
@@ -255,8 +253,8 @@ int Creation::agree(Communicator& its) noexcept {
   its.comm = comm;
   its.context = context;
   its.context_id = buffers_.context_id();
-  its.order = StreamOrder(driver, context);
-  its.scratch = StagingBuffer(driver, context);
+  its.order = StreamOrder(context);
+  its.scratch = StagingBuffer(context);
   return kSuccess;
 }
 

@@ -32,12 +32,11 @@ void make(Made& made) noexcept {
     made.why = "the libpolypath beside it is of another version";
     return;
   }
-  const Cuda* const driver = cuda();
-  if (driver == nullptr) {
+  if (!preload::driver::is_whole()) {
     made.why = "there is no CUDA driver";
     return;
   }
-  const RelaxedCapture relaxed(*driver);
+  const RelaxedCapture relaxed;
   made.is_there = its.context_create(nullptr, 0, &its.context) == POLYPATH_SUCCESS;
   if (!made.is_there) made.why = its.last_error();
 }

@@ -104,29 +104,28 @@ polypath_status run_over_scratch(Communicator& comm, const Call& call, bool may_
 
 /// Memory that polypath's kernels cannot have: not the GPU's whose context is current, or not
 /// aligned.
-bool is_foreign(const Cuda& driver, const void* memory, int type) noexcept {
+bool is_foreign(const void* memory, int type) noexcept {
   const auto address = reinterpret_cast<CUdeviceptr>(memory);
   if (memory == nullptr) return false;
   if (address % bytes_of_type(type) != 0) return true;
   CUmemorytype kind{};
-  if (driver.pointer_get_attribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) !=
+  if (driver::pointer_get_attribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) !=
           CUDA_SUCCESS ||
       kind != CU_MEMORYTYPE_DEVICE)
     return true;
   int its = 0;
   CUdevice current = 0;
-  return driver.pointer_get_attribute(&its, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) ==
+  return driver::pointer_get_attribute(&its, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) ==
              CUDA_SUCCESS &&
-         driver.ctx_get_device(&current) == CUDA_SUCCESS && its != current;
+         driver::ctx_get_device(&current) == CUDA_SUCCESS && its != current;
 }
 
 /// Whether what was refused can be mended. With checks it may have been the comparison with other
 /// ranks that failed: on all of them, and the call is not made again.
 bool may_go_over_scratch(const Communicator& comm, const Call& call) noexcept {
   if (!settings().checks) return true;
-  const Cuda& driver = *cuda();
-  const InContext current(driver, comm.context);
-  return is_foreign(driver, call.send, call.type) || is_foreign(driver, call.recv, call.type);
+  const InContext current(comm.context);
+  return is_foreign(call.send, call.type) || is_foreign(call.recv, call.type);
 }
 
 }  // namespace

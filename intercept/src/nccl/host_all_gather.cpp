@@ -75,33 +75,32 @@ bool ExchangeBuffers::keep(const Buffers& its) noexcept {
 
 void ExchangeBuffers::fail(const char* call, int code) noexcept { why_ = error_text(call, code); }
 
-ExchangeBuffers::ExchangeBuffers(const Cuda& cuda, int gpu) noexcept : cuda_(&cuda) {
-  const RelaxedCapture relaxed(cuda);
+ExchangeBuffers::ExchangeBuffers(int gpu) noexcept {
+  const RelaxedCapture relaxed;
   CUdevice device = gpu;
   if (gpu < 0) {
-    if (cuda.ctx_get_device(&device) != CUDA_SUCCESS) return;
-  } else if (const int code = cuda.device_get(&device, gpu); code != 0) {
+    if (driver::ctx_get_device(&device) != CUDA_SUCCESS) return;
+  } else if (const int code = driver::device_get(&device, gpu); code != 0) {
     fail("cuDeviceGet", code);
     return;
   }
   // Kept: NCCL has it as well, and it goes with the process.
-  if (const int code = cuda.primary_ctx_retain(&its_.context, device); code != 0) {
+  if (const int code = driver::primary_ctx_retain(&its_.context, device); code != 0) {
     its_.context = nullptr;
     fail("cuDevicePrimaryCtxRetain", code);
     return;
   }
-  const InContext current(cuda, its_.context);
-  if (cuda.ctx_get_id == nullptr || cuda.ctx_get_id(its_.context, &its_.context_id) != CUDA_SUCCESS)
-    its_.context_id = 0;
+  const InContext current(its_.context);
+  if (driver::ctx_get_id(its_.context, &its_.context_id) != CUDA_SUCCESS) its_.context_id = 0;
   if (take_kept(its_)) return;
   void* pinned = nullptr;
-  if (const int code = cuda.stream_create(&its_.stream, CU_STREAM_NON_BLOCKING); code != 0) {
+  if (const int code = driver::stream_create(&its_.stream, CU_STREAM_NON_BLOCKING); code != 0) {
     its_.stream = nullptr;
     fail("cuStreamCreate", code);
-  } else if (const int memory = cuda.mem_alloc(&its_.memory, kBytes); memory != 0) {
+  } else if (const int memory = driver::mem_alloc(&its_.memory, kBytes); memory != 0) {
     its_.memory = 0;
     fail("cuMemAlloc", memory);
-  } else if (const int host = cuda.mem_host_alloc(&pinned, kBytes, 0); host != 0) {
+  } else if (const int host = driver::mem_host_alloc(&pinned, kBytes, 0); host != 0) {
     fail("cuMemHostAlloc", host);
   } else {
     its_.pinned = static_cast<std::byte*>(pinned);
@@ -109,28 +108,26 @@ ExchangeBuffers::ExchangeBuffers(const Cuda& cuda, int gpu) noexcept : cuda_(&cu
 }
 
 ExchangeBuffers::~ExchangeBuffers() {
-  if (cuda_ == nullptr || its_.context == nullptr) return;
+  if (its_.context == nullptr) return;
   // What NCCL may still be at is not taken from it.
   const bool is_whole = its_.pinned != nullptr;
   if (is_whole && (!why_.empty() || keep(its_))) return;
-  const InContext current(*cuda_, its_.context);
-  const RelaxedCapture relaxed(*cuda_);
-  if (is_whole) cuda_->mem_free_host(its_.pinned);
-  if (its_.memory != 0) cuda_->mem_free(its_.memory);
-  if (its_.stream != nullptr) cuda_->stream_destroy(its_.stream);
+  const InContext current(its_.context);
+  const RelaxedCapture relaxed;
+  if (is_whole) driver::mem_free_host(its_.pinned);
+  if (its_.memory != 0) driver::mem_free(its_.memory);
+  if (its_.stream != nullptr) driver::stream_destroy(its_.stream);
 }
 
 ExchangeBuffers& ExchangeBuffers::operator=(ExchangeBuffers&& other) noexcept {
-  std::swap(cuda_, other.cuda_);
   std::swap(its_, other.its_);
   std::swap(why_, other.why_);
   return *this;
 }
 
-HostAllGather::HostAllGather(const RealNccl& real, const Cuda& cuda, void* comm, int size,
-                             const CommKey& key, ExchangeBuffers& buffers) noexcept
+HostAllGather::HostAllGather(const RealNccl& real, void* comm, int size, const CommKey& key,
+                             ExchangeBuffers& buffers) noexcept
     : real_(real),
-      cuda_(cuda),
       comm_(comm),
       size_(static_cast<std::size_t>(size)),
       key_(key),
@@ -138,8 +135,8 @@ HostAllGather::HostAllGather(const RealNccl& real, const Cuda& cuda, void* comm,
 
 bool HostAllGather::gather(const void* mine, void* all, std::size_t bytes) noexcept {
   if (!why_.empty()) return false;
-  const InContext current(cuda_, buffers_.context());
-  const RelaxedCapture relaxed(cuda_);
+  const InContext current(buffers_.context());
+  const RelaxedCapture relaxed;
   constexpr std::size_t kMaxPart = kPart - sizeof(Header);
   for (std::size_t at = 0; at < bytes; at += kMaxPart)
     if (!gather_part(static_cast<const std::byte*>(mine) + at, static_cast<std::byte*>(all) + at,
@@ -163,13 +160,14 @@ bool HostAllGather::gather_part(const std::byte* mine, std::byte* all, std::size
   std::memcpy(its.pinned + own, &header, sizeof header);
   std::memcpy(its.pinned + own + sizeof header, mine, bytes);
   // Where it fails the others find no header of this part, and they and this rank all leave.
-  static_cast<void>(cuda_.memcpy_async(its.memory + own, pinned + own, whole, its.stream));
+  static_cast<void>(driver::memcpy_async(its.memory + own, pinned + own, whole, its.stream));
   if (const int code =
           real_.ncclAllGather(reinterpret_cast<const void*>(its.memory + own),
                               reinterpret_cast<void*>(its.memory), whole, kInt8, comm_, its.stream);
       code != kSuccess && code != kInProgress)
     return fail("ncclAllGather", code);
-  if (const int code = cuda_.memcpy_async(pinned, its.memory, whole * size_, its.stream); code != 0)
+  if (const int code = driver::memcpy_async(pinned, its.memory, whole * size_, its.stream);
+      code != 0)
     return fail("cuMemcpyAsync", code);
   if (!wait()) return false;
   for (std::size_t rank = 0; rank < size_; ++rank) {
@@ -187,7 +185,7 @@ bool HostAllGather::gather_part(const std::byte* mine, std::byte* all, std::size
 
 bool HostAllGather::wait() noexcept {
   for (;;) {
-    const CUresult state = cuda_.stream_query(buffers_.its_.stream);
+    const CUresult state = driver::stream_query(buffers_.its_.stream);
     if (state == CUDA_SUCCESS) return true;
     if (state != CUDA_ERROR_NOT_READY) return fail("cuStreamQuery", state);
     int error = kSuccess;

@@ -21,7 +21,7 @@ class ExchangeBuffers {
   ExchangeBuffers() noexcept = default;
   /// Of this GPU; -1: of the current one, none where no context is current: NCCL may choose the GPU
   /// then. What is missing why() says.
-  ExchangeBuffers(const Cuda& cuda, int gpu) noexcept;
+  explicit ExchangeBuffers(int gpu) noexcept;
   ~ExchangeBuffers();
   ExchangeBuffers(ExchangeBuffers&& other) noexcept { *this = std::move(other); }
   ExchangeBuffers& operator=(ExchangeBuffers&& other) noexcept;
@@ -48,7 +48,6 @@ class ExchangeBuffers {
   static bool keep(const Buffers& its) noexcept;
   void fail(const char* call, int code) noexcept;
 
-  const Cuda* cuda_ = nullptr;
   Buffers its_;
   std::string why_;
 };
@@ -58,7 +57,7 @@ class HostAllGather {
  public:
   /// Of the communicator with this key, of `size` ranks, at most 8. Nothing is missing of
   /// `buffers`, which outlive it.
-  HostAllGather(const RealNccl& real, const Cuda& cuda, void* comm, int size, const CommKey& key,
+  HostAllGather(const RealNccl& real, void* comm, int size, const CommKey& key,
                 ExchangeBuffers& buffers) noexcept;
 
   /// Collective. False when it failed, also for all that follow. Waits as long as NCCL does.
@@ -79,7 +78,6 @@ class HostAllGather {
   bool fail(const char* call, int code) noexcept;
 
   const RealNccl& real_;
-  const Cuda& cuda_;
   void* comm_;
   std::size_t size_;
   CommKey key_;

@@ -8,7 +8,6 @@
 namespace polypath::nccl {
 
 StagingBuffer& StagingBuffer::operator=(StagingBuffer&& other) noexcept {
-  std::swap(cuda_, other.cuda_);
   std::swap(context_, other.context_);
   std::swap(pieces_, other.pieces_);
   turns_ = std::move(other.turns_);
@@ -16,17 +15,17 @@ StagingBuffer& StagingBuffer::operator=(StagingBuffer&& other) noexcept {
 }
 
 StagingBuffer::~StagingBuffer() {
-  if (cuda_ == nullptr) return;
-  const InContext current(*cuda_, context_);
-  const RelaxedCapture relaxed(*cuda_);
+  if (context_ == nullptr) return;
+  const InContext current(context_);
+  const RelaxedCapture relaxed;
   for (const Piece& piece : pieces_) free_piece(piece);
   turns_ = BufferOrder();
 }
 
 CUdeviceptr StagingBuffer::take(std::size_t bytes, CUstream stream, bool may_wait) noexcept {
-  const InContext current(*cuda_, context_);
-  const RelaxedCapture relaxed(*cuda_);
-  const auto capture = capture_of(*cuda_, stream);
+  const InContext current(context_);
+  const RelaxedCapture relaxed;
+  const auto capture = capture_of(stream);
   if ((pieces_.empty() || pieces_.back().bytes < bytes) && !grow(bytes, may_wait)) return 0;
   if (!turns_.begin(stream, capture)) return 0;
   Piece& piece = pieces_.back();
@@ -48,7 +47,7 @@ bool StagingBuffer::grow(std::size_t bytes, bool may_wait) noexcept {
 bool StagingBuffer::add(std::size_t bytes) noexcept {
   Piece made;
   made.bytes = bytes;
-  if (cuda_->mem_alloc(&made.memory, bytes) != CUDA_SUCCESS) return false;
+  if (driver::mem_alloc(&made.memory, bytes) != CUDA_SUCCESS) return false;
   pieces_.push_back(made);
   return true;
 }
@@ -60,21 +59,21 @@ void StagingBuffer::free_pieces() noexcept {
 }
 
 CUresult StagingBuffer::free_piece(const Piece& piece) noexcept {
-  const CUresult result = cuda_->mem_free(piece.memory);
-  if (result == CUDA_SUCCESS && piece.pinned != nullptr) cuda_->mem_free_host(piece.pinned);
+  const CUresult result = driver::mem_free(piece.memory);
+  if (result == CUDA_SUCCESS && piece.pinned != nullptr) driver::mem_free_host(piece.pinned);
   return result;
 }
 
 bool StagingBuffer::is_pageable(const void* memory) const noexcept {
   CUmemorytype kind{};
-  return cuda_->pointer_get_attribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                      reinterpret_cast<CUdeviceptr>(memory)) != CUDA_SUCCESS;
+  return driver::pointer_get_attribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                       reinterpret_cast<CUdeviceptr>(memory)) != CUDA_SUCCESS;
 }
 
 std::byte* StagingBuffer::pinned() noexcept {
   Piece& piece = pieces_.back();
   if (void* made = nullptr;
-      piece.pinned == nullptr && cuda_->mem_host_alloc(&made, piece.bytes, 0) == CUDA_SUCCESS)
+      piece.pinned == nullptr && driver::mem_host_alloc(&made, piece.bytes, 0) == CUDA_SUCCESS)
     piece.pinned = static_cast<std::byte*>(made);
   return piece.pinned;
 }
@@ -87,42 +86,42 @@ void StagingBuffer::run_copy(void* copy) {
 
 bool StagingBuffer::copy_on_host(void* to, const void* from, std::size_t bytes,
                                  CUstream stream) noexcept {
-  auto* const copy = new (std::nothrow) HostCopy{to, from, bytes, capture_of(*cuda_, stream) != 0};
+  auto* const copy = new (std::nothrow) HostCopy{to, from, bytes, capture_of(stream) != 0};
   if (copy == nullptr) return false;
-  if (cuda_->launch_host_func(stream, &run_copy, copy) == CUDA_SUCCESS) return true;
+  if (driver::launch_host_func(stream, &run_copy, copy) == CUDA_SUCCESS) return true;
   delete copy;
   return false;
 }
 
 bool StagingBuffer::copy_in(const void* from, std::size_t offset, std::size_t bytes,
                             CUstream stream) noexcept {
-  const InContext current(*cuda_, context_);
-  const RelaxedCapture relaxed(*cuda_);
+  const InContext current(context_);
+  const RelaxedCapture relaxed;
   if (is_pageable(from)) {
     std::byte* const between = pinned();
     if (between == nullptr || !copy_on_host(between + offset, from, bytes, stream)) return false;
     from = between + offset;
   }
-  return cuda_->memcpy_async(pieces_.back().memory + offset, reinterpret_cast<CUdeviceptr>(from),
-                             bytes, stream) == CUDA_SUCCESS;
+  return driver::memcpy_async(pieces_.back().memory + offset, reinterpret_cast<CUdeviceptr>(from),
+                              bytes, stream) == CUDA_SUCCESS;
 }
 
 bool StagingBuffer::copy_out(void* to, std::size_t offset, std::size_t bytes,
                              CUstream stream) noexcept {
-  const InContext current(*cuda_, context_);
-  const RelaxedCapture relaxed(*cuda_);
+  const InContext current(context_);
+  const RelaxedCapture relaxed;
   std::byte* const between = is_pageable(to) ? pinned() : nullptr;
   if (between == nullptr && is_pageable(to)) return false;
   void* const first = between != nullptr ? between + offset : to;
-  return cuda_->memcpy_async(reinterpret_cast<CUdeviceptr>(first), pieces_.back().memory + offset,
-                             bytes, stream) == CUDA_SUCCESS &&
+  return driver::memcpy_async(reinterpret_cast<CUdeviceptr>(first), pieces_.back().memory + offset,
+                              bytes, stream) == CUDA_SUCCESS &&
          (between == nullptr || copy_on_host(to, between + offset, bytes, stream));
 }
 
 bool StagingBuffer::done(CUstream stream) noexcept {
-  const InContext current(*cuda_, context_);
-  const RelaxedCapture relaxed(*cuda_);
-  return turns_.end(stream, capture_of(*cuda_, stream));
+  const InContext current(context_);
+  const RelaxedCapture relaxed;
+  return turns_.end(stream, capture_of(stream));
 }
 
 }  // namespace polypath::nccl

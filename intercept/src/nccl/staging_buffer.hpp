@@ -23,8 +23,7 @@ namespace polypath::nccl {
 class StagingBuffer {
  public:
   StagingBuffer() noexcept = default;
-  StagingBuffer(const Cuda& cuda, CUcontext context) noexcept
-      : cuda_(&cuda), context_(context), turns_(cuda) {}
+  explicit StagingBuffer(CUcontext context) noexcept : context_(context) {}
   StagingBuffer(const StagingBuffer&) = delete;
   StagingBuffer& operator=(StagingBuffer&& other) noexcept;
   /// Gives all of it back; what uses it must have completed.
@@ -41,7 +40,7 @@ class StagingBuffer {
   /// After the work. False: nothing can be put after it.
   bool done(CUstream stream) noexcept;
   /// The context is gone, and the memory with it: the driver is not called for it any more.
-  void forget() noexcept { cuda_ = nullptr; }
+  void forget() noexcept { context_ = nullptr; }
 
  private:
   struct Piece {
@@ -68,7 +67,6 @@ class StagingBuffer {
   /// Of pieces that no graph has; what used them must have completed.
   void free_pieces() noexcept;
 
-  const Cuda* cuda_ = nullptr;
   CUcontext context_ = nullptr;
   std::vector<Piece> pieces_;  // the last one is the largest, and the one that calls have
   BufferOrder turns_;

@@ -14,7 +14,7 @@ class StreamOrder {
  public:
   StreamOrder() noexcept = default;
   /// Events are of this context.
-  StreamOrder(const Cuda& cuda, CUcontext context) noexcept : cuda_(&cuda), context_(context) {}
+  explicit StreamOrder(CUcontext context) noexcept : context_(context) {}
   StreamOrder(const StreamOrder&) = delete;
   StreamOrder& operator=(StreamOrder&& other) noexcept;
   ~StreamOrder();
@@ -31,7 +31,7 @@ class StreamOrder {
   /// Gives its events back. It is not used any more.
   void end() noexcept;
   /// The context is gone, and the events with it.
-  void forget() noexcept { cuda_ = nullptr; }
+  void forget() noexcept { context_ = nullptr; }
   /// Whether polypath's last call is done.
   [[nodiscard]] bool is_idle() const noexcept;
 
@@ -47,8 +47,7 @@ class StreamOrder {
   [[nodiscard]] unsigned long long id_of(CUstream stream) const noexcept;
   bool record(CUevent& event, CUstream stream) noexcept;
 
-  const Cuda* cuda_ = nullptr;
-  CUcontext context_ = nullptr;
+  CUcontext context_ = nullptr;  // null: it has none any more
   Last last_;
   Last last_captured_;
 };
