@@ -166,7 +166,7 @@ def hits_in(path: str, source: str) -> Iterator[tuple[int, str, str]]:
         if path == "README.md" or path.startswith("docs/"):
             yield from ((number, name, "") for number, name in long_sentences(text))
     exempt = {n for n, line in enumerate(source.splitlines(), 1) if "words: ok" in line}
-    tests = list(enumerate(source.splitlines(), 1)) if path.startswith("tests/") else []
+    tests = list(enumerate(source.splitlines(), 1)) if re.match(r"(\w+/)?tests/", path) else []
     lines = {"code": code, "text": text, "tests": tests}
     for rule in RULES:
         for number, line in lines[rule.where]:
