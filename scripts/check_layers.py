@@ -6,6 +6,7 @@ sim/ and include/.
     collectives > collectives/plan (with collective_types.h) > plan
     core > tune > exec > plan > topology > driver > base
     core > registry > base
+    offload > collectives
     nccl > gate; cuda, mpi > gate > base (intercept/src; of polypath they see the C API alone)
     simt, comm, collectives, messaging > device (include/polypath: what device code stands on; of
     simt/ it includes what stands for it on the host, where tests find it)
@@ -47,6 +48,7 @@ RULES = {
     "messaging": {"messaging", "comm", "simt", "device"} | CORE,
     # Public headers; the last error, and what is measured and kept.
     "uniconn": {"uniconn", "api", "collective_plan"} | CORE,
+    "offload": {"offload", "collectives", "comm", "api"} | CORE,
     # intercept/src: libraries of their own, so of the base only what is all in its header.
     "gate": {"gate", "base", "api"},
     "cuda": {"cuda", "mpi", "gate", "base", "api"},
@@ -68,7 +70,7 @@ PURE = {
 }  # these see no CUDA header either
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
-TREES = ("src", "intercept/src", "sim", "simt", "include")
+TREES = ("src", "intercept/src", "offload/src", "offload/include", "sim", "simt", "include")
 SOURCES = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh", ".def"}
 MAX_COLUMNS = 100
 
@@ -83,6 +85,8 @@ def part_of(path: PurePosixPath) -> str:
         return "collective_plan" if rest[0] == "collectives" and pure else rest[0]
     if top == "intercept":
         return rest[1]
+    if top == "offload":
+        return "offload" if rest[0] == "src" else "api"
     if top == "include":
         return "device" if rest[1] == "device" else "api"
     return top
@@ -90,7 +94,7 @@ def part_of(path: PurePosixPath) -> str:
 
 def resolve(root: Path, file: Path, name: str) -> Path | None:
     """The file of the project that `#include "name"` in `file` means; None: not the project's."""
-    for folder in (file.parent, root / "src", root / "intercept/src", root, root / "include"):
+    for folder in (file.parent, *(root / tree for tree in (*TREES, "."))):
         if (folder / name).is_file():
             return (folder / name).resolve()
     return None

@@ -28,7 +28,7 @@ from pathlib import Path
 from check_layers import INCLUDE, SOURCES, resolve
 
 #: Folders whose sources may include each other's headers.
-TREES = ("intercept", "src", "sim", "simt", "include", "tests", "bench", "examples")
+TREES = ("intercept", "offload", "src", "sim", "simt", "include", "tests", "bench", "examples")
 
 
 @dataclass
@@ -67,6 +67,15 @@ RULES: list[tuple[str, Selection | None]] = [
             {"messaging."},
             {*PACKAGE, "tests/messaging/all", "bench/messaging/all", "examples/messaging/all"},
             {"test_bench_messaging.py"},
+        ),
+    ),
+    (
+        "offload/*",
+        Selection(
+            {"nccl.", "preload.mpi"},
+            {*PACKAGE, "intercept/tests/nccl/all", "tests/mpi/all"},
+            {"test_nccl.py", "test_torch.py", "test_mpi_programs*.py"},
+            {"*"},
         ),
     ),
     (

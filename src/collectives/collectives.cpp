@@ -57,10 +57,6 @@ constexpr std::array kChoices{AlgorithmOverride::planned,   AlgorithmOverride::k
 struct RefusedChoice : InvalidArgument {
   using InvalidArgument::InvalidArgument;
 };
-/// Buffers of this rank.
-struct RefusedBuffers : InvalidArgument {
-  using InvalidArgument::InvalidArgument;
-};
 template <typename Require>
 void require_of_buffers(const Require& require) {
   try {

@@ -8,11 +8,11 @@ CUresult not_supported() noexcept { return CUDA_ERROR_NOT_SUPPORTED; }
 }  // namespace
 
 void* detail::find(const char* name, std::atomic<void*>& address) noexcept {
-  void* found = find_in_driver(name);
-  const bool is_final = found != nullptr || find_in_driver("cuDriverGetVersion") != nullptr;
-  if (found == nullptr) found = reinterpret_cast<void*>(&not_supported);
-  if (is_final) address.store(found, std::memory_order_release);
-  return found;
+  void* function = find_in_driver(name);
+  const bool is_final = function != nullptr || find_in_driver("cuDriverGetVersion") != nullptr;
+  if (function == nullptr) function = reinterpret_cast<void*>(&not_supported);
+  if (is_final) address.store(function, std::memory_order_release);
+  return function;
 }
 
 bool is_whole() noexcept {

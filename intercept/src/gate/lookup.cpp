@@ -9,14 +9,14 @@ namespace polypath::preload {
 
 Dlsym real_dlsym() noexcept {
   static constinit std::atomic<Dlsym> known{nullptr};
-  Dlsym found = known.load(std::memory_order_acquire);
+  Dlsym function = known.load(std::memory_order_acquire);
   // With a version another replaced dlsym, which has none, is passed over.
   for (const char* version : {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"}) {
-    if (found != nullptr) return found;
-    found = reinterpret_cast<Dlsym>(dlvsym(RTLD_NEXT, "dlsym", version));
-    known.store(found, std::memory_order_release);
+    if (function != nullptr) return function;
+    function = reinterpret_cast<Dlsym>(dlvsym(RTLD_NEXT, "dlsym", version));
+    known.store(function, std::memory_order_release);
   }
-  return found;
+  return function;
 }
 
 }  // namespace polypath::preload

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "polypath/comm.h"
+#include "polypath/offload.h"
 #include "polypath/uniconn.h"
 
 /// What copies need.
@@ -14,12 +15,11 @@
                   each(counters_text)
 
 /// What collectives need besides.
-#define POLYPATH_COMM_FUNCTIONS(each)                                                             \
-  each(load_kernels) each(backend_entries) each(comm_create) each(comm_prepare)                   \
-      each(comm_release_sms) each(comm_destroy) each(comm_abandon) each(comm_abort)               \
-          each(comm_check) each(comm_synchronize) each(comm_node_count) each(comm_gpu)            \
-              each(all_reduce) each(reduce_scatter) each(reduce) each(all_gather) each(broadcast) \
-                  each(all_to_all)
+#define POLYPATH_COMM_FUNCTIONS(each)                                                  \
+  each(load_kernels) each(backend_entries) each(comm_create) each(comm_prepare)        \
+      each(comm_release_sms) each(comm_destroy) each(comm_abandon) each(comm_abort)    \
+          each(comm_check) each(comm_synchronize) each(comm_node_count) each(comm_gpu) \
+              each(offload_collective)
 
 namespace polypath::preload {
 

@@ -39,7 +39,8 @@ Parts parts_of(const Call& call, const Sizes& sizes) noexcept {
   const std::int64_t own = sizes.size;
   const std::int64_t others = sizes.remote_size > 0 ? sizes.remote_size : sizes.size;
   switch (call.operation) {
-    case Operation::allreduce:
+    case Operation::all_reduce:
+    case Operation::reduce:  // not offloaded for MPI
     case Operation::broadcast: return {1, 1};
     case Operation::reduce_scatter: return {own, call.in_place ? own : 1};
     case Operation::all_gather: return {1, others};

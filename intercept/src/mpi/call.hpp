@@ -4,22 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gate/collective.hpp"
 #include "mpi/library.hpp"
 
 namespace polypath::preload::mpi {
 
-enum class Operation : std::uint8_t {
-  allreduce,
-  reduce_scatter,
-  all_gather,
-  broadcast,
-  all_to_all
-};
-inline constexpr std::size_t kOperationCount = 5;
-
-constexpr bool combines(Operation operation) noexcept {
-  return operation == Operation::allreduce || operation == Operation::reduce_scatter;
-}
+using preload::combines;
+using preload::kOperationCount;
+using preload::Operation;
 
 /// Arguments as the program gave them, handles clean.
 struct Call {

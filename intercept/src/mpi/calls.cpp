@@ -3,7 +3,7 @@
 
 #include "cuda/driver.hpp"
 #include "mpi/buffers.hpp"
-#include "mpi/execute.hpp"
+#include "mpi/comm_state.hpp"
 
 namespace polypath::preload::mpi {
 namespace {
@@ -59,6 +59,72 @@ Reason own_problem(const Call& call, const CommState& ranks, std::uint64_t part_
   return is_even ? Reason::none : Reason::ranks_differ;
 }
 
+/// What MPI moves are bytes to polypath: ranks may name their datatypes differently.
+constexpr polypath_data_type kBytes = POLYPATH_UINT8;
+
+/// The call as polypath has it. MPI's data in place are the receive buffer's; where polypath's
+/// kernels cannot have them so, the spare memory stands in for one side.
+polypath_offload_call offloaded(const Call& call, const CommState& ranks, std::size_t part_bytes,
+                                const Datatype* datatype) noexcept {
+  polypath_offload_call result{};
+  result.op = op_of(call.operation);
+  result.type = kBytes;
+  result.count = part_bytes;
+  result.send = call.in_place ? call.recv : call.send;
+  result.recv = call.recv;
+  result.stream = ranks.stream;
+  if (combines(call.operation)) {
+    result.type = static_cast<polypath_data_type>(datatype->reduced_as);
+    result.reduction = static_cast<polypath_reduce_op>(find_operator(call.op));
+    result.count = part_bytes / datatype->bytes;
+  }
+  if (call.operation == Operation::broadcast) result.root = call.root;
+  if (!call.in_place) return result;
+  void* const spare = reinterpret_cast<void*>(ranks.spare);
+  if (call.operation == Operation::all_gather)
+    result.send = static_cast<char*>(call.recv) + part_bytes * static_cast<std::size_t>(ranks.rank);
+  if (call.operation == Operation::all_to_all) result.send = spare;
+  // MPI wants the result at the beginning, where other ranks' parts are.
+  if (call.operation == Operation::reduce_scatter) result.recv = spare;
+  return result;
+}
+
+int fail(const Call& call, CommState& ranks, const char* why) noexcept {
+  log_line(LogLevel::error, "%s of rank %d of %d: %s",
+           kFunctionNames[static_cast<std::size_t>(call.function)], ranks.rank, ranks.size, why);
+  polypath_api().comm_abort(ranks.comm, why);
+  library().comm_call_errhandler(call.comm, library().error_other);
+  return library().error_other;
+}
+
+/// All ranks have agreed to it. Waits for the end. What fails now is an error of MPI, for all
+/// ranks: the others' kernels are under way. `datatype`: of the elements, where they are combined.
+int execute(const Call& call, CommState& ranks, const Engine& engine, std::size_t part_bytes,
+            const Datatype* datatype) noexcept {
+  constexpr const char* kDriverFailed = "the GPU's driver failed";
+  const PrimaryContext primary(ranks.gpu);
+  const InContext current(primary.get());
+  const auto recv = reinterpret_cast<CUdeviceptr>(call.recv);
+  const polypath_offload_call request = offloaded(call, ranks, part_bytes, datatype);
+  if (call.in_place && call.operation == Operation::all_to_all &&
+      driver::memcpy_on_gpu_async(ranks.spare, recv,
+                                  part_bytes * static_cast<std::size_t>(ranks.size),
+                                  ranks.stream) != CUDA_SUCCESS)
+    return fail(call, ranks, kDriverFailed);
+  if (engine.offload_collective(ranks.comm, &request, 1) != POLYPATH_SUCCESS)
+    return fail(call, ranks, engine.last_error());
+  CUresult copied = CUDA_SUCCESS;
+  if (call.in_place && call.operation == Operation::reduce_scatter)
+    copied = driver::memcpy_on_gpu_async(recv, ranks.spare, part_bytes, ranks.stream);
+  // A wait for a rank that is gone ends within the time limit, and this returns the error.
+  if (engine.comm_synchronize(ranks.comm, ranks.stream) != POLYPATH_SUCCESS)
+    return fail(call, ranks, engine.last_error());
+  if (copied != CUDA_SUCCESS) return fail(call, ranks, kDriverFailed);
+  note_finished(*ranks.progress, ranks.local_rank);
+  trim_spare(ranks);
+  return kSuccess;
+}
+
 /// Where a call went.
 struct Outcome {
   Reason reason = Reason::none;  ///< none: it was carried
@@ -103,7 +169,7 @@ Outcome decide(const Call& call, CommState& ranks, const ApiScope* engine, Vote 
   if (all.answer == Vote::no) return {problem != Reason::none ? problem : Reason::other_rank};
   if (!is_yes) return {Reason::ranks_differ};
   if (ranks.comm == nullptr && !make_communicator(ranks, **engine)) return {Reason::refused};
-  return {Reason::none, carry(call, ranks, **engine, part_bytes, datatype)};
+  return {Reason::none, execute(call, ranks, **engine, part_bytes, datatype)};
 }
 
 /// Collective over the ranks.
@@ -237,8 +303,8 @@ using namespace polypath::preload::mpi;
                 root, comm, false});                                                               \
   }
 
-POLYPATH_REDUCTION(MPI_Allreduce, Operation::allreduce, int)
-POLYPATH_REDUCTION(MPI_Allreduce_c, Operation::allreduce, std::int64_t)
+POLYPATH_REDUCTION(MPI_Allreduce, Operation::all_reduce, int)
+POLYPATH_REDUCTION(MPI_Allreduce_c, Operation::all_reduce, std::int64_t)
 POLYPATH_REDUCTION(MPI_Reduce_scatter_block, Operation::reduce_scatter, int)
 POLYPATH_REDUCTION(MPI_Reduce_scatter_block_c, Operation::reduce_scatter, std::int64_t)
 POLYPATH_MOVE(MPI_Allgather, Operation::all_gather, int)

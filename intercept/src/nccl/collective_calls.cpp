@@ -58,7 +58,7 @@ extern "C" {
 int ncclAllReduce(const void* send, void* recv, std::size_t count, int type, int reduction,
                   void* comm, CUstream stream) {
   POLYPATH_NCCL_REAL(ncclAllReduce);
-  return carry(comm, {Operation::allreduce, send, recv, count, type, reduction, 0, stream}, [=] {
+  return carry(comm, {Operation::all_reduce, send, recv, count, type, reduction, 0, stream}, [=] {
     return real->ncclAllReduce(send, recv, count, type, reduction, comm, stream);
   });
 }

@@ -142,13 +142,10 @@ bool is_there(const Communicator& gone) noexcept {
 /// What it has of the driver itself.
 void free_own(Communicator& gone) noexcept {
   const DriverCall call;
-  if (call && is_there(gone)) {
-    gone.scratch = StagingBuffer();
+  if (call && is_there(gone))
     gone.order.end();
-  } else {
-    gone.scratch.forget();
+  else
     gone.order.forget();
-  }
 }
 
 /// Work of it that is under way ends, or was aborted; streams of the program may be held as long as

@@ -11,7 +11,6 @@
 #include "nccl/engine.hpp"
 #include "nccl/offload_policy.hpp"
 #include "nccl/real_library.hpp"
-#include "nccl/staging_buffer.hpp"
 #include "nccl/stream_order.hpp"
 
 namespace polypath::nccl {
@@ -44,7 +43,6 @@ struct Communicator {
   Policy policy;
   bool has_policy = false;
   StreamOrder order;
-  StagingBuffer scratch;
 };
 
 /// The communicator of a handle, which is there until this ends, whoever destroys or aborts it

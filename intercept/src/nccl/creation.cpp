@@ -207,7 +207,7 @@ int Creation::agree(Communicator& its) noexcept {
   // both must fit, or two GPUs wait for each other's.
   options.max_blocks = kMaxBlocks;
   options.reserved_sms = kMaxNcclBlocks;
-  options.retries_buffers = 1;  // over scratch (groups.cpp)
+  options.retries_buffers = 1;  // over staging memory (offload.h)
   polypath_comm* comm = nullptr;
   const polypath_status status =
       with.comm_create(with.context, its.rank, its.size, gpu, &HostAllGather::gather_for, &exchange,
@@ -254,7 +254,6 @@ int Creation::agree(Communicator& its) noexcept {
   its.context = context;
   its.context_id = buffers_.context_id();
   its.order = StreamOrder(context);
-  its.scratch = StagingBuffer(context);
   return kSuccess;
 }
 

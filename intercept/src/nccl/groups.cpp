@@ -4,7 +4,6 @@
 
 #include "gate/text.hpp"
 #include "nccl/reentrancy_guard.hpp"
-#include "nccl/strict_mode.hpp"
 
 namespace polypath::nccl {
 
@@ -25,109 +24,6 @@ int result_of(polypath_status status) noexcept {
   return kSystemError;
 }
 
-polypath_status run(const Communicator& comm, const Call& call, const void* send,
-                    void* recv) noexcept {
-  const Engine& with = *comm.engine;
-  const auto type = static_cast<polypath_data_type>(type_of(call.type));
-  const auto op =
-      static_cast<polypath_reduce_op>(combines(call.operation) ? operator_of(call.reduction) : 0);
-  switch (call.operation) {
-    case Operation::allreduce:
-      return with.all_reduce(comm.comm, send, recv, call.count, type, op, call.stream);
-    case Operation::reduce_scatter:
-      return with.reduce_scatter(comm.comm, send, recv, call.count, type, op, call.stream);
-    case Operation::reduce:
-      return with.reduce(comm.comm, send, recv, call.count, type, op, call.root, call.stream);
-    case Operation::all_gather:
-      return with.all_gather(comm.comm, send, recv, call.count, type, call.stream);
-    case Operation::broadcast:
-      return with.broadcast(comm.comm, send, recv, call.count, type, call.root, call.stream);
-    case Operation::all_to_all:
-      return with.all_to_all(comm.comm, send, recv, call.count, type, call.stream);
-  }
-  return POLYPATH_INVALID_ARGUMENT;
-}
-
-/// What this rank gives and gets, in bytes.
-struct Parts {
-  std::size_t sent = 0;
-  std::size_t received = 0;
-};
-Parts parts_of(const Communicator& comm, const Call& call) noexcept {
-  const std::size_t one = call.count * bytes_of_type(call.type);
-  const std::size_t all = one * static_cast<std::size_t>(comm.size);
-  const bool is_root = call.root == comm.rank;
-  switch (call.operation) {
-    case Operation::allreduce: return {one, one};
-    case Operation::reduce_scatter: return {all, one};
-    case Operation::reduce: return {one, is_root ? one : 0};
-    case Operation::all_gather: return {one, all};
-    case Operation::broadcast: return {is_root ? one : 0, one};
-    case Operation::all_to_all: return {all, all};
-  }
-  return {};
-}
-
-/// Over memory of the GPU's own, for buffers that polypath refused on this rank alone. `why`: of
-/// what fails here, and not in polypath.
-polypath_status run_over_scratch(Communicator& comm, const Call& call, bool may_wait,
-                                 const char*& why) noexcept {
-  const Parts parts = parts_of(comm, call);
-  if ((parts.sent > 0 && call.send == nullptr) || (parts.received > 0 && call.recv == nullptr))
-    return POLYPATH_INVALID_ARGUMENT;
-  constexpr std::size_t kAlignment = 256;
-  const std::size_t first = (parts.sent + kAlignment - 1) / kAlignment * kAlignment;
-  const CUdeviceptr memory = comm.scratch.take(first + parts.received, call.stream, may_wait);
-  if (memory == 0) {
-    why = "a rank has no memory for a buffer that kernels do not reach";
-    return POLYPATH_DRIVER_ERROR;
-  }
-  constexpr const char* kNotCopied = "a rank cannot copy a buffer that kernels do not reach";
-  if (parts.sent > 0 && !comm.scratch.copy_in(call.send, 0, parts.sent, call.stream)) {
-    comm.scratch.done(call.stream);
-    why = kNotCopied;
-    return POLYPATH_DRIVER_ERROR;
-  }
-  polypath_status status = run(comm, call, reinterpret_cast<const void*>(memory),
-                               reinterpret_cast<void*>(memory + first));
-  if (status == POLYPATH_SUCCESS && parts.received > 0 &&
-      !comm.scratch.copy_out(call.recv, first, parts.received, call.stream)) {
-    why = kNotCopied;
-    status = POLYPATH_DRIVER_ERROR;
-  }
-  if (!comm.scratch.done(call.stream) && status == POLYPATH_SUCCESS) {
-    why = "the driver cannot keep calls on streams in their order";
-    status = POLYPATH_DRIVER_ERROR;
-  }
-  return status;
-}
-
-/// Memory that polypath's kernels cannot have: not the GPU's whose context is current, or not
-/// aligned.
-bool is_foreign(const void* memory, int type) noexcept {
-  const auto address = reinterpret_cast<CUdeviceptr>(memory);
-  if (memory == nullptr) return false;
-  if (address % bytes_of_type(type) != 0) return true;
-  CUmemorytype kind{};
-  if (driver::pointer_get_attribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) !=
-          CUDA_SUCCESS ||
-      kind != CU_MEMORYTYPE_DEVICE)
-    return true;
-  int its = 0;
-  CUdevice current = 0;
-  return driver::pointer_get_attribute(&its, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) ==
-             CUDA_SUCCESS &&
-         driver::ctx_get_device(&current) == CUDA_SUCCESS && its != current;
-}
-
-/// Whether what was refused can be mended. With checks it may have been the comparison with other
-/// ranks that failed: on all of them, and the call is not made again.
-bool may_go_over_scratch(const Communicator& comm, const Call& call) noexcept {
-  if (!settings().checks) return true;
-  const InContext current(comm.context);
-  return is_foreign(call.send, call.type) || is_foreign(call.recv, call.type);
-}
-
 }  // namespace
 
 int fail_order(Communicator& comm) noexcept {
@@ -141,16 +37,21 @@ int fail_order(Communicator& comm) noexcept {
 int issue(Communicator& comm, const Call& call, bool may_wait) noexcept {
   const ReentrancyGuard inside;
   if (!comm.order.before(Provider::polypath, call.stream)) return fail_order(comm);
-  polypath_status status = run(comm, call, call.send, call.recv);
-  const char* why = nullptr;
-  if (status == POLYPATH_INVALID_ARGUMENT && may_go_over_scratch(comm, call)) {
-    status = run_over_scratch(comm, call, may_wait, why);
-    // The others have issued theirs, and would wait for this rank's.
-    if (why != nullptr) comm.engine->comm_abort(comm.comm, why);
-  }
+  const polypath_offload_call offloaded{
+      .op = preload::op_of(call.operation),
+      .type = static_cast<polypath_data_type>(type_of(call.type)),
+      .reduction = static_cast<polypath_reduce_op>(
+          combines(call.operation) ? operator_of(call.reduction) : 0),
+      .root = call.root,
+      .send = call.send,
+      .recv = call.recv,
+      .count = call.count,
+      .stream = call.stream};
+  const polypath_status status =
+      comm.engine->offload_collective(comm.comm, &offloaded, may_wait ? 1 : 0);
   if (status != POLYPATH_SUCCESS && !comm.is_lost && !comm.has_failed.exchange(true))
     preload::log_line(preload::LogLevel::error, "%s of rank %d failed: %s", name_of(call.operation),
-                      comm.rank, why != nullptr ? why : comm.engine->last_error());
+                      comm.rank, comm.engine->last_error());
   if (!comm.order.after(Provider::polypath, call.stream) && status == POLYPATH_SUCCESS)
     return fail_order(comm);
   return result_of(status);

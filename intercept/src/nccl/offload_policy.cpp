@@ -35,7 +35,7 @@ std::size_t bytes_of(Operation operation, std::size_t count, int type, int ranks
 
 const char* name_of(Operation operation) noexcept {
   switch (operation) {
-    case Operation::allreduce: return "ncclAllReduce";
+    case Operation::all_reduce: return "ncclAllReduce";
     case Operation::reduce_scatter: return "ncclReduceScatter";
     case Operation::reduce: return "ncclReduce";
     case Operation::all_gather: return "ncclAllGather";

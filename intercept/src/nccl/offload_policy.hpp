@@ -7,21 +7,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gate/collective.hpp"
+
 namespace polypath::nccl {
 
-enum class Operation : std::uint8_t {
-  allreduce,
-  reduce_scatter,
-  reduce,
-  all_gather,
-  broadcast,
-  all_to_all,
-};
-inline constexpr std::size_t kOperations = 6;
+using preload::combines;
+using preload::kOperationCount;
+using preload::Operation;
 
 /// NCCL's name of it.
 const char* name_of(Operation operation) noexcept;
-constexpr bool combines(Operation operation) noexcept { return operation <= Operation::reduce; }
 
 /// Why a call goes to NCCL; taken: it does not.
 enum class DeclineReason : std::uint8_t {
@@ -43,8 +38,8 @@ struct Policy {
   bool reproducible = false;
   /// By operation: bit b of `measured`, something is known of calls of 2^b bytes and less than
   /// twice that; of `faster`, that polypath is faster.
-  std::array<std::uint64_t, kOperations> measured{};
-  std::array<std::uint64_t, kOperations> faster{};
+  std::array<std::uint64_t, kOperationCount> measured{};
+  std::array<std::uint64_t, kOperationCount> faster{};
 
   friend bool operator==(const Policy&, const Policy&) = default;
 };

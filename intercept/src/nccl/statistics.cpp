@@ -26,7 +26,7 @@ struct Counts {
   std::array<std::atomic<std::uint64_t>, kReasons> calls{};
   std::atomic<std::uint64_t> bytes{0};
 };
-std::array<Counts, kOperations> counts{};
+std::array<Counts, kOperationCount> counts{};
 
 struct Made {
   std::mutex mutex;
@@ -80,7 +80,7 @@ void append_json(Text& out) noexcept {
   }
   out.append("},\n \"calls\": {");
   const char* between = "";
-  for (std::size_t i = 0; i < kOperations; ++i) {
+  for (std::size_t i = 0; i < kOperationCount; ++i) {
     const Counts& its = counts[i];
     const std::uint64_t calls = sum_of(its);
     if (calls == 0) continue;
@@ -112,7 +112,7 @@ void append_lines(Text& out) noexcept {
     for (const auto& [why, times] : its.refusals)
       out.append("    %llu x %s\n", number(times), why.c_str());
   }
-  for (std::size_t i = 0; i < kOperations; ++i) {
+  for (std::size_t i = 0; i < kOperationCount; ++i) {
     const std::uint64_t calls = sum_of(counts[i]);
     if (calls == 0) continue;
     out.append("  %s: %llu calls, %.1f MiB, %llu taken", name_of(static_cast<Operation>(i)),

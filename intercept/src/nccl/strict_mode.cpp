@@ -29,7 +29,6 @@ Settings read() noexcept {
   its.is_on = !is_set("POLYPATH_NCCL_COLLECTIVES", "off");
   its.reproducible = is_asked_for("POLYPATH_REPRODUCIBLE");
   its.strict = is_asked_for("POLYPATH_STRICT");
-  its.checks = is_set("POLYPATH_CHECK", "1");
   constexpr long kMaxTimeoutMs = 86'400'000;
   const char* const limit = std::getenv("POLYPATH_NCCL_TIMEOUT_MS");
   const long given = limit != nullptr ? std::strtol(limit, nullptr, 10) : 0;

@@ -10,7 +10,6 @@ struct Settings {
   bool is_on = true;             ///< nccl_collectives
   bool reproducible = false;     ///< reproducible
   bool strict = false;           ///< strict
-  bool checks = false;           ///< check
   std::uint32_t timeout_ms = 0;  ///< nccl_timeout_ms
 };
 

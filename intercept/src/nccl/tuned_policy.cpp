@@ -14,7 +14,7 @@ struct Measured {
   Operation its;
 };
 /// A reduce-scatter is not measured.
-constexpr Measured kMeasured[] = {{POLYPATH_COMM_ALLREDUCE, Operation::allreduce},
+constexpr Measured kMeasured[] = {{POLYPATH_COMM_ALLREDUCE, Operation::all_reduce},
                                   {POLYPATH_COMM_REDUCE, Operation::reduce},
                                   {POLYPATH_COMM_ALL_GATHER, Operation::all_gather},
                                   {POLYPATH_COMM_BROADCAST, Operation::broadcast},

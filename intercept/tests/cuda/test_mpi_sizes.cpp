@@ -9,7 +9,7 @@ namespace polypath::preload::mpi {
 namespace {
 
 constexpr std::size_t kGiB = std::size_t{1} << 30;
-constexpr Operation kOperations[] = {Operation::allreduce, Operation::reduce_scatter,
+constexpr Operation kOperations[] = {Operation::all_reduce, Operation::reduce_scatter,
                                      Operation::all_gather, Operation::broadcast,
                                      Operation::all_to_all};
 /// Of a part; what is cut to 31 or 32 bits is another one of them, or 0.
@@ -42,8 +42,8 @@ std::string bytes_of(Operation operation, bool in_place, std::size_t part, int r
 TEST(MpiSizes, BuffersOfPartsBeyond32Bits) {
   // 2^31 + 5 elements of 8 bytes, eight ranks.
   constexpr std::size_t part = 8 * (2 * kGiB + 5);
-  EXPECT_EQ(bytes_of(Operation::allreduce, false, part, 8), "17179869224/17179869224");
-  EXPECT_EQ(bytes_of(Operation::allreduce, true, part, 8), "17179869224");
+  EXPECT_EQ(bytes_of(Operation::all_reduce, false, part, 8), "17179869224/17179869224");
+  EXPECT_EQ(bytes_of(Operation::all_reduce, true, part, 8), "17179869224");
   EXPECT_EQ(bytes_of(Operation::broadcast, false, part, 8), "17179869224");
   EXPECT_EQ(bytes_of(Operation::reduce_scatter, false, part, 8), "137438953792/17179869224");
   EXPECT_EQ(bytes_of(Operation::reduce_scatter, true, part, 8), "137438953792");
@@ -59,7 +59,7 @@ TEST(MpiSizes, RoomBesideTheBuffersBeyond32Bits) {
     EXPECT_EQ(spare_bytes_of(call_of(operation, false), part, 8), 0U);
   EXPECT_EQ(spare_bytes_of(call_of(Operation::reduce_scatter, true), part, 8), 2147483653U);
   EXPECT_EQ(spare_bytes_of(call_of(Operation::all_to_all, true), part, 8), 17179869224U);
-  EXPECT_EQ(spare_bytes_of(call_of(Operation::allreduce, true), part, 8), 0U);
+  EXPECT_EQ(spare_bytes_of(call_of(Operation::all_reduce, true), part, 8), 0U);
 }
 
 TEST(MpiSizes, RanksTellOtherArgumentsApart) {

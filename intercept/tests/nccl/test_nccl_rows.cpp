@@ -18,7 +18,7 @@ using nccl::Operation;
 using testing::Each;
 
 constexpr int kRanks = 4;
-constexpr int kMessage = nccl::kOperations;  // next to the operations: a ring of messages
+constexpr int kMessage = nccl::kOperationCount;  // next to the operations: a ring of messages
 
 /// One call, the same on all ranks.
 struct Step {
@@ -179,7 +179,7 @@ class Part {
       return;
     }
     switch (step_.operation()) {
-      case Operation::allreduce:
+      case Operation::all_reduce:
         return NCCL_OK(
             nccl.ncclAllReduce(from, to, count, step_.type, step_.reduction, its_.comm, stream));
       case Operation::reduce_scatter:
@@ -234,7 +234,7 @@ class Part {
     if (step_.is_message()) return all[(rank_ + size_ - 1) % size_];
     Bytes whole;
     switch (step_.operation()) {
-      case Operation::allreduce: return combined(step_, all);
+      case Operation::all_reduce: return combined(step_, all);
       case Operation::reduce_scatter: return part(combined(step_, all), rank_);
       case Operation::reduce: return step_.root == its_.rank ? combined(step_, all) : Bytes();
       case Operation::broadcast: return all[static_cast<std::size_t>(step_.root)];
