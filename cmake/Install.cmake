@@ -35,7 +35,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/polypathConfigVersion.cmake
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/polypath.pc
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-# Not there for every processor (src/preload/CMakeLists.txt).
+# Not there for every processor (intercept/CMakeLists.txt).
 if(TARGET polypath_preload)
   set(POLYPATH_SHIM polypath_preload)
   install(TARGETS polypath_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -7,6 +7,10 @@ target_link_libraries(polypath PRIVATE polypath_collectives polypath_messaging)
 add_library(polypath_lab SHARED $<TARGET_OBJECTS:polypath_c_api> lab/src/lab/lab_api.cpp
   lab/src/lab/collective_bench_api.cpp)
 target_link_libraries(polypath_lab PRIVATE polypath_laboratory polypath_messaging)
+if(POLYPATH_SANITIZE)
+  # No test of a sanitizer's build runs it: built when asked for by name.
+  set_target_properties(polypath_lab PROPERTIES EXCLUDE_FROM_ALL ON)
+endif()
 # The public headers of all parts in one folder, for programs that use this build without an installation.
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include/polypath)
 foreach(folder ${POLYPATH_PUBLIC_INCLUDES})

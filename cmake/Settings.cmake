@@ -54,7 +54,6 @@ foreach(part node engine device comm messaging uniconn lab)
     list(APPEND POLYPATH_SOURCE_INCLUDES ${CMAKE_SOURCE_DIR}/${part}/src)
   endif()
 endforeach()
-list(APPEND POLYPATH_SOURCE_INCLUDES ${CMAKE_SOURCE_DIR}/src)
 # The same as options of a compiler, for commands.
 set(POLYPATH_INCLUDE_FLAGS ${POLYPATH_SOURCE_INCLUDES} ${CMAKE_SOURCE_DIR}/device
   ${POLYPATH_PUBLIC_INCLUDES})

@@ -5,6 +5,8 @@
     collectives > collectives/plan (with collective_types.h) > plan
     core > tune > exec > plan > topology > driver > base
     core > registry > base
+    offload > collectives
+    nccl > gate; cuda, mpi > gate > base (of polypath they see the C API alone)
     simt, comm, collectives, messaging > device (what device code stands on; of simt/ it includes
     what stands for it on the host, where tests find it)
 
@@ -20,7 +22,10 @@ import sys
 from pathlib import Path, PurePosixPath
 
 #: Folders of the tree that have src/ or include/.
-PARTS = ("node", "engine", "device", "comm", "messaging", "uniconn", "lab", "sim")
+PARTS = (
+    *("node", "engine", "device", "comm", "offload", "intercept", "messaging", "uniconn", "lab"),
+    "sim",
+)
 
 # The node and the reader of its files: a part of its own, because the simulated node uses it too.
 NODE = {
@@ -48,10 +53,12 @@ RULES = {
     "messaging": {"messaging", "comm", "simt", "device"} | CORE,
     # Public headers; the last error, and what is measured and kept.
     "uniconn": {"uniconn", "api", "collective_plan"} | CORE,
-    # Of the base only what is all in its header: the two are libraries of their own.
-    "preload": {"preload", "base", "api"},
-    # Text and loaded objects of the shim.
-    "nccl": {"nccl", "preload", "base", "api"},
+    "offload": {"offload", "collectives", "comm", "api"} | CORE,
+    # intercept/src: libraries of their own, so of the base only what is all in its header.
+    "gate": {"gate", "base", "api"},
+    "cuda": {"cuda", "mpi", "gate", "base", "api"},
+    "mpi": {"mpi", "cuda", "gate", "base", "api"},
+    "nccl": {"nccl", "gate", "base", "api"},
     "simt": {"simt", "device", "base"},
     "device": {"device", "simt"},  # device/include, as the user's compiler has it
     "sim": {"sim", "simt", "node", "base"},
@@ -68,6 +75,7 @@ PURE = {
 }  # these see no CUDA header either
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+TREES = ("src", "intercept/src", "offload/src", "offload/include", "sim", "simt", "include")
 SOURCES = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh", ".def"}
 MAX_COLUMNS = 100
 
@@ -81,9 +89,9 @@ def part_of(path: PurePosixPath) -> str:
         return "simt" if kind == "simt" else "device"
     if kind == "include":
         return "api"
-    if top == "src":
-        return kind
     folder = rest[0]
+    if top == "offload":
+        return "offload"
     if folder == "topology" and path.stem in NODE:
         return "node"
     if folder == "collectives" and (rest[1] == "plan" or rest[1:] == ["collective_types.h"]):
@@ -94,7 +102,7 @@ def part_of(path: PurePosixPath) -> str:
 def include_folders(root: Path) -> list[Path]:
     """Where a quoted include is looked for, after its own folder."""
     parts = [root / part / kind for kind in ("src", "include") for part in PARTS]
-    return [*parts, root / "src", root / "device"]
+    return [*parts, root / "device"]
 
 
 def sources(root: Path, *more: str) -> list[Path]:

@@ -28,7 +28,7 @@ from pathlib import Path
 from check_layers import INCLUDE, PARTS, SOURCES, resolve
 
 #: Folders whose sources may include each other's headers.
-TREES = (*PARTS, "src", "tests", "examples")
+TREES = (*PARTS, "tests", "examples")
 
 
 @dataclass
@@ -70,7 +70,16 @@ RULES: list[tuple[str, Selection | None]] = [
         ),
     ),
     (
-        "src/nccl/*|tests/nccl/*",
+        "offload/*",
+        Selection(
+            {"nccl.", "preload.mpi"},
+            {*PACKAGE, "tests/nccl/all", "tests/mpi/all"},
+            {"test_nccl.py", "test_torch.py", "test_mpi_programs*.py"},
+            {"*"},
+        ),
+    ),
+    (
+        "intercept/src/nccl/*|intercept/tests/nccl/*",
         Selection(
             {"nccl."},
             {*PACKAGE, "tests/nccl/all"},
@@ -78,19 +87,24 @@ RULES: list[tuple[str, Selection | None]] = [
         ),
     ),
     (
-        "src/preload/mpi/*|tests/mpi/*.cpp|tests/mpi/*.hpp",
+        "intercept/src/mpi/*|tests/mpi/*.cpp|tests/mpi/*.hpp",
         Selection(
             {"preload.mpi"},
-            {*PACKAGE, "tests/preload/all", "tests/mpi/all"},
+            {*PACKAGE, "tests/cuda/all", "tests/mpi/all"},
             {"test_mpi_programs*.py"},
             {"*"},
         ),
     ),
     (
-        "src/preload/*",
+        "intercept/*",
         Selection(
             {"preload.", "cudart_standin.", "nccl."},
-            {*PACKAGE, "tests/preload/all", "tests/nccl/all", "tests/cudart_standin/all"},
+            {
+                *PACKAGE,
+                "tests/cuda/all",
+                "tests/nccl/all",
+                "tests/cudart_standin/all",
+            },
             {"test_run*.py", "test_doctor*.py", "test_torch.py", "test_driver_names.py"},
             {"test_shim.py"},
         ),

@@ -1,6 +1,6 @@
 """Collectives of MPI on device memory under the shim: every byte right, and by polypath where the
-ranks agree to that, by MPI where they do not (src/preload/mpi/comm_state.hpp). This Open MPI takes
-no device memory: what goes to it is staged in host memory."""
+ranks agree to that, by MPI where they do not (intercept/src/mpi/comm_state.hpp). This Open MPI
+takes no device memory: what goes to it is staged in host memory."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ FILES = {
     "comm/src/collectives/plan/tree.hpp": '#include "plan/plan.hpp"\n',
     "comm/src/collectives/call.hpp": '#include "collectives/plan/tree.hpp"\n'
     '#include "core/context.hpp"\n',
-    "src/preload/shim.cpp": "#include <polypath/polypath.h>\n",
+    "intercept/src/cuda/shim.cpp": "#include <polypath/polypath.h>\n",
     "sim/src/clock.hpp": '#include "topology/node.hpp"\n',
     "engine/include/polypath/polypath.h": "#include <stddef.h>\n",
 }
@@ -63,7 +63,7 @@ def test_a_tree_that_keeps_the_rule_is_clean(tree):
         ("comm/src/collectives/plan/tree.hpp", '"collectives/call.hpp"'),
         ("comm/src/collectives/plan/tree.hpp", "<cuda.h>"),
         ("engine/src/core/context.hpp", '"collectives/plan/tree.hpp"'),
-        ("src/preload/shim.cpp", '"core/context.hpp"'),
+        ("intercept/src/cuda/shim.cpp", '"core/context.hpp"'),
         ("sim/src/clock.hpp", '"topology/graph.hpp"'),
         ("sim/src/clock.hpp", '"driver/cuda_driver.hpp"'),
         ("engine/include/polypath/polypath.h", '"base/units.hpp"'),

@@ -80,6 +80,11 @@ bool has_root(CollectiveOp op) {
   return op == CollectiveOp::broadcast || op == CollectiveOp::reduce;
 }
 
+OperandBytes operand_bytes(const CollectiveCall& call, int rank, int size) {
+  return {sends(call, rank) ? bytes_of(call) * parts_sent(call, size) : 0,
+          receives(call, rank) ? bytes_of(call) * parts_received(call, size) : 0};
+}
+
 void require_root(const CollectiveCall& call, int rank, int size) {
   if (has_root(call.op) && (call.root < 0 || call.root >= size))
     throw InvalidArgument(
@@ -99,9 +104,7 @@ void require_buffers(const CudaDriver& driver, const CollectiveCall& call,
   const int size = caller.size;
   if (call.count == 0) return;
   const std::size_t element = size_of(call.type);
-  const std::uint64_t sent = sends(call, rank) ? bytes_of(call) * parts_sent(call, size) : 0;
-  const std::uint64_t received =
-      receives(call, rank) ? bytes_of(call) * parts_received(call, size) : 0;
+  const auto [sent, received] = operand_bytes(call, rank, size);
   if (sent > 0) require_buffer(driver, caller, "send", call.send, sent, element);
   if (received > 0 && !(call.send == call.recv && received <= sent))
     require_buffer(driver, caller, "recv", call.recv, received, element);

@@ -13,6 +13,13 @@ namespace polypath {
 std::uint64_t bytes_of(const CollectiveCall& call);
 bool has_root(CollectiveOp op);
 
+/// What a rank sends and receives.
+struct OperandBytes {
+  std::uint64_t sent = 0;
+  std::uint64_t received = 0;
+};
+OperandBytes operand_bytes(const CollectiveCall& call, int rank, int size);
+
 struct CallerRank {
   int rank = 0;
   int size = 1;

@@ -51,10 +51,6 @@ constexpr std::uint64_t kMaxPublishedChunk = 8 * kMiB;
 struct RefusedChoice : InvalidArgument {
   using InvalidArgument::InvalidArgument;
 };
-/// Buffers of this rank.
-struct RefusedBuffers : InvalidArgument {
-  using InvalidArgument::InvalidArgument;
-};
 template <typename Require>
 void require_of_buffers(const Require& require) {
   try {

@@ -14,6 +14,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/error.hpp"
 #include "collectives/block_budget.hpp"
 #include "collectives/collective_plan_inputs.hpp"
 #include "collectives/collective_types.h"
@@ -41,6 +42,11 @@ struct CollectiveCall {
   CUdeviceptr recv = 0;
   /// Of a call across nodes that this one is a part of: a hash, the same on all ranks. 0: none.
   std::uint32_t within = 0;
+};
+
+/// Buffers that only this rank's call has; thrown before anything is issued.
+struct RefusedBuffers : InvalidArgument {
+  using InvalidArgument::InvalidArgument;
 };
 
 /// Not what the plan chooses: for tests and benchmarks.

@@ -39,28 +39,37 @@ polypath_status run(polypath_comm* comm, CollectiveOp op, const void* send, void
                     std::size_t count, polypath_data_type type, int operation, int root,
                     void* stream) {
   return guarded([&] {
-    require(type >= 0 && type < kTypes, "type is none");
-    require(operation >= 0 && operation < kOperators, "op is none");
-    require_ready(comm, static_cast<CUstream>(stream));
-    CommCollectives& its = collectives_of(comm);
-    require(!its.inside.is_retired(), "comm was retired");
-    const CollectiveCall call{op,
-                              static_cast<DataType>(type),
-                              static_cast<Operator>(operation),
-                              root,
-                              count,
-                              device_address(send),
-                              device_address(recv)};
-    if (its.across != nullptr)
-      its.across->run(call, static_cast<CUstream>(stream));
-    else
-      its.inside.run(call, static_cast<CUstream>(stream));
+    run_collective(comm, call_of(op, send, recv, count, type, operation, root),
+                   static_cast<CUstream>(stream));
   });
 }
 
 }  // namespace
 
 namespace polypath {
+
+CollectiveCall call_of(CollectiveOp op, const void* send, void* recv, std::size_t count,
+                       polypath_data_type type, int operation, int root) {
+  require(type >= 0 && type < kTypes, "type is none");
+  require(operation >= 0 && operation < kOperators, "op is none");
+  return {op,
+          static_cast<DataType>(type),
+          static_cast<Operator>(operation),
+          root,
+          count,
+          device_address(send),
+          device_address(recv)};
+}
+
+void run_collective(polypath_comm* comm, const CollectiveCall& call, CUstream stream) {
+  require_ready(comm, stream);
+  CommCollectives& collectives = collectives_of(comm);
+  require(!collectives.inside.is_retired(), "comm was retired");
+  if (collectives.across != nullptr)
+    collectives.across->run(call, stream);
+  else
+    collectives.inside.run(call, stream);
+}
 
 CommCollectives& collectives_of(polypath_comm* comm, bool copies) {
   Communicator& communicator = local_of(comm);

@@ -23,4 +23,10 @@ struct CommCollectives {
 /// constructors throw. `copies`: CollectivesOptions::copies, of that first call.
 CommCollectives& collectives_of(polypath_comm* comm, bool copies = false);
 
+/// From arguments of the C API. Throws InvalidArgument for a type or operator that is none.
+CollectiveCall call_of(CollectiveOp op, const void* send, void* recv, std::size_t count,
+                       polypath_data_type type, int operation, int root);
+/// Issues the call on the stream. Throws InvalidArgument for null, and as Collectives::run().
+void run_collective(polypath_comm* comm, const CollectiveCall& call, CUstream stream);
+
 }  // namespace polypath

@@ -237,6 +237,7 @@ polypath_status polypath_comm_destroy(polypath_comm* comm) {
     {
       const ContextInUse in_use(*comm->communicator->primary_context());
       if (!in_use) return abandon(comm);
+      comm->staging.reset();
       comm->above.reset();
       comm->nodes.reset();
     }

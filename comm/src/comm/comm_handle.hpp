@@ -28,6 +28,8 @@ struct polypath_comm : polypath::Keepable<polypath_comm> {
   /// What layers above keep with it: destroyed before it; and whether that has work under way.
   std::shared_ptr<void> above;
   std::function<bool()> above_in_flight;
+  /// Of the offload layer: memory for buffers that kernels do not reach. Destroyed before `above`.
+  std::shared_ptr<void> staging;
   /// As given to create; 0: the collectives' own number.
   int max_blocks = 0;
   int reserved_sms = 0;

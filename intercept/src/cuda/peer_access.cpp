@@ -1,0 +1,152 @@
+#include "cuda/peer_access.hpp"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <iterator>
+
+#include "cuda/driver.hpp"
+#include "cuda/engine.hpp"
+#include "gate/lock.hpp"
+
+namespace polypath::preload {
+namespace {
+
+/// From work of one context to memory of another one. By the driver's numbers of contexts: an
+/// address may become another one's.
+struct Access {
+  unsigned long long from;
+  unsigned long long to;
+  Access* next;
+};
+
+constinit pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  ///< guards the list
+constinit Access* first = nullptr;                            ///< that the program has enabled
+
+unsigned long long number_of(CUcontext context) noexcept {
+  unsigned long long number = 0;
+  if (driver::ctx_get_id(context, &number) == CUDA_SUCCESS) return number;
+  return reinterpret_cast<unsigned long long>(context);  // a driver before CUDA 12
+}
+
+bool is_context(CUcontext context) noexcept {
+  unsigned long long number = 0;
+  const CUresult result = driver::ctx_get_id(context, &number);
+  return context != nullptr && (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_SUPPORTED);
+}
+
+Access access_to(CUcontext peer) noexcept {
+  CUcontext current = nullptr;
+  driver::ctx_get_current(&current);
+  return {number_of(current), number_of(peer), nullptr};
+}
+
+/// With the lock held: where it is linked in, or the end.
+Access** find(const Access& wanted) noexcept {
+  Access** link = &first;
+  while (*link != nullptr && ((*link)->from != wanted.from || (*link)->to != wanted.to))
+    link = &(*link)->next;
+  return link;
+}
+
+/// Whether it is new.
+bool add(const Access& wanted) noexcept {
+  const Lock lock(mutex);
+  Access** const link = find(wanted);
+  if (*link != nullptr) return false;
+  auto* const made = static_cast<Access*>(std::malloc(sizeof(Access)));
+  if (made != nullptr) *made = wanted;
+  *link = made;
+  return true;
+}
+
+/// Whether it was there.
+bool remove(const Access& wanted) noexcept {
+  const Lock lock(mutex);
+  Access** const link = find(wanted);
+  Access* const known = *link;
+  if (known == nullptr) return false;
+  *link = known->next;
+  std::free(known);
+  return true;
+}
+
+}  // namespace
+
+void forget_peer_access_of(CUdevice gpu) noexcept {
+  const PrimaryContext primary(gpu);
+  if (primary.get() == nullptr) return;
+  const unsigned long long gone = number_of(primary.get());
+  const Lock lock(mutex);
+  for (Access** link = &first; *link != nullptr;) {
+    Access* const one = *link;
+    if (one->from == gone || one->to == gone) {
+      *link = one->next;
+      std::free(one);
+    } else {
+      link = &one->next;
+    }
+  }
+}
+
+namespace {
+
+/// References of the program to the primary contexts of GPUs, by ordinal.
+constinit std::atomic<int> references[64]{};
+
+std::atomic<int>* references_of(CUdevice gpu) noexcept {
+  return gpu >= 0 && static_cast<std::size_t>(gpu) < std::size(references) ? &references[gpu]
+                                                                           : nullptr;
+}
+
+}  // namespace
+
+void forget_peer_access() noexcept {
+  mutex = PTHREAD_MUTEX_INITIALIZER;  // whoever held it in the parent
+  first = nullptr;
+}
+
+}  // namespace polypath::preload
+
+using namespace polypath::preload;
+
+POLYPATH_INTERCEPTOR(cuCtxEnablePeerAccess)(CUcontext peer, unsigned int flags) {
+  init_process();
+  const CUresult result = call_driver(Symbol::cuCtxEnablePeerAccess, peer, flags);
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return result;
+  return add(access_to(peer)) ? CUDA_SUCCESS : result;
+}
+
+POLYPATH_INTERCEPTOR(cuCtxDisablePeerAccess)(CUcontext peer) {
+  init_process();
+  const Access wanted = access_to(peer);
+  const bool was_there = remove(wanted);
+  // The engine goes on using it. What is no context the driver says.
+  if (wanted.from != 0 && is_context(peer) && may_have_engine())
+    return was_there ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  return call_driver(Symbol::cuCtxDisablePeerAccess, peer);
+}
+
+POLYPATH_INTERCEPTOR(cuDevicePrimaryCtxRetain)(CUcontext* context, CUdevice gpu) {
+  init_process();
+  const CUresult result = call_driver(Symbol::cuDevicePrimaryCtxRetain, context, gpu);
+  std::atomic<int>* const its = references_of(gpu);
+  if (result == CUDA_SUCCESS && its != nullptr) its->fetch_add(1);
+  return result;
+}
+
+/// With the program's last one its context is gone to it, and its peer access with that; the engine
+/// may hold the context.
+POLYPATH_INTERCEPTOR(cuDevicePrimaryCtxRelease_v2)(CUdevice gpu) {
+  init_process();
+  const CUresult result = call_driver(Symbol::cuDevicePrimaryCtxRelease_v2, gpu);
+  std::atomic<int>* const its = references_of(gpu);
+  if (result != CUDA_SUCCESS || its == nullptr) return result;
+  // Some may have been taken past the shim.
+  int before = its->load();
+  while (before > 0 && !its->compare_exchange_weak(before, before - 1)) {
+  }
+  if (before <= 1) forget_peer_access_of(gpu);
+  return result;
+}

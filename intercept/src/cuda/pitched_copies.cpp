@@ -1,0 +1,182 @@
+// Copies of two and three dimensions: what is contiguous on both sides is a copy of so many bytes,
+// the rest is the driver's.
+#include <type_traits>
+
+#include "cuda/offload.hpp"
+
+namespace polypath::preload {
+namespace {
+
+/// One side of a copy: where its first byte is, and how rows and layers follow each other.
+struct Side {
+  CUmemorytype type;
+  CUdeviceptr start;
+  std::size_t pitch;   ///< bytes from row to row
+  std::size_t height;  ///< rows from layer to layer
+  std::size_t x;       ///< bytes into the row
+};
+
+struct Extent {
+  std::size_t width;  ///< bytes
+  std::size_t height;
+  std::size_t depth;
+};
+
+Side side_of(CUmemorytype type, const void* host, CUdeviceptr device, std::size_t pitch,
+             std::size_t height, std::size_t x, std::size_t y, std::size_t z) noexcept {
+  const CUdeviceptr base = type == CU_MEMORYTYPE_HOST ? address_of(host) : device;
+  return {type, base + (z * height + y) * pitch + x, pitch, height, x};
+}
+
+bool is_memory(const Side& side) noexcept {
+  return side.type == CU_MEMORYTYPE_HOST || side.type == CU_MEMORYTYPE_DEVICE ||
+         side.type == CU_MEMORYTYPE_UNIFIED;
+}
+
+bool is_contiguous(const Side& side, const Extent& extent) noexcept {
+  return side.x <= side.pitch && extent.width <= side.pitch - side.x &&
+         (extent.width == side.pitch || (extent.height == 1 && extent.depth == 1)) &&
+         (extent.height == side.height || extent.depth == 1);
+}
+
+/// Sets direction, addresses and bytes; no bytes for what is no plain memory. False: it is not
+/// contiguous, or nothing that the engine can carry.
+bool flatten(const Side& dst, const Side& src, const Extent& extent, Copy* copy) noexcept {
+  std::size_t rows = 0;
+  if (!is_memory(dst) || !is_memory(src) ||
+      __builtin_mul_overflow(extent.height, extent.depth, &rows) ||
+      __builtin_mul_overflow(rows, extent.width, &copy->bytes)) {
+    copy->bytes = 0;
+    return false;
+  }
+  copy->dst = dst.start;
+  copy->src = src.start;
+  if (src.type == CU_MEMORYTYPE_HOST)
+    copy->direction = Direction::host_to_gpu;
+  else if (dst.type == CU_MEMORYTYPE_HOST)
+    copy->direction = Direction::gpu_to_host;
+  else if (src.type == CU_MEMORYTYPE_DEVICE && dst.type == CU_MEMORYTYPE_DEVICE)
+    copy->direction = Direction::gpu_to_gpu;
+  else
+    copy->direction = Direction::any;
+  return is_contiguous(dst, extent) && is_contiguous(src, extent) &&
+         (src.type != CU_MEMORYTYPE_HOST || dst.type != CU_MEMORYTYPE_HOST);
+}
+
+bool flatten(const CUDA_MEMCPY2D& shape, Copy* copy, PeerContexts*) noexcept {
+  const auto& s = shape;
+  return flatten(
+      side_of(s.dstMemoryType, s.dstHost, s.dstDevice, s.dstPitch, 0, s.dstXInBytes, s.dstY, 0),
+      side_of(s.srcMemoryType, s.srcHost, s.srcDevice, s.srcPitch, 0, s.srcXInBytes, s.srcY, 0),
+      {s.WidthInBytes, s.Height, 1}, copy);
+}
+
+/// CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER have these fields in common.
+template <typename Shape>
+bool flatten_3d(const Shape& s, Copy* copy) noexcept {
+  return s.srcLOD == 0 && s.dstLOD == 0 &&
+         flatten(side_of(s.dstMemoryType, s.dstHost, s.dstDevice, s.dstPitch, s.dstHeight,
+                         s.dstXInBytes, s.dstY, s.dstZ),
+                 side_of(s.srcMemoryType, s.srcHost, s.srcDevice, s.srcPitch, s.srcHeight,
+                         s.srcXInBytes, s.srcY, s.srcZ),
+                 {s.WidthInBytes, s.Height, s.Depth}, copy);
+}
+
+bool flatten(const CUDA_MEMCPY3D& shape, Copy* copy, PeerContexts*) noexcept {
+  return flatten_3d(shape, copy);
+}
+
+bool flatten(const CUDA_MEMCPY3D_PEER& shape, Copy* copy, PeerContexts* contexts) noexcept {
+  *contexts = {shape.dstContext, shape.srcContext};
+  copy->contexts = contexts;
+  return shape.srcMemoryType == CU_MEMORYTYPE_DEVICE &&
+         shape.dstMemoryType == CU_MEMORYTYPE_DEVICE && flatten_3d(shape, copy);
+}
+
+template <typename Shape>
+CUresult copy_shape(Symbol symbol, const Shape* shape) noexcept {
+  Copy copy{symbol, Direction::any, 0, 0, 0, nullptr};
+  PeerContexts contexts{};
+  const auto native = [=] { return call_driver(symbol, shape); };
+  if (shape != nullptr && flatten(*shape, &copy, &contexts))
+    return dispatch_copy_and_wait(copy, native);
+  init_process();
+  count_call(symbol, 0);
+  note_native(copy);
+  return native();
+}
+
+template <typename Shape>
+CUresult copy_shape_async(Symbol symbol, const Shape* shape, CUstream stream) noexcept {
+  Copy copy{symbol, Direction::any, 0, 0, 0, stream};
+  PeerContexts contexts{};
+  const auto native = [=] { return call_driver(symbol, shape, stream); };
+  if (shape != nullptr && flatten(*shape, &copy, &contexts)) return carry(copy, native);
+  init_process();
+  count_call(symbol, 0);
+  const CUresult result = native();
+  note_other(stream);
+  if (result == CUDA_SUCCESS) note_native(copy);
+  return result;
+}
+
+}  // namespace
+}  // namespace polypath::preload
+
+using namespace polypath::preload;
+
+POLYPATH_INTERCEPTOR(cuMemcpy2D_v2)(const CUDA_MEMCPY2D* shape) {
+  return copy_shape(Symbol::cuMemcpy2D_v2, shape);
+}
+
+POLYPATH_INTERCEPTOR(cuMemcpy2D_v2_ptds)(const CUDA_MEMCPY2D* shape) {
+  return copy_shape(Symbol::cuMemcpy2D_v2_ptds, shape);
+}
+
+POLYPATH_INTERCEPTOR(cuMemcpy2DUnaligned_v2)(const CUDA_MEMCPY2D* shape) {
+  return copy_shape(Symbol::cuMemcpy2DUnaligned_v2, shape);
+}
+
+POLYPATH_INTERCEPTOR(cuMemcpy2DUnaligned_v2_ptds)(const CUDA_MEMCPY2D* shape) {
+  return copy_shape(Symbol::cuMemcpy2DUnaligned_v2_ptds, shape);
+}
+
+POLYPATH_INTERCEPTOR(cuMemcpy3D_v2)(const CUDA_MEMCPY3D* shape) {
+  return copy_shape(Symbol::cuMemcpy3D_v2, shape);
+}
+
+POLYPATH_INTERCEPTOR(cuMemcpy3D_v2_ptds)(const CUDA_MEMCPY3D* shape) {
+  return copy_shape(Symbol::cuMemcpy3D_v2_ptds, shape);
+}
+
+POLYPATH_INTERCEPTOR(cuMemcpy3DPeer)(const CUDA_MEMCPY3D_PEER* shape) {
+  return copy_shape(Symbol::cuMemcpy3DPeer, shape);
+}
+
+POLYPATH_INTERCEPTOR(cuMemcpy3DPeer_ptds)(const CUDA_MEMCPY3D_PEER* shape) {
+  return copy_shape(Symbol::cuMemcpy3DPeer_ptds, shape);
+}
+
+POLYPATH_INTERCEPTOR(cuMemcpy2DAsync_v2)(const CUDA_MEMCPY2D* shape, CUstream stream) {
+  return copy_shape_async(Symbol::cuMemcpy2DAsync_v2, shape, stream);
+}
+
+POLYPATH_INTERCEPTOR(cuMemcpy2DAsync_v2_ptsz)(const CUDA_MEMCPY2D* shape, CUstream stream) {
+  return copy_shape_async(Symbol::cuMemcpy2DAsync_v2_ptsz, shape, stream);
+}
+
+POLYPATH_INTERCEPTOR(cuMemcpy3DAsync_v2)(const CUDA_MEMCPY3D* shape, CUstream stream) {
+  return copy_shape_async(Symbol::cuMemcpy3DAsync_v2, shape, stream);
+}
+
+POLYPATH_INTERCEPTOR(cuMemcpy3DAsync_v2_ptsz)(const CUDA_MEMCPY3D* shape, CUstream stream) {
+  return copy_shape_async(Symbol::cuMemcpy3DAsync_v2_ptsz, shape, stream);
+}
+
+POLYPATH_INTERCEPTOR(cuMemcpy3DPeerAsync)(const CUDA_MEMCPY3D_PEER* shape, CUstream stream) {
+  return copy_shape_async(Symbol::cuMemcpy3DPeerAsync, shape, stream);
+}
+
+POLYPATH_INTERCEPTOR(cuMemcpy3DPeerAsync_ptsz)(const CUDA_MEMCPY3D_PEER* shape, CUstream stream) {
+  return copy_shape_async(Symbol::cuMemcpy3DPeerAsync_ptsz, shape, stream);
+}

@@ -1,0 +1,53 @@
+// Streams of which the shim sees all that is put on them: copies that the engine issues there back
+// to back are a sequence, whose staged routes need not wait for each other (exec/sequence.hpp).
+//
+// A stream is remembered when a transparent object has made it (transparent_objects.hpp) and
+// no default stream orders it. Whatever the driver is then given for it, but for event records,
+// passes the shim, which notes it here.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "cuda/intercepted.hpp"
+
+namespace polypath::preload {
+
+namespace detail {
+struct TrackedStream;
+extern std::atomic<int> remembered_streams;  ///< how many
+TrackedStream* find_remembered(CUstream stream) noexcept;
+void note(CUstream stream) noexcept;
+}  // namespace detail
+
+/// Something other than the engine's copies and event records was put on the stream. To be called
+/// after that: what another thread puts there meanwhile has no order with it anyway.
+inline void note_other(CUstream stream) noexcept {
+  if (detail::remembered_streams.load(std::memory_order_relaxed) != 0) detail::note(stream);
+}
+
+/// One copy that is offered to the engine.
+class SequencedCopy {
+ public:
+  explicit SequencedCopy(CUstream stream) noexcept;
+
+  /// Nothing but event records was put on the stream since the engine's last transfer there.
+  [[nodiscard]] bool follows() const noexcept { return follows_; }
+  /// The engine has issued it, without an error.
+  void issued() noexcept;
+
+ private:
+  detail::TrackedStream* stream_ = nullptr;  ///< null: it is not remembered
+  std::uint64_t others_ = 0;                 ///< noted on it before
+  bool follows_ = false;
+};
+
+/// The object that holds `caller` was, or may have been, given the address of a driver function of
+/// that name that the shim does not replace. Streams that it may be used on are forgotten.
+void note_lookup(const char* name, const void* caller) noexcept;
+
+/// After a reset of a GPU.
+void forget_streams() noexcept;
+void forget_streams_in_child() noexcept;
+
+}  // namespace polypath::preload

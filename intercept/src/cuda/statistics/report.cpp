@@ -1,0 +1,214 @@
+#include "cuda/statistics/statistics.hpp"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+
+#include "cuda/engine.hpp"
+#include "cuda/statistics/rates.hpp"
+#include "cuda/statistics/statistics.hpp"
+#include "gate/text.hpp"
+#include "mpi/mpi_statistics.hpp"
+
+namespace polypath::preload {
+namespace {
+
+constexpr struct {
+  ImportEvent event;
+  const char* name;
+} kImportEvents[] = {{ImportEvent::exported, "exported"},
+                     {ImportEvent::imported, "imported"},
+                     {ImportEvent::closed, "closed"},
+                     {ImportEvent::refused, "refused"}};
+
+constinit char setting[PATH_MAX]{};
+constinit std::atomic_flag is_written = ATOMIC_FLAG_INIT;
+
+unsigned long long number(std::uint64_t value) noexcept { return value; }
+
+bool saw_calls() noexcept {
+  for (const Symbol symbol : kSymbols)
+    if (calls_of(symbol).calls != 0) return true;
+  return mpi::saw_calls();
+}
+
+/// The command line, as the system has it; arguments that are too long are cut, before a character
+/// of UTF-8 that does not fit.
+void read_command(char* text, std::size_t size) noexcept {
+  std::size_t length = 0;
+  const int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+  if (file >= 0) {
+    const ssize_t got = read(file, text, size - 1);
+    length = got > 0 ? static_cast<std::size_t>(got) : 0;
+    close(file);
+  }
+  if (length == size - 1) length = whole_characters(text, length);
+  while (length > 0 && text[length - 1] == '\0') --length;
+  for (std::size_t i = 0; i < length; ++i)
+    if (text[i] == '\0') text[i] = ' ';
+  text[length] = '\0';
+}
+
+const char* name_of(Direction direction) noexcept {
+  switch (direction) {
+    case Direction::any: return "any";
+    case Direction::gpu_to_gpu: return "gpu to gpu";
+    case Direction::host_to_gpu: return "host to gpu";
+    case Direction::gpu_to_host: return "gpu to host";
+  }
+  return "?";
+}
+
+/// Calls `each(name of the direction, rate)` for all rates with samples.
+template <typename Each>
+void for_rates(Each&& each) {
+  for (const Direction direction : kDirections) {
+    for (std::size_t size_class = 0; size_class < kSizeClasses; ++size_class) {
+      for (const bool is_issued : {false, true}) {
+        const Rate rate = rate_of(direction, size_class, is_issued);
+        if (rate.count != 0) each(name_of(direction), rate);
+      }
+    }
+  }
+}
+
+/// What engines said that were let go, oldest first.
+constinit Text gone_counters;  ///< JSON values with commas between
+constinit Text gone_reports;
+
+/// What the engine says of itself, added to `out`; false when it says nothing.
+bool append_answer(Text& out, const Engine& engine, decltype(Engine::counters) what) noexcept {
+  char* text = nullptr;
+  if (what(engine.context, &text) != POLYPATH_SUCCESS) return false;
+  out.append("%s", text);
+  engine.free_string(text);
+  return true;
+}
+
+void write_json(Text& out, const char* command) noexcept {
+  out.append("{\"pid\": %d, \"command\": ", getpid());
+  out.append_quoted(command);
+  out.append(",\n \"calls\": {");
+  const char* between = "";
+  for (const Symbol symbol : kSymbols) {
+    const CallCounts counts = calls_of(symbol);
+    if (counts.calls == 0) continue;
+    out.append(
+        "%s\n  \"%s\": {\"calls\": %llu, \"bytes\": %llu, \"offloaded\": %llu, "
+        "\"issued\": %llu}",
+        between, replaced(symbol).name, number(counts.calls), number(counts.bytes),
+        number(counts.offloaded), number(counts.issued));
+    between = ",";
+  }
+  out.append("},\n \"imports\": {");
+  between = "";
+  for (const auto& one : kImportEvents) {
+    out.append("%s\"%s\": %llu", between, one.name, number(count_of(one.event)));
+    between = ", ";
+  }
+  out.append("},\n \"rates\": [");
+  between = "";
+  for_rates([&](const char* direction, const Rate& rate) {
+    // Not "%.1f": the program's locale may have a decimal comma.
+    const unsigned long long tenths = number(static_cast<std::uint64_t>(rate.gbps * 10 + 0.5));
+    out.append(
+        "%s\n  {\"direction\": \"%s\", \"bytes\": %zu, \"issued\": %s, \"count\": %llu, \"gbps\": "
+        "%llu.%llu}",
+        between, direction, rate.bytes, rate.is_issued ? "true" : "false", number(rate.count),
+        tenths / 10, tenths % 10);
+    between = ",";
+  });
+  out.append("],\n \"mpi\": ");
+  if (mpi::saw_calls())
+    mpi::append_json(out);
+  else
+    out.append("null");
+  out.append(",\n \"engine\": ");
+  const ApiScope engine(ApiScope::Start::no);
+  if (!engine || !append_answer(out, *engine, engine->counters)) out.append("null");
+  out.append(",\n \"engines_before_resets\": [%s]}\n", gone_counters.c_str());
+}
+
+void write_lines(Text& out, const char* command) noexcept {
+  out.append("polypath: process %d: %s\n", getpid(), command);
+  for (const Symbol symbol : kSymbols) {
+    const CallCounts counts = calls_of(symbol);
+    if (counts.calls == 0) continue;
+    out.append("  %s: %llu calls, %.1f MiB, %llu handed over, %llu issued over several routes\n",
+               replaced(symbol).name, number(counts.calls),
+               static_cast<double>(counts.bytes) / (1 << 20), number(counts.offloaded),
+               number(counts.issued));
+  }
+  if (count_of(ImportEvent::exported) + count_of(ImportEvent::imported) != 0) {
+    out.append("  memory of processes:");
+    for (const auto& one : kImportEvents)
+      out.append(" %llu %s", number(count_of(one.event)), one.name);
+    out.append("\n");
+  }
+  for_rates([&](const char* direction, const Rate& rate) {
+    out.append("  %s, from %g MiB, %s: %.1f GB/s (median, %llu sampled)\n", direction,
+               static_cast<double>(rate.bytes) / (1 << 20),
+               rate.is_issued ? "over several routes" : "native copies", rate.gbps,
+               number(rate.count));
+  });
+  mpi::append_lines(out);
+  out.append("%s", gone_reports.c_str());
+  const ApiScope engine(ApiScope::Start::no);
+  if (engine) append_answer(out, *engine, engine->counters_text);
+}
+
+/// The file's name for this process; false when it is too long.
+bool name_file(char* name, std::size_t size) noexcept {
+  int length = 0;
+  const char* const slash = std::strrchr(setting, '/');
+  const char* const dot = std::strrchr(slash != nullptr ? slash : setting, '.');
+  if (const char* const mark = std::strstr(setting, "%p"))
+    length = std::snprintf(name, size, "%.*s%d%s", static_cast<int>(mark - setting), setting,
+                           getpid(), mark + 2);
+  else if (dot != nullptr)
+    length = std::snprintf(name, size, "%.*s.%d%s", static_cast<int>(dot - setting), setting,
+                           getpid(), dot);
+  else
+    length = std::snprintf(name, size, "%s.%d", setting, getpid());
+  return length >= 0 && static_cast<std::size_t>(length) < size;
+}
+
+}  // namespace
+
+void read_report_setting() noexcept {
+  const char* const wanted = std::getenv("POLYPATH_STATS");
+  if (wanted == nullptr || *wanted == '\0' || std::strlen(wanted) >= sizeof setting) return;
+  std::strcpy(setting, wanted);
+  want_statistics();
+}
+
+void keep_report_of(const Engine& engine) noexcept {
+  if (!are_statistics_wanted()) return;
+  if (*gone_counters.c_str() != '\0') gone_counters.append(",\n  ");
+  if (!append_answer(gone_counters, engine, engine.counters)) gone_counters.append("null");
+  append_answer(gone_reports, engine, engine.counters_text);
+}
+
+void write_report() noexcept {
+  if (!saw_calls() || is_written.test_and_set()) return;
+  char command[4096];
+  read_command(command, sizeof command);
+  Text out;
+  if (std::strcmp(setting, "text") == 0) {
+    write_lines(out, command);
+    out.write_to(STDERR_FILENO);
+    return;
+  }
+  write_json(out, command);
+  char name[PATH_MAX];
+  if (!name_file(name, sizeof name) || !replace_file(name, out))
+    log_line(LogLevel::warn, "the statistics cannot be written to %s", setting);
+}
+
+}  // namespace polypath::preload

@@ -1,0 +1,52 @@
+// libpolypath.so as both interceptors call it: its C API, opened at run time from the folder that
+// the interceptor lies in.
+#pragma once
+
+#include "polypath/comm.h"
+#include "polypath/offload.h"
+#include "polypath/uniconn.h"
+
+/// What copies need.
+#define POLYPATH_COPY_FUNCTIONS(each)                                                              \
+  each(context_create) each(context_destroy) each(last_error) each(last_cuda_result)               \
+      each(free_string) each(split_thresholds) each(try_copy_async) each(try_copy_sequenced_async) \
+          each(try_group_copy_async) each(note_copy) each(ipc_register_export)                     \
+              each(ipc_register_import) each(ipc_unregister_import) each(counters)                 \
+                  each(counters_text)
+
+/// What collectives need besides.
+#define POLYPATH_COMM_FUNCTIONS(each)                                                  \
+  each(load_kernels) each(backend_entries) each(comm_create) each(comm_prepare)        \
+      each(comm_release_sms) each(comm_destroy) each(comm_abandon) each(comm_abort)    \
+          each(comm_check) each(comm_synchronize) each(comm_node_count) each(comm_gpu) \
+              each(offload_collective)
+
+namespace polypath::preload {
+
+/// Functions of libpolypath; null: it has none of that name.
+struct PolypathApi {
+#define POLYPATH_MEMBER(name) decltype(&polypath_##name) name = nullptr;
+  POLYPATH_COPY_FUNCTIONS(POLYPATH_MEMBER)
+  POLYPATH_COMM_FUNCTIONS(POLYPATH_MEMBER)
+#undef POLYPATH_MEMBER
+
+  [[nodiscard]] bool has_copies() const noexcept;
+  [[nodiscard]] bool has_collectives() const noexcept;
+};
+
+/// And one context of it.
+struct Engine : PolypathApi {
+  polypath_context* context = nullptr;
+};
+
+/// Where the interceptor lies: by the name that it was loaded by, or where links lead.
+enum class Folder : bool { as_named, resolved };
+
+/// dlopen() of libpolypath; null where that failed. An installed tree has it under its soname, a
+/// wheel under its plain name.
+void* open_polypath(Folder folder, int flags) noexcept;
+
+/// All that the library has.
+PolypathApi find_functions(void* library) noexcept;
+
+}  // namespace polypath::preload

@@ -1,0 +1,67 @@
+// What became of the calls for collectives of MPI, for the report. Nothing is counted unless
+// statistics are wanted. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gate/text.hpp"
+#include "mpi/call.hpp"
+
+namespace polypath::preload::mpi {
+
+/// Why a call went to MPI.
+enum class Reason : std::uint8_t {
+  none,  ///< it did not
+  // Found by all ranks alike, each by itself.
+  unknown_library,
+  no_elements,
+  one_rank,
+  intercommunicator,
+  datatype_of_reduction,
+  operator_of_reduction,
+  bad_root,
+  too_many_ranks,
+  not_asked,
+  never_on_gpus,
+  refused,
+  lost,
+  switched_off,
+  // Of this rank; the others learn that there is one.
+  host_memory,
+  managed_memory,
+  other_gpu,
+  other_context,
+  misaligned,
+  short_buffer,
+  datatype,
+  no_engine,
+  no_memory,
+  // Of the agreement.
+  other_rank,
+  ranks_differ,
+};
+inline constexpr std::size_t kReasonCount = static_cast<std::size_t>(Reason::ranks_differ) + 1;
+
+const char* name_of(Reason reason) noexcept;
+
+void count_call(Function function, std::uint64_t bytes) noexcept;
+/// Reason::none: polypath carried it.
+void count_outcome(Function function, Reason reason) noexcept;
+/// It went to MPI, with host memory in the place of device memory.
+void count_staged(Function function) noexcept;
+void count_agreement() noexcept;
+/// Made, of ranks on so many nodes.
+void count_communicator(int nodes) noexcept;
+/// A message to another node.
+void count_sent(std::uint64_t bytes) noexcept;
+/// The first text is kept. MPI's ranks could not make a communicator, and why.
+void count_refusal(const char* why) noexcept;
+
+bool saw_calls() noexcept;
+void append_json(Text& out) noexcept;   ///< an object
+void append_lines(Text& out) noexcept;  ///< for people
+/// For a child: it begins without.
+void forget_counts() noexcept;
+
+}  // namespace polypath::preload::mpi

@@ -1,0 +1,162 @@
+// The collectives of NCCL, its point-to-point calls and groups, as programs call them.
+#include "nccl/exports.hpp"
+#include "nccl/groups.hpp"
+#include "nccl/reentrancy_guard.hpp"
+#include "nccl/statistics.hpp"
+#include "nccl/strict_mode.hpp"
+
+using namespace polypath::nccl;
+
+namespace {
+
+/// A call that NCCL gets, at its place among those of the communicator.
+template <typename Pass>
+int pass_on(CommRef comm, CUstream stream, Pass&& pass) noexcept {
+  const ReentrancyGuard inside;
+  if (!comm || comm->comm == nullptr) return pass();
+  if (!comm->order.before(Provider::nccl, stream)) return fail_order(*comm);
+  const int result = pass();
+  if (Group& group = Group::current(); group.is_open())
+    group.note_forwarded(std::move(comm), stream);
+  else if (result == kSuccess && !comm->order.after(Provider::nccl, stream))
+    return fail_order(*comm);
+  return result;
+}
+
+template <typename Pass>
+int carry(void* handle, const Call& call, Pass&& pass) noexcept {
+  if (ReentrancyGuard::is_inside()) return pass();
+  CommRef comm(handle);
+  DeclineReason reason = DeclineReason::no_communicator;
+  if (comm && (comm->comm != nullptr || comm->has_policy))
+    reason = comm->is_lost ? DeclineReason::lost
+                           : choose(comm->policy, call.operation, call.count, call.type,
+                                    call.reduction, comm->size);
+  const bool is_taken = reason == DeclineReason::taken && comm->comm != nullptr;
+  // As NCCL says it: at the call, not at the end of the group.
+  if (is_taken && (call.root < 0 || call.root >= comm->size)) {
+    Group::current().fail(kInvalidArgument);
+    return kInvalidArgument;
+  }
+  count_call(call.operation, reason, call.count * bytes_of_type(call.type));
+  if (is_taken) {
+    Group& group = Group::current();
+    if (!group.is_open()) return issue(*comm, call, true);
+    group.hold(std::move(comm), call);
+    return kSuccess;
+  }
+  if (settings().reproducible && (!comm || comm->size > 1) &&
+      needs_rank_order(call.operation, call.count, call.type, call.reduction))
+    report_unguaranteed(name_of(call.operation), text_of(reason));
+  return pass_on(std::move(comm), call.stream, pass);
+}
+
+}  // namespace
+
+extern "C" {
+
+int ncclAllReduce(const void* send, void* recv, std::size_t count, int type, int reduction,
+                  void* comm, CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclAllReduce);
+  return carry(comm, {Operation::all_reduce, send, recv, count, type, reduction, 0, stream}, [=] {
+    return real->ncclAllReduce(send, recv, count, type, reduction, comm, stream);
+  });
+}
+
+int ncclReduceScatter(const void* send, void* recv, std::size_t count, int type, int reduction,
+                      void* comm, CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclReduceScatter);
+  return carry(
+      comm, {Operation::reduce_scatter, send, recv, count, type, reduction, 0, stream},
+      [=] { return real->ncclReduceScatter(send, recv, count, type, reduction, comm, stream); });
+}
+
+int ncclReduce(const void* send, void* recv, std::size_t count, int type, int reduction, int root,
+               void* comm, CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclReduce);
+  return carry(comm, {Operation::reduce, send, recv, count, type, reduction, root, stream}, [=] {
+    return real->ncclReduce(send, recv, count, type, reduction, root, comm, stream);
+  });
+}
+
+int ncclAllGather(const void* send, void* recv, std::size_t count, int type, void* comm,
+                  CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclAllGather);
+  return carry(comm, {Operation::all_gather, send, recv, count, type, kSum, 0, stream},
+               [=] { return real->ncclAllGather(send, recv, count, type, comm, stream); });
+}
+
+int ncclBroadcast(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
+                  CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclBroadcast);
+  return carry(comm, {Operation::broadcast, send, recv, count, type, kSum, root, stream},
+               [=] { return real->ncclBroadcast(send, recv, count, type, root, comm, stream); });
+}
+
+int ncclBcast(void* buffer, std::size_t count, int type, int root, void* comm, CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclBcast);
+  return carry(comm, {Operation::broadcast, buffer, buffer, count, type, kSum, root, stream},
+               [=] { return real->ncclBcast(buffer, count, type, root, comm, stream); });
+}
+
+int ncclAlltoAll(const void* send, void* recv, std::size_t count, int type, void* comm,
+                 CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclAlltoAll);
+  return carry(comm, {Operation::all_to_all, send, recv, count, type, kSum, 0, stream},
+               [=] { return real->ncclAlltoAll(send, recv, count, type, comm, stream); });
+}
+
+int ncclGather(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
+               CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclGather);
+  return pass_on(CommRef(comm), stream,
+                 [=] { return real->ncclGather(send, recv, count, type, root, comm, stream); });
+}
+
+int ncclScatter(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
+                CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclScatter);
+  return pass_on(CommRef(comm), stream,
+                 [=] { return real->ncclScatter(send, recv, count, type, root, comm, stream); });
+}
+
+int ncclSend(const void* send, std::size_t count, int type, int peer, void* comm, CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclSend);
+  return pass_on(CommRef(comm), stream,
+                 [=] { return real->ncclSend(send, count, type, peer, comm, stream); });
+}
+
+int ncclRecv(void* recv, std::size_t count, int type, int peer, void* comm, CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclRecv);
+  return pass_on(CommRef(comm), stream,
+                 [=] { return real->ncclRecv(recv, count, type, peer, comm, stream); });
+}
+
+int ncclGroupStart() {
+  POLYPATH_NCCL_REAL(ncclGroupStart);
+  const int result = real->ncclGroupStart();
+  if (result == kSuccess && !ReentrancyGuard::is_inside()) Group::current().start();
+  return result;
+}
+
+int ncclGroupEnd() {
+  POLYPATH_NCCL_REAL(ncclGroupEnd);
+  if (ReentrancyGuard::is_inside()) return real->ncclGroupEnd();
+  Group& group = Group::current();
+  const bool is_outermost = group.end();
+  if (is_outermost) group.prepare();
+  const ReentrancyGuard inside;
+  const int result = real->ncclGroupEnd();
+  return is_outermost ? group.finish(result) : result;
+}
+
+int ncclGroupSimulateEnd(void* info) {
+  POLYPATH_NCCL_REAL(ncclGroupSimulateEnd);
+  Group& group = Group::current();
+  // Nothing is issued; what polypath would take is not in NCCL's estimate.
+  if (!ReentrancyGuard::is_inside() && group.end()) group.drop();
+  const ReentrancyGuard inside;
+  return real->ncclGroupSimulateEnd(info);
+}
+
+}  // extern "C"

@@ -1,0 +1,206 @@
+#include "nccl/host_all_gather.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace polypath::nccl {
+
+/// Before the bytes of each rank: what is of an earlier part, or of another communicator, is no
+/// part of this one. A rank whose copy to the GPU failed gives just that.
+struct HostAllGather::Header {
+  CommKey key;
+  std::uint64_t part = 0;
+
+  [[nodiscard]] bool is(const CommKey& its_key, std::uint64_t number) const noexcept {
+    return key.first == its_key.first && key.second == its_key.second && part == number;
+  }
+};
+
+namespace {
+
+/// Of a rank, at once, with its header; all ranks' and this rank's once more.
+constexpr std::size_t kPart = 4096;
+constexpr std::size_t kMaxRanks = 8;
+constexpr std::size_t kBytes = kPart * (kMaxRanks + 1);
+
+void pause_briefly() noexcept {
+  constexpr timespec kPause{0, 20'000};
+  nanosleep(&kPause, nullptr);
+}
+
+std::string error_text(const char* call, int code) {
+  return std::string(call) + ": error " + std::to_string(code);
+}
+
+}  // namespace
+
+/// Those that no exchange has.
+struct ExchangeBuffers::Kept {
+  std::mutex mutex;
+  std::vector<Buffers> all;
+};
+ExchangeBuffers::Kept& ExchangeBuffers::kept() noexcept {
+  static Kept* const its = new Kept;  // the process may end next to an exchange
+  return *its;
+}
+
+bool ExchangeBuffers::take_kept(Buffers& its) noexcept {
+  Kept& free = kept();
+  const std::lock_guard lock(free.mutex);
+  const auto found = std::ranges::find_if(free.all, [&](const Buffers& one) {
+    return one.context == its.context && one.context_id == its.context_id;
+  });
+  if (its.context_id == 0 || found == free.all.end()) return false;
+  its = *found;
+  free.all.erase(found);
+  return true;
+}
+
+bool ExchangeBuffers::keep(const Buffers& its) noexcept {
+  if (its.context_id == 0) return false;
+  Kept& free = kept();
+  const std::lock_guard lock(free.mutex);
+  try {
+    free.all.push_back(its);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
+}
+
+void ExchangeBuffers::fail(const char* call, int code) noexcept { why_ = error_text(call, code); }
+
+ExchangeBuffers::ExchangeBuffers(int gpu) noexcept {
+  const RelaxedCapture relaxed;
+  CUdevice device = gpu;
+  if (gpu < 0) {
+    if (driver::ctx_get_device(&device) != CUDA_SUCCESS) return;
+  } else if (const int code = driver::device_get(&device, gpu); code != 0) {
+    fail("cuDeviceGet", code);
+    return;
+  }
+  // Kept: NCCL has it as well, and it goes with the process.
+  if (const int code = driver::primary_ctx_retain(&its_.context, device); code != 0) {
+    its_.context = nullptr;
+    fail("cuDevicePrimaryCtxRetain", code);
+    return;
+  }
+  const InContext current(its_.context);
+  if (driver::ctx_get_id(its_.context, &its_.context_id) != CUDA_SUCCESS) its_.context_id = 0;
+  if (take_kept(its_)) return;
+  void* pinned = nullptr;
+  if (const int code = driver::stream_create(&its_.stream, CU_STREAM_NON_BLOCKING); code != 0) {
+    its_.stream = nullptr;
+    fail("cuStreamCreate", code);
+  } else if (const int memory = driver::mem_alloc(&its_.memory, kBytes); memory != 0) {
+    its_.memory = 0;
+    fail("cuMemAlloc", memory);
+  } else if (const int host = driver::mem_host_alloc(&pinned, kBytes, 0); host != 0) {
+    fail("cuMemHostAlloc", host);
+  } else {
+    its_.pinned = static_cast<std::byte*>(pinned);
+  }
+}
+
+ExchangeBuffers::~ExchangeBuffers() {
+  if (its_.context == nullptr) return;
+  // What NCCL may still be at is not taken from it.
+  const bool is_whole = its_.pinned != nullptr;
+  if (is_whole && (!why_.empty() || keep(its_))) return;
+  const InContext current(its_.context);
+  const RelaxedCapture relaxed;
+  if (is_whole) driver::mem_free_host(its_.pinned);
+  if (its_.memory != 0) driver::mem_free(its_.memory);
+  if (its_.stream != nullptr) driver::stream_destroy(its_.stream);
+}
+
+ExchangeBuffers& ExchangeBuffers::operator=(ExchangeBuffers&& other) noexcept {
+  std::swap(its_, other.its_);
+  std::swap(why_, other.why_);
+  return *this;
+}
+
+HostAllGather::HostAllGather(const RealNccl& real, void* comm, int size, const CommKey& key,
+                             ExchangeBuffers& buffers) noexcept
+    : real_(real),
+      comm_(comm),
+      size_(static_cast<std::size_t>(size)),
+      key_(key),
+      buffers_(buffers) {}
+
+bool HostAllGather::gather(const void* mine, void* all, std::size_t bytes) noexcept {
+  if (!why_.empty()) return false;
+  const InContext current(buffers_.context());
+  const RelaxedCapture relaxed;
+  constexpr std::size_t kMaxPart = kPart - sizeof(Header);
+  for (std::size_t at = 0; at < bytes; at += kMaxPart)
+    if (!gather_part(static_cast<const std::byte*>(mine) + at, static_cast<std::byte*>(all) + at,
+                     bytes, std::min(kMaxPart, bytes - at)))
+      return false;
+  return true;
+}
+
+int HostAllGather::gather_for(const void* mine, void* all, std::size_t bytes, void* user) noexcept {
+  return static_cast<HostAllGather*>(user)->gather(mine, all, bytes) ? 0 : 1;
+}
+
+bool HostAllGather::gather_part(const std::byte* mine, std::byte* all, std::size_t stride,
+                                std::size_t bytes) noexcept {
+  // This rank's part stands behind those of all.
+  const std::size_t own = kPart * size_;
+  const auto& its = buffers_.its_;
+  const auto pinned = reinterpret_cast<CUdeviceptr>(its.pinned);
+  const Header header{key_, ++parts_};
+  const std::size_t whole = sizeof header + bytes;
+  std::memcpy(its.pinned + own, &header, sizeof header);
+  std::memcpy(its.pinned + own + sizeof header, mine, bytes);
+  // Where it fails the others find no header of this part, and they and this rank all leave.
+  static_cast<void>(driver::memcpy_async(its.memory + own, pinned + own, whole, its.stream));
+  if (const int code =
+          real_.ncclAllGather(reinterpret_cast<const void*>(its.memory + own),
+                              reinterpret_cast<void*>(its.memory), whole, kInt8, comm_, its.stream);
+      code != kSuccess && code != kInProgress)
+    return fail("ncclAllGather", code);
+  if (const int code = driver::memcpy_async(pinned, its.memory, whole * size_, its.stream);
+      code != 0)
+    return fail("cuMemcpyAsync", code);
+  if (!wait()) return false;
+  for (std::size_t rank = 0; rank < size_; ++rank) {
+    Header of_rank;
+    std::memcpy(&of_rank, its.pinned + whole * rank, sizeof of_rank);
+    if (!of_rank.is(key_, parts_)) {
+      why_ = "rank " + std::to_string(rank) + " could not copy bytes to its GPU";
+      failed_alike_ = true;
+      return false;
+    }
+    std::memcpy(all + stride * rank, its.pinned + whole * rank + sizeof header, bytes);
+  }
+  return true;
+}
+
+bool HostAllGather::wait() noexcept {
+  for (;;) {
+    const CUresult state = driver::stream_query(buffers_.its_.stream);
+    if (state == CUDA_SUCCESS) return true;
+    if (state != CUDA_ERROR_NOT_READY) return fail("cuStreamQuery", state);
+    int error = kSuccess;
+    if (real_.ncclCommGetAsyncError != nullptr &&
+        real_.ncclCommGetAsyncError(comm_, &error) == kSuccess && error != kSuccess &&
+        error != kInProgress)
+      return fail("NCCL, meanwhile", error);
+    pause_briefly();
+  }
+}
+
+bool HostAllGather::fail(const char* call, int code) noexcept {
+  why_ = error_text(call, code);
+  buffers_.why_ = why_;
+  return false;
+}
+
+}  // namespace polypath::nccl

@@ -1,0 +1,96 @@
+// What dlsym() answers under this library, where it is preloaded: to programs that look up one of
+// the replaced functions in the NCCL that stands behind it, what stands in for that; names that
+// this library has and the real one has not, are not there; everything else, other NCCLs and names
+// that nobody here knows among it, is the loader's own answer (dlsym.S of the shim).
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "gate/loaded_objects.hpp"
+#include "gate/lookup.hpp"
+#include "nccl/exports.hpp"
+#include "nccl/real_library.hpp"
+#include "nccl/strict_mode.hpp"
+
+using namespace polypath::nccl;
+using polypath::preload::is_polypath;
+using polypath::preload::object_of;
+
+using polypath::preload::Dlsym;
+using polypath::preload::real_dlsym;
+
+extern "C" {
+
+/// Where dlsym.S jumps to: the next library's, as that of the shim.
+[[gnu::visibility("hidden")]] Dlsym polypath_nccl_real_dlsym = nullptr;
+[[gnu::visibility("hidden")]] void* polypath_nccl_lookup(void* handle, const char* name,
+                                                         void* caller) noexcept;
+}
+
+#define POLYPATH_NCCL_status(name)
+#define POLYPATH_NCCL_text(name)
+#define POLYPATH_NCCL_sums(name) extern "C" void name();
+#define POLYPATH_NCCL_PASSED(name, kind) POLYPATH_NCCL_##kind(name)
+#include "nccl/forwarded.def"
+#undef POLYPATH_NCCL_sums
+
+namespace {
+
+struct Replaced {
+  const char* name;
+  void* function;
+};
+const Replaced replaced[] = {
+#define POLYPATH_NCCL_REPLACED(name, arguments) {#name, reinterpret_cast<void*>(&::name)},
+#include "nccl/intercepted.def"
+};
+
+/// Those that sum in NCCL's order: their trampolines say so.
+const Replaced sums[] = {
+#define POLYPATH_NCCL_sums(name) {#name, reinterpret_cast<void*>(&::name)},
+#define POLYPATH_NCCL_PASSED(name, kind) POLYPATH_NCCL_##kind(name)
+#include "nccl/forwarded.def"
+};
+
+void* find_replaced(const char* name) noexcept {
+  if (settings().reproducible)
+    for (const Replaced& one : sums)
+      if (std::strcmp(one.name, name) == 0) return one.function;
+  for (const Replaced& one : replaced)
+    if (std::strcmp(one.name, name) == 0) return one.function;
+  return nullptr;
+}
+
+/// A name that nobody has, in a handle that all processes have: the loader then keeps an error, and
+/// dlsym.S takes this answer for "none".
+void* none(const char* name) noexcept {
+  constexpr std::uintptr_t kNone = 1;
+  real_dlsym()(RTLD_NEXT, name);
+  return reinterpret_cast<void*>(kNone);
+}
+
+}  // namespace
+
+void* polypath_nccl_lookup(void* handle, const char* name, void* caller) noexcept {
+  if (__atomic_load_n(&polypath_nccl_real_dlsym, __ATOMIC_ACQUIRE) == nullptr)
+    __atomic_store_n(&polypath_nccl_real_dlsym,
+                     reinterpret_cast<Dlsym>(real_dlsym()(RTLD_NEXT, "dlsym")), __ATOMIC_RELEASE);
+  // Nearly all names are others. What RTLD_NEXT means depends on who asks.
+  if (name == nullptr || handle == RTLD_NEXT) return nullptr;
+  if (std::strncmp(name + (*name == 'p' ? 1 : 0), "nccl", 4) != 0) return nullptr;
+  if (is_polypath(object_of(caller))) return nullptr;
+  void* const found = polypath_nccl_real_dlsym(handle, name);
+  const link_map* const object = found != nullptr ? object_of(found) : nullptr;
+  if (object == nullptr || object == own_object()) {
+    // A handle of this library has what stands behind it.
+    const bool is_own = real_dlsym()(handle, "polypath_nccl_report") != nullptr;
+    if (object == nullptr && (handle == RTLD_DEFAULT || !is_own)) return nullptr;
+    const RealNccl* const real = real_library(caller, handle != RTLD_DEFAULT);
+    void* const behind = real != nullptr ? real->find(name) : nullptr;
+    if (behind == nullptr) return none(name);
+    return found != nullptr ? found : behind;
+  }
+  void* const function = find_replaced(name);
+  return function != nullptr && real_library_of(object) != nullptr ? function : nullptr;
+}

@@ -1,0 +1,64 @@
+// Who carries a call: a pure function of what NCCL wants to be alike on all ranks (operation,
+// count, type, operator) and of what the ranks agreed on when the communicator was made. Nothing
+// that one rank alone knows (addresses, streams, capture, what is under way) may come in here.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "gate/collective.hpp"
+
+namespace polypath::nccl {
+
+using preload::combines;
+using preload::kOperationCount;
+using preload::Operation;
+
+/// NCCL's name of it.
+const char* name_of(Operation operation) noexcept;
+
+/// Why a call goes to NCCL; taken: it does not.
+enum class DeclineReason : std::uint8_t {
+  taken,
+  no_communicator,  ///< the communicator is NCCL's alone: it says why
+  no_elements,
+  own_operator,  ///< one of the program's own
+  other_type,
+  integer_average,
+  not_measured,  ///< nothing says that it is faster here: no entry of `polypath tune backend`
+  not_faster,
+  lost,  ///< of a communicator that was aborted or revoked
+};
+inline constexpr std::size_t kReasons = 9;
+const char* text_of(DeclineReason reason) noexcept;
+
+/// What all ranks of a communicator have alike.
+struct Policy {
+  bool reproducible = false;
+  /// By operation: bit b of `measured`, something is known of calls of 2^b bytes and less than
+  /// twice that; of `faster`, that polypath is faster.
+  std::array<std::uint64_t, kOperationCount> measured{};
+  std::array<std::uint64_t, kOperationCount> faster{};
+
+  friend bool operator==(const Policy&, const Policy&) = default;
+};
+
+/// Whether there are calls that it takes.
+bool takes_any(const Policy& policy) noexcept;
+
+/// Bytes of an element; 0: a type that polypath has not.
+std::size_t bytes_of_type(int type) noexcept;
+/// polypath_data_type and polypath_reduce_op of NCCL's; -1: there is none.
+int type_of(int type) noexcept;
+int operator_of(int reduction) noexcept;
+bool is_float(int type) noexcept;
+
+/// `reduction` where the operation combines. `count`, `type` and `reduction` are NCCL's.
+DeclineReason choose(const Policy& policy, Operation operation, std::size_t count, int type,
+                     int reduction, int ranks) noexcept;
+
+/// Whether in reproducible mode the program counts on polypath's sum here.
+bool needs_rank_order(Operation operation, std::size_t count, int type, int reduction) noexcept;
+
+}  // namespace polypath::nccl

@@ -1,0 +1,50 @@
+// The NCCL that this process calls, and that stands behind this library: found when the first call
+// or lookup comes, and the same from then on. Any thread; after the first call without locks.
+#pragma once
+
+#include <cuda.h>
+#include <link.h>
+
+#include <cstddef>
+
+#include "nccl/abi.hpp"
+
+namespace polypath::nccl {
+
+/// The functions of the real library that are replaced, and those that this one calls for itself;
+/// null where it has none of that name.
+struct RealNccl {
+  const link_map* object = nullptr;
+  void* handle = nullptr;
+#define POLYPATH_NCCL_REPLACED(name, arguments) int(*name) arguments = nullptr;
+#include "nccl/intercepted.def"
+  int (*ncclGetVersion)(int*) = nullptr;
+  int (*ncclCommCount)(void*, int*) = nullptr;
+  int (*ncclCommCuDevice)(void*, int*) = nullptr;
+  int (*ncclCommUserRank)(void*, int*) = nullptr;
+  int version = 0;  ///< as ncclGetVersion gives it: 22809 is 2.28.9
+
+  /// Null where it would be this library's own, as in a program that has both in its scope: a call
+  /// of that would come back for ever.
+  [[nodiscard]] void* find(const char* name) const noexcept;
+};
+
+/// What a call by name would have reached without this library: the library that
+/// POLYPATH_NCCL_LIBRARY names; that of the calling object; one that is loaded; `may_open`: one
+/// that can be opened by its usual names. Null when there is none.
+const RealNccl* real_library(const void* caller, bool may_open) noexcept;
+
+/// The same, for a program that has looked up a function in `object`: null when that is not the
+/// library behind this one. That there are two is said once.
+const RealNccl* real_library_of(const link_map* object) noexcept;
+
+/// Of a library that was found; null before.
+const RealNccl* known_real_library() noexcept;
+
+/// How many other NCCLs were seen, and left alone.
+int other_libraries() noexcept;
+
+/// This library itself.
+const link_map* own_object() noexcept;
+
+}  // namespace polypath::nccl
