@@ -365,7 +365,7 @@ RANK_PROGRAM(mixed_calls_under_load) {
 }
 TEST(CollectiveProcesses, MixedCallsUnderLoad) {
   NEEDS_GPUS(2);
-  ::unsetenv("POLYPATH_TEST_STAGE");  // rank 1 ends at none, whatever ran before
+  ::unsetenv("POLYPATH_TEST_STAGE");  // of a test that ran before
   const int ranks = std::min(4, static_cast<int>(group_node().node.gpus.size()));
   expect_all_well("mixed_calls_under_load", ranks);
 }
