@@ -37,6 +37,14 @@ class ScriptedLinks final : public HostLinkLoad {
   mutable std::uint64_t time_ns_ = 0;
 };
 
+/// When a rank finds load: each rank begins a few calls apart, and all find some from the 4th to
+/// the 9th look on. Ranks that are at most kCallsApart calls apart are sure to change then.
+inline std::function<bool(int)> load_from(int first) {
+  return [first](int look) { return look >= first && (look - first) % 18 < 6; };
+}
+inline constexpr int kLatestFirst = 4;  ///< `first` is less
+inline constexpr int kCallsApart = 4;
+
 /// What ranks take the node for: links between GPUs look so slow that plans of more than 1 MiB are mixed.
 inline void slow_down_gpu_links(Node& node) {
   for (Link& link : node.links)
