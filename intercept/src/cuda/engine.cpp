@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <ctime>
 
-#include "cuda/driver.hpp"
+#include "cuda/intercepted.hpp"
 #include "cuda/ipc_memory.hpp"
 #include "cuda/offload.hpp"
 #include "cuda/peer_access.hpp"

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 
-#include "cuda/driver.hpp"
+#include "cuda/intercepted.hpp"
 #include "cuda/statistics/statistics.hpp"
 #include "gate/lock.hpp"
 

@@ -9,8 +9,8 @@
 
 #include <cstring>
 
-#include "cuda/driver.hpp"
 #include "cuda/engine.hpp"
+#include "cuda/intercepted.hpp"
 #include "cuda/sequences.hpp"
 #include "cuda/statistics/statistics.hpp"
 #include "gate/loaded_objects.hpp"

@@ -10,8 +10,8 @@
 #include <cstdint>
 
 #include "cuda/copy.hpp"
-#include "cuda/driver.hpp"
 #include "cuda/engine.hpp"
+#include "cuda/intercepted.hpp"
 #include "cuda/sequences.hpp"
 #include "cuda/statistics/rates.hpp"
 #include "cuda/statistics/statistics.hpp"

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <iterator>
 
-#include "cuda/driver.hpp"
 #include "cuda/engine.hpp"
+#include "cuda/intercepted.hpp"
 #include "gate/lock.hpp"
 
 namespace polypath::preload {

@@ -2,8 +2,8 @@
 
 #include <pthread.h>
 
-#include "cuda/driver.hpp"
 #include "cuda/engine.hpp"
+#include "cuda/intercepted.hpp"
 #include "cuda/transparent_objects.hpp"
 #include "gate/lock.hpp"
 

@@ -6,7 +6,7 @@
 
 #include "polypath/offload.h"
 
-namespace polypath::preload {
+namespace polypath::gate {
 
 enum class Operation : std::uint8_t {
   all_reduce = POLYPATH_OFFLOAD_ALL_REDUCE,
@@ -23,4 +23,4 @@ constexpr polypath_offload_op op_of(Operation operation) noexcept {
   return static_cast<polypath_offload_op>(operation);
 }
 
-}  // namespace polypath::preload
+}  // namespace polypath::gate

@@ -1,6 +1,6 @@
 #include "gate/driver.hpp"
 
-namespace polypath::preload::driver {
+namespace polypath::gate::driver {
 namespace {
 
 CUresult not_supported() noexcept { return CUDA_ERROR_NOT_SUPPORTED; }
@@ -30,4 +30,4 @@ bool is_whole() noexcept {
   return true;
 }
 
-}  // namespace polypath::preload::driver
+}  // namespace polypath::gate::driver

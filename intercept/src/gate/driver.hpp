@@ -8,7 +8,7 @@
 #include <atomic>
 #include <cstddef>
 
-namespace polypath::preload {
+namespace polypath::gate {
 
 /// Any function of the driver; null without a driver, or when it has none of that name. Each
 /// interceptor defines it: which driver it means.
@@ -112,4 +112,4 @@ class RelaxedCapture {
   bool is_relaxed_;
 };
 
-}  // namespace polypath::preload
+}  // namespace polypath::gate

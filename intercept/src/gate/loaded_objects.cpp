@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace polypath::preload {
+namespace polypath::gate {
 namespace {
 
 const link_map* last_at_start = nullptr;
@@ -194,4 +194,4 @@ StartupObjects::Iterator StartupObjects::begin() const noexcept {
   return Iterator(first);
 }
 
-}  // namespace polypath::preload
+}  // namespace polypath::gate

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <type_traits>
 
-namespace polypath::preload {
+namespace polypath::gate {
 
 /// The object that holds the address; null when there is none.
 const link_map* object_of(const void* address) noexcept;
@@ -83,4 +83,4 @@ class StartupObjects {
   [[nodiscard]] Iterator end() const noexcept { return Iterator(nullptr); }
 };
 
-}  // namespace polypath::preload
+}  // namespace polypath::gate

@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-namespace polypath::preload {
+namespace polypath::gate {
 
 class Lock {
  public:
@@ -16,4 +16,4 @@ class Lock {
   pthread_mutex_t& mutex_;
 };
 
-}  // namespace polypath::preload
+}  // namespace polypath::gate

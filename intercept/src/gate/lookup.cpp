@@ -5,7 +5,7 @@
 #include <atomic>
 #include <initializer_list>
 
-namespace polypath::preload {
+namespace polypath::gate {
 
 Dlsym real_dlsym() noexcept {
   static constinit std::atomic<Dlsym> known{nullptr};
@@ -19,4 +19,4 @@ Dlsym real_dlsym() noexcept {
   return function;
 }
 
-}  // namespace polypath::preload
+}  // namespace polypath::gate

@@ -10,7 +10,7 @@
 
 #include "gate/lookup.hpp"
 
-namespace polypath::preload {
+namespace polypath::gate {
 
 bool PolypathApi::has_copies() const noexcept {
 #define POLYPATH_IS_THERE(name) name != nullptr&&
@@ -51,4 +51,4 @@ PolypathApi find_functions(void* library) noexcept {
   return api;
 }
 
-}  // namespace polypath::preload
+}  // namespace polypath::gate

@@ -21,7 +21,7 @@
           each(comm_check) each(comm_synchronize) each(comm_node_count) each(comm_gpu) \
               each(offload_collective)
 
-namespace polypath::preload {
+namespace polypath::gate {
 
 /// Functions of libpolypath; null: it has none of that name.
 struct PolypathApi {
@@ -49,4 +49,4 @@ void* open_polypath(Folder folder, int flags) noexcept;
 /// All that the library has.
 PolypathApi find_functions(void* library) noexcept;
 
-}  // namespace polypath::preload
+}  // namespace polypath::gate

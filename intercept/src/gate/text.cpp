@@ -11,7 +11,7 @@
 
 #include "base/sigpipe_guard.hpp"
 
-namespace polypath::preload {
+namespace polypath::gate {
 namespace {
 
 constexpr const char* kNames[] = {"debug", "info", "warn", "error", "off"};
@@ -137,4 +137,4 @@ void log_line(LogLevel level, const char* format, ...) noexcept {
   line.write_to(STDERR_FILENO);
 }
 
-}  // namespace polypath::preload
+}  // namespace polypath::gate

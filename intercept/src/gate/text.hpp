@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace polypath::preload {
+namespace polypath::gate {
 
 /// Grows as needed. Out of memory: it stays as it is, and is_whole() says so.
 class Text {
@@ -51,4 +51,4 @@ enum class LogLevel : std::uint8_t { debug, info, warn, error, off };
 /// printf's format, without a line end.
 [[gnu::format(printf, 2, 3)]] void log_line(LogLevel level, const char* format, ...) noexcept;
 
-}  // namespace polypath::preload
+}  // namespace polypath::gate

@@ -1,4 +1,6 @@
-// One call of a program for a collective of MPI, whatever function it came by.
+// One call of a program for a collective of MPI, whatever function it came by: its arguments, how
+// many bytes it moves, where, and what ranks compare of that (sums over counts of 64 bits, without
+// MPI and the driver).
 #pragma once
 
 #include <cstddef>
@@ -8,10 +10,6 @@
 #include "mpi/library.hpp"
 
 namespace polypath::preload::mpi {
-
-using preload::combines;
-using preload::kOperationCount;
-using preload::Operation;
 
 /// Arguments as the program gave them, handles clean.
 struct Call {
@@ -33,5 +31,33 @@ struct Call {
 int call_original(const Call& call, const void* send, void* recv) noexcept;
 /// With its own.
 int call_original(const Call& call) noexcept;
+
+/// A buffer of this rank's, as far as its call uses it.
+struct Buffer {
+  const void* address;
+  std::size_t bytes;
+};
+
+/// The buffers of a call as polypath uses them: without gaps, types of this many bytes. `count`: of
+/// them; returns how many.
+std::size_t buffers_of(const Call& call, std::size_t part_bytes, int size, Buffer (&buffers)[2]);
+
+/// How many bytes of room next to the buffers a call takes: MPI's data in place are where
+/// polypath's kernels cannot have them.
+std::size_t spare_bytes_of(const Call& call, std::size_t part_bytes, int size) noexcept;
+
+/// How long a rank waits for a living one, for polypath_comm_options: MPI knows no limit, so only
+/// where the program's user sets one. `setting`: POLYPATH_COMM_TIMEOUT_MS, or null.
+std::uint32_t time_limit_of(const char* setting) noexcept;
+
+/// What has to be the same on all ranks, next to the bytes of a part (2^44 at most).
+struct Arguments {
+  Operation operation;
+  int type;  ///< of those that combine; else 0
+  int op;    ///< likewise
+  int root;  ///< of broadcast; else 0
+};
+/// As one number, not negative; another one for other arguments.
+std::int64_t arguments_of(const Arguments& arguments, std::uint64_t part_bytes) noexcept;
 
 }  // namespace polypath::preload::mpi

@@ -1,9 +1,10 @@
 // The functions of MPI that the shim replaces, and which way their calls go.
 #include <atomic>
 
-#include "cuda/driver.hpp"
-#include "mpi/buffers.hpp"
+#include "cuda/intercepted.hpp"
 #include "mpi/comm_state.hpp"
+#include "mpi/memory.hpp"
+#include "mpi/staged.hpp"
 
 namespace polypath::preload::mpi {
 namespace {

@@ -14,9 +14,9 @@
 #include <new>
 
 #include "base/thread.hpp"
-#include "cuda/driver.hpp"
+#include "cuda/intercepted.hpp"
 #include "gate/lock.hpp"
-#include "mpi/call_buffers.hpp"
+#include "mpi/call.hpp"
 
 namespace polypath::preload::mpi {
 namespace {

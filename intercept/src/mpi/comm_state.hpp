@@ -9,7 +9,7 @@
 //   all can, and their arguments agree    polypath carries the call
 //   otherwise                             every rank calls MPI, which allows any mixture; where the
 //                                         library takes no device memory, the ranks that have some
-//                                         pass host memory in its place (buffers.hpp)
+//                                         pass host memory in its place (staged.hpp)
 //
 // Whether a call is asked about is a function of what MPI requires to be alike on all ranks (the
 // communicator, the operation, the number of bytes, what is reduced and how) and of the answers

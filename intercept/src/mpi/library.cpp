@@ -9,7 +9,7 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "cuda/driver.hpp"
+#include "cuda/intercepted.hpp"
 #include "gate/loaded_objects.hpp"
 #include "gate/lock.hpp"
 #include "gate/lookup.hpp"

@@ -15,9 +15,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gate/collective.hpp"
 #include "polypath/comm.h"
 
 namespace polypath::preload::mpi {
+
+using namespace gate;
 
 /// Of a communicator, datatype or operator.
 using Handle = std::uintptr_t;

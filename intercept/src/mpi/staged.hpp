@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "mpi/call.hpp"
 #include "mpi/type_map.hpp"
 
 namespace polypath::preload::mpi {
@@ -56,5 +57,16 @@ class Staged {
   std::size_t bytes_ = 0;  ///< of the host memory
   char* memory_ = nullptr;
 };
+
+/// Of a communicator.
+struct Sizes {
+  int rank;
+  int size;
+  int remote_size;  ///< as in Ranks
+};
+
+/// Calls MPI's own function. Device memory is replaced by host memory where the library does not
+/// take it: this is correct whatever the other ranks pass.
+int call_mpi(const Call& call, const Sizes& sizes) noexcept;
 
 }  // namespace polypath::preload::mpi

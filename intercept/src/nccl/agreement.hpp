@@ -1,4 +1,5 @@
-// What the ranks of a new communicator tell each other, and what they all make of it.
+// What the ranks of a new communicator tell each other, and what they all make of it; and what
+// `polypath tune backend` found on this node, as a policy.
 #pragma once
 
 #include <array>
@@ -6,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "nccl/engine.hpp"
 #include "nccl/offload_policy.hpp"
 
 namespace polypath::nccl {
@@ -42,5 +44,12 @@ struct Outcome {
 };
 /// Whether calls are taken, and by which policy. False where one rank has nothing.
 bool settle(std::span<const Outcome> outcomes, bool reproducible, Policy& policy) noexcept;
+
+/// Whether the profile of this rank knows any backend's times, on whatever GPUs.
+bool has_measured(const Engine& engine) noexcept;
+
+/// Where polypath and NCCL were both measured, on the GPUs of these ranks; nothing where they were
+/// not.
+Policy measured_policy(const Engine& engine, polypath_comm* comm, int ranks) noexcept;
 
 }  // namespace polypath::nccl

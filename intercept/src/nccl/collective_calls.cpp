@@ -1,7 +1,6 @@
 // The collectives of NCCL, its point-to-point calls and groups, as programs call them.
-#include "nccl/exports.hpp"
 #include "nccl/groups.hpp"
-#include "nccl/reentrancy_guard.hpp"
+#include "nccl/real_library.hpp"
 #include "nccl/statistics.hpp"
 #include "nccl/strict_mode.hpp"
 

@@ -8,12 +8,11 @@
 
 #include "gate/loaded_objects.hpp"
 #include "nccl/creation.hpp"
-#include "nccl/exports.hpp"
 #include "nccl/groups.hpp"
-#include "nccl/reentrancy_guard.hpp"
+#include "nccl/real_library.hpp"
 
 using namespace polypath::nccl;
-namespace preload = polypath::preload;
+namespace gate = polypath::gate;
 
 namespace {
 
@@ -222,8 +221,8 @@ int ncclCommGetAsyncError(void* comm, int* error) {
   if (result != kSuccess || error == nullptr || *error != kSuccess) return result;
   const CommRef its(comm);
   // NCCL asks itself by this name too. What this rank gave up itself is no error of another one.
-  const bool is_nccls_own = ReentrancyGuard::is_inside() ||
-                            preload::object_of(__builtin_return_address(0)) == real->object;
+  const bool is_nccls_own =
+      ReentrancyGuard::is_inside() || gate::object_of(__builtin_return_address(0)) == real->object;
   if (its && its->comm != nullptr && !its->is_lost && !is_nccls_own &&
       its->engine->comm_check(its->comm) == POLYPATH_COMMUNICATOR_ERROR)
     *error = kRemoteError;

@@ -13,16 +13,15 @@
 #include "base/thread.hpp"
 #include "gate/text.hpp"
 #include "nccl/agreement.hpp"
-#include "nccl/reentrancy_guard.hpp"
+#include "nccl/real_library.hpp"
 #include "nccl/statistics.hpp"
 #include "nccl/strict_mode.hpp"
-#include "nccl/tuned_policy.hpp"
 
 namespace polypath::nccl {
 namespace {
 
-using preload::log_line;
-using preload::LogLevel;
+using gate::log_line;
+using gate::LogLevel;
 
 /// As many as polypath's kernels serve (collective_args.h).
 constexpr int kMaxRanks = 8;

@@ -4,10 +4,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 #include <string>
 
-#include "nccl/cuda.hpp"
+#include "gate/lookup.hpp"
 
 namespace polypath::nccl {
 namespace {
@@ -19,20 +20,26 @@ struct Made {
   std::string why;
 };
 
+void* open_driver() noexcept {
+  const char* name = std::getenv("POLYPATH_DRIVER_LIBRARY");
+  if (name == nullptr || *name == '\0') name = "libcuda.so.1";
+  return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+}
+
 void make(Made& made) noexcept {
-  void* const library = preload::open_polypath(preload::Folder::resolved, RTLD_NOW | RTLD_LOCAL);
+  void* const library = gate::open_polypath(gate::Folder::resolved, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const why = dlerror();
     made.why = why != nullptr ? why : "there is no libpolypath beside it";
     return;
   }
   Engine& its = made.engine;
-  static_cast<preload::PolypathApi&>(its) = preload::find_functions(library);
+  static_cast<gate::PolypathApi&>(its) = gate::find_functions(library);
   if (!its.has_copies() || !its.has_collectives()) {
     made.why = "the libpolypath beside it is of another version";
     return;
   }
-  if (!preload::driver::is_whole()) {
+  if (!gate::driver::is_whole()) {
     made.why = "there is no CUDA driver";
     return;
   }
@@ -62,3 +69,9 @@ const Engine* engine(const char** why) noexcept {
 }
 
 }  // namespace polypath::nccl
+
+// Past the shim: these are no copies of the program's.
+void* polypath::gate::find_in_driver(const char* name) noexcept {
+  static void* const library = nccl::open_driver();
+  return library != nullptr ? real_dlsym()(library, name) : nullptr;
+}

@@ -3,11 +3,9 @@
 #include <algorithm>
 
 #include "gate/text.hpp"
-#include "nccl/reentrancy_guard.hpp"
+#include "nccl/real_library.hpp"
 
 namespace polypath::nccl {
-
-constinit thread_local int ReentrancyGuard::depth = 0;
 
 namespace {
 
@@ -30,7 +28,7 @@ int fail_order(Communicator& comm) noexcept {
   constexpr const char* kWhy = "the driver cannot keep calls on streams in their order";
   if (comm.comm != nullptr && !comm.is_lost) comm.engine->comm_abort(comm.comm, kWhy);
   if (!comm.has_failed.exchange(true))
-    preload::log_line(preload::LogLevel::error, "a call of rank %d failed: %s", comm.rank, kWhy);
+    gate::log_line(gate::LogLevel::error, "a call of rank %d failed: %s", comm.rank, kWhy);
   return kUnhandledCudaError;
 }
 
@@ -38,7 +36,7 @@ int issue(Communicator& comm, const Call& call, bool may_wait) noexcept {
   const ReentrancyGuard inside;
   if (!comm.order.before(Provider::polypath, call.stream)) return fail_order(comm);
   const polypath_offload_call offloaded{
-      .op = preload::op_of(call.operation),
+      .op = gate::op_of(call.operation),
       .type = static_cast<polypath_data_type>(type_of(call.type)),
       .reduction = static_cast<polypath_reduce_op>(
           combines(call.operation) ? operator_of(call.reduction) : 0),
@@ -50,8 +48,8 @@ int issue(Communicator& comm, const Call& call, bool may_wait) noexcept {
   const polypath_status status =
       comm.engine->offload_collective(comm.comm, &offloaded, may_wait ? 1 : 0);
   if (status != POLYPATH_SUCCESS && !comm.is_lost && !comm.has_failed.exchange(true))
-    preload::log_line(preload::LogLevel::error, "%s of rank %d failed: %s", name_of(call.operation),
-                      comm.rank, comm.engine->last_error());
+    gate::log_line(gate::LogLevel::error, "%s of rank %d failed: %s", name_of(call.operation),
+                   comm.rank, comm.engine->last_error());
   if (!comm.order.after(Provider::polypath, call.stream) && status == POLYPATH_SUCCESS)
     return fail_order(comm);
   return result_of(status);

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "nccl/advertisement.hpp"
-#include "nccl/cuda.hpp"
+#include "nccl/engine.hpp"
 #include "nccl/real_library.hpp"
 
 namespace polypath::nccl {

@@ -1,4 +1,5 @@
-// What dlsym() answers under this library, where it is preloaded: to programs that look up one of
+// What functions that are passed on as they are jump to (trampolines.S), and
+// what dlsym() answers under this library, where it is preloaded: to programs that look up one of
 // the replaced functions in the NCCL that stands behind it, what stands in for that; names that
 // this library has and the real one has not, are not there; everything else, other NCCLs and names
 // that nobody here knows among it, is the loader's own answer (dlsym.S of the shim).
@@ -9,16 +10,15 @@
 
 #include "gate/loaded_objects.hpp"
 #include "gate/lookup.hpp"
-#include "nccl/exports.hpp"
 #include "nccl/real_library.hpp"
 #include "nccl/strict_mode.hpp"
 
 using namespace polypath::nccl;
-using polypath::preload::is_polypath;
-using polypath::preload::object_of;
+using polypath::gate::is_polypath;
+using polypath::gate::object_of;
 
-using polypath::preload::Dlsym;
-using polypath::preload::real_dlsym;
+using polypath::gate::Dlsym;
+using polypath::gate::real_dlsym;
 
 extern "C" {
 
@@ -26,7 +26,26 @@ extern "C" {
 [[gnu::visibility("hidden")]] Dlsym polypath_nccl_real_dlsym = nullptr;
 [[gnu::visibility("hidden")]] void* polypath_nccl_lookup(void* handle, const char* name,
                                                          void* caller) noexcept;
+
+[[gnu::visibility("hidden")]] void* polypath_nccl_find(void* slot, const void* caller) noexcept;
 }
+
+namespace {
+
+/// What trampolines.S has of each of them.
+struct Slot {
+  void* target;
+  const char* name;
+  std::size_t kind;
+};
+inline constexpr std::size_t kStatus = 0;
+inline constexpr std::size_t kText = 1;
+inline constexpr std::size_t kSums = 2;
+
+int no_function() noexcept { return kInvalidUsage; }
+const char* no_text() noexcept { return "NCCL's library has no such function, or there is none"; }
+
+}  // namespace
 
 #define POLYPATH_NCCL_status(name)
 #define POLYPATH_NCCL_text(name)
@@ -93,4 +112,18 @@ void* polypath_nccl_lookup(void* handle, const char* name, void* caller) noexcep
   }
   void* const function = find_replaced(name);
   return function != nullptr && real_library_of(object) != nullptr ? function : nullptr;
+}
+
+/// Called by the first call of each function; kept when the library has it.
+void* polypath_nccl_find(void* asked, const void* caller) noexcept {
+  auto* const slot = static_cast<Slot*>(asked);
+  const RealNccl* const real = real_library(caller, true);
+  void* const found = real != nullptr ? real->find(slot->name) : nullptr;
+  if (slot->kind == kSums && found != nullptr)
+    report_unguaranteed(slot->name, "it is not taken over");
+  if (found == nullptr)
+    return slot->kind == kText ? reinterpret_cast<void*>(&no_text)
+                               : reinterpret_cast<void*>(&no_function);
+  __atomic_store_n(&slot->target, found, __ATOMIC_RELEASE);
+  return found;
 }

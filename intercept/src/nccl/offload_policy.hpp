@@ -11,9 +11,9 @@
 
 namespace polypath::nccl {
 
-using preload::combines;
-using preload::kOperationCount;
-using preload::Operation;
+using gate::combines;
+using gate::kOperationCount;
+using gate::Operation;
 
 /// NCCL's name of it.
 const char* name_of(Operation operation) noexcept;

@@ -16,11 +16,11 @@
 
 namespace polypath::nccl {
 
-using preload::defines;
-using preload::log_line;
-using preload::LogLevel;
-using preload::object_of;
-using preload::real_dlsym;
+using gate::defines;
+using gate::log_line;
+using gate::LogLevel;
+using gate::object_of;
+using gate::real_dlsym;
 
 namespace {
 

@@ -47,4 +47,32 @@ int other_libraries() noexcept;
 /// This library itself.
 const link_map* own_object() noexcept;
 
+/// NCCL calls functions of its own by name, and then comes here: those calls, and those of this
+/// library, go straight back to it. While it lives, this thread's calls are not the program's.
+class ReentrancyGuard {
+ public:
+  ReentrancyGuard() noexcept { ++depth; }
+  ~ReentrancyGuard() { --depth; }
+  ReentrancyGuard(const ReentrancyGuard&) = delete;
+  ReentrancyGuard& operator=(const ReentrancyGuard&) = delete;
+
+  static bool is_inside() noexcept { return depth > 0; }
+
+ private:
+  inline static constinit thread_local int depth = 0;
+};
+
 }  // namespace polypath::nccl
+
+/// Declares `real`; null, or a library without the function, is the program's mistake.
+#define POLYPATH_NCCL_REAL(name)                                                \
+  const RealNccl* const real = real_library(__builtin_return_address(0), true); \
+  if (real == nullptr || real->name == nullptr) return kInvalidUsage
+
+using polypath::nccl::Config;
+using polypath::nccl::UniqueId;
+
+extern "C" {
+#define POLYPATH_NCCL_REPLACED(name, arguments) [[gnu::visibility("default")]] int name arguments;
+#include "nccl/intercepted.def"
+}

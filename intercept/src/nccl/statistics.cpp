@@ -18,7 +18,7 @@
 
 namespace polypath::nccl {
 
-using preload::Text;
+using gate::Text;
 
 namespace {
 
@@ -162,9 +162,9 @@ void write_report() noexcept {
   append_json(out);
   out.append("}\n");
   const std::string name = file_of(setting);
-  if (!preload::replace_file(name.c_str(), out))
-    preload::log_line(preload::LogLevel::warn, "the statistics of NCCL cannot be written to %s",
-                      name.c_str());
+  if (!gate::replace_file(name.c_str(), out))
+    gate::log_line(gate::LogLevel::warn, "the statistics of NCCL cannot be written to %s",
+                   name.c_str());
 }
 
 }  // namespace
@@ -194,7 +194,7 @@ void report_at_exit() noexcept {
 }  // namespace polypath::nccl
 
 std::size_t polypath_nccl_report(char* text, std::size_t size) noexcept {
-  polypath::preload::Text out;
+  polypath::gate::Text out;
   polypath::nccl::append_json(out);
   const std::size_t length = std::strlen(out.c_str());
   if (text != nullptr && size > 0) {

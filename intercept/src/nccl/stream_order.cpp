@@ -1,8 +1,26 @@
 #include "nccl/stream_order.hpp"
 
+#include <optional>
 #include <utility>
 
 namespace polypath::nccl {
+namespace {
+
+/// The number of the capture that the stream is in; 0: none. Nothing: the driver does not say. The
+/// stream's context must be current.
+std::optional<unsigned long long> capture_of(CUstream stream) noexcept {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  cuuint64_t number = 0;
+  CUresult result =
+      driver::stream_get_capture_info(stream, &status, &number, nullptr, nullptr, nullptr, nullptr);
+  if (result == CUDA_ERROR_NOT_SUPPORTED) result = driver::stream_is_capturing(stream, &status);
+  if (result != CUDA_SUCCESS) return {};
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return 0;
+  if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE || number == 0) return {};
+  return number;
+}
+
+}  // namespace
 
 StreamOrder& StreamOrder::operator=(StreamOrder&& other) noexcept {
   std::swap(context_, other.context_);

@@ -3,7 +3,7 @@
 // could hold a GPU while it waits for another GPU, on which the other's kernel waits for this one.
 #pragma once
 
-#include "nccl/cuda.hpp"
+#include "nccl/engine.hpp"
 
 namespace polypath::nccl {
 

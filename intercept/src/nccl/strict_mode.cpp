@@ -19,8 +19,8 @@ bool is_set(const char* name, const char* value) noexcept {
 bool is_asked_for(const char* name) noexcept {
   const char* const given = std::getenv(name);
   if (given != nullptr && std::strcmp(given, "0") != 0 && std::strcmp(given, "1") != 0)
-    preload::log_line(preload::LogLevel::error, "%s is '%s': 0 or 1 is wanted; nothing is promised",
-                      name, given);
+    gate::log_line(gate::LogLevel::error, "%s is '%s': 0 or 1 is wanted; nothing is promised", name,
+                   given);
   return is_set(name, "1");
 }
 
@@ -48,8 +48,8 @@ void report_unguaranteed(const char* what, const char* why) noexcept {
   if (!settings().reproducible) return;
   // Other threads wait here until it is written: a later one must not end the process first.
   [[maybe_unused]] static const bool is_told = [&] {
-    preload::log_line(preload::LogLevel::error, "sums of %s are not in rank order: %s%s", what, why,
-                      settings().strict ? "; stopped (--strict)" : "");
+    gate::log_line(gate::LogLevel::error, "sums of %s are not in rank order: %s%s", what, why,
+                   settings().strict ? "; stopped (--strict)" : "");
     if (settings().strict) _exit(kStrictExitCode);
     return true;
   }();

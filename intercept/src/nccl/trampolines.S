@@ -3,7 +3,7 @@
  * polypath_nccl_find(slot) for the function of the real library, keeps it, and goes on there:
  * arguments in registers, those of floating point too, are saved over it.
  *
- * struct Slot (trampolines.hpp): where to jump, the name, the kind. */
+ * struct Slot (lookup.cpp): where to jump, the name, the kind. */
 #if defined(__x86_64__)
 
         .macro  PASS name, kind

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "mpi/call_buffers.hpp"
+#include "mpi/call.hpp"
 
 namespace polypath::preload::mpi {
 namespace {

@@ -5,7 +5,7 @@
 #include <bit>
 #include <ctime>
 
-#include "cuda/driver.hpp"
+#include "cuda/intercepted.hpp"
 #include "cuda/statistics/statistics.hpp"
 
 namespace polypath::preload {

@@ -12,7 +12,6 @@
 
 #include "cuda/engine.hpp"
 #include "cuda/statistics/rates.hpp"
-#include "cuda/statistics/statistics.hpp"
 #include "gate/text.hpp"
 #include "mpi/mpi_statistics.hpp"
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "cuda/intercepted.hpp"
+#include "gate/polypath_api.hpp"
 
 namespace polypath::preload {
 
@@ -72,8 +73,6 @@ void count(ImportEvent event) noexcept;
 /// Reads POLYPATH_STATS, and lets counting begin if it is set: "text" (to stderr) or the name of a
 /// JSON file, in which %p is the process id; without it ".<pid>" goes before the ending.
 void read_report_setting() noexcept;
-
-struct Engine;
 
 /// For an engine that is let go: the report tells of it as well. Not by two threads at once.
 void keep_report_of(const Engine& engine) noexcept;

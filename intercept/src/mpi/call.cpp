@@ -1,4 +1,4 @@
-#include "mpi/call_buffers.hpp"
+#include "mpi/call.hpp"
 
 namespace polypath::preload::mpi {
 

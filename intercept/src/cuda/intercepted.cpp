@@ -1,4 +1,4 @@
-#include "cuda/driver.hpp"
+#include "cuda/intercepted.hpp"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -79,12 +79,6 @@ void* driver_library() noexcept {
   return known;
 }
 
-void* find_in_driver(const char* name) noexcept {
-  void* const library = driver_library();
-  // A driver under another name: what a reference would be bound to without the shim.
-  return real_dlsym()(library != nullptr ? library : RTLD_NEXT, name);
-}
-
 namespace detail {
 
 constinit std::atomic<void*> driver_functions[kSymbolCount]{};
@@ -101,3 +95,9 @@ CUresult no_function() noexcept {
 
 }  // namespace detail
 }  // namespace polypath::preload
+
+void* polypath::gate::find_in_driver(const char* name) noexcept {
+  void* const library = preload::driver_library();
+  // A driver under another name: what a reference would be bound to without the shim.
+  return real_dlsym()(library != nullptr ? library : RTLD_NEXT, name);
+}

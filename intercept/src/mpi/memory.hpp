@@ -1,4 +1,4 @@
-// What the memory at an address is, as the driver tells.
+// What the memory is that a program passed to MPI, as the driver tells.
 #pragma once
 
 #include <cuda.h>
@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/driver.hpp"
+#include "cuda/intercepted.hpp"
+#include "mpi/call.hpp"
+#include "mpi/mpi_statistics.hpp"
 
 namespace polypath::preload::mpi {
 
@@ -66,5 +68,14 @@ class MemoryAt {
   std::uintptr_t begin_ = 1;
   Found found_{-1, 0};
 };
+
+/// Where a buffer is.
+struct Place {
+  Reason problem = Reason::none;  ///< for which kernels cannot have it
+  int gpu = -1;                   ///< the GPU whose memory it is; -1: none's
+};
+
+/// `element`: to how many bytes it has to be aligned.
+Place place_of(const Buffer& buffer, std::size_t element) noexcept;
 
 }  // namespace polypath::preload::mpi
