@@ -17,7 +17,7 @@ install(TARGETS ${POLYPATH_DRIVER_NAMES}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/simulated-driver)
 foreach(folder ${POLYPATH_PUBLIC_INCLUDES})
   install(DIRECTORY ${folder}/polypath DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-    PATTERN mutants.hpp EXCLUDE)
+    PATTERN mutants.hpp EXCLUDE PATTERN mutant_switch.hpp EXCLUDE)
 endforeach()
 # Defects that tests switch on are no part of what programs get.
 install(CODE "set(HEADERS \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/polypath)")

@@ -33,7 +33,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "polypath/device/detail/mutants.hpp"
+#include "polypath/device/detail/mutant_switch.hpp"
 
 namespace polypath {
 
