@@ -19,7 +19,7 @@ struct ExecutorCase {
 };
 inline void PrintTo(const ExecutorCase& executor, std::ostream* out) { *out << executor.name; }
 
-/// Of the executor that the setting of this name chooses.
+/// The case of the executor that the setting of this name chooses.
 inline ExecutorCase executor_case(const char* name) {
   return {name, [name](const NodeSource& source, OptionArguments arguments) {
             arguments.emplace_back("executor", name);

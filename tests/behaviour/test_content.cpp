@@ -30,12 +30,12 @@ void BehaviourTest::expect_transfer(Context& context, const Payload::Shape& shap
                std::to_string(shape.bytes) + " bytes, offsets " + std::to_string(shape.src_offset) +
                " and " + std::to_string(shape.dst_offset));
   if (plannable(shape)) context.prepare({{shape.src, shape.dst, shape.bytes}});
-  const Payload one = payload(shape);
+  const Payload data = payload(shape);
   const Stream stream = stream_on(shape.src.is_gpu() ? shape.src.index : 0);
   const Traffic traffic(context);
-  copy(context, one.transfer(stream.get()));
+  copy(context, data.transfer(stream.get()));
   synchronize(stream.get());
-  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(data.arrived());
   EXPECT_TRUE(went_as_expected(context, traffic, shape));
 }
 

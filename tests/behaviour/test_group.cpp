@@ -16,14 +16,14 @@ void GroupTest::expect_group(const std::vector<Request>& requests) {
   std::vector<Stream> streams;
   std::vector<Transfer> transfers;
   for (const auto& [src, dst, bytes] : requests) {
-    const Payload& one = add(group, {src, dst, bytes, random_() % 100, random_() % 100});
+    const Payload& payload = add(group, {src, dst, bytes, random_() % 100, random_() % 100});
     streams.push_back(stream_on(src.is_gpu() ? src.index : dst.index));
-    transfers.push_back(one.transfer(streams.back().get()));
+    transfers.push_back(payload.transfer(streams.back().get()));
   }
   const Traffic traffic(*context_);
   context_->group_copy_async(transfers);
   for (const Stream& stream : streams) synchronize(stream.get());
-  for (const Payload& one : group) EXPECT_TRUE(one.arrived());
+  for (const Payload& payload : group) EXPECT_TRUE(payload.arrived());
   EXPECT_TRUE(traffic.went_as(context_->plan(requests)));
 }
 
@@ -71,15 +71,15 @@ TEST_P(GroupTest, SingleStream_CarriesTheWholeGroup) {
   const Stream stream = stream_on(0);
   for (const MemoryId dst : memories()) {
     if (dst == MemoryId::gpu(0)) continue;
-    const Payload& one = add(group, {MemoryId::gpu(0), dst, 16 * kMiB + 9});
-    transfers.push_back(one.transfer(stream.get()));
-    requests.push_back(one.request());
+    const Payload& payload = add(group, {MemoryId::gpu(0), dst, 16 * kMiB + 9});
+    transfers.push_back(payload.transfer(stream.get()));
+    requests.push_back(payload.request());
   }
   context_->prepare(requests);
   const Traffic traffic(*context_);
   context_->group_copy_async(transfers);
   synchronize(stream.get());
-  for (const Payload& one : group) EXPECT_TRUE(one.arrived());
+  for (const Payload& payload : group) EXPECT_TRUE(payload.arrived());
   // One after another, so each is planned alone.
   Plan plan;
   for (const Request& request : requests)
@@ -94,24 +94,25 @@ TEST_P(GroupTest, TransfersOfOneStreamGoInTheirOrder) {
   const std::uint64_t bytes = 24 * kMiB + 3;
   context_->prepare({{near, far, bytes}, {near, far, bytes}});
   if (last != near) context_->prepare({{far, last, bytes}});
-  TestBuffer one(driver(), node(), near, bytes);
+  TestBuffer near_buffer(driver(), node(), near, bytes);
   TestBuffer other(driver(), node(), near, bytes);
   TestBuffer middle(driver(), node(), far, bytes);
   TestBuffer end(driver(), node(), last, bytes);
   const Stream stream = stream_on(0);
   for (int round = 0; round < 3; ++round) {
-    one.fill(random_());
+    near_buffer.fill(random_());
     const std::uint64_t seed = random_();
     other.fill(seed);
     middle.poison();
     end.poison();
     // Twice to one place, in shares of different sizes, and from there on.
     const std::vector<Transfer> transfers{
-        {middle.address(), one.address(), bytes - kMiB, stream.get()},
+        {middle.address(), near_buffer.address(), bytes - kMiB, stream.get()},
         {middle.address(), other.address(), bytes, stream.get()},
         {end.address(), middle.address(), bytes, stream.get()},
-        {one.address(), end.address(), std::uint64_t{last == near ? 100u : 0u}, stream.get()},
-        {middle.address(), one.address(), bytes / 2, stream.get()}};
+        {near_buffer.address(), end.address(), std::uint64_t{last == near ? 100u : 0u},
+         stream.get()},
+        {middle.address(), near_buffer.address(), bytes / 2, stream.get()}};
     context_->group_copy_async(transfers);
     ASSERT_TRUE(completes(stream.get()));
     EXPECT_EQ(end.first_difference(seed), std::nullopt);
@@ -134,7 +135,7 @@ TEST_P(GroupTest, WindowOnOneStream_Arrives) {
     const Traffic traffic(*context_);
     context_->group_copy_async(transfers);
     ASSERT_TRUE(completes(stream.get()));
-    for (const Payload& one : payloads) EXPECT_TRUE(one.arrived());
+    for (const Payload& payload : payloads) EXPECT_TRUE(payload.arrived());
     EXPECT_EQ(traffic.bytes(), kWindow * bytes);
     if (!context_->plan({payloads[0].request()}).native()) {
       EXPECT_GE(traffic.split(), kWindow / 4u);

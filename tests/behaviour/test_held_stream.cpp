@@ -42,7 +42,7 @@ TEST_P(HeldStreamTest, HeldStream_HoldsNoOtherStream) {
   const Traffic traffic(*context_);
 
   gate.hold(behind.get(), context_of(0));
-  for (const Payload& one : held) copy(*context_, one.transfer(behind.get()));
+  for (const Payload& payload : held) copy(*context_, payload.transfer(behind.get()));
   for (int i = 0; i < kMany; ++i) {
     const CUstream stream = streams[static_cast<std::size_t>(i)].get();
     const CurrentContext current(driver(), context_of(i % gpus()));
@@ -51,11 +51,11 @@ TEST_P(HeldStreamTest, HeldStream_HoldsNoOtherStream) {
     EXPECT_TRUE(free[static_cast<std::size_t>(i)].arrived());
   }
   EXPECT_FALSE(done(behind.get()));
-  for (const Payload& one : held) EXPECT_TRUE(one.untouched());
+  for (const Payload& payload : held) EXPECT_TRUE(payload.untouched());
 
   gate.open();
   ASSERT_TRUE(completes(behind.get()));
-  for (const Payload& one : held) EXPECT_TRUE(one.arrived());
+  for (const Payload& payload : held) EXPECT_TRUE(payload.arrived());
   EXPECT_EQ(traffic.failed(), 0u);
   EXPECT_EQ(traffic.bytes(), 2u * kMany * bytes_);
   if (!context_->plan({held.front().request()}).native()) {
@@ -84,18 +84,18 @@ TEST_P(HeldStreamTest, ManyHeldStreams_HoldNoOthers) {
     copy(*context_, last.transfer(stream.get()));
     ASSERT_TRUE(completes(stream.get()));
     EXPECT_TRUE(last.arrived());
-    for (const Stream& one : behind) EXPECT_FALSE(done(one.get()));
-    for (const Payload& one : held) EXPECT_TRUE(one.untouched());
+    for (const Stream& waiting : behind) EXPECT_FALSE(done(waiting.get()));
+    for (const Payload& data : held) EXPECT_TRUE(data.untouched());
     if (!context_->plan({last.request()}).native()) {
       EXPECT_GT(traffic.split(), 1u) << "a route serves several transfers at once";
       EXPECT_GT(traffic.excluded(ExclusionReason::busy), 0u);
     }
     gate.open();
-    for (const Stream& one : behind) ASSERT_TRUE(completes(one.get()));
-    for (const Payload& one : held) EXPECT_TRUE(one.arrived());
+    for (const Stream& waiting : behind) ASSERT_TRUE(completes(waiting.get()));
+    for (const Payload& data : held) EXPECT_TRUE(data.arrived());
     EXPECT_EQ(traffic.split() + traffic.native(), 1u + kMany);
   }
-  // With nobody waiting the routes serve again, as planned.
+  // When no transfer waits, the routes serve again, as planned.
   expect_transfer(*context_, last.shape());
 }
 
@@ -120,17 +120,17 @@ TEST_P(HeldStreamTest, HundredsOfHeldTransfers_HoldNoOthers) {
   }
   std::thread other([&] {
     const CurrentContext current(driver(), context_of(0));
-    for (const Payload& one : free) {
-      context_->copy_async(one.transfer(stream.get()));
+    for (const Payload& payload : free) {
+      context_->copy_async(payload.transfer(stream.get()));
       EXPECT_TRUE(completes(stream.get()));
-      EXPECT_TRUE(one.arrived());
+      EXPECT_TRUE(payload.arrived());
     }
   });
   other.join();
-  for (const Payload& one : held) EXPECT_TRUE(one.untouched());
+  for (const Payload& payload : held) EXPECT_TRUE(payload.untouched());
   gate.open();
-  for (const Stream& one : behind) ASSERT_TRUE(completes(one.get()));
-  for (const Payload& one : held) EXPECT_TRUE(one.arrived());
+  for (const Stream& waiting : behind) ASSERT_TRUE(completes(waiting.get()));
+  for (const Payload& payload : held) EXPECT_TRUE(payload.arrived());
   EXPECT_EQ(traffic.failed(), 0u);
   EXPECT_EQ(traffic.split() + traffic.native(), 3u * kQueued + kMany);
   if (!context_->plan({held.front().request()}).native()) {
@@ -146,9 +146,9 @@ TEST_P(HeldStreamTest, EveryOtherPairGoesOn) {
   for (const MemoryId src : memories())
     for (const MemoryId dst : memories()) {
       if (src != MemoryId::gpu(0) && dst != far_) continue;
-      const Payload& one = add(others, {src, dst, bytes_});
+      const Payload& data = add(others, {src, dst, bytes_});
       streams.push_back(stream_on(src.is_gpu() ? src.index : 0));
-      if (src != dst && !(src.is_host() && dst.is_host())) context_->prepare({one.request()});
+      if (src != dst && !(src.is_host() && dst.is_host())) context_->prepare({data.request()});
     }
   const Payload held = payload(to_far());
   const Stream behind = stream_on(0);

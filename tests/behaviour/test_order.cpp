@@ -77,7 +77,7 @@ TEST_P(OrderTest, ChainsAcrossGpusAndStreamsArrive) {
   EXPECT_EQ(traffic.bytes(), bytes * hops.size());
   EXPECT_EQ(traffic.failed(), 0u);
   // A hop may find the channels taken by the one before, which waits for its own event; planned
-  // anew without them, it may want routes that nobody prepared.
+  // anew without them, it may want routes that are not prepared.
   EXPECT_EQ(traffic.split() + traffic.native(NativeReason::no_gain) +
                 traffic.native(NativeReason::busy) + traffic.native(NativeReason::not_ready),
             hops.size());

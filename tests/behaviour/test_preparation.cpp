@@ -88,12 +88,12 @@ TEST_P(PreparationTest, UnreadyRoutes_AreExcludedUntilReady) {
 TEST_P(PreparationTest, NothingIsPreparedThatNoRouteUses) {
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
   const auto expect_nothing = [&](Context& context, std::uint64_t bytes) {
-    const Payload one = payload({MemoryId::gpu(0), far, bytes});
+    const Payload data = payload({MemoryId::gpu(0), far, bytes});
     const Stream stream = stream_on(0);
-    copy(context, one.transfer(stream.get()));
+    copy(context, data.transfer(stream.get()));
     context.wait_prepared();
     synchronize(stream.get());
-    EXPECT_TRUE(one.arrived());
+    EXPECT_TRUE(data.arrived());
     for (int gpu = 2; gpu < gpus(); ++gpu) EXPECT_FALSE(context_active(gpu)) << "gpu" << gpu;
     for (const MemoryId memory : node().memories())
       EXPECT_EQ(context.resources().staging_bytes(memory), 0u) << to_string(memory);
@@ -110,23 +110,23 @@ TEST_P(PreparationTest, NothingIsPreparedThatNoRouteUses) {
 TEST_P(PreparationTest, RoutesOfThePlanAlone_ArePrepared) {
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
   const auto context = make_context({{"max_routes", "2"}});
-  const Payload one = payload({MemoryId::gpu(0), far, 64 * kMiB});
-  const Plan plan = context->plan({one.request()});
-  std::set<MemoryId> wanted;
+  const Payload data = payload({MemoryId::gpu(0), far, 64 * kMiB});
+  const Plan plan = context->plan({data.request()});
+  std::set<MemoryId> staged;
   for (const RouteShare& share : plan.transfers.front().routes)
-    if (share.route.staged()) wanted.insert(share.route.via);
-  if (wanted.empty()) GTEST_SKIP() << "nothing is split on this node";
+    if (share.route.staged()) staged.insert(share.route.via);
+  if (staged.empty()) GTEST_SKIP() << "nothing is split on this node";
   const Stream stream = stream_on(0);
   {
     // The plan without those routes is known at once, too.
     const Planner::Exact exact(context->planner());
-    copy(*context, one.transfer(stream.get()));
+    copy(*context, data.transfer(stream.get()));
   }
   context->wait_prepared();
   synchronize(stream.get());
-  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(data.arrived());
   for (const MemoryId memory : node().memories())
-    EXPECT_EQ(context->resources().staging_bytes(memory) > 0, wanted.contains(memory))
+    EXPECT_EQ(context->resources().staging_bytes(memory) > 0, staged.contains(memory))
         << to_string(memory);
 }
 
@@ -136,16 +136,16 @@ TEST_P(PreparationTest, FirstTransfer_PreparesItsRoutes) {
   const auto other = make_context();
   const auto bytes = min_split(*other, MemoryId::gpu(0), far);
   if (!bytes) GTEST_SKIP() << "nothing is split on this node";
-  Payload one = payload({MemoryId::gpu(0), far, *bytes});
-  const Plan plan = other->plan({one.request()});
+  Payload data = payload({MemoryId::gpu(0), far, *bytes});
+  const Plan plan = other->plan({data.request()});
   const auto context = make_context();
   const Stream stream = stream_on(0);
   for (const bool is_prepared : {false, true}) {
-    one.renew(random_());
+    data.renew(random_());
     const Traffic traffic(*context);
-    copy(*context, one.transfer(stream.get()));
+    copy(*context, data.transfer(stream.get()));
     synchronize(stream.get());
-    EXPECT_TRUE(one.arrived());
+    EXPECT_TRUE(data.arrived());
     EXPECT_TRUE(is_prepared ? traffic.went_as(plan)
                             : traffic.went_natively(NativeReason::not_ready, *bytes));
     context->wait_prepared();

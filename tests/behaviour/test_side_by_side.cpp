@@ -1,5 +1,5 @@
-// Two threads issue side by side: whatever call of the driver one of them is in, it holds nothing
-// that the other waits for (DESIGN: decision 5).
+// Two threads issue at the same time: in any call of the driver a thread holds nothing that the
+// other thread waits for (DESIGN: decision 5).
 #include <condition_variable>
 #include <cstdlib>
 #include <future>
@@ -12,7 +12,7 @@
 namespace polypath::test {
 namespace {
 
-/// Stops one thread in its nth call of the driver, until it is let go.
+/// Stops one thread in its nth call of the driver, until the test lets it continue.
 class StopSign {
  public:
   /// Before the thread starts.
@@ -24,7 +24,7 @@ class StopSign {
     ended_ = false;
     go_ = false;
   }
-  /// By the thread that is to stop.
+  /// Chooses the calling thread as the one that stops.
   void stop_me() {
     const std::lock_guard lock(mutex_);
     thread_ = std::this_thread::get_id();
@@ -191,12 +191,13 @@ TEST_P(ThreadsTest, NoStreamIds_EveryByteArrives) {
   for (const auto& own : payloads)
     threads.emplace_back([&] {
       const CurrentContext current(driver(), context_of(0));
-      for (const Payload& one : own) context->copy_async(one.transfer(CU_STREAM_PER_THREAD));
+      for (const Payload& payload : own)
+        context->copy_async(payload.transfer(CU_STREAM_PER_THREAD));
       EXPECT_TRUE(completes(CU_STREAM_PER_THREAD));
     });
   for (std::thread& thread : threads) thread.join();
   for (const auto& own : payloads)
-    for (const Payload& one : own) EXPECT_TRUE(one.arrived());
+    for (const Payload& payload : own) EXPECT_TRUE(payload.arrived());
   EXPECT_EQ(traffic.bytes(), 1u * kThreads * kTransfers * bytes);
   EXPECT_EQ(traffic.failed(), 0u);
   if (!context->plan({{MemoryId::gpu(0), far, bytes}}).native()) {

@@ -25,16 +25,17 @@ TEST_P(ThreadsTest, ThreadsShareAContext) {
       const MemoryId src = all[random() % all.size()];
       const MemoryId dst = all[random() % all.size()];
       const std::uint64_t bytes = 8 * kMiB + random() % kMiB;
-      const Payload one(driver(), node(), {src, dst, bytes, random() % 9, random() % 9}, random());
+      const Payload payload(driver(), node(), {src, dst, bytes, random() % 9, random() % 9},
+                            random());
       if (round % 2 == 0) {
-        copy(*context, one.transfer(stream.get()));
+        copy(*context, payload.transfer(stream.get()));
       } else {
-        const Transfer transfer = one.transfer(stream.get());
+        const Transfer transfer = payload.transfer(stream.get());
         context->group_copy_async({&transfer, 1});
       }
-      if (src != dst) static_cast<void>(context->plan({one.request()}));
+      if (src != dst) static_cast<void>(context->plan({payload.request()}));
       ASSERT_TRUE(completes(stream.get()));
-      EXPECT_TRUE(one.arrived());
+      EXPECT_TRUE(payload.arrived());
     }
   };
   std::vector<std::thread> threads;
@@ -61,9 +62,9 @@ TEST_P(ThreadsTest, ThreadsQueueOnTheirOwnStreamsAtOnce) {
     for (int i = 0; i < kRounds; ++i)
       payloads.emplace_back(driver(), node(), Payload::Shape{MemoryId::gpu(0), far, bytes},
                             random());
-    for (const Payload& one : payloads) copy(*context, one.transfer(stream.get()));
+    for (const Payload& payload : payloads) copy(*context, payload.transfer(stream.get()));
     ASSERT_TRUE(completes(stream.get()));
-    for (const Payload& one : payloads) EXPECT_TRUE(one.arrived());
+    for (const Payload& payload : payloads) EXPECT_TRUE(payload.arrived());
   };
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) threads.emplace_back(work, i);
@@ -71,7 +72,7 @@ TEST_P(ThreadsTest, ThreadsQueueOnTheirOwnStreamsAtOnce) {
 
   const std::uint64_t transfers = 1u * kThreads * kRounds;
   EXPECT_EQ(traffic.bytes(), transfers * bytes);
-  // Planned anew without a route that is busy, one may want another that nobody prepared.
+  // A transfer that is planned anew without a busy route may want a route that is not prepared.
   EXPECT_EQ(traffic.split() + traffic.native(NativeReason::busy) +
                 traffic.native(NativeReason::no_gain) + traffic.native(NativeReason::not_ready),
             transfers);

@@ -138,7 +138,7 @@ void NcclTransport::exchange(std::span<const NetworkMessage> sends,
     local_.end_exchange(args, mark.number, stream);
     gate_.watch(stream, std::move(began), [this] { abort(); });
   } catch (...) {
-    // The issued kernels are not watched: without an abort the stream would wait without a limit.
+    // No thread watches the issued kernels: without abort() the stream would never end.
     abort();
     throw;
   }

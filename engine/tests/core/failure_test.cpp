@@ -6,19 +6,19 @@ namespace polypath::test {
 struct FailureTest::Transfers {
   Transfers(FailureTest& test, const std::vector<Request>& requests) : test_(test) {
     for (const auto& [src, dst, bytes] : requests) {
-      const Payload& one = test.add(payloads, {src, dst, bytes});
+      const Payload& payload = test.add(payloads, {src, dst, bytes});
       streams_.push_back(test.stream_on(src.is_gpu() ? src.index : dst.index));
-      transfers.push_back(one.transfer(streams_.back().get()));
+      transfers.push_back(payload.transfer(streams_.back().get()));
     }
   }
   void poison() {
-    for (Payload& one : payloads) one.renew(test_.random_());
+    for (Payload& payload : payloads) payload.renew(test_.random_());
   }
   void wait() {
     for (const Stream& stream : streams_) ASSERT_TRUE(test_.completes(stream.get()));
   }
   void expect_arrived(const char* which) const {
-    for (const Payload& one : payloads) EXPECT_TRUE(one.arrived()) << which;
+    for (const Payload& payload : payloads) EXPECT_TRUE(payload.arrived()) << which;
   }
 
   std::deque<Payload> payloads;
@@ -55,7 +55,7 @@ void FailureTest::expect_quiet(const std::deque<Payload>& payloads) {
     const CurrentContext current(driver(), context_of(gpu));
     POLYPATH_CHECK(driver(), ctx_synchronize());
   }
-  for (const Payload& one : payloads) EXPECT_TRUE(one.untouched()) << "written late";
+  for (const Payload& payload : payloads) EXPECT_TRUE(payload.untouched()) << "written late";
 }
 
 FailureTest::Ending FailureTest::ending_of(Context& context, const Traffic& traffic,
@@ -81,11 +81,11 @@ void FailureTest::fail_each_call(const std::vector<Request>& requests,
     auto context = make_context();
     context->prepare(between_memories);
     if (!earlier.empty()) {
-      Transfers& one = same_buffers ? run : first;
-      one.poison();
-      context->group_copy_async(one.transfers);
-      one.wait();
-      one.expect_arrived("of the earlier transfer");
+      Transfers& batch = same_buffers ? run : first;
+      batch.poison();
+      context->group_copy_async(batch.transfers);
+      batch.wait();
+      batch.expect_arrived("of the earlier transfer");
     }
     const GraphCache::Counts graphs = context->graph_counts();
     run.poison();

@@ -48,7 +48,7 @@ class FailureTest : public SimulatedTest {
   void fail_each_call(const std::vector<Request>& requests,
                       const std::vector<Request>& earlier = {}, bool same_buffers = false);
 
-  /// Of fail_each_call(): no call for a route was an error, only native copies were.
+  /// Checks the result of fail_each_call(): only failed calls of native copies were errors.
   void expect_native_errors_alone() {
     std::set<std::string> errors = endings_[Ending::error];
     if (!is_all_split_) errors.erase("cuMemcpyAsync");
@@ -60,7 +60,7 @@ class FailureTest : public SimulatedTest {
 
   std::optional<FaultInjector> faults_;
   OptionArguments arguments_{{"chunks", "2"}};  ///< few chunks make few calls
-  /// Of fail_each_call(): what it came to, with the exported name of the call that was failed.
+  /// Results of fail_each_call(), with the exported names of the calls that failed.
   std::map<Ending, std::set<std::string>> endings_;
   bool is_all_split_ = false;    ///< when no call fails, nothing is copied natively
   GraphCache::Counts unfailed_;  ///< what the run does with graphs when no call fails

@@ -25,15 +25,16 @@ struct Found {
 
 Found find(CUdeviceptr address) {
   for (const auto& [start, mappings] : state().reservations) {
-    Found found{start, 0, 0, nullptr};
+    Found reservation{start, 0, 0, nullptr};
     for (const Mapping& mapping : mappings) {
-      if (address >= start + found.bytes && address < start + found.bytes + mapping.bytes) {
-        found.base = start + found.bytes;
-        found.mapping = &mapping;
+      if (address >= start + reservation.bytes &&
+          address < start + reservation.bytes + mapping.bytes) {
+        reservation.base = start + reservation.bytes;
+        reservation.mapping = &mapping;
       }
-      found.bytes += mapping.bytes;
+      reservation.bytes += mapping.bytes;
     }
-    if (found.mapping != nullptr) return found;
+    if (reservation.mapping != nullptr) return reservation;
   }
   return {};
 }
@@ -44,22 +45,22 @@ void put(void* data, T value) {
 }
 
 /// Whether the attribute is other than of the allocation below.
-bool answer(const Found& found, CUpointer_attribute attribute, void* data) {
+bool answer(const Found& reservation, CUpointer_attribute attribute, void* data) {
   const bool whole = state().answer == MappingAnswer::reservation;
   switch (static_cast<int>(attribute)) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      put(data, unsigned{found.mapping->gpu < 0 ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE});
+      put(data, unsigned{reservation.mapping->gpu < 0 ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE});
       return true;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: put(data, found.mapping->gpu); return true;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: put(data, reservation.mapping->gpu); return true;
     case CU_POINTER_ATTRIBUTE_CONTEXT: put(data, CUcontext{nullptr}); return true;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: put(data, 0u); return true;
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: put(data, found.start); return true;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: put(data, std::size_t{found.bytes}); return true;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: put(data, reservation.start); return true;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: put(data, std::size_t{reservation.bytes}); return true;
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-      put(data, whole ? found.start : found.base);
+      put(data, whole ? reservation.start : reservation.base);
       return true;
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-      put(data, std::size_t{whole ? found.bytes : found.mapping->bytes});
+      put(data, std::size_t{whole ? reservation.bytes : reservation.mapping->bytes});
       return true;
   }
   return false;
@@ -67,13 +68,13 @@ bool answer(const Found& found, CUpointer_attribute attribute, void* data) {
 
 CUresult get_attributes(unsigned int count, CUpointer_attribute* attributes, void** values,
                         CUdeviceptr address) {
-  const Found found = find(address);
+  const Found reservation = find(address);
   for (unsigned int i = 0; i < count; ++i) {
     const bool of_mapping = attributes[i] == CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR ||
                             attributes[i] == CU_POINTER_ATTRIBUTE_MAPPING_SIZE;
-    if (of_mapping && (found.mapping == nullptr || state().answer == MappingAnswer::refused))
+    if (of_mapping && (reservation.mapping == nullptr || state().answer == MappingAnswer::refused))
       return CUDA_ERROR_INVALID_VALUE;
-    if (found.mapping != nullptr && answer(found, attributes[i], values[i])) continue;
+    if (reservation.mapping != nullptr && answer(reservation, attributes[i], values[i])) continue;
     const CUresult result =
         state().below.pointer_get_attributes(1, attributes + i, values + i, address);
     if (result != CUDA_SUCCESS) return result;
@@ -82,10 +83,10 @@ CUresult get_attributes(unsigned int count, CUpointer_attribute* attributes, voi
 }
 
 CUresult get_access(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {
-  const Found found = find(address);
-  if (found.mapping == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *flags = found.mapping->access.contains(location->id) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-                                                        : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  const Found reservation = find(address);
+  if (reservation.mapping == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *flags = reservation.mapping->access.contains(location->id) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                              : CU_MEM_ACCESS_FLAGS_PROT_NONE;
   return CUDA_SUCCESS;
 }
 

@@ -1,5 +1,5 @@
-// A driver that says of chosen allocations that they are virtual mappings: on how many GPUs, who
-// may reach each of them, and how much of that it tells at all. The bytes are those of the driver
+// A driver that reports chosen allocations as virtual mappings. The test sets their GPUs, the GPUs
+// that may reach them, and how much of this the driver tells. The bytes are those of the driver
 // below.
 #pragma once
 

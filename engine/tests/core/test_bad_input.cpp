@@ -53,16 +53,16 @@ TEST_F(BadInputTest, ZeroBytesIssueNothing) {
 }
 
 TEST_F(BadInputTest, NullIsNamed) {
-  const Payload one = payload({MemoryId::gpu(0), far(), kMiB});
-  const auto [dst, src, bytes, stream, follows, is_exchange] = one.transfer(stream_->get());
+  const Payload data = payload({MemoryId::gpu(0), far(), kMiB});
+  const auto [dst, src, bytes, stream, follows, is_exchange] = data.transfer(stream_->get());
   expect_refused({0, src, bytes, stream}, HasSubstr("dst is null"));
   expect_refused({dst, 0, bytes, stream}, HasSubstr("src is null"));
-  EXPECT_TRUE(one.untouched());
+  EXPECT_TRUE(data.untouched());
 }
 
 TEST_F(BadInputTest, AddressesOfNoMemoryAreNamed) {
-  const Payload one = payload({MemoryId::gpu(0), far(), kMiB});
-  const auto [dst, src, bytes, stream, follows, is_exchange] = one.transfer(stream_->get());
+  const Payload data = payload({MemoryId::gpu(0), far(), kMiB});
+  const auto [dst, src, bytes, stream, follows, is_exchange] = data.transfer(stream_->get());
   expect_refused({dst, 0x10, bytes, stream}, AllOf(HasSubstr("src"), HasSubstr("0x10")));
   expect_refused({0x10, src, bytes, stream}, AllOf(HasSubstr("dst"), HasSubstr("0x10")));
 
@@ -77,7 +77,7 @@ TEST_F(BadInputTest, AddressesOfNoMemoryAreNamed) {
     expect_refused({freed, src, bytes, stream},
                    AllOf(HasSubstr("dst"), HasSubstr(hex(freed)), HasSubstr("freed")));
   }
-  EXPECT_TRUE(one.untouched());
+  EXPECT_TRUE(data.untouched());
 }
 
 TEST_F(BadInputTest, RangesPastTheirAllocationAreNamed) {

@@ -219,16 +219,16 @@ TEST(CApi, JsonReports_HaveTheDocumentedShape) {
   for (const json& memory : devices["staging"])
     expect_keys(memory, {"memory", "allowed", "reason", "bytes"});
 
-  bool found = false;
+  bool is_found = false;
   for (const json& setting : parsed(polypath_settings, handle.context)) {
     expect_keys(setting,
                 {"name", "environment", "value", "origin", "default", "allowed", "meaning"});
     if (setting["name"] != "chunks") continue;
-    found = true;
+    is_found = true;
     EXPECT_EQ(setting["value"], "7");
     EXPECT_EQ(setting["origin"], "argument");
   }
-  EXPECT_TRUE(found);
+  EXPECT_TRUE(is_found);
 }
 
 TEST(CApi, BenchVerifiesAndCountersCount) {
@@ -283,30 +283,30 @@ TEST(CApi, TuningReportsAndCanBeStopped) {
   } seen{handle.context, 0, {}};
   const polypath_tune_progress progress = [](std::size_t done, std::size_t total, double left,
                                              const char* what, void* user) {
-    auto& mine = *static_cast<Seen*>(user);
-    if (mine.first.empty()) mine.first = what;
-    mine.total = total;
+    auto& seen_so_far = *static_cast<Seen*>(user);
+    if (seen_so_far.first.empty()) seen_so_far.first = what;
+    seen_so_far.total = total;
     EXPECT_LE(done, total);
     EXPECT_GT(left, 0);
     EXPECT_LE(left, 600);
-    return parsed(polypath_tuning_results, mine.context)["choices"].empty() ? 0 : 7;
+    return parsed(polypath_tuning_results, seen_so_far.context)["choices"].empty() ? 0 : 7;
   };
-  const json found =
+  const json result =
       parsed(polypath_tune, handle.context, &request, progress, static_cast<void*>(&seen));
-  expect_keys(found, {"profile", "choices", "collectives", "comm", "stopped", "seconds"});
-  EXPECT_TRUE(found["collectives"].empty()) << found;
-  EXPECT_EQ(found["stopped"], true);
+  expect_keys(result, {"profile", "choices", "collectives", "comm", "stopped", "seconds"});
+  EXPECT_TRUE(result["collectives"].empty()) << result;
+  EXPECT_EQ(result["stopped"], true);
   EXPECT_EQ(seen.total, 3u);
   EXPECT_EQ(seen.first, "gpu0 to gpu1, one way, 1 MiB");
-  ASSERT_EQ(found["choices"].size(), 1u);
-  const json& choice = found["choices"][0];
+  ASSERT_EQ(result["choices"].size(), 1u);
+  const json& choice = result["choices"][0];
   expect_keys(choice, {"pattern", "pair", "bytes", "executor", "routes", "slots", "native_gbps",
                        "predicted_gbps", "measured_gbps", "tried", "edited"});
   EXPECT_EQ(choice["pattern"], "one way");
   EXPECT_EQ(choice["pair"], "gpu to gpu, nvlink x4, via 2 gpu, 1 host");
   EXPECT_EQ(choice["bytes"], size);
   EXPECT_EQ(choice["edited"], false);
-  EXPECT_EQ(parsed(polypath_tuning_results, handle.context)["choices"], found["choices"]);
+  EXPECT_EQ(parsed(polypath_tuning_results, handle.context)["choices"], result["choices"]);
 }
 
 TEST(CApi, ZeroBytesAreDone) {

@@ -63,7 +63,7 @@ TEST_F(CApiGraphPhases, HaveTheDocumentedShapeInVirtualTime) {
   EXPECT_EQ(phases["via"], "gpu2");
   EXPECT_EQ(phases["verified"], true);
 
-  // The calls of a simulated driver take what the node file says, whatever this machine's CPU does.
+  // The calls of a simulated driver take the times of the node file, on any CPU.
   ASSERT_EQ(polypath_topology(context_, &text), POLYPATH_SUCCESS);
   const json costs = json::parse(text)["costs"];
   polypath_free_string(text);

@@ -12,14 +12,14 @@ namespace {
 TEST(CApiThreads, LastErrorIsPerThread) {
   char* text = nullptr;
   ASSERT_EQ(polypath_topology(nullptr, &text), POLYPATH_INVALID_ARGUMENT);
-  const std::string mine = polypath_last_error();
-  ASSERT_NE(mine, "");
+  const std::string error = polypath_last_error();
+  ASSERT_NE(error, "");
   std::thread([] {
     EXPECT_STREQ(polypath_last_error(), "");
     EXPECT_EQ(polypath_context_create(nullptr, 1, nullptr), POLYPATH_INVALID_ARGUMENT);
     EXPECT_STRNE(polypath_last_error(), "");
   }).join();
-  EXPECT_EQ(mine, polypath_last_error());
+  EXPECT_EQ(error, polypath_last_error());
 }
 
 TEST(CApiThreads, ContextsMayBeMadeAndAskedAtOnce) {

@@ -29,9 +29,10 @@ class DriverCallsTest : public SimulatedTest {
     synchronize(stream_->get());
     return calls;
   }
-  static std::uint64_t of(const std::map<std::string, std::uint64_t>& calls, const char* symbol) {
-    const auto found = calls.find(symbol);
-    return found == calls.end() ? 0 : found->second;
+  static std::uint64_t count_of(const std::map<std::string, std::uint64_t>& calls,
+                                const char* symbol) {
+    const auto entry = calls.find(symbol);
+    return entry == calls.end() ? 0 : entry->second;
   }
   [[nodiscard]] int gpus_staged_on() {
     int staged = 0;
@@ -46,23 +47,23 @@ class DriverCallsTest : public SimulatedTest {
 };
 
 TEST_F(DriverCallsTest, PlainMemoryIsAskedForOnce) {
-  const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});
-  const auto calls = calls_of(one.transfer(stream_->get()));
-  EXPECT_TRUE(one.arrived());
-  EXPECT_EQ(of(calls, "cuPointerGetAttributes"), 2u);
-  EXPECT_EQ(of(calls, "cuMemGetAccess"), 0u);
-  EXPECT_EQ(of(calls, "cuMemPoolGetAccess"), 0u);
-  EXPECT_EQ(of(calls, "cuDevicePrimaryCtxGetState"), 0u);
-  EXPECT_LE(of(calls, "cuStreamGetCtx"), 1u);
-  EXPECT_LE(of(calls, "cuStreamGetId"), 1u);
+  const Payload data = payload({MemoryId::gpu(0), far(), kSplitBytes});
+  const auto calls = calls_of(data.transfer(stream_->get()));
+  EXPECT_TRUE(data.arrived());
+  EXPECT_EQ(count_of(calls, "cuPointerGetAttributes"), 2u);
+  EXPECT_EQ(count_of(calls, "cuMemGetAccess"), 0u);
+  EXPECT_EQ(count_of(calls, "cuMemPoolGetAccess"), 0u);
+  EXPECT_EQ(count_of(calls, "cuDevicePrimaryCtxGetState"), 0u);
+  EXPECT_LE(count_of(calls, "cuStreamGetCtx"), 1u);
+  EXPECT_LE(count_of(calls, "cuStreamGetId"), 1u);
   // That of the stream, then each GPU of the plan.
-  EXPECT_LE(of(calls, "cuCtxGetId"), 3u + static_cast<unsigned>(gpus_staged_on()));
+  EXPECT_LE(count_of(calls, "cuCtxGetId"), 3u + static_cast<unsigned>(gpus_staged_on()));
 }
 
 TEST_F(DriverCallsTest, SmallTransfersAskForTheirAddressesOnly) {
-  const Payload one = payload({MemoryId::gpu(0), far(), 4 * kKiB});
-  const auto calls = calls_of(one.transfer(stream_->get()));
-  EXPECT_TRUE(one.arrived());
+  const Payload data = payload({MemoryId::gpu(0), far(), 4 * kKiB});
+  const auto calls = calls_of(data.transfer(stream_->get()));
+  EXPECT_TRUE(data.arrived());
   const std::map<std::string, std::uint64_t> expected{{"cuPointerGetAttributes", 2},
                                                       {"cuMemcpyAsync", 1}};
   EXPECT_EQ(calls, expected);
@@ -86,14 +87,14 @@ TEST_F(DriverCallsTest, PoolsAreAskedForGpusThatCopyOnly) {
     POLYPATH_CHECK(driver(), mem_alloc_async(&pool, kSplitBytes, nullptr));
     POLYPATH_CHECK(driver(), stream_synchronize(nullptr));
   }
-  const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});
-  Transfer transfer = one.transfer(stream_->get());
+  const Payload data = payload({MemoryId::gpu(0), far(), kSplitBytes});
+  Transfer transfer = data.transfer(stream_->get());
   transfer.dst = pool;
   const auto calls = calls_of(transfer);
   // The stream's, and the one that the pool is on, when it takes a leg from host memory.
-  EXPECT_LE(of(calls, "cuMemPoolGetAccess"), 2u + static_cast<unsigned>(gpus_staged_on()));
-  EXPECT_EQ(of(calls, "cuMemGetAccess"), 0u);
-  EXPECT_EQ(of(calls, "cuPointerGetAttributes"), 2u);
+  EXPECT_LE(count_of(calls, "cuMemPoolGetAccess"), 2u + static_cast<unsigned>(gpus_staged_on()));
+  EXPECT_EQ(count_of(calls, "cuMemGetAccess"), 0u);
+  EXPECT_EQ(count_of(calls, "cuPointerGetAttributes"), 2u);
   const CurrentContext current(driver(), context_of(1));
   POLYPATH_CHECK(driver(), mem_free_async(pool, nullptr));
   POLYPATH_CHECK(driver(), stream_synchronize(nullptr));

@@ -1,5 +1,5 @@
-// Routes that fail for good: a GPU whose context has a sticky error, an event pool without events.
-// The program's copies of other GPUs are right all the same.
+// Routes that never work again: a GPU whose context has a sticky error, an event pool without
+// events. The program's copies of other GPUs are still right.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -92,10 +92,10 @@ TEST_P(FailedRelay, CopyArrives_RelayIsLeftOut) {
   EXPECT_EQ(after.failed(), 0u);
   EXPECT_EQ(after.native(NativeReason::driver_error), 0u) << "the relay is tried no more";
   EXPECT_EQ(after.excluded(ExclusionReason::failed), 3u);
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
-  EXPECT_THAT(said, testing::HasSubstr("GPU " + std::to_string(relay()) + " is not used"));
-  EXPECT_THAT(said, testing::HasSubstr("CUDA_ERROR_LAUNCH_FAILED (719)"));
+  const std::string output = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
+  EXPECT_THAT(output, testing::HasSubstr("GPU " + std::to_string(relay()) + " is not used"));
+  EXPECT_THAT(output, testing::HasSubstr("CUDA_ERROR_LAUNCH_FAILED (719)"));
 }
 
 TEST_P(FailedRelay, CopyIsLeftToCaller) {
@@ -175,23 +175,23 @@ INSTANTIATE_TEST_SUITE_P(
 /// at each place where it takes one, also after the first leg.
 class LostEvents : public SimulatedTest {
  protected:
-  /// Takes all events but so many of each GPU out of the pool. Where there are none it fails.
+  /// Takes events out of the pool until `events` of each GPU remain. An empty pool throws.
   void leave(EventPool& pool, int events) {
     for (int gpu = 0; gpu < gpus(); ++gpu) {
       const std::size_t first = taken_.size();
       try {
         while (true) taken_.emplace_back(gpu, pool.acquire(gpu));
       } catch (const DriverError&) {
-        for (int i = 0; i < events && taken_.size() > first; ++i) give_back_one(pool);
+        for (int i = 0; i < events && taken_.size() > first; ++i) release_last(pool);
       }
     }
   }
-  void give_back(EventPool& pool) {
-    while (!taken_.empty()) give_back_one(pool);
+  void release_all(EventPool& pool) {
+    while (!taken_.empty()) release_last(pool);
   }
 
  private:
-  void give_back_one(EventPool& pool) {
+  void release_last(EventPool& pool) {
     pool.release(taken_.back().first, taken_.back().second);
     taken_.pop_back();
   }
@@ -212,23 +212,23 @@ TEST_F(LostEvents, CopyArrives) {
   failing.driver = hooked.driver();
   Context context(failing, {{"executor", "stream"}, {"load", "off"}});
   const std::uint64_t bytes = min_split(context, MemoryId::gpu(0), far()).value_or(kMiB);
-  Payload one = payload({MemoryId::gpu(0), far(), bytes});
-  if (context.plan({one.request()}).native()) GTEST_SKIP() << "nothing is split";
+  Payload data = payload({MemoryId::gpu(0), far(), bytes});
+  if (context.plan({data.request()}).native()) GTEST_SKIP() << "nothing is split";
   const Stream stream = stream_on(0);
   EventPool& events = context.resources().events();
   for (int left = 0; left < 12; ++left) {
     SCOPED_TRACE(left);
-    context.prepare({one.request()});
+    context.prepare({data.request()});
     context.wait_prepared();
     is_failing = true;
     leave(events, left);
-    one.renew(random_());
+    data.renew(random_());
     has_begun = false;
-    EXPECT_NO_THROW(context.copy_async(one.transfer(stream.get())));
+    EXPECT_NO_THROW(context.copy_async(data.transfer(stream.get())));
     is_failing = false;
-    give_back(events);
+    release_all(events);
     ASSERT_TRUE(completes(stream.get()));
-    EXPECT_TRUE(one.arrived());
+    EXPECT_TRUE(data.arrived());
   }
   EXPECT_GT(lost_midway, 0);
 }

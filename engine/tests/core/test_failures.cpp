@@ -43,7 +43,7 @@ TEST_F(FailureTest, EachCallOfANativeCopy) {
 TEST_F(FailureTest, EachCallOfPreparing) {
   const std::vector<Request> requests{
       {MemoryId::gpu(0), far(), bytes_for(MemoryId::gpu(0), far())}};
-  Payload one = payload({requests[0].src, requests[0].dst, requests[0].bytes});
+  Payload data = payload({requests[0].src, requests[0].dst, requests[0].bytes});
   const Stream stream = stream_on(0);
   const LiveObjects before = live_objects(driver());
   std::uint64_t calls = 1;
@@ -65,17 +65,17 @@ TEST_F(FailureTest, EachCallOfPreparing) {
     faults_->clear();
     use_first_gpu();
 
-    one.renew(random_());
-    EXPECT_NO_THROW(context->copy_async(one.transfer(stream.get())));
+    data.renew(random_());
+    EXPECT_NO_THROW(context->copy_async(data.transfer(stream.get())));
     ASSERT_TRUE(completes(stream.get()));
-    EXPECT_TRUE(one.arrived());
+    EXPECT_TRUE(data.arrived());
 
     EXPECT_NO_THROW(context->prepare(requests)) << "tried again";
-    one.renew(random_());
+    data.renew(random_());
     const Traffic traffic(*context);
-    EXPECT_NO_THROW(context->copy_async(one.transfer(stream.get())));
+    EXPECT_NO_THROW(context->copy_async(data.transfer(stream.get())));
     ASSERT_TRUE(completes(stream.get()));
-    EXPECT_TRUE(one.arrived());
+    EXPECT_TRUE(data.arrived());
     const Plan plan = context->plan(requests);
     EXPECT_TRUE(plan.native() ? traffic.went_natively(NativeReason::no_gain, plan.bytes())
                               : traffic.went_as(plan));
@@ -87,7 +87,7 @@ TEST_F(FailureTest, EachCallOfPreparing) {
 
 TEST_F(FailureTest, CallsOfPreparingInTheBackground) {
   const std::uint64_t bytes = bytes_for(MemoryId::gpu(0), far());
-  Payload one = payload({MemoryId::gpu(0), far(), bytes});
+  Payload data = payload({MemoryId::gpu(0), far(), bytes});
   const Stream stream = stream_on(0);
   const LiveObjects before = live_objects(driver());
   std::map<std::string, std::uint64_t> calls;
@@ -97,23 +97,23 @@ TEST_F(FailureTest, CallsOfPreparingInTheBackground) {
     SCOPED_TRACE("call " + std::to_string(nth) + " of " + symbol);
     use_first_gpu();
     auto context = make_context();
-    one.renew(random_());
+    data.renew(random_());
     faults_->clear();
     if (nth > 0) faults_->fail(symbol, nth, CUDA_ERROR_OUT_OF_MEMORY);
-    const bool failed = fails_by_name([&] { context->copy_async(one.transfer(stream.get())); });
+    const bool failed = fails_by_name([&] { context->copy_async(data.transfer(stream.get())); });
     context->wait_prepared();
     if (nth == 0) calls = faults_->calls_by_symbol();
     faults_->clear();
     use_first_gpu();
     ASSERT_TRUE(completes(stream.get()));
     if (!failed) {
-      EXPECT_TRUE(one.arrived());
+      EXPECT_TRUE(data.arrived());
     }
     for (int next = 0; next < 2; ++next) {
-      one.renew(random_());
-      EXPECT_NO_THROW(context->copy_async(one.transfer(stream.get())));
+      data.renew(random_());
+      EXPECT_NO_THROW(context->copy_async(data.transfer(stream.get())));
       ASSERT_TRUE(completes(stream.get()));
-      EXPECT_TRUE(one.arrived());
+      EXPECT_TRUE(data.arrived());
       context->wait_prepared();
     }
     context.reset();
@@ -128,26 +128,26 @@ TEST_F(FailureTest, CallsOfPreparingInTheBackground) {
   }
 }
 
-// What is not issued is left to the caller, whose native copy makes the contents right, whatever
-// part of them a route had written.
+// A copy that is not issued is left to the caller. The native copy of the caller makes the contents
+// right, even if a route had written a part of them.
 TEST_F(FailureTest, AnyFailingCall_LeavesCopyToCaller) {
   arguments_ = {{"chunks", "2"}};
   const std::uint64_t bytes = bytes_for(MemoryId::gpu(0), far());
-  Payload one = payload({MemoryId::gpu(0), far(), bytes});
+  Payload data = payload({MemoryId::gpu(0), far(), bytes});
   const Stream stream = stream_on(0);
-  if (make_context()->plan({one.request()}).native()) GTEST_SKIP() << "nothing is split";
+  if (make_context()->plan({data.request()}).native()) GTEST_SKIP() << "nothing is split";
   int before = 0;
   int after = 0;
   std::uint64_t calls = 1;
   for (std::uint64_t failing = 0; failing <= calls; ++failing) {
     use_first_gpu();
     auto context = make_context();
-    context->prepare({one.request()});
-    one.renew(random_());
+    context->prepare({data.request()});
+    data.renew(random_());
     faults_->clear();
     if (failing > 0) faults_->fail_call(failing, CUDA_ERROR_UNKNOWN);
     bool issued = true;
-    EXPECT_NO_THROW(issued = context->try_copy_async(one.transfer(stream.get())));
+    EXPECT_NO_THROW(issued = context->try_copy_async(data.transfer(stream.get())));
     if (failing == 0) calls = faults_->calls();
     SCOPED_TRACE("call " + std::to_string(failing) + ": " + faults_->last_failed());
     auto by_symbol = faults_->calls_by_symbol();
@@ -156,11 +156,11 @@ TEST_F(FailureTest, AnyFailingCall_LeavesCopyToCaller) {
     faults_->clear();
     use_first_gpu();
     if (!issued) {
-      const Transfer native = one.transfer(stream.get());
+      const Transfer native = data.transfer(stream.get());
       POLYPATH_CHECK(driver(), memcpy_async(native.dst, native.src, native.bytes, native.stream));
     }
     ASSERT_TRUE(completes(stream.get()));
-    EXPECT_TRUE(one.arrived());
+    EXPECT_TRUE(data.arrived());
     if (!issued) ++(copies == 0 ? before : after);
   }
   EXPECT_GT(before, 3);
@@ -177,7 +177,7 @@ TEST_F(FailureTest, OutOfHostMemory_LeavesCopyToCaller) {
   NodeSource short_of_memory = source();
   short_of_memory.driver = hooked.driver();
   const std::uint64_t bytes = bytes_for(MemoryId::gpu(0), far());
-  Payload one = payload({MemoryId::gpu(0), far(), bytes});
+  Payload data = payload({MemoryId::gpu(0), far(), bytes});
   const Stream stream = stream_on(0);
   int before = 0;
   int after = 0;
@@ -185,22 +185,22 @@ TEST_F(FailureTest, OutOfHostMemory_LeavesCopyToCaller) {
     SCOPED_TRACE("call " + std::to_string(failing));
     use_first_gpu();
     Context context(short_of_memory, {{"chunks", "2"}});
-    if (context.plan({one.request()}).native()) GTEST_SKIP() << "nothing is split";
-    context.prepare({one.request()});
-    one.renew(random_());
+    if (context.plan({data.request()}).native()) GTEST_SKIP() << "nothing is split";
+    context.prepare({data.request()});
+    data.renew(random_());
     copies = 0;
     left = failing;
     bool issued = false;
-    EXPECT_NO_THROW(issued = context.try_copy_async(one.transfer(stream.get())));
+    EXPECT_NO_THROW(issued = context.try_copy_async(data.transfer(stream.get())));
     const bool met = std::exchange(left, 0) == 0;
     use_first_gpu();
     if (!issued) {
       ++(copies == 0 ? before : after);
-      const Transfer native = one.transfer(stream.get());
+      const Transfer native = data.transfer(stream.get());
       POLYPATH_CHECK(driver(), memcpy_async(native.dst, native.src, native.bytes, native.stream));
     }
     ASSERT_TRUE(completes(stream.get()));
-    EXPECT_TRUE(one.arrived());
+    EXPECT_TRUE(data.arrived());
     if (!met) break;
   }
   EXPECT_GT(before, 1);
@@ -225,10 +225,10 @@ TEST_F(FailureTest, FirstErrorIsReportedNotLaterOnes) {
   NodeSource failing = source();
   failing.driver = table;
   Context context(failing, {});
-  const Payload one = payload({MemoryId::gpu(0), far(), 100});
+  const Payload data = payload({MemoryId::gpu(0), far(), 100});
   const Stream stream = stream_on(0);
   try {
-    context.copy_async(one.transfer(stream.get()));
+    context.copy_async(data.transfer(stream.get()));
     ADD_FAILURE() << "nothing failed";
   } catch (const DriverError& error) {
     EXPECT_EQ(error.code(), static_cast<int>(CUDA_ERROR_ILLEGAL_ADDRESS));
@@ -239,21 +239,21 @@ TEST_F(FailureTest, FirstErrorIsReportedNotLaterOnes) {
 
 TEST_F(FailureTest, RouteWithoutMemory_IsRetriedWithPauses) {
   const std::uint64_t bytes = bytes_for(MemoryId::gpu(0), far());
-  Payload one = payload({MemoryId::gpu(0), far(), bytes});
+  Payload data = payload({MemoryId::gpu(0), far(), bytes});
   const Stream stream = stream_on(0);
   const auto context = make_context();
-  const Plan plan = context->plan({one.request()});
+  const Plan plan = context->plan({data.request()});
   if (plan.native()) GTEST_SKIP() << "nothing is split";
   // Copies until all routes are there; how many it takes.
   const auto copies_until_split = [&](int most) {
     int count = 0;
     for (bool split = false; !split && count < most; ++count) {
-      one.renew(random_());
+      data.renew(random_());
       const Traffic traffic(*context);
-      context->copy_async(one.transfer(stream.get()));
+      context->copy_async(data.transfer(stream.get()));
       context->wait_prepared();
       EXPECT_TRUE(completes(stream.get()));
-      EXPECT_TRUE(one.arrived());
+      EXPECT_TRUE(data.arrived());
       split = static_cast<bool>(traffic.went_as(plan));
     }
     return count;

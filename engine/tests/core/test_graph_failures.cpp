@@ -157,13 +157,13 @@ TEST_F(GraphFailureTest, OutOfMemory_ShrinksCacheThenRecovers) {
   }
   context.prepare({to_far()});
   const auto expect_split = [&](std::size_t which) {
-    Payload& one = payloads[which];
-    one.renew(random_());
+    Payload& payload = payloads[which];
+    payload.renew(random_());
     const Traffic traffic(context);
-    copy(context, one.transfer(stream.get()));
+    copy(context, payload.transfer(stream.get()));
     ASSERT_TRUE(completes(stream.get()));
-    EXPECT_TRUE(one.arrived());
-    EXPECT_TRUE(traffic.went_as(context.plan({one.request()})));
+    EXPECT_TRUE(payload.arrived());
+    EXPECT_TRUE(traffic.went_as(context.plan({payload.request()})));
   };
   const auto uses = [&] { return uses_of(context.graph_counts()); };
   for (std::size_t i = 0; i < 3; ++i) expect_split(i);

@@ -69,13 +69,13 @@ class ImportedMemoryTest : public SimulatedTest, public testing::WithParamInterf
         memcpy_sync(buffer.address(), reinterpret_cast<CUdeviceptr>(values.data()), values.size()));
     POLYPATH_CHECK(driver(), stream_synchronize(nullptr));  // not pinned: it may be on its way
   }
-  /// Gets all of what lies at `theirs`, and compares.
-  testing::AssertionResult gets(Context& context, CUdeviceptr theirs, std::uint8_t seed) {
-    TestBuffer mine(driver(), node(), MemoryId::gpu(kOwn), kBytes);
-    mine.poison();
-    copy_on_own(context, {mine.address(), theirs, kBytes, stream_->get()});
+  /// Gets all of what lies at `imported`, and compares.
+  testing::AssertionResult gets(Context& context, CUdeviceptr imported, std::uint8_t seed) {
+    TestBuffer own(driver(), node(), MemoryId::gpu(kOwn), kBytes);
+    own.poison();
+    copy_on_own(context, {own.address(), imported, kBytes, stream_->get()});
     synchronize(stream_->get());
-    return contents(mine) == pattern(kBytes, seed)
+    return contents(own) == pattern(kBytes, seed)
                ? testing::AssertionSuccess()
                : testing::AssertionFailure() << "other bytes than the other process wrote";
   }
@@ -95,51 +95,51 @@ class ImportedMemoryTest : public SimulatedTest, public testing::WithParamInterf
 TEST_P(ImportedMemoryTest, GetTakesEveryRoute) {
   Peer peer;
   Context context(source(), settings());
-  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 1));
+  const CUdeviceptr imported = import(context, peer.allocate(kTheirs, kBytes, 1));
   const Request request{MemoryId::gpu(kTheirs), MemoryId::gpu(kOwn), kBytes};
   ASSERT_GT(context.plan({request}).transfers.front().routes.size(), 2u);
   reset_sim_counters(driver());
   const Traffic traffic(context);
-  EXPECT_TRUE(gets(context, theirs, 1));
+  EXPECT_TRUE(gets(context, imported, 1));
   EXPECT_TRUE(traffic.went_as(context.plan({request})));
   EXPECT_EQ(bounced(), 0u);
-  context.memory_closed(theirs);
-  close(theirs);
+  context.memory_closed(imported);
+  close(imported);
 }
 
 TEST_P(ImportedMemoryTest, PutTakesEveryRoute) {
   Peer peer;
   Context context(source(), settings());
-  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 1));
-  TestBuffer mine(driver(), node(), MemoryId::gpu(kOwn), kBytes);
-  write(mine, pattern(kBytes, 2));
+  const CUdeviceptr imported = import(context, peer.allocate(kTheirs, kBytes, 1));
+  TestBuffer own(driver(), node(), MemoryId::gpu(kOwn), kBytes);
+  write(own, pattern(kBytes, 2));
   reset_sim_counters(driver());
   const Traffic traffic(context);
-  copy_on_own(context, {theirs, mine.address(), kBytes, stream_->get()});
+  copy_on_own(context, {imported, own.address(), kBytes, stream_->get()});
   synchronize(stream_->get());
   EXPECT_TRUE(peer.holds(2));
   EXPECT_TRUE(
       traffic.went_as(context.plan({{MemoryId::gpu(kOwn), MemoryId::gpu(kTheirs), kBytes}})));
   EXPECT_EQ(bounced(), 0u);
-  context.memory_closed(theirs);
-  close(theirs);
+  context.memory_closed(imported);
+  close(imported);
 }
 
 TEST_P(ImportedMemoryTest, OffsetIntoImport_CopiesFromThere) {
   Peer peer;
   Context context(source(), settings());
-  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 3));
+  const CUdeviceptr imported = import(context, peer.allocate(kTheirs, kBytes, 3));
   constexpr std::size_t skipped = 3 * kMiB + 1;
-  TestBuffer mine(driver(), node(), MemoryId::gpu(kOwn), kBytes - skipped);
-  mine.poison();
+  TestBuffer own(driver(), node(), MemoryId::gpu(kOwn), kBytes - skipped);
+  own.poison();
   const Traffic traffic(context);
-  copy_on_own(context, {mine.address(), theirs + skipped, kBytes - skipped, stream_->get()});
+  copy_on_own(context, {own.address(), imported + skipped, kBytes - skipped, stream_->get()});
   synchronize(stream_->get());
   const auto all = pattern(kBytes, 3);
-  EXPECT_TRUE(contents(mine) == std::vector<std::uint8_t>(all.begin() + skipped, all.end()));
+  EXPECT_TRUE(contents(own) == std::vector<std::uint8_t>(all.begin() + skipped, all.end()));
   EXPECT_EQ(traffic.split(), 1u);
-  context.memory_closed(theirs);
-  close(theirs);
+  context.memory_closed(imported);
+  close(imported);
 }
 
 // Programs whose kernels use imported memory and that never copy much of it pay for nothing.
@@ -149,43 +149,43 @@ TEST_P(ImportedMemoryTest, SmallCopies_MakeNothing) {
   Peer peer;
   Context context(source(), {{"executor", GetParam()}});
   ASSERT_TRUE(context.plan({{MemoryId::gpu(kTheirs), MemoryId::gpu(kOwn), kMedium}}).native());
-  TestBuffer mine(driver(), node(), MemoryId::gpu(kOwn), kMedium);
+  TestBuffer own(driver(), node(), MemoryId::gpu(kOwn), kMedium);
   LiveObjects expected = live_objects(driver());
   ++expected.allocations;  // what the program opens
-  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 4));
+  const CUdeviceptr imported = import(context, peer.allocate(kTheirs, kBytes, 4));
   context.wait_prepared();
   EXPECT_EQ(live_objects(driver()), expected);
   for (const std::size_t bytes : {kSmall, kMedium}) {
-    mine.poison();
-    copy_on_own(context, {mine.address(), theirs, bytes, stream_->get()});
+    own.poison();
+    copy_on_own(context, {own.address(), imported, bytes, stream_->get()});
     synchronize(stream_->get());
     context.wait_prepared();
-    const auto read = contents(mine);
+    const auto read = contents(own);
     const auto all = pattern(kBytes, 4);
     EXPECT_TRUE(std::equal(read.begin(), read.begin() + bytes, all.begin()));
     EXPECT_EQ(live_objects(driver()), expected) << bytes << " bytes";
   }
-  context.memory_closed(theirs);
-  close(theirs);
+  context.memory_closed(imported);
+  close(imported);
 }
 
 TEST_P(ImportedMemoryTest, FirstLargeCopy_PreparesItsRoutes) {
   Peer peer;
   Context context(source(), {{"executor", GetParam()}});
-  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 4));
+  const CUdeviceptr imported = import(context, peer.allocate(kTheirs, kBytes, 4));
   context.wait_prepared();
   {
     const Traffic traffic(context);
-    EXPECT_TRUE(gets(context, theirs, 4));
+    EXPECT_TRUE(gets(context, imported, 4));
     EXPECT_TRUE(traffic.went_natively(NativeReason::not_ready, kBytes));
   }
   context.wait_prepared();
   const Traffic traffic(context);
-  EXPECT_TRUE(gets(context, theirs, 4));
+  EXPECT_TRUE(gets(context, imported, 4));
   EXPECT_TRUE(
       traffic.went_as(context.plan({{MemoryId::gpu(kTheirs), MemoryId::gpu(kOwn), kBytes}})));
-  context.memory_closed(theirs);
-  close(theirs);
+  context.memory_closed(imported);
+  close(imported);
 }
 
 TEST_P(ImportedMemoryTest, OpenedAfterALargeCopy_IsPrepared) {
@@ -201,22 +201,22 @@ TEST_P(ImportedMemoryTest, OpenedAfterALargeCopy_IsPrepared) {
   EXPECT_TRUE(gets(context, second, 5));
   EXPECT_TRUE(
       traffic.went_as(context.plan({{MemoryId::gpu(kTheirs), MemoryId::gpu(kOwn), kBytes}})));
-  for (const CUdeviceptr theirs : {first, second}) {
-    context.memory_closed(theirs);
-    close(theirs);
+  for (const CUdeviceptr imported : {first, second}) {
+    context.memory_closed(imported);
+    close(imported);
   }
 }
 
 TEST_P(ImportedMemoryTest, UnpublishedMemory_GoesNatively) {
   Peer peer;
   Context context(source(), settings());
-  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 5), -1);
+  const CUdeviceptr imported = import(context, peer.allocate(kTheirs, kBytes, 5), -1);
   const Traffic traffic(context);
-  EXPECT_TRUE(gets(context, theirs, 5));
+  EXPECT_TRUE(gets(context, imported, 5));
   EXPECT_TRUE(traffic.went_natively(NativeReason::other_process, kBytes));
   EXPECT_NE(report(context).find("memory of a process without polypath (1)"), std::string::npos);
-  context.memory_closed(theirs);
-  close(theirs);
+  context.memory_closed(imported);
+  close(imported);
 }
 
 TEST_P(ImportedMemoryTest, ImportsEndWithTheProgramsOwn) {
@@ -225,16 +225,16 @@ TEST_P(ImportedMemoryTest, ImportsEndWithTheProgramsOwn) {
   context.prepare({{MemoryId::gpu(kTheirs), MemoryId::gpu(kOwn), kBytes}});  // staging memory
   const auto before = open_files();
   const CUipcMemHandle handle = peer.allocate(kTheirs, kBytes, 6);
-  const CUdeviceptr theirs = import(context, handle);
-  EXPECT_EQ(import(context, handle), theirs) << "opened twice";
-  EXPECT_TRUE(gets(context, theirs, 6));
+  const CUdeviceptr imported = import(context, handle);
+  EXPECT_EQ(import(context, handle), imported) << "opened twice";
+  EXPECT_TRUE(gets(context, imported, 6));
   EXPECT_GE(open_files(), before + 2) << "an import of our own";
-  context.memory_closed(theirs);
-  close(theirs);
+  context.memory_closed(imported);
+  close(imported);
   EXPECT_GE(open_files(), before + 2) << "still open once";
-  EXPECT_TRUE(gets(context, theirs, 6));
-  context.memory_closed(theirs);
-  close(theirs);
+  EXPECT_TRUE(gets(context, imported, 6));
+  context.memory_closed(imported);
+  close(imported);
   EXPECT_EQ(open_files(), before);
 }
 
@@ -242,12 +242,12 @@ TEST_P(ImportedMemoryTest, NothingOfClosedMemoryIsLeft) {
   Context context(source(), settings());
   for (std::uint8_t round = 0; round < 4; ++round) {
     Peer peer;
-    const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, round));
+    const CUdeviceptr imported = import(context, peer.allocate(kTheirs, kBytes, round));
     const Traffic traffic(context);
-    EXPECT_TRUE(gets(context, theirs, round)) << "round " << int{round};
+    EXPECT_TRUE(gets(context, imported, round)) << "round " << int{round};
     EXPECT_EQ(traffic.split(), 1u);
-    context.memory_closed(theirs);
-    close(theirs);
+    context.memory_closed(imported);
+    close(imported);
   }
   EXPECT_EQ(graph_misuse(driver()), GraphMisuse{});
 }
@@ -256,16 +256,16 @@ TEST_P(ImportedMemoryTest, NothingOfClosedMemoryIsLeft) {
 TEST_P(ImportedMemoryTest, ReusedAddress_IsNotStaleImport) {
   Peer peer;
   Context context(source(), settings());
-  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 8));
-  EXPECT_TRUE(gets(context, theirs, 8));
-  close(theirs);
-  TestBuffer mine(driver(), node(), MemoryId::gpu(kOwn), kBytes);
-  if (mine.address() != theirs) GTEST_SKIP() << "needs a driver that gives out addresses again";
-  write(mine, pattern(kBytes, 9));
+  const CUdeviceptr imported = import(context, peer.allocate(kTheirs, kBytes, 8));
+  EXPECT_TRUE(gets(context, imported, 8));
+  close(imported);
+  TestBuffer own(driver(), node(), MemoryId::gpu(kOwn), kBytes);
+  if (own.address() != imported) GTEST_SKIP() << "needs a driver that gives out addresses again";
+  write(own, pattern(kBytes, 9));
   TestBuffer far(driver(), node(), MemoryId::gpu(2), kBytes);
   far.poison();
   const Traffic traffic(context);
-  copy_on_own(context, {far.address(), mine.address(), kBytes, stream_->get()});
+  copy_on_own(context, {far.address(), own.address(), kBytes, stream_->get()});
   synchronize(stream_->get());
   EXPECT_TRUE(contents(far) == pattern(kBytes, 9));
   EXPECT_TRUE(traffic.went_as(context.plan({{MemoryId::gpu(kOwn), MemoryId::gpu(2), kBytes}})));
@@ -292,27 +292,27 @@ TEST_P(ImportedMemoryTest, FailedImport_ExcludesItsRoutesForAWhile) {
   failing.driver = injector.driver();
   Context context(failing, settings());
   injector.fail("cuIpcOpenMemHandle_v2", 1, CUDA_ERROR_OUT_OF_MEMORY);
-  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 7));
+  const CUdeviceptr imported = import(context, peer.allocate(kTheirs, kBytes, 7));
   const Traffic traffic(context);
-  EXPECT_TRUE(gets(context, theirs, 7));
-  EXPECT_TRUE(gets(context, theirs, 7));
+  EXPECT_TRUE(gets(context, imported, 7));
+  EXPECT_TRUE(gets(context, imported, 7));
   EXPECT_EQ(traffic.failed(), 0u);
   EXPECT_GE(traffic.excluded(ExclusionReason::failed), 1u);
-  // Nor is it given up for ever.
+  // After a pause the context tries the route again.
   const Plan plan = context.plan({{MemoryId::gpu(kTheirs), MemoryId::gpu(kOwn), kBytes}});
   bool as_planned = false;
   for (int copies = 0; !as_planned && copies < 4 * Retry::kFirstPause; ++copies) {
-    const Traffic one(context);
-    ASSERT_TRUE(gets(context, theirs, 7));
-    as_planned = static_cast<bool>(one.went_as(plan));
+    const Traffic next_traffic(context);
+    ASSERT_TRUE(gets(context, imported, 7));
+    as_planned = static_cast<bool>(next_traffic.went_as(plan));
   }
   EXPECT_TRUE(as_planned);
-  context.memory_closed(theirs);
-  close(theirs);
+  context.memory_closed(imported);
+  close(imported);
 }
 
 INSTANTIATE_TEST_SUITE_P(Executors, ImportedMemoryTest, testing::Values("stream", "graph"),
-                         [](const auto& one) { return std::string(one.param); });
+                         [](const auto& suite) { return std::string(suite.param); });
 
 }  // namespace
 }  // namespace polypath::test

@@ -106,7 +106,7 @@ class LoadTest : public SimulatedTest {
     payload.renew(random_());
     return transfer_now(payload, stream);
   }
-  /// The same of contents that are there: renewing them takes the node's time.
+  /// The same with contents that are there already: renewing them takes time of the node.
   double transfer_now(Payload& payload, CUstream stream) {
     const double begin = now_us();
     context_->copy_async(payload.transfer(stream));

@@ -1,4 +1,4 @@
-// Memory by virtual mappings: every mapping of a range counts, whatever the driver tells of them.
+// Memory by virtual mappings: every mapping of a range counts, also one that the driver hides.
 #include "mapped_memory.hpp"
 
 #include <algorithm>
@@ -32,10 +32,10 @@ class MappedMemoryTest : public SimulatedTest, public testing::WithParamInterfac
         {12 * kMiB, gpu, access}, {2 * kMiB, gpu, access}, {kSplitBytes - 14 * kMiB, gpu, access}};
   }
   /// Copies, and says whether all bytes arrived.
-  testing::AssertionResult arrives(const Payload& one) {
-    copy(*context_, one.transfer(stream_->get()));
+  testing::AssertionResult arrives(const Payload& payload) {
+    copy(*context_, payload.transfer(stream_->get()));
     synchronize(stream_->get());
-    return one.arrived();
+    return payload.arrived();
   }
   /// No bytes were staged on `gpu` since `before`.
   void expect_unused(const Counters::Snapshot& before, int gpu) {
@@ -59,54 +59,54 @@ class MappedMemoryTest : public SimulatedTest, public testing::WithParamInterfac
 };
 
 TEST_P(MappedMemoryTest, MappingsThatAllGpusReachAreSplitAsAny) {
-  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
-  const Transfer transfer = one.transfer(stream_->get());
+  const Payload data = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
+  const Transfer transfer = data.transfer(stream_->get());
   mapped_->map(transfer.dst, three(1, all_));
   mapped_->map(transfer.src, three(0, all_));
   const Traffic traffic(*context_);
-  EXPECT_TRUE(arrives(one));
+  EXPECT_TRUE(arrives(data));
   EXPECT_TRUE(traffic.went_as(context_->plan({to_gpu_1()})));
 }
 
 TEST_P(MappedMemoryTest, MappingOnOtherGpu_GoesNatively) {
-  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
+  const Payload data = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
   auto mappings = three(1, all_);
   mappings[1].gpu = 2;
-  mapped_->map(one.transfer(nullptr).dst, mappings);
+  mapped_->map(data.transfer(nullptr).dst, mappings);
   const Traffic traffic(*context_);
-  EXPECT_TRUE(arrives(one));
+  EXPECT_TRUE(arrives(data));
   EXPECT_TRUE(traffic.went_natively(NativeReason::several_allocations, kSplitBytes));
 }
 
 TEST_P(MappedMemoryTest, MappingInHostMemory_GoesNatively) {
-  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
+  const Payload data = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
   auto mappings = three(0, all_);
   mappings[1].gpu = -1;
-  mapped_->map(one.transfer(nullptr).src, mappings);
+  mapped_->map(data.transfer(nullptr).src, mappings);
   const Traffic traffic(*context_);
-  EXPECT_TRUE(arrives(one));
+  EXPECT_TRUE(arrives(data));
   EXPECT_TRUE(traffic.went_natively(NativeReason::several_allocations, kSplitBytes));
 }
 
 TEST_P(MappedMemoryTest, GpuWithoutAccess_StagesNothing) {
-  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
+  const Payload data = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
   auto mappings = three(1, all_);
   mappings[1].access.erase(3);
-  mapped_->map(one.transfer(nullptr).dst, mappings);
+  mapped_->map(data.transfer(nullptr).dst, mappings);
   const auto before = context_->counters().snapshot();
   const Traffic traffic(*context_);
-  EXPECT_TRUE(arrives(one));
+  EXPECT_TRUE(arrives(data));
   expect_unused(before, 3);
   EXPECT_EQ(traffic.excluded(ExclusionReason::unreachable), stages_on(to_gpu_1(), 3) ? 1u : 0u);
   EXPECT_EQ(traffic.split() + traffic.native(), 1u);
 }
 
 TEST_P(MappedMemoryTest, HostMappingsAreReadOnlyByGpusThatMay) {
-  const Payload one = payload({MemoryId::host(0), MemoryId::gpu(0), kSplitBytes});
-  mapped_->map(one.transfer(nullptr).src, three(-1, {0, 1}));
+  const Payload data = payload({MemoryId::host(0), MemoryId::gpu(0), kSplitBytes});
+  mapped_->map(data.transfer(nullptr).src, three(-1, {0, 1}));
   const auto before = context_->counters().snapshot();
   const Traffic traffic(*context_);
-  EXPECT_TRUE(arrives(one));
+  EXPECT_TRUE(arrives(data));
   for (int gpu = 2; gpu < gpus(); ++gpu) expect_unused(before, gpu);
   EXPECT_EQ(traffic.split() + traffic.native(), 1u);
   std::uint64_t forbidden = 0;
@@ -115,15 +115,15 @@ TEST_P(MappedMemoryTest, HostMappingsAreReadOnlyByGpusThatMay) {
 }
 
 TEST_P(MappedMemoryTest, RemappedMemory_IsInspectedAgain) {
-  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
-  const CUdeviceptr dst = one.transfer(nullptr).dst;
+  const Payload data = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
+  const CUdeviceptr dst = data.transfer(nullptr).dst;
   mapped_->map(dst, three(1, all_));
-  EXPECT_TRUE(arrives(one));
+  EXPECT_TRUE(arrives(data));
   mapped_->map(dst, three(2, all_));
   {
     bool to_gpu_2 = false;
     const Traffic traffic(*context_);
-    copy(*context_, one.transfer(stream_->get()));
+    copy(*context_, data.transfer(stream_->get()));
     synchronize(stream_->get());
     EXPECT_TRUE(traffic.split() + traffic.native() == 1 && traffic.failed() == 0);
     for (const auto& [key, count] : context_->counters().snapshot().routes)
@@ -132,7 +132,7 @@ TEST_P(MappedMemoryTest, RemappedMemory_IsInspectedAgain) {
   }
   mapped_->map(dst, three(1, {1}));
   const auto before = context_->counters().snapshot();
-  EXPECT_TRUE(arrives(one));
+  EXPECT_TRUE(arrives(data));
   for (int gpu = 2; gpu < gpus(); ++gpu) expect_unused(before, gpu);
 }
 
@@ -142,13 +142,13 @@ TEST_P(MappedMemoryTest, GraphsSetAddressesOnEachLaunch) {
   Context graphs(source, {{"executor", "graph"}});
   graphs.prepare({to_gpu_1()});
   if (graphs.plan({to_gpu_1()}).native()) GTEST_SKIP() << "nothing is split here";
-  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
-  mapped_->map(one.transfer(nullptr).dst, three(1, all_));
+  const Payload data = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
+  mapped_->map(data.transfer(nullptr).dst, three(1, all_));
   for (int i = 0; i < 3; ++i) {
-    copy(graphs, one.transfer(stream_->get()));
+    copy(graphs, data.transfer(stream_->get()));
     synchronize(stream_->get());
   }
-  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(data.arrived());
   // What lies at the addresses may have changed in between, and nothing shows it.
   EXPECT_EQ(graphs.graph_counts().hits, 0u);
   EXPECT_EQ(graphs.graph_counts().launches, 3u);

@@ -63,18 +63,18 @@ TEST_F(NativeReasonTest, ManagedMemory) {
 }
 
 TEST_F(NativeReasonTest, StreamInCapture) {
-  const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});
+  const Payload data = payload({MemoryId::gpu(0), far(), kSplitBytes});
   POLYPATH_CHECK(driver(),
                  stream_begin_capture(stream_->get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
   const Traffic traffic(*context_);
-  copy(*context_, one.transfer(stream_->get()));
+  copy(*context_, data.transfer(stream_->get()));
   EXPECT_TRUE(traffic.went_natively(NativeReason::capturing, kSplitBytes));
   CUgraph graph = nullptr;
   POLYPATH_CHECK(driver(), stream_end_capture(stream_->get(), &graph));
   const auto nodes =
       driver_function<decltype(polypath_sim_graph_nodes)>(driver(), "polypath_sim_graph_nodes");
   EXPECT_EQ(nodes(graph), 1u) << "a graph of one copy, as natively";
-  EXPECT_TRUE(one.untouched());
+  EXPECT_TRUE(data.untouched());
   POLYPATH_CHECK(driver(), graph_destroy(graph));
 }
 
@@ -103,15 +103,15 @@ TEST_F(NativeReasonTest, ContextsThatAreNotPrimary) {
   const auto create =
       driver_function<CUresult(CUcontext*, unsigned, CUdevice)>(driver(), "cuCtxCreate_v2");
   const auto destroy = driver_function<CUresult(CUcontext)>(driver(), "cuCtxDestroy_v2");
-  const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});
+  const Payload data = payload({MemoryId::gpu(0), far(), kSplitBytes});
   CUcontext own = nullptr;
   ASSERT_EQ(create(&own, 0, 0), CUDA_SUCCESS);
   {
     const Stream stream(driver(), own);
     const Traffic traffic(*context_);
-    copy(*context_, one.transfer(stream.get()));
+    copy(*context_, data.transfer(stream.get()));
     synchronize(stream.get());
-    EXPECT_TRUE(one.arrived());
+    EXPECT_TRUE(data.arrived());
     EXPECT_TRUE(traffic.went_natively(NativeReason::other_context, kSplitBytes));
   }
   ASSERT_EQ(destroy(own), CUDA_SUCCESS);
@@ -207,7 +207,7 @@ TEST_F(NativeReasonTest, PoolMemoryThatAllGpusReachIsSplitAsAny) {
     EXPECT_EQ(traffic.split(), 3u);
     EXPECT_EQ(traffic.followed(), 0u);
   }
-  for (CUmemAccessDesc& one : all) one.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  for (CUmemAccessDesc& access : all) access.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
   ASSERT_EQ(set_access(pool_of_gpu, all.data(), all.size()), CUDA_SUCCESS);
 }
 

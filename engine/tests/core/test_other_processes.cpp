@@ -34,10 +34,10 @@ class Sender {
       for (;;) pause();
     }
     char done = 0;
-    const bool told = read(ready[0], &done, 1) == 1;
+    const bool is_ready = read(ready[0], &done, 1) == 1;
     ::close(ready[0]);
     ::close(ready[1]);
-    if (!told) throw std::runtime_error("the other process did not start");
+    if (!is_ready) throw std::runtime_error("the other process did not start");
   }
   ~Sender() {
     kill(pid_, SIGKILL);
@@ -67,7 +67,7 @@ class OtherProcessesTest : public SimulatedTest {
   static Request pair(int from, int to, std::uint64_t bytes) {
     return {MemoryId::gpu(from), MemoryId::gpu(to), bytes};
   }
-  /// Until who came or went is no longer overlooked.
+  /// Waits until the registry is read again: a process that began or ended is seen then.
   static void let_others_be_seen() {
     std::this_thread::sleep_for(std::chrono::nanoseconds(2 * RegistryTimes{}.look_every_ns));
   }
@@ -132,15 +132,15 @@ TEST_F(OtherProcessesTest, ConcurrentPlan_IsItsPartOfTheGroupPlan) {
                                   pair(2, 3, kSplitBytes), pair(3, 0, kSplitBytes)};
   const Plan together = planner.plan(ring, 0)->plan;
   std::multiset<int> links;
-  for (std::size_t mine = 0; mine < ring.size(); ++mine) {
+  for (std::size_t own = 0; own < ring.size(); ++own) {
     std::vector<Request> beside;
     for (std::size_t other = 0; other < ring.size(); ++other)
-      if (other != mine) beside.push_back({ring[other].src, ring[other].dst, 0});
-    const auto prepared = planner.plan({&ring[mine], 1}, 0, beside);
+      if (other != own) beside.push_back({ring[other].src, ring[other].dst, 0});
+    const auto prepared = planner.plan({&ring[own], 1}, 0, beside);
     ASSERT_EQ(prepared->plan.transfers.size(), 1u);
     const TransferPlan& part = prepared->plan.transfers.front();
-    const TransferPlan& whole = together.transfers[mine];
-    EXPECT_EQ(part.request, ring[mine]);
+    const TransferPlan& whole = together.transfers[own];
+    EXPECT_EQ(part.request, ring[own]);
     ASSERT_EQ(part.routes.size(), whole.routes.size());
     std::uint64_t bytes = 0;
     for (std::size_t r = 0; r < part.routes.size(); ++r) {
@@ -162,31 +162,31 @@ TEST_F(OtherProcessesTest, ConcurrentPlan_IsItsPartOfTheGroupPlan) {
 TEST_F(OtherProcessesTest, LinksThatOthersUseAreLeftToThem) {
   Context context(source(), settings());
   context.prepare({pair(0, 1, kSplitBytes)});
-  const Request mine = pair(0, 1, kSplitBytes);
-  const Request theirs = pair(2, 1, 0);
-  const Plan alone = context.plan({mine});
-  const Plan beside = context.planner().plan({&mine, 1}, 0, {&theirs, 1})->plan;
+  const Request own_request = pair(0, 1, kSplitBytes);
+  const Request other_request = pair(2, 1, 0);
+  const Plan alone = context.plan({own_request});
+  const Plan beside = context.planner().plan({&own_request, 1}, 0, {&other_request, 1})->plan;
   ASSERT_NE(alone.transfers.front().routes.size(), beside.transfers.front().routes.size())
       << "nothing to tell the plans apart by";
   const Stream stream = stream_on(0);
   {
     const Sender other(registry_folder(), gpu(2), gpu(1));
     let_others_be_seen();
-    const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
+    const Payload data = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
     const Traffic traffic(context);
-    copy(context, one.transfer(stream.get()));
+    copy(context, data.transfer(stream.get()));
     synchronize(stream.get());
-    EXPECT_TRUE(one.arrived());
+    EXPECT_TRUE(data.arrived());
     EXPECT_TRUE(beside.native() ? traffic.went_natively(NativeReason::links_in_use, kSplitBytes)
                                 : traffic.went_as(beside));
   }
   // Killed in flight: it does not count any more.
   let_others_be_seen();
-  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
+  const Payload data = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
   const Traffic traffic(context);
-  copy(context, one.transfer(stream.get()));
+  copy(context, data.transfer(stream.get()));
   synchronize(stream.get());
-  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(data.arrived());
   EXPECT_TRUE(traffic.went_as(alone));
 }
 

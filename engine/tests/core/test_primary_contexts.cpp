@@ -1,5 +1,5 @@
-// Primary contexts: nobody waits while one is made, and nothing goes wrong when the program resets
-// one.
+// Primary contexts: no thread waits while one is made, and nothing goes wrong when the program
+// resets one.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -30,7 +30,7 @@ class Gate {
     changed_.notify_all();
     changed_.wait(lock, [&] { return !closed_; });
   }
-  /// Whether somebody stands before it, within a minute.
+  /// True: a thread waits at the gate, within a minute.
   bool reached() {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, kPatience, [&] { return waiting_; });
@@ -125,7 +125,7 @@ class PrimaryContextTest : public SimulatedTest {
     context.wait_prepared();
   }
 
-  /// Everybody's references stay, and all that they made is gone.
+  /// The references of all users stay; the objects that they made are gone.
   void reset(int gpu) {
     const auto reset = driver_function<CUresult(CUdevice)>(driver(), "cuDevicePrimaryCtxReset_v2");
     ASSERT_NE(reset, nullptr);
@@ -160,39 +160,39 @@ TEST_F(PrimaryContextTest, SeveralContexts_AreMadeAtOnce) {
   if (to_make < 2) GTEST_SKIP() << "no two routes over other GPUs here";
   const auto hold = driver_function<void(int)>(driver(), "polypath_sim_hold_contexts");
   const auto at_once = driver_function<std::uint64_t()>(driver(), "polypath_sim_contexts_at_once");
-  Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
+  Payload data = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
   reset_sim_counters(driver());
   hold(2);
-  copy(context, one.transfer(stream_->get()));
+  copy(context, data.transfer(stream_->get()));
   context.wait_prepared();
   hold(0);
   EXPECT_GE(at_once(), 2u);
   synchronize(stream_->get());
-  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(data.arrived());
 
-  one.renew(random_());
+  data.renew(random_());
   const Traffic traffic(context);
-  copy(context, one.transfer(stream_->get()));
+  copy(context, data.transfer(stream_->get()));
   synchronize(stream_->get());
-  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(data.arrived());
   EXPECT_TRUE(traffic.went_as(plan));
 }
 
 TEST_F(PrimaryContextTest, SingleThread_CreatesOneAtATime) {
   Context context(source(), {{"prepare_threads", "1"}});
   const auto at_once = driver_function<std::uint64_t()>(driver(), "polypath_sim_contexts_at_once");
-  Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
+  Payload data = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
   const Plan plan = context.plan({wide()});
   if (staged_on(context) < 0) GTEST_SKIP() << "nothing is staged on a GPU here";
   reset_sim_counters(driver());
-  copy(context, one.transfer(stream_->get()));
+  copy(context, data.transfer(stream_->get()));
   context.wait_prepared();
   EXPECT_EQ(at_once(), 1u);
-  one.renew(random_());
+  data.renew(random_());
   const Traffic traffic(context);
-  copy(context, one.transfer(stream_->get()));
+  copy(context, data.transfer(stream_->get()));
   synchronize(stream_->get());
-  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(data.arrived());
   EXPECT_TRUE(traffic.went_as(plan));
 }
 
@@ -207,19 +207,19 @@ TEST_F(PrimaryContextTest, ReadyRoute_IsUsedBeforeOthers) {
   };
   if (staged_on(context) < 0 || std::ranges::none_of(plan.transfers.front().routes, is_by_host))
     GTEST_SKIP() << "no routes by GPUs and by the host here";
-  Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
+  Payload data = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
   retaining().close();
-  copy(context, one.transfer(stream_->get()));
+  copy(context, data.transfer(stream_->get()));
   synchronize(stream_->get());
-  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(data.arrived());
   bool is_split = false;
   const auto until = std::chrono::steady_clock::now() + kPatience;
   while (!is_split && std::chrono::steady_clock::now() < until) {
-    one.renew(random_());
+    data.renew(random_());
     const Traffic traffic(context);
-    copy(context, one.transfer(stream_->get()));
+    copy(context, data.transfer(stream_->get()));
     synchronize(stream_->get());
-    ASSERT_TRUE(one.arrived());
+    ASSERT_TRUE(data.arrived());
     is_split = traffic.split() == 1;
     for (int gpu = 2; gpu < gpus(); ++gpu) EXPECT_FALSE(context_active(gpu)) << "gpu" << gpu;
   }
@@ -237,22 +237,22 @@ TEST_F(PrimaryContextTest, StagingGpuReset_CopiesAreNative) {
     context->prepare({wide()});
     const int via = staged_on(*context);
     if (via < 0) GTEST_SKIP() << "nothing is staged on a GPU here";
-    Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
+    Payload data = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
     const LiveObjects before = live_objects(driver());
     {
       const Traffic traffic(*context);
-      copy(*context, one.transfer(stream_->get()));
+      copy(*context, data.transfer(stream_->get()));
       synchronize(stream_->get());
-      EXPECT_TRUE(one.arrived());
+      EXPECT_TRUE(data.arrived());
       EXPECT_EQ(traffic.split(), 1u);
     }
     reset(via);
     for (int i = 0; i < 2; ++i) {
-      one.renew(random_());
+      data.renew(random_());
       const Traffic traffic(*context);
-      copy(*context, one.transfer(stream_->get()));
+      copy(*context, data.transfer(stream_->get()));
       synchronize(stream_->get());
-      EXPECT_TRUE(one.arrived());
+      EXPECT_TRUE(data.arrived());
       EXPECT_TRUE(traffic.went_natively(NativeReason::context_reset, kSplitBytes));
     }
     reset_sim_counters(driver());
@@ -273,12 +273,12 @@ TEST_F(PrimaryContextTest, CallersGpuReset_CopiesAreNative) {
   POLYPATH_CHECK(driver(), primary_ctx_release(2));
   POLYPATH_CHECK(driver(), primary_ctx_retain(&own, 2));
   {
-    const Payload one = payload({MemoryId::host(0), MemoryId::gpu(2), kSplitBytes});
+    const Payload data = payload({MemoryId::host(0), MemoryId::gpu(2), kSplitBytes});
     const Stream stream(driver(), own);
     const Traffic traffic(*context);
-    copy(*context, one.transfer(stream.get()));
+    copy(*context, data.transfer(stream.get()));
     synchronize(stream.get());
-    EXPECT_TRUE(one.arrived());
+    EXPECT_TRUE(data.arrived());
     EXPECT_TRUE(traffic.went_natively(NativeReason::context_reset, kSplitBytes));
   }
   EXPECT_EQ(said_by_the_end_of(context), "");

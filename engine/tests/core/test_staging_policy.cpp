@@ -53,16 +53,15 @@ TEST(StagingPolicy, ManyProcesses_NoContextIsAdded) {
   EXPECT_EQ(may_stage(facts, 0), StagingReason::allowed);
 }
 
-// ---- on a node whose driver says so
-// --------------------------------------------------------------------
+// ---- On a node whose driver says so -------------------------------------------------------------
 
-struct Said {
+struct DriverAnswers {
   CudaDriver below;
   std::set<int> exclusive;
   bool little_memory = false;
 };
-Said& said() {
-  static Said instance;
+DriverAnswers& driver_answers() {
+  static DriverAnswers instance;
   return instance;
 }
 
@@ -72,18 +71,18 @@ class StagingPolicyTest : public SimulatedTest {
     SimulatedTest::SetUp();
     if (IsSkipped()) return;
     if (gpus() < 4) GTEST_SKIP() << "needs GPUs to stage on";
-    said() = {*source().driver, {}, false};
+    driver_answers() = {*source().driver, {}, false};
     auto table = std::make_shared<CudaDriver>(*source().driver);
     table->device_get_attribute = [](int* value, CUdevice_attribute attribute, CUdevice gpu) {
       if (attribute != CU_DEVICE_ATTRIBUTE_COMPUTE_MODE)
-        return said().below.device_get_attribute(value, attribute, gpu);
-      *value = said().exclusive.contains(gpu) ? CU_COMPUTEMODE_EXCLUSIVE_PROCESS
-                                              : CU_COMPUTEMODE_DEFAULT;
+        return driver_answers().below.device_get_attribute(value, attribute, gpu);
+      *value = driver_answers().exclusive.contains(gpu) ? CU_COMPUTEMODE_EXCLUSIVE_PROCESS
+                                                        : CU_COMPUTEMODE_DEFAULT;
       return CUDA_SUCCESS;
     };
     table->mem_get_info = [](std::size_t* free, std::size_t* total) {
-      const CUresult result = said().below.mem_get_info(free, total);
-      if (result == CUDA_SUCCESS && said().little_memory) *free = kMiB;
+      const CUresult result = driver_answers().below.mem_get_info(free, total);
+      if (result == CUDA_SUCCESS && driver_answers().little_memory) *free = kMiB;
       return result;
     };
     driver_ = table;
@@ -98,10 +97,10 @@ class StagingPolicyTest : public SimulatedTest {
     return std::make_unique<Context>(source, arguments);
   }
   testing::AssertionResult arrives(Context& context) {
-    const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
-    copy(context, one.transfer(stream_->get()));
+    const Payload data = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
+    copy(context, data.transfer(stream_->get()));
     synchronize(stream_->get());
-    return one.arrived();
+    return data.arrived();
   }
 
   std::shared_ptr<const CudaDriver> driver_;
@@ -109,7 +108,7 @@ class StagingPolicyTest : public SimulatedTest {
 };
 
 TEST_F(StagingPolicyTest, UnusedExclusiveGpus_GetNoContext) {
-  said().exclusive = {0, 1, 2, 3};
+  driver_answers().exclusive = {0, 1, 2, 3};
   for (const char* const prepare : {"background", "wait"}) {
     auto context = make_context({{"prepare", prepare}});
     EXPECT_TRUE(arrives(*context));
@@ -124,7 +123,7 @@ TEST_F(StagingPolicyTest, UnusedExclusiveGpus_GetNoContext) {
 }
 
 TEST_F(StagingPolicyTest, UsedExclusiveGpus_AreStagedOn) {
-  said().exclusive = {0, 1, 2, 3};
+  driver_answers().exclusive = {0, 1, 2, 3};
   for (int gpu = 0; gpu < gpus(); ++gpu) context_of(gpu);
   auto context = make_context();
   context->prepare({wide()});
@@ -134,7 +133,7 @@ TEST_F(StagingPolicyTest, UsedExclusiveGpus_AreStagedOn) {
 }
 
 TEST_F(StagingPolicyTest, NothingIsTakenOfAGpuWhoseMemoryIsFull) {
-  said().little_memory = true;
+  driver_answers().little_memory = true;
   for (int gpu = 0; gpu < gpus(); ++gpu) context_of(gpu);
   auto context = make_context();
   context->prepare({wide()});
@@ -144,7 +143,7 @@ TEST_F(StagingPolicyTest, NothingIsTakenOfAGpuWhoseMemoryIsFull) {
 }
 
 TEST_F(StagingPolicyTest, ReportSaysWhereAndWhyNot) {
-  said().exclusive = {3};
+  driver_answers().exclusive = {3};
   auto context = make_context();
   std::map<std::string, nlohmann::json> rows;
   const nlohmann::json devices = devices_json(*context);

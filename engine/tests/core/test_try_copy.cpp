@@ -23,11 +23,11 @@ TEST_F(TryCopyTest, SplittableCopy_IsIssued) {
   Context context(source(), {});
   context.prepare({wide(kSplitBytes)});
   ASSERT_FALSE(context.plan({wide(kSplitBytes)}).native());
-  const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});
+  const Payload data = payload({MemoryId::gpu(0), far(), kSplitBytes});
   const Traffic traffic(context);
-  EXPECT_TRUE(context.try_copy_async(one.transfer(stream_->get())));
+  EXPECT_TRUE(context.try_copy_async(data.transfer(stream_->get())));
   synchronize(stream_->get());
-  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(data.arrived());
   EXPECT_EQ(traffic.split(), 1u);
   EXPECT_EQ(traffic.native(), 0u);
 }
@@ -35,15 +35,15 @@ TEST_F(TryCopyTest, SplittableCopy_IsIssued) {
 TEST_F(TryCopyTest, SequencedCopy_DoesNotWait) {
   Context context(source(), {});
   context.prepare({wide(kSplitBytes)});
-  const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});
+  const Payload data = payload({MemoryId::gpu(0), far(), kSplitBytes});
   const Payload two = payload({MemoryId::gpu(0), far(), kSplitBytes});
   Transfer second = two.transfer(stream_->get());
   second.follows = true;
   const Traffic traffic(context);
-  EXPECT_TRUE(context.try_copy_async(one.transfer(stream_->get())));
+  EXPECT_TRUE(context.try_copy_async(data.transfer(stream_->get())));
   EXPECT_TRUE(context.try_copy_async(second));
   synchronize(stream_->get());
-  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(data.arrived());
   EXPECT_TRUE(two.arrived());
   EXPECT_EQ(traffic.split(), 2u);
   EXPECT_EQ(traffic.followed(), 1u);
@@ -52,17 +52,17 @@ TEST_F(TryCopyTest, SequencedCopy_DoesNotWait) {
 TEST_F(TryCopyTest, CopyAfterOwnNativeCopy_WaitsForIt) {
   Context context(source(), {});
   context.prepare({wide(kSplitBytes)});
-  const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});
+  const Payload data = payload({MemoryId::gpu(0), far(), kSplitBytes});
   const Payload small = payload({MemoryId::gpu(0), far(), 64 * kKiB});
   const Payload two = payload({MemoryId::gpu(0), far(), kSplitBytes});
   Transfer last = two.transfer(stream_->get());
   last.follows = true;
   const Traffic traffic(context);
-  context.copy_async(one.transfer(stream_->get()));
+  context.copy_async(data.transfer(stream_->get()));
   context.copy_async(small.transfer(stream_->get()));
   context.copy_async(last);
   synchronize(stream_->get());
-  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(data.arrived());
   EXPECT_TRUE(small.arrived());
   EXPECT_TRUE(two.arrived());
   EXPECT_EQ(traffic.split(), 2u);
@@ -87,21 +87,21 @@ TEST_F(TryCopyTest, UnsplittableCopy_IsLeftToCaller) {
 }
 
 TEST_F(TryCopyTest, UnreadyRoutes_AreDeclinedOrWaitedFor) {
-  const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});
+  const Payload data = payload({MemoryId::gpu(0), far(), kSplitBytes});
   {
     Context context(source(), {});
     const Traffic traffic(context);
-    EXPECT_FALSE(context.try_copy_async(one.transfer(stream_->get())));
+    EXPECT_FALSE(context.try_copy_async(data.transfer(stream_->get())));
     synchronize(stream_->get());
-    EXPECT_TRUE(one.untouched());
+    EXPECT_TRUE(data.untouched());
     EXPECT_EQ(traffic.native(NativeReason::not_ready), 1u);
     context.wait_prepared();
   }
   Context context(source(), {{"prepare", "wait"}});
   const Traffic traffic(context);
-  EXPECT_TRUE(context.try_copy_async(one.transfer(stream_->get())));
+  EXPECT_TRUE(context.try_copy_async(data.transfer(stream_->get())));
   synchronize(stream_->get());
-  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(data.arrived());
   EXPECT_EQ(traffic.split(), 1u);
   EXPECT_EQ(traffic.excluded(ExclusionReason::not_ready), 0u);
 }
@@ -149,12 +149,12 @@ TEST_F(TryCopyTest, ThresholdsAreTheLeastSizesThatPlansSplit) {
 TEST_F(TryCopyTest, ReportNamesRoutesAndReasons) {
   Context context(source(), {});
   context.prepare({wide(kSplitBytes)});
-  const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});
+  const Payload data = payload({MemoryId::gpu(0), far(), kSplitBytes});
   const Payload within = payload({MemoryId::gpu(0), MemoryId::gpu(0), kSplitBytes});
-  EXPECT_TRUE(context.try_copy_async(one.transfer(stream_->get())));
+  EXPECT_TRUE(context.try_copy_async(data.transfer(stream_->get())));
   EXPECT_FALSE(context.try_copy_async(within.transfer(stream_->get())));
   synchronize(stream_->get());
-  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(data.arrived());
   const std::string text = report(context);
   for (const char* const part : {"transfers: 2 (67.1 MB), 1 split into", "1 native, 0 failed",
                                  "same memory (1)", "direct: ", "%\n"})

@@ -115,7 +115,7 @@ TEST_F(TunedPlansTest, OtherStreamInFlight_UsesWindowConfig) {
   synchronize(second.get());
   goes_as(4, second, prepared->plan);
   synchronize(second.get());
-  for (const Payload& one : payloads) EXPECT_TRUE(one.arrived());
+  for (const Payload& payload : payloads) EXPECT_TRUE(payload.arrived());
 }
 
 TEST_F(TunedPlansTest, OtherNodesProfile_IsRefused) {
@@ -123,10 +123,10 @@ TEST_F(TunedPlansTest, OtherNodesProfile_IsRefused) {
   replace("fingerprint = '", "fingerprint = '0");
   testing::internal::CaptureStderr();
   const Context context({{"profile", profile().string()}, {"log_level", "warn"}});
-  const std::string told = testing::internal::GetCapturedStderr();
+  const std::string output = testing::internal::GetCapturedStderr();
   set_log_level(LogLevel::off);
-  EXPECT_EQ(std::ranges::count(told, '\n'), 1) << told;
-  EXPECT_THAT(told, HasSubstr(profile().string() + ": was measured on another node or driver"));
+  EXPECT_EQ(std::ranges::count(output, '\n'), 1) << output;
+  EXPECT_THAT(output, HasSubstr(profile().string() + ": was measured on another node or driver"));
   EXPECT_THAT(context.source().profile_state, HasSubstr("another node"));
   EXPECT_TRUE(context.source().tuned.empty());
 
@@ -138,7 +138,7 @@ TEST_F(TunedPlansTest, OtherNodesProfile_IsRefused) {
 
 TEST_F(TunedPlansTest, RefusedProfile_IsKeptAside) {
   write_choice(Pattern::one_way, stream, .25, 3);
-  replace("slots = 0", "slots = none");  // a slip of somebody who edits
+  replace("slots = 0", "slots = none");  // a slip while a person edits the file
   const std::string before = text();
   EXPECT_EQ(table(plan_of(*open())), table(plan_of(*open({{"profile", "off"}}))));
   EXPECT_EQ(text(), before) << "reading changes nothing";
@@ -168,12 +168,12 @@ TEST_F(TunedPlansTest, ProfilePathIsFolder_NothingIsMeasured) {
 }
 
 TEST_F(TunedPlansTest, EntriesOfOthers_StayInProfile) {
-  const auto one = open();
+  const auto context = open();
   write_choice(Pattern::window, stream, .25, 3);
-  TunedTransfer found = open()->source().tuned.front();
-  found.pattern = Pattern::one_way;
-  one->save_tuned_transfer(found);
-  EXPECT_EQ(one->source().tuned.size(), 1u);
+  TunedTransfer entry = open()->source().tuned.front();
+  entry.pattern = Pattern::one_way;
+  context->save_tuned_transfer(entry);
+  EXPECT_EQ(context->source().tuned.size(), 1u);
   EXPECT_EQ(open()->source().tuned.size(), 2u);
 }
 
@@ -182,11 +182,11 @@ TEST_F(TunedPlansTest, UnwritableProfile_LogsOneLineAndServes) {
   testing::internal::CaptureStderr();
   Context context({{"profile", nowhere.string()}, {"log_level", "warn"}});
   const Reports reports = tune(context, one_pair());
-  const std::string told = testing::internal::GetCapturedStderr();
+  const std::string output = testing::internal::GetCapturedStderr();
   set_log_level(LogLevel::off);
   EXPECT_FALSE(reports.result.stopped);
-  EXPECT_EQ(std::ranges::count(told, '\n'), 1) << told;
-  EXPECT_THAT(told, HasSubstr("the profile was not kept: cannot write " + nowhere.string()));
+  EXPECT_EQ(std::ranges::count(output, '\n'), 1) << output;
+  EXPECT_THAT(output, HasSubstr("the profile was not kept: cannot write " + nowhere.string()));
   EXPECT_THAT(context.source().profile_state, HasSubstr("cannot write"));
   // What was found serves as long as the context lives.
   EXPECT_EQ(context.source().tuned.size(), 6u);

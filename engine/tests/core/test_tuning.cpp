@@ -26,14 +26,14 @@ TEST_F(TuningTest, FindsTheBestOfASmallGraphOfRoutes) {
        {Row{Pattern::one_way, 132, 60. / 132}, Row{Pattern::both_ways, 252, 60. / 126}})
     for (const ExecutorKind executor : {stream, graph}) {
       SCOPED_TRACE(std::string(to_string(pattern)) + ", " + std::string(to_string(executor)));
-      const TunedTransfer* const one = known(*context, pattern, executor, bytes);
-      ASSERT_NE(one, nullptr);
-      EXPECT_LE(one->measured_gbps, limit_gbps);
-      EXPECT_GT(one->measured_gbps, .88 * limit_gbps);
-      EXPECT_GT(one->measured_gbps, 1.5 * one->native_gbps);
-      EXPECT_NEAR(one->choice.routes.front().share, direct, .05);
-      EXPECT_FALSE(one->edited);
-      EXPECT_GT(one->tried, 5);
+      const TunedTransfer* const entry = known(*context, pattern, executor, bytes);
+      ASSERT_NE(entry, nullptr);
+      EXPECT_LE(entry->measured_gbps, limit_gbps);
+      EXPECT_GT(entry->measured_gbps, .88 * limit_gbps);
+      EXPECT_GT(entry->measured_gbps, 1.5 * entry->native_gbps);
+      EXPECT_NEAR(entry->choice.routes.front().share, direct, .05);
+      EXPECT_FALSE(entry->edited);
+      EXPECT_GT(entry->tried, 5);
     }
   EXPECT_GE(known(*context, Pattern::one_way, stream, bytes)->measured_gbps, .98 * predicted_gbps);
 }
@@ -49,13 +49,13 @@ TEST_F(TuningTest, LocalSearchComesNearTheWholeGrid) {
   const Reports reports = tune(*whole, request);
   EXPECT_FALSE(reports.result.stopped);
   EXPECT_EQ(whole->source().tuned.size(), 6u);
-  for (const TunedTransfer& one : whole->source().tuned) {
+  for (const TunedTransfer& entry : whole->source().tuned) {
     const TunedTransfer* const other =
-        known_choice(local->source().tuned, one.pattern, one.pair, kMiB, one.executor);
+        known_choice(local->source().tuned, entry.pattern, entry.pair, kMiB, entry.executor);
     ASSERT_NE(other, nullptr);
-    EXPECT_GT(other->measured_gbps, .95 * one.measured_gbps)
-        << to_string(one.pattern) << ", " << to_string(one.executor);
-    EXPECT_LT(other->tried * 3, one.tried);
+    EXPECT_GT(other->measured_gbps, .95 * entry.measured_gbps)
+        << to_string(entry.pattern) << ", " << to_string(entry.executor);
+    EXPECT_LT(other->tried * 3, entry.tried);
   }
 }
 
@@ -63,17 +63,17 @@ TEST_F(TuningTest, PlansFollowItAndTransfersGoThatWay) {
   const auto context = open();
   const std::string before = table(plan_of(*context));
   tune(*context, one_pair());
-  const TunedTransfer* const found =
+  const TunedTransfer* const entry =
       find_choice(context->source().tuned, Pattern::one_way, kClass, kBytes, std::nullopt);
-  ASSERT_NE(found, nullptr);
+  ASSERT_NE(entry, nullptr);
   const Plan plan = plan_of(*context);
   EXPECT_NE(table(plan), before);
-  ASSERT_EQ(plan.transfers.front().routes.size(), found->choice.routes.size());
-  for (std::size_t r = 0; r < found->choice.routes.size(); ++r) {
+  ASSERT_EQ(plan.transfers.front().routes.size(), entry->choice.routes.size());
+  for (std::size_t r = 0; r < entry->choice.routes.size(); ++r) {
     const RouteShare& share = plan.transfers.front().routes[r];
-    EXPECT_EQ(share.route.kind, found->choice.routes[r].kind);
-    EXPECT_EQ(share.chunks, found->choice.routes[r].chunks);
-    EXPECT_NEAR(static_cast<double>(share.bytes), found->choice.routes[r].share * kBytes, 8192);
+    EXPECT_EQ(share.route.kind, entry->choice.routes[r].kind);
+    EXPECT_EQ(share.chunks, entry->choice.routes[r].chunks);
+    EXPECT_NEAR(static_cast<double>(share.bytes), entry->choice.routes[r].share * kBytes, 8192);
   }
   expect_goes_as(*context, plan);
   // Another context reads it from the profile; the other pairs of the class have it, too.
@@ -109,9 +109,9 @@ TEST_F(TuningTest, EveryClassAndPatternIsTuned) {
   // Both ways between a GPU and host memory are tuned in one order, and serve in both.
   const Request down{MemoryId::gpu(0), MemoryId::host(0), kMiB};
   const Request up{MemoryId::host(0), MemoryId::gpu(0), kMiB};
-  const auto one = context->planner().plan(std::vector<Request>{down, up}, 0);
+  const auto plan = context->planner().plan(std::vector<Request>{down, up}, 0);
   const auto other = context->planner().plan(std::vector<Request>{up, down}, 0);
-  EXPECT_TRUE(one->tuned);
+  EXPECT_TRUE(plan->tuned);
   EXPECT_TRUE(other->tuned);
 }
 

@@ -91,14 +91,15 @@ class TuningTest : public SimulatedTest {
   void write_choice(Pattern pattern, ExecutorKind executor, double share, int chunks,
                     double measured_gbps = 100) const {
     const auto context = open();
-    TunedTransfer one;
-    one.pattern = pattern;
-    one.pair = kClass;
-    one.choice = {kBytes, {{RouteKind::direct, 1 - share, 1}, {RouteKind::via_gpu, share, chunks}}};
-    one.executor = executor;
-    one.native_gbps = 50;
-    one.measured_gbps = measured_gbps;
-    context->save_tuned_transfer(one);
+    TunedTransfer entry;
+    entry.pattern = pattern;
+    entry.pair = kClass;
+    entry.choice = {kBytes,
+                    {{RouteKind::direct, 1 - share, 1}, {RouteKind::via_gpu, share, chunks}}};
+    entry.executor = executor;
+    entry.native_gbps = 50;
+    entry.measured_gbps = measured_gbps;
+    context->save_tuned_transfer(entry);
   }
 
   [[nodiscard]] Plan plan_of(Context& context, std::uint64_t bytes = kBytes) const {
@@ -118,7 +119,7 @@ class TuningTest : public SimulatedTest {
   /// One verified transfer must go as `plan` says, on a stream that is idle or holds work already.
   void expect_goes_as(Context& context, const Plan& plan, bool behind_work = false) {
     const Request& request = plan.transfers.front().request;
-    const Payload one = payload({request.src, request.dst, request.bytes});
+    const Payload data = payload({request.src, request.dst, request.bytes});
     context.prepare({request});
     const Stream stream = stream_on(0);
     const Payload work = payload({MemoryId::gpu(0), MemoryId::gpu(0), kBytes});
@@ -126,9 +127,9 @@ class TuningTest : public SimulatedTest {
     const Traffic traffic(context);
     if (behind_work)
       POLYPATH_CHECK(driver(), memcpy_async(ahead.dst, ahead.src, ahead.bytes, ahead.stream));
-    copy(context, one.transfer(stream.get()));
+    copy(context, data.transfer(stream.get()));
     synchronize(stream.get());
-    EXPECT_TRUE(one.arrived());
+    EXPECT_TRUE(data.arrived());
     if (plan.native())
       EXPECT_TRUE(traffic.went_natively(NativeReason::no_gain, request.bytes));
     else

@@ -102,14 +102,14 @@ std::shared_ptr<TransferState> GraphCacheTest::ticket(CUstream stream) {
 }
 
 bool GraphCacheTest::launch(const GraphRequest& request, CUstream stream) {
-  const std::shared_ptr<TransferState> one = ticket(stream);
-  CachedGraph* const graph = cache_->acquire(request, *one);
+  const std::shared_ptr<TransferState> transfer = ticket(stream);
+  CachedGraph* const graph = cache_->acquire(request, *transfer);
   if (graph == nullptr) return false;
-  one->record(driver());
+  transfer->record(driver());
   auto end = std::make_shared<PooledEvent>(*events_, 0);
   graph->graph->launch(stream);
   POLYPATH_CHECK(driver(), event_record(end->get(), stream));
-  cache_->launched(*graph, one, std::move(end));
+  cache_->launched(*graph, transfer, std::move(end));
   return true;
 }
 

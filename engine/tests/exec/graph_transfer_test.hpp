@@ -45,13 +45,13 @@ class GraphTransferTest : public SimulatedTest {
             2 * kMiB + 5 + static_cast<std::uint64_t>(steps) * 64 * kKiB, 3, 1};
   }
   /// Copies, waits, compares every byte; as planned, and split.
-  void expect_split(const Payload& one, CUstream stream) {
-    const Plan plan = context_->plan({one.request()});
+  void expect_split(const Payload& payload, CUstream stream) {
+    const Plan plan = context_->plan({payload.request()});
     ASSERT_FALSE(plan.native());
     const Traffic traffic(*context_);
-    copy(*context_, one.transfer(stream));
+    copy(*context_, payload.transfer(stream));
     ASSERT_TRUE(completes(stream));
-    EXPECT_TRUE(one.arrived());
+    EXPECT_TRUE(payload.arrived());
     EXPECT_TRUE(traffic.went_as(plan));
   }
 

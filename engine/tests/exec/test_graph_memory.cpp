@@ -33,7 +33,7 @@ TEST_F(GraphMemoryTest, OthersLeaveUntilItFits) {
   failing_->fail(2, CUDA_ERROR_OUT_OF_MEMORY);
   expect_launch(messages_[3], stream_->get());
   EXPECT_EQ(uses(), (GraphUses{.launches = 1, .builds = 1, .evictions = 2, .cached = 2}));
-  // Those used last are there still.
+  // The graphs used last are still cached.
   expect_launch(messages_[2], stream_->get());
   expect_launch(messages_[3], stream_->get());
   EXPECT_EQ(uses().hits, 2u);

@@ -51,7 +51,7 @@ class GraphSoakTest : public SimulatedTest {
   [[nodiscard]] int gpu_of(std::size_t stream) const { return static_cast<int>(stream) % gpus(); }
   std::uint64_t below(std::uint64_t limit) { return random_() % limit; }
   Drawn draw();
-  void issue(const Drawn& one);
+  void issue(const Drawn& drawn);
   /// Waits for all, compares, and poisons what was written.
   void finish_batch();
   [[nodiscard]] std::vector<std::byte> contents(const TestBuffer& buffer, std::uint64_t offset,
@@ -83,9 +83,9 @@ void GraphSoakTest::SetUp() {
     place.contents.resize(kBufferBytes);
     fill_pattern(place.contents, seed);
     for (std::size_t i = 0; i < kDestinations; ++i) {
-      Destination& one = place.destinations.emplace_back();
-      one.buffer = std::make_unique<TestBuffer>(driver(), node(), memory, kBufferBytes);
-      one.buffer->poison(kPoison);
+      Destination& destination = place.destinations.emplace_back();
+      destination.buffer = std::make_unique<TestBuffer>(driver(), node(), memory, kBufferBytes);
+      destination.buffer->poison(kPoison);
     }
   }
   for (int i = 0; i < 12; ++i) sizes_.push_back(kMinBytes + below(kMaxBytes - kMinBytes));
@@ -101,86 +101,86 @@ void GraphSoakTest::SetUp() {
 
 Drawn GraphSoakTest::draw() {
   for (;;) {
-    Drawn one;
+    Drawn drawn;
     const std::uint64_t kind = below(10);
     if (kind < 2 && !before_.empty()) {
-      one = before_[below(before_.size())];  // the same once more
+      drawn = before_[below(before_.size())];  // the same once more
     } else {
       if (kind < 8 && !batch_.empty()) {
-        one = batch_.back();  // the same shape, other addresses
+        drawn = batch_.back();  // the same shape, other addresses
       } else {
-        one.from = below(places_.size());
-        one.to = below(places_.size());
-        one.bytes = sizes_[below(sizes_.size())];
+        drawn.from = below(places_.size());
+        drawn.to = below(places_.size());
+        drawn.bytes = sizes_[below(sizes_.size())];
       }
-      one.buffer = below(kDestinations);
-      const std::uint64_t room = kBufferBytes - one.bytes - 2 * kGuard;
-      one.src_offset = below(room);
-      one.dst_offset = kGuard + below(room);
-      one.stream = below(streams_.size());
+      drawn.buffer = below(kDestinations);
+      const std::uint64_t room = kBufferBytes - drawn.bytes - 2 * kGuard;
+      drawn.src_offset = below(room);
+      drawn.dst_offset = kGuard + below(room);
+      drawn.stream = below(streams_.size());
     }
-    const Place& from = places_[one.from];
-    const Place& to = places_[one.to];
-    if (one.from == one.to || to.destinations[one.buffer].in_use) continue;
+    const Place& from = places_[drawn.from];
+    const Place& to = places_[drawn.to];
+    if (drawn.from == drawn.to || to.destinations[drawn.buffer].in_use) continue;
     // On a stream of one of its GPUs, so that a native copy takes the link between the two.
-    const MemoryId on = MemoryId::gpu(gpu_of(one.stream));
-    if (from.memory == on || to.memory == on) return one;
+    const MemoryId on = MemoryId::gpu(gpu_of(drawn.stream));
+    if (from.memory == on || to.memory == on) return drawn;
   }
 }
 
-void GraphSoakTest::issue(const Drawn& one) {
-  Place& from = places_[one.from];
-  Place& to = places_[one.to];
-  Destination& destination = to.destinations[one.buffer];
+void GraphSoakTest::issue(const Drawn& drawn) {
+  Place& from = places_[drawn.from];
+  Place& to = places_[drawn.to];
+  Destination& destination = to.destinations[drawn.buffer];
   destination.in_use = true;
-  const CurrentContext current(driver(), context_of(gpu_of(one.stream)));
+  const CurrentContext current(driver(), context_of(gpu_of(drawn.stream)));
   const Traffic traffic(*context_);
   copy(*context_,
-       {destination.buffer->address() + one.dst_offset, from.source->address() + one.src_offset,
-        one.bytes, streams_[one.stream]->get()});
+       {destination.buffer->address() + drawn.dst_offset, from.source->address() + drawn.src_offset,
+        drawn.bytes, streams_[drawn.stream]->get()});
   ASSERT_EQ(traffic.split() + traffic.native(), 1u);
-  ASSERT_EQ(traffic.bytes(), one.bytes);
+  ASSERT_EQ(traffic.bytes(), drawn.bytes);
   if (traffic.native() == 1) {
     ++native_;
-    native_bytes_[{from.memory, to.memory}] += one.bytes;
+    native_bytes_[{from.memory, to.memory}] += drawn.bytes;
   }
-  bytes_ += one.bytes;
-  batch_.push_back(one);
+  bytes_ += drawn.bytes;
+  batch_.push_back(drawn);
 }
 
 std::vector<std::byte> GraphSoakTest::contents(const TestBuffer& buffer, std::uint64_t offset,
                                                std::uint64_t bytes) const {
   static auto* const peek =
       driver_function<int(std::uint64_t, void*, std::uint64_t)>(driver(), "polypath_sim_peek");
-  std::vector<std::byte> found(bytes);
+  std::vector<std::byte> bytes_read(bytes);
   const CUdeviceptr address = buffer.address() + offset;
   if (buffer.memory().is_host()) {
-    std::memcpy(found.data(), reinterpret_cast<const void*>(address), bytes);
+    std::memcpy(bytes_read.data(), reinterpret_cast<const void*>(address), bytes);
   } else {
-    EXPECT_EQ(peek(address, found.data(), bytes), 0);
+    EXPECT_EQ(peek(address, bytes_read.data(), bytes), 0);
   }
-  return found;
+  return bytes_read;
 }
 
 void GraphSoakTest::finish_batch() {
   for (const auto& stream : streams_) synchronize(stream->get());
   const auto is_poison = [](std::byte byte) { return byte == std::byte{kPoison}; };
-  for (const Drawn& one : batch_) {
-    Destination& destination = places_[one.to].destinations[one.buffer];
-    const auto found =
-        contents(*destination.buffer, one.dst_offset - kGuard, one.bytes + 2 * kGuard);
-    const std::byte* const expected = places_[one.from].contents.data() + one.src_offset;
-    ASSERT_EQ(std::memcmp(found.data() + kGuard, expected, one.bytes), 0)
-        << to_string(places_[one.from].memory) << " to " << to_string(places_[one.to].memory)
-        << ", " << one.bytes << " bytes";
-    ASSERT_TRUE(std::all_of(found.begin(), found.begin() + kGuard, is_poison));
-    ASSERT_TRUE(std::all_of(found.end() - kGuard, found.end(), is_poison));
-    const CUdeviceptr written = destination.buffer->address() + one.dst_offset;
+  for (const Drawn& drawn : batch_) {
+    Destination& destination = places_[drawn.to].destinations[drawn.buffer];
+    const auto bytes_read =
+        contents(*destination.buffer, drawn.dst_offset - kGuard, drawn.bytes + 2 * kGuard);
+    const std::byte* const expected = places_[drawn.from].contents.data() + drawn.src_offset;
+    ASSERT_EQ(std::memcmp(bytes_read.data() + kGuard, expected, drawn.bytes), 0)
+        << to_string(places_[drawn.from].memory) << " to " << to_string(places_[drawn.to].memory)
+        << ", " << drawn.bytes << " bytes";
+    ASSERT_TRUE(std::all_of(bytes_read.begin(), bytes_read.begin() + kGuard, is_poison));
+    ASSERT_TRUE(std::all_of(bytes_read.end() - kGuard, bytes_read.end(), is_poison));
+    const CUdeviceptr written = destination.buffer->address() + drawn.dst_offset;
     if (destination.buffer->memory().is_host()) {
-      std::memset(reinterpret_cast<void*>(written), kPoison, one.bytes);
+      std::memset(reinterpret_cast<void*>(written), kPoison, drawn.bytes);
     } else {
       POLYPATH_CHECK(driver(),
-                     memset_d8_async(written, kPoison, one.bytes, streams_.front()->get()));
+                     memset_d8_async(written, kPoison, drawn.bytes, streams_.front()->get()));
     }
     destination.in_use = false;
   }
@@ -195,8 +195,8 @@ void GraphSoakTest::expect_links_as_counted() {
   for (std::size_t i = 0; i < node().links.size(); ++i) {
     const Link& link = node().links[i];
     std::uint64_t expected = native_bytes_[{link.from, link.to}];
-    if (const auto found = counted.find(static_cast<int>(i)); found != counted.end())
-      expected += found->second.bytes;
+    if (const auto entry = counted.find(static_cast<int>(i)); entry != counted.end())
+      expected += entry->second.bytes;
     const std::string from = to_string(link.from);
     const std::string to = to_string(link.to);
     EXPECT_EQ(link_bytes(from.c_str(), to.c_str()), expected) << from << " to " << to;
@@ -217,9 +217,10 @@ TEST_F(GraphSoakTest, EveryByteOfEveryTransferArrives) {
     }
   }
   for (const Place& place : places_)
-    for (const Destination& one : place.destinations) {
-      const auto found = contents(*one.buffer, 0, kBufferBytes);
-      EXPECT_TRUE(std::ranges::all_of(found, [](std::byte b) { return b == std::byte{kPoison}; }))
+    for (const Destination& destination : place.destinations) {
+      const auto bytes_read = contents(*destination.buffer, 0, kBufferBytes);
+      EXPECT_TRUE(
+          std::ranges::all_of(bytes_read, [](std::byte b) { return b == std::byte{kPoison}; }))
           << "written outside of every transfer, in " << to_string(place.memory);
     }
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t kBytes = 16 * kMiB;
 
-/// Pages that stay where they are, whatever is registered.
+/// Pages that keep their address through all registrations.
 class Pages {
  public:
   explicit Pages(const CudaDriver& driver)
@@ -31,7 +31,7 @@ class Pages {
     const CurrentContext current(driver_, context);
     POLYPATH_CHECK(driver_, mem_host_register(address_, kBytes, CU_MEMHOSTREGISTER_PORTABLE));
   }
-  void give_back(CUcontext context) {
+  void unregister(CUcontext context) {
     const CurrentContext current(driver_, context);
     POLYPATH_CHECK(driver_, mem_host_unregister(address_));
   }
@@ -66,7 +66,7 @@ TEST_F(GraphTransferTest, ReusedAddress_IsPatchedIn) {
   expect_copy();
   expect_copy();
   EXPECT_EQ(uses(), (GraphUses{.launches = 2, .hits = 1, .builds = 1, .cached = 1}));
-  pages.give_back(context_of(0));
+  pages.unregister(context_of(0));
   pages.take(context_of(0));
   expect_copy();
   EXPECT_EQ(uses(), (GraphUses{.launches = 3,
@@ -75,7 +75,7 @@ TEST_F(GraphTransferTest, ReusedAddress_IsPatchedIn) {
                                .patched_nodes = nodes,
                                .builds = 1,
                                .cached = 1}));
-  pages.give_back(context_of(0));
+  pages.unregister(context_of(0));
   // Memory of another context cannot be patched in.
   pages.take(context_of(1));
   expect_copy();
@@ -85,7 +85,7 @@ TEST_F(GraphTransferTest, ReusedAddress_IsPatchedIn) {
                                .patched_nodes = nodes,
                                .builds = 2,
                                .cached = 1}));
-  pages.give_back(context_of(1));
+  pages.unregister(context_of(1));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ TEST_F(GraphTransferTest, WindowOfOneShape_HasGraphPerStream) {
   ASSERT_FALSE(plan.native());
   context_->prepare(std::vector<Request>(kWindow, payloads[0].request()));
   for (int round = 0; round < 3; ++round) {
-    for (Payload& one : payloads) one.renew(random_());
+    for (Payload& payload : payloads) payload.renew(random_());
     const GraphUses before = uses();
     const Traffic traffic(*context_);
     Gate gate(driver(), context_of(0));
@@ -27,7 +27,7 @@ TEST_F(GraphTransferTest, WindowOfOneShape_HasGraphPerStream) {
       gate.hold(streams[index].get(), context_of(0));
       copy(*context_, payloads[index].transfer(streams[index].get()));
     }
-    for (const Payload& one : payloads) EXPECT_TRUE(one.untouched());
+    for (const Payload& payload : payloads) EXPECT_TRUE(payload.untouched());
     gate.open();
     for (int i = 0; i < kWindow; ++i) {
       const auto index = static_cast<std::size_t>(i);
@@ -70,14 +70,14 @@ TEST_F(GraphTransferTest, WindowBeyondStagingMemory_Arrives) {
 
 TEST_F(GraphTransferTest, SameStream_LaunchesItsGraphAgain) {
   make_context(64);
-  const Payload one = payload(shape());
+  const Payload data = payload(shape());
   const Stream stream = stream_on(0);
-  context_->prepare({one.request()});
+  context_->prepare({data.request()});
   const Traffic traffic(*context_);
   // Not waited for in between.
-  for (int i = 0; i < 5; ++i) copy(*context_, one.transfer(stream.get()));
+  for (int i = 0; i < 5; ++i) copy(*context_, data.transfer(stream.get()));
   ASSERT_TRUE(completes(stream.get()));
-  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(data.arrived());
   EXPECT_EQ(traffic.split(), 5u);
   EXPECT_EQ(uses(), (GraphUses{.launches = 5, .hits = 4, .builds = 1, .cached = 1}));
 }
@@ -100,9 +100,9 @@ TEST_F(GraphTransferTest, ManyBuffers_BuildWhileRoomThenPatch) {
           ASSERT_TRUE(completes(stream.get()));
         }
       }
-      for (Payload& one : payloads) {
-        EXPECT_TRUE(one.arrived());
-        one.renew(random_());
+      for (Payload& payload : payloads) {
+        EXPECT_TRUE(payload.arrived());
+        payload.renew(random_());
       }
     }
     EXPECT_EQ(traffic.split(), 2 * kPairs);
@@ -122,9 +122,9 @@ TEST_F(GraphTransferTest, WithoutACacheGraphsComeAndGo) {
   const Stream stream = stream_on(0);
   context_->prepare({payloads[0].request()});
   for (int round = 0; round < 3; ++round)
-    for (Payload& one : payloads) {
-      one.renew(random_());
-      expect_split(one, stream.get());
+    for (Payload& payload : payloads) {
+      payload.renew(random_());
+      expect_split(payload, stream.get());
       EXPECT_EQ(live_objects(driver()).graph_execs, 1u);
     }
   EXPECT_EQ(uses(), (GraphUses{.launches = 9, .builds = 9}));
@@ -141,9 +141,9 @@ TEST_F(GraphTransferTest, SmallCachesServeShapesInTurn) {
     make_context(static_cast<int>(capacity));
     context_->prepare({payloads[0].request()});
     for (std::uint64_t round = 0; round < kRounds; ++round)
-      for (Payload& one : payloads) {
-        one.renew(random_());
-        expect_split(one, stream.get());
+      for (Payload& payload : payloads) {
+        payload.renew(random_());
+        expect_split(payload, stream.get());
         EXPECT_LE(live_objects(driver()).graph_execs, capacity);
       }
     // The next in turn is always the one that left longest ago.
@@ -196,7 +196,7 @@ TEST_F(GraphTransferTest, Group_LaunchesOneGraphPerTransfer) {
   context_->prepare(requests);
   for (const bool shared : {true, false}) {
     SCOPED_TRACE(shared ? "one stream" : "two streams");
-    for (Payload& one : payloads) one.renew(random_());
+    for (Payload& payload : payloads) payload.renew(random_());
     const CUstream second = shared ? stream.get() : other.get();
     const std::vector<Transfer> transfers{payloads[0].transfer(stream.get()),
                                           payloads[1].transfer(second)};
@@ -205,7 +205,7 @@ TEST_F(GraphTransferTest, Group_LaunchesOneGraphPerTransfer) {
     context_->group_copy_async(transfers);
     ASSERT_TRUE(completes(stream.get()));
     ASSERT_TRUE(completes(second));
-    for (const Payload& one : payloads) EXPECT_TRUE(one.arrived());
+    for (const Payload& payload : payloads) EXPECT_TRUE(payload.arrived());
     Plan expected = plan;
     if (shared)
       for (std::size_t i = 0; i < requests.size(); ++i)
@@ -222,10 +222,10 @@ TEST_F(GraphTransferTest, MissingGraphFunction_UsesStreams) {
     source_here_ = source();
     source_here_->driver = table;
     make_context(64);
-    const Payload one = payload(shape());
+    const Payload data = payload(shape());
     const Stream stream = stream_on(0);
-    context_->prepare({one.request()});
-    expect_split(one, stream.get());
+    context_->prepare({data.request()});
+    expect_split(data, stream.get());
     EXPECT_EQ(uses(), GraphUses{});
   };
   go_by_streams(&CudaDriver::graph_create);

@@ -135,9 +135,9 @@ TEST_F(SequenceTest, StagedLegsDoNotWaitForTheTransferBefore) {
   devices_->enable_peer_access(0, 1);
   resources.prepare(routes[1], 2);
   const Schedule schedule = make_schedule(plan, resources.ring_limits());
-  Payload one = payload({MemoryId::gpu(0), far(), 2 * kHalf});
+  Payload data = payload({MemoryId::gpu(0), far(), 2 * kHalf});
   const Stream stream = stream_on(0);
-  const Transfer addresses = one.transfer(stream.get());
+  const Transfer addresses = data.transfer(stream.get());
   BoundTransfer bound;
   bound.dst = addresses.dst;
   bound.src = addresses.src;
@@ -145,7 +145,7 @@ TEST_F(SequenceTest, StagedLegsDoNotWaitForTheTransferBefore) {
   bound.ends.resize(2, {addresses.dst, addresses.src});
   const auto clock = driver_function<double()>(driver(), "polypath_sim_clock_us");
   const auto window_us = [&](bool follows) {
-    one.renew(random_());
+    data.renew(random_());
     const double start = clock();
     for (int i = 0; i < kTransfers; ++i) {
       bound.follows = follows && i > 0;
@@ -153,7 +153,7 @@ TEST_F(SequenceTest, StagedLegsDoNotWaitForTheTransferBefore) {
     }
     synchronize(stream.get());
     const double us = clock() - start;
-    EXPECT_TRUE(one.arrived());
+    EXPECT_TRUE(data.arrived());
     return us;
   };
   const double alone = window_us(false);

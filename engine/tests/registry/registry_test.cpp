@@ -67,11 +67,11 @@ RegistryTest::~RegistryTest() {
 }
 
 std::vector<std::filesystem::path> RegistryTest::files() const {
-  std::vector<std::filesystem::path> found;
+  std::vector<std::filesystem::path> files;
   if (std::filesystem::is_directory(folder_))
     for (const auto& entry : std::filesystem::directory_iterator(folder_))
-      found.push_back(entry.path());
-  return found;
+      files.push_back(entry.path());
+  return files;
 }
 
 std::filesystem::path RegistryTest::file_of(pid_t pid) const {

@@ -15,12 +15,12 @@ struct SystemCalls {
   std::atomic<int> pwrite{0};
   std::atomic<int> fcntl{0};
 
-  /// Of every function.
+  /// Calls of all functions together.
   [[nodiscard]] int all() const { return openat + lstat + fstat + pread + pwrite + fcntl; }
   void reset() { openat = lstat = fstat = pread = pwrite = fcntl = 0; }
 };
 
-/// Of this process since its last reset().
+/// The calls of this process since its last reset().
 SystemCalls& system_calls();
 /// pwrite() answers that there is no room while this is set.
 std::atomic<bool>& no_room();

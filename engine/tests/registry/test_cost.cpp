@@ -111,7 +111,7 @@ TEST_F(Cost, ProcessOfTheSameTick_IsSeen) {
     tick = {.tv_sec = tick_ns / kSecond, .tv_nsec = tick_ns % kSecond};
     set_time(tick);
     registry().others(flights());
-  } while (now_ns() >= tick_ns);  // the machine kept this process for so long
+  } while (now_ns() >= tick_ns);  // the machine stopped this process for a tick or more
   Child late([&](const Steps& steps) {
     Registry own(folder(), kEager);
     own.start(flight_of(1));
@@ -153,8 +153,8 @@ TEST_F(Cost, DescriptorsAreLeftToTheProgram) {
     return steps.meet() ? 0 : 2;
   });
   ASSERT_TRUE(many.wait());
-  const std::string said = said_by([&] { start(0); });
-  EXPECT_EQ(registry_lines(said), 1 + kOthers) << said;
+  const std::string output = said_by([&] { start(0); });
+  EXPECT_EQ(registry_lines(output), 1 + kOthers) << output;
   registry().others(flights());
   EXPECT_EQ(system_calls().pread, 256);
 }
@@ -247,7 +247,7 @@ TEST_F(CostByTheClock, NewProcess_SeesLaterStarts) {
   EXPECT_EQ(late.result(), 0);
 }
 
-/// Whoever comes while it is under way is told of it.
+/// A process that starts during the transfer sees it.
 TEST_F(CostByTheClock, LongTransfer_IsPublishedAtOnce) {
   InFlightTransfer flight = flight_of(1);
   flight.until_ns = test_now_ns + kTimes.long_flight_ns + 1;
@@ -264,7 +264,7 @@ TEST_F(CostByTheClock, LongTransfer_IsPublishedAtOnce) {
   EXPECT_EQ(seen(), 0);
 }
 
-/// Memory is looked for where it is, whatever the time.
+/// find() reads the files of other processes at any time, also between two ticks.
 TEST_F(CostByTheClock, FindSeesNewProcessAtOnce) {
   transfer();
   Child late([&](const Steps& steps) {

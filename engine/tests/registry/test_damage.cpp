@@ -1,5 +1,5 @@
-// Files of other processes that are not as they should be: whatever was done to them, nothing
-// crashes, nothing false is believed, and one line says why.
+// Damaged files of other processes: with any damage nothing crashes, nothing false is believed, and
+// one line says why.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -77,14 +77,14 @@ TEST_F(Damage, OtherVersion_IsIgnoredAndKept) {
   const std::uint32_t next = kLayoutVersion + 1;
   const auto* bytes = reinterpret_cast<const char*>(&next);
   spoil(offsetof(StoredHeader, version), std::vector<char>(bytes, bytes + sizeof next));
-  const std::string said = said_by([&] {
+  const std::string output = said_by([&] {
     Registry registry(folder(), kEager);
     EXPECT_EQ(registry.why_unusable(), "");
     EXPECT_TRUE(sees_nothing(registry));
     EXPECT_TRUE(sees_nothing(registry));
   });
-  EXPECT_THAT(said, HasSubstr("another version"));
-  EXPECT_EQ(registry_lines(said), 1);
+  EXPECT_THAT(output, HasSubstr("another version"));
+  EXPECT_EQ(registry_lines(output), 1);
   EXPECT_TRUE(fs::exists(file())) << "its owner lives";
 }
 
@@ -95,11 +95,11 @@ TEST_F(Damage, ChangedHeaderByte_IsDamage) {
     stream.read(header.data(), sizeof(StoredHeader));
     const char right = header[at];
     spoil(at, {static_cast<char>(~right)});
-    const std::string said = said_by([&] {
+    const std::string output = said_by([&] {
       Registry registry(folder(), kEager);
       EXPECT_TRUE(sees_nothing(registry)) << at;
     });
-    EXPECT_EQ(registry_lines(said), 1) << said;
+    EXPECT_EQ(registry_lines(output), 1) << output;
     spoil(at, {right});
   }
 }
@@ -116,12 +116,12 @@ TEST_F(Damage, ShortenedFile_IsRecreatedByItsOwner) {
       EXPECT_EQ(*record, record_of(1, 1));
     }
     EXPECT_EQ(sees_flight(registry), length >= kFlightsOffset + sizeof(StoredFlight)) << length;
-    const std::string said = said_by([&] {
+    const std::string output = said_by([&] {
       Registry late(folder(), kEager);
       EXPECT_EQ(late.why_unusable(), "");
       EXPECT_TRUE(sees_nothing(late));
     });
-    EXPECT_EQ(registry_lines(said), 1) << said;
+    EXPECT_EQ(registry_lines(output), 1) << output;
     tell_again();
     Registry late(folder(), kEager);
     EXPECT_TRUE(sees_record(late) && sees_flight(late));
@@ -133,7 +133,7 @@ TEST_F(Damage, RandomBytesAreNeverBelieved) {
   std::mt19937 random(7);
   Registry registry(folder(), kEager);
   ASSERT_TRUE(sees_record(registry));
-  const std::string said = said_by([&] {
+  const std::string output = said_by([&] {
     for (int round = 0; round < 300; ++round) {
       const std::size_t bytes = 1 + random() % 2000;
       spoil(
@@ -153,9 +153,9 @@ TEST_F(Damage, RandomBytesAreNeverBelieved) {
     spoil(0, whole_file);
     EXPECT_TRUE(sees_nothing(registry));
   });
-  EXPECT_THAT(said, HasSubstr("damaged inside"));
-  EXPECT_LE(registry_lines(said), 1 + 6)
-      << said;  // once for the first, once for each of the later ones
+  EXPECT_THAT(output, HasSubstr("damaged inside"));
+  EXPECT_LE(registry_lines(output), 1 + 6)
+      << output;  // once for the first, once for each of the later ones
   tell_again();
   EXPECT_TRUE(sees_record(registry) && sees_flight(registry)) << "what is told anew is whole";
 }
@@ -205,8 +205,8 @@ TEST_F(Damage, HalfWrittenRecord_IsNotFound) {
   const StoredMemory next = stored(record_of(1, 2), 9, id);
   const auto* bytes = reinterpret_cast<const char*>(&next);
   spoil(bucket, std::vector<char>(bytes, bytes + offsetof(StoredMemory, bytes)));
-  const std::string said = said_by([&] { EXPECT_FALSE(sees_record(registry)); });
-  EXPECT_EQ(registry_lines(said), 1);
+  const std::string output = said_by([&] { EXPECT_FALSE(sees_record(registry)); });
+  EXPECT_EQ(registry_lines(output), 1);
   spoil(bucket, std::vector<char>(bytes, bytes + sizeof next));
   EXPECT_THAT(registry.find(handle_of(1)), Optional(record_of(1, 2)));
 }
@@ -216,11 +216,11 @@ TEST_F(Damage, IrregularFiles_AreSkipped) {
   ASSERT_EQ(mkfifo((in / "5000000-0123456789abcdea").c_str(), 0600), 0);
   fs::create_symlink("/dev/zero", in / "5000000-0123456789abcdeb");
   fs::create_directory(in / "5000000-0123456789abcdec");
-  const std::string said = said_by([&] {
+  const std::string output = said_by([&] {
     Registry registry(folder(), kEager);
     EXPECT_TRUE(sees_record(registry) && sees_flight(registry));
   });
-  EXPECT_EQ(registry_lines(said), 1) << said;
+  EXPECT_EQ(registry_lines(output), 1) << output;
 }
 
 }  // namespace

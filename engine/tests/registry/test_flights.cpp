@@ -13,10 +13,10 @@ using Flights = RegistryTest;
 
 TEST_F(Flights, PeersSeeThemFromStartToEnd) {
   Registry registry(folder(), kEager);
-  const InFlightTransfer told = flight_of(7);
+  const InFlightTransfer flight = flight_of(7);
   Child child([&](const Steps& steps) {
     Registry own(folder(), kEager);
-    const FlightToken token = own.start(told);
+    const FlightToken token = own.start(flight);
     if (token.value == 0 || !sizes_of_others(own).empty()) return 1;
     if (!steps.meet()) return 2;
     own.start(flight_of(8));
@@ -28,7 +28,7 @@ TEST_F(Flights, PeersSeeThemFromStartToEnd) {
   ASSERT_TRUE(child.wait());
   std::vector<InFlightTransfer> flights{flight_of(1)};
   registry.others(flights);
-  EXPECT_THAT(flights, ElementsAre(told));
+  EXPECT_THAT(flights, ElementsAre(flight));
   child.go();
   ASSERT_TRUE(child.wait());
   EXPECT_THAT(sizes_of_others(registry), ElementsAre(7, 8));

@@ -19,7 +19,7 @@ using BadFolder = RegistryTest;
 /// What is said, once, by a registry that cannot be used; and that nothing else happens.
 std::string refusal(const std::string& folder) {
   std::string why;
-  const std::string said = said_by([&] {
+  const std::string output = said_by([&] {
     Registry registry(folder, kEager);
     EXPECT_FALSE(registry.publish(record_of(1, 1)));
     EXPECT_EQ(registry.start(flight_of(1)).value, 0u);
@@ -28,8 +28,8 @@ std::string refusal(const std::string& folder) {
     EXPECT_TRUE(sizes_of_others(registry).empty());
     why = registry.why_unusable();
   });
-  EXPECT_EQ(registry_lines(said), 1) << said;
-  EXPECT_THAT(said, HasSubstr(why));
+  EXPECT_EQ(registry_lines(output), 1) << output;
+  EXPECT_THAT(output, HasSubstr(why));
   return why;
 }
 
@@ -70,8 +70,8 @@ TEST_F(BadFolder, OpenedToOthersLater_IsLeft) {
   Registry registry(folder(), kEager);
   ASSERT_TRUE(registry.publish(record_of(1, 1)));
   ASSERT_EQ(chmod(folder().c_str(), 0755), 0);
-  const std::string said = said_by([&] { EXPECT_FALSE(registry.find(handle_of(2))); });
-  EXPECT_EQ(registry_lines(said), 1) << said;
+  const std::string output = said_by([&] { EXPECT_FALSE(registry.find(handle_of(2))); });
+  EXPECT_EQ(registry_lines(output), 1) << output;
   EXPECT_THAT(registry.why_unusable(), HasSubstr("open to other users"));
   EXPECT_TRUE(fs::is_empty(folder()));
 }
@@ -87,15 +87,15 @@ TEST_F(BadFolder, SpaceRunsOut_KeepsPublished) {
   Registry registry(folder(), kEager);
   ASSERT_TRUE(registry.publish(record_of(1, 1)));
   no_room() = true;
-  const std::string said = said_by([&] {
+  const std::string output = said_by([&] {
     EXPECT_FALSE(registry.publish(record_of(2, 2)));
     EXPECT_FALSE(registry.publish(record_of(3, 3)));
     for (std::size_t flight = 0; flight <= kFlights; ++flight)
       EXPECT_EQ(registry.start(flight_of(1)).value, 0u);
   });
   no_room() = false;
-  EXPECT_EQ(registry_lines(said), 1) << said;
-  EXPECT_THAT(said, HasSubstr("No space"));
+  EXPECT_EQ(registry_lines(output), 1) << output;
+  EXPECT_THAT(output, HasSubstr("No space"));
   fs::remove(file_of(getpid()));  // all that was told is told again
   EXPECT_TRUE(registry.publish(record_of(4, 4)));
   EXPECT_NE(registry.start(flight_of(5)).value, 0u);
@@ -144,13 +144,13 @@ TEST_F(BadFolder, NoDescriptors_KeepsKnownPeers) {
 }
 
 TEST_F(BadFolder, OffIsSilent) {
-  const std::string said = said_by([&] {
+  const std::string output = said_by([&] {
     Registry registry{std::string()};
     EXPECT_FALSE(registry.publish(record_of(1, 1)));
     EXPECT_EQ(registry.start(flight_of(1)).value, 0u);
     EXPECT_THAT(registry.why_unusable(), HasSubstr("off"));
   });
-  EXPECT_EQ(said, "");
+  EXPECT_EQ(output, "");
 }
 
 }  // namespace

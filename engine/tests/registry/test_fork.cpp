@@ -60,8 +60,8 @@ TEST_F(Forked, IdleChild_LeavesParentsFiles) {
   EXPECT_EQ(destroyer.result(), 0);
   Child witness([&](const Steps&) {
     Registry own(folder(), kEager);
-    const bool found = own.find(handle_of(1)) == record_of(1, 1);
-    return found && own.find(handle_of(2)) == record_of(2, 2) ? 0 : 1;
+    const bool is_first_found = own.find(handle_of(1)) == record_of(1, 1);
+    return is_first_found && own.find(handle_of(2)) == record_of(2, 2) ? 0 : 1;
   });
   EXPECT_EQ(witness.result(), 0);
   shared->close();

@@ -80,10 +80,10 @@ TEST_F(Loads, MoreThanFit_FirstOnesAreTold) {
 TEST_F(Loads, DamagedRecord_IsLeftOut) {
   Registry registry(folder(), kEager);
   ASSERT_TRUE(registry.publish(record_of(1, 1)));
-  const std::vector<LoadRecord> told{load_of(1), load_of(2)};
+  const std::vector<LoadRecord> loads{load_of(1), load_of(2)};
   Child child([&](const Steps& steps) {
     Registry own(folder(), kEager);
-    if (!own.tell_loads(told)) return 1;
+    if (!own.tell_loads(loads)) return 1;
     return steps.meet() ? 0 : 2;
   });
   ASSERT_TRUE(child.wait());
@@ -94,9 +94,9 @@ TEST_F(Loads, DamagedRecord_IsLeftOut) {
     const auto right = static_cast<char>(file.get());
     file.seekp(check).put(static_cast<char>(~right));
   }
-  const std::string said =
-      said_by([&] { EXPECT_EQ(records_of_others(registry), std::vector<LoadRecord>{told[1]}); });
-  EXPECT_EQ(registry_lines(said), 1);
+  const std::string output =
+      said_by([&] { EXPECT_EQ(records_of_others(registry), std::vector<LoadRecord>{loads[1]}); });
+  EXPECT_EQ(registry_lines(output), 1);
   child.go();
 }
 

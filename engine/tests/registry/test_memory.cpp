@@ -41,8 +41,8 @@ TEST_F(MemoryOfOthers, FourProcesses_FindEachOthersMemory) {
       if (!steps.meet()) return 2;
       for (std::uint64_t number = 0; number < kProcesses * kRecords; ++number) {
         const bool other = number / kRecords != self;
-        const auto found = own.find(handle_of(number));
-        if (other ? found != record_of(number, number) : found.has_value()) return 3;
+        const auto record = own.find(handle_of(number));
+        if (other ? record != record_of(number, number) : record.has_value()) return 3;
       }
       return steps.meet() ? 0 : 4;
     }));
@@ -84,20 +84,20 @@ TEST_F(MemoryOfOthers, MoreRecordsThanFit_NewestAreFound) {
     return steps.meet() ? 0 : 2;
   });
   ASSERT_TRUE(child.wait());
-  std::uint64_t found = 0;
+  std::uint64_t count = 0;
   for (std::uint64_t number = 0; number < kMany; ++number) {
     const auto record = registry.find(handle_of(number));
     if (!record) continue;
-    ++found;
+    ++count;
     EXPECT_EQ(*record, record_of(number, number));
   }
-  EXPECT_EQ(found, kPlaces);
+  EXPECT_EQ(count, kPlaces);
   for (std::uint64_t number = kMany - 4000; number < kMany; ++number)
     EXPECT_TRUE(registry.find(handle_of(number))) << number;
 }
 
-/// Several threads and processes publish the same handles over and over; whatever is found is of
-/// one piece.
+/// Several threads and processes publish the same handles over and over; each record found is a
+/// whole one.
 TEST_F(MemoryOfOthers, RecordsAreNeverTorn) {
   constexpr std::uint64_t kHandles = 4;
   const auto publish = [&](std::uint64_t begin) {
@@ -113,10 +113,10 @@ TEST_F(MemoryOfOthers, RecordsAreNeverTorn) {
   Child first(publish(1'000'000));
   Child second(publish(2'000'000));
   ASSERT_TRUE(first.wait() && second.wait());
-  std::atomic<int> found{0};
+  std::atomic<int> count{0};
   const auto look = [&] {
     Registry registry(folder(), kEager);
-    found = 0;
+    count = 0;
     std::vector<std::jthread> threads;
     for (int thread = 0; thread < 2; ++thread)
       threads.emplace_back([&] {
@@ -124,16 +124,16 @@ TEST_F(MemoryOfOthers, RecordsAreNeverTorn) {
           const std::uint64_t number = static_cast<std::uint64_t>(at) % kHandles;
           const auto record = registry.find(handle_of(number));
           if (!record) continue;
-          ++found;
+          ++count;
           ASSERT_EQ(*record, record_of(number, record->buffer_id));
         }
       });
   };
-  // Where the machine stops a writer within a write for long, that is said to be damage: not ever.
-  std::string said = "not looked";
-  for (int round = 0; round < 8 && !said.empty(); ++round) said = said_by(look);
-  EXPECT_GT(found, 1000);
-  EXPECT_EQ(said, "") << "nothing was taken for damage";
+  // A writer that is stopped within a write for long makes the record count as damaged: look again.
+  std::string output = "not looked";
+  for (int round = 0; round < 8 && !output.empty(); ++round) output = said_by(look);
+  EXPECT_GT(count, 1000);
+  EXPECT_EQ(output, "") << "nothing was taken for damage";
 }
 
 }  // namespace

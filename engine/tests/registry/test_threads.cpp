@@ -77,7 +77,7 @@ TEST_F(RegistryThreads, ForkDuringCall_ChildStillWorks) {
   });
   for (int fork = 0; fork < 50; ++fork) {
     Child child([&](const Steps&) {
-      alarm(60);  // a lock that nobody releases
+      alarm(60);  // ends the child if a lock is never released
       if (!registry.publish(record_of(2, 2))) return 1;
       if (registry.find(handle_of(50)) != record_of(50, 50)) return 2;
       registry.close();

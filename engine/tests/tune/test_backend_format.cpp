@@ -23,7 +23,8 @@ using testing::HasSubstr;
 
 // ---- The choice ---------------------------------------------------------------------------------
 
-/// Of nine turns of two backends: the second took 10 us, but `slow` in so many of them.
+/// The choice after nine turns of two backends. The second backend took `slow` us in `turns` of
+/// them and 10 us in the others.
 std::string choice_of(double first_us, int turns, double slow) {
   TunedBackend entry;
   std::vector<double> us;
@@ -64,12 +65,12 @@ TEST(TunedBackends, KeepsOneEntryPerKey) {
   std::vector<TunedBackend> all;
   for (const char* const backend : {"mpi", "polypath"})
     for (const std::uint64_t bytes : {64, 128}) {
-      TunedBackend one;
-      one.op = "post";
-      one.ranks = "2 ranks";
-      one.bytes = bytes;
-      one.backend = backend;
-      put_entry(all, one);
+      TunedBackend entry;
+      entry.op = "post";
+      entry.ranks = "2 ranks";
+      entry.bytes = bytes;
+      entry.backend = backend;
+      put_entry(all, entry);
     }
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(known_entry<TunedBackend>(all, "post", "2 ranks", 128)->backend, "polypath");
@@ -93,7 +94,7 @@ std::vector<TunedBackend> some_backends() {
            .backend = "polypath",
            .times = {{"polypath", 6.5}},
            .pairs = 1},
-          // Of a later version.
+          // An entry that a later version wrote.
           {.op = "scan2",
            .ranks = "2 ranks, something",
            .bytes = 64,
@@ -169,21 +170,21 @@ TEST_F(BackendFormatTest, EditsAreRecognised) {
            {"us = [20.50", "us = [20.51"},
            {"digest = ", "# digest = "},
        }) {
-    const auto found = found_with(old_text, new_text);
-    ASSERT_EQ(found.size(), 3u) << why_;
-    EXPECT_TRUE(found[0].edited) << new_text;
-    EXPECT_FALSE(found[1].edited) << new_text;
-    EXPECT_THAT(format_backend(found[0]), testing::Not(HasSubstr("digest")));
+    const auto entries = found_with(old_text, new_text);
+    ASSERT_EQ(entries.size(), 3u) << why_;
+    EXPECT_TRUE(entries[0].edited) << new_text;
+    EXPECT_FALSE(entries[1].edited) << new_text;
+    EXPECT_THAT(format_backend(entries[0]), testing::Not(HasSubstr("digest")));
   }
 }
 
 TEST_F(BackendFormatTest, HandWrittenEntry_NeedsOnlyUsedKeys) {
-  const auto found = found_in(text_ +
-                              "[[comm]]\nop = \"post\"\nranks = \"mine\"\nbytes = 4096\n"
-                              "backend = \"mpi\"\n");
-  ASSERT_EQ(found.size(), 4u) << why_;
-  EXPECT_TRUE(found[3].edited);
-  EXPECT_TRUE(found[3].times.empty());
+  const auto entries = found_in(text_ +
+                                "[[comm]]\nop = \"post\"\nranks = \"mine\"\nbytes = 4096\n"
+                                "backend = \"mpi\"\n");
+  ASSERT_EQ(entries.size(), 4u) << why_;
+  EXPECT_TRUE(entries[3].edited);
+  EXPECT_TRUE(entries[3].times.empty());
 }
 
 TEST_F(BackendFormatTest, WrongEntry_IsNamedAndNothingIsLoaded) {

@@ -60,7 +60,7 @@ class CollectiveFormatTest : public testing::Test {
   }
   ~CollectiveFormatTest() override { fs::remove_all(folder_); }
 
-  /// Those of the file with its first `old_text` replaced; `why_` says why there are none.
+  /// Entries of the file with its first `old_text` replaced; `why_` says why there are none.
   std::vector<TunedCollective> found_with(const std::string& old_text,
                                           const std::string& new_text) {
     std::string changed = text_;
@@ -116,12 +116,12 @@ TEST_F(CollectiveFormatTest, EditsAreRecognised) {
            {"blocks = 64", "blocks = 96"},
            {"digest = ", "# digest = "},
        }) {
-    const auto found = found_with(old_text, new_text);
-    ASSERT_EQ(found.size(), 3u) << why_;
-    EXPECT_TRUE(found[0].edited) << new_text;
-    EXPECT_FALSE(found[1].edited) << new_text;
-    EXPECT_FALSE(found[2].edited) << new_text;
-    EXPECT_THAT(format_collective(found[0]), testing::Not(HasSubstr("digest")));
+    const auto entries = found_with(old_text, new_text);
+    ASSERT_EQ(entries.size(), 3u) << why_;
+    EXPECT_TRUE(entries[0].edited) << new_text;
+    EXPECT_FALSE(entries[1].edited) << new_text;
+    EXPECT_FALSE(entries[2].edited) << new_text;
+    EXPECT_THAT(format_collective(entries[0]), testing::Not(HasSubstr("digest")));
   }
   for (const auto& [old_text, new_text] : std::vector<std::pair<std::string, std::string>>{
            {"lanes = 2", "lanes = 1"}, {"chunk_bytes = 1048576", "chunk_bytes = 1048577"}})
@@ -129,12 +129,12 @@ TEST_F(CollectiveFormatTest, EditsAreRecognised) {
 }
 
 TEST_F(CollectiveFormatTest, HandWrittenEntry_NeedsOnlyPlanKeys) {
-  const auto found = found_in(text_ +
-                              "[[collective]]\nop = \"reduce\"\nranks = \"mine\"\n"
-                              "bytes = 4096\nalgorithm = \"cells\"\nstages = 1\nblocks = 2\n");
-  ASSERT_EQ(found.size(), 4u) << why_;
-  EXPECT_TRUE(found[3].edited);
-  EXPECT_EQ(found[3].us, 0);
+  const auto entries = found_in(text_ +
+                                "[[collective]]\nop = \"reduce\"\nranks = \"mine\"\n"
+                                "bytes = 4096\nalgorithm = \"cells\"\nstages = 1\nblocks = 2\n");
+  ASSERT_EQ(entries.size(), 4u) << why_;
+  EXPECT_TRUE(entries[3].edited);
+  EXPECT_EQ(entries[3].us, 0);
 }
 
 TEST_F(CollectiveFormatTest, WrongEntry_IsNamedAndNothingIsLoaded) {

@@ -1,5 +1,5 @@
 // The phases of a graph: on a simulated node they cost what the node says, to the nanosecond; bytes
-// are checked; a failed call is an error that names it, and leaves nothing behind.
+// are checked; a failed call is an error that names it, and leaves no object.
 #include "lab/graph_phases.hpp"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ class GraphPhasesTest : public test::NodeTest {
   void TearDown() override {
     set_log_level(LogLevel::warn);
     if (IsSkipped() || !simulated_) return;
-    // Of the whole process: nobody destroyed or changed a graph under way.
+    // In the whole process no graph was destroyed or changed during a launch.
     EXPECT_EQ(test::driver_function<std::uint64_t()>(*driver_,
                                                      "polypath_sim_graphs_modified_in_flight")(),
               0u);
@@ -41,11 +41,11 @@ class GraphPhasesTest : public test::NodeTest {
   [[nodiscard]] static GraphPhasesRequest request(int nodes, std::uint64_t bytes = kMiB) {
     return {MemoryId::gpu(0), MemoryId::gpu(1), bytes, nodes, 2};
   }
-  GraphPhases measure(const GraphPhasesRequest& wanted) { return measure(wanted, driver_); }
-  GraphPhases measure(const GraphPhasesRequest& wanted,
+  GraphPhases measure(const GraphPhasesRequest& request) { return measure(request, driver_); }
+  GraphPhases measure(const GraphPhasesRequest& request,
                       const std::shared_ptr<const CudaDriver>& driver) {
     Devices devices(driver, nullptr, discovered_);
-    return measure_graph_phases(*driver, discovered_, devices, wanted, clock_);
+    return measure_graph_phases(*driver, discovered_, devices, request, clock_);
   }
   /// The driver, with `change` made to its table.
   std::shared_ptr<const CudaDriver> changed(const std::function<void(CudaDriver&)>& change) {
@@ -104,9 +104,9 @@ TEST_F(GraphPhasesTest, LatenciesHoldTheirPhases) {
 
 /// Chunks flow over both legs at once: many arrive before one large one would.
 TEST_F(GraphPhasesTest, ChunksAreAPipeline) {
-  const GraphPhases one = measure(request(2, 16 * kMiB));
+  const GraphPhases two_chunks = measure(request(2, 16 * kMiB));
   const GraphPhases many = measure(request(8, 16 * kMiB));
-  EXPECT_LT(many.latency_us - many.launch_us, 0.9 * (one.latency_us - one.launch_us));
+  EXPECT_LT(many.latency_us - many.launch_us, 0.9 * (two_chunks.latency_us - two_chunks.launch_us));
   if (!simulated_) return;
   EXPECT_NEAR(many.latency_us, many.stream_latency_us, 0.1 * many.latency_us);
 }
@@ -134,19 +134,19 @@ TEST_F(GraphPhasesTest, EveryByteGoesByTheStagingMemory) {
     return test::driver_function<std::uint64_t(const char*, const char*)>(
         *driver_, "polypath_sim_link_bytes")(to_string(from).c_str(), to_string(to).c_str());
   };
-  const GraphPhasesRequest wanted = request(6, kMiB + 5);
-  const MemoryId via = measure(wanted).via;
+  const GraphPhasesRequest phases_request = request(6, kMiB + 5);
+  const MemoryId via = measure(phases_request).via;
   if (via.is_host()) GTEST_SKIP() << "buffers are filled over the same links";
-  const std::uint64_t first = moved(wanted.src, via);
-  const std::uint64_t second = moved(via, wanted.dst);
-  const std::uint64_t direct = moved(wanted.src, wanted.dst);
-  measure(wanted);
+  const std::uint64_t first = moved(phases_request.src, via);
+  const std::uint64_t second = moved(via, phases_request.dst);
+  const std::uint64_t direct = moved(phases_request.src, phases_request.dst);
+  measure(phases_request);
   // The graph that is tried runs twice, each timed one five times, the streams once and once for
   // each.
   const std::uint64_t runs = 2 + 5 * 2 + 1 + 2;
-  EXPECT_EQ(moved(wanted.src, via) - first, runs * wanted.bytes);
-  EXPECT_EQ(moved(via, wanted.dst) - second, runs * wanted.bytes);
-  EXPECT_EQ(moved(wanted.src, wanted.dst), direct);
+  EXPECT_EQ(moved(phases_request.src, via) - first, runs * phases_request.bytes);
+  EXPECT_EQ(moved(via, phases_request.dst) - second, runs * phases_request.bytes);
+  EXPECT_EQ(moved(phases_request.src, phases_request.dst), direct);
 }
 
 TEST_F(GraphPhasesTest, LostBytesAreFound) {
@@ -176,12 +176,12 @@ TEST_F(GraphPhasesTest, LostBytesAreFound) {
 }
 
 TEST_F(GraphPhasesTest, CallersContextStaysCurrent) {
-  const PrimaryContext mine(*driver_, 1);
-  const CurrentContext current(*driver_, mine.get());
+  const PrimaryContext primary(*driver_, 1);
+  const CurrentContext current(*driver_, primary.get());
   measure(request(2));
   CUcontext now = nullptr;
   POLYPATH_CHECK(*driver_, ctx_get_current(&now));
-  EXPECT_EQ(now, mine.get());
+  EXPECT_EQ(now, primary.get());
 }
 
 TEST_F(GraphPhasesTest, RequestsThatAreNotAllowedAreRefused) {
@@ -211,7 +211,7 @@ TEST_F(GraphPhasesTest, DriverWithoutGraphs_IsNotSupported) {
     EXPECT_THROW(measure(request(2), changed(remove)), NotSupported);
 }
 
-/// What such a call was to free stays, when it is not carried out.
+/// True: an object of the driver remains when this call is not carried out.
 bool frees(const std::string& symbol) {
   return symbol.find("Destroy") != std::string::npos || symbol.find("Free") != std::string::npos ||
          symbol.find("Release") != std::string::npos;
@@ -227,8 +227,8 @@ TEST_F(GraphPhasesTest, FailedCall_IsNamedAndLeavesNothing) {
   std::deque<PrimaryContext> others;
   for (int gpu = 1; gpu < static_cast<int>(discovered_.gpus.size()); ++gpu)
     others.emplace_back(*driver_, gpu);
-  const GraphPhasesRequest wanted{MemoryId::gpu(0), MemoryId::gpu(1), 4 * kKiB, 4, 1};
-  measure(wanted, faults.driver());
+  const GraphPhasesRequest phases_request{MemoryId::gpu(0), MemoryId::gpu(1), 4 * kKiB, 4, 1};
+  measure(phases_request, faults.driver());
   const std::uint64_t calls = faults.calls();
   std::uint64_t errors = 0;
   for (std::uint64_t failing = 1; failing <= calls; ++failing) {
@@ -237,7 +237,7 @@ TEST_F(GraphPhasesTest, FailedCall_IsNamedAndLeavesNothing) {
     faults.fail_call(failing, CUDA_ERROR_UNKNOWN);
     std::string message;
     try {
-      measure(wanted, faults.driver());  // succeeds when the call was a destructor's
+      measure(phases_request, faults.driver());  // succeeds when the call was a destructor's
     } catch (const DriverError& error) {
       message = error.what();
       ++errors;
@@ -258,7 +258,7 @@ TEST_F(GraphPhasesTest, FailedCall_IsNamedAndLeavesNothing) {
   }
   EXPECT_GT(errors, calls / 2);
   faults.clear();
-  EXPECT_NO_THROW(measure(wanted, faults.driver()));
+  EXPECT_NO_THROW(measure(phases_request, faults.driver()));
 }
 
 }  // namespace

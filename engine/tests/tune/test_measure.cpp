@@ -17,7 +17,7 @@ class MeasureTest : public test::NodeTest {
   }
 };
 
-/// Measured capacities are to lie within this part of those that the simulated node obeys.
+/// The largest relative error of a measured capacity; the simulated node has the true one.
 constexpr double kTolerance = 0.03;
 
 /// Starts from wrong capacities, so that none can be right by staying as it was.
@@ -62,10 +62,10 @@ TEST_F(MeasureTest, DiscoveredNode_GetsUsableCapacities) {
   std::size_t total = 0;
   const Node measured = measure_capacities(
       *driver_, discovered_,
-      [&](std::size_t step, std::size_t of, const std::string& what) {
+      [&](std::size_t step, std::size_t steps, const std::string& what) {
         EXPECT_FALSE(what.empty());
         done.push_back(step);
-        total = of;
+        total = steps;
       },
       options());
   validate(measured);

@@ -96,7 +96,7 @@ TEST_F(ProfileTest, NewerSchemaIsRefused) {
   replace("[profile]\n", "[profile]\nfuture = 1\n");
   expect_refused("future");
   replace("future = 1\n", "");
-  // Whatever else is new in it, the schema is what the reason names.
+  // The reason names the schema even if other things in the file are new too.
   replace("schema = 4\nversion", "schema = 5\nfuture = 1\nversion");
   expect_refused("ab12-x.toml");
   expect_refused("schema: is 5, this library reads 4");

@@ -21,32 +21,32 @@ namespace fs = std::filesystem;
 using testing::ElementsAre;
 
 TunedTransfer choice_of_size(std::uint64_t bytes, int slots = 0) {
-  TunedTransfer one;
-  one.pair = "gpu to gpu";
-  one.choice = {bytes, {{RouteKind::direct, 1, 1}}, slots};
-  return one;
+  TunedTransfer entry;
+  entry.pair = "gpu to gpu";
+  entry.choice = {bytes, {{RouteKind::direct, 1, 1}}, slots};
+  return entry;
 }
 
 TunedCollective collective_of_size(std::uint64_t bytes) {
-  TunedCollective one;
-  one.op = "allreduce";
-  one.ranks = "4 ranks";
-  one.bytes = bytes;
-  one.way.algorithm = "flat";
-  one.way.stages = 1;
-  one.way.blocks = 8;
-  return one;
+  TunedCollective entry;
+  entry.op = "allreduce";
+  entry.ranks = "4 ranks";
+  entry.bytes = bytes;
+  entry.way.algorithm = "flat";
+  entry.way.stages = 1;
+  entry.way.blocks = 8;
+  return entry;
 }
 
 TunedBackend backend_of_size(std::uint64_t bytes) {
-  TunedBackend one;
-  one.op = "post";
-  one.ranks = "4 ranks";
-  one.bytes = bytes;
-  one.backend = "polypath";
-  one.times = {{"polypath", 1}};
-  one.pairs = 1;
-  return one;
+  TunedBackend entry;
+  entry.op = "post";
+  entry.ranks = "4 ranks";
+  entry.bytes = bytes;
+  entry.backend = "polypath";
+  entry.times = {{"polypath", 1}};
+  entry.pairs = 1;
+  return entry;
 }
 
 class ProfileNewsTest : public testing::Test {
@@ -70,9 +70,9 @@ class ProfileNewsTest : public testing::Test {
     EXPECT_TRUE(add_to_profile(file_, known, news, &why, longest_wait)) << why;
   }
   [[nodiscard]] Profile profile(double gbps) const {
-    Profile made = make_profile(node_, "ab12", "580");
-    made.node.links.front().gbps = gbps;
-    return made;
+    Profile profile = make_profile(node_, "ab12", "580");
+    profile.node.links.front().gbps = gbps;
+    return profile;
   }
   [[nodiscard]] Profile now() const {
     std::string why;
@@ -82,7 +82,7 @@ class ProfileNewsTest : public testing::Test {
   }
   [[nodiscard]] std::vector<std::uint64_t> sizes_now() const {
     std::vector<std::uint64_t> sizes;
-    for (const TunedTransfer& one : now().tuned) sizes.push_back(one.choice.bytes);
+    for (const TunedTransfer& entry : now().tuned) sizes.push_back(entry.choice.bytes);
     return sizes;
   }
 

@@ -88,12 +88,12 @@ TEST(LocalSearch, FindsTheSharesAndChunksOfAMesh) {
   for (const TransferConfig& from : {start(.26, .05, 4), start(.33, .09, 4), start(.26, .05, 18),
                                      start(.33, .09, 18), start(.254, .063, 2)}) {
     Asked asked([&](const TransferConfig& choice) { return mesh.us(choice); });
-    const SearchResult found = local_search({&from, 1}, asked.measure, {});
-    ASSERT_TRUE(found.best);
-    EXPECT_EQ(found.us, mesh.us(*found.best));
-    EXPECT_LT(found.us, 1.04 * best_us) << mesh.us(from) << " us at the start";
-    EXPECT_EQ(found.tried, static_cast<int>(asked.all.size()));
-    EXPECT_LE(found.tried, 60);
+    const SearchResult result = local_search({&from, 1}, asked.measure, {});
+    ASSERT_TRUE(result.best);
+    EXPECT_EQ(result.us, mesh.us(*result.best));
+    EXPECT_LT(result.us, 1.04 * best_us) << mesh.us(from) << " us at the start";
+    EXPECT_EQ(result.tried, static_cast<int>(asked.all.size()));
+    EXPECT_LE(result.tried, 60);
   }
 }
 
@@ -104,11 +104,11 @@ TEST(LocalSearch, FindsThemThroughNoise) {
     std::mt19937 random(seed);
     std::uniform_real_distribution<double> noise(0.997, 1.003);
     const TransferConfig from = start(.26, .05, 4);
-    const SearchResult found = local_search(
+    const SearchResult result = local_search(
         {&from, 1}, [&](const TransferConfig& choice) { return mesh.us(choice) * noise(random); },
         {});
-    ASSERT_TRUE(found.best);
-    EXPECT_LT(mesh.us(*found.best), 1.05 * best_us) << "seed " << seed;
+    ASSERT_TRUE(result.best);
+    EXPECT_LT(mesh.us(*result.best), 1.05 * best_us) << "seed " << seed;
   }
 }
 
@@ -122,9 +122,9 @@ TEST(LocalSearch, EqualEnds_ChangesChunksWithShares) {
   const double end_us = (kBytes + 6 * (2 * gpu + host)) / (90e3 + 2 * gpu + host);
   const TransferConfig from = start((end_us - 6) * gpu / kBytes, (end_us - 6) * host / kBytes, 2);
   ASSERT_NEAR(mesh.us(from), end_us, 1e-6);
-  const SearchResult found =
+  const SearchResult result =
       local_search({&from, 1}, [&](const TransferConfig& choice) { return mesh.us(choice); }, {});
-  EXPECT_LT(found.us, .95 * end_us);
+  EXPECT_LT(result.us, .95 * end_us);
 }
 
 TEST(LocalSearch, EqualEndsOfTwoKinds_TakesFromBoth) {
@@ -139,17 +139,17 @@ TEST(LocalSearch, EqualEndsOfTwoKinds_TakesFromBoth) {
   };
   const TransferConfig from = start(80. / 260, 10. / 260, 4);
   ASSERT_NEAR(us(from), 1e6 / 260, 1e-6);
-  const SearchResult found = local_search({&from, 1}, us, {});
-  EXPECT_LT(found.us, 1.03 * 1e6 / 310);
+  const SearchResult result = local_search({&from, 1}, us, {});
+  EXPECT_LT(result.us, 1.03 * 1e6 / 310);
 }
 
 TEST(LocalSearch, TakesTheSlotsThatAreFastest) {
   Mesh mesh;
   mesh.slot_us = 20;
   const TransferConfig from = start(.3, .07, 8);
-  const SearchResult found =
+  const SearchResult result =
       local_search({&from, 1}, [&](const TransferConfig& choice) { return mesh.us(choice); }, {});
-  EXPECT_EQ(found.best->slots, 6);
+  EXPECT_EQ(result.best->slots, 6);
 }
 
 TEST(LocalSearch, ClimbsFromTheBestStart) {
@@ -157,10 +157,10 @@ TEST(LocalSearch, ClimbsFromTheBestStart) {
   mesh.host_gbps = 2;  // a host route is a loss: the start without it is the better one
   const std::vector<TransferConfig> from = {start(.25, .15, 4), start(.3, 0, 4),
                                             native_choice(kBytes)};
-  const SearchResult found =
+  const SearchResult result =
       local_search(from, [&](const TransferConfig& choice) { return mesh.us(choice); }, {});
-  EXPECT_EQ(found.best->routes.size(), 3u);
-  EXPECT_LT(found.us, mesh.us(from[1]));
+  EXPECT_EQ(result.best->routes.size(), 3u);
+  EXPECT_LT(result.us, mesh.us(from[1]));
 }
 
 TEST(LocalSearch, GainBelowMinimum_IsIgnored) {
@@ -178,9 +178,10 @@ TEST(LocalSearch, ImpossibleConfig_IsSkipped) {
     if (choice.routes.size() == 4) return std::nullopt;
     return mesh.us(choice);
   });
-  const SearchResult found = local_search(from, asked.measure, {});
-  EXPECT_EQ(found.best->routes.size(), 3u);
-  EXPECT_EQ(found.tried, static_cast<int>(asked.all.size()) - 1) << "only what was measured counts";
+  const SearchResult result = local_search(from, asked.measure, {});
+  EXPECT_EQ(result.best->routes.size(), 3u);
+  EXPECT_EQ(result.tried, static_cast<int>(asked.all.size()) - 1)
+      << "only what was measured counts";
 
   const SearchResult none = local_search(
       from, [](const TransferConfig&) -> std::optional<double> { return std::nullopt; }, {});
@@ -208,10 +209,10 @@ TEST(Search, EndsWhenAskedWithTheBestSoFar) {
     Asked asked([&](const TransferConfig& choice) { return mesh.us(choice); });
     SearchOptions options;
     options.stop = [&] { return asked.all.size() >= 5; };
-    const SearchResult found = search({&from, 1}, asked.measure, options);
+    const SearchResult result = search({&from, 1}, asked.measure, options);
     EXPECT_EQ(asked.all.size(), 5u);
-    EXPECT_EQ(found.tried, 5);
-    for (const TransferConfig& one : asked.all) EXPECT_GE(mesh.us(one) * 1.006, found.us);
+    EXPECT_EQ(result.tried, 5);
+    for (const TransferConfig& config : asked.all) EXPECT_GE(mesh.us(config) * 1.006, result.us);
 
     options.stop = [] { return true; };
     Asked nothing([&](const TransferConfig& choice) { return mesh.us(choice); });
@@ -231,9 +232,9 @@ TEST(ExhaustiveSearch, FindsTheOnePointOfTheGrid) {
     return choice == needle ? 500.0 : 700.0;
   };
   Asked asked(measure);
-  const SearchResult found = exhaustive_search(from, asked.measure, {});
-  EXPECT_EQ(found.best, needle);
-  EXPECT_EQ(found.us, 500);
+  const SearchResult result = exhaustive_search(from, asked.measure, {});
+  EXPECT_EQ(result.best, needle);
+  EXPECT_EQ(result.us, 500);
   // 7 x 7 shares, 5 chunks, 3 slots of the first start, without those that leave the direct route
   // nothing; 7 x 5 x 3 of the second; the starts themselves.
   EXPECT_EQ(asked.all.size(), 49u * 15 + 7 * 15 + 3);

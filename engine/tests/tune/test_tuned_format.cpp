@@ -118,11 +118,11 @@ TEST_F(TunedFormatTest, LooksLikeThis) {
 }
 
 TEST_F(TunedFormatTest, SharesThatWereRoundedAreNoEdit) {
-  TunedTransfer one = some_choices()[0];
-  one.choice.routes[0].share = 1.0 / 3;
-  one.choice.routes[1].share = 1.0 / 3 - .01666666;
-  one.choice.routes[2].share = 1.0 / 3 - .04333334;
-  const auto choices = choices_of(text_ + "\n" + format_tuned(one));
+  TunedTransfer entry = some_choices()[0];
+  entry.choice.routes[0].share = 1.0 / 3;
+  entry.choice.routes[1].share = 1.0 / 3 - .01666666;
+  entry.choice.routes[2].share = 1.0 / 3 - .04333334;
+  const auto choices = choices_of(text_ + "\n" + format_tuned(entry));
   ASSERT_EQ(choices.size(), 4u) << why_;
   EXPECT_FALSE(choices[3].edited);
   EXPECT_NEAR(choices[3].choice.routes[0].share, 1.0 / 3, .00005);

@@ -40,9 +40,9 @@ TEST(TaskQueue, WithoutThreads_SaysSoOnce) {
   EXPECT_TRUE(tasks.add([&] { is_done = true; }));
   tasks.wait();
   EXPECT_TRUE(is_done);
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
-  EXPECT_NE(said.find("nothing is done in the background"), std::string::npos) << said;
+  const std::string output = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
+  EXPECT_NE(output.find("nothing is done in the background"), std::string::npos) << output;
 }
 
 }  // namespace

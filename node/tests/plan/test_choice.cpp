@@ -21,7 +21,7 @@ std::optional<Plan> follow(const Node& node, const std::vector<Request>& request
                    choice);
 }
 
-std::vector<Request> one(std::uint64_t bytes) {
+std::vector<Request> single_request(std::uint64_t bytes) {
   return {{MemoryId::gpu(0), MemoryId::gpu(1), bytes}};
 }
 
@@ -36,7 +36,7 @@ TransferConfig four_routes() {
 }
 
 TEST(TransferConfig, GivesThePlanThatItNames) {
-  const auto plan = follow(mesh_node(), one(32 * kMiB), four_routes());
+  const auto plan = follow(mesh_node(), single_request(32 * kMiB), four_routes());
   ASSERT_TRUE(plan);
   const TransferPlan& transfer = plan->transfers.at(0);
   expect_covered(transfer);
@@ -63,16 +63,16 @@ TEST(TransferConfig, GivesThePlanThatItNames) {
     EXPECT_GT(share.gbps, 0);
   }
   EXPECT_GT(plan->predicted_us, 0);
-  Plan told = *plan;
-  explain(mesh_node(), make_route_sets(mesh_node(), one(32 * kMiB), RouteFilter{}), PlanOptions{},
-          true, told);
-  EXPECT_TRUE(told.transfers[0].excluded.empty());
+  Plan explained = *plan;
+  explain(mesh_node(), make_route_sets(mesh_node(), single_request(32 * kMiB), RouteFilter{}),
+          PlanOptions{}, true, explained);
+  EXPECT_TRUE(explained.transfers[0].excluded.empty());
 }
 
 TEST(TransferConfig, ChunksAreAsLargeAtOtherSizes) {
   for (const int factor : {1, 2, 3, 8}) {
     const auto bytes = 32 * kMiB * static_cast<std::uint64_t>(factor);
-    const auto plan = follow(mesh_node(), one(bytes), four_routes());
+    const auto plan = follow(mesh_node(), single_request(bytes), four_routes());
     ASSERT_TRUE(plan);
     const auto& routes = plan->transfers[0].routes;
     for (const std::size_t r : {1, 2, 3}) {
@@ -81,7 +81,7 @@ TEST(TransferConfig, ChunksAreAsLargeAtOtherSizes) {
     }
   }
   // A smaller share has fewer, the smallest one.
-  const auto plan = follow(mesh_node(), one(kMiB), four_routes());
+  const auto plan = follow(mesh_node(), single_request(kMiB), four_routes());
   ASSERT_TRUE(plan);
   expect_covered(plan->transfers[0]);
   for (const RouteShare& share : plan->transfers[0].routes) EXPECT_EQ(share.chunks, 1);
@@ -93,7 +93,7 @@ TEST(TransferConfig, ChunksFitTheRing) {
   options.chunks.rings.gpu = 3 * kMiB;
   TransferConfig choice = four_routes();
   choice.routes[1].chunks = 1;
-  const auto plan = follow(mesh_node(), one(32 * kMiB), choice, options);
+  const auto plan = follow(mesh_node(), single_request(32 * kMiB), choice, options);
   ASSERT_TRUE(plan);
   expect_covered(plan->transfers[0]);
   EXPECT_EQ(plan->transfers[0].routes[1].chunk_bytes, kMiB);
@@ -158,7 +158,7 @@ TEST(TransferConfig, ComesBackFromItsPlanOnRandomNodes) {
 
 TEST(TransferConfig, ConfigOfModelPlan_GivesThatPlan) {
   const Node node = mesh_node();
-  const auto requests = one(64 * kMiB + 5);
+  const auto requests = single_request(64 * kMiB + 5);
   const Plan plan =
       make_plan(node, make_route_sets(node, requests, RouteFilter{}), requests, PlanOptions{});
   ASSERT_FALSE(plan.native());
@@ -179,13 +179,13 @@ TEST(TransferConfig, NativeConfig_GivesTheNativeCopy) {
   const TransferConfig native = native_choice(kMiB);
   EXPECT_TRUE(native.native());
   EXPECT_FALSE(four_routes().native());
-  const auto plan = follow(mesh_node(), one(64 * kMiB), native);
+  const auto plan = follow(mesh_node(), single_request(64 * kMiB), native);
   ASSERT_TRUE(plan);
   EXPECT_TRUE(plan->native());
-  Plan told = *plan;
-  explain(mesh_node(), make_route_sets(mesh_node(), one(64 * kMiB), RouteFilter{}), PlanOptions{},
-          true, told);
-  EXPECT_EQ(told.transfers[0].excluded.size(), 3u);
+  Plan explained = *plan;
+  explain(mesh_node(), make_route_sets(mesh_node(), single_request(64 * kMiB), RouteFilter{}),
+          PlanOptions{}, true, explained);
+  EXPECT_EQ(explained.transfers[0].excluded.size(), 3u);
   EXPECT_EQ(choice_of(*plan), native_choice(64 * kMiB));
   EXPECT_FALSE((TransferConfig{kMiB, {{RouteKind::via_gpu, 1, 4}}, 0}).native());
 }
@@ -193,7 +193,7 @@ TEST(TransferConfig, NativeConfig_GivesTheNativeCopy) {
 TEST(TransferConfig, WithoutADirectRouteTheFirstTakesTheRest) {
   const TransferConfig choice{
       16 * kMiB, {{RouteKind::via_gpu, .5, 4}, {RouteKind::via_gpu, .5, 4}}, 0};
-  const auto plan = follow(mesh_node(), one(16 * kMiB + 3), choice);
+  const auto plan = follow(mesh_node(), single_request(16 * kMiB + 3), choice);
   ASSERT_TRUE(plan);
   expect_covered(plan->transfers[0]);
   EXPECT_EQ(plan->transfers[0].routes[0].bytes, 8 * kMiB + 3);
@@ -201,10 +201,10 @@ TEST(TransferConfig, WithoutADirectRouteTheFirstTakesTheRest) {
 
 TEST(TransferConfig, ConfigThatDoesNotFit_IsRefused) {
   const Node node = mesh_node();
-  ASSERT_TRUE(follow(node, one(32 * kMiB), four_routes()));
+  ASSERT_TRUE(follow(node, single_request(32 * kMiB), four_routes()));
   const auto refused = [&](const char* why, std::uint64_t bytes, const TransferConfig& choice,
                            const PlanOptions& options = {}) {
-    EXPECT_FALSE(follow(node, one(bytes), choice, options)) << why;
+    EXPECT_FALSE(follow(node, single_request(bytes), choice, options)) << why;
   };
   refused("no routes", kMiB, TransferConfig{kMiB, {}, 0});
   TransferConfig choice = four_routes();
@@ -226,7 +226,7 @@ TEST(TransferConfig, ConfigThatDoesNotFit_IsRefused) {
   options.max_routes = 3;
   refused("more routes than allowed", 32 * kMiB, four_routes(), options);
   options.max_routes = 4;
-  EXPECT_TRUE(follow(node, one(32 * kMiB), four_routes(), options));
+  EXPECT_TRUE(follow(node, single_request(32 * kMiB), four_routes(), options));
   options = {};
   options.filter.host = false;
   refused("no routes by the host", 32 * kMiB, four_routes(), options);

@@ -13,9 +13,9 @@ namespace {
 /// "gpu0 > gpu1: class", one line each.
 std::vector<std::string> table_of(const Node& node) {
   std::vector<std::string> lines;
-  for (const Request& one : one_of_each_class(node))
-    lines.push_back(to_string(one.src) + " > " + to_string(one.dst) + ": " +
-                    pair_class(node, one.src, one.dst));
+  for (const Request& request : one_of_each_class(node))
+    lines.push_back(to_string(request.src) + " > " + to_string(request.dst) + ": " +
+                    pair_class(node, request.src, request.dst));
   return lines;
 }
 
@@ -78,8 +78,8 @@ TEST(PairClass, EachPairOfANodeHasAClassOfItsTable) {
   for (const char* name : {"narval", "mist", "dgx-h200-x8", "gh200-quad", "pcie-4gpu"}) {
     const Node node = known_node(name);
     std::set<std::string> classes;
-    for (const Request& one : one_of_each_class(node))
-      EXPECT_TRUE(classes.insert(pair_class(node, one.src, one.dst)).second) << "twice";
+    for (const Request& request : one_of_each_class(node))
+      EXPECT_TRUE(classes.insert(pair_class(node, request.src, request.dst)).second) << "twice";
     for (const MemoryId src : node.memories())
       for (const MemoryId dst : node.memories()) {
         if (src == dst || (src.is_host() && dst.is_host())) continue;

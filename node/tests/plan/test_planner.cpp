@@ -43,11 +43,11 @@ class PlannerTest : public testing::Test {
         }) {}
 
   [[nodiscard]] PlanInputs inputs() const {
-    PlanInputs made;
-    made.node = node_;
-    return made;
+    PlanInputs inputs;
+    inputs.node = node_;
+    return inputs;
   }
-  /// Of a planner that remembers nothing else.
+  /// The table of a planner that remembers nothing else.
   [[nodiscard]] std::string exact(const std::vector<Request>& requests, std::uint64_t without = 0,
                                   const std::vector<Request>& beside = {}) const {
     return table(*Planner(inputs(), {}).plan(requests, without, beside));
@@ -225,15 +225,15 @@ TEST_F(PlannerTest, MemoryIsBounded) {
 }
 
 TEST_F(PlannerTest, TunedVariants_AreComputedInBackground) {
-  TunedTransfer one;
-  one.pair = pair_class(node_, MemoryId::gpu(0), MemoryId::gpu(1));
-  one.choice = {64 * kMiB, {{RouteKind::direct, .5, 1}, {RouteKind::via_gpu, .5, 8}}, 0};
-  one.native_gbps = 90;
-  one.measured_gbps = 150;
-  TunedTransfer window = one;
+  TunedTransfer entry;
+  entry.pair = pair_class(node_, MemoryId::gpu(0), MemoryId::gpu(1));
+  entry.choice = {64 * kMiB, {{RouteKind::direct, .5, 1}, {RouteKind::via_gpu, .5, 8}}, 0};
+  entry.native_gbps = 90;
+  entry.measured_gbps = 150;
+  TunedTransfer window = entry;
   window.pattern = Pattern::window;
   window.choice.routes[1].chunks = 2;
-  planner_.use(std::vector{one, window});
+  planner_.use(std::vector{entry, window});
   serve({between(0, 1)});
   carry_out();
   // A new size: the choice itself at once, what a window does instead later.
@@ -304,9 +304,9 @@ TEST_P(PlannerOnKnownNodes, CallersComputeNoRouteSets) {
     back.push_back(between((gpu + 1) % gpus, gpu, 0));
   }
   for (int round = 0; round < 2; ++round) {
-    for (const Request& one : ring) {
-      planner.serve({&one, 1}, 0);
-      planner.serve({&one, 1}, 0, back);
+    for (const Request& request : ring) {
+      planner.serve({&request, 1}, 0);
+      planner.serve({&request, 1}, 0, back);
     }
     planner.serve(ring, 0);
     for (const auto& task : tasks) task();

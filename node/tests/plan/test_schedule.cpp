@@ -24,15 +24,15 @@ struct Planned {
 
 Planned planned(std::uint64_t seed) {
   Random random(seed);
-  Planned made;
-  made.node = random_node(random);
-  const auto requests = random_requests(random, made.node);
+  Planned result;
+  result.node = random_node(random);
+  const auto requests = random_requests(random, result.node);
   PlanOptions options;
   if (pick(random, 0, 1) == 0) options.chunks.chunk_bytes = kMiB << pick(random, 0, 2);
-  made.plan =
-      make_plan(made.node, make_route_sets(made.node, requests, options.filter), requests, options);
-  made.schedule = make_schedule(made.plan, options.chunks.rings);
-  return made;
+  result.plan = make_plan(result.node, make_route_sets(result.node, requests, options.filter),
+                          requests, options);
+  result.schedule = make_schedule(result.plan, options.chunks.rings);
+  return result;
 }
 
 /// Two staged routes, slots that are used again, and so every kind of dependency.
@@ -54,8 +54,8 @@ std::set<int> before(const TransferSchedule& transfer, int index) {
   while (!todo.empty()) {
     const Step& step = transfer.steps[static_cast<std::size_t>(todo.back())];
     todo.pop_back();
-    for (const int one : step.after)
-      if (one != kNoStep && all.insert(one).second) todo.push_back(one);
+    for (const int earlier : step.after)
+      if (earlier != kNoStep && all.insert(earlier).second) todo.push_back(earlier);
   }
   return all;
 }
@@ -72,12 +72,12 @@ TEST(Schedule, MovesEveryByteOnceOverTheLinksOfThePlan) {
     ASSERT_EQ(schedule.transfers.size(), plan.transfers.size());
     for (std::size_t t = 0; t < plan.transfers.size(); ++t) {
       const TransferPlan& transfer = plan.transfers[t];
-      const TransferSchedule& made = *schedule.transfers[t];
-      EXPECT_EQ(made.request, transfer.request);
-      EXPECT_EQ(made.split(), !transfer.native());
-      if (made.split()) ++split;
+      const TransferSchedule& expected = *schedule.transfers[t];
+      EXPECT_EQ(expected.request, transfer.request);
+      EXPECT_EQ(expected.split(), !transfer.native());
+      if (expected.split()) ++split;
       std::map<int, std::map<std::uint64_t, std::uint64_t>> moved;  // by link: offset, bytes
-      for (const Step& step : made.steps) {
+      for (const Step& step : expected.steps) {
         const RouteShare& share = transfer.routes.at(static_cast<std::size_t>(step.route));
         ASSERT_EQ(step.link, share.route.legs.at(static_cast<std::size_t>(step.leg)));
         EXPECT_EQ(step.from.buffer, step.leg == 0 ? BufferKind::source : BufferKind::ring);
@@ -89,7 +89,7 @@ TEST(Schedule, MovesEveryByteOnceOverTheLinksOfThePlan) {
         const std::uint64_t at = step.leg == 0 ? step.from.offset : step.to.offset;
         EXPECT_TRUE(moved[step.link].emplace(at, step.bytes).second);
         if (step.leg == 1) {
-          const Step& writer = made.steps.at(static_cast<std::size_t>(step.after[1]));
+          const Step& writer = expected.steps.at(static_cast<std::size_t>(step.after[1]));
           EXPECT_EQ(writer.from.offset, step.to.offset);
           EXPECT_EQ(writer.to, step.from);
           EXPECT_EQ(writer.bytes, step.bytes);
@@ -125,7 +125,7 @@ TEST(Schedule, OrdersWhatTouchesTheSameStagingMemory) {
           if (touches(steps[i]).buffer != BufferKind::ring ||
               !overlap(touches(steps[i]), steps[i].bytes, touches(steps[j]), steps[j].bytes))
             continue;
-          // Two readers of a slot, or a writer and anybody.
+          // Two readers of a slot, or a writer and any other step.
           ++pairs;
           EXPECT_TRUE(earlier.contains(static_cast<int>(j))) << j << " and " << i;
         }
@@ -166,11 +166,13 @@ TEST(Schedule, IssuesEachStepOnceDirectCopiesFirst) {
     std::vector<int> next(schedule.transfers.size());
     bool staged = false;
     for (const auto [transfer, step] : schedule.order) {
-      const TransferSchedule& one = *schedule.transfers[static_cast<std::size_t>(transfer)];
+      const TransferSchedule& transfer_schedule =
+          *schedule.transfers[static_cast<std::size_t>(transfer)];
       EXPECT_EQ(step, next[static_cast<std::size_t>(transfer)]++);
-      const auto route = static_cast<std::size_t>(one.steps[static_cast<std::size_t>(step)].route);
-      if (one.routes[route].staged()) staged = true;
-      EXPECT_EQ(one.routes[route].staged(), staged);
+      const auto route =
+          static_cast<std::size_t>(transfer_schedule.steps[static_cast<std::size_t>(step)].route);
+      if (transfer_schedule.routes[route].staged()) staged = true;
+      EXPECT_EQ(transfer_schedule.routes[route].staged(), staged);
     }
     for (std::size_t t = 0; t < next.size(); ++t)
       EXPECT_EQ(static_cast<std::size_t>(next[t]), schedule.transfers[t]->steps.size());
@@ -192,19 +194,19 @@ TEST(Schedule, EqualPlans_HaveEqualSchedulesAndHashes) {
   std::map<std::uint64_t, TransferSchedule> known;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    const Planned one = planned(seed);
+    const Planned first = planned(seed);
     const Planned again = planned(seed);
-    for (std::size_t t = 0; t < one.schedule.transfers.size(); ++t) {
-      const TransferSchedule& made = *one.schedule.transfers[t];
-      EXPECT_NE(&made, again.schedule.transfers[t].get());
-      EXPECT_EQ(made, *again.schedule.transfers[t]);
+    for (std::size_t t = 0; t < first.schedule.transfers.size(); ++t) {
+      const TransferSchedule& transfer = *first.schedule.transfers[t];
+      EXPECT_NE(&transfer, again.schedule.transfers[t].get());
+      EXPECT_EQ(transfer, *again.schedule.transfers[t]);
       // Alone it is the same: it does not know of the others in its group.
-      Plan alone = one.plan;
-      alone.transfers = {one.plan.transfers[t]};
-      EXPECT_EQ(made, *make_schedule(alone, PlanOptions{}.chunks.rings).transfers.at(0));
-      const auto [found, is_new] = known.emplace(made.hash, made);
+      Plan alone = first.plan;
+      alone.transfers = {first.plan.transfers[t]};
+      EXPECT_EQ(transfer, *make_schedule(alone, PlanOptions{}.chunks.rings).transfers.at(0));
+      const auto [place, is_new] = known.emplace(transfer.hash, transfer);
       if (!is_new) {
-        EXPECT_EQ(made, found->second) << "the same hash";
+        EXPECT_EQ(transfer, place->second) << "the same hash";
       }
     }
   }
@@ -221,26 +223,34 @@ TEST(Schedule, AnyChangeMakesItAnother) {
 
   using Change = std::function<void(TransferSchedule&)>;
   const std::map<std::string, Change> changes{
-      {"source", [](TransferSchedule& one) { one.request.src = MemoryId::gpu(3); }},
-      {"kind of source", [](TransferSchedule& one) { one.request.src = MemoryId::host(0); }},
-      {"destination", [](TransferSchedule& one) { one.request.dst = MemoryId::gpu(3); }},
-      {"size", [](TransferSchedule& one) { ++one.request.bytes; }},
-      {"kind of route", [](TransferSchedule& one) { one.routes[1].kind = RouteKind::via_host; }},
-      {"leg", [](TransferSchedule& one) { ++one.routes[1].legs[1]; }},
-      {"order of routes", [](TransferSchedule& one) { std::swap(one.routes[1], one.routes[2]); }},
-      {"one route fewer", [](TransferSchedule& one) { one.routes.pop_back(); }},
-      {"one step fewer", [](TransferSchedule& one) { one.steps.pop_back(); }},
-      {"one step twice", [](TransferSchedule& one) { one.steps.push_back(one.steps.back()); }},
-      {"order of steps", [](TransferSchedule& one) { std::swap(one.steps[1], one.steps[2]); }},
-      {"route of a step", [](TransferSchedule& one) { ++one.steps[1].route; }},
-      {"leg of a step", [](TransferSchedule& one) { one.steps[1].leg = 1; }},
-      {"link of a step", [](TransferSchedule& one) { ++one.steps[1].link; }},
-      {"offset that is read", [](TransferSchedule& one) { ++one.steps[1].from.offset; }},
-      {"offset that is written", [](TransferSchedule& one) { ++one.steps[1].to.offset; }},
-      {"buffer", [](TransferSchedule& one) { one.steps[1].to.buffer = BufferKind::destination; }},
-      {"bytes of a step", [](TransferSchedule& one) { --one.steps[1].bytes; }},
-      {"order in the leg", [](TransferSchedule& one) { one.steps.back().after[0] = kNoStep; }},
-      {"order of the legs", [](TransferSchedule& one) { one.steps.back().after[1] = kNoStep; }},
+      {"source", [](TransferSchedule& variant) { variant.request.src = MemoryId::gpu(3); }},
+      {"kind of source",
+       [](TransferSchedule& variant) { variant.request.src = MemoryId::host(0); }},
+      {"destination", [](TransferSchedule& variant) { variant.request.dst = MemoryId::gpu(3); }},
+      {"size", [](TransferSchedule& variant) { ++variant.request.bytes; }},
+      {"kind of route",
+       [](TransferSchedule& variant) { variant.routes[1].kind = RouteKind::via_host; }},
+      {"leg", [](TransferSchedule& variant) { ++variant.routes[1].legs[1]; }},
+      {"order of routes",
+       [](TransferSchedule& variant) { std::swap(variant.routes[1], variant.routes[2]); }},
+      {"one route fewer", [](TransferSchedule& variant) { variant.routes.pop_back(); }},
+      {"one step fewer", [](TransferSchedule& variant) { variant.steps.pop_back(); }},
+      {"one step twice",
+       [](TransferSchedule& variant) { variant.steps.push_back(variant.steps.back()); }},
+      {"order of steps",
+       [](TransferSchedule& variant) { std::swap(variant.steps[1], variant.steps[2]); }},
+      {"route of a step", [](TransferSchedule& variant) { ++variant.steps[1].route; }},
+      {"leg of a step", [](TransferSchedule& variant) { variant.steps[1].leg = 1; }},
+      {"link of a step", [](TransferSchedule& variant) { ++variant.steps[1].link; }},
+      {"offset that is read", [](TransferSchedule& variant) { ++variant.steps[1].from.offset; }},
+      {"offset that is written", [](TransferSchedule& variant) { ++variant.steps[1].to.offset; }},
+      {"buffer",
+       [](TransferSchedule& variant) { variant.steps[1].to.buffer = BufferKind::destination; }},
+      {"bytes of a step", [](TransferSchedule& variant) { --variant.steps[1].bytes; }},
+      {"order in the leg",
+       [](TransferSchedule& variant) { variant.steps.back().after[0] = kNoStep; }},
+      {"order of the legs",
+       [](TransferSchedule& variant) { variant.steps.back().after[1] = kNoStep; }},
   };
   for (const auto& [what, change] : changes) {
     SCOPED_TRACE(what);

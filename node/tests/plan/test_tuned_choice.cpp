@@ -14,26 +14,26 @@ constexpr const char* kPair = "gpu to gpu, nvlink x4, via 2 gpu, 1 host";
 
 TunedTransfer tuned(std::uint64_t bytes, ExecutorKind executor = ExecutorKind::stream,
                     double measured_gbps = 200, double native_gbps = 100) {
-  TunedTransfer one;
-  one.pair = kPair;
-  one.choice = {bytes, {{RouteKind::direct, .4, 1}, {RouteKind::via_gpu, .6, 8}}, 0};
-  one.executor = executor;
-  one.native_gbps = native_gbps;
-  one.measured_gbps = measured_gbps;
-  return one;
+  TunedTransfer entry;
+  entry.pair = kPair;
+  entry.choice = {bytes, {{RouteKind::direct, .4, 1}, {RouteKind::via_gpu, .6, 8}}, 0};
+  entry.executor = executor;
+  entry.native_gbps = native_gbps;
+  entry.measured_gbps = measured_gbps;
+  return entry;
 }
 
 /// Bytes of the choice that serves; 0: none.
 std::uint64_t served_by(const std::vector<TunedTransfer>& all, std::uint64_t bytes,
                         std::optional<ExecutorKind> executor = std::nullopt) {
-  const TunedTransfer* const found = find_choice(all, Pattern::one_way, kPair, bytes, executor);
-  return found == nullptr ? 0 : found->choice.bytes;
+  const TunedTransfer* const entry = find_choice(all, Pattern::one_way, kPair, bytes, executor);
+  return entry == nullptr ? 0 : entry->choice.bytes;
 }
 
 std::optional<ExecutorKind> executor_of(const std::vector<TunedTransfer>& all) {
-  const TunedTransfer* const found =
+  const TunedTransfer* const entry =
       find_choice(all, Pattern::one_way, kPair, 16 * kMiB, std::nullopt);
-  return found == nullptr ? std::nullopt : std::optional(found->executor);
+  return entry == nullptr ? std::nullopt : std::optional(entry->executor);
 }
 
 TEST(FindChoice, NearestSizeServes) {
@@ -76,10 +76,10 @@ TEST(FindChoice, RequestedExecutorIsKept) {
 
 TEST(FindChoice, WithoutOneTheFasterExecutorServes) {
   using enum ExecutorKind;
-  const auto faster = [](TunedTransfer one, TunedTransfer other) {
-    const auto found = executor_of({one, other});
-    EXPECT_EQ(executor_of({other, one}), found) << "whichever stands first";
-    return found;
+  const auto faster = [](TunedTransfer first, TunedTransfer second) {
+    const auto executor = executor_of({first, second});
+    EXPECT_EQ(executor_of({second, first}), executor) << "whichever stands first";
+    return executor;
   };
   constexpr std::uint64_t bytes = 16 * kMiB;
   EXPECT_EQ(faster(tuned(bytes, stream, 200), tuned(bytes, graph, 190)), stream);
@@ -90,7 +90,7 @@ TEST(FindChoice, WithoutOneTheFasterExecutorServes) {
   EXPECT_EQ(faster(tuned(bytes, stream, 200), tuned(bytes, graph, 200)), graph);
   EXPECT_EQ(faster(tuned(bytes, stream, 200), tuned(bytes, graph, 199.5)), graph);
   EXPECT_EQ(faster(tuned(bytes, stream, 200), tuned(bytes, graph, 199.3)), stream);
-  // What nobody measured loses.
+  // An entry without a measured rate loses.
   EXPECT_EQ(faster(tuned(bytes, stream, 200), tuned(bytes, graph, 0, 0)), stream);
   EXPECT_EQ(faster(tuned(bytes, stream, 0, 0), tuned(bytes, graph, 101)), graph);
 }
@@ -126,33 +126,34 @@ TEST(PutChoice, ReplacesTheSameAndKeepsTheRest) {
 TEST(Digest, ChangesWithEverythingThatPlansFollow) {
   const std::uint32_t before = digest(tuned(16 * kMiB));
   const auto changed = [](const std::function<void(TunedTransfer&)>& change) {
-    TunedTransfer one = tuned(16 * kMiB);
-    change(one);
-    return digest(one);
+    TunedTransfer entry = tuned(16 * kMiB);
+    change(entry);
+    return digest(entry);
   };
   const std::vector<std::pair<const char*, std::function<void(TunedTransfer&)>>> edits = {
-      {"pattern", [](TunedTransfer& one) { one.pattern = Pattern::window; }},
-      {"pair", [](TunedTransfer& one) { one.pair.back() = 's'; }},
-      {"bytes", [](TunedTransfer& one) { one.choice.bytes += 4096; }},
-      {"executor", [](TunedTransfer& one) { one.executor = ExecutorKind::graph; }},
-      {"kind", [](TunedTransfer& one) { one.choice.routes[1].kind = RouteKind::via_host; }},
-      {"share", [](TunedTransfer& one) { one.choice.routes[1].share += .0001; }},
-      {"chunks", [](TunedTransfer& one) { one.choice.routes[1].chunks = 9; }},
-      {"slots", [](TunedTransfer& one) { one.choice.slots = 4; }},
-      {"a route more", [](TunedTransfer& one) { one.choice.routes.push_back({}); }},
-      {"order", [](TunedTransfer& one) { std::swap(one.choice.routes[0], one.choice.routes[1]); }},
+      {"pattern", [](TunedTransfer& entry) { entry.pattern = Pattern::window; }},
+      {"pair", [](TunedTransfer& entry) { entry.pair.back() = 's'; }},
+      {"bytes", [](TunedTransfer& entry) { entry.choice.bytes += 4096; }},
+      {"executor", [](TunedTransfer& entry) { entry.executor = ExecutorKind::graph; }},
+      {"kind", [](TunedTransfer& entry) { entry.choice.routes[1].kind = RouteKind::via_host; }},
+      {"share", [](TunedTransfer& entry) { entry.choice.routes[1].share += .0001; }},
+      {"chunks", [](TunedTransfer& entry) { entry.choice.routes[1].chunks = 9; }},
+      {"slots", [](TunedTransfer& entry) { entry.choice.slots = 4; }},
+      {"a route more", [](TunedTransfer& entry) { entry.choice.routes.push_back({}); }},
+      {"order",
+       [](TunedTransfer& entry) { std::swap(entry.choice.routes[0], entry.choice.routes[1]); }},
   };
   for (const auto& [what, edit] : edits) EXPECT_NE(changed(edit), before) << what;
 }
 
 TEST(Digest, IgnoresFiguresAndUnwrittenDigits) {
-  TunedTransfer one = tuned(16 * kMiB);
-  const std::uint32_t before = digest(one);
-  one.native_gbps = one.predicted_gbps = one.measured_gbps = 1;
-  one.tried = 7;
-  one.edited = true;
-  one.choice.routes[1].share += 1e-9;  // the file has four decimals
-  EXPECT_EQ(digest(one), before);
+  TunedTransfer entry = tuned(16 * kMiB);
+  const std::uint32_t before = digest(entry);
+  entry.native_gbps = entry.predicted_gbps = entry.measured_gbps = 1;
+  entry.tried = 7;
+  entry.edited = true;
+  entry.choice.routes[1].share += 1e-9;  // the file has four decimals
+  EXPECT_EQ(digest(entry), before);
 }
 
 }  // namespace

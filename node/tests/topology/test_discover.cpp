@@ -20,16 +20,16 @@ namespace fs = std::filesystem;
 
 enum class With { nvml, driver_alone };
 
-/// Runs discover_node() on the simulated node in a process of its own, because a process has one
-/// node for good, and hands the result over as a node file.
-Node discover(const fs::path& node_file, With with, const fs::path& result) {
+/// Runs discover_node() on the simulated node in a process of its own, because a process never
+/// changes its node, and hands the result over as a node file.
+Node discover(const fs::path& node_file, With libraries, const fs::path& result) {
   const pid_t child = fork();
   if (child == 0) {
     setenv("POLYPATH_NODE", node_file.c_str(), 1);
     std::string why;
     const auto driver = load_cuda_driver(POLYPATH_SIM, &why);
-    const auto nvml = with == With::nvml ? load_nvml(POLYPATH_SIM, &why) : nullptr;
-    if (driver == nullptr || (with == With::nvml && nvml == nullptr)) {
+    const auto nvml = libraries == With::nvml ? load_nvml(POLYPATH_SIM, &why) : nullptr;
+    if (driver == nullptr || (libraries == With::nvml && nvml == nullptr)) {
       std::fprintf(stderr, "%s\n", why.c_str());
       std::_Exit(1);
     }
@@ -55,15 +55,15 @@ std::string describe(const Link& link) {
 }
 
 TEST_P(Discovery, FindsTheGpus) {
-  const Node found = discover(file_, With::nvml, result_);
-  ASSERT_EQ(found.gpus.size(), expected_.gpus.size());
-  for (std::size_t i = 0; i < found.gpus.size(); ++i) {
-    const Gpu& gpu = found.gpus[i];
+  const Node node = discover(file_, With::nvml, result_);
+  ASSERT_EQ(node.gpus.size(), expected_.gpus.size());
+  for (std::size_t i = 0; i < node.gpus.size(); ++i) {
+    const Gpu& gpu = node.gpus[i];
     EXPECT_EQ(gpu.name, expected_.gpus[i].name);
     EXPECT_EQ(gpu.memory_bytes, expected_.gpus[i].memory_bytes);
     EXPECT_EQ(gpu.pcie_generation, expected_.gpus[i].pcie_generation);
     EXPECT_EQ(gpu.pcie_width, expected_.gpus[i].pcie_width);
-    EXPECT_EQ(found.hosts.at(static_cast<std::size_t>(gpu.numa)).numa,
+    EXPECT_EQ(node.hosts.at(static_cast<std::size_t>(gpu.numa)).numa,
               expected_.hosts.at(static_cast<std::size_t>(expected_.gpus[i].numa)).numa);
     EXPECT_FALSE(gpu.pci.empty());
     EXPECT_TRUE(gpu.uuid.starts_with("GPU-")) << gpu.uuid;
@@ -71,27 +71,27 @@ TEST_P(Discovery, FindsTheGpus) {
 }
 
 TEST_P(Discovery, FindsTheLinks) {
-  const Node found = discover(file_, With::nvml, result_);
+  const Node node = discover(file_, With::nvml, result_);
   for (const Link& link : expected_.links) {
-    const auto index = found.find_link(link.from, link.to);
+    const auto index = node.find_link(link.from, link.to);
     ASSERT_TRUE(index) << describe(link);
-    const Link& other = found.links[static_cast<std::size_t>(*index)];
+    const Link& other = node.links[static_cast<std::size_t>(*index)];
     EXPECT_EQ(to_string(other.type), to_string(link.type)) << describe(link);
     EXPECT_EQ(other.width, link.width) << describe(link);
   }
 }
 
 TEST_P(Discovery, NeverPromisesMoreOfTheHostThanThereIs) {
-  const Node found = discover(file_, With::nvml, result_);
+  const Node node = discover(file_, With::nvml, result_);
   for (const Link& link : expected_.links) {
     if (link.from.is_gpu() && link.to.is_gpu()) continue;
-    const auto index = found.find_link(link.from, link.to);
+    const auto index = node.find_link(link.from, link.to);
     ASSERT_TRUE(index) << describe(link);
-    EXPECT_LT(found.links[static_cast<std::size_t>(*index)].gbps, link.gbps) << describe(link);
+    EXPECT_LT(node.links[static_cast<std::size_t>(*index)].gbps, link.gbps) << describe(link);
   }
   for (const Port& port : expected_.ports) {
     if (!port.name.starts_with("host")) continue;
-    for (const Port& other : found.ports) {
+    for (const Port& other : node.ports) {
       if (other.name.starts_with("host.")) {
         EXPECT_LT(other.gbps, port.gbps) << port.name;
       }
@@ -100,8 +100,8 @@ TEST_P(Discovery, NeverPromisesMoreOfTheHostThanThereIs) {
 }
 
 TEST_P(Discovery, WithoutNvmlPeersCountAsPcie) {
-  const Node found = discover(file_, With::driver_alone, result_);
-  for (const Link& link : found.links)
+  const Node node = discover(file_, With::driver_alone, result_);
+  for (const Link& link : node.links)
     EXPECT_TRUE(link.type == LinkType::pcie || link.type == LinkType::bounce ||
                 link.type == LinkType::c2c)
         << describe(link);

@@ -40,11 +40,11 @@ void MeshTest::set_lanes(int lanes) {
 
 double MeshTest::one_lane_gbps() {
   set_lanes(1);
-  const Payload one = payload({from_, to_, 64 * kMiB});
+  const Payload data = payload({from_, to_, 64 * kMiB});
   const Stream stream = stream_on(from_.index);
   const std::array streams{stream.get()};
   GroupTimer timer(driver(), streams);
-  const auto issue = [&] { launch(one, pushed(), stream.get()); };
+  const auto issue = [&] { launch(data, pushed(), stream.get()); };
   timer.run(issue);
   return rate_gbps(64 * kMiB, timer.run(issue));
 }

@@ -1,5 +1,5 @@
-// The lane kernel: every byte at every alignment, one copy after another on each lane, and nobody
-// waits for a copy that has not started.
+// The lane kernel: every byte at every alignment, one copy after another on each lane, and no copy
+// waits for one that has not started.
 #include <array>
 #include <deque>
 
@@ -33,14 +33,14 @@ class SmallCopies {
   /// [dst_at, + bytes) holds the source's [src_at, + bytes), everything else is poison.
   testing::AssertionResult arrived(std::uint64_t dst_at, std::uint64_t src_at,
                                    std::uint64_t bytes) const {
-    const auto found = read_back(driver_, dst_, 0, kBytes);
+    const auto bytes_read = read_back(driver_, dst_, 0, kBytes);
     for (std::uint64_t at = 0; at < kBytes; ++at) {
       const bool copied = at >= dst_at && at < dst_at + bytes;
-      const std::byte wanted = copied ? contents_[at - dst_at + src_at] : std::byte{kPoison};
-      if (found[at] != wanted)
+      const std::byte expected = copied ? contents_[at - dst_at + src_at] : std::byte{kPoison};
+      if (bytes_read[at] != expected)
         return testing::AssertionFailure()
-               << "byte " << at << " is " << std::to_integer<int>(found[at]) << " instead of "
-               << std::to_integer<int>(wanted);
+               << "byte " << at << " is " << std::to_integer<int>(bytes_read[at]) << " instead of "
+               << std::to_integer<int>(expected);
     }
     return testing::AssertionSuccess();
   }
@@ -102,21 +102,21 @@ TEST_F(LaneKernelTest, EverySizeArrivesWithAnyNumberOfLanes) {
           kMiB + 5, 16 * kMiB, 33 * kMiB + 1}) {
       SCOPED_TRACE(std::to_string(bytes) + " bytes by " + std::to_string(lanes) + " lanes");
       set_lanes(lanes);
-      const Payload one = payload({from_, to_, bytes});
+      const Payload data = payload({from_, to_, bytes});
       const Stream stream = stream_on(from_.index);
-      launch(one, pushed(), stream.get());
+      launch(data, pushed(), stream.get());
       synchronize(stream.get());
-      EXPECT_TRUE(one.arrived());
+      EXPECT_TRUE(data.arrived());
     }
 }
 
 TEST_F(LaneKernelTest, NothingIsCopiedForNoBytes) {
-  const Payload one = payload({from_, to_, kKiB});
+  const Payload data = payload({from_, to_, kKiB});
   const Stream stream = stream_on(from_.index);
-  const Transfer transfer = one.transfer(stream.get());
+  const Transfer transfer = data.transfer(stream.get());
   launch(transfer.dst, transfer.src, 0, pushed(), stream.get());
   synchronize(stream.get());
-  EXPECT_TRUE(one.untouched());
+  EXPECT_TRUE(data.untouched());
 }
 
 TEST_F(LaneKernelTest, CopiesOverOneLinkFollowEachOther) {
@@ -124,9 +124,10 @@ TEST_F(LaneKernelTest, CopiesOverOneLinkFollowEachOther) {
   const Payload second = payload({from_, to_, kLarge});
   for (const int lanes : {1, 3}) {
     set_lanes(lanes);
-    const double one = time_us({{&first, pushed()}});
+    const double first_us = time_us({{&first, pushed()}});
     const double both = time_us({{&first, pushed()}, {&second, pushed()}});
-    EXPECT_NEAR(both / one, 2, 0.2) << lanes << " lanes, pushed both: " << one << " us, " << both;
+    EXPECT_NEAR(both / first_us, 2, 0.2)
+        << lanes << " lanes, pushed both: " << first_us << " us, " << both;
     EXPECT_TRUE(first.arrived());
     EXPECT_TRUE(second.arrived());
   }
@@ -148,17 +149,17 @@ TEST_F(LaneKernelTest, TwoDirectionsShareNothing) {
   set_lanes(1);
   const Payload there = payload({from_, to_, kLarge});
   const Payload back_again = payload({to_, from_, kLarge});
-  const double one = time_us({{&there, pushed()}});
+  const double first_us = time_us({{&there, pushed()}});
   const double both = time_us({{&there, pushed()}, {&back_again, back()}});
-  EXPECT_NEAR(both / one, 1, 0.15) << one << " us, " << both;
+  EXPECT_NEAR(both / first_us, 1, 0.15) << first_us << " us, " << both;
 }
 
 TEST_F(LaneKernelTest, LanesAddUp) {
-  const double one = one_lane_gbps();
+  const double one_lane = one_lane_gbps();
   set_lanes(2);
   const Payload large = payload({from_, to_, kLarge});
   const double two = rate_gbps(kLarge, time_us({{&large, pushed()}}));
-  EXPECT_NEAR(two / one, 2, 0.2) << one << " GB/s, " << two;
+  EXPECT_NEAR(two / one_lane, 2, 0.2) << one_lane << " GB/s, " << two;
 }
 
 TEST_F(LaneKernelTest, ManyCopiesOfManyStreamsTakeTurns) {
@@ -168,12 +169,12 @@ TEST_F(LaneKernelTest, ManyCopiesOfManyStreamsTakeTurns) {
   std::vector<std::pair<const Payload*, Place>> copies;
   double bytes = 0;
   for (std::size_t i = 0; i < kMany; ++i) {
-    const Payload& one = add(payloads, {from_, to_, kMiB / 2 * (i + 1) + i, i % 3, i % 5});
-    bytes += static_cast<double>(one.shape().bytes);
-    copies.emplace_back(&one, i % 4 == 3 ? pulled() : pushed());
+    const Payload& payload = add(payloads, {from_, to_, kMiB / 2 * (i + 1) + i, i % 3, i % 5});
+    bytes += static_cast<double>(payload.shape().bytes);
+    copies.emplace_back(&payload, i % 4 == 3 ? pulled() : pushed());
   }
   time_us(copies);
-  for (const Payload& one : payloads) EXPECT_TRUE(one.arrived());
+  for (const Payload& payload : payloads) EXPECT_TRUE(payload.arrived());
 }
 
 TEST_F(LaneKernelTest, HeldStream_HoldsNoOther) {
@@ -189,20 +190,20 @@ TEST_F(LaneKernelTest, HeldStream_HoldsNoOther) {
   Gate gate(driver(), context_of(from_.index));
 
   gate.hold(behind.get(), context_of(from_.index));
-  for (const Payload& one : held) launch(one, pushed(), behind.get());
+  for (const Payload& payload : held) launch(payload, pushed(), behind.get());
   launch(free[0], pushed(), push.get());
   launch(free[1], pulled(), pull.get());
   ASSERT_TRUE(completes(push.get()));
   ASSERT_TRUE(completes(pull.get()));
   EXPECT_TRUE(free[0].arrived());
   EXPECT_TRUE(free[1].arrived());
-  for (const Payload& one : held) EXPECT_TRUE(one.untouched());
+  for (const Payload& payload : held) EXPECT_TRUE(payload.untouched());
 
   gate.open();
   launch(free[2], pushed(), push.get());
   ASSERT_TRUE(completes(behind.get()));
   ASSERT_TRUE(completes(push.get()));
-  for (const Payload& one : held) EXPECT_TRUE(one.arrived());
+  for (const Payload& payload : held) EXPECT_TRUE(payload.arrived());
   EXPECT_TRUE(free[2].arrived());
 }
 

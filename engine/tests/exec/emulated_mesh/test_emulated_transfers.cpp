@@ -22,13 +22,13 @@ class EmulatedTransfersTest : public MeshTest {
     return std::make_unique<Context>(source(), arguments);
   }
   /// The second of two runs, on `gpu`'s stream.
-  double native_gbps(Context& context, const Payload& one, int gpu) {
+  double native_gbps(Context& context, const Payload& payload, int gpu) {
     const Stream stream = stream_on(gpu);
     const std::array streams{stream.get()};
     GroupTimer timer(driver(), streams);
-    const auto issue = [&] { context.copy_async(one.transfer(stream.get())); };
+    const auto issue = [&] { context.copy_async(payload.transfer(stream.get())); };
     timer.run(issue);
-    return rate_gbps(one.shape().bytes, timer.run(issue));
+    return rate_gbps(payload.shape().bytes, timer.run(issue));
   }
 
   double asked_ = 0;
@@ -48,13 +48,13 @@ TEST_F(EmulatedTransfersTest, EveryLinkReachesWhatWasAsked) {
 
 TEST_F(EmulatedTransfersTest, NativeCopyIsAsSlowAsItsLink) {
   const auto context = make_context(2, {{"routes", "direct"}});
-  const Payload one = payload({from_, to_, kLarge});
+  const Payload data = payload({from_, to_, kLarge});
   const Traffic traffic(*context);
-  EXPECT_NEAR(native_gbps(*context, one, from_.index) / asked_, 1, 0.15);
+  EXPECT_NEAR(native_gbps(*context, data, from_.index) / asked_, 1, 0.15);
   // On a stream of the destination it is a pull, which may be slower.
-  EXPECT_LT(native_gbps(*context, one, to_.index), 1.15 * asked_);
+  EXPECT_LT(native_gbps(*context, data, to_.index), 1.15 * asked_);
   EXPECT_EQ(traffic.native(), 4u);
-  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(data.arrived());
 }
 
 TEST_F(EmulatedTransfersTest, StagingMemoryIsAsSlowAsItsLink) {
@@ -82,14 +82,14 @@ TEST_F(EmulatedTransfersTest, StagingMemoryIsAsSlowAsItsLink) {
 
 TEST_F(EmulatedTransfersTest, MoreRoutesAreFasterThanTheNativeCopy) {
   const auto context = make_context(1);
-  const Payload one = payload({from_, to_, 4 * kLarge});
-  if (context->plan({one.request()}).native()) GTEST_SKIP() << "nothing to split";
-  context->prepare({one.request()});
+  const Payload data = payload({from_, to_, 4 * kLarge});
+  if (context->plan({data.request()}).native()) GTEST_SKIP() << "nothing to split";
+  context->prepare({data.request()});
   const Traffic traffic(*context);
-  const double gbps = native_gbps(*context, one, from_.index);
+  const double gbps = native_gbps(*context, data, from_.index);
   EXPECT_EQ(traffic.split(), 2u);
   EXPECT_GT(gbps, 1.2 * asked_);
-  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(data.arrived());
 }
 
 TEST_F(EmulatedTransfersTest, EveryPairOfMemoriesGoesAsPlanned) {
@@ -101,14 +101,14 @@ TEST_F(EmulatedTransfersTest, EveryPairOfMemoriesGoesAsPlanned) {
           if (src == dst || (src.is_host() && dst.is_host())) continue;
           SCOPED_TRACE(fmt::format("{} to {}, {} bytes, {}", to_string(src), to_string(dst), bytes,
                                    executor));
-          const Payload one = payload({src, dst, bytes, 1, 2});
-          const Plan plan = context->plan({one.request()});
-          context->prepare({one.request()});
+          const Payload data = payload({src, dst, bytes, 1, 2});
+          const Plan plan = context->plan({data.request()});
+          context->prepare({data.request()});
           const Stream stream = stream_on(src.is_gpu() ? src.index : dst.index);
           const Traffic traffic(*context);
-          copy(*context, one.transfer(stream.get()));
+          copy(*context, data.transfer(stream.get()));
           synchronize(stream.get());
-          EXPECT_TRUE(one.arrived());
+          EXPECT_TRUE(data.arrived());
           if (bytes < 256 * kKiB || plan.native()) {
             EXPECT_EQ(traffic.native(), 1u);
           } else {

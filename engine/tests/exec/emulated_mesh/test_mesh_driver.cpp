@@ -1,5 +1,5 @@
-// The driver of an emulated mesh: which copies go over its links, and that whole transfers do so,
-// whatever carries them. On a simulated node, with a twin of the lane kernel.
+// The driver of an emulated mesh: which copies go over its links, and that whole transfers of every
+// executor do so. On a simulated node, with a twin of the lane kernel.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -54,12 +54,12 @@ class MeshDriverTest : public SimulatedTest {
     twin_->clear();
   }
   /// By the mesh's driver; waits.
-  void copy_by_mesh(const Payload& one, CUstream stream) {
-    const Transfer transfer = one.transfer(stream);
+  void copy_by_mesh(const Payload& payload, CUstream stream) {
+    const Transfer transfer = payload.transfer(stream);
     ASSERT_EQ(mesh_->memcpy_async(transfer.dst, transfer.src, transfer.bytes, stream),
               CUDA_SUCCESS);
     synchronize(stream);
-    EXPECT_TRUE(one.arrived());
+    EXPECT_TRUE(payload.arrived());
   }
   /// The one launch since the start; and no copy of the driver.
   KernelTwin::Launch only_launch() {
@@ -69,10 +69,10 @@ class MeshDriverTest : public SimulatedTest {
   }
   /// The lanes of a link, as a copy over it names them.
   CUdeviceptr queues(int from, int to) {
-    const Payload one = payload({MemoryId::gpu(from), MemoryId::gpu(to), kBytes});
+    const Payload data = payload({MemoryId::gpu(from), MemoryId::gpu(to), kBytes});
     const Stream stream = stream_on(from);
     twin_->clear();
-    copy_by_mesh(one, stream.get());
+    copy_by_mesh(data, stream.get());
     const CUdeviceptr queues = only_launch().queues;
     twin_->clear();
     return queues;
@@ -89,10 +89,10 @@ TEST_F(MeshDriverTest, CopyBetweenGpus_IsKernelOfStreamsGpu) {
   // GPU 0's context is current throughout: a copy's stream may be any GPU's.
   for (const auto& [from, to, gpu] : {std::tuple{0, 1, 0}, {0, 1, 1}, {2, 1, 2}, {1, 2, 0}}) {
     SCOPED_TRACE(fmt::format("gpu{} to gpu{} by gpu{}", from, to, gpu));
-    const Payload one = payload({MemoryId::gpu(from), MemoryId::gpu(to), kBytes, 3, 5});
+    const Payload data = payload({MemoryId::gpu(from), MemoryId::gpu(to), kBytes, 3, 5});
     const Stream stream = stream_on(gpu);
     twin_->clear();
-    copy_by_mesh(one, stream.get());
+    copy_by_mesh(data, stream.get());
     const KernelTwin::Launch launch = only_launch();
     EXPECT_EQ(launch.context, context_of(gpu));
     EXPECT_EQ(launch.bytes, kBytes);
@@ -117,9 +117,9 @@ TEST_F(MeshDriverTest, OtherCopiesAreTheDrivers) {
   const MemoryId host = MemoryId::host(0);
   int copies = 0;
   for (const auto& [src, dst] : {std::pair{gpu, host}, {host, gpu}, {gpu, gpu}}) {
-    const Payload one = payload({src, dst, kBytes});
+    const Payload data = payload({src, dst, kBytes});
     const Stream stream = stream_on(0);
-    copy_by_mesh(one, stream.get());
+    copy_by_mesh(data, stream.get());
     EXPECT_EQ(twin_->calls().copies, ++copies);
   }
   EXPECT_TRUE(twin_->calls().launches.empty());
@@ -143,44 +143,44 @@ TEST_F(MeshDriverTest, MemoryOfPoolsIsTheDrivers) {
 }
 
 TEST_F(MeshDriverTest, ImportedMemory_UsesLinkOfItsGpu) {
-  const CUdeviceptr wanted = queues(2, 1);
+  const CUdeviceptr expected = queues(2, 1);
   // Its own process's, but the driver of a real import says no more than that.
-  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kBytes, 0, 3});
+  const Payload data = payload({MemoryId::gpu(0), MemoryId::gpu(1), kBytes, 0, 3});
   const Stream stream = stream_on(0);
-  const CUdeviceptr start = one.transfer(nullptr).src;
+  const CUdeviceptr start = data.transfer(nullptr).src;
   mesh_->memory_imported(start, kBytes, 2, context_of(0));
-  copy_by_mesh(one, stream.get());
-  EXPECT_EQ(only_launch().queues, wanted);
+  copy_by_mesh(data, stream.get());
+  EXPECT_EQ(only_launch().queues, expected);
 
   // Opened in another context: kernels of this one do not reach it.
   twin_->clear();
   mesh_->memory_imported(start, kBytes, 2, context_of(1));
-  copy_by_mesh(one, stream.get());
+  copy_by_mesh(data, stream.get());
   EXPECT_EQ(twin_->calls().copies, 1);
   EXPECT_TRUE(twin_->calls().launches.empty());
 
-  // Nobody says where it is.
+  // The GPU of the memory is unknown.
   twin_->clear();
   mesh_->memory_imported(start, kBytes, -1, context_of(0));
-  copy_by_mesh(one, stream.get());
+  copy_by_mesh(data, stream.get());
   EXPECT_EQ(twin_->calls().copies, 1);
   EXPECT_TRUE(twin_->calls().launches.empty());
 }
 
 TEST_F(MeshDriverTest, ReusedAddress_IsNotStaleImport) {
-  const CUdeviceptr wanted = queues(0, 1);
+  const CUdeviceptr expected = queues(0, 1);
   const MemoryId gpu = MemoryId::gpu(0);
-  const Payload one = payload({gpu, MemoryId::gpu(1), kBytes});
-  const Payload other = payload({gpu, MemoryId::gpu(1), kBytes});
-  const auto start = [](const Payload* of) { return of->transfer(nullptr).src; };
-  const bool in_order = start(&one) < start(&other);
-  const Payload* const low = in_order ? &one : &other;
-  const Payload* const high = in_order ? &other : &one;
+  const Payload first = payload({gpu, MemoryId::gpu(1), kBytes});
+  const Payload second = payload({gpu, MemoryId::gpu(1), kBytes});
+  const auto start = [](const Payload* transfer) { return transfer->transfer(nullptr).src; };
+  const bool in_order = start(&first) < start(&second);
+  const Payload* const low = in_order ? &first : &second;
+  const Payload* const high = in_order ? &second : &first;
   // The import reached as far as what is another allocation now.
   mesh_->memory_imported(start(low), start(high) + kBytes - start(low), 2, context_of(0));
   const Stream stream = stream_on(0);
   copy_by_mesh(*high, stream.get());
-  EXPECT_EQ(only_launch().queues, wanted);
+  EXPECT_EQ(only_launch().queues, expected);
 }
 
 TEST_F(MeshDriverTest, ThereIsOneMeshAProcess) {
@@ -206,15 +206,15 @@ TEST_F(MeshDriverTest, EveryPairGoesAsPlannedOverTheLinks) {
           if (src == dst || (src.is_host() && dst.is_host())) continue;
           SCOPED_TRACE(fmt::format("{} to {}, {} bytes, {}", to_string(src), to_string(dst), bytes,
                                    executor));
-          const Payload one = payload({src, dst, bytes, 1, 2});
-          const Plan plan = context_->plan({one.request()});
-          context_->prepare({one.request()});
+          const Payload data = payload({src, dst, bytes, 1, 2});
+          const Plan plan = context_->plan({data.request()});
+          context_->prepare({data.request()});
           const Stream stream = stream_on(src.is_gpu() ? src.index : dst.index);
           const Traffic traffic(*context_);
           twin_->clear();
-          copy(*context_, one.transfer(stream.get()));
+          copy(*context_, data.transfer(stream.get()));
           synchronize(stream.get());
-          EXPECT_TRUE(one.arrived());
+          EXPECT_TRUE(data.arrived());
           const bool native = bytes < 256 * kKiB || plan.native();
           if (native) {
             EXPECT_EQ(traffic.native(), 1u);
@@ -254,22 +254,22 @@ TEST_F(MeshDriverTest, GraphIsPatchedWithOtherAddresses) {
   const Payload second = payload({MemoryId::gpu(0), MemoryId::gpu(1), 32 * kMiB + 7});
   context_->prepare({first.request()});
   const Stream stream = stream_on(0);
-  for (const Payload* const one : {&first, &second}) {
-    copy(*context_, one->transfer(stream.get()));
+  for (const Payload* const data : {&first, &second}) {
+    copy(*context_, data->transfer(stream.get()));
     synchronize(stream.get());
-    EXPECT_TRUE(one->arrived());
+    EXPECT_TRUE(data->arrived());
   }
   EXPECT_EQ(context_->graph_counts().patches, 1u);
 }
 
 TEST_F(MeshDriverTest, NativeCopiesOfAProgramGoOverTheLinksToo) {
   make_context();
-  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), 4 * kKiB});
+  const Payload data = payload({MemoryId::gpu(0), MemoryId::gpu(1), 4 * kKiB});
   const Stream stream = stream_on(0);
   EXPECT_EQ(context_->smallest_split().gpu_to_gpu, 0u) << "the shim hands over every copy";
-  EXPECT_TRUE(context_->try_copy_async(one.transfer(stream.get())));
+  EXPECT_TRUE(context_->try_copy_async(data.transfer(stream.get())));
   synchronize(stream.get());
-  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(data.arrived());
   EXPECT_EQ(only_launch().bytes, 4 * kKiB);
 }
 
@@ -293,13 +293,13 @@ TEST_F(MeshDriverTest, NativeCopiesOfAGroupGoOverTheLinksToo) {
 
 TEST_F(MeshDriverTest, EnginePassesImportsToTheMesh) {
   make_context();
-  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), 4 * kKiB});
+  const Payload data = payload({MemoryId::gpu(0), MemoryId::gpu(1), 4 * kKiB});
   const Stream stream = stream_on(0);
-  const Transfer transfer = one.transfer(stream.get());
+  const Transfer transfer = data.transfer(stream.get());
   context_->memory_imported(CUipcMemHandle{}, transfer.src, 1);
   context_->copy_async(transfer);
   synchronize(stream.get());
-  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(data.arrived());
   EXPECT_EQ(twin_->calls().copies, 1) << "from GPU 1 to GPU 1";
   EXPECT_TRUE(twin_->calls().launches.empty());
 }
