@@ -15,7 +15,8 @@ FILES = {
     "node/src/driver/cuda_driver.hpp": '#include <cuda.h>\n#include "base/units.hpp"\n',
     "engine/src/registry/registry.hpp": '#include "base/units.hpp"\n',
     "node/src/topology/node.hpp": '#include "base/units.hpp"\n',
-    "node/src/topology/graph.hpp": '#include "driver/cuda_driver.hpp"\n#include "topology/node.hpp"\n',
+    "node/src/topology/graph.hpp": '#include "driver/cuda_driver.hpp"\n'
+    '#include "topology/node.hpp"\n',
     "node/src/plan/plan.hpp": '#include "topology/graph.hpp"\n',
     "engine/src/exec/executor.hpp": '#include "plan/plan.hpp"\n#include "driver/cuda_driver.hpp"\n',
     "engine/src/tune/tune.hpp": '#include "exec/executor.hpp"\n',

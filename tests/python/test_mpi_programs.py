@@ -1,5 +1,5 @@
-"""The programs of lab/bench/mpi and examples/jacobi on the real MPI stack: what they send, that they
-see every wrong byte, and that the solver is right to the last bit."""
+"""The programs of lab/bench/mpi and examples/jacobi on the real MPI stack: what they send, that
+they see every wrong byte, and that the solver is right to the last bit."""
 
 import json
 import re
