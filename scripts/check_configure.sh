@@ -169,9 +169,9 @@ count() {
 # A second configuration changes no file that is compiled.
 touch "$work/before"
 cmake "$work/build-package-only" >/dev/null 2>&1
-changed=$(find "$work/build-package-only/src" "$work/build-package-only/sim" -newer "$work/before" -type f \
+changed=$(find "$work/build-package-only/comm" "$work/build-package-only/sim" -newer "$work/before" -type f \
   -not -path '*/CMakeFiles/*.dir/*' -not -name '*.cmake')
-[[ -z $changed && -f $work/build-package-only/src/collectives_int8.txt ]]
+[[ -z $changed && -f $work/build-package-only/comm/collectives_int8.txt ]]
 count $? "configured again, and these files changed" "$changed"
 
 # ---- An interpreter that is too old -------------------------------------------------------------
