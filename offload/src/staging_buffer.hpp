@@ -14,7 +14,7 @@
 
 #include "comm/call_order.hpp"
 #include "driver/cuda_driver.hpp"
-#include "tune/resources.hpp"
+#include "driver/resources.hpp"
 
 namespace polypath {
 

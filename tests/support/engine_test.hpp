@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "core/context.hpp"
+#include "driver/resources.hpp"
 #include "support/payload.hpp"
 #include "support/traffic.hpp"
-#include "tune/resources.hpp"
 
 namespace polypath::test {
 

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "driver/cuda_driver.hpp"
-#include "tune/resources.hpp"
+#include "driver/resources.hpp"
 
 namespace polypath::test {
 

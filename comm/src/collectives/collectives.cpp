@@ -18,7 +18,7 @@
 #include "collectives/plan/tuned_plan.hpp"
 #include "core/classifier.hpp"
 #include "driver/check.hpp"
-#include "exec/context_guard.hpp"
+#include "driver/context_guard.hpp"
 
 namespace polypath {
 namespace {

@@ -8,8 +8,8 @@
 #include "comm/rank_threads.hpp"
 #include "comm/stream_waits.hpp"
 #include "core/c_boundary.hpp"
-#include "tune/context_resets.hpp"
-#include "tune/resources.hpp"
+#include "driver/context_resets.hpp"
+#include "driver/resources.hpp"
 
 using namespace polypath;
 

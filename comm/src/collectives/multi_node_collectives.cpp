@@ -10,7 +10,7 @@
 #include "collectives/call_match.hpp"
 #include "comm/stream_waits.hpp"
 #include "driver/check.hpp"
-#include "exec/context_guard.hpp"
+#include "driver/context_guard.hpp"
 
 namespace polypath {
 namespace {

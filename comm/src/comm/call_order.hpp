@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "driver/cuda_driver.hpp"
-#include "tune/resources.hpp"
+#include "driver/resources.hpp"
 
 namespace polypath {
 

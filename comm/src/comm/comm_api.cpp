@@ -19,7 +19,7 @@
 #include "comm/thread_bootstrap.hpp"
 #include "core/c_boundary.hpp"
 #include "driver/check.hpp"
-#include "tune/context_resets.hpp"
+#include "driver/context_resets.hpp"
 
 namespace polypath {
 

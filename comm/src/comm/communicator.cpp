@@ -14,8 +14,8 @@
 #include "comm/communicator_impl.hpp"
 #include "comm/late_release.hpp"
 #include "driver/check.hpp"
+#include "driver/context_resets.hpp"
 #include "exec/relaxed_capture.hpp"
-#include "tune/context_resets.hpp"
 
 namespace polypath {
 namespace {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "driver/check.hpp"
-#include "tune/resources.hpp"
+#include "driver/resources.hpp"
 
 namespace polypath {
 

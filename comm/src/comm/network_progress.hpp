@@ -21,7 +21,7 @@
 #include "comm/communicator.hpp"
 #include "comm/network_transport.hpp"
 #include "comm/registered_memory.hpp"
-#include "tune/resources.hpp"
+#include "driver/resources.hpp"
 
 namespace polypath {
 

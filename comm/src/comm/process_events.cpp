@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/control_segment.hpp"
-#include "tune/context_resets.hpp"
+#include "driver/context_resets.hpp"
 
 namespace polypath {
 namespace {

@@ -4,7 +4,7 @@
 #include <list>
 #include <vector>
 
-#include "tune/resources.hpp"
+#include "driver/resources.hpp"
 
 namespace polypath {
 

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "base/kept.hpp"
-#include "tune/resources.hpp"
+#include "driver/resources.hpp"
 
 namespace polypath {
 

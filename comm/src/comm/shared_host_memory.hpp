@@ -15,8 +15,8 @@
 
 #include "comm/control_segment.hpp"
 #include "comm/rank_table.hpp"
+#include "driver/resources.hpp"
 #include "topology/node.hpp"
-#include "tune/resources.hpp"
 
 namespace polypath {
 

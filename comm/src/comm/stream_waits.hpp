@@ -11,7 +11,7 @@
 #include "comm/kernels/exchange_args.h"
 #include "comm/kernels/stream_put_args.h"
 #include "comm/kernels/stream_wait_args.h"
-#include "tune/resources.hpp"
+#include "driver/resources.hpp"
 
 namespace polypath {
 

@@ -11,8 +11,8 @@
 #include "comm/rank_error.hpp"
 #include "core/context.hpp"
 #include "driver/check.hpp"
+#include "driver/context_resets.hpp"
 #include "exec/relaxed_capture.hpp"
-#include "tune/context_resets.hpp"
 
 namespace polypath {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "comm/control_segment.hpp"
 #include "comm/rank_table.hpp"
-#include "tune/resources.hpp"
+#include "driver/resources.hpp"
 
 namespace polypath {
 

@@ -11,11 +11,11 @@
 #include "base/units.hpp"
 #include "core/context.hpp"
 #include "driver/check.hpp"
+#include "driver/resources.hpp"
 #include "group.hpp"
 #include "schedule_calls.hpp"
 #include "scripted_links.hpp"
 #include "support/driver_extras.hpp"
-#include "tune/resources.hpp"
 
 namespace polypath::test {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/error.hpp"
 #include "base/options.hpp"
 #include "comm/thread_bootstrap.hpp"
-#include "tune/resources.hpp"
+#include "driver/resources.hpp"
 
 namespace polypath::test {
 

@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "driver/check.hpp"
+#include "driver/resources.hpp"
 #include "group.hpp"
 #include "memory.hpp"
-#include "tune/resources.hpp"
 
 namespace polypath::test {
 namespace {

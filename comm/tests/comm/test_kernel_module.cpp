@@ -5,8 +5,8 @@
 
 #include "comm/kernel_module.hpp"
 #include "comm/kernels/images.hpp"
+#include "driver/resources.hpp"
 #include "group.hpp"
-#include "tune/resources.hpp"
 
 namespace polypath::test {
 namespace {

@@ -15,10 +15,10 @@
 #include "base/error.hpp"
 #include "comm/process_events.hpp"
 #include "comm/thread_bootstrap.hpp"
+#include "driver/resources.hpp"
 #include "memory.hpp"
 #include "process_group.hpp"
 #include "support/driver_extras.hpp"
-#include "tune/resources.hpp"
 
 namespace polypath::test {
 namespace {

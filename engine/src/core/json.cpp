@@ -10,7 +10,7 @@
 
 #include "base/units.hpp"
 #include "base/version.hpp"
-#include "exec/context_guard.hpp"
+#include "driver/context_guard.hpp"
 #include "exec/kernels/images.hpp"
 #include "plan/tuned_backend_json.hpp"
 #include "plan/tuned_collective_json.hpp"

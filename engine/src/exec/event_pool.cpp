@@ -3,7 +3,7 @@
 #include <cstddef>
 
 #include "driver/check.hpp"
-#include "exec/context_guard.hpp"
+#include "driver/context_guard.hpp"
 
 namespace polypath {
 

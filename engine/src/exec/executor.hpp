@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "exec/context_guard.hpp"
+#include "driver/context_guard.hpp"
 #include "exec/route_resources.hpp"
 #include "exec/sequence.hpp"
 #include "exec/transfer_sample.hpp"

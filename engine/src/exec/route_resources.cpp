@@ -7,7 +7,7 @@
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "driver/check.hpp"
-#include "exec/context_guard.hpp"
+#include "driver/context_guard.hpp"
 
 namespace polypath {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "driver/check.hpp"
-#include "exec/context_guard.hpp"
+#include "driver/context_guard.hpp"
 #include "exec/numa_binding.hpp"
 
 namespace polypath {

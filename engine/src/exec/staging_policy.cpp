@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/units.hpp"
-#include "exec/context_guard.hpp"
+#include "driver/context_guard.hpp"
 
 namespace polypath {
 namespace {

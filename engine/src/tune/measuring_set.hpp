@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "driver/cuda_driver.hpp"
+#include "driver/resources.hpp"
 #include "topology/node.hpp"
-#include "tune/resources.hpp"
 #include "tune/test_buffer.hpp"
 
 namespace polypath {

@@ -8,8 +8,8 @@
 #include <span>
 
 #include "driver/cuda_driver.hpp"
+#include "driver/resources.hpp"
 #include "topology/node.hpp"
-#include "tune/resources.hpp"
 
 namespace polypath {
 

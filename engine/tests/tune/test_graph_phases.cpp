@@ -12,9 +12,9 @@
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "driver/fault_injection.hpp"
+#include "driver/resources.hpp"
 #include "node_fixture.hpp"
 #include "support/driver_extras.hpp"
-#include "tune/resources.hpp"
 
 namespace polypath {
 namespace {

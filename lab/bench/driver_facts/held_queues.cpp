@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/units.hpp"
-#include "exec/context_guard.hpp"
+#include "driver/context_guard.hpp"
 #include "gate.hpp"
 #include "sections.hpp"
 

@@ -22,7 +22,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "busy_image.hpp"
-#include "exec/context_guard.hpp"
+#include "driver/context_guard.hpp"
 #include "exec/emulated_mesh/emulated_links.hpp"
 #include "exec/emulated_mesh/mesh_node.hpp"
 #include "exec/kernels/images.hpp"

@@ -14,10 +14,10 @@
 #include "base/error.hpp"
 #include "driver/check.hpp"
 #include "driver/cuda_driver.hpp"
+#include "driver/resources.hpp"
 #include "lab/staged_transfer.hpp"
 #include "topology/node.hpp"
 #include "tune/group_timer.hpp"
-#include "tune/resources.hpp"
 #include "tune/test_buffer.hpp"
 
 namespace polypath {

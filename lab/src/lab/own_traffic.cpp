@@ -13,8 +13,8 @@
 #include "base/thread.hpp"
 #include "base/units.hpp"
 #include "driver/check.hpp"
-#include "exec/context_guard.hpp"
-#include "tune/resources.hpp"
+#include "driver/context_guard.hpp"
+#include "driver/resources.hpp"
 #include "tune/test_buffer.hpp"
 
 namespace polypath {

@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "driver/check.hpp"
-#include "exec/context_guard.hpp"
+#include "driver/context_guard.hpp"
 #include "exec/memcpy_node.hpp"
 
 namespace polypath {

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "driver/cuda_driver.hpp"
+#include "driver/resources.hpp"
 #include "exec/devices.hpp"
 #include "plan/route.hpp"
 #include "topology/node.hpp"
-#include "tune/resources.hpp"
 
 namespace polypath {
 

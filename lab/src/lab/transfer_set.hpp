@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/context.hpp"
+#include "driver/resources.hpp"
 #include "lab/pairs.hpp"
-#include "tune/resources.hpp"
 #include "tune/test_buffer.hpp"
 
 namespace polypath {

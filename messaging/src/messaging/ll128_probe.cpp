@@ -13,10 +13,10 @@
 #include "comm/kernel_module.hpp"
 #include "comm/rank_error.hpp"
 #include "driver/check.hpp"
+#include "driver/resources.hpp"
 #include "messaging/kernels/images.hpp"
 #include "messaging/kernels/ll128_probe_args.h"
 #include "messaging/queue_shape.hpp"
-#include "tune/resources.hpp"
 
 namespace polypath {
 namespace {

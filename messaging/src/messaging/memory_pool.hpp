@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "driver/resources.hpp"
 #include "messaging/queue_set.hpp"
 #include "polypath/device/pool_view.hpp"
 #include "polypath/messaging/pool.h"
-#include "tune/resources.hpp"
 
 namespace polypath {
 

@@ -10,9 +10,9 @@
 
 #include "comm/communicator.hpp"
 #include "comm/registered_memory.hpp"
+#include "driver/resources.hpp"
 #include "messaging/host_queue_side.hpp"
 #include "messaging/queue_shape.hpp"
-#include "tune/resources.hpp"
 
 namespace polypath {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
-#include "tune/resources.hpp"
+#include "driver/resources.hpp"
 
 namespace polypath {
 

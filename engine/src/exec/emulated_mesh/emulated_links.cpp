@@ -5,7 +5,7 @@
 
 #include "base/log.hpp"
 #include "driver/check.hpp"
-#include "exec/context_guard.hpp"
+#include "driver/context_guard.hpp"
 #include "exec/emulated_mesh/mesh_node.hpp"
 #include "exec/kernels/images.hpp"
 #include "exec/kernels/link_copy.h"

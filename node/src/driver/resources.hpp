@@ -1,6 +1,5 @@
-// Owners of driver objects for benchmarks and measurements: a GPU's primary context, streams,
-// events. Each keeps a reference to the driver table, which must outlive it; failures of a
-// destructor are logged.
+// Owners of driver objects: a GPU's primary context, streams, events. Each keeps a reference to the
+// driver table, which must outlive it. Failures of a destructor are logged.
 #pragma once
 
 #include <new>

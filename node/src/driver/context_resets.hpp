@@ -9,7 +9,7 @@
 #include <chrono>
 #include <shared_mutex>
 
-#include "tune/resources.hpp"
+#include "driver/resources.hpp"
 
 namespace polypath {
 

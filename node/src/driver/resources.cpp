@@ -1,4 +1,4 @@
-#include "tune/resources.hpp"
+#include "driver/resources.hpp"
 
 namespace polypath {
 

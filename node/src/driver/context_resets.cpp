@@ -1,4 +1,4 @@
-#include "tune/context_resets.hpp"
+#include "driver/context_resets.hpp"
 
 #include <array>
 #include <atomic>
