@@ -16,9 +16,9 @@
 #include "collectives/call_arguments.hpp"
 #include "collectives/call_match.hpp"
 #include "collectives/plan/tuned_plan.hpp"
-#include "core/classifier.hpp"
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
+#include "driver/resources.hpp"
 
 namespace polypath {
 namespace {

@@ -26,7 +26,7 @@
 namespace polypath {
 
 class CallLevels;
-class Context;
+class CopyEngine;
 class PrimaryContext;
 struct ExchangeArgs;
 
@@ -40,7 +40,7 @@ struct CommunicatorOptions {
   /// Begins each reason that is thrown; of several nodes, which one it is.
   std::string where = {};
   /// Carries large puts over all paths; null: the driver copies. Must outlive the communicator.
-  Context* engine = nullptr;
+  CopyEngine* engine = nullptr;
   /// Puts of at most so many bytes are made by a kernel; 0: none.
   std::uint64_t put_kernel_max_bytes = 4 * 1024 * 1024;
 };

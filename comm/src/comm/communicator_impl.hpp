@@ -96,7 +96,7 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
 
   std::shared_ptr<const CudaDriver> driver;
   const Node& node;
-  Context* engine = nullptr;
+  CopyEngine* engine = nullptr;
   std::uint64_t put_kernel_max_bytes;
   std::atomic<std::uint64_t> puts_by_kernel{0};
   std::atomic<std::uint64_t> puts_by_copies{0};

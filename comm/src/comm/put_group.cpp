@@ -8,10 +8,10 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "comm/communicator_impl.hpp"
-#include "core/classifier.hpp"
-#include "core/context.hpp"
+#include "core/copy_engine.hpp"
 #include "core/pointer_info.hpp"
 #include "driver/check.hpp"
+#include "driver/resources.hpp"
 
 namespace polypath {
 namespace {

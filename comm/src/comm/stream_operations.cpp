@@ -5,9 +5,9 @@
 
 #include "base/error.hpp"
 #include "comm/communicator_impl.hpp"
-#include "core/classifier.hpp"
-#include "core/context.hpp"
+#include "core/copy_engine.hpp"
 #include "driver/check.hpp"
+#include "driver/resources.hpp"
 
 namespace polypath {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/error.hpp"
 #include "comm/rank_error.hpp"
-#include "core/context.hpp"
+#include "core/copy_engine.hpp"
 #include "driver/check.hpp"
 #include "driver/context_resets.hpp"
 #include "exec/relaxed_capture.hpp"

@@ -15,7 +15,7 @@
 
 namespace polypath {
 
-class Context;
+class CopyEngine;
 
 /// Who moves bytes to it.
 enum class SymmetricUse : std::uint8_t {
@@ -63,7 +63,7 @@ class SymmetricHeap {
     std::shared_ptr<const PrimaryContext> context;  ///< of this rank's GPU
     CUstream stream = nullptr;                      ///< for filling with zeros
     /// Is told of memory of other processes for transfers; null: nobody is.
-    Context* engine = nullptr;
+    CopyEngine* engine = nullptr;
     const std::atomic<std::chrono::milliseconds>* limit =
         nullptr;  ///< how long others are waited for
   };
@@ -91,7 +91,7 @@ class SymmetricHeap {
   struct Piece {
     CUdeviceptr own = 0;
     std::vector<CUdeviceptr> imports;  // by rank; 0: addressed directly
-    Context* told = nullptr;           // of the imports
+    CopyEngine* told = nullptr;        // of the imports
   };
   struct Offer;
   Offer offer(Piece& piece, std::uint64_t bytes) const;

@@ -10,10 +10,6 @@
 
 namespace polypath {
 
-bool is_special_stream(CUstream stream) noexcept {
-  return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-}
-
 std::string range_text(CUdeviceptr address, std::uint64_t bytes) {
   return fmt::format("[{:#x}, +{})", address, bytes);
 }

@@ -7,28 +7,15 @@
 #include <string>
 #include <variant>
 
+#include "core/copy_engine.hpp"
 #include "core/counters.hpp"
 #include "core/node_source.hpp"
 #include "core/pointer_info.hpp"
+#include "driver/resources.hpp"
 #include "exec/transfer_state.hpp"
 #include "plan/plan.hpp"
 
 namespace polypath {
-
-/// Addresses of one transfer, as the caller gave them.
-struct Transfer {
-  CUdeviceptr dst = 0;
-  CUdeviceptr src = 0;
-  std::uint64_t bytes = 0;
-  CUstream stream = nullptr;
-  /// Nothing but event records was put on the stream since the last transfer there that was split.
-  bool follows = false;
-  /// Others send as much the other way meanwhile.
-  bool is_exchange = false;
-};
-
-/// Whether a stream stands for one of the context that is current.
-bool is_special_stream(CUstream stream) noexcept;
 
 /// "[0x7f00, +64)".
 std::string range_text(CUdeviceptr address, std::uint64_t bytes);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/options.hpp"
+#include "core/copy_engine.hpp"
 #include "core/split_thresholds.hpp"
 #include "core/transfer_dispatcher.hpp"
 #include "tune/measure_links.hpp"
@@ -17,7 +18,7 @@
 namespace polypath {
 
 /// Thread-safe, but for measure(). All functions throw the exceptions of base/error.hpp.
-class Context {
+class Context final : public CopyEngine {
  public:
   explicit Context(const OptionArguments& arguments);
   /// On a node that was opened elsewhere (tests give a fault-injecting driver).
@@ -27,7 +28,7 @@ class Context {
   Context& operator=(const Context&) = delete;
 
   /// polypath_copy_async.
-  void copy_async(const Transfer& transfer);
+  void copy_async(const Transfer& transfer) override;
   /// polypath_try_copy_async: whether it was issued. `midway`: it throws because
   /// copies are under way that the stream does not wait for.
   bool try_copy_async(const Transfer& transfer, bool& midway);
@@ -36,7 +37,7 @@ class Context {
     return try_copy_async(transfer, midway);
   }
   /// polypath_group_copy_async.
-  void group_copy_async(std::span<const Transfer> transfers);
+  void group_copy_async(std::span<const Transfer> transfers) override;
   /// The same by `plan`, made for just these transfers, instead of the planner's.
   void follow(std::span<const Transfer> transfers, const PreparedPlan& plan);
   /// polypath_try_group_copy_async; `issued` is 0 before, and has a place for each.
@@ -45,10 +46,9 @@ class Context {
   void memory_exported(const CUipcMemHandle& handle, CUdeviceptr address);
   /// polypath_ipc_register_import, in the current CUDA context.
   void memory_imported(const CUipcMemHandle& handle, CUdeviceptr address);
-  /// As above, for memory on GPU `holder`, -1 for unknown. Ignores what others published.
-  void memory_imported(const CUipcMemHandle& handle, CUdeviceptr address, int holder);
+  void memory_imported(const CUipcMemHandle& handle, CUdeviceptr address, int holder) override;
   /// polypath_ipc_unregister_import.
-  void memory_closed(CUdeviceptr address) { imports_.closed(address); }
+  void memory_closed(CUdeviceptr address) override { imports_.closed(address); }
   /// polypath_prepare.
   void prepare(const std::vector<Request>& requests);
   /// Waits until the background thread has nothing left to prepare.

@@ -74,19 +74,20 @@ TransferDispatcher::~TransferDispatcher() {
 // ---- what a transfer is -------------------------------------------------------------------------
 
 std::variant<SplittableTransfer, NativeReason> TransferDispatcher::classify(
-    const Transfer& transfer, bool alone, const PreparedPlan* prepared_plan) {
+    const Transfer& transfer, const PreparedPlan* prepared_plan, PlanPtr* served) {
   try {
     const auto ends = classifier_.ends_of(transfer);
     if (const auto* const reason = std::get_if<NativeReason>(&ends)) return *reason;
     if (devices_.lost()) return NativeReason::context_reset;
     const ResolvedTransfer& between = std::get<ResolvedTransfer>(ends);
     bool is_provisional = false;
-    if (alone && prepared_plan != nullptr) {
+    if (served != nullptr && prepared_plan != nullptr) {
       if (prepared_plan->plan.native()) return NativeReason::no_gain;
-    } else if (alone) {
-      const auto prepared = planner_.serve({&between.request, 1}, 0);
-      is_provisional = prepared->plan.native() && prepared->provisional;
-      if (prepared->plan.native() && !is_provisional) return NativeReason::no_gain;
+    } else if (served != nullptr) {
+      *served = planner_.serve({&between.request, 1}, 0);
+      const bool is_native = (*served)->plan.native();
+      is_provisional = is_native && (*served)->provisional;
+      if (is_native && !is_provisional) return NativeReason::no_gain;
     }
     auto classified = classifier_.splittable(between);
     const auto* const splittable = std::get_if<SplittableTransfer>(&classified);
@@ -388,9 +389,10 @@ const PreparedPlan& TransferDispatcher::select_variant(const PreparedPlan& plan,
 }
 
 std::optional<NativeReason> TransferDispatcher::split(const std::vector<SplittableTransfer>& group,
-                                                      const PreparedPlan* prepared, bool& midway) {
+                                                      const PreparedPlan* prepared, PlanPtr served,
+                                                      bool& midway) {
   try {
-    return follow_plans(group, prepared, midway);
+    return follow_plans(group, prepared, std::move(served), midway);
   } catch (const std::exception& error) {
     if (midway) throw;
     log_warn("native copy instead: {}", error.what());
@@ -399,7 +401,8 @@ std::optional<NativeReason> TransferDispatcher::split(const std::vector<Splittab
 }
 
 std::optional<NativeReason> TransferDispatcher::follow_plans(
-    const std::vector<SplittableTransfer>& group, const PreparedPlan* prepared_plan, bool& midway) {
+    const std::vector<SplittableTransfer>& group, const PreparedPlan* prepared_plan, PlanPtr served,
+    bool& midway) {
   Exclusions without;
   std::vector<Request> requests;
   for (const SplittableTransfer& transfer : group) requests.push_back(transfer.request);
@@ -422,10 +425,12 @@ std::optional<NativeReason> TransferDispatcher::follow_plans(
   // A given plan is for just these transfers, with all their routes.
   if (prepared_plan != nullptr && prepared_plan->plan.transfers.size() != group.size())
     prepared_plan = nullptr;
+  if (!beside.empty()) served = nullptr;  // it is the plan of the group alone
   // Each round leaves out at least one staging memory more, until the plan is native.
   for (;; prepared_plan = nullptr) {
-    const auto planned =
-        prepared_plan != nullptr ? nullptr : planner_.serve(requests, without.memories, beside);
+    PlanPtr planned = std::exchange(served, nullptr);
+    if (prepared_plan == nullptr && planned == nullptr)
+      planned = planner_.serve(requests, without.memories, beside);
     const PreparedPlan& prepared =
         select_variant(prepared_plan != nullptr ? *prepared_plan : *planned, group.front());
     // The way back takes links as well, however it is planned.
@@ -458,11 +463,12 @@ std::optional<NativeReason> TransferDispatcher::follow_plans(
 
 std::optional<NativeReason> TransferDispatcher::issue(const Transfer& transfer,
                                                       const PreparedPlan* prepared, bool& midway) {
-  auto classified = classify(transfer, true, prepared);
+  PlanPtr served;
+  auto classified = classify(transfer, prepared, &served);
   if (const auto* const reason = std::get_if<NativeReason>(&classified)) return *reason;
   std::vector<SplittableTransfer> group;
   group.push_back(std::get<SplittableTransfer>(std::move(classified)));
-  return split(group, prepared, midway);
+  return split(group, prepared, std::move(served), midway);
 }
 
 }  // namespace polypath

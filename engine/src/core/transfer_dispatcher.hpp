@@ -94,9 +94,12 @@ class TransferDispatcher {
                     const PreparedPlan* prepared,
                     const std::function<void(std::size_t, NativeReason)>& native);
 
-  /// `alone`: not one of a group. Throws InvalidArgument for what cannot be copied at all.
-  std::variant<SplittableTransfer, NativeReason> classify(const Transfer& transfer, bool alone,
-                                                          const PreparedPlan* prepared);
+  using PlanPtr = std::shared_ptr<const PreparedPlan>;
+  /// `served`: null for one of a group; else it receives the planner's plan of the transfer alone,
+  /// unless `prepared` is given. Throws InvalidArgument for what cannot be copied at all.
+  std::variant<SplittableTransfer, NativeReason> classify(const Transfer& transfer,
+                                                          const PreparedPlan* prepared,
+                                                          PlanPtr* served);
   /// Tells the monitor of a native copy before it is issued.
   void note_native(const Transfer& transfer, NativeReason reason);
   void count_native(const Transfer& transfer, NativeReason reason);
@@ -104,12 +107,14 @@ class TransferDispatcher {
   /// transfers of a group have streams of several.
   void native_copy_in_its_context(const Transfer& transfer, NativeReason reason);
 
-  /// Nothing, or why all of them have to go natively. `midway` as of issue().
+  /// Nothing, or why all of them have to go natively. `served`: the planner's plan of the group
+  /// alone, or null. `midway` as of issue().
   std::optional<NativeReason> split(const std::vector<SplittableTransfer>& group,
-                                    const PreparedPlan* prepared, bool& midway);
+                                    const PreparedPlan* prepared, PlanPtr served, bool& midway);
   /// As split(), but may fail before anything was issued.
   std::optional<NativeReason> follow_plans(const std::vector<SplittableTransfer>& group,
-                                           const PreparedPlan* prepared, bool& midway);
+                                           const PreparedPlan* prepared, PlanPtr served,
+                                           bool& midway);
   /// What to follow of a plan as the first transfer's stream and links are now.
   const PreparedPlan& select_variant(const PreparedPlan& plan, const SplittableTransfer& first);
   /// Whether the transfer's staged routes hold work of another stream.

@@ -15,7 +15,7 @@ std::vector<TransferDispatcher::Member> TransferDispatcher::members_of(
   for (std::size_t i = 0; i < transfers.size(); ++i) {
     if (transfers[i].bytes == 0) continue;
     try {
-      auto classified = classify(transfers[i], false, nullptr);
+      auto classified = classify(transfers[i], nullptr, nullptr);
       Member member;
       member.index = i;
       if (auto* const splittable = std::get_if<SplittableTransfer>(&classified)) {
@@ -63,7 +63,7 @@ void TransferDispatcher::issue_rounds(
     std::optional<NativeReason> reason;
     bool midway = false;
     try {
-      reason = split(group, prepared, midway);
+      reason = split(group, prepared, nullptr, midway);
     } catch (...) {
       if (midway) mark();
       throw;

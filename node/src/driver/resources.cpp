@@ -20,6 +20,10 @@ CurrentContext::~CurrentContext() {
   POLYPATH_WARN(driver_, ctx_pop_current(&popped));
 }
 
+bool is_special_stream(CUstream stream) noexcept {
+  return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
 Stream::Stream(const CudaDriver& driver, CUcontext context) : driver_(driver) {
   const CurrentContext current(driver, context);
   POLYPATH_CHECK(driver, stream_create(&stream_, CU_STREAM_NON_BLOCKING));

@@ -47,6 +47,9 @@ class CurrentContext {
   bool pushed_ = false;
 };
 
+/// Whether a stream stands for one of the context that is current.
+bool is_special_stream(CUstream stream) noexcept;
+
 /// A non-blocking stream of `context`.
 class Stream {
  public:
