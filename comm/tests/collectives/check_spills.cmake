@@ -3,9 +3,9 @@
 # Of the bytes, none are in the loops of sums (nvdisasm); what a change adds there shows here at once.
 set(limit 1200) # stores and loads; 644 with nvcc 13.0, 3540 with avg in the loop of sums and called functions
 execute_process(COMMAND ${NVCC} -ccbin ${CXX} -std=c++17 -O3 --expt-relaxed-constexpr
-  -gencode=arch=compute_90,code=sm_90 -Xptxas -v -I${ROOT}/src -I${ROOT} -I${ROOT}/device
-  -I${ROOT}/include -I${ROOT}/device/include
-  -cubin -o ${OUT} ${ROOT}/tests/collectives/channels_of_four.cu
+  -gencode=arch=compute_90,code=sm_90 -Xptxas -v -I${ROOT}/comm/src -I${ROOT}/node/src -I${ROOT}/device
+  -I${ROOT}/device/include
+  -cubin -o ${OUT} ${CMAKE_CURRENT_LIST_DIR}/channels_of_four.cu
   RESULT_VARIABLE failed OUTPUT_VARIABLE said ERROR_VARIABLE said)
 if(failed)
   message(FATAL_ERROR "nvcc failed:\n${said}")

@@ -322,8 +322,9 @@ TEST(NcclScratch, RankThatCannotCopy_EndsWaitsOfAll) {
                         });
 }
 
-/// With its communicator, however many sizes and captures there were.
-TEST(NcclScratch, CommunicatorEnd_FreesIt) {
+/// With its communicator, however many sizes and captures there were. In a process of its own:
+/// memory of communicators that other tests have destroyed may be freed meanwhile.
+TEST(NcclScratchEnd, FreesAll) {
   const std::vector<std::size_t> counts = growing_counts(9);
   EXPECT_THAT(
       on_nccl_ranks(2,
