@@ -211,9 +211,12 @@ HEADERS = {
 
 
 def html_name(header: str) -> str:
-    """The page that Doxygen writes for a header whose name no other one has."""
-    name = header.rsplit("/", 1)[-1].replace("_", "__").replace(".", "_8")
-    return f"{name}.html"
+    """The page that Doxygen writes for a public header: by its path where others have its name."""
+    root = Path(__file__).parents[1]
+    name = header.rsplit("/", 1)[-1]
+    if len(list(root.glob(f"[a-z]*/include/**/{name}"))) > 1:
+        name = str(next(root.glob(f"[a-z]*/include/polypath/{header}")).relative_to(root))
+    return name.replace("_", "__").replace("/", "_2").replace(".", "_8") + ".html"
 
 
 def api_page() -> str:
