@@ -36,6 +36,12 @@ PlanOptions plan_options(const Options& options, const RingLimits& rings) {
   return plan;
 }
 
+/// In a window what else is under way comes first, which select_variant() asks.
+bool is_native_on_idle_stream(const PreparedPlan& plan) {
+  return plan.on_idle_stream != nullptr && plan.on_idle_stream->plan.native() &&
+         plan.in_window == nullptr;
+}
+
 }  // namespace
 
 TransferDispatcher::TransferDispatcher(const NodeSource& source, const Options& options,
@@ -91,7 +97,12 @@ std::variant<SplittableTransfer, NativeReason> TransferDispatcher::classify(
     }
     auto classified = classifier_.splittable(between);
     const auto* const splittable = std::get_if<SplittableTransfer>(&classified);
-    if (!is_provisional || splittable == nullptr) return classified;
+    if (splittable == nullptr) return classified;
+    // Asked here, where it delays the native copy least. The stream is not capturing.
+    if (served != nullptr && *served != nullptr && is_native_on_idle_stream(**served) &&
+        idle(transfer.stream))
+      return NativeReason::no_gain;
+    if (!is_provisional) return classified;
     prepare_later({*splittable});
     return NativeReason::not_ready;
   } catch (const DriverError& error) {
@@ -268,9 +279,9 @@ bool TransferDispatcher::in_window(const PreparedPlan& prepared,
          is_used_by_another(prepared.in_window->plan.transfers.front(), transfer.caller);
 }
 
-bool TransferDispatcher::idle(const SplittableTransfer& transfer) {
+bool TransferDispatcher::idle(CUstream stream) {
   const RelaxedCapture relaxed(driver());
-  return driver().stream_query(transfer.transfer.stream) == CUDA_SUCCESS;
+  return driver().stream_query(stream) == CUDA_SUCCESS;
 }
 
 LoadLook TransferDispatcher::look_at_load(const std::vector<SplittableTransfer>& group,
@@ -367,7 +378,10 @@ bool TransferDispatcher::try_plan(const PreparedPlan& prepared,
     for (const std::size_t t : sampled)
       if (bound[t].sample != nullptr)
         load_.keep(bound[t].sample, prepared.plan, t, look, issue.begun_ns());
-    if (follows_load) load_.note_split(prepared.plan, look);
+    if (follows_load) {
+      load_.note_split(prepared.plan, look);
+      load_.look_after_issue();
+    }
     if (result.narrow != nullptr) {
       const auto more = resources_.next_size(*result.narrow);
       if (more && *more <= kWideInSequence) widen(*result.narrow, *more);
@@ -381,10 +395,10 @@ bool TransferDispatcher::try_plan(const PreparedPlan& prepared,
 const PreparedPlan& TransferDispatcher::select_variant(const PreparedPlan& plan,
                                                        const SplittableTransfer& first) {
   if (plan.in_sequence != nullptr && first.transfer.follows &&
-      resources_.sequences().last_was(first.caller, first.request) && !idle(first))
+      resources_.sequences().last_was(first.caller, first.request) && !idle(first.transfer.stream))
     return *plan.in_sequence;
   if (plan.in_window != nullptr && in_window(plan, first)) return *plan.in_window;
-  if (plan.on_idle_stream != nullptr && idle(first)) return *plan.on_idle_stream;
+  if (plan.on_idle_stream != nullptr && idle(first.transfer.stream)) return *plan.on_idle_stream;
   return plan;
 }
 

@@ -121,8 +121,8 @@ class TransferDispatcher {
   bool is_used_by_another(const TransferPlan& transfer, const CallerStream& caller);
   /// Whether a transfer over the plan's routes is under way on another stream.
   bool in_window(const PreparedPlan& prepared, const SplittableTransfer& transfer);
-  /// Whether its stream holds no work.
-  bool idle(const SplittableTransfer& transfer);
+  /// Whether the stream, which must not be capturing, holds no work.
+  bool idle(CUstream stream);
   /// Has the route serve `copies` transfers at once; transfers that wait for preparation wait for
   /// this as well, so that later ones do not depend on the time that it takes.
   void widen(const Route& route, int copies);
