@@ -23,17 +23,17 @@ struct Told {
   std::atomic<pid_t> process{0};  ///< whose they are: a child that it forks exits, too
   std::vector<ProcessEvents*> all;
 };
-Told& told() {
-  static Told* const its = new Told;  // for communicators that end with the process
-  return *its;
+Told& listeners() {
+  static Told* const instance = new Told;  // for communicators that end with the process
+  return *instance;
 }
 
 void end_process() noexcept {
-  Told& its = told();
-  if (its.process != ::getpid()) return;
+  Told& current = listeners();
+  if (current.process != ::getpid()) return;
   {
-    const std::lock_guard lock(its.mutex);
-    for (ProcessEvents* const one : its.all) one->process_ends();
+    const std::lock_guard lock(current.mutex);
+    for (ProcessEvents* const events : current.all) events->process_ends();
   }
   lose_contexts_at_exit();
   ControlSegment::wake_all();
@@ -45,10 +45,10 @@ void prepare_process() {
   static std::once_flag once;
   std::call_once(once, [] {
     // A child has none of the threads, and the communicators are its parent's.
-    pthread_atfork([] { told().mutex.lock(); }, [] { told().mutex.unlock(); },
+    pthread_atfork([] { listeners().mutex.lock(); }, [] { listeners().mutex.unlock(); },
                    [] {
-                     told().all.clear();
-                     told().mutex.unlock();
+                     listeners().all.clear();
+                     listeners().mutex.unlock();
                    });
     std::atexit(&end_process);
   });
@@ -58,25 +58,25 @@ void prepare_process() {
 
 void ProcessEvents::add(ProcessEvents& events) {
   prepare_process();
-  Told& its = told();
-  const std::lock_guard lock(its.mutex);
-  its.all.push_back(&events);
-  its.process = ::getpid();
+  Told& current = listeners();
+  const std::lock_guard lock(current.mutex);
+  current.all.push_back(&events);
+  current.process = ::getpid();
 }
 
 void ProcessEvents::remove(ProcessEvents& events) noexcept {
-  Told& its = told();
-  const std::lock_guard lock(its.mutex);
-  std::erase(its.all, &events);
+  Told& current = listeners();
+  const std::lock_guard lock(current.mutex);
+  std::erase(current.all, &events);
 }
 
 void announce_reset(int gpu) noexcept {
   {
-    Told& its = told();
-    const std::lock_guard lock(its.mutex);
-    for (ProcessEvents* const one : its.all) one->gpu_is_reset(gpu);
+    Told& current = listeners();
+    const std::lock_guard lock(current.mutex);
+    for (ProcessEvents* const events : current.all) events->gpu_is_reset(gpu);
     const auto deadline = std::chrono::steady_clock::now() + kMaxWait;
-    for (ProcessEvents* const one : its.all) one->wait_for_others(gpu, deadline);
+    for (ProcessEvents* const events : current.all) events->wait_for_others(gpu, deadline);
   }
   lose_contexts(gpu);
   ControlSegment::wake_all();

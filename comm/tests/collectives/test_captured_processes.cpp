@@ -43,7 +43,7 @@ struct GraphFault {
 
 bool begins(const StreamSignalArgs& args) { return args.begins_epoch; }
 bool ends(const StreamSignalArgs& args) {
-  return !args.begins_epoch && args.told_count > 0 && args.awaited_count > 0;
+  return !args.begins_epoch && args.signal_count > 0 && args.awaited_count > 0;
 }
 
 constexpr std::array kGraphFaults{
@@ -59,12 +59,12 @@ constexpr std::array kGraphFaults{
     GraphFault{"epoch_not_counted", [](StreamSignalArgs& args) { args.begins_epoch = false; }},
     GraphFault{"no_wait_for_data",
                [](StreamSignalArgs& args) {
-                 if (args.told_count == 0) args.awaited_count = 0;
+                 if (args.signal_count == 0) args.awaited_count = 0;
                }},
     GraphFault{"steps_told_too_early",  // all of a stream with the first
                [](StreamSignalArgs& args) {
-                 for (std::uint32_t i = 0; args.awaited_count == 0 && i < args.told_count; ++i)
-                   args.told[i].value |= 0xFFFF;
+                 for (std::uint32_t i = 0; args.awaited_count == 0 && i < args.signal_count; ++i)
+                   args.signals[i].value |= 0xFFFF;
                }},
 };
 

@@ -237,7 +237,7 @@ class Rank {
       calls_[call_].run->execute(
           calls_[call_].schedule.steps[static_cast<std::size_t>(step.index)]);
     } else {
-      for (const StreamProgress& progress : step.told)
+      for (const StreamProgress& progress : step.signals)
         words_[static_cast<std::size_t>(progress.rank)]
               [word(progress_word(4, rank_, progress.stream))] =
                   progress_value(number(), progress.steps);
@@ -426,7 +426,7 @@ class SerialRank {
         break;
       case State::let_go: state_[at] = State::done; break;
       case State::done:
-        for (const StreamProgress& one : step.told)
+        for (const StreamProgress& one : step.signals)
           told_[{program_.rank, one.stream, one.rank}] = one.steps;
         state_[at] = State::told;
         ++next_[static_cast<std::size_t>(step.stream)];
@@ -482,7 +482,7 @@ TEST(RankPrograms, AwaitedProgress_IsPublished) {
     std::set<std::tuple<int, int, int, std::uint64_t>> told;  // whose, stream, to whom, steps
     for (int rank = 0; rank < 4; ++rank)
       for (const RankStep& step : program_of(schedule, rank).steps)
-        for (const StreamProgress& progress : step.told)
+        for (const StreamProgress& progress : step.signals)
           told.insert({rank, progress.stream, progress.rank, progress.steps});
     for (int rank = 0; rank < 4; ++rank)
       for (const RankStep& step : program_of(schedule, rank).steps)

@@ -525,7 +525,7 @@ TEST_F(CommApi, NullAndWrongArgumentsAreNamed) {
   for (polypath_comm* const comm : comms_) EXPECT_OK(polypath_comm_check(comm));
   EXPECT_REFUSED("bytes is 0", polypath_comm_alloc(comms_[0], 0, &memory));
   EXPECT_REFUSED("memory is null", polypath_comm_free(comms_[0], nullptr));
-  EXPECT_REFUSED("mine or all is null",
+  EXPECT_REFUSED("local or all is null",
                  polypath_comm_host_all_gather(comms_[0], nullptr, nullptr, 1));
   EXPECT_REFUSED("part is null", polypath_comm_split(comms_[0], 0, 0, nullptr));
   EXPECT_REFUSED("patience is null", polypath_comm_wait_context(comms_[0], nullptr, 40));

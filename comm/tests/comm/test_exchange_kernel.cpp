@@ -35,8 +35,8 @@ class ExchangeKernel : public testing::Test {
   /// An exchange in which `record` comes from a node; what the run says.
   std::string run(std::uint32_t node, const ExchangeRecord& record) {
     ExchangeArgs args{};
-    args.told = &memory_.told;
-    args.came = memory_.came.data();
+    args.local = &memory_.told;
+    args.remote = memory_.came.data();
     args.nodes = kNodes;
     args.waits = 9;
     args.what = 0x1234;
@@ -47,7 +47,7 @@ class ExchangeKernel : public testing::Test {
     options.max_steps = 100'000;
     options.memory.push_back({&memory_, sizeof memory_, 0});
     return simt::run({{simt::launch("polypath_exchange_begin", 0, 1, 32, args),
-                       simt::launch("test_deliver", 0, 1, 32, args.came + node, record),
+                       simt::launch("test_deliver", 0, 1, 32, args.remote + node, record),
                        simt::launch("polypath_exchange_end", 0, 1, 32, args)}},
                      options);
   }

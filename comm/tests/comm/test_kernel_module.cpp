@@ -34,7 +34,7 @@ const CudaDriver& counting_driver() {
 CUfunction loaded_in(CUcontext context) {
   const CudaDriver& driver = counting_driver();
   const CurrentContext current(driver, context);
-  return KernelModule::of(driver, context, stream_wait_image())->function("polypath_stream_wait");
+  return KernelModule::load(driver, context, stream_wait_image())->function("polypath_stream_wait");
 }
 
 TEST(KernelModule, LoadedOnceAContext) {

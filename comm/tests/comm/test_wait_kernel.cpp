@@ -92,7 +92,7 @@ class WaitKernel : public testing::Test {
     StreamSignalArgs args{};
     for (std::uint32_t other = 0; other < kRanks; ++other) {
       if (other == rank) continue;
-      args.told[args.told_count++] = {&ranks_[other].words[rank], value};
+      args.signals[args.signal_count++] = {&ranks_[other].words[rank], value};
       args.awaited[args.awaited_count++] = {&its.words[other], value};
     }
     args.epoch = &its.epoch;
@@ -114,7 +114,7 @@ class WaitKernel : public testing::Test {
   /// The half of a barrier that waits for all other ranks.
   StreamSignalArgs barrier(std::uint32_t rank, std::uint64_t value) {
     StreamSignalArgs args = meeting(rank, value, /*begins_epoch=*/false);
-    args.told_count = 0;
+    args.signal_count = 0;
     args.epoch = nullptr;
     args.bytes = 0;
     return args;

@@ -53,7 +53,7 @@ class PlanMaker {
     plan_.request = request;
     by_links_ = find_islands(node, request.gpus, /*by_socket=*/false);
     plan_.islands = by_links_.size() > 1 ? by_links_ : find_islands(node, request.gpus, true);
-    if (options.explain || wanted(Algorithm::ring)) plan_.ring = best_ring(node, request);
+    if (options.explain || is_evaluated(Algorithm::ring)) plan_.ring = best_ring(node, request);
     if (request.ranks() > 1) no_kernels_ = why_no_kernels(node, request);
     if (no_kernels_.empty() && !options.kernels) no_kernels_ = "the settings allow copies alone";
   }
@@ -92,14 +92,14 @@ class PlanMaker {
   }
 
  private:
-  /// Whether an algorithm is to be weighed even if it cannot be taken.
-  [[nodiscard]] bool wanted(Algorithm algorithm) const {
+  /// Whether an algorithm is evaluated even if it cannot be taken.
+  [[nodiscard]] bool is_evaluated(Algorithm algorithm) const {
     return options_.compare || options_.algorithm == algorithm;
   }
 
-  /// Whether it could be taken, or is to be shown.
+  /// Whether it could be taken, or must be shown.
   [[nodiscard]] bool counts(Algorithm algorithm) const {
-    if (options_.explain || wanted(algorithm)) return true;
+    if (options_.explain || is_evaluated(algorithm)) return true;
     return !options_.algorithm && (options_.copies || runs_by_kernels(algorithm));
   }
   [[nodiscard]] bool uses_table() const {
@@ -213,7 +213,7 @@ class PlanMaker {
     double enough = must_reach(Algorithm::mixed);
     if (for_table_ && enough == kMixedMustReach) enough = kTabledMustReach;
     const MixedCost mixed =
-        mixed_cost(node_, request_, options_, wanted(Algorithm::mixed) ? 0 : enough);
+        mixed_cost(node_, request_, options_, is_evaluated(Algorithm::mixed) ? 0 : enough);
     if (mixed.us == 0) {
       weighed.reason = mixed.reason;
       return weighed;
@@ -252,13 +252,13 @@ class PlanMaker {
     for (const int lanes :
          by_owners ? std::vector{request_.ranks()} : std::vector{1, static_cast<int>(members)}) {
       if (options_.lanes != 0 && options_.lanes != lanes) continue;
-      Weighed with = weighed;
-      with.us = 0;
-      with.lanes = lanes;
-      by_schedule(with, [&](std::uint64_t chunk) {
+      Weighed striped = weighed;
+      striped.us = 0;
+      striped.lanes = lanes;
+      by_schedule(striped, [&](std::uint64_t chunk) {
         return hierarchical_schedule(node_, request_, plan_.islands, lanes, chunk);
       });
-      if (weighed.us == 0 || with.us < weighed.us) weighed = std::move(with);
+      if (weighed.us == 0 || striped.us < weighed.us) weighed = std::move(striped);
     }
     return weighed;
   }
@@ -301,10 +301,10 @@ class PlanMaker {
     return node_.find_link(gpu(place), gpu(place + 1));
   }
 
-  /// The size of chunks with which the schedule ends first, if anybody asks.
+  /// The size of chunks with which the schedule ends first, if the caller asks for it.
   void by_schedule(Weighed& weighed,
                    const std::function<CollectiveSchedule(std::uint64_t)>& make) const {
-    if (!weighed.reason.empty() && !wanted(weighed.algorithm)) return;
+    if (!weighed.reason.empty() && !is_evaluated(weighed.algorithm)) return;
     if (uses_table()) {
       weighed = options_.table->cost(request_, options_, weighed.algorithm);
       return;
@@ -343,21 +343,22 @@ class PlanMaker {
     return algorithm == Algorithm::mixed && !is_switched ? kMixedMustReach : kCopiesMustReach;
   }
   /// By how much its prediction counts against the others'.
-  [[nodiscard]] double handicapped(const Weighed& one) const {
-    return one.us / must_reach(one.algorithm);
+  [[nodiscard]] double handicapped(const Weighed& candidate) const {
+    return candidate.us / must_reach(candidate.algorithm);
   }
 
   void take(std::vector<Weighed>& all) {
     const Weighed* best = nullptr;
-    for (const Weighed& one : all) {
-      if (one.us == 0) continue;
-      if (options_.algorithm ? one.algorithm != *options_.algorithm : !one.reason.empty()) continue;
-      if (!options_.algorithm && !options_.copies && !runs_by_kernels(one.algorithm)) continue;
-      if (best == nullptr || handicapped(one) < handicapped(*best)) best = &one;
+    for (const Weighed& entry : all) {
+      if (entry.us == 0) continue;
+      if (options_.algorithm ? entry.algorithm != *options_.algorithm : !entry.reason.empty())
+        continue;
+      if (!options_.algorithm && !options_.copies && !runs_by_kernels(entry.algorithm)) continue;
+      if (best == nullptr || handicapped(entry) < handicapped(*best)) best = &entry;
     }
     if (best == nullptr) {
-      const auto asked = std::ranges::find_if(all, [&](const Weighed& one) {
-        return options_.algorithm && one.algorithm == *options_.algorithm;
+      const auto asked = std::ranges::find_if(all, [&](const Weighed& entry) {
+        return options_.algorithm && entry.algorithm == *options_.algorithm;
       });
       throw InvalidArgument(
           fmt::format("{} cannot run as {} here: {}", to_string(request_.op),
@@ -396,18 +397,18 @@ class PlanMaker {
   }
 
   void explain_others(const std::vector<Weighed>& all, const Weighed& taken) {
-    for (const Weighed& one : all) {
-      if (&one == &taken) continue;
-      plan_.candidates.push_back(candidate(one));
+    for (const Weighed& entry : all) {
+      if (&entry == &taken) continue;
+      plan_.candidates.push_back(candidate(entry));
       std::string& reason = plan_.candidates.back().reason;
       if (!reason.empty()) continue;
       if (options_.algorithm)
         reason = "not asked for";
-      else if (one.us >= taken.us)
-        reason = fmt::format("{:.2f} times as long", one.us / taken.us);
+      else if (entry.us >= taken.us)
+        reason = fmt::format("{:.2f} times as long", entry.us / taken.us);
       else
         reason = fmt::format("{:.2f} times as long, but what runs by copies has to promise {:.2f}",
-                             one.us / taken.us, must_reach(one.algorithm));
+                             entry.us / taken.us, must_reach(entry.algorithm));
     }
   }
 
