@@ -30,12 +30,12 @@ Text::~Text() { std::free(data_); }
 
 bool Text::reserve(std::size_t more) noexcept {
   if (capacity_ - size_ >= more) return true;
-  const std::size_t wanted = (size_ + more) * 2;
-  char* const grown = static_cast<char*>(std::realloc(data_, wanted));
+  const std::size_t capacity = (size_ + more) * 2;
+  char* const grown = static_cast<char*>(std::realloc(data_, capacity));
   is_cut_ = is_cut_ || grown == nullptr;
   if (grown == nullptr) return false;
   data_ = grown;
-  capacity_ = wanted;
+  capacity_ = capacity;
   return true;
 }
 

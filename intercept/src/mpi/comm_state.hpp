@@ -86,7 +86,7 @@ struct Agreement {
   bool is_same = false;  ///< what all gave as `arguments`
 };
 /// Collective over the ranks. `arguments` is what must be the same on all.
-Agreement agree(const CommState& ranks, Vote mine, std::int64_t arguments, Seen seen) noexcept;
+Agreement agree(const CommState& ranks, Vote vote, std::int64_t arguments, Seen seen) noexcept;
 /// Of an agreement: sets `refused` where no rank has had device memory for long.
 void note_seen(CommState& ranks, Seen seen) noexcept;
 /// Collective, once a communicator: sets `refused` where a node has more ranks than polypath's

@@ -21,17 +21,17 @@ class RunCopies {
 
   bool add(std::uintptr_t there, char* here, std::size_t bytes) noexcept {
     while (bytes > 0) {
-      const MemoryAt::Found found = memory_.find(there);
+      const MemoryAt::Found range = memory_.find(there);
       // Memory of the host does not end where a page does.
       const std::size_t part =
-          found.gpu < 0 ? bytes : static_cast<std::size_t>(std::min(bytes, found.end - there));
-      if (found.gpu < 0) {
+          range.gpu < 0 ? bytes : static_cast<std::size_t>(std::min(bytes, range.end - there));
+      if (range.gpu < 0) {
         if (!flush()) return false;
         auto* const host = reinterpret_cast<char*>(there);
         std::memcpy(is_load_ ? here : host, is_load_ ? host : here, part);
-      } else if (!joins(found.gpu, there, here, part)) {
+      } else if (!joins(range.gpu, there, here, part)) {
         if (!flush()) return false;
-        rows_ = {found.gpu, there, here, part, 1, 0, 0};
+        rows_ = {range.gpu, there, here, part, 1, 0, 0};
       }
       there += part;
       here += part;
@@ -206,9 +206,9 @@ bool Staged::may_be_on_device() const noexcept {
   MemoryAt memory;
   const bool is_array = pages > kFewPages && buffer_ != 0;
   for (std::uintptr_t at = begin; at < end;) {
-    const MemoryAt::Found found = memory.find(at);
-    if (found.gpu >= 0) return true;
-    at = is_array ? at + kStep : found.end;
+    const MemoryAt::Found range = memory.find(at);
+    if (range.gpu >= 0) return true;
+    at = is_array ? at + kStep : range.end;
   }
   return end > begin && memory.find(end - 1).gpu >= 0;
 }

@@ -34,10 +34,10 @@ int create(std::vector<Creation>&& creations, Make&& make) noexcept {
   }
   if (result != kSuccess && result != kInProgress) return result;
   if (together) {
-    const int mine = together->finish();
-    return mine != kSuccess ? mine : result;
+    const int code = together->finish();
+    return code != kSuccess ? code : result;
   }
-  for (Creation& one : creations) group.add(std::move(one));
+  for (Creation& creation : creations) group.add(std::move(creation));
   return result;
 }
 
@@ -79,9 +79,9 @@ int gpu_of(const RealNccl& real, void* comm) noexcept {
 }
 
 /// Until polypath's last call is done, or the communicator is lost.
-void wait_for_work(const Communicator& its) noexcept {
-  while (its.comm != nullptr && !its.is_lost && !its.order.is_idle() &&
-         its.engine->comm_check(its.comm) == POLYPATH_SUCCESS)
+void wait_for_work(const Communicator& state) noexcept {
+  while (state.comm != nullptr && !state.is_lost && !state.order.is_idle() &&
+         state.engine->comm_check(state.comm) == POLYPATH_SUCCESS)
     pause_briefly();
 }
 
@@ -91,9 +91,9 @@ Communicator* take_out(void* comm) noexcept {
   return gone;
 }
 
-void lose(Communicator& its, const char* why) noexcept {
-  if (its.comm != nullptr && !its.is_lost) its.engine->comm_abort(its.comm, why);
-  its.is_lost = true;
+void lose(Communicator& state, const char* why) noexcept {
+  if (state.comm != nullptr && !state.is_lost) state.engine->comm_abort(state.comm, why);
+  state.is_lost = true;
 }
 
 }  // namespace
@@ -180,7 +180,7 @@ int ncclCommShrink(void* comm, int* excluded, int count, void** part, Config* co
 int ncclCommFinalize(void* comm) {
   POLYPATH_NCCL_REAL(ncclCommFinalize);
   if (ReentrancyGuard::is_inside()) return real->ncclCommFinalize(comm);
-  if (const CommRef its(comm); its && its->is_blocking) wait_for_work(*its);
+  if (const CommRef state(comm); state && state->is_blocking) wait_for_work(*state);
   const ReentrancyGuard inside;
   return real->ncclCommFinalize(comm);
 }
@@ -210,7 +210,7 @@ int ncclCommAbort(void* comm) {
 int ncclCommRevoke(void* comm, int flags) {
   POLYPATH_NCCL_REAL(ncclCommRevoke);
   if (ReentrancyGuard::is_inside()) return real->ncclCommRevoke(comm, flags);
-  if (const CommRef its{comm}) lose(*its, "ncclCommRevoke");
+  if (const CommRef state{comm}) lose(*state, "ncclCommRevoke");
   const ReentrancyGuard inside;
   return real->ncclCommRevoke(comm, flags);
 }
@@ -219,12 +219,12 @@ int ncclCommGetAsyncError(void* comm, int* error) {
   POLYPATH_NCCL_REAL(ncclCommGetAsyncError);
   const int result = real->ncclCommGetAsyncError(comm, error);
   if (result != kSuccess || error == nullptr || *error != kSuccess) return result;
-  const CommRef its(comm);
+  const CommRef state(comm);
   // NCCL asks itself by this name too. What this rank gave up itself is no error of another one.
   const bool is_nccls_own =
       ReentrancyGuard::is_inside() || gate::object_of(__builtin_return_address(0)) == real->object;
-  if (its && its->comm != nullptr && !its->is_lost && !is_nccls_own &&
-      its->engine->comm_check(its->comm) == POLYPATH_COMMUNICATOR_ERROR)
+  if (state && state->comm != nullptr && !state->is_lost && !is_nccls_own &&
+      state->engine->comm_check(state->comm) == POLYPATH_COMMUNICATOR_ERROR)
     *error = kRemoteError;
   return result;
 }

@@ -24,7 +24,7 @@ namespace {
 constexpr std::size_t kPlaces = 4096;
 struct Place {
   std::atomic<const void*> handle{nullptr};
-  std::atomic<Communicator*> its{nullptr};
+  std::atomic<Communicator*> communicator{nullptr};
   /// Those who may have found it. They are counted before they look, and it is taken away before
   /// they are asked: who asks and sees none, has it alone.
   std::atomic<int> users{0};
@@ -54,7 +54,7 @@ Place* find(const void* handle) noexcept {
 
 /// Its place, or the first that nobody has; null: all are somebody's.
 Place* find_room(const void* handle) noexcept {
-  if (Place* const its = find(handle)) return its;
+  if (Place* const existing = find(handle)) return existing;
   const std::size_t first = place_of(handle);
   for (std::size_t i = 0; i < kPlaces; ++i) {
     Place& place = places[(first + i) % kPlaces];
@@ -78,8 +78,8 @@ void leave(Place& place) noexcept {
 /// since to ask the system costs more than to look a handle up.
 std::atomic<pid_t> process{0};
 
-bool is_own(const Communicator& its) noexcept {
-  return its.owner == process.load(std::memory_order_relaxed);
+bool is_own(const Communicator& state) noexcept {
+  return state.owner == process.load(std::memory_order_relaxed);
 }
 
 /// With `writing` locked.
@@ -180,8 +180,9 @@ CommRef::CommRef(const void* handle) noexcept {
   users_->fetch_add(1);
   // The place may have become another's in between. That one is there as well until `users_` are
   // none.
-  Communicator* const found = place->its.load();
-  if (found != nullptr && found->handle == handle && is_own(*found)) its_ = found;
+  Communicator* const communicator = place->communicator.load();
+  if (communicator != nullptr && communicator->handle == handle && is_own(*communicator))
+    its_ = communicator;
 }
 CommRef::CommRef(CommRef&& other) noexcept
     : users_(std::exchange(other.users_, nullptr)), its_(std::exchange(other.its_, nullptr)) {}
@@ -200,18 +201,18 @@ bool has_room() noexcept {
   return used < kMaxEntries;
 }
 
-bool add(Communicator* made) noexcept {
+bool add(Communicator* communicator) noexcept {
   Communicator* before = nullptr;
   {
     const std::lock_guard lock(writing);
-    Place* const place = find_room(made->handle);
+    Place* const place = find_room(communicator->handle);
     if (place == nullptr) return false;
-    if (place->handle.load(std::memory_order_relaxed) != made->handle) ++used;
+    if (place->handle.load(std::memory_order_relaxed) != communicator->handle) ++used;
     know_process();
-    made->owner = process.load();
-    made->users = &place->users;
-    before = place->its.exchange(made);
-    place->handle.store(made->handle, std::memory_order_release);
+    communicator->owner = process.load();
+    communicator->users = &place->users;
+    before = place->communicator.exchange(communicator);
+    place->handle.store(communicator->handle, std::memory_order_release);
   }
   // NCCL has given its address to another one: it was destroyed past this library.
   if (before != nullptr && is_own(*before)) let_go(before);
@@ -223,7 +224,7 @@ Communicator* remove(const void* handle) noexcept {
   const std::lock_guard lock(writing);
   Place* const place = find(handle);
   if (place == nullptr) return nullptr;
-  Communicator* const gone = place->its.exchange(nullptr);
+  Communicator* const gone = place->communicator.exchange(nullptr);
   --used;
   leave(*place);
   // That of a parent goes with this process, and its ranks hear nothing of it.

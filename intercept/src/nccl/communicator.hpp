@@ -69,7 +69,7 @@ class CommRef {
 bool has_room() noexcept;
 /// It is known from now on. What was known by its handle goes: NCCL has destroyed that. False:
 /// there is no room.
-bool add(Communicator* made) noexcept;
+bool add(Communicator* communicator) noexcept;
 /// It is not known any more; the caller has it. Null as well for one of a parent process: of that
 /// nothing may end here.
 Communicator* remove(const void* handle) noexcept;

@@ -44,7 +44,7 @@ class Creation {
   int finish() noexcept;
 
  private:
-  int agree(Communicator& its) noexcept;
+  int agree(Communicator& state) noexcept;
 
   CommKey key_;
   int rank_ = 0;
@@ -82,7 +82,7 @@ class GroupCreation {
   void tell(Order order) noexcept;
   void make_threads();
   /// Finishes `one`, of the `place`-th communicator, in its turn.
-  int finish_in_turn(Creation& one, std::size_t place) noexcept;
+  int finish_in_turn(Creation& creation, std::size_t place) noexcept;
 
   std::vector<Creation>& creations_;
   std::vector<int> results_;

@@ -44,8 +44,8 @@ class ExchangeBuffers {
   };
   struct Kept;
   static Kept& kept() noexcept;
-  static bool take_kept(Buffers& its) noexcept;
-  static bool keep(const Buffers& its) noexcept;
+  static bool take_kept(Buffers& buffers) noexcept;
+  static bool keep(const Buffers& buffers) noexcept;
   void fail(const char* call, int code) noexcept;
 
   Buffers its_;
@@ -61,9 +61,9 @@ class HostAllGather {
                 ExchangeBuffers& buffers) noexcept;
 
   /// Collective. False when it failed, also for all that follow. Waits as long as NCCL does.
-  bool gather(const void* mine, void* all, std::size_t bytes) noexcept;
+  bool gather(const void* local, void* all, std::size_t bytes) noexcept;
   /// A polypath_all_gather_fn; `user` is an Exchange.
-  static int gather_for(const void* mine, void* all, std::size_t bytes, void* user) noexcept;
+  static int gather_for(const void* local, void* all, std::size_t bytes, void* user) noexcept;
 
   [[nodiscard]] const std::string& why() const noexcept { return why_; }
   /// It failed on all ranks at the same gather, because one of them could not copy its bytes to the
@@ -72,7 +72,7 @@ class HostAllGather {
 
  private:
   struct Header;
-  bool gather_part(const std::byte* mine, std::byte* all, std::size_t stride,
+  bool gather_part(const std::byte* local, std::byte* all, std::size_t stride,
                    std::size_t bytes) noexcept;
   bool wait() noexcept;
   bool fail(const char* call, int code) noexcept;

@@ -74,10 +74,10 @@ const Replaced sums[] = {
 
 void* find_replaced(const char* name) noexcept {
   if (settings().reproducible)
-    for (const Replaced& one : sums)
-      if (std::strcmp(one.name, name) == 0) return one.function;
-  for (const Replaced& one : replaced)
-    if (std::strcmp(one.name, name) == 0) return one.function;
+    for (const Replaced& entry : sums)
+      if (std::strcmp(entry.name, name) == 0) return entry.function;
+  for (const Replaced& entry : replaced)
+    if (std::strcmp(entry.name, name) == 0) return entry.function;
   return nullptr;
 }
 
@@ -99,8 +99,8 @@ void* polypath_nccl_lookup(void* handle, const char* name, void* caller) noexcep
   if (name == nullptr || handle == RTLD_NEXT) return nullptr;
   if (std::strncmp(name + (*name == 'p' ? 1 : 0), "nccl", 4) != 0) return nullptr;
   if (is_polypath(object_of(caller))) return nullptr;
-  void* const found = polypath_nccl_real_dlsym(handle, name);
-  const link_map* const object = found != nullptr ? object_of(found) : nullptr;
+  void* const symbol = polypath_nccl_real_dlsym(handle, name);
+  const link_map* const object = symbol != nullptr ? object_of(symbol) : nullptr;
   if (object == nullptr || object == own_object()) {
     // A handle of this library has what stands behind it.
     const bool is_own = real_dlsym()(handle, "polypath_nccl_report") != nullptr;
@@ -108,7 +108,7 @@ void* polypath_nccl_lookup(void* handle, const char* name, void* caller) noexcep
     const RealNccl* const real = real_library(caller, handle != RTLD_DEFAULT);
     void* const behind = real != nullptr ? real->find(name) : nullptr;
     if (behind == nullptr) return none(name);
-    return found != nullptr ? found : behind;
+    return symbol != nullptr ? symbol : behind;
   }
   void* const function = find_replaced(name);
   return function != nullptr && real_library_of(object) != nullptr ? function : nullptr;
@@ -118,12 +118,12 @@ void* polypath_nccl_lookup(void* handle, const char* name, void* caller) noexcep
 void* polypath_nccl_find(void* asked, const void* caller) noexcept {
   auto* const slot = static_cast<Slot*>(asked);
   const RealNccl* const real = real_library(caller, true);
-  void* const found = real != nullptr ? real->find(slot->name) : nullptr;
-  if (slot->kind == kSums && found != nullptr)
+  void* const symbol = real != nullptr ? real->find(slot->name) : nullptr;
+  if (slot->kind == kSums && symbol != nullptr)
     report_unguaranteed(slot->name, "it is not taken over");
-  if (found == nullptr)
+  if (symbol == nullptr)
     return slot->kind == kText ? reinterpret_cast<void*>(&no_text)
                                : reinterpret_cast<void*>(&no_function);
-  __atomic_store_n(&slot->target, found, __ATOMIC_RELEASE);
-  return found;
+  __atomic_store_n(&slot->target, symbol, __ATOMIC_RELEASE);
+  return symbol;
 }

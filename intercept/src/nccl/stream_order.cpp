@@ -55,7 +55,7 @@ bool StreamOrder::record(CUevent& event, CUstream stream) noexcept {
 
 bool StreamOrder::before(Provider carrier, CUstream stream) noexcept {
   const auto is_open = [&](const Last& last) {
-    return last.carrier != Provider::nobody && last.carrier != carrier;
+    return last.carrier != Provider::none && last.carrier != carrier;
   };
   if (!is_open(last_) && !is_open(last_captured_)) return true;
   const InContext current(context_);
@@ -78,7 +78,7 @@ bool StreamOrder::after(Provider carrier, CUstream stream) noexcept {
   if (!capture) return true;
   Last& last = *capture == 0 ? last_ : last_captured_;
   const bool is_recorded = record(last.event, stream);
-  last.carrier = is_recorded ? carrier : Provider::nobody;
+  last.carrier = is_recorded ? carrier : Provider::none;
   last.stream = stream;
   last.stream_id = *capture == 0 ? id_of(stream) : 0;
   last.capture = *capture;

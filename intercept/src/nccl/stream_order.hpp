@@ -7,7 +7,7 @@
 
 namespace polypath::nccl {
 
-enum class Provider : unsigned char { nobody, nccl, polypath };
+enum class Provider : unsigned char { none, nccl, polypath };
 
 /// Of one communicator; one thread at a time.
 class StreamOrder {
@@ -39,7 +39,7 @@ class StreamOrder {
   /// The latest call outside of capture, or in one.
   struct Last {
     CUevent event = nullptr;
-    Provider carrier = Provider::nobody;
+    Provider carrier = Provider::none;
     CUstream stream = nullptr;
     unsigned long long stream_id = 0;  ///< no other stream ever has it; 0: it has none
     unsigned long long capture = 0;    ///< in which it was; 0: in none

@@ -58,7 +58,7 @@ void add_rate(Direction direction, std::size_t bytes, bool is_issued,
 void forget_rates() noexcept {
   for (auto& by_issuer : samples)
     for (auto& by_size : by_issuer)
-      for (Samples& one : by_size) one.count.store(0, std::memory_order_relaxed);
+      for (Samples& samples : by_size) samples.count.store(0, std::memory_order_relaxed);
 }
 
 WaitSample::WaitSample(const Copy& copy) noexcept : copy_(copy) {
@@ -118,12 +118,12 @@ void give_back(EventPair& pair, PairState as) noexcept {
 bool find_context(CUstream stream, std::uint64_t* id) noexcept {
   CUcontext current = nullptr;
   CUcontext of_stream = nullptr;
-  unsigned long long found = 0;
+  unsigned long long number = 0;
   if (driver::ctx_get_current(&current) != CUDA_SUCCESS || current == nullptr ||
       driver::stream_get_ctx(stream, &of_stream) != CUDA_SUCCESS || of_stream != current ||
-      driver::ctx_get_id(current, &found) != CUDA_SUCCESS)
+      driver::ctx_get_id(current, &number) != CUDA_SUCCESS)
     return false;
-  *id = found;
+  *id = number;
   return true;
 }
 
