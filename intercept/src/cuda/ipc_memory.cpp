@@ -21,7 +21,7 @@ enum class State : std::uint8_t {
   closing,  ///< the program's call is under way
 };
 
-/// One call of the program that the engine is to know of.
+/// One call of the program that the engine must know.
 struct Entry {
   Kind kind;
   State state;
@@ -83,7 +83,7 @@ void remove_if(Which&& which) noexcept {
   }
 }
 
-/// An import at the address whose close nobody has begun.
+/// An import at the address that no thread has begun to close.
 Entry* find_open(CUdeviceptr address) noexcept {
   for (Entry* entry = first; entry != nullptr; entry = entry->next)
     if (entry->kind == Kind::imported && entry->address == address &&
@@ -121,7 +121,7 @@ void tell_engine(Entry* entry) noexcept {
   const ApiScope engine(ApiScope::Start::yes);
   if (!engine) return;
   {
-    // It may have been told, and taken out of the list, by whoever made the engine.
+    // The thread that made the engine may have told it, and taken it out of the list.
     const Lock lock(mutex);
     const Entry* listed = first;
     while (listed != nullptr && listed != entry) listed = listed->next;
@@ -228,7 +228,8 @@ void forget_shared_memory_of(CUdevice gpu) noexcept {
 }
 
 void forget_shared_memory() noexcept {
-  // Nobody else is here, whoever held it in the parent, or was in the middle of a change.
+  // There is no other thread, also where one held it in the parent, or was in the middle of a
+  // change.
   mutex = PTHREAD_MUTEX_INITIALIZER;
   state_changed = PTHREAD_COND_INITIALIZER;
   first = nullptr;

@@ -38,7 +38,7 @@ void* find_beside(const link_map* object, const char* name) noexcept {
   return symbol;
 }
 
-/// True when names that nobody else defines are found in the driver by all.
+/// True when names that no other object defines are found in the driver by all.
 bool is_global(const link_map* driver) noexcept {
   void* const symbol = real_dlsym()(RTLD_DEFAULT, "cuDriverGetVersion");
   return symbol != nullptr && object_of(symbol) == driver;

@@ -103,7 +103,7 @@ std::atomic<int>* references_of(CUdevice gpu) noexcept {
 }  // namespace
 
 void forget_peer_access() noexcept {
-  mutex = PTHREAD_MUTEX_INITIALIZER;  // whoever held it in the parent
+  mutex = PTHREAD_MUTEX_INITIALIZER;  // also if a thread held it in the parent
   first = nullptr;
 }
 

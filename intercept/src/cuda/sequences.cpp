@@ -11,7 +11,7 @@ namespace polypath::preload {
 namespace {
 
 constexpr std::size_t kStreams = 64;
-/// In place of a stream that was destroyed: others may lie behind it. No stream has that handle.
+/// In place of a stream that was destroyed: others may follow it. No stream has that handle.
 const CUstream kGone = CU_STREAM_LEGACY;
 
 }  // namespace
@@ -20,7 +20,7 @@ namespace detail {
 
 struct TrackedStream {
   std::atomic<CUstream> stream;
-  std::atomic<std::uint64_t> others;  ///< noted here so far; never less, whatever stream it is
+  std::atomic<std::uint64_t> others;  ///< noted here so far; never less, also for another stream
   std::atomic<std::uint64_t> last;    ///< `others` before the engine's last transfer; 0: none
   const void* maker;                  ///< the call that made the stream
   const char* function;               ///< that was called there

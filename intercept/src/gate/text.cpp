@@ -102,7 +102,7 @@ std::size_t utf8_length(const char* text, std::size_t size) noexcept {
 }
 
 std::size_t whole_characters(const char* text, std::size_t size) noexcept {
-  // Of a cut character there are a first byte, and up to two more.
+  // A cut character has a first byte, and up to two more.
   for (std::size_t back = 1; back <= 3 && back <= size; ++back) {
     const auto c = static_cast<unsigned char>(text[size - back]);
     if (c < 0x80) return size;

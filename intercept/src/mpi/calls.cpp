@@ -184,7 +184,7 @@ Outcome ask(const Call& call, CommState& ranks, std::uint64_t part_bytes) noexce
     return decide(call, ranks, nullptr, Vote::off, Reason::switched_off, part_bytes, seen);
   Reason problem = own_problem(call, ranks, part_bytes, &gpu, &seen);
   Vote vote = ranks.is_lost ? Vote::never : Vote::no;
-  // What this thread calls of the driver meanwhile is not looked at; MPI's own copies are to be.
+  // Driver calls that this thread makes meanwhile are not intercepted; MPI's own copies must be.
   if (problem != Reason::none || ranks.is_lost)
     return decide(call, ranks, nullptr, vote, problem, part_bytes, seen);
   const ApiScope engine(ApiScope::Start::yes);
@@ -279,7 +279,7 @@ int call_original(const Call& call) noexcept { return call_original(call, call.s
 using namespace polypath::preload::mpi;
 
 /// Exported as what stands in for the driver's functions is (cuda/intercepted.hpp): bound by
-/// those who call MPI by name, and absent to who looks it up.
+/// programs that call MPI by name, and absent to dlsym().
 #define POLYPATH_MPI_REPLACEMENT(name)                                    \
   __asm__(".symver polypath_shim_" #name ", " #name "@POLYPATH_PRELOAD"); \
   extern "C" __attribute__((visibility("default"))) int polypath_shim_##name

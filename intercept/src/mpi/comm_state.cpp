@@ -31,7 +31,7 @@ constexpr int kMaxWithoutGpus = 256;
 constexpr std::size_t kMaxKept = std::size_t{64} << 20;
 
 constinit pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-/// Of all communicators that have ranks here, in the order of their numbers.
+/// All communicators that have ranks here, in the order of their numbers.
 constinit CommState* first = nullptr;
 /// Attributes of communicators, and of MPI_COMM_SELF, which is freed when MPI_Finalize begins.
 constinit int ranks_key = 0;
@@ -75,7 +75,7 @@ void release(CommState& ranks) noexcept {
 }
 
 /// Ranks whose communicator MPI has freed here, and the thread that has them since: in which order
-/// other processes free theirs is the program's, and nobody is to wait for another order.
+/// other processes free theirs is up to the program, and no rank may wait for another order.
 struct Leaving {
   CommState* ranks;
   int gpu;
@@ -97,7 +97,7 @@ void* leave(void* argument) noexcept {
   return nullptr;
 }
 
-/// Whether a thread has them now. `mutex` is held, so that who waits for all threads knows of it.
+/// Whether a thread has them now. `mutex` is held, so that join_leaving() knows of the thread.
 bool offload_copy(CommState* ranks) noexcept {
   if (ranks->comm == nullptr) return false;
   void* const memory = std::malloc(sizeof(Leaving));
@@ -139,7 +139,7 @@ int copy_nothing(Handle, int, void*, void*, void*, int* flag) noexcept {
 int on_free(Handle, int, void* attribute, void*) noexcept {
   auto* const ranks = static_cast<CommState*>(attribute);
   join_leaving(false);
-  // Calls of MPI are for threads of the program's.
+  // Calls of MPI are for threads of the program.
   end_network(ranks->between);
   {
     const Lock lock(mutex);
@@ -231,7 +231,7 @@ bool share_progress(CommState& ranks) noexcept {
   const ProgressPlace place = can && ranks.rank == leader ? offer_progress() : ProgressPlace{};
   if (exchange(&place, ranks.places, sizeof place, &ranks) == 0 && can)
     ranks.progress = open_progress(ranks.places[leader]);
-  // Nobody needs it any more once all have come here.
+  // No rank needs it any more once all have come here.
   const std::int64_t none = 0;
   std::int64_t least = 0;
   library().allreduce(&none, &least, 1, library().int64, library().min, ranks.handle);
@@ -320,21 +320,21 @@ CommState* ranks_of(Handle communicator) noexcept {
 }
 
 bool is_asked(CommState& ranks, Operation operation, std::uint64_t bytes) noexcept {
-  Backoff& patience =
-      ranks.patience[static_cast<std::size_t>(operation)][std::bit_width(bytes) % 64];
-  if (patience.unasked == 0) return true;
-  --patience.unasked;
+  Backoff& backoff =
+      ranks.backoffs[static_cast<std::size_t>(operation)][std::bit_width(bytes) % 64];
+  if (backoff.unasked == 0) return true;
+  --backoff.unasked;
   return false;
 }
 
 void note_answer(CommState& ranks, Operation operation, std::uint64_t bytes, bool is_yes) noexcept {
-  Backoff& patience =
-      ranks.patience[static_cast<std::size_t>(operation)][std::bit_width(bytes) % 64];
-  patience.refusals =
-      is_yes ? std::uint8_t{0}
-             : static_cast<std::uint8_t>(std::min(patience.refusals + 1U, kMaxRefusals));
-  const unsigned more = patience.refusals - std::min<unsigned>(patience.refusals, kFreeRefusals);
-  patience.unasked = static_cast<std::uint8_t>((1U << more) - 1);
+  Backoff& backoff =
+      ranks.backoffs[static_cast<std::size_t>(operation)][std::bit_width(bytes) % 64];
+  backoff.refusals = is_yes
+                         ? std::uint8_t{0}
+                         : static_cast<std::uint8_t>(std::min(backoff.refusals + 1U, kMaxRefusals));
+  const unsigned more = backoff.refusals - std::min<unsigned>(backoff.refusals, kFreeRefusals);
+  backoff.unasked = static_cast<std::uint8_t>((1U << more) - 1);
 }
 
 Agreement agree(const CommState& ranks, Vote vote, std::int64_t arguments, Seen seen) noexcept {
@@ -380,7 +380,7 @@ bool make_communicator(CommState& ranks, const Engine& engine) noexcept {
   const polypath_network network = network_of(ranks.between);
   polypath_comm_options options{};
   options.network = &network;
-  // Ranks that have ended are found at once, whatever the limit.
+  // Ranks that have ended are found at once, with any limit.
   options.timeout_ms = time_limit_of(std::getenv("POLYPATH_COMM_TIMEOUT_MS"));
   if (engine.comm_create(engine.context, ranks.rank, ranks.size, ranks.gpu, &exchange, &ranks,
                          &options, &ranks.comm) != POLYPATH_SUCCESS ||
@@ -443,7 +443,7 @@ void trim_spare(CommState& ranks) noexcept {
   ranks.spare_bytes = 0;
 }
 
-void let_go_communicators(CUdevice gpu) noexcept {
+void abandon_communicators(CUdevice gpu) noexcept {
   abandon_all();
   join_leaving_of(gpu);
 }

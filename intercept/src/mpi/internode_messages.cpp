@@ -14,7 +14,7 @@ InternodeMessages& messages_of(void* user) noexcept {
   return *static_cast<InternodeMessages*>(user);
 }
 
-/// Of an int the upper half stays 0.
+/// The upper half of an int stays 0.
 Handle* as_handle(std::uint64_t* request) noexcept {
   static_assert(sizeof(Handle) == sizeof *request);
   *request = 0;

@@ -213,12 +213,12 @@ void take_handles(void* handle) noexcept {
     operators[i] = named(entry.open_mpi, entry.mpich, entry.standard);
   }
   for (std::size_t i = 0; i < kDatatypeCount; ++i) {
-    // Of some, as of Fortran's, sizes depend on how the library was built.
+    // Sizes of some, as of Fortran's, depend on how the library was built.
     const NamedDatatype& entry = kDatatypes[i];
     const Handle datatype = named(entry.open_mpi, entry.mpich, entry.standard);
     auto bytes = static_cast<std::int64_t>(datatype >> 8 & 0xff);
     if (datatype == 0) continue;
-    // One that this MPICH was built without is an error of a call, and nobody passes it.
+    // One that this MPICH was built without is an error of a call, and no program passes it.
     if (!is_mpich && known.type_size(datatype, &bytes) != kSuccess) continue;
     if (static_cast<std::size_t>(bytes) == entry.datatype.bytes) datatypes[i] = datatype;
   }

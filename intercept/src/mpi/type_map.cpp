@@ -187,7 +187,7 @@ constexpr int kMaxDimensions = 64;
 
 }  // namespace
 
-/// Of an array of `size` elements the part has `count`: blocks from `first` on, each `stride`
+/// The part has `count` of an array's `size` elements: blocks from `first` on, each `stride`
 /// elements after the one before.
 struct TypeMap::Dimension {
   std::int64_t size;
@@ -363,7 +363,7 @@ bool TypeMap::add_type(Handle type) noexcept {
     }
     case Combiner::darray: {
       // size, rank, ndims, gsizes, distribs, dargs, psizes, order. Where counts are large, gsizes
-      // are. Processes are numbered in the order of C, whatever the order of the array.
+      // are. Processes are numbered in the order of C, for any order of the array.
       const std::int64_t dimensions = contents.integer(2);
       if (dimensions < 1 || dimensions > kMaxDimensions) return false;
       const std::int64_t first = contents.is_large() ? 3 : 3 + dimensions;

@@ -98,7 +98,7 @@ Advertisement::Advertisement(const CommKey& key, int rank) noexcept
 
 Advertisement::~Advertisement() {
   if (shown_ >= 0 && forget(shown_)) {
-    // Connected with itself it is nobody else's to connect to, also as long as a child that was
+    // Connected with itself no other process can connect to it, also as long as a child that was
     // forked has not yet closed its copy.
     const Address address(key_, rank_);
     static_cast<void>(connect(shown_, address.get(), address.bytes));

@@ -21,7 +21,7 @@ void pause_briefly() noexcept {
   nanosleep(&kPause, nullptr);
 }
 
-/// Of communicators that NCCL makes now, or at the end of the group.
+/// For communicators that NCCL makes now, or at the end of the group.
 template <typename Make>
 int create(std::vector<Creation>&& creations, Make&& make) noexcept {
   Group& group = Group::current();
@@ -50,7 +50,7 @@ int create(const CommKey& key, int rank, int ranks, bool blocks, int gpu, void**
   return create(std::move(creations), make);
 }
 
-/// Of a communicator that is no part of another, on the current GPU.
+/// For a communicator that is no part of another, on the current GPU.
 template <typename Make>
 int create_first(const CommKey& key, int rank, int ranks, bool blocks, void** comm,
                  Make&& make) noexcept {
@@ -71,7 +71,7 @@ CommKey part_key(const Communicator& parent, const Part& part) noexcept {
       .derived(&part.which, sizeof part.which);
 }
 
-/// Of a communicator that NCCL has made.
+/// The GPU of a communicator that NCCL has made.
 int gpu_of(const RealNccl& real, void* comm) noexcept {
   int gpu = -1;
   if (real.ncclCommCuDevice != nullptr) real.ncclCommCuDevice(comm, &gpu);
@@ -191,7 +191,7 @@ int ncclCommDestroy(void* comm) {
   Communicator* const gone = take_out(comm);
   const ReentrancyGuard inside;
   const int result = real->ncclCommDestroy(comm);
-  let_go(gone);
+  destroy_in_background(gone);
   return result;
 }
 
@@ -203,7 +203,7 @@ int ncclCommAbort(void* comm) {
   const ReentrancyGuard inside;
   const int result = real->ncclCommAbort(comm);
   if (gone != nullptr) wait_for_aborted_calls(*gone);
-  let_go(gone);
+  destroy_in_background(gone);
   return result;
 }
 
@@ -220,7 +220,7 @@ int ncclCommGetAsyncError(void* comm, int* error) {
   const int result = real->ncclCommGetAsyncError(comm, error);
   if (result != kSuccess || error == nullptr || *error != kSuccess) return result;
   const CommRef state(comm);
-  // NCCL asks itself by this name too. What this rank gave up itself is no error of another one.
+  // NCCL asks itself by this name too. A timeout of this rank is no error of another one.
   const bool is_nccls_own =
       ReentrancyGuard::is_inside() || gate::object_of(__builtin_return_address(0)) == real->object;
   if (state && state->comm != nullptr && !state->is_lost && !is_nccls_own &&

@@ -20,13 +20,13 @@ namespace polypath::nccl {
 namespace {
 
 /// Looked at without a lock: a handle is at the place of its hash, or after it with no empty place
-/// between. Those that are left are taken again; who looks passes them by.
+/// between. Places that are left are used again; readers pass them by.
 constexpr std::size_t kPlaces = 4096;
 struct Place {
   std::atomic<const void*> handle{nullptr};
   std::atomic<Communicator*> communicator{nullptr};
-  /// Those who may have found it. They are counted before they look, and it is taken away before
-  /// they are asked: who asks and sees none, has it alone.
+  /// The threads that may have found it. A thread is counted before it looks, and the entry is
+  /// removed before the count is read: a thread that removes it and reads 0 has it alone.
   std::atomic<int> users{0};
 };
 constinit std::array<Place, kPlaces> places{};
@@ -52,7 +52,7 @@ Place* find(const void* handle) noexcept {
   return nullptr;
 }
 
-/// Its place, or the first that nobody has; null: all are somebody's.
+/// Its place, or the first that is free; null: all are in use.
 Place* find_room(const void* handle) noexcept {
   if (Place* const existing = find(handle)) return existing;
   const std::size_t first = place_of(handle);
@@ -161,7 +161,7 @@ void wait_for_work(const Communicator& gone) noexcept {
 void destroy(Communicator* gone) noexcept {
   while (is_used(*gone)) pause_for(1);
   if (gone->comm != nullptr) {
-    // Other threads may be in captures that forbid everybody to free memory.
+    // Other threads may be in captures that forbid all threads to free memory.
     const RelaxedCapture relaxed;
     wait_for_work(*gone);
     free_own(*gone);
@@ -215,7 +215,7 @@ bool add(Communicator* communicator) noexcept {
     place->handle.store(communicator->handle, std::memory_order_release);
   }
   // NCCL has given its address to another one: it was destroyed past this library.
-  if (before != nullptr && is_own(*before)) let_go(before);
+  if (before != nullptr && is_own(*before)) destroy_in_background(before);
   return true;
 }
 
@@ -231,7 +231,7 @@ Communicator* remove(const void* handle) noexcept {
   return gone != nullptr && is_own(*gone) ? gone : nullptr;
 }
 
-void let_go(Communicator* gone) noexcept {
+void destroy_in_background(Communicator* gone) noexcept {
   if (gone == nullptr) return;
   if (gone->comm == nullptr && !is_used(*gone)) {
     delete gone;

@@ -64,7 +64,7 @@ CUcontext primary_context(int gpu) noexcept {
   return context;
 }
 
-/// Why no sum of it is polypath's, to who asked for that.
+/// Logs why NCCL takes all its sums, for users that asked for polypath.
 void tell(const Communicator& state) noexcept {
   count_communicator(state.refusal);
   if (state.refusal.empty()) return;
@@ -74,8 +74,8 @@ void tell(const Communicator& state) noexcept {
 }
 
 /// Once a process, to its user by the lowest of the ranks that are there: one line a node. Ranks
-/// stay shown, or who comes later would find fewer; of the first communicators alone, for others
-/// are told of in nobody's line.
+/// stay shown, or a later rank would find fewer; of the first communicators alone, for others
+/// are told of in no line.
 void tell_partial(Advertisement&& own, int rank, int ranks) noexcept {
   constexpr unsigned kKept = 2 * kMaxRanks;
   static std::array<Advertisement, kKept> kept;
@@ -202,8 +202,8 @@ int Creation::agree(Communicator& state) noexcept {
 
   polypath_comm_options options{};
   options.timeout_ms = settings().timeout_ms;
-  // NCCL's kernels of other communicators wait for other GPUs too, with so many blocks at most:
-  // both must fit, or two GPUs wait for each other's.
+  // NCCL's kernels of other communicators wait for other GPUs too, with up to kMaxNcclBlocks
+  // blocks: both must fit, or two GPUs wait for each other's.
   options.max_blocks = kMaxBlocks;
   options.reserved_sms = kMaxNcclBlocks;
   options.retries_buffers = 1;  // over staging memory (offload.h)
@@ -224,7 +224,7 @@ int Creation::agree(Communicator& state) noexcept {
     auto* const gone = new Communicator;
     gone->engine = &api;
     gone->comm = comm;
-    let_go(gone);
+    destroy_in_background(gone);
     return kSuccess;
   };
   const auto give_up = [&] {

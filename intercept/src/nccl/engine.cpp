@@ -70,7 +70,7 @@ const Engine* engine(const char** why) noexcept {
 
 }  // namespace polypath::nccl
 
-// Past the shim: these are no copies of the program's.
+// Past the shim: these are not the program's copies.
 void* polypath::gate::find_in_driver(const char* name) noexcept {
   static void* const library = nccl::open_driver();
   return library != nullptr ? real_dlsym()(library, name) : nullptr;

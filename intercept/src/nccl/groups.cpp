@@ -133,7 +133,7 @@ int Group::issue_held() noexcept {
       result = kInvalidUsage;
       continue;
     }
-    // Those of other ranks may be this thread's too, and come later.
+    // Calls of other ranks may be this thread's too, and come later.
     const int code = issue(*entry.comm, entry.call, comms.size() == 1);
     if (result == kSuccess) result = code;
   }

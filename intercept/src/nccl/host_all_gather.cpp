@@ -23,7 +23,7 @@ struct HostAllGather::Header {
 
 namespace {
 
-/// Of a rank, at once, with its header; all ranks' and this rank's once more.
+/// The part of a rank, at once, with its header; all ranks' and this rank's once more.
 constexpr std::size_t kPart = 4096;
 constexpr std::size_t kMaxRanks = 8;
 constexpr std::size_t kBytes = kPart * (kMaxRanks + 1);
@@ -39,7 +39,7 @@ std::string error_text(const char* call, int code) {
 
 }  // namespace
 
-/// Those that no exchange has.
+/// The buffers that no exchange has.
 struct ExchangeBuffers::Kept {
   std::mutex mutex;
   std::vector<Buffers> all;
@@ -152,7 +152,7 @@ int HostAllGather::gather_for(const void* local, void* all, std::size_t bytes,
 
 bool HostAllGather::gather_part(const std::byte* local, std::byte* all, std::size_t stride,
                                 std::size_t bytes) noexcept {
-  // This rank's part stands behind those of all.
+  // This rank's part follows those of all.
   const std::size_t own = kPart * size_;
   const auto& buffers = buffers_.its_;
   const auto pinned = reinterpret_cast<CUdeviceptr>(buffers.pinned);

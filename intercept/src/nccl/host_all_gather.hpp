@@ -1,4 +1,4 @@
-// An all-gather of bytes in host memory over a communicator of NCCL's, by which its ranks agree and
+// An all-gather of bytes in host memory over an NCCL communicator, by which its ranks agree and
 // polypath's communicator is made (polypath_all_gather_fn).
 #pragma once
 
@@ -19,7 +19,7 @@ namespace polypath::nccl {
 class ExchangeBuffers {
  public:
   ExchangeBuffers() noexcept = default;
-  /// Of this GPU; -1: of the current one, none where no context is current: NCCL may choose the GPU
+  /// On this GPU; -1: on the current one, none where no context is current: NCCL may choose the GPU
   /// then. What is missing why() says.
   explicit ExchangeBuffers(int gpu) noexcept;
   ~ExchangeBuffers();
@@ -55,7 +55,7 @@ class ExchangeBuffers {
 /// For one rank; one thread at a time.
 class HostAllGather {
  public:
-  /// Of the communicator with this key, of `size` ranks, at most 8. Nothing is missing of
+  /// Over the communicator with this key, of `size` ranks, at most 8. Nothing is missing in
   /// `buffers`, which outlive it.
   HostAllGather(const RealNccl& real, void* comm, int size, const CommKey& key,
                 ExchangeBuffers& buffers) noexcept;

@@ -30,7 +30,7 @@ constexpr const char* kMarks[] = {"ncclGetVersion", "ncclCommInitRank", "ncclGro
 std::atomic<const RealNccl*> known{nullptr};
 std::recursive_mutex mutex;
 std::atomic<int> others{0};
-/// Those that were told of; `mutex` guards it.
+/// The objects that were reported; `mutex` guards it.
 std::set<const link_map*>& told_of() {
   static auto& all = *new std::set<const link_map*>;
   return all;

@@ -15,7 +15,7 @@ bool is_set(const char* name, const char* value) noexcept {
   return text != nullptr && std::strcmp(text, value) == 0;
 }
 
-/// What is to be promised fails in words, not silently.
+/// A required guarantee fails with a message, not silently.
 bool is_asked_for(const char* name) noexcept {
   const char* const text = std::getenv(name);
   if (text != nullptr && std::strcmp(text, "0") != 0 && std::strcmp(text, "1") != 0)

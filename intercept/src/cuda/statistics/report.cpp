@@ -77,7 +77,7 @@ void for_rates(Each&& each) {
   }
 }
 
-/// What engines said that were let go, oldest first.
+/// The counters of engines that were destroyed, oldest first.
 constinit Text gone_counters;  ///< JSON values with commas between
 constinit Text gone_reports;
 
