@@ -110,7 +110,7 @@ void prepare_kernels(const Comm& comm) {
 
 void wait_for_all(const Comm& comm, CUstream stream) {
   if (!is_on()) return;
-  // Of two communicators at once, the kernels of one stand while the other one goes on.
+  // With two communicators at once, the kernels of one stand while the other one goes on.
   if (comm.node == 1) std::this_thread::sleep_for(std::chrono::milliseconds(10 * (comm.id % 3)));
   polypath::StreamSignalArgs args{};
   Place place;
