@@ -9,13 +9,14 @@
 namespace polypath {
 namespace {
 
-struct Given {
+struct BlockReservations {
   std::mutex mutex;
   std::map<CUcontext, int> blocks;
 };
 
-Given& reserved_blocks() {
-  static Given* const all = new Given;  // also for communicators that end with the process
+BlockReservations& reserved_blocks() {
+  static BlockReservations* const all =
+      new BlockReservations;  // also for communicators that end with the process
   return *all;
 }
 
@@ -51,7 +52,7 @@ int share_of(int left, int most, bool is_modest) {
 
 BlockReservation::BlockReservation(CUcontext context, int capacity, int most, int spared)
     : context_(context) {
-  Given& all = reserved_blocks();
+  BlockReservations& all = reserved_blocks();
   const std::lock_guard lock(all.mutex);
   int& used = all.blocks[context];
   is_first_ = used == 0;
@@ -66,14 +67,14 @@ BlockReservation::BlockReservation(CUcontext context, int capacity, int most, in
 }
 
 BlockReservation::~BlockReservation() {
-  Given& all = reserved_blocks();
+  BlockReservations& all = reserved_blocks();
   const std::lock_guard lock(all.mutex);
   all.blocks[context_] -= blocks_;
 }
 
 void BlockReservation::keep(int blocks) {
   const int kept = std::clamp(blocks, 1, blocks_);
-  Given& all = reserved_blocks();
+  BlockReservations& all = reserved_blocks();
   const std::lock_guard lock(all.mutex);
   all.blocks[context_] -= blocks_ - kept;
   blocks_ = kept;

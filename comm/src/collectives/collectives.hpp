@@ -233,7 +233,7 @@ class Collectives {
   ScratchShape shape_{};
   SymmetricMemory scratch_;
   std::unique_ptr<ScheduleRunner> runner_;     // null: kernels alone
-  std::shared_ptr<CopyCostTable> copy_costs_;  // null before prepare()
+  std::shared_ptr<CopyCostTable> copy_costs_;  // null: kernels alone
   std::optional<HostLinkLevels> levels_;       // none: plans assume an idle node
   LruMap<Shape, Launch, ShapeHash, std::equal_to<Shape>> launches_;
   CollectiveCounts counts_;

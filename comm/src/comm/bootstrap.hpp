@@ -54,7 +54,7 @@ Hello make_hello();
 /// Why these ranks cannot be one communicator, with what to do; empty when they can.
 std::string verdict(std::span<const Hello> hellos);
 
-struct Joined {
+struct BootstrapResult {
   std::shared_ptr<ControlSegment> board;
   Members members;
   std::chrono::milliseconds limit;  ///< rank 0's
@@ -67,8 +67,8 @@ inline constexpr std::array kJoinRecords{sizeof(Hello), sizeof(Opened)};
 /// of the GPU with a UUID in this process, -1 for none. `reach` throws when this rank's GPU cannot
 /// work with the others'. Throws CommunicatorError, on all ranks alike, and what the exchange
 /// throws.
-Joined join(Hello hello, const HostAllGather& exchange,
-            const std::function<int(const std::array<unsigned char, 16>&)>& number_of,
-            const std::function<void(const Members&)>& reach);
+BootstrapResult join(Hello hello, const HostAllGather& exchange,
+                     const std::function<int(const std::array<unsigned char, 16>&)>& number_of,
+                     const std::function<void(const Members&)>& reach);
 
 }  // namespace polypath

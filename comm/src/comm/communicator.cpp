@@ -61,7 +61,7 @@ Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> its_driver, const Nod
   hello.gpu = options.gpu;
   hello.timeout_ms = options.time_limit.count();
   hello.problem.catch_from([&] { prepare(options.gpu, hello); });
-  Joined joined = join(
+  BootstrapResult joined = join(
       hello, options.exchange, [&](const Uuid& uuid) { return number_of(uuid); },
       [&](const Members& all) { reach(all); });
   board = std::move(joined.board);

@@ -84,7 +84,7 @@ struct ControlSegment::Header {
   ControlSegmentId id;
   std::int32_t size = 0;
   std::atomic<std::uint32_t> bell{0};   // rung when a rank comes or leaves, and by an abort
-  std::atomic<std::uint32_t> watch{0};  // counts changes, for watching threads
+  std::atomic<std::uint32_t> watch{0};  // for watching threads
   std::atomic<std::uint32_t> abort_state{kUsable};
   std::atomic<std::uint32_t> departures{0};
   std::uint32_t reason_bytes = 0;

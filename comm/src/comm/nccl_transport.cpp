@@ -58,16 +58,16 @@ void NcclTransport::fill(Hello& hello) const {
 
 void NcclTransport::connect(const Hello& of_node_0) {
   // NCCL waits for a missing rank without a limit, so it has its own thread, which then is left.
-  struct Made {
+  struct InitResult {
     void* comm = nullptr;
     int result = 0;
   };
-  std::promise<Made> promise;
-  std::future<Made> future = promise.get_future();
+  std::promise<InitResult> promise;
+  std::future<InitResult> future = promise.get_future();
   make_thread([nccl = nccl_, set_current = local_.driver().ctx_set_current,
                context = local_.context(), id = NcclFunctions::UniqueId{of_node_0.id},
                nodes = map_.nodes, node = map_.node(), promise = std::move(promise)]() mutable {
-    Made init;
+    InitResult init;
     // NCCL works on the GPU whose context is current.
     init.result = set_current(context) == CUDA_SUCCESS
                       ? nccl->comm_init_rank(&init.comm, nodes, id, node)
@@ -79,7 +79,7 @@ void NcclTransport::connect(const Hello& of_node_0) {
         fmt::format("rank {}: its equals on other nodes did not come to ncclCommInitRank within {} "
                     "ms",
                     map_.rank, local_.time_limit().count()));
-  const Made init = future.get();
+  const InitResult init = future.get();
   check(init.result, "ncclCommInitRank");
   comm_ = init.comm;
 }

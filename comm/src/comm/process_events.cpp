@@ -18,18 +18,18 @@ namespace {
 /// ranks.
 constexpr std::chrono::seconds kMaxWait{1};
 
-struct Told {
+struct Listeners {
   std::mutex mutex;
   std::atomic<pid_t> process{0};  ///< whose they are: a child that it forks exits, too
   std::vector<ProcessEvents*> all;
 };
-Told& listeners() {
-  static Told* const instance = new Told;  // for communicators that end with the process
+Listeners& listeners() {
+  static Listeners* const instance = new Listeners;  // for communicators that end with the process
   return *instance;
 }
 
 void end_process() noexcept {
-  Told& current = listeners();
+  Listeners& current = listeners();
   if (current.process != ::getpid()) return;
   {
     const std::lock_guard lock(current.mutex);
@@ -58,21 +58,21 @@ void prepare_process() {
 
 void ProcessEvents::add(ProcessEvents& events) {
   prepare_process();
-  Told& current = listeners();
+  Listeners& current = listeners();
   const std::lock_guard lock(current.mutex);
   current.all.push_back(&events);
   current.process = ::getpid();
 }
 
 void ProcessEvents::remove(ProcessEvents& events) noexcept {
-  Told& current = listeners();
+  Listeners& current = listeners();
   const std::lock_guard lock(current.mutex);
   std::erase(current.all, &events);
 }
 
 void announce_reset(int gpu) noexcept {
   {
-    Told& current = listeners();
+    Listeners& current = listeners();
     const std::lock_guard lock(current.mutex);
     for (ProcessEvents* const events : current.all) events->gpu_is_reset(gpu);
     const auto deadline = std::chrono::steady_clock::now() + kMaxWait;

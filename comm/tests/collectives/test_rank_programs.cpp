@@ -272,8 +272,8 @@ class Rank {
   std::array<std::uint64_t, 2> numbers_{};      // of calls so far, and of launches of graphs
   WordOf meets_at_ = nullptr;                   // null: at none
   std::vector<std::size_t> next_;               // of each stream
-  std::vector<std::vector<std::size_t>> todo_;  // by stream: places of its steps
-  std::vector<bool> has_run_;                   // by stream: half of its step is done
+  std::vector<std::vector<std::size_t>> todo_;  // of each stream: places of its steps
+  std::vector<bool> has_run_;                   // of each stream: half of its step is done
   std::vector<bool> is_done_;                   // of each step
 };
 

@@ -54,7 +54,7 @@ std::uint32_t time_limit_of(const char* setting) noexcept;
 struct Arguments {
   Operation operation;
   int type;  ///< of those that combine; else 0
-  int op;    ///< as classified
+  int op;    ///< of those that combine; else 0
   int root;  ///< of broadcast; else 0
 };
 /// As one number, not negative; another one for other arguments.

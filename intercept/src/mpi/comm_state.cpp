@@ -76,18 +76,18 @@ void release(CommState& ranks) noexcept {
 
 /// Ranks whose communicator MPI has freed here, and the thread that has them since: in which order
 /// other processes free theirs is up to the program, and no rank may wait for another order.
-struct Leaving {
+struct LeavingRanks {
   CommState* ranks;
   int gpu;
-  Leaving* next;
+  LeavingRanks* next;
   pthread_t thread;
   std::atomic<bool> has_left;
 };
 /// `mutex` is held.
-constinit Leaving* leaving = nullptr;
+constinit LeavingRanks* leaving = nullptr;
 
 void* leave(void* argument) noexcept {
-  auto* const entry = static_cast<Leaving*>(argument);
+  auto* const entry = static_cast<LeavingRanks*>(argument);
   {
     const RelaxedCapture relaxed;
     release(*entry->ranks);
@@ -100,9 +100,9 @@ void* leave(void* argument) noexcept {
 /// Whether a thread has them now. `mutex` is held, so that join_leaving() knows of the thread.
 bool offload_copy(CommState* ranks) noexcept {
   if (ranks->comm == nullptr) return false;
-  void* const memory = std::malloc(sizeof(Leaving));
+  void* const memory = std::malloc(sizeof(LeavingRanks));
   if (memory == nullptr) return false;
-  auto* const entry = new (memory) Leaving{ranks, ranks->gpu, leaving, {}, false};
+  auto* const entry = new (memory) LeavingRanks{ranks, ranks->gpu, leaving, {}, false};
   const BlockedSignals blocked;
   if (pthread_create(&entry->thread, nullptr, &leave, entry) != 0) {
     std::free(entry);
@@ -115,10 +115,10 @@ bool offload_copy(CommState* ranks) noexcept {
 /// Waits for threads: for all, or for those that are done.
 void join_leaving(bool all) noexcept {
   for (;;) {
-    Leaving* entry = nullptr;
+    LeavingRanks* entry = nullptr;
     {
       const Lock lock(mutex);
-      Leaving** at = &leaving;
+      LeavingRanks** at = &leaving;
       while (*at != nullptr && !all && !(*at)->has_left.load(std::memory_order_acquire))
         at = &(*at)->next;
       entry = *at;
@@ -277,7 +277,7 @@ void join_leaving_of(CUdevice gpu) noexcept {
   constexpr timespec kPause{0, 1'000'000};
   const auto is_any = [&] {
     const Lock lock(mutex);
-    for (const Leaving* entry = leaving; entry != nullptr; entry = entry->next)
+    for (const LeavingRanks* entry = leaving; entry != nullptr; entry = entry->next)
       if (entry->gpu == gpu && !entry->has_left.load(std::memory_order_acquire)) return true;
     return false;
   };

@@ -220,7 +220,7 @@ int ncclCommGetAsyncError(void* comm, int* error) {
   const int result = real->ncclCommGetAsyncError(comm, error);
   if (result != kSuccess || error == nullptr || *error != kSuccess) return result;
   const CommRef state(comm);
-  // NCCL asks itself by this name too. A timeout of this rank is no error of another one.
+  // NCCL asks itself by this name too. An abort by this rank is no error of another one.
   const bool is_nccls_own =
       ReentrancyGuard::is_inside() || gate::object_of(__builtin_return_address(0)) == real->object;
   if (state && state->comm != nullptr && !state->is_lost && !is_nccls_own &&

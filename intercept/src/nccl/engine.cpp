@@ -13,7 +13,7 @@
 namespace polypath::nccl {
 namespace {
 
-struct Made {
+struct EngineState {
   Engine engine{};
   bool is_tried = false;
   bool is_there = false;
@@ -26,7 +26,7 @@ void* open_driver() noexcept {
   return dlopen(name, RTLD_NOW | RTLD_LOCAL);
 }
 
-void make(Made& state) noexcept {
+void make(EngineState& state) noexcept {
   void* const library = gate::open_polypath(gate::Folder::resolved, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const why = dlerror();
@@ -53,7 +53,7 @@ void make(Made& state) noexcept {
 const Engine* engine(const char** why) noexcept {
   static constinit std::atomic<pid_t> owner{0};
   static constinit std::mutex mutex;
-  static auto& state = *new Made;
+  static auto& state = *new EngineState;
   pid_t no_owner = 0;
   owner.compare_exchange_strong(no_owner, getpid());
   // A child may have been forked while a thread of its parent had the lock.

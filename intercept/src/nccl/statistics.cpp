@@ -28,15 +28,15 @@ struct Counts {
 };
 std::array<Counts, kOperationCount> counts{};
 
-struct Made {
+struct CommunicatorTotals {
   std::mutex mutex;
   std::uint64_t all = 0;
   std::uint64_t taken = 0;
   std::map<std::string, std::uint64_t> refusals;
 };
 /// For good: threads may come here at the end.
-Made& communicators() {
-  static auto& instance = *new Made;
+CommunicatorTotals& communicators() {
+  static auto& instance = *new CommunicatorTotals;
   return instance;
 }
 
@@ -66,7 +66,7 @@ void append_json(Text& out) noexcept {
              real != nullptr ? real->version : 0, other_libraries(),
              settings().reproducible ? "true" : "false");
   {
-    Made& totals = communicators();
+    CommunicatorTotals& totals = communicators();
     const std::lock_guard lock(totals.mutex);
     out.append(",\n \"communicators\": %llu, \"taken\": %llu, \"refusals\": {", number(totals.all),
                number(totals.taken));
@@ -101,7 +101,7 @@ void append_json(Text& out) noexcept {
 void append_lines(Text& out) noexcept {
   const RealNccl* const real = known_real_library();
   if (real == nullptr) return;
-  Made& totals = communicators();
+  CommunicatorTotals& totals = communicators();
   out.append("polypath: process %d: NCCL %d.%d.%d, %s\n", getpid(), real->version / 10000,
              real->version / 100 % 100, real->version % 100, real->object->l_name);
   if (other_libraries() > 0) out.append("  other NCCLs, left alone: %d\n", other_libraries());
@@ -176,7 +176,7 @@ void count_call(Operation operation, DeclineReason reason, std::size_t bytes) no
 }
 
 void count_communicator(const std::string& refusal) noexcept {
-  Made& totals = communicators();
+  CommunicatorTotals& totals = communicators();
   const std::lock_guard lock(totals.mutex);
   ++totals.all;
   if (refusal.empty())

@@ -44,7 +44,7 @@ constexpr double kMixedMustReach = 0.97;
 /// kernels take: plans of other sizes are interpolated from them.
 constexpr double kTabledMustReach = 1;
 
-using Weighed = AlgorithmCost;
+using Evaluation = AlgorithmCost;
 
 class PlanMaker {
  public:
@@ -82,7 +82,7 @@ class PlanMaker {
       several_nodes();
       return std::move(plan_);
     }
-    std::vector<Weighed> all;
+    std::vector<Evaluation> all;
     for (const Algorithm algorithm : kAlgorithms)
       if (algorithm != Algorithm::none && counts(algorithm)) all.push_back(weigh(algorithm));
     take(all);
@@ -141,7 +141,7 @@ class PlanMaker {
 
   // ---- Weighing -------------------------------------------------------------------------------
 
-  Weighed weigh(Algorithm algorithm) {
+  Evaluation weigh(Algorithm algorithm) {
     switch (algorithm) {
       case Algorithm::none: return {};
       case Algorithm::cells: return weigh_cells();
@@ -155,25 +155,25 @@ class PlanMaker {
     return {};
   }
 
-  static Weighed of_kernel(Algorithm algorithm, KernelCost cost) {
-    Weighed weighed{algorithm, cost.us, cost.kernel, std::move(cost.stages), 0, 1, ""};
+  static Evaluation of_kernel(Algorithm algorithm, KernelCost cost) {
+    Evaluation weighed{algorithm, cost.us, cost.kernel, std::move(cost.stages), 0, 1, ""};
     return weighed;
   }
 
-  Weighed weigh_cells() const {
+  Evaluation weigh_cells() const {
     if (!no_kernels_.empty()) return {Algorithm::cells, 0, {}, {}, 0, 1, no_kernels_};
     if (request_.bytes() > (request_.ranks() == 2 ? kMaxTwoRankLLBytes : kMaxCellBytes))
       return {Algorithm::cells, 0, {}, {}, 0, 1, "a flag in every cell: small messages only"};
     return of_kernel(Algorithm::cells, cells_cost(node_, request_, options_.max_blocks));
   }
 
-  Weighed weigh_flat() const {
+  Evaluation weigh_flat() const {
     if (!no_kernels_.empty()) return {Algorithm::flat, 0, {}, {}, 0, 1, no_kernels_};
     return of_kernel(Algorithm::flat, flat_cost(node_, request_, options_.max_blocks));
   }
 
-  Weighed weigh_rotation() const {
-    Weighed weighed{Algorithm::pairwise, 0, {}, {}, 0, 1, why_no_kernels(node_, request_)};
+  Evaluation weigh_rotation() const {
+    Evaluation weighed{Algorithm::pairwise, 0, {}, {}, 0, 1, why_no_kernels(node_, request_)};
     if (!weighed.reason.empty()) return weighed;
     if (no_kernels_.empty()) weighed.reason = "as flat, but every chunk costs copies and events";
     by_schedule(weighed, [&](std::uint64_t chunk) {
@@ -182,8 +182,8 @@ class PlanMaker {
     return weighed;
   }
 
-  Weighed weigh_host_trees() {
-    Weighed weighed{Algorithm::host_trees, 0, {}, {}, 0, 1, ""};
+  Evaluation weigh_host_trees() {
+    Evaluation weighed{Algorithm::host_trees, 0, {}, {}, 0, 1, ""};
     if (no_kernels_.empty())
       weighed.reason = "links between GPUs carry more" + what_hosts_could_add();
     by_schedule(weighed, [&](std::uint64_t chunk) {
@@ -198,8 +198,8 @@ class PlanMaker {
                        100 * bounds_.host_gain());
   }
 
-  Weighed weigh_mixed() {
-    Weighed weighed{Algorithm::mixed, 0, {}, {}, 0, 1, ""};
+  Evaluation weigh_mixed() {
+    Evaluation weighed{Algorithm::mixed, 0, {}, {}, 0, 1, ""};
     if (request_.op != CollectiveOp::allreduce)
       weighed.reason = "for allreduce only" + what_hosts_could_add();
     else if (!no_kernels_.empty())
@@ -227,8 +227,8 @@ class PlanMaker {
     return weighed;
   }
 
-  Weighed weigh_hierarchical() const {
-    Weighed weighed{Algorithm::hierarchical, 0, {}, {}, 0, 1, ""};
+  Evaluation weigh_hierarchical() const {
+    Evaluation weighed{Algorithm::hierarchical, 0, {}, {}, 0, 1, ""};
     const bool by_owners =
         request_.op == CollectiveOp::all_gather || request_.op == CollectiveOp::reduce_scatter;
     if (request_.op != CollectiveOp::allreduce && !by_owners) {
@@ -252,7 +252,7 @@ class PlanMaker {
     for (const int lanes :
          by_owners ? std::vector{request_.ranks()} : std::vector{1, static_cast<int>(members)}) {
       if (options_.lanes != 0 && options_.lanes != lanes) continue;
-      Weighed striped = weighed;
+      Evaluation striped = weighed;
       striped.us = 0;
       striped.lanes = lanes;
       by_schedule(striped, [&](std::uint64_t chunk) {
@@ -272,8 +272,8 @@ class PlanMaker {
     plan_.published_us = schedule_time(node_, schedule).us;
   }
 
-  Weighed weigh_ring() const {
-    Weighed weighed{Algorithm::ring, 0, {}, {}, 0, 1, ""};
+  Evaluation weigh_ring() const {
+    Evaluation weighed{Algorithm::ring, 0, {}, {}, 0, 1, ""};
     if (request_.op != CollectiveOp::allreduce) {
       weighed.reason = "for allreduce only";
     } else if (!ring_is_linked()) {
@@ -302,7 +302,7 @@ class PlanMaker {
   }
 
   /// The size of chunks with which the schedule ends first, if the caller asks for it.
-  void by_schedule(Weighed& weighed,
+  void by_schedule(Evaluation& weighed,
                    const std::function<CollectiveSchedule(std::uint64_t)>& make) const {
     if (!weighed.reason.empty() && !is_evaluated(weighed.algorithm)) return;
     if (uses_table()) {
@@ -343,13 +343,13 @@ class PlanMaker {
     return algorithm == Algorithm::mixed && !is_switched ? kMixedMustReach : kCopiesMustReach;
   }
   /// By how much its prediction counts against the others'.
-  [[nodiscard]] double handicapped(const Weighed& candidate) const {
+  [[nodiscard]] double handicapped(const Evaluation& candidate) const {
     return candidate.us / must_reach(candidate.algorithm);
   }
 
-  void take(std::vector<Weighed>& all) {
-    const Weighed* best = nullptr;
-    for (const Weighed& entry : all) {
+  void take(std::vector<Evaluation>& all) {
+    const Evaluation* best = nullptr;
+    for (const Evaluation& entry : all) {
       if (entry.us == 0) continue;
       if (options_.algorithm ? entry.algorithm != *options_.algorithm : !entry.reason.empty())
         continue;
@@ -357,7 +357,7 @@ class PlanMaker {
       if (best == nullptr || handicapped(entry) < handicapped(*best)) best = &entry;
     }
     if (best == nullptr) {
-      const auto asked = std::ranges::find_if(all, [&](const Weighed& entry) {
+      const auto asked = std::ranges::find_if(all, [&](const Evaluation& entry) {
         return options_.algorithm && entry.algorithm == *options_.algorithm;
       });
       throw InvalidArgument(
@@ -396,8 +396,8 @@ class PlanMaker {
     plan_.stages = stages_of(node_, schedule, schedule_time(node_, schedule));
   }
 
-  void explain_others(const std::vector<Weighed>& all, const Weighed& taken) {
-    for (const Weighed& entry : all) {
+  void explain_others(const std::vector<Evaluation>& all, const Evaluation& taken) {
+    for (const Evaluation& entry : all) {
       if (&entry == &taken) continue;
       plan_.candidates.push_back(candidate(entry));
       std::string& reason = plan_.candidates.back().reason;
@@ -412,7 +412,7 @@ class PlanMaker {
     }
   }
 
-  [[nodiscard]] int chunks_of(const Weighed& weighed) const {
+  [[nodiscard]] int chunks_of(const Evaluation& weighed) const {
     if (weighed.chunk_bytes == 0) return 0;
     const auto parts = static_cast<std::uint64_t>(
         weighed.algorithm == Algorithm::hierarchical ? weighed.lanes : request_.ranks());
@@ -421,7 +421,7 @@ class PlanMaker {
         std::max<std::uint64_t>(1, (unit + weighed.chunk_bytes - 1) / weighed.chunk_bytes));
   }
 
-  [[nodiscard]] CollectiveCandidate candidate(const Weighed& weighed) {
+  [[nodiscard]] CollectiveCandidate candidate(const Evaluation& weighed) {
     return {weighed.algorithm, weighed.us, bus_gbps(weighed.us),
             options_.explain ? bounds_.bus_gbps(weighed.algorithm, plan_.ring) : 0, weighed.reason};
   }

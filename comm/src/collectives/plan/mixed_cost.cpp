@@ -204,7 +204,7 @@ class Mixed {
   const CollectiveOptions& options_;
   KernelCost flat_;
   LinkBytes of_gpus_;              // of a byte of the part, by the steps of host_part_schedule
-  LinkBytes of_hosts_;             // of a byte of the part, by copies over host memory
+  LinkBytes of_hosts_;             // of a byte of the part, by its copies over host memory
   double hosts_us_ = 0;            // of links to and from host memory, were all the part
   std::vector<double> kernel_us_;  // of each link and port, were nothing the part
   std::vector<double> part_us_;    // ... were all the part

@@ -269,7 +269,7 @@ class Clockwork {
   std::vector<int> besides_;  // links of what is next to the schedule: after its steps
   const bool halts_;
   std::vector<double> halted_until_;  // of each link, then of each port
-  std::vector<int> in_use_;           // its links: copies, and what is next to them
+  std::vector<int> in_use_;           // by link and port: copies, and what is next to them
   DueSteps halting_;
   DueSteps starting_;
   DueSteps ending_;           // reductions and copies within a memory

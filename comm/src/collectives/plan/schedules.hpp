@@ -35,8 +35,8 @@ std::string why_no_host_part(const Node& node, const CollectiveRequest& request)
 /// links across are used.
 /// All-gather: each rank gives its part to its island and to a leader in each other one, which
 /// passes it on. Reduce-scatter: as the first two stages of allreduce, or with parts of the islands
-/// after as they are, so that an owner's sum is in the same order. Of both `lanes` is the number of
-/// ranks.
+/// after as they are, so that an owner's sum is in the same order. For both `lanes` is the number
+/// of ranks.
 CollectiveSchedule hierarchical_schedule(const Node& node, const CollectiveRequest& request,
                                          const std::vector<std::vector<int>>& islands, int lanes,
                                          std::uint64_t chunk_bytes);
