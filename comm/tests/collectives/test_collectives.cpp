@@ -179,7 +179,7 @@ TEST_F(CollectivesTest, SeveralCommunicatorsAtOnce) {
     Collectives first(comm, kFewBlocks);
     Collectives second(*other, kFewBlocks);
     const Stream stream_a(driver(), comm.context());
-    const Stream two(driver(), comm.context());
+    const Stream stream_b(driver(), comm.context());
     const CallRow rank_row(driver(), rows[0], comm.rank());
     const CallRow more(driver(), rows[1], comm.rank());
     // Half of the ranks issue those of the one first, half those of the other.
@@ -187,9 +187,9 @@ TEST_F(CollectivesTest, SeveralCommunicatorsAtOnce) {
       const bool use_first = (turn + comm.rank()) % 2 == 0;
       for (std::size_t i = 0; i < rows[0].size(); ++i)
         use_first ? first.run(rank_row.call(rows[0], i), stream_a.get())
-                  : second.run(more.call(rows[1], i), two.get());
+                  : second.run(more.call(rows[1], i), stream_b.get());
     }
-    for (const Stream* stream : {&stream_a, &two})
+    for (const Stream* stream : {&stream_a, &stream_b})
       POLYPATH_CHECK(driver(), stream_synchronize(stream->get()));
     rank_row.expect_done(rows[0]);
     more.expect_done(rows[1]);
