@@ -22,7 +22,7 @@ struct wait_error {
     bad_memory = 4,   ///< of a program's call: no symmetric memory at an address, for so many bytes
     bad_rank = 5,     ///< of a program's call: there is no such rank
     mismatch = 6,     ///< of a collective: that rank's call is another one (call_meeting.cuh)
-    node_gave_up = 7  ///< of a collective across nodes: that node gave up its part
+    node_aborted = 7  ///< of a collective across nodes: that node gave up its part
   };
 
   std::uint32_t given_up;         ///< 0: no kernel gave up
