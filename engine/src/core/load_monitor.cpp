@@ -172,6 +172,14 @@ void LoadMonitor::note_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t byte
   }
 }
 
+bool LoadMonitor::is_occupied_by_own(MemoryId src, MemoryId dst) const noexcept {
+  if (!is_on_) return false;
+  const int slot = src.is_gpu() && dst.is_gpu() ? table_.gpu_slot(src.index, dst.index)
+                   : src.is_gpu()               ? table_.host_slot(src.index, true)
+                                                : table_.host_slot(dst.index, false);
+  return slot >= 0 && table_.own_left_ns(slot, now_ns()) > 0;
+}
+
 LoadMonitor::OwnIssue::OwnIssue(LoadMonitor& monitor, const Plan& plan,
                                 std::uintptr_t stream) noexcept
     : monitor_(monitor), plan_(plan), stream_(stream), is_open_(monitor.is_on_) {

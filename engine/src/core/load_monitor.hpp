@@ -92,6 +92,10 @@ class LoadMonitor {
   /// The plan was issued: others are told of what it puts on links.
   void note_split(const Plan& plan, const LoadLook& look) noexcept;
 
+  /// Whether copies that this process has issued still occupy the link between two memories, by
+  /// what they were predicted to take. False where nothing is counted.
+  [[nodiscard]] bool is_occupied_by_own(MemoryId src, MemoryId dst) const noexcept;
+
   // The transfer that is planned now:
 
   /// Begins a look: reads the clock; samples that have ended only where a link is in doubt or the

@@ -94,14 +94,14 @@ std::variant<SplittableTransfer, NativeReason> TransferDispatcher::classify(
       const bool is_native = (*served)->plan.native();
       is_provisional = is_native && (*served)->provisional;
       if (is_native && !is_provisional) return NativeReason::no_gain;
+      // Decided before anything that would delay the native copy.
+      if (load_.is_on() && is_native_on_idle_stream(**served) &&
+          !load_.is_occupied_by_own(between.request.src, between.request.dst))
+        return NativeReason::no_gain;
     }
     auto classified = classifier_.splittable(between);
     const auto* const splittable = std::get_if<SplittableTransfer>(&classified);
     if (splittable == nullptr) return classified;
-    // Asked here, where it delays the native copy least. The stream is not capturing.
-    if (served != nullptr && *served != nullptr && is_native_on_idle_stream(**served) &&
-        idle(transfer.stream))
-      return NativeReason::no_gain;
     if (!is_provisional) return classified;
     prepare_later({*splittable});
     return NativeReason::not_ready;
