@@ -1,0 +1,616 @@
+#include "core/batch_dispatcher.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <string>
+
+#include "base/log.hpp"
+#include "base/units.hpp"
+#include "driver/check.hpp"
+#include "exec/relaxed_capture.hpp"
+#include "plan/batch_model.hpp"
+
+namespace polypath {
+namespace {
+
+// Groups of entries that are none:
+constexpr int kNone = -1;    // of zero bytes
+constexpr int kNative = -2;  // known to go natively
+constexpr int kLarge = -3;   // transfers of their own
+constexpr int kMaxGroups = 64;
+
+/// Thread blocks have 16 warps; each has so many entries of the table to copy, where there are
+/// enough bytes, so that they end at about the same time.
+constexpr std::uint64_t kTeams = kCopyBlocksThreads / 32;
+constexpr std::uint64_t kEntriesATeam = 8;
+/// Bytes of one entry. What a warp has in flight, and so much that the table stays small.
+constexpr std::uint64_t kMinPiece = 4 * kKiB;
+constexpr std::uint64_t kMaxPiece = 32 * kKiB;
+
+/// A batch by kernels must be faster by a tenth: they take SMs.
+constexpr double kMinGain = 0.9;
+
+/// Native copies below this are not told to the load monitor, one by one.
+constexpr std::uint64_t kMinNotedBlock = 16 * kKiB;
+
+constexpr std::size_t kMaxWaiting = 64;
+
+/// Parts of a run: how its bytes are cut, and who copies how many of them.
+struct Cut {
+  std::uint64_t piece = kMinPiece;
+  std::vector<std::uint64_t> quotas;  ///< bytes by part; the last takes what is left
+};
+
+/// Calls visit(part, entry, offset, bytes) for every piece of `indices`, in order.
+template <typename Visit>
+void for_each_piece(const Batch& batch, std::span<const std::size_t> indices, const Cut& cut,
+                    Visit&& visit) {
+  std::size_t part = 0;
+  std::uint64_t taken = 0;
+  for (const std::size_t i : indices) {
+    const std::uint64_t bytes = batch.bytes[i];
+    for (std::uint64_t offset = 0; offset < bytes; offset += cut.piece) {
+      while (part + 1 < cut.quotas.size() && taken >= cut.quotas[part]) {
+        ++part;
+        taken = 0;
+      }
+      const std::uint64_t now = std::min(cut.piece, bytes - offset);
+      visit(part, i, offset, now);
+      taken += now;
+    }
+  }
+}
+
+}  // namespace
+
+BatchDispatcher::BatchDispatcher(const NodeSource& source, const Options& options, Devices& devices,
+                                 ImportedMemories& imports, PeerProcesses& others,
+                                 Counters& counters, TransferDispatcher& transfers)
+    : source_(source),
+      options_(options),
+      devices_(devices),
+      imports_(imports),
+      others_(others),
+      counters_(counters),
+      transfers_(transfers),
+      classifier_(source, devices, imports, 0),
+      blocks_(source.driver, devices, transfers.resources().events()),
+      preparing_(kMaxWaiting) {}
+
+// ---- what a batch is ----------------------------------------------------------------------------
+
+void BatchDispatcher::add_entry(Call& call, std::size_t i) {
+  const Batch& batch = call.batch;
+  Entry& entry = call.entries[i];
+  const std::uint64_t bytes = batch.bytes[i];
+  if (bytes == 0) {
+    entry.group = kNone;
+    return;
+  }
+  const CUdeviceptr dst = batch.dst_at(i);
+  const CUdeviceptr src = batch.src_at(i);
+  const CUdeviceptr low = std::min(dst, src);
+  const CUdeviceptr high = std::max(dst, src);
+  if (low != 0 && bytes > std::numeric_limits<CUdeviceptr>::max() - high)
+    throw InvalidArgument(fmt::format("bytes are {}: no memory has so many", bytes));
+  if (low != 0 && high - low < bytes)
+    throw InvalidArgument(
+        fmt::format("dst {} and src {} overlap", range_text(dst, bytes), range_text(src, bytes)));
+  entry.src = &call.ranges.find("src", src, bytes);
+  entry.dst = &call.ranges.find("dst", dst, bytes);
+  const auto native = [&](NativeReason reason) {
+    entry.group = kNative;
+    call.native.emplace_back(i, reason);
+  };
+  for (const BlockRange* const end : {entry.src, entry.dst})
+    if (end->reason == NativeReason::pageable)
+      classifier_.checked_info(end == entry.src ? "src" : "dst", end == entry.src ? src : dst,
+                               bytes);
+  const bool passes_src = !entry.src->reason && bytes > entry.src->end - src;
+  const bool passes_dst = !entry.dst->reason && bytes > entry.dst->end - dst;
+  if (passes_src) classifier_.checked_info("src", src, bytes);
+  if (passes_dst) classifier_.checked_info("dst", dst, bytes);
+  if (bytes >= options_.batch_copy_size) {
+    entry.group = kLarge;
+    call.large.push_back(i);
+    return;
+  }
+  if (entry.src->reason) return native(*entry.src->reason);
+  if (entry.dst->reason) return native(*entry.dst->reason);
+  if (passes_src || passes_dst) return native(NativeReason::several_allocations);
+  const MemoryId from = entry.src->memory;
+  const MemoryId to = entry.dst->memory;
+  if (from == to || (from.is_host() && to.is_host())) return native(NativeReason::same_memory);
+  // Neighbours are mostly of one group.
+  int group = i > 0 && call.entries[i - 1].src == entry.src && call.entries[i - 1].dst == entry.dst
+                  ? call.entries[i - 1].group
+                  : kNone;
+  if (group < 0) {
+    const auto known = std::ranges::find_if(
+        call.groups, [&](const Group& each) { return each.src == from && each.dst == to; });
+    group = static_cast<int>(known - call.groups.begin());
+    if (known == call.groups.end()) {
+      if (group >= kMaxGroups) return native(NativeReason::no_gain);
+      call.groups.push_back({from, to});
+    }
+    entry.src->groups |= std::uint64_t{1} << group;
+    entry.dst->groups |= std::uint64_t{1} << group;
+  }
+  entry.group = group;
+  Group& all = call.groups[static_cast<std::size_t>(group)];
+  ++all.count;
+  all.bytes += bytes;
+}
+
+void BatchDispatcher::classify(Call& call) {
+  const Batch& batch = call.batch;
+  if (batch.dst == nullptr || batch.src == nullptr || batch.bytes == nullptr)
+    throw InvalidArgument("dst, src or bytes of the batch is null");
+  call.entries.resize(batch.count);
+  for (std::size_t i = 0; i < batch.count; ++i) {
+    try {
+      add_entry(call, i);
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(fmt::format("copy {}: {}", i, error.what()));
+    }
+  }
+}
+
+std::optional<NativeReason> BatchDispatcher::look_at_stream(Call& call) {
+  const CUstream stream = call.batch.stream;
+  if (driver().stream_is_capturing != nullptr) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (driver().stream_is_capturing(stream, &status) != CUDA_SUCCESS ||
+        status != CU_STREAM_CAPTURE_STATUS_NONE)
+      return NativeReason::capturing;
+  }
+  if (devices_.lost()) return NativeReason::context_reset;
+  call.caller = classifier_.caller_of(stream);
+  call.caller_gpu = devices_.gpu_of(call.caller.context);
+  if (call.caller_gpu < 0)
+    return devices_.any_reset() ? NativeReason::context_reset : NativeReason::other_context;
+  return std::nullopt;
+}
+
+// ---- which GPUs copy ----------------------------------------------------------------------------
+
+int BatchDispatcher::gpu_of(const Route& route, const Group& group, int caller_gpu) const {
+  if (route.kind == RouteKind::via_gpu) return route.via.index;
+  if (!group.src.is_gpu()) return group.dst.index;
+  if (!group.dst.is_gpu()) return group.src.index;
+  return caller_gpu == group.dst.index ? group.dst.index : group.src.index;
+}
+
+std::set<int> BatchDispatcher::peers_of(const Group& group, int gpu) const {
+  std::set<int> peers;
+  for (const MemoryId end : {group.src, group.dst})
+    if (end.is_gpu() && end.index != gpu) peers.insert(end.index);
+  return peers;
+}
+
+void BatchDispatcher::request(int gpu, const Group& group, std::size_t streams) {
+  const std::set<int> peers = peers_of(group, gpu);
+  {
+    const std::lock_guard lock(mutex_);
+    if (requested_.contains({gpu, peers}) || !blocks_.may_prepare(gpu)) return;
+    requested_.insert({gpu, peers});
+  }
+  const auto done = [this, key = std::pair(gpu, peers)] {
+    const std::lock_guard lock(mutex_);
+    requested_.erase(key);
+  };
+  const bool is_added = preparing_.add([=, this] {
+    try {
+      const RelaxedCapture relaxed(driver());
+      blocks_.prepare(gpu, peers, streams);
+    } catch (const std::exception& error) {
+      log_info("GPU {} copies no blocks of batches: {}", gpu, error.what());
+    }
+    done();
+  });
+  if (!is_added) done();
+}
+
+bool BatchDispatcher::reaches(Call& call, int group, int gpu) {
+  const CUcontext context = devices_.context_if_active(gpu);
+  if (context == nullptr) return false;
+  ContextGuard guard(driver());
+  const Group& ends = call.groups[static_cast<std::size_t>(group)];
+  const bool reaches_peers =
+      std::ranges::all_of(peers_of(ends, gpu), [&](int peer) { return blocks_.ready(gpu, peer); });
+  return std::ranges::all_of(call.ranges.all(), [&](BlockRange& range) {
+    return (range.groups >> group & 1) == 0 ||
+           call.ranges.distance(range, gpu, context, reaches_peers, guard).has_value();
+  });
+}
+
+bool BatchDispatcher::is_usable(Call& call, int group, int gpu) {
+  const Group& ends = call.groups[static_cast<std::size_t>(group)];
+  const std::set<int> peers = peers_of(ends, gpu);
+  const auto is_ready = [&] {
+    return blocks_.ready(gpu, -1) &&
+           std::ranges::all_of(peers, [&](int peer) { return blocks_.ready(gpu, peer); });
+  };
+  if (devices_.has_failed(gpu)) return false;
+  if (!is_ready()) {
+    request(gpu, ends, 1);
+    if (options_.prepare == PrepareMode::wait) preparing_.wait();
+    if (!is_ready()) return false;
+  }
+  return devices_.alive(gpu) && reaches(call, group, gpu);
+}
+
+BatchDispatcher::Decision BatchDispatcher::natively(NativeReason reason) const {
+  Decision decision;
+  decision.reason = reason;
+  return decision;
+}
+
+BatchDispatcher::Decision BatchDispatcher::decide(Call& call, int group, std::uint64_t without) {
+  const Group& ends = call.groups[static_cast<std::size_t>(group)];
+  const auto link = node().find_link(ends.src, ends.dst);
+  if (options_.batch_blocks == 0 || !link) return natively(NativeReason::no_gain);
+  const Link& own = node().links[static_cast<std::size_t>(*link)];
+  if (own.type == LinkType::bounce) return natively(NativeReason::unreachable);
+  const Costs& costs = node().costs;
+  const double native_us = native_batch_us(costs, ends.count, ends.bytes, own.gbps);
+  const double own_us = kernel_batch_us(costs, 0, ends.bytes, own.gbps);
+  // Nothing is prepared for batches that kernels would not carry faster.
+  if (own_us > kMinGain * native_us) {
+    const double all_gbps = own.gbps * static_cast<double>(node().gpus.size());
+    const double all_us = kernel_batch_us(costs, 1, ends.bytes, all_gbps);
+    if (all_us > kMinGain * native_us) return natively(NativeReason::no_gain);
+  }
+
+  Planner& planner = transfers_.planner();
+  const std::vector<Request> requests{{ends.src, ends.dst, kBatchShareBytes}};
+  const Route direct{RouteKind::direct, {}, {*link}};
+  const int home = gpu_of(direct, ends, call.caller_gpu);
+  if (!is_usable(call, group, home))
+    return natively(blocks_.ready(home, -1) ? NativeReason::unreachable : NativeReason::not_ready);
+
+  TransferPlan alone;
+  alone.request = {ends.src, ends.dst, ends.bytes};
+  alone.routes.push_back({.route = direct, .bytes = ends.bytes, .gbps = own.gbps});
+  Decision best;
+  best.plan.native_us = native_us;
+  best.plan.predicted_us = own_us;
+  best.plan.transfers.push_back(alone);
+
+  const bool has_host = ends.src.is_host() || ends.dst.is_host();
+  bool is_settled = !has_host;
+  while (!is_settled) {
+    const auto shares = planner.serve(requests, without, call.beside);
+    const TransferPlan& plan = shares->plan.transfers.front();
+    is_settled = true;
+    double gbps = 0;
+    std::uint64_t bytes = 0;
+    int others = 0;
+    for (const RouteShare& share : plan.routes) {
+      if (share.route.kind == RouteKind::via_host) continue;
+      gbps += share.gbps;
+      bytes += share.bytes;
+      others += gpu_of(share.route, ends, call.caller_gpu) != call.caller_gpu ? 1 : 0;
+    }
+    if (bytes == 0) break;
+    const double all_us = kernel_batch_us(costs, others, ends.bytes, gbps);
+    if (all_us >= best.plan.predicted_us) break;
+    const Tolerance allowed = tolerance(all_us, native_us, others);
+    for (const RouteShare& share : plan.routes) {
+      if (share.route.kind != RouteKind::via_gpu) continue;
+      const bool is_loaded =
+          transfers_.load().is_on() && transfers_.load().is_loaded(share.route, allowed, call.look);
+      if (!is_loaded && is_usable(call, group, share.route.via.index)) continue;
+      without |= planner.bit(share.route.via);
+      is_settled = false;
+      counters_.count_left_out(is_loaded ? ExclusionReason::loaded : ExclusionReason::not_ready);
+    }
+    if (!is_settled) continue;
+    TransferPlan all;
+    all.request = alone.request;
+    std::uint64_t offset = 0;
+    for (const RouteShare& share : plan.routes) {
+      if (share.route.kind == RouteKind::via_host) continue;
+      const double part = static_cast<double>(share.bytes) / static_cast<double>(bytes);
+      const auto own_bytes =
+          static_cast<std::uint64_t>(part * static_cast<double>(ends.bytes) + 0.5);
+      all.routes.push_back({.route = share.route,
+                            .offset = offset,
+                            .bytes = std::min(own_bytes, ends.bytes - offset),
+                            .gbps = share.gbps});
+      offset += all.routes.back().bytes;
+    }
+    all.routes.back().bytes += ends.bytes - offset;
+    best.plan.transfers = {std::move(all)};
+    best.plan.predicted_us = all_us;
+    best.plan.limit_gbps = shares->plan.limit_gbps;
+  }
+  if (best.plan.predicted_us > kMinGain * native_us) return natively(NativeReason::no_gain);
+  return best;
+}
+
+// ---- issuing ------------------------------------------------------------------------------------
+
+void BatchDispatcher::add_native(Call& call, int group, NativeReason reason) {
+  for (std::size_t i = 0; i < call.entries.size(); ++i)
+    if (call.entries[i].group == group) call.native.emplace_back(i, reason);
+}
+
+void BatchDispatcher::run(Call& call, int group, Decision decision, bool& midway) {
+  const Group& ends = call.groups[static_cast<std::size_t>(group)];
+  const Batch& batch = call.batch;
+  const bool has_host = ends.src.is_host() || ends.dst.is_host();
+  const auto thread_blocks = static_cast<unsigned>(options_.batch_blocks * (has_host ? 1 : 2));
+  std::vector<std::size_t> indices;
+  indices.reserve(ends.count);
+  for (std::size_t i = 0; i < call.entries.size(); ++i)
+    if (call.entries[i].group == group) indices.push_back(i);
+
+  // A run has a table that fits.
+  constexpr std::size_t kMaxCopies = BlockTable::kMaxEntries / 2;
+  for (std::size_t first = 0; first < indices.size();) {
+    std::uint64_t bytes = 0;
+    std::size_t last = first;
+    for (; last < indices.size() && last - first < kMaxCopies &&
+           bytes / kMaxPiece < BlockTable::kMaxEntries / 2;
+         ++last)
+      bytes += batch.bytes[indices[last]];
+    const std::span<const std::size_t> slice(indices.data() + first, last - first);
+    first = last;
+
+    std::optional<BlockLease> lease;
+    Cut cut;
+    std::uint64_t without = 0;
+    while (!lease) {
+      if (decision.native()) break;
+      const TransferPlan& plan = decision.plan.transfers.front();
+      std::vector<int> gpus;
+      for (const RouteShare& share : plan.routes)
+        gpus.push_back(gpu_of(share.route, ends, call.caller_gpu));
+      const std::uint64_t teams = thread_blocks * kTeams * plan.routes.size();
+      cut.piece = kMinPiece;
+      while (cut.piece < kMaxPiece && bytes / (teams * kEntriesATeam) > cut.piece) cut.piece *= 2;
+      int busy = -1;
+      lease =
+          blocks_.lease(call.caller, call.caller_gpu, gpus, slice.size() + bytes / cut.piece, busy);
+      if (lease) break;
+      counters_.count_left_out(ExclusionReason::busy);
+      const bool is_other = busy >= 0 && plan.routes.size() > 1;
+      if (busy >= 0) request(busy, ends, 4);
+      if (is_other) without |= transfers_.planner().bit(MemoryId::gpu(busy));
+      decision = is_other ? decide(call, group, without) : natively(NativeReason::busy);
+    }
+    if (!lease) {
+      for (const std::size_t i : slice) call.native.emplace_back(i, decision.reason);
+      continue;
+    }
+
+    const TransferPlan& plan = decision.plan.transfers.front();
+    Plan issued = decision.plan;
+    issued.transfers.front().request.bytes = bytes;
+    std::vector<BlockPart> parts;
+    for (std::size_t r = 0; r < plan.routes.size(); ++r) {
+      RouteShare& share = issued.transfers.front().routes[r];
+      const double part =
+          static_cast<double>(plan.routes[r].bytes) / static_cast<double>(plan.request.bytes);
+      share.bytes = static_cast<std::uint64_t>(part * static_cast<double>(bytes));
+      cut.quotas.push_back(share.bytes);
+      parts.push_back({.gpu = gpu_of(share.route, ends, call.caller_gpu)});
+    }
+    // By range and part: a GPU may have memory at another address.
+    bool has_distances = false;
+    for (BlockRange& range : call.ranges.all())
+      for (const BlockPart& part : parts)
+        if (const auto& known = range.distances[static_cast<std::size_t>(part.gpu)];
+            (range.groups >> group & 1) != 0 && known && known->value_or(0) != 0)
+          has_distances = true;
+    CopyBlock* entry = lease->entries();
+    std::size_t count = 0;
+    std::vector<std::uint64_t> part_bytes(parts.size());
+    for_each_piece(batch, slice, cut,
+                   [&](std::size_t p, std::size_t i, std::uint64_t offset, std::uint64_t size) {
+                     CopyEnds at{batch.dst_at(i) + offset, batch.src_at(i) + offset};
+                     if (has_distances) [[unlikely]] {
+                       const auto gpu = static_cast<std::size_t>(parts[p].gpu);
+                       at.dst += call.entries[i].dst->distances[gpu]->value();
+                       at.src += call.entries[i].src->distances[gpu]->value();
+                     }
+                     *entry++ = {at, size, 0};
+                     BlockPart& part = parts[p];
+                     if (part.count++ == 0) part.first = count;
+                     ++count;
+                     part_bytes[p] += size;
+                   });
+    std::vector<BlockPart> filled;
+    std::vector<std::size_t> routes;  // by part that is not empty
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      issued.transfers.front().routes[p].bytes = part_bytes[p];
+      if (parts[p].count == 0) continue;
+      parts[p].thread_blocks = static_cast<unsigned>(
+          std::min<std::uint64_t>(thread_blocks, (parts[p].count + kTeams - 1) / kTeams));
+      filled.push_back(parts[p]);
+      routes.push_back(p);
+    }
+
+    others_.started(issued.transfers.front().request, issued.predicted_us);
+    LoadMonitor::OwnIssue own(transfers_.load(), issued,
+                              call.look.streams.empty() ? 0 : call.look.streams.front());
+    const BlockRunResult result = blocks_.run(*lease, call.caller_gpu, filled);
+    own.end(result.issued);
+    midway = midway || result.issued;
+    if (!result.is_ordered) std::rethrow_exception(result.error);
+    if (result.error != nullptr) {
+      try {
+        std::rethrow_exception(result.error);
+      } catch (const std::exception& error) {
+        log_info("blocks of a batch are copied natively: {}", error.what());
+      }
+    }
+    transfers_.resources().sequences().end(call.caller);
+    for (std::size_t f = 0; f < filled.size(); ++f)
+      if (filled[f].is_issued)
+        counters_.count_blocks(issued.transfers.front(), routes[f], filled[f].count);
+    if (transfers_.load().is_on() && result.issued) transfers_.load().note_split(issued, call.look);
+    // What a GPU did not take: the same bytes once more, after all that was issued.
+    std::vector<bool> is_failed(parts.size());
+    bool any_failed = false;
+    for (std::size_t f = 0; f < filled.size(); ++f)
+      if (!filled[f].is_issued) is_failed[routes[f]] = any_failed = true;
+    if (any_failed)
+      for_each_piece(batch, slice, cut,
+                     [&](std::size_t p, std::size_t i, std::uint64_t offset, std::uint64_t size) {
+                       if (is_failed[p]) copy_one(batch, i, offset, size);
+                     });
+  }
+}
+
+void BatchDispatcher::copy_one(const Batch& batch, std::size_t i, std::uint64_t offset,
+                               std::uint64_t bytes) {
+  const CUdeviceptr dst = batch.dst_at(i) + offset;
+  const CUdeviceptr src = batch.src_at(i) + offset;
+  const CUresult result = driver().memcpy_async(dst, src, bytes, batch.stream);
+  if (result == CUDA_SUCCESS) [[likely]]
+    return;
+  const std::string message = fmt::format(
+      "copy {}: cuMemcpyAsync failed: {}; dst {}, src {}", i, describe(driver(), result),
+      allocation_text(driver(), dst, bytes), allocation_text(driver(), src, bytes));
+  if (result == CUDA_ERROR_INVALID_VALUE) throw InvalidArgument(message);
+  throw DriverError(message, static_cast<int>(result));
+}
+
+bool BatchDispatcher::copy_as_batch(Call& call) {
+  const Batch& batch = call.batch;
+  if (driver().memcpy_batch_async == nullptr || batch.stream == nullptr ||
+      batch.stream == CU_STREAM_LEGACY)
+    return false;
+  std::vector<CUdeviceptr> dsts;
+  std::vector<CUdeviceptr> srcs;
+  std::vector<std::size_t> sizes;
+  for (const auto& [i, reason] : call.native) {
+    // Host memory that CUDA does not know, and memory without a place, are for single copies.
+    if (reason == NativeReason::pageable || reason == NativeReason::managed) return false;
+    dsts.push_back(batch.dst_at(i));
+    srcs.push_back(batch.src_at(i));
+    sizes.push_back(batch.bytes[i]);
+  }
+  if (sizes.size() < 2) return false;
+  CUmemcpyAttributes attributes{};
+  attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+  std::size_t first = 0;
+  // After a failure one by one: that names the copy, and what was copied may be copied again.
+  return driver().memcpy_batch_async(dsts.data(), srcs.data(), sizes.data(), sizes.size(),
+                                     &attributes, &first, 1, batch.stream) == CUDA_SUCCESS;
+}
+
+void BatchDispatcher::copy_natively(Call& call, bool is_captured) {
+  const Batch& batch = call.batch;
+  if (call.native.empty()) return;
+  std::ranges::sort(call.native);
+  for (const auto& [i, reason] : call.native)
+    if (!is_captured && batch.bytes[i] >= kMinNotedBlock)
+      transfers_.load().note_copy(batch.dst_at(i), batch.src_at(i), batch.bytes[i], batch.stream);
+  if (is_captured || !copy_as_batch(call))
+    for (const auto& [i, reason] : call.native) copy_one(batch, i, 0, batch.bytes[i]);
+  for (const auto& [i, reason] : call.native) counters_.count_native_block(reason, batch.bytes[i]);
+  transfers_.resources().sequences().end(batch.stream);
+}
+
+bool BatchDispatcher::carry(const Batch& batch, bool may_decline, bool& midway) {
+  midway = false;
+  if (batch.count == 0) return true;
+  Call call(batch, source_, classifier_, devices_, imports_);
+  classify(call);
+  std::optional<NativeReason> reason;
+  std::vector<Decision> decisions(call.groups.size());
+  const auto decline = [&] {
+    for (int g = 0; g < static_cast<int>(call.groups.size()); ++g) {
+      const Group& group = call.groups[static_cast<std::size_t>(g)];
+      counters_.count_declined_blocks(
+          reason.value_or(decisions[static_cast<std::size_t>(g)].reason), group.count, group.bytes);
+    }
+    for (const auto& [i, why] : call.native) counters_.count_native_block(why, batch.bytes[i]);
+    return false;
+  };
+  try {
+    reason = call.groups.empty() ? std::nullopt : look_at_stream(call);
+    if (!reason && !call.groups.empty()) {
+      const RelaxedCapture relaxed(driver());
+      std::vector<GpuLoad> loads;
+      others_.add_pairs_in_use(call.beside, &loads);
+      if (transfers_.load().is_on()) {
+        transfers_.load().look(call.look);
+        call.look.streams.push_back(LoadMonitor::stream_key(batch.stream, call.caller_gpu));
+        transfers_.load().add_others(call.look, loads);
+      }
+      for (std::size_t g = 0; g < decisions.size(); ++g)
+        decisions[g] = decide(call, static_cast<int>(g), 0);
+    }
+  } catch (const DriverError& error) {
+    log_info("a batch is copied natively: {}", error.what());
+    reason = NativeReason::driver_error;
+  }
+  const bool is_native = reason.has_value() || std::ranges::all_of(decisions, &Decision::native);
+  const bool is_captured = reason == NativeReason::capturing;
+  if (may_decline && is_native && (call.large.empty() || is_captured)) return decline();
+
+  counters_.count_batch();
+  if (!call.large.empty()) {
+    std::vector<Transfer> large;
+    for (const std::size_t i : call.large)
+      large.push_back({batch.dst_at(i), batch.src_at(i), batch.bytes[i], batch.stream});
+    transfers_.issue_group(large);
+    counters_.count_large_blocks(large.size());
+    midway = true;
+  }
+  for (int g = 0; g < static_cast<int>(call.groups.size()); ++g) {
+    Decision& decision = decisions[static_cast<std::size_t>(g)];
+    if (reason || decision.native()) {
+      add_native(call, g, reason.value_or(decision.reason));
+    } else {
+      const RelaxedCapture relaxed(driver());
+      run(call, g, std::move(decision), midway);
+    }
+  }
+  midway = midway || !call.native.empty();
+  copy_natively(call, is_captured);
+  return true;
+}
+
+void BatchDispatcher::issue(const Batch& batch) {
+  bool midway = false;
+  carry(batch, false, midway);
+}
+
+bool BatchDispatcher::try_issue(const Batch& batch, bool& midway) {
+  return carry(batch, true, midway);
+}
+
+void BatchDispatcher::prepare(const std::vector<Request>& requests) {
+  for (const Request& request : requests) {
+    const Group group{request.src, request.dst};
+    std::set<int> gpus;
+    for (const MemoryId end : {request.src, request.dst})
+      if (end.is_gpu()) {
+        devices_.context_for_program(end.index);
+        gpus.insert(end.index);
+      }
+    if (request.src.is_host() || request.dst.is_host()) {
+      const auto plan = transfers_.planner().plan(
+          std::vector{Request{request.src, request.dst, kBatchShareBytes}}, 0);
+      for (const RouteShare& share : plan->plan.transfers.front().routes)
+        if (share.route.kind == RouteKind::via_gpu) gpus.insert(share.route.via.index);
+    }
+    for (const int gpu : gpus) {
+      try {
+        blocks_.prepare(gpu, peers_of(group, gpu), 1);
+      } catch (const StagingRefused& refused) {
+        log_info("GPU {} copies no blocks of batches: {}", gpu, refused.what());
+      }
+    }
+  }
+}
+
+}  // namespace polypath

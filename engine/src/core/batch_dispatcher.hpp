@@ -1,0 +1,139 @@
+// Batches of small copies: kernels of several GPUs between host memory and a GPU, one kernel
+// between two GPUs, transfers for what is large, and the driver's batch for the rest.
+//
+//   classify   memories of each copy, by the allocations that they lie in
+//   decide     for each pair of memories: the GPUs that copy, and their shares, or the driver
+//   issue      transfers, kernels, native copies, in this order
+//
+// Copies of a batch have no order among each other.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/options.hpp"
+#include "base/task_queue.hpp"
+#include "core/block_ranges.hpp"
+#include "core/transfer_dispatcher.hpp"
+#include "exec/block_copier.hpp"
+
+namespace polypath {
+
+/// Arguments of polypath_copy_batch_async.
+struct Batch {
+  std::size_t count = 0;
+  void* const* dst = nullptr;
+  const void* const* src = nullptr;
+  const std::size_t* bytes = nullptr;
+  CUstream stream = nullptr;
+
+  [[nodiscard]] CUdeviceptr dst_at(std::size_t i) const noexcept {
+    return reinterpret_cast<CUdeviceptr>(dst[i]);
+  }
+  [[nodiscard]] CUdeviceptr src_at(std::size_t i) const noexcept {
+    return reinterpret_cast<CUdeviceptr>(src[i]);
+  }
+};
+
+/// Thread-safe. All functions throw the exceptions of base/error.hpp.
+class BatchDispatcher {
+ public:
+  /// All must outlive it.
+  BatchDispatcher(const NodeSource& source, const Options& options, Devices& devices,
+                  ImportedMemories& imports, PeerProcesses& others, Counters& counters,
+                  TransferDispatcher& transfers);
+
+  /// polypath_copy_batch_async.
+  void issue(const Batch& batch);
+  /// polypath_try_copy_batch_async: false where all of it would go natively; nothing was done then.
+  /// `midway`: it throws, and some of the batch may be under way.
+  bool try_issue(const Batch& batch, bool& midway);
+  /// Makes ready what batches between these memories use. Slow.
+  void prepare(const std::vector<Request>& requests);
+  /// Waits until nothing is left to prepare in the background.
+  void wait_prepared() { preparing_.wait(); }
+
+ private:
+  /// A copy of the batch, when it is known what it is.
+  struct Entry {
+    BlockRange* src = nullptr;
+    BlockRange* dst = nullptr;
+    int group = 0;  ///< or one of the constants of batch_dispatcher.cpp
+  };
+  /// Copies between the same two memories.
+  struct Group {
+    MemoryId src;
+    MemoryId dst;
+    std::size_t count = 0;
+    std::uint64_t bytes = 0;
+  };
+  /// What is known of a call.
+  struct Call {
+    Call(const Batch& of, const NodeSource& source, Classifier& classifier, Devices& devices,
+         ImportedMemories& imports)
+        : batch(of), ranges(source, classifier, devices, imports) {}
+
+    const Batch& batch;
+    BlockRanges ranges;
+    std::vector<Entry> entries;
+    std::vector<Group> groups;
+    std::vector<std::pair<std::size_t, NativeReason>> native;  ///< copies, in their order
+    std::vector<std::size_t> large;
+    CallerStream caller;
+    int caller_gpu = -1;
+    LoadLook look;
+    std::vector<Request> beside;
+  };
+  /// How a group goes.
+  struct Decision {
+    Plan plan;  ///< of one transfer; its routes are empty where the group goes natively
+    NativeReason reason = NativeReason::no_gain;
+    [[nodiscard]] bool native() const noexcept { return plan.transfers.empty(); }
+  };
+
+  bool carry(const Batch& batch, bool may_decline, bool& midway);
+  void classify(Call& call);
+  void add_entry(Call& call, std::size_t index);
+  /// Why none of the call's copies may go by kernels, or nothing.
+  std::optional<NativeReason> look_at_stream(Call& call);
+
+  Decision decide(Call& call, int group, std::uint64_t without);
+  Decision natively(NativeReason reason) const;
+  /// The GPU that copies a part of a route.
+  [[nodiscard]] int gpu_of(const Route& route, const Group& group, int caller_gpu) const;
+  /// Whether the GPU's kernels reach all of the group.
+  bool reaches(Call& call, int group, int gpu);
+  /// Whether it may copy now. Asks for what is missing.
+  bool is_usable(Call& call, int group, int gpu);
+  void request(int gpu, const Group& group, std::size_t streams);
+  std::set<int> peers_of(const Group& group, int gpu) const;
+
+  /// Runs a group by kernels. What could not be issued is added to the native copies.
+  void run(Call& call, int group, Decision decision, bool& midway);
+  void add_native(Call& call, int group, NativeReason reason);
+  void copy_natively(Call& call, bool is_captured);
+  void copy_one(const Batch& batch, std::size_t index, std::uint64_t offset, std::uint64_t bytes);
+  bool copy_as_batch(Call& call);
+
+  [[nodiscard]] const CudaDriver& driver() const noexcept { return *source_.driver; }
+  [[nodiscard]] const Node& node() const noexcept { return source_.node; }
+
+  const NodeSource& source_;
+  const Options& options_;
+  Devices& devices_;
+  ImportedMemories& imports_;
+  PeerProcesses& others_;
+  Counters& counters_;
+  TransferDispatcher& transfers_;
+  Classifier classifier_;
+  BlockCopier blocks_;
+  std::mutex mutex_;
+  std::set<std::pair<int, std::set<int>>> requested_;  // that wait or are under way
+  TaskQueue preparing_;  // the last member: it is joined before what its tasks use
+};
+
+}  // namespace polypath
