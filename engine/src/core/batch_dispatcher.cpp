@@ -37,6 +37,14 @@ constexpr double kMinGain = 0.9;
 constexpr std::uint64_t kMinNotedBlock = 16 * kKiB;
 
 constexpr std::size_t kMaxWaiting = 64;
+constexpr std::size_t kStreamsIfBusy = 4;
+
+/// A run's table.
+constexpr std::size_t kMaxCopiesARun = BlockTable::kMaxEntries / 2;
+constexpr std::uint64_t kMaxBytesARun = BlockTable::kMaxEntries / 2 * kMaxPiece;
+/// Its first slice: about what all links of a node carry while the CPU writes the next one.
+constexpr std::uint64_t kFirstSlice = 4 * kMiB;
+constexpr std::size_t kFirstSliceCopies = 512;
 
 /// Parts of a run: how its bytes are cut, and who copies how many of them.
 struct Cut {
@@ -339,108 +347,159 @@ void BatchDispatcher::add_native(Call& call, int group, NativeReason reason) {
     if (call.entries[i].group == group) call.native.emplace_back(i, reason);
 }
 
-void BatchDispatcher::run(Call& call, int group, Decision decision, bool& midway) {
-  const Group& ends = call.groups[static_cast<std::size_t>(group)];
-  const Batch& batch = call.batch;
-  const bool has_host = ends.src.is_host() || ends.dst.is_host();
-  const auto thread_blocks = static_cast<unsigned>(options_.batch_blocks * (has_host ? 1 : 2));
+void BatchDispatcher::run(Call& call, int group, const Decision& decision, bool& midway) {
   std::vector<std::size_t> indices;
-  indices.reserve(ends.count);
+  indices.reserve(call.groups[static_cast<std::size_t>(group)].count);
   for (std::size_t i = 0; i < call.entries.size(); ++i)
     if (call.entries[i].group == group) indices.push_back(i);
-
   // A run has a table that fits.
-  constexpr std::size_t kMaxCopies = BlockTable::kMaxEntries / 2;
   for (std::size_t first = 0; first < indices.size();) {
     std::uint64_t bytes = 0;
     std::size_t last = first;
-    for (; last < indices.size() && last - first < kMaxCopies &&
-           bytes / kMaxPiece < BlockTable::kMaxEntries / 2;
-         ++last)
-      bytes += batch.bytes[indices[last]];
-    const std::span<const std::size_t> slice(indices.data() + first, last - first);
+    for (; last < indices.size() && last - first < kMaxCopiesARun && bytes < kMaxBytesARun; ++last)
+      bytes += call.batch.bytes[indices[last]];
+    run_part(call, group, decision, std::span(indices).subspan(first, last - first), bytes, midway);
     first = last;
+  }
+}
 
-    std::optional<BlockLease> lease;
-    Cut cut;
-    std::uint64_t without = 0;
-    while (!lease) {
-      if (decision.native()) break;
-      const TransferPlan& plan = decision.plan.transfers.front();
-      std::vector<int> gpus;
-      for (const RouteShare& share : plan.routes)
-        gpus.push_back(gpu_of(share.route, ends, call.caller_gpu));
-      const std::uint64_t teams = thread_blocks * kTeams * plan.routes.size();
-      cut.piece = kMinPiece;
-      while (cut.piece < kMaxPiece && bytes / (teams * kEntriesATeam) > cut.piece) cut.piece *= 2;
-      int busy = -1;
-      lease =
-          blocks_.lease(call.caller, call.caller_gpu, gpus, slice.size() + bytes / cut.piece, busy);
-      if (lease) break;
-      counters_.count_left_out(ExclusionReason::busy);
-      const bool is_other = busy >= 0 && plan.routes.size() > 1;
-      if (busy >= 0) request(busy, ends, 4);
-      if (is_other) without |= transfers_.planner().bit(MemoryId::gpu(busy));
-      decision = is_other ? decide(call, group, without) : natively(NativeReason::busy);
-    }
-    if (!lease) {
-      for (const std::size_t i : slice) call.native.emplace_back(i, decision.reason);
-      continue;
-    }
-
+std::unique_ptr<BlockRun> BatchDispatcher::lease(Call& call, int group, Decision& decision,
+                                                 std::size_t copies, std::uint64_t bytes,
+                                                 std::uint64_t& piece) {
+  const Group& ends = call.groups[static_cast<std::size_t>(group)];
+  std::uint64_t without = 0;
+  while (!decision.native()) {
     const TransferPlan& plan = decision.plan.transfers.front();
-    Plan issued = decision.plan;
-    issued.transfers.front().request.bytes = bytes;
-    std::vector<BlockPart> parts;
-    for (std::size_t r = 0; r < plan.routes.size(); ++r) {
-      RouteShare& share = issued.transfers.front().routes[r];
-      const double part =
-          static_cast<double>(plan.routes[r].bytes) / static_cast<double>(plan.request.bytes);
-      share.bytes = static_cast<std::uint64_t>(part * static_cast<double>(bytes));
-      cut.quotas.push_back(share.bytes);
-      parts.push_back({.gpu = gpu_of(share.route, ends, call.caller_gpu)});
+    std::vector<int> gpus;
+    for (const RouteShare& share : plan.routes)
+      gpus.push_back(gpu_of(share.route, ends, call.caller_gpu));
+    const std::uint64_t teams = thread_blocks_of(ends) * kTeams * gpus.size();
+    piece = kMinPiece;
+    while (piece < kMaxPiece && bytes / (teams * kEntriesATeam) > piece) piece *= 2;
+    int busy = -1;
+    auto run = blocks_.lease(call.caller, call.caller_gpu, gpus, copies + bytes / piece, busy);
+    if (run != nullptr) return run;
+    counters_.count_left_out(ExclusionReason::busy);
+    if (busy >= 0) request(busy, ends, kStreamsIfBusy);
+    if (busy < 0 || gpus.size() == 1) {
+      decision = natively(NativeReason::busy);
+    } else {
+      without |= transfers_.planner().bit(MemoryId::gpu(busy));
+      decision = decide(call, group, without);
     }
-    // By range and part: a GPU may have memory at another address.
-    bool has_distances = false;
-    for (BlockRange& range : call.ranges.all())
-      for (const BlockPart& part : parts)
-        if (const auto& known = range.distances[static_cast<std::size_t>(part.gpu)];
-            (range.groups >> group & 1) != 0 && known && known->value_or(0) != 0)
-          has_distances = true;
-    CopyBlock* entry = lease->entries();
-    std::size_t count = 0;
-    std::vector<std::uint64_t> part_bytes(parts.size());
+  }
+  return nullptr;
+}
+
+unsigned BatchDispatcher::thread_blocks_of(const Group& group) const {
+  const bool has_host = group.src.is_host() || group.dst.is_host();
+  return static_cast<unsigned>(options_.batch_blocks) * (has_host ? 1 : 2);
+}
+
+void BatchDispatcher::run_part(Call& call, int group, Decision decision,
+                               std::span<const std::size_t> indices, std::uint64_t bytes,
+                               bool& midway) {
+  const Group& ends = call.groups[static_cast<std::size_t>(group)];
+  const Batch& batch = call.batch;
+  std::unique_ptr<BlockRun> run;
+  std::uint64_t piece = kMinPiece;
+  try {
+    run = lease(call, group, decision, indices.size(), bytes, piece);
+  } catch (const DriverError& error) {
+    log_info("a batch is copied natively: {}", error.what());
+    decision = natively(NativeReason::driver_error);
+  }
+  if (run == nullptr) {
+    for (const std::size_t i : indices) call.native.emplace_back(i, decision.reason);
+    return;
+  }
+
+  Plan issued = std::move(decision.plan);
+  TransferPlan& plan = issued.transfers.front();
+  const std::size_t parts = plan.routes.size();
+  std::vector<double> shares;
+  for (RouteShare& share : plan.routes) {
+    shares.push_back(static_cast<double>(share.bytes) / static_cast<double>(plan.request.bytes));
+    share.bytes = static_cast<std::uint64_t>(shares.back() * static_cast<double>(bytes));
+  }
+  plan.request.bytes = bytes;
+  std::vector<int> gpus;
+  for (const RouteShare& share : plan.routes)
+    gpus.push_back(gpu_of(share.route, ends, call.caller_gpu));
+  const bool has_distances = std::ranges::any_of(call.ranges.all(), [&](const BlockRange& range) {
+    return (range.groups >> group & 1) != 0 && std::ranges::any_of(gpus, [&](int gpu) {
+             const auto& known = range.distances[static_cast<std::size_t>(gpu)];
+             return known && known->value_or(0) != 0;
+           });
+  });
+
+  others_.started(plan.request, issued.predicted_us);
+  LoadMonitor::OwnIssue own(transfers_.load(), issued,
+                            call.look.streams.empty() ? 0 : call.look.streams.front());
+  /// What has to be copied natively: a part of a slice.
+  struct Failed {
+    std::span<const std::size_t> slice;
+    Cut cut;
+    std::size_t part;
+  };
+  std::vector<Failed> failed;
+  std::vector<std::uint64_t> copied(parts);
+  std::vector<std::size_t> entries(parts);
+  std::size_t table = 0;  // entries that are written
+  const bool is_forked = run->fork();
+  // The table is written in slices, each twice as large as the one before: the GPUs copy one while
+  // the CPU writes the next.
+  std::uint64_t slice_bytes = kFirstSlice;
+  for (std::size_t first = 0; first < indices.size(); slice_bytes *= 2) {
+    std::uint64_t sliced = 0;
+    std::size_t last = first;
+    for (; last < indices.size() && (sliced < slice_bytes || last - first < kFirstSliceCopies);
+         ++last)
+      sliced += batch.bytes[indices[last]];
+    const auto slice = indices.subspan(first, last - first);
+    first = last;
+    Cut cut{piece, {}};
+    for (const double share : shares)
+      cut.quotas.push_back(static_cast<std::uint64_t>(share * static_cast<double>(sliced)));
+    std::vector<BlockPart> to_launch(parts);
+    std::vector<std::uint64_t> part_bytes(parts);
+    CopyBlock* const begin = run->entries() + table;
+    CopyBlock* entry = begin;
     for_each_piece(batch, slice, cut,
                    [&](std::size_t p, std::size_t i, std::uint64_t offset, std::uint64_t size) {
                      CopyEnds at{batch.dst_at(i) + offset, batch.src_at(i) + offset};
                      if (has_distances) [[unlikely]] {
-                       const auto gpu = static_cast<std::size_t>(parts[p].gpu);
+                       const auto gpu = static_cast<std::size_t>(gpus[p]);
                        at.dst += call.entries[i].dst->distances[gpu]->value();
                        at.src += call.entries[i].src->distances[gpu]->value();
                      }
                      *entry++ = {at, size, 0};
-                     BlockPart& part = parts[p];
-                     if (part.count++ == 0) part.first = count;
-                     ++count;
+                     ++to_launch[p].count;
                      part_bytes[p] += size;
                    });
-    std::vector<BlockPart> filled;
-    std::vector<std::size_t> routes;  // by part that is not empty
-    for (std::size_t p = 0; p < parts.size(); ++p) {
-      issued.transfers.front().routes[p].bytes = part_bytes[p];
-      if (parts[p].count == 0) continue;
-      parts[p].thread_blocks = static_cast<unsigned>(
-          std::min<std::uint64_t>(thread_blocks, (parts[p].count + kTeams - 1) / kTeams));
-      filled.push_back(parts[p]);
-      routes.push_back(p);
+    std::size_t at = table;
+    table += static_cast<std::size_t>(entry - begin);
+    for (std::size_t p = 0; p < parts; ++p) {
+      BlockPart& part = to_launch[p];
+      part.gpu = gpus[p];
+      part.first = at;
+      at += part.count;
+      if (part.count == 0) continue;
+      part.thread_blocks = static_cast<unsigned>(
+          std::min<std::uint64_t>(thread_blocks_of(ends), (part.count + kTeams - 1) / kTeams));
+      if (is_forked && run->launch(part)) {
+        midway = true;
+        copied[p] += part_bytes[p];
+        entries[p] += part.count;
+      } else {
+        failed.push_back({slice, cut, p});
+      }
     }
-
-    others_.started(issued.transfers.front().request, issued.predicted_us);
-    LoadMonitor::OwnIssue own(transfers_.load(), issued,
-                              call.look.streams.empty() ? 0 : call.look.streams.front());
-    const BlockRunResult result = blocks_.run(*lease, call.caller_gpu, filled);
-    own.end(result.issued);
-    midway = midway || result.issued;
+  }
+  const bool is_any = std::ranges::any_of(copied, [](std::uint64_t each) { return each > 0; });
+  own.end(is_any);
+  if (is_forked) {
+    const BlockRunResult result = run->end();
     if (!result.is_ordered) std::rethrow_exception(result.error);
     if (result.error != nullptr) {
       try {
@@ -449,22 +508,19 @@ void BatchDispatcher::run(Call& call, int group, Decision decision, bool& midway
         log_info("blocks of a batch are copied natively: {}", error.what());
       }
     }
-    transfers_.resources().sequences().end(call.caller);
-    for (std::size_t f = 0; f < filled.size(); ++f)
-      if (filled[f].is_issued)
-        counters_.count_blocks(issued.transfers.front(), routes[f], filled[f].count);
-    if (transfers_.load().is_on() && result.issued) transfers_.load().note_split(issued, call.look);
-    // What a GPU did not take: the same bytes once more, after all that was issued.
-    std::vector<bool> is_failed(parts.size());
-    bool any_failed = false;
-    for (std::size_t f = 0; f < filled.size(); ++f)
-      if (!filled[f].is_issued) is_failed[routes[f]] = any_failed = true;
-    if (any_failed)
-      for_each_piece(batch, slice, cut,
-                     [&](std::size_t p, std::size_t i, std::uint64_t offset, std::uint64_t size) {
-                       if (is_failed[p]) copy_one(batch, i, offset, size);
-                     });
   }
+  transfers_.resources().sequences().end(call.caller);
+  for (std::size_t p = 0; p < parts; ++p) {
+    plan.routes[p].bytes = copied[p];
+    if (copied[p] > 0) counters_.count_blocks(plan, p, entries[p]);
+  }
+  if (is_any && transfers_.load().is_on()) transfers_.load().note_split(issued, call.look);
+  // The same bytes once more, after all that was launched.
+  for (const auto& [slice, cut, part] : failed)
+    for_each_piece(batch, slice, cut,
+                   [&](std::size_t p, std::size_t i, std::uint64_t offset, std::uint64_t size) {
+                     if (p == part) copy_one(batch, i, offset, size);
+                   });
 }
 
 void BatchDispatcher::copy_one(const Batch& batch, std::size_t i, std::uint64_t offset,
@@ -566,12 +622,12 @@ bool BatchDispatcher::carry(const Batch& batch, bool may_decline, bool& midway) 
     midway = true;
   }
   for (int g = 0; g < static_cast<int>(call.groups.size()); ++g) {
-    Decision& decision = decisions[static_cast<std::size_t>(g)];
+    const Decision& decision = decisions[static_cast<std::size_t>(g)];
     if (reason || decision.native()) {
       add_native(call, g, reason.value_or(decision.reason));
     } else {
       const RelaxedCapture relaxed(driver());
-      run(call, g, std::move(decision), midway);
+      run(call, g, decision, midway);
     }
   }
   midway = midway || !call.native.empty();

@@ -112,8 +112,16 @@ class BatchDispatcher {
   void request(int gpu, const Group& group, std::size_t streams);
   std::set<int> peers_of(const Group& group, int gpu) const;
 
-  /// Runs a group by kernels. What could not be issued is added to the native copies.
-  void run(Call& call, int group, Decision decision, bool& midway);
+  /// Copies a group by kernels.
+  void run(Call& call, int group, const Decision& decision, bool& midway);
+  /// Some of its copies, of `bytes` in all. What finds no room is added to the native copies.
+  void run_part(Call& call, int group, Decision decision, std::span<const std::size_t> indices,
+                std::uint64_t bytes, bool& midway);
+  /// Null where the group goes natively; then `decision` says why. `piece` becomes the largest size
+  /// of an entry of the table.
+  std::unique_ptr<BlockRun> lease(Call& call, int group, Decision& decision, std::size_t copies,
+                                  std::uint64_t bytes, std::uint64_t& piece);
+  [[nodiscard]] unsigned thread_blocks_of(const Group& group) const;
   void add_native(Call& call, int group, NativeReason reason);
   void copy_natively(Call& call, bool is_captured);
   void copy_one(const Batch& batch, std::size_t index, std::uint64_t offset, std::uint64_t bytes);

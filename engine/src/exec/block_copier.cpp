@@ -18,24 +18,6 @@ constexpr std::size_t kBatchEventsAhead = 16;  ///< a GPU
 
 }  // namespace
 
-// ---- leases -------------------------------------------------------------------------------------
-
-void BlockLease::swap(BlockLease& other) noexcept {
-  std::swap(owner_, other.owner_);
-  std::swap(ticket_, other.ticket_);
-  std::swap(streams_, other.streams_);
-  std::swap(range_, other.range_);
-  std::swap(has_range_, other.has_range_);
-  std::swap(is_left_, other.is_left_);
-}
-
-BlockLease::~BlockLease() {
-  if (owner_ == nullptr) return;
-  if (has_range_ && !is_left_) owner_->table_.release(range_, nullptr);
-  const std::lock_guard lock(owner_->mutex_);
-  for (const auto& [gpu, stream] : streams_) stream->lent = false;
-}
-
 // ---- preparation --------------------------------------------------------------------------------
 
 BlockCopier::BlockCopier(std::shared_ptr<const CudaDriver> driver, Devices& devices,
@@ -126,135 +108,146 @@ Channel* BlockCopier::find_stream(Gpu& gpu, TransferState& ticket) {
   return free;
 }
 
-std::optional<BlockLease> BlockCopier::lease(const CallerStream& caller, int caller_gpu,
+std::unique_ptr<BlockRun> BlockCopier::lease(const CallerStream& caller, int caller_gpu,
                                              std::span<const int> gpus, std::size_t entries,
                                              int& busy) {
-  BlockLease lease;
-  lease.ticket_ =
-      std::make_shared<TransferState>(caller, std::make_shared<PooledEvent>(events_, caller_gpu));
+  std::unique_ptr<BlockRun> run(new BlockRun(*this, caller, caller_gpu));
+  for (const int gpu : gpus)
+    if (gpu != caller_gpu && !run->lanes_.contains(gpu))
+      run->lanes_[gpu] = {.end = std::make_shared<PooledEvent>(events_, gpu)};
   {
     const std::lock_guard lock(mutex_);
-    for (const int gpu : gpus) {
-      if (gpu == caller_gpu || lease.streams_.contains(gpu)) continue;
-      Channel* const stream = find_stream(gpus_[gpu], *lease.ticket_);
+    for (const int gpu : gpus) run->kernels_[gpu] = gpus_[gpu].kernel;
+    for (auto& [gpu, lane] : run->lanes_) {
+      Channel* const stream = find_stream(gpus_[gpu], *run->ticket_);
       if (stream == nullptr) {
-        for (const auto& [other, lent] : lease.streams_) lent->lent = false;
         busy = gpu;
-        return std::nullopt;
+        break;
       }
       stream->lent = true;
-      lease.streams_[gpu] = stream;
+      lane.stream = stream;
     }
-    lease.owner_ = this;
   }
+  if (std::ranges::any_of(run->lanes_, [](const auto& lane) { return !lane.second.stream; }))
+    return nullptr;
   const auto range = table_.reserve(entries);
   if (!range) {
     busy = -1;
-    return std::nullopt;
+    return nullptr;
   }
-  lease.range_ = *range;
-  lease.has_range_ = true;
-  return lease;
+  run->range_ = *range;
+  run->has_range_ = true;
+  return run;
 }
 
-void BlockCopier::launch(const BlockLease& lease, const BlockPart& part, CUfunction kernel,
-                         CUstream stream) const {
-  CopyBlocksArgs args{lease.range_.entries + part.first, static_cast<std::uint32_t>(part.count)};
-  void* parameters = &args;
-  POLYPATH_CHECK(*driver_, launch_kernel(kernel, part.thread_blocks, 1, 1, kCopyBlocksThreads, 1, 1,
-                                         0, stream, &parameters, nullptr));
+BlockRun::BlockRun(BlockCopier& owner, const CallerStream& caller, int caller_gpu)
+    : owner_(owner),
+      ticket_(std::make_shared<TransferState>(
+          caller, std::make_shared<PooledEvent>(owner.events_, caller_gpu))),
+      caller_gpu_(caller_gpu),
+      end_(std::make_shared<PooledEvent>(owner.events_, caller_gpu)) {}
+
+BlockRun::~BlockRun() {
+  if (is_forked_ && !has_ended_) end();
+  if (has_range_ && !is_forked_) owner_.table_.release(range_, nullptr);
+  const std::lock_guard lock(owner_.mutex_);
+  for (auto& [gpu, lane] : lanes_)
+    if (lane.stream != nullptr) lane.stream->lent = false;
 }
 
-BlockRunResult BlockCopier::run(BlockLease& lease, int caller_gpu,
-                                std::span<BlockPart> parts) noexcept {
-  BlockRunResult result;
-  const auto attempt = [&](auto&& body) {
-    try {
-      body();
-      return true;
-    } catch (...) {
-      if (result.error == nullptr) result.error = std::current_exception();
-      return false;
-    }
-  };
-  TransferState& ticket = *lease.ticket_;
-  const CallerStream& caller = ticket.caller();
-  std::map<int, CUfunction> kernels;
-  std::map<int, std::shared_ptr<PooledEvent>> ends;  // of other GPUs
-  std::shared_ptr<PooledEvent> end;                  // of all
-  std::optional<ContextGuard> guard;
-  const bool is_forked = attempt([&] {
-    end = std::make_shared<PooledEvent>(events_, caller_gpu);
-    for (const auto& [gpu, stream] : lease.streams_)
-      ends[gpu] = std::make_shared<PooledEvent>(events_, gpu);
-    {
-      const std::lock_guard lock(mutex_);
-      for (const BlockPart& part : parts) kernels[part.gpu] = gpus_[part.gpu].kernel;
-    }
-    guard.emplace(*driver_);
-    guard->use(caller.context);
-    if (!lease.streams_.empty()) ticket.record(*driver_);
+template <typename Body>
+bool BlockRun::attempt(Body&& body) noexcept {
+  try {
+    body();
+    return true;
+  } catch (...) {
+    if (result_.error == nullptr) result_.error = std::current_exception();
+    return false;
+  }
+}
+
+bool BlockRun::fork() noexcept {
+  const CudaDriver& driver = *owner_.driver_;
+  const CallerStream& caller = ticket_->caller();
+  is_forked_ = attempt([&] {
+    guard_.emplace(driver);
+    guard_->use(caller.context);
+    if (!lanes_.empty()) ticket_->record(driver);
   });
-  if (!is_forked) return result;
+  return is_forked_;
+}
 
-  // The caller's own part begins at once, while the others are launched.
-  bool is_left = false;
-  for (BlockPart& part : parts) {
-    if (part.gpu != caller_gpu) continue;
-    part.is_issued = attempt([&] { launch(lease, part, kernels[part.gpu], caller.stream); });
-    result.issued = result.issued || part.is_issued;
+bool BlockRun::launch(const BlockPart& part) noexcept {
+  const CudaDriver& driver = *owner_.driver_;
+  const auto lane = lanes_.find(part.gpu);
+  const bool is_own = lane == lanes_.end();
+  if (!is_own && !lane->second.is_open) {
+    lane->second.is_open = attempt([&] {
+      guard_->use(lane->second.stream->context);
+      POLYPATH_CHECK(driver, stream_wait_event(lane->second.stream->stream, ticket_->fork(), 0));
+    });
+    if (!lane->second.is_open) return false;
   }
-  for (const auto& [gpu, stream] : lease.streams_) {
-    bool is_open = attempt([&] {
-      guard->use(stream->context);
-      POLYPATH_CHECK(*driver_, stream_wait_event(stream->stream, ticket.fork(), 0));
+  const bool is_launched = attempt([&] {
+    guard_->use(is_own ? ticket_->caller().context : lane->second.stream->context);
+    CopyBlocksArgs args{range_.entries + part.first, static_cast<std::uint32_t>(part.count)};
+    void* parameters = &args;
+    POLYPATH_CHECK(
+        driver, launch_kernel(kernels_[part.gpu], part.thread_blocks, 1, 1, kCopyBlocksThreads, 1,
+                              1, 0, is_own ? ticket_->caller().stream : lane->second.stream->stream,
+                              &parameters, nullptr));
+  });
+  if (!is_own) lane->second.has_work = lane->second.has_work || is_launched;
+  return is_launched;
+}
+
+void BlockRun::end_lane(int gpu, Lane& lane) {
+  const CudaDriver& driver = *owner_.driver_;
+  const CallerStream& caller = ticket_->caller();
+  if (!lane.is_open) return;
+  const bool is_ended = try_twice([&] {
+    return attempt([&] {
+      guard_->use(lane.stream->context);
+      POLYPATH_CHECK(driver, event_record(lane.end->get(), lane.stream->stream));
     });
-    bool has_work = false;
-    for (BlockPart& part : parts) {
-      if (part.gpu != gpu || !is_open) continue;
-      part.is_issued = attempt([&] { launch(lease, part, kernels[gpu], stream->stream); });
-      has_work = has_work || part.is_issued;
-    }
-    result.issued = result.issued || has_work;
-    // After a failure, too: a fork that a later run waits for in vain would hold it back.
-    const CUevent own_end = ends[gpu]->get();
-    const bool is_ended = try_twice([&] {
-      return attempt([&] {
-        guard->use(stream->context);
-        POLYPATH_CHECK(*driver_, event_record(own_end, stream->stream));
-      });
-    });
-    const bool is_joined =
-        is_ended && try_twice([&] {
-          return attempt([&] {
-            guard->use(caller.context);
-            POLYPATH_CHECK(*driver_, stream_wait_event(caller.stream, own_end, 0));
-          });
+  });
+  const bool is_joined =
+      is_ended && try_twice([&] {
+        return attempt([&] {
+          guard_->use(caller.context);
+          POLYPATH_CHECK(driver, stream_wait_event(caller.stream, lane.end->get(), 0));
         });
-    if (!is_ended || !is_open) stream->broken = true;
-    if (!is_open || !is_joined || result.error != nullptr) {
-      const CUresult failure = persistent_error(*driver_, stream->stream);
-      if (failure != CUDA_SUCCESS && devices_.alive(gpu)) devices_.mark_failed(gpu, failure);
-      // What a failed context holds will not run any more.
-      if (has_work && !is_joined && failure == CUDA_SUCCESS &&
-          driver_->stream_query(stream->stream) != CUDA_SUCCESS) {
-        result.is_ordered = false;
-        is_left = true;
-      }
-    }
-    const std::lock_guard lock(mutex_);
-    if (is_ended) stream->queue.add(lease.ticket_, ends[gpu], kOperationsABatch);
+      });
+  if (result_.error != nullptr) {
+    const CUresult failure = persistent_error(driver, lane.stream->stream);
+    if (failure != CUDA_SUCCESS && owner_.devices_.alive(gpu))
+      owner_.devices_.mark_failed(gpu, failure);
+    // What a failed context holds will not run any more.
+    if (lane.has_work && !is_joined && failure == CUDA_SUCCESS &&
+        driver.stream_query(lane.stream->stream) != CUDA_SUCCESS)
+      result_.is_ordered = false;
   }
-  if (result.is_ordered) ticket.joined();
+  const std::lock_guard lock(owner_.mutex_);
+  if (is_ended)
+    lane.stream->queue.add(ticket_, lane.end, kOperationsABatch);
+  else
+    lane.stream->broken = true;
+}
+
+BlockRunResult BlockRun::end() noexcept {
+  has_ended_ = true;
+  for (auto& [gpu, lane] : lanes_) end_lane(gpu, lane);
+  if (result_.is_ordered) ticket_->joined();
   const bool is_recorded = try_twice([&] {
     return attempt([&] {
-      guard->use(caller.context);
-      POLYPATH_CHECK(*driver_, event_record(end->get(), caller.stream));
+      guard_->use(ticket_->caller().context);
+      POLYPATH_CHECK(*owner_.driver_, event_record(end_->get(), ticket_->caller().stream));
     });
   });
-  lease.is_left_ = true;
-  if (is_recorded && !is_left) lease.owner_->table_.release(lease.range_, std::move(end));
-  return result;
+  // Else kernels may still read the range.
+  if (is_recorded && result_.is_ordered) owner_.table_.release(range_, std::move(end_));
+  guard_.reset();
+  return result_;
 }
 
 }  // namespace polypath

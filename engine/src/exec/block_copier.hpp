@@ -1,9 +1,9 @@
 // Runs the kernel that copies small blocks: on several GPUs at once, each on its part of a table,
 // for one caller's stream.
 //
-//   prepare()  context, kernel, streams, peer access, table    slow, any thread
-//   lease()    a stream of each other GPU, a range of the table        fast, never waits
-//   run()      fork, kernels, join                                     fast
+//   prepare()  context, kernel, streams, peer access, table         slow, any thread
+//   lease()    a stream of each other GPU, a range of the table     fast, never waits
+//   BlockRun   fork, kernels, join                                  fast
 //
 // The part of the caller's own GPU goes to the caller's stream, like a direct route. A part on
 // another GPU waits for the caller's fork, and the caller's stream waits for its end.
@@ -18,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "driver/context_guard.hpp"
 #include "driver/kernel_module.hpp"
 #include "exec/block_table.hpp"
 #include "exec/retry.hpp"
@@ -25,47 +26,64 @@
 
 namespace polypath {
 
-/// What one GPU copies of a run.
+/// What one GPU copies: entries of the run's table.
 struct BlockPart {
   int gpu = 0;
-  std::size_t first = 0;  ///< entry of the run's table
+  std::size_t first = 0;
   std::size_t count = 0;
   unsigned thread_blocks = 1;
-  bool is_issued = false;  ///< set by the run
+};
+
+/// How a run ended. Parts that were not launched must be copied natively, after it.
+struct BlockRunResult {
+  bool is_ordered = true;         ///< the caller's stream waits for all that was launched
+  std::exception_ptr error = {};  ///< the first failure, of a part or of the order
 };
 
 class BlockCopier;
 
-/// Streams and a range of the table for one run. What was not run is free again afterwards.
-class BlockLease {
+/// One run: streams of other GPUs, and a range of the table. For one thread.
+///
+///   fork()     before anything
+///   launch()   for each part, once its entries are written; the kernels of one GPU run in order
+///   end()      the caller's stream waits for all
+class BlockRun {
  public:
-  BlockLease() = default;
-  BlockLease(BlockLease&& other) noexcept { swap(other); }
-  BlockLease& operator=(BlockLease&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  ~BlockLease();
+  BlockRun(BlockRun&& other) = delete;
+  ~BlockRun();
 
   [[nodiscard]] CopyBlock* entries() const noexcept { return range_.entries; }
+  /// False: nothing can be launched.
+  bool fork() noexcept;
+  /// False: the part has to be copied natively.
+  bool launch(const BlockPart& part) noexcept;
+  BlockRunResult end() noexcept;
 
  private:
   friend class BlockCopier;
-  void swap(BlockLease& other) noexcept;
+  struct Lane {
+    Channel* stream = nullptr;
+    std::shared_ptr<PooledEvent> end = {};
+    bool is_open = false;  ///< it waits for the fork
+    bool has_work = false;
+  };
+  BlockRun(BlockCopier& owner, const CallerStream& caller, int caller_gpu);
+  template <typename Body>
+  bool attempt(Body&& body) noexcept;
+  void end_lane(int gpu, Lane& lane);
 
-  BlockCopier* owner_ = nullptr;
+  BlockCopier& owner_;
   std::shared_ptr<TransferState> ticket_;
-  std::map<int, Channel*> streams_;  // by GPU, of other GPUs than the caller's
+  int caller_gpu_;
+  std::map<int, Lane> lanes_;  // by GPU, of other GPUs than the caller's
+  std::map<int, CUfunction> kernels_;
+  std::optional<ContextGuard> guard_;
+  std::shared_ptr<PooledEvent> end_;
   BlockTable::Range range_;
   bool has_range_ = false;
-  bool is_left_ = false;  // kernels may still read the range
-};
-
-/// How a run ended. Parts that were not issued must be copied natively, after what was issued.
-struct BlockRunResult {
-  bool issued = false;            ///< one part at least
-  bool is_ordered = true;         ///< the caller's stream waits for all that was issued
-  std::exception_ptr error = {};  ///< of a part that was not issued, or of the order
+  bool is_forked_ = false;
+  bool has_ended_ = false;
+  BlockRunResult result_;
 };
 
 /// Thread-safe.
@@ -84,18 +102,17 @@ class BlockCopier {
   /// Whether to call prepare(): the first time, and after a failure with growing pauses.
   [[nodiscard]] bool may_prepare(int gpu);
 
-  /// A lease for parts on these GPUs. `busy` becomes a GPU whose streams all hold runs that have
-  /// not started, or -1 where the table is full; then nothing is leased.
-  std::optional<BlockLease> lease(const CallerStream& caller, int caller_gpu,
+  /// A run with parts on these GPUs and so many entries. Null, and nothing was leased: `busy`
+  /// becomes a GPU whose streams all hold runs that have not started, or -1 where the table is full.
+  /// Throws DriverError.
+  std::unique_ptr<BlockRun> lease(const CallerStream& caller, int caller_gpu,
                                   std::span<const int> gpus, std::size_t entries, int& busy);
-  /// Launches the kernel for all parts. Their entries are written. Throws nothing.
-  BlockRunResult run(BlockLease& lease, int caller_gpu, std::span<BlockPart> parts) noexcept;
 
   /// Bytes of pinned memory.
   static constexpr std::uint64_t kHostBytes = BlockTable::kEntries * sizeof(CopyBlock);
 
  private:
-  friend class BlockLease;
+  friend class BlockRun;
   struct Gpu {
     std::shared_ptr<const KernelModule> module;
     CUfunction kernel = nullptr;
@@ -105,8 +122,6 @@ class BlockCopier {
     bool has_failed = false;
   };
   Channel* find_stream(Gpu& gpu, TransferState& ticket);  // with mutex_ held
-  void launch(const BlockLease& lease, const BlockPart& part, CUfunction kernel,
-              CUstream stream) const;
 
   std::shared_ptr<const CudaDriver> driver_;
   Devices& devices_;
