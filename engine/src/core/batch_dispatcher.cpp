@@ -52,13 +52,15 @@ struct Cut {
   std::vector<std::uint64_t> quotas;  ///< bytes by part; the last takes what is left
 };
 
-/// Calls visit(part, entry, offset, bytes) for every piece of `indices`, in order.
+/// Calls visit(part, copy, offset, bytes) for every piece of the copies [first, last) that are of
+/// `group`, in order.
 template <typename Visit>
-void for_each_piece(const Batch& batch, std::span<const std::size_t> indices, const Cut& cut,
-                    Visit&& visit) {
+void for_each_piece(const Batch& batch, std::span<const std::int8_t> group_of, int group,
+                    std::size_t first, std::size_t last, const Cut& cut, Visit&& visit) {
   std::size_t part = 0;
   std::uint64_t taken = 0;
-  for (const std::size_t i : indices) {
+  for (std::size_t i = first; i < last; ++i) {
+    if (group_of[i] != group) continue;
     const std::uint64_t bytes = batch.bytes[i];
     for (std::uint64_t offset = 0; offset < bytes; offset += cut.piece) {
       while (part + 1 < cut.quotas.size() && taken >= cut.quotas[part]) {
@@ -90,14 +92,24 @@ BatchDispatcher::BatchDispatcher(const NodeSource& source, const Options& option
 
 // ---- what a batch is ----------------------------------------------------------------------------
 
-void BatchDispatcher::add_entry(Call& call, std::size_t i) {
-  const Batch& batch = call.batch;
-  Entry& entry = call.entries[i];
-  const std::uint64_t bytes = batch.bytes[i];
-  if (bytes == 0) {
-    entry.group = kNone;
-    return;
+int BatchDispatcher::find_group(Call& call, BlockRange& src, BlockRange& dst) {
+  const auto known = std::ranges::find_if(call.groups, [&](const Group& group) {
+    return group.src == src.memory && group.dst == dst.memory;
+  });
+  const auto group = static_cast<int>(known - call.groups.begin());
+  if (known == call.groups.end()) {
+    if (group >= kMaxGroups) return kNative;
+    call.groups.push_back({src.memory, dst.memory});
   }
+  src.groups |= std::uint64_t{1} << group;
+  dst.groups |= std::uint64_t{1} << group;
+  return group;
+}
+
+int BatchDispatcher::add_copy(Call& call, std::size_t i) {
+  const Batch& batch = call.batch;
+  const std::uint64_t bytes = batch.bytes[i];
+  if (bytes == 0) return kNone;
   const CUdeviceptr dst = batch.dst_at(i);
   const CUdeviceptr src = batch.src_at(i);
   const CUdeviceptr low = std::min(dst, src);
@@ -107,63 +119,71 @@ void BatchDispatcher::add_entry(Call& call, std::size_t i) {
   if (low != 0 && high - low < bytes)
     throw InvalidArgument(
         fmt::format("dst {} and src {} overlap", range_text(dst, bytes), range_text(src, bytes)));
-  entry.src = &call.ranges.find("src", src, bytes);
-  entry.dst = &call.ranges.find("dst", dst, bytes);
+  BlockRange& from = call.ranges.find("src", src, bytes, call.last_src);
+  BlockRange& to = call.ranges.find("dst", dst, bytes, call.last_dst);
   const auto native = [&](NativeReason reason) {
-    entry.group = kNative;
     call.native.emplace_back(i, reason);
+    return kNative;
   };
-  for (const BlockRange* const end : {entry.src, entry.dst})
-    if (end->reason == NativeReason::pageable)
-      classifier_.checked_info(end == entry.src ? "src" : "dst", end == entry.src ? src : dst,
-                               bytes);
-  const bool passes_src = !entry.src->reason && bytes > entry.src->end - src;
-  const bool passes_dst = !entry.dst->reason && bytes > entry.dst->end - dst;
-  if (passes_src) classifier_.checked_info("src", src, bytes);
-  if (passes_dst) classifier_.checked_info("dst", dst, bytes);
+  bool passes = false;
+  const auto check_end = [&](const char* argument, const BlockRange& range, CUdeviceptr address) {
+    // Pageable memory was looked at just now.
+    if (range.reason == NativeReason::pageable || bytes <= range.end - address) return;
+    classifier_.checked_info(argument, address, bytes);
+    passes = true;
+  };
+  check_end("src", from, src);
+  check_end("dst", to, dst);
   if (bytes >= options_.batch_copy_size) {
-    entry.group = kLarge;
     call.large.push_back(i);
-    return;
+    return kLarge;
   }
-  if (entry.src->reason) return native(*entry.src->reason);
-  if (entry.dst->reason) return native(*entry.dst->reason);
-  if (passes_src || passes_dst) return native(NativeReason::several_allocations);
-  const MemoryId from = entry.src->memory;
-  const MemoryId to = entry.dst->memory;
-  if (from == to || (from.is_host() && to.is_host())) return native(NativeReason::same_memory);
-  // Neighbours are mostly of one group.
-  int group = i > 0 && call.entries[i - 1].src == entry.src && call.entries[i - 1].dst == entry.dst
-                  ? call.entries[i - 1].group
-                  : kNone;
-  if (group < 0) {
-    const auto known = std::ranges::find_if(
-        call.groups, [&](const Group& each) { return each.src == from && each.dst == to; });
-    group = static_cast<int>(known - call.groups.begin());
-    if (known == call.groups.end()) {
-      if (group >= kMaxGroups) return native(NativeReason::no_gain);
-      call.groups.push_back({from, to});
-    }
-    entry.src->groups |= std::uint64_t{1} << group;
-    entry.dst->groups |= std::uint64_t{1} << group;
-  }
-  entry.group = group;
+  if (from.reason) return native(*from.reason);
+  if (to.reason) return native(*to.reason);
+  if (passes) return native(NativeReason::several_allocations);
+  if (from.memory == to.memory || (from.memory.is_host() && to.memory.is_host()))
+    return native(NativeReason::same_memory);
+  const int group = find_group(call, from, to);
+  if (group < 0) return native(NativeReason::no_gain);
   Group& all = call.groups[static_cast<std::size_t>(group)];
   ++all.count;
   all.bytes += bytes;
+  return group;
 }
 
 void BatchDispatcher::classify(Call& call) {
   const Batch& batch = call.batch;
   if (batch.dst == nullptr || batch.src == nullptr || batch.bytes == nullptr)
     throw InvalidArgument("dst, src or bytes of the batch is null");
-  call.entries.resize(batch.count);
-  for (std::size_t i = 0; i < batch.count; ++i) {
+  call.group_of.resize(batch.count);
+  for (std::size_t i = 0; i < batch.count;) {
     try {
-      add_entry(call, i);
+      call.group_of[i] = static_cast<std::int8_t>(add_copy(call, i));
     } catch (const InvalidArgument& error) {
       throw InvalidArgument(fmt::format("copy {}: {}", i, error.what()));
     }
+    const std::int8_t group = call.group_of[i++];
+    if (group < 0) continue;
+    // Those after it that lie in the same two allocations, which are most, in a short loop.
+    const CUdeviceptr dst = call.last_dst->begin;
+    const CUdeviceptr src = call.last_src->begin;
+    const std::uint64_t dst_size = call.last_dst->end - dst;
+    const std::uint64_t src_size = call.last_src->end - src;
+    const std::size_t first = i;
+    std::uint64_t sum = 0;
+    for (; i < batch.count; ++i) {
+      const std::uint64_t bytes = batch.bytes[i];
+      const std::uint64_t to = batch.dst_at(i) - dst;
+      const std::uint64_t from = batch.src_at(i) - src;
+      if (bytes == 0 || bytes >= options_.batch_copy_size || to >= dst_size ||
+          bytes > dst_size - to || from >= src_size || bytes > src_size - from)
+        break;
+      call.group_of[i] = group;
+      sum += bytes;
+    }
+    Group& all = call.groups[static_cast<std::size_t>(group)];
+    all.count += i - first;
+    all.bytes += sum;
   }
 }
 
@@ -342,24 +362,30 @@ BatchDispatcher::Decision BatchDispatcher::decide(Call& call, int group, std::ui
 
 // ---- issuing ------------------------------------------------------------------------------------
 
-void BatchDispatcher::add_native(Call& call, int group, NativeReason reason) {
-  for (std::size_t i = 0; i < call.entries.size(); ++i)
-    if (call.entries[i].group == group) call.native.emplace_back(i, reason);
+void BatchDispatcher::add_native(Call& call, int group, const Copies& copies, NativeReason reason) {
+  for (std::size_t i = copies.first; i < copies.last; ++i)
+    if (call.group_of[i] == group) call.native.emplace_back(i, reason);
+}
+
+BatchDispatcher::Copies BatchDispatcher::next_copies(const Call& call, int group, std::size_t first,
+                                                     std::size_t max_count,
+                                                     std::uint64_t max_bytes) {
+  Copies copies{first, first};
+  for (; copies.last < call.group_of.size() && copies.count < max_count && copies.bytes < max_bytes;
+       ++copies.last) {
+    if (call.group_of[copies.last] != group) continue;
+    ++copies.count;
+    copies.bytes += call.batch.bytes[copies.last];
+  }
+  return copies;
 }
 
 void BatchDispatcher::run(Call& call, int group, const Decision& decision, bool& midway) {
-  std::vector<std::size_t> indices;
-  indices.reserve(call.groups[static_cast<std::size_t>(group)].count);
-  for (std::size_t i = 0; i < call.entries.size(); ++i)
-    if (call.entries[i].group == group) indices.push_back(i);
   // A run has a table that fits.
-  for (std::size_t first = 0; first < indices.size();) {
-    std::uint64_t bytes = 0;
-    std::size_t last = first;
-    for (; last < indices.size() && last - first < kMaxCopiesARun && bytes < kMaxBytesARun; ++last)
-      bytes += call.batch.bytes[indices[last]];
-    run_part(call, group, decision, std::span(indices).subspan(first, last - first), bytes, midway);
-    first = last;
+  for (std::size_t first = 0; first < call.group_of.size();) {
+    const Copies copies = next_copies(call, group, first, kMaxCopiesARun, kMaxBytesARun);
+    if (copies.count > 0) run_part(call, group, decision, copies, midway);
+    first = copies.last;
   }
 }
 
@@ -396,21 +422,20 @@ unsigned BatchDispatcher::thread_blocks_of(const Group& group) const {
   return static_cast<unsigned>(options_.batch_blocks) * (has_host ? 1 : 2);
 }
 
-void BatchDispatcher::run_part(Call& call, int group, Decision decision,
-                               std::span<const std::size_t> indices, std::uint64_t bytes,
+void BatchDispatcher::run_part(Call& call, int group, Decision decision, const Copies& copies,
                                bool& midway) {
   const Group& ends = call.groups[static_cast<std::size_t>(group)];
   const Batch& batch = call.batch;
   std::unique_ptr<BlockRun> run;
   std::uint64_t piece = kMinPiece;
   try {
-    run = lease(call, group, decision, indices.size(), bytes, piece);
+    run = lease(call, group, decision, copies.count, copies.bytes, piece);
   } catch (const DriverError& error) {
     log_info("a batch is copied natively: {}", error.what());
     decision = natively(NativeReason::driver_error);
   }
   if (run == nullptr) {
-    for (const std::size_t i : indices) call.native.emplace_back(i, decision.reason);
+    add_native(call, group, copies, decision.reason);
     return;
   }
 
@@ -420,9 +445,9 @@ void BatchDispatcher::run_part(Call& call, int group, Decision decision,
   std::vector<double> shares;
   for (RouteShare& share : plan.routes) {
     shares.push_back(static_cast<double>(share.bytes) / static_cast<double>(plan.request.bytes));
-    share.bytes = static_cast<std::uint64_t>(shares.back() * static_cast<double>(bytes));
+    share.bytes = static_cast<std::uint64_t>(shares.back() * static_cast<double>(copies.bytes));
   }
-  plan.request.bytes = bytes;
+  plan.request.bytes = copies.bytes;
   std::vector<int> gpus;
   for (const RouteShare& share : plan.routes)
     gpus.push_back(gpu_of(share.route, ends, call.caller_gpu));
@@ -438,7 +463,7 @@ void BatchDispatcher::run_part(Call& call, int group, Decision decision,
                             call.look.streams.empty() ? 0 : call.look.streams.front());
   /// What has to be copied natively: a part of a slice.
   struct Failed {
-    std::span<const std::size_t> slice;
+    Copies slice;
     Cut cut;
     std::size_t part;
   };
@@ -450,33 +475,32 @@ void BatchDispatcher::run_part(Call& call, int group, Decision decision,
   // The table is written in slices, each twice as large as the one before: the GPUs copy one while
   // the CPU writes the next.
   std::uint64_t slice_bytes = kFirstSlice;
-  for (std::size_t first = 0; first < indices.size(); slice_bytes *= 2) {
-    std::uint64_t sliced = 0;
-    std::size_t last = first;
-    for (; last < indices.size() && (sliced < slice_bytes || last - first < kFirstSliceCopies);
-         ++last)
-      sliced += batch.bytes[indices[last]];
-    const auto slice = indices.subspan(first, last - first);
-    first = last;
+  std::size_t slice_count = kFirstSliceCopies;
+  for (std::size_t first = copies.first; first < copies.last;) {
+    const Copies slice = next_copies(call, group, first, slice_count, slice_bytes);
+    first = std::min(slice.last, copies.last);
+    slice_bytes *= 2;
+    slice_count *= 2;
     Cut cut{piece, {}};
     for (const double share : shares)
-      cut.quotas.push_back(static_cast<std::uint64_t>(share * static_cast<double>(sliced)));
+      cut.quotas.push_back(static_cast<std::uint64_t>(share * static_cast<double>(slice.bytes)));
     std::vector<BlockPart> to_launch(parts);
     std::vector<std::uint64_t> part_bytes(parts);
     CopyBlock* const begin = run->entries() + table;
     CopyBlock* entry = begin;
-    for_each_piece(batch, slice, cut,
-                   [&](std::size_t p, std::size_t i, std::uint64_t offset, std::uint64_t size) {
-                     CopyEnds at{batch.dst_at(i) + offset, batch.src_at(i) + offset};
-                     if (has_distances) [[unlikely]] {
-                       const auto gpu = static_cast<std::size_t>(gpus[p]);
-                       at.dst += call.entries[i].dst->distances[gpu]->value();
-                       at.src += call.entries[i].src->distances[gpu]->value();
-                     }
-                     *entry++ = {at, size, 0};
-                     ++to_launch[p].count;
-                     part_bytes[p] += size;
-                   });
+    for_each_piece(
+        batch, call.group_of, group, slice.first, first, cut,
+        [&](std::size_t p, std::size_t i, std::uint64_t offset, std::uint64_t size) {
+          CopyEnds at{batch.dst_at(i) + offset, batch.src_at(i) + offset};
+          if (has_distances) [[unlikely]] {
+            const auto gpu = static_cast<std::size_t>(gpus[p]);
+            at.dst += call.ranges.find("dst", at.dst, size, call.last_dst).distances[gpu]->value();
+            at.src += call.ranges.find("src", at.src, size, call.last_src).distances[gpu]->value();
+          }
+          *entry++ = {at, size, 0};
+          ++to_launch[p].count;
+          part_bytes[p] += size;
+        });
     std::size_t at = table;
     table += static_cast<std::size_t>(entry - begin);
     for (std::size_t p = 0; p < parts; ++p) {
@@ -492,7 +516,7 @@ void BatchDispatcher::run_part(Call& call, int group, Decision decision,
         copied[p] += part_bytes[p];
         entries[p] += part.count;
       } else {
-        failed.push_back({slice, cut, p});
+        failed.push_back({{slice.first, first, slice.count, slice.bytes}, cut, p});
       }
     }
   }
@@ -517,7 +541,7 @@ void BatchDispatcher::run_part(Call& call, int group, Decision decision,
   if (is_any && transfers_.load().is_on()) transfers_.load().note_split(issued, call.look);
   // The same bytes once more, after all that was launched.
   for (const auto& [slice, cut, part] : failed)
-    for_each_piece(batch, slice, cut,
+    for_each_piece(batch, call.group_of, group, slice.first, slice.last, cut,
                    [&](std::size_t p, std::size_t i, std::uint64_t offset, std::uint64_t size) {
                      if (p == part) copy_one(batch, i, offset, size);
                    });
@@ -624,7 +648,7 @@ bool BatchDispatcher::carry(const Batch& batch, bool may_decline, bool& midway) 
   for (int g = 0; g < static_cast<int>(call.groups.size()); ++g) {
     const Decision& decision = decisions[static_cast<std::size_t>(g)];
     if (reason || decision.native()) {
-      add_native(call, g, reason.value_or(decision.reason));
+      add_native(call, g, {0, batch.count}, reason.value_or(decision.reason));
     } else {
       const RelaxedCapture relaxed(driver());
       run(call, g, decision, midway);

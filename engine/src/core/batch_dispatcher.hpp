@@ -58,12 +58,6 @@ class BatchDispatcher {
   void wait_prepared() { preparing_.wait(); }
 
  private:
-  /// A copy of the batch, when it is known what it is.
-  struct Entry {
-    BlockRange* src = nullptr;
-    BlockRange* dst = nullptr;
-    int group = 0;  ///< or one of the constants of batch_dispatcher.cpp
-  };
   /// Copies between the same two memories.
   struct Group {
     MemoryId src;
@@ -75,11 +69,15 @@ class BatchDispatcher {
   struct Call {
     Call(const Batch& of, const NodeSource& source, Classifier& classifier, Devices& devices,
          ImportedMemories& imports)
-        : batch(of), ranges(source, classifier, devices, imports) {}
+        : batch(of), ranges(source, classifier, devices, imports) {
+      last_src = last_dst = ranges.none();
+    }
 
     const Batch& batch;
     BlockRanges ranges;
-    std::vector<Entry> entries;
+    std::vector<std::int8_t> group_of;  ///< by copy; or a constant of batch_dispatcher.cpp
+    BlockRange* last_src;               ///< that the last copy had its ends in
+    BlockRange* last_dst;
     std::vector<Group> groups;
     std::vector<std::pair<std::size_t, NativeReason>> native;  ///< copies, in their order
     std::vector<std::size_t> large;
@@ -87,6 +85,13 @@ class BatchDispatcher {
     int caller_gpu = -1;
     LoadLook look;
     std::vector<Request> beside;
+  };
+  /// Some of a group.
+  struct Copies {
+    std::size_t first = 0;  ///< those of the group from here on
+    std::size_t last = 0;   ///< to here
+    std::size_t count = 0;
+    std::uint64_t bytes = 0;
   };
   /// How a group goes.
   struct Decision {
@@ -97,7 +102,9 @@ class BatchDispatcher {
 
   bool carry(const Batch& batch, bool may_decline, bool& midway);
   void classify(Call& call);
-  void add_entry(Call& call, std::size_t index);
+  /// Returns its group.
+  int add_copy(Call& call, std::size_t index);
+  static int find_group(Call& call, BlockRange& src, BlockRange& dst);
   /// Why none of the call's copies may go by kernels, or nothing.
   std::optional<NativeReason> look_at_stream(Call& call);
 
@@ -115,14 +122,16 @@ class BatchDispatcher {
   /// Copies a group by kernels.
   void run(Call& call, int group, const Decision& decision, bool& midway);
   /// Some of its copies, of `bytes` in all. What finds no room is added to the native copies.
-  void run_part(Call& call, int group, Decision decision, std::span<const std::size_t> indices,
-                std::uint64_t bytes, bool& midway);
+  void run_part(Call& call, int group, Decision decision, const Copies& copies, bool& midway);
   /// Null where the group goes natively; then `decision` says why. `piece` becomes the largest size
   /// of an entry of the table.
   std::unique_ptr<BlockRun> lease(Call& call, int group, Decision& decision, std::size_t copies,
                                   std::uint64_t bytes, std::uint64_t& piece);
   [[nodiscard]] unsigned thread_blocks_of(const Group& group) const;
-  void add_native(Call& call, int group, NativeReason reason);
+  static void add_native(Call& call, int group, const Copies& copies, NativeReason reason);
+  /// Those of the group from `first` on, until one of the limits is reached.
+  static Copies next_copies(const Call& call, int group, std::size_t first, std::size_t max_count,
+                            std::uint64_t max_bytes);
   void copy_natively(Call& call, bool is_captured);
   void copy_one(const Batch& batch, std::size_t index, std::uint64_t offset, std::uint64_t bytes);
   bool copy_as_batch(Call& call);

@@ -18,7 +18,7 @@ BlockRange& BlockRanges::look_up(const char* argument, CUdeviceptr address, std:
       std::ranges::upper_bound(by_begin_, address, {}, &std::pair<CUdeviceptr, BlockRange*>::first);
   if (after != by_begin_.begin()) {
     BlockRange& known = *std::prev(after)->second;
-    if (address < known.end) return *(last_ = &known);
+    if (address < known.end) return known;
   }
   BlockRange made = make(argument, address, bytes);
   // The pages around it may be anything.
@@ -26,7 +26,7 @@ BlockRange& BlockRanges::look_up(const char* argument, CUdeviceptr address, std:
   BlockRange& kept = ranges_.emplace_back(std::move(made));
   kept.distances.resize(source_.node.gpus.size());
   by_begin_.insert(after, {kept.begin, &kept});
-  return *(last_ = &kept);
+  return kept;
 }
 
 BlockRange BlockRanges::make(const char* argument, CUdeviceptr address, std::uint64_t bytes) {

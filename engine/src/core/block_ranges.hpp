@@ -35,11 +35,15 @@ class BlockRanges {
               ImportedMemories& imports);
 
   /// The range that holds `address`. Throws InvalidArgument for what is no memory, and for a copy
-  /// that passes the end of its allocation into nothing; `argument` is its name.
-  BlockRange& find(const char* argument, CUdeviceptr address, std::uint64_t bytes) {
-    if (address >= last_->begin && address < last_->end) return *last_;
-    return look_up(argument, address, bytes);
+  /// that passes the end of its allocation into nothing; `argument` is its name. `last`: the range
+  /// that was found last for such an argument, or none(); set to this one.
+  BlockRange& find(const char* argument, CUdeviceptr address, std::uint64_t bytes,
+                   BlockRange*& last) {
+    if (address < last->begin || address >= last->end) last = &look_up(argument, address, bytes);
+    return *last;
   }
+  /// A range that holds nothing.
+  [[nodiscard]] BlockRange* none() noexcept { return &none_; }
 
   /// Where kernels of `gpu`, whose primary context is `context`, find what the program has in the
   /// range: that much further up. Nothing where they may not. `reaches_peer`: whether peer access
@@ -64,7 +68,6 @@ class BlockRanges {
   std::vector<std::pair<CUdeviceptr, BlockRange*>> by_begin_;  // sorted; without pageable memory
   BlockRange none_;
   BlockRange pageable_;
-  BlockRange* last_ = &none_;
 };
 
 }  // namespace polypath
