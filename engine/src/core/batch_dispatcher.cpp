@@ -268,7 +268,29 @@ bool BatchDispatcher::is_usable(Call& call, int group, int gpu) {
     if (options_.prepare == PrepareMode::wait) preparing_.wait();
     if (!is_ready()) return false;
   }
-  return devices_.alive(gpu) && reaches(call, group, gpu);
+  if (!devices_.alive(gpu)) return false;
+  import_ranges(call, group, gpu);
+  return reaches(call, group, gpu);
+}
+
+void BatchDispatcher::import_ranges(Call& call, int group, int gpu) {
+  const CUcontext context = devices_.context_if_active(gpu);
+  bool is_any = false;
+  for (BlockRange& range : call.ranges.all()) {
+    const std::shared_ptr<ImportedMemory>& memory = range.info.import;
+    if ((range.groups >> group & 1) == 0 || memory == nullptr || range.info.context == context ||
+        memory->address_in(gpu, context, range.begin) || !memory->may_import(gpu))
+      continue;
+    is_any = preparing_.add([this, memory, gpu] {
+      const RelaxedCapture relaxed(driver());
+      try {
+        imports_.import_into(*memory, gpu);
+      } catch (const std::exception& error) {
+        log_info("GPU {} copies no blocks of another process's memory: {}", gpu, error.what());
+      }
+    }) || is_any;
+  }
+  if (is_any && options_.prepare == PrepareMode::wait) preparing_.wait();
 }
 
 BatchDispatcher::Decision BatchDispatcher::natively(NativeReason reason) const {
@@ -472,15 +494,15 @@ void BatchDispatcher::run_part(Call& call, int group, Decision decision, const C
   std::vector<std::size_t> entries(parts);
   std::size_t table = 0;  // entries that are written
   const bool is_forked = run->fork();
-  // The table is written in slices, each twice as large as the one before: the GPUs copy one while
-  // the CPU writes the next.
+  // The table is written in slices, each three times as large as the one before: the GPUs copy one
+  // while the CPU writes the next.
   std::uint64_t slice_bytes = kFirstSlice;
   std::size_t slice_count = kFirstSliceCopies;
   for (std::size_t first = copies.first; first < copies.last;) {
     const Copies slice = next_copies(call, group, first, slice_count, slice_bytes);
     first = std::min(slice.last, copies.last);
-    slice_bytes *= 2;
-    slice_count *= 2;
+    slice_bytes *= 3;
+    slice_count *= 3;
     Cut cut{piece, {}};
     for (const double share : shares)
       cut.quotas.push_back(static_cast<std::uint64_t>(share * static_cast<double>(slice.bytes)));

@@ -117,6 +117,8 @@ class BatchDispatcher {
   /// Whether it may copy now. Asks for what is missing.
   bool is_usable(Call& call, int group, int gpu);
   void request(int gpu, const Group& group, std::size_t streams);
+  /// Asks for imports of other processes' memory for the GPU.
+  void import_ranges(Call& call, int group, int gpu);
   std::set<int> peers_of(const Group& group, int gpu) const;
 
   /// Copies a group by kernels.

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <deque>
 #include <numeric>
+#include <thread>
 
 #include "driver/fault_injection.hpp"
 #include "support/gate.hpp"
@@ -54,6 +56,11 @@ class Blocks {
   }
   [[nodiscard]] Batch batch(CUstream stream) const {
     return {dsts_.size(), dsts_.data(), srcs_.data(), bytes_.data(), stream};
+  }
+  /// In the stream's order.
+  void poison(CUstream stream) const {
+    POLYPATH_CHECK(driver_, memset_d8_async(dst_.address(), static_cast<unsigned char>(kPoison),
+                                            dst_.size(), stream));
   }
   [[nodiscard]] std::uint64_t bytes() const {
     return std::accumulate(bytes_.begin(), bytes_.end(), std::uint64_t{0});
@@ -171,6 +178,73 @@ TEST_F(Batches, StreamOfAnotherGpu_GoesByAllGpus) {
   const Blocks data = blocks(kToGpu);
   run(data);
   expect_all_gpus(data.bytes());
+}
+
+TEST_F(Batches, StreamOfThirdGpu_CopiesBetweenOthers) {
+  if (gpus() < 3) GTEST_SKIP() << "three GPUs";
+  stream_.emplace(stream_on(2));
+  const Blocks data = blocks({MemoryId::gpu(0), far(), 200, 9 * kKiB});
+  run(data);
+  EXPECT_THAT(kernel_bytes(), testing::ElementsAre(testing::Pair("direct", data.bytes())));
+}
+
+TEST_F(Batches, DefaultStream_IsOrdered) {
+  const Blocks data = blocks(kToGpu);
+  for (const CUstream stream : {CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
+    data.poison(stream);
+    context_->copy_batch_async(data.batch(stream));
+    ASSERT_TRUE(completes(stream));
+    EXPECT_TRUE(data.arrived());
+  }
+  expect_all_gpus(2 * data.bytes());
+}
+
+TEST_F(Batches, ThreadsIssueAtOnce) {
+  constexpr int kThreads = 4;
+  std::deque<Blocks> all;
+  std::vector<Stream> streams;
+  for (int t = 0; t < kThreads; ++t) {
+    all.emplace_back(driver(), node(), t % 2 == 0 ? kToGpu : kToHost, random_);
+    streams.push_back(stream_on(0));
+  }
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t t = 0; t < kThreads; ++t)
+      threads.emplace_back([&, t] {
+        const CurrentContext current(driver(), context_of(0));
+        for (int i = 0; i < 5; ++i) context_->copy_batch_async(all[t].batch(streams[t].get()));
+      });
+  }
+  for (const Stream& stream : streams) ASSERT_TRUE(completes(stream.get()));
+  for (const Blocks& data : all) EXPECT_TRUE(data.arrived());
+}
+
+/// Kernels of one GPU may not reach host memory, as where it is registered for one context.
+TEST_F(Batches, UnreachableHostMemory_LeavesGpuOut) {
+  static const CudaDriver* real = nullptr;
+  static CUcontext blind = nullptr;
+  real = &driver();
+  blind = context_of(gpus() - 1);
+  auto table = std::make_shared<CudaDriver>(driver());
+  table->pointer_get_attributes = [](unsigned int count, CUpointer_attribute* attributes,
+                                     void** values, CUdeviceptr address) {
+    const CUresult result = real->pointer_get_attributes(count, attributes, values, address);
+    CUcontext current = nullptr;
+    if (count == 1 && attributes[0] == CU_POINTER_ATTRIBUTE_DEVICE_POINTER &&
+        real->ctx_get_current(&current) == CUDA_SUCCESS && current == blind)
+      *static_cast<CUdeviceptr*>(values[0]) = 0;
+    return result;
+  };
+  NodeSource node_source = source();
+  node_source.driver = table;
+  context_ = std::make_unique<Context>(node_source, OptionArguments{{"prepare", "wait"}});
+  const Blocks data = blocks(kToGpu);
+  run(data);
+  const auto by_route = kernel_bytes();
+  EXPECT_EQ(static_cast<std::size_t>(gpus()) - 1, by_route.size());
+  EXPECT_FALSE(by_route.contains("via gpu" + std::to_string(gpus() - 1)));
+  EXPECT_EQ(0U, counts().native);
+  context_.reset();
 }
 
 TEST_F(Batches, ManyEqualBlocks_Arrive) {
