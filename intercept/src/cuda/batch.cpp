@@ -1,6 +1,6 @@
-// Copies with attributes, alone or in batches. A batch of many copies is offered as a whole. If it is
-// left, its large copies are offered together, as the group that they are: they have no order among
-// each other. The rest stays one batch of the driver's.
+// Copies with attributes, alone or in batches. A batch of many copies is offered as a whole. If it
+// is left, its large copies are offered together, as the group that they are: they have no order
+// among each other. The rest stays one batch of the driver's.
 #include <cstdlib>
 
 #include "cuda/offload.hpp"
