@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Checks the dependency rule of ARCHITECTURE.md on the #include lines of all parts of the tree.
 
-    lab > collectives > comm > core; messaging > comm; sim, comm, collectives, messaging > simt
+    lab > collectives > comm > core; messaging > comm
+    sim, exec, comm, collectives, messaging > simt
     collectives > collectives/plan (with collective_types.h) > plan
     core > tune > exec > plan > topology > driver > base
     core > registry > base
     offload > collectives
     nccl > gate; cuda, mpi > gate > base (of polypath they see the C API alone)
-    simt, comm, collectives, messaging > device (what device code stands on; of simt/ it includes
-    what stands for it on the host, where tests find it)
+    simt, exec, comm, collectives, messaging > device (what device code stands on; of simt/ it
+    includes what stands for it on the host, where tests find it)
 
 The names are folders PART/src/NAME. A folder may include itself and what is to the right of it.
 Some may include less: RULES below lists, for each folder, those that it may include.
@@ -43,7 +44,7 @@ RULES = {
     "node": {"node", "base"},
     "topology": {"topology", "node", "driver", "base"},
     "plan": {"plan", "topology", "node", "base"},  # pure: no driver
-    "exec": ENGINE,
+    "exec": {"simt", "device"} | ENGINE,  # its kernels
     "tune": {"tune", "api"} | ENGINE,
     "core": CORE,
     "lab": {"lab", "collectives", "collective_plan", "comm"} | CORE,

@@ -57,6 +57,18 @@ class BenchRequest(Checked, ctypes.Structure):
     ]
 
 
+class BenchBlocksRequest(Checked, ctypes.Structure):
+    _fields_ = [
+        ("src", c_char_p),
+        ("dst", c_char_p),
+        ("block_bytes", c_size_t),
+        ("count", c_size_t),
+        ("warmup", c_int),
+        ("iterations", c_int),
+        ("rounds", c_int),
+    ]
+
+
 class BesideRequest(Checked, ctypes.Structure):
     _fields_ = [
         ("transfers", POINTER(Request)),
@@ -196,6 +208,10 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "polypath_context_create": [POINTER(Setting), c_size_t, POINTER(c_void_p)],
     "polypath_copy_async": [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p],
     "polypath_group_copy_async": [c_void_p, POINTER(Transfer), c_size_t],
+    "polypath_copy_batch_async": [
+        *[c_void_p, c_size_t, POINTER(c_uint64), POINTER(c_uint64), POINTER(c_uint64), c_void_p],
+    ],
+    "polypath_prepare_batches": [c_void_p, POINTER(Request), c_size_t],
     "polypath_prepare": [c_void_p, POINTER(Request), c_size_t],
     "polypath_plan": [c_void_p, POINTER(Request), c_size_t, _STRING],
     "polypath_plan_collective": [c_void_p, POINTER(CollectiveRequest), _STRING],
@@ -358,6 +374,9 @@ _UNICONN_FUNCTIONS: dict[str, list[Any]] = {
 _OF_THE_LABORATORY: dict[str, list[Any]] = {
     "polypath_bench": [c_void_p, POINTER(BenchRequest), _STRING],
     "polypath_bench_beside": [c_void_p, POINTER(BesideRequest), TrafficSwitch, c_void_p, _STRING],
+    "polypath_bench_blocks": [
+        *[c_void_p, POINTER(BenchBlocksRequest), TrafficSwitch, c_void_p, _STRING],
+    ],
     "polypath_tune": [c_void_p, POINTER(TuneRequest), TuneProgress, c_void_p, _STRING],
     "polypath_graph_phases": [c_void_p, POINTER(GraphPhasesRequest), _STRING],
     "polypath_collective_bench_create": [c_void_p, c_char_p, c_char_p, POINTER(c_void_p)],

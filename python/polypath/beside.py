@@ -267,6 +267,16 @@ def measure(
     there was none within 2 s. Raises `InternalError` when bytes differ.
     """
     array, other = request_array(requests), request_array(own)
+    request = _api.BesideRequest(
+        *(array, len(array), warmup, iterations, rounds),
+        *(other if len(other) > 0 else None, len(other)),
+        *(own_queue, own_period_us, own_period_us),
+    )
+    return _call("polypath_bench_beside", context, request, traffic)
+
+
+def _call(name: str, context: Context, request: Any, traffic: Switch | None) -> dict[str, Any]:
+    """Calls a benchmark that switches traffic on and off."""
     raised: list[BaseException] = []
 
     def switch(on: int, _user: int | None) -> int:
@@ -278,14 +288,9 @@ def measure(
             return 1
         return 0
 
-    request = _api.BesideRequest(
-        *(array, len(array), warmup, iterations, rounds),
-        *(other if len(other) > 0 else None, len(other)),
-        *(own_queue, own_period_us, own_period_us),
-    )
     try:
         result: dict[str, Any] = _api.call_json(
-            *("polypath_bench_beside", context._open(), ctypes.byref(request)),
+            *(name, context._open(), ctypes.byref(request)),
             *(_api.TrafficSwitch(switch), None),
         )
     except PolypathError:
@@ -334,6 +339,36 @@ def run(
             if len(pairs) > 1:
                 row["transfers"] = [pair._asdict() for pair in pairs]
             yield row
+
+
+def run_blocks(
+    context: Context,
+    pair: Pair,
+    blocks: Sequence[tuple[int, int]],
+    traffic: Traffic,
+    node: str | None = None,
+    iterations: int = 20,
+    warmup: int = 2,
+) -> Generator[dict[str, Any], None, None]:
+    """The same of batches: one row for each (bytes of a block, number of blocks)."""
+    topology = context.topology()
+    others = pairs_of(traffic.copies, topology)
+    rounds = traffic.rounds or (1 if topology["virtual_time"] else 3)
+    with running(others, traffic, node, topology) as switch:
+        for size, count in blocks:
+            request = _api.BenchBlocksRequest(
+                *(_api.encoded(pair.src, "src"), _api.encoded(pair.dst, "dst")),
+                *(size, count, warmup, iterations, rounds),
+            )
+            report = _call("polypath_bench_blocks", context, request, switch)
+            yield {
+                "src": pair.src,
+                "dst": pair.dst,
+                "block_bytes": size,
+                "count": count,
+                "bytes": size * count,
+                **_row(report),
+            }
 
 
 def _row(report: dict[str, Any]) -> dict[str, Any]:

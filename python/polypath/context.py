@@ -11,7 +11,15 @@ from . import _api
 from .errors import InvalidArgument
 from .handles import WarnsUnlessClosed
 from .integers import array, checked_size, integer
-from .transfers import Request, Transfer, as_transfer, checked_transfer, request_array
+from .streams import stream_handle
+from .transfers import (
+    Request,
+    Transfer,
+    as_transfer,
+    block_arrays,
+    checked_transfer,
+    request_array,
+)
 
 #: Called with steps done, steps in all, and what comes next.
 Progress = Callable[[int, int, str], None]
@@ -107,6 +115,33 @@ class Context(WarnsUnlessClosed):
             checked.append(checked_transfer(as_transfer(transfer, where), where))
         array = (_api.Transfer * len(checked))(*checked)
         _api.call("polypath_group_copy_async", self._open(), array, len(checked))
+
+    def copy_batch_async(self, dst: Any, src: Any, bytes: Any = None, stream: Any = None) -> None:
+        """Copies many blocks in one call: ``bytes[i]`` from ``src[i]`` to ``dst[i]``, after what
+        ``stream`` holds and before what it is given next. Among each other they have no order.
+
+        ``dst``, ``src``: arrays of 64-bit addresses in host memory (NumPy, PyTorch, `array.array`,
+        ctypes), or sequences of anything that `polypath.buffers.as_buffer` takes. ``bytes``: one
+        size for all blocks, or an array or sequence of sizes; default the size of each block, where
+        one of its sides says it. ``stream``: as of `copy_async`.
+
+        Between pinned host memory and a GPU, kernels of all GPUs copy a part each over their own
+        host link. What they need is made in the background by the first batch; `prepare_batches`
+        makes it now. Raises as `copy_async`; the message names the index of the block.
+        """
+        count, to, start, sizes = block_arrays(dst, src, bytes)
+        _api.call(
+            "polypath_copy_batch_async",
+            *(self._open(), count, to, start, sizes, stream_handle(stream)),
+        )
+
+    def prepare_batches(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Makes ready, and waits for, all that batches between these memories can use::
+
+        context.prepare_batches([("host0", "gpu0"), ("gpu0", "host0")])
+        """
+        array = request_array(Request(src, dst, 0) for src, dst in pairs)
+        _api.call("polypath_prepare_batches", self._open(), array, len(array))
 
     def prepare(self, src: str, dst: str, bytes: int | str) -> None:
         """Makes ready, and waits for, all that transfers of up to this size between these memories
@@ -359,6 +394,37 @@ class Context(WarnsUnlessClosed):
         )
         result: dict[str, Any] = _api.call_json(
             "polypath_bench", self._open(), ctypes.byref(request)
+        )
+        return result
+
+    def bench_blocks(
+        self,
+        src: str,
+        dst: str,
+        block_bytes: int,
+        count: int,
+        iterations: int = 10,
+        warmup: int = 2,
+    ) -> dict[str, Any]:
+        """Copies a batch of equal blocks between random places, by the driver's batch and by
+        `copy_batch_async` in alternating pairs, on buffers of its own with random contents, and
+        compares every byte::
+
+            {"src", "dst", "block_bytes", "count", "bytes", "native": "batch" | "copies",
+             "native_us", "polypath_us", "native_gbps", "polypath_gbps", "speedup",
+             "native_issue_us", "issue_us" (CPU time of a call), "native_share",
+             "routes": [{"route", "share"}], "verified"}
+
+        Times are from the call to the end of the copies, medians. "native_share" and "routes" say
+        how polypath's bytes went. Raises `InternalError` when bytes differ.
+        """
+        request = _api.BenchBlocksRequest(
+            *(_api.encoded(src, "src"), _api.encoded(dst, "dst")),
+            *(block_bytes, count, warmup, iterations, 0),
+        )
+        result: dict[str, Any] = _api.call_json(
+            *("polypath_bench_blocks", self._open(), ctypes.byref(request)),
+            *(_api.TrafficSwitch(), None),
         )
         return result
 

@@ -52,6 +52,34 @@ def plot_bench(documents: Sequence[dict[str, Any]], file: Path) -> None:
     figure.savefig(file, dpi=150)
 
 
+def plot_pages(document: dict[str, Any], file: Path) -> None:
+    """Draws a document of `polypath bench pages`: GB/s over the size of a block, and the speedup
+    below, a column for each direction."""
+    pairs = list(dict.fromkeys((row["src"], row["dst"]) for row in document["rows"]))
+    figure = Figure(figsize=(5.2 * len(pairs), 5.6), layout="constrained")
+    axes = figure.subplots(2, len(pairs), sharex="col", squeeze=False, height_ratios=(2, 1))
+    for column, (src, dst) in enumerate(pairs):
+        rows = [row for row in document["rows"] if (row["src"], row["dst"]) == (src, dst)]
+        sizes = [row["block_bytes"] for row in rows]
+        upper, lower = axes[0][column], axes[1][column]
+        for key, label, colour in (
+            ("polypath_gbps", "polypath", _POLYPATH),
+            ("native_gbps", f"the driver's {rows[0]['native']}", _NATIVE),
+        ):
+            values = [row[key] for row in rows]
+            upper.plot(sizes, values, label=label, color=colour, marker="o", markersize=4)
+        upper.set_title(f"{src} to {dst}\n{where(document['node'])}", fontsize=10)
+        upper.set_ylabel("GB/s")
+        upper.set_ylim(bottom=0)
+        upper.grid(alpha=0.3)
+        upper.legend(loc="lower right", fontsize=8)
+        speedups = [row["speedup"] for row in rows]
+        lower.plot(sizes, speedups, color=_POLYPATH, marker="o", markersize=4)
+        _speedup_over_sizes(lower, "bytes a block")
+        lower.set_ylim(bottom=0)
+    figure.savefig(file, dpi=150)
+
+
 def describe_transfers(document: dict[str, Any]) -> str:
     """ "gpu0 to gpu1", or how many transfers there are at once."""
     row = document["rows"][0]

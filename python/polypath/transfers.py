@@ -63,6 +63,81 @@ def checked_transfer(transfer: Transfer, where: str) -> _api.Transfer:
     return _api.Transfer(to, start, size, stream_handle(transfer.stream))
 
 
+def block_arrays(
+    dst: Any, src: Any, size: Any
+) -> tuple[int, ctypes.Array[Any], ctypes.Array[Any], ctypes.Array[Any]]:
+    """The number of blocks, and their addresses and sizes, of `Context.copy_batch_async`."""
+    to, to_sizes = _addresses(dst, "dst", writes=True)
+    start, start_sizes = _addresses(src, "src", writes=False)
+    count = len(to)
+    if len(start) != count:
+        raise InvalidArgument(f"there are {count} of dst and {len(start)} of src")
+    words = ctypes.c_uint64 * count
+    if size is None:
+        sizes = [
+            _transfer_size(Buffer(0, one), Buffer(0, other), None, f"copy {index}: ")
+            for index, (one, other) in enumerate(
+                zip(to_sizes or [None] * count, start_sizes or [None] * count, strict=True)
+            )
+        ]
+        return count, to, start, words(*sizes)
+    given = _words_of(size)
+    if given is None and not isinstance(size, Iterable):
+        given = words(*[integer(size, ctypes.c_size_t, "bytes")] * count)
+    if given is None:
+        given = (ctypes.c_uint64 * len(size))(
+            *(integer(each, ctypes.c_size_t, f"bytes[{at}]") for at, each in enumerate(size))
+        )
+    if len(given) != count:
+        raise InvalidArgument(f"there are {count} of dst and {len(given)} of bytes")
+    for name, lengths in (("dst", to_sizes), ("src", start_sizes)):
+        for at, length in enumerate(lengths or ()):
+            if length is not None and given[at] > length:
+                raise InvalidArgument(
+                    f"copy {at}: {name} has {length} bytes, fewer than {given[at]}"
+                )
+    return count, to, start, given
+
+
+def _addresses(
+    blocks: Any, name: str, *, writes: bool
+) -> tuple[ctypes.Array[Any], list[int | None] | None]:
+    """Addresses of the blocks, and their sizes as far as they are known."""
+    words = _words_of(blocks)
+    if words is not None:
+        return words, None
+    if not isinstance(blocks, Iterable):
+        raise WrongType(f"{name} is no sequence of blocks, and no array of addresses")
+    buffers = [as_buffer(block, f"{name}[{at}]") for at, block in enumerate(blocks)]
+    for at, buffer in enumerate(buffers):
+        if writes and buffer.read_only:
+            raise InvalidArgument(f"{name}[{at}] is read-only")
+    addresses = (ctypes.c_uint64 * len(buffers))(*(buffer.address for buffer in buffers))
+    return addresses, [buffer.bytes for buffer in buffers]
+
+
+def _words_of(values: Any) -> ctypes.Array[Any] | None:
+    """The values of an array of 64-bit integers in host memory: of NumPy, PyTorch, `array.array`
+    or ctypes. None for anything else."""
+    if hasattr(values, "data_ptr") and hasattr(values, "numpy") and not _is_on_gpu(values):
+        values = values.numpy()
+    try:
+        view = memoryview(values)
+    except TypeError:
+        return None
+    if (
+        view.ndim != 1
+        or view.itemsize != 8
+        or view.format.lstrip("<@=") not in ("q", "Q", "l", "L")
+    ):
+        return None
+    return (ctypes.c_uint64 * len(view)).from_buffer_copy(view)
+
+
+def _is_on_gpu(tensor: Any) -> bool:
+    return bool(getattr(tensor, "is_cuda", False))
+
+
 def _transfer_size(dst: Buffer, src: Buffer, size: int | None, where: str) -> int:
     if size is None:
         if dst.bytes is None and src.bytes is None:

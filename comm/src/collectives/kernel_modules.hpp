@@ -7,7 +7,7 @@
 
 #include "collectives/kernels/kernels.hpp"
 #include "collectives/kernels/sum_args.h"
-#include "comm/kernel_module.hpp"
+#include "driver/kernel_module.hpp"
 
 namespace polypath {
 

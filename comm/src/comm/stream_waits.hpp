@@ -7,10 +7,10 @@
 #include <memory>
 #include <mutex>
 
-#include "comm/kernel_module.hpp"
 #include "comm/kernels/exchange_args.h"
 #include "comm/kernels/stream_put_args.h"
 #include "comm/kernels/stream_wait_args.h"
+#include "driver/kernel_module.hpp"
 #include "driver/resources.hpp"
 
 namespace polypath {

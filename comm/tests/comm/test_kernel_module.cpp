@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "comm/kernel_module.hpp"
 #include "comm/kernels/images.hpp"
+#include "driver/kernel_module.hpp"
 #include "driver/resources.hpp"
 #include "group.hpp"
 

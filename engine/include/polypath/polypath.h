@@ -159,6 +159,27 @@ POLYPATH_API polypath_status polypath_try_group_copy_async(polypath_context* con
                                                            const polypath_transfer* transfers,
                                                            size_t count, int* issued);
 
+/* Copies `count` blocks of bytes[i] from src[i] to dst[i], all on `stream`: after what the stream
+ * holds, and before what it is given next; among each other they have no order, and no block may be
+ * written that another one of the batch reads or writes. The arrays are read before it returns.
+ * Memory, completion and errors as of polypath_copy_async(), block by block; the message names the
+ * index, and nothing is issued when an argument is wrong. Between pinned host memory and a GPU,
+ * kernels of all GPUs that may help copy a part each over their own host link; between two GPUs one
+ * kernel does; blocks of `batch_copy_size` bytes or more are transfers as of polypath_copy_async().
+ * The rest, and a batch that is too small to gain, goes by the driver (cuMemcpyBatchAsync where it
+ * can). What kernels need is made in the background when a batch first asks for it; until then
+ * batches go by the driver. */
+POLYPATH_API polypath_status polypath_copy_batch_async(polypath_context* context, size_t count,
+                                                       void* const* dst, const void* const* src,
+                                                       const size_t* bytes, void* stream);
+
+/* The same, but a batch of which all blocks would go natively is left to the caller: *issued is 0
+ * then, with any status, and nothing was done. 1: as polypath_copy_batch_async() says. */
+POLYPATH_API polypath_status polypath_try_copy_batch_async(polypath_context* context, size_t count,
+                                                           void* const* dst, const void* const* src,
+                                                           const size_t* bytes, void* stream,
+                                                           int* issued);
+
 /* A transfer without addresses, for plans and preparation. */
 typedef struct polypath_transfer_request {
   const char* src; /* "gpu0" or "host0" */
@@ -173,6 +194,12 @@ typedef struct polypath_transfer_request {
 POLYPATH_API polypath_status polypath_prepare(polypath_context* context,
                                               const polypath_transfer_request* requests,
                                               size_t count);
+
+/* The same for batches between these memories (`bytes` are ignored): contexts, kernels, streams and
+ * 8 MiB of pinned host memory. POLYPATH_NOT_SUPPORTED: no kernels for these GPUs. */
+POLYPATH_API polypath_status polypath_prepare_batches(polypath_context* context,
+                                                      const polypath_transfer_request* requests,
+                                                      size_t count);
 
 /* ---- Memory of other processes ----------------------------------------------------------------
  */
@@ -309,6 +336,10 @@ POLYPATH_API polypath_status polypath_device_info(polypath_context* context, cha
  *  "native_by_reason": {reason: count}, "left_out_by_reason": {reason: count},
  *  "routes": [{"src", "dst", "route", "transfers", "bytes"}],
  *  "links": [{"from", "to", "bytes", "copies"}],
+ *  "batches": {"calls", "large" (blocks that were transfers of their own), "native" (blocks that
+ *              the driver or the caller copied), "native_bytes", "native_by_reason",
+ *              "routes": [{"src", "dst", "route", "entries", "bytes"}] (by kernels: "direct" is the
+ *              GPU of the pair, "via gpu2" the kernel of GPU 2)},
  *  "graphs": {"launches", "hits" (same addresses), "patches" (graphs that got other addresses),
  *             "patched_nodes", "builds", "evictions", "failed", "busy" (went by streams instead),
  *             "cached"},

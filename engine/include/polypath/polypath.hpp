@@ -82,6 +82,21 @@ class context {
     detail::check(polypath_group_copy_async(get(), transfers.data(), transfers.size()));
   }
 
+  /// Copies blocks, which have no order among each other: bytes[i] from src[i] to dst[i].
+  void copy_batch_async(std::span<void* const> dst, std::span<const void* const> src,
+                        std::span<const std::size_t> bytes, void* stream) {
+    if (dst.size() != src.size() || dst.size() != bytes.size())
+      throw error(POLYPATH_INVALID_ARGUMENT, "dst, src and bytes are not equally long");
+    detail::check(
+        polypath_copy_batch_async(get(), dst.size(), dst.data(), src.data(), bytes.data(), stream));
+  }
+
+  /// Makes ready, and waits for, all that batches between these memories can use.
+  void prepare_batches(std::span<const request> requests) {
+    const auto list = views(requests);
+    detail::check(polypath_prepare_batches(get(), list.data(), list.size()));
+  }
+
   /// Makes ready, and waits for, all that such transfers can use.
   void prepare(std::span<const request> requests) {
     const auto list = views(requests);

@@ -84,6 +84,12 @@ Transfer transfer_of(void* dst, const void* src, std::size_t bytes, void* stream
           stream != nullptr ? static_cast<CUstream>(stream) : CU_STREAM_LEGACY};
 }
 
+Batch batch_of(size_t count, void* const* dst, const void* const* src, const size_t* bytes,
+               void* stream) {
+  return {count, dst, src, bytes,
+          stream != nullptr ? static_cast<CUstream>(stream) : CU_STREAM_LEGACY};
+}
+
 polypath_status try_copy(polypath_context* context, const Transfer& transfer,
                          int* issued) noexcept {
   return guarded([&] {
@@ -202,6 +208,33 @@ polypath_status polypath_try_group_copy_async(polypath_context* context,
     std::fill_n(issued, count, 0);
     context_of(context).try_group_copy_async(group_of(transfers, count), {issued, count});
   });
+}
+
+polypath_status polypath_copy_batch_async(polypath_context* context, size_t count, void* const* dst,
+                                          const void* const* src, const size_t* bytes,
+                                          void* stream) {
+  return guarded([&] { of(context).copy_batch_async(batch_of(count, dst, src, bytes, stream)); });
+}
+
+polypath_status polypath_try_copy_batch_async(polypath_context* context, size_t count,
+                                              void* const* dst, const void* const* src,
+                                              const size_t* bytes, void* stream, int* issued) {
+  return guarded([&] {
+    require(issued != nullptr, "issued is null");
+    *issued = 0;
+    bool midway = false;
+    try {
+      *issued = of(context).try_copy_batch_async(batch_of(count, dst, src, bytes, stream), midway);
+    } catch (...) {
+      *issued = midway ? 1 : 0;
+      throw;
+    }
+  });
+}
+
+polypath_status polypath_prepare_batches(polypath_context* context,
+                                         const polypath_transfer_request* requests, size_t count) {
+  return guarded([&] { of(context).prepare_batches(requests_of(requests, count)); });
 }
 
 polypath_status polypath_prepare(polypath_context* context,

@@ -62,10 +62,16 @@ class Classifier {
   /// The same transfer with its stream, or why it cannot be split. Throws DriverError.
   std::variant<SplittableTransfer, NativeReason> splittable(const ResolvedTransfer& ends);
 
- private:
+  // What both ask:
+
+  /// Throws InvalidArgument, which names the argument, for what is no memory, DriverError.
   PointerInfo checked_info(const char* argument, CUdeviceptr address, std::uint64_t bytes);
+  /// The memory of the node that an address lies in, or nothing.
   std::optional<MemoryId> memory_of(CUdeviceptr address, const PointerInfo& info) const;
+  /// Throws DriverError.
   CallerStream caller_of(CUstream stream) const;
+
+ private:
   /// Nothing when the range is not in one memory.
   std::optional<Access> access_to(const PointerInfo& info, CUdeviceptr address,
                                   std::uint64_t bytes) const;

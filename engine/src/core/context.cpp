@@ -23,7 +23,8 @@ Context::Context(NodeSource source, const OptionArguments& arguments)
       others_(process_registry(registry_of(options_, source_)), *source_.driver, source_.node),
       devices_(source_.driver, source_.nvml, source_.node),
       imports_(source_.driver, devices_),
-      dispatcher_(source_, options_, devices_, imports_, others_, counters_) {}
+      dispatcher_(source_, options_, devices_, imports_, others_, counters_),
+      batches_(source_, options_, devices_, imports_, others_, counters_, dispatcher_) {}
 
 Context::~Context() = default;
 
@@ -87,6 +88,29 @@ void Context::issue_group(std::span<const Transfer> transfers, const PreparedPla
     counters_.count_failed();
     throw;
   }
+}
+
+void Context::copy_batch_async(const Batch& batch) {
+  try {
+    batches_.issue(batch);
+  } catch (...) {
+    counters_.count_failed();
+    throw;
+  }
+}
+
+bool Context::try_copy_batch_async(const Batch& batch, bool& midway) {
+  try {
+    return batches_.try_issue(batch, midway);
+  } catch (...) {
+    counters_.count_failed();
+    throw;
+  }
+}
+
+void Context::prepare_batches(const std::vector<Request>& requests) {
+  check(requests);
+  batches_.prepare(requests);
 }
 
 // ---- memory of other processes ------------------------------------------------------------------

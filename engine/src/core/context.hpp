@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/options.hpp"
+#include "core/batch_dispatcher.hpp"
 #include "core/copy_engine.hpp"
 #include "core/split_thresholds.hpp"
 #include "core/transfer_dispatcher.hpp"
@@ -42,6 +43,12 @@ class Context final : public CopyEngine {
   void follow(std::span<const Transfer> transfers, const PreparedPlan& plan);
   /// polypath_try_group_copy_async; `issued` is 0 before, and has a place for each.
   void try_group_copy_async(std::span<const Transfer> transfers, std::span<int> issued);
+  /// polypath_copy_batch_async.
+  void copy_batch_async(const Batch& batch);
+  /// polypath_try_copy_batch_async: whether it was issued. `midway` as of try_copy_async().
+  bool try_copy_batch_async(const Batch& batch, bool& midway);
+  /// polypath_prepare_batches.
+  void prepare_batches(const std::vector<Request>& requests);
   /// polypath_ipc_register_export.
   void memory_exported(const CUipcMemHandle& handle, CUdeviceptr address);
   /// polypath_ipc_register_import, in the current CUDA context.
@@ -52,7 +59,10 @@ class Context final : public CopyEngine {
   /// polypath_prepare.
   void prepare(const std::vector<Request>& requests);
   /// Waits until the background thread has nothing left to prepare.
-  void wait_prepared() { dispatcher_.wait_prepared(); }
+  void wait_prepared() {
+    dispatcher_.wait_prepared();
+    batches_.wait_prepared();
+  }
 
   Plan plan(const std::vector<Request>& requests);
   /// polypath_split_thresholds.
@@ -114,6 +124,7 @@ class Context final : public CopyEngine {
   Devices devices_;
   ImportedMemories imports_;
   TransferDispatcher dispatcher_;
+  BatchDispatcher batches_;
   // Guards source_.tuned, .collectives, .backends and .profile_state, news_ and the file: ranks
   // that are threads save and read.
   mutable std::mutex profile_mutex_;

@@ -73,9 +73,33 @@ void Counters::count_split(const Schedule& schedule, int followed) {
   }
 }
 
+void Counters::count_blocks(const TransferPlan& plan, std::size_t route, std::size_t entries) {
+  const RouteShare& share = plan.routes[route];
+  const std::lock_guard lock(mutex_);
+  RouteCount& count =
+      split_.batches.routes[{plan.request.src, plan.request.dst, to_string(share.route)}];
+  count.transfers += entries;
+  count.bytes += share.bytes;
+}
+
+void Counters::count_native_block(NativeReason reason, std::uint64_t bytes) noexcept {
+  native_blocks_[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
+  native_block_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+void Counters::count_declined_blocks(NativeReason reason, std::size_t count,
+                                     std::uint64_t bytes) noexcept {
+  native_blocks_[static_cast<std::size_t>(reason)].fetch_add(count, std::memory_order_relaxed);
+  native_block_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+}
+
 void Counters::reset() {
   const std::lock_guard lock(mutex_);
   split_ = {};
+  batches_ = 0;
+  large_blocks_ = 0;
+  native_block_bytes_ = 0;
+  for (auto& count : native_blocks_) count = 0;
   native_bytes_ = 0;
   failed_ = 0;
   changed_by_load_ = 0;
@@ -91,6 +115,13 @@ Counters::Snapshot Counters::snapshot() const {
   snapshot.bytes += native_bytes_;
   for (std::size_t i = 0; i < native_.size(); ++i) snapshot.native[i] = native_[i];
   for (std::size_t i = 0; i < left_out_.size(); ++i) snapshot.excluded[i] = left_out_[i];
+  snapshot.batches.calls = batches_;
+  snapshot.batches.large = large_blocks_;
+  snapshot.batches.native_bytes = native_block_bytes_;
+  for (std::size_t i = 0; i < native_blocks_.size(); ++i) {
+    snapshot.batches.native_by_reason[i] = native_blocks_[i];
+    snapshot.batches.native += native_blocks_[i];
+  }
   return snapshot;
 }
 

@@ -52,6 +52,17 @@ class Counters {
   /// A run of `schedule` was issued; of its transfers those that are split count.
   /// `followed`: number of them that did not wait for earlier ones (exec/sequence.hpp).
   void count_split(const Schedule& schedule, int followed);
+
+  // Batches of small copies (batch_dispatcher.hpp); "blocks" are their copies.
+
+  /// One that was issued.
+  void count_batch() noexcept { ++batches_; }
+  /// Entries that kernels of one GPU copy: what route `route` of the plan carries.
+  void count_blocks(const TransferPlan& plan, std::size_t route, std::size_t entries);
+  void count_large_blocks(std::size_t count) noexcept { large_blocks_ += count; }
+  void count_native_block(NativeReason reason, std::uint64_t bytes) noexcept;
+  /// The caller will copy them natively.
+  void count_declined_blocks(NativeReason reason, std::size_t count, std::uint64_t bytes) noexcept;
   void reset();
 
   struct RouteCount {
@@ -80,6 +91,14 @@ class Counters {
     std::array<std::uint64_t, static_cast<std::size_t>(ExclusionReason::count_)> excluded{};
     std::map<RouteKey, RouteCount> routes;  ///< of split transfers
     std::map<int, LinkCount> links;         ///< by index; of split transfers
+    struct Batches {
+      std::uint64_t calls = 0;
+      std::uint64_t large = 0;         ///< copies that went as transfers of their own
+      std::uint64_t native = 0;        ///< copies
+      std::uint64_t native_bytes = 0;  ///< those that were left to the caller among them
+      std::map<RouteKey, RouteCount> routes = {};  ///< of kernels: entries of their tables
+      std::array<std::uint64_t, static_cast<std::size_t>(NativeReason::count_)> native_by_reason{};
+    } batches;
   };
   [[nodiscard]] Snapshot snapshot() const;
 
@@ -87,6 +106,11 @@ class Counters {
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(NativeReason::count_)> native_{};
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(ExclusionReason::count_)>
       left_out_{};
+  std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(NativeReason::count_)>
+      native_blocks_{};
+  std::atomic<std::uint64_t> batches_{0};
+  std::atomic<std::uint64_t> large_blocks_{0};
+  std::atomic<std::uint64_t> native_block_bytes_{0};
   std::atomic<std::uint64_t> native_bytes_{0};
   std::atomic<std::uint64_t> failed_{0};
   std::atomic<std::uint64_t> changed_by_load_{0};

@@ -218,6 +218,31 @@ json loaded_json(Context& context, const Plan& plan) {
   return loaded;
 }
 
+namespace {
+
+json batches_json(const Counters::Snapshot& counts) {
+  json by_reason = json::object();
+  for (std::size_t i = 0; i < counts.batches.native_by_reason.size(); ++i)
+    if (counts.batches.native_by_reason[i] != 0)
+      by_reason[std::string(to_string(static_cast<NativeReason>(i)))] =
+          counts.batches.native_by_reason[i];
+  json routes = json::array();
+  for (const auto& [key, count] : counts.batches.routes)
+    routes.push_back({{"src", to_string(key.src)},
+                      {"dst", to_string(key.dst)},
+                      {"route", key.route},
+                      {"entries", count.transfers},
+                      {"bytes", count.bytes}});
+  return {{"calls", counts.batches.calls},
+          {"large", counts.batches.large},
+          {"native", counts.batches.native},
+          {"native_bytes", counts.batches.native_bytes},
+          {"native_by_reason", std::move(by_reason)},
+          {"routes", std::move(routes)}};
+}
+
+}  // namespace
+
 json counters_json(Context& context) {
   const Counters::Snapshot counts = context.counters().snapshot();
   const auto native = std::accumulate(counts.native.begin(), counts.native.end(), std::uint64_t{0});
@@ -260,6 +285,7 @@ json counters_json(Context& context) {
           {"left_out_by_reason", std::move(excluded)},
           {"routes", std::move(routes)},
           {"links", std::move(links)},
+          {"batches", batches_json(counts)},
           {"graphs", graphs_json(context)},
           {"staging", std::move(staging)}};
 }

@@ -52,6 +52,21 @@ std::string report(Context& context) {
         "{} to {}, {}: {} in {} transfers, {:.1f} %\n", to_string(key.src), to_string(key.dst),
         key.route, people_bytes(count.bytes), count.transfers,
         100.0 * static_cast<double>(count.bytes) / static_cast<double>(pairs[{key.src, key.dst}]));
+  if (counts.batches.calls + counts.batches.native != 0) {
+    std::uint64_t entries = 0;
+    std::uint64_t bytes = 0;
+    for (const auto& [key, count] : counts.batches.routes) {
+      entries += count.transfers;
+      bytes += count.bytes;
+    }
+    text += fmt::format("batches: {}, {} by kernels, {} copies as transfers, {} native ({})\n",
+                        counts.batches.calls, people_bytes(bytes), counts.batches.large,
+                        counts.batches.native, people_bytes(counts.batches.native_bytes));
+    for (const auto& [key, count] : counts.batches.routes)
+      text += fmt::format("blocks {} to {}, {}: {}\n", to_string(key.src), to_string(key.dst),
+                          key.route, people_bytes(count.bytes));
+    append("native of batches because", by_reason<NativeReason>(counts.batches.native_by_reason));
+  }
   if (counts.changed_by_load != 0)
     text += fmt::format("changed by load: {} transfers\n", counts.changed_by_load);
   append("routes left out", by_reason<ExclusionReason>(counts.excluded));

@@ -103,6 +103,25 @@ TEST(CApi, NullArgumentsAreRefusedByName) {
   refused(polypath_counters_text(context, nullptr), "text");
   refused(polypath_group_copy_async(nullptr, nullptr, 0), "context");
   refused(polypath_group_copy_async(context, nullptr, 1), "transfers");
+  void* const nowhere[]{nullptr};
+  const void* const from[]{&text};
+  const std::size_t one[]{1};
+  refused(polypath_copy_batch_async(nullptr, 0, nullptr, nullptr, nullptr, nullptr), "context");
+  refused(polypath_copy_batch_async(context, 1, nullptr, from, one, nullptr), "dst");
+  refused(polypath_copy_batch_async(context, 1, nowhere, from, one, nullptr), "copy 0: dst");
+  refused(polypath_try_copy_batch_async(context, 1, nowhere, from, one, nullptr, nullptr),
+          "issued");
+  issued = 1;
+  refused(polypath_try_copy_batch_async(context, 1, nowhere, from, one, nullptr, &issued),
+          "copy 0: dst");
+  EXPECT_EQ(issued, 0);
+  EXPECT_EQ(polypath_copy_batch_async(context, 0, nullptr, nullptr, nullptr, nullptr),
+            POLYPATH_SUCCESS);
+  refused(polypath_prepare_batches(context, nullptr, 1), "requests");
+  const polypath_bench_blocks_request no_blocks{"gpu0", "gpu1", 0, 1, 0, 1, 0};
+  refused(polypath_bench_blocks(nullptr, &no_blocks, nullptr, nullptr, &text), "context");
+  refused(polypath_bench_blocks(context, nullptr, nullptr, nullptr, &text), "request");
+  refused(polypath_bench_blocks(context, &no_blocks, nullptr, nullptr, &text), "blocks");
   refused(polypath_prepare(nullptr, &kRequest, 1), "context");
   refused(polypath_prepare(context, nullptr, 1), "requests");
   refused(polypath_plan(nullptr, &kRequest, 1, &text), "context");
@@ -242,7 +261,7 @@ TEST(CApi, BenchVerifiesAndCountersCount) {
   const json counters = parsed(polypath_counters, handle.context);
   expect_keys(counters, {"transfers", "split", "followed", "native", "failed", "bytes", "copies",
                          "changed_by_load", "native_by_reason", "left_out_by_reason", "routes",
-                         "links", "graphs", "staging"});
+                         "links", "batches", "graphs", "staging"});
   expect_keys(counters["graphs"], {"launches", "hits", "patches", "patched_nodes", "builds",
                                    "evictions", "failed", "busy", "cached"});
   EXPECT_EQ(counters["graphs"]["launches"], 0) << "streams are the default";

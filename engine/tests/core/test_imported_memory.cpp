@@ -107,6 +107,40 @@ TEST_P(ImportedMemoryTest, GetTakesEveryRoute) {
   close(imported);
 }
 
+TEST_P(ImportedMemoryTest, BatchGoesByAllGpus) {
+  constexpr std::size_t kBlock = 20000;
+  constexpr std::size_t kCount = kBytes / kBlock;
+  Peer peer;
+  Context context(source(), settings());
+  const CUdeviceptr imported = import(context, peer.allocate(kTheirs, kBytes, 1));
+  TestBuffer host(driver(), node(), MemoryId::host(0), kBytes);
+  write(host, pattern(kBytes, 2));
+  std::vector<void*> dsts;
+  std::vector<const void*> srcs;
+  std::vector<std::size_t> sizes(kCount, kBlock);
+  sizes.back() += kBytes - kCount * kBlock;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const std::size_t at = (i * 7 + 3) % kCount * kBlock;
+    dsts.push_back(reinterpret_cast<void*>(imported + at));
+    srcs.push_back(reinterpret_cast<const void*>(host.address() + at));
+  }
+  std::swap(sizes.back(),
+            sizes[static_cast<std::size_t>(std::ranges::max_element(dsts) - dsts.begin())]);
+  reset_sim_counters(driver());
+  {
+    const CurrentContext current(driver(), context_of(kOwn));
+    context.copy_batch_async({kCount, dsts.data(), srcs.data(), sizes.data(), stream_->get()});
+  }
+  synchronize(stream_->get());
+  EXPECT_TRUE(peer.holds(2));
+  const auto counted = context.counters().snapshot().batches;
+  EXPECT_EQ(static_cast<std::size_t>(gpus()), counted.routes.size());
+  EXPECT_EQ(0U, counted.native);
+  EXPECT_EQ(bounced(), 0u);
+  context.memory_closed(imported);
+  close(imported);
+}
+
 TEST_P(ImportedMemoryTest, PutTakesEveryRoute) {
   Peer peer;
   Context context(source(), settings());

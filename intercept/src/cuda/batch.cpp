@@ -1,6 +1,6 @@
-// Copies with attributes, alone or in batches. The large copies of a batch are offloaded together,
-// as the group that they are: they have no order among each other. The driver executes the rest as
-// one batch.
+// Copies with attributes, alone or in batches. A batch of many copies is offered as a whole. If it
+// is left, its large copies are offered together, as the group that they are: they have no order
+// among each other. The driver executes the rest as one batch.
 #include <cstdlib>
 
 #include "cuda/offload.hpp"
@@ -174,6 +174,13 @@ CUresult split(const Batch& batch) noexcept {
   return result;
 }
 
+/// Whether all copies of the batch may be made in the stream's order.
+bool is_all_in_stream_order(const Batch& batch) noexcept {
+  for (std::size_t a = 0; a < batch.attribute_count; ++a)
+    if (!is_in_stream_order(batch.attributes[a])) return false;
+  return true;
+}
+
 CUresult carry_batch(const Batch& batch) noexcept {
   const bool has_arrays = batch.dsts != nullptr && batch.srcs != nullptr && batch.sizes != nullptr;
   std::size_t bytes = 0;
@@ -187,6 +194,18 @@ CUresult carry_batch(const Batch& batch) noexcept {
     return carry(copy_of(batch, 0), [&] { return call_native(batch); });
   init_process();
   count_call(batch.symbol, bytes);
+  const CopyBatch whole{batch.symbol, batch.dsts,
+                        batch.srcs,   batch.sizes,
+                        batch.count,  has_arrays ? stream_of(copy_of(batch, 0)) : nullptr,
+                        bytes};
+  if (CUresult result = CUDA_SUCCESS; has_arrays && may_go_by_kernels(whole) &&
+                                      may_be_split(batch) && is_all_in_stream_order(batch) &&
+                                      offload_whole_batch(whole, &result)) {
+    note_other(batch.stream);
+    // Which of them it was is not known.
+    if (batch.fail_index != nullptr) *batch.fail_index = SIZE_MAX;
+    return result;
+  }
   const CUresult result = is_split ? split(batch) : call_native(batch);
   // The engine knows the transfers that were offered.
   for (std::size_t i = 0; has_arrays && i < batch.count; ++i)

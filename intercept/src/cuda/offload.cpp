@@ -11,6 +11,11 @@ namespace {
 /// Before there is an engine: no plan splits less.
 constexpr std::size_t kMinLarge = 256 * 1024;
 
+/// Fewer copies are never faster by kernels.
+constexpr std::size_t kMinBatch = 8;
+/// A batch for which an engine is made.
+constexpr std::size_t kMinFirstBatch = 1024 * 1024;
+
 constinit std::atomic<std::size_t> min_split[kDirectionCount]{};
 
 void set(Direction direction, std::size_t bytes) noexcept {
@@ -267,6 +272,33 @@ bool offload_batch(const Copy* copies, std::size_t count, bool* issued, CUresult
   std::free(taken);
   std::free(indices);
   return is_any;
+}
+
+bool may_go_by_kernels(const CopyBatch& batch) noexcept {
+  return batch.count >= kMinBatch &&
+         (batch.bytes >= kMinFirstBatch || detail::is_noted.load(std::memory_order_relaxed));
+}
+
+bool offload_whole_batch(const CopyBatch& batch, CUresult* result) noexcept {
+  if (!is_context_current()) return false;
+  const ApiScope engine(batch.bytes >= kMinFirstBatch ? ApiScope::Start::yes : ApiScope::Start::no);
+  if (!engine) return false;
+  for (std::size_t i = 0; i < batch.count; ++i)
+    if (may_be_unregistered(batch.dsts[i], batch.sizes[i]) ||
+        may_be_unregistered(batch.srcs[i], batch.sizes[i]))
+      return false;
+  count_offloaded(batch.symbol);
+  int issued = 0;
+  // An address of the driver's is as long as a pointer.
+  static_assert(sizeof(CUdeviceptr) == sizeof(void*));
+  const polypath_status status = engine->try_copy_batch_async(
+      engine->context, batch.count, reinterpret_cast<void**>(batch.dsts),
+      reinterpret_cast<const void**>(batch.srcs), batch.sizes, batch.stream, &issued);
+  // What the engine refuses the driver refuses in its own words.
+  if (issued == 0) return false;
+  count_issued(batch.symbol);
+  *result = status == POLYPATH_SUCCESS ? CUDA_SUCCESS : cause_of(*engine);
+  return true;
 }
 
 CUresult wait_for(CUstream stream) noexcept {

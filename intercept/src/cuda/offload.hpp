@@ -60,6 +60,24 @@ bool offload_copy(const Copy& copy, CUresult* result) noexcept;
 /// is the answer for those that it took.
 bool offload_batch(const Copy* copies, std::size_t count, bool* issued, CUresult* result) noexcept;
 
+/// A batch of copies as a whole, which have no order among each other.
+struct CopyBatch {
+  Symbol symbol;
+  CUdeviceptr* dsts;
+  CUdeviceptr* srcs;
+  std::size_t* sizes;
+  std::size_t count;
+  CUstream stream;    ///< not the legacy one
+  std::size_t bytes;  ///< of all copies
+};
+
+/// Whether kernels may copy the batch faster than the driver, as far as its size says.
+bool may_go_by_kernels(const CopyBatch& batch) noexcept;
+
+/// Offers it to the engine, whatever the sizes of its copies. True when that took all of it:
+/// `*result` is then the answer to the program. After init_process().
+bool offload_whole_batch(const CopyBatch& batch, CUresult* result) noexcept;
+
 /// Waits as a copy does that the calling thread waits for: until the stream has done what it was
 /// given so far.
 CUresult wait_for(CUstream stream) noexcept;

@@ -10,7 +10,8 @@
 #define POLYPATH_COPY_FUNCTIONS(each)                                                              \
   each(context_create) each(context_destroy) each(last_error) each(last_cuda_result)               \
       each(free_string) each(split_thresholds) each(try_copy_async) each(try_copy_sequenced_async) \
-          each(try_group_copy_async) each(note_copy) each(ipc_register_export)                     \
+          each(try_group_copy_async) each(try_copy_batch_async) each(note_copy)                    \
+              each(ipc_register_export)                                                            \
               each(ipc_register_import) each(ipc_unregister_import) each(counters)                 \
                   each(counters_text)
 

@@ -139,6 +139,21 @@ polypath_status polypath_try_group_copy_async(polypath_context* context,
   return status;
 }
 
+polypath_status polypath_try_copy_batch_async(polypath_context* context, size_t count,
+                                              void* const* dst, const void* const* src,
+                                              const size_t* bytes, void* stream, int* issued) {
+  require_context(context);
+  {
+    const std::lock_guard lock(engine.mutex);
+    engine.batches.push_back(count);
+  }
+  polypath_status status = POLYPATH_SUCCESS;
+  *issued = 0;
+  for (size_t i = 0; i < count && status == POLYPATH_SUCCESS; ++i)
+    status = answer_to({dst[i], src[i], bytes[i], stream}, issued);
+  return status;
+}
+
 polypath_status polypath_note_copy(polypath_context* context, void* dst, const void* src,
                                    size_t bytes, void* stream) {
   require_context(context);

@@ -57,6 +57,7 @@ struct FakeEngine {
   std::vector<Copy> copies;           ///< those of groups as well
   std::vector<Copy> noted;            ///< native copies that it was told of
   std::vector<std::size_t> groups;    ///< how many copies each had
+  std::vector<std::size_t> batches;   ///< how many copies each had
   std::vector<std::string> imports;   ///< "exported", "imported", "closed"
   std::vector<Import> imported;       ///< the same with where
   std::atomic<bool> is_alive{false};  ///< made, and not destroyed

@@ -186,6 +186,94 @@ TEST_F(Batches, WithWrongArgumentsAreAnsweredByTheDriver) {
   EXPECT_EQ(0U, polypath_sim_copies());
 }
 
+/// Batches of many small copies.
+class WholeBatches : public Batches {
+ protected:
+  static constexpr std::size_t kCount = 40;
+  static constexpr std::size_t kBytes = 32 * kKiB;
+
+  void SetUp() override {
+    Batches::SetUp();
+    const CUdeviceptr from = allocate(0, kCount * kBytes);
+    to_ = allocate(1, kCount * kBytes);
+    dsts.clear();
+    srcs.clear();
+    sizes.assign(kCount, kBytes);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      dsts.push_back(to_ + i * kBytes);
+      srcs.push_back(from + (kCount - 1 - i) * kBytes);
+    }
+    contents_ = pattern(kCount * kBytes, 9);
+    write(from, contents_);
+    write(to_, std::vector<std::uint8_t>(kCount * kBytes, 0xEE));
+    renew();
+    engine.batches.clear();
+    engine.answer = Answer::take;
+    firsts = {0, kCount / 2};
+  }
+  void expect_all_arrived() {
+    EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
+    const auto arrived = peek(to_, kCount * kBytes);
+    for (std::size_t i = 0; i < kCount; ++i)
+      ASSERT_TRUE(
+          std::equal(arrived.begin() + static_cast<std::ptrdiff_t>(i * kBytes),
+                     arrived.begin() + static_cast<std::ptrdiff_t>((i + 1) * kBytes),
+                     contents_.begin() + static_cast<std::ptrdiff_t>((kCount - 1 - i) * kBytes)))
+          << i;
+  }
+
+  CUdeviceptr to_ = 0;
+  std::vector<std::uint8_t> contents_;
+};
+
+TEST_F(WholeBatches, SmallCopies_AreOfferedAsOne) {
+  attribute_count = 2;
+  EXPECT_CUDA(CUDA_SUCCESS, issue());
+  EXPECT_EQ(std::vector<std::size_t>{kCount}, engine.batches);
+  EXPECT_EQ(SIZE_MAX, fail_index);
+  EXPECT_TRUE(engine.copies.empty());
+  EXPECT_EQ(kCount, polypath_sim_copies()) << "by the engine";
+  expect_all_arrived();
+}
+
+TEST_F(WholeBatches, NewerForm_IsOffered) {
+  EXPECT_CUDA(CUDA_SUCCESS,
+              cuMemcpyBatchAsync_v2(dsts.data(), srcs.data(), sizes.data(), sizes.size(),
+                                    attributes.data(), firsts.data(), 1, stream));
+  EXPECT_EQ(std::vector<std::size_t>{kCount}, engine.batches);
+  expect_all_arrived();
+}
+
+TEST_F(WholeBatches, Left_DriverCopiesAll) {
+  for (const Answer answer : {Answer::leave, Answer::refuse}) {
+    engine.answer = answer;
+    write(to_, std::vector<std::uint8_t>(kCount * kBytes, 0xEE));
+    EXPECT_CUDA(CUDA_SUCCESS, issue());
+    expect_all_arrived();
+  }
+  EXPECT_EQ((std::vector<std::size_t>{kCount, kCount}), engine.batches);
+}
+
+TEST_F(WholeBatches, EngineFails_ProgramIsTold) {
+  engine.answer = Answer::fail;
+  engine.cuda_result = CUDA_ERROR_LAUNCH_FAILED;
+  EXPECT_CUDA(CUDA_ERROR_LAUNCH_FAILED, issue());
+  EXPECT_EQ(SIZE_MAX, fail_index);
+  EXPECT_EQ(0U, polypath_sim_copies());
+}
+
+TEST_F(WholeBatches, OtherOrderOrFewCopies_AreNotOffered) {
+  attribute_count = 2;
+  attributes[1].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+  EXPECT_CUDA(CUDA_SUCCESS, issue());
+  expect_all_arrived();
+  attribute_count = 1;
+  EXPECT_CUDA(CUDA_SUCCESS,
+              cuMemcpyBatchAsync(dsts.data(), srcs.data(), sizes.data(), 7, attributes.data(),
+                                 firsts.data(), 1, &fail_index, stream));
+  EXPECT_TRUE(engine.batches.empty());
+}
+
 // With any subset that the engine takes.
 TEST_F(Batches, RandomAnswers_AllArrive) {
   std::uint32_t state = 1;

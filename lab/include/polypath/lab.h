@@ -77,6 +77,32 @@ POLYPATH_API polypath_status polypath_bench_beside(polypath_context* context,
                                                    polypath_traffic_switch traffic, void* user,
                                                    char** json);
 
+/* One row of a benchmark of small blocks: a batch of `count` blocks between random places. */
+typedef struct polypath_bench_blocks_request {
+  const char* src;
+  const char* dst;
+  size_t block_bytes;
+  size_t count;
+  int warmup;     /* untimed pairs first, 0 or more */
+  int iterations; /* timed pairs, at least 1 */
+  int rounds;     /* next to other traffic: as of polypath_bench_beside_request; else 0 */
+} polypath_bench_blocks_request;
+
+/* The driver's batch (cuMemcpyBatchAsync, or single copies where it has none) and
+ * polypath_copy_batch_async() in alternating pairs, on buffers of its own with random contents and
+ * a poisoned destination; every byte is compared. Times are from the call to the end of the copies:
+ * what the CPU takes counts.
+ * {"src", "dst", "block_bytes", "count", "bytes" (of all blocks), "native": "batch"|"copies",
+ *  "native_us", "polypath_us", "native_gbps", "polypath_gbps", "speedup", "native_issue_us",
+ *  "issue_us" (CPU time of a call), "native_share" (of polypath's bytes: those that went natively),
+ *  "routes": [{"route", "share"}] (by kernels), "verified"}
+ * With `traffic` the value is that of polypath_bench_beside(), of traffic outside this process.
+ * POLYPATH_INTERNAL_ERROR when bytes differ: the message says where. */
+POLYPATH_API polypath_status polypath_bench_blocks(polypath_context* context,
+                                                   const polypath_bench_blocks_request* request,
+                                                   polypath_traffic_switch traffic, void* user,
+                                                   char** json);
+
 /* What each phase of a CUDA graph costs for one transfer cut into `nodes` copies: `nodes` / 2
  * chunks, each carried to a staging memory and on from there. */
 typedef struct polypath_graph_phases_request {

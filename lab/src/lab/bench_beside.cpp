@@ -6,6 +6,7 @@
 
 #include "base/units.hpp"
 #include "driver/library.hpp"
+#include "lab/block_set.hpp"
 #include "lab/pairs.hpp"
 #include "lab/transfer_set.hpp"
 #include "tune/group_timer.hpp"
@@ -55,11 +56,14 @@ json to_json(const Phase& phase) {
   return {{"native_us", phase.native_us}, {"polypath_us", phase.polypath_us}};
 }
 
+/// `Set`: what is measured, a TransferSet or a BlockSet.
+template <typename Set>
 class Beside {
  public:
-  Beside(Context& context, const std::vector<Request>& requests, const BesideOptions& options)
+  template <typename... Arguments>
+  Beside(Context& context, const BesideOptions& options, const Arguments&... of_set)
       : options_(options),
-        set_(context, requests, 1),
+        set_(context, of_set...),
         own_(context, options.own),
         timer_(context.driver(), set_.streams()),
         ahead_(set_.ahead()),
@@ -157,7 +161,7 @@ class Beside {
   }
 
   const BesideOptions& options_;
-  TransferSet set_;
+  Set set_;
   OwnTraffic own_;
   GroupTimer timer_;
   std::function<void()> ahead_;
@@ -169,7 +173,12 @@ class Beside {
 
 json bench_beside(Context& context, const std::vector<Request>& requests,
                   const BesideOptions& options) {
-  return Beside(context, requests, options).run();
+  return Beside<TransferSet>(context, options, requests, 1).run();
+}
+
+json bench_blocks_beside(Context& context, const BlocksRequest& request,
+                         const BesideOptions& options) {
+  return Beside<BlockSet>(context, options, request).run();
 }
 
 }  // namespace polypath

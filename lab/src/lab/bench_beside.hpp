@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "lab/block_set.hpp"
 #include "lab/own_traffic.hpp"
 
 namespace polypath {
@@ -25,5 +26,8 @@ struct BesideOptions {
 /// options.traffic throws.
 nlohmann::json bench_beside(Context& context, const std::vector<Request>& requests,
                             const BesideOptions& options);
+/// The same of a batch of blocks.
+nlohmann::json bench_blocks_beside(Context& context, const BlocksRequest& request,
+                                   const BesideOptions& options);
 
 }  // namespace polypath

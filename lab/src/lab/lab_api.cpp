@@ -9,6 +9,7 @@
 #include "core/json.hpp"
 #include "lab/bench.hpp"
 #include "lab/bench_beside.hpp"
+#include "lab/bench_blocks.hpp"
 #include "lab/graph_phases.hpp"
 #include "lab/tuning.hpp"
 #include "lab/tuning_progress.hpp"
@@ -26,6 +27,13 @@ Bench& bench_of(polypath_context& context) {
   if (!context.laboratory.has_value())
     context.laboratory = std::make_shared<Bench>(context.context);
   return *std::any_cast<Kept&>(context.laboratory);
+}
+
+std::function<void(bool)> switch_of(polypath_traffic_switch traffic, void* user) {
+  return [=](bool on) {
+    if (traffic(on ? 1 : 0, user) != 0)
+      throw Error(on ? "the traffic did not start" : "the traffic did not end");
+  };
 }
 
 json graph_phases_json(Context& context, const GraphPhasesRequest& request) {
@@ -88,11 +96,7 @@ polypath_status polypath_bench_beside(polypath_context* context,
     options.warmup = request->warmup;
     options.iterations = request->iterations;
     options.rounds = request->rounds;
-    if (traffic != nullptr)
-      options.traffic = [=](bool on) {
-        if (traffic(on ? 1 : 0, user) != 0)
-          throw Error(on ? "the traffic did not start" : "the traffic did not end");
-      };
+    if (traffic != nullptr) options.traffic = switch_of(traffic, user);
     if (request->own != nullptr) {
       require(request->own_queue >= 1, "own_queue must be at least 1");
       require(request->own_on_us >= 0 && request->own_off_us >= 0 &&
@@ -104,6 +108,37 @@ polypath_status polypath_bench_beside(polypath_context* context,
     const std::lock_guard lock(context->laboratory_mutex);
     give(bench_beside(context->context, requests_of(request->transfers, request->count), options),
          json);
+  });
+}
+
+polypath_status polypath_bench_blocks(polypath_context* context,
+                                      const polypath_bench_blocks_request* request,
+                                      polypath_traffic_switch traffic, void* user, char** json) {
+  return guarded([&] {
+    require(context != nullptr, "context is null");
+    require(request != nullptr, "request is null");
+    require(request->src != nullptr && request->dst != nullptr,
+            "src or dst of the request is null");
+    require(request->block_bytes > 0 && request->count > 0, "there are no blocks");
+    require(request->warmup >= 0, "warmup is negative");
+    require(request->iterations >= 1, "iterations must be at least 1");
+    const BlocksRequest blocks{parse_memory(request->src), parse_memory(request->dst),
+                               request->block_bytes, request->count};
+    const std::lock_guard lock(context->laboratory_mutex);
+    if (traffic == nullptr) {
+      PairOptions options;
+      options.warmup = request->warmup;
+      options.iterations = request->iterations;
+      give(bench_blocks(context->context, blocks, options), json);
+      return;
+    }
+    require(request->rounds >= 1, "rounds must be at least 1");
+    BesideOptions options;
+    options.warmup = request->warmup;
+    options.iterations = request->iterations;
+    options.rounds = request->rounds;
+    options.traffic = switch_of(traffic, user);
+    give(bench_blocks_beside(context->context, blocks, options), json);
   });
 }
 

@@ -10,9 +10,9 @@
 #include <tuple>
 
 #include "base/error.hpp"
-#include "comm/kernel_module.hpp"
 #include "comm/rank_error.hpp"
 #include "driver/check.hpp"
+#include "driver/kernel_module.hpp"
 #include "driver/resources.hpp"
 #include "messaging/kernels/images.hpp"
 #include "messaging/kernels/ll128_probe_args.h"

@@ -6,7 +6,7 @@
 
 #include "comm/call_order.hpp"
 #include "comm/communicator.hpp"
-#include "comm/kernel_module.hpp"
+#include "driver/kernel_module.hpp"
 #include "driver/launch.hpp"
 #include "messaging/kernels/matching_args.h"
 #include "messaging/match_kernels.hpp"

@@ -166,6 +166,14 @@ const std::vector<Row>& table() {
       {"graph_cache_size", "POLYPATH_GRAPH_CACHE_SIZE", "64", "0 to 4096",
        "instantiated graphs that are kept; 0: each graph is built, used and destroyed",
        count_into(&Options::graph_cache_size, false, 0, 4096)},
+      {"batch_blocks", "POLYPATH_BATCH_BLOCKS", "8", "0 to 64",
+       "thread blocks on each GPU whose kernel copies small blocks of a batch; twice as many "
+       "between "
+       "two GPUs; 0: batches go without kernels",
+       count_into(&Options::batch_blocks, false, 0, 64)},
+      {"batch_copy_size", "POLYPATH_BATCH_COPY_SIZE", "8M", "64K to 1T",
+       "copies of a batch of this many bytes or more are transfers by copy engines",
+       bytes_into(&Options::batch_copy_size, false, 64 * kKiB, 1024 * kGiB)},
       {"emulate_mesh", "POLYPATH_EMULATE_MESH", "off", "off, or 1 to 1000",
        "GB/s of each link of an emulated NVLink mesh: copies between GPUs are carried by a kernel "
        "as fast as that (for studies on NVSwitch nodes)",

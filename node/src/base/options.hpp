@@ -45,11 +45,14 @@ struct Options {
   PrepareMode prepare = PrepareMode::background;
   int prepare_threads = 1;  ///< that make routes ready in the background
   LoadMode load = LoadMode::automatic;
-  int graph_cache_size = 0;           ///< instantiated graphs that are kept; 0: none
-  double emulate_mesh_gbps = 0;       ///< GB/s of each emulated NVLink; 0: no emulation
-  std::string profile;                ///< "auto", "off", or a file
-  std::string registry;               ///< "auto", "off", or a folder's absolute path
-  int comm_time_limit_ms = 0;         ///< how long a rank waits for another
+  int graph_cache_size = 0;  ///< instantiated graphs that are kept; 0: none
+  int batch_blocks = 8;      ///< thread blocks a GPU that copies blocks has; 0: no kernels
+  std::uint64_t batch_copy_size =
+      0;                         ///< bytes from which a copy of a batch is a transfer of its own
+  double emulate_mesh_gbps = 0;  ///< GB/s of each emulated NVLink; 0: no emulation
+  std::string profile;           ///< "auto", "off", or a file
+  std::string registry;          ///< "auto", "off", or a folder's absolute path
+  int comm_time_limit_ms = 0;    ///< how long a rank waits for another
   std::uint64_t put_kernel_size = 0;  ///< bytes of a put at most that a kernel makes; 0: none
   int check = 0;                      ///< 1: compare each collective with those of the other ranks
   int comm_port = 0;                  ///< where rank 0 listens; 0: MASTER_PORT + 1

@@ -25,6 +25,7 @@ inline constexpr std::array kCostFields{
     CostField{"event_us", &Costs::event_us, 0, 1e4},
     CostField{"staged_fixed_us", &Costs::staged_fixed_us, 0, 1e4},
     CostField{"staged_gap_us", &Costs::staged_gap_us, 0, 1e4},
+    CostField{"batch_entry_us", &Costs::batch_entry_us, 0, 1e4},
     CostField{"context_create_us", &Costs::context_create_us, 0, 1e8},
     CostField{"graph_create_us", &Costs::graph_create_us, 0, 1e6},
     CostField{"graph_add_node_us", &Costs::graph_add_node_us, 0, 1e6},

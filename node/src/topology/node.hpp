@@ -90,9 +90,10 @@ struct Costs {
   double copy_handover_us = 2.2;  ///< how long a starting copy halts the link that it shares with
                                   ///< copies under way, or the port that they fill
   double event_us = 2.0;  ///< from an event's completion to the start of work that waits for it
-  double staged_fixed_us = 0;  ///< of a staged route beyond its bytes and gaps: fork, the start of
-                               ///< both legs, hand-over, join; 0: 2 copy_start_us + 3 event_us
-  double staged_gap_us = 0;    ///< between two chunks of a staged route; 0: copy_gap_us
+  double staged_fixed_us = 0;   ///< of a staged route beyond its bytes and gaps: fork, the start of
+                                ///< both legs, hand-over, join; 0: 2 copy_start_us + 3 event_us
+  double staged_gap_us = 0;     ///< between two chunks of a staged route; 0: copy_gap_us
+  double batch_entry_us = 0.5;  ///< of one copy of a cuMemcpyBatchAsync beyond its bytes, at least
   double context_create_us = 215000;  ///< creating a context on another GPU
   // CUDA graphs, CPU time of each call: once a call, and for each of its nodes.
   double graph_create_us = 1.0;

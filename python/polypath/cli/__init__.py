@@ -71,6 +71,7 @@ GROUPS = {
                 ("all_to_all", "an all-to-all"),
             )
         ),
+        Command("bench pages", "bench_pages:bench_pages", "Compare batches of small blocks."),
         Command("bench mpi", "bench_mpi:bench_mpi", "Compare MPI messages between GPUs."),
         Command("bench jacobi", "bench_mpi:bench_jacobi", "Compare a solver of MPI ranks."),
         Command(

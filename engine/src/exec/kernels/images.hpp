@@ -9,4 +9,8 @@ namespace polypath {
 /// link_copy.cu, for cuModuleLoadData. Empty in a library that was built without kernels.
 std::span<const unsigned char> link_copy_image() noexcept;
 
+/// copy_blocks.cu. In a library that was built without kernels, a text that only a simulated driver
+/// takes.
+std::span<const unsigned char> copy_blocks_image() noexcept;
+
 }  // namespace polypath

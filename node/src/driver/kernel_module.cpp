@@ -1,4 +1,4 @@
-#include "comm/kernel_module.hpp"
+#include "driver/kernel_module.hpp"
 
 #include <fmt/format.h>
 
