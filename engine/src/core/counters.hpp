@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "plan/schedule.hpp"
 
@@ -52,6 +53,9 @@ class Counters {
   /// A run of `schedule` was issued; of its transfers those that are split count.
   /// `followed`: number of them that did not wait for earlier ones (exec/sequence.hpp).
   void count_split(const Schedule& schedule, int followed);
+  /// A transfer from or to pageable memory was carried by CPU threads: what each route took.
+  void count_pageable(const TransferPlan& plan, const std::vector<std::uint64_t>& route_bytes,
+                      const std::vector<std::uint64_t>& route_chunks);
   void reset();
 
   struct RouteCount {
@@ -72,6 +76,7 @@ class Counters {
   struct Snapshot {
     std::uint64_t split = 0;
     std::uint64_t followed = 0;  ///< of the split
+    std::uint64_t pageable = 0;  ///< of the split: from or to pageable memory, by CPU threads
     std::uint64_t failed = 0;
     std::uint64_t changed_by_load = 0;
     std::uint64_t bytes = 0;   ///< of all transfers
