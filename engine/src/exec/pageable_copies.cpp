@@ -1,7 +1,5 @@
 #include "exec/pageable_copies.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -298,24 +296,14 @@ PageableCopies::~PageableCopies() {
       POLYPATH_WARN(driver(), stream_destroy(stream));
     }
   }
-  for (auto& [gpu, memory] : staging_) {
-    if (devices_.gpu_of(memory->context()) < 0)
-      memory->abandon();
+  const auto end = [&](StagingMemory& memory) {
+    if (devices_.gpu_of(memory.context()) < 0)
+      memory.abandon();
     else if (!may_ask || !is_idle)
-      memory->leave();
-  }
-  if (slots_ == nullptr || !is_idle) return;
-  if (has_slots_ && devices_.gpu_of(slots_context_) >= 0) {
-    try {
-      ContextGuard guard(driver());
-      guard.use(slots_context_);
-      POLYPATH_WARN(driver(), mem_host_unregister(slots_));
-    } catch (const DriverError& error) {
-      log_info("pinned slots stay: {}", error.what());
-      return;
-    }
-  }
-  munmap(slots_, slots_bytes_);
+      memory.leave();
+  };
+  for (auto& [gpu, memory] : staging_) end(*memory);
+  if (slots_ != nullptr) end(*slots_);
 }
 
 // ---- preparation --------------------------------------------------------------------------------
@@ -333,51 +321,36 @@ std::vector<PageableCopies::StreamKey> PageableCopies::keys_of(const PageablePla
 }
 
 void PageableCopies::make_slots(int gpu) {
-  if (has_slots_) return;
+  if (slots_ != nullptr) return;
   const auto count = static_cast<std::uint64_t>(threads());
-  const std::uint64_t own = kPageableSlots * kPageableSlot;
-  if (slots_ == nullptr) {
-    void* const pages =
-        mmap(nullptr, count * own, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (pages == MAP_FAILED)
-      throw DriverError("no pages for pinned slots", static_cast<int>(CUDA_ERROR_OUT_OF_MEMORY));
-    // A GPU writes to the pages that it knows: a child must not share them, or this process would
-    // get copies in their place.
-    madvise(pages, count * own, MADV_DONTFORK);
-    slots_ = static_cast<std::byte*>(pages);
-    slots_bytes_ = count * own;
-  }
-  /// Each thread touches its own, so that they lie near it.
-  struct Touch final : SharedWork {
-    std::byte* slots = nullptr;
-    std::uint64_t own = 0;
-    bool step(int thread, int) noexcept override {
-      std::memset(slots + static_cast<std::uint64_t>(thread) * own, 0, own);
-      return false;
-    }
-  };
-  if (!is_virtual_) {
-    Touch touch;
-    touch.slots = slots_;
-    touch.own = own;
-    threads_.run(touch, threads());
-  }
-  ContextGuard guard(driver());
-  slots_context_ = devices_.context(gpu);
-  guard.use(slots_context_);
-  POLYPATH_CHECK(driver(), mem_host_register(slots_, slots_bytes_, CU_MEMHOSTREGISTER_PORTABLE));
+  constexpr std::uint64_t own = kPageableSlots * kPageableSlot;
+  const MemoryId near = MemoryId::host(node_.gpus[static_cast<std::size_t>(gpu)].numa);
+  auto made = std::make_unique<StagingMemory>(driver_, node_, near, count * own, gpu,
+                                              devices_.context(gpu));
+  auto* const at = reinterpret_cast<std::byte*>(made->address());
   workers_.clear();
   for (std::uint64_t t = 0; t < count; ++t) {
     auto worker = std::make_unique<Worker>();
     for (std::uint64_t s = 0; s < kPageableSlots; ++s) {
       const std::uint64_t offset = t * own + s * kPageableSlot;
-      worker->slots[s].at = slots_ + offset;
+      worker->slots[s].at = at + offset;
       worker->slots[s].staging = offset;
     }
     workers_.push_back(std::move(worker));
   }
+  slots_bytes_ = count * own;
   const std::lock_guard lock(mutex_);
-  has_slots_ = true;
+  slots_ = std::move(made);
+}
+
+void PageableCopies::reach_slots(int gpu) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (slots_reached_.contains(gpu)) return;
+  }
+  slots_->enable_access(gpu);
+  const std::lock_guard lock(mutex_);
+  slots_reached_.insert(gpu);
 }
 
 void PageableCopies::make_streams(const StreamKey& key) {
@@ -437,14 +410,17 @@ void PageableCopies::prepare(const PageablePlan& plan, std::size_t route) {
   make_slots(gpu);
   const Route& taken = plan.routes()[route].route;
   if (taken.staged()) make_staging(taken.via.index, gpu);
-  for (const StreamKey& key : keys_of(plan, route)) make_streams(key);
+  for (const StreamKey& key : keys_of(plan, route)) {
+    reach_slots(key.first);
+    make_streams(key);  // last: then the route is ready
+  }
 }
 
 bool PageableCopies::is_ready(const PageablePlan& plan, std::size_t route) {
   if (!is_virtual_ && !threads_.is_running()) return false;
   const Route& taken = plan.routes()[route].route;
   const std::lock_guard lock(mutex_);
-  if (!has_slots_) return false;
+  if (slots_ == nullptr) return false;
   if (taken.staged() && !reached_.contains({taken.via.index, gpu_of_plan(plan)})) return false;
   return std::ranges::all_of(keys_of(plan, route),
                              [&](const StreamKey& key) { return streams_.contains(key); });
@@ -452,7 +428,7 @@ bool PageableCopies::is_ready(const PageablePlan& plan, std::size_t route) {
 
 std::uint64_t PageableCopies::pinned_bytes() {
   const std::lock_guard lock(mutex_);
-  return has_slots_ ? slots_bytes_ : 0;
+  return slots_ != nullptr ? slots_bytes_ : 0;
 }
 
 // ---- a transfer ---------------------------------------------------------------------------------

@@ -97,6 +97,8 @@ class PageableCopies {
   static std::vector<StreamKey> keys_of(const PageablePlan& plan, std::size_t route);
   std::vector<Lane> lanes_of(const PageablePlan& plan);
   void make_slots(int gpu);
+  /// Lets the GPU's context reach the slots.
+  void reach_slots(int gpu);
   void make_streams(const StreamKey& key);
   void make_staging(int via, int gpu);
   void run_here(SharedWork& work, int seats);
@@ -113,11 +115,10 @@ class PageableCopies {
   const bool is_virtual_;
   EventPool events_;  // recorded on streams of this file alone, all of which move
   std::mutex preparing_;
-  std::mutex mutex_;  // for what follows
-  std::byte* slots_ = nullptr;
+  std::mutex mutex_;                      // for what follows
+  std::unique_ptr<StagingMemory> slots_;  // of all threads
   std::uint64_t slots_bytes_ = 0;
-  CUcontext slots_context_ = nullptr;
-  bool has_slots_ = false;
+  std::set<int> slots_reached_;                            // by GPUs
   std::map<StreamKey, Streams> streams_;                   // their addresses stay
   std::map<int, std::unique_ptr<StagingMemory>> staging_;  // by GPU
   std::set<std::pair<int, int>> reached_;  // (GPU with staging memory, GPU that may reach it)
