@@ -125,6 +125,8 @@ typedef struct polypath_thresholds {
   size_t gpu_to_gpu;
   size_t host_to_gpu;
   size_t gpu_to_host;
+  size_t pageable_to_gpu; /* host memory that CUDA does not know */
+  size_t gpu_to_pageable;
 } polypath_thresholds;
 
 /* The sizes below which no plan of this node splits a transfer, as it is measured and tuned now:

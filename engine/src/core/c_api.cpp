@@ -191,7 +191,8 @@ polypath_status polypath_split_thresholds(polypath_context* context,
   return guarded([&] {
     require(thresholds != nullptr, "thresholds is null");
     const Thresholds least = context_of(context).smallest_split();
-    *thresholds = {least.gpu_to_gpu, least.host_to_gpu, least.gpu_to_host};
+    *thresholds = {least.gpu_to_gpu, least.host_to_gpu, least.gpu_to_host, least.pageable_to_gpu,
+                   least.gpu_to_pageable};
   });
 }
 

@@ -175,6 +175,8 @@ Thresholds Context::smallest_split() {
   Thresholds least = polypath::smallest_split(planner(), node());
   for (std::uint64_t* const kind : {&least.gpu_to_gpu, &least.host_to_gpu, &least.gpu_to_host})
     *kind = std::max(*kind, dispatcher_.min_split_bytes());
+  least.pageable_to_gpu = dispatcher_.min_pageable_bytes(true);
+  least.gpu_to_pageable = dispatcher_.min_pageable_bytes(false);
   if (copies_natively()) least.gpu_to_gpu = 0;
   return least;
 }

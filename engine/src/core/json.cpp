@@ -276,6 +276,7 @@ json counters_json(Context& context) {
   return {{"transfers", counts.split + native},
           {"split", counts.split},
           {"followed", counts.followed},
+          {"pageable", counts.pageable},
           {"native", native},
           {"failed", counts.failed},
           {"changed_by_load", counts.changed_by_load},

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "base/cpus.hpp"
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "driver/check.hpp"
@@ -22,6 +23,9 @@ constexpr std::uint64_t kNeverSplitBelow = 256 * kKiB;
 constexpr int kWideInSequence = 2;
 /// Plans that wait for being computed in the background.
 constexpr std::size_t kMaxPlansWaiting = 256;
+
+/// Unless the setting names more: beyond them the links are full.
+constexpr int kMaxCopyThreads = 16;
 
 PlanOptions plan_options(const Options& options, const RingLimits& rings) {
   PlanOptions plan;
@@ -40,6 +44,13 @@ PlanOptions plan_options(const Options& options, const RingLimits& rings) {
 bool is_native_on_idle_stream(const PreparedPlan& plan) {
   return plan.on_idle_stream != nullptr && plan.on_idle_stream->plan.native() &&
          plan.in_window == nullptr;
+}
+
+int copy_threads(const Options& options, const NodeSource& source) {
+  if (options.copy_threads > 0) return options.copy_threads;
+  // A simulated node has the CPUs of its kind.
+  if (source.virtual_time) return kMaxCopyThreads;
+  return std::clamp(usable_cpus() / ranks_on_this_machine(), 1, kMaxCopyThreads);
 }
 
 }  // namespace
@@ -65,6 +76,8 @@ TransferDispatcher::TransferDispatcher(const NodeSource& source, const Options& 
               : [this](std::function<void()> task) { return planning_.add(std::move(task)); }),
       streams_(source.driver, resources_),
       graphs_(source.driver, resources_, streams_, options.graph_cache_size),
+      pageable_(source.driver, devices, source.node, resources_.events(),
+                copy_threads(options, source), source.virtual_time),
       preparer_(*source.driver, resources_, imports, options.prepare_threads, &load_),
       planning_(kMaxPlansWaiting) {}
 
@@ -80,12 +93,17 @@ TransferDispatcher::~TransferDispatcher() {
 // ---- what a transfer is -------------------------------------------------------------------------
 
 std::variant<SplittableTransfer, NativeReason> TransferDispatcher::classify(
-    const Transfer& transfer, const PreparedPlan* prepared_plan, PlanPtr* served) {
+    const Transfer& transfer, const PreparedPlan* prepared_plan, PlanPtr* served,
+    std::optional<ResolvedTransfer>& pageable) {
   try {
     const auto ends = classifier_.ends_of(transfer);
     if (const auto* const reason = std::get_if<NativeReason>(&ends)) return *reason;
     if (devices_.lost()) return NativeReason::context_reset;
     const ResolvedTransfer& between = std::get<ResolvedTransfer>(ends);
+    if (between.is_pageable) {
+      pageable = between;
+      return NativeReason::pageable;
+    }
     bool is_provisional = false;
     if (served != nullptr && prepared_plan != nullptr) {
       if (prepared_plan->plan.native()) return NativeReason::no_gain;
@@ -478,7 +496,9 @@ std::optional<NativeReason> TransferDispatcher::follow_plans(
 std::optional<NativeReason> TransferDispatcher::issue(const Transfer& transfer,
                                                       const PreparedPlan* prepared, bool& midway) {
   PlanPtr served;
-  auto classified = classify(transfer, prepared, &served);
+  std::optional<ResolvedTransfer> pageable;
+  auto classified = classify(transfer, prepared, &served, pageable);
+  if (pageable) return copy_pageable(*pageable, midway);
   if (const auto* const reason = std::get_if<NativeReason>(&classified)) return *reason;
   std::vector<SplittableTransfer> group;
   group.push_back(std::get<SplittableTransfer>(std::move(classified)));

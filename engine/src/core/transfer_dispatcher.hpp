@@ -9,7 +9,9 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -21,6 +23,7 @@
 #include "core/peer_processes.hpp"
 #include "core/preparer.hpp"
 #include "exec/graph_executor.hpp"
+#include "exec/pageable_copies.hpp"
 #include "plan/planner.hpp"
 
 namespace polypath {
@@ -61,6 +64,13 @@ class TransferDispatcher {
   /// Waits until nothing is left to plan and to prepare in the background.
   void wait_prepared();
 
+  /// The smallest transfer from or to pageable memory that is not left to the driver; UINT64_MAX:
+  /// none is.
+  std::uint64_t min_pageable_bytes(bool is_to_gpu);
+  /// The plan of a transfer whose host memory is pageable, all routes being ready.
+  PageablePlan pageable_plan(const Request& request);
+  [[nodiscard]] PageableCopies& pageable() noexcept { return pageable_; }
+
   /// Transfers of fewer bytes are never split.
   [[nodiscard]] std::uint64_t min_split_bytes() const noexcept { return never_split_below_; }
   [[nodiscard]] Planner& planner() noexcept { return planner_; }
@@ -85,6 +95,7 @@ class TransferDispatcher {
     int round = 0;          ///< how many of the group come before it on its stream
     NativeReason reason = NativeReason::no_gain;
     std::optional<SplittableTransfer> splittable;  ///< nothing: it goes natively, for that reason
+    std::optional<ResolvedTransfer> pageable;      ///< it is asked then
   };
   /// Throws InvalidArgument for what cannot be copied at all.
   std::vector<Member> members_of(std::span<const Transfer> transfers);
@@ -96,10 +107,21 @@ class TransferDispatcher {
 
   using PlanPtr = std::shared_ptr<const PreparedPlan>;
   /// `served`: null for one of a group; else it receives the planner's plan of the transfer alone,
-  /// unless `prepared` is given. Throws InvalidArgument for what cannot be copied at all.
-  std::variant<SplittableTransfer, NativeReason> classify(const Transfer& transfer,
-                                                          const PreparedPlan* prepared,
-                                                          PlanPtr* served);
+  /// unless `prepared` is given. `pageable`: receives the transfer where the reason is that.
+  /// Throws InvalidArgument for what cannot be copied at all.
+  std::variant<SplittableTransfer, NativeReason> classify(
+      const Transfer& transfer, const PreparedPlan* prepared, PlanPtr* served,
+      std::optional<ResolvedTransfer>& pageable);
+  /// Copies to or from pageable memory by CPU threads. Nothing, or why it has to go natively.
+  /// `midway` as of issue().
+  std::optional<NativeReason> copy_pageable(const ResolvedTransfer& ends, bool& midway);
+  std::optional<NativeReason> try_pageable(const ResolvedTransfer& ends, bool& midway);
+  /// Leaves out routes that cannot carry it now, and asks for what they lack; false where there are
+  /// any.
+  bool all_pageable_ready(const PageablePlan& plan, const SplittableTransfer& transfer,
+                          const LoadLook& look, Exclusions& without);
+  /// Has the plan's routes made ready in the background, or waits for it.
+  void prepare_pageable(const PageablePlan& plan);
   /// Tells the monitor of a native copy before it is issued.
   void note_native(const Transfer& transfer, NativeReason reason);
   void count_native(const Transfer& transfer, NativeReason reason);
@@ -171,6 +193,10 @@ class TransferDispatcher {
   Planner planner_;
   StreamExecutor streams_;
   GraphExecutor graphs_;
+  PageableCopies pageable_;
+  std::mutex pageable_mutex_;
+  std::set<int> unprepared_;        // GPUs whose routes for pageable memory could not be made ready
+  bool prepares_pageable_ = false;  // a task is queued
   Preparer preparer_;
   // Bytes of the largest splittable transfer, from and to memory of another process.
   std::atomic<std::uint64_t> largest_from_import_{0};

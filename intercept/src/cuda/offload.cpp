@@ -17,16 +17,16 @@ constexpr std::size_t kMinBatch = 8;
 constexpr std::size_t kMinFirstBatch = 1024 * 1024;
 
 constinit std::atomic<std::size_t> min_split[kDirectionCount]{};
+/// The same where host memory is on a side that CUDA does not know.
+constinit std::atomic<std::size_t> min_pageable[kDirectionCount]{};
 
-void set(Direction direction, std::size_t bytes) noexcept {
-  min_split[index_of(direction)].store(bytes, std::memory_order_relaxed);
+void set(Direction direction, std::size_t split, std::size_t pageable) noexcept {
+  min_split[index_of(direction)].store(split, std::memory_order_relaxed);
+  min_pageable[index_of(direction)].store(pageable, std::memory_order_relaxed);
+  const std::size_t bytes = std::min(split, pageable);
   // Rates are taken of copies that are not split as well.
   const std::size_t least = are_statistics_wanted() ? std::min(bytes, kMinRated) : bytes;
   detail::short_way[index_of(direction)].store(least, std::memory_order_relaxed);
-}
-
-bool is_worth_asking(const Copy& copy) noexcept {
-  return copy.bytes >= min_split[index_of(copy.direction)].load(std::memory_order_relaxed);
 }
 
 /// False where the driver does not know the address, or memory has no such attribute.
@@ -34,6 +34,20 @@ template <typename Value>
 bool ask(CUpointer_attribute attribute, CUdeviceptr address, Value* value) noexcept {
   return driver::pointer_get_attribute(static_cast<void*>(value), attribute, address) ==
          CUDA_SUCCESS;
+}
+
+/// Neither a GPU's memory nor pinned.
+bool is_unknown(CUdeviceptr address) noexcept {
+  unsigned int type = 0;
+  return !ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &type);
+}
+
+bool is_worth_asking(const Copy& copy) noexcept {
+  const std::size_t direction = index_of(copy.direction);
+  if (copy.bytes >= min_split[direction].load(std::memory_order_relaxed)) return true;
+  if (copy.bytes < min_pageable[direction].load(std::memory_order_relaxed)) return false;
+  return (copy.direction != Direction::gpu_to_host && is_unknown(copy.src)) ||
+         (copy.direction != Direction::host_to_gpu && is_unknown(copy.dst));
 }
 
 /// Memory that CUDA does not know is the host's.
@@ -194,16 +208,17 @@ constinit std::atomic<std::size_t> short_way[kDirectionCount]{};
 }  // namespace detail
 
 void set_thresholds(const polypath_thresholds* thresholds) noexcept {
-  const polypath_thresholds never{SIZE_MAX, SIZE_MAX, SIZE_MAX};
+  const polypath_thresholds never{SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX};
   const polypath_thresholds& from = thresholds != nullptr ? *thresholds : never;
-  set(Direction::gpu_to_gpu, from.gpu_to_gpu);
-  set(Direction::host_to_gpu, from.host_to_gpu);
-  set(Direction::gpu_to_host, from.gpu_to_host);
-  set(Direction::any, std::min({from.gpu_to_gpu, from.host_to_gpu, from.gpu_to_host}));
+  set(Direction::gpu_to_gpu, from.gpu_to_gpu, SIZE_MAX);
+  set(Direction::host_to_gpu, from.host_to_gpu, from.pageable_to_gpu);
+  set(Direction::gpu_to_host, from.gpu_to_host, from.gpu_to_pageable);
+  set(Direction::any, std::min({from.gpu_to_gpu, from.host_to_gpu, from.gpu_to_host}),
+      std::min(from.pageable_to_gpu, from.gpu_to_pageable));
 }
 
 void set_thresholds_before_engine() noexcept {
-  const polypath_thresholds large{kMinLarge, kMinLarge, kMinLarge};
+  const polypath_thresholds large{kMinLarge, kMinLarge, kMinLarge, kMinLarge, kMinLarge};
   set_thresholds(&large);
 }
 

@@ -45,7 +45,7 @@ struct FakeEngine {
   int cuda_result = 0;  ///< of what failed
   polypath_status create_status = POLYPATH_SUCCESS;
   polypath_status import_status = POLYPATH_SUCCESS;
-  polypath_thresholds thresholds{1 << 20, 1 << 20, 1 << 20};
+  polypath_thresholds thresholds{1 << 20, 1 << 20, 1 << 20, SIZE_MAX, SIZE_MAX};
   std::function<void()> during_create = [] {};
   std::function<void()> during_destroy = [] {};
   std::function<void()> during_copy = [] {};  ///< before each copy, those of groups as well

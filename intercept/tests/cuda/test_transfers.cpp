@@ -78,6 +78,68 @@ TEST_F(Transfers, EveryForm_ArrivesOverSeveralRoutes) {
   EXPECT_CUDA(cuStreamDestroy(stream));
 }
 
+// Memory that CUDA does not know: CPU threads copy it, and the driver never sees it.
+TEST_F(Transfers, PageableForms_TakeSeveralCopies) {
+  const CUstream stream = create_stream(0);
+  std::vector<std::uint8_t> memory(kBytes + 3);
+  std::uint8_t* const pageable = memory.data() + 3;
+  const CUdeviceptr unified = device(pageable);
+  const auto rows = [&](bool is_to_gpu) {
+    CUDA_MEMCPY2D shape{};
+    shape.srcMemoryType = is_to_gpu ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    shape.dstMemoryType = is_to_gpu ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+    shape.srcHost = shape.dstHost = pageable;
+    shape.srcDevice = shape.dstDevice = near;
+    shape.srcPitch = shape.dstPitch = shape.WidthInBytes = kBytes;
+    shape.Height = 1;
+    return cuMemcpy2D(&shape);
+  };
+  const std::vector<Form> forms{
+      {"cuMemcpyHtoD", near, unified, [&] { return cuMemcpyHtoD(near, pageable, kBytes); }},
+      {"cuMemcpyHtoDAsync", near, unified,
+       [&] { return cuMemcpyHtoDAsync(near, pageable, kBytes, stream); }},
+      {"cuMemcpyHtoDAsync, default stream", far, unified,
+       [&] { return cuMemcpyHtoDAsync(far, pageable, kBytes, nullptr); }},
+      {"cuMemcpy", near, unified, [&] { return cuMemcpy(near, unified, kBytes); }},
+      {"cuMemcpyAsync", far, unified, [&] { return cuMemcpyAsync(far, unified, kBytes, stream); }},
+      {"cuMemcpy2D", near, unified, [&] { return rows(true); }},
+      {"cuMemcpyDtoH", unified, near, [&] { return cuMemcpyDtoH(pageable, near, kBytes); }},
+      {"cuMemcpyDtoHAsync", unified, near,
+       [&] { return cuMemcpyDtoHAsync(pageable, near, kBytes, stream); }},
+      {"cuMemcpy back", unified, far, [&] { return cuMemcpy(unified, far, kBytes); }},
+      {"cuMemcpyAsync back", unified, near,
+       [&] { return cuMemcpyAsync(unified, near, kBytes, stream); }},
+      {"cuMemcpy2D back", unified, near, [&] { return rows(false); }},
+  };
+  std::uint64_t seed = 60;
+  for (const Form& form : forms) {
+    SCOPED_TRACE(form.name);
+    const auto values = random_bytes(kBytes, ++seed);
+    const bool is_to_gpu = form.src == unified;
+    if (is_to_gpu)
+      std::ranges::copy(values, pageable);
+    else
+      write(form.src, values);
+    if (is_to_gpu)
+      write(form.dst, std::vector<std::uint8_t>(kBytes, 0xEE));
+    else
+      std::fill_n(pageable, kBytes, std::uint8_t{0xEE});
+    const auto before = simulated_copies();
+    const std::uint64_t natively = before ? polypath_sim_pageable_copies() : 0;
+    EXPECT_CUDA(form.call());
+    // The source has been read, or the destination written, when the call returns.
+    const std::vector<std::uint8_t> back(pageable, pageable + kBytes);
+    std::fill_n(pageable, kBytes, std::uint8_t{0x77});
+    EXPECT_CUDA(cuCtxSynchronize());
+    if (before) {
+      EXPECT_GT(*simulated_copies(), *before + 2) << "one is the native copy";
+      EXPECT_EQ(natively, polypath_sim_pageable_copies());
+    }
+    EXPECT_TRUE(values == (is_to_gpu ? read(form.dst, kBytes) : back));
+  }
+  EXPECT_CUDA(cuStreamDestroy(stream));
+}
+
 /// The threads of this process besides the calling one that would take one of the signals.
 std::vector<std::string> threads_that_take(std::uint64_t signals) {
   std::vector<std::string> names;
