@@ -214,7 +214,7 @@ polypath_status polypath_try_group_copy_async(polypath_context* context,
 polypath_status polypath_copy_batch_async(polypath_context* context, size_t count, void* const* dst,
                                           const void* const* src, const size_t* bytes,
                                           void* stream) {
-  return guarded([&] { of(context).copy_batch_async(batch_of(count, dst, src, bytes, stream)); });
+  return guarded([&] { context_of(context).copy_batch_async(batch_of(count, dst, src, bytes, stream)); });
 }
 
 polypath_status polypath_try_copy_batch_async(polypath_context* context, size_t count,
@@ -225,7 +225,7 @@ polypath_status polypath_try_copy_batch_async(polypath_context* context, size_t 
     *issued = 0;
     bool midway = false;
     try {
-      *issued = of(context).try_copy_batch_async(batch_of(count, dst, src, bytes, stream), midway);
+      *issued = context_of(context).try_copy_batch_async(batch_of(count, dst, src, bytes, stream), midway);
     } catch (...) {
       *issued = midway ? 1 : 0;
       throw;
@@ -235,7 +235,7 @@ polypath_status polypath_try_copy_batch_async(polypath_context* context, size_t 
 
 polypath_status polypath_prepare_batches(polypath_context* context,
                                          const polypath_transfer_request* requests, size_t count) {
-  return guarded([&] { of(context).prepare_batches(requests_of(requests, count)); });
+  return guarded([&] { context_of(context).prepare_batches(requests_of(requests, count)); });
 }
 
 polypath_status polypath_prepare(polypath_context* context,

@@ -42,7 +42,7 @@ void BlockCopier::prepare(int gpu, const std::set<int>& reached, std::size_t str
     };
     Gpu& known = state();  // only prepare() changes what it reads without the lock
     if (known.kernel == nullptr) {
-      auto module = KernelModule::of(*driver_, context, copy_blocks_image());
+      auto module = KernelModule::load(*driver_, context, copy_blocks_image());
       CUfunction const kernel = module->function("polypath_copy_blocks");
       const std::lock_guard lock(mutex_);
       known.module = std::move(module);
