@@ -62,7 +62,7 @@ std::string describe_kernel_timeout(const wait_error& status, const WaitRegistry
                               status.expected));
     case wait_error::bad_state:
     case wait_error::mismatch:
-    case wait_error::node_gave_up: break;
+    case wait_error::node_aborted: break;
   }
   return said("found what cannot be");
 }
@@ -87,7 +87,7 @@ std::string HostFlags::given_up(const WaitRegistry& numbered) const {
                          status.kernel, who, status.expected, status.seen);
     case wait_error::mismatch:
       return fmt::format("call {}: {}", status.kernel, numbered.describe(status));
-    case wait_error::node_gave_up:
+    case wait_error::node_aborted:
       return fmt::format("node {} gave up its part of a collective", status.waited_for_rank);
     case wait_error::bad_state:
     case wait_error::bad_memory:

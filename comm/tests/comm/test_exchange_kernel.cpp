@@ -70,7 +70,7 @@ TEST_F(ExchangeKernel, NodeTimedOut_HoldsStreamUntilAbort) {
   for (const std::uint32_t node : {0U, 31U, 39U}) {
     memory_ = {};
     EXPECT_NE("", run(node, {2, kRight.what, kRight.count}));  // it waits for ever
-    EXPECT_EQ(wait_error::node_gave_up, memory_.status.reason);
+    EXPECT_EQ(wait_error::node_aborted, memory_.status.reason);
     EXPECT_EQ(node, memory_.status.waited_for_rank);
     memory_ = {};
     memory_.abort_flag = 1;

@@ -95,7 +95,7 @@ SIMT_KERNEL(polypath_exchange_end, polypath::kStreamWaitThreads, polypath::Excha
     if (came.given_up == 0 && is_alike) continue;
     if (has_mutant(StreamWaitFault::records_not_looked_at)) continue;
     device::report(
-        args.wait_ctx, came.given_up != 0 ? wait_error::node_gave_up : wait_error::mismatch,
+        args.wait_ctx, came.given_up != 0 ? wait_error::node_aborted : wait_error::mismatch,
         {node, std::uint64_t{args.waits} << 32 | args.what, came.what, args.count, came.count});
     is_right = false;
   }
