@@ -46,7 +46,7 @@ void give(const nlohmann::json& value, char** out) {
   *out = copy_of(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-Context& of(polypath_context* context) {
+Context& context_of(polypath_context* context) {
   require(context != nullptr, "context is null");
   return context->context;
 }
@@ -91,7 +91,7 @@ polypath_status try_copy(polypath_context* context, const Transfer& transfer,
     *issued = 0;
     bool midway = false;
     try {
-      *issued = of(context).try_copy_async(transfer, midway) ? 1 : 0;
+      *issued = context_of(context).try_copy_async(transfer, midway) ? 1 : 0;
     } catch (...) {
       *issued = midway ? 1 : 0;
       throw;
@@ -156,7 +156,7 @@ void polypath_context_destroy(polypath_context* context) {
 
 polypath_status polypath_copy_async(polypath_context* context, void* dst, const void* src,
                                     size_t bytes, void* stream) {
-  return guarded([&] { of(context).copy_async(transfer_of(dst, src, bytes, stream)); });
+  return guarded([&] { context_of(context).copy_async(transfer_of(dst, src, bytes, stream)); });
 }
 
 polypath_status polypath_try_copy_async(polypath_context* context, void* dst, const void* src,
@@ -184,14 +184,14 @@ polypath_status polypath_split_thresholds(polypath_context* context,
                                           polypath_thresholds* thresholds) {
   return guarded([&] {
     require(thresholds != nullptr, "thresholds is null");
-    const Thresholds least = of(context).smallest_split();
+    const Thresholds least = context_of(context).smallest_split();
     *thresholds = {least.gpu_to_gpu, least.host_to_gpu, least.gpu_to_host};
   });
 }
 
 polypath_status polypath_group_copy_async(polypath_context* context,
                                           const polypath_transfer* transfers, size_t count) {
-  return guarded([&] { of(context).group_copy_async(group_of(transfers, count)); });
+  return guarded([&] { context_of(context).group_copy_async(group_of(transfers, count)); });
 }
 
 polypath_status polypath_try_group_copy_async(polypath_context* context,
@@ -200,59 +200,61 @@ polypath_status polypath_try_group_copy_async(polypath_context* context,
   return guarded([&] {
     require(issued != nullptr || count == 0, "issued is null");
     std::fill_n(issued, count, 0);
-    of(context).try_group_copy_async(group_of(transfers, count), {issued, count});
+    context_of(context).try_group_copy_async(group_of(transfers, count), {issued, count});
   });
 }
 
 polypath_status polypath_prepare(polypath_context* context,
                                  const polypath_transfer_request* requests, size_t count) {
-  return guarded([&] { of(context).prepare(requests_of(requests, count)); });
+  return guarded([&] { context_of(context).prepare(requests_of(requests, count)); });
 }
 
 polypath_status polypath_ipc_register_export(polypath_context* context, const void* handle,
                                              const void* address) {
-  return guarded([&] { of(context).memory_exported(handle_of(handle), address_of(address)); });
+  return guarded(
+      [&] { context_of(context).memory_exported(handle_of(handle), address_of(address)); });
 }
 
 polypath_status polypath_ipc_register_import(polypath_context* context, const void* handle,
                                              const void* address) {
-  return guarded([&] { of(context).memory_imported(handle_of(handle), address_of(address)); });
+  return guarded(
+      [&] { context_of(context).memory_imported(handle_of(handle), address_of(address)); });
 }
 
 polypath_status polypath_ipc_unregister_import(polypath_context* context, const void* address) {
-  return guarded([&] { of(context).memory_closed(address_of(address)); });
+  return guarded([&] { context_of(context).memory_closed(address_of(address)); });
 }
 
 polypath_status polypath_plan(polypath_context* context, const polypath_transfer_request* requests,
                               size_t count, char** json) {
   return guarded([&] {
-    const Plan plan = of(context).plan(requests_of(requests, count));
+    const Plan plan = context_of(context).plan(requests_of(requests, count));
     nlohmann::json value = to_json(plan);
-    value["loaded"] = loaded_json(of(context), plan);
+    value["loaded"] = loaded_json(context_of(context), plan);
     give(value, json);
   });
 }
 
 polypath_status polypath_topology(polypath_context* context, char** json) {
-  return guarded([&] { give(topology_json(of(context)), json); });
+  return guarded([&] { give(topology_json(context_of(context)), json); });
 }
 
 polypath_status polypath_note_copy(polypath_context* context, void* dst, const void* src,
                                    size_t bytes, void* stream) {
   return guarded([&] {
     const Transfer copy = transfer_of(dst, src, bytes, stream);
-    of(context).load().note_copy(copy.dst, copy.src, copy.bytes, copy.stream);
+    context_of(context).load().note_copy(copy.dst, copy.src, copy.bytes, copy.stream);
   });
 }
 
 polypath_status polypath_load(polypath_context* context, char** json) {
-  return guarded([&] { give(load_json(of(context)), json); });
+  return guarded([&] { give(load_json(context_of(context)), json); });
 }
 
 polypath_status polypath_measure(polypath_context* context, polypath_progress progress,
                                  void* user) {
   return guarded([&] {
-    of(context).measure([&](std::size_t done, std::size_t total, const std::string& what) {
+    context_of(context).measure([&](std::size_t done, std::size_t total, const std::string& what) {
       if (progress != nullptr) progress(done, total, what.c_str(), user);
     });
   });
@@ -271,24 +273,24 @@ polypath_status polypath_settings(polypath_context* context, char** json) {
 }
 
 polypath_status polypath_device_info(polypath_context* context, char** json) {
-  return guarded([&] { give(devices_json(of(context)), json); });
+  return guarded([&] { give(devices_json(context_of(context)), json); });
 }
 
 polypath_status polypath_counters(polypath_context* context, char** json) {
-  return guarded([&] { give(counters_json(of(context)), json); });
+  return guarded([&] { give(counters_json(context_of(context)), json); });
 }
 
 polypath_status polypath_counters_text(polypath_context* context, char** text) {
   return guarded([&] {
     require(text != nullptr, "text is null");
-    *text = copy_of(report(of(context)));
+    *text = copy_of(report(context_of(context)));
   });
 }
 
 polypath_status polypath_counters_reset(polypath_context* context) {
-  return guarded([&] { of(context).reset_counters(); });
+  return guarded([&] { context_of(context).reset_counters(); });
 }
 
 polypath_status polypath_tuning_results(polypath_context* context, char** json) {
-  return guarded([&] { give(tuned_json(of(context)), json); });
+  return guarded([&] { give(tuned_json(context_of(context)), json); });
 }

@@ -146,7 +146,7 @@ std::variant<SplittableTransfer, NativeReason> Classifier::splittable(
   };
   if (splittable.caller_gpu < 0 || !primary(src) || !primary(dst))
     return devices_.any_reset() ? NativeReason::context_reset : NativeReason::other_context;
-  // The direct route is one plain copy of the caller's GPU. The driver executes calls that name
+  // The direct route is one plain copy on `caller_gpu`. The driver executes calls that name
   // both contexts (cuMemcpyPeer) even if that GPU has no access.
   if (!src_access.granted(driver(), splittable.caller_gpu) ||
       !dst_access.granted(driver(), splittable.caller_gpu))

@@ -8,7 +8,7 @@
 namespace polypath::preload {
 namespace {
 
-/// Before there is an engine: nobody splits less.
+/// Before there is an engine: no plan splits less.
 constexpr std::size_t kMinLarge = 256 * 1024;
 
 constinit std::atomic<std::size_t> min_split[kDirectionCount]{};
@@ -67,7 +67,7 @@ bool lies_in(CUdeviceptr address, CUcontext context) noexcept {
 }
 
 /// The engine goes by the addresses alone. A program that names other contexts than theirs means
-/// something else, or has made a mistake that it is to be told of.
+/// something else, or has made a mistake that the driver must report.
 bool names_right_contexts(const Copy& copy) noexcept {
   return copy.contexts == nullptr ||
          (lies_in(copy.dst, copy.contexts->dst) && lies_in(copy.src, copy.contexts->src));
@@ -138,8 +138,8 @@ class DefaultStreamOrder {
   }
 
  private:
-  /// Of memory without a context it is the primary one of its GPU; null where that has none, and so
-  /// no default stream either.
+  /// For memory without a context it is the primary one of its GPU; null where that has none, and
+  /// so no default stream either.
   static CUcontext context_of(CUdeviceptr address, int gpu) noexcept {
     const CUcontext owner = owner_of(address);
     return owner != nullptr ? owner : PrimaryContext(gpu).get();
@@ -221,7 +221,7 @@ bool offload_copy(const Copy& copy, CUresult* result) noexcept {
   const polypath_status status = try_copy(engine->context, reinterpret_cast<void*>(copy.dst),
                                           reinterpret_cast<const void*>(copy.src), copy.bytes,
                                           is_default ? nullptr : stream_of(copy), &issued);
-  // Whatever the engine did not like about it, the driver's own call says it in its own words.
+  // The driver's own call reports the error, in its own words.
   if (issued == 0) return false;
   // What only helps is no error: the driver's own copy writes the same bytes, and orders itself.
   if (status == POLYPATH_SUCCESS && order.end() != CUDA_SUCCESS) return false;

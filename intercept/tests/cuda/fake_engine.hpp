@@ -64,12 +64,12 @@ struct FakeEngine {
 
 /// The one that the shim of this process uses.
 inline FakeEngine& fake_engine() {
-  static FakeEngine& found = [&]() -> FakeEngine& {
+  static FakeEngine& instance = [&]() -> FakeEngine& {
     void* const library = dlopen(POLYPATH_FAKE_ENGINE, RTLD_NOW);
     if (library == nullptr) throw std::runtime_error(dlerror());
     return *reinterpret_cast<FakeEngine* (*)()>(dlsym(library, "fake_engine"))();
   }();
-  return found;
+  return instance;
 }
 
 }  // namespace polypath::preload::test

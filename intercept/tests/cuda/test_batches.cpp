@@ -186,7 +186,7 @@ TEST_F(Batches, WithWrongArgumentsAreAnsweredByTheDriver) {
   EXPECT_EQ(0U, polypath_sim_copies());
 }
 
-// Whichever of them the engine takes.
+// With any subset that the engine takes.
 TEST_F(Batches, RandomAnswers_AllArrive) {
   std::uint32_t state = 1;
   const auto random = [&](std::uint32_t below) {

@@ -80,16 +80,16 @@ TEST_F(Transfers, EveryForm_ArrivesOverSeveralRoutes) {
 
 /// The threads of this process besides the calling one that would take one of the signals.
 std::vector<std::string> threads_that_take(std::uint64_t signals) {
-  std::vector<std::string> found;
+  std::vector<std::string> names;
   const std::string own = std::to_string(gettid());
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     if (task.path().filename() == own) continue;
     std::ifstream status(task.path() / "status");
     for (std::string line; std::getline(status, line);)
       if (line.starts_with("SigBlk:") && (~std::stoull(line.substr(7), nullptr, 16) & signals) != 0)
-        found.push_back(task.path().filename());
+        names.push_back(task.path().filename());
   }
-  return found;
+  return names;
 }
 
 // A program may block a signal later, in all threads that it knows of, and wait for it.
@@ -154,7 +154,7 @@ TEST_F(Transfers, GoOnWhileAnotherGpuIsReset) {
   EXPECT_CUDA(cuDevicePrimaryCtxRetain(&contexts.back(), gpus - 1));
 }
 
-// The order of the program's stream: each copy sees what the one before it wrote, and what follows
+// The order of a stream: each copy sees what the one before it wrote, and what follows
 // sees its bytes.
 TEST_F(Transfers, FollowEachOtherOnTheirStream) {
   const CUstream stream = create_stream(0);
@@ -219,7 +219,7 @@ TEST_F(Transfers, PeerAccessEndsWithTheProgramsReferences) {
   EXPECT_EQ(context(1), again);
 }
 
-// A stream that is held back holds nobody else: it waits for a word that the program writes only
+// A stream that is held back holds no other one: it waits for a word that the program writes only
 // after copies on its other streams, more of them than there are streams of any link, have come
 // through.
 TEST_F(Transfers, PassByAHeldStream) {
@@ -282,29 +282,30 @@ TEST_F(Transfers, ManyThreads_AllArrive) {
   const auto before = simulated_copies();
   {
     std::vector<std::jthread> threads;
-    for (const Buffers& mine : all)
+    for (const Buffers& buffers : all)
       threads.emplace_back([&, seed = static_cast<std::uint32_t>(threads.size())] {
         use(0);
         std::mt19937 random(seed);
         for (int copy = 0; copy < kCopies; ++copy) {
           const std::size_t bytes = kMebibyte / 2 + random() % (kMaxBytes - kMebibyte / 2);
           const auto values = random_bytes(bytes, random());
-          std::ranges::copy(values, mine.sent);
-          std::fill_n(mine.received, bytes, std::uint8_t{0xEE});
-          EXPECT_CUDA(cuMemcpyHtoDAsync(mine.near, mine.sent, bytes, mine.stream));
-          EXPECT_CUDA(copy % 2 == 0 ? cuMemcpyDtoDAsync(mine.far, mine.near, bytes, mine.stream)
-                                    : cuMemcpyPeerAsync(mine.far, context(1), mine.near, context(0),
-                                                        bytes, mine.stream));
-          EXPECT_CUDA(cuMemcpyDtoHAsync(mine.received, mine.far, bytes, mine.stream));
-          EXPECT_CUDA(cuStreamSynchronize(mine.stream));
-          EXPECT_TRUE(std::equal(values.begin(), values.end(), mine.received)) << bytes;
+          std::ranges::copy(values, buffers.sent);
+          std::fill_n(buffers.received, bytes, std::uint8_t{0xEE});
+          EXPECT_CUDA(cuMemcpyHtoDAsync(buffers.near, buffers.sent, bytes, buffers.stream));
+          EXPECT_CUDA(copy % 2 == 0
+                          ? cuMemcpyDtoDAsync(buffers.far, buffers.near, bytes, buffers.stream)
+                          : cuMemcpyPeerAsync(buffers.far, context(1), buffers.near, context(0),
+                                              bytes, buffers.stream));
+          EXPECT_CUDA(cuMemcpyDtoHAsync(buffers.received, buffers.far, bytes, buffers.stream));
+          EXPECT_CUDA(cuStreamSynchronize(buffers.stream));
+          EXPECT_TRUE(std::equal(values.begin(), values.end(), buffers.received)) << bytes;
         }
       });
   }
   if (before) {
     EXPECT_GT(*simulated_copies(), *before + 2 * 3 * kThreads * kCopies) << "most are split";
   }
-  for (const Buffers& one : all) EXPECT_CUDA(cuStreamDestroy(one.stream));
+  for (const Buffers& buffers : all) EXPECT_CUDA(cuStreamDestroy(buffers.stream));
 }
 
 }  // namespace

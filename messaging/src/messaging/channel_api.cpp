@@ -98,7 +98,7 @@ void make_all(polypath_comm* const* comms, int ranks, Handle** handles, const Ma
   require_all(comms, ranks);
   require(handles != nullptr, "where the handles are to be is null");
   std::vector<std::unique_ptr<Handle>> created(static_cast<std::size_t>(ranks));
-  on_threads(ranks, [&](std::size_t i) { created[i] = make(of(comms[i]), i); });
+  on_threads(ranks, [&](std::size_t i) { created[i] = make(communicator_of(comms[i]), i); });
   for (std::size_t i = 0; i < created.size(); ++i) handles[i] = created[i].release();
 }
 
@@ -136,7 +136,7 @@ polypath_status polypath_channel_create(polypath_comm* comm,
   return guarded([&] {
     require(options != nullptr, "options is null");
     require(channel != nullptr, "channel is null");
-    *channel = make_channel(of(comm), *options, windows, count).release();
+    *channel = make_channel(communicator_of(comm), *options, windows, count).release();
   });
 }
 polypath_status polypath_channel_create_all(polypath_comm* const* comms, int ranks,
@@ -169,7 +169,7 @@ polypath_status polypath_active_messages_create(polypath_comm* comm,
   return guarded([&] {
     require(options != nullptr, "options is null");
     require(messages != nullptr, "messages is null");
-    *messages = make_messages(of(comm), *options).release();
+    *messages = make_messages(communicator_of(comm), *options).release();
   });
 }
 polypath_status polypath_active_messages_create_all(polypath_comm* const* comms, int ranks,

@@ -47,7 +47,7 @@ polypath_status polypath_device_collectives_create(polypath_comm* comm,
                                                    polypath_device_collectives** handle) {
   return guarded([&] {
     require(handle != nullptr, "handle is null");
-    *handle = make_meeting(of(comm)).release();
+    *handle = make_meeting(communicator_of(comm)).release();
   });
 }
 
@@ -58,7 +58,7 @@ polypath_status polypath_device_collectives_create_all(polypath_comm* const* com
     require(handles != nullptr, "handles is null");
     std::vector<std::unique_ptr<polypath_device_collectives>> created(
         static_cast<std::size_t>(ranks));
-    on_threads(ranks, [&](std::size_t i) { created[i] = make_meeting(of(comms[i])); });
+    on_threads(ranks, [&](std::size_t i) { created[i] = make_meeting(communicator_of(comms[i])); });
     for (std::size_t i = 0; i < created.size(); ++i) handles[i] = created[i].release();
   });
 }

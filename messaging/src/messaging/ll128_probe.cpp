@@ -96,7 +96,7 @@ class Trial {
       : communicator_(communicator),
         driver_(communicator.driver()),
         current_(driver_, communicator.context()),
-        module_(KernelModule::of(driver_, communicator.context(), ll128_probe_image())),
+        module_(KernelModule::load(driver_, communicator.context(), ll128_probe_image())),
         push_(module_->function("polypath_line_proof_push")),
         pop_(module_->function("polypath_line_proof_pop")),
         pushing_(driver_, communicator.context()),

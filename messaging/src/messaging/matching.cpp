@@ -66,8 +66,8 @@ Matching::Matching(Communicator& communicator, const MatchKernels& order, std::u
   if (capacity == 0 || capacity > order_.max_capacity)
     throw InvalidArgument("options->capacity is not 1 to " + std::to_string(order_.max_capacity));
   const CurrentContext current(driver_, context_);
-  module_ = KernelModule::of(driver_, context_, order_.image);
-  carry_ = KernelModule::of(driver_, context_, carry_image());
+  module_ = KernelModule::load(driver_, context_, order_.image);
+  carry_ = KernelModule::load(driver_, context_, carry_image());
   queues_ = module_->function(order_.queues);
   many_ = module_->function(order_.many);
   grid_ = module_->function(order_.grid);

@@ -33,7 +33,7 @@ polypath_status polypath_pool_create(polypath_comm* comm, const polypath_pool_op
                                      polypath_pool** pool) {
   return guarded([&] {
     require(pool != nullptr, "pool is null");
-    *pool = pool_handle(MemoryPool::local(of(comm), shape_of(options)));
+    *pool = pool_handle(MemoryPool::local(communicator_of(comm), shape_of(options)));
   });
 }
 
@@ -42,7 +42,7 @@ polypath_status polypath_pool_create_shared(polypath_comm* comm,
                                             polypath_pool** pool) {
   return guarded([&] {
     require(pool != nullptr, "pool is null");
-    *pool = pool_handle(MemoryPool::shared(of(comm), shape_of(options)));
+    *pool = pool_handle(MemoryPool::shared(communicator_of(comm), shape_of(options)));
   });
 }
 
@@ -54,7 +54,9 @@ polypath_status polypath_pool_create_shared_all(polypath_comm* const* comms, int
     require_all(comms, ranks);
     require(pools != nullptr, "pools is null");
     std::vector<std::unique_ptr<MemoryPool>> created(static_cast<std::size_t>(ranks));
-    on_threads(ranks, [&](std::size_t i) { created[i] = MemoryPool::shared(of(comms[i]), shape); });
+    on_threads(ranks, [&](std::size_t i) {
+      created[i] = MemoryPool::shared(communicator_of(comms[i]), shape);
+    });
     for (std::size_t i = 0; i < created.size(); ++i) pools[i] = pool_handle(std::move(created[i]));
   });
 }

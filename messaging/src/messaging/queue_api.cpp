@@ -34,7 +34,7 @@ void make_all(polypath_comm* const* comms, int ranks, polypath_queue** queues, c
   require_all(comms, ranks);
   require(queues != nullptr, "queues is null");
   std::vector<std::unique_ptr<QueueSet>> created(static_cast<std::size_t>(ranks));
-  on_threads(ranks, [&](std::size_t i) { created[i] = make(of(comms[i])); });
+  on_threads(ranks, [&](std::size_t i) { created[i] = make(communicator_of(comms[i])); });
   for (std::size_t i = 0; i < created.size(); ++i)
     queues[i] = queue_handle_of(std::move(created[i]));
 }
@@ -73,7 +73,7 @@ polypath_status polypath_queue_create(polypath_comm* comm, const polypath_queue_
                                       int count, polypath_queue** queue) {
   return guarded([&] {
     require(queue != nullptr, "queue is null");
-    *queue = queue_handle_of(QueueSet::local(of(comm), shape_of(options), count));
+    *queue = queue_handle_of(QueueSet::local(communicator_of(comm), shape_of(options), count));
   });
 }
 
@@ -81,7 +81,8 @@ polypath_status polypath_queue_connect(polypath_comm* comm, const polypath_queue
                                        int from, int to, int count, polypath_queue** queue) {
   return guarded([&] {
     require(queue != nullptr, "queue is null");
-    *queue = queue_handle_of(QueueSet::connected(of(comm), shape_of(options), from, to, count));
+    *queue = queue_handle_of(
+        QueueSet::connected(communicator_of(comm), shape_of(options), from, to, count));
   });
 }
 
@@ -90,7 +91,7 @@ polypath_status polypath_queue_connect_mesh(polypath_comm* comm,
                                             polypath_queue** queue) {
   return guarded([&] {
     require(queue != nullptr, "queue is null");
-    *queue = queue_handle_of(QueueSet::connected_each(of(comm), shape_of(options)));
+    *queue = queue_handle_of(QueueSet::connected_each(communicator_of(comm), shape_of(options)));
   });
 }
 
@@ -121,8 +122,8 @@ polypath_status polypath_queue_create_host(polypath_comm* comm,
                                            int count, polypath_queue** queue) {
   return guarded([&] {
     require(queue != nullptr, "queue is null");
-    *queue = queue_handle_of(
-        QueueSet::with_host(of(comm), shape_of(options), side_of(host, "host is none"), count));
+    *queue = queue_handle_of(QueueSet::with_host(communicator_of(comm), shape_of(options),
+                                                 side_of(host, "host is none"), count));
   });
 }
 

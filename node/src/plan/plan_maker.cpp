@@ -53,7 +53,7 @@ bool opposite(const std::vector<Request>& requests) {
 /// callers: ties break by it.
 std::vector<Request> together(const PlanKey& key) {
   std::vector<Request> all = key.requests;
-  for (Request other : key.beside) {
+  for (Request other : key.concurrent) {
     other.bytes = key.requests.front().bytes;
     all.push_back(other);
   }
@@ -81,7 +81,7 @@ PlanMaker::PlanMaker(const PlanInputs& inputs, RouteSetsFunction route_sets_of)
     : inputs_(inputs), route_sets_of_(std::move(route_sets_of)) {}
 
 PlanKey PlanMaker::route_sets_key(const PlanKey& key) {
-  PlanKey route_sets{key.beside.empty() ? key.requests : together(key), key.without};
+  PlanKey route_sets{key.concurrent.empty() ? key.requests : together(key), key.without};
   std::uint64_t largest = 1;
   for (const Request& request : route_sets.requests) largest = std::max(largest, request.bytes);
   for (Request& request : route_sets.requests) request.bytes = proportion(request.bytes, largest);
@@ -109,7 +109,7 @@ bool PlanMaker::has_variants(const PlanKey& key) const {
 std::shared_ptr<PreparedPlan> PlanMaker::make(const PlanKey& key) const {
   auto plan = make_main(key);
   if (!has_variants(key)) return plan;
-  if (key.beside.empty()) {
+  if (key.concurrent.empty()) {
     plan->in_window = tuned_plan(key, Pattern::window, only(inputs_.executor));
     if (plan->tuned && !plan->plan.native()) plan->on_idle_stream = on_idle_stream(key, *plan);
   } else if (const auto alone = make({key.requests, key.without});
@@ -121,8 +121,8 @@ std::shared_ptr<PreparedPlan> PlanMaker::make(const PlanKey& key) const {
 }
 
 std::shared_ptr<PreparedPlan> PlanMaker::make_main(const PlanKey& key) const {
-  auto plan = key.beside.empty() ? make_alone(key) : make_concurrent(key);
-  if (key.beside.empty() && key.requests.size() == 1) plan->in_sequence = in_sequence(key);
+  auto plan = key.concurrent.empty() ? make_alone(key) : make_concurrent(key);
+  if (key.concurrent.empty() && key.requests.size() == 1) plan->in_sequence = in_sequence(key);
   return plan;
 }
 

@@ -49,13 +49,13 @@ class PlannerTest : public testing::Test {
   }
   /// The table of a planner that remembers nothing else.
   [[nodiscard]] std::string exact(const std::vector<Request>& requests, std::uint64_t without = 0,
-                                  const std::vector<Request>& beside = {}) const {
-    return table(*Planner(inputs(), {}).plan(requests, without, beside));
+                                  const std::vector<Request>& concurrent = {}) const {
+    return table(*Planner(inputs(), {}).plan(requests, without, concurrent));
   }
   std::shared_ptr<const PreparedPlan> serve(const std::vector<Request>& requests,
                                             std::uint64_t without = 0,
-                                            const std::vector<Request>& beside = {}) {
-    return planner_.serve(requests, without, beside);
+                                            const std::vector<Request>& concurrent = {}) {
+    return planner_.serve(requests, without, concurrent);
   }
   void carry_out() {
     while (!tasks_.empty()) {
@@ -121,15 +121,15 @@ TEST_F(PlannerTest, Concurrent_LonePlanServesMeanwhile) {
   serve({between(0, 1)});
   carry_out();
   const auto alone = serve({between(0, 1)});
-  const std::vector<Request> beside{between(0, 2, 0), between(1, 3, 0)};
-  EXPECT_EQ(serve({between(0, 1)}, 0, beside), alone);
+  const std::vector<Request> concurrent{between(0, 2, 0), between(1, 3, 0)};
+  EXPECT_EQ(serve({between(0, 1)}, 0, concurrent), alone);
   carry_out();
-  const auto then = serve({between(0, 1)}, 0, beside);
-  EXPECT_EQ(table(*then), exact({between(0, 1)}, 0, beside));
+  const auto then = serve({between(0, 1)}, 0, concurrent);
+  EXPECT_EQ(table(*then), exact({between(0, 1)}, 0, concurrent));
   EXPECT_NE(table(*then), table(*alone));
   // The route sets serve all sizes: the other transfers are as large.
-  const auto larger = serve({between(0, 1, 128 * kMiB)}, 0, beside);
-  EXPECT_EQ(table(*larger), exact({between(0, 1, 128 * kMiB)}, 0, beside));
+  const auto larger = serve({between(0, 1, 128 * kMiB)}, 0, concurrent);
+  EXPECT_EQ(table(*larger), exact({between(0, 1, 128 * kMiB)}, 0, concurrent));
   EXPECT_TRUE(tasks_.empty());
   expect_no_route_sets_computed_here();
 }

@@ -82,7 +82,7 @@ polypath_status polypath_backend_entries(polypath_context* context, const int* g
                                          polypath_backend_entry* rows, size_t capacity,
                                          size_t* count) {
   return guarded([&] {
-    const Context& engine = of(context);
+    const Context& engine = context_of(context);
     require(count != nullptr, "count is null");
     require(rows != nullptr || capacity == 0, "rows is null");
     const std::string name = gpus == nullptr ? "" : class_of(engine, gpus, ranks);
@@ -95,7 +95,7 @@ polypath_status polypath_backend_entries(polypath_context* context, const int* g
 polypath_status polypath_backend_save(polypath_context* context,
                                       const polypath_backend_samples* measured, char** json) {
   return guarded([&] {
-    Context& engine = of(context);
+    Context& engine = context_of(context);
     require(measured != nullptr, "measured is null");
     require(measured->op >= 0 && measured->op < POLYPATH_BACKEND_OP_COUNT,
             "there is no such operation");
@@ -129,7 +129,7 @@ polypath_status polypath_backend_save(polypath_context* context,
 polypath_status polypath_plan_backend(polypath_context* context, const char* op, size_t bytes,
                                       const int* gpus, int ranks, int with_mpi, char** json) {
   return guarded([&] {
-    const Context& engine = of(context);
+    const Context& engine = context_of(context);
     require(op != nullptr, "op is null");
     const int number = number_of(table::operation_names, op);
     if (number < 0) throw InvalidArgument("there is no operation '" + std::string(op) + "'");
