@@ -3,6 +3,7 @@
 #include <cstring>
 #include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/version.hpp"
@@ -51,14 +52,31 @@ Context& context_of(polypath_context* context) {
   return context->context;
 }
 
+namespace {
+
+/// "host0:pageable" as well as what parse_memory() reads.
+MemoryId memory_of_text(std::string_view text, bool& is_pageable) {
+  constexpr std::string_view kPageable = ":pageable";
+  if (!text.ends_with(kPageable)) return parse_memory(text);
+  const MemoryId memory = parse_memory(text.substr(0, text.size() - kPageable.size()));
+  require(memory.is_host(), "only host memory is pageable: write host0:pageable");
+  is_pageable = true;
+  return memory;
+}
+
+}  // namespace
+
 std::vector<Request> requests_of(const polypath_transfer_request* requests, std::size_t count) {
   require(requests != nullptr && count > 0, "requests is null or empty");
   std::vector<Request> out;
   for (std::size_t i = 0; i < count; ++i) {
     require(requests[i].src != nullptr && requests[i].dst != nullptr,
             "src or dst of a request is null");
-    out.push_back(
-        {parse_memory(requests[i].src), parse_memory(requests[i].dst), requests[i].bytes});
+    Request request;
+    request.src = memory_of_text(requests[i].src, request.is_pageable);
+    request.dst = memory_of_text(requests[i].dst, request.is_pageable);
+    request.bytes = requests[i].bytes;
+    out.push_back(request);
   }
   return out;
 }

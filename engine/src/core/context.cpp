@@ -164,6 +164,12 @@ void Context::check(const std::vector<Request>& requests) const {
 
 Plan Context::plan(const std::vector<Request>& requests) {
   check(requests);
+  for (const Request& request : requests) {
+    if (!request.is_pageable) continue;
+    if (requests.size() > 1)
+      throw InvalidArgument("a transfer of pageable memory is planned alone");
+    if (request.bytes <= kMaxPlanned) return dispatcher_.pageable_plan(request).plan;
+  }
   for (const Request& request : requests)
     if (request.bytes > kMaxPlanned)
       throw InvalidArgument(
@@ -193,6 +199,8 @@ void Context::reset_counters() {
 void Context::prepare(const std::vector<Request>& requests) {
   check(requests);
   dispatcher_.prepare(requests);
+  for (const Request& request : requests)
+    if (request.is_pageable) dispatcher_.prepare_pageable(request);
 }
 
 // ---- what is known of the node ------------------------------------------------------------------

@@ -67,6 +67,8 @@ class TransferDispatcher {
   /// The smallest transfer from or to pageable memory that is not left to the driver; UINT64_MAX:
   /// none is.
   std::uint64_t min_pageable_bytes(bool is_to_gpu);
+  /// Makes all that a transfer of pageable memory may need. Slow.
+  void prepare_pageable(const Request& request);
   /// The plan of a transfer whose host memory is pageable, all routes being ready.
   PageablePlan pageable_plan(const Request& request);
   [[nodiscard]] PageableCopies& pageable() noexcept { return pageable_; }
@@ -122,6 +124,7 @@ class TransferDispatcher {
                           const LoadLook& look, Exclusions& without);
   /// Has the plan's routes made ready in the background, or waits for it.
   void prepare_pageable(const PageablePlan& plan);
+  void prepare_pageable_now(const PageablePlan& plan);
   /// Tells the monitor of a native copy before it is issued.
   void note_native(const Transfer& transfer, NativeReason reason);
   void count_native(const Transfer& transfer, NativeReason reason);

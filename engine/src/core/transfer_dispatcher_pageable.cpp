@@ -18,7 +18,7 @@ constexpr int kAllRoutes = -1;
 }  // namespace
 
 PageablePlan TransferDispatcher::pageable_plan(const Request& request) {
-  const Request rated{request.src, request.dst, kRatedBytes};
+  const Request rated{.src = request.src, .dst = request.dst, .bytes = kRatedBytes};
   const auto pinned = planner_.plan({&rated, 1}, 0);
   return make_pageable_plan(node(), request, pinned->plan.transfers.front(), pageable_.threads());
 }
@@ -38,29 +38,39 @@ std::uint64_t TransferDispatcher::min_pageable_bytes(bool is_to_gpu) {
   return std::max(least, never_split_below_);
 }
 
-void TransferDispatcher::prepare_pageable(const PageablePlan& plan) {
-  const auto prepare = [this, plan] {
-    const RelaxedCapture relaxed(driver());
-    for (std::size_t r = 0; r < plan.routes().size(); ++r) {
-      if (pageable_.is_ready(plan, r)) continue;
-      const Route& route = plan.routes()[r].route;
-      try {
-        pageable_.prepare(plan, r);
-      } catch (const std::exception& error) {
-        log_info("pageable memory is not copied {}: {}", to_string(route), error.what());
-        const std::lock_guard lock(pageable_mutex_);
-        unprepared_.insert(route.staged() ? route.via.index : kAllRoutes);
-      }
+void TransferDispatcher::prepare_pageable_now(const PageablePlan& plan) {
+  const RelaxedCapture relaxed(driver());
+  for (std::size_t r = 0; r < plan.routes().size(); ++r) {
+    const Route& route = plan.routes()[r].route;
+    if (plan.native() || pageable_.is_ready(plan, r)) continue;
+    try {
+      pageable_.prepare(plan, r);
+    } catch (const std::exception& error) {
+      log_info("pageable memory is not copied {}: {}", to_string(route), error.what());
+      const std::lock_guard lock(pageable_mutex_);
+      unprepared_.insert(route.staged() ? route.via.index : kAllRoutes);
     }
-    const std::lock_guard lock(pageable_mutex_);
-    prepares_pageable_ = false;
-  };
-  if (options_.prepare == PrepareMode::wait) return prepare();
+  }
+}
+
+void TransferDispatcher::prepare_pageable(const Request& request) {
+  const int gpu = request.src.is_gpu() ? request.src.index : request.dst.index;
+  devices_.context_for_program(gpu);
+  prepare_pageable_now(pageable_plan(request));
+}
+
+void TransferDispatcher::prepare_pageable(const PageablePlan& plan) {
+  if (options_.prepare == PrepareMode::wait) return prepare_pageable_now(plan);
   {
     const std::lock_guard lock(pageable_mutex_);
     if (prepares_pageable_) return;
     prepares_pageable_ = true;
   }
+  const auto prepare = [this, plan] {
+    prepare_pageable_now(plan);
+    const std::lock_guard lock(pageable_mutex_);
+    prepares_pageable_ = false;
+  };
   if (planning_.add(prepare)) return;
   const std::lock_guard lock(pageable_mutex_);
   prepares_pageable_ = false;
@@ -122,7 +132,7 @@ std::optional<NativeReason> TransferDispatcher::try_pageable(const ResolvedTrans
   if (!access.granted(driver(), gpu)) return NativeReason::unreachable;
 
   const RelaxedCapture relaxed(driver());
-  const Request rated{request.src, request.dst, kRatedBytes};
+  const Request rated{.src = request.src, .dst = request.dst, .bytes = kRatedBytes};
   std::vector<Request> beside;
   std::vector<GpuLoad> other_loads;
   others_.add_pairs_in_use(beside, &other_loads);

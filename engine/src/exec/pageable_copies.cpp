@@ -10,6 +10,7 @@
 #include "base/log.hpp"
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
+#include "driver/library.hpp"
 #include "exec/guarded_copy.hpp"
 #include "exec/relaxed_capture.hpp"
 
@@ -283,7 +284,12 @@ PageableCopies::PageableCopies(std::shared_ptr<const CudaDriver> driver, Devices
       forks_(forks),
       is_virtual_(is_virtual),
       events_(driver_, devices),
-      threads_(threads) {}
+      threads_(threads) {
+  void* const library = is_virtual ? open_library(driver_->library, nullptr) : nullptr;
+  if (library == nullptr) return;
+  clock_us_ = find_symbol<double (*)()>(library, "polypath_sim_clock_us");
+  advance_us_ = find_symbol<void (*)(double)>(library, "polypath_sim_advance_us");
+}
 
 PageableCopies::~PageableCopies() {
   const bool may_ask = !devices_.any_reset();
@@ -476,21 +482,29 @@ bool PageableCopies::quiesce(const std::vector<Lane>& lanes) noexcept {
   return is_known;
 }
 
-void PageableCopies::run_here(SharedWork& work, int seats) {
+void PageableCopies::run_here(SharedWork& work, int seats, double chunk_us, bool is_to_gpu) {
   const std::lock_guard lock(virtual_mutex_);
   ContextGuard guard(driver());
-  CUcontext before = guard.saved();
-  std::vector<bool> has_left(static_cast<std::size_t>(seats));
-  for (bool is_any = true; is_any;) {
-    is_any = false;
-    for (int seat = 0; seat < seats; ++seat) {
-      if (has_left[static_cast<std::size_t>(seat)]) continue;
-      const bool is_more = work.step(seat, seat);
-      has_left[static_cast<std::size_t>(seat)] = !is_more;
-      is_any = is_any || is_more;
-    }
+  const auto clock = [&] { return clock_us_ != nullptr ? clock_us_() : 0.0; };
+  const auto reach = [&](double us) {
+    if (advance_us_ != nullptr && us > clock()) advance_us_(us - clock());
+  };
+  // When each thread has copied a chunk and does its next step; ties by number.
+  std::vector<double> free_us(static_cast<std::size_t>(seats), clock());
+  if (is_to_gpu)
+    for (double& us : free_us) us += chunk_us;
+  std::vector<bool> has_left(free_us.size());
+  for (;;) {
+    std::size_t next = free_us.size();
+    for (std::size_t s = 0; s < free_us.size(); ++s)
+      if (!has_left[s] && (next == free_us.size() || free_us[s] < free_us[next])) next = s;
+    if (next == free_us.size()) break;
+    reach(free_us[next]);
+    has_left[next] = !work.step(static_cast<int>(next), static_cast<int>(next));
+    free_us[next] = clock() + (has_left[next] && is_to_gpu ? 0 : chunk_us);
   }
-  POLYPATH_CHECK(driver(), ctx_set_current(before));
+  if (!is_to_gpu) reach(*std::ranges::max_element(free_us) - chunk_us);
+  POLYPATH_CHECK(driver(), ctx_set_current(guard.saved()));
 }
 
 PageableResult PageableCopies::run(const PageableTransfer& transfer,
@@ -504,7 +518,9 @@ PageableResult PageableCopies::run(const PageableTransfer& transfer,
     {
       const FaultGuard guard;
       if (is_virtual_)
-        run_here(work, plan.threads);
+        run_here(work, plan.threads,
+                 static_cast<double>(plan.chunk_bytes) * plan.threads / (plan.host_gbps * 1e3),
+                 transfer.is_to_gpu);
       else if (!threads_.run(work, plan.threads))
         throw DriverError("no copy threads", static_cast<int>(CUDA_ERROR_OUT_OF_MEMORY));
     }

@@ -101,7 +101,8 @@ class PageableCopies {
   void reach_slots(int gpu);
   void make_streams(const StreamKey& key);
   void make_staging(int via, int gpu);
-  void run_here(SharedWork& work, int seats);
+  /// The work of all threads, each of which needs so long for a chunk.
+  void run_here(SharedWork& work, int seats, double chunk_us, bool is_to_gpu);
   void wait_for_fork(const PageableTransfer& transfer);
   void join(const PageableTransfer& transfer, Work& work);
   /// Waits until nothing is under way on the plan's streams; false where that is not known.
@@ -123,6 +124,8 @@ class PageableCopies {
   std::map<int, std::unique_ptr<StagingMemory>> staging_;  // by GPU
   std::set<std::pair<int, int>> reached_;  // (GPU with staging memory, GPU that may reach it)
   std::vector<std::unique_ptr<Worker>> workers_;  // by thread, each used by that one alone
+  double (*clock_us_)() = nullptr;                // of virtual time; else null
+  void (*advance_us_)(double) = nullptr;          // lets virtual time pass
   std::mutex virtual_mutex_;                      // in virtual time: one transfer at a time
   CopyThreads threads_;  // the last member: it is joined before what it uses
 };

@@ -56,10 +56,12 @@ PageablePlan make_pageable_plan(const Node& node, const Request& request,
   const bool is_to_gpu = request.src.is_host();
   const Costs& costs = node.costs;
   PageablePlan made;
-  made.plan.transfers.push_back({request, {}, {}});
+  made.plan.transfers.push_back({.request = request, .routes = {}, .excluded = {}});
   TransferPlan& transfer = made.plan.transfers.front();
   const auto direct = node.find_link(request.src, request.dst);
-  const double native_gbps = is_to_gpu ? costs.pageable_to_gpu_gbps : costs.pageable_from_gpu_gbps;
+  double native_gbps = is_to_gpu ? costs.pageable_to_gpu_gbps : costs.pageable_from_gpu_gbps;
+  if (direct)
+    native_gbps = std::min(native_gbps, node.links[static_cast<std::size_t>(*direct)].gbps);
   const auto bytes = static_cast<double>(request.bytes);
   made.plan.native_us = costs.copy_start_us + flow_us(bytes, native_gbps);
   made.plan.predicted_us = made.plan.native_us;
@@ -145,6 +147,8 @@ PageablePlan make_pageable_plan(const Node& node, const Request& request,
       made.threads, is_to_gpu ? "from" : "to", made.host_gbps, made.chunk_bytes / kKiB,
       native_gbps);
   transfer.routes = std::move(routes);
+  transfer.copy_threads = made.threads;
+  transfer.host_gbps = made.host_gbps;
   return made;
 }
 
