@@ -313,8 +313,8 @@ typedef enum polypath_reduce_op {
   POLYPATH_AVG = 4 /* the sum divided by the number of ranks */
 } polypath_reduce_op;
 
-/* Not collective: loads the kernels of communicators and of collectives for GPU `gpu`, once; later
- * communicators and collectives on it load none. The driver loads kernels only when those that run
+/* Not collective: loads the kernels of communicators, of collectives and of batches of blocks for
+ * GPU `gpu`, once; later communicators, collectives and batches on it load none. The driver loads kernels only when those that run
  * on the GPU have ended, and lets no other thread of the process into the driver meanwhile: to be
  * called before any run there that wait for this process. They stay until the GPU's context goes.
  * POLYPATH_NOT_SUPPORTED: there are none for this GPU. */

@@ -5,6 +5,7 @@
 
 #include "comm/kernels/images.hpp"
 #include "driver/check.hpp"
+#include "exec/block_copier.hpp"
 #include "exec/transfer_state.hpp"
 
 namespace polypath {
@@ -25,6 +26,8 @@ StreamWaits::StreamWaits(const CudaDriver& driver, CUcontext context)
   puts_ = module_->function("polypath_stream_puts");
   exchange_begin_ = module_->function("polypath_exchange_begin");
   exchange_end_ = module_->function("polypath_exchange_end");
+  // The driver loads none while these wait.
+  block_copies_ = BlockCopier::load_kernel(driver, context);
 }
 
 void StreamWaits::wait(StreamWaitArgs args, CUstream stream) {

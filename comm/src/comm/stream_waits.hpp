@@ -57,6 +57,7 @@ class StreamWaits {
   const CudaDriver& driver_;
   CUcontext context_;
   std::shared_ptr<const KernelModule> module_;
+  std::shared_ptr<const KernelModule> block_copies_;  ///< of the engine
   CUfunction wait_ = nullptr;
   CUfunction signals_ = nullptr;
   CUfunction puts_ = nullptr;

@@ -72,6 +72,29 @@ void send_around(Group& group, int rounds) {
   });
 }
 
+// The kernel of batches is loaded with those that wait: the driver loads none while they run.
+TEST(Streams, BatchWhileStreamWaits_DoesNotHang) {
+  NEEDS_GPUS(2);
+  Context engine(group_node(), {});
+  Group group(2, {.time_limit = std::chrono::seconds(10), .engine = &engine});
+  std::atomic<bool> is_prepared = false;
+  group.run([&](Communicator& comm) {
+    const SymmetricMemory words = comm.alloc(8);
+    const Stream stream(comm.driver(), comm.context());
+    if (comm.rank() == 0) {
+      comm.wait_signal({words, 0, 1}, stream.get());
+      engine.prepare_batches({{MemoryId::host(0), MemoryId::gpu(0), 0}});
+      is_prepared = true;
+      is_prepared.notify_one();
+    } else {
+      is_prepared.wait(false);
+      comm.signal(0, {words, 0, 1}, stream.get());
+    }
+    POLYPATH_CHECK(comm.driver(), stream_synchronize(stream.get()));
+    comm.check();
+  });
+}
+
 TEST(Streams, SignalArrivesAfterItsBytes) {
   NEEDS_GPUS(2);
   Group group(gpus_up_to(4));

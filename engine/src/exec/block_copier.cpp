@@ -11,6 +11,7 @@
 namespace polypath {
 namespace {
 
+constexpr const char* kKernel = "polypath_copy_blocks";
 constexpr std::size_t kMaxBatchStreams = 4;    ///< a GPU
 constexpr std::size_t kMaxBatches = 64;        ///< queued on a stream
 constexpr int kOperationsABatch = 3;           ///< a wait, a kernel, a record
@@ -30,6 +31,14 @@ BlockCopier::~BlockCopier() {
       if (devices_.alive(gpu)) POLYPATH_WARN(*driver_, stream_destroy(stream->stream));
 }
 
+std::shared_ptr<const KernelModule> BlockCopier::load_kernel(const CudaDriver& driver,
+                                                             CUcontext context) {
+  auto module = KernelModule::load(driver, context, copy_blocks_image());
+  // What is loaded lazily is loaded by this.
+  static_cast<void>(module->function(kKernel));
+  return module;
+}
+
 void BlockCopier::prepare(int gpu, const std::set<int>& reached, std::size_t streams) {
   const std::lock_guard preparing(preparing_);
   try {
@@ -42,8 +51,8 @@ void BlockCopier::prepare(int gpu, const std::set<int>& reached, std::size_t str
     };
     Gpu& known = state();  // only prepare() changes what it reads without the lock
     if (known.kernel == nullptr) {
-      auto module = KernelModule::load(*driver_, context, copy_blocks_image());
-      CUfunction const kernel = module->function("polypath_copy_blocks");
+      auto module = load_kernel(*driver_, context);
+      CUfunction const kernel = module->function(kKernel);
       const std::lock_guard lock(mutex_);
       known.module = std::move(module);
       known.kernel = kernel;

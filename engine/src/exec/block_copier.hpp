@@ -94,6 +94,12 @@ class BlockCopier {
   BlockCopier(const BlockCopier&) = delete;
   BlockCopier& operator=(const BlockCopier&) = delete;
 
+  /// Loads the kernel in `context`, which is current; later calls find it. The driver loads only
+  /// when the GPU's kernels have ended, and lets no other thread in meanwhile: to be called before
+  /// kernels run that wait for this process (docs/cuda-notes.md). Throws NotSupported, DriverError.
+  static std::shared_ptr<const KernelModule> load_kernel(const CudaDriver& driver,
+                                                         CUcontext context);
+
   /// Makes `gpu` able to copy blocks from and to memory of the GPUs `reached`, by `streams` runs at
   /// once. Slow; throws NotSupported and DriverError, and remembers that.
   void prepare(int gpu, const std::set<int>& reached, std::size_t streams);
