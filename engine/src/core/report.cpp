@@ -52,6 +52,9 @@ std::string report(Context& context) {
         "{} to {}, {}: {} in {} transfers, {:.1f} %\n", to_string(key.src), to_string(key.dst),
         key.route, people_bytes(count.bytes), count.transfers,
         100.0 * static_cast<double>(count.bytes) / static_cast<double>(pairs[{key.src, key.dst}]));
+  if (counts.pageable != 0)
+    text += fmt::format("pageable memory: {} transfers by {} CPU threads\n", counts.pageable,
+                        context.copy_threads());
   if (counts.changed_by_load != 0)
     text += fmt::format("changed by load: {} transfers\n", counts.changed_by_load);
   append("routes left out", by_reason<ExclusionReason>(counts.excluded));
