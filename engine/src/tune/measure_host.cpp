@@ -62,11 +62,11 @@ class HostCopies final : public SharedWork {
 
 }  // namespace
 
-HostRates fit_host_rates(double one, double all, int threads) noexcept {
-  if (threads < 2 || one <= 0 || all <= 0) return {one, kUnlimitedGbps};
-  // 1 / one = x + y, 1 / all = x / threads + y
-  const double x = std::max(0.0, (1 / one - 1 / all) / (1 - 1.0 / threads));
-  const double y = std::max(1 / one - x, 1 / kUnlimitedGbps);
+HostRates fit_host_rates(double single, double all, int threads) noexcept {
+  if (threads < 2 || single <= 0 || all <= 0) return {single, kUnlimitedGbps};
+  // 1 / single = x + y, 1 / all = x / threads + y
+  const double x = std::max(0.0, (1 / single - 1 / all) / (1 - 1.0 / threads));
+  const double y = std::max(1 / single - x, 1 / kUnlimitedGbps);
   return {1 / std::max(x, 1 / kUnlimitedGbps), 1 / y};
 }
 
@@ -95,8 +95,8 @@ Costs measure_host_copies(const CudaDriver& driver, const Node& node, int thread
         copiers.run(work, seats);
       });
     };
-    const double one = gbps(1);
-    const HostRates rates = fit_host_rates(one, gbps(threads), threads);
+    const double single = gbps(1);
+    const HostRates rates = fit_host_rates(single, gbps(threads), threads);
     (is_to_gpu ? costs.thread_to_gpu_gbps : costs.thread_from_gpu_gbps) = rates.thread_gbps;
     (is_to_gpu ? costs.host_to_gpu_gbps : costs.host_from_gpu_gbps) = rates.host_gbps;
   }

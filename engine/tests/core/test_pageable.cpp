@@ -141,12 +141,12 @@ TEST_F(PageableTest, HeldStream_DelaysNoOther) {
   if (source().virtual_time) GTEST_SKIP() << "needs a second thread that waits";
   HostRange held(kLarge);
   HostRange free(kLarge);
-  TestBuffer one(driver(), node(), MemoryId::gpu(0), kLarge);
+  TestBuffer first(driver(), node(), MemoryId::gpu(0), kLarge);
   TestBuffer other(driver(), node(), MemoryId::gpu(0), kLarge);
   held.fill(41);
   free.fill(42);
   const Stream stream = stream_on(0);
-  copy(*context_, {one.address(), free.address(), kLarge, stream_->get()});
+  copy(*context_, {first.address(), free.address(), kLarge, stream_->get()});
   synchronize(stream_->get());
   other.poison();
   std::thread waiting;
@@ -155,7 +155,7 @@ TEST_F(PageableTest, HeldStream_DelaysNoOther) {
     gate.hold(stream.get(), context_of(0));
     waiting = std::thread([&] {
       POLYPATH_CHECK(driver(), ctx_set_current(context_of(0)));
-      context_->copy_async({one.address(), held.address(), kLarge, stream.get()});
+      context_->copy_async({first.address(), held.address(), kLarge, stream.get()});
     });
     copy(*context_, {other.address(), free.address(), kLarge, stream_->get()});
     synchronize(stream_->get());
@@ -164,7 +164,7 @@ TEST_F(PageableTest, HeldStream_DelaysNoOther) {
   waiting.join();
   synchronize(stream.get());
   EXPECT_EQ(other.first_difference(42), std::nullopt);
-  EXPECT_EQ(one.first_difference(41), std::nullopt);
+  EXPECT_EQ(first.first_difference(41), std::nullopt);
   EXPECT_EQ(carried(), 3u);
 }
 
@@ -256,16 +256,16 @@ TEST_F(PageableTest, StreamInCapture_GoesNatively) {
 TEST_F(PageableTest, GroupWithPageableMemory_Arrives) {
   HostRange in(kLarge);
   HostRange out(kLarge);
-  TestBuffer one(driver(), node(), MemoryId::gpu(0), kLarge);
+  TestBuffer first(driver(), node(), MemoryId::gpu(0), kLarge);
   TestBuffer other(driver(), node(), MemoryId::gpu(0), kLarge);
   in.fill(71);
-  one.poison();
+  first.poison();
   other.fill(72);
-  const std::vector<Transfer> group{{one.address(), in.address(), kLarge, stream_->get()},
+  const std::vector<Transfer> group{{first.address(), in.address(), kLarge, stream_->get()},
                                     {out.address(), other.address(), kLarge, stream_->get()}};
   context_->group_copy_async(group);
   synchronize(stream_->get());
-  EXPECT_EQ(one.first_difference(71), std::nullopt);
+  EXPECT_EQ(first.first_difference(71), std::nullopt);
   EXPECT_TRUE(out.has(72));
   EXPECT_EQ(carried(), 2u);
 }
@@ -294,7 +294,7 @@ TEST_F(PageableTest, TruncatedFile_SignalsTheCaller) {
   EXPECT_EXIT(copy_truncated(), testing::ExitedWithCode(9), "");
 }
 
-// Whatever call fails on the way: the driver's copy follows, and the bytes are right.
+// A call fails on the way: the driver's copy follows, and the bytes are right.
 TEST_F(PageableTest, AnyFailingCall_LeavesNativeCopy) {
   if (!source().virtual_time) GTEST_SKIP() << "calls have no order there";
   constexpr std::uint64_t kBytes = 4 * kMiB + 3;

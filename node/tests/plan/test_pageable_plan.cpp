@@ -51,24 +51,24 @@ TEST_F(PageablePlanTest, MoreThreads_FillMoreRoutes) {
 TEST_F(PageablePlanTest, AnySize_IsCoveredOnce) {
   for (const bool is_to_gpu : {true, false})
     for (const std::uint64_t bytes : {8 * kMiB, 15 * kMiB + 1, 33 * kMiB - 4097, 3 * kGiB + 7}) {
-      const PageablePlan made = plan(is_to_gpu, bytes, 16);
-      ASSERT_FALSE(made.native());
+      const PageablePlan result = plan(is_to_gpu, bytes, 16);
+      ASSERT_FALSE(result.native());
       std::uint64_t offset = 0;
-      for (const RouteShare& share : made.routes()) {
+      for (const RouteShare& share : result.routes()) {
         EXPECT_EQ(share.offset, offset);
         offset += share.bytes;
       }
       EXPECT_EQ(offset, bytes);
-      EXPECT_LE(made.chunk_bytes, kPageableSlot);
-      EXPECT_EQ(made.route_of_thread.size(), static_cast<std::size_t>(made.threads));
-      for (std::size_t r = 0; r < made.routes().size(); ++r)
-        EXPECT_NE(std::ranges::count(made.route_of_thread, static_cast<int>(r)), 0);
-      EXPECT_LT(made.plan.predicted_us, made.plan.native_us);
-      EXPECT_FALSE(made.plan.transfers.front().native());
+      EXPECT_LE(result.chunk_bytes, kPageableSlot);
+      EXPECT_EQ(result.route_of_thread.size(), static_cast<std::size_t>(result.threads));
+      for (std::size_t r = 0; r < result.routes().size(); ++r)
+        EXPECT_NE(std::ranges::count(result.route_of_thread, static_cast<int>(r)), 0);
+      EXPECT_LT(result.plan.predicted_us, result.plan.native_us);
+      EXPECT_FALSE(result.plan.transfers.front().native());
     }
 }
 
-TEST_F(PageablePlanTest, WhatGainsNothing_StaysNative) {
+TEST_F(PageablePlanTest, NoGain_StaysNative) {
   EXPECT_TRUE(plan(true, kGiB, 1).native()) << "one CPU";
   EXPECT_TRUE(plan(true, 64 * kKiB, 16).native());
   EXPECT_FALSE(plan(true, 4 * kMiB, 16).native());
