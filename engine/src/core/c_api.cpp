@@ -232,7 +232,8 @@ polypath_status polypath_try_group_copy_async(polypath_context* context,
 polypath_status polypath_copy_batch_async(polypath_context* context, size_t count, void* const* dst,
                                           const void* const* src, const size_t* bytes,
                                           void* stream) {
-  return guarded([&] { context_of(context).copy_batch_async(batch_of(count, dst, src, bytes, stream)); });
+  return guarded(
+      [&] { context_of(context).copy_batch_async(batch_of(count, dst, src, bytes, stream)); });
 }
 
 polypath_status polypath_try_copy_batch_async(polypath_context* context, size_t count,
@@ -243,7 +244,8 @@ polypath_status polypath_try_copy_batch_async(polypath_context* context, size_t 
     *issued = 0;
     bool midway = false;
     try {
-      *issued = context_of(context).try_copy_batch_async(batch_of(count, dst, src, bytes, stream), midway);
+      *issued = context_of(context).try_copy_batch_async(batch_of(count, dst, src, bytes, stream),
+                                                         midway);
     } catch (...) {
       *issued = midway ? 1 : 0;
       throw;
