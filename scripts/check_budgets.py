@@ -5,7 +5,7 @@ FOLDER holds what the last run of the tests wrote down: cpp.cpu, a line "BUILD N
 each C++ test (tests/support/cpu_time.c), and the reports *.cpu.json of the Python tests
 (tests/conftest.py). The budgets are in tests/budgets; a C++ test without a budget of its own has
 the `default` of its table. Prints what took longest, each row with its budget, and fails where
-one took more than twice its budget and two seconds: then it does too much, or its budget is to be
+one took more than twice its budget and two seconds: then it does too much, or its budget must be
 raised, with a reason.
 
 --write: writes tests/budgets/{release,asan,tsan}.toml anew, from what the run took. (Those of

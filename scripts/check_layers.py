@@ -124,7 +124,7 @@ def resolve(root: Path, file: Path, name: str) -> Path | None:
 def violations(root: Path) -> list[str]:
     """One line, "FILE:LINE: what is wrong", for each include that breaks the rule."""
     root = root.resolve()
-    found = []
+    problems = []
     for file in sources(root):
         if file.suffix not in SOURCES:
             continue
@@ -135,22 +135,24 @@ def violations(root: Path) -> list[str]:
             name = include[2]
             where = f"{path}:{text.count(chr(10), 0, include.start(2)) + 1}"
             if part not in RULES:
-                found.append(f"{where}: scripts/check_layers.py knows no rule for '{part}'")
+                problems.append(f"{where}: scripts/check_layers.py knows no rule for '{part}'")
             elif name in ("cuda.h", "nvml.h", "cuda_runtime.h") and part in PURE:
-                found.append(f"{where}: {part} includes {name}, but is to know nothing of CUDA")
+                problems.append(f"{where}: {part} includes {name}, but is to know nothing of CUDA")
             elif target := resolve(root, file, name):
                 other = part_of(PurePosixPath(target.relative_to(root)))
                 if other not in RULES[part]:
                     allowed = ", ".join(sorted(RULES[part]))
-                    found.append(f"{where}: {part} includes {name} of {other}; allowed: {allowed}")
+                    problems.append(
+                        f"{where}: {part} includes {name} of {other}; allowed: {allowed}"
+                    )
             elif include[1] == '"':
-                found.append(f'{where}: no such file: "{name}"')
-    return found
+                problems.append(f'{where}: no such file: "{name}"')
+    return problems
 
 
 def too_wide(root: Path) -> list[str]:
     """One line, "FILE:LINE: its columns", for each line that is too wide."""
-    found = []
+    problems = []
     for file in sources(root, "python"):
         if file.suffix not in SOURCES | {".py"}:
             continue
@@ -158,15 +160,15 @@ def too_wide(root: Path) -> list[str]:
         lines = file.read_text(encoding="utf-8").splitlines()
         for number, line in enumerate(lines, 1):
             if len(line) > MAX_COLUMNS and file.suffix != ".def":
-                found.append(f"{path}:{number}: {len(line)} columns, more than {MAX_COLUMNS}")
-    return found
+                problems.append(f"{path}:{number}: {len(line)} columns, more than {MAX_COLUMNS}")
+    return problems
 
 
 def main() -> int:
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1]
-    found = violations(root) + too_wide(root)
-    print("\n".join(found) or "dependency rule, width of lines: kept")
-    return 1 if found else 0
+    problems = violations(root) + too_wide(root)
+    print("\n".join(problems) or "dependency rule, width of lines: kept")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -72,22 +72,25 @@ class Nccl:
     """The library that PyTorch has loaded, opened once more by its path, as vLLM does."""
 
     def __init__(self) -> None:
-        found = re.search(r"/\S*/libnccl\.so\S*", Path("/proc/self/maps").read_text())
-        if found is None:
+        match = re.search(r"/\S*/libnccl\.so\S*", Path("/proc/self/maps").read_text())
+        if match is None:
             raise RuntimeError("no libnccl.so is loaded: PyTorch may have it linked statically")
-        self.library = ctypes.CDLL(found[0])
+        self.library = ctypes.CDLL(match[0])
         for name, arguments in FUNCTIONS.items():
             getattr(self.library, name).argtypes = arguments
 
     def __call__(self, name: str, *arguments: Any) -> None:
         """Tensors are their addresses."""
-        plain = [one.data_ptr() if isinstance(one, Tensor) else one for one in arguments]
+        plain = [
+            argument.data_ptr() if isinstance(argument, Tensor) else argument
+            for argument in arguments
+        ]
         result = getattr(self.library, name)(*plain)
         if result != 0:
             raise RuntimeError(f"{name} gave {result}")
 
     def communicator(self, on: Place) -> ctypes.c_void_p:
-        unique, made = UniqueId(), ctypes.c_void_p()
+        unique, comm = UniqueId(), ctypes.c_void_p()
         if on.rank == 0:
             self("ncclGetUniqueId", ctypes.byref(unique))
         held = [bytes(unique)]
@@ -95,17 +98,17 @@ class Nccl:
         on.synchronize()
         self(
             "ncclCommInitRank",
-            ctypes.byref(made),
+            ctypes.byref(comm),
             on.size,
             UniqueId.from_buffer_copy(held[0]),
             on.rank,
         )
-        return made
+        return comm
 
     def split(self, parent: ctypes.c_void_p, color: int, key: int) -> ctypes.c_void_p:
-        made = ctypes.c_void_p()
-        self("ncclCommSplit", parent, color, key, ctypes.byref(made), None)
-        return made
+        comm = ctypes.c_void_p()
+        self("ncclCommSplit", parent, color, key, ctypes.byref(comm), None)
+        return comm
 
 
 def check_ctypes(on: Place) -> None:
@@ -116,24 +119,24 @@ def check_ctypes(on: Place) -> None:
     for number, (dtype, kind) in enumerate(TYPES.items()):
         for count in (1, 1000, 262147, 3 * 2**20 + 1):
             what = f"{count} {dtype}"
-            given = on.values(count, dtype, number)
+            inputs = on.values(count, dtype, number)
             wide = on.values(count * on.size, dtype, 10 + number)
             lengths = (count, count, count * on.size, count, count)
-            total, part, every, at_root, spread = (on.poisoned(one, dtype) for one in lengths)
+            total, part, every, at_root, spread = (on.poisoned(length, dtype) for length in lengths)
             on.synchronize()
-            nccl("ncclAllReduce", given, total, count, kind, SUM, comm, runs_on)
+            nccl("ncclAllReduce", inputs, total, count, kind, SUM, comm, runs_on)
             nccl("ncclReduceScatter", wide, part, count, kind, SUM, comm, runs_on)
-            nccl("ncclAllGather", given, every, count, kind, comm, runs_on)
-            nccl("ncclReduce", given, at_root, count, kind, SUM, root, comm, runs_on)
-            nccl("ncclBroadcast", given, spread, count, kind, root, comm, runs_on)
+            nccl("ncclAllGather", inputs, every, count, kind, comm, runs_on)
+            nccl("ncclReduce", inputs, at_root, count, kind, SUM, root, comm, runs_on)
+            nccl("ncclBroadcast", inputs, spread, count, kind, root, comm, runs_on)
             on.synchronize()
-            rows, parts = on.gathered(given), on.summed(wide).view(on.size, count)
-            wanted = in_rank_order(rows)
-            on.same(total, wanted, f"ncclAllReduce {what}")
+            rows, parts = on.gathered(inputs), on.summed(wide).view(on.size, count)
+            expected = in_rank_order(rows)
+            on.same(total, expected, f"ncclAllReduce {what}")
             on.same(part, parts[on.rank], f"ncclReduceScatter {what}")
             on.same(every, torch.cat(rows), f"ncclAllGather {what}", exact=True)
             if on.rank == root:
-                on.same(at_root, wanted, f"ncclReduce {what}")
+                on.same(at_root, expected, f"ncclReduce {what}")
             on.same(spread, rows[root], f"ncclBroadcast {what}", exact=True)
             if dtype.is_floating_point:
                 for name in ("ncclAllReduce", "ncclReduceScatter", "ncclReduce"):
@@ -146,30 +149,30 @@ def grouped_calls(on: Place, nccl: Nccl, comm: Any, stream: torch.cuda.Stream) -
     """Two sums and messages around a ring in one group."""
     right, left = (on.rank + 1) % on.size, (on.rank - 1) % on.size
     kinds, count, runs_on = (torch.bfloat16, torch.float32), 70001, stream.cuda_stream
-    given = [on.values(count, dtype, 20) for dtype in kinds]
+    inputs = [on.values(count, dtype, 20) for dtype in kinds]
     totals = [on.poisoned(count, dtype) for dtype in kinds]
-    message, came = on.values(count, torch.int64, 21), on.poisoned(count, torch.int64)
+    message, received = on.values(count, torch.int64, 21), on.poisoned(count, torch.int64)
     on.synchronize()
     nccl("ncclGroupStart")
-    nccl("ncclAllReduce", given[0], totals[0], count, TYPES[kinds[0]], SUM, comm, runs_on)
+    nccl("ncclAllReduce", inputs[0], totals[0], count, TYPES[kinds[0]], SUM, comm, runs_on)
     nccl("ncclSend", message, count, TYPES[torch.int64], right, comm, runs_on)
-    nccl("ncclRecv", came, count, TYPES[torch.int64], left, comm, runs_on)
-    nccl("ncclAllReduce", given[1], totals[1], count, TYPES[kinds[1]], SUM, comm, runs_on)
+    nccl("ncclRecv", received, count, TYPES[torch.int64], left, comm, runs_on)
+    nccl("ncclAllReduce", inputs[1], totals[1], count, TYPES[kinds[1]], SUM, comm, runs_on)
     nccl("ncclGroupEnd")
     on.synchronize()
-    for own, total in zip(given, totals, strict=True):
+    for own, total in zip(inputs, totals, strict=True):
         on.same(total, on.summed(own), f"sum of {own.dtype} in a group")
-    on.same(came, on.gathered(message)[left], "message in a group")
+    on.same(received, on.gathered(message)[left], "message in a group")
     on.expect("ncclAllReduce", len(kinds))
 
 
 def check_split(on: Place) -> None:
     """Subsets by new_group, and by ncclCommSplit: by parity, and all of them in reversed order."""
-    count, half, everybody = 5003, on.size // 2, list(range(on.size))
+    count, half, all_ranks = 5003, on.size // 2, list(range(on.size))
     own = on.values(count, torch.float32)
     rows = on.gathered(own)
-    partitions = [[[rank] for rank in everybody], [everybody[:half], everybody[half:]]]
-    for ranks in [one for partition in partitions for one in partition]:
+    partitions = [[[rank] for rank in all_ranks], [all_ranks[:half], all_ranks[half:]]]
+    for ranks in [ranks for partition in partitions for ranks in partition]:
         group = dist.new_group(ranks)
         if on.rank not in ranks:
             continue
@@ -181,15 +184,15 @@ def check_split(on: Place) -> None:
         on.expect("ncclAllReduce", int(len(ranks) > 1))
     nccl = Nccl()
     parent, stream = nccl.communicator(on), torch.cuda.Stream()
-    parity = [rank for rank in everybody if rank % 2 == on.rank % 2]
-    for color, key, ranks in ((on.rank % 2, on.rank, parity), (0, -on.rank, everybody[::-1])):
+    parity = [rank for rank in all_ranks if rank % 2 == on.rank % 2]
+    for color, key, ranks in ((on.rank % 2, on.rank, parity), (0, -on.rank, all_ranks[::-1])):
         comm, total = nccl.split(parent, color, key + on.size), on.poisoned(count, torch.float32)
         on.synchronize()
         kind = TYPES[torch.float32]
         nccl("ncclAllReduce", own, total, count, kind, SUM, comm, stream.cuda_stream)
         on.synchronize()
-        wanted = in_rank_order([rows[rank] for rank in ranks])
-        on.same(total, wanted, f"ncclCommSplit to {ranks}")
+        expected = in_rank_order([rows[rank] for rank in ranks])
+        on.same(total, expected, f"ncclCommSplit to {ranks}")
         nccl("ncclCommDestroy", comm)
         on.expect("ncclAllReduce", int(len(ranks) > 1))
     nccl("ncclCommDestroy", parent)
@@ -212,12 +215,12 @@ def polypath_counters_text() -> dict[str, Any]:
 
 def counts(report: dict[str, Any] | None) -> Counter[str]:
     """Calls by function that were taken, and by "function: why" that were not."""
-    found: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for name, row in (report or {"calls": {}})["calls"].items():
-        found[name] = row["taken"]
+        totals[name] = row["taken"]
         for why, times in row["to_nccl"].items():
-            found[f"{name}: {why}"] = times
-    return found
+            totals[f"{name}: {why}"] = times
+    return totals
 
 
 @contextmanager
@@ -262,15 +265,15 @@ def run_check(on: Place, name: str, under: bool) -> list[str]:
 def agree(store: dist.Store, on: Place, name: str, failures: list[str]) -> list[str]:
     """By the store: a communicator may be of no use when ranks went apart."""
     store.set(f"{name}/{on.rank}", json.dumps(failures))
-    found = []
+    reports = []
     for rank in range(on.size):
         try:
             store.wait([f"{name}/{rank}"], WAIT)
-            theirs = json.loads(store.get(f"{name}/{rank}"))
+            remote_failures = json.loads(store.get(f"{name}/{rank}"))
         except Exception as error:
-            theirs = [f"no word of it: {type(error).__name__}"]
-        found += [f"rank {rank}: {one}" for one in theirs]
-    return found
+            remote_failures = [f"no word of it: {type(error).__name__}"]
+        reports += [f"rank {rank}: {failure}" for failure in remote_failures]
+    return reports
 
 
 def run_checks(on: Place, names: list[str], under: bool) -> list[dict[str, Any]]:
@@ -284,9 +287,9 @@ def run_checks(on: Place, names: list[str], under: bool) -> list[dict[str, Any]]
         seconds = round(time.monotonic() - begin, 1)
         results.append({"name": name, "seconds": seconds, "failures": failures, "notes": on.notes})
         if on.rank == 0:
-            said = f"FAILED: {'; '.join(failures)}" if failures else "ok"
+            outcome = f"FAILED: {'; '.join(failures)}" if failures else "ok"
             noted = f" ({len(on.notes)} notes, first: {on.notes[0]})" if on.notes else ""
-            print(f"{name}: {said}, {seconds} s{noted}", flush=True)
+            print(f"{name}: {outcome}, {seconds} s{noted}", flush=True)
     return results
 
 
@@ -333,7 +336,7 @@ def main() -> int:
         arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
     with watched("the end", rank):
         dist.destroy_process_group()
-    return 1 if any(one["failures"] for one in figures["checks"]) else 0
+    return 1 if any(check["failures"] for check in figures["checks"]) else 0
 
 
 if __name__ == "__main__":

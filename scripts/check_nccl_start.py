@@ -72,7 +72,7 @@ def run_rank(groups, eager):
 
 
 def gathered(times, folder):
-    """Of all ranks, by files: the process groups are gone."""
+    """Gathers the times of all ranks by files: the process groups are gone."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     times.update(user=used.ru_utime, system=used.ru_stime)
     part = folder / f"{os.environ['RANK']}.part"
@@ -103,7 +103,7 @@ def compare(arguments):
         "run": ["polypath", "run", "--"],
         "run --reproducible": ["polypath", "run", "--reproducible", "--"],
     }
-    found = {way: [] for way in ways}
+    results_by_way = {way: [] for way in ways}
     for _ in range(arguments.rounds):
         for way, before in ways.items():
             with tempfile.TemporaryDirectory() as folder:
@@ -118,11 +118,11 @@ def compare(arguments):
             result = json.loads(done.stdout.strip().splitlines()[-1])
             result["second_group"] = result["groups"][0]
             result["worst_group"] = max(result["groups"])
-            found[way].append(result)
+            results_by_way[way].append(result)
     names = ["first_call", "first_group", "second_group", "worst_group"]
     names += ["destroy", "memory_mib", "user", "system"]
     print(f"{'':20}" + "".join(f"{name:>14}" for name in names))
-    for way, results in found.items():
+    for way, results in results_by_way.items():
         medians = [statistics.median(result[name] for result in results) for name in names]
         print(f"{way:20}" + "".join(f"{median:14.2f}" for median in medians))
 

@@ -97,12 +97,12 @@ def run_checks(on: Place, names: Sequence[str]) -> list[dict[str, Any]]:
         failures: list[Any] = [None] * on.size
         dist.all_gather_object(failures, failure)
         seconds = time.monotonic() - begin
-        found = [one for one in failures if one]
-        results.append({"name": name, "calls": calls, "seconds": seconds, "failures": found})
+        failed = [failure for failure in failures if failure]
+        results.append({"name": name, "calls": calls, "seconds": seconds, "failures": failed})
         if on.rank == 0:
-            said = "; ".join(found) if found else "right"
-            print(f"{name}: {calls} calls in {seconds:.1f} s: {said}", flush=True)
-        if found:
+            outcome = "; ".join(failed) if failed else "right"
+            print(f"{name}: {calls} calls in {seconds:.1f} s: {outcome}", flush=True)
+        if failed:
             break
     return results
 
@@ -123,7 +123,7 @@ def main() -> int:
     figures["ranks"] = on.size
     names = [] if arguments.only == "none" else arguments.only.split(",")
     figures["checks"] = run_checks(on, names)
-    right = not any(one["failures"] for one in figures["checks"])
+    right = not any(check["failures"] for check in figures["checks"])
 
     def keep() -> None:
         if on.rank == 0 and arguments.json:

@@ -53,14 +53,14 @@ ATTRIBUTES = [
 def print_facts(what: str, address: int) -> None:
     """Each attribute that the driver gives for `address`, or its error."""
     driver = ctypes.CDLL("libcuda.so.1")
-    said = []
+    attributes = []
     for name, number, kind in ATTRIBUTES:
         value = kind()
         result = driver.cuPointerGetAttribute(
             ctypes.byref(value), ctypes.c_int(number), ctypes.c_ulonglong(address)
         )
-        said.append(f"{name} {value.value if result == 0 else f'error {result}'}")
-    print(f"  {what} {address:#x}: " + ", ".join(said))
+        attributes.append(f"{name} {value.value if result == 0 else f'error {result}'}")
+    print(f"  {what} {address:#x}: " + ", ".join(attributes))
 
 
 def values(count: int, seed: int, place: str) -> "torch.Tensor":
@@ -95,7 +95,7 @@ def copy_all(size: int, rounds: int, facts: bool) -> int:
         torch.zeros(16, dtype=torch.uint8, device=source).to(target)
     wrong = 0
     for turn in range(rounds):
-        # Of another size in each round, so that segments grow, shrink and are mapped anew.
+        # The size differs in each round, so that segments grow, shrink and are mapped anew.
         count = size + turn * (6 << 20) + turn
         for number, (source, target) in enumerate(pairs):
             seed = 1 + turn * len(pairs) + number
@@ -142,7 +142,7 @@ def print_counters(engine: dict[str, Any]) -> None:
 
 
 def split_by_plan(size: int) -> list[tuple[str, str]]:
-    """The pairs of memories between which a copy of so many bytes is split on this machine."""
+    """The pairs of memories between which a copy of `size` bytes is split on this machine."""
     with polypath.Context() as context:
         gpus = len(context.topology()["gpus"])
         memories = [f"gpu{gpu}" for gpu in range(gpus)] + ["host0"]
@@ -151,16 +151,16 @@ def split_by_plan(size: int) -> list[tuple[str, str]]:
 
 
 def not_split(
-    engine: dict[str, Any], wanted: list[tuple[str, str]], rounds: int
+    engine: dict[str, Any], pairs: list[tuple[str, str]], rounds: int
 ) -> list[tuple[str, str]]:
-    """Those of the pairs between which not every copy took a staged route."""
+    """The pairs between which some copies took no staged route."""
     staged: dict[tuple[str, str], int] = {}
     for row in engine.get("routes", []):
         if row["route"] == "direct":
             continue
         pair = (kind_of(row["src"]), kind_of(row["dst"]))
         staged[pair] = max(staged.get(pair, 0), row["transfers"])
-    return [pair for pair in wanted if staged.get(pair, 0) < rounds]
+    return [pair for pair in pairs if staged.get(pair, 0) < rounds]
 
 
 def kind_of(memory: str) -> str:
@@ -200,11 +200,11 @@ def main() -> int:
     if arguments.inside:
         return 1 if copy_all(arguments.bytes, arguments.rounds, arguments.facts) else 0
     runs = {name: run_with(name, arguments) for name in ALLOCATORS}
-    # After the runs: the first of them measures the node where nobody has.
-    wanted = split_by_plan(arguments.bytes)
-    print(f"to be split: {', '.join(f'{src} to {dst}' for src, dst in wanted) or 'nothing'}")
+    # After the runs: the first of them measures the node if it has no profile yet.
+    pairs = split_by_plan(arguments.bytes)
+    print(f"to be split: {', '.join(f'{src} to {dst}' for src, dst in pairs) or 'nothing'}")
     missing = {
-        name: not_split(engine, wanted, arguments.rounds) for name, (_, engine) in runs.items()
+        name: not_split(engine, pairs, arguments.rounds) for name, (_, engine) in runs.items()
     }
     for name, pairs in missing.items():
         for src, dst in pairs:

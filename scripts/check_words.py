@@ -55,7 +55,8 @@ RULES = [
         ),
     ),
     Rule("fronted genitive", "text", re.compile(r"^\W*(Of|Those|Whoever|Who)\b")),
-    Rule("behind, beside", "text", re.compile(r"\b([Bb]ehind|[Bb]eside)\b")),
+    # Not options, keys and file names: --beside, `beside`, 0031-begin-beside-kernels.md.
+    Rule("behind, beside", "text", re.compile(r"(?<![-`])\b([Bb]ehind|[Bb]eside)\b(?![-`])")),
     Rule("free relative", "text", re.compile(PEOPLE + r"\b([Ww]ho(ever|m)?|[Ww]h(at|ich)ever)\b")),
     Rule("so many", "text", re.compile(r"\bso (many|much|long|few)\b(?! as)")),
     Rule(
@@ -107,12 +108,17 @@ def split_c(source: str) -> tuple[Lines, Lines]:
 
 
 def split_python(source: str) -> tuple[Lines, Lines]:
-    """Names, one an entry; comments and strings that are statements."""
+    """Names, one an entry; comments and strings that are statements. Names that the file imports
+    from a foreign package (hypothesis.given) are not checked."""
+    imports = re.findall(
+        r"^from (?!polypath\b)[a-z]\w*(?:\.\w+)* import ([\w, ]+)$", source, re.MULTILINE
+    )
+    foreign = {name.strip() for names in imports for name in names.split(",")}
     code: Lines = []
     text: Lines = []
     is_start = True
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.NAME and token.string != "with":
+        if token.type == tokenize.NAME and token.string not in {"with", *foreign}:
             code.append((token.start[0], token.string))
         if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and is_start):
             text.extend(enumerate(token.string.splitlines(), token.start[0]))

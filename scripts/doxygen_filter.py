@@ -16,8 +16,8 @@ _HEAD = re.compile(r"(//.*\n)+")
 
 
 def c_comments(text: str) -> str:
-    def doxygen(found: re.Match[str]) -> str:
-        return f"{found['code']}/**{'<' if found['code'].strip() else ''}"
+    def doxygen(match: re.Match[str]) -> str:
+        return f"{match['code']}/**{'<' if match['code'].strip() else ''}"
 
     return _COMMENT.sub(doxygen, text)
 

@@ -34,13 +34,13 @@ def list_files(folder: Path) -> None:
 def link_folders(page: Path) -> None:
     """Turns links to folders into links to their README.md."""
 
-    def to_readme(found: re.Match[str]) -> str:
-        target = (page.parent / found[1]).resolve()
+    def to_readme(match: re.Match[str]) -> str:
+        target = (page.parent / match[1]).resolve()
         if not target.is_dir():
-            return found[0]
+            return match[0]
         if not (target / "README.md").exists():
             list_files(target)
-        return f"]({found[1]}/README.md)"
+        return f"]({match[1]}/README.md)"
 
     text = page.read_text(encoding="utf-8")
     changed = _LINK.sub(to_readme, text)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Finds the C++ tests that a run of a build folder leaves out: left_out_tests.py FOLDER [OTHER].
 
-Those with the label `soak`, and those that run in OTHER as well, by the same command and in the
-same environment. Prints two lines:
+These are the tests with the label `soak`, and the tests that run in OTHER as well, by the same
+command and in the same environment. Prints two lines:
 
     exclude  a regular expression of the names of these tests
-    targets  what there is to build in FOLDER without the programs that only they need
+    targets  the targets of FOLDER without the programs that only these tests need
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Test(NamedTuple):
 
 def tests_of(folder: Path) -> dict[str, Test]:
     """By name, with the folder's own path left out."""
-    found = {}
+    tests_by_name = {}
     for file in folder.rglob("CTestTestfile.cmake"):
         text = file.read_text(encoding="utf-8")
         tests = TEST.findall(text)
@@ -46,13 +46,13 @@ def tests_of(folder: Path) -> dict[str, Test]:
             # Options of sanitizers mean nothing to a program without them.
             environment = (v for v in (values[1].split(";") if values else ()) if "ASAN" not in v)
             labels = LABELS.search(properties)
-            found[name] = Test(
+            tests_by_name[name] = Test(
                 # Its CPU time is written down by the name of the folder.
                 command.replace(f"{folder}/", "").replace(f'"{folder.name}" ', "", 1),
                 frozenset(v.replace(f"{folder}/", "") for v in environment),
                 labels is not None and "soak" in labels[1].split(";"),
             )
-    return found
+    return tests_by_name
 
 
 def expand(phony: dict[str, list[str]], target: str) -> list[str]:
@@ -70,8 +70,8 @@ def main() -> int:
     tests = tests_of(folder)
     excluded = {name for name, test in tests.items() if test.is_soak}
     for other in others:
-        theirs = tests_of(other)
-        excluded |= {name for name, test in tests.items() if theirs.get(name) == test}
+        other_tests = tests_of(other)
+        excluded |= {name for name, test in tests.items() if other_tests.get(name) == test}
 
     def programs(names: set[str]) -> set[str]:
         return {p for name in names for p in re.findall(r'"(bin/\w+)"', tests[name].command)}

@@ -48,7 +48,7 @@ def in_rank_order(rows: list[Tensor]) -> Tensor:
 
 
 class Place:
-    """This rank and its GPU; what a check found, and what it expects of polypath's counts.
+    """This rank and its GPU; what a check found, and the calls that polypath must have counted.
 
     `exact`: sums of floats are compared bit by bit, else with a tolerance.
     """
@@ -64,16 +64,18 @@ class Place:
         self.expected: Counter[str] = Counter()
 
     def expect(self, what: str, calls: int) -> None:
-        """At least so many calls: "ncclAllReduce" taken by polypath, or "ncclAllReduce: REASON"."""
+        """At least `calls` calls: "ncclAllReduce" taken by polypath, or "ncclAllReduce: REASON"."""
         self.expected[what] += calls
 
     def values(self, count: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
         """What this rank gives, the same for the same seed."""
-        made = torch.Generator(self.device).manual_seed(1 + self.rank + 64 * seed)
+        generator = torch.Generator(self.device).manual_seed(1 + self.rank + 64 * seed)
         if dtype.is_floating_point:
-            return torch.randn(count, generator=made, device=self.device).to(dtype)
+            return torch.randn(count, generator=generator, device=self.device).to(dtype)
         top = 2 ** (8 * dtype.itemsize - 5)
-        return torch.randint(-top, top, (count,), generator=made, device=self.device, dtype=dtype)
+        return torch.randint(
+            -top, top, (count,), generator=generator, device=self.device, dtype=dtype
+        )
 
     def poisoned(self, count: int, dtype: torch.dtype) -> Tensor:
         return torch.full((count,), POISON, device=self.device, dtype=dtype)
@@ -89,33 +91,33 @@ class Place:
     def summed(self, own: Tensor, group: Group = None) -> Tensor:
         return in_rank_order(self.gathered(own, group))
 
-    def same(self, found: Tensor, wanted: Tensor, what: str, exact: bool | None = None) -> bool:
+    def same(self, actual: Tensor, expected: Tensor, what: str, exact: bool | None = None) -> bool:
         """Integers always bit by bit; floats where `exact` says so (None: as this place does)."""
-        if found.shape != wanted.shape or found.dtype != wanted.dtype:
-            self.failures.append(f"{what}: {found.shape} {found.dtype}, not {wanted.dtype}")
+        if actual.shape != expected.shape or actual.dtype != expected.dtype:
+            self.failures.append(f"{what}: {actual.shape} {actual.dtype}, not {expected.dtype}")
             return False
-        found, wanted = found.detach(), wanted.detach()
+        actual, expected = actual.detach(), expected.detach()
         if exact is None:
             exact = self.exact
-        if exact or not found.is_floating_point():
-            differs = bits(found) != bits(wanted)
+        if exact or not actual.is_floating_point():
+            differs = bits(actual) != bits(expected)
         else:
-            near = TOLERANCES.get(found.dtype, 1e-5)
-            differs = ~torch.isclose(found.float(), wanted.float(), rtol=near, atol=near)
+            near = TOLERANCES.get(actual.dtype, 1e-5)
+            differs = ~torch.isclose(actual.float(), expected.float(), rtol=near, atol=near)
         wrong = differs.flatten().nonzero().flatten()
         if len(wrong) == 0:
             return True
         first = int(wrong[0])
         self.failures.append(
-            f"{what}: {len(wrong)} of {found.numel()} elements differ, at {first} "
-            f"{found.flatten()[first].item()} instead of {wanted.flatten()[first].item()}"
+            f"{what}: {len(wrong)} of {actual.numel()} elements differ, at {first} "
+            f"{actual.flatten()[first].item()} instead of {expected.flatten()[first].item()}"
         )
         return False
 
     def alike(self, own: Tensor, what: str) -> None:
         """The same bits on all ranks."""
-        for rank, theirs in enumerate(self.gathered(own)):
-            self.same(own, theirs, f"{what} of this rank and of {rank}", exact=True)
+        for rank, remote in enumerate(self.gathered(own)):
+            self.same(own, remote, f"{what} of this rank and of {rank}", exact=True)
 
     def synchronize(self) -> None:
         if self.device.type == "cuda":
@@ -157,9 +159,9 @@ def check_ddp(on: Place) -> None:
                 each.zero_grad()
                 backward(each, inputs)
             pairs = zip(model.module.named_parameters(), local.parameters(), strict=True)
-            for (name, parameter), theirs in pairs:
-                wanted = on.summed(theirs.grad * (1 / on.size))
-                on.same(parameter.grad, wanted, f"gradient of {name}, {what}")
+            for (name, parameter), reference in pairs:
+                expected = on.summed(reference.grad * (1 / on.size))
+                on.same(parameter.grad, expected, f"gradient of {name}, {what}")
             optimizer.step()
             for name, parameter in model.module.named_parameters():
                 on.alike(parameter, f"{name}, {what}")
@@ -167,7 +169,7 @@ def check_ddp(on: Place) -> None:
 
 
 def check_fsdp2(on: Place) -> None:
-    """Of whole parameters after each step, against a model that is not sharded."""
+    """Compares whole parameters after each step with a model that is not sharded."""
     mesh = DeviceMesh.from_group(dist.group.WORLD, on.device.type)
     mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for policy in (MixedPrecisionPolicy(), mixed):
@@ -184,27 +186,28 @@ def check_fsdp2(on: Place) -> None:
             for each in (local, model):
                 each.zero_grad()
                 backward(each, inputs)
-            for parameter, theirs in zip(whole.parameters(), local.parameters(), strict=True):
-                parameter.grad = on.summed(theirs.grad.float()) / on.size
+            pairs = zip(whole.parameters(), local.parameters(), strict=True)
+            for parameter, computed_parameter in pairs:
+                parameter.grad = on.summed(computed_parameter.grad.float()) / on.size
             optimizer.step()
             reference.step()
             pairs = zip(model.named_parameters(), whole.parameters(), strict=True)
-            for (name, parameter), wanted in pairs:
+            for (name, parameter), expected in pairs:
                 what = f"{name}, computed in {computed}, step {step}"
-                found = parameter.full_tensor()
-                on.alike(found, what)
-                compare_weights(on, found, wanted, what, policy is mixed)
-                wanted.data.copy_(found.detach())  # the next step from the same weights
+                actual = parameter.full_tensor()
+                on.alike(actual, what)
+                compare_weights(on, actual, expected, what, policy is mixed)
+                expected.data.copy_(actual.detach())  # the next step from the same weights
         on.expect("ncclReduceScatter", STEPS * len(model))
 
 
-def compare_weights(on: Place, found: Tensor, wanted: Tensor, what: str, mixed: bool) -> None:
+def compare_weights(on: Place, actual: Tensor, expected: Tensor, what: str, mixed: bool) -> None:
     """In mixed precision bits that differ are told; the tolerance is of a gradient in bfloat16."""
     if not mixed:
-        on.same(found, wanted, what)
-    elif not torch.equal(bits(found), bits(wanted)):
-        if not torch.allclose(found, wanted, rtol=1e-5, atol=1e-5):
-            on.same(found, wanted, what)
+        on.same(actual, expected, what)
+    elif not torch.equal(bits(actual), bits(expected)):
+        if not torch.allclose(actual, expected, rtol=1e-5, atol=1e-5):
+            on.same(actual, expected, what)
         elif on.exact:
             on.notes.append(f"close, other bits: {what}")
 
@@ -235,15 +238,15 @@ def check_tensor_parallel(on: Place) -> None:
 
     counts = [1, 7, 64, MAX_ROWS]
     for count in counts:
-        found = model(inputs[:count]).clone()
-        on.same(found, on.summed(partial(inputs[:count])), f"module, {count} rows")
+        output = model(inputs[:count]).clone()
+        on.same(output, on.summed(partial(inputs[:count])), f"module, {count} rows")
     own = partial(inputs)
-    wanted = on.summed(own)
+    expected = on.summed(own)
     slices = [2**power for power in range(MAX_ROWS.bit_length())]
     for count in slices:
-        found = own[:count].clone()
-        dist.all_reduce(found)
-        on.same(found, wanted[:count], f"{count} rows of {MAX_ROWS}")
+        output = own[:count].clone()
+        dist.all_reduce(output)
+        on.same(output, expected[:count], f"{count} rows of {MAX_ROWS}")
     on.expect("ncclAllReduce", len(counts) + len(slices))
 
 
@@ -253,14 +256,14 @@ def check_tensor_parallel(on: Place) -> None:
 def check_captured(on: Place) -> None:
     """Three kinds of calls in one graph. Nothing else is called while it runs."""
     count, dtype = 70001, torch.bfloat16
-    given = [on.poisoned(size, dtype) for size in (count, count, count * on.size)]
+    inputs = [on.poisoned(size, dtype) for size in (count, count, count * on.size)]
     reduced, every, part = (on.poisoned(size, dtype) for size in (count, count * on.size, count))
 
     def calls() -> None:
-        reduced.copy_(given[0])
+        reduced.copy_(inputs[0])
         dist.all_reduce(reduced)
-        dist.all_gather_into_tensor(every, given[1])
-        dist.reduce_scatter_tensor(part, given[2])
+        dist.all_gather_into_tensor(every, inputs[1])
+        dist.reduce_scatter_tensor(part, inputs[2])
 
     calls()
     on.synchronize()
@@ -268,7 +271,7 @@ def check_captured(on: Place) -> None:
     with torch.cuda.graph(graph):
         calls()
     for turn in range(5):
-        for number, tensor in enumerate(given):
+        for number, tensor in enumerate(inputs):
             tensor.copy_(on.values(tensor.numel(), dtype, 10 * turn + number))
         for tensor in (reduced, every, part):
             tensor.fill_(POISON)
@@ -276,10 +279,10 @@ def check_captured(on: Place) -> None:
             torch.cuda._sleep(5 * A_MILLISECOND)
         graph.replay()
         on.synchronize()
-        on.same(reduced, on.summed(given[0]), f"all_reduce, replay {turn}")
-        on.same(every, torch.cat(on.gathered(given[1])), f"all_gather, replay {turn}", exact=True)
-        wanted = on.summed(given[2]).view(on.size, count)[on.rank]
-        on.same(part, wanted, f"reduce_scatter, replay {turn}")
+        on.same(reduced, on.summed(inputs[0]), f"all_reduce, replay {turn}")
+        on.same(every, torch.cat(on.gathered(inputs[1])), f"all_gather, replay {turn}", exact=True)
+        expected = on.summed(inputs[2]).view(on.size, count)[on.rank]
+        on.same(part, expected, f"reduce_scatter, replay {turn}")
     on.synchronize()
     on.expect("ncclAllReduce", 2)
     on.expect("ncclReduceScatter", 2)
@@ -308,8 +311,8 @@ def check_streams(on: Place) -> None:
             dist.all_reduce(tensor)
     on.synchronize()
     for tensor, turn in kept:
-        wanted = on.summed(on.values(tensor.numel(), tensor.dtype, turn))
-        on.same(tensor, wanted, f"call {turn}, {tensor.numel()} {tensor.dtype}")
+        expected = on.summed(on.values(tensor.numel(), tensor.dtype, turn))
+        on.same(tensor, expected, f"call {turn}, {tensor.numel()} {tensor.dtype}")
     on.expect("ncclAllReduce", calls)
 
 
@@ -322,26 +325,26 @@ def check_mixed(on: Place) -> None:
     rounds, scale = 50, on.size // 2 if on.size % 2 == 0 else on.size / 2
     right, left = (on.rank + 1) % on.size, (on.rank - 1) % on.size
     halved = dist._make_nccl_premul_sum(0.5)
-    given = [
+    inputs = [
         on.values(1000 + 5003 * turn, torch.int32, turn).remainder(100).float()
         for turn in range(rounds)
     ]
-    tensors = [tensor.clone() for tensor in given]
-    came = [on.poisoned(tensor.numel(), torch.float32) for tensor in given]
+    tensors = [tensor.clone() for tensor in inputs]
+    received = [on.poisoned(tensor.numel(), torch.float32) for tensor in inputs]
     on.synchronize()
     for turn, tensor in enumerate(tensors):
         if turn % 8 == on.rank:
             torch.cuda._sleep(A_MILLISECOND)
         dist.all_reduce(tensor)
-        ops = [dist.P2POp(dist.isend, tensor, right), dist.P2POp(dist.irecv, came[turn], left)]
+        ops = [dist.P2POp(dist.isend, tensor, right), dist.P2POp(dist.irecv, received[turn], left)]
         for work in dist.batch_isend_irecv(ops):
             work.wait()
         dist.all_reduce(tensor, halved)
         dist.all_reduce(tensor)
     on.synchronize()
     for turn, tensor in enumerate(tensors):
-        first = on.summed(given[turn])
-        on.same(came[turn], first, f"message {turn}", exact=True)
+        first = on.summed(inputs[turn])
+        on.same(received[turn], first, f"message {turn}", exact=True)
         on.same(tensor, first * scale * on.size, f"last sum {turn}", exact=True)
     on.expect("ncclAllReduce", 2 * rounds)
     on.expect("ncclAllReduce: the program's own operator", rounds)
@@ -357,19 +360,19 @@ def check_two_groups(on: Place) -> None:
         dist.all_reduce(on.poisoned(1, torch.float32), group=group)  # with it comes what it needs
     on.synchronize()
     for turn in range(calls):
-        for one, (group, stream) in enumerate(zip(groups, streams, strict=True)):
-            tensor = on.values(count >> turn % 17, torch.float32, 2 * turn + one)
-            kept[one].append(tensor)
+        for number, (group, stream) in enumerate(zip(groups, streams, strict=True)):
+            tensor = on.values(count >> turn % 17, torch.float32, 2 * turn + number)
+            kept[number].append(tensor)
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 if turn % 10 == 0 and on.rank == turn // 10 % on.size:
                     torch.cuda._sleep(A_MILLISECOND)
                 dist.all_reduce(tensor, group=group)
     on.synchronize()
-    for one, tensors in enumerate(kept):
+    for number, tensors in enumerate(kept):
         for turn, tensor in enumerate(tensors):
-            given = on.values(tensor.numel(), torch.float32, 2 * turn + one)
-            on.same(tensor, on.summed(given), f"group {one}, call {turn}")
+            contribution = on.values(tensor.numel(), torch.float32, 2 * turn + number)
+            on.same(tensor, on.summed(contribution), f"group {number}, call {turn}")
     on.synchronize()
     dist.destroy_process_group(groups[1])
     on.expect("ncclAllReduce", len(groups) * (calls + 1))

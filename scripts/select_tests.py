@@ -184,14 +184,14 @@ def included_by(root: Path) -> dict[str, set[str]]:
 def reached(root: Path, changed: list[str]) -> set[str]:
     """The changed files, and those that include one of them, directly or not."""
     users = included_by(root.resolve())
-    found: set[str] = set()
+    affected: set[str] = set()
     waiting = list(changed)
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in affected:
+            affected.add(name)
             waiting += users[name]
-    return found
+    return affected
 
 
 def rule_of(name: str) -> Selection | None:

@@ -42,13 +42,13 @@ class Place:
 
     def values(self, rank: int, count: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
         """What `rank` gives: the same wherever it is asked for."""
-        made = torch.Generator(self.device).manual_seed(1 + rank + 1000 * seed)
+        generator = torch.Generator(self.device).manual_seed(1 + rank + 1000 * seed)
         if dtype.is_floating_point:
-            return torch.randn(count, generator=made, device=self.device).to(dtype)
+            return torch.randn(count, generator=generator, device=self.device).to(dtype)
         if dtype.is_complex:
-            return torch.randn(count, generator=made, device=self.device, dtype=dtype)
+            return torch.randn(count, generator=generator, device=self.device, dtype=dtype)
         top = 2 if dtype == torch.bool else 100
-        return torch.randint(0, top, (count,), generator=made, device=self.device).to(dtype)
+        return torch.randint(0, top, (count,), generator=generator, device=self.device).to(dtype)
 
     def poisoned(self, count: int, dtype: torch.dtype) -> Tensor:
         return torch.full((count,), POISON, device=self.device).to(dtype)
@@ -56,11 +56,13 @@ class Place:
     def combined(self, count: int, dtype: torch.dtype, op: str, seed: int = 0) -> Tensor:
         """In rank order; half types in float32, rounded once."""
         wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-        given = [self.values(rank, count, dtype, seed).to(wide) for rank in range(self.size)]
+        contributions = [
+            self.values(rank, count, dtype, seed).to(wide) for rank in range(self.size)
+        ]
         if dtype.is_complex:
-            given = [torch.view_as_real(one) for one in given]
-        result = given[0]
-        for other in given[1:]:
+            contributions = [torch.view_as_real(values) for values in contributions]
+        result = contributions[0]
+        for other in contributions[1:]:
             if op in ("SUM", "AVG"):
                 result = result + other
             elif op == "PRODUCT":
@@ -84,16 +86,16 @@ class Place:
         return dict(self.group.report()["elsewhere"])
 
 
-def same(found: Tensor, wanted: Tensor, what: str) -> None:
+def same(actual: Tensor, expected: Tensor, what: str) -> None:
     """Bit by bit, but for NaN."""
-    assert found.shape == wanted.shape and found.dtype == wanted.dtype, what
-    if torch.equal(found, wanted):
+    assert actual.shape == expected.shape and actual.dtype == expected.dtype, what
+    if torch.equal(actual, expected):
         return
-    wrong = (found != wanted).flatten().nonzero().flatten()
+    wrong = (actual != expected).flatten().nonzero().flatten()
     first = int(wrong[0]) if len(wrong) else -1
     raise AssertionError(
-        f"{what}: {len(wrong)} of {found.numel()} elements differ, at {first} "
-        f"{found.flatten()[first].item()} instead of {wanted.flatten()[first].item()}"
+        f"{what}: {len(wrong)} of {actual.numel()} elements differ, at {first} "
+        f"{actual.flatten()[first].item()} instead of {expected.flatten()[first].item()}"
     )
 
 
@@ -119,24 +121,28 @@ def check_reductions(on: Place) -> int:
         for count in COUNTS:
             seed, what = number * 10, f"{name} of {count} {dtype}"
             whole = count * on.size
-            wanted, parts = on.combined(count, dtype, name, seed), None
+            expected, parts = on.combined(count, dtype, name, seed), None
             for late in (False, True):
                 tensor = on.values(on.rank, count, dtype, seed)
                 finish(dist.all_reduce(tensor, op, async_op=late))
-                same(tensor, wanted, f"all_reduce {what}, async {late}")
+                same(tensor, expected, f"all_reduce {what}, async {late}")
                 calls += 1
             root = number % on.size
             tensor = on.values(on.rank, count, dtype, seed)
             dist.reduce(tensor, root, op)
-            mine = wanted if on.rank == root else on.values(on.rank, count, dtype, seed)
-            same(tensor, mine, f"reduce {what}")
+            expected_at_rank = (
+                expected if on.rank == root else on.values(on.rank, count, dtype, seed)
+            )
+            same(tensor, expected_at_rank, f"reduce {what}")
             parts = on.combined(whole, dtype, name, seed + 1).view(on.size, count)
-            given = on.values(on.rank, whole, dtype, seed + 1)
+            contribution = on.values(on.rank, whole, dtype, seed + 1)
             output = on.poisoned(count, dtype)
-            dist.reduce_scatter_tensor(output, given, op)
+            dist.reduce_scatter_tensor(output, contribution, op)
             same(output, parts[on.rank], f"reduce_scatter_tensor {what}")
             output = on.poisoned(count, dtype)
-            finish(dist.reduce_scatter(output, list(given.chunk(on.size)), op, async_op=True))
+            finish(
+                dist.reduce_scatter(output, list(contribution.chunk(on.size)), op, async_op=True)
+            )
             same(output, parts[on.rank], f"reduce_scatter {what}")
             calls += 3
     assert on.own_calls() == before + calls and on.elsewhere() == others, on.group.report()
@@ -146,8 +152,8 @@ def check_reductions(on: Place) -> int:
 def check_bool_is_or(on: Place) -> int:
     tensor = on.values(on.rank, 1001, torch.bool)
     dist.all_reduce(tensor)
-    wanted = torch.stack([on.values(rank, 1001, torch.bool) for rank in range(on.size)])
-    same(tensor, wanted.any(0), "sum of bool")
+    expected = torch.stack([on.values(rank, 1001, torch.bool) for rank in range(on.size)])
+    same(tensor, expected.any(0), "sum of bool")
     return 1
 
 
@@ -157,27 +163,27 @@ def check_moves(on: Place) -> int:
     for dtype in (*FLOATS, *INTEGERS, torch.bool, torch.int16, torch.complex128):
         for count in COUNTS:
             what = f"{count} {dtype}"
-            mine = on.values(on.rank, count, dtype)
+            own = on.values(on.rank, count, dtype)
             every = torch.cat([on.values(rank, count, dtype) for rank in range(on.size)])
             for late in (False, True):
                 output = on.poisoned(count * on.size, dtype)
-                finish(dist.all_gather_into_tensor(output, mine, async_op=late))
+                finish(dist.all_gather_into_tensor(output, own, async_op=late))
                 same(output, every, f"all_gather_into_tensor {what}")
                 listed = [on.poisoned(count, dtype) for _ in range(on.size)]
-                finish(dist.all_gather(listed, mine, async_op=late))
+                finish(dist.all_gather(listed, own, async_op=late))
                 same(torch.cat(listed), every, f"all_gather {what}")
             for root in range(on.size):
-                tensor = mine.clone() if on.rank == root else on.poisoned(count, dtype)
+                tensor = own.clone() if on.rank == root else on.poisoned(count, dtype)
                 dist.broadcast(tensor, root)
                 same(tensor, on.values(root, count, dtype), f"broadcast {what}")
             sent = on.values(on.rank, count * on.size, dtype, 7)
             output = on.poisoned(count * on.size, dtype)
             finish(dist.all_to_all_single(output, sent, async_op=True))
-            came = [
+            received = [
                 on.values(rank, count * on.size, dtype, 7).view(on.size, count)[on.rank]
                 for rank in range(on.size)
             ]
-            same(output, torch.cat(came), f"all_to_all_single {what}")
+            same(output, torch.cat(received), f"all_to_all_single {what}")
             calls += 5 + on.size
     assert on.own_calls() == before + calls and on.elsewhere() == others, on.group.report()
     return calls
@@ -194,31 +200,31 @@ def check_shapes(on: Place) -> int:
     same(images, on.combined(120, torch.float32, "SUM").view(2, 3, 4, 5), "channels last")
     sizes = (1, 1000, 65537)
     with dist._coalescing_manager(async_ops=True) as manager:
-        given = [on.values(on.rank, size, torch.float32, size) for size in sizes]
-        for tensor in given:
+        tensors = [on.values(on.rank, size, torch.float32, size) for size in sizes]
+        for tensor in tensors:
             dist.all_reduce(tensor)
     manager.wait()
-    for size, tensor in zip(sizes, given, strict=True):
+    for size, tensor in zip(sizes, tensors, strict=True):
         same(tensor, on.combined(size, torch.float32, "SUM", size), "coalesced")
-    mine = on.values(on.rank, 4096, torch.float32)
+    own = on.values(on.rank, 4096, torch.float32)
     same(
-        functional.all_reduce(mine, "sum", on.group) + 0,
+        functional.all_reduce(own, "sum", on.group) + 0,
         on.combined(4096, torch.float32, "SUM"),
         "functional all_reduce",
     )
     every = torch.cat([on.values(rank, 4096, torch.float32) for rank in range(on.size)])
-    found = functional.all_gather_tensor(mine, 0, on.group)
-    same(found + 0, every, "functional all_gather_tensor")
-    for wrong, said in (
+    gathered = functional.all_gather_tensor(own, 0, on.group)
+    same(gathered + 0, every, "functional all_gather_tensor")
+    for wrong, reason in (
         (lambda: dist.all_reduce(on.poisoned(64, torch.float32)[::2]), "contiguous"),
-        (lambda: dist.all_gather_into_tensor(on.poisoned(3, torch.float32), mine), "elements"),
+        (lambda: dist.all_gather_into_tensor(on.poisoned(3, torch.float32), own), "elements"),
     ):
         try:
             wrong()
         except ValueError as error:
-            assert said in str(error) and f"rank {on.rank}" in str(error), error
+            assert reason in str(error) and f"rank {on.rank}" in str(error), error
         else:
-            raise AssertionError(f"not refused: {said}")
+            raise AssertionError(f"not refused: {reason}")
     return len(sizes) + 7
 
 
@@ -238,32 +244,32 @@ def check_messages(on: Place) -> int:
             return on.values(source, count + source, dtype, seed)
 
         outputs = [on.poisoned(count + source, dtype) for source in recvs]
-        given = [sent(on.rank, to, sends[:at].count(to)) for at, to in enumerate(sends)]
-        ops = [dist.P2POp(dist.isend, *one) for one in zip(given, sends, strict=True)]
-        ops += [dist.P2POp(dist.irecv, *one) for one in zip(outputs, recvs, strict=True)]
+        payloads = [sent(on.rank, to, sends[:at].count(to)) for at, to in enumerate(sends)]
+        ops = [dist.P2POp(dist.isend, *pair) for pair in zip(payloads, sends, strict=True)]
+        ops += [dist.P2POp(dist.irecv, *pair) for pair in zip(outputs, recvs, strict=True)]
         if not ops:
             return
         (work,) = dist.batch_isend_irecv(ops[::-1] if mixed and on.rank % 2 else ops)
         work.wait()
         for at, source in enumerate(recvs):
-            wanted = sent(source, on.rank, recvs[:at].count(source))
-            same(outputs[at], wanted, f"batch {batches}, from {source}")
+            expected = sent(source, on.rank, recvs[:at].count(source))
+            same(outputs[at], expected, f"batch {batches}, from {source}")
 
     right, left = (on.rank + 1) % on.size, (on.rank - 1) % on.size
-    everybody = [rank for rank in range(on.size) if rank != on.rank]
+    other_ranks = [rank for rank in range(on.size) if rank != on.rank]
     for mixed in (False, True):
         exchange([right], [left], mixed)  # two ranks cross, more are a ring
         other = [1 - on.rank] * 3 if on.rank < 2 else []
         exchange(other, other)
-        exchange(everybody, everybody[::-1], mixed)
+        exchange(other_ranks, other_ranks[::-1], mixed)
     exchange([on.rank], [on.rank])  # itself
-    mine = on.values(on.rank, count, torch.float32)
+    own = on.values(on.rank, count, torch.float32)
     if on.rank == 0:
-        dist.send(mine, 1)
+        dist.send(own, 1)
     elif on.rank == 1:
-        came = on.poisoned(count, torch.float32)
-        dist.recv(came, 0)
-        same(came, on.values(0, count, torch.float32), "send")
+        received = on.poisoned(count, torch.float32)
+        dist.recv(received, 0)
+        same(received, on.values(0, count, torch.float32), "send")
     after = on.elsewhere()
     sent = after["nccl send"] - before.get("nccl send", 0)
     assert sent == 3 + 2 * (on.size - 1) + 6 * (on.rank < 2) + (on.rank == 0), after
@@ -273,14 +279,14 @@ def check_messages(on: Place) -> int:
 def check_others(on: Place) -> int:
     """What polypath lacks goes to NCCL or Gloo, and is right."""
     before = on.elsewhere()
-    mine = on.values(on.rank, 2**21 + 3, torch.float32)
+    own = on.values(on.rank, 2**21 + 3, torch.float32)
     gives = [1 + (on.rank + other) % 3 for other in range(on.size)]
     flat = on.values(on.rank, sum(gives), torch.float32, 3)
     output = on.poisoned(sum(gives), torch.float32)  # the table of sizes is symmetric
     dist.all_to_all_single(output, flat, gives, gives)
     for other, part in enumerate(output.split(gives)):
-        theirs = [1 + (other + third) % 3 for third in range(on.size)]
-        sent = on.values(other, sum(theirs), torch.float32, 3).split(theirs)
+        counts = [1 + (other + third) % 3 for third in range(on.size)]
+        sent = on.values(other, sum(counts), torch.float32, 3).split(counts)
         same(part, sent[on.rank], "all_to_all_single with splits")
     listed = [on.poisoned(gives[other], torch.float32) for other in range(on.size)]
     dist.all_to_all(listed, list(flat.split(gives)))
@@ -289,18 +295,18 @@ def check_others(on: Place) -> int:
     dist.all_gather(uneven, on.values(on.rank, 10 + on.rank, torch.float32))
     for rank, part in enumerate(uneven):
         same(part, on.values(rank, 10 + rank, torch.float32), "uneven all_gather")
-    outputs = [torch.empty_like(mine) for _ in range(on.size)] if on.rank == 1 else None
-    dist.gather(mine, outputs, 1)
+    outputs = [torch.empty_like(own) for _ in range(on.size)] if on.rank == 1 else None
+    dist.gather(own, outputs, 1)
     for rank, part in enumerate(outputs or []):
-        same(part, on.values(rank, mine.numel(), torch.float32), "gather")
+        same(part, on.values(rank, own.numel(), torch.float32), "gather")
     part = on.poisoned(100, torch.float32)
     parts = list(on.values(0, 100 * on.size, torch.float32).chunk(on.size))
     dist.scatter(part, parts if on.rank == 0 else None, 0)
     same(part, parts[on.rank], "scatter")
     scaled = on.values(on.rank, 1000, torch.float32)
     dist.all_reduce(scaled, dist._make_nccl_premul_sum(2.0))
-    wanted = on.combined(1000, torch.float32, "SUM") * 2
-    torch.testing.assert_close(scaled, wanted)
+    expected = on.combined(1000, torch.float32, "SUM") * 2
+    torch.testing.assert_close(scaled, expected)
     host = torch.full((5,), float(on.rank))
     dist.all_reduce(host)
     assert host[0] == sum(range(on.size)), host
@@ -315,8 +321,8 @@ def check_others(on: Place) -> int:
 
 
 def check_async(on: Place) -> int:
-    """Behind a stream that is late, and skewed ranks: nobody waits on the host, and what comes
-    after ``wait`` sees the result. Memory that is given back early is not given to others."""
+    """Calls after a late stream, on skewed ranks. The host does not wait, and work after ``wait``
+    sees the result. Memory that is freed early is not used for another tensor."""
     count, rounds = 2**20, 6
     before = on.own_calls()
     for turn in range(rounds):
@@ -336,8 +342,8 @@ def check_async(on: Place) -> int:
         again = on.values(on.rank, count, torch.float32, 50 + turn)
         future = dist.all_reduce(again, async_op=True).get_future()
         double = future.then(lambda done: done.value()[0] * 2)
-        found = double.wait() + 0
-        same(found, on.combined(count, torch.float32, "SUM", 50 + turn) * 2, "future")
+        doubled = double.wait() + 0
+        same(doubled, on.combined(count, torch.float32, "SUM", 50 + turn) * 2, "future")
     results = []
     for turn in range(rounds):
         if on.rank == 0:
@@ -351,8 +357,8 @@ def check_async(on: Place) -> int:
         results.append((work, output))
     for turn, (work, output) in enumerate(results):
         work.wait()
-        wanted = [on.values(rank, count, torch.float32, turn) for rank in range(on.size)]
-        same(output, torch.cat(wanted), f"memory of a temporary, round {turn}")
+        expected = [on.values(rank, count, torch.float32, turn) for rank in range(on.size)]
+        same(output, torch.cat(expected), f"memory of a temporary, round {turn}")
     # One barrier a round besides.
     assert on.own_calls() == before + 4 * rounds, on.group.report()
     return 3 * rounds
@@ -361,18 +367,18 @@ def check_async(on: Place) -> int:
 def check_graphs(on: Place) -> int:
     """Calls of both kinds in a graph, replayed."""
     count, replays = 70001, 30
-    given, output = on.poisoned(count, torch.float32), on.poisoned(count, torch.float32)
+    contribution, output = on.poisoned(count, torch.float32), on.poisoned(count, torch.float32)
     dist.barrier()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        first = given * 1
+        first = contribution * 1
         dist.all_reduce(first)
         second = first + 1
         work = dist.all_reduce(second, dist.ReduceOp.MAX, async_op=True)
         work.wait()
         output.copy_(second)
     for turn in range(replays):
-        given.copy_(on.values(on.rank, count, torch.float32, turn))
+        contribution.copy_(on.values(on.rank, count, torch.float32, turn))
         if (turn + on.rank) % 5 == 0:
             torch.cuda._sleep(HALF_A_SECOND // 100)
         graph.replay()
@@ -394,10 +400,10 @@ def check_groups(on: Place) -> int:
             continue
         tensor = on.values(on.rank, 5000, torch.float32)
         dist.all_reduce(tensor, group=group)
-        wanted = on.values(ranks[0], 5000, torch.float32)
+        expected = on.values(ranks[0], 5000, torch.float32)
         for rank in ranks[1:]:
-            wanted = wanted + on.values(rank, 5000, torch.float32)
-        same(tensor, wanted, f"group of {ranks}")
+            expected = expected + on.values(rank, 5000, torch.float32)
+        same(tensor, expected, f"group of {ranks}")
         dist.broadcast(tensor, ranks[-1], group=group)
         assert group.report()["polypath"] is not None, group.report()
         torch.cuda.synchronize()
@@ -405,15 +411,15 @@ def check_groups(on: Place) -> int:
     second = dist.new_group(backend="cpu:gloo,cuda:polypath", timeout=LIMIT)
     streams = [torch.cuda.Stream(), torch.cuda.Stream()]
     for turn in range(20):
-        tensors = [on.values(on.rank, 2**20, torch.float32, turn + one) for one in range(2)]
+        tensors = [on.values(on.rank, 2**20, torch.float32, turn + number) for number in range(2)]
         for stream in streams:
             stream.wait_stream(torch.cuda.current_stream())
         for tensor, stream, group in zip(tensors, streams, (on.group, second), strict=True):
             with torch.cuda.stream(stream):
                 dist.all_reduce(tensor, group=group)
-        for one, (tensor, stream) in enumerate(zip(tensors, streams, strict=True)):
+        for number, (tensor, stream) in enumerate(zip(tensors, streams, strict=True)):
             torch.cuda.current_stream().wait_stream(stream)
-            same(tensor, on.combined(2**20, torch.float32, "SUM", turn + one), "two groups")
+            same(tensor, on.combined(2**20, torch.float32, "SUM", turn + number), "two groups")
     torch.cuda.synchronize()
     dist.destroy_process_group(second)
     return 26
@@ -432,11 +438,11 @@ def check_ddp(on: Place) -> int:
     assert train_ddp.equal(losses, on.size), losses
     hooks = {way.name: name_of(way.model) for way in ways}
     assert hooks == {"nccl": None, "polypath": ddp.NAME, "plain": None}, hooks
-    for mine in ways:
-        for parameter in mine.model.parameters():
-            given = parameter.detach().clone()
-            dist.broadcast(given, 0)
-            same(parameter.detach(), given, f"weights of {mine.name} on ranks 0 and {on.rank}")
+    for way in ways:
+        for parameter in way.model.parameters():
+            weights = parameter.detach().clone()
+            dist.broadcast(weights, 0)
+            same(parameter.detach(), weights, f"weights of {way.name} on ranks 0 and {on.rank}")
     return options.steps * len(ways)
 
 

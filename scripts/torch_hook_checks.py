@@ -47,8 +47,8 @@ class Net(nn.Module):
 
 
 def name_of(model: Any) -> str | None:
-    found = model._get_ddp_logging_data().get("comm_hook")
-    return found or None
+    hook = model._get_ddp_logging_data().get("comm_hook")
+    return hook or None
 
 
 def samples(on: Any, turn: int) -> Tensor:
@@ -66,14 +66,14 @@ def train(on: Any, model: Any, begin: int = 0, accumulate: bool = False) -> None
         optimizer.step()
 
 
-def alike(mine: Any, other: Any, divisors: Iterable[int], what: str) -> None:
+def alike(model: Any, other: Any, divisors: Iterable[int], what: str) -> None:
     """`divisors`: of the sums. By three ranks a sum that is divided is not a sum of quotients."""
     is_exact = all(divisor & (divisor - 1) == 0 for divisor in divisors)
-    for one, wanted in zip(mine.parameters(), other.parameters(), strict=True):
+    for parameter, expected in zip(model.parameters(), other.parameters(), strict=True):
         if not is_exact:
-            torch.testing.assert_close(one, wanted, msg=what)
+            torch.testing.assert_close(parameter, expected, msg=what)
         else:
-            assert torch.equal(one, wanted), what
+            assert torch.equal(parameter, expected), what
 
 
 def check_hooks(on: Any) -> int:
@@ -82,9 +82,9 @@ def check_hooks(on: Any) -> int:
     steps = 0
 
     def pair(**options: Any) -> tuple[Any, Any]:
-        given = Net(some=True).to(on.device) if "find_unused_parameters" in options else net
+        module = Net(some=True).to(on.device) if "find_unused_parameters" in options else net
         return tuple(
-            DistributedDataParallel(copy.deepcopy(given), **options)  # type: ignore[return-value]
+            DistributedDataParallel(copy.deepcopy(module), **options)  # type: ignore[return-value]
             for _ in range(2)
         )
 
@@ -134,7 +134,7 @@ def check_hooks(on: Any) -> int:
 
 
 def check_own_hooks(on: Any, pair: Any, both: Any) -> int:
-    """Those of the program, before the first pass and after it; torch's own; no second one."""
+    """Hooks of the program, before and after the first pass; hooks of torch; no second hook."""
 
     def registered(register: Callable[[Any], None], late: bool, name: str, what: str) -> None:
         def run(model: Any) -> None:
@@ -152,20 +152,22 @@ def check_own_hooks(on: Any, pair: Any, both: Any) -> int:
         # The setting is off for the second, but a hook of the program stays on both.
         both(pair(), run, name, what)
 
-    came: list[Any] = []
+    states: list[Any] = []
 
     # DDP compares annotations with types, which here would be text: none.
-    def mine(state, bucket):  # type: ignore[no-untyped-def]
-        came.append(state)
+    def own_hook(state, bucket):  # type: ignore[no-untyped-def]
+        states.append(state)
         return default_hooks.allreduce_hook(on.group, bucket)
 
     kinds = dist.BuiltinCommHookType
     for late in (False, True):
-        registered(lambda model: model.register_comm_hook(7, mine), late, mine.__qualname__, "own")
+        registered(
+            lambda model: model.register_comm_hook(7, own_hook), late, own_hook.__qualname__, "own"
+        )
         for kind in (kinds.ALLREDUCE, kinds.FP16_COMPRESS):
             register = lambda model: model._register_builtin_comm_hook(kind)  # noqa: E731, B023
             registered(register, late, str(kind), f"{kind}, late: {late}")
-    assert came and set(came) == {7}
+    assert states and set(states) == {7}
     model, _ = pair()
     model._register_fused_optim(torch.optim.SGD, 0.1)
     model(samples(on, 0)).square().mean().backward()
@@ -184,11 +186,11 @@ def check_copies(on: Any, pair: Any) -> int:
         torch.save(model, kept)
         kept.seek(0)
         ones = copy.deepcopy(model), torch.load(kept, weights_only=False)
-        for one in ones:
-            assert (name_of(one) == ddp.NAME) == trained, trained
-        for one in (model, *ones):
-            train(on, one, STEPS)
-            assert name_of(one) == ddp.NAME
-        for one in ones:
-            alike(one, model, (on.size,), f"a copy, {trained}")
+        for copied in ones:
+            assert (name_of(copied) == ddp.NAME) == trained, trained
+        for copied in (model, *ones):
+            train(on, copied, STEPS)
+            assert name_of(copied) == ddp.NAME
+        for copied in ones:
+            alike(copied, model, (on.size,), f"a copy, {trained}")
     return 6 * STEPS

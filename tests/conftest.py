@@ -141,8 +141,8 @@ class CpuReport:
         terminal.section(f"CPU seconds of {report['suite']}")
         for row in sorted(report["rows"], key=lambda row: -row["cpu_seconds"])[:25]:
             budget = row["budget_seconds"]
-            told = "no budget" if budget is None else f"budget {budget:6.1f}"
-            terminal.write_line(f"{row['cpu_seconds']:7.1f} s  {told}  {row['name']}")
+            budget_text = "no budget" if budget is None else f"budget {budget:6.1f}"
+            terminal.write_line(f"{row['cpu_seconds']:7.1f} s  {budget_text}  {row['name']}")
         terminal.write_line(
             f"{report['cpu_seconds']:7.1f} s  budget {report['budget_seconds']:6.1f}  in all"
             f"; {place}"

@@ -1,4 +1,4 @@
-// Of global memory, what a block has loaded: by 16 bytes, of which a mask says which count.
+// What a block has loaded of global memory: by 16 bytes, of which a mask says which count.
 #pragma once
 
 #include <array>

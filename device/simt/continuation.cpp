@@ -5,8 +5,8 @@
 #if defined(__x86_64__)
 
 // By the System V ABI a call preserves rbx, rbp and r12 to r15, and the control words of the
-// floating point units, which nobody here changes. What begins finds its entry in r13, its argument
-// in r12, and a frame pointer of 0, where walks up the stack end.
+// floating point units, which nothing here changes. What begins finds its entry in r13, its
+// argument in r12, and a frame pointer of 0, where walks up the stack end.
 asm(R"(
 .text
 .type polypath_simt_switch, @function
@@ -84,11 +84,11 @@ Continuation::Continuation(void* stack, std::size_t bytes, void (*entry)(void*),
   context_.uc_stack.ss_sp = stack;
   context_.uc_stack.ss_size = bytes;
   context_.uc_link = nullptr;
-  const auto high = [](auto* of) {
-    return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(of) >> 32);
+  const auto high = [](auto* address) {
+    return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(address) >> 32);
   };
-  const auto low = [](auto* of) {
-    return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(of));
+  const auto low = [](auto* address) {
+    return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(address));
   };
   ::makecontext(&context_, reinterpret_cast<void (*)()>(&begin), 4, high(entry), low(entry),
                 high(argument), low(argument));

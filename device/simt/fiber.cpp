@@ -141,7 +141,7 @@ void Fiber::run() noexcept {
   }
   has_ended_ = true;
   leave();
-  std::abort();  // nobody resumes what has ended
+  std::abort();  // an ended fiber is not resumed
 }
 
 }  // namespace polypath::simt

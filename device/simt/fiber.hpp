@@ -39,7 +39,7 @@ class Fiber {
   /// Runs it until it gives its turn back or ends. A fiber that ran over its stack ends the
   /// process.
   void resume();
-  /// Called by the fiber itself: gives the turn back to who resumed it.
+  /// Called by the fiber itself: returns to the caller that resumed it.
   void yield();
   [[nodiscard]] bool has_ended() const noexcept { return has_ended_; }
   /// What its function threw, once it has ended.

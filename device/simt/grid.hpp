@@ -31,7 +31,7 @@ struct Watch {
   std::uintptr_t address = 0;
   const std::byte* at = nullptr;
   std::size_t bytes = 0;
-  std::array<std::byte, 16> found{};
+  std::array<std::byte, 16> last_seen{};
   unsigned repeats = 0;  ///< found unchanged, without a pause
 };
 
@@ -57,8 +57,8 @@ struct Thread {
   std::vector<Watch> watches;  ///< since its last pause, or of it
   BatchPtr own;
   Known known;
-  // Of an operation of a barrier or warp.
-  std::uint64_t given = 0;
+  // For an operation of a barrier or warp.
+  std::uint64_t contribution = 0;
   unsigned lane = 0;  ///< whose value it wants
   std::uint64_t result = 0;
 };
@@ -87,7 +87,7 @@ struct Block {
 };
 
 struct Grid {
-  const HostKernel* twin = nullptr;
+  const HostKernel* kernel = nullptr;
   int device = 0;
   unsigned threads = 0;  ///< of a block
   unsigned blocks_of_device = 0;

@@ -12,15 +12,15 @@
 
 #define POLYPATH_DEVICE inline
 #define POLYPATH_DEVICE_NOINLINE inline
-#define SIMT_KERNEL(name, max_threads, ...)                                \
-  static void name(__VA_ARGS__);                                           \
-  static const ::polypath::simt::HostKernelRegistration name##_twin_entry( \
-      ::polypath::simt::make_twin(#name, max_threads, &name));             \
+#define SIMT_KERNEL(name, max_threads, ...)                                       \
+  static void name(__VA_ARGS__);                                                  \
+  static const ::polypath::simt::HostKernelRegistration name##_host_kernel_entry( \
+      ::polypath::simt::make_host_kernel(#name, max_threads, &name));             \
   static void name(__VA_ARGS__)
 #define SIMT_KERNEL_MIN_BLOCKS(name, max_threads, blocks, ...) \
   SIMT_KERNEL(name, max_threads, __VA_ARGS__)
 #define SIMT_EMULATED_THREADS(name, threads) \
-  static const ::polypath::simt::EmulatedThreads name##_twin_fold(#name, threads)
+  static const ::polypath::simt::EmulatedThreads name##_emulated_threads(#name, threads)
 #define SIMT_SHARED(Type, name)       \
   static const char name##_place = 0; \
   Type& name = *static_cast<Type*>(   \
@@ -33,7 +33,7 @@ struct ll_packet;
 /// On the host all memory is near.
 inline constexpr std::uint64_t kHostPollNs = 0;
 
-// All of these are called by a thread of a running block, and by nobody else.
+// All of these are called by a thread of a running block only.
 
 unsigned thread_index();
 unsigned block_size();
@@ -68,9 +68,9 @@ void fence_gpu();
 std::uint64_t global_timer_ns();
 void sleep_ns(unsigned ns);
 void spin_pause();
-inline void spin_backoff(unsigned) {}  // who pauses looks no more until something changes
-/// On the host alone: this thread forgets what it has looked at. Of a group whose leader pauses for
-/// all, the others call it instead of pausing.
+inline void spin_backoff(unsigned) {}  // a paused thread is not run until something changes
+/// On the host alone: this thread forgets what it has looked at. In a group whose leader pauses
+/// for all, the others call it instead of pausing.
 void stop_watching();
 
 namespace detail {
@@ -99,9 +99,9 @@ void store_bytes(void* to, const void* value, std::size_t bytes, Storing how);
 void store_vector(void* to, const void* value, Storing how);
 /// Adds to 4 or 8 bytes.
 void add(void* to, std::uint64_t value, unsigned bytes, Ordering order);
-/// The same, and returns what was there.
+/// Adds, and returns the previous value.
 std::uint64_t fetch_add(void* at, std::uint64_t value, unsigned bytes, Ordering order);
-/// Likewise with bits.
+/// Sets bits, and returns the previous value.
 std::uint64_t fetch_or(void* at, std::uint64_t bits, unsigned bytes, Ordering order);
 std::uint64_t fetch_and(void* at, std::uint64_t bits, unsigned bytes);
 /// Stores `value` where `expected` is, and returns what was there.

@@ -21,7 +21,7 @@ struct HostKernel {
 };
 
 template <typename... Parameters>
-HostKernel make_twin(const char* name, unsigned max_threads, void (*kernel)(Parameters...)) {
+HostKernel make_host_kernel(const char* name, unsigned max_threads, void (*kernel)(Parameters...)) {
   return {name, max_threads, 0, {sizeof(Parameters)...}, [kernel](void* const* args) {
             [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
               kernel(*static_cast<Parameters*>(args[kIndex])...);
@@ -34,7 +34,7 @@ const HostKernel* find_host_kernel(std::string_view name);
 
 /// Adds a twin while the program is loaded, by SIMT_KERNEL.
 struct HostKernelRegistration {
-  explicit HostKernelRegistration(HostKernel twin);
+  explicit HostKernelRegistration(HostKernel kernel);
 };
 /// Says that a block of the kernel may be folded to `threads` threads, by SIMT_EMULATED_THREADS.
 struct EmulatedThreads {

@@ -51,7 +51,7 @@ std::uint64_t Machine::random() {
 void Machine::start(const Launch& launch, MemorySystem& outside,
                     std::function<void(const std::string& error)> ended) {
   auto grid = std::make_unique<Grid>();
-  grid->twin = launch.twin;
+  grid->kernel = launch.kernel;
   grid->device = launch.device;
   grid->threads = launch.threads;
   grid->blocks_of_device = launch.blocks_of_device;
@@ -133,15 +133,15 @@ void Machine::end_thread(Thread& thread) {
 
 void Machine::end_if_done(Grid& grid) {
   if (grid.alive > 0 || grid.outstanding > 0 || !grid.error.empty()) return;
-  const auto found = std::ranges::find(grids_, &grid, &std::unique_ptr<Grid>::get);
-  const std::unique_ptr<Grid> ended = std::move(*found);
-  grids_.erase(found);
+  const auto it = std::ranges::find(grids_, &grid, &std::unique_ptr<Grid>::get);
+  const std::unique_ptr<Grid> ended = std::move(*it);
+  grids_.erase(it);
   ended->ended({});
 }
 
 void Machine::fail(Grid& grid, const std::string& error) {
   if (!grid.error.empty()) return;
-  grid.error = grid.twin->name + ": " + (error.empty() ? "failed" : error);
+  grid.error = grid.kernel->name + ": " + (error.empty() ? "failed" : error);
   std::erase(starting_, &grid);
   for (const std::unique_ptr<Block>& block : grid.blocks) {
     if (!block) continue;
@@ -165,9 +165,9 @@ void Machine::fail(Grid& grid, const std::string& error) {
         end_thread(thread);
     }
   }
-  const auto found = std::ranges::find(grids_, &grid, &std::unique_ptr<Grid>::get);
-  failed_.push_back(std::move(*found));
-  grids_.erase(found);
+  const auto it = std::ranges::find(grids_, &grid, &std::unique_ptr<Grid>::get);
+  failed_.push_back(std::move(*it));
+  grids_.erase(it);
   grid.ended(grid.error);
   start_blocks();
 }
@@ -234,7 +234,7 @@ void Machine::give_turn(Thread& thread) {
       std::vector<void*> arguments(grid.argument_places.size());
       std::ranges::transform(grid.argument_places, arguments.begin(),
                              [&](std::size_t place) { return &values[place]; });
-      grid.twin->entry(arguments.data());
+      grid.kernel->entry(arguments.data());
     });
   thread.state = Thread::State::running;
   Thread* const thread_before = std::exchange(current_thread, &thread);
@@ -277,10 +277,11 @@ bool Machine::meet_at_barrier(unsigned id, unsigned threads, bool value) {
                 std::to_string(meeting.expected) + " threads"};
   meeting.expected = threads;
   meeting.arrived.push_back(&thread);
-  thread.given = value ? 1 : 0;
+  thread.contribution = value ? 1 : 0;
   thread.barrier = id;
   if (meeting.arrived.size() == threads) {
-    const bool any = std::ranges::any_of(meeting.arrived, [](Thread* t) { return t->given != 0; });
+    const bool any =
+        std::ranges::any_of(meeting.arrived, [](Thread* t) { return t->contribution != 0; });
     for (Thread* const each : meeting.arrived) each->result = any ? 1 : 0;
     order_memory(meeting.arrived);
     release(meeting);
@@ -291,19 +292,19 @@ bool Machine::meet_at_barrier(unsigned id, unsigned threads, bool value) {
   return me().result != 0;
 }
 
-std::uint64_t Machine::meet_in_warp(std::uint64_t given, unsigned lane, bool gathers) {
+std::uint64_t Machine::meet_in_warp(std::uint64_t contribution, unsigned lane, bool gathers) {
   Thread& thread = me();
   Block& block = *thread.block;
   Meeting& meeting = block.warps[thread.index / 32];
-  thread.given = given;
+  thread.contribution = contribution;
   thread.lane = lane;
   meeting.arrived.push_back(&thread);
   if (meeting.arrived.size() == 32) {
     std::array<std::uint64_t, 32> values{};
     std::uint64_t bits = 0;
     for (const Thread* each : meeting.arrived) {
-      values[each->index % 32] = each->given;
-      bits |= (each->given & 1) << (each->index % 32);
+      values[each->index % 32] = each->contribution;
+      bits |= (each->contribution & 1) << (each->index % 32);
     }
     for (Thread* const each : meeting.arrived)
       each->result = gathers ? bits : values[each->lane % 32];
@@ -432,7 +433,7 @@ std::string Machine::describe() const {
   int lines = 0;
   for (const std::unique_ptr<Grid>& grid : grids_) {
     if (grid->started < grid->blocks.size())
-      text += grid->twin->name + " on GPU " + std::to_string(grid->device) + ": " +
+      text += grid->kernel->name + " on GPU " + std::to_string(grid->device) + ": " +
               std::to_string(grid->blocks.size() - grid->started) + " blocks have not begun\n";
     for (const std::unique_ptr<Block>& block : grid->blocks) {
       if (!block || block->alive == 0) continue;
@@ -451,7 +452,7 @@ std::string Machine::describe() const {
             for (std::size_t i = 0; i < std::min<std::size_t>(thread.watches.size(), 3); ++i) {
               const Watch& watch = thread.watches[i];
               std::uint64_t value = 0;
-              std::memcpy(&value, watch.found.data(), std::min<std::size_t>(watch.bytes, 8));
+              std::memcpy(&value, watch.last_seen.data(), std::min<std::size_t>(watch.bytes, 8));
               char word[64];
               std::snprintf(word, sizeof word, " %#zx (%#zx)", std::size_t{watch.address},
                             std::size_t{value});
@@ -464,7 +465,7 @@ std::string Machine::describe() const {
           case Thread::State::ended: ++waits["have ended"]; break;
         }
       }
-      text += grid->twin->name + " on GPU " + std::to_string(grid->device) + ", block " +
+      text += grid->kernel->name + " on GPU " + std::to_string(grid->device) + ", block " +
               std::to_string(block->index) + ":";
       int kinds = 0;
       for (const auto& [what, count] : waits) {

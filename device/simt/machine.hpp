@@ -17,7 +17,7 @@ namespace polypath::simt {
 
 /// A launch. Arguments are copied.
 struct Launch {
-  const HostKernel* twin = nullptr;
+  const HostKernel* kernel = nullptr;
   int device = 0;
   unsigned blocks = 1;
   unsigned threads = 32;  ///< of a block; whole warps
@@ -56,7 +56,7 @@ class Machine {
   [[nodiscard]] bool has_grids() const noexcept { return !grids_.empty(); }
   [[nodiscard]] bool is_timed() const noexcept { return options_.is_timed; }
 
-  /// Somebody else may have written what threads poll. True when one of them goes on.
+  /// Another device or the host may have written what threads poll. True when one of them goes on.
   bool look_at_watches();
   /// Lets threads go on that looked at the time while they polled; false when there are none.
   bool let_time_pass();
@@ -82,7 +82,7 @@ class Machine {
   void fence(bool is_local);
   void forget_loaded();
   bool meet_at_barrier(unsigned id, unsigned threads, bool value);
-  std::uint64_t meet_in_warp(std::uint64_t given, unsigned lane, bool gathers);
+  std::uint64_t meet_in_warp(std::uint64_t contribution, unsigned lane, bool gathers);
   void pause();
   void sleep(double ns);
   [[nodiscard]] const Options& options() const noexcept { return options_; }
@@ -107,7 +107,7 @@ class Machine {
   void wait_as(Thread::State state);
   /// Lets others go on, now and then.
   void maybe_yield();
-  /// Of threads that met: each knows from now on what any of them has stored or knew.
+  /// For threads that met: each knows from now on what any of them has stored or knew.
   void order_memory(const std::vector<Thread*>& together);
   void release(Meeting& meeting);
 
@@ -121,7 +121,7 @@ class Machine {
                           std::uint64_t before);
   [[nodiscard]] bool has_changed(const Thread& thread, const Watch& watch) const;
   void wake_pollers(std::uintptr_t address, std::size_t bytes);
-  void watch(Thread& thread, std::uintptr_t address, const std::byte* at, const std::byte* found,
+  void watch(Thread& thread, std::uintptr_t address, const std::byte* at, const std::byte* seen,
              std::size_t bytes);
   void stop_polling(Thread& thread);
   void read(Thread& thread, const detail::LoadPart& part, detail::Loading how);
@@ -132,7 +132,7 @@ class Machine {
   std::uint64_t random_;
   std::uint64_t slow_ = 0;  ///< says which threads are
   bool stores_overtake_;    ///< slow threads
-  unsigned arrivals_;       ///< one turn in so many lets a store arrive
+  unsigned arrivals_;       ///< one turn in `arrivals_` lets a store arrive
   std::vector<std::unique_ptr<Grid>> grids_;
   std::vector<std::unique_ptr<Grid>> failed_;  ///< callbacks may still come for them
   std::deque<Grid*> starting_;                 ///< with blocks that have not begun

@@ -1,5 +1,5 @@
 // What the threads of a kernel find outside of it: global memory as their GPU addresses it, and
-// time. Given by who starts the kernel.
+// time. The caller that starts the kernel supplies it.
 #pragma once
 
 #include <cstddef>
@@ -28,14 +28,14 @@ class MemorySystem {
   /// The global timer.
   [[nodiscard]] virtual std::uint64_t now_ns() = 0;
 
-  // Of a machine whose memory takes time (Machine::Options::is_timed), and of no other. `then` is
+  // Only for a machine whose memory takes time (Machine::Options::is_timed). `then` is
   // called from outside of all threads, once.
 
   /// Calls `then` when all parts have been fetched. False when that takes no time: no call then.
   virtual bool fetch(const detail::LoadPart* parts, std::size_t count,
                      std::function<void()> then) = 0;
   /// Calls `arrived` when what a thread of `block` stores there has arrived; false as above.
-  /// `busy_ns`: for so long the thread is busy with storing.
+  /// `busy_ns`: how long the thread is busy with storing.
   virtual bool send(unsigned block, std::uintptr_t address, std::size_t bytes, double& busy_ns,
                     std::function<void()> arrived) = 0;
   virtual void wait(double ns, std::function<void()> then) = 0;

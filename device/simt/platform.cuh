@@ -22,8 +22,8 @@
 //
 //   SIMT_KERNEL(polypath_example, 512, ExampleArgs args) { ... }
 // defines the kernel: its name (not mangled), the most threads a block may have, its parameters.
-// SIMT_KERNEL_MIN_BLOCKS(polypath_example, 256, 4, ...) has registers for so many blocks at once.
-// SIMT_EMULATED_THREADS(name, threads); after it: so few threads do the same as more.
+// SIMT_KERNEL_MIN_BLOCKS(polypath_example, 256, 4, ...) has registers for 4 blocks per SM.
+// SIMT_EMULATED_THREADS(name, threads); after it: that number of threads does the same as more.
 // SIMT_DEVICE, SIMT_DEVICE_NOINLINE: POLYPATH_DEVICE and POLYPATH_DEVICE_NOINLINE, before every
 // other function of a kernel.
 // SIMT_SHARED(Type, name); inside a function: a variable in the block's shared memory, not

@@ -24,7 +24,7 @@ void Pollers::remove(std::uintptr_t address, const Thread* thread) {
   if (--count_ == 0 && pages_.size() > kMaxIdlePages) pages_.clear();
 }
 
-void Pollers::find(std::uintptr_t begin, std::uintptr_t end, std::vector<Thread*>& found) const {
+void Pollers::find(std::uintptr_t begin, std::uintptr_t end, std::vector<Thread*>& matches) const {
   if (count_ == 0 || begin >= end) return;
   const std::uintptr_t last = (end - 1) / kPageBytes;
   for (std::uintptr_t number = begin / kPageBytes; number <= last; ++number) {
@@ -37,7 +37,7 @@ void Pollers::find(std::uintptr_t begin, std::uintptr_t end, std::vector<Thread*
                           (~std::uint64_t{0} >> (kLines - 1 - to));
     for (; lines != 0; lines &= lines - 1)
       for (const Poll& poll : page->second.lines[static_cast<std::size_t>(std::countr_zero(lines))])
-        if (poll.address >= begin && poll.address < end) found.push_back(poll.thread);
+        if (poll.address >= begin && poll.address < end) matches.push_back(poll.thread);
   }
 }
 

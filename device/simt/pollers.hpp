@@ -1,6 +1,7 @@
-// Which threads poll which words. Kept by lines of 64 bytes, so that a store finds who waits for
-// it, or that nobody does, without a search. Threads are woken by the addresses that they poll, and
-// for one address in the order in which they began: simulated time is the same in each run.
+// Which threads poll which words. Kept by lines of 64 bytes, so that a store finds the threads that
+// wait for it, or that there are none, without a search. Threads are woken by the addresses that
+// they poll, and for one address in the order in which they began: simulated time is the same in
+// each run.
 #pragma once
 
 #include <array>
@@ -21,8 +22,9 @@ class Pollers {
   void remove(std::uintptr_t address, const Thread* thread);
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
 
-  /// Appends to `found` those that poll an address from `begin` to before `end`, in their order.
-  void find(std::uintptr_t begin, std::uintptr_t end, std::vector<Thread*>& found) const;
+  /// Appends to `matches` the threads that poll an address from `begin` to before `end`, in their
+  /// order.
+  void find(std::uintptr_t begin, std::uintptr_t end, std::vector<Thread*>& matches) const;
   /// All, in their order.
   [[nodiscard]] std::vector<Thread*> all() const;
 

@@ -50,8 +50,8 @@ struct Recycled {
 
   static bool keep(T* object) {
     if (list == nullptr && !has_ended) {
-      static thread_local List made;
-      list = &made.free;
+      static thread_local List thread_list;
+      list = &thread_list.free;
     }
     if (list == nullptr || list->size() == kMaxKept) return false;
     list->push_back(object);  // there is room

@@ -20,7 +20,7 @@ struct RunOptions {
   std::uint64_t seed = 1;
   unsigned max_parts = 4;         ///< as Machine::Options
   unsigned blocks_of_device = 0;  ///< as Launch, of all
-  /// Where each device's memory lies, for fence_gpu(); what no entry has is everybody's own.
+  /// Where each device's memory lies, for fence_gpu(); what no entry has is private to each device.
   struct Range {
     const void* begin;
     std::size_t bytes;
@@ -34,8 +34,8 @@ struct RunOptions {
 };
 
 /// Runs all launches to their ends. Returns "" or what went wrong: a fault, or a deadlock, with
-/// what everybody waits for. The global timer stands still but when nothing else can happen and
-/// somebody looks at it: then it moves on in growing steps, so that time limits are met.
+/// what each thread waits for. The global timer stands still but when nothing else can happen and
+/// a thread reads it: then it moves on in growing steps, so that time limits are met.
 std::string run(const std::vector<std::vector<Launch>>& rows, const RunOptions& options = {});
 
 /// A launch of the kernel of that name. Throws std::invalid_argument when there is none, or it has
@@ -45,7 +45,7 @@ Launch launch(std::string_view kernel, int device, unsigned blocks, unsigned thr
               const Arguments&... arguments) {
   static_assert((std::is_trivially_copyable_v<Arguments> && ...));
   Launch result;
-  result.twin = find_host_kernel(kernel);
+  result.kernel = find_host_kernel(kernel);
   result.device = device;
   result.blocks = blocks;
   result.threads = threads;
@@ -54,8 +54,8 @@ Launch launch(std::string_view kernel, int device, unsigned blocks, unsigned thr
     result.arguments.emplace_back(begin, begin + bytes);
   };
   (add(&arguments, sizeof arguments), ...);
-  if (result.twin == nullptr ||
-      result.twin->parameter_bytes != std::vector<std::size_t>{sizeof arguments...})
+  if (result.kernel == nullptr ||
+      result.kernel->parameter_bytes != std::vector<std::size_t>{sizeof arguments...})
     throw std::invalid_argument("no kernel " + std::string(kernel) + " with these parameters");
   return result;
 }

@@ -60,12 +60,12 @@ bool StoreBuffer::may_be_in_chains(std::uintptr_t first, std::uintptr_t last) co
 void StoreBuffer::clear() { *this = {}; }
 
 void StoreBuffer::find_overlapping(std::uintptr_t from, std::size_t bytes, std::uint64_t before,
-                                   std::vector<Store*>& found) const {
-  found.clear();
+                                   std::vector<Store*>& overlapping) const {
+  overlapping.clear();
   if (bytes == 0 || all_.empty()) return;
   const auto consider = [&](Store& store) {
     if (store.serial < before && store.to < from + bytes && store.to + store.bytes > from)
-      found.push_back(&store);
+      overlapping.push_back(&store);
   };
   if (may_be_in_chains(from, from + bytes - 1)) {
     const std::uintptr_t first = from / kLineBytes;
@@ -82,16 +82,16 @@ void StoreBuffer::find_overlapping(std::uintptr_t from, std::size_t bytes, std::
   for (auto next = longer_.lower_bound({from > longest_ ? from - longest_ : 0, 0});
        next != longer_.end() && next->first.first < from + bytes; ++next)
     consider(*next->second);
-  if (found.size() > 1) std::ranges::sort(found, {}, &Store::serial);
+  if (overlapping.size() > 1) std::ranges::sort(overlapping, {}, &Store::serial);
 }
 
 std::vector<StorePtr> StoreBuffer::overlapping(std::uintptr_t from, std::size_t bytes,
                                                std::uint64_t before) const {
-  std::vector<Store*> found;
-  find_overlapping(from, bytes, before, found);
+  std::vector<Store*> overlapping;
+  find_overlapping(from, bytes, before, overlapping);
   std::vector<StorePtr> held;
-  held.reserve(found.size());
-  for (const Store* const store : found) held.push_back(all_[store->place_in_block]);
+  held.reserve(overlapping.size());
+  for (const Store* const store : overlapping) held.push_back(all_[store->place_in_block]);
   return held;
 }
 

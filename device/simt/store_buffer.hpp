@@ -24,7 +24,7 @@ struct Batch {
 };
 using BatchPtr = Held<Batch>;
 
-/// A thread that waits until so many stores have arrived.
+/// A thread that waits until `count` stores have arrived.
 struct Fence {
   Thread* thread;
   std::size_t remaining = 0;
@@ -59,7 +59,7 @@ using StorePtr = Held<Store>;
 class StoreBuffer {
  public:
   void add(StorePtr store);
-  /// Who calls it holds the store.
+  /// The caller holds the store.
   void remove(Store& store);
   void clear();
 
@@ -67,11 +67,11 @@ class StoreBuffer {
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// In no order.
   [[nodiscard]] const std::vector<StorePtr>& all() const noexcept { return all_; }
-  /// Those that overlap the range and have serials less than `before`, by their serials, in place
-  /// of what is in `found`.
+  /// Replaces `overlapping` by the stores that overlap the range and have serials less than
+  /// `before`, by their serials.
   void find_overlapping(std::uintptr_t from, std::size_t bytes, std::uint64_t before,
-                        std::vector<Store*>& found) const;
-  /// The same, held.
+                        std::vector<Store*>& overlapping) const;
+  /// As find_overlapping(), held.
   [[nodiscard]] std::vector<StorePtr> overlapping(std::uintptr_t from, std::size_t bytes,
                                                   std::uint64_t before = UINT64_MAX) const;
 
@@ -83,7 +83,7 @@ class StoreBuffer {
   static bool is_of_one_line(const Store& store) noexcept {
     return store.to / kLineBytes == (store.to + store.bytes - 1) / kLineBytes;
   }
-  /// Of the line's stores, and others'.
+  /// The chain of the stores of the line, and of others.
   [[nodiscard]] std::size_t chain_of(std::uintptr_t line) const noexcept {
     return (line * 0x9E3779B97F4A7C15U >> 32) & (chains_.size() - 1);
   }

@@ -177,9 +177,9 @@ void Machine::read(Thread& thread, const detail::LoadPart& part, detail::Loading
 }
 
 void Machine::overlay(const Block& block, std::uintptr_t from, std::byte* to, std::size_t bytes) {
-  static thread_local std::vector<Store*> found;
-  block.under_way.find_overlapping(from, bytes, UINT64_MAX, found);
-  for (const Store* const store : found) {
+  static thread_local std::vector<Store*> overlapping;
+  block.under_way.find_overlapping(from, bytes, UINT64_MAX, overlapping);
+  for (const Store* const store : overlapping) {
     if (store->adds) {
       if (store->to < from || store->to + store->bytes > from + bytes) continue;
       std::byte* const word = to + (store->to - from);
@@ -196,19 +196,19 @@ void Machine::overlay(const Block& block, std::uintptr_t from, std::byte* to, st
 void Machine::forget_loaded() { me().block->loaded.clear(); }
 
 void Machine::watch(Thread& thread, std::uintptr_t address, const std::byte* at,
-                    const std::byte* found, std::size_t bytes) {
+                    const std::byte* seen, std::size_t bytes) {
   const auto known = std::ranges::find_if(thread.watches, [&](const Watch& each) {
     return each.address == address && each.bytes == bytes;
   });
   if (known == thread.watches.end()) {
     Watch watch{address, at, bytes, {}, 0};
-    std::memcpy(watch.found.data(), found, bytes);
+    std::memcpy(watch.last_seen.data(), seen, bytes);
     thread.watches.push_back(watch);
     longest_watch_ = std::max(longest_watch_, bytes);
     return;
   }
-  const bool is_same = std::memcmp(known->found.data(), found, bytes) == 0;
-  std::memcpy(known->found.data(), found, bytes);
+  const bool is_same = std::memcmp(known->last_seen.data(), seen, bytes) == 0;
+  std::memcpy(known->last_seen.data(), seen, bytes);
   known->repeats = is_same ? known->repeats + 1 : 0;
   if (known->repeats > kMaxRepeats) pause();
 }
@@ -217,7 +217,7 @@ bool Machine::has_changed(const Thread& thread, const Watch& watch) const {
   std::array<std::byte, 16> now;
   read_memory(now.data(), watch.at, watch.bytes);
   overlay(*thread.block, watch.address, now.data(), watch.bytes);
-  return std::memcmp(now.data(), watch.found.data(), watch.bytes) != 0;
+  return std::memcmp(now.data(), watch.last_seen.data(), watch.bytes) != 0;
 }
 
 // ---- stores ----

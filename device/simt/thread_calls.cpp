@@ -58,7 +58,7 @@ void fail_misaligned(const void* address, std::size_t bytes) {
 void* dynamic_shared_memory() { return Machine::me().block->dynamic_shared.data(); }
 
 void* shared_variable(const void* key, std::size_t bytes, std::size_t) {
-  // Poisoned, not zero: on the device it holds whatever was there.
+  // Poisoned, not zero: on the device it holds stale contents.
   constexpr std::byte kPoison{0xC3};
   std::unique_ptr<std::byte[]>& variable = Machine::me().block->shared[key];
   if (!variable) {
@@ -85,7 +85,7 @@ void store_bytes(void* to, const void* value, std::size_t bytes, Storing how) {
 void store_vector(void* to, const void* value, Storing how) {
   constexpr std::size_t kHalf = 8;
   if (Machine::machine_of_me().is_timed()) return store_bytes(to, value, 2 * kHalf, how);
-  // The second half first: a flag that stands behind the data is the harder case.
+  // The second half first: a flag that follows the data is the harder case.
   store_bytes(static_cast<std::byte*>(to) + kHalf, static_cast<const std::byte*>(value) + kHalf,
               kHalf, how);
   store_bytes(to, value, kHalf, how == Storing::release ? Storing::relaxed : how);

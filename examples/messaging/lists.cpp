@@ -85,12 +85,13 @@ int run(int argc, char** argv) {
     const std::vector<std::uint32_t> none(run.buckets, ~0U);
     gpu.write(run.heads, none.data(), none.size());
     run.sums = gpu.alloc<std::uint64_t>(run.buckets);
-    run.found = gpu.alloc<std::uint32_t>(run.buckets);
+    run.record_counts = gpu.alloc<std::uint32_t>(run.buckets);
     run.failed = gpu.alloc<std::uint32_t>(1);
     for (const char* const kernel : {"messaging_build_lists", "messaging_empty_lists"})
       gpu.launch(lists_kernel_image(), kernel, blocks, kListsThreads, run);
     gpu.synchronize();
-    wrong = wrong_buckets(run, gpu.read(run.sums, run.buckets), gpu.read(run.found, run.buckets)) +
+    wrong = wrong_buckets(run, gpu.read(run.sums, run.buckets),
+                          gpu.read(run.record_counts, run.buckets)) +
             gpu.read(run.failed, 1)[0];
     report = pool.report();
   }

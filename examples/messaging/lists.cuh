@@ -74,7 +74,7 @@ POLYPATH_DEVICE void empty_lists(const ListsRun& run) {
     }
     if (!is_one) continue;
     device::store(run.sums + bucket, sum);
-    device::store(run.found + bucket, records);
+    device::store(run.record_counts + bucket, records);
   }
 }
 

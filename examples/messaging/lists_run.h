@@ -12,10 +12,10 @@ struct ListsRun {
   polypath::device::pool_view view;
   std::uint32_t records;
   std::uint32_t buckets;
-  std::uint32_t* heads;   ///< of each bucket: a block, or pool::kNoBlock
-  std::uint64_t* sums;    ///< of each bucket: the words of its records
-  std::uint32_t* found;   ///< of each bucket: its records
-  std::uint32_t* failed;  ///< records for which there was no memory
+  std::uint32_t* heads;          ///< of each bucket: a block, or pool::kNoBlock
+  std::uint64_t* sums;           ///< of each bucket: the words of its records
+  std::uint32_t* record_counts;  ///< of each bucket: its records
+  std::uint32_t* failed;         ///< records for which there was no memory
 };
 
 POLYPATH_HOST_DEVICE constexpr std::uint32_t mixed(std::uint32_t value) {

@@ -17,14 +17,14 @@ class Arguments {
       : values_(std::move(known)) {
     for (int i = 1; i < argc; i += 2) {
       const std::string word = argv[i];
-      const auto found = values_.find(word.substr(0, 2) == "--" ? word.substr(2) : "");
-      if (found == values_.end()) {
+      const auto it = values_.find(word.substr(0, 2) == "--" ? word.substr(2) : "");
+      if (it == values_.end()) {
         std::string names;
         for (const auto& [name, value] : values_) names += " --" + name;
         throw std::runtime_error("there is no option " + word + ":" + names);
       }
       if (i + 1 == argc) throw std::runtime_error(word + " needs a value");
-      found->second = argv[i + 1];
+      it->second = argv[i + 1];
     }
   }
   [[nodiscard]] const std::string& text(const std::string& name) const { return values_.at(name); }

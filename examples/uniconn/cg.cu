@@ -49,9 +49,9 @@ extern "C" __global__ void cg_multiply(const uint64_t* offsets, const int32_t* c
   for (int round = 0; round < kBlockRows / kThreads; ++round) {
     const uint64_t row = row_of(round);
     if (row >= rows) break;
-    const double its = of_row[threadIdx.x + kThreads * round];
-    product[row] = its;
-    sum += own[row] * its;
+    const double row_product = of_row[threadIdx.x + kThreads * round];
+    product[row] = row_product;
+    sum += own[row] * row_product;
   }
   add(sum, magnet(*squared * norm), product_sum);
 }
@@ -66,9 +66,9 @@ extern "C" __global__ void cg_update(uint64_t rows, const double* direction, con
     const uint64_t row = row_of(round);
     if (row >= rows) break;
     x[row] += length * direction[row];
-    const double its = residual[row] - length * product[row];
-    residual[row] = its;
-    sum += its * its;
+    const double row_residual = residual[row] - length * product[row];
+    residual[row] = row_residual;
+    sum += row_residual * row_residual;
   }
   add(sum, magnet(*squared), next_squared);
 }

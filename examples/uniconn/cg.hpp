@@ -82,7 +82,7 @@ class ConjugateGradients {
     words_ = uc::Memory<B>::template Alloc<std::uint64_t>(static_cast<std::size_t>(ranks()));
     gpu_.zero(words_, static_cast<std::size_t>(ranks()) * sizeof(std::uint64_t));
     bind(rows);
-    // Nobody posts before all words are 0.
+    // No rank posts before all words are 0.
     comm_.Barrier(gpu_.stream);
     begin();
   }
@@ -182,9 +182,9 @@ class ConjugateGradients {
     behind.template AllReduce<uc::ReductionOperator::SUM>(word, 1, &comm_);
   }
   template <uc::ReductionOperator Operator>
-  double over_all(double mine) {
+  double over_all(double own) {
     double* const word = product_ + most_;
-    gpu_.write(word, &mine, sizeof mine);
+    gpu_.write(word, &own, sizeof own);
     host_.template AllReduce<Operator>(word, 1, &comm_);
     host_.WaitComm();
     return gpu_.read<double>(word, 1).front();
@@ -227,24 +227,24 @@ class ConjugateGradients {
     kernel_ = kernel_that_sends(gpu_, cg_kernel_image(), "uniconn_cg");
     blocks_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
         arrays_->rows / kCgFewestRows, 1, gpu_.at_once(kernel_, cg::kThreads, kCgShared)));
-    CgLaunch one{};
-    one.waits = M == uc::LaunchMode::PureDevice ? 1 : 0;
-    one.rows = arrays_->rows;
-    one.offsets = arrays_->offsets;
-    one.columns = arrays_->columns;
-    one.values = arrays_->values;
-    one.vector = vector_;
-    one.own = own_;
-    one.product = arrays_->product;
-    one.solution = arrays_->solution;
-    one.residual = arrays_->residual;
-    one.norm = brick_.norm();
-    one.parts = arrays_->template room<double>(blocks);
-    one.multiplied = arrays_->template room<std::uint32_t>(blocks + 1);
-    one.ended = one.multiplied + blocks;
-    one.comm = comm_of_kernels(comm_);
-    gpu_.zero(one.multiplied, (blocks + 1) * sizeof *one.multiplied);
-    launches_.fill(one);
+    CgLaunch launch{};
+    launch.waits = M == uc::LaunchMode::PureDevice ? 1 : 0;
+    launch.rows = arrays_->rows;
+    launch.offsets = arrays_->offsets;
+    launch.columns = arrays_->columns;
+    launch.values = arrays_->values;
+    launch.vector = vector_;
+    launch.own = own_;
+    launch.product = arrays_->product;
+    launch.solution = arrays_->solution;
+    launch.residual = arrays_->residual;
+    launch.norm = brick_.norm();
+    launch.parts = arrays_->template room<double>(blocks);
+    launch.multiplied = arrays_->template room<std::uint32_t>(blocks + 1);
+    launch.ended = launch.multiplied + blocks;
+    launch.comm = comm_of_kernels(comm_);
+    gpu_.zero(launch.multiplied, (blocks + 1) * sizeof *launch.multiplied);
+    launches_.fill(launch);
   }
   void bind_kernel(uc::Coordinator<B, M>& step, CgStep number) {
     const auto at = static_cast<std::size_t>(number);

@@ -21,9 +21,9 @@ namespace cg {
 
 /// Rows of a block; ranks have whole blocks.
 constexpr int kBlockRows = 1024;
-/// Each of so many threads sums every so many-th row of a block; then halves are added to halves.
+/// Each of kThreads threads sums every kThreads-th row of a block; then halves are added to halves.
 constexpr int kThreads = 256;
-/// Likewise of the entries of a row.
+/// Each of kWarp threads sums every kWarp-th entry of a row; then as above.
 constexpr int kWarp = 32;
 /// A sum may be 2^kRoom times as large as was foreseen, and still be exact.
 constexpr int kRoom = 8;
@@ -43,7 +43,7 @@ CG_BOTH inline double rounded(double value, double its_magnet) {
 }
 
 /// 0 where the search has come to its end, to the last bit.
-CG_BOTH inline double quotient(double of, double by) { return by == 0 ? 0 : of / by; }
+CG_BOTH inline double quotient(double dividend, double by) { return by == 0 ? 0 : dividend / by; }
 
 }  // namespace cg
 

@@ -38,11 +38,11 @@ class CgArrays {
   /// Not initialised; as long as this.
   template <typename T>
   T* room(std::size_t count) {
-    uc::detail::DevicePointer made = 0;
-    gpu_.cuda.check(gpu_.cuda.alloc(&made, std::max<std::size_t>(count * sizeof(T), 8)),
+    uc::detail::DevicePointer memory = 0;
+    gpu_.cuda.check(gpu_.cuda.alloc(&memory, std::max<std::size_t>(count * sizeof(T), 8)),
                     "cuMemAlloc");
-    pieces_.push_back(made);
-    return reinterpret_cast<T*>(made);
+    pieces_.push_back(memory);
+    return reinterpret_cast<T*>(memory);
   }
 
   std::uint64_t rows;
@@ -56,9 +56,9 @@ class CgArrays {
  private:
   template <typename T>
   T* copied(const std::vector<T>& all) {
-    T* const made = room<T>(all.size());
-    gpu_.write(made, all);
-    return made;
+    T* const copy = room<T>(all.size());
+    gpu_.write(copy, all);
+    return copy;
   }
 
   const Gpu& gpu_;

@@ -12,7 +12,7 @@ std::span<const unsigned char> cg_image() noexcept;
 
 namespace uniconn_example {
 
-/// Likewise; in a build without nvcc a text that only a simulated driver takes.
+/// As above; in a build without nvcc a text that only a simulated driver takes.
 std::span<const unsigned char> cg_kernel_image() noexcept;
 
 }  // namespace uniconn_example

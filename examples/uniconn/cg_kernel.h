@@ -10,7 +10,7 @@ namespace uniconn_example {
 
 enum class CgStep : std::uint32_t { multiply, update, turn };
 
-/// Of one rank's rows. Sums are of blocks of cg::kBlockRows; thread blocks, as many as run at once,
+/// Arguments for the rows of one rank. Sums are of blocks of cg::kBlockRows; thread blocks, as many as run at once,
 /// share out rows evenly where they can, wherever those blocks end.
 struct CgLaunch {
   CgStep step;
@@ -31,7 +31,7 @@ struct CgLaunch {
   double* next_squared;
   double* parts;              ///< a word for each block of rows
   std::uint32_t* multiplied;  ///< rows of each block; 0 before, and after
-  std::uint32_t* ended;       ///< thread blocks; likewise
+  std::uint32_t* ended;       ///< thread blocks; 0 before, and after
   void* comm;                 ///< Communicator<PolypathBackend>::toDevice()
 };
 
@@ -39,10 +39,10 @@ struct CgLaunch {
 inline constexpr std::uint32_t kCgBlocksAtOnce = 4;
 /// Rows that a warp multiplies together, so that their entries are under way at once.
 inline constexpr std::uint32_t kCgTogether = 4;
-/// Likewise of a thread block, which has a multiple of that, at least so many.
+/// Rows of a thread block: a multiple of kCgStride, at least kCgFewestRows.
 inline constexpr std::uint32_t kCgStride = kCgTogether * cg::kThreads / cg::kWarp;
 inline constexpr std::uint32_t kCgFewestRows = 8 * kCgStride;
-/// Of shared memory: a word for each thread, and where the rows of a block begin, and end.
+/// Bytes of shared memory: a word for each thread, and where the rows of a block begin, and end.
 inline constexpr std::size_t kCgShared =
     cg::kThreads * sizeof(double) + (cg::kBlockRows + 1) * sizeof(std::uint32_t);
 

@@ -33,20 +33,22 @@ class GpuSteps final : public CgSteps {
     launch(square_, args);
   }
   void multiply(const double* x, const double* own, const CgSums& sums) override {
-    CgSums its = sums;
-    void* args[] = {&its_.offsets, &its_.columns, &its_.values, &x,     &own,
-                    &its_.rows,    &its_.product, &its.squared, &norm_, &its.product};
+    CgSums local_sums = sums;
+    void* args[] = {&its_.offsets, &its_.columns, &its_.values,        &x,     &own,
+                    &its_.rows,    &its_.product, &local_sums.squared, &norm_, &local_sums.product};
     launch(multiply_, args);
   }
   void update(const double* direction, const CgSums& sums) override {
-    CgSums its = sums;
-    void* args[] = {&its_.rows,     &direction,   &its_.product, &its_.solution,
-                    &its_.residual, &its.squared, &its.product,  &its.next_squared};
+    CgSums local_sums = sums;
+    void* args[] = {
+        &its_.rows,     &direction,          &its_.product,       &its_.solution,
+        &its_.residual, &local_sums.squared, &local_sums.product, &local_sums.next_squared};
     launch(update_, args);
   }
   void turn(double* direction, const CgSums& sums) override {
-    CgSums its = sums;
-    void* args[] = {&its_.rows, &its_.residual, &direction, &its.squared, &its.next_squared};
+    CgSums local_sums = sums;
+    void* args[] = {&its_.rows, &its_.residual, &direction, &local_sums.squared,
+                    &local_sums.next_squared};
     launch(turn_, args);
   }
   void solution(double* to) override { its_.copy_solution(to); }
@@ -95,14 +97,14 @@ class HostSteps final : public CgSteps {
   }
   void multiply(const double* x, const double* own, const CgSums& sums) override {
     const auto all = gpu_.read<double>(x, brick_.rows());
-    const double* const mine = all.data() + (own - x);
+    const double* const own_values = all.data() + (own - x);
     add(word(sums.squared) * brick_.norm(), sums.product, [&](std::uint64_t row) {
       std::array<double, cg::kWarp> of_lane{};
       for (std::uint64_t at = rows_.offsets[row]; at < rows_.offsets[row + 1]; ++at)
         of_lane[(at - rows_.offsets[row]) % cg::kWarp] +=
             rows_.values[at] * all[static_cast<std::size_t>(rows_.columns[at])];
       product_[row] = folded(of_lane);
-      return mine[row] * product_[row];
+      return own_values[row] * product_[row];
     });
   }
   void update(const double* direction, const CgSums& sums) override {
@@ -126,7 +128,9 @@ class HostSteps final : public CgSteps {
   std::vector<double> product() override { return product_; }
 
  private:
-  [[nodiscard]] double word(const double* of) const { return gpu_.read<double>(of, 1).front(); }
+  [[nodiscard]] double word(const double* address) const {
+    return gpu_.read<double>(address, 1).front();
+  }
 
   /// What `term` gives for each row, to the word `sum`.
   template <typename Term>
@@ -164,7 +168,7 @@ std::unique_ptr<CgSteps> cg_steps(const std::string& name, const Gpu& gpu, const
                                   const Rows& rows) {
   if (name == "host") return host_steps(gpu, brick, rows);
   if (name != "gpu" && name != "auto") throw std::runtime_error("--compute is auto, gpu or host");
-  if (auto found = gpu_steps(gpu, brick, rows)) return found;
+  if (auto steps = gpu_steps(gpu, brick, rows)) return steps;
   if (name == "gpu")
     throw std::runtime_error("--compute gpu: this driver, or this build, has no kernels");
   return host_steps(gpu, brick, rows);

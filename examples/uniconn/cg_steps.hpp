@@ -18,7 +18,7 @@ struct CgSums {
   double* next_squared = nullptr;   ///< 0 before, of all ranks in turn()
 };
 
-/// Of one rank's rows. Everything comes after the stream; on the host it also waits.
+/// The steps for one rank's rows. Everything comes after the stream; on the host it also waits.
 class CgSteps {
  public:
   virtual ~CgSteps() = default;

@@ -27,14 +27,14 @@ struct Extent {
   unsigned z = 1;
 };
 
-/// Of the current context; for one thread.
+/// The GPU of the current context; for one thread.
 class Gpu {
  public:
   Gpu() : engine_(uc::detail::engine()), cuda(engine_.get()) {
     const auto find = [this](auto& function, const char* name) {
-      void* const found = polypath_driver_function(engine_.get(), name);
-      if (found == nullptr) throw std::runtime_error(std::string("the driver has no ") + name);
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
+      void* const symbol = polypath_driver_function(engine_.get(), name);
+      if (symbol == nullptr) throw std::runtime_error(std::string("the driver has no ") + name);
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol);
     };
     find(stream_create_, "cuStreamCreate");
     find(stream_destroy_, "cuStreamDestroy_v2");
@@ -81,7 +81,7 @@ class Gpu {
     cuda.check(cuda.event_record(end_, stream), "cuEventRecord");
     return spent.count();
   }
-  /// Of what issue() issued last, by the GPU's clock; waits for the stream.
+  /// The time of what issue() issued last, by the GPU's clock; waits for the stream.
   [[nodiscard]] double elapsed_us() const {
     synchronize();
     float ms = 0;
@@ -122,13 +122,13 @@ class Gpu {
   [[nodiscard]] CUmod_st* load(std::span<const unsigned char> image, const char* kernel) const {
     CUmod_st* module = nullptr;  // stays until the process ends
     if (image.empty() || load_(&module, image.data()) != 0) return nullptr;
-    CUfunc_st* found = nullptr;
-    return function_(&found, module, kernel) == 0 ? module : nullptr;
+    CUfunc_st* function = nullptr;
+    return function_(&function, module, kernel) == 0 ? module : nullptr;
   }
   [[nodiscard]] CUfunc_st* kernel(CUmod_st* module, const char* name) const {
-    CUfunc_st* found = nullptr;
-    cuda.check(function_(&found, module, name), "cuModuleGetFunction");
-    return found;
+    CUfunc_st* function = nullptr;
+    cuda.check(function_(&function, module, name), "cuModuleGetFunction");
+    return function;
   }
   /// So many blocks of it run at once; at least one.
   [[nodiscard]] std::uint32_t at_once(CUfunc_st* kernel, unsigned threads,
@@ -181,7 +181,7 @@ class Gpu {
   uc::Stream stream = nullptr;
 };
 
-/// The same for the same seed, whoever asks; after `bytes` it is 0.
+/// The same for the same seed on every rank; after `bytes` it is 0.
 inline std::vector<std::uint64_t> contents(std::uint64_t seed, std::size_t bytes) {
   std::vector<std::uint64_t> words((bytes + 7) / 8);
   std::mt19937_64 random(seed);

@@ -23,7 +23,7 @@ struct JacobiColumn {
 
 /// The next kJacobiTogether rows, or only `count` of them; their largest change, or `largest`.
 template <bool kOnlySome>
-POLYPATH_DEVICE float sweep_together(JacobiColumn& its, std::uint64_t count, float largest) {
+POLYPATH_DEVICE float sweep_together(JacobiColumn& column, std::uint64_t count, float largest) {
   float below[kJacobiTogether]{};
   float left[kJacobiTogether]{};
   float right[kJacobiTogether]{};
@@ -31,36 +31,37 @@ POLYPATH_DEVICE float sweep_together(JacobiColumn& its, std::uint64_t count, flo
   for (unsigned i = 0; i < kJacobiTogether; ++i) {
     if (kOnlySome && i >= count) continue;
     // At the grid's edge one of them is of another row, and of no use.
-    left[i] = device::load(its.here - 1);
-    right[i] = device::load(its.here + 1);
-    its.here += its.columns;
-    below[i] = device::load(its.here);
+    left[i] = device::load(column.here - 1);
+    right[i] = device::load(column.here + 1);
+    column.here += column.columns;
+    below[i] = device::load(column.here);
   }
   POLYPATH_UNROLL
   for (unsigned i = 0; i < kJacobiTogether; ++i) {
     if (kOnlySome && i >= count) continue;
-    const float next = its.fixed ? its.now : jacobi::relax(its.up, below[i], left[i], right[i]);
-    device::store(its.to, next);
-    its.to += its.columns;
-    const float moved = jacobi::change(next, its.now);
+    const float next =
+        column.fixed ? column.now : jacobi::relax(column.up, below[i], left[i], right[i]);
+    device::store(column.to, next);
+    column.to += column.columns;
+    const float moved = jacobi::change(next, column.now);
     largest = moved > largest ? moved : largest;
-    its.up = its.now;
-    its.now = below[i];
+    column.up = column.now;
+    column.now = below[i];
   }
   return largest;
 }
 
 /// This block sweeps these rows and columns; the largest change of a thread's, or `largest`.
-POLYPATH_DEVICE float sweep_rows(const JacobiLaunch& its, std::uint64_t first_row,
+POLYPATH_DEVICE float sweep_rows(const JacobiLaunch& launch, std::uint64_t first_row,
                                  std::uint64_t behind_rows, std::uint64_t first_column,
                                  std::uint64_t behind_columns, float largest) {
   if (first_row >= behind_rows) return largest;
   for (std::uint64_t column = first_column + device::thread_index(); column < behind_columns;
        column += device::block_size()) {
-    const std::uint64_t at = first_row * its.columns + column;
-    JacobiColumn way{its.from + at, its.to + at, its.columns, false, 0, 0};
-    way.fixed = column == 0 || column == its.columns - 1;
-    way.up = device::load(way.here - its.columns);
+    const std::uint64_t at = first_row * launch.columns + column;
+    JacobiColumn way{launch.from + at, launch.to + at, launch.columns, false, 0, 0};
+    way.fixed = column == 0 || column == launch.columns - 1;
+    way.up = device::load(way.here - launch.columns);
     way.now = device::load(way.here);
     std::uint64_t left = behind_rows - first_row;
     for (; left >= kJacobiTogether; left -= kJacobiTogether)
@@ -70,51 +71,51 @@ POLYPATH_DEVICE float sweep_rows(const JacobiLaunch& its, std::uint64_t first_ro
   return largest;
 }
 
-POLYPATH_DEVICE void jacobi_sweep_and_send(const JacobiLaunch& its) {
+POLYPATH_DEVICE void jacobi_sweep_and_send(const JacobiLaunch& launch) {
   namespace uc = polypath::uniconn;
   using It = uc::Coordinator<uc::PolypathBackend>;
   constexpr auto kBlock = uc::ThreadGroup::BLOCK;
 
-  const std::uint32_t across = device::block_index() % its.across;
-  const std::uint32_t down = device::block_index() / its.across;
-  const std::uint32_t max_down = device::grid_size() / its.across;
-  const std::uint64_t first_column = its.columns * across / its.across;
-  const std::uint64_t behind_columns = its.columns * (across + 1) / its.across;
-  const std::uint64_t first_row = its.rows * down / max_down + 1;
-  const std::uint64_t behind_rows = its.rows * (down + 1) / max_down + 1;
+  const std::uint32_t across = device::block_index() % launch.across;
+  const std::uint32_t down = device::block_index() / launch.across;
+  const std::uint32_t max_down = device::grid_size() / launch.across;
+  const std::uint64_t first_column = launch.columns * across / launch.across;
+  const std::uint64_t behind_columns = launch.columns * (across + 1) / launch.across;
+  const std::uint64_t first_row = launch.rows * down / max_down + 1;
+  const std::uint64_t behind_rows = launch.rows * (down + 1) / max_down + 1;
   const bool has_first = down == 0;
   const bool has_last = down == max_down - 1;
   // What is not sent; where there is but one row, it is the first.
   const std::uint64_t first_inner = first_row + (has_first ? 1 : 0);
   const std::uint64_t behind_inner = behind_rows - (has_last && first_inner < behind_rows ? 1 : 0);
 
-  auto* const comm = static_cast<uc::Communicator<uc::PolypathBackend>*>(its.comm);
+  auto* const comm = static_cast<uc::Communicator<uc::PolypathBackend>*>(launch.comm);
   const std::uint64_t count = behind_columns - first_column;
-  std::uint64_t* const before = its.words + across;
-  std::uint64_t* const behind = before + its.across;
-  float* const row = its.to + first_column;
+  std::uint64_t* const before = launch.words + across;
+  std::uint64_t* const behind = before + launch.across;
+  float* const row = launch.to + first_column;
 
   float largest = 0;
   POLYPATH_NO_UNROLL
   for (unsigned part = 0; part < 3; ++part) {
     const std::uint64_t first = part == 0 ? first_row : part == 1 ? behind_inner : first_inner;
     const std::uint64_t end = part == 0 ? first_inner : part == 1 ? behind_rows : behind_inner;
-    largest = sweep_rows(its, first, end, first_column, behind_columns, largest);
+    largest = sweep_rows(launch, first, end, first_column, behind_columns, largest);
     if (part != 1) continue;
     // The halo is read no more: neighbours may store to it once they have what is sent here.
     if (has_first) {
-      float* const dest = row + (its.rows_of_top + 1) * its.columns;
-      if (its.waits != 0)
-        It::Post<kBlock>(row + its.columns, dest, count, behind, its.value, its.top, comm);
+      float* const dest = row + (launch.rows_of_top + 1) * launch.columns;
+      if (launch.waits != 0)
+        It::Post<kBlock>(row + launch.columns, dest, count, behind, launch.value, launch.top, comm);
       else
-        It::Post<kBlock>(row + its.columns, dest, count, nullptr, 0, its.top, comm);
+        It::Post<kBlock>(row + launch.columns, dest, count, nullptr, 0, launch.top, comm);
     }
     if (has_last) {
-      const float* const last = row + its.rows * its.columns;
-      if (its.waits != 0)
-        It::Post<kBlock>(last, row, count, before, its.value, its.bottom, comm);
+      const float* const last = row + launch.rows * launch.columns;
+      if (launch.waits != 0)
+        It::Post<kBlock>(last, row, count, before, launch.value, launch.bottom, comm);
       else
-        It::Post<kBlock>(last, row, count, nullptr, 0, its.bottom, comm);
+        It::Post<kBlock>(last, row, count, nullptr, 0, launch.bottom, comm);
     }
   }
 
@@ -123,14 +124,14 @@ POLYPATH_DEVICE void jacobi_sweep_and_send(const JacobiLaunch& its) {
     largest = other > largest ? other : largest;
   }
   if (device::lane_index() == 0)
-    device::store(its.changes + device::block_index() * kJacobiWarps + device::warp_index(),
+    device::store(launch.changes + device::block_index() * kJacobiWarps + device::warp_index(),
                   largest);
-  if (its.waits == 0) return;
+  if (launch.waits == 0) return;
   // All blocks have sent, or will without waiting for these.
-  if (has_first) It::Acknowledge<kBlock>(row, count, before, its.value, its.top, comm);
+  if (has_first) It::Acknowledge<kBlock>(row, count, before, launch.value, launch.top, comm);
   if (has_last)
-    It::Acknowledge<kBlock>(row + (its.rows + 1) * its.columns, count, behind, its.value,
-                            its.bottom, comm);
+    It::Acknowledge<kBlock>(row + (launch.rows + 1) * launch.columns, count, behind, launch.value,
+                            launch.bottom, comm);
 }
 
 }  // namespace uniconn_example

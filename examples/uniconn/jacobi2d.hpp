@@ -53,7 +53,7 @@ class Jacobi2d {
     sweep_.columns = grid.columns;
     sweeps_.begin(now_, first_of(rank_) + grid.rows - 1, sweep_.rows + 2, grid);
     bind();
-    // Nobody posts before all words are 0.
+    // No rank posts before all words are 0.
     comm_.Barrier(gpu_.stream);
   }
   ~Jacobi2d() {
@@ -117,15 +117,15 @@ class Jacobi2d {
                                                          static_cast<std::size_t>(most_), &comm_);
     host_.WaitComm();
     result.residuals = gpu_.read<float>(residuals_, static_cast<std::size_t>(done_));
-    const std::uint64_t mine = digest();
-    gpu_.write(sum_, &mine, sizeof mine);
+    const std::uint64_t own_digest = digest();
+    gpu_.write(sum_, &own_digest, sizeof own_digest);
     host_.template AllReduce<uc::ReductionOperator::SUM>(sum_, 1, &comm_);
     host_.WaitComm();
     result.digest = gpu_.read<std::uint64_t>(sum_, 1).front();
     return result;
   }
 
-  /// Of this rank's rows.
+  /// The digest of this rank's rows.
   [[nodiscard]] std::uint64_t digest() {
     return sweeps_.digest(now_ + grid_.columns, first_of(rank_), sweep_.rows, grid_);
   }
@@ -172,8 +172,8 @@ class Jacobi2d {
     CUfunc_st* const kernel = kernel_that_sends(gpu_, jacobi2d_kernel_image(), "uniconn_jacobi2d");
     launch_.comm = comm_of_kernels(comm_);
     // As many on all ranks, whose GPUs may differ.
-    const double mine = gpu_.at_once(kernel, kJacobiThreads, 0);
-    const auto most = static_cast<std::uint32_t>(-largest(-mine));
+    const double own_blocks = gpu_.at_once(kernel, kJacobiThreads, 0);
+    const auto most = static_cast<std::uint32_t>(-largest(-own_blocks));
     launch_.across = static_cast<std::uint32_t>(std::min<std::uint64_t>(
         (grid_.columns + kJacobiThreads - 1) / kJacobiThreads, std::min(kJacobiMostAcross, most)));
     // Memory for changes is as large on all ranks, too: of the ranks with the fewest rows. Blocks
@@ -201,15 +201,15 @@ class Jacobi2d {
     const auto all = gpu_.read<float>(changes_, changes_of(done_));
     std::vector<float> largest(static_cast<std::size_t>(most_), 0);
     for (std::size_t i = 0; i < all.size(); ++i) {
-      float& its = largest[i / changes_of(1)];
-      its = std::max(its, all[i]);
+      float& change = largest[i / changes_of(1)];
+      change = std::max(change, all[i]);
     }
     gpu_.write(residuals_, largest);
   }
 
-  double largest(double mine) {
+  double largest(double own) {
     auto* const word = reinterpret_cast<double*>(sum_);
-    gpu_.write(word, &mine, sizeof mine);
+    gpu_.write(word, &own, sizeof own);
     host_.template AllReduce<uc::ReductionOperator::MAX>(word, 1, &comm_);
     host_.WaitComm();
     return gpu_.read<double>(word, 1).front();

@@ -24,8 +24,8 @@ struct JacobiLaunch {
 
 inline constexpr std::uint32_t kJacobiThreads = 256;
 inline constexpr std::uint32_t kJacobiWarps = kJacobiThreads / 32;
-/// Rows of a column that a thread loads before it stores any, and blocks of a multiprocessor at
-/// once, at least: so much under way keeps a GPU's memory busy. There are no registers for more.
+/// Rows of a column that a thread loads before it stores any, and blocks of an SM at once, at
+/// least: that many loads in flight keep a GPU's memory busy. There are no registers for more.
 inline constexpr std::uint32_t kJacobiTogether = 8;
 inline constexpr std::uint32_t kJacobiBlocksAtOnce = 5;
 inline constexpr std::uint32_t kJacobiMostAcross = 32;

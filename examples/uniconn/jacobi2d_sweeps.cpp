@@ -9,7 +9,7 @@
 namespace uniconn_example {
 namespace {
 
-/// Blocks of a sweep at least, when there are rows for so many.
+/// The least blocks of a sweep, if there are enough rows.
 constexpr std::uint64_t kBlocks = 2048;
 constexpr std::uint64_t kMaxColumnBlocks = 4096;
 
@@ -93,8 +93,8 @@ class HostSweeps : public Sweeps {
   }
   std::uint64_t digest(const float* values, std::uint64_t first, std::uint64_t count,
                        const Grid& grid) override {
-    const auto mine = gpu_.read<float>(values, count * grid.columns);
-    return jacobi::digest_rows(mine.data(), first, count, grid.columns);
+    const auto own_rows = gpu_.read<float>(values, count * grid.columns);
+    return jacobi::digest_rows(own_rows.data(), first, count, grid.columns);
   }
 
  protected:
@@ -139,7 +139,7 @@ std::unique_ptr<Sweeps> sweeps(const std::string& name, const Gpu& gpu) {
   if (name == "timed") return timed_sweeps(gpu);
   if (name != "gpu" && name != "auto")
     throw std::runtime_error("--compute is auto, gpu, host or timed");
-  if (auto found = gpu_sweeps(gpu)) return found;
+  if (auto gpu_compute = gpu_sweeps(gpu)) return gpu_compute;
   if (name == "gpu")
     throw std::runtime_error("--compute gpu: this driver, or this build, has no kernels");
   return host_sweeps(gpu);
@@ -150,8 +150,8 @@ JacobiResult jacobi2d_alone(const Grid& grid, int iterations) {
   const std::uint64_t columns = grid.columns;
   std::vector<float> now((grid.rows + 2) * columns);
   std::vector<float> next(now.size());
-  const auto row = [columns](std::vector<float>& of, std::uint64_t number) {
-    return of.begin() + static_cast<std::ptrdiff_t>(number * columns);
+  const auto row = [columns](std::vector<float>& values, std::uint64_t number) {
+    return values.begin() + static_cast<std::ptrdiff_t>(number * columns);
   };
   jacobi::begin_rows(now.data(), grid.rows - 1, grid.rows + 2, grid.rows, columns);
   for (int iteration = 0; iteration < iterations; ++iteration) {

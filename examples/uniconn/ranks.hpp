@@ -29,7 +29,7 @@ struct Rank {
   const uc::Bootstrap& meeting;
 };
 
-/// `threads`: so many ranks in this process, a GPU each; 0: this process is one of those that its
+/// `threads`: ranks in this process, a GPU each; 0: this process is one of those that its
 /// launcher started. Calls `body` on each rank here. What a rank throws is printed, and ends the
 /// others by its absence; false then.
 template <uc::BackendLibrary B, typename Body>

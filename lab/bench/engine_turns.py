@@ -103,18 +103,26 @@ def measure(what: str, to_host: bool) -> None:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--gpu", type=int, default=0)
-    arguments.add_argument("--copy", nargs=2, metavar=("KIND", "MIB"), help=argparse.SUPPRESS)
-    wanted = arguments.parse_args()
-    cupy.cuda.Device(wanted.gpu).use()
-    if wanted.copy:
-        copy_without_pause(wanted.copy[0] == "d2h", int(wanted.copy[1]) * MIB)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--gpu", type=int, default=0)
+    parser.add_argument("--copy", nargs=2, metavar=("KIND", "MIB"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    cupy.cuda.Device(arguments.gpu).use()
+    if arguments.copy:
+        copy_without_pause(arguments.copy[0] == "d2h", int(arguments.copy[1]) * MIB)
         return
     for kind in ("d2h", "h2d"):
         measure(f"{kind}, idle", kind == "d2h")
         for mib in (64, 8):
-            command = [sys.executable, __file__, "--gpu", str(wanted.gpu), "--copy", kind, str(mib)]
+            command = [
+                sys.executable,
+                __file__,
+                "--gpu",
+                str(arguments.gpu),
+                "--copy",
+                kind,
+                str(mib),
+            ]
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
                 assert other.stdout
                 other.stdout.readline()

@@ -23,21 +23,21 @@ ROUNDS = 5
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--bytes", type=parse_size, default=parse_size("64M"))
-    arguments.add_argument("--pairs", type=int, default=64)
-    wanted = arguments.parse_args()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bytes", type=parse_size, default=parse_size("64M"))
+    parser.add_argument("--pairs", type=int, default=64)
+    arguments = parser.parse_args()
     pairs = [
         (
-            torch.randint(0, 256, (wanted.bytes,), dtype=torch.uint8, device="cuda:0"),
-            torch.full((wanted.bytes,), 0xA5, dtype=torch.uint8, device="cuda:1"),
+            torch.randint(0, 256, (arguments.bytes,), dtype=torch.uint8, device="cuda:0"),
+            torch.full((arguments.bytes,), 0xA5, dtype=torch.uint8, device="cuda:1"),
         )
-        for _ in range(wanted.pairs)
+        for _ in range(arguments.pairs)
     ]
     for gpu in (0, 1):
         torch.cuda.synchronize(gpu)
     with Context(executor="graph") as context, torch.cuda.device(0):
-        context.prepare("gpu0", "gpu1", wanted.bytes)
+        context.prepare("gpu0", "gpu1", arguments.bytes)
         stream = torch.cuda.Stream()
         issue_us = []
         for _ in range(ROUNDS):
@@ -57,8 +57,8 @@ def main() -> None:
         stream.synchronize()
         arrived = all(torch.equal(src.to("cuda:1"), dst) for src, dst in pairs)
         result = {
-            "bytes": wanted.bytes,
-            "pairs": wanted.pairs,
+            "bytes": arguments.bytes,
+            "pairs": arguments.pairs,
             "one_at_a_time": one_at_a_time,
             "with_eight_in_flight": context.counters()["graphs"],
             "issue_us": statistics.median(issue_us),

@@ -25,11 +25,12 @@ SIMT_DEVICE Marked<kWords> marked(std::uint32_t number) {
   return result;
 }
 template <unsigned kWords>
-SIMT_DEVICE void count(const Marked<kWords>& of, std::uint32_t* counts, std::uint32_t* wrong) {
+SIMT_DEVICE void count(const Marked<kWords>& message, std::uint32_t* counts, std::uint32_t* wrong) {
   bool is_right = true;
-  for (unsigned i = 0; i < kWords; ++i) is_right = is_right && of.words[i] == hash_of(of.number, i);
+  for (unsigned i = 0; i < kWords; ++i)
+    is_right = is_right && message.words[i] == hash_of(message.number, i);
   if (is_right)
-    simt::red_add_relaxed(counts + of.number, 1U);
+    simt::red_add_relaxed(counts + message.number, 1U);
   else
     simt::red_add_relaxed(wrong, 1U);
 }
@@ -37,29 +38,29 @@ SIMT_DEVICE void count(const Marked<kWords>& of, std::uint32_t* counts, std::uin
 struct Answer {
   using arguments = Marked<2>;
   ActiveRow row;
-  SIMT_DEVICE void operator()(unsigned, const arguments& of) const {
-    count(of, row.answered, row.wrong);
+  SIMT_DEVICE void operator()(unsigned, const arguments& message) const {
+    count(message, row.answered, row.wrong);
   }
 };
 /// Replies to every message but those of a number that ends with 7.
 struct Ask {
   using arguments = Marked<7>;
   ActiveRow row;
-  SIMT_DEVICE device::reply<Answer> operator()(unsigned source, const arguments& of) const {
-    count(of, row.executed + source * row.of_rank, row.wrong);
-    return {marked<2>(of.number), of.number % 8 != 7};
+  SIMT_DEVICE device::reply<Answer> operator()(unsigned source, const arguments& message) const {
+    count(message, row.executed + source * row.of_rank, row.wrong);
+    return {marked<2>(message.number), message.number % 8 != 7};
   }
 };
 struct Mark {
   using arguments = Marked<1>;
   ActiveRow row;
-  SIMT_DEVICE void operator()(unsigned source, const arguments& of) const {
-    count(of, row.executed + source * row.of_rank, row.wrong);
+  SIMT_DEVICE void operator()(unsigned source, const arguments& message) const {
+    count(message, row.executed + source * row.of_rank, row.wrong);
     if (row.order == 0) return;
     const std::uint32_t of_team = row.of_rank / row.teams;
-    std::uint32_t* const last = row.last + source * row.teams + of.number / of_team;
-    if (simt::load_relaxed(last) > of.number % of_team) simt::red_add_relaxed(row.wrong, 1U);
-    simt::store_relaxed(last, of.number % of_team);
+    std::uint32_t* const last = row.last + source * row.teams + message.number / of_team;
+    if (simt::load_relaxed(last) > message.number % of_team) simt::red_add_relaxed(row.wrong, 1U);
+    simt::store_relaxed(last, message.number % of_team);
   }
 };
 

@@ -16,7 +16,7 @@ struct ActiveRow {
   std::uint32_t teams;  ///< of a rank
   std::uint32_t sends;  ///< of each team
   std::uint32_t order;  ///< 1: one team executes, and looks at the order
-  // Of this rank. `of_rank` places for each rank's messages: by team, call and thread.
+  // For this rank. `of_rank` places for each rank's messages: by team, call and thread.
   std::uint32_t of_rank;
   std::uint32_t* executed;  ///< times, of each message of each rank
   std::uint32_t* answered;  ///< times, of each of this rank's own

@@ -11,21 +11,22 @@ namespace {
 constexpr std::size_t kWindowBytes = std::size_t{1} << 20;
 constexpr std::uint32_t kPoison = 0xDEADBEEF;
 
-bool would_take(std::uint32_t source, std::uint32_t tag, std::uint32_t from, std::uint32_t with) {
+bool would_take(std::uint32_t source, std::uint32_t tag, std::uint32_t from,
+                std::uint32_t message_tag) {
   return (source == device::any_source || source == from) &&
-         (tag == device::any_tag || tag == with);
+         (tag == device::any_tag || tag == message_tag);
 }
 
 }  // namespace
 
-ChannelScript::ChannelScript(const ChannelCase& of, std::uint64_t seed)
-    : case_(of),
+ChannelScript::ChannelScript(const ChannelCase& test_case, std::uint64_t seed)
+    : case_(test_case),
       seed_(seed),
       random_(seed * 977 + 5),
-      memory_(of.shape, kWindowBytes),
-      taken_(of.shape.ranks, 0),
-      parts_(std::size_t{of.shape.ranks} * of.shape.contexts) {
-  for (std::uint32_t context = 0; context < of.shape.contexts; ++context) draw(context);
+      memory_(test_case.shape, kWindowBytes),
+      taken_(test_case.shape.ranks, 0),
+      parts_(std::size_t{test_case.shape.ranks} * test_case.shape.contexts) {
+  for (std::uint32_t context = 0; context < test_case.shape.contexts; ++context) draw(context);
 }
 
 unsigned char* ChannelScript::take(std::uint32_t rank, std::uint32_t bytes) {
@@ -75,7 +76,7 @@ void ChannelScript::draw_receives(std::uint32_t context, std::uint32_t rank) {
     own.receives.clear();
     for (const Message& message : messages) {
       const bool any_source = case_.any_sources && message.tag % 2 == 1;
-      // With any source whatever comes with the tag fits; else wildcards of tags, the fewer the
+      // With any source every message with the tag fits; else wildcards of tags, the fewer the
       // more often they left a message without its receive.
       const bool any_tag = !case_.any_sources && attempt < 40 && below(2 + attempt / 4) == 0;
       const std::uint32_t capacity = below(6) == 0 ? message.bytes / 2 : message.bytes + below(20);
@@ -98,12 +99,12 @@ bool ChannelScript::match(std::uint32_t context, std::uint32_t rank) {
   Part& own = part(context, rank);
   const std::vector<Message> messages = messages_to(context, rank);
   for (std::size_t m = 0; m < messages.size(); ++m) {
-    const auto found = std::ranges::find_if(own.receives, [&](const Receive& each) {
+    const auto receive = std::ranges::find_if(own.receives, [&](const Receive& each) {
       return each.match < 0 &&
              would_take(each.source, each.tag, messages[m].source, messages[m].tag);
     });
-    if (found == own.receives.end()) return false;
-    found->match = static_cast<int>(m);
+    if (receive == own.receives.end()) return false;
+    receive->match = static_cast<int>(m);
   }
   return true;
 }

@@ -24,7 +24,7 @@ struct ChannelCase {
 /// The calls of one case and seed, in the memory they use.
 class ChannelScript {
  public:
-  ChannelScript(const ChannelCase& of, std::uint64_t seed);
+  ChannelScript(const ChannelCase& test_case, std::uint64_t seed);
   /// Empty, or what was wrong.
   std::string run();
 
@@ -45,7 +45,7 @@ class ChannelScript {
     unsigned char* data;
     int match = -1;  ///< by the rule; -1 with any source: open
   };
-  /// Of one rank in one context.
+  /// The state of one rank in one context.
   struct Part {
     std::vector<Message> sends;  ///< in their order
     std::vector<Receive> receives;

@@ -30,9 +30,9 @@ struct CollectiveCall {
   std::uint64_t recv;
   const unsigned char* in;
   std::uint64_t in_bytes;
-  std::uint64_t fill;  ///< offset, of this rank's
+  std::uint64_t fill;  ///< offset in this rank's memory
   std::uint64_t out_bytes;
-  std::uint64_t look;  ///< likewise
+  std::uint64_t look;  ///< offset in this rank's memory
   unsigned char* out;
 };
 
@@ -41,7 +41,7 @@ struct CollectivesRow {
   device::symmetric<unsigned char> memory;
   const CollectiveCall* calls;
   std::uint32_t count;
-  std::uint32_t* aborted;  ///< threads that found a call given up
+  std::uint32_t* aborted;  ///< threads for which a call was aborted
 };
 
 }  // namespace polypath::test

@@ -38,26 +38,26 @@ inline std::vector<std::uint32_t> match_literally(const Traffic& traffic, std::u
     const bool posts = message == traffic.messages.size() ||
                        (receive < traffic.receives.size() && random() % 8 < of_eight);
     if (posts) {
-      auto found = unexpected.begin();
-      while (found != unexpected.end() &&
-             !accepts(traffic.receives[receive], traffic.messages[*found]))
-        ++found;
-      if (found == unexpected.end()) {
+      auto match = unexpected.begin();
+      while (match != unexpected.end() &&
+             !accepts(traffic.receives[receive], traffic.messages[*match]))
+        ++match;
+      if (match == unexpected.end()) {
         posted.push_back(static_cast<std::uint32_t>(receive));
       } else {
-        matched_message[receive] = *found;
-        unexpected.erase(found);
+        matched_message[receive] = *match;
+        unexpected.erase(match);
       }
       ++receive;
     } else {
-      auto found = posted.begin();
-      while (found != posted.end() && !accepts(traffic.receives[*found], traffic.messages[message]))
-        ++found;
-      if (found == posted.end()) {
+      auto match = posted.begin();
+      while (match != posted.end() && !accepts(traffic.receives[*match], traffic.messages[message]))
+        ++match;
+      if (match == posted.end()) {
         unexpected.push_back(static_cast<std::uint32_t>(message));
       } else {
-        matched_message[*found] = static_cast<std::uint32_t>(message);
-        posted.erase(found);
+        matched_message[*match] = static_cast<std::uint32_t>(message);
+        posted.erase(match);
       }
       ++message;
     }
@@ -77,19 +77,19 @@ struct TrafficCase {
   std::uint32_t any_tag_percent = 0;
 };
 
-inline Traffic draw(const TrafficCase& of, std::uint64_t seed) {
+inline Traffic draw(const TrafficCase& test_case, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto draw_one = [&] {
-    return envelope{static_cast<std::uint32_t>(random() % of.tags),
-                    static_cast<std::uint16_t>(random() % of.sources),
-                    static_cast<std::uint16_t>(random() % of.communicators)};
+    return envelope{static_cast<std::uint32_t>(random() % test_case.tags),
+                    static_cast<std::uint16_t>(random() % test_case.sources),
+                    static_cast<std::uint16_t>(random() % test_case.communicators)};
   };
   Traffic traffic;
-  for (std::uint32_t i = 0; i < of.messages; ++i) traffic.messages.push_back(draw_one());
-  for (std::uint32_t i = 0; i < of.receives; ++i) {
+  for (std::uint32_t i = 0; i < test_case.messages; ++i) traffic.messages.push_back(draw_one());
+  for (std::uint32_t i = 0; i < test_case.receives; ++i) {
     envelope receive = draw_one();
-    if (random() % 100 < of.any_source_percent) receive.source = any_source;
-    if (random() % 100 < of.any_tag_percent) receive.tag = any_tag;
+    if (random() % 100 < test_case.any_source_percent) receive.source = any_source;
+    if (random() % 100 < test_case.any_tag_percent) receive.tag = any_tag;
     traffic.receives.push_back(receive);
   }
   return traffic;
@@ -114,8 +114,9 @@ inline Traffic chain(std::uint32_t length) {
 inline Traffic one_bucket(std::uint32_t count, unsigned log2) {
   Traffic traffic;
   for (std::uint32_t tag = 0; traffic.messages.size() < count; ++tag) {
-    const envelope one{tag, 7, 3};
-    if (device::detail::slot_hash(0, log2)(bits_of(one)) == 5) traffic.messages.push_back(one);
+    const envelope colliding{tag, 7, 3};
+    if (device::detail::slot_hash(0, log2)(bits_of(colliding)) == 5)
+      traffic.messages.push_back(colliding);
   }
   traffic.receives.assign(traffic.messages.rbegin(), traffic.messages.rend());
   return traffic;

@@ -127,11 +127,11 @@ class MatchingApi : public testing::Test {
         receives.template get<polypath_envelope>(), added_receives.size(), pairs.get(),
         outcomes.get(), streams_[stream]));
     synchronize();
-    Next made{outcomes.read()[0], pairs.read()};
-    for (std::size_t i = made.outcome.matches; i < made.pairs.size(); ++i)
-      EXPECT_EQ(made.pairs[i].message, kPoison) << "written behind the pairs";
-    made.pairs.resize(made.outcome.matches);
-    return made;
+    Next next{outcomes.read()[0], pairs.read()};
+    for (std::size_t i = next.outcome.matches; i < next.pairs.size(); ++i)
+      EXPECT_EQ(next.pairs[i].message, kPoison) << "written behind the pairs";
+    next.pairs.resize(next.outcome.matches);
+    return next;
   }
 
   polypath_context* context_ = nullptr;

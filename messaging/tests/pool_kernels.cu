@@ -129,9 +129,9 @@ class PoolRun {
       wrong(1);
     if (row_.counts != 0) {
       auto* const counter = reinterpret_cast<std::uint32_t*>(pool_.address(handle));
-      const std::uint32_t found = simt::load(counter);
-      if (found != simt::atomic_add_relaxed(row_.times + first_of(handle), 1U)) wrong(3);
-      simt::store(counter, found + 1);
+      const std::uint32_t current = simt::load(counter);
+      if (current != simt::atomic_add_relaxed(row_.times + first_of(handle), 1U)) wrong(3);
+      simt::store(counter, current + 1);
       return;
     }
     for_each_place(handle, [&](std::uint32_t at) {
@@ -142,11 +142,11 @@ class PoolRun {
     if (handle == device::pool::kNoBlock) return;
     if (row_.counts == 0) {
       for_each_place(handle, [&](std::uint32_t at) {
-        const Words4 found =
+        const Words4 actual =
             simt::load(reinterpret_cast<const Words4*>(pool_.address(handle) + at));
         const Words4 expected = words_at(handle, at);
         bool is_same = true;
-        for (unsigned i = 0; i < 4; ++i) is_same = is_same && found.words[i] == expected.words[i];
+        for (unsigned i = 0; i < 4; ++i) is_same = is_same && actual.words[i] == expected.words[i];
         if (!is_same) wrong(0);
       });
     }
@@ -198,14 +198,14 @@ SIMT_KERNEL(polypath_test_pool_allocate, 32, PoolFree call) {
   const auto result = device::pool(call.view).allocate(simt::this_thread{}, call.handle, handle);
   simt::store(call.result, static_cast<std::uint32_t>(result));
 }
-/// As who has raised the first gate in vain, by `handle`.
+/// As a thread that has raised the first gate in vain, by `handle`.
 SIMT_KERNEL(polypath_test_pool_lower, 32, PoolFree call) {
   if (simt::thread_index() == 0) simt::red_add_relaxed(call.view.gates, 0U - call.handle);
 }
-SIMT_KERNEL(polypath_test_pool_free, 32, PoolFree its) {
+SIMT_KERNEL(polypath_test_pool_free, 32, PoolFree args) {
   if (simt::thread_index() != 0) return;
-  const device::status result = device::pool(its.view).free(simt::this_thread{}, its.handle);
-  simt::store(its.result, static_cast<std::uint32_t>(result));
+  const device::status result = device::pool(args.view).free(simt::this_thread{}, args.handle);
+  simt::store(args.result, static_cast<std::uint32_t>(result));
 }
 
 }  // namespace polypath::test

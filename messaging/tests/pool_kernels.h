@@ -21,7 +21,7 @@ struct PoolRow {
   std::uint32_t counts;       ///< not 0: a block holds how often it was held, and nothing else
   std::uint32_t keeps;        ///< not 0: nothing is freed
   std::uint32_t* held;        ///< of each 64 bytes of the pool: whether a block's ends lie here
-  std::uint32_t* times;       ///< likewise: how often a block was held
+  std::uint32_t* times;       ///< of each 64 bytes: how often a block was held
   std::uint32_t* results;     ///< of each status: how often it was the answer; then kWrongs:
   /// Other bytes in a block; a block of two holders; one at a wrong place; a counter too old.
   static constexpr unsigned kStatuses = 16;

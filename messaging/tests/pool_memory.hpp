@@ -34,12 +34,12 @@ class PoolMemory {
   }
   /// Empty, or what is left once all has been freed.
   [[nodiscard]] std::string left() {
-    const device::pool_view its = view();
-    for (std::uint32_t slab = 0; slab < its.slabs; ++slab)
-      if ((its.gates[slab] & device::pool_view::kGateCount) != 0)
+    const device::pool_view pool = view();
+    for (std::uint32_t slab = 0; slab < pool.slabs; ++slab)
+      if ((pool.gates[slab] & device::pool_view::kGateCount) != 0)
         return "a gate that counts something";
-    const std::size_t words = std::size_t{its.slabs} << (its.slab_log2 - its.kBitsLog2);
-    if (std::any_of(its.bits, its.bits + words, [](std::uint32_t bits) { return bits != 0; }))
+    const std::size_t words = std::size_t{pool.slabs} << (pool.slab_log2 - pool.kBitsLog2);
+    if (std::any_of(pool.bits, pool.bits + words, [](std::uint32_t bits) { return bits != 0; }))
       return "a bit that is set";
     if (count(&device::pool_counts::allocated) != count(&device::pool_counts::freed))
       return "more allocated than freed";

@@ -33,22 +33,22 @@ struct QueueRow {
   std::uint32_t items;       ///< of each thread in one call: 1 or 2
   std::uint32_t pushes;      ///< calls of each producing thread
   std::uint32_t* elsewhere;  ///< of `publishing`: a word for each item of
-  std::uint32_t pushers;     ///< so many teams
-  Found* found;              ///< `room` for each team that pops, in its order
+  std::uint32_t pushers;     ///< number of teams that push
+  Found* popped;             ///< `room` for each team that pops, in its order
   std::uint32_t room;
   std::uint32_t pause_us = 0;  ///< before each call; up to 4 seconds
 };
 
 /// Both launches have one block; each of its teams has a pair of its own.
 struct PairRow {
-  device::spsc_view view;    ///< of the first; the others' lie behind
+  device::spsc_view view;    ///< of the first; the others' follow it
   std::uint32_t cell_bytes;  ///< of a pair
   Members members;
   std::uint32_t words;
   std::uint32_t items;
   std::uint32_t calls;
   std::uint32_t first;  ///< number of the first item
-  Found* found;         ///< `room` for each team
+  Found* popped;        ///< `room` for each team
   std::uint32_t room;
 };
 

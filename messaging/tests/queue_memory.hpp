@@ -28,8 +28,8 @@ class LineBytes {
   std::vector<unsigned char> all_;
 };
 
-/// How a wait ends; the host side of a kernel that gives up.
-struct PatienceMemory {
+/// How a wait ends; the host side of a kernel that times out.
+struct WaitContextMemory {
   std::uint32_t abort_flag = 0;
   device::wait_error status{};
   std::uint32_t reports = 0;
@@ -59,12 +59,12 @@ class QueueMemory {
     view_.capacity_log2 = capacity_log2;
     view_.segment_log2 = segment_log2;
     view_.number = 41;
-    view_.wait_ctx = patience_.wait_ctx();
+    view_.wait_ctx = wait_context_.wait_ctx();
   }
   [[nodiscard]] const device::queue_view& view() const { return view_; }
-  PatienceMemory& wait_ctx() { return patience_; }
+  WaitContextMemory& wait_ctx() { return wait_context_; }
 
-  /// As after so many laps, all of which were popped.
+  /// As after `lap` laps, all of which were popped.
   void start_at(std::uint32_t lap) {
     *view_.tail = *view_.head = std::uint64_t{lap} << view_.capacity_log2;
     for (unsigned i = 0; i < 1U << (view_.capacity_log2 - view_.segment_log2); ++i) {
@@ -82,7 +82,7 @@ class QueueMemory {
   LineBytes words_{2 * kSegments * 128, 0};
   std::size_t cell_bytes_;
   LineBytes cells_;
-  PatienceMemory patience_;
+  WaitContextMemory wait_context_;
   device::queue_view view_{};
 };
 
@@ -99,15 +99,15 @@ class PairMemory {
     view_.capacity_log2 = capacity_log2;
     view_.segment_log2 = segment_log2;
     view_.number = 43;
-    view_.wait_ctx = patience_.wait_ctx();
+    view_.wait_ctx = wait_context_.wait_ctx();
   }
   [[nodiscard]] const device::spsc_view& view() const { return view_; }
-  PatienceMemory& wait_ctx() { return patience_; }
+  WaitContextMemory& wait_ctx() { return wait_context_; }
 
  private:
   LineBytes words_;
   LineBytes cells_;
-  PatienceMemory patience_;
+  WaitContextMemory wait_context_;
   device::spsc_view view_{};
 };
 

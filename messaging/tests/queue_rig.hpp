@@ -55,7 +55,7 @@ class TestGpu {
     EXPECT_CUDA(
         cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, streams_[stream], all, nullptr));
   }
-  /// Of words of poison.
+  /// Memory filled with words of poison.
   Found* alloc_found(std::size_t count) {
     make_current();
     CUdeviceptr memory = 0;
@@ -69,10 +69,10 @@ class TestGpu {
   }
   std::vector<Found> read(const Found* from, std::size_t count) {
     make_current();
-    std::vector<Found> found(count);
-    EXPECT_CUDA(cuMemcpy(reinterpret_cast<CUdeviceptr>(found.data()),
+    std::vector<Found> popped(count);
+    EXPECT_CUDA(cuMemcpy(reinterpret_cast<CUdeviceptr>(popped.data()),
                          reinterpret_cast<CUdeviceptr>(from), count * sizeof(Found)));
-    return found;
+    return popped;
   }
   void synchronize() {
     make_current();
@@ -87,12 +87,12 @@ class TestGpu {
   std::vector<CUdeviceptr> memory_;
 };
 
-/// Of what came: each item once, whole, and each team's in order. Empty, or what is wrong.
-inline std::string what_is_wrong(const std::vector<Found>& found, unsigned teams,
+/// Checks what came: each item once, whole, and each team's in order. Empty, or what is wrong.
+inline std::string what_is_wrong(const std::vector<Found>& popped, unsigned teams,
                                  unsigned numbers) {
   std::vector<int> times(std::size_t{teams} * numbers, 0);
   std::map<std::uint32_t, std::uint32_t> next;
-  for (const Found& each : found) {
+  for (const Found& each : popped) {
     if (each.team == kPoison) continue;
     if (each.team >= teams || each.number >= numbers || each.is_right != 1) return "a torn item";
     ++times[each.team * std::size_t{numbers} + each.number];

@@ -1,4 +1,4 @@
-// What kernels of tests do with queues and pairs: they push items that say who they are, or pop,
+// What kernels of tests do with queues and pairs: they push items that name their sender, or pop,
 // and write down what came.
 #pragma once
 
@@ -78,7 +78,7 @@ class QueueRun {
   SIMT_DEVICE static void pop(const QueueRow& row) {
     const Queue queue(row.view);
     const auto team = team_of(Group{});
-    Found* out = row.found + team_number(team) * row.room;
+    Found* out = row.popped + team_number(team) * row.room;
     Found* const end = out + row.room;
     for (unsigned call = 0;; ++call) {
       It items[kItems];
@@ -160,7 +160,7 @@ SIMT_DEVICE_NOINLINE void run_pair(const PairRow& row, bool pushes) {
     pair.leave(group);
   } else {
     device::spsc_consumer<It, Scope, Layout> pair(view);
-    Found* out = row.found + own * row.room;
+    Found* out = row.popped + own * row.room;
     for (unsigned call = 0; call < row.calls; ++call) {
       const device::status result = pair.pop(group, items);
       for (unsigned i = 0; i < kItems; ++i, out += group.size())

@@ -1,4 +1,4 @@
-// Traffic for the relaxed orders, and what pairs without order are to be.
+// Traffic for the relaxed orders, and the pairs to expect without order.
 #pragma once
 
 #include <algorithm>
@@ -103,20 +103,20 @@ inline constexpr TrafficCase kByKey[] = {
 };
 
 /// Whether as many of each key are paired as can be: "" or what is wrong.
-inline std::string check_pairs_by_key(const Traffic& of,
+inline std::string check_pairs_by_key(const Traffic& traffic,
                                       const std::vector<std::uint32_t>& matched_message) {
   std::map<std::uint64_t, std::array<std::uint32_t, 3>> keys;  // messages, receives, pairs
-  std::vector<bool> is_taken(of.messages.size());
-  for (const envelope& each : of.messages) ++keys[bits_of(each)][0];
-  for (std::uint32_t i = 0; i < of.receives.size(); ++i) {
-    auto& counts = keys[bits_of(of.receives[i])];
+  std::vector<bool> is_taken(traffic.messages.size());
+  for (const envelope& each : traffic.messages) ++keys[bits_of(each)][0];
+  for (std::uint32_t i = 0; i < traffic.receives.size(); ++i) {
+    auto& counts = keys[bits_of(traffic.receives[i])];
     ++counts[1];
     const std::uint32_t message = matched_message[i];
     if (message == kNone) continue;
-    if (message >= of.messages.size()) return "a message that there is not";
+    if (message >= traffic.messages.size()) return "a message that there is not";
     if (is_taken[message]) return "a message twice";
     is_taken[message] = true;
-    if (of.messages[message] != of.receives[i]) return "a message of another key";
+    if (traffic.messages[message] != traffic.receives[i]) return "a message of another key";
     ++counts[2];
   }
   for (const auto& [key, counts] : keys)

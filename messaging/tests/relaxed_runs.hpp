@@ -17,15 +17,15 @@ namespace polypath::test {
 /// What a batch leaves.
 struct Results {
   static constexpr std::uint32_t kPoison = 0xDEADBEEF;
-  explicit Results(const Traffic& of)
-      : matched_message(of.receives.size() + 1, kPoison),
-        matched_receive(of.messages.size() + 1, kPoison) {}
+  explicit Results(const Traffic& traffic)
+      : matched_message(traffic.receives.size() + 1, kPoison),
+        matched_receive(traffic.messages.size() + 1, kPoison) {}
 
-  device::match_batch batch(const Traffic& of) {
-    return {of.messages.data(),
-            static_cast<std::uint32_t>(of.messages.size()),
-            static_cast<std::uint32_t>(of.receives.size()),
-            of.receives.data(),
+  device::match_batch batch(const Traffic& traffic) {
+    return {traffic.messages.data(),
+            static_cast<std::uint32_t>(traffic.messages.size()),
+            static_cast<std::uint32_t>(traffic.receives.size()),
+            traffic.receives.data(),
             matched_message.data(),
             matched_receive.data()};
   }
@@ -39,12 +39,12 @@ struct Results {
 enum class By { warp, block, grid };
 
 /// One warp or block. `before`: what it matched before, in the same memory.
-inline Results run_group(const char* kernel, By by, const Traffic& of, std::uint64_t seed,
+inline Results run_group(const char* kernel, By by, const Traffic& traffic, std::uint64_t seed,
                          const Traffic* before = nullptr, std::uint64_t hash_seed = 0) {
-  Results results(of);
+  Results results(traffic);
   const Traffic nothing;
   Results earlier(before != nullptr ? *before : nothing);
-  RelaxedRow row{{}, results.batch(of), &results.outcome, hash_seed, by == By::warp};
+  RelaxedRow row{{}, results.batch(traffic), &results.outcome, hash_seed, by == By::warp};
   if (before != nullptr) row.first = earlier.batch(*before);
   simt::Launch launch = simt::launch(kernel, 0, 1, by == By::warp ? 32 : 128, row);
   launch.shared_bytes = std::size_t{64} << 10;
@@ -55,14 +55,14 @@ inline Results run_group(const char* kernel, By by, const Traffic& of, std::uint
 }
 
 /// All blocks, split into 2^bits partitions.
-inline Results run_split(const Traffic& of, unsigned bits, std::uint64_t seed) {
+inline Results run_split(const Traffic& traffic, unsigned bits, std::uint64_t seed) {
   using Workspace = device::partitioned_workspace;
-  Results results(of);
+  Results results(traffic);
   const auto capacity =
-      static_cast<std::uint32_t>(std::max(of.messages.size(), of.receives.size()));
+      static_cast<std::uint32_t>(std::max(traffic.messages.size(), traffic.receives.size()));
   LineBytes memory(Workspace::split_bytes(capacity, bits), 0xC3);
   const device::split_view view =
-      Workspace::cut(memory.get<unsigned char>(), capacity, results.batch(of), bits);
+      Workspace::cut(memory.get<unsigned char>(), capacity, results.batch(traffic), bits);
   std::vector<simt::Launch> row;
   for (unsigned phase = 0; phase <= Workspace::kOfSplit; ++phase)
     row.push_back(simt::launch("polypath_test_split", 0, 3, 128, view, &results.outcome, phase));
@@ -76,18 +76,18 @@ inline Results run_split(const Traffic& of, unsigned bits, std::uint64_t seed) {
 /// blocks meet between the phases, after one of another number of blocks; else by a launch a
 /// phase.
 template <typename Workspace>
-Results run_grid(const std::string& order, const Traffic& of, std::uint32_t capacity,
+Results run_grid(const std::string& order, const Traffic& traffic, std::uint32_t capacity,
                  std::uint64_t seed, bool at_once) {
-  Results results(of);
-  Results earlier(of);
+  Results results(traffic);
+  Results earlier(traffic);
   LineBytes memory(Workspace::bytes(capacity), 0xC3);
   LineBytes meetings(sizeof(std::uint32_t), 0);
-  GridRow args{results.batch(of), &results.outcome, memory.get<unsigned char>(), capacity,
+  GridRow args{results.batch(traffic), &results.outcome, memory.get<unsigned char>(), capacity,
                meetings.get<std::uint32_t>()};
   std::vector<simt::Launch> row;
   if (at_once) {
     GridRow before = args;
-    before.batch = earlier.batch(of);
+    before.batch = earlier.batch(traffic);
     before.outcome = &earlier.outcome;
     row.push_back(simt::launch("polypath_test_together_" + order, 0, 4, 32, before));
     row.push_back(simt::launch("polypath_test_together_" + order, 0, 3, 64, args));
@@ -122,15 +122,15 @@ inline std::string run_meetings(std::uint64_t seed) {
 
 /// All blocks, by a table in memory of the GPU; `before` as run_group(). `log2`: of its slots; 0:
 /// as many as it should have.
-inline Results run_table(bool unique, const Traffic& of, std::uint64_t seed,
+inline Results run_table(bool unique, const Traffic& batch, std::uint64_t seed,
                          const Traffic* before = nullptr, std::uint64_t hash_seed = 0,
                          std::uint32_t log2 = 0) {
   using Workspace = device::hashed_workspace;
-  Results results(of);
+  Results results(batch);
   const Traffic nothing;
   Results earlier(before != nullptr ? *before : nothing);
   const auto capacity = static_cast<std::uint32_t>(
-      std::max(of.messages.size(), before != nullptr ? before->messages.size() : 0));
+      std::max(batch.messages.size(), before != nullptr ? before->messages.size() : 0));
   LineBytes memory(Workspace::bytes(capacity), 0xC3);
   std::vector<simt::Launch> row;
   const auto add = [&](const Traffic& traffic, Results& its_results) {
@@ -143,7 +143,7 @@ inline Results run_table(bool unique, const Traffic& of, std::uint64_t seed,
                                  3, 64, view, &its_results.outcome, phase));
   };
   if (before != nullptr) add(*before, earlier);
-  add(of, results);
+  add(batch, results);
   simt::RunOptions options;
   options.seed = seed;
   results.error = simt::run({row}, options);
@@ -151,18 +151,18 @@ inline Results run_table(bool unique, const Traffic& of, std::uint64_t seed,
 }
 
 /// What is the same for all orders: "" or what was wrong.
-inline std::string check_counts(const Traffic& of, const Results& results) {
+inline std::string check_counts(const Traffic& traffic, const Results& results) {
   if (!results.error.empty()) return results.error;
   if (results.matched_message.back() != Results::kPoison ||
       results.matched_receive.back() != Results::kPoison)
     return "written behind the results";
   if (results.outcome.status != device::match_status::done) return "refused";
-  std::vector<std::uint32_t> inverse(of.messages.size(), kNone);
+  std::vector<std::uint32_t> inverse(traffic.messages.size(), kNone);
   std::uint32_t matches = 0;
-  for (std::uint32_t i = 0; i < of.receives.size(); ++i) {
+  for (std::uint32_t i = 0; i < traffic.receives.size(); ++i) {
     const std::uint32_t message = results.matched_message[i];
     if (message == kNone) continue;
-    if (message >= of.messages.size()) return "a message that there is not";
+    if (message >= traffic.messages.size()) return "a message that there is not";
     if (inverse[message] != kNone) return "a message twice";
     inverse[message] = i;
     ++matches;
@@ -170,37 +170,37 @@ inline std::string check_counts(const Traffic& of, const Results& results) {
   if (!std::equal(inverse.begin(), inverse.end(), results.matched_receive.begin()))
     return "messages and receives do not agree";
   if (results.outcome.matches != matches ||
-      results.outcome.unmatched_messages != of.messages.size() - matches ||
-      results.outcome.unmatched_receives != of.receives.size() - matches)
+      results.outcome.unmatched_messages != traffic.messages.size() - matches ||
+      results.outcome.unmatched_receives != traffic.receives.size() - matches)
     return "wrong counts";
   return "";
 }
 
 /// In order, exactly.
-inline std::string check_ordered(const Traffic& of, const Results& results) {
-  if (const std::string wrong = check_counts(of, results); !wrong.empty()) return wrong;
-  const std::vector<std::uint32_t> expected = match_literally(of, 1);
+inline std::string check_ordered(const Traffic& traffic, const Results& results) {
+  if (const std::string wrong = check_counts(traffic, results); !wrong.empty()) return wrong;
+  const std::vector<std::uint32_t> expected = match_literally(traffic, 1);
   return std::equal(expected.begin(), expected.end(), results.matched_message.begin())
              ? ""
              : "another pair than by the rule";
 }
 
 /// As many of each key as can be.
-inline std::string check_by_key(const Traffic& of, const Results& results) {
-  const std::string wrong = check_counts(of, results);
-  return wrong.empty() ? check_pairs_by_key(of, results.matched_message) : wrong;
+inline std::string check_by_key(const Traffic& traffic, const Results& results) {
+  const std::string wrong = check_counts(traffic, results);
+  return wrong.empty() ? check_pairs_by_key(traffic, results.matched_message) : wrong;
 }
 
 /// Nothing was matched, for that reason.
-inline std::string check_refused(const Traffic& of, const Results& results,
+inline std::string check_refused(const Traffic& traffic, const Results& results,
                                  device::match_status why) {
   if (!results.error.empty()) return results.error;
   if (results.outcome.status != why)
     return "status " + std::to_string(static_cast<std::uint32_t>(results.outcome.status));
   if (results.outcome.matches != 0) return "matches";
-  for (std::size_t i = 0; i < of.receives.size(); ++i)
+  for (std::size_t i = 0; i < traffic.receives.size(); ++i)
     if (results.matched_message[i] != kNone) return "a receive has a message";
-  for (std::size_t i = 0; i < of.messages.size(); ++i)
+  for (std::size_t i = 0; i < traffic.messages.size(); ++i)
     if (results.matched_receive[i] != kNone) return "a message has a receive";
   return "";
 }

@@ -57,7 +57,7 @@ SIMT_KERNEL(polypath_test_rings_pops, 32, RingsRow row) {
   const simt::this_warp warp{};
   unsigned open = (1U << row.count) - 1;
   Found* out[RingsRow::kMaxSources];
-  for (unsigned ring = 0; ring < row.count; ++ring) out[ring] = row.found + ring * row.room;
+  for (unsigned ring = 0; ring < row.count; ++ring) out[ring] = row.popped + ring * row.room;
   while (open != 0) {
     bool found_some = false;
     for (unsigned ring = 0; ring < row.count; ++ring) {
@@ -66,8 +66,8 @@ SIMT_KERNEL(polypath_test_rings_pops, 32, RingsRow row) {
       Item<3> item;
       const device::status result = queue.try_pop(warp, item);
       const bool got = result == device::status::done;
-      // Those of lower rank come first: what is written down is packed, however few came at once.
-      if (got && out[ring] + warp.rank() < row.found + (ring + 1) * row.room)
+      // Items of lower ranks come first: what is written down is packed, however few came at once.
+      if (got && out[ring] + warp.rank() < row.popped + (ring + 1) * row.room)
         write_down(out[ring] + warp.rank(), item, true, result);
       const unsigned count = device::countr_one(simt::warp_ballot(got));
       if (count != 0) {

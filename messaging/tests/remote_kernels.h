@@ -5,7 +5,7 @@
 
 namespace polypath::test {
 
-/// Of queues between GPUs: what one side does.
+/// What one side of a queue between GPUs does.
 struct RemoteRow {
   QueueRow queue;
   bool is_line;
@@ -20,7 +20,7 @@ struct RingsRow {
   static constexpr unsigned kMaxSources = 3;
   device::queue_view rings[kMaxSources];
   std::uint32_t count;
-  Found* found;  ///< `room` for each ring
+  Found* popped;  ///< `room` for each ring
   std::uint32_t room;
 };
 

@@ -19,10 +19,10 @@ class SharedPoolRun {
       const std::uint32_t bytes = 1 + value % 4096;
       std::uint32_t handle = device::pool::kNoBlock;
       for (;;) {
-        std::uint32_t given = device::pool::kNoBlock;
+        std::uint32_t allocated = device::pool::kNoBlock;
         const bool asks = handle == device::pool::kNoBlock;
-        if (own_.allocate(warp, asks ? bytes : 0, given) == device::status::done && asks)
-          handle = given;
+        if (own_.allocate(warp, asks ? bytes : 0, allocated) == device::status::done && asks)
+          handle = allocated;
         if (!simt::warp_any(handle == device::pool::kNoBlock)) break;
         collect();
         rest();
@@ -33,7 +33,7 @@ class SharedPoolRun {
       if (queue.push_release(warp, parcel) != device::status::done) return wrong();
       to = next(to);
     }
-    // Who holds them may be waiting for room to give them back.
+    // The holder may be waiting for room to free them.
     const std::uint32_t all = row_.rounds * simt::block_size();
     while (simt::warp_shuffle(simt::load_relaxed(row_.returned), 0) < all) {
       collect();
@@ -58,7 +58,7 @@ class SharedPoolRun {
             !holds(from, parcel.handle, parcel.value))
           wrong();
         fill(from, parcel.handle, ~parcel.value);
-        if (pool_.give_back(warp, from, parcel.handle) != device::status::done) wrong();
+        if (pool_.free(warp, from, parcel.handle) != device::status::done) wrong();
       }
     }
   }
@@ -89,7 +89,7 @@ class SharedPoolRun {
       is_right = is_right && simt::load(word(owner, handle, i)) == value + i;
     return is_right;
   }
-  /// Of eight over the block, the last one at its end.
+  /// One of eight words over the block, the last one at its end.
   SIMT_DEVICE std::uint32_t* word(int owner, std::uint32_t handle, unsigned which) const {
     const std::uint32_t part = device::pool::bytes_of(handle) / 8;
     return reinterpret_cast<std::uint32_t*>(pool_.address(owner, handle) + (which + 1) * part - 4);
@@ -108,11 +108,10 @@ SIMT_KERNEL(polypath_test_shared_pool, 64, SharedPoolRow row) {
     run.receive();
 }
 
-SIMT_KERNEL(polypath_test_give_back, 32, GiveBackRow row) {
+SIMT_KERNEL(polypath_test_shared_free, 32, SharedFreeRow row) {
   const device::shared_pool pool(row.view);
   for (std::uint32_t time = 0; time < row.times; ++time)
-    if (pool.give_back(simt::this_warp{}, row.owner, simt::lane_index()) != device::status::done)
-      return;
+    if (pool.free(simt::this_warp{}, row.owner, simt::lane_index()) != device::status::done) return;
 }
 
 }  // namespace polypath::test

@@ -19,15 +19,15 @@ struct Parcel {
 struct SharedPoolRow {
   device::shared_pool_view view;
   const device::queue_view* to;    ///< of parcels, for each rank
-  const device::queue_view* from;  ///< likewise
+  const device::queue_view* from;  ///< parcels from each rank
   std::uint32_t rounds;
   std::uint32_t seed;
   std::uint32_t* wrong;     ///< how often
   std::uint32_t* returned;  ///< blocks that came back
 };
 
-/// One warp gives its threads' blocks back to `owner` so often, whatever they are.
-struct GiveBackRow {
+/// One warp frees its threads' handles to `owner` `times` times, whether or not they are blocks.
+struct SharedFreeRow {
   device::shared_pool_view view;
   std::int32_t owner;
   std::uint32_t times;

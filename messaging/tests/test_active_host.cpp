@@ -39,63 +39,56 @@ struct RankOfRow {
 };
 
 /// Empty, or what was wrong.
-std::string run_active(const ActiveCase& of, std::uint64_t seed) {
+std::string run_active(const ActiveCase& test_case, std::uint64_t seed) {
   constexpr unsigned kThreads = 64;
-  const unsigned size = of.members == Members::thread ? 1 : 32;
-  const unsigned teams = of.blocks * kThreads / size;
-  const std::uint32_t of_rank = teams * of.sends * size;
-  ActiveMemory memory(of.ranks, of.shards_log2, 64, of.capacity_log2, of.segment_log2);
-  std::vector<RankOfRow> ranks(of.ranks);
+  const unsigned size = test_case.members == Members::thread ? 1 : 32;
+  const unsigned teams = test_case.blocks * kThreads / size;
+  const std::uint32_t of_rank = teams * test_case.sends * size;
+  ActiveMemory memory(test_case.ranks, test_case.shards_log2, 64, test_case.capacity_log2,
+                      test_case.segment_log2);
+  std::vector<RankOfRow> ranks(test_case.ranks);
   std::vector<std::vector<simt::Launch>> rows;
-  for (std::uint32_t rank = 0; rank < of.ranks; ++rank) {
+  for (std::uint32_t rank = 0; rank < test_case.ranks; ++rank) {
     RankOfRow& own = ranks[rank];
-    own.executed.assign(std::size_t{of_rank} * of.ranks, 0);
+    own.executed.assign(std::size_t{of_rank} * test_case.ranks, 0);
     own.answered.assign(of_rank, 0);
-    own.last.assign(std::size_t{teams} * of.ranks, 0);
+    own.last.assign(std::size_t{teams} * test_case.ranks, 0);
     own.results.assign(teams, 77);
-    own.counts.assign(std::size_t{2} * of.ranks, 0);
-    const ActiveRow row{memory.view(rank),
-                        of.members,
-                        teams,
-                        of.sends,
-                        of.order,
-                        of_rank,
-                        own.executed.data(),
-                        own.answered.data(),
-                        &own.wrong,
-                        own.last.data(),
-                        &own.done,
-                        own.results.data(),
+    own.counts.assign(std::size_t{2} * test_case.ranks, 0);
+    const ActiveRow row{memory.view(rank),   test_case.members,   teams,
+                        test_case.sends,     test_case.order,     of_rank,
+                        own.executed.data(), own.answered.data(), &own.wrong,
+                        own.last.data(),     &own.done,           own.results.data(),
                         own.counts.data()};
-    rows.push_back(
-        {simt::launch("polypath_test_active", static_cast<int>(rank), of.blocks, kThreads, row)});
+    rows.push_back({simt::launch("polypath_test_active", static_cast<int>(rank), test_case.blocks,
+                                 kThreads, row)});
   }
   simt::RunOptions options;
   options.seed = seed;
   options.max_steps = 20'000'000;
   const std::string error = simt::run(rows, options);
   if (!error.empty()) return error;
-  for (std::uint32_t rank = 0; rank < of.ranks; ++rank) {
+  for (std::uint32_t rank = 0; rank < test_case.ranks; ++rank) {
     const RankOfRow& own = ranks[rank];
     if (own.wrong != 0) return "wrong arguments, or out of order";
     for (std::uint32_t team = 0; team < teams; ++team) {
-      const bool waits = of.order == 0 || team == 0;
+      const bool waits = test_case.order == 0 || team == 0;
       const auto end = waits ? device::status::closed : device::status::done;
       if (own.results[team] != static_cast<std::uint32_t>(end))
         return "ended with " + std::to_string(own.results[team]);
     }
     for (std::uint32_t i = 0; i < of_rank; ++i) {
-      const std::uint32_t call = i / size % of.sends;
-      const std::uint32_t to = (i / size / of.sends + call) % of.ranks;
-      for (std::uint32_t at = 0; at < of.ranks; ++at) {
+      const std::uint32_t call = i / size % test_case.sends;
+      const std::uint32_t to = (i / size / test_case.sends + call) % test_case.ranks;
+      for (std::uint32_t at = 0; at < test_case.ranks; ++at) {
         const std::uint32_t times = ranks[at].executed[rank * std::size_t{of_rank} + i];
         if (times != (at == to ? 1U : 0U)) return "executed " + std::to_string(times) + " times";
       }
-      const bool replies = of.order == 0 && call % 3 != 2 && i % 8 != 7;
+      const bool replies = test_case.order == 0 && call % 3 != 2 && i % 8 != 7;
       if (own.answered[i] != (replies ? 1U : 0U)) return "a reply lost, or too many";
     }
-    for (std::uint32_t peer = 0; peer < of.ranks; ++peer)
-      if (of.order == 0 && own.counts[2 * peer] != ranks[peer].counts[2 * rank + 1])
+    for (std::uint32_t peer = 0; peer < test_case.ranks; ++peer)
+      if (test_case.order == 0 && own.counts[2 * peer] != ranks[peer].counts[2 * rank + 1])
         return "other counts";
   }
   return "";
@@ -169,20 +162,20 @@ struct ActiveFaultCase {
   const char* found_by;  ///< a name of kActiveCases
 };
 
-class PlantedActiveFault : public testing::TestWithParam<ActiveFaultCase> {
+class ActiveMutant : public testing::TestWithParam<ActiveFaultCase> {
  protected:
   void TearDown() override { active_mutant<active_message_mutant> = active_message_mutant::none; }
 };
 
-TEST_P(PlantedActiveFault, MakesRunsFail) {
+TEST_P(ActiveMutant, MakesRunsFail) {
   active_mutant<active_message_mutant> = GetParam().fault;
-  int found = 0;
-  for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
-    found += run_active(case_of(kActiveCases, GetParam().found_by), seed).empty() ? 0 : 1;
-  EXPECT_GE(found, 2) << "of 300 seeds";
+  int failures = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && failures < 2; ++seed)
+    failures += run_active(case_of(kActiveCases, GetParam().found_by), seed).empty() ? 0 : 1;
+  EXPECT_GE(failures, 2) << "of 300 seeds";
 }
 INSTANTIATE_TEST_SUITE_P(
-    Active, PlantedActiveFault,
+    Active, ActiveMutant,
     testing::Values(ActiveFaultCase{active_message_mutant::replies_among_requests, "warps_of_two"},
                     ActiveFaultCase{active_message_mutant::no_progress_while_full, "warps_of_two"},
                     ActiveFaultCase{active_message_mutant::executed_before_the_reply,

@@ -1,4 +1,4 @@
-// Matching by the whole GPU, and what is carried over, over hostile schedules: kernels one behind
+// Matching by the whole GPU, and what is carried over, over hostile schedules: kernels one after
 // another on a stream, of several blocks.
 #include <gtest/gtest.h>
 
@@ -61,10 +61,10 @@ TEST(MatchingSeed, CollidingKeys_AreNoSlowerWithSeed) {
   constexpr std::uint32_t kKeys = 256;
   std::vector<envelope> others;
   for (std::uint32_t tag = 0; tag < kKeys; ++tag) others.push_back({tag, 3, 1});
-  const std::vector<envelope> made = meeting_keys(kKeys);
+  const std::vector<envelope> colliding = meeting_keys(kKeys);
   const std::size_t usual = accesses_to_enter(others, 0);
-  EXPECT_GT(accesses_to_enter(made, 0), 5 * usual) << "they were made for this seed";
-  EXPECT_LT(accesses_to_enter(made, 0x9D5C3FB1E2A74681), usual + usual / 4);
+  EXPECT_GT(accesses_to_enter(colliding, 0), 5 * usual) << "they were made for this seed";
+  EXPECT_LT(accesses_to_enter(colliding, 0x9D5C3FB1E2A74681), usual + usual / 4);
 }
 
 /// By one block, or by the whole GPU: a launch a phase, or one.
@@ -151,9 +151,9 @@ class CarryMemory {
 
 /// Traffic cut into batches at random, with batches between them that are refused. Empty, or what
 /// was wrong.
-std::string run_case(const TrafficCase& of, By by, std::uint64_t seed) {
+std::string run_case(const TrafficCase& test_case, By by, std::uint64_t seed) {
   constexpr std::uint32_t kCapacity = 256;
-  const Traffic traffic = draw(of, seed);
+  const Traffic traffic = draw(test_case, seed);
   std::mt19937_64 random(seed);
   CarryMemory memory(kCapacity);
   std::vector<std::uint32_t> matched_message(traffic.receives.size(), kNone);
@@ -219,41 +219,41 @@ TEST_P(Carrying, AnyCut_EqualsReference) {
 INSTANTIATE_TEST_SUITE_P(Traffic, Carrying, testing::ValuesIn(kTraffic),
                          [](const auto& at) { return at.param.name; });
 
-class PlantedCarryFault : public testing::TestWithParam<leftover_mutant> {
+class LeftoverMutant : public testing::TestWithParam<leftover_mutant> {
  protected:
   void TearDown() override { active_mutant<leftover_mutant> = leftover_mutant::none; }
 };
 
-TEST_P(PlantedCarryFault, MakesRunsFail) {
+TEST_P(LeftoverMutant, MakesRunsFail) {
   active_mutant<leftover_mutant> = GetParam();
-  int found = 0;
-  for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
-    found +=
+  int failures = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && failures < 2; ++seed)
+    failures +=
         run_case(kTraffic[1 + seed % 5], seed % 2 == 0 ? By::together : By::block, seed).empty()
             ? 0
             : 1;
-  EXPECT_GE(found, 2);
+  EXPECT_GE(failures, 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, PlantedCarryFault,
+INSTANTIATE_TEST_SUITE_P(Each, LeftoverMutant,
                          testing::Values(leftover_mutant::no_barrier_of_counts,
                                          leftover_mutant::full_is_not_looked_at,
                                          leftover_mutant::refused_is_kept));
 
-class PlantedGridFault : public testing::TestWithParam<device::match_mutant> {
+class LeftoverGridMutant : public testing::TestWithParam<device::match_mutant> {
  protected:
   void TearDown() override { active_mutant<device::match_mutant> = device::match_mutant::none; }
 };
 
-TEST_P(PlantedGridFault, MakesGridRunsFail) {
+TEST_P(LeftoverGridMutant, MakesGridRunsFail) {
   active_mutant<device::match_mutant> = GetParam();
-  int found = 0;
-  for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
-    found += run_case(kTraffic[1 + seed % 5], By::phases, seed).empty() ? 0 : 1;
-  EXPECT_GE(found, 2);
+  int failures = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && failures < 2; ++seed)
+    failures += run_case(kTraffic[1 + seed % 5], By::phases, seed).empty() ? 0 : 1;
+  EXPECT_GE(failures, 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, PlantedGridFault,
+INSTANTIATE_TEST_SUITE_P(Each, LeftoverGridMutant,
                          testing::Values(device::match_mutant::any_order_of_receives,
                                          device::match_mutant::wildcards_overtake,
                                          device::match_mutant::keys_do_not_shift,

@@ -75,7 +75,7 @@ TEST_F(ChannelApi, GivesEachRankItsView) {
     EXPECT_EQ(view.eager_bytes, 512U);
     EXPECT_EQ(view.wait_ctx.time_limit_ns, 1'234'000'000U);
     EXPECT_NE(view.wait_ctx.status, nullptr);
-    EXPECT_NE(view.mine, nullptr);
+    EXPECT_NE(view.local, nullptr);
     EXPECT_NE(view.number, 0U);
     EXPECT_EQ(POLYPATH_INVALID_ARGUMENT, polypath_channel_view(channel, &view, sizeof view - 8));
     EXPECT_THAT(polypath_last_error(), HasSubstr("another version"));
@@ -160,7 +160,7 @@ TEST_F(ChannelApi, RefusesWindowsInAnotherOrder) {
 }
 
 TEST_F(ChannelApi, UnlikeOptions_AreRefusedOnAllRanks) {
-  polypath_channel_options one{};
+  polypath_channel_options options{};
   polypath_channel_options other{};
   other.contexts = 2;
   std::array<polypath_status, kRanks> results{};
@@ -168,8 +168,8 @@ TEST_F(ChannelApi, UnlikeOptions_AreRefusedOnAllRanks) {
   for (std::size_t rank = 0; rank < kRanks; ++rank)
     threads.emplace_back([&, rank] {
       const polypath_symmetric* const window = windows_[rank];
-      results[rank] = polypath_channel_create(comms_[rank], rank == 1 ? &other : &one, &window, 1,
-                                              &channels_[rank]);
+      results[rank] = polypath_channel_create(comms_[rank], rank == 1 ? &other : &options, &window,
+                                              1, &channels_[rank]);
     });
   threads.clear();
   for (const polypath_status each : results) EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, each);

@@ -54,21 +54,22 @@ struct ChannelFaultCase {
   const char* found_by;  ///< a name of kChannelCases
 };
 
-class PlantedChannelFault : public testing::TestWithParam<ChannelFaultCase> {
+class ChannelMutant : public testing::TestWithParam<ChannelFaultCase> {
  protected:
   void TearDown() override { active_mutant<channel_mutant> = channel_mutant::none; }
 };
 
-TEST_P(PlantedChannelFault, MakesRunsFail) {
+TEST_P(ChannelMutant, MakesRunsFail) {
   active_mutant<channel_mutant> = GetParam().fault;
-  int found = 0;
-  for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
-    found += ChannelScript(case_of(kChannelCases, GetParam().found_by), seed).run().empty() ? 0 : 1;
-  EXPECT_GE(found, 2) << "of 300 seeds";
+  int failures = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && failures < 2; ++seed)
+    failures +=
+        ChannelScript(case_of(kChannelCases, GetParam().found_by), seed).run().empty() ? 0 : 1;
+  EXPECT_GE(failures, 2) << "of 300 seeds";
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Channel, PlantedChannelFault,
+    Channel, ChannelMutant,
     testing::Values(ChannelFaultCase{channel_mutant::no_credit, "small_alone"},
                     ChannelFaultCase{channel_mutant::unexpected_forgotten, "small_alone"},
                     ChannelFaultCase{channel_mutant::part_of_a_message, "warps_of_two"},
@@ -174,7 +175,7 @@ TEST_F(ChannelOfOne, SaysThatItsRequestsAreAll) {
 }
 
 TEST_F(ChannelOfOne, KeepsAContextForOneGroup) {
-  *reinterpret_cast<std::uint64_t*>(memory_.view(0).mine + memory_.view(0).table_bytes() +
+  *reinterpret_cast<std::uint64_t*>(memory_.view(0).local + memory_.view(0).table_bytes() +
                                     device::channel_view::kInUse) = 1;
   run({{ChannelCall::send, 1, 1, 0, 4, memory_.window(0)}});
   EXPECT_EQ(status(0), device::status::in_use);
@@ -186,7 +187,7 @@ TEST_F(ChannelOfOne, OtherContext_IsRefused) {
 }
 
 TEST_F(ChannelOfOne, EndsItsWaitsWithTheTimeLimit) {
-  // A receive that nobody sends to; sends to one who does not receive: two of six units fit.
+  // A receive without a send; sends to a rank that does not receive: two of six units fit.
   unsigned char* const in = memory_.window(0);
   run({{ChannelCall::receive, 1, 7, 0, 4, in}, {ChannelCall::wait, 0, 0, 0, 0, in}});
   EXPECT_EQ(status(0), device::status::aborted);
@@ -196,7 +197,7 @@ TEST_F(ChannelOfOne, EndsItsWaitsWithTheTimeLimit) {
 
 TEST_F(ChannelOfOne, SenderStopsMidway_EndsTheWait) {
   const device::channel_view& view = memory_.view(0);
-  auto* const ring = reinterpret_cast<device::ll_packet*>(view.mine + view.table_bytes() +
+  auto* const ring = reinterpret_cast<device::ll_packet*>(view.local + view.table_bytes() +
                                                           view.rings() + view.ring_bytes());
   *ring = {{7, 60, 0}, 1};  // the first unit of six
   run({{ChannelCall::blocking_receive, 1, 7, 0, 60, memory_.window(0)}});
@@ -234,7 +235,7 @@ TEST_F(ChannelOfOne, EndsItsTestsWithAnAbortAlone) {
 }
 TEST_F(ChannelOfOne, EndsItsProgressWithAnAbort) {
   memory_.wait_ctx(0).abort_flag = 1;
-  // Of no request: what is under way is carried on, and nothing is waited for.
+  // Without a request: what is under way is carried on, and nothing is waited for.
   std::vector<ChannelOp> calls(kMaxRequests,
                                ChannelOp{ChannelCall::test, 0, 0, kMaxRequests - 1, 0, nullptr});
   run(calls);
@@ -298,7 +299,7 @@ TEST(ChannelCalls, ReceiveAtOnceWhatIsNext) {
     }
 }
 
-/// Room for four messages that nobody asked for: what comes after stays with its sender.
+/// Room for four unexpected messages: what comes after stays with its sender.
 class FewUnexpected : public ChannelOfOne {
  protected:
   FewUnexpected()

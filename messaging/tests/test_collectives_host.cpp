@@ -55,26 +55,26 @@ Bytes reduced(CollectiveOp op, const std::vector<Bytes>& parts, std::size_t coun
       continue;
     }
     const bool is_half = op == CollectiveOp::all_reduce_half;
-    const auto of = [&](const Bytes& part) {
+    const auto value_of = [&](const Bytes& part) {
       return is_half ? device::to_float(element<device::float16>(part, i))
                      : element<float>(part, i);
     };
-    float sum = of(parts[0]);
-    for (std::size_t r = 1; r < parts.size(); ++r) sum += of(parts[r]);
+    float sum = value_of(parts[0]);
+    for (std::size_t r = 1; r < parts.size(); ++r) sum += value_of(parts[r]);
     is_half ? put(result, i, device::to_float16(sum)) : put(result, i, sum);
   }
   return result;
 }
 
 struct RankOfRow {
-  PatienceMemory wait_ctx;
+  WaitContextMemory wait_ctx;
   LineBytes meeting{device::collectives_view::kMeetingBytes, 0};
   LineBytes grid{device::collectives_view::kGridBytes, 0};
   LineBytes memory{0, 0};
   std::vector<CollectiveCall> calls;
   std::deque<Bytes> data;      // what calls read and write, by rank's own addresses
   std::deque<Bytes> expected;  // of each call
-  std::vector<Bytes*> found;
+  std::vector<Bytes*> actual;
   std::uint32_t aborted = 0;
 };
 
@@ -133,8 +133,8 @@ class Row {
       const RankOfRow& rank = ranks_[own];
       if (static_cast<int>(own) == without) continue;
       if (rank.wait_ctx.status.given_up != 0) return "rank " + std::to_string(own) + " gave up";
-      for (std::size_t call = 0; call < rank.found.size(); ++call)
-        if (*rank.found[call] != rank.expected[call])
+      for (std::size_t call = 0; call < rank.actual.size(); ++call)
+        if (*rank.actual[call] != rank.expected[call])
           return "rank " + std::to_string(own) + " has other bytes behind call " +
                  std::to_string(call);
     }
@@ -206,8 +206,8 @@ class Row {
       call.in = rank.data.emplace_back(in[own]).data();
       call.look = recv;
       call.out_bytes = expected.size();
-      rank.found.push_back(&rank.data.emplace_back(expected.size(), 0xBB));
-      call.out = rank.found.back()->data();
+      rank.actual.push_back(&rank.data.emplace_back(expected.size(), 0xBB));
+      call.out = rank.actual.back()->data();
       rank.expected.push_back(std::move(expected));
       rank.calls.push_back(call);
     }
@@ -230,7 +230,9 @@ TEST_P(Collectives, GiveAllRanksWhatTheySay) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Of, Collectives, testing::Values(1, 2, 3, 4, 8),
-                         [](const auto& of) { return std::to_string(of.param) + "Ranks"; });
+                         [](const auto& test_info) {
+                           return std::to_string(test_info.param) + "Ranks";
+                         });
 
 class CollectiveWaits : public testing::TestWithParam<int> {};
 TEST_P(CollectiveWaits, AbsentRank_EndsWaitsByTimeout) {
@@ -256,24 +258,24 @@ TEST_P(CollectiveWaits, EndWithAnAbort) {
 }
 INSTANTIATE_TEST_SUITE_P(Of, CollectiveWaits, testing::Values(0, 1, 2, 3));
 
-class PlantedCollectiveFault : public testing::TestWithParam<collective_mutant> {
+class CollectiveMutant : public testing::TestWithParam<collective_mutant> {
  protected:
   void TearDown() override { active_mutant<collective_mutant> = collective_mutant::none; }
 };
-TEST_P(PlantedCollectiveFault, MakesRunsFail) {
+TEST_P(CollectiveMutant, MakesRunsFail) {
   active_mutant<collective_mutant> = GetParam();
-  int found = 0;
-  for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed) {
+  int failures = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && failures < 2; ++seed) {
     RowOptions options;
     options.rounds = 12;
     if (GetParam() >= collective_mutant::relaxed_arrival)
       options.group = static_cast<int>(CollectiveGroup::grid);
-    found += Row(seed, options).run(seed).empty() ? 0 : 1;
+    failures += Row(seed, options).run(seed).empty() ? 0 : 1;
   }
-  EXPECT_GE(found, 2) << "of 300 seeds";
+  EXPECT_GE(failures, 2) << "of 300 seeds";
 }
 INSTANTIATE_TEST_SUITE_P(
-    Of, PlantedCollectiveFault,
+    Of, CollectiveMutant,
     testing::Values(collective_mutant::exact_value, collective_mutant::word_loaded_plainly,
                     collective_mutant::barrier_without_release,
                     collective_mutant::barrier_of_neighbours,

@@ -29,19 +29,22 @@ struct HimenoCase {
 };
 
 /// Empty, or what was wrong.
-std::string run_himeno(const HimenoCase& of, std::uint64_t seed, const HimenoResult& expected) {
+std::string run_himeno(const HimenoCase& test_case, std::uint64_t seed,
+                       const HimenoResult& expected) {
   const std::size_t grid = (kSize.cells() * sizeof(float) + 127) / 128 * 128;
-  ChannelMemory memory(
-      {.ranks = of.ranks, .contexts = of.blocks, .units_log2 = 8, .eager_bytes = of.eager_bytes},
-      2 * grid);
+  ChannelMemory memory({.ranks = test_case.ranks,
+                        .contexts = test_case.blocks,
+                        .units_log2 = 8,
+                        .eager_bytes = test_case.eager_bytes},
+                       2 * grid);
   const std::vector<float> begin = messaging_example::himeno_begin(kSize);
-  std::vector<std::vector<float>> sums(of.ranks);
-  std::vector<std::array<std::uint64_t, 2>> gates(of.ranks);
-  std::vector<std::uint32_t> failed(of.ranks, 0);
+  std::vector<std::vector<float>> sums(test_case.ranks);
+  std::vector<std::array<std::uint64_t, 2>> gates(test_case.ranks);
+  std::vector<std::uint32_t> failed(test_case.ranks, 0);
   std::vector<HimenoRun> runs;
   std::vector<std::vector<simt::Launch>> rows;
-  for (std::uint32_t rank = 0; rank < of.ranks; ++rank) {
-    const auto part = messaging_example::part_of(kSize, rank, of.ranks);
+  for (std::uint32_t rank = 0; rank < test_case.ranks; ++rank) {
+    const auto part = messaging_example::part_of(kSize, rank, test_case.ranks);
     sums[rank].assign(std::size_t{part.planes} * kSize.rows, -1);
     HimenoRun run{memory.view(rank), {},          part.planes,       kSize.rows,
                   kSize.width,       kIterations, sums[rank].data(), gates[rank].data(),
@@ -52,19 +55,20 @@ std::string run_himeno(const HimenoCase& of, std::uint64_t seed, const HimenoRes
                   (part.planes + 2) * kSize.plane() * sizeof(float));
     }
     runs.push_back(run);
-    rows.push_back({simt::launch("messaging_himeno", static_cast<int>(rank), of.blocks, 64, run)});
+    rows.push_back(
+        {simt::launch("messaging_himeno", static_cast<int>(rank), test_case.blocks, 64, run)});
   }
   simt::RunOptions options;
   options.seed = seed;
   const std::string error = simt::run(rows, options);
   if (!error.empty()) return error;
   std::vector<float> all_sums;
-  for (std::uint32_t rank = 0; rank < of.ranks; ++rank) {
+  for (std::uint32_t rank = 0; rank < test_case.ranks; ++rank) {
     if (failed[rank] != 0) return "a block failed";
-    const auto part = messaging_example::part_of(kSize, rank, of.ranks);
-    const float* const found = runs[rank].pressure[kIterations % 2] + kSize.plane();
-    const float* const wanted = expected.pressure.data() + part.first * kSize.plane();
-    if (std::memcmp(found, wanted, part.planes * kSize.plane() * sizeof(float)) != 0)
+    const auto part = messaging_example::part_of(kSize, rank, test_case.ranks);
+    const float* const actual = runs[rank].pressure[kIterations % 2] + kSize.plane();
+    const float* const expected_part = expected.pressure.data() + part.first * kSize.plane();
+    if (std::memcmp(actual, expected_part, part.planes * kSize.plane() * sizeof(float)) != 0)
       return "another pressure";
     all_sums.insert(all_sums.end(), sums[rank].begin(), sums[rank].end());
   }
@@ -109,20 +113,20 @@ struct QueensCase {
 class Queens : public testing::TestWithParam<QueensCase> {};
 
 TEST_P(Queens, SolutionsAreCounted) {
-  const QueensCase& of = GetParam();
+  const QueensCase& test_case = GetParam();
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
-    QueueMemory memory(3, of.capacity_log2, 0);
+    QueueMemory memory(3, test_case.capacity_log2, 0);
     std::uint64_t pending = 0;
     std::uint64_t solutions = 0;
     std::uint64_t boards = 0;
-    const messaging_example::QueensRun run{memory.view(), of.size,    of.shared_rows,
-                                           &pending,      &solutions, &boards};
+    const messaging_example::QueensRun run{memory.view(), test_case.size, test_case.shared_rows,
+                                           &pending,      &solutions,     &boards};
     simt::RunOptions options;
     options.seed = seed;
     ASSERT_EQ(simt::run({{simt::launch("messaging_queens", 0, 2, 64, run)}}, options), "");
-    EXPECT_EQ(solutions, of.solutions) << seed;
+    EXPECT_EQ(solutions, test_case.solutions) << seed;
     EXPECT_EQ(pending, 0U);
-    EXPECT_GT(boards, of.size);
+    EXPECT_GT(boards, test_case.size);
   }
 }
 INSTANTIATE_TEST_SUITE_P(

@@ -13,7 +13,7 @@ struct History {
   std::vector<Operation> pops;
 };
 
-/// Of a queue: each call takes effect at a moment of its own, within a call that is longer.
+/// A history of a queue: each call takes effect at a moment of its own, within a call that is longer.
 History legal_history(std::uint64_t seed, std::size_t count) {
   std::mt19937_64 random(seed);
   const auto around = [&](std::uint64_t id, std::uint64_t moment) {

@@ -32,7 +32,7 @@ struct Words {
   static std::uint32_t word(std::uint32_t side, std::uint32_t number, unsigned place) {
     return (side * 0x9E3779B9U + number * 0x85EBCA6BU + place * 0xC2B2AE35U) ^ number >> 7;
   }
-  static Words of(std::uint32_t side, std::uint32_t number) {
+  static Words make(std::uint32_t side, std::uint32_t number) {
     Words item;
     item.words[0] = side;
     item.words[1] = number;
@@ -59,20 +59,20 @@ struct Popped {
   bool all_right = true;
 
   template <unsigned kWords>
-  void add(const Words<kWords>* found, std::size_t count) {
+  void add(const Words<kWords>* popped, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
-      items.emplace_back(found[i].words[0], found[i].words[1]);
-      all_right = all_right && found[i].is_right();
+      items.emplace_back(popped[i].words[0], popped[i].words[1]);
+      all_right = all_right && popped[i].is_right();
     }
   }
 };
 
 void expect_each_once_in_order(const std::vector<Popped>& all, std::uint32_t sides) {
   std::vector<int> times(std::size_t{sides} * kNumbers, 0);
-  for (const Popped& one : all) {
-    EXPECT_TRUE(one.all_right) << "a torn item";
+  for (const Popped& popped : all) {
+    EXPECT_TRUE(popped.all_right) << "a torn item";
     std::vector<std::uint32_t> next(sides, 0);
-    for (const auto& [side, number] : one.items) {
+    for (const auto& [side, number] : popped.items) {
       ASSERT_LT(side, sides);
       ASSERT_LT(number, kNumbers);
       ++times[side * std::size_t{kNumbers} + number];
@@ -113,7 +113,7 @@ void run_queue(bool tries) {
         for (std::uint32_t number = 0; number < kNumbers;) {
           items.clear();
           for (std::size_t i = random() % kSegment + 1; i > 0 && number < kNumbers; --i)
-            items.push_back(Words<kWords>::of(side, number++));
+            items.push_back(Words<kWords>::make(side, number++));
           if (!tries) {
             EXPECT_EQ(queue.push(items.data(), items.size()), status::done);
             continue;
@@ -146,7 +146,7 @@ TEST(HostQueues, OverwriteNothingBeyond32BitsOfLaps) {
   std::uint32_t pushed = 0;
   std::uint32_t popped = 0;
   const auto push = [&] {
-    const Words<3> item = Words<3>::of(1, pushed);
+    const Words<3> item = Words<3>::make(1, pushed);
     const status result = queue.try_push(&item, 1);
     if (result == status::done) ++pushed;
     return result;
@@ -165,7 +165,7 @@ TEST(HostQueues, OverwriteNothingBeyond32BitsOfLaps) {
   }
 }
 
-/// What was stored before a push, whoever pops the item sees.
+/// Stores before a push are visible to the thread that pops the item.
 TEST(HostQueues, PublishWhatWasStoredBefore) {
   QueueMemory memory(3, 5, 3);
   const host_queue<std::uint32_t> queue(patient(memory.view()));
@@ -187,25 +187,25 @@ TEST(HostQueues, FullAndEmpty_AreReported) {
   QueueMemory memory(3, 4, 2);
   const host_queue<std::uint64_t> queue(patient(memory.view()));
   const std::array<std::uint64_t, 4> items{1, 2, 3, 4};
-  std::array<std::uint64_t, 8> found{};
+  std::array<std::uint64_t, 8> popped{};
   std::size_t got = 7;
-  EXPECT_EQ(queue.try_pop(found.data(), 8, &got), status::empty);
+  EXPECT_EQ(queue.try_pop(popped.data(), 8, &got), status::empty);
   EXPECT_EQ(got, 0U);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(queue.try_push(items.data(), 4), status::done);
   EXPECT_EQ(queue.try_push(items.data(), 1), status::full);
   EXPECT_EQ(queue.try_push(items.data(), 5), status::too_many_items);
-  EXPECT_EQ(queue.try_pop(found.data(), 3, &got), status::done);
+  EXPECT_EQ(queue.try_pop(popped.data(), 3, &got), status::done);
   EXPECT_EQ(got, 3U);
   EXPECT_EQ(queue.try_push(items.data(), 1), status::full) << "credit comes by segments";
-  EXPECT_EQ(queue.try_pop(found.data(), 1, &got), status::done);
-  EXPECT_EQ(found[0], 4U);
+  EXPECT_EQ(queue.try_pop(popped.data(), 1, &got), status::done);
+  EXPECT_EQ(popped[0], 4U);
   EXPECT_EQ(queue.try_push(items.data(), 1), status::done);
   queue.close();
   for (int i = 0; i < 4; ++i) {
-    EXPECT_EQ(queue.pop(found.data(), i < 3 ? 4 : 8, &got), i < 3 ? status::done : status::closed);
+    EXPECT_EQ(queue.pop(popped.data(), i < 3 ? 4 : 8, &got), i < 3 ? status::done : status::closed);
     EXPECT_EQ(got, i < 3 ? 4U : 1U);
   }
-  EXPECT_EQ(queue.try_pop(found.data(), 1, &got), status::closed);
+  EXPECT_EQ(queue.try_pop(popped.data(), 1, &got), status::closed);
 }
 
 TEST(HostQueues, EndTheirWaits) {
@@ -232,20 +232,20 @@ TEST(HostQueues, SayThatTheCommunicatorWasAborted) {
   EXPECT_EQ(queue.push(items.data(), 1), status::aborted);
   EXPECT_EQ(queue.push(items.data(), 0), status::aborted);
   EXPECT_EQ(*memory.view().tail, 3U) << "no turn was taken";
-  std::array<std::uint64_t, 4> found{};
+  std::array<std::uint64_t, 4> popped{};
   std::size_t got = 7;
-  EXPECT_EQ(queue.try_pop(found.data(), 1, &got), status::done);
-  EXPECT_EQ(queue.pop(found.data() + 1, 1), status::done);
-  EXPECT_EQ(queue.pop(found.data() + 2, 2, &got), status::aborted);
+  EXPECT_EQ(queue.try_pop(popped.data(), 1, &got), status::done);
+  EXPECT_EQ(queue.pop(popped.data() + 1, 1), status::done);
+  EXPECT_EQ(queue.pop(popped.data() + 2, 2, &got), status::aborted);
   EXPECT_EQ(got, 1U);
-  EXPECT_EQ(found, (std::array<std::uint64_t, 4>{11, 12, 13, 0}));
-  EXPECT_EQ(queue.try_pop(found.data(), 1, &got), status::aborted);
+  EXPECT_EQ(popped, (std::array<std::uint64_t, 4>{11, 12, 13, 0}));
+  EXPECT_EQ(queue.try_pop(popped.data(), 1, &got), status::aborted);
   EXPECT_EQ(got, 0U);
-  EXPECT_EQ(queue.try_pop(found.data(), 0, &got), status::aborted);
-  EXPECT_EQ(queue.pop(found.data(), 0), status::aborted);
+  EXPECT_EQ(queue.try_pop(popped.data(), 0, &got), status::aborted);
+  EXPECT_EQ(queue.pop(popped.data(), 0), status::aborted);
   queue.close();
-  EXPECT_EQ(queue.try_pop(found.data(), 1, &got), status::aborted) << "not closed";
-  EXPECT_EQ(queue.pop(found.data(), 1), status::aborted) << "not closed";
+  EXPECT_EQ(queue.try_pop(popped.data(), 1, &got), status::aborted) << "not closed";
+  EXPECT_EQ(queue.pop(popped.data(), 1), status::aborted) << "not closed";
 }
 
 template <unsigned kWords>
@@ -279,7 +279,7 @@ void run_pair() {
       items.clear();
       const bool tries = call % 2 == 1;
       for (std::size_t i = random() % (tries ? 16 : 100) + 1; i > 0 && number < kNumbers; --i)
-        items.push_back(Words<kWords>::of(0, number++));
+        items.push_back(Words<kWords>::make(0, number++));
       if (!tries)
         EXPECT_EQ(pair.push(items.data(), items.size()), status::done);
       else
@@ -321,17 +321,17 @@ TEST(HostPairs, SayThatTheCommunicatorWasAborted) {
   EXPECT_EQ(pushes.push(items.data(), 1), status::aborted);
   EXPECT_EQ(pushes.push(items.data(), 0), status::aborted);
   EXPECT_EQ(*memory.view().sent, 3U);
-  std::array<std::uint64_t, 4> found{};
+  std::array<std::uint64_t, 4> popped{};
   std::size_t got = 7;
-  EXPECT_EQ(pops.try_pop(found.data(), 1, &got), status::done);
-  EXPECT_EQ(pops.pop(found.data() + 1, 1), status::done);
-  EXPECT_EQ(pops.pop(found.data() + 2, 2, &got), status::aborted);
+  EXPECT_EQ(pops.try_pop(popped.data(), 1, &got), status::done);
+  EXPECT_EQ(pops.pop(popped.data() + 1, 1), status::done);
+  EXPECT_EQ(pops.pop(popped.data() + 2, 2, &got), status::aborted);
   EXPECT_EQ(got, 1U);
-  EXPECT_EQ(found, (std::array<std::uint64_t, 4>{11, 12, 13, 0}));
-  EXPECT_EQ(pops.try_pop(found.data(), 1, &got), status::aborted);
+  EXPECT_EQ(popped, (std::array<std::uint64_t, 4>{11, 12, 13, 0}));
+  EXPECT_EQ(pops.try_pop(popped.data(), 1, &got), status::aborted);
   EXPECT_EQ(got, 0U);
-  EXPECT_EQ(pops.try_pop(found.data(), 0, &got), status::aborted);
-  EXPECT_EQ(pops.pop(found.data(), 0), status::aborted);
+  EXPECT_EQ(pops.try_pop(popped.data(), 0, &got), status::aborted);
+  EXPECT_EQ(pops.pop(popped.data(), 0), status::aborted);
 }
 
 }  // namespace

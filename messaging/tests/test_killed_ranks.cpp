@@ -1,5 +1,5 @@
 // A rank that is killed while others wait for it in a kernel: in a channel, for active messages,
-// and for room to give a block back. Their waits end, and say whom they lost.
+// and for room to free a block. Their waits end, and name the lost rank.
 #include <gmock/gmock.h>
 
 #include <functional>
@@ -76,15 +76,15 @@ Destroy wait_for_a_close(polypath_comm* comm, TestGpu& gpu, bool waits) {
   return destroy;
 }
 
-Destroy wait_to_give_back(polypath_comm* comm, TestGpu& gpu, bool waits) {
+Destroy wait_to_free(polypath_comm* comm, TestGpu& gpu, bool waits) {
   polypath_pool_options options{};
   options.bytes = std::size_t{512} << 10;
   options.returns = 128;
   polypath_pool* pool = nullptr;
   require_made(polypath_pool_create_shared(comm, &options, &pool));
-  GiveBackRow row{{}, 1, 20};
+  SharedFreeRow row{{}, 1, 20};
   EXPECT_OK(polypath_pool_view(pool, &row.view, sizeof row.view));
-  if (waits) gpu.launch("polypath_test_give_back", 1, 32, row);
+  if (waits) gpu.launch("polypath_test_shared_free", 1, 32, row);
   return [=] { return polypath_pool_destroy(pool); };
 }
 
@@ -97,7 +97,7 @@ RANK_PROGRAM(kernel_waits_for_the_killed) {
   Destroy destroy;
   if (RankProcess::ends_at("channel")) destroy = wait_for_a_message(&comm, gpu, waits);
   if (RankProcess::ends_at("active messages")) destroy = wait_for_a_close(&comm, gpu, waits);
-  if (RankProcess::ends_at("pool")) destroy = wait_to_give_back(&comm, gpu, waits);
+  if (RankProcess::ends_at("pool")) destroy = wait_to_free(&comm, gpu, waits);
   for (const char* stage : {"channel", "active messages", "pool"}) self.all_at(stage);
   gpu.synchronize();
   while (!waits && !comm.communicator->aborted()) std::this_thread::yield();

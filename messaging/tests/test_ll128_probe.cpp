@@ -1,4 +1,4 @@
-// The proof that lines come whole, among ranks of this process: nobody waits for a rank that cannot
+// The proof that lines come whole, among ranks of this process: no rank waits for one that cannot
 // do its part.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.call; }
 
 class LineProof : public testing::TestWithParam<Fault> {};
 
-/// Each call of one function fails in turn, on whatever rank makes it.
+/// Each call of one function fails in turn, on any rank.
 TEST_P(LineProof, FailureOfOneRank_IsReportedOnAll) {
   if (!group_node().simulated) GTEST_SKIP() << "on simulated nodes only";
   set_log_level(LogLevel::off);
@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Fault{"cuModuleLoadData", 1}, Fault{"cuModuleGetFunction", 4},
                     Fault{"cuStreamCreate", 4}, Fault{"cuMemAlloc_v2", 2},
                     Fault{"cuLaunchKernel", 2}),
-    [](const auto& of) { return std::string(of.param.call); });
+    [](const auto& test_info) { return std::string(test_info.param.call); });
 
 }  // namespace
 }  // namespace polypath::test

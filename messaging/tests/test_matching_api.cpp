@@ -17,15 +17,15 @@ TEST_F(MatchingApi, SingleQueue_EqualsReference) {
   create(4096);
   for (const TrafficCase& each : kTraffic)
     for (const std::uint32_t times : {1U, 15U}) {
-      TrafficCase of = each;
-      of.messages *= times;
-      of.receives *= times;
-      const Traffic traffic = draw(of, times);
-      const Outcome made = match(traffic);
-      ASSERT_EQ(made.outcome.status, POLYPATH_MATCH_DONE) << of.name;
-      ASSERT_EQ(made.matched_message, match_literally(traffic, times)) << of.name << times;
-      EXPECT_EQ(made.outcome.matches + made.outcome.unmatched_receives, of.receives);
-      EXPECT_EQ(made.outcome.matches + made.outcome.unmatched_messages, of.messages);
+      TrafficCase test_case = each;
+      test_case.messages *= times;
+      test_case.receives *= times;
+      const Traffic traffic = draw(test_case, times);
+      const Outcome result = match(traffic);
+      ASSERT_EQ(result.outcome.status, POLYPATH_MATCH_DONE) << test_case.name;
+      ASSERT_EQ(result.matched_message, match_literally(traffic, times)) << test_case.name << times;
+      EXPECT_EQ(result.outcome.matches + result.outcome.unmatched_receives, test_case.receives);
+      EXPECT_EQ(result.outcome.matches + result.outcome.unmatched_messages, test_case.messages);
     }
 }
 
@@ -46,9 +46,9 @@ TEST_F(MatchingApi, FullBatchesOfBothSizes) {
 TEST_F(MatchingApi, ByPhasesIsARowOfLaunches) {
   const Traffic traffic = draw({"", 1500, 1400, 16, 16, 1, 5, 5}, 3);
   for (const polypath_match_order order : {POLYPATH_ORDER_MPI, POLYPATH_ORDER_NO_ANY_SOURCE}) {
-    const Traffic one = order == POLYPATH_ORDER_MPI ? traffic : draw({"", 1500, 1400, 16, 16}, 3);
+    const Traffic batch = order == POLYPATH_ORDER_MPI ? traffic : draw({"", 1500, 1400, 16, 16}, 3);
     create(2000, order, 1);
-    EXPECT_EQ(match(one).matched_message, match_literally(one, 3));
+    EXPECT_EQ(match(batch).matched_message, match_literally(batch, 3));
     char* json = nullptr;
     EXPECT_OK(polypath_matcher_report(matcher_, &json));
     EXPECT_THAT(json, testing::ContainsRegex("\"launches\":1[0-9]"));
@@ -84,9 +84,9 @@ TEST_F(MatchingApi, ManyQueuesHaveNothingToDoWithEachOther) {
                                    first_receives.get(), results.get(), outcomes.get(),
                                    streams_[0]));
   synchronize();
-  const std::vector<std::uint32_t> found = results.read();
+  const std::vector<std::uint32_t> matches = results.read();
   const std::vector<polypath_match_result> ends = outcomes.read();
-  EXPECT_EQ(found.back(), kPoison);
+  EXPECT_EQ(matches.back(), kPoison);
   for (std::size_t q = 0; q < queues.size(); ++q) {
     const std::uint32_t expected_status = q == std::size(kTraffic) ? POLYPATH_MATCH_FULL
                                           : q == std::size(kTraffic) + 1
@@ -97,7 +97,7 @@ TEST_F(MatchingApi, ManyQueuesHaveNothingToDoWithEachOther) {
         expected_status == POLYPATH_MATCH_DONE
             ? match_literally(queues[q], q)
             : std::vector<std::uint32_t>(queues[q].receives.size(), kNone);
-    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), found.begin() + receive_begins[q]))
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), matches.begin() + receive_begins[q]))
         << q;
   }
   char* json = nullptr;
@@ -115,14 +115,14 @@ TEST_F(MatchingApi, BatchesCarryOverWhateverTheCut) {
         EXPECT_OK(polypath_matcher_reset(matcher_, streams_[turn % 2]));
         const Traffic traffic = draw(each, seed);
         // By streams in turn.
-        const auto found = carry(
+        const auto matches = carry(
             capacity, traffic, seed, [&](const auto& messages, const auto& receives, auto& pairs) {
-              const Next made = next(messages, receives, capacity, ++turn % 2);
-              EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_DONE);
-              EXPECT_TRUE(std::ranges::is_sorted(made.pairs, {}, &polypath_match_pair::receive));
-              pairs.insert(pairs.end(), made.pairs.begin(), made.pairs.end());
+              const Next result = next(messages, receives, capacity, ++turn % 2);
+              EXPECT_EQ(result.outcome.status, POLYPATH_MATCH_DONE);
+              EXPECT_TRUE(std::ranges::is_sorted(result.pairs, {}, &polypath_match_pair::receive));
+              pairs.insert(pairs.end(), result.pairs.begin(), result.pairs.end());
             });
-        EXPECT_EQ(found, match_literally(traffic, seed));
+        EXPECT_EQ(matches, match_literally(traffic, seed));
         if (HasFailure()) FAIL() << each.name << " " << seed;
       }
   }
@@ -133,33 +133,33 @@ TEST_F(MatchingApi, RefusedBatch_ChangesNothing) {
     create(capacity);
     const std::uint32_t left = capacity - 50;
     std::vector<envelope> messages(left, {5, 5, 5});
-    Next made = next(messages, {}, capacity);
-    EXPECT_EQ(made.outcome.unmatched_messages, left);
+    Next result = next(messages, {}, capacity);
+    EXPECT_EQ(result.outcome.unmatched_messages, left);
     // Fuller than its capacity.
-    made = next(std::vector<envelope>(51, {5, 5, 5}), {{5, 5, 5}}, capacity);
-    EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_FULL);
-    EXPECT_EQ(made.outcome.unmatched_messages, left);
-    EXPECT_EQ(made.outcome.matches, 0U);
+    result = next(std::vector<envelope>(51, {5, 5, 5}), {{5, 5, 5}}, capacity);
+    EXPECT_EQ(result.outcome.status, POLYPATH_MATCH_FULL);
+    EXPECT_EQ(result.outcome.unmatched_messages, left);
+    EXPECT_EQ(result.outcome.matches, 0U);
     // Out of range.
-    made = next({{6, 6, 6}, {6, any_source, 6}}, {{5, 5, 5}}, capacity);
-    EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_MESSAGE_SOURCE);
-    EXPECT_EQ(made.outcome.index, 1U);
-    made = next({{6, 6, 6}}, {{5, 5, 5}, {5, 5, 5}, {0x80000001, 6, 6}}, capacity);
-    EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_RECEIVE_TAG);
-    EXPECT_EQ(made.outcome.index, 2U);
-    EXPECT_EQ(made.outcome.unmatched_messages, left);
-    EXPECT_EQ(made.outcome.unmatched_receives, 0U);
+    result = next({{6, 6, 6}, {6, any_source, 6}}, {{5, 5, 5}}, capacity);
+    EXPECT_EQ(result.outcome.status, POLYPATH_MATCH_MESSAGE_SOURCE);
+    EXPECT_EQ(result.outcome.index, 1U);
+    result = next({{6, 6, 6}}, {{5, 5, 5}, {5, 5, 5}, {0x80000001, 6, 6}}, capacity);
+    EXPECT_EQ(result.outcome.status, POLYPATH_MATCH_RECEIVE_TAG);
+    EXPECT_EQ(result.outcome.index, 2U);
+    EXPECT_EQ(result.outcome.unmatched_messages, left);
+    EXPECT_EQ(result.outcome.unmatched_receives, 0U);
     // Just full; and the numbers are those of what was taken.
     std::vector<envelope> last(50, {6, 6, 6});
-    made = next(last, {{6, any_source, 6}, {7, 7, 7}, {any_tag, 5, 5}}, capacity);
-    EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_DONE);
-    EXPECT_EQ(made.outcome.unmatched_messages, capacity - 2);
-    EXPECT_EQ(made.outcome.unmatched_receives, 1U);
-    ASSERT_EQ(made.pairs.size(), 2U);
-    EXPECT_EQ(made.pairs[0].receive, 0U);
-    EXPECT_EQ(made.pairs[0].message, left);
-    EXPECT_EQ(made.pairs[1].receive, 2U);
-    EXPECT_EQ(made.pairs[1].message, 0U);
+    result = next(last, {{6, any_source, 6}, {7, 7, 7}, {any_tag, 5, 5}}, capacity);
+    EXPECT_EQ(result.outcome.status, POLYPATH_MATCH_DONE);
+    EXPECT_EQ(result.outcome.unmatched_messages, capacity - 2);
+    EXPECT_EQ(result.outcome.unmatched_receives, 1U);
+    ASSERT_EQ(result.pairs.size(), 2U);
+    EXPECT_EQ(result.pairs[0].receive, 0U);
+    EXPECT_EQ(result.pairs[0].message, left);
+    EXPECT_EQ(result.pairs[1].receive, 2U);
+    EXPECT_EQ(result.pairs[1].message, 0U);
   }
 }
 
@@ -168,10 +168,10 @@ TEST_F(MatchingApi, OutOfRangeIsAStatus) {
   for (const std::uint32_t count : {10U, 1500U}) {
     Traffic traffic = draw({"", count, count, 8, 8, 1, 5, 5}, 3);
     traffic.messages[7].tag = any_tag;
-    const Outcome made = match(traffic);
-    EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_MESSAGE_TAG);
-    EXPECT_EQ(made.outcome.index, 7U);
-    EXPECT_EQ(made.matched_message, std::vector<std::uint32_t>(count, kNone));
+    const Outcome result = match(traffic);
+    EXPECT_EQ(result.outcome.status, POLYPATH_MATCH_MESSAGE_TAG);
+    EXPECT_EQ(result.outcome.index, 7U);
+    EXPECT_EQ(result.matched_message, std::vector<std::uint32_t>(count, kNone));
   }
 }
 
@@ -233,7 +233,7 @@ TEST_F(MatchingApi, PerThreadStreams_KeepBatchOrder) {
   EXPECT_EQ(batches.matches(1), 1U);
 }
 
-/// In the order of launches and calls, whichever of the two streams has work to do before.
+/// In the order of launches and calls, also if one of the two streams has work before.
 TEST_F(MatchingApi, BatchesOfGraphsAreInOrder) {
   create(64);
   const LateBatches batches(matcher_);

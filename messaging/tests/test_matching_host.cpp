@@ -1,4 +1,4 @@
-// The host's matching has the results of MPI's rule taken literally, and names what is wrong.
+// The host's matching has the results of the literal MPI rule, and names what is wrong.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,18 +32,18 @@ class HostMatching : public testing::TestWithParam<TrafficCase> {};
 
 TEST_P(HostMatching, EqualsReference) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
-    TrafficCase of = GetParam();
-    of.messages *= seed % 8 == 0 ? 20 : 1;
-    of.receives *= seed % 8 == 0 ? 20 : 1;
-    const Traffic traffic = draw(of, seed);
+    TrafficCase test_case = GetParam();
+    test_case.messages *= seed % 8 == 0 ? 20 : 1;
+    test_case.receives *= seed % 8 == 0 ? 20 : 1;
+    const Traffic traffic = draw(test_case, seed);
     const OnHost matched = match_on_host(traffic);
     ASSERT_EQ(matched.status, POLYPATH_SUCCESS);
     ASSERT_EQ(matched.matched_message, match_literally(traffic, seed)) << seed;
     std::uint32_t matches = 0;
     for (const std::uint32_t message : matched.matched_message) matches += message != kNone;
     EXPECT_EQ(matched.outcome.matches, matches);
-    EXPECT_EQ(matched.outcome.unmatched_messages, of.messages - matches);
-    EXPECT_EQ(matched.outcome.unmatched_receives, of.receives - matches);
+    EXPECT_EQ(matched.outcome.unmatched_messages, test_case.messages - matches);
+    EXPECT_EQ(matched.outcome.unmatched_receives, test_case.receives - matches);
   }
 }
 
@@ -80,21 +80,22 @@ TEST(HostMatchingInput, WrongEnvelope_IsReported) {
 }
 
 TEST(HostMatchingInput, MissingInput_IsRefused) {
-  const polypath_envelope one{1, 1, 1};
+  const polypath_envelope header{1, 1, 1};
   std::uint32_t result = kPoison;
-  EXPECT_EQ(polypath_match_host(POLYPATH_ORDER_MPI, nullptr, 1, &one, 1, &result, nullptr),
+  EXPECT_EQ(polypath_match_host(POLYPATH_ORDER_MPI, nullptr, 1, &header, 1, &result, nullptr),
             POLYPATH_INVALID_ARGUMENT);
-  EXPECT_EQ(polypath_match_host(POLYPATH_ORDER_MPI, &one, 1, nullptr, 1, &result, nullptr),
+  EXPECT_EQ(polypath_match_host(POLYPATH_ORDER_MPI, &header, 1, nullptr, 1, &result, nullptr),
             POLYPATH_INVALID_ARGUMENT);
-  EXPECT_EQ(polypath_match_host(POLYPATH_ORDER_MPI, &one, 1, &one, 1, nullptr, nullptr),
+  EXPECT_EQ(polypath_match_host(POLYPATH_ORDER_MPI, &header, 1, &header, 1, nullptr, nullptr),
             POLYPATH_INVALID_ARGUMENT);
-  EXPECT_EQ(polypath_match_host(POLYPATH_ORDER_MPI, &one, std::size_t{1} << 33, &one, 1, &result,
-                                nullptr),
+  EXPECT_EQ(polypath_match_host(POLYPATH_ORDER_MPI, &header, std::size_t{1} << 33, &header, 1,
+                                &result, nullptr),
             POLYPATH_INVALID_ARGUMENT);
   EXPECT_THAT(polypath_last_error(), testing::HasSubstr("message_count"));
-  EXPECT_EQ(polypath_match_host(77, &one, 1, &one, 1, &result, nullptr), POLYPATH_INVALID_ARGUMENT);
+  EXPECT_EQ(polypath_match_host(77, &header, 1, &header, 1, &result, nullptr),
+            POLYPATH_INVALID_ARGUMENT);
   EXPECT_EQ(result, kPoison);
-  EXPECT_EQ(polypath_match_host(POLYPATH_ORDER_MPI, &one, 1, &one, 1, &result, nullptr),
+  EXPECT_EQ(polypath_match_host(POLYPATH_ORDER_MPI, &header, 1, &header, 1, &result, nullptr),
             POLYPATH_SUCCESS);
   EXPECT_EQ(result, 0U);
 }

@@ -126,12 +126,13 @@ INSTANTIATE_TEST_SUITE_P(Traffic, Matching, testing::ValuesIn(kTraffic),
 /// not ask for.
 TEST(MatchingAdversary, PatternsInOneBucket) {
   const device::detail::slot_hash first_slot(0, device::detail::log2_above(2 * 41));
-  const auto of = [&](std::uint32_t tag) {
+  const auto slot_of_tag = [&](std::uint32_t tag) {
     return first_slot(device::bits_of({tag, any_source, 0}));
   };
   Traffic traffic;
   for (std::uint32_t tag = 1; traffic.messages.size() < 120; ++tag)
-    if (of(tag) == of(0)) traffic.messages.push_back({tag, static_cast<std::uint16_t>(tag % 7), 0});
+    if (slot_of_tag(tag) == slot_of_tag(0))
+      traffic.messages.push_back({tag, static_cast<std::uint16_t>(tag % 7), 0});
   traffic.messages.insert(traffic.messages.begin() + 60, traffic.messages[119]);
   for (std::uint32_t i = 0; i < 121; i += 3)
     traffic.receives.push_back({traffic.messages[120 - i].tag, any_source, 0});
@@ -274,27 +275,27 @@ TEST(BadMatching, MoreThanTheCapacityIsFull) {
   }
 }
 
-class PlantedMatchFault : public testing::TestWithParam<match_mutant> {
+class MatchMutant : public testing::TestWithParam<match_mutant> {
  protected:
   void TearDown() override { active_mutant<match_mutant> = match_mutant::none; }
 };
 
-TEST_P(PlantedMatchFault, MakesRunsFail) {
-  int found = 0;
-  for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
+TEST_P(MatchMutant, MakesRunsFail) {
+  int failures = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && failures < 2; ++seed)
     for (const char* name : {"keys", "some_wildcards", "two_keys_and_wildcards"})
       for (const TrafficCase& each : kTraffic) {
         if (std::string(each.name) != name) continue;
         active_mutant<match_mutant> = match_mutant::none;
         const Traffic traffic = draw(each, seed);
         active_mutant<match_mutant> = GetParam();
-        found += run_and_compare(kByBlock, traffic, seed).empty() ? 0 : 1;
+        failures += run_and_compare(kByBlock, traffic, seed).empty() ? 0 : 1;
       }
-  EXPECT_GE(found, 2);
+  EXPECT_GE(failures, 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Each, PlantedMatchFault,
+    Each, MatchMutant,
     testing::Values(match_mutant::any_order_of_receives, match_mutant::any_order_of_messages,
                     match_mutant::any_order_of_long_groups, match_mutant::wildcards_overtake,
                     match_mutant::keys_do_not_shift, match_mutant::shift_is_one_early,

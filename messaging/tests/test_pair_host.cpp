@@ -24,23 +24,31 @@ struct PairCase {
   unsigned segment_log2;
 };
 
-std::string run_pairs(const PairCase& of, std::uint64_t seed) {
+std::string run_pairs(const PairCase& test_case, std::uint64_t seed) {
   constexpr unsigned kThreads = 64;
   constexpr unsigned kKernels = 3;
   constexpr unsigned kCalls = 5;
-  const unsigned size = of.members == Members::thread ? 1 : of.members == Members::warp ? 32 : 64;
+  const unsigned size = test_case.members == Members::thread ? 1
+                        : test_case.members == Members::warp ? 32
+                                                             : 64;
   const unsigned teams = kThreads / size;
-  const unsigned room = kCalls * of.items * size;
-  PairMemory memory(of.words, of.capacity_log2, of.segment_log2, teams);
-  std::vector<Found> found(std::size_t{kKernels} * teams * room, Found{7, 7, 7, 7});
+  const unsigned room = kCalls * test_case.items * size;
+  PairMemory memory(test_case.words, test_case.capacity_log2, test_case.segment_log2, teams);
+  std::vector<Found> popped(std::size_t{kKernels} * teams * room, Found{7, 7, 7, 7});
   std::vector<simt::Launch> pushes;
   std::vector<simt::Launch> pops;
   for (unsigned kernel = 0; kernel < kKernels; ++kernel) {
-    const auto bytes = static_cast<std::uint32_t>(cell_bytes(of.words) << of.capacity_log2);
-    const PairRow row{
-        memory.view(), bytes,  of.members,    of.words,
-        of.items,      kCalls, kernel * room, found.data() + std::size_t{kernel} * teams * room,
-        room};
+    const auto bytes =
+        static_cast<std::uint32_t>(cell_bytes(test_case.words) << test_case.capacity_log2);
+    const PairRow row{memory.view(),
+                      bytes,
+                      test_case.members,
+                      test_case.words,
+                      test_case.items,
+                      kCalls,
+                      kernel * room,
+                      popped.data() + std::size_t{kernel} * teams * room,
+                      room};
     pushes.push_back(simt::launch("polypath_test_pair_pushes", 0, 1, kThreads, row));
     pops.push_back(simt::launch("polypath_test_pair_pops", 0, 1, kThreads, row));
   }
@@ -52,7 +60,7 @@ std::string run_pairs(const PairCase& of, std::uint64_t seed) {
   for (unsigned kernel = 0; kernel < kKernels; ++kernel)
     for (unsigned team = 0; team < teams; ++team)
       for (unsigned i = 0; i < room; ++i) {
-        const Found& each = found[(std::size_t{kernel} * teams + team) * room + i];
+        const Found& each = popped[(std::size_t{kernel} * teams + team) * room + i];
         if (each.team != team || each.number != kernel * room + i || each.is_right != 1 ||
             each.result != 0)
           return "wrong item";
@@ -108,27 +116,27 @@ constexpr PairCase kPairCases[] = {
 INSTANTIATE_TEST_SUITE_P(Pair, Pairs, testing::ValuesIn(kPairCases),
                          [](const auto& at) { return at.param.name; });
 
-class PlantedPairFault : public testing::TestWithParam<spsc_mutant> {
+class PairMutant : public testing::TestWithParam<spsc_mutant> {
  protected:
   void TearDown() override { active_mutant<spsc_mutant> = spsc_mutant::none; }
 };
 
-TEST_P(PlantedPairFault, MakesRunsFail) {
+TEST_P(PairMutant, MakesRunsFail) {
   active_mutant<spsc_mutant> = GetParam();
-  int found = 0;
-  for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
-    found += run_pairs(case_of(kPairCases, "warps_of_128_bytes"), seed).empty() ? 0 : 1;
-  EXPECT_GE(found, 3) << "of 300 seeds";
+  int failures = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && failures < 3; ++seed)
+    failures += run_pairs(case_of(kPairCases, "warps_of_128_bytes"), seed).empty() ? 0 : 1;
+  EXPECT_GE(failures, 3) << "of 300 seeds";
 }
 
-INSTANTIATE_TEST_SUITE_P(Pair, PlantedPairFault,
+INSTANTIATE_TEST_SUITE_P(Pair, PairMutant,
                          testing::Values(spsc_mutant::no_credit, spsc_mutant::credit_before_reading,
                                          spsc_mutant::turn_forgotten));
 
 /// A block of two warps alone at one side; at the other, a warp that does half of what it waits
-/// for, or nobody.
+/// for, or none.
 std::string run_half(PairMemory& memory, bool block_pushes, bool other_comes,
-                     std::vector<Found>& found, std::uint64_t seed) {
+                     std::vector<Found>& popped, std::uint64_t seed) {
   const auto bytes = static_cast<std::uint32_t>(cell_bytes(3) << 8);
   PairRow row{memory.view(),
               bytes,
@@ -137,8 +145,8 @@ std::string run_half(PairMemory& memory, bool block_pushes, bool other_comes,
               1,
               9,
               0,
-              found.data(),
-              static_cast<std::uint32_t>(found.size())};
+              popped.data(),
+              static_cast<std::uint32_t>(popped.size())};
   PairRow other = row;
   other.members = Members::warp;
   other.calls = 1;
@@ -154,14 +162,15 @@ std::string run_half(PairMemory& memory, bool block_pushes, bool other_comes,
 TEST(PairWaits, ConsumingGroup_TimesOutAsWhole) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     PairMemory memory(3, 8, 6, 1);
-    std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
-    ASSERT_EQ(run_half(memory, false, true, found, seed), "");
+    std::vector<Found> popped(9 * 64, Found{7, 7, 7, 7});
+    ASSERT_EQ(run_half(memory, false, true, popped, seed), "");
     const device::wait_error& status = memory.wait_ctx().status;
     EXPECT_EQ(status.reason, device::wait_error::time_limit);
     EXPECT_EQ(status.offset, 43U) << "the number of the pair";
     EXPECT_GE(status.expected, 32U) << "the turn";
-    for (std::size_t i = 0; i < found.size(); ++i)
-      EXPECT_EQ(found[i].result, i < 64 ? static_cast<std::uint32_t>(device::status::aborted) : 7U);
+    for (std::size_t i = 0; i < popped.size(); ++i)
+      EXPECT_EQ(popped[i].result,
+                i < 64 ? static_cast<std::uint32_t>(device::status::aborted) : 7U);
     EXPECT_EQ(*memory.view().credit, 0U) << "what was not read is not given back";
     EXPECT_EQ(*memory.view().received, 0U);
   }
@@ -170,8 +179,8 @@ TEST(PairWaits, ConsumingGroup_TimesOutAsWhole) {
 TEST(PairWaits, ProducingGroup_TimesOutAsWhole) {
   for (const bool pops : {false, true}) {
     PairMemory memory(3, 8, 6, 1);
-    std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
-    ASSERT_EQ(run_half(memory, true, pops, found, 3), "");
+    std::vector<Found> popped(9 * 64, Found{7, 7, 7, 7});
+    ASSERT_EQ(run_half(memory, true, pops, popped, 3), "");
     EXPECT_EQ(memory.wait_ctx().status.reason, device::wait_error::time_limit);
     EXPECT_EQ(memory.wait_ctx().status.expected, 64U) << "read, for the fifth push";
     EXPECT_EQ(memory.wait_ctx().status.seen, pops ? 32U : 0U);
@@ -194,18 +203,18 @@ TEST(PairWaits, TimedOutPush_NoLaterPushSucceeds) {
 TEST(PairWaits, EndWithAnAbort) {
   PairMemory memory(3, 8, 6, 1);
   memory.wait_ctx().abort_flag = 1;
-  std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
-  ASSERT_EQ(run_half(memory, false, true, found, 1), "");
+  std::vector<Found> popped(9 * 64, Found{7, 7, 7, 7});
+  ASSERT_EQ(run_half(memory, false, true, popped, 1), "");
   EXPECT_EQ(memory.wait_ctx().status.reason, device::wait_error::aborted);
 }
 
 TEST(PairWaits, GroupsThatDoNotAgreeAreFound) {
   active_mutant<spsc_mutant> = spsc_mutant::answers_by_warp;
   PairMemory memory(3, 8, 6, 1);
-  std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
-  const std::string error = run_half(memory, false, true, found, 1);
+  std::vector<Found> popped(9 * 64, Found{7, 7, 7, 7});
+  const std::string error = run_half(memory, false, true, popped, 1);
   active_mutant<spsc_mutant> = spsc_mutant::none;
-  EXPECT_TRUE(!error.empty() || found[0].result != found[63].result);
+  EXPECT_TRUE(!error.empty() || popped[0].result != popped[63].result);
 }
 
 }  // namespace

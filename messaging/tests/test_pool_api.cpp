@@ -53,10 +53,10 @@ class PoolApi : public testing::Test {
   template <typename T>
   std::vector<T> read(int rank, const T* from, std::size_t count) {
     gpus_.at(static_cast<std::size_t>(rank))->make_current();
-    std::vector<T> found(count);
-    EXPECT_CUDA(cuMemcpy(reinterpret_cast<CUdeviceptr>(found.data()),
+    std::vector<T> values(count);
+    EXPECT_CUDA(cuMemcpy(reinterpret_cast<CUdeviceptr>(values.data()),
                          reinterpret_cast<CUdeviceptr>(from), count * sizeof(T)));
-    return found;
+    return values;
   }
   template <typename T>
   void write(int rank, T* to, const std::vector<T>& from) {
@@ -150,9 +150,9 @@ TEST_F(PoolApi, BlocksGoToOtherRanksAndComeBack) {
   wait_for_all();
   for (int rank = 0; rank < kRanks; ++rank) {
     const auto own = static_cast<std::size_t>(rank);
-    const auto found = read(rank, at<std::uint32_t>(memory[own], rank), 9);
-    EXPECT_EQ(0U, found[0]);
-    EXPECT_EQ(4U * 64, found[8]);
+    const auto words = read(rank, at<std::uint32_t>(memory[own], rank), 9);
+    EXPECT_EQ(0U, words[0]);
+    EXPECT_EQ(4U * 64, words[8]);
     EXPECT_THAT(report(pools[own]),
                 AllOf(HasSubstr("\"allocated\":256"), HasSubstr("\"freed\":256"),
                       HasSubstr("\"held_bytes\":0"), HasSubstr("\"shared\":true")));
@@ -233,10 +233,10 @@ TEST_F(PoolApi, KernelsOfAllRanksMakeCollectives) {
   }
   wait_for_all();
   for (int rank = 0; rank < kRanks; ++rank) {
-    const auto found =
+    const auto results =
         read(rank, at<std::int32_t>(memory[static_cast<std::size_t>(rank)], rank, kOut), kCount);
     for (std::size_t i = 0; i < kCount; ++i)
-      ASSERT_EQ(std::max({values[0][i], values[1][i], values[2][i]}), found[i]) << i;
+      ASSERT_EQ(std::max({values[0][i], values[1][i], values[2][i]}), results[i]) << i;
   }
   free(memory);
   auto twice = handles;

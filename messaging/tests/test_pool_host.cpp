@@ -1,5 +1,5 @@
 // Pools of one GPU: blocks of all sizes, held and freed at random by many threads. None is given
-// twice, all come back, nobody else writes to them; and each defect of pool_mutant is found.
+// twice, all come back, no other thread writes to them; and each defect of pool_mutant is found.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,14 +33,14 @@ class PoolAndNotes : public PoolMemory {
     return results_[static_cast<std::size_t>(which)];
   }
   PoolRow row(PoolMembers members, std::uint32_t rounds) {
-    PoolRow its{};
-    its.view = view();
-    its.members = members;
-    its.rounds = rounds;
-    its.held = held_.data();
-    its.times = times_.data();
-    its.results = results_.data();
-    return its;
+    PoolRow pool_row{};
+    pool_row.view = view();
+    pool_row.members = members;
+    pool_row.rounds = rounds;
+    pool_row.held = held_.data();
+    pool_row.times = times_.data();
+    pool_row.results = results_.data();
+    return pool_row;
   }
   /// Empty, or what the threads found wrong.
   [[nodiscard]] std::string wrong() const {
@@ -72,9 +72,9 @@ std::string run(const PoolRow& row, std::uint64_t seed, unsigned blocks = 3,
   simt::RunOptions options;
   options.seed = seed;
   options.max_steps = 20'000'000;
-  PoolRow its = row;
-  its.seed = static_cast<std::uint32_t>(seed * 7919);
-  return simt::run({{simt::launch("polypath_test_pool", 0, blocks, threads, its)}}, options);
+  PoolRow seeded_row = row;
+  seeded_row.seed = static_cast<std::uint32_t>(seed * 7919);
+  return simt::run({{simt::launch("polypath_test_pool", 0, blocks, threads, seeded_row)}}, options);
 }
 
 struct PoolCase {
@@ -89,14 +89,15 @@ struct PoolCase {
   unsigned threads = 64;
 };
 
-std::string run_case(const PoolCase& of, std::uint64_t seed) {
-  PoolAndNotes memory(of.slabs, of.slab_log2);
-  if (of.counts) memory.clear_blocks();
-  PoolRow row = memory.row(of.members, of.rounds);
-  row.least = of.least;
-  row.most = of.most;
-  row.counts = of.counts ? 1 : 0;
-  if (std::string error = run(row, seed, of.blocks, of.threads); !error.empty()) return error;
+std::string run_case(const PoolCase& test_case, std::uint64_t seed) {
+  PoolAndNotes memory(test_case.slabs, test_case.slab_log2);
+  if (test_case.counts) memory.clear_blocks();
+  PoolRow row = memory.row(test_case.members, test_case.rounds);
+  row.least = test_case.least;
+  row.most = test_case.most;
+  row.counts = test_case.counts ? 1 : 0;
+  if (std::string error = run(row, seed, test_case.blocks, test_case.threads); !error.empty())
+    return error;
   if (std::string wrong = memory.wrong(); !wrong.empty()) return wrong;
   return memory.left();
 }
@@ -219,16 +220,16 @@ TEST(PoolOfOneSize, GivesAllBlocksThenEmptyThenReuses) {
       row.handles = handles.data();
       ASSERT_EQ(run(row, seed, 2), "");
       ASSERT_EQ(memory.wrong(), "");
-      std::set<std::uint32_t> given(handles.begin(), handles.end());
-      given.erase(pool_view::kNoBlock);
-      EXPECT_EQ(given.size(), kSlabs * 8U);
+      std::set<std::uint32_t> blocks(handles.begin(), handles.end());
+      blocks.erase(pool_view::kNoBlock);
+      EXPECT_EQ(blocks.size(), kSlabs * 8U);
       EXPECT_EQ(memory.result(status::done), kSlabs * 8U);
       EXPECT_GT(memory.result(status::empty), 0U);
       EXPECT_EQ(memory.count(&device::pool_counts::failed), memory.result(status::empty));
       // Freed, whole slabs serve another size.
       std::uint32_t result = 77;
       std::vector<simt::Launch> frees;
-      for (const std::uint32_t handle : given)
+      for (const std::uint32_t handle : blocks)
         frees.push_back(simt::launch("polypath_test_pool_free", 0, 1, 32,
                                      PoolFree{memory.view(), handle, &result}));
       ASSERT_EQ(simt::run({frees}), "");
@@ -321,25 +322,25 @@ struct PoolFaultCase {
   const char* found_by;  ///< a name of kPoolCases, or kByHandles
 };
 
-class PlantedPoolFault : public testing::TestWithParam<PoolFaultCase> {
+class PoolMutant : public testing::TestWithParam<PoolFaultCase> {
  protected:
   void TearDown() override { active_mutant<pool_mutant> = pool_mutant::none; }
 };
 
-TEST_P(PlantedPoolFault, MakesRunsFail) {
+TEST_P(PoolMutant, MakesRunsFail) {
   active_mutant<pool_mutant> = GetParam().fault;
   if (GetParam().found_by == kByHandles) {
     EXPECT_NE(free_wrong_handles(), "");
     return;
   }
-  int found = 0;
-  for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
-    found += run_case(case_of(kPoolCases, GetParam().found_by), seed).empty() ? 0 : 1;
-  EXPECT_GE(found, 3) << "of 300 seeds";
+  int failures = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && failures < 3; ++seed)
+    failures += run_case(case_of(kPoolCases, GetParam().found_by), seed).empty() ? 0 : 1;
+  EXPECT_GE(failures, 3) << "of 300 seeds";
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Pool, PlantedPoolFault,
+    Pool, PoolMutant,
     testing::Values(PoolFaultCase{pool_mutant::bits_not_compared, "scarce_threads"},
                     PoolFaultCase{pool_mutant::bit_not_looked_at, kByHandles},
                     PoolFaultCase{pool_mutant::class_not_looked_at, kByHandles},

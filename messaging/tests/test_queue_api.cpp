@@ -56,20 +56,20 @@ class QueueApi : public testing::Test {
   void run_warps(TestGpu& from, const device::queue_view& pushes, TestGpu& to,
                  const device::queue_view& pops, const char* name) {
     const std::uint32_t room = 2 * kPushes * 32 + 64;
-    Found* const found = to.alloc_found(std::size_t{2} * room);
+    Found* const popped = to.alloc_found(std::size_t{2} * room);
     RemoteRow row{{pushes, Members::warp, Calls::waiting, 3, 1, kPushes, nullptr, 2, nullptr, 0},
                   false};
     from.launch("polypath_test_remote_pushes", 1, 64, row, 0);
     from.launch("polypath_test_remote_close", 1, 32, pushes, 0);
     row.queue.view = pops;
-    row.queue.found = found;
+    row.queue.popped = popped;
     row.queue.room = room;
     to.launch("polypath_test_remote_pops", 1, 64, row, 1);
     from.synchronize();
     to.synchronize();
     for (polypath_comm* comm : comms_) EXPECT_OK(polypath_comm_check(comm));
     // Each of two popping warps has its own order.
-    std::vector<Found> all = to.read(found, std::size_t{2} * room);
+    std::vector<Found> all = to.read(popped, std::size_t{2} * room);
     std::vector<Found> sorted(all);
     for (const unsigned half : {0U, 1U}) {
       std::map<std::uint32_t, std::uint32_t> next;
@@ -131,14 +131,14 @@ TEST_F(QueueApi, FromEachToEach) {
   const polypath_queue_options options = options_of(12, 128, 32);
   std::array<polypath_queue*, kRanks> queues{};
   EXPECT_OK(polypath_queue_connect_mesh_all(comms_.data(), kRanks, &options, queues.data()));
-  std::array<Found*, kRanks> found{};
+  std::array<Found*, kRanks> popped{};
   const std::uint32_t room = 2 * 2 * kPushes * 32;  // for what came twice, too
   for (int rank = 0; rank < kRanks; ++rank) {
     const auto at = static_cast<std::size_t>(rank);
-    found[at] = gpu(rank).alloc_found(std::size_t{kRanks} * room);
+    popped[at] = gpu(rank).alloc_found(std::size_t{kRanks} * room);
     RingsRow rings{};
     rings.count = kRanks;
-    rings.found = found[at];
+    rings.popped = popped[at];
     rings.room = room;
     for (int other = 0; other < kRanks; ++other) {
       const device::queue_view pushes = view_of(queues[at], other, POLYPATH_QUEUE_PRODUCER);
@@ -153,7 +153,7 @@ TEST_F(QueueApi, FromEachToEach) {
   for (int rank = 0; rank < kRanks; ++rank) gpu(rank).synchronize();
   for (int rank = 0; rank < kRanks; ++rank)
     for (int other = 0; other < kRanks; ++other)
-      EXPECT_EQ(what_is_wrong(gpu(rank).read(found[static_cast<std::size_t>(rank)] +
+      EXPECT_EQ(what_is_wrong(gpu(rank).read(popped[static_cast<std::size_t>(rank)] +
                                                  static_cast<std::size_t>(other) * room,
                                              room),
                               2, kPushes * 32),
@@ -168,19 +168,19 @@ TEST_F(QueueApi, PairsBetweenRanks) {
   constexpr unsigned kCalls = 9;
   const auto queues = connect(options_of(96, 128, 32, POLYPATH_QUEUE_SPSC), 0, 1, 2);
   for (const int index : {0, 1}) {
-    Found* const found = gpu(1).alloc_found(std::size_t{2} * kCalls * 32);
+    Found* const popped = gpu(1).alloc_found(std::size_t{2} * kCalls * 32);
     for (const unsigned kernel : {0U, 1U}) {
       RemotePairRow row{{pair_of(queues[0], index, POLYPATH_QUEUE_PRODUCER), 0, Members::warp, 24,
                          1, kCalls, kernel * kCalls * 32, nullptr, kCalls * 32},
                         false};
       gpu(0).launch("polypath_test_remote_pair_pushes", 1, 32, row, 0);
       row.pair.view = pair_of(queues[1], index, POLYPATH_QUEUE_CONSUMER);
-      row.pair.found = found + std::size_t{kernel} * kCalls * 32;
+      row.pair.popped = popped + std::size_t{kernel} * kCalls * 32;
       gpu(1).launch("polypath_test_remote_pair_pops", 1, 32, row, 1);
     }
     gpu(0).synchronize();
     gpu(1).synchronize();
-    EXPECT_EQ(what_is_wrong(gpu(1).read(found, std::size_t{2} * kCalls * 32), 1, 2 * kCalls * 32),
+    EXPECT_EQ(what_is_wrong(gpu(1).read(popped, std::size_t{2} * kCalls * 32), 1, 2 * kCalls * 32),
               "");
   }
   EXPECT_THAT(report_of(queues[0]), HasSubstr("\"pushed\":576"));
@@ -221,9 +221,9 @@ TEST_F(QueueApi, FromTheCpu) {
   polypath_queue* queue = nullptr;
   EXPECT_OK(polypath_queue_create_host(comm(2), &options, POLYPATH_QUEUE_PRODUCER, 1, &queue));
   const std::uint32_t room = 2048;
-  Found* const found = gpu(2).alloc_found(room);
+  Found* const popped = gpu(2).alloc_found(room);
   const RemoteRow row{{view_of(queue, 0, POLYPATH_QUEUE_CONSUMER), Members::warp, Calls::waiting, 3,
-                       1, 0, nullptr, 0, found, room},
+                       1, 0, nullptr, 0, popped, room},
                       false};
   gpu(2).launch("polypath_test_remote_pops", 1, 32, row, 1);
   std::vector<std::array<std::uint32_t, 3>> items;
@@ -238,7 +238,7 @@ TEST_F(QueueApi, FromTheCpu) {
     EXPECT_OK(polypath_queue_try_push(queue, 0, items[done].data(), 20, &pushed));
   EXPECT_OK(polypath_queue_close(queue, 0));
   gpu(2).synchronize();
-  EXPECT_EQ(what_is_wrong(gpu(2).read(found, room), 1, 500), "");
+  EXPECT_EQ(what_is_wrong(gpu(2).read(popped, room), 1, 500), "");
   EXPECT_OK(polypath_queue_destroy(queue));
 }
 
@@ -252,13 +252,13 @@ TEST_F(QueueApi, PairsWithTheCpu) {
   polypath_queue* from = nullptr;
   EXPECT_OK(polypath_queue_create_host(comm(0), &options, POLYPATH_QUEUE_CONSUMER, 1, &to));
   EXPECT_OK(polypath_queue_create_host(comm(0), &options, POLYPATH_QUEUE_PRODUCER, 1, &from));
-  Found* const found = gpu(0).alloc_found(kAll);
+  Found* const popped = gpu(0).alloc_found(kAll);
   RemotePairRow row{
       {pair_of(to, 0, POLYPATH_QUEUE_PRODUCER), 0, Members::warp, 3, 2, kCalls, 0, nullptr, kAll},
       false};
   gpu(0).launch("polypath_test_remote_pair_pushes", 1, 32, row, 0);
   row.pair.view = pair_of(from, 0, POLYPATH_QUEUE_CONSUMER);
-  row.pair.found = found;
+  row.pair.popped = popped;
   gpu(0).launch("polypath_test_remote_pair_pops", 1, 32, row, 1);
   using Words = std::array<std::uint32_t, 3>;
   messaging::host_spsc_consumer<Words> pops(pair_of(to, 0, POLYPATH_QUEUE_CONSUMER));
@@ -270,7 +270,7 @@ TEST_F(QueueApi, PairsWithTheCpu) {
     ASSERT_EQ(pushes.push(item), device::status::done);
   }
   gpu(0).synchronize();
-  EXPECT_EQ(what_is_wrong(gpu(0).read(found, kAll), 1, kAll), "");
+  EXPECT_EQ(what_is_wrong(gpu(0).read(popped, kAll), 1, kAll), "");
   EXPECT_OK(polypath_queue_destroy(to));
   EXPECT_OK(polypath_queue_destroy(from));
 }
@@ -284,14 +284,14 @@ TEST_F(QueueApi, EmptyAndFullForLong) {
     const auto queues = connect(options_of(12, 128, 32), 1, 2, 1);
     const device::queue_view pushes = view_of(queues[1], 0, POLYPATH_QUEUE_PRODUCER);
     const std::uint32_t room = kPushes * 32 * 2 + 64;
-    Found* const found = gpu(2).alloc_found(room);
+    Found* const popped = gpu(2).alloc_found(room);
     RemoteRow row{{pushes, Members::warp, Calls::waiting, 3, 1, kPushes, nullptr, 2, nullptr, 0,
                    pushes_slowly ? kRestUs : 0},
                   false};
     gpu(1).launch("polypath_test_remote_pushes", 1, 64, row, 0);
     gpu(1).launch("polypath_test_remote_close", 1, 32, pushes, 0);
     row.queue.view = view_of(queues[2], 0, POLYPATH_QUEUE_CONSUMER);
-    row.queue.found = found;
+    row.queue.popped = popped;
     row.queue.room = room;
     row.queue.pause_us = 0;
     if (!pushes_slowly) gpu(2).launch("polypath_test_rest", 1, 32, kRestUs, 1);
@@ -299,7 +299,7 @@ TEST_F(QueueApi, EmptyAndFullForLong) {
     gpu(1).synchronize();
     gpu(2).synchronize();
     for (polypath_comm* comm : comms_) EXPECT_OK(polypath_comm_check(comm));
-    EXPECT_EQ(what_is_wrong(gpu(2).read(found, room), 2, kPushes * 32), "") << pushes_slowly;
+    EXPECT_EQ(what_is_wrong(gpu(2).read(popped, room), 2, kPushes * 32), "") << pushes_slowly;
     destroy(queues);
   }
 }
@@ -309,9 +309,9 @@ TEST_F(QueueApi, PopTimeout_NamesQueueAndTicket) {
   polypath_queue_options options = options_of(12, 128, 32);
   options.timeout_ms = 20;
   const auto queues = connect(options, 0, 2, 2);
-  Found* const found = gpu(2).alloc_found(256);
+  Found* const popped = gpu(2).alloc_found(256);
   const RemoteRow row{{view_of(queues[2], 1, POLYPATH_QUEUE_CONSUMER), Members::warp,
-                       Calls::waiting, 3, 1, 0, nullptr, 0, found, 256},
+                       Calls::waiting, 3, 1, 0, nullptr, 0, popped, 256},
                       false};
   gpu(2).launch("polypath_test_remote_pops", 1, 32, row, 1);
   gpu(2).synchronize();
@@ -358,7 +358,7 @@ TEST_F(QueueApi, CpuPopTimeout_NamesQueueAndTicket) {
   EXPECT_OK(polypath_queue_destroy(queue));
 }
 
-/// What was pushed is what is in the ring, not the turns of who waited in vain.
+/// What was pushed is what is in the ring, not the turns of producers that waited in vain.
 TEST_F(QueueApi, CpuPushTimeout_CountsPushedItems) {
   polypath_queue_options options = options_of(8, 64, 16);
   options.timeout_ms = 5;
@@ -409,16 +409,17 @@ TEST_F(QueueApi, CpuCallsAfterAbort_ReturnItsReason) {
     const polypath_queue_options options = options_of(8, 64, 16, kind);
     polypath_queue* pushes = nullptr;
     polypath_queue* pops = nullptr;
-    polypath_comm* one = nullptr;
-    ASSERT_EQ(POLYPATH_SUCCESS, polypath_comm_create_all(context_, &rank, 1, nullptr, &one))
+    polypath_comm* single_comm = nullptr;
+    ASSERT_EQ(POLYPATH_SUCCESS, polypath_comm_create_all(context_, &rank, 1, nullptr, &single_comm))
         << polypath_last_error();
-    EXPECT_OK(polypath_queue_create_host(one, &options, POLYPATH_QUEUE_PRODUCER, 1, &pushes));
-    EXPECT_OK(polypath_queue_create_host(one, &options, POLYPATH_QUEUE_CONSUMER, 1, &pops));
+    EXPECT_OK(
+        polypath_queue_create_host(single_comm, &options, POLYPATH_QUEUE_PRODUCER, 1, &pushes));
+    EXPECT_OK(polypath_queue_create_host(single_comm, &options, POLYPATH_QUEUE_CONSUMER, 1, &pops));
     std::uint64_t item = 0;
     std::size_t count = 7;
     int closed = 7;
     EXPECT_OK(polypath_queue_push(pushes, 0, &item, 1));
-    EXPECT_OK(polypath_comm_abort(one, "somebody wanted it"));
+    EXPECT_OK(polypath_comm_abort(single_comm, "somebody wanted it"));
     const auto says_so = [](polypath_status status) {
       EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, status);
       EXPECT_THAT(polypath_last_error(), HasSubstr("unusable: somebody wanted it"));
@@ -436,7 +437,7 @@ TEST_F(QueueApi, CpuCallsAfterAbort_ReturnItsReason) {
                 AllOf(HasSubstr("\"pushed\":1"), HasSubstr("\"timed_out_wait\":\"\"")));
     EXPECT_OK(polypath_queue_destroy(pushes));
     EXPECT_OK(polypath_queue_destroy(pops));
-    EXPECT_OK(polypath_comm_destroy(one));
+    EXPECT_OK(polypath_comm_destroy(single_comm));
   }
 }
 

@@ -37,36 +37,37 @@ struct QueueCase {
 unsigned team_size(Members members) { return members == Members::thread ? 1 : 32; }
 
 /// Empty, or what was wrong.
-std::string run_case(const QueueCase& of, std::uint64_t seed) {
-  const unsigned size = team_size(of.members);
-  const unsigned teams = of.producers * kThreads / size;
-  const unsigned poppers = of.consumers * kThreads / size;
-  const unsigned of_team = of.pushes * of.items * size;
+std::string run_case(const QueueCase& test_case, std::uint64_t seed) {
+  const unsigned size = team_size(test_case.members);
+  const unsigned teams = test_case.producers * kThreads / size;
+  const unsigned poppers = test_case.consumers * kThreads / size;
+  const unsigned of_team = test_case.pushes * test_case.items * size;
   const std::size_t all = std::size_t{teams} * of_team;
-  QueueMemory memory(of.words, of.capacity_log2, of.segment_log2);
-  memory.start_at(of.first_lap);
+  QueueMemory memory(test_case.words, test_case.capacity_log2, test_case.segment_log2);
+  memory.start_at(test_case.first_lap);
   // A team that pops has a place for all, and for what a call leaves open at the end.
   const auto room =
-      static_cast<std::uint32_t>(all + std::size_t{2} * of.items * size + 32 * all / size);
+      static_cast<std::uint32_t>(all + std::size_t{2} * test_case.items * size + 32 * all / size);
   constexpr std::uint32_t kPoison = 0xDEADBEEF;
-  std::vector<Found> found(std::size_t{poppers} * room, Found{kPoison, kPoison, kPoison, kPoison});
+  std::vector<Found> popped(std::size_t{poppers} * room, Found{kPoison, kPoison, kPoison, kPoison});
   std::vector<std::uint32_t> elsewhere(all, kPoison);
-  const QueueRow row{memory.view(), of.members,       of.calls, of.words,     of.items,
-                     of.pushes,     elsewhere.data(), teams,    found.data(), room};
+  const QueueRow row{
+      memory.view(),    test_case.members, test_case.calls, test_case.words, test_case.items,
+      test_case.pushes, elsewhere.data(),  teams,           popped.data(),   room};
   simt::RunOptions options;
   options.seed = seed;
   options.max_steps = 2'000'000;
   const std::string error =
-      simt::run({{simt::launch("polypath_test_pushes", 0, of.producers, kThreads, row),
+      simt::run({{simt::launch("polypath_test_pushes", 0, test_case.producers, kThreads, row),
                   simt::launch("polypath_test_close", 0, 1, 32, memory.view())},
-                 {simt::launch("polypath_test_pops", 0, of.consumers, kThreads, row)}},
+                 {simt::launch("polypath_test_pops", 0, test_case.consumers, kThreads, row)}},
                 options);
   if (!error.empty()) return error;
   std::vector<int> times(all, 0);
   for (unsigned popper = 0; popper < poppers; ++popper) {
     std::map<std::uint32_t, std::uint32_t> next;  // of each producing team
     for (std::size_t i = 0; i < room; ++i) {
-      const Found& each = found[popper * std::size_t{room} + i];
+      const Found& each = popped[popper * std::size_t{room} + i];
       if (each.team == kPoison) continue;
       if (each.team >= teams || each.number >= of_team || each.is_right != 1) return "a torn item";
       ++times[each.team * std::size_t{of_team} + each.number];
@@ -232,21 +233,21 @@ struct FaultCase {
   const char* found_by;  ///< a name of kCases
 };
 
-class PlantedQueueFault : public testing::TestWithParam<FaultCase> {
+class QueueMutant : public testing::TestWithParam<FaultCase> {
  protected:
   void TearDown() override { active_mutant<queue_mutant> = queue_mutant::none; }
 };
 
-TEST_P(PlantedQueueFault, MakesRunsFail) {
+TEST_P(QueueMutant, MakesRunsFail) {
   active_mutant<queue_mutant> = GetParam().fault;
-  int found = 0;
-  for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
-    found += run_case(case_of(kCases, GetParam().found_by), seed).empty() ? 0 : 1;
-  EXPECT_GE(found, 3) << "of 300 seeds";
+  int failures = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && failures < 3; ++seed)
+    failures += run_case(case_of(kCases, GetParam().found_by), seed).empty() ? 0 : 1;
+  EXPECT_GE(failures, 3) << "of 300 seeds";
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Queue, PlantedQueueFault,
+    Queue, QueueMutant,
     testing::Values(FaultCase{queue_mutant::no_credit, "warps"},
                     FaultCase{queue_mutant::credit_before_reading, "warps"},
                     FaultCase{queue_mutant::credit_of_other_lap, "warps"},
@@ -257,8 +258,8 @@ INSTANTIATE_TEST_SUITE_P(
                     FaultCase{queue_mutant::no_release, "publishing_warps"},
                     FaultCase{queue_mutant::no_acquire, "publishing_warps"}));
 
-/// One team pops from a queue that nobody pushes to, or pushes to one that nobody pops from.
-QueueRow row_alone(QueueMemory& memory, std::vector<Found>& found) {
+/// One team pops from a queue without a producer, or pushes to one without a consumer.
+QueueRow row_alone(QueueMemory& memory, std::vector<Found>& popped) {
   return {memory.view(),
           Members::warp,
           Calls::waiting,
@@ -267,24 +268,24 @@ QueueRow row_alone(QueueMemory& memory, std::vector<Found>& found) {
           9,
           nullptr,
           0,
-          found.data(),
-          static_cast<std::uint32_t>(found.size())};
+          popped.data(),
+          static_cast<std::uint32_t>(popped.size())};
 }
 
 TEST(QueueWaits, EndWithTheTimeLimitAndSayWhatFor) {
   for (const std::uint32_t producers : {0U, 1U}) {
     QueueMemory memory(3, 7, 5);
-    std::vector<Found> found(32 * 16, Found{7, 7, 7, 7});
+    std::vector<Found> popped(32 * 16, Found{7, 7, 7, 7});
     const std::string error =
         simt::run({{simt::launch(producers == 0 ? "polypath_test_pops" : "polypath_test_pushes", 0,
-                                 1, 32, row_alone(memory, found))}});
+                                 1, 32, row_alone(memory, popped))}});
     ASSERT_EQ(error, "");
     const device::wait_error& status = memory.wait_ctx().status;
     EXPECT_EQ(status.given_up, 1U);
     EXPECT_EQ(status.reason, device::wait_error::time_limit);
     EXPECT_EQ(status.offset, 41U) << "the number of the queue";
     EXPECT_EQ(status.expected, producers == 0 ? 0U : 128U) << "the turn";
-    for (const Found& each : found) EXPECT_EQ(each.team, 7U) << "nothing came";
+    for (const Found& each : popped) EXPECT_EQ(each.team, 7U) << "nothing came";
     EXPECT_EQ(*memory.view().tail, producers * 9 * 32U) << "every push took its turn";
   }
 }
@@ -292,8 +293,8 @@ TEST(QueueWaits, EndWithTheTimeLimitAndSayWhatFor) {
 TEST(QueueWaits, EndWithAnAbort) {
   QueueMemory memory(3, 7, 5);
   memory.wait_ctx().abort_flag = 1;
-  std::vector<Found> found(32 * 16, Found{7, 7, 7, 7});
-  ASSERT_EQ(simt::run({{simt::launch("polypath_test_pops", 0, 1, 64, row_alone(memory, found))}}),
+  std::vector<Found> popped(32 * 16, Found{7, 7, 7, 7});
+  ASSERT_EQ(simt::run({{simt::launch("polypath_test_pops", 0, 1, 64, row_alone(memory, popped))}}),
             "");
   EXPECT_EQ(memory.wait_ctx().status.reason, device::wait_error::aborted);
 }
@@ -302,8 +303,8 @@ TEST(QueuePolls, EndWithAnAbortWhereTheyAskForIt) {
   for (const Members members : {Members::thread, Members::warp, Members::block}) {
     QueueMemory memory(3, 7, 5);
     memory.wait_ctx().abort_flag = 1;
-    std::vector<Found> found(32 * 16, Found{7, 7, 7, 7});
-    QueueRow row = row_alone(memory, found);
+    std::vector<Found> popped(32 * 16, Found{7, 7, 7, 7});
+    QueueRow row = row_alone(memory, popped);
     row.members = members;
     row.calls = Calls::trying;
     row.room = 1;
@@ -318,8 +319,8 @@ TEST(QueuePolls, EndWithAnAbortWhereTheyAskForIt) {
 /// Loads of a long wait of a warp for items of eight packets: how many beyond the first packet.
 std::size_t loads_of_later_packets() {
   QueueMemory memory(24, 7, 5);
-  std::vector<Found> found(32 * 16, Found{7, 7, 7, 7});
-  QueueRow row = row_alone(memory, found);
+  std::vector<Found> popped(32 * 16, Found{7, 7, 7, 7});
+  QueueRow row = row_alone(memory, popped);
   row.words = 24;
   std::size_t loads = 0;
   const auto cells = reinterpret_cast<std::uintptr_t>(memory.view().cells);
@@ -344,9 +345,9 @@ TEST(QueueWaits, LookAtOnePacketOfAnItemThatIsNotThere) {
 
 TEST(QueueWaits, MoreThanASegmentIsRefusedAndTakesNoTurn) {
   QueueMemory memory(3, 6, 4);
-  std::vector<Found> found(32, Found{7, 7, 7, 7});
-  ASSERT_EQ(simt::run({{simt::launch("polypath_test_pushes", 0, 1, 32, row_alone(memory, found))}}),
-            "");
+  std::vector<Found> popped(32, Found{7, 7, 7, 7});
+  ASSERT_EQ(
+      simt::run({{simt::launch("polypath_test_pushes", 0, 1, 32, row_alone(memory, popped))}}), "");
   EXPECT_EQ(*memory.view().tail, 0U);
 }
 

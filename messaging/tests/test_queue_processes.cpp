@@ -14,10 +14,10 @@ using testing::HasSubstr;
 
 constexpr unsigned kPushes = 8;
 
-/// One warp's row: `rank` says who it is.
-RemoteRow row_of(const device::queue_view& view, unsigned pushes, Found* found,
+/// The row of one warp, that of `rank`.
+RemoteRow row_of(const device::queue_view& view, unsigned pushes, Found* popped,
                  std::uint32_t room) {
-  return {{view, Members::warp, Calls::waiting, 3, 1, pushes, nullptr, 1, found, room}, false};
+  return {{view, Members::warp, Calls::waiting, 3, 1, pushes, nullptr, 1, popped, room}, false};
 }
 
 device::queue_view view_of(const QueueSet& queues, int index, polypath_queue_side side) {
@@ -34,10 +34,10 @@ RANK_PROGRAM(queues_to_all) {
   for (int time = 0; time < 2; ++time) {
     const auto queues = QueueSet::connected_each(*comm, shape_of(&options));
     const std::uint32_t room = 2 * kPushes * 32;  // for what came twice, too
-    Found* const found = gpu.alloc_found(std::size_t{room} * RingsRow::kMaxSources);
+    Found* const popped = gpu.alloc_found(std::size_t{room} * RingsRow::kMaxSources);
     RingsRow rings{};
     rings.count = static_cast<std::uint32_t>(comm->size());
-    rings.found = found;
+    rings.popped = popped;
     rings.room = room;
     for (int other = 0; other < comm->size(); ++other)
       rings.rings[other] = view_of(*queues, other, POLYPATH_QUEUE_CONSUMER);
@@ -51,8 +51,8 @@ RANK_PROGRAM(queues_to_all) {
     comm->check();
     for (int other = 0; other < comm->size(); ++other)
       EXPECT_EQ(
-          what_is_wrong(gpu.read(found + std::size_t{room} * static_cast<unsigned>(other), room), 1,
-                        kPushes * 32),
+          what_is_wrong(gpu.read(popped + std::size_t{room} * static_cast<unsigned>(other), room),
+                        1, kPushes * 32),
           "")
           << "from rank " << other;
     EXPECT_THAT(queues->report().dump(), HasSubstr("\"pushed\":256"));
@@ -64,7 +64,7 @@ TEST(QueueProcesses, EachToEach) {
   expect_all_well("queues_to_all", 3);
 }
 
-/// Rank 1 is to push to rank 0, or to pop from it; it never does.
+/// Rank 1 should push to rank 0, or pop from it; it never does.
 RANK_PROGRAM(one_side_is_killed) {
   const auto comm = self.create();
   const polypath_queue_options options = options_of(12, 128, 32);

@@ -11,14 +11,14 @@ namespace {
 using testing::HasSubstr;
 
 /// Envelopes of the host as the C API has them.
-const polypath_envelope* envelopes(const std::vector<envelope>& of) {
-  return reinterpret_cast<const polypath_envelope*>(of.data());
+const polypath_envelope* envelopes(const std::vector<envelope>& list) {
+  return reinterpret_cast<const polypath_envelope*>(list.data());
 }
 
 std::string check_order(polypath_match_order order, const Traffic& traffic,
-                        const std::vector<std::uint32_t>& found) {
-  if (order != POLYPATH_ORDER_NO_ANY_SOURCE) return check_pairs_by_key(traffic, found);
-  return found == match_literally(traffic, 1) ? "" : "not the literal rule";
+                        const std::vector<std::uint32_t>& matches) {
+  if (order != POLYPATH_ORDER_NO_ANY_SOURCE) return check_pairs_by_key(traffic, matches);
+  return matches == match_literally(traffic, 1) ? "" : "not the literal rule";
 }
 
 /// What an order allows; each `times` as long.
@@ -32,10 +32,10 @@ std::vector<Traffic> traffic_of(polypath_match_order order, std::uint32_t times)
     return all;
   }
   const auto add = [&](const TrafficCase& each) {
-    TrafficCase of = each;
-    of.messages *= times;
-    of.receives *= times;
-    all.push_back(draw(of, times));
+    TrafficCase test_case = each;
+    test_case.messages *= times;
+    test_case.receives *= times;
+    all.push_back(draw(test_case, times));
   };
   if (order == POLYPATH_ORDER_NO_ANY_SOURCE)
     for (const TrafficCase& each : kOrdered) add(each);
@@ -66,11 +66,13 @@ TEST_P(RelaxedApi, SingleBatch_OfAnySize) {
   create(4000, GetParam());
   for (const std::uint32_t times : {1U, 10U})
     for (const Traffic& traffic : traffic_of(GetParam(), times)) {
-      const Outcome made = match(traffic);
-      EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_DONE);
-      EXPECT_EQ(check_order(GetParam(), traffic, made.matched_message), "");
-      EXPECT_EQ(made.outcome.matches + made.outcome.unmatched_receives, traffic.receives.size());
-      EXPECT_EQ(made.outcome.matches + made.outcome.unmatched_messages, traffic.messages.size());
+      const Outcome result = match(traffic);
+      EXPECT_EQ(result.outcome.status, POLYPATH_MATCH_DONE);
+      EXPECT_EQ(check_order(GetParam(), traffic, result.matched_message), "");
+      EXPECT_EQ(result.outcome.matches + result.outcome.unmatched_receives,
+                traffic.receives.size());
+      EXPECT_EQ(result.outcome.matches + result.outcome.unmatched_messages,
+                traffic.messages.size());
     }
 }
 
@@ -101,17 +103,17 @@ TEST_P(RelaxedApi, QueueBatch) {
                                    first_receives.get(), results.get(), outcomes.get(),
                                    streams_[0]));
   synchronize();
-  const std::vector<std::uint32_t> found = results.read();
+  const std::vector<std::uint32_t> matches = results.read();
   const std::vector<polypath_match_result> ends = outcomes.read();
-  EXPECT_EQ(found.back(), kPoison);
+  EXPECT_EQ(matches.back(), kPoison);
   for (std::size_t q = 0; q < queues.size(); ++q) {
     const std::uint32_t expected = q + 3 == queues.size()   ? POLYPATH_MATCH_FULL
                                    : q + 2 == queues.size() ? POLYPATH_MATCH_MESSAGE_TAG
                                                             : POLYPATH_MATCH_DONE;
     EXPECT_EQ(ends[q].status, expected) << q;
     const std::vector<std::uint32_t> own(
-        found.begin() + static_cast<std::ptrdiff_t>(receive_begins[q]),
-        found.begin() + static_cast<std::ptrdiff_t>(receive_begins[q + 1]));
+        matches.begin() + static_cast<std::ptrdiff_t>(receive_begins[q]),
+        matches.begin() + static_cast<std::ptrdiff_t>(receive_begins[q + 1]));
     if (expected == POLYPATH_MATCH_DONE) {
       EXPECT_EQ(check_order(GetParam(), queues[q], own), "") << q;
     } else {
@@ -130,13 +132,13 @@ TEST_P(RelaxedApi, BatchesCarryOver) {
     unsigned turn = 0;
     for (const Traffic& traffic : traffic_of(GetParam(), 1)) {
       EXPECT_OK(polypath_matcher_reset(matcher_, streams_[turn % 2]));
-      const auto found =
+      const auto matches =
           carry(capacity, traffic, 1, [&](const auto& messages, const auto& receives, auto& pairs) {
-            const Next made = next(messages, receives, capacity, ++turn % 2);
-            EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_DONE);
-            pairs.insert(pairs.end(), made.pairs.begin(), made.pairs.end());
+            const Next result = next(messages, receives, capacity, ++turn % 2);
+            EXPECT_EQ(result.outcome.status, POLYPATH_MATCH_DONE);
+            pairs.insert(pairs.end(), result.pairs.begin(), result.pairs.end());
           });
-      EXPECT_EQ(check_order(GetParam(), traffic, found), "");
+      EXPECT_EQ(check_order(GetParam(), traffic, matches), "");
     }
   }
 }
@@ -149,11 +151,11 @@ TEST_P(RelaxedApi, RefusedBatch_ChangesNothing) {
     const auto refused = [&](const std::vector<envelope>& messages,
                              const std::vector<envelope>& receives, std::uint32_t status,
                              std::uint32_t index) {
-      const Next made = next(messages, receives, capacity);
-      EXPECT_EQ(made.outcome.status, status);
-      EXPECT_EQ(made.outcome.index, index);
-      EXPECT_EQ(made.outcome.unmatched_messages, 2U);
-      EXPECT_EQ(made.outcome.unmatched_receives, 1U);
+      const Next result = next(messages, receives, capacity);
+      EXPECT_EQ(result.outcome.status, status);
+      EXPECT_EQ(result.outcome.index, index);
+      EXPECT_EQ(result.outcome.unmatched_messages, 2U);
+      EXPECT_EQ(result.outcome.unmatched_receives, 1U);
     };
     refused({{5, 1, 1}}, {{1, 1, 1}, {6, any_source, 1}}, POLYPATH_MATCH_WILDCARD, 1);
     refused({{5, 1, 1}, {6, any_source, 1}}, {{1, 1, 1}}, POLYPATH_MATCH_MESSAGE_SOURCE, 1);
@@ -163,10 +165,10 @@ TEST_P(RelaxedApi, RefusedBatch_ChangesNothing) {
       EXPECT_EQ(next({{5, 1, 1}, {5, 1, 1}}, {}, capacity).outcome.status,
                 POLYPATH_MATCH_DUPLICATE_MESSAGE);
     }
-    const Next made = next({}, {{has_any_tag ? any_tag : 1, 1, 1}, {2, 1, 1}}, capacity);
-    ASSERT_EQ(made.pairs.size(), 2U);
-    EXPECT_EQ(made.pairs[0].message, 0U);
-    EXPECT_EQ(made.pairs[1].message, 1U);
+    const Next result = next({}, {{has_any_tag ? any_tag : 1, 1, 1}, {2, 1, 1}}, capacity);
+    ASSERT_EQ(result.pairs.size(), 2U);
+    EXPECT_EQ(result.pairs[0].message, 0U);
+    EXPECT_EQ(result.pairs[1].message, 1U);
   }
 }
 
@@ -219,14 +221,14 @@ TEST_F(MatchingApi, Duplicate_NewerOneIsReported) {
   create(2000, POLYPATH_ORDER_UNORDERED_UNIQUE);
   ASSERT_EQ(next({{9, 1, 1}, {1, 1, 1}}, {{2, 2, 2}}, 10).outcome.unmatched_messages, 2U);
   for (int time = 0; time < 8; ++time) {
-    Next made = next({{4, 1, 1}, {5, 1, 1}, {1, 1, 1}}, {{4, 1, 1}}, 10);
-    EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_DUPLICATE_MESSAGE);
-    EXPECT_EQ(made.outcome.index, 2U);
-    made = next({{2, 2, 2}}, {{4, 1, 1}, {2, 2, 2}}, 10);
-    EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_DUPLICATE_RECEIVE);
-    EXPECT_EQ(made.outcome.index, 1U);
-    EXPECT_EQ(made.outcome.unmatched_messages, 2U);
-    EXPECT_EQ(made.outcome.unmatched_receives, 1U);
+    Next result = next({{4, 1, 1}, {5, 1, 1}, {1, 1, 1}}, {{4, 1, 1}}, 10);
+    EXPECT_EQ(result.outcome.status, POLYPATH_MATCH_DUPLICATE_MESSAGE);
+    EXPECT_EQ(result.outcome.index, 2U);
+    result = next({{2, 2, 2}}, {{4, 1, 1}, {2, 2, 2}}, 10);
+    EXPECT_EQ(result.outcome.status, POLYPATH_MATCH_DUPLICATE_RECEIVE);
+    EXPECT_EQ(result.outcome.index, 1U);
+    EXPECT_EQ(result.outcome.unmatched_messages, 2U);
+    EXPECT_EQ(result.outcome.unmatched_receives, 1U);
   }
 }
 

@@ -26,11 +26,11 @@ using device::split_mutant;
 Traffic one_eight(std::uint32_t count, unsigned log2, std::uint64_t seed, unsigned levels) {
   Traffic traffic;
   for (std::uint32_t tag = 0; traffic.messages.size() < count; ++tag) {
-    const envelope one{tag, 7, 3};
+    const envelope header{tag, 7, 3};
     bool is_alike = true;
     for (unsigned level = 0; level < levels; ++level)
-      is_alike = is_alike && device::first_slot_of(bits_of(one), seed, level, log2) / 8 == level;
-    if (is_alike) traffic.messages.push_back(one);
+      is_alike = is_alike && device::first_slot_of(bits_of(header), seed, level, log2) / 8 == level;
+    if (is_alike) traffic.messages.push_back(header);
   }
   traffic.receives.assign(traffic.messages.rbegin(), traffic.messages.rend());
   return traffic;
@@ -41,12 +41,12 @@ Traffic one_four(std::uint32_t count, unsigned log2, std::uint64_t seed, unsigne
   const device::tag_seeds seeds = device::tag_seeds_of(seed);
   Traffic traffic;
   for (std::uint32_t tag = 0; traffic.messages.size() < count; ++tag) {
-    const envelope one{tag, 7, 3};
-    const std::uint64_t key = bits_of(one);
+    const envelope header{tag, 7, 3};
+    const std::uint64_t key = bits_of(header);
     bool is_alike = device::tag_hash_of(key, seeds) >> (64 - log2) < 4;
     for (unsigned level = 1; level < levels; ++level)
       is_alike = is_alike && device::first_slot_of(key, seeds.low, level, log2) / 4 == level;
-    if (is_alike) traffic.messages.push_back(one);
+    if (is_alike) traffic.messages.push_back(header);
   }
   traffic.receives.assign(traffic.messages.rbegin(), traffic.messages.rend());
   return traffic;
@@ -59,8 +59,8 @@ Traffic one_tag(std::uint32_t count, std::uint64_t seed) {
   for (int i = 0; i < 5; ++i) inverse *= 2 - low * inverse;
   Traffic traffic;
   for (std::uint32_t hash = 0; traffic.messages.size() < count; ++hash) {
-    const envelope one{hash * inverse, 0, 0};
-    if (one.tag <= device::kMaxTag) traffic.messages.push_back(one);
+    const envelope header{hash * inverse, 0, 0};
+    if (header.tag <= device::kMaxTag) traffic.messages.push_back(header);
   }
   traffic.receives.assign(traffic.messages.rbegin(), traffic.messages.rend());
   return traffic;
@@ -112,8 +112,9 @@ TEST(Mixed, LongSourceAmongOthers_IsMatched) {
     Traffic bad = traffic;
     bad.receives[501].source = any_source;
     for (const bool at_once : {false, true}) {
-      const auto run = [&](const Traffic& of, std::uint32_t capacity) {
-        return run_grid<device::partitioned_workspace>("partitioned", of, capacity, seed, at_once);
+      const auto run = [&](const Traffic& batch, std::uint32_t capacity) {
+        return run_grid<device::partitioned_workspace>("partitioned", batch, capacity, seed,
+                                                       at_once);
       };
       ASSERT_EQ(check_ordered(traffic, run(traffic, 2000)), "");
       ASSERT_EQ(check_refused(traffic, run(traffic, 1399), match_status::full), "");
@@ -126,7 +127,7 @@ TEST(Mixed, SingleSource_IsMatched) {
   const Traffic traffic = shuffled(300, 1);
   EXPECT_EQ(check_ordered(traffic, run_split(traffic, 9, 1)), "");
 }
-/// One source for each of `counts`, which has so many messages and receives.
+/// One source for each of `counts`, with that number of messages and receives.
 Traffic sources_of(const std::vector<std::uint32_t>& counts, std::uint64_t seed) {
   Traffic traffic;
   for (std::size_t source = 0; source < counts.size(); ++source)
@@ -339,19 +340,19 @@ constexpr BadCase kBad[] = {
 class Refused : public testing::TestWithParam<BadCase> {};
 
 TEST_P(Refused, AndNothingIsMatched) {
-  const BadCase& of = GetParam();
+  const BadCase& test_case = GetParam();
   Traffic traffic = shuffled(100, 5);
-  (of.is_receive ? traffic.receives : traffic.messages)[77] = of.bad;
+  (test_case.is_receive ? traffic.receives : traffic.messages)[77] = test_case.bad;
   const auto check = [&](const Results& results) {
-    EXPECT_EQ(check_refused(traffic, results, of.why), "");
+    EXPECT_EQ(check_refused(traffic, results, test_case.why), "");
     EXPECT_EQ(results.outcome.index, 77U);
   };
-  if (of.of_partitioned) {
+  if (test_case.of_partitioned) {
     check(run_group("polypath_test_partitioned", By::warp, traffic, 1));
     check(run_group("polypath_test_partitioned", By::block, traffic, 1));
     check(run_split(traffic, 3, 1));
   }
-  if (of.of_hashed)
+  if (test_case.of_hashed)
     for (const bool unique : {false, true}) {
       const char* const kernel = unique ? "polypath_test_hashed_unique" : "polypath_test_hashed";
       check(run_group(kernel, By::warp, traffic, 1));
@@ -381,20 +382,21 @@ TEST(Refusals, TooFewSlots_GiveFull) {
 
 /// How many of 300 seeds show a defect, up to three.
 int found_by(const std::function<std::string(std::uint64_t)>& run) {
-  int found = 0;
-  for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed) found += run(seed).empty() ? 0 : 1;
-  return found;
+  int failures = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && failures < 3; ++seed)
+    failures += run(seed).empty() ? 0 : 1;
+  return failures;
 }
 
 template <typename Fault>
-class Planted : public testing::TestWithParam<Fault> {
+class MutantTest : public testing::TestWithParam<Fault> {
  protected:
   void SetUp() override { active_mutant<Fault> = this->GetParam(); }
   void TearDown() override { active_mutant<Fault> = Fault::none; }
 };
 
-class PlantedPartitionFault : public Planted<partition_mutant> {};
-TEST_P(PlantedPartitionFault, MakesRunsFail) {
+class PartitionMutant : public MutantTest<partition_mutant> {};
+TEST_P(PartitionMutant, MakesRunsFail) {
   constexpr TrafficCase kCase{
       .name = "", .messages = 300, .receives = 300, .tags = 5, .sources = 3, .any_tag_percent = 10};
   EXPECT_GE(found_by([&](std::uint64_t seed) {
@@ -405,14 +407,14 @@ TEST_P(PlantedPartitionFault, MakesRunsFail) {
             3);
 }
 INSTANTIATE_TEST_SUITE_P(
-    Relaxed, PlantedPartitionFault,
+    Relaxed, PartitionMutant,
     testing::Values(partition_mutant::taken_twice, partition_mutant::last_not_first,
                     partition_mutant::tag_alone, partition_mutant::all_ranks_alike,
                     partition_mutant::kinds_at_once, partition_mutant::matched_taken_anew,
                     partition_mutant::no_barrier));
 
-class PlantedSplitFault : public Planted<split_mutant> {};
-TEST_P(PlantedSplitFault, MakesRunsFail) {
+class SplitMutant : public MutantTest<split_mutant> {};
+TEST_P(SplitMutant, MakesRunsFail) {
   constexpr TrafficCase kCase{.name = "",
                               .messages = 900,
                               .receives = 900,
@@ -427,16 +429,16 @@ TEST_P(PlantedSplitFault, MakesRunsFail) {
   const bool is_crowded = fault == split_mutant::long_in_no_order ||
                           fault == split_mutant::crowded_unnoticed ||
                           fault == split_mutant::places_given_twice;
-  const TrafficCase& of = is_crowded                                  ? kCrowded
-                          : fault == split_mutant::warp_counts_as_one ? kOneSource
-                                                                      : kCase;
+  const TrafficCase& test_case = is_crowded                                  ? kCrowded
+                                 : fault == split_mutant::warp_counts_as_one ? kOneSource
+                                                                             : kCase;
   EXPECT_GE(found_by([&](std::uint64_t seed) {
-              const Traffic traffic = draw(of, seed);
+              const Traffic traffic = draw(test_case, seed);
               return check_ordered(traffic, run_split(traffic, 9, seed));
             }),
             3);
 }
-INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedSplitFault,
+INSTANTIATE_TEST_SUITE_P(Relaxed, SplitMutant,
                          testing::Values(split_mutant::in_no_order, split_mutant::long_in_no_order,
                                          split_mutant::warp_counts_as_one,
                                          split_mutant::rooms_given_twice,
@@ -446,16 +448,16 @@ INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedSplitFault,
 TEST(Meetings, AllSeeWhatAllStored) {
   for (std::uint64_t seed = 1; seed <= 8; ++seed) ASSERT_EQ(run_meetings(seed), "") << seed;
 }
-class PlantedGridFault : public Planted<grid_mutant> {};
-TEST_P(PlantedGridFault, MakesRunsFail) { EXPECT_GE(found_by(run_meetings), 3); }
-INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedGridFault,
+class GridMutant : public MutantTest<grid_mutant> {};
+TEST_P(GridMutant, MakesRunsFail) { EXPECT_GE(found_by(run_meetings), 3); }
+INSTANTIATE_TEST_SUITE_P(Relaxed, GridMutant,
                          testing::Values(grid_mutant::no_release, grid_mutant::no_acquire,
                                          grid_mutant::does_not_wait,
                                          grid_mutant::ends_before_the_others,
                                          grid_mutant::first_block_is_as_others));
 
-class PlantedHashFault : public Planted<hash_mutant> {};
-TEST_P(PlantedHashFault, MakesRunsFail) {
+class HashMutant : public MutantTest<hash_mutant> {};
+TEST_P(HashMutant, MakesRunsFail) {
   constexpr TrafficCase kCase{
       .name = "", .messages = 240, .receives = 240, .tags = 40, .sources = 3};
   EXPECT_GE(found_by([&](std::uint64_t seed) {
@@ -466,7 +468,7 @@ TEST_P(PlantedHashFault, MakesRunsFail) {
             }),
             3);
 }
-INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedHashFault,
+INSTANTIATE_TEST_SUITE_P(Relaxed, HashMutant,
                          testing::Values(hash_mutant::counts_not_cleared,
                                          hash_mutant::entered_unasked,
                                          hash_mutant::first_slot_alone,
@@ -474,8 +476,8 @@ INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedHashFault,
                                          hash_mutant::all_ranks_alike, hash_mutant::low_half_alone,
                                          hash_mutant::no_barrier));
 
-class PlantedUniqueFault : public Planted<hash_mutant> {};
-TEST_P(PlantedUniqueFault, MakesRunsFail) {
+class UniqueMutant : public MutantTest<hash_mutant> {};
+TEST_P(UniqueMutant, MakesRunsFail) {
   const auto run = [](const Traffic& traffic, std::uint64_t seed) {
     return run_group("polypath_test_hashed_unique", By::block, traffic, seed, &traffic, seed);
   };
@@ -492,7 +494,7 @@ TEST_P(PlantedUniqueFault, MakesRunsFail) {
             }),
             3);
 }
-INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedUniqueFault,
+INSTANTIATE_TEST_SUITE_P(Relaxed, UniqueMutant,
                          testing::Values(hash_mutant::counts_not_cleared,
                                          hash_mutant::entered_unasked, hash_mutant::tag_alone,
                                          hash_mutant::first_slots_alone,

@@ -1,5 +1,5 @@
-// Queues and pairs between GPUs, over hostile schedules of several devices: cells with who pops,
-// tail and credit with who pushes, every word between them a store that may come late. And what
+// Queues and pairs between GPUs, over hostile schedules of several devices: cells with the
+// consumer, tail and credit with the producer, every word between them a store that may come late. And what
 // these tests are worth: each defect is found here, too.
 #include <gtest/gtest.h>
 
@@ -59,7 +59,7 @@ class RemoteQueue {
       pops.credit = elsewhere_.get<std::uint32_t>();
       pushes.credit_source = pops.credit;
     }
-    // Whatever a side has no use for, it does not have.
+    // A side lacks everything that it does not use.
     pushes.head = nullptr;
     pushes.read = nullptr;
   }
@@ -71,8 +71,8 @@ class RemoteQueue {
 
   device::queue_view pushes{};
   device::queue_view pops{};
-  PatienceMemory of_pushes;
-  PatienceMemory of_pops;
+  WaitContextMemory of_pushes;
+  WaitContextMemory of_pops;
 
  private:
   static constexpr std::size_t kSegments = 64;
@@ -86,14 +86,14 @@ class RemoteQueue {
   int to_;
 };
 
-/// Of what came: each item once, whole, and in the order of its team. `numbers`: of each team.
-std::string what_is_wrong(const std::vector<Found>& found, std::size_t room, unsigned teams,
+/// Checks what came: each item once, whole, and in the order of its team. `numbers`: of each team.
+std::string what_is_wrong(const std::vector<Found>& popped, std::size_t room, unsigned teams,
                           unsigned numbers) {
   std::vector<int> times(std::size_t{teams} * numbers, 0);
-  for (std::size_t begin = 0; begin < found.size(); begin += room) {
+  for (std::size_t begin = 0; begin < popped.size(); begin += room) {
     std::map<std::uint32_t, std::uint32_t> next;
     for (std::size_t i = begin; i < begin + room; ++i) {
-      const Found& each = found[i];
+      const Found& each = popped[i];
       if (each.team == kPoison) continue;
       if (each.team >= teams || each.number >= numbers || each.is_right != 1) return "a torn item";
       ++times[each.team * std::size_t{numbers} + each.number];
@@ -122,34 +122,37 @@ struct RemoteCase {
   unsigned pushes = 5;
 };
 
-std::string run_remote_case(const RemoteCase& of, std::uint64_t seed) {
-  const unsigned size = of.members == Members::thread ? 1 : 32;
-  const unsigned teams = of.producers * kThreads / size;
-  const unsigned poppers = of.consumers * kThreads / size;
-  const unsigned of_team = of.pushes * of.items * size;
+std::string run_remote_case(const RemoteCase& test_case, std::uint64_t seed) {
+  const unsigned size = test_case.members == Members::thread ? 1 : 32;
+  const unsigned teams = test_case.producers * kThreads / size;
+  const unsigned poppers = test_case.consumers * kThreads / size;
+  const unsigned of_team = test_case.pushes * test_case.items * size;
   const std::size_t all = std::size_t{teams} * of_team;
-  RemoteQueue queue(of.is_line ? 128 : cell_bytes(of.words), of.capacity_log2, of.segment_log2, 0,
-                    1, of.credit_of_host);
+  RemoteQueue queue(test_case.is_line ? 128 : cell_bytes(test_case.words), test_case.capacity_log2,
+                    test_case.segment_log2, 0, 1, test_case.credit_of_host);
   const auto room =
-      static_cast<std::uint32_t>(all + std::size_t{2} * of.items * size + 32 * all / size);
-  std::vector<Found> found(std::size_t{poppers} * room, Found{kPoison, kPoison, kPoison, kPoison});
+      static_cast<std::uint32_t>(all + std::size_t{2} * test_case.items * size + 32 * all / size);
+  std::vector<Found> popped(std::size_t{poppers} * room, Found{kPoison, kPoison, kPoison, kPoison});
   std::vector<std::uint32_t> elsewhere(all, kPoison);
-  RemoteRow row{{queue.pushes, of.members, of.calls, of.words, of.items, of.pushes,
-                 elsewhere.data(), teams, found.data(), room},
-                of.is_line};
-  const auto pushes = simt::launch("polypath_test_remote_pushes", 0, of.producers, kThreads, row);
+  RemoteRow row{{queue.pushes, test_case.members, test_case.calls, test_case.words, test_case.items,
+                 test_case.pushes, elsewhere.data(), teams, popped.data(), room},
+                test_case.is_line};
+  const auto pushes =
+      simt::launch("polypath_test_remote_pushes", 0, test_case.producers, kThreads, row);
   const auto close = simt::launch("polypath_test_remote_close", 0, 1, 32, queue.pushes);
   row.queue.view = queue.pops;
-  const auto pops = simt::launch("polypath_test_remote_pops", 1, of.consumers, kThreads, row);
+  const auto pops =
+      simt::launch("polypath_test_remote_pops", 1, test_case.consumers, kThreads, row);
   simt::RunOptions options;
   options.seed = seed;
   options.max_steps = 2'000'000;
   queue.add_memory(options);
   options.memory.push_back({elsewhere.data(), elsewhere.size() * sizeof elsewhere[0], 1});
-  const std::string error = of.one_behind_the_other ? simt::run({{pushes, close, pops}}, options)
-                                                    : simt::run({{pushes, close}, {pops}}, options);
+  const std::string error = test_case.one_behind_the_other
+                                ? simt::run({{pushes, close, pops}}, options)
+                                : simt::run({{pushes, close}, {pops}}, options);
   if (!error.empty()) return error;
-  return what_is_wrong(found, room, teams, of_team);
+  return what_is_wrong(popped, room, teams, of_team);
 }
 
 class RemoteQueues : public testing::TestWithParam<RemoteCase> {};
@@ -239,21 +242,21 @@ struct RemoteFault {
   const char* found_by;  ///< a name of kRemoteCases
 };
 
-class PlantedRemoteFault : public testing::TestWithParam<RemoteFault> {
+class RemoteMutant : public testing::TestWithParam<RemoteFault> {
  protected:
   void TearDown() override { active_mutant<queue_mutant> = queue_mutant::none; }
 };
 
-TEST_P(PlantedRemoteFault, MakesRunsFail) {
+TEST_P(RemoteMutant, MakesRunsFail) {
   active_mutant<queue_mutant> = GetParam().fault;
-  int found = 0;
-  for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
-    found += run_remote_case(case_of(kRemoteCases, GetParam().found_by), seed).empty() ? 0 : 1;
-  EXPECT_GE(found, 3) << "of 300 seeds";
+  int failures = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && failures < 3; ++seed)
+    failures += run_remote_case(case_of(kRemoteCases, GetParam().found_by), seed).empty() ? 0 : 1;
+  EXPECT_GE(failures, 3) << "of 300 seeds";
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Queue, PlantedRemoteFault,
+    Queue, RemoteMutant,
     testing::Values(RemoteFault{queue_mutant::no_credit, "warps"},
                     RemoteFault{queue_mutant::credit_before_reading, "warps"},
                     RemoteFault{queue_mutant::credit_of_other_lap, "warps"},
@@ -294,11 +297,11 @@ TEST(RemoteQueues, SeveralSourcesIntoOneConsumer) {
     std::vector<std::unique_ptr<RemoteQueue>> queues;
     std::vector<std::vector<simt::Launch>> rows;
     const std::uint32_t room = 2 * 2 * kPushes * 32;  // for what came twice, too
-    std::vector<Found> found(std::size_t{kSources} * room,
-                             Found{kPoison, kPoison, kPoison, kPoison});
+    std::vector<Found> popped(std::size_t{kSources} * room,
+                              Found{kPoison, kPoison, kPoison, kPoison});
     RingsRow rings{};
     rings.count = kSources;
-    rings.found = found.data();
+    rings.popped = popped.data();
     rings.room = room;
     for (unsigned source = 0; source < kSources; ++source) {
       const int from = static_cast<int>(source) + 1;
@@ -315,7 +318,7 @@ TEST(RemoteQueues, SeveralSourcesIntoOneConsumer) {
     rows.push_back({simt::launch("polypath_test_rings_pops", 0, 1, 32, rings)});
     ASSERT_EQ(simt::run(rows, options), "") << seed;
     for (unsigned source = 0; source < kSources; ++source) {
-      const auto begin = found.begin() + source * room;
+      const auto begin = popped.begin() + source * room;
       ASSERT_EQ(what_is_wrong({begin, begin + room}, room, 2, kPushes * 32), "") << seed;
     }
   }
@@ -324,7 +327,7 @@ TEST(RemoteQueues, SeveralSourcesIntoOneConsumer) {
 /// A remote side that never comes: the other ends with the time limit, and says for which turn.
 TEST(RemoteQueues, WaitsEndWithTheTimeLimit) {
   RemoteQueue queue(16, 7, 5, 0, 1);
-  std::vector<Found> found(32 * 16, Found{7, 7, 7, 7});
+  std::vector<Found> popped(32 * 16, Found{7, 7, 7, 7});
   RemoteRow row{{queue.pushes, Members::warp, Calls::waiting, 3, 1, 9, nullptr, 0, nullptr, 0},
                 false};
   simt::RunOptions options;
@@ -344,13 +347,13 @@ std::string run_remote_pair_case(std::uint32_t words, Members members, std::uint
   const unsigned room = kCalls * items * size;
   const unsigned capacity_log2 = words == 24 ? 7 : members == Members::warp ? 8 : 9;
   PairMemory memory(words, capacity_log2, capacity_log2 - 2, teams);
-  std::vector<Found> found(std::size_t{kKernels} * teams * room, Found{7, 7, 7, 7});
+  std::vector<Found> popped(std::size_t{kKernels} * teams * room, Found{7, 7, 7, 7});
   std::vector<simt::Launch> pushes;
   std::vector<simt::Launch> pops;
   const auto bytes = static_cast<std::uint32_t>(cell_bytes(words) << capacity_log2);
   for (unsigned kernel = 0; kernel < kKernels; ++kernel) {
     const RemotePairRow row{{memory.view(), bytes, members, words, items, kCalls, kernel * room,
-                             found.data() + std::size_t{kernel} * teams * room, room},
+                             popped.data() + std::size_t{kernel} * teams * room, room},
                             false};
     pushes.push_back(simt::launch("polypath_test_remote_pair_pushes", 0, 1, kThreads, row));
     pops.push_back(simt::launch("polypath_test_remote_pair_pops", 1, 1, kThreads, row));
@@ -367,7 +370,7 @@ std::string run_remote_pair_case(std::uint32_t words, Members members, std::uint
   for (unsigned kernel = 0; kernel < kKernels; ++kernel)
     for (unsigned team = 0; team < teams; ++team)
       for (unsigned i = 0; i < room; ++i) {
-        const Found& each = found[(std::size_t{kernel} * teams + team) * room + i];
+        const Found& each = popped[(std::size_t{kernel} * teams + team) * room + i];
         if (each.team != team || each.number != kernel * room + i || each.is_right != 1 ||
             each.result != 0)
           return "wrong item";
@@ -383,20 +386,20 @@ TEST(RemotePairs, EveryItemInOrder) {
   }
 }
 
-class PlantedRemotePairFault : public testing::TestWithParam<spsc_mutant> {
+class RemotePairMutant : public testing::TestWithParam<spsc_mutant> {
  protected:
   void TearDown() override { active_mutant<spsc_mutant> = spsc_mutant::none; }
 };
 
-TEST_P(PlantedRemotePairFault, MakesRunsFail) {
+TEST_P(RemotePairMutant, MakesRunsFail) {
   active_mutant<spsc_mutant> = GetParam();
-  int found = 0;
-  for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
-    found += run_remote_pair_case(24, Members::warp, seed).empty() ? 0 : 1;
-  EXPECT_GE(found, 3) << "of 300 seeds";
+  int failures = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && failures < 3; ++seed)
+    failures += run_remote_pair_case(24, Members::warp, seed).empty() ? 0 : 1;
+  EXPECT_GE(failures, 3) << "of 300 seeds";
 }
 
-INSTANTIATE_TEST_SUITE_P(Pair, PlantedRemotePairFault,
+INSTANTIATE_TEST_SUITE_P(Pair, RemotePairMutant,
                          testing::Values(spsc_mutant::no_credit, spsc_mutant::credit_before_reading,
                                          spsc_mutant::turn_forgotten));
 

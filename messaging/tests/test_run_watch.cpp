@@ -47,36 +47,36 @@ void sleep_until(const std::atomic<int>& count) {
 }
 
 TEST(RunWatch, SaysHowFarARunHasCome) {
-  Told told;
+  Told record;
   {
-    RunWatch watch("a line", {milliseconds(5), std::chrono::hours(1)}, told.calls());
+    RunWatch watch("a line", {milliseconds(5), std::chrono::hours(1)}, record.calls());
     watch.next_run();
     watch.next_run();
-    sleep_until(told.words_of_second);
+    sleep_until(record.words_of_second);
   }
-  EXPECT_EQ(told.ends + told.kills, 0);
+  EXPECT_EQ(record.ends + record.kills, 0);
 }
 
 TEST(RunWatch, EndsARunThatLasts) {
-  Told told;
-  RunWatch watch("a line", {std::chrono::hours(1), milliseconds(20)}, told.calls());
+  Told record;
+  RunWatch watch("a line", {std::chrono::hours(1), milliseconds(20)}, record.calls());
   watch.next_run();
-  sleep_until(told.kills);
-  EXPECT_EQ(told.words, 0);
-  EXPECT_EQ(told.ends, 1);
-  const std::lock_guard lock(told.mutex);
-  EXPECT_THAT(told.reason, AllOf(StartsWith("a line: run 1 has not ended after "),
-                                 EndsWith(" s: 3 of 9 turns")));
+  sleep_until(record.kills);
+  EXPECT_EQ(record.words, 0);
+  EXPECT_EQ(record.ends, 1);
+  const std::lock_guard lock(record.mutex);
+  EXPECT_THAT(record.reason, AllOf(StartsWith("a line: run 1 has not ended after "),
+                                   EndsWith(" s: 3 of 9 turns")));
 }
 
 TEST(RunWatch, ManyRunsThatEndMayLastLongTogether) {
-  // A busy machine may keep one run for longer than it is to have: then nothing is known.
+  // A busy machine may keep one run for longer than its limit: then nothing is known.
   constexpr milliseconds kWord{400};
   for (;;) {
-    Told told;
+    Told record;
     std::chrono::steady_clock::duration longest{};
     {
-      RunWatch watch("a line", {kWord, milliseconds(500)}, told.calls());
+      RunWatch watch("a line", {kWord, milliseconds(500)}, record.calls());
       for (int run = 0; run < 120; ++run) {
         const auto began = std::chrono::steady_clock::now();
         watch.next_run();
@@ -85,7 +85,7 @@ TEST(RunWatch, ManyRunsThatEndMayLastLongTogether) {
       }
     }
     if (longest >= kWord / 2) continue;
-    EXPECT_EQ(told.words + told.ends + told.kills, 0);
+    EXPECT_EQ(record.words + record.ends + record.kills, 0);
     return;
   }
 }

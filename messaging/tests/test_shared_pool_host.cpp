@@ -25,8 +25,8 @@ struct SharedPoolCase {
   std::uint32_t rounds;
 };
 
-std::string run_shared(const SharedPoolCase& of, std::uint64_t seed) {
-  const auto ranks = static_cast<std::size_t>(of.ranks);
+std::string run_shared(const SharedPoolCase& test_case, std::uint64_t seed) {
+  const auto ranks = static_cast<std::size_t>(test_case.ranks);
   std::vector<std::unique_ptr<PoolMemory>> pools;
   std::vector<std::unique_ptr<QueueMemory>> parcels;  // [from][to]
   std::vector<std::unique_ptr<QueueMemory>> returns;
@@ -34,15 +34,16 @@ std::string run_shared(const SharedPoolCase& of, std::uint64_t seed) {
   options.seed = seed;
   options.max_steps = 3'000'000;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    pools.push_back(std::make_unique<PoolMemory>(of.slabs, 13));
+    pools.push_back(std::make_unique<PoolMemory>(test_case.slabs, 13));
     options.memory.push_back(
         {pools.back()->begin(), pools.back()->bytes(), static_cast<int>(rank)});
     for (std::size_t to = 0; to < ranks; ++to) {
       parcels.push_back(std::make_unique<QueueMemory>(3, 8, 5));
-      returns.push_back(std::make_unique<QueueMemory>(1, of.returns_log2, of.returns_log2 - 2));
+      returns.push_back(
+          std::make_unique<QueueMemory>(1, test_case.returns_log2, test_case.returns_log2 - 2));
     }
   }
-  // Of each rank: parcels to others, from others; returns to others, from others.
+  // For each rank: parcels to others, from others; returns to others, from others.
   std::vector<std::vector<device::queue_view>> views(ranks * 4);
   std::vector<std::uint32_t> wrong(ranks, 0);
   std::vector<std::uint32_t> returned(ranks, 0);
@@ -57,14 +58,14 @@ std::string run_shared(const SharedPoolCase& of, std::uint64_t seed) {
     SharedPoolRow row{};
     row.view.own = pools[rank]->view();
     row.view.rank = static_cast<std::int32_t>(rank);
-    row.view.ranks = of.ranks;
+    row.view.ranks = test_case.ranks;
     for (std::size_t other = 0; other < ranks; ++other)
       row.view.blocks[other] = pools[other]->view().blocks;
     row.view.to_owner = views[rank * 4 + 2].data();
     row.view.from_holder = views[rank * 4 + 3].data();
     row.to = views[rank * 4].data();
     row.from = views[rank * 4 + 1].data();
-    row.rounds = of.rounds;
+    row.rounds = test_case.rounds;
     row.seed = static_cast<std::uint32_t>(seed * 1000 + rank * 100);
     row.wrong = &wrong[rank];
     row.returned = &returned[rank];
@@ -97,18 +98,18 @@ TEST_P(SharedPools, GiveBlocksToOthersAndGetThemBack) {
 INSTANTIATE_TEST_SUITE_P(Pool, SharedPools, testing::ValuesIn(kSharedPoolCases),
                          [](const auto& at) { return at.param.name; });
 
-class PlantedSharedPoolFault : public testing::TestWithParam<shared_pool_mutant> {
+class SharedPoolMutant : public testing::TestWithParam<shared_pool_mutant> {
  protected:
   void TearDown() override { active_mutant<shared_pool_mutant> = shared_pool_mutant::none; }
 };
-TEST_P(PlantedSharedPoolFault, MakesRunsFail) {
+TEST_P(SharedPoolMutant, MakesRunsFail) {
   active_mutant<shared_pool_mutant> = GetParam();
-  int found = 0;
-  for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
-    found += run_shared(case_of(kSharedPoolCases, "three_ranks"), seed).empty() ? 0 : 1;
-  EXPECT_GE(found, 3) << "of 300 seeds";
+  int failures = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && failures < 3; ++seed)
+    failures += run_shared(case_of(kSharedPoolCases, "three_ranks"), seed).empty() ? 0 : 1;
+  EXPECT_GE(failures, 3) << "of 300 seeds";
 }
-INSTANTIATE_TEST_SUITE_P(Pool, PlantedSharedPoolFault,
+INSTANTIATE_TEST_SUITE_P(Pool, SharedPoolMutant,
                          testing::Values(shared_pool_mutant::no_release,
                                          shared_pool_mutant::next_rank));
 

@@ -30,6 +30,8 @@ class Operation(enum.StrEnum):
     """Both directions of a pair."""
     ring = enum.auto()
     """Each GPU to the next, the last to the first."""
+    pageable = enum.auto()
+    """Pageable host memory to a GPU, and then back: one transfer at a time."""
 
 
 class Pair(NamedTuple):
@@ -48,8 +50,8 @@ def transfers_of(
 ) -> list[Pair]:
     """The transfers of an operation on this node.
 
-    Without ``src`` and ``dst``: gpu0 to gpu1; for h2d and d2h gpu0 and the host memory nearest to
-    the GPU. ``both_directions`` is for the ring. Raises `InvalidArgument`, naming the option and
+    Without ``src`` and ``dst``: gpu0 to gpu1; for h2d, d2h and pageable gpu0 and the host memory
+    nearest to the GPU. The two transfers of pageable are not at once: each is benchmarked alone. ``both_directions`` is for the ring. Raises `InvalidArgument`, naming the option and
     what is allowed.
     """
     gpus = [gpu["id"] for gpu in topology["gpus"]]
@@ -71,6 +73,10 @@ def transfers_of(
     if operation is Operation.d2h:
         src = _memory("--src", src, gpus, gpus[0])
         return [Pair(src, _memory("--dst", dst, hosts, nearest[src]))]
+    if operation is Operation.pageable:
+        dst = _memory("--dst", dst, gpus, gpus[0])
+        host = _memory("--src", src, hosts, nearest[dst]) + ":pageable"
+        return [Pair(host, dst), Pair(dst, host)]
     if operation is Operation.p2p:
         _require_gpus(gpus, operation)
         allowed = gpus

@@ -244,7 +244,7 @@ class Communicator(WarnsUnlessClosed):
         return None if handle.value is None else self._of(handle, self._context)
 
     def exchange(self, data: bytes) -> list[bytes]:
-        """Collective: ``mine`` of every rank, equally long on all, in rank order."""
+        """Collective: ``data`` of every rank, equally long on all, in rank order."""
         gathered = ctypes.create_string_buffer(max(1, len(data) * self.size))
         _api.call("polypath_comm_host_all_gather", self._open(), data, gathered, len(data))
         return [gathered.raw[at * len(data) : (at + 1) * len(data)] for at in range(self.size)]

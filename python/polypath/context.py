@@ -160,12 +160,14 @@ class Context(WarnsUnlessClosed):
         """How a transfer would go, without running it::
 
             {"bytes", "predicted_us", "predicted_gbps", "native_us", "native_gbps", "limit_gbps",
-             "transfers": [{"src", "dst", "bytes", "native", "reason",
+             "transfers": [{"src", "dst", "bytes", "native", "reason", "copy_threads", "host_gbps",
                             "routes": [{"route", "kind", "via", "bytes", "share", "chunks",
                                         "chunk_bytes", "rate_gbps"}],
                             "excluded": [{"route", "reason"}]}]}
 
         ``native``: true for one native copy, and ``reason`` says why. ``share``: 0 to 1.
+        A host memory may be "host0:pageable": then ``copy_threads`` copy by way of pinned slots, at
+        ``host_gbps``.
         ``limit_gbps``: the maximum flow of the allowed routes. ``*_us``: microseconds; ``*_gbps``:
         1e9 bytes/s. Raises `InvalidArgument` for a memory that the node does not have.
         """

@@ -30,10 +30,10 @@ def lines(
     if node is not None:
         environment["POLYPATH_NODE"] = node
         environment.setdefault("POLYPATH_SIM_MODE", "functional")
-        twins = find_library().parent / "libpolypath_sim_of_messaging_bench.so"
-        if not twins.is_file():
-            raise PolypathError(f"--node: there is no {twins.name}: it is of a build with tests")
-        environment.setdefault("POLYPATH_DRIVER_LIBRARY", str(twins))
+        driver = find_library().parent / "libpolypath_sim_of_messaging_bench.so"
+        if not driver.is_file():
+            raise PolypathError(f"--node: there is no {driver.name}: it is of a build with tests")
+        environment.setdefault("POLYPATH_DRIVER_LIBRARY", str(driver))
     command = [
         str(find_program("messaging_bench")),
         *("--what", what, "--gpus", ",".join(map(str, gpus))),

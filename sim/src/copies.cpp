@@ -1,3 +1,5 @@
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -12,10 +14,20 @@
 namespace polypath::sim {
 namespace {
 
-// The share of the pinned rate that pageable memory reaches, through the driver's own pinned
-// buffer, and the size of that buffer. Assumed, not measured.
-constexpr double kPageableShare = 0.25;
+// The size of the driver's own pinned buffer, through which it copies pageable memory. Assumed, not
+// measured.
 constexpr std::size_t kDriverBufferBytes = std::size_t{1} << 20;
+
+/// The part of the pages that were never touched, by what the system says; 0 where it does not.
+double untouched_part(std::uintptr_t address, std::size_t bytes) {
+  constexpr std::size_t kPage = 4096;
+  const std::uintptr_t first = address / kPage * kPage;
+  const std::size_t pages = (address + bytes - first + kPage - 1) / kPage;
+  std::vector<unsigned char> resident(pages);
+  if (mincore(std::bit_cast<void*>(first), pages * kPage, resident.data()) != 0) return 0;
+  const auto touched = std::ranges::count_if(resident, [](unsigned char page) { return page & 1; });
+  return 1 - static_cast<double>(touched) / static_cast<double>(pages);
+}
 
 /// Moves the bytes at once if they are exactly one word; false when they are not.
 template <typename Word>
@@ -120,6 +132,13 @@ MemoryId Driver::host_near(const Context& context) const {
   return MemoryId::host(node.gpus[static_cast<std::size_t>(context.device)].numa);
 }
 
+double Driver::pageable_gbps(const CopyRequest& request, const Operand& to) const {
+  if (to.allocation) return node.costs.pageable_to_gpu_gbps;
+  const double part = untouched_part(request.dst.address, request.extent(request.dst));
+  return 1 / ((1 - part) / node.costs.pageable_from_gpu_gbps +
+              part / node.costs.pageable_untouched_gbps);
+}
+
 PreparedCopy Driver::prepare_copy(const Context& context, const CopyRequest& request) {
   const MemoryId near = host_near(context);
   const Operand to = find_operand(memory, request.dst.address, request.extent(request.dst), near);
@@ -152,12 +171,9 @@ PreparedCopy Driver::prepare_copy(const Context& context, const CopyRequest& req
       if (std::ranges::find(demand.resources, resource) == demand.resources.end())
         demand.resources.push_back(resource);
     demand.max_gbps = std::min(demand.max_gbps, route.demand.max_gbps);
-    for (const int link : route.links) {
-      moved.emplace_back(link, bytes);
-      if (prepared.is_pageable)
-        demand.max_gbps = std::min(
-            demand.max_gbps, kPageableShare * node.links[static_cast<std::size_t>(link)].gbps);
-    }
+    for (const int link : route.links) moved.emplace_back(link, bytes);
+    if (prepared.is_pageable)
+      demand.max_gbps = std::min(demand.max_gbps, pageable_gbps(request, to));
     prepared.is_bounced = prepared.is_bounced || route.is_bounced;
     prepared.has_host_side = prepared.has_host_side || source.is_host() || destination.is_host();
   }

@@ -193,6 +193,8 @@ class Driver {
   std::uint64_t next_stream_id() noexcept { return ++last_stream_id_; }
 
   // ---- copies (copies.cpp) ----
+  /// What the driver's own copy from or to pageable memory reaches.
+  [[nodiscard]] double pageable_gbps(const CopyRequest& request, const Operand& to) const;
 
   /// cuMemcpyAsync on `stream`; if it is synchronous, as cuMemcpy: its end is waited for where
   /// there is host memory on a side, or a side or the context asks for that (SYNC_MEMOPS).

@@ -60,7 +60,7 @@ KernelMemory::Reached KernelMemory::look_up(std::uintptr_t address) {
 simt::Launch Kernels::launch_of(const KernelRun& run, int multiprocessors, bool folds) {
   const KernelCall& call = run.call;
   simt::Launch launch;
-  launch.twin = call.host_kernel;
+  launch.kernel = call.host_kernel;
   launch.device = run.device;
   launch.blocks = call.blocks;
   launch.threads = call.threads;

@@ -113,7 +113,7 @@ class SimTest : public testing::Test {
     EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(nullptr));
   }
 
-  /// What the memory holds at this moment, whatever is under way.
+  /// What the memory holds at this moment, also with work under way.
   static std::vector<std::uint8_t> peek(CUdeviceptr address, std::size_t bytes) {
     std::vector<std::uint8_t> values(bytes);
     EXPECT_EQ(0, polypath_sim_peek(address, values.data(), bytes));

@@ -80,10 +80,10 @@ class PairedGraph {
   };
 
   CUcontext context(int gpu) {
-    CUcontext found = nullptr;
+    CUcontext context = nullptr;
     rig_.use(gpu);
-    CHECK_CUDA(cuCtxGetCurrent(&found));
-    return found;
+    CHECK_CUDA(cuCtxGetCurrent(&context));
+    return context;
   }
 
   Rig& rig_;

@@ -98,7 +98,7 @@ SIMT_KERNEL(test_add, 256, std::uint32_t* words, std::uint32_t count, std::uint3
 SIMT_KERNEL(test_count_threads, 256, std::uint32_t* count) { red_add_relaxed(count, 1); }
 SIMT_EMULATED_THREADS(test_count_threads, 32);
 
-/// Waits for a word that is not 0; gives up after a time by the global timer.
+/// Waits for a word that is not 0; times out by the global timer.
 SIMT_KERNEL(test_wait_for_word, 64, const std::uint32_t* word, std::uint64_t limit_ns,
             std::uint32_t* aborted) {
   if (thread_index() == 0) {

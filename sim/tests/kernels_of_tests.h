@@ -9,7 +9,7 @@ namespace polypath::sim::test {
 inline constexpr unsigned kMaxGpus = 4;
 
 /// A sum over all GPUs, pushed: every block sends a slice of its part to each owner's scratch,
-/// owners sum in order and send the results to everybody's.
+/// owners sum in order and send the results to all GPUs.
 struct PushArgs {
   unsigned rank;
   unsigned ranks;

@@ -102,13 +102,13 @@ double Rig::measure_us(const std::function<void()>& work) {
 }
 
 CUstream Rig::forked(int gpu, int number) {
-  const CUstream wanted = stream(gpu, number);
-  const std::pair entry{gpu, wanted};
+  const CUstream chosen = stream(gpu, number);
+  const std::pair entry{gpu, chosen};
   if (std::find(forked_.begin(), forked_.end(), entry) == forked_.end()) {
     forked_.push_back(entry);
-    if (wanted != stream(0, 0)) CHECK_CUDA(cuStreamWaitEvent(wanted, fork_, CU_EVENT_WAIT_DEFAULT));
+    if (chosen != stream(0, 0)) CHECK_CUDA(cuStreamWaitEvent(chosen, fork_, CU_EVENT_WAIT_DEFAULT));
   }
-  return wanted;
+  return chosen;
 }
 
 }  // namespace polypath::sim::test

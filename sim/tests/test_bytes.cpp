@@ -56,11 +56,11 @@ TEST_F(Bytes, FillsRepeatTheirElement) {
   const CUdeviceptr memory = allocate(0, kSize);
   const CUstream stream = create_stream(0);
   const auto expect = [&](std::size_t width, const char* name) {
-    std::vector<std::uint8_t> wanted(kSize, 0x11);
+    std::vector<std::uint8_t> expected(kSize, 0x11);
     for (std::size_t i = 0; i < kMiB * width; ++i)
-      wanted[8 + i] = static_cast<std::uint8_t>(kValue >> 8 * (i % width));
+      expected[8 + i] = static_cast<std::uint8_t>(kValue >> 8 * (i % width));
     EXPECT_CUDA(CUDA_SUCCESS, cuCtxSynchronize());
-    EXPECT_TRUE(wanted == peek(memory, kSize)) << name;
+    EXPECT_TRUE(expected == peek(memory, kSize)) << name;
     write(memory, std::vector<std::uint8_t>(kSize, 0x11));
   };
   write(memory, std::vector<std::uint8_t>(kSize, 0x11));

@@ -20,10 +20,10 @@ class CaptureTest : public SimTest {
     ASSERT_CUDA(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
   }
 
-  static CUstreamCaptureStatus status(CUstream of) {
-    CUstreamCaptureStatus found = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
-    EXPECT_CUDA(CUDA_SUCCESS, cuStreamIsCapturing(of, &found));
-    return found;
+  static CUstreamCaptureStatus status(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+    EXPECT_CUDA(CUDA_SUCCESS, cuStreamIsCapturing(stream, &status));
+    return status;
   }
 
   /// Ends the capture; the number of its nodes.
@@ -165,11 +165,11 @@ TEST_F(CaptureTest, OnlyItsOriginEndsIt) {
 }
 
 TEST_F(CaptureTest, GraphInCapture_CannotBeDestroyed) {
-  CUstreamCaptureStatus found = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   CUgraph graph = nullptr;
   ASSERT_CUDA(cuMemcpyAsync(dst, src, kMiB, stream));
   ASSERT_CUDA(
-      cuStreamGetCaptureInfo_v3(stream, &found, nullptr, &graph, nullptr, nullptr, nullptr));
+      cuStreamGetCaptureInfo_v3(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr));
   EXPECT_CUDA(CUDA_ERROR_ILLEGAL_STATE, cuGraphDestroy(graph));
   EXPECT_EQ(1U, end());
 }

@@ -38,12 +38,12 @@ TEST_F(Contexts, NoCurrentContext_FailsMostCalls) {
   ASSERT_CUDA(cuCtxSetCurrent(nullptr));
   CUdeviceptr address = 0;
   void* host = nullptr;
-  CUstream made = nullptr;
+  CUstream new_stream = nullptr;
   CUevent made_event = nullptr;
   EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuMemAlloc(&address, kMiB));
   EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuMemFree(src));
   EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuMemHostAlloc(&host, kMiB, 0));
-  EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuStreamCreate(&made, 0));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuStreamCreate(&new_stream, 0));
   EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuEventCreate(&made_event, 0));
   EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuMemcpyAsync(src, src, 1, stream));
   EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuEventRecord(event, stream));
@@ -53,11 +53,11 @@ TEST_F(Contexts, NoCurrentContext_FailsMostCalls) {
 }
 
 TEST_F(Contexts, NamedContext_IsUsedNotCurrent) {
-  CUdevice found = -1;
-  EXPECT_CUDA(CUDA_SUCCESS, cuCtxGetDevice_v2(&found, context(2)));
-  EXPECT_EQ(2, found);
-  EXPECT_CUDA(CUDA_SUCCESS, cuCtxGetDevice_v2(&found, nullptr));
-  EXPECT_EQ(0, found);
+  CUdevice ordinal = -1;
+  EXPECT_CUDA(CUDA_SUCCESS, cuCtxGetDevice_v2(&ordinal, context(2)));
+  EXPECT_EQ(2, ordinal);
+  EXPECT_CUDA(CUDA_SUCCESS, cuCtxGetDevice_v2(&ordinal, nullptr));
+  EXPECT_EQ(0, ordinal);
 
   auto* const word = reinterpret_cast<std::atomic<std::uint32_t>*>(allocate_host(4096));
   word->store(0);
@@ -241,7 +241,7 @@ TEST_F(Contexts, ResetEndsAllOfThePrimaryContext) {
   EXPECT_CUDA(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuGraphInstantiateWithFlags(&exec, graph, 0));
   EXPECT_CUDA(CUDA_SUCCESS, cuGraphDestroy(graph));
   EXPECT_CUDA(CUDA_SUCCESS, cuMemAlloc(&unused, 64));
-  // The releases of those who retained it before still count.
+  // Releases of contexts that were retained before it still count.
   EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxRelease(0));
   ASSERT_CUDA(cuDevicePrimaryCtxGetState(0, &flags, &active));
   EXPECT_EQ(1, active);
@@ -260,9 +260,9 @@ TEST_F(Contexts, HeldCreations_RunConcurrently) {
   std::vector<std::thread> threads;
   for (const CUdevice device : {0, 1}) {
     threads.emplace_back([device] {
-      CUcontext made = nullptr;
-      EXPECT_CUDA(CUDA_SUCCESS, cuCtxCreate_v4(&made, nullptr, 0, device));
-      EXPECT_CUDA(CUDA_SUCCESS, cuCtxDestroy(made));
+      CUcontext context = nullptr;
+      EXPECT_CUDA(CUDA_SUCCESS, cuCtxCreate_v4(&context, nullptr, 0, device));
+      EXPECT_CUDA(CUDA_SUCCESS, cuCtxDestroy(context));
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -273,12 +273,13 @@ TEST_F(Contexts, ConcurrentRetains_CreateOnePrimary) {
   ASSERT_CUDA(cuDevicePrimaryCtxReset(1));
   const auto before = polypath_sim_live_contexts();
   polypath_sim_hold_contexts(2);
-  std::array<CUcontext, 2> made{};
+  std::array<CUcontext, 2> retained{};
   std::vector<std::thread> threads;
-  for (CUcontext& one : made)
-    threads.emplace_back([&one] { EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxRetain(&one, 1)); });
+  for (CUcontext& context : retained)
+    threads.emplace_back(
+        [&context] { EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxRetain(&context, 1)); });
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(made[0], made[1]);
+  EXPECT_EQ(retained[0], retained[1]);
   EXPECT_EQ(before + 1, polypath_sim_live_contexts());
   for (int i = 0; i < 2; ++i) EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxRelease(1));
 }

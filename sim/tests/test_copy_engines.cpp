@@ -138,11 +138,11 @@ TEST_F(CopyEnginesTest, LongRun_EndsItsTurn) {
   std::vector<OperationPtr> copies;
   for (int i = 0; i < 12; ++i) copies.push_back(last = copy(i, last, 1 << 20));
   run();
-  const double one = 104.8576;
-  EXPECT_NEAR(kTurnUs + 1 + 8 * (one + 4) + one, copies[8]->end_us, 1e-6);
+  const double copy_us = 104.8576;
+  EXPECT_NEAR(kTurnUs + 1 + 8 * (copy_us + 4) + copy_us, copies[8]->end_us, 1e-6);
   const double moved = 2 * kTurnUs - copies[8]->end_us - 4;  // of the tenth
-  EXPECT_NEAR(3 * kTurnUs + 1 + one - moved, copies[9]->end_us, 1e-6);
-  EXPECT_NEAR(copies[9]->end_us + 4 + one, copies[10]->end_us, 1e-6);
+  EXPECT_NEAR(3 * kTurnUs + 1 + copy_us - moved, copies[9]->end_us, 1e-6);
+  EXPECT_NEAR(copies[9]->end_us + 4 + copy_us, copies[10]->end_us, 1e-6);
 }
 
 TEST_F(CopyEnginesTest, LargeCopy_GetsHalfOfLink) {

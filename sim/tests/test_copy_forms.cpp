@@ -63,12 +63,12 @@ TEST_F(CopyForms, MoveTheirBytesOnTheirStream) {
   const auto at_near = [&] { return peek(near, kFormSize); };
   const auto at_host = [&] { return bytes_of(host); };
   const CUstream own = create_stream(0);
-  for (const CUstream given : {CUstream{nullptr}, own}) {
-    const CUstream legacy = given == nullptr ? CU_STREAM_LEGACY : given;
-    const CUstream thread = given == nullptr ? CU_STREAM_PER_THREAD : given;
+  for (const CUstream stream : {CUstream{nullptr}, own}) {
+    const CUstream legacy = stream == nullptr ? CU_STREAM_LEGACY : stream;
+    const CUstream thread = stream == nullptr ? CU_STREAM_PER_THREAD : stream;
     const auto far_to_near = [&](const char* name, auto* form, CUstream on) {
       check(
-          name, [&] { return form(near, far, kFormSize, given); }, on, Waits::no, at_far, at_near);
+          name, [&] { return form(near, far, kFormSize, stream); }, on, Waits::no, at_far, at_near);
     };
     far_to_near("cuMemcpyAsync", &cuMemcpyAsync, legacy);
     far_to_near("cuMemcpyAsync_ptsz", &cuMemcpyAsync_ptsz, thread);
@@ -76,20 +76,20 @@ TEST_F(CopyForms, MoveTheirBytesOnTheirStream) {
     far_to_near("cuMemcpyDtoDAsync_v2_ptsz", &cuMemcpyDtoDAsync_v2_ptsz, thread);
     const auto to_device = [&](const char* name, auto* form, CUstream on) {
       check(
-          name, [&] { return form(near, host, kFormSize, given); }, on, Waits::no, at_host,
+          name, [&] { return form(near, host, kFormSize, stream); }, on, Waits::no, at_host,
           at_near);
     };
     to_device("cuMemcpyHtoDAsync_v2", &cuMemcpyHtoDAsync_v2, legacy);
     to_device("cuMemcpyHtoDAsync_v2_ptsz", &cuMemcpyHtoDAsync_v2_ptsz, thread);
     const auto to_host = [&](const char* name, auto* form, CUstream on) {
       check(
-          name, [&] { return form(host, far, kFormSize, given); }, on, Waits::no, at_far, at_host);
+          name, [&] { return form(host, far, kFormSize, stream); }, on, Waits::no, at_far, at_host);
     };
     to_host("cuMemcpyDtoHAsync_v2", &cuMemcpyDtoHAsync_v2, legacy);
     to_host("cuMemcpyDtoHAsync_v2_ptsz", &cuMemcpyDtoHAsync_v2_ptsz, thread);
     const auto to_peer = [&](const char* name, auto* form, CUstream on) {
       check(
-          name, [&] { return form(near, context(1), far, context(0), kFormSize, given); }, on,
+          name, [&] { return form(near, context(1), far, context(0), kFormSize, stream); }, on,
           Waits::no, at_far, at_near);
     };
     to_peer("cuMemcpyPeerAsync", &cuMemcpyPeerAsync, legacy);
@@ -137,10 +137,10 @@ class SyncMemops : public SimTest {
   void ask(CUdeviceptr address, unsigned value) {
     EXPECT_CUDA(CUDA_SUCCESS,
                 cuPointerSetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address));
-    unsigned found = 7;
+    unsigned attribute = 7;
     EXPECT_CUDA(CUDA_SUCCESS,
-                cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address + 1));
-    EXPECT_EQ(value, found);
+                cuPointerGetAttribute(&attribute, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address + 1));
+    EXPECT_EQ(value, attribute);
   }
 
   /// The call, on a default stream that is held until another thread releases it.

@@ -35,27 +35,27 @@ class CopyPitched : public SimTest {
   }
 
   template <typename Structure>
-  Structure wanted(std::size_t layers) const {
-    Structure given{};
-    given.srcMemoryType = given.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    given.srcDevice = src;
-    given.dstDevice = dst;
-    given.srcXInBytes = given.dstXInBytes = 5;
-    given.srcY = given.dstY = 2;
-    given.srcPitch = kSource.pitch;
-    given.dstPitch = kTarget.pitch;
-    given.WidthInBytes = kWidth;
-    given.Height = kRows;
-    if constexpr (requires { given.Depth; }) {
-      given.srcZ = given.dstZ = 1;
-      given.srcHeight = kSource.height;
-      given.dstHeight = kTarget.height;
-      given.Depth = layers;
+  Structure parameters(std::size_t layers) const {
+    Structure params{};
+    params.srcMemoryType = params.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    params.srcDevice = src;
+    params.dstDevice = dst;
+    params.srcXInBytes = params.dstXInBytes = 5;
+    params.srcY = params.dstY = 2;
+    params.srcPitch = kSource.pitch;
+    params.dstPitch = kTarget.pitch;
+    params.WidthInBytes = kWidth;
+    params.Height = kRows;
+    if constexpr (requires { params.Depth; }) {
+      params.srcZ = params.dstZ = 1;
+      params.srcHeight = kSource.height;
+      params.dstHeight = kTarget.height;
+      params.Depth = layers;
     } else {
-      given.srcDevice += kSource.pitch * kSource.height;
-      given.dstDevice += kTarget.pitch * kTarget.height;
+      params.srcDevice += kSource.pitch * kSource.height;
+      params.dstDevice += kTarget.pitch * kTarget.height;
     }
-    return given;
+    return params;
   }
 
   void expect_arrived(std::size_t layers) {
@@ -75,59 +75,59 @@ class CopyPitched : public SimTest {
 
 TEST_F(CopyPitched, MovesRows) {
   const CUstream stream = create_stream(0);
-  const auto given = wanted<CUDA_MEMCPY2D>(1);
-  ASSERT_CUDA(cuMemcpy2DAsync(&given, stream));
+  const auto params = parameters<CUDA_MEMCPY2D>(1);
+  ASSERT_CUDA(cuMemcpy2DAsync(&params, stream));
   ASSERT_CUDA(cuStreamSynchronize(stream));
   expect_arrived(1);
 }
 
-// In virtual time: in real time a copy may be done before anybody asks.
+// In virtual time: in real time a copy may be done before it is queried.
 TEST_F(CopyPitched, AsyncCopy_IsNotDoneAtIssue) {
   const CUstream stream = create_stream(0);
-  const auto given = wanted<CUDA_MEMCPY2D>(1);
-  ASSERT_CUDA(cuMemcpy2DAsync(&given, stream));
+  const auto params = parameters<CUDA_MEMCPY2D>(1);
+  ASSERT_CUDA(cuMemcpy2DAsync(&params, stream));
   EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
   ASSERT_CUDA(cuStreamSynchronize(stream));
 }
 
 TEST_F(CopyPitched, MovesLayers) {
   const CUstream stream = create_stream(0);
-  const auto given = wanted<CUDA_MEMCPY3D>(kLayers);
-  ASSERT_CUDA(cuMemcpy3DAsync(&given, stream));
+  const auto params = parameters<CUDA_MEMCPY3D>(kLayers);
+  ASSERT_CUDA(cuMemcpy3DAsync(&params, stream));
   ASSERT_CUDA(cuStreamSynchronize(stream));
   expect_arrived(kLayers);
 }
 
 TEST_F(CopyPitched, PeerForm_MovesLayers) {
-  auto given = wanted<CUDA_MEMCPY3D_PEER>(kLayers);
-  given.srcContext = context(0);
-  given.dstContext = context(1);
-  ASSERT_CUDA(cuMemcpy3DPeerAsync(&given, nullptr));
+  auto params = parameters<CUDA_MEMCPY3D_PEER>(kLayers);
+  params.srcContext = context(0);
+  params.dstContext = context(1);
+  ASSERT_CUDA(cuMemcpy3DPeerAsync(&params, nullptr));
   ASSERT_CUDA(cuStreamSynchronize(nullptr));
   expect_arrived(kLayers);
 }
 
 TEST_F(CopyPitched, SynchronousFormsWaitForHostMemory) {
   std::vector<std::uint8_t> host(kWidth * kRows, 0xEE);
-  CUDA_MEMCPY2D given = wanted<CUDA_MEMCPY2D>(1);
-  given.dstMemoryType = CU_MEMORYTYPE_HOST;
-  given.dstHost = host.data();
-  given.dstXInBytes = given.dstY = 0;
-  given.dstPitch = kWidth;
-  ASSERT_CUDA(cuMemcpy2D(&given));
+  CUDA_MEMCPY2D params = parameters<CUDA_MEMCPY2D>(1);
+  params.dstMemoryType = CU_MEMORYTYPE_HOST;
+  params.dstHost = host.data();
+  params.dstXInBytes = params.dstY = 0;
+  params.dstPitch = kWidth;
+  ASSERT_CUDA(cuMemcpy2D(&params));
   for (std::size_t row = 0; row < kRows; ++row)
     for (std::size_t i = 0; i < kWidth; ++i)
       ASSERT_EQ(values[kSource.at(0, row) + i], host[row * kWidth + i]) << row << ", " << i;
 }
 
 TEST_F(CopyPitched, SingleRow_NeedsNoPitch) {
-  CUDA_MEMCPY2D given{};
-  given.srcMemoryType = given.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
-  given.srcDevice = src;
-  given.dstDevice = dst;
-  given.WidthInBytes = kWidth;
-  given.Height = 1;
-  ASSERT_CUDA(cuMemcpy2DUnaligned(&given));
+  CUDA_MEMCPY2D params{};
+  params.srcMemoryType = params.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+  params.srcDevice = src;
+  params.dstDevice = dst;
+  params.WidthInBytes = kWidth;
+  params.Height = 1;
+  ASSERT_CUDA(cuMemcpy2DUnaligned(&params));
   ASSERT_CUDA(cuStreamSynchronize(nullptr));
   EXPECT_EQ(std::vector<std::uint8_t>(values.begin(), values.begin() + kWidth), peek(dst, kWidth));
 }
@@ -135,9 +135,9 @@ TEST_F(CopyPitched, SingleRow_NeedsNoPitch) {
 TEST_F(CopyPitched, WrongShapes_AreRefused) {
   using P = CUDA_MEMCPY3D;
   const auto refused = [this](CUresult expected, const auto& spoil) {
-    P given = wanted<P>(kLayers);
-    spoil(given);
-    EXPECT_CUDA(expected, cuMemcpy3DAsync(&given, nullptr));
+    P params = parameters<P>(kLayers);
+    spoil(params);
+    EXPECT_CUDA(expected, cuMemcpy3DAsync(&params, nullptr));
   };
   refused(CUDA_ERROR_INVALID_VALUE, [](P& p) { p.srcPitch = kWidth + 4; });
   refused(CUDA_ERROR_INVALID_VALUE, [](P& p) { p.dstHeight = kRows + 1; });

@@ -1,5 +1,5 @@
 // hgx-h200-x4 against what was measured on 4 x H200 (docs/simulated-node.md tells how). Every row
-// is to come out within 5 %; a row that the model cannot meet has its own bound here and its
+// must come out within 5 %; a row that the model cannot meet has its own bound here and its
 // explanation there.
 #include <gtest/gtest.h>
 

@@ -122,12 +122,12 @@ TEST(FlowNetwork, RandomSharesAreMaxMinFair) {
     FlowNetwork network(capacities, 0);
     std::vector<FlowDemand> flows;
     for (FlowNetwork::Id id = 0; id < 8; ++id) {
-      FlowDemand wanted{1e6, {}, draw(0, 3) == 0 ? draw(1, 30) : kInfinity};
+      FlowDemand demand{1e6, {}, draw(0, 3) == 0 ? draw(1, 30) : kInfinity};
       for (int resource = 0; resource < 6; ++resource)
-        if (draw(0, 2) == 0) wanted.resources.push_back(resource);
-      if (wanted.resources.empty()) wanted.resources.push_back(0);
-      flows.push_back(wanted);
-      network.start(id, wanted, 0);
+        if (draw(0, 2) == 0) demand.resources.push_back(resource);
+      if (demand.resources.empty()) demand.resources.push_back(0);
+      flows.push_back(demand);
+      network.start(id, demand, 0);
     }
     std::vector<double> used(6, 0.0);
     std::vector<double> fastest(6, 0.0);

@@ -13,13 +13,13 @@ TEST_F(GraphBuild, NodesAreListedInTheOrderOfTheirAddition) {
   std::size_t count = 0;
   EXPECT_CUDA(CUDA_SUCCESS, cuGraphGetNodes(graph, nullptr, &count));
   EXPECT_EQ(3U, count);
-  std::vector<CUgraphNode> found(4, added[0]);
-  count = found.size();
-  EXPECT_CUDA(CUDA_SUCCESS, cuGraphGetNodes(graph, found.data(), &count));
+  std::vector<CUgraphNode> nodes(4, added[0]);
+  count = nodes.size();
+  EXPECT_CUDA(CUDA_SUCCESS, cuGraphGetNodes(graph, nodes.data(), &count));
   EXPECT_EQ(3U, count);
-  EXPECT_EQ((std::vector{added[0], added[1], added[2], CUgraphNode{}}), found);
+  EXPECT_EQ((std::vector{added[0], added[1], added[2], CUgraphNode{}}), nodes);
   count = 2;
-  EXPECT_CUDA(CUDA_SUCCESS, cuGraphGetNodes(graph, found.data(), &count));
+  EXPECT_CUDA(CUDA_SUCCESS, cuGraphGetNodes(graph, nodes.data(), &count));
   EXPECT_EQ(2U, count);
   EXPECT_EQ(3U, polypath_sim_graph_nodes(graph));
 }

@@ -1,5 +1,5 @@
-// Events of programs in graphs: a graph waits for what was recorded before its launch, and whoever
-// waits after a launch waits for the launch's record.
+// Events of programs in graphs: a graph waits for what was recorded before its launch, and a wait
+// after a launch waits for the launch's record.
 #include "graph_test.hpp"
 
 namespace polypath::sim::test {
@@ -18,13 +18,13 @@ class GraphEvents : public GraphTest {
   std::pair<CUgraph, std::vector<CUgraphNode>> captured() const {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     cuuint64_t number = 0;
-    CUgraph found = nullptr;
+    CUgraph captured = nullptr;
     const CUgraphNode* nodes = nullptr;
     const CUgraphEdgeData* edges = nullptr;
     std::size_t count = 0;
-    EXPECT_CUDA(CUDA_SUCCESS, cuStreamGetCaptureInfo_v3(stream, &status, &number, &found, &nodes,
+    EXPECT_CUDA(CUDA_SUCCESS, cuStreamGetCaptureInfo_v3(stream, &status, &number, &captured, &nodes,
                                                         &edges, &count));
-    return {found, {nodes, nodes + count}};
+    return {captured, {nodes, nodes + count}};
   }
 
   CUgraphNode add_record() const {

@@ -56,7 +56,7 @@ TEST_F(GraphParams, ChangeInFlightIsCounted) {
   launch(exec, stream);
   EXPECT_CUDA(CUDA_SUCCESS, set(exec, node, copy(b, a)));
   EXPECT_EQ(1U, polypath_sim_graphs_modified_in_flight());
-  polypath_sim_advance_us(100);  // over by now, though nobody has asked
+  polypath_sim_advance_us(100);  // over by now, though it was not queried
   EXPECT_CUDA(CUDA_SUCCESS, set(exec, node, copy(b, a)));
   EXPECT_EQ(1U, polypath_sim_graphs_modified_in_flight());
   polypath_sim_reset_counters();
@@ -73,9 +73,9 @@ TEST_F(GraphParams, GiveAnotherSize) {
 }
 
 TEST_F(GraphParams, ChangeOneInstantiationOnly) {
-  const CUgraphExec twin = instantiate();
+  const CUgraphExec second_exec = instantiate();
   EXPECT_CUDA(CUDA_SUCCESS, set(exec, node, copy(other, a)));
-  launch(twin, stream);
+  launch(second_exec, stream);
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
   EXPECT_EQ(untouched(), peek(other, kCopySize));
   EXPECT_EQ(pattern(kCopySize, 1), peek(b, kCopySize));

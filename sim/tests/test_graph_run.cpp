@@ -35,7 +35,7 @@ TEST_F(GraphRun, LaunchMovesBytes) {
 }
 
 TEST_F(GraphRun, DependencyIsKept) {
-  // The second node is quicker to start than the first is to end.
+  // The second node starts sooner than the first ends.
   const CUgraphNode first = add(copy(device(host), a));
   add(copy(b, device(host)), 1, {first});
   launch(instantiate(), stream);
@@ -144,13 +144,13 @@ TEST_F(GraphRun, TwoLaunchesOfOneDoNotOverlap) {
 TEST_F(GraphRun, HeldLaunch_HoldsOnlyItsOwnGraph) {
   add(copy(b, a));
   const CUgraphExec exec = instantiate();
-  const CUgraphExec twin = instantiate();
+  const CUgraphExec second_exec = instantiate();
   const CUstream other = create_stream(0);
   const CUstream third = create_stream(0);
   hold(stream);
   launch(exec, stream);
   launch(exec, other);
-  launch(twin, third);
+  launch(second_exec, third);
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(third));
   polypath_sim_advance_us(1e6);
   EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(other));
@@ -165,10 +165,10 @@ TEST_F(GraphRun, WaitForNextLaunchOfGraph_NeverEnds) {
   // The stream waits for what the second launch would write, which waits for the first: on hardware
   // nothing moves any more.
   const CUdeviceptr flag = allocate(0, 4);
-  const CUdeviceptr one = allocate(0, 4);
+  const CUdeviceptr flag_value = allocate(0, 4);
   write(flag, {0, 0, 0, 0});
-  write(one, {1, 0, 0, 0});
-  add(copy(flag, one, 4));
+  write(flag_value, {1, 0, 0, 0});
+  add(copy(flag, flag_value, 4));
   const CUgraphExec exec = instantiate();
   const CUstream other = create_stream(0);
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamWaitValue32(stream, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
@@ -177,7 +177,7 @@ TEST_F(GraphRun, WaitForNextLaunchOfGraph_NeverEnds) {
   polypath_sim_advance_us(1e6);
   EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(other));
   const CUstream rescue = create_stream(0);
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(flag, one, 4, rescue));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(flag, flag_value, 4, rescue));
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(other));
 }
 

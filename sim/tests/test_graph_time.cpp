@@ -23,7 +23,7 @@ class GraphTime : public GraphTest {
   }
 
   /// From the call that follows the first record to the end of all work on the stream.
-  double time_of(CUstream of) { return elapsed_us(begin, record(of)) - 0.5; }
+  double time_of(CUstream measured) { return elapsed_us(begin, record(measured)) - 0.5; }
 
   CUdeviceptr d = 0;  ///< on GPU 1
   CUevent begin = nullptr;

@@ -27,10 +27,10 @@ class Kernels : public SimTest {
     use(gpu);
     CUmodule module = nullptr;
     EXPECT_CUDA(CUDA_SUCCESS, cuModuleLoadData(&module, kImage));
-    CUfunction found = nullptr;
-    EXPECT_CUDA(CUDA_SUCCESS, cuModuleGetFunction(&found, module, name));
+    CUfunction function = nullptr;
+    EXPECT_CUDA(CUDA_SUCCESS, cuModuleGetFunction(&function, module, name));
     use(0);
-    return found;
+    return function;
   }
 
   template <typename... Arguments>
@@ -351,7 +351,8 @@ TEST_F(Kernels, ModuleLoad_BlocksOtherThreadsCalls) {
   const CUstream stream = create_stream(0);
   ASSERT_CUDA(launch(wait, 1, 64, stream, word, std::uint64_t{0}, word));
   std::thread loading([&] { (void)function(0, "test_add"); });
-  // This thread calls the driver over and over; the kernel is let go when no call returns any more.
+  // This thread calls the driver over and over; the kernel is released when no call returns any
+  // more.
   std::atomic<std::uint64_t> calls{1};
   std::atomic<bool> is_over{false};
   std::atomic<bool> was_kept_out{false};
@@ -383,9 +384,10 @@ TEST_F(Kernels, EndlessWait_Fails) {
   testing::internal::CaptureStderr();
   ASSERT_CUDA(launch(wait, 1, 64, stream, word, std::uint64_t{0}, word));
   EXPECT_CUDA(CUDA_ERROR_LAUNCH_FAILED, cuStreamSynchronize(stream));
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.npos, said.find("test_wait_for_word on GPU 0, block 0: 63 threads at barrier 0"))
-      << said;
+  const std::string messages = testing::internal::GetCapturedStderr();
+  EXPECT_NE(messages.npos,
+            messages.find("test_wait_for_word on GPU 0, block 0: 63 threads at barrier 0"))
+      << messages;
   EXPECT_CUDA(CUDA_ERROR_LAUNCH_FAILED, cuCtxSynchronize());
 }
 
@@ -396,8 +398,8 @@ TEST_F(Kernels, UnreachableMemory_FailsTheLaunch) {
   testing::internal::CaptureStderr();
   ASSERT_CUDA(launch(add, 1, 32, stream, there, 32U, 1U));
   EXPECT_CUDA(CUDA_ERROR_LAUNCH_FAILED, cuStreamSynchronize(stream));
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.npos, said.find("on gpu1, may not be used by GPU 0")) << said;
+  const std::string messages = testing::internal::GetCapturedStderr();
+  EXPECT_NE(messages.npos, messages.find("on gpu1, may not be used by GPU 0")) << messages;
 }
 
 TEST_F(Kernels, AccessPastAllocation_FailsTheLaunch) {
@@ -430,38 +432,38 @@ TEST_F(Kernels, EarlyStartWithoutWait_Fails) {
   testing::internal::CaptureStderr();
   ASSERT_CUDA(cuLaunchKernelEx(&config, add, parameters, nullptr));
   EXPECT_CUDA(CUDA_ERROR_LAUNCH_FAILED, cuStreamSynchronize(stream));
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.npos, said.find("before earlier kernels have ended")) << said;
+  const std::string messages = testing::internal::GetCapturedStderr();
+  EXPECT_NE(messages.npos, messages.find("before earlier kernels have ended")) << messages;
 }
 
 TEST_F(Kernels, WrongLaunches_AreRefused) {
   CUmodule module = nullptr;
   EXPECT_CUDA(CUDA_ERROR_INVALID_IMAGE, cuModuleLoadData(&module, "nonsense"));
   ASSERT_CUDA(cuModuleLoadData(&module, kImage));
-  CUfunction found = nullptr;
-  EXPECT_CUDA(CUDA_ERROR_NOT_FOUND, cuModuleGetFunction(&found, module, "no_such_kernel"));
-  ASSERT_CUDA(cuModuleGetFunction(&found, module, "test_add"));
+  CUfunction function = nullptr;
+  EXPECT_CUDA(CUDA_ERROR_NOT_FOUND, cuModuleGetFunction(&function, module, "no_such_kernel"));
+  ASSERT_CUDA(cuModuleGetFunction(&function, module, "test_add"));
   int value = 0;
   EXPECT_CUDA(CUDA_SUCCESS,
-              cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, found));
+              cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function));
   EXPECT_EQ(256, value);
-  EXPECT_CUDA(CUDA_SUCCESS, cuOccupancyMaxActiveBlocksPerMultiprocessor(&value, found, 256, 0));
+  EXPECT_CUDA(CUDA_SUCCESS, cuOccupancyMaxActiveBlocksPerMultiprocessor(&value, function, 256, 0));
   EXPECT_EQ(1, value);
   const CUdeviceptr words = allocate(0, 4096);
   const CUstream stream = create_stream(0);
-  EXPECT_CUDA(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, launch(found, 1, 512, stream, words, 1U, 1U));
-  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, launch(found, 0, 32, stream, words, 1U, 1U));
-  EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, launch(found, 1, 32, create_stream(1), words, 1U, 1U));
+  EXPECT_CUDA(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, launch(function, 1, 512, stream, words, 1U, 1U));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, launch(function, 0, 32, stream, words, 1U, 1U));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, launch(function, 1, 32, create_stream(1), words, 1U, 1U));
   std::uint32_t count = 1;
   CUdeviceptr at = words;
   void* parameters[] = {&at, &count, &count};
   EXPECT_CUDA(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
-              cuLaunchCooperativeKernel(found, 133, 1, 1, 32, 1, 1, 0, stream, parameters));
+              cuLaunchCooperativeKernel(function, 133, 1, 1, 32, 1, 1, 0, stream, parameters));
   EXPECT_CUDA(CUDA_SUCCESS,
-              cuLaunchCooperativeKernel(found, 132, 1, 1, 32, 1, 1, 0, stream, parameters));
+              cuLaunchCooperativeKernel(function, 132, 1, 1, 32, 1, 1, 0, stream, parameters));
   ASSERT_CUDA(cuStreamSynchronize(stream));
   ASSERT_CUDA(cuModuleUnload(module));
-  EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, launch(found, 1, 32, stream, words, 1U, 1U));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, launch(function, 1, 32, stream, words, 1U, 1U));
 }
 
 }  // namespace

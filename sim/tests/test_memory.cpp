@@ -18,8 +18,8 @@ class MemoryTest : public SimTest {
   }
 
   template <typename T>
-  static T attribute(CUpointer_attribute wanted, CUdeviceptr address, T value) {
-    EXPECT_CUDA(CUDA_SUCCESS, cuPointerGetAttribute(&value, wanted, address));
+  static T attribute(CUpointer_attribute attribute, CUdeviceptr address, T value) {
+    EXPECT_CUDA(CUDA_SUCCESS, cuPointerGetAttribute(&value, attribute, address));
     return value;
   }
 };
@@ -223,11 +223,11 @@ class Pools : public MemoryTest {
     return flags;
   }
   void set_access(int gpu, CUmemAccess_flags flags) {
-    CUmemAccessDesc wanted{};
-    wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    wanted.location.id = gpu;
-    wanted.flags = flags;
-    EXPECT_CUDA(CUDA_SUCCESS, cuMemPoolSetAccess(pool, &wanted, 1));
+    CUmemAccessDesc access{};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = gpu;
+    access.flags = flags;
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemPoolSetAccess(pool, &access, 1));
   }
   /// What GPU 1 says to a copy that reads the memory.
   CUresult read_by_gpu1() {
@@ -294,11 +294,11 @@ TEST_F(Pools, CreatedPools_HaveTheirOwnAccess) {
   EXPECT_EQ(own, attribute(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, of_own, CUmemoryPool{}));
   EXPECT_EQ(1, attribute(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, of_own, 7));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemcpyAsync(of_own, address, kMiB, stream));
-  CUmemAccessDesc wanted{};
-  wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  wanted.location.id = 0;
-  wanted.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  ASSERT_CUDA(cuMemPoolSetAccess(own, &wanted, 1));
+  CUmemAccessDesc access{};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id = 0;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  ASSERT_CUDA(cuMemPoolSetAccess(own, &access, 1));
   EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(of_own, address, kMiB, stream));
 
   // It may end before its memory does.

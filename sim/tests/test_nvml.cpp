@@ -18,9 +18,9 @@ class NvmlTest : public SimTest {
   static nvmlDevice_t device_of(int gpu) {
     char bus_id[32];
     EXPECT_CUDA(CUDA_SUCCESS, cuDeviceGetPCIBusId(bus_id, sizeof bus_id, gpu));
-    nvmlDevice_t found = nullptr;
-    EXPECT_EQ(NVML_SUCCESS, nvmlDeviceGetHandleByPciBusId(bus_id, &found));
-    return found;
+    nvmlDevice_t device = nullptr;
+    EXPECT_EQ(NVML_SUCCESS, nvmlDeviceGetHandleByPciBusId(bus_id, &device));
+    return device;
   }
   static std::string bus_id_of(int gpu) {
     nvmlPciInfo_t info{};

@@ -1,5 +1,5 @@
-// cuGetProcAddress where it is this driver's own affair; node/tests/driver/test_proc_address.cpp has the
-// rules that every driver keeps.
+// cuGetProcAddress where it is this driver's own affair; node/tests/driver/test_proc_address.cpp
+// has the rules that every driver keeps.
 #include <bit>
 
 #include "fixture.hpp"
@@ -24,7 +24,7 @@ TEST(ProcAddress, GivesTheNewestThatTheVersionHas) {
   EXPECT_EQ(address(&cuCtxCreate_v4), find(13000));
 }
 
-// Without a name a GPU's driver crashes; without a place for the function nobody has seen one.
+// Without a name a GPU's driver crashes; without a place for the function it was not tried.
 TEST(ProcAddress, NeedsANameAndAPlaceForTheFunction) {
   void* function = nullptr;
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGetProcAddress(nullptr, &function, 13000, 0, nullptr));

@@ -1,4 +1,4 @@
-// How many operations a stream takes before whoever gives it more has to wait.
+// How many operations a stream takes before its caller has to wait.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>

@@ -19,8 +19,8 @@ constexpr std::size_t kBlock = 64 * kMiB;
 constexpr double kBlockUs = 1214;  // 64 MiB at 55.4 GB/s, and the gap
 
 Rig& rig() {
-  static Rig one(256 * kMiB);
-  return one;
+  static Rig rig(256 * kMiB);
+  return rig;
 }
 
 /// Always on, until the end of its scope.

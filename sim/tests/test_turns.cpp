@@ -52,7 +52,7 @@ class Turns : public SimTest {
   void turn(int number) {
     polypath_sim_wait_turn();
     idle();
-    log_.push_back({number, polypath_sim_clock_us()});  // nobody else has a turn
+    log_.push_back({number, polypath_sim_clock_us()});  // no other thread has a turn
   }
 
  private:
@@ -62,16 +62,16 @@ class Turns : public SimTest {
 
 TEST_F(Turns, EarliestThenLowestThread_IsNext) {
   for (unsigned seed = 0; seed < 5; ++seed) {
-    const auto found = on_threads(seed, [&](int number) {
+    const auto turns = on_threads(seed, [&](int number) {
       for (int i = 0; i < 4; ++i) {
         turn(number);
         polypath_sim_advance_us(number);
         idle();
       }
     });
-    const std::vector<Turn> wanted{{1, 0}, {2, 0}, {3, 0}, {1, 1}, {1, 2}, {2, 2},
-                                   {1, 3}, {3, 3}, {2, 4}, {2, 6}, {3, 6}, {3, 9}};
-    EXPECT_EQ(wanted, found) << seed;
+    const std::vector<Turn> expected{{1, 0}, {2, 0}, {3, 0}, {1, 1}, {1, 2}, {2, 2},
+                                     {1, 3}, {3, 3}, {2, 4}, {2, 6}, {3, 6}, {3, 9}};
+    EXPECT_EQ(expected, turns) << seed;
   }
 }
 
@@ -85,7 +85,7 @@ TEST_F(Turns, BlockingCall_LetsOthersIssue) {
   }
   std::vector<Turn> first;
   for (unsigned seed = 0; seed < 5; ++seed) {
-    const auto found = on_threads(seed, [&](int number) {
+    const auto turns = on_threads(seed, [&](int number) {
       const auto gpu = static_cast<std::size_t>(number - 1);
       CUstream stream = nullptr;
       EXPECT_CUDA(CUDA_SUCCESS, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -101,12 +101,12 @@ TEST_F(Turns, BlockingCall_LetsOthersIssue) {
       EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
       EXPECT_CUDA(CUDA_SUCCESS, cuStreamDestroy(stream));
     });
-    ASSERT_EQ(24U, found.size());
-    for (std::size_t i = 1; i < found.size(); ++i) EXPECT_LE(found[i - 1].us, found[i].us) << i;
-    if (first.empty()) first = found;
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      EXPECT_EQ(first[i].number, found[i].number) << i;
-      EXPECT_NEAR(first[i].us, found[i].us, 1e-6) << i;
+    ASSERT_EQ(24U, turns.size());
+    for (std::size_t i = 1; i < turns.size(); ++i) EXPECT_LE(turns[i - 1].us, turns[i].us) << i;
+    if (first.empty()) first = turns;
+    for (std::size_t i = 0; i < turns.size(); ++i) {
+      EXPECT_EQ(first[i].number, turns[i].number) << i;
+      EXPECT_NEAR(first[i].us, turns[i].us, 1e-6) << i;
     }
   }
   for (int gpu = 0; gpu < kThreads; ++gpu) {
@@ -117,12 +117,12 @@ TEST_F(Turns, BlockingCall_LetsOthersIssue) {
 
 TEST_F(Turns, ThreadsThatIssueNothingNeedNone) {
   polypath_sim_wait_turn();
-  const auto found = on_threads(1, [&](int number) {
+  const auto turns = on_threads(1, [&](int number) {
     turn(number);
     polypath_sim_set_issuer(0);
     polypath_sim_wait_turn();
   });
-  EXPECT_EQ((std::vector<Turn>{{1, 0}, {2, 0}, {3, 0}}), found);
+  EXPECT_EQ((std::vector<Turn>{{1, 0}, {2, 0}, {3, 0}}), turns);
 }
 
 /// By POLYPATH_SIM_TIMEOUT, which is a second here.
@@ -131,8 +131,7 @@ TEST_F(Turns, AbsentThread_IsNotWaitedFor) {
   const std::jthread absent([&] {
     polypath_sim_set_issuer(1);
     meeting.arrive_and_wait();  // it issues
-    meeting
-        .arrive_and_wait();  // and is there to the end, so nobody else has its number of a thread
+    meeting.arrive_and_wait();  // and is there to the end, so no other thread has its number
   });
   meeting.arrive_and_wait();
   std::jthread([&] {

@@ -1,4 +1,4 @@
-// Virtual mappings: memory of several places after one range of addresses, and who may use it.
+// Virtual mappings: memory of several places in one range of addresses, and which GPUs may use it.
 #include <cstring>
 
 #include "fixture.hpp"
@@ -24,27 +24,27 @@ class VirtualMemory : public SimTest {
   }
 
   static CUmemAllocationProp properties(CUmemLocationType type, int id) {
-    CUmemAllocationProp wanted{};
-    wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    wanted.location.type = type;
-    wanted.location.id = id;
-    return wanted;
+    CUmemAllocationProp prop{};
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = type;
+    prop.location.id = id;
+    return prop;
   }
 
   static CUresult set_access(CUdeviceptr address, std::size_t bytes, CUmemLocationType type, int id,
                              CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
-    CUmemAccessDesc wanted{};
-    wanted.location.type = type;
-    wanted.location.id = id;
-    wanted.flags = flags;
-    return cuMemSetAccess(address, bytes, &wanted, 1);
+    CUmemAccessDesc access{};
+    access.location.type = type;
+    access.location.id = id;
+    access.flags = flags;
+    return cuMemSetAccess(address, bytes, &access, 1);
   }
 
   /// Memory of that place at a part of the range, which these GPUs may use.
-  CUdeviceptr map(int part, const CUmemAllocationProp& wanted, std::initializer_list<int> gpus) {
+  CUdeviceptr map(int part, const CUmemAllocationProp& prop, std::initializer_list<int> gpus) {
     CUmemGenericAllocationHandle handle = 0;
     const CUdeviceptr address = range + static_cast<std::size_t>(part) * kPart;
-    EXPECT_CUDA(CUDA_SUCCESS, cuMemCreate(&handle, kPart, &wanted, 0));
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemCreate(&handle, kPart, &prop, 0));
     EXPECT_CUDA(CUDA_SUCCESS, cuMemMap(address, kPart, 0, handle, 0));
     EXPECT_CUDA(CUDA_SUCCESS, cuMemRelease(handle));
     for (const int gpu : gpus)
@@ -59,8 +59,8 @@ class VirtualMemory : public SimTest {
   }
 
   template <typename T>
-  static T attribute(CUpointer_attribute wanted, CUdeviceptr address, T value) {
-    EXPECT_CUDA(CUDA_SUCCESS, cuPointerGetAttribute(&value, wanted, address));
+  static T attribute(CUpointer_attribute attribute, CUdeviceptr address, T value) {
+    EXPECT_CUDA(CUDA_SUCCESS, cuPointerGetAttribute(&value, attribute, address));
     return value;
   }
 
@@ -83,9 +83,8 @@ TEST_F(VirtualMemory, DevicesReportSupport) {
     EXPECT_EQ(1, supported);
   }
   std::size_t granularity = 0;
-  const auto wanted = properties(CU_MEM_LOCATION_TYPE_DEVICE, 0);
-  ASSERT_CUDA(
-      cuMemGetAllocationGranularity(&granularity, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  const auto prop = properties(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+  ASSERT_CUDA(cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
   EXPECT_EQ(kPart, granularity);
 }
 
@@ -236,9 +235,9 @@ TEST_F(VirtualMemory, MemoryLivesAsLongAsAHandleOrAMapping) {
   ASSERT_CUDA(cuMemUnmap(range + kPart, kPart));
   ASSERT_CUDA(cuMemGetInfo(&after, nullptr));
   EXPECT_EQ(before - kPart, after);
-  CUmemAllocationProp found{};
-  ASSERT_CUDA(cuMemGetAllocationPropertiesFromHandle(&found, handle));
-  EXPECT_EQ(CU_MEM_LOCATION_TYPE_DEVICE, found.location.type);
+  CUmemAllocationProp prop{};
+  ASSERT_CUDA(cuMemGetAllocationPropertiesFromHandle(&prop, handle));
+  EXPECT_EQ(CU_MEM_LOCATION_TYPE_DEVICE, prop.location.type);
   ASSERT_CUDA(cuMemRelease(handle));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemRelease(handle));
   ASSERT_CUDA(cuMemGetInfo(&after, nullptr));
@@ -260,20 +259,20 @@ TEST_F(VirtualMemory, WorkUnderWayIsWaitedFor) {
 
 TEST_F(VirtualMemory, WrongSizesAndRanges_AreRefused) {
   CUmemGenericAllocationHandle handle = 0;
-  auto wanted = properties(CU_MEM_LOCATION_TYPE_DEVICE, 0);
-  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, kPart + 1, &wanted, 0));
-  EXPECT_CUDA(CUDA_ERROR_OUT_OF_MEMORY, cuMemCreate(&handle, 64 * kGiB, &wanted, 0));
-  wanted.location.id = 9;
-  EXPECT_CUDA(CUDA_ERROR_INVALID_DEVICE, cuMemCreate(&handle, kPart, &wanted, 0));
-  wanted = properties(CU_MEM_LOCATION_TYPE_HOST_NUMA, 9);
-  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, kPart, &wanted, 0));
-  wanted = properties(CU_MEM_LOCATION_TYPE_DEVICE, 0);
-  wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuMemCreate(&handle, kPart, &wanted, 0));
-  wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+  auto prop = properties(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, kPart + 1, &prop, 0));
+  EXPECT_CUDA(CUDA_ERROR_OUT_OF_MEMORY, cuMemCreate(&handle, 64 * kGiB, &prop, 0));
+  prop.location.id = 9;
+  EXPECT_CUDA(CUDA_ERROR_INVALID_DEVICE, cuMemCreate(&handle, kPart, &prop, 0));
+  prop = properties(CU_MEM_LOCATION_TYPE_HOST_NUMA, 9);
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, kPart, &prop, 0));
+  prop = properties(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuMemCreate(&handle, kPart, &prop, 0));
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
 
   map_device(0, 0, {});
-  ASSERT_CUDA(cuMemCreate(&handle, kPart, &wanted, 0));
+  ASSERT_CUDA(cuMemCreate(&handle, kPart, &prop, 0));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemMap(range, kPart, 0, handle, 0));  // taken
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemMap(range + kPart, 2 * kPart, 0, handle, 0));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemMap(range + 4 * kPart, kPart, 0, handle, 0));

@@ -15,7 +15,7 @@ void GroupTest::expect_group(const std::vector<Request>& requests) {
   std::deque<Payload> group;
   std::vector<Stream> streams;
   std::vector<Transfer> transfers;
-  for (const auto& [src, dst, bytes] : requests) {
+  for (const auto& [src, dst, bytes, is_pageable] : requests) {
     const Payload& payload = add(group, {src, dst, bytes, random_() % 100, random_() % 100});
     streams.push_back(stream_on(src.is_gpu() ? src.index : dst.index));
     transfers.push_back(payload.transfer(streams.back().get()));

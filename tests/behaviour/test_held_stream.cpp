@@ -184,7 +184,7 @@ TEST_P(HeldStreamTest, HeldGroupMember_HoldsNoOtherMember) {
     std::deque<Payload> group;
     std::vector<Stream> streams;
     std::vector<Transfer> transfers;
-    for (const auto& [src, dst, bytes] : requests) {
+    for (const auto& [src, dst, bytes, is_pageable] : requests) {
       streams.push_back(stream_on(0));
       transfers.push_back(add(group, {src, dst, bytes}).transfer(streams.back().get()));
     }

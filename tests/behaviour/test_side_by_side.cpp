@@ -86,7 +86,7 @@ TEST_P(ThreadsTest, IssueDuringAnyCallOfAnotherThread) {
   Payload back = payload({far, MemoryId::gpu(0), *least});
   context->prepare(std::vector<Request>(4, free.request()));
   context->prepare(std::vector<Request>(4, back.request()));
-  const Stream one = stream_on(0);
+  const Stream first_stream = stream_on(0);
   const Stream other = stream_on(0);
   const Stream third = stream_on(far.is_gpu() ? far.index : 0);
   std::set<std::string> met;
@@ -103,7 +103,8 @@ TEST_P(ThreadsTest, IssueDuringAnyCallOfAnotherThread) {
     std::thread first([&] {
       const CurrentContext current(driver(), context_of(0));
       sign.stop_me();
-      for (const Payload& payload : stopped) context->copy_async(payload.transfer(one.get()));
+      for (const Payload& payload : stopped)
+        context->copy_async(payload.transfer(first_stream.get()));
       sign.ended();
     });
     stops = sign.wait();
@@ -118,7 +119,7 @@ TEST_P(ThreadsTest, IssueDuringAnyCallOfAnotherThread) {
     sign.go();
     second.get();
     first.join();
-    for (const CUstream stream : {one.get(), other.get(), third.get()})
+    for (const CUstream stream : {first_stream.get(), other.get(), third.get()})
       ASSERT_TRUE(completes(stream));
     for (const Payload& payload : stopped) EXPECT_TRUE(payload.arrived());
     EXPECT_TRUE(free.arrived());

@@ -26,11 +26,12 @@ struct Copies {
   PFN_cuMemcpyAsync_v4000 any_async;
   PFN_cuMemcpyPeerAsync_v4000 peer_async;
 
-  explicit Copies(DefaultStream of) {
-    const auto find = [of](auto& function, const char* name) {
+  explicit Copies(DefaultStream default_stream) {
+    const auto find = [default_stream](auto& function, const char* name) {
       // The first versions that have all of them.
-      const int version = of == DefaultStream::per_thread ? 7000 : 4000;
-      function = driver_function<std::remove_reference_t<decltype(function)>>(name, version, of);
+      const int version = default_stream == DefaultStream::per_thread ? 7000 : 4000;
+      function = driver_function<std::remove_reference_t<decltype(function)>>(name, version,
+                                                                              default_stream);
     };
     find(to_device, "cuMemcpyHtoD");
     find(to_host, "cuMemcpyDtoH");
@@ -44,40 +45,43 @@ struct Copies {
   }
 };
 
-const Copies& copies(DefaultStream of) {
+const Copies& copies(DefaultStream default_stream) {
   static const Copies legacy(DefaultStream::legacy);
   static const Copies per_thread(DefaultStream::per_thread);
-  return of == DefaultStream::legacy ? legacy : per_thread;
+  return default_stream == DefaultStream::legacy ? legacy : per_thread;
 }
 
 CUdeviceptr pointer(const void* address) { return std::bit_cast<CUdeviceptr>(address); }
 
-int copy(DefaultStream of, void* dst, const void* src, size_t bytes, cudaMemcpyKind kind) {
+int copy(DefaultStream default_stream, void* dst, const void* src, size_t bytes,
+         cudaMemcpyKind kind) {
   if (const int failed = use_current_device()) return failed;
-  const Copies& with = copies(of);
+  const Copies& functions = copies(default_stream);
   switch (kind) {
-    case cudaMemcpyHostToDevice: return call(with.to_device, pointer(dst), src, bytes);
-    case cudaMemcpyDeviceToHost: return call(with.to_host, dst, pointer(src), bytes);
+    case cudaMemcpyHostToDevice: return call(functions.to_device, pointer(dst), src, bytes);
+    case cudaMemcpyDeviceToHost: return call(functions.to_host, dst, pointer(src), bytes);
     case cudaMemcpyDeviceToDevice:
-      return call(with.within_devices, pointer(dst), pointer(src), bytes);
+      return call(functions.within_devices, pointer(dst), pointer(src), bytes);
     case cudaMemcpyHostToHost:
-    case cudaMemcpyDefault: return call(with.any, pointer(dst), pointer(src), bytes);
+    case cudaMemcpyDefault: return call(functions.any, pointer(dst), pointer(src), bytes);
   }
   return kInvalidDirection;
 }
 
-int copy_async(DefaultStream of, void* dst, const void* src, size_t bytes, cudaMemcpyKind kind,
-               cudaStream_t stream) {
+int copy_async(DefaultStream default_stream, void* dst, const void* src, size_t bytes,
+               cudaMemcpyKind kind, cudaStream_t stream) {
   if (const int failed = use_current_device()) return failed;
-  const Copies& with = copies(of);
+  const Copies& functions = copies(default_stream);
   switch (kind) {
     case cudaMemcpyHostToDevice:
-      return call(with.to_device_async, pointer(dst), src, bytes, stream);
-    case cudaMemcpyDeviceToHost: return call(with.to_host_async, dst, pointer(src), bytes, stream);
+      return call(functions.to_device_async, pointer(dst), src, bytes, stream);
+    case cudaMemcpyDeviceToHost:
+      return call(functions.to_host_async, dst, pointer(src), bytes, stream);
     case cudaMemcpyDeviceToDevice:
-      return call(with.within_devices_async, pointer(dst), pointer(src), bytes, stream);
+      return call(functions.within_devices_async, pointer(dst), pointer(src), bytes, stream);
     case cudaMemcpyHostToHost:
-    case cudaMemcpyDefault: return call(with.any_async, pointer(dst), pointer(src), bytes, stream);
+    case cudaMemcpyDefault:
+      return call(functions.any_async, pointer(dst), pointer(src), bytes, stream);
   }
   return kInvalidDirection;
 }

@@ -5,7 +5,7 @@
 
 namespace polypath::cudart_standin {
 
-/// The primary context of a device, retained at the first call, for good.
+/// The primary context of a device, retained at the first call until the process ends.
 int primary_context(int device, CUcontext& context);
 
 /// Makes the primary context of the thread's device current.

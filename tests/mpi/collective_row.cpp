@@ -65,10 +65,10 @@ T combine(MPI_Op op, T a, T b) {
 
 Bytes contents(const Row& row, int rank, std::size_t bytes) {
   std::mt19937 random(row.seed * 64 + static_cast<unsigned>(rank));
-  Bytes made(bytes);
+  Bytes values(bytes);
   with_type(row.type.kind,
-            [&](auto zero) { fill<decltype(zero)>(made, random, row.op == MPI_PROD); });
-  return made;
+            [&](auto zero) { fill<decltype(zero)>(values, random, row.op == MPI_PROD); });
+  return values;
 }
 
 /// What goes in and comes out of a rank, in bytes.
@@ -93,7 +93,7 @@ Extents extents_of(const Row& row, int size) {
 Bytes expected(const Row& row, int rank, int size) {
   const Extents extents = extents_of(row, size);
   const std::size_t part = row.count * row.type.bytes;
-  const auto of = [&](int from) { return contents(row, from, extents.sent); };
+  const auto sent_by = [&](int from) { return contents(row, from, extents.sent); };
   const auto at = [&](int index) { return static_cast<std::ptrdiff_t>(part) * index; };
   Bytes out;
   const auto append = [&](const Bytes& from, std::ptrdiff_t begin) {
@@ -101,19 +101,19 @@ Bytes expected(const Row& row, int rank, int size) {
                from.begin() + begin + static_cast<std::ptrdiff_t>(part));
   };
   switch (row.collective) {
-    case Collective::broadcast: return of(row.root);
+    case Collective::broadcast: return sent_by(row.root);
     case Collective::all_gather:
-      for (int from = 0; from < size; ++from) append(of(from), 0);
+      for (int from = 0; from < size; ++from) append(sent_by(from), 0);
       return out;
     case Collective::all_to_all:
-      for (int from = 0; from < size; ++from) append(of(from), at(rank));
+      for (int from = 0; from < size; ++from) append(sent_by(from), at(rank));
       return out;
     case Collective::allreduce:
     case Collective::reduce_scatter: break;
   }
-  out = of(0);
+  out = sent_by(0);
   for (int from = 1; from < size; ++from) {
-    const Bytes more = of(from);
+    const Bytes more = sent_by(from);
     with_type(row.type.kind, [&](auto zero) {
       using T = decltype(zero);
       for (std::size_t i = 0; i + sizeof(T) <= out.size(); i += sizeof(T)) {
@@ -155,17 +155,19 @@ class Buffer {
                     : reinterpret_cast<void*>(device_ + begin_);
   }
 
-  /// Everything is as it was, but for `wanted` at the buffer's beginning. `only`: what follows that
+  /// Everything is as it was, but for `expected_bytes` at the buffer's beginning. `only`: what follows that
   /// is the operation's.
-  void compare(const Bytes& wanted, bool only, const char* what) {
+  void compare(const Bytes& expected_bytes, bool only, const char* what) {
     if (!is_host_) {
       memory_.resize(image_.size());
       gpu_.read(device_, memory_);
     }
     Bytes should = image_;
-    std::copy(wanted.begin(), wanted.end(), should.begin() + static_cast<std::ptrdiff_t>(begin_));
+    std::copy(expected_bytes.begin(), expected_bytes.end(),
+              should.begin() + static_cast<std::ptrdiff_t>(begin_));
     for (std::size_t i = 0; i < should.size(); ++i) {
-      const bool is_free = only && i >= begin_ + wanted.size() && i + kGuard < should.size();
+      const bool is_free =
+          only && i >= begin_ + expected_bytes.size() && i + kGuard < should.size();
       if (memory_[i] != should[i] && !is_free)
         throw Error(fmt::format(
             "byte {} of {} from the {} buffer's begin is {:#x}, not {:#x}",
@@ -228,27 +230,27 @@ void call_mpi(const Row& row, MPI_Comm comm, const void* send, void* recv) {
 }
 void run_and_compare(const RankGpu& gpu, MPI_Comm comm, const Row& row, int rank, int size) {
   const Extents extents = extents_of(row, size);
-  const Bytes mine = contents(row, rank, extents.sent);
-  const Bytes wanted = expected(row, rank, size);
+  const Bytes own_bytes = contents(row, rank, extents.sent);
+  const Bytes expected_bytes = expected(row, rank, size);
   if (row.collective == Collective::broadcast) {
-    Buffer buffer(gpu, row, rank == row.root ? mine : Bytes(extents.received, kPoison));
+    Buffer buffer(gpu, row, rank == row.root ? own_bytes : Bytes(extents.received, kPoison));
     call_mpi(row, comm, nullptr, buffer.get());
-    return buffer.compare(wanted, false, "one");
+    return buffer.compare(expected_bytes, false, "one");
   }
   if (!row.in_place) {
-    Buffer send(gpu, row, mine);
+    Buffer send(gpu, row, own_bytes);
     Buffer recv(gpu, row, Bytes(extents.received, kPoison));
     call_mpi(row, comm, send.get(), recv.get());
-    recv.compare(wanted, false, "receive");
-    return send.compare(mine, false, "send");
+    recv.compare(expected_bytes, false, "receive");
+    return send.compare(own_bytes, false, "send");
   }
   Bytes both(std::max(extents.sent, extents.received), kPoison);
   const bool is_part = row.collective == Collective::all_gather;
-  std::copy(mine.begin(), mine.end(),
+  std::copy(own_bytes.begin(), own_bytes.end(),
             both.begin() + (is_part ? static_cast<std::ptrdiff_t>(extents.sent) * rank : 0));
   Buffer buffer(gpu, row, both);
   call_mpi(row, comm, MPI_IN_PLACE, buffer.get());
-  buffer.compare(wanted, row.collective == Collective::reduce_scatter, "one");
+  buffer.compare(expected_bytes, row.collective == Collective::reduce_scatter, "one");
 }
 
 const char* name_of(MPI_Op op) {

@@ -36,7 +36,7 @@ struct Type {
   Kind kind;  ///< other: not to be reduced
   std::size_t bytes;
 };
-/// Those that polypath reduces, then some that it only moves.
+/// The types that polypath reduces, then some that it only moves.
 const std::vector<Type>& types();
 inline constexpr std::size_t kReducedTypes = 8;
 

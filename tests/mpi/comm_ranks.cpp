@@ -30,14 +30,14 @@ void run() {
       polypath_comm_create_mpi(context.get(), MPI_COMM_WORLD, gpu.index(), nullptr, &handle));
   polypath::communicator comm(handle);
 
-  const std::vector<std::byte> mine = message(rank);
-  const auto inbox = comm.alloc(mine.size());
+  const std::vector<std::byte> payload = message(rank);
+  const auto inbox = comm.alloc(payload.size());
   const auto words = comm.alloc(8);
   // On the default stream, after which a synchronous read comes.
-  comm.put((rank + 1) % comm.size(), inbox, 0, mine.data(), mine.size(), words.signal(0, 1),
+  comm.put((rank + 1) % comm.size(), inbox, 0, payload.data(), payload.size(), words.signal(0, 1),
            nullptr);
   comm.wait_signal(words.signal(0, 1), nullptr);
-  std::vector<std::byte> got(mine.size(), std::byte{0xEE});
+  std::vector<std::byte> got(payload.size(), std::byte{0xEE});
   gpu.read(reinterpret_cast<CUdeviceptr>(inbox.address(rank)), got);
   comm.check();
   if (got != message((rank + comm.size() - 1) % comm.size())) throw std::runtime_error("bytes");

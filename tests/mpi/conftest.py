@@ -30,7 +30,7 @@ LARGE = 64 << 10
 
 
 def mebibytes(count: int) -> str:
-    """A size for mpi_traffic that counts as so many MiB on the node of these tests."""
+    """A size for mpi_traffic that counts as `count` MiB on the node of these tests."""
     return f"{count * SCALE}M"
 
 
@@ -70,8 +70,8 @@ class Rank:
         return counts
 
 
-def _fits(memory: str, wanted: str) -> bool:
-    return wanted in ("*", memory) or (wanted == "host" and memory.startswith("host"))
+def _fits(memory: str, requested: str) -> bool:
+    return requested in ("*", memory) or (requested == "host" and memory.startswith("host"))
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Run:
     returncode: int
     output: str
     ranks: list[Rank]
-    """Of all its patterns together."""
+    """The ranks, over all its patterns."""
     patterns: list[Run] = field(default_factory=list)
     """Each by itself, in the order in which they ran."""
 

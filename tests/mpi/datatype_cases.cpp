@@ -138,9 +138,9 @@ std::vector<Shape> shapes_for(Arrays& arrays) {
   MPI_Datatype spread = MPI_DATATYPE_NULL;
   MPI_Type_create_resized(MPI_DOUBLE, 0, std::abs(distance), &spread);
   const int two[] = {2};
-  const int one[] = {1};
+  const int unit[] = {1};
   const int cyclic[] = {MPI_DISTRIBUTE_CYCLIC};
-  MPI_Type_create_darray(1, 0, 1, two, cyclic, one, one, MPI_ORDER_C, spread, &type);
+  MPI_Type_create_darray(1, 0, 1, two, cyclic, unit, unit, MPI_ORDER_C, spread, &type);
   add("darray over two arrays", 1, std::min<MPI_Aint>(distance, 0));
   shapes.back().is_spread = true;
   MPI_Type_free(&spread);
@@ -205,7 +205,7 @@ Contents run_all(const RankGpu* gpu, const std::function<void(const char*)>& cou
     count("MPI_Bcast");
     contents.push_back(arrays.contents());
     if (!shape.is_spread) {
-      // What is sent lies behind what is received.
+      // The sent bytes follow the received ones.
       int bytes = 0;
       MPI_Type_size(shape.type, &bytes);
       Arrays sent(gpu, seed += 16);
@@ -233,7 +233,7 @@ Contents run_all(const RankGpu* gpu, const std::function<void(const char*)>& cou
     }
     for (Shape& each : shapes) MPI_Type_free(&each.type);
   }
-  // A sum of the program's, of elements with gaps.
+  // A sum that the program defines, of elements with gaps.
   MPI_Op op = MPI_OP_NULL;
   MPI_Op_create(&combine, 1, &op);
   MPI_Datatype ends = MPI_DATATYPE_NULL;
@@ -265,12 +265,12 @@ Contents run_all(const RankGpu* gpu, const std::function<void(const char*)>& cou
 
 void derived_types(Calls& run) {
   const auto count = [&](const char* name) { ++run.calls[name]; };
-  const Contents wanted = run_all(nullptr, count);
+  const Contents reference = run_all(nullptr, count);
   const Contents got = run_all(&run.gpu, count);
-  require(wanted.size() == got.size(), "as many calls");
-  for (std::size_t i = 0; i < wanted.size(); ++i)
+  require(reference.size() == got.size(), "as many calls");
+  for (std::size_t i = 0; i < reference.size(); ++i)
     for (std::size_t array = 0; array < 3; ++array)
-      require(wanted[i][array] == got[i][array],
+      require(reference[i][array] == got[i][array],
               ("call " + std::to_string(i) + ", array " + std::to_string(array)).c_str());
 }
 
@@ -301,8 +301,8 @@ void gaps_in_use(Calls& run) {
       const RankGpu here(rank);
       std::this_thread::sleep_for(150ms);
       for (std::size_t i = 1; i < words.size(); i += 200) {
-        const int one[] = {1234};
-        here.write(memory + i * sizeof(int), std::as_bytes(std::span(one)));
+        const int probe[] = {1234};
+        here.write(memory + i * sizeof(int), std::as_bytes(std::span(probe)));
       }
     });
   broadcast(memory);

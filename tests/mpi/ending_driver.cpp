@@ -1,5 +1,5 @@
 // In the place of the CUDA driver (POLYPATH_DRIVER_LIBRARY): passes everything on to the simulated
-// one, but for the kernel before which this process is to end, or to stop.
+// one, but for the kernel before which this process must end, or stop.
 #include <cuda.h>
 #include <dlfcn.h>
 

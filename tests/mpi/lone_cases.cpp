@@ -129,11 +129,11 @@ class Ints {
   int* get() {
     return (gpu_ != nullptr ? reinterpret_cast<int*>(device_) : memory_.data()) + kAround;
   }
-  void require_is(std::vector<int> wanted, const char* what) {
+  void require_is(std::vector<int> expected, const char* what) {
     if (gpu_ != nullptr) gpu_->read(device_, std::as_writable_bytes(std::span(memory_)));
-    wanted.insert(wanted.begin(), kAround, kPoison);
-    wanted.resize(wanted.size() + kAround, kPoison);
-    require(memory_ == wanted, what);
+    expected.insert(expected.begin(), kAround, kPoison);
+    expected.resize(expected.size() + kAround, kPoison);
+    require(memory_ == expected, what);
   }
 
  private:
@@ -152,35 +152,36 @@ void between_groups(Calls& run, const RankGpu* gpu) {
   MPI_Comm both = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, side, rank, &group);
   MPI_Intercomm_create(group, 0, MPI_COMM_WORLD, 1 - side, 7, &both);
-  std::vector<int> theirs;  // ranks of the world
-  for (int other = 1 - side; other < size_of(MPI_COMM_WORLD); other += 2) theirs.push_back(other);
-  const auto value = [](int of, int i) {
-    return static_cast<int>(word_of(of, static_cast<std::uint64_t>(i)) >> 33);
+  std::vector<int> remote_ranks;  // ranks of the world
+  for (int other = 1 - side; other < size_of(MPI_COMM_WORLD); other += 2)
+    remote_ranks.push_back(other);
+  const auto value = [](int source, int i) {
+    return static_cast<int>(word_of(source, static_cast<std::uint64_t>(i)) >> 33);
   };
   const int own = rank_in(group);
   const int ours = size_of(group);
-  const auto others = static_cast<int>(theirs.size());
+  const auto others = static_cast<int>(remote_ranks.size());
   const int all = 4 * ours * others;
-  std::vector<int> mine, sums, gathered, exchanged, broadcast;
+  std::vector<int> sent, sums, gathered, exchanged, broadcast;
   for (int i = 0; i < all; ++i) {
-    mine.push_back(value(rank, i));
+    sent.push_back(value(rank, i));
     unsigned sum = 0;
-    for (const int other : theirs) sum += static_cast<unsigned>(value(other, i));
+    for (const int other : remote_ranks) sum += static_cast<unsigned>(value(other, i));
     sums.push_back(static_cast<int>(sum));
   }
-  for (const int other : theirs)
+  for (const int other : remote_ranks)
     for (int i = 0; i < 4; ++i) {
       gathered.push_back(value(other, i));
       exchanged.push_back(value(other, 4 * own + i));
     }
   // Calls by what `name` says, and compares.
-  const auto call = [&](const char* name, const std::vector<int>& wanted, const auto& make) {
-    Ints send(gpu, mine);
-    Ints recv(gpu, Ints::none(wanted.size()));
+  const auto call = [&](const char* name, const std::vector<int>& expected, const auto& make) {
+    Ints send(gpu, sent);
+    Ints recv(gpu, Ints::none(expected.size()));
     ++run.calls[name];
     require(make(send.get(), recv.get()) == MPI_SUCCESS, name);
-    recv.require_is(wanted, name);
-    send.require_is(mine, name);
+    recv.require_is(expected, name);
+    send.require_is(sent, name);
   };
   call("MPI_Allreduce", sums, [&](const int* send, int* recv) {
     return MPI_Allreduce(send, recv, all, MPI_INT, MPI_SUM, both);
@@ -281,17 +282,17 @@ void paused(Calls& run) {
 void unusual_types(Calls& run) {
   const int rank = rank_in(MPI_COMM_WORLD);
   const int size = size_of(MPI_COMM_WORLD);
-  const auto value = [](int of, int i) {
-    return static_cast<int>(word_of(of, static_cast<std::uint64_t>(i)));
+  const auto value = [](int source, int i) {
+    return static_cast<int>(word_of(source, static_cast<std::uint64_t>(i)));
   };
   std::vector<int> all(static_cast<std::size_t>(4 * size), -1);
-  std::vector<int> wanted;
-  for (int of = 0; of < size; ++of)
-    for (int i = 0; i < 4; ++i) wanted.push_back(value(of, i));
-  std::copy_n(wanted.begin() + 4 * rank, 4, all.begin() + 4 * rank);
+  std::vector<int> expected;
+  for (int source = 0; source < size; ++source)
+    for (int i = 0; i < 4; ++i) expected.push_back(value(source, i));
+  std::copy_n(expected.begin() + 4 * rank, 4, all.begin() + 4 * rank);
   MPI_Allgather(MPI_IN_PLACE, 7, MPI_Datatype{}, all.data(), 4, MPI_INT, MPI_COMM_WORLD);
   ++run.calls["MPI_Allgather"];
-  require(all == wanted, "MPI_Allgather in place, without a type");
+  require(all == expected, "MPI_Allgather in place, without a type");
 
   constexpr int kCount = 1000;
   MPI_Datatype backwards = MPI_DATATYPE_NULL;

@@ -43,7 +43,7 @@ void huge(Calls& run);
 /// come back.
 void killed(Calls& run);
 void stopped(Calls& run);
-/// ... and errors end the program, as MPI has it where nobody says otherwise.
+/// ... and errors end the program, as is MPI's default.
 void stopped_fatally(Calls& run);
 
 }  // namespace polypath::test

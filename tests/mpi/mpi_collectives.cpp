@@ -127,7 +127,7 @@ void ever_host_memory(Run& run) {
     row.host_memory = true;
     run.row(MPI_COMM_WORLD, row);
   }
-  // Right, though staged for ever.
+  // Right, though always staged.
   Row row{Collective::allreduce, types()[0]};
   row.count = 1000;
   run.row(MPI_COMM_WORLD, row);
@@ -215,20 +215,21 @@ void take_larger_magnitude(void* in, void* out, int* count, MPI_Datatype*) {
   }
 }
 
-/// What polypath does not do is MPI's, on device memory as well: operators of the program's, of
-/// MPI's that it lacks, datatypes that it does not reduce, pairs of a value and an index.
+/// MPI does what polypath does not, on device memory as well: user-defined operators, predefined
+/// ones that it lacks, datatypes that it does not reduce, pairs of a value and an index.
 void others(Run& run) {
   const int rank = rank_in(MPI_COMM_WORLD);
   const int size = size_of(MPI_COMM_WORLD);
-  const auto reduce = [&](auto mine, MPI_Datatype type, MPI_Op op) {
-    auto got = mine;
+  const auto reduce = [&](auto contribution, MPI_Datatype type, MPI_Op op) {
+    auto got = contribution;
     std::memset(static_cast<void*>(&got), 0xA5, sizeof got);
-    const CUdeviceptr memory = run.gpu.allocate(2 * sizeof mine);
-    run.gpu.write(memory, std::as_bytes(std::span(&mine, 1)));
+    const CUdeviceptr memory = run.gpu.allocate(2 * sizeof contribution);
+    run.gpu.write(memory, std::as_bytes(std::span(&contribution, 1)));
     ++run.calls["MPI_Allreduce"];
-    MPI_Allreduce(reinterpret_cast<void*>(memory), reinterpret_cast<void*>(memory + sizeof mine), 1,
-                  type, op, MPI_COMM_WORLD);
-    run.gpu.read(memory + sizeof mine, std::as_writable_bytes(std::span(&got, 1)));
+    MPI_Allreduce(reinterpret_cast<void*>(memory),
+                  reinterpret_cast<void*>(memory + sizeof contribution), 1, type, op,
+                  MPI_COMM_WORLD);
+    run.gpu.read(memory + sizeof contribution, std::as_writable_bytes(std::span(&got, 1)));
     run.gpu.free(memory);
     return got;
   };
@@ -252,10 +253,10 @@ void others(Run& run) {
   run.row(MPI_COMM_SELF, row);
 }
 
-std::function<void(Run&)> alone(void (*its)(Calls&)) {
-  return [its](Run& run) {
+std::function<void(Run&)> alone(void (*body)(Calls&)) {
+  return [body](Run& run) {
     Calls calls{run.gpu, run.calls};
-    its(calls);
+    body(calls);
   };
 }
 
@@ -283,20 +284,20 @@ int main_of(int argc, char** argv) {
       {"stopped", alone(stopped)},
       {"stopped-fatally", alone(stopped_fatally)},
   };
-  for (const Collective one : kCollectives)
-    cases.emplace(name_of(one), [one](Run& run) { every_kind(run, one); });
-  std::vector<std::function<void(Run&)>> wanted;
+  for (const Collective collective : kCollectives)
+    cases.emplace(name_of(collective), [collective](Run& run) { every_kind(run, collective); });
+  std::vector<std::function<void(Run&)>> selected;
   std::istringstream names(argc > 1 ? argv[1] : "");
   for (std::string name; std::getline(names, name, ',');) {
     if (!cases.contains(name)) return std::fprintf(stderr, "there is no such case\n"), 2;
-    wanted.push_back(cases[name]);
+    selected.push_back(cases[name]);
   }
   MPI_Init(&argc, &argv);
   const int rank = rank_in(MPI_COMM_WORLD);
   try {
     const RankGpu gpu(rank);
     Run run{gpu, argc > 2 ? static_cast<unsigned>(std::stoul(argv[2])) : 1, {}};
-    for (const auto& each : wanted) each(run);
+    for (const auto& each : selected) each(run);
     std::string calls;
     for (const auto& [name, count] : run.calls)
       calls += fmt::format("{}\"{}\": {}", calls.empty() ? "" : ", ", name, count);

@@ -28,19 +28,19 @@ namespace {
 
 std::vector<float> contents(int rank, std::size_t count, unsigned seed) {
   std::mt19937 random(seed * 1024 + static_cast<unsigned>(rank));
-  std::vector<float> made(count);
-  for (float& value : made)
+  std::vector<float> values(count);
+  for (float& value : values)
     value = static_cast<float>(static_cast<std::int32_t>(random())) / 65536.0F;
-  return made;
+  return values;
 }
 
 /// Ranks by node, nodes by their first ranks.
 std::vector<std::vector<int>> nodes_of_ranks(int size) {
-  std::array<char, 64> mine{};
+  std::array<char, 64> own_node{};
   if (const char* const name = std::getenv("POLYPATH_COMM_NODE"))
-    std::strncpy(mine.data(), name, mine.size() - 1);
+    std::strncpy(own_node.data(), name, own_node.size() - 1);
   std::vector<std::array<char, 64>> names(static_cast<std::size_t>(size));
-  MPI_Allgather(mine.data(), 64, MPI_CHAR, names.data(), 64, MPI_CHAR, MPI_COMM_WORLD);
+  MPI_Allgather(own_node.data(), 64, MPI_CHAR, names.data(), 64, MPI_CHAR, MPI_COMM_WORLD);
   std::vector<std::vector<int>> nodes;
   std::vector<std::array<char, 64>> seen;
   for (int rank = 0; rank < size; ++rank) {
@@ -63,12 +63,12 @@ std::vector<float> expected(const std::vector<std::vector<int>>& nodes, std::siz
                             unsigned seed) {
   std::vector<float> sum;
   for (const std::vector<int>& node : nodes) {
-    std::vector<float> its = contents(node.front(), count, seed);
-    for (std::size_t i = 1; i < node.size(); ++i) add(its, contents(node[i], count, seed));
+    std::vector<float> node_sum = contents(node.front(), count, seed);
+    for (std::size_t i = 1; i < node.size(); ++i) add(node_sum, contents(node[i], count, seed));
     if (sum.empty())
-      sum = its;
+      sum = node_sum;
     else
-      add(sum, its);
+      add(sum, node_sum);
   }
   return sum;
 }
@@ -102,16 +102,16 @@ void run(const std::string& network, std::size_t bytes, int calls) {
   };
   // Each call with other contents, and checked.
   for (unsigned seed = 0; seed < 3; ++seed) {
-    const std::vector<float> mine = contents(rank, count, seed);
-    gpu.write(send, std::as_bytes(std::span(mine)));
+    const std::vector<float> contribution = contents(rank, count, seed);
+    gpu.write(send, std::as_bytes(std::span(contribution)));
     gpu.write(recv, std::as_bytes(std::span(poison)));
     issue();
     comm.synchronize(nullptr);
-    std::vector<float> wanted = expected(nodes, count, seed);
-    wanted.insert(wanted.end(), poison.end() - 16, poison.end());
-    std::vector<float> found(poison.size());
-    gpu.read(recv, std::as_writable_bytes(std::span(found)));
-    if (std::memcmp(found.data(), wanted.data(), found.size() * sizeof(float)) != 0)
+    std::vector<float> expected_values = expected(nodes, count, seed);
+    expected_values.insert(expected_values.end(), poison.end() - 16, poison.end());
+    std::vector<float> actual(poison.size());
+    gpu.read(recv, std::as_writable_bytes(std::span(actual)));
+    if (std::memcmp(actual.data(), expected_values.data(), actual.size() * sizeof(float)) != 0)
       throw Error(fmt::format("rank {}: other bits than the sum has", rank));
   }
   MPI_Barrier(MPI_COMM_WORLD);

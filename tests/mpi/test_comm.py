@@ -1,4 +1,4 @@
-"""A communicator of MPI's ranks (polypath/comm_mpi.h)."""
+"""A communicator of the ranks of MPI (polypath/comm_mpi.h)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_ranks_of_mpi():
 @pytest.mark.parametrize("nodes", ["aabb", "abab", "ab"])
 @pytest.mark.parametrize("level", ["single", "multiple"])
 def test_ranks_on_several_nodes(nodes, level):
-    """Every bit of the sums, whoever calls MPI for them. A slice of so few bytes goes at once."""
+    """Every bit of the sums, on any calling thread of MPI. A small slice goes at once."""
     command = [ROOT / "scripts" / "mpi_env.sh", "mpirun"]
     for name in nodes:
         program = [BUILD / "bin" / "node_ranks", "mpi", level, 60_004, 2]

@@ -38,17 +38,17 @@ class Ranks:
     statistics: list[dict]
 
     def counted(self, what: str) -> Counter:
-        """The first rank's counts, by function, whatever the width of its counts."""
+        """The first rank's counts, by function, for counts of any width."""
         counts: Counter = Counter()
-        for function, of in self.statistics[0]["calls"].items():
-            counts[function.removesuffix("_c")] += of[what]
+        for function, entry in self.statistics[0]["calls"].items():
+            counts[function.removesuffix("_c")] += entry[what]
         return +counts
 
     def reasons(self, rank: int = 0) -> Counter:
         """Why calls of a rank with elements went to MPI."""
         counts: Counter = Counter()
-        for of in self.statistics[rank]["calls"].values():
-            counts.update(of["to_mpi"])
+        for entry in self.statistics[rank]["calls"].values():
+            counts.update(entry["to_mpi"])
         del counts["no elements"]
         return counts
 
@@ -89,8 +89,8 @@ def output_of(tmp_path) -> Output:
             alone = [*(alone or [{}] * ranks)[:-1], {**(alone[-1] if alone else {}), **last}]
         command += options
         for of_rank in alone:
-            its = [f"{name}={value}" for name, value in of_rank.items()]
-            command += ["-n", 1, "env", *words, *its, *program, ":"]
+            assignments = [f"{name}={value}" for name, value in of_rank.items()]
+            command += ["-n", 1, "env", *words, *assignments, *program, ":"]
         if alone:
             del command[-1]
         else:
@@ -122,8 +122,8 @@ def collectives(tmp_path, output_of) -> Callable[..., Ranks]:
 def check_alike(ran: Ranks) -> None:
     """Ranks of the same communicators took the same calls."""
     for statistics in ran.statistics[1:]:
-        for function, of in statistics["calls"].items():
-            assert of["taken"] == ran.statistics[0]["calls"][function]["taken"]
+        for function, entry in statistics["calls"].items():
+            assert entry["taken"] == ran.statistics[0]["calls"][function]["taken"]
 
 
 EVERY_KIND = ",".join(FUNCTIONS)
@@ -203,7 +203,7 @@ def test_ranks_ask_no_more_where_none_has_gpu_memory(collectives):
 
 
 def test_more_ranks_than_a_node_may_have(collectives):
-    """Found before anybody is asked; on two nodes they are not too many."""
+    """Found before any rank is asked; on two nodes they are not too many."""
     ran = collectives(9, "large", POLYPATH_NODE="dgx-h200-x8")
     assert ran.reasons() == {"too many ranks on a node": 1}
     assert ran.statistics[0]["agreements"] == 0
@@ -250,8 +250,8 @@ def test_an_mpi_that_takes_device_memory(output_of, tmp_path, case, taken):
     aware = BUILD / "bin" / "libcuda_aware_mpi.so"
     code, output = output_of(2, case, LD_PRELOAD=f"{shim}:{aware}")
     assert code == 0, output
-    said = re.findall(r"GPU memory came to MPI (\d+) times in (\d+)", output)
-    came = {int(pid): int(times) for times, pid in said}
+    matches = re.findall(r"GPU memory came to MPI (\d+) times in (\d+)", output)
+    arrivals = {int(pid): int(times) for times, pid in matches}
     reports = [json.loads(line) for line in output.splitlines() if line.startswith('{"rank"')]
     assert len(reports) == 2, output
     for report in reports:
@@ -261,9 +261,9 @@ def test_an_mpi_that_takes_device_memory(output_of, tmp_path, case, taken):
         assert not ran.counted("staged")
         assert ran.counted("taken") == (ran.calls if taken else Counter())
         if case == "mixed":  # host memory as well
-            assert came[report["pid"]] > 0
+            assert arrivals[report["pid"]] > 0
         else:
-            assert came[report["pid"]] == ran.reasons().total()
+            assert arrivals[report["pid"]] == ran.reasons().total()
 
 
 def test_what_polypath_does_not_do(collectives):
@@ -277,7 +277,7 @@ OFF = {"POLYPATH_MPI_COLLECTIVES": "off"}
 
 
 def test_switched_off(collectives):
-    """Nobody asks twice, and no communicator is made."""
+    """No rank asks twice, and no communicator is made."""
     ran = collectives(2, "random", **OFF)
     assert ran.reasons() == {"switched off": ran.calls.total()}
     assert ran.counted("staged") == ran.calls
@@ -286,7 +286,7 @@ def test_switched_off(collectives):
 
 
 def test_switched_off_on_one_rank(collectives):
-    """The others learn it: all go to MPI, and nobody waits for anybody."""
+    """The others learn it: all go to MPI, and no rank waits for another."""
     ran = collectives(3, "MPI_Allgather", last=OFF)
     for rank in range(3):
         assert ran.reasons(rank) == {"switched off": ran.calls.total()}
@@ -302,8 +302,8 @@ def test_several_nodes(collectives, nodes, seed):
     check_alike(ran)
     between = [statistics["between_nodes"] for statistics in ran.statistics]
     # Halves of the ranks are of one node in the first.
-    assert [one["communicators"] for one in between] == [1 if nodes == "aabb" else 2] * 4
-    assert all(one["bytes"] > 0 for one in between)
+    assert [entry["communicators"] for entry in between] == [1 if nodes == "aabb" else 2] * 4
+    assert all(entry["bytes"] > 0 for entry in between)
 
 
 def test_every_kind_on_several_nodes(collectives):
@@ -314,8 +314,8 @@ def test_every_kind_on_several_nodes(collectives):
 
 @pytest.mark.parametrize("nodes", ["aabb", "abcd", "aaaa"])
 def test_each_node_sends_its_ranks_slices_once(collectives, nodes):
-    """2 (n - 1) / n of a slice each, of MPI's bytes between n nodes; not the whole message. Each of
-    these messages begins with 16 bytes that say of which call it is."""
+    """2 (n - 1) / n of a slice each, in bytes by MPI between n nodes; not the whole message. Each
+    of these messages begins with 16 bytes that say of which call it is."""
     ran = collectives(4, "large", nodes=nodes, **TCP)
     assert ran.counted("taken") == ran.calls
     count = len(set(nodes))
@@ -347,7 +347,7 @@ def test_types_that_are_not_looked_at_or_lie_backwards(collectives):
 @pytest.mark.parametrize("mpich", [None, "mpich", "standard"])
 @pytest.mark.parametrize("case", ["derived-types", "gaps-in-use"])
 def test_derived_types(collectives, case, mpich):
-    """As MPI has them in host memory, whatever they cover."""
+    """As MPI has them in host memory, for any layout."""
     if mpich and not MPICH.is_file():
         pytest.skip("POLYPATH_MPICH_PREFIX names no MPICH")
     ran = collectives(2, case, mpich=mpich)
@@ -397,7 +397,7 @@ class TestRanksThatEnd:
 
     def others(self, output: str) -> list[dict]:
         lines = [line for line in output.splitlines() if line.startswith('{"ended"')]
-        return sorted((json.loads(line)["ended"] for line in lines), key=lambda one: one["rank"])
+        return sorted((json.loads(line)["ended"] for line in lines), key=lambda end: end["rank"])
 
     def test_killed_the_others_get_an_error(self, output_of):
         """Long before the time limit. mpirun is told to let them live."""
@@ -410,11 +410,11 @@ class TestRanksThatEnd:
         )
         assert code != 0
         ends = self.others(output)
-        assert [(one["rank"], one["error"]) for one in ends] == [
+        assert [(end["rank"], end["error"]) for end in ends] == [
             (0, "MPI_ERR_OTHER"),
             (1, "MPI_ERR_OTHER"),
         ]
-        assert all(one["seconds"] < 100 for one in ends)
+        assert all(end["seconds"] < 100 for end in ends)
         assert re.search(
             r"MPI_Allreduce of rank 0 of 3: .*rank 2 \(process \d+\) has ended", output
         )
@@ -428,8 +428,8 @@ class TestRanksThatEnd:
         code, output = output_of(3, "stopped", last=ENDING, POLYPATH_COMM_TIMEOUT_MS="15000")
         assert code != 0
         # mpirun lets the stopped one go on before it ends it: it may still say something.
-        ends = [one for one in self.others(output) if one["rank"] != 2]
-        assert [(one["rank"], one["error"]) for one in ends] == [
+        ends = [end for end in self.others(output) if end["rank"] != 2]
+        assert [(end["rank"], end["error"]) for end in ends] == [
             (0, "MPI_ERR_OTHER"),
             (1, "MPI_ERR_OTHER"),
         ]
@@ -446,7 +446,7 @@ class TestRanksThatEnd:
 
     @pytest.mark.parametrize("seconds", [1, 33] if os.environ.get("POLYPATH_TEST_LARGE") else [1])
     def test_stopped_for_a_while_the_others_wait(self, output_of, seconds):
-        """Longer than the time limit of polypath's own communicators, which nobody has set."""
+        """Longer than the time limit that polypath sets for its own communicators, by default."""
         code, output = output_of(3, "paused", last=ENDING, POLYPATH_TEST_PAUSE=str(seconds))
         assert code == 0, output
         assert output.count('{"rank"') == 3

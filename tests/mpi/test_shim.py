@@ -62,7 +62,7 @@ def large_messages(run: Run) -> int:
 
 
 def staged_bytes(run: Run) -> int:
-    """Of the receivers' copies: what went to other memory first."""
+    """Bytes of the receivers' copies that went to other memory first."""
     return sum(
         rank.moved("*", "*")["bytes"] - rank.moved("*", rank.gpu)["bytes"] for rank in run.ranks
     )
@@ -82,7 +82,7 @@ def test_messages_arrive_and_large_ones_are_split(traffic: Traffic, ranks):
 
 
 def test_one_message_at_a_time_is_split_each_time(traffic):
-    """Of ranks that `polypath run` starts."""
+    """With ranks that `polypath run` starts."""
     sizes = ",".join(["1,64K", mebibytes(4), mebibytes(8), mebibytes(32)])
     run = traffic(
         "pairs",

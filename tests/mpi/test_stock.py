@@ -1,8 +1,8 @@
 """Unmodified Open MPI and UCX on the simulated driver: what the shim is put under.
 
-All bytes arrive, and those of large messages by UCX's cuda_ipc: as one copy each, from GPU to GPU,
-made by the receiver. Data that go another way (UCX falls back to host memory in silence) fail the
-tests."""
+All bytes arrive, and those of large messages through cuda_ipc of UCX: as one copy each, from GPU to
+GPU, made by the receiver. Data that go another way (UCX falls back to host memory in silence) fail
+the tests."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def check_counts(run, copies_by: str = "receiver") -> None:
                 continue
             mover = {"receiver": receiver, "sender": sender}[copies_by]
             direct = mover.moved(sender.gpu, receiver.gpu)
-            wanted = receiver.received(sender=sender.number)
+            total = receiver.received(sender=sender.number)
             large = receiver.received(least=LARGE, sender=sender.number)
-            assert large["bytes"] <= direct["bytes"] <= wanted["bytes"]
-            assert large["messages"] <= direct["copies"] <= wanted["messages"]
+            assert large["bytes"] <= direct["bytes"] <= total["bytes"]
+            assert large["messages"] <= direct["copies"] <= total["messages"]
     # What did not go directly are small messages by way of the host.
     moved = sum(rank.moved("*", rank.gpu)["bytes"] for rank in run.ranks)
     if copies_by == "receiver":

@@ -27,9 +27,9 @@ def test_jacobi(backend, ranks):
     # PolypathBackend over MPI's ranks is AnyBackend's choice.
     chosen = {"POLYPATH_BACKEND": backend} if backend == "polypath" else {}
     name = "any" if chosen else backend
-    found = run("jacobi2d", ranks, "--backend", name, *arguments, **chosen)
-    assert found["backend"] == backend
-    assert found["verified"]
+    result = run("jacobi2d", ranks, "--backend", name, *arguments, **chosen)
+    assert result["backend"] == backend
+    assert result["verified"]
 
 
 def test_the_residuals_of_conjugate_gradients_are_the_same():

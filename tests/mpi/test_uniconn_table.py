@@ -1,5 +1,5 @@
 """AnyBackend on ranks of MPI that follows a table: by polypath, and by MPI what rank 0's profile
-gives it, whatever the profiles of the others say; and MPI among the backends that are measured."""
+gives it, with any profiles of the others; and MPI among the backends that are measured."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def profile(tmp_path):
 
 
 def by(output: str, rank: int) -> dict[tuple[str, str], int]:
-    found = re.findall(rf"rank {rank}: (\w+) by (\w+): (\d+)", output)
-    return {(operation, backend): int(calls) for operation, backend, calls in found}
+    matches = re.findall(rf"rank {rank}: (\w+) by (\w+): (\d+)", output)
+    return {(operation, backend): int(calls) for operation, backend, calls in matches}
 
 
 @pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.soak), 4])
 def test_rank_0s_table_is_that_of_all(tmp_path, profile, ranks):
-    """The suite. Were one rank to follow its own, it would wait for messages that nobody sends."""
+    """The suite. Were one rank to follow its own, it would wait for messages that no rank sends."""
     rows = [
         ("post", 4096, "mpi"),
         ("post", 65536, "polypath"),
@@ -90,22 +90,22 @@ def test_rank_0s_table_is_that_of_all(tmp_path, profile, ranks):
 def test_a_name_wins_over_the_table(tmp_path, profile):
     profile(tmp_path / "table.0", [("post", 4096, "mpi")])
     settings = {"BACKEND": "any", "PROFILES": str(tmp_path / "table")}
-    for name, wanted in (("polypath", "polypath"), ("mpi", "mpi"), ("AUTO", "mpi")):
+    for name, expected in (("polypath", "polypath"), ("mpi", "mpi"), ("AUTO", "mpi")):
         returncode, output = run(2, "PostsToItself", POLYPATH_BACKEND=name, **settings)
         assert returncode == 0, output
         for rank in range(2):
-            assert by(output, rank)["post", wanted] == 1, output
+            assert by(output, rank)["post", expected] == 1, output
 
 
 def test_mpi_is_measured_with_the_others(tmp_path):
-    found = polypath(
+    document = polypath(
         *("tune", "backend", "--backends", "polypath,mpi", "--ranks", "2", "--sizes", "4K"),
         *("--pairs", "2", "--profile", str(tmp_path / "measured.toml")),
     )
-    assert found["excluded"] == {}
-    assert not found["stopped"]
-    assert len(found["comm"]) == 6
-    for entry in found["comm"]:
+    assert document["excluded"] == {}
+    assert not document["stopped"]
+    assert len(document["comm"]) == 6
+    for entry in document["comm"]:
         assert [time["backend"] for time in entry["times"]] == ["polypath", "mpi"]
         assert all(time["us"] > 0 for time in entry["times"])
         assert entry["pairs"] == 2

@@ -40,7 +40,7 @@ def start_python(fork_server) -> Run:
 
 @pytest.fixture
 def polypath(fork_server, tmp_path) -> Run:
-    """Runs `python -m polypath ARGUMENTS...` in an empty folder, with no setting of the caller's
+    """Runs `python -m polypath ARGUMENTS...` in an empty folder, without settings from the
     environment but those given as keywords. A process of its own, because the simulated driver is
     one node for the whole process; the modules are imported once a session (fork_server.py)."""
     return lambda *arguments, **settings: _run(

@@ -89,12 +89,12 @@ def cannot_run(command: str) -> str | None:
     return mpi_stack.why_not() if command.startswith(_NEED_MPI) else None
 
 
-def _written_anew(found: re.Match[str]) -> str:
-    why = cannot_run(found[1])
+def _written_anew(match: re.Match[str]) -> str:
+    why = cannot_run(match[1])
     if why is not None:
-        print(f"left as it is: {found[1]} ({why})", file=sys.stderr)
-        return found[0]
-    return f"$ {found[1]}\n{output(found[1])}"
+        print(f"left as it is: {match[1]} ({why})", file=sys.stderr)
+        return match[0]
+    return f"$ {match[1]}\n{output(match[1])}"
 
 
 def main() -> None:

@@ -104,14 +104,14 @@ class ForkServer:
 
     def _connection(self) -> socket.socket:
         if self._socket is None:
-            self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            for end in (self._socket, theirs):
+            self._socket, child_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            for end in (self._socket, child_socket):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES)
-            with theirs:
+            with child_socket:
                 self._process = subprocess.Popen(
-                    [sys.executable, __file__, str(theirs.fileno())],
+                    [sys.executable, __file__, str(child_socket.fileno())],
                     env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[child_socket.fileno()],
                     stdout=subprocess.DEVNULL,
                 )
         return self._socket

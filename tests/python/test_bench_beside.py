@@ -26,11 +26,11 @@ def measured(polypath, *arguments, **settings):
 def check_row(row, iterations, rounds):
     assert row["verified"] is True
     assert len(row["rounds"]) == rounds
-    for one in row["rounds"]:
+    for samples in row["rounds"]:
         for phase in ("idle", "loaded"):
             for way in ("native_us", "polypath_us"):
-                assert len(one[phase][way]) == iterations
-                assert all(us > 0 for us in one[phase][way])
+                assert len(samples[phase][way]) == iterations
+                assert all(us > 0 for us in samples[phase][way])
     for phase in ("idle", "loaded"):
         for way in ("native", "polypath"):
             assert row[phase][f"{way}_mean_gbps"] > 0
@@ -76,8 +76,8 @@ def test_same_process_makes_traffic(polypath, settings):
 
 
 def test_starved_transfer_ends_the_traffic(polypath):
-    # A copy from GPU 0 waits as long as this process's traffic there has copies: so many are queued
-    # that the thread which queues them may rest for long.
+    # A copy from GPU 0 waits as long as this process's traffic there has copies: enough are queued
+    # to let the thread that queues them rest for long.
     done = polypath(
         *("bench", "d2h", "--node", TWO_GPUS, "--sizes", "1M", "--iterations", "40"),
         *("--beside", "d2h:gpu0", "--beside-block", "4M", "--beside-queue", "400"),
@@ -113,12 +113,12 @@ def children_of(pid):
 
 def traffic_of(pid):
     """The children that make traffic: others may come and go."""
-    found = []
+    traffic = []
     for child in children_of(pid):
         with contextlib.suppress(*GONE):
             if "polypath.traffic_process" in Path(f"/proc/{child}/cmdline").read_text():
-                found.append(child)
-    return found
+                traffic.append(child)
+    return traffic
 
 
 def is_running(pid):
@@ -129,10 +129,10 @@ def is_running(pid):
 
 def wait_for(holds, seconds=120):
     limit = time.monotonic() + seconds
-    while not (found := holds()):
+    while not (result := holds()):
         assert time.monotonic() < limit
         time.sleep(0.02)
-    return found
+    return result
 
 
 @pytest.mark.parametrize("reason", [signal.SIGKILL, signal.SIGTERM])

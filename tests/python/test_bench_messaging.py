@@ -13,12 +13,12 @@ from polypath.mpi.runs import find_program
 @pytest.fixture
 def bench(polypath):
     def run(*arguments):
-        twins = find_library().parent / "libpolypath_sim_of_messaging_bench.so"
+        driver = find_library().parent / "libpolypath_sim_of_messaging_bench.so"
         return polypath(
             *("bench", "messaging", *arguments),
             POLYPATH_NODE="hgx-h200-x4",
             POLYPATH_SIM_MODE="functional",
-            POLYPATH_DRIVER_LIBRARY=str(twins),
+            POLYPATH_DRIVER_LIBRARY=str(driver),
         )
 
     return run
@@ -49,15 +49,15 @@ def test_a_table_names_limits(polypath):
 
 def test_copies_are_split_beside_a_kernel_that_waits(polypath, tmp_path):
     """As a user's program: by `polypath run`, and a driver of the usual name."""
-    twins = find_library().parent / "libpolypath_sim_of_messaging_bench.so"
-    (tmp_path / "libcuda.so.1").symlink_to(twins)
+    driver = find_library().parent / "libpolypath_sim_of_messaging_bench.so"
+    (tmp_path / "libcuda.so.1").symlink_to(driver)
     line = "copies of 64 MiB from GPU to GPU, beside a kernel that waits"
     done = polypath(
         *("run", "--no-measure", "--stats", str(tmp_path / "%p.json"), "--"),
         *(str(find_program("messaging_bench")), "--what", "remote", "--gpus", "0,1"),
         *("--quick", "1", "--repetitions", "1", "--line", line),
         LD_LIBRARY_PATH=str(tmp_path),
-        POLYPATH_DRIVER_LIBRARY=str(twins),
+        POLYPATH_DRIVER_LIBRARY=str(driver),
         POLYPATH_NODE="narval",
         POLYPATH_SIM_MODE="functional",
         POLYPATH_PREPARE="wait",
@@ -71,10 +71,10 @@ def test_copies_are_split_beside_a_kernel_that_waits(polypath, tmp_path):
 
 
 def test_a_line_that_there_is_not_is_an_error():
-    twins = find_library().parent / "libpolypath_sim_of_messaging_bench.so"
+    driver = find_library().parent / "libpolypath_sim_of_messaging_bench.so"
     done = subprocess.run(
         [str(find_program("messaging_bench")), "--what", "pool", "--line", "allocate"],
-        env={**os.environ, "POLYPATH_NODE": "narval", "POLYPATH_DRIVER_LIBRARY": str(twins)},
+        env={**os.environ, "POLYPATH_NODE": "narval", "POLYPATH_DRIVER_LIBRARY": str(driver)},
         capture_output=True,
         text=True,
         check=False,
@@ -84,10 +84,10 @@ def test_a_line_that_there_is_not_is_an_error():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "reason"),
     [(("--what", "queues"), ", ".join(GROUPS)), (("--gpus", "3"), "1 to 2")],
 )
-def test_bad_arguments_are_named(bench, arguments, said):
+def test_bad_arguments_are_named(bench, arguments, reason):
     done = bench(*arguments)
     assert done.returncode == 2
-    assert said in " ".join(done.stderr.split())
+    assert reason in " ".join(done.stderr.split())

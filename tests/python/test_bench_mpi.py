@@ -22,8 +22,8 @@ def document(polypath, tmp_path, *arguments, code=0, **settings):
 def routes(result):
     """Shares by route, of all pairs of GPUs."""
     shares = {}
-    for one in result["statistics"]["routes"]:
-        shares[one["route"]] = shares.get(one["route"], 0) + one["share"]
+    for route in result["statistics"]["routes"]:
+        shares[route["route"]] = shares.get(route["route"], 0) + route["share"]
     return shares
 
 
@@ -46,7 +46,7 @@ def test_messages_take_every_path(polypath, tmp_path, test, messages):
     assert all(row["verified"] and row["speedup"] is None for row in result["rows"])
 
     statistics = result["statistics"]
-    # Of 8M: two timed windows and one that is verified, for each window of so many messages.
+    # At 8M: two timed windows and one that is verified, for each window of `messages` messages.
     assert statistics["split"] == 3 * messages * (3 if windows else 1)
     assert statistics["processes"] == 2
     shares = routes(result)
@@ -80,8 +80,8 @@ def test_routes_are_those_that_are_asked_for(polypath, tmp_path):
         *("--setting", "max_routes=2"),
     )
     assert set(routes(result)) == {"direct", "via gpu2"}
-    given = {"routes": "direct,gpu", "max_routes": "2"}
-    assert given.items() <= result["settings"].items()
+    settings = {"routes": "direct,gpu", "max_routes": "2"}
+    assert settings.items() <= result["settings"].items()
 
 
 @needs_mpi

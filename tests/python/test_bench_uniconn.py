@@ -1,5 +1,5 @@
 """`polypath bench uniconn` on simulated nodes: figures that must be reached, results that must be
-right over every backend, and what calls cost where the library behind them does nothing."""
+right over every backend, and what calls cost where the library that they call does nothing."""
 
 import json
 import subprocess
@@ -58,8 +58,8 @@ def test_figures_are_the_same_on_a_busy_machine(rows_of):
     jacobi = ("--test", "jacobi", "--sizes", "2M", *arguments[2:], "--iterations", "2")
 
     def figures():
-        found = rows_of(*arguments) + rows_of(*jacobi, POLYPATH_ROUTES="direct,gpu")
-        return [(row["us"], row["native_us"]) for row in found]
+        rows = rows_of(*arguments) + rows_of(*jacobi, POLYPATH_ROUTES="direct,gpu")
+        return [(row["us"], row["native_us"]) for row in rows]
 
     quiet = figures()
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
@@ -124,7 +124,7 @@ def test_calls_of_the_library_and_nothing_else():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "reason"),
     [
         (("--test", "speed"), "'speed' is not one of latency, bandwidth, jacobi, cg"),
         (("--backends", "polypath,nccl"), "'nccl' is not one of polypath, mpi"),
@@ -140,10 +140,10 @@ def test_calls_of_the_library_and_nothing_else():
         ),
     ],
 )
-def test_what_is_refused(polypath, arguments, said):
+def test_what_is_refused(polypath, arguments, reason):
     done = polypath("bench", "uniconn", *arguments, "--node", "narval")
     assert done.returncode != 0
-    assert said in done.stderr
+    assert reason in done.stderr
 
 
 def test_sizes_with_zero():

@@ -46,7 +46,7 @@ class Tensor:
 
 
 class OnlyDlpack:
-    """A NumPy array of which nothing but DLPack is to be seen."""
+    """A NumPy array that shows only DLPack."""
 
     def __init__(self, array):
         self._array = array
@@ -59,7 +59,7 @@ class OnlyDlpack:
 
 
 class OldDlpack(OnlyDlpack):
-    """The same, from before DLPack 1.0."""
+    """As OnlyDlpack, from before DLPack 1.0."""
 
     def __dlpack__(self, *, stream=None):
         return self._array.__dlpack__(stream=stream)

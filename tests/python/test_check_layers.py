@@ -72,15 +72,15 @@ def test_a_tree_that_keeps_the_rule_is_clean(tree):
         ("node/src/unheard_of/new.hpp", "<cstdint>"),
     ],
 )
-def test_a_planted_violation_is_found_at_its_line(tree, file, include):
+def test_a_violation_is_found_at_its_line(tree, file, include):
     path = tree / file
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as out:
         out.write(f"\n#include {include}\n")
     lines = len(path.read_text().splitlines())
-    found = violations(tree)
-    assert len(found) == 1
-    assert found[0].startswith(f"{file}:{lines}: ")
+    problems = violations(tree)
+    assert len(problems) == 1
+    assert problems[0].startswith(f"{file}:{lines}: ")
 
 
 def test_this_repository_keeps_the_rule():

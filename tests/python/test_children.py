@@ -1,4 +1,4 @@
-"""What polypath starts ends with it, whatever it ends of."""
+"""What polypath starts ends with it, by any cause."""
 
 import signal
 import subprocess
@@ -57,5 +57,5 @@ def test_no_child_is_left(program, count, reason):
 
 
 def _all(pid, count):
-    found = children_of(pid)
-    return found if len(found) == count else []
+    children = children_of(pid)
+    return children if len(children) == count else []

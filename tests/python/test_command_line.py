@@ -71,7 +71,7 @@ def test_each_command_has_its_help(polypath, command):
 
 
 def test_what_is_not_used_is_not_imported(started_program):
-    """Time to start: what is heavy is loaded by who needs it."""
+    """Time to start: what is heavy is loaded only if needed."""
     program = """
 import sys
 from polypath.cli import app
@@ -274,9 +274,9 @@ def test_bench_of_windows(polypath):
     arguments = ("bench", "p2p", "--node", "narval", "--sizes", "4M", "--window", "1,4")
     done = polypath(*arguments, "--json", "bench.json")
     text = succeeded(done)
-    head, one, four = (line.split() for line in text.splitlines() if re.search("size|4M", line))
+    head, single, four = (line.split() for line in text.splitlines() if re.search("size|4M", line))
     assert head[:2] == ["window", "size"]
-    assert (one[0], four[0]) == ("1", "4")
+    assert (single[0], four[0]) == ("1", "4")
     assert "p2p: 2/2 4M x 4" in done.stderr
     document = json_of(polypath(*arguments, "--json", "-"))
     check_schema(document, "p2p", "narval")
@@ -368,13 +368,13 @@ def test_info_devices(polypath):
 def test_measure_finds_the_capacities_of_the_node_file(polypath):
     node = Path(__file__).parent / "two_gpus.toml"
     arguments = ("topo", "--node", str(node), "--json", "-")
-    told = json_of(polypath(*arguments))
+    declared = json_of(polypath(*arguments))
     done = polypath(*arguments, "--measure")
     measured = json_of(done)
     assert done.stderr.startswith("measure: 1/")
-    expected = {(link["from"], link["to"]): link["gbps"] for link in told["links"]}
-    found = {(link["from"], link["to"]): link["gbps"] for link in measured["links"]}
-    assert found == pytest.approx(expected, rel=0.03)
+    expected = {(link["from"], link["to"]): link["gbps"] for link in declared["links"]}
+    actual = {(link["from"], link["to"]): link["gbps"] for link in measured["links"]}
+    assert actual == pytest.approx(expected, rel=0.03)
 
 
 def test_demo_without_a_gpu(polypath, tmp_path):

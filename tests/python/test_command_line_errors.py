@@ -187,8 +187,8 @@ def test_another_file_than_the_library_is_told(polypath, command):
     line = the_one_line(polypath(*command.split(), POLYPATH_LIBRARY="/bin/true"), 2)
     assert "/true" in line
     another = ctypes.util.find_library("c")
-    found = next(Path("/").glob(f"lib*/**/{another}"))
-    line = the_one_line(polypath(*command.split(), POLYPATH_LIBRARY=str(found)), 2)
+    library = next(Path("/").glob(f"lib*/**/{another}"))
+    line = the_one_line(polypath(*command.split(), POLYPATH_LIBRARY=str(library)), 2)
     words = "no node files lie beside it" if command == "nodes" else "is no libpolypath.so"
     assert words in line
 

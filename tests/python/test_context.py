@@ -15,10 +15,10 @@ TWO_GPUS = Path(__file__).parent / "two_gpus.toml"
 
 @pytest.fixture(scope="module")
 def context():
-    with Context(node="narval") as made:
-        made.prepare("gpu0", "gpu1", SIZE)
-        made.group_prepare([("gpu0", "gpu1", SIZE), ("gpu1", "gpu0", SIZE)])
-        yield made
+    with Context(node="narval") as created:
+        created.prepare("gpu0", "gpu1", SIZE)
+        created.group_prepare([("gpu0", "gpu1", SIZE), ("gpu1", "gpu0", SIZE)])
+        yield created
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,7 @@ def test_every_command_has_an_example():
 
 def test_the_methods_of_a_context_are_described_as_they_are():
     text = doc_examples.PROGRAMS.read_text()
-    methods = {name: one for name, one in vars(Context).items() if inspect.isfunction(one)}
+    methods = {name: method for name, method in vars(Context).items() if inspect.isfunction(method)}
     for name in methods:
         assert name.startswith("_") or f"{name}(" in text, name
     for name, parameters in re.findall(r"^\| `(\w+)\((.*?)\)`", text, re.MULTILINE):

@@ -29,27 +29,27 @@ def doctor(polypath):
 
 def wrong(result):
     """What is wrong, of checks and copies: text by what."""
-    findings = [*result["findings"], *(one["finding"] for one in result.get("copies", []))]
-    return {one["what"]: one["text"] for one in findings if one["state"] == "wrong"}
+    findings = [*result["findings"], *(row["finding"] for row in result.get("copies", []))]
+    return {finding["what"]: finding["text"] for finding in findings if finding["state"] == "wrong"}
 
 
 def test_all_is_well_on_a_mesh(doctor):
     code, result = doctor("--node", "narval")
     assert (code, result["well"], wrong(result)) == (0, True, {})
-    found = {one["what"]: one["text"] for one in result["findings"]}
-    assert found["GPUs"] == "4 x NVIDIA A100-SXM4-40GB"
-    assert found["peer access"] == "all 12 pairs"
-    assert found["communicator"] == "of 4 ranks, with collectives"
-    assert found["routes gpu0 to gpu1"].startswith("direct ")
+    texts = {finding["what"]: finding["text"] for finding in result["findings"]}
+    assert texts["GPUs"] == "4 x NVIDIA A100-SXM4-40GB"
+    assert texts["peer access"] == "all 12 pairs"
+    assert texts["communicator"] == "of 4 ranks, with collectives"
+    assert texts["routes gpu0 to gpu1"].startswith("direct ")
     legs = [("host", "gpu0"), ("gpu0", "gpu1"), ("gpu1", "host")]
     expected = [(way, *leg) for way in WAYS for leg in legs] + [("import", "gpu1", "gpu0")]
-    assert [(one["way"], one["src"], one["dst"]) for one in result["copies"]] == expected
-    for one in result["copies"]:
-        assert one["verified"] is True
-        assert one["caught"] is True
-        assert sum(one["routes"].values()) == one["bytes"]
-        assert len(one["routes"]) >= 4
-        assert one["routes"]["direct"] < one["bytes"]
+    assert [(row["way"], row["src"], row["dst"]) for row in result["copies"]] == expected
+    for row in result["copies"]:
+        assert row["verified"] is True
+        assert row["caught"] is True
+        assert sum(row["routes"].values()) == row["bytes"]
+        assert len(row["routes"]) >= 4
+        assert row["routes"]["direct"] < row["bytes"]
 
 
 def test_the_tables(polypath):
@@ -63,16 +63,16 @@ def test_the_tables(polypath):
 def test_a_node_without_peer_access(doctor):
     code, result = doctor("--node", "pcie-4gpu")
     assert (code, wrong(result)) == (0, {})
-    found = {one["what"]: one for one in result["findings"]}
-    assert "12 of 12 pairs" in found["peer access"]["text"]
-    assert found["peer access"]["state"] == "note"
-    assert found["communicator"]["state"] == "note"
-    assert "no peer access" in found["communicator"]["text"]
-    by_leg = {(one["src"], one["dst"]): one for one in result["copies"]}
+    findings = {finding["what"]: finding for finding in result["findings"]}
+    assert "12 of 12 pairs" in findings["peer access"]["text"]
+    assert findings["peer access"]["state"] == "note"
+    assert findings["communicator"]["state"] == "note"
+    assert "no peer access" in findings["communicator"]["text"]
+    by_leg = {(row["src"], row["dst"]): row for row in result["copies"]}
     assert set(by_leg["gpu0", "gpu1"]["routes"]) == {"direct", "via host0"}
     assert by_leg["host", "gpu0"]["routes"] == {}
     assert "native: no other route" in by_leg["host", "gpu0"]["finding"]["text"]
-    assert all(one["way"] != "import" for one in result["copies"])
+    assert all(row["way"] != "import" for row in result["copies"])
 
 
 def test_one_gpu(doctor, tmp_path):
@@ -84,7 +84,7 @@ def test_one_gpu(doctor, tmp_path):
     assert set(wrong(result)) == {"GPUs", "routes"}
     assert "no other path" in wrong(result)["GPUs"]
     assert len(result["copies"]) == 2 * len(WAYS)
-    assert all(one["verified"] and one["caught"] for one in result["copies"])
+    assert all(row["verified"] and row["caught"] for row in result["copies"])
 
 
 def test_no_gpu(doctor):
@@ -98,20 +98,24 @@ def test_routes_that_settings_forbid(doctor):
     code, result = doctor("--node", str(TWO_GPUS), POLYPATH_ROUTES="direct")
     assert code == 1
     assert "none of these copies is split" in wrong(result)["routes"]
-    notes = [one for one in result["findings"] if "not allowed by the settings" in one["text"]]
-    assert {one["what"] for one in notes} == {
+    notes = [
+        finding
+        for finding in result["findings"]
+        if "not allowed by the settings" in finding["text"]
+    ]
+    assert {finding["what"] for finding in notes} == {
         "routes host to gpu0",
         "routes gpu0 to gpu1",
         "routes gpu1 to host",
     }
-    assert all("POLYPATH_ROUTES=all" in one["advice"] for one in notes)
-    assert all(one["routes"] == {} for one in result["copies"])
+    assert all("POLYPATH_ROUTES=all" in finding["advice"] for finding in notes)
+    assert all(row["routes"] == {} for row in result["copies"])
 
 
 def test_a_registry_that_is_off(doctor):
     code, result = doctor("--node", str(TWO_GPUS), POLYPATH_REGISTRY="off")
     assert code == 1
-    (imported,) = (one for one in result["copies"] if one["way"] == "import")
+    (imported,) = (row for row in result["copies"] if row["way"] == "import")
     assert imported["verified"] is True
     assert imported["routes"] == {}
     assert wrong(result) == {
@@ -189,9 +193,9 @@ def test_a_shim_that_catches_nothing(doctor, library):
     code, result = doctor("--node", str(TWO_GPUS), **on(library))
     assert code == 1
     assert len(result["copies"]) == 3 * len(WAYS) + 1
-    for one in result["copies"]:
-        assert (one["caught"], one["verified"]) == (False, True)
-        assert one["finding"]["text"] == "not caught"
+    for row in result["copies"]:
+        assert (row["caught"], row["verified"]) == (False, True)
+        assert row["finding"]["text"] == "not caught"
 
 
 def test_a_way_that_is_not_there(doctor, library):
@@ -202,7 +206,7 @@ def test_a_way_that_is_not_there(doctor, library):
     assert code == 1
     assert {what.partition(",")[0] for what in wrong(result)} == {"reference", "import"}
     assert all("libpolypath_references.so" in text for text in wrong(result).values())
-    assert all(one["routes"] for one in result["copies"] if one["way"] == "dlsym")
+    assert all(row["routes"] for row in result["copies"] if row["way"] == "dlsym")
 
 
 def test_options(polypath):

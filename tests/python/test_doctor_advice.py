@@ -27,7 +27,7 @@ def test_each_reason_of_the_counters(kind, known):
 
 
 def test_each_reason_of_plans(polypath_program):
-    """Of all known nodes, at sizes and with settings that leave routes out."""
+    """All known nodes, at sizes and with settings that leave routes out."""
     program = """
 import sys
 from polypath import Context
@@ -50,9 +50,9 @@ for settings in ({}, {"routes": "direct"}, {"min_size": "1G"}, {"max_routes": "2
 
 
 def test_a_reason_that_is_new_is_not_passed_over():
-    for of in (advice.on_native, advice.on_left_out, advice.on_plan):
-        assert of("by the moon").wrong
-        assert "older than the library" in of("by the moon").text
+    for explain in (advice.on_native, advice.on_left_out, advice.on_plan):
+        assert explain("by the moon").wrong
+        assert "older than the library" in explain("by the moon").text
 
 
 def process(calls=1, issued=1, routes=(), native=None):
@@ -75,26 +75,26 @@ def process(calls=1, issued=1, routes=(), native=None):
     }
 
 
-def found(said, one, plan=SPLIT):
-    return report("dlsym", LEG, "cuMemcpyAsync", 8, said, one, plan).finding
+def copy_finding(answer, counters, plan=SPLIT):
+    return report("dlsym", LEG, "cuMemcpyAsync", 8, answer, counters, plan).finding
 
 
 def test_findings_of_a_copy():
     routes = [("gpu0", "gpu1", "direct", 5), ("gpu0", "gpu1", "via gpu2", 3)]
     good = {"verified": True}
-    assert found(good, process(routes=routes)).state == "well"
-    assert found({"verified": False}, process(routes=routes)).text == "the bytes differ"
-    assert found({"error": "no memory"}, process(routes=routes)).text == "no memory"
-    assert found({}, process(routes=routes)).state == "wrong"
-    assert found(good, None).text == "not caught"
-    assert found(good, process(calls=0)).text == "not caught"
-    native = found(good, process(issued=0, native={"pageable memory": 1, "small": 2}))
+    assert copy_finding(good, process(routes=routes)).state == "well"
+    assert copy_finding({"verified": False}, process(routes=routes)).text == "the bytes differ"
+    assert copy_finding({"error": "no memory"}, process(routes=routes)).text == "no memory"
+    assert copy_finding({}, process(routes=routes)).state == "wrong"
+    assert copy_finding(good, None).text == "not caught"
+    assert copy_finding(good, process(calls=0)).text == "not caught"
+    native = copy_finding(good, process(issued=0, native={"pageable memory": 1, "small": 2}))
     assert (native.state, native.text) == ("wrong", "native: pageable memory, small")
     assert "pin" in native.advice
-    assert found(good, process(issued=0)).text == "native: the engine was not asked"
+    assert copy_finding(good, process(issued=0)).text == "native: the engine was not asked"
     # Another copy went over these routes, this one did not.
-    assert found(good, process(issued=0, routes=routes)).state == "wrong"
-    planned = found(good, process(issued=0), {"native": True, "reason": "no gain here"})
+    assert copy_finding(good, process(issued=0, routes=routes)).state == "wrong"
+    planned = copy_finding(good, process(issued=0), {"native": True, "reason": "no gain here"})
     assert (planned.state, planned.text) == ("note", "native: no gain here")
 
 
@@ -104,12 +104,12 @@ def test_routes_are_those_of_the_copy():
         ("host1", "gpu1", "direct", 2),
         ("host0", "gpu1", "via gpu0", 1),
     ]
-    one = process(routes=routes)
-    assert report("dlsym", LEG, "cuMemcpyAsync", 8, {"verified": True}, one, SPLIT).routes == {
+    counters = process(routes=routes)
+    assert report("dlsym", LEG, "cuMemcpyAsync", 8, {"verified": True}, counters, SPLIT).routes == {
         "direct": 5
     }
-    assert statistics.bytes_by_route(one, "host", "gpu1") == {"direct": 2, "via gpu0": 1}
-    assert statistics.bytes_by_route(one) == {"direct": 7, "via gpu0": 1}
+    assert statistics.bytes_by_route(counters, "host", "gpu1") == {"direct": 2, "via gpu0": 1}
+    assert statistics.bytes_by_route(counters) == {"direct": 7, "via gpu0": 1}
 
 
 def test_ways_of_an_older_driver():
@@ -119,8 +119,8 @@ def test_ways_of_an_older_driver():
 
 
 def test_copies_are_what_counts():
-    one, other = process(calls=2, issued=1), process(calls=0, issued=0)
-    findings = {finding.what: finding for finding in program_findings(Outcome(0, [one, other]))}
+    first, other = process(calls=2, issued=1), process(calls=0, issued=0)
+    findings = {finding.what: finding for finding in program_findings(Outcome(0, [first, other]))}
     assert findings["caught"].text == "2 copies of 1 processes"
     assert findings["split"].text == "1 of 2 copies that were large enough"
     (caught,) = program_findings(Outcome(0, [other]))
@@ -128,9 +128,9 @@ def test_copies_are_what_counts():
 
 
 def test_failed_transfers_are_wrong():
-    one = process()
-    one["engine"]["failed"] = 2
-    findings = {finding.what: finding for finding in program_findings(Outcome(0, [one]))}
+    counters = process()
+    counters["engine"]["failed"] = 2
+    findings = {finding.what: finding for finding in program_findings(Outcome(0, [counters]))}
     assert findings["failed"].state == "wrong"
     assert findings["failed"].text == "2 transfers, midway"
 

@@ -50,9 +50,9 @@ def test_a_program_whose_copies_are_split(doctor):
     for call in process["calls"].values():
         assert call == {"calls": 1, "bytes": SIZE, "offloaded": 1, "issued": 1}
     assert sum(route["bytes"] for route in process["engine"]["routes"]) == 3 * SIZE
-    found = {one["what"]: one["text"] for one in result["findings"]}
-    assert found["caught"] == "3 copies of 1 processes"
-    assert found["split"] == "3 of 3 copies that were large enough"
+    texts = {finding["what"]: finding["text"] for finding in result["findings"]}
+    assert texts["caught"] == "3 copies of 1 processes"
+    assert texts["split"] == "3 of 3 copies that were large enough"
 
 
 def test_a_program_in_this_folder_is_what_runs(polypath, tmp_path):
@@ -82,22 +82,24 @@ def test_every_process_counts(doctor):
     code, result = doctor("--node", str(TWO_GPUS), "--", "sh", "-c", two)
     assert code == 0, wrong(result)
     assert len({process["pid"] for process in result["processes"]}) == 2
-    found = {one["what"]: one["text"] for one in result["findings"]}
-    assert found["caught"] == "6 copies of 2 processes"
+    texts = {finding["what"]: finding["text"] for finding in result["findings"]}
+    assert texts["caught"] == "6 copies of 2 processes"
 
 
 def test_reasons_come_with_advice(doctor):
     code, result = doctor("--node", str(TWO_GPUS), "--", sys.executable, "-c", NATIVE)
     assert code == 1
     assert wrong(result) == {"native": "3 x pageable memory"}
-    native = {one["text"]: one for one in result["findings"] if one["what"] == "native"}
+    native = {
+        finding["text"]: finding for finding in result["findings"] if finding["what"] == "native"
+    }
     assert "pin_memory" in native["3 x pageable memory"]["advice"]
     assert native["1 x same memory"]["state"] == "note"
     (process,) = result["processes"]
     assert process["calls"]["cuMemcpyHtoDAsync_v2"]["calls"] == 4
     assert process["engine"]["split"] == 0
-    found = {one["what"]: one for one in result["findings"]}
-    assert found["split"]["state"] == "note"
+    findings = {finding["what"]: finding for finding in result["findings"]}
+    assert findings["split"]["state"] == "note"
 
 
 def test_a_program_that_makes_no_copies(doctor):
@@ -148,9 +150,11 @@ def test_collectives_of_mpi():
 
     processes = [process(3, {"host memory": 2}, None), process(0, {"no communicator": 4}, "alone")]
     processes.append({"calls": {}, "mpi": None, "engine": None})
-    found = [one for one in program_findings(Outcome(0, processes)) if one.what == "MPI"]
-    assert [one.text for one in found] == [
+    mpi_findings = [
+        finding for finding in program_findings(Outcome(0, processes)) if finding.what == "MPI"
+    ]
+    assert [finding.text for finding in mpi_findings] == [
         "3 of 9 collectives taken; to MPI: 2 x host memory, 4 x no communicator",
         "no communicator: alone",
     ]
-    assert [one.state for one in found] == ["well", "note"]
+    assert [finding.state for finding in mpi_findings] == ["well", "note"]

@@ -47,7 +47,7 @@ def test_a_torch_that_cannot_be_imported(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("said", "state", "text"),
+    ("answer", "state", "text"),
     [
         ({"torch": None}, State.well, f"none for Python {platform.python_version()}"),
         (
@@ -67,8 +67,8 @@ def test_a_torch_that_cannot_be_imported(monkeypatch, tmp_path):
         ),
     ],
 )
-def test_what_is_said(said, state, text):
-    finding = of_answer(said)
+def test_what_is_said(answer, state, text):
+    finding = of_answer(answer)
     assert (finding.state, finding.text) == (state, text)
 
 

@@ -1,4 +1,4 @@
-"""What belongs to a process stays its own: its forked children end, whichever way, without a hang,
+"""What belongs to a process stays its own: its forked children end, in each way, without a hang,
 and the parent works on."""
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ print("done")
 
 
 def test_normal_ends_are_no_aborts(polypath_program):
-    """Of a program (``sys.exit(0)``) and of a generator, in a ``with`` statement and on threads."""
+    """A program (``sys.exit(0)``) and a generator end, in a ``with`` statement and on threads."""
     ran = polypath_program(_ENDS)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout == "done\n"

@@ -53,7 +53,7 @@ def test_a_row_for_every_size_and_number_of_nodes():
 
     rows = list(run(FakeContext(), Pair("gpu2", "gpu1"), [1024, 4096], [2, 8], 5))
     assert asked == [("gpu2", "gpu1", size, nodes, 5) for size in (1024, 4096) for nodes in (2, 8)]
-    assert [(one["bytes"], one["nodes"]) for one in rows] == [call[2:4] for call in asked]
+    assert [(row["bytes"], row["nodes"]) for row in rows] == [call[2:4] for call in asked]
     assert rows[0]["src"] == "gpu2"
 
 
@@ -124,12 +124,12 @@ def test_command(polypath, tmp_path):
     assert document["op"] == "graph-phases"
     assert document["node"]["name"] == "narval"
     assert document["command"].startswith("polypath bench graph-phases --node narval")
-    keys = [(one["bytes"], one["nodes"]) for one in document["rows"]]
+    keys = [(row["bytes"], row["nodes"]) for row in document["rows"]]
     assert keys == [(size << 10, nodes) for size in (256, 1024) for nodes in (2, 4, 8)]
-    for one in document["rows"]:
-        assert set(one) == {*values.graph_phases(), "src", "dst", "parts"}
-        assert one["verified"] is True
-        for shares in one["parts"].values():
+    for row in document["rows"]:
+        assert set(row) == {*values.graph_phases(), "src", "dst", "parts"}
+        assert row["verified"] is True
+        for shares in row["parts"].values():
             assert sum(shares.values()) == pytest.approx(1)
 
 
@@ -137,8 +137,8 @@ def test_command_with_host_end_and_json_on_stdout(polypath):
     arguments = ("--node", "narval", "--src", "host0", "--dst", "gpu1", "--sizes", "64K")
     done = polypath("bench", "graph-phases", *arguments, "--nodes", "2", "--json", "-")
     assert done.returncode == 0, done.stderr
-    (one,) = json.loads(done.stdout)["rows"]
-    assert (one["src"], one["via"], one["dst"]) == ("host0", "gpu0", "gpu1")
+    (row,) = json.loads(done.stdout)["rows"]
+    assert (row["src"], row["via"], row["dst"]) == ("host0", "gpu0", "gpu1")
 
 
 def test_a_size_with_too_few_bytes_for_its_nodes(polypath):

@@ -50,8 +50,8 @@ def test_what_is_no_integer(value):
 
 @pytest.mark.parametrize("value", [np.int8(7), np.uint64(7), np.int64(7), 7])
 def test_integers_of_numpy(value):
-    made = integer(value, ctypes.c_int, "x")
-    assert made == 7 and type(made) is int
+    number = integer(value, ctypes.c_int, "x")
+    assert number == 7 and type(number) is int
 
 
 def test_arrays_and_sizes():
@@ -67,8 +67,8 @@ def test_structures_and_parameters():
     class Two(Checked, ctypes.Structure):
         _fields_ = [("name", ctypes.c_char_p), ("count", ctypes.c_int), ("more", ctypes.c_uint32)]
 
-    made = Two(b"a", np.int64(5))
-    assert (made.name, made.count, made.more) == (b"a", 5, 0)
+    pair = Two(b"a", np.int64(5))
+    assert (pair.name, pair.count, pair.more) == (b"a", 5, 0)
     with pytest.raises(InvalidArgument, match="more: -1 is not"):
         Two(b"a", 5, -1)
     unnamed = Integers([ctypes.c_int, ctypes.c_void_p])
@@ -77,7 +77,7 @@ def test_structures_and_parameters():
 
 def test_signatures_name_integers_alone():
     for name, parameters in _api._SIGNATURES.items():
-        pairs = [one for one in parameters if isinstance(one, tuple)]
+        pairs = [parameter for parameter in parameters if isinstance(parameter, tuple)]
         assert len(_api._INTEGERS[name]._places) == len(pairs), name
 
 
@@ -141,8 +141,8 @@ CASES: list[tuple[str, int, Callable[[Things, Any], Any]]] = [
     ("sizes", 64, lambda on, x: on.context.tune(sizes=["1M", x])),
     ("nodes", 32, lambda on, x: on.context.graph_phases("gpu0", "gpu1", "1M", x)),
     # Communicators.
-    ("rank", 32, lambda on, x: Communicator(on.context, x, 1, 0, lambda mine: [mine])),
-    ("gpu", 32, lambda on, x: Communicator(on.context, 0, 1, x, lambda mine: [mine])),
+    ("rank", 32, lambda on, x: Communicator(on.context, x, 1, 0, lambda own: [own])),
+    ("gpu", 32, lambda on, x: Communicator(on.context, 0, 1, x, lambda own: [own])),
     ("gpus", 32, lambda on, x: Communicator.all(on.context, [0, x])),
     ("timeout_ms", 32, lambda on, x: Communicator.all(on.context, [0], x)),
     ("gpu", 32, lambda on, x: Communicator.from_environment(on.context, x)),
@@ -190,8 +190,8 @@ CASES: list[tuple[str, int, Callable[[Things, Any], Any]]] = [
     # UNICONN.
     ("size", 32, lambda on, x: Bootstrap.threads(x)),
     ("timeout_ms", 32, lambda on, x: Bootstrap.threads(1, x)),
-    ("rank", 32, lambda on, x: Environment(Bootstrap(x, 1, lambda mine: [mine]))),
-    ("size", 32, lambda on, x: Environment(Bootstrap(0, x, lambda mine: [mine]))),
+    ("rank", 32, lambda on, x: Environment(Bootstrap(x, 1, lambda own: [own]))),
+    ("size", 32, lambda on, x: Environment(Bootstrap(0, x, lambda own: [own]))),
     ("gpu", 32, lambda on, x: on.env.set_device(x)),
     ("size", 64, lambda on, x: Memory(on.env, x)),
     ("offset", 64, lambda on, x: on.memory.part(x)),
@@ -239,14 +239,14 @@ def test_addresses_and_streams(value):
 
 
 def test_integers_of_numpy_are_taken(things):
-    one, none = np.int64(1), np.uint8(0)
+    unit, none = np.int64(1), np.uint8(0)
     things.comm.put(none, things.symmetric, np.int64(8), things.symmetric, np.int16(8))
-    things.comm.signal(none, things.symmetric, none, one)
-    things.comm.wait_signal(things.symmetric, none, one)
+    things.comm.signal(none, things.symmetric, none, unit)
+    things.comm.wait_signal(things.symmetric, none, unit)
     part = things.memory.part(np.int64(8), np.int64(8))
     assert part == Buffer(things.memory.address + 8, 8)
-    things.step.post(part, things.memory, things.words, one, none, things.ranks)
-    things.step.acknowledge(part, things.words, one, none, things.ranks)
+    things.step.post(part, things.memory, things.words, unit, none, things.ranks)
+    things.step.acknowledge(part, things.words, unit, none, things.ranks)
     things.step.all_gatherv(None, things.memory, np.array([8]), np.array([0]), things.ranks)
     things.step.wait()
     assert things.context.plan_collective("allreduce", 4096, ranks=np.int64(2))["gpus"] == [0, 1]

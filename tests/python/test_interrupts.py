@@ -41,7 +41,7 @@ def test_ctrl_c_aborts_all_ranks_and_waits_for_them():
         if comm.rank == 1:
             interrupt()
         comm.aborted.wait()
-        if not left.wait(0.2):  # else nobody waited for this thread
+        if not left.wait(0.2):  # else no thread waited for this one
             ended.append(comm.rank)
         raise InvalidArgument(comm.reason)
 

@@ -28,9 +28,9 @@ def looks(before, after, elapsed_us=1000.0):
 
 
 def test_ratio_adds_processes_up():
-    found = looks(link(p1=100.0, p2=50.0), link(p1=300.0, p2=350.0))
-    assert found["busy_ratio"] == 0.5
-    assert found["carried_gbps"] == 25.0
+    summary = looks(link(p1=100.0, p2=50.0), link(p1=300.0, p2=350.0))
+    assert summary["busy_ratio"] == 0.5
+    assert summary["carried_gbps"] == 25.0
 
 
 def test_processes_of_one_look_only_do_not_count():
@@ -67,8 +67,8 @@ def test_table_says_who_loads_a_link():
 
 
 def test_prometheus_text():
-    found = looks(link(p1=0.0), link("copies of this process", wait_us=20.5, p1=250.0))
-    lines = load.prometheus({"links": [found]})
+    summary = looks(link(p1=0.0), link("copies of this process", wait_us=20.5, p1=250.0))
+    lines = load.prometheus({"links": [summary]})
     assert 'polypath_link_busy_ratio{link="gpu0->host0"} 0.25' in lines
     assert 'polypath_link_loaded{link="gpu0->host0"} 1' in lines
     assert 'polypath_link_wait_microseconds{link="gpu0->host0"} 20.5' in lines
@@ -80,8 +80,8 @@ def test_command(polypath, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "gpu0" in done.stdout and "free" in done.stdout
     links = json.loads((tmp_path / "load.json").read_text())["links"]
-    assert {("gpu3", "host0"), ("gpu0", "gpu1")} <= {(one["from"], one["to"]) for one in links}
-    assert not any(one["loaded"] for one in links)
+    assert {("gpu3", "host0"), ("gpu0", "gpu1")} <= {(row["from"], row["to"]) for row in links}
+    assert not any(row["loaded"] for row in links)
     done = polypath("topo", "--load", "--format", "prometheus", "--node", "narval")
     assert done.returncode == 0, done.stderr
     assert 'polypath_link_busy_ratio{link="host0->gpu0"} 0' in done.stdout

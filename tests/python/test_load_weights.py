@@ -68,9 +68,9 @@ def test_a_comparison_takes_medians_over_all_runs():
 
 
 def test_table():
-    one = result({"pinned to GPU": [55.0]})
-    one["rows"][0]["gbps"] = 55.04
-    title, heads, row = load_weights.table(one)
+    document = result({"pinned to GPU": [55.0]})
+    document["rows"][0]["gbps"] = 55.04
+    title, heads, row = load_weights.table(document)
     assert title == "4.29 GB in 9 tensors, NVIDIA H200, PyTorch 2.0"
     assert heads.split() == ["GB/s", "verified"]
     assert row.split() == ["pinned", "to", "GPU", "55.0", "yes"]
@@ -84,9 +84,9 @@ def test_table():
 
 
 def test_routes_are_read_from_the_statistics(tmp_path):
-    one = {"src": "host0", "dst": "gpu0", "route": "direct", "transfers": 2, "bytes": 10}
-    other = {**one, "route": "via gpu1", "bytes": 7}
-    for pid, engine in ((1, {"routes": [one, other]}), (2, None), (3, {"routes": [one]})):
+    route = {"src": "host0", "dst": "gpu0", "route": "direct", "transfers": 2, "bytes": 10}
+    other = {**route, "route": "via gpu1", "bytes": 7}
+    for pid, engine in ((1, {"routes": [route, other]}), (2, None), (3, {"routes": [route]})):
         (tmp_path / f"{pid}.json").write_text(json.dumps({"pid": pid, "engine": engine}))
     assert load_weights.bytes_by_route(tmp_path) == {
         "host0 to gpu0, direct": 20,

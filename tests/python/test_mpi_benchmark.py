@@ -55,19 +55,19 @@ def run(tmp_path, monkeypatch):
 
 def test_ways_alternate(run):
     runs, announced = run(3)
-    assert [one["number"] for one in runs.baseline] == [0, 2, 4]
-    assert [one["number"] for one in runs.polypath] == [1, 3, 5]
-    assert {one["way"] for one in runs.baseline} == {"without"}
-    assert {one["way"] for one in runs.polypath} == {"with"}
-    assert all(one["arguments"] == ["--size", "4"] for one in runs.baseline)
+    assert [entry["number"] for entry in runs.baseline] == [0, 2, 4]
+    assert [entry["number"] for entry in runs.polypath] == [1, 3, 5]
+    assert {entry["way"] for entry in runs.baseline} == {"without"}
+    assert {entry["way"] for entry in runs.polypath} == {"with"}
+    assert all(entry["arguments"] == ["--size", "4"] for entry in runs.baseline)
     assert announced == list(enumerate(["baseline", "polypath"] * 3))
     assert runs.processes == [{"pid": number} for number in (1, 3, 5)]
 
 
 def test_statistics_of_what_is_timed_are_of_another_run(run):
     runs, announced = run(2, timed=True)
-    assert [one["number"] for one in runs.baseline] == [0, 2]
-    assert [one["number"] for one in runs.polypath] == [1, 3]
+    assert [entry["number"] for entry in runs.baseline] == [0, 2]
+    assert [entry["number"] for entry in runs.polypath] == [1, 3]
     assert announced == list(enumerate(["baseline", "polypath"] * 2 + ["statistics"]))
     assert runs.processes == [{"pid": 4}]
 
@@ -86,8 +86,14 @@ def test_other_failures_are_errors(run, environment):
 
 def message_run(figure, *values, verified=True):
     rows = [
-        {"bytes": 1 << (10 * number), "window": 1, "messages": 3, "verified": verified, figure: one}
-        for number, one in enumerate(values, 1)
+        {
+            "bytes": 1 << (10 * number),
+            "window": 1,
+            "messages": 3,
+            "verified": verified,
+            figure: value,
+        }
+        for number, value in enumerate(values, 1)
     ]
     return {"mpi": "MPI", "ranks": 2, "rows": rows}
 
@@ -110,8 +116,8 @@ def bandwidth_rows(**changes):
     return results.message_rows(
         BW,
         runs_of(
-            [message_run("gbps", one, 10) for one in (1, 4, 2)],
-            [message_run("gbps", one, 30, **changes) for one in (5, 3, 4)],
+            [message_run("gbps", value, 10) for value in (1, 4, 2)],
+            [message_run("gbps", value, 30, **changes) for value in (5, 3, 4)],
         ),
         timed=True,
     )
@@ -186,17 +192,17 @@ def process(split, native, dst="gpu1", **routes):
 
 def test_statistics_are_those_of_all_processes():
     idle = {"pid": 2, "calls": {}, "engine": None}
-    found = results.summary([process(5, 2, direct=60, gpu2=20), process(6, 0, direct=20), idle])
-    assert {key: found[key] for key in ("processes", "calls", "bytes", "asked", "split")} == {
+    summary = results.summary([process(5, 2, direct=60, gpu2=20), process(6, 0, direct=20), idle])
+    assert {key: summary[key] for key in ("processes", "calls", "bytes", "asked", "split")} == {
         **{"processes": 3, "calls": 20, "bytes": 100},
         **{"asked": 14, "split": 11},
     }
     pair = {"src": "gpu0", "dst": "gpu1"}
-    assert found["routes"] == [
+    assert summary["routes"] == [
         {**pair, "route": "direct", "bytes": 80, "share": 0.8},
         {**pair, "route": "gpu2", "bytes": 20, "share": 0.2},
     ]
-    assert statistics_lines(found) == [
+    assert statistics_lines(summary) == [
         "with polypath: 20 copies of 3 processes, 14 large enough, 11 split",
         "bytes of those: direct 80%, gpu2 20%",
         "not split: 2 x small",
@@ -204,10 +210,10 @@ def test_statistics_are_those_of_all_processes():
 
 
 def test_routes_of_several_pairs_are_shown_by_kind():
-    one = process(1, 0, direct=50, gpu2=10, gpu3=20)
-    found = results.summary([one, process(1, 0, "gpu2", direct=10, gpu1=10)])
-    assert len(found["routes"]) == 5
-    assert statistics_lines(found)[1] == "bytes of those: direct 60%, gpu 40%"
+    first = process(1, 0, direct=50, gpu2=10, gpu3=20)
+    summary = results.summary([first, process(1, 0, "gpu2", direct=10, gpu1=10)])
+    assert len(summary["routes"]) == 5
+    assert statistics_lines(summary)[1] == "bytes of those: direct 60%, gpu 40%"
 
 
 def leave(document):

@@ -38,15 +38,15 @@ def results(tmp_path, name, ranks, *arguments, **settings):
 )
 def test_every_message_of_a_window_is_verified(tmp_path, name, pattern, ranks, flows):
     arguments = ("--pattern", pattern, "--window", "1,5", *SIZES)
-    found, table = results(tmp_path, name, ranks, *arguments)
-    assert (found["program"], found["ranks"], found["pattern"]) == (name, ranks, pattern)
-    assert found["memory"] == "gpu"
-    assert [(row["window"], row["bytes"], row["messages"]) for row in found["rows"]] == [
+    document, table = results(tmp_path, name, ranks, *arguments)
+    assert (document["program"], document["ranks"], document["pattern"]) == (name, ranks, pattern)
+    assert document["memory"] == "gpu"
+    assert [(row["window"], row["bytes"], row["messages"]) for row in document["rows"]] == [
         (window, size, flows * window) for window in (1, 5) for size in (1, 1000, 256 << 10)
     ]
-    assert all(row["verified"] and row["gbps"] > 0 for row in found["rows"])
+    assert all(row["verified"] and row["gbps"] > 0 for row in document["rows"])
     rows = [line.split() for line in table.splitlines() if not line.startswith("#")]
-    for cells, row in zip(rows, found["rows"], strict=True):
+    for cells, row in zip(rows, document["rows"], strict=True):
         window, size, mb_per_second, messages = cells
         assert [int(window), int(size), int(messages)] == [
             row[key] for key in ("window", "bytes", "messages")
@@ -56,16 +56,16 @@ def test_every_message_of_a_window_is_verified(tmp_path, name, pattern, ranks, f
 
 @pytest.mark.parametrize(("pattern", "ranks"), [("pair", 2), ("ring", 3)])
 def test_latency(tmp_path, pattern, ranks):
-    found, _ = results(tmp_path, "mpi_latency", ranks, "--pattern", pattern, *SIZES)
-    assert [row["messages"] for row in found["rows"]] == [ranks] * 3
-    assert all(row["verified"] and row["latency_us"] > 0 for row in found["rows"])
+    document, _ = results(tmp_path, "mpi_latency", ranks, "--pattern", pattern, *SIZES)
+    assert [row["messages"] for row in document["rows"]] == [ranks] * 3
+    assert all(row["verified"] and row["latency_us"] > 0 for row in document["rows"])
 
 
 def test_host_memory_needs_no_driver(tmp_path):
     arguments = ("--memory", "host", "--window", "3", *SIZES)
-    found, _ = results(tmp_path, "mpi_bandwidth", 2, *arguments, POLYPATH_NODE="")
-    assert found["memory"] == "host"
-    assert all(row["verified"] for row in found["rows"])
+    document, _ = results(tmp_path, "mpi_bandwidth", 2, *arguments, POLYPATH_NODE="")
+    assert document["memory"] == "host"
+    assert all(row["verified"] for row in document["rows"])
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,13 @@ def test_more_ranks_than_gpus():
 def test_solver_is_bitwise_equal_on_any_rank_count(tmp_path, ranks):
     shape = {"rows": 9, "columns": 3001}
     options = [word for name, count in shape.items() for word in (f"--{name}", str(count))]
-    found, printed = results(
+    document, printed = results(
         tmp_path, "jacobi", ranks, *options, "--iterations", "30", "--warmup", "3"
     )
     residuals, digest = jacobi_by_numpy.solve(**shape, iterations=30)
-    assert found["residuals"] == residuals
-    assert found["digest"] == f"{digest:016x}"
-    assert (found["halo_bytes"], found["compute"]) == (4 * 3001, "host")
+    assert document["residuals"] == residuals
+    assert document["digest"] == f"{digest:016x}"
+    assert (document["halo_bytes"], document["compute"]) == (4 * 3001, "host")
     assert f"{residuals[-1]:.9g}" in printed
     assert all(before >= after for before, after in pairwise(residuals))
 
@@ -138,11 +138,11 @@ def test_solver_is_the_same_to_the_bit_with_threads(tmp_path, threads, mode):
         POLYPATH_SIM_MODE=mode,
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(file.read_text())
+    document = json.loads(file.read_text())
     residuals, digest = jacobi_by_numpy.solve(rows=9, columns=3001, iterations=30)
-    assert found["residuals"] == residuals
-    assert found["digest"] == f"{digest:016x}"
-    assert (found["ranks"], found["mpi"]) == (threads, "threads of one process")
+    assert document["residuals"] == residuals
+    assert document["digest"] == f"{digest:016x}"
+    assert (document["ranks"], document["mpi"]) == (threads, "threads of one process")
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ def test_programs_lie_with_the_library(folder, monkeypatch, library, program):
     monkeypatch.setenv("POLYPATH_LIBRARY", str(make(folder / library)))
     with pytest.raises(programs.ProgramNotFound, match="jacobi is not built: run `make mpi`"):
         programs.find_program("jacobi")
-    found = make(folder / program)
-    assert programs.find_program("jacobi") == found
+    path = make(folder / program)
+    assert programs.find_program("jacobi") == path
 
 
 def test_an_mpirun_that_is_named(folder):

@@ -42,31 +42,31 @@ def ways(monkeypatch):
     return module.ways
 
 
-def difference(one, other):
-    """What `one` has differently from `other`, or that `other` has not."""
-    return {name: value for name, value in one.items() if other.get(name) != value}
+def difference(environment, other):
+    """What `environment` has differently from `other`, or that `other` has not."""
+    return {name: value for name, value in environment.items() if other.get(name) != value}
 
 
 def test_baseline_is_the_program_as_it_is(ways):
     before = dict(os.environ)
-    found = ways(None, {"routes": "direct,gpu"})
-    assert (found.name, found.baseline) == ("stock", before)
-    assert difference(found.polypath, before) == {
+    chosen = ways(None, {"routes": "direct,gpu"})
+    assert (chosen.name, chosen.baseline) == ("stock", before)
+    assert difference(chosen.polypath, before) == {
         "LD_PRELOAD": PRELOADED,
         "CUDA_DEVICE_MAX_COPY_CONNECTIONS": "32",
         "POLYPATH_ROUTES": "direct,gpu",
         "POLYPATH_PREPARE": "wait",
     }
-    assert found.settings["routes"] == "direct,gpu"
-    assert (found.simulated, found.node["emulated_mesh_gbps"]) == (False, None)
+    assert chosen.settings["routes"] == "direct,gpu"
+    assert (chosen.simulated, chosen.node["emulated_mesh_gbps"]) == (False, None)
 
 
 def test_on_an_emulated_mesh_the_baseline_is_direct(ways):
-    found = ways(None, {"emulate_mesh": "91", "routes": "direct,gpu"})
-    assert (found.name, found.node["emulated_mesh_gbps"]) == ("direct", 91)
-    assert difference(found.baseline, found.polypath) == {"POLYPATH_ROUTES": "direct"}
-    assert found.baseline["POLYPATH_EMULATE_MESH"] == found.polypath["POLYPATH_EMULATE_MESH"]
-    assert found.baseline["LD_PRELOAD"] == PRELOADED
+    chosen = ways(None, {"emulate_mesh": "91", "routes": "direct,gpu"})
+    assert (chosen.name, chosen.node["emulated_mesh_gbps"]) == ("direct", 91)
+    assert difference(chosen.baseline, chosen.polypath) == {"POLYPATH_ROUTES": "direct"}
+    assert chosen.baseline["POLYPATH_EMULATE_MESH"] == chosen.polypath["POLYPATH_EMULATE_MESH"]
+    assert chosen.baseline["LD_PRELOAD"] == PRELOADED
 
 
 def test_a_mesh_of_the_environment_counts_too(ways, monkeypatch):
@@ -75,12 +75,12 @@ def test_a_mesh_of_the_environment_counts_too(ways, monkeypatch):
 
 
 def test_on_a_simulated_node_both_have_its_driver(ways):
-    found = ways("narval", {})
-    assert (found.name, found.simulated) == ("stock", True)
-    for way in (found.baseline, found.polypath):
+    chosen = ways("narval", {})
+    assert (chosen.name, chosen.simulated) == ("stock", True)
+    for way in (chosen.baseline, chosen.polypath):
         assert way["LD_LIBRARY_PATH"].startswith(str(find_simulated_driver()))
         assert (way["POLYPATH_NODE"], way["POLYPATH_SIM_MODE"]) == ("narval", "functional")
-    assert set(difference(found.polypath, found.baseline)) == {
+    assert set(difference(chosen.polypath, chosen.baseline)) == {
         "LD_PRELOAD",
         "CUDA_DEVICE_MAX_COPY_CONNECTIONS",
         "POLYPATH_PREPARE",

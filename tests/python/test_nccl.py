@@ -111,8 +111,8 @@ def test_a_promise_that_is_not_understood_is_said(polypath, name, value):
     program = ("env", f"{name}={value}", sys.executable, str(PROGRAM), str(STANDIN))
     done = polypath("run", *NODE, "--stats", "text", "--", *program)
     assert (done.returncode, done.stdout) == (0, "right\n")
-    said = f"polypath: error: {name} is '{value}': 0 or 1 is wanted; nothing is promised\n"
-    assert done.stderr.count(said) == 1, done.stderr
+    message = f"polypath: error: {name} is '{value}': 0 or 1 is wanted; nothing is promised\n"
+    assert done.stderr.count(message) == 1, done.stderr
     assert "ncclAllReduce: 2 calls, 0.0 MiB, 0 taken" in done.stderr
 
 
@@ -147,7 +147,7 @@ def test_a_second_nccl_is_left_alone(polypath, tmp_path):
     done = polypath("run", *NODE, *stats, "--", sys.executable, "-c", program)
     assert (done.returncode, done.stdout) == (0, 2 * "22809 True True\n21903 False True\n")
     assert done.stderr.count("this process has two NCCLs") == 1
-    # Nothing of NCCL's was made: there is nothing to tell.
+    # No communicator was created: there is nothing to report.
     assert not list(tmp_path.iterdir())
 
 

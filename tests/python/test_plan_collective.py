@@ -37,7 +37,7 @@ def test_the_values_of_a_plan(polypath):
     assert plan["rank_order"]
     assert plan["bytes"] == 64 << 20
     assert plan["link_limit_bus_gbps"] < plan["bus_gbps"] <= plan["limit_bus_gbps"]
-    candidates = {one["algorithm"]: one for one in plan["candidates"]}
+    candidates = {candidate["algorithm"]: candidate for candidate in plan["candidates"]}
     assert candidates["mixed"]["reason"] == ""
     assert candidates["cells"]["us"] is None
     assert plan["times_ring"]["flat"] == pytest.approx(

@@ -67,7 +67,7 @@ def test_switch_gpus_have_lines_only_to_the_switch():
     assert [box.text for box in boxes][-1] == "NVSwitch"
     gpus = [f"gpu{number}" for number in range(8)]
     assert [line.ends for line in lines[:8]] == [(gpu, "NVSwitch") for gpu in gpus]
-    # Of other host memories, one line between the two; each GPU has one to the nearest.
+    # To other host memories, one line between the two; each GPU has one to the nearest.
     assert {frozenset(line.ends) for line in lines[8:]} == {
         *(frozenset((gpu, f"host{number // 4}")) for number, gpu in enumerate(gpus)),
         frozenset(("host0", "host1")),
@@ -111,7 +111,7 @@ def test_tuned_plot(tmp_path, monkeypatch):
     file = tmp_path / "tuned.svg"
     plot_tuned([*choices, {**choices[0], "native_gbps": 0.0, "bytes": 1}], "narval", file)
     curve = [1 << 20, 4 << 20], [1.2, 1.5]
-    assert [one for one in drawn if one[1]] == [("gpu to gpu", *curve), ("x", *curve)]
+    assert [line for line in drawn if line[1]] == [("gpu to gpu", *curve), ("x", *curve)]
     texts = comments(file)
     for text in ("one way", "both ways", "window", "Tuned choices of narval, measured"):
         assert text in texts, text

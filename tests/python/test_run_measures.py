@@ -39,37 +39,37 @@ def machine(polypath, tmp_path):
     return run
 
 
-def said(done):
+def outputs(done):
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
 
 
 def test_run_measures_once_then_starts_with_profile(machine):
     done, (profile,) = machine()
-    assert said(done) == ("measured\n", SAYS)
+    assert outputs(done) == ("measured\n", SAYS)
     written = profile.stat().st_mtime_ns
     done, profiles = machine()
-    assert said(done) == ("measured\n", "")
+    assert outputs(done) == ("measured\n", "")
     assert (profiles, profile.stat().st_mtime_ns) == ([profile], written)
 
 
 def test_it_measures_what_the_node_file_says(machine):
     done, (profile,) = machine()
     text = profile.read_text()
-    assert said(done)[1] == SAYS
+    assert outputs(done)[1] == SAYS
     rates = [float(line.split("=")[1]) for line in text.splitlines() if line.startswith("gbps")]
-    # Of two links between GPUs, and of four with the host.
+    # For two links between GPUs, and for four with the host.
     for expected, count in ((50, 2), (20, 4)):
         assert sum(rate == pytest.approx(expected, rel=0.03) for rate in rates) >= count
 
 
 def test_nothing_is_measured_when_it_is_not_wanted(machine):
-    assert said(machine("--no-measure")[0]) == ("defaults\n", "")
-    assert said(machine(POLYPATH_PROFILE="off")[0]) == ("defaults\n", "")
+    assert outputs(machine("--no-measure")[0]) == ("defaults\n", "")
+    assert outputs(machine(POLYPATH_PROFILE="off")[0]) == ("defaults\n", "")
     # As in what another `polypath run` started.
-    assert said(machine(LD_PRELOAD=str(find_shim()))[0]) == ("defaults\n", "")
+    assert outputs(machine(LD_PRELOAD=str(find_shim()))[0]) == ("defaults\n", "")
     done, profiles = machine("--print")
-    assert "LD_PRELOAD" in said(done)[0]
+    assert "LD_PRELOAD" in outputs(done)[0]
     assert (done.stderr, profiles) == ("", [])
 
 
@@ -78,21 +78,21 @@ def test_one_gpu_has_nothing_to_measure(machine, tmp_path):
     file = tmp_path / "one.toml"
     file.write_text("[[link]]".join(block for block in blocks if 'to = "gpu*"' not in block))
     done, profiles = machine(node=file)
-    assert (said(done), profiles) == (("defaults\n", ""), [])
+    assert (outputs(done), profiles) == (("defaults\n", ""), [])
 
 
 def test_no_gpu_and_simulated_nodes_have_nothing_to_measure(polypath, tmp_path):
     program = ("--", sys.executable, "-c", "print('started')")
     for options in (["--node", "narval"], []):
         done = polypath("run", *options, *program, CUDA_VISIBLE_DEVICES="")
-        assert said(done) == ("started\n", "")
+        assert outputs(done) == ("started\n", "")
     assert not list(tmp_path.rglob("*.toml"))
 
 
 def test_a_profile_that_cannot_be_written_is_a_line(machine, tmp_path):
     (tmp_path / "file").touch()
     done, profiles = machine(XDG_CACHE_HOME=str(tmp_path / "file"))
-    out, errors = said(done)
+    out, errors = outputs(done)
     assert (out, profiles) == ("defaults\n", [])
     assert len(errors.splitlines()) == 1
     assert errors.startswith("polypath: this node is not measured, defaults serve: ")
@@ -102,7 +102,7 @@ def test_a_profile_that_cannot_be_written_is_a_line(machine, tmp_path):
 def test_on_an_emulated_mesh_the_node_itself_is_measured(machine):
     program = "print('started')"
     done, (_,) = machine("--emulate-mesh", "20", program=program)
-    assert said(done) == ("started\n", SAYS)
+    assert outputs(done) == ("started\n", SAYS)
 
 
 def test_of_many_that_start_at_once_one_measures(tmp_path):

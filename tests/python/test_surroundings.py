@@ -124,9 +124,9 @@ def test_statistics_that_cannot_be_read_are_a_finding(tmp_path):
     (tmp_path / "7.json").write_text('{"pid": 7, "rate": 1,2}')
     unread = []
     assert statistics.read(tmp_path, unread) == []
-    (found,) = program_findings(Outcome(0, [], unread))
-    assert (found.what, found.state) == ("statistics", "wrong")
-    assert "7.json" in found.text
+    (finding,) = program_findings(Outcome(0, [], unread))
+    assert (finding.what, finding.state) == ("statistics", "wrong")
+    assert "7.json" in finding.text
 
 
 _PLUGIN = """
@@ -190,8 +190,8 @@ void *dlsym(void *handle, const char *name) {
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"polypath: {vgpu} in LD_PRELOAD replaces dlsym, and is passed over")
-    found = started_polypath(
+    doctor = started_polypath(
         *("doctor", "--node", "narval", "--json", "-", "--", *ROUND_TRIP), LD_PRELOAD=str(vgpu)
     )
-    texts = [one["text"] for one in json.loads(found.stdout)["findings"]]
+    texts = [finding["text"] for finding in json.loads(doctor.stdout)["findings"]]
     assert any("replaces dlsym" in text for text in texts), texts

@@ -122,7 +122,7 @@ def test_windows_have_a_column_where_there_are_any():
     assert first[:2] == ["1", "64M"]
     assert first[8] == "graph"
     assert second[:2] == ["16", "64M"]
-    # Of a window, what was counted and not what was planned.
+    # For a window, what was counted and not what was planned.
     assert second[8:] == ["both", "direct", "70%,", "host0", "5%,", "native", "25%"]
 
 
@@ -176,14 +176,14 @@ def test_a_narrow_terminal_loses_no_figure(width):
 
 def test_tuning_is_summed_up(tmp_path):
     file = tmp_path / "x.toml"
-    found = {"choices": [TUNED], "profile": str(file), "stopped": True, "seconds": 12.4}
-    assert tune.summary(found, "narval")[1] == "kept in no profile"  # it could not be written
+    document = {"choices": [TUNED], "profile": str(file), "stopped": True, "seconds": 12.4}
+    assert tune.summary(document, "narval")[1] == "kept in no profile"  # it could not be written
     file.touch()
-    assert tune.summary(found, "narval") == [
+    assert tune.summary(document, "narval") == [
         "1 choices, 12 s, stopped; the same command goes on from here",
         f"profile: {file}",
     ]
-    assert tune.summary({**found, "stopped": False}, "narval")[0] == "1 choices, 12 s, done"
+    assert tune.summary({**document, "stopped": False}, "narval")[0] == "1 choices, 12 s, done"
     assert tune.summary({"choices": [], "profile": ""}, "narval") == [
         "nothing is tuned for narval",
         "kept in no profile",

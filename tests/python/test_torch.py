@@ -26,7 +26,9 @@ def _environment(*folders: Path) -> dict[str, str]:
 
 _OF_GROUP = ["reductions", "layouts_of_lists", "moves", "order", "choice", "messages", "alone"]
 _OF_DDP = ["taken", "left", "off", "given_way", "copies", "join", "unlike", "old"]
-_CASES = [("torch_ranks", one) for one in _OF_GROUP] + [("torch_ddp_ranks", one) for one in _OF_DDP]
+_CASES = [("torch_ranks", case) for case in _OF_GROUP] + [
+    ("torch_ddp_ranks", case) for case in _OF_DDP
+]
 
 
 @pytest.mark.parametrize(("program", "case"), _CASES)
@@ -59,6 +61,6 @@ def test_with_a_real_torch(case, size, tmp_path):
         )
         for rank in range(size)
     ]
-    said = [rank.communicate(timeout=1200)[0] for rank in ranks]
-    for rank, text in zip(ranks, said, strict=True):
+    outputs = [rank.communicate(timeout=1200)[0] for rank in ranks]
+    for rank, text in zip(ranks, outputs, strict=True):
         assert rank.returncode == 0 and text.endswith("all right\n"), text

@@ -37,21 +37,21 @@ def test_tune_shows_what_it_found_and_keeps_it(polypath, tmp_path):
     assert "profile: narval.toml" in text
     assert (tmp_path / "tuned.png").read_bytes().startswith(PNG)
 
-    found = json.loads((tmp_path / "tuned.json").read_text())
-    assert found["stopped"] is False
-    assert found["profile"] == "narval.toml"
-    assert {(one["pattern"], one["executor"]) for one in found["choices"]} == {
+    document = json.loads((tmp_path / "tuned.json").read_text())
+    assert document["stopped"] is False
+    assert document["profile"] == "narval.toml"
+    assert {(choice["pattern"], choice["executor"]) for choice in document["choices"]} == {
         (pattern, executor) for pattern in PATTERNS for executor in ("stream", "graph")
     }
-    for one in found["choices"]:
-        assert one["pair"] == CLASS
-        assert one["bytes"] == 2 << 20
-        assert one["edited"] is False
-        assert one["measured_gbps"] >= one["native_gbps"] > 0
-        assert one["tried"] >= 1
-        assert sum(route["share"] for route in one["routes"]) == pytest.approx(1)
-        rows = [line for line in lines_of(text, one["executor"]) if choice_text(one) in line]
-        assert any(figure(one["measured_gbps"]) in row for row in rows)
+    for choice in document["choices"]:
+        assert choice["pair"] == CLASS
+        assert choice["bytes"] == 2 << 20
+        assert choice["edited"] is False
+        assert choice["measured_gbps"] >= choice["native_gbps"] > 0
+        assert choice["tried"] >= 1
+        assert sum(route["share"] for route in choice["routes"]) == pytest.approx(1)
+        rows = [line for line in lines_of(text, choice["executor"]) if choice_text(choice) in line]
+        assert any(figure(choice["measured_gbps"]) in row for row in rows)
 
     shown = polypath("tune", "--show", "--node", "narval", "--profile", "narval.toml")
     table = text[: text.index("6 choices")]
@@ -68,13 +68,13 @@ def test_tune_shows_what_it_found_and_keeps_it(polypath, tmp_path):
     arguments = ("plan", "gpu2", "gpu0", "2M", "--node", "narval", "--json", "-")
     plan = json_of(polypath(*arguments, POLYPATH_PROFILE="narval.toml"))
     best = max(
-        (one for one in found["choices"] if one["pattern"] == "one way"),
-        key=lambda one: one["measured_gbps"],
+        (choice for choice in document["choices"] if choice["pattern"] == "one way"),
+        key=lambda choice: choice["measured_gbps"],
     )
     routes = plan["transfers"][0]["routes"]
-    assert [route["chunks"] for route in routes] == [one["chunks"] for one in best["routes"]]
+    assert [route["chunks"] for route in routes] == [route["chunks"] for route in best["routes"]]
     assert [route["share"] for route in routes] == pytest.approx(
-        [one["share"] for one in best["routes"]], abs=0.01
+        [route["share"] for route in best["routes"]], abs=0.01
     )
 
 
@@ -89,8 +89,8 @@ def test_without_a_profile_nothing_is_kept(polypath, tmp_path):
 
 
 def test_json_on_stdout_is_alone_there(polypath):
-    found = json_of(polypath("tune", *PAIR, "--sizes", "1M", "--json", "-"))
-    assert len(found["choices"]) == 6
+    document = json_of(polypath("tune", *PAIR, "--sizes", "1M", "--json", "-"))
+    assert len(document["choices"]) == 6
 
 
 def test_an_edited_entry_is_marked_and_kept(polypath, tmp_path):
@@ -152,7 +152,7 @@ def test_what_is_no_regular_file_stays_as_it_is(polypath, tmp_path, thing, comma
         done = polypath("plan", "gpu0", "gpu1", "1M", *PAIR[:2], POLYPATH_PROFILE="victim")
         assert "victim: is no regular file" in the_one_line(done, 2)
     assert (place.lstat(), place.stat()) == before
-    assert [one.name for one in tmp_path.iterdir() if "victim" in one.name] == ["victim"]
+    assert [path.name for path in tmp_path.iterdir() if "victim" in path.name] == ["victim"]
 
 
 def test_two_searches_at_once_keep_what_both_find(polypath, tmp_path):
@@ -163,13 +163,13 @@ def test_two_searches_at_once_keep_what_both_find(polypath, tmp_path):
         for src, dst in pairs
     ]
     with ThreadPoolExecutor() as pool:
-        for done in pool.map(lambda one: polypath(*one), arguments):
+        for done in pool.map(lambda command: polypath(*command), arguments):
             assert succeeded(done)
             assert "warning" not in done.stderr
     shown = polypath("tune", "--show", *PAIR[:2], "--profile", "two.toml", "--json", "-")
-    found = json_of(shown)["choices"]
-    assert {one["pair"].split(",")[0] for one in found} == {"gpu to gpu", "host to gpu"}
-    assert len(found) == 12 + 8
+    choices = json_of(shown)["choices"]
+    assert {choice["pair"].split(",")[0] for choice in choices} == {"gpu to gpu", "host to gpu"}
+    assert len(choices) == 12 + 8
     assert not list(tmp_path.glob("two.toml?*"))
 
 
@@ -244,7 +244,7 @@ def test_ctrl_c_stops_it_and_the_next_run_goes_on(polypath, tmp_path):
         assert after["tried"] == before["tried"]
         assert after["measured_gbps"] == pytest.approx(before["measured_gbps"], abs=0.01)
     # Tasks of which both executors were known do not come again.
-    tasks = len({(one["pair"], one["pattern"], one["bytes"]) for one in kept})
+    tasks = len({(choice["pair"], choice["pattern"], choice["bytes"]) for choice in kept})
     both = 2 * tasks == len(kept)
     left = 16 - (tasks if both else tasks - 1)
     assert f"/{left} " in lines_of(done.stderr, "tune: ")[0]
@@ -272,16 +272,16 @@ def search():
         return len(calls) < 4
 
     with Context(node="narval", profile="off") as context:
-        found = context.tune([("gpu0", "gpu1")], ["1M", 2 << 20], progress=stop)
-        assert found["stopped"] is True
-        assert found["choices"] == [] == context.tuned()["choices"]
+        document = context.tune([("gpu0", "gpu1")], ["1M", 2 << 20], progress=stop)
+        assert document["stopped"] is True
+        assert document["choices"] == [] == context.tuned()["choices"]
         assert len(calls) == 4
         assert calls[0] == (0, 6, "gpu0 to gpu1, one way, 2 MiB")
         with pytest.raises(ZeroDivisionError):
             context.tune([("gpu0", "gpu1")], ["1M"], progress=lambda *_: 1 // 0)
         with pytest.raises(ValueError, match="never split"):
             context.tune([("gpu0", "gpu1")], ["4K"])
-        found = context.tune([("gpu0", "gpu1")], ["1M"])
-        assert found["stopped"] is False
-        assert len(found["choices"]) == 6
-        assert context.tuned()["choices"] == found["choices"]
+        document = context.tune([("gpu0", "gpu1")], ["1M"])
+        assert document["stopped"] is False
+        assert len(document["choices"]) == 6
+        assert context.tuned()["choices"] == document["choices"]

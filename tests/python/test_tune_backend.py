@@ -40,15 +40,15 @@ def test_it_shows_what_it_found_and_keeps_it(polypath, tmp_path):
     assert re.search(r"^4 entries, \d+ s, done$", text, re.MULTILINE)
     assert "profile: two.toml" in text or f"profile: {tmp_path / 'two.toml'}" in text
     assert f"post, {CLASS}\n" in text
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert (found["stopped"], found["excluded"]) == (False, {})
-    assert {(one["op"], one["bytes"]) for one in found["comm"]} == {
+    document = json.loads((tmp_path / "found.json").read_text())
+    assert (document["stopped"], document["excluded"]) == (False, {})
+    assert {(entry["op"], entry["bytes"]) for entry in document["comm"]} == {
         (op, bytes) for op in ("post", "broadcast") for bytes in (4096, 65536)
     }
-    for one in found["comm"]:
-        assert (one["ranks"], one["backend"], one["pairs"]) == (CLASS, "polypath", 1)
-        assert one["edited"] is False
-        (time,) = one["times"]
+    for entry in document["comm"]:
+        assert (entry["ranks"], entry["backend"], entry["pairs"]) == (CLASS, "polypath", 1)
+        assert entry["edited"] is False
+        (time,) = entry["times"]
         assert time["backend"] == "polypath"
         assert 1 < time["us"] < 1000
         assert any(figure(time["us"]) in line for line in lines_of(text, "polypath"))
@@ -74,7 +74,7 @@ def test_without_a_table_a_plan_says_how_to_make_one(polypath):
     planned = json_of(polypath("plan", "backend", "post", "64M", *NODE, "--json", "-"))
     assert planned["backend"] == "polypath"
     assert planned["entry"] is None
-    assert [one["us"] for one in planned["backends"]] == [None] * 4
+    assert [backend["us"] for backend in planned["backends"]] == [None] * 4
     assert succeeded(polypath("tune", "backend", "--show", *NODE)).startswith(
         "no backend was measured"
     )
@@ -83,20 +83,20 @@ def test_without_a_table_a_plan_says_how_to_make_one(polypath):
 def test_a_plan_follows_what_was_measured(polypath, tmp_path):
     """By what stands in for libraries, which takes real time; edits make the rest certain."""
     tune = ("tune", "backend", *NODE, *KEPT, "--ops", "post", "--sizes", "4K", "--pairs", "3")
-    found = json_of(
+    document = json_of(
         polypath(*tune, "--backends", "polypath,gpuccl,gpushmem", "--json", "-", **standins())
     )
-    (one,) = found["comm"]
-    assert [time["backend"] for time in one["times"]] == ["polypath", "gpuccl", "gpushmem"]
-    assert all(time["us"] > 0 for time in one["times"])
-    assert one["pairs"] == 3
+    (entry,) = document["comm"]
+    assert [time["backend"] for time in entry["times"]] == ["polypath", "gpuccl", "gpushmem"]
+    assert all(time["us"] > 0 for time in entry["times"])
+    assert entry["pairs"] == 3
     file = tmp_path / "two.toml"
     edited = re.sub(r'(?m)^backend = ".*"', 'backend = "gpuccl"', file.read_text())
     file.write_text(re.sub(r"(?m)^us = .*", "us = [20.00, 16.00, 12.50]", edited))
 
     def plan(*arguments, **settings):
-        given = {"POLYPATH_PROFILE": "two.toml", **settings}
-        return polypath("plan", "backend", *arguments, *NODE, **given)
+        environment = {"POLYPATH_PROFILE": "two.toml", **settings}
+        return polypath("plan", "backend", *arguments, *NODE, **environment)
 
     text = succeeded(plan("post", "6K", **standins()))
     assert "by gpuccl: edited in the profile\n" in text
@@ -132,15 +132,15 @@ def test_what_does_not_begin_is_left_out(polypath):
 def test_every_operation(polypath, op):
     """On three ranks, whose parts are no whole number of the size."""
     tune = ("tune", "backend", "--node", "narval", "--ranks", "3", "--ops", op, "--sizes", "1000")
-    (one,) = json_of(polypath(*tune, "--json", "-"))["comm"]
-    assert one["op"] == op
+    (entry,) = json_of(polypath(*tune, "--json", "-"))["comm"]
+    assert entry["op"] == op
     parts = {"all_gather": 996, "all_to_all": 996}
-    assert one["bytes"] == parts.get(op, 1000)
-    assert one["times"][0]["us"] > 0
+    assert entry["bytes"] == parts.get(op, 1000)
+    assert entry["times"][0]["us"] > 0
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "reason"),
     [
         (("tune", "backend", "--backends", "gpuccl"), "gpuccl: only polypath has virtual time"),
         (("tune", "backend", "--backends", "nccl"), "'nccl' is not one of polypath"),
@@ -153,8 +153,8 @@ def test_every_operation(polypath, op):
         (("plan", "backend", "post"), "SIZE"),
     ],
 )
-def test_what_is_refused(polypath, arguments, said):
+def test_what_is_refused(polypath, arguments, reason):
     done = polypath(*arguments, *NODE)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert reason in done.stderr
     assert len(done.stderr.splitlines()) == 1

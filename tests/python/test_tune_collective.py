@@ -53,21 +53,21 @@ def test_it_shows_what_it_found_and_keeps_it(polypath, tmp_path, tuned_profile):
     assert re.search(r"^1 entry, \d+ s, done$", text, re.MULTILINE)
     assert f"profile: {file.name}" in text
     assert text.startswith(f"allreduce, {CLASS}\n")
-    (one,) = tuned_profile["found"]["collectives"]
+    (entry,) = tuned_profile["found"]["collectives"]
     assert tuned_profile["found"]["stopped"] is False
-    assert (one["op"], one["ranks"], one["bytes"]) == ("allreduce", CLASS, 4096)
-    assert one["planned_us"] >= one["us"] > 0
-    assert one["tried"] > 3
-    assert one["edited"] is False
-    (row,) = lines_of(text, way_text(one))
-    assert figure(one["us"]) in row
+    assert (entry["op"], entry["ranks"], entry["bytes"]) == ("allreduce", CLASS, 4096)
+    assert entry["planned_us"] >= entry["us"] > 0
+    assert entry["tried"] > 3
+    assert entry["edited"] is False
+    (row,) = lines_of(text, way_text(entry))
+    assert figure(entry["us"]) in row
 
     # Nothing is left to search, and it is shown without a search.
     again = polypath("tune", "allreduce", *NODE, "--sizes", "4K", "--profile", file.name)
     assert again.stderr == ""
     assert re.search(r"^1 entry, \d+ s, done$", succeeded(again), re.MULTILINE)
     shown = succeeded(polypath("tune", "collectives", "--show", *NODE, "--profile", file.name))
-    assert way_text(one) in shown
+    assert way_text(entry) in shown
     other = succeeded(polypath("tune", "reduce", "--show", *NODE, "--profile", file.name))
     assert "no collective is tuned for two-gpus" in other
 
@@ -79,11 +79,11 @@ def test_a_plan_follows_it_and_says_so(polypath, tmp_path, tuned_profile):
     planned = json_of(
         polypath("plan", "allreduce", "4K", *NODE, "--json", "-", POLYPATH_PROFILE=file.name)
     )
-    (one,) = tuned_profile["found"]["collectives"]
-    assert planned["tuned"]["us"] == pytest.approx(one["us"], abs=0.01)  # the file's decimals
-    assert planned["kernel"]["blocks"] == one["blocks"]
+    (entry,) = tuned_profile["found"]["collectives"]
+    assert planned["tuned"]["us"] == pytest.approx(entry["us"], abs=0.01)  # the file's decimals
+    assert planned["kernel"]["blocks"] == entry["blocks"]
     assert planned["reason"].startswith("tuned: ")
-    # An entry that somebody wrote: another way, and the figures behind it.
+    # An entry that a user wrote: another way, and its figures.
     file.write_text(
         tuned_profile["text"].replace(
             "[[collective]]",
@@ -99,7 +99,7 @@ def test_a_plan_follows_it_and_says_so(polypath, tmp_path, tuned_profile):
     assert "edited" in succeeded(
         polypath("tune", "collectives", "--show", *NODE, "--profile", file.name)
     )
-    # Who asks for an algorithm, or for blocks, gets what the cost model says of it.
+    # With a chosen algorithm, or number of blocks, the plan follows the cost model.
     for asked in (("--algorithm", "flat"), ("--blocks", "8")):
         arguments = ("plan", "allreduce", "1M", *NODE, *asked, "--json", "-")
         assert json_of(polypath(*arguments, POLYPATH_PROFILE=file.name))["tuned"] is None
@@ -179,18 +179,18 @@ def in_processes(monkeypatch, tmp_path):
 
 
 def test_ranks_that_are_processes(in_processes, tmp_path):
-    said = []
-    found = in_processes("allreduce", lambda *what: said.append(what))
-    assert found["stopped"] is False
-    (one,) = found["collectives"]
-    assert (one["op"], one["ranks"], one["bytes"]) == ("allreduce", CLASS, 4096)
-    assert said[0][:2] == (0, 1)
-    assert said[-1][:2] == (1, 1)
+    progress = []
+    document = in_processes("allreduce", lambda *what: progress.append(what))
+    assert document["stopped"] is False
+    (entry,) = document["collectives"]
+    assert (entry["op"], entry["ranks"], entry["bytes"]) == ("allreduce", CLASS, 4096)
+    assert progress[0][:2] == (0, 1)
+    assert progress[-1][:2] == (1, 1)
     assert (tmp_path / "processes.toml").read_text().count("[[collective]]") == 1
     # Stopped, it keeps what was found before.
     stopped = in_processes("reduce", lambda *_what: False)
     assert stopped["stopped"] is True
-    assert [one["op"] for one in stopped["collectives"]] == ["allreduce"]
+    assert [entry["op"] for entry in stopped["collectives"]] == ["allreduce"]
 
 
 def test_errors_of_ranks_that_are_processes(in_processes):

@@ -138,7 +138,7 @@ def test_pages_name_every_tutorial_file():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_page_quotes_its_source(page):
-    """A fence after `<!-- from FILE -->` holds consecutive lines of FILE, whatever their indent."""
+    """A fence after `<!-- from FILE -->` holds consecutive lines of FILE, with any indent."""
     text = page.read_text()
     quotes = re.findall(r"^<!-- from (\S+) -->\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert quotes, "no quotation"

@@ -41,25 +41,25 @@ class Watched(Rank):
 
         return call
 
-    def train(self, model: Any, wanted: list[str], what: str, average: bool = True) -> None:
-        """One step; ``wanted``: the operators that it takes."""
+    def train(self, model: Any, operators: list[str], what: str, average: bool = True) -> None:
+        """One step; ``operators``: those that it takes."""
         self.ops.clear()
         gradients = self.tensor(values(self.rank, "float32"))
         model.forward()
         model.reducer.reduce(gradients)
         if average:
             same(gradients, combined("float32", "AVG"), what)
-        assert self.ops == wanted, (what, self.ops)
+        assert self.ops == operators, (what, self.ops)
 
 
 class Own:
     """A program's hook, with a state."""
 
     def __init__(self) -> None:
-        self.came: list[Any] = []
+        self.states: list[Any] = []
 
     def hook(self, state: Any, bucket: Any) -> Any:
-        self.came.append(state)
+        self.states.append(state)
         return polypath.torch.allreduce_hook(parallel.here.group, bucket)
 
 
@@ -67,9 +67,9 @@ def name_of(model: Any) -> str | None:
     return model._get_ddp_logging_data().get("comm_hook")
 
 
-def taken(given: Rank) -> None:
-    """By itself, with the first forward pass; models go when nobody has them any more."""
-    on = Watched(given)
+def taken(own_rank: Rank) -> None:
+    """By itself, with the first forward pass; models go when nothing refers to them any more."""
+    on = Watched(own_rank)
     model = DistributedDataParallel(COUNT)
     assert name_of(model) is None
     for _ in range(3):
@@ -82,9 +82,9 @@ def taken(given: Rank) -> None:
     assert gone() is None
 
 
-def left(given: Rank) -> None:
+def left(own_rank: Rank) -> None:
     """Where DDP stays as it is."""
-    on = Watched(given)
+    on = Watched(own_rank)
     own = Own()
     for what, options in (
         ("on the host", {"device_type": "cpu"}),
@@ -95,11 +95,11 @@ def left(given: Rank) -> None:
     on.train(DistributedDataParallel(COUNT, apart), [SUM], "another group")
     mixed = DistributedDataParallel(COUNT, mixed_precision=own.hook)
     on.train(mixed, [AVG], "mixed precision")
-    assert own.came == [None] and name_of(mixed) == "Own.hook"
+    assert own.states == [None] and name_of(mixed) == "Own.hook"
     model = DistributedDataParallel(COUNT)
     distributed._register_comm_hook(model.reducer, 7, own.hook)
     on.train(model, [AVG], "a hook that only the reducer knows")
-    assert own.came == [None, 7] and name_of(model) is None
+    assert own.states == [None, 7] and name_of(model) is None
     for kind in distributed.BuiltinCommHookType:
         model = DistributedDataParallel(COUNT)
         model._register_builtin_comm_hook(kind)
@@ -107,14 +107,14 @@ def left(given: Rank) -> None:
         assert name_of(model) == str(kind) and model.reducer.refused == 0
 
 
-def off(given: Rank) -> None:
-    on = Watched(given)
+def off(own_rank: Rank) -> None:
+    on = Watched(own_rank)
     on.train(DistributedDataParallel(COUNT), [SUM], "switched off")
 
 
-def given_way(given: Rank) -> None:
+def given_way(own_rank: Rank) -> None:
     """The program's own hook, before the first forward pass and after it; a second is refused."""
-    on = Watched(given)
+    on = Watched(own_rank)
     for before in (True, False):
         model, own = DistributedDataParallel(COUNT), Own()
         if not before:
@@ -122,7 +122,7 @@ def given_way(given: Rank) -> None:
         model.register_comm_hook("mine", own.hook)
         for _ in range(2):
             on.train(model, [AVG], "the program's hook")
-        assert own.came == ["mine"] * 2 and name_of(model) == "Own.hook"
+        assert own.states == ["mine"] * 2 and name_of(model) == "Own.hook"
         assert model._comm_hooks == [(own.hook, "mine")]
         refused(lambda: model.register_comm_hook(None, own.hook))  # noqa: B023
         refused(lambda: model._register_builtin_comm_hook(_ALLREDUCE))  # noqa: B023
@@ -154,24 +154,24 @@ def refused(register: Any) -> None:
         raise AssertionError("a second hook was registered")
 
 
-def copies(given: Rank) -> None:
+def copies(own_rank: Rank) -> None:
     """Copies and pickled models take it as well, as soon as what they are copies of."""
-    on = Watched(given)
+    on = Watched(own_rank)
     for trained in (False, True):
         model = DistributedDataParallel(COUNT)
         if trained:
             on.train(model, [AVG], "first")
-        for one in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-            assert (name_of(one) == ddp.NAME) == trained
-            on.train(one, [AVG], "a copy")
+        for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            assert (name_of(copied) == ddp.NAME) == trained
+            on.train(copied, [AVG], "a copy")
             on.train(model, [AVG], "and its model")
-            one.register_comm_hook("mine", Own().hook)
+            copied.register_comm_hook("mine", Own().hook)
 
 
-def join(given: Rank) -> None:
+def join(own_rank: Rank) -> None:
     """Ranks whose input ends early, one of them before its first: what the others have is divided
     by the number of all, or of those that have input."""
-    on = Watched(given)
+    on = Watched(own_rank)
     for all_count in (True, False):
         for first in (True, False):
             model = DistributedDataParallel(COUNT)
@@ -191,11 +191,11 @@ def join(given: Rank) -> None:
                 on.ops.clear()
                 model.reducer.reduce(gradients)
                 parts = [
-                    one if rank in present else np.zeros_like(one)
-                    for rank, one in enumerate(all_values("float32"))
+                    part if rank in present else np.zeros_like(part)
+                    for rank, part in enumerate(all_values("float32"))
                 ]
                 if first and not all_count:
-                    parts = [(one / len(present)).astype("float32") for one in parts]
+                    parts = [(part / len(present)).astype("float32") for part in parts]
                 total = parts[0]
                 for part in parts[1:]:
                     total = total + part
@@ -204,9 +204,9 @@ def join(given: Rank) -> None:
                 same(gradients, total, f"join, turn {turn}")
 
 
-def unlike(given: Rank) -> None:
+def unlike(own_rank: Rank) -> None:
     """What polypath does not average is divided first, as torch does, and goes elsewhere."""
-    on = Watched(given)
+    on = Watched(own_rank)
 
     class Summed:
         def allreduce(self, tensors: Any, opts: Any) -> Any:
@@ -233,17 +233,17 @@ def future_then(future: Any) -> Any:
     return then
 
 
-def old(given: Rank) -> None:
+def old(own_rank: Rank) -> None:
     """A PyTorch that has DDP otherwise: one warning, and nothing is replaced."""
-    if given.rank == 0:
-        said: list[Any] = []
+    if own_rank.rank == 0:
+        warnings: list[Any] = []
         lazy_init, warning = DistributedDataParallel._lazy_init, ddp._log.warning
         register = DistributedDataParallel.register_comm_hook
         del DistributedDataParallel._lazy_init
-        ddp._log.warning = lambda *text: said.append(text)
+        ddp._log.warning = lambda *text: warnings.append(text)
         ddp.install()
         DistributedDataParallel._lazy_init, ddp._log.warning = lazy_init, warning
-        assert len(said) == 1 and "_lazy_init" in said[0][2], said
+        assert len(warnings) == 1 and "_lazy_init" in warnings[0][2], warnings
         assert DistributedDataParallel.register_comm_hook is register
 
 

@@ -41,7 +41,7 @@ def ddp(on: HostPlace) -> None:
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(50, 70), nn.BatchNorm1d(70), nn.Linear(70, 3))
     torch.manual_seed(2 + on.rank)
-    samples, wanted = torch.randn(16, 50), torch.randn(16, 3)
+    samples, targets = torch.randn(16, 50), torch.randn(16, 3)
     losses = []
     for way in ("gloo", "plain", "polypath", "given"):
         group = gloo if way == "gloo" else on.group
@@ -53,12 +53,12 @@ def ddp(on: HostPlace) -> None:
         steps = []
         for _ in range(6):
             optimizer.zero_grad()
-            loss = nn.functional.mse_loss(trained(samples), wanted)
+            loss = nn.functional.mse_loss(trained(samples), targets)
             loss.backward()
             optimizer.step()
             steps.append(loss.item())
         losses.append(steps)
-    assert all(one == losses[0] for one in losses) and losses[0][0] != losses[0][-1], losses
+    assert all(run == losses[0] for run in losses) and losses[0][0] != losses[0][-1], losses
     carried = on.group._connection.comm.calls
     assert carried["allreduce"] > 12 and carried["broadcast"] > 0, carried
 

@@ -56,17 +56,17 @@ class HostCommunicator:
         return {"cells": self.calls.total(), "scratch_bytes": 0}
 
     def _all(self, name: str, address: int, count: int, dtype: torch.dtype) -> list[Tensor]:
-        """Of all ranks, in rank order."""
+        """The tensors of all ranks, in rank order."""
         self.calls[name] += 1
-        mine = _view(address, count, dtype).view(torch.uint8)
-        every = [torch.empty_like(mine) for _ in range(self.size)]
-        self._gloo.allgather([every], [mine]).wait()
-        return [one.view(dtype) for one in every]
+        own = _view(address, count, dtype).view(torch.uint8)
+        every = [torch.empty_like(own) for _ in range(self.size)]
+        self._gloo.allgather([every], [own]).wait()
+        return [part.view(dtype) for part in every]
 
     def _combined(self, name: str, address: int, count: int, kind: int, op: int) -> Tensor:
         dtype, operator = _TYPES[kind], _OPERATORS[op]
         wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-        first, *more = (one.to(wide) for one in self._all(name, address, count, dtype))
+        first, *more = (part.to(wide) for part in self._all(name, address, count, dtype))
         for other in more:
             if operator in ("sum", "avg"):
                 first = first + other
@@ -81,21 +81,21 @@ class HostCommunicator:
 
     def polypath_all_reduce(self, _, send, recv, count, kind, op, stream) -> int:
         assert stream == _STREAM
-        found = self._combined("allreduce", send, count, kind, op)
-        _view(recv, count, found.dtype).copy_(found)
+        combined = self._combined("allreduce", send, count, kind, op)
+        _view(recv, count, combined.dtype).copy_(combined)
         return 0
 
     def polypath_reduce(self, _, send, recv, count, kind, op, root, stream) -> int:
         assert stream == _STREAM and (recv is not None) == (root == self.rank)
-        found = self._combined("reduce", send, count, kind, op)
+        combined = self._combined("reduce", send, count, kind, op)
         if recv is not None:
-            _view(recv, count, found.dtype).copy_(found)
+            _view(recv, count, combined.dtype).copy_(combined)
         return 0
 
     def polypath_reduce_scatter(self, _, send, recv, count, kind, op, stream) -> int:
         assert stream == _STREAM
-        found = self._combined("reduce_scatter", send, count * self.size, kind, op)
-        _view(recv, count, found.dtype).copy_(found.view(self.size, count)[self.rank])
+        combined = self._combined("reduce_scatter", send, count * self.size, kind, op)
+        _view(recv, count, combined.dtype).copy_(combined.view(self.size, count)[self.rank])
         return 0
 
     def polypath_all_gather(self, _, send, recv, count, kind, stream) -> int:
@@ -113,7 +113,7 @@ class HostCommunicator:
     def polypath_all_to_all(self, _, send, recv, count, kind, stream) -> int:
         assert stream == _STREAM
         every = self._all("all_to_all", send, count * self.size, _TYPES[kind])
-        parts = [one.view(self.size, count)[self.rank] for one in every]
+        parts = [part.view(self.size, count)[self.rank] for part in every]
         _view(recv, count * self.size, parts[0].dtype).copy_(torch.cat(parts))
         return 0
 
@@ -143,25 +143,25 @@ class HostNccl:
         two = self._communicator(f"{low}:{high}", int(self._rank == high), 2)
         return getattr(two, operation)(tensors, int(peer == high), tag)
 
-    def send(self, *given: Any) -> Any:
-        return self._single("send", *given)
+    def send(self, *arguments: Any) -> Any:
+        return self._single("send", *arguments)
 
-    def recv(self, *given: Any) -> Any:
-        return self._single("recv", *given)
+    def recv(self, *arguments: Any) -> Any:
+        return self._single("recv", *arguments)
 
     def _start_coalescing(self, _: torch.device) -> None:
         self._batch = []
 
     def _end_coalescing(self, _: torch.device) -> Any:
         batch, self._batch = self._batch or [], None
-        own = [one for one in batch if one[2] == self._rank]
+        own = [message for message in batch if message[2] == self._rank]
         sent = [tensor for operation, tensor, _ in own if operation == "send"]
-        came = [tensor for operation, tensor, _ in own if operation == "recv"]
-        for output, given in zip(came, sent, strict=True):
-            output.copy_(given)
+        received = [tensor for operation, tensor, _ in own if operation == "recv"]
+        for output, source in zip(received, sent, strict=True):
+            output.copy_(source)
         every = self._communicator("all", self._rank, self._size)
-        others = [one for one in batch if one[2] != self._rank]
-        works = [getattr(every, operation)([one], peer, 0) for operation, one, peer in others]
+        others = [message for message in batch if message[2] != self._rank]
+        works = [getattr(every, operation)([tensor], peer, 0) for operation, tensor, peer in others]
         return p2p.Together(works)
 
     def shutdown(self) -> None:
@@ -205,10 +205,10 @@ def install() -> None:
         return HostCommunicator(store, rank, size)
 
     comm_creation.connect = connect  # type: ignore[assignment]
-    made = connection.Connection.__init__
+    original_init = connection.Connection.__init__
 
     def with_library(self: Any, comm: Any, *more: Any) -> None:
-        made(self, comm, *more)
+        original_init(self, comm, *more)
         self.library = comm
 
     connection.Connection.__init__ = with_library  # type: ignore[method-assign]

@@ -56,25 +56,25 @@ class Store:
 class Elsewhere:
     """In place of NCCL and Gloo: says what came."""
 
-    def __init__(self, name: str, came: Counter[str]) -> None:
-        self._name, self._came = name, came
+    def __init__(self, name: str, counts: Counter[str]) -> None:
+        self._name, self._counts = name, counts
 
     def __getattr__(self, operation: str) -> Callable[..., str]:
         def carry(*_: Any, **__: Any) -> str:
-            self._came[f"{self._name} {operation}"] += 1
+            self._counts[f"{self._name} {operation}"] += 1
             return operation
 
         return carry
 
 
 class Arrival:
-    """Of one batch at a pair of ranks: with `wait` what came is after the current stream."""
+    """A batch that arrives at a pair of ranks: after `wait` the current stream has what came."""
 
-    def __init__(self, store: Store, came: list[tuple[str, Any]]) -> None:
-        self._store, self._came = store, came
+    def __init__(self, store: Store, messages: list[tuple[str, Any]]) -> None:
+        self._store, self._messages = store, messages
 
     def wait(self) -> None:
-        for key, tensor in self._came:
+        for key, tensor in self._messages:
             sent, ready = self._store.get(key)
             ready.wait(cuda.current_stream())
             tensor.copy_(sent)
@@ -82,7 +82,7 @@ class Arrival:
 
 class Pair:
     """In place of a group of NCCL of two ranks, by copies. The end of its first batch waits for the
-    other rank, as calls of NCCL do that set something up; those that follow wait for nobody."""
+    other rank, as calls of NCCL do that set something up; those that follow do not wait."""
 
     def __init__(self, store: Store, rank: int, peer: int) -> None:
         low, high = sorted((rank, peer))
@@ -120,14 +120,16 @@ class Pair:
         for kind, key, tensor in batch:
             if kind == "send":
                 self._store.set(key, (tensor, ready))
-        return Arrival(self._store, [(key, one) for kind, key, one in batch if kind == "recv"])
+        return Arrival(
+            self._store, [(key, tensor) for kind, key, tensor in batch if kind == "recv"]
+        )
 
 
 class Rank:
     def __init__(self, rank: int, store: Store, size: int = SIZE) -> None:
         self.rank, self.size = rank, size
         self.device = torch.device("cuda", rank)
-        given = SimpleNamespace(
+        options = SimpleNamespace(
             store=store,
             group_rank=rank,
             group_size=size,
@@ -135,18 +137,18 @@ class Rank:
             group_id="world",
             global_ranks_in_group=[],
         )
-        self.group = distributed.Backend._plugins["POLYPATH"](given)
-        self.came: Counter[str] = Counter()
-        self.group._others.nccl = lambda: Elsewhere("nccl", self.came)
+        self.group = distributed.Backend._plugins["POLYPATH"](options)
+        self.forwarded: Counter[str] = Counter()
+        self.group._others.nccl = lambda: Elsewhere("nccl", self.forwarded)
         self.group._others.pair = lambda peer: Pair(store, rank, peer)
-        self.group._others.gloo = lambda: Elsewhere("gloo", self.came)
+        self.group._others.gloo = lambda: Elsewhere("gloo", self.forwarded)
 
     def options(self, kind: type, late: bool = False, **fields: Any) -> Any:
-        made = kind()
-        made.asyncOp = late
+        opts = kind()
+        opts.asyncOp = late
         for name, value in fields.items():
-            setattr(made, name, value)
-        return made
+            setattr(opts, name, value)
+        return opts
 
     def tensor(self, values: np.ndarray) -> Any:
         return torch.tensor(values, self.device)
@@ -156,14 +158,14 @@ class Rank:
 
 
 def values(rank: int, kind: str, count: int = COUNT, seed: int = 0) -> np.ndarray:
-    made = np.random.default_rng([rank, seed])
+    generator = np.random.default_rng([rank, seed])
     if kind == "bool":
-        return made.integers(0, 2, count).astype(bool)
+        return generator.integers(0, 2, count).astype(bool)
     if kind.startswith("complex"):
-        return (made.normal(size=count) + 1j * made.normal(size=count)).astype(kind)
+        return (generator.normal(size=count) + 1j * generator.normal(size=count)).astype(kind)
     if kind.startswith("float"):
-        return made.normal(size=count).astype(kind)
-    return made.integers(0, 50, count).astype(kind)
+        return generator.normal(size=count).astype(kind)
+    return generator.integers(0, 50, count).astype(kind)
 
 
 def all_values(kind: str, count: int = COUNT, size: int = SIZE) -> list[np.ndarray]:
@@ -173,7 +175,7 @@ def all_values(kind: str, count: int = COUNT, size: int = SIZE) -> list[np.ndarr
 def combined(kind: str, op: str, count: int = COUNT) -> np.ndarray:
     """In rank order; half types in float32."""
     wide = np.dtype("float32" if kind == "float16" else kind)
-    first, *more = (one.astype(wide) for one in all_values(kind, count))
+    first, *more = (part.astype(wide) for part in all_values(kind, count))
     with np.errstate(over="ignore"):
         for other in more:
             if kind == "bool":
@@ -190,10 +192,10 @@ def combined(kind: str, op: str, count: int = COUNT) -> np.ndarray:
     return first.astype(kind)
 
 
-def same(tensor: Any, wanted: np.ndarray, what: str) -> None:
-    found = tensor.numpy()
-    assert found.dtype == wanted.dtype and found.tobytes() == wanted.tobytes(), (
-        f"{what}: {np.flatnonzero(found.ravel() != wanted.ravel())[:5]} of {found.size} differ"
+def same(tensor: Any, expected: np.ndarray, what: str) -> None:
+    actual = tensor.numpy()
+    assert actual.dtype == expected.dtype and actual.tobytes() == expected.tobytes(), (
+        f"{what}: {np.flatnonzero(actual.ravel() != expected.ravel())[:5]} of {actual.size} differ"
     )
 
 
@@ -207,55 +209,55 @@ def reductions(on: Rank) -> None:
     pairs += [("complex64", "SUM"), ("complex128", "SUM")]
     for kind, op in pairs:
         what = f"{op} of {kind}"
-        mine, wanted = values(on.rank, kind), combined(kind, op)
+        own, expected = values(on.rank, kind), combined(kind, op)
         for late in (False, True):
-            tensor = on.tensor(mine)
+            tensor = on.tensor(own)
             opts = on.options(c10d.AllreduceOptions, late, reduceOp=getattr(OP, op))
             on.group.allreduce([tensor], opts).wait()
-            same(tensor, wanted, what)
-        tensor = on.tensor(mine)
+            same(tensor, expected, what)
+        tensor = on.tensor(own)
         opts = on.options(c10d.ReduceOptions, True, reduceOp=getattr(OP, op), rootRank=2)
         on.group.reduce([tensor], opts).wait()
-        same(tensor, wanted if on.rank == 2 else mine, what)
-        given, output = on.tensor(values(on.rank, kind, 8 * SIZE)), on.poisoned(mine[:8])
-        wanted = combined(kind, op, 8 * SIZE).reshape(SIZE, 8)[on.rank]
+        same(tensor, expected if on.rank == 2 else own, what)
+        contribution, output = on.tensor(values(on.rank, kind, 8 * SIZE)), on.poisoned(own[:8])
+        expected = combined(kind, op, 8 * SIZE).reshape(SIZE, 8)[on.rank]
         opts = on.options(c10d.ReduceScatterOptions, True, reduceOp=getattr(OP, op))
-        on.group._reduce_scatter_base(output, given, opts).wait()
-        same(output, wanted, what)
-        output = on.poisoned(mine[:8])
-        parts = list(given.view((SIZE, 8)))
+        on.group._reduce_scatter_base(output, contribution, opts).wait()
+        same(output, expected, what)
+        output = on.poisoned(own[:8])
+        parts = list(contribution.view((SIZE, 8)))
         on.group.reduce_scatter([output], [parts], opts).wait()
-        same(output, wanted, what)
-    assert calls(on) == 5 * len(pairs) and not on.came, (on.group.report(), on.came)
+        same(output, expected, what)
+    assert calls(on) == 5 * len(pairs) and not on.forwarded, (on.group.report(), on.forwarded)
 
 
 def layouts_of_lists(on: Rank) -> None:
     """Shapes of the own tensor, and memory formats, that differ by rank."""
     shape, last = (1, 2, 3, 4), torch.channels_last
-    mine = [values(rank, "float32", 24 * SIZE) for rank in range(SIZE)]
-    wanted = combined("float32", "SUM", 24 * SIZE).reshape(SIZE, 24)[on.rank]
-    stored = np.ascontiguousarray(wanted.reshape(shape).transpose(0, 2, 3, 1))
+    inputs = [values(rank, "float32", 24 * SIZE) for rank in range(SIZE)]
+    expected = combined("float32", "SUM", 24 * SIZE).reshape(SIZE, 24)[on.rank]
+    stored = np.ascontiguousarray(expected.reshape(shape).transpose(0, 2, 3, 1))
     for kinds in (("contiguous",), (last,), ("contiguous", last)):
         opts = on.options(c10d.ReduceScatterOptions, True)
-        output, given = on.poisoned(wanted).view(shape), on.tensor(mine[on.rank])
+        output, contribution = on.poisoned(expected).view(shape), on.tensor(inputs[on.rank])
         output.format = kinds[on.rank % len(kinds)]
-        parts = [one.view(shape) for one in given.view((SIZE, 24))]
+        parts = [part.view(shape) for part in contribution.view((SIZE, 24))]
         on.group.reduce_scatter([output], [parts], opts).wait()
         is_last = output.format == last
-        same(output.view((24,)), (stored if is_last else wanted).ravel(), str(kinds))
+        same(output.view((24,)), (stored if is_last else expected).ravel(), str(kinds))
     own = on.tensor(values(on.rank, "int32", 12)).view((12,) if on.rank == 1 else (3, 4))
     listed = [on.poisoned(values(0, "int32", 12)).view((3, 4)) for _ in range(SIZE)]
     on.group.allgather([listed], [own], on.options(c10d.AllgatherOptions, True)).wait()
     for rank, part in enumerate(listed):
         same(part.view((12,)), values(rank, "int32", 12), "gathered")
-    output = on.poisoned(wanted).view((24,) if on.rank == 2 else (4, 6))
-    parts = [one.view((4, 6)) for one in on.tensor(mine[on.rank]).view((SIZE, 24))]
+    output = on.poisoned(expected).view((24,) if on.rank == 2 else (4, 6))
+    parts = [part.view((4, 6)) for part in on.tensor(inputs[on.rank]).view((SIZE, 24))]
     opts = on.options(c10d.ReduceScatterOptions, True)
     on.group.reduce_scatter([output], [parts], opts).wait()
-    same(output.view((24,)), wanted, "scattered")
-    assert calls(on) == 5 and not on.came, (on.group.report(), on.came)
+    same(output.view((24,)), expected, "scattered")
+    assert calls(on) == 5 and not on.forwarded, (on.group.report(), on.forwarded)
     few, other = on.tensor(values(0, "int32", 5)), on.tensor(values(0, "float32", 12))
-    for wrong, said in (
+    for wrong, reason in (
         (
             lambda: on.group.allgather([listed], [few]),
             "5 elements, and each of outputs 12",
@@ -266,41 +268,41 @@ def layouts_of_lists(on: Rank) -> None:
         try:
             wrong()
         except ValueError as error:
-            assert str(error).startswith(f"rank {on.rank}: ") and said in str(error), error
+            assert str(error).startswith(f"rank {on.rank}: ") and reason in str(error), error
         else:
-            raise AssertionError(said)
+            raise AssertionError(reason)
 
 
 def moves(on: Rank) -> None:
     kinds = ("float32", "float16", "int64", "bool", "int16", "complex128")
     for kind in kinds:
-        mine, every = values(on.rank, kind), np.concatenate(all_values(kind))
+        own, every = values(on.rank, kind), np.concatenate(all_values(kind))
         opts = on.options(c10d.AllgatherOptions, True)
         output = on.poisoned(every)
-        on.group._allgather_base(output, on.tensor(mine), opts).wait()
+        on.group._allgather_base(output, on.tensor(own), opts).wait()
         same(output, every, kind)
-        listed = [on.poisoned(mine) for _ in range(SIZE)]
-        on.group.allgather([listed], [on.tensor(mine)], opts).wait()
+        listed = [on.poisoned(own) for _ in range(SIZE)]
+        on.group.allgather([listed], [on.tensor(own)], opts).wait()
         for rank, part in enumerate(listed):
             same(part, values(rank, kind), kind)
-        tensor = on.tensor(mine) if on.rank == 1 else on.poisoned(mine)
+        tensor = on.tensor(own) if on.rank == 1 else on.poisoned(own)
         on.group.broadcast([tensor], on.options(c10d.BroadcastOptions, rootRank=1)).wait()
         same(tensor, values(1, kind), kind)
         sent = values(on.rank, kind, 12 * SIZE)
         output = on.poisoned(sent)
         on.group.alltoall_base(output, on.tensor(sent), [], [], None).wait()
-        came = [one.reshape(SIZE, 12)[on.rank] for one in all_values(kind, 12 * SIZE)]
-        same(output, np.concatenate(came), kind)
-    assert calls(on) == 4 * len(kinds) and not on.came, (on.group.report(), on.came)
+        received = [part.reshape(SIZE, 12)[on.rank] for part in all_values(kind, 12 * SIZE)]
+        same(output, np.concatenate(received), kind)
+    assert calls(on) == 4 * len(kinds) and not on.forwarded, (on.group.report(), on.forwarded)
 
 
 def order(on: Rank) -> None:
     """Asynchronous calls come after what is on the current stream, and `wait` puts what follows
     after them: contents are written late, and read after the current stream alone."""
     slow = [torch.empty(32 << 20, torch.uint8, on.device) for _ in range(2)]
-    wanted = combined("float32", "SUM", 2**16)
+    expected = combined("float32", "SUM", 2**16)
     for turn in range(3):
-        tensor = on.poisoned(wanted)
+        tensor = on.poisoned(expected)
         ready = on.tensor(values(on.rank, "float32", 2**16))
         if turn % SIZE == on.rank or turn == 0:
             for _ in range(4):
@@ -313,16 +315,16 @@ def order(on: Rank) -> None:
             work.wait()
         else:
             assert work.get_future().wait() == [tensor]
-        same(tensor, wanted, f"turn {turn}")
+        same(tensor, expected, f"turn {turn}")
     bucket = distributed.GradBucket(on.tensor(values(on.rank, "float32")))
     future = polypath.torch.allreduce_hook(on.group, bucket)
     assert future.wait() is bucket.buffer()
     same(bucket.buffer(), combined("float32", "AVG"), "hook")
-    given = [on.tensor(values(on.rank, "int32", count)) for count in (1, 17, COUNT)]
-    on.group.allreduce_coalesced(given, on.options(c10d.AllreduceCoalescedOptions)).wait()
-    for tensor in given:
+    tensors = [on.tensor(values(on.rank, "int32", count)) for count in (1, 17, COUNT)]
+    on.group.allreduce_coalesced(tensors, on.options(c10d.AllreduceCoalescedOptions)).wait()
+    for tensor in tensors:
         same(tensor, combined("int32", "SUM", tensor.numel()), "coalesced")
-    # Whether a call is asynchronous is each rank's own matter, whatever its size.
+    # Whether a call is asynchronous is each rank's own matter, at any size.
     for mixed in range(2):
         tensor = on.tensor(values(on.rank, "float32", 2**20))
         opts = on.options(c10d.AllreduceOptions, (on.rank + mixed) % 2 == 0)
@@ -351,7 +353,7 @@ def choice(on: Rank) -> None:
     group.recv([tensor], (on.rank - 1) % SIZE, 0)
     group.allreduce([host], on.options(c10d.AllreduceOptions))
     group.send([host], 0, 0)
-    assert on.came == {
+    assert on.forwarded == {
         "nccl allreduce": 3,
         "nccl alltoall_base": 1,
         "nccl alltoall": 1,
@@ -362,11 +364,11 @@ def choice(on: Rank) -> None:
         "nccl recv": 1,
         "gloo allreduce": 1,
         "gloo send": 1,
-    }, on.came
+    }, on.forwarded
     assert sum(group.report()["elsewhere"].values()) == 10 and calls(on) == 0
     apart, away = on.tensor(values(0, "float32")), on.tensor(values(0, "float32"))
     apart.format, away.device = None, torch.device("cuda", 7)
-    for wrong, said in (
+    for wrong, reason in (
         (lambda: group.allreduce([apart]), "allreduce: tensor: tensors must be contiguous"),
         (lambda: group.allreduce([away]), "is on device(type='cuda', index=7)"),
         (lambda: group._allgather_base(tensor, tensor), "times 16 of input are wanted"),
@@ -375,9 +377,9 @@ def choice(on: Rank) -> None:
         try:
             wrong()
         except ValueError as error:
-            assert str(error).startswith(f"rank {on.rank}: ") and said in str(error), error
+            assert str(error).startswith(f"rank {on.rank}: ") and reason in str(error), error
         else:
-            raise AssertionError(said)
+            raise AssertionError(reason)
     empty = torch.empty(0, torch.float32, on.device)
     group.allreduce([empty]).wait()
     group.allreduce(tensor, OP.MAX).wait()  # the short form
@@ -395,33 +397,33 @@ def messages(on: Rank) -> None:
         assert f"rank {on.rank}" in str(error) and "capture" in str(error), error
     cuda.pretend_capture(False)
     right, left = (on.rank + 1) % SIZE, (on.rank - 1) % SIZE
-    everybody = [rank for rank in range(SIZE) if rank != on.rank]
+    other_ranks = [rank for rank in range(SIZE) if rank != on.rank]
     for turn in range(0, 10, 5):
         exchange(on, turn, [right], [left])
         exchange(on, turn + 1, [on.rank ^ 1], [on.rank ^ 1])
-        exchange(on, turn + 2, everybody, everybody[::-1])
+        exchange(on, turn + 2, other_ranks, other_ranks[::-1])
         exchange(on, turn + 3, [on.rank ^ 2] * 3, [on.rank ^ 2] * 3)
         exchange(on, turn + 4, [on.rank], [on.rank])
     host = torch.empty(3, torch.float32, torch.device("cpu"))
     c10d.batch_isend_irecv([c10d.P2POp(c10d.isend, host, right, on.group)])
-    assert on.came == {"gloo send": 1} and calls(on) == 0, on.came
+    assert on.forwarded == {"gloo send": 1} and calls(on) == 0, on.forwarded
     sent = on.group.report()["elsewhere"]["nccl send"]
-    assert sent == 2 * (1 + 1 + len(everybody) + 3 + 1), on.group.report()
+    assert sent == 2 * (1 + 1 + len(other_ranks) + 3 + 1), on.group.report()
 
 
 def exchange(on: Rank, seed: int, sends: list[int], recvs: list[int]) -> None:
     def sent(source: int, to: int, number: int) -> np.ndarray:
         return values(source, "float32", seed=100 * (seed * SIZE + to) + number)
 
-    given = [on.tensor(sent(on.rank, to, sends[:at].count(to))) for at, to in enumerate(sends)]
+    payloads = [on.tensor(sent(on.rank, to, sends[:at].count(to))) for at, to in enumerate(sends)]
     outputs = [on.poisoned(values(0, "float32")) for _ in recvs]
-    ops = [c10d.P2POp(c10d.isend, *one, on.group) for one in zip(given, sends, strict=True)]
-    ops += [c10d.P2POp(c10d.irecv, *one, on.group) for one in zip(outputs, recvs, strict=True)]
+    ops = [c10d.P2POp(c10d.isend, *pair, on.group) for pair in zip(payloads, sends, strict=True)]
+    ops += [c10d.P2POp(c10d.irecv, *pair, on.group) for pair in zip(outputs, recvs, strict=True)]
     (work,) = c10d.batch_isend_irecv(ops)
     work.wait()
     for at, source in enumerate(recvs):
-        wanted = sent(source, on.rank, recvs[:at].count(source))
-        same(outputs[at], wanted, f"batch {seed}, from {source}")
+        expected = sent(source, on.rank, recvs[:at].count(source))
+        same(outputs[at], expected, f"batch {seed}, from {source}")
 
 
 def alone(on: Rank) -> None:
@@ -437,7 +439,7 @@ def alone(on: Rank) -> None:
     if on.rank == 2:
         comm_creation.context_of[threading.get_ident()] = None
     on.group.allreduce([tensor])
-    assert on.came == {"nccl allreduce": 1}, on.came
+    assert on.forwarded == {"nccl allreduce": 1}, on.forwarded
     assert on.group.report()["reason"] == "rank 2: it has no driver", on.group.report()
 
 

@@ -19,8 +19,8 @@ const Cuda* cuda() {
   // Never ended: the driver may be gone when what is static is.
   static const auto* const engine =
       new std::shared_ptr<polypath_context>(polypath::uniconn::detail::engine());
-  static const Cuda its(engine->get());
-  return &its;
+  static const Cuda cuda(engine->get());
+  return &cuda;
 }
 
 bool is_on_gpu(const void* address) {
@@ -90,9 +90,9 @@ int MPI_Alltoall(const void* send, int count, MPI_Datatype type, void* recv, int
 }
 
 int MPI_Bcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
-  Staged its(buffer, bytes_of(count, type), true);
-  const int result = PMPI_Bcast(its.get(), count, type, root, comm);
-  its.write_back();
+  Staged staged(buffer, bytes_of(count, type), true);
+  const int result = PMPI_Bcast(staged.get(), count, type, root, comm);
+  staged.write_back();
   return result;
 }
 

@@ -1,4 +1,4 @@
-// What conjugate gradients of examples/uniconn are to give, to the last bit.
+// What conjugate gradients of examples/uniconn must give, to the last bit.
 #pragma once
 
 #include <array>

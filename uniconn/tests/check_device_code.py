@@ -37,12 +37,12 @@ def include_folders(library: str) -> list[Path]:
     package, header = HEADERS[library]
     folders = []
     for folder, name in ((f"{package}/include", header), ("cu13/include/cccl", "cuda/atomic")):
-        found = [wheel / folder for wheel in wheels if (wheel / folder / name).exists()]
-        if not found:
+        candidates = [wheel / folder for wheel in wheels if (wheel / folder / name).exists()]
+        if not candidates:
             sys.exit(
                 f"there is no {name} in .venv/lib/python3*/site-packages/nvidia/{folder}: {INSTALL}"
             )
-        folders.append(found[0])
+        folders.append(candidates[0])
     return folders
 
 
@@ -121,11 +121,15 @@ def main() -> None:
         ours, native = map(kernels_of, both)
     if ours.keys() != native.keys() or "mutant_BLOCK" not in ours:
         sys.exit(f"other kernels: {sorted(ours.keys() ^ native.keys())}")
-    wrong = {name: found for name in ours if (found := difference(ours[name], native[name]))}
+    wrong = {
+        name: difference_text
+        for name in ours
+        if (difference_text := difference(ours[name], native[name]))
+    }
     if wrong.pop("mutant_BLOCK", None) is None:
         sys.exit("the kernel with an instruction more is not found")
-    for name, found in wrong.items():
-        print(f"{name}: {found}")
+    for name, difference_text in wrong.items():
+        print(f"{name}: {difference_text}")
     if wrong:
         sys.exit(f"{len(wrong)} of {len(ours) - 1} kernels are not those of {library} itself")
     lines = sum(len(body) for name, body in native.items() if name != "mutant_BLOCK")

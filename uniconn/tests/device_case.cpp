@@ -130,7 +130,7 @@ class Maker {
     row_.blocks = options.blocks;
     row_.calls.resize(ranks_);
     slot_ = ranks_ * (options.max_bytes + 64) + 64;
-    // Of each piece of data two slots that are used again and again, and room for what is posted.
+    // For each piece of data two slots that are used repeatedly, and room for what is posted.
     const std::size_t bytes = 2 * (slot_ + kGuard) + options.rounds * 2 * (options.max_bytes + 128);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       auto& pieces = row_.before.emplace_back();
@@ -197,12 +197,12 @@ class Maker {
   }
 
   DeviceCallCase blank(DeviceOp op) const {
-    DeviceCallCase one;
-    one.call.op = op;
-    one.call.group = group_;
-    one.call.element_bytes = 1;
-    one.call.block = block_;
-    return one;
+    DeviceCallCase call_case;
+    call_case.call.op = op;
+    call_case.call.group = group_;
+    call_case.call.element_bytes = 1;
+    call_case.call.block = block_;
+    return call_case;
   }
   void any_place() {
     group_ = static_cast<std::uint32_t>(below(random_, 3));
@@ -212,15 +212,16 @@ class Maker {
     for (std::size_t rank = 0; rank < ranks_; ++rank)
       row_.calls[rank].push_back(std::move(each[rank]));
   }
-  void look_at(std::size_t rank, DeviceCallCase& one, const DeviceRegion& where,
+  void look_at(std::size_t rank, DeviceCallCase& call_case, const DeviceRegion& where,
                std::size_t bytes) {
-    one.look = where;
-    one.expected = read(rank, where, bytes);
+    call_case.look = where;
+    call_case.expected = read(rank, where, bytes);
   }
-  void fill(std::size_t rank, DeviceCallCase& one, const DeviceRegion& where, DeviceBytes bytes) {
-    one.fill = where;
-    one.in = std::move(bytes);
-    write(rank, where, one.in);
+  void fill(std::size_t rank, DeviceCallCase& call_case, const DeviceRegion& where,
+            DeviceBytes bytes) {
+    call_case.fill = where;
+    call_case.in = std::move(bytes);
+    write(rank, where, call_case.in);
   }
 
   // ---- From rank to rank
@@ -254,19 +255,19 @@ class Maker {
     }
     std::vector<std::vector<DeviceBytes>> sent(posts, std::vector<DeviceBytes>(ranks_));
     for (std::size_t i = 0; i < posts; ++i) {
-      const PostArgs& its = all[i];
+      const PostArgs& post_args = all[i];
       Each each(ranks_, blank(kind < 2 ? DeviceOp::post : DeviceOp::post_quietly));
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
-        DeviceCallCase& one = each[rank];
-        sent[i][rank] = random_bytes(random_, its.count * element);
-        fill(rank, one, its.source, sent[i][rank]);
-        one.send = its.source;
-        one.recv = its.dest;
-        one.signal = its.word;
-        one.call.value = its.value;
-        one.call.root = static_cast<std::int32_t>((rank + shift) % ranks_);
-        one.call.count = its.count;
-        one.call.element_bytes = static_cast<std::uint32_t>(element);
+        DeviceCallCase& call_case = each[rank];
+        sent[i][rank] = random_bytes(random_, post_args.count * element);
+        fill(rank, call_case, post_args.source, sent[i][rank]);
+        call_case.send = post_args.source;
+        call_case.recv = post_args.dest;
+        call_case.signal = post_args.word;
+        call_case.call.value = post_args.value;
+        call_case.call.root = static_cast<std::int32_t>((rank + shift) % ranks_);
+        call_case.call.count = post_args.count;
+        call_case.call.element_bytes = static_cast<std::uint32_t>(element);
       }
       finish(each);
     }
@@ -281,23 +282,23 @@ class Maker {
       finish(each);
     }
     for (std::size_t i = 0; i < posts; ++i) {
-      const PostArgs& its = all[i];
+      const PostArgs& post_args = all[i];
       Each each(ranks_, blank(kind == 3 ? DeviceOp::barrier : DeviceOp::acknowledge));
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
         const std::size_t from = (rank + ranks_ - shift) % ranks_;
-        DeviceCallCase& one = each[rank];
-        one.recv = its.dest;
-        one.signal = its.word;
-        one.call.value = its.value;
-        one.call.root = static_cast<std::int32_t>(from);
-        one.call.count = its.count;
-        write(rank, its.dest, sent[i][from]);
+        DeviceCallCase& call_case = each[rank];
+        call_case.recv = post_args.dest;
+        call_case.signal = post_args.word;
+        call_case.call.value = post_args.value;
+        call_case.call.root = static_cast<std::int32_t>(from);
+        call_case.call.count = post_args.count;
+        write(rank, post_args.dest, sent[i][from]);
         if (kind != 3) {
           DeviceBytes word(8);
-          std::memcpy(word.data(), &its.value, 8);
-          write(rank, its.word, word);
+          std::memcpy(word.data(), &post_args.value, 8);
+          write(rank, post_args.word, word);
         }
-        look_at(rank, one, its.dest, its.count * element);
+        look_at(rank, call_case, post_args.dest, post_args.count * element);
       }
       finish(each);
     }
@@ -377,15 +378,15 @@ class Maker {
 
   Each all_blank(DeviceOp op, const Parts& parts) {
     Each each(ranks_, blank(op));
-    for (DeviceCallCase& one : each) {
-      one.send = send_;
-      one.recv = recv_;
-      one.call.element_bytes = static_cast<std::uint32_t>(element_);
-      one.call.is_in_place = in_place_ ? 1 : 0;
-      one.call.root = static_cast<std::int32_t>(root_);
-      one.call.count = parts.counts[0];
-      one.counts = parts.counts;
-      one.displs = parts.displs;
+    for (DeviceCallCase& call_case : each) {
+      call_case.send = send_;
+      call_case.recv = recv_;
+      call_case.call.element_bytes = static_cast<std::uint32_t>(element_);
+      call_case.call.is_in_place = in_place_ ? 1 : 0;
+      call_case.call.root = static_cast<std::int32_t>(root_);
+      call_case.call.count = parts.counts[0];
+      call_case.counts = parts.counts;
+      call_case.displs = parts.displs;
     }
     return each;
   }
@@ -431,18 +432,18 @@ class Maker {
     Each each = all_blank(op, sent[0]);
     std::size_t end = 0;
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      Parts came;
+      Parts received;
       for (std::size_t from = 0; from < ranks_; ++from)
-        came.counts.push_back(sent[from].counts[rank]);
+        received.counts.push_back(sent[from].counts[rank]);
       if (is_even)
-        came = even_parts(count);
+        received = even_parts(count);
       else
-        place(came, element_);
+        place(received, element_);
       each[rank].counts = sent[rank].counts;
       each[rank].displs = sent[rank].displs;
-      each[rank].rdispls = came.displs;
+      each[rank].rdispls = received.displs;
       each[rank].call.count = count;
-      end = std::max(end, came.end);
+      end = std::max(end, received.end);
       fill(rank, each[rank], send_, random_bytes(random_, sent[rank].end * element_));
     }
     for (std::size_t to = 0; to < ranks_; ++to)
@@ -496,7 +497,7 @@ class Maker {
   std::size_t slot_ = 0;
   std::array<std::size_t, kDevicePieces> posted_{};
   std::array<std::uint64_t, 2 * kWordsOfBlock> values_{};
-  // Of the round.
+  // For the round.
   std::uint32_t group_ = 0;
   std::uint32_t block_ = 0;
   bool in_place_ = false;
@@ -518,9 +519,10 @@ std::vector<Packed> places(const std::vector<DeviceCallCase>& calls, std::size_t
     end = aligned(end + bytes);
     return begin;
   };
-  for (const DeviceCallCase& one : calls)
-    all.push_back({take(one.counts.size() * 8), take(one.displs.size() * 8),
-                   take(one.rdispls.size() * 8), take(one.in.size()), take(one.expected.size())});
+  for (const DeviceCallCase& call_case : calls)
+    all.push_back({take(call_case.counts.size() * 8), take(call_case.displs.size() * 8),
+                   take(call_case.rdispls.size() * 8), take(call_case.in.size()),
+                   take(call_case.expected.size())});
   return all;
 }
 
@@ -529,12 +531,13 @@ constexpr std::byte kPoison{0xA7};
 }  // namespace
 
 std::string DeviceRowCase::text(std::size_t call) const {
-  const DeviceCall& its = calls[0][call].call;
+  const DeviceCall& device_call = calls[0][call].call;
   return "call " + std::to_string(call) + ": operation " +
-         std::to_string(static_cast<unsigned>(its.op)) + " of group " + std::to_string(its.group) +
-         ", " + std::to_string(its.count) + " x " + std::to_string(its.element_bytes) +
-         " B, root " + std::to_string(its.root) + (its.is_in_place != 0 ? ", in place" : "") +
-         ", sum " + std::to_string(static_cast<unsigned>(its.sum));
+         std::to_string(static_cast<unsigned>(device_call.op)) + " of group " +
+         std::to_string(device_call.group) + ", " + std::to_string(device_call.count) + " x " +
+         std::to_string(device_call.element_bytes) + " B, root " +
+         std::to_string(device_call.root) + (device_call.is_in_place != 0 ? ", in place" : "") +
+         ", sum " + std::to_string(static_cast<unsigned>(device_call.sum));
 }
 
 DeviceRowCase make_device_row(DeviceRandom& random, const DeviceRowOptions& options) {
@@ -543,7 +546,7 @@ DeviceRowCase make_device_row(DeviceRandom& random, const DeviceRowOptions& opti
 
 DeviceBytes pack(const DeviceRowCase& row, int rank, std::uint64_t begin,
                  const std::array<std::uint64_t, kDevicePieces>& own,
-                 const std::vector<std::uint64_t>& theirs) {
+                 const std::vector<std::uint64_t>& remote_signals) {
   const auto& calls = row.calls[static_cast<std::size_t>(rank)];
   std::size_t end = 0;
   const std::vector<Packed> all = places(calls, end);
@@ -558,25 +561,25 @@ DeviceBytes pack(const DeviceRowCase& row, int rank, std::uint64_t begin,
     return reinterpret_cast<void*>(own[where.piece] + where.at);
   };
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    const DeviceCallCase& one = calls[i];
-    DeviceCall its = one.call;
-    its.send = place(one.send);
-    its.recv = place(one.recv);
-    its.signal = static_cast<std::uint64_t*>(place(one.signal));
-    if (its.op == DeviceOp::tell)
-      its.recv =
-          reinterpret_cast<void*>(theirs[static_cast<std::size_t>(its.root)] + one.signal.at);
-    its.counts = list(all[i].counts, one.counts);
-    its.displs = list(all[i].displs, one.displs);
-    its.rdispls = list(all[i].rdispls, one.rdispls);
-    its.in = inside(all[i].in);
-    its.in_bytes = one.in.size();
-    its.fill = place(one.fill);
-    its.look = place(one.look);
-    its.out = inside(all[i].out);
-    its.out_bytes = one.expected.size();
-    std::ranges::copy(one.in, bytes.begin() + static_cast<std::ptrdiff_t>(all[i].in));
-    std::memcpy(bytes.data() + i * sizeof its, &its, sizeof its);
+    const DeviceCallCase& call_case = calls[i];
+    DeviceCall device_call = call_case.call;
+    device_call.send = place(call_case.send);
+    device_call.recv = place(call_case.recv);
+    device_call.signal = static_cast<std::uint64_t*>(place(call_case.signal));
+    if (device_call.op == DeviceOp::tell)
+      device_call.recv = reinterpret_cast<void*>(
+          remote_signals[static_cast<std::size_t>(device_call.root)] + call_case.signal.at);
+    device_call.counts = list(all[i].counts, call_case.counts);
+    device_call.displs = list(all[i].displs, call_case.displs);
+    device_call.rdispls = list(all[i].rdispls, call_case.rdispls);
+    device_call.in = inside(all[i].in);
+    device_call.in_bytes = call_case.in.size();
+    device_call.fill = place(call_case.fill);
+    device_call.look = place(call_case.look);
+    device_call.out = inside(all[i].out);
+    device_call.out_bytes = call_case.expected.size();
+    std::ranges::copy(call_case.in, bytes.begin() + static_cast<std::ptrdiff_t>(all[i].in));
+    std::memcpy(bytes.data() + i * sizeof device_call, &device_call, sizeof device_call);
   }
   return bytes;
 }

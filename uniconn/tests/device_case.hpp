@@ -1,5 +1,5 @@
 // Rows of calls from kernels (device_kernels.h): what each rank has before, what it does, and what
-// it is to have after each call and in the end, by a text of its own.
+// it must have after each call and in the end, by a text of its own.
 #pragma once
 
 #include <array>
@@ -47,7 +47,7 @@ struct DeviceRowCase {
   int ranks = 0;
   std::uint32_t blocks = 1;
   std::vector<std::vector<DeviceCallCase>> calls;  ///< by rank
-  /// Of each rank and piece: before, and after it all.
+  /// By rank and piece: before, and after it all.
   std::vector<std::array<DeviceBytes, kDevicePieces>> before, after;
 
   [[nodiscard]] std::string text(std::size_t call) const;
@@ -56,11 +56,11 @@ struct DeviceRowCase {
 DeviceRowCase make_device_row(DeviceRandom& random, const DeviceRowOptions& options);
 
 /// What a rank's kernel finds in memory of its own: calls, lists, data that come and that go; as
-/// long on whatever address it begins. `own`: its pieces; `theirs`: the words for signals of each
+/// long at any address. `own`: its pieces; `remote_signals`: the words for signals of each
 /// rank.
 DeviceBytes pack(const DeviceRowCase& row, int rank, std::uint64_t begin,
                  const std::array<std::uint64_t, kDevicePieces>& own,
-                 const std::vector<std::uint64_t>& theirs);
+                 const std::vector<std::uint64_t>& remote_signals);
 
 /// Empty, or the first byte that is wrong.
 std::string wrong_bytes(const DeviceRowCase& row, int rank, const DeviceBytes& packed,

@@ -28,10 +28,10 @@ class RowOfCalls {
   using Op = uc::ReductionOperator;
 
  public:
-  SIMT_DEVICE static void make(const DeviceCall& its, Comm* comm) {
-    copy(its.fill, its.in, its.in_bytes);
-    call(its, comm);
-    copy(its.out, its.look, its.out_bytes);
+  SIMT_DEVICE static void make(const DeviceCall& args, Comm* comm) {
+    copy(args.fill, args.in, args.in_bytes);
+    call(args, comm);
+    copy(args.out, args.look, args.out_bytes);
     uc::detail::GroupOf<G>().sync();  // what comes next may write to what was looked at
   }
 
@@ -43,56 +43,57 @@ class RowOfCalls {
         static_cast<const unsigned char*>(from), bytes);
   }
 
-  SIMT_DEVICE static void call(const DeviceCall& its, Comm* comm) {
-    if (its.op == DeviceOp::wait) return It::Wait<G>(comm);
-    if (its.op == DeviceOp::barrier) return It::Barrier<G>(comm);
-    if (its.op == DeviceOp::tell) return tell(its);
-    if (its.op == DeviceOp::all_reduce || its.op == DeviceOp::reduce) return combine(its, comm);
-    if (its.element_bytes == 1) return move<unsigned char>(its, comm);
-    if (its.element_bytes == 8) return move<double>(its, comm);
-    move<ThreeWords>(its, comm);
+  SIMT_DEVICE static void call(const DeviceCall& args, Comm* comm) {
+    if (args.op == DeviceOp::wait) return It::Wait<G>(comm);
+    if (args.op == DeviceOp::barrier) return It::Barrier<G>(comm);
+    if (args.op == DeviceOp::tell) return tell(args);
+    if (args.op == DeviceOp::all_reduce || args.op == DeviceOp::reduce) return combine(args, comm);
+    if (args.element_bytes == 1) return move<unsigned char>(args, comm);
+    if (args.element_bytes == 8) return move<double>(args, comm);
+    move<ThreeWords>(args, comm);
   }
 
   /// By itself: to this rank's own `signal`, at another's.
-  SIMT_DEVICE static void tell(const DeviceCall& its) {
+  SIMT_DEVICE static void tell(const DeviceCall& args) {
     if (uc::detail::GroupOf<G>().is_leader())
-      simt::store_volatile(static_cast<std::uint64_t*>(its.recv), its.value);
+      simt::store_volatile(static_cast<std::uint64_t*>(args.recv), args.value);
   }
 
   template <typename T>
-  SIMT_DEVICE_NOINLINE static void move(const DeviceCall& its, Comm* comm) {
-    const T* const send = static_cast<const T*>(its.send);
-    T* const recv = static_cast<T*>(its.recv);
-    const bool in_place = its.is_in_place != 0;
-    switch (its.op) {
+  SIMT_DEVICE_NOINLINE static void move(const DeviceCall& args, Comm* comm) {
+    const T* const send = static_cast<const T*>(args.send);
+    T* const recv = static_cast<T*>(args.recv);
+    const bool in_place = args.is_in_place != 0;
+    switch (args.op) {
       case DeviceOp::post:
-        return It::Post<G>(send, recv, its.count, its.signal, its.value, its.root, comm);
+        return It::Post<G>(send, recv, args.count, args.signal, args.value, args.root, comm);
       case DeviceOp::post_quietly:
-        return It::Post<G>(send, recv, its.count, nullptr, 0, its.root, comm);
+        return It::Post<G>(send, recv, args.count, nullptr, 0, args.root, comm);
       case DeviceOp::acknowledge:
-        return It::Acknowledge<G>(recv, its.count, its.signal, its.value, its.root, comm);
+        return It::Acknowledge<G>(recv, args.count, args.signal, args.value, args.root, comm);
       case DeviceOp::all_gather:
-        return in_place ? It::AllGather<G>(recv, its.count, comm)
-                        : It::AllGather<G>(send, recv, its.count, comm);
+        return in_place ? It::AllGather<G>(recv, args.count, comm)
+                        : It::AllGather<G>(send, recv, args.count, comm);
       case DeviceOp::all_gatherv:
-        return in_place ? It::AllGatherv<G>(recv, its.counts, its.displs, comm)
-                        : It::AllGatherv<G>(send, recv, its.counts, its.displs, comm);
-      case DeviceOp::all_to_all: return It::AlltoAll<G>(send, recv, its.count, comm);
+        return in_place ? It::AllGatherv<G>(recv, args.counts, args.displs, comm)
+                        : It::AllGatherv<G>(send, recv, args.counts, args.displs, comm);
+      case DeviceOp::all_to_all: return It::AlltoAll<G>(send, recv, args.count, comm);
       case DeviceOp::all_to_allv:
-        return It::AlltoAllv<G>(send, its.counts, its.displs, recv, its.counts, its.rdispls, comm);
-      case DeviceOp::broadcast: return It::Broadcast<G>(recv, its.count, its.root, comm);
+        return It::AlltoAllv<G>(send, args.counts, args.displs, recv, args.counts, args.rdispls,
+                                comm);
+      case DeviceOp::broadcast: return It::Broadcast<G>(recv, args.count, args.root, comm);
       case DeviceOp::gather:
-        return in_place ? It::Gather<G>(recv, its.count, its.root, comm)
-                        : It::Gather<G>(send, recv, its.count, its.root, comm);
+        return in_place ? It::Gather<G>(recv, args.count, args.root, comm)
+                        : It::Gather<G>(send, recv, args.count, args.root, comm);
       case DeviceOp::gatherv:
-        return in_place ? It::Gatherv<G>(recv, its.counts, its.displs, its.root, comm)
-                        : It::Gatherv<G>(send, recv, its.counts, its.displs, its.root, comm);
+        return in_place ? It::Gatherv<G>(recv, args.counts, args.displs, args.root, comm)
+                        : It::Gatherv<G>(send, recv, args.counts, args.displs, args.root, comm);
       case DeviceOp::scatter:
-        return in_place ? It::Scatter<G>(recv, its.count, its.root, comm)
-                        : It::Scatter<G>(send, recv, its.count, its.root, comm);
+        return in_place ? It::Scatter<G>(recv, args.count, args.root, comm)
+                        : It::Scatter<G>(send, recv, args.count, args.root, comm);
       case DeviceOp::scatterv:
-        return in_place ? It::Scatterv<G>(recv, its.counts, its.displs, its.root, comm)
-                        : It::Scatterv<G>(send, recv, its.counts, its.displs, its.root, comm);
+        return in_place ? It::Scatterv<G>(recv, args.counts, args.displs, args.root, comm)
+                        : It::Scatterv<G>(send, recv, args.counts, args.displs, args.root, comm);
       case DeviceOp::wait:
       case DeviceOp::tell:
       case DeviceOp::barrier:
@@ -101,36 +102,36 @@ class RowOfCalls {
     }
   }
 
-  SIMT_DEVICE static void combine(const DeviceCall& its, Comm* comm) {
+  SIMT_DEVICE static void combine(const DeviceCall& args, Comm* comm) {
     // A warp and a thread differ in their group alone.
     if constexpr (G == uc::ThreadGroup::BLOCK) {
-      switch (its.sum) {
+      switch (args.sum) {
         case DeviceSum::float32_sum: break;
-        case DeviceSum::float16_sum: return combine_as<__half, Op::SUM>(its, comm);
-        case DeviceSum::uint64_bxor: return combine_as<unsigned long long, Op::BXOR>(its, comm);
+        case DeviceSum::float16_sum: return combine_as<__half, Op::SUM>(args, comm);
+        case DeviceSum::uint64_bxor: return combine_as<unsigned long long, Op::BXOR>(args, comm);
 #if !defined(__CUDACC__)  // each takes the compiler seconds
-        case DeviceSum::float64_prod: return combine_as<double, Op::PROD>(its, comm);
-        case DeviceSum::bfloat16_min: return combine_as<__nv_bfloat16, Op::MIN>(its, comm);
-        case DeviceSum::int32_max: return combine_as<std::int32_t, Op::MAX>(its, comm);
-        case DeviceSum::int8_avg: return combine_as<signed char, Op::AVG>(its, comm);
-        case DeviceSum::uint16_land: return combine_as<unsigned short, Op::LAND>(its, comm);
+        case DeviceSum::float64_prod: return combine_as<double, Op::PROD>(args, comm);
+        case DeviceSum::bfloat16_min: return combine_as<__nv_bfloat16, Op::MIN>(args, comm);
+        case DeviceSum::int32_max: return combine_as<std::int32_t, Op::MAX>(args, comm);
+        case DeviceSum::int8_avg: return combine_as<signed char, Op::AVG>(args, comm);
+        case DeviceSum::uint16_land: return combine_as<unsigned short, Op::LAND>(args, comm);
 #else
         default: break;
 #endif
       }
     }
-    combine_as<float, Op::SUM>(its, comm);
+    combine_as<float, Op::SUM>(args, comm);
   }
   template <typename T, Op kOperator>
-  SIMT_DEVICE_NOINLINE static void combine_as(const DeviceCall& its, Comm* comm) {
-    const T* const send = static_cast<const T*>(its.send);
-    T* const recv = static_cast<T*>(its.recv);
-    const bool in_place = its.is_in_place != 0;
-    if (its.op == DeviceOp::all_reduce)
-      return in_place ? It::AllReduce<G, kOperator>(recv, its.count, comm)
-                      : It::AllReduce<G, kOperator>(send, recv, its.count, comm);
-    in_place ? It::Reduce<G, kOperator>(recv, its.count, its.root, comm)
-             : It::Reduce<G, kOperator>(send, recv, its.count, its.root, comm);
+  SIMT_DEVICE_NOINLINE static void combine_as(const DeviceCall& args, Comm* comm) {
+    const T* const send = static_cast<const T*>(args.send);
+    T* const recv = static_cast<T*>(args.recv);
+    const bool in_place = args.is_in_place != 0;
+    if (args.op == DeviceOp::all_reduce)
+      return in_place ? It::AllReduce<G, kOperator>(recv, args.count, comm)
+                      : It::AllReduce<G, kOperator>(send, recv, args.count, comm);
+    in_place ? It::Reduce<G, kOperator>(recv, args.count, args.root, comm)
+             : It::Reduce<G, kOperator>(send, recv, args.count, args.root, comm);
   }
 };
 
@@ -150,14 +151,14 @@ SIMT_DEVICE DeviceCall load_call(const DeviceCall* from) {
 SIMT_DEVICE void make_row(const DeviceRow& row) {
   auto* const comm = static_cast<uc::Communicator<DeviceBackend>*>(row.comm);
   for (std::uint64_t i = 0; i < row.count; ++i) {
-    const DeviceCall its = load_call(row.calls + i);
-    if (its.block != simt::block_index()) continue;
-    if (its.group == static_cast<std::uint32_t>(uc::ThreadGroup::BLOCK)) {
-      RowOfCalls<uc::ThreadGroup::BLOCK>::make(its, comm);
-    } else if (its.group == static_cast<std::uint32_t>(uc::ThreadGroup::WARP)) {
-      if (simt::thread_index() < simt::kWarp) RowOfCalls<uc::ThreadGroup::WARP>::make(its, comm);
+    const DeviceCall args = load_call(row.calls + i);
+    if (args.block != simt::block_index()) continue;
+    if (args.group == static_cast<std::uint32_t>(uc::ThreadGroup::BLOCK)) {
+      RowOfCalls<uc::ThreadGroup::BLOCK>::make(args, comm);
+    } else if (args.group == static_cast<std::uint32_t>(uc::ThreadGroup::WARP)) {
+      if (simt::thread_index() < simt::kWarp) RowOfCalls<uc::ThreadGroup::WARP>::make(args, comm);
     } else if (simt::thread_index() == 0) {
-      RowOfCalls<uc::ThreadGroup::THREAD>::make(its, comm);
+      RowOfCalls<uc::ThreadGroup::THREAD>::make(args, comm);
     }
     simt::block_sync();  // the next call may be another group's
   }

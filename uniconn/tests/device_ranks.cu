@@ -18,7 +18,7 @@ namespace polypath::test {
 /// A message to and fro between ranks 0 and 1, `turns` times; what that took, in `took_ns`.
 struct ToAndFro {
   const unsigned char* sent;
-  unsigned char* came;
+  unsigned char* received;
   std::uint64_t bytes;
   std::uint64_t* word;
   std::uint64_t turns;
@@ -30,22 +30,22 @@ constexpr int kToAndFroThreads = 512;
 }  // namespace polypath::test
 
 extern "C" __global__ void __launch_bounds__(polypath::test::kToAndFroThreads)
-    uniconn_to_and_fro(polypath::test::ToAndFro its) {
+    uniconn_to_and_fro(polypath::test::ToAndFro args) {
   using namespace polypath::test;
   using It = uc::Coordinator<DeviceBackend>;
   constexpr auto kBlock = uc::ThreadGroup::BLOCK;
   constexpr std::uint64_t kWarmup = 20;
-  auto* const comm = static_cast<uc::Communicator<DeviceBackend>*>(its.comm);
+  auto* const comm = static_cast<uc::Communicator<DeviceBackend>*>(args.comm);
   const int own = It::Rank(comm);
   if (own > 1) return;
   std::uint64_t began = 0;
-  for (std::uint64_t turn = 1; turn <= its.turns + kWarmup; ++turn) {
+  for (std::uint64_t turn = 1; turn <= args.turns + kWarmup; ++turn) {
     if (turn == kWarmup + 1) began = polypath::simt::global_timer_ns();
-    if (own == 0) It::Post<kBlock>(its.sent, its.came, its.bytes, its.word, turn, 1, comm);
-    It::Acknowledge<kBlock>(its.came, its.bytes, its.word, turn, 1 - own, comm);
-    if (own == 1) It::Post<kBlock>(its.sent, its.came, its.bytes, its.word, turn, 0, comm);
+    if (own == 0) It::Post<kBlock>(args.sent, args.received, args.bytes, args.word, turn, 1, comm);
+    It::Acknowledge<kBlock>(args.received, args.bytes, args.word, turn, 1 - own, comm);
+    if (own == 1) It::Post<kBlock>(args.sent, args.received, args.bytes, args.word, turn, 0, comm);
   }
-  if (threadIdx.x == 0) *its.took_ns = polypath::simt::global_timer_ns() - began;
+  if (threadIdx.x == 0) *args.took_ns = polypath::simt::global_timer_ns() - began;
 }
 
 namespace polypath::test {

@@ -52,10 +52,10 @@ void make_row(const DeviceRowCase& row, const Gpu& gpu, Kernel kernel,
   coordinator.WaitComm();
   comm.Barrier(gpu.stream);
   coordinator.WaitComm();
-  std::array<DeviceBytes, kDevicePieces> found;
+  std::array<DeviceBytes, kDevicePieces> actual;
   for (std::size_t i = 0; i < kDevicePieces; ++i)
-    found[i] = gpu.read(pieces[i], row.before[own][i].size());
-  const std::string wrong = wrong_bytes(row, rank, gpu.read(packed.get(), first.size()), found);
+    actual[i] = gpu.read(pieces[i], row.before[own][i].size());
+  const std::string wrong = wrong_bytes(row, rank, gpu.read(packed.get(), first.size()), actual);
   SUITE_EXPECT(wrong.empty(), wrong);
   for (std::byte* const piece : pieces) uc::Memory<Backend>::Free(piece);
 }

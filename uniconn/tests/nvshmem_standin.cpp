@@ -1,6 +1,6 @@
 // What stands in for NVSHMEM in tests without GPUs: the functions of its host library that UNICONN
 // uses, for ranks that are threads of this process, over the simulated driver. As there, memory is
-// addressed by the caller's own address and a rank, and everything happens on the stream.
+// addressed by the local address and a rank, and everything happens on the stream.
 #include <cuda.h>
 
 #include <condition_variable>
@@ -20,7 +20,7 @@ using polypath::uniconn::Element;
 using polypath::uniconn::ReductionOperator;
 
 struct Piece {
-  std::vector<CUdeviceptr> of;  // by rank
+  std::vector<CUdeviceptr> addresses;  // by rank
   std::size_t bytes = 0;
 };
 
@@ -39,14 +39,14 @@ struct World {
   template <typename Last>
   void meet(const Last& last) {
     std::unique_lock lock(mutex);
-    const std::uint64_t mine = meetings;
+    const std::uint64_t meeting = meetings;
     if (++come == ranks) {
       come = 0;
       ++meetings;
       last();
       changed.notify_all();
     }
-    changed.wait(lock, [&] { return meetings > mine; });
+    changed.wait(lock, [&] { return meetings > meeting; });
   }
 };
 
@@ -68,9 +68,9 @@ CUdeviceptr address(const void* own) { return reinterpret_cast<CUdeviceptr>(own)
 CUdeviceptr on_rank(const void* own, int rank) {
   const std::lock_guard lock(self.world->mutex);
   for (const Piece& piece : self.world->pieces) {
-    const CUdeviceptr begin = piece.of[static_cast<std::size_t>(self.rank)];
+    const CUdeviceptr begin = piece.addresses[static_cast<std::size_t>(self.rank)];
     if (begin != 0 && address(own) - begin < piece.bytes)
-      return piece.of[static_cast<std::size_t>(rank)] + (address(own) - begin);
+      return piece.addresses[static_cast<std::size_t>(rank)] + (address(own) - begin);
   }
   return 0;
 }
@@ -108,8 +108,8 @@ int reduce(Element element, detail::CombineFunction combine, void* to, const voi
   cuLaunchHostFunc(
       stream,
       [](void* data) {
-        const std::unique_ptr<Combining> its(static_cast<Combining*>(data));
-        its->combine(its->parts, its->ranks, its->count, its->parts);
+        const std::unique_ptr<Combining> combining(static_cast<Combining*>(data));
+        combining->combine(combining->parts, combining->ranks, combining->count, combining->parts);
       },
       new Combining{combine, parts, ranks, count});
   cuMemcpyAsync(address(to), address(parts), bytes, stream);
@@ -132,8 +132,8 @@ int nvshmemx_get_uniqueid(int* id) {
 }
 int nvshmemx_set_attr_uniqueid_args(int rank, int ranks, const int* id, char* attributes) {
   constexpr std::size_t kIdAt = 16 + 16;  // after version, mpi_comm, two versions
-  const auto* const its = id;
-  std::memcpy(attributes + kIdAt, &its, sizeof its);
+  const auto* const id_address = id;
+  std::memcpy(attributes + kIdAt, &id_address, sizeof id_address);
   std::memcpy(attributes + kIdAt + 8, &rank, sizeof rank);
   std::memcpy(attributes + kIdAt + 12, &ranks, sizeof ranks);
   return 0;
@@ -171,12 +171,12 @@ int nvshmemx_hostlib_init_attr(unsigned flags, const char* attributes) {
 }
 
 void* nvshmem_malloc(std::size_t bytes) {
-  CUdeviceptr made = 0;
-  if (cuMemAlloc(&made, bytes) != CUDA_SUCCESS) return nullptr;
+  CUdeviceptr memory = 0;
+  if (cuMemAlloc(&memory, bytes) != CUDA_SUCCESS) return nullptr;
   World& world = *self.world;
-  world.offers[static_cast<std::size_t>(self.rank)] = made;
+  world.offers[static_cast<std::size_t>(self.rank)] = memory;
   world.meet([&] { world.pieces.push_back({world.offers, bytes}); });
-  return reinterpret_cast<void*>(made);
+  return reinterpret_cast<void*>(memory);
 }
 void nvshmem_free(void* memory) {
   World& world = *self.world;
@@ -184,7 +184,7 @@ void nvshmem_free(void* memory) {
   {
     const std::lock_guard lock(world.mutex);
     for (Piece& piece : world.pieces) {
-      auto& own = piece.of[static_cast<std::size_t>(self.rank)];
+      auto& own = piece.addresses[static_cast<std::size_t>(self.rank)];
       if (own == address(memory)) own = 0;
     }
   }

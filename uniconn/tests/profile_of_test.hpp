@@ -42,9 +42,9 @@ class ProfileOfTest {
     for (int rank = 0; rank < ranks; ++rank) gpus.push_back(rank);
     std::vector<int> backends;
     std::vector<double> us;
-    for (const auto& [backend, its] : measured) backends.push_back(backend);
+    for (const auto& [backend, time_us] : measured) backends.push_back(backend);
     for (int turn = 0; turn < kTurns; ++turn)
-      for (const auto& [backend, its] : measured) us.push_back(its);
+      for (const auto& [backend, time_us] : measured) us.push_back(time_us);
     const polypath_backend_samples all{
         op,        gpus.data(), ranks, bytes, backends.data(), static_cast<int>(backends.size()),
         us.data(), kTurns};

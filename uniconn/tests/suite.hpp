@@ -1,5 +1,5 @@
-// The behaviour of UNICONN, for every backend: templates over it, called on each rank by whoever
-// starts ranks (threads, processes, mpirun). docs/uniconn.md has what they hold it to.
+// The behaviour of UNICONN, for every backend: templates over it, called on each rank by the
+// launcher of the ranks (threads, processes, mpirun). docs/uniconn.md has what they hold it to.
 #pragma once
 
 #include "suite_collectives.hpp"

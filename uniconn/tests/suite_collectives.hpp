@@ -83,13 +83,13 @@ void all_gathervs(SuiteRank<B>& self) {
       for (const bool in_place : {false, true}) {
         ++round;
         recv.poison();
-        const Bytes mine = self.content(self.rank(), round, parts.counts[own] * sizeof(short));
+        const Bytes payload = self.content(self.rank(), round, parts.counts[own] * sizeof(short));
         if (in_place) {
-          recv.put(parts.displs[own] * sizeof(short), mine);
+          recv.put(parts.displs[own] * sizeof(short), payload);
           coordinator.AllGatherv(recv.template get<short>(), parts.counts.data(),
                                  parts.displs.data(), &self.comm);
         } else {
-          send.put(0, mine);
+          send.put(0, payload);
           coordinator.AllGatherv(send.template get<short>(), recv.template get<short>(),
                                  parts.counts.data(), parts.displs.data(), &self.comm);
         }
@@ -145,16 +145,16 @@ void all_to_allvs(SuiteRank<B>& self) {
       return parts;
     };
     const std::size_t most = ranks * (scale + 8 * ranks + ranks + 1) * sizeof(float);
-    const Parts mine = laid_out(own, true);
+    const Parts from_me = laid_out(own, true);
     const Parts to_me = laid_out(own, false);
     Buffer<B> send(self.gpu, most);
     Buffer<B> recv(self.gpu, most);
     send.put(0, self.content(self.rank(), scale, most));
     for (int times = 0; times < 2; ++times) {
       recv.poison();
-      coordinator.AlltoAllv(send.template get<float>(), mine.counts.data(), mine.displs.data(),
-                            recv.template get<float>(), to_me.counts.data(), to_me.displs.data(),
-                            &self.comm);
+      coordinator.AlltoAllv(send.template get<float>(), from_me.counts.data(),
+                            from_me.displs.data(), recv.template get<float>(), to_me.counts.data(),
+                            to_me.displs.data(), &self.comm);
       settle(self, coordinator);
       for (std::size_t r = 0; r < ranks; ++r)
         recv.note(
@@ -192,17 +192,17 @@ void gathers_and_scatters(SuiteRank<B>& self) {
     for (int root = 0; root < self.size(); ++root) {
       const std::size_t bytes = count * sizeof(long);
       const std::uint64_t round = 10 * count + static_cast<std::uint64_t>(root);
-      Buffer<B> one(self.gpu, bytes);
+      Buffer<B> single(self.gpu, bytes);
       Buffer<B> all(self.gpu, bytes * ranks);
       for (const bool in_place : {false, true}) {
         all.poison();
-        const Bytes mine = self.content(self.rank(), round, bytes);
+        const Bytes payload = self.content(self.rank(), round, bytes);
         if (in_place) {
-          all.put(own * bytes, mine);
+          all.put(own * bytes, payload);
           coordinator.Gather(all.template get<long>(), count, root, &self.comm);
         } else {
-          one.put(0, mine);
-          coordinator.Gather(one.template get<long>(), all.template get<long>(), count, root,
+          single.put(0, payload);
+          coordinator.Gather(single.template get<long>(), all.template get<long>(), count, root,
                              &self.comm);
         }
         settle(self, coordinator);
@@ -211,7 +211,7 @@ void gathers_and_scatters(SuiteRank<B>& self) {
             all.note(r * bytes, self.content(static_cast<int>(r), round, bytes));
         all.expect_image("Gather of " + std::to_string(count));
 
-        one.poison();
+        single.poison();
         all.poison();
         const Bytes from_root = self.content(root, round + 5, bytes * ranks);
         if (self.rank() == root) all.put(0, from_root);
@@ -219,13 +219,13 @@ void gathers_and_scatters(SuiteRank<B>& self) {
           coordinator.Scatter(all.template get<long>(), count, root, &self.comm);
           all.note(own * bytes, slice(from_root, own * bytes, bytes));
         } else {
-          coordinator.Scatter(all.template get<long>(), one.template get<long>(), count, root,
+          coordinator.Scatter(all.template get<long>(), single.template get<long>(), count, root,
                               &self.comm);
-          one.note(0, slice(from_root, own * bytes, bytes));
+          single.note(0, slice(from_root, own * bytes, bytes));
         }
         settle(self, coordinator);
         all.expect_image("Scatter of " + std::to_string(count));
-        one.expect_image("Scatter of " + std::to_string(count));
+        single.expect_image("Scatter of " + std::to_string(count));
       }
     }
 }
@@ -240,19 +240,19 @@ void gathervs_and_scattervs(SuiteRank<B>& self) {
       const int root = static_cast<int>(++round % static_cast<std::uint64_t>(self.size()));
       const Parts parts = parts_of(self.size(), scale, empty);
       const std::size_t element = sizeof(int);
-      Buffer<B> one(self.gpu, (scale + 32) * element);
+      Buffer<B> single(self.gpu, (scale + 32) * element);
       Buffer<B> all(self.gpu, parts.end * element);
       for (const bool in_place : {false, true}) {
         all.poison();
-        const Bytes mine = self.content(self.rank(), round, parts.counts[own] * element);
+        const Bytes payload = self.content(self.rank(), round, parts.counts[own] * element);
         if (in_place) {
-          all.put(parts.displs[own] * element, mine);
+          all.put(parts.displs[own] * element, payload);
           coordinator.Gatherv(all.template get<int>(), parts.counts.data(), parts.displs.data(),
                               root, &self.comm);
         } else {
-          one.put(0, mine);
-          coordinator.Gatherv(one.template get<int>(), all.template get<int>(), parts.counts.data(),
-                              parts.displs.data(), root, &self.comm);
+          single.put(0, payload);
+          coordinator.Gatherv(single.template get<int>(), all.template get<int>(),
+                              parts.counts.data(), parts.displs.data(), root, &self.comm);
         }
         settle(self, coordinator);
         if (self.rank() == root)
@@ -263,7 +263,7 @@ void gathervs_and_scattervs(SuiteRank<B>& self) {
           }
         all.expect_image("Gatherv");
 
-        one.poison();
+        single.poison();
         all.poison();
         const Bytes from_root = self.content(root, round + 500, parts.end * element);
         if (self.rank() == root) all.put(0, from_root);
@@ -274,13 +274,13 @@ void gathervs_and_scattervs(SuiteRank<B>& self) {
                                root, &self.comm);
           all.note(parts.displs[own] * element, to_me);
         } else {
-          coordinator.Scatterv(all.template get<int>(), one.template get<int>(),
+          coordinator.Scatterv(all.template get<int>(), single.template get<int>(),
                                parts.counts.data(), parts.displs.data(), root, &self.comm);
-          one.note(0, to_me);
+          single.note(0, to_me);
         }
         settle(self, coordinator);
         all.expect_image("Scatterv");
-        one.expect_image("Scatterv");
+        single.expect_image("Scatterv");
       }
     }
 }
@@ -297,28 +297,28 @@ void collectives_in_groups(SuiteRank<B>& self) {
   const Parts second = parts_of(self.size(), 900, 0);
   Buffer<B> signals(self.gpu, 8);
   self.gpu.fill(signals.get(), 0, 8);
-  Buffer<B> one(self.gpu, 4000);
+  Buffer<B> single(self.gpu, 4000);
   Buffer<B> two(self.gpu, 8000);
   Buffer<B> source(self.gpu, 70'000);
   Buffer<B> inbox(self.gpu, 70'000);
   Buffer<B> sum(self.gpu, 64);
   Buffer<B> logical(self.gpu, 64);
   for (std::uint64_t round = 1; round <= 3; ++round) {
-    for (Buffer<B>* const each : {&one, &two, &inbox}) each->poison();
-    one.put(first.displs[own], self.content(self.rank(), round, first.counts[own]));
+    for (Buffer<B>* const each : {&single, &two, &inbox}) each->poison();
+    single.put(first.displs[own], self.content(self.rank(), round, first.counts[own]));
     two.put(second.displs[own], self.content(self.rank(), round + 50, second.counts[own]));
     source.put(0, self.content(self.rank(), round + 90, 70'000));
     const auto number = static_cast<std::uint32_t>(self.rank() + 1);
-    Bytes mine(4);
-    std::memcpy(mine.data(), &number, 4);
-    sum.put(0, mine);
+    Bytes contribution(4);
+    std::memcpy(contribution.data(), &number, 4);
+    sum.put(0, contribution);
     logical.put(0, Bytes(4, std::byte{0}));
-    if (self.rank() == 0) logical.put(0, mine);
+    if (self.rank() == 0) logical.put(0, contribution);
     self.comm.Barrier(self.gpu.stream);
     coordinator.CommStart();
     coordinator.Post(source.get(), inbox.get(), 70'000, signals.template get<std::uint64_t>(),
                      round, next, &self.comm);
-    coordinator.AllGatherv(one.get(), first.counts.data(), first.displs.data(), &self.comm);
+    coordinator.AllGatherv(single.get(), first.counts.data(), first.displs.data(), &self.comm);
     coordinator.template AllReduce<uc::ReductionOperator::SUM>(sum.template get<std::uint32_t>(), 1,
                                                                &self.comm);
     coordinator.template AllReduce<uc::ReductionOperator::LXOR>(
@@ -330,20 +330,20 @@ void collectives_in_groups(SuiteRank<B>& self) {
     settle(self, coordinator);
     for (int r = 0; r < self.size(); ++r) {
       const auto at = static_cast<std::size_t>(r);
-      one.note(first.displs[at], self.content(r, round, first.counts[at]));
+      single.note(first.displs[at], self.content(r, round, first.counts[at]));
       two.note(second.displs[at], self.content(r, round + 50, second.counts[at]));
     }
     inbox.note(0, self.content(last, round + 90, 70'000));
-    one.expect_image("first AllGatherv of a group");
+    single.expect_image("first AllGatherv of a group");
     two.expect_image("second AllGatherv of a group");
     inbox.expect_image("post of a group");
     const auto total = static_cast<std::uint32_t>(self.size() * (self.size() + 1) / 2);
-    std::memcpy(mine.data(), &total, 4);
-    sum.note(0, mine);
+    std::memcpy(contribution.data(), &total, 4);
+    sum.note(0, contribution);
     sum.expect_image("AllReduce of a group");
     const std::uint32_t is_odd = 1;
-    std::memcpy(mine.data(), &is_odd, 4);
-    logical.note(0, mine);
+    std::memcpy(contribution.data(), &is_odd, 4);
+    logical.note(0, contribution);
     logical.expect_image("composed AllReduce of a group");
   }
 }

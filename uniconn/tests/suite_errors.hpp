@@ -17,8 +17,8 @@ void bad_input(SuiteRank<B>& self) {
   const int size = self.size();
   const int next = (self.rank() + 1) % size;
   const auto refused = [&](const char* text, const char* what, const auto& call) {
-    const std::string said = refusal(kInvalid, what, call);
-    SUITE_EXPECT(said.find(text) != std::string::npos, said);
+    const std::string message = refusal(kInvalid, what, call);
+    SUITE_EXPECT(message.find(text) != std::string::npos, message);
   };
 
   refused("comm is null", "Post", [&] { coordinator.Post(data, data, 1, word, 1, next, none); });
@@ -127,9 +127,9 @@ void bad_input(SuiteRank<B>& self) {
 
 template <typename B>
 void a_second_environment(SuiteRank<B>& self) {
-  const std::string said =
+  const std::string message =
       refusal(POLYPATH_INVALID_ARGUMENT, "a second Environment", [] { uc::Environment<B> second; });
-  SUITE_EXPECT(said.find("an Environment already") != std::string::npos, said);
+  SUITE_EXPECT(message.find("an Environment already") != std::string::npos, message);
   SUITE_EXPECT(self.env.IsInit(), "");
   SUITE_EXPECT(self.env.WorldRank() == self.rank(), "");
   SUITE_EXPECT(self.env.WorldSize() == self.size(), "");

@@ -48,7 +48,7 @@ void posts_in_a_group(SuiteRank<B>& self) {
   }
 }
 
-/// Without a group: who is even sends first, so that it works with blocking sends, too; of
+/// Without a group: even ranks send first, so that it works with blocking sends, too; of
 /// one-sided backends all send first.
 template <typename B>
 void posts_alone(SuiteRank<B>& self) {
@@ -162,7 +162,7 @@ void signals_are_set(SuiteRank<B>& self) {
   }
 }
 
-/// What is sent is what the stream makes before, and what comes is there for the stream behind.
+/// What is sent is what the stream makes before, and what comes is there for later work of the stream.
 template <typename B>
 void posts_come_behind(SuiteRank<B>& self) {
   const int own = self.rank();

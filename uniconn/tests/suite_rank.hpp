@@ -102,7 +102,7 @@ class Gpu {
   uc::Stream stream = nullptr;
 };
 
-/// Memory of UNICONN's, poisoned, with guards on both sides. expect() compares all of it.
+/// UNICONN memory, poisoned, with guards on both sides. expect() compares all of it.
 template <typename B>
 class Buffer {
  public:
@@ -130,7 +130,7 @@ class Buffer {
     note(offset, bytes);
     gpu_.write(all_ + kGuard + offset, bytes);
   }
-  /// What is to be found there.
+  /// The expected contents.
   void note(std::size_t offset, const Bytes& bytes) {
     if (!bytes.empty()) std::memcpy(image_.data() + kGuard + offset, bytes.data(), bytes.size());
   }
@@ -139,13 +139,13 @@ class Buffer {
     gpu_.write(all_, image_);
   }
   void expect_image(const std::string& what) const {
-    const Bytes found = gpu_.read(all_, image_.size());
-    if (std::memcmp(found.data(), image_.data(), found.size()) == 0) return;
-    for (std::size_t at = 0; at < found.size(); ++at)
-      SUITE_EXPECT(found[at] == image_[at],
+    const Bytes actual = gpu_.read(all_, image_.size());
+    if (std::memcmp(actual.data(), image_.data(), actual.size()) == 0) return;
+    for (std::size_t at = 0; at < actual.size(); ++at)
+      SUITE_EXPECT(actual[at] == image_[at],
                    what + ": byte " +
                        std::to_string(static_cast<long>(at) - static_cast<long>(kGuard)) + " is " +
-                       std::to_string(static_cast<int>(found[at])) + ", not " +
+                       std::to_string(static_cast<int>(actual[at])) + ", not " +
                        std::to_string(static_cast<int>(image_[at])));
   }
 
@@ -164,7 +164,7 @@ struct SuiteRank {
   uc::Communicator<B>& comm;
   const Gpu& gpu;
   std::uint64_t seed = 1;
-  /// Of one-sided backends: some posts wait for who acknowledges them, as of two-sided ones.
+  /// For one-sided backends: some posts wait for their acknowledge, as for two-sided ones.
   bool posts_may_wait = false;
 
   [[nodiscard]] int rank() const { return comm.GlobalRank(); }
@@ -173,9 +173,9 @@ struct SuiteRank {
     const std::string name = env.BackendName();
     return name == "polypath" || name == "gpushmem";
   }
-  /// What `of` contributes to the `round`-th thing of the case.
-  [[nodiscard]] Bytes content(int of, std::uint64_t round, std::size_t count) const {
-    return bytes_of(seed * 1'000'003 + round * 1009 + static_cast<std::uint64_t>(of), count);
+  /// What `source` contributes to the `round`-th thing of the case.
+  [[nodiscard]] Bytes content(int source, std::uint64_t round, std::size_t count) const {
+    return bytes_of(seed * 1'000'003 + round * 1009 + static_cast<std::uint64_t>(source), count);
   }
 };
 

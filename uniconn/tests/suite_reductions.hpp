@@ -104,14 +104,14 @@ void reductions_of(SuiteRank<B>& self, std::size_t count, bool in_place) {
   constexpr std::size_t kElement = uc::bytes_of(uc::element_of<T>());
   Buffer<B> send(self.gpu, count * kElement);
   Buffer<B> recv(self.gpu, count * kElement);
-  Bytes mine(count * kElement);
+  Bytes contributions(count * kElement);
   Bytes result(count * kElement);
   for (std::size_t at = 0; at < count; ++at) {
     std::vector<double> values;
     for (int r = 0; r < self.size(); ++r) values.push_back(operand<T>(Operator, r, at));
     const Bytes own = element_bytes<T>(values[static_cast<std::size_t>(self.rank())]);
     const Bytes all = element_bytes<T>(expected<T>(Operator, values));
-    std::memcpy(&mine[at * kElement], own.data(), kElement);
+    std::memcpy(&contributions[at * kElement], own.data(), kElement);
     std::memcpy(&result[at * kElement], all.data(), kElement);
   }
   const std::string what = "operator " + std::to_string(static_cast<int>(Operator)) + ", element " +
@@ -121,7 +121,7 @@ void reductions_of(SuiteRank<B>& self, std::size_t count, bool in_place) {
   for (const bool to_all : {true, false}) {
     recv.poison();
     send.poison();
-    (in_place ? recv : send).put(0, mine);
+    (in_place ? recv : send).put(0, contributions);
     T* const to = recv.template get<T>();
     const T* const from = send.template get<T>();
     if (to_all && in_place) coordinator.template AllReduce<Operator>(to, count, &self.comm);

@@ -29,12 +29,12 @@ constexpr int kMpi = POLYPATH_BACKEND_MPI;
 constexpr uc::detail::LibrarySet kAll = 15;
 
 BackendRow row(int op, std::size_t bytes, int backend, std::array<double, 4> us) {
-  BackendRow made{};
-  made.op = op;
-  made.bytes = bytes;
-  made.backend = backend;
-  std::ranges::copy(us, made.us);
-  return made;
+  BackendRow result{};
+  result.op = op;
+  result.bytes = bytes;
+  result.backend = backend;
+  std::ranges::copy(us, result.us);
+  return result;
 }
 
 // ---- The choice ---------------------------------------------------------------------------------
@@ -69,18 +69,18 @@ TEST(BackendTable, EquallyNear_SmallerSizeServes) {
 }
 
 TEST(BackendTable, UnusableBackend_IsReplacedByFastest) {
-  const BackendRow its = row(kPost, 64, kGpushmem, {4, 3, 1, 2});
-  const auto taken = [&its](uc::detail::LibrarySet usable, int first) {
-    return uc::detail::library_of_row(its, usable, first);
+  const BackendRow entry = row(kPost, 64, kGpushmem, {4, 3, 1, 2});
+  const auto taken = [&entry](uc::detail::LibrarySet usable, int first) {
+    return uc::detail::library_of_row(entry, usable, first);
   };
   EXPECT_EQ(taken(kAll, kPolypath), kGpushmem);
   EXPECT_EQ(taken(0b1011, kPolypath), kMpi);
   EXPECT_EQ(taken(0b0011, kPolypath), kGpuccl);
   EXPECT_EQ(taken(0b0001, kPolypath), kPolypath);
-  // Of another version: nobody knows it.
+  // From another version: unknown here.
   EXPECT_EQ(uc::detail::library_of_row(row(kPost, 64, -1, {4, 3, -1, -1}), 0b0011, kPolypath),
             kGpuccl);
-  // Without figures, as somebody wrote it.
+  // Without figures, as a user wrote it.
   EXPECT_EQ(uc::detail::library_of_row(row(kPost, 64, kMpi, {-1, -1, -1, -1}), 0b0011, kPolypath),
             kPolypath);
   EXPECT_EQ(uc::detail::library_of_row(row(kPost, 64, kMpi, {-1, -1, -1, -1}), kAll, kPolypath),
@@ -99,9 +99,9 @@ TEST(BackendTable, RandomTables_GiveTheNearestRow) {
       std::size_t bytes = 0;
       for (int i = below(6); i > 0; --i) {
         bytes += 1 + random() % (std::size_t{1} << below(24));
-        BackendRow one = row(op, bytes, below(5) - 1, {});
-        for (double& us : one.us) us = below(4) == 0 ? -1 : below(1000);
-        rows.push_back(one);
+        BackendRow entry = row(op, bytes, below(5) - 1, {});
+        for (double& us : entry.us) us = below(4) == 0 ? -1 : below(1000);
+        rows.push_back(entry);
       }
     }
     const auto usable = 1U | static_cast<unsigned>(below(16));
@@ -111,19 +111,19 @@ TEST(BackendTable, RandomTables_GiveTheNearestRow) {
       const std::size_t bytes = random() % (std::size_t{1} << below(28));
       const BackendRow* nearest = nullptr;
       double least = std::log(2.0) + 1e-12;
-      for (const BackendRow& one : rows) {
-        if (one.op != op || bytes == 0) continue;
+      for (const BackendRow& entry : rows) {
+        if (entry.op != op || bytes == 0) continue;
         const double far =
-            std::abs(std::log(static_cast<double>(bytes) / static_cast<double>(one.bytes)));
+            std::abs(std::log(static_cast<double>(bytes) / static_cast<double>(entry.bytes)));
         if (far > least || (nearest != nullptr && far > least - 1e-12)) continue;
-        nearest = &one;
+        nearest = &entry;
         least = far;
       }
-      const int wanted =
+      const int expected =
           nearest == nullptr ? kPolypath : uc::detail::library_of_row(*nearest, usable, kPolypath);
-      const int found = routes.at(op, bytes);
-      EXPECT_EQ(found, wanted) << "seed " << seed << ", " << bytes << " bytes";
-      EXPECT_TRUE(uc::detail::has(usable, found));
+      const int actual = routes.at(op, bytes);
+      EXPECT_EQ(actual, expected) << "seed " << seed << ", " << bytes << " bytes";
+      EXPECT_TRUE(uc::detail::has(usable, actual));
       if (HasFailure()) return;
     }
   }
@@ -131,13 +131,13 @@ TEST(BackendTable, RandomTables_GiveTheNearestRow) {
 
 // ---- Rank 0's, on all ---------------------------------------------------------------------------
 
-/// Rows that tell by what ranks, and of whom, they are.
-BackendTable::Rows rows_of(int whose, const std::vector<int>& ranks) {
+/// Rows from which the ranks and the owner can be told.
+BackendTable::Rows rows_of(int owner, const std::vector<int>& ranks) {
   if (ranks == std::vector<int>{0, 2}) return {};
   BackendTable::Rows rows;
   // More than a block of what ranks tell each other.
   for (std::size_t i = 1; i <= 90; ++i)
-    rows.push_back(row(kPost, i * 1000, whose, {1.5 * static_cast<double>(ranks.size()), 1, 2, 3}));
+    rows.push_back(row(kPost, i * 1000, owner, {1.5 * static_cast<double>(ranks.size()), 1, 2, 3}));
   return rows;
 }
 
@@ -149,30 +149,30 @@ TEST(BackendTable, AllRanksHaveRankZeros) {
       threads.emplace_back([&bootstrap, size] {
         // Each has other ones of its own; the last one none.
         const int own = bootstrap.rank();
-        const BackendTable mine(size, own + 1 < size || size == 1,
-                                [own](const auto& ranks) { return rows_of(own, ranks); });
-        const BackendTable all = BackendTable::of_first(bootstrap, mine);
+        const BackendTable own_table(size, own + 1 < size || size == 1,
+                                     [own](const auto& ranks) { return rows_of(own, ranks); });
+        const BackendTable all = BackendTable::of_first(bootstrap, own_table);
         const auto expect = [&](const std::vector<int>& ranks, const std::vector<int>& asked) {
-          const auto wanted = rows_of(0, ranks);
-          const auto found = all.of(asked);
-          ASSERT_EQ(found.size(), wanted.size());
-          for (std::size_t i = 0; i < found.size(); ++i) {
-            EXPECT_EQ(found[i].bytes, wanted[i].bytes);
-            EXPECT_EQ(found[i].backend, 0) << "another rank's";
-            EXPECT_EQ(found[i].us[0], wanted[i].us[0]);
+          const auto expected = rows_of(0, ranks);
+          const auto actual = all.rows_for(asked);
+          ASSERT_EQ(actual.size(), expected.size());
+          for (std::size_t i = 0; i < actual.size(); ++i) {
+            EXPECT_EQ(actual[i].bytes, expected[i].bytes);
+            EXPECT_EQ(actual[i].backend, 0) << "another rank's";
+            EXPECT_EQ(actual[i].us[0], expected[i].us[0]);
           }
         };
-        std::vector<int> everybody(static_cast<std::size_t>(size));
-        for (std::size_t i = 0; i < everybody.size(); ++i) everybody[i] = static_cast<int>(i);
-        expect(everybody, everybody);
+        std::vector<int> all_ranks(static_cast<std::size_t>(size));
+        for (std::size_t i = 0; i < all_ranks.size(); ++i) all_ranks[i] = static_cast<int>(i);
+        expect(all_ranks, all_ranks);
         if (size == 4) {
           expect({1, 2, 3}, {3, 1, 2});
           expect({1, 3}, {3, 1});
-          EXPECT_TRUE(all.of({0, 2}).empty());
-          EXPECT_TRUE(all.of({3}).empty());
+          EXPECT_TRUE(all.rows_for({0, 2}).empty());
+          EXPECT_TRUE(all.rows_for({3}).empty());
         }
         if (size > BackendTable::kMaxRanksByParts) {
-          EXPECT_TRUE(all.of({0, 1}).empty());
+          EXPECT_TRUE(all.rows_for({0, 1}).empty());
         }
       });
   }
@@ -184,7 +184,7 @@ TEST(BackendTable, EmptyTable_RequestsNothing) {
     return {};
   });
   EXPECT_TRUE(none.empty());
-  EXPECT_TRUE(none.of({0, 1}).empty());
+  EXPECT_TRUE(none.rows_for({0, 1}).empty());
 }
 
 // ---- The profile --------------------------------------------------------------------------------
@@ -272,14 +272,14 @@ TEST(BackendProfile, RefusesWhatCannotBeKept) {
     EXPECT_EQ(polypath_backend_save(engine.get(), &wrong, &text), POLYPATH_INVALID_ARGUMENT);
     EXPECT_THAT(polypath_last_error(), HasSubstr(what));
   };
-  refused("operation", [](auto& its) { its.op = POLYPATH_BACKEND_OP_COUNT; });
-  refused("operation", [](auto& its) { its.op = -1; });
-  refused("no GPU 99", [](auto& its) { its.ranks = 2; });
-  refused("gpus is null", [](auto& its) { its.gpus = nullptr; });
-  refused("bytes is 0", [](auto& its) { its.bytes = 0; });
-  refused("no such backend", [](auto& its) { its.backend_count = 2; });
-  refused("nothing was measured", [](auto& its) { its.turns = 0; });
-  refused("there are no backends", [](auto& its) { its.backends = nullptr; });
+  refused("operation", [](auto& samples) { samples.op = POLYPATH_BACKEND_OP_COUNT; });
+  refused("operation", [](auto& samples) { samples.op = -1; });
+  refused("no GPU 99", [](auto& samples) { samples.ranks = 2; });
+  refused("gpus is null", [](auto& samples) { samples.gpus = nullptr; });
+  refused("bytes is 0", [](auto& samples) { samples.bytes = 0; });
+  refused("no such backend", [](auto& samples) { samples.backend_count = 2; });
+  refused("nothing was measured", [](auto& samples) { samples.turns = 0; });
+  refused("there are no backends", [](auto& samples) { samples.backends = nullptr; });
   std::size_t count = 0;
   EXPECT_EQ(polypath_backend_entries(engine.get(), gpus_of, 2, nullptr, 0, &count),
             POLYPATH_INVALID_ARGUMENT);

@@ -97,10 +97,10 @@ void add_piece(std::deque<Rank>& ranks, const Memory& memory_of) {
   for (Rank& own : ranks) {
     PolypathView& view = own.view;
     const std::uint64_t piece = view.count++;
-    std::vector<double>& mine = memory_of(own);
-    const auto begin = reinterpret_cast<std::uint64_t>(mine.data());
+    std::vector<double>& own_memory = memory_of(own);
+    const auto begin = reinterpret_cast<std::uint64_t>(own_memory.data());
     view.pieces.begin[piece] = begin;
-    view.pieces.bytes[piece] = mine.size() * sizeof(double);
+    view.pieces.bytes[piece] = own_memory.size() * sizeof(double);
     for (std::size_t r = 0; r < ranks.size(); ++r)
       view.pieces.shift[r][piece] =
           reinterpret_cast<std::uint64_t>(memory_of(ranks[r]).data()) - begin;
@@ -111,11 +111,11 @@ void add_piece(std::deque<Rank>& ranks, const Memory& memory_of) {
 /// or what was wrong.
 std::string run_cg(std::uint64_t seed) {
   static const Brick brick{"test", 9, 15};
-  static const std::vector<double> wanted = cg_squares_alone(brick, kIterations);
+  static const std::vector<double> expected = cg_squares_alone(brick, kIterations);
   std::deque<Rank> ranks;
   for (std::uint64_t first = 0; first < brick.rows(); first += cg::kBlockRows)
     ranks.emplace_back(brick, first, std::min<std::uint64_t>(brick.rows() - first, cg::kBlockRows),
-                       wanted[0]);
+                       expected[0]);
   add_piece(ranks, [](Rank& rank) -> auto& { return rank.vector; });
   add_piece(ranks, [](Rank& rank) -> auto& { return rank.sums; });
   simt::RunOptions options;
@@ -138,27 +138,27 @@ std::string run_cg(std::uint64_t seed) {
   for (const Rank& rank : ranks) {
     if (rank.status.given_up != 0) return "a rank gave up";
     for (std::size_t i = 0; i <= kIterations; ++i)
-      if (rank.sums[i] != wanted[i]) return "another residual " + std::to_string(i);
+      if (rank.sums[i] != expected[i]) return "another residual " + std::to_string(i);
     if (rank.vector != ranks.front().vector) return "ranks have different directions";
   }
   return {};
 }
 
-TEST(CgTwin, GivesTheBitsOfOneLoop) {
+TEST(CgHost, GivesTheBitsOfOneLoop) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) ASSERT_EQ("", run_cg(seed)) << "seed " << seed;
 }
 
-struct Planted {
+struct MutantCase {
   CgFault fault;
   const char* name;
 };
-void PrintTo(const Planted& has_mutant, std::ostream* to) { *to << has_mutant.name; }
+void PrintTo(const MutantCase& has_mutant, std::ostream* to) { *to << has_mutant.name; }
 
-class PlantedCgFault : public testing::TestWithParam<Planted> {
+class CgMutant : public testing::TestWithParam<MutantCase> {
  protected:
   void TearDown() override { polypath::active_mutant<CgFault> = CgFault::none; }
 };
-TEST_P(PlantedCgFault, MakesRunsFail) {
+TEST_P(CgMutant, MakesRunsFail) {
   polypath::active_mutant<CgFault> = GetParam().fault;
   // Most are found by the first; where memory lies has a part in it, too.
   constexpr std::uint64_t kSeeds = 300;
@@ -168,14 +168,14 @@ TEST_P(PlantedCgFault, MakesRunsFail) {
 }
 
 #define PLANTED(name) \
-  Planted { CgFault::name, #name }
-INSTANTIATE_TEST_SUITE_P(Of, PlantedCgFault,
+  MutantCase { CgFault::name, #name }
+INSTANTIATE_TEST_SUITE_P(Of, CgMutant,
                          testing::Values(PLANTED(ends_without_order), PLANTED(first_for_last),
                                          PLANTED(count_not_reset), PLANTED(other_halves),
                                          PLANTED(second_round_twice), PLANTED(sent_before_stored),
                                          PLANTED(sent_to_one), PLANTED(no_last_barrier),
                                          PLANTED(own_sum)),
-                         [](const auto& of) { return std::string(of.param.name); });
+                         [](const auto& test_info) { return std::string(test_info.param.name); });
 
 }  // namespace
 }  // namespace uniconn_example

@@ -20,7 +20,7 @@ namespace polypath::test {
 
 namespace uc = polypath::uniconn;
 
-/// As the host of a rank does: once a kernel of it gave up, aborts on all ranks.
+/// As the host of a rank does: once a kernel of it timed out, aborts on all ranks.
 struct HostArgs {
   device::wait_error* status;
   std::uint32_t* abort_words[8];
@@ -98,13 +98,13 @@ class Ranks {
     rows_[rank].push_back(simt::launch("uniconn_device_row", static_cast<int>(rank), blocks, 64,
                                        DeviceRow{&ranks_[rank].view, calls, count}));
   }
-  /// On a stream of its own, the host of rank `of`.
-  void launch_host(std::size_t of) {
+  /// On a stream of its own, the host of `rank`.
+  void launch_host(std::size_t rank) {
     HostArgs args{};
-    args.status = &ranks_[of].status;
+    args.status = &ranks_[rank].status;
     args.ranks = static_cast<std::int32_t>(ranks_.size());
     for (std::size_t r = 0; r < ranks_.size(); ++r) args.abort_words[r] = &ranks_[r].abort_flag;
-    rows_.push_back({simt::launch("uniconn_test_host", static_cast<int>(of), 1, 32, args)});
+    rows_.push_back({simt::launch("uniconn_test_host", static_cast<int>(rank), 1, 32, args)});
   }
   std::string run(std::uint64_t seed) {
     options_.seed = seed;
@@ -147,20 +147,21 @@ std::string run_row(const DeviceRowCase& row, std::uint64_t seed) {
     for (std::size_t piece = 0; piece < kDevicePieces; ++piece)
       own[piece] = pieces[rank][piece]->address();
     const int number = static_cast<int>(rank);
-    Aligned& its = packed.emplace_back(pack(row, number, 0, own, words));
-    std::ranges::copy(pack(row, number, its.address(), own, words), its.get());
-    ranks.launch(rank, reinterpret_cast<const DeviceCall*>(its.get()), row.calls[rank].size(),
-                 row.blocks);
+    Aligned& packed_calls = packed.emplace_back(pack(row, number, 0, own, words));
+    std::ranges::copy(pack(row, number, packed_calls.address(), own, words), packed_calls.get());
+    ranks.launch(rank, reinterpret_cast<const DeviceCall*>(packed_calls.get()),
+                 row.calls[rank].size(), row.blocks);
   }
   if (const std::string error = ranks.run(seed); !error.empty()) return error;
   for (std::size_t rank = 0; rank < size; ++rank) {
     if (ranks.at(rank).status.given_up != 0)
       return "rank " + std::to_string(rank) + " gave up, reason " +
              std::to_string(ranks.at(rank).status.reason);
-    std::array<DeviceBytes, kDevicePieces> found;
+    std::array<DeviceBytes, kDevicePieces> actual;
     for (std::size_t piece = 0; piece < kDevicePieces; ++piece)
-      found[piece] = pieces[rank][piece]->bytes();
-    const std::string wrong = wrong_bytes(row, static_cast<int>(rank), packed[rank].bytes(), found);
+      actual[piece] = pieces[rank][piece]->bytes();
+    const std::string wrong =
+        wrong_bytes(row, static_cast<int>(rank), packed[rank].bytes(), actual);
     if (!wrong.empty()) return wrong;
   }
   return {};
@@ -177,8 +178,9 @@ TEST_P(DeviceRows, MoveWhatTheySay) {
     ASSERT_EQ("", run_row(make_device_row(random, options), seed)) << "row " << i;
   }
 }
-INSTANTIATE_TEST_SUITE_P(Of, DeviceRows, testing::Values(1, 2, 3, 4, 8),
-                         [](const auto& of) { return std::to_string(of.param) + "Ranks"; });
+INSTANTIATE_TEST_SUITE_P(Of, DeviceRows, testing::Values(1, 2, 3, 4, 8), [](const auto& test_info) {
+  return std::to_string(test_info.param) + "Ranks";
+});
 
 // ---- A rank that does not come
 // -------------------------------------------------------------------
@@ -195,7 +197,7 @@ DeviceCall one_call(DeviceOp op, uc::ThreadGroup group) {
 constexpr std::array kGroups{uc::ThreadGroup::THREAD, uc::ThreadGroup::WARP,
                              uc::ThreadGroup::BLOCK};
 
-/// Of four ranks, all but rank 2 make the call; the memory is theirs.
+/// All of four ranks but rank 2 make the call, on their own memory.
 struct Deserted {
   std::deque<Aligned> memory;
   Ranks ranks{4};
@@ -207,24 +209,25 @@ struct Deserted {
       of_ranks.push_back(memory.emplace_back(DeviceBytes(4096)).get());
     ranks.add_piece(of_ranks, 4096);
   }
-  DeviceCall* call(std::size_t rank, DeviceCall its) {
-    its.send = memory[rank].get() + 1024;
-    its.recv = memory[rank].get() + 2048;
-    its.signal = reinterpret_cast<std::uint64_t*>(memory[rank].get());
-    return calls.emplace_back(std::array{its, its, its}).data();
+  DeviceCall* call(std::size_t rank, DeviceCall args) {
+    args.send = memory[rank].get() + 1024;
+    args.recv = memory[rank].get() + 2048;
+    args.signal = reinterpret_cast<std::uint64_t*>(memory[rank].get());
+    return calls.emplace_back(std::array{args, args, args}).data();
   }
 };
 
 TEST(DeviceWaits, EndWithTheTimeLimitInACollective) {
   for (const auto group : kGroups)
     for (std::uint64_t seed = 1; seed <= 5; ++seed) {
-      Deserted its;
+      Deserted deserted;
       DeviceCall call = one_call(DeviceOp::all_reduce, group);
       call.count = 100;
-      for (const std::size_t rank : {0U, 1U, 3U}) its.ranks.launch(rank, its.call(rank, call), 3);
-      its.ranks.launch_host(0);
-      ASSERT_EQ("", its.ranks.run(seed));
-      const device::wait_error& status = its.ranks.at(0).status;
+      for (const std::size_t rank : {0U, 1U, 3U})
+        deserted.ranks.launch(rank, deserted.call(rank, call), 3);
+      deserted.ranks.launch_host(0);
+      ASSERT_EQ("", deserted.ranks.run(seed));
+      const device::wait_error& status = deserted.ranks.at(0).status;
       EXPECT_EQ(1U, status.given_up);
       EXPECT_EQ(device::wait_error::kProgram, status.kernel);
       EXPECT_EQ(2U, status.waited_for_rank);
@@ -237,51 +240,51 @@ TEST(DeviceWaits, EndWithTheTimeLimitInACollective) {
 
 TEST(DeviceWaits, EndWithTheTimeLimitForASignal) {
   for (const auto group : kGroups) {
-    Deserted its;
+    Deserted deserted;
     DeviceCall call = one_call(DeviceOp::acknowledge, group);
     call.root = 2;
     call.value = 7;
-    its.ranks.launch(1, its.call(1, call), 3);
-    its.ranks.launch_host(1);
-    ASSERT_EQ("", its.ranks.run(1));
-    const device::wait_error& status = its.ranks.at(1).status;
+    deserted.ranks.launch(1, deserted.call(1, call), 3);
+    deserted.ranks.launch_host(1);
+    ASSERT_EQ("", deserted.ranks.run(1));
+    const device::wait_error& status = deserted.ranks.at(1).status;
     EXPECT_EQ(device::wait_error::time_limit, status.reason);
     EXPECT_EQ(2U, status.waited_for_rank);
     EXPECT_EQ(7U, status.expected);
-    EXPECT_EQ(its.memory[1].address(), status.offset);
+    EXPECT_EQ(deserted.memory[1].address(), status.offset);
     EXPECT_EQ(8U, status.bytes);
   }
 }
 
 TEST(DeviceWaits, EndWithAnAbort) {
   for (const auto group : kGroups) {
-    Deserted its;
+    Deserted deserted;
     for (const std::size_t rank : {0U, 1U, 3U}) {
-      its.ranks.at(rank).view.wait_ctx.time_limit_ns = ~std::uint64_t{0};
-      its.ranks.at(rank).abort_flag = 1;
-      its.ranks.launch(rank, its.call(rank, one_call(DeviceOp::barrier, group)), 3);
+      deserted.ranks.at(rank).view.wait_ctx.time_limit_ns = ~std::uint64_t{0};
+      deserted.ranks.at(rank).abort_flag = 1;
+      deserted.ranks.launch(rank, deserted.call(rank, one_call(DeviceOp::barrier, group)), 3);
     }
-    ASSERT_EQ("", its.ranks.run(3));
+    ASSERT_EQ("", deserted.ranks.run(3));
     for (const std::size_t rank : {0U, 1U, 3U})
-      EXPECT_EQ(device::wait_error::aborted, its.ranks.at(rank).status.reason);
+      EXPECT_EQ(device::wait_error::aborted, deserted.ranks.at(rank).status.reason);
   }
 }
 
 TEST(DeviceCalls, WrongArguments_AreReported) {
   for (const auto group : kGroups)
     for (const int wrong : {0, 1, 2, 3, 4}) {
-      Deserted its;
+      Deserted deserted;
       DeviceCall call = one_call(DeviceOp::post, group);
       call.root = wrong == 0 ? 4 : wrong == 1 ? -1 : 1;
       call.count = wrong == 2 ? 2049 : 16;
-      DeviceCall* const made = its.call(0, call);
+      DeviceCall* const prepared = deserted.call(0, call);
       Aligned foreign(DeviceBytes(64));
-      if (wrong == 3) made->recv = foreign.get();
-      if (wrong == 4) made->signal = reinterpret_cast<std::uint64_t*>(foreign.get());
-      std::memset(its.memory[0].get() + 1024, 0x5A, 1024);
-      its.ranks.launch(0, made, 1);
-      ASSERT_EQ("", its.ranks.run(1));
-      const device::wait_error& status = its.ranks.at(0).status;
+      if (wrong == 3) prepared->recv = foreign.get();
+      if (wrong == 4) prepared->signal = reinterpret_cast<std::uint64_t*>(foreign.get());
+      std::memset(deserted.memory[0].get() + 1024, 0x5A, 1024);
+      deserted.ranks.launch(0, prepared, 1);
+      ASSERT_EQ("", deserted.ranks.run(1));
+      const device::wait_error& status = deserted.ranks.at(0).status;
       EXPECT_EQ(1U, status.given_up);
       if (wrong < 2) {
         EXPECT_EQ(device::wait_error::bad_rank, status.reason);
@@ -294,7 +297,7 @@ TEST(DeviceCalls, WrongArguments_AreReported) {
       for (std::size_t rank = 1; rank < 4; ++rank)
         for (std::size_t at = 0; at < 4096; ++at) {
           const bool is_sent = wrong == 4 && rank == 1 && at >= 2048 && at < 2064;
-          ASSERT_EQ(is_sent ? std::byte{0x5A} : std::byte{0}, its.memory[rank].get()[at]);
+          ASSERT_EQ(is_sent ? std::byte{0x5A} : std::byte{0}, deserted.memory[rank].get()[at]);
         }
       EXPECT_EQ(DeviceBytes(64), foreign.bytes());
     }
@@ -303,12 +306,12 @@ TEST(DeviceCalls, WrongArguments_AreReported) {
 // ---- What the tests are worth
 // ---------------------------------------------------------------------
 
-struct Planted {
+struct MutantCase {
   device_mutant fault;
   collective_mutant below;  ///< of polypath/device
   const char* name;
 };
-void PrintTo(const Planted& has_mutant, std::ostream* to) { *to << has_mutant.name; }
+void PrintTo(const MutantCase& has_mutant, std::ostream* to) { *to << has_mutant.name; }
 
 /// The number of the row that was found wrong; 0: none of them.
 int first_wrong_row(int rows) {
@@ -324,25 +327,25 @@ int first_wrong_row(int rows) {
   return 0;
 }
 
-class PlantedDeviceFault : public testing::TestWithParam<Planted> {
+class DeviceMutant : public testing::TestWithParam<MutantCase> {
  protected:
   void TearDown() override {
     active_mutant<device_mutant> = device_mutant::none;
     active_mutant<collective_mutant> = collective_mutant::none;
   }
 };
-TEST_P(PlantedDeviceFault, MakesRunsFail) {
+TEST_P(DeviceMutant, MakesRunsFail) {
   active_mutant<device_mutant> = GetParam().fault;
   active_mutant<collective_mutant> = GetParam().below;
   EXPECT_NE(0, first_wrong_row(60));
 }
 
 #define PLANTED(name) \
-  Planted { device_mutant::name, collective_mutant::none, #name }
+  MutantCase { device_mutant::name, collective_mutant::none, #name }
 #define PLANTED_BELOW(name) \
-  Planted { device_mutant::none, collective_mutant::name, #name }
+  MutantCase { device_mutant::none, collective_mutant::name, #name }
 INSTANTIATE_TEST_SUITE_P(
-    Of, PlantedDeviceFault,
+    Of, DeviceMutant,
     testing::Values(PLANTED(no_first_barrier), PLANTED(no_last_barrier), PLANTED(wrong_slot),
                     PLANTED(data_before_the_group), PLANTED(signal_before_data),
                     PLANTED(signal_before_the_group), PLANTED(signal_without_release),
@@ -352,7 +355,7 @@ INSTANTIATE_TEST_SUITE_P(
                     PLANTED_BELOW(barrier_of_neighbours), PLANTED_BELOW(barrier_not_counted),
                     PLANTED_BELOW(group_ahead_of_its_barrier), PLANTED_BELOW(own_part_first),
                     PLANTED_BELOW(slices_overlap)),
-    [](const auto& of) { return std::string(of.param.name); });
+    [](const auto& test_info) { return std::string(test_info.param.name); });
 
 TEST(WithoutAFault, NothingIsFound) { EXPECT_EQ(0, first_wrong_row(60)); }
 

@@ -15,24 +15,26 @@ using Parameter = std::tuple<SuiteCase<Backend>, int>;
 
 class UniconnAny : public testing::TestWithParam<Parameter> {};
 TEST_P(UniconnAny, Case) {
-  const auto& [its, ranks] = GetParam();
+  const auto& [suite_case, ranks] = GetParam();
   if (gpus() < ranks) GTEST_SKIP() << "needs " << ranks << " GPUs";
-  const int wanted = uc::detail::library_of(uc::detail::Offer::requested_backend());
-  ASSERT_NE(wanted, uc::detail::kNoLibrary) << "POLYPATH_BACKEND says which";
-  const std::string name = uc::detail::library_names.at(static_cast<std::size_t>(wanted));
+  const int requested = uc::detail::library_of(uc::detail::Offer::requested_backend());
+  ASSERT_NE(requested, uc::detail::kNoLibrary) << "POLYPATH_BACKEND says which";
+  const std::string name = uc::detail::library_names.at(static_cast<std::size_t>(requested));
   EXPECT_THAT(on_ranks<Backend>(ranks,
                                 [&](SuiteRank<Backend>& self) {
                                   SUITE_EXPECT(self.env.BackendName() == name,
                                                self.env.BackendName());
-                                  its.run(self);
+                                  suite_case.run(self);
                                 }),
               Each(""));
 }
-INSTANTIATE_TEST_SUITE_P(
-    Any, UniconnAny, testing::Combine(testing::ValuesIn(suite<Backend>()), testing::Values(2, 4)),
-    [](const auto& of) {
-      return std::string(std::get<0>(of.param).name) + "On" + std::to_string(std::get<1>(of.param));
-    });
+INSTANTIATE_TEST_SUITE_P(Any, UniconnAny,
+                         testing::Combine(testing::ValuesIn(suite<Backend>()),
+                                          testing::Values(2, 4)),
+                         [](const auto& test_info) {
+                           return std::string(std::get<0>(test_info.param).name) + "On" +
+                                  std::to_string(std::get<1>(test_info.param));
+                         });
 
 }  // namespace
 }  // namespace polypath::test

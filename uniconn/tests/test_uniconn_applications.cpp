@@ -24,7 +24,7 @@ int gpus() {
   return count;
 }
 
-/// What rank 0 found; all others are to have found the same.
+/// The result of rank 0; all others must have the same.
 template <uc::BackendLibrary B, typename Result, typename Body>
 Result on_all(int ranks, const Body& body) {
   std::vector<Result> results(static_cast<std::size_t>(ranks));
@@ -114,17 +114,17 @@ TYPED_TEST(UniconnApplications, JacobiIsThatOfOneHost) {
   constexpr int kIterations = 12;
   // Rows that do not divide; at four ranks one of them has a single row.
   for (const Grid grid : {Grid{37, 53}, Grid{5, 300}}) {
-    const JacobiResult wanted = jacobi2d_alone(grid, kIterations);
+    const JacobiResult expected = jacobi2d_alone(grid, kIterations);
     for (int ranks = 1; ranks <= std::min(4, gpus()); ++ranks) {
       SCOPED_TRACE(std::to_string(ranks) + " ranks");
-      const auto found = on_all<TypeParam, JacobiResult>(ranks, [&](Rank<TypeParam>& rank) {
+      const auto actual = on_all<TypeParam, JacobiResult>(ranks, [&](Rank<TypeParam>& rank) {
         const auto compute = sweeps("auto", rank.gpu);
         Jacobi2d<TypeParam> solver(rank.gpu, *compute, rank.comm, grid, kIterations);
         return solver.solve(kIterations, 3);
       });
-      EXPECT_THAT(found.residuals, ElementsAreArray(wanted.residuals));
-      EXPECT_EQ(found.digest, wanted.digest);
-      EXPECT_GT(found.iteration_us, 0);
+      EXPECT_THAT(actual.residuals, ElementsAreArray(expected.residuals));
+      EXPECT_EQ(actual.digest, expected.digest);
+      EXPECT_GT(actual.iteration_us, 0);
     }
   }
 }
@@ -132,10 +132,10 @@ TYPED_TEST(UniconnApplications, JacobiIsThatOfOneHost) {
 TYPED_TEST(UniconnApplications, CgIsThatOfOneHost) {
   constexpr int kIterations = 25;
   const Brick small = brick("small");
-  static const std::vector<double> wanted = cg_alone(small, kIterations);
+  static const std::vector<double> expected = cg_alone(small, kIterations);
   for (int ranks = 1; ranks <= std::min(4, gpus()); ++ranks) {
     SCOPED_TRACE(std::to_string(ranks) + " ranks");
-    const auto found = on_all<TypeParam, CgResult>(ranks, [&](Rank<TypeParam>& rank) {
+    const auto actual = on_all<TypeParam, CgResult>(ranks, [&](Rank<TypeParam>& rank) {
       const RowParts parts(small.rows(), ranks);
       const int own = rank.comm.GlobalRank();
       const Rows rows = rows_of(small, parts.first(own), parts.count(own));
@@ -143,8 +143,8 @@ TYPED_TEST(UniconnApplications, CgIsThatOfOneHost) {
       ConjugateGradients<TypeParam> solver(rank.gpu, *steps, rank.comm, small, rows, kIterations);
       return solver.solve(kIterations);
     });
-    EXPECT_THAT(found.residuals, ElementsAreArray(wanted));
-    EXPECT_NEAR(found.true_residual, wanted.back(), 1e-9 * wanted.front());
+    EXPECT_THAT(actual.residuals, ElementsAreArray(expected));
+    EXPECT_NEAR(actual.true_residual, expected.back(), 1e-9 * expected.front());
   }
 }
 
@@ -159,19 +159,19 @@ TYPED_TEST(UniconnApplicationModes, JacobiIsThatOfOneHost) {
   // Three blocks of rows, with more of them than threads load together, or at four ranks one with
   // fewer; a row of two blocks, and at four ranks one row each.
   for (const Grid grid : {Grid{27, 37}, Grid{4, 530}}) {
-    const JacobiResult wanted = jacobi2d_alone(grid, kIterations);
+    const JacobiResult expected = jacobi2d_alone(grid, kIterations);
     for (const int ranks : {1, 2, 4}) {
       if (ranks > gpus() || (ranks != 2 && !std::is_same_v<TypeParam, uc::PolypathBackend>))
         continue;
       SCOPED_TRACE(std::to_string(ranks) + " ranks");
       const auto in_mode = [&]<uc::LaunchMode M>() {
-        const auto found = on_all<TypeParam, JacobiResult>(ranks, [&](Rank<TypeParam>& rank) {
+        const auto actual = on_all<TypeParam, JacobiResult>(ranks, [&](Rank<TypeParam>& rank) {
           const auto compute = sweeps("auto", rank.gpu);
           Jacobi2d<TypeParam, M> solver(rank.gpu, *compute, rank.comm, grid, kIterations);
           return solver.solve(kIterations, 1);
         });
-        EXPECT_THAT(found.residuals, ElementsAreArray(wanted.residuals));
-        EXPECT_EQ(found.digest, wanted.digest);
+        EXPECT_THAT(actual.residuals, ElementsAreArray(expected.residuals));
+        EXPECT_EQ(actual.digest, expected.digest);
       };
       in_mode.template operator()<uc::LaunchMode::PartialDevice>();
       in_mode.template operator()<uc::LaunchMode::PureDevice>();
@@ -183,12 +183,12 @@ TYPED_TEST(UniconnApplicationModes, JacobiIsThatOfOneHost) {
 TYPED_TEST(UniconnApplicationModes, CgIsThatOfOneHost) {
   constexpr int kIterations = 4;
   const Brick bricks{"test", 9, 15};
-  static const std::vector<double> wanted = cg_alone(bricks, kIterations);
+  static const std::vector<double> expected = cg_alone(bricks, kIterations);
   for (const int ranks : {1, 2, 4}) {
     if (ranks > gpus() || (ranks != 2 && !std::is_same_v<TypeParam, uc::PolypathBackend>)) continue;
     const auto in_mode = [&]<uc::LaunchMode M>() {
       SCOPED_TRACE(std::to_string(ranks) + " ranks, " + uc::name_of(M));
-      const auto found = on_all<TypeParam, CgResult>(ranks, [&](Rank<TypeParam>& rank) {
+      const auto actual = on_all<TypeParam, CgResult>(ranks, [&](Rank<TypeParam>& rank) {
         const RowParts parts(bricks.rows(), ranks);
         const int own = rank.comm.GlobalRank();
         const Rows rows = rows_of(bricks, parts.first(own), parts.count(own));
@@ -199,8 +199,8 @@ TYPED_TEST(UniconnApplicationModes, CgIsThatOfOneHost) {
         solver.begin();  // and again
         return solver.solve(kIterations);
       });
-      EXPECT_THAT(found.residuals, ElementsAreArray(wanted));
-      EXPECT_NEAR(found.true_residual, wanted.back(), 1e-9 * wanted.front());
+      EXPECT_THAT(actual.residuals, ElementsAreArray(expected));
+      EXPECT_NEAR(actual.true_residual, expected.back(), 1e-9 * expected.front());
     };
     in_mode.template operator()<uc::LaunchMode::PartialDevice>();
     in_mode.template operator()<uc::LaunchMode::PureDevice>();
@@ -211,9 +211,9 @@ TEST(UniconnApplication, CgConvergesAsWithPlainSums) {
   constexpr int kIterations = 150;
   const Brick small = brick("small");
   const auto plain = cg_by_the_book(small, kIterations);
-  const auto found = cg_alone(small, kIterations);
-  for (std::size_t i = 0; i < 60; ++i) EXPECT_NEAR(found[i], plain[i], 1e-6 * plain[i]) << i;
-  EXPECT_LT(found.back(), 1e-9 * found.front());
+  const auto actual = cg_alone(small, kIterations);
+  for (std::size_t i = 0; i < 60; ++i) EXPECT_NEAR(actual[i], plain[i], 1e-6 * plain[i]) << i;
+  EXPECT_LT(actual.back(), 1e-9 * actual.front());
   EXPECT_LT(plain.back(), 1e-9 * plain.front());
 }
 

@@ -19,7 +19,7 @@ using testing::StartsWith;
 using Backend = uc::AnyBackend;
 using uc::detail::Offer;
 
-/// POLYPATH_BACKEND, for so long.
+/// Sets POLYPATH_BACKEND for its lifetime.
 class Wanted {
  public:
   explicit Wanted(const char* name) { setenv("POLYPATH_BACKEND", name, 1); }
@@ -29,7 +29,7 @@ class Wanted {
 };
 
 /// What each of two ranks says when they come together on these GPUs, and `body` has run.
-std::vector<std::string> said(
+std::vector<std::string> outcomes(
     std::array<int, 2> devices,
     const std::function<std::string(uc::Environment<Backend>&)>& body = {}) {
   const auto bootstraps = uc::Bootstrap::threads(2);
@@ -51,14 +51,14 @@ std::vector<std::string> said(
   return texts;
 }
 
-// ---- Of made-up ranks, without any library ------------------------------------------------------
+// ---- Made-up ranks, without any library ---------------------------------------------------------
 
 enum : std::size_t { kPolypath, kGpuccl, kGpushmem, kMpi };
 
 std::vector<Offer> ranks_that_want(std::initializer_list<const char*> names) {
   std::vector<Offer> all;
   for (const char* const name : names) {
-    Offer::write(all.emplace_back().wanted, name);
+    Offer::write(all.emplace_back().requested, name);
   }
   return all;
 }
@@ -110,27 +110,28 @@ TEST(UniconnChoice, TakesNoOtherForWhatIsWantedByName) {
             choice_refused(POLYPATH_NOT_SUPPORTED, all));
 }
 
-// ---- Of this machine ----------------------------------------------------------------------------
+// ---- This machine -------------------------------------------------------------------------------
 
 TEST(UniconnChoice, SaysWhatItChose) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs";
-  EXPECT_THAT(said({0, 1}), Each("polypath: ranks are of one node, and reach each other's memory"));
-  const Wanted wanted("PolyPath");
-  EXPECT_THAT(said({1, 0}), Each("polypath: POLYPATH_BACKEND says so"));
+  EXPECT_THAT(outcomes({0, 1}),
+              Each("polypath: ranks are of one node, and reach each other's memory"));
+  const Wanted setting("PolyPath");
+  EXPECT_THAT(outcomes({1, 0}), Each("polypath: POLYPATH_BACKEND says so"));
 }
 
 TEST(UniconnChoice, RefusesNamesThatThereAreNot) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs";
-  const Wanted wanted("nvshmem");
-  EXPECT_THAT(said({0, 1}), Each(HasSubstr("POLYPATH_BACKEND is 'nvshmem' on rank 0: polypath, "
-                                           "gpuccl, gpushmem, mpi or auto is wanted")));
+  const Wanted setting("nvshmem");
+  EXPECT_THAT(outcomes({0, 1}), Each(HasSubstr("POLYPATH_BACKEND is 'nvshmem' on rank 0: polypath, "
+                                               "gpuccl, gpushmem, mpi or auto is wanted")));
 }
 
 TEST(UniconnChoice, SaysThatThereIsNoCodeForMpi) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs";
-  const Wanted wanted("mpi");
-  EXPECT_THAT(said({0, 1}), Each(AllOf(StartsWith("error: "), HasSubstr("no code for it"),
-                                       HasSubstr("UNICONN_WITH_MPI"))));
+  const Wanted setting("mpi");
+  EXPECT_THAT(outcomes({0, 1}), Each(AllOf(StartsWith("error: "), HasSubstr("no code for it"),
+                                           HasSubstr("UNICONN_WITH_MPI"))));
 }
 
 /// What a Coordinator of each mode says, and toDevice().
@@ -138,8 +139,8 @@ std::string modes(uc::Environment<Backend>&) {
   uc::Coordinator<Backend> pure_host(nullptr);
   std::string text;
   for (const auto& make : std::initializer_list<std::function<void()>>{
-           [] { uc::Coordinator<Backend, uc::LaunchMode::PartialDevice> made(nullptr); },
-           [] { uc::Coordinator<Backend, uc::LaunchMode::PureDevice> made(nullptr); },
+           [] { uc::Coordinator<Backend, uc::LaunchMode::PartialDevice> coordinator(nullptr); },
+           [] { uc::Coordinator<Backend, uc::LaunchMode::PureDevice> coordinator(nullptr); },
            [] { static_cast<void>(uc::Communicator<Backend>().toDevice()); }}) {
     try {
       make();
@@ -153,8 +154,8 @@ std::string modes(uc::Environment<Backend>&) {
 
 TEST(UniconnChoice, LaunchesWhatPolypathDoes) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs";
-  const Wanted wanted("polypath");
-  EXPECT_THAT(said({0, 1}, &modes), Each(IsEmpty()));
+  const Wanted setting("polypath");
+  EXPECT_THAT(outcomes({0, 1}, &modes), Each(IsEmpty()));
 }
 
 #if UNICONN_STANDINS
@@ -162,11 +163,11 @@ TEST(UniconnChoice, LaunchesWhatPolypathDoes) {
 // Ranks on one GPU are what polypath refuses, and what stands in for NCCL takes.
 TEST(UniconnChoice, TakesTheNextWhereThePreferredDoesNotWork) {
   if (gpus() < 1) GTEST_SKIP() << "needs a GPU";
-  EXPECT_THAT(said({0, 0}),
+  EXPECT_THAT(outcomes({0, 0}),
               Each(AllOf(StartsWith("gpuccl: the first that these ranks have; not polypath ("),
                          HasSubstr("GPU"))));
-  const Wanted wanted("polypath");
-  EXPECT_THAT(said({0, 0}), Each(AllOf(StartsWith("error: "), HasSubstr("GPU"))));
+  const Wanted setting("polypath");
+  EXPECT_THAT(outcomes({0, 0}), Each(AllOf(StartsWith("error: "), HasSubstr("GPU"))));
 }
 
 TEST(UniconnChoice, SaysWhatProgramsWithKernelsNeed) {
@@ -174,8 +175,8 @@ TEST(UniconnChoice, SaysWhatProgramsWithKernelsNeed) {
   for (const auto& [name, library, header] :
        {std::tuple("gpuccl", "NCCL", "device/gpuccl.cuh"),
         std::tuple("gpushmem", "NVSHMEM", "device/gpushmem.cuh")}) {
-    const Wanted wanted(name);
-    for (const std::string& text : said({0, 1}, &modes))
+    const Wanted setting(name);
+    for (const std::string& text : outcomes({0, 1}, &modes))
       for (const char* const mode : {"PartialDevice", "PureDevice", "toDevice"})
         EXPECT_THAT(text, HasSubstr(std::string(mode) + " over " + library +
                                     ": include polypath/uniconn/" + header));
@@ -185,8 +186,8 @@ TEST(UniconnChoice, SaysWhatProgramsWithKernelsNeed) {
 /// Memory that kernels over one library use is of no use to those over another.
 TEST(UniconnChoice, GivesKernelsWhatTheyAreOver) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs";
-  const Wanted wanted("polypath");
-  const auto found = said({0, 1}, [](uc::Environment<Backend>&) {
+  const Wanted setting("polypath");
+  const auto results = outcomes({0, 1}, [](uc::Environment<Backend>&) {
     uc::Communicator<Backend> comm;
     if (comm.toDevice<uc::PolypathBackend>() == nullptr ||
         static_cast<void*>(comm.toDevice<uc::PolypathBackend>()) != comm.toDevice())
@@ -194,7 +195,7 @@ TEST(UniconnChoice, GivesKernelsWhatTheyAreOver) {
     static_cast<void>(comm.toDevice<uc::GpucclBackend>());
     return std::string("it is given");
   });
-  EXPECT_THAT(found, Each(HasSubstr("the kernel is over gpuccl, and the backend is polypath")));
+  EXPECT_THAT(results, Each(HasSubstr("the kernel is over gpuccl, and the backend is polypath")));
 }
 
 #else
@@ -205,8 +206,8 @@ TEST(UniconnChoice, SaysWhichLibraryIsMissingAndHowToGetIt) {
        {std::tuple("GPUCCL", "libnccl.so.2", "nvidia-nccl-cu13"),
         std::tuple("gpushmem", "libnvshmem_host.so.3", "nvidia-nvshmem-cu13")}) {
     if (dlopen(file, RTLD_NOW | RTLD_LOCAL) != nullptr) GTEST_SKIP() << "there is " << file;
-    const Wanted wanted(name);
-    EXPECT_THAT(said({0, 1}),
+    const Wanted setting(name);
+    EXPECT_THAT(outcomes({0, 1}),
                 Each(AllOf(StartsWith("error: "),
                            HasSubstr(std::string("POLYPATH_BACKEND is ") + name + ": rank 0: "),
                            HasSubstr(std::string("there is no ") + file), HasSubstr(package))));
@@ -216,7 +217,7 @@ TEST(UniconnChoice, SaysWhichLibraryIsMissingAndHowToGetIt) {
 TEST(UniconnChoice, SaysThatThereIsNone) {
   if (gpus() < 1) GTEST_SKIP() << "needs a GPU";
   if (dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL) != nullptr) GTEST_SKIP() << "there is NCCL";
-  EXPECT_THAT(said({0, 0}),
+  EXPECT_THAT(outcomes({0, 0}),
               Each(AllOf(StartsWith("error: "), HasSubstr("no library works for these ranks"),
                          HasSubstr("not polypath ("))));
 }

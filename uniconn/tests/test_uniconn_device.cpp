@@ -92,8 +92,9 @@ TEST_P(UniconnDevice, PartsCommunicateByThemselves) {
   };
   EXPECT_THAT(on_ranks<Backend>(GetParam(), body), Each(""));
 }
-INSTANTIATE_TEST_SUITE_P(On, UniconnDevice, testing::Values(2, 4),
-                         [](const auto& of) { return std::to_string(of.param) + "Ranks"; });
+INSTANTIATE_TEST_SUITE_P(On, UniconnDevice, testing::Values(2, 4), [](const auto& test_info) {
+  return std::to_string(test_info.param) + "Ranks";
+});
 
 /// PartialDevice: the kernel sends, and the host tells after it.
 TEST(UniconnDeviceModes, PartialDeviceIsToldByTheHost) {

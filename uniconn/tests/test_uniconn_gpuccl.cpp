@@ -16,16 +16,17 @@ using Parameter = std::tuple<SuiteCase<Backend>, int>;
 
 class UniconnGpuccl : public testing::TestWithParam<Parameter> {};
 TEST_P(UniconnGpuccl, Case) {
-  const auto& [its, ranks] = GetParam();
+  const auto& [suite_case, ranks] = GetParam();
   if (gpus() < ranks) GTEST_SKIP() << "needs " << ranks << " GPUs";
-  EXPECT_THAT(on_ranks<Backend>(ranks, [&](SuiteRank<Backend>& self) { its.run(self); }), Each(""));
+  EXPECT_THAT(on_ranks<Backend>(ranks, [&](SuiteRank<Backend>& self) { suite_case.run(self); }),
+              Each(""));
 }
 INSTANTIATE_TEST_SUITE_P(Gpuccl, UniconnGpuccl,
                          testing::Combine(testing::ValuesIn(suite<Backend>()),
                                           testing::Values(2, 4)),
-                         [](const auto& of) {
-                           return std::string(std::get<0>(of.param).name) + "On" +
-                                  std::to_string(std::get<1>(of.param));
+                         [](const auto& test_info) {
+                           return std::string(std::get<0>(test_info.param).name) + "On" +
+                                  std::to_string(std::get<1>(test_info.param));
                          });
 
 /// As a program with device/gpuccl.cuh has it.
@@ -43,7 +44,7 @@ TEST(UniconnGpucclKernels, NeedTheDeviceHeader) {
                                      [&] { static_cast<void>(self.comm.toDevice()); });
     SUITE_EXPECT(text.find("device/gpuccl.cuh") != std::string::npos, text);
     refusal(POLYPATH_NOT_SUPPORTED, "PureDevice", [&] {
-      const uc::Coordinator<Backend, uc::LaunchMode::PureDevice> made(self.gpu.stream);
+      const uc::Coordinator<Backend, uc::LaunchMode::PureDevice> coordinator(self.gpu.stream);
     });
   };
   EXPECT_THAT(on_ranks<Backend>(2, body), Each(""));

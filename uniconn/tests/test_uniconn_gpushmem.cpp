@@ -17,16 +17,17 @@ using Parameter = std::tuple<SuiteCase<Backend>, int>;
 
 class UniconnGpushmem : public testing::TestWithParam<Parameter> {};
 TEST_P(UniconnGpushmem, Case) {
-  const auto& [its, ranks] = GetParam();
+  const auto& [suite_case, ranks] = GetParam();
   if (gpus() < ranks) GTEST_SKIP() << "needs " << ranks << " GPUs";
-  EXPECT_THAT(on_ranks<Backend>(ranks, [&](SuiteRank<Backend>& self) { its.run(self); }), Each(""));
+  EXPECT_THAT(on_ranks<Backend>(ranks, [&](SuiteRank<Backend>& self) { suite_case.run(self); }),
+              Each(""));
 }
 INSTANTIATE_TEST_SUITE_P(Gpushmem, UniconnGpushmem,
                          testing::Combine(testing::ValuesIn(suite<Backend>()),
                                           testing::Values(2, 4)),
-                         [](const auto& of) {
-                           return std::string(std::get<0>(of.param).name) + "On" +
-                                  std::to_string(std::get<1>(of.param));
+                         [](const auto& test_info) {
+                           return std::string(std::get<0>(test_info.param).name) + "On" +
+                                  std::to_string(std::get<1>(test_info.param));
                          });
 
 /// What a program with device/gpushmem.cuh has: here the host library's own functions, counted.
@@ -59,7 +60,7 @@ TEST(UniconnGpushmemKernels, NeedTheDeviceHeaderAndItsLibrary) {
     const std::string toDevice = refusal(POLYPATH_NOT_SUPPORTED, "toDevice",
                                          [&] { static_cast<void>(self.comm.toDevice()); });
     const std::string mode = refusal(POLYPATH_NOT_SUPPORTED, "PureDevice", [&] {
-      const uc::Coordinator<Backend, uc::LaunchMode::PureDevice> made(self.gpu.stream);
+      const uc::Coordinator<Backend, uc::LaunchMode::PureDevice> coordinator(self.gpu.stream);
     });
     for (const std::string& text : {toDevice, mode})
       SUITE_EXPECT(text.find("device/gpushmem.cuh") != std::string::npos &&

@@ -11,11 +11,11 @@ namespace {
 
 using Backend = uc::PolypathBackend;
 
-int call(const void* mine, void* all, std::size_t bytes, void* user) {
+int call(const void* own, void* all, std::size_t bytes, void* user) {
   const auto& exchange = *static_cast<const CommunicatorOptions*>(user);
   try {
     exchange.exchange(
-        {static_cast<const std::byte*>(mine), bytes},
+        {static_cast<const std::byte*>(own), bytes},
         {static_cast<std::byte*>(all), bytes * static_cast<std::size_t>(exchange.size)});
     return 0;
   } catch (const std::exception&) {
@@ -30,10 +30,10 @@ RANK_PROGRAM(suite_of_uniconn) {
   const Gpu gpu;
   uc::Communicator<Backend> comm;
   SuiteRank<Backend> rank{env, comm, gpu};
-  for (const auto& its : suite<Backend>())
+  for (const auto& suite_case : suite<Backend>())
     // Their kernels take turns on the simulated node: the collectives' own tests run them.
-    if (const std::string name = its.name; name != "LongReductions" && name != "AlltoAlls")
-      its.run(rank);
+    if (const std::string name = suite_case.name; name != "LongReductions" && name != "AlltoAlls")
+      suite_case.run(rank);
 }
 TEST(UniconnProcesses, Suite) {
   NEEDS_GPUS(3);

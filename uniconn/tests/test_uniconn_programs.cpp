@@ -29,9 +29,9 @@ std::vector<double> jacobi(SuiteRank<Backend>& self, std::size_t cells, int iter
   auto* halos = uc::Memory<Backend>::Alloc<double>(2);
   auto* halos_new = uc::Memory<Backend>::Alloc<double>(2);
   auto* words = uc::Memory<Backend>::Alloc<std::uint64_t>(2);
-  std::vector<double> mine(cells);
+  std::vector<double> own_cells(cells);
   for (std::size_t i = 0; i < cells; ++i)
-    mine[i] = static_cast<double>((static_cast<std::size_t>(self.rank()) * cells + i) % 17);
+    own_cells[i] = static_cast<double>((static_cast<std::size_t>(self.rank()) * cells + i) % 17);
   uc::Coordinator<Backend, M> step(self.gpu.stream);
   bool is_first = true;
   step.template BindKernel<M>([&](uc::Stream) {
@@ -41,14 +41,14 @@ std::vector<double> jacobi(SuiteRank<Backend>& self, std::size_t cells, int iter
       std::memcpy(outside.data(), got.data(), 16);
       std::vector<double> next(cells);
       for (std::size_t i = 0; i < cells; ++i)
-        next[i] = 0.5 * ((i == 0 ? outside[0] : mine[i - 1]) +
-                         (i + 1 == cells ? outside[1] : mine[i + 1]));
-      mine = next;
+        next[i] = 0.5 * ((i == 0 ? outside[0] : own_cells[i - 1]) +
+                         (i + 1 == cells ? outside[1] : own_cells[i + 1]));
+      own_cells = next;
     }
     is_first = false;
     Bytes to_go(16);
-    std::memcpy(to_go.data(), &mine.front(), 8);
-    std::memcpy(to_go.data() + 8, &mine.back(), 8);
+    std::memcpy(to_go.data(), &own_cells.front(), 8);
+    std::memcpy(to_go.data() + 8, &own_cells.back(), 8);
     self.gpu.write(edges, to_go);
   });
   step.template BindKernel<uc::LaunchMode::PureDevice>([](uc::Stream) { ADD_FAILURE(); });
@@ -68,7 +68,7 @@ std::vector<double> jacobi(SuiteRank<Backend>& self, std::size_t cells, int iter
   step.WaitComm();
   for (auto* const each : {edges, halos, halos_new}) uc::Memory<Backend>::Free(each);
   uc::Memory<Backend>::Free(words);
-  return mine;
+  return own_cells;
 }
 
 TEST(UniconnPrograms, JacobiIsTheSequentialOne) {
@@ -82,15 +82,15 @@ TEST(UniconnPrograms, JacobiIsTheSequentialOne) {
       next[i] = 0.5 * (all[(i + all.size() - 1) % all.size()] + all[(i + 1) % all.size()]);
     all = next;
   }
-  EXPECT_THAT(on_ranks<Backend>(4,
-                                [&](SuiteRank<Backend>& self) {
-                                  const auto mine =
-                                      jacobi<uc::LaunchMode::PureHost>(self, kCells, kIterations);
-                                  const auto from =
-                                      all.begin() + self.rank() * static_cast<long>(kCells);
-                                  SUITE_EXPECT(std::equal(mine.begin(), mine.end(), from), "");
-                                }),
-              Each(""));
+  EXPECT_THAT(
+      on_ranks<Backend>(4,
+                        [&](SuiteRank<Backend>& self) {
+                          const auto own_cells =
+                              jacobi<uc::LaunchMode::PureHost>(self, kCells, kIterations);
+                          const auto from = all.begin() + self.rank() * static_cast<long>(kCells);
+                          SUITE_EXPECT(std::equal(own_cells.begin(), own_cells.end(), from), "");
+                        }),
+      Each(""));
 }
 
 /// PartialDevice: the host tells of what a kernel sent; PureDevice: it says nothing.
@@ -242,7 +242,7 @@ TEST(UniconnPrograms, NothingWithoutAnEnvironment) {
 
 TEST(UniconnPrograms, RankWithoutGpu_EndsAll) {
   const auto bootstraps = uc::Bootstrap::threads(2);
-  std::vector<std::string> said(2);
+  std::vector<std::string> errors(2);
   {
     std::vector<std::jthread> threads;
     for (const std::size_t rank : {0U, 1U})
@@ -251,15 +251,15 @@ TEST(UniconnPrograms, RankWithoutGpu_EndsAll) {
         try {
           env.SetDevice(rank == 0 ? 0 : 99);
         } catch (const polypath::error& error) {
-          said[rank] = error.what();
+          errors[rank] = error.what();
         }
       });
   }
-  EXPECT_THAT(said[0], HasSubstr("rank 1 has no GPU"));
-  EXPECT_THAT(said[1], HasSubstr("no GPU 99"));
+  EXPECT_THAT(errors[0], HasSubstr("rank 1 has no GPU"));
+  EXPECT_THAT(errors[1], HasSubstr("no GPU 99"));
 }
 
-/// 40 streams that wait for words hold nobody who would write them.
+/// 40 streams that wait for words do not block the streams that write them.
 TEST(UniconnPrograms, FortyStreamsMayWait) {
   EXPECT_THAT(
       on_ranks<Backend>(

@@ -27,7 +27,7 @@ constexpr int kGpushmem = POLYPATH_BACKEND_GPUSHMEM;
 constexpr int kMpi = POLYPATH_BACKEND_MPI;
 
 /// A profile in which these are the fastest, for 2, 3 and 4 ranks. What stands in for NCCL lets
-/// those who send wait for who receives.
+/// senders wait for receivers.
 class Table {
  public:
   struct Row {
@@ -79,7 +79,7 @@ using Parameter = std::tuple<SuiteCase<Backend>, int>;
 
 class UniconnRoutes : public testing::TestWithParam<Parameter> {};
 TEST_P(UniconnRoutes, Case) {
-  const auto& [its, ranks] = GetParam();
+  const auto& [suite_case, ranks] = GetParam();
   if (gpus() < ranks) GTEST_SKIP() << "needs " << ranks << " GPUs";
   const Table table(mixed_rows());
   std::mutex mutex;
@@ -89,7 +89,7 @@ TEST_P(UniconnRoutes, Case) {
                                   SUITE_EXPECT(self.env.BackendName() == "polypath",
                                                self.env.BackendName());
                                   self.posts_may_wait = true;
-                                  its.run(self);
+                                  suite_case.run(self);
                                   const std::lock_guard lock(mutex);
                                   for (BackendUse& use : self.env.BackendUses())
                                     uses.push_back(std::move(use));
@@ -103,7 +103,7 @@ TEST_P(UniconnRoutes, Case) {
     return sum;
   };
   EXPECT_EQ(calls("post", "gpuccl"), calls("acknowledge", "gpuccl"));
-  const std::string name = its.name;
+  const std::string name = suite_case.name;
   const auto both = [&](const char* operation) {
     EXPECT_GT(calls(operation, "gpuccl"), 0u) << operation;
     EXPECT_GT(calls(operation, "polypath"), 0u) << operation;
@@ -124,9 +124,9 @@ TEST_P(UniconnRoutes, Case) {
 INSTANTIATE_TEST_SUITE_P(Table, UniconnRoutes,
                          testing::Combine(testing::ValuesIn(suite<Backend>()),
                                           testing::Values(2, 4)),
-                         [](const auto& of) {
-                           return std::string(std::get<0>(of.param).name) + "On" +
-                                  std::to_string(std::get<1>(of.param));
+                         [](const auto& test_info) {
+                           return std::string(std::get<0>(test_info.param).name) + "On" +
+                                  std::to_string(std::get<1>(test_info.param));
                          });
 
 /// One group with messages of both, to both neighbours, whose order differs from rank to rank; the
@@ -158,12 +158,12 @@ TEST(UniconnRoutesOf, GroupUsesBothBackends) {
       for (std::size_t i = 0; i < kKinds; ++i) {
         // Posts of a rank are acknowledged in their order; ranks turn the row by their number.
         const std::size_t sent = (i + static_cast<std::size_t>(self.rank())) % kKinds;
-        const std::size_t came = (i + static_cast<std::size_t>(last)) % kKinds;
+        const std::size_t received = (i + static_cast<std::size_t>(last)) % kKinds;
         auto* const word = words.get<std::uint64_t>();
         coordinator.Post(source.get<char>(places[sent]), inbox.get<char>(places[sent]),
                          kSizes[sent], word + sent, round, next, &self.comm);
-        coordinator.Acknowledge(inbox.get<char>(places[came]), kSizes[came], word + came, round,
-                                last, &self.comm);
+        coordinator.Acknowledge(inbox.get<char>(places[received]), kSizes[received],
+                                word + received, round, last, &self.comm);
       }
       coordinator.CommEnd();
       self.gpu.fill(source.get(), 0xEE, 400'000);
@@ -231,11 +231,11 @@ TEST(UniconnRoutesOf, NothingOfAGroupWaitsForAnotherPart) {
     }
     coordinator.WaitComm();
     if (self.rank() == 1) {
-      const Bytes came = self.content(0, 1, 300'100);
-      inbox.note(0, Bytes(came.begin(), came.begin() + 300'000));
+      const Bytes received = self.content(0, 1, 300'100);
+      inbox.note(0, Bytes(received.begin(), received.begin() + 300'000));
     } else {
-      const Bytes came = self.content(1, 1, 300'100);
-      inbox.note(300'000, Bytes(came.begin() + 300'000, came.end()));
+      const Bytes received = self.content(1, 1, 300'100);
+      inbox.note(300'000, Bytes(received.begin() + 300'000, received.end()));
     }
     inbox.expect_image("of two parts");
     self.comm.Barrier(self.gpu.stream);
@@ -244,7 +244,7 @@ TEST(UniconnRoutesOf, NothingOfAGroupWaitsForAnotherPart) {
   EXPECT_THAT(failures, Each(""));
 }
 
-/// Of a kernel's data the host tells alone: both sides by polypath, whatever the size.
+/// Only the host tells of a kernel's data: both sides by polypath, at any size.
 TEST(UniconnRoutesOf, PartialDevice_SignalsByPolypath) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs";
   const Table table(mixed_rows());
@@ -289,9 +289,9 @@ TEST(UniconnRoutesOf, PartsHaveRowsOfTheirOwn) {
       if (!part) continue;
       const auto before = self.env.BackendUses();
       uc::Coordinator<Backend> coordinator(self.gpu.stream);
-      uc::detail::DevicePointer made = 0;  // that a part alone has
-      self.gpu.cuda.check(self.gpu.cuda.alloc(&made, 1000), "cuMemAlloc");
-      auto* const memory = reinterpret_cast<std::byte*>(made);
+      uc::detail::DevicePointer plain_memory = 0;  // that a part alone has
+      self.gpu.cuda.check(self.gpu.cuda.alloc(&plain_memory, 1000), "cuMemAlloc");
+      auto* const memory = reinterpret_cast<std::byte*>(plain_memory);
       self.gpu.write(memory, self.content(self.rank(), 7, 1000));
       coordinator.Broadcast(memory, 1000, 0, &part);
       coordinator.WaitComm();
@@ -300,7 +300,7 @@ TEST(UniconnRoutesOf, PartsHaveRowsOfTheirOwn) {
       SUITE_EXPECT(use_of(self.env.BackendUses(), "broadcast", by).calls ==
                        use_of(before, "broadcast", by).calls + 1,
                    by);
-      self.gpu.cuda.check(self.gpu.cuda.free(made), "cuMemFree");
+      self.gpu.cuda.check(self.gpu.cuda.free(plain_memory), "cuMemFree");
     }
   });
   EXPECT_THAT(failures, Each(""));

@@ -14,16 +14,17 @@ using Parameter = std::tuple<SuiteCase<Backend>, int>;
 
 class UniconnThreads : public testing::TestWithParam<Parameter> {};
 TEST_P(UniconnThreads, Case) {
-  const auto& [its, ranks] = GetParam();
+  const auto& [suite_case, ranks] = GetParam();
   if (gpus() < ranks) GTEST_SKIP() << "needs " << ranks << " GPUs";
-  EXPECT_THAT(on_ranks<Backend>(ranks, [&](SuiteRank<Backend>& self) { its.run(self); }), Each(""));
+  EXPECT_THAT(on_ranks<Backend>(ranks, [&](SuiteRank<Backend>& self) { suite_case.run(self); }),
+              Each(""));
 }
 INSTANTIATE_TEST_SUITE_P(Polypath, UniconnThreads,
                          testing::Combine(testing::ValuesIn(suite<Backend>()),
                                           testing::Values(2, 4)),
-                         [](const auto& of) {
-                           return std::string(std::get<0>(of.param).name) + "On" +
-                                  std::to_string(std::get<1>(of.param));
+                         [](const auto& test_info) {
+                           return std::string(std::get<0>(test_info.param).name) + "On" +
+                                  std::to_string(std::get<1>(test_info.param));
                          });
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 namespace polypath::test {
 
-/// Of this node; 0 where there is none.
+/// GPUs of this node; 0: none.
 inline int gpus() {
   try {
     const auto engine = uc::detail::engine();

@@ -15,23 +15,23 @@
 namespace polypath::test {
 
 template <typename B>
-bool run(const std::set<std::string>& wanted, uc::Environment<B>& env) {
+bool run(const std::set<std::string>& names, uc::Environment<B>& env) {
   env.SetDevice(env.NodeRank());
   const Gpu gpu;
   uc::Communicator<B> comm;
   SuiteRank<B> self{env, comm, gpu};
   // What a table may give to MPI waits.
   self.posts_may_wait = std::getenv("PROFILES") != nullptr;
-  const bool has_names = !wanted.empty() && !wanted.begin()->starts_with('-');
+  const bool has_names = !names.empty() && !names.begin()->starts_with('-');
   bool is_well = true;
-  for (const SuiteCase<B>& its : suite<B>()) {
-    if (wanted.contains("-" + std::string(its.name))) continue;
-    if (has_names && !wanted.contains(its.name)) continue;
+  for (const SuiteCase<B>& suite_case : suite<B>()) {
+    if (names.contains("-" + std::string(suite_case.name))) continue;
+    if (has_names && !names.contains(suite_case.name)) continue;
     try {
-      its.run(self);
-      std::printf("rank %d: %s: OK\n", self.rank(), its.name);
+      suite_case.run(self);
+      std::printf("rank %d: %s: OK\n", self.rank(), suite_case.name);
     } catch (const std::exception& error) {
-      std::printf("rank %d: %s: FAILED: %s\n", self.rank(), its.name, error.what());
+      std::printf("rank %d: %s: FAILED: %s\n", self.rank(), suite_case.name, error.what());
       is_well = false;
       break;  // the others wait for it
     }
@@ -44,7 +44,7 @@ bool run(const std::set<std::string>& wanted, uc::Environment<B>& env) {
 
 int main(int argc, char** argv) {
   using namespace polypath::test;
-  const std::set<std::string> wanted(argv + 1, argv + argc);
+  const std::set<std::string> names(argv + 1, argv + argc);
   const char* const backend = std::getenv("BACKEND");
   if (const char* const piece = std::getenv("PIECE"))
     uc::detail::mpi_piece = std::strtoull(piece, nullptr, 10);
@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
       bool is_well = false;
       {
         uc::Environment<uc::PolypathBackend> env(uc::mpi_bootstrap(MPI_COMM_WORLD));
-        is_well = run<uc::PolypathBackend>(wanted, env);
+        is_well = run<uc::PolypathBackend>(names, env);
       }
       if (!is_well) MPI_Abort(MPI_COMM_WORLD, 1);
       MPI_Finalize();
@@ -67,7 +67,7 @@ int main(int argc, char** argv) {
       if (profiles != nullptr && number != nullptr)
         setenv("POLYPATH_PROFILE", (std::string(profiles) + "." + number).c_str(), 1);
       uc::Environment<uc::AnyBackend> env(argc, argv);
-      if (!run<uc::AnyBackend>(wanted, env)) MPI_Abort(MPI_COMM_WORLD, 1);
+      if (!run<uc::AnyBackend>(names, env)) MPI_Abort(MPI_COMM_WORLD, 1);
       std::printf("rank %d: backend: %s\n", env.WorldRank(), env.BackendReason().c_str());
       for (const uc::BackendUse& use : env.BackendUses())
         std::printf("rank %d: %s by %s: %llu\n", env.WorldRank(), use.operation.c_str(),
@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
     }
     {
       uc::Environment<uc::MPIBackend> env(argc, argv);
-      if (!run<uc::MPIBackend>(wanted, env)) MPI_Abort(MPI_COMM_WORLD, 1);
+      if (!run<uc::MPIBackend>(names, env)) MPI_Abort(MPI_COMM_WORLD, 1);
     }
     // It began MPI, and has ended it.
     int is_over = 0;
@@ -85,9 +85,9 @@ int main(int argc, char** argv) {
       std::printf("MPI was not finalised\n");
       return 1;
     }
-    const std::string said = refusal(POLYPATH_INVALID_ARGUMENT, "after the end",
-                                     [] { uc::Environment<uc::MPIBackend> env; });
-    if (said.find("cannot begin again") == std::string::npos) return 1;
+    const std::string message = refusal(POLYPATH_INVALID_ARGUMENT, "after the end",
+                                        [] { uc::Environment<uc::MPIBackend> env; });
+    if (message.find("cannot begin again") == std::string::npos) return 1;
   } catch (const std::exception& error) {
     std::printf("FAILED: %s\n", error.what());
     return 1;

@@ -2,9 +2,9 @@
  *
  * Ranks are processes of one machine, threads of one process, or both; for collectives they may be
  * on several machines (polypath_network). All ranks create a
- * communicator together; from then on a rank that dies, gives up or does not come ends the others'
- * waits with an error, within the time limit: POLYPATH_COMMUNICATOR_ERROR, and the communicator is
- * unusable for good.
+ * communicator together; from then on a rank that dies, times out or does not come ends the
+ * others' waits with an error, within the time limit: POLYPATH_COMMUNICATOR_ERROR, and the
+ * communicator stays unusable.
  *
  * Collective calls are made by all ranks, in the same order: create, split, exchange, alloc, free.
  * They wait for each other on the host, so each rank needs its own thread; what ends in _all makes
@@ -28,17 +28,17 @@ extern "C" {
 /* One rank of a communicator. */
 typedef struct polypath_comm polypath_comm;
 
-/* An all-gather, by which ranks find each other: `mine` of every rank, `bytes` long on all, in rank
- * order, into `all`. 0: it succeeded. It has to fail when a rank does not come: before there is a
- * communicator nobody else can know. Called a few times, by the thread that creates. */
-typedef int (*polypath_all_gather_fn)(const void* mine, void* all, size_t bytes, void* user);
+/* An all-gather, by which ranks find each other: `local` of every rank, `bytes` long on all, in
+ * rank order, into `all`. 0: it succeeded. It must fail when a rank does not come: without a
+ * communicator polypath cannot detect that. Called a few times, by the thread that creates. */
+typedef int (*polypath_all_gather_fn)(const void* local, void* all, size_t bytes, void* user);
 
 /* One rank of those that meet: an exchange that is ready-made, and can be used by itself. */
 typedef struct polypath_bootstrap polypath_bootstrap;
 
-/* The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT,
- * over TCP; returns when all have come. `port` 0: after MASTER_PORT. Without any of them: a
- * meeting of this process alone. `timeout_ms`: how long anybody waits for another rank.
+/* The ranks that torchrun started, or another launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and
+ * MASTER_PORT, over TCP; returns when all have come. `port` 0: after MASTER_PORT. Without any of
+ * them: a meeting of this process alone. `timeout_ms`: how long a rank waits for another one.
  * POLYPATH_COMMUNICATOR_ERROR: a rank did not come. POLYPATH_INVALID_ARGUMENT: a variable. */
 POLYPATH_API polypath_status polypath_bootstrap_from_environment(uint32_t port, uint32_t timeout_ms,
                                                                  polypath_bootstrap** meeting);
@@ -47,7 +47,7 @@ POLYPATH_API polypath_status polypath_bootstrap_threads(int size, uint32_t timeo
                                                         polypath_bootstrap** meetings);
 /* A polypath_all_gather_fn; `meeting` is its `user`. The message of a failure:
  * polypath_last_error(). */
-POLYPATH_API int polypath_bootstrap_all_gather(const void* mine, void* all, size_t bytes,
+POLYPATH_API int polypath_bootstrap_all_gather(const void* local, void* all, size_t bytes,
                                                void* meeting);
 /* -1 for NULL. */
 POLYPATH_API int polypath_bootstrap_rank(const polypath_bootstrap* meeting);
@@ -82,12 +82,12 @@ POLYPATH_API const polypath_network* polypath_network_nccl(void);
 
 /* 0: what the settings of the context say. */
 typedef struct polypath_comm_options {
-  uint32_t timeout_ms; /* how long anybody waits for another rank; rank 0's counts */
+  uint32_t timeout_ms; /* how long a rank waits for another one; rank 0's counts */
   uint32_t port;       /* for create_from_environment: where rank 0 listens */
   /* Ranks may be on several nodes, equally many on each; NULL: they are of one. The same on all
    * ranks. Which node a rank is of: the setting comm_node. */
   const polypath_network* network;
-  /* Of this rank's GPU, for collectives: thread blocks of a kernel, at most (0: 128), and
+  /* For collectives on this rank's GPU: thread blocks of a kernel, at most (0: 128), and
    * multiprocessors that are left to kernels of other libraries that wait for other GPUs as well,
    * no more than half of all. */
   uint32_t max_blocks;
@@ -120,8 +120,8 @@ POLYPATH_API polypath_status polypath_comm_create_all(polypath_context* context,
                                                       const polypath_comm_options* options,
                                                       polypath_comm** comms);
 
-/* The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT:
- * they meet over TCP. `gpu` -1: LOCAL_RANK, or 0 where only one GPU is visible. */
+/* The ranks that torchrun started, or another launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and
+ * MASTER_PORT: they meet over TCP. `gpu` -1: LOCAL_RANK, or 0 where only one GPU is visible. */
 POLYPATH_API polypath_status polypath_comm_create_from_environment(
     polypath_context* context, int gpu, const polypath_comm_options* options, polypath_comm** comm);
 
@@ -139,7 +139,7 @@ POLYPATH_API polypath_status polypath_comm_split(polypath_comm* comm, int color,
  * for calls of this rank, for the time limit; what a call uses that is held for longer is kept. */
 POLYPATH_API polypath_status polypath_comm_destroy(polypath_comm* comm);
 
-/* Not collective; NULL is allowed. As destroy, but waits for nobody, and frees no memory of the
+/* Not collective; NULL is allowed. As destroy, but does not wait, and frees no memory of the
  * GPU. Calls of other ranks that this one has taken part in are completed; their next call fails.
  */
 POLYPATH_API polypath_status polypath_comm_abandon(polypath_comm* comm);
@@ -155,8 +155,8 @@ POLYPATH_API void polypath_gpu_reset(int gpu);
  * others find out by their time limit, in the next call that needs this node. */
 POLYPATH_API polypath_status polypath_comm_abort(polypath_comm* comm, const char* reason);
 
-/* POLYPATH_COMMUNICATOR_ERROR, with the reason, once it is unusable. What streams wrote while they
- * were let go is undefined, so ask after synchronising. */
+/* POLYPATH_COMMUNICATOR_ERROR, with the reason, once it is unusable. What streams wrote after their
+ * waits were ended is undefined, so check after synchronising. */
 POLYPATH_API polypath_status polypath_comm_check(polypath_comm* comm);
 
 /* Waits until all that is on `stream`, one of this rank's GPU, is done; then as
@@ -172,8 +172,8 @@ POLYPATH_API int polypath_comm_node_count(const polypath_comm* comm);
  * another node. */
 POLYPATH_API int polypath_comm_gpu(const polypath_comm* comm, int rank);
 
-/* Collective: `mine` of every rank, `bytes` each, in rank order, into `all`, on the host. */
-POLYPATH_API polypath_status polypath_comm_host_all_gather(polypath_comm* comm, const void* mine,
+/* Collective: `local` of every rank, `bytes` each, in rank order, into `all`, on the host. */
+POLYPATH_API polypath_status polypath_comm_host_all_gather(polypath_comm* comm, const void* local,
                                                            void* all, size_t bytes);
 
 /* ---- Symmetric memory -------------------------------------------------------------------------
@@ -225,7 +225,8 @@ typedef struct polypath_signal {
 POLYPATH_API polypath_status polypath_comm_put(polypath_comm* comm, int to,
                                                const polypath_symmetric* memory, size_t offset,
                                                const void* src, size_t bytes, void* stream);
-/* The same; then gives the word of rank `to` its value: who finds it there finds the bytes. */
+/* As polypath_comm_put(); then sets the word of rank `to` to its value: a rank that sees the value
+ * sees the bytes. */
 POLYPATH_API polypath_status polypath_comm_put_signal(polypath_comm* comm, int to,
                                                       const polypath_symmetric* memory,
                                                       size_t offset, const void* src, size_t bytes,
@@ -244,8 +245,9 @@ typedef struct polypath_put {
  * Arguments of all are checked before any is issued; the message names the index of the put. */
 POLYPATH_API polypath_status polypath_comm_put_group(polypath_comm* comm, const polypath_put* puts,
                                                      size_t count, void* stream);
-/* The same, and after all puts the stream waits for the words of this rank that `awaited` names,
- * as polypath_comm_wait_signal() for each: where all puts are small, by one kernel. */
+/* polypath_comm_put_group(), and after all puts the stream waits for the words of this rank that
+ * `awaited` names, as polypath_comm_wait_signal() for each: where all puts are small, by one
+ * kernel. */
 POLYPATH_API polypath_status polypath_comm_put_and_wait(polypath_comm* comm,
                                                         const polypath_put* puts, size_t count,
                                                         const polypath_signal* awaited,
@@ -262,16 +264,16 @@ POLYPATH_API polypath_status polypath_comm_wait_signal(polypath_comm* comm,
 POLYPATH_API polypath_status polypath_comm_barrier(polypath_comm* comm, void* stream);
 
 /* What kernels of the program wait with, as those of the communicator do
- * (polypath/device/wait.cuh): until an abort, and no longer than the time limit of now; one that
- * gives up aborts the communicator. `patience` is a polypath::device::wait_context
- * (polypath/device/wait_context.hpp), `bytes` its size. What it points to is the communicator's.
+ * (polypath/device/wait.cuh): until an abort, and no longer than the present time limit; one that
+ * times out aborts the communicator. `wait_ctx` is a polypath::device::wait_context
+ * (polypath/device/wait_context.hpp), `bytes` its size. The communicator owns what it points to.
  * POLYPATH_INVALID_ARGUMENT: another size, as of the headers of another version. */
 POLYPATH_API polypath_status polypath_comm_wait_context(polypath_comm* comm, void* wait_ctx,
                                                         size_t bytes);
 
 /* ---- Collectives ------------------------------------------------------------------------------
  * On a stream, as above. All ranks make the same calls in the same order; those of one communicator
- * run one after another, whatever streams they are on. Counts are in elements. Buffers are memory
+ * run one after another, also on different streams. Counts are in elements. Buffers are memory
  * of this rank's GPU from any allocator, aligned to their elements, and do not overlap, or are in
  * place: the same for allreduce, broadcast and reduce; `recv` is this rank's part of
  * `send` for reduce_scatter, and `send` this rank's part of `recv` for all_gather. NULL where this
@@ -312,10 +314,10 @@ typedef enum polypath_reduce_op {
 } polypath_reduce_op;
 
 /* Not collective: loads the kernels of communicators, of collectives and of batches of blocks for
- * GPU `gpu`, once; later communicators, collectives and batches on it load none. The driver loads kernels only when those that run
- * on the GPU have ended, and lets no other thread of the process into the driver meanwhile: to be
- * called before any run there that wait for this process. They stay until the GPU's context goes.
- * POLYPATH_NOT_SUPPORTED: there are none for this GPU. */
+ * GPU `gpu`, once; later communicators, collectives and batches on it load none. The driver loads
+ * kernels only when those that run on the GPU have ended, and lets no other thread of the process
+ * into the driver meanwhile: to be called before any run there that wait for this process. They
+ * stay until the GPU's context goes. POLYPATH_NOT_SUPPORTED: there are none for this GPU. */
 POLYPATH_API polypath_status polypath_load_kernels(polypath_context* context, int gpu);
 
 /* Collective: loads the kernels, and takes scratch on each GPU. The first collective does it
@@ -327,7 +329,7 @@ POLYPATH_API polypath_status polypath_comm_prepare(polypath_comm* comm);
 /* The same for all ranks of this process. */
 POLYPATH_API polypath_status polypath_comm_prepare_all(polypath_comm* const* comms, int count);
 
-/* Kernels of the collectives that follow take at most so many thread blocks of a GPU, so that the
+/* Limits the thread blocks that kernels of later collectives take on a GPU, so that the
  * program's own kernels run next to them; 0: as many as are fastest, which is up to seven eighths
  * of the GPU's multiprocessors, one a block. All ranks give the same number at the same place among
  * their calls. POLYPATH_INVALID_ARGUMENT: it is negative. Collective where nothing prepared the

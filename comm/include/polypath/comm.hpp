@@ -42,9 +42,9 @@ class symmetric_memory {
 /// Owns a polypath_comm: one rank. Movable, not copyable.
 class communicator {
  public:
-  /// Gathers `mine` of all ranks, in rank order, into `all`; throws when it cannot.
+  /// Gathers `local` of all ranks, in rank order, into `all`; throws when it cannot.
   using exchange_function =
-      std::function<void(std::span<const std::byte> mine, std::span<std::byte> all)>;
+      std::function<void(std::span<const std::byte> local, std::span<std::byte> all)>;
 
   explicit communicator(polypath_comm* handle) : handle_(handle) {}
 
@@ -55,24 +55,25 @@ class communicator {
       const exchange_function& function;
       int size;
       std::exception_ptr thrown;
-    } its{exchange, size, nullptr};
-    const auto run = [](const void* mine, void* all, std::size_t bytes, void* user) -> int {
-      call& one = *static_cast<call*>(user);
+    } gather{exchange, size, nullptr};
+    const auto run = [](const void* local, void* all, std::size_t bytes, void* user) -> int {
+      call& state = *static_cast<call*>(user);
       try {
-        one.function({static_cast<const std::byte*>(mine), bytes},
-                     {static_cast<std::byte*>(all), bytes * static_cast<std::size_t>(one.size)});
+        state.function(
+            {static_cast<const std::byte*>(local), bytes},
+            {static_cast<std::byte*>(all), bytes * static_cast<std::size_t>(state.size)});
         return 0;
       } catch (...) {
-        one.thrown = std::current_exception();
+        state.thrown = std::current_exception();
         return 1;
       }
     };
-    polypath_comm* made = nullptr;
+    polypath_comm* handle = nullptr;
     const polypath_status status =
-        polypath_comm_create(on.get(), rank, size, gpu, run, &its, &options, &made);
-    if (its.thrown) std::rethrow_exception(its.thrown);
+        polypath_comm_create(on.get(), rank, size, gpu, run, &gather, &options, &handle);
+    if (gather.thrown) std::rethrow_exception(gather.thrown);
     detail::check(status);
-    handle_.reset(made);
+    handle_.reset(handle);
   }
 
   /// All ranks in this process: GPU r for rank r.
@@ -88,17 +89,17 @@ class communicator {
   /// The ranks that torchrun started; GPU LOCAL_RANK for -1.
   static communicator from_environment(context& on, int gpu = -1,
                                        const polypath_comm_options& options = {}) {
-    polypath_comm* made = nullptr;
-    detail::check(polypath_comm_create_from_environment(on.get(), gpu, &options, &made));
-    return communicator(made);
+    polypath_comm* handle = nullptr;
+    detail::check(polypath_comm_create_from_environment(on.get(), gpu, &options, &handle));
+    return communicator(handle);
   }
 
   /// `wait_context`: polypath::device::wait_context.
   template <typename wait_context>
   [[nodiscard]] wait_context wait_ctx() {
-    wait_context given;
-    detail::check(polypath_comm_wait_context(get(), &given, sizeof given));
-    return given;
+    wait_context ctx;
+    detail::check(polypath_comm_wait_context(get(), &ctx, sizeof ctx));
+    return ctx;
   }
 
   [[nodiscard]] int rank() const noexcept { return polypath_comm_rank(get()); }
@@ -120,10 +121,10 @@ class communicator {
   }
   void free(symmetric_memory memory) { detail::check(polypath_comm_free(get(), memory.get())); }
 
-  void exchange(std::span<const std::byte> mine, std::span<std::byte> all) {
-    if (all.size() != mine.size() * static_cast<std::size_t>(size()))
+  void exchange(std::span<const std::byte> local, std::span<std::byte> all) {
+    if (all.size() != local.size() * static_cast<std::size_t>(size()))
       throw error(POLYPATH_INVALID_ARGUMENT, "all is not as long as those of all ranks");
-    detail::check(polypath_comm_host_all_gather(get(), mine.data(), all.data(), mine.size()));
+    detail::check(polypath_comm_host_all_gather(get(), local.data(), all.data(), local.size()));
   }
 
   void put(int to, const symmetric_memory& memory, std::size_t offset, const void* src,

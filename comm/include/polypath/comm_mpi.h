@@ -15,13 +15,13 @@ extern "C" {
 #endif
 
 /* The exchange of polypath_comm_create(); `user` is an MPI_Comm *. */
-static inline int polypath_mpi_exchange(const void* mine, void* all, size_t bytes, void* user) {
+static inline int polypath_mpi_exchange(const void* local, void* all, size_t bytes, void* user) {
   if (bytes > INT_MAX) return 1;
-  return MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, *(MPI_Comm*)user) !=
+  return MPI_Allgather(local, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, *(MPI_Comm*)user) !=
          MPI_SUCCESS;
 }
 
-/* Messages between nodes: on a communicator of their own, so that no receive of the program's gets
+/* Messages between nodes: on a communicator of their own, so that no receive of the program matches
  * them. The `user` of a polypath_network. */
 typedef struct polypath_mpi_messages {
   MPI_Comm ranks;
@@ -44,33 +44,33 @@ static inline void polypath_mpi_end(void* user) {
 
 static inline int polypath_mpi_send(void* user, int to, int tag, const void* bytes, size_t count,
                                     uint64_t* request) {
-  MPI_Request its;
-  if (sizeof its > sizeof *request ||
-      MPI_Isend(bytes, (int)count, MPI_BYTE, to, tag, ((polypath_mpi_messages*)user)->own, &its) !=
-          MPI_SUCCESS)
+  MPI_Request pending;
+  if (sizeof pending > sizeof *request ||
+      MPI_Isend(bytes, (int)count, MPI_BYTE, to, tag, ((polypath_mpi_messages*)user)->own,
+                &pending) != MPI_SUCCESS)
     return 1;
-  memcpy(request, &its, sizeof its);
+  memcpy(request, &pending, sizeof pending);
   return 0;
 }
 
 static inline int polypath_mpi_receive(void* user, int from, int tag, void* bytes, size_t count,
                                        uint64_t* request) {
-  MPI_Request its;
-  if (sizeof its > sizeof *request ||
+  MPI_Request pending;
+  if (sizeof pending > sizeof *request ||
       MPI_Irecv(bytes, (int)count, MPI_BYTE, from, tag, ((polypath_mpi_messages*)user)->own,
-                &its) != MPI_SUCCESS)
+                &pending) != MPI_SUCCESS)
     return 1;
-  memcpy(request, &its, sizeof its);
+  memcpy(request, &pending, sizeof pending);
   return 0;
 }
 
 static inline int polypath_mpi_test(void* user, uint64_t* request, int* done) {
-  MPI_Request its;
+  MPI_Request pending;
   int result = 0;
   (void)user;
-  memcpy(&its, request, sizeof its);
-  result = MPI_Test(&its, done, MPI_STATUS_IGNORE);
-  memcpy(request, &its, sizeof its);
+  memcpy(&pending, request, sizeof pending);
+  result = MPI_Test(&pending, done, MPI_STATUS_IGNORE);
+  memcpy(request, &pending, sizeof pending);
   return result != MPI_SUCCESS;
 }
 
@@ -91,15 +91,15 @@ static inline polypath_status polypath_comm_create_mpi(polypath_context* context
   int threads = 0;
   polypath_status status = POLYPATH_INTERNAL_ERROR;
   polypath_network network;
-  polypath_comm_options its;
+  polypath_comm_options effective;
   polypath_mpi_messages* messages = (polypath_mpi_messages*)calloc(1, sizeof *messages);
-  if (messages == NULL) MPI_Abort(ranks, 1); /* the others would wait for ever */
+  if (messages == NULL) MPI_Abort(ranks, 1); /* the others would wait without a limit */
   MPI_Comm_rank(ranks, &rank);
   MPI_Comm_size(ranks, &size);
   MPI_Query_thread(&threads);
   memset(&network, 0, sizeof network);
-  memset(&its, 0, sizeof its);
-  if (options != NULL) its = *options;
+  memset(&effective, 0, sizeof effective);
+  if (options != NULL) effective = *options;
   messages->ranks = ranks;
   network.progress_in_caller = threads < MPI_THREAD_MULTIPLE;
   network.user = messages;
@@ -108,10 +108,11 @@ static inline polypath_status polypath_comm_create_mpi(polypath_context* context
   network.receive = &polypath_mpi_receive;
   network.test = &polypath_mpi_test;
   network.end = &polypath_mpi_end;
-  if (its.network == NULL) its.network = &network;
-  status =
-      polypath_comm_create(context, rank, size, gpu, &polypath_mpi_exchange, &ranks, &its, comm);
-  if (status == POLYPATH_SUCCESS && polypath_comm_node_count(*comm) > 1 && its.network == &network)
+  if (effective.network == NULL) effective.network = &network;
+  status = polypath_comm_create(context, rank, size, gpu, &polypath_mpi_exchange, &ranks,
+                                &effective, comm);
+  if (status == POLYPATH_SUCCESS && polypath_comm_node_count(*comm) > 1 &&
+      effective.network == &network)
     messages->is_kept = 1;
   else
     free(messages);

@@ -9,13 +9,14 @@
 namespace polypath {
 namespace {
 
-struct Given {
+struct BlockReservations {
   std::mutex mutex;
   std::map<CUcontext, int> blocks;
 };
 
-Given& given() {
-  static Given* const all = new Given;  // also for communicators that end with the process
+BlockReservations& reserved_blocks() {
+  static BlockReservations* const all =
+      new BlockReservations;  // also for communicators that end with the process
   return *all;
 }
 
@@ -26,7 +27,7 @@ int evenly_spread(int blocks) {
   return blocks < kClusters ? blocks : blocks / kClusters * kClusters;
 }
 
-/// Of a communicator that comes late, next to others' kernels.
+/// For a communicator that comes late, next to others' kernels.
 constexpr int kModest = 4;
 
 /// Half of what is left: the busiest communicators come first, and many more may come. Of 100
@@ -39,7 +40,7 @@ int modest_share_of(int left) {
   return std::min(left, std::max(share, kModest));
 }
 
-/// Of a GPU, for streams that wait: up to eight of them hold blocks of the size of a collective's
+/// For streams that wait on a GPU: up to eight of them hold blocks of the size of a collective's
 /// (put_group.cpp). The first communicator leaves as many by itself.
 constexpr int kPartForWaits = 16;
 
@@ -51,7 +52,7 @@ int share_of(int left, int most, bool is_modest) {
 
 BlockReservation::BlockReservation(CUcontext context, int capacity, int most, int spared)
     : context_(context) {
-  Given& all = given();
+  BlockReservations& all = reserved_blocks();
   const std::lock_guard lock(all.mutex);
   int& used = all.blocks[context];
   is_first_ = used == 0;
@@ -66,14 +67,14 @@ BlockReservation::BlockReservation(CUcontext context, int capacity, int most, in
 }
 
 BlockReservation::~BlockReservation() {
-  Given& all = given();
+  BlockReservations& all = reserved_blocks();
   const std::lock_guard lock(all.mutex);
   all.blocks[context_] -= blocks_;
 }
 
 void BlockReservation::keep(int blocks) {
   const int kept = std::clamp(blocks, 1, blocks_);
-  Given& all = given();
+  BlockReservations& all = reserved_blocks();
   const std::lock_guard lock(all.mutex);
   all.blocks[context_] -= blocks_ - kept;
   blocks_ = kept;

@@ -21,10 +21,10 @@ class BlockReservation {
   BlockReservation(const BlockReservation&) = delete;
   BlockReservation& operator=(const BlockReservation&) = delete;
 
-  /// Nobody had blocks of the GPU before it.
+  /// No other reservation had blocks of the GPU before it.
   [[nodiscard]] bool is_first() const noexcept { return is_first_; }
   [[nodiscard]] int blocks() const noexcept { return blocks_; }
-  /// Keeps only so many, at least one: what all ranks agreed on.
+  /// Keeps only `blocks`, at least one: the number that all ranks agreed on.
   void keep(int blocks);
 
  private:

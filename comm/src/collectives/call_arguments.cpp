@@ -26,7 +26,7 @@ std::uint64_t parts_received(const CollectiveCall& call, int size) {
   return all ? static_cast<std::uint64_t>(size) : 1;
 }
 
-/// Of buffers that overlap. A reduced part may lie where any part of `send` does, and parts that
+/// For buffers that overlap. A reduced part may lie where any part of `send` does, and parts that
 /// are exchanged in one place: kernels take elements before others are stored there.
 bool is_in_place(const CollectiveCall& call, int rank, int size) {
   const std::uint64_t part = bytes_of(call);

@@ -9,7 +9,7 @@
 
 namespace polypath {
 
-/// Of a call's count: of the whole message, or of one rank's part of it.
+/// The bytes of a call's count: of the whole message, or of one rank's part of it.
 std::uint64_t bytes_of(const CollectiveCall& call);
 bool has_root(CollectiveOp op);
 
@@ -32,7 +32,7 @@ void require_alike(const CollectiveCall& call, int rank, int size);
 /// The buffers of a call that is alike, as comm.h says what they have to be.
 void require_buffers(const CudaDriver& driver, const CollectiveCall& call,
                      const CallerRank& caller);
-/// Of a call that runs by copies: what is received there may come before what lies there is sent.
+/// For a call that runs by copies: received data may arrive before the data there are sent.
 void require_parts_apart(const CollectiveCall& call, int rank, int size);
 
 }  // namespace polypath

@@ -42,7 +42,7 @@ std::string mismatch_text(const wait_error& status, std::string_view other) {
 }
 
 void compare_calls(Communicator& communicator, const CollectiveCall& call, std::uint32_t number) {
-  const std::array<std::uint64_t, 5> mine{
+  const std::array<std::uint64_t, 5> local{
       static_cast<std::uint64_t>(call.op), static_cast<std::uint64_t>(call.type), call.count,
       combines(call.op) ? static_cast<std::uint64_t>(call.operation) : 0,
       has_root(call.op) ? static_cast<std::uint64_t>(call.root) : 0};
@@ -54,7 +54,7 @@ void compare_calls(Communicator& communicator, const CollectiveCall& call, std::
     return std::to_string(value);
   };
   std::vector<std::array<std::uint64_t, 5>> all(static_cast<std::size_t>(communicator.size()));
-  communicator.exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  communicator.exchange(std::as_bytes(std::span(local)), std::as_writable_bytes(std::span(all)));
   for (std::size_t field = 0; field < names.size(); ++field)
     for (std::size_t rank = 1; rank < all.size(); ++rank)
       if (all[rank][field] != all[0][field])

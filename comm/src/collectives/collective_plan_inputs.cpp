@@ -18,7 +18,7 @@ constexpr std::size_t kMaxNumbers = 64;
 /// As a node file with the tables of a profile; empty where that cannot be read back.
 std::string text_of(const Node& node, std::span<const TunedCollective> tuned) {
   std::string text = format_node_file(node);
-  for (const TunedCollective& one : tuned) text += '\n' + format_collective(one);
+  for (const TunedCollective& entry : tuned) text += '\n' + format_collective(entry);
   try {
     static_cast<void>(read_node_text(text));
   } catch (const InvalidArgument& error) {
@@ -29,12 +29,12 @@ std::string text_of(const Node& node, std::span<const TunedCollective> tuned) {
 }
 
 /// The text of rank 0, on all.
-std::string from_first(Communicator& comm, const std::string& mine) {
+std::string from_first(Communicator& comm, const std::string& local) {
   const auto size = static_cast<std::size_t>(comm.size());
-  std::array<std::uint64_t, 1> bytes{mine.size()};
+  std::array<std::uint64_t, 1> bytes{local.size()};
   std::vector<std::uint64_t> all(size);
   comm.exchange(std::as_bytes(std::span(bytes)), std::as_writable_bytes(std::span(all)));
-  std::string padded = mine;
+  std::string padded = local;
   padded.resize(all.front());
   std::string texts(all.front() * size, '\0');
   comm.exchange(std::as_bytes(std::span(padded)), std::as_writable_bytes(std::span(texts)));
@@ -45,10 +45,10 @@ std::string from_first(Communicator& comm, const std::string& mine) {
 
 CollectivePlanInputs share_plan_inputs(Communicator& comm, std::span<const TunedCollective> tuned) {
   CollectivePlanInputs basis;
-  std::array<std::int32_t, kMaxNumbers> mine{};
+  std::array<std::int32_t, kMaxNumbers> local{};
   for (int rank = 0; rank < comm.size(); ++rank) {
     basis.gpus.push_back(comm.gpu_of(rank));
-    mine[static_cast<std::size_t>(rank)] = comm.gpu_of(rank);
+    local[static_cast<std::size_t>(rank)] = comm.gpu_of(rank);
   }
   basis.node = comm.node();
   if (comm.size() == 1) {
@@ -62,7 +62,7 @@ CollectivePlanInputs share_plan_inputs(Communicator& comm, std::span<const Tuned
   basis.tuned = read_collectives_text(text);
   // GPUs as rank 0 numbers them.
   std::vector<std::array<std::int32_t, kMaxNumbers>> all(static_cast<std::size_t>(comm.size()));
-  comm.exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  comm.exchange(std::as_bytes(std::span(local)), std::as_writable_bytes(std::span(all)));
   for (std::size_t rank = 0; rank < basis.gpus.size(); ++rank) basis.gpus[rank] = all.front()[rank];
   return basis;
 }

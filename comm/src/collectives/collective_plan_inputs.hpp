@@ -1,5 +1,5 @@
 // What the ranks of a communicator plan with: one capacity graph and one table of what was tuned,
-// rank 0's, so that all come to the same plans whatever their own profiles hold.
+// rank 0's, so that all come to the same plans even with different profiles.
 #pragma once
 
 #include <span>

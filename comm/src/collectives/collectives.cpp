@@ -27,19 +27,19 @@ namespace {
 constexpr std::size_t kStepsOfAWeight = 32;
 static_assert(kMaxRanks == kMaxRanksPerNode);
 
-/// Of each ring of a channel. With four, a credit is told of in the very step before the one that
+/// The slots of a channel's ring. With four, a credit is signalled in the step before the one that
 /// needs it; with eight, ranks may be some steps apart. A longer lag gains nothing (2 x H200).
 constexpr std::uint32_t kSlots = 8;
 constexpr std::uint8_t kLag = 2;
 constexpr std::uint32_t kSlotBytes = 32 * kKiB;
-/// Of one sender's region of cells. Two ranks send each other a whole message at once: 4 MiB.
+/// One sender's region of cells. Two ranks send each other a whole message at once: 4 MiB.
 constexpr std::uint32_t kCellBytes = 3 * kMiB / 2;
 constexpr std::uint32_t kCellBytesOfTwo = 11 * kMiB / 2;
 static_assert(kCellBytesOfTwo <= kMaxCellRegion && kCellBytes <= kMaxCellRegion);
 
 /// Scratch of what runs by copies: chunks are chosen for it.
 constexpr std::uint64_t kCopyScratch = 64 * kMiB;
-/// Of each host memory, where all of a message goes through them.
+/// In each host memory, where all of a message goes through them.
 constexpr std::uint64_t kCopyHost = 64 * kMiB;
 /// ... and where other algorithms than what is planned may be asked for, with larger chunks.
 constexpr std::uint64_t kAnyCopyScratch = 128 * kMiB;
@@ -84,12 +84,12 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
     std::int32_t follows_load = 0;
     std::array<char, 248> why{};
   };
-  Able mine{.follows_load = options_.host_links != nullptr ? 1 : 0};
+  Able local{.follows_load = options_.host_links != nullptr ? 1 : 0};
   ContextGuard guard(comm_.driver());
   guard.use(comm_.context());
   comm_.barrier_when_idle();  // loading kernels waits for those that run (docs/cuda-notes.md)
   try {
-    modules_ = KernelModules::of(comm_.driver(), comm_.context());
+    modules_ = KernelModules::load(comm_.driver(), comm_.context());
     int multiprocessors = 0;
     POLYPATH_CHECK(comm_.driver(),
                    device_get_attribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
@@ -99,13 +99,13 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
     grant_ = std::make_unique<BlockReservation>(comm_.context(), multiprocessors * each,
                                                 options_.max_blocks, spared);
     order_ = std::make_unique<CallOrder>(comm_.driver(), comm_.context());
-    mine.blocks = grant_->blocks();
-    mine.is_first = grant_->is_first() ? 1 : 0;
+    local.blocks = grant_->blocks();
+    local.is_first = grant_->is_first() ? 1 : 0;
   } catch (const std::exception& error) {
-    std::strncpy(mine.why.data(), error.what(), mine.why.size() - 1);
+    std::strncpy(local.why.data(), error.what(), local.why.size() - 1);
   }
   std::vector<Able> all(static_cast<std::size_t>(comm_.size()));
-  comm_.exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  comm_.exchange(std::as_bytes(std::span(&local, 1)), std::as_writable_bytes(std::span(all)));
   int blocks = options_.max_blocks;
   bool is_first = true;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -180,7 +180,7 @@ void Collectives::use_tuned(std::vector<TunedCollective> tuned) {
 
 void Collectives::set_trial_variant(TunedCollective way) {
   tried_.assign(1, std::move(way));
-  launches_.erase_if([](const Shape& one) { return one.choice == AlgorithmOverride::tried; });
+  launches_.erase_if([](const Shape& shape) { return shape.choice == AlgorithmOverride::tried; });
 }
 
 CollectivePlan Collectives::make_plan(const CollectiveRequest& request,
@@ -223,8 +223,9 @@ void Collectives::prepare_copies() {
   std::uint64_t scratch = options_.copies ? kAnyCopyScratch : 0;
   std::uint64_t host = options_.copies ? kCopyHost : 0;
   const std::string ranks = collective_class(basis_.node, basis_.gpus);
-  for (const TunedCollective& one : basis_.tuned)
-    if (one.ranks == ranks && one.way.chunk_bytes > 0) scratch = std::max(scratch, kCopyScratch);
+  for (const TunedCollective& entry : basis_.tuned)
+    if (entry.ranks == ranks && entry.way.chunk_bytes > 0)
+      scratch = std::max(scratch, kCopyScratch);
   for (const std::uint64_t bytes : {16 * kMiB, 256 * kMiB}) {
     const CollectiveRequest request = request_of({.count = bytes / size_of(DataType::float32)});
     CollectiveOptions options = options_of(request, AlgorithmOverride::planned);
@@ -333,7 +334,7 @@ void Collectives::require_stream(CUstream stream) {
   CUcontext its_context = nullptr;
   POLYPATH_CHECK(driver, stream_get_ctx(stream, &its_context));
   if (its_context != comm_.context()) {
-    // Of a part of the GPU's multiprocessors it is another one (cuGreenCtxStreamCreate).
+    // A part of the GPU's multiprocessors has another context (cuGreenCtxStreamCreate).
     const CurrentContext current(driver, its_context);
     CUdevice gpu = 0;
     POLYPATH_CHECK(driver, ctx_get_device(&gpu));

@@ -4,7 +4,7 @@
 //                                                          -> copies and sums (schedule/)
 //
 // Both read and write their own rank's buffers, and the scratch of all, which is symmetric
-// memory: nobody addresses another rank's buffers, so any memory of the GPU will do.
+// memory: no rank addresses another rank's buffers, so any memory of the GPU will do.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct CollectiveCall {
   /// it: the same, or this rank's part of the other. Null where this rank gives or gets nothing.
   CUdeviceptr send = 0;
   CUdeviceptr recv = 0;
-  /// Of a call across nodes that this one is a part of: a hash, the same on all ranks. 0: none.
+  /// The call across nodes that this one is a part of: a hash, the same on all ranks. 0: none.
   std::uint32_t within = 0;
 };
 
@@ -114,7 +114,7 @@ class Collectives {
   Collectives& operator=(const Collectives&) = delete;
 
   /// Issues the call on `stream` of this rank's GPU, and returns. All ranks issue the same calls in
-  /// the same order; those of one communicator run one after another, whatever streams they are on.
+  /// the same order; those of one communicator run one after another, also on different streams.
   /// In stream capture, the caller orders what is captured with what is not, and graphs of a
   /// communicator with each other; what would run next to a kernel runs by kernels.
   /// Throws InvalidArgument for what is wrong with an argument, and for another choice that cannot
@@ -125,7 +125,7 @@ class Collectives {
   void run(const CollectiveCall& call, CUstream stream,
            AlgorithmOverride choice = AlgorithmOverride::planned);
 
-  /// Kernels of later calls take at most so many blocks; 0: as many as are best. The same on all
+  /// Limits the blocks of later calls' kernels; 0: as many as are best. The same on all
   /// ranks, at the same place among their calls.
   void limit_blocks(int blocks) noexcept { block_limit_ = blocks; }
 
@@ -185,7 +185,7 @@ class Collectives {
     unsigned blocks = 0;
     CollectiveArgs args{};  ///< but for buffers, operator and mark
     std::uint32_t how = 0;  ///< a hash of all this, the same on all ranks
-    /// Of what runs by copies; of mixed next to the kernel, after its elements.
+    /// For what runs by copies; for mixed next to the kernel, after its elements.
     std::optional<CollectiveSchedule> schedule;
     RankProgram program;
     MixedTraffic traffic{};  ///< of mixed
@@ -233,7 +233,7 @@ class Collectives {
   ScratchShape shape_{};
   SymmetricMemory scratch_;
   std::unique_ptr<ScheduleRunner> runner_;     // null: kernels alone
-  std::shared_ptr<CopyCostTable> copy_costs_;  // null: likewise
+  std::shared_ptr<CopyCostTable> copy_costs_;  // null: kernels alone
   std::optional<HostLinkLevels> levels_;       // none: plans assume an idle node
   LruMap<Shape, Launch, ShapeHash, std::equal_to<Shape>> launches_;
   CollectiveCounts counts_;

@@ -84,11 +84,11 @@ CommCollectives& collectives_of(polypath_comm* comm, bool copies) {
     options.tuned = tuned;
     auto links = watch_host_links(comm->context->load(), comm->context->node(), communicator.gpu());
     options.host_links = links.get();
-    const auto made = std::make_shared<CommCollectives>(communicator, options, std::move(links));
+    const auto handle = std::make_shared<CommCollectives>(communicator, options, std::move(links));
     if (comm->nodes != nullptr)
-      made->across = std::make_unique<MultiNodeCollectives>(made->inside, *comm->nodes);
-    comm->above = made;
-    comm->above_in_flight = [&inside = made->inside] { return inside.in_flight(); };
+      handle->across = std::make_unique<MultiNodeCollectives>(handle->inside, *comm->nodes);
+    comm->above = handle;
+    comm->above_in_flight = [&inside = handle->inside] { return inside.in_flight(); };
   }
   return *std::static_pointer_cast<CommCollectives>(comm->above);
 }
@@ -97,13 +97,14 @@ CommCollectives& collectives_of(polypath_comm* comm, bool copies) {
 
 polypath_status polypath_load_kernels(polypath_context* context, int gpu) {
   return guarded([&] {
-    const Context& its = of(context);
-    require(gpu >= 0 && gpu < static_cast<int>(its.node().gpus.size()), "there is no such GPU");
-    const CudaDriver& driver = *its.source().driver;
+    const Context& engine_context = context_of(context);
+    require(gpu >= 0 && gpu < static_cast<int>(engine_context.node().gpus.size()),
+            "there is no such GPU");
+    const CudaDriver& driver = *engine_context.source().driver;
     const PrimaryContext place(driver, gpu);
     const CurrentContext current(driver, place.get());
     const StreamWaits loaded(driver, place.get());
-    KernelModules::of(driver, place.get());
+    KernelModules::load(driver, place.get());
   });
 }
 
@@ -170,8 +171,9 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
   return guarded([&] {
     const PutCounts puts = local_of(comm).put_counts();
     // Without it, which to make is collective, nothing was counted.
-    const auto its = std::static_pointer_cast<const CommCollectives>(comm->above);
-    const CollectiveCounts counts = its != nullptr ? its->inside.counts() : CollectiveCounts{};
+    const auto handle = std::static_pointer_cast<const CommCollectives>(comm->above);
+    const CollectiveCounts counts =
+        handle != nullptr ? handle->inside.counts() : CollectiveCounts{};
     nlohmann::json report{{"cells", counts.cells},
                           {"channels", counts.channels},
                           {"copies", counts.copies},
@@ -181,13 +183,13 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
                           {"host_trees", counts.host_trees},
                           {"mixed", counts.mixed},
                           {"changed_by_load", counts.changed_by_load},
-                          {"scratch_bytes", its != nullptr ? its->inside.scratch_bytes() : 0},
+                          {"scratch_bytes", handle != nullptr ? handle->inside.scratch_bytes() : 0},
                           {"puts", {{"kernel", puts.by_kernel}, {"copies", puts.by_copies}}}};
     if (comm->nodes != nullptr) {
-      const NodeCounts across = its != nullptr ? its->across->counts() : NodeCounts{};
+      const NodeCounts across = handle != nullptr ? handle->across->counts() : NodeCounts{};
       const NetworkTransport& network = *comm->nodes->engine;
-      if (its != nullptr)
-        report["scratch_bytes"] = its->inside.scratch_bytes() + its->across->scratch_bytes();
+      if (handle != nullptr)
+        report["scratch_bytes"] = handle->inside.scratch_bytes() + handle->across->scratch_bytes();
       report["nodes"] = {{"network", network.name()},
                          {"calls", across.calls},
                          {"chunks", across.chunks},

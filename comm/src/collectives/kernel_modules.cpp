@@ -17,8 +17,8 @@ constexpr std::uint64_t kMaxSumBlocks = 48;
 
 }  // namespace
 
-std::shared_ptr<const KernelModules> KernelModules::of(const CudaDriver& driver,
-                                                       CUcontext context) {
+std::shared_ptr<const KernelModules> KernelModules::load(const CudaDriver& driver,
+                                                         CUcontext context) {
   static auto& all = *new OncePerContext<KernelModules, std::monostate>;
   return all.get(driver, context, {}, [&] {
     return std::shared_ptr<const KernelModules>(new KernelModules(driver, context));
@@ -30,7 +30,7 @@ KernelModules::KernelModules(const CudaDriver& driver, CUcontext context)
   int blocks = 0;
   const auto load_function = [&](CUfunction& function, const CollectiveKernel& kernel) {
     auto& module = modules_[kernel.image.data()];
-    if (module == nullptr) module = KernelModule::of(driver, context, kernel.image);
+    if (module == nullptr) module = KernelModule::load(driver, context, kernel.image);
     function = module->function(kernel.name);
   };
   for (std::size_t type = 0; type < kTypes; ++type) {

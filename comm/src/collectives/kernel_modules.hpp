@@ -14,10 +14,10 @@ namespace polypath {
 /// All of them, loaded at once: see KernelModule. Thread-safe.
 class KernelModules {
  public:
-  /// Those of `context`, which is current, shared by all of this process that have collectives
-  /// there. `driver` and the context outlive them. Throws NotSupported and DriverError, as
-  /// KernelModule does.
-  static std::shared_ptr<const KernelModules> of(const CudaDriver& driver, CUcontext context);
+  /// The modules of `context`, which is current, shared by users in this process.
+  /// `driver` and the context outlive them. Throws NotSupported and DriverError, as KernelModule
+  /// does.
+  static std::shared_ptr<const KernelModules> load(const CudaDriver& driver, CUcontext context);
 
   /// Runs a call's part of one rank, after all that is on `stream`. Outside of capture it is made
   /// ready while what is ahead of it still runs, where the GPU can do that. The context is current.

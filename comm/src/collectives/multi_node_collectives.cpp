@@ -17,7 +17,7 @@ namespace {
 
 /// Chunks under way: while one is between nodes, others may be copied to and from host memory.
 constexpr std::size_t kNodeSlots = 3;
-/// Of scratch, beyond what the slices have: what is not even.
+/// Scratch beyond what the slices have: what is not even.
 constexpr std::uint64_t kUneven = 65536;
 static_assert(2 * kNodeSlots <= kMaxExchanges);  // two of a chunk
 constexpr int kMaxAveraged = 255;                // SumArgs::ranks
@@ -61,7 +61,7 @@ MultiNodeCollectives::MultiNodeCollectives(Collectives& inside, NodeNetwork& lin
                 Event(driver, comm_.context(), CU_EVENT_DISABLE_TIMING),
                 Event(driver, comm_.context(), CU_EVENT_DISABLE_TIMING)};
       slot.part = take(max_slice_ + kUneven);
-      slot.came = take(max_slice_ + kUneven);
+      slot.received = take(max_slice_ + kUneven);
       if (map_.nodes > static_cast<int>(kMaxRanks)) slot.sum = take(2 * (max_slice_ + kUneven));
       slots_.push_back(std::move(slot));
     }
@@ -241,7 +241,7 @@ void MultiNodeCollectives::reduce_inside(const CollectiveCall& call, const Chunk
   part.send = call.send + chunk.begin * element;
   part.recv = chunk.slot->part;
   if (chunk.slice * static_cast<unsigned>(map_.per_node) != chunk.count) {
-    // The last slice ends after the message: what comes of that is nobody's.
+    // The last slice ends after the message: the rest of the result is not used.
     copy(staged_, part.send, chunk.count * element, stream_.get());
     part.send = staged_;
   }
@@ -272,29 +272,30 @@ void MultiNodeCollectives::allreduce(const CollectiveCall& call, const Chunk& ch
   // Each node combines a piece of the slice, and sends it to all others.
   Slot& slot = *chunk.slot;
   const int node = map_.node();
-  const auto piece_at = [&](int of) {
-    const Piece piece = piece_of(chunk.slice, map_.nodes, of);
-    return NetworkMessage{of, slot.part + piece.begin * element, piece.count * element};
+  const auto piece_at = [&](int peer) {
+    const Piece piece = piece_of(chunk.slice, map_.nodes, peer);
+    return NetworkMessage{peer, slot.part + piece.begin * element, piece.count * element};
   };
   const NetworkMessage own = piece_at(node);
   std::vector<NetworkMessage> sends;
   std::vector<NetworkMessage> receives;
   std::vector<CUdeviceptr> operands;
-  CUdeviceptr came = slot.came;
+  CUdeviceptr address = slot.received;
   for (int other = 0; other < map_.nodes; ++other) {
     if (other == node) {
       operands.push_back(own.address);
       continue;
     }
     sends.push_back(piece_at(other));
-    receives.push_back({other, came, own.bytes});
-    operands.push_back(came);
-    came += own.bytes;
+    receives.push_back({other, address, own.bytes});
+    operands.push_back(address);
+    address += own.bytes;
   }
   exchange(sends, receives, slot);
   sum(call, operands, own.address, own.bytes / element, slot);
   receives = std::exchange(sends, {});
-  for (const NetworkMessage& of : receives) sends.push_back({of.node, own.address, own.bytes});
+  for (const NetworkMessage& receive : receives)
+    sends.push_back({receive.node, own.address, own.bytes});
   exchange(sends, receives, slot);
 }
 
@@ -316,12 +317,12 @@ void MultiNodeCollectives::reduce(const CollectiveCall& call, const Chunk& chunk
   if (map_.node() != root_node) {
     sends.push_back({root_node, slot.part, bytes});
   } else {
-    CUdeviceptr came = slot.came;
+    CUdeviceptr address = slot.received;
     for (int other = 0; other < map_.nodes; ++other) {
-      operands.push_back(other == root_node ? slot.part : came);
+      operands.push_back(other == root_node ? slot.part : address);
       if (other == root_node) continue;
-      receives.push_back({other, came, bytes});
-      came += bytes;
+      receives.push_back({other, address, bytes});
+      address += bytes;
     }
   }
   exchange(sends, receives, slot);
@@ -391,10 +392,10 @@ void MultiNodeCollectives::reduce_scatter(const CollectiveCall& call, const Chun
   for (int node = 0; node < map_.nodes; ++node) {
     const CUdeviceptr offset = static_cast<unsigned>(node) * bytes;
     const bool is_own = node == map_.node();
-    operands.push_back((is_own ? slot.part : slot.came) + offset);
+    operands.push_back((is_own ? slot.part : slot.received) + offset);
     if (is_own) continue;
     sends.push_back({node, slot.part + offset, bytes});
-    receives.push_back({node, slot.came + offset, bytes});
+    receives.push_back({node, slot.received + offset, bytes});
   }
   exchange(sends, receives, slot);
   sum(call, operands, call.recv + chunk.begin * element, chunk.count, slot);
@@ -447,8 +448,8 @@ void MultiNodeCollectives::all_to_all(const CollectiveCall& call, const Chunk& c
       CollectiveCall part = call;
       part.count = chunk.count;
       part.send = staged_ + static_cast<unsigned>(node) * node_bytes;
-      part.recv =
-          (node == map_.node() ? slot.came : slot.part) + static_cast<unsigned>(node) * node_bytes;
+      part.recv = (node == map_.node() ? slot.received : slot.part) +
+                  static_cast<unsigned>(node) * node_bytes;
       run_inside(part);
     }
     return;
@@ -460,12 +461,12 @@ void MultiNodeCollectives::all_to_all(const CollectiveCall& call, const Chunk& c
       if (node == map_.node()) continue;
       const CUdeviceptr offset = static_cast<unsigned>(node) * node_bytes;
       sends.push_back({node, slot.part + offset, node_bytes});
-      receives.push_back({node, slot.came + offset, node_bytes});
+      receives.push_back({node, slot.received + offset, node_bytes});
     }
     return exchange(sends, receives, slot);
   }
   for (int place = 0; place < map_.size(); ++place)
-    copy(part_of(call.recv, place), slot.came + static_cast<unsigned>(place) * bytes, bytes,
+    copy(part_of(call.recv, place), slot.received + static_cast<unsigned>(place) * bytes, bytes,
          stream_.get());
 }
 

@@ -47,13 +47,13 @@ class MultiNodeCollectives {
   [[nodiscard]] std::uint64_t scratch_bytes() const noexcept;
 
  private:
-  /// Of a chunk under way.
+  /// A chunk under way.
   struct Slot {
     Stream stream;  ///< of what is between nodes
     Event ready;    ///< the first stage is done
     Event done;     ///< what is between is done
     CUdeviceptr part = 0;
-    CUdeviceptr came = 0;
+    CUdeviceptr received = 0;
     CUdeviceptr sum = 0;  ///< partial, where one kernel cannot take all nodes
   };
   struct Chunk {

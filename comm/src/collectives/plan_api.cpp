@@ -7,27 +7,26 @@ using namespace polypath;
 
 namespace {
 
-CollectiveRequest request_from(const Node& node, const polypath_collective_request& wanted) {
-  require(wanted.op != nullptr, "op of the request is null");
+CollectiveRequest request_from(const Node& node, const polypath_collective_request& args) {
+  require(args.op != nullptr, "op of the request is null");
   const int gpus = static_cast<int>(node.gpus.size());
-  require(wanted.ranks >= 0, "ranks is negative");
-  if (wanted.gpus == nullptr && wanted.ranks > gpus)
-    throw InvalidArgument(std::to_string(wanted.ranks) + " ranks need as many GPUs: " + node.name +
+  require(args.ranks >= 0, "ranks is negative");
+  if (args.gpus == nullptr && args.ranks > gpus)
+    throw InvalidArgument(std::to_string(args.ranks) + " ranks need as many GPUs: " + node.name +
                           " has " + std::to_string(gpus));
-  require(wanted.gpus == nullptr || wanted.ranks > 0, "gpus are given, but no ranks");
-  if (wanted.bytes > kMaxPlanned)
-    throw InvalidArgument(std::to_string(wanted.bytes) +
-                          " bytes are more than a plan is made for, " +
+  require(args.gpus == nullptr || args.ranks > 0, "gpus are given, but no ranks");
+  if (args.bytes > kMaxPlanned)
+    throw InvalidArgument(std::to_string(args.bytes) + " bytes are more than a plan is made for, " +
                           std::to_string(kMaxPlanned));
   CollectiveRequest request =
-      request_of_bytes(parse_collective_op(wanted.op),
-                       wanted.type == nullptr ? DataType::float32 : parse_data_type(wanted.type),
-                       wanted.bytes, wanted.ranks > 0 ? wanted.ranks : gpus);
-  if (wanted.gpus != nullptr) request.gpus.assign(wanted.gpus, wanted.gpus + wanted.ranks);
-  if (wanted.operation != nullptr) request.operation = parse_operator(wanted.operation);
-  request.root = wanted.root;
-  request.nodes = wanted.nodes == 0 ? 1 : wanted.nodes;
-  request.network_gbps = wanted.network_gbps;
+      request_of_bytes(parse_collective_op(args.op),
+                       args.type == nullptr ? DataType::float32 : parse_data_type(args.type),
+                       args.bytes, args.ranks > 0 ? args.ranks : gpus);
+  if (args.gpus != nullptr) request.gpus.assign(args.gpus, args.gpus + args.ranks);
+  if (args.operation != nullptr) request.operation = parse_operator(args.operation);
+  request.root = args.root;
+  request.nodes = args.nodes == 0 ? 1 : args.nodes;
+  request.network_gbps = args.network_gbps;
   return request;
 }
 
@@ -44,7 +43,7 @@ polypath_status polypath_plan_collective(polypath_context* context,
     require(request->max_blocks >= 0, "max_blocks is negative");
     options.max_blocks = request->max_blocks;
     options.compare = request->compare != 0;
-    // Who asks for a number of blocks asks what the cost model says of it.
+    // A request with a number of blocks asks what the cost model says of it.
     const std::vector<TunedCollective> tuned =
         options.max_blocks > 0 ? std::vector<TunedCollective>() : context->context.collectives();
     give(to_json(plan_tuned_collective(node, request_from(node, *request), options, tuned)), json);

@@ -69,12 +69,12 @@ std::string verdict(std::span<const Hello> hellos) {
   return {};
 }
 
-Joined join(Hello hello, const HostAllGather& exchange,
-            const std::function<int(const std::array<unsigned char, 16>&)>& number_of,
-            const std::function<void(const Members&)>& reach) {
+BootstrapResult join(Hello hello, const HostAllGather& exchange,
+                     const std::function<int(const std::array<unsigned char, 16>&)>& number_of,
+                     const std::function<void(const Members&)>& reach) {
   const auto size = static_cast<std::size_t>(hello.size);
   const std::string what = fmt::format("creating a communicator of {} ranks", size);
-  Joined joined;
+  BootstrapResult joined;
   if (hello.rank == 0 && !hello.problem) {
     hello.problem.catch_from([&] {
       joined.board = ControlSegment::make(hello.size);

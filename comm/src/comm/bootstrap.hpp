@@ -1,12 +1,12 @@
-// From an exchange to a board: ranks tell each other who they are, and all come to the same
-// verdict.
+// From a host all-gather to a control segment: ranks exchange their identities, and all come
+// to the same verdict.
 //
 //   1. exchange: each rank's Hello, rank 0's with where its board is. The verdict on them is a pure
 //      function: all ranks reach the same.
 //   2. each opens the board, and looks whether its GPU reaches those of the others.
 //   3. exchange: what went wrong in that; then the board takes over.
 //
-// Both exchanges take place on all ranks whatever happens, so that a failure leaves nobody waiting.
+// Both exchanges take place on all ranks even after a failure, so that no rank is left waiting.
 #pragma once
 
 #include <chrono>
@@ -48,13 +48,13 @@ struct Hello {
 };
 static_assert(sizeof(Hello) == 1024);
 
-/// Of this process; rank, size, GPU, board and limit are the caller's to fill in.
+/// The record of this process; the caller fills in rank, size, GPU, board and limit.
 Hello make_hello();
 
 /// Why these ranks cannot be one communicator, with what to do; empty when they can.
 std::string verdict(std::span<const Hello> hellos);
 
-struct Joined {
+struct BootstrapResult {
   std::shared_ptr<ControlSegment> board;
   Members members;
   std::chrono::milliseconds limit;  ///< rank 0's
@@ -67,8 +67,8 @@ inline constexpr std::array kJoinRecords{sizeof(Hello), sizeof(Opened)};
 /// of the GPU with a UUID in this process, -1 for none. `reach` throws when this rank's GPU cannot
 /// work with the others'. Throws CommunicatorError, on all ranks alike, and what the exchange
 /// throws.
-Joined join(Hello hello, const HostAllGather& exchange,
-            const std::function<int(const std::array<unsigned char, 16>&)>& number_of,
-            const std::function<void(const Members&)>& reach);
+BootstrapResult join(Hello hello, const HostAllGather& exchange,
+                     const std::function<int(const std::array<unsigned char, 16>&)>& number_of,
+                     const std::function<void(const Members&)>& reach);
 
 }  // namespace polypath

@@ -31,16 +31,16 @@ polypath_status polypath_bootstrap_from_environment(uint32_t port, uint32_t time
     require(meeting != nullptr, "meeting is null");
     require(port <= 65535, "port is more than 65535");
     const auto limit = limit_of(timeout_ms);
-    auto made = std::make_unique<polypath_bootstrap>();
+    auto bootstrap = std::make_unique<polypath_bootstrap>();
     if (std::getenv("RANK") == nullptr && std::getenv("WORLD_SIZE") == nullptr) {
-      made->exchange = thread_exchanges(1, limit).front();
+      bootstrap->exchange = thread_exchanges(1, limit).front();
     } else {
       const Rendezvous rendezvous = rendezvous_from_environment(static_cast<int>(port));
-      made->rank = rendezvous.rank;
-      made->size = rendezvous.size;
-      made->exchange = socket_exchange(rendezvous, limit);
+      bootstrap->rank = rendezvous.rank;
+      bootstrap->size = rendezvous.size;
+      bootstrap->exchange = socket_exchange(rendezvous, limit);
     }
-    *meeting = made.release();
+    *meeting = bootstrap.release();
   });
 }
 
@@ -50,21 +50,22 @@ polypath_status polypath_bootstrap_threads(int size, uint32_t timeout_ms,
     require(size > 0, "size is not positive");
     require(meetings != nullptr, "meetings is null");
     auto exchanges = thread_exchanges(size, limit_of(timeout_ms));
-    std::vector<std::unique_ptr<polypath_bootstrap>> made;
+    std::vector<std::unique_ptr<polypath_bootstrap>> bootstraps;
     for (int rank = 0; rank < size; ++rank)
-      made.push_back(std::make_unique<polypath_bootstrap>(
+      bootstraps.push_back(std::make_unique<polypath_bootstrap>(
           polypath_bootstrap{rank, size, std::move(exchanges[static_cast<std::size_t>(rank)])}));
-    for (std::size_t i = 0; i < made.size(); ++i) meetings[i] = made[i].release();
+    for (std::size_t i = 0; i < bootstraps.size(); ++i) meetings[i] = bootstraps[i].release();
   });
 }
 
-int polypath_bootstrap_all_gather(const void* mine, void* all, size_t bytes, void* meeting) {
+int polypath_bootstrap_all_gather(const void* local, void* all, size_t bytes, void* meeting) {
   return guarded([&] {
     require(meeting != nullptr, "meeting is null");
-    require((mine != nullptr && all != nullptr) || bytes == 0, "mine or all is null");
-    const auto& its = *static_cast<const polypath_bootstrap*>(meeting);
-    its.exchange({static_cast<const std::byte*>(mine), bytes},
-                 {static_cast<std::byte*>(all), bytes * static_cast<std::size_t>(its.size)});
+    require((local != nullptr && all != nullptr) || bytes == 0, "local or all is null");
+    const auto& bootstrap = *static_cast<const polypath_bootstrap*>(meeting);
+    bootstrap.exchange(
+        {static_cast<const std::byte*>(local), bytes},
+        {static_cast<std::byte*>(all), bytes * static_cast<std::size_t>(bootstrap.size)});
   });
 }
 

@@ -45,8 +45,8 @@ bool CallOrder::orders_graphs(std::uint64_t capture) const noexcept {
 
 CallOrder::Capture* CallOrder::find(std::uint64_t number) {
   if (number == kUnknownCapture) return nullptr;
-  const auto found = std::ranges::find(captures_, number, &Capture::number);
-  return found == captures_.end() ? nullptr : &*found;
+  const auto it = std::ranges::find(captures_, number, &Capture::number);
+  return it == captures_.end() ? nullptr : &*it;
 }
 
 CallOrder::Capture& CallOrder::add_capture() {
@@ -90,10 +90,10 @@ void CallOrder::behind(CUstream stream, std::uint64_t capture) {
   has_graphs_ = true;
   if (capture == kUnknownCapture) return;
   Capture* const known = find(capture);
-  Capture& of = known != nullptr ? *known : add_capture();
-  POLYPATH_CHECK(driver_, event_record(of.last.get(), stream));
-  if (orders_graphs(capture)) record_in_graph(of, stream);
-  of.number = capture;
+  Capture& record = known != nullptr ? *known : add_capture();
+  POLYPATH_CHECK(driver_, event_record(record.last.get(), stream));
+  if (orders_graphs(capture)) record_in_graph(record, stream);
+  record.number = capture;
 }
 
 void CallOrder::record_in_graph(Capture& capture, CUstream stream) {

@@ -1,6 +1,5 @@
 // The order of calls that share memory of the GPU, as a communicator's collectives and a matcher's
-// batches do: that of calls and of launches of graphs on the host, whatever their streams are, as
-// NCCL has it.
+// batches do: that of calls and of launches of graphs on the host, on any streams, as NCCL has it.
 #pragma once
 
 #include <atomic>
@@ -12,7 +11,7 @@
 
 namespace polypath {
 
-/// Of one owner; one thread at a time.
+/// For one owner; one thread at a time.
 ///
 /// An event stands for the latest call. A graph waits for it, and records it after its own calls,
 /// at each launch.
@@ -45,7 +44,7 @@ class CallOrder {
     CUgraphNode record = nullptr;
     std::vector<CUgraphNode> ends{};  ///< what that call ends with
   };
-  /// Null: no call went into it, or into so many others since that it is forgotten.
+  /// Null: no call went into it, or later calls went into more captures than are remembered.
   [[nodiscard]] Capture* find(std::uint64_t number);
   /// Room for another one.
   Capture& add_capture();
@@ -59,9 +58,9 @@ class CallOrder {
   std::atomic<bool> any_{false};      // a call, or a graph, may have recorded it
   CUstream last_stream_ = nullptr;    // of the latest call outside of capture
   std::uint64_t last_stream_id_ = 0;  // as the driver numbers them; 0: it does not
-  std::uint64_t stream_id_ = 0;       // of the call between `before` and `behind`
+  std::uint64_t stream_id_ = 0;       // of the call that is being ordered
   bool has_graphs_ = false;
-  std::vector<Capture> captures_;  // the latest ones: nobody says when one ends
+  std::vector<Capture> captures_;  // the latest ones: the end of a capture is not reported
   std::size_t oldest_ = 0;         // of them
 };
 

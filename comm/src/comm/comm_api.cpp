@@ -28,7 +28,7 @@ Communicator& local_of(polypath_comm* comm) {
   return *comm->communicator;
 }
 
-Communicator& of(polypath_comm* comm) {
+Communicator& communicator_of(polypath_comm* comm) {
   Communicator& local = local_of(comm);
   if (comm->nodes != nullptr)
     throw NotSupported(
@@ -46,8 +46,8 @@ namespace {
 constexpr std::uint32_t kMaxPort = 65535;
 
 /// What was given, else what the settings of the context say.
-polypath_comm_options options_of(const Context& context, const polypath_comm_options* given) {
-  polypath_comm_options options = given == nullptr ? polypath_comm_options{} : *given;
+polypath_comm_options options_of(const Context& context, const polypath_comm_options* args) {
+  polypath_comm_options options = args == nullptr ? polypath_comm_options{} : *args;
   if (options.timeout_ms == 0)
     options.timeout_ms = static_cast<std::uint32_t>(context.options().comm_time_limit_ms);
   if (options.port == 0) options.port = static_cast<std::uint32_t>(context.options().comm_port);
@@ -63,31 +63,32 @@ polypath_comm_options options_of(const Context& context, const polypath_comm_opt
 }
 
 std::unique_ptr<polypath_comm> create(Context& context, int rank, int size, int gpu,
-                                      HostAllGather exchange, const polypath_comm_options& given) {
+                                      HostAllGather exchange,
+                                      const polypath_comm_options& requested) {
   CommunicatorOptions options;
   options.rank = rank;
   options.size = size;
   options.gpu = gpu;
   options.exchange = std::move(exchange);
-  options.time_limit = std::chrono::milliseconds(given.timeout_ms);
+  options.time_limit = std::chrono::milliseconds(requested.timeout_ms);
   options.engine = &context;
   // A kernel's stores would not go over an emulated mesh.
   options.put_kernel_max_bytes =
       context.source().emulated_mesh_gbps > 0 ? 0 : context.options().put_kernel_size;
   auto handle = std::make_unique<polypath_comm>();
   handle->context = &context;
-  handle->max_blocks = static_cast<int>(given.max_blocks);
-  handle->reserved_sms = static_cast<int>(given.reserved_sms);
-  handle->retries_buffers = given.retries_buffers != 0;
-  if (given.network == nullptr) {
+  handle->max_blocks = static_cast<int>(requested.max_blocks);
+  handle->reserved_sms = static_cast<int>(requested.reserved_sms);
+  handle->retries_buffers = requested.retries_buffers != 0;
+  if (requested.network == nullptr) {
     handle->communicator =
         std::make_unique<Communicator>(context.source().driver, context.node(), options);
     return handle;
   }
-  MultiNodeRank made = create_across_nodes(context.source().driver, context.node(), options,
-                                           *given.network, context.options().comm_node);
-  handle->communicator = std::move(made.local);
-  handle->nodes = std::move(made.links);
+  MultiNodeRank rank_state = create_across_nodes(context.source().driver, context.node(), options,
+                                                 *requested.network, context.options().comm_node);
+  handle->communicator = std::move(rank_state.local);
+  handle->nodes = std::move(rank_state.links);
   return handle;
 }
 
@@ -110,13 +111,13 @@ Put put_of(int to, const polypath_symmetric* memory, std::size_t offset, const v
 CUstream stream_of(void* stream) { return static_cast<CUstream>(stream); }
 
 polypath_symmetric* alloc_memory(polypath_comm* comm, std::size_t bytes) {
-  auto handle = std::make_unique<polypath_symmetric>(of(comm).alloc(bytes));
+  auto handle = std::make_unique<polypath_symmetric>(communicator_of(comm).alloc(bytes));
   return comm->memories.emplace_back(std::move(handle)).get();
 }
 
-/// The handle is gone, whatever else happens.
+/// The handle is gone, also after an error.
 void free_memory(polypath_comm* comm, const polypath_symmetric* memory) {
-  Communicator& communicator = of(comm);
+  Communicator& communicator = communicator_of(comm);
   const auto known =
       std::ranges::find(comm->memories, memory, &std::unique_ptr<polypath_symmetric>::get);
   require(known != comm->memories.end(), "memory is not of this communicator, or was freed");
@@ -164,12 +165,13 @@ polypath_status polypath_comm_create(polypath_context* context, int rank, int si
   return guarded([&] {
     require(comm != nullptr, "comm is null");
     require(exchange != nullptr, "exchange is null");
-    const auto call = [=](std::span<const std::byte> mine, std::span<std::byte> all) {
-      if (exchange(mine.data(), all.data(), mine.size(), user) != 0)
+    const auto call = [=](std::span<const std::byte> local, std::span<std::byte> all) {
+      if (exchange(local.data(), all.data(), local.size(), user) != 0)
         throw CommunicatorError("the exchange of the caller failed");
     };
-    Context& its = of(context);
-    *comm = create(its, rank, size, gpu, call, options_of(its, options)).release();
+    Context& engine_context = context_of(context);
+    *comm = create(engine_context, rank, size, gpu, call, options_of(engine_context, options))
+                .release();
   });
 }
 
@@ -179,15 +181,16 @@ polypath_status polypath_comm_create_all(polypath_context* context, const int* g
   return guarded([&] {
     require(comms != nullptr, "comms is null");
     require(size > 0, "size is not positive");
-    Context& its = of(context);
-    const polypath_comm_options given = options_of(its, options);
-    const auto exchanges = thread_exchanges(size, std::chrono::milliseconds(given.timeout_ms));
-    std::vector<std::unique_ptr<polypath_comm>> made(static_cast<std::size_t>(size));
+    Context& engine_context = context_of(context);
+    const polypath_comm_options requested = options_of(engine_context, options);
+    const auto exchanges = thread_exchanges(size, std::chrono::milliseconds(requested.timeout_ms));
+    std::vector<std::unique_ptr<polypath_comm>> handles(static_cast<std::size_t>(size));
     on_threads(size, [&](std::size_t i) {
       const int rank = static_cast<int>(i);
-      made[i] = create(its, rank, size, gpus == nullptr ? rank : gpus[i], exchanges[i], given);
+      handles[i] = create(engine_context, rank, size, gpus == nullptr ? rank : gpus[i],
+                          exchanges[i], requested);
     });
-    for (std::size_t i = 0; i < made.size(); ++i) comms[i] = made[i].release();
+    for (std::size_t i = 0; i < handles.size(); ++i) comms[i] = handles[i].release();
   });
 }
 
@@ -196,12 +199,13 @@ polypath_status polypath_comm_create_from_environment(polypath_context* context,
                                                       polypath_comm** comm) {
   return guarded([&] {
     require(comm != nullptr, "comm is null");
-    Context& its = of(context);
-    const polypath_comm_options given = options_of(its, options);
-    const int own = own_gpu(its, gpu);
-    const Rendezvous rendezvous = rendezvous_from_environment(static_cast<int>(given.port));
-    *comm = create(its, rendezvous.rank, rendezvous.size, own,
-                   socket_exchange(rendezvous, std::chrono::milliseconds(given.timeout_ms)), given)
+    Context& engine_context = context_of(context);
+    const polypath_comm_options requested = options_of(engine_context, options);
+    const int own = own_gpu(engine_context, gpu);
+    const Rendezvous rendezvous = rendezvous_from_environment(static_cast<int>(requested.port));
+    *comm = create(engine_context, rendezvous.rank, rendezvous.size, own,
+                   socket_exchange(rendezvous, std::chrono::milliseconds(requested.timeout_ms)),
+                   requested)
                 .release();
   });
 }
@@ -210,7 +214,7 @@ polypath_status polypath_comm_split(polypath_comm* comm, int color, int key, pol
   return guarded([&] {
     require(part != nullptr, "part is null");
     auto handle = std::make_unique<polypath_comm>();
-    handle->communicator = of(comm).split(color, key);
+    handle->communicator = communicator_of(comm).split(color, key);
     handle->context = comm->context;
     handle->max_blocks = comm->max_blocks;
     handle->reserved_sms = comm->reserved_sms;
@@ -301,13 +305,13 @@ int polypath_comm_gpu(const polypath_comm* comm, int rank) {
   return map.node_of(rank) == map.node() ? comm->communicator->gpu_of(map.local_of(rank)) : -1;
 }
 
-polypath_status polypath_comm_host_all_gather(polypath_comm* comm, const void* mine, void* all,
+polypath_status polypath_comm_host_all_gather(polypath_comm* comm, const void* local, void* all,
                                               size_t bytes) {
   return guarded([&] {
-    Communicator& communicator = of(comm);
-    require((mine != nullptr && all != nullptr) || bytes == 0, "mine or all is null");
+    Communicator& communicator = communicator_of(comm);
+    require((local != nullptr && all != nullptr) || bytes == 0, "local or all is null");
     communicator.exchange(
-        {static_cast<const std::byte*>(mine), bytes},
+        {static_cast<const std::byte*>(local), bytes},
         {static_cast<std::byte*>(all), bytes * static_cast<std::size_t>(communicator.size())});
   });
 }
@@ -357,7 +361,9 @@ size_t polypath_symmetric_bytes(const polypath_symmetric* memory) {
 
 polypath_status polypath_comm_put(polypath_comm* comm, int to, const polypath_symmetric* memory,
                                   size_t offset, const void* src, size_t bytes, void* stream) {
-  return guarded([&] { of(comm).put(put_of(to, memory, offset, src, bytes), stream_of(stream)); });
+  return guarded([&] {
+    communicator_of(comm).put(put_of(to, memory, offset, src, bytes), stream_of(stream));
+  });
 }
 
 polypath_status polypath_comm_put_signal(polypath_comm* comm, int to,
@@ -365,7 +371,8 @@ polypath_status polypath_comm_put_signal(polypath_comm* comm, int to,
                                          const void* src, size_t bytes,
                                          const polypath_signal* signal, void* stream) {
   return guarded([&] {
-    of(comm).put(put_of(to, memory, offset, src, bytes), signal_of(signal), stream_of(stream));
+    communicator_of(comm).put(put_of(to, memory, offset, src, bytes), signal_of(signal),
+                              stream_of(stream));
   });
 }
 
@@ -378,15 +385,15 @@ polypath_status polypath_comm_put_and_wait(polypath_comm* comm, const polypath_p
                                            size_t count, const polypath_signal* awaited,
                                            size_t awaited_count, void* stream) {
   return guarded([&] {
-    Communicator& communicator = of(comm);
+    Communicator& communicator = communicator_of(comm);
     require(puts != nullptr || count == 0, "puts is null");
     require(awaited != nullptr || awaited_count == 0, "awaited is null");
     std::vector<PutWithSignal> group;
     group.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
-      const polypath_put& one = puts[i];
-      group.push_back({put_of(one.to, one.memory, one.offset, one.src, one.bytes), {}});
-      if (one.signal != nullptr) group.back().then.emplace(signal_of(one.signal));
+      const polypath_put& entry = puts[i];
+      group.push_back({put_of(entry.to, entry.memory, entry.offset, entry.src, entry.bytes), {}});
+      if (entry.signal != nullptr) group.back().then.emplace(signal_of(entry.signal));
     }
     std::vector<Signal> words;
     words.reserve(awaited_count);
@@ -397,26 +404,26 @@ polypath_status polypath_comm_put_and_wait(polypath_comm* comm, const polypath_p
 
 polypath_status polypath_comm_signal(polypath_comm* comm, int to, const polypath_signal* signal,
                                      void* stream) {
-  return guarded([&] { of(comm).signal(to, signal_of(signal), stream_of(stream)); });
+  return guarded([&] { communicator_of(comm).signal(to, signal_of(signal), stream_of(stream)); });
 }
 
 polypath_status polypath_comm_wait_signal(polypath_comm* comm, const polypath_signal* signal,
                                           void* stream) {
-  return guarded([&] { of(comm).wait_signal(signal_of(signal), stream_of(stream)); });
+  return guarded([&] { communicator_of(comm).wait_signal(signal_of(signal), stream_of(stream)); });
 }
 
 polypath_status polypath_comm_wait_context(polypath_comm* comm, void* wait_ctx, size_t bytes) {
   return guarded([&] {
-    const Communicator& communicator = of(comm);
+    const Communicator& communicator = communicator_of(comm);
     require(wait_ctx != nullptr, "patience is null");
     require(bytes == sizeof(wait_context),
             "bytes is not the size of polypath::device::Patience: the headers are of another "
             "version");
-    const wait_context given = communicator.program_wait_context();
-    std::memcpy(wait_ctx, &given, sizeof given);
+    const wait_context ctx = communicator.program_wait_context();
+    std::memcpy(wait_ctx, &ctx, sizeof ctx);
   });
 }
 
 polypath_status polypath_comm_barrier(polypath_comm* comm, void* stream) {
-  return guarded([&] { of(comm).barrier(stream_of(stream)); });
+  return guarded([&] { communicator_of(comm).barrier(stream_of(stream)); });
 }

@@ -22,13 +22,13 @@ struct polypath_symmetric {
 
 struct polypath_comm : polypath::Keepable<polypath_comm> {
   polypath::Context* context = nullptr;  ///< that it was created with
-  /// Of the ranks of this node.
+  /// The ranks of this node.
   std::unique_ptr<polypath::Communicator> communicator;
   std::unique_ptr<polypath::NodeNetwork> nodes;  ///< null: there is no other
   /// What layers above keep with it: destroyed before it; and whether that has work under way.
   std::shared_ptr<void> above;
   std::function<bool()> above_in_flight;
-  /// Of the offload layer: memory for buffers that kernels do not reach. Destroyed before `above`.
+  /// The offload layer's memory for buffers that kernels do not reach. Destroyed before `above`.
   std::shared_ptr<void> staging;
   /// As given to create; 0: the collectives' own number.
   int max_blocks = 0;
@@ -44,7 +44,7 @@ namespace polypath {
 
 /// What a communicator of one node has. Throws InvalidArgument for null, NotSupported for one of
 /// several nodes.
-Communicator& of(polypath_comm* comm);
+Communicator& communicator_of(polypath_comm* comm);
 /// That of this node's ranks. Throws InvalidArgument when it is null.
 Communicator& local_of(polypath_comm* comm);
 

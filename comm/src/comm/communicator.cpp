@@ -23,19 +23,19 @@ namespace {
 /// How long ranks that meet let each other's streams come to an end of their waits.
 constexpr std::chrono::seconds kSettling{3};
 
-/// Of a GPU's caches, in bytes.
+/// A line of a GPU's caches, in bytes.
 constexpr std::uint64_t kLine = 128;
 
 using Uuid = std::array<unsigned char, 16>;
 
 Uuid uuid_of(const CudaDriver& driver, int gpu) {
   Uuid uuid{};
-  CUuuid found{};
+  CUuuid id{};
   if (driver.device_get_uuid == nullptr) throw NotSupported("the driver has no cuDeviceGetUuid_v2");
   CUdevice device = 0;
   POLYPATH_CHECK(driver, device_get(&device, gpu));
-  POLYPATH_CHECK(driver, device_get_uuid(&found, device));
-  std::memcpy(uuid.data(), found.bytes, uuid.size());
+  POLYPATH_CHECK(driver, device_get_uuid(&id, device));
+  std::memcpy(uuid.data(), id.bytes, uuid.size());
   return uuid;
 }
 
@@ -61,7 +61,7 @@ Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> its_driver, const Nod
   hello.gpu = options.gpu;
   hello.timeout_ms = options.time_limit.count();
   hello.problem.catch_from([&] { prepare(options.gpu, hello); });
-  Joined joined = join(
+  BootstrapResult joined = join(
       hello, options.exchange, [&](const Uuid& uuid) { return number_of(uuid); },
       [&](const Members& all) { reach(all); });
   board = std::move(joined.board);
@@ -130,7 +130,7 @@ bool Communicator::Impl::leave(std::chrono::milliseconds most) noexcept {
   } catch (const std::exception& error) {
     log_warn("memory of a communicator is not freed: {}", error.what());
   }
-  const auto stops = [its = context] { return !ContextInUse(*its); };
+  const auto stops = [in_use = context] { return !ContextInUse(*in_use); };
   release_late(board, members,
                board->leave(members.rank, members.here(), std::move(release), most, stops), stops);
   ProcessEvents::remove(*this);
@@ -141,7 +141,7 @@ bool Communicator::Impl::leave(std::chrono::milliseconds most) noexcept {
 void Communicator::Impl::abandon() noexcept {
   ProcessEvents::remove(*this);
   {
-    // Kernels that are under way are waited for by nobody: they may run until the process ends.
+    // No thread waits for kernels that are under way: they may run until the process ends.
     const ContextInUse in_use(*context);
     const RelaxedCapture relaxed(*driver);
     board->set_reaching(members.rank, in_use && (has_calls_in_flight() == true || waits->any()));
@@ -164,21 +164,21 @@ void Communicator::Impl::gpu_is_reset(int gpu) noexcept {
   words->abort();  // kernels of this rank that wait would hold up the reset
 }
 
-// Those that have left have nothing under way, but for those whose GPU is reset as well.
+// Ranks that have left have nothing under way, except those whose GPU is reset as well.
 void Communicator::Impl::wait_for_others(int gpu,
                                          std::chrono::steady_clock::time_point deadline) noexcept {
   if (gpu != members.all[static_cast<std::size_t>(members.rank)].gpu) return;
   constexpr std::chrono::milliseconds kPause{1};
-  const std::uint32_t wanted = board->departures();
+  const std::uint32_t departures = board->departures();
   const auto is_settled = [&](int other) {
     const Departure how = board->departure_of(other);
     return other == members.rank || (how != Departure::none && how != Departure::gpu_reset) ||
-           board->settled(other) >= wanted;
+           board->settled(other) >= departures;
   };
   for (bool is_told = false; std::chrono::steady_clock::now() < deadline;) {
     const std::uint32_t heard = board->bell();
     if (!is_told && has_calls_in_flight() != true) {
-      board->settle(members.rank, wanted);
+      board->settle(members.rank, departures);
       board->set_reaching(members.rank, false);
       is_told = true;
       continue;
@@ -270,11 +270,11 @@ void Communicator::Impl::look() noexcept {
 
 void Communicator::Impl::look_at_departed() {
   if (board->departures() == 0) return;
-  const std::uint64_t mine = board->calls(members.rank);
+  const std::uint64_t calls = board->calls(members.rank);
   for (int rank = 0; rank < members.size(); ++rank)
-    if (rank != members.rank && board->has_left(rank) && board->calls(rank) < mine)
+    if (rank != members.rank && board->has_left(rank) && board->calls(rank) < calls)
       board->ended(rank, fmt::format("rank {} {} before call {}", rank,
-                                     text_of(board->departure_of(rank)), mine));
+                                     text_of(board->departure_of(rank)), calls));
 }
 
 void Communicator::Impl::look_at_waits() noexcept {
@@ -393,15 +393,15 @@ std::shared_ptr<const SharedHostMemory> Communicator::alloc_host(std::uint64_t b
   return SharedHostMemory::make(place, bytes);
 }
 
-void Communicator::exchange(std::span<const std::byte> mine, std::span<std::byte> all) {
-  impl_->board->gather(rank(), {Call::Kind::exchange, 0, mine.size()}, mine, all, impl_->limit);
+void Communicator::exchange(std::span<const std::byte> local, std::span<std::byte> all) {
+  impl_->board->gather(rank(), {Call::Kind::exchange, 0, local.size()}, local, all, impl_->limit);
 }
 
 void Communicator::barrier_when_idle() {
   const auto meet = [&] {
-    const std::byte mine{};
+    const std::byte empty{};
     std::vector<std::byte> all(static_cast<std::size_t>(size()));
-    exchange(std::span(&mine, 1), all);
+    exchange(std::span(&empty, 1), all);
   };
   meet();  // what any of them issued before, it has issued
   const auto deadline = std::chrono::steady_clock::now() +
@@ -417,13 +417,13 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
     int key;
     int rank;
   };
-  const auto gather = [&](std::uint32_t stage, std::span<const std::byte> mine,
+  const auto gather = [&](std::uint32_t stage, std::span<const std::byte> local,
                           std::span<std::byte> all) {
-    impl_->board->gather(rank(), {Call::Kind::split, stage, 0}, mine, all, impl_->limit);
+    impl_->board->gather(rank(), {Call::Kind::split, stage, 0}, local, all, impl_->limit);
   };
-  const SplitRequest mine{color, key, rank()};
+  const SplitRequest request{color, key, rank()};
   std::vector<SplitRequest> wishes(static_cast<std::size_t>(size()));
-  gather(0, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(wishes)));
+  gather(0, std::as_bytes(std::span(&request, 1)), std::as_writable_bytes(std::span(wishes)));
   std::vector<SplitRequest> group;
   for (const SplitRequest& wish : wishes)
     if (wish.color == color) group.push_back(wish);
@@ -431,8 +431,8 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
     return std::pair(a.key, a.rank) < std::pair(b.key, b.rank);
   });
 
-  // The new ones exchange over this one's board, all groups in the same rounds; who has no color
-  // takes part in those.
+  // The new ones exchange over this one's board, all groups in the same rounds. Ranks without a
+  // color take part in those.
   std::uint32_t round = 0;
   std::vector<std::byte> gathered;
   const auto among_all = [&](std::span<const std::byte> bytes) {
@@ -476,12 +476,12 @@ wait_context Communicator::Impl::wait_ctx() const noexcept {
 }
 wait_context Communicator::wait_ctx() const noexcept { return impl_->wait_ctx(); }
 wait_context Communicator::program_wait_context() const noexcept {
-  wait_context given = wait_ctx();
-  given.kernel = wait_error::kProgram;
+  wait_context ctx = wait_ctx();
+  ctx.kernel = wait_error::kProgram;
   impl_->has_uncounted_waits = true;
-  given.next_abort_poll_ns =
+  ctx.next_abort_poll_ns =
       reinterpret_cast<std::uint64_t*>(impl_->barrier_words.local() + impl_->next_look_offset());
-  return given;
+  return ctx;
 }
 std::uint32_t Communicator::register_waits(std::uint32_t count, WaitRegistry::Describe describe) {
   return impl_->numbered.add(count, std::move(describe));

@@ -5,7 +5,7 @@
 //   exchange -> Communicator    all ranks succeed, or all throw the same reason
 //   alloc, free, exchange, split   host calls, collective: all ranks, in the same order
 //   put, signal, wait_signal, barrier   on a stream, asynchronous
-//   abort                       anyone: every wait of every rank ends with an error, for good
+//   abort                       any thread: every wait of every rank ends with an error
 #pragma once
 
 #include <chrono>
@@ -35,13 +35,13 @@ struct CommunicatorOptions {
   int size = 1;
   int gpu = 0;             ///< of this rank, as the node numbers them
   HostAllGather exchange;  ///< not kept
-  /// How long anybody waits for another rank, at first; that of rank 0 counts.
+  /// How long a rank waits for another one, at first; rank 0's value counts.
   std::chrono::milliseconds time_limit{30'000};
   /// Begins each reason that is thrown; of several nodes, which one it is.
   std::string where = {};
   /// Carries large puts over all paths; null: the driver copies. Must outlive the communicator.
   CopyEngine* engine = nullptr;
-  /// Puts of at most so many bytes are made by a kernel; 0: none.
+  /// A kernel makes puts of up to this size; 0: none.
   std::uint64_t put_kernel_max_bytes = 4 * 1024 * 1024;
 };
 
@@ -67,12 +67,12 @@ struct Signal {
 /// then, all by one kernel.
 struct SignalSet {
   struct Word {
-    int rank = 0;  ///< whom it is told; unused of those that are awaited
+    int rank = 0;  ///< the rank that is signalled; unused in `awaited`
     std::uint64_t offset = 0;
     std::uint64_t value = 0;
   };
   const SymmetricMemory& memory;
-  std::span<const Word> told;     ///< at most kMaxSignals
+  std::span<const Word> signals;  ///< at most kMaxSignals
   std::span<const Word> awaited;  ///< any number
   /// Where this rank counts epochs, in the same memory: values are of the epoch at the time when
   /// the stream comes there (stream_wait_args.h), so that a graph has others at each launch.
@@ -102,7 +102,7 @@ class Communicator {
   /// Not collective: ranks may be destroyed one after another by one thread. Work that uses it must
   /// have completed; if this rank still waits for a signal on a stream, the communicator is
   /// aborted. With the last rank of this process waits until other processes' have left, too, for
-  /// the time limit, so that nobody reaches into freed memory.
+  /// the time limit, so that no rank accesses freed memory.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -125,7 +125,7 @@ class Communicator {
   /// Collective; zeroed; the same size on all ranks. When memory is short on one rank all throw,
   /// and the communicator stays usable.
   SymmetricMemory alloc(std::uint64_t bytes, SymmetricUse use = SymmetricUse::transfers);
-  /// Collective. Work that uses the memory, of whatever rank, must have completed.
+  /// Collective. Work of all ranks that uses the memory must have completed.
   void free(SymmetricMemory&& memory);
   /// Throws InvalidArgument unless the memory is of this communicator; `what` names it.
   void require_own(const SymmetricMemory& memory, const char* what) const;
@@ -136,7 +136,7 @@ class Communicator {
   std::shared_ptr<const SharedHostMemory> alloc_host(std::uint64_t bytes);
 
   /// Collective: an all-gather on the host, as Exchange, with time limit and abort.
-  void exchange(std::span<const std::byte> mine, std::span<std::byte> all);
+  void exchange(std::span<const std::byte> local, std::span<std::byte> all);
   /// Collective: returns when all ranks have come, and no stream of any of them waits for a signal
   /// any more; or, when one does for seconds, all the same.
   void barrier_when_idle();
@@ -148,11 +148,10 @@ class Communicator {
 
   /// Copies into the memory of another rank, or of this one.
   void put(const Put& put, CUstream stream);
-  /// The same, and then gives the word of the signal its value: who finds that there finds the
-  /// bytes.
+  /// put(), and then sets the signal: a rank that sees its value sees the bytes.
   void put(const Put& put, const Signal& signal, CUstream stream);
   /// Puts that are planned together: those to one rank in this order, those to several at once, on
-  /// streams that fork from the caller's and join it. After each its signal; after all the stream
+  /// streams that fork from `stream` and join it. After each its signal; after all the stream
   /// waits for the words of `awaited`, as wait_signal.
   void put_group(std::span<const PutWithSignal> puts, std::span<const Signal> awaited,
                  CUstream stream);
@@ -164,8 +163,8 @@ class Communicator {
   void wait_signal(const Signal& signal, CUstream stream);
   /// Tells and waits as `set` says; in capture too, as wait_signal.
   void signal_and_wait(const SignalSet& set, CUstream stream);
-  /// The same for a word in pinned host memory, which counts exchanges with other nodes. Whoever
-  /// counts has to abort at the time limit: the stream itself gives up after twice as long.
+  /// wait_signal() for a word in pinned host memory, which counts exchanges with other nodes. The
+  /// counting thread must abort at the time limit: the stream itself times out after twice as long.
   void wait_network(const std::uint64_t* word, std::uint64_t count, CUstream stream);
   /// Before and after an exchange between nodes: the kernels of exchange_args.h, whose patience
   /// this fills in. `number`: of the call, for what the status record says.
@@ -177,7 +176,7 @@ class Communicator {
   /// may capture what another one does not.
   void barrier(CUstream stream);
 
-  /// Of put and put_group, so far; puts of no bytes are none.
+  /// Counts of put and put_group; puts of no bytes do not count.
   [[nodiscard]] PutCounts put_counts() const noexcept;
 
   /// Whether a stream waits for a signal or at a barrier.
@@ -185,7 +184,7 @@ class Communicator {
 
   /// How long this rank waits for another.
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept;
-  /// Of calls from now on; other ranks keep theirs.
+  /// Applies to later calls; other ranks keep theirs.
   void set_time_limit(std::chrono::milliseconds limit);
 
   /// Makes the communicator unusable, for all ranks, and ends all waits. The first reason is kept.
@@ -200,16 +199,16 @@ class Communicator {
   /// thread.
   void set_calls_in_flight(std::function<bool()> in_flight);
   /// Kernels wait for other ranks from now on without begin_call(): a rank that has left is an
-  /// error for whoever may wait.
+  /// error for all ranks that may wait.
   void note_uncounted_waits() noexcept;
   /// Whether the GPU of this rank was reset since: nothing but abandon() is left to do.
   [[nodiscard]] bool is_lost() const noexcept;
-  /// This rank leaves, and waits for nobody. What it has on the GPU stays, or went with a reset; no
+  /// This rank leaves without waiting. What it has on the GPU stays, or went with a reset; no
   /// call is made but the destructor's.
   void abandon() noexcept;
 
-  /// Throws CommunicatorError with the reason once it is unusable. Whoever finds it usable after
-  /// synchronising a stream knows that no wait on it was given up.
+  /// Throws CommunicatorError with the reason once it is unusable. If it is usable after a stream
+  /// was synchronised, no wait on that stream timed out.
   void check() const;
 
   /// For a kernel of this rank that waits for others. When its status record is found to be set,

@@ -38,7 +38,7 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   [[nodiscard]] int number_of(const std::array<unsigned char, 16>& uuid) const;
   /// Lets this rank's GPU reach the memory of all others.
   void reach(const Members& all);
-  /// Whether a kernel gave up, or anybody aborted. On the watchdog's thread, and on others.
+  /// Checks for a kernel that timed out, and for an abort. On the watchdog's thread, and on others.
   void look() noexcept;
   /// Whether this rank needs one that has left: aborts then.
   void look_at_departed();
@@ -50,14 +50,14 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   /// Waits for other ranks, as ControlSegment::leave() does, for `most`, and ends the thread.
   /// False, and the rank stays: streams of it still wait, and use what it has.
   bool leave(std::chrono::milliseconds most) noexcept;
-  /// Waits for nobody, and frees nothing of the GPU.
+  /// Does not wait, and frees no memory of the GPU.
   void abandon() noexcept;
   /// Whether a counted call is under way; nothing: none is counted.
   std::optional<bool> has_calls_in_flight() noexcept;
   /// Gives up what streams of this rank wait for, and waits until they do not. False: the time
   /// limit came first.
   bool end_waits();
-  /// After work of the GPU failed, for good: aborts, since kernels of others may wait for it.
+  /// After work of the GPU failed: aborts, since kernels of other ranks may wait for it.
   void look_at_own_gpu();
   void gpu_is_reset(int gpu) noexcept override;
   void wait_for_others(int gpu, std::chrono::steady_clock::time_point deadline) noexcept override;

@@ -38,7 +38,7 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
 
 std::string reason_of(int error) { return std::generic_category().message(error); }
 
-/// Waits until somebody wakes `word`, unless it is not `seen` any more.
+/// Waits until a thread wakes `word`, unless it differs from `seen`.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen,
                 std::chrono::nanoseconds limit) noexcept {
   if (limit.count() <= 0) return;
@@ -84,7 +84,7 @@ struct ControlSegment::Header {
   ControlSegmentId id;
   std::int32_t size = 0;
   std::atomic<std::uint32_t> bell{0};   // rung when a rank comes or leaves, and by an abort
-  std::atomic<std::uint32_t> watch{0};  // for who watches
+  std::atomic<std::uint32_t> watch{0};  // for watching threads
   std::atomic<std::uint32_t> abort_state{kUsable};
   std::atomic<std::uint32_t> departures{0};
   std::uint32_t reason_bytes = 0;
@@ -102,8 +102,8 @@ struct alignas(64) ControlSegment::Record {
   std::atomic<std::uint8_t> proposed_level{0};
 };
 
-/// Each rank has two, which take turns: who writes the next round's has read the last one's, but
-/// others may still be reading that.
+/// Each rank has two, which take turns: a rank that writes the next round's has read the last
+/// one's, but others may still be reading that.
 struct alignas(64) ControlSegment::Slot {
   static constexpr std::size_t kPayload = kSlotBytes - sizeof(Call) - sizeof(std::uint64_t);
   Call call;
@@ -149,10 +149,10 @@ std::shared_ptr<ControlSegment> ControlSegment::map(int file, const ControlSegme
                                                     bool is_new) {
   const std::size_t bytes =
       kHeaderBytes + static_cast<std::size_t>(size) * (sizeof(Record) + 2 * sizeof(Slot));
-  struct stat found{};
+  struct stat status{};
   const bool fits =
       is_new ? ::ftruncate(file, static_cast<off_t>(bytes)) == 0
-             : ::fstat(file, &found) == 0 && static_cast<std::size_t>(found.st_size) == bytes;
+             : ::fstat(file, &status) == 0 && static_cast<std::size_t>(status.st_size) == bytes;
   void* const memory =
       fits ? ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
   if (memory == MAP_FAILED) {
@@ -238,29 +238,29 @@ void ControlSegment::ring() noexcept {
   futex_wake(header().bell);
 }
 
-void ControlSegment::gather(int rank, const Call& call, std::span<const std::byte> mine,
+void ControlSegment::gather(int rank, const Call& call, std::span<const std::byte> local,
                             std::span<std::byte> all, Milliseconds limit) {
-  if (all.size() != mine.size() * static_cast<std::size_t>(size_))
+  if (all.size() != local.size() * static_cast<std::size_t>(size_))
     throw InvalidArgument(fmt::format("{}: all has {} bytes, not {} times {}", to_string(call),
-                                      all.size(), size_, mine.size()));
+                                      all.size(), size_, local.size()));
   require_usable();
   std::size_t done = 0;
   do {
-    const std::size_t piece = std::min(mine.size() - done, Slot::kPayload);
+    const std::size_t piece = std::min(local.size() - done, Slot::kPayload);
     const std::uint64_t round = record(rank).round.load(std::memory_order_relaxed) + 1;
     Slot& own = slot(rank, round);
     own.call = call;
-    own.bytes = mine.size();
-    if (piece > 0) std::memcpy(own.payload.data(), mine.data() + done, piece);
+    own.bytes = local.size();
+    if (piece > 0) std::memcpy(own.payload.data(), local.data() + done, piece);
     record(rank).round.store(round, std::memory_order_release);
     ring();
     wait_for_all(rank, round, call, limit);
     require_same(round);
     for (int other = 0; other < size_ && piece > 0; ++other)
-      std::memcpy(all.data() + static_cast<std::size_t>(other) * mine.size() + done,
+      std::memcpy(all.data() + static_cast<std::size_t>(other) * local.size() + done,
                   slot(other, round).payload.data(), piece);
     done += piece;
-  } while (done < mine.size());
+  } while (done < local.size());
 }
 
 void ControlSegment::wait_for_all(int rank, std::uint64_t round, const Call& call,
@@ -269,7 +269,7 @@ void ControlSegment::wait_for_all(int rank, std::uint64_t round, const Call& cal
   while (true) {
     const std::uint32_t heard = header().bell.load(std::memory_order_acquire);
     // Both before the rounds: a rank may have come, and then aborted or left. What all have come to
-    // is theirs, whatever was said since.
+    // is theirs, also after a later abort.
     const bool is_aborted = aborted();
     std::vector<int> missing;
     std::vector<int> gone;
@@ -335,7 +335,7 @@ bool ControlSegment::aborted() const noexcept {
 std::string ControlSegment::reason() const {
   const Header& shared = header();
   if (!aborted()) return {};
-  // Whoever is writing it takes a moment, unless it died in that.
+  // A rank that writes it takes a moment, unless it died in that.
   for (int i = 0; i < 1000; ++i) {
     if (shared.abort_state.load(std::memory_order_acquire) == kAborted)
       return {shared.reason.data(), std::min<std::size_t>(shared.reason_bytes, kMaxReason)};
@@ -386,8 +386,8 @@ void ControlSegment::wait_bell(std::uint32_t heard, Milliseconds limit) const no
 }
 
 void ControlSegment::count_call(int rank) noexcept {
-  std::atomic<std::uint64_t>& its = record(rank).calls;
-  its.store(its.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  std::atomic<std::uint64_t>& calls = record(rank).calls;
+  calls.store(calls.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
 std::uint64_t ControlSegment::calls(int rank) const noexcept {
@@ -472,7 +472,7 @@ void ControlSegment::wake_all() noexcept {
     Mapped& all = mapped();
     const std::lock_guard lock(all.mutex);
     for (const auto& [id, board] : all.boards)
-      if (auto its = board.lock()) boards.push_back(std::move(its));
+      if (auto segment = board.lock()) boards.push_back(std::move(segment));
   }
   for (const auto& board : boards) board->ring();
 }

@@ -6,7 +6,7 @@
 //   open()     the others, by the number of the file in rank 0's process; ranks of one process
 //              share one mapping
 //   gather()   all ranks, in the same order
-//   abort()    anyone, at any time: whoever waits stops waiting
+//   abort()    any thread, at any time: every waiting rank stops waiting
 //   leave()    a rank that is done
 #pragma once
 
@@ -82,13 +82,13 @@ class ControlSegment {
   /// All-gather: `mine` of every rank, in rank order, into `all`. Waits for each rank no longer
   /// than `limit` a piece of a few KiB. Throws CommunicatorError when the board is or becomes
   /// aborted; a rank that does not come, has left, or does something else aborts it.
-  void gather(int rank, const Call& call, std::span<const std::byte> mine, std::span<std::byte> all,
-              Milliseconds limit);
+  void gather(int rank, const Call& call, std::span<const std::byte> local,
+              std::span<std::byte> all, Milliseconds limit);
 
   /// The first reason is kept. Returns at once.
   void abort(std::string_view reason) noexcept;
   [[nodiscard]] bool aborted() const noexcept;
-  /// Of the abort; empty when there was none.
+  /// The reason of the abort; empty when there was none.
   [[nodiscard]] std::string reason() const;
   /// Throws CommunicatorError with the reason once it was aborted.
   void require_usable() const;
@@ -115,11 +115,11 @@ class ControlSegment {
   [[nodiscard]] Departure departure_of(int rank) const noexcept;
   /// How many ranks have left; grows.
   [[nodiscard]] std::uint32_t departures() const noexcept;
-  /// Of `rank` nothing is under way any more that began before so many ranks had left: it writes
-  /// into nobody's memory but by calls that it begins later.
+  /// `rank` has completed all work that began before `departures` ranks had left: it writes into
+  /// memory of other ranks only by calls that it begins later.
   void settle(int rank, std::uint32_t departures) noexcept;
   [[nodiscard]] std::uint32_t settled(int rank) const noexcept;
-  /// Waits until somebody comes, leaves or settles, or for `limit`.
+  /// Waits until a rank comes, leaves or settles, or for `limit`.
   void wait_bell(std::uint32_t heard, Milliseconds limit) const noexcept;
   [[nodiscard]] std::uint32_t bell() const noexcept;
   /// `rank` begins a call that all ranks take part in.
@@ -133,10 +133,10 @@ class ControlSegment {
   /// The level that the rank would choose.
   [[nodiscard]] std::atomic<std::uint8_t>& proposed_level(int rank) noexcept;
 
-  /// Somebody found that the process of `rank` is gone: aborts, and nobody waits for it to leave.
+  /// The process of `rank` is gone: aborts, and no rank waits for it to leave.
   void ended(int rank, std::string_view reason) noexcept;
 
-  // For who watches the board.
+  // For threads that watch the board.
 
   /// Changes with each abort() and wake_watchers().
   [[nodiscard]] std::uint32_t watched() const noexcept;

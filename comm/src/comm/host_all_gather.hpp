@@ -12,6 +12,6 @@ namespace polypath {
 /// for example because a rank does not come: only the exchange can know that before there is a
 /// communicator. Not called any more once the communicator is created.
 using HostAllGather =
-    std::function<void(std::span<const std::byte> mine, std::span<std::byte> all)>;
+    std::function<void(std::span<const std::byte> local, std::span<std::byte> all)>;
 
 }  // namespace polypath

@@ -39,9 +39,9 @@ std::string describe_stream_timeout(const wait_error& status) {
                      status.seen);
 }
 
-/// Of a kernel of the program; its calls are those of polypath/uniconn/device.
+/// For a kernel of the program; its calls are those of polypath/uniconn/device.
 std::string describe_kernel_timeout(const wait_error& status, const WaitRegistry& numbered) {
-  const auto said = [&](const std::string& what) {
+  const auto describe = [&](const std::string& what) {
     return fmt::format("block {} of a kernel of the program {}", status.block, what);
   };
   switch (static_cast<wait_error::Reason>(status.reason)) {
@@ -49,22 +49,23 @@ std::string describe_kernel_timeout(const wait_error& status, const WaitRegistry
     case wait_error::aborted: return {};
     case wait_error::time_limit:
       if (const std::string what = numbered.describe(status); !what.empty())
-        return said("waited past the time limit for " + what);
-      return said(fmt::format(
+        return describe("waited past the time limit for " + what);
+      return describe(fmt::format(
           "waited for rank {} past the time limit, {} to be {}: it is {}", status.waited_for_rank,
           status.bytes > 0 ? fmt::format("the signal at {:#x}", status.offset) : "its barrier",
           status.expected, status.seen));
     case wait_error::bad_memory:
-      return said(fmt::format("was called wrongly: {} bytes at {:#x} are not from Memory::Alloc",
-                              status.bytes, status.offset));
+      return describe(
+          fmt::format("was called wrongly: {} bytes at {:#x} are not from Memory::Alloc",
+                      status.bytes, status.offset));
     case wait_error::bad_rank:
-      return said(fmt::format("was called wrongly: there is no rank {} of {}", status.seen,
-                              status.expected));
+      return describe(fmt::format("was called wrongly: there is no rank {} of {}", status.seen,
+                                  status.expected));
     case wait_error::bad_state:
     case wait_error::mismatch:
-    case wait_error::node_gave_up: break;
+    case wait_error::node_aborted: break;
   }
-  return said("found what cannot be");
+  return describe("found what cannot be");
 }
 
 }  // namespace
@@ -87,7 +88,7 @@ std::string HostFlags::given_up(const WaitRegistry& numbered) const {
                          status.kernel, who, status.expected, status.seen);
     case wait_error::mismatch:
       return fmt::format("call {}: {}", status.kernel, numbered.describe(status));
-    case wait_error::node_gave_up:
+    case wait_error::node_aborted:
       return fmt::format("node {} gave up its part of a collective", status.waited_for_rank);
     case wait_error::bad_state:
     case wait_error::bad_memory:

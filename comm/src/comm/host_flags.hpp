@@ -21,13 +21,13 @@ class HostFlags {
   /// Throws Error, DriverError.
   HostFlags(const CudaDriver& driver, std::shared_ptr<const PrimaryContext> context);
 
-  /// Kernels that poll the word give up from now on.
+  /// Kernels that poll the word stop waiting from now on.
   void abort() noexcept;
   // For wait_context; both may be addressed by host and GPU.
   [[nodiscard]] const std::uint32_t* abort_flag() const noexcept;
   [[nodiscard]] wait_error* status() const noexcept;
-  /// What a kernel said that gave up by itself; empty while none did. `numbered`: what those of the
-  /// program may have waited at.
+  /// The report of a kernel that timed out by itself; empty while there is none. `numbered`: what
+  /// kernels of the program may have waited at.
   [[nodiscard]] std::string given_up(const WaitRegistry& numbered) const;
 
  private:

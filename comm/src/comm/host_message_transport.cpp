@@ -27,7 +27,7 @@ constexpr std::uint64_t kMessageGranule = 16;
 std::uint64_t room_of(std::uint64_t bytes) {
   return (kMessageHeaderBytes + bytes + kMessageGranule - 1) / kMessageGranule * kMessageGranule;
 }
-/// Of all nodes' messages of an exchange.
+/// For the messages of one exchange with all nodes.
 std::uint64_t region_bytes(const NodeMap& map) {
   return kExchangeBytes +
          static_cast<std::uint64_t>(map.nodes) * (kMessageHeaderBytes + kMessageGranule);
@@ -104,7 +104,7 @@ void HostMessageTransport::exchange(std::span<const NetworkMessage> sends,
     add(messages->receives, receive, region.receives + used);
     used += room_of(receive.bytes);
   }
-  gate_.let_go(stream, [this, messages] { return advance(*messages); });
+  gate_.hold_until(stream, [this, messages] { return advance(*messages); });
   used = 0;
   for (const NetworkMessage& receive : receives) {
     if (receive.bytes > 0)

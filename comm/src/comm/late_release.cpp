@@ -51,18 +51,18 @@ struct Waiting : Keepable<Waiting> {
   std::function<bool()> stops;
 };
 
-void wait_and_release(std::unique_ptr<Waiting> its) {
+void wait_and_release(std::unique_ptr<Waiting> waiting) {
   milliseconds pause = kFirstPause;
   while (true) {
-    const std::uint32_t heard = its->board->bell();
+    const std::uint32_t heard = waiting->board->bell();
     // What the releases hold goes with the context, or stays there.
-    if (its->stops()) return Waiting::keep(std::move(its));
-    if (its->is_free()) break;
-    its->board->wait_bell(heard, pause);
+    if (waiting->stops()) return Waiting::keep(std::move(waiting));
+    if (waiting->is_free()) break;
+    waiting->board->wait_bell(heard, pause);
     pause = std::min(2 * pause, kLongestPause);
   }
-  for (const auto& release : its->releases) release();
-  if (its->stops()) Waiting::keep(std::move(its));
+  for (const auto& release : waiting->releases) release();
+  if (waiting->stops()) Waiting::keep(std::move(waiting));
 }
 
 }  // namespace
@@ -71,17 +71,19 @@ void release_late(const std::shared_ptr<ControlSegment>& board, const Members& m
                   std::vector<std::function<void()>> releases,
                   std::function<bool()> stops) noexcept {
   if (releases.empty()) return;
-  std::unique_ptr<Waiting> its;
+  std::unique_ptr<Waiting> waiting;
   try {
-    its = std::make_unique<Waiting>(board, members);
-    its->releases = std::move(releases);
-    its->stops = std::move(stops);
+    waiting = std::make_unique<Waiting>(board, members);
+    waiting->releases = std::move(releases);
+    waiting->stops = std::move(stops);
     // The thread owns it as soon as there is one.
-    make_thread([its = its.get()] { wait_and_release(std::unique_ptr<Waiting>(its)); }).detach();
-    static_cast<void>(its.release());
+    make_thread([owned = waiting.get()] {
+      wait_and_release(std::unique_ptr<Waiting>(owned));
+    }).detach();
+    static_cast<void>(waiting.release());
   } catch (const std::exception& error) {
     log_warn("memory of a communicator is kept: {}", error.what());
-    if (its != nullptr) Waiting::keep(std::move(its));
+    if (waiting != nullptr) Waiting::keep(std::move(waiting));
   }
 }
 

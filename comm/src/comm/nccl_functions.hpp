@@ -10,7 +10,7 @@
 
 namespace polypath {
 
-/// What names a new communicator of NCCL's: made by one rank, and given to all.
+/// The name of a new NCCL communicator: made by one rank, and sent to all.
 using NcclId = std::array<std::byte, 128>;
 
 /// NCCL's ABI, as its documentation gives it: handles are pointers, enumerations are ints, the id

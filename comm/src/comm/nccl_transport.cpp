@@ -57,30 +57,31 @@ void NcclTransport::fill(Hello& hello) const {
 }
 
 void NcclTransport::connect(const Hello& of_node_0) {
-  // It waits for ever for one who does not come, so it has a thread, which then is left.
-  struct Made {
+  // NCCL waits for a missing rank without a limit, so it has its own thread, which then is left.
+  struct InitResult {
     void* comm = nullptr;
     int result = 0;
   };
-  std::promise<Made> promise;
-  std::future<Made> made = promise.get_future();
+  std::promise<InitResult> promise;
+  std::future<InitResult> future = promise.get_future();
   make_thread([nccl = nccl_, set_current = local_.driver().ctx_set_current,
                context = local_.context(), id = NcclFunctions::UniqueId{of_node_0.id},
                nodes = map_.nodes, node = map_.node(), promise = std::move(promise)]() mutable {
-    Made its;
+    InitResult init;
     // NCCL works on the GPU whose context is current.
-    its.result =
-        set_current(context) == CUDA_SUCCESS ? nccl->comm_init_rank(&its.comm, nodes, id, node) : 1;
-    promise.set_value(its);
+    init.result = set_current(context) == CUDA_SUCCESS
+                      ? nccl->comm_init_rank(&init.comm, nodes, id, node)
+                      : 1;
+    promise.set_value(init);
   }).detach();
-  if (made.wait_for(local_.time_limit()) != std::future_status::ready)
+  if (future.wait_for(local_.time_limit()) != std::future_status::ready)
     throw CommunicatorError(
         fmt::format("rank {}: its equals on other nodes did not come to ncclCommInitRank within {} "
                     "ms",
                     map_.rank, local_.time_limit().count()));
-  const Made its = made.get();
-  check(its.result, "ncclCommInitRank");
-  comm_ = its.comm;
+  const InitResult init = future.get();
+  check(init.result, "ncclCommInitRank");
+  comm_ = init.comm;
 }
 
 void NcclTransport::issue(std::span<const NetworkMessage> sends,
@@ -88,7 +89,7 @@ void NcclTransport::issue(std::span<const NetworkMessage> sends,
                           CUstream stream) {
   const std::lock_guard lock(mutex_);
   if (is_aborted_) {
-    local_.check();  // who aborted it had a reason
+    local_.check();  // throws the reason of the abort
     throw CommunicatorError("the network between nodes was aborted");
   }
   int failed = kNcclSuccess;
@@ -101,18 +102,19 @@ void NcclTransport::issue(std::span<const NetworkMessage> sends,
     if (failed == kNcclSuccess)
       failed = nccl_->recv(std::bit_cast<void*>(to), bytes, kNcclBytes, node, comm_, stream);
   };
-  const auto told = std::bit_cast<CUdeviceptr>(args.told);
+  const auto local = std::bit_cast<CUdeviceptr>(args.local);
   check(nccl_->group_start(), "ncclGroupStart");
   for (const NetworkMessage& message : sends) {
     if (message.bytes == 0) continue;
     send(message.node, message.address, message.bytes);
-    send(message.node, told, sizeof *args.told);
+    send(message.node, local, sizeof *args.local);
     sent_bytes_ += message.bytes;
   }
   for (const NetworkMessage& message : receives) {
     if (message.bytes == 0) continue;
     receive(message.node, message.address, message.bytes);
-    receive(message.node, std::bit_cast<CUdeviceptr>(args.came + message.node), sizeof *args.came);
+    receive(message.node, std::bit_cast<CUdeviceptr>(args.remote + message.node),
+            sizeof *args.remote);
   }
   const int ended = nccl_->group_end();
   check(failed, "ncclSend or ncclRecv");
@@ -124,8 +126,8 @@ void NcclTransport::exchange(std::span<const NetworkMessage> sends,
                              CUstream stream) {
   const std::size_t at = ++number_ % kMaxExchanges;
   ExchangeArgs args{};
-  args.told = std::bit_cast<ExchangeRecord*>(records_ + at * bytes_of_records());
-  args.came = args.told + 1;
+  args.local = std::bit_cast<ExchangeRecord*>(records_ + at * bytes_of_records());
+  args.remote = args.local + 1;
   args.nodes = static_cast<std::uint32_t>(map_.nodes);
   args.waits = mark.waits;
   args.what = mark.what;

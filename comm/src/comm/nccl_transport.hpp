@@ -1,7 +1,7 @@
 // Exchanges between nodes by NCCL, found at run time: between the memories of GPUs, on the stream.
 //
 // NCCL's kernels send what is there. So next to the data goes a record (exchange_args.h): how many
-// blocks of this rank have given up a wait, and which call it is. A kernel on the stream looks at
+// waits of this rank have timed out, and which call it is. A kernel on the stream looks at
 // the records that came, and reports what is wrong; the host is not on the way. NCCL's kernels know
 // no time limit either: a thread of the host watches how long they take (network_progress.hpp).
 #pragma once
@@ -44,7 +44,7 @@ class NcclTransport final : public NetworkTransport {
 
  private:
   void check(int result, const char* call) const;
-  /// Of one exchange.
+  /// The records of one exchange.
   [[nodiscard]] std::size_t bytes_of_records() const noexcept;
   void issue(std::span<const NetworkMessage> sends, std::span<const NetworkMessage> receives,
              const ExchangeArgs& args, CUstream stream);
@@ -55,7 +55,7 @@ class NcclTransport final : public NetworkTransport {
   const NodeMap& map_;
   std::shared_ptr<const NcclFunctions> nccl_;
   void* comm_ = nullptr;
-  // Of each exchange that may be under way, on the GPU: a record that is sent, and one a node.
+  // For each exchange that may be under way, on the GPU: a record that is sent, and one a node.
   CUdeviceptr records_ = 0;
   std::uint64_t number_ = 0;
   std::uint64_t sent_bytes_ = 0;

@@ -16,7 +16,7 @@ namespace {
 
 /// In cache lines of their own.
 constexpr std::size_t kWordBytes = 128;
-/// Of looks at what holds no stream up.
+/// Between checks of work that holds no stream up.
 constexpr std::chrono::milliseconds kWatchPeriod{1};
 
 }  // namespace
@@ -50,7 +50,7 @@ Event NetworkProgress::take_event() {
   return {local_.driver(), local_.context(), CU_EVENT_DISABLE_TIMING};
 }
 
-void NetworkProgress::let_go(CUstream stream, std::function<bool()> advance) {
+void NetworkProgress::hold_until(CUstream stream, std::function<bool()> advance) {
   std::vector<Event> events;
   events.push_back(take_event());
   add(stream, std::move(events), std::move(advance), nullptr);
@@ -94,7 +94,7 @@ bool NetworkProgress::advance(Waiting& waiting) {
   constexpr std::chrono::steady_clock::time_point kNever{};
   if (!waiting.has_come && has_passed(waiting.events.front())) {
     waiting.has_come = true;
-    // What a kernel that gave up should have written goes no further.
+    // Data of a kernel that timed out goes no further.
     local_.check();
     waiting.since = now;
   } else if (waiting.since == kNever && waiting.events.size() > 1 &&

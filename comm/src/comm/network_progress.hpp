@@ -1,12 +1,12 @@
 // Where streams wait for what the host does for an exchange between nodes.
 //
-//   on the stream   ... let_go()'s event | a wait for a word | ...
+//   on the stream   ... hold_until()'s event | a wait for a word | ...
 //   on the host                  looks   -> advance() until it is done -> the word
 //
 // Engines that work on the stream itself are watched without holding it up (watch()).
 //
-// Nothing that a rank gave up goes on to others unnoticed: after the event the host looks whether
-// a kernel of this rank gave up; and a stream whose exchange fails goes on only once the
+// A timeout of a rank never goes unnoticed: after the event the host checks whether a kernel of
+// this rank timed out; and a stream whose exchange fails goes on only once the
 // communicator of its node is aborted, which all ranks there see when they check.
 #pragma once
 
@@ -27,8 +27,8 @@ namespace polypath {
 
 class NetworkProgress {
  public:
-  /// `rank`: this one, among all. With `progress_in_caller` somebody calls progress(), else a
-  /// thread does. `local` must outlive it. Throws DriverError.
+  /// `rank`: this one, among all. With `progress_in_caller` the caller calls progress(), otherwise
+  /// a thread does. `local` must outlive it. Throws DriverError.
   NetworkProgress(Communicator& local, int rank, bool progress_in_caller);
   ~NetworkProgress();
   NetworkProgress(const NetworkProgress&) = delete;
@@ -37,11 +37,11 @@ class NetworkProgress {
   /// Lets `stream` wait until `advance` returns true, which is called again and again once the
   /// stream has come here: by one thread at a time, and not after an abort. What it throws aborts
   /// the communicator, and so does the time limit. The context is current. Throws DriverError.
-  void let_go(CUstream stream, std::function<bool()> advance);
+  void hold_until(CUstream stream, std::function<bool()> advance);
   /// Holds nothing up: aborts the communicator unless the stream comes here within the time limit,
-  /// from when it has come to `began`. After an abort, whoever made it, `hurry` is called.
+  /// from when it has come to `began`. After an abort by any rank, `hurry` is called.
   void watch(CUstream stream, Event began, std::function<void()> hurry);
-  /// Calls what is to be called, without waiting. False: a thread does.
+  /// Makes the due calls, without waiting. False: a thread does.
   bool progress() noexcept;
   /// Ends the thread: nothing is called any more.
   void stop() noexcept;

@@ -36,7 +36,7 @@ struct ExchangeMark {
   std::uint32_t waits = 0;
 };
 
-/// What one exchange sends and what it receives have at most so many bytes each; what is sent to
+/// The limit of what one exchange sends, and of what it receives, in bytes; what is sent to
 /// several nodes counts once.
 inline constexpr std::uint64_t kExchangeBytes = (std::uint64_t{4} << 20) + 65536;
 

@@ -90,13 +90,13 @@ NodeMap node_map(std::span<const NodeHello> hellos, int rank) {
 }
 
 HostAllGather exchange_inside(const NodeMap& map, const HostAllGather& all) {
-  return [&map, &all](std::span<const std::byte> mine, std::span<std::byte> gathered) {
-    std::vector<std::byte> of_all(mine.size() * static_cast<std::size_t>(map.size()));
-    all(mine, of_all);
+  return [&map, &all](std::span<const std::byte> bytes, std::span<std::byte> gathered) {
+    std::vector<std::byte> of_all(bytes.size() * static_cast<std::size_t>(map.size()));
+    all(bytes, of_all);
     for (int local = 0; local < map.per_node; ++local) {
       const auto from = static_cast<std::size_t>(map.rank_at(map.node(), local));
-      std::memcpy(gathered.data() + static_cast<std::size_t>(local) * mine.size(),
-                  of_all.data() + from * mine.size(), mine.size());
+      std::memcpy(gathered.data() + static_cast<std::size_t>(local) * bytes.size(),
+                  of_all.data() + from * bytes.size(), bytes.size());
     }
   };
 }

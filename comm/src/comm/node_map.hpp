@@ -62,11 +62,11 @@ struct NodeMap {
   }
 };
 
-/// Of this process; the node's name is the caller's to fill in.
+/// The record of this process; the caller fills in the node's name.
 NodeHello own_node_hello(int rank, int size);
 
-/// Of all ranks' greetings; that of `rank`. Throws CommunicatorError, on all ranks alike, with what
-/// to do: other versions, unequal numbers of ranks on the nodes.
+/// The map from all ranks' greetings, as `rank` sees it. Throws CommunicatorError, on all ranks
+/// alike, with what to do: other versions, unequal numbers of ranks on the nodes.
 NodeMap node_map(std::span<const NodeHello> hellos, int rank);
 
 /// The exchange among the ranks of this node. All nodes do it in the same rounds of `all`, which

@@ -9,23 +9,23 @@
 namespace polypath {
 namespace {
 
-/// What all ranks say, in the same rounds whatever went wrong.
+/// The records of all ranks, in the same rounds also after an error.
 class Rounds {
  public:
   Rounds(const HostAllGather& exchange, int size) : exchange_(exchange), size_(size) {}
 
   template <typename Record>
-  std::vector<Record> gather(const Record& mine) const {
+  std::vector<Record> gather(const Record& local) const {
     std::vector<Record> all(static_cast<std::size_t>(size_));
-    exchange_(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+    exchange_(std::as_bytes(std::span(&local, 1)), std::as_writable_bytes(std::span(all)));
     return all;
   }
   /// Throws on all ranks when `body` throws on one.
   template <typename Body>
   void together(const char* what, const Body& body) const {
-    Opened mine;
-    mine.problem.catch_from(body);
-    throw_first_error(gather(mine), what);
+    Opened opened;
+    opened.problem.catch_from(body);
+    throw_first_error(gather(opened), what);
   }
 
  private:
@@ -74,7 +74,7 @@ MultiNodeRank create_across_nodes(std::shared_ptr<const CudaDriver> driver, cons
   });
   hello.engine = is_nccl(network) ? NodeHello::Engine::nccl : NodeHello::Engine::messages;
 
-  MultiNodeRank made;
+  MultiNodeRank rank;
   auto links = std::make_unique<NodeNetwork>();
   links->map = node_map(rounds.gather(hello), options.rank);
   const NodeMap& map = links->map;
@@ -83,22 +83,22 @@ MultiNodeRank create_across_nodes(std::shared_ptr<const CudaDriver> driver, cons
   inside.size = map.per_node;
   inside.exchange = exchange_inside(map, options.exchange);
   if (map.nodes == 1) {
-    made.local = std::make_unique<Communicator>(std::move(driver), node, inside);
-    return made;
+    rank.local = std::make_unique<Communicator>(std::move(driver), node, inside);
+    return rank;
   }
   inside.where = fmt::format("node {}: ", map.node());
   rounds.together("creating the communicators of the nodes", [&] {
-    made.local = std::make_unique<Communicator>(std::move(driver), node, inside);
+    rank.local = std::make_unique<Communicator>(std::move(driver), node, inside);
   });
   if (is_nccl(network)) {
-    links->engine = connect_nccl(*made.local, map, rounds);
+    links->engine = connect_nccl(*rank.local, map, rounds);
   } else {
     rounds.together("connecting the nodes", [&] {
-      links->engine = std::make_unique<HostMessageTransport>(*made.local, map, network);
+      links->engine = std::make_unique<HostMessageTransport>(*rank.local, map, network);
     });
   }
-  made.links = std::move(links);
-  return made;
+  rank.links = std::move(links);
+  return rank;
 }
 
 }  // namespace polypath

@@ -57,8 +57,8 @@ ProcessId this_process() {
 }
 
 std::uint64_t pid_namespace() noexcept {
-  struct stat found{};
-  return ::stat("/proc/self/ns/pid", &found) == 0 ? found.st_ino : 0;
+  struct stat status{};
+  return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
 }
 
 MachineId this_machine() noexcept {
@@ -99,8 +99,8 @@ ProcessWatch::~ProcessWatch() {
 bool ProcessWatch::ended() noexcept {
   if (ended_) return true;
   if (file_ >= 0) {
-    pollfd wanted{file_, POLLIN, 0};
-    ended_ = ::poll(&wanted, 1, 0) == 1;
+    pollfd poll_fd{file_, POLLIN, 0};
+    ended_ = ::poll(&poll_fd, 1, 0) == 1;
   } else {
     try {
       ended_ = !runs(process_);

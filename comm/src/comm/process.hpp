@@ -41,7 +41,7 @@ class ProcessWatch {
   ProcessWatch& operator=(const ProcessWatch&) = delete;
   ProcessWatch& operator=(ProcessWatch&&) = delete;
 
-  /// Whether the process is gone, for good once it is.
+  /// Whether the process is gone; stays true.
   [[nodiscard]] bool ended() noexcept;
 
  private:

@@ -18,22 +18,22 @@ namespace {
 /// ranks.
 constexpr std::chrono::seconds kMaxWait{1};
 
-struct Told {
+struct Listeners {
   std::mutex mutex;
   std::atomic<pid_t> process{0};  ///< whose they are: a child that it forks exits, too
   std::vector<ProcessEvents*> all;
 };
-Told& told() {
-  static Told* const its = new Told;  // for communicators that end with the process
-  return *its;
+Listeners& listeners() {
+  static Listeners* const instance = new Listeners;  // for communicators that end with the process
+  return *instance;
 }
 
 void end_process() noexcept {
-  Told& its = told();
-  if (its.process != ::getpid()) return;
+  Listeners& current = listeners();
+  if (current.process != ::getpid()) return;
   {
-    const std::lock_guard lock(its.mutex);
-    for (ProcessEvents* const one : its.all) one->process_ends();
+    const std::lock_guard lock(current.mutex);
+    for (ProcessEvents* const events : current.all) events->process_ends();
   }
   lose_contexts_at_exit();
   ControlSegment::wake_all();
@@ -45,10 +45,10 @@ void prepare_process() {
   static std::once_flag once;
   std::call_once(once, [] {
     // A child has none of the threads, and the communicators are its parent's.
-    pthread_atfork([] { told().mutex.lock(); }, [] { told().mutex.unlock(); },
+    pthread_atfork([] { listeners().mutex.lock(); }, [] { listeners().mutex.unlock(); },
                    [] {
-                     told().all.clear();
-                     told().mutex.unlock();
+                     listeners().all.clear();
+                     listeners().mutex.unlock();
                    });
     std::atexit(&end_process);
   });
@@ -58,25 +58,25 @@ void prepare_process() {
 
 void ProcessEvents::add(ProcessEvents& events) {
   prepare_process();
-  Told& its = told();
-  const std::lock_guard lock(its.mutex);
-  its.all.push_back(&events);
-  its.process = ::getpid();
+  Listeners& current = listeners();
+  const std::lock_guard lock(current.mutex);
+  current.all.push_back(&events);
+  current.process = ::getpid();
 }
 
 void ProcessEvents::remove(ProcessEvents& events) noexcept {
-  Told& its = told();
-  const std::lock_guard lock(its.mutex);
-  std::erase(its.all, &events);
+  Listeners& current = listeners();
+  const std::lock_guard lock(current.mutex);
+  std::erase(current.all, &events);
 }
 
 void announce_reset(int gpu) noexcept {
   {
-    Told& its = told();
-    const std::lock_guard lock(its.mutex);
-    for (ProcessEvents* const one : its.all) one->gpu_is_reset(gpu);
+    Listeners& current = listeners();
+    const std::lock_guard lock(current.mutex);
+    for (ProcessEvents* const events : current.all) events->gpu_is_reset(gpu);
     const auto deadline = std::chrono::steady_clock::now() + kMaxWait;
-    for (ProcessEvents* const one : its.all) one->wait_for_others(gpu, deadline);
+    for (ProcessEvents* const events : current.all) events->wait_for_others(gpu, deadline);
   }
   lose_contexts(gpu);
   ControlSegment::wake_all();

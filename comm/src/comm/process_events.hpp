@@ -28,8 +28,8 @@ class ProcessEvents {
   ~ProcessEvents() = default;
 };
 
-/// The program is going to reset the GPU: whoever has something there is told, and what still frees
-/// memory of it in the background stops. Waits a second at most.
+/// The program is going to reset the GPU: notifies all that have something there, and stops what
+/// still frees memory of it in the background. Waits a second at most.
 void announce_reset(int gpu) noexcept;
 
 }  // namespace polypath

@@ -31,7 +31,7 @@ constexpr std::uint64_t kMaxPutBlocks = 16;
 /// What a kernel puts by one block where it cannot be several; beyond it copies are sooner.
 constexpr std::uint64_t kWorthOneBlock = 128 * kKiB;
 
-/// Of a put over another link than an NVSwitch's: copies of more may go over several paths.
+/// A put over another link than an NVSwitch's: larger copies may go over several paths.
 constexpr std::uint64_t kMaxOverLink = 256 * kKiB;
 
 /// A block that waits after puts has their threads, three quarters of a multiprocessor's
@@ -112,10 +112,10 @@ void Communicator::Impl::put_by_kernel(std::span<const PutWithSignal> puts,
     return reinterpret_cast<std::uint64_t*>(address);
   };
   const bool is_large = std::ranges::any_of(
-      puts, [](const PutWithSignal& one) { return one.put.bytes > kMaxInOneBlock; });
+      puts, [](const PutWithSignal& entry) { return entry.put.bytes > kMaxInOneBlock; });
   std::uint32_t* const counts = is_large ? counts_of(its_stream) : nullptr;
   std::vector<std::uint64_t> puts_to(static_cast<std::size_t>(members.size()));
-  for (const PutWithSignal& one : puts) ++puts_to[static_cast<std::size_t>(one.put.to)];
+  for (const PutWithSignal& entry : puts) ++puts_to[static_cast<std::size_t>(entry.put.to)];
   const auto ranks = std::ranges::count_if(puts_to, [](std::uint64_t count) { return count > 0; });
   const auto blocks_of = [&](const Put& put) -> std::uint64_t {
     if (counts == nullptr || puts_to[static_cast<std::size_t>(put.to)] > 1 ||
@@ -177,11 +177,11 @@ void Communicator::put_group(std::span<const PutWithSignal> puts, std::span<cons
       }
     }
   };
-  require_each("put", puts, [&](const PutWithSignal& one) {
-    impl.require(one.put);
-    if (one.then) impl.require(*one.then);
+  require_each("put", puts, [&](const PutWithSignal& entry) {
+    impl.require(entry.put);
+    if (entry.then) impl.require(*entry.then);
   });
-  require_each("awaited", awaited, [&](const Signal& one) { impl.require(one); });
+  require_each("awaited", awaited, [&](const Signal& signal) { impl.require(signal); });
   const CurrentContext current = impl.on(stream, "put_group");
 
   if (impl.fit_kernel(puts, stream)) return impl.put_by_kernel(puts, awaited, stream);
@@ -189,9 +189,9 @@ void Communicator::put_group(std::span<const PutWithSignal> puts, std::span<cons
   // The ranks that are put to, each with a stream: the first with the caller's.
   std::vector<int> ranks;
   bool is_worth_it = false;
-  for (const PutWithSignal& one : puts) {
-    if (std::ranges::find(ranks, one.put.to) == ranks.end()) ranks.push_back(one.put.to);
-    is_worth_it = is_worth_it || one.put.bytes >= kWorthALane;
+  for (const PutWithSignal& entry : puts) {
+    if (std::ranges::find(ranks, entry.put.to) == ranks.end()) ranks.push_back(entry.put.to);
+    is_worth_it = is_worth_it || entry.put.bytes >= kWorthALane;
   }
   std::vector<PutStreamPool::Lane*> lanes;
   const bool captured = is_captured(*impl.driver, stream);
@@ -201,7 +201,7 @@ void Communicator::put_group(std::span<const PutWithSignal> puts, std::span<cons
     const auto at = static_cast<std::size_t>(std::ranges::find(ranks, rank) - ranks.begin());
     return at == 0 || at > lanes.size() ? stream : lanes[at - 1]->stream.get();
   };
-  // On one stream they are told by the kernel that waits, unless puts are to need no room for one.
+  // On one stream the kernel that waits stores them, unless puts must need no room for one.
   std::vector<PutWithSignal> words;
   try {
     std::vector<Transfer> transfers;
@@ -215,8 +215,9 @@ void Communicator::put_group(std::span<const PutWithSignal> puts, std::span<cons
     if (impl.engine != nullptr && !transfers.empty()) {
       impl.engine->group_copy_async(transfers);
     } else {
-      for (const Transfer& one : transfers)
-        POLYPATH_CHECK(*impl.driver, memcpy_async(one.dst, one.src, one.bytes, one.stream));
+      for (const Transfer& transfer : transfers)
+        POLYPATH_CHECK(*impl.driver,
+                       memcpy_async(transfer.dst, transfer.src, transfer.bytes, transfer.stream));
     }
     impl.puts_by_copies += transfers.size();
     for (const auto& [put, then] : puts) {

@@ -8,8 +8,8 @@
 
 namespace polypath {
 
-/// Of one GPU. A stream is lent to one group until all of that group is done, so no group waits
-/// after another that has not started. For one thread at a time.
+/// The streams of one GPU. A group keeps a stream until all of that group is done, so no group
+/// waits after another that has not started. For one thread at a time.
 class PutStreamPool {
  public:
   /// `driver` must outlive it; `context` is that of all streams.

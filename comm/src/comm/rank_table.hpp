@@ -1,4 +1,4 @@
-// Who the ranks of a communicator are.
+// The ranks of a communicator: process, user, GPU.
 #pragma once
 
 #include <vector>

@@ -37,8 +37,8 @@ inline std::vector<std::exception_ptr> exceptions_on_rank_threads(
 
 /// The same; throws what the first threw that threw.
 inline void on_threads(int count, const std::function<void(std::size_t)>& body) {
-  for (const std::exception_ptr& one : exceptions_on_rank_threads(count, body))
-    if (one) std::rethrow_exception(one);
+  for (const std::exception_ptr& exception : exceptions_on_rank_threads(count, body))
+    if (exception) std::rethrow_exception(exception);
 }
 
 /// Throws InvalidArgument unless they are `count` handles, one at least, each given once. `name`:
@@ -58,7 +58,7 @@ void require_handles(Handle* const* handles, int count, std::string_view name) {
 inline void require_all(polypath_comm* const* comms, int count) {
   require_handles(comms, count, "comms");
   for (int i = 0; i < count; ++i) {
-    // Of several nodes each has one of its own below.
+    // With several nodes, each rank has a communicator of its own below.
     require(comms[0]->nodes != nullptr ||
                 comms[i]->communicator->is_same_communicator(*comms[0]->communicator),
             "comms are of several communicators");

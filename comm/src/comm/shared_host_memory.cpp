@@ -77,8 +77,8 @@ SharedHostMemory::Known& SharedHostMemory::known() {
 std::shared_ptr<SharedHostMemory> SharedHostMemory::find(const Key& key) {
   Known& all = known();
   const std::lock_guard lock(all.mutex);
-  const auto found = all.all.find(key);
-  return found == all.all.end() ? nullptr : found->second.lock();
+  const auto it = all.all.find(key);
+  return it == all.all.end() ? nullptr : it->second.lock();
 }
 
 SharedHostMemory::SharedHostMemory(std::shared_ptr<const CudaDriver> driver, const File& file,
@@ -107,7 +107,7 @@ SharedHostMemory::~SharedHostMemory() {
   if (is_free) ::munmap(memory_, part_bytes_ * parts_.size());
   Known& all = known();
   const std::lock_guard lock(all.mutex);
-  std::erase_if(all.all, [](const auto& one) { return one.second.expired(); });
+  std::erase_if(all.all, [](const auto& entry) { return entry.second.expired(); });
 }
 
 void SharedHostMemory::register_parts(const Place& place) {
@@ -119,7 +119,7 @@ void SharedHostMemory::register_parts(const Place& place) {
   for (std::size_t host = 0; host < parts_.size(); ++host) {
     const auto& all = place.members.all;
     const auto near =
-        std::ranges::find_if(all, [&](const auto& one) { return is_near(one, host); });
+        std::ranges::find_if(all, [&](const auto& entry) { return is_near(entry, host); });
     const auto who = near != all.end() ? near : std::ranges::find(all, true, &Member::here);
     if (who - all.begin() != place.members.rank) continue;
     POLYPATH_CHECK(*driver_, mem_host_register(reinterpret_cast<void*>(parts_[host].address),
@@ -134,10 +134,10 @@ std::shared_ptr<const SharedHostMemory> SharedHostMemory::make(const Place& plac
   const std::size_t hosts = place.node.hosts.size();
   const int rank = place.members.rank;
   const std::string what = fmt::format("shared host memory of {} bytes", bytes);
-  const auto gather = [&](std::uint32_t stage, const auto& mine) {
-    std::vector<std::decay_t<decltype(mine)>> all(place.members.all.size());
+  const auto gather = [&](std::uint32_t stage, const auto& local) {
+    std::vector<std::decay_t<decltype(local)>> all(place.members.all.size());
     place.board->gather(rank, {Call::Kind::alloc_host, stage, bytes},
-                        std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
+                        std::as_bytes(std::span(&local, 1)), std::as_writable_bytes(std::span(all)),
                         place.limit);
     throw_first_error(all, what);
     return all;
@@ -156,7 +156,7 @@ std::shared_ptr<const SharedHostMemory> SharedHostMemory::make(const Place& plac
   }
   const FileOffer first = gather(0, offer).front();
 
-  // Before they are registered, pages are made: by one process, each where it is to lie.
+  // One process touches pages before they are registered, in the NUMA domain of their part.
   const auto& all = place.members.all;
   const bool is_first = std::ranges::find(all, true, &Member::here) - all.begin() == rank;
   const Key key{place.board->id(), place.number};

@@ -4,7 +4,7 @@
 //
 //   rank 0 makes the file, and touches each part's pages from its NUMA domain
 //   the first rank of each process maps it; of each part a rank near to it registers it there
-//   the last rank of a process that lets go frees it
+//   the last rank of a process that releases it frees it
 #pragma once
 
 #include <atomic>
@@ -41,9 +41,9 @@ class SharedHostMemory {
   SharedHostMemory(const SharedHostMemory&) = delete;
   SharedHostMemory& operator=(const SharedHostMemory&) = delete;
 
-  /// Of each host memory.
+  /// The size in each host memory.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-  /// Of the part in a host memory, an index into Node::hosts: for host, copies and kernels.
+  /// The part in a host memory, an index into Node::hosts: for host, copies and kernels.
   [[nodiscard]] CUdeviceptr address(int host) const {
     return parts_.at(static_cast<std::size_t>(host)).address;
   }
@@ -62,7 +62,7 @@ class SharedHostMemory {
   static Known& known();
   /// That of this process; null: there is none.
   static std::shared_ptr<SharedHostMemory> find(const Key& key);
-  /// The parts that `place`'s rank is to register.
+  /// The parts that `place`'s rank must register.
   void register_parts(const Place& place);
 
   std::shared_ptr<const CudaDriver> driver_;

@@ -42,8 +42,8 @@ int Socket::connect(const sockaddr& address, socklen_t bytes, const Deadline& de
 
 bool Socket::wait(short events, const Deadline& deadline) const noexcept {
   while (true) {
-    pollfd wanted{file_, events, 0};
-    const int ready = ::poll(&wanted, 1, poll_limit(deadline));
+    pollfd poll_fd{file_, events, 0};
+    const int ready = ::poll(&poll_fd, 1, poll_limit(deadline));
     if (ready > 0) return true;
     if (ready == 0) return false;
     if (errno != EINTR) return false;
@@ -83,17 +83,17 @@ std::ptrdiff_t Socket::receive_some(void* bytes, std::size_t count) noexcept {
 }
 
 bool wait_for_any(const std::vector<const Socket*>& sockets, const Deadline& deadline) {
-  std::vector<pollfd> wanted;
-  for (const Socket* socket : sockets) wanted.push_back({socket->file(), POLLIN, 0});
+  std::vector<pollfd> poll_fds;
+  for (const Socket* socket : sockets) poll_fds.push_back({socket->file(), POLLIN, 0});
   while (true) {
-    const int ready = ::poll(wanted.data(), wanted.size(), poll_limit(deadline));
+    const int ready = ::poll(poll_fds.data(), poll_fds.size(), poll_limit(deadline));
     if (ready >= 0 || errno != EINTR) return ready > 0;
   }
 }
 
 Socket accept_from(const Socket& listening) {
-  pollfd wanted{listening.file(), POLLIN, 0};
-  if (::poll(&wanted, 1, 0) != 1) return Socket();
+  pollfd poll_fd{listening.file(), POLLIN, 0};
+  if (::poll(&poll_fd, 1, 0) != 1) return Socket();
   Socket socket(::accept4(listening.file(), nullptr, nullptr, SOCK_CLOEXEC));
   socket.send_at_once();
   return socket;

@@ -37,7 +37,7 @@ class Socket {
   [[nodiscard]] int file() const noexcept { return file_; }
   explicit operator bool() const noexcept { return file_ >= 0; }
 
-  /// Of one that does not block: 0, or why not (errno).
+  /// For a socket that does not block: 0, or why not (errno).
   [[nodiscard]] int connect(const sockaddr& address, socklen_t bytes,
                             const Deadline& deadline) noexcept;
   /// Small messages do not wait for others.
@@ -57,11 +57,11 @@ class Socket {
 template <typename Greeting>
 struct Newcomer {
   Socket socket;
-  Greeting said{};
+  Greeting greeting{};
   std::size_t received = 0;
 
   [[nodiscard]] bool complete() const noexcept {
-    return static_cast<bool>(socket) && received == sizeof said;
+    return static_cast<bool>(socket) && received == sizeof greeting;
   }
 };
 
@@ -80,9 +80,9 @@ bool await_any(const Socket& listening, std::vector<Newcomer<Greeting>>& newcome
   if (!wait_for_any(sockets, deadline)) return false;
   if (Socket socket = accept_from(listening)) newcomers.push_back({std::move(socket), {}, 0});
   for (auto& newcomer : newcomers) {
-    auto* const said = reinterpret_cast<std::byte*>(&newcomer.said);
+    auto* const bytes = reinterpret_cast<std::byte*>(&newcomer.greeting);
     const std::ptrdiff_t count = newcomer.socket.receive_some(
-        said + newcomer.received, sizeof newcomer.said - newcomer.received);
+        bytes + newcomer.received, sizeof newcomer.greeting - newcomer.received);
     if (count < 0) {
       newcomer.socket = Socket();
     } else {

@@ -26,7 +26,7 @@ using std::chrono::milliseconds;
 /// Between two tries to reach a rank 0 that does not listen yet.
 constexpr milliseconds kRetry{20};
 
-/// What a rank says first. What does not begin so is none of ours: anybody can connect.
+/// A rank's first message. Other connections are refused: any program can connect.
 struct Greeting {
   static constexpr std::uint64_t kMagic = 0x50502d4a4f494e31;  // "PP-JOIN1"
   std::uint64_t magic = kMagic;
@@ -50,10 +50,10 @@ std::string place(const Rendezvous& rendezvous) {
 
 struct Addresses {
   explicit Addresses(const Rendezvous& rendezvous) {
-    addrinfo wanted{};
-    wanted.ai_socktype = SOCK_STREAM;
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
     const int failed = ::getaddrinfo(rendezvous.address.c_str(),
-                                     std::to_string(rendezvous.port).c_str(), &wanted, &first);
+                                     std::to_string(rendezvous.port).c_str(), &hints, &first);
     if (failed != 0)
       throw CommunicatorError(
           fmt::format("{} cannot be found: {}", rendezvous.address, ::gai_strerror(failed)));
@@ -68,11 +68,12 @@ Socket listen_at(const Rendezvous& rendezvous) {
   if (rendezvous.listening >= 0) return Socket(rendezvous.listening);
   const Addresses addresses(rendezvous);
   int error = 0;
-  for (const addrinfo* one = addresses.first; one != nullptr; one = one->ai_next) {
-    Socket socket(::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol));
+  for (const addrinfo* address = addresses.first; address != nullptr; address = address->ai_next) {
+    Socket socket(
+        ::socket(address->ai_family, address->ai_socktype | SOCK_CLOEXEC, address->ai_protocol));
     const int yes = 1;
     ::setsockopt(socket.file(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (::bind(socket.file(), one->ai_addr, one->ai_addrlen) == 0 &&
+    if (::bind(socket.file(), address->ai_addr, address->ai_addrlen) == 0 &&
         ::listen(socket.file(), rendezvous.size) == 0)
       return socket;
     error = errno;
@@ -87,10 +88,12 @@ Socket connect_to(const Rendezvous& rendezvous, const Deadline& deadline) {
   const Addresses addresses(rendezvous);
   int error = 0;
   while (true) {
-    for (const addrinfo* one = addresses.first; one != nullptr; one = one->ai_next) {
-      Socket socket(::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
-                             one->ai_protocol));
-      error = socket.connect(*one->ai_addr, one->ai_addrlen, deadline);
+    for (const addrinfo* address = addresses.first; address != nullptr;
+         address = address->ai_next) {
+      Socket socket(::socket(address->ai_family,
+                             address->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                             address->ai_protocol));
+      error = socket.connect(*address->ai_addr, address->ai_addrlen, deadline);
       if (error == 0) return socket;
     }
     if (deadline.left().count() <= 0)
@@ -118,17 +121,17 @@ class Connections {
     }
   }
 
-  void exchange(std::span<const std::byte> mine, std::span<std::byte> all) {
-    if (all.size() != size_ * mine.size())
+  void exchange(std::span<const std::byte> local, std::span<std::byte> all) {
+    if (all.size() != size_ * local.size())
       throw InvalidArgument(fmt::format("exchange: all has {} bytes, not {} times {}", all.size(),
-                                        size_, mine.size()));
+                                        size_, local.size()));
     if (rank_ == 0) {
-      gather(mine, all);
+      gather(local, all);
     } else {
-      const std::uint64_t bytes = mine.size();
+      const std::uint64_t bytes = local.size();
       const Deadline deadline(limit_);
       if (!to_root_.send(&bytes, sizeof bytes, deadline) ||
-          !to_root_.send(mine.data(), mine.size(), deadline))
+          !to_root_.send(local.data(), local.size(), deadline))
         throw lost_root("an exchange");
       receive_verdict("an exchange");
       if (!to_root_.receive(all.data(), all.size(), Deadline(limit_)))
@@ -175,24 +178,24 @@ class Connections {
       }
       for (Newcomer<Greeting>& newcomer : newcomers) {
         if (!newcomer.complete()) continue;
-        const Greeting& said = newcomer.said;
-        if (said.magic != Greeting::kMagic || said.job != expected.job) {
+        const Greeting& greeting = newcomer.greeting;
+        if (greeting.magic != Greeting::kMagic || greeting.job != expected.job) {
           newcomer.socket = Socket();
           continue;
         }
-        const bool is_wrong = said.size != expected.size || said.rank < 1 ||
-                              said.rank >= said.size ||
-                              others_[static_cast<std::size_t>(said.rank)];
+        const bool is_wrong = greeting.size != expected.size || greeting.rank < 1 ||
+                              greeting.rank >= greeting.size ||
+                              others_[static_cast<std::size_t>(greeting.rank)];
         if (is_wrong) {
           RankError problem;
           problem.set(
               fmt::format("a process came as rank {} of {} to {}, where rank 0 of {} waits "
                           "for ranks that have not come",
-                          said.rank, said.size, place(rendezvous), size_));
+                          greeting.rank, greeting.size, place(rendezvous), size_));
           newcomer.socket.send(&problem, sizeof problem, deadline);
           fail(std::string(problem.line()));
         }
-        others_[static_cast<std::size_t>(said.rank)] = std::move(newcomer.socket);
+        others_[static_cast<std::size_t>(greeting.rank)] = std::move(newcomer.socket);
         --missing;
       }
       std::erase_if(newcomers, [](const auto& newcomer) { return !newcomer.socket; });
@@ -200,8 +203,8 @@ class Connections {
     send_verdict({});
   }
 
-  void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
-    std::ranges::copy(mine, all.begin());
+  void gather(std::span<const std::byte> local, std::span<std::byte> all) {
+    std::ranges::copy(local, all.begin());
     const Deadline deadline(limit_);
     std::vector<std::size_t> gone;
     for (std::size_t rank = 1; rank < size_; ++rank) {
@@ -210,10 +213,10 @@ class Connections {
         gone.push_back(rank);
         continue;
       }
-      if (bytes != mine.size())
+      if (bytes != local.size())
         fail(fmt::format("rank {} gave {} bytes to an exchange, rank 0 {}", rank, bytes,
-                         mine.size()));
-      if (!others_[rank].receive(all.data() + rank * mine.size(), mine.size(), deadline))
+                         local.size()));
+      if (!others_[rank].receive(all.data() + rank * local.size(), local.size(), deadline))
         gone.push_back(rank);
     }
     if (!gone.empty())
@@ -268,8 +271,8 @@ HostAllGather socket_exchange(const Rendezvous& rendezvous, std::chrono::millise
   if (rendezvous.size < 1 || rendezvous.rank < 0 || rendezvous.rank >= rendezvous.size)
     throw InvalidArgument(fmt::format("rank {} of {}", rendezvous.rank, rendezvous.size));
   const auto connections = std::make_shared<Connections>(rendezvous, limit);
-  return [connections](std::span<const std::byte> mine, std::span<std::byte> all) {
-    connections->exchange(mine, all);
+  return [connections](std::span<const std::byte> local, std::span<std::byte> all) {
+    connections->exchange(local, all);
   };
 }
 

@@ -17,7 +17,7 @@ struct Rendezvous {
   int port = 0;         ///< where rank 0 listens
   int listening =
       -1;           ///< rank 0: a socket that already listens there, which is taken over; -1: none
-  std::string job;  ///< the same on all ranks: who names another job is refused
+  std::string job;  ///< the same on all ranks: a rank with another job is refused
 };
 
 /// Where the ranks of this job meet, by RANK, WORLD_SIZE, MASTER_ADDR and the port `port`; for 0

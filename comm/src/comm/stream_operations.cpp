@@ -42,9 +42,9 @@ void Communicator::Impl::tell(int to, const Signal& signal, CUstream its_stream,
     StreamSignalArgs args{};
     args.base = word_at(signal.memory.local());
     args.bytes = signal.memory.bytes();
-    args.told[0] = {reinterpret_cast<std::uint64_t*>(signal.memory.address(to) + signal.offset),
-                    signal.value};
-    args.told_count = 1;
+    args.signals[0] = {reinterpret_cast<std::uint64_t*>(signal.memory.address(to) + signal.offset),
+                       signal.value};
+    args.signal_count = 1;
     waits->signal(args, its_stream);
     return;
   }
@@ -84,9 +84,9 @@ void Communicator::put(const Put& put, CUstream stream) {
   impl_->require(put);
   const CurrentContext current = impl_->on(stream, "put");
   if (put.bytes == 0) return;
-  const PutWithSignal one{put, {}};
-  if (impl_->fit_kernel({&one, 1}, stream))
-    impl_->put_by_kernel({&one, 1}, {}, stream);
+  const PutWithSignal entry{put, {}};
+  if (impl_->fit_kernel({&entry, 1}, stream))
+    impl_->put_by_kernel({&entry, 1}, {}, stream);
   else
     impl_->copy(put, stream);
 }
@@ -95,9 +95,9 @@ void Communicator::put(const Put& put, const Signal& then, CUstream stream) {
   impl_->require(put);
   impl_->require(then);
   const CurrentContext current = impl_->on(stream, "put");
-  const PutWithSignal one{put, then};
-  if (put.bytes > 0 && impl_->fit_kernel({&one, 1}, stream))
-    return impl_->put_by_kernel({&one, 1}, {}, stream);
+  const PutWithSignal entry{put, then};
+  if (put.bytes > 0 && impl_->fit_kernel({&entry, 1}, stream))
+    return impl_->put_by_kernel({&entry, 1}, {}, stream);
   if (put.bytes > 0) impl_->copy(put, stream);
   impl_->tell(put.to, then, stream, is_captured(*impl_->driver, stream));
 }
@@ -133,16 +133,16 @@ void Communicator::signal_and_wait(const SignalSet& set, CUstream stream) {
     return reinterpret_cast<std::uint64_t*>(memory + offset);
   };
   if (set.epoch_offset) args.epoch = word_of(base, *set.epoch_offset);
-  for (const SignalSet::Word& word : set.told)
-    args.told[args.told_count++] = {word_of(set.memory.address(word.rank), word.offset),
-                                    word.value};
+  for (const SignalSet::Word& word : set.signals)
+    args.signals[args.signal_count++] = {word_of(set.memory.address(word.rank), word.offset),
+                                         word.value};
   for (std::size_t first = 0; first == 0 || first < set.awaited.size(); first += kMaxWaits) {
     args.awaited_count = 0;
     for (const SignalSet::Word& word :
          set.awaited.subspan(first, std::min<std::size_t>(kMaxWaits, set.awaited.size() - first)))
       args.awaited[args.awaited_count++] = {word_of(base, word.offset), word.value};
     impl_->waits->signal(args, stream);
-    args.told_count = 0;
+    args.signal_count = 0;
     args.begins_epoch = false;
   }
 }
@@ -184,20 +184,20 @@ void Communicator::barrier(CUstream stream) {
   // One kernel, up to nine ranks. All are told before any is awaited.
   const auto launch = [&] {
     impl.waits->signal(args, stream);
-    args.told_count = args.awaited_count = 0;
+    args.signal_count = args.awaited_count = 0;
     args.begins_epoch = false;
   };
   for (int other = 0; other < size(); ++other) {
     if (other == rank()) continue;
-    if (args.told_count == kMaxSignals) launch();
-    args.told[args.told_count++] = {word_of(impl.barrier_words.address(other), rank()), 0};
+    if (args.signal_count == kMaxSignals) launch();
+    args.signals[args.signal_count++] = {word_of(impl.barrier_words.address(other), rank()), 0};
   }
   for (int other = 0; other < size(); ++other) {
     if (other == rank()) continue;
     if (args.awaited_count == kMaxWaits) launch();
     args.awaited[args.awaited_count++] = {word_of(impl.barrier_words.local(), other), 0};
   }
-  if (args.told_count + args.awaited_count > 0) launch();
+  if (args.signal_count + args.awaited_count > 0) launch();
 }
 
 bool Communicator::streams_wait() const { return impl_->waits->any(); }

@@ -20,7 +20,7 @@ bool is_captured(const CudaDriver& driver, CUstream stream) {
 StreamWaits::StreamWaits(const CudaDriver& driver, CUcontext context)
     : driver_(driver), context_(context) {
   const CurrentContext current(driver, context);
-  module_ = KernelModule::of(driver, context, stream_wait_image());
+  module_ = KernelModule::load(driver, context, stream_wait_image());
   wait_ = module_->function("polypath_stream_wait");
   signals_ = module_->function("polypath_stream_signals");
   puts_ = module_->function("polypath_stream_puts");

@@ -18,8 +18,8 @@ namespace polypath {
 /// Whether a capture is under way on the stream.
 bool is_captured(const CudaDriver& driver, CUstream stream);
 
-/// Of one GPU. Thread-safe, with one thread a stream; no lock is held over a driver call that may
-/// block.
+/// The waits of one GPU. Thread-safe, with one thread a stream; no lock is held over a driver call
+/// that may block.
 class StreamWaits {
  public:
   /// Both must outlive it; `context` is that of all streams. Throws NotSupported and DriverError as
@@ -28,17 +28,17 @@ class StreamWaits {
 
   /// Lets `stream` wait as `args` say. Throws DriverError. The context is current.
   void wait(StreamWaitArgs args, CUstream stream);
-  /// Lets `stream` tell words, and wait for some, as `args` say. Likewise.
+  /// Lets `stream` store signals, and wait for some, as `args` say. Errors: as wait().
   void signal(StreamSignalArgs args, CUstream stream);
-  /// Lets `stream` put, tell and then wait as `args` say. Likewise. `has_bytes`: not words alone,
-  /// for which one warp is enough.
+  /// Lets `stream` put, signal and then wait as `args` say. Errors: as wait(). `has_bytes`: not
+  /// only signals, for which one warp is enough.
   void put(StreamPutArgs args, bool has_bytes, CUstream stream);
-  /// Before an exchange between nodes, and after it. Likewise.
+  /// Before an exchange between nodes, and after it. Errors: as wait().
   void begin_exchange(ExchangeArgs args, CUstream stream);
   void end_exchange(ExchangeArgs args, CUstream stream);
   /// Whether a stream still waits, or comes to a wait that was issued; outside of graphs.
   bool any() { return on_more_than(0); }
-  /// The same of more streams than that.
+  /// Whether more than `streams` streams wait so.
   bool on_more_than(std::size_t streams);
 
  private:

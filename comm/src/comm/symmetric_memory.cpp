@@ -65,8 +65,8 @@ void SymmetricHeap::open(Piece& piece, SymmetricMemory& memory,
     POLYPATH_CHECK(driver, ipc_open_mem_handle(&piece.imports[rank], offers[rank].handle,
                                                CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     memory.addresses_[rank] = piece.imports[rank];
-    if (piece.told != nullptr)
-      piece.told->memory_imported(offers[rank].handle, piece.imports[rank], member.gpu);
+    if (piece.import_observer != nullptr)
+      piece.import_observer->memory_imported(offers[rank].handle, piece.imports[rank], member.gpu);
   }
 }
 
@@ -75,7 +75,7 @@ void SymmetricHeap::close(Piece& piece) const noexcept {
   const CurrentContext current(driver, place_.context->get(), std::nothrow);
   for (CUdeviceptr& import : piece.imports) {
     if (import == 0) continue;
-    if (piece.told != nullptr) piece.told->memory_closed(import);
+    if (piece.import_observer != nullptr) piece.import_observer->memory_closed(import);
     POLYPATH_WARN(driver, ipc_close_mem_handle(import));
     import = 0;
   }
@@ -90,7 +90,7 @@ SymmetricMemory SymmetricHeap::alloc(std::uint64_t bytes, SymmetricUse use) {
 
   Piece piece;
   piece.imports.resize(size);
-  if (use == SymmetricUse::transfers) piece.told = place_.engine;
+  if (use == SymmetricUse::transfers) piece.import_observer = place_.engine;
   const auto free_own = [&] {
     if (piece.own == 0) return;
     // Another rank may have come to the end of the call before it was told, and use the memory.
@@ -98,10 +98,10 @@ SymmetricMemory SymmetricHeap::alloc(std::uint64_t bytes, SymmetricUse use) {
     const CurrentContext current(*place_.driver, place_.context->get(), std::nothrow);
     POLYPATH_WARN(*place_.driver, mem_free(piece.own));
   };
-  // Stage 2 only after a failure: whoever opened a memory has closed it before that is freed.
-  const auto gather = [&](std::uint32_t stage, const auto& mine) {
-    std::vector<std::decay_t<decltype(mine)>> all(size);
-    board.gather(rank, {Call::Kind::alloc, stage, bytes}, std::as_bytes(std::span(&mine, 1)),
+  // Stage 2 only after a failure: all ranks that opened a memory have closed it before it is freed.
+  const auto gather = [&](std::uint32_t stage, const auto& local) {
+    std::vector<std::decay_t<decltype(local)>> all(size);
+    board.gather(rank, {Call::Kind::alloc, stage, bytes}, std::as_bytes(std::span(&local, 1)),
                  std::as_writable_bytes(std::span(all)), *place_.limit);
     return all;
   };
@@ -147,15 +147,15 @@ void SymmetricHeap::free(const SymmetricMemory& memory) {
   require_range(memory, 0, 0, "memory");
   ControlSegment& board = *place_.board;
   board.require_usable();
-  const auto found = pieces_.find(memory.number_);
-  close(found->second);
+  const auto it = pieces_.find(memory.number_);
+  close(it->second);
   const std::array<std::byte, 1> none{};
   std::vector<std::byte> all(static_cast<std::size_t>(board.size()));
   board.gather(place_.members.rank, {Call::Kind::free, 0, memory.number_}, none, all,
                *place_.limit);
   const CurrentContext current(*place_.driver, place_.context->get());
-  const CUdeviceptr own = found->second.own;
-  pieces_.erase(found);
+  const CUdeviceptr own = it->second.own;
+  pieces_.erase(it);
   POLYPATH_CHECK(*place_.driver, mem_free(own));
 }
 

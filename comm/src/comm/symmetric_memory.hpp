@@ -17,7 +17,7 @@ namespace polypath {
 
 class CopyEngine;
 
-/// Who moves bytes to it.
+/// What moves bytes to it.
 enum class SymmetricUse : std::uint8_t {
   /// Copies of the engine as well, over all routes: the engine is told of it, and makes ready what
   /// routes need (contexts on other GPUs, staging memory).
@@ -27,20 +27,20 @@ enum class SymmetricUse : std::uint8_t {
 };
 
 /// A piece of it, as one rank sees it. Owns nothing: the communicator that allocated it frees it,
-/// at the latest when it is destroyed.
+/// in its destructor at last.
 class SymmetricMemory {
  public:
   SymmetricMemory() = default;
 
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-  /// Of the communicator.
+  /// The number of ranks.
   [[nodiscard]] int size() const noexcept { return static_cast<int>(addresses_.size()); }
   /// Where the memory of `rank` is, for work of this rank's GPU.
   [[nodiscard]] CUdeviceptr address(int rank) const {
     return addresses_.at(static_cast<std::size_t>(rank));
   }
   [[nodiscard]] CUdeviceptr local() const { return address(rank_); }
-  /// Of all that its communicator has allocated: the same on all ranks, and no other's.
+  /// The number among all that its communicator has allocated: the same on all ranks, and unique.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   explicit operator bool() const noexcept { return !addresses_.empty(); }
 
@@ -62,7 +62,7 @@ class SymmetricHeap {
     Members members;
     std::shared_ptr<const PrimaryContext> context;  ///< of this rank's GPU
     CUstream stream = nullptr;                      ///< for filling with zeros
-    /// Is told of memory of other processes for transfers; null: nobody is.
+    /// Learns of memory of other processes for transfers; may be null.
     CopyEngine* engine = nullptr;
     const std::atomic<std::chrono::milliseconds>* limit =
         nullptr;  ///< how long others are waited for
@@ -90,8 +90,8 @@ class SymmetricHeap {
  private:
   struct Piece {
     CUdeviceptr own = 0;
-    std::vector<CUdeviceptr> imports;  // by rank; 0: addressed directly
-    CopyEngine* told = nullptr;        // of the imports
+    std::vector<CUdeviceptr> imports;       // by rank; 0: addressed directly
+    CopyEngine* import_observer = nullptr;  // of the imports
   };
   struct Offer;
   Offer offer(Piece& piece, std::uint64_t bytes) const;

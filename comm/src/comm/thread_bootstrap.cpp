@@ -22,18 +22,18 @@ class Meeting {
         rounds_(bytes_.size(), 0),
         taken_(bytes_.size(), 0) {}
 
-  void exchange(int rank, std::span<const std::byte> mine, std::span<std::byte> all) {
+  void exchange(int rank, std::span<const std::byte> local, std::span<std::byte> all) {
     std::unique_lock lock(mutex_);
     const auto own = static_cast<std::size_t>(rank);
     const std::uint64_t round = rounds_[own] + 1;
     // This rank is done with the last round, but others may still need what it gave.
     wait(lock, "end the last exchange",
          [&](std::size_t other) { return taken_[other] + 1 >= round; });
-    bytes_[own].assign(mine.begin(), mine.end());
+    bytes_[own].assign(local.begin(), local.end());
     rounds_[own] = round;
     changed_.notify_all();
     wait(lock, "come", [&](std::size_t other) { return rounds_[other] >= round; });
-    take(all, mine.size());
+    take(all, local.size());
     taken_[own] = round;
     changed_.notify_all();
   }
@@ -83,8 +83,8 @@ std::vector<HostAllGather> thread_exchanges(int size, std::chrono::milliseconds 
   std::vector<HostAllGather> exchanges;
   for (int rank = 0; rank < size; ++rank)
     exchanges.emplace_back(
-        [meeting, rank](std::span<const std::byte> mine, std::span<std::byte> all) {
-          meeting->exchange(rank, mine, all);
+        [meeting, rank](std::span<const std::byte> local, std::span<std::byte> all) {
+          meeting->exchange(rank, local, all);
         });
   return exchanges;
 }

@@ -22,7 +22,7 @@ std::string WaitRegistry::describe(const wait_error& status) const {
   if (!is_mismatch && (status.waited_for_rank != wait_error::kNobody || status.bytes != 0))
     return {};
   const std::uint64_t number = is_mismatch ? status.expected >> 32 : status.offset;
-  Describe found;
+  Describe describe;
   std::uint64_t index = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -31,9 +31,9 @@ std::string WaitRegistry::describe(const wait_error& status) const {
     --at;
     index = number - at->first;
     if (index >= at->second.count) return {};
-    found = at->second.describe;
+    describe = at->second.describe;
   }
-  return found(status, static_cast<std::uint32_t>(index));
+  return describe(status, static_cast<std::uint32_t>(index));
 }
 
 }  // namespace polypath

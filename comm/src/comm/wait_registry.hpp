@@ -1,5 +1,5 @@
-// What kernels of a program wait at by number: queues, and whatever else a layer above makes. Who
-// made it says in words what a kernel that gave up had waited for.
+// What kernels of a program wait at by number: queues, and other objects of layers above. The layer
+// that made the object describes what a kernel that timed out had waited for.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@
 
 namespace polypath {
 
-/// Of one rank. Thread-safe.
+/// The registry of one rank. Thread-safe.
 class WaitRegistry {
  public:
   /// What was waited for, after "waited past the time limit for"; `index` counts from the first of
-  /// its numbers. Called by any thread, the watchdog's too, at the latest while it is removed: what
-  /// it refers to it owns.
+  /// its numbers. Called by any thread, the watchdog's too, until remove() returns: it owns what it
+  /// refers to.
   using Describe = std::function<std::string(const wait_error& status, std::uint32_t index)>;
 
-  /// `count` numbers in a row, for wait_target::offset of waits for nobody; returns the first. No
-  /// number is given twice, and none is 0.
+  /// `count` consecutive numbers, for wait_target::offset of waits for wait_error::kNobody; returns
+  /// the first. No number is given twice, and none is 0.
   std::uint32_t add(std::uint32_t count, Describe describe);
-  /// Those that begin with `first` are no more.
+  /// Removes the numbers that begin with `first`.
   void remove(std::uint32_t first);
   /// Empty when the record is of none of them. Of a mismatch the number is the upper half of
   /// wait_error::expected.

@@ -24,9 +24,10 @@ void DeviceBytes::write(const Bytes& bytes) const {
 }
 
 Bytes DeviceBytes::read(std::size_t bytes) const {
-  Bytes found(bytes);
-  POLYPATH_CHECK(driver_, memcpy_sync(std::bit_cast<CUdeviceptr>(found.data()), address_, bytes));
-  return found;
+  Bytes contents(bytes);
+  POLYPATH_CHECK(driver_,
+                 memcpy_sync(std::bit_cast<CUdeviceptr>(contents.data()), address_, bytes));
+  return contents;
 }
 
 PlannedCall planned_call(Random& random, int ranks, const ByteRange& bytes,

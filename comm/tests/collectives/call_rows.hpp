@@ -40,8 +40,8 @@ struct ByteRange {
   std::uint64_t most = 0;
 };
 
-/// At random; the same for the same state of `random`, on whatever rank. Kernels that wait for 16
-/// bytes at a time take their twins long: sizes between those that fit a few blocks and those that
+/// At random; the same for the same state of `random`, on any rank. Kernels that wait for 16
+/// bytes at a time are slow on the host: sizes between those that fit a few blocks and those that
 /// go by channels are for GPUs.
 PlannedCall planned_call(Random& random, int ranks, const ByteRange& bytes,
                          const std::vector<std::vector<std::uint32_t>>& nodes = {});
@@ -53,7 +53,7 @@ class CallRow {
   [[nodiscard]] CollectiveCall call(const std::vector<PlannedCall>& calls, std::size_t i) const;
   /// Compares every byte, guards too. What differs in the first call that differs; empty: nothing.
   [[nodiscard]] std::string difference_of(const std::vector<PlannedCall>& calls) const;
-  /// The same of all calls; what differs is a failure of the running test.
+  /// expect_done() of all calls; what differs is a failure of the running test.
   void expect_done(const std::vector<PlannedCall>& calls) const;
   /// As they were before.
   void reset(const std::vector<PlannedCall>& calls) const;

@@ -81,8 +81,8 @@ void combine(const CollectiveCase& what, const std::vector<Bytes>& inputs, std::
     Sum sum{};
     if (what.nodes.empty()) sum = sum_of(std::views::iota(0U, what.ranks));
     for (std::size_t node = 0; node < what.nodes.size(); ++node) {
-      const Sum its = widened(narrowed<T>(sum_of(what.nodes[node])));
-      sum = node == 0 ? its : combined(what.reduction, sum, its);
+      const Sum node_sum = widened(narrowed<T>(sum_of(what.nodes[node])));
+      sum = node == 0 ? node_sum : combined(what.reduction, sum, node_sum);
     }
     if (what.reduction == Operator::avg) sum = static_cast<Sum>(sum / static_cast<Sum>(what.ranks));
     const T element = narrowed<T>(sum);
@@ -316,19 +316,19 @@ std::vector<Image> images_of(Random& random, const CollectiveCase& what) {
   return images;
 }
 
-std::string difference(const Image& image, const unsigned char* found) {
+std::string difference(const Image& image, const unsigned char* result) {
   std::uint64_t wrong = 0;
   std::uint64_t first = 0;
-  if (std::memcmp(image.after.data(), found, image.after.size()) == 0) return {};
+  if (std::memcmp(image.after.data(), result, image.after.size()) == 0) return {};
   for (std::uint64_t i = image.after.size(); i-- > 0;)
-    if (image.after[i] != found[i]) {
+    if (image.after[i] != result[i]) {
       first = i;
       ++wrong;
     }
   return std::to_string(wrong) + " of " + std::to_string(image.after.size()) +
          " bytes are wrong, the first at offset " + std::to_string(first) + " (in at " +
          std::to_string(image.in_at) + ", out at " + std::to_string(image.out_at) +
-         "): " + std::to_string(found[first]) + " instead of " +
+         "): " + std::to_string(result[first]) + " instead of " +
          std::to_string(image.after[first]) + ", before the call " +
          std::to_string(image.before[first]);
 }

@@ -49,7 +49,7 @@ struct CollectiveCase {
 
   std::uint64_t in_bytes() const;
   std::uint64_t out_bytes() const;
-  /// Of the buffer that holds both when they are not apart: the larger one.
+  /// The size of the buffer that holds both when they are not apart: the larger one.
   std::uint64_t part_offset(std::uint32_t rank) const;
   std::string text() const;
 };
@@ -61,7 +61,7 @@ CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint6
 /// What rank `rank` sends: no NaN among them, and values whose order of summation matters.
 Bytes random_input(Random& random, const CollectiveCase& what);
 
-/// What `rank` must receive, given everybody's input; empty where `out` does not count.
+/// What `rank` must receive, from the inputs of all ranks; empty where `out` does not count.
 Bytes expected_output(const CollectiveCase& what, const std::vector<Bytes>& inputs,
                       std::uint32_t rank);
 
@@ -78,7 +78,7 @@ struct Image {
 std::vector<Image> images_of(Random& random, const CollectiveCase& what);
 
 /// Compares what a rank has after the call; empty when it is right.
-std::string difference(const Image& image, const unsigned char* found);
+std::string difference(const Image& image, const unsigned char* result);
 
 /// The arguments that do not depend on memory: the caller adds addresses.
 CollectiveArgs args_of(const CollectiveCase& what, const ScratchShape& shape, std::uint32_t rank);

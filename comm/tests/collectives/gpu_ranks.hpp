@@ -61,7 +61,7 @@ class GpuRanks {
   /// Calls `run` once a rank, each in a thread of its own with that GPU's context.
   void on_all(const std::function<void(GpuRank&)>& run);
 
-  /// What the ranks that gave up say; empty: none did.
+  /// The errors of the ranks that timed out; empty: none did.
   std::string failures() const;
 
  private:

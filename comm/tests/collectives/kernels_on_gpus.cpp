@@ -81,10 +81,10 @@ bool run_row(const CudaDriver& driver, GpuRanks& ranks, const std::vector<CUdevi
     }
     rank.synchronize();
     for (int call = 0; call < kCalls; ++call) {
-      Bytes found(images[call][r].after.size());
-      POLYPATH_CHECK(driver, memcpy_sync(reinterpret_cast<CUdeviceptr>(found.data()),
-                                         memory[r] + places[r][call], found.size()));
-      const std::string text = difference(images[call][r], found.data());
+      Bytes contents(images[call][r].after.size());
+      POLYPATH_CHECK(driver, memcpy_sync(reinterpret_cast<CUdeviceptr>(contents.data()),
+                                         memory[r] + places[r][call], contents.size()));
+      const std::string text = difference(images[call][r], contents.data());
       if (!text.empty() && wrong[r].empty())
         wrong[r] = "call " + std::to_string(call) + " on rank " + std::to_string(r) + ": " +
                    cases[call].text() + "\n  " + text + "\n";
@@ -165,10 +165,10 @@ class Timer {
       POLYPATH_CHECK(driver_, event_elapsed_time(&ms[r], begin_[r], end_[r]));
       const Bytes& expected = expected_[what.op == CollectiveOp::allreduce ? 0 : r];
       if (expected.empty()) return;
-      unsigned char* const found = found_ + r * stride_;
+      unsigned char* const result = found_ + r * stride_;
       POLYPATH_CHECK(driver_,
-                     memcpy_sync(reinterpret_cast<CUdeviceptr>(found), out_[r], expected.size()));
-      exact[r] = std::memcmp(found, expected.data(), expected.size()) == 0 ? 1 : 0;
+                     memcpy_sync(reinterpret_cast<CUdeviceptr>(result), out_[r], expected.size()));
+      exact[r] = std::memcmp(result, expected.data(), expected.size()) == 0 ? 1 : 0;
     });
     const std::string failures = ranks_.failures();
     if (!failures.empty()) throw std::runtime_error(what.text() + "\n" + failures);
@@ -199,7 +199,7 @@ double bus_bytes(const CollectiveCase& what) {
 }
 
 std::vector<CollectiveCase> shapes_for(const CollectiveCase& base, const ScratchShape& shape) {
-  std::vector<CollectiveCase> found;
+  std::vector<CollectiveCase> cases;
   CollectiveCase what = base;
   const bool staged = base.op == CollectiveOp::allreduce || base.op == CollectiveOp::broadcast ||
                       base.op == CollectiveOp::reduce;
@@ -210,7 +210,7 @@ std::vector<CollectiveCase> shapes_for(const CollectiveCase& base, const Scratch
     if (what.count <= max_by_cells(shape, what.op, what.type, stages) && bytes <= 8 * kMiB)
       for (const std::uint32_t blocks : {4, 8, 16, 32, 64, 128}) {
         what.blocks = blocks;
-        found.push_back(what);
+        cases.push_back(what);
       }
     what.family = KernelFamily::channels;
     if (staged && stages == 1 && bytes > 4 * kMiB && base.ranks > 2) continue;
@@ -225,10 +225,10 @@ std::vector<CollectiveCase> shapes_for(const CollectiveCase& base, const Scratch
           what.blocks = blocks;
           what.tile_bytes = static_cast<std::uint32_t>(tile);
           what.lag = lag;
-          found.push_back(what);
+          cases.push_back(what);
         }
   }
-  return found;
+  return cases;
 }
 
 bool print_times(const CudaDriver& driver, GpuRanks& ranks, const Options& options, CollectiveOp op,
@@ -278,14 +278,14 @@ bool run(const Options& options) {
   if (driver == nullptr) throw std::runtime_error(why);
   int gpus = 0;
   POLYPATH_CHECK(*driver, device_get_count(&gpus));
-  const std::uint32_t wanted =
+  const std::uint32_t rank_count =
       options.gpus != 0 ? options.gpus : std::min(static_cast<std::uint32_t>(gpus), kMaxRanks);
   Random random(options.seed);
 
   bool right = true;
   if (options.rows > 0) {
     // Small rings and regions, so that they go round often.
-    GpuRanks ranks(*driver, {wanted, 32, 4, 4096, 256 * 1024});
+    GpuRanks ranks(*driver, {rank_count, 32, 4, 4096, 256 * 1024});
     std::vector<CUdeviceptr> memory;
     for (std::uint32_t rank = 0; rank < ranks.size(); ++rank)
       memory.push_back(ranks[rank].alloc(64 * kMiB));
@@ -293,20 +293,20 @@ bool run(const Options& options) {
     for (std::uint64_t row = 0; row < options.rows && wrong < 5; ++row)
       wrong += run_row(*driver, ranks, memory, random, row) ? 0 : 1;
     std::printf("%llu rows of calls on %u GPUs: %llu wrong\n",
-                static_cast<unsigned long long>(options.rows), wanted,
+                static_cast<unsigned long long>(options.rows), rank_count,
                 static_cast<unsigned long long>(wrong));
     std::fflush(stdout);
     right = wrong == 0;
   }
   if (options.op != "none" && right) {
-    GpuRanks ranks(*driver, {wanted, 128, 8, 64 * 1024, 12 * 1024 * 1024});
+    GpuRanks ranks(*driver, {rank_count, 128, 8, 64 * 1024, 12 * 1024 * 1024});
     const std::pair<const char*, CollectiveOp> ops[] = {
         {"allreduce", CollectiveOp::allreduce},   {"reduce_scatter", CollectiveOp::reduce_scatter},
         {"all_gather", CollectiveOp::all_gather}, {"broadcast", CollectiveOp::broadcast},
         {"reduce", CollectiveOp::reduce},         {"all_to_all", CollectiveOp::all_to_all}};
     for (const auto& [name, op] : ops)
       if (options.op == name || options.op == "every") {
-        std::printf("%s, %u GPUs\n", name, wanted);
+        std::printf("%s, %u GPUs\n", name, rank_count);
         right = print_times(*driver, ranks, options, op, random) && right;
       }
   }

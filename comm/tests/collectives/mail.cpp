@@ -12,10 +12,10 @@ constexpr int kTests = 3;
 
 polypath_network Mail::network(int rank, bool progress_in_caller) {
   const std::lock_guard lock(mutex_);
-  Rank& its = ranks_[rank];
-  its.mail = this;
-  its.rank = rank;
-  return {progress_in_caller ? 1U : 0U, 0, &its, &begin, &send, &receive, &test, &end};
+  Rank& state = ranks_[rank];
+  state.mail = this;
+  state.rank = rank;
+  return {progress_in_caller ? 1U : 0U, 0, &state, &begin, &send, &receive, &test, &end};
 }
 
 void Mail::lose_those_of(int rank) {
@@ -80,14 +80,14 @@ int Mail::receive(void* user, int from, int tag, void* bytes, std::size_t count,
 int Mail::test(void* user, std::uint64_t* request, int* done) {
   Mail& mail = *static_cast<Rank*>(user)->mail;
   const std::lock_guard lock(mail.mutex_);
-  Request& its = mail.requests_.at(*request);
+  Request& state = mail.requests_.at(*request);
   *done = 0;
-  if (++its.tests < kTests) return 0;
-  if (its.is_receive) {
-    const auto message = mail.messages_.find(its.envelope);
+  if (++state.tests < kTests) return 0;
+  if (state.is_receive) {
+    const auto message = mail.messages_.find(state.envelope);
     if (message == mail.messages_.end()) return 0;
-    if (message->second.size() != its.bytes) return 1;
-    std::memcpy(its.memory, message->second.data(), its.bytes);
+    if (message->second.size() != state.bytes) return 1;
+    std::memcpy(state.memory, message->second.data(), state.bytes);
     mail.messages_.erase(message);
   }
   *done = 1;

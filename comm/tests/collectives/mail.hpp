@@ -21,7 +21,7 @@ class Mail {
 
   /// No message of the rank comes any more.
   void lose_those_of(int rank);
-  /// Those of the rank fail.
+  /// Calls of the rank fail.
   void refuse_those_of(int rank);
   [[nodiscard]] std::uint64_t sent_bytes(int rank);
   /// Networks that began, and did not end.

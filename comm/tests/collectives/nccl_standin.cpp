@@ -46,7 +46,7 @@ constexpr std::size_t kRecordBytes = 16;  // of NcclTransport, next to the data
 bool sends_wait = false;
 std::atomic<void (*)(int)> after_groups{nullptr};
 std::map<std::tuple<int, int, int>, std::uint64_t> sent;   // communicator, from, to: how many, ...
-std::map<std::tuple<int, int, int>, std::uint64_t> taken;  // ... and so many of them came
+std::map<std::tuple<int, int, int>, std::uint64_t> taken;  // ... and how many of them came
 int ids = 0;
 struct Wish {
   int color;
@@ -65,50 +65,50 @@ struct Group {
   int open = 0;
   CUstream stream = nullptr;
   std::vector<Message> messages;
-  std::vector<const Comm*> made;
+  std::vector<const Comm*> created;
 };
 thread_local Group group;
 
 template <typename T>
-void combine_as(const Combine& its, const std::vector<unsigned char*>& parts) {
-  for (std::size_t i = 0; i < its.count; ++i) {
+void combine_as(const Combine& combine, const std::vector<unsigned char*>& parts) {
+  for (std::size_t i = 0; i < combine.count; ++i) {
     T result{};
     for (std::size_t part = 0; part < parts.size(); ++part) {
       T value{};
       std::memcpy(&value, parts[part] + i * sizeof value, sizeof value);
       if (part == 0) {
         result = value;
-      } else if (its.op == 1) {
+      } else if (combine.op == 1) {
         result = static_cast<T>(result * value);
-      } else if (its.op == 2) {
+      } else if (combine.op == 2) {
         result = std::max(result, value);
-      } else if (its.op == 3) {
+      } else if (combine.op == 3) {
         result = std::min(result, value);
       } else {
         result = static_cast<T>(result + value);
       }
     }
-    if (its.op == 4) result = static_cast<T>(result / static_cast<T>(parts.size()));
+    if (combine.op == 4) result = static_cast<T>(result / static_cast<T>(parts.size()));
     std::memcpy(parts[0] + i * sizeof result, &result, sizeof result);
   }
 }
 
 /// Half types as floats: their sums here are whole numbers.
 template <typename Half, Half (*Narrow)(float)>
-void combine_half(const Combine& its, const std::vector<unsigned char*>& parts) {
+void combine_half(const Combine& combine, const std::vector<unsigned char*>& parts) {
   std::vector<std::vector<float>> wide;
   std::vector<unsigned char*> as_bytes;
   for (const unsigned char* const part : parts) {
-    auto& its_values = wide.emplace_back(its.count);
-    for (std::size_t i = 0; i < its.count; ++i) {
+    auto& its_values = wide.emplace_back(combine.count);
+    for (std::size_t i = 0; i < combine.count; ++i) {
       Half half{};
       std::memcpy(&half, part + 2 * i, 2);
       its_values[i] = polypath::device::to_float(half);
     }
   }
   for (auto& values : wide) as_bytes.push_back(reinterpret_cast<unsigned char*>(values.data()));
-  combine_as<float>(its, as_bytes);
-  for (std::size_t i = 0; i < its.count; ++i) {
+  combine_as<float>(combine, as_bytes);
+  for (std::size_t i = 0; i < combine.count; ++i) {
     const Half half = Narrow(wide[0][i]);
     std::memcpy(parts[0] + 2 * i, &half, 2);
   }
@@ -119,18 +119,18 @@ void combine(const Work& work) {
   std::vector<unsigned char*> parts;
   for (const Message& message : work.messages)
     if (!message.is_send) parts.push_back(message.pinned);
-  const Combine& its = *work.combine;
-  switch (its.type) {
-    case 0: return combine_as<std::int8_t>(its, parts);
-    case 1: return combine_as<std::uint8_t>(its, parts);
-    case 2: return combine_as<std::int32_t>(its, parts);
-    case 3: return combine_as<std::uint32_t>(its, parts);
-    case 4: return combine_as<std::int64_t>(its, parts);
-    case 5: return combine_as<std::uint64_t>(its, parts);
-    case 6: return combine_half<float16, &to_float16>(its, parts);
-    case 7: return combine_as<float>(its, parts);
-    case 8: return combine_as<double>(its, parts);
-    case 9: return combine_half<bfloat16, &to_bfloat16>(its, parts);
+  const Combine& combine = *work.combine;
+  switch (combine.type) {
+    case 0: return combine_as<std::int8_t>(combine, parts);
+    case 1: return combine_as<std::uint8_t>(combine, parts);
+    case 2: return combine_as<std::int32_t>(combine, parts);
+    case 3: return combine_as<std::uint32_t>(combine, parts);
+    case 4: return combine_as<std::int64_t>(combine, parts);
+    case 5: return combine_as<std::uint64_t>(combine, parts);
+    case 6: return combine_half<float16, &to_float16>(combine, parts);
+    case 7: return combine_as<float>(combine, parts);
+    case 8: return combine_as<double>(combine, parts);
+    case 9: return combine_half<bfloat16, &to_bfloat16>(combine, parts);
     default: break;
   }
 }
@@ -197,8 +197,8 @@ class OnGpu {
 int issue(std::vector<Message> messages, std::optional<Combine> combined, void* result,
           std::size_t result_bytes, CUstream stream) {
   const OnGpu current(*messages.front().comm);
-  auto made = std::make_unique<Work>();
-  Work* const work = made.get();
+  auto entry = std::make_unique<Work>();
+  Work* const work = entry.get();
   work->messages = std::move(messages);
   work->combine = combined;
   bool is_well = true;
@@ -224,7 +224,7 @@ int issue(std::vector<Message> messages, std::optional<Combine> combined, void* 
     is_well = cuMemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(result), first, result_bytes,
                                 stream) == CUDA_SUCCESS;
   const std::lock_guard lock(mutex);
-  works.push_back(std::move(made));
+  works.push_back(std::move(entry));
   return is_well ? 0 : 1;
 }
 
@@ -236,9 +236,9 @@ std::size_t bytes_of(int type) {
 namespace {
 
 int add(bool is_send, void* device, std::size_t bytes, int node, void* comm, CUstream stream) {
-  Comm* const its = static_cast<Comm*>(comm);
-  if (node < 0 || node >= its->nodes) return 4;  // ncclInvalidArgument
-  const Message message{is_send, device, bytes, node, its};
+  Comm* const state = static_cast<Comm*>(comm);
+  if (node < 0 || node >= state->nodes) return 4;  // ncclInvalidArgument
+  const Message message{is_send, device, bytes, node, state};
   if (group.open == 0) return issue({message}, {}, nullptr, 0, stream);
   group.stream = stream;
   group.messages.push_back(message);
@@ -248,15 +248,15 @@ int add(bool is_send, void* device, std::size_t bytes, int node, void* comm, CUs
 /// To all for a negative root.
 int reduce(const void* send, void* recv, std::size_t count, int type, int op, int root, void* comm,
            CUstream stream) {
-  Comm* const its = static_cast<Comm*>(comm);
-  if (root < 0) wait_for_all(*its, stream);
+  Comm* const state = static_cast<Comm*>(comm);
+  if (root < 0) wait_for_all(*state, stream);
   const std::size_t bytes = count * bytes_of(type);
   std::vector<Message> messages;
-  const bool gets = root < 0 || root == its->node;
-  for (int node = 0; node < its->nodes; ++node) {
+  const bool gets = root < 0 || root == state->node;
+  for (int node = 0; node < state->nodes; ++node) {
     if (root < 0 || root == node)
-      messages.push_back({true, const_cast<void*>(send), bytes, node, its});
-    if (gets) messages.push_back({false, nullptr, bytes, node, its});
+      messages.push_back({true, const_cast<void*>(send), bytes, node, state});
+    if (gets) messages.push_back({false, nullptr, bytes, node, state});
   }
   return issue(std::move(messages), gets ? std::optional(Combine{type, op, count}) : std::nullopt,
                gets ? recv : nullptr, bytes, stream);
@@ -273,20 +273,20 @@ int new_id() {
 
 Comm* make_comm(int id, int node, int nodes) {
   const std::lock_guard lock(mutex);
-  Comm* made = nullptr;
+  Comm* comm = nullptr;
   if (free_comms.empty()) {
-    made = comms.emplace_back(std::make_unique<Comm>()).get();
+    comm = comms.emplace_back(std::make_unique<Comm>()).get();
   } else {
-    made = free_comms.back();
+    comm = free_comms.back();
     free_comms.pop_back();
-    *made = Comm{};
+    *comm = Comm{};
   }
-  made->id = id;
-  made->node = node;
-  made->nodes = nodes;
+  comm->id = id;
+  comm->node = node;
+  comm->nodes = nodes;
   CUdevice gpu = 0;
-  if (cuCtxGetDevice(&gpu) == CUDA_SUCCESS) made->gpu = gpu;
-  return made;
+  if (cuCtxGetDevice(&gpu) == CUDA_SUCCESS) comm->gpu = gpu;
+  return comm;
 }
 
 void note(const char* function) {
@@ -302,8 +302,8 @@ extern "C" {
 
 int nccl_standin_calls(const char* function) {
   const std::lock_guard lock(mutex);
-  const auto found = calls_of.find(function);
-  return found == calls_of.end() ? 0 : found->second;
+  const auto it = calls_of.find(function);
+  return it == calls_of.end() ? 0 : it->second;
 }
 
 void nccl_standin_lose_those_of(int node) {
@@ -337,7 +337,7 @@ int ncclGetUniqueId(Id* id) {
   *id = {};
   const int number = new_id();
   std::memcpy(id->bytes.data(), &number, sizeof number);
-  // Of two processes two, as NCCL's: their names are not the same.
+  // Two processes have two ids, as in NCCL: their names are not the same.
   const std::int64_t process = getpid();
   std::memcpy(id->bytes.data() + sizeof process, &process, sizeof process);
   return 0;
@@ -346,30 +346,30 @@ int ncclGetUniqueId(Id* id) {
 int ncclCommInitRank(void** comm, int nodes, Id id, int node) {
   int number = 0;
   std::memcpy(&number, id.bytes.data(), sizeof number);
-  Comm* const made = make_comm(number, node, nodes);
+  Comm* const created = make_comm(number, node, nodes);
   note("ncclCommInitRank");
-  prepare_kernels(*made);
+  prepare_kernels(*created);
   std::unique_lock lock(mutex);
   ++have_come[number];
   changed.notify_all();
   // In a group of one thread the others come later.
-  if (group.open > 0) group.made.push_back(made);
+  if (group.open > 0) group.created.push_back(created);
   changed.wait(lock, [&] { return group.open > 0 || have_come[number] == nodes; });
-  *comm = made;
+  *comm = created;
   return 0;
 }
-/// Past whatever stands in for it: as a rank of a program that is not under that.
+/// Past the library that stands in for it: as a rank of a program that is not under that.
 int nccl_standin_init_rank(void** comm, int nodes, Id id, int node) {
   int number = 0;
   std::memcpy(&number, id.bytes.data(), sizeof number);
   std::unique_lock lock(mutex);
   lock.unlock();
-  Comm* const made = make_comm(number, node, nodes);
+  Comm* const created = make_comm(number, node, nodes);
   lock.lock();
   ++have_come[number];
   changed.notify_all();
   changed.wait(lock, [&] { return have_come[number] == nodes; });
-  *comm = made;
+  *comm = created;
   return 0;
 }
 
@@ -380,7 +380,7 @@ int ncclCommAbort(void* comm) {
   return 0;
 }
 int ncclCommDestroy(void*) { return 0; }
-/// Past whatever stands in for it, as nccl_standin_init_rank(); its address is given away again.
+/// Past the library that stands in for it, as nccl_standin_init_rank(); its address is reused.
 void nccl_standin_destroy(void* comm) {
   const std::lock_guard lock(mutex);
   free_comms.push_back(static_cast<Comm*>(comm));
@@ -392,27 +392,27 @@ int ncclCommUserRank(void* comm, int* rank) { return *rank = static_cast<Comm*>(
 int ncclCommCuDevice(void* comm, int* gpu) { return *gpu = static_cast<Comm*>(comm)->gpu, 0; }
 
 int ncclCommSplit(void* comm, int color, int key, void** part, void*) {
-  const Comm& its = *static_cast<Comm*>(comm);
+  const Comm& state = *static_cast<Comm*>(comm);
   std::unique_lock lock(mutex);
   // The number of its calls names this one.
-  auto& wishes = splits[{its.id, ++split_calls[comm]}];
-  wishes.push_back({color, key, its.node});
+  auto& wishes = splits[{state.id, ++split_calls[comm]}];
+  wishes.push_back({color, key, state.node});
   changed.notify_all();
-  changed.wait(lock, [&] { return static_cast<int>(wishes.size()) == its.nodes; });
+  changed.wait(lock, [&] { return static_cast<int>(wishes.size()) == state.nodes; });
   std::vector<Wish> members;
   for (const Wish& wish : wishes)
     if (wish.color == color) members.push_back(wish);
   std::ranges::sort(members, {}, [](const Wish& wish) { return std::pair(wish.key, wish.node); });
   *part = nullptr;
   if (color < 0) return 0;
-  auto& number = split_ids[{its.id, split_calls[comm], color}];
+  auto& number = split_ids[{state.id, split_calls[comm], color}];
   if (number == 0) number = ++ids;
   auto owned = std::make_unique<Comm>();
   owned->id = number;
-  owned->gpu = its.gpu;
+  owned->gpu = state.gpu;
   owned->nodes = static_cast<int>(members.size());
   owned->node =
-      static_cast<int>(std::ranges::find(members, its.node, &Wish::node) - members.begin());
+      static_cast<int>(std::ranges::find(members, state.node, &Wish::node) - members.begin());
   *part = owned.get();
   comms.push_back(std::move(owned));
   return 0;
@@ -426,9 +426,9 @@ int ncclGroupEnd() {
   if (--group.open > 0) return 0;
   {
     std::unique_lock lock(mutex);
-    for (const Comm* const made : group.made)
-      changed.wait(lock, [&] { return have_come[made->id] == made->nodes; });
-    group.made.clear();
+    for (const Comm* const created : group.created)
+      changed.wait(lock, [&] { return have_come[created->id] == created->nodes; });
+    group.created.clear();
   }
   if (group.messages.empty()) return 0;
   // As with NCCL, what a communicator does on several streams goes in the order of the calls.
@@ -473,26 +473,26 @@ int ncclReduce(const void* send, void* recv, std::size_t count, int type, int op
 int ncclAllGather(const void* send, void* recv, std::size_t count, int type, void* comm,
                   CUstream stream) {
   note("ncclAllGather");
-  Comm* const its = static_cast<Comm*>(comm);
-  wait_for_all(*its, stream);
+  Comm* const state = static_cast<Comm*>(comm);
+  wait_for_all(*state, stream);
   const std::size_t bytes = count * bytes_of(type);
   std::vector<Message> messages;
-  for (int node = 0; node < its->nodes; ++node) {
+  for (int node = 0; node < state->nodes; ++node) {
     auto* const part = static_cast<unsigned char*>(recv) + bytes * static_cast<std::size_t>(node);
-    messages.push_back({true, const_cast<void*>(send), bytes, node, its});
-    messages.push_back({false, part, bytes, node, its});
+    messages.push_back({true, const_cast<void*>(send), bytes, node, state});
+    messages.push_back({false, part, bytes, node, state});
   }
   return issue(std::move(messages), {}, nullptr, 0, stream);
 }
 int ncclBroadcast(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
                   CUstream stream) {
   note("ncclBroadcast");
-  Comm* const its = static_cast<Comm*>(comm);
+  Comm* const state = static_cast<Comm*>(comm);
   const std::size_t bytes = count * bytes_of(type);
   std::vector<Message> messages;
-  for (int node = 0; node < its->nodes && its->node == root; ++node)
-    messages.push_back({true, const_cast<void*>(send), bytes, node, its});
-  messages.push_back({false, recv, bytes, root, its});
+  for (int node = 0; node < state->nodes && state->node == root; ++node)
+    messages.push_back({true, const_cast<void*>(send), bytes, node, state});
+  messages.push_back({false, recv, bytes, root, state});
   return issue(std::move(messages), {}, nullptr, 0, stream);
 }
 

@@ -110,7 +110,7 @@ void prepare_kernels(const Comm& comm) {
 
 void wait_for_all(const Comm& comm, CUstream stream) {
   if (!is_on()) return;
-  // Of two communicators at once, the kernels of one stand while the other one goes on.
+  // With two communicators at once, the kernels of one stand while the other one goes on.
   if (comm.node == 1) std::this_thread::sleep_for(std::chrono::milliseconds(10 * (comm.id % 3)));
   polypath::StreamSignalArgs args{};
   Place place;
@@ -124,7 +124,8 @@ void wait_for_all(const Comm& comm, CUstream stream) {
     ++own.calls;
     for (int other = 0; other < comm.nodes; ++other) {
       if (other == comm.node) continue;
-      args.told[args.told_count++] = {word(by_ranks[{comm.id, other}].words, comm.node), own.calls};
+      args.signals[args.signal_count++] = {word(by_ranks[{comm.id, other}].words, comm.node),
+                                           own.calls};
       args.awaited[args.awaited_count++] = {word(own.words, other), own.calls};
     }
     args.base = word(own.words, 0);

@@ -15,14 +15,14 @@ int ncclBroadcast(const void* send, void* recv, std::size_t count, int type, int
 int ncclReduceScatter(const void* send, void* recv, std::size_t count, int type, int op, void* comm,
                       CUstream stream) {
   note("ncclReduceScatter");
-  Comm* const its = static_cast<Comm*>(comm);
+  Comm* const state = static_cast<Comm*>(comm);
   const std::size_t bytes = count * bytes_of(type);
   std::vector<Message> messages;
-  for (int node = 0; node < its->nodes; ++node) {
+  for (int node = 0; node < state->nodes; ++node) {
     const auto* const part =
         static_cast<const unsigned char*>(send) + bytes * static_cast<std::size_t>(node);
-    messages.push_back({true, const_cast<unsigned char*>(part), bytes, node, its});
-    messages.push_back({false, nullptr, bytes, node, its});
+    messages.push_back({true, const_cast<unsigned char*>(part), bytes, node, state});
+    messages.push_back({false, nullptr, bytes, node, state});
   }
   return issue(std::move(messages), Combine{type, op, count}, recv, bytes, stream);
 }
@@ -42,9 +42,9 @@ int ncclCommInitAll(void** comms, int count, const int* gpus) {
   note("ncclCommInitAll");
   const int id = new_id();
   for (int node = 0; node < count; ++node) {
-    Comm* const made = make_comm(id, node, count);
-    made->gpu = gpus != nullptr ? gpus[node] : node;
-    comms[node] = made;
+    Comm* const created = make_comm(id, node, count);
+    created->gpu = gpus != nullptr ? gpus[node] : node;
+    comms[node] = created;
   }
   return 0;
 }
@@ -53,9 +53,9 @@ int ncclCommFinalize(void*) { return note("ncclCommFinalize"), 0; }
 const char* ncclGetLastError(void*) { return "nothing"; }
 int ncclMemAlloc(void** memory, std::size_t bytes) {
   note("ncclMemAlloc");
-  CUdeviceptr made = 0;
-  const int failed = cuMemAlloc(&made, bytes) == CUDA_SUCCESS ? 0 : 1;
-  *memory = reinterpret_cast<void*>(made);
+  CUdeviceptr address = 0;
+  const int failed = cuMemAlloc(&address, bytes) == CUDA_SUCCESS ? 0 : 1;
+  *memory = reinterpret_cast<void*>(address);
   return failed;
 }
 int ncclMemFree(void* memory) {
@@ -73,15 +73,15 @@ void ncclResetDebugInit() {}
 int ncclAlltoAll(const void* send, void* recv, std::size_t count, int type, void* comm,
                  CUstream stream) {
   note("ncclAlltoAll");
-  Comm* const its = static_cast<Comm*>(comm);
+  Comm* const state = static_cast<Comm*>(comm);
   const std::size_t bytes = count * bytes_of(type);
   std::vector<Message> messages;
-  for (int node = 0; node < its->nodes; ++node) {
+  for (int node = 0; node < state->nodes; ++node) {
     const std::size_t at = bytes * static_cast<std::size_t>(node);
     messages.push_back({true,
                         const_cast<unsigned char*>(static_cast<const unsigned char*>(send) + at),
-                        bytes, node, its});
-    messages.push_back({false, static_cast<unsigned char*>(recv) + at, bytes, node, its});
+                        bytes, node, state});
+    messages.push_back({false, static_cast<unsigned char*>(recv) + at, bytes, node, state});
   }
   return issue(std::move(messages), {}, nullptr, 0, stream);
 }
@@ -93,7 +93,7 @@ int pncclAllReduce(const void* send, void* recv, std::size_t count, int type, in
   return ncclAllReduce(send, recv, count, type, op, comm, stream);
 }
 
-/// As of a version that nobody here knows: arguments of all kinds, in registers and on the stack.
+/// As in an unknown version: arguments of all kinds, in registers and on the stack.
 double ncclOfTheFuture(int a, double b, Id id, const char* c, float d, int e, int f, int g, int h) {
   note("ncclOfTheFuture");
   return a + b + static_cast<unsigned char>(id.bytes[0]) + static_cast<double>(std::strlen(c)) +

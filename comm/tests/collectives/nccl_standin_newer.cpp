@@ -12,7 +12,7 @@ using namespace nccl_standin;
 namespace {
 
 std::mutex of_shrinks;
-std::condition_variable came;
+std::condition_variable arrival;
 struct Shrunk {
   int id = 0;
   int have_come = 0;
@@ -37,17 +37,17 @@ int ncclCommShrink(void* comm, int* excluded, int count, void** part, void*, int
   note("ncclCommShrink");
   constexpr int kAbort = 1;
   if ((flags & kAbort) != 0) ncclCommAbort(comm);
-  const Comm& its = *static_cast<Comm*>(comm);
+  const Comm& state = *static_cast<Comm*>(comm);
   int before = 0;
-  for (int i = 0; i < count; ++i) before += excluded[i] < its.node ? 1 : 0;
+  for (int i = 0; i < count; ++i) before += excluded[i] < state.node ? 1 : 0;
   std::unique_lock lock(of_shrinks);
-  Shrunk& made = shrunk[{its.id, ++shrinks_of[comm]}];
-  if (made.have_come++ == 0) made.id = new_id();
-  came.notify_all();
-  came.wait(lock, [&] { return made.have_come == its.nodes - count; });
-  Comm* const mine = make_comm(made.id, its.node - before, its.nodes - count);
-  mine->gpu = its.gpu;
-  *part = mine;
+  Shrunk& entry = shrunk[{state.id, ++shrinks_of[comm]}];
+  if (entry.have_come++ == 0) entry.id = new_id();
+  arrival.notify_all();
+  arrival.wait(lock, [&] { return entry.have_come == state.nodes - count; });
+  Comm* const created = make_comm(entry.id, state.node - before, state.nodes - count);
+  created->gpu = state.gpu;
+  *part = created;
   return 0;
 }
 

@@ -44,7 +44,7 @@ inline std::vector<std::vector<std::uint32_t>> nodes_of(std::string_view names) 
 }
 
 inline constexpr std::chrono::seconds kCreationLimit{20};
-/// Of waits that are to end by it; a thread of a busy machine may come that much later.
+/// The tolerance of waits that must end by the limit; a thread of a busy machine may be late.
 inline constexpr std::chrono::milliseconds kSoon{2000};
 
 struct NodeGroupOptions {
@@ -60,7 +60,7 @@ inline constexpr std::uint64_t kSmallSlice = 64 << 10;
 
 /// A rank's communicator and collectives.
 struct NodeRank {
-  MultiNodeRank made;
+  MultiNodeRank state;
   std::optional<Collectives> inside;
   std::optional<MultiNodeCollectives> across;
 };
@@ -76,35 +76,37 @@ class NodeGroup {
     const auto exchanges = thread_exchanges(size, limit);
     failures_ = failures_on_threads(size, [&](int rank) {
       const auto at = static_cast<std::size_t>(rank);
-      CommunicatorOptions its;
-      its.rank = rank;
-      its.size = size;
-      its.gpu = rank;
-      its.exchange = exchanges[at];
-      its.time_limit = limit;
-      NodeRank& one = *ranks_[at];
+      CommunicatorOptions rank_options;
+      rank_options.rank = rank;
+      rank_options.size = size;
+      rank_options.gpu = rank;
+      rank_options.exchange = exchanges[at];
+      rank_options.time_limit = limit;
+      NodeRank& node_rank = *ranks_[at];
       const polypath_network network = mail_.network(rank, options.progress_in_caller);
-      one.made = create_across_nodes(options.driver ? options.driver : source.driver, source.node,
-                                     its, options.by_nccl ? nccl_network() : network,
-                                     std::string(1, names[at]));
-      one.inside.emplace(*one.made.local, kSmall);
-      if (one.made.links) one.across.emplace(*one.inside, *one.made.links, options.max_slice);
-      one.made.local->exchange({}, {});
-      one.made.local->set_time_limit(options.time_limit);
+      node_rank.state = create_across_nodes(
+          options.driver ? options.driver : source.driver, source.node, rank_options,
+          options.by_nccl ? nccl_network() : network, std::string(1, names[at]));
+      node_rank.inside.emplace(*node_rank.state.local, kSmall);
+      if (node_rank.state.links)
+        node_rank.across.emplace(*node_rank.inside, *node_rank.state.links, options.max_slice);
+      node_rank.state.local->exchange({}, {});
+      node_rank.state.local->set_time_limit(options.time_limit);
     });
   }
 
   [[nodiscard]] Mail& mail() { return mail_; }
-  /// Of the creation, by rank.
+  /// The errors of the creation, by rank.
   [[nodiscard]] const std::vector<std::string>& failures_of_creation() const { return failures_; }
   NodeRank& operator[](int rank) { return *ranks_.at(static_cast<std::size_t>(rank)); }
   void destroy(int rank) { ranks_.at(static_cast<std::size_t>(rank)).reset(); }
-  /// Of `body`, on all ranks at once, with their contexts.
+  /// The errors of `body`, on all ranks at once, with their contexts.
   std::vector<std::string> failures(const std::function<void(NodeRank&, int)>& body) {
     return failures_on_threads(static_cast<int>(ranks_.size()), [&](int rank) {
-      NodeRank& one = (*this)[rank];
-      const CurrentContext current(one.made.local->driver(), one.made.local->context());
-      body(one, rank);
+      NodeRank& node_rank = (*this)[rank];
+      const CurrentContext current(node_rank.state.local->driver(),
+                                   node_rank.state.local->context());
+      body(node_rank, rank);
     });
   }
 
@@ -127,8 +129,8 @@ class CreatedGroup : public NodeGroup {
 /// An allreduce in place, with a stream for it.
 struct CallInPlace {
   CallInPlace(const NodeRank& rank, std::uint64_t floats)
-      : memory(rank.made.local->driver(), floats * sizeof(float)),
-        stream(rank.made.local->driver(), rank.made.local->context()) {
+      : memory(rank.state.local->driver(), floats * sizeof(float)),
+        stream(rank.state.local->driver(), rank.state.local->context()) {
     call.count = floats;
     call.send = call.recv = memory.address();
   }
@@ -139,10 +141,10 @@ struct CallInPlace {
 
 /// As polypath_comm_synchronize().
 inline void synchronize(const NodeRank& rank, CUstream stream) {
-  const Communicator& local = *rank.made.local;
-  if (rank.made.links)
+  const Communicator& local = *rank.state.local;
+  if (rank.state.links)
     while (local.driver().stream_query(stream) == CUDA_ERROR_NOT_READY &&
-           rank.made.links->engine->progress())
+           rank.state.links->engine->progress())
       std::this_thread::sleep_for(std::chrono::microseconds(50));
   POLYPATH_CHECK(local.driver(), stream_synchronize(stream));
   local.check();
@@ -151,10 +153,10 @@ inline void synchronize(const NodeRank& rank, CUstream stream) {
 /// Runs rows of calls on all ranks, on two streams in turn, and compares every byte.
 inline void run_rows(NodeGroup& group, const std::vector<PlannedCall>& calls) {
   const auto failures = group.failures([&](NodeRank& rank, int number) {
-    const CudaDriver& driver = rank.made.local->driver();
+    const CudaDriver& driver = rank.state.local->driver();
     const CallRow row(driver, calls, number);
-    const std::array streams{Stream(driver, rank.made.local->context()),
-                             Stream(driver, rank.made.local->context())};
+    const std::array streams{Stream(driver, rank.state.local->context()),
+                             Stream(driver, rank.state.local->context())};
     for (std::size_t i = 0; i < calls.size(); ++i)
       rank.across->run(row.call(calls, i), streams[i % 2].get());
     for (const Stream& stream : streams) synchronize(rank, stream.get());

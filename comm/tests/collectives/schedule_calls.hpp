@@ -14,7 +14,7 @@ namespace polypath::test {
 /// Small scratch of kernels; scratch and host memory for all algorithms.
 inline constexpr CollectivesOptions kWithCopies{.max_blocks = 4, .check = false, .copies = true};
 
-/// How many calls went so; 0 for what the plan was to choose.
+/// The number of calls that ran so; 0 where the plan had the choice.
 std::uint64_t calls_by(const CollectiveCounts& counts, AlgorithmOverride choice);
 /// How many went in any way.
 std::uint64_t all_calls(const CollectiveCounts& counts);
@@ -34,7 +34,7 @@ class CapturedRow {
   CapturedRow& operator=(const CapturedRow&) = delete;
   void launch(CUstream stream) const;
 
-  /// Of two captures that are under way at once.
+  /// The rows of two captures that are under way at once.
   static std::array<std::unique_ptr<CapturedRow>, 2> two(const CudaDriver& driver,
                                                          const std::array<CUstream, 2>& streams,
                                                          const std::function<void()>& issue);

@@ -35,7 +35,7 @@ std::string setting(const char* name) {
 
 AlgorithmOverride chosen() { return parse_collective_choice(setting("POLYPATH_TEST_ALGORITHM")); }
 
-/// Of the kernel by which graphs tell and wait.
+/// Mutants of the kernel by which graphs signal and wait.
 struct GraphFault {
   const char* name;
   void (*plant)(StreamSignalArgs& args);
@@ -43,7 +43,7 @@ struct GraphFault {
 
 bool begins(const StreamSignalArgs& args) { return args.begins_epoch; }
 bool ends(const StreamSignalArgs& args) {
-  return !args.begins_epoch && args.told_count > 0 && args.awaited_count > 0;
+  return !args.begins_epoch && args.signal_count > 0 && args.awaited_count > 0;
 }
 
 constexpr std::array kGraphFaults{
@@ -59,12 +59,12 @@ constexpr std::array kGraphFaults{
     GraphFault{"epoch_not_counted", [](StreamSignalArgs& args) { args.begins_epoch = false; }},
     GraphFault{"no_wait_for_data",
                [](StreamSignalArgs& args) {
-                 if (args.told_count == 0) args.awaited_count = 0;
+                 if (args.signal_count == 0) args.awaited_count = 0;
                }},
     GraphFault{"steps_told_too_early",  // all of a stream with the first
                [](StreamSignalArgs& args) {
-                 for (std::uint32_t i = 0; args.awaited_count == 0 && i < args.told_count; ++i)
-                   args.told[i].value |= 0xFFFF;
+                 for (std::uint32_t i = 0; args.awaited_count == 0 && i < args.signal_count; ++i)
+                   args.signals[i].value |= 0xFFFF;
                }},
 };
 
@@ -80,20 +80,20 @@ struct Planting {
   Random random;
 };
 Planting& planting() {
-  static Planting one;
-  return one;
+  static Planting instance;
+  return instance;
 }
 
 std::shared_ptr<const CudaDriver> driver_with(const CudaDriver& driver, const std::string& fault) {
-  const auto* const found = std::ranges::find(kGraphFaults, fault, &GraphFault::name);
-  if (found == kGraphFaults.end()) throw InvalidArgument("no fault " + fault);
+  const auto* const fault_entry = std::ranges::find(kGraphFaults, fault, &GraphFault::name);
+  if (fault_entry == kGraphFaults.end()) throw InvalidArgument("no fault " + fault);
   planting().driver = &driver;
-  planting().fault = found;
+  planting().fault = fault_entry;
   const auto table = std::make_shared<CudaDriver>(driver);
-  table->module_get_function = [](CUfunction* its, CUmodule module, const char* name) {
+  table->module_get_function = [](CUfunction* function, CUmodule module, const char* name) {
     Planting& all = planting();
-    const CUresult result = all.driver->module_get_function(its, module, name);
-    if (std::string_view(name) == "polypath_stream_signals") all.signals = *its;
+    const CUresult result = all.driver->module_get_function(function, module, name);
+    if (std::string_view(name) == "polypath_stream_signals") all.signals = *function;
     return result;
   };
   table->launch_kernel = [](CUfunction kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
@@ -126,9 +126,9 @@ RANK_PROGRAM(graphs_among_other_calls) {
   GraphGame game(*comm, chosen());
   for (int turn = std::stoi(setting("POLYPATH_TEST_TURNS")); turn > 0; --turn) {
     const std::string wrong = game.turn();
-    const std::array mine{static_cast<char>(wrong.empty() ? 0 : 1)};
+    const std::array local{static_cast<char>(wrong.empty() ? 0 : 1)};
     std::array<char, kRanks> all{};
-    comm->exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+    comm->exchange(std::as_bytes(std::span(local)), std::as_writable_bytes(std::span(all)));
     if (std::ranges::find(all, 1) != all.end())
       throw Error(fmt::format("an element is wrong, {} turns before the end: {}", turn, wrong));
   }
@@ -155,7 +155,9 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, GraphsOf,
                                          AlgorithmOverride::hierarchical,
                                          AlgorithmOverride::published, AlgorithmOverride::ring,
                                          AlgorithmOverride::host, AlgorithmOverride::host_trees),
-                         [](const auto& of) { return as_name(std::string(to_string(of.param))); });
+                         [](const auto& param_info) {
+                           return as_name(std::string(to_string(param_info.param)));
+                         });
 
 class GraphsWith : public testing::TestWithParam<const char*> {};
 
@@ -172,7 +174,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, GraphsWith,
                          testing::Values("no_meeting_before", "no_meeting_behind",
                                          "epoch_not_counted", "no_wait_for_data",
                                          "steps_told_too_early"),
-                         [](const auto& of) { return std::string(of.param); });
+                         [](const auto& param_info) { return std::string(param_info.param); });
 
 constexpr const char* kInTheMidst = "in the midst of a launch";
 
@@ -234,9 +236,9 @@ std::vector<KilledAt> all_stages() {
 }
 
 INSTANTIATE_TEST_SUITE_P(InEveryStage, ARankIsKilledAmongGraphs, testing::ValuesIn(all_stages()),
-                         [](const auto& of) {
-                           return as_name(
-                               fmt::format("{} {}", to_string(of.param.first), of.param.second));
+                         [](const auto& param_info) {
+                           return as_name(fmt::format("{} {}", to_string(param_info.param.first),
+                                                      param_info.param.second));
                          });
 
 }  // namespace

@@ -32,14 +32,14 @@ constexpr CollectivesOptions kSmall{.max_blocks = 8, .check = false};
 constexpr int kCallsOfARow = 12;
 
 int number_of_calls() {
-  const char* const wanted = std::getenv("POLYPATH_TEST_CALLS");
-  return wanted == nullptr ? random_rows(20) * kCallsOfARow : std::stoi(wanted);
+  const char* const requested = std::getenv("POLYPATH_TEST_CALLS");
+  return requested == nullptr ? random_rows(20) * kCallsOfARow : std::stoi(requested);
 }
 
 /// A communicator with its collectives, the calls of the current row, and how many it has made.
 struct Player {
-  explicit Player(Communicator& its, const CollectivesOptions& options = kSmall)
-      : comm(its), collectives(its, options) {}
+  explicit Player(Communicator& player_comm, const CollectivesOptions& options = kSmall)
+      : comm(player_comm), collectives(player_comm, options) {}
 
   void begin(const CudaDriver& driver) {
     row = std::make_unique<CallRow>(driver, calls, comm.rank());
@@ -81,7 +81,7 @@ RANK_PROGRAM(random_calls) {
   Random alike(20261122);  // draws the same on all ranks
   Random own(static_cast<std::uint64_t>(self.rank()));
   std::size_t row = 0;
-  for (int made = 0; made < number_of_calls() && !testing::Test::HasFailure(); ++row) {
+  for (int issued = 0; issued < number_of_calls() && !testing::Test::HasFailure(); ++row) {
     std::array<std::size_t, kCallsOfARow> order{};
     for (Player& player : players) player.calls.clear();
     for (std::size_t& which : order) {
@@ -111,7 +111,7 @@ RANK_PROGRAM(random_calls) {
         players[which].issue(stream);
       else if (!std::exchange(launched.at(which), true))
         players[which].graph->launch(stream);
-      ++made;
+      ++issued;
     }
     for (const Stream& stream : streams) POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
     all->check();
@@ -295,31 +295,31 @@ RANK_PROGRAM(mixed_calls) {
   for (int i = 0; i < 2; ++i) streams.emplace_back(driver, comm->context());
   Random alike(20261124);
   Random own(static_cast<std::uint64_t>(self.rank()));
-  std::array<std::uint64_t, 3> made{};
+  std::array<std::uint64_t, 3> counts_by_way{};
   for (int row = 0; row < random_rows(6) && !testing::Test::HasFailure(); ++row) {
     std::vector<PlannedCall> calls;
     std::vector<std::size_t> ways;
     for (int i = 0; i < 6; ++i) {
       calls.push_back(large_allreduce(alike, comm->size()));
-      ways.push_back(alike() % made.size());
+      ways.push_back(alike() % counts_by_way.size());
     }
-    const CallRow mine(driver, calls, comm->rank());
+    const CallRow rank_row(driver, calls, comm->rank());
     constexpr std::array kWays{AlgorithmOverride::host, AlgorithmOverride::kernels,
                                AlgorithmOverride::host_trees};
     for (std::size_t i = 0; i < calls.size(); ++i) {
       if (own() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 2000));
-      collectives.run(mine.call(calls, i), streams[own() % streams.size()].get(),
+      collectives.run(rank_row.call(calls, i), streams[own() % streams.size()].get(),
                       kWays.at(ways[i]));
-      ++made.at(ways[i]);
+      ++counts_by_way.at(ways[i]);
     }
     for (const Stream& stream : streams) POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
     comm->check();
-    mine.expect_done(calls);
+    rank_row.expect_done(calls);
   }
   const CollectiveCounts& counts = collectives.counts();
-  EXPECT_EQ(made[0], counts.mixed);
-  EXPECT_EQ(made[1], counts.cells + counts.channels);
-  EXPECT_EQ(made[2], counts.host_trees);
+  EXPECT_EQ(counts_by_way[0], counts.mixed);
+  EXPECT_EQ(counts_by_way[1], counts.cells + counts.channels);
+  EXPECT_EQ(counts_by_way[2], counts.host_trees);
   comm->exchange({}, {});
 }
 TEST(CollectiveProcesses, MixedCalls) {

@@ -102,15 +102,15 @@ TEST_F(CollectivesTest, RowsOfRandomCallsOnSeveralStreams) {
     for (int i = 0; i < 3; ++i) streams.emplace_back(driver(), comm.context());
     std::uint64_t calls = 0;
     for (const std::vector<PlannedCall>& row : rows) {
-      const CallRow mine(driver(), row, comm.rank());
+      const CallRow rank_row(driver(), row, comm.rank());
       for (std::size_t i = 0; i < row.size(); ++i) {
-        collectives.run(mine.call(row, i), streams[own() % streams.size()].get());
+        collectives.run(rank_row.call(row, i), streams[own() % streams.size()].get());
         calls += row[i].what.count > 0 ? 1 : 0;
       }
       for (const Stream& stream : streams)
         POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
       comm.check();
-      mine.expect_done(row);
+      rank_row.expect_done(row);
     }
     EXPECT_EQ(collectives.counts().cells + collectives.counts().channels, calls);
     EXPECT_GT(collectives.counts().cells, 0u);
@@ -126,18 +126,20 @@ TEST_F(CollectivesTest, BlockLimit_HoldsUntilLifted) {
   group_->run([&](Communicator& comm) {
     Collectives collectives(comm, kFewBlocks);
     const Stream stream(driver(), comm.context());
-    const CallRow mine(driver(), row, comm.rank());
-    const auto blocks = [&] { return collectives.plan(mine.call(row, 0)).kernel.value().blocks; };
+    const CallRow rank_row(driver(), row, comm.rank());
+    const auto blocks = [&] {
+      return collectives.plan(rank_row.call(row, 0)).kernel.value().blocks;
+    };
     const int free = blocks();
     EXPECT_GT(free, 2);
     collectives.limit_blocks(2);
     EXPECT_EQ(2, blocks());
-    collectives.run(mine.call(row, 0), stream.get());
+    collectives.run(rank_row.call(row, 0), stream.get());
     collectives.limit_blocks(0);
     EXPECT_EQ(free, blocks());
-    collectives.run(mine.call(row, 1), stream.get());
+    collectives.run(rank_row.call(row, 1), stream.get());
     POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
-    mine.expect_done(row);
+    rank_row.expect_done(row);
     comm.exchange({}, {});
   });
 }
@@ -156,13 +158,13 @@ TEST_F(CollectivesTest, MoreShapesThanAreKept_OnePlanIsDropped) {
     options.max_plans = 3;
     Collectives collectives(comm, options);
     const Stream stream(driver(), comm.context());
-    const CallRow mine(driver(), row, comm.rank());
+    const CallRow rank_row(driver(), row, comm.rank());
     for (std::size_t i = 0; i < row.size(); ++i) {
-      collectives.run(mine.call(row, i), stream.get());
+      collectives.run(rank_row.call(row, i), stream.get());
       EXPECT_EQ(collectives.counts().plans, plans[i]) << "call " << i;
     }
     POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
-    mine.expect_done(row);
+    rank_row.expect_done(row);
     comm.exchange({}, {});
   });
 }
@@ -176,20 +178,20 @@ TEST_F(CollectivesTest, SeveralCommunicatorsAtOnce) {
     const auto other = comm.split(0, comm.rank());
     Collectives first(comm, kFewBlocks);
     Collectives second(*other, kFewBlocks);
-    const Stream one(driver(), comm.context());
-    const Stream two(driver(), comm.context());
-    const CallRow mine(driver(), rows[0], comm.rank());
+    const Stream stream_a(driver(), comm.context());
+    const Stream stream_b(driver(), comm.context());
+    const CallRow rank_row(driver(), rows[0], comm.rank());
     const CallRow more(driver(), rows[1], comm.rank());
     // Half of the ranks issue those of the one first, half those of the other.
     for (int turn = 0; turn < 2; ++turn) {
       const bool use_first = (turn + comm.rank()) % 2 == 0;
       for (std::size_t i = 0; i < rows[0].size(); ++i)
-        use_first ? first.run(mine.call(rows[0], i), one.get())
-                  : second.run(more.call(rows[1], i), two.get());
+        use_first ? first.run(rank_row.call(rows[0], i), stream_a.get())
+                  : second.run(more.call(rows[1], i), stream_b.get());
     }
-    for (const Stream* stream : {&one, &two})
+    for (const Stream* stream : {&stream_a, &stream_b})
       POLYPATH_CHECK(driver(), stream_synchronize(stream->get()));
-    mine.expect_done(rows[0]);
+    rank_row.expect_done(rows[0]);
     more.expect_done(rows[1]);
     comm.exchange({}, {});
   });
@@ -202,16 +204,16 @@ TEST_F(CollectivesTest, CapturedRow_ReplaysAmongOtherCalls) {
   group_->run([&](Communicator& comm) {
     Collectives collectives(comm, kFewBlocks);
     const Stream stream(driver(), comm.context());
-    const CallRow mine(driver(), captured, comm.rank());
+    const CallRow rank_row(driver(), captured, comm.rank());
     const CapturedRow graph(driver(), stream.get(),
-                            [&] { issue(collectives, mine, captured, stream.get()); });
+                            [&] { issue(collectives, rank_row, captured, stream.get()); });
     for (int turn = 0; turn < 3; ++turn) {
-      mine.reset(captured);
+      rank_row.reset(captured);
       const CallRow between(driver(), eager, comm.rank());
       graph.launch(stream.get());
       issue(collectives, between, eager, stream.get());
       POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
-      mine.expect_done(captured);
+      rank_row.expect_done(captured);
       between.expect_done(eager);
     }
     comm.exchange({}, {});
@@ -228,11 +230,11 @@ TEST_F(CollectivesTest, GraphsAndCalls_RunInHostOrder) {
     Collectives collectives(comm, kFewBlocks);
     const Stream ours(driver(), comm.context());
     const Stream others(driver(), comm.context());
-    const CallRow mine(driver(), captured, comm.rank());
+    const CallRow rank_row(driver(), captured, comm.rank());
     const CapturedRow graph(driver(), ours.get(),
-                            [&] { issue(collectives, mine, captured, ours.get()); });
+                            [&] { issue(collectives, rank_row, captured, ours.get()); });
     for (int turn = 0; turn < 4; ++turn) {
-      mine.reset(captured);
+      rank_row.reset(captured);
       const CallRow between(driver(), eager, comm.rank());
       comm.exchange({}, {});
       {
@@ -245,7 +247,7 @@ TEST_F(CollectivesTest, GraphsAndCalls_RunInHostOrder) {
       }
       for (const Stream* stream : {&ours, &others})
         POLYPATH_CHECK(driver(), stream_synchronize(stream->get()));
-      mine.expect_done(captured);
+      rank_row.expect_done(captured);
       between.expect_done(eager);
     }
     comm.exchange({}, {});
@@ -264,22 +266,22 @@ TEST_F(CollectivesTest, InterleavedCaptures_KeepCallOrder) {
     const Stream other(driver(), comm.context());
     const Event fork(driver(), comm.context(), CU_EVENT_DISABLE_TIMING);
     const Event join(driver(), comm.context(), CU_EVENT_DISABLE_TIMING);
-    const CallRow mine(driver(), first, comm.rank());
-    const CallRow theirs(driver(), second, comm.rank());
+    const CallRow rank_row(driver(), first, comm.rank());
+    const CallRow other_row(driver(), second, comm.rank());
     // The calls of one graph are on two streams, and calls of another capture lie between them.
     const auto graphs = CapturedRow::two(driver(), {stream.get(), other.get()}, [&] {
       POLYPATH_CHECK(driver(), event_record(fork.get(), stream.get()));
       POLYPATH_CHECK(driver(), stream_wait_event(side.get(), fork.get(), 0));
       for (std::size_t i = 0; i < first.size(); ++i) {
-        collectives.run(mine.call(first, i), (i % 2 == 0 ? stream : side).get());
-        collectives.run(theirs.call(second, i), other.get());
+        collectives.run(rank_row.call(first, i), (i % 2 == 0 ? stream : side).get());
+        collectives.run(other_row.call(second, i), other.get());
       }
       POLYPATH_CHECK(driver(), event_record(join.get(), side.get()));
       POLYPATH_CHECK(driver(), stream_wait_event(stream.get(), join.get(), 0));
     });
     for (int turn = 0; turn < 4; ++turn) {
-      mine.reset(first);
-      theirs.reset(second);
+      rank_row.reset(first);
+      other_row.reset(second);
       comm.exchange({}, {});
       {
         Gate gate(driver(), comm.context());
@@ -291,8 +293,8 @@ TEST_F(CollectivesTest, InterleavedCaptures_KeepCallOrder) {
       }
       for (const Stream* each : {&stream, &other})
         POLYPATH_CHECK(driver(), stream_synchronize(each->get()));
-      mine.expect_done(first);
-      theirs.expect_done(second);
+      rank_row.expect_done(first);
+      other_row.expect_done(second);
     }
     comm.exchange({}, {});
   });
@@ -352,7 +354,7 @@ TEST_F(CollectivesTest, CheckOption_ReportsUnlikeArguments) {
 
 TEST_F(CollectivesTest, AbsentRank_EndsOthersWithReason) {
   if (in_virtual_time()) GTEST_SKIP() << "virtual time stands still while all wait";
-  // Of two, so that nobody else can be late on a busy machine.
+  // Two ranks, so that no other one can be late on a busy machine.
   Group pair(2);
   const std::vector<std::string> failures = pair.failures([&](Communicator& comm) {
     Collectives collectives(comm, kFewBlocks);
@@ -364,7 +366,7 @@ TEST_F(CollectivesTest, AbsentRank_EndsOthersWithReason) {
                       stream.get());
       POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
     }
-    // The watchdog hears of it from the kernel; then everybody does.
+    // The watchdog learns of it from the kernel; then all ranks do.
     while (!comm.aborted()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     comm.check();
   });

@@ -11,12 +11,12 @@ namespace {
 /// Small rings and regions: they go round often.
 ScratchShape small(std::uint32_t ranks) { return {ranks, 4, 4, 1024, 8 * 1024}; }
 
-class KernelTwins : public testing::TestWithParam<std::uint32_t> {};
+class HostKernelRows : public testing::TestWithParam<std::uint32_t> {};
 
-TEST_P(KernelTwins, RandomRowsOfCallsLeaveEveryByteRight) {
+TEST_P(HostKernelRows, RandomRowsOfCallsLeaveEveryByteRight) {
   Random random(GetParam());
   constexpr int kRows = random_rows(12);
-  TwinRanks ranks(small(GetParam()));
+  HostKernelRanks ranks(small(GetParam()));
   for (int row = 0; row < kRows; ++row) {
     std::vector<CollectiveCase> cases;
     for (int call = 0; call < 4; ++call)
@@ -25,11 +25,11 @@ TEST_P(KernelTwins, RandomRowsOfCallsLeaveEveryByteRight) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, KernelTwins, testing::Range(1U, kMaxRanks + 1));
+INSTANTIATE_TEST_SUITE_P(Ranks, HostKernelRows, testing::Range(1U, kMaxRanks + 1));
 
-TEST(KernelTwinsOf, EveryTypeAndOperatorIsExactInEveryForm) {
+TEST(HostKernelForms, EveryTypeAndOperatorIsExactInEveryForm) {
   Random random(7);
-  TwinRanks ranks(small(3));
+  HostKernelRanks ranks(small(3));
   for (int type = 0; type < 10; ++type)
     for (int reduction = 0; reduction < 5; ++reduction) {
       std::vector<CollectiveCase> cases;
@@ -49,9 +49,9 @@ TEST(KernelTwinsOf, EveryTypeAndOperatorIsExactInEveryForm) {
     }
 }
 
-TEST(KernelTwinsOf, CountsFromZeroToSeveralRows_AreRight) {
+TEST(HostKernelForms, CountsFromZeroToSeveralRows_AreRight) {
   Random random(8);
-  TwinRanks ranks(small(4));
+  HostKernelRanks ranks(small(4));
   for (const CollectiveOp op :
        {CollectiveOp::allreduce, CollectiveOp::reduce_scatter, CollectiveOp::all_gather,
         CollectiveOp::broadcast, CollectiveOp::reduce, CollectiveOp::all_to_all})
@@ -89,7 +89,7 @@ class KernelThatWaits : public testing::TestWithParam<KernelFamily> {
 TEST_P(KernelThatWaits, Timeout_NamesTheAbsentRank) {
   for (const CollectiveOp op :
        {CollectiveOp::allreduce, CollectiveOp::all_to_all, CollectiveOp::broadcast}) {
-    TwinRanks ranks(small(3));
+    HostKernelRanks ranks(small(3));
     EXPECT_EQ("", ranks.run_without(1, call(op), 5));
     const wait_error& status = ranks.status(0);
     EXPECT_EQ(1U, status.given_up);
@@ -102,7 +102,7 @@ TEST_P(KernelThatWaits, Timeout_NamesTheAbsentRank) {
 }
 
 TEST_P(KernelThatWaits, GivesUpWhenTheAbortWordIsSet) {
-  TwinRanks ranks(small(3));
+  HostKernelRanks ranks(small(3));
   ranks.abort_flag(0) = ranks.abort_flag(2) = 1;
   EXPECT_EQ("", ranks.run_without(1, call(CollectiveOp::allreduce), 6));
   EXPECT_EQ(wait_error::aborted, ranks.status(0).reason);
@@ -111,7 +111,7 @@ TEST_P(KernelThatWaits, GivesUpWhenTheAbortWordIsSet) {
 
 /// Every rank says so, with its own call and the other one.
 void expect_mismatch(const std::vector<CollectiveCase>& by_rank, std::uint32_t flipped = 0) {
-  TwinRanks ranks(small(3));
+  HostKernelRanks ranks(small(3));
   for (int call = 0; call < 3; ++call)  // which mark it is makes no difference
     if (call < 2) {
       ASSERT_EQ("", ranks.run_row({by_rank[0]}, 20 + call));
@@ -123,12 +123,12 @@ void expect_mismatch(const std::vector<CollectiveCase>& by_rank, std::uint32_t f
     EXPECT_EQ(1U, status.given_up) << "rank " << rank;
     EXPECT_EQ(wait_error::mismatch, status.reason) << "rank " << rank;
     EXPECT_TRUE(rank == 1 ? status.waited_for_rank != 1 : status.waited_for_rank == 1);
-    const CollectiveArgs mine = args_of(by_rank[rank], ranks.shape(), rank);
-    const CollectiveArgs theirs =
+    const CollectiveArgs own_args = args_of(by_rank[rank], ranks.shape(), rank);
+    const CollectiveArgs peer_args =
         args_of(by_rank[status.waited_for_rank], ranks.shape(), status.waited_for_rank);
-    EXPECT_EQ(mine.mark.what ^ (rank == 1 ? flipped : 0),
+    EXPECT_EQ(own_args.mark.what ^ (rank == 1 ? flipped : 0),
               static_cast<std::uint32_t>(status.expected));
-    EXPECT_EQ(theirs.mark.what ^ (rank == 1 ? 0 : flipped), status.seen);
+    EXPECT_EQ(peer_args.mark.what ^ (rank == 1 ? 0 : flipped), status.seen);
     EXPECT_EQ(by_rank[rank].count, status.offset);
     EXPECT_EQ(by_rank[status.waited_for_rank].count, status.bytes);
   }
@@ -174,14 +174,14 @@ TEST_P(KernelThatWaits, UnlikeMarkBit_EndsTheCall) {
     expect_mismatch(std::vector<CollectiveCase>(3, call(CollectiveOp::allreduce)), 1U << bit);
 }
 
-TEST(KernelTwinsOf, HalvesAtOddElements_GoByTwoBytes) {
+TEST(HostKernelForms, HalvesAtOddElements_GoByTwoBytes) {
   CollectiveCase what;
   what.family = KernelFamily::cells;
   what.type = DataType::float16;
   what.ranks = 2;
   what.count = 301;
   what.in_shift = what.out_shift = 1;
-  TwinRanks ranks(small(2));
+  HostKernelRanks ranks(small(2));
   std::uint64_t single = 0;
   std::uint64_t halves = 0;
   ranks.watch_accesses([&](std::uintptr_t, std::size_t bytes, bool) {
@@ -193,10 +193,10 @@ TEST(KernelTwinsOf, HalvesAtOddElements_GoByTwoBytes) {
   EXPECT_GE(halves, 2 * 2 * what.count);
 }
 
-TEST(KernelTwinsOf, CallWithoutElements_OnlyComparesMarks) {
+TEST(HostKernelForms, CallWithoutElements_OnlyComparesMarks) {
   CollectiveCase what;
   what.ranks = 3;
-  TwinRanks ranks(small(3));
+  HostKernelRanks ranks(small(3));
   EXPECT_EQ("", ranks.run_row({what, what, what}, 9));
   expect_mismatch(std::vector<CollectiveCase>(3, what), 1U << 20);
 }

@@ -10,13 +10,13 @@ namespace polypath {
 namespace test {
 namespace {
 
-struct Planted {
+struct MutantCase {
   Fault fault;
   const char* name;
   KernelFamily family;
 };
 
-void PrintTo(const Planted& has_mutant, std::ostream* to) { *to << has_mutant.name; }
+void PrintTo(const MutantCase& has_mutant, std::ostream* to) { *to << has_mutant.name; }
 
 constexpr KernelFamily kCells = KernelFamily::cells;
 constexpr KernelFamily kChannels = KernelFamily::channels;
@@ -54,40 +54,40 @@ std::vector<CollectiveCase> row_for(KernelFamily family, int row, Random& random
 int first_wrong_row(KernelFamily family, int rows) {
   Random random(1);
   for (int row = 1; row <= rows; ++row) {
-    TwinRanks ranks({4, 3, 4, 512, 8 * 1024});
+    HostKernelRanks ranks({4, 3, 4, 512, 8 * 1024});
     for (int repeat = 0; repeat < 2; ++repeat)
       if (!ranks.run_row(row_for(family, row, random), random()).empty()) return row;
   }
   return 0;
 }
 
-class PlantedFault : public testing::TestWithParam<Planted> {
+class Mutants : public testing::TestWithParam<MutantCase> {
  protected:
   void TearDown() override { active_mutant<Fault> = Fault::none; }
 };
 
-TEST_P(PlantedFault, MakesRunsFail) {
+TEST_P(Mutants, MakesRunsFail) {
   active_mutant<Fault> = GetParam().fault;
   EXPECT_NE(0, first_wrong_row(GetParam().family, 40));
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Of, PlantedFault,
-    testing::Values(Planted{Fault::flag_before_data, "FlagBeforeData", kChannels},
-                    Planted{Fault::flag_without_fence, "FlagWithoutFence", kChannels},
-                    Planted{Fault::no_wait_for_data, "NoWaitForData", kChannels},
-                    Planted{Fault::no_wait_for_credit, "NoWaitForCredit", kChannels},
-                    Planted{Fault::credit_too_large, "CreditTooLarge", kChannels},
-                    Planted{Fault::credit_before_taking, "CreditBeforeTaking", kChannels},
-                    Planted{Fault::counts_not_kept, "CountsNotKept", kChannels},
-                    Planted{Fault::own_part_first, "OwnPartFirstInChannels", kChannels},
-                    Planted{Fault::own_part_first, "OwnPartFirstInCells", kCells},
-                    Planted{Fault::halves_not_alternated, "HalvesNotAlternated", kCells},
-                    Planted{Fault::flag_not_counted, "FlagNotCounted", kCells},
-                    Planted{Fault::half_a_pair_looked_at, "HalfAPairLookedAt", kCells},
-                    Planted{Fault::no_arrivals, "NoArrivals", kCells},
-                    Planted{Fault::call_counted_too_early, "CallCountedTooEarly", kCells}),
-    [](const auto& of) { return std::string(of.param.name); });
+    All, Mutants,
+    testing::Values(MutantCase{Fault::flag_before_data, "FlagBeforeData", kChannels},
+                    MutantCase{Fault::flag_without_fence, "FlagWithoutFence", kChannels},
+                    MutantCase{Fault::no_wait_for_data, "NoWaitForData", kChannels},
+                    MutantCase{Fault::no_wait_for_credit, "NoWaitForCredit", kChannels},
+                    MutantCase{Fault::credit_too_large, "CreditTooLarge", kChannels},
+                    MutantCase{Fault::credit_before_taking, "CreditBeforeTaking", kChannels},
+                    MutantCase{Fault::counts_not_kept, "CountsNotKept", kChannels},
+                    MutantCase{Fault::own_part_first, "OwnPartFirstInChannels", kChannels},
+                    MutantCase{Fault::own_part_first, "OwnPartFirstInCells", kCells},
+                    MutantCase{Fault::halves_not_alternated, "HalvesNotAlternated", kCells},
+                    MutantCase{Fault::flag_not_counted, "FlagNotCounted", kCells},
+                    MutantCase{Fault::half_a_pair_looked_at, "HalfAPairLookedAt", kCells},
+                    MutantCase{Fault::no_arrivals, "NoArrivals", kCells},
+                    MutantCase{Fault::call_counted_too_early, "CallCountedTooEarly", kCells}),
+    [](const auto& param_info) { return std::string(param_info.param.name); });
 
 /// Whether ranks whose operators differ end with an error.
 bool finds_other_operator(KernelFamily family) {
@@ -97,12 +97,12 @@ bool finds_other_operator(KernelFamily family) {
   what.count = 100;
   std::vector<CollectiveCase> by_rank(3, what);
   by_rank[2].reduction = Operator::max;
-  TwinRanks ranks({3, 3, 4, 1024, 8 * 1024});
+  HostKernelRanks ranks({3, 3, 4, 1024, 8 * 1024});
   EXPECT_EQ("", ranks.run_apart(by_rank, 0, 3));
   return ranks.status(0).reason == wait_error::mismatch;
 }
 
-TEST(PlantedFaultOfMarks, CallNotCompared_IsFound) {
+TEST(MarkMutants, CallNotCompared_IsFound) {
   for (const KernelFamily family : {kCells, kChannels}) {
     EXPECT_TRUE(finds_other_operator(family));
     active_mutant<Fault> = Fault::call_not_compared;
@@ -118,12 +118,12 @@ bool keeps_two_marks(KernelFamily family) {
   what.family = family;
   what.ranks = 3;
   what.count = 10;
-  TwinRanks ranks({3, 3, 4, 1024, 8 * 1024});
+  HostKernelRanks ranks({3, 3, 4, 1024, 8 * 1024});
   EXPECT_EQ("", ranks.run_row({what, what, what}, 5));
   return ranks.marked_call(0, 1, 2) == 3 && ranks.marked_call(0, 0, 2) == 2;
 }
 
-TEST(PlantedFaultOfMarks, MarksNotAlternated_IsFound) {
+TEST(MarkMutants, MarksNotAlternated_IsFound) {
   for (const KernelFamily family : {kCells, kChannels}) {
     EXPECT_TRUE(keeps_two_marks(family));
     active_mutant<Fault> = Fault::marks_not_alternated;
@@ -139,7 +139,7 @@ std::string comes_round(std::uint64_t seed) {
   constexpr std::uint64_t kClearing = 1 << 16;
   constexpr std::uint64_t kRows = 8;
   constexpr std::uint64_t kNumber = 100;
-  TwinRanks ranks({3, 3, 4, 1024, kRows * kCellRowBytes});
+  HostKernelRanks ranks({3, 3, 4, 1024, kRows * kCellRowBytes});
   CollectiveCase large;
   large.family = kCells;
   large.op = seed % 2 == 0 ? CollectiveOp::allreduce : CollectiveOp::all_to_all;
@@ -158,21 +158,21 @@ std::string comes_round(std::uint64_t seed) {
   return wrong.empty() ? ranks.run_row({large}, seed + 100) : wrong;
 }
 
-TEST(PlantedFaultOfCells, CellsNotCleared_IsFound) {
-  std::string found;
+TEST(CellMutants, CellsNotCleared_IsFound) {
+  std::string errors;
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     EXPECT_EQ("", comes_round(seed)) << "seed " << seed;
     active_mutant<Fault> = Fault::cells_not_cleared;
-    found += comes_round(seed);
+    errors += comes_round(seed);
     active_mutant<Fault> = Fault::none;
   }
-  EXPECT_NE("", found);
+  EXPECT_NE("", errors);
 }
 
 TEST(WithoutFault, NumbersOfCalls_ComeRound) {
   Random random(3);
   for (const KernelFamily family : {kCells, kChannels}) {
-    TwinRanks ranks({4, 3, 4, 512, 8 * 1024});
+    HostKernelRanks ranks({4, 3, 4, 512, 8 * 1024});
     ranks.set_calls_of_cells((std::uint64_t{1} << 31) - 3);
     ranks.set_calls((std::uint64_t{1} << 32) - 3);
     for (int row = 1; row <= 2; ++row)

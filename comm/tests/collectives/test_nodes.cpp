@@ -30,18 +30,18 @@ TEST_P(Nodes, RandomCalls) {
   const std::string& names = GetParam();
   CreatedGroup group(names, {.progress_in_caller = names == "abab", .max_slice = kSmallSlice});
   Random random(20261123);
-  std::uint64_t made = 0;
+  std::uint64_t call_count = 0;
   for (int row = 0; row < random_rows(4); ++row) {
     std::vector<PlannedCall> calls;
     for (int i = 0; i < 8; ++i)
       calls.push_back(planned_call(random, static_cast<int>(names.size()),
                                    {0, i == 0 ? 150'000U : 4'000U}, nodes_of(names)));
     run_rows(group, calls);
-    for (const PlannedCall& call : calls) made += call.what.count > 0 ? 1 : 0;
+    for (const PlannedCall& call : calls) call_count += call.what.count > 0 ? 1 : 0;
   }
   for (int rank = 0; rank < static_cast<int>(names.size()); ++rank) {
-    EXPECT_EQ(group[rank].across->counts().calls, made);
-    EXPECT_EQ(group[rank].made.links->engine->sent_bytes(), group.mail().sent_bytes(rank));
+    EXPECT_EQ(group[rank].across->counts().calls, call_count);
+    EXPECT_EQ(group[rank].state.links->engine->sent_bytes(), group.mail().sent_bytes(rank));
     EXPECT_GT(group.mail().sent_bytes(rank), 0U);
   }
 }
@@ -89,8 +89,8 @@ TEST(NodesTest, RankSendsOnlyItsSlice) {
 TEST(NodesTest, RanksOfOneNodeNeedNoNetwork) {
   NEEDS_GPUS(4);
   CreatedGroup group("aaaa");
-  EXPECT_EQ(group[3].made.links, nullptr);
-  EXPECT_EQ(group[3].made.local->size(), 4);
+  EXPECT_EQ(group[3].state.links, nullptr);
+  EXPECT_EQ(group[3].state.local->size(), 4);
   EXPECT_EQ(group.mail().open(), 0);
 }
 
@@ -116,16 +116,17 @@ void expect_refused(
   Mail mail;
   const auto exchanges = thread_exchanges(4, std::chrono::minutes(5));
   const auto failures = failures_on_threads(4, [&](int rank) {
-    CommunicatorOptions its;
-    its.rank = rank;
-    its.size = 4;
-    its.gpu = rank;
-    its.exchange = exchanges[static_cast<std::size_t>(rank)];
+    CommunicatorOptions rank_options;
+    rank_options.rank = rank;
+    rank_options.size = 4;
+    rank_options.gpu = rank;
+    rank_options.exchange = exchanges[static_cast<std::size_t>(rank)];
     polypath_network network = mail.network(rank, false);
     std::string name = rank < 2 ? "a" : "b";
-    if (rank == 3) spoil(its, network, name);
+    if (rank == 3) spoil(rank_options, network, name);
     const NodeSource& source = group_node();
-    const MultiNodeRank made = create_across_nodes(source.driver, source.node, its, network, name);
+    const MultiNodeRank state =
+        create_across_nodes(source.driver, source.node, rank_options, network, name);
   });
   EXPECT_THAT(failures, Each(HasSubstr(reason)));
 }
@@ -143,9 +144,9 @@ TEST(NodesTest, WrongArgument_SendsNothing) {
   NEEDS_GPUS(2);
   CreatedGroup group("ab");
   const auto failures = group.failures([&](NodeRank& rank, int) {
-    const CudaDriver& driver = rank.made.local->driver();
+    const CudaDriver& driver = rank.state.local->driver();
     const DeviceBytes memory(driver, 4096);
-    const Stream stream(driver, rank.made.local->context());
+    const Stream stream(driver, rank.state.local->context());
     CollectiveCall call;
     call.count = 2000;
     call.send = call.recv = memory.address();
@@ -154,7 +155,7 @@ TEST(NodesTest, WrongArgument_SendsNothing) {
   for (int rank = 0; rank < 2; ++rank)
     EXPECT_THAT(failures[static_cast<std::size_t>(rank)],
                 HasSubstr(fmt::format("rank {}: send has 4096 bytes to its end", rank)));
-  EXPECT_TRUE(group[0].made.local->aborted());  // others would wait for the call
+  EXPECT_TRUE(group[0].state.local->aborted());  // others would wait for the call
   EXPECT_EQ(group.mail().sent_bytes(0), 0U);
 }
 
@@ -183,9 +184,9 @@ std::vector<std::string> failures_after(NodeGroup& group, const std::string& nam
   spoil(group.mail());
   std::barrier ready(static_cast<std::ptrdiff_t>(names.size()));
   return group.failures([&](NodeRank& rank, int number) {
-    const CudaDriver& driver = rank.made.local->driver();
+    const CudaDriver& driver = rank.state.local->driver();
     const CallRow row(driver, calls, number);
-    const Stream stream(driver, rank.made.local->context());
+    const Stream stream(driver, rank.state.local->context());
     ready.arrive_and_wait();
     try {
       for (std::size_t i = 0; i < calls.size(); ++i)
@@ -205,19 +206,19 @@ TEST(NodesTest, CallRunsAfterEarlierStreamWork) {
   PlannedCall call{case_of(CollectiveOp::allreduce, DataType::float32, 100'000, 2, "ab"), {}};
   call.images = images_of(random, call.what);
   const auto failures = group.failures([&](NodeRank& rank, int number) {
-    const CudaDriver& driver = rank.made.local->driver();
+    const CudaDriver& driver = rank.state.local->driver();
     const std::vector calls{call};
     const CallRow row(driver, calls, number);
-    const CollectiveCall its = row.call(calls, 0);
+    const CollectiveCall rank_call = row.call(calls, 0);
     const std::uint64_t bytes = call.what.in_bytes();
     const DeviceBytes input(driver, bytes);
-    const Stream stream(driver, rank.made.local->context());
-    // What is to be sent comes by the stream, many times over.
-    POLYPATH_CHECK(driver, memcpy_async(input.address(), its.send, bytes, stream.get()));
+    const Stream stream(driver, rank.state.local->context());
+    // The bytes to send come by the stream, many times over.
+    POLYPATH_CHECK(driver, memcpy_async(input.address(), rank_call.send, bytes, stream.get()));
     for (int i = 0; i < 20; ++i)
-      POLYPATH_CHECK(driver, memset_d8_async(its.send, 0xEE, bytes, stream.get()));
-    POLYPATH_CHECK(driver, memcpy_async(its.send, input.address(), bytes, stream.get()));
-    rank.across->run(its, stream.get());
+      POLYPATH_CHECK(driver, memset_d8_async(rank_call.send, 0xEE, bytes, stream.get()));
+    POLYPATH_CHECK(driver, memcpy_async(rank_call.send, input.address(), bytes, stream.get()));
+    rank.across->run(rank_call, stream.get());
     synchronize(rank, stream.get());
     row.expect_done(calls);
   });
@@ -229,12 +230,12 @@ TEST(NodesTest, TimedOutRank_SendsNothing) {
   CreatedGroup group("aabb", {.time_limit = kSoon});
   const auto failures = group.failures([&](NodeRank& rank, int number) {
     if (number == 1) return;  // rank 0 waits for it
-    const CallInPlace its(rank, 1000);
-    rank.across->run(its.call, its.stream.get());
+    const CallInPlace in_place(rank, 1000);
+    rank.across->run(in_place.call, in_place.stream.get());
     try {
-      synchronize(rank, its.stream.get());
+      synchronize(rank, in_place.stream.get());
     } catch (const CommunicatorError&) {
-      POLYPATH_CHECK(rank.made.local->driver(), stream_synchronize(its.stream.get()));
+      POLYPATH_CHECK(rank.state.local->driver(), stream_synchronize(in_place.stream.get()));
       throw;
     }
   });
@@ -287,14 +288,14 @@ class ByNccl : public testing::TestWithParam<std::string> {
 TEST_P(ByNccl, RandomCalls) {
   const std::string& names = GetParam();
   CreatedGroup group(names, {.by_nccl = true, .max_slice = kSmallSlice});
-  EXPECT_EQ(group[0].made.links->engine->name(), "nccl");
+  EXPECT_EQ(group[0].state.links->engine->name(), "nccl");
   Random random(77);
   std::vector<PlannedCall> calls;
   for (int i = 0; i < 12; ++i)
     calls.push_back(planned_call(random, static_cast<int>(names.size()),
                                  {0, i == 0 ? 400'000U : 4'000U}, nodes_of(names)));
   run_rows(group, calls);
-  EXPECT_GT(group[0].made.links->engine->sent_bytes(), 0U);
+  EXPECT_GT(group[0].state.links->engine->sent_bytes(), 0U);
   EXPECT_EQ(group.mail().open(), 0);
 }
 INSTANTIATE_TEST_SUITE_P(Of, ByNccl, testing::Values("aabb", "abab", "abcd"),
@@ -354,15 +355,15 @@ TEST(NodesTest, AbortWhileNcclIsIssued_EndsItsStream) {
   if (!group_node().simulated) GTEST_SKIP() << "node_ranks tries NCCL itself";
   nccl_standin_reset();
   CreatedGroup group("ab", {.by_nccl = true});
-  Communicator& local = *group[0].made.local;
+  Communicator& local = *group[0].state.local;
   aborted_meanwhile = &local;
   nccl_standin_after_groups([](int) { aborted_meanwhile.load()->abort("planted"); });
   const auto failures = group.failures([&](NodeRank& rank, int number) {
     if (number == 1) return;  // rank 0 receives nothing
     const CallInPlace call(rank, 1000);
     EXPECT_THROW(rank.across->run(call.call, call.stream.get()), CommunicatorError);
-    POLYPATH_CHECK(rank.made.local->driver(), stream_synchronize(call.stream.get()));
-    rank.made.local->check();
+    POLYPATH_CHECK(rank.state.local->driver(), stream_synchronize(call.stream.get()));
+    rank.state.local->check();
   });
   nccl_standin_reset();
   EXPECT_THAT(failures[0], HasSubstr("planted"));
@@ -372,11 +373,11 @@ TEST(NodesTest, CapturesAreRefused) {
   NEEDS_GPUS(2);
   CreatedGroup group("ab");
   const auto failures = group.failures([&](NodeRank& rank, int) {
-    const CudaDriver& driver = rank.made.local->driver();
-    const CallInPlace its(rank, 10);
-    const CUstream stream = its.stream.get();
+    const CudaDriver& driver = rank.state.local->driver();
+    const CallInPlace in_place(rank, 10);
+    const CUstream stream = in_place.stream.get();
     POLYPATH_CHECK(driver, stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-    EXPECT_THROW(rank.across->run(its.call, stream), InvalidArgument);
+    EXPECT_THROW(rank.across->run(in_place.call, stream), InvalidArgument);
     CUgraph graph = nullptr;
     POLYPATH_CHECK(driver, stream_end_capture(stream, &graph));
     POLYPATH_CHECK(driver, graph_destroy(graph));

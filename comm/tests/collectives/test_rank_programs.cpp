@@ -175,7 +175,7 @@ class Rank {
     return calls_[call_].programs[static_cast<std::size_t>(rank_)];
   }
   [[nodiscard]] bool is_of_graph() const { return calls_[call_].is_of_graph; }
-  /// Of its kind.
+  /// The number among the calls of its kind.
   [[nodiscard]] std::uint64_t number() const {
     if (is_of_graph() && fault_ == Fault::epoch_not_counted) return 1;
     return numbers_.at(is_of_graph() ? 1 : 0);
@@ -222,9 +222,9 @@ class Rank {
     const auto& own = words_[static_cast<std::size_t>(rank_)];
     for (const int other : step.credits)
       if (!is_of_graph() && own[credit_word(other)] + 1 < number()) return false;
-    for (const StreamProgress& wanted : step.awaited)
-      if (own[word(progress_word(4, wanted.rank, wanted.stream))] <
-          progress_value(number(), wanted.steps))
+    for (const StreamProgress& progress : step.awaited)
+      if (own[word(progress_word(4, progress.rank, progress.stream))] <
+          progress_value(number(), progress.steps))
         return false;
     return std::ranges::all_of(step.after, [&](std::size_t i) { return is_done_[i]; });
   }
@@ -237,7 +237,7 @@ class Rank {
       calls_[call_].run->execute(
           calls_[call_].schedule.steps[static_cast<std::size_t>(step.index)]);
     } else {
-      for (const StreamProgress& progress : step.told)
+      for (const StreamProgress& progress : step.signals)
         words_[static_cast<std::size_t>(progress.rank)]
               [word(progress_word(4, rank_, progress.stream))] =
                   progress_value(number(), progress.steps);
@@ -272,8 +272,8 @@ class Rank {
   std::array<std::uint64_t, 2> numbers_{};      // of calls so far, and of launches of graphs
   WordOf meets_at_ = nullptr;                   // null: at none
   std::vector<std::size_t> next_;               // of each stream
-  std::vector<std::vector<std::size_t>> todo_;  // likewise: places of its steps
-  std::vector<bool> has_run_;                   // likewise: half of its step is done
+  std::vector<std::vector<std::size_t>> todo_;  // of each stream: places of its steps
+  std::vector<bool> has_run_;                   // of each stream: half of its step is done
   std::vector<bool> is_done_;                   // of each step
 };
 
@@ -287,15 +287,15 @@ bool is_right(const Call& call) {
     for (const auto& input : call.inputs) all.insert(all.end(), input.begin(), input.end());
   }
   for (std::size_t rank = 0; rank < 4; ++rank) {
-    std::span<const std::uint32_t> wanted(all);
+    std::span<const std::uint32_t> expected(all);
     if (request.op == CollectiveOp::reduce_scatter)
-      wanted = wanted.subspan(rank * request.count, request.count);
-    if (!std::ranges::equal(call.run->output(static_cast<int>(rank)), wanted)) return false;
+      expected = expected.subspan(rank * request.count, request.count);
+    if (!std::ranges::equal(call.run->output(static_cast<int>(rank)), expected)) return false;
   }
   return true;
 }
 
-/// Whether a row gives what it should. Fails the test when nobody can go on.
+/// Whether a row gives what it should. Fails the test when no rank can go on.
 bool row_is_right(std::uint64_t seed, Fault fault, Kind kind = Kind::any) {
   Random random(seed);
   const Node node = mesh_node();
@@ -325,39 +325,39 @@ TEST(RankPrograms, RowsOfCallsAreRightInAnyOrder) {
       ASSERT_TRUE(row_is_right(seed, Fault::none, kind)) << "seed " << seed;
 }
 
-/// Few rows show it: a rank has to be a call behind.
+/// Few rows show it: a rank must be one call late.
 bool is_between_calls(Fault fault) {
   return fault == Fault::no_credit_between_calls || fault == Fault::no_meeting_before ||
          fault == Fault::no_meeting_behind;
 }
 
-class PlantedFault : public testing::TestWithParam<std::pair<Fault, const char*>> {};
+class ProgramMutants : public testing::TestWithParam<std::pair<Fault, const char*>> {};
 
-TEST_P(PlantedFault, MakesRunsFail) {
+TEST_P(ProgramMutants, MakesRunsFail) {
   const std::uint64_t rows = is_between_calls(GetParam().first) ? 400 : 72;
   for (const Kind kind : {Kind::any, Kind::by_owners}) {
-    int found = 0;
+    int failures = 0;
     for (std::uint64_t seed = 0; seed < rows; ++seed)
-      found += row_is_right(seed, GetParam().first, kind) ? 0 : 1;
-    EXPECT_GE(found, 3) << "kind " << static_cast<int>(kind);
+      failures += row_is_right(seed, GetParam().first, kind) ? 0 : 1;
+    EXPECT_GE(failures, 3) << "kind " << static_cast<int>(kind);
   }
 }
 
 /// Where sums go through host memory, among them: a slot of it that is filled before all have read
 /// it, by the same call or by the next; what went down told of too early, or not waited for.
-TEST_P(PlantedFault, MakesHostPartsFail) {
+TEST_P(ProgramMutants, MakesHostPartsFail) {
   const Fault fault = GetParam().first;
   if (fault == Fault::one_slot) GTEST_SKIP() << "its slots of scratch take turns by chunks";
   if (is_between_calls(fault))
     GTEST_SKIP() << "a sum needs something of all ranks, which have ended the call before";
-  int found = 0;
+  int failures = 0;
   for (std::uint64_t seed = 0; seed < 24; ++seed)
-    found += row_is_right(seed, fault, Kind::host_part) ? 0 : 1;
-  EXPECT_GE(found, 3);
+    failures += row_is_right(seed, fault, Kind::host_part) ? 0 : 1;
+  EXPECT_GE(failures, 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Of, PlantedFault,
+    All, ProgramMutants,
     testing::Values(std::pair(Fault::no_credit_between_calls, "NoCreditBetweenCalls"),
                     std::pair(Fault::no_credit_for_slot, "NoCreditForSlot"),
                     std::pair(Fault::no_wait_for_data, "NoWaitForData"),
@@ -366,14 +366,15 @@ INSTANTIATE_TEST_SUITE_P(
                     std::pair(Fault::no_meeting_before, "NoMeetingBeforeAGraph"),
                     std::pair(Fault::no_meeting_behind, "NoMeetingBehindAGraph"),
                     std::pair(Fault::epoch_not_counted, "EpochNotCounted")),
-    [](const auto& of) { return std::string(of.param.second); });
+    [](const auto& param_info) { return std::string(param_info.param.second); });
 
 /// A rank's part as a graph of which the GPU runs one node at a time, in any order that its edges
 /// allow: a node that waits for another rank keeps it from all others.
 class SerialRank {
  public:
-  SerialRank(const RankProgram& program, std::map<std::tuple<int, int, int>, std::uint64_t>& told)
-      : program_(program), told_(told), next_(static_cast<std::size_t>(program.streams), 0) {
+  SerialRank(const RankProgram& program,
+             std::map<std::tuple<int, int, int>, std::uint64_t>& signalled)
+      : program_(program), told_(signalled), next_(static_cast<std::size_t>(program.streams), 0) {
     todo_.resize(next_.size());
     for (std::size_t i = 0; i < program.steps.size(); ++i)
       todo_[static_cast<std::size_t>(program.steps[i].stream)].push_back(i);
@@ -381,7 +382,7 @@ class SerialRank {
   }
 
   [[nodiscard]] bool done() const {
-    return std::ranges::all_of(state_, [](State state) { return state == State::told; });
+    return std::ranges::all_of(state_, [](State state) { return state == State::signalled; });
   }
 
   /// False: it waits for another rank.
@@ -395,21 +396,21 @@ class SerialRank {
       run(able[random() % able.size()]);
       return true;
     }
-    for (const StreamProgress& wanted : program_.steps[*waiting_].awaited)
-      if (told_[{wanted.rank, wanted.stream, program_.rank}] < wanted.steps) return false;
-    state_[*std::exchange(waiting_, std::nullopt)] = State::let_go;
+    for (const StreamProgress& progress : program_.steps[*waiting_].awaited)
+      if (told_[{progress.rank, progress.stream, program_.rank}] < progress.steps) return false;
+    state_[*std::exchange(waiting_, std::nullopt)] = State::released;
     return true;
   }
 
  private:
-  enum class State : std::uint8_t { idle, let_go, done, told };
+  enum class State : std::uint8_t { idle, released, done, signalled };
 
   [[nodiscard]] bool may_run(std::size_t at) const {
     const RankStep& step = program_.steps[at];
     if (state_[at] == State::idle)  // its wait
       return std::ranges::all_of(step.behind,
-                                 [&](std::size_t i) { return state_[i] == State::told; });
-    if (state_[at] == State::let_go)
+                                 [&](std::size_t i) { return state_[i] == State::signalled; });
+    if (state_[at] == State::released)
       return std::ranges::all_of(step.after,
                                  [&](std::size_t i) { return state_[i] >= State::done; });
     return true;
@@ -420,23 +421,23 @@ class SerialRank {
     switch (state_[at]) {
       case State::idle:
         if (step.awaited.empty())
-          state_[at] = State::let_go;
+          state_[at] = State::released;
         else
           waiting_ = at;
         break;
-      case State::let_go: state_[at] = State::done; break;
+      case State::released: state_[at] = State::done; break;
       case State::done:
-        for (const StreamProgress& one : step.told)
-          told_[{program_.rank, one.stream, one.rank}] = one.steps;
-        state_[at] = State::told;
+        for (const StreamProgress& progress : step.signals)
+          told_[{program_.rank, progress.stream, progress.rank}] = progress.steps;
+        state_[at] = State::signalled;
         ++next_[static_cast<std::size_t>(step.stream)];
         break;
-      case State::told: break;
+      case State::signalled: break;
     }
   }
 
   const RankProgram& program_;
-  std::map<std::tuple<int, int, int>, std::uint64_t>& told_;  // whose, stream, to whom: steps
+  std::map<std::tuple<int, int, int>, std::uint64_t>& told_;  // sender, stream, receiver: steps
   std::vector<std::size_t> next_;                             // of each stream
   std::vector<std::vector<std::size_t>> todo_;
   std::vector<State> state_;
@@ -453,9 +454,9 @@ bool serial_graphs_end(std::uint64_t seed, bool without_behind) {
     if (without_behind)
       for (RankStep& step : programs.back().steps) step.behind.clear();
   }
-  std::map<std::tuple<int, int, int>, std::uint64_t> told;
+  std::map<std::tuple<int, int, int>, std::uint64_t> signalled;
   std::vector<SerialRank> ranks;
-  for (const RankProgram& program : programs) ranks.emplace_back(program, told);
+  for (const RankProgram& program : programs) ranks.emplace_back(program, signalled);
   while (!std::ranges::all_of(ranks, &SerialRank::done)) {
     const std::size_t first = random() % ranks.size();
     bool went_on = false;
@@ -479,15 +480,15 @@ TEST(RankPrograms, AwaitedProgress_IsPublished) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Random random(seed);
     const CollectiveSchedule schedule = random_schedule(random, mesh_node(), Kind::any);
-    std::set<std::tuple<int, int, int, std::uint64_t>> told;  // whose, stream, to whom, steps
+    std::set<std::tuple<int, int, int, std::uint64_t>> signals;  // sender, stream, receiver, steps
     for (int rank = 0; rank < 4; ++rank)
       for (const RankStep& step : program_of(schedule, rank).steps)
-        for (const StreamProgress& progress : step.told)
-          told.insert({rank, progress.stream, progress.rank, progress.steps});
+        for (const StreamProgress& progress : step.signals)
+          signals.insert({rank, progress.stream, progress.rank, progress.steps});
     for (int rank = 0; rank < 4; ++rank)
       for (const RankStep& step : program_of(schedule, rank).steps)
         for (const StreamProgress& progress : step.awaited)
-          EXPECT_TRUE(told.contains({progress.rank, progress.stream, rank, progress.steps}));
+          EXPECT_TRUE(signals.contains({progress.rank, progress.stream, rank, progress.steps}));
   }
 }
 

@@ -54,15 +54,15 @@ TEST_P(SchedulesBy, RowsOfRandomCallsFromSkewedStarts) {
     for (int i = 0; i < 2; ++i) streams.emplace_back(driver(), comm.context());
     std::uint64_t calls = 0;
     for (const std::vector<PlannedCall>& row : rows) {
-      const CallRow mine(driver(), row, comm.rank());
+      const CallRow rank_row(driver(), row, comm.rank());
       std::this_thread::sleep_for(std::chrono::microseconds(own() % 2000));
       for (std::size_t i = 0; i < row.size(); ++i)
-        collectives.run(mine.call(row, i), streams[own() % streams.size()].get(), choice);
+        collectives.run(rank_row.call(row, i), streams[own() % streams.size()].get(), choice);
       calls += calls_of(row);
       for (const Stream& stream : streams)
         POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
       comm.check();
-      mine.expect_done(row);
+      rank_row.expect_done(row);
     }
     EXPECT_EQ(calls_by(collectives.counts(), choice), calls);
     comm.exchange({}, {});
@@ -74,8 +74,8 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, SchedulesBy,
                                          AlgorithmOverride::hierarchical,
                                          AlgorithmOverride::published, AlgorithmOverride::ring,
                                          AlgorithmOverride::host, AlgorithmOverride::host_trees),
-                         [](const auto& of) {
-                           std::string name(to_string(of.param));
+                         [](const auto& param_info) {
+                           std::string name(to_string(param_info.param));
                            std::ranges::replace(name, '-', '_');
                            return name;
                          });
@@ -99,12 +99,12 @@ TEST_F(SchedulesTest, EveryTypeAndOperatorInRankOrder) {
     const Stream stream(driver(), comm.context());
     for (const AlgorithmOverride choice :
          {AlgorithmOverride::hierarchical, AlgorithmOverride::pairwise, AlgorithmOverride::host}) {
-      const CallRow mine(driver(), row, comm.rank());
+      const CallRow rank_row(driver(), row, comm.rank());
       for (std::size_t i = 0; i < row.size(); ++i)
-        collectives.run(mine.call(row, i), stream.get(), choice);
+        collectives.run(rank_row.call(row, i), stream.get(), choice);
       POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
       comm.check();
-      mine.expect_done(row);
+      rank_row.expect_done(row);
       EXPECT_EQ(calls_by(collectives.counts(), choice), row.size());
     }
     comm.exchange({}, {});
@@ -120,12 +120,12 @@ TEST_F(SchedulesTest, ChosenAlgorithmIsRun) {
   group_->run([&](Communicator& comm) {
     Collectives collectives(comm, {.max_blocks = 4, .check = false, .copies = false});
     const Stream stream(driver(), comm.context());
-    const CallRow mine(driver(), row, comm.rank());
-    const CollectiveCall call = mine.call(row, 0);
+    const CallRow rank_row(driver(), row, comm.rank());
+    const CollectiveCall call = rank_row.call(row, 0);
     collectives.run(call, stream.get());
     POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
     comm.check();
-    mine.expect_done(row);
+    rank_row.expect_done(row);
     EXPECT_EQ(collectives.plan(call).algorithm, Algorithm::hierarchical);
     EXPECT_EQ(collectives.counts().hierarchical, 1u);
     comm.exchange({}, {});
@@ -144,14 +144,15 @@ TEST_F(SchedulesTest, NewCount_TimesNoSchedule) {
   group_->run([&](Communicator& comm) {
     Collectives collectives(comm, {.max_blocks = 4, .check = false, .copies = false});
     const Stream stream(driver(), comm.context());
-    const CallRow mine(driver(), row, comm.rank());
+    const CallRow rank_row(driver(), row, comm.rank());
     comm.exchange({}, {});  // all are made
     const std::uint64_t before = schedule_time_runs();
     comm.exchange({}, {});  // all have read it
-    for (std::size_t i = 0; i < row.size(); ++i) collectives.run(mine.call(row, i), stream.get());
+    for (std::size_t i = 0; i < row.size(); ++i)
+      collectives.run(rank_row.call(row, i), stream.get());
     POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
     comm.check();
-    mine.expect_done(row);
+    rank_row.expect_done(row);
     comm.exchange({}, {});
     EXPECT_EQ(schedule_time_runs(), before);
     EXPECT_EQ(collectives.counts().plans, row.size());
@@ -186,18 +187,18 @@ TEST_F(SchedulesTest, EachLinkCarriesWhatThePlanSays) {
     group.run([&](Communicator& comm) {
       Collectives collectives(comm, kWithCopies);
       const Stream stream(driver(), comm.context());
-      const CallRow mine(driver(), row, comm.rank());
+      const CallRow rank_row(driver(), row, comm.rank());
       comm.exchange({}, {});
       if (comm.rank() == 0) before = counts();
       comm.exchange({}, {});
-      const CollectiveCall call = mine.call(row, 0);
+      const CollectiveCall call = rank_row.call(row, 0);
       collectives.run(call, stream.get(), AlgorithmOverride::hierarchical);
       POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
       comm.check();
       comm.exchange({}, {});
       if (comm.rank() == 0) after = counts();
       comm.exchange({}, {});
-      mine.expect_done(row);
+      rank_row.expect_done(row);
       EXPECT_EQ(collectives.counts().hierarchical, 1u);
       if (comm.rank() == 0) plan = collectives.plan(call, AlgorithmOverride::hierarchical);
     });
@@ -282,11 +283,11 @@ TEST_F(SchedulesTest, ImpossibleCall_IsRefusedOnAllRanks) {
     // In place, but not in the rank's own part. That depends on its buffers, so no rank goes on.
     const auto refused = [&](const CollectiveCall& in_place) {
       const auto other = comm.split(0, comm.rank());
-      Collectives its(*other, kWithCopies);
+      Collectives split_collectives(*other, kWithCopies);
       comm.exchange({}, {});
-      EXPECT_THROW(its.run(in_place, nullptr, AlgorithmOverride::pairwise), Error);
+      EXPECT_THROW(split_collectives.run(in_place, nullptr, AlgorithmOverride::pairwise), Error);
       EXPECT_TRUE(other->aborted());
-      EXPECT_EQ(its.counts().pairwise, 0u);
+      EXPECT_EQ(split_collectives.counts().pairwise, 0u);
       comm.exchange({}, {});
     };
     CollectiveCall in_place = call;

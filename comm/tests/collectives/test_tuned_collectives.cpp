@@ -53,12 +53,12 @@ void run_calls(Collectives& collectives, unsigned seed) {
   Random random(seed);
   std::vector<PlannedCall> row;
   for (int i = 0; i < 6; ++i) row.push_back(planned_call(random, kRanks, {0, 100'000}));
-  const CallRow mine(comm.driver(), row, comm.rank());
+  const CallRow rank_row(comm.driver(), row, comm.rank());
   const Stream stream(comm.driver(), comm.context());
-  for (std::size_t i = 0; i < row.size(); ++i) collectives.run(mine.call(row, i), stream.get());
+  for (std::size_t i = 0; i < row.size(); ++i) collectives.run(rank_row.call(row, i), stream.get());
   POLYPATH_CHECK(comm.driver(), stream_synchronize(stream.get()));
   comm.check();
-  mine.expect_done(row);
+  rank_row.expect_done(row);
 }
 
 TEST(TunedCollectives, WrongModel_IsCorrectedByTuning) {
@@ -101,20 +101,20 @@ TEST(TunedCollectives, WrongModel_IsCorrectedByTuning) {
   });
   EXPECT_EQ(known[0], known[1]);
   ASSERT_EQ(context.source().collectives.size(), 1u);
-  const TunedCollective& found = context.source().collectives.front();
-  EXPECT_EQ(found, known[0].front());
-  EXPECT_EQ(found.way.algorithm, "cells");
-  EXPECT_EQ(found.ranks, "2 ranks, nvlink x2");
-  EXPECT_GT(found.us, 0);
-  EXPECT_LT(found.us * 1.01, found.planned_us);
-  EXPECT_GT(found.tried, 5);
+  const TunedCollective& tuned = context.source().collectives.front();
+  EXPECT_EQ(tuned, known[0].front());
+  EXPECT_EQ(tuned.way.algorithm, "cells");
+  EXPECT_EQ(tuned.ranks, "2 ranks, nvlink x2");
+  EXPECT_GT(tuned.us, 0);
+  EXPECT_LT(tuned.us * 1.01, tuned.planned_us);
+  EXPECT_GT(tuned.tried, 5);
   EXPECT_EQ(asked.back(), "done");
 
   // A communicator that is made now follows it from the beginning.
   group.run([&](Communicator& comm) {
     Collectives collectives(comm, {.max_blocks = 32, .tuned = context.source().collectives});
     const CollectiveCall call = call_of(CollectiveOp::allreduce, kBytes);
-    EXPECT_EQ(variant_of(collectives.plan(call)), found.way);
+    EXPECT_EQ(variant_of(collectives.plan(call)), tuned.way);
     comm.exchange({}, {});
   });
 }
@@ -134,8 +134,8 @@ TEST(TunedCollectives, RightModel_KeepsItsVariant) {
     EXPECT_TRUE(collectives.plan(call).tuned);
     comm.exchange({}, {});
   });
-  const TunedCollective& found = context.source().collectives.at(0);
-  EXPECT_EQ(found.us, found.planned_us);
+  const TunedCollective& tuned = context.source().collectives.at(0);
+  EXPECT_EQ(tuned.us, tuned.planned_us);
 }
 
 TEST(TunedCollectives, StopByRankZero_StopsAllAndSavesNothing) {

@@ -35,7 +35,7 @@ class UnlikeCalls : public testing::Test {
   std::optional<Group> group_;
 };
 
-/// Long enough that nobody is late on a busy machine, and no wait for a test that fails.
+/// Long enough that no rank is late on a busy machine, and no wait for a test that fails.
 const GroupOptions kLimited{.time_limit = std::chrono::seconds(30)};
 
 /// A rank's memory, of which half is sent and half is received.
@@ -82,25 +82,25 @@ TEST_F(UnlikeCalls, WrongBuffer_IsNamedWithTheRank) {
       EXPECT_THAT(error.what(), AllOf(HasSubstr(why), HasSubstr("rank 1")));
     }
   };
-  const auto with = [&](CUdeviceptr send, CUdeviceptr recv, std::uint64_t count,
-                        CollectiveOp op = CollectiveOp::allreduce) {
+  const auto call_with = [&](CUdeviceptr send, CUdeviceptr recv, std::uint64_t count,
+                             CollectiveOp op = CollectiveOp::allreduce) {
     return CollectiveCall{.op = op, .count = count, .send = send, .recv = recv};
   };
-  refused(with(0, ours, 1024), "send is null");
-  refused(with(ours + 2, ours, 1024), "send is not aligned");
-  refused(with(on_host, ours, 1024), "send is no memory of a GPU");
-  refused(with(ours, 0, 1024), "recv is null");
-  refused(with(ours, on_host, 1024), "recv is no memory of a GPU");
-  refused(with(ours, ours + 16, 1024), "recv has 4080 bytes to its end, and 4096 are needed");
-  refused(with(ours, ours + 16, 512), "send and recv overlap");
-  refused(with(ours, ours, (std::uint64_t{1} << 62U) + 1), "is too large");
-  refused(with(ours, ours + 16, 64, CollectiveOp::all_to_all), "send and recv overlap");
-  refused(with(ours, ours, std::uint64_t{1} << 61U, CollectiveOp::all_to_all), "is too large");
+  refused(call_with(0, ours, 1024), "send is null");
+  refused(call_with(ours + 2, ours, 1024), "send is not aligned");
+  refused(call_with(on_host, ours, 1024), "send is no memory of a GPU");
+  refused(call_with(ours, 0, 1024), "recv is null");
+  refused(call_with(ours, on_host, 1024), "recv is no memory of a GPU");
+  refused(call_with(ours, ours + 16, 1024), "recv has 4080 bytes to its end, and 4096 are needed");
+  refused(call_with(ours, ours + 16, 512), "send and recv overlap");
+  refused(call_with(ours, ours, (std::uint64_t{1} << 62U) + 1), "is too large");
+  refused(call_with(ours, ours + 16, 64, CollectiveOp::all_to_all), "send and recv overlap");
+  refused(call_with(ours, ours, std::uint64_t{1} << 61U, CollectiveOp::all_to_all), "is too large");
   // As far as that the end is before the begin.
-  refused(with(ours + 2048, ours, ~std::uint64_t{0} / 16, CollectiveOp::all_to_all),
+  refused(call_with(ours + 2048, ours, ~std::uint64_t{0} / 16, CollectiveOp::all_to_all),
           "send has 2048 bytes to its end");
-  refused(with(ours, ours, 64, CollectiveOp::all_gather), "send and recv overlap");
-  CollectiveCall rooted = with(ours, ours, 64, CollectiveOp::broadcast);
+  refused(call_with(ours, ours, 64, CollectiveOp::all_gather), "send and recv overlap");
+  CollectiveCall rooted = call_with(ours, ours, 64, CollectiveOp::broadcast);
   rooted.root = 4;
   refused(rooted, "is none of");
 }
@@ -234,7 +234,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Way{"mixed", 100'000, AlgorithmOverride::host, false},
                     Way{"captured_cells", 1000, AlgorithmOverride::kernels, true},
                     Way{"captured_copies", 100'000, AlgorithmOverride::pairwise, true}),
-    [](const auto& of) { return std::string(of.param.name); });
+    [](const auto& param_info) { return std::string(param_info.param.name); });
 
 TEST_F(UnlikeCalls, CallSkippedByOneRank_EndsTheNext) {
   struct Skip {
@@ -291,8 +291,8 @@ TEST_F(UnlikeCalls, RefusedBuffers_AreRetriedOnRequest) {
     const Stream stream(driver(), comm.context());
     const std::vector<PlannedCall> row{planned};
     for (int turn = 0; turn < 3; ++turn) {
-      const CallRow mine(driver(), row, comm.rank());
-      const CollectiveCall call = mine.call(row, 0);
+      const CallRow rank_row(driver(), row, comm.rank());
+      const CollectiveCall call = rank_row.call(row, 0);
       if (comm.rank() == turn) {
         CollectiveCall wrong = call;
         wrong.send = std::bit_cast<CUdeviceptr>(&host[0]);
@@ -301,7 +301,7 @@ TEST_F(UnlikeCalls, RefusedBuffers_AreRetriedOnRequest) {
       collectives.run(call, stream.get());
       POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
       comm.check();
-      mine.expect_done(row);
+      rank_row.expect_done(row);
     }
     comm.exchange({}, {});
   });

@@ -31,12 +31,13 @@ TEST(NodesTest, CallsDifferInNode_EndOnItsRanks) {
     SCOPED_TRACE(each.name);
     CreatedGroup group("aabb", {.time_limit = std::chrono::seconds(10)});
     const auto failures = group.failures([&](NodeRank& rank, int number) {
-      CallInPlace its(rank, 1000);
-      if (number == 1 || number == 3) each.change(its.call);
-      rank.across->run(its.call, its.stream.get());
-      POLYPATH_CHECK(rank.made.local->driver(), stream_synchronize(its.stream.get()));
-      while (!rank.made.local->aborted()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      rank.made.local->check();
+      CallInPlace in_place(rank, 1000);
+      if (number == 1 || number == 3) each.change(in_place.call);
+      rank.across->run(in_place.call, in_place.stream.get());
+      POLYPATH_CHECK(rank.state.local->driver(), stream_synchronize(in_place.stream.get()));
+      while (!rank.state.local->aborted())
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      rank.state.local->check();
     });
     for (const std::string& failure : failures)
       EXPECT_THAT(failure, HasSubstr("call 1: reduce_scatter of")) << each.name;
@@ -62,14 +63,14 @@ void expect_mismatch_between_nodes(bool by_nccl) {
     if (!by_nccl && &each == &changes.back()) continue;
     CreatedGroup group("ab", {.time_limit = std::chrono::seconds(10), .by_nccl = by_nccl});
     const auto failures = group.failures([&](NodeRank& rank, int number) {
-      CallInPlace its(rank, 1000);
-      if (number == 1) each.change(its.call);
-      rank.across->run(its.call, its.stream.get());
-      POLYPATH_CHECK(rank.made.local->driver(), stream_synchronize(its.stream.get()));
+      CallInPlace in_place(rank, 1000);
+      if (number == 1) each.change(in_place.call);
+      rank.across->run(in_place.call, in_place.stream.get());
+      POLYPATH_CHECK(rank.state.local->driver(), stream_synchronize(in_place.stream.get()));
       // Nothing comes to node 1 that must not.
-      while (number == 0 && !rank.made.local->aborted())
+      while (number == 0 && !rank.state.local->aborted())
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      rank.made.local->check();
+      rank.state.local->check();
     });
     EXPECT_THAT(failures[0], AllOf(HasSubstr("call 1: allreduce of 1000 float32 by sum"),
                                    HasSubstr(each.name), HasSubstr("node 1 calls")));

@@ -17,18 +17,18 @@ struct alignas(16) Sixteen {
 
 }  // namespace
 
-struct TwinRanks::Calls {
+struct HostKernelRanks::Calls {
   std::vector<std::vector<Image>> images;                 // by call and rank
-  std::vector<std::vector<std::vector<Sixteen>>> memory;  // likewise
+  std::vector<std::vector<std::vector<Sixteen>>> memory;  // by rank and call
   std::vector<std::vector<simt::Launch>> launches;        // by rank and call
   simt::RunOptions options;
 };
 
-TwinRanks::TwinRanks(const ScratchShape& shape) : shape_(shape), ranks_(shape.ranks) {
+HostKernelRanks::HostKernelRanks(const ScratchShape& shape) : shape_(shape), ranks_(shape.ranks) {
   for (Rank& rank : ranks_) rank.scratch.resize(scratch_bytes(shape) / sizeof(Line));
 }
 
-void TwinRanks::add_memory(Calls& calls) const {
+void HostKernelRanks::add_memory(Calls& calls) const {
   calls.launches.resize(ranks_.size());
   calls.options.access = look_;
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank)
@@ -36,9 +36,9 @@ void TwinRanks::add_memory(Calls& calls) const {
                                     scratch_bytes(shape_), static_cast<int>(rank)});
 }
 
-simt::Launch TwinRanks::launch_of(const CollectiveCase& what, std::uint32_t rank,
-                                  unsigned char* memory, const Image& image,
-                                  std::uint32_t flipped) {
+simt::Launch HostKernelRanks::launch_of(const CollectiveCase& what, std::uint32_t rank,
+                                        unsigned char* memory, const Image& image,
+                                        std::uint32_t flipped) {
   CollectiveArgs args = args_of(what, shape_, rank);
   args.mark.what ^= flipped;
   args.in = memory + image.in_at;
@@ -53,7 +53,8 @@ simt::Launch TwinRanks::launch_of(const CollectiveCase& what, std::uint32_t rank
                       static_cast<int>(rank), what.blocks, kThreads, args);
 }
 
-TwinRanks::Calls TwinRanks::prepare(const std::vector<CollectiveCase>& cases, std::uint64_t seed) {
+HostKernelRanks::Calls HostKernelRanks::prepare(const std::vector<CollectiveCase>& cases,
+                                                std::uint64_t seed) {
   Calls calls;
   Random random(seed);
   calls.options.seed = random();
@@ -73,8 +74,8 @@ TwinRanks::Calls TwinRanks::prepare(const std::vector<CollectiveCase>& cases, st
   return calls;
 }
 
-std::uint32_t TwinRanks::marked_call(std::uint32_t rank, std::uint32_t half,
-                                     std::uint32_t sender) const {
+std::uint32_t HostKernelRanks::marked_call(std::uint32_t rank, std::uint32_t half,
+                                           std::uint32_t sender) const {
   device::ll_packet mark;
   const auto* const marks =
       reinterpret_cast<const std::byte*>(ranks_[rank].scratch.data()) + ScratchLayout::marks(half);
@@ -82,24 +83,24 @@ std::uint32_t TwinRanks::marked_call(std::uint32_t rank, std::uint32_t half,
   return mark.lap;
 }
 
-void TwinRanks::set_word(std::uint64_t offset, std::uint64_t value) {
+void HostKernelRanks::set_word(std::uint64_t offset, std::uint64_t value) {
   for (Rank& rank : ranks_)
     std::memcpy(reinterpret_cast<std::byte*>(rank.scratch.data()) + offset, &value, sizeof value);
 }
-void TwinRanks::set_calls_of_cells(std::uint64_t number) {
+void HostKernelRanks::set_calls_of_cells(std::uint64_t number) {
   set_word(ScratchLayout::calls(), number * kCallParts);
 }
-void TwinRanks::set_calls(std::uint64_t count) { set_word(ScratchLayout::meetings(), count); }
+void HostKernelRanks::set_calls(std::uint64_t count) { set_word(ScratchLayout::meetings(), count); }
 
-std::string TwinRanks::run_row(const std::vector<CollectiveCase>& cases, std::uint64_t seed) {
+std::string HostKernelRanks::run_row(const std::vector<CollectiveCase>& cases, std::uint64_t seed) {
   const Calls calls = prepare(cases, seed);
   if (const std::string error = simt::run(calls.launches, calls.options); !error.empty())
     return error;
   for (std::size_t call = 0; call < cases.size(); ++call)
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-      const auto* const found =
+      const auto* const result =
           reinterpret_cast<const unsigned char*>(calls.memory[call][rank].data());
-      const std::string text = difference(calls.images[call][rank], found);
+      const std::string text = difference(calls.images[call][rank], result);
       if (!text.empty())
         return "call " + std::to_string(call) + " on rank " + std::to_string(rank) + ": " +
                cases[call].text() + "\n" + text;
@@ -111,15 +112,15 @@ std::string TwinRanks::run_row(const std::vector<CollectiveCase>& cases, std::ui
   return {};
 }
 
-std::string TwinRanks::run_without(std::uint32_t missing, const CollectiveCase& what,
-                                   std::uint64_t seed) {
+std::string HostKernelRanks::run_without(std::uint32_t missing, const CollectiveCase& what,
+                                         std::uint64_t seed) {
   Calls calls = prepare({what}, seed);
   calls.launches[missing].clear();
   return simt::run(calls.launches, calls.options);
 }
 
-std::string TwinRanks::run_apart(const std::vector<CollectiveCase>& by_rank, std::uint32_t flipped,
-                                 std::uint64_t seed) {
+std::string HostKernelRanks::run_apart(const std::vector<CollectiveCase>& by_rank,
+                                       std::uint32_t flipped, std::uint64_t seed) {
   Calls calls;
   Random random(seed);
   calls.options.seed = random();

@@ -13,9 +13,9 @@
 
 namespace polypath::test {
 
-class TwinRanks {
+class HostKernelRanks {
  public:
-  explicit TwinRanks(const ScratchShape& shape);
+  explicit HostKernelRanks(const ScratchShape& shape);
 
   const ScratchShape& shape() const { return shape_; }
   wait_error& status(std::uint32_t rank) { return ranks_[rank].status; }
@@ -24,7 +24,7 @@ class TwinRanks {
   /// The number of the call in a mark that a rank has from `sender` (call_meeting.cuh).
   std::uint32_t marked_call(std::uint32_t rank, std::uint32_t half, std::uint32_t sender) const;
 
-  /// The next call has this number among those of cells, as if so many had been made.
+  /// The next call has this number among those of cells, as after `number` calls.
   void set_calls_of_cells(std::uint64_t number);
   /// As many calls of all families have been made.
   void set_calls(std::uint64_t count);
@@ -38,7 +38,7 @@ class TwinRanks {
   /// what was wrong: with the run, or with the memory of a rank afterwards.
   std::string run_row(const std::vector<CollectiveCase>& cases, std::uint64_t seed);
 
-  /// The same, but rank `missing` makes none of the calls; what the run says.
+  /// run_row(), but rank `missing` makes none of the calls; what the run says.
   std::string run_without(std::uint32_t missing, const CollectiveCase& what, std::uint64_t seed);
 
   /// One call, of which each rank makes its own; what the run says. `flipped`: bits of the mark of

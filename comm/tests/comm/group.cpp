@@ -53,20 +53,20 @@ Group::Group(int size, const GroupOptions& options) : ranks_(static_cast<std::si
   const auto exchanges = thread_exchanges(size, options.time_limit);
   on_threads(size, [&](std::size_t at) {
     const int rank = static_cast<int>(at);
-    CommunicatorOptions its;
-    its.rank = rank;
-    its.size = size;
-    its.gpu = options.gpus.empty() ? rank : options.gpus.at(at);
-    its.exchange = exchanges[at];
+    CommunicatorOptions rank_options;
+    rank_options.rank = rank;
+    rank_options.size = size;
+    rank_options.gpu = options.gpus.empty() ? rank : options.gpus.at(at);
+    rank_options.exchange = exchanges[at];
 #if defined(__SANITIZE_THREAD__)
-    its.put_kernel_max_bytes = 0;  // more threads at once than it counts
+    rank_options.put_kernel_max_bytes = 0;  // more threads at once than it counts
 #endif
-    its.time_limit = options.time_limit;
-    its.engine = options.engine;
-    if (options.alter) options.alter(its);
+    rank_options.time_limit = options.time_limit;
+    rank_options.engine = options.engine;
+    if (options.alter) options.alter(rank_options);
     if (options.alter_node) options.alter_node(rank, nodes_[at]);
     ranks_[at] = std::make_unique<Communicator>(
-        options.driver == nullptr ? source.driver : options.driver, nodes_[at], its);
+        options.driver == nullptr ? source.driver : options.driver, nodes_[at], rank_options);
   });
 }
 

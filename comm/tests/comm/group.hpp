@@ -20,7 +20,7 @@ const NodeSource& group_node();
 
 /// Whether it is a simulated one, timed in virtual time.
 bool in_virtual_time();
-/// Of that node, `most` at most; 0 where there is none.
+/// GPUs of that node, up to `most`; 0 where there is none.
 int gpus_up_to(int most);
 
 /// In the body of a test: skips it on a node with fewer.

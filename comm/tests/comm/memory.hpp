@@ -26,11 +26,11 @@ inline Bytes random_bytes(std::size_t count, std::uint64_t seed) {
 }
 
 /// As ==, which compares byte by byte: seconds for what is large, under a sanitizer.
-inline bool is_same(const Bytes& one, const Bytes& other) {
-  return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size()) == 0;
+inline bool is_same(const Bytes& bytes, const Bytes& other) {
+  return bytes.size() == other.size() && std::memcmp(bytes.data(), other.data(), bytes.size()) == 0;
 }
 
-/// Of memory that the current context reaches.
+/// Reads memory that the current context reaches.
 inline Bytes read(const CudaDriver& driver, CUdeviceptr address, std::size_t count) {
   Bytes bytes(count, std::byte{0xA5});
   POLYPATH_CHECK(driver, memcpy_sync(reinterpret_cast<CUdeviceptr>(bytes.data()), address, count));

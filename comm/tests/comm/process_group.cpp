@@ -117,8 +117,8 @@ void RankProcess::reached(const std::string& stage) const {
 }
 
 bool RankProcess::ends_at(const std::string& stage) {
-  const char* const wanted = std::getenv("POLYPATH_TEST_STAGE");
-  return wanted != nullptr && stage == wanted;
+  const char* const requested = std::getenv("POLYPATH_TEST_STAGE");
+  return requested != nullptr && stage == requested;
 }
 
 void RankProcess::at(const std::string& stage) const {
@@ -216,15 +216,15 @@ void ProcessGroup::kill(int rank) {
 }
 
 std::string ProcessGroup::result(int rank) {
-  std::string said;
+  std::string message;
   std::string line;
-  while (read_line(child(rank), line)) said = line;
+  while (read_line(child(rank), line)) message = line;
   int status = 0;
   ::waitpid(child(rank).pid, &status, 0);
   child(rank).pid = 0;
   if (WIFSIGNALED(status)) return fmt::format("ended by signal {}", WTERMSIG(status));
   if (WEXITSTATUS(status) != 0) return fmt::format("ended with {}", WEXITSTATUS(status));
-  return said == "done" ? "" : said;
+  return message == "done" ? "" : message;
 }
 
 void expect_all_well(const std::string& name, int size) {

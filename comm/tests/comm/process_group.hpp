@@ -39,11 +39,11 @@ class RankProcess {
   std::unique_ptr<Communicator> create(std::shared_ptr<const CudaDriver> driver = nullptr) const;
   /// Tells the test, and waits for its word to go on.
   void reached(const std::string& stage) const;
-  /// Whether POLYPATH_TEST_STAGE names it: where rank 1 is to be killed.
+  /// Whether POLYPATH_TEST_STAGE names it: where rank 1 is killed.
   static bool ends_at(const std::string& stage);
   /// There rank 1 has reached "its end".
   void at(const std::string& stage) const;
-  /// The same where all ranks are to have come before rank 1 is killed; they go on after it.
+  /// at() where all ranks must have come before rank 1 is killed; they go on after it.
   void all_at(const std::string& stage) const;
 
  private:
@@ -92,7 +92,7 @@ class ProcessGroup {
   std::vector<Child> children_;
 };
 
-/// All ranks end well; of a program that is to be started.
+/// All ranks end well; before the program is started.
 void expect_all_well(ProcessGroup& group, int size);
 void expect_all_well(const std::string& name, int size);
 /// Rank 1 of a program is killed at `stage`. What the others say; empty for rank 1. `held`: ranks

@@ -80,22 +80,22 @@ TEST(ControlSegment, SlowReadersReadTheirRound) {
   constexpr int kRanks = 3;
   const auto board = ControlSegment::make(kRanks);
   on_threads(kRanks, [&](int rank) {
-    std::vector<std::uint32_t> mine(2500);  // of several pieces
-    std::vector<std::uint32_t> all(kRanks * mine.size());
+    std::vector<std::uint32_t> local(2500);  // of several pieces
+    std::vector<std::uint32_t> all(kRanks * local.size());
     for (std::uint32_t round = 0; round < 300; ++round) {
-      std::iota(mine.begin(), mine.end(),
+      std::iota(local.begin(), local.end(),
                 round * 100'000 + static_cast<std::uint32_t>(rank) * 10'000);
-      board->gather(rank, {}, std::as_bytes(std::span(mine)),
+      board->gather(rank, {}, std::as_bytes(std::span(local)),
                     std::as_writable_bytes(std::span(all)), kLimit);
       for (std::size_t other = 0; other < kRanks; ++other)
-        for (std::size_t i = 0; i < mine.size(); ++i)
-          ASSERT_EQ(round * 100'000 + other * 10'000 + i, all[other * mine.size() + i])
+        for (std::size_t i = 0; i < local.size(); ++i)
+          ASSERT_EQ(round * 100'000 + other * 10'000 + i, all[other * local.size() + i])
               << "round " << round << ", rank " << rank;
     }
   });
 }
 
-/// Who is through first may abort: the others have that round all the same.
+/// The rank that is through first may abort: the others have that round all the same.
 TEST(ControlSegment, CompleteRound_SurvivesAbort) {
   constexpr int kRanks = 4;
   for (int turn = 0; turn < 1000; ++turn) {
@@ -113,15 +113,15 @@ TEST(ControlSegment, CompleteRound_SurvivesAbort) {
 }
 
 TEST(ControlSegment, OnlyTheOneThatIsMeantIsOpened) {
-  const auto mine = ControlSegment::make(2);
+  const auto segment = ControlSegment::make(2);
   const ProcessId self = this_process();
-  EXPECT_EQ(mine, ControlSegment::open(self, mine->file(), mine->id(), 2));
-  ControlSegmentId other = mine->id();
+  EXPECT_EQ(segment, ControlSegment::open(self, segment->file(), segment->id(), 2));
+  ControlSegmentId other = segment->id();
   ++other.low;
   // The number of its file now stands for another board: of a job that is gone, for example.
-  EXPECT_THAT(thrown_by([&] { ControlSegment::open(self, mine->file(), other, 2); }),
+  EXPECT_THAT(thrown_by([&] { ControlSegment::open(self, segment->file(), other, 2); }),
               HasSubstr("not the one that rank 0 made"));
-  EXPECT_THAT(thrown_by([&] { ControlSegment::open(self, mine->file(), other, 3); }),
+  EXPECT_THAT(thrown_by([&] { ControlSegment::open(self, segment->file(), other, 3); }),
               HasSubstr("another size"));
   EXPECT_THAT(thrown_by([&] { ControlSegment::open(self, 9999, other, 2); }),
               HasSubstr("cannot be opened"));
@@ -130,9 +130,9 @@ TEST(ControlSegment, OnlyTheOneThatIsMeantIsOpened) {
               HasSubstr("another size"));
   ::close(plain);
   Sleeper gone;
-  const ProcessId its{gone.pid(), 0};
+  const ProcessId process{gone.pid(), 0};
   gone.end();
-  EXPECT_THAT(thrown_by([&] { ControlSegment::open(its, 3, other, 2); }),
+  EXPECT_THAT(thrown_by([&] { ControlSegment::open(process, 3, other, 2); }),
               HasSubstr("cannot be opened"));
 }
 

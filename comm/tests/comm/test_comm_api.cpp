@@ -58,7 +58,7 @@ class Rank {
 class CommApi : public testing::Test {
  protected:
   void SetUp() override {
-    // ms: nothing here is to end by it, and a machine may be busy.
+    // ms: no wait here may end by it, and a machine may be busy.
     const polypath_setting patient{"comm_timeout_ms", "300000"};
     ASSERT_EQ(POLYPATH_SUCCESS, polypath_context_create(&patient, 1, &context_))
         << polypath_last_error();
@@ -132,7 +132,7 @@ TEST_F(CommApi, SingleThread_DrivesAllRanks) {
   destroy_all();
 }
 
-/// Of device memory: random, the same for the same seed.
+/// Fills device memory: random, the same for the same seed.
 std::vector<std::uint8_t> fill(CUdeviceptr to, std::size_t count, unsigned seed) {
   std::mt19937_64 random(seed);
   std::vector<std::uint8_t> bytes(count);
@@ -179,20 +179,20 @@ TEST_F(CommApi, PutsOfAGroupGoToAllRanksAtOnce) {
   EXPECT_LT(together, 0.6 * in_turn);
   took(puts);
   std::vector<std::uint8_t> got(2 * kLarge);
-  std::vector<std::uint64_t> said(2);
-  const auto read = [&](int of) {
-    cuMemcpy(device(got.data()), device(polypath_symmetric_address(inbox[0], of)), got.size());
-    cuMemcpy(device(said.data()), device(polypath_symmetric_address(words[0], of)), 16);
+  std::vector<std::uint64_t> values(2);
+  const auto read = [&](int peer) {
+    cuMemcpy(device(got.data()), device(polypath_symmetric_address(inbox[0], peer)), got.size());
+    cuMemcpy(device(values.data()), device(polypath_symmetric_address(words[0], peer)), 16);
   };
   read(1);
   EXPECT_TRUE(got == sent);
-  EXPECT_EQ((std::vector<std::uint64_t>{70, 71}), said);
+  EXPECT_EQ((std::vector<std::uint64_t>{70, 71}), values);
   read(2);
   EXPECT_EQ(0, std::memcmp(got.data(), sent.data() + kLarge, kLarge));
-  EXPECT_EQ((std::vector<std::uint64_t>{70, 0}), said);
+  EXPECT_EQ((std::vector<std::uint64_t>{70, 0}), values);
   read(3);
   EXPECT_EQ(0, std::memcmp(got.data(), sent.data(), kLarge));
-  EXPECT_EQ((std::vector<std::uint64_t>{0, 71}), said);
+  EXPECT_EQ((std::vector<std::uint64_t>{0, 71}), values);
 
   const polypath_put wrong[]{puts[0], {kRanks, inbox[0], 0, from, 8, nullptr}};
   EXPECT_REFUSED("put 1: to is 4", polypath_comm_put_group(comms_[0], wrong, 2, rank.stream));
@@ -216,11 +216,11 @@ TEST_F(CommApi, WaitingPutGroup_HoldsNoOtherStream) {
   const auto from = reinterpret_cast<const void*>(source);
   const polypath_put puts[]{{1, inbox[0], 0, from, kLarge, nullptr},
                             {2, inbox[0], 0, from, kLarge, nullptr}};
-  const polypath_signal let_go{inbox[0], kLarge, 1};
-  EXPECT_OK(polypath_comm_wait_signal(comms_[0], &let_go, rank.stream));
+  const polypath_signal release{inbox[0], kLarge, 1};
+  EXPECT_OK(polypath_comm_wait_signal(comms_[0], &release, rank.stream));
   EXPECT_OK(polypath_comm_put_group(comms_[0], puts, 2, rank.stream));
   EXPECT_OK(polypath_comm_put_group(comms_[0], puts, 2, other));
-  EXPECT_OK(polypath_comm_signal(comms_[0], 0, &let_go, other));
+  EXPECT_OK(polypath_comm_signal(comms_[0], 0, &release, other));
   EXPECT_EQ(CUDA_SUCCESS, cuStreamSynchronize(other));
   EXPECT_EQ(CUDA_SUCCESS, cuStreamSynchronize(rank.stream));
   EXPECT_OK(polypath_comm_check(comms_[0]));
@@ -236,10 +236,10 @@ TEST(CommMeeting, ThreadsAndOneProcess) {
     std::vector<std::jthread> threads;
     for (polypath_bootstrap* const meeting : meetings)
       threads.emplace_back([meeting] {
-        const int mine = 10 + polypath_bootstrap_rank(meeting);
+        const int local = 10 + polypath_bootstrap_rank(meeting);
         EXPECT_EQ(3, polypath_bootstrap_size(meeting));
         std::vector<int> all(3);
-        EXPECT_EQ(0, polypath_bootstrap_all_gather(&mine, all.data(), sizeof mine, meeting));
+        EXPECT_EQ(0, polypath_bootstrap_all_gather(&local, all.data(), sizeof local, meeting));
         EXPECT_EQ((std::vector<int>{10, 11, 12}), all);
       });
   }
@@ -262,9 +262,9 @@ TEST(CommMeeting, ThreadsAndOneProcess) {
   EXPECT_REFUSED("meetings is null", polypath_bootstrap_threads(1, 1000, nullptr));
   // One that does not come ends the others' wait.
   EXPECT_OK(polypath_bootstrap_threads(2, 50, meetings.data()));
-  const int mine = 1;
+  const int local = 1;
   std::vector<int> all(2);
-  EXPECT_NE(0, polypath_bootstrap_all_gather(&mine, all.data(), sizeof mine, meetings[0]));
+  EXPECT_NE(0, polypath_bootstrap_all_gather(&local, all.data(), sizeof local, meetings[0]));
   EXPECT_THAT(polypath_last_error(), HasSubstr("rank 1 did not come within 50 ms"));
   polypath_bootstrap_destroy(meetings[0]);
   polypath_bootstrap_destroy(meetings[1]);
@@ -288,9 +288,9 @@ TEST_F(CommApi, UnfreedMemory_IsFreedWithCommunicator) {
 TEST_F(CommApi, ExchangeOfTheCaller) {
   // Ranks of one, whose exchange is a copy; and one that fails.
   int calls = 0;
-  const polypath_all_gather_fn copy = [](const void* mine, void* all, size_t bytes, void* user) {
+  const polypath_all_gather_fn copy = [](const void* local, void* all, size_t bytes, void* user) {
     ++*static_cast<int*>(user);
-    std::memcpy(all, mine, bytes);
+    std::memcpy(all, local, bytes);
     return 0;
   };
   polypath_comm* comm = nullptr;
@@ -320,10 +320,10 @@ TEST_F(CommApi, AfterAnAbortAllSaysSo) {
   polypath_symmetric* memory = nullptr;
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_alloc(comms_[1], 8, &memory));
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_barrier(comms_[3], nullptr));
-  const std::uint8_t mine = 0;
+  const std::uint8_t local = 0;
   std::vector<std::uint8_t> all(kRanks);
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR,
-            polypath_comm_host_all_gather(comms_[3], &mine, all.data(), 1));
+            polypath_comm_host_all_gather(comms_[3], &local, all.data(), 1));
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_prepare(comms_[1]));
   destroy_all();
 }
@@ -525,7 +525,7 @@ TEST_F(CommApi, NullAndWrongArgumentsAreNamed) {
   for (polypath_comm* const comm : comms_) EXPECT_OK(polypath_comm_check(comm));
   EXPECT_REFUSED("bytes is 0", polypath_comm_alloc(comms_[0], 0, &memory));
   EXPECT_REFUSED("memory is null", polypath_comm_free(comms_[0], nullptr));
-  EXPECT_REFUSED("mine or all is null",
+  EXPECT_REFUSED("local or all is null",
                  polypath_comm_host_all_gather(comms_[0], nullptr, nullptr, 1));
   EXPECT_REFUSED("part is null", polypath_comm_split(comms_[0], 0, 0, nullptr));
   EXPECT_REFUSED("patience is null", polypath_comm_wait_context(comms_[0], nullptr, 40));
@@ -582,8 +582,8 @@ TEST(CommCpp, RanksOnThreads) {
       polypath::communicator part = comm.split(0, -comm.rank());
       EXPECT_EQ(other, part.rank());
       std::vector<std::byte> all(2);
-      const std::vector<std::byte> mine{std::byte(10 + comm.rank())};
-      part.exchange(mine, all);
+      const std::vector<std::byte> local{std::byte(10 + comm.rank())};
+      part.exchange(local, all);
       EXPECT_EQ((std::vector<std::byte>{std::byte{11}, std::byte{10}}), all);
       comm.free(memory);
       try {

@@ -30,15 +30,15 @@ std::vector<std::string> creation_failures(GroupOptions options) {
   const NodeSource& source = group_node();
   return failures_on_threads(3, [&](int rank) {
     const auto at = static_cast<std::size_t>(rank);
-    CommunicatorOptions its;
-    its.rank = rank;
-    its.size = 3;
-    its.gpu = options.gpus.empty() ? rank : options.gpus.at(at);
-    its.exchange = exchanges[at];
-    its.time_limit = options.time_limit;
-    if (options.alter) options.alter(its);
+    CommunicatorOptions rank_options;
+    rank_options.rank = rank;
+    rank_options.size = 3;
+    rank_options.gpu = options.gpus.empty() ? rank : options.gpus.at(at);
+    rank_options.exchange = exchanges[at];
+    rank_options.time_limit = options.time_limit;
+    if (options.alter) options.alter(rank_options);
     const Communicator comm(options.driver == nullptr ? source.driver : options.driver, source.node,
-                            its);
+                            rank_options);
   });
 }
 
@@ -46,11 +46,11 @@ std::vector<std::string> creation_failures(GroupOptions options) {
 std::vector<std::string> failures_with(const std::function<void(Hello&)>& alter) {
   return creation_failures({.alter = [&](CommunicatorOptions& options) {
     if (options.rank != 1) return;
-    options.exchange = [&, inner = options.exchange](std::span<const std::byte> mine,
+    options.exchange = [&, inner = options.exchange](std::span<const std::byte> local,
                                                      std::span<std::byte> all) {
-      if (mine.size() != sizeof(Hello)) return inner(mine, all);
+      if (local.size() != sizeof(Hello)) return inner(local, all);
       Hello hello;
-      std::memcpy(&hello, mine.data(), sizeof hello);
+      std::memcpy(&hello, local.data(), sizeof hello);
       alter(hello);
       inner(std::as_bytes(std::span(&hello, 1)), all);
     };
@@ -131,7 +131,7 @@ TEST_F(Creation, WrongOptions) {
   EXPECT_THROW(make(options), InvalidArgument);
 }
 
-/// Every call to the driver fails in turn, on whatever rank makes it: all ranks fail alike, or none
+/// Every call to the driver fails in turn, on any rank: all ranks fail alike, or none
 /// does, and nothing is left.
 TEST_F(Creation, EveryDriverCallMayFail) {
   if (!group_node().simulated) GTEST_SKIP() << "on simulated nodes only";
@@ -148,13 +148,13 @@ TEST_F(Creation, EveryDriverCallMayFail) {
     const auto exchanges = thread_exchanges(3, std::chrono::minutes(5));
     std::vector<int> created(3);
     const auto failures = failures_on_threads(3, [&](int rank) {
-      CommunicatorOptions its;
-      its.rank = rank;
-      its.size = 3;
-      its.gpu = rank;
-      its.exchange = exchanges[static_cast<std::size_t>(rank)];
-      its.time_limit = std::chrono::minutes(5);
-      Communicator comm(injector.driver(), group_node().node, its);
+      CommunicatorOptions rank_options;
+      rank_options.rank = rank;
+      rank_options.size = 3;
+      rank_options.gpu = rank;
+      rank_options.exchange = exchanges[static_cast<std::size_t>(rank)];
+      rank_options.time_limit = std::chrono::minutes(5);
+      Communicator comm(injector.driver(), group_node().node, rank_options);
       created[static_cast<std::size_t>(rank)] = 1;
       SymmetricMemory memory;
       try {

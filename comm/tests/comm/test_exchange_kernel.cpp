@@ -1,5 +1,5 @@
-// The twins of the kernels before and after an exchange between nodes: what comes of another call,
-// or of a node that gave up, goes no further.
+// The kernels before and after an exchange between nodes, on the host: data of another call,
+// or of a node that timed out, go no further.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -16,8 +16,8 @@ namespace polypath::test {
 constexpr std::uint32_t kNodes = 40;  // more than threads
 
 /// As the network does.
-SIMT_KERNEL(test_deliver, 32, ExchangeRecord* came, ExchangeRecord record) {
-  if (simt::thread_index() == 0) simt::store(came, record);
+SIMT_KERNEL(test_deliver, 32, ExchangeRecord* target, ExchangeRecord record) {
+  if (simt::thread_index() == 0) simt::store(target, record);
 }
 
 namespace {
@@ -25,8 +25,8 @@ namespace {
 class ExchangeKernel : public testing::Test {
  protected:
   struct Memory {
-    ExchangeRecord told{};
-    std::array<ExchangeRecord, kNodes> came{};
+    ExchangeRecord local{};
+    std::array<ExchangeRecord, kNodes> remote{};
     wait_error status{};
     std::uint32_t abort_flag = 0;
     std::uint32_t reports = 0;
@@ -35,8 +35,8 @@ class ExchangeKernel : public testing::Test {
   /// An exchange in which `record` comes from a node; what the run says.
   std::string run(std::uint32_t node, const ExchangeRecord& record) {
     ExchangeArgs args{};
-    args.told = &memory_.told;
-    args.came = memory_.came.data();
+    args.local = &memory_.local;
+    args.remote = memory_.remote.data();
     args.nodes = kNodes;
     args.waits = 9;
     args.what = 0x1234;
@@ -47,7 +47,7 @@ class ExchangeKernel : public testing::Test {
     options.max_steps = 100'000;
     options.memory.push_back({&memory_, sizeof memory_, 0});
     return simt::run({{simt::launch("polypath_exchange_begin", 0, 1, 32, args),
-                       simt::launch("test_deliver", 0, 1, 32, args.came + node, record),
+                       simt::launch("test_deliver", 0, 1, 32, args.remote + node, record),
                        simt::launch("polypath_exchange_end", 0, 1, 32, args)}},
                      options);
   }
@@ -58,19 +58,19 @@ class ExchangeKernel : public testing::Test {
 constexpr ExchangeRecord kRight{0, 0x1234, std::uint64_t{1} << 40};
 
 TEST_F(ExchangeKernel, RightRecords_LetTheStreamGo) {
-  memory_.came.fill({7, 7, 7});  // of an exchange before
+  memory_.remote.fill({7, 7, 7});  // of an exchange before
   EXPECT_EQ("", run(3, kRight));
   EXPECT_EQ(0U, memory_.status.given_up);
-  EXPECT_EQ(0U, memory_.told.given_up);
-  EXPECT_EQ(kRight.what, memory_.told.what);
-  EXPECT_EQ(kRight.count, memory_.told.count);
+  EXPECT_EQ(0U, memory_.local.given_up);
+  EXPECT_EQ(kRight.what, memory_.local.what);
+  EXPECT_EQ(kRight.count, memory_.local.count);
 }
 
 TEST_F(ExchangeKernel, NodeTimedOut_HoldsStreamUntilAbort) {
   for (const std::uint32_t node : {0U, 31U, 39U}) {
     memory_ = {};
-    EXPECT_NE("", run(node, {2, kRight.what, kRight.count}));  // it waits for ever
-    EXPECT_EQ(wait_error::node_gave_up, memory_.status.reason);
+    EXPECT_NE("", run(node, {2, kRight.what, kRight.count}));  // it waits without end
+    EXPECT_EQ(wait_error::node_aborted, memory_.status.reason);
     EXPECT_EQ(node, memory_.status.waited_for_rank);
     memory_ = {};
     memory_.abort_flag = 1;
@@ -98,7 +98,7 @@ TEST_F(ExchangeKernel, OtherCall_IsReported) {
 TEST_F(ExchangeKernel, OwnReport_IsToldAndHoldsTheStream) {
   memory_.reports = 3;
   EXPECT_NE("", run(1, kRight));
-  EXPECT_EQ(3U, memory_.told.given_up);
+  EXPECT_EQ(3U, memory_.local.given_up);
 }
 
 TEST_F(ExchangeKernel, RecordsNotLookedAt_IsFound) {

@@ -1,4 +1,4 @@
-// Kernels are loaded once a context, whoever comes and goes.
+// Kernels are loaded once a context, for all users that come and go.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -17,16 +17,16 @@ int unloads = 0;
 /// The node's, which counts.
 const CudaDriver& counting_driver() {
   static const CudaDriver driver = [] {
-    CudaDriver its = *group_node().driver;
-    its.module_load_data = [](CUmodule* module, const void* image) {
+    CudaDriver table = *group_node().driver;
+    table.module_load_data = [](CUmodule* module, const void* image) {
       ++loads;
       return group_node().driver->module_load_data(module, image);
     };
-    its.module_unload = [](CUmodule module) {
+    table.module_unload = [](CUmodule module) {
       ++unloads;
       return group_node().driver->module_unload(module);
     };
-    return its;
+    return table;
   }();
   return driver;
 }
@@ -34,7 +34,7 @@ const CudaDriver& counting_driver() {
 CUfunction loaded_in(CUcontext context) {
   const CudaDriver& driver = counting_driver();
   const CurrentContext current(driver, context);
-  return KernelModule::of(driver, context, stream_wait_image())->function("polypath_stream_wait");
+  return KernelModule::load(driver, context, stream_wait_image())->function("polypath_stream_wait");
 }
 
 TEST(KernelModule, LoadedOnceAContext) {

@@ -47,7 +47,7 @@ void put_to_all(Communicator& comm, std::uint64_t rounds) {
   const CudaDriver& driver = comm.driver();
   const CurrentContext current(driver, comm.context());
   const auto size = static_cast<std::size_t>(comm.size());
-  const auto mine = static_cast<std::size_t>(comm.rank());
+  const auto own = static_cast<std::size_t>(comm.rank());
   const std::size_t bytes = message(0, 0, 0).size();
   SymmetricMemory inbox = comm.alloc(size * bytes);
   SymmetricMemory words = comm.alloc(8 * size);
@@ -60,7 +60,7 @@ void put_to_all(Communicator& comm, std::uint64_t rounds) {
     for (std::size_t to = 0; to < size; ++to) {
       const int rank = static_cast<int>(to);
       write(driver, out + to * bytes, message(comm.rank(), rank, round));
-      comm.put({rank, inbox, mine * bytes, out + to * bytes, bytes}, {words, 8 * mine, round},
+      comm.put({rank, inbox, own * bytes, out + to * bytes, bytes}, {words, 8 * own, round},
                stream.get());
     }
     for (std::size_t from = 0; from < size; ++from)
@@ -138,9 +138,9 @@ RANK_PROGRAM(two_ranks_a_process) {
     options.size = 4;
     options.gpu = options.rank;
     options.time_limit = outer.time_limit;
-    options.exchange = [&, at](std::span<const std::byte> mine, std::span<std::byte> all) {
-      Bytes pair(2 * mine.size());
-      inner[at](mine, pair);
+    options.exchange = [&, at](std::span<const std::byte> local, std::span<std::byte> all) {
+      Bytes pair(2 * local.size());
+      inner[at](local, pair);
       if (at == 0) {
         gathered.resize(2 * pair.size());
         outer.exchange(pair, gathered);
@@ -169,7 +169,7 @@ RANK_PROGRAM(leaves_first) {
     comm.reset();
     return;
   }
-  // Who has left in order is no failure; but nothing can be done together any more.
+  // A rank that has left in order is no failure; but nothing can be done together any more.
   self.reached("before the end of rank 1");
   comm->check();
   meet(*comm);
@@ -296,10 +296,10 @@ RANK_PROGRAM(one_is_killed) {
   CommunicatorOptions options = self.options();
   self.at("connected");
   int round = 0;
-  options.exchange = [&, inner = options.exchange](std::span<const std::byte> mine,
+  options.exchange = [&, inner = options.exchange](std::span<const std::byte> local,
                                                    std::span<std::byte> all) {
     if (++round == 2) self.at("between the exchanges");
-    inner(mine, all);
+    inner(local, all);
   };
   const auto comm =
       std::make_unique<Communicator>(self.source().driver, self.source().node, options);
@@ -407,7 +407,7 @@ RANK_PROGRAM(one_resets_its_gpu) {
   pause_at_random();
   if (RankProcess::ends_at("told")) announce_reset(0);
   EXPECT_EQ(CUDA_SUCCESS, reset_gpu(*self.source().driver, 0));
-  // What is told waits for nobody.
+  // Events wait for no other rank.
   if (RankProcess::ends_at("told")) background.join();
   self.reached("its reset");
   pause_at_random();

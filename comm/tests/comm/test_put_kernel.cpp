@@ -24,7 +24,7 @@ constexpr std::size_t kInboxBytes = 768;  // of messages from one rank
 struct TakeBehind {
   const std::uint64_t* words;
   std::uint64_t value;
-  std::uint32_t own;  ///< which nobody tells
+  std::uint32_t own;  ///< which no rank signals
 };
 
 /// What has come, by one thread a byte: after the words, or after the kernel before, which has
@@ -47,7 +47,7 @@ class PutKernel : public testing::Test {
   struct Rank {
     Inbox inbox{};
     /// What other ranks tell it: that their messages have come, and that they have taken its own.
-    std::array<std::uint64_t, kPutRanks> came{};
+    std::array<std::uint64_t, kPutRanks> arrivals{};
     std::array<std::uint64_t, kPutRanks> taken{};
     std::array<std::uint32_t, kPutRanks> counts{};  ///< by receiver
     std::uint32_t abort_flag = 0;
@@ -56,13 +56,13 @@ class PutKernel : public testing::Test {
   };
 
   StreamPutArgs args_of(std::uint32_t rank) {
-    Rank& its = ranks_[rank];
+    Rank& state = ranks_[rank];
     StreamPutArgs args{};
-    args.wait_ctx = {&its.abort_flag, 1'000'000'000, &its.status, &its.reports,
+    args.wait_ctx = {&state.abort_flag, 1'000'000'000, &state.status, &state.reports,
                      wait_error::kStreamWait};
     return args;
   }
-  /// The next put, of so many blocks of its own; none: of those of the put before it.
+  /// The next put, with `blocks` blocks of its own; none: with those of the put before it.
   void put(StreamPutArgs& args, std::uint32_t rank, std::uint32_t to, std::uint32_t blocks,
            const std::vector<unsigned char>& message, unsigned char* at, std::uint64_t* word,
            std::uint64_t value) {
@@ -104,7 +104,7 @@ class PutKernel : public testing::Test {
     std::array<Inbox, kPutRanks> expected;
     for (Inbox& all : expected) all.fill(0xEE);
     std::deque<Inbox> taken;  // by round and rank
-    std::deque<Inbox> wanted;
+    std::deque<Inbox> inboxes;
     Inbox idle{};
     for (std::uint64_t round = 1; round <= kRounds; ++round) {
       for (std::uint32_t rank = 0; rank < kPutRanks; ++rank) {
@@ -122,38 +122,40 @@ class PutKernel : public testing::Test {
             const std::size_t at =
                 rank * kInboxBytes + random() % (kInboxBytes - message.size() + 1);
             std::ranges::copy(message, expected[to].begin() + static_cast<std::ptrdiff_t>(at));
-            // The words of both rise: who finds that of the second finds both.
+            // The words of both rise: a rank that sees the second sees both.
             put(args, rank, to,
                 is_shared   ? 3
                 : is_second ? 0
                             : 1,
-                message, ranks_[to].inbox.data() + at, &ranks_[to].came[rank],
+                message, ranks_[to].inbox.data() + at, &ranks_[to].arrivals[rank],
                 2 * round - (is_second ? 0 : 1));
           }
         }
         // The kernel that takes may wait itself: what comes too late is seen by it more often.
         const bool takes_at_once = random() % 2 == 0;
-        if (!takes_at_once) wait_for_all(args, rank, ranks_[rank].came, 2 * round);
+        if (!takes_at_once) wait_for_all(args, rank, ranks_[rank].arrivals, 2 * round);
         add(rank, args);
         Inbox& out = taken.emplace_back();
         out.fill(0x11);
         take(rank,
-             takes_at_once ? TakeBehind{ranks_[rank].came.data(), 2 * round, rank} : TakeBehind{},
+             takes_at_once ? TakeBehind{ranks_[rank].arrivals.data(), 2 * round, rank}
+                           : TakeBehind{},
              out);
-        // Words alone; nobody sends more before all have taken this.
-        StreamPutArgs told = args_of(rank);
+        // Words alone; no rank sends more before all have taken this.
+        StreamPutArgs notice = args_of(rank);
         for (std::uint32_t to = 0; to < kPutRanks; ++to)
-          if (to != rank) put(told, rank, to, 1, nothing_, nullptr, &ranks_[to].taken[rank], round);
-        wait_for_all(told, rank, ranks_[rank].taken, round);
-        add(rank, told);
+          if (to != rank)
+            put(notice, rank, to, 1, nothing_, nullptr, &ranks_[to].taken[rank], round);
+        wait_for_all(notice, rank, ranks_[rank].taken, round);
+        add(rank, notice);
       }
-      for (const Inbox& all : expected) wanted.push_back(all);
+      for (const Inbox& all : expected) inboxes.push_back(all);
     }
     if (const std::string error = run(random()); !error.empty()) return error;
     for (std::uint32_t rank = 0; rank < kPutRanks; ++rank)
       if (ranks_[rank].status.given_up != 0) return "rank " + std::to_string(rank) + " gave up";
     for (std::size_t i = 0; i < taken.size(); ++i)
-      if (taken[i] != wanted[i])
+      if (taken[i] != inboxes[i])
         return "rank " + std::to_string(i % kPutRanks) + " took something else in round " +
                std::to_string(i / kPutRanks + 1);
     return {};
@@ -183,9 +185,9 @@ TEST_F(PutKernel, AbortedWait_IsReportedAndPutsArrive) {
   ranks_ = {};
   const std::vector<unsigned char> message{1, 2, 3, 4, 5};
   StreamPutArgs args = args_of(0);
-  put(args, 0, 1, 1, message, ranks_[1].inbox.data() + 3, &ranks_[1].came[0], 7);
-  args.waits[args.wait_count++] = {&ranks_[0].came[1], 9, 8, sizeof ranks_[0].came};
-  ranks_[0].came[1] = 8;
+  put(args, 0, 1, 1, message, ranks_[1].inbox.data() + 3, &ranks_[1].arrivals[0], 7);
+  args.waits[args.wait_count++] = {&ranks_[0].arrivals[1], 9, 8, sizeof ranks_[0].arrivals};
+  ranks_[0].arrivals[1] = 8;
   ranks_[0].abort_flag = 1;
   add(0, args);
   ASSERT_EQ("", run(1));
@@ -195,12 +197,12 @@ TEST_F(PutKernel, AbortedWait_IsReportedAndPutsArrive) {
   EXPECT_EQ(8U, ranks_[0].status.seen);
   EXPECT_EQ(8U, ranks_[0].status.offset);
   EXPECT_TRUE(std::ranges::equal(message, std::span(ranks_[1].inbox).subspan(3, 5)));
-  EXPECT_EQ(7U, ranks_[1].came[0]);
+  EXPECT_EQ(7U, ranks_[1].arrivals[0]);
 }
 
-class PlantedPutFault : public PutKernel, public testing::WithParamInterface<StreamPutFault> {};
+class PutMutants : public PutKernel, public testing::WithParamInterface<StreamPutFault> {};
 
-TEST_P(PlantedPutFault, MakesRunsFail) {
+TEST_P(PutMutants, MakesRunsFail) {
   const Planting planting(GetParam());
   for (std::uint64_t seed = 1; seed <= 400; ++seed)
     if (!exchange(seed).empty()) return;
@@ -208,7 +210,7 @@ TEST_P(PlantedPutFault, MakesRunsFail) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Of, PlantedPutFault,
+    All, PutMutants,
     testing::Values(StreamPutFault::word_before_bytes, StreamPutFault::word_before_the_block,
                     StreamPutFault::word_without_release, StreamPutFault::word_by_any_block,
                     StreamPutFault::count_not_put_back, StreamPutFault::first_wait_alone));

@@ -34,9 +34,9 @@ std::uint64_t seed_of(int rank, std::uint64_t round) {
 
 /// Waits until every rank's host has come.
 void meet(Communicator& comm) {
-  const std::byte mine{};
+  const std::byte empty{};
   std::vector<std::byte> all(static_cast<std::size_t>(comm.size()));
-  comm.exchange({&mine, 1}, all);
+  comm.exchange({&empty, 1}, all);
 }
 
 TEST(Puts, SmallPuts_UseKernelLargerOnesCopies) {
@@ -61,11 +61,11 @@ TEST(Puts, SmallPuts_UseKernelLargerOnesCopies) {
         comm.put({other, inbox, 16, out.get() + shift, bytes}, {words, 0, round}, stream.get());
         comm.wait_signal({words, 0, round}, stream.get());
         POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
-        Bytes wanted(small + 64, std::byte{0x5A});
+        Bytes image(small + 64, std::byte{0x5A});
         const Bytes sent = random_bytes(bytes + shift, seed_of(other, round));
         std::copy(sent.begin() + static_cast<std::ptrdiff_t>(shift), sent.end(),
-                  wanted.begin() + 16);
-        ASSERT_TRUE(is_same(wanted, read(driver, inbox.local(), small + 64)))
+                  image.begin() + 16);
+        ASSERT_TRUE(is_same(image, read(driver, inbox.local(), small + 64)))
             << bytes << " bytes, " << shift << " from a whole word";
         ++(bytes <= small ? expected.by_kernel : expected.by_copies);
         meet(comm);
@@ -87,29 +87,30 @@ TEST(Puts, WithoutTheKernelAllAreCopies) {
     ++launches;
     return launch(arguments...);
   };
-  Group group(2, {.driver = driver,
-                  .alter = [](CommunicatorOptions& its) { its.put_kernel_max_bytes = 0; }});
+  Group group(2, {.driver = driver, .alter = [](CommunicatorOptions& rank_options) {
+                    rank_options.put_kernel_max_bytes = 0;
+                  }});
   group.run([](Communicator& comm) {
-    const CudaDriver& its = comm.driver();
+    const CudaDriver& comm_driver = comm.driver();
     const int other = 1 - comm.rank();
     const SymmetricMemory inbox = comm.alloc(64);
     const SymmetricMemory words = comm.alloc(16);
-    const Stream stream(its, comm.context());
-    const Device out(its, random_bytes(64, seed_of(comm.rank(), 1)));
+    const Stream stream(comm_driver, comm.context());
+    const Device out(comm_driver, random_bytes(64, seed_of(comm.rank(), 1)));
     const std::array puts{PutWithSignal{{other, inbox, 0, out.get(), 64}, Signal{words, 0, 1}}};
-    const std::array told{PutWithSignal{{other, inbox}, Signal{words, 8, 1}}};
+    const std::array signalled_puts{PutWithSignal{{other, inbox}, Signal{words, 8, 1}}};
     const std::array awaited{Signal{words, 0, 1}, Signal{words, 8, 1}};
-    comm.put_group(told, {}, stream.get());
+    comm.put_group(signalled_puts, {}, stream.get());
     comm.put_group(puts, awaited, stream.get());
-    POLYPATH_CHECK(its, stream_synchronize(stream.get()));
-    EXPECT_EQ(random_bytes(64, seed_of(other, 1)), read(its, inbox.local(), 64));
+    POLYPATH_CHECK(comm_driver, stream_synchronize(stream.get()));
+    EXPECT_EQ(random_bytes(64, seed_of(other, 1)), read(comm_driver, inbox.local(), 64));
     EXPECT_EQ(0U, comm.put_counts().by_kernel);
     EXPECT_EQ(1U, comm.put_counts().by_copies);
   });
   EXPECT_EQ(2, launches);  // a wait of each rank
 }
 
-/// Those after which many streams wait leave room: all of them come before any signal does.
+/// Puts after which many streams wait leave room: all of them come before any signal does.
 TEST(Puts, BesideManyStreamsThatWait) {
   NEEDS_GPUS(2);
   Group group(2);
@@ -181,7 +182,7 @@ TEST(Puts, FromTheHostsMemoryTheyAreCopies) {
 }
 
 /// Rounds of an exchange with all other ranks: each in one group, with the words that it waits for.
-/// Nobody sends again before all have told that they have taken what came, which are words alone.
+/// No rank sends again before all have signalled that they have taken what came.
 void exchange_with_all(Group& group, std::uint64_t bytes, int rounds) {
   group.run([&](Communicator& comm) {
     const CudaDriver& driver = comm.driver();
@@ -205,9 +206,9 @@ void exchange_with_all(Group& group, std::uint64_t bytes, int rounds) {
         std::vector<Signal> awaited;
         for (int to = 0; to < comm.size(); ++to) {
           if (to == comm.rank()) continue;
-          const Signal told{words, (first_word + own) * sizeof round, round};
+          const Signal signal{words, (first_word + own) * sizeof round, round};
           const CUdeviceptr src = out[static_cast<std::size_t>(i)]->get();
-          puts.push_back({{to, inbox, own * bytes, src, with_bytes ? bytes : 0}, told});
+          puts.push_back({{to, inbox, own * bytes, src, with_bytes ? bytes : 0}, signal});
           awaited.push_back(
               {words, (first_word + static_cast<std::uint64_t>(to)) * sizeof round, round});
         }
@@ -220,14 +221,14 @@ void exchange_with_all(Group& group, std::uint64_t bytes, int rounds) {
     }
     POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
     for (int i = 0; i < rounds; ++i) {
-      const Bytes came = read(driver, in[static_cast<std::size_t>(i)]->get(), size * bytes);
+      const Bytes received = read(driver, in[static_cast<std::size_t>(i)]->get(), size * bytes);
       for (int from = 0; from < comm.size(); ++from) {
-        const Bytes its =
+        const Bytes sent =
             from == comm.rank()
                 ? Bytes(bytes)
                 : random_bytes(bytes, seed_of(from, static_cast<std::uint64_t>(i) + 1));
-        ASSERT_TRUE(std::equal(its.begin(), its.end(),
-                               came.begin() + from * static_cast<std::ptrdiff_t>(bytes)))
+        ASSERT_TRUE(std::equal(sent.begin(), sent.end(),
+                               received.begin() + from * static_cast<std::ptrdiff_t>(bytes)))
             << "round " << i << ", rank " << from << " to " << comm.rank();
       }
     }
@@ -254,7 +255,7 @@ TEST(Puts, MultiBlockGroup_SignalsAndWaits) {
 TEST(Puts, LargeGroup_SignalsAndWaits) {
   NEEDS_GPUS(2);
   Group group(gpus_up_to(4));
-  exchange_with_all(group, 4 * kMiB + 5, 4);  // on streams that fork from the caller's
+  exchange_with_all(group, 4 * kMiB + 5, 4);  // on streams that fork from that of the call
 }
 
 /// More than one kernel makes, over one another, each with its word; a large one is among them or
@@ -276,8 +277,8 @@ void put_in_order(std::uint64_t large) {
     std::mt19937_64 random(7);
     std::vector<PutWithSignal> puts;
     std::vector<Signal> awaited;
-    Bytes wanted(bytes, std::byte{0x5A});
-    const Bytes theirs = sent_by(other);
+    Bytes expected(bytes, std::byte{0x5A});
+    const Bytes sent = sent_by(other);
     for (std::uint64_t i = 0; i < kPuts; ++i) {
       const std::uint64_t length = i == 20 && large > 0 ? large : 1 + random() % 2000;
       const std::uint64_t to = random() % (bytes - length + 1);
@@ -285,13 +286,13 @@ void put_in_order(std::uint64_t large) {
       const Signal word{words, i * sizeof i, i + 1};
       puts.push_back({{other, inbox, to, out.get() + from, length}, word});
       awaited.push_back(word);
-      std::copy_n(theirs.begin() + static_cast<std::ptrdiff_t>(from), length,
-                  wanted.begin() + static_cast<std::ptrdiff_t>(to));
+      std::copy_n(sent.begin() + static_cast<std::ptrdiff_t>(from), length,
+                  expected.begin() + static_cast<std::ptrdiff_t>(to));
     }
     meet(comm);
     comm.put_group(puts, awaited, stream.get());
     POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
-    EXPECT_TRUE(is_same(wanted, read(driver, inbox.local(), bytes)));
+    EXPECT_TRUE(is_same(expected, read(driver, inbox.local(), bytes)));
     EXPECT_EQ(large > 0 ? 0 : kPuts, comm.put_counts().by_kernel);
     EXPECT_EQ(large > 0 ? kPuts : 0, comm.put_counts().by_copies);
     meet(comm);
@@ -318,14 +319,14 @@ TEST(Puts, CapturedPuts_RunAtEachLaunch) {
     std::uint64_t at = 0;
     std::uint64_t word = 0;
     const auto next = [&](std::uint64_t bytes) {
-      const PutWithSignal one{{other, inbox, at, out.get() + at, bytes},
-                              Signal{words, 8 * word++, 7}};
+      const PutWithSignal entry{{other, inbox, at, out.get() + at, bytes},
+                                Signal{words, 8 * word++, 7}};
       at += bytes;
-      return one;
+      return entry;
     };
     for (const std::uint64_t bytes : {kLarge, std::uint64_t{500}}) {
-      const PutWithSignal one = next(bytes);
-      comm.put(one.put, *one.then, stream.get());
+      const PutWithSignal entry = next(bytes);
+      comm.put(entry.put, *entry.then, stream.get());
     }
     const std::array large{next(kLarge)};
     comm.put_group(large, {}, stream.get());

@@ -128,8 +128,8 @@ TEST(Streams, BarrierOrdersPutsAndReads) {
     for (std::uint64_t round = 0; round < kRounds; ++round) {
       Bytes expected;
       for (int from = 0; from < comm.size(); ++from) {
-        const Bytes one = message(from, round);
-        expected.insert(expected.end(), one.begin(), one.end());
+        const Bytes bytes = message(from, round);
+        expected.insert(expected.end(), bytes.begin(), bytes.end());
       }
       ASSERT_TRUE(expected == read(driver, in[round]->get(), size * kBytes)) << "round " << round;
     }
@@ -379,8 +379,8 @@ TEST(Streams, WrongArgumentsAreNamedAndChangeNothing) {
     EXPECT_THAT(wait(memory, 4, stream.get()), HasSubstr("signal.offset is 4, not a multiple"));
     EXPECT_THAT(wait(memory, 64, stream.get()), HasSubstr("past the end of 64 bytes"));
     const CurrentContext elsewhere(driver, comm.context());
-    const PrimaryContext theirs(driver, 1 - comm.gpu());
-    const Stream not_ours(driver, theirs.get());
+    const PrimaryContext peer_context(driver, 1 - comm.gpu());
+    const Stream not_ours(driver, peer_context.get());
     EXPECT_THAT(wait(memory, 0, not_ours.get()), HasSubstr("stream is not one of the primary"));
 
     EXPECT_THAT(thrown_by<InvalidArgument>([&] { comm.alloc(0); }), HasSubstr("bytes is 0"));

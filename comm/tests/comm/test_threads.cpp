@@ -19,9 +19,9 @@ using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 
-std::vector<std::uint64_t> gather(Communicator& comm, std::uint64_t mine) {
-  std::vector<std::uint64_t> all(static_cast<std::size_t>(comm.size()), ~mine);
-  comm.exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+std::vector<std::uint64_t> gather(Communicator& comm, std::uint64_t local) {
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(comm.size()), ~local);
+  comm.exchange(std::as_bytes(std::span(&local, 1)), std::as_writable_bytes(std::span(all)));
   return all;
 }
 
@@ -62,8 +62,8 @@ TEST(Threads, ExchangesOfAnySize) {
       comm.exchange(contents(comm.rank()), all);
       Bytes expected;
       for (int rank = 0; rank < 3; ++rank) {
-        const Bytes one = contents(rank);
-        expected.insert(expected.end(), one.begin(), one.end());
+        const Bytes part = contents(rank);
+        expected.insert(expected.end(), part.begin(), part.end());
       }
       ASSERT_TRUE(expected == all) << bytes << " bytes";
     }
@@ -157,7 +157,7 @@ TEST(Threads, SingleThread_DestroysAllRanks) {
   });
   for (const int rank : {2, 0, 3}) {
     group.destroy(rank);
-    // It is still there for who has not left.
+    // It is still there for ranks that have not left.
     const CurrentContext current(group[1].driver(), group[1].context());
     EXPECT_EQ(Bytes(64), read(group[1].driver(), memories[1].address(rank), 64));
   }

@@ -51,15 +51,15 @@ SIMT_KERNEL(test_take, 32, const std::uint64_t* inbox, std::uint64_t* out) {
     simt::store(out + i, simt::load(inbox + i));
 }
 
-/// As the host of a rank does, late: once that gave up, aborts. Notes what `word` is just before.
+/// As the host of a rank does, late: aborts after a timeout. Notes what `word` is just before.
 SIMT_KERNEL(test_host, 32, wait_error* status, std::uint32_t* abort_flag, const std::uint64_t* word,
-            std::uint64_t* found) {
+            std::uint64_t* current) {
   if (simt::thread_index() != 0) return;
   while (simt::load_volatile(&status->given_up) == 0) simt::spin_pause();
   const std::uint64_t began = simt::global_timer_ns();
   simt::spin_until([&] { return simt::load_volatile(word) != 0; },
                    [&] { return simt::global_timer_ns() - began > 1'000'000'000; });
-  simt::store(found, simt::load_volatile(word));
+  simt::store(current, simt::load_volatile(word));
   simt::store_volatile(abort_flag, 1U);
 }
 
@@ -88,17 +88,17 @@ class WaitKernel : public testing::Test {
 
   /// Tells every other rank `value` in this rank's word there, and waits for theirs.
   StreamSignalArgs meeting(std::uint32_t rank, std::uint64_t value, bool begins_epoch) {
-    Rank& its = ranks_[rank];
+    Rank& state = ranks_[rank];
     StreamSignalArgs args{};
     for (std::uint32_t other = 0; other < kRanks; ++other) {
       if (other == rank) continue;
-      args.told[args.told_count++] = {&ranks_[other].words[rank], value};
-      args.awaited[args.awaited_count++] = {&its.words[other], value};
+      args.signals[args.signal_count++] = {&ranks_[other].words[rank], value};
+      args.awaited[args.awaited_count++] = {&state.words[other], value};
     }
-    args.epoch = &its.epoch;
+    args.epoch = &state.epoch;
     args.begins_epoch = begins_epoch;
-    args.base = its.words.data();
-    args.bytes = sizeof its.words;
+    args.base = state.words.data();
+    args.bytes = sizeof state.words;
     args.wait_ctx = wait_ctx(rank);
     return args;
   }
@@ -108,13 +108,14 @@ class WaitKernel : public testing::Test {
   }
 
   wait_context wait_ctx(std::uint32_t rank) {
-    Rank& its = ranks_[rank];
-    return {&its.abort_flag, 1'000'000'000, &its.status, &its.reports, wait_error::kStreamWait};
+    Rank& state = ranks_[rank];
+    return {&state.abort_flag, 1'000'000'000, &state.status, &state.reports,
+            wait_error::kStreamWait};
   }
   /// The half of a barrier that waits for all other ranks.
   StreamSignalArgs barrier(std::uint32_t rank, std::uint64_t value) {
     StreamSignalArgs args = meeting(rank, value, /*begins_epoch=*/false);
-    args.told_count = 0;
+    args.signal_count = 0;
     args.epoch = nullptr;
     args.bytes = 0;
     return args;
@@ -187,7 +188,7 @@ class WaitKernel : public testing::Test {
     return what_was_taken(sent, taken);
   }
 
-  /// Empty, or who took something else than what was sent; both by round and rank.
+  /// Empty, or which rank took something else than what was sent; both by round and rank.
   static std::string what_was_taken(
       const std::deque<std::array<std::uint64_t, kElements>>& sent,
       const std::deque<std::array<std::uint64_t, kRanks * kElements>>& taken) {
@@ -257,20 +258,21 @@ class WaitKernel : public testing::Test {
   std::string timed_out(std::uint64_t seed) {
     ranks_ = {};
     ranks_[0].words = {0, 0, 0, 7};
-    std::uint64_t found = 0;
+    std::uint64_t current = 0;
     add(0, signal(0, 3, 8));
     add_send(0, 5, nullptr);
-    add_host(2, 0, &ranks_[1].words[0], &found);
+    add_host(2, 0, &ranks_[1].words[0], &current);
     if (const std::string error = run(seed); !error.empty()) return error;
     if (ranks_[0].status.reason != wait_error::time_limit) return "it did not give up";
-    return found == 0 && ranks_[1].words[0] == 5 ? "" : "told before the abort";
+    return current == 0 && ranks_[1].words[0] == 5 ? "" : "told before the abort";
   }
   std::string timed_out_twice(std::uint64_t seed);
   /// On `rank`, the host of rank `of`.
-  void add_host(std::uint32_t rank, std::uint32_t of, const std::uint64_t* word,
-                std::uint64_t* found) {
+  void add_host(std::uint32_t rank, std::uint32_t peer, const std::uint64_t* word,
+                std::uint64_t* current) {
     rows_[rank].push_back(simt::launch("test_host", static_cast<int>(rank), 1, 32,
-                                       &ranks_[of].status, &ranks_[of].abort_flag, word, found));
+                                       &ranks_[peer].status, &ranks_[peer].abort_flag, word,
+                                       current));
   }
 
   std::array<Rank, kRanks> ranks_{};
@@ -372,15 +374,15 @@ TEST_F(WaitKernel, OnlyFirstTimedOutWaitTakesItsTime) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) EXPECT_EQ("", timed_out_twice(seed));
 }
 
-struct Planted {
+struct MutantCase {
   device::wait_mutant of_waits;
   StreamWaitFault of_streams;
   const char* name;
 };
 
-class PlantedWaitFault : public WaitKernel, public testing::WithParamInterface<Planted> {};
+class WaitMutants : public WaitKernel, public testing::WithParamInterface<MutantCase> {};
 
-TEST_P(PlantedWaitFault, MakesRunsFail) {
+TEST_P(WaitMutants, MakesRunsFail) {
   const Planting of_waits(GetParam().of_waits);
   const Planting of_streams(GetParam().of_streams);
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
@@ -398,17 +400,18 @@ constexpr auto kNoFault = StreamWaitFault::none;
 constexpr auto kWaitsWell = device::wait_mutant::none;
 
 INSTANTIATE_TEST_SUITE_P(
-    Of, PlantedWaitFault,
+    All, WaitMutants,
     testing::Values(
-        Planted{device::wait_mutant::no_look_at_the_abort_word, kNoFault, "NoLookAtTheAbortWord"},
-        Planted{device::wait_mutant::no_look_at_the_reports, kNoFault, "NoLookAtTheReports"},
-        Planted{device::wait_mutant::goes_on_unreported, kNoFault, "GoesOnUnreported"},
-        Planted{kWaitsWell, StreamWaitFault::words_loaded_plainly, "WordsLoadedPlainly"},
-        Planted{kWaitsWell, StreamWaitFault::first_word_alone, "FirstWordAlone"},
-        Planted{kWaitsWell, StreamWaitFault::exact_value, "ExactValue"},
-        Planted{kWaitsWell, StreamWaitFault::no_circle, "NoCircle"},
-        Planted{kWaitsWell, StreamWaitFault::epoch_not_counted, "EpochNotCounted"}),
-    [](const auto& of) { return std::string(of.param.name); });
+        MutantCase{device::wait_mutant::no_look_at_the_abort_word, kNoFault,
+                   "NoLookAtTheAbortWord"},
+        MutantCase{device::wait_mutant::no_look_at_the_reports, kNoFault, "NoLookAtTheReports"},
+        MutantCase{device::wait_mutant::goes_on_unreported, kNoFault, "GoesOnUnreported"},
+        MutantCase{kWaitsWell, StreamWaitFault::words_loaded_plainly, "WordsLoadedPlainly"},
+        MutantCase{kWaitsWell, StreamWaitFault::first_word_alone, "FirstWordAlone"},
+        MutantCase{kWaitsWell, StreamWaitFault::exact_value, "ExactValue"},
+        MutantCase{kWaitsWell, StreamWaitFault::no_circle, "NoCircle"},
+        MutantCase{kWaitsWell, StreamWaitFault::epoch_not_counted, "EpochNotCounted"}),
+    [](const auto& param_info) { return std::string(param_info.param.name); });
 
 }  // namespace
 }  // namespace polypath::test

@@ -51,7 +51,7 @@ TEST(Half, EveryFloat16WidensExactlyAndComesBack) {
 TEST(Half, FloatsNarrowToTheNearest) {
   std::mt19937 random(1);
   for (int i = 0; i < 4'000'000; ++i) {
-    // Of any exponent; half of them lie exactly between two float16 or bfloat16 values.
+    // Any exponent; half of them lie exactly between two float16 or bfloat16 values.
     std::uint32_t bits = static_cast<std::uint32_t>(random());
     if (i % 4 == 1) bits = (bits & ~0x1FFFU) | 0x1000U;
     if (i % 4 == 2) bits = (bits & ~0xFFFFU) | 0x8000U;

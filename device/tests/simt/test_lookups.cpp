@@ -37,9 +37,9 @@ TEST(Pollers, FindReturnsPollersInAddressOrder) {
       std::erase_if(chosen,
                     [&](const auto& poll) { return poll.first < begin || poll.first >= end; });
       std::ranges::stable_sort(chosen, {}, [](const auto& poll) { return poll.first; });
-      std::vector<Thread*> found;
-      for (const auto& [address, thread] : chosen) found.push_back(thread);
-      return found;
+      std::vector<Thread*> matches;
+      for (const auto& [address, thread] : chosen) matches.push_back(thread);
+      return matches;
     };
     for (int step = 0; step < 2000; ++step) {
       if (known.empty() || random() % 2 == 0) {
@@ -53,9 +53,9 @@ TEST(Pollers, FindReturnsPollersInAddressOrder) {
       ASSERT_EQ(pollers.empty(), known.empty());
       const std::uintptr_t begin = any_address(random);
       const std::uintptr_t end = begin + (random() % 8 == 0 ? 0x200000 : random() % 40);
-      std::vector<Thread*> found;
-      pollers.find(begin, end, found);
-      ASSERT_EQ(found, in_order(begin, end)) << "seed " << seed << ", step " << step;
+      std::vector<Thread*> matches;
+      pollers.find(begin, end, matches);
+      ASSERT_EQ(matches, in_order(begin, end)) << "seed " << seed << ", step " << step;
     }
     EXPECT_EQ(pollers.all(), in_order(0, UINTPTR_MAX));
   }
@@ -118,12 +118,12 @@ TEST(Cache, HoldsEntriesUntilCleared) {
         cache[granule].valid |= bit;
       }
       ASSERT_EQ(cache.empty(), known.empty());
-      const std::uintptr_t wanted = random() % 2 == 0 ? granule : any_address(random);
-      const auto expected = known.find(wanted);
-      const CachedBytes* const found = cache.find(wanted);
-      ASSERT_EQ(found != nullptr, expected != known.end()) << "seed " << seed << ", step " << step;
-      if (found != nullptr) {
-        ASSERT_EQ(found->valid, expected->second);
+      const std::uintptr_t address = random() % 2 == 0 ? granule : any_address(random);
+      const auto expected = known.find(address);
+      const CachedBytes* const entry = cache.find(address);
+      ASSERT_EQ(entry != nullptr, expected != known.end()) << "seed " << seed << ", step " << step;
+      if (entry != nullptr) {
+        ASSERT_EQ(entry->valid, expected->second);
       }
     }
   }

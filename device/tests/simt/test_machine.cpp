@@ -79,9 +79,9 @@ SIMT_KERNEL(test_groups, 128, std::uint32_t* out, int turns) {
     }
     barrier_sync(3, block_size());
     if (takers.holds_me()) {
-      const bool found =
+      const bool is_match =
           takers.any(takers.rank() == 5 && value == static_cast<std::uint32_t>(turn));
-      if (found && takers.is_leader()) red_add_relaxed(out, 1U);
+      if (is_match && takers.is_leader()) red_add_relaxed(out, 1U);
     }
     barrier_sync(4, block_size());
   }
@@ -89,9 +89,9 @@ SIMT_KERNEL(test_groups, 128, std::uint32_t* out, int turns) {
 
 TEST(Machine, GroupsMeetAtTheirBarriers) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    std::uint32_t found = 0;
-    ASSERT_EQ("", run({{launch("test_groups", 0, 1, 128, &found, 50)}}, {.seed = seed}));
-    EXPECT_EQ(50U, found);
+    std::uint32_t count = 0;
+    ASSERT_EQ("", run({{launch("test_groups", 0, 1, 128, &count, 50)}}, {.seed = seed}));
+    EXPECT_EQ(50U, count);
   }
 }
 

@@ -1,5 +1,5 @@
 // One block hands tiles to a block of another device, as kernels of collectives do: flags after
-// data, credit back. Right, it works whatever the seed; with one part of the order left out, some
+// data, credit back. Right, it works with every seed; with one part of the order left out, some
 // seeds find it.
 #include <gtest/gtest.h>
 
@@ -114,15 +114,15 @@ TEST(MemoryModel, RightOrder_AlwaysWorks) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) ASSERT_TRUE(works(Fault::none, seed)) << seed;
 }
 
-class PlantedFault : public testing::TestWithParam<Fault> {};
+class SimtFault : public testing::TestWithParam<Fault> {};
 
-TEST_P(PlantedFault, MakesRunsFail) {
-  int found = 0;
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) found += works(GetParam(), seed) ? 0 : 1;
-  EXPECT_GE(found, 4) << "of 40 seeds";
+TEST_P(SimtFault, MakesRunsFail) {
+  int failures = 0;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) failures += works(GetParam(), seed) ? 0 : 1;
+  EXPECT_GE(failures, 4) << "of 40 seeds";
 }
 
-INSTANTIATE_TEST_SUITE_P(MemoryModel, PlantedFault,
+INSTANTIATE_TEST_SUITE_P(MemoryModel, SimtFault,
                          testing::Values(Fault::no_barrier_before_flag, Fault::no_release,
                                          Fault::fence_of_gpu_only, Fault::no_barrier_after_wait,
                                          Fault::no_acquire, Fault::constant_loads,

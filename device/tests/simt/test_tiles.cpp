@@ -1,4 +1,4 @@
-// Tiles: every byte of them and none beside, whatever the sizes and addresses.
+// Tiles: every byte of them and no other, for all sizes and addresses.
 #include <gtest/gtest.h>
 
 #include <cstdint>

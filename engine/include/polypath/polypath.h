@@ -101,9 +101,9 @@ POLYPATH_API void* polypath_driver_function(polypath_context* context, const cha
 POLYPATH_API polypath_status polypath_copy_async(polypath_context* context, void* dst,
                                                  const void* src, size_t bytes, void* stream);
 
-/* The same, but what is not worth splitting is left to the caller: for programs that have a copy
- * call of their own, and for what stands between a program and the driver. *issued is 1: the
- * transfer is under way, as polypath_copy_async() would have it. 0, with any status: copy it
+/* polypath_copy_async(), but what is not worth splitting is left to the caller: for programs that
+ * have a copy call of their own, and for interposers between a program and the driver. *issued is
+ * 1: the transfer is under way, as polypath_copy_async() would have it. 0, with any status: copy it
  * natively on `stream`; the counters name the reason. Nothing was done, or a call for a route
  * failed: then some of the bytes of `src` are in `dst`, or will be before what `stream` is given
  * next begins. POLYPATH_DRIVER_ERROR with 1: as there. */
@@ -111,11 +111,11 @@ POLYPATH_API polypath_status polypath_try_copy_async(polypath_context* context, 
                                                      const void* src, size_t bytes, void* stream,
                                                      int* issued);
 
-/* The same of a transfer that the caller knows to follow: nothing but event records was put on
- * `stream` since the last transfer that polypath issued there. Its staged routes need not wait for
- * that one to end, except where the two touch the same memory. The order on `stream` is what it
- * would be without. On a default stream, and with memory that the program mapped itself, it is
- * polypath_try_copy_async(). */
+/* polypath_try_copy_async() of a transfer that the caller knows to follow: nothing but event
+ * records was put on `stream` since the last transfer that polypath issued there. Its staged routes
+ * need not wait for that one to end, except where the two touch the same memory. The order on
+ * `stream` is what it would be without. On a default stream, and with memory that the program
+ * mapped itself, it is polypath_try_copy_async(). */
 POLYPATH_API polypath_status polypath_try_copy_sequenced_async(polypath_context* context, void* dst,
                                                                const void* src, size_t bytes,
                                                                void* stream, int* issued);
@@ -125,10 +125,12 @@ typedef struct polypath_thresholds {
   size_t gpu_to_gpu;
   size_t host_to_gpu;
   size_t gpu_to_host;
+  size_t pageable_to_gpu; /* host memory that CUDA does not know */
+  size_t gpu_to_pageable;
 } polypath_thresholds;
 
 /* The sizes below which no plan of this node splits a transfer, as it is measured and tuned now:
- * whoever calls polypath_try_copy_async() need not ask for less. */
+ * callers of polypath_try_copy_async() need not ask for less. */
 POLYPATH_API polypath_status polypath_split_thresholds(polypath_context* context,
                                                        polypath_thresholds* thresholds);
 
@@ -149,11 +151,12 @@ POLYPATH_API polypath_status polypath_group_copy_async(polypath_context* context
                                                        const polypath_transfer* transfers,
                                                        size_t count);
 
-/* The same, but what is not worth splitting is left to the caller, transfer by transfer: issued[i]
- * is 1 or 0 as *issued of polypath_try_copy_async(), and each transfer that is 0 is to be copied
- * natively. Those that are left come after those that were taken, on one stream as well: it is for
- * transfers that do not need each other's order. With POLYPATH_SUCCESS some may be 1 and others 0.
- * With POLYPATH_DRIVER_ERROR those that are 1 may be as polypath_copy_async() says of that. */
+/* polypath_group_copy_async(), but what is not worth splitting is left to the caller, transfer by
+ * transfer: issued[i] is 1 or 0 as *issued of polypath_try_copy_async(), and the caller must copy
+ * each transfer that is 0 natively. Those that are left come after those that were taken, on one
+ * stream as well: it is for transfers that do not need each other's order. With POLYPATH_SUCCESS
+ * some may be 1 and others 0. With POLYPATH_DRIVER_ERROR those that are 1 may be as
+ * polypath_copy_async() says of that. */
 POLYPATH_API polypath_status polypath_try_group_copy_async(polypath_context* context,
                                                            const polypath_transfer* transfers,
                                                            size_t count, int* issued);
@@ -269,8 +272,8 @@ typedef struct polypath_collective_request {
  *  "candidates": [{"algorithm", "us", "bus_gbps", "limit_bus_gbps", "reason": why left out}],
  *  "times_ring": {algorithm: times} or null, "published_us",
  *  "tuned": null, or what it follows, an entry of "collectives" of polypath_tuning_results()}
- * All times and rates but those of "tuned" are predictions; "unproven": on several nodes, which
- * nobody measured.
+ * All times and rates but those of "tuned" are predictions; "unproven": on several nodes, where
+ * nothing was measured.
  * limit_bus_gbps: what all trees over links and host memory carry at best, link_limit_bus_gbps:
  * those over links between GPUs. us and bus_gbps of a candidate are null where it cannot run or was
  * not weighed. times_ring (how many times as fast as the ring over direct links) and published_us
@@ -299,7 +302,7 @@ POLYPATH_API polypath_status polypath_note_copy(polypath_context* context, void*
 
 /* How loaded the links are now, as this process knows it and as others tell:
  * {"time_us": of the clock that busy_us are counted by,
- *  "links": [{"from", "to", "gbps", "loaded": bool, "source": who says so, "pid": of another
+ *  "links": [{"from", "to", "gbps", "loaded": bool, "source": text, "pid": of another
  *             process that says so, or null, "wait_us": how long a copy would wait, or 0,
  *             "processes": [{"pid", "busy_us": predicted time of all its copies so far}]}]}
  * One row stands for all links of one direction between a GPU and host memory. */
@@ -356,7 +359,7 @@ POLYPATH_API polypath_status polypath_counters_reset(polypath_context* context);
  * "collectives": [{"op", "ranks" (class of sets of GPUs), "bytes" (of a rank's larger buffer),
  * "algorithm", "stages", "blocks", "lanes", "chunk_bytes" (null where they mean nothing),
  * "planned_us" (a call as the cost model plans it), "us" (so), "tried", "edited"}],
- * "comm": [{"op", "ranks", "bytes", "backend" (of UNICONN's, the choice), "times": [{"backend",
+ * "comm": [{"op", "ranks", "bytes", "backend" (UNICONN's choice), "times": [{"backend",
  * "us"}], "pairs", "edited"}]}
  * GB/s are those of the whole group or window. */
 POLYPATH_API polypath_status polypath_tuning_results(polypath_context* context, char** json);

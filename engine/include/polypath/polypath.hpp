@@ -57,12 +57,12 @@ class context {
   using settings = std::initializer_list<std::pair<const char*, const char*>>;
 
   /// Settings as {"routes", "direct,gpu"}; they override the environment.
-  explicit context(settings given = {}) {
+  explicit context(settings overrides = {}) {
     std::vector<polypath_setting> list;
-    for (const auto& [name, value] : given) list.push_back({name, value});
-    polypath_context* made = nullptr;
-    detail::check(polypath_context_create(list.data(), list.size(), &made));
-    handle_.reset(made);
+    for (const auto& [name, value] : overrides) list.push_back({name, value});
+    polypath_context* handle = nullptr;
+    detail::check(polypath_context_create(list.data(), list.size(), &handle));
+    handle_.reset(handle);
   }
 
   /// Copies `bytes` from `src` to `dst`, ordered on `stream` as cuMemcpyAsync is.
@@ -126,8 +126,8 @@ class context {
  private:
   static std::vector<polypath_transfer_request> views(std::span<const request> requests) {
     std::vector<polypath_transfer_request> list;
-    for (const request& one : requests)
-      list.push_back({one.src.c_str(), one.dst.c_str(), one.bytes});
+    for (const request& entry : requests)
+      list.push_back({entry.src.c_str(), entry.dst.c_str(), entry.bytes});
     return list;
   }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/version.hpp"
@@ -46,10 +47,24 @@ void give(const nlohmann::json& value, char** out) {
   *out = copy_of(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-Context& of(polypath_context* context) {
+Context& context_of(polypath_context* context) {
   require(context != nullptr, "context is null");
   return context->context;
 }
+
+namespace {
+
+/// "host0:pageable" as well as what parse_memory() reads.
+MemoryId memory_of_text(std::string_view text, bool& is_pageable) {
+  constexpr std::string_view kPageable = ":pageable";
+  if (!text.ends_with(kPageable)) return parse_memory(text);
+  const MemoryId memory = parse_memory(text.substr(0, text.size() - kPageable.size()));
+  require(memory.is_host(), "only host memory is pageable: write host0:pageable");
+  is_pageable = true;
+  return memory;
+}
+
+}  // namespace
 
 std::vector<Request> requests_of(const polypath_transfer_request* requests, std::size_t count) {
   require(requests != nullptr && count > 0, "requests is null or empty");
@@ -57,8 +72,11 @@ std::vector<Request> requests_of(const polypath_transfer_request* requests, std:
   for (std::size_t i = 0; i < count; ++i) {
     require(requests[i].src != nullptr && requests[i].dst != nullptr,
             "src or dst of a request is null");
-    out.push_back(
-        {parse_memory(requests[i].src), parse_memory(requests[i].dst), requests[i].bytes});
+    Request request;
+    request.src = memory_of_text(requests[i].src, request.is_pageable);
+    request.dst = memory_of_text(requests[i].dst, request.is_pageable);
+    request.bytes = requests[i].bytes;
+    out.push_back(request);
   }
   return out;
 }
@@ -97,7 +115,7 @@ polypath_status try_copy(polypath_context* context, const Transfer& transfer,
     *issued = 0;
     bool midway = false;
     try {
-      *issued = of(context).try_copy_async(transfer, midway) ? 1 : 0;
+      *issued = context_of(context).try_copy_async(transfer, midway) ? 1 : 0;
     } catch (...) {
       *issued = midway ? 1 : 0;
       throw;
@@ -162,7 +180,7 @@ void polypath_context_destroy(polypath_context* context) {
 
 polypath_status polypath_copy_async(polypath_context* context, void* dst, const void* src,
                                     size_t bytes, void* stream) {
-  return guarded([&] { of(context).copy_async(transfer_of(dst, src, bytes, stream)); });
+  return guarded([&] { context_of(context).copy_async(transfer_of(dst, src, bytes, stream)); });
 }
 
 polypath_status polypath_try_copy_async(polypath_context* context, void* dst, const void* src,
@@ -190,14 +208,15 @@ polypath_status polypath_split_thresholds(polypath_context* context,
                                           polypath_thresholds* thresholds) {
   return guarded([&] {
     require(thresholds != nullptr, "thresholds is null");
-    const Thresholds least = of(context).smallest_split();
-    *thresholds = {least.gpu_to_gpu, least.host_to_gpu, least.gpu_to_host};
+    const Thresholds least = context_of(context).smallest_split();
+    *thresholds = {least.gpu_to_gpu, least.host_to_gpu, least.gpu_to_host, least.pageable_to_gpu,
+                   least.gpu_to_pageable};
   });
 }
 
 polypath_status polypath_group_copy_async(polypath_context* context,
                                           const polypath_transfer* transfers, size_t count) {
-  return guarded([&] { of(context).group_copy_async(group_of(transfers, count)); });
+  return guarded([&] { context_of(context).group_copy_async(group_of(transfers, count)); });
 }
 
 polypath_status polypath_try_group_copy_async(polypath_context* context,
@@ -206,14 +225,15 @@ polypath_status polypath_try_group_copy_async(polypath_context* context,
   return guarded([&] {
     require(issued != nullptr || count == 0, "issued is null");
     std::fill_n(issued, count, 0);
-    of(context).try_group_copy_async(group_of(transfers, count), {issued, count});
+    context_of(context).try_group_copy_async(group_of(transfers, count), {issued, count});
   });
 }
 
 polypath_status polypath_copy_batch_async(polypath_context* context, size_t count, void* const* dst,
                                           const void* const* src, const size_t* bytes,
                                           void* stream) {
-  return guarded([&] { of(context).copy_batch_async(batch_of(count, dst, src, bytes, stream)); });
+  return guarded(
+      [&] { context_of(context).copy_batch_async(batch_of(count, dst, src, bytes, stream)); });
 }
 
 polypath_status polypath_try_copy_batch_async(polypath_context* context, size_t count,
@@ -224,7 +244,8 @@ polypath_status polypath_try_copy_batch_async(polypath_context* context, size_t 
     *issued = 0;
     bool midway = false;
     try {
-      *issued = of(context).try_copy_batch_async(batch_of(count, dst, src, bytes, stream), midway);
+      *issued = context_of(context).try_copy_batch_async(batch_of(count, dst, src, bytes, stream),
+                                                         midway);
     } catch (...) {
       *issued = midway ? 1 : 0;
       throw;
@@ -234,58 +255,60 @@ polypath_status polypath_try_copy_batch_async(polypath_context* context, size_t 
 
 polypath_status polypath_prepare_batches(polypath_context* context,
                                          const polypath_transfer_request* requests, size_t count) {
-  return guarded([&] { of(context).prepare_batches(requests_of(requests, count)); });
+  return guarded([&] { context_of(context).prepare_batches(requests_of(requests, count)); });
 }
 
 polypath_status polypath_prepare(polypath_context* context,
                                  const polypath_transfer_request* requests, size_t count) {
-  return guarded([&] { of(context).prepare(requests_of(requests, count)); });
+  return guarded([&] { context_of(context).prepare(requests_of(requests, count)); });
 }
 
 polypath_status polypath_ipc_register_export(polypath_context* context, const void* handle,
                                              const void* address) {
-  return guarded([&] { of(context).memory_exported(handle_of(handle), address_of(address)); });
+  return guarded(
+      [&] { context_of(context).memory_exported(handle_of(handle), address_of(address)); });
 }
 
 polypath_status polypath_ipc_register_import(polypath_context* context, const void* handle,
                                              const void* address) {
-  return guarded([&] { of(context).memory_imported(handle_of(handle), address_of(address)); });
+  return guarded(
+      [&] { context_of(context).memory_imported(handle_of(handle), address_of(address)); });
 }
 
 polypath_status polypath_ipc_unregister_import(polypath_context* context, const void* address) {
-  return guarded([&] { of(context).memory_closed(address_of(address)); });
+  return guarded([&] { context_of(context).memory_closed(address_of(address)); });
 }
 
 polypath_status polypath_plan(polypath_context* context, const polypath_transfer_request* requests,
                               size_t count, char** json) {
   return guarded([&] {
-    const Plan plan = of(context).plan(requests_of(requests, count));
+    const Plan plan = context_of(context).plan(requests_of(requests, count));
     nlohmann::json value = to_json(plan);
-    value["loaded"] = loaded_json(of(context), plan);
+    value["loaded"] = loaded_json(context_of(context), plan);
     give(value, json);
   });
 }
 
 polypath_status polypath_topology(polypath_context* context, char** json) {
-  return guarded([&] { give(topology_json(of(context)), json); });
+  return guarded([&] { give(topology_json(context_of(context)), json); });
 }
 
 polypath_status polypath_note_copy(polypath_context* context, void* dst, const void* src,
                                    size_t bytes, void* stream) {
   return guarded([&] {
     const Transfer copy = transfer_of(dst, src, bytes, stream);
-    of(context).load().note_copy(copy.dst, copy.src, copy.bytes, copy.stream);
+    context_of(context).load().note_copy(copy.dst, copy.src, copy.bytes, copy.stream);
   });
 }
 
 polypath_status polypath_load(polypath_context* context, char** json) {
-  return guarded([&] { give(load_json(of(context)), json); });
+  return guarded([&] { give(load_json(context_of(context)), json); });
 }
 
 polypath_status polypath_measure(polypath_context* context, polypath_progress progress,
                                  void* user) {
   return guarded([&] {
-    of(context).measure([&](std::size_t done, std::size_t total, const std::string& what) {
+    context_of(context).measure([&](std::size_t done, std::size_t total, const std::string& what) {
       if (progress != nullptr) progress(done, total, what.c_str(), user);
     });
   });
@@ -304,24 +327,24 @@ polypath_status polypath_settings(polypath_context* context, char** json) {
 }
 
 polypath_status polypath_device_info(polypath_context* context, char** json) {
-  return guarded([&] { give(devices_json(of(context)), json); });
+  return guarded([&] { give(devices_json(context_of(context)), json); });
 }
 
 polypath_status polypath_counters(polypath_context* context, char** json) {
-  return guarded([&] { give(counters_json(of(context)), json); });
+  return guarded([&] { give(counters_json(context_of(context)), json); });
 }
 
 polypath_status polypath_counters_text(polypath_context* context, char** text) {
   return guarded([&] {
     require(text != nullptr, "text is null");
-    *text = copy_of(report(of(context)));
+    *text = copy_of(report(context_of(context)));
   });
 }
 
 polypath_status polypath_counters_reset(polypath_context* context) {
-  return guarded([&] { of(context).reset_counters(); });
+  return guarded([&] { context_of(context).reset_counters(); });
 }
 
 polypath_status polypath_tuning_results(polypath_context* context, char** json) {
-  return guarded([&] { give(tuned_json(of(context)), json); });
+  return guarded([&] { give(tuned_json(context_of(context)), json); });
 }

@@ -59,7 +59,7 @@ char* copy_of(const std::string& text);
 /// Throws InvalidArgument when `out` is null.
 void give(const nlohmann::json& value, char** out);
 /// Throws InvalidArgument when it is null.
-Context& of(polypath_context* context);
+Context& context_of(polypath_context* context);
 /// Throws InvalidArgument for null, none, and what is no memory.
 std::vector<Request> requests_of(const polypath_transfer_request* requests, std::size_t count);
 

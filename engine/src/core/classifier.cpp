@@ -102,7 +102,9 @@ std::variant<ResolvedTransfer, NativeReason> Classifier::ends_of(const Transfer&
   const PointerInfo dst = checked_info("dst", transfer.dst, transfer.bytes);
   if (transfer.bytes < never_split_below_) return NativeReason::small;
   if (src.kind == Kind::managed || dst.kind == Kind::managed) return NativeReason::managed;
-  if (src.kind == Kind::unknown || dst.kind == Kind::unknown) return NativeReason::pageable;
+  const bool is_pageable = src.kind == Kind::unknown || dst.kind == Kind::unknown;
+  if (is_pageable && src.kind != Kind::device && dst.kind != Kind::device)
+    return NativeReason::same_memory;
   const auto passes = [&](const PointerInfo& info, CUdeviceptr address) {
     return info.bytes != 0 && transfer.bytes > info.bytes - (address - info.start);
   };
@@ -120,13 +122,13 @@ std::variant<ResolvedTransfer, NativeReason> Classifier::ends_of(const Transfer&
   const auto src_access = access_to(src, transfer.src, transfer.bytes);
   const auto dst_access = access_to(dst, transfer.dst, transfer.bytes);
   if (!src_access || !dst_access) return NativeReason::several_allocations;
-  return ResolvedTransfer{transfer,   {*from, *to, transfer.bytes}, dst, src, *dst_access,
-                          *src_access};
+  return ResolvedTransfer{
+      transfer, {*from, *to, transfer.bytes}, dst, src, *dst_access, *src_access, is_pageable};
 }
 
 std::variant<SplittableTransfer, NativeReason> Classifier::splittable(
     const ResolvedTransfer& ends) {
-  const auto& [transfer, request, dst, src, dst_access, src_access] = ends;
+  const auto& [transfer, request, dst, src, dst_access, src_access, is_pageable] = ends;
   if (driver().stream_is_capturing != nullptr) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     if (driver().stream_is_capturing(transfer.stream, &status) != CUDA_SUCCESS ||
@@ -146,7 +148,7 @@ std::variant<SplittableTransfer, NativeReason> Classifier::splittable(
   };
   if (splittable.caller_gpu < 0 || !primary(src) || !primary(dst))
     return devices_.any_reset() ? NativeReason::context_reset : NativeReason::other_context;
-  // The direct route is one plain copy of the caller's GPU. The driver executes calls that name
+  // The direct route is one plain copy on `caller_gpu`. The driver executes calls that name
   // both contexts (cuMemcpyPeer) even if that GPU has no access.
   if (!src_access.granted(driver(), splittable.caller_gpu) ||
       !dst_access.granted(driver(), splittable.caller_gpu))

@@ -31,6 +31,8 @@ struct ResolvedTransfer {
   PointerInfo src;
   Access dst_access;
   Access src_access;
+  /// The host's side is memory that CUDA does not know.
+  bool is_pageable = false;
 };
 
 /// A transfer whose memories and stream allow it to be split.

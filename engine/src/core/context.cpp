@@ -164,6 +164,12 @@ void Context::check(const std::vector<Request>& requests) const {
 
 Plan Context::plan(const std::vector<Request>& requests) {
   check(requests);
+  for (const Request& request : requests) {
+    if (!request.is_pageable) continue;
+    if (requests.size() > 1)
+      throw InvalidArgument("a transfer of pageable memory is planned alone");
+    if (request.bytes <= kMaxPlanned) return dispatcher_.pageable_plan(request).plan;
+  }
   for (const Request& request : requests)
     if (request.bytes > kMaxPlanned)
       throw InvalidArgument(
@@ -175,6 +181,8 @@ Thresholds Context::smallest_split() {
   Thresholds least = polypath::smallest_split(planner(), node());
   for (std::uint64_t* const kind : {&least.gpu_to_gpu, &least.host_to_gpu, &least.gpu_to_host})
     *kind = std::max(*kind, dispatcher_.min_split_bytes());
+  least.pageable_to_gpu = dispatcher_.min_pageable_bytes(true);
+  least.gpu_to_pageable = dispatcher_.min_pageable_bytes(false);
   if (copies_natively()) least.gpu_to_gpu = 0;
   return least;
 }
@@ -191,6 +199,8 @@ void Context::reset_counters() {
 void Context::prepare(const std::vector<Request>& requests) {
   check(requests);
   dispatcher_.prepare(requests);
+  for (const Request& request : requests)
+    if (request.is_pageable) dispatcher_.prepare_pageable(request);
 }
 
 // ---- what is known of the node ------------------------------------------------------------------

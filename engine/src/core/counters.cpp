@@ -93,6 +93,27 @@ void Counters::count_declined_blocks(NativeReason reason, std::size_t count,
   native_block_bytes_.fetch_add(bytes, std::memory_order_relaxed);
 }
 
+void Counters::count_pageable(const TransferPlan& plan,
+                              const std::vector<std::uint64_t>& route_bytes,
+                              const std::vector<std::uint64_t>& route_chunks) {
+  const std::lock_guard lock(mutex_);
+  ++split_.split;
+  ++split_.pageable;
+  split_.bytes += plan.request.bytes;
+  for (std::size_t r = 0; r < plan.routes.size(); ++r) {
+    const Route& route = plan.routes[r].route;
+    RouteCount& count = split_.routes[{plan.request.src, plan.request.dst, to_string(route)}];
+    ++count.transfers;
+    count.bytes += route_bytes[r];
+    for (const int leg : route.legs) {
+      split_.copies += route_chunks[r];
+      LinkCount& link = split_.links[leg];
+      link.copies += route_chunks[r];
+      link.bytes += route_bytes[r];
+    }
+  }
+}
+
 void Counters::reset() {
   const std::lock_guard lock(mutex_);
   split_ = {};

@@ -44,12 +44,14 @@ json transfer_json(const TransferPlan& transfer) {
   for (const ExcludedRoute& excluded_route : transfer.excluded)
     excluded.push_back(
         {{"route", to_string(excluded_route.route)}, {"reason", excluded_route.reason}});
-  return {{"src", to_string(transfer.request.src)},
-          {"dst", to_string(transfer.request.dst)},
-          {"bytes", transfer.request.bytes},
-          {"native", transfer.native()},
-          {"routes", std::move(routes)},
-          {"excluded", std::move(excluded)}};
+  const auto name = [&](MemoryId memory) {
+    return to_string(memory) +
+           (transfer.request.is_pageable && memory.is_host() ? ":pageable" : "");
+  };
+  return {{"src", name(transfer.request.src)},     {"dst", name(transfer.request.dst)},
+          {"bytes", transfer.request.bytes},       {"native", transfer.native()},
+          {"copy_threads", transfer.copy_threads}, {"host_gbps", transfer.host_gbps},
+          {"routes", std::move(routes)},           {"excluded", std::move(excluded)}};
 }
 
 json graphs_json(Context& context) {
@@ -276,6 +278,7 @@ json counters_json(Context& context) {
   return {{"transfers", counts.split + native},
           {"split", counts.split},
           {"followed", counts.followed},
+          {"pageable", counts.pageable},
           {"native", native},
           {"failed", counts.failed},
           {"changed_by_load", counts.changed_by_load},

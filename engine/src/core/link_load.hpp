@@ -196,6 +196,10 @@ class LinkTable {
   [[nodiscard]] int host_slot(int gpu, bool to_host) const noexcept;
   /// The slot between two GPUs; -1: there is no such link.
   [[nodiscard]] int gpu_slot(int from, int to) const noexcept;
+  /// For how long copies of this process occupy the link, as predicted.
+  [[nodiscard]] std::uint64_t own_left_ns(int slot, std::uint64_t now_ns) const noexcept {
+    return at(slot).own.left_ns(now_ns);
+  }
 
   /// A copy that is no leg of a staged route: a native one, or a direct route. `stream`: any number
   /// that is the stream's own.

@@ -28,8 +28,12 @@ constexpr std::uint64_t kPublishNs = 50'000;
 constexpr std::uint64_t kPageKnownNs = 1'000'000;
 /// How long a measured state counts for others unless it is published again.
 constexpr std::uint64_t kMeasuredForNs = MeasuredLink::kMaxPollIntervalNs + 5'000'000;
-/// The links of a route are sampled again after this time.
-constexpr std::uint64_t kSampleEveryNs = 1'000'000;
+/// The links of a route are sampled again after this time. A sample delays its transfer by some 10
+/// us: less than half a percent of the time.
+constexpr std::uint64_t kSampleEveryNs = 4'000'000;
+/// A caller that comes back this much later than a sample was due loses nothing worth counting when
+/// the sample is read before its next transfer.
+constexpr std::uint64_t kAwayNs = 1'000'000;
 
 std::uint64_t next_id() noexcept {
   static std::atomic<std::uint64_t> last{0};
@@ -168,6 +172,14 @@ void LoadMonitor::note_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t byte
   }
 }
 
+bool LoadMonitor::is_occupied_by_own(MemoryId src, MemoryId dst) const noexcept {
+  if (!is_on_) return false;
+  const int slot = src.is_gpu() && dst.is_gpu() ? table_.gpu_slot(src.index, dst.index)
+                   : src.is_gpu()               ? table_.host_slot(src.index, true)
+                                                : table_.host_slot(dst.index, false);
+  return slot >= 0 && table_.own_left_ns(slot, now_ns()) > 0;
+}
+
 LoadMonitor::OwnIssue::OwnIssue(LoadMonitor& monitor, const Plan& plan,
                                 std::uintptr_t stream) noexcept
     : monitor_(monitor), plan_(plan), stream_(stream), is_open_(monitor.is_on_) {
@@ -277,18 +289,31 @@ void LoadMonitor::add_others(LoadLook& look, const std::vector<GpuLoad>& loads) 
 void LoadMonitor::look(LoadLook& look) noexcept {
   look.now_ns = now_ns();
   if (!is_measuring_) return;
-  const bool has_samples = kept_count_.load(std::memory_order_relaxed) > 0;
-  const bool has_probes = is_virtual_ && loaded_count_.load(std::memory_order_relaxed) > 0;
-  if (!has_samples && !has_probes) return;
+  if (kept_count_.load(std::memory_order_relaxed) > 0) {
+    const std::uint64_t pause_ns = is_in_doubt_.load(std::memory_order_relaxed) ? 0 : kAwayNs;
+    if (is_past(next_read_ns_.load(std::memory_order_relaxed) + pause_ns, look.now_ns))
+      try_read_samples(look.now_ns);
+  }
+  if (!is_virtual_ || loaded_count_.load(std::memory_order_relaxed) == 0) return;
   try {
-    if (has_samples && is_past(next_read_ns_.load(std::memory_order_relaxed), look.now_ns))
-      read_samples(look.now_ns);
-    if (is_virtual_ && loaded_count_.load(std::memory_order_relaxed) > 0) {
-      const RelaxedCapture relaxed(*driver_);
-      // Another thread may be in a call of the driver: it does all pending work.
-      std::unique_lock lock(mutex_, std::try_to_lock);
-      if (lock) step(lock, look.now_ns);
-    }
+    const RelaxedCapture relaxed(*driver_);
+    // Another thread may be in a call of the driver: it does all pending work.
+    std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock) step(lock, look.now_ns);
+  } catch (const std::exception& error) {
+    log_info("the load of links is not measured: {}", error.what());
+  }
+}
+
+void LoadMonitor::look_after_issue() noexcept {
+  if (!is_measuring_ || kept_count_.load(std::memory_order_relaxed) == 0) return;
+  const std::uint64_t now = now_ns();
+  if (is_past(next_read_ns_.load(std::memory_order_relaxed), now)) try_read_samples(now);
+}
+
+void LoadMonitor::try_read_samples(std::uint64_t now_ns) noexcept {
+  try {
+    read_samples(now_ns);
   } catch (const std::exception& error) {
     log_info("the load of links is not measured: {}", error.what());
   }

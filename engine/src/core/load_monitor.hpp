@@ -92,10 +92,17 @@ class LoadMonitor {
   /// The plan was issued: others are told of what it puts on links.
   void note_split(const Plan& plan, const LoadLook& look) noexcept;
 
+  /// Whether copies that this process has issued still occupy the link between two memories, by
+  /// what they were predicted to take. False where nothing is counted.
+  [[nodiscard]] bool is_occupied_by_own(MemoryId src, MemoryId dst) const noexcept;
+
   // The transfer that is planned now:
 
-  /// Begins a look: reads the clock, and samples that have ended.
+  /// Begins a look: reads the clock; samples that have ended only where a link is in doubt or the
+  /// caller was away for a while, since reading them delays the transfer.
   void look(LoadLook& look) noexcept;
+  /// The transfer of the look was issued: reads samples of earlier ones that have ended.
+  void look_after_issue() noexcept;
   /// Adds what other processes tell. Throws std::bad_alloc.
   void add_others(LoadLook& look, const std::vector<GpuLoad>& loads) const;
   /// All of it, for a caller's stream. Throws std::bad_alloc.
@@ -169,6 +176,8 @@ class LoadMonitor {
   int gpu_of(CUdeviceptr address, std::uint64_t now_ns);
   void publish(int slot, std::uint64_t now_ns, bool is_urgent);
   void read_samples(std::uint64_t now_ns);
+  /// The same, for at most one thread; errors are logged.
+  void try_read_samples(std::uint64_t now_ns) noexcept;
   // With mutex_ held:
   /// Whether no other stream of this process used the links of its staged routes meanwhile, nor
   /// filled a port of them together with it. A slow direct route makes no other one late; it counts
@@ -205,6 +214,7 @@ class LoadMonitor {
   std::vector<std::atomic<bool>> is_wanted_;              // by slot
   std::atomic<std::size_t> kept_count_{0};
   std::atomic<std::uint64_t> next_read_ns_{0};
+  std::atomic<bool> is_in_doubt_{false};  // a link's last samples were late, or lost time
   std::atomic<std::uint64_t> next_probe_ns_{0};
   std::atomic<int> loaded_count_{0};
   EventPool& timed_;

@@ -66,6 +66,9 @@ void LoadMonitor::read_samples(std::uint64_t now_ns) {
   });
   kept_count_ = kept_.size();
   next_read_ns_ = now_ns + kReadAgainNs;
+  is_in_doubt_ = std::ranges::any_of(measured_, [](const Measured& measured) {
+    return measured.lateness > 0 || measured.losses > 0;
+  });
 }
 
 bool LoadMonitor::was_alone(const KeptSample& kept, bool has_whole) const {

@@ -13,6 +13,8 @@ struct Thresholds {
   std::uint64_t gpu_to_gpu = UINT64_MAX;
   std::uint64_t host_to_gpu = UINT64_MAX;
   std::uint64_t gpu_to_host = UINT64_MAX;
+  std::uint64_t pageable_to_gpu = UINT64_MAX;  ///< host memory that is not pinned
+  std::uint64_t gpu_to_pageable = UINT64_MAX;
 };
 
 /// The least size, over the pairs of each kind, whose plan is not native: sought by doubling up to

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "base/cpus.hpp"
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "driver/check.hpp"
@@ -23,6 +24,9 @@ constexpr int kWideInSequence = 2;
 /// Plans that wait for being computed in the background.
 constexpr std::size_t kMaxPlansWaiting = 256;
 
+/// Unless the setting names more: beyond them the links are full.
+constexpr int kMaxCopyThreads = 16;
+
 PlanOptions plan_options(const Options& options, const RingLimits& rings) {
   PlanOptions plan;
   plan.filter.direct = options.direct_routes;
@@ -34,6 +38,19 @@ PlanOptions plan_options(const Options& options, const RingLimits& rings) {
   plan.chunks.chunks = options.chunks;
   plan.chunks.rings = rings;
   return plan;
+}
+
+/// In a window what else is under way comes first, which select_variant() asks.
+bool is_native_on_idle_stream(const PreparedPlan& plan) {
+  return plan.on_idle_stream != nullptr && plan.on_idle_stream->plan.native() &&
+         plan.in_window == nullptr;
+}
+
+int copy_threads(const Options& options, const NodeSource& source) {
+  if (options.copy_threads > 0) return options.copy_threads;
+  // A simulated node has the CPUs of its kind.
+  if (source.virtual_time) return kMaxCopyThreads;
+  return std::clamp(usable_cpus() / ranks_on_this_machine(), 1, kMaxCopyThreads);
 }
 
 }  // namespace
@@ -59,6 +76,8 @@ TransferDispatcher::TransferDispatcher(const NodeSource& source, const Options& 
               : [this](std::function<void()> task) { return planning_.add(std::move(task)); }),
       streams_(source.driver, resources_),
       graphs_(source.driver, resources_, streams_, options.graph_cache_size),
+      pageable_(source.driver, devices, source.node, resources_.events(),
+                copy_threads(options, source), source.virtual_time),
       preparer_(*source.driver, resources_, imports, options.prepare_threads, &load_),
       planning_(kMaxPlansWaiting) {}
 
@@ -74,12 +93,17 @@ TransferDispatcher::~TransferDispatcher() {
 // ---- what a transfer is -------------------------------------------------------------------------
 
 std::variant<SplittableTransfer, NativeReason> TransferDispatcher::classify(
-    const Transfer& transfer, const PreparedPlan* prepared_plan, PlanPtr* served) {
+    const Transfer& transfer, const PreparedPlan* prepared_plan, PlanPtr* served,
+    std::optional<ResolvedTransfer>& pageable) {
   try {
     const auto ends = classifier_.ends_of(transfer);
     if (const auto* const reason = std::get_if<NativeReason>(&ends)) return *reason;
     if (devices_.lost()) return NativeReason::context_reset;
     const ResolvedTransfer& between = std::get<ResolvedTransfer>(ends);
+    if (between.is_pageable) {
+      pageable = between;
+      return NativeReason::pageable;
+    }
     bool is_provisional = false;
     if (served != nullptr && prepared_plan != nullptr) {
       if (prepared_plan->plan.native()) return NativeReason::no_gain;
@@ -88,10 +112,15 @@ std::variant<SplittableTransfer, NativeReason> TransferDispatcher::classify(
       const bool is_native = (*served)->plan.native();
       is_provisional = is_native && (*served)->provisional;
       if (is_native && !is_provisional) return NativeReason::no_gain;
+      // Decided before anything that would delay the native copy.
+      if (load_.is_on() && is_native_on_idle_stream(**served) &&
+          !load_.is_occupied_by_own(between.request.src, between.request.dst))
+        return NativeReason::no_gain;
     }
     auto classified = classifier_.splittable(between);
     const auto* const splittable = std::get_if<SplittableTransfer>(&classified);
-    if (!is_provisional || splittable == nullptr) return classified;
+    if (splittable == nullptr) return classified;
+    if (!is_provisional) return classified;
     prepare_later({*splittable});
     return NativeReason::not_ready;
   } catch (const DriverError& error) {
@@ -268,9 +297,9 @@ bool TransferDispatcher::in_window(const PreparedPlan& prepared,
          is_used_by_another(prepared.in_window->plan.transfers.front(), transfer.caller);
 }
 
-bool TransferDispatcher::idle(const SplittableTransfer& transfer) {
+bool TransferDispatcher::idle(CUstream stream) {
   const RelaxedCapture relaxed(driver());
-  return driver().stream_query(transfer.transfer.stream) == CUDA_SUCCESS;
+  return driver().stream_query(stream) == CUDA_SUCCESS;
 }
 
 LoadLook TransferDispatcher::look_at_load(const std::vector<SplittableTransfer>& group,
@@ -367,7 +396,10 @@ bool TransferDispatcher::try_plan(const PreparedPlan& prepared,
     for (const std::size_t t : sampled)
       if (bound[t].sample != nullptr)
         load_.keep(bound[t].sample, prepared.plan, t, look, issue.begun_ns());
-    if (follows_load) load_.note_split(prepared.plan, look);
+    if (follows_load) {
+      load_.note_split(prepared.plan, look);
+      load_.look_after_issue();
+    }
     if (result.narrow != nullptr) {
       const auto more = resources_.next_size(*result.narrow);
       if (more && *more <= kWideInSequence) widen(*result.narrow, *more);
@@ -381,10 +413,10 @@ bool TransferDispatcher::try_plan(const PreparedPlan& prepared,
 const PreparedPlan& TransferDispatcher::select_variant(const PreparedPlan& plan,
                                                        const SplittableTransfer& first) {
   if (plan.in_sequence != nullptr && first.transfer.follows &&
-      resources_.sequences().last_was(first.caller, first.request) && !idle(first))
+      resources_.sequences().last_was(first.caller, first.request) && !idle(first.transfer.stream))
     return *plan.in_sequence;
   if (plan.in_window != nullptr && in_window(plan, first)) return *plan.in_window;
-  if (plan.on_idle_stream != nullptr && idle(first)) return *plan.on_idle_stream;
+  if (plan.on_idle_stream != nullptr && idle(first.transfer.stream)) return *plan.on_idle_stream;
   return plan;
 }
 
@@ -464,7 +496,9 @@ std::optional<NativeReason> TransferDispatcher::follow_plans(
 std::optional<NativeReason> TransferDispatcher::issue(const Transfer& transfer,
                                                       const PreparedPlan* prepared, bool& midway) {
   PlanPtr served;
-  auto classified = classify(transfer, prepared, &served);
+  std::optional<ResolvedTransfer> pageable;
+  auto classified = classify(transfer, prepared, &served, pageable);
+  if (pageable) return copy_pageable(*pageable, midway);
   if (const auto* const reason = std::get_if<NativeReason>(&classified)) return *reason;
   std::vector<SplittableTransfer> group;
   group.push_back(std::get<SplittableTransfer>(std::move(classified)));

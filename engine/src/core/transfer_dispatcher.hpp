@@ -9,7 +9,9 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -21,6 +23,7 @@
 #include "core/peer_processes.hpp"
 #include "core/preparer.hpp"
 #include "exec/graph_executor.hpp"
+#include "exec/pageable_copies.hpp"
 #include "plan/planner.hpp"
 
 namespace polypath {
@@ -61,6 +64,15 @@ class TransferDispatcher {
   /// Waits until nothing is left to plan and to prepare in the background.
   void wait_prepared();
 
+  /// The smallest transfer from or to pageable memory that is not left to the driver; UINT64_MAX:
+  /// none is.
+  std::uint64_t min_pageable_bytes(bool is_to_gpu);
+  /// Makes all that a transfer of pageable memory may need. Slow.
+  void prepare_pageable(const Request& request);
+  /// The plan of a transfer whose host memory is pageable, all routes being ready.
+  PageablePlan pageable_plan(const Request& request);
+  [[nodiscard]] PageableCopies& pageable() noexcept { return pageable_; }
+
   /// Transfers of fewer bytes are never split.
   [[nodiscard]] std::uint64_t min_split_bytes() const noexcept { return never_split_below_; }
   [[nodiscard]] Planner& planner() noexcept { return planner_; }
@@ -85,6 +97,7 @@ class TransferDispatcher {
     int round = 0;          ///< how many of the group come before it on its stream
     NativeReason reason = NativeReason::no_gain;
     std::optional<SplittableTransfer> splittable;  ///< nothing: it goes natively, for that reason
+    std::optional<ResolvedTransfer> pageable;      ///< it is asked then
   };
   /// Throws InvalidArgument for what cannot be copied at all.
   std::vector<Member> members_of(std::span<const Transfer> transfers);
@@ -96,10 +109,22 @@ class TransferDispatcher {
 
   using PlanPtr = std::shared_ptr<const PreparedPlan>;
   /// `served`: null for one of a group; else it receives the planner's plan of the transfer alone,
-  /// unless `prepared` is given. Throws InvalidArgument for what cannot be copied at all.
-  std::variant<SplittableTransfer, NativeReason> classify(const Transfer& transfer,
-                                                          const PreparedPlan* prepared,
-                                                          PlanPtr* served);
+  /// unless `prepared` is given. `pageable`: receives the transfer where the reason is that.
+  /// Throws InvalidArgument for what cannot be copied at all.
+  std::variant<SplittableTransfer, NativeReason> classify(
+      const Transfer& transfer, const PreparedPlan* prepared, PlanPtr* served,
+      std::optional<ResolvedTransfer>& pageable);
+  /// Copies to or from pageable memory by CPU threads. Nothing, or why it has to go natively.
+  /// `midway` as of issue().
+  std::optional<NativeReason> copy_pageable(const ResolvedTransfer& ends, bool& midway);
+  std::optional<NativeReason> try_pageable(const ResolvedTransfer& ends, bool& midway);
+  /// Leaves out routes that cannot carry it now, and asks for what they lack; false where there are
+  /// any.
+  bool all_pageable_ready(const PageablePlan& plan, const SplittableTransfer& transfer,
+                          const LoadLook& look, Exclusions& without);
+  /// Has the plan's routes made ready in the background, or waits for it.
+  void prepare_pageable(const PageablePlan& plan);
+  void prepare_pageable_now(const PageablePlan& plan);
   /// Tells the monitor of a native copy before it is issued.
   void note_native(const Transfer& transfer, NativeReason reason);
   void count_native(const Transfer& transfer, NativeReason reason);
@@ -121,8 +146,8 @@ class TransferDispatcher {
   bool is_used_by_another(const TransferPlan& transfer, const CallerStream& caller);
   /// Whether a transfer over the plan's routes is under way on another stream.
   bool in_window(const PreparedPlan& prepared, const SplittableTransfer& transfer);
-  /// Whether its stream holds no work.
-  bool idle(const SplittableTransfer& transfer);
+  /// Whether the stream, which must not be capturing, holds no work.
+  bool idle(CUstream stream);
   /// Has the route serve `copies` transfers at once; transfers that wait for preparation wait for
   /// this as well, so that later ones do not depend on the time that it takes.
   void widen(const Route& route, int copies);
@@ -171,6 +196,10 @@ class TransferDispatcher {
   Planner planner_;
   StreamExecutor streams_;
   GraphExecutor graphs_;
+  PageableCopies pageable_;
+  std::mutex pageable_mutex_;
+  std::set<int> unprepared_;        // GPUs whose routes for pageable memory could not be made ready
+  bool prepares_pageable_ = false;  // a task is queued
   Preparer preparer_;
   // Bytes of the largest splittable transfer, from and to memory of another process.
   std::atomic<std::uint64_t> largest_from_import_{0};

@@ -15,8 +15,8 @@ std::vector<TransferDispatcher::Member> TransferDispatcher::members_of(
   for (std::size_t i = 0; i < transfers.size(); ++i) {
     if (transfers[i].bytes == 0) continue;
     try {
-      auto classified = classify(transfers[i], nullptr, nullptr);
       Member member;
+      auto classified = classify(transfers[i], nullptr, nullptr, member.pageable);
       member.index = i;
       if (auto* const splittable = std::get_if<SplittableTransfer>(&classified)) {
         member.splittable = std::move(*splittable);
@@ -47,6 +47,21 @@ void TransferDispatcher::issue_rounds(
     for (Member& member : members) {
       if (member.round != round) continue;
       --left;
+      if (member.pageable) {
+        bool is_midway = false;
+        std::optional<NativeReason> why;
+        try {
+          why = copy_pageable(*member.pageable, is_midway);
+        } catch (...) {
+          if (is_midway) issued[member.index] = 1;
+          throw;
+        }
+        if (why)
+          native(member.index, *why);
+        else
+          issued[member.index] = 1;
+        continue;
+      }
       if (!member.splittable) {
         native(member.index, member.reason);
         continue;

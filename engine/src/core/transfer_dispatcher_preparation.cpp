@@ -91,7 +91,8 @@ void TransferDispatcher::prepare(const std::vector<Request>& requests) {
   const auto together = planner_.widest(requests);
   planner_.plan(requests, 0);
   for (std::size_t t = 0; t < requests.size(); ++t) {
-    const auto [src, dst, bytes] = requests[t];
+    const MemoryId src = requests[t].src;
+    const MemoryId dst = requests[t].dst;
     for (const MemoryId end : {src, dst})
       if (end.is_gpu()) devices_.context_for_program(end.index);
     if (src.is_gpu() && dst.is_gpu()) {

@@ -33,7 +33,7 @@ BlockCopier::~BlockCopier() {
 
 std::shared_ptr<const KernelModule> BlockCopier::load_kernel(const CudaDriver& driver,
                                                              CUcontext context) {
-  auto module = KernelModule::of(driver, context, copy_blocks_image());
+  auto module = KernelModule::load(driver, context, copy_blocks_image());
   // What is loaded lazily is loaded by this.
   static_cast<void>(module->function(kKernel));
   return module;

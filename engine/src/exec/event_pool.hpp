@@ -5,6 +5,7 @@
 // transfer.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -52,11 +53,20 @@ class PooledEvent {
   PooledEvent& operator=(const PooledEvent&) = delete;
 
   [[nodiscard]] CUevent get() const noexcept { return event_; }
+  /// Whether the work before its record has completed. For an event that is recorded once, before
+  /// the first question: the driver is not asked again after it has said so. Thread-safe.
+  [[nodiscard]] bool has_completed(const CudaDriver& driver) noexcept {
+    if (has_completed_.load(std::memory_order_acquire)) return true;
+    if (driver.event_query(event_) != CUDA_SUCCESS) return false;
+    has_completed_.store(true, std::memory_order_release);
+    return true;
+  }
 
  private:
   EventPool& pool_;
   int gpu_;
   CUevent event_;
+  std::atomic<bool> has_completed_{false};
 };
 
 }  // namespace polypath

@@ -46,7 +46,7 @@ GraphCache::~GraphCache() = default;
 
 bool GraphCache::idle(CachedGraph& graph) const {
   if (graph.end == nullptr) return true;
-  if (driver_->event_query(graph.end->get()) != CUDA_SUCCESS) return false;
+  if (!graph.end->has_completed(*driver_)) return false;
   graph.end = nullptr;
   graph.last = nullptr;
   return true;

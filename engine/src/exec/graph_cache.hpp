@@ -27,7 +27,7 @@ namespace polypath {
 /// What one launch needs.
 struct GraphRequest {
   std::shared_ptr<const TransferSchedule> schedule;
-  int gpu = 0;                    ///< GPU of the caller's stream
+  int gpu = 0;                    ///< GPU of the stream to which the caller passed the transfer
   std::vector<NodePlace> places;  ///< a step each
   /// Ids of the buffers, from the driver: memory that was freed and allocated again at the same
   /// address has another one. 0: unknown.

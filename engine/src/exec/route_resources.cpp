@@ -252,7 +252,7 @@ void RunQueue::add(std::shared_ptr<TransferState> ticket, std::shared_ptr<Pooled
 }
 
 void RunQueue::prune(const CudaDriver& driver) {
-  while (!runs_.empty() && driver.event_query(runs_.front().end->get()) == CUDA_SUCCESS) {
+  while (!runs_.empty() && runs_.front().end->has_completed(driver)) {
     operations_ -= runs_.front().operations;
     runs_.pop_front();
   }

@@ -51,7 +51,8 @@ class RunQueue {
  private:
   struct Run {
     std::shared_ptr<TransferState> ticket;
-    std::shared_ptr<PooledEvent> end;  // recorded after its last operation
+    // Recorded after its last operation; channels and rings of one route share it.
+    std::shared_ptr<PooledEvent> end;
     int operations = 0;
   };
   std::deque<Run> runs_;

@@ -31,7 +31,7 @@ struct RouteAccess {
 /// Thread-safe; no call of the driver.
 class Sequences {
  public:
-  /// A ticket for one more transfer of the caller's sequence; null if there is none.
+  /// A ticket for one more transfer of the sequence on the caller's stream; null if there is none.
   std::shared_ptr<TransferState> follow(const CallerStream& caller);
   /// Whether a transfer that uses this may be one of the sequence.
   bool allows(const CallerStream& caller, const std::vector<RouteAccess>& uses);

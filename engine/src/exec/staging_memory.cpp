@@ -109,6 +109,9 @@ void StagingMemory::register_pages(int domain) {
       mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED)
     throw DriverError("no pages for staging memory", static_cast<int>(CUDA_ERROR_OUT_OF_MEMORY));
+  // GPUs write to the pages that they know: a child must not share them, or this process would get
+  // copies in their place.
+  madvise(pages, bytes_, MADV_DONTFORK);
   {
     const NumaBinding near(domain);
     std::memset(pages, 0, bytes_);

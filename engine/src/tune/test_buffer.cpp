@@ -1,8 +1,10 @@
 #include "tune/test_buffer.hpp"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 
 #include "base/error.hpp"
@@ -57,8 +59,12 @@ class TestBuffer::PinnedBlock {
 };
 
 TestBuffer::TestBuffer(const CudaDriver& driver, const Node& node, MemoryId memory,
-                       std::uint64_t bytes)
-    : driver_(driver), memory_(memory), bytes_(bytes), context_(driver, nearest_gpu(node, memory)) {
+                       std::uint64_t bytes, bool is_pageable)
+    : driver_(driver),
+      memory_(memory),
+      bytes_(bytes),
+      context_(driver, nearest_gpu(node, memory)),
+      is_pageable_(is_pageable && memory.is_host()) {
   const CurrentContext current(driver, context_.get());
   if (memory.is_gpu()) {
     block_ = std::make_unique<PinnedBlock>(driver, context_.get(), std::min(bytes, kBlockBytes));
@@ -66,7 +72,13 @@ TestBuffer::TestBuffer(const CudaDriver& driver, const Node& node, MemoryId memo
   } else {
     const NumaBinding near(node.hosts[static_cast<std::size_t>(memory.index)].numa);
     void* pointer = nullptr;
-    POLYPATH_CHECK(driver, mem_host_alloc(&pointer, bytes, CU_MEMHOSTALLOC_PORTABLE));
+    if (is_pageable_) {
+      pointer = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (pointer == MAP_FAILED) throw std::bad_alloc();
+      std::memset(pointer, 0, bytes);
+    } else {
+      POLYPATH_CHECK(driver, mem_host_alloc(&pointer, bytes, CU_MEMHOSTALLOC_PORTABLE));
+    }
     address_ = reinterpret_cast<CUdeviceptr>(pointer);
   }
 }
@@ -75,6 +87,8 @@ TestBuffer::~TestBuffer() {
   const CurrentContext current(driver_, context_.get(), std::nothrow);
   if (memory_.is_gpu()) {
     POLYPATH_WARN(driver_, mem_free(address_));
+  } else if (is_pageable_) {
+    munmap(host_bytes().data(), bytes_);
   } else {
     POLYPATH_WARN(driver_, mem_free_host(host_bytes().data()));
   }

@@ -21,7 +21,9 @@ class TestBuffer {
  public:
   /// `memory` must be of `node`, `bytes` positive. Host memory is allocated in its NUMA domain,
   /// from the context of the nearest GPU. `driver` must outlive the buffer.
-  TestBuffer(const CudaDriver& driver, const Node& node, MemoryId memory, std::uint64_t bytes);
+  /// `is_pageable`: host memory that CUDA does not know, all of it touched.
+  TestBuffer(const CudaDriver& driver, const Node& node, MemoryId memory, std::uint64_t bytes,
+             bool is_pageable = false);
   ~TestBuffer();
   TestBuffer(const TestBuffer&) = delete;
   TestBuffer& operator=(const TestBuffer&) = delete;
@@ -50,6 +52,7 @@ class TestBuffer {
   std::uint64_t bytes_;
   PrimaryContext context_;
   CUdeviceptr address_ = 0;
+  bool is_pageable_;
   /// By which device memory is filled and checked; kept, because allocating and freeing pinned
   /// memory waits for all work of the GPU.
   std::unique_ptr<PinnedBlock> block_;

@@ -5,7 +5,7 @@ namespace polypath::test {
 /// Requests with buffers, and streams on their sources.
 struct FailureTest::Transfers {
   Transfers(FailureTest& test, const std::vector<Request>& requests) : test_(test) {
-    for (const auto& [src, dst, bytes] : requests) {
+    for (const auto& [src, dst, bytes, is_pageable] : requests) {
       const Payload& payload = test.add(payloads, {src, dst, bytes});
       streams_.push_back(test.stream_on(src.is_gpu() ? src.index : dst.index));
       transfers.push_back(payload.transfer(streams_.back().get()));

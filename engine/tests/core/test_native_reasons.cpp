@@ -25,6 +25,8 @@ class NativeReasonTest : public SimulatedTest {
 };
 
 TEST_F(NativeReasonTest, PageableMemory) {
+  // Without copy threads; with them test_pageable.cpp has it.
+  context_ = std::make_unique<Context>(source(), OptionArguments{{"copy_threads", "1"}});
   std::vector<std::byte> pageable(kSplitBytes);
   fill_pattern(pageable, 3);
   TestBuffer device(driver(), node(), MemoryId::gpu(0), kSplitBytes);

@@ -13,7 +13,7 @@
 namespace polypath::test {
 namespace {
 
-constexpr auto kPatience = std::chrono::minutes(1);
+constexpr auto kTimeout = std::chrono::minutes(1);
 
 // ---- a driver that takes its time
 // --------------------------------------------------------------------
@@ -33,7 +33,7 @@ class Gate {
   /// True: a thread waits at the gate, within a minute.
   bool reached() {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kPatience, [&] { return waiting_; });
+    return changed_.wait_for(lock, kTimeout, [&] { return waiting_; });
   }
 
  private:
@@ -114,7 +114,7 @@ class PrimaryContextTest : public SimulatedTest {
       const CurrentContext current(driver(), context_of(0));
       context.copy_async(second.transfer(stream_->get()));
     });
-    const bool waited = other.wait_for(kPatience) != std::future_status::ready;
+    const bool waited = other.wait_for(kTimeout) != std::future_status::ready;
     gate.open();
     other.get();
     EXPECT_TRUE(reached) << "nothing was prepared";
@@ -213,7 +213,7 @@ TEST_F(PrimaryContextTest, ReadyRoute_IsUsedBeforeOthers) {
   synchronize(stream_->get());
   EXPECT_TRUE(data.arrived());
   bool is_split = false;
-  const auto until = std::chrono::steady_clock::now() + kPatience;
+  const auto until = std::chrono::steady_clock::now() + kTimeout;
   while (!is_split && std::chrono::steady_clock::now() < until) {
     data.renew(random_());
     const Traffic traffic(context);

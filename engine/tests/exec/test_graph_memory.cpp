@@ -69,16 +69,16 @@ TEST_F(GraphMemoryTest, AfterAPauseThereAreGraphsAgain) {
   EXPECT_FALSE(launch(messages_[2], stream_->get()));
   EXPECT_EQ(uses(), (GraphUses{.evictions = 2, .failed = 1}));
   const int asked = failing_->calls();
-  constexpr std::uint64_t kPatience = 1000;
+  constexpr std::uint64_t kMaxRefusals = 1000;
   std::uint64_t refused = 0;
-  while (refused < kPatience && !launch(messages_[2], stream_->get())) {
+  while (refused < kMaxRefusals && !launch(messages_[2], stream_->get())) {
     ASSERT_EQ(failing_->calls(), asked) << "the driver is left alone";
     ++refused;
   }
   ASSERT_TRUE(completes(stream_->get()));
   EXPECT_TRUE(messages_[2].payload.arrived());
   EXPECT_GT(refused, 10u);
-  EXPECT_LT(refused, kPatience);
+  EXPECT_LT(refused, kMaxRefusals);
   EXPECT_EQ(
       uses(),
       (GraphUses{.launches = 1, .builds = 1, .evictions = 2, .failed = 1 + refused, .cached = 1}));

@@ -188,7 +188,7 @@ TEST_F(GraphTransferTest, Group_LaunchesOneGraphPerTransfer) {
   const std::vector<Request> requests{{MemoryId::gpu(0), MemoryId::gpu(1), 16 * kMiB + 7},
                                       {MemoryId::gpu(1), MemoryId::gpu(0), 16 * kMiB + 9}};
   std::deque<Payload> payloads;
-  for (const auto& [src, dst, bytes] : requests) add(payloads, {src, dst, bytes});
+  for (const auto& [src, dst, bytes, is_pageable] : requests) add(payloads, {src, dst, bytes});
   const Stream stream = stream_on(0);
   const Stream other = stream_on(1);
   const Plan plan = context_->plan(requests);

@@ -1,6 +1,6 @@
 // Copies with attributes, alone or in batches. A batch of many copies is offered as a whole. If it
 // is left, its large copies are offered together, as the group that they are: they have no order
-// among each other. The rest stays one batch of the driver's.
+// among each other. The driver executes the rest as one batch.
 #include <cstdlib>
 
 #include "cuda/offload.hpp"
@@ -62,7 +62,7 @@ bool may_be_split(const Batch& batch) noexcept {
   return batch.attribute_firsts[batch.attribute_count - 1] < batch.count;
 }
 
-/// Memory for so many values, uninitialised.
+/// Memory for an array of values, uninitialised.
 template <typename Value>
 class Array {
  public:
@@ -207,7 +207,7 @@ CUresult carry_batch(const Batch& batch) noexcept {
     return result;
   }
   const CUresult result = is_split ? split(batch) : call_native(batch);
-  // Of those that were offered the engine knows.
+  // The engine knows the transfers that were offered.
   for (std::size_t i = 0; has_arrays && i < batch.count; ++i)
     if (const Copy copy = copy_of(batch, i); !is_split || is_below_threshold(copy))
       note_native(copy);

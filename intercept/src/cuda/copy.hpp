@@ -39,7 +39,7 @@ inline CUdeviceptr address_of(const void* host) noexcept {
   return reinterpret_cast<CUdeviceptr>(host);
 }
 
-/// CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, or a stream of the program's: never 0.
+/// CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, or a stream that the program made: never 0.
 inline CUstream stream_of(const Copy& copy) noexcept {
   if (copy.stream != nullptr) return copy.stream;
   const bool is_per_thread = replaced(copy.symbol).default_stream == DefaultStream::per_thread;

@@ -27,15 +27,15 @@ enum class State : std::uint8_t {
   untried,
   starting,  ///< by one thread
   ready,
-  leaving,  ///< nobody goes in any more
+  leaving,  ///< no thread enters any more
   gone,     ///< until the last reset under way is done, then untried again
-  absent,   ///< for good
+  absent,   ///< permanently
 };
 
 constinit std::atomic<State> state{State::untried};
 /// Threads that are inside, or look whether they may go in.
 constinit std::atomic<int> inside{0};
-/// Of this thread; above 0 its calls are the engine's own.
+/// The depth of this thread; above 0 its calls are the engine's own.
 constinit thread_local int depth = 0;
 constinit Engine engine{};
 constinit void* engine_library = nullptr;
@@ -122,7 +122,7 @@ void start() noexcept {
   --depth;
 }
 
-/// Until the GPU has nothing to do any more: routes over it then hold nobody's bytes.
+/// Waits until the GPU is idle: routes over it then hold no bytes of other GPUs' transfers.
 void finish_work_of(CUdevice gpu) noexcept {
   const PrimaryContext context(gpu);
   if (context.get() == nullptr) return;
@@ -131,12 +131,12 @@ void finish_work_of(CUdevice gpu) noexcept {
 }
 
 /// The one thread that got from ready to leaving.
-void let_go(CUdevice gpu) noexcept {
+void destroy_engine(CUdevice gpu) noexcept {
   while (inside.load() > 0) pause_briefly();
   set_noting(false);
   ++depth;
   finish_work_of(gpu);
-  mpi::let_go_communicators(gpu);
+  mpi::abandon_communicators(gpu);
   keep_report_of(engine);
   engine.context_destroy(engine.context);
   --depth;
@@ -177,7 +177,7 @@ ApiScope::ApiScope(Start start_it) noexcept : errno_(errno) {
   if (start_it == Start::yes && state.load() == State::untried &&
       change(State::untried, State::starting))
     start();
-  // In before the look: who lets the engine go looks the other way round.
+  // Announce, then check. The thread that releases the engine checks in the reverse order.
   inside.fetch_add(1);
   if (state.load() == State::ready) {
     engine_ = &engine;
@@ -216,7 +216,7 @@ ApiResetScope::ApiResetScope(CUdevice gpu) noexcept : is_inside_(depth > 0) {
     if (seen == State::gone || seen == State::absent) return;
     if (seen == State::untried && change(State::untried, State::gone)) return;
     if (seen == State::ready && change(State::ready, State::leaving))
-      let_go(gpu);
+      destroy_engine(gpu);
     else
       pause_briefly();
   }

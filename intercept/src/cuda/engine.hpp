@@ -1,7 +1,7 @@
 // The engine in this process: one context of libpolypath, made when the first call is worth it, and
-// let go when a GPU is reset. And what is done once a process, when its first replaced call comes:
-// not before, because the shim is loaded into every program of a job, most of which never use CUDA.
-// Any thread.
+// destroyed when a GPU is reset. And what is done once a process, when its first replaced call
+// comes: not before, because the shim is loaded into every program of a job, most of which never
+// use CUDA. Any thread.
 #pragma once
 
 #include <pthread.h>
@@ -20,16 +20,16 @@ void init_process() noexcept;
 /// Functions of libpolypath; null before the first engine was made. Any thread.
 const PolypathApi& polypath_api() noexcept;
 
-/// A call of the engine, or several. While it lives the engine is not let go, and what this thread
-/// calls is the engine's own and goes to the driver. The program's errno is as before afterwards; a
-/// cancellation of the thread (pthread_cancel) waits for the end.
+/// A call of the engine, or several. While it lives the engine is not destroyed, and what this
+/// thread calls is the engine's own and goes to the driver. The program's errno is as before
+/// afterwards; a cancellation of the thread (pthread_cancel) waits for the end.
 class ApiScope {
  public:
   enum class Start : bool { no, yes };
 
   /// Without an engine when libpolypath or a GPU is missing, the process is a fork of one that has
   /// an engine, this thread is in a call of the engine, or another thread is just making it or
-  /// letting it go: nobody waits for that. `start`: makes the engine when nobody did.
+  /// destroying it: no thread waits for that. `start`: makes the engine when there is none yet.
   explicit ApiScope(Start start) noexcept;
   ~ApiScope();
   ApiScope(const ApiScope&) = delete;
@@ -48,7 +48,7 @@ class ApiScope {
 /// Whether this thread is in a call of the engine: what it calls is the engine's own.
 bool is_inside_engine() noexcept;
 
-/// Whether an engine may come, or is there: what it is to be told later is worth keeping.
+/// Whether an engine may come, or is there: whether calls should be recorded for it.
 bool may_have_engine() noexcept;
 
 /// For what the starting thread does last: the engine is there for all from now on.

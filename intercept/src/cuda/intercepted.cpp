@@ -50,15 +50,15 @@ const Symbol* find_exported(const char* name) noexcept {
 
 const Symbol* find_versioned(const char* base, int version, cuuint64_t flags) noexcept {
   const bool wants_per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
-  const Symbol* found = nullptr;
+  const Symbol* match = nullptr;
   for (const Symbol& symbol : kSymbols) {
-    const Replaced& one = replaced(symbol);
-    if (std::strcmp(one.base, base) != 0 || one.version > version) continue;
-    if (one.default_stream != none && (one.default_stream == per_thread) != wants_per_thread)
+    const Replaced& entry = replaced(symbol);
+    if (std::strcmp(entry.base, base) != 0 || entry.version > version) continue;
+    if (entry.default_stream != none && (entry.default_stream == per_thread) != wants_per_thread)
       continue;
-    if (found == nullptr || one.version > replaced(*found).version) found = &symbol;
+    if (match == nullptr || entry.version > replaced(*match).version) match = &symbol;
   }
-  return found;
+  return match;
 }
 
 void* driver_library() noexcept {
@@ -84,9 +84,10 @@ namespace detail {
 constinit std::atomic<void*> driver_functions[kSymbolCount]{};
 
 void* find_driver_function(Symbol symbol) noexcept {
-  void* const found = find_in_driver(replaced(symbol).name);
-  if (found != nullptr) driver_functions[index_of(symbol)].store(found, std::memory_order_release);
-  return found;
+  void* const function = find_in_driver(replaced(symbol).name);
+  if (function != nullptr)
+    driver_functions[index_of(symbol)].store(function, std::memory_order_release);
+  return function;
 }
 
 CUresult no_function() noexcept {

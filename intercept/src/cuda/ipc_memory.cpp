@@ -16,12 +16,12 @@ enum class Kind : std::uint8_t { exported, imported };
 enum class State : std::uint8_t {
   untold,
   telling,  ///< one thread does
-  told,
+  registered,
   refused,  ///< the engine could not keep it
   closing,  ///< the program's call is under way
 };
 
-/// One call of the program that the engine is to know of.
+/// One call of the program that the engine must know.
 struct Entry {
   Kind kind;
   State state;
@@ -35,7 +35,7 @@ struct Entry {
 
 /// Guards the list and states; held for moments, never over a call of the driver or of the engine.
 constinit pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-constinit pthread_cond_t told = PTHREAD_COND_INITIALIZER;
+constinit pthread_cond_t state_changed = PTHREAD_COND_INITIALIZER;
 constinit Entry* first = nullptr;  ///< in the program's order
 /// Imports that are not told.
 constinit std::atomic<std::size_t> untold{0};
@@ -46,10 +46,10 @@ constinit std::atomic<bool> is_incomplete{false};
 
 void set(Entry& entry, State state) noexcept {
   if (entry.kind == Kind::imported) {
-    if (entry.state == State::told) untold.fetch_add(1, std::memory_order_relaxed);
-    if (state == State::told) untold.fetch_sub(1, std::memory_order_release);
+    if (entry.state == State::registered) untold.fetch_add(1, std::memory_order_relaxed);
+    if (state == State::registered) untold.fetch_sub(1, std::memory_order_release);
   }
-  if (entry.state == State::telling) pthread_cond_broadcast(&told);
+  if (entry.state == State::telling) pthread_cond_broadcast(&state_changed);
   entry.state = state;
 }
 
@@ -70,7 +70,7 @@ void remove(Entry* entry) noexcept {
   Entry** link = &first;
   while (*link != entry) link = &(*link)->next;
   *link = entry->next;
-  set(*entry, State::told);
+  set(*entry, State::registered);
   std::free(entry);
 }
 
@@ -83,7 +83,7 @@ void remove_if(Which&& which) noexcept {
   }
 }
 
-/// An import at the address whose close nobody has begun.
+/// An import at the address that no thread has begun to close.
 Entry* find_open(CUdeviceptr address) noexcept {
   for (Entry* entry = first; entry != nullptr; entry = entry->next)
     if (entry->kind == Kind::imported && entry->address == address &&
@@ -111,7 +111,7 @@ bool ask_to_keep(const Engine& engine, const Entry& entry) noexcept {
 void tell(const Engine& engine, Entry* entry) noexcept {
   const bool is_kept = ask_to_keep(engine, *entry);
   const Lock lock(mutex);
-  set(*entry, is_kept ? State::told : State::refused);
+  set(*entry, is_kept ? State::registered : State::refused);
   // Others find exported memory by what the engine has published, which stays when it goes.
   if (entry->kind == Kind::exported) remove(entry);
 }
@@ -121,7 +121,7 @@ void tell_engine(Entry* entry) noexcept {
   const ApiScope engine(ApiScope::Start::yes);
   if (!engine) return;
   {
-    // It may have been told, and taken out of the list, by whoever made the engine.
+    // The thread that made the engine may have told it, and taken it out of the list.
     const Lock lock(mutex);
     const Entry* listed = first;
     while (listed != nullptr && listed != entry) listed = listed->next;
@@ -158,10 +158,10 @@ CUresult close(CUdeviceptr address) noexcept {
     for (;;) {
       entry = find_open(address);
       if (entry == nullptr || entry->state != State::telling) break;
-      pthread_cond_wait(&told, &mutex);
+      pthread_cond_wait(&state_changed, &mutex);
     }
     if (entry != nullptr) {
-      was_told = entry->state == State::told;
+      was_told = entry->state == State::registered;
       set(*entry, State::closing);
     }
   }
@@ -216,7 +216,8 @@ void register_recorded_memory(const Engine& engine) noexcept {
 void keep_shared_memory() noexcept {
   const Lock lock(mutex);
   for (Entry* entry = first; entry != nullptr; entry = entry->next)
-    if (entry->state == State::told || entry->state == State::refused) set(*entry, State::untold);
+    if (entry->state == State::registered || entry->state == State::refused)
+      set(*entry, State::untold);
 }
 
 void forget_shared_memory_of(CUdevice gpu) noexcept {
@@ -227,9 +228,10 @@ void forget_shared_memory_of(CUdevice gpu) noexcept {
 }
 
 void forget_shared_memory() noexcept {
-  // Nobody else is here, whoever held it in the parent, or was in the middle of a change.
+  // There is no other thread, also where one held it in the parent, or was in the middle of a
+  // change.
   mutex = PTHREAD_MUTEX_INITIALIZER;
-  told = PTHREAD_COND_INITIALIZER;
+  state_changed = PTHREAD_COND_INITIALIZER;
   first = nullptr;
   untold.store(0);
 }
@@ -239,7 +241,7 @@ bool may_be_unregistered(CUdeviceptr address, std::size_t bytes) noexcept {
   if (untold.load(std::memory_order_acquire) == 0) return false;
   const Lock lock(mutex);
   for (const Entry* entry = first; entry != nullptr; entry = entry->next)
-    if (entry->kind == Kind::imported && entry->state != State::told &&
+    if (entry->kind == Kind::imported && entry->state != State::registered &&
         address < entry->address + entry->bytes && entry->address < address + bytes)
       return true;
   return false;

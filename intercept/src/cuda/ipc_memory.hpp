@@ -4,7 +4,7 @@
 // own.
 //
 // From the first call on the shim keeps what is imported, and what was exported until an engine
-// knows. A new engine is told of all that before anybody else sees it. Any thread.
+// knows. A new engine is told of all that before any other thread sees it. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@
 namespace polypath::preload {
 
 /// For the thread that makes the engine: tells it all that is kept, in order, and publishes it when
-/// nothing is left. What comes later is told by who brings it.
+/// nothing is left. Later calls register their own memory.
 void register_recorded_memory(const Engine& engine) noexcept;
 
-/// The engine is gone: nothing of what is kept has been told to anybody.
+/// The engine is gone: no kept entry is registered any more.
 void keep_shared_memory() noexcept;
 
 /// The GPU was reset: what was imported in its context is gone.

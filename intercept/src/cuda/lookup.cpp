@@ -33,15 +33,15 @@ void* find_beside(const link_map* object, const char* name) noexcept {
   if (object == nullptr || *object->l_name == '\0') return nullptr;
   void* const handle = dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
   if (handle == nullptr) return nullptr;
-  void* const found = real_dlsym()(handle, name);
+  void* const symbol = real_dlsym()(handle, name);
   dlclose(handle);
-  return found;
+  return symbol;
 }
 
-/// True when names that nobody else defines are found in the driver by all.
+/// True when names that no other object defines are found in the driver by all.
 bool is_global(const link_map* driver) noexcept {
-  void* const found = real_dlsym()(RTLD_DEFAULT, "cuDriverGetVersion");
-  return found != nullptr && object_of(found) == driver;
+  void* const symbol = real_dlsym()(RTLD_DEFAULT, "cuDriverGetVersion");
+  return symbol != nullptr && object_of(symbol) == driver;
 }
 
 /// True when RTLD_NEXT of `caller` means the driver's function. Only for objects that were loaded
@@ -60,9 +60,9 @@ bool is_drivers_next(const link_map* caller, const char* name, void* drivers) no
 
 bool is_drivers(void* handle, const char* name, const link_map* caller, void* drivers) noexcept {
   if (handle == RTLD_NEXT) return is_drivers_next(caller, name, drivers);
-  void* found = real_dlsym()(handle, name);
-  if (found == nullptr && handle == RTLD_DEFAULT) found = find_beside(caller, name);
-  return found == drivers;
+  void* symbol = real_dlsym()(handle, name);
+  if (symbol == nullptr && handle == RTLD_DEFAULT) symbol = find_beside(caller, name);
+  return symbol == drivers;
 }
 
 /// What stands in for the driver's function of that name; null when the loader's answer is right.
@@ -103,9 +103,9 @@ void* polypath_shim_lookup(void* handle, const char* name, void* caller) noexcep
     __atomic_store_n(&polypath_shim_real_dlsym, polypath::preload::real_dlsym(), __ATOMIC_RELEASE);
   // Nearly all names are others: not a look more at them.
   if (name == nullptr || name[0] != 'c' || name[1] != 'u') return nullptr;
-  void* const found = polypath::preload::find_replacement(handle, name, caller);
-  if (found == nullptr) polypath::preload::note_lookup(name, caller);
-  return found;
+  void* const replacement = polypath::preload::find_replacement(handle, name, caller);
+  if (replacement == nullptr) polypath::preload::note_lookup(name, caller);
+  return replacement;
 }
 
 using namespace polypath::preload;

@@ -8,7 +8,7 @@
 namespace polypath::preload {
 namespace {
 
-/// Before there is an engine: nobody splits less.
+/// Before there is an engine: no plan splits less.
 constexpr std::size_t kMinLarge = 256 * 1024;
 
 /// Fewer copies are never faster by kernels.
@@ -17,16 +17,16 @@ constexpr std::size_t kMinBatch = 8;
 constexpr std::size_t kMinFirstBatch = 1024 * 1024;
 
 constinit std::atomic<std::size_t> min_split[kDirectionCount]{};
+/// The same where host memory is on a side that CUDA does not know.
+constinit std::atomic<std::size_t> min_pageable[kDirectionCount]{};
 
-void set(Direction direction, std::size_t bytes) noexcept {
-  min_split[index_of(direction)].store(bytes, std::memory_order_relaxed);
+void set(Direction direction, std::size_t split, std::size_t pageable) noexcept {
+  min_split[index_of(direction)].store(split, std::memory_order_relaxed);
+  min_pageable[index_of(direction)].store(pageable, std::memory_order_relaxed);
+  const std::size_t bytes = std::min(split, pageable);
   // Rates are taken of copies that are not split as well.
   const std::size_t least = are_statistics_wanted() ? std::min(bytes, kMinRated) : bytes;
   detail::short_way[index_of(direction)].store(least, std::memory_order_relaxed);
-}
-
-bool is_worth_asking(const Copy& copy) noexcept {
-  return copy.bytes >= min_split[index_of(copy.direction)].load(std::memory_order_relaxed);
 }
 
 /// False where the driver does not know the address, or memory has no such attribute.
@@ -34,6 +34,20 @@ template <typename Value>
 bool ask(CUpointer_attribute attribute, CUdeviceptr address, Value* value) noexcept {
   return driver::pointer_get_attribute(static_cast<void*>(value), attribute, address) ==
          CUDA_SUCCESS;
+}
+
+/// Neither a GPU's memory nor pinned.
+bool is_unknown(CUdeviceptr address) noexcept {
+  unsigned int type = 0;
+  return !ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &type);
+}
+
+bool is_worth_asking(const Copy& copy) noexcept {
+  const std::size_t direction = index_of(copy.direction);
+  if (copy.bytes >= min_split[direction].load(std::memory_order_relaxed)) return true;
+  if (copy.bytes < min_pageable[direction].load(std::memory_order_relaxed)) return false;
+  return (copy.direction != Direction::gpu_to_host && is_unknown(copy.src)) ||
+         (copy.direction != Direction::host_to_gpu && is_unknown(copy.dst));
 }
 
 /// Memory that CUDA does not know is the host's.
@@ -72,7 +86,7 @@ bool lies_in(CUdeviceptr address, CUcontext context) noexcept {
 }
 
 /// The engine goes by the addresses alone. A program that names other contexts than theirs means
-/// something else, or has made a mistake that it is to be told of.
+/// something else, or has made a mistake that the driver must report.
 bool names_right_contexts(const Copy& copy) noexcept {
   return copy.contexts == nullptr ||
          (lies_in(copy.dst, copy.contexts->dst) && lies_in(copy.src, copy.contexts->src));
@@ -143,8 +157,8 @@ class DefaultStreamOrder {
   }
 
  private:
-  /// Of memory without a context it is the primary one of its GPU; null where that has none, and so
-  /// no default stream either.
+  /// For memory without a context it is the primary one of its GPU; null where that has none, and
+  /// so no default stream either.
   static CUcontext context_of(CUdeviceptr address, int gpu) noexcept {
     const CUcontext owner = owner_of(address);
     return owner != nullptr ? owner : PrimaryContext(gpu).get();
@@ -194,16 +208,17 @@ constinit std::atomic<std::size_t> short_way[kDirectionCount]{};
 }  // namespace detail
 
 void set_thresholds(const polypath_thresholds* thresholds) noexcept {
-  const polypath_thresholds never{SIZE_MAX, SIZE_MAX, SIZE_MAX};
+  const polypath_thresholds never{SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX};
   const polypath_thresholds& from = thresholds != nullptr ? *thresholds : never;
-  set(Direction::gpu_to_gpu, from.gpu_to_gpu);
-  set(Direction::host_to_gpu, from.host_to_gpu);
-  set(Direction::gpu_to_host, from.gpu_to_host);
-  set(Direction::any, std::min({from.gpu_to_gpu, from.host_to_gpu, from.gpu_to_host}));
+  set(Direction::gpu_to_gpu, from.gpu_to_gpu, SIZE_MAX);
+  set(Direction::host_to_gpu, from.host_to_gpu, from.pageable_to_gpu);
+  set(Direction::gpu_to_host, from.gpu_to_host, from.gpu_to_pageable);
+  set(Direction::any, std::min({from.gpu_to_gpu, from.host_to_gpu, from.gpu_to_host}),
+      std::min(from.pageable_to_gpu, from.gpu_to_pageable));
 }
 
 void set_thresholds_before_engine() noexcept {
-  const polypath_thresholds large{kMinLarge, kMinLarge, kMinLarge};
+  const polypath_thresholds large{kMinLarge, kMinLarge, kMinLarge, kMinLarge, kMinLarge};
   set_thresholds(&large);
 }
 
@@ -226,7 +241,7 @@ bool offload_copy(const Copy& copy, CUresult* result) noexcept {
   const polypath_status status = try_copy(engine->context, reinterpret_cast<void*>(copy.dst),
                                           reinterpret_cast<const void*>(copy.src), copy.bytes,
                                           is_default ? nullptr : stream_of(copy), &issued);
-  // Whatever the engine did not like about it, the driver's own call says it in its own words.
+  // The driver's own call reports the error, in its own words.
   if (issued == 0) return false;
   // What only helps is no error: the driver's own copy writes the same bytes, and orders itself.
   if (status == POLYPATH_SUCCESS && order.end() != CUDA_SUCCESS) return false;

@@ -1,5 +1,5 @@
-// One copy that a program has asked the driver for: it is handed over to the engine where that may
-// split it, and is the driver's in every other case.
+// One copy that a program has asked the driver for: it is offloaded to the engine where that may
+// split it. Otherwise the driver executes it.
 //
 // What a copy that is never split costs on top of the driver's call is a comparison of its size,
 // and two additions where statistics are wanted.

@@ -43,28 +43,28 @@ Access access_to(CUcontext peer) noexcept {
 }
 
 /// With the lock held: where it is linked in, or the end.
-Access** find(const Access& wanted) noexcept {
+Access** find(const Access& access) noexcept {
   Access** link = &first;
-  while (*link != nullptr && ((*link)->from != wanted.from || (*link)->to != wanted.to))
+  while (*link != nullptr && ((*link)->from != access.from || (*link)->to != access.to))
     link = &(*link)->next;
   return link;
 }
 
 /// Whether it is new.
-bool add(const Access& wanted) noexcept {
+bool add(const Access& access) noexcept {
   const Lock lock(mutex);
-  Access** const link = find(wanted);
+  Access** const link = find(access);
   if (*link != nullptr) return false;
-  auto* const made = static_cast<Access*>(std::malloc(sizeof(Access)));
-  if (made != nullptr) *made = wanted;
-  *link = made;
+  auto* const entry = static_cast<Access*>(std::malloc(sizeof(Access)));
+  if (entry != nullptr) *entry = access;
+  *link = entry;
   return true;
 }
 
 /// Whether it was there.
-bool remove(const Access& wanted) noexcept {
+bool remove(const Access& access) noexcept {
   const Lock lock(mutex);
-  Access** const link = find(wanted);
+  Access** const link = find(access);
   Access* const known = *link;
   if (known == nullptr) return false;
   *link = known->next;
@@ -80,12 +80,12 @@ void forget_peer_access_of(CUdevice gpu) noexcept {
   const unsigned long long gone = number_of(primary.get());
   const Lock lock(mutex);
   for (Access** link = &first; *link != nullptr;) {
-    Access* const one = *link;
-    if (one->from == gone || one->to == gone) {
-      *link = one->next;
-      std::free(one);
+    Access* const entry = *link;
+    if (entry->from == gone || entry->to == gone) {
+      *link = entry->next;
+      std::free(entry);
     } else {
-      link = &one->next;
+      link = &entry->next;
     }
   }
 }
@@ -103,7 +103,7 @@ std::atomic<int>* references_of(CUdevice gpu) noexcept {
 }  // namespace
 
 void forget_peer_access() noexcept {
-  mutex = PTHREAD_MUTEX_INITIALIZER;  // whoever held it in the parent
+  mutex = PTHREAD_MUTEX_INITIALIZER;  // also if a thread held it in the parent
   first = nullptr;
 }
 
@@ -120,10 +120,10 @@ POLYPATH_INTERCEPTOR(cuCtxEnablePeerAccess)(CUcontext peer, unsigned int flags) 
 
 POLYPATH_INTERCEPTOR(cuCtxDisablePeerAccess)(CUcontext peer) {
   init_process();
-  const Access wanted = access_to(peer);
-  const bool was_there = remove(wanted);
+  const Access access = access_to(peer);
+  const bool was_there = remove(access);
   // The engine goes on using it. What is no context the driver says.
-  if (wanted.from != 0 && is_context(peer) && may_have_engine())
+  if (access.from != 0 && is_context(peer) && may_have_engine())
     return was_there ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
   return call_driver(Symbol::cuCtxDisablePeerAccess, peer);
 }
@@ -131,8 +131,8 @@ POLYPATH_INTERCEPTOR(cuCtxDisablePeerAccess)(CUcontext peer) {
 POLYPATH_INTERCEPTOR(cuDevicePrimaryCtxRetain)(CUcontext* context, CUdevice gpu) {
   init_process();
   const CUresult result = call_driver(Symbol::cuDevicePrimaryCtxRetain, context, gpu);
-  std::atomic<int>* const its = references_of(gpu);
-  if (result == CUDA_SUCCESS && its != nullptr) its->fetch_add(1);
+  std::atomic<int>* const references = references_of(gpu);
+  if (result == CUDA_SUCCESS && references != nullptr) references->fetch_add(1);
   return result;
 }
 
@@ -141,11 +141,11 @@ POLYPATH_INTERCEPTOR(cuDevicePrimaryCtxRetain)(CUcontext* context, CUdevice gpu)
 POLYPATH_INTERCEPTOR(cuDevicePrimaryCtxRelease_v2)(CUdevice gpu) {
   init_process();
   const CUresult result = call_driver(Symbol::cuDevicePrimaryCtxRelease_v2, gpu);
-  std::atomic<int>* const its = references_of(gpu);
-  if (result != CUDA_SUCCESS || its == nullptr) return result;
+  std::atomic<int>* const references = references_of(gpu);
+  if (result != CUDA_SUCCESS || references == nullptr) return result;
   // Some may have been taken past the shim.
-  int before = its->load();
-  while (before > 0 && !its->compare_exchange_weak(before, before - 1)) {
+  int before = references->load();
+  while (before > 0 && !references->compare_exchange_weak(before, before - 1)) {
   }
   if (before <= 1) forget_peer_access_of(gpu);
   return result;

@@ -1,5 +1,5 @@
 // Peer access as the program has it: the engine enables it too, in the same contexts, and what the
-// program enables, or disables, is to be answered as if it had not. Any thread.
+// program enables, or disables, must be answered as if it had not. Any thread.
 #pragma once
 
 #include "cuda/intercepted.hpp"

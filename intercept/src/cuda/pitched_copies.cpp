@@ -1,4 +1,4 @@
-// Copies of two and three dimensions: what is contiguous on both sides is a copy of so many bytes,
+// Copies of two and three dimensions: what is contiguous on both sides is one linear copy,
 // the rest is the driver's.
 #include <type_traits>
 

@@ -11,7 +11,7 @@ namespace polypath::preload {
 namespace {
 
 constexpr std::size_t kStreams = 64;
-/// In place of a stream that was destroyed: others may lie behind it. No stream has that handle.
+/// In place of a stream that was destroyed: others may follow it. No stream has that handle.
 const CUstream kGone = CU_STREAM_LEGACY;
 
 }  // namespace
@@ -20,7 +20,7 @@ namespace detail {
 
 struct TrackedStream {
   std::atomic<CUstream> stream;
-  std::atomic<std::uint64_t> others;  ///< noted here so far; never less, whatever stream it is
+  std::atomic<std::uint64_t> others;  ///< noted here so far; never less, also for another stream
   std::atomic<std::uint64_t> last;    ///< `others` before the engine's last transfer; 0: none
   const void* maker;                  ///< the call that made the stream
   const char* function;               ///< that was called there
@@ -48,14 +48,14 @@ TrackedStream& place(CUstream stream, std::size_t offset) noexcept {
 
 // With the lock held:
 
-void renew(TrackedStream& one, CUstream stream) noexcept {
-  one.stream.store(stream);
-  one.others.fetch_add(1);
-  one.last.store(0);
+void renew(TrackedStream& entry, CUstream stream) noexcept {
+  entry.stream.store(stream);
+  entry.others.fetch_add(1);
+  entry.last.store(0);
 }
 
-void forget(TrackedStream& one) noexcept {
-  renew(one, kGone);
+void forget(TrackedStream& entry) noexcept {
+  renew(entry, kGone);
   if (remembered_streams.fetch_sub(1) > 1) return;
   for (TrackedStream& other : streams) other.stream.store(nullptr);
 }
@@ -66,12 +66,12 @@ void forget(CUstream stream) noexcept {
 
 void remember(CUstream stream, const void* maker, const char* function) noexcept {
   for (std::size_t i = 0; i < kStreams; ++i) {
-    TrackedStream& one = place(stream, i);
-    const CUstream there = one.stream.load();
+    TrackedStream& entry = place(stream, i);
+    const CUstream there = entry.stream.load();
     if (there != nullptr && there != kGone) continue;
-    one.maker = maker;
-    one.function = function;
-    renew(one, stream);
+    entry.maker = maker;
+    entry.function = function;
+    renew(entry, stream);
     remembered_streams.fetch_add(1);
     return;
   }
@@ -80,7 +80,8 @@ void remember(CUstream stream, const void* maker, const char* function) noexcept
 // Without:
 
 /// After a stream was made: a handle may be one that was used before.
-void made(CUstream stream, unsigned flags, const void* maker, const char* function) noexcept {
+void track_stream(CUstream stream, unsigned flags, const void* maker,
+                  const char* function) noexcept {
   // Others wait for the default stream, which the engine's streams do not.
   const bool is_own = (flags & CU_STREAM_NON_BLOCKING) != 0 && is_transparent(maker, function);
   if (!is_own && remembered_streams.load() == 0) return;
@@ -103,9 +104,9 @@ namespace detail {
 TrackedStream* find_remembered(CUstream stream) noexcept {
   if (stream == nullptr || stream == kGone) return nullptr;
   for (std::size_t i = 0; i < kStreams; ++i) {
-    TrackedStream& one = place(stream, i);
-    const CUstream there = one.stream.load(std::memory_order_acquire);
-    if (there == stream) return &one;
+    TrackedStream& entry = place(stream, i);
+    const CUstream there = entry.stream.load(std::memory_order_acquire);
+    if (there == stream) return &entry;
     if (there == nullptr) return nullptr;
   }
   return nullptr;
@@ -132,25 +133,25 @@ void SequencedCopy::issued() noexcept {
 void note_lookup(const char* name, const void* caller) noexcept {
   if (!add_lookup(name, caller) || remembered_streams.load() == 0) return;
   // Not under the lock: the loader has locks of its own.
-  for (TrackedStream& one : streams) {
+  for (TrackedStream& entry : streams) {
     const void* maker = nullptr;
     const char* function = nullptr;
     {
       const Lock lock(mutex);
-      if (one.stream.load() == nullptr || one.stream.load() == kGone) continue;
-      maker = one.maker;
-      function = one.function;
+      if (entry.stream.load() == nullptr || entry.stream.load() == kGone) continue;
+      maker = entry.maker;
+      function = entry.function;
     }
     if (is_transparent(maker, function)) continue;
     const Lock lock(mutex);
-    if (one.stream.load() != nullptr && one.stream.load() != kGone && one.maker == maker)
-      forget(one);
+    if (entry.stream.load() != nullptr && entry.stream.load() != kGone && entry.maker == maker)
+      forget(entry);
   }
 }
 
 void forget_streams() noexcept {
   const Lock lock(mutex);
-  for (TrackedStream& one : streams) renew(one, nullptr);
+  for (TrackedStream& entry : streams) renew(entry, nullptr);
   remembered_streams.store(0);
 }
 
@@ -165,7 +166,8 @@ using namespace polypath::preload;
 
 POLYPATH_INTERCEPTOR(cuStreamCreate)(CUstream* stream, unsigned int flags) {
   const CUresult result = call_driver(Symbol::cuStreamCreate, stream, flags);
-  if (result == CUDA_SUCCESS) made(*stream, flags, __builtin_return_address(0), "cuStreamCreate");
+  if (result == CUDA_SUCCESS)
+    track_stream(*stream, flags, __builtin_return_address(0), "cuStreamCreate");
   return result;
 }
 
@@ -173,7 +175,7 @@ POLYPATH_INTERCEPTOR(cuStreamCreateWithPriority)
 (CUstream* stream, unsigned int flags, int priority) {
   const CUresult result = call_driver(Symbol::cuStreamCreateWithPriority, stream, flags, priority);
   if (result == CUDA_SUCCESS)
-    made(*stream, flags, __builtin_return_address(0), "cuStreamCreateWithPriority");
+    track_stream(*stream, flags, __builtin_return_address(0), "cuStreamCreateWithPriority");
   return result;
 }
 

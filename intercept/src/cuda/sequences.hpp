@@ -2,8 +2,8 @@
 // to back are a sequence, whose staged routes need not wait for each other (exec/sequence.hpp).
 //
 // A stream is remembered when a transparent object has made it (transparent_objects.hpp) and
-// no default stream orders it. Whatever the driver is then given for it, but for event records,
-// passes the shim, which notes it here.
+// no default stream orders it. All later calls of the driver for it, but for event records,
+// pass the shim, which notes them here.
 #pragma once
 
 #include <atomic>

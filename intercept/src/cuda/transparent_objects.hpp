@@ -6,8 +6,8 @@
 //     event records, and to functions that the shim replaces; nor does it refer to libraries that
 //     put work on streams of others (NCCL), or to lookups that the shim does not see (dlvsym);
 //   - it has not looked up anything else by dlsym() or cuGetProcAddress().
-// The object itself refers to the function by name that it makes a stream with: who calls that by
-// an address, as libffi does, calls it for somebody else.
+// The object itself refers to the function by name that it makes a stream with: code that calls it
+// by an address, as libffi does, calls it for another object.
 #pragma once
 
 namespace polypath::preload {

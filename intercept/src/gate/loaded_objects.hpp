@@ -64,8 +64,8 @@ bool any_loaded_object(Visit&& visit) noexcept {
 }
 
 /// The objects that the process was started with, in the order in which names are looked up: the
-/// program, what is preloaded, what they need. They stay for good. What the initialisers of some of
-/// them have opened may follow; anything later does not.
+/// program, what is preloaded, what they need. They are never unloaded. What initialisers of some
+/// of them have opened may follow; anything later does not.
 class StartupObjects {
  public:
   class Iterator {

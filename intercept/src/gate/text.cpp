@@ -30,12 +30,12 @@ Text::~Text() { std::free(data_); }
 
 bool Text::reserve(std::size_t more) noexcept {
   if (capacity_ - size_ >= more) return true;
-  const std::size_t wanted = (size_ + more) * 2;
-  char* const grown = static_cast<char*>(std::realloc(data_, wanted));
+  const std::size_t capacity = (size_ + more) * 2;
+  char* const grown = static_cast<char*>(std::realloc(data_, capacity));
   is_cut_ = is_cut_ || grown == nullptr;
   if (grown == nullptr) return false;
   data_ = grown;
-  capacity_ = wanted;
+  capacity_ = capacity;
   return true;
 }
 
@@ -102,7 +102,7 @@ std::size_t utf8_length(const char* text, std::size_t size) noexcept {
 }
 
 std::size_t whole_characters(const char* text, std::size_t size) noexcept {
-  // Of a cut character there are a first byte, and up to two more.
+  // A cut character has a first byte, and up to two more.
   for (std::size_t back = 1; back <= 3 && back <= size; ++back) {
     const auto c = static_cast<unsigned char>(text[size - back]);
     if (c < 0x80) return size;

@@ -25,8 +25,8 @@ class Text {
   [[nodiscard]] const char* c_str() const noexcept { return data_ != nullptr ? data_ : ""; }
   [[nodiscard]] bool is_whole() const noexcept { return !is_cut_; }
 
-  /// All of it, however often the system takes less; false when it failed. A pipe that nobody reads
-  /// is a failure, and no signal.
+  /// All of it, in as many writes as the system needs; false when it failed. A pipe without a
+  /// reader is a failure, and no signal.
   bool write_to(int file) const noexcept;
 
  private:

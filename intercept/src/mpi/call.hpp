@@ -1,4 +1,4 @@
-// One call of a program for a collective of MPI, whatever function it came by: its arguments, how
+// One call of a program for a collective of MPI, by any of its functions: its arguments, how
 // many bytes it moves, where, and what ranks compare of that (sums over counts of 64 bits, without
 // MPI and the driver).
 #pragma once
@@ -54,7 +54,7 @@ std::uint32_t time_limit_of(const char* setting) noexcept;
 struct Arguments {
   Operation operation;
   int type;  ///< of those that combine; else 0
-  int op;    ///< likewise
+  int op;    ///< of those that combine; else 0
   int root;  ///< of broadcast; else 0
 };
 /// As one number, not negative; another one for other arguments.

@@ -148,12 +148,12 @@ Vote own_answer(const Call& call, CommState& ranks, const ApiScope& engine, int 
 }
 
 /// What all said came to; the rest of the call where all can.
-Outcome decide(const Call& call, CommState& ranks, const ApiScope* engine, Vote mine,
+Outcome decide(const Call& call, CommState& ranks, const ApiScope* engine, Vote vote,
                Reason problem, std::uint64_t part_bytes, Seen seen) noexcept {
   const Datatype* const datatype = find_datatype(call.recv_type);
   const bool is_sum = combines(call.operation);
   const Agreement all =
-      agree(ranks, mine,
+      agree(ranks, vote,
             arguments_of({.operation = call.operation,
                           .type = is_sum ? datatype->reduced_as : 0,
                           .op = is_sum ? find_operator(call.op) : 0,
@@ -183,24 +183,24 @@ Outcome ask(const Call& call, CommState& ranks, std::uint64_t part_bytes) noexce
   if (ranks.is_off)
     return decide(call, ranks, nullptr, Vote::off, Reason::switched_off, part_bytes, seen);
   Reason problem = own_problem(call, ranks, part_bytes, &gpu, &seen);
-  Vote mine = ranks.is_lost ? Vote::never : Vote::no;
-  // What this thread calls of the driver meanwhile is not looked at; MPI's own copies are to be.
+  Vote vote = ranks.is_lost ? Vote::never : Vote::no;
+  // Driver calls that this thread makes meanwhile are not intercepted; MPI's own copies must be.
   if (problem != Reason::none || ranks.is_lost)
-    return decide(call, ranks, nullptr, mine, problem, part_bytes, seen);
+    return decide(call, ranks, nullptr, vote, problem, part_bytes, seen);
   const ApiScope engine(ApiScope::Start::yes);
   const RelaxedCapture relaxed;
-  mine = own_answer(call, ranks, engine, gpu, part_bytes, &problem);
-  return decide(call, ranks, &engine, mine, problem, part_bytes, seen);
+  vote = own_answer(call, ranks, engine, gpu, part_bytes, &problem);
+  return decide(call, ranks, &engine, vote, problem, part_bytes, seen);
 }
 
-int run(const Call& given) noexcept {
+int run(const Call& program_call) noexcept {
   init_process();
   const Library& mpi = library();
-  Call call = given;
-  call.send_type = clean(given.send_type);
-  call.recv_type = clean(given.recv_type);
-  call.op = clean(given.op);
-  call.comm = clean(given.comm);
+  Call call = program_call;
+  call.send_type = clean(program_call.send_type);
+  call.recv_type = clean(program_call.recv_type);
+  call.op = clean(program_call.op);
+  call.comm = clean(program_call.comm);
   if (mpi.family == Family::unknown || call.comm == mpi.comm_null || !is_initialized()) {
     count_call(call.function, 0);
     count_outcome(call.function, Reason::unknown_library);
@@ -279,7 +279,7 @@ int call_original(const Call& call) noexcept { return call_original(call, call.s
 using namespace polypath::preload::mpi;
 
 /// Exported as what stands in for the driver's functions is (cuda/intercepted.hpp): bound by
-/// those who call MPI by name, and absent to who looks it up.
+/// programs that call MPI by name, and absent to dlsym().
 #define POLYPATH_MPI_REPLACEMENT(name)                                    \
   __asm__(".symver polypath_shim_" #name ", " #name "@POLYPATH_PRELOAD"); \
   extern "C" __attribute__((visibility("default"))) int polypath_shim_##name

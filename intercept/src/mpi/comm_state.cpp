@@ -31,7 +31,7 @@ constexpr int kMaxWithoutGpus = 256;
 constexpr std::size_t kMaxKept = std::size_t{64} << 20;
 
 constinit pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-/// Of all communicators that have ranks here, in the order of their numbers.
+/// All communicators that have ranks here, in the order of their numbers.
 constinit CommState* first = nullptr;
 /// Attributes of communicators, and of MPI_COMM_SELF, which is freed when MPI_Finalize begins.
 constinit int ranks_key = 0;
@@ -75,58 +75,58 @@ void release(CommState& ranks) noexcept {
 }
 
 /// Ranks whose communicator MPI has freed here, and the thread that has them since: in which order
-/// other processes free theirs is the program's, and nobody is to wait for another order.
-struct Leaving {
+/// other processes free theirs is up to the program, and no rank may wait for another order.
+struct LeavingRanks {
   CommState* ranks;
   int gpu;
-  Leaving* next;
+  LeavingRanks* next;
   pthread_t thread;
   std::atomic<bool> has_left;
 };
 /// `mutex` is held.
-constinit Leaving* leaving = nullptr;
+constinit LeavingRanks* leaving = nullptr;
 
-void* leave(void* of) noexcept {
-  auto* const its = static_cast<Leaving*>(of);
+void* leave(void* argument) noexcept {
+  auto* const entry = static_cast<LeavingRanks*>(argument);
   {
     const RelaxedCapture relaxed;
-    release(*its->ranks);
+    release(*entry->ranks);
   }
-  std::free(its->ranks);
-  its->has_left.store(true, std::memory_order_release);
+  std::free(entry->ranks);
+  entry->has_left.store(true, std::memory_order_release);
   return nullptr;
 }
 
-/// Whether a thread has them now. `mutex` is held, so that who waits for all threads knows of it.
+/// Whether a thread has them now. `mutex` is held, so that join_leaving() knows of the thread.
 bool offload_copy(CommState* ranks) noexcept {
   if (ranks->comm == nullptr) return false;
-  void* const memory = std::malloc(sizeof(Leaving));
+  void* const memory = std::malloc(sizeof(LeavingRanks));
   if (memory == nullptr) return false;
-  auto* const its = new (memory) Leaving{ranks, ranks->gpu, leaving, {}, false};
+  auto* const entry = new (memory) LeavingRanks{ranks, ranks->gpu, leaving, {}, false};
   const BlockedSignals blocked;
-  if (pthread_create(&its->thread, nullptr, &leave, its) != 0) {
-    std::free(its);
+  if (pthread_create(&entry->thread, nullptr, &leave, entry) != 0) {
+    std::free(entry);
     return false;
   }
-  leaving = its;
+  leaving = entry;
   return true;
 }
 
 /// Waits for threads: for all, or for those that are done.
 void join_leaving(bool all) noexcept {
   for (;;) {
-    Leaving* found = nullptr;
+    LeavingRanks* entry = nullptr;
     {
       const Lock lock(mutex);
-      Leaving** at = &leaving;
+      LeavingRanks** at = &leaving;
       while (*at != nullptr && !all && !(*at)->has_left.load(std::memory_order_acquire))
         at = &(*at)->next;
-      found = *at;
-      if (found != nullptr) *at = found->next;
+      entry = *at;
+      if (entry != nullptr) *at = entry->next;
     }
-    if (found == nullptr) return;
-    pthread_join(found->thread, nullptr);
-    std::free(found);
+    if (entry == nullptr) return;
+    pthread_join(entry->thread, nullptr);
+    std::free(entry);
   }
 }
 
@@ -139,7 +139,7 @@ int copy_nothing(Handle, int, void*, void*, void*, int* flag) noexcept {
 int on_free(Handle, int, void* attribute, void*) noexcept {
   auto* const ranks = static_cast<CommState*>(attribute);
   join_leaving(false);
-  // Calls of MPI are for threads of the program's.
+  // Calls of MPI are for threads of the program.
   end_network(ranks->between);
   {
     const Lock lock(mutex);
@@ -210,10 +210,10 @@ bool is_switched_off() noexcept {
   return value != nullptr && std::strcmp(value, "off") == 0;
 }
 
-int exchange(const void* mine, void* all, std::size_t bytes, void* user) noexcept {
+int exchange(const void* local, void* all, std::size_t bytes, void* user) noexcept {
   const Library& mpi = library();
   const auto count = static_cast<int>(bytes);
-  return mpi.allgather(mine, count, mpi.byte, all, count, mpi.byte,
+  return mpi.allgather(local, count, mpi.byte, all, count, mpi.byte,
                        static_cast<const CommState*>(user)->handle) != kSuccess;
 }
 
@@ -228,14 +228,14 @@ bool share_progress(CommState& ranks) noexcept {
     ++ranks.local_size;
   }
   const bool can = leader >= 0 && ranks.local_size <= static_cast<int>(kMaxRanks);
-  const ProgressPlace mine = can && ranks.rank == leader ? offer_progress() : ProgressPlace{};
-  if (exchange(&mine, ranks.places, sizeof mine, &ranks) == 0 && can)
+  const ProgressPlace place = can && ranks.rank == leader ? offer_progress() : ProgressPlace{};
+  if (exchange(&place, ranks.places, sizeof place, &ranks) == 0 && can)
     ranks.progress = open_progress(ranks.places[leader]);
-  // Nobody needs it any more once all have come here.
+  // No rank needs it any more once all have come here.
   const std::int64_t none = 0;
   std::int64_t least = 0;
   library().allreduce(&none, &least, 1, library().int64, library().min, ranks.handle);
-  end_offer(mine);
+  end_offer(place);
   return ranks.progress != nullptr;
 }
 
@@ -277,8 +277,8 @@ void join_leaving_of(CUdevice gpu) noexcept {
   constexpr timespec kPause{0, 1'000'000};
   const auto is_any = [&] {
     const Lock lock(mutex);
-    for (const Leaving* one = leaving; one != nullptr; one = one->next)
-      if (one->gpu == gpu && !one->has_left.load(std::memory_order_acquire)) return true;
+    for (const LeavingRanks* entry = leaving; entry != nullptr; entry = entry->next)
+      if (entry->gpu == gpu && !entry->has_left.load(std::memory_order_acquire)) return true;
     return false;
   };
   for (int i = 0; i < kMaxPolls && is_any(); ++i) nanosleep(&kPause, nullptr);
@@ -287,8 +287,8 @@ void join_leaving_of(CUdevice gpu) noexcept {
 
 /// A number that no other communicator of these processes has, and grows.
 std::int64_t next_number() noexcept {
-  static constinit std::atomic<std::int64_t> made{0};
-  return made.fetch_add(1) << 32 | getpid();
+  static constinit std::atomic<std::int64_t> count{0};
+  return count.fetch_add(1) << 32 | getpid();
 }
 
 }  // namespace
@@ -320,31 +320,31 @@ CommState* ranks_of(Handle communicator) noexcept {
 }
 
 bool is_asked(CommState& ranks, Operation operation, std::uint64_t bytes) noexcept {
-  Backoff& patience =
-      ranks.patience[static_cast<std::size_t>(operation)][std::bit_width(bytes) % 64];
-  if (patience.unasked == 0) return true;
-  --patience.unasked;
+  Backoff& backoff =
+      ranks.backoffs[static_cast<std::size_t>(operation)][std::bit_width(bytes) % 64];
+  if (backoff.unasked == 0) return true;
+  --backoff.unasked;
   return false;
 }
 
 void note_answer(CommState& ranks, Operation operation, std::uint64_t bytes, bool is_yes) noexcept {
-  Backoff& patience =
-      ranks.patience[static_cast<std::size_t>(operation)][std::bit_width(bytes) % 64];
-  patience.refusals =
-      is_yes ? std::uint8_t{0}
-             : static_cast<std::uint8_t>(std::min(patience.refusals + 1U, kMaxRefusals));
-  const unsigned more = patience.refusals - std::min<unsigned>(patience.refusals, kFreeRefusals);
-  patience.unasked = static_cast<std::uint8_t>((1U << more) - 1);
+  Backoff& backoff =
+      ranks.backoffs[static_cast<std::size_t>(operation)][std::bit_width(bytes) % 64];
+  backoff.refusals = is_yes
+                         ? std::uint8_t{0}
+                         : static_cast<std::uint8_t>(std::min(backoff.refusals + 1U, kMaxRefusals));
+  const unsigned more = backoff.refusals - std::min<unsigned>(backoff.refusals, kFreeRefusals);
+  backoff.unasked = static_cast<std::uint8_t>((1U << more) - 1);
 }
 
-Agreement agree(const CommState& ranks, Vote mine, std::int64_t arguments, Seen seen) noexcept {
+Agreement agree(const CommState& ranks, Vote vote, std::int64_t arguments, Seen seen) noexcept {
   const Library& mpi = library();
   count_agreement();
-  const std::int64_t said[4]{static_cast<std::int64_t>(mine), arguments, -arguments,
-                             -static_cast<std::int64_t>(seen)};
+  const std::int64_t local[4]{static_cast<std::int64_t>(vote), arguments, -arguments,
+                              -static_cast<std::int64_t>(seen)};
   std::int64_t least[4]{};
   Agreement agreement;
-  agreement.failed = mpi.allreduce(said, least, 4, mpi.int64, mpi.min, ranks.handle) != kSuccess;
+  agreement.failed = mpi.allreduce(local, least, 4, mpi.int64, mpi.min, ranks.handle) != kSuccess;
   if (agreement.failed) return agreement;
   agreement.answer = static_cast<Vote>(least[0]);
   agreement.is_same = least[1] == -least[2];
@@ -380,7 +380,7 @@ bool make_communicator(CommState& ranks, const Engine& engine) noexcept {
   const polypath_network network = network_of(ranks.between);
   polypath_comm_options options{};
   options.network = &network;
-  // Ranks that have ended are found at once, whatever the limit.
+  // Ranks that have ended are found at once, with any limit.
   options.timeout_ms = time_limit_of(std::getenv("POLYPATH_COMM_TIMEOUT_MS"));
   if (engine.comm_create(engine.context, ranks.rank, ranks.size, ranks.gpu, &exchange, &ranks,
                          &options, &ranks.comm) != POLYPATH_SUCCESS ||
@@ -395,11 +395,11 @@ bool make_communicator(CommState& ranks, const Engine& engine) noexcept {
   char reason[512];
   if (why != nullptr) std::snprintf(reason, sizeof reason, "%s", why);
 
-  const std::int64_t mine[2]{why == nullptr ? 1 : 0, next_number()};
+  const std::int64_t local[2]{why == nullptr ? 1 : 0, next_number()};
   std::int64_t least[2]{};
   const Library& mpi = library();
   const bool is_made =
-      mpi.allreduce(mine, least, 2, mpi.int64, mpi.min, ranks.handle) == kSuccess && least[0] == 1;
+      mpi.allreduce(local, least, 2, mpi.int64, mpi.min, ranks.handle) == kSuccess && least[0] == 1;
   if (is_made) {
     ranks.number = least[1];
     count_communicator(engine.comm_node_count(ranks.comm));
@@ -443,7 +443,7 @@ void trim_spare(CommState& ranks) noexcept {
   ranks.spare_bytes = 0;
 }
 
-void let_go_communicators(CUdevice gpu) noexcept {
+void abandon_communicators(CUdevice gpu) noexcept {
   abandon_all();
   join_leaving_of(gpu);
 }

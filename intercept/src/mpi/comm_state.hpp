@@ -3,7 +3,7 @@
 //
 // Which way a call goes has to be the same on all ranks, and most of what decides is known to one
 // rank alone: MPI lets one rank pass host memory and another one device memory, one a derived
-// datatype and another a plain one. So ranks ask each other, by a small reduction of MPI's before
+// datatype and another a plain one. So ranks ask each other, by a small MPI reduction before
 // the call:
 //
 //   all can, and their arguments agree    polypath carries the call
@@ -16,7 +16,7 @@
 // before it, which all ranks have: calls of a kind that was refused eight times in a row are
 // not asked about for the next 1, 3, 7, ... 63 calls of that kind, so that programs without device
 // memory pay little. Where no rank had device memory in the first calls that were asked about, or a
-// node has more ranks than polypath's communicators, nobody asks again.
+// node has more ranks than communicators of polypath serve, no rank asks again.
 #pragma once
 
 #include <cuda.h>
@@ -40,16 +40,16 @@ struct CommState {
   int rank = 0;
   int size = 0;
   int remote_size = 0;  ///< ranks of the other group, of an intercommunicator; 0: it is none
-  /// Not none: no call of this communicator is carried, for good; found by all ranks alike.
+  /// Not none: no call of this communicator is carried any more; found by all ranks alike.
   Reason refused = Reason::none;
-  Backoff patience[kOperationCount][64]{};
+  Backoff backoffs[kOperationCount][64]{};
   bool knows_nodes = false;    ///< whether the ranks of each node were counted
   bool has_seen_gpus = false;  ///< some rank has had device memory in a call
   int without_gpus = 0;        ///< agreements before that
   /// The setting mpi_collectives of this process: the others are told when they first ask.
   bool is_off = false;
 
-  // Of polypath's communicator; null `comm`: there is none (yet).
+  // The communicator of polypath; null `comm`: there is none (yet).
   polypath_comm* comm = nullptr;
   bool is_lost = false;  ///< it was there, and went with its GPU
   int gpu = -1;
@@ -62,20 +62,20 @@ struct CommState {
   int local_size = 0;
   ProgressPlace* places = nullptr;  ///< room for that of each rank
   InternodeMessages between = {};
-  /// The same on all ranks; in the order of these all are destroyed, so that nobody waits for one
-  /// who waits for another.
+  /// The same on all ranks. All are destroyed in the order of their numbers, so that no two ranks
+  /// wait for each other.
   std::int64_t number = 0;
   CommState* next = nullptr;
 };
 
-/// Those of a communicator: found, or made. Null: MPI or memory failed.
+/// The state of a communicator: found, or made. Null: MPI or memory failed.
 CommState* ranks_of(Handle communicator) noexcept;
 
 /// Whether the ranks ask each other about this call.
 bool is_asked(CommState& ranks, Operation operation, std::uint64_t bytes) noexcept;
 void note_answer(CommState& ranks, Operation operation, std::uint64_t bytes, bool is_yes) noexcept;
 
-/// What one rank says, and all: the least. Those below `no` are for good.
+/// The answer of one rank, and of all: the least. Answers below `no` are final.
 enum class Vote : std::int64_t { off = -2, never = -1, no = 0, yes = 1 };
 /// What a rank has to do with GPUs; the most of all ranks.
 enum class Seen : std::int64_t { nothing, driver, device_memory };
@@ -86,8 +86,8 @@ struct Agreement {
   bool is_same = false;  ///< what all gave as `arguments`
 };
 /// Collective over the ranks. `arguments` is what must be the same on all.
-Agreement agree(const CommState& ranks, Vote mine, std::int64_t arguments, Seen seen) noexcept;
-/// Of an agreement: sets `refused` where no rank has had device memory for long.
+Agreement agree(const CommState& ranks, Vote vote, std::int64_t arguments, Seen seen) noexcept;
+/// Notes an agreement: sets `refused` where no rank has had device memory for long.
 void note_seen(CommState& ranks, Seen seen) noexcept;
 /// Collective, once a communicator: sets `refused` where a node has more ranks than polypath's
 /// communicators may have. False: MPI failed.
@@ -99,7 +99,7 @@ bool make_communicator(CommState& ranks, const Engine& engine) noexcept;
 
 /// Before the engine goes, because `gpu` is reset: its communicators are abandoned, without waiting
 /// for other ranks, which are told at the next call.
-void let_go_communicators(CUdevice gpu) noexcept;
+void abandon_communicators(CUdevice gpu) noexcept;
 
 /// The GPU that this rank's buffers are on, as long as there is no communicator.
 void take_gpu(CommState& ranks, int gpu) noexcept;

@@ -10,9 +10,11 @@ struct alignas(16) Status {
   char bytes[256];
 };
 
-InternodeMessages& of(void* user) noexcept { return *static_cast<InternodeMessages*>(user); }
+InternodeMessages& messages_of(void* user) noexcept {
+  return *static_cast<InternodeMessages*>(user);
+}
 
-/// Of an int the upper half stays 0.
+/// The upper half of an int stays 0.
 Handle* as_handle(std::uint64_t* request) noexcept {
   static_assert(sizeof(Handle) == sizeof *request);
   *request = 0;
@@ -20,7 +22,7 @@ Handle* as_handle(std::uint64_t* request) noexcept {
 }
 
 int begin(void* user) noexcept {
-  InternodeMessages& between = of(user);
+  InternodeMessages& between = messages_of(user);
   between.has_own = library().comm_dup(between.handle, &between.own) == kSuccess;
   return between.has_own ? 0 : 1;
 }
@@ -29,14 +31,14 @@ int send(void* user, int to, int tag, const void* bytes, std::size_t count,
          std::uint64_t* request) noexcept {
   count_sent(count);
   const Library& mpi = library();
-  return mpi.isend(bytes, static_cast<int>(count), mpi.byte, to, tag, of(user).own,
+  return mpi.isend(bytes, static_cast<int>(count), mpi.byte, to, tag, messages_of(user).own,
                    as_handle(request));
 }
 
 int receive(void* user, int from, int tag, void* bytes, std::size_t count,
             std::uint64_t* request) noexcept {
   const Library& mpi = library();
-  return mpi.irecv(bytes, static_cast<int>(count), mpi.byte, from, tag, of(user).own,
+  return mpi.irecv(bytes, static_cast<int>(count), mpi.byte, from, tag, messages_of(user).own,
                    as_handle(request));
 }
 
@@ -45,7 +47,7 @@ int test(void*, std::uint64_t* request, int* done) noexcept {
   return library().test(reinterpret_cast<Handle*>(request), done, &status);
 }
 
-void end(void* user) noexcept { end_network(of(user)); }
+void end(void* user) noexcept { end_network(messages_of(user)); }
 
 }  // namespace
 

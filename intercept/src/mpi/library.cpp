@@ -123,8 +123,8 @@ void find_definer(const char* name, char (&file)[PATH_MAX]) noexcept {
 
 /// The handle of what has the name; it stays open.
 void* open_owner(const char* name) noexcept {
-  if (void* const found = real_dlsym()(RTLD_NEXT, name)) {
-    const link_map* const owner = object_of(found);
+  if (void* const symbol = real_dlsym()(RTLD_NEXT, name)) {
+    const link_map* const owner = object_of(symbol);
     return owner != nullptr ? dlopen(owner->l_name, RTLD_LAZY | RTLD_NOLOAD) : nullptr;
   }
   candidates.count = 0;
@@ -209,18 +209,18 @@ void take_handles(void* handle) noexcept {
   known.root = is_mpich ? -3 : -4;
   known.error_other = is_mpich ? 15 : 16;
   for (std::size_t i = 0; i < kOperatorCount; ++i) {
-    const NamedOperator& one = kOperators[i];
-    operators[i] = named(one.open_mpi, one.mpich, one.standard);
+    const NamedOperator& entry = kOperators[i];
+    operators[i] = named(entry.open_mpi, entry.mpich, entry.standard);
   }
   for (std::size_t i = 0; i < kDatatypeCount; ++i) {
-    // Of some, as of Fortran's, sizes depend on how the library was built.
-    const NamedDatatype& one = kDatatypes[i];
-    const Handle datatype = named(one.open_mpi, one.mpich, one.standard);
+    // Sizes of some, as of Fortran's, depend on how the library was built.
+    const NamedDatatype& entry = kDatatypes[i];
+    const Handle datatype = named(entry.open_mpi, entry.mpich, entry.standard);
     auto bytes = static_cast<std::int64_t>(datatype >> 8 & 0xff);
     if (datatype == 0) continue;
-    // One that this MPICH was built without is an error of a call, and nobody passes it.
+    // One that this MPICH was built without is an error of a call, and no program passes it.
     if (!is_mpich && known.type_size(datatype, &bytes) != kSuccess) continue;
-    if (static_cast<std::size_t>(bytes) == one.datatype.bytes) datatypes[i] = datatype;
+    if (static_cast<std::size_t>(bytes) == entry.datatype.bytes) datatypes[i] = datatype;
   }
 }
 

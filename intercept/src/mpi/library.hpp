@@ -22,7 +22,7 @@ namespace polypath::preload::mpi {
 
 using namespace gate;
 
-/// Of a communicator, datatype or operator.
+/// A communicator, datatype or operator.
 using Handle = std::uintptr_t;
 
 enum class Function : std::uint8_t {
@@ -95,7 +95,7 @@ struct Library {
   Handle int64;
   Handle min;
   const void* in_place;
-  int root;  ///< MPI_ROOT: of an intercommunicator, the one who gives
+  int root;  ///< MPI_ROOT: the sending rank of an intercommunicator
   /// MPI_ERR_OTHER. Of no known library that of Open MPI, which is an error in all.
   int error_other = 16;
 };

@@ -30,7 +30,7 @@ void add(Count& count, std::uint64_t more = 1) noexcept {
   if (are_statistics_wanted()) count.fetch_add(more, std::memory_order_relaxed);
 }
 
-Counts& of(Function function) noexcept { return counts[static_cast<std::size_t>(function)]; }
+Counts& counts_of(Function function) noexcept { return counts[static_cast<std::size_t>(function)]; }
 
 unsigned long long value(const Count& count) noexcept {
   return count.load(std::memory_order_relaxed);
@@ -48,9 +48,10 @@ const char* family_name() noexcept {
 
 /// Calls `each(name, count)` for the reasons for which calls of a function went to MPI.
 template <typename Each>
-void for_reasons(const Counts& one, Each&& each) noexcept {
+void for_reasons(const Counts& entry, Each&& each) noexcept {
   for (std::size_t i = 1; i < kReasonCount; ++i)
-    if (value(one.outcomes[i]) != 0) each(name_of(static_cast<Reason>(i)), value(one.outcomes[i]));
+    if (value(entry.outcomes[i]) != 0)
+      each(name_of(static_cast<Reason>(i)), value(entry.outcomes[i]));
 }
 
 }  // namespace
@@ -87,15 +88,15 @@ const char* name_of(Reason reason) noexcept {
 }
 
 void count_call(Function function, std::uint64_t bytes) noexcept {
-  add(of(function).calls);
-  add(of(function).bytes, bytes);
+  add(counts_of(function).calls);
+  add(counts_of(function).bytes, bytes);
 }
 
 void count_outcome(Function function, Reason reason) noexcept {
-  add(of(function).outcomes[static_cast<std::size_t>(reason)]);
+  add(counts_of(function).outcomes[static_cast<std::size_t>(reason)]);
 }
 
-void count_staged(Function function) noexcept { add(of(function).staged); }
+void count_staged(Function function) noexcept { add(counts_of(function).staged); }
 void count_agreement() noexcept { add(agreements); }
 void count_communicator(int nodes) noexcept {
   add(communicators);
@@ -112,8 +113,8 @@ void count_refusal(const char* why) noexcept {
 }
 
 bool saw_calls() noexcept {
-  for (const Counts& one : counts)
-    if (value(one.calls) != 0) return true;
+  for (const Counts& entry : counts)
+    if (value(entry.calls) != 0) return true;
   return false;
 }
 
@@ -131,15 +132,15 @@ void append_json(Text& out) noexcept {
              value(node_bytes));
   const char* between = "";
   for (std::size_t i = 0; i < kFunctionCount; ++i) {
-    const Counts& one = counts[i];
-    if (value(one.calls) == 0) continue;
+    const Counts& entry = counts[i];
+    if (value(entry.calls) == 0) continue;
     out.append(
         "%s\n   \"%s\": {\"calls\": %llu, \"bytes\": %llu, \"taken\": %llu, \"staged\": %llu, "
         "\"to_mpi\": {",
-        between, kFunctionNames[i], value(one.calls), value(one.bytes), value(one.outcomes[0]),
-        value(one.staged));
+        between, kFunctionNames[i], value(entry.calls), value(entry.bytes),
+        value(entry.outcomes[0]), value(entry.staged));
     const char* comma = "";
-    for_reasons(one, [&](const char* name, unsigned long long count) {
+    for_reasons(entry, [&](const char* name, unsigned long long count) {
       out.append("%s\"%s\": %llu", comma, name, count);
       comma = ", ";
     });
@@ -151,16 +152,16 @@ void append_json(Text& out) noexcept {
 
 void append_lines(Text& out) noexcept {
   for (std::size_t i = 0; i < kFunctionCount; ++i) {
-    const Counts& one = counts[i];
-    if (value(one.calls) == 0) continue;
-    out.append("  %s: %llu calls, %.1f MiB, %llu taken", kFunctionNames[i], value(one.calls),
-               static_cast<double>(value(one.bytes)) / (1 << 20), value(one.outcomes[0]));
+    const Counts& entry = counts[i];
+    if (value(entry.calls) == 0) continue;
+    out.append("  %s: %llu calls, %.1f MiB, %llu taken", kFunctionNames[i], value(entry.calls),
+               static_cast<double>(value(entry.bytes)) / (1 << 20), value(entry.outcomes[0]));
     const char* between = "; to MPI: ";
-    for_reasons(one, [&](const char* name, unsigned long long count) {
+    for_reasons(entry, [&](const char* name, unsigned long long count) {
       out.append("%s%s %llu", between, name, count);
       between = ", ";
     });
-    if (value(one.staged) != 0) out.append("; %llu staged in host memory", value(one.staged));
+    if (value(entry.staged) != 0) out.append("; %llu staged in host memory", value(entry.staged));
     out.append("\n");
   }
   if (value(node_messages) != 0)
@@ -171,11 +172,11 @@ void append_lines(Text& out) noexcept {
 
 void forget_counts() noexcept {
   const auto clear = [](Count& count) { count.store(0, std::memory_order_relaxed); };
-  for (Counts& one : counts) {
-    clear(one.calls);
-    clear(one.bytes);
-    clear(one.staged);
-    for (Count& outcome : one.outcomes) clear(outcome);
+  for (Counts& entry : counts) {
+    clear(entry.calls);
+    clear(entry.bytes);
+    clear(entry.staged);
+    for (Count& outcome : entry.outcomes) clear(outcome);
   }
   clear(agreements);
   clear(node_communicators);

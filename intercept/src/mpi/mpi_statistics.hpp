@@ -27,7 +27,7 @@ enum class Reason : std::uint8_t {
   refused,
   lost,
   switched_off,
-  // Of this rank; the others learn that there is one.
+  // A reason of this rank; the others learn that there is one.
   host_memory,
   managed_memory,
   other_gpu,
@@ -37,7 +37,7 @@ enum class Reason : std::uint8_t {
   datatype,
   no_engine,
   no_memory,
-  // Of the agreement.
+  // A reason of the agreement.
   other_rank,
   ranks_differ,
 };
@@ -51,7 +51,7 @@ void count_outcome(Function function, Reason reason) noexcept;
 /// It went to MPI, with host memory in the place of device memory.
 void count_staged(Function function) noexcept;
 void count_agreement() noexcept;
-/// Made, of ranks on so many nodes.
+/// A communicator was made, of ranks on this number of nodes.
 void count_communicator(int nodes) noexcept;
 /// A message to another node.
 void count_sent(std::uint64_t bytes) noexcept;

@@ -53,9 +53,9 @@ void note_finished(Progress& progress, int rank) noexcept {
 }
 
 void wait_for_others(const Progress& progress, int rank, int size, int& milliseconds) noexcept {
-  const std::uint64_t wanted = progress.ranks[rank].calls.load(std::memory_order_relaxed);
+  const std::uint64_t target = progress.ranks[rank].calls.load(std::memory_order_relaxed);
   for (int other = 0; other < size; ++other)
-    while (progress.ranks[other].calls.load(std::memory_order_acquire) < wanted &&
+    while (progress.ranks[other].calls.load(std::memory_order_acquire) < target &&
            milliseconds-- > 0)
       nanosleep(&kPause, nullptr);
 }

@@ -19,19 +19,19 @@ struct ProgressPlace {
   std::int64_t file = -1;
 };
 
-/// Of a node's first rank: makes the memory. `file` is -1 when that failed.
+/// On a node's first rank: makes the memory. `file` is -1 when that failed.
 ProgressPlace offer_progress() noexcept;
-/// Of all ranks of the node, with what the first offered; null when that failed.
+/// On all ranks of the node, with what the first offered; null when that failed.
 Progress* open_progress(const ProgressPlace& place) noexcept;
-/// Of the first, when all have opened it or failed.
+/// On the first rank, when all have opened it or failed.
 void end_offer(const ProgressPlace& place) noexcept;
 /// Null is allowed.
 void close_progress(Progress* progress) noexcept;
 
 /// This rank, as the node's are numbered, has finished one more call.
 void note_finished(Progress& progress, int rank) noexcept;
-/// Waits until all of `size` ranks have finished as many calls as this one, for at most so many
-/// milliseconds, which it takes off: a rank that is stopped says nothing.
+/// Waits until all of `size` ranks have finished as many calls as this one, for at most
+/// `milliseconds`, and subtracts the time that it took: a rank that is stopped says nothing.
 void wait_for_others(const Progress& progress, int rank, int size, int& milliseconds) noexcept;
 
 }  // namespace polypath::preload::mpi

@@ -21,17 +21,17 @@ class RunCopies {
 
   bool add(std::uintptr_t there, char* here, std::size_t bytes) noexcept {
     while (bytes > 0) {
-      const MemoryAt::Found found = memory_.find(there);
+      const MemoryAt::Found range = memory_.find(there);
       // Memory of the host does not end where a page does.
       const std::size_t part =
-          found.gpu < 0 ? bytes : static_cast<std::size_t>(std::min(bytes, found.end - there));
-      if (found.gpu < 0) {
+          range.gpu < 0 ? bytes : static_cast<std::size_t>(std::min(bytes, range.end - there));
+      if (range.gpu < 0) {
         if (!flush()) return false;
         auto* const host = reinterpret_cast<char*>(there);
         std::memcpy(is_load_ ? here : host, is_load_ ? host : here, part);
-      } else if (!joins(found.gpu, there, here, part)) {
+      } else if (!joins(range.gpu, there, here, part)) {
         if (!flush()) return false;
-        rows_ = {found.gpu, there, here, part, 1, 0, 0};
+        rows_ = {range.gpu, there, here, part, 1, 0, 0};
       }
       there += part;
       here += part;
@@ -81,7 +81,7 @@ class RunCopies {
     std::size_t pitch_there = 0;
     std::size_t pitch_here = 0;
   };
-  /// Whether it is the next row of those that are to be copied.
+  /// Whether it is the next row of those that must be copied.
   bool joins(int gpu, std::uintptr_t there, char* here, std::size_t bytes) noexcept {
     constexpr std::size_t kMaxPitch = std::size_t{1} << 30;  // the driver: 2^31 - 1
     Rows& rows = rows_;
@@ -206,9 +206,9 @@ bool Staged::may_be_on_device() const noexcept {
   MemoryAt memory;
   const bool is_array = pages > kFewPages && buffer_ != 0;
   for (std::uintptr_t at = begin; at < end;) {
-    const MemoryAt::Found found = memory.find(at);
-    if (found.gpu >= 0) return true;
-    at = is_array ? at + kStep : found.end;
+    const MemoryAt::Found range = memory.find(at);
+    if (range.gpu >= 0) return true;
+    at = is_array ? at + kStep : range.end;
   }
   return end > begin && memory.find(end - 1).gpu >= 0;
 }
@@ -263,10 +263,10 @@ int call_mpi(const Call& call, const Sizes& sizes) noexcept {
   // MPI_PROC_NULL, next to a root: nothing is looked at.
   const bool is_idle = is_broadcast && is_inter && call.root < 0 && !is_root;
   const Parts parts = parts_of(call, sizes);
-  // A function of the program's that combines gets the datatype, and looks at its layout.
+  // A combining function of the program gets the datatype, and looks at its layout.
   const auto layout =
       combines(call.operation) ? Staged::Layout::as_given : Staged::Layout::packed_where_gaps;
-  // Of what is in place MPI does not look at the type.
+  // MPI does not look at the type of what is in place.
   Staged send(call.send, is_one ? 0 : call.send_count * parts.sent, call.send_type, layout);
   Staged recv(call.recv, is_idle ? 0 : call.recv_count * parts.received, call.recv_type, layout);
   if (!send.is_needed() && !recv.is_needed()) return call_original(call);

@@ -15,7 +15,7 @@ class Staged {
  public:
   enum class Layout : std::uint8_t {
     as_given,
-    packed_where_gaps,  ///< as elements of so many bytes, where elements in a row have gaps
+    packed_where_gaps,  ///< as elements of their size, where elements in a row have gaps
   };
   /// `count` elements of `type` at `buffer`; 0: the argument is none.
   Staged(const void* buffer, std::int64_t count, Handle type, Layout layout) noexcept;
@@ -58,7 +58,7 @@ class Staged {
   char* memory_ = nullptr;
 };
 
-/// Of a communicator.
+/// The sizes of a communicator.
 struct Sizes {
   int rank;
   int size;
@@ -66,7 +66,7 @@ struct Sizes {
 };
 
 /// Calls MPI's own function. Device memory is replaced by host memory where the library does not
-/// take it: this is correct whatever the other ranks pass.
+/// take it: this is correct with any buffers of the other ranks.
 int call_mpi(const Call& call, const Sizes& sizes) noexcept;
 
 }  // namespace polypath::preload::mpi

@@ -49,11 +49,11 @@ constexpr struct {
 
 Combiner combiner_of(int number) noexcept {
   const Family family = library().family;
-  for (const auto& one : kCombiners)
-    if (number == (family == Family::open_mpi ? one.open_mpi
-                   : family == Family::mpich  ? one.mpich
-                                              : one.standard))
-      return one.combiner;
+  for (const auto& entry : kCombiners)
+    if (number == (family == Family::open_mpi ? entry.open_mpi
+                   : family == Family::mpich  ? entry.mpich
+                                              : entry.standard))
+      return entry.combiner;
   return Combiner::other;
 }
 
@@ -187,7 +187,7 @@ constexpr int kMaxDimensions = 64;
 
 }  // namespace
 
-/// Of an array of `size` elements the part has `count`: blocks from `first` on, each `stride`
+/// The part has `count` of an array's `size` elements: blocks from `first` on, each `stride`
 /// elements after the one before.
 struct TypeMap::Dimension {
   std::int64_t size;
@@ -288,16 +288,16 @@ bool TypeMap::add_leaf(Handle type) noexcept {
 }
 
 bool TypeMap::add_type(Handle type) noexcept {
-  const Contents made(type);
-  if (!made.is_there()) return false;
-  const Combiner combiner = made.combiner();
+  const Contents contents(type);
+  if (!contents.is_there()) return false;
+  const Combiner combiner = contents.combiner();
   switch (combiner) {
     case Combiner::named: return add_leaf(type);
     case Combiner::other: return false;
     case Combiner::structure: {
-      const std::int64_t count = made.number(0);
+      const std::int64_t count = contents.number(0);
       for (std::int64_t i = 0; i < count; ++i)
-        if (!add(TypeMap(made.type(i)), made.address(i, count + 1), made.number(1 + i)))
+        if (!add(TypeMap(contents.type(i)), contents.address(i, count + 1), contents.number(1 + i)))
           return false;
       return true;
     }
@@ -313,10 +313,10 @@ bool TypeMap::add_type(Handle type) noexcept {
     case Combiner::darray:
     case Combiner::resized: break;
   }
-  const TypeMap part(made.type(0));
+  const TypeMap part(contents.type(0));
   const bool is_one = combiner == Combiner::dup || combiner == Combiner::resized;
   const bool is_array = combiner == Combiner::subarray || combiner == Combiner::darray;
-  const std::int64_t count = is_one || is_array ? 1 : made.number(0);
+  const std::int64_t count = is_one || is_array ? 1 : contents.number(0);
   Dimension array[kMaxDimensions];
   switch (combiner) {
     case Combiner::dup:
@@ -325,59 +325,60 @@ bool TypeMap::add_type(Handle type) noexcept {
     case Combiner::vector:
     case Combiner::hvector: {
       const std::intptr_t stride =
-          combiner == Combiner::vector ? made.number(2) * part.extent_ : made.address(0, 2);
+          combiner == Combiner::vector ? contents.number(2) * part.extent_ : contents.address(0, 2);
       for (std::int64_t i = 0; i < count; ++i)
-        if (!add(part, i * stride, made.number(1))) return false;
+        if (!add(part, i * stride, contents.number(1))) return false;
       return true;
     }
     case Combiner::indexed:
       for (std::int64_t i = 0; i < count; ++i)
-        if (!add(part, made.number(1 + count + i) * part.extent_, made.number(1 + i))) return false;
+        if (!add(part, contents.number(1 + count + i) * part.extent_, contents.number(1 + i)))
+          return false;
       return true;
     case Combiner::hindexed:
       for (std::int64_t i = 0; i < count; ++i)
-        if (!add(part, made.address(i, 1 + count), made.number(1 + i))) return false;
+        if (!add(part, contents.address(i, 1 + count), contents.number(1 + i))) return false;
       return true;
     case Combiner::indexed_block:
       for (std::int64_t i = 0; i < count; ++i)
-        if (!add(part, made.number(2 + i) * part.extent_, made.number(1))) return false;
+        if (!add(part, contents.number(2 + i) * part.extent_, contents.number(1))) return false;
       return true;
     case Combiner::hindexed_block:
       for (std::int64_t i = 0; i < count; ++i)
-        if (!add(part, made.address(i, 2), made.number(1))) return false;
+        if (!add(part, contents.address(i, 2), contents.number(1))) return false;
       return true;
     case Combiner::subarray: {
-      const std::int64_t dimensions = made.integer(0);
+      const std::int64_t dimensions = contents.integer(0);
       if (dimensions < 1 || dimensions > kMaxDimensions) return false;
       // ndims, sizes, subsizes, starts, order; where counts are large those are in between.
-      const std::int64_t before = made.is_large() ? 0 : 1;
-      const bool is_c = is_c_order(made.integer(made.is_large() ? 1 : 1 + 3 * dimensions));
+      const std::int64_t before = contents.is_large() ? 0 : 1;
+      const bool is_c = is_c_order(contents.integer(contents.is_large() ? 1 : 1 + 3 * dimensions));
       for (std::int64_t d = 0; d < dimensions; ++d) {
-        const std::int64_t part_size = made.number(before + dimensions + d);
-        array[is_c ? d : dimensions - 1 - d] = {made.number(before + d),
-                                                made.number(before + 2 * dimensions + d), part_size,
-                                                0, part_size};
+        const std::int64_t part_size = contents.number(before + dimensions + d);
+        array[is_c ? d : dimensions - 1 - d] = {contents.number(before + d),
+                                                contents.number(before + 2 * dimensions + d),
+                                                part_size, 0, part_size};
       }
       return add_of_array(part, array, dimensions);
     }
     case Combiner::darray: {
       // size, rank, ndims, gsizes, distribs, dargs, psizes, order. Where counts are large, gsizes
-      // are. Processes are numbered in the order of C, whatever the order of the array.
-      const std::int64_t dimensions = made.integer(2);
+      // are. Processes are numbered in the order of C, for any order of the array.
+      const std::int64_t dimensions = contents.integer(2);
       if (dimensions < 1 || dimensions > kMaxDimensions) return false;
-      const std::int64_t first = made.is_large() ? 3 : 3 + dimensions;
-      const bool is_c = is_c_order(made.integer(first + 3 * dimensions));
-      std::int64_t rank = made.integer(1);
+      const std::int64_t first = contents.is_large() ? 3 : 3 + dimensions;
+      const bool is_c = is_c_order(contents.integer(first + 3 * dimensions));
+      std::int64_t rank = contents.integer(1);
       for (std::int64_t d = dimensions - 1; d >= 0; --d) {
-        const std::int64_t size = made.number(made.is_large() ? d : 3 + d);
-        const std::int64_t how = made.integer(first + d);
-        const std::int64_t given = made.integer(first + dimensions + d);
-        const std::int64_t processes = made.integer(first + 2 * dimensions + d);
+        const std::int64_t size = contents.number(contents.is_large() ? d : 3 + d);
+        const std::int64_t how = contents.integer(first + d);
+        const std::int64_t darg = contents.integer(first + dimensions + d);
+        const std::int64_t processes = contents.integer(first + 2 * dimensions + d);
         if (size < 1 || processes < 1) return false;
-        const std::int64_t block = is_whole(how)              ? size
-                                   : !is_default_block(given) ? given
-                                   : is_cyclic(how)           ? 1
-                                                              : (size + processes - 1) / processes;
+        const std::int64_t block = is_whole(how)             ? size
+                                   : !is_default_block(darg) ? darg
+                                   : is_cyclic(how)          ? 1
+                                                             : (size + processes - 1) / processes;
         if (block < 1) return false;
         const std::int64_t begin = rank % processes * block;
         const std::int64_t round = block * processes;

@@ -19,7 +19,7 @@ struct Run {
 /// The runs of one element, in the order in which MPI packs them.
 class TypeMap {
  public:
-  /// Of no type: no runs.
+  /// The map of no type: no runs.
   TypeMap() noexcept = default;
   /// Where memory is missing, or MPI does not tell how the type was made, the map is one run from
   /// the first byte to the last, and not exact.
@@ -32,7 +32,7 @@ class TypeMap {
   [[nodiscard]] const Run* end() const noexcept { return runs_ + count_; }
   /// No byte is in a run that does not belong to the type.
   [[nodiscard]] bool is_exact() const noexcept { return is_exact_; }
-  /// Of the bytes of all runs.
+  /// The bytes of all runs.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// From one element to the next; may be negative.
   [[nodiscard]] std::intptr_t extent() const noexcept { return extent_; }
@@ -44,11 +44,12 @@ class TypeMap {
  private:
   bool add_type(Handle type) noexcept;
   bool add_leaf(Handle type) noexcept;
-  /// Those of `count` elements of `part`, the first at `offset`.
+  /// Adds the runs of `count` elements of `part`, the first at `offset`.
   bool add(const TypeMap& part, std::intptr_t offset, std::int64_t count) noexcept;
   bool add(Run run) noexcept;
   struct Dimension;
-  /// Those of parts of an array of `part`, by its dimensions from the slowest to the fastest.
+  /// Adds the runs of parts of an array of `part`, by its dimensions from the slowest to the
+  /// fastest.
   bool add_of_array(const TypeMap& part, const Dimension* dimensions, std::int64_t count) noexcept;
 
   Run* runs_ = nullptr;

@@ -18,21 +18,21 @@ namespace {
 
 /// FNV-1a (Fowler, Noll, Vo), 64 bits.
 std::uint64_t hash(std::uint64_t start, const void* bytes, std::size_t count) noexcept {
-  const auto* const its = static_cast<const unsigned char*>(bytes);
-  for (std::size_t i = 0; i < count; ++i) start = (start ^ its[i]) * 0x100000001B3U;
+  const auto* const data = static_cast<const unsigned char*>(bytes);
+  for (std::size_t i = 0; i < count; ++i) start = (start ^ data[i]) * 0x100000001B3U;
   return start;
 }
 
 struct Address {
-  sockaddr_un its{};
+  sockaddr_un address{};
   socklen_t bytes = 0;
 
   Address(const CommKey& key, int rank) noexcept {
-    its.sun_family = AF_UNIX;
+    address.sun_family = AF_UNIX;
     // A name that begins with a zero is in no file system. Versions that would ask each other
     // otherwise do not find each other.
     const int length =
-        std::snprintf(its.sun_path + 1, sizeof its.sun_path - 1,
+        std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1,
                       "polypath-nccl-%u.%zu.%zu-%016llx%016llx-%d", Record::kLayout, sizeof(Record),
                       sizeof(Outcome), static_cast<unsigned long long>(key.first),
                       static_cast<unsigned long long>(key.second), rank);
@@ -40,7 +40,7 @@ struct Address {
                                    static_cast<std::size_t>(length));
   }
   [[nodiscard]] const sockaddr* get() const noexcept {
-    return reinterpret_cast<const sockaddr*>(&its);
+    return reinterpret_cast<const sockaddr*>(&address);
   }
 };
 
@@ -50,25 +50,25 @@ constinit std::array<std::atomic<int>, 256> shown_files{};
 
 [[gnu::constructor]] void prepare_children() {
   pthread_atfork(nullptr, nullptr, [] {
-    for (std::atomic<int>& one : shown_files)
-      if (const int file = one.exchange(0) - 1; file >= 0) close(file);
+    for (std::atomic<int>& entry : shown_files)
+      if (const int file = entry.exchange(0) - 1; file >= 0) close(file);
   });
 }
 
 /// False: there are too many.
 bool remember(int file) noexcept {
-  for (std::atomic<int>& one : shown_files) {
+  for (std::atomic<int>& entry : shown_files) {
     int free = 0;
-    if (one.compare_exchange_strong(free, file + 1)) return true;
+    if (entry.compare_exchange_strong(free, file + 1)) return true;
   }
   return false;
 }
 
 /// False: it is a child's copy, and closed.
 bool forget(int file) noexcept {
-  for (std::atomic<int>& one : shown_files) {
+  for (std::atomic<int>& entry : shown_files) {
     int known = file + 1;
-    if (one.compare_exchange_strong(known, 0)) return true;
+    if (entry.compare_exchange_strong(known, 0)) return true;
   }
   return false;
 }
@@ -98,7 +98,7 @@ Advertisement::Advertisement(const CommKey& key, int rank) noexcept
 
 Advertisement::~Advertisement() {
   if (shown_ >= 0 && forget(shown_)) {
-    // Connected with itself it is nobody else's to connect to, also as long as a child that was
+    // Connected with itself no other process can connect to it, also as long as a child that was
     // forked has not yet closed its copy.
     const Address address(key_, rank_);
     static_cast<void>(connect(shown_, address.get(), address.bytes));

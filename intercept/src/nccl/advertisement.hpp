@@ -1,10 +1,10 @@
 // Which ranks of a communicator that is being made are under this library.
 //
 // A rank that is not cannot be asked: it would take the question for the program's first
-// collective, or wait for ever. So a rank first shows that it is there, and then enters NCCL's
-// creation, which ends on no rank before all have entered it. Whoever finds all ranks there then
-// knows that all find it so; where one is missing (without this library, switched off, on another
-// node) nobody finds all, and nobody asks.
+// collective, or wait without a limit. So a rank first shows that it is there, and then enters
+// NCCL's creation, which ends on no rank before all have entered it. A rank that finds all ranks
+// there then knows that all find it so; where one is missing (without this library, switched off,
+// on another node) no rank finds all, and no rank asks.
 //
 // What shows it is an abstract socket with the key in its name: it goes with its process.
 #pragma once
@@ -35,7 +35,7 @@ class Advertisement {
   Advertisement(Advertisement&& other) noexcept { *this = std::move(other); }
   Advertisement& operator=(Advertisement&& other) noexcept;
 
-  /// False: it could not show itself, and nobody will find all.
+  /// False: it could not show itself, and no rank will find all.
   [[nodiscard]] bool is_shown() const noexcept { return shown_ >= 0; }
   /// How many of the ranks 0 to `ranks` - 1 are there now. Only while it is shown; then it needs
   /// nothing more that could be missing.

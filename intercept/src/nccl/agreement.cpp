@@ -16,7 +16,7 @@ namespace table = polypath::uniconn::detail;
 
 struct Measured {
   int operation;  ///< POLYPATH_COMM_...
-  Operation its;
+  Operation nccl_operation;
 };
 /// A reduce-scatter is not measured.
 constexpr Measured kMeasured[] = {{POLYPATH_COMM_ALLREDUCE, Operation::all_reduce},
@@ -61,20 +61,21 @@ Record own_record() noexcept {
 std::string refusal_of(std::span<const Record> records) {
   const Record& first = records.front();
   for (std::size_t rank = 1; rank < records.size(); ++rank) {
-    const Record& its = records[rank];
-    const std::string of = "rank " + std::to_string(rank);
-    if (its.layout != first.layout || its.version != first.version)
-      return of + " has another version of polypath than rank 0";
-    if (its.host != first.host) return of + " is on another machine than rank 0";
+    const Record& record = records[rank];
+    const std::string prefix = "rank " + std::to_string(rank);
+    if (record.layout != first.layout || record.version != first.version)
+      return prefix + " has another version of polypath than rank 0";
+    if (record.host != first.host) return prefix + " is on another machine than rank 0";
     for (std::size_t other = 0; other < rank; ++other)
-      if (records[other].pid == its.pid && records[other].gpu == its.gpu)
-        return of + " and rank " + std::to_string(other) + " are on one GPU";
+      if (records[other].pid == record.pid && records[other].gpu == record.gpu)
+        return prefix + " and rank " + std::to_string(other) + " are on one GPU";
   }
   return "";
 }
 
 bool is_reproducible(std::span<const Record> records) noexcept {
-  return std::ranges::any_of(records, [](const Record& its) { return its.reproducible != 0; });
+  return std::ranges::any_of(records,
+                             [](const Record& record) { return record.reproducible != 0; });
 }
 
 bool may_take_any(std::span<const Record> records) noexcept {
@@ -84,7 +85,7 @@ bool may_take_any(std::span<const Record> records) noexcept {
 bool settle(std::span<const Outcome> outcomes, bool reproducible, Policy& policy) noexcept {
   policy = outcomes.front().policy;
   policy.reproducible = reproducible;
-  return std::ranges::all_of(outcomes, [](const Outcome& its) { return its.is_made != 0; });
+  return std::ranges::all_of(outcomes, [](const Outcome& outcome) { return outcome.is_made != 0; });
 }
 
 bool has_measured(const Engine& engine) noexcept {
@@ -101,9 +102,9 @@ Policy measured_policy(const Engine& engine, polypath_comm* comm, int ranks) noe
   const table::LibrarySet usable =
       table::only(POLYPATH_BACKEND_POLYPATH) | table::only(POLYPATH_BACKEND_GPUCCL);
   constexpr unsigned kSizes = 48;
-  for (const Measured& one : kMeasured) {
-    const std::vector<polypath_backend_entry> rows = rows_of(engine, gpus, one.operation);
-    const auto at = static_cast<std::size_t>(one.its);
+  for (const Measured& entry : kMeasured) {
+    const std::vector<polypath_backend_entry> rows = rows_of(engine, gpus, entry.operation);
+    const auto at = static_cast<std::size_t>(entry.nccl_operation);
     for (unsigned bit = 0; bit < kSizes; ++bit) {
       const polypath_backend_entry* const row = table::nearest_row(rows, std::size_t{1} << bit);
       if (row == nullptr) continue;

@@ -12,7 +12,7 @@
 
 namespace polypath::nccl {
 
-/// Of one rank, before anything is made. A version that differs in
+/// The record of one rank, before anything is made. A version that differs in
 /// anything, or in how ranks ask each other, has another `layout`.
 struct Record {
   static constexpr std::uint32_t kLayout = 4;
@@ -25,10 +25,10 @@ struct Record {
   std::uint32_t reproducible = 0;  ///< the setting
   std::uint32_t measured = 0;      ///< its profile knows NCCL's times; rank 0's counts
 };
-/// Of this process; `gpu` and `measured` are left to the caller.
+/// The record of this process; the caller sets `gpu` and `measured`.
 Record own_record() noexcept;
 
-/// Why the ranks make no communicator of polypath's; "": they make one. The same on all ranks,
+/// Why the ranks make no polypath communicator; "": they make one. The same on all ranks,
 /// since it is made of the same records; so is what follows.
 std::string refusal_of(std::span<const Record> records);
 /// Where any rank asked for it.
@@ -37,7 +37,7 @@ bool is_reproducible(std::span<const Record> records) noexcept;
 /// Whether there may be calls that polypath takes; the same on all ranks.
 bool may_take_any(std::span<const Record> records) noexcept;
 
-/// Of one rank, when it has made what it could.
+/// The outcome of one rank, when it has made what it could.
 struct Outcome {
   std::uint64_t is_made = 0;
   Policy policy;  ///< what the profile of this rank says; rank 0's counts
@@ -45,7 +45,7 @@ struct Outcome {
 /// Whether calls are taken, and by which policy. False where one rank has nothing.
 bool settle(std::span<const Outcome> outcomes, bool reproducible, Policy& policy) noexcept;
 
-/// Whether the profile of this rank knows any backend's times, on whatever GPUs.
+/// Whether the profile of this rank knows any backend's times, on any GPUs.
 bool has_measured(const Engine& engine) noexcept;
 
 /// Where polypath and NCCL were both measured, on the GPUs of these ranks; nothing where they were

@@ -21,7 +21,7 @@ void pause_briefly() noexcept {
   nanosleep(&kPause, nullptr);
 }
 
-/// Of communicators that NCCL makes now, or at the end of the group.
+/// For communicators that NCCL makes now, or at the end of the group.
 template <typename Make>
 int create(std::vector<Creation>&& creations, Make&& make) noexcept {
   Group& group = Group::current();
@@ -34,10 +34,10 @@ int create(std::vector<Creation>&& creations, Make&& make) noexcept {
   }
   if (result != kSuccess && result != kInProgress) return result;
   if (together) {
-    const int mine = together->finish();
-    return mine != kSuccess ? mine : result;
+    const int code = together->finish();
+    return code != kSuccess ? code : result;
   }
-  for (Creation& one : creations) group.add(std::move(one));
+  for (Creation& creation : creations) group.add(std::move(creation));
   return result;
 }
 
@@ -50,7 +50,7 @@ int create(const CommKey& key, int rank, int ranks, bool blocks, int gpu, void**
   return create(std::move(creations), make);
 }
 
-/// Of a communicator that is no part of another, on the current GPU.
+/// For a communicator that is no part of another, on the current GPU.
 template <typename Make>
 int create_first(const CommKey& key, int rank, int ranks, bool blocks, void** comm,
                  Make&& make) noexcept {
@@ -71,7 +71,7 @@ CommKey part_key(const Communicator& parent, const Part& part) noexcept {
       .derived(&part.which, sizeof part.which);
 }
 
-/// Of a communicator that NCCL has made.
+/// The GPU of a communicator that NCCL has made.
 int gpu_of(const RealNccl& real, void* comm) noexcept {
   int gpu = -1;
   if (real.ncclCommCuDevice != nullptr) real.ncclCommCuDevice(comm, &gpu);
@@ -79,9 +79,9 @@ int gpu_of(const RealNccl& real, void* comm) noexcept {
 }
 
 /// Until polypath's last call is done, or the communicator is lost.
-void wait_for_work(const Communicator& its) noexcept {
-  while (its.comm != nullptr && !its.is_lost && !its.order.is_idle() &&
-         its.engine->comm_check(its.comm) == POLYPATH_SUCCESS)
+void wait_for_work(const Communicator& state) noexcept {
+  while (state.comm != nullptr && !state.is_lost && !state.order.is_idle() &&
+         state.engine->comm_check(state.comm) == POLYPATH_SUCCESS)
     pause_briefly();
 }
 
@@ -91,9 +91,9 @@ Communicator* take_out(void* comm) noexcept {
   return gone;
 }
 
-void lose(Communicator& its, const char* why) noexcept {
-  if (its.comm != nullptr && !its.is_lost) its.engine->comm_abort(its.comm, why);
-  its.is_lost = true;
+void lose(Communicator& state, const char* why) noexcept {
+  if (state.comm != nullptr && !state.is_lost) state.engine->comm_abort(state.comm, why);
+  state.is_lost = true;
 }
 
 }  // namespace
@@ -180,7 +180,7 @@ int ncclCommShrink(void* comm, int* excluded, int count, void** part, Config* co
 int ncclCommFinalize(void* comm) {
   POLYPATH_NCCL_REAL(ncclCommFinalize);
   if (ReentrancyGuard::is_inside()) return real->ncclCommFinalize(comm);
-  if (const CommRef its(comm); its && its->is_blocking) wait_for_work(*its);
+  if (const CommRef state(comm); state && state->is_blocking) wait_for_work(*state);
   const ReentrancyGuard inside;
   return real->ncclCommFinalize(comm);
 }
@@ -191,7 +191,7 @@ int ncclCommDestroy(void* comm) {
   Communicator* const gone = take_out(comm);
   const ReentrancyGuard inside;
   const int result = real->ncclCommDestroy(comm);
-  let_go(gone);
+  destroy_in_background(gone);
   return result;
 }
 
@@ -203,14 +203,14 @@ int ncclCommAbort(void* comm) {
   const ReentrancyGuard inside;
   const int result = real->ncclCommAbort(comm);
   if (gone != nullptr) wait_for_aborted_calls(*gone);
-  let_go(gone);
+  destroy_in_background(gone);
   return result;
 }
 
 int ncclCommRevoke(void* comm, int flags) {
   POLYPATH_NCCL_REAL(ncclCommRevoke);
   if (ReentrancyGuard::is_inside()) return real->ncclCommRevoke(comm, flags);
-  if (const CommRef its{comm}) lose(*its, "ncclCommRevoke");
+  if (const CommRef state{comm}) lose(*state, "ncclCommRevoke");
   const ReentrancyGuard inside;
   return real->ncclCommRevoke(comm, flags);
 }
@@ -219,12 +219,12 @@ int ncclCommGetAsyncError(void* comm, int* error) {
   POLYPATH_NCCL_REAL(ncclCommGetAsyncError);
   const int result = real->ncclCommGetAsyncError(comm, error);
   if (result != kSuccess || error == nullptr || *error != kSuccess) return result;
-  const CommRef its(comm);
-  // NCCL asks itself by this name too. What this rank gave up itself is no error of another one.
+  const CommRef state(comm);
+  // NCCL asks itself by this name too. An abort by this rank is no error of another one.
   const bool is_nccls_own =
       ReentrancyGuard::is_inside() || gate::object_of(__builtin_return_address(0)) == real->object;
-  if (its && its->comm != nullptr && !its->is_lost && !is_nccls_own &&
-      its->engine->comm_check(its->comm) == POLYPATH_COMMUNICATOR_ERROR)
+  if (state && state->comm != nullptr && !state->is_lost && !is_nccls_own &&
+      state->engine->comm_check(state->comm) == POLYPATH_COMMUNICATOR_ERROR)
     *error = kRemoteError;
   return result;
 }

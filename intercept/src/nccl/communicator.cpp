@@ -20,13 +20,13 @@ namespace polypath::nccl {
 namespace {
 
 /// Looked at without a lock: a handle is at the place of its hash, or after it with no empty place
-/// between. Those that are left are taken again; who looks passes them by.
+/// between. Places that are left are used again; readers pass them by.
 constexpr std::size_t kPlaces = 4096;
 struct Place {
   std::atomic<const void*> handle{nullptr};
-  std::atomic<Communicator*> its{nullptr};
-  /// Those who may have found it. They are counted before they look, and it is taken away before
-  /// they are asked: who asks and sees none, has it alone.
+  std::atomic<Communicator*> communicator{nullptr};
+  /// The threads that may have found it. A thread is counted before it looks, and the entry is
+  /// removed before the count is read: a thread that removes it and reads 0 has it alone.
   std::atomic<int> users{0};
 };
 constinit std::array<Place, kPlaces> places{};
@@ -52,9 +52,9 @@ Place* find(const void* handle) noexcept {
   return nullptr;
 }
 
-/// Its place, or the first that nobody has; null: all are somebody's.
+/// Its place, or the first that is free; null: all are in use.
 Place* find_room(const void* handle) noexcept {
-  if (Place* const its = find(handle)) return its;
+  if (Place* const existing = find(handle)) return existing;
   const std::size_t first = place_of(handle);
   for (std::size_t i = 0; i < kPlaces; ++i) {
     Place& place = places[(first + i) % kPlaces];
@@ -78,8 +78,8 @@ void leave(Place& place) noexcept {
 /// since to ask the system costs more than to look a handle up.
 std::atomic<pid_t> process{0};
 
-bool is_own(const Communicator& its) noexcept {
-  return its.owner == process.load(std::memory_order_relaxed);
+bool is_own(const Communicator& state) noexcept {
+  return state.owner == process.load(std::memory_order_relaxed);
 }
 
 /// With `writing` locked.
@@ -161,7 +161,7 @@ void wait_for_work(const Communicator& gone) noexcept {
 void destroy(Communicator* gone) noexcept {
   while (is_used(*gone)) pause_for(1);
   if (gone->comm != nullptr) {
-    // Other threads may be in captures that forbid everybody to free memory.
+    // Other threads may be in captures that forbid all threads to free memory.
     const RelaxedCapture relaxed;
     wait_for_work(*gone);
     free_own(*gone);
@@ -180,8 +180,9 @@ CommRef::CommRef(const void* handle) noexcept {
   users_->fetch_add(1);
   // The place may have become another's in between. That one is there as well until `users_` are
   // none.
-  Communicator* const found = place->its.load();
-  if (found != nullptr && found->handle == handle && is_own(*found)) its_ = found;
+  Communicator* const communicator = place->communicator.load();
+  if (communicator != nullptr && communicator->handle == handle && is_own(*communicator))
+    its_ = communicator;
 }
 CommRef::CommRef(CommRef&& other) noexcept
     : users_(std::exchange(other.users_, nullptr)), its_(std::exchange(other.its_, nullptr)) {}
@@ -200,21 +201,21 @@ bool has_room() noexcept {
   return used < kMaxEntries;
 }
 
-bool add(Communicator* made) noexcept {
+bool add(Communicator* communicator) noexcept {
   Communicator* before = nullptr;
   {
     const std::lock_guard lock(writing);
-    Place* const place = find_room(made->handle);
+    Place* const place = find_room(communicator->handle);
     if (place == nullptr) return false;
-    if (place->handle.load(std::memory_order_relaxed) != made->handle) ++used;
+    if (place->handle.load(std::memory_order_relaxed) != communicator->handle) ++used;
     know_process();
-    made->owner = process.load();
-    made->users = &place->users;
-    before = place->its.exchange(made);
-    place->handle.store(made->handle, std::memory_order_release);
+    communicator->owner = process.load();
+    communicator->users = &place->users;
+    before = place->communicator.exchange(communicator);
+    place->handle.store(communicator->handle, std::memory_order_release);
   }
   // NCCL has given its address to another one: it was destroyed past this library.
-  if (before != nullptr && is_own(*before)) let_go(before);
+  if (before != nullptr && is_own(*before)) destroy_in_background(before);
   return true;
 }
 
@@ -223,14 +224,14 @@ Communicator* remove(const void* handle) noexcept {
   const std::lock_guard lock(writing);
   Place* const place = find(handle);
   if (place == nullptr) return nullptr;
-  Communicator* const gone = place->its.exchange(nullptr);
+  Communicator* const gone = place->communicator.exchange(nullptr);
   --used;
   leave(*place);
   // That of a parent goes with this process, and its ranks hear nothing of it.
   return gone != nullptr && is_own(*gone) ? gone : nullptr;
 }
 
-void let_go(Communicator* gone) noexcept {
+void destroy_in_background(Communicator* gone) noexcept {
   if (gone == nullptr) return;
   if (gone->comm == nullptr && !is_used(*gone)) {
     delete gone;

@@ -1,5 +1,5 @@
-// What this library knows of one communicator of NCCL's: whether its ranks share one of polypath's,
-// and what was agreed. And the table of all, by NCCL's handle.
+// The state of an NCCL communicator in this library: whether its ranks share a polypath
+// communicator, and what was agreed. And the table of all, by NCCL handles.
 #pragma once
 
 #include <sys/types.h>
@@ -15,7 +15,8 @@
 
 namespace polypath::nccl {
 
-/// Of one rank. As NCCL's, it is used by one thread at a time; another one may abort it meanwhile.
+/// The state of one rank. As in NCCL, one thread at a time uses it; another one may abort it
+/// meanwhile.
 struct Communicator {
   void* handle = nullptr;             ///< NCCL's; the same as long as it is known
   std::atomic<int>* users = nullptr;  ///< of its place in the table; null: it has none
@@ -45,7 +46,7 @@ struct Communicator {
   StreamOrder order;
 };
 
-/// The communicator of a handle, which is there until this ends, whoever destroys or aborts it
+/// The communicator of a handle, which is there until this ends, even if it is destroyed or aborted
 /// meanwhile. Any thread, without locks.
 class CommRef {
  public:
@@ -69,19 +70,19 @@ class CommRef {
 bool has_room() noexcept;
 /// It is known from now on. What was known by its handle goes: NCCL has destroyed that. False:
 /// there is no room.
-bool add(Communicator* made) noexcept;
+bool add(Communicator* communicator) noexcept;
 /// It is not known any more; the caller has it. Null as well for one of a parent process: of that
 /// nothing may end here.
 Communicator* remove(const void* handle) noexcept;
 
 /// After ncclCommDestroy and ncclCommAbort: polypath's communicator goes in the background, since
-/// other ranks may come to it later, and NCCL would not wait for them; and not before nobody uses
+/// other ranks may come to it later, and NCCL would not wait for them; and not before all have left
 /// it. Takes it.
-void let_go(Communicator* gone) noexcept;
+void destroy_in_background(Communicator* gone) noexcept;
 
-/// Of a communicator that was aborted: until the calls of this rank have ended on their streams, as
-/// NCCL's own have when ncclCommAbort returns, so that the program may free its buffers. Waits some
-/// seconds at most: the program may hold its streams itself.
+/// For a communicator that was aborted: until the calls of this rank have ended on their streams,
+/// as NCCL's own have when ncclCommAbort returns, so that the program may free its buffers. Waits
+/// some seconds at most: the program may hold its streams itself.
 void wait_for_aborted_calls(const Communicator& gone) noexcept;
 
 }  // namespace polypath::nccl

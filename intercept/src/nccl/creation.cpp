@@ -64,18 +64,18 @@ CUcontext primary_context(int gpu) noexcept {
   return context;
 }
 
-/// Why no sum of it is polypath's, to who asked for that.
-void tell(const Communicator& its) noexcept {
-  count_communicator(its.refusal);
-  if (its.refusal.empty()) return;
-  if (its.size > 1) report_unguaranteed("an NCCL communicator", its.refusal.c_str());
-  log_line(LogLevel::info, "an NCCL communicator of %d ranks stays NCCL's: %s", its.size,
-           its.refusal.c_str());
+/// Logs why NCCL takes all its sums, for users that asked for polypath.
+void tell(const Communicator& state) noexcept {
+  count_communicator(state.refusal);
+  if (state.refusal.empty()) return;
+  if (state.size > 1) report_unguaranteed("an NCCL communicator", state.refusal.c_str());
+  log_line(LogLevel::info, "an NCCL communicator of %d ranks stays NCCL's: %s", state.size,
+           state.refusal.c_str());
 }
 
 /// Once a process, to its user by the lowest of the ranks that are there: one line a node. Ranks
-/// stay shown, or who comes later would find fewer; of the first communicators alone, for others
-/// are told of in nobody's line.
+/// stay shown, or a later rank would find fewer; of the first communicators alone, for others
+/// are told of in no line.
 void tell_partial(Advertisement&& own, int rank, int ranks) noexcept {
   constexpr unsigned kKept = 2 * kMaxRanks;
   static std::array<Advertisement, kKept> kept;
@@ -95,15 +95,15 @@ void tell_partial(Advertisement&& own, int rank, int ranks) noexcept {
 
 void load_kernels(int gpu, int ranks) noexcept {
   if (!settings().is_on || ranks < 2) return;
-  const Engine* const with = engine(nullptr);
-  if (with == nullptr || !(settings().reproducible || has_measured(*with))) return;
+  const Engine* const api = engine(nullptr);
+  if (api == nullptr || !(settings().reproducible || has_measured(*api))) return;
   const RelaxedCapture relaxed;
   CUdevice current = 0;
   // Without a context it is not known: then they are loaded with the communicator.
   if (gpu < 0) gpu = driver::ctx_get_device(&current) == CUDA_SUCCESS ? current : -1;
   if (gpu < 0 || primary_context(gpu) == nullptr) return;
   // Where there are none, the communicators say so.
-  static_cast<void>(with->load_kernels(with->context, gpu));
+  static_cast<void>(api->load_kernels(api->context, gpu));
 }
 
 Creation::Creation(const CommKey& key, int rank, int ranks, bool is_blocking, int gpu) noexcept
@@ -130,129 +130,129 @@ int Creation::finish() noexcept {
   const RealNccl& real = *known_real_library();
   if (handle_ == nullptr || *handle_ == nullptr) return kSuccess;
   const ReentrancyGuard inside;
-  auto its = std::make_unique<Communicator>();
-  its->handle = *handle_;
-  its->key = key_;
-  its->is_blocking = is_blocking_;
+  auto state = std::make_unique<Communicator>();
+  state->handle = *handle_;
+  state->key = key_;
+  state->is_blocking = is_blocking_;
   if (is_blocking_) {
-    wait_until_made(real, its->handle);
-    if (real.ncclCommCount != nullptr) real.ncclCommCount(its->handle, &its->size);
-    if (real.ncclCommUserRank != nullptr) real.ncclCommUserRank(its->handle, &its->rank);
+    wait_until_made(real, state->handle);
+    if (real.ncclCommCount != nullptr) real.ncclCommCount(state->handle, &state->size);
+    if (real.ncclCommUserRank != nullptr) real.ncclCommUserRank(state->handle, &state->rank);
   } else {
-    its->size = ranks_;
+    state->size = ranks_;
   }
   int result = kSuccess;
-  its->refusal = missing_;
-  if (its->refusal.empty()) {
-    if (its->size < 2) {
-      its->refusal = "one rank";
-    } else if (its->size > kMaxRanks) {
-      its->refusal = "more than 8 ranks";
-    } else if (presence_.count(ranks_) != its->size) {
-      its->refusal = "not all ranks are here under polypath";
+  state->refusal = missing_;
+  if (state->refusal.empty()) {
+    if (state->size < 2) {
+      state->refusal = "one rank";
+    } else if (state->size > kMaxRanks) {
+      state->refusal = "more than 8 ranks";
+    } else if (presence_.count(ranks_) != state->size) {
+      state->refusal = "not all ranks are here under polypath";
       tell_partial(std::move(presence_), rank_, ranks_);
     } else {
-      result = agree(*its);
+      result = agree(*state);
     }
   }
   presence_ = Advertisement();
-  tell(*its);
-  if (result == kSuccess && add(its.get())) its.release();
+  tell(*state);
+  if (result == kSuccess && add(state.get())) state.release();
   return result;
 }
 
-int Creation::agree(Communicator& its) noexcept {
+int Creation::agree(Communicator& state) noexcept {
   const RealNccl& real = *known_real_library();
-  const Engine& with = *engine(nullptr);
+  const Engine& api = *engine(nullptr);
   const RelaxedCapture relaxed;
   int gpu = -1;
-  real.ncclCommCuDevice(its.handle, &gpu);
+  real.ncclCommCuDevice(state.handle, &gpu);
   if (!buffers_.are_taken()) buffers_ = ExchangeBuffers(gpu);
   if (!buffers_.why().empty()) {
     log_line(LogLevel::error, "an NCCL communicator's ranks cannot agree: %s",
              buffers_.why().c_str());
-    its.refusal = buffers_.why();
+    state.refusal = buffers_.why();
     return kSystemError;
   }
   const CUcontext context = buffers_.context();
-  HostAllGather exchange(real, its.handle, its.size, key_, buffers_);
-  const auto size = static_cast<std::size_t>(its.size);
+  HostAllGather exchange(real, state.handle, state.size, key_, buffers_);
+  const auto size = static_cast<std::size_t>(state.size);
 
-  Record mine = own_record();
-  mine.gpu = gpu;
-  mine.measured = has_measured(with) ? 1 : 0;
+  Record local = own_record();
+  local.gpu = gpu;
+  local.measured = has_measured(api) ? 1 : 0;
   std::vector<Record> records(size);
   std::vector<Outcome> outcomes(size);
   Outcome outcome;
   const auto failed = [&] {
-    its.refusal = exchange.why();
+    state.refusal = exchange.why();
     if (exchange.failed_alike()) return kSuccess;
     log_line(LogLevel::error, "an NCCL communicator failed while its ranks agreed: %s",
              exchange.why().c_str());
     return kSystemError;
   };
-  if (!exchange.gather(&mine, records.data(), sizeof mine)) return failed();
-  its.refusal = refusal_of(records);
-  if (!its.refusal.empty()) return kSuccess;
+  if (!exchange.gather(&local, records.data(), sizeof local)) return failed();
+  state.refusal = refusal_of(records);
+  if (!state.refusal.empty()) return kSuccess;
   if (!may_take_any(records)) {
-    its.refusal = kNothingFaster;
-    its.has_policy = true;
+    state.refusal = kNothingFaster;
+    state.has_policy = true;
     return kSuccess;
   }
 
   polypath_comm_options options{};
   options.timeout_ms = settings().timeout_ms;
-  // NCCL's kernels of other communicators wait for other GPUs too, with so many blocks at most:
-  // both must fit, or two GPUs wait for each other's.
+  // NCCL's kernels of other communicators wait for other GPUs too, with up to kMaxNcclBlocks
+  // blocks: both must fit, or two GPUs wait for each other's.
   options.max_blocks = kMaxBlocks;
   options.reserved_sms = kMaxNcclBlocks;
   options.retries_buffers = 1;  // over staging memory (offload.h)
   polypath_comm* comm = nullptr;
   const polypath_status status =
-      with.comm_create(with.context, its.rank, its.size, gpu, &HostAllGather::gather_for, &exchange,
-                       &options, &comm);
+      api.comm_create(api.context, state.rank, state.size, gpu, &HostAllGather::gather_for,
+                      &exchange, &options, &comm);
   if (status == POLYPATH_SUCCESS) {
     outcome.is_made = 1;
-    outcome.policy = measured_policy(with, comm, its.size);
+    outcome.policy = measured_policy(api, comm, state.size);
   } else {
-    its.refusal = with.last_error();
+    state.refusal = api.last_error();
   }
   const auto keep_nccl = [&](const char* why) {
-    if (its.refusal.empty()) its.refusal = why;
-    its.comm = nullptr;
+    if (state.refusal.empty()) state.refusal = why;
+    state.comm = nullptr;
     if (comm == nullptr) return kSuccess;
     auto* const gone = new Communicator;
-    gone->engine = &with;
+    gone->engine = &api;
     gone->comm = comm;
-    let_go(gone);
+    destroy_in_background(gone);
     return kSuccess;
   };
   const auto give_up = [&] {
-    if (comm != nullptr) with.comm_abort(comm, "NCCL failed");
+    if (comm != nullptr) api.comm_abort(comm, "NCCL failed");
     const int result = failed();
     keep_nccl(exchange.why().c_str());
     return result;
   };
   constexpr const char* kNotMade = "a rank could not make a communicator of polypath's";
   if (!exchange.gather(&outcome, outcomes.data(), sizeof outcome)) return give_up();
-  if (!settle(outcomes, is_reproducible(records), its.policy)) return keep_nccl(kNotMade);
+  if (!settle(outcomes, is_reproducible(records), state.policy)) return keep_nccl(kNotMade);
   // Its memory is taken by what follows.
-  its.has_policy = !takes_any(its.policy);
-  if (its.has_policy) return keep_nccl(kNothingFaster);
-  if (with.comm_prepare(comm) != POLYPATH_SUCCESS) {
+  state.has_policy = !takes_any(state.policy);
+  if (state.has_policy) return keep_nccl(kNothingFaster);
+  if (api.comm_prepare(comm) != POLYPATH_SUCCESS) {
     outcome.is_made = 0;
-    its.refusal = with.last_error();
+    state.refusal = api.last_error();
     // It may have failed here alone, while the others wait for this rank.
-    with.comm_abort(comm, its.refusal.c_str());
+    api.comm_abort(comm, state.refusal.c_str());
   }
   if (!exchange.gather(&outcome, outcomes.data(), sizeof outcome)) return give_up();
   Policy same;
   if (!settle(outcomes, false, same)) return keep_nccl(kNotMade);
-  its.engine = &with;
-  its.comm = comm;
-  its.context = context;
-  its.context_id = buffers_.context_id();
-  its.order = StreamOrder(context);
+  state.engine = &api;
+  state.comm = comm;
+  state.context = context;
+  state.context_id = buffers_.context_id();
+  state.order = StreamOrder(context);
   return kSuccess;
 }
 
@@ -262,7 +262,7 @@ GroupCreation::GroupCreation(std::vector<Creation>& creations) noexcept : creati
     make_threads();
   } catch (const std::exception&) {  // no memory, or no more threads
     tell(Order::leave);
-    for (Creation& one : creations) one.leave_with_nccl("a thread could not be made");
+    for (Creation& creation : creations) creation.leave_with_nccl("a thread could not be made");
   }
 }
 
@@ -275,22 +275,22 @@ void GroupCreation::make_threads() {
     const CommKey& key = creations_[i].key();
     by_key[{key.first, key.second}].push_back(i);
   }
-  for (const auto& [key, its] : by_key) {
-    for (const std::size_t i : its)
+  for (const auto& [key, indices] : by_key) {
+    for (const std::size_t i : indices)
       threads_.push_back(make_thread([this, i, place = ranks_left_.size()] {
         order_.wait(Order::wait);
         if (order_ == Order::finish) results_[i] = finish_in_turn(creations_[i], place);
       }));
-    ranks_left_.push_back(its.size());
+    ranks_left_.push_back(indices.size());
   }
 }
 
-int GroupCreation::finish_in_turn(Creation& one, std::size_t place) noexcept {
+int GroupCreation::finish_in_turn(Creation& creation, std::size_t place) noexcept {
   {
     std::unique_lock lock(turns_);
     turn_ended_.wait(lock, [&] { return place == 0 || ranks_left_[place - 1] == 0; });
   }
-  const int result = one.finish();
+  const int result = creation.finish();
   const std::lock_guard lock(turns_);
   --ranks_left_[place];
   turn_ended_.notify_all();
@@ -310,15 +310,15 @@ int GroupCreation::finish() noexcept {
     return failed != results_.end() ? *failed : kSuccess;
   }
   int result = kSuccess;
-  for (Creation& one : creations_)
-    if (const int code = one.finish(); result == kSuccess) result = code;
+  for (Creation& creation : creations_)
+    if (const int code = creation.finish(); result == kSuccess) result = code;
   return result;
 }
 
 bool is_blocking(const Config* config, bool parent) noexcept {
   // NCCL's own variable is the last word.
-  const char* const given = std::getenv("NCCL_COMM_BLOCKING");
-  if (given != nullptr && *given != '\0') return std::strcmp(given, "0") != 0;
+  const char* const blocking = std::getenv("NCCL_COMM_BLOCKING");
+  if (blocking != nullptr && *blocking != '\0') return std::strcmp(blocking, "0") != 0;
   const bool is_open = config == nullptr || config->blocking == kUndefined;
   return is_open ? parent : config->blocking != 0;
 }

@@ -1,8 +1,8 @@
-// How a communicator of NCCL's comes to be one of polypath's as well:
+// How an NCCL communicator comes to be a polypath communicator as well:
 //
 //   1. before NCCL makes it, the rank shows that it is under this library (advertisement.hpp);
 //   2. NCCL makes it;
-//   3. where all ranks are there: they tell each other what they are, by an all-gather of NCCL's
+//   3. where all ranks are there: they tell each other what they are, by an NCCL all-gather
 //      (agreement.hpp), make polypath's communicator over the same all-gather, and tell each other
 //      whether they have it.
 //
@@ -25,7 +25,7 @@ namespace polypath::nccl {
 /// One rank's part of a communicator that is being made.
 class Creation {
  public:
-  /// Of `ranks` ranks, this one `rank`, on this GPU (-1: the current one). A rank shows itself
+  /// For `ranks` ranks, this one `rank`, on this GPU (-1: the current one). A rank shows itself
   /// unless something is missing on it; all that only this rank can lack it has then.
   Creation(const CommKey& key, int rank, int ranks, bool is_blocking, int gpu) noexcept;
   Creation(Creation&&) noexcept = default;
@@ -39,12 +39,12 @@ class Creation {
 
   [[nodiscard]] const CommKey& key() const noexcept { return key_; }
 
-  /// NCCL has made it: steps 3. Collective where all ranks are there. An error of NCCL's, when a
+  /// NCCL has made it: steps 3. Collective where all ranks are there. An NCCL error, when a
   /// rank was lost meanwhile.
   int finish() noexcept;
 
  private:
-  int agree(Communicator& its) noexcept;
+  int agree(Communicator& state) noexcept;
 
   CommKey key_;
   int rank_ = 0;
@@ -59,19 +59,20 @@ class Creation {
 /// Before NCCL makes a communicator of `ranks` ranks whose rank here has GPU `gpu` (-1: the current
 /// one): loads polypath's kernels there, the first time. Also where the communicator stays NCCL's:
 /// its kernels may wait for this process when another one is made, and loading waits for them
-/// (docs/adr/0031-begin-beside-kernels.md). Not where no communicator could be polypath's.
+/// (docs/adr/0031-begin-beside-kernels.md, words: ok). Not where no communicator could be
+/// polypath's.
 void load_kernels(int gpu, int ranks) noexcept;
 
-/// Those that are made together: by several ranks of this thread, each of which waits for the
-/// others, and so needs a thread. One communicator after another, by their keys, which are the same
-/// on all ranks: no two ranks wait for each other's next one.
+/// Communicators that are made together: by several ranks of this thread, each of which waits for
+/// the others, and so needs a thread. One communicator after another, by their keys, which are the
+/// same on all ranks: no two ranks wait for each other's next one.
 class GroupCreation {
  public:
   /// Before NCCL makes them. Where threads cannot be had, all of them stay NCCL's.
   explicit GroupCreation(std::vector<Creation>& creations) noexcept;
   GroupCreation(const GroupCreation&) = delete;
   GroupCreation& operator=(const GroupCreation&) = delete;
-  /// Those that NCCL has not made go.
+  /// Discards the creations that NCCL did not complete.
   ~GroupCreation();
 
   /// NCCL has made them. The first error.
@@ -82,7 +83,7 @@ class GroupCreation {
   void tell(Order order) noexcept;
   void make_threads();
   /// Finishes `one`, of the `place`-th communicator, in its turn.
-  int finish_in_turn(Creation& one, std::size_t place) noexcept;
+  int finish_in_turn(Creation& creation, std::size_t place) noexcept;
 
   std::vector<Creation>& creations_;
   std::vector<int> results_;

@@ -13,7 +13,7 @@
 namespace polypath::nccl {
 namespace {
 
-struct Made {
+struct EngineState {
   Engine engine{};
   bool is_tried = false;
   bool is_there = false;
@@ -26,26 +26,26 @@ void* open_driver() noexcept {
   return dlopen(name, RTLD_NOW | RTLD_LOCAL);
 }
 
-void make(Made& made) noexcept {
+void make(EngineState& state) noexcept {
   void* const library = gate::open_polypath(gate::Folder::resolved, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const why = dlerror();
-    made.why = why != nullptr ? why : "there is no libpolypath beside it";
+    state.why = why != nullptr ? why : "there is no libpolypath beside it";
     return;
   }
-  Engine& its = made.engine;
-  static_cast<gate::PolypathApi&>(its) = gate::find_functions(library);
-  if (!its.has_copies() || !its.has_collectives()) {
-    made.why = "the libpolypath beside it is of another version";
+  Engine& engine = state.engine;
+  static_cast<gate::PolypathApi&>(engine) = gate::find_functions(library);
+  if (!engine.has_copies() || !engine.has_collectives()) {
+    state.why = "the libpolypath beside it is of another version";
     return;
   }
   if (!gate::driver::is_whole()) {
-    made.why = "there is no CUDA driver";
+    state.why = "there is no CUDA driver";
     return;
   }
   const RelaxedCapture relaxed;
-  made.is_there = its.context_create(nullptr, 0, &its.context) == POLYPATH_SUCCESS;
-  if (!made.is_there) made.why = its.last_error();
+  state.is_there = engine.context_create(nullptr, 0, &engine.context) == POLYPATH_SUCCESS;
+  if (!state.is_there) state.why = engine.last_error();
 }
 
 }  // namespace
@@ -53,24 +53,24 @@ void make(Made& made) noexcept {
 const Engine* engine(const char** why) noexcept {
   static constinit std::atomic<pid_t> owner{0};
   static constinit std::mutex mutex;
-  static auto& made = *new Made;
-  pid_t nobody = 0;
-  owner.compare_exchange_strong(nobody, getpid());
+  static auto& state = *new EngineState;
+  pid_t no_owner = 0;
+  owner.compare_exchange_strong(no_owner, getpid());
   // A child may have been forked while a thread of its parent had the lock.
   const bool is_child = owner.load() != getpid();
   if (!is_child) {
     const std::lock_guard lock(mutex);
-    if (!made.is_tried) make(made);
-    made.is_tried = true;
+    if (!state.is_tried) make(state);
+    state.is_tried = true;
   }
   if (why != nullptr)
-    *why = is_child ? "the process is a child of one that has polypath" : made.why.c_str();
-  return !is_child && made.is_there ? &made.engine : nullptr;
+    *why = is_child ? "the process is a child of one that has polypath" : state.why.c_str();
+  return !is_child && state.is_there ? &state.engine : nullptr;
 }
 
 }  // namespace polypath::nccl
 
-// Past the shim: these are no copies of the program's.
+// Past the shim: these are not the program's copies.
 void* polypath::gate::find_in_driver(const char* name) noexcept {
   static void* const library = nccl::open_driver();
   return library != nullptr ? real_dlsym()(library, name) : nullptr;

@@ -61,15 +61,15 @@ Group& Group::current() noexcept {
 }
 
 void Group::note_forwarded(CommRef comm, CUstream stream) {
-  const auto is_it = [&](const Forwarded& one) {
-    return one.comm.get() == comm.get() && one.stream == stream;
+  const auto is_it = [&](const Forwarded& call) {
+    return call.comm.get() == comm.get() && call.stream == stream;
   };
   if (std::ranges::none_of(passed_, is_it)) passed_.push_back({std::move(comm), stream});
 }
 
 void Group::forget(const Communicator* comm) noexcept {
-  std::erase_if(held_, [&](const Held& one) { return one.comm.get() == comm; });
-  std::erase_if(passed_, [&](const Forwarded& one) { return one.comm.get() == comm; });
+  std::erase_if(held_, [&](const Held& entry) { return entry.comm.get() == comm; });
+  std::erase_if(passed_, [&](const Forwarded& entry) { return entry.comm.get() == comm; });
 }
 
 void Group::prepare() noexcept {
@@ -90,14 +90,14 @@ int Group::finish(int result) noexcept {
     drop();
     return result;
   }
-  int mine = kSuccess;
-  if (together_) mine = together_->finish();
-  for (const Forwarded& one : passed_)
-    if (!one.comm->order.after(Provider::nccl, one.stream)) mine = fail_order(*one.comm);
+  int code = kSuccess;
+  if (together_) code = together_->finish();
+  for (const Forwarded& call : passed_)
+    if (!call.comm->order.after(Provider::nccl, call.stream)) code = fail_order(*call.comm);
   const int issued = failed_ != kSuccess ? failed_ : issue_held();
-  if (mine == kSuccess) mine = issued;
+  if (code == kSuccess) code = issued;
   drop();
-  return mine != kSuccess ? mine : result;
+  return code != kSuccess ? code : result;
 }
 
 int Group::issue_held() noexcept {
@@ -106,19 +106,20 @@ int Group::issue_held() noexcept {
   // after all of it.
   const auto others_of = [&](const Communicator* comm, CUstream stream, auto&& visit) {
     std::vector<CUstream> seen{stream};
-    const auto look = [&](const Communicator* its, CUstream other) {
-      if (its != comm || std::ranges::find(seen, other) != seen.end()) return;
+    const auto look = [&](const Communicator* owner, CUstream other) {
+      if (owner != comm || std::ranges::find(seen, other) != seen.end()) return;
       seen.push_back(other);
       visit(other);
     };
-    for (const Forwarded& one : passed_) look(one.comm.get(), one.stream);
-    for (const Held& one : held_) look(one.comm.get(), one.call.stream);
+    for (const Forwarded& call : passed_) look(call.comm.get(), call.stream);
+    for (const Held& entry : held_) look(entry.comm.get(), entry.call.stream);
   };
   std::vector<Communicator*> comms;
-  for (const Held& one : held_)
-    if (std::ranges::find(comms, one.comm.get()) == comms.end()) comms.push_back(one.comm.get());
+  for (const Held& entry : held_)
+    if (std::ranges::find(comms, entry.comm.get()) == comms.end())
+      comms.push_back(entry.comm.get());
   const auto stream_of = [&](const Communicator* comm) {
-    const auto is_its = [&](const Held& one) { return one.comm.get() == comm; };
+    const auto is_its = [&](const Held& entry) { return entry.comm.get() == comm; };
     return std::ranges::find_if(held_, is_its)->call.stream;
   };
   const auto join = [&](Communicator* comm, CUstream waiting, CUstream stream) {
@@ -126,14 +127,14 @@ int Group::issue_held() noexcept {
   };
   for (Communicator* const comm : comms)
     others_of(comm, stream_of(comm), [&](CUstream other) { join(comm, stream_of(comm), other); });
-  for (Held& one : held_) {
-    one.call.stream = stream_of(one.comm.get());
-    if (one.comm->is_lost) {
+  for (Held& entry : held_) {
+    entry.call.stream = stream_of(entry.comm.get());
+    if (entry.comm->is_lost) {
       result = kInvalidUsage;
       continue;
     }
-    // Those of other ranks may be this thread's too, and come later.
-    const int code = issue(*one.comm, one.call, comms.size() == 1);
+    // Calls of other ranks may be this thread's too, and come later.
+    const int code = issue(*entry.comm, entry.call, comms.size() == 1);
     if (result == kSuccess) result = code;
   }
   for (Communicator* const comm : comms)

@@ -27,7 +27,7 @@ struct Call {
 
 class Group {
  public:
-  /// Of this thread.
+  /// The group of this thread.
   static Group& current() noexcept;
 
   [[nodiscard]] bool is_open() const noexcept { return depth_ > 0; }

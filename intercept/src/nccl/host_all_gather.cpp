@@ -23,7 +23,7 @@ struct HostAllGather::Header {
 
 namespace {
 
-/// Of a rank, at once, with its header; all ranks' and this rank's once more.
+/// The part of a rank, at once, with its header; all ranks' and this rank's once more.
 constexpr std::size_t kPart = 4096;
 constexpr std::size_t kMaxRanks = 8;
 constexpr std::size_t kBytes = kPart * (kMaxRanks + 1);
@@ -39,34 +39,34 @@ std::string error_text(const char* call, int code) {
 
 }  // namespace
 
-/// Those that no exchange has.
+/// The buffers that no exchange has.
 struct ExchangeBuffers::Kept {
   std::mutex mutex;
   std::vector<Buffers> all;
 };
 ExchangeBuffers::Kept& ExchangeBuffers::kept() noexcept {
-  static Kept* const its = new Kept;  // the process may end next to an exchange
-  return *its;
+  static Kept* const instance = new Kept;  // the process may end next to an exchange
+  return *instance;
 }
 
-bool ExchangeBuffers::take_kept(Buffers& its) noexcept {
+bool ExchangeBuffers::take_kept(Buffers& buffers) noexcept {
   Kept& free = kept();
   const std::lock_guard lock(free.mutex);
-  const auto found = std::ranges::find_if(free.all, [&](const Buffers& one) {
-    return one.context == its.context && one.context_id == its.context_id;
+  const auto it = std::ranges::find_if(free.all, [&](const Buffers& entry) {
+    return entry.context == buffers.context && entry.context_id == buffers.context_id;
   });
-  if (its.context_id == 0 || found == free.all.end()) return false;
-  its = *found;
-  free.all.erase(found);
+  if (buffers.context_id == 0 || it == free.all.end()) return false;
+  buffers = *it;
+  free.all.erase(it);
   return true;
 }
 
-bool ExchangeBuffers::keep(const Buffers& its) noexcept {
-  if (its.context_id == 0) return false;
+bool ExchangeBuffers::keep(const Buffers& buffers) noexcept {
+  if (buffers.context_id == 0) return false;
   Kept& free = kept();
   const std::lock_guard lock(free.mutex);
   try {
-    free.all.push_back(its);
+    free.all.push_back(buffers);
   } catch (const std::bad_alloc&) {
     return false;
   }
@@ -133,52 +133,54 @@ HostAllGather::HostAllGather(const RealNccl& real, void* comm, int size, const C
       key_(key),
       buffers_(buffers) {}
 
-bool HostAllGather::gather(const void* mine, void* all, std::size_t bytes) noexcept {
+bool HostAllGather::gather(const void* local, void* all, std::size_t bytes) noexcept {
   if (!why_.empty()) return false;
   const InContext current(buffers_.context());
   const RelaxedCapture relaxed;
   constexpr std::size_t kMaxPart = kPart - sizeof(Header);
   for (std::size_t at = 0; at < bytes; at += kMaxPart)
-    if (!gather_part(static_cast<const std::byte*>(mine) + at, static_cast<std::byte*>(all) + at,
+    if (!gather_part(static_cast<const std::byte*>(local) + at, static_cast<std::byte*>(all) + at,
                      bytes, std::min(kMaxPart, bytes - at)))
       return false;
   return true;
 }
 
-int HostAllGather::gather_for(const void* mine, void* all, std::size_t bytes, void* user) noexcept {
-  return static_cast<HostAllGather*>(user)->gather(mine, all, bytes) ? 0 : 1;
+int HostAllGather::gather_for(const void* local, void* all, std::size_t bytes,
+                              void* user) noexcept {
+  return static_cast<HostAllGather*>(user)->gather(local, all, bytes) ? 0 : 1;
 }
 
-bool HostAllGather::gather_part(const std::byte* mine, std::byte* all, std::size_t stride,
+bool HostAllGather::gather_part(const std::byte* local, std::byte* all, std::size_t stride,
                                 std::size_t bytes) noexcept {
-  // This rank's part stands behind those of all.
+  // This rank's part follows those of all.
   const std::size_t own = kPart * size_;
-  const auto& its = buffers_.its_;
-  const auto pinned = reinterpret_cast<CUdeviceptr>(its.pinned);
+  const auto& buffers = buffers_.its_;
+  const auto pinned = reinterpret_cast<CUdeviceptr>(buffers.pinned);
   const Header header{key_, ++parts_};
   const std::size_t whole = sizeof header + bytes;
-  std::memcpy(its.pinned + own, &header, sizeof header);
-  std::memcpy(its.pinned + own + sizeof header, mine, bytes);
+  std::memcpy(buffers.pinned + own, &header, sizeof header);
+  std::memcpy(buffers.pinned + own + sizeof header, local, bytes);
   // Where it fails the others find no header of this part, and they and this rank all leave.
-  static_cast<void>(driver::memcpy_async(its.memory + own, pinned + own, whole, its.stream));
-  if (const int code =
-          real_.ncclAllGather(reinterpret_cast<const void*>(its.memory + own),
-                              reinterpret_cast<void*>(its.memory), whole, kInt8, comm_, its.stream);
+  static_cast<void>(
+      driver::memcpy_async(buffers.memory + own, pinned + own, whole, buffers.stream));
+  if (const int code = real_.ncclAllGather(reinterpret_cast<const void*>(buffers.memory + own),
+                                           reinterpret_cast<void*>(buffers.memory), whole, kInt8,
+                                           comm_, buffers.stream);
       code != kSuccess && code != kInProgress)
     return fail("ncclAllGather", code);
-  if (const int code = driver::memcpy_async(pinned, its.memory, whole * size_, its.stream);
+  if (const int code = driver::memcpy_async(pinned, buffers.memory, whole * size_, buffers.stream);
       code != 0)
     return fail("cuMemcpyAsync", code);
   if (!wait()) return false;
   for (std::size_t rank = 0; rank < size_; ++rank) {
     Header of_rank;
-    std::memcpy(&of_rank, its.pinned + whole * rank, sizeof of_rank);
+    std::memcpy(&of_rank, buffers.pinned + whole * rank, sizeof of_rank);
     if (!of_rank.is(key_, parts_)) {
       why_ = "rank " + std::to_string(rank) + " could not copy bytes to its GPU";
       failed_alike_ = true;
       return false;
     }
-    std::memcpy(all + stride * rank, its.pinned + whole * rank + sizeof header, bytes);
+    std::memcpy(all + stride * rank, buffers.pinned + whole * rank + sizeof header, bytes);
   }
   return true;
 }

@@ -1,4 +1,4 @@
-// An all-gather of bytes in host memory over a communicator of NCCL's, by which its ranks agree and
+// An all-gather of bytes in host memory over an NCCL communicator, by which its ranks agree and
 // polypath's communicator is made (polypath_all_gather_fn).
 #pragma once
 
@@ -19,7 +19,7 @@ namespace polypath::nccl {
 class ExchangeBuffers {
  public:
   ExchangeBuffers() noexcept = default;
-  /// Of this GPU; -1: of the current one, none where no context is current: NCCL may choose the GPU
+  /// On this GPU; -1: on the current one, none where no context is current: NCCL may choose the GPU
   /// then. What is missing why() says.
   explicit ExchangeBuffers(int gpu) noexcept;
   ~ExchangeBuffers();
@@ -44,8 +44,8 @@ class ExchangeBuffers {
   };
   struct Kept;
   static Kept& kept() noexcept;
-  static bool take_kept(Buffers& its) noexcept;
-  static bool keep(const Buffers& its) noexcept;
+  static bool take_kept(Buffers& buffers) noexcept;
+  static bool keep(const Buffers& buffers) noexcept;
   void fail(const char* call, int code) noexcept;
 
   Buffers its_;
@@ -55,15 +55,15 @@ class ExchangeBuffers {
 /// For one rank; one thread at a time.
 class HostAllGather {
  public:
-  /// Of the communicator with this key, of `size` ranks, at most 8. Nothing is missing of
+  /// Over the communicator with this key, of `size` ranks, at most 8. Nothing is missing in
   /// `buffers`, which outlive it.
   HostAllGather(const RealNccl& real, void* comm, int size, const CommKey& key,
                 ExchangeBuffers& buffers) noexcept;
 
   /// Collective. False when it failed, also for all that follow. Waits as long as NCCL does.
-  bool gather(const void* mine, void* all, std::size_t bytes) noexcept;
+  bool gather(const void* local, void* all, std::size_t bytes) noexcept;
   /// A polypath_all_gather_fn; `user` is an Exchange.
-  static int gather_for(const void* mine, void* all, std::size_t bytes, void* user) noexcept;
+  static int gather_for(const void* local, void* all, std::size_t bytes, void* user) noexcept;
 
   [[nodiscard]] const std::string& why() const noexcept { return why_; }
   /// It failed on all ranks at the same gather, because one of them could not copy its bytes to the
@@ -72,7 +72,7 @@ class HostAllGather {
 
  private:
   struct Header;
-  bool gather_part(const std::byte* mine, std::byte* all, std::size_t stride,
+  bool gather_part(const std::byte* local, std::byte* all, std::size_t stride,
                    std::size_t bytes) noexcept;
   bool wait() noexcept;
   bool fail(const char* call, int code) noexcept;

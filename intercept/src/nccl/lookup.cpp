@@ -1,8 +1,8 @@
 // What functions that are passed on as they are jump to (trampolines.S), and
 // what dlsym() answers under this library, where it is preloaded: to programs that look up one of
-// the replaced functions in the NCCL that stands behind it, what stands in for that; names that
+// the replaced functions in the NCCL after it, what stands in for that; names that
 // this library has and the real one has not, are not there; everything else, other NCCLs and names
-// that nobody here knows among it, is the loader's own answer (dlsym.S of the shim).
+// that no object here knows among it, is the loader's own answer (dlsym.S of the shim).
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -65,7 +65,7 @@ const Replaced replaced[] = {
 #include "nccl/intercepted.def"
 };
 
-/// Those that sum in NCCL's order: their trampolines say so.
+/// Functions that sum in NCCL's order: their trampolines say so.
 const Replaced sums[] = {
 #define POLYPATH_NCCL_sums(name) {#name, reinterpret_cast<void*>(&::name)},
 #define POLYPATH_NCCL_PASSED(name, kind) POLYPATH_NCCL_##kind(name)
@@ -74,15 +74,15 @@ const Replaced sums[] = {
 
 void* find_replaced(const char* name) noexcept {
   if (settings().reproducible)
-    for (const Replaced& one : sums)
-      if (std::strcmp(one.name, name) == 0) return one.function;
-  for (const Replaced& one : replaced)
-    if (std::strcmp(one.name, name) == 0) return one.function;
+    for (const Replaced& entry : sums)
+      if (std::strcmp(entry.name, name) == 0) return entry.function;
+  for (const Replaced& entry : replaced)
+    if (std::strcmp(entry.name, name) == 0) return entry.function;
   return nullptr;
 }
 
-/// A name that nobody has, in a handle that all processes have: the loader then keeps an error, and
-/// dlsym.S takes this answer for "none".
+/// A name that no object has, in a handle that all processes have: the loader then keeps an error,
+/// and dlsym.S takes this answer for "none".
 void* none(const char* name) noexcept {
   constexpr std::uintptr_t kNone = 1;
   real_dlsym()(RTLD_NEXT, name);
@@ -95,20 +95,20 @@ void* polypath_nccl_lookup(void* handle, const char* name, void* caller) noexcep
   if (__atomic_load_n(&polypath_nccl_real_dlsym, __ATOMIC_ACQUIRE) == nullptr)
     __atomic_store_n(&polypath_nccl_real_dlsym,
                      reinterpret_cast<Dlsym>(real_dlsym()(RTLD_NEXT, "dlsym")), __ATOMIC_RELEASE);
-  // Nearly all names are others. What RTLD_NEXT means depends on who asks.
+  // Nearly all names are others. What RTLD_NEXT means depends on the caller.
   if (name == nullptr || handle == RTLD_NEXT) return nullptr;
   if (std::strncmp(name + (*name == 'p' ? 1 : 0), "nccl", 4) != 0) return nullptr;
   if (is_polypath(object_of(caller))) return nullptr;
-  void* const found = polypath_nccl_real_dlsym(handle, name);
-  const link_map* const object = found != nullptr ? object_of(found) : nullptr;
+  void* const symbol = polypath_nccl_real_dlsym(handle, name);
+  const link_map* const object = symbol != nullptr ? object_of(symbol) : nullptr;
   if (object == nullptr || object == own_object()) {
-    // A handle of this library has what stands behind it.
+    // A handle of this library finds the functions of the NCCL after it.
     const bool is_own = real_dlsym()(handle, "polypath_nccl_report") != nullptr;
     if (object == nullptr && (handle == RTLD_DEFAULT || !is_own)) return nullptr;
     const RealNccl* const real = real_library(caller, handle != RTLD_DEFAULT);
     void* const behind = real != nullptr ? real->find(name) : nullptr;
     if (behind == nullptr) return none(name);
-    return found != nullptr ? found : behind;
+    return symbol != nullptr ? symbol : behind;
   }
   void* const function = find_replaced(name);
   return function != nullptr && real_library_of(object) != nullptr ? function : nullptr;
@@ -118,12 +118,12 @@ void* polypath_nccl_lookup(void* handle, const char* name, void* caller) noexcep
 void* polypath_nccl_find(void* asked, const void* caller) noexcept {
   auto* const slot = static_cast<Slot*>(asked);
   const RealNccl* const real = real_library(caller, true);
-  void* const found = real != nullptr ? real->find(slot->name) : nullptr;
-  if (slot->kind == kSums && found != nullptr)
+  void* const symbol = real != nullptr ? real->find(slot->name) : nullptr;
+  if (slot->kind == kSums && symbol != nullptr)
     report_unguaranteed(slot->name, "it is not taken over");
-  if (found == nullptr)
+  if (symbol == nullptr)
     return slot->kind == kText ? reinterpret_cast<void*>(&no_text)
                                : reinterpret_cast<void*>(&no_function);
-  __atomic_store_n(&slot->target, found, __ATOMIC_RELEASE);
-  return found;
+  __atomic_store_n(&slot->target, symbol, __ATOMIC_RELEASE);
+  return symbol;
 }

@@ -21,7 +21,7 @@ constexpr int kOperators = 5;
 constexpr int kOperator[kOperators] = {POLYPATH_SUM, POLYPATH_PRODUCT, POLYPATH_MAX, POLYPATH_MIN,
                                        POLYPATH_AVG};
 
-/// Of a rank's larger buffer, as `polypath tune backend` has it; at least 1.
+/// The size of a rank's larger buffer, as `polypath tune backend` has it; at least 1.
 std::size_t bytes_of(Operation operation, std::size_t count, int type, int ranks) noexcept {
   const std::size_t parts = operation == Operation::reduce_scatter ||
                                     operation == Operation::all_gather ||

@@ -1,6 +1,7 @@
-// Who carries a call: a pure function of what NCCL wants to be alike on all ranks (operation,
-// count, type, operator) and of what the ranks agreed on when the communicator was made. Nothing
-// that one rank alone knows (addresses, streams, capture, what is under way) may come in here.
+// Which library carries a call: a pure function of what NCCL wants to be alike on all ranks
+// (operation, count, type, operator) and of what the ranks agreed on when the communicator was
+// made. Nothing that one rank alone knows (addresses, streams, capture, what is under way) may come
+// in here.
 #pragma once
 
 #include <array>
@@ -23,7 +24,7 @@ enum class DeclineReason : std::uint8_t {
   taken,
   no_communicator,  ///< the communicator is NCCL's alone: it says why
   no_elements,
-  own_operator,  ///< one of the program's own
+  own_operator,  ///< an operator that the program made
   other_type,
   integer_average,
   not_measured,  ///< nothing says that it is faster here: no entry of `polypath tune backend`
@@ -49,7 +50,7 @@ bool takes_any(const Policy& policy) noexcept;
 
 /// Bytes of an element; 0: a type that polypath has not.
 std::size_t bytes_of_type(int type) noexcept;
-/// polypath_data_type and polypath_reduce_op of NCCL's; -1: there is none.
+/// polypath_data_type and polypath_reduce_op for NCCL numbers; -1: there is none.
 int type_of(int type) noexcept;
 int operator_of(int reduction) noexcept;
 bool is_float(int type) noexcept;

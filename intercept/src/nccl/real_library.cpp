@@ -30,7 +30,7 @@ constexpr const char* kMarks[] = {"ncclGetVersion", "ncclCommInitRank", "ncclGro
 std::atomic<const RealNccl*> known{nullptr};
 std::recursive_mutex mutex;
 std::atomic<int> others{0};
-/// Those that were told of; `mutex` guards it.
+/// The objects that were reported; `mutex` guards it.
 std::set<const link_map*>& told_of() {
   static auto& all = *new std::set<const link_map*>;
   return all;
@@ -50,8 +50,8 @@ bool is_nccl(const link_map* object) noexcept {
 
 /// An NCCL among what the handle sees; null otherwise.
 const link_map* nccl_in(void* handle) noexcept {
-  void* const found = handle != nullptr ? real_dlsym()(handle, kMarks[0]) : nullptr;
-  const link_map* const object = found != nullptr ? object_of(found) : nullptr;
+  void* const symbol = handle != nullptr ? real_dlsym()(handle, kMarks[0]) : nullptr;
+  const link_map* const object = symbol != nullptr ? object_of(symbol) : nullptr;
   return is_nccl(object) ? object : nullptr;
 }
 
@@ -82,27 +82,27 @@ const link_map* find_loaded(const void* caller) noexcept {
   if (caller != nullptr)
     if (const link_map* const object = object_of(caller); is_nccl(object)) return object;
   for (const char* const name : {"libnccl.so.2", "libnccl.so"})
-    if (const link_map* const found = open_named(name, RTLD_LAZY | RTLD_NOLOAD)) return found;
+    if (const link_map* const loaded = open_named(name, RTLD_LAZY | RTLD_NOLOAD)) return loaded;
   return find_any_loaded();
 }
 
 const link_map* find_object(const void* caller, bool may_open) noexcept {
-  const char* const wanted = std::getenv("POLYPATH_NCCL_LIBRARY");
-  if (wanted != nullptr && *wanted != '\0') {
+  const char* const path = std::getenv("POLYPATH_NCCL_LIBRARY");
+  if (path != nullptr && *path != '\0') {
     if (!may_open) {
-      if (const link_map* const found = open_named(wanted, RTLD_LAZY | RTLD_NOLOAD)) return found;
+      if (const link_map* const object = open_named(path, RTLD_LAZY | RTLD_NOLOAD)) return object;
       return nullptr;
     }
-    if (const link_map* const found = open_named(wanted, RTLD_NOW | RTLD_LOCAL)) return found;
+    if (const link_map* const object = open_named(path, RTLD_NOW | RTLD_LOCAL)) return object;
     const char* const why = dlerror();
-    log_line(LogLevel::error, "POLYPATH_NCCL_LIBRARY names %s, which is no NCCL%s%s", wanted,
+    log_line(LogLevel::error, "POLYPATH_NCCL_LIBRARY names %s, which is no NCCL%s%s", path,
              why != nullptr ? ": " : "", why != nullptr ? why : "");
     return nullptr;
   }
   if (const link_map* const loaded = find_loaded(caller)) return loaded;
   if (!may_open) return nullptr;
   for (const char* const name : {"libnccl.so.2", "libnccl.so"})
-    if (const link_map* const found = open_named(name, RTLD_NOW | RTLD_LOCAL)) return found;
+    if (const link_map* const object = open_named(name, RTLD_NOW | RTLD_LOCAL)) return object;
   return nullptr;
 }
 
@@ -113,30 +113,30 @@ void find(const RealNccl& real, Function& function, const char* name) noexcept {
 
 const RealNccl* bind(const link_map* object) noexcept {
   if (object == nullptr) return nullptr;
-  auto* const made = new RealNccl;
-  made->object = object;
-  made->handle = open_object(object);
-  if (made->handle == nullptr) {
-    delete made;
+  auto* const library = new RealNccl;
+  library->object = object;
+  library->handle = open_object(object);
+  if (library->handle == nullptr) {
+    delete library;
     return nullptr;
   }
-#define POLYPATH_NCCL_REPLACED(name, arguments) find(*made, made->name, #name);
+#define POLYPATH_NCCL_REPLACED(name, arguments) find(*library, library->name, #name);
 #include "nccl/intercepted.def"
-  find(*made, made->ncclGetVersion, "ncclGetVersion");
-  find(*made, made->ncclCommCount, "ncclCommCount");
-  find(*made, made->ncclCommCuDevice, "ncclCommCuDevice");
-  find(*made, made->ncclCommUserRank, "ncclCommUserRank");
-  if (made->ncclGetVersion == nullptr || made->ncclGetVersion(&made->version) != kSuccess)
-    made->version = 0;
-  known.store(made, std::memory_order_release);
-  return made;
+  find(*library, library->ncclGetVersion, "ncclGetVersion");
+  find(*library, library->ncclCommCount, "ncclCommCount");
+  find(*library, library->ncclCommCuDevice, "ncclCommCuDevice");
+  find(*library, library->ncclCommUserRank, "ncclCommUserRank");
+  if (library->ncclGetVersion == nullptr || library->ncclGetVersion(&library->version) != kSuccess)
+    library->version = 0;
+  known.store(library, std::memory_order_release);
+  return library;
 }
 
 }  // namespace
 
 void* RealNccl::find(const char* name) const noexcept {
-  void* const found = real_dlsym()(handle, name);
-  return found != nullptr && object_of(found) == own_object() ? nullptr : found;
+  void* const symbol = real_dlsym()(handle, name);
+  return symbol != nullptr && object_of(symbol) == own_object() ? nullptr : symbol;
 }
 
 const link_map* own_object() noexcept {
@@ -147,28 +147,28 @@ const link_map* own_object() noexcept {
 const RealNccl* known_real_library() noexcept { return known.load(std::memory_order_acquire); }
 
 const RealNccl* real_library(const void* caller, bool may_open) noexcept {
-  if (const RealNccl* const found = known_real_library()) return found;
+  if (const RealNccl* const library = known_real_library()) return library;
   const std::lock_guard lock(mutex);
-  if (const RealNccl* const found = known_real_library()) return found;
+  if (const RealNccl* const library = known_real_library()) return library;
   return bind(find_object(caller, may_open));
 }
 
 const RealNccl* real_library_of(const link_map* object) noexcept {
-  if (const RealNccl* const found = known_real_library();
-      found != nullptr && found->object == object)
-    return found;
+  if (const RealNccl* const library = known_real_library();
+      library != nullptr && library->object == object)
+    return library;
   if (!is_nccl(object)) return nullptr;
   const std::lock_guard lock(mutex);
-  const RealNccl* found = known_real_library();
+  const RealNccl* library = known_real_library();
   // Calls by name come before: they cannot be told apart later.
-  if (found == nullptr) found = bind(find_object(nullptr, false));
-  if (found == nullptr) found = bind(object);
-  if (found == nullptr || found->object == object) return found;
+  if (library == nullptr) library = bind(find_object(nullptr, false));
+  if (library == nullptr) library = bind(object);
+  if (library == nullptr || library->object == object) return library;
   if (told_of().insert(object).second) {
     others.fetch_add(1);
     log_line(LogLevel::warn,
              "this process has two NCCLs: calls of %s are looked at, those of %s are not",
-             found->object->l_name, object->l_name);
+             library->object->l_name, object->l_name);
   }
   return nullptr;
 }

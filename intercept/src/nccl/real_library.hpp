@@ -1,4 +1,4 @@
-// The NCCL that this process calls, and that stands behind this library: found when the first call
+// The NCCL that this process calls, and that comes after this library: found when the first call
 // or lookup comes, and the same from then on. Any thread; after the first call without locks.
 #pragma once
 
@@ -25,7 +25,7 @@ struct RealNccl {
   int version = 0;  ///< as ncclGetVersion gives it: 22809 is 2.28.9
 
   /// Null where it would be this library's own, as in a program that has both in its scope: a call
-  /// of that would come back for ever.
+  /// of that would come back without end.
   [[nodiscard]] void* find(const char* name) const noexcept;
 };
 
@@ -34,11 +34,11 @@ struct RealNccl {
 /// that can be opened by its usual names. Null when there is none.
 const RealNccl* real_library(const void* caller, bool may_open) noexcept;
 
-/// The same, for a program that has looked up a function in `object`: null when that is not the
-/// library behind this one. That there are two is said once.
+/// real_library(), for a program that has looked up a function in `object`: null when that is not
+/// the library after this one. Two libraries are reported once.
 const RealNccl* real_library_of(const link_map* object) noexcept;
 
-/// Of a library that was found; null before.
+/// The library that was found; null before.
 const RealNccl* known_real_library() noexcept;
 
 /// How many other NCCLs were seen, and left alone.

@@ -28,30 +28,30 @@ struct Counts {
 };
 std::array<Counts, kOperationCount> counts{};
 
-struct Made {
+struct CommunicatorTotals {
   std::mutex mutex;
   std::uint64_t all = 0;
   std::uint64_t taken = 0;
   std::map<std::string, std::uint64_t> refusals;
 };
 /// For good: threads may come here at the end.
-Made& made() {
-  static auto& its = *new Made;
-  return its;
+CommunicatorTotals& communicators() {
+  static auto& instance = *new CommunicatorTotals;
+  return instance;
 }
 
 unsigned long long number(std::uint64_t value) noexcept { return value; }
 
-std::uint64_t sum_of(const Counts& its) noexcept {
+std::uint64_t sum_of(const Counts& entry) noexcept {
   std::uint64_t sum = 0;
-  for (const auto& calls : its.calls) sum += calls.load();
+  for (const auto& calls : entry.calls) sum += calls.load();
   return sum;
 }
 
 template <typename Visit>
-void for_reasons(const Counts& its, Visit&& visit) {
+void for_reasons(const Counts& entry, Visit&& visit) {
   for (std::size_t reason = 1; reason < kReasons; ++reason)
-    if (const std::uint64_t calls = its.calls[reason].load(); calls != 0)
+    if (const std::uint64_t calls = entry.calls[reason].load(); calls != 0)
       visit(text_of(static_cast<DeclineReason>(reason)), number(calls));
 }
 
@@ -66,12 +66,12 @@ void append_json(Text& out) noexcept {
              real != nullptr ? real->version : 0, other_libraries(),
              settings().reproducible ? "true" : "false");
   {
-    Made& its = made();
-    const std::lock_guard lock(its.mutex);
-    out.append(",\n \"communicators\": %llu, \"taken\": %llu, \"refusals\": {", number(its.all),
-               number(its.taken));
+    CommunicatorTotals& totals = communicators();
+    const std::lock_guard lock(totals.mutex);
+    out.append(",\n \"communicators\": %llu, \"taken\": %llu, \"refusals\": {", number(totals.all),
+               number(totals.taken));
     const char* between = "";
-    for (const auto& [why, times] : its.refusals) {
+    for (const auto& [why, times] : totals.refusals) {
       out.append("%s", between);
       out.append_quoted(why.c_str());
       out.append(": %llu", number(times));
@@ -81,14 +81,14 @@ void append_json(Text& out) noexcept {
   out.append("},\n \"calls\": {");
   const char* between = "";
   for (std::size_t i = 0; i < kOperationCount; ++i) {
-    const Counts& its = counts[i];
-    const std::uint64_t calls = sum_of(its);
+    const Counts& entry = counts[i];
+    const std::uint64_t calls = sum_of(entry);
     if (calls == 0) continue;
     out.append("%s\n  \"%s\": {\"calls\": %llu, \"bytes\": %llu, \"taken\": %llu, \"to_nccl\": {",
-               between, name_of(static_cast<Operation>(i)), number(calls), number(its.bytes.load()),
-               number(its.calls[0].load()));
+               between, name_of(static_cast<Operation>(i)), number(calls),
+               number(entry.bytes.load()), number(entry.calls[0].load()));
     const char* inner = "";
-    for_reasons(its, [&](const char* why, unsigned long long times) {
+    for_reasons(entry, [&](const char* why, unsigned long long times) {
       out.append("%s\"%s\": %llu", inner, why, times);
       inner = ", ";
     });
@@ -101,15 +101,15 @@ void append_json(Text& out) noexcept {
 void append_lines(Text& out) noexcept {
   const RealNccl* const real = known_real_library();
   if (real == nullptr) return;
-  Made& its = made();
+  CommunicatorTotals& totals = communicators();
   out.append("polypath: process %d: NCCL %d.%d.%d, %s\n", getpid(), real->version / 10000,
              real->version / 100 % 100, real->version % 100, real->object->l_name);
   if (other_libraries() > 0) out.append("  other NCCLs, left alone: %d\n", other_libraries());
   {
-    const std::lock_guard lock(its.mutex);
-    out.append("  communicators: %llu, of which polypath's as well: %llu\n", number(its.all),
-               number(its.taken));
-    for (const auto& [why, times] : its.refusals)
+    const std::lock_guard lock(totals.mutex);
+    out.append("  communicators: %llu, of which polypath's as well: %llu\n", number(totals.all),
+               number(totals.taken));
+    for (const auto& [why, times] : totals.refusals)
       out.append("    %llu x %s\n", number(times), why.c_str());
   }
   for (std::size_t i = 0; i < kOperationCount; ++i) {
@@ -170,19 +170,19 @@ void write_report() noexcept {
 }  // namespace
 
 void count_call(Operation operation, DeclineReason reason, std::size_t bytes) noexcept {
-  Counts& its = counts[static_cast<std::size_t>(operation)];
-  its.calls[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
-  its.bytes.fetch_add(bytes, std::memory_order_relaxed);
+  Counts& entry = counts[static_cast<std::size_t>(operation)];
+  entry.calls[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
+  entry.bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 void count_communicator(const std::string& refusal) noexcept {
-  Made& its = made();
-  const std::lock_guard lock(its.mutex);
-  ++its.all;
+  CommunicatorTotals& totals = communicators();
+  const std::lock_guard lock(totals.mutex);
+  ++totals.all;
   if (refusal.empty())
-    ++its.taken;
+    ++totals.taken;
   else
-    ++its.refusals[refusal];
+    ++totals.refusals[refusal];
 }
 
 void report_at_exit() noexcept {

@@ -53,9 +53,9 @@ bool StreamOrder::record(CUevent& event, CUstream stream) noexcept {
   return event != nullptr && driver::event_record(event, stream) == CUDA_SUCCESS;
 }
 
-bool StreamOrder::before(Provider carrier, CUstream stream) noexcept {
+bool StreamOrder::before(Provider provider, CUstream stream) noexcept {
   const auto is_open = [&](const Last& last) {
-    return last.carrier != Provider::nobody && last.carrier != carrier;
+    return last.provider != Provider::none && last.provider != provider;
   };
   if (!is_open(last_) && !is_open(last_captured_)) return true;
   const InContext current(context_);
@@ -71,14 +71,14 @@ bool StreamOrder::before(Provider carrier, CUstream stream) noexcept {
   return driver::stream_wait_event(stream, last.event, 0) == CUDA_SUCCESS;
 }
 
-bool StreamOrder::after(Provider carrier, CUstream stream) noexcept {
+bool StreamOrder::after(Provider provider, CUstream stream) noexcept {
   if (context_ == nullptr) return true;
   const InContext current(context_);
   const auto capture = capture_of(stream);
   if (!capture) return true;
   Last& last = *capture == 0 ? last_ : last_captured_;
   const bool is_recorded = record(last.event, stream);
-  last.carrier = is_recorded ? carrier : Provider::nobody;
+  last.provider = is_recorded ? provider : Provider::none;
   last.stream = stream;
   last.stream_id = *capture == 0 ? id_of(stream) : 0;
   last.capture = *capture;
@@ -98,7 +98,7 @@ bool StreamOrder::join(CUstream waiting, CUstream stream) noexcept {
 }
 
 bool StreamOrder::is_idle() const noexcept {
-  return last_.carrier != Provider::polypath ||
+  return last_.provider != Provider::polypath ||
          driver::event_query(last_.event) != CUDA_ERROR_NOT_READY;
 }
 

@@ -1,15 +1,15 @@
-// NCCL runs what is called on one communicator in the order of the calls, whatever streams they are
-// on, and so does polypath; between the two of them this sees to it. Without it a kernel of either
-// could hold a GPU while it waits for another GPU, on which the other's kernel waits for this one.
+// NCCL runs the calls on one communicator in their order, also on different streams, and so does
+// polypath; between the two of them this sees to it. Without it a kernel of either could hold a GPU
+// while it waits for another GPU, on which the other's kernel waits for this one.
 #pragma once
 
 #include "nccl/engine.hpp"
 
 namespace polypath::nccl {
 
-enum class Provider : unsigned char { nobody, nccl, polypath };
+enum class Provider : unsigned char { none, nccl, polypath };
 
-/// Of one communicator; one thread at a time.
+/// The order of one communicator; one thread at a time.
 class StreamOrder {
  public:
   StreamOrder() noexcept = default;
@@ -23,9 +23,9 @@ class StreamOrder {
 
   /// Before a call is issued on the stream: it waits for the call before, where that was the
   /// other's on another stream. In a capture it waits for what was called in the same one.
-  [[nodiscard]] bool before(Provider carrier, CUstream stream) noexcept;
+  [[nodiscard]] bool before(Provider provider, CUstream stream) noexcept;
   /// After it.
-  [[nodiscard]] bool after(Provider carrier, CUstream stream) noexcept;
+  [[nodiscard]] bool after(Provider provider, CUstream stream) noexcept;
   /// Makes `waiting` wait for all that is on `stream`.
   [[nodiscard]] bool join(CUstream waiting, CUstream stream) noexcept;
   /// Gives its events back. It is not used any more.
@@ -39,7 +39,7 @@ class StreamOrder {
   /// The latest call outside of capture, or in one.
   struct Last {
     CUevent event = nullptr;
-    Provider carrier = Provider::nobody;
+    Provider provider = Provider::none;
     CUstream stream = nullptr;
     unsigned long long stream_id = 0;  ///< no other stream ever has it; 0: it has none
     unsigned long long capture = 0;    ///< in which it was; 0: in none

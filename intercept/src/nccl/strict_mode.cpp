@@ -11,37 +11,37 @@ namespace polypath::nccl {
 namespace {
 
 bool is_set(const char* name, const char* value) noexcept {
-  const char* const given = std::getenv(name);
-  return given != nullptr && std::strcmp(given, value) == 0;
+  const char* const text = std::getenv(name);
+  return text != nullptr && std::strcmp(text, value) == 0;
 }
 
-/// What is to be promised fails in words, not silently.
+/// A required guarantee fails with a message, not silently.
 bool is_asked_for(const char* name) noexcept {
-  const char* const given = std::getenv(name);
-  if (given != nullptr && std::strcmp(given, "0") != 0 && std::strcmp(given, "1") != 0)
+  const char* const text = std::getenv(name);
+  if (text != nullptr && std::strcmp(text, "0") != 0 && std::strcmp(text, "1") != 0)
     gate::log_line(gate::LogLevel::error, "%s is '%s': 0 or 1 is wanted; nothing is promised", name,
-                   given);
+                   text);
   return is_set(name, "1");
 }
 
 Settings read() noexcept {
-  Settings its;
-  its.is_on = !is_set("POLYPATH_NCCL_COLLECTIVES", "off");
-  its.reproducible = is_asked_for("POLYPATH_REPRODUCIBLE");
-  its.strict = is_asked_for("POLYPATH_STRICT");
+  Settings settings;
+  settings.is_on = !is_set("POLYPATH_NCCL_COLLECTIVES", "off");
+  settings.reproducible = is_asked_for("POLYPATH_REPRODUCIBLE");
+  settings.strict = is_asked_for("POLYPATH_STRICT");
   constexpr long kMaxTimeoutMs = 86'400'000;
   const char* const limit = std::getenv("POLYPATH_NCCL_TIMEOUT_MS");
-  const long given = limit != nullptr ? std::strtol(limit, nullptr, 10) : 0;
-  its.timeout_ms =
-      static_cast<std::uint32_t>(given > 0 && given <= kMaxTimeoutMs ? given : kMaxTimeoutMs);
-  return its;
+  const long timeout = limit != nullptr ? std::strtol(limit, nullptr, 10) : 0;
+  settings.timeout_ms =
+      static_cast<std::uint32_t>(timeout > 0 && timeout <= kMaxTimeoutMs ? timeout : kMaxTimeoutMs);
+  return settings;
 }
 
 }  // namespace
 
 const Settings& settings() noexcept {
-  static const Settings its = read();
-  return its;
+  static const Settings settings = read();
+  return settings;
 }
 
 void report_unguaranteed(const char* what, const char* why) noexcept {

@@ -21,7 +21,7 @@ const Settings& settings() noexcept;
 /// kStrictExitCode.
 void report_unguaranteed(const char* what, const char* why) noexcept;
 
-/// That of `polypath run` for a program that it cannot do what it is to do for.
+/// The exit code of `polypath run` when it cannot do for a program what was requested.
 inline constexpr int kStrictExitCode = 125;
 
 }  // namespace polypath::nccl

@@ -38,7 +38,7 @@ void copy(const Memory& memory, int times, std::size_t bytes) {
   for (int i = 0; i < times; ++i) check(cuMemcpyHtoD(memory.device, memory.host, bytes));
 }
 
-/// Makes it a pipe that nobody reads.
+/// Makes it a pipe without a reader.
 void break_stderr() {
   int ends[2];
   if (pipe(ends) != 0) std::_Exit(3);

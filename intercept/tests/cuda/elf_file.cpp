@@ -43,22 +43,22 @@ ElfFile read_elf(const std::string& path) {
   const auto header = reader.table<Elf64_Ehdr>(0, sizeof(Elf64_Ehdr)).front();
   const auto sections =
       reader.table<Elf64_Shdr>(header.e_shoff, std::uint64_t{header.e_shnum} * header.e_shentsize);
-  ElfFile found;
+  ElfFile file;
   for (const Elf64_Shdr& section : sections) {
     if (section.sh_type == SHT_DYNAMIC) {
       for (const auto& entry : reader.table<Elf64_Dyn>(section.sh_offset, section.sh_size))
         if (entry.d_tag == DT_NEEDED)
-          found.needed.push_back(reader.text(sections[section.sh_link], entry.d_un.d_val));
+          file.needed.push_back(reader.text(sections[section.sh_link], entry.d_un.d_val));
     } else if (section.sh_type == SHT_DYNSYM) {
       for (const auto& symbol : reader.table<Elf64_Sym>(section.sh_offset, section.sh_size))
         if (symbol.st_shndx != SHN_UNDEF && symbol.st_shndx != SHN_ABS &&
             ELF64_ST_BIND(symbol.st_info) != STB_LOCAL)
-          found.exported.insert(reader.text(sections[section.sh_link], symbol.st_name));
+          file.exported.insert(reader.text(sections[section.sh_link], symbol.st_name));
     }
   }
-  if (found.needed.empty() && found.exported.empty())
+  if (file.needed.empty() && file.exported.empty())
     throw std::runtime_error("no dynamic section: " + path);
-  return found;
+  return file;
 }
 
 }  // namespace polypath::preload::test

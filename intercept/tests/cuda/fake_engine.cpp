@@ -132,9 +132,9 @@ polypath_status polypath_try_group_copy_async(polypath_context* context,
   }
   for (size_t i = 0; i < count; ++i) {
     engine.during_copy();
-    const polypath_status one = answer_to(
+    const polypath_status answer = answer_to(
         {transfers[i].dst, transfers[i].src, transfers[i].bytes, transfers[i].stream}, &issued[i]);
-    if (one != POLYPATH_SUCCESS) status = one;
+    if (answer != POLYPATH_SUCCESS) status = answer;
   }
   return status;
 }

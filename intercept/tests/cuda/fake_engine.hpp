@@ -45,7 +45,7 @@ struct FakeEngine {
   int cuda_result = 0;  ///< of what failed
   polypath_status create_status = POLYPATH_SUCCESS;
   polypath_status import_status = POLYPATH_SUCCESS;
-  polypath_thresholds thresholds{1 << 20, 1 << 20, 1 << 20};
+  polypath_thresholds thresholds{1 << 20, 1 << 20, 1 << 20, SIZE_MAX, SIZE_MAX};
   std::function<void()> during_create = [] {};
   std::function<void()> during_destroy = [] {};
   std::function<void()> during_copy = [] {};  ///< before each copy, those of groups as well
@@ -65,12 +65,12 @@ struct FakeEngine {
 
 /// The one that the shim of this process uses.
 inline FakeEngine& fake_engine() {
-  static FakeEngine& found = [&]() -> FakeEngine& {
+  static FakeEngine& instance = [&]() -> FakeEngine& {
     void* const library = dlopen(POLYPATH_FAKE_ENGINE, RTLD_NOW);
     if (library == nullptr) throw std::runtime_error(dlerror());
     return *reinterpret_cast<FakeEngine* (*)()>(dlsym(library, "fake_engine"))();
   }();
-  return found;
+  return instance;
 }
 
 }  // namespace polypath::preload::test

@@ -92,16 +92,16 @@ class NodeTest : public testing::Test {
   }
   // Memory that belongs to no context; only the GPUs of `access` reach it.
   CUdeviceptr allocate_mapped(int gpu, std::size_t bytes, const std::vector<int>& access) {
-    CUmemAllocationProp wanted{};
-    wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, {gpu}};
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {gpu}};
     std::size_t granularity = 1;
     EXPECT_CUDA(
-        cuMemGetAllocationGranularity(&granularity, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+        cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     bytes = (bytes + granularity - 1) / granularity * granularity;
     CUmemGenericAllocationHandle handle = 0;
     CUdeviceptr memory = 0;
-    EXPECT_CUDA(cuMemCreate(&handle, bytes, &wanted, 0));
+    EXPECT_CUDA(cuMemCreate(&handle, bytes, &properties, 0));
     EXPECT_CUDA(cuMemAddressReserve(&memory, bytes, 0, 0, 0));
     EXPECT_CUDA(cuMemMap(memory, bytes, 0, handle, 0));
     EXPECT_CUDA(cuMemRelease(handle));
@@ -137,7 +137,7 @@ class NodeTest : public testing::Test {
     return stream;
   }
 
-  // Of pageable memory, which nobody splits.
+  // From pageable memory, which is never split.
   static void write(CUdeviceptr memory, const std::vector<std::uint8_t>& values) {
     EXPECT_CUDA(cuMemcpyHtoD(memory, values.data(), values.size()));
     EXPECT_CUDA(cuStreamSynchronize(nullptr));  // it may land after the call

@@ -16,9 +16,9 @@ int asked = 0;
 extern "C" [[gnu::visibility("default")]] void* dlsym(void* handle, const char* name) noexcept {
   using Dlsym = void* (*)(void*, const char*);
   static const auto next = [] {
-    void* found = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
-    if (found == nullptr) found = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
-    return reinterpret_cast<Dlsym>(found);
+    void* symbol = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+    if (symbol == nullptr) symbol = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+    return reinterpret_cast<Dlsym>(symbol);
   }();
   ++asked;
   return next(handle, name);

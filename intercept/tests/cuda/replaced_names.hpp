@@ -26,8 +26,8 @@ inline constexpr ReplacedName kReplaced[] = {
 };
 
 constexpr bool is_replaced(std::string_view name) {
-  for (const ReplacedName& one : kReplaced)
-    if (one.name == name) return true;
+  for (const ReplacedName& entry : kReplaced)
+    if (entry.name == name) return true;
   return false;
 }
 

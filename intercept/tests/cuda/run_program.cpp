@@ -32,7 +32,8 @@ std::string read_all(int file) {
 
 Outcome run(const std::vector<std::string>& command, const Environment& environment) {
   std::vector<char*> arguments;
-  for (const std::string& one : command) arguments.push_back(const_cast<char*>(one.c_str()));
+  for (const std::string& argument : command)
+    arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
   const Pipe out;
   const Pipe error;

@@ -92,9 +92,9 @@ int main(int, char** arguments) {
   }
   check(cuStreamSynchronize(stream));
   for (const Copy& copy : copies) {
-    Bytes found(kBytes);
-    check(cuMemcpyDtoH(found.data(), copy.dst, kBytes));
-    if (found != copy.expected) return 2;
+    Bytes contents(kBytes);
+    check(cuMemcpyDtoH(contents.data(), copy.dst, kBytes));
+    if (contents != copy.expected) return 2;
   }
   return 7;
 }

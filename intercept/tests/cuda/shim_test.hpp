@@ -20,7 +20,9 @@ class ShimTest : public sim::test::SimTest {
   using Answer = FakeEngine::Answer;
 
   /// The engine is made once a process, and says then what it splits.
-  static void SetUpTestSuite() { fake_engine().thresholds = {kMiB, 2 * kMiB, 3 * kMiB}; }
+  static void SetUpTestSuite() {
+    fake_engine().thresholds = {kMiB, 2 * kMiB, 3 * kMiB, SIZE_MAX, SIZE_MAX};
+  }
 
   void SetUp() override {
     SimTest::SetUp();

@@ -6,7 +6,7 @@ namespace {
 
 using polypath::preload::test::StreamLibrary;
 
-// Each call is to come from here, and not to be a jump.
+// Each call must come from here, and not be a jump.
 template <typename Result>
 Result here(Result result) {
   asm volatile("" ::: "memory");
@@ -51,9 +51,9 @@ CUresult call_back(CUstream stream) {
 void* look_up(const char* name) { return here(dlsym(dlopen("libcuda.so.1", RTLD_NOW), name)); }
 
 void* ask(const char* name) {
-  void* found = nullptr;
-  cuGetProcAddress(name, &found, 13000, 0, nullptr);
-  return found;
+  void* function = nullptr;
+  cuGetProcAddress(name, &function, 13000, 0, nullptr);
+  return function;
 }
 
 constexpr StreamLibrary kLibrary{make, make_with_priority, destroy, copy, record,

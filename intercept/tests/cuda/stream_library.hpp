@@ -12,7 +12,7 @@ struct StreamLibrary {
   CUresult (*make_with_priority)(CUstream*, unsigned, int);
   decltype(&cuStreamDestroy) destroy;
   CUresult (*copy)(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream);
-  /// Of an event of its own.
+  /// Records an event of the library.
   CUresult (*record)(CUstream stream);
   /// On an event that was recorded on another stream.
   CUresult (*wait)(CUstream stream);

@@ -213,11 +213,11 @@ class WholeBatches : public Batches {
   }
   void expect_all_arrived() {
     EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
-    const auto found = peek(to_, kCount * kBytes);
+    const auto arrived = peek(to_, kCount * kBytes);
     for (std::size_t i = 0; i < kCount; ++i)
       ASSERT_TRUE(
-          std::equal(found.begin() + static_cast<std::ptrdiff_t>(i * kBytes),
-                     found.begin() + static_cast<std::ptrdiff_t>((i + 1) * kBytes),
+          std::equal(arrived.begin() + static_cast<std::ptrdiff_t>(i * kBytes),
+                     arrived.begin() + static_cast<std::ptrdiff_t>((i + 1) * kBytes),
                      contents_.begin() + static_cast<std::ptrdiff_t>((kCount - 1 - i) * kBytes)))
           << i;
   }
@@ -274,7 +274,7 @@ TEST_F(WholeBatches, OtherOrderOrFewCopies_AreNotOffered) {
   EXPECT_TRUE(engine.batches.empty());
 }
 
-// Whichever of them the engine takes.
+// With any subset that the engine takes.
 TEST_F(Batches, RandomAnswers_AllArrive) {
   std::uint32_t state = 1;
   const auto random = [&](std::uint32_t below) {

@@ -167,9 +167,9 @@ TEST_F(Copies, CancelledThread_EndsAfterTheCall) {
   };
   pthread_t thread{};
   const auto body = [](void* argument) -> void* {
-    Run& its = *static_cast<Run*>(argument);
-    its.copy();
-    its.has_returned = true;
+    Run& state = *static_cast<Run*>(argument);
+    state.copy();
+    state.has_returned = true;
     pthread_testcancel();
     return nullptr;
   };
@@ -211,7 +211,7 @@ TEST_F(Copies, EmptyCopies_GoToTheDriver) {
   EXPECT_TRUE(engine.copies.empty());
 }
 
-// What the engine calls by name is bound to the shim like everybody's.
+// What the engine calls by name is bound to the shim like all calls.
 TEST_F(Copies, EnginesOwnCopies_GoToTheDriver) {
   for (const Form& form : forms) {
     SCOPED_TRACE(form.name);

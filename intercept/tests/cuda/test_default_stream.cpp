@@ -1,4 +1,4 @@
-// The default stream between GPUs: what is handed over waits for both GPUs' default streams, and
+// The default stream between GPUs: an offloaded copy waits for both GPUs' default streams, and
 // both wait for it.
 #include "shim_test.hpp"
 

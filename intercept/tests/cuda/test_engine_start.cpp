@@ -109,7 +109,7 @@ TEST_F(EngineStart, DoesNotDisturbACapture) {
   EXPECT_CUDA(CUDA_SUCCESS, cuGraphDestroy(graph));
 }
 
-// A reset ends what the engine has on the GPU. It has let go of that by then.
+// A reset ends what the engine has on the GPU. The engine has released that by then.
 TEST_F(EngineStart, ResetDestroysAndCopyRecreatesEngine) {
   EXPECT_CUDA(CUDA_SUCCESS, copy(kLarge));
   EXPECT_TRUE(engine.is_alive);
@@ -138,7 +138,7 @@ TEST_F(EngineStart, ResetWaitsForCallsInTheEngine) {
   engine.during_copy = [&] {
     if (is_held.test_and_set()) return;
     resetting = std::jthread([] { EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxReset(2)); });
-    // Nobody else gets in once it waits: that is what shows it.
+    // No other thread gets in once it waits: that is what shows it.
     std::jthread([&] {
       EXPECT_CUDA(CUDA_SUCCESS, cuCtxSetCurrent(context(0)));
       for (std::size_t seen = 0; seen != engine.copies.size();) {

@@ -45,7 +45,7 @@ class Imports : public testing::Test {
     ASSERT_EQ(0, pipe(ends_.data()));
     exporter_ = fork();
     if (exporter_ == 0) {
-      close(ends_[1]);  // so that it ends with this process, whatever happens here
+      close(ends_[1]);  // so that it ends with this process, in any case
       _exit(export_memory(handles_[1], ends_[0]));
     }
     close(handles_[1]);
@@ -69,7 +69,7 @@ class Imports : public testing::Test {
     return memory;
   }
   /// What was told of the address, in this test's context.
-  [[nodiscard]] FakeEngine::Import of(const char* what, CUdeviceptr address) const {
+  [[nodiscard]] FakeEngine::Import import_of(const char* what, CUdeviceptr address) const {
     return {what, std::bit_cast<const void*>(address), context};
   }
   /// Copies the exporter's bytes to this process's own memory. Whether that was offered to the
@@ -111,7 +111,8 @@ TEST_F(Imports, ImportsAndClosesReachTheEngine) {
     EXPECT_EQ(1, engine.created);
     EXPECT_TRUE(is_offered(memory));
     EXPECT_CUDA(CUDA_SUCCESS, cuIpcCloseMemHandle(memory));
-    EXPECT_EQ((std::vector{of("imported", memory), of("closed", memory)}), engine.imported);
+    EXPECT_EQ((std::vector{import_of("imported", memory), import_of("closed", memory)}),
+              engine.imported);
     EXPECT_EQ((std::vector<std::uint64_t>{before + 1, before + 1}), live)
         << "told before it is closed";
     EXPECT_EQ(before, polypath_sim_live_allocations());
@@ -123,7 +124,7 @@ TEST_F(Imports, ImportsAndClosesReachTheEngine) {
 }
 
 // One thread makes the engine; what others export, open and close meanwhile does not wait for that,
-// and is told before anybody sees the engine.
+// and is registered before any other thread sees the engine.
 TEST_F(Imports, ImportsDuringStart_ReachTheEngineLater) {
   CUdeviceptr first = 0;
   CUdeviceptr second = 0;
@@ -153,12 +154,13 @@ TEST_F(Imports, ImportsDuringStart_ReachTheEngineLater) {
   CUcontext current = nullptr;
   EXPECT_CUDA(CUDA_SUCCESS, cuCtxGetCurrent(&current));
   EXPECT_EQ(other, current);
-  EXPECT_EQ((std::vector{of("exported", first), of("imported", memory), of("exported", second)}),
+  EXPECT_EQ((std::vector{import_of("exported", first), import_of("imported", memory),
+                         import_of("exported", second)}),
             engine.imported);
   ASSERT_CUDA(cuCtxSetCurrent(context));
   EXPECT_TRUE(is_offered(memory));
   EXPECT_CUDA(CUDA_SUCCESS, cuIpcCloseMemHandle(memory));
-  EXPECT_EQ(of("closed", memory), engine.imported.back());
+  EXPECT_EQ(import_of("closed", memory), engine.imported.back());
   EXPECT_EQ(4U, engine.imported.size());
 }
 
@@ -169,7 +171,8 @@ TEST_F(Imports, UnknownImports_GoToTheDriver) {
   const CUdeviceptr memory = open_import();
   EXPECT_FALSE(is_offered(memory));
   EXPECT_CUDA(CUDA_SUCCESS, cuIpcCloseMemHandle(memory));
-  EXPECT_EQ(std::vector{of("imported", memory)}, engine.imported) << "it knows of nothing to close";
+  EXPECT_EQ(std::vector{import_of("imported", memory)}, engine.imported)
+      << "it knows of nothing to close";
   engine.import_status = POLYPATH_SUCCESS;
   const CUdeviceptr again = open_import();
   EXPECT_TRUE(is_offered(again));
@@ -184,7 +187,8 @@ TEST_F(Imports, FailedClose_KeepsTheImport) {
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
   EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuIpcCloseMemHandle(memory));
   EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &graph));
-  EXPECT_EQ((std::vector{of("imported", memory), of("closed", memory), of("imported", memory)}),
+  EXPECT_EQ((std::vector{import_of("imported", memory), import_of("closed", memory),
+                         import_of("imported", memory)}),
             engine.imported);
   EXPECT_TRUE(is_offered(memory));
   EXPECT_CUDA(CUDA_SUCCESS, cuIpcCloseMemHandle(memory));
@@ -204,7 +208,7 @@ TEST_F(Imports, Reset_PassesImportsToNewEngine) {
   EXPECT_TRUE(engine.imported.empty());
   EXPECT_FALSE(engine.is_alive);
   EXPECT_TRUE(is_offered(memory));
-  EXPECT_EQ(std::vector{of("imported", memory)}, engine.imported);
+  EXPECT_EQ(std::vector{import_of("imported", memory)}, engine.imported);
   EXPECT_EQ(2, engine.created);
   EXPECT_CUDA(CUDA_SUCCESS, cuIpcCloseMemHandle(memory));
 }

@@ -18,7 +18,7 @@ TEST(Library, NeedsNothingButLibc) {
 
 TEST(Library, ExportsWhatItReplaces) {
   std::set<std::string> expected{"dlsym"};
-  for (const ReplacedName& one : kReplaced) expected.emplace(one.name);
+  for (const ReplacedName& entry : kReplaced) expected.emplace(entry.name);
   for (const char* name : {
 #define POLYPATH_MPI_FUNCTION(name) #name,
 #include "mpi/functions.def"

@@ -12,7 +12,7 @@ constexpr std::size_t kGiB = std::size_t{1} << 30;
 constexpr Operation kOperations[] = {Operation::all_reduce, Operation::reduce_scatter,
                                      Operation::all_gather, Operation::broadcast,
                                      Operation::all_to_all};
-/// Of a part; what is cut to 31 or 32 bits is another one of them, or 0.
+/// Sizes of a part; one that is cut to 31 or 32 bits is another one of them, or 0.
 constexpr std::size_t kParts[] = {5,
                                   2 * kGiB - 1,
                                   2 * kGiB,

@@ -67,8 +67,8 @@ TEST_F(Names, ReferencesAreBoundToTheShim) {
 
 TEST_F(Names, DlsymFindsTheShim) {
   void* const program = dlopen(nullptr, RTLD_NOW);
-  for (const ReplacedName& one : kReplaced) {
-    const char* const name = one.name.data();
+  for (const ReplacedName& entry : kReplaced) {
+    const char* const name = entry.name.data();
     EXPECT_EQ(shim(name), owner_of(dlsym(driver, name)));
     EXPECT_EQ(shim(name), owner_of(dlsym(program, name)));
     EXPECT_EQ(shim(name), owner_of(dlsym(RTLD_DEFAULT, name)));
@@ -81,16 +81,16 @@ TEST_F(Names, DlsymFindsTheShim) {
 }
 
 TEST_F(Names, OwnLibraries_GetTheDriversFunctions) {
-  for (const ReplacedName& one : kReplaced) {
-    const char* const name = one.name.data();
+  for (const ReplacedName& entry : kReplaced) {
+    const char* const name = entry.name.data();
     const Owner own{kDriver, name};
     EXPECT_EQ(own, owner_of(look_up_past_shim(driver, name)));
     EXPECT_EQ(own, owner_of(look_up_past_shim(RTLD_DEFAULT, name)));
     EXPECT_EQ(own, owner_of(look_up_past_shim(RTLD_NEXT, name)));
   }
-  const auto given = std::bit_cast<GetProcAddress2>(dlsym(driver, "cuGetProcAddress_v2"));
-  EXPECT_EQ((Owner{kDriver, "cuMemcpy"}), owner_of(ask_past_shim(given, "cuMemcpy", kNewest)));
-  EXPECT_EQ(shim("cuMemcpy"), owner_of(ask_in_library(given, "cuMemcpy", kNewest)));
+  const auto from_dlsym = std::bit_cast<GetProcAddress2>(dlsym(driver, "cuGetProcAddress_v2"));
+  EXPECT_EQ((Owner{kDriver, "cuMemcpy"}), owner_of(ask_past_shim(from_dlsym, "cuMemcpy", kNewest)));
+  EXPECT_EQ(shim("cuMemcpy"), owner_of(ask_in_library(from_dlsym, "cuMemcpy", kNewest)));
 }
 
 TEST_F(Names, OthersAreTheDriversOwn) {
@@ -113,9 +113,9 @@ void check_versions(Ask&& ask) {
       for (const int version : {-1, 0, other.version - 10, other.version, kNewest}) {
         for (const cuuint64_t flags :
              {cuuint64_t{CU_GET_PROC_ADDRESS_DEFAULT}, kLegacy, kPerThread, kBothStreams}) {
-          const auto [own, given] = ask(base.base.data(), version, flags);
+          const auto [own, intercepted] = ask(base.base.data(), version, flags);
           const Owner expected = own == nullptr ? Owner{} : Owner{kShim, owner_of(own).function};
-          EXPECT_EQ(expected, owner_of(given)) << base.base << ' ' << version << ' ' << flags;
+          EXPECT_EQ(expected, owner_of(intercepted)) << base.base << ' ' << version << ' ' << flags;
         }
       }
     }
@@ -124,27 +124,28 @@ void check_versions(Ask&& ask) {
 
 TEST_F(Names, CuGetProcAddressFindsTheShim) {
   const auto own = real<GetProcAddress>("cuGetProcAddress");
-  const auto given = std::bit_cast<GetProcAddress>(dlsym(driver, "cuGetProcAddress"));
-  ASSERT_EQ(kShim, owner_of(std::bit_cast<void*>(given)).library);
+  const auto from_dlsym = std::bit_cast<GetProcAddress>(dlsym(driver, "cuGetProcAddress"));
+  ASSERT_EQ(kShim, owner_of(std::bit_cast<void*>(from_dlsym)).library);
   check_versions([&](const char* name, int version, cuuint64_t flags) {
-    std::pair<void*, void*> found;
-    EXPECT_EQ(own(name, &found.first, version, flags), given(name, &found.second, version, flags));
-    return found;
+    std::pair<void*, void*> functions;
+    EXPECT_EQ(own(name, &functions.first, version, flags),
+              from_dlsym(name, &functions.second, version, flags));
+    return functions;
   });
 }
 
 TEST_F(Names, CuGetProcAddressV2GivesItsStatus) {
   const auto own = real<GetProcAddress2>("cuGetProcAddress_v2");
-  const auto given = std::bit_cast<GetProcAddress2>(dlsym(driver, "cuGetProcAddress_v2"));
-  ASSERT_EQ(kShim, owner_of(std::bit_cast<void*>(given)).library);
+  const auto from_dlsym = std::bit_cast<GetProcAddress2>(dlsym(driver, "cuGetProcAddress_v2"));
+  ASSERT_EQ(kShim, owner_of(std::bit_cast<void*>(from_dlsym)).library);
   check_versions([&](const char* name, int version, cuuint64_t flags) {
-    std::pair<void*, void*> found;
+    std::pair<void*, void*> functions;
     auto own_status = CUdriverProcAddressQueryResult(3);
     auto status = CUdriverProcAddressQueryResult(3);
-    EXPECT_EQ(own(name, &found.first, version, flags, &own_status),
-              given(name, &found.second, version, flags, &status));
+    EXPECT_EQ(own(name, &functions.first, version, flags, &own_status),
+              from_dlsym(name, &functions.second, version, flags, &status));
     EXPECT_EQ(own_status, status);
-    return found;
+    return functions;
   });
 }
 
@@ -176,15 +177,15 @@ TEST_F(Names, VersionsFollowTheCudaHeader) {
 
 TEST_F(Names, OthersAreTheDriversOwnByCuGetProcAddress) {
   const auto own = real<GetProcAddress2>("cuGetProcAddress_v2");
-  const auto given = std::bit_cast<GetProcAddress2>(dlsym(driver, "cuGetProcAddress_v2"));
+  const auto from_dlsym = std::bit_cast<GetProcAddress2>(dlsym(driver, "cuGetProcAddress_v2"));
   int known = 0;
   for (const std::string& exported : others) {
     const std::string name = exported.substr(0, exported.find("_v"));
     void* expected = nullptr;
-    void* found = nullptr;
+    void* symbol = nullptr;
     EXPECT_EQ(own(name.c_str(), &expected, kNewest, 0, nullptr),
-              given(name.c_str(), &found, kNewest, 0, nullptr));
-    EXPECT_EQ(expected, found) << name;
+              from_dlsym(name.c_str(), &symbol, kNewest, 0, nullptr));
+    EXPECT_EQ(expected, symbol) << name;
     known += expected != nullptr ? 1 : 0;
   }
   EXPECT_GT(known, 80);
@@ -194,21 +195,21 @@ TEST_F(Names, OthersAreTheDriversOwnByCuGetProcAddress) {
 // that it refuses.
 TEST_F(Names, WrongQuestionsAreAnsweredByTheDriver) {
   const auto own = real<GetProcAddress2>("cuGetProcAddress_v2");
-  const auto given = std::bit_cast<GetProcAddress2>(dlsym(driver, "cuGetProcAddress_v2"));
+  const auto from_dlsym = std::bit_cast<GetProcAddress2>(dlsym(driver, "cuGetProcAddress_v2"));
   const auto own_first = real<GetProcAddress>("cuGetProcAddress");
   const auto given_first = std::bit_cast<GetProcAddress>(dlsym(driver, "cuGetProcAddress"));
   const auto ask = [this](GetProcAddress2 function, const char* name, int version,
                           cuuint64_t flags) {
-    void* found = this;
+    void* address = this;
     auto status = CUdriverProcAddressQueryResult(3);
-    const CUresult result = function(name, &found, version, flags, &status);
-    return std::tuple{result, found, status};
+    const CUresult result = function(name, &address, version, flags, &status);
+    return std::tuple{result, address, status};
   };
   const auto ask_first = [this](GetProcAddress function, const char* name, int version,
                                 cuuint64_t flags) {
-    void* found = this;
-    const CUresult result = function(name, &found, version, flags);
-    return std::pair{result, found};
+    void* address = this;
+    const CUresult result = function(name, &address, version, flags);
+    return std::pair{result, address};
   };
   for (const auto& [name, version, flags] :
        {std::tuple{"cuNoSuchFunction", kNewest, kLegacy},
@@ -218,15 +219,16 @@ TEST_F(Names, WrongQuestionsAreAnsweredByTheDriver) {
         {"cuMemcpyAsync", 99'000, kLegacy},
         {"cuMemcpyAsync", kNewest, kUnknownFlag},
         {static_cast<const char*>(nullptr), kNewest, kLegacy}}) {
-    EXPECT_EQ(ask(own, name, version, flags), ask(given, name, version, flags));
+    EXPECT_EQ(ask(own, name, version, flags), ask(from_dlsym, name, version, flags));
     EXPECT_EQ(ask_first(own_first, name, version, flags),
               ask_first(given_first, name, version, flags));
   }
   EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, own("cuMemcpyAsync", nullptr, kNewest, kLegacy, nullptr));
-  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, given("cuMemcpyAsync", nullptr, kNewest, kLegacy, nullptr));
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE,
+            from_dlsym("cuMemcpyAsync", nullptr, kNewest, kLegacy, nullptr));
 }
 
-// What nobody has is missed in the loader's words.
+// A name that no object has is missed in the loader's words.
 TEST_F(Names, MissingNames_KeepTheLoadersMessage) {
   void* const other = dlopen("libm.so.6", RTLD_NOW);
   for (const char* name : {"cuMemcpyAsync", "cuNoSuchFunction", "noSuchFunction"}) {

@@ -40,9 +40,9 @@ constexpr const char* kName = "cuMemcpyDtoDAsync_v2";
 // One test after the other: what has been loaded is not unloaded.
 TEST(NamesWithoutDriver, ComeAndGoAsWithoutTheShim) {
   ASSERT_NE(nullptr, dlopen(POLYPATH_SHIM, RTLD_NOW | RTLD_NOLOAD)) << "not under the shim";
-  for (const ReplacedName& one : kReplaced) {
-    EXPECT_EQ(nullptr, dlsym(RTLD_DEFAULT, one.name.data())) << one.name;
-    EXPECT_EQ(nullptr, dlsym(RTLD_NEXT, one.name.data())) << one.name;
+  for (const ReplacedName& entry : kReplaced) {
+    EXPECT_EQ(nullptr, dlsym(RTLD_DEFAULT, entry.name.data())) << entry.name;
+    EXPECT_EQ(nullptr, dlsym(RTLD_NEXT, entry.name.data())) << entry.name;
   }
   const std::string program = program_invocation_name;
   EXPECT_EQ(program + ": undefined symbol: " + kName,
@@ -54,7 +54,7 @@ TEST(NamesWithoutDriver, ComeAndGoAsWithoutTheShim) {
   EXPECT_EQ(nullptr, dlsym(RTLD_NEXT, kName));
   EXPECT_EQ((Owner{kShim, kName}), owner_of(dlsym(driver, kName)));
 
-  // Who was loaded with it sees it all the same.
+  // A library that was loaded with it sees it all the same.
   void* const user = dlopen(POLYPATH_DRIVER_USER, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(nullptr, user) << dlerror();
   const auto look_up =
@@ -64,7 +64,7 @@ TEST(NamesWithoutDriver, ComeAndGoAsWithoutTheShim) {
   EXPECT_EQ(nullptr, dlerror());
   EXPECT_EQ((Owner{kShim, kName}), owner_of(dlsym(user, kName)));
 
-  // A library of the program's own with a function of that name.
+  // A library of the program with a function of that name.
   void* const own = dlopen(POLYPATH_OWN_COPY, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(nullptr, own) << dlerror();
   EXPECT_EQ((Owner{"libown_copy", kName}), owner_of(dlsym(own, kName)));

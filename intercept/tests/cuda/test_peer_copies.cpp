@@ -28,15 +28,15 @@ class PeerCopies : public NodeTest {
   };
   [[nodiscard]] std::vector<Form> forms() const {
     const auto shape = [this](CUdeviceptr dst, int to, CUdeviceptr src, int from) {
-      CUDA_MEMCPY3D_PEER wanted{};
-      wanted.srcMemoryType = wanted.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-      wanted.srcDevice = src;
-      wanted.dstDevice = dst;
-      wanted.srcContext = context(from);
-      wanted.dstContext = context(to);
-      wanted.srcPitch = wanted.dstPitch = wanted.WidthInBytes = kPeerBytes;
-      wanted.srcHeight = wanted.dstHeight = wanted.Height = wanted.Depth = 1;
-      return wanted;
+      CUDA_MEMCPY3D_PEER params{};
+      params.srcMemoryType = params.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+      params.srcDevice = src;
+      params.dstDevice = dst;
+      params.srcContext = context(from);
+      params.dstContext = context(to);
+      params.srcPitch = params.dstPitch = params.WidthInBytes = kPeerBytes;
+      params.srcHeight = params.dstHeight = params.Height = params.Depth = 1;
+      return params;
     };
     return {
         {"cuMemcpyPeerAsync",
@@ -53,13 +53,13 @@ class PeerCopies : public NodeTest {
          }},
         {"cuMemcpy3DPeerAsync",
          [this, shape](CUdeviceptr dst, int to, CUdeviceptr src, int from) {
-           const CUDA_MEMCPY3D_PEER wanted = shape(dst, to, src, from);
-           return cuMemcpy3DPeerAsync(&wanted, stream);
+           const CUDA_MEMCPY3D_PEER params = shape(dst, to, src, from);
+           return cuMemcpy3DPeerAsync(&params, stream);
          }},
         {"cuMemcpy3DPeer",
          [shape](CUdeviceptr dst, int to, CUdeviceptr src, int from) {
-           const CUDA_MEMCPY3D_PEER wanted = shape(dst, to, src, from);
-           return cuMemcpy3DPeer(&wanted);
+           const CUDA_MEMCPY3D_PEER params = shape(dst, to, src, from);
+           return cuMemcpy3DPeer(&params);
          }},
         {"cuMemcpyAsync, default stream",
          [](CUdeviceptr dst, int, CUdeviceptr src, int) {
@@ -74,9 +74,9 @@ class PeerCopies : public NodeTest {
   /// `expected`.
   void expect_arrival(CUdeviceptr near, CUdeviceptr far,
                       const std::function<bool(std::uint64_t)>& expected,
-                      const std::vector<Form>& wanted) {
+                      const std::vector<Form>& forms) {
     std::uint64_t seed = 1;
-    for (const Form& form : wanted) {
+    for (const Form& form : forms) {
       for (const bool back : {false, true}) {
         SCOPED_TRACE(testing::Message() << form.name << (back ? ", back" : ""));
         const CUdeviceptr dst = back ? near : far;
@@ -129,7 +129,7 @@ TEST_F(PeerCopies, MappedToOrdinary_TakesSeveralRoutes) {
                  forms());
 }
 
-// The driver carries what names the contexts, by whatever way; a plain copy in its place would
+// The driver carries what names the contexts, by any way; a plain copy in its place would
 // fail.
 TEST_F(PeerCopies, UnreachableMemory_GoesToTheDriver) {
   const std::vector<Form> named = forms();

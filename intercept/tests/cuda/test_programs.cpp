@@ -46,7 +46,7 @@ TEST(ProgramsWithoutCuda, DoNotLoadTheEngine) {
   EXPECT_EQ(std::string::npos, outcome.out.find("libstdc++"));
 }
 
-Environment with(Environment environment, const char* name, const std::string& value) {
+Environment with_variable(Environment environment, const char* name, const std::string& value) {
   environment[name] = value;
   return environment;
 }
@@ -61,8 +61,8 @@ TEST(ProgramsUnderTwoShims, CallsAreCountedOnce) {
                              std::filesystem::copy_options::overwrite_existing);
   for (const std::string& both :
        {POLYPATH_FAKE_SHIM + (":" + copy.string()), copy.string() + ":" + POLYPATH_FAKE_SHIM}) {
-    const Outcome outcome =
-        run({POLYPATH_CALLS_PROGRAM, "3", "2", "return"}, with(kUnderShim, "LD_PRELOAD", both));
+    const Outcome outcome = run({POLYPATH_CALLS_PROGRAM, "3", "2", "return"},
+                                with_variable(kUnderShim, "LD_PRELOAD", both));
     EXPECT_EQ(7, outcome.status);
     const std::string line = "cuMemcpyHtoD_v2: 5 calls";
     const auto first = outcome.error.find(line);
@@ -74,7 +74,8 @@ TEST(ProgramsUnderTwoShims, CallsAreCountedOnce) {
 TEST(ProgramsWithTheirOwnDlsym, GetWhatTheyAskFor) {
   const Outcome bare = run({POLYPATH_OWN_DLSYM_PROGRAM}, kBare);
   EXPECT_EQ(0, bare.status) << bare.out;
-  const Outcome under = run({POLYPATH_OWN_DLSYM_PROGRAM}, with(kUnderShim, "POLYPATH_STATS", ""));
+  const Outcome under =
+      run({POLYPATH_OWN_DLSYM_PROGRAM}, with_variable(kUnderShim, "POLYPATH_STATS", ""));
   EXPECT_EQ(0, under.status);
   EXPECT_EQ(bare.out, under.out);
   EXPECT_EQ("", under.error);
@@ -92,7 +93,7 @@ TEST(ProgramsWithoutAnEngineBesideTheShim, RunOnTheDriver) {
   const Outcome quiet = run(program, environment);
   EXPECT_EQ(7, quiet.status);
   EXPECT_EQ("", quiet.error);
-  const Outcome outcome = run(program, with(environment, "POLYPATH_LOG_LEVEL", "info"));
+  const Outcome outcome = run(program, with_variable(environment, "POLYPATH_LOG_LEVEL", "info"));
   EXPECT_EQ(7, outcome.status);
   EXPECT_TRUE(outcome.error.starts_with("polypath: info: copies stay the driver's: "));
   EXPECT_EQ(1, std::ranges::count(outcome.error, '\n'));

@@ -41,7 +41,7 @@ class SequencesTest : public ShimTest {
     }
   }
   /// What the engine was told of the copies since it was asked last.
-  Follows told() {
+  Follows take_follows() {
     Follows follows;
     for (const FakeEngine::Copy& copy : engine.copies) follows.push_back(copy.follows);
     engine.copies.clear();
@@ -50,7 +50,7 @@ class SequencesTest : public ShimTest {
   /// Whether copies follow each other on a stream that the library makes now.
   bool has_sequences(const StreamLibrary* owner) {
     copy_two(make(owner));
-    const Follows follows = told();
+    const Follows follows = take_follows();
     EXPECT_EQ(2U, follows.size());
     EXPECT_FALSE(follows.at(0));
     return follows.at(1);
@@ -67,7 +67,7 @@ TEST_F(SequencesTest, CopiesAndEventRecordsContinueThem) {
   copy(other);
   copy_two(stream);
   copy(other);
-  EXPECT_EQ((Follows{false, true, false, true, true, true}), told());
+  EXPECT_EQ((Follows{false, true, false, true, true, true}), take_follows());
   EXPECT_CUDA(CUDA_SUCCESS, cuCtxSynchronize());
   EXPECT_EQ(bytes_at(pointer(near), kLarge), bytes_at(pointer(far), kLarge));
 }
@@ -77,13 +77,13 @@ TEST_F(SequencesTest, EndWithAnythingElse) {
   const auto expect_end = [&](const char* what, auto&& other) {
     SCOPED_TRACE(what);
     copy_two(stream);
-    told();
+    take_follows();
     engine.answer = Answer::take;
     other();
     engine.answer = Answer::take;
-    told();
+    take_follows();
     copy_two(stream);
-    EXPECT_EQ((Follows{false, true}), told());
+    EXPECT_EQ((Follows{false, true}), take_follows());
   };
   expect_end("a wait", [&] { EXPECT_CUDA(CUDA_SUCCESS, library->wait(stream)); });
   expect_end("a callback", [&] { EXPECT_CUDA(CUDA_SUCCESS, library->call_back(stream)); });
@@ -117,11 +117,11 @@ TEST_F(SequencesTest, EndWithAnythingElse) {
 TEST_F(SequencesTest, OtherStreams_HaveNone) {
   CUstream own = create_stream(0);
   copy_two(own);
-  EXPECT_EQ((Follows{false, false}), told()) << "the program's";
+  EXPECT_EQ((Follows{false, false}), take_follows()) << "the program's";
   copy_two(nullptr);
-  EXPECT_EQ((Follows{false, false}), told()) << "the default stream";
+  EXPECT_EQ((Follows{false, false}), take_follows()) << "the default stream";
   copy_two(make(library, CU_STREAM_DEFAULT));
-  EXPECT_EQ((Follows{false, false}), told()) << "it waits for the default stream";
+  EXPECT_EQ((Follows{false, false}), take_follows()) << "it waits for the default stream";
 }
 
 TEST_F(SequencesTest, PriorityStreams_HaveThem) {
@@ -129,7 +129,7 @@ TEST_F(SequencesTest, PriorityStreams_HaveThem) {
   EXPECT_CUDA(CUDA_SUCCESS, library->make_with_priority(&stream, CU_STREAM_NON_BLOCKING, 0));
   streams.emplace_back(library, stream);
   copy_two(stream);
-  EXPECT_EQ((Follows{false, true}), told());
+  EXPECT_EQ((Follows{false, true}), take_follows());
 }
 
 TEST_F(SequencesTest, BeginAnewOnAHandleThatIsUsedAgain) {
@@ -137,7 +137,7 @@ TEST_F(SequencesTest, BeginAnewOnAHandleThatIsUsedAgain) {
     CUstream stream = nullptr;
     EXPECT_CUDA(CUDA_SUCCESS, library->make(&stream, CU_STREAM_NON_BLOCKING));
     copy(stream);
-    EXPECT_EQ(Follows{false}, told());
+    EXPECT_EQ(Follows{false}, take_follows());
     EXPECT_CUDA(CUDA_SUCCESS, library->destroy(stream));
   }
   EXPECT_TRUE(has_sequences(library));
@@ -145,9 +145,9 @@ TEST_F(SequencesTest, BeginAnewOnAHandleThatIsUsedAgain) {
 
 TEST_F(SequencesTest, NeedALibraryAllOfWhoseCallsPassTheShim) {
   const auto opened = [](const char* path) {
-    const StreamLibrary* const found = open_stream_library(path);
-    EXPECT_NE(nullptr, found) << dlerror();
-    return found;
+    const StreamLibrary* const stream_library = open_stream_library(path);
+    EXPECT_NE(nullptr, stream_library) << dlerror();
+    return stream_library;
   };
   EXPECT_FALSE(has_sequences(opened(POLYPATH_MEMSET_LIBRARY)));
   EXPECT_FALSE(has_sequences(stream_library())) << "the program needs it, and may use its streams";
@@ -168,10 +168,10 @@ TEST_F(SequencesTest, EndForALibraryThatLooksOtherFunctionsUp) {
     for (const char* const quiet : {"cuMemcpyAsync", "cuCtxSetFlags", "cuStreamQuery"})
       EXPECT_NE(nullptr, (looking->*way.look_up)(quiet)) << quiet;
     copy_two(stream);
-    EXPECT_EQ((Follows{false, true}), told());
+    EXPECT_EQ((Follows{false, true}), take_follows());
     EXPECT_NE(nullptr, (looking->*way.look_up)("cuMemsetD8Async"));
     copy_two(stream);
-    EXPECT_EQ((Follows{false, false}), told()) << "a stream that it has";
+    EXPECT_EQ((Follows{false, false}), take_follows()) << "a stream that it has";
     EXPECT_FALSE(has_sequences(looking)) << "a stream that it makes";
     EXPECT_TRUE(has_sequences(library)) << "others are not concerned";
   }

@@ -1,4 +1,4 @@
-// Copies of two and three dimensions: what is contiguous on both sides is offered as so many bytes,
+// Copies of two and three dimensions: what is contiguous on both sides is offered as a linear copy,
 // the rest is the driver's. And copies with attributes.
 #include <functional>
 

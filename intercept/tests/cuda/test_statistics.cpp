@@ -31,12 +31,12 @@ class Statistics : public testing::Test {
     return outcome;
   }
   [[nodiscard]] std::vector<json> read_all() const {
-    std::vector<json> found;
+    std::vector<json> reports;
     for (const auto& file : fs::directory_iterator(folder)) {
       EXPECT_EQ(".json", file.path().extension());
-      found.push_back(json::parse(std::ifstream(file.path())));
+      reports.push_back(json::parse(std::ifstream(file.path())));
     }
-    return found;
+    return reports;
   }
   [[nodiscard]] std::string file(const char* name) const { return folder / name; }
 
@@ -48,23 +48,23 @@ TEST_F(Statistics, CountCallsAndWhatBecameOfThem) {
   EXPECT_EQ("", outcome.error);
   const auto expected_file = folder / ("s." + std::to_string(outcome.pid) + ".json");
   ASSERT_TRUE(fs::exists(expected_file));
-  const json found = json::parse(std::ifstream(expected_file));
-  EXPECT_EQ(outcome.pid, found["pid"]);
-  EXPECT_EQ(POLYPATH_CALLS_PROGRAM + std::string(" 3 2 return"), found["command"]);
+  const json report = json::parse(std::ifstream(expected_file));
+  EXPECT_EQ(outcome.pid, report["pid"]);
+  EXPECT_EQ(POLYPATH_CALLS_PROGRAM + std::string(" 3 2 return"), report["command"]);
   const json copies{
       {"calls", 5}, {"bytes", 3 * 1000 + 2 * (4 << 20)}, {"offloaded", 2}, {"issued", 2}};
-  EXPECT_EQ((json{{"cuMemcpyHtoD_v2", copies}}), found["calls"]);
+  EXPECT_EQ((json{{"cuMemcpyHtoD_v2", copies}}), report["calls"]);
   EXPECT_EQ((json{{"exported", 0}, {"imported", 0}, {"closed", 0}, {"refused", 0}}),
-            found["imports"]);
-  EXPECT_EQ((json{{"fake", true}}), found["engine"]);
+            report["imports"]);
+  EXPECT_EQ((json{{"fake", true}}), report["engine"]);
 }
 
 TEST_F(Statistics, TellWhatIsLeftToTheDriver) {
   run_calls("0", "4", "return", file("s.json"));
-  const json found = read_all().at(0);
-  EXPECT_EQ(4, found["calls"]["cuMemcpyHtoD_v2"]["offloaded"]);
-  EXPECT_EQ(0, found["calls"]["cuMemcpyHtoD_v2"]["issued"]);
-  const json rates = found["rates"];
+  const json report = read_all().at(0);
+  EXPECT_EQ(4, report["calls"]["cuMemcpyHtoD_v2"]["offloaded"]);
+  EXPECT_EQ(0, report["calls"]["cuMemcpyHtoD_v2"]["issued"]);
+  const json rates = report["rates"];
   ASSERT_EQ(1U, rates.size());
   EXPECT_EQ("host to gpu", rates[0]["direction"]);
   EXPECT_EQ(4 << 20, rates[0]["bytes"]);
@@ -75,17 +75,17 @@ TEST_F(Statistics, TellWhatIsLeftToTheDriver) {
 
 TEST_F(Statistics, HaveNoEngineWhereNothingWasLarge) {
   run_calls("3", "0", "return", file("s.json"));
-  const json found = read_all().at(0);
-  EXPECT_EQ(nullptr, found["engine"]);
-  EXPECT_EQ(json::array(), found["rates"]);
+  const json report = read_all().at(0);
+  EXPECT_EQ(nullptr, report["engine"]);
+  EXPECT_EQ(json::array(), report["rates"]);
 }
 
 // Many programs reset their GPU at their end.
 TEST_F(Statistics, TellOfTheEngineThatAResetEnded) {
   run_calls("0", "1", "reset", file("s.json"));
-  const json found = read_all().at(0);
-  EXPECT_EQ(nullptr, found["engine"]);
-  EXPECT_EQ(json::array({json{{"fake", true}}}), found["engines_before_resets"]);
+  const json report = read_all().at(0);
+  EXPECT_EQ(nullptr, report["engine"]);
+  EXPECT_EQ(json::array({json{{"fake", true}}}), report["engines_before_resets"]);
   const Outcome outcome = run_calls("0", "1", "reset", "text");
   EXPECT_NE(std::string::npos, outcome.error.find("a fake report\n")) << outcome.error;
 }
@@ -119,9 +119,9 @@ TEST_F(Statistics, NoCalls_WritesNothing) {
 
 TEST_F(Statistics, ExitInThread_WritesOnce) {
   run_calls("3", "2", "exit-in-thread", file("s.json"));
-  const auto found = read_all();
-  ASSERT_EQ(1U, found.size());
-  EXPECT_EQ(5, found[0]["calls"]["cuMemcpyHtoD_v2"]["calls"]);
+  const auto reports = read_all();
+  ASSERT_EQ(1U, reports.size());
+  EXPECT_EQ(5, reports[0]["calls"]["cuMemcpyHtoD_v2"]["calls"]);
 }
 
 TEST_F(Statistics, ChildWithoutCalls_WritesNothing) {
@@ -131,17 +131,17 @@ TEST_F(Statistics, ChildWithoutCalls_WritesNothing) {
 
 TEST_F(Statistics, ChildWithOwnCuda_HasItsOwn) {
   run_calls("1", "2", "before-fork", file("s.json"));
-  const auto found = read_all();
-  ASSERT_EQ(2U, found.size());
-  EXPECT_NE(found[0]["pid"], found[1]["pid"]);
-  for (const json& one : found) EXPECT_EQ(3, one["calls"]["cuMemcpyHtoD_v2"]["calls"]);
+  const auto reports = read_all();
+  ASSERT_EQ(2U, reports.size());
+  EXPECT_NE(reports[0]["pid"], reports[1]["pid"]);
+  for (const json& report : reports) EXPECT_EQ(3, report["calls"]["cuMemcpyHtoD_v2"]["calls"]);
 }
 
 TEST_F(Statistics, ChildAfterFork_CountsFromZero) {
   const Outcome parent = run_calls("3", "2", "call-after-fork", file("s.json"));
-  const auto found = read_all();
-  ASSERT_EQ(2U, found.size());
-  const json& child = found[0]["pid"] == parent.pid ? found[1] : found[0];
+  const auto reports = read_all();
+  ASSERT_EQ(2U, reports.size());
+  const json& child = reports[0]["pid"] == parent.pid ? reports[1] : reports[0];
   EXPECT_EQ(1, child["calls"]["cuMemcpyHtoD_v2"]["calls"]);
   EXPECT_EQ(json::array(), child["rates"]);
   EXPECT_EQ(nullptr, child["engine"]);

@@ -78,18 +78,80 @@ TEST_F(Transfers, EveryForm_ArrivesOverSeveralRoutes) {
   EXPECT_CUDA(cuStreamDestroy(stream));
 }
 
+// Memory that CUDA does not know: CPU threads copy it, and the driver never sees it.
+TEST_F(Transfers, PageableForms_TakeSeveralCopies) {
+  const CUstream stream = create_stream(0);
+  std::vector<std::uint8_t> memory(kBytes + 3);
+  std::uint8_t* const pageable = memory.data() + 3;
+  const CUdeviceptr unified = device(pageable);
+  const auto rows = [&](bool is_to_gpu) {
+    CUDA_MEMCPY2D shape{};
+    shape.srcMemoryType = is_to_gpu ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    shape.dstMemoryType = is_to_gpu ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+    shape.srcHost = shape.dstHost = pageable;
+    shape.srcDevice = shape.dstDevice = near;
+    shape.srcPitch = shape.dstPitch = shape.WidthInBytes = kBytes;
+    shape.Height = 1;
+    return cuMemcpy2D(&shape);
+  };
+  const std::vector<Form> forms{
+      {"cuMemcpyHtoD", near, unified, [&] { return cuMemcpyHtoD(near, pageable, kBytes); }},
+      {"cuMemcpyHtoDAsync", near, unified,
+       [&] { return cuMemcpyHtoDAsync(near, pageable, kBytes, stream); }},
+      {"cuMemcpyHtoDAsync, default stream", far, unified,
+       [&] { return cuMemcpyHtoDAsync(far, pageable, kBytes, nullptr); }},
+      {"cuMemcpy", near, unified, [&] { return cuMemcpy(near, unified, kBytes); }},
+      {"cuMemcpyAsync", far, unified, [&] { return cuMemcpyAsync(far, unified, kBytes, stream); }},
+      {"cuMemcpy2D", near, unified, [&] { return rows(true); }},
+      {"cuMemcpyDtoH", unified, near, [&] { return cuMemcpyDtoH(pageable, near, kBytes); }},
+      {"cuMemcpyDtoHAsync", unified, near,
+       [&] { return cuMemcpyDtoHAsync(pageable, near, kBytes, stream); }},
+      {"cuMemcpy back", unified, far, [&] { return cuMemcpy(unified, far, kBytes); }},
+      {"cuMemcpyAsync back", unified, near,
+       [&] { return cuMemcpyAsync(unified, near, kBytes, stream); }},
+      {"cuMemcpy2D back", unified, near, [&] { return rows(false); }},
+  };
+  std::uint64_t seed = 60;
+  for (const Form& form : forms) {
+    SCOPED_TRACE(form.name);
+    const auto values = random_bytes(kBytes, ++seed);
+    const bool is_to_gpu = form.src == unified;
+    if (is_to_gpu)
+      std::ranges::copy(values, pageable);
+    else
+      write(form.src, values);
+    if (is_to_gpu)
+      write(form.dst, std::vector<std::uint8_t>(kBytes, 0xEE));
+    else
+      std::fill_n(pageable, kBytes, std::uint8_t{0xEE});
+    const auto before = simulated_copies();
+    const std::uint64_t natively = before ? polypath_sim_pageable_copies() : 0;
+    EXPECT_CUDA(form.call());
+    // The source has been read, or the destination written, when the call returns.
+    const std::vector<std::uint8_t> back(pageable, pageable + kBytes);
+    std::fill_n(pageable, kBytes, std::uint8_t{0x77});
+    EXPECT_CUDA(cuCtxSynchronize());
+    if (before) {
+      EXPECT_GT(*simulated_copies(), *before + 2) << "one is the native copy";
+      EXPECT_EQ(natively, polypath_sim_pageable_copies());
+    }
+    EXPECT_TRUE(values == (is_to_gpu ? read(form.dst, kBytes) : back));
+  }
+  EXPECT_CUDA(cuStreamDestroy(stream));
+}
+
 /// The threads of this process besides the calling one that would take one of the signals.
 std::vector<std::string> threads_that_take(std::uint64_t signals) {
-  std::vector<std::string> found;
+  std::vector<std::string> names;
   const std::string own = std::to_string(gettid());
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     if (task.path().filename() == own) continue;
     std::ifstream status(task.path() / "status");
     for (std::string line; std::getline(status, line);)
       if (line.starts_with("SigBlk:") && (~std::stoull(line.substr(7), nullptr, 16) & signals) != 0)
-        found.push_back(task.path().filename());
+        names.push_back(task.path().filename());
   }
-  return found;
+  return names;
 }
 
 // A program may block a signal later, in all threads that it knows of, and wait for it.
@@ -154,7 +216,7 @@ TEST_F(Transfers, GoOnWhileAnotherGpuIsReset) {
   EXPECT_CUDA(cuDevicePrimaryCtxRetain(&contexts.back(), gpus - 1));
 }
 
-// The order of the program's stream: each copy sees what the one before it wrote, and what follows
+// The order of a stream: each copy sees what the one before it wrote, and what follows
 // sees its bytes.
 TEST_F(Transfers, FollowEachOtherOnTheirStream) {
   const CUstream stream = create_stream(0);
@@ -219,7 +281,7 @@ TEST_F(Transfers, PeerAccessEndsWithTheProgramsReferences) {
   EXPECT_EQ(context(1), again);
 }
 
-// A stream that is held back holds nobody else: it waits for a word that the program writes only
+// A stream that is held back holds no other one: it waits for a word that the program writes only
 // after copies on its other streams, more of them than there are streams of any link, have come
 // through.
 TEST_F(Transfers, PassByAHeldStream) {
@@ -282,29 +344,30 @@ TEST_F(Transfers, ManyThreads_AllArrive) {
   const auto before = simulated_copies();
   {
     std::vector<std::jthread> threads;
-    for (const Buffers& mine : all)
+    for (const Buffers& buffers : all)
       threads.emplace_back([&, seed = static_cast<std::uint32_t>(threads.size())] {
         use(0);
         std::mt19937 random(seed);
         for (int copy = 0; copy < kCopies; ++copy) {
           const std::size_t bytes = kMebibyte / 2 + random() % (kMaxBytes - kMebibyte / 2);
           const auto values = random_bytes(bytes, random());
-          std::ranges::copy(values, mine.sent);
-          std::fill_n(mine.received, bytes, std::uint8_t{0xEE});
-          EXPECT_CUDA(cuMemcpyHtoDAsync(mine.near, mine.sent, bytes, mine.stream));
-          EXPECT_CUDA(copy % 2 == 0 ? cuMemcpyDtoDAsync(mine.far, mine.near, bytes, mine.stream)
-                                    : cuMemcpyPeerAsync(mine.far, context(1), mine.near, context(0),
-                                                        bytes, mine.stream));
-          EXPECT_CUDA(cuMemcpyDtoHAsync(mine.received, mine.far, bytes, mine.stream));
-          EXPECT_CUDA(cuStreamSynchronize(mine.stream));
-          EXPECT_TRUE(std::equal(values.begin(), values.end(), mine.received)) << bytes;
+          std::ranges::copy(values, buffers.sent);
+          std::fill_n(buffers.received, bytes, std::uint8_t{0xEE});
+          EXPECT_CUDA(cuMemcpyHtoDAsync(buffers.near, buffers.sent, bytes, buffers.stream));
+          EXPECT_CUDA(copy % 2 == 0
+                          ? cuMemcpyDtoDAsync(buffers.far, buffers.near, bytes, buffers.stream)
+                          : cuMemcpyPeerAsync(buffers.far, context(1), buffers.near, context(0),
+                                              bytes, buffers.stream));
+          EXPECT_CUDA(cuMemcpyDtoHAsync(buffers.received, buffers.far, bytes, buffers.stream));
+          EXPECT_CUDA(cuStreamSynchronize(buffers.stream));
+          EXPECT_TRUE(std::equal(values.begin(), values.end(), buffers.received)) << bytes;
         }
       });
   }
   if (before) {
     EXPECT_GT(*simulated_copies(), *before + 2 * 3 * kThreads * kCopies) << "most are split";
   }
-  for (const Buffers& one : all) EXPECT_CUDA(cuStreamDestroy(one.stream));
+  for (const Buffers& buffers : all) EXPECT_CUDA(cuStreamDestroy(buffers.stream));
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ TEST_F(WaitingCopies, OfferedAndWaitedForAsByTheDriver) {
   }
 }
 
-// CU_POINTER_ATTRIBUTE_SYNC_MEMOPS on either side, whoever carries the copy.
+// CU_POINTER_ATTRIBUTE_SYNC_MEMOPS on either side, for offloaded and native copies.
 TEST_F(WaitingCopies, SyncMemops_AreWaitedFor) {
   for (const CUdeviceptr asking : {near, far}) {
     unsigned is_set = 1;
@@ -98,7 +98,7 @@ TEST_F(WaitingCopies, SyncMemops_AreWaitedFor) {
   }
 }
 
-// The waits leave nothing behind.
+// The waits leave no events.
 TEST_F(WaitingCopies, LeaveNoEvents) {
   const auto events = polypath_sim_live_events();
   engine.answer = Answer::take;

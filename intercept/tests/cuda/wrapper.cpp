@@ -8,7 +8,7 @@ extern "C" {
 
 [[gnu::visibility("default")]] void* WRAPPER_NEXT() {
   void* const next = dlsym(RTLD_NEXT, "cuMemcpyAsync");
-  asm volatile("" ::: "memory");  // the call above is to come from here, and not to be a jump
+  asm volatile("" ::: "memory");  // the call above must come from here, and not be a jump
   return next;
 }
 

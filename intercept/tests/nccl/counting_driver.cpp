@@ -1,5 +1,5 @@
 // In the place of the CUDA driver (POLYPATH_DRIVER_LIBRARY): passes everything on to the simulated
-// one, counts what a communicator of polypath's should take once a process, and lets calls fail.
+// one, counts what a polypath communicator should take once a process, and lets calls fail.
 #include <cuda.h>
 #include <dlfcn.h>
 

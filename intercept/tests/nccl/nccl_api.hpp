@@ -78,10 +78,10 @@ struct NcclApi {
   NCCL_TEST_FUNCTIONS(X)
   NCCL_TEST_NEW_FUNCTIONS(X)
 #undef X
-  // Of the stand-in.
+  // Functions of the stand-in.
   int (*calls)(const char*) = nullptr;
   int (*init_rank_past_all)(void**, int, NcclId, int) = nullptr;
-  /// Of libpolypath_nccl; null where it is not in between.
+  /// Functions of libpolypath_nccl; null where it is not in between.
   std::size_t (*report)(char*, std::size_t) = nullptr;
 
   NcclApi() {
@@ -101,7 +101,7 @@ struct NcclApi {
     NCCL_TEST_NEW_FUNCTIONS(X)
 #undef X
     int version = 0;
-    ncclGetVersion(&version);  // it opens what stands behind it
+    ncclGetVersion(&version);  // it opens the library after it
     void* const real = dlopen(std::getenv("TEST_STANDIN"), RTLD_NOW | RTLD_NOLOAD);
     void* const between =
         dlsym(RTLD_DEFAULT, "polypath_nccl_report") != nullptr ? RTLD_DEFAULT : library;

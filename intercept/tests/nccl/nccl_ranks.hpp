@@ -28,7 +28,7 @@ inline void require_ok(int code, const char* call) {
 #define NCCL_OK(call) require_ok(call, #call)
 #define CUDA_OK(call) require_ok(static_cast<int>(call), #call)
 
-/// Of the current GPU.
+/// Free memory of the current GPU.
 inline std::size_t free_bytes() {
   std::size_t free = 0;
   std::size_t total = 0;
@@ -56,21 +56,24 @@ class DeviceBytes {
   [[nodiscard]] void* get(std::size_t offset = 0) const {
     return reinterpret_cast<void*>(memory_ + kGuard + shift_ + offset);
   }
-  void put(std::size_t offset, const Bytes& its) {
-    if (its.empty()) return;
-    CUDA_OK(cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(get(offset)), its.data(), its.size()));
+  void put(std::size_t offset, const Bytes& contents) {
+    if (contents.empty()) return;
+    CUDA_OK(
+        cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(get(offset)), contents.data(), contents.size()));
     CUDA_OK(cuStreamSynchronize(nullptr));
   }
   [[nodiscard]] Bytes all() const {
-    Bytes its(bytes_);
-    if (bytes_ > 0) CUDA_OK(cuMemcpyDtoH(its.data(), reinterpret_cast<CUdeviceptr>(get()), bytes_));
-    return its;
+    Bytes contents(bytes_);
+    if (bytes_ > 0)
+      CUDA_OK(cuMemcpyDtoH(contents.data(), reinterpret_cast<CUdeviceptr>(get()), bytes_));
+    return contents;
   }
   [[nodiscard]] bool is_guarded() const {
-    Bytes its(bytes_ + 2 * kGuard);
-    CUDA_OK(cuMemcpyDtoH(its.data(), memory_, its.size()));
-    for (std::size_t i = 0; i < its.size(); ++i)
-      if ((i < kGuard + shift_ || i >= kGuard + shift_ + bytes_) && its[i] != kPoison) return false;
+    Bytes contents(bytes_ + 2 * kGuard);
+    CUDA_OK(cuMemcpyDtoH(contents.data(), memory_, contents.size()));
+    for (std::size_t i = 0; i < contents.size(); ++i)
+      if ((i < kGuard + shift_ || i >= kGuard + shift_ + bytes_) && contents[i] != kPoison)
+        return false;
     return true;
   }
 
@@ -104,8 +107,8 @@ inline void use_gpu(int gpu) {
 
 /// How a rank enters a communicator.
 using Enter = std::function<void(NcclRank&, const NcclId&)>;
-inline void by_init_rank(NcclRank& its, const NcclId& id) {
-  NCCL_OK(its.nccl.ncclCommInitRank(&its.comm, its.size, id, its.rank));
+inline void by_init_rank(NcclRank& member, const NcclId& id) {
+  NCCL_OK(member.nccl.ncclCommInitRank(&member.comm, member.size, id, member.rank));
 }
 
 /// Comes to the barrier at its end, also after an exception.
@@ -136,26 +139,26 @@ inline std::vector<std::string> on_nccl_ranks(int size, const std::function<void
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < size; ++rank)
       threads.emplace_back([&, rank] {
-        NcclRank its;
-        its.rank = rank;
-        its.size = size;
+        NcclRank member;
+        member.rank = rank;
+        member.size = size;
         try {
           {
             const Arrival arrival(together);
             use_gpu(rank);
-            for (CUstream& stream : its.streams)
+            for (CUstream& stream : member.streams)
               CUDA_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
             ++ready;
           }
           if (ready != size) throw std::runtime_error("another rank cannot use its GPU");
-          enter(its, id);
-          body(its);
-          its.synchronize();
-          if (its.comm != nullptr) NCCL_OK(nccl.ncclCommDestroy(its.comm));
+          enter(member, id);
+          body(member);
+          member.synchronize();
+          if (member.comm != nullptr) NCCL_OK(nccl.ncclCommDestroy(member.comm));
         } catch (const std::exception& error) {
           thrown[static_cast<std::size_t>(rank)] = error.what();
-          if (its.comm != nullptr)
-            nccl.ncclCommAbort(its.comm);  // the others may wait for this one
+          if (member.comm != nullptr)
+            nccl.ncclCommAbort(member.comm);  // the others may wait for this one
         }
       });
   }

@@ -55,9 +55,9 @@ FOR_ALL_LIBRARIES int nanosleep(const timespec* time, timespec* rest) {
 
 FOR_ALL_LIBRARIES void* dlopen(const char* name, int flags) {
   static const auto real = reinterpret_cast<decltype(&dlopen)>(dlsym(RTLD_NEXT, "dlopen"));
-  const char* const wanted = blocked_name;
-  if (wanted != nullptr && getpid() == blocked_process && name != nullptr &&
-      std::string_view(name).find(wanted) != std::string_view::npos) {
+  const char* const requested = blocked_name;
+  if (requested != nullptr && getpid() == blocked_process && name != nullptr &&
+      std::string_view(name).find(requested) != std::string_view::npos) {
     is_blocked = true;
     while (true) pause();
   }
@@ -86,7 +86,7 @@ class Hold {
  public:
   void put_on(CUstream stream) {
     CUDA_OK(cuLaunchHostFunc(
-        stream, [](void* its) { static_cast<Hold*>(its)->released_.wait(); }, this));
+        stream, [](void* hold) { static_cast<Hold*>(hold)->released_.wait(); }, this));
   }
   void release() { release_.set_value(); }
 
@@ -107,15 +107,16 @@ class NcclEnds : public testing::Test {
   // Registered before the library's, so called after it.
   std::atexit([] { _exit(pauses_of_end < 1000 ? 0 : 1); });
   static Hold hold;
-  const auto thrown = on_nccl_ranks(2, [](NcclRank& its) {
+  const auto thrown = on_nccl_ranks(2, [](NcclRank& member) {
     static std::barrier together(2);
     DeviceBytes buffer(4000);
-    hold.put_on(its.streams[0]);
-    NCCL_OK(its.nccl.ncclAllReduce(buffer.get(), buffer.get(), 1000, kFloat32, kSum, its.comm,
-                                   its.streams[0]));
-    NCCL_OK(its.nccl.ncclCommDestroy(its.comm));
+    hold.put_on(member.streams[0]);
+    NCCL_OK(member.nccl.ncclAllReduce(buffer.get(), buffer.get(), 1000, kFloat32, kSum, member.comm,
+                                      member.streams[0]));
+    NCCL_OK(member.nccl.ncclCommDestroy(member.comm));
     together.arrive_and_wait();
-    if (its.rank != 0) std::this_thread::sleep_until(std::chrono::steady_clock::time_point::max());
+    if (member.rank != 0)
+      std::this_thread::sleep_until(std::chrono::steady_clock::time_point::max());
     are_counted = is_ending = true;
     std::exit(2);
   });
@@ -132,22 +133,22 @@ TEST_F(NcclEnds, WorkOfMoreThanAMinute_IsWaitedFor) {
   std::barrier step(2);
   EXPECT_THAT(
       on_nccl_ranks(2,
-                    [&](NcclRank& its) {
+                    [&](NcclRank& member) {
                       DeviceBytes buffer(4000);
-                      expect_sum(its, 100, 1);
+                      expect_sum(member, 100, 1);
                       const std::size_t before = free_bytes();
-                      hold.put_on(its.streams[0]);
-                      NCCL_OK(its.nccl.ncclAllReduce(buffer.get(), buffer.get(), 1000, kFloat32,
-                                                     kSum, its.comm, its.streams[0]));
+                      hold.put_on(member.streams[0]);
+                      NCCL_OK(member.nccl.ncclAllReduce(buffer.get(), buffer.get(), 1000, kFloat32,
+                                                        kSum, member.comm, member.streams[0]));
                       are_counted = are_short = true;
-                      NCCL_OK(its.nccl.ncclCommDestroy(its.comm));
-                      its.comm = nullptr;
+                      NCCL_OK(member.nccl.ncclCommDestroy(member.comm));
+                      member.comm = nullptr;
                       step.arrive_and_wait();
-                      if (its.rank == 0) {
+                      if (member.rank == 0) {
                         EXPECT_TRUE(comes([] { return pauses_of_others > 2 * 61'000; }));
                         hold.release();
                       }
-                      its.synchronize();
+                      member.synchronize();
                       EXPECT_TRUE(comes([&] { return free_bytes() > before; }));
                       step.arrive_and_wait();
                     }),
@@ -159,32 +160,32 @@ TEST_F(NcclEnds, Abort_WaitsForTheCallsOfItsRank) {
   pauses_of_end = 0;
   EXPECT_THAT(
       on_nccl_ranks(2,
-                    [&](NcclRank& its) {
-                      if (its.rank == 1) {
+                    [&](NcclRank& member) {
+                      if (member.rank == 1) {
                         EXPECT_TRUE(comes([&] {
                           int error = 0;
-                          NCCL_OK(its.nccl.ncclCommGetAsyncError(its.comm, &error));
+                          NCCL_OK(member.nccl.ncclCommGetAsyncError(member.comm, &error));
                           return error != 0;
                         }));
                         return;
                       }
                       DeviceBytes buffer(4000);
                       Hold hold;
-                      hold.put_on(its.streams[0]);
-                      NCCL_OK(its.nccl.ncclAllReduce(buffer.get(), buffer.get(), 1000, kFloat32,
-                                                     kSum, its.comm, its.streams[0]));
+                      hold.put_on(member.streams[0]);
+                      NCCL_OK(member.nccl.ncclAllReduce(buffer.get(), buffer.get(), 1000, kFloat32,
+                                                        kSum, member.comm, member.streams[0]));
                       std::atomic<bool> has_returned{false};
                       std::jthread releasing([&] {
                         EXPECT_TRUE(comes([&] { return has_returned || pauses_of_end > 0; }));
                         hold.release();
                       });
                       are_counted = is_ending = true;
-                      NCCL_OK(its.nccl.ncclCommAbort(its.comm));
-                      its.comm = nullptr;
-                      EXPECT_EQ(cuStreamQuery(its.streams[0]), CUDA_SUCCESS);
+                      NCCL_OK(member.nccl.ncclCommAbort(member.comm));
+                      member.comm = nullptr;
+                      EXPECT_EQ(cuStreamQuery(member.streams[0]), CUDA_SUCCESS);
                       has_returned = true;
                       releasing.join();
-                      its.synchronize();
+                      member.synchronize();
                     }),
       Each(""));
 }
@@ -197,22 +198,22 @@ TEST_F(NcclEnds, UnseenDestroy_IsNoticedByItsAddress) {
   for (NcclId& id : ids) NCCL_OK(NcclApi::get().ncclGetUniqueId(&id));
   std::barrier step(2);
   const CountsOf calls("ncclAllReduce");
-  EXPECT_THAT(
-      on_nccl_ranks(2,
-                    [&](NcclRank& its) {
-                      expect_sum(its, 100, 1);
-                      const std::size_t before = free_bytes();
-                      for (unsigned time = 0; time < 2; ++time) {
-                        step.arrive_and_wait();
-                        destroy_past_all(its.comm);
-                        step.arrive_and_wait();
-                        NCCL_OK(its.nccl.ncclCommInitRank(&its.comm, 2, ids.at(time), its.rank));
-                        expect_sum(its, 200, 2);
-                        EXPECT_TRUE(comes([&] { return free_bytes() >= before; }));
-                      }
-                      step.arrive_and_wait();
-                    }),
-      Each(""));
+  EXPECT_THAT(on_nccl_ranks(2,
+                            [&](NcclRank& member) {
+                              expect_sum(member, 100, 1);
+                              const std::size_t before = free_bytes();
+                              for (unsigned time = 0; time < 2; ++time) {
+                                step.arrive_and_wait();
+                                destroy_past_all(member.comm);
+                                step.arrive_and_wait();
+                                NCCL_OK(member.nccl.ncclCommInitRank(&member.comm, 2, ids.at(time),
+                                                                     member.rank));
+                                expect_sum(member, 200, 2);
+                                EXPECT_TRUE(comes([&] { return free_bytes() >= before; }));
+                              }
+                              step.arrive_and_wait();
+                            }),
+              Each(""));
   EXPECT_EQ(calls.taken(), 2 * 3);
 }
 
@@ -224,16 +225,16 @@ TEST_F(NcclEnds, GpuReset_WaitsForKernelsOfOthers) {
   const auto held = reinterpret_cast<int (*)()>(dlsym(driver, "polypath_test_held_events"));
   std::barrier step(2);
   EXPECT_THAT(on_nccl_ranks(2,
-                            [&](NcclRank& its) {
-                              expect_sum(its, 300, 1);
+                            [&](NcclRank& member) {
+                              expect_sum(member, 300, 1);
                               step.arrive_and_wait();
-                              if (its.rank == 0) {
+                              if (member.rank == 0) {
                                 hold(5);
                                 CUDA_OK(cuDevicePrimaryCtxReset(0));
                                 EXPECT_EQ(held(), 0) << "the reset came before the kernel's end";
                                 hold(0);
                                 use_gpu(0);
-                                for (CUstream& stream : its.streams)
+                                for (CUstream& stream : member.streams)
                                   CUDA_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
                               }
                               step.arrive_and_wait();
@@ -256,7 +257,7 @@ TEST_F(NcclEnds, GpuReset_WaitsForKernelsOfOthers) {
   const pid_t child = fork();
   if (child == 0) {
     std::array<void*, 2> comms{};
-    nccl.ncclCommInitAll(comms.data(), 2, nullptr);  // whatever it says: the driver is the parent's
+    nccl.ncclCommInitAll(comms.data(), 2, nullptr);  // with any result: the driver is the parent's
     _exit(0);
   }
   int status = -1;

@@ -15,7 +15,7 @@ using testing::Each;
 // The library knows this many at once; what stands in for NCCL gives each an address of its own.
 constexpr int kPlaces = 4096;
 
-/// Of one rank: NCCL's alone, and known for its parts and for what is promised.
+/// One rank: NCCL's alone, and known for its parts and for what is promised.
 void* make_one() {
   const NcclApi& nccl = NcclApi::get();
   NcclId id{};
@@ -40,7 +40,7 @@ TEST(NcclKnown, AnyNumberOneAfterAnother) {
   use_gpu(0);
   for (int i = 0; i < 2 * kPlaces; ++i) destroy(make_one());
   const CountsOf calls("ncclAllReduce");
-  EXPECT_THAT(on_nccl_ranks(2, [](NcclRank& its) { expect_sum(its, 100, 1); }), Each(""));
+  EXPECT_THAT(on_nccl_ranks(2, [](NcclRank& member) { expect_sum(member, 100, 1); }), Each(""));
   EXPECT_EQ(calls.taken(), 2);
   EXPECT_FALSE(nccl_report()["refusals"].contains("too many communicators"));
 }
@@ -76,31 +76,31 @@ TEST(NcclKnown, OthersComeAndGoBesideCalls) {
   constexpr int kSums = 60;
   const CountsOf calls("ncclAllReduce");
   const int before = known_communicators();
-  std::atomic<int> made{0};
+  std::atomic<int> created{0};
   std::atomic<int> calling{2};
   std::vector<std::jthread> threads;
   for (unsigned thread = 0; thread < kThreads; ++thread)
     threads.emplace_back([&, thread] {
       use_gpu(0);
       std::mt19937 random(thread);
-      std::deque<void*> its;
+      std::deque<void*> handles;
       for (int i = 0; i < kPlaces || calling > 0; ++i) {
-        its.push_back(make_one());
-        if (its.size() < 1 + random() % 200) continue;
-        destroy(part_of(its.front()));
-        destroy(its.front());
-        its.pop_front();
-        made += 1;
+        handles.push_back(make_one());
+        if (handles.size() < 1 + random() % 200) continue;
+        destroy(part_of(handles.front()));
+        destroy(handles.front());
+        handles.pop_front();
+        created += 1;
       }
-      made += static_cast<int>(its.size());
-      for (void* const comm : its) {
+      created += static_cast<int>(handles.size());
+      for (void* const comm : handles) {
         destroy(part_of(comm));
         destroy(comm);
       }
     });
   EXPECT_THAT(on_nccl_ranks(2,
-                            [&](NcclRank& its) {
-                              for (unsigned i = 0; i < kSums; ++i) expect_sum(its, 100, i);
+                            [&](NcclRank& member) {
+                              for (unsigned i = 0; i < kSums; ++i) expect_sum(member, 100, i);
                               --calling;
                             }),
               Each(""));
@@ -108,7 +108,7 @@ TEST(NcclKnown, OthersComeAndGoBesideCalls) {
   threads.clear();  // joins them
   EXPECT_EQ(calls.taken(), 2 * kSums);
   // Each with a part, and the two ranks'.
-  EXPECT_EQ(known_communicators(), before + 2 * made + 2);
+  EXPECT_EQ(known_communicators(), before + 2 * created + 2);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // How communicators begin and end next to calls that are taken: those of newer versions, graphs in
-// capture, and ranks that give up while other threads call.
+// capture, and ranks that abort while other threads call.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <pthread.h>
@@ -16,7 +16,7 @@
 
 namespace {
 
-/// Of the calling thread: it can make so many threads more.
+/// Threads that the calling thread can still make.
 thread_local int threads_left = 1 << 20;
 
 }  // namespace
@@ -40,11 +40,11 @@ using testing::Each;
 constexpr int kRanks = 4;
 constexpr int kRemoteError = 6;
 
-/// Of a communicator whose other ranks are gone, or are going.
-int error_of(const NcclRank& its) {
+/// The error of a communicator whose other ranks are gone, or are going.
+int error_of(const NcclRank& member) {
   int error = 0;
   while (error == 0) {
-    NCCL_OK(its.nccl.ncclCommGetAsyncError(its.comm, &error));
+    NCCL_OK(member.nccl.ncclCommGetAsyncError(member.comm, &error));
     std::this_thread::yield();
   }
   return error;
@@ -55,35 +55,35 @@ TEST(NcclLife, CommunicatorsOfSeveralIdsAreTaken) {
   std::array<NcclId, 2> ids{};
   for (NcclId& id : ids) NCCL_OK(NcclApi::get().ncclGetUniqueId(&id));
   EXPECT_THAT(on_nccl_ranks(
-                  3, [](NcclRank& its) { expect_sum(its, 901, 1); },
-                  [&](NcclRank& its, const NcclId&) {
-                    NCCL_OK(its.nccl.ncclCommInitRankScalable(&its.comm, its.size, its.rank, 2,
-                                                              ids.data(), nullptr));
+                  3, [](NcclRank& member) { expect_sum(member, 901, 1); },
+                  [&](NcclRank& member, const NcclId&) {
+                    NCCL_OK(member.nccl.ncclCommInitRankScalable(
+                        &member.comm, member.size, member.rank, 2, ids.data(), nullptr));
                   }),
               Each(""));
   EXPECT_EQ(calls.taken(), 3);
 }
 
-/// Of its ranks 2 is left out.
-void shrink(NcclRank& its, int flags) {
+/// Rank 2 is left out.
+void shrink(NcclRank& member, int flags) {
   int excluded = 2;
   void* part = nullptr;
-  NCCL_OK(its.nccl.ncclCommShrink(its.comm, &excluded, 1, &part, nullptr, flags));
-  NCCL_OK(its.nccl.ncclCommDestroy(its.comm));
-  its.comm = part;
-  NCCL_OK(its.nccl.ncclCommUserRank(part, &its.rank));
-  NCCL_OK(its.nccl.ncclCommCount(part, &its.size));
+  NCCL_OK(member.nccl.ncclCommShrink(member.comm, &excluded, 1, &part, nullptr, flags));
+  NCCL_OK(member.nccl.ncclCommDestroy(member.comm));
+  member.comm = part;
+  NCCL_OK(member.nccl.ncclCommUserRank(part, &member.rank));
+  NCCL_OK(member.nccl.ncclCommCount(part, &member.size));
 }
 
 TEST(NcclLife, ShrunkenCommunicator_IsOffloaded) {
   const CountsOf calls("ncclAllReduce");
   EXPECT_THAT(on_nccl_ranks(kRanks,
-                            [](NcclRank& its) {
-                              expect_sum(its, 77, 1);
-                              if (its.rank == 2) return;
-                              shrink(its, 0);
-                              EXPECT_EQ(its.size, 3);
-                              expect_sum(its, 1001, 2);
+                            [](NcclRank& member) {
+                              expect_sum(member, 77, 1);
+                              if (member.rank == 2) return;
+                              shrink(member, 0);
+                              EXPECT_EQ(member.size, 3);
+                              expect_sum(member, 1001, 2);
                             }),
               Each(""));
   EXPECT_EQ(calls.taken(), kRanks + 3);
@@ -96,21 +96,21 @@ TEST(NcclLife, ShrinkWithAbort_EndsWaitsForExcluded) {
   std::barrier gone(3);
   EXPECT_THAT(
       on_nccl_ranks(kRanks,
-                    [&](NcclRank& its) {
-                      if (its.rank == 2) {
-                        EXPECT_EQ(error_of(its), kRemoteError);
-                        NCCL_OK(its.nccl.ncclCommAbort(its.comm));
-                        its.comm = nullptr;
+                    [&](NcclRank& member) {
+                      if (member.rank == 2) {
+                        EXPECT_EQ(error_of(member), kRemoteError);
+                        NCCL_OK(member.nccl.ncclCommAbort(member.comm));
+                        member.comm = nullptr;
                         return;
                       }
                       DeviceBytes buffer(400);
-                      NCCL_OK(its.nccl.ncclAllReduce(buffer.get(), buffer.get(), 100, kFloat32,
-                                                     kSum, its.comm, its.streams[0]));
-                      // Who shrinks first ends the call of the others on their streams.
+                      NCCL_OK(member.nccl.ncclAllReduce(buffer.get(), buffer.get(), 100, kFloat32,
+                                                        kSum, member.comm, member.streams[0]));
+                      // The rank that shrinks first ends the call of the others on their streams.
                       gone.arrive_and_wait();
-                      shrink(its, 1);
-                      its.synchronize();
-                      expect_sum(its, 1003, 3);
+                      shrink(member, 1);
+                      member.synchronize();
+                      expect_sum(member, 1003, 3);
                     }),
       Each(""));
   EXPECT_EQ(calls.taken(), 3 + 3);
@@ -118,20 +118,20 @@ TEST(NcclLife, ShrinkWithAbort_EndsWaitsForExcluded) {
 
 TEST(NcclLife, RevokeEndsTheWaitsOfAllRanks) {
   EXPECT_THAT(on_nccl_ranks(2,
-                            [](NcclRank& its) {
+                            [](NcclRank& member) {
                               DeviceBytes buffer(4000);
-                              if (its.rank == 0) {
-                                NCCL_OK(its.nccl.ncclCommRevoke(its.comm, 0));
+                              if (member.rank == 0) {
+                                NCCL_OK(member.nccl.ncclCommRevoke(member.comm, 0));
                                 // As NCCL has it: it knows of its own revoke.
                                 int error = -1;
-                                NCCL_OK(its.nccl.ncclCommGetAsyncError(its.comm, &error));
+                                NCCL_OK(member.nccl.ncclCommGetAsyncError(member.comm, &error));
                                 EXPECT_EQ(error, 0);
                               } else {
-                                static_cast<void>(its.nccl.ncclAllReduce(buffer.get(), buffer.get(),
-                                                                         1000, kFloat32, kSum,
-                                                                         its.comm, its.streams[0]));
-                                EXPECT_EQ(error_of(its), kRemoteError);
-                                its.synchronize();
+                                static_cast<void>(member.nccl.ncclAllReduce(
+                                    buffer.get(), buffer.get(), 1000, kFloat32, kSum, member.comm,
+                                    member.streams[0]));
+                                EXPECT_EQ(error_of(member), kRemoteError);
+                                member.synchronize();
                               }
                             }),
               Each(""));
@@ -141,37 +141,37 @@ TEST(NcclLife, RevokeEndsTheWaitsOfAllRanks) {
 TEST(NcclLife, SimulatedGroup_IssuesNothing) {
   EXPECT_THAT(
       on_nccl_ranks(2,
-                    [](NcclRank& its) {
+                    [](NcclRank& member) {
                       DeviceBytes buffer(4000);
-                      NCCL_OK(its.nccl.ncclGroupStart());
-                      NCCL_OK(its.nccl.ncclAllReduce(buffer.get(), buffer.get(), 1000, kFloat32,
-                                                     kSum, its.comm, its.streams[0]));
-                      NCCL_OK(its.nccl.ncclGroupSimulateEnd(nullptr));
-                      NCCL_OK(its.nccl.ncclGroupStart());
-                      NCCL_OK(its.nccl.ncclGroupEnd());
-                      its.synchronize();
+                      NCCL_OK(member.nccl.ncclGroupStart());
+                      NCCL_OK(member.nccl.ncclAllReduce(buffer.get(), buffer.get(), 1000, kFloat32,
+                                                        kSum, member.comm, member.streams[0]));
+                      NCCL_OK(member.nccl.ncclGroupSimulateEnd(nullptr));
+                      NCCL_OK(member.nccl.ncclGroupStart());
+                      NCCL_OK(member.nccl.ncclGroupEnd());
+                      member.synchronize();
                       EXPECT_EQ(buffer.all(), Bytes(4000, kPoison));
-                      expect_sum(its, 300, 2);
+                      expect_sum(member, 300, 2);
                     }),
       Each(""));
 }
 
 TEST(NcclLife, RegisteredBuffersAreTakenToo) {
   const CountsOf calls("ncclAllReduce");
-  EXPECT_THAT(
-      on_nccl_ranks(2,
-                    [](NcclRank& its) {
-                      DeviceBytes buffer(404);
-                      void* handle = nullptr;
-                      NCCL_OK(its.nccl.ncclCommRegister(its.comm, buffer.get(), 404, &handle));
-                      buffer.put(0, bytes_of(floats_of(its.rank, 101, 4)));
-                      NCCL_OK(its.nccl.ncclAllReduce(buffer.get(), buffer.get(), 101, kFloat32,
-                                                     kSum, its.comm, its.streams[0]));
-                      its.synchronize();
-                      expect_floats(buffer.all(), sum_of(2, 101, 4), "sum", its.rank);
-                      NCCL_OK(its.nccl.ncclCommDeregister(its.comm, handle));
-                    }),
-      Each(""));
+  EXPECT_THAT(on_nccl_ranks(
+                  2,
+                  [](NcclRank& member) {
+                    DeviceBytes buffer(404);
+                    void* handle = nullptr;
+                    NCCL_OK(member.nccl.ncclCommRegister(member.comm, buffer.get(), 404, &handle));
+                    buffer.put(0, bytes_of(floats_of(member.rank, 101, 4)));
+                    NCCL_OK(member.nccl.ncclAllReduce(buffer.get(), buffer.get(), 101, kFloat32,
+                                                      kSum, member.comm, member.streams[0]));
+                    member.synchronize();
+                    expect_floats(buffer.all(), sum_of(2, 101, 4), "sum", member.rank);
+                    NCCL_OK(member.nccl.ncclCommDeregister(member.comm, handle));
+                  }),
+              Each(""));
   EXPECT_EQ(calls.taken(), 2);
 }
 
@@ -181,18 +181,19 @@ TEST(NcclLife, ForkedChild_LeavesParentsCommunicators) {
   std::barrier together(2);
   EXPECT_THAT(
       on_nccl_ranks(2,
-                    [&](NcclRank& its) {
-                      NcclRank other = its;
-                      NCCL_OK(its.nccl.ncclCommSplit(its.comm, 0, its.rank, &other.comm, nullptr));
-                      expect_sum(its, 100, 1);
+                    [&](NcclRank& member) {
+                      NcclRank other = member;
+                      NCCL_OK(member.nccl.ncclCommSplit(member.comm, 0, member.rank, &other.comm,
+                                                        nullptr));
+                      expect_sum(member, 100, 1);
                       expect_sum(other, 100, 2);
                       // No other thread is in a call, and has a lock, while it is forked.
                       together.arrive_and_wait();
-                      if (its.rank == 0) {
+                      if (member.rank == 0) {
                         const pid_t child = fork();
                         if (child == 0) {
-                          const bool is_well = its.nccl.ncclCommAbort(its.comm) == 0 &&
-                                               its.nccl.ncclCommDestroy(other.comm) == 0;
+                          const bool is_well = member.nccl.ncclCommAbort(member.comm) == 0 &&
+                                               member.nccl.ncclCommDestroy(other.comm) == 0;
                           _exit(is_well ? 0 : 1);
                         }
                         int status = -1;
@@ -200,13 +201,13 @@ TEST(NcclLife, ForkedChild_LeavesParentsCommunicators) {
                         EXPECT_EQ(status, 0);
                       }
                       together.arrive_and_wait();
-                      for (NcclRank* const one : {&its, &other}) {
+                      for (NcclRank* const group_member : {&member, &other}) {
                         int error = -1;
-                        NCCL_OK(its.nccl.ncclCommGetAsyncError(one->comm, &error));
+                        NCCL_OK(member.nccl.ncclCommGetAsyncError(group_member->comm, &error));
                         EXPECT_EQ(error, 0);
-                        expect_sum(*one, 200, 3);
+                        expect_sum(*group_member, 200, 3);
                       }
-                      NCCL_OK(its.nccl.ncclCommDestroy(other.comm));
+                      NCCL_OK(member.nccl.ncclCommDestroy(other.comm));
                     }),
       Each(""));
   EXPECT_EQ(calls.taken(), 2 * 4);
@@ -232,15 +233,15 @@ class NcclWithoutThreads : public testing::TestWithParam<bool> {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < 2; ++rank)
       threads.emplace_back([&, rank] {
-        NcclRank its;
-        its.rank = rank;
-        its.size = 2;
-        its.comm = comms[static_cast<std::size_t>(rank)];
+        NcclRank member;
+        member.rank = rank;
+        member.size = 2;
+        member.comm = comms[static_cast<std::size_t>(rank)];
         use_gpu(rank);
-        for (CUstream& stream : its.streams)
+        for (CUstream& stream : member.streams)
           CUDA_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-        expect_sum(its, 555, 6);
-        EXPECT_EQ(its.nccl.ncclCommDestroy(its.comm), 0);
+        expect_sum(member, 555, 6);
+        EXPECT_EQ(member.nccl.ncclCommDestroy(member.comm), 0);
       });
   }
 };
@@ -269,16 +270,16 @@ TEST_P(NcclWithoutThreads, GroupCreation_StaysWithNccl) {
 
 INSTANTIATE_TEST_SUITE_P(NcclLife, NcclWithoutThreads, testing::Bool());
 
-/// Nor is one let go by a thread then.
+/// Nor does a thread destroy one then.
 TEST(NcclLife, CommunicatorsGoWithoutAThread) {
   const CountsOf calls("ncclAllReduce");
   EXPECT_THAT(on_nccl_ranks(2,
-                            [](NcclRank& its) {
-                              expect_sum(its, 300, 7);
+                            [](NcclRank& member) {
+                              expect_sum(member, 300, 7);
                               threads_left = 0;
-                              NCCL_OK(its.nccl.ncclCommDestroy(its.comm));
+                              NCCL_OK(member.nccl.ncclCommDestroy(member.comm));
                               EXPECT_EQ(threads_left, -1);
-                              its.comm = nullptr;
+                              member.comm = nullptr;
                             }),
               Each(""));
   EXPECT_EQ(calls.taken(), 2);
@@ -289,46 +290,47 @@ TEST(NcclLife, CaptureSurvivesOtherCommunicatorsEnd) {
   constexpr std::size_t kCount = 777;
   std::barrier together(2);  // no rank's own calls come into the other's capture
   EXPECT_THAT(
-      on_nccl_ranks(2,
-                    [&](NcclRank& its) {
-                      NcclRank other = its;
-                      NCCL_OK(its.nccl.ncclCommSplit(its.comm, 0, its.rank, &other.comm, nullptr));
-                      expect_sum(other, 10, 1);
-                      DeviceBytes buffer(kCount * 4);
-                      const std::size_t before = free_bytes();
-                      CUgraph graph = nullptr;
-                      CUgraphExec launched = nullptr;
-                      together.arrive_and_wait();
-                      CUDA_OK(cuStreamBeginCapture(its.streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
-                      const auto sum = [&] {
-                        NCCL_OK(its.nccl.ncclAllReduce(buffer.get(), buffer.get(), kCount, kFloat32,
-                                                       kSum, its.comm, its.streams[0]));
-                      };
-                      sum();
-                      NCCL_OK(its.nccl.ncclCommDestroy(other.comm));
-                      // Its memory is freed after this, by a thread of its own.
-                      while (free_bytes() <= before) std::this_thread::yield();
-                      sum();
-                      CUDA_OK(cuStreamEndCapture(its.streams[0], &graph));
-                      together.arrive_and_wait();
-                      CUDA_OK(cuGraphInstantiate(&launched, graph, 0));
-                      buffer.put(0, bytes_of(floats_of(its.rank, kCount, 5)));
-                      CUDA_OK(cuGraphLaunch(launched, its.streams[0]));
-                      its.synchronize();
-                      // The sum of two equal sums.
-                      std::vector<float> twice(kCount);
-                      const Bytes once = sum_of(2, kCount, 5);
-                      std::memcpy(twice.data(), once.data(), once.size());
-                      for (float& one : twice) one += one;
-                      expect_floats(buffer.all(), bytes_of(twice), "twice", its.rank);
-                      CUDA_OK(cuGraphExecDestroy(launched));
-                      CUDA_OK(cuGraphDestroy(graph));
-                    }),
+      on_nccl_ranks(
+          2,
+          [&](NcclRank& member) {
+            NcclRank other = member;
+            NCCL_OK(member.nccl.ncclCommSplit(member.comm, 0, member.rank, &other.comm, nullptr));
+            expect_sum(other, 10, 1);
+            DeviceBytes buffer(kCount * 4);
+            const std::size_t before = free_bytes();
+            CUgraph graph = nullptr;
+            CUgraphExec launched = nullptr;
+            together.arrive_and_wait();
+            CUDA_OK(cuStreamBeginCapture(member.streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+            const auto sum = [&] {
+              NCCL_OK(member.nccl.ncclAllReduce(buffer.get(), buffer.get(), kCount, kFloat32, kSum,
+                                                member.comm, member.streams[0]));
+            };
+            sum();
+            NCCL_OK(member.nccl.ncclCommDestroy(other.comm));
+            // Its memory is freed after this, by a thread of its own.
+            while (free_bytes() <= before) std::this_thread::yield();
+            sum();
+            CUDA_OK(cuStreamEndCapture(member.streams[0], &graph));
+            together.arrive_and_wait();
+            CUDA_OK(cuGraphInstantiate(&launched, graph, 0));
+            buffer.put(0, bytes_of(floats_of(member.rank, kCount, 5)));
+            CUDA_OK(cuGraphLaunch(launched, member.streams[0]));
+            member.synchronize();
+            // The sum of two equal sums.
+            std::vector<float> twice(kCount);
+            const Bytes once = sum_of(2, kCount, 5);
+            std::memcpy(twice.data(), once.data(), once.size());
+            for (float& value : twice) value += value;
+            expect_floats(buffer.all(), bytes_of(twice), "twice", member.rank);
+            CUDA_OK(cuGraphExecDestroy(launched));
+            CUDA_OK(cuGraphDestroy(graph));
+          }),
       Each(""));
 }
 
 /// Rank 0 resets its GPU with the communicator in use or after its end, as at the end of a program
-/// or after an error; also where nobody tells of the reset (without the shim).
+/// or after an error; also without notice of the reset (without the shim).
 TEST(NcclLife, GpuReset_IsNoCrash) {
   enum class When : std::uint8_t { before_destroy, before_abort, behind_destroy, behind_abort };
   for (const When when :
@@ -338,32 +340,33 @@ TEST(NcclLife, GpuReset_IsNoCrash) {
     const bool is_behind = when == When::behind_destroy || when == When::behind_abort;
     const CountsOf calls("ncclAllReduce");
     std::barrier step(2);
-    const auto body = [&](NcclRank& its) {
-      expect_sum(its, 300, 1);
+    const auto body = [&](NcclRank& member) {
+      expect_sum(member, 300, 1);
       step.arrive_and_wait();
-      if (its.rank == 0) {
+      if (member.rank == 0) {
         const auto end = [&] {
-          NCCL_OK(aborts ? its.nccl.ncclCommAbort(its.comm) : its.nccl.ncclCommDestroy(its.comm));
+          NCCL_OK(aborts ? member.nccl.ncclCommAbort(member.comm)
+                         : member.nccl.ncclCommDestroy(member.comm));
         };
         if (is_behind) end();
         std::this_thread::sleep_for(std::chrono::microseconds(std::random_device{}() % 3000));
         CUDA_OK(cuDevicePrimaryCtxReset(0));
         use_gpu(0);
-        for (CUstream& stream : its.streams)
+        for (CUstream& stream : member.streams)
           CUDA_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
         int error = 0;
         if (!is_behind) {
-          NCCL_OK(its.nccl.ncclCommGetAsyncError(its.comm, &error));
+          NCCL_OK(member.nccl.ncclCommGetAsyncError(member.comm, &error));
           end();
         }
-        its.comm = nullptr;
+        member.comm = nullptr;
       }
       step.arrive_and_wait();
       // Time for a watchdog to look at what is gone.
       std::this_thread::sleep_for(std::chrono::milliseconds(60));
-      if (its.rank == 1 && !aborts) {
+      if (member.rank == 1 && !aborts) {
         int error = -1;
-        NCCL_OK(its.nccl.ncclCommGetAsyncError(its.comm, &error));
+        NCCL_OK(member.nccl.ncclCommGetAsyncError(member.comm, &error));
         EXPECT_EQ(error, 0) << "rank 0 has taken part in all calls";
       }
     };
@@ -377,19 +380,20 @@ TEST(NcclChecked, CallsThatAreNotAlikeAreNamed) {
   if (std::getenv("POLYPATH_CHECK") == nullptr) GTEST_SKIP() << "needs check=1";
   testing::internal::CaptureStderr();
   EXPECT_THAT(on_nccl_ranks(2,
-                            [](NcclRank& its) {
+                            [](NcclRank& member) {
                               DeviceBytes buffer(4000);
-                              const std::size_t count = its.rank == 0 ? 1000 : 999;
-                              EXPECT_NE(
-                                  its.nccl.ncclAllReduce(buffer.get(), buffer.get(), count,
-                                                         kFloat32, kSum, its.comm, its.streams[0]),
-                                  0);
-                              expect_sum(its, 100, 1);
+                              const std::size_t count = member.rank == 0 ? 1000 : 999;
+                              EXPECT_NE(member.nccl.ncclAllReduce(buffer.get(), buffer.get(), count,
+                                                                  kFloat32, kSum, member.comm,
+                                                                  member.streams[0]),
+                                        0);
+                              expect_sum(member, 100, 1);
                             }),
               Each(""));
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("the count of rank 1 (999) is not that of rank 0 (1000)"), std::string::npos)
-      << said;
+  const std::string messages = testing::internal::GetCapturedStderr();
+  EXPECT_NE(messages.find("the count of rank 1 (999) is not that of rank 0 (1000)"),
+            std::string::npos)
+      << messages;
 }
 
 /// More than have room next to NCCL's kernels: the last ones are NCCL's. Those that were destroyed
@@ -397,16 +401,16 @@ TEST(NcclChecked, CallsThatAreNotAlikeAreNamed) {
 TEST(NcclLife, ManyCommunicatorsLeaveRoomForNccls) {
   const CountsOf calls("ncclAllReduce");
   EXPECT_THAT(on_nccl_ranks(2,
-                            [](NcclRank& its) {
+                            [](NcclRank& member) {
                               for (unsigned time = 0; time < 3; ++time) {
-                                std::vector<NcclRank> parts(7, its);
+                                std::vector<NcclRank> parts(7, member);
                                 for (NcclRank& part : parts) {
-                                  NCCL_OK(its.nccl.ncclCommSplit(its.comm, 0, its.rank, &part.comm,
-                                                                 nullptr));
+                                  NCCL_OK(member.nccl.ncclCommSplit(member.comm, 0, member.rank,
+                                                                    &part.comm, nullptr));
                                   expect_sum(part, 1000, time);
                                 }
                                 for (const NcclRank& part : parts)
-                                  NCCL_OK(its.nccl.ncclCommDestroy(part.comm));
+                                  NCCL_OK(member.nccl.ncclCommDestroy(part.comm));
                               }
                             }),
               Each(""));
@@ -419,28 +423,28 @@ TEST(NcclLife, ManyCommunicatorsLeaveRoomForNccls) {
 TEST(NcclLife, AnotherThreadAbortsDuringCalls) {
   for (unsigned time = 0; time < 12; ++time)
     EXPECT_THAT(on_nccl_ranks(2,
-                              [&](NcclRank& its) {
+                              [&](NcclRank& member) {
                                 DeviceBytes buffer(4000);
                                 std::atomic<int> calls{0};
                                 std::atomic<bool> goes_on{true};
                                 std::jthread watchdog([&] {
-                                  use_gpu(its.rank);
+                                  use_gpu(member.rank);
                                   while (calls < static_cast<int>(time)) std::this_thread::yield();
                                   goes_on = false;
-                                  NCCL_OK(its.nccl.ncclCommAbort(its.comm));
+                                  NCCL_OK(member.nccl.ncclCommAbort(member.comm));
                                 });
                                 while (goes_on) {
                                   const bool in_group = calls++ % 2 == 1;
-                                  if (in_group) NCCL_OK(its.nccl.ncclGroupStart());
-                                  // Whatever it says: it comes before, during or after the abort.
-                                  static_cast<void>(its.nccl.ncclAllReduce(
-                                      buffer.get(), buffer.get(), 1000, kFloat32, kSum, its.comm,
-                                      its.streams[0]));
-                                  if (in_group) static_cast<void>(its.nccl.ncclGroupEnd());
+                                  if (in_group) NCCL_OK(member.nccl.ncclGroupStart());
+                                  // With any result: it comes before, during or after the abort.
+                                  static_cast<void>(member.nccl.ncclAllReduce(
+                                      buffer.get(), buffer.get(), 1000, kFloat32, kSum, member.comm,
+                                      member.streams[0]));
+                                  if (in_group) static_cast<void>(member.nccl.ncclGroupEnd());
                                 }
                                 watchdog.join();
-                                its.synchronize();
-                                its.comm = nullptr;
+                                member.synchronize();
+                                member.comm = nullptr;
                               }),
                 Each(""));
 }

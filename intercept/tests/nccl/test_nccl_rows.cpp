@@ -1,6 +1,6 @@
 // Rows of random calls: groups and calls of several communicators, taken ones and others, messages
 // between them. Each rank puts what is taken on a stream of its own choice. Every byte of every
-// buffer is compared, and who carried each call is counted against what the choice says.
+// buffer is compared, and the number of calls by each library with what the choice says.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -103,17 +103,17 @@ void combine(Bytes& result, const std::vector<Bytes>& parts, int reduction, Wide
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
       T value{};
       std::memcpy(&value, &parts[rank][at], sizeof value);
-      const Wide its = widen(value);
+      const Wide wide = widen(value);
       if (rank == 0) {
-        all = its;
+        all = wide;
       } else if (reduction == 1) {
-        all = static_cast<Wide>(all * its);
+        all = static_cast<Wide>(all * wide);
       } else if (reduction == 2) {
-        all = std::max(all, its);
+        all = std::max(all, wide);
       } else if (reduction == 3) {
-        all = std::min(all, its);
+        all = std::min(all, wide);
       } else {
-        all = static_cast<Wide>(all + its);
+        all = static_cast<Wide>(all + wide);
       }
     }
     if (reduction == 4) all = static_cast<Wide>(all / static_cast<Wide>(parts.size()));
@@ -131,13 +131,15 @@ Bytes combined(const Step& step, const std::vector<Bytes>& parts) {
     case 4: combine<std::int64_t>(result, parts, step.reduction); break;
     case 6:
       combine<float16, float>(
-          result, parts, step.reduction, [](float16 its) { return to_float(its); }, &to_float16);
+          result, parts, step.reduction, [](float16 value) { return to_float(value); },
+          &to_float16);
       break;
     case 7: combine<float>(result, parts, step.reduction); break;
     case 8: combine<double>(result, parts, step.reduction); break;
     default:
       combine<bfloat16, float>(
-          result, parts, step.reduction, [](bfloat16 its) { return to_float(its); }, &to_bfloat16);
+          result, parts, step.reduction, [](bfloat16 value) { return to_float(value); },
+          &to_bfloat16);
       break;
   }
   return result;
@@ -147,19 +149,19 @@ Bytes combined(const Step& step, const std::vector<Bytes>& parts) {
 class Part {
  public:
   /// `shift`: where in their allocations this rank has its buffers.
-  Part(const Step& step, const NcclRank& its, std::size_t shift)
+  Part(const Step& step, const NcclRank& member, std::size_t shift)
       : step_(step),
-        its_(its),
+        its_(member),
         one_(step.count * nccl::bytes_of_type(step.type)),
-        size_(static_cast<std::size_t>(its.size)),
-        rank_(static_cast<std::size_t>(its.rank)),
+        size_(static_cast<std::size_t>(member.size)),
+        rank_(static_cast<std::size_t>(member.rank)),
         sent_(one_ * (is(Operation::reduce_scatter) || is(Operation::all_to_all) ? size_ : 1)),
         received_(one_ * (is(Operation::all_gather) || is(Operation::all_to_all) ? size_ : 1)),
         send_(step.in_place ? std::max(sent_, received_) : sent_, shift),
         recv_(received_, shift) {
     const std::size_t at = step.in_place && is(Operation::all_gather) ? one_ * rank_ : 0;
     send_at_ = at;
-    send_.put(at, content(step, its.rank, sent_ / nccl::bytes_of_type(step.type)));
+    send_.put(at, content(step, member.rank, sent_ / nccl::bytes_of_type(step.type)));
   }
 
   void call(CUstream stream) const {
@@ -202,12 +204,12 @@ class Part {
   void check() const {
     Bytes send(step_.in_place ? std::max(sent_, received_) : sent_, kPoison);
     Bytes recv(received_, kPoison);
-    const Bytes mine = content(step_, its_.rank, sent_ / nccl::bytes_of_type(step_.type));
-    std::ranges::copy(mine, send.begin() + static_cast<std::ptrdiff_t>(send_at_));
+    const Bytes contents = content(step_, its_.rank, sent_ / nccl::bytes_of_type(step_.type));
+    std::ranges::copy(contents, send.begin() + static_cast<std::ptrdiff_t>(send_at_));
     const bool in_place = step_.in_place && !step_.is_message();
     Bytes& image = in_place ? send : recv;
     const std::size_t at = in_place && is(Operation::reduce_scatter) ? one_ * rank_ : 0;
-    const Bytes result = wanted();
+    const Bytes result = expected();
     std::ranges::copy(result, image.begin() + static_cast<std::ptrdiff_t>(at));
     const std::string where =
         "operation " + std::to_string(step_.what) + ", type " + std::to_string(step_.type) +
@@ -223,7 +225,7 @@ class Part {
     return !step_.is_message() && step_.operation() == operation;
   }
   /// What this rank gets; empty: nothing.
-  [[nodiscard]] Bytes wanted() const {
+  [[nodiscard]] Bytes expected() const {
     std::vector<Bytes> all;
     for (int rank = 0; rank < its_.size; ++rank)
       all.push_back(content(step_, rank, sent_ / nccl::bytes_of_type(step_.type)));
@@ -239,12 +241,13 @@ class Part {
       case Operation::reduce: return step_.root == its_.rank ? combined(step_, all) : Bytes();
       case Operation::broadcast: return all[static_cast<std::size_t>(step_.root)];
       case Operation::all_gather:
-        for (const Bytes& its : all) whole.insert(whole.end(), its.begin(), its.end());
+        for (const Bytes& contents : all)
+          whole.insert(whole.end(), contents.begin(), contents.end());
         return whole;
       case Operation::all_to_all:
-        for (const Bytes& its : all) {
-          const Bytes mine = part(its, rank_);
-          whole.insert(whole.end(), mine.begin(), mine.end());
+        for (const Bytes& contents : all) {
+          const Bytes own_part = part(contents, rank_);
+          whole.insert(whole.end(), own_part.begin(), own_part.end());
         }
         return whole;
     }
@@ -294,8 +297,8 @@ void run_row(NcclRank& all, NcclRank& half, unsigned seed, int length) {
 }
 
 TEST(NcclRows, RandomCallsInRandomGroups) {
-  const char* const wanted = std::getenv("POLYPATH_TEST_ROWS");
-  const unsigned rows = wanted != nullptr ? static_cast<unsigned>(std::atoi(wanted)) : 6;
+  const char* const requested = std::getenv("POLYPATH_TEST_ROWS");
+  const unsigned rows = requested != nullptr ? static_cast<unsigned>(std::atoi(requested)) : 6;
   constexpr int kLength = 20;
   std::map<std::string, std::pair<int, int>> expected;  // taken, NCCL's
   for (unsigned row = 1; row <= rows; ++row)
@@ -316,7 +319,7 @@ TEST(NcclRows, RandomCallsInRandomGroups) {
                                                              &half.comm, nullptr));
                               half.rank = all.rank / 2;
                               half.size = 2;
-                              // The ranks agreed by some of NCCL's own.
+                              // The ranks agreed by some NCCL copies.
                               together.arrive_and_wait();
                               if (all.rank == 0) gathers = counts.at("ncclAllGather").by_nccl();
                               together.arrive_and_wait();

@@ -19,9 +19,9 @@ class HostBytes {
  public:
   static constexpr std::size_t kGuard = 64;
   explicit HostBytes(std::size_t bytes) : bytes_(bytes) {
-    void* made = nullptr;
-    CUDA_OK(cuMemHostAlloc(&made, bytes + 2 * kGuard, CU_MEMHOSTALLOC_PORTABLE));
-    memory_ = static_cast<std::byte*>(made);
+    void* memory = nullptr;
+    CUDA_OK(cuMemHostAlloc(&memory, bytes + 2 * kGuard, CU_MEMHOSTALLOC_PORTABLE));
+    memory_ = static_cast<std::byte*>(memory);
     std::fill_n(memory_, bytes + 2 * kGuard, kPoison);
   }
   ~HostBytes() { cuMemFreeHost(memory_); }
@@ -29,10 +29,10 @@ class HostBytes {
   HostBytes& operator=(const HostBytes&) = delete;
 
   [[nodiscard]] void* get() const { return memory_ + kGuard; }
-  void put(const Bytes& its) { std::ranges::copy(its, memory_ + kGuard); }
+  void put(const Bytes& contents) { std::ranges::copy(contents, memory_ + kGuard); }
   [[nodiscard]] Bytes all() const { return {memory_ + kGuard, memory_ + kGuard + bytes_}; }
   [[nodiscard]] bool is_guarded() const {
-    const auto is_poison = [](std::byte one) { return one == kPoison; };
+    const auto is_poison = [](std::byte byte) { return byte == kPoison; };
     return std::all_of(memory_, memory_ + kGuard, is_poison) &&
            std::all_of(memory_ + kGuard + bytes_, memory_ + 2 * kGuard + bytes_, is_poison);
   }
@@ -45,25 +45,25 @@ class HostBytes {
 /// A sum whose buffers rank 1 has in pinned memory, and others on their GPUs.
 class Sum {
  public:
-  Sum(const NcclRank& its, std::size_t count) : its_(its), count_(count) {
-    if (its.rank == 1) {
-      for (auto& one : host_) one = std::make_unique<HostBytes>(4 * count);
+  Sum(const NcclRank& member, std::size_t count) : its_(member), count_(count) {
+    if (member.rank == 1) {
+      for (auto& buffer : host_) buffer = std::make_unique<HostBytes>(4 * count);
     } else {
-      for (auto& one : device_) one = std::make_unique<DeviceBytes>(4 * count);
+      for (auto& buffer : device_) buffer = std::make_unique<DeviceBytes>(4 * count);
     }
   }
-  /// Of what this rank's GPU gives at most: what is sent, and what comes back.
+  /// Scratch for what this rank's GPU gives at most: what is sent, and what comes back.
   static std::size_t scratch_of(std::size_t count) { return 2 * 4 * count + 256; }
 
   void fill(unsigned seed) {
     seed_ = seed;
-    const Bytes mine = bytes_of(floats_of(its_.rank, count_, seed));
+    const Bytes contents = bytes_of(floats_of(its_.rank, count_, seed));
     const Bytes poison(4 * count_, kPoison);
     if (its_.rank == 1) {
-      host_[0]->put(mine);
+      host_[0]->put(contents);
       host_[1]->put(poison);
     } else {
-      device_[0]->put(0, mine);
+      device_[0]->put(0, contents);
       device_[1]->put(0, poison);
     }
   }
@@ -79,8 +79,8 @@ class Sum {
                   "sum", its_.rank);
     EXPECT_EQ(is_host ? host_[0]->all() : device_[0]->all(),
               bytes_of(floats_of(its_.rank, count_, seed_)));
-    for (const auto& one : host_) EXPECT_TRUE(one == nullptr || one->is_guarded());
-    for (const auto& one : device_) EXPECT_TRUE(one == nullptr || one->is_guarded());
+    for (const auto& buffer : host_) EXPECT_TRUE(buffer == nullptr || buffer->is_guarded());
+    for (const auto& buffer : device_) EXPECT_TRUE(buffer == nullptr || buffer->is_guarded());
   }
 
  private:
@@ -118,12 +118,12 @@ TEST(NcclScratch, PageableBuffersOfOneThread_DoNotHang) {
                                  kSum, comms.at(rank), streams.at(rank)));
     }
     if (in_group) NCCL_OK(nccl.ncclGroupEnd());
-    Bytes wanted = sum_of(2, kCount, seed);
-    wanted.resize(4 * kCount + 64, kPoison);
+    Bytes expected = sum_of(2, kCount, seed);
+    expected.resize(4 * kCount + 64, kPoison);
     for (const std::size_t rank : {0, 1}) {
       use_gpu(static_cast<int>(rank));
       CUDA_OK(cuStreamSynchronize(streams.at(rank)));
-      EXPECT_EQ(received.at(rank), wanted) << rank;
+      EXPECT_EQ(received.at(rank), expected) << rank;
       EXPECT_EQ(sent.at(rank), bytes_of(floats_of(static_cast<int>(rank), kCount, seed)));
     }
   }
@@ -144,15 +144,15 @@ TEST(NcclScratch, GrowingBuffers_TakeUnderTwiceTheLargest) {
   const CountsOf calls("ncclAllReduce");
   const std::vector<std::size_t> counts = growing_counts(40);
   EXPECT_THAT(on_nccl_ranks(2,
-                            [&](NcclRank& its) {
-                              expect_sum(its, 100, 1);
+                            [&](NcclRank& member) {
+                              expect_sum(member, 100, 1);
                               const std::size_t before = free_bytes();
                               unsigned seed = 1;
                               for (const std::size_t count : counts) {
-                                Sum sum(its, count);
+                                Sum sum(member, count);
                                 sum.fill(++seed);
-                                NCCL_OK(sum.call(its.streams[seed % 2]));
-                                its.synchronize();
+                                NCCL_OK(sum.call(member.streams[seed % 2]));
+                                member.synchronize();
                                 sum.check();
                               }
                               EXPECT_LT(before - free_bytes(), 2 * Sum::scratch_of(counts.back()));
@@ -164,17 +164,17 @@ TEST(NcclScratch, GrowingBuffers_TakeUnderTwiceTheLargest) {
 TEST(NcclScratch, ConcurrentCalls_ShareStagingBuffers) {
   const std::vector<std::size_t> counts = growing_counts(40);
   EXPECT_THAT(on_nccl_ranks(2,
-                            [&](NcclRank& its) {
-                              expect_sum(its, 100, 1);
+                            [&](NcclRank& member) {
+                              expect_sum(member, 100, 1);
                               std::vector<std::unique_ptr<Sum>> sums;
                               for (const std::size_t count : counts) {
-                                sums.push_back(std::make_unique<Sum>(its, count));
+                                sums.push_back(std::make_unique<Sum>(member, count));
                                 sums.back()->fill(static_cast<unsigned>(count));
                               }
                               const std::size_t before = free_bytes();
                               for (std::size_t i = 0; i < sums.size(); ++i)
-                                NCCL_OK(sums[i]->call(its.streams[i % 2]));
-                              its.synchronize();
+                                NCCL_OK(sums[i]->call(member.streams[i % 2]));
+                              member.synchronize();
                               for (const auto& sum : sums) sum->check();
                               EXPECT_LT(before - free_bytes(), 4 * Sum::scratch_of(counts.back()));
                             }),
@@ -182,18 +182,18 @@ TEST(NcclScratch, ConcurrentCalls_ShareStagingBuffers) {
 }
 
 /// Three sums, the middle one on a stream of its own.
-CUgraphExec captured(const NcclRank& its, const std::array<std::unique_ptr<Sum>, 3>& sums) {
+CUgraphExec captured(const NcclRank& member, const std::array<std::unique_ptr<Sum>, 3>& sums) {
   CUgraph graph = nullptr;
   CUgraphExec launched = nullptr;
   CUevent forked = nullptr;
   CUDA_OK(cuEventCreate(&forked, CU_EVENT_DISABLE_TIMING));
-  CUDA_OK(cuStreamBeginCapture(its.streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-  CUDA_OK(cuEventRecord(forked, its.streams[0]));
-  CUDA_OK(cuStreamWaitEvent(its.streams[1], forked, 0));
-  for (const std::size_t i : {0, 1, 2}) NCCL_OK(sums.at(i)->call(its.streams[i % 2]));
-  CUDA_OK(cuEventRecord(forked, its.streams[1]));
-  CUDA_OK(cuStreamWaitEvent(its.streams[0], forked, 0));
-  CUDA_OK(cuStreamEndCapture(its.streams[0], &graph));
+  CUDA_OK(cuStreamBeginCapture(member.streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  CUDA_OK(cuEventRecord(forked, member.streams[0]));
+  CUDA_OK(cuStreamWaitEvent(member.streams[1], forked, 0));
+  for (const std::size_t i : {0, 1, 2}) NCCL_OK(sums.at(i)->call(member.streams[i % 2]));
+  CUDA_OK(cuEventRecord(forked, member.streams[1]));
+  CUDA_OK(cuStreamWaitEvent(member.streams[0], forked, 0));
+  CUDA_OK(cuStreamEndCapture(member.streams[0], &graph));
   CUDA_OK(cuGraphInstantiate(&launched, graph, 0));
   CUDA_OK(cuGraphDestroy(graph));
   CUDA_OK(cuEventDestroy(forked));
@@ -205,16 +205,16 @@ TEST(NcclScratch, GraphsShareIt) {
   constexpr std::size_t kGraphs = 12;
   const std::vector<std::size_t> counts = growing_counts(3 * kGraphs);
   EXPECT_THAT(on_nccl_ranks(2,
-                            [&](NcclRank& its) {
-                              expect_sum(its, 100, 1);
+                            [&](NcclRank& member) {
+                              expect_sum(member, 100, 1);
                               std::vector<std::array<std::unique_ptr<Sum>, 3>> sums(kGraphs);
                               for (std::size_t i = 0; i < 3 * kGraphs; ++i)
-                                sums[i / 3].at(i % 3) = std::make_unique<Sum>(its, counts[i]);
-                              Sum beside(its, counts.back());
+                                sums[i / 3].at(i % 3) = std::make_unique<Sum>(member, counts[i]);
+                              Sum beside(member, counts.back());
                               const std::size_t before = free_bytes();
                               std::vector<CUgraphExec> graphs;
                               for (const auto& its_sums : sums)
-                                graphs.push_back(captured(its, its_sums));
+                                graphs.push_back(captured(member, its_sums));
                               EXPECT_LT(before - free_bytes(), 4 * Sum::scratch_of(counts.back()));
                               std::mt19937 random(3);  // the same on all ranks
                               for (unsigned turn = 1; turn < 4; ++turn) {
@@ -226,10 +226,11 @@ TEST(NcclScratch, GraphsShareIt) {
                                 for (std::size_t i = 0; i < kGraphs; ++i) order[i] = i;
                                 std::ranges::shuffle(order, random);
                                 for (std::size_t i = 0; i < kGraphs; ++i) {
-                                  CUDA_OK(cuGraphLaunch(graphs[order[i]], its.streams[i % 2]));
-                                  if (i == kGraphs / 2) NCCL_OK(beside.call(its.streams[turn % 2]));
+                                  CUDA_OK(cuGraphLaunch(graphs[order[i]], member.streams[i % 2]));
+                                  if (i == kGraphs / 2)
+                                    NCCL_OK(beside.call(member.streams[turn % 2]));
                                 }
-                                its.synchronize();
+                                member.synchronize();
                                 for (const auto& its_sums : sums)
                                   for (const auto& sum : its_sums) sum->check();
                                 beside.check();
@@ -257,18 +258,18 @@ TEST(NcclScratch, OutOfMemory_WaitsForAndFreesStaging) {
   constexpr std::size_t kSmall = 3000;
   constexpr std::size_t kLarge = 4000;
   EXPECT_THAT(on_nccl_ranks(2,
-                            [](NcclRank& its) {
-                              expect_sum(its, 100, 1);
-                              Sum small(its, kSmall);
-                              Sum large(its, kLarge);
+                            [](NcclRank& member) {
+                              expect_sum(member, 100, 1);
+                              Sum small(member, kSmall);
+                              Sum large(member, kLarge);
                               small.fill(2);
                               large.fill(3);
                               std::unique_ptr<Shortage> shortage;
-                              if (its.rank == 1)
+                              if (member.rank == 1)
                                 shortage = std::make_unique<Shortage>(Sum::scratch_of(kLarge));
-                              NCCL_OK(small.call(its.streams[0]));
-                              NCCL_OK(large.call(its.streams[1]));
-                              its.synchronize();
+                              NCCL_OK(small.call(member.streams[0]));
+                              NCCL_OK(large.call(member.streams[1]));
+                              member.synchronize();
                               small.check();
                               large.check();
                             }),
@@ -279,79 +280,79 @@ TEST(NcclScratch, OutOfMemory_WaitsForAndFreesStaging) {
 void expect_an_end_for_all(const char* why, const std::function<int(NcclRank&)>& fail) {
   testing::internal::CaptureStderr();
   EXPECT_THAT(on_nccl_ranks(2,
-                            [&](NcclRank& its) {
-                              expect_sum(its, 100, 1);
-                              if (its.rank == 1) {
-                                EXPECT_EQ(fail(its), 1);  // ncclUnhandledCudaError
+                            [&](NcclRank& member) {
+                              expect_sum(member, 100, 1);
+                              if (member.rank == 1) {
+                                EXPECT_EQ(fail(member), 1);  // ncclUnhandledCudaError
                                 return;
                               }
-                              Sum sum(its, 5000);
+                              Sum sum(member, 5000);
                               sum.fill(2);
                               // It may come after the other's end.
-                              int error = sum.call(its.streams[0]);
+                              int error = sum.call(member.streams[0]);
                               while (error == 0) {
-                                NCCL_OK(its.nccl.ncclCommGetAsyncError(its.comm, &error));
+                                NCCL_OK(member.nccl.ncclCommGetAsyncError(member.comm, &error));
                                 std::this_thread::yield();
                               }
                               EXPECT_EQ(error, 6);  // ncclRemoteError
-                              its.synchronize();
+                              member.synchronize();
                             }),
               Each(""));
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, testing::HasSubstr(std::string("ncclAllReduce of rank 1 failed: ") + why));
-  EXPECT_THAT(said, testing::Not(testing::HasSubstr("is no memory of a GPU")));
+  const std::string messages = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(messages, testing::HasSubstr(std::string("ncclAllReduce of rank 1 failed: ") + why));
+  EXPECT_THAT(messages, testing::Not(testing::HasSubstr("is no memory of a GPU")));
 }
 
 TEST(NcclScratch, RankWithoutMemory_EndsWaitsOfAll) {
   expect_an_end_for_all("a rank has no memory for a buffer that kernels do not reach\n",
-                        [](NcclRank& its) {
-                          Sum sum(its, 5000);
+                        [](NcclRank& member) {
+                          Sum sum(member, 5000);
                           sum.fill(2);
                           const Shortage shortage(4096);
-                          return sum.call(its.streams[0]);
+                          return sum.call(member.streams[0]);
                         });
 }
 
 TEST(NcclScratch, RankThatCannotCopy_EndsWaitsOfAll) {
-  expect_an_end_for_all("a rank cannot copy a buffer that kernels do not reach\n",
-                        [](NcclRank& its) {
-                          // Not aligned, and it ends before the call's elements do.
-                          const DeviceBytes buffer(4 * 2500, 1);
-                          return its.nccl.ncclAllReduce(buffer.get(), buffer.get(), 5000, kFloat32,
-                                                        kSum, its.comm, its.streams[0]);
-                        });
+  expect_an_end_for_all(
+      "a rank cannot copy a buffer that kernels do not reach\n", [](NcclRank& member) {
+        // Not aligned, and it ends before the call's elements do.
+        const DeviceBytes buffer(4 * 2500, 1);
+        return member.nccl.ncclAllReduce(buffer.get(), buffer.get(), 5000, kFloat32, kSum,
+                                         member.comm, member.streams[0]);
+      });
 }
 
 /// With its communicator, however many sizes and captures there were. In a process of its own:
 /// memory of communicators that other tests have destroyed may be freed meanwhile.
 TEST(NcclScratchEnd, FreesAll) {
   const std::vector<std::size_t> counts = growing_counts(9);
-  EXPECT_THAT(
-      on_nccl_ranks(2,
-                    [&](NcclRank& its) {
-                      expect_sum(its, 100, 1);
-                      const std::size_t before = free_bytes();
-                      NcclRank part = its;
-                      NCCL_OK(its.nccl.ncclCommSplit(its.comm, 0, its.rank, &part.comm, nullptr));
-                      for (std::size_t i = 0; i < counts.size(); i += 3) {
-                        std::array<std::unique_ptr<Sum>, 3> sums;
-                        for (std::size_t j = 0; j < 3; ++j) {
-                          sums.at(j) = std::make_unique<Sum>(part, counts[i + j]);
-                          sums.at(j)->fill(3);
-                        }
-                        const CUgraphExec graph = captured(part, sums);
-                        CUDA_OK(cuGraphLaunch(graph, its.streams[0]));
-                        NCCL_OK(sums[0]->call(its.streams[1]));
-                        its.synchronize();
-                        for (const auto& sum : sums) sum->check();
-                        CUDA_OK(cuGraphExecDestroy(graph));
-                      }
-                      EXPECT_LT(free_bytes(), before);
-                      NCCL_OK(its.nccl.ncclCommDestroy(part.comm));
-                      // By a thread of its own.
-                      while (free_bytes() < before) std::this_thread::yield();
-                    }),
-      Each(""));
+  EXPECT_THAT(on_nccl_ranks(2,
+                            [&](NcclRank& member) {
+                              expect_sum(member, 100, 1);
+                              const std::size_t before = free_bytes();
+                              NcclRank part = member;
+                              NCCL_OK(member.nccl.ncclCommSplit(member.comm, 0, member.rank,
+                                                                &part.comm, nullptr));
+                              for (std::size_t i = 0; i < counts.size(); i += 3) {
+                                std::array<std::unique_ptr<Sum>, 3> sums;
+                                for (std::size_t j = 0; j < 3; ++j) {
+                                  sums.at(j) = std::make_unique<Sum>(part, counts[i + j]);
+                                  sums.at(j)->fill(3);
+                                }
+                                const CUgraphExec graph = captured(part, sums);
+                                CUDA_OK(cuGraphLaunch(graph, member.streams[0]));
+                                NCCL_OK(sums[0]->call(member.streams[1]));
+                                member.synchronize();
+                                for (const auto& sum : sums) sum->check();
+                                CUDA_OK(cuGraphExecDestroy(graph));
+                              }
+                              EXPECT_LT(free_bytes(), before);
+                              NCCL_OK(member.nccl.ncclCommDestroy(part.comm));
+                              // By a thread of its own.
+                              while (free_bytes() < before) std::this_thread::yield();
+                            }),
+              Each(""));
 }
 
 }  // namespace

@@ -24,21 +24,21 @@ NcclId new_id() {
 }
 
 /// One that stays NCCL's.
-void* made_by_nccl(const NcclRank& its, const NcclId& id) {
+void* made_by_nccl(const NcclRank& member, const NcclId& id) {
   NcclConfig config;
   config.blocking = 0;
   void* comm = nullptr;
-  NCCL_OK(its.nccl.ncclCommInitRankConfig(&comm, its.size, id, its.rank, &config));
+  NCCL_OK(member.nccl.ncclCommInitRankConfig(&comm, member.size, id, member.rank, &config));
   return comm;
 }
 
-/// Of whole numbers, which NCCL and polypath sum alike.
+/// Sums of whole numbers, which NCCL and polypath sum alike.
 class Sum {
  public:
-  Sum(const NcclRank& its, void* comm, CUstream stream) : its_(its) {
-    memory_.put(0, bytes_of(std::vector<float>(kCount, static_cast<float>(its.rank + 1))));
-    NCCL_OK(
-        its.nccl.ncclAllReduce(memory_.get(), memory_.get(), kCount, kFloat32, kSum, comm, stream));
+  Sum(const NcclRank& member, void* comm, CUstream stream) : its_(member) {
+    memory_.put(0, bytes_of(std::vector<float>(kCount, static_cast<float>(member.rank + 1))));
+    NCCL_OK(member.nccl.ncclAllReduce(memory_.get(), memory_.get(), kCount, kFloat32, kSum, comm,
+                                      stream));
   }
   void expect() const {
     its_.synchronize();
@@ -58,17 +58,19 @@ TEST(NcclStart, CommunicatorBehindAHeldSum) {
   const NcclId first = new_id();
   const NcclId second = new_id();
   std::barrier issued(2);
-  const auto body = [&](NcclRank& its) {
-    void* const by_nccl = made_by_nccl(its, first);
-    const auto make = [&] { NCCL_OK(its.nccl.ncclCommInitRank(&its.comm, 2, second, its.rank)); };
+  const auto body = [&](NcclRank& member) {
+    void* const by_nccl = made_by_nccl(member, first);
+    const auto make = [&] {
+      NCCL_OK(member.nccl.ncclCommInitRank(&member.comm, 2, second, member.rank));
+    };
     std::optional<Sum> sum;
-    if (its.rank == 0) sum.emplace(its, by_nccl, its.streams[0]);
+    if (member.rank == 0) sum.emplace(member, by_nccl, member.streams[0]);
     issued.arrive_and_wait();
     make();
-    if (its.rank == 1) sum.emplace(its, by_nccl, its.streams[0]);
+    if (member.rank == 1) sum.emplace(member, by_nccl, member.streams[0]);
     sum->expect();
-    expect_sum(its, 901, 1, 1);
-    NCCL_OK(its.nccl.ncclCommDestroy(by_nccl));
+    expect_sum(member, 901, 1, 1);
+    NCCL_OK(member.nccl.ncclCommDestroy(by_nccl));
   };
   EXPECT_THAT(on_nccl_ranks(2, body, [](NcclRank&, const NcclId&) {}), Each(""));
 }
@@ -82,13 +84,13 @@ TEST(NcclStart, TwoOfOneThreadInAGroup) {
     std::array<NcclRank, 4> ranks;
     NCCL_OK(nccl.ncclGroupStart());
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      NcclRank& its = ranks.at(i);
-      its.rank = static_cast<int>(i / 2);
-      its.size = 2;
-      use_gpu(its.rank);
-      CUDA_OK(cuStreamCreate(its.streams.data(), CU_STREAM_NON_BLOCKING));
-      CUDA_OK(cuStreamCreate(&its.streams[1], CU_STREAM_NON_BLOCKING));
-      NCCL_OK(nccl.ncclCommInitRank(&its.comm, 2, ids.at(i % 2), its.rank));
+      NcclRank& member = ranks.at(i);
+      member.rank = static_cast<int>(i / 2);
+      member.size = 2;
+      use_gpu(member.rank);
+      CUDA_OK(cuStreamCreate(member.streams.data(), CU_STREAM_NON_BLOCKING));
+      CUDA_OK(cuStreamCreate(&member.streams[1], CU_STREAM_NON_BLOCKING));
+      NCCL_OK(nccl.ncclCommInitRank(&member.comm, 2, ids.at(i % 2), member.rank));
     }
     NCCL_OK(nccl.ncclGroupEnd());
     std::array<std::optional<Sum>, 4> sums;
@@ -110,17 +112,17 @@ TEST(NcclStart, TwoOfOneThreadInAGroup) {
 TEST(NcclStart, ThreeInAGroup) {
   const CountsOf calls("ncclAllReduce");
   const std::array<NcclId, 3> ids{new_id(), new_id(), new_id()};
-  const auto body = [&](NcclRank& its) {
+  const auto body = [&](NcclRank& member) {
     std::array<void*, 3> comms{};
-    NCCL_OK(its.nccl.ncclGroupStart());
+    NCCL_OK(member.nccl.ncclGroupStart());
     for (std::size_t i = 0; i < comms.size(); ++i) {
-      const std::size_t at = its.rank == 0 ? i : comms.size() - 1 - i;
-      NCCL_OK(its.nccl.ncclCommInitRank(&comms.at(at), 2, ids.at(at), its.rank));
+      const std::size_t at = member.rank == 0 ? i : comms.size() - 1 - i;
+      NCCL_OK(member.nccl.ncclCommInitRank(&comms.at(at), 2, ids.at(at), member.rank));
     }
-    NCCL_OK(its.nccl.ncclGroupEnd());
+    NCCL_OK(member.nccl.ncclGroupEnd());
     for (void* const comm : comms) {
-      Sum(its, comm, its.streams[0]).expect();
-      NCCL_OK(its.nccl.ncclCommDestroy(comm));
+      Sum(member, comm, member.streams[0]).expect();
+      NCCL_OK(member.nccl.ncclCommDestroy(comm));
     }
   };
   EXPECT_THAT(on_nccl_ranks(2, body, [](NcclRank&, const NcclId&) {}), Each(""));
@@ -152,12 +154,12 @@ TEST(NcclStart, LaterCommunicatorsTakeLittle) {
   std::array<NcclId, 12> ids{};
   for (NcclId& id : ids) id = new_id();
   std::barrier step(kRanks);
-  const auto body = [&](NcclRank& its) {
+  const auto body = [&](NcclRank& member) {
     const std::size_t before = free_memory();
     step.arrive_and_wait();
     std::array<void*, 12> comms{};
     const auto make = [&](std::size_t i) {
-      NCCL_OK(its.nccl.ncclCommInitRank(&comms.at(i), kRanks, ids.at(i), its.rank));
+      NCCL_OK(member.nccl.ncclCommInitRank(&comms.at(i), kRanks, ids.at(i), member.rank));
     };
     make(0);
     step.arrive_and_wait();
@@ -174,12 +176,12 @@ TEST(NcclStart, LaterCommunicatorsTakeLittle) {
     const Counts all;
     EXPECT_EQ(all.modules, first.modules);
     EXPECT_LE(all.pinned_bytes - first.pinned_bytes, std::size_t{11 * kRanks * 4096});
-    EXPECT_LE(before - free_memory(), 400 * kMiB) << "GPU " << its.rank;
+    EXPECT_LE(before - free_memory(), 400 * kMiB) << "GPU " << member.rank;
     step.arrive_and_wait();
-    its.comm = comms[1];
-    expect_sum(its, 5000, 3);
-    its.comm = nullptr;
-    for (void* const comm : comms) NCCL_OK(its.nccl.ncclCommDestroy(comm));
+    member.comm = comms[1];
+    expect_sum(member, 5000, 3);
+    member.comm = nullptr;
+    for (void* const comm : comms) NCCL_OK(member.nccl.ncclCommDestroy(comm));
   };
   EXPECT_THAT(on_nccl_ranks(kRanks, body, [](NcclRank&, const NcclId&) {}), Each(""));
   EXPECT_EQ(calls.taken(), kRanks);
@@ -187,7 +189,7 @@ TEST(NcclStart, LaterCommunicatorsTakeLittle) {
 
 /// Without anything measured, and not in reproducible mode.
 TEST(NcclUnmeasured, NothingIsLoadedOrTaken) {
-  const auto body = [](NcclRank& its) { Sum(its, its.comm, its.streams[0]).expect(); };
+  const auto body = [](NcclRank& member) { Sum(member, member.comm, member.streams[0]).expect(); };
   EXPECT_THAT(on_nccl_ranks(2, body), Each(""));
   EXPECT_EQ(count_of("polypath_test_modules"), 0u);
   const nlohmann::json refusals = nccl_report()["refusals"];

@@ -86,7 +86,7 @@ class StagedByHand {
 /// One thread's transfer, and what its calls took.
 struct Side {
   Side(Context& context, const Request& request)
-      : wanted(request),
+      : requested(request),
         dst(context.driver(), context.node(), request.dst, request.bytes),
         src(context.driver(), context.node(), request.src, request.bytes),
         stream(context.driver(), src.context()),
@@ -96,7 +96,7 @@ struct Side {
   }
   static constexpr std::uint64_t kSeed = 7;
 
-  Request wanted;
+  Request requested;
   TestBuffer dst;
   TestBuffer src;
   Stream stream;
@@ -106,7 +106,7 @@ struct Side {
 };
 
 void issue(Context& context, const Side& side, Way way) {
-  const Transfer transfer{side.dst.address(), side.src.address(), side.wanted.bytes,
+  const Transfer transfer{side.dst.address(), side.src.address(), side.requested.bytes,
                           side.stream.get()};
   switch (way) {
     case Way::polypath: context.copy_async(transfer); break;
@@ -167,8 +167,9 @@ void report(const std::array<Side, 2>& sides) {
       const double alone = median(side.alone_us[index]);
       const double beside = median(side.beside_us[index]);
       worst = std::max(worst, beside / alone);
-      figures += fmt::format("  {} to {}: {:.1f} us alone, {:.1f} us beside the other,",
-                             to_string(side.wanted.src), to_string(side.wanted.dst), alone, beside);
+      figures +=
+          fmt::format("  {} to {}: {:.1f} us alone, {:.1f} us beside the other,",
+                      to_string(side.requested.src), to_string(side.requested.dst), alone, beside);
     }
     fmt::print("{}{} at most {:.2f} times as long\n",
                way == Way::polypath ? "polypath      "

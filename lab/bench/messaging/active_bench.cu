@@ -11,7 +11,7 @@ struct TakeNote {
   Count* count;
   SIMT_DEVICE void operator()(unsigned, const arguments& item) const { count->add(item); }
 };
-/// The same, and replies: what a request and its answer cost.
+/// Messages and replies: what a request and its answer cost.
 struct Noted {
   using arguments = Item<3>;
   Count* count;
@@ -47,7 +47,7 @@ SIMT_DEVICE void run_active(const ActiveRun& run) {
     if (warp.is_leader()) messages.close();
     warp.sync();
   }
-  // Whoever has sent waits for the replies; others for the requests.
+  // Senders wait for the replies; others for the requests.
   if (has_come) messages.progress_until_closed(warp);
   count.write(run.tally);
 }

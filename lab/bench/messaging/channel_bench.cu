@@ -54,10 +54,10 @@ SIMT_KERNEL(polypath_bench_channel_stream, 512, ChannelStream run) {
 }
 
 /// The next request is written by one thread, and loaded by all.
-SIMT_DEVICE void keep_request(device::request* at, const device::request& of) {
+SIMT_DEVICE void keep_request(device::request* at, const device::request& source) {
   if (simt::rank_in_warp() != 0) return;
-  simt::store_relaxed(&at->slot, of.slot);
-  simt::store_relaxed(&at->generation, of.generation);
+  simt::store_relaxed(&at->slot, source.slot);
+  simt::store_relaxed(&at->generation, source.generation);
 }
 
 SIMT_KERNEL(polypath_bench_channel_steps, 32, ChannelSteps run) {

@@ -49,7 +49,7 @@ ChannelEnds::ChannelEnds(Bench& bench, const polypath_channel_options& options,
                                             address(windows[1]), window_bytes};
   for (unsigned end = 0; end < 2; ++end) {
     gpu.write(parts[end], table.data(), table.size() * sizeof table[0]);
-    layout.mine = parts[end];
+    layout.local = parts[end];
     layout.rank = end;
     views[end] = layout;
   }
@@ -77,7 +77,7 @@ ActiveEnds::ActiveEnds(Bench& bench, const polypath_active_messages_options& opt
   for (unsigned end = 0; end < 2; ++end)
     parts[end] = static_cast<unsigned char*>(gpu.alloc(layout.bytes()));
   for (unsigned end = 0; end < 2; ++end) {
-    layout.mine = parts[end];
+    layout.local = parts[end];
     layout.rank = end;
     gpu.write(parts[end], parts.data(), sizeof parts);
     for (const active_messages_view::kind kind :

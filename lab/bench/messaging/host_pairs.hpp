@@ -74,7 +74,7 @@ class HostPairs {
   polypath_queue* queue_ = nullptr;
 };
 
-inline void came(polypath::device::status status) {
+inline void expect_done(polypath::device::status status) {
   expect(status == polypath::device::status::done, "a wait of the CPU gave up");
 }
 
@@ -108,11 +108,11 @@ class HostTrips {
   }
   /// The item of that round comes to the CPU.
   void pop(std::uint32_t round, const std::string& line) {
-    came(pops_.pop(item_));
+    expect_done(pops_.pop(item_));
     expect(is_item(item_, round), line + ": a wrong item");
   }
   /// ... and goes back.
-  void push() { came(pushes_.push(item_)); }
+  void push() { expect_done(pushes_.push(item_)); }
   /// After all launches: all items came back to the GPU.
   void check_all(const std::string& line) {
     expect_each(gpu_.read<Tally>(side_.tally, 1)[0], side_.rounds, launches_, line);

@@ -101,7 +101,7 @@ void match_line(Bench& bench, const std::string& line, std::uint32_t queues, std
                known, {"l2_read"});
 }
 
-std::string with(const std::string& line, unsigned wildcards) {
+std::string with_wildcards(const std::string& line, unsigned wildcards) {
   return line +
          (wildcards == 0 ? ", no wildcard" : ", " + std::to_string(wildcards) + " % wildcards");
 }
@@ -112,13 +112,13 @@ void match_lines(Bench& bench) {
   const unsigned times = bench.sized(100U, 2U);
   for (const unsigned wildcards : {0U, 1U, 10U}) {
     const std::string prefix = "matching, MPI order, one queue of ";
-    match_line(bench, with(prefix + "64", wildcards), 1, 64, wildcards, times, {6});
-    match_line(bench, with(prefix + "1024", wildcards), 1, 1024, wildcards, times, {6});
-    match_line(bench, with(prefix + "16384", wildcards), 1, bench.sized(16384U, 2000U), wildcards,
-               bench.sized(10U, 1U), {});
+    match_line(bench, with_wildcards(prefix + "64", wildcards), 1, 64, wildcards, times, {6});
+    match_line(bench, with_wildcards(prefix + "1024", wildcards), 1, 1024, wildcards, times, {6});
+    match_line(bench, with_wildcards(prefix + "16384", wildcards), 1, bench.sized(16384U, 2000U),
+               wildcards, bench.sized(10U, 1U), {});
   }
   for (const unsigned wildcards : {0U, 10U})
-    match_line(bench, with("matching, MPI order, many queues of 1024", wildcards),
+    match_line(bench, with_wildcards("matching, MPI order, many queues of 1024", wildcards),
                bench.sized(8192U, 3U), 1024, wildcards, bench.sized(10U, 1U), {0, true});
   match_line(bench, "matching, MPI order, one queue of 64 K by the whole GPU, no wildcard", 1,
              bench.sized(1U << 16, 3000U), 0, bench.sized(10U, 1U), {});

@@ -60,10 +60,10 @@ class Holder {
     if (handle == kNone) return;
     bool is_right = true;
     for (std::uint32_t at = 0; at < device::pool::bytes_of(handle); at += 16) {
-      const auto found =
+      const auto block =
           simt::load(reinterpret_cast<const device::ll_packet*>(pool.address(handle) + at));
-      is_right = is_right && found.data[0] == own_ && found.data[1] == handle &&
-                 found.data[2] == at && found.lap == ~handle;
+      is_right = is_right && block.data[0] == own_ && block.data[1] == handle &&
+                 block.data[2] == at && block.lap == ~handle;
     }
     wrong_ += is_right ? 0 : 1;
   }

@@ -24,11 +24,11 @@ struct Shape {
 
 Tally read_tally(Gpu& gpu, Tally* tally) { return gpu.read<Tally>(tally, 1)[0]; }
 
-void expect_all(const Tally& found, std::uint64_t items, std::uint64_t runs,
+void expect_all(const Tally& tally, std::uint64_t items, std::uint64_t runs,
                 const std::string& line) {
-  expect(found.wrong == 0, line + ": " + std::to_string(found.wrong) + " wrong items");
-  expect(found.items == items * runs, line + ": items lost or doubled");
-  expect(found.sum_of_ids == items * (items - 1) / 2 * runs, line + ": not these items");
+  expect(tally.wrong == 0, line + ": " + std::to_string(tally.wrong) + " wrong items");
+  expect(tally.items == items * runs, line + ": items lost or doubled");
+  expect(tally.sum_of_ids == items * (items - 1) / 2 * runs, line + ": not these items");
 }
 
 /// The rate of one queue; every item is checked.
@@ -128,13 +128,13 @@ void history_line(Bench& bench, const std::string& line, unsigned capacity_log2)
   (void)bench.median_us(line, [&] {
     gpu.set(run.operations, 0xFF, 2 * count * sizeof(Operation));
     const double us = gpu.time_us([&] { gpu.launch(kernel, 2 * half, kThreads, run); });
-    const auto found = gpu.read<Operation>(run.operations, 2 * count);
-    const auto middle = found.begin() + static_cast<std::ptrdiff_t>(count);
-    const std::vector<Operation> pushes(found.begin(), middle);
+    const auto operations = gpu.read<Operation>(run.operations, 2 * count);
+    const auto middle = operations.begin() + static_cast<std::ptrdiff_t>(count);
+    const std::vector<Operation> pushes(operations.begin(), middle);
     std::vector<Operation> pops(count, Operation{~std::uint64_t{0}, 0, 0});
-    for (auto one = middle; one != found.end(); ++one) {
-      expect(one->id < count && pops[one->id].id != one->id, line + ": an item lost or doubled");
-      pops[one->id] = *one;
+    for (auto pop = middle; pop != operations.end(); ++pop) {
+      expect(pop->id < count && pops[pop->id].id != pop->id, line + ": an item lost or doubled");
+      pops[pop->id] = *pop;
     }
     const std::string why = why_not_linearizable(pushes, pops, kResolutionNs);
     expect(why.empty(), line + ": " + why);
@@ -154,7 +154,7 @@ void queue_lines(Bench& bench) {
     return bench.quick() ? Shape{half, half, threads, 10, 7, 5}
                          : Shape{half, half, threads, capacity_log2, segment_log2, calls};
   };
-  const auto one = [&](unsigned size, std::uint32_t calls) {
+  const auto single = [&](unsigned size, std::uint32_t calls) {
     return bench.quick() ? Shape{1, 1, size, 10, 7, 5} : Shape{1, 1, size, 16, 10, calls};
   };
   const char* const warps = "polypath_bench_queue_warp_3_1";
@@ -171,8 +171,8 @@ void queue_lines(Bench& bench) {
   for (const unsigned log2 : {15U, 16U, 18U})
     queue_line(bench, "many to many, 128 B cells, ring of 2^" + std::to_string(log2),
                "polypath_bench_queue_warp_24_1", 24, 32, 1, many(log2, log2 - 6, 1500), {});
-  queue_line(bench, "one block to one block, 16 B", warps, 3, 32, 1, one(threads, 2000), {});
-  queue_line(bench, "one warp to one warp, 16 B", warps, 3, 32, 1, one(32, 2000), {});
+  queue_line(bench, "one block to one block, 16 B", warps, 3, 32, 1, single(threads, 2000), {});
+  queue_line(bench, "one warp to one warp, 16 B", warps, 3, 32, 1, single(32, 2000), {});
   const Known sums{0, true};
   pair_line(bench, "pairs of blocks, 16 B, 4 a thread", "polypath_bench_pairs_3_4", 3, 4, false,
             sums);

@@ -208,7 +208,7 @@ void host_rate_line(Bench& bench, const std::string& line, polypath_queue_side h
       bool all_right = true;
       for (std::uint64_t id = 0; id < all;) {
         const std::size_t count = std::min<std::uint64_t>(kBatch, all - id);
-        came(pops.pop(items.data(), count));
+        expect_done(pops.pop(items.data(), count));
         for (std::size_t i = 0; i < count; ++i, ++id) all_right &= is_item(items[i], id);
       }
       expect(all_right, line + ": a wrong item");
@@ -218,7 +218,7 @@ void host_rate_line(Bench& bench, const std::string& line, polypath_queue_side h
       for (std::uint64_t id = 0; id < all;) {
         const std::size_t count = std::min<std::uint64_t>(kBatch, all - id);
         for (std::size_t i = 0; i < count; ++i) items[i] = make_words(id++);
-        came(pushes.push(items.data(), count));
+        expect_done(pushes.push(items.data(), count));
       }
     }
   };

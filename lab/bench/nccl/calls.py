@@ -5,12 +5,12 @@ PyTorch and NCCL:
     polypath run --reproducible --stats text -- \\
         torchrun --nproc-per-node 4 lab/bench/nccl/calls.py [--nccl batch-invariant] [--json FILE]
 
-Of each size both libraries (concurrent.py) do rows of calls in turn, captured in a graph (NCCL
+For each size both libraries (concurrent.py) do rows of calls in turn, captured in a graph (NCCL
 takes longer to issue a call where its communicators do not block); times are medians
 of the slowest rank, in us a call. `--nccl batch-invariant` sets NCCL as vLLM's batch-invariant
 mode does, `tree` its
 algorithm and protocol alone. Every element is compared with the sum in rank order, rounded once;
-exit code 1 when one of polypath's differs.
+exit code 1 when a polypath result differs.
 """
 
 from __future__ import annotations

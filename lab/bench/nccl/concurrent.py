@@ -66,9 +66,9 @@ def in_rank_order(own: torch.Tensor, nccl: Group) -> torch.Tensor:
     return total.to(own.dtype)
 
 
-def differing(one: torch.Tensor, other: torch.Tensor) -> int:
+def differing(result: torch.Tensor, other: torch.Tensor) -> int:
     """Elements of two bytes whose bits are not the same."""
-    return int((one.view(torch.int16) != other.view(torch.int16)).sum())
+    return int((result.view(torch.int16) != other.view(torch.int16)).sum())
 
 
 def captured(work: Callable[[], object]) -> torch.cuda.CUDAGraph:
@@ -94,7 +94,7 @@ def worst_of_ranks(values: Iterable[float], nccl: Group) -> list[float]:
 
 
 def about(nccl: str) -> dict[str, object]:
-    """Of the machine, for a result."""
+    """Describe the machine, for a result."""
     gpus = dist.get_world_size()
     return {
         "gpus": gpus,

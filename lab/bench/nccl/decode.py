@@ -218,13 +218,13 @@ def check(model: Model, batches: list[int], groups: dict[str, Group]) -> dict[st
     nccl = groups["nccl"]
     random = torch.Generator(device="cuda").manual_seed(100 + dist.get_rank())
     own = torch.randn(len(model.inputs), HIDDEN, device="cuda", generator=random).bfloat16()
-    found: dict[str, dict[str, int]] = {"differing": {}, "not_in_rank_order": {}}
+    differences: dict[str, dict[str, int]] = {"differing": {}, "not_in_rank_order": {}}
     for name, group in groups.items():
         sums = sum(differing_sums(own[:rows], group, nccl) for rows in (1, len(own)))
         logits = differing_logits(model, batches, group)
         worst = worst_of_ranks([logits, sums], nccl)
-        found["differing"][name], found["not_in_rank_order"][name] = map(int, worst)
-    return found
+        differences["differing"][name], differences["not_in_rank_order"][name] = map(int, worst)
+    return differences
 
 
 def is_under_polypath() -> bool:
@@ -272,9 +272,9 @@ def main() -> int:
         print("Not under polypath: both groups are NCCL's.", flush=True)
     model = make_model(arguments.layers, max(64, *arguments.batches), arguments.context, gpu)
 
-    found = check(model, arguments.batches, groups)
+    differences = check(model, arguments.batches, groups)
     if is_first:
-        for what, counts in found.items():
+        for what, counts in differences.items():
             text = ", ".join(f"{name} {count}" for name, count in counts.items())
             print(f"{what.replace('_', ' ')}: {text} elements", flush=True)
     rows = []
@@ -288,10 +288,10 @@ def main() -> int:
                 flush=True,
             )
     if is_first and arguments.json:
-        result = {**described(arguments), "rows": rows, **found}
+        result = {**described(arguments), "rows": rows, **differences}
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
     dist.destroy_process_group()
-    return 1 if any(counts["polypath"] for counts in found.values()) else 0
+    return 1 if any(counts["polypath"] for counts in differences.values()) else 0
 
 
 if __name__ == "__main__":

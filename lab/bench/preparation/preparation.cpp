@@ -6,7 +6,7 @@
 //   meanwhile  both by polypath, from the first large transfer to the first that takes all routes
 //   after it   both by polypath
 //
-// Of each: median and longest time of the call that copies 1 MiB, and of the copy. Then what the
+// For each: median and longest time of the call that copies 1 MiB, and of the copy. Then what the
 // preparation's own calls of the driver took. Usage: preparation [FROM TO [SIZE [ROUNDS]]], by
 // default gpu0 gpu1 64M 2000. POLYPATH_PREPARE_THREADS varies the number of threads.
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ namespace polypath {
 namespace {
 
 constexpr std::uint64_t kSmallBytes = kMiB;
-constexpr double kPatienceUs = 30e6;
+constexpr double kTimeoutUs = 30e6;
 constexpr std::uint64_t kSeed = 11;
 
 // ---- the driver's calls, timed ------------------------------------------------------------------
@@ -188,7 +188,7 @@ class Program {
       }
       ready_us = steady_clock_us() - since_us;
       copy_small(times, false);
-      if (ready_us > kPatienceUs) throw Error("not all routes were ready within 30 s");
+      if (ready_us > kTimeoutUs) throw Error("not all routes were ready within 30 s");
     }
     return times;
   }
@@ -203,7 +203,7 @@ class Program {
   }
 
   [[nodiscard]] CUcontext own() const noexcept { return large_.own; }
-  /// Of all that was copied since the last time.
+  /// Checks all that was copied since the last time.
   bool check() {
     large_.wait(driver_);
     small_.wait(driver_);

@@ -115,8 +115,10 @@ class MeasuredBy final : public MeasuredBackend {
 
   /// With its GPU, before anything that needs a context is made.
   struct Ready {
-    Ready(const uc::Bootstrap& meeting, int device) : its(meeting) { its.SetDevice(device); }
-    uc::Environment<B> its;
+    Ready(const uc::Bootstrap& meeting, int device) : environment(meeting) {
+      environment.SetDevice(device);
+    }
+    uc::Environment<B> environment;
   };
 
   void meet() const { static_cast<void>(meeting_.gather(char{})); }

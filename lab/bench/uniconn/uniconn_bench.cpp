@@ -111,7 +111,7 @@ class Bench {
  private:
   struct Buffers {
     void* sent;
-    void* came;
+    void* received;
   };
 
   void meet() const { static_cast<void>(rank_.meeting.gather(char{})); }
@@ -172,10 +172,10 @@ class Bench {
     const int other = 1 - own_;
     const bool is_first = own_ == 0;
     const auto post = [&](std::size_t count) {
-      calls.post(buffers.sent, buffers.came, count, 0, other);
+      calls.post(buffers.sent, buffers.received, count, 0, other);
     };
     const auto acknowledge = [&](std::size_t count) {
-      calls.acknowledge(buffers.came, count, 0, other);
+      calls.acknowledge(buffers.received, count, 0, other);
     };
     if (options_.test == "latency") {
       is_first ? post(bytes) : acknowledge(bytes);
@@ -196,18 +196,18 @@ class Bench {
     if (own_ == 0) {
       rank_.gpu.write(buffers.sent, expected.data(), bytes);
     } else {
-      rank_.gpu.poison(buffers.came, std::max<std::size_t>(bytes, 1));
+      rank_.gpu.poison(buffers.received, std::max<std::size_t>(bytes, 1));
     }
     meet();
     bool is_right = true;
     if (own_ == 0) {
-      calls.post(buffers.sent, buffers.came, bytes, 0, 1);
+      calls.post(buffers.sent, buffers.received, bytes, 0, 1);
       rank_.gpu.synchronize();
     } else {
-      calls.acknowledge(buffers.came, bytes, 0, 0);
+      calls.acknowledge(buffers.received, bytes, 0, 0);
       std::vector<std::uint64_t> received(expected.size(), 0);
       rank_.gpu.synchronize();
-      rank_.gpu.read(received.data(), buffers.came, bytes);
+      rank_.gpu.read(received.data(), buffers.received, bytes);
       is_right = received == expected;
     }
     return all_well(is_right);

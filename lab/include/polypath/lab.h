@@ -24,8 +24,8 @@ typedef struct polypath_bench_request {
   size_t count;
   int warmup;     /* untimed pairs first; at least 1, whose bytes are verified */
   int iterations; /* timed pairs, at least 1 */
-  int window;     /* so many times at once, each on buffers and streams of its own, before anybody
-                     waits (1 to 64; 0 is 1); bytes and GB/s then are sums over the window */
+  int window;     /* copies at once, each on buffers and streams of its own, before the host waits
+                     (1 to 64; 0 is 1); bytes and GB/s then are sums over the window */
   int compare_executors; /* 1: also the plan as streams against the same as graphs, in pairs */
 } polypath_bench_request;
 
@@ -148,7 +148,7 @@ typedef struct polypath_collective_bench_request {
   const char* op;        /* "allreduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
                             "all_to_all" */
   const char* type;      /* "float32", ...: polypath_data_type in small letters */
-  const char* operation; /* "sum", ...: polypath_reduce_op likewise */
+  const char* operation; /* "sum", ...: a polypath_reduce_op */
   size_t bytes;          /* of a rank's larger buffer; rounded up to whole elements of every rank */
   int warmup;            /* untimed pairs first, 0 or more */
   int iterations;        /* timed pairs, at least 1 */

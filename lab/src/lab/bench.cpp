@@ -111,15 +111,24 @@ json Bench::executors(TransferSet& set, const std::vector<Request>& requests, co
 json Bench::run(const std::vector<Request>& requests, const PairOptions& options, int window,
                 bool compare_executors) {
   const Plan plan = context_.plan(requests);
+  const bool is_pageable = requests.front().is_pageable;
   // What the row names serves on idle streams as well.
-  PreparedPlan named = *context_.planner().plan(requests, 0);
+  PreparedPlan named = is_pageable ? PreparedPlan{} : *context_.planner().plan(requests, 0);
   named.on_idle_stream = nullptr;
   TransferSet set(context_, requests, window);
 
   const Traffic before = counted(context_);
   set.verify("native", [&] { set.issue_native(); });
   if (counted(context_) != before) throw Error("the native copy was split");
-  verify_polypath(set, named, window);
+  const auto verify = [&] {
+    if (!is_pageable) return verify_polypath(set, named, window);
+    const std::uint64_t carried = context_.counters().snapshot().pageable;
+    set.verify("polypath", [&] { set.issue_polypath(); });
+    const auto wanted = plan.native() ? 0 : static_cast<std::uint64_t>(window);
+    if (context_.counters().snapshot().pageable != carried + wanted)
+      throw Error("the polypath copy did not go the way of the plan");
+  };
+  verify();
   PairOptions behind_work = options;
   behind_work.ahead = set.ahead();
   behind_work.clock = cpu_clock(context_.source());
@@ -127,12 +136,13 @@ json Bench::run(const std::vector<Request>& requests, const PairOptions& options
   const std::uint64_t graphs_before = context_.graph_counts().launches;
   const PairSamples samples = measure_pairs(
       context_.driver(), set.streams(), [&] { set.issue_native(); },
-      [&] { set.issue_polypath(&named); }, behind_work);
+      [&] { set.issue_polypath(is_pageable ? nullptr : &named); }, behind_work);
   json as_counted = went(counts_before, context_.counters().snapshot(),
                          context_.graph_counts().launches - graphs_before);
-  verify_polypath(set, named, window);
+  verify();
   json compared;
-  if (compare_executors && !plan.native()) compared = executors(set, requests, plan, behind_work);
+  if (compare_executors && !plan.native() && !is_pageable)
+    compared = executors(set, requests, plan, behind_work);
 
   double limit_gbps = plan.limit_gbps;
   const char* limit_from = "flow";

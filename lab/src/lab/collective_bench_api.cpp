@@ -21,7 +21,7 @@ polypath_status polypath_collective_bench_create(polypath_comm* comm, const char
   return guarded([&] {
     require(bench != nullptr, "bench is null");
     require(nccl == nullptr || choice == nullptr, "nccl and choice are both given");
-    static_cast<void>(of(comm));  // of one node
+    static_cast<void>(communicator_of(comm));  // of one node
     Collectives& collectives = collectives_of(comm, /*copies=*/true).inside;
     CollectiveBench::Baseline baseline;
     if (choice != nullptr) baseline.choice = parse_collective_choice(choice);

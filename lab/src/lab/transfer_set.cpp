@@ -44,8 +44,10 @@ TransferSet::TransferSet(Context& context, const std::vector<Request>& requests,
   for (const Request& request : all_requests) {
     One entry;
     entry.context = context_.devices().context(issuing_gpu(request));
-    entry.src = std::make_unique<TestBuffer>(driver, context_.node(), request.src, request.bytes);
-    entry.dst = std::make_unique<TestBuffer>(driver, context_.node(), request.dst, request.bytes);
+    entry.src = std::make_unique<TestBuffer>(driver, context_.node(), request.src, request.bytes,
+                                             request.is_pageable);
+    entry.dst = std::make_unique<TestBuffer>(driver, context_.node(), request.dst, request.bytes,
+                                             request.is_pageable);
     entry.stream = std::make_unique<Stream>(driver, entry.context);
     entry.seed = std::uint64_t{seeds()} << 32 | seeds();
     entry.src->fill(entry.seed);
@@ -53,6 +55,7 @@ TransferSet::TransferSet(Context& context, const std::vector<Request>& requests,
     transfers_.push_back(
         {entry.dst->address(), entry.src->address(), request.bytes, streams_.back()});
     bytes_ += request.bytes;
+    is_pageable_ = is_pageable_ || request.is_pageable;
     all_.push_back(std::move(entry));
   }
 }
@@ -111,7 +114,7 @@ std::function<void()> TransferSet::ahead() {
   const MemoryId src = all_.front().src->memory();
   const MemoryId dst = all_.front().dst->memory();
   const auto link = context_.node().find_link(src, dst);
-  if (context_.source().simulated || !link || all_.size() > group_) return {};
+  if (context_.source().simulated || !link || all_.size() > group_ || is_pageable_) return {};
   const double gbps = context_.node().links[static_cast<std::size_t>(*link)].gbps;
   const auto bytes = static_cast<std::uint64_t>(kAheadUs * gbps * kBytesPerGbpsUs);
   if (ahead_.empty())

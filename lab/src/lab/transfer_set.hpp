@@ -63,6 +63,7 @@ class TransferSet {
   std::vector<Transfer> transfers_;
   std::vector<CUstream> streams_;
   std::uint64_t bytes_ = 0;
+  bool is_pageable_ = false;  // host memory of some: its copies wait for their stream
   std::vector<std::unique_ptr<TestBuffer>> ahead_;
 };
 

@@ -73,11 +73,11 @@ TEST(Contents, DifferInEveryNumberOfTheSeed) {
     Message(0, 64, seed).fill(memory);
     return bytes_of(memory);
   };
-  const auto one = contents(seed_of({0, 1, 2}));
-  EXPECT_EQ(contents(seed_of({0, 1, 2})), one);
+  const auto expected = contents(seed_of({0, 1, 2}));
+  EXPECT_EQ(contents(seed_of({0, 1, 2})), expected);
   for (const std::uint64_t other : {seed_of({1, 1, 2}), seed_of({0, 2, 2}), seed_of({0, 1, 3}),
                                     seed_of({1, 0, 2}), seed_of({0, 1}), seed_of({0, 0, 1, 2})})
-    EXPECT_NE(contents(other), one);
+    EXPECT_NE(contents(other), expected);
 }
 
 TEST(Contents, ShiftedMessage_IsWrong) {

@@ -53,43 +53,43 @@ std::unique_ptr<polypath_channel> make_channel(Communicator& communicator,
     communicator.require_own(windows[i]->memory, "one of windows");
     wish.windows.at(static_cast<std::size_t>(i)) = windows[i]->memory.number();
   }
-  auto made = std::make_unique<polypath_channel>(
+  auto channel = std::make_unique<polypath_channel>(
       polypath_channel{PeerMemory(communicator, layout.bytes(), wish_of(wish), "a channel"), layout,
                        options.timeout_ms});
-  made->memory.meet([&] {
+  channel->memory.meet([&] {
     std::vector<std::uint64_t> table;
     const auto add = [&](const SymmetricMemory& memory) {
       for (int rank = 0; rank < communicator.size(); ++rank)
         table.push_back(address(memory.address(rank)));
       table.push_back(memory.bytes());
     };
-    add(made->memory.memory());
+    add(channel->memory.memory());
     for (int i = 0; i < count; ++i) add(windows[i]->memory);
-    made->memory.write(0, table);
+    channel->memory.write(0, table);
   });
-  return made;
+  return channel;
 }
 
 std::unique_ptr<polypath_active_messages> make_messages(
     Communicator& communicator, const polypath_active_messages_options& options) {
   using View = device::active_messages_view;
   const View layout = layout_of(options, communicator.rank(), communicator.size());
-  auto made = std::make_unique<polypath_active_messages>(polypath_active_messages{
+  auto messages = std::make_unique<polypath_active_messages>(polypath_active_messages{
       PeerMemory(communicator, layout.bytes(), wish_of(options), "active messages"), layout,
       options.timeout_ms});
-  made->memory.meet([&] {
+  messages->memory.meet([&] {
     std::vector<std::uint64_t> table;
     std::vector<std::uint64_t> closed;
     for (std::uint32_t rank = 0; rank < layout.ranks; ++rank) {
-      table.push_back(address(made->memory.memory().address(static_cast<int>(rank))));
+      table.push_back(address(messages->memory.memory().address(static_cast<int>(rank))));
       for (const View::kind kind : {View::request, View::reply})
         for (std::uint32_t shard = 0; shard < layout.shards(); ++shard)
           closed.push_back(layout.ring_offset(kind, rank, shard) + View::kClosed);
     }
-    made->memory.write(0, table);
-    made->memory.write_ones(closed);
+    messages->memory.write(0, table);
+    messages->memory.write_ones(closed);
   });
-  return made;
+  return messages;
 }
 
 /// A handle for each rank, or none, and what the first of them threw.
@@ -97,9 +97,9 @@ template <typename Handle, typename Make>
 void make_all(polypath_comm* const* comms, int ranks, Handle** handles, const Make& make) {
   require_all(comms, ranks);
   require(handles != nullptr, "where the handles are to be is null");
-  std::vector<std::unique_ptr<Handle>> made(static_cast<std::size_t>(ranks));
-  on_threads(ranks, [&](std::size_t i) { made[i] = make(of(comms[i]), i); });
-  for (std::size_t i = 0; i < made.size(); ++i) handles[i] = made[i].release();
+  std::vector<std::unique_ptr<Handle>> created(static_cast<std::size_t>(ranks));
+  on_threads(ranks, [&](std::size_t i) { created[i] = make(communicator_of(comms[i]), i); });
+  for (std::size_t i = 0; i < created.size(); ++i) handles[i] = created[i].release();
 }
 
 template <typename Handle>
@@ -118,13 +118,13 @@ template <typename Handle>
 void give_view(const Handle* handle, void* view, std::size_t bytes) {
   require(handle != nullptr, "the handle is null");
   require(view != nullptr, "view is null");
-  auto made = handle->layout;
-  require(bytes == sizeof made,
+  auto layout = handle->layout;
+  require(bytes == sizeof layout,
           "bytes is not the size of the view: the headers are of another version");
-  made.mine = handle->memory.template local<unsigned char>();
-  made.number = handle->memory.number();
-  made.wait_ctx = handle->memory.wait_ctx(handle->timeout_ms);
-  std::memcpy(view, &made, sizeof made);
+  layout.local = handle->memory.template local<unsigned char>();
+  layout.number = handle->memory.number();
+  layout.wait_ctx = handle->memory.wait_ctx(handle->timeout_ms);
+  std::memcpy(view, &layout, sizeof layout);
 }
 
 }  // namespace
@@ -136,7 +136,7 @@ polypath_status polypath_channel_create(polypath_comm* comm,
   return guarded([&] {
     require(options != nullptr, "options is null");
     require(channel != nullptr, "channel is null");
-    *channel = make_channel(of(comm), *options, windows, count).release();
+    *channel = make_channel(communicator_of(comm), *options, windows, count).release();
   });
 }
 polypath_status polypath_channel_create_all(polypath_comm* const* comms, int ranks,
@@ -169,7 +169,7 @@ polypath_status polypath_active_messages_create(polypath_comm* comm,
   return guarded([&] {
     require(options != nullptr, "options is null");
     require(messages != nullptr, "messages is null");
-    *messages = make_messages(of(comm), *options).release();
+    *messages = make_messages(communicator_of(comm), *options).release();
   });
 }
 polypath_status polypath_active_messages_create_all(polypath_comm* const* comms, int ranks,

@@ -37,8 +37,8 @@ std::unique_ptr<polypath_device_collectives> make_meeting(Communicator& communic
       &communicator, communicator.alloc(kMeetingRoom + collectives_view::kGridBytes));
 }
 void end_meeting(polypath_device_collectives* handle) {
-  const std::unique_ptr<polypath_device_collectives> its(handle);
-  its->communicator->free(std::move(its->memory));
+  const std::unique_ptr<polypath_device_collectives> owner(handle);
+  owner->communicator->free(std::move(owner->memory));
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ polypath_status polypath_device_collectives_create(polypath_comm* comm,
                                                    polypath_device_collectives** handle) {
   return guarded([&] {
     require(handle != nullptr, "handle is null");
-    *handle = make_meeting(of(comm)).release();
+    *handle = make_meeting(communicator_of(comm)).release();
   });
 }
 
@@ -56,9 +56,10 @@ polypath_status polypath_device_collectives_create_all(polypath_comm* const* com
   return guarded([&] {
     require_all(comms, ranks);
     require(handles != nullptr, "handles is null");
-    std::vector<std::unique_ptr<polypath_device_collectives>> made(static_cast<std::size_t>(ranks));
-    on_threads(ranks, [&](std::size_t i) { made[i] = make_meeting(of(comms[i])); });
-    for (std::size_t i = 0; i < made.size(); ++i) handles[i] = made[i].release();
+    std::vector<std::unique_ptr<polypath_device_collectives>> created(
+        static_cast<std::size_t>(ranks));
+    on_threads(ranks, [&](std::size_t i) { created[i] = make_meeting(communicator_of(comms[i])); });
+    for (std::size_t i = 0; i < created.size(); ++i) handles[i] = created[i].release();
   });
 }
 
@@ -85,13 +86,13 @@ polypath_status polypath_device_collectives_view(const polypath_device_collectiv
     require(bytes == sizeof(collectives_view),
             "bytes is not the size of polypath::device::collectives_view: the headers are of "
             "another version");
-    collectives_view made{};
-    made.rank = handle->communicator->rank();
-    made.ranks = handle->communicator->size();
-    for (int rank = 0; rank < made.ranks; ++rank)
-      made.meeting[rank] = reinterpret_cast<std::uint64_t*>(handle->memory.address(rank));
-    made.grid = reinterpret_cast<std::uint32_t*>(handle->memory.local() + kMeetingRoom);
-    made.wait_ctx = handle->communicator->program_wait_context();
-    std::memcpy(view, &made, sizeof made);
+    collectives_view typed_view{};
+    typed_view.rank = handle->communicator->rank();
+    typed_view.ranks = handle->communicator->size();
+    for (int rank = 0; rank < typed_view.ranks; ++rank)
+      typed_view.meeting[rank] = reinterpret_cast<std::uint64_t*>(handle->memory.address(rank));
+    typed_view.grid = reinterpret_cast<std::uint32_t*>(handle->memory.local() + kMeetingRoom);
+    typed_view.wait_ctx = handle->communicator->program_wait_context();
+    std::memcpy(view, &typed_view, sizeof typed_view);
   });
 }

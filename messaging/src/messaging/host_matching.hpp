@@ -8,7 +8,7 @@ namespace polypath {
 /// In MPI's order; in time that grows as the batch does. Results may overlap nothing.
 device::match_outcome match_mpi_on_host(const device::match_batch& batch);
 
-// The relaxed orders: whatever they allow is matched in MPI's order, and so by the rules of each.
+// The relaxed orders: what they allow is matched in MPI's order, and so by the rules of each.
 device::match_outcome match_partitioned_on_host(const device::match_batch& batch);
 device::match_outcome match_hashed_on_host(const device::match_batch& batch);
 device::match_outcome match_hashed_unique_on_host(const device::match_batch& batch);

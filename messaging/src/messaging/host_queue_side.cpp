@@ -85,25 +85,26 @@ class PairPops : public PairEnd {
   messaging::detail::HostPairConsumer<Bytes> pair_;
 };
 
-/// `made(Bytes)`: common sizes are known to the compiler.
+/// `make(Bytes)`: common sizes are known to the compiler.
 template <typename Make>
-std::unique_ptr<HostQueueSide> for_bytes(std::size_t item_bytes, const Make& made) {
-  if (item_bytes == 8) return made(FixedBytes<8>{});
-  if (item_bytes == 12) return made(FixedBytes<12>{});
-  return made(AnyBytes{item_bytes});
+std::unique_ptr<HostQueueSide> for_bytes(std::size_t item_bytes, const Make& make) {
+  if (item_bytes == 8) return make(FixedBytes<8>{});
+  if (item_bytes == 12) return make(FixedBytes<12>{});
+  return make(AnyBytes{item_bytes});
 }
 
 }  // namespace
 
-std::unique_ptr<HostQueueSide> HostQueueSide::of(const device::queue_view& view,
-                                                 std::size_t item_bytes) {
+std::unique_ptr<HostQueueSide> HostQueueSide::make(const device::queue_view& view,
+                                                   std::size_t item_bytes) {
   return for_bytes(item_bytes, [&](auto bytes) -> std::unique_ptr<HostQueueSide> {
     return std::make_unique<QueueEnd<decltype(bytes)>>(view, bytes);
   });
 }
 
-std::unique_ptr<HostQueueSide> HostQueueSide::of(const device::spsc_view& view,
-                                                 polypath_queue_side side, std::size_t item_bytes) {
+std::unique_ptr<HostQueueSide> HostQueueSide::make(const device::spsc_view& view,
+                                                   polypath_queue_side side,
+                                                   std::size_t item_bytes) {
   return for_bytes(item_bytes, [&](auto bytes) -> std::unique_ptr<HostQueueSide> {
     if (side == POLYPATH_QUEUE_PRODUCER)
       return std::make_unique<PairPushes<decltype(bytes)>>(view, bytes);

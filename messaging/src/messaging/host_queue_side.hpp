@@ -14,7 +14,7 @@
 namespace polypath {
 
 /// As host_queue, host_spsc_producer and host_spsc_consumer. `awaited`: the turn at which a wait
-/// gave up, else as it was or any. What a side does not do throws InvalidArgument.
+/// timed out or was aborted, else as it was or any. What a side does not do throws InvalidArgument.
 class HostQueueSide {
  public:
   virtual ~HostQueueSide() = default;
@@ -25,9 +25,10 @@ class HostQueueSide {
   virtual device::status try_pop(void* items, std::size_t count, std::size_t& got) = 0;
   virtual void close() = 0;
 
-  static std::unique_ptr<HostQueueSide> of(const device::queue_view& view, std::size_t item_bytes);
-  static std::unique_ptr<HostQueueSide> of(const device::spsc_view& view, polypath_queue_side side,
-                                           std::size_t item_bytes);
+  static std::unique_ptr<HostQueueSide> make(const device::queue_view& view,
+                                             std::size_t item_bytes);
+  static std::unique_ptr<HostQueueSide> make(const device::spsc_view& view,
+                                             polypath_queue_side side, std::size_t item_bytes);
 };
 
 }  // namespace polypath

@@ -49,15 +49,15 @@ match_outcome check(const match_batch& batch, const IsForbidden& is_forbidden) {
 /// The index of one that is like an earlier one, of those that `counts` is true for; kNone: there
 /// is none.
 template <typename Counts>
-std::uint32_t find_twin(const envelope* from, std::uint32_t count, const Counts& counts) {
+std::uint32_t find_duplicate(const envelope* from, std::uint32_t count, const Counts& counts) {
   std::vector<std::pair<std::uint64_t, std::uint32_t>> keys(count);
   for (std::uint32_t i = 0; i < count; ++i) keys[i] = {bits_of(from[i]), i};
   std::ranges::sort(keys);
-  std::uint32_t found = kNone;
+  std::uint32_t duplicate = kNone;
   for (std::uint32_t i = 1; i < count; ++i)
     if (keys[i].first == keys[i - 1].first && counts(keys[i].first))
-      found = std::min(found, keys[i].second);
-  return found;
+      duplicate = std::min(duplicate, keys[i].second);
+  return duplicate;
 }
 
 }  // namespace
@@ -78,15 +78,15 @@ match_outcome match_hashed_unique_on_host(const match_batch& batch) {
   const match_outcome outcome = match_hashed_on_host(batch);
   if (outcome.status != match_status::done) return outcome;
   const std::uint32_t message =
-      find_twin(batch.messages, batch.message_count, [](std::uint64_t) { return true; });
+      find_duplicate(batch.messages, batch.message_count, [](std::uint64_t) { return true; });
   if (message != kNone) return refuse(batch, match_status::message_twice, message);
   std::vector<std::uint64_t> sent(batch.message_count);
   for (std::uint32_t i = 0; i < batch.message_count; ++i) sent[i] = bits_of(batch.messages[i]);
   std::ranges::sort(sent);
   // Kernels look for each receive's message alone.
   const std::uint32_t receive =
-      find_twin(batch.receives, batch.receive_count,
-                [&](std::uint64_t key) { return std::ranges::binary_search(sent, key); });
+      find_duplicate(batch.receives, batch.receive_count,
+                     [&](std::uint64_t key) { return std::ranges::binary_search(sent, key); });
   if (receive != kNone) return refuse(batch, match_status::receive_twice, receive);
   return outcome;
 }

@@ -26,14 +26,14 @@ constexpr std::uint64_t kLine = QueueShape::kLine;
 
 enum class Lines : std::uint8_t { unknown, whole, torn, unproven };
 
-/// Of this process, by driver and the two GPUs.
+/// The paths that this process knows, by driver and the two GPUs.
 struct KnownPaths {
   using Key = std::tuple<const CudaDriver*, int, int>;
   std::mutex mutex;
   std::map<Key, Lines> all;
 };
 KnownPaths& known_paths() {
-  static KnownPaths* const paths = new KnownPaths;  // as long as anybody's communicator
+  static KnownPaths* const paths = new KnownPaths;  // as long as any communicator
   return *paths;
 }
 
@@ -49,8 +49,8 @@ QueueShape shape_of_proof() {
 
 /// Where a rank's part of the memory of one trial has what.
 struct ProofMemory {
-  static constexpr std::uint64_t kPushes = 0;  // abort word, reports, status record of who pushes
-  static constexpr std::uint64_t kPops = 4 * kLine;  // ... and of who pops
+  static constexpr std::uint64_t kPushes = 0;  // abort word, reports, status record of the producer
+  static constexpr std::uint64_t kPops = 4 * kLine;  // ... and of the consumer
   static constexpr std::uint64_t kTorn = 8 * kLine;
   static constexpr std::uint64_t kPairs = 9 * kLine;
 
@@ -96,14 +96,14 @@ class Trial {
       : communicator_(communicator),
         driver_(communicator.driver()),
         current_(driver_, communicator.context()),
-        module_(KernelModule::of(driver_, communicator.context(), ll128_probe_image())),
+        module_(KernelModule::load(driver_, communicator.context(), ll128_probe_image())),
         push_(module_->function("polypath_line_proof_push")),
         pop_(module_->function("polypath_line_proof_pop")),
         pushing_(driver_, communicator.context()),
         popping_(driver_, communicator.context()) {}
 
   /// The part of this rank in trials from `from` to it, and from it to `to`; null: it has none.
-  /// Returns what it found as the one who pops.
+  /// Returns the result of the consumer.
   Lines run(std::optional<CUdeviceptr> from, CUdeviceptr own, std::optional<CUdeviceptr> to) {
     try {
       launch(from, own, to);
@@ -118,7 +118,7 @@ class Trial {
     if (!from) return Lines::unknown;
     if (word(own + ProofMemory::kTorn) != 0) return Lines::torn;
     const bool is_late = word(own + ProofMemory::kTorn + sizeof(std::uint32_t)) != 0 ||
-                         word(own + ProofMemory::kPops + kLine) != 0;  // or a wait gave up
+                         word(own + ProofMemory::kPops + kLine) != 0;  // or a wait timed out
     return is_late ? Lines::unproven : Lines::whole;
   }
   /// In this rank's own memory, from itself to itself.
@@ -128,9 +128,9 @@ class Trial {
     try {
       POLYPATH_CHECK(driver_, memset_d8_async(own, 0, ProofMemory::bytes(), pushing_.get()));
       POLYPATH_CHECK(driver_, stream_synchronize(pushing_.get()));
-      const Lines found = run(own, own, own);
+      const Lines lines = run(own, own, own);
       POLYPATH_CHECK(driver_, mem_free(own));
-      return found;
+      return lines;
     } catch (...) {
       POLYPATH_WARN(driver_, mem_free(own));
       throw;
@@ -156,9 +156,9 @@ class Trial {
                                           stream, &arguments, nullptr));
   }
   std::uint32_t word(CUdeviceptr at) {
-    std::uint32_t found = 0;
-    POLYPATH_CHECK(driver_, memcpy_sync(reinterpret_cast<CUdeviceptr>(&found), at, sizeof found));
-    return found;
+    std::uint32_t value = 0;
+    POLYPATH_CHECK(driver_, memcpy_sync(reinterpret_cast<CUdeviceptr>(&value), at, sizeof value));
+    return value;
   }
 
   Communicator& communicator_;
@@ -172,9 +172,10 @@ class Trial {
 };
 
 /// What all ranks tell of each path, at [rank * paths + path].
-std::vector<Lines> gathered(Communicator& communicator, const std::vector<Lines>& mine) {
-  std::vector<Lines> all(mine.size() * static_cast<std::size_t>(communicator.size()));
-  communicator.exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+std::vector<Lines> gathered(Communicator& communicator, const std::vector<Lines>& own_lines) {
+  std::vector<Lines> all(own_lines.size() * static_cast<std::size_t>(communicator.size()));
+  communicator.exchange(std::as_bytes(std::span(own_lines)),
+                        std::as_writable_bytes(std::span(all)));
   return all;
 }
 
@@ -197,9 +198,10 @@ struct Part {
 };
 
 /// Collective: all throw the same where one of them could not do its part.
-void agree_on(Communicator& communicator, const Part& mine) {
+void agree_on(Communicator& communicator, const Part& own_part) {
   std::vector<Part> all(static_cast<std::size_t>(communicator.size()));
-  communicator.exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  communicator.exchange(std::as_bytes(std::span(&own_part, 1)),
+                        std::as_writable_bytes(std::span(all)));
   try {
     throw_first_error(all, "layout line: the trial");
   } catch (const CommunicatorError& error) {
@@ -212,11 +214,11 @@ void agree_on(Communicator& communicator, const Part& mine) {
 
 /// Paths as far from rank to rank go together: each rank is in two of them at most.
 void try_together(Communicator& communicator, const std::vector<std::pair<int, int>>& paths,
-                  std::vector<Lines>& found, int distance) {
+                  std::vector<Lines>& lines, int distance) {
   const int size = communicator.size();
   std::vector<std::size_t> together;
   for (std::size_t i = 0; i < paths.size(); ++i)
-    if (found[i] == Lines::unknown && (paths[i].second - paths[i].first + size) % size == distance)
+    if (lines[i] == Lines::unknown && (paths[i].second - paths[i].first + size) % size == distance)
       together.push_back(i);
   if (together.empty()) return;
   Part part;
@@ -225,31 +227,31 @@ void try_together(Communicator& communicator, const std::vector<std::pair<int, i
     trial.emplace(communicator);
     if (distance != 0) return;
     for (const std::size_t i : together)
-      if (paths[i].first == communicator.rank()) found[i] = trial->run_alone();
+      if (paths[i].first == communicator.rank()) lines[i] = trial->run_alone();
   });
   agree_on(communicator, part);
   if (distance == 0) return;
   SymmetricMemory memory = communicator.alloc(ProofMemory::bytes());
   std::optional<CUdeviceptr> from;
   std::optional<CUdeviceptr> to;
-  std::optional<std::size_t> mine;
+  std::optional<std::size_t> own_path;
   for (const std::size_t i : together) {
     if (paths[i].first == communicator.rank()) to = memory.address(paths[i].second);
     if (paths[i].second != communicator.rank()) continue;
     from = memory.address(paths[i].first);
-    mine = i;
+    own_path = i;
   }
   part.attempt([&] {
     const Lines result = trial->run(from, memory.local(), to);
-    if (mine) found[*mine] = result;
+    if (own_path) lines[*own_path] = result;
   });
   Part freed;
   freed.attempt([&] { communicator.free(std::move(memory)); });
   agree_on(communicator, part.problem ? part : freed);
 }
 
-void prove_own_line(Communicator& communicator, std::vector<Lines>& found) {
-  if (found.front() == Lines::unknown) found.front() = Trial(communicator).run_alone();
+void prove_own_line(Communicator& communicator, std::vector<Lines>& lines) {
+  if (lines.front() == Lines::unknown) lines.front() = Trial(communicator).run_alone();
 }
 
 }  // namespace
@@ -260,41 +262,41 @@ void probe_ll128(Communicator& communicator, const std::vector<std::pair<int, in
     return KnownPaths::Key{&communicator.driver(), communicator.gpu_of(path.first),
                            communicator.gpu_of(path.second)};
   };
-  std::vector<Lines> found;
+  std::vector<Lines> lines;
   {
     const std::lock_guard lock(known_paths().mutex);
     for (const auto& path : paths) {
       const auto at = known_paths().all.find(key(path));
-      found.push_back(at == known_paths().all.end() ? Lines::unknown : at->second);
+      lines.push_back(at == known_paths().all.end() ? Lines::unknown : at->second);
     }
   }
-  // All ranks go by the same: what everybody knows, and then what each found that pops.
+  // All ranks decide alike: by what all ranks know, and then by the result of each consumer.
   const auto agree = [&](bool by_all) {
     if (!collective) return;
-    const std::vector<Lines> all = gathered(communicator, found);
+    const std::vector<Lines> all = gathered(communicator, lines);
     for (std::size_t i = 0; i < paths.size(); ++i) {
-      const auto of = [&](std::size_t rank) { return all[rank * paths.size() + i]; };
-      found[i] = of(static_cast<std::size_t>(paths[i].second));
+      const auto reported = [&](std::size_t rank) { return all[rank * paths.size() + i]; };
+      lines[i] = reported(static_cast<std::size_t>(paths[i].second));
       for (std::size_t rank = 0; by_all && rank < all.size() / paths.size(); ++rank)
-        if (of(rank) == Lines::unknown) found[i] = Lines::unknown;
+        if (reported(rank) == Lines::unknown) lines[i] = Lines::unknown;
     }
   };
   agree(true);
-  if (!collective) prove_own_line(communicator, found);
+  if (!collective) prove_own_line(communicator, lines);
   for (int distance = 0; collective && distance < communicator.size(); ++distance)
-    try_together(communicator, paths, found, distance);
+    try_together(communicator, paths, lines, distance);
   agree(false);
   const std::lock_guard lock(known_paths().mutex);
   for (std::size_t i = 0; i < paths.size(); ++i)
-    if (found[i] != Lines::unproven) known_paths().all[key(paths[i])] = found[i];
+    if (lines[i] != Lines::unproven) known_paths().all[key(paths[i])] = lines[i];
   for (std::size_t i = 0; i < paths.size(); ++i) {
-    if (found[i] == Lines::whole) continue;
+    if (lines[i] == Lines::whole) continue;
     throw NotSupported(fmt::format(
         "layout line: on the path from rank {} (gpu{}) to rank {} (gpu{}) {}; packets do not need "
         "that",
         paths[i].first, communicator.gpu_of(paths[i].first), paths[i].second,
         communicator.gpu_of(paths[i].second),
-        found[i] == Lines::torn ? "a line of 128 bytes came torn"
+        lines[i] == Lines::torn ? "a line of 128 bytes came torn"
                                 : "the trial of whole lines came to no end"));
   }
 }

@@ -9,7 +9,7 @@
 
 namespace polypath {
 
-/// Of one order. Kernels and their parameters: kernels/matching_kernels.cuh.
+/// The kernels of one order. Their parameters: kernels/matching_kernels.cuh.
 struct MatchKernels {
   std::span<const unsigned char> image;
   const char* queues;  ///< kernels' names
@@ -26,7 +26,7 @@ struct MatchKernels {
   device::match_outcome (*on_host)(const device::match_batch& batch);
 };
 
-/// Of a polypath_match_order; throws InvalidArgument for a number that is none.
+/// The kernels of a polypath_match_order; throws InvalidArgument for a number that is none.
 const MatchKernels& order_of_matching(std::int64_t order);
 
 /// What carries over, of any order.

@@ -14,15 +14,15 @@ constexpr unsigned kBlocksOfAMultiprocessor = 8;
 
 unsigned whole_warps(std::uint32_t threads) { return std::max(32U, (threads + 31) / 32 * 32); }
 
-unsigned device_attribute(const CudaDriver& driver, CUdevice_attribute wanted) {
+unsigned device_attribute(const CudaDriver& driver, CUdevice_attribute attribute) {
   CUdevice device = 0;
   int value = 0;
   POLYPATH_CHECK(driver, ctx_get_device(&device));
-  POLYPATH_CHECK(driver, device_get_attribute(&value, wanted, device));
+  POLYPATH_CHECK(driver, device_get_attribute(&value, attribute, device));
   return static_cast<unsigned>(value);
 }
 
-/// Of a multiprocessor; 0: the driver does not say.
+/// Blocks per SM; 0: the driver does not say.
 unsigned blocks_at_once(const CudaDriver& driver, CUfunction kernel, unsigned threads,
                         std::size_t shared_bytes) {
   int blocks = 0;
@@ -66,8 +66,8 @@ Matching::Matching(Communicator& communicator, const MatchKernels& order, std::u
   if (capacity == 0 || capacity > order_.max_capacity)
     throw InvalidArgument("options->capacity is not 1 to " + std::to_string(order_.max_capacity));
   const CurrentContext current(driver_, context_);
-  module_ = KernelModule::of(driver_, context_, order_.image);
-  carry_ = KernelModule::of(driver_, context_, carry_image());
+  module_ = KernelModule::load(driver_, context_, order_.image);
+  carry_ = KernelModule::load(driver_, context_, carry_image());
   queues_ = module_->function(order_.queues);
   many_ = module_->function(order_.many);
   grid_ = module_->function(order_.grid);
@@ -161,7 +161,7 @@ void Matching::launch_together(unsigned blocks, CUstream stream, MatchGridArgs& 
 void Matching::issue_one(device::match_batch batch, bool uses_leftovers,
                          device::match_outcome* outcome, CUstream stream) {
   batch.seed = seed_;
-  // Of what is carried over, the host knows the capacity alone.
+  // The host knows only the capacity for what is carried over.
   const std::uint32_t most =
       uses_leftovers ? capacity_ : std::max(batch.message_count, batch.receive_count);
   if (most <= kMaxPerQueue) {

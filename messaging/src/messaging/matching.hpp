@@ -28,8 +28,8 @@ struct MatcherCounts {
   std::uint64_t launches = 0;
 };
 
-/// Calls come from one thread at a time. Batches run one after another, whatever streams they are
-/// on, and those of graphs where they were launched (CallOrder).
+/// Calls come from one thread at a time. Batches run one after another, on any streams, and
+/// those of graphs where they were launched (CallOrder).
 class Matching {
  public:
   /// `communicator` outlives it. `launch_per_phase`: batches by the whole GPU are a launch a phase,

@@ -47,7 +47,7 @@ void require_aligned_to_words(const void* memory, const char* name) {
     throw InvalidArgument(std::string(name) + " is not aligned to 8 bytes");
 }
 
-/// Throws InvalidArgument for what is wrong with arrays that anybody can see.
+/// Throws InvalidArgument for errors of the arrays that the host can see.
 device::match_batch batch_of(const polypath_envelope* messages, std::size_t message_count,
                              const polypath_envelope* receives, std::size_t receive_count,
                              std::uint32_t* matched_message, std::size_t most) {

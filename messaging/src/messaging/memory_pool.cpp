@@ -94,17 +94,17 @@ void MemoryPool::release() {
 }
 
 std::unique_ptr<MemoryPool> MemoryPool::local(Communicator& communicator, const PoolShape& shape) {
-  std::unique_ptr<MemoryPool> made(new MemoryPool(communicator, shape));
+  std::unique_ptr<MemoryPool> pool(new MemoryPool(communicator, shape));
   const CudaDriver& driver = communicator.driver();
   const CurrentContext current(driver, communicator.context());
-  const device::pool_layout& layout = made->layout_;
-  POLYPATH_CHECK(driver, mem_alloc(&made->device_, round_up(layout.bytes) + kAlignment));
-  const CUdeviceptr begin = round_up(made->device_);
+  const device::pool_layout& layout = pool->layout_;
+  POLYPATH_CHECK(driver, mem_alloc(&pool->device_, round_up(layout.bytes) + kAlignment));
+  const CUdeviceptr begin = round_up(pool->device_);
   POLYPATH_CHECK(driver, memset_d8_async(begin + layout.zeros, 0, layout.bytes - layout.zeros,
-                                         made->stream_.get()));
-  POLYPATH_CHECK(driver, stream_synchronize(made->stream_.get()));
-  made->view_ = layout.view_at(reinterpret_cast<unsigned char*>(begin));
-  return made;
+                                         pool->stream_.get()));
+  POLYPATH_CHECK(driver, stream_synchronize(pool->stream_.get()));
+  pool->view_ = layout.view_at(reinterpret_cast<unsigned char*>(begin));
+  return pool;
 }
 
 std::unique_ptr<MemoryPool> MemoryPool::shared(Communicator& communicator, const PoolShape& shape) {
@@ -119,16 +119,16 @@ std::unique_ptr<MemoryPool> MemoryPool::shared(Communicator& communicator, const
     if (!(all[rank] == all.front()))
       throw CommunicatorError(
           fmt::format("the pools of rank 0 and rank {} are not the same: options differ", rank));
-  std::unique_ptr<MemoryPool> made(new MemoryPool(communicator, shape));
+  std::unique_ptr<MemoryPool> pool(new MemoryPool(communicator, shape));
   polypath_queue_options queues{};
   queues.item_bytes = sizeof(std::uint32_t);
   queues.capacity = shape.returns;
-  made->returns_ = QueueSet::connected_each(communicator, shape_of(&queues));
+  pool->returns_ = QueueSet::connected_each(communicator, shape_of(&queues));
   // After the pool the views of the queues.
-  const std::uint64_t views = round_up(made->layout_.bytes);
+  const std::uint64_t views = round_up(pool->layout_.bytes);
   const std::uint64_t of_side = sizeof(device::queue_view) * static_cast<std::uint64_t>(ranks);
-  made->symmetric_ = communicator.alloc(views + round_up(2 * of_side) + kAlignment);
-  const SymmetricMemory& memory = made->symmetric_;
+  pool->symmetric_ = communicator.alloc(views + round_up(2 * of_side) + kAlignment);
+  const SymmetricMemory& memory = pool->symmetric_;
   // Each rank aligns its own pool; the others' memory may be mapped to other addresses here.
   const std::uint64_t skipped = round_up(memory.local()) - memory.local();
   std::vector<std::uint64_t> skips(all.size());
@@ -138,24 +138,24 @@ std::unique_ptr<MemoryPool> MemoryPool::shared(Communicator& communicator, const
     return reinterpret_cast<unsigned char*>(memory.address(rank) +
                                             skips[static_cast<std::size_t>(rank)]);
   };
-  shared_pool_view& view = made->shared_;
-  made->view_ = made->layout_.view_at(begin_of(communicator.rank()));
-  view.own = made->view_;
+  shared_pool_view& view = pool->shared_;
+  pool->view_ = pool->layout_.view_at(begin_of(communicator.rank()));
+  view.own = pool->view_;
   view.rank = communicator.rank();
   view.ranks = ranks;
   for (int rank = 0; rank < ranks; ++rank)
-    view.blocks[rank] = made->layout_.view_at(begin_of(rank)).blocks;
+    view.blocks[rank] = pool->layout_.view_at(begin_of(rank)).blocks;
   const auto* const both =
       reinterpret_cast<const device::queue_view*>(begin_of(communicator.rank()) + views);
   view.to_owner = both;
   view.from_holder = both + ranks;
   Opened opened;
-  opened.problem.catch_from([&] { made->fill_queue_views(memory.local() + skipped + views); });
+  opened.problem.catch_from([&] { pool->fill_queue_views(memory.local() + skipped + views); });
   std::vector<Opened> others(all.size());
   communicator.exchange(std::as_bytes(std::span(&opened, 1)),
                         std::as_writable_bytes(std::span(others)));
   throw_first_error(others, "pools");
-  return made;
+  return pool;
 }
 
 void MemoryPool::fill_queue_views(CUdeviceptr to) {

@@ -15,7 +15,7 @@
 
 namespace polypath {
 
-/// What a pool is made of, from the options of who creates it.
+/// The layout of a pool, from the options of its creator.
 struct PoolShape {
   std::uint32_t slabs = 0;
   std::uint32_t slab_log2 = 0;
@@ -30,7 +30,7 @@ PoolShape shape_of(const polypath_pool_options* options);
 /// Throws InvalidArgument for what is wrong with an argument; what the communicator throws.
 class MemoryPool {
  public:
-  /// In the memory of this rank's GPU. `communicator` is to outlive it, here and below.
+  /// In the memory of this rank's GPU. `communicator` must outlive it, here and below.
   static std::unique_ptr<MemoryPool> local(Communicator& communicator, const PoolShape& shape);
   /// Collective.
   static std::unique_ptr<MemoryPool> shared(Communicator& communicator, const PoolShape& shape);
@@ -42,7 +42,7 @@ class MemoryPool {
   /// Collective where the creation was; nothing else is called after it.
   void release();
 
-  /// Into `view`, the pool_view or shared_pool_view of so many bytes.
+  /// Writes the pool_view or shared_pool_view of `bytes` bytes to `view`.
   void view(void* view, std::size_t bytes) const;
   [[nodiscard]] nlohmann::json report();
 

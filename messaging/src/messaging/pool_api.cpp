@@ -10,21 +10,21 @@
 #include "polypath/messaging/pool.h"
 
 struct polypath_pool {
-  std::unique_ptr<polypath::MemoryPool> its;
+  std::unique_ptr<polypath::MemoryPool> pool;
 };
 
 using namespace polypath;
 
 namespace {
 
-polypath_pool* pool_handle(std::unique_ptr<MemoryPool> its) {
-  auto made = std::make_unique<polypath_pool>();
-  made->its = std::move(its);
-  return made.release();
+polypath_pool* pool_handle(std::unique_ptr<MemoryPool> pool) {
+  auto handle = std::make_unique<polypath_pool>();
+  handle->pool = std::move(pool);
+  return handle.release();
 }
 void destroy_pool(polypath_pool* pool) {
   const std::unique_ptr<polypath_pool> handle(pool);
-  handle->its->release();
+  handle->pool->release();
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ polypath_status polypath_pool_create(polypath_comm* comm, const polypath_pool_op
                                      polypath_pool** pool) {
   return guarded([&] {
     require(pool != nullptr, "pool is null");
-    *pool = pool_handle(MemoryPool::local(of(comm), shape_of(options)));
+    *pool = pool_handle(MemoryPool::local(communicator_of(comm), shape_of(options)));
   });
 }
 
@@ -42,7 +42,7 @@ polypath_status polypath_pool_create_shared(polypath_comm* comm,
                                             polypath_pool** pool) {
   return guarded([&] {
     require(pool != nullptr, "pool is null");
-    *pool = pool_handle(MemoryPool::shared(of(comm), shape_of(options)));
+    *pool = pool_handle(MemoryPool::shared(communicator_of(comm), shape_of(options)));
   });
 }
 
@@ -53,9 +53,11 @@ polypath_status polypath_pool_create_shared_all(polypath_comm* const* comms, int
     const PoolShape shape = shape_of(options);
     require_all(comms, ranks);
     require(pools != nullptr, "pools is null");
-    std::vector<std::unique_ptr<MemoryPool>> made(static_cast<std::size_t>(ranks));
-    on_threads(ranks, [&](std::size_t i) { made[i] = MemoryPool::shared(of(comms[i]), shape); });
-    for (std::size_t i = 0; i < made.size(); ++i) pools[i] = pool_handle(std::move(made[i]));
+    std::vector<std::unique_ptr<MemoryPool>> created(static_cast<std::size_t>(ranks));
+    on_threads(ranks, [&](std::size_t i) {
+      created[i] = MemoryPool::shared(communicator_of(comms[i]), shape);
+    });
+    for (std::size_t i = 0; i < created.size(); ++i) pools[i] = pool_handle(std::move(created[i]));
   });
 }
 
@@ -77,7 +79,7 @@ polypath_status polypath_pool_view(const polypath_pool* pool, void* view, size_t
   return guarded([&] {
     require(pool != nullptr, "pool is null");
     require(view != nullptr, "view is null");
-    pool->its->view(view, bytes);
+    pool->pool->view(view, bytes);
   });
 }
 
@@ -88,6 +90,6 @@ size_t polypath_pool_view_bytes(int shared) {
 polypath_status polypath_pool_report(polypath_pool* pool, char** json) {
   return guarded([&] {
     require(pool != nullptr, "pool is null");
-    give(pool->its->report(), json);
+    give(pool->pool->report(), json);
   });
 }

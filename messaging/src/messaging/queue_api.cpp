@@ -23,9 +23,9 @@ QueueSet& queues_of(const polypath_queue* queue) {
 }
 
 polypath_queue* queue_handle_of(std::unique_ptr<QueueSet> set) {
-  auto made = std::make_unique<polypath_queue>();
-  made->set = std::move(set);
-  return made.release();
+  auto handle = std::make_unique<polypath_queue>();
+  handle->set = std::move(set);
+  return handle.release();
 }
 
 /// A handle for each rank, or none and what the first of them threw.
@@ -33,9 +33,10 @@ template <typename Make>
 void make_all(polypath_comm* const* comms, int ranks, polypath_queue** queues, const Make& make) {
   require_all(comms, ranks);
   require(queues != nullptr, "queues is null");
-  std::vector<std::unique_ptr<QueueSet>> made(static_cast<std::size_t>(ranks));
-  on_threads(ranks, [&](std::size_t i) { made[i] = make(of(comms[i])); });
-  for (std::size_t i = 0; i < made.size(); ++i) queues[i] = queue_handle_of(std::move(made[i]));
+  std::vector<std::unique_ptr<QueueSet>> created(static_cast<std::size_t>(ranks));
+  on_threads(ranks, [&](std::size_t i) { created[i] = make(communicator_of(comms[i])); });
+  for (std::size_t i = 0; i < created.size(); ++i)
+    queues[i] = queue_handle_of(std::move(created[i]));
 }
 
 void destroy_queue(polypath_queue* queue) {
@@ -43,7 +44,7 @@ void destroy_queue(polypath_queue* queue) {
   handle->set->release();
 }
 
-/// Throws where the CPU gave up: at an abort, or, in a wait for `turn`, at the time limit.
+/// Throws if a wait of the CPU failed: by an abort, or, in a wait for `turn`, at the time limit.
 void require_came(device::status status, QueueSet& set, int index, polypath_queue_side side,
                   std::uint64_t turn = 0) {
   if (status != device::status::aborted) return;
@@ -51,7 +52,7 @@ void require_came(device::status status, QueueSet& set, int index, polypath_queu
   if (!communicator.aborted())
     communicator.abort("rank " + std::to_string(communicator.rank()) +
                        ": the CPU waited past the time limit at " +
-                       set.cpu_gave_up(index, side, turn));
+                       set.record_cpu_timeout(index, side, turn));
   communicator.check();
 }
 
@@ -72,7 +73,7 @@ polypath_status polypath_queue_create(polypath_comm* comm, const polypath_queue_
                                       int count, polypath_queue** queue) {
   return guarded([&] {
     require(queue != nullptr, "queue is null");
-    *queue = queue_handle_of(QueueSet::local(of(comm), shape_of(options), count));
+    *queue = queue_handle_of(QueueSet::local(communicator_of(comm), shape_of(options), count));
   });
 }
 
@@ -80,7 +81,8 @@ polypath_status polypath_queue_connect(polypath_comm* comm, const polypath_queue
                                        int from, int to, int count, polypath_queue** queue) {
   return guarded([&] {
     require(queue != nullptr, "queue is null");
-    *queue = queue_handle_of(QueueSet::connected(of(comm), shape_of(options), from, to, count));
+    *queue = queue_handle_of(
+        QueueSet::connected(communicator_of(comm), shape_of(options), from, to, count));
   });
 }
 
@@ -89,7 +91,7 @@ polypath_status polypath_queue_connect_mesh(polypath_comm* comm,
                                             polypath_queue** queue) {
   return guarded([&] {
     require(queue != nullptr, "queue is null");
-    *queue = queue_handle_of(QueueSet::connected_each(of(comm), shape_of(options)));
+    *queue = queue_handle_of(QueueSet::connected_each(communicator_of(comm), shape_of(options)));
   });
 }
 
@@ -120,8 +122,8 @@ polypath_status polypath_queue_create_host(polypath_comm* comm,
                                            int count, polypath_queue** queue) {
   return guarded([&] {
     require(queue != nullptr, "queue is null");
-    *queue = queue_handle_of(
-        QueueSet::with_host(of(comm), shape_of(options), side_of(host, "host is none"), count));
+    *queue = queue_handle_of(QueueSet::with_host(communicator_of(comm), shape_of(options),
+                                                 side_of(host, "host is none"), count));
   });
 }
 

@@ -17,7 +17,7 @@
 namespace polypath {
 namespace {
 
-/// Of one handle: more are asked for by mistake.
+/// The most queues of one handle: more are requested by mistake.
 constexpr int kMaxQueues = 4096;
 
 template <typename T>
@@ -25,7 +25,7 @@ T* pointer(CUdeviceptr at) {
   return reinterpret_cast<T*>(at);
 }
 
-/// What all ranks are to call alike.
+/// Arguments that must be alike on all ranks.
 struct Wish {
   QueueShape shape;
   int from;
@@ -55,12 +55,12 @@ nlohmann::json json_of_rank(int rank) {
 
 }  // namespace
 
-/// What kernels said that gave up, and the CPU, by the side of a queue. Its own, because the
-/// communicator may ask for it at any time.
+/// Waits of kernels and of the CPU that timed out, by side of a queue. A separate object, because
+/// the communicator may ask for it at any time.
 struct QueueSet::Said {
   std::mutex mutex;
   std::vector<std::string> names;  // of both sides of each queue
-  std::vector<std::string> said;
+  std::vector<std::string> timed_out_waits;
   bool is_pair = false;
   std::uint32_t capacity_log2 = 0;
 
@@ -89,8 +89,8 @@ struct QueueSet::Said {
 
  private:
   std::string say(std::uint32_t index, const std::string& what) {
-    said.at(index) = names.at(index) + ", " + what;
-    return said.at(index);
+    timed_out_waits.at(index) = names.at(index) + ", " + what;
+    return timed_out_waits.at(index);
   }
 };
 
@@ -156,11 +156,11 @@ void QueueSet::number() {
     said_->names.push_back(name(producers_[i], "to", producers_[i].to));
     said_->names.push_back(name(consumers_[i], "from", consumers_[i].from));
   }
-  said_->said.resize(said_->names.size());
+  said_->timed_out_waits.resize(said_->names.size());
   first_number_ =
       communicator_.register_waits(static_cast<std::uint32_t>(said_->names.size()),
-                                   [said = said_](const wait_error& status, std::uint32_t index) {
-                                     return said->describe(status, index);
+                                   [waits = said_](const wait_error& status, std::uint32_t index) {
+                                     return waits->describe(status, index);
                                    });
 }
 
@@ -168,27 +168,27 @@ std::unique_ptr<QueueSet> QueueSet::local(Communicator& communicator, const Queu
                                           int count) {
   require_count(count);
   if (shape.is_line) probe_ll128(communicator, {{communicator.rank(), communicator.rank()}}, false);
-  std::unique_ptr<QueueSet> made(new QueueSet(communicator, shape, count));
+  std::unique_ptr<QueueSet> queues(new QueueSet(communicator, shape, count));
   const std::uint64_t bytes = shape.producer_bytes() + shape.consumer_bytes();
-  CUdeviceptr at = made->alloc(bytes * made->count_);
+  CUdeviceptr at = queues->alloc(bytes * queues->count_);
   std::vector<CUdeviceptr> closed;
-  for (std::size_t i = 0; i < made->count_; ++i, at += bytes) {
-    const Places places = made->places_of(at, at + shape.producer_bytes());
-    made->producers_[i] = {communicator.rank(), communicator.rank(), places, true, nullptr};
-    made->consumers_[i] = {communicator.rank(), communicator.rank(), places, true, nullptr};
+  for (std::size_t i = 0; i < queues->count_; ++i, at += bytes) {
+    const Places places = queues->places_of(at, at + shape.producer_bytes());
+    queues->producers_[i] = {communicator.rank(), communicator.rank(), places, true, nullptr};
+    queues->consumers_[i] = {communicator.rank(), communicator.rank(), places, true, nullptr};
     if (!shape.is_pair) closed.push_back(places.closed);
   }
-  made->open(closed);
-  made->number();
-  return made;
+  queues->open(closed);
+  queues->number();
+  return queues;
 }
 
 /// `parts` of each side in the symmetric memory of each rank.
 void QueueSet::connect(const std::vector<std::pair<int, int>>& paths, std::uint64_t parts,
                        const std::function<void(SymmetricMemory&)>& place) {
-  const Wish mine{shape_, paths.front().first, paths.front().second, count()};
-  std::vector<Wish> all(static_cast<std::size_t>(communicator_.size()), mine);
-  communicator_.exchange(std::as_bytes(std::span(&mine, 1)),
+  const Wish own_wish{shape_, paths.front().first, paths.front().second, count()};
+  std::vector<Wish> all(static_cast<std::size_t>(communicator_.size()), own_wish);
+  communicator_.exchange(std::as_bytes(std::span(&own_wish, 1)),
                          std::as_writable_bytes(std::span(all)));
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (!(all[rank] == all.front()))
@@ -205,7 +205,7 @@ void QueueSet::connect(const std::vector<std::pair<int, int>>& paths, std::uint6
       if (end.is_here && !shape_.is_pair) closed.push_back(end.places.closed);
     open(closed);
   });
-  // Nobody pushes before all are open.
+  // No rank pushes before all are open.
   std::vector<Opened> others(all.size());
   communicator_.exchange(std::as_bytes(std::span(&opened, 1)),
                          std::as_writable_bytes(std::span(others)));
@@ -218,42 +218,43 @@ std::unique_ptr<QueueSet> QueueSet::connected(Communicator& communicator, const 
   require_count(count);
   require_rank(communicator, from, "from");
   require_rank(communicator, to, "to");
-  std::unique_ptr<QueueSet> made(new QueueSet(communicator, shape, count));
-  made->connect({{from, to}}, made->count_, [&](SymmetricMemory& memory) {
-    for (std::size_t i = 0; i < made->count_; ++i) {
-      const Places places = made->places_of(
-          memory.address(from) + i * shape.producer_bytes(),
-          memory.address(to) + made->count_ * shape.producer_bytes() + i * shape.consumer_bytes());
-      made->producers_[i] = {from, to, places, communicator.rank() == from, nullptr};
-      made->consumers_[i] = {from, to, places, communicator.rank() == to, nullptr};
+  std::unique_ptr<QueueSet> queues(new QueueSet(communicator, shape, count));
+  queues->connect({{from, to}}, queues->count_, [&](SymmetricMemory& memory) {
+    for (std::size_t i = 0; i < queues->count_; ++i) {
+      const Places places =
+          queues->places_of(memory.address(from) + i * shape.producer_bytes(),
+                            memory.address(to) + queues->count_ * shape.producer_bytes() +
+                                i * shape.consumer_bytes());
+      queues->producers_[i] = {from, to, places, communicator.rank() == from, nullptr};
+      queues->consumers_[i] = {from, to, places, communicator.rank() == to, nullptr};
     }
   });
-  return made;
+  return queues;
 }
 
 std::unique_ptr<QueueSet> QueueSet::connected_each(Communicator& communicator,
                                                    const QueueShape& shape) {
   const int ranks = communicator.size();
   const int rank = communicator.rank();
-  std::unique_ptr<QueueSet> made(new QueueSet(communicator, shape, ranks));
+  std::unique_ptr<QueueSet> queues(new QueueSet(communicator, shape, ranks));
   std::vector<std::pair<int, int>> paths;
   for (int from = 0; from < ranks; ++from)
     for (int to = 0; to < ranks; ++to) paths.emplace_back(from, to);
   const auto parts = static_cast<std::uint64_t>(ranks);
-  made->connect(paths, parts, [&](SymmetricMemory& memory) {
+  queues->connect(paths, parts, [&](SymmetricMemory& memory) {
     const auto places = [&](int from, int to) {
-      return made->places_of(
+      return queues->places_of(
           memory.address(from) + static_cast<std::uint64_t>(to) * shape.producer_bytes(),
           memory.address(to) + parts * shape.producer_bytes() +
               static_cast<std::uint64_t>(from) * shape.consumer_bytes());
     };
     for (int other = 0; other < ranks; ++other) {
       const auto at = static_cast<std::size_t>(other);
-      made->producers_[at] = {rank, other, places(rank, other), true, nullptr};
-      made->consumers_[at] = {other, rank, places(other, rank), true, nullptr};
+      queues->producers_[at] = {rank, other, places(rank, other), true, nullptr};
+      queues->consumers_[at] = {other, rank, places(other, rank), true, nullptr};
     }
   });
-  return made;
+  return queues;
 }
 
 std::unique_ptr<QueueSet> QueueSet::with_host(Communicator& communicator, const QueueShape& shape,
@@ -266,18 +267,18 @@ std::unique_ptr<QueueSet> QueueSet::with_host(Communicator& communicator, const 
     throw NotSupported(
         "this CPU does not promise that 16 bytes come together (x86-64 with AVX and AArch64 with "
         "LSE2 do), so it has no side of a queue");
-  std::unique_ptr<QueueSet> made(new QueueSet(communicator, shape, count));
+  std::unique_ptr<QueueSet> queues(new QueueSet(communicator, shape, count));
   // Both have all places; each uses those that are near to it.
   const std::uint64_t host_bytes = shape.producer_bytes() + shape.consumer_bytes();
   const std::uint64_t gpu_bytes = shape.producer_bytes() + shape.cells_offset();
-  made->host_ = std::make_unique<RegisteredMemory>(
-      communicator.driver(), communicator.primary_context(), host_bytes * made->count_);
-  CUdeviceptr gpu = made->alloc(gpu_bytes * made->count_);
-  made->open({});
-  auto near = reinterpret_cast<CUdeviceptr>(made->host_->get());
-  for (std::size_t i = 0; i < made->count_; ++i, gpu += gpu_bytes, near += host_bytes) {
-    const Places on_host = made->places_of(near, near + shape.producer_bytes());
-    const Places on_gpu = made->places_of(gpu, gpu + shape.producer_bytes());
+  queues->host_ = std::make_unique<RegisteredMemory>(
+      communicator.driver(), communicator.primary_context(), host_bytes * queues->count_);
+  CUdeviceptr gpu = queues->alloc(gpu_bytes * queues->count_);
+  queues->open({});
+  auto near = reinterpret_cast<CUdeviceptr>(queues->host_->get());
+  for (std::size_t i = 0; i < queues->count_; ++i, gpu += gpu_bytes, near += host_bytes) {
+    const Places on_host = queues->places_of(near, near + shape.producer_bytes());
+    const Places on_gpu = queues->places_of(gpu, gpu + shape.producer_bytes());
     Places of_gpu = on_host;
     const bool gpu_pushes = host == POLYPATH_QUEUE_CONSUMER;
     if (gpu_pushes) {
@@ -293,23 +294,26 @@ std::unique_ptr<QueueSet> QueueSet::with_host(Communicator& communicator, const 
     if (!shape.is_pair) *pointer<std::uint64_t>(on_host.closed) = device::queue_view::kOpen;
     End of_host{gpu_pushes ? communicator.rank() : kHost, gpu_pushes ? kHost : communicator.rank(),
                 on_host, true, nullptr};
-    made->producers_[i] = {of_host.from, of_host.to, gpu_pushes ? of_gpu : on_host, true, nullptr};
-    made->consumers_[i] = {of_host.from, of_host.to, gpu_pushes ? on_host : of_gpu, true, nullptr};
+    queues->producers_[i] = {of_host.from, of_host.to, gpu_pushes ? of_gpu : on_host, true,
+                             nullptr};
+    queues->consumers_[i] = {of_host.from, of_host.to, gpu_pushes ? on_host : of_gpu, true,
+                             nullptr};
   }
-  made->number();
-  for (std::size_t i = 0; i < made->count_; ++i) {
-    End& its = host == POLYPATH_QUEUE_PRODUCER ? made->producers_[i] : made->consumers_[i];
+  queues->number();
+  for (std::size_t i = 0; i < queues->count_; ++i) {
+    End& queue_end =
+        host == POLYPATH_QUEUE_PRODUCER ? queues->producers_[i] : queues->consumers_[i];
     if (shape.is_pair) {
       device::spsc_view view{};
-      made->view(static_cast<int>(i), host, &view, sizeof view);
-      its.host = HostQueueSide::of(view, host, shape.item_bytes);
+      queues->view(static_cast<int>(i), host, &view, sizeof view);
+      queue_end.host = HostQueueSide::make(view, host, shape.item_bytes);
     } else {
       device::queue_view view{};
-      made->view(static_cast<int>(i), host, &view, sizeof view);
-      its.host = HostQueueSide::of(view, shape.item_bytes);
+      queues->view(static_cast<int>(i), host, &view, sizeof view);
+      queue_end.host = HostQueueSide::make(view, shape.item_bytes);
     }
   }
-  return made;
+  return queues;
 }
 
 const QueueSet::End& QueueSet::end(int index, polypath_queue_side side) const {
@@ -324,61 +328,62 @@ std::size_t QueueSet::view_bytes() const noexcept {
 }
 
 void QueueSet::view(int index, polypath_queue_side side, void* view, std::size_t bytes) const {
-  const End& its = end(index, side);
-  if (!its.is_here)
+  const End& queue_end = end(index, side);
+  if (!queue_end.is_here)
     throw InvalidArgument(fmt::format("queue {} goes from {} to {}: rank {} is not on that side",
-                                      index, name_of_rank(its.from), name_of_rank(its.to),
-                                      communicator_.rank()));
-  const std::size_t wanted = view_bytes();
-  if (bytes != wanted)
+                                      index, name_of_rank(queue_end.from),
+                                      name_of_rank(queue_end.to), communicator_.rank()));
+  const std::size_t expected_bytes = view_bytes();
+  if (bytes != expected_bytes)
     throw InvalidArgument(fmt::format(
         "bytes is {}, not the {} of polypath::device::{}: it is of another kind of queue, or the "
         "headers are of another version",
-        bytes, wanted, shape_.is_pair ? "spsc_view" : "queue_view"));
+        bytes, expected_bytes, shape_.is_pair ? "spsc_view" : "queue_view"));
   wait_context wait_ctx = communicator_.program_wait_context();
   if (shape_.timeout_ms != 0) wait_ctx.time_limit_ns = std::uint64_t{shape_.timeout_ms} * 1'000'000;
   const std::uint32_t number =
       first_number_ + 2 * static_cast<std::uint32_t>(index) + static_cast<std::uint32_t>(side);
-  const Places& at = its.places;
+  const Places& at = queue_end.places;
   if (shape_.is_pair) {
-    device::spsc_view made{};
-    made.credit = pointer<std::uint64_t>(at.credit);
-    made.sent = pointer<std::uint64_t>(at.tail);
-    made.cells = pointer<unsigned char>(at.cells);
-    made.received = pointer<std::uint64_t>(at.head);
-    made.capacity_log2 = shape_.capacity_log2;
-    made.segment_log2 = shape_.segment_log2;
-    made.number = number;
-    made.wait_ctx = wait_ctx;
-    std::memcpy(view, &made, sizeof made);
+    device::spsc_view typed_view{};
+    typed_view.credit = pointer<std::uint64_t>(at.credit);
+    typed_view.sent = pointer<std::uint64_t>(at.tail);
+    typed_view.cells = pointer<unsigned char>(at.cells);
+    typed_view.received = pointer<std::uint64_t>(at.head);
+    typed_view.capacity_log2 = shape_.capacity_log2;
+    typed_view.segment_log2 = shape_.segment_log2;
+    typed_view.number = number;
+    typed_view.wait_ctx = wait_ctx;
+    std::memcpy(view, &typed_view, sizeof typed_view);
   } else {
-    device::queue_view made{};
-    made.tail = pointer<std::uint64_t>(at.tail);
-    made.credit = pointer<std::uint32_t>(at.credit);
-    made.credit_source = pointer<const std::uint32_t>(at.credit_source);
-    made.cells = pointer<unsigned char>(at.cells);
-    made.head = pointer<std::uint64_t>(at.head);
-    made.read = pointer<std::uint32_t>(at.read);
-    made.closed = pointer<std::uint64_t>(at.closed);
-    made.capacity_log2 = shape_.capacity_log2;
-    made.segment_log2 = shape_.segment_log2;
-    made.number = number;
-    made.wait_ctx = wait_ctx;
-    std::memcpy(view, &made, sizeof made);
+    device::queue_view typed_view{};
+    typed_view.tail = pointer<std::uint64_t>(at.tail);
+    typed_view.credit = pointer<std::uint32_t>(at.credit);
+    typed_view.credit_source = pointer<const std::uint32_t>(at.credit_source);
+    typed_view.cells = pointer<unsigned char>(at.cells);
+    typed_view.head = pointer<std::uint64_t>(at.head);
+    typed_view.read = pointer<std::uint32_t>(at.read);
+    typed_view.closed = pointer<std::uint64_t>(at.closed);
+    typed_view.capacity_log2 = shape_.capacity_log2;
+    typed_view.segment_log2 = shape_.segment_log2;
+    typed_view.number = number;
+    typed_view.wait_ctx = wait_ctx;
+    std::memcpy(view, &typed_view, sizeof typed_view);
   }
 }
 
-std::string QueueSet::cpu_gave_up(int index, polypath_queue_side side, std::uint64_t turn) {
+std::string QueueSet::record_cpu_timeout(int index, polypath_queue_side side, std::uint64_t turn) {
   return said_->describe(2 * static_cast<std::uint32_t>(index) + static_cast<std::uint32_t>(side),
                          turn);
 }
 
 HostQueueSide& QueueSet::host_end(int index, polypath_queue_side side) {
-  const End& its = end(index, side);
-  if (its.host == nullptr)
+  const End& queue_end = end(index, side);
+  if (queue_end.host == nullptr)
     throw InvalidArgument(fmt::format("queue {} goes from {} to {}: the CPU is not on that side",
-                                      index, name_of_rank(its.from), name_of_rank(its.to)));
-  return *its.host;
+                                      index, name_of_rank(queue_end.from),
+                                      name_of_rank(queue_end.to)));
+  return *queue_end.host;
 }
 
 std::uint64_t QueueSet::word_at(CUdeviceptr at) {
@@ -395,27 +400,29 @@ nlohmann::json QueueSet::report() {
   nlohmann::json queues = nlohmann::json::array();
   const auto add = [&](std::size_t number, const End& pushes, const End& pops) {
     const std::uint64_t tail = word_at(pushes.places.tail);
-    // Whoever waits for an item has its turn already, and so has who waits for room, of queues.
+    // In queues a consumer that waits for an item has its turn already, and so has a producer that
+    // waits for room.
     const std::uint64_t popped = std::min(word_at(pops.places.head), tail);
     const std::uint64_t room = popped - popped % shape_.segment() + shape_.capacity();
     const std::uint64_t pushed = shape_.is_pair ? tail : std::min(tail, room);
     const std::lock_guard lock(said_->mutex);
-    const std::string& said = said_->said.at(number);
-    const std::string& other = said_->said.at(number ^ 1U);
+    const std::string& timed_out_wait = said_->timed_out_waits.at(number);
+    const std::string& other = said_->timed_out_waits.at(number ^ 1U);
     const bool is_one = &pushes != &pops;
-    queues.push_back({{"number", first_number_ + number},
-                      {"kind", shape_.is_pair ? "pair" : "queue"},
-                      {"layout", shape_.is_line ? "line" : "packets"},
-                      {"item_bytes", shape_.item_bytes},
-                      {"capacity", shape_.capacity()},
-                      {"segment", shape_.segment()},
-                      {"from", json_of_rank(pushes.from)},
-                      {"to", json_of_rank(pushes.to)},
-                      {"pushed", pushed},
-                      {"popped", popped},
-                      {"generations", pushed >> shape_.capacity_log2},
-                      {"in_flight", pushed - popped},
-                      {"timed_out_wait", is_one && said.empty() ? other : said}});
+    queues.push_back(
+        {{"number", first_number_ + number},
+         {"kind", shape_.is_pair ? "pair" : "queue"},
+         {"layout", shape_.is_line ? "line" : "packets"},
+         {"item_bytes", shape_.item_bytes},
+         {"capacity", shape_.capacity()},
+         {"segment", shape_.segment()},
+         {"from", json_of_rank(pushes.from)},
+         {"to", json_of_rank(pushes.to)},
+         {"pushed", pushed},
+         {"popped", popped},
+         {"generations", pushed >> shape_.capacity_log2},
+         {"in_flight", pushed - popped},
+         {"timed_out_wait", is_one && timed_out_wait.empty() ? other : timed_out_wait}});
   };
   for (std::size_t i = 0; i < count_; ++i) {
     const End& producer = producers_[i];

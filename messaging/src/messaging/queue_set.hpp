@@ -21,7 +21,7 @@ class QueueSet {
  public:
   static constexpr int kHost = -1;  ///< instead of a rank
 
-  /// In the memory of this rank's GPU. `communicator` is to outlive it, here and below.
+  /// In the memory of this rank's GPU. `communicator` must outlive it, here and below.
   static std::unique_ptr<QueueSet> local(Communicator& communicator, const QueueShape& shape,
                                          int count);
   /// Collective.
@@ -43,7 +43,7 @@ class QueueSet {
 
   [[nodiscard]] int count() const noexcept { return static_cast<int>(count_); }
   [[nodiscard]] std::size_t view_bytes() const noexcept;
-  /// Into `view`, the queue_view or spsc_view of so many bytes.
+  /// Writes the queue_view or spsc_view of `bytes` bytes to `view`.
   void view(int index, polypath_queue_side side, void* view, std::size_t bytes) const;
   [[nodiscard]] nlohmann::json report();
   /// The CPU's. Throws InvalidArgument where there is none on that side.
@@ -51,7 +51,7 @@ class QueueSet {
   [[nodiscard]] Communicator& communicator() const noexcept { return communicator_; }
   [[nodiscard]] const QueueShape& shape() const noexcept { return shape_; }
   /// A wait of the CPU was over at the time limit: where, as report() says from now on.
-  std::string cpu_gave_up(int index, polypath_queue_side side, std::uint64_t turn);
+  std::string record_cpu_timeout(int index, polypath_queue_side side, std::uint64_t turn);
 
  private:
   /// Addresses as one side has them.

@@ -1,4 +1,4 @@
-// What a queue is made of: sizes and offsets, from the options of who creates it. Pure.
+// The layout of a queue: sizes and offsets, from the options of its creator. Pure.
 #pragma once
 
 #include <cstddef>
@@ -26,13 +26,13 @@ struct QueueShape {
   /// A line of bytes for each counter, and for each segment's word.
   static constexpr std::uint64_t kLine = 128;
 
-  // With who pushes: tail and credit of a queue, sent and credit of a pair.
+  // With the producer: tail and credit of a queue, sent and credit of a pair.
   [[nodiscard]] std::uint64_t ticket_offset() const { return 0; }
   [[nodiscard]] std::uint64_t credit_offset() const { return kLine; }
   [[nodiscard]] std::uint64_t producer_bytes() const { return kLine + credit_bytes(); }
   [[nodiscard]] std::uint64_t credit_bytes() const { return is_pair ? kLine : segments() * kLine; }
 
-  // With who pops: head (of a pair: received), closed, read; then the cells.
+  // With the consumer: head (of a pair: received), closed, read; then the cells.
   [[nodiscard]] std::uint64_t head_offset() const { return 0; }
   [[nodiscard]] std::uint64_t closed_offset() const { return kLine; }
   [[nodiscard]] std::uint64_t read_offset() const { return 2 * kLine; }

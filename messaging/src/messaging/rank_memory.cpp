@@ -66,9 +66,9 @@ void PeerMemory::release() {
 }
 
 wait_context PeerMemory::wait_ctx(std::uint32_t timeout_ms) const {
-  wait_context given = communicator_.program_wait_context();
-  if (timeout_ms != 0) given.time_limit_ns = std::uint64_t{timeout_ms} * 1'000'000;
-  return given;
+  wait_context context = communicator_.program_wait_context();
+  if (timeout_ms != 0) context.time_limit_ns = std::uint64_t{timeout_ms} * 1'000'000;
+  return context;
 }
 
 }  // namespace polypath

@@ -14,10 +14,10 @@
 
 namespace polypath {
 
-/// Of one rank. Calls come from one thread at a time.
+/// Memory of one rank. Calls come from one thread at a time.
 class PeerMemory {
  public:
-  /// Collective. `wish`: what all ranks are to have alike, byte by byte; `what` names it in errors.
+  /// Collective. `wish`: what must be alike on all ranks, byte by byte; `what` names it in errors.
   PeerMemory(Communicator& communicator, std::uint64_t bytes, std::span<const std::byte> wish,
              std::string what);
 
@@ -28,7 +28,7 @@ class PeerMemory {
     return reinterpret_cast<T*>(symmetric_.local());
   }
 
-  /// Before anybody uses it: words of this rank's part. Returns when they are there.
+  /// Before its first use: words of this rank's part. Returns when they are there.
   void write(std::uint64_t offset, std::span<const std::uint64_t> words);
   /// The same for words of ones alone, at several places.
   void write_ones(const std::vector<std::uint64_t>& offsets);
@@ -37,7 +37,7 @@ class PeerMemory {
   /// Collective. Nothing uses it any more.
   void release();
 
-  /// Of waits for what comes here, in the status record.
+  /// The number of waits for what comes here, in the status record.
   [[nodiscard]] std::uint32_t number() const { return *number_; }
   /// What kernels of the program wait with; `timeout_ms` 0: the communicator's.
   [[nodiscard]] wait_context wait_ctx(std::uint32_t timeout_ms) const;

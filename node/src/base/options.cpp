@@ -155,6 +155,11 @@ const std::vector<Row>& table() {
       {"prepare_threads", "POLYPATH_PREPARE_THREADS", "1", "1 to 16",
        "threads that make routes ready in the background",
        count_into(&Options::prepare_threads, false, 1, 16)},
+      {"copy_threads", "POLYPATH_COPY_THREADS", "auto", "auto, or 1 to 64",
+       "CPU threads that copy between pageable memory and pinned memory; 1: such copies stay "
+       "native; auto: the CPUs that the process may use, divided by the ranks of the node, at most "
+       "16",
+       count_into(&Options::copy_threads, true, 1, 64)},
       {"load", "POLYPATH_LOAD", "auto", "auto, all, known, off",
        "whether routes are left out while others use their links: known: by the copies that "
        "processes tell of; all: by those and by measurement; auto: all, but off on simulated "

@@ -7,8 +7,8 @@
 
 namespace polypath {
 
-std::shared_ptr<const KernelModule> KernelModule::of(const CudaDriver& driver, CUcontext context,
-                                                     std::span<const unsigned char> image) {
+std::shared_ptr<const KernelModule> KernelModule::load(const CudaDriver& driver, CUcontext context,
+                                                       std::span<const unsigned char> image) {
   // Never destroyed: nothing is unloaded when the process ends.
   static auto& modules = *new OncePerContext<KernelModule, const unsigned char*>;
   return modules.get(driver, context, image.data(), [&] {
@@ -38,9 +38,9 @@ KernelModule::~KernelModule() {
 }
 
 CUfunction KernelModule::function(const char* name) const {
-  CUfunction found = nullptr;
-  POLYPATH_CHECK(driver_, module_get_function(&found, module_, name));
-  return found;
+  CUfunction kernel = nullptr;
+  POLYPATH_CHECK(driver_, module_get_function(&kernel, module_, name));
+  return kernel;
 }
 
 }  // namespace polypath

@@ -13,17 +13,17 @@
 
 namespace polypath {
 
-/// Shared by all of this process that ask for the same one, and kept for as long as its context:
-/// loading and unloading wait for the kernels of the GPU, which may wait for this process
-/// (docs/adr/0031-begin-beside-kernels.md). Thread-safe.
+/// Shared by all users of this process that ask for the same one, and kept for as long as its
+/// context: loading and unloading wait for the kernels of the GPU, which may wait for this process
+/// (docs/adr/0031-begin-beside-kernels.md, words: ok). Thread-safe.
 class KernelModule {
  public:
   /// That of `image` (a static array, for cuModuleLoadData) in `context`, which is current; loaded
   /// the first time. `driver` and the context outlive it. Throws NotSupported for a driver that
   /// cannot load modules, for a GPU that the image has no code for and for a build without a CUDA
   /// compiler; DriverError. To be made before kernels run that wait for other ranks.
-  static std::shared_ptr<const KernelModule> of(const CudaDriver& driver, CUcontext context,
-                                                std::span<const unsigned char> image);
+  static std::shared_ptr<const KernelModule> load(const CudaDriver& driver, CUcontext context,
+                                                  std::span<const unsigned char> image);
   ~KernelModule();
   KernelModule(const KernelModule&) = delete;
   KernelModule& operator=(const KernelModule&) = delete;
@@ -42,7 +42,7 @@ class KernelModule {
 /// What is made once a context, and kept for as long as the context: objects of type T. `Key` says
 /// which of them. One that is made anew in the place of a context has another number, so that what
 /// went with the old one is not found. A driver that numbers no contexts (before CUDA 12): kept for
-/// as long as anybody has it.
+/// as long as it has an owner.
 template <typename T, typename Key>
 class OncePerContext {
  public:
@@ -56,11 +56,11 @@ class OncePerContext {
     // A table may come to where another one was that loads otherwise (a decorated driver).
     const auto loads = reinterpret_cast<std::uintptr_t>(driver.module_load_data);
     std::weak_ptr<const T>& known = known_[{&driver, loads, context, number, key}];
-    if (auto found = known.lock()) return found;
-    std::shared_ptr<const T> made = make();
-    known = made;
-    if (is_numbered) kept_.push_back(made);
-    return made;
+    if (auto object = known.lock()) return object;
+    std::shared_ptr<const T> object = make();
+    known = object;
+    if (is_numbered) kept_.push_back(object);
+    return object;
   }
 
  private:

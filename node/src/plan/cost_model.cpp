@@ -78,14 +78,14 @@ RouteCost cost_of(const Node& node, const RatedRoute& rated, const RingLimits& r
   // Three slots at least: one being written, one being read, one on its way. Host links share
   // themselves better among smaller chunks (4 MiB 153 GB/s, 8 MiB 147 GB/s into one of 4 x H200),
   // and with four slots one wait frees two.
-  cost.max_chunk_bytes = rings.of(rated.route) / 3;
+  cost.max_chunk_bytes = rings.bytes_of(rated.route) / 3;
   for (const int leg : rated.route.legs) {
     const Link& link = node.links[static_cast<std::size_t>(leg)];
     cost.fill_bytes_per_us = std::max(cost.fill_bytes_per_us, link.gbps * kBytesPerGbpsUs);
     if (link.type == LinkType::pcie && rated.route.kind == RouteKind::via_host)
       cost.bytes_per_us = rated.gbps * kBytesPerGbpsUs * kHostCaution;
     if (link.from.is_host() || link.to.is_host())
-      cost.max_chunk_bytes = std::min(rings.of(rated.route) / 4, kMaxChunkOverHostLink);
+      cost.max_chunk_bytes = std::min(rings.bytes_of(rated.route) / 4, kMaxChunkOverHostLink);
   }
   cost.max_chunk_bytes = cost.max_chunk_bytes / kPage * kPage;
   return cost;

@@ -29,7 +29,7 @@ struct RingLimits {
   int max_in_gpu = 3;
   int max_in_host = 4;
 
-  [[nodiscard]] std::uint64_t of(const Route& route) const noexcept {
+  [[nodiscard]] std::uint64_t bytes_of(const Route& route) const noexcept {
     return route.kind == RouteKind::via_host ? host : gpu;
   }
   [[nodiscard]] int max_in(MemoryId memory) const noexcept {

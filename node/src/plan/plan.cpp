@@ -24,10 +24,6 @@ constexpr double kMinGain = 0.02;
 /// the model is coarser.
 constexpr double kMinGainBounced = 0.05;
 constexpr double kMinGainOfFixed = 0.2;
-/// Where that cost was measured on GPUs, this part of it. Copies of another process's memory cost
-/// up to 20 us more there than those by which it is measured: single MPI messages of 64 MiB, whose
-/// plan promised 14 us, took 12 us longer than native ones (4 x H200).
-constexpr double kMinGainOfMeasured = 0.5;
 /// In a sequence nothing has to be filled; this much the issue and the join of each transfer may
 /// cost.
 constexpr double kMinGainInSequenceUs = 5;
@@ -155,11 +151,6 @@ std::optional<RouteSetPlan> plan_route_set(const Node& node, const RouteSet& rou
   return plan;
 }
 
-double min_gain_us(const Costs& costs) noexcept {
-  return std::max(staged_fixed_us(costs) * kMinGainOfFixed,
-                  costs.staged_fixed_us * kMinGainOfMeasured);
-}
-
 /// The longest time for which leaving the native copies pays.
 double worthwhile(const Node& node, const std::vector<Request>& requests, double native_us,
                   bool in_sequence) {
@@ -168,7 +159,8 @@ double worthwhile(const Node& node, const std::vector<Request>& requests, double
     return link && node.links[static_cast<std::size_t>(*link)].type == LinkType::bounce;
   });
   return native_us - std::max(native_us * (bounced ? kMinGainBounced : kMinGain),
-                              in_sequence ? kMinGainInSequenceUs : min_gain_us(node.costs));
+                              in_sequence ? kMinGainInSequenceUs
+                                          : staged_fixed_us(node.costs) * kMinGainOfFixed);
 }
 
 /// Whether the route set keeps to the number of routes a transfer, and to the rings of each memory.

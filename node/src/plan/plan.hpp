@@ -23,6 +23,7 @@ struct Request {
   MemoryId src;
   MemoryId dst;
   std::uint64_t bytes = 0;
+  bool is_pageable = false;  ///< the host's memory is not pinned: for plans of such, and benchmarks
 
   friend bool operator==(const Request&, const Request&) = default;
 };
@@ -57,10 +58,13 @@ struct TransferPlan {
   Request request;
   std::vector<RouteShare> routes;       ///< shares cover the message exactly once, without overlap
   std::vector<ExcludedRoute> excluded;  ///< filled by explain()
+  int copy_threads = 0;  ///< of pageable memory: they copy by way of pinned slots; 0: none
+  double host_gbps = 0;  ///< what these reach at the host's memory
 
   /// One direct copy, that is, what the driver would do.
   [[nodiscard]] bool native() const noexcept {
-    return routes.empty() || (routes.size() == 1 && !routes.front().route.staged());
+    return copy_threads == 0 &&
+           (routes.empty() || (routes.size() == 1 && !routes.front().route.staged()));
   }
 };
 

@@ -15,6 +15,10 @@ namespace {
 /// How much later than the direct copy the first staged one begins on an idle stream: one message
 /// of 16 MiB between two H200 lost 4 us where the plan promised a gain of 1 us.
 constexpr double kIdleDelayUs = 5;
+/// By how much later than a native one the first copy of a split transfer is issued, in a program
+/// that does other things between its transfers: single MPI messages of 64 MiB, whose plan promised
+/// 12 us, took 16 us longer than native ones (2 x H200). On a busy stream it delays nothing.
+constexpr double kIssueDelayUs = 16;
 
 /// Proportions to the largest of unequal sizes: 1024 over powers of the square root of two.
 constexpr std::array<std::uint64_t, 13> kProportions{1024, 724, 512, 362, 256, 181, 128,
@@ -53,7 +57,7 @@ bool opposite(const std::vector<Request>& requests) {
 /// callers: ties break by it.
 std::vector<Request> together(const PlanKey& key) {
   std::vector<Request> all = key.requests;
-  for (Request other : key.beside) {
+  for (Request other : key.concurrent) {
     other.bytes = key.requests.front().bytes;
     all.push_back(other);
   }
@@ -81,7 +85,7 @@ PlanMaker::PlanMaker(const PlanInputs& inputs, RouteSetsFunction route_sets_of)
     : inputs_(inputs), route_sets_of_(std::move(route_sets_of)) {}
 
 PlanKey PlanMaker::route_sets_key(const PlanKey& key) {
-  PlanKey route_sets{key.beside.empty() ? key.requests : together(key), key.without};
+  PlanKey route_sets{key.concurrent.empty() ? key.requests : together(key), key.without};
   std::uint64_t largest = 1;
   for (const Request& request : route_sets.requests) largest = std::max(largest, request.bytes);
   for (Request& request : route_sets.requests) request.bytes = proportion(request.bytes, largest);
@@ -109,7 +113,7 @@ bool PlanMaker::has_variants(const PlanKey& key) const {
 std::shared_ptr<PreparedPlan> PlanMaker::make(const PlanKey& key) const {
   auto plan = make_main(key);
   if (!has_variants(key)) return plan;
-  if (key.beside.empty()) {
+  if (key.concurrent.empty()) {
     plan->in_window = tuned_plan(key, Pattern::window, only(inputs_.executor));
     if (plan->tuned && !plan->plan.native()) plan->on_idle_stream = on_idle_stream(key, *plan);
   } else if (const auto alone = make({key.requests, key.without});
@@ -121,8 +125,16 @@ std::shared_ptr<PreparedPlan> PlanMaker::make(const PlanKey& key) const {
 }
 
 std::shared_ptr<PreparedPlan> PlanMaker::make_main(const PlanKey& key) const {
-  auto plan = key.beside.empty() ? make_alone(key) : make_concurrent(key);
-  if (key.beside.empty() && key.requests.size() == 1) plan->in_sequence = in_sequence(key);
+  auto plan = key.concurrent.empty() ? make_alone(key) : make_concurrent(key);
+  if (!key.concurrent.empty() || key.requests.size() != 1) return plan;
+  plan->in_sequence = in_sequence(key);
+  const double gain_us = plan->plan.native_us - plan->plan.predicted_us;
+  const bool is_measured = inputs_.node.costs.staged_fixed_us > 0;
+  if (is_measured && !plan->tuned && !plan->plan.native() && gain_us < kIssueDelayUs) {
+    auto on_idle = native(key);
+    on_idle->provisional = false;
+    plan->on_idle_stream = std::move(on_idle);
+  }
   return plan;
 }
 

@@ -46,7 +46,7 @@ struct PlanInputs {
 struct PlanKey {
   std::vector<Request> requests;
   std::uint64_t without = 0;
-  std::vector<Request> beside = {};
+  std::vector<Request> concurrent = {};
   friend bool operator==(const PlanKey&, const PlanKey&) = default;
 };
 

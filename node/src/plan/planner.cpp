@@ -35,7 +35,7 @@ std::size_t copies_of(const PreparedPlan& plan) {
 // ----------------------------------------------------------------------------------------
 
 PlanKey Planner::View::key() const {
-  return {{requests.begin(), requests.end()}, without, {beside.begin(), beside.end()}};
+  return {{requests.begin(), requests.end()}, without, {concurrent.begin(), concurrent.end()}};
 }
 
 std::size_t Planner::Hash::operator()(const View& key) const noexcept {
@@ -43,7 +43,7 @@ std::size_t Planner::Hash::operator()(const View& key) const noexcept {
   std::uint64_t hash = 14695981039346656037ull;
   const auto mix = [&](std::uint64_t word) { hash = (hash ^ word) * 1099511628211ull; };
   mix(key.without);
-  for (const auto requests : {key.requests, key.beside}) {
+  for (const auto requests : {key.requests, key.concurrent}) {
     mix(requests.size());
     for (const Request& request : requests) {
       for (const MemoryId memory : {request.src, request.dst})
@@ -57,7 +57,7 @@ std::size_t Planner::Hash::operator()(const View& key) const noexcept {
 
 bool Planner::Equal::operator()(const View& a, const View& b) const noexcept {
   return a.without == b.without && std::ranges::equal(a.requests, b.requests) &&
-         std::ranges::equal(a.beside, b.beside);
+         std::ranges::equal(a.concurrent, b.concurrent);
 }
 
 // ---- inputs
@@ -177,9 +177,9 @@ PlanMaker Planner::maker(const StatePtr& state, bool in_serve) {
 
 std::vector<Request> Planner::relevant_transfers(const State& state,
                                                  std::span<const Request> requests,
-                                                 std::span<const Request> beside) const {
+                                                 std::span<const Request> concurrent) const {
   std::vector<Request> counted;
-  for (const Request& other : beside)
+  for (const Request& other : concurrent)
     if (std::ranges::any_of(requests,
                             [&](const Request& request) { return state.share(request, other); }))
       counted.push_back(other);
@@ -188,9 +188,9 @@ std::vector<Request> Planner::relevant_transfers(const State& state,
 
 std::shared_ptr<const PreparedPlan> Planner::plan(std::span<const Request> requests,
                                                   std::uint64_t without,
-                                                  std::span<const Request> beside) {
+                                                  std::span<const Request> concurrent) {
   const StatePtr state = this->state();
-  const auto counted = relevant_transfers(*state, requests, beside);
+  const auto counted = relevant_transfers(*state, requests, concurrent);
   const View view{requests, without, counted};
   if (auto existing = known(view)) return existing;
   const PlanKey key = view.key();
@@ -199,19 +199,19 @@ std::shared_ptr<const PreparedPlan> Planner::plan(std::span<const Request> reque
 
 std::shared_ptr<const PreparedPlan> Planner::serve(std::span<const Request> requests,
                                                    std::uint64_t without,
-                                                   std::span<const Request> beside) {
-  if (!later_ || exact_ > 0) return plan(requests, without, beside);
-  if (beside.empty())
-    if (auto existing = known({requests, without, beside})) return existing;
+                                                   std::span<const Request> concurrent) {
+  if (!later_ || exact_ > 0) return plan(requests, without, concurrent);
+  if (concurrent.empty())
+    if (auto existing = known({requests, without, concurrent})) return existing;
   const StatePtr state = this->state();
-  const auto counted = relevant_transfers(*state, requests, beside);
+  const auto counted = relevant_transfers(*state, requests, concurrent);
   const View view{requests, without, counted};
   if (auto existing = known(view)) return existing;
   PlanKey key = view.key();
   const bool whole = !maker(state, true).has_variants(key);
   auto computed = cheap(state, key);
   if (computed != nullptr && whole) return keep(state, key, std::move(computed));
-  const bool has_others = !key.beside.empty();
+  const bool has_others = !key.concurrent.empty();
   const auto native = [&] { return maker(state, true).native(key); };
   if (computed == nullptr) computed = has_others ? serve(requests, without) : native();
   compute_later(std::move(key));
@@ -237,7 +237,7 @@ void Planner::compute_later(PlanKey key) {
   const auto task = [this, key, no_longer_pending] {
     ++computed_later_;
     try {
-      plan(key.requests, key.without, key.beside);
+      plan(key.requests, key.without, key.concurrent);
     } catch (...) {
       no_longer_pending(key);
       throw;

@@ -29,19 +29,19 @@ class Planner {
   Planner(PlanInputs inputs, Later later);
 
   /// The plan for `requests` without the staging memories of `without`, a set of bits (bit()),
-  /// computed on the calling thread if it is not known. `beside`: transfers of other processes, as
-  /// large as the first request; they are planned together, so that the same transfers have the
+  /// computed on the calling thread if it is not known. `concurrent`: transfers of other processes,
+  /// as large as the first request; they are planned together, so that the same transfers have the
   /// same shares in each process, and then left out. Those that share no link and no port with a
   /// request do not count.
   std::shared_ptr<const PreparedPlan> plan(std::span<const Request> requests, std::uint64_t without,
-                                           std::span<const Request> beside = {});
+                                           std::span<const Request> concurrent = {});
 
   /// The same plan where it is known, or cheap to make from known route sets. Otherwise another
   /// thread computes it, and what is returned is provisional: next to others the plan for being
   /// alone, else the native copies.
   std::shared_ptr<const PreparedPlan> serve(std::span<const Request> requests,
                                             std::uint64_t without,
-                                            std::span<const Request> beside = {});
+                                            std::span<const Request> concurrent = {});
 
   /// Has `then` called with plan(request), at once where it is known, otherwise by another thread.
   void plan_later(const Request& request, std::function<void(const PreparedPlan&)> then);
@@ -96,8 +96,8 @@ class Planner {
   struct View {
     std::span<const Request> requests;
     std::uint64_t without = 0;
-    std::span<const Request> beside = {};
-    static View from(const PlanKey& key) { return {key.requests, key.without, key.beside}; }
+    std::span<const Request> concurrent = {};
+    static View from(const PlanKey& key) { return {key.requests, key.without, key.concurrent}; }
     [[nodiscard]] PlanKey key() const;
   };
   struct Hash {
@@ -132,7 +132,7 @@ class Planner {
   [[nodiscard]] StatePtr state() const;
   void set_state(PlanInputs inputs, bool with_route_sets);
   std::vector<Request> relevant_transfers(const State& state, std::span<const Request> requests,
-                                          std::span<const Request> beside) const;
+                                          std::span<const Request> concurrent) const;
   std::shared_ptr<const PreparedPlan> known(const View& key);
   std::shared_ptr<const RouteSets> known_route_sets(const PlanKey& route_sets_key);
   std::shared_ptr<const RouteSets> route_sets(const StatePtr& state, const PlanKey& route_sets_key,

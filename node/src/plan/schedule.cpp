@@ -26,7 +26,8 @@ struct StagedShare {
 };
 
 int slots_of(const RouteShare& share, const RingLimits& limits) {
-  const std::uint64_t fit = std::max<std::uint64_t>(1, limits.of(share.route) / share.chunk_bytes);
+  const std::uint64_t fit =
+      std::max<std::uint64_t>(1, limits.bytes_of(share.route) / share.chunk_bytes);
   const auto most = share.slots == 0 ? kMaxSlots : static_cast<std::uint64_t>(share.slots);
   return static_cast<int>(std::min({static_cast<std::uint64_t>(share.chunks), fit, most}));
 }

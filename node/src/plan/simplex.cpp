@@ -48,7 +48,7 @@ class Tableau {
     order_rows();
     // The limit turns a defect of the arithmetic into an error.
     for (std::size_t pivots = 0; pivots < kPivotsByGain * size; ++pivots) {
-      const std::size_t column = most_improving();
+      const std::size_t column = entering_column();
       if (column == columns_) return solution();
       pivot(lexicographically_leaving(column), column);
       drop_rounding();
@@ -96,7 +96,7 @@ class Tableau {
 
   /// The column that improves most per unit the most important objective that can still be
   /// improved.
-  [[nodiscard]] std::size_t most_improving() const {
+  [[nodiscard]] std::size_t entering_column() const {
     std::size_t best = columns_;
     std::size_t best_objective = objectives_.size();
     for (std::size_t c = 0; c < columns_; ++c) {

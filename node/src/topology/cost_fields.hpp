@@ -40,6 +40,14 @@ inline constexpr std::array kCostFields{
     CostField{"block_gbps", &Costs::block_gbps, 0.001, 1e5},
     CostField{"switch_share", &Costs::switch_share, 0.01, 1},
     CostField{"memory_gbps", &Costs::memory_gbps, 0.001, 1e5},
+    CostField{"pageable_to_gpu_gbps", &Costs::pageable_to_gpu_gbps, 0.001, 1e5},
+    CostField{"pageable_from_gpu_gbps", &Costs::pageable_from_gpu_gbps, 0.001, 1e5},
+    CostField{"pageable_untouched_gbps", &Costs::pageable_untouched_gbps, 0.001, 1e5},
+    CostField{"thread_to_gpu_gbps", &Costs::thread_to_gpu_gbps, 0.001, 1e5},
+    CostField{"thread_from_gpu_gbps", &Costs::thread_from_gpu_gbps, 0.001, 1e5},
+    CostField{"host_to_gpu_gbps", &Costs::host_to_gpu_gbps, 0.001, 1e5},
+    CostField{"host_from_gpu_gbps", &Costs::host_from_gpu_gbps, 0.001, 1e5},
+    CostField{"thread_wake_us", &Costs::thread_wake_us, 0, 1e4},
 };
 
 static_assert(sizeof(Costs) == kCostFields.size() * sizeof(double),

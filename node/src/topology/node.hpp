@@ -113,6 +113,16 @@ struct Costs {
   double switch_share =
       0.9;  ///< part of a switch port's rate that stores of all GPUs at once reach
   double memory_gbps = 4800;  ///< reads and writes of a GPU's own memory together; GB/s
+  // Pageable host memory (docs/pageable.md). n copy threads reach 1 / (1 / (n * thread) + 1 / host)
+  // GB/s, fitted to times on 4 x H200.
+  double pageable_to_gpu_gbps = 9.5;     ///< what the driver's own copy reaches; GB/s
+  double pageable_from_gpu_gbps = 18.2;  ///< of memory that was touched before; GB/s
+  double pageable_untouched_gbps = 1.7;  ///< from a GPU to memory never touched; GB/s
+  double thread_to_gpu_gbps = 11.3;      ///< a thread alone, to pinned slots; GB/s
+  double thread_from_gpu_gbps = 16;      ///< a thread alone, from pinned slots; GB/s
+  double host_to_gpu_gbps = 235;         ///< all threads, by the host's memory alone; GB/s
+  double host_from_gpu_gbps = 500;       ///< all threads, by the host's memory alone; GB/s
+  double thread_wake_us = 25;            ///< until the sleeping copy threads run
 
   friend bool operator==(const Costs&, const Costs&) = default;
 };

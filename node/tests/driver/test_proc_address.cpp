@@ -35,7 +35,7 @@ constexpr int kUnwrittenStatus = 3;  // no answer, but one that the type can hol
 constexpr Answer kNotFound{CUDA_SUCCESS, nullptr, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND};
 constexpr Answer kTooOld{CUDA_SUCCESS, nullptr, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT};
 const Answer kInvalid{CUDA_ERROR_INVALID_VALUE, &unwritten, kUnwrittenStatus};
-/// Of the first version of the function, for whatever it does not find; it has no status.
+/// The answer of the function's first version for names that it does not find; it has no status.
 const Answer kFirstNotFound{CUDA_ERROR_NOT_FOUND, &unwritten, kUnwrittenStatus};
 
 class ProcAddress : public testing::Test {

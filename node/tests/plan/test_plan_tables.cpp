@@ -70,26 +70,6 @@ TEST(PlanTables, NoGpuStagedRouteBehindAnNvswitch) {
   }
 }
 
-/// What a staged route costs before its first byte arrives was measured: plans that promise little
-/// more than that varies by stay native.
-TEST(PlanTables, MeasuredCost_AsksForHalfOfIt) {
-  Node node = known_node("hgx-h200-x4");
-  node.costs.staged_fixed_us = 32;
-  int split = 0;
-  int native = 0;
-  for (std::uint64_t bytes = 32 * kMiB; bytes <= 256 * kMiB; bytes += 16 * kMiB) {
-    const Plan plan = plan_of(node, {{MemoryId::gpu(0), MemoryId::gpu(1), bytes}});
-    ++(plan.native() ? native : split);
-    if (!plan.native()) {
-      EXPECT_GE(plan.native_us - plan.predicted_us, 16) << bytes;
-    }
-  }
-  EXPECT_GT(native, 0);
-  EXPECT_GT(split, 0);
-  // With the native copy's rate of GPUs, where 64 MiB would gain 14 us of 176.
-  EXPECT_TRUE(plan_of(node, {{MemoryId::gpu(0), MemoryId::gpu(1), 64 * kMiB}}).native());
-}
-
 std::vector<Request> ring(int gpus, std::uint64_t bytes, bool both) {
   std::vector<Request> requests;
   for (int i = 0; i < gpus; ++i) {

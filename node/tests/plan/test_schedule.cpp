@@ -84,7 +84,7 @@ TEST(Schedule, MovesEveryByteOnceOverTheLinksOfThePlan) {
         EXPECT_EQ(step.to.buffer, step.leg == 0 && share.route.staged() ? BufferKind::ring
                                                                         : BufferKind::destination);
         if (step.leg == 0 && share.route.staged()) {
-          EXPECT_LE(step.to.offset + step.bytes, PlanOptions{}.chunks.rings.of(share.route));
+          EXPECT_LE(step.to.offset + step.bytes, PlanOptions{}.chunks.rings.bytes_of(share.route));
         }
         const std::uint64_t at = step.leg == 0 ? step.from.offset : step.to.offset;
         EXPECT_TRUE(moved[step.link].emplace(at, step.bytes).second);

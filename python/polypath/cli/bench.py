@@ -88,7 +88,8 @@ def bench(
         Argument(
             "OPERATION",
             "p2p: GPU to GPU; h2d: host to GPU; d2h: GPU to host; bidir: both directions of a "
-            "pair; ring: each GPU to the next.",
+            "pair; ring: each GPU to the next; pageable: host memory that is not pinned, to the GPU "
+            "and back.",
             read=one_of(Operation),
         ),
     ],
@@ -172,21 +173,28 @@ def bench(
     out = console(json)
     with Context(node=node, **settings) as context:
         pairs = transfers_of(operation, context.topology(), src, dst, both_directions)
-        if traffic is None:
-            result = measure(
-                context, out, operation, pairs, sizes, iterations, warmup, window, compare_executors
-            )
-        else:
-            result = bench_beside.measure_beside(
-                context, out, operation, pairs, traffic, node, sizes, iterations, warmup
-            )
+        # What is not pinned goes alone: a copy of it returns when it is done.
+        alone = operation is Operation.pageable
+        results = []
+        for group in [[pair] for pair in pairs] if alone else [pairs]:
+            if traffic is None:
+                result = measure(
+                    *(context, out, operation, group, sizes, iterations, warmup, window),
+                    compare_executors,
+                )
+            else:
+                result = bench_beside.measure_beside(
+                    context, out, operation, group, traffic, node, sizes, iterations, warmup
+                )
+            results.append(result)
 
-    def draw(result: dict[str, Any], file: Path) -> None:
+    def draw(_: dict[str, Any], file: Path) -> None:
         from ..plots import plot_bench
 
-        plot_bench([result], file)
+        plot_bench(results, file)
 
-    finish(result, out, json, plot, draw)
+    rows = [row for result in results for row in result["rows"]]
+    finish({**results[0], "rows": rows}, out, json, plot, draw)
 
 
 def demo(

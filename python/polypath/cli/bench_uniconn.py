@@ -148,7 +148,7 @@ def bench_uniconn(
     plot: options.Plot = None,
     json: options.Json = None,
 ) -> None:
-    """Compare UNICONN's calls with the same calls of the library behind each backend, in
+    """Compare UNICONN's calls with the same calls of the library of each backend, in
     alternating pairs, with a control: the library against itself.
 
     Messages are compared to the last byte, and solvers' results by both ways to the last bit. On a

@@ -13,7 +13,7 @@ from .arguments import Argument
 from .load import state_of
 from .output import PlainTable, console, print_lines, ratio, write_json
 
-_MEMORY_HELP = "A memory: gpu0, gpu1, host0."
+_MEMORY_HELP = "A memory: gpu0, gpu1, host0; host0:pageable where it is not pinned."
 
 
 def plan(
@@ -39,6 +39,8 @@ def plan(
     )
     if transfer["native"]:
         print_lines(out, f"native copy: {transfer['reason']}")
+    elif transfer["copy_threads"]:
+        print_lines(out, transfer["reason"])
     if transfer["routes"]:
         out.print(route_table(transfer))
     print_lines(out, *summary(planned))

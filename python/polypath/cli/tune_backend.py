@@ -106,7 +106,7 @@ def tune_backend(
     node: options.Node = None,
     json: options.Json = None,
 ) -> None:
-    """Find which of UNICONN's backends is fastest for each operation, size and number of ranks.
+    """Find which UNICONN backend is fastest for each operation, size and number of ranks.
 
     All that begin here take turns, every byte is compared, and the profile gets each entry as soon
     as it is found; stopped by Ctrl-C, the same command goes on from there. AnyBackend follows it.

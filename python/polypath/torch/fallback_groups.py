@@ -15,8 +15,8 @@ import torch.distributed as dist
 
 class Others:
     def __init__(self, backend_options: Any, options: Any) -> None:
-        """``given``: torch's ``_DistributedBackendOptions``; ``options``: of the caller, of any
-        backend."""
+        """``backend_options``: torch's ``_DistributedBackendOptions``; ``options``: of the caller,
+        of any backend."""
         self._given = backend_options
         self._options = options
         self._made: dict[str, dist.ProcessGroup] = {}

@@ -26,9 +26,9 @@ void use(int gpu) {
 }
 
 std::vector<std::uint8_t> read(CUdeviceptr address, std::size_t bytes) {
-  std::vector<std::uint8_t> found(bytes, 0x5A);
-  check(cuMemcpy(device(found.data()), address, bytes));
-  return found;
+  std::vector<std::uint8_t> contents(bytes, 0x5A);
+  check(cuMemcpy(device(contents.data()), address, bytes));
+  return contents;
 }
 
 class Commands {

@@ -42,9 +42,9 @@ TEST_F(Addresses, ReusedAddress_HasNewIdAndBytes) {
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemsetD8Async(address, 7, kBytes, nullptr));
   ASSERT_EQ(address, allocate(kBytes));
   EXPECT_NE(id, buffer_id(address));
-  std::vector<std::uint8_t> found(kBytes);
-  ASSERT_EQ(0, polypath_sim_peek(address, found.data(), kBytes));
-  EXPECT_EQ(std::vector<std::uint8_t>(kBytes, 0xC3), found);
+  std::vector<std::uint8_t> contents(kBytes);
+  ASSERT_EQ(0, polypath_sim_peek(address, contents.data(), kBytes));
+  EXPECT_EQ(std::vector<std::uint8_t>(kBytes, 0xC3), contents);
 }
 
 TEST_F(Addresses, PinnedMemoryIsReadableAgain) {

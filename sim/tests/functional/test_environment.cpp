@@ -137,10 +137,10 @@ TEST(Environment, FunctionsMayBeAbsent) {
     const bool is_there = std::string(name) == "cuStreamGetCtx";
     EXPECT_EQ(is_there, dlsym(driver, name) != nullptr) << name;
     void* function = nullptr;
-    CUdriverProcAddressQueryResult found{};
-    ASSERT_CUDA(cuGetProcAddress(name, &function, 12000, 0, &found));
+    CUdriverProcAddressQueryResult result{};
+    ASSERT_CUDA(cuGetProcAddress(name, &function, 12000, 0, &result));
     EXPECT_EQ(is_there, function != nullptr) << name;
-    EXPECT_EQ(is_there ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND, found)
+    EXPECT_EQ(is_there ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND, result)
         << name;
   }
   dlclose(driver);

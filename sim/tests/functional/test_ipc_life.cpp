@@ -29,16 +29,16 @@ TEST_F(Ipc, FreedMemoryCannotBeOpened) {
   // Nor is the next allocation, at the same file number, taken for it.
   const CUipcMemHandle next = peer.allocate(0, kBytes, 2);
   EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, try_open(handle));
-  const CUdeviceptr theirs = open(next, 0);
-  EXPECT_TRUE(pattern(kBytes, 2) == peek(theirs, kBytes));
+  const CUdeviceptr remote = open(next, 0);
+  EXPECT_TRUE(pattern(kBytes, 2) == peek(remote, kBytes));
 }
 
 TEST_F(Ipc, ExportedMemory_IsNotReused) {
   Peer peer;
-  const CUdeviceptr theirs = open(peer.allocate(0, kBytes, 1), 0);
+  const CUdeviceptr remote = open(peer.allocate(0, kBytes, 1), 0);
   peer.free();
   peer.allocate(0, kBytes, 2);
-  EXPECT_TRUE(pattern(kBytes, 1) == peek(theirs, kBytes));
+  EXPECT_TRUE(pattern(kBytes, 1) == peek(remote, kBytes));
 }
 
 TEST_F(Ipc, KilledProcess_LeavesNoFiles) {
@@ -55,12 +55,12 @@ TEST_F(Ipc, KilledProcess_LeavesNoFiles) {
   {
     Peer peer;
     const CUipcMemHandle handle = peer.allocate(0, kBytes, 51);
-    const CUdeviceptr theirs = open(handle, 1);
+    const CUdeviceptr remote = open(handle, 1);
     peer.kill();
-    // What was imported before stays until it is closed; nobody can open it anew.
-    EXPECT_TRUE(pattern(kBytes, 51) == peek(theirs, kBytes));
+    // What was imported before stays until it is closed; no process can open it anew.
+    EXPECT_TRUE(pattern(kBytes, 51) == peek(remote, kBytes));
     EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, try_open(handle));
-    EXPECT_CUDA(CUDA_SUCCESS, cuIpcCloseMemHandle(theirs));
+    EXPECT_CUDA(CUDA_SUCCESS, cuIpcCloseMemHandle(remote));
   }
   EXPECT_EQ(files_before, files());
   EXPECT_EQ(shm_before, in_shm());

@@ -13,36 +13,36 @@ TEST_F(Ipc, ExportingProcess_CannotOpen) {
 
 TEST_F(Ipc, ImportBelongsToTheImportingContext) {
   Peer peer;
-  const CUdeviceptr theirs = open(peer.allocate(0, kBytes, 1), 1);
+  const CUdeviceptr remote = open(peer.allocate(0, kBytes, 1), 1);
   int ordinal = -1;
   EXPECT_CUDA(CUDA_SUCCESS,
-              cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, theirs));
+              cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, remote));
   EXPECT_EQ(1, ordinal);
   CUcontext of_pointer = nullptr;
   EXPECT_CUDA(CUDA_SUCCESS,
-              cuPointerGetAttribute(&of_pointer, CU_POINTER_ATTRIBUTE_CONTEXT, theirs));
+              cuPointerGetAttribute(&of_pointer, CU_POINTER_ATTRIBUTE_CONTEXT, remote));
   EXPECT_EQ(context(1), of_pointer);
   unsigned type = 0;
-  EXPECT_CUDA(CUDA_SUCCESS, cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, theirs));
+  EXPECT_CUDA(CUDA_SUCCESS, cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, remote));
   EXPECT_EQ(unsigned{CU_MEMORYTYPE_DEVICE}, type);
   CUdeviceptr base = 0;
   std::size_t bytes = 0;
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemGetAddressRange(&base, &bytes, theirs + 5));
-  EXPECT_EQ(theirs, base);
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemGetAddressRange(&base, &bytes, remote + 5));
+  EXPECT_EQ(remote, base);
   EXPECT_EQ(kBytes, bytes);
 }
 
 TEST_F(Ipc, BoundsAreThoseOfTheExportedMemory) {
   Peer peer;
-  const CUdeviceptr theirs = open(peer.allocate(0, kBytes, 1), 1);
-  const CUdeviceptr mine = poisoned(1, 2 * kBytes);
+  const CUdeviceptr remote = open(peer.allocate(0, kBytes, 1), 1);
+  const CUdeviceptr local = poisoned(1, 2 * kBytes);
   const CUstream stream = create_stream(1);
-  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemcpyAsync(mine, theirs, kBytes + 1, stream));
-  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemcpyAsync(mine, theirs + 1, kBytes, stream));
-  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemcpyAsync(mine, theirs - 1, 2, stream));
-  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemFree(theirs));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemcpyAsync(local, remote, kBytes + 1, stream));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemcpyAsync(local, remote + 1, kBytes, stream));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemcpyAsync(local, remote - 1, 2, stream));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemFree(remote));
   CUipcMemHandle again{};
-  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&again, theirs));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&again, remote));
 }
 
 TEST_F(Ipc, NoChangedHandleIsOpened) {
@@ -89,9 +89,9 @@ TEST_F(Ipc, ImportTakesNoGpuMemory) {
     return bytes;
   };
   const std::size_t before = free_bytes();
-  const CUdeviceptr theirs = open(handle, 0);
+  const CUdeviceptr remote = open(handle, 0);
   EXPECT_EQ(before, free_bytes());
-  EXPECT_CUDA(CUDA_SUCCESS, cuIpcCloseMemHandle(theirs));
+  EXPECT_CUDA(CUDA_SUCCESS, cuIpcCloseMemHandle(remote));
   EXPECT_EQ(before, free_bytes());
 }
 

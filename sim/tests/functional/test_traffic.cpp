@@ -101,7 +101,7 @@ TEST(FunctionalTrafficOfProcess, Copy_WaitsUntilItsDeath) {
     EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(nullptr));
   };
   copy();
-  // At the end of the block that was in service, whichever it was.
+  // At the end of the block that was in service.
   double begin = now_us();
   for (int i = 0; i < 3; ++i) copy();
   EXPECT_GT(now_us() - begin, 2 * kBlockUs * 0.9);
@@ -187,13 +187,13 @@ TEST_F(FunctionalTraffic, Stopped_DelaysNothing) {
 TEST_F(FunctionalTraffic, Copies_KeepTheirBytes) {
   const int id = start_traffic("gpu0", "host0");
   for (std::size_t i = 0; i < kMiB; ++i) host_[i] = static_cast<std::uint8_t>(i * 31 + i / 251);
-  const std::vector<std::uint8_t> wanted(host_, host_ + kMiB);
+  const std::vector<std::uint8_t> expected(host_, host_ + kMiB);
   copy_from_host();
   wait();
   std::fill_n(host_, kMiB, std::uint8_t{0xA5});
   copy_to_host();
   wait();
-  EXPECT_EQ(wanted, std::vector<std::uint8_t>(host_, host_ + kMiB));
+  EXPECT_EQ(expected, std::vector<std::uint8_t>(host_, host_ + kMiB));
   polypath_sim_traffic_stop(id);
 }
 

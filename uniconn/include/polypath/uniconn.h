@@ -8,7 +8,7 @@
  *
  * Threads: one rank a process, and its calls from one thread at a time; or ranks that are threads,
  * each with all its calls on its own. Errors: polypath.h. POLYPATH_INVALID_ARGUMENT: nothing was
- * issued. POLYPATH_COMMUNICATOR_ERROR: a rank, or the library behind it, failed.
+ * issued. POLYPATH_COMMUNICATOR_ERROR: a rank, or the library of the backend, failed.
  * POLYPATH_NOT_SUPPORTED: what POLYPATH_BACKEND names is missing here, and how to get it. */
 #ifndef POLYPATH_UNICONN_H
 #define POLYPATH_UNICONN_H
@@ -30,7 +30,7 @@ POLYPATH_API polypath_status polypath_uniconn_env_create(int rank, int size,
                                                          polypath_all_gather_fn exchange,
                                                          void* user, int is_thread,
                                                          polypath_uniconn_env** env);
-/* The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;
+/* The ranks by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which torchrun and others set;
  * without them one rank alone. Collective. */
 POLYPATH_API polypath_status
 polypath_uniconn_env_create_from_environment(polypath_uniconn_env** env);
@@ -159,7 +159,7 @@ POLYPATH_API polypath_status polypath_uniconn_all_reduce(polypath_uniconn_coordi
                                                          const void* send, void* recv, size_t count,
                                                          int type, int op,
                                                          polypath_uniconn_comm* comm);
-/* The same, to `root` alone. */
+/* Combined as above, to `root` alone. */
 POLYPATH_API polypath_status polypath_uniconn_reduce(polypath_uniconn_coordinator* coordinator,
                                                      const void* send, void* recv, size_t count,
                                                      int type, int op, int root,
@@ -193,12 +193,12 @@ typedef struct polypath_backend_entry {
   int backend;                       /* the choice; -1: one that this library does not know */
   size_t bytes;                      /* of a message; of a collective, of a rank's larger buffer */
   double us[POLYPATH_BACKEND_COUNT]; /* of the slowest rank; negative: not measured */
-  int edited;                        /* 1: by somebody, in the profile */
+  int edited;                        /* 1: by a user, in the profile */
 } polypath_backend_entry;
 
-/* Those for ranks on these GPUs (as `context` numbers them), by operation, then by size; `gpus`
- * NULL: for whatever GPUs. The first `capacity` of them go to `rows` (NULL for none), and *count is
- * how many there are. */
+/* The entries for ranks on these GPUs (as `context` numbers them), by operation, then by size;
+ * `gpus` NULL: for any GPUs. The first `capacity` of them go to `rows` (NULL for none), and *count
+ * is how many there are. */
 POLYPATH_API polypath_status polypath_backend_entries(polypath_context* context, const int* gpus,
                                                       int ranks, polypath_backend_entry* rows,
                                                       size_t capacity, size_t* count);

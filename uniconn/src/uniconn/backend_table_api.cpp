@@ -22,8 +22,8 @@ namespace table = polypath::uniconn::detail;
 
 template <std::size_t count>
 int number_of(const std::array<const char*, count>& names, std::string_view name) {
-  const auto found = std::ranges::find(names, name);
-  return found == names.end() ? -1 : static_cast<int>(found - names.begin());
+  const auto it = std::ranges::find(names, name);
+  return it == names.end() ? -1 : static_cast<int>(it - names.begin());
 }
 
 std::string class_of(const Context& context, const int* gpus, int ranks) {
@@ -36,24 +36,24 @@ std::string class_of(const Context& context, const int* gpus, int ranks) {
   return collective_class(context.node(), all);
 }
 
-polypath_backend_entry row_of(const TunedBackend& one) {
+polypath_backend_entry row_of(const TunedBackend& tuned) {
   polypath_backend_entry row{};
-  row.op = number_of(table::operation_names, one.op);
-  row.backend = number_of(table::library_names, one.backend);
-  row.bytes = one.bytes;
-  row.edited = one.edited ? 1 : 0;
+  row.op = number_of(table::operation_names, tuned.op);
+  row.backend = number_of(table::library_names, tuned.backend);
+  row.bytes = tuned.bytes;
+  row.edited = tuned.edited ? 1 : 0;
   std::ranges::fill(row.us, -1);
-  for (const BackendTime& time : one.times)
-    if (const int its = number_of(table::library_names, time.backend); its >= 0)
-      row.us[its] = time.us;
+  for (const BackendTime& time : tuned.times)
+    if (const int backend = number_of(table::library_names, time.backend); backend >= 0)
+      row.us[backend] = time.us;
   return row;
 }
 
-/// Of these ranks, or of all where `ranks` is null: what the library knows the operation of.
+/// The entries of these ranks, or of all where `ranks` is null, of operations that it knows.
 std::vector<polypath_backend_entry> rows_of(const Context& context, const std::string* ranks) {
   std::vector<polypath_backend_entry> rows;
-  for (const TunedBackend& one : context.backends())
-    if (ranks == nullptr || one.ranks == *ranks) rows.push_back(row_of(one));
+  for (const TunedBackend& tuned : context.backends())
+    if (ranks == nullptr || tuned.ranks == *ranks) rows.push_back(row_of(tuned));
   std::erase_if(rows, [](const polypath_backend_entry& row) { return row.op < 0; });
   std::ranges::sort(rows, {}, [](const auto& row) { return std::pair(row.op, row.bytes); });
   return rows;
@@ -82,20 +82,20 @@ polypath_status polypath_backend_entries(polypath_context* context, const int* g
                                          polypath_backend_entry* rows, size_t capacity,
                                          size_t* count) {
   return guarded([&] {
-    const Context& its = of(context);
+    const Context& engine = context_of(context);
     require(count != nullptr, "count is null");
     require(rows != nullptr || capacity == 0, "rows is null");
-    const std::string name = gpus == nullptr ? "" : class_of(its, gpus, ranks);
-    const auto found = rows_of(its, gpus == nullptr ? nullptr : &name);
-    *count = found.size();
-    std::copy_n(found.begin(), std::min(capacity, found.size()), rows);
+    const std::string name = gpus == nullptr ? "" : class_of(engine, gpus, ranks);
+    const auto matching_rows = rows_of(engine, gpus == nullptr ? nullptr : &name);
+    *count = matching_rows.size();
+    std::copy_n(matching_rows.begin(), std::min(capacity, matching_rows.size()), rows);
   });
 }
 
 polypath_status polypath_backend_save(polypath_context* context,
                                       const polypath_backend_samples* measured, char** json) {
   return guarded([&] {
-    Context& its = of(context);
+    Context& engine = context_of(context);
     require(measured != nullptr, "measured is null");
     require(measured->op >= 0 && measured->op < POLYPATH_BACKEND_OP_COUNT,
             "there is no such operation");
@@ -110,17 +110,17 @@ polypath_status polypath_backend_save(polypath_context* context,
     }
     TunedBackend entry;
     entry.op = table::operation_names[static_cast<std::size_t>(measured->op)];
-    entry.ranks = class_of(its, measured->gpus, measured->ranks);
+    entry.ranks = class_of(engine, measured->gpus, measured->ranks);
     entry.bytes = measured->bytes;
     choose_backend(entry, names,
                    {measured->us, static_cast<std::size_t>(measured->turns) * names.size()});
-    const std::vector<TunedBackend> all = its.backends();
+    const std::vector<TunedBackend> all = engine.backends();
     const TunedBackend* const known =
         known_entry<TunedBackend>(all, entry.op, entry.ranks, entry.bytes);
     if (known != nullptr && known->edited) {
       entry = *known;
     } else {
-      its.keep_backend(entry);
+      engine.keep_backend(entry);
     }
     give(to_json(entry), json);
   });
@@ -129,16 +129,16 @@ polypath_status polypath_backend_save(polypath_context* context,
 polypath_status polypath_plan_backend(polypath_context* context, const char* op, size_t bytes,
                                       const int* gpus, int ranks, int with_mpi, char** json) {
   return guarded([&] {
-    const Context& its = of(context);
+    const Context& engine = context_of(context);
     require(op != nullptr, "op is null");
     const int number = number_of(table::operation_names, op);
     if (number < 0) throw InvalidArgument("there is no operation '" + std::string(op) + "'");
     require(bytes > 0, "bytes is 0");
     require(ranks >= 0, "ranks is negative");
     std::vector<int> taken;
-    for (int i = 0; i < (ranks > 0 ? ranks : static_cast<int>(its.node().gpus.size())); ++i)
+    for (int i = 0; i < (ranks > 0 ? ranks : static_cast<int>(engine.node().gpus.size())); ++i)
       taken.push_back(gpus == nullptr ? i : gpus[i]);
-    const std::string name = class_of(its, taken.data(), static_cast<int>(taken.size()));
+    const std::string name = class_of(engine, taken.data(), static_cast<int>(taken.size()));
     std::array<std::string, POLYPATH_BACKEND_COUNT> lacks;
     table::LibrarySet usable = 0;
     for (int library = 0; library < POLYPATH_BACKEND_COUNT; ++library) {
@@ -146,7 +146,7 @@ polypath_status polypath_plan_backend(polypath_context* context, const char* op,
       lack = missing_reason(library, with_mpi != 0);
       if (lack.empty()) usable |= table::only(library);
     }
-    std::vector<polypath_backend_entry> rows = rows_of(its, &name);
+    std::vector<polypath_backend_entry> rows = rows_of(engine, &name);
     std::erase_if(rows, [&](const polypath_backend_entry& row) { return row.op != number; });
     const polypath_backend_entry* const row = table::nearest_row(rows, bytes);
     const table::Routes routes(rows, usable, POLYPATH_BACKEND_POLYPATH);
@@ -167,7 +167,7 @@ polypath_status polypath_plan_backend(polypath_context* context, const char* op,
       reason = rows.empty() ? "nothing was measured of " + std::string(op) + " on " + name
                             : "no size near this one was measured";
     } else {
-      const std::vector<TunedBackend> all = its.backends();
+      const std::vector<TunedBackend> all = engine.backends();
       const TunedBackend& taken_from = *known_entry<TunedBackend>(all, op, name, row->bytes);
       entry = to_json(taken_from);
       const std::string chosen = table::library_names[static_cast<std::size_t>(best)];

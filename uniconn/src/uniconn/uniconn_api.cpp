@@ -14,17 +14,17 @@ namespace uc = polypath::uniconn;
 using Any = uc::AnyBackend;
 
 struct polypath_uniconn_env {
-  explicit polypath_uniconn_env(uc::Bootstrap bootstrap) : its(std::move(bootstrap)) {}
-  uc::Environment<Any> its;
+  explicit polypath_uniconn_env(uc::Bootstrap bootstrap) : environment(std::move(bootstrap)) {}
+  uc::Environment<Any> environment;
   std::string backend;
   std::string reason;
 };
 struct polypath_uniconn_comm {
-  uc::Communicator<Any> its;
+  uc::Communicator<Any> communicator;
 };
 struct polypath_uniconn_coordinator {
-  explicit polypath_uniconn_coordinator(uc::Stream stream) : its(stream) {}
-  uc::Coordinator<Any, uc::LaunchMode::PureHost> its;
+  explicit polypath_uniconn_coordinator(uc::Stream stream) : coordinator(stream) {}
+  uc::Coordinator<Any, uc::LaunchMode::PureHost> coordinator;
 };
 
 namespace {
@@ -43,15 +43,17 @@ polypath_status as_status(const Body& body) noexcept {
 }
 
 template <typename T>
-T& of(T* given, const char* what) {
-  if (given == nullptr)
+T& from_handle(T* handle, const char* what) {
+  if (handle == nullptr)
     throw polypath::error(POLYPATH_INVALID_ARGUMENT, (std::string(what) + " is null").c_str());
-  return *given;
+  return *handle;
 }
-auto& of(polypath_uniconn_coordinator* coordinator) { return of(coordinator, "coordinator").its; }
+auto& from_handle(polypath_uniconn_coordinator* coordinator) {
+  return from_handle(coordinator, "coordinator").coordinator;
+}
 /// Null is the Coordinator's to refuse.
-uc::Communicator<Any>* its(polypath_uniconn_comm* comm) {
-  return comm == nullptr ? nullptr : &comm->its;
+uc::Communicator<Any>* communicator_or_null(polypath_uniconn_comm* comm) {
+  return comm == nullptr ? nullptr : &comm->communicator;
 }
 const std::byte* bytes_at(const void* address) { return static_cast<const std::byte*>(address); }
 std::byte* bytes_at(void* address) { return static_cast<std::byte*>(address); }
@@ -89,7 +91,7 @@ uc::ReductionOperator operator_of(int op) {
 
 polypath_status create(polypath_uniconn_env** env, const auto& bootstrap) noexcept {
   return as_status([&] {
-    of(env, "env") = nullptr;
+    from_handle(env, "env") = nullptr;
     *env = std::make_unique<polypath_uniconn_env>(bootstrap()).release();
   });
 }
@@ -109,9 +111,9 @@ polypath_status polypath_uniconn_env_create_from_environment(polypath_uniconn_en
 void polypath_uniconn_env_destroy(polypath_uniconn_env* env) { delete env; }
 polypath_status polypath_uniconn_set_device(polypath_uniconn_env* env, int gpu) {
   return as_status([&] {
-    of(env, "env").its.SetDevice(gpu);
-    env->backend = env->its.BackendName();
-    env->reason = env->its.BackendReason();
+    from_handle(env, "env").environment.SetDevice(gpu);
+    env->backend = env->environment.BackendName();
+    env->reason = env->environment.BackendReason();
   });
 }
 const char* polypath_uniconn_backend(const polypath_uniconn_env* env) {
@@ -121,23 +123,23 @@ const char* polypath_uniconn_reason(const polypath_uniconn_env* env) {
   return env == nullptr ? "" : env->reason.c_str();
 }
 int polypath_uniconn_world_rank(const polypath_uniconn_env* env) {
-  return env == nullptr ? -1 : env->its.WorldRank();
+  return env == nullptr ? -1 : env->environment.WorldRank();
 }
 int polypath_uniconn_world_size(const polypath_uniconn_env* env) {
-  return env == nullptr ? -1 : env->its.WorldSize();
+  return env == nullptr ? -1 : env->environment.WorldSize();
 }
 int polypath_uniconn_node_rank(const polypath_uniconn_env* env) {
-  return env == nullptr ? -1 : env->its.NodeRank();
+  return env == nullptr ? -1 : env->environment.NodeRank();
 }
 int polypath_uniconn_node_size(const polypath_uniconn_env* env) {
-  return env == nullptr ? -1 : env->its.NodeSize();
+  return env == nullptr ? -1 : env->environment.NodeSize();
 }
 
 // ---- Memory -------------------------------------------------------------------------------------
 
 polypath_status polypath_uniconn_alloc(size_t bytes, void** address) {
   return as_status([&] {
-    of(address, "address") = nullptr;
+    from_handle(address, "address") = nullptr;
     *address = uc::Memory<Any>::Alloc<std::byte>(bytes);
   });
 }
@@ -149,28 +151,29 @@ polypath_status polypath_uniconn_free(void* address) {
 
 polypath_status polypath_uniconn_comm_create(polypath_uniconn_comm** comm) {
   return as_status([&] {
-    of(comm, "comm") = nullptr;
+    from_handle(comm, "comm") = nullptr;
     *comm = std::make_unique<polypath_uniconn_comm>().release();
   });
 }
 polypath_status polypath_uniconn_comm_split(polypath_uniconn_comm* comm, int color, int key,
                                             polypath_uniconn_comm** part) {
   return as_status([&] {
-    of(part, "part") = nullptr;
-    auto made = std::make_unique<polypath_uniconn_comm>(
-        polypath_uniconn_comm{of(comm, "comm").its.Split(color, key)});
-    if (made->its) *part = made.release();
+    from_handle(part, "part") = nullptr;
+    auto part_comm = std::make_unique<polypath_uniconn_comm>(
+        polypath_uniconn_comm{from_handle(comm, "comm").communicator.Split(color, key)});
+    if (part_comm->communicator) *part = part_comm.release();
   });
 }
 void polypath_uniconn_comm_destroy(polypath_uniconn_comm* comm) { delete comm; }
 int polypath_uniconn_comm_rank(const polypath_uniconn_comm* comm) {
-  return comm == nullptr ? -1 : comm->its.GlobalRank();
+  return comm == nullptr ? -1 : comm->communicator.GlobalRank();
 }
 int polypath_uniconn_comm_size(const polypath_uniconn_comm* comm) {
-  return comm == nullptr ? -1 : comm->its.GlobalSize();
+  return comm == nullptr ? -1 : comm->communicator.GlobalSize();
 }
 polypath_status polypath_uniconn_barrier(polypath_uniconn_comm* comm, void* stream) {
-  return as_status([&] { of(comm, "comm").its.Barrier(static_cast<uc::Stream>(stream)); });
+  return as_status(
+      [&] { from_handle(comm, "comm").communicator.Barrier(static_cast<uc::Stream>(stream)); });
 }
 
 // ---- Coordinator --------------------------------------------------------------------------------
@@ -178,7 +181,7 @@ polypath_status polypath_uniconn_barrier(polypath_uniconn_comm* comm, void* stre
 polypath_status polypath_uniconn_coordinator_create(void* stream,
                                                     polypath_uniconn_coordinator** coordinator) {
   return as_status([&] {
-    of(coordinator, "coordinator") = nullptr;
+    from_handle(coordinator, "coordinator") = nullptr;
     *coordinator =
         std::make_unique<polypath_uniconn_coordinator>(static_cast<uc::Stream>(stream)).release();
   });
@@ -187,35 +190,40 @@ void polypath_uniconn_coordinator_destroy(polypath_uniconn_coordinator* coordina
   delete coordinator;
 }
 polypath_status polypath_uniconn_start(polypath_uniconn_coordinator* coordinator) {
-  return as_status([&] { of(coordinator).CommStart(); });
+  return as_status([&] { from_handle(coordinator).CommStart(); });
 }
 polypath_status polypath_uniconn_end(polypath_uniconn_coordinator* coordinator) {
-  return as_status([&] { of(coordinator).CommEnd(); });
+  return as_status([&] { from_handle(coordinator).CommEnd(); });
 }
 polypath_status polypath_uniconn_wait(polypath_uniconn_coordinator* coordinator) {
-  return as_status([&] { of(coordinator).WaitComm(); });
+  return as_status([&] { from_handle(coordinator).WaitComm(); });
 }
 
 polypath_status polypath_uniconn_post(polypath_uniconn_coordinator* coordinator, const void* src,
                                       void* dest, size_t bytes, uint64_t* signal, uint64_t value,
                                       int to, polypath_uniconn_comm* comm) {
   return as_status([&] {
-    of(coordinator).Post(bytes_at(src), bytes_at(dest), bytes, signal, value, to, its(comm));
+    from_handle(coordinator)
+        .Post(bytes_at(src), bytes_at(dest), bytes, signal, value, to, communicator_or_null(comm));
   });
 }
 polypath_status polypath_uniconn_acknowledge(polypath_uniconn_coordinator* coordinator, void* dest,
                                              size_t bytes, uint64_t* signal, uint64_t value,
                                              int from, polypath_uniconn_comm* comm) {
-  return as_status(
-      [&] { of(coordinator).Acknowledge(bytes_at(dest), bytes, signal, value, from, its(comm)); });
+  return as_status([&] {
+    from_handle(coordinator)
+        .Acknowledge(bytes_at(dest), bytes, signal, value, from, communicator_or_null(comm));
+  });
 }
 
 polypath_status polypath_uniconn_all_gather(polypath_uniconn_coordinator* coordinator,
                                             const void* send, void* recv, size_t bytes,
                                             polypath_uniconn_comm* comm) {
   return as_status([&] {
-    if (send == nullptr) return of(coordinator).AllGather(bytes_at(recv), bytes, its(comm));
-    of(coordinator).AllGather(bytes_at(send), bytes_at(recv), bytes, its(comm));
+    if (send == nullptr)
+      return from_handle(coordinator).AllGather(bytes_at(recv), bytes, communicator_or_null(comm));
+    from_handle(coordinator)
+        .AllGather(bytes_at(send), bytes_at(recv), bytes, communicator_or_null(comm));
   });
 }
 polypath_status polypath_uniconn_all_gatherv(polypath_uniconn_coordinator* coordinator,
@@ -223,15 +231,19 @@ polypath_status polypath_uniconn_all_gatherv(polypath_uniconn_coordinator* coord
                                              const size_t* displs, polypath_uniconn_comm* comm) {
   return as_status([&] {
     if (send == nullptr)
-      return of(coordinator).AllGatherv(bytes_at(recv), counts, displs, its(comm));
-    of(coordinator).AllGatherv(bytes_at(send), bytes_at(recv), counts, displs, its(comm));
+      return from_handle(coordinator)
+          .AllGatherv(bytes_at(recv), counts, displs, communicator_or_null(comm));
+    from_handle(coordinator)
+        .AllGatherv(bytes_at(send), bytes_at(recv), counts, displs, communicator_or_null(comm));
   });
 }
 polypath_status polypath_uniconn_all_to_all(polypath_uniconn_coordinator* coordinator,
                                             const void* send, void* recv, size_t bytes,
                                             polypath_uniconn_comm* comm) {
-  return as_status(
-      [&] { of(coordinator).AlltoAll(bytes_at(send), bytes_at(recv), bytes, its(comm)); });
+  return as_status([&] {
+    from_handle(coordinator)
+        .AlltoAll(bytes_at(send), bytes_at(recv), bytes, communicator_or_null(comm));
+  });
 }
 polypath_status polypath_uniconn_all_to_allv(polypath_uniconn_coordinator* coordinator,
                                              const void* send, const size_t* send_counts,
@@ -239,21 +251,26 @@ polypath_status polypath_uniconn_all_to_allv(polypath_uniconn_coordinator* coord
                                              const size_t* recv_counts, const size_t* recv_displs,
                                              polypath_uniconn_comm* comm) {
   return as_status([&] {
-    of(coordinator)
+    from_handle(coordinator)
         .AlltoAllv(bytes_at(send), send_counts, send_displs, bytes_at(recv), recv_counts,
-                   recv_displs, its(comm));
+                   recv_displs, communicator_or_null(comm));
   });
 }
 polypath_status polypath_uniconn_broadcast(polypath_uniconn_coordinator* coordinator, void* buffer,
                                            size_t bytes, int root, polypath_uniconn_comm* comm) {
-  return as_status([&] { of(coordinator).Broadcast(bytes_at(buffer), bytes, root, its(comm)); });
+  return as_status([&] {
+    from_handle(coordinator).Broadcast(bytes_at(buffer), bytes, root, communicator_or_null(comm));
+  });
 }
 polypath_status polypath_uniconn_gather(polypath_uniconn_coordinator* coordinator, const void* send,
                                         void* recv, size_t bytes, int root,
                                         polypath_uniconn_comm* comm) {
   return as_status([&] {
-    if (send == nullptr) return of(coordinator).Gather(bytes_at(recv), bytes, root, its(comm));
-    of(coordinator).Gather(bytes_at(send), bytes_at(recv), bytes, root, its(comm));
+    if (send == nullptr)
+      return from_handle(coordinator)
+          .Gather(bytes_at(recv), bytes, root, communicator_or_null(comm));
+    from_handle(coordinator)
+        .Gather(bytes_at(send), bytes_at(recv), bytes, root, communicator_or_null(comm));
   });
 }
 polypath_status polypath_uniconn_gatherv(polypath_uniconn_coordinator* coordinator,
@@ -262,8 +279,10 @@ polypath_status polypath_uniconn_gatherv(polypath_uniconn_coordinator* coordinat
                                          polypath_uniconn_comm* comm) {
   return as_status([&] {
     if (send == nullptr)
-      return of(coordinator).Gatherv(bytes_at(recv), counts, displs, root, its(comm));
-    of(coordinator).Gatherv(bytes_at(send), bytes_at(recv), counts, displs, root, its(comm));
+      return from_handle(coordinator)
+          .Gatherv(bytes_at(recv), counts, displs, root, communicator_or_null(comm));
+    from_handle(coordinator)
+        .Gatherv(bytes_at(send), bytes_at(recv), counts, displs, root, communicator_or_null(comm));
   });
 }
 polypath_status polypath_uniconn_scatter(polypath_uniconn_coordinator* coordinator,
@@ -271,8 +290,10 @@ polypath_status polypath_uniconn_scatter(polypath_uniconn_coordinator* coordinat
                                          polypath_uniconn_comm* comm) {
   return as_status([&] {
     auto* const whole = bytes_at(const_cast<void*>(send));
-    if (recv == nullptr) return of(coordinator).Scatter(whole, bytes, root, its(comm));
-    of(coordinator).Scatter(bytes_at(send), bytes_at(recv), bytes, root, its(comm));
+    if (recv == nullptr)
+      return from_handle(coordinator).Scatter(whole, bytes, root, communicator_or_null(comm));
+    from_handle(coordinator)
+        .Scatter(bytes_at(send), bytes_at(recv), bytes, root, communicator_or_null(comm));
   });
 }
 polypath_status polypath_uniconn_scatterv(polypath_uniconn_coordinator* coordinator,
@@ -281,8 +302,11 @@ polypath_status polypath_uniconn_scatterv(polypath_uniconn_coordinator* coordina
                                           polypath_uniconn_comm* comm) {
   return as_status([&] {
     auto* const whole = bytes_at(const_cast<void*>(send));
-    if (recv == nullptr) return of(coordinator).Scatterv(whole, counts, displs, root, its(comm));
-    of(coordinator).Scatterv(bytes_at(send), bytes_at(recv), counts, displs, root, its(comm));
+    if (recv == nullptr)
+      return from_handle(coordinator)
+          .Scatterv(whole, counts, displs, root, communicator_or_null(comm));
+    from_handle(coordinator)
+        .Scatterv(bytes_at(send), bytes_at(recv), counts, displs, root, communicator_or_null(comm));
   });
 }
 
@@ -290,13 +314,17 @@ polypath_status polypath_uniconn_all_reduce(polypath_uniconn_coordinator* coordi
                                             const void* send, void* recv, size_t count, int type,
                                             int op, polypath_uniconn_comm* comm) {
   return as_status([&] {
-    of(coordinator).AllReduce(element_of(type), operator_of(op), send, recv, count, its(comm));
+    from_handle(coordinator)
+        .AllReduce(element_of(type), operator_of(op), send, recv, count,
+                   communicator_or_null(comm));
   });
 }
 polypath_status polypath_uniconn_reduce(polypath_uniconn_coordinator* coordinator, const void* send,
                                         void* recv, size_t count, int type, int op, int root,
                                         polypath_uniconn_comm* comm) {
   return as_status([&] {
-    of(coordinator).Reduce(element_of(type), operator_of(op), send, recv, count, root, its(comm));
+    from_handle(coordinator)
+        .Reduce(element_of(type), operator_of(op), send, recv, count, root,
+                communicator_or_null(comm));
   });
 }

@@ -19,7 +19,7 @@ constexpr int kRanks = 8;
 struct alignas(16) Comm {
   int rank;
   int size;
-  uint64_t* told;
+  uint64_t* signals;
   uint64_t shift[kRanks];
   ncclDevComm nccl;
 };
@@ -48,8 +48,8 @@ struct Coop {
 };
 
 __device__ __forceinline__ int rank_of(const Comm* comm) { return comm->rank; }
-__device__ __forceinline__ float* part(float* of, int rank, size_t count) {
-  return of + static_cast<size_t>(rank) * count;
+__device__ __forceinline__ float* part(float* parts, int rank, size_t count) {
+  return parts + static_cast<size_t>(rank) * count;
 }
 template <typename T>
 __device__ __forceinline__ T* there(T* address, int rank, const Comm* comm) {

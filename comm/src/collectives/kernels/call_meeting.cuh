@@ -53,7 +53,7 @@ SIMT_DEVICE std::uint32_t begin_meeting(const CollectiveArgs& args) {
   return number;
 }
 
-/// The same lanes: waits for the marks of all peers, and counts the call. False: gave up, or this
+/// The same lanes: waits for the marks of all peers, and counts the call. False: timed out, or this
 /// lane's peer makes another call.
 SIMT_DEVICE_NOINLINE bool end_meeting(const CollectiveArgs& args, std::uint32_t number) {
   if (simt::lane_index() == 0) simt::store(meetings_of(args), std::uint64_t{number});

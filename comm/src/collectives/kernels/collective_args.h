@@ -7,7 +7,7 @@
 //   counts   of this rank's own: calls; tiles sent and taken, for each channel
 //   flags    written by the peers: marks of calls, filled and credit of each channel's rings
 //   cells    two halves, used in turn, each with two sets of one region a sender
-//   slots    two rings of them for each channel and sender; nobody sends to itself by them
+//   slots    two rings of them for each channel and sender; no rank sends to itself by them
 // All ranks give the same shape, operation, type, operator, count, root, stages, tile_bytes, lag
 // and number of blocks, which their marks say (call_meeting.cuh); a communicator's calls on one
 // scratch run one after another on each GPU.
@@ -35,7 +35,7 @@ struct ScratchShape {
   std::uint32_t slot_bytes;  ///< the largest tile; a multiple of 128
   std::uint32_t cell_bytes;  ///< of one sender's region: a multiple of 1024; 3/4 of it are data
 };
-/// Of cell_bytes: larger regions are not cleared before the numbers in flags come round.
+/// Limits cell_bytes: larger regions are not cleared before the numbers in flags come round.
 inline constexpr std::uint32_t kMaxCellRegion = 32U << 20;
 
 /// What a rank's lanes of a channel count: 4 kinds of 8 peers, a 64-bit word each.
@@ -71,7 +71,7 @@ struct ScratchLayout {
     return flags(shape.channels) +
            std::uint64_t{(half * 2 + ring) * shape.ranks + sender} * shape.cell_bytes;
   }
-  /// In the scratch of `owner`, who is not the sender.
+  /// In the scratch of `owner`, which is not the sender.
   constexpr std::uint64_t slot(std::uint32_t ring, std::uint32_t owner, std::uint32_t sender,
                                std::uint32_t channel, std::uint32_t slot) const {
     const std::uint32_t place = sender < owner ? sender : sender - 1;
@@ -79,14 +79,14 @@ struct ScratchLayout {
         (std::uint64_t{ring} * (shape.ranks - 1) + place) * shape.channels + channel;
     return cells(2, 0, 0) + (rings * shape.slots + slot) * shape.slot_bytes;
   }
-  /// Of the whole scratch.
+  /// The size of the whole scratch.
   constexpr std::uint64_t bytes() const {
     const std::uint64_t rings = std::uint64_t{2} * (shape.ranks - 1) * shape.channels;
     return cells(2, 0, 0) + rings * shape.slots * shape.slot_bytes;
   }
 };
 
-/// A call of cells is counted in so many parts, shared among its blocks; no grid is larger.
+/// The parts in which a call of cells is counted, shared among its blocks; no grid is larger.
 inline constexpr std::uint32_t kCallParts = 1U << 16;
 
 /// One call, on one rank: the one parameter of every kernel.
@@ -96,7 +96,7 @@ inline constexpr std::uint32_t kCallParts = 1U << 16;
 /// (what goes from one rank to another). `in` and `out` are memory of this GPU, aligned to their
 /// elements, and either do not overlap, or are in place: in == out; for reduce_scatter `out`, for
 /// all_gather `in` may also be this rank's part of the other. `in` of a broadcast counts on the
-/// root alone, `out` of a reduce likewise. A call by channels without elements only compares the
+/// root alone, `out` of a reduce too. A call by channels without elements only compares the
 /// marks of all ranks.
 struct CollectiveArgs {
   CollectiveOp op;
@@ -104,7 +104,7 @@ struct CollectiveArgs {
   Operator reduction;  ///< of the operations that combine
   std::uint8_t rank;
   std::uint8_t root;
-  std::uint8_t stages;  ///< 1: everybody gets all parts from where they are; 2: by an owner a piece
+  std::uint8_t stages;  ///< 1: each rank gets all parts from where they are; 2: by an owner a piece
   std::uint8_t lag;     ///< channels: steps between a tile's sending and taking, 2 to slots - 2
   std::uint32_t tile_bytes;  ///< channels: at most slot_bytes; a multiple of 128
   std::uint64_t count;

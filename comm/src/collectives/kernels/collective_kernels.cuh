@@ -29,7 +29,7 @@
   POLYPATH_COLLECTIVE_KERNEL(cells, type, Element, 1); \
   POLYPATH_COLLECTIVE_KERNEL(channels, type, Element, 2)
 
-/// The same, of a type whose elements are combined.
+/// POLYPATH_COLLECTIVE_KERNELS of a type whose elements are combined, and those that combine.
 #define POLYPATH_COMBINING_KERNELS(type, Element)                   \
   POLYPATH_COLLECTIVE_KERNELS(type, Element);                       \
   SIMT_KERNEL(polypath_sums_##type, ::polypath::kCollectiveThreads, \

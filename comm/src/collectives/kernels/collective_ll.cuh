@@ -1,7 +1,7 @@
 // Collectives by cells: the lowest latency, for small buffers.
 //
 // A cell is a packet of 16 bytes that are stored and loaded at once (polypath/device/scope.cuh): 12
-// bytes of data and a flag of 4. So nobody needs a fence or a second message to say that the data
+// bytes of data and a flag of 4. So no fence and no second message is needed to say that the data
 // are there: the cell that holds the flag of this call holds its data. A thread moves pairs of
 // cells: 3 words of 8 bytes in 32 bytes.
 //
@@ -23,7 +23,7 @@
 // Flags come round after 2^31 calls. A cell that was last written exactly 2^31 calls ago, by a
 // larger call, would be taken for one of this call. So a warp clears one row of cells in two of
 // 2^kClearShift calls, one of each half: all rows in turn, each many times in 2^31 calls. It clears
-// what its rank does not write in this call, which nobody reads in this call.
+// what its rank does not write in this call, which no rank reads in this call.
 //
 // No deadlock: no thread waits before it has pushed all its words of `in`; a result waits for these
 // pushes alone, and copying for results. All blocks of a call must run at once.
@@ -196,7 +196,7 @@ class Call {
     row_step_ = std::uint64_t{simt::grid_size()} * (simt::block_size() / simt::kWarp);
   }
 
-  /// False: gave up.
+  /// False: timed out.
   SIMT_DEVICE bool run() {
     // The last warp has no rows in a small call, and no more than others in any.
     const bool meets =
@@ -209,7 +209,7 @@ class Call {
     return combine() && take();
   }
 
-  /// All threads of the block, after run(): true for those that did not give up.
+  /// All threads of the block, after run(): true for those that did not time out.
   SIMT_DEVICE void count(bool done) const {
     const bool aborted = simt::barrier_any(0, simt::block_size(), !done);
     if (!aborted && !has_mutant(Fault::call_counted_too_early)) count_own_share();
@@ -300,11 +300,11 @@ class Call {
     });
   }
 
-  SIMT_DEVICE static std::uint32_t pairs_flag(const Pair (&pairs)[kMaxPeers], int of) {
+  SIMT_DEVICE static std::uint32_t pairs_flag(const Pair (&pairs)[kMaxPeers], int peer) {
     std::uint32_t flag = 0;
     POLYPATH_UNROLL
     for (int p = 0; p < kMaxPeers; ++p)
-      if (p == of) flag = pairs[p].first.lap;
+      if (p == peer) flag = pairs[p].first.lap;
     return flag;
   }
 

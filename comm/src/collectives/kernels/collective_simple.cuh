@@ -25,7 +25,7 @@
 // A tile that is empty (the piece is shorter) is neither sent nor counted, by sender and receiver
 // alike, for both compute its length from the same numbers.
 //
-// Order of memory. A lane's fence follows the barrier after what it tells of, so whoever acquires
+// Order of memory. A lane's fence follows the barrier before its signal, so a thread that acquires
 // the flag sees all that the block stored or read before: the slot is complete, or no longer read.
 // The receiver's barrier after the acquire passes that on to all its threads; slots are read past
 // the first-level cache.
@@ -35,7 +35,7 @@
 // preparing step i + 1, and before preparing step i + 2. Preparing step i needs, for tiles to
 // combine or to copy, what was told of step i - lag; for a slot to fill, tile by tile `slots`
 // earlier, what was told of step i - slots + lag. Both were told before 2i: waiting goes back in
-// time only, so whoever has the earliest can go on.
+// time only, so the rank in the earliest step can go on.
 //
 // In place. A tile of `in` is read in its step, `out` is written at the same place in a later step
 // of the same block, or in the same step by the same thread (reduce_tile).
@@ -95,17 +95,17 @@ class Lane {
     prepared_ = told_;
   }
 
-  /// Waits for what it needs in `step`, and enters its part of the work. False: gave up.
+  /// Waits for what it needs in `step`, and enters its part of the work. False: timed out.
   SIMT_DEVICE bool prepare(const Cut& cut, std::uint32_t step, Work& work) {
     tile_ = {};
     if (step >= side_.delay)
       tile_ = tile_of(cut, step - side_.delay, part_.pieces.length(side_.piece));
     next_ = tile_.bytes != 0 && side_.uses_ring;
-    bool came = true;
-    if (next_) came = wait();
+    bool arrived = true;
+    if (next_) arrived = wait();
     enter(work);
     if (next_) ++prepared_;
-    return came;
+    return arrived;
   }
 
   /// After the barrier that ends a step, before the next is prepared: tells the peer what it did.

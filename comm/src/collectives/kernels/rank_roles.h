@@ -1,18 +1,18 @@
-// Who sends what to whom in a call: the same for cells and channels, for hosts and devices. C++17,
-// pure functions.
+// What ranks send to each other in a call: the same for cells and channels, hosts and devices.
+// C++17, pure functions.
 //
 // A call moves *pieces* of the buffers in up to two hops. In the first, ring 0, ranks push pieces
-// of `in` to the piece's owner, who combines them with its own part, in rank order. In the second,
-// ring 1, the owner pushes the result (or, where nothing is combined, a rank pushes a piece of its
-// `in`) to those whose `out` it belongs to, and they copy it there.
+// of `in` to the piece's owner, which combines them with its own part, in rank order. In the
+// second, ring 1, the owner pushes the result (or, where nothing is combined, a rank pushes a piece
+// of its `in`) to the ranks whose `out` it belongs to, and they copy it there.
 //
 //   operation       one stage                          two stages
-//   allreduce       everybody owns the whole           rank p owns the p-th slice
+//   allreduce       each rank owns the whole           rank p owns the p-th slice
 //   reduce_scatter  rank p owns its part               as one stage
 //   all_gather, all_to_all   ring 1 alone              as one stage
 //   broadcast       the root pushes the whole, ring 1  slices by ranks other than the root, so that
 //                                                      no port carries more than the buffer once
-//   reduce          the root owns the whole            slices likewise; results go to the root
+//   reduce          the root owns the whole            slices as there; results go to the root
 #pragma once
 
 #include <cstdint>
@@ -47,16 +47,16 @@ struct Pieces {
 /// What one rank does. Sets of ranks: bit p for rank p; only others than the rank itself, but for
 /// `keep`.
 struct RankRoles {
-  std::uint32_t push;     ///< to whom it pushes pieces of `in`
+  std::uint32_t push;     ///< ranks to which it pushes pieces of `in`
   std::uint32_t ring;     ///< on which ring
   bool owner;             ///< combines its piece, and stores it in
   bool owner_keeps;       ///< its own `out`
   bool own_part;          ///< ... together with its own part
   std::uint32_t combine;  ///< whose pieces it combines: the source sets of ring 0
-  std::uint32_t results;  ///< to whom it pushes what it combined, on ring 1
+  std::uint32_t results;  ///< ranks to which it pushes what it combined, on ring 1
   std::uint32_t take;     ///< whose pieces of ring 1 it copies to `out`
   std::uint32_t keep;     ///< pieces that it copies from its `in` to its `out`
-  bool two_hops;          ///< what is taken was combined before, by whoever sent it
+  bool two_hops;          ///< what is taken was combined before, by its sender
 };
 
 struct Part {
@@ -69,9 +69,9 @@ constexpr Part part_of(const CollectiveArgs& args) {
   const std::uint32_t size = args.shape.ranks;
   const std::uint32_t rank = args.rank;
   const std::uint32_t root = args.root;
-  const std::uint32_t everybody = (1U << size) - 1;
+  const std::uint32_t all = (1U << size) - 1;
   const std::uint32_t me = 1U << rank;
-  const std::uint32_t others = everybody & ~me;
+  const std::uint32_t others = all & ~me;
   const bool is_root = rank == root;
   const std::uint64_t bytes = args.count * size_of(args.type);
   const bool rooted = args.op == CollectiveOp::broadcast || args.op == CollectiveOp::reduce;
@@ -91,7 +91,7 @@ constexpr Part part_of(const CollectiveArgs& args) {
     pieces.in_stride = pieces.longest;
     pieces.out_stride = pieces.longest;
   }
-  const std::uint32_t owners = sliced && rooted ? everybody & ~(1U << root) : everybody;
+  const std::uint32_t owners = sliced && rooted ? all & ~(1U << root) : all;
 
   switch (args.op) {
     case CollectiveOp::allreduce:

@@ -103,7 +103,7 @@ class Reduction {
   std::uint32_t ranks_;
 };
 
-/// Of the operations that combine nothing: bytes of any type, from one source.
+/// The operations that combine nothing: bytes of any type, from one source.
 struct Bytes {};
 
 }  // namespace polypath

@@ -13,7 +13,7 @@ struct Cut {
   std::uint32_t tiles;
 };
 
-/// Of block `block` of `blocks`; tiles of at most `most` bytes (kGranule or more), in place and in
+/// For block `block` of `blocks`: tiles of up to `most` bytes (kGranule or more), in place and in
 /// size multiples of kGranule. Counts granules in 32 bits, which a GPU divides ten times as fast as
 /// 64: `longest` is less than 2^31 of them.
 template <std::uint32_t kGranule>
@@ -29,7 +29,7 @@ constexpr Cut cut_of(std::uint64_t longest, std::uint32_t blocks, std::uint32_t 
   return {begin, begin + std::uint64_t{share} * kGranule, tile * kGranule, tiles};
 }
 
-/// Of tile `index` in a piece of `length` bytes.
+/// Tile `index` in a piece of `length` bytes.
 struct Tile {
   std::uint64_t begin;  ///< in the piece
   std::uint32_t bytes;  ///< 0: the piece is shorter, or there is no such tile

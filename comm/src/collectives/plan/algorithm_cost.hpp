@@ -18,7 +18,7 @@ struct AlgorithmCost {
   int lanes = 1;                  ///< of hierarchical
   std::string reason;             ///< why it cannot be taken, unless it is asked for and was timed
   std::uint64_t host_count = 0;   ///< of mixed: elements of the part
-  int chunks = 0;                 ///< likewise
+  int chunks = 0;                 ///< of mixed: chunks of the part
 };
 
 /// Times the schedules of an algorithm that runs by copies. Mixed is timed as well where it comes

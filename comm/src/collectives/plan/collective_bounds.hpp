@@ -1,6 +1,6 @@
 // Upper bounds of a collective's rate on its node, for people: linear programs, which take
-// milliseconds and depend on the ranks and the operation alone. Whoever only runs a plan asks for
-// none of them.
+// milliseconds and depend on the ranks and the operation alone. A caller that only runs a plan
+// needs none of them.
 #pragma once
 
 #include <optional>

@@ -20,24 +20,24 @@ json stages_json(const std::vector<CollectiveStage>& stages) {
 
 json candidates_json(const std::vector<CollectiveCandidate>& candidates) {
   json rows = json::array();
-  for (const CollectiveCandidate& one : candidates)
-    rows.push_back({{"algorithm", to_string(one.algorithm)},
-                    {"us", one.us > 0 ? json(one.us) : json()},
-                    {"bus_gbps", one.bus_gbps > 0 ? json(one.bus_gbps) : json()},
-                    {"limit_bus_gbps", one.limit_bus_gbps},
-                    {"reason", one.reason}});
+  for (const CollectiveCandidate& candidate : candidates)
+    rows.push_back({{"algorithm", to_string(candidate.algorithm)},
+                    {"us", candidate.us > 0 ? json(candidate.us) : json()},
+                    {"bus_gbps", candidate.bus_gbps > 0 ? json(candidate.bus_gbps) : json()},
+                    {"limit_bus_gbps", candidate.limit_bus_gbps},
+                    {"reason", candidate.reason}});
   return rows;
 }
 
 /// Times the ring over direct links, of the plan and of every other algorithm that was weighed.
 json against_ring_json(const CollectivePlan& plan) {
   double ring = 0;
-  for (const CollectiveCandidate& one : plan.candidates)
-    if (one.algorithm == Algorithm::ring) ring = one.us;
+  for (const CollectiveCandidate& candidate : plan.candidates)
+    if (candidate.algorithm == Algorithm::ring) ring = candidate.us;
   if (ring <= 0) return nullptr;
   json times = json::object();
-  for (const CollectiveCandidate& one : plan.candidates)
-    if (one.us > 0) times[std::string(to_string(one.algorithm))] = ring / one.us;
+  for (const CollectiveCandidate& candidate : plan.candidates)
+    if (candidate.us > 0) times[std::string(to_string(candidate.algorithm))] = ring / candidate.us;
   return times;
 }
 

@@ -44,7 +44,7 @@ constexpr double kMixedMustReach = 0.97;
 /// kernels take: plans of other sizes are interpolated from them.
 constexpr double kTabledMustReach = 1;
 
-using Weighed = AlgorithmCost;
+using Evaluation = AlgorithmCost;
 
 class PlanMaker {
  public:
@@ -53,7 +53,7 @@ class PlanMaker {
     plan_.request = request;
     by_links_ = find_islands(node, request.gpus, /*by_socket=*/false);
     plan_.islands = by_links_.size() > 1 ? by_links_ : find_islands(node, request.gpus, true);
-    if (options.explain || wanted(Algorithm::ring)) plan_.ring = best_ring(node, request);
+    if (options.explain || is_evaluated(Algorithm::ring)) plan_.ring = best_ring(node, request);
     if (request.ranks() > 1) no_kernels_ = why_no_kernels(node, request);
     if (no_kernels_.empty() && !options.kernels) no_kernels_ = "the settings allow copies alone";
   }
@@ -82,7 +82,7 @@ class PlanMaker {
       several_nodes();
       return std::move(plan_);
     }
-    std::vector<Weighed> all;
+    std::vector<Evaluation> all;
     for (const Algorithm algorithm : kAlgorithms)
       if (algorithm != Algorithm::none && counts(algorithm)) all.push_back(weigh(algorithm));
     take(all);
@@ -92,14 +92,14 @@ class PlanMaker {
   }
 
  private:
-  /// Whether an algorithm is to be weighed even if it cannot be taken.
-  [[nodiscard]] bool wanted(Algorithm algorithm) const {
+  /// Whether an algorithm is evaluated even if it cannot be taken.
+  [[nodiscard]] bool is_evaluated(Algorithm algorithm) const {
     return options_.compare || options_.algorithm == algorithm;
   }
 
-  /// Whether it could be taken, or is to be shown.
+  /// Whether it could be taken, or must be shown.
   [[nodiscard]] bool counts(Algorithm algorithm) const {
-    if (options_.explain || wanted(algorithm)) return true;
+    if (options_.explain || is_evaluated(algorithm)) return true;
     return !options_.algorithm && (options_.copies || runs_by_kernels(algorithm));
   }
   [[nodiscard]] bool uses_table() const {
@@ -141,7 +141,7 @@ class PlanMaker {
 
   // ---- Weighing -------------------------------------------------------------------------------
 
-  Weighed weigh(Algorithm algorithm) {
+  Evaluation weigh(Algorithm algorithm) {
     switch (algorithm) {
       case Algorithm::none: return {};
       case Algorithm::cells: return weigh_cells();
@@ -155,25 +155,25 @@ class PlanMaker {
     return {};
   }
 
-  static Weighed of_kernel(Algorithm algorithm, KernelCost cost) {
-    Weighed weighed{algorithm, cost.us, cost.kernel, std::move(cost.stages), 0, 1, ""};
+  static Evaluation of_kernel(Algorithm algorithm, KernelCost cost) {
+    Evaluation weighed{algorithm, cost.us, cost.kernel, std::move(cost.stages), 0, 1, ""};
     return weighed;
   }
 
-  Weighed weigh_cells() const {
+  Evaluation weigh_cells() const {
     if (!no_kernels_.empty()) return {Algorithm::cells, 0, {}, {}, 0, 1, no_kernels_};
     if (request_.bytes() > (request_.ranks() == 2 ? kMaxTwoRankLLBytes : kMaxCellBytes))
       return {Algorithm::cells, 0, {}, {}, 0, 1, "a flag in every cell: small messages only"};
     return of_kernel(Algorithm::cells, cells_cost(node_, request_, options_.max_blocks));
   }
 
-  Weighed weigh_flat() const {
+  Evaluation weigh_flat() const {
     if (!no_kernels_.empty()) return {Algorithm::flat, 0, {}, {}, 0, 1, no_kernels_};
     return of_kernel(Algorithm::flat, flat_cost(node_, request_, options_.max_blocks));
   }
 
-  Weighed weigh_rotation() const {
-    Weighed weighed{Algorithm::pairwise, 0, {}, {}, 0, 1, why_no_kernels(node_, request_)};
+  Evaluation weigh_rotation() const {
+    Evaluation weighed{Algorithm::pairwise, 0, {}, {}, 0, 1, why_no_kernels(node_, request_)};
     if (!weighed.reason.empty()) return weighed;
     if (no_kernels_.empty()) weighed.reason = "as flat, but every chunk costs copies and events";
     by_schedule(weighed, [&](std::uint64_t chunk) {
@@ -182,8 +182,8 @@ class PlanMaker {
     return weighed;
   }
 
-  Weighed weigh_host_trees() {
-    Weighed weighed{Algorithm::host_trees, 0, {}, {}, 0, 1, ""};
+  Evaluation weigh_host_trees() {
+    Evaluation weighed{Algorithm::host_trees, 0, {}, {}, 0, 1, ""};
     if (no_kernels_.empty())
       weighed.reason = "links between GPUs carry more" + what_hosts_could_add();
     by_schedule(weighed, [&](std::uint64_t chunk) {
@@ -198,8 +198,8 @@ class PlanMaker {
                        100 * bounds_.host_gain());
   }
 
-  Weighed weigh_mixed() {
-    Weighed weighed{Algorithm::mixed, 0, {}, {}, 0, 1, ""};
+  Evaluation weigh_mixed() {
+    Evaluation weighed{Algorithm::mixed, 0, {}, {}, 0, 1, ""};
     if (request_.op != CollectiveOp::allreduce)
       weighed.reason = "for allreduce only" + what_hosts_could_add();
     else if (!no_kernels_.empty())
@@ -213,7 +213,7 @@ class PlanMaker {
     double enough = must_reach(Algorithm::mixed);
     if (for_table_ && enough == kMixedMustReach) enough = kTabledMustReach;
     const MixedCost mixed =
-        mixed_cost(node_, request_, options_, wanted(Algorithm::mixed) ? 0 : enough);
+        mixed_cost(node_, request_, options_, is_evaluated(Algorithm::mixed) ? 0 : enough);
     if (mixed.us == 0) {
       weighed.reason = mixed.reason;
       return weighed;
@@ -227,8 +227,8 @@ class PlanMaker {
     return weighed;
   }
 
-  Weighed weigh_hierarchical() const {
-    Weighed weighed{Algorithm::hierarchical, 0, {}, {}, 0, 1, ""};
+  Evaluation weigh_hierarchical() const {
+    Evaluation weighed{Algorithm::hierarchical, 0, {}, {}, 0, 1, ""};
     const bool by_owners =
         request_.op == CollectiveOp::all_gather || request_.op == CollectiveOp::reduce_scatter;
     if (request_.op != CollectiveOp::allreduce && !by_owners) {
@@ -252,13 +252,13 @@ class PlanMaker {
     for (const int lanes :
          by_owners ? std::vector{request_.ranks()} : std::vector{1, static_cast<int>(members)}) {
       if (options_.lanes != 0 && options_.lanes != lanes) continue;
-      Weighed with = weighed;
-      with.us = 0;
-      with.lanes = lanes;
-      by_schedule(with, [&](std::uint64_t chunk) {
+      Evaluation striped = weighed;
+      striped.us = 0;
+      striped.lanes = lanes;
+      by_schedule(striped, [&](std::uint64_t chunk) {
         return hierarchical_schedule(node_, request_, plan_.islands, lanes, chunk);
       });
-      if (weighed.us == 0 || with.us < weighed.us) weighed = std::move(with);
+      if (weighed.us == 0 || striped.us < weighed.us) weighed = std::move(striped);
     }
     return weighed;
   }
@@ -272,8 +272,8 @@ class PlanMaker {
     plan_.published_us = schedule_time(node_, schedule).us;
   }
 
-  Weighed weigh_ring() const {
-    Weighed weighed{Algorithm::ring, 0, {}, {}, 0, 1, ""};
+  Evaluation weigh_ring() const {
+    Evaluation weighed{Algorithm::ring, 0, {}, {}, 0, 1, ""};
     if (request_.op != CollectiveOp::allreduce) {
       weighed.reason = "for allreduce only";
     } else if (!ring_is_linked()) {
@@ -301,10 +301,10 @@ class PlanMaker {
     return node_.find_link(gpu(place), gpu(place + 1));
   }
 
-  /// The size of chunks with which the schedule ends first, if anybody asks.
-  void by_schedule(Weighed& weighed,
+  /// The size of chunks with which the schedule ends first, if the caller asks for it.
+  void by_schedule(Evaluation& weighed,
                    const std::function<CollectiveSchedule(std::uint64_t)>& make) const {
-    if (!weighed.reason.empty() && !wanted(weighed.algorithm)) return;
+    if (!weighed.reason.empty() && !is_evaluated(weighed.algorithm)) return;
     if (uses_table()) {
       weighed = options_.table->cost(request_, options_, weighed.algorithm);
       return;
@@ -343,21 +343,22 @@ class PlanMaker {
     return algorithm == Algorithm::mixed && !is_switched ? kMixedMustReach : kCopiesMustReach;
   }
   /// By how much its prediction counts against the others'.
-  [[nodiscard]] double handicapped(const Weighed& one) const {
-    return one.us / must_reach(one.algorithm);
+  [[nodiscard]] double handicapped(const Evaluation& candidate) const {
+    return candidate.us / must_reach(candidate.algorithm);
   }
 
-  void take(std::vector<Weighed>& all) {
-    const Weighed* best = nullptr;
-    for (const Weighed& one : all) {
-      if (one.us == 0) continue;
-      if (options_.algorithm ? one.algorithm != *options_.algorithm : !one.reason.empty()) continue;
-      if (!options_.algorithm && !options_.copies && !runs_by_kernels(one.algorithm)) continue;
-      if (best == nullptr || handicapped(one) < handicapped(*best)) best = &one;
+  void take(std::vector<Evaluation>& all) {
+    const Evaluation* best = nullptr;
+    for (const Evaluation& entry : all) {
+      if (entry.us == 0) continue;
+      if (options_.algorithm ? entry.algorithm != *options_.algorithm : !entry.reason.empty())
+        continue;
+      if (!options_.algorithm && !options_.copies && !runs_by_kernels(entry.algorithm)) continue;
+      if (best == nullptr || handicapped(entry) < handicapped(*best)) best = &entry;
     }
     if (best == nullptr) {
-      const auto asked = std::ranges::find_if(all, [&](const Weighed& one) {
-        return options_.algorithm && one.algorithm == *options_.algorithm;
+      const auto asked = std::ranges::find_if(all, [&](const Evaluation& entry) {
+        return options_.algorithm && entry.algorithm == *options_.algorithm;
       });
       throw InvalidArgument(
           fmt::format("{} cannot run as {} here: {}", to_string(request_.op),
@@ -395,23 +396,23 @@ class PlanMaker {
     plan_.stages = stages_of(node_, schedule, schedule_time(node_, schedule));
   }
 
-  void explain_others(const std::vector<Weighed>& all, const Weighed& taken) {
-    for (const Weighed& one : all) {
-      if (&one == &taken) continue;
-      plan_.candidates.push_back(candidate(one));
+  void explain_others(const std::vector<Evaluation>& all, const Evaluation& taken) {
+    for (const Evaluation& entry : all) {
+      if (&entry == &taken) continue;
+      plan_.candidates.push_back(candidate(entry));
       std::string& reason = plan_.candidates.back().reason;
       if (!reason.empty()) continue;
       if (options_.algorithm)
         reason = "not asked for";
-      else if (one.us >= taken.us)
-        reason = fmt::format("{:.2f} times as long", one.us / taken.us);
+      else if (entry.us >= taken.us)
+        reason = fmt::format("{:.2f} times as long", entry.us / taken.us);
       else
         reason = fmt::format("{:.2f} times as long, but what runs by copies has to promise {:.2f}",
-                             one.us / taken.us, must_reach(one.algorithm));
+                             entry.us / taken.us, must_reach(entry.algorithm));
     }
   }
 
-  [[nodiscard]] int chunks_of(const Weighed& weighed) const {
+  [[nodiscard]] int chunks_of(const Evaluation& weighed) const {
     if (weighed.chunk_bytes == 0) return 0;
     const auto parts = static_cast<std::uint64_t>(
         weighed.algorithm == Algorithm::hierarchical ? weighed.lanes : request_.ranks());
@@ -420,7 +421,7 @@ class PlanMaker {
         std::max<std::uint64_t>(1, (unit + weighed.chunk_bytes - 1) / weighed.chunk_bytes));
   }
 
-  [[nodiscard]] CollectiveCandidate candidate(const Weighed& weighed) {
+  [[nodiscard]] CollectiveCandidate candidate(const Evaluation& weighed) {
     return {weighed.algorithm, weighed.us, bus_gbps(weighed.us),
             options_.explain ? bounds_.bus_gbps(weighed.algorithm, plan_.ring) : 0, weighed.reason};
   }

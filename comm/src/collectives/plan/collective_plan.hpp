@@ -44,7 +44,7 @@ struct CollectiveCandidate {
   std::string reason;         ///< why it was left out; empty for the one that is taken
 };
 
-/// Of a rank, and of each host memory: what mixed may take, since it is for a part of a message.
+/// Scratch of a rank, and of each host memory, for mixed, which is for a part of a message.
 inline constexpr std::uint64_t kMixedScratch = std::uint64_t{24} << 20;
 inline constexpr std::uint64_t kMixedHost = std::uint64_t{48} << 20;
 
@@ -58,7 +58,7 @@ struct CollectiveOptions {
   bool kernels = true;  ///< whether ranks may store to each other's scratch; false: copies alone
   bool copies = true;   ///< whether what runs by copies may be taken without being asked for
   /// Say why, for people: bounds, the ring, and the other candidates; the choice is the same. It
-  /// takes milliseconds, so whoever only runs the plan sets false.
+  /// takes milliseconds, so a caller that only runs the plan sets false.
   bool explain = true;
   bool compare = false;  ///< weigh every algorithm by its schedule, also those that cannot win
   /// Where the costs of what runs by copies are looked up, unless an algorithm is asked for: a
@@ -83,7 +83,7 @@ struct CollectivePlan {
   double bus_gbps = 0;             ///< predicted
   double limit_bus_gbps = 0;       ///< packing of all trees, those through host memory included
   double link_limit_bus_gbps = 0;  ///< of trees over links between GPUs alone
-  bool unproven = false;           ///< several nodes: nobody measured such a machine
+  bool unproven = false;           ///< several nodes: not measured on such a machine
   std::string reason;              ///< why this algorithm
   std::vector<CollectiveCandidate> candidates;  ///< the one taken first
   /// With `compare`, where there are islands: the three stages of the paper (IEEE Micro 2021), one

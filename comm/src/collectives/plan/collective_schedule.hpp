@@ -35,7 +35,7 @@ enum class CollectiveStepKind : std::uint8_t {
 
 struct CollectiveStep {
   CollectiveStepKind kind = CollectiveStepKind::copy;
-  int rank = 0;   ///< who issues it: of a copy the rank that holds the source
+  int rank = 0;   ///< the rank that issues it: of a copy the rank that holds the source
   int link = -1;  ///< copy: index into Node::links; -1: within one memory
   std::vector<CollectivePlace> operands;
   CollectivePlace to;
@@ -63,7 +63,7 @@ struct CollectiveSchedule {
   std::vector<CollectiveStep> steps;  ///< in the order of issue
   int queues = 0;
   /// Whether a queue's next step waits for other ranks while the one before it still runs: where
-  /// links are to be kept busy with small copies. It costs an event a step.
+  /// small copies must keep links busy. It costs an event a step.
   bool waits_aside = false;
   std::uint64_t scratch_bytes = 0;  ///< of each rank
   std::uint64_t host_bytes = 0;     ///< of each host memory

@@ -88,7 +88,7 @@ const CopyCostTable::Entry& CopyCostTable::entry(const Question& question, int l
   plain.explain = false;
   plain.kernels = options.kernels;
   plain.scratch_bytes = options.scratch_bytes;
-  if (algorithm == Algorithm::mixed) {  // it takes no more, whatever there is
+  if (algorithm == Algorithm::mixed) {  // it takes no more, even if there is more
     plain.max_blocks = options.max_blocks;
     plain.scratch_bytes = std::min(options.scratch_bytes, kMixedScratch);
     plain.host_bytes = std::min(options.host_bytes, kMixedHost);
@@ -240,23 +240,23 @@ AlgorithmCost CopyCostTable::cost(const CollectiveRequest& request,
   if (bytes == high.bytes) return is_mixed ? split_mixed(question, high, true) : high.cost;
   const Entry& low = entry(question, log2_bytes - 1);
   if (bytes < high.bytes && low.cost.us == 0) return low.cost;
-  const Entry found = bytes < high.bytes ? interpolated(question, low, high, log2_bytes)
+  const Entry entry = bytes < high.bytes ? interpolated(question, low, high, log2_bytes)
                                          : extrapolated(question, low, high);
-  return is_mixed && found.cost.us > 0 ? split_mixed(question, found, false) : found.cost;
+  return is_mixed && entry.cost.us > 0 ? split_mixed(question, entry, false) : entry.cost;
 }
 
 void CopyCostTable::fill_allreduce(const CollectiveOptions& options) noexcept {
-  CollectiveOptions with = options;
-  with.table = this;
-  with.explain = false;
-  // Of a half type partial sums are larger than elements.
+  CollectiveOptions table_options = options;
+  table_options.table = this;
+  table_options.explain = false;
+  // Partial sums of a half type are larger than elements.
   for (const DataType type : {DataType::float32, DataType::bfloat16})
     for (int log2_bytes = kMinLog2; log2_bytes <= kMaxLog2; ++log2_bytes) try {
         CollectiveRequest request = request_of_bytes(CollectiveOp::allreduce, type,
                                                      (std::uint64_t{1} << log2_bytes) * 3 / 4,
                                                      static_cast<int>(gpus_.size()));
         request.gpus = gpus_;
-        plan_collective(node_, request, with);
+        plan_collective(node_, request, table_options);
       } catch (const std::exception& error) {
         log_info("the costs of an allreduce are computed once it is called: {}", error.what());
         return;

@@ -3,7 +3,7 @@
 // schedule: timing them takes milliseconds, and a plan has to be the same on all ranks, so no
 // background thread can decide.
 //
-//   at 2^k bytes              the fastest plan, in so many chunks (and lanes)
+//   at 2^k bytes              the fastest plan, its number of chunks (and lanes)
 //   between 2^k and 2^(k+1)   in as many chunks as at one end, or their mean, timed at both ends:
 //                             time, and the kernel's part of mixed, are linear in bytes. Of these
 //                             numbers of chunks the one that is faster there
@@ -33,12 +33,12 @@ class CopyCostTable {
   /// kMaxShared tables are kept.
   static std::shared_ptr<CopyCostTable> shared(const Node& node, const std::vector<int>& gpus);
 
-  /// Of a request on one node, by `algorithm`, which runs by copies and can run there. As
+  /// The cost of a request on one node, by `algorithm`, which runs by copies and can run there. As
   /// cost_by_copies() for sizes that are powers of two, and small ones. No stages.
   AlgorithmCost cost(const CollectiveRequest& request, const CollectiveOptions& options,
                      Algorithm algorithm);
 
-  /// Computes all that plans of allreduces of whatever count and type need with these options, so
+  /// Computes all that plans of allreduces of any count and type need with these options, so
   /// that the first call of a new count times no schedule on its caller's thread. What
   /// fails is computed when it is needed.
   void fill_allreduce(const CollectiveOptions& options) noexcept;

@@ -36,7 +36,7 @@ class Flat {
       received_ = pieces(static_cast<std::uint64_t>(ranks_), /*host=*/false);
       if (request.op == CollectiveOp::reduce) sums_ = pieces(1, /*host=*/false);
     }
-    // Of each sender and receiver, since two senders may share a host memory.
+    // For each sender and receiver, since two senders may share a host memory.
     if (by_host) hosted_ = pieces(static_cast<std::uint64_t>(ranks_ * (ranks_ + 1)), true);
   }
 
@@ -53,12 +53,12 @@ class Flat {
   using Pieces = std::vector<std::vector<std::uint64_t>>;
 
   Pieces pieces(std::uint64_t count, bool host) {
-    Pieces made(kAlternating);
-    for (auto& row : made)
+    Pieces pieces(kAlternating);
+    for (auto& row : pieces)
       for (std::uint64_t i = 0; i < count; ++i)
         row.push_back(host ? builder_.allot_host(chunk_, false)
                            : builder_.allot_scratch(chunk_, false));
-    return made;
+    return pieces;
   }
 
   [[nodiscard]] ElementRange slice(int owner) const {
@@ -95,13 +95,13 @@ class Flat {
   void send_all(std::uint64_t chunk, int sender, const CollectivePlace& from,
                 const std::vector<CollectivePlace>& to, std::uint64_t elements) {
     if (!by_host_) {
-      for (const CollectivePlace& one : to) builder_.copy(1, kOut, {from}, one, elements);
+      for (const CollectivePlace& target : to) builder_.copy(1, kOut, {from}, target, elements);
       return;
     }
     const auto between =
         builder_.near_host(sender, piece(hosted_, chunk, sender * (ranks_ + 1) + ranks_));
     if (!to.empty()) builder_.copy(1, kOut, {from}, between, elements);
-    for (const CollectivePlace& one : to) builder_.copy(1, kUp, {between}, one, elements);
+    for (const CollectivePlace& target : to) builder_.copy(1, kUp, {between}, target, elements);
   }
 
   void first_stage(std::uint64_t i) {
@@ -204,13 +204,13 @@ class Flat {
     for (int k = 0; k < ranks_; ++k)
       for (int rank = 0; rank < ranks_; ++rank) {
         const int other = turn(rank, k);
-        const ElementRange given = range(other, i);
+        const ElementRange sent = range(other, i);
         const ElementRange taken = range(rank, i);
         if (k == 0) {
-          keep(rank, given);
+          keep(rank, sent);
         } else {
-          send(1, i, rank, builder_.input(rank, given.first), builder_.output(other, taken.first),
-               given.count);
+          send(1, i, rank, builder_.input(rank, sent.first), builder_.output(other, taken.first),
+               sent.count);
         }
       }
   }

@@ -99,7 +99,7 @@ class Hierarchical {
     }
   }
 
-  /// Of operations by parts the slice of a rank, its owner.
+  /// For operations by parts the slice of a rank, its owner.
   [[nodiscard]] ElementRange of_lane(std::uint64_t lane) const {
     if (request_.by_parts()) return {request_.count * lane, request_.count};
     return part_of(request_.count, lanes_, lane, request_.type);
@@ -123,8 +123,8 @@ class Hierarchical {
     return slots_[lane % slots_.size()][i % kSlots];
   }
 
-  /// Of n islands number k gathers in step k, sums and passes on in step k + 1, gets the result in
-  /// step 2 n - 1 - k, unless it is the last, which makes it, and broadcasts it in step 2 n - k.
+  /// With n islands, island k gathers in step k, sums and passes on in step k + 1, gets the result
+  /// in step 2 n - 1 - k, unless it is the last, which makes it, and broadcasts it in step 2 n - k.
   void do_step(std::uint64_t step, std::uint64_t lane, std::uint64_t i) {
     if (!request_.reduces()) {
       step == 0 ? give(lane, i) : pass_on(lane, i);
@@ -205,12 +205,12 @@ class Hierarchical {
       return;
     }
     const int owner = static_cast<int>(lane);
-    const CollectivePlace wanted = builder_.output(owner, part.first - of_lane(lane).first);
-    const CollectivePlace made =
-        at == owner ? wanted : ScheduleBuilder::scratch(at, slot(lane, i).partial);
-    builder_.reduce(kExchange, kSums, at, operands, {made}, part.count);
+    const CollectivePlace result = builder_.output(owner, part.first - of_lane(lane).first);
+    const CollectivePlace sum =
+        at == owner ? result : ScheduleBuilder::scratch(at, slot(lane, i).partial);
+    builder_.reduce(kExchange, kSums, at, operands, {sum}, part.count);
     if (at != owner)
-      builder_.copy(kExchange, queue_of(kExchange, owner), {made}, wanted, part.count);
+      builder_.copy(kExchange, queue_of(kExchange, owner), {sum}, result, part.count);
   }
 
   /// The result from the leader of the island after to this island's.

@@ -17,8 +17,8 @@ class HostPart {
         ranks_(request.ranks()),
         builder_(node, request, {"reduce-scatter", "all-gather"}) {
     const std::uint64_t granule = 128 / size_of(request.type);
-    const std::uint64_t wanted = std::max<std::uint64_t>(1, chunk_bytes / size_of(request.type));
-    slice_ = (wanted + granule - 1) / granule * granule;
+    const std::uint64_t target = std::max<std::uint64_t>(1, chunk_bytes / size_of(request.type));
+    slice_ = (target + granule - 1) / granule * granule;
     const std::uint64_t whole = slice_ * static_cast<std::uint64_t>(ranks_);
     for (std::uint64_t first = 0; first < request.count;) {
       std::uint64_t count = whole;
@@ -74,7 +74,7 @@ class HostPart {
   static constexpr std::uint64_t kHostSlots = 3;
   /// The first chunks, as parts of a whole one: so that the links of host memory soon have work.
   static constexpr std::array<std::uint64_t, 2> kFirstChunks{4, 2};
-  /// A rank sends to so many others at once.
+  /// The number of others to which a rank sends at once.
   static constexpr int kMaxOutstanding = 3;
   /// Streams of a rank: out by the other rank, up by the run, down by the host memory.
   enum Queue : std::uint8_t { kSum, kOut, kUp = kOut + kMaxOutstanding, kDown = kUp + 2 };

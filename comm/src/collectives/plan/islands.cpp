@@ -44,8 +44,8 @@ bool parts_well(const std::vector<std::vector<int>>& islands,
 double peer_gbps(const Node& node, int from_gpu, int to_gpu) noexcept {
   const auto link = node.find_link(MemoryId::gpu(from_gpu), MemoryId::gpu(to_gpu));
   if (!link) return 0;
-  const Link& found = node.links[static_cast<std::size_t>(*link)];
-  return found.type == LinkType::bounce ? 0 : found.gbps;
+  const Link& it = node.links[static_cast<std::size_t>(*link)];
+  return it.type == LinkType::bounce ? 0 : it.gbps;
 }
 
 std::vector<std::vector<int>> find_islands(const Node& node, const std::vector<int>& gpus,

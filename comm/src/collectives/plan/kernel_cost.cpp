@@ -14,7 +14,7 @@ namespace {
 
 /// A cell of 16 bytes holds 12 of data and a flag.
 constexpr double kCellBytesAByte = 4.0 / 3;
-/// A block sends so many bytes of a message by cells before another is worth its start.
+/// The bytes of a message that a block sends by cells before another is worth its start.
 /// (2 x H200, kernels_on_gpus: 32 blocks best at 64 KiB, 96 from 256 KiB on.)
 constexpr std::uint64_t kCellBytesABlock = 2 * kKiB;
 constexpr int kMaxCellBlocks = 96;
@@ -35,7 +35,7 @@ constexpr std::uint64_t kMaxSlot = 32 * kKiB;
 /// 5.0).
 constexpr double kTurnUs = 5;
 
-/// Who sends how many bytes to whom, in one stage.
+/// How many bytes each rank sends to each other one, in one stage.
 class Traffic {
  public:
   Traffic(const Node& node, const CollectiveRequest& request)
@@ -109,7 +109,7 @@ struct NamedTraffic {
   Traffic traffic;
 };
 
-/// In one stage everybody gets everything from where it is.
+/// In one stage each rank gets everything from where it is.
 std::vector<NamedTraffic> pushed(const Node& node, const CollectiveRequest& request) {
   Traffic traffic(node, request);
   const auto bytes = static_cast<double>(request.bytes());
@@ -260,8 +260,9 @@ KernelCost best_stages(const CollectiveRequest& request, const CostOfStages& cos
 }  // namespace
 
 KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algorithm algorithm,
-                       const KernelPlan& wanted, int max_blocks) {
-  KernelPlan kernel{at_most(wanted.blocks, max_blocks), 0, request.by_parts() ? 1 : wanted.stages};
+                       const KernelPlan& requested, int max_blocks) {
+  KernelPlan kernel{at_most(requested.blocks, max_blocks), 0,
+                    request.by_parts() ? 1 : requested.stages};
   if (algorithm == Algorithm::cells)
     return cost_of(node, request, kernel, node.costs.flag_us, kCellBytesAByte);
   const std::uint64_t tile = request.bytes() / static_cast<std::uint64_t>(request.ranks()) /
@@ -281,11 +282,11 @@ KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int ma
 
 KernelCost flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {
   return best_stages(request, [&](int stages) {
-    const int wanted = request.bytes() >= kManyBlocksFrom
+    const int blocks = request.bytes() >= kManyBlocksFrom
                            ? kMaxFlatBlocks
                            : filling_blocks(node, request, stages) * 2;
     return kernel_cost(node, request, Algorithm::flat,
-                       {std::min(wanted, kMaxFlatBlocks), 0, stages}, max_blocks);
+                       {std::min(blocks, kMaxFlatBlocks), 0, stages}, max_blocks);
   });
 }
 

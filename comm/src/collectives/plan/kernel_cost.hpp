@@ -4,7 +4,7 @@
 //   cells   T = kernel_start + stages * flag + max(wire, memory) * 4 / 3, for the flags
 //   flat    T = kernel_start + stages * (fence + flag) + max(wire, memory)
 //
-// One stage: everybody gets all from where it is; two: slices to their owners, and from them. The
+// One stage: each rank gets all from where it is; two: slices to their owners, and from them. The
 // operations by parts have one; of the others the better number is taken.
 //
 // The wire is the link or port that takes longest for what it carries, of an NVSwitch with the part
@@ -24,7 +24,7 @@ using LinkBytes = std::vector<double>;
 /// The time until all links and ports are done.
 struct Drain {
   double us = 0;
-  double gbps = 0;  ///< of the link or port that takes so long
+  double gbps = 0;  ///< of the slowest link or port
 };
 Drain drain(const Node& node, const LinkBytes& bytes, double switch_share);
 /// The time of each link, then of each port.
@@ -44,9 +44,9 @@ struct KernelCost {
 /// `max_blocks` 0: as many as are best. There must be links between all ranks.
 KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
 KernelCost flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
-/// Of the kernel of `algorithm`, cells or flat, that is launched with these blocks (as many of them
+/// The kernel of `algorithm`, cells or flat, that is launched with these blocks (as many of them
 /// as there may be) and stages.
 KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algorithm algorithm,
-                       const KernelPlan& wanted, int max_blocks);
+                       const KernelPlan& requested, int max_blocks);
 
 }  // namespace polypath

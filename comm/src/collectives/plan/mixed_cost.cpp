@@ -20,17 +20,18 @@ constexpr int kFirstChunks = 2;
 constexpr double kBefore = 0.75;
 /// Smaller ones are not worth their copies.
 constexpr std::uint64_t kMinSlice = std::uint64_t{64} << 10;
-/// Copies take so many times what the schedule says (1.01 to 1.04 on four simulated nodes). The
-/// part is made small enough for that: a kernel that waits for copies costs more than the reverse.
+/// Ratio of the time of copies to what the schedule says (1.01 to 1.04 on four simulated nodes).
+/// The part is made small enough for that: a kernel that waits for copies costs more than the
+/// reverse.
 constexpr double kCopiesLonger = 1.03;
 /// Each brings the two ends closer together.
 constexpr int kCorrections = 3;
 /// The kernel always has something to carry.
 constexpr double kMaxShare = 0.95;
-/// Where memory does not suffice, a part is made so much smaller, so often.
+/// Where memory does not suffice, a part is reduced by this factor, repeatedly.
 constexpr double kReduced = 0.97;
 constexpr int kReductions = 5;
-/// With the part so much better, other chunks may be.
+/// With the better part, other chunks may be better.
 constexpr int kRounds = 2;
 
 /// Elements of a piece of memory of all ranks.
@@ -60,7 +61,7 @@ Ends ends_of(const Node& node, const CollectiveOptions& options, const MixedSpli
     if (node.links[i].type == LinkType::nvswitch) beside.bytes[i] /= node.costs.switch_share;
   const ScheduleTime time = schedule_time(node, schedule, beside);
   ends.links_us = std::max(kernel.us, time.beside_us);
-  // It forks from the caller's stream, and joins it.
+  // It forks from the stream of the call, and joins it.
   ends.hosts_us = kCopiesLonger * time.us + 2 * node.costs.event_us;
   mixed.us = std::max(ends.links_us, ends.hosts_us);
   mixed.chunks = chunks;
@@ -160,11 +161,11 @@ class Mixed {
     return low;
   }
 
-  /// With so large a part, in so many whole chunks; 0 us: there is no memory for it.
+  /// With this part, in `chunks` whole chunks; 0 us: there is no memory for it.
   [[nodiscard]] Ends cost_of(double share, int chunks) const {
-    const auto wanted = static_cast<double>(request_.count) * (1 - share);
+    const auto kernel_count = static_cast<double>(request_.count) * (1 - share);
     const MixedSplit split =
-        mixed_split(request_, static_cast<std::uint64_t>(wanted) * size_of(request_.type),
+        mixed_split(request_, static_cast<std::uint64_t>(kernel_count) * size_of(request_.type),
                     chunks + kFirstChunks);
     if (split.chunk_bytes < min_slice_) return {};
     return ends_of(node_, options_, split, chunks + kFirstChunks);
@@ -203,7 +204,7 @@ class Mixed {
   const CollectiveOptions& options_;
   KernelCost flat_;
   LinkBytes of_gpus_;              // of a byte of the part, by the steps of host_part_schedule
-  LinkBytes of_hosts_;             // likewise
+  LinkBytes of_hosts_;             // of a byte of the part, by its copies over host memory
   double hosts_us_ = 0;            // of links to and from host memory, were all the part
   std::vector<double> kernel_us_;  // of each link and port, were nothing the part
   std::vector<double> part_us_;    // ... were all the part
@@ -216,8 +217,8 @@ MixedSplit mixed_split(const CollectiveRequest& request, std::uint64_t kernel_by
   MixedSplit split{request, request, 0};
   // The kernel's part ends where a piece of memory does.
   const std::uint64_t granule = granule_of(request);
-  const std::uint64_t wanted = kernel_bytes / size_of(request.type);
-  split.rest.count = std::max(granule, wanted / granule * granule);
+  const std::uint64_t count = kernel_bytes / size_of(request.type);
+  split.rest.count = std::max(granule, count / granule * granule);
   split.part.count = request.count - std::min(split.rest.count, request.count);
   const auto slice = static_cast<double>(split.part.bytes()) / static_cast<double>(request.ranks());
   split.chunk_bytes = static_cast<std::uint64_t>(slice / (chunks - kFirstChunks + kBefore)) + 1;

@@ -37,7 +37,7 @@ bool has_memory(const Node& node, const CollectiveOptions& options, const MixedS
 MixedCost mixed_cost_of(const Node& node, const CollectiveOptions& options, const MixedSplit& split,
                         int chunks);
 
-/// The best split into so many chunks, as in MixedCost.
+/// The best split into this number of chunks, as in MixedCost.
 MixedCost mixed_cost_in(const Node& node, const CollectiveRequest& request,
                         const CollectiveOptions& options, int chunks);
 

@@ -1,6 +1,6 @@
 // Several equal nodes: inside each slices to their owners, between equal ranks of the nodes the
 // allreduce of an existing engine, inside all-gather; chunk by chunk, so that the three overlap. A
-// prediction: nobody measured such a machine.
+// prediction: such a machine was not measured.
 #pragma once
 
 #include "collectives/plan/collective_plan.hpp"
@@ -16,12 +16,12 @@ struct NodePipeline {
   double us = 0;
 };
 
-/// Of a chunk, at most: what a rank has of it between the nodes.
+/// Limit of a chunk: what a rank has of it between the nodes.
 inline constexpr std::uint64_t kMaxNodeSlice = std::uint64_t{4} << 20;
 
-/// A rank's slice of each chunk of `bytes` that the ranks of a node have together, at most `most`.
-/// As many chunks as are predicted to take the least time. The same on all nodes, whatever they
-/// are; a multiple of 4096.
+/// A rank's slice of each chunk of `bytes` that the ranks of a node have together, up to `most`.
+/// As many chunks as are predicted to take the least time. The same on all nodes, also on unequal
+/// ones; a multiple of 4096.
 std::uint64_t node_slice_bytes(std::uint64_t bytes, int ranks, std::uint64_t most = kMaxNodeSlice);
 
 /// The ranks of a node share its network; between n nodes 2 (n - 1) / n of the message leave each.

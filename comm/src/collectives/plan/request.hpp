@@ -27,7 +27,7 @@ constexpr DataType accumulator_of(DataType type) noexcept {
   return type == DataType::float16 || type == DataType::bfloat16 ? DataType::float32 : type;
 }
 
-/// Of one node: what the kernels serve (kernels/collective_args.h).
+/// The ranks of one node that the kernels serve (kernels/collective_args.h).
 inline constexpr int kMaxRanksPerNode = 8;
 
 struct CollectiveRequest {
@@ -42,7 +42,7 @@ struct CollectiveRequest {
   int nodes = 1;            ///< equal nodes; above 1 the plan is a prediction
   double network_gbps = 0;  ///< of each node, one direction; needed when nodes > 1
 
-  /// Of this node.
+  /// The number of ranks on this node.
   [[nodiscard]] int ranks() const noexcept { return static_cast<int>(gpus.size()); }
   /// Whether a count stands for one rank's part of the message.
   [[nodiscard]] bool by_parts() const noexcept;

@@ -1,5 +1,5 @@
-// Writes down a CollectiveSchedule step by step, and finds what each step must wait for: whoever
-// wrote what it reads, and whoever reads or wrote what it writes.
+// Writes down a CollectiveSchedule step by step, and finds what each step must wait for: the steps
+// that wrote what it reads, and those that read or wrote what it writes.
 #pragma once
 
 #include <span>
@@ -31,12 +31,12 @@ struct Piece {
   std::uint64_t elements = 0;
 };
 
-/// Steps are to be added so that each comes after all that it depends on. A buffer has to be used
+/// Steps must be added so that each comes after all that it depends on. A buffer must be used
 /// in the same pieces by all steps: dependencies go by where a piece begins. Input and output of a
 /// rank count as one buffer, since a call may be in place.
 ///
-/// Nobody addresses another rank's output, which may be any memory: what is copied there *lands* in
-/// a slot of the receiver's scratch, and the receiver takes it from there.
+/// No rank addresses another rank's output, which may be any memory: what is copied there *lands*
+/// in a slot of the receiver's scratch, and the receiver takes it from there.
 class ScheduleBuilder {
  public:
   ScheduleBuilder(const Node& node, const CollectiveRequest& request,
@@ -46,7 +46,7 @@ class ScheduleBuilder {
 
   [[nodiscard]] CollectivePlace input(int rank, std::uint64_t element) const;
   [[nodiscard]] CollectivePlace output(int rank, std::uint64_t element) const;
-  /// A new piece of scratch on every rank (of host memory: in each), of so many elements.
+  /// A new piece of scratch on every rank (of host memory: in each), of `elements` elements.
   std::uint64_t allot_scratch(std::uint64_t elements, bool partial);
   std::uint64_t allot_host(std::uint64_t elements, bool partial);
   [[nodiscard]] static CollectivePlace scratch(int rank, std::uint64_t offset) {
@@ -67,7 +67,7 @@ class ScheduleBuilder {
   [[nodiscard]] CollectiveSchedule finish() && { return std::move(schedule_); }
 
  private:
-  /// Of a piece of a buffer: steps, or -1.
+  /// The uses of a piece of a buffer: steps, or -1.
   struct Use {
     int writer = -1;
     int readers = -1;  // since: the latest, an index into readers_

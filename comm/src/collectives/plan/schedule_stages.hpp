@@ -12,7 +12,7 @@ namespace polypath {
 /// What each link carries in each stage.
 std::vector<LinkBytes> stage_bytes(const Node& node, const CollectiveSchedule& schedule);
 
-/// Those that use a link.
+/// The stages that use a link.
 std::vector<CollectiveStage> stages_of(const Node& node, const CollectiveSchedule& schedule,
                                        const ScheduleTime& time);
 

@@ -100,7 +100,7 @@ class Clockwork {
   struct State {
     double ready = 0;  // the latest of what it waited for so far
     int waits = 0;
-    int behind = -1;  // the one behind it in its queue
+    int behind = -1;  // the next step of its queue
     double began = 0;
     double ended = 0;
     double left = 0;  // bytes, of a copy
@@ -169,7 +169,7 @@ class Clockwork {
     return until;
   }
 
-  /// Of flowing_ what is not halted, its rates, and when the first halt of the rest ends.
+  /// Finds what of flowing_ is not halted, its rates, and when the first halt of the rest ends.
   void find_moving() {
     moving_.clear();
     rates_.clear();
@@ -269,7 +269,7 @@ class Clockwork {
   std::vector<int> besides_;  // links of what is next to the schedule: after its steps
   const bool halts_;
   std::vector<double> halted_until_;  // of each link, then of each port
-  std::vector<int> in_use_;           // likewise: copies, and what is next to them
+  std::vector<int> in_use_;           // by link and port: copies, and what is next to them
   DueSteps halting_;
   DueSteps starting_;
   DueSteps ending_;           // reductions and copies within a memory

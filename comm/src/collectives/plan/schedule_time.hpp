@@ -24,7 +24,7 @@ struct ScheduleTime {
 /// rank, which issues in the order of the list; copy_start_us or copy_gap_us and kernel_start_us
 /// for the start; event_us for each change of queues, and flag_us more between ranks.
 ///
-/// With something `beside` it, a copy halts each link and port of its way that is in use for
+/// Next to other transfers, a copy halts each link and port of its way that is in use for
 /// copy_handover_us; without, that is left out.
 ScheduleTime schedule_time(const Node& node, const CollectiveSchedule& schedule,
                            const Beside& beside = {});

@@ -14,7 +14,7 @@ CollectiveSchedule flat_schedule(const Node& node, const CollectiveRequest& requ
                                  std::uint64_t chunk_bytes, bool by_host);
 
 /// Allreduce whose sums go to all through host memory: slices to their owners over the links
-/// between GPUs, who sum in rank order; a sum goes down once to each host memory that is near to
+/// between GPUs, which sum in rank order; a sum goes down once to each host memory that is near to
 /// another rank, and up from there to all. For the part of a message that goes so while a kernel
 /// carries the rest. Small chunks first.
 CollectiveSchedule host_part_schedule(const Node& node, const CollectiveRequest& request,
@@ -33,10 +33,10 @@ std::string why_no_host_part(const Node& node, const CollectiveRequest& request)
 /// island to island and the result back; leaders broadcast inside. `lanes` parts of the message
 /// have leaders of their own (lane l has rank l, modulo its size, of each island), so that all
 /// links across are used.
-/// All-gather: each rank gives its part to its island and to a leader in each other one, who passes
-/// it on. Reduce-scatter: as the first two stages of allreduce, or with parts of the islands after
-/// as they are, so that an owner's sum is in the same order. Of both `lanes` is the number of
-/// ranks.
+/// All-gather: each rank gives its part to its island and to a leader in each other one, which
+/// passes it on. Reduce-scatter: as the first two stages of allreduce, or with parts of the islands
+/// after as they are, so that an owner's sum is in the same order. For both `lanes` is the number
+/// of ranks.
 CollectiveSchedule hierarchical_schedule(const Node& node, const CollectiveRequest& request,
                                          const std::vector<std::vector<int>>& islands, int lanes,
                                          std::uint64_t chunk_bytes);
@@ -47,7 +47,7 @@ CollectiveSchedule ring_schedule(const Node& node, const CollectiveRequest& requ
                                  const std::vector<int>& ring, std::uint64_t chunk_bytes);
 
 /// The ring whose slowest hop is fastest; hops over links of type bounce count as what they reach.
-/// Of equal ones the first in rank order.
+/// Among equal ones the first in rank order.
 std::vector<int> best_ring(const Node& node, const CollectiveRequest& request);
 
 }  // namespace polypath

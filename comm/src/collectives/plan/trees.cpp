@@ -13,9 +13,9 @@
 namespace polypath {
 namespace {
 
-/// Up to so many ranks every tree is listed: 16 of each owner without host memories.
+/// Up to this number of ranks every tree is listed: 16 of each owner without host memories.
 constexpr int kAllTrees = 4;
-/// Up to so many ranks all_to_all may go by other GPUs: the linear program grows with the cube.
+/// Up to this number all_to_all may go by other GPUs: the linear program grows with the cube.
 constexpr int kAllRoutes = 4;
 
 class TreeFinder {
@@ -156,11 +156,11 @@ class TreeFinder {
   }
 
   [[nodiscard]] std::vector<MemoryId> hosts() const {
-    std::vector<MemoryId> found;
+    std::vector<MemoryId> hosts;
     if (filter_.host)
       for (std::size_t i = 0; i < node_.hosts.size(); ++i)
-        found.push_back(MemoryId::host(static_cast<int>(i)));
-    return found;
+        hosts.push_back(MemoryId::host(static_cast<int>(i)));
+    return hosts;
   }
 
   [[nodiscard]] MemoryId near_host(int rank) const {

@@ -3,8 +3,8 @@
 //
 // For a slice of the message with its owner, an in-tree reduces it to the owner and an out-tree
 // broadcasts it from there. Every rank but the owner has a parent: a rank, over the link between
-// their GPUs, or a host memory. Stars (the owner is everybody's parent) are the flat two stages,
-// trees of depth two the three stages. Host memory cannot add: of an in-tree it hands the owner
+// their GPUs, or a host memory. Stars (the owner is the parent of all) are the flat two stages,
+// trees of depth two the three stages. Host memory cannot add: in an in-tree it hands the owner
 // each rank's data as it is; of an out-tree it takes the owner's result once and serves all its
 // children, so it carries more of an all-gather than of anything else.
 #pragma once
@@ -21,12 +21,12 @@ enum class TreeKind : std::uint8_t { in, out };
 struct CollectiveTree {
   TreeKind kind = TreeKind::in;
   int owner = 0;  ///< rank
-  /// Of each rank the memory that its data goes to (in) or comes from (out); of the owner itself.
+  /// For each rank the memory that its data goes to (in) or comes from (out); for the owner itself.
   std::vector<MemoryId> parents;
   /// How often a unit of the slice crosses each link: (index into Node::links, times).
   std::vector<std::pair<int, int>> loads;
 
-  /// Whether the owner is everybody's parent.
+  /// Whether the owner is the parent of all ranks.
   [[nodiscard]] bool star(std::span<const int> gpus) const noexcept;
 
   friend bool operator==(const CollectiveTree&, const CollectiveTree&) = default;
@@ -36,7 +36,7 @@ struct CollectiveTree {
 struct TreeFilter {
   bool stars_only = false;
   bool host = true;  ///< those through host memory
-  /// Part of the rate of an NVSwitch's links and ports that is to be had (Costs::switch_share for
+  /// The usable part of the rate of an NVSwitch's links and ports (Costs::switch_share for
   /// kernels).
   double switch_share = 1;
 };
@@ -61,7 +61,7 @@ struct TreePacking {
 TreePacking pack_trees(const Node& node, const CollectiveRequest& request,
                        const std::vector<CollectiveTree>& trees, const TreeFilter& filter);
 
-/// GB/s of the message at best, whatever the schedule: pack_trees over find_trees; for all_to_all
+/// GB/s of the message at best, over all schedules: pack_trees over find_trees; for all_to_all
 /// the maximum flow of all pairs over their routes.
 double collective_limit_gbps(const Node& node, const CollectiveRequest& request,
                              const TreeFilter& filter);

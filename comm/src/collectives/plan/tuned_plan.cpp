@@ -51,19 +51,19 @@ CollectivePlan plan_by(const Node& node, const CollectiveRequest& request,
   }
 }
 
-/// Those of the cost model's plan, with what is taken instead of it first.
+/// The candidates of the cost model's plan, with what is taken instead of it first.
 std::vector<CollectiveCandidate> candidates_of(const CollectivePlan& plan,
                                                const CollectivePlan& planned,
                                                const TunedCollective& known) {
   std::vector<CollectiveCandidate> all{plan.candidates.front()};
   all.front().us = plan.predicted_us;
   all.front().bus_gbps = plan.bus_gbps;
-  for (CollectiveCandidate one : planned.candidates) {
-    if (one.algorithm == plan.algorithm) continue;
-    if (one.algorithm == planned.algorithm)
-      one.reason = fmt::format("predicted to end first, but measured {:.2f} times as long",
-                               known.us > 0 ? known.planned_us / known.us : 0);
-    all.push_back(std::move(one));
+  for (CollectiveCandidate candidate : planned.candidates) {
+    if (candidate.algorithm == plan.algorithm) continue;
+    if (candidate.algorithm == planned.algorithm)
+      candidate.reason = fmt::format("predicted to end first, but measured {:.2f} times as long",
+                                     known.us > 0 ? known.planned_us / known.us : 0);
+    all.push_back(std::move(candidate));
   }
   return all;
 }
@@ -156,11 +156,11 @@ std::vector<CollectiveVariant> candidate_variants(const Node& node,
     const bool is_new = std::ranges::find(ways, way) == ways.end();
     if (is_new && plan.predicted_us <= kMaxTimesPlanned * planned.predicted_us) ways.push_back(way);
   };
-  for (const CollectiveCandidate& one : planned.candidates) {
-    if (one.us <= 0) continue;  // runs only when it is asked for
+  for (const CollectiveCandidate& candidate : planned.candidates) {
+    if (candidate.us <= 0) continue;  // runs only when it is asked for
     CollectiveVariant way;
-    way.algorithm = to_string(one.algorithm);
-    if (runs_by_kernels(one.algorithm)) {
+    way.algorithm = to_string(candidate.algorithm);
+    if (runs_by_kernels(candidate.algorithm)) {
       for (way.stages = 1; way.stages <= (request.by_parts() ? 1 : 2); ++way.stages)
         for (const int blocks : kBlocksToTry) {
           way.blocks = blocks;
@@ -170,7 +170,7 @@ std::vector<CollectiveVariant> candidate_variants(const Node& node,
     }
     const CollectivePlan best = plan_by(node, request, options, way, planned);
     way = variant_of(best);
-    if (best.algorithm != one.algorithm || way.chunk_bytes < 2) continue;
+    if (best.algorithm != candidate.algorithm || way.chunk_bytes < 2) continue;
     for (const std::uint64_t chunk : {way.chunk_bytes / 2, way.chunk_bytes, way.chunk_bytes * 2}) {
       way.chunk_bytes = chunk;
       add(plan_by(node, request, options, way, planned));

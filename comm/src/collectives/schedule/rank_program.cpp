@@ -8,7 +8,7 @@ namespace polypath {
 
 namespace {
 
-/// Of each queue which stream of its rank it is: in the order of their first steps.
+/// For each queue the stream of its rank: in the order of their first steps.
 std::vector<int> streams_by_queue(const CollectiveSchedule& schedule) {
   std::vector<int> streams(static_cast<std::size_t>(schedule.queues), -1);
   std::vector<int> of_rank(static_cast<std::size_t>(schedule.request.ranks()), 0);
@@ -31,7 +31,7 @@ RankProgram program_of(const CollectiveSchedule& schedule, int rank) {
   const auto step_at = [&](int i) -> const CollectiveStep& {
     return steps[static_cast<std::size_t>(i)];
   };
-  // Of each step its number in its queue, from 1, and whom it is to tell.
+  // For each step its number in its queue, from 1, and the rank that it signals.
   std::vector<std::uint64_t> number(steps.size());
   std::vector<std::uint64_t> so_far(static_cast<std::size_t>(schedule.queues), 0);
   std::vector<std::uint32_t> listeners(steps.size());  // bits: ranks
@@ -50,7 +50,7 @@ RankProgram program_of(const CollectiveSchedule& schedule, int rank) {
   std::size_t own_streams = 0;
   for (std::size_t queue = 0; queue < streams.size(); ++queue)
     own_streams = std::max(own_streams, static_cast<std::size_t>(streams[queue] + 1));
-  // Of each stream:
+  // For each stream:
   std::vector<std::vector<std::uint64_t>> seen(own_streams);  // steps of each queue
   std::vector<std::uint32_t> credited(own_streams);           // bits: ranks
   std::vector<std::size_t> latest_told(own_streams, kNone);
@@ -59,49 +59,49 @@ RankProgram program_of(const CollectiveSchedule& schedule, int rank) {
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const CollectiveStep& step = steps[i];
     if (step.rank != rank) continue;
-    RankStep mine;
-    mine.index = static_cast<int>(i);
-    mine.stream = streams[static_cast<std::size_t>(step.queue)];
-    program.streams = std::max(program.streams, mine.stream + 1);
-    const auto own = static_cast<std::size_t>(mine.stream);
+    RankStep rank_step;
+    rank_step.index = static_cast<int>(i);
+    rank_step.stream = streams[static_cast<std::size_t>(step.queue)];
+    program.streams = std::max(program.streams, rank_step.stream + 1);
+    const auto own = static_cast<std::size_t>(rank_step.stream);
     if (seen[own].empty()) {
       seen[own].resize(so_far.size(), 0);
       behind[own].resize(own_streams, kNone);
     }
     for (int other = 0; other < schedule.request.ranks(); ++other) {
-      // Host memory may be read by anybody.
+      // Any rank may read host memory.
       const bool touches = step.to.buffer == CollectiveBuffer::host ||
                            (step.to.buffer == CollectiveBuffer::scratch && step.to.rank == other);
       const std::uint32_t bit = std::uint32_t{1} << other;
       if (!touches || other == rank || (credited[own] & bit) != 0) continue;
       credited[own] |= bit;
-      mine.credits.push_back(other);
+      rank_step.credits.push_back(other);
     }
     for (const int other : step.after) {
       const CollectiveStep& before = step_at(other);
       std::uint64_t& known = seen[own][static_cast<std::size_t>(before.queue)];
-      const std::uint64_t wanted = number[static_cast<std::size_t>(other)];
-      if (std::exchange(known, std::max(known, wanted)) >= wanted) continue;
+      const std::uint64_t target = number[static_cast<std::size_t>(other)];
+      if (std::exchange(known, std::max(known, target)) >= target) continue;
       if (before.rank == rank) {
         const std::size_t at = place[static_cast<std::size_t>(other)];
-        mine.after.push_back(at);
+        rank_step.after.push_back(at);
         program.steps[at].is_awaited = true;
       } else {
-        mine.awaited.push_back(
-            {before.rank, streams[static_cast<std::size_t>(before.queue)], wanted});
+        rank_step.awaited.push_back(
+            {before.rank, streams[static_cast<std::size_t>(before.queue)], target});
       }
     }
-    for (std::size_t stream = 0; stream < own_streams && !mine.awaited.empty(); ++stream) {
+    for (std::size_t stream = 0; stream < own_streams && !rank_step.awaited.empty(); ++stream) {
       const std::size_t at = latest_told[stream];
       if (at == kNone || stream == own || std::exchange(behind[own][stream], at) == at) continue;
-      mine.behind.push_back(at);
+      rank_step.behind.push_back(at);
     }
     for (int listener = 0; listener < schedule.request.ranks(); ++listener)
       if ((listeners[i] >> listener & 1) != 0)
-        mine.told.push_back({listener, mine.stream, number[i]});
-    if (!mine.told.empty()) latest_told[own] = program.steps.size();
+        rank_step.signals.push_back({listener, rank_step.stream, number[i]});
+    if (!rank_step.signals.empty()) latest_told[own] = program.steps.size();
     place[i] = program.steps.size();
-    program.steps.push_back(std::move(mine));
+    program.steps.push_back(std::move(rank_step));
   }
   return program;
 }

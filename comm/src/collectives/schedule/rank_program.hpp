@@ -1,6 +1,6 @@
 // What one rank does of a schedule: its own steps, with the signals by which it tells other ranks
 // that a step is done, and the signals that it waits for. A plain value; a pure function of the
-// schedule, so that who signals and who waits agree without a word.
+// schedule, so that senders and receivers of signals agree without communication.
 //
 // The words of all ranks are laid out alike, 64 bits each:
 //   credit of a rank        calls that it has completed: its scratch is free for the next one
@@ -8,7 +8,7 @@
 //                           rank was told of
 // Calls of graphs have words of their own, and count epochs in memory of their GPU, one a launch:
 //   begun by a rank         the latest epoch that it has come to: it is done with all calls before
-//   ended by a rank         ... that it has completed; nobody goes on before all have
+//   ended by a rank         ... that it has completed; no rank goes on before all have
 // Only one rank writes a word, its values grow from call to call, and a wait is for a value or what
 // is past it: nothing is ever reset.
 #pragma once
@@ -21,9 +21,9 @@
 
 namespace polypath {
 
-/// That so many steps of a stream are done.
+/// The number of completed steps of a stream.
 struct StreamProgress {
-  int rank = 0;    ///< whose stream it is; of a signal, whom it is told
+  int rank = 0;    ///< whose stream it is; of a signal, its receiver
   int stream = 0;  ///< of that rank; of a signal, the sender's
   std::uint64_t steps = 0;
 
@@ -41,7 +41,7 @@ struct RankStep {
   /// others are told of, by place here, and that come before it in the schedule. Where it waits for
   /// others, it waits for these first, lest it keeps the GPU from what another rank needs.
   std::vector<std::size_t> behind;
-  std::vector<StreamProgress> told;  ///< to other ranks, once it is done
+  std::vector<StreamProgress> signals;  ///< to other ranks, once it is done
 
   friend bool operator==(const RankStep&, const RankStep&) = default;
 };
@@ -67,7 +67,7 @@ inline std::uint64_t progress_word(int ranks, int rank, int stream) {
   return static_cast<std::uint64_t>(ranks + rank * kMaxStreams + stream);
 }
 inline std::uint64_t word_count(int ranks) { return progress_word(ranks, ranks, 0); }
-/// Those of graphs.
+/// The words of graphs.
 inline std::uint64_t graph_word(int ranks, std::uint64_t word) { return word_count(ranks) + word; }
 inline std::uint64_t ended_word(int ranks, int rank) {
   return graph_word(ranks, credit_word(rank));

@@ -125,32 +125,34 @@ void ScheduleRunner::join(int count, CUstream stream) {
 }
 
 void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram& program,
-                           const Call& call, CUstream stream, const std::function<void()>& beside) {
+                           const Call& call, CUstream stream,
+                           const std::function<void()>& concurrent) {
   const CudaDriver& driver = comm_.driver();
   const int ranks = comm_.size();
   const std::uint64_t number = calls_ + 1;
   POLYPATH_CHECK(driver, event_record(fork_.get(), stream));
   fork(streams_, program.streams);
   if (schedule.waits_aside) fork(waiting_, program.streams);
-  beside();
+  concurrent();
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
-    const RankStep& mine = program.steps[i];
-    const CollectiveStep& step = schedule.steps[static_cast<std::size_t>(mine.index)];
-    const CUstream its_stream = streams_[static_cast<std::size_t>(mine.stream)].get();
-    if (schedule.waits_aside && !(mine.credits.empty() && mine.awaited.empty())) {
-      const CUstream aside = waiting_[static_cast<std::size_t>(mine.stream)].get();
-      issue_waits(mine, number, aside);
-      const CUevent came = event(came_, i).get();
-      POLYPATH_CHECK(driver, event_record(came, aside));
-      POLYPATH_CHECK(driver, stream_wait_event(its_stream, came, 0));
+    const RankStep& rank_step = program.steps[i];
+    const CollectiveStep& step = schedule.steps[static_cast<std::size_t>(rank_step.index)];
+    const CUstream its_stream = streams_[static_cast<std::size_t>(rank_step.stream)].get();
+    if (schedule.waits_aside && !(rank_step.credits.empty() && rank_step.awaited.empty())) {
+      const CUstream aside = waiting_[static_cast<std::size_t>(rank_step.stream)].get();
+      issue_waits(rank_step, number, aside);
+      const CUevent arrived = event(came_, i).get();
+      POLYPATH_CHECK(driver, event_record(arrived, aside));
+      POLYPATH_CHECK(driver, stream_wait_event(its_stream, arrived, 0));
     } else {
-      issue_waits(mine, number, its_stream);
+      issue_waits(rank_step, number, its_stream);
     }
-    for (const std::size_t other : mine.after)
+    for (const std::size_t other : rank_step.after)
       POLYPATH_CHECK(driver, stream_wait_event(its_stream, done_[other].get(), 0));
     issue_step(schedule, step, call, its_stream);
-    if (mine.is_awaited) POLYPATH_CHECK(driver, event_record(event(done_, i).get(), its_stream));
-    for (const StreamProgress& progress : mine.told)
+    if (rank_step.is_awaited)
+      POLYPATH_CHECK(driver, event_record(event(done_, i).get(), its_stream));
+    for (const StreamProgress& progress : rank_step.signals)
       tell(progress.rank, progress_word(ranks, comm_.rank(), progress.stream),
            progress_value(number, progress.steps), its_stream);
   }
@@ -161,26 +163,26 @@ void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram
 
 void ScheduleRunner::meet_in_graph(std::uint64_t (*word_of)(int ranks, int rank), bool begins,
                                    CUstream stream) {
-  std::vector<SignalSet::Word> told;
+  std::vector<SignalSet::Word> signals;
   std::vector<SignalSet::Word> awaited;
   for (int rank = 0; rank < comm_.size(); ++rank) {
     if (rank == comm_.rank()) continue;
-    told.push_back({rank, offset_of(word_of(comm_.size(), comm_.rank())), 0});
+    signals.push_back({rank, offset_of(word_of(comm_.size(), comm_.rank())), 0});
     awaited.push_back({0, offset_of(word_of(comm_.size(), rank)), 0});
   }
-  comm_.signal_and_wait({words_, told, awaited, offset_of(epoch_word(comm_.size())), begins},
+  comm_.signal_and_wait({words_, signals, awaited, offset_of(epoch_word(comm_.size())), begins},
                         stream);
 }
 
 void ScheduleRunner::tell_in_graph(const RankStep& step, CUstream stream) {
   const int ranks = comm_.size();
-  std::vector<SignalSet::Word> told;
-  for (const StreamProgress& progress : step.told)
-    told.push_back(
+  std::vector<SignalSet::Word> signals;
+  for (const StreamProgress& progress : step.signals)
+    signals.push_back(
         {progress.rank,
          offset_of(graph_word(ranks, progress_word(ranks, comm_.rank(), progress.stream))),
          progress.steps});
-  comm_.signal_and_wait({words_, told, {}, offset_of(epoch_word(ranks))}, stream);
+  comm_.signal_and_wait({words_, signals, {}, offset_of(epoch_word(ranks))}, stream);
 }
 
 void ScheduleRunner::wait_in_graph(const RankStep& step, CUstream stream) {
@@ -194,31 +196,33 @@ void ScheduleRunner::wait_in_graph(const RankStep& step, CUstream stream) {
 }
 
 /// Between two meetings of all ranks, so that no credit of a call before is needed, nor given to
-/// one behind it.
+/// one after it.
 void ScheduleRunner::issue_graph(const CollectiveSchedule& schedule, const RankProgram& program,
                                  const Call& call, CUstream stream,
-                                 const std::function<void()>& beside) {
+                                 const std::function<void()>& concurrent) {
   const CudaDriver& driver = comm_.driver();
   // What is next to it must not wait for ranks that make another call, and do not come there.
   POLYPATH_CHECK(driver, event_record(fork_.get(), stream));
   fork(streams_, 1);
-  beside();
+  concurrent();
   const CUstream first = streams_.front().get();
   meet_in_graph(begun_word, /*begins=*/true, first);
   POLYPATH_CHECK(driver, event_record(fork_.get(), first));
   fork(streams_, program.streams);
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
-    const RankStep& mine = program.steps[i];
-    const CUstream its_stream = streams_[static_cast<std::size_t>(mine.stream)].get();
-    for (const std::size_t other : mine.behind)
+    const RankStep& rank_step = program.steps[i];
+    const CUstream its_stream = streams_[static_cast<std::size_t>(rank_step.stream)].get();
+    for (const std::size_t other : rank_step.behind)
       POLYPATH_CHECK(driver, stream_wait_event(its_stream, told_[other].get(), 0));
-    if (!mine.awaited.empty()) wait_in_graph(mine, its_stream);
-    for (const std::size_t other : mine.after)
+    if (!rank_step.awaited.empty()) wait_in_graph(rank_step, its_stream);
+    for (const std::size_t other : rank_step.after)
       POLYPATH_CHECK(driver, stream_wait_event(its_stream, done_[other].get(), 0));
-    issue_step(schedule, schedule.steps[static_cast<std::size_t>(mine.index)], call, its_stream);
-    if (mine.is_awaited) POLYPATH_CHECK(driver, event_record(event(done_, i).get(), its_stream));
-    if (mine.told.empty()) continue;
-    tell_in_graph(mine, its_stream);
+    issue_step(schedule, schedule.steps[static_cast<std::size_t>(rank_step.index)], call,
+               its_stream);
+    if (rank_step.is_awaited)
+      POLYPATH_CHECK(driver, event_record(event(done_, i).get(), its_stream));
+    if (rank_step.signals.empty()) continue;
+    tell_in_graph(rank_step, its_stream);
     POLYPATH_CHECK(driver, event_record(event(told_, i).get(), its_stream));
   }
   join(std::max(program.streams, 1), stream);
@@ -236,9 +240,10 @@ void ScheduleRunner::issue_or_abort(const std::function<void()>& issue) {
 }
 
 void ScheduleRunner::run(const CollectiveSchedule& schedule, const RankProgram& program,
-                         const Call& call, CUstream stream, const std::function<void()>& beside) {
+                         const Call& call, CUstream stream,
+                         const std::function<void()>& concurrent) {
   try {
-    issue_or_abort([&] { issue(schedule, program, call, stream, beside); });
+    issue_or_abort([&] { issue(schedule, program, call, stream, concurrent); });
   } catch (...) {
     // What was issued uses the caller's buffers, and ends before what comes on its stream.
     const int forked = std::min(program.streams, static_cast<int>(streams_.size()));
@@ -254,8 +259,8 @@ void ScheduleRunner::run(const CollectiveSchedule& schedule, const RankProgram& 
 
 void ScheduleRunner::capture(const CollectiveSchedule& schedule, const RankProgram& program,
                              const Call& call, CUstream stream,
-                             const std::function<void()>& beside) {
-  issue_or_abort([&] { issue_graph(schedule, program, call, stream, beside); });
+                             const std::function<void()>& concurrent) {
+  issue_or_abort([&] { issue_graph(schedule, program, call, stream, concurrent); });
 }
 
 }  // namespace polypath

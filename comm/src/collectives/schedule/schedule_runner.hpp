@@ -1,6 +1,6 @@
 // Runs a rank's part of a schedule: copies by copy engines, sums by kernels, on streams of its own
-// that fork from the caller's stream and join it again; signals to other ranks and waits for theirs
-// between (rank_program.hpp).
+// that fork from `stream` of the call and join it again; signals to other ranks and waits for
+// theirs between (rank_program.hpp).
 //
 // Copies go to this rank's output or to symmetric scratch, so any memory of the GPU will do. No
 // deadlock: every rank issues its steps in the order of the list, and a step waits for earlier ones
@@ -42,27 +42,27 @@ class ScheduleRunner {
   [[nodiscard]] bool can_run(const CollectiveSchedule& schedule) const;
 
   /// Issues `program` on streams of its own, after all that is on `stream`, which goes on after
-  /// all of it; meanwhile the stream runs what `beside` issues, which may wait for the same on
+  /// all of it; meanwhile the stream runs what `concurrent` issues, which may wait for the same on
   /// other ranks. All ranks run the same schedules in the same order, one after another on each.
   /// Not in capture. The context is current. When a step cannot be issued, the communicator is
   /// aborted before the error is thrown: others would wait for it.
   void run(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
-           CUstream stream, const std::function<void()>& beside);
+           CUstream stream, const std::function<void()>& concurrent);
   /// In capture: a graph that may be launched again and again, one launch after another on each
-  /// rank, and in the same order among their calls. `beside` as of run().
+  /// rank, and in the same order among their calls. `concurrent` as of run().
   void capture(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
-               CUstream stream, const std::function<void()>& beside);
+               CUstream stream, const std::function<void()>& concurrent);
 
   [[nodiscard]] std::uint64_t scratch_bytes() const noexcept { return scratch_.bytes(); }
-  /// Of each host memory; the ranks share it.
+  /// The size in each host memory; the ranks share it.
   [[nodiscard]] std::uint64_t host_bytes() const noexcept { return host_ ? host_->bytes() : 0; }
 
  private:
   [[nodiscard]] CUdeviceptr address_of(const CollectivePlace& place, const Call& call) const;
   void issue(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
-             CUstream stream, const std::function<void()>& beside);
+             CUstream stream, const std::function<void()>& concurrent);
   void issue_graph(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
-                   CUstream stream, const std::function<void()>& beside);
+                   CUstream stream, const std::function<void()>& concurrent);
   void issue_waits(const RankStep& step, std::uint64_t number, CUstream stream);
   void issue_step(const CollectiveSchedule& schedule, const CollectiveStep& step, const Call& call,
                   CUstream stream) const;

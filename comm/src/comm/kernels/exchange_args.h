@@ -10,16 +10,16 @@ namespace polypath {
 
 /// What a rank sends next to the data of an exchange.
 struct alignas(16) ExchangeRecord {
-  std::uint32_t given_up;  ///< blocks of the rank that gave up a wait: not 0, and the data are none
+  std::uint32_t given_up;  ///< blocks of the rank whose wait timed out; not 0: data are invalid
   std::uint32_t what;      ///< of the call, as ExchangeMark
   std::uint64_t count;
 };
 
-/// The one parameter of both kernels. The first fills `told`, and `came` with what is right. The
-/// second, after the exchange, gives up unless all that came is right.
+/// The one parameter of both kernels. The first fills `local`, and `remote` with what is right. The
+/// second, after the exchange, reports an error unless all records that arrived are right.
 struct ExchangeArgs {
-  ExchangeRecord* told;
-  ExchangeRecord* came;  ///< one a node
+  ExchangeRecord* local;
+  ExchangeRecord* remote;  ///< one a node
   std::uint32_t nodes;
   std::uint32_t waits;  ///< ExchangeMark::waits
   std::uint32_t what;

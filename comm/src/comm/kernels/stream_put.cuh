@@ -38,7 +38,7 @@ SIMT_DEVICE void put_parts(const StreamPutArgs& args, std::uint32_t block) {
       simt::copy_tile(group, simt::pointer_list<unsigned char, 1>{{part.to + begin}, 1},
                       part.from + begin, left < share ? left : share);
     }
-    // Of other threads, too, what the word's reader finds, and what the next put may store over.
+    // Orders stores of all threads: before the word, and before the stores of the next put.
     if (!has_mutant(StreamPutFault::word_before_the_block)) group.sync();
     if (part.word != nullptr && ends_put(part) && group.is_leader()) {
       if (has_mutant(StreamPutFault::word_without_release))
@@ -52,15 +52,14 @@ SIMT_DEVICE void put_parts(const StreamPutArgs& args, std::uint32_t block) {
 SIMT_DEVICE void await_words(const StreamPutArgs& args) {
   for (std::uint32_t i = simt::thread_index(); i < args.wait_count; i += simt::block_size()) {
     if (i > 0 && has_mutant(StreamPutFault::first_wait_alone)) continue;
-    const PutWait& wanted = args.waits[i];
+    const PutWait& wait = args.waits[i];
     std::uint64_t seen = 0;
     const auto ready = [&] {
-      seen = simt::load_acquire(wanted.word);
-      return device::has_come(seen, wanted.value);
+      seen = simt::load_acquire(wait.word);
+      return device::has_come(seen, wait.value);
     };
     const auto awaited = [&] {
-      return device::wait_target{wait_error::kNobody, wanted.value, seen, wanted.offset,
-                                 wanted.bytes};
+      return device::wait_target{wait_error::kNobody, wait.value, seen, wait.offset, wait.bytes};
     };
     if (!device::wait_until(args.wait_ctx, ready, awaited))
       return device::wait_for_abort(args.wait_ctx);

@@ -8,9 +8,9 @@
 
 namespace polypath {
 
-/// Of each block.
+/// Threads of each block.
 inline constexpr std::uint32_t kStreamPutThreads = 512;
-/// Of one kernel.
+/// Limits of one kernel.
 inline constexpr std::uint32_t kMaxPutParts = 16;
 inline constexpr std::uint32_t kMaxPutWaits = 16;
 
@@ -35,8 +35,8 @@ struct PutWait {
   std::uint64_t bytes;
 };
 
-/// The one parameter. Blocks begin in their order, so the one behind those that put is the one that
-/// waits: all puts are under way by then.
+/// The one parameter. Blocks begin in their order, so the block after those that put is the one
+/// that waits: all puts are under way by then.
 struct StreamPutArgs {
   PutPart parts[kMaxPutParts];
   PutWait waits[kMaxPutWaits];

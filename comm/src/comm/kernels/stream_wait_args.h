@@ -8,7 +8,7 @@
 
 namespace polypath {
 
-/// Of the one block that waits.
+/// Threads of the one block that waits.
 inline constexpr std::uint32_t kStreamWaitThreads = 32;
 
 /// A wait for a word of this rank's memory. The one parameter.
@@ -25,7 +25,7 @@ struct StreamWaitArgs {
 /// Words that one kernel tells and waits for.
 inline constexpr std::uint32_t kMaxSignals = 8;
 inline constexpr std::uint32_t kMaxWaits = 16;
-/// Of values that are counted in epochs: the epoch stands above these bits.
+/// For values that are counted in epochs: the epoch stands above these bits.
 inline constexpr unsigned kEpochShift = 24;
 
 struct WordValue {
@@ -35,9 +35,9 @@ struct WordValue {
 
 /// Tells words of other ranks, and then waits for words of this rank's memory. The one parameter.
 struct StreamSignalArgs {
-  WordValue told[kMaxSignals];
+  WordValue signals[kMaxSignals];
   WordValue awaited[kMaxWaits];
-  std::uint32_t told_count;
+  std::uint32_t signal_count;
   std::uint32_t awaited_count;
   /// Null: values are as they stand. Otherwise they are of the epoch that this word of the rank's
   /// memory holds, so that a graph has others at each launch.

@@ -8,10 +8,10 @@ namespace polypath {
 
 enum class StreamWaitFault {
   none,
-  words_loaded_plainly,   ///< not by an acquire: an old value may be seen for ever
-  records_not_looked_at,  ///< whatever came from other nodes is taken
+  words_loaded_plainly,   ///< not by an acquire: an old value may be seen forever
+  records_not_looked_at,  ///< any record from other nodes is accepted
   first_word_alone,       ///< a barrier waits for one rank
-  exact_value,            ///< a word that is past the value lets nobody go
+  exact_value,            ///< a word that is past the value releases no waiter
   no_circle,              ///< values are compared as numbers
   epoch_not_counted       ///< every launch of a graph has the values of the first
 };

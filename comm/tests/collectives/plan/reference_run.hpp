@@ -107,7 +107,7 @@ class ReferenceRun {
       if (waits[i].empty()) ready.push_back(static_cast<int>(i));
     std::size_t done = 0;
     while (!ready.empty()) {
-      // Sometimes the newest, sometimes any: both far ahead and far behind.
+      // Sometimes the newest, sometimes any: both far ahead and far after.
       const std::size_t which = random() % 3 == 0 ? ready.size() - 1 : random() % ready.size();
       const int index = ready[which];
       ready.erase(ready.begin() + static_cast<std::ptrdiff_t>(which));
@@ -166,12 +166,12 @@ class ReferenceRun {
  private:
   using Buffers = std::shared_ptr<std::vector<Buffer>>;
 
-  static void share(Buffers& mine, const Buffers& earlier) {
-    for (std::size_t i = 0; i < mine->size(); ++i) {
+  static void share(Buffers& buffers, const Buffers& earlier) {
+    for (std::size_t i = 0; i < buffers->size(); ++i) {
       Buffer& shared = earlier->at(i);
-      shared.resize(std::max(shared.size(), mine->at(i).size()), kPoison);
+      shared.resize(std::max(shared.size(), buffers->at(i).size()), kPoison);
     }
-    mine = earlier;
+    buffers = earlier;
   }
 
   std::byte* at(const CollectivePlace& place, std::uint64_t bytes) {

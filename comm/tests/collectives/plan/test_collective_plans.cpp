@@ -31,8 +31,8 @@ CollectivePlan compared(const std::string& name, std::uint64_t bytes) {
 }
 
 double us_of(const CollectivePlan& plan, Algorithm algorithm) {
-  for (const CollectiveCandidate& one : plan.candidates)
-    if (one.algorithm == algorithm) return one.us;
+  for (const CollectiveCandidate& candidate : plan.candidates)
+    if (candidate.algorithm == algorithm) return candidate.us;
   return 0;
 }
 
@@ -161,11 +161,11 @@ TEST(CollectivePlans, ComparingChangesNoChoice) {
     for (std::uint64_t bytes = 4 * kKiB; bytes <= kGiB; bytes *= 16) {
       SCOPED_TRACE(std::string(name) + " " + format_bytes(bytes));
       const CollectivePlan plan = allreduce_of(name, bytes);
-      const CollectivePlan with = compared(name, bytes);
-      EXPECT_EQ(plan.algorithm, with.algorithm);
-      EXPECT_EQ(plan.predicted_us, with.predicted_us);
-      for (std::size_t i = 1; i < with.candidates.size(); ++i)
-        EXPECT_FALSE(with.candidates[i].reason.empty());
+      const CollectivePlan comparison = compared(name, bytes);
+      EXPECT_EQ(plan.algorithm, comparison.algorithm);
+      EXPECT_EQ(plan.predicted_us, comparison.predicted_us);
+      for (std::size_t i = 1; i < comparison.candidates.size(); ++i)
+        EXPECT_FALSE(comparison.candidates[i].reason.empty());
     }
 }
 
@@ -219,7 +219,7 @@ TEST(CollectivePlans, BothPartsOfAMixedPlanEndTogether) {
   }
 }
 
-/// Nobody measured copies there next to kernels, and copies of all GPUs at once reached less than
+/// Copies there next to kernels were not measured, and copies of all GPUs at once reached less than
 /// their schedules say.
 TEST(CollectivePlans, SwitchNode_UsesHostMemoryOnRequest) {
   EXPECT_EQ(allreduce_of("hgx-h200-x4", kGiB).algorithm, Algorithm::flat);
@@ -343,8 +343,9 @@ TEST(CollectivePlans, HoldOnRandomNodes) {
     EXPECT_TRUE(options.kernels || !runs_by_kernels(plan.algorithm));
     EXPECT_EQ(plan.candidates.front().algorithm, plan.algorithm);
     EXPECT_TRUE(plan.candidates.front().reason.empty());
-    for (const CollectiveCandidate& one : plan.candidates)
-      EXPECT_LE(one.bus_gbps, plan.limit_bus_gbps * (1 + 1e-6)) << to_string(one.algorithm);
+    for (const CollectiveCandidate& candidate : plan.candidates)
+      EXPECT_LE(candidate.bus_gbps, plan.limit_bus_gbps * (1 + 1e-6))
+          << to_string(candidate.algorithm);
   }
 }
 

@@ -31,7 +31,7 @@ template <typename E>
 std::vector<typename E::Type> random_elements(Random& random, std::uint64_t count) {
   std::vector<typename E::Type> values(count);
   for (auto& value : values) {
-    // Of very different sizes, so that another order of a sum has other bits.
+    // Values of very different sizes, so that another order of a sum has other bits.
     const double scale = std::ldexp(1.0, pick(random, -20, 20));
     const double real = scale * (static_cast<double>(random() % 2000001) / 1e6 - 1);
     if constexpr (std::is_integral_v<typename E::Type> && !std::is_same_v<E, Bfloat16>)
@@ -240,7 +240,7 @@ TEST(RingSchedule, SumsEverything) {
   }
 }
 
-/// A slice of the ring's is summed from after its own place on, whatever the type.
+/// A slice of the ring is summed from after its own place on, for any type.
 TEST(RingSchedule, SumsASliceInTheOrderThatThePlanSays) {
   Random random(7);
   const Node node = mesh_node();

@@ -19,7 +19,7 @@ constexpr const char* kNodes[] = {"beluga",     "cedar",       "dgx-h200-x8",
                                   "gh200-quad", "hgx-h200-x4", "marenostrum5",
                                   "mist",       "narval",      "pcie-4gpu"};
 
-CollectiveOptions with(CopyCostTable* table) {
+CollectiveOptions options_with(CopyCostTable* table) {
   CollectiveOptions options;
   options.explain = false;
   options.table = table;
@@ -49,7 +49,7 @@ TEST(CopyCostTable, NewCount_TimesNoSchedule) {
     SCOPED_TRACE(name);
     const Node node = known(name);
     CopyCostTable table(node, allreduce(node, 4).gpus);
-    const CollectiveOptions options = with(&table);
+    const CollectiveOptions options = options_with(&table);
     table.fill_allreduce(options);
     for (const std::uint64_t bytes : {3 * kMiB + 4, 5000012ul, 64 * kMiB, 64 * kMiB + 4,
                                       100000004ul, 700000012ul, kGiB + 4, 5 * kGiB}) {
@@ -70,7 +70,7 @@ TEST(CopyCostTable, NewCount_TimesNoSchedule) {
 TEST(CopyCostTable, WithoutTable_SchedulesAreTimed) {
   const Node node = known("narval");
   const std::uint64_t before = schedule_time_runs();
-  static_cast<void>(plan_collective(node, allreduce(node, 100000004), with(nullptr)));
+  static_cast<void>(plan_collective(node, allreduce(node, 100000004), options_with(nullptr)));
   EXPECT_GE(schedule_time_runs() - before, 10u);
 }
 
@@ -82,8 +82,8 @@ TEST(CopyCostTable, PowerOfTwo_IsTheFastestPlan) {
         const Node node = known(name);
         const auto request = allreduce(node, bytes, type);
         CopyCostTable table(node, request.gpus);
-        const CollectivePlan plan = plan_collective(node, request, with(&table));
-        const CollectivePlan fastest = plan_collective(node, request, with(nullptr));
+        const CollectivePlan plan = plan_collective(node, request, options_with(&table));
+        const CollectivePlan fastest = plan_collective(node, request, options_with(nullptr));
         EXPECT_EQ(plan.algorithm, fastest.algorithm);
         EXPECT_EQ(plan.predicted_us, fastest.predicted_us);
         EXPECT_EQ(plan.kernel, fastest.kernel);
@@ -104,9 +104,9 @@ TEST(CopyCostTable, OtherSizes_LoseLittle) {
       const std::uint64_t bytes = (4 * kMiB << pick(random, 0, 6)) + random() % (4 * kMiB) / 4 * 4;
       SCOPED_TRACE(std::string(name) + " " + std::to_string(bytes));
       const auto request = allreduce(node, bytes);
-      const CollectivePlan plan = plan_collective(node, request, with(&table));
+      const CollectivePlan plan = plan_collective(node, request, options_with(&table));
       const double us = timed_us(node, plan);
-      const double fastest = plan_collective(node, request, with(nullptr)).predicted_us;
+      const double fastest = plan_collective(node, request, options_with(nullptr)).predicted_us;
       EXPECT_LE(us, 1.03 * fastest) << to_string(plan.algorithm);
       EXPECT_NEAR(us / plan.predicted_us, 1, 0.03);
       sum += us / fastest;
@@ -122,7 +122,7 @@ TEST(CopyCostTable, Parts_FitIntoTheirMemory) {
   Random random(7);
   for (int i = 0; i < 200; ++i) {
     const auto request = allreduce(node, (512 * kMiB + random() % kGiB) / 4 * 4);
-    const CollectivePlan plan = plan_collective(node, request, with(&table));
+    const CollectivePlan plan = plan_collective(node, request, options_with(&table));
     ASSERT_EQ(plan.algorithm, Algorithm::mixed);
     CollectiveRequest part = request;
     part.count = plan.host_count;
@@ -136,15 +136,15 @@ TEST(CopyCostTable, QueryOrder_ChangesNoPlan) {
   const Node node = known("gh200-quad");
   const auto request = allreduce(node, 300000004);
   CopyCostTable filled(node, request.gpus);
-  filled.fill_allreduce(with(&filled));
+  filled.fill_allreduce(options_with(&filled));
   CopyCostTable empty(node, request.gpus);
   std::vector<CollectivePlan> plans(2);
   {
     std::vector<std::jthread> threads;
     for (CollectivePlan& plan : plans)
-      threads.emplace_back([&] { plan = plan_collective(node, request, with(&empty)); });
+      threads.emplace_back([&] { plan = plan_collective(node, request, options_with(&empty)); });
   }
-  const CollectivePlan expected = plan_collective(node, request, with(&filled));
+  const CollectivePlan expected = plan_collective(node, request, options_with(&filled));
   for (const CollectivePlan& plan : plans) {
     EXPECT_EQ(plan.algorithm, expected.algorithm);
     EXPECT_EQ(plan.host_count, expected.host_count);
@@ -158,7 +158,7 @@ TEST(CopyCostTable, Explained_NamesStages) {
     const Node node = known(name);
     const auto request = allreduce(node, 300000004);
     CopyCostTable table(node, request.gpus);
-    CollectiveOptions options = with(&table);
+    CollectiveOptions options = options_with(&table);
     const CollectivePlan plan = plan_collective(node, request, options);
     options.explain = true;
     const CollectivePlan explained = plan_collective(node, request, options);

@@ -18,17 +18,17 @@ TEST(Islands, KnownNodes_HaveTheseIslands) {
     Islands by_links;
     Islands by_socket;
   };
-  const Islands one = {{0, 1, 2, 3}};
-  const Islands two = {{0, 1}, {2, 3}};
+  const Islands whole = {{0, 1, 2, 3}};
+  const Islands halves = {{0, 1}, {2, 3}};
   const std::vector<Row> rows = {
-      {"mist", {0, 1, 2, 3}, two, two},
+      {"mist", {0, 1, 2, 3}, halves, halves},
       {"mist", {0, 2, 1, 3}, {{0, 2}, {1, 3}}, {{0, 2}, {1, 3}}},
       {"mist", {0, 1, 2}, {{0, 1}, {2}}, {{0, 1}, {2}}},
       {"mist", {0, 2}, {{0, 1}}, {{0, 1}}},  // single ranks are no islands
-      {"cedar", {0, 1, 2, 3}, one, two},
-      {"narval", {0, 1, 2, 3}, one, one},
-      {"hgx-h200-x4", {0, 1, 2, 3}, one, one},
-      {"pcie-4gpu", {0, 1, 2, 3}, one, one},
+      {"cedar", {0, 1, 2, 3}, whole, halves},
+      {"narval", {0, 1, 2, 3}, whole, whole},
+      {"hgx-h200-x4", {0, 1, 2, 3}, whole, whole},
+      {"pcie-4gpu", {0, 1, 2, 3}, whole, whole},
       {"dgx-h200-x8",
        {0, 1, 2, 3, 4, 5, 6, 7},
        {{0, 1, 2, 3, 4, 5, 6, 7}},

@@ -20,7 +20,7 @@ CollectiveRequest allreduce(std::uint64_t bytes, int ranks = 4) {
   return request_of_bytes(CollectiveOp::allreduce, DataType::float32, bytes, ranks);
 }
 
-/// Of an allreduce on four GPUs of narval.
+/// The entry of an allreduce on four GPUs of narval.
 TunedCollective entry(std::uint64_t bytes, CollectiveVariant way) {
   return {.op = "allreduce",
           .ranks = "4 ranks, nvlink x4",
@@ -104,7 +104,7 @@ TEST(TunedPlans, ImpossibleEntry_IsIgnored) {
   CollectiveOptions kernels_alone;
   kernels_alone.copies = false;
   stays({.algorithm = "pairwise", .chunk_bytes = 65536}, kMiB, kernels_alone);
-  // Who asks for an algorithm, or chunks, gets them.
+  // Requests for an algorithm, or chunks, are followed.
   CollectiveOptions flat;
   flat.algorithm = Algorithm::flat;
   stays(kCells, 64 * kKiB, flat);
@@ -117,10 +117,10 @@ TEST(TunedPlans, AsManyBlocksAsThereMayBe) {
 }
 
 TEST(TunedPlans, OperationsByPartsHaveOneStage) {
-  TunedCollective one = entry(256 * kKiB, kFlat);
-  one.op = "all_gather";
+  TunedCollective all_gather = entry(256 * kKiB, kFlat);
+  all_gather.op = "all_gather";
   const auto request = request_of_bytes(CollectiveOp::all_gather, DataType::float32, 256 * kKiB, 4);
-  const std::vector<TunedCollective> tuned{one};
+  const std::vector<TunedCollective> tuned{all_gather};
   const CollectivePlan plan =
       plan_tuned_collective(known("narval"), request, CollectiveOptions{}, tuned);
   EXPECT_EQ(plan.kernel->stages, 1);
@@ -195,10 +195,10 @@ TEST(TunedPlans, AllThatIsTriedIsFollowedOnceItIsTuned) {
       const Node node = known(name);
       const auto request = request_of_bytes(op, DataType::float32, 512 * kKiB, 4);
       for (const CollectiveVariant& way : candidate_variants(node, request, {})) {
-        TunedCollective one = entry(request.bytes(), way);
-        one.op = to_string(op);
-        one.ranks = collective_class(node, request.gpus);
-        const std::vector<TunedCollective> tuned{one};
+        TunedCollective tuned_entry = entry(request.bytes(), way);
+        tuned_entry.op = to_string(op);
+        tuned_entry.ranks = collective_class(node, request.gpus);
+        const std::vector<TunedCollective> tuned{tuned_entry};
         EXPECT_EQ(variant_of(plan_tuned_collective(node, request, {}, tuned)), way)
             << to_string(way);
       }

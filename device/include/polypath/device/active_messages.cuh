@@ -1,12 +1,12 @@
 // Active messages: a group of threads on one GPU has functions executed by groups on another, each
 // with arguments of its own. The functions, "handlers", are fixed at compile time: a message says
-// by number which, and whoever executes it chooses by comparisons, not by a function pointer.
+// by number which, and the executing thread chooses by comparisons, not by a function pointer.
 //
 //   struct Visited {                       // what replies with nothing
 //     struct arguments { std::uint32_t vertex; };
 //     std::uint32_t* counts;
-//     POLYPATH_DEVICE void operator()(unsigned source, const arguments& of) const {
-//       fetch_add<device_scope>(counts + of.vertex, 1U);
+//     POLYPATH_DEVICE void operator()(unsigned source, const arguments& args) const {
+//       fetch_add<device_scope>(counts + args.vertex, 1U);
 //     }
 //   };
 //   struct Visit {                         // what replies: says to which handler
@@ -20,8 +20,8 @@
 //
 // A handler is executed by one thread, those of a warp side by side. It may reply, by what it
 // returns, and sends nothing else; the handler of a reply returns nothing. Requests and replies
-// have rings of their own, and whoever waits for room executes meanwhile what can always be
-// executed: so two full queues never wait for each other.
+// have rings of their own, and a group that waits for room executes meanwhile what can always be
+// executed. So two full queues never wait for each other.
 //
 // Messages of one group to one rank are popped in the order in which they were sent. Where one
 // group executes they also begin in it; where several do, each begins with what it popped when it
@@ -123,7 +123,7 @@ class active_messages {
   /// Sends one message of each thread of the group, which all call it with the same destination (a
   /// block: each warp with the same). While there is no room it executes what has come.
   ///   bad_rank   there is no such rank; nothing was sent
-  ///   bad_view   the cells of the view are too small; likewise of progress()
+  ///   bad_view   the cells of the view are too small; also returned by progress()
   ///   aborted    the time limit, or an abort; nothing was sent
   template <typename Handler, typename Group>
   POLYPATH_DEVICE status send(const Group& group, unsigned destination,
@@ -165,8 +165,8 @@ class active_messages {
     return ++idle_windows_ > windows(team) ? status::closed : status::empty;
   }
 
-  /// Whether the communicator was aborted, or a wait of this rank gave up. progress() does not
-  /// look, so who polls asks now and then: all of a group, of a block each warp for itself.
+  /// Whether the communicator was aborted, or a wait of this rank timed out. progress() does not
+  /// check. Polling loops must: all threads of a group, or each warp of a block for itself.
   template <typename Group>
   [[nodiscard]] POLYPATH_DEVICE bool is_aborted(const Group& group) const {
     return device::is_aborted(detail::team_of(group), view_.wait_ctx, view_.number);
@@ -202,8 +202,8 @@ class active_messages {
   [[nodiscard]] POLYPATH_DEVICE std::uint64_t executed(unsigned source) const {
     std::uint64_t sum = 0;
     for (std::uint32_t shard = 0; shard < view_.shards(); ++shard)
-      sum +=
-          load_relaxed<system_scope>(word_of(mine(View::request, source, shard), View::kExecuted));
+      sum += load_relaxed<system_scope>(
+          word_of(local_memory(View::request, source, shard), View::kExecuted));
     return sum;
   }
 
@@ -214,13 +214,13 @@ class active_messages {
                                                               std::size_t offset) {
     return reinterpret_cast<std::uint64_t*>(ring + offset);
   }
-  [[nodiscard]] POLYPATH_DEVICE unsigned char* mine(View::kind kind, std::uint32_t peer,
-                                                    std::uint32_t shard) const {
-    return view_.mine + view_.ring_offset(kind, peer, shard);
+  [[nodiscard]] POLYPATH_DEVICE unsigned char* local_memory(View::kind kind, std::uint32_t peer,
+                                                            std::uint32_t shard) const {
+    return view_.local + view_.ring_offset(kind, peer, shard);
   }
-  [[nodiscard]] POLYPATH_DEVICE unsigned char* theirs(View::kind kind, std::uint32_t peer,
-                                                      std::uint32_t shard) const {
-    const auto* const all = reinterpret_cast<unsigned char* const*>(view_.mine);
+  [[nodiscard]] POLYPATH_DEVICE unsigned char* remote_memory(View::kind kind, std::uint32_t peer,
+                                                             std::uint32_t shard) const {
+    const auto* const all = reinterpret_cast<unsigned char* const*>(view_.local);
     return load_constant(all + peer) + view_.ring_offset(kind, view_.rank, shard);
   }
   [[nodiscard]] POLYPATH_DEVICE queue_view ring(unsigned char* producer,
@@ -241,11 +241,11 @@ class active_messages {
   }
   [[nodiscard]] POLYPATH_DEVICE queue_view outgoing(View::kind kind, std::uint32_t peer,
                                                     std::uint32_t shard) const {
-    return ring(mine(kind, peer, shard), theirs(kind, peer, shard));
+    return ring(local_memory(kind, peer, shard), remote_memory(kind, peer, shard));
   }
   [[nodiscard]] POLYPATH_DEVICE queue_view incoming(View::kind kind, std::uint32_t peer,
                                                     std::uint32_t shard) const {
-    return ring(theirs(kind, peer, shard), mine(kind, peer, shard));
+    return ring(remote_memory(kind, peer, shard), local_memory(kind, peer, shard));
   }
   // Neighbouring rings are of different sources.
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t source_of(std::uint32_t ring) const {
@@ -333,7 +333,7 @@ class active_messages {
   /// to them.
   POLYPATH_DEVICE bool end_replies(std::uint32_t source, std::uint32_t shard,
                                    std::uint64_t closed) const {
-    unsigned char* const own = mine(View::request, source, shard);
+    unsigned char* const own = local_memory(View::request, source, shard);
     if (load_relaxed<system_scope>(word_of(own, View::kExecuted)) != closed) return false;
     std::uint64_t* const ended = word_of(own, View::kEnded);
     if (load_relaxed<system_scope>(ended) != 0) return true;
@@ -390,11 +390,12 @@ class active_messages {
     }
     return status::done;
   }
-  /// Replies to the requests that this team popped, and counts them. False: gave up.
+  /// Replies to the requests that this team popped, and counts them. False: timed out or aborted.
   template <typename Team>
   POLYPATH_DEVICE bool answer_all(const Team& team, std::uint32_t source, std::uint32_t shard,
                                   bool is_mine, const Call& answer) {
-    std::uint64_t* const executed = word_of(mine(View::request, source, shard), View::kExecuted);
+    std::uint64_t* const executed =
+        word_of(local_memory(View::request, source, shard), View::kExecuted);
     const unsigned popped = count_of(team, is_mine);
     const auto count = [&] {
       if (team.is_leader()) red_add_relaxed(executed, std::uint64_t{popped});
@@ -442,7 +443,7 @@ class active_messages {
     }
   }
 
-  /// Between two looks that found nothing of kind kKind or below. False: to give up.
+  /// Between two polls that found nothing of kind kKind or below. False: the caller must return.
   template <View::kind kKind, typename Team>
   POLYPATH_DEVICE bool rest(const Team& team, wait_timer& watch) const {
     const bool is_over = watch.is_over(view_.wait_ctx, team.is_leader()) && team.is_leader();

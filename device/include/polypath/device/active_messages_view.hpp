@@ -21,7 +21,7 @@ struct active_messages_view {
   static constexpr std::uint32_t kMaxRanks = 1024;
   static constexpr std::size_t kLine = 128;
 
-  unsigned char* mine;  ///< this rank's memory; `ranks` addresses, as this rank has them, begin it
+  unsigned char* local;  ///< this rank's memory; `ranks` addresses, as this rank has them, begin it
   std::uint32_t rank;
   std::uint32_t ranks;
   std::uint32_t shards_log2;    ///< rings of one rank to another: groups that send spread over them
@@ -31,13 +31,13 @@ struct active_messages_view {
   std::uint32_t number;         ///< in the status record
   wait_context wait_ctx;
 
-  /// Of cells for messages with so many bytes of arguments, 88 at most.
+  /// Bytes of a cell for messages with `arguments` bytes of arguments, at most 88.
   [[nodiscard]] POLYPATH_HOST_DEVICE static std::uint32_t cell_bytes_of(std::size_t arguments) {
     const std::size_t item = 4 + (arguments + 3) / 4 * 4;
     return item <= 12 ? 16 : item <= 24 ? 32 : item <= 48 ? 64 : 128;
   }
   [[nodiscard]] POLYPATH_HOST_DEVICE std::uint32_t shards() const { return 1U << shards_log2; }
-  /// Of one kind, from or to all ranks.
+  /// Number of rings of one kind, from or to all ranks.
   [[nodiscard]] POLYPATH_HOST_DEVICE std::uint32_t rings() const { return ranks << shards_log2; }
   [[nodiscard]] POLYPATH_HOST_DEVICE std::size_t segments() const {
     return std::size_t{1} << (capacity_log2 - segment_log2);
@@ -52,9 +52,9 @@ struct active_messages_view {
     return addresses_bytes() + 2 * std::size_t{rings()} * ring_bytes();
   }
   /// Both ends with `peer` of one shard.
-  [[nodiscard]] POLYPATH_HOST_DEVICE std::size_t ring_offset(kind of, std::uint32_t peer,
+  [[nodiscard]] POLYPATH_HOST_DEVICE std::size_t ring_offset(kind ring_kind, std::uint32_t peer,
                                                              std::uint32_t shard) const {
-    const std::size_t index = ((std::size_t{of} * ranks + peer) << shards_log2) + shard;
+    const std::size_t index = ((std::size_t{ring_kind} * ranks + peer) << shards_log2) + shard;
     return addresses_bytes() + index * ring_bytes();
   }
 

@@ -20,8 +20,8 @@
 // Small messages (view.eager_bytes) go through a ring from one rank to the other and lie there
 // until they are received; when the ring is full, sends wait. Large ones are announced in it; the
 // matched receive answers with its place in a window, and the sender's group stores the bytes
-// there. Nothing is overwritten, whatever does not come: who waits longer than the time limit
-// gives up.
+// there. Nothing is overwritten when a message does not come: a wait past the time limit
+// ends as aborted.
 //
 // What the sender's group had stored in the buffer before isend(), the receiver's group finds in
 // its own when a wait or test says done. A buffer is the channel's until then.
@@ -62,8 +62,8 @@ class channel {
 
   /// Begins to send `bytes` bytes from `data`, any memory that this GPU reads. `begun` is the
   /// request, for wait() or test().
-  ///   full       so many requests are under way: nothing was sent
-  ///   bad_rank, bad_tag   likewise
+  ///   full       all requests are under way: nothing was sent
+  ///   bad_rank, bad_tag   nothing was sent
   template <typename Group>
   POLYPATH_DEVICE status isend(const Group& group, std::uint32_t destination, std::uint32_t tag,
                                const void* data, std::uint64_t bytes, request& begun) {
@@ -105,16 +105,16 @@ class channel {
   ///   in_progress         not yet
   ///   bad_request, aborted
   template <typename Group>
-  POLYPATH_DEVICE status test(const Group& group, const request& of, received* got = nullptr) {
+  POLYPATH_DEVICE status test(const Group& group, const request& handle, received* got = nullptr) {
     wait_timer watch;
-    return step(group, of, got, watch, false);
+    return step(group, handle, got, watch, false);
   }
   /// Waits until it is done, no longer than the time limit.
   template <typename Group>
-  POLYPATH_DEVICE status wait(const Group& group, const request& of, received* got = nullptr) {
-    if (state_ == status::done && of.slot == request::kNothing) return status::done;
+  POLYPATH_DEVICE status wait(const Group& group, const request& handle, received* got = nullptr) {
+    if (state_ == status::done && handle.slot == request::kNothing) return status::done;
     for (wait_timer watch;;) {
-      const status result = step(group, of, got, watch, true);
+      const status result = step(group, handle, got, watch, true);
       if (result != status::in_progress) return result;
     }
   }
@@ -143,7 +143,7 @@ class channel {
       if (controls(group))
         direct = control_.receive_directly(source, tag, static_cast<unsigned char*>(data), bytes);
       direct = share(group, direct);
-      if (direct.result != status::in_progress) return told(direct, got);
+      if (direct.result != status::in_progress) return report(direct, got);
     }
     request begun;
     const status result = irecv(group, source, tag, data, bytes, begun);
@@ -169,7 +169,7 @@ class channel {
       return status::bad_buffer;
     return status::done;
   }
-  POLYPATH_DEVICE status told(const detail::channel_step& step, received* got) {
+  POLYPATH_DEVICE status report(const detail::channel_step& step, received* got) {
     if (step.result == status::aborted) state_ = status::aborted;
     if (got != nullptr && (step.result == status::done || step.result == status::truncated))
       *got = step.got;
@@ -194,30 +194,32 @@ class channel {
   }
 
   template <typename Group>
-  POLYPATH_DEVICE status step(const Group& group, const request& of, received* got,
+  POLYPATH_DEVICE status step(const Group& group, const request& handle, received* got,
                               wait_timer& watch, bool waits) {
     if (state_ != status::done) return state_;
     detail::channel_step result{};
-    if (controls(group)) result = control_.take_step(of, watch, waits);
+    if (controls(group)) result = control_.take_step(handle, watch, waits);
     result = share(group, result);
     if (result.has_put != 0) {
       put(group, result.put);
       return result.result;
     }
-    return told(result, got);
+    return report(result, got);
   }
   template <typename Group>
-  POLYPATH_DEVICE void put(const Group& group, const detail::channel_put& of) {
+  POLYPATH_DEVICE void put(const Group& group, const detail::channel_put& transfer) {
     const bool leads = controls(group);
-    POLYPATH_MUTANT(channel_mutant::announced_before_the_bytes, if (leads) control_.announce(of))
-    copy_tile(group, pointer_list<unsigned char, 1>{{of.to}, 1}, of.from, of.bytes);
+    POLYPATH_MUTANT(channel_mutant::announced_before_the_bytes,
+                    if (leads) control_.announce(transfer))
+    copy_tile(group, pointer_list<unsigned char, 1>{{transfer.to}, 1}, transfer.from,
+              transfer.bytes);
     group.sync();
     if (!leads) return;
     POLYPATH_MUTANT_OMITS(channel_mutant::no_fence_behind_the_bytes)
     fence<system_scope>();
     POLYPATH_MUTANT_OMITS(channel_mutant::announced_before_the_bytes)
-    control_.announce(of);
-    control_.finish(of);
+    control_.announce(transfer);
+    control_.finish(transfer);
   }
 
   detail::channel_control control_;

@@ -21,13 +21,13 @@ struct channel_view {
   static constexpr std::size_t kGrantBytes = 32;  ///< where a large message goes
   static constexpr std::size_t kSlotBytes = 64;   ///< of a request
 
-  unsigned char* mine;  ///< this rank's memory
+  unsigned char* local;  ///< this rank's memory
   std::uint32_t rank;
   std::uint32_t ranks;
   std::uint32_t contexts;    ///< each has its own messages; one group of a rank uses it at a time
   std::uint32_t units_log2;  ///< of a ring from one rank to another: 16 bytes each
   std::uint32_t requests_log2;    ///< of a context, under way at once: 5 to 10
-  std::uint32_t unexpected_log2;  ///< messages of a context that have come and nobody asked for
+  std::uint32_t unexpected_log2;  ///< messages of a context that arrived before their receives
   std::uint32_t windows;
   std::uint32_t eager_bytes;  ///< larger messages are put into the matched receive's buffer
   std::uint32_t number;       ///< in the status record
@@ -74,11 +74,11 @@ struct channel_view {
   [[nodiscard]] POLYPATH_HOST_DEVICE std::size_t bytes() const {
     return table_bytes() + contexts * context_bytes();
   }
-  /// Units of a message of so many bytes that goes through the ring.
+  /// Units of a message of `bytes` bytes that goes through the ring.
   [[nodiscard]] POLYPATH_HOST_DEVICE static std::uint32_t units_of(std::uint32_t bytes) {
     return bytes <= 4 ? 1 : 1 + (bytes - 4 + 11) / 12;
   }
-  /// The most that a ring of so many units carries at once.
+  /// The most bytes that a ring of 2^units_log2 units carries at once.
   [[nodiscard]] POLYPATH_HOST_DEVICE static std::uint32_t max_eager(std::uint32_t units_log2) {
     return ((1U << units_log2) / 2 - 1) * 12 + 4;
   }

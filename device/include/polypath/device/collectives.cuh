@@ -40,8 +40,8 @@ class collectives {
 
   template <typename Group>
   POLYPATH_DEVICE status barrier(const Group& group) const {
-    const auto mine = [&](int r) { return of_rank(view_.meeting, view_.rank) + r; };
-    const auto theirs = [&](int r) { return of_rank(view_.meeting, r) + view_.rank; };
+    const auto local_word = [&](int r) { return of_rank(view_.meeting, view_.rank) + r; };
+    const auto remote_word = [&](int r) { return of_rank(view_.meeting, r) + view_.rank; };
     const auto await = [&](const std::uint64_t* word, std::uint64_t number, int r) {
       return await_value(
           word, number, [&] { return view_.wait_ctx; },
@@ -49,8 +49,8 @@ class collectives {
             return wait_target{static_cast<std::uint32_t>(r), number, seen};
           });
     };
-    return meet(group, view_.rank, view_.ranks, mine, theirs, await) ? status::done
-                                                                     : status::aborted;
+    return meet(group, view_.rank, view_.ranks, local_word, remote_word, await) ? status::done
+                                                                                : status::aborted;
   }
 
   /// `count` elements of rank `root` to the same place on all ranks.
@@ -62,15 +62,15 @@ class collectives {
     });
   }
 
-  /// `count` elements of each rank, in rank order, to all. `mine` is any memory of this GPU, or
+  /// `count` elements of each rank, in rank order, to all. `local` is any memory of this GPU, or
   /// this rank's part of `all`.
   template <typename Group, typename T>
-  POLYPATH_DEVICE status all_gather(const Group& group, const T* mine, const symmetric<T>& all,
+  POLYPATH_DEVICE status all_gather(const Group& group, const T* local, const symmetric<T>& all,
                                     std::size_t count) const {
     int slot = view_.rank;
     POLYPATH_MUTANT(collective_mutant::wrong_slot, slot = (view_.rank + 1) % view_.ranks)
     return between_barriers(group, [&] {
-      put_to_all(group, mine, all, static_cast<std::size_t>(slot) * count, count);
+      put_to_all(group, local, all, static_cast<std::size_t>(slot) * count, count);
     });
   }
 
@@ -96,14 +96,14 @@ class collectives {
   }
 
  private:
-  /// Of an array that is to stay in registers.
+  /// The entry of `rank`. The array must stay in registers.
   template <typename T>
   POLYPATH_DEVICE static T* of_rank(T* const (&all)[kMaxRanks], int rank) {
-    T* found = all[0];
+    T* selected = all[0];
     POLYPATH_UNROLL
     for (int r = 1; r < kMaxRanks; ++r)
-      if (r == rank) found = all[r];
-    return found;
+      if (r == rank) selected = all[r];
+    return selected;
   }
 
   /// The first: memory of all is free; the last: all is there.

@@ -12,14 +12,14 @@ namespace polypath::device {
 /// Addresses are as this rank's GPU has them.
 struct collectives_view {
   static constexpr int kMaxRanks = 8;
-  /// Of `meeting`: of each rank so many bytes.
+  /// Bytes of `meeting` of each rank.
   static constexpr std::size_t kMeetingBytes = kMaxRanks * sizeof(std::uint64_t);
-  /// Of `grid`: two words, apart.
+  /// Bytes of `grid`: two words, apart.
   static constexpr std::size_t kGridBytes = 256;
 
   std::int32_t rank;
   std::int32_t ranks;
-  /// Of each rank, in symmetric memory, zeros at first: words that the rank of their index raises.
+  /// By rank, in symmetric memory, zeros at first: words that the rank of their index raises.
   std::uint64_t* meeting[kMaxRanks];
   /// In this GPU's memory, zeros at first: where the blocks of a grid meet. Not for kernels that
   /// run side by side.

@@ -11,7 +11,7 @@
 
 namespace polypath::device {
 
-/// Of receives: whatever the message's tag, or source.
+/// For receives: any tag, or any source.
 inline constexpr std::uint32_t any_tag = 0xFFFFFFFF;
 inline constexpr std::uint16_t any_source = 0xFFFF;
 
@@ -22,27 +22,27 @@ inline constexpr std::uint16_t kMaxSource = 0xFFFE;
 /// The index of no message, and of no receive.
 inline constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
-/// Of a message, or what a receive asks for: one word of 64 bits.
+/// The envelope of a message, or the pattern of a receive: one word of 64 bits.
 struct alignas(8) envelope {
   std::uint32_t tag;
   std::uint16_t source;
   std::uint16_t communicator;  ///< any value; there is no wildcard
 
-  friend POLYPATH_HOST_DEVICE constexpr bool operator==(const envelope& one,
+  friend POLYPATH_HOST_DEVICE constexpr bool operator==(const envelope& first,
                                                         const envelope& other) {
-    return one.tag == other.tag && one.source == other.source &&
-           one.communicator == other.communicator;
+    return first.tag == other.tag && first.source == other.source &&
+           first.communicator == other.communicator;
   }
-  friend POLYPATH_HOST_DEVICE constexpr bool operator!=(const envelope& one,
+  friend POLYPATH_HOST_DEVICE constexpr bool operator!=(const envelope& first,
                                                         const envelope& other) {
-    return !(one == other);
+    return !(first == other);
   }
 };
 static_assert(sizeof(envelope) == 8);
 
 /// The envelope as one number, as it lies in memory.
-[[nodiscard]] POLYPATH_HOST_DEVICE constexpr std::uint64_t bits_of(const envelope& of) {
-  return of.tag | std::uint64_t{of.source} << 32 | std::uint64_t{of.communicator} << 48;
+[[nodiscard]] POLYPATH_HOST_DEVICE constexpr std::uint64_t bits_of(const envelope& header) {
+  return header.tag | std::uint64_t{header.source} << 32 | std::uint64_t{header.communicator} << 48;
 }
 [[nodiscard]] POLYPATH_HOST_DEVICE constexpr envelope envelope_of(std::uint64_t bits) {
   return {static_cast<std::uint32_t>(bits), static_cast<std::uint16_t>(bits >> 32),
@@ -80,19 +80,19 @@ inline constexpr std::uint64_t kNoKey = 0x80000000;
 /// What is out of range in an envelope.
 enum class envelope_error : std::uint32_t { none, tag, source };
 
-/// Of a message: tag 0 to 2^31 - 1, source 0 to 65534; no wildcards.
-[[nodiscard]] POLYPATH_HOST_DEVICE constexpr envelope_error check_message(const envelope& of) {
-  return of.tag > kMaxTag         ? envelope_error::tag
-         : of.source > kMaxSource ? envelope_error::source
-                                  : envelope_error::none;
+/// Checks a message: tag 0 to 2^31 - 1, source 0 to 65534; no wildcards.
+[[nodiscard]] POLYPATH_HOST_DEVICE constexpr envelope_error check_message(const envelope& header) {
+  return header.tag > kMaxTag         ? envelope_error::tag
+         : header.source > kMaxSource ? envelope_error::source
+                                      : envelope_error::none;
 }
-/// Of a receive: the same, or a wildcard.
-[[nodiscard]] POLYPATH_HOST_DEVICE constexpr envelope_error check_receive(const envelope& of) {
-  return of.tag > kMaxTag && of.tag != any_tag ? envelope_error::tag : envelope_error::none;
+/// Checks a receive: as a message, or a wildcard.
+[[nodiscard]] POLYPATH_HOST_DEVICE constexpr envelope_error check_receive(const envelope& header) {
+  return header.tag > kMaxTag && header.tag != any_tag ? envelope_error::tag : envelope_error::none;
 }
 
 /// The first slot of a key (the bits of an envelope) in a hash table; of one that tries several, of
-/// the `level`-th try. Whoever does not know the seed cannot make keys that meet.
+/// the `level`-th try. A sender that does not know the seed cannot make keys that meet.
 [[nodiscard]] POLYPATH_HOST_DEVICE constexpr std::uint32_t first_slot_of(std::uint64_t key,
                                                                          std::uint64_t seed,
                                                                          unsigned level,

@@ -31,7 +31,7 @@ class ring_buffer<T, Scope, ll128> : public detail::ring_base<ring_buffer<T, Sco
   using Ring::place_of;
   using Ring::Ring;
 
-  /// Of a thread alone no line comes whole.
+  /// A single thread cannot store a 128-byte line atomically. Use a warp or a block.
   template <typename Alone>
   POLYPATH_DEVICE void put_each(const Alone&, std::uint64_t, const T&) const {
     static_assert(sizeof(Alone) == 0, "lines are pushed by warps and blocks");
@@ -63,9 +63,9 @@ class ring_buffer<T, Scope, ll128> : public detail::ring_base<ring_buffer<T, Sco
     bool is_there = true;
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kTogether; ++i) {
-      const ll_packet found = load_relaxed<Scope>(parts_of(neighbours + i) + place);
-      all[i] = {{found.data[0], found.data[1], found.data[2], found.lap}};
-      is_there = is_there && (place != kTogether - 1 || is_flag(found, neighbours + i));
+      const ll_packet packet = load_relaxed<Scope>(parts_of(neighbours + i) + place);
+      all[i] = {{packet.data[0], packet.data[1], packet.data[2], packet.lap}};
+      is_there = is_there && (place != kTogether - 1 || is_flag(packet, neighbours + i));
     }
     if (!warp_all(is_there)) return false;
     detail::transpose<4>(all);
@@ -81,8 +81,8 @@ class ring_buffer<T, Scope, ll128> : public detail::ring_base<ring_buffer<T, Sco
     Part all[kTogether];
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kTogether; ++i) {
-      const ll_packet found = load_relaxed<Scope>(from + i);
-      all[i] = {{found.data[0], found.data[1], found.data[2], found.lap}};
+      const ll_packet packet = load_relaxed<Scope>(from + i);
+      all[i] = {{packet.data[0], packet.data[1], packet.data[2], packet.lap}};
     }
     memcpy(&item, all, sizeof(T));
     return true;

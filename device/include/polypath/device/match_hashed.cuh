@@ -76,12 +76,12 @@ class hash_phases {
     envelope next = envelope_at(b_.receives, rank_, b_.receive_count);
     for (std::uint32_t i = rank_; i - rank_in_warp() < b_.receive_count; i += size_) {
       std::uint32_t slot = kNoSlot;
-      table_slot found{};
+      table_slot entry{};
       const envelope receive = next;
       next = envelope_at(b_.receives, i + size_, b_.receive_count);
       if (i < b_.receive_count) {
         if (status_of_receive(Order{}, receive) == match_status::done)
-          slot = table_.find(bits_of(receive), found);
+          slot = table_.find(bits_of(receive), entry);
         else if (bad == kNone)
           bad = i;
       }
@@ -90,14 +90,14 @@ class hash_phases {
                                     : slot != kNoSlot ? Place::add(table_.slots().left(slot), ~0U)
                                                       : 0);
       if (i >= b_.receive_count) continue;
-      std::uint32_t message = slot == kNoSlot ? kNone : found.message;
+      std::uint32_t message = slot == kNoSlot ? kNone : entry.message;
       bool has_key = slot != kNoSlot;
       POLYPATH_MUTANT(hash_mutant::one_message_a_key, has_key = false)
       if (has_key) {
         if (count < 0) message = kNone;
         if (!kCounts && count < 0 && bad == kNone) bad = i;
-        if (kCounts && count > 0 && table_.find(key_of(slot, count), found) != kNoSlot)
-          message = found.message;
+        if (kCounts && count > 0 && table_.find(key_of(slot, count), entry) != kNoSlot)
+          message = entry.message;
       }
       store(b_.matched_message + i, message);
       if (message == kNone) continue;
@@ -113,14 +113,15 @@ class hash_phases {
                                               std::uint32_t count) {
     return index < count ? load(from + index) : envelope{};
   }
-  /// Of no envelope: its tag would be out of range.
+  /// A key that no envelope has: its tag would be out of range.
   POLYPATH_DEVICE static std::uint64_t key_of(std::uint32_t slot, std::uint32_t rank) {
     return 0x80000000U | slot | std::uint64_t{rank} << 32;
   }
-  /// Adds `one`, 1 or -1, to the count of each thread's slot, if it `takes_part`; returns what was
-  /// there. Those with the slot of the first of the warp add once: all messages may have one key.
+  /// Adds `increment`, 1 or -1, to the count of each thread's slot, if it `takes_part`; returns
+  /// what was there. Those with the slot of the first of the warp add once: all messages may have
+  /// one key.
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t add(std::uint32_t slot, bool takes_part,
-                                                  std::uint32_t one) const {
+                                                  std::uint32_t increment) const {
     const unsigned all = warp_ballot(takes_part);
     if (all == 0) return 0;
     const unsigned first = countr_one(~all & (all - 1));
@@ -130,11 +131,11 @@ class hash_phases {
     const bool adds = takes_part && (!is_with_first || rank_in_warp() == first);
     std::uint32_t before = 0;
     if (adds)
-      before =
-          Place::add(table_.slots().left(slot), is_with_first ? one * popcount(with_first) : one);
+      before = Place::add(table_.slots().left(slot),
+                          is_with_first ? increment * popcount(with_first) : increment);
     const std::uint32_t of_all = warp_shuffle(before, first);
     if (!is_with_first) return before;
-    return of_all + one * popcount(with_first & ((1U << rank_in_warp()) - 1));
+    return of_all + increment * popcount(with_first & ((1U << rank_in_warp()) - 1));
   }
 
   key_table<Slots> table_;
@@ -151,7 +152,7 @@ class matcher<hashed, kCapacity> {
   using storage = hashed_storage<kCapacity>;
 
   /// `group`: a warp, or a block of one dimension and whole warps. `seed` of the hashes, which
-  /// whoever makes keys does not know; 0: by the clock.
+  /// senders must not know; 0: by the clock.
   template <typename Group>
   POLYPATH_DEVICE static match_outcome match(const Group& group, storage& of_group,
                                              const match_batch& batch, std::uint64_t seed = 0) {
@@ -170,16 +171,16 @@ class matcher<hashed, kCapacity> {
     Phases(slots, 0, batch, rank, size).clear();
     group.sync();
     const Phases phases(slots, memory.seed, batch, rank, size);
-    detail::batch_tally found{phases.enter(), 0};
+    detail::batch_tally tally{phases.enter(), 0};
     POLYPATH_MUTANT_OMITS(hash_mutant::no_barrier)
     group.sync();
-    const std::uint32_t bad_receive = phases.look(found.pairs);
-    if (found.bad == kNone && bad_receive != kNone) found.bad = batch.message_count + bad_receive;
-    found = detail::of_all(group, memory.sums, found);
-    if (found.bad == kNone) return detail::outcome_of(batch, found.pairs);
+    const std::uint32_t bad_receive = phases.look(tally.pairs);
+    if (tally.bad == kNone && bad_receive != kNone) tally.bad = batch.message_count + bad_receive;
+    tally = detail::of_all(group, memory.sums, tally);
+    if (tally.bad == kNone) return detail::outcome_of(batch, tally.pairs);
     detail::match_nothing(batch, rank, size);
     group.sync();
-    return detail::refused_in<hashed>(batch, found.bad);
+    return detail::refused_in<hashed>(batch, tally.bad);
   }
 };
 

@@ -32,9 +32,9 @@ class message_window {
     for (unsigned half = 0; half < 2; ++half) {
       const std::uint32_t index = first + half * kWarp + rank_in_warp();
       const bool is_there = index < batch.message_count();
-      const envelope found = is_there ? batch.message(index) : envelope{};
-      tag_[half] = found.tag;
-      place_[half] = place_of(found);
+      const envelope header = is_there ? batch.message(index) : envelope{};
+      tag_[half] = header.tag;
+      place_[half] = place_of(header);
       free_[half] = warp_ballot(is_there);
     }
     const std::uint32_t place = warp_shuffle(place_[0], 0);
@@ -54,10 +54,10 @@ class message_window {
     for (unsigned half = 0; half < 2; ++half) {
       const std::uint32_t index = at + half * kWarp + rank_in_warp();
       bool waits = index < batch.receive_count();
-      const envelope wanted = waits ? batch.receive(index) : envelope{};
+      const envelope pattern = waits ? batch.receive(index) : envelope{};
       POLYPATH_MUTANT_OMITS(partition_mutant::matched_taken_anew)
       if (!is_first && waits) waits = batch.match(index) == kNone;
-      receives[half] = {wanted.tag, place_of(wanted), waits, {0, 0}};
+      receives[half] = {pattern.tag, place_of(pattern), waits, {0, 0}};
     }
     if (are_of_one_place_)
       look<true>(receives);
@@ -87,8 +87,8 @@ class message_window {
   };
 
   /// Source and communicator.
-  POLYPATH_DEVICE static std::uint32_t place_of(const envelope& of) {
-    return of.source | std::uint32_t{of.communicator} << 16;
+  POLYPATH_DEVICE static std::uint32_t place_of(const envelope& header) {
+    return header.source | std::uint32_t{header.communicator} << 16;
   }
 
   /// Shows all messages to two receives of each thread.
@@ -124,7 +124,7 @@ class message_window {
     }
   }
 
-  /// Of 32 receives in their order, one in each thread, each takes the first free message that it
+  /// 32 receives in their order, one in each thread: each takes the first free message that it
   /// accepts: which of the 64, or kNone.
   POLYPATH_DEVICE std::uint32_t choose(const Receive& receive) {
     unsigned left = warp_ballot((receive.accepted[0] | receive.accepted[1]) != 0);
@@ -138,17 +138,18 @@ class message_window {
       POLYPATH_MUTANT(partition_mutant::kinds_at_once, run = left)
       left &= ~run;
       const bool is_in_run = (run >> rank_in_warp() & 1) != 0;
-      const std::uint32_t one = choose_at_once(receive, is_in_run);
-      if (is_in_run) chosen = one;
+      const std::uint32_t choice = choose_at_once(receive, is_in_run);
+      if (is_in_run) chosen = choice;
     }
     return chosen;
   }
-  /// Those in a run: any two of them accept the same messages, or none that both do.
+  /// choose() for receives in a run: any two of them accept the same messages, or none that both
+  /// do.
   POLYPATH_DEVICE std::uint32_t choose_at_once(const Receive& receive, bool is_in_run) {
     std::uint64_t open =
         (receive.accepted[0] & free_[0]) | std::uint64_t{receive.accepted[1] & free_[1]} << kWarp;
     if (!is_in_run) open = 0;
-    // Who accepts the same messages has the same first one.
+    // Receives that accept the same messages have the same first one.
     const unsigned first = first_of(open);
     unsigned alike = warp_ballot(open != 0);
     POLYPATH_UNROLL
@@ -184,7 +185,7 @@ class message_window {
 /// A match_batch, as message_window sees it.
 class plain_batch {
  public:
-  POLYPATH_DEVICE explicit plain_batch(const match_batch& of) : of_(of) {}
+  POLYPATH_DEVICE explicit plain_batch(const match_batch& batch) : of_(batch) {}
 
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t message_count() const { return of_.message_count; }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t receive_count() const { return of_.receive_count; }

@@ -3,7 +3,8 @@
 // envelopes into shared memory, enters the messages into a table (fingerprint_table.cuh), and looks
 // for each receive's. Additions and exchanges in shared memory take long: so each message is first
 // put where it belongs by a store, and those alone that another one took the place of are entered
-// by exchanges; and a message notes who took it, which two that did cannot both find.
+// by exchanges; and a message notes which receive took it, which two such receives cannot both
+// find.
 #pragma once
 
 #include <cstdint>
@@ -36,13 +37,13 @@ class matcher<hashed_unique, kCapacity> {
     if (group.is_leader()) memory.seeds = tag_seeds_of(seed != 0 ? seed : detail::seed_by_clock());
     const unsigned slots_log2 = table_view::slots_log2_for(2 * batch.message_count);
     detail::fingerprint_table::clear(memory.slots, slots_log2, rank, size);
-    detail::batch_tally found{bring(memory, batch, rank, size), 0};
+    detail::batch_tally tally{bring(memory, batch, rank, size), 0};
     group.sync();
     const detail::fingerprint_table table(memory.slots, memory.messages, slots_log2, memory.seeds);
     for (std::uint32_t i = rank; i < batch.message_count; i += size) table.put(i);
     group.sync();
     for (std::uint32_t i = rank; i < batch.message_count; i += size)
-      if (!table.has_stayed(i) && !table.enter(i)) found.bad = lesser(found.bad, i);
+      if (!table.has_stayed(i) && !table.enter(i)) tally.bad = lesser(tally.bad, i);
     POLYPATH_MUTANT_OMITS(hash_mutant::no_barrier)
     group.sync();
     for (std::uint32_t i = rank; i < batch.receive_count; i += size) {
@@ -50,7 +51,7 @@ class matcher<hashed_unique, kCapacity> {
       store(batch.matched_message + i, message);
       memory.receives[i] = message;
       if (message == kNone) continue;
-      ++found.pairs;
+      ++tally.pairs;
       memory.takers[message] = static_cast<std::uint16_t>(i);
       if (batch.matched_receive != nullptr) store(batch.matched_receive + message, i);
     }
@@ -59,18 +60,18 @@ class matcher<hashed_unique, kCapacity> {
       const auto message = static_cast<std::uint32_t>(memory.receives[i]);
       POLYPATH_MUTANT(hash_mutant::second_unnoticed, continue)
       if (message != kNone && memory.takers[message] != i)
-        found.bad = lesser(found.bad, batch.message_count + i);
+        tally.bad = lesser(tally.bad, batch.message_count + i);
     }
-    found = detail::of_all(group, memory.sums, found);
-    if (found.bad == kNone) return detail::outcome_of(batch, found.pairs);
+    tally = detail::of_all(group, memory.sums, tally);
+    if (tally.bad == kNone) return detail::outcome_of(batch, tally.pairs);
     detail::match_nothing(batch, rank, size);
     group.sync();
-    return detail::refused_in<hashed_unique>(batch, found.bad);
+    return detail::refused_in<hashed_unique>(batch, tally.bad);
   }
 
  private:
-  POLYPATH_DEVICE static std::uint32_t lesser(std::uint32_t one, std::uint32_t other) {
-    return other < one ? other : one;
+  POLYPATH_DEVICE static std::uint32_t lesser(std::uint32_t first, std::uint32_t other) {
+    return other < first ? other : first;
   }
   /// Envelopes, from memory of the GPU. Returns the first of this thread's that must not be
   /// matched: of the messages, else of the receives, which count after them.

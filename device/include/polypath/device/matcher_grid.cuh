@@ -28,7 +28,7 @@ class grid_matcher;
 
 namespace detail {
 
-/// Of the calling warp's words: those of its block.
+/// The words of the block, from the words of the calling warp.
 POLYPATH_DEVICE std::uint32_t* words_of_block(std::uint32_t* warp_words, unsigned count) {
   return warp_words - warp_index() * count;
 }
@@ -149,9 +149,9 @@ class grid_matcher<mpi> : public detail::grid_phases<grid_matcher<mpi>, mpi_work
                                                          std::uint32_t capacity,
                                                          const match_batch& batch) {
     const detail::whole_grid grid;
-    auto of = mpi_workspace::cut(workspace, capacity);
-    of.slots_log2 = detail::log2_above(2 * batch.receive_count);
-    return {of, batch, grid.rank(), grid.size()};
+    auto tables = mpi_workspace::cut(workspace, capacity);
+    tables.slots_log2 = detail::log2_above(2 * batch.receive_count);
+    return {tables, batch, grid.rank(), grid.size()};
   }
 };
 

@@ -24,7 +24,7 @@
 // Barriers and warp operations:
 //   block_sync()                        all threads of the block; memory is ordered between them
 //   block_any(value)                    the same; true for all when `value` is true for one
-//   barrier_sync(id, threads)           bar.sync: so many threads (whole warps) on barrier 1 to 15
+//   barrier_sync(id, threads)           bar.sync: `threads` threads, whole warps, on 1 to 15
 //   barrier_any(id, threads, value)     the same; true for all when `value` is true for one
 //   warp_sync() warp_ballot(bool) warp_any(bool) warp_all(bool)
 //   countr_one(bits)             of a ballot: lanes from 0 on that said true
@@ -36,7 +36,7 @@
 // Loads and stores of 1, 2, 4, 8 and 16 bytes (any trivially copyable T of that size), aligned:
 //   load, store                   plain: ordered by fences and barriers alone; a load may see what
 //                                 this block has loaded before, until an acquire
-//   load_constant                 ld.global.nc: of memory that nobody writes while the kernel runs
+//   load_constant                 ld.global.nc: memory must not be written while the kernel runs
 //   load_streaming, store_streaming       plain, past the first-level cache
 //   load_volatile, store_volatile         each is carried out, nothing is ordered
 //   load_relaxed, store_relaxed           .relaxed.sys: as volatile, within the memory model
@@ -65,8 +65,8 @@
 #error "polypath/device is for a CUDA compiler"
 #endif
 
-// Before a loop: one whose arrays are to stay in registers; one that is seldom run, to keep the
-// code small.
+// Before a loop: one whose arrays must stay in registers; one that is seldom run, to keep the code
+// small.
 #if defined(__CUDACC__)
 #define POLYPATH_UNROLL _Pragma("unroll")
 #define POLYPATH_NO_UNROLL _Pragma("unroll 1")

@@ -2,11 +2,11 @@
 // each. Of one GPU; blocks may be given to other GPUs as handles (shared_pool.cuh).
 //
 // A slab has a gate, a word that says its class and counts the blocks that are held or promised,
-// and a bit for each block. Whoever allocates first raises the gate: what it is promised there, it
+// and a bit for each block. An allocation first raises the gate: what it is promised there, it
 // finds among the bits. Threads of a warp that ask for one size are served together: one addition
-// to a gate, one atomic operation on a word of bits, whatever their number. Where they begin to
-// look is spread, so that no word is everybody's. A slab whose gate counts nothing is free for any
-// class, and taken by one exchange of its gate.
+// to a gate, one atomic operation on a word of bits, for any number of threads. Where they begin to
+// look is spread, so that no word is contended by all. A slab whose gate counts nothing is free for
+// any class, and taken by one exchange of its gate.
 //
 // No call waits: a pool that has nothing says so. Only threads of the pool's own GPU allocate and
 // free.
@@ -63,16 +63,16 @@ class pool {
     return static_cast<status>(warp_shuffle(result, 0));
   }
 
-  /// Gives the block of each thread of the group back; kNoBlock: nothing of this thread's. Whoever
-  /// of the group used a block, its use has ended when the group comes here. `invalid_handle`,
-  /// `double_free`: nothing was done for this thread. A block that somebody else holds by now is
-  /// freed for them, and no word of it.
+  /// Gives the block of each thread of the group back; kNoBlock: nothing of this thread's. All
+  /// threads of the group must have ended their use of a block when the group comes here.
+  /// `invalid_handle`, `double_free`: nothing was done for this thread. A block that another thread
+  /// holds by now is freed for that thread, without an error.
   template <typename Group>
   POLYPATH_DEVICE status free(const Group& group, std::uint32_t handle) const {
     group.sync();
     POLYPATH_MUTANT_OMITS(pool_mutant::no_release)
     fence<device_scope>();
-    const status result = handle == kNoBlock ? status::done : give_back(handle);
+    const status result = handle == kNoBlock ? status::done : free_block(handle);
     count_frees(detail::team_of(group), handle != kNoBlock && result == status::done,
                 result != status::done);
     return result;
@@ -85,7 +85,7 @@ class pool {
   [[nodiscard]] POLYPATH_DEVICE static std::uint64_t offset_of(std::uint32_t handle) {
     return std::uint64_t{handle & kGranules} << pool_view::kMinLog2;
   }
-  /// Of a block.
+  /// Size of a block.
   [[nodiscard]] POLYPATH_DEVICE static std::uint32_t bytes_of(std::uint32_t handle) {
     return 1U << (pool_view::kMinLog2 + (handle >> pool_view::kClassShift));
   }
@@ -131,13 +131,13 @@ class pool {
     return of_class < pool_view::kClasses ? 1 : 0;
   }
   POLYPATH_DEVICE static unsigned alike(const this_warp&, unsigned of_class) {
-    unsigned found = 0;
+    unsigned mask = 0;
     POLYPATH_UNROLL
     for (unsigned c = 0; c < pool_view::kClasses; ++c) {
       const unsigned those = warp_ballot(of_class == c);
-      if (of_class == c) found = those;
+      if (of_class == c) mask = those;
     }
-    return found;
+    return mask;
   }
 
   // ---- Numbers ----------------------------------------------------------------------------------
@@ -276,13 +276,13 @@ class pool {
         search.quad = (search.quad + 1) & (quads_of_slab(own) - 1);
         continue;
       }
-      const std::uint32_t wanted = detail::some_of(available, search.promised, spread() / 8);
+      const std::uint32_t requested = detail::some_of(available, search.promised, spread() / 8);
       auto* const word = words + place;
       std::uint32_t seen;
-      POLYPATH_MUTANT_ELSE(pool_mutant::no_acquire, seen = fetch_or<device_scope>(word, wanted))
-      seen = fetch_or_acquire<device_scope>(word, wanted);
-      std::uint32_t got = wanted & ~seen;
-      POLYPATH_MUTANT(pool_mutant::bits_not_compared, got = wanted)
+      POLYPATH_MUTANT_ELSE(pool_mutant::no_acquire, seen = fetch_or<device_scope>(word, requested))
+      seen = fetch_or_acquire<device_scope>(word, requested);
+      std::uint32_t got = requested & ~seen;
+      POLYPATH_MUTANT(pool_mutant::bits_not_compared, got = requested)
       const unsigned count = popcount(got);
       search.promised -= count;
       search.need -= count;
@@ -302,17 +302,17 @@ class pool {
     unsigned in_vain = 0;
     for (unsigned looking = ballot(team, looks); looking != 0; looking &= looking - 1) {
       const unsigned who = lowest_of(looking);
-      const std::uint32_t its = from(team, own, who);
-      const Candidate found = find_slab(team, view_.gates, view_.slabs, its + 1,
-                                        blocks_of_slab(its), from(team, start, who));
-      const std::uint32_t slab = found.slab;
+      const std::uint32_t previous_slab = from(team, own, who);
+      const Candidate candidate = find_slab(team, view_.gates, view_.slabs, previous_slab + 1,
+                                            blocks_of_slab(previous_slab), from(team, start, who));
+      const std::uint32_t slab = candidate.slab;
       if (slab == kNoSlab) in_vain |= 1U << who;
       if (team.rank() != who) continue;
       if (slab == kNoSlab) {
         search.need = 0;
       } else {
         start = slab + 1 < view_.slabs ? slab + 1 : 0;
-        settle(search, own, slab, found.gate);
+        settle(search, own, slab, candidate.gate);
         if (search.slab != kNoSlab) store_relaxed<device_scope>(hint, slab + 1);
       }
     }
@@ -320,7 +320,7 @@ class pool {
   }
 
   /// One thread: the slab is looked into next; one that is free is taken for the class, unless
-  /// somebody else has.
+  /// another thread has taken it.
   POLYPATH_DEVICE void settle(Search& search, unsigned own, std::uint32_t slab,
                               std::uint32_t gate) const {
     if (of_class(gate) == own + 1) {
@@ -332,7 +332,7 @@ class pool {
     const std::uint32_t taken = (own + 1) << pool_view::kGateShift | promised;
     if (compare_exchange<device_scope>(view_.gates + slab, gate, taken) != gate) return;
     POLYPATH_MUTANT_OMITS(pool_mutant::no_acquire)
-    fence<device_scope>();  // who freed it by other bits
+    fence<device_scope>();  // for the thread that freed it by other bits
     search.slab = slab;
     search.promised = promised;
     search.is_last = promised < search.need;
@@ -340,10 +340,10 @@ class pool {
   }
 
   /// How well a slab suits: one of the class with room, one that is free, one that is nearly full.
-  POLYPATH_DEVICE static unsigned merit_of(std::uint32_t gate, std::uint32_t wanted,
+  POLYPATH_DEVICE static unsigned merit_of(std::uint32_t gate, std::uint32_t size_class,
                                            std::uint32_t blocks) {
     const std::uint32_t held = gate & pool_view::kGateCount;
-    if (of_class(gate) != wanted) return held == 0 ? 2 : 0;
+    if (of_class(gate) != size_class) return held == 0 ? 2 : 0;
     if (held >= blocks) return 0;
     return held + blocks / 8 < blocks ? 3 : 1;
   }
@@ -352,12 +352,12 @@ class pool {
     std::uint32_t gate;
   };
 
-  /// Of `wanted` as gates have it, from `start` on; all of the team look together, each at some
-  /// gates.
+  /// Finds a slab of `size_class`, as gates have it, from `start` on; all of the team look
+  /// together, each at some gates.
   template <typename Team>
   POLYPATH_DEVICE_NOINLINE static Candidate find_slab(const Team team,
                                                       const std::uint32_t* all_gates,
-                                                      std::uint32_t count, std::uint32_t wanted,
+                                                      std::uint32_t count, std::uint32_t size_class,
                                                       std::uint32_t blocks, std::uint32_t start) {
     // A gate that counts more than there are blocks was raised in vain, and will be lowered: until
     // then it says nothing about its slab.
@@ -379,21 +379,21 @@ class pool {
       }
       unsigned best = 0;
       std::uint32_t slab = kNoSlab;
-      std::uint32_t found = 0;
+      std::uint32_t best_gate = 0;
       POLYPATH_UNROLL
       for (unsigned i = 0; i < kGatesAtOnce; ++i) {
-        if (of_class(gates[i]) == wanted && (gates[i] & pool_view::kGateCount) > blocks)
+        if (of_class(gates[i]) == size_class && (gates[i] & pool_view::kGateCount) > blocks)
           is_raised = true;
-        const unsigned merit = slabs[i] == kNoSlab ? 0 : merit_of(gates[i], wanted, blocks);
+        const unsigned merit = slabs[i] == kNoSlab ? 0 : merit_of(gates[i], size_class, blocks);
         if (merit <= best) continue;
         best = merit;
         slab = slabs[i];
-        found = gates[i];
+        best_gate = gates[i];
       }
       for (unsigned merit = 3; merit > 0; --merit) {
         const unsigned those = ballot(team, best == merit);
         if (those == 0) continue;
-        return {from(team, slab, lowest_of(those)), from(team, found, lowest_of(those))};
+        return {from(team, slab, lowest_of(those)), from(team, best_gate, lowest_of(those))};
       }
     }
     return {kNoSlab, 0};
@@ -402,7 +402,7 @@ class pool {
   // ---- Freeing ----------------------------------------------------------------------------------
 
   /// One thread.
-  [[nodiscard]] POLYPATH_DEVICE status give_back(std::uint32_t handle) const {
+  [[nodiscard]] POLYPATH_DEVICE status free_block(std::uint32_t handle) const {
     const unsigned own = handle >> pool_view::kClassShift;
     const std::uint32_t granule = handle & kGranules;
     const unsigned slab_log2 = view_.slab_log2 - pool_view::kMinLog2;
@@ -414,9 +414,9 @@ class pool {
       return status::double_free;
     const std::uint32_t index = (granule & ((1U << slab_log2) - 1)) >> own;
     const std::uint32_t bit = 1U << index % 32;
-    const std::uint32_t found = fetch_and<device_scope>(bits_of(slab) + index / 32, ~bit);
+    const std::uint32_t previous = fetch_and<device_scope>(bits_of(slab) + index / 32, ~bit);
     POLYPATH_MUTANT_OMITS(pool_mutant::bit_not_looked_at)
-    if ((found & bit) == 0) return status::double_free;
+    if ((previous & bit) == 0) return status::double_free;
     POLYPATH_MUTANT_OMITS(pool_mutant::gate_not_lowered)
     lower_gate(slab, 1);
     return status::done;

@@ -71,21 +71,22 @@ struct pool_layout {
 constexpr pool_layout layout_of_pool(std::uint32_t slabs, std::uint32_t slab_log2) {
   constexpr std::uint64_t kLine = 128;
   constexpr std::uint32_t kMaxShardsLog2 = 8;
-  pool_layout its{};
-  its.slabs = slabs;
-  its.slab_log2 = slab_log2;
+  pool_layout layout{};
+  layout.slabs = slabs;
+  layout.slab_log2 = slab_log2;
   // A shard has a slab of each class under way, so there are more slabs than that.
-  while (its.shards_log2 < kMaxShardsLog2 && slabs >> (its.shards_log2 + 5) != 0) ++its.shards_log2;
-  const std::uint64_t shards = std::uint64_t{1} << its.shards_log2;
+  while (layout.shards_log2 < kMaxShardsLog2 && slabs >> (layout.shards_log2 + 5) != 0)
+    ++layout.shards_log2;
+  const std::uint64_t shards = std::uint64_t{1} << layout.shards_log2;
   const auto lines = [](std::uint64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; };
-  its.gates = std::uint64_t{slabs} << slab_log2;
-  its.zeros = its.gates;
-  its.bits = its.gates + lines(std::uint64_t{slabs} * sizeof(std::uint32_t));
-  its.hints = its.bits + lines((std::uint64_t{slabs} << (slab_log2 - pool_view::kBitsLog2)) *
-                               sizeof(std::uint32_t));
-  its.counts = its.hints + lines(shards * pool_view::kHints * sizeof(std::uint32_t));
-  its.bytes = its.counts + lines(shards * sizeof(pool_counts));
-  return its;
+  layout.gates = std::uint64_t{slabs} << slab_log2;
+  layout.zeros = layout.gates;
+  layout.bits = layout.gates + lines(std::uint64_t{slabs} * sizeof(std::uint32_t));
+  layout.hints = layout.bits + lines((std::uint64_t{slabs} << (slab_log2 - pool_view::kBitsLog2)) *
+                                     sizeof(std::uint32_t));
+  layout.counts = layout.hints + lines(shards * pool_view::kHints * sizeof(std::uint32_t));
+  layout.bytes = layout.counts + lines(shards * sizeof(pool_counts));
+  return layout;
 }
 
 /// A pool of each rank, in symmetric memory, and the queues by which blocks come back.

@@ -1,8 +1,8 @@
 // A bounded queue in memory that several groups of threads share: any number of them push, any
 // number pop, each item is popped once. Of one GPU (device_scope), or of several (system_scope).
 //
-// A ring of cells. Whoever pushes takes a turn, one for all items of a group, by one addition to
-// `tail`; whoever pops takes one by an addition to `head`. Turn t is cell t % capacity, lap
+// A ring of cells. A push takes a turn, one for all items of a group, by one addition to `tail`; a
+// pop takes one by an addition to `head`. Turn t is cell t % capacity, lap
 // t / capacity. A cell says itself which lap it holds, in each 16 bytes that are stored at once, so
 // no flag and no fence is after the data. What keeps a producer from overwriting a cell that has
 // not been read is credit: consumers count what they have read in each segment of the ring, and
@@ -64,7 +64,7 @@ class queue {
     if (got != nullptr) *got = 0;
     if (turns > segment_cells()) return status::too_many_items;
     const std::uint64_t first = take(team, view_.head, turns);
-    POLYPATH_MUTANT(queue_mutant::credit_before_reading, give_back(team, first, turns))
+    POLYPATH_MUTANT(queue_mutant::credit_before_reading, return_credit(team, first, turns))
     bool is_there[kItems];
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kItems; ++i)
@@ -87,11 +87,11 @@ class queue {
     }
     if (got != nullptr) *got = count;
     POLYPATH_MUTANT_OMITS(queue_mutant::credit_before_reading)
-    give_back(team, first, item_count(team, first, turns, result));
+    return_credit(team, first, item_count(team, first, turns, result));
     return result;
   }
 
-  /// As push(), and what this thread stored before, whoever pops the items by pop_acquire() sees.
+  /// push() with release semantics. Pairs with pop_acquire().
   template <unsigned kItems, typename Group>
   POLYPATH_DEVICE status push_release(const Group& group, const T (&items)[kItems]) const {
     detail::team_of(group).sync();  // neighbours may store this thread's item
@@ -129,12 +129,12 @@ class queue {
         look_at_source(seen);
         look_at_source(seen + turns - 1);
         if (!has_credit(seen) || !has_credit(seen + turns - 1)) break;
-        const std::uint64_t found = compare_exchange<Scope>(view_.tail, seen, seen + turns);
-        if (found == seen) {
+        const std::uint64_t current = compare_exchange<Scope>(view_.tail, seen, seen + turns);
+        if (current == seen) {
           first = seen;
           break;
         }
-        seen = found;
+        seen = current;
       }
     }
     first = from_leader(team, first);
@@ -151,10 +151,10 @@ class queue {
     for (;;) {
       std::uint64_t first = team.is_leader() ? load_relaxed<Scope>(view_.head) : 0;
       first = from_leader(team, first);
-      // What is in the cells is ours if nobody has moved the head since: none of them is given back
+      // The contents of the cells are valid if the head has not moved since: no cell is returned
       // before.
-      T found;
-      const bool is_there = cells_.get(first + team.rank(), found);
+      T value;
+      const bool is_there = cells_.get(first + team.rank(), value);
       const unsigned count = count_of_leading(team, is_there);
       if (count == 0) {
         const std::uint64_t end = team.is_leader() ? load_relaxed<Scope>(view_.closed) : 0;
@@ -164,15 +164,15 @@ class queue {
       POLYPATH_MUTANT_ELSE(queue_mutant::two_looks_at_the_head, take(team, view_.head, count))
       if (team.is_leader()) taken = compare_exchange<Scope>(view_.head, first, first + count);
       if (from_leader(team, taken) != first) continue;
-      if (team.rank() < count) item = found;
-      give_back(team, first, count);
+      if (team.rank() < count) item = value;
+      return_credit(team, first, count);
       return team.rank() < count ? status::done : status::empty;
     }
   }
 
-  /// Whether the communicator was aborted, or a wait of this rank gave up: try_push() and try_pop()
-  /// do not look, so who polls with them asks now and then, by all of a group (a block: each of its
-  /// warps for itself). True: the queue is of no use any more.
+  /// Whether the communicator was aborted, or a wait of this rank timed out. try_push() and
+  /// try_pop() do not check. Loops that poll with them must, by all threads of a group (a block:
+  /// each of its warps for itself). True: the queue is unusable from now on.
   template <typename Group>
   [[nodiscard]] POLYPATH_DEVICE bool is_aborted(const Group& group) const {
     return device::is_aborted(detail::team_of(group), view_.wait_ctx, view_.number);
@@ -255,14 +255,14 @@ class queue {
   }
   template <typename Team>
   POLYPATH_DEVICE_NOINLINE bool await_credit(const Team& team, std::uint64_t turn) const {
-    const bool came = wait_until(
+    const bool arrived = wait_until(
         team, view_.wait_ctx,
         [&] {
           look_at_source(turn);
           return has_credit(turn);
         },
         [&] { return awaited(turn); });
-    return team.all(came);
+    return team.all(arrived);
   }
 
   /// How many of a pop's turns were of items, once each thread has its own: those beyond close()
@@ -279,7 +279,7 @@ class queue {
 
   /// Called by all of the team, once all have read: `turns` from `first` on have been read.
   template <typename Team>
-  POLYPATH_DEVICE void give_back(const Team& team, std::uint64_t first, unsigned turns) const {
+  POLYPATH_DEVICE void return_credit(const Team& team, std::uint64_t first, unsigned turns) const {
     if (!team.is_leader() || turns == 0) return;
     const std::uint64_t cells = segment_cells();
     const std::uint64_t rest = cells - (first & (cells - 1));

@@ -1,6 +1,6 @@
-// Pools of several GPUs, one a rank: who allocates a block may give it to another GPU, as its
-// handle and the rank of its owner, which both sides turn into addresses; who holds it gives it
-// back through the owner's queue. Only the owner's GPU touches gates and bits: between GPUs all is
+// Pools of several GPUs, one per rank. A block may be passed to another GPU, as its handle and the
+// rank of its owner, which both sides turn into addresses; the holder frees it through the owner's
+// queue. Only the owner's GPU touches gates and bits: between GPUs all is
 // stores.
 //
 // Memory model: what a holder did with a block before it gave it back happens before what the next
@@ -51,16 +51,16 @@ class shared_pool {
   /// nothing of this thread's. Waits while the owner's queue is full. `invalid_handle`: there is no
   /// such rank. What is wrong with a handle the owner finds (take_back).
   template <typename Group>
-  POLYPATH_DEVICE status give_back(const Group& group, int owner, std::uint32_t handle) const {
+  POLYPATH_DEVICE status free(const Group& group, int owner, std::uint32_t handle) const {
     const auto push = [](const auto& queue, const auto& team, std::uint32_t item) {
       POLYPATH_MUTANT(shared_pool_mutant::no_release, return queue.push(team, item))
       return queue.push_release(team, item);
     };
     return give_each(group, owner, handle, push);
   }
-  /// The same, but never waits: `full`, and the thread keeps its block.
+  /// As free(), but never waits: `full`, and the thread keeps its block.
   template <typename Group>
-  POLYPATH_DEVICE status try_give_back(const Group& group, int owner, std::uint32_t handle) const {
+  POLYPATH_DEVICE status try_free(const Group& group, int owner, std::uint32_t handle) const {
     return give_each(group, owner, handle,
                      [](const auto& queue, const auto& team, std::uint32_t item) {
                        team.sync();
@@ -81,10 +81,10 @@ class shared_pool {
       const Returns queue(load_view(view_.from_holder + rank));
       for (unsigned round = 0; round < kMaxRounds; ++round) {
         std::uint32_t handle = kNoBlock;
-        const bool came = queue.try_pop(team, handle) == status::done;
-        if (!any(team, came)) break;
+        const bool is_popped = queue.try_pop(team, handle) == status::done;
+        if (!any(team, is_popped)) break;
         fence<system_scope>();
-        if (!came) handle = kNoBlock;
+        if (!is_popped) handle = kNoBlock;
         const status answer = own().free(team, handle);
         if (answer != status::done)
           result = answer;

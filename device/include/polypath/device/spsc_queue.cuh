@@ -72,7 +72,7 @@ class spsc_producer {
   POLYPATH_DEVICE_NOINLINE bool await_room(const Group& group, std::uint64_t end) {
     const std::uint64_t capacity = std::uint64_t{1} << view_.capacity_log2;
     std::uint64_t room_until = 0;
-    const bool came = wait_until(
+    const bool arrived = wait_until(
         detail::team_of(group), view_.wait_ctx,
         [&] {
           room_until = load_relaxed<Scope>(view_.credit) + capacity;
@@ -83,9 +83,9 @@ class spsc_producer {
           return wait_target{wait_error::kNobody, end - capacity, room_until - capacity,
                              view_.number, 0};
         });
-    aborted_ = group.any(!came);
+    aborted_ = group.any(!arrived);
     POLYPATH_MUTANT(spsc_mutant::answers_by_warp, aborted_ = false)
-    if (aborted_ || !came) return false;
+    if (aborted_ || !arrived) return false;
     const std::uint64_t more = end + capacity / 2;
     room_until_ = group.all(has_come(room_until, more)) ? more : end;
     return true;
@@ -98,7 +98,7 @@ class spsc_producer {
   bool aborted_ = false;
 };
 
-/// The side that pops, likewise.
+/// The side that pops; its group calls it as a producer's does.
 template <typename T, typename Scope = device_scope, typename Layout = ll>
 class spsc_consumer {
   using Cells = ring_buffer<T, Scope, Layout>;
@@ -124,12 +124,12 @@ class spsc_consumer {
     const auto team = detail::team_of(group);
     const std::uint64_t first = turn_ + detail::team_begin(group);
     turn_ += turns;
-    POLYPATH_MUTANT(spsc_mutant::credit_before_reading, give_back(group))
+    POLYPATH_MUTANT(spsc_mutant::credit_before_reading, return_credit(group))
     bool is_there[kItems];
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kItems; ++i)
       is_there[i] = cells_.load_items(team, first + i * group.size(), items[i]);
-    bool came = true;
+    bool arrived = true;
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kItems; ++i) {
       if (team.all(is_there[i])) continue;
@@ -139,13 +139,13 @@ class spsc_consumer {
           [&](std::uint64_t turn) {
             return wait_target{wait_error::kNobody, turn, turn_ - turns, view_.number, 0};
           });
-      came = came && answer == status::done;
+      arrived = arrived && answer == status::done;
     }
-    // All have read, or all give up: nobody waits for who has left.
-    POLYPATH_MUTANT_ELSE(spsc_mutant::answers_by_warp, aborted_ = !came)
-    aborted_ = group.any(!came);
+    // All have read, or all return: no thread waits for one that has left.
+    POLYPATH_MUTANT_ELSE(spsc_mutant::answers_by_warp, aborted_ = !arrived)
+    aborted_ = group.any(!arrived);
     if (aborted_) return status::aborted;
-    if ((turn_ - given_) >> view_.segment_log2 != 0) give_back(group);
+    if ((turn_ - given_) >> view_.segment_log2 != 0) return_credit(group);
     return status::done;
   }
 
@@ -153,7 +153,7 @@ class spsc_consumer {
   template <typename Group>
   POLYPATH_DEVICE void leave(const Group& group) {
     if (aborted_) return;
-    give_back(group);
+    return_credit(group);
     POLYPATH_MUTANT_OMITS(spsc_mutant::turn_forgotten)
     if (group.is_leader()) store_relaxed<Scope>(view_.received, turn_);
   }
@@ -161,7 +161,7 @@ class spsc_consumer {
  private:
   /// After a pop: its end is where all have read.
   template <typename Group>
-  POLYPATH_DEVICE void give_back(const Group& group) {
+  POLYPATH_DEVICE void return_credit(const Group& group) {
     if (group.is_leader()) store_relaxed<Scope>(view_.credit, turn_);
     given_ = turn_;
   }

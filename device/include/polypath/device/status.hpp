@@ -12,13 +12,13 @@ enum class status : std::uint32_t {
   closed,          ///< of pops: all that was pushed before close() has been popped
   aborted,         ///< the time limit, or an abort: the queue is of no use any more
   too_many_items,  ///< items of one call for this queue: more than a segment has cells
-  // Of pools; `empty`: no block of this size was free.
+  // For pools; `empty`: no block of this size was free.
   too_large,       ///< more bytes than the largest size class has: for the host
   invalid_handle,  ///< a handle that is none of this pool's
-  double_free,     ///< a block that nobody holds: it was freed before
+  double_free,     ///< a block that is not allocated: it was freed before
   bad_rank,        ///< there is no such rank: nothing was sent
   bad_view,        ///< of active messages: the cells are too small for these handlers' arguments
-  // Of channels:
+  // For channels:
   in_progress,  ///< of test: not yet
   truncated,    ///< the message is longer than the receive: its beginning was received
   bad_tag,      ///< not 0 to 2^31 - 1, nor any_tag for a receive

@@ -11,25 +11,26 @@
 
 namespace polypath::device {
 
-/// What a wait that gave up had waited for.
+/// What a wait that timed out had waited for.
 struct wait_target {
-  std::uint32_t rank;        ///< kNobody: whoever sends the signal
-  std::uint64_t expected;    ///< what was to come,
+  std::uint32_t rank;        ///< kNobody: any sender of the signal
+  std::uint64_t expected;    ///< the value that did not come,
   std::uint64_t seen;        ///< and what was there last
   std::uint64_t offset = 0;  ///< of a signal, and the bytes of its memory: as wait_error
   std::uint64_t bytes = 0;
 };
 
-/// A kernel sees an abort after so long at the latest.
+/// A kernel sees an abort within this time.
 inline constexpr std::uint64_t kMaxPollIntervalNs = 16'000'000;
 
-/// Looks at the host, one after another of all that wait together, take one part in so many of the
-/// time; and a long wait ends later by about such a part, since it rests between its looks.
+/// Polls of host memory, by all that wait together, take at most 1/kHostPollFraction of the time.
+/// A long wait ends later by about that part, since it rests between its polls.
 inline constexpr std::uint64_t kHostPollFraction = 16;
 inline constexpr std::uint64_t kMaxBackoffNs = 4096;
 
-/// Says in the status record why this kernel gives up, unless another block of this rank has. When
-/// it returns, the record is there: who finds none behind the kernel's end knows that it did not.
+/// Writes to the status record why this kernel ends its waits, unless another block of this rank
+/// has. The record is complete when this returns: if there is none after the kernel has ended, no
+/// wait timed out.
 POLYPATH_DEVICE void report(const wait_context& wait_ctx, wait_error::Reason reason,
                             const wait_target& awaited) {
   wait_error* const status = wait_ctx.status;
@@ -49,11 +50,11 @@ POLYPATH_DEVICE void report(const wait_context& wait_ctx, wait_error::Reason rea
   store_volatile(&status->given_up, 1U);
 }
 
-/// Of one wait: whether it has lasted too long.
+/// The timer of one wait: whether it has lasted too long.
 class wait_timer {
  public:
-  /// Called over and over, by those that wait together alike. True: `reason()` says why to give up.
-  /// `looks_at_host`: of those that wait together, one does.
+  /// Called repeatedly, by all that wait together alike. True: the wait is over, `reason()` says
+  /// why. `looks_at_host`: true for one of those that wait together.
   POLYPATH_DEVICE bool is_over(const wait_context& wait_ctx, bool looks_at_host = true) {
     const std::uint64_t now = global_timer_ns();
     if (began_ == 0) {
@@ -62,8 +63,8 @@ class wait_timer {
       if (others_timed_out(wait_ctx)) return true;
     }
     lasted_ns_ = now - began_;
-    // The abort word is memory of the host. Whoever looks there is away for up to 70 us (2 x H200
-    // in a virtual machine), so ranks that look in every short wait keep each other late.
+    // The abort word is memory of the host. A thread that reads it is away for up to 70 us (2 x
+    // H200 in a virtual machine), so ranks that look in every short wait keep each other late.
     if (now >= looks_at_) {
       if (wait_ctx.next_abort_poll_ns != nullptr && others_timed_out(wait_ctx)) return true;
       if (looks_at_host && is_to_look(wait_ctx, now)) {
@@ -89,8 +90,8 @@ class wait_timer {
   }
   [[nodiscard]] POLYPATH_DEVICE wait_error::Reason reason() const { return reason_; }
 
-  /// Whether the abort word was set, or another wait of this rank gave up, as far as is known: for
-  /// one who polls, and has no limit of time. The host's memory is looked at when it is due.
+  /// Whether the abort word was set, or another wait of this rank timed out, as far as is known.
+  /// For polling without a time limit. Host memory is read when a poll of it is due.
   POLYPATH_DEVICE static bool is_aborted(const wait_context& wait_ctx) {
     POLYPATH_MUTANT_OMITS(wait_mutant::no_look_at_the_reports)
     if (load_volatile(wait_ctx.reports) != 0) return true;
@@ -110,7 +111,7 @@ class wait_timer {
     reason_ = wait_error::aborted;
     return true;
   }
-  /// Of all that wait with one `next_abort_poll_ns`, one is away at a time.
+  /// Among all that wait with one `next_abort_poll_ns`, one is away at a time.
   POLYPATH_DEVICE static bool is_to_look(const wait_context& wait_ctx, std::uint64_t now) {
     if (wait_ctx.next_abort_poll_ns == nullptr) return true;
     const std::uint64_t due = load_relaxed<device_scope>(wait_ctx.next_abort_poll_ns);
@@ -136,8 +137,8 @@ class wait_timer {
   wait_error::Reason reason_ = wait_error::none;
 };
 
-/// The same, for one thread that polls and asks now and then. True: all waits of this rank end from
-/// now on; where none has before, the status record says so of `number`.
+/// Whether the communicator was aborted, for a thread that polls. True: all waits of this rank end
+/// from now on; if none has before, the status record says so of `number`.
 POLYPATH_DEVICE_NOINLINE bool is_aborted(const wait_context& wait_ctx, std::uint32_t number) {
   if (!wait_timer::is_aborted(wait_ctx)) return false;
   report(wait_ctx, wait_error::aborted, {wait_error::kNobody, 0, 0, number, 0});
@@ -154,15 +155,15 @@ POLYPATH_DEVICE bool is_aborted(const this_warp& warp, const wait_context& wait_
 }
 
 /// Waits until `ready()`, which loads what it looks at. False: the abort word was set, the time is
-/// up, or another wait of this rank gave up; the status record says what the first of them was
-/// for. Whoever gets false publishes nothing more, and leaves its counts as they are.
+/// up, or another wait of this rank timed out; the status record says what the first of them was
+/// for. After false, the caller publishes nothing more and leaves its counts as they are.
 template <typename Ready, typename WhatFor>
 POLYPATH_DEVICE bool wait_until(const wait_context& wait_ctx, const Ready& ready,
                                 const WhatFor& awaited) {
   wait_timer watch;
-  const bool came = spin_until(ready, [&] { return watch.is_over(wait_ctx); });
-  if (!came) report(wait_ctx, watch.reason(), awaited());
-  return came;
+  const bool is_ready = spin_until(ready, [&] { return watch.is_over(wait_ctx); });
+  if (!is_ready) report(wait_ctx, watch.reason(), awaited());
+  return is_ready;
 }
 
 /// The same for a group, whose threads all call it, each with what it waits for itself. A warp
@@ -176,10 +177,10 @@ template <typename Ready, typename WhatFor>
 POLYPATH_DEVICE bool wait_until(const this_warp& warp, const wait_context& wait_ctx,
                                 const Ready& ready, const WhatFor& awaited) {
   wait_timer watch;
-  bool came = false;
+  bool is_ready = false;
   for (unsigned turn = 1;; ++turn) {
-    if (!came) came = ready();
-    const unsigned arrived = warp_ballot(came);
+    if (!is_ready) is_ready = ready();
+    const unsigned arrived = warp_ballot(is_ready);
     if (arrived == ~0U) return true;
     if (turn % detail::kSpinsPerPoll == 0) {
       const bool speaks = warp.rank() == countr_one(arrived);
@@ -187,10 +188,10 @@ POLYPATH_DEVICE bool wait_until(const this_warp& warp, const wait_context& wait_
       if (warp_any(is_over && speaks)) {
         if (speaks) report(wait_ctx, watch.reason(), awaited());
         warp_sync();
-        return came;
+        return is_ready;
       }
     }
-    if (!came) spin_pause();
+    if (!is_ready) spin_pause();
     watch.rest();
   }
 }
@@ -206,9 +207,9 @@ POLYPATH_DEVICE void wait_for_abort(const wait_context& wait_ctx) {
              });
 }
 
-/// Whether `found` is at `value` or past it, in the circle of 64-bit numbers.
-POLYPATH_DEVICE bool has_come(std::uint64_t found, std::uint64_t value) {
-  return static_cast<std::int64_t>(found - value) >= 0;
+/// Whether `current` is at `value` or past it, in the circle of 64-bit numbers.
+POLYPATH_DEVICE bool has_come(std::uint64_t current, std::uint64_t value) {
+  return static_cast<std::int64_t>(current - value) >= 0;
 }
 
 }  // namespace polypath::device

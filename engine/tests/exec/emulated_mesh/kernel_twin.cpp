@@ -9,7 +9,7 @@ namespace {
 
 struct State {
   std::shared_ptr<const CudaDriver> really;
-  KernelTwin::Calls calls;
+  HostKernelDriver::Calls calls;
 };
 
 State& state() {
@@ -21,8 +21,8 @@ State& state() {
 CUcontext context_of(CUfunction function) { return reinterpret_cast<CUcontext>(function); }
 
 /// What the kernel would be told; all null for anything else than a launch of it.
-KernelTwin::Launch launch_of(CUfunction function, unsigned int blocks, unsigned int threads,
-                             void* const* arguments) {
+HostKernelDriver::Launch launch_of(CUfunction function, unsigned int blocks, unsigned int threads,
+                                   void* const* arguments) {
   if (threads != kLaneThreads) return {};
   return {context_of(function),
           blocks,
@@ -49,7 +49,7 @@ CUresult module_unload(CUmodule) { return CUDA_SUCCESS; }
 CUresult launch_kernel(CUfunction function, unsigned int blocks, unsigned int, unsigned int,
                        unsigned int threads, unsigned int, unsigned int, unsigned int,
                        CUstream stream, void** arguments, void**) {
-  const KernelTwin::Launch launch = launch_of(function, blocks, threads, arguments);
+  const HostKernelDriver::Launch launch = launch_of(function, blocks, threads, arguments);
   CUcontext current = nullptr;
   CUcontext of_stream = nullptr;
   state().really->ctx_get_current(&current);
@@ -60,7 +60,7 @@ CUresult launch_kernel(CUfunction function, unsigned int blocks, unsigned int, u
   return state().really->memcpy_async(launch.dst, launch.src, launch.bytes, stream);
 }
 
-CUDA_MEMCPY3D copy_of(const KernelTwin::Launch& launch) {
+CUDA_MEMCPY3D copy_of(const HostKernelDriver::Launch& launch) {
   CUDA_MEMCPY3D copy{};
   copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
   copy.srcDevice = launch.src;
@@ -70,7 +70,7 @@ CUDA_MEMCPY3D copy_of(const KernelTwin::Launch& launch) {
   return copy;
 }
 
-KernelTwin::Launch launch_of(const CUDA_KERNEL_NODE_PARAMS& node) {
+HostKernelDriver::Launch launch_of(const CUDA_KERNEL_NODE_PARAMS& node) {
   return launch_of(node.func, node.gridDimX, node.blockDimX, node.kernelParams);
 }
 
@@ -107,7 +107,7 @@ CUresult graph_exec_memcpy_node_set_params(CUgraphExec executable, CUgraphNode n
 
 }  // namespace
 
-KernelTwin::KernelTwin(std::shared_ptr<const CudaDriver> driver)
+HostKernelDriver::HostKernelDriver(std::shared_ptr<const CudaDriver> driver)
     : table_(std::make_shared<CudaDriver>(*driver)) {
   state() = {std::move(driver), {}};
   table_->module_load_data = &module_load_data;
@@ -121,10 +121,10 @@ KernelTwin::KernelTwin(std::shared_ptr<const CudaDriver> driver)
   table_->graph_exec_memcpy_node_set_params = &graph_exec_memcpy_node_set_params;
 }
 
-KernelTwin::~KernelTwin() { state() = {}; }
+HostKernelDriver::~HostKernelDriver() { state() = {}; }
 
-const KernelTwin::Calls& KernelTwin::calls() const { return state().calls; }
+const HostKernelDriver::Calls& HostKernelDriver::calls() const { return state().calls; }
 
-void KernelTwin::clear() { state().calls = {}; }
+void HostKernelDriver::clear() { state().calls = {}; }
 
 }  // namespace polypath::test

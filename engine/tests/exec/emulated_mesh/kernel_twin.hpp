@@ -10,7 +10,7 @@
 
 namespace polypath::test {
 
-class KernelTwin {
+class HostKernelDriver {
  public:
   /// A launch, or a node that was added or set.
   struct Launch {
@@ -30,10 +30,10 @@ class KernelTwin {
   };
 
   /// One at a time; must outlive the use of its table.
-  explicit KernelTwin(std::shared_ptr<const CudaDriver> driver);
-  ~KernelTwin();
-  KernelTwin(const KernelTwin&) = delete;
-  KernelTwin& operator=(const KernelTwin&) = delete;
+  explicit HostKernelDriver(std::shared_ptr<const CudaDriver> driver);
+  ~HostKernelDriver();
+  HostKernelDriver(const HostKernelDriver&) = delete;
+  HostKernelDriver& operator=(const HostKernelDriver&) = delete;
 
   [[nodiscard]] std::shared_ptr<const CudaDriver> driver() const { return table_; }
   [[nodiscard]] const Calls& calls() const;

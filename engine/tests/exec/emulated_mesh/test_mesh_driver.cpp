@@ -27,10 +27,10 @@ class MeshDriverTest : public SimulatedTest {
     if (IsSkipped()) return;
     if (link_copy_image().empty()) GTEST_SKIP() << "this build has no kernels";
     if (gpus() < 3) GTEST_SKIP() << "needs three GPUs";
-    if (!twin_) twin_.emplace(source().driver);
+    if (!host_kernels_) host_kernels_.emplace(source().driver);
     if (mesh_ == nullptr)
-      mesh_ = mesh_driver(twin_->driver(), emulated_mesh(node(), kGbps), links_);
-    twin_->clear();
+      mesh_ = mesh_driver(host_kernels_->driver(), emulated_mesh(node(), kGbps), links_);
+    host_kernels_->clear();
   }
   void TearDown() override {
     context_.reset();
@@ -38,20 +38,20 @@ class MeshDriverTest : public SimulatedTest {
   }
   static void TearDownTestSuite() {
     mesh_.reset();
-    twin_.reset();
+    host_kernels_.reset();
   }
 
   /// A context that takes the node for one of GPUs.
   std::unique_ptr<Context> new_context(double gbps, OptionArguments arguments = {}) {
     NodeSource here = source();
-    here.driver = twin_->driver();
+    here.driver = host_kernels_->driver();
     here.simulated = false;
     arguments.emplace_back("emulate_mesh", fmt::format("{}", gbps));
     return std::make_unique<Context>(std::move(here), arguments);
   }
   void make_context(OptionArguments arguments = {}) {
     context_ = new_context(kGbps, std::move(arguments));
-    twin_->clear();
+    host_kernels_->clear();
   }
   /// By the mesh's driver; waits.
   void copy_by_mesh(const Payload& payload, CUstream stream) {
@@ -62,24 +62,25 @@ class MeshDriverTest : public SimulatedTest {
     EXPECT_TRUE(payload.arrived());
   }
   /// The one launch since the start; and no copy of the driver.
-  KernelTwin::Launch only_launch() {
-    EXPECT_EQ(twin_->calls().launches.size(), 1u);
-    EXPECT_EQ(twin_->calls().copies, 0);
-    return twin_->calls().launches.empty() ? KernelTwin::Launch{} : twin_->calls().launches[0];
+  HostKernelDriver::Launch only_launch() {
+    EXPECT_EQ(host_kernels_->calls().launches.size(), 1u);
+    EXPECT_EQ(host_kernels_->calls().copies, 0);
+    return host_kernels_->calls().launches.empty() ? HostKernelDriver::Launch{}
+                                                   : host_kernels_->calls().launches[0];
   }
   /// The lanes of a link, as a copy over it names them.
   CUdeviceptr queues(int from, int to) {
     const Payload data = payload({MemoryId::gpu(from), MemoryId::gpu(to), kBytes});
     const Stream stream = stream_on(from);
-    twin_->clear();
+    host_kernels_->clear();
     copy_by_mesh(data, stream.get());
     const CUdeviceptr queues = only_launch().queues;
-    twin_->clear();
+    host_kernels_->clear();
     return queues;
   }
 
   // One mesh for all tests: measuring it moves gigabytes.
-  inline static std::optional<KernelTwin> twin_;
+  inline static std::optional<HostKernelDriver> host_kernels_;
   inline static std::shared_ptr<const CudaDriver> mesh_;
   inline static std::vector<EmulatedLink> links_;
   std::unique_ptr<Context> context_;
@@ -91,9 +92,9 @@ TEST_F(MeshDriverTest, CopyBetweenGpus_IsKernelOfStreamsGpu) {
     SCOPED_TRACE(fmt::format("gpu{} to gpu{} by gpu{}", from, to, gpu));
     const Payload data = payload({MemoryId::gpu(from), MemoryId::gpu(to), kBytes, 3, 5});
     const Stream stream = stream_on(gpu);
-    twin_->clear();
+    host_kernels_->clear();
     copy_by_mesh(data, stream.get());
-    const KernelTwin::Launch launch = only_launch();
+    const HostKernelDriver::Launch launch = only_launch();
     EXPECT_EQ(launch.context, context_of(gpu));
     EXPECT_EQ(launch.bytes, kBytes);
     EXPECT_EQ(launch.blocks, 1u) << "the twin's lane is as fast as the node's link";
@@ -120,9 +121,9 @@ TEST_F(MeshDriverTest, OtherCopiesAreTheDrivers) {
     const Payload data = payload({src, dst, kBytes});
     const Stream stream = stream_on(0);
     copy_by_mesh(data, stream.get());
-    EXPECT_EQ(twin_->calls().copies, ++copies);
+    EXPECT_EQ(host_kernels_->calls().copies, ++copies);
   }
-  EXPECT_TRUE(twin_->calls().launches.empty());
+  EXPECT_TRUE(host_kernels_->calls().launches.empty());
 }
 
 TEST_F(MeshDriverTest, MemoryOfPoolsIsTheDrivers) {
@@ -138,8 +139,8 @@ TEST_F(MeshDriverTest, MemoryOfPoolsIsTheDrivers) {
   ASSERT_EQ(driver().mem_free_async(pool, stream.get()), CUDA_SUCCESS);
   synchronize(stream.get());
   EXPECT_TRUE(there.arrived());
-  EXPECT_EQ(twin_->calls().copies, 2);
-  EXPECT_TRUE(twin_->calls().launches.empty());
+  EXPECT_EQ(host_kernels_->calls().copies, 2);
+  EXPECT_TRUE(host_kernels_->calls().launches.empty());
 }
 
 TEST_F(MeshDriverTest, ImportedMemory_UsesLinkOfItsGpu) {
@@ -153,18 +154,18 @@ TEST_F(MeshDriverTest, ImportedMemory_UsesLinkOfItsGpu) {
   EXPECT_EQ(only_launch().queues, expected);
 
   // Opened in another context: kernels of this one do not reach it.
-  twin_->clear();
+  host_kernels_->clear();
   mesh_->memory_imported(start, kBytes, 2, context_of(1));
   copy_by_mesh(data, stream.get());
-  EXPECT_EQ(twin_->calls().copies, 1);
-  EXPECT_TRUE(twin_->calls().launches.empty());
+  EXPECT_EQ(host_kernels_->calls().copies, 1);
+  EXPECT_TRUE(host_kernels_->calls().launches.empty());
 
   // The GPU of the memory is unknown.
-  twin_->clear();
+  host_kernels_->clear();
   mesh_->memory_imported(start, kBytes, -1, context_of(0));
   copy_by_mesh(data, stream.get());
-  EXPECT_EQ(twin_->calls().copies, 1);
-  EXPECT_TRUE(twin_->calls().launches.empty());
+  EXPECT_EQ(host_kernels_->calls().copies, 1);
+  EXPECT_TRUE(host_kernels_->calls().launches.empty());
 }
 
 TEST_F(MeshDriverTest, ReusedAddress_IsNotStaleImport) {
@@ -186,7 +187,7 @@ TEST_F(MeshDriverTest, ReusedAddress_IsNotStaleImport) {
 TEST_F(MeshDriverTest, ThereIsOneMeshAProcess) {
   EXPECT_THROW(new_context(kGbps / 2), InvalidArgument);
   const auto same = new_context(kGbps);
-  EXPECT_TRUE(twin_->calls().launches.empty()) << "it is measured once";
+  EXPECT_TRUE(host_kernels_->calls().launches.empty()) << "it is measured once";
   EXPECT_EQ(same->source().driver, mesh_);
 }
 
@@ -194,7 +195,7 @@ TEST_F(MeshDriverTest, AnotherMeshFollowsTheLast) {
   mesh_.reset();
   const auto later = new_context(kGbps / 2);
   EXPECT_EQ(later->source().emulated_links.front().gbps, kGbps / 2);
-  EXPECT_FALSE(twin_->calls().launches.empty());
+  EXPECT_FALSE(host_kernels_->calls().launches.empty());
 }
 
 TEST_F(MeshDriverTest, EveryPairGoesAsPlannedOverTheLinks) {
@@ -211,7 +212,7 @@ TEST_F(MeshDriverTest, EveryPairGoesAsPlannedOverTheLinks) {
           context_->prepare({data.request()});
           const Stream stream = stream_on(src.is_gpu() ? src.index : dst.index);
           const Traffic traffic(*context_);
-          twin_->clear();
+          host_kernels_->clear();
           copy(*context_, data.transfer(stream.get()));
           synchronize(stream.get());
           EXPECT_TRUE(data.arrived());
@@ -237,7 +238,7 @@ TEST_F(MeshDriverTest, EveryPairGoesAsPlannedOverTheLinks) {
               for (const int leg : share.route.legs)
                 count(node().links[static_cast<std::size_t>(leg)], share.chunks);
           }
-          const KernelTwin::Calls& calls = twin_->calls();
+          const HostKernelDriver::Calls& calls = host_kernels_->calls();
           EXPECT_EQ(calls.launches.size() + calls.nodes.size(), kernels);
           EXPECT_EQ(calls.copies + calls.copy_nodes, copies);
           EXPECT_EQ(calls.nodes.size() + static_cast<std::size_t>(calls.copy_nodes) > 0,
@@ -287,8 +288,8 @@ TEST_F(MeshDriverTest, NativeCopiesOfAGroupGoOverTheLinksToo) {
   EXPECT_THAT(issued, testing::ElementsAre(1, 1));
   EXPECT_TRUE(small.arrived());
   EXPECT_TRUE(other.arrived());
-  EXPECT_EQ(twin_->calls().launches.size(), 2u);
-  EXPECT_EQ(twin_->calls().copies, 0);
+  EXPECT_EQ(host_kernels_->calls().launches.size(), 2u);
+  EXPECT_EQ(host_kernels_->calls().copies, 0);
 }
 
 TEST_F(MeshDriverTest, EnginePassesImportsToTheMesh) {
@@ -300,8 +301,8 @@ TEST_F(MeshDriverTest, EnginePassesImportsToTheMesh) {
   context_->copy_async(transfer);
   synchronize(stream.get());
   EXPECT_TRUE(data.arrived());
-  EXPECT_EQ(twin_->calls().copies, 1) << "from GPU 1 to GPU 1";
-  EXPECT_TRUE(twin_->calls().launches.empty());
+  EXPECT_EQ(host_kernels_->calls().copies, 1) << "from GPU 1 to GPU 1";
+  EXPECT_TRUE(host_kernels_->calls().launches.empty());
 }
 
 TEST_F(MeshDriverTest, OutputsAreMarked) {

@@ -66,7 +66,7 @@ void forget_statistics() noexcept {
       counts.issued.store(0, std::memory_order_relaxed);
     }
   }
-  for (std::atomic<std::uint64_t>& one : imports) one.store(0, std::memory_order_relaxed);
+  for (std::atomic<std::uint64_t>& count : imports) count.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace polypath::preload

@@ -58,7 +58,7 @@ void add_rate(Direction direction, std::size_t bytes, bool is_issued,
 void forget_rates() noexcept {
   for (auto& by_issuer : samples)
     for (auto& by_size : by_issuer)
-      for (Samples& one : by_size) one.count.store(0, std::memory_order_relaxed);
+      for (Samples& samples : by_size) samples.count.store(0, std::memory_order_relaxed);
 }
 
 WaitSample::WaitSample(const Copy& copy) noexcept : copy_(copy) {
@@ -109,7 +109,7 @@ bool change(EventPair& pair, PairState from, PairState to) noexcept {
   return pair.state.compare_exchange_strong(from, to, std::memory_order_acq_rel);
 }
 
-void give_back(EventPair& pair, PairState as) noexcept {
+void release(EventPair& pair, PairState as) noexcept {
   pair.state.store(as, std::memory_order_release);
 }
 
@@ -118,12 +118,12 @@ void give_back(EventPair& pair, PairState as) noexcept {
 bool find_context(CUstream stream, std::uint64_t* id) noexcept {
   CUcontext current = nullptr;
   CUcontext of_stream = nullptr;
-  unsigned long long found = 0;
+  unsigned long long number = 0;
   if (driver::ctx_get_current(&current) != CUDA_SUCCESS || current == nullptr ||
       driver::stream_get_ctx(stream, &of_stream) != CUDA_SUCCESS || of_stream != current ||
-      driver::ctx_get_id(current, &found) != CUDA_SUCCESS)
+      driver::ctx_get_id(current, &number) != CUDA_SUCCESS)
     return false;
-  *id = found;
+  *id = number;
   return true;
 }
 
@@ -136,7 +136,7 @@ void read_some(std::uint64_t context_id) noexcept {
     EventPair& pair = pairs[(first + i) % kPairs];
     if (!change(pair, PairState::pending, PairState::taken)) continue;
     if (pair.context_id != context_id) {
-      give_back(pair, PairState::pending);
+      release(pair, PairState::pending);
       continue;
     }
     ++asked;
@@ -146,7 +146,7 @@ void read_some(std::uint64_t context_id) noexcept {
     if (result == CUDA_SUCCESS &&
         driver::event_elapsed_time(&milliseconds, pair.begin, pair.end) == CUDA_SUCCESS)
       add_rate(pair.direction, pair.bytes, pair.is_issued, static_cast<double>(milliseconds) * 1e3);
-    give_back(pair, result == CUDA_ERROR_NOT_READY ? PairState::pending : PairState::free);
+    release(pair, result == CUDA_ERROR_NOT_READY ? PairState::pending : PairState::free);
   }
 }
 
@@ -155,7 +155,7 @@ EventPair* take_pair(std::uint64_t context_id) noexcept {
   for (EventPair& pair : pairs) {
     if (!change(pair, PairState::free, PairState::taken)) continue;
     if (pair.context_id == context_id) return &pair;
-    give_back(pair, PairState::free);
+    release(pair, PairState::free);
   }
   for (EventPair& pair : pairs) {
     if (!change(pair, PairState::unused, PairState::taken)) continue;
@@ -163,7 +163,7 @@ EventPair* take_pair(std::uint64_t context_id) noexcept {
     if (driver::event_create(&pair.begin, CU_EVENT_DEFAULT) == CUDA_SUCCESS &&
         driver::event_create(&pair.end, CU_EVENT_DEFAULT) == CUDA_SUCCESS)
       return &pair;
-    give_back(pair, PairState::unused);
+    release(pair, PairState::unused);
     return nullptr;
   }
   return nullptr;
@@ -188,7 +188,7 @@ StreamSample::StreamSample(const Copy& copy) noexcept : copy_(copy) {
   if (driver::event_record(pair->begin, stream) == CUDA_SUCCESS)
     pair_ = pair;
   else
-    give_back(*pair, PairState::free);
+    release(*pair, PairState::free);
 }
 
 void StreamSample::end(CUresult result, bool is_issued) noexcept {
@@ -196,7 +196,7 @@ void StreamSample::end(CUresult result, bool is_issued) noexcept {
   pair_->is_issued = is_issued;
   const bool is_recorded =
       result == CUDA_SUCCESS && driver::event_record(pair_->end, stream_of(copy_)) == CUDA_SUCCESS;
-  give_back(*pair_, is_recorded ? PairState::pending : PairState::free);
+  release(*pair_, is_recorded ? PairState::pending : PairState::free);
 }
 
 }  // namespace polypath::preload

@@ -1,4 +1,4 @@
-// GB/s of large copies, by direction, size and who issued them: medians of what was sampled. Any
+// GB/s of large copies, by direction, size and issuer: medians of what was sampled. Any
 // thread.
 #pragma once
 

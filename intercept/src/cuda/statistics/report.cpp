@@ -77,7 +77,7 @@ void for_rates(Each&& each) {
   }
 }
 
-/// What engines said that were let go, oldest first.
+/// The counters of engines that were destroyed, oldest first.
 constinit Text gone_counters;  ///< JSON values with commas between
 constinit Text gone_reports;
 
@@ -107,8 +107,8 @@ void write_json(Text& out, const char* command) noexcept {
   }
   out.append("},\n \"imports\": {");
   between = "";
-  for (const auto& one : kImportEvents) {
-    out.append("%s\"%s\": %llu", between, one.name, number(count_of(one.event)));
+  for (const auto& import : kImportEvents) {
+    out.append("%s\"%s\": %llu", between, import.name, number(count_of(import.event)));
     between = ", ";
   }
   out.append("},\n \"rates\": [");
@@ -146,8 +146,8 @@ void write_lines(Text& out, const char* command) noexcept {
   }
   if (count_of(ImportEvent::exported) + count_of(ImportEvent::imported) != 0) {
     out.append("  memory of processes:");
-    for (const auto& one : kImportEvents)
-      out.append(" %llu %s", number(count_of(one.event)), one.name);
+    for (const auto& import : kImportEvents)
+      out.append(" %llu %s", number(count_of(import.event)), import.name);
     out.append("\n");
   }
   for_rates([&](const char* direction, const Rate& rate) {
@@ -181,9 +181,10 @@ bool name_file(char* name, std::size_t size) noexcept {
 }  // namespace
 
 void read_report_setting() noexcept {
-  const char* const wanted = std::getenv("POLYPATH_STATS");
-  if (wanted == nullptr || *wanted == '\0' || std::strlen(wanted) >= sizeof setting) return;
-  std::strcpy(setting, wanted);
+  const char* const requested = std::getenv("POLYPATH_STATS");
+  if (requested == nullptr || *requested == '\0' || std::strlen(requested) >= sizeof setting)
+    return;
+  std::strcpy(setting, requested);
   want_statistics();
 }
 

@@ -74,7 +74,7 @@ void count(ImportEvent event) noexcept;
 /// JSON file, in which %p is the process id; without it ".<pid>" goes before the ending.
 void read_report_setting() noexcept;
 
-/// For an engine that is let go: the report tells of it as well. Not by two threads at once.
+/// For an engine that is destroyed: the report tells of it as well. Not by two threads at once.
 void keep_report_of(const Engine& engine) noexcept;
 
 /// Writes the report unless that was done, or no replaced function was called. Calls nothing of the

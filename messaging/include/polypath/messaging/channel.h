@@ -28,7 +28,7 @@ typedef struct polypath_channel_options {
   uint32_t ring_bytes;  /* from one rank to another in one context, a power of two: three quarters
                              of it are messages'; 256 to 16 Mi; 0: 16384 */
   uint32_t requests;    /* under way at once in a context: a power of two, 32 to 1024; 0: 128 */
-  uint32_t unexpected;  /* messages of a context that have come and nobody asked for: a power of
+  uint32_t unexpected;  /* messages of a context that arrive before their receives: a power of
                              two, 32 to 65536; when there are more, their senders wait; 0: 1024 */
   uint32_t eager_bytes; /* larger messages are put into the matched receive's buffer; 0: 512, or
                              what the ring carries at once where that is less */

@@ -2,7 +2,7 @@
 // and how a CPU thread waits for them. C++17.
 //
 // x86-64 promises that for aligned accesses where it has AVX, AArch64 where it has LSE2. Elsewhere
-// has_atomic_16_byte_access() is false, and nothing makes a queue that the CPU is to use.
+// has_atomic_16_byte_access() is false, and no queue that the CPU uses can be created.
 #pragma once
 
 #include <chrono>

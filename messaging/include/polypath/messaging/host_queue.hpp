@@ -1,8 +1,8 @@
 // The CPU's side of queues and pairs (polypath/device/queue.cuh, spsc_queue.cuh): the same rings,
 // of which one side may be a GPU. Views come from polypath_queue_view(). C++17, header only.
 //
-// What a thread stored before a push, whoever pops the item sees by pop_acquire() on a GPU, and by
-// pop() here; what a GPU stored before push_release(), the thread sees that pops here.
+// Stores of a thread before a push are visible after pop_acquire() on a GPU, and after pop() here;
+// stores of a GPU before push_release() are visible to the thread that pops here.
 //
 // Waits end with `aborted` at an abort of the communicator, and at the time limit of the view. Then
 // the queue is of no use any more: tell the others by polypath_comm_abort(). After an abort
@@ -29,15 +29,15 @@ class HostQueue {
   HostQueue(const device::queue_view& view, Bytes item)
       : cells_(view.cells, view.capacity_log2, item), view_(view) {}
 
-  /// `awaited`, here and below: the turn at which a wait gave up.
+  /// `awaited`, here and below: the turn at which a wait ended without success.
   device::status push(const unsigned char* items, std::size_t count,
                       std::uint64_t* awaited = nullptr) const {
     if (was_aborted(view_.wait_ctx)) return device::status::aborted;
     while (count > 0) {
       const std::size_t turns = count < segment_cells() ? count : segment_cells();
       const std::uint64_t first = __atomic_fetch_add(view_.tail, turns, __ATOMIC_RELAXED);
-      if (!wait_for_credit(first)) return gave_up_at(first, awaited);
-      if (!wait_for_credit(first + turns - 1)) return gave_up_at(first + turns - 1, awaited);
+      if (!wait_for_credit(first)) return aborted_at(first, awaited);
+      if (!wait_for_credit(first + turns - 1)) return aborted_at(first + turns - 1, awaited);
       put(first, items, turns);
       items += turns * cells_.item_bytes();
       count -= turns;
@@ -70,7 +70,7 @@ class HostQueue {
       }
       finish(first, here);
       got += here;
-      if (result == device::status::aborted) return gave_up_at(first + here, awaited);
+      if (result == device::status::aborted) return aborted_at(first + here, awaited);
       if (result != device::status::done) return result;
     }
     return done_with(got);
@@ -80,7 +80,7 @@ class HostQueue {
     if (count > segment_cells()) count = segment_cells();
     for (std::uint64_t first = load_word(view_.head); count > 0;) {
       std::size_t here = 0;
-      // Ours if nobody has moved the head since: none of them is given back before.
+      // The items are valid if the head has not moved since: no cell is returned before.
       while (here < count && cells_.get(first + here, items + here * cells_.item_bytes())) ++here;
       if (here == 0) return without_item(first);
       if (!__atomic_compare_exchange_n(view_.head, &first, first + here, false, __ATOMIC_RELAXED,
@@ -120,16 +120,17 @@ class HostQueue {
   device::status await(std::uint64_t turn, unsigned char* item) const {
     if (cells_.get(turn, item)) return device::status::done;
     bool is_closed = false;
-    const bool came = wait_on_host(view_.wait_ctx, [&] {
+    const bool arrived = wait_on_host(view_.wait_ctx, [&] {
       if (cells_.get(turn, item)) return true;
       // What was pushed before close() may come after it.
       is_closed = load_word(view_.closed) <= turn;
       return is_closed;
     });
-    if (!came) return device::status::aborted;
+    if (!arrived) return device::status::aborted;
     return is_closed ? without_item(turn) : device::status::done;
   }
-  /// Of a turn whose item is not there. Who closes may be one who gave up: items are missing then.
+  /// The status of a turn without an item. A producer that timed out may close: then items are
+  /// missing.
   [[nodiscard]] device::status without_item(std::uint64_t turn) const {
     const bool is_closed = load_word(view_.closed) <= turn;
     if (was_aborted(view_.wait_ctx)) return device::status::aborted;
@@ -138,7 +139,7 @@ class HostQueue {
   [[nodiscard]] device::status done_with(std::size_t got) const {
     return got == 0 && was_aborted(view_.wait_ctx) ? device::status::aborted : device::status::done;
   }
-  static device::status gave_up_at(std::uint64_t turn, std::uint64_t* awaited) {
+  static device::status aborted_at(std::uint64_t turn, std::uint64_t* awaited) {
     if (awaited != nullptr) *awaited = turn;
     return device::status::aborted;
   }
@@ -160,7 +161,7 @@ class HostQueue {
   }
 
 #if defined(__SANITIZE_THREAD__)
-  static constexpr bool kEachReleases = true;  // who pops one item knows of that one's release
+  static constexpr bool kEachReleases = true;  // a pop acquires the release of its item
 #else
   static constexpr bool kEachReleases = false;
 #endif
@@ -199,9 +200,9 @@ class host_queue {
 
   /// Waits until `count` items have come, or the queue is closed. `got`: as many have.
   device::status pop(T* items, std::size_t count, std::size_t* got = nullptr) const {
-    std::size_t found = 0;
-    const device::status result = queue_.pop(detail::bytes_of(items), count, found);
-    if (got != nullptr) *got = found;
+    std::size_t popped = 0;
+    const device::status result = queue_.pop(detail::bytes_of(items), count, popped);
+    if (got != nullptr) *got = popped;
     return result;
   }
   device::status pop(T& item) const { return pop(&item, 1); }

@@ -1,4 +1,4 @@
-// The CPU's sides of a pair (polypath/device/spsc_queue.cuh), likewise as host_queue.hpp has it for
+// The CPU's sides of a pair (polypath/device/spsc_queue.cuh), as host_queue.hpp has them for
 // queues, after an abort too: one thread at a time pushes, one pops, and no counter is shared.
 #pragma once
 
@@ -36,7 +36,7 @@ class HostPairProducer {
     put(items, count);
     return device::status::done;
   }
-  /// Its next; that of a push that gave up, then.
+  /// The next turn; after a push that ended as aborted, the turn of that push.
   [[nodiscard]] std::uint64_t turn() const { return turn_; }
 
  private:
@@ -52,7 +52,7 @@ class HostPairProducer {
       if (i == 0) release_before(cells_.slot_of(0));  // one word stands for all: one thread pops
       cells_.put(turn_, items + i * cells_.item_bytes());
     }
-    store_word(view_.sent, turn_);  // near; for whoever comes next
+    store_word(view_.sent, turn_);  // near; for the next producer
   }
 
   HostCells<Bytes> cells_;
@@ -74,7 +74,7 @@ class HostPairConsumer {
     for (got = 0; got < count; ++got) {
       unsigned char* const item = items + got * cells_.item_bytes();
       if (!cells_.get(turn_, item)) {
-        give_back();
+        return_credit();
         if (!wait_on_host(view_.wait_ctx, [&] { return cells_.get(turn_, item); })) {
           leave();
           return device::status::aborted;
@@ -90,22 +90,22 @@ class HostPairConsumer {
     for (got = 0; got < count && cells_.get(turn_, items + got * cells_.item_bytes()); ++got)
       take_one();
     if (got == 0) {
-      give_back();
+      return_credit();
       if (was_aborted(view_.wait_ctx)) return device::status::aborted;
       return count == 0 ? device::status::done : device::status::empty;
     }
     leave();
     return device::status::done;
   }
-  /// Its next; that of a pop that gave up, then.
+  /// The next turn; after a pop that ended as aborted, the turn of that pop.
   [[nodiscard]] std::uint64_t turn() const { return turn_; }
 
  private:
   void take_one() {
     ++turn_;
-    if ((turn_ - given_) >> view_.segment_log2 != 0) give_back();
+    if ((turn_ - given_) >> view_.segment_log2 != 0) return_credit();
   }
-  void give_back() {
+  void return_credit() {
     if (given_ == turn_) return;
     store_word(view_.credit, turn_);
     given_ = turn_;
@@ -123,7 +123,7 @@ class HostPairConsumer {
 
 }  // namespace detail
 
-/// One thread at a time. Who makes another of them later goes on where this one was.
+/// One thread at a time. A producer that is created later goes on where this one was.
 template <typename T>
 class host_spsc_producer {
   static_assert(std::is_trivially_copyable<T>::value, "items are copied as bytes");
@@ -147,7 +147,7 @@ class host_spsc_producer {
   detail::HostPairProducer<detail::FixedBytes<sizeof(T)>> pair_;
 };
 
-/// Likewise.
+/// One thread at a time. A consumer that is created later goes on where this one was.
 template <typename T>
 class host_spsc_consumer {
   static_assert(std::is_trivially_copyable<T>::value, "items are copied as bytes");
@@ -157,9 +157,9 @@ class host_spsc_consumer {
 
   /// Waits until `count` items have come.
   device::status pop(T* items, std::size_t count, std::size_t* got = nullptr) {
-    std::size_t found = 0;
-    const device::status result = pair_.pop(detail::bytes_of(items), count, found);
-    if (got != nullptr) *got = found;
+    std::size_t popped = 0;
+    const device::status result = pair_.pop(detail::bytes_of(items), count, popped);
+    if (got != nullptr) *got = popped;
     return result;
   }
   device::status pop(T& item) { return pop(&item, 1); }

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/* Of receives: whatever the message's tag, or source. */
+/* For receives: any tag, or any source. */
 #define POLYPATH_ANY_TAG 0xFFFFFFFFu
 #define POLYPATH_ANY_SOURCE 0xFFFFu
 /* The index of no message. */
@@ -35,7 +35,7 @@ typedef enum polypath_match_order {
   POLYPATH_ORDER_MPI = 0,           /* in the orders of messages and receives; all wildcards */
   POLYPATH_ORDER_NO_ANY_SOURCE = 1, /* the same; no receive from any source */
   POLYPATH_ORDER_UNORDERED = 2,     /* in any order; no wildcards */
-  /* The same, where no two messages are alike, and no two receives: faster. */
+  /* As UNORDERED, faster: no two messages are alike, and no two receives. */
   POLYPATH_ORDER_UNORDERED_UNIQUE = 3
 } polypath_match_order;
 
@@ -47,7 +47,7 @@ typedef enum polypath_match_status {
   POLYPATH_MATCH_RECEIVE_TAG = 4,       /* out of range */
   POLYPATH_MATCH_WILDCARD = 5,          /* that the order does not know */
   POLYPATH_MATCH_DUPLICATE_MESSAGE = 6, /* two are alike, of POLYPATH_ORDER_UNORDERED_UNIQUE */
-  POLYPATH_MATCH_DUPLICATE_RECEIVE = 7  /* likewise */
+  POLYPATH_MATCH_DUPLICATE_RECEIVE = 7  /* two are alike, as above */
 } polypath_match_status;
 
 /* What one batch came to. Unless it is done nothing was matched, and what was left over before is
@@ -93,7 +93,7 @@ POLYPATH_API polypath_status polypath_matcher_destroy(polypath_matcher* matcher)
 
 /* ---- On a stream ------------------------------------------------------------------------------
  * Asynchronous, on a stream of the matcher's GPU. Arrays are memory that this GPU reaches, and do
- * not overlap. Batches of one matcher run one after another, whatever streams they are on; those
+ * not overlap. Batches of one matcher run one after another, on any streams; those
  * of graphs at each launch (drivers from CUDA 12.3 on), for which a graph waits for an event of the
  * matcher and records it: the matcher outlives the graph, which no kernel can launch. */
 
@@ -108,7 +108,7 @@ POLYPATH_API polypath_status polypath_match(polypath_matcher* matcher,
                                             polypath_match_result* outcome, void* stream);
 
 /* The same for `queues` that have nothing to do with each other, all at once. The messages of queue
- * q are those from message_begins[q] to before message_begins[q + 1], its receives likewise;
+ * q are those from message_begins[q] to before message_begins[q + 1], and so for its receives;
  * indices count from the queue's first message. `outcomes` has one for each queue, or is NULL. A
  * queue with more of either than POLYPATH_MATCH_BATCHED_MAX, or than the capacity, gets
  * POLYPATH_MATCH_FULL. */

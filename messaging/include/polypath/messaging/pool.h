@@ -52,13 +52,13 @@ POLYPATH_API polypath_status polypath_pool_destroy(polypath_pool* pool);
 POLYPATH_API polypath_status polypath_pool_destroy_all(polypath_pool* const* pools, int ranks);
 
 /* What kernels need: a polypath::device::pool_view; of shared pools also a shared_pool_view
- * (polypath/device/pool_view.hpp), whose waits end by the communicator's patience of when the pool
- * was made. `bytes` its size. What it points to is the pool's. POLYPATH_INVALID_ARGUMENT: another
- * size, as of the headers of another version. */
+ * (polypath/device/pool_view.hpp), whose waits end by the communicator's wait context of when the
+ * pool was made. `bytes` its size. What it points to is the pool's. POLYPATH_INVALID_ARGUMENT:
+ * another size, as of the headers of another version. */
 POLYPATH_API polypath_status polypath_pool_view(const polypath_pool* pool, void* view,
                                                 size_t bytes);
 
-/* Of a pool_view, or of a shared_pool_view where `shared` is not 0. */
+/* The size of a pool_view, or of a shared_pool_view where `shared` is not 0. */
 POLYPATH_API size_t polypath_pool_view_bytes(int shared);
 
 /* How it went, of this rank's, next to running kernels too: {"bytes", "slab_bytes", "slabs",

@@ -1,11 +1,11 @@
 /* polypath: bounded queues that kernels push to and pop from (polypath/device/queue.cuh,
- * spsc_queue.cuh): where they lie, and who gets which view of them.
+ * spsc_queue.cuh): where they lie, and which side gets which view of them.
  *
  * A handle holds one or several queues, numbered from 0. One side of each pushes, the other pops:
  * both on one GPU, on the GPUs of two ranks, or one of them a CPU. Between GPUs cells, head and
- * closed lie with who pops, tail and credit with who pushes: each side polls its own memory, and
- * what goes to the other is a store. All waits end as those of the communicator do, with an abort
- * or at the time limit; then polypath_comm_check() says at which queue, for which turn.
+ * closed lie with the consumer, tail and credit with the producer: each side polls its own memory,
+ * and what goes to the other is a store. All waits end as those of the communicator do, with an
+ * abort or at the time limit; then polypath_comm_check() says at which queue, for which turn.
  *
  * What a push promises to its pop: the item, whole. push_release() and pop_acquire(), on a CPU
  * each push and pop: all that the pushing thread stored before, too.
@@ -43,8 +43,8 @@ typedef enum polypath_queue_protocol {
 } polypath_queue_protocol;
 
 typedef enum polypath_queue_side {
-  POLYPATH_QUEUE_PRODUCER = 0, /* who pushes */
-  POLYPATH_QUEUE_CONSUMER = 1  /* who pops */
+  POLYPATH_QUEUE_PRODUCER = 0, /* pushes */
+  POLYPATH_QUEUE_CONSUMER = 1  /* pops */
 } polypath_queue_side;
 
 /* The same on all ranks. Begin with zeros: 0 is the default. */
@@ -105,7 +105,7 @@ POLYPATH_API polypath_status polypath_queue_destroy_all(polypath_queue* const* q
 /* How many queues it holds for this rank; -1 for NULL. */
 POLYPATH_API int polypath_queue_count(const polypath_queue* queue);
 
-/* Of its views: sizeof of a polypath::device::queue_view or spsc_view; 0 for NULL. */
+/* The size of its views: sizeof of a polypath::device::queue_view or spsc_view; 0 for NULL. */
 POLYPATH_API size_t polypath_queue_view_bytes(const polypath_queue* queue);
 
 /* What `side` (a polypath_queue_side) of queue `index` needs that this rank has: a
@@ -120,21 +120,21 @@ POLYPATH_API polypath_status polypath_queue_view(const polypath_queue* queue, in
 /* How they went, as this rank can read it, next to running kernels too: {"queues": [{"number",
  * "kind", "layout", "item_bytes", "capacity", "segment", "from", "to", "pushed", "popped",
  * "generations", "in_flight", "timed_out_wait"}]}. Items; what a kernel has under way is counted
- * late, and pairs count when their kernels leave. A push that waits for room, or gave up, counts as
- * far as there was room, at least for its turn. "from" and "to": ranks, or "host".
+ * late, and pairs count when their kernels leave. A push that waits for room, or timed out, counts
+ * as far as there was room, at least for its turn. "from" and "to": ranks, or "host".
  * "timed_out_wait": what a kernel of the program, or a call below, waited for past the time limit,
  * or "" (also where an abort ended the wait). For polypath_free_string(). */
 POLYPATH_API polypath_status polypath_queue_report(polypath_queue* queue, char** json);
 
 /* ---- On the CPU -------------------------------------------------------------------------------
- * Of queues by polypath_queue_create_host. `items` are `count` times item_bytes, one behind the
- * other. Of queues any number of threads make these calls, of pairs one at a time; a pair is used
+ * For queues by polypath_queue_create_host. `items` are `count` times item_bytes, one after the
+ * other. Any number of threads may call these for queues, one at a time for pairs; a pair is used
  * by these calls or by host_spsc_queue.hpp, not by both.
  * POLYPATH_COMMUNICATOR_ERROR: the communicator is unusable; a wait past the time limit makes it
  * so. As soon as this process knows, pushes and close do nothing, also where there is room; pops
  * first give what has come. */
 
-/* Waits while there is no room. A wait that gave up may have pushed the first of `items`. */
+/* Waits while there is no room. A wait that timed out may have pushed the first of `items`. */
 POLYPATH_API polypath_status polypath_queue_push(polypath_queue* queue, int index,
                                                  const void* items, size_t count);
 /* Never waits. *pushed is `count`, or 0 when there is no room for all. At most a segment at once:
@@ -143,7 +143,7 @@ POLYPATH_API polypath_status polypath_queue_try_push(polypath_queue* queue, int 
                                                      const void* items, size_t count,
                                                      size_t* pushed);
 /* Waits until `count` items have come, or the queue is closed: *popped are there then, and where
- * the wait gave up, too. */
+ * the wait timed out, too. */
 POLYPATH_API polypath_status polypath_queue_pop(polypath_queue* queue, int index, void* items,
                                                 size_t count, size_t* popped);
 /* Never waits: takes what is there, `count` items at most, and no more than a segment. Places

@@ -73,27 +73,27 @@ SIMT_DEVICE void move_envelope(device::envelope* envelopes, std::uint64_t* numbe
 
 /// By all threads of a block: the place among the new ones of the one at `index`. Of two that are
 /// alike the one that is left over may have been told; then it is the first new one like it.
-SIMT_DEVICE std::uint32_t index_of_new(OrderedPlaces& places, std::uint32_t& found,
+SIMT_DEVICE std::uint32_t index_of_new(OrderedPlaces& places, std::uint32_t& match,
                                        const device::envelope* envelopes, std::uint32_t index,
                                        std::uint32_t left, std::uint32_t count) {
   if (index >= left) return index - left;
   const auto* const all = reinterpret_cast<const std::uint64_t*>(envelopes);
-  const std::uint64_t wanted = simt::load(all + index);
+  const std::uint64_t key = simt::load(all + index);
   std::uint32_t total = 0;
   for (std::uint32_t base = left; base < count && total == 0; base += simt::block_size()) {
     const std::uint32_t i = base + simt::thread_index();
-    const bool is_like_it = i < count && simt::load(all + i) == wanted;
-    if (places.give(is_like_it, false, total) == 0 && is_like_it) found = i - left;
+    const bool is_like_it = i < count && simt::load(all + i) == key;
+    if (places.give(is_like_it, false, total) == 0 && is_like_it) match = i - left;
   }
   simt::block_sync();
-  return total == 0 ? 0 : found;
+  return total == 0 ? 0 : match;
 }
 
 /// By one block: what is left never moves after where it was, so all of a turn is read before
 /// anything of it is written.
 SIMT_KERNEL(polypath_match_keep, kMatchThreads, MatchCarryArgs args) {
   SIMT_SHARED(OrderedPlaces, places);
-  SIMT_SHARED(std::uint32_t, found);
+  SIMT_SHARED(std::uint32_t, match);
   simt::grid_dependency_wait();
   MatchState* const state = args.state;
   const MatchBuffers& buffers = args.buffers;
@@ -151,10 +151,10 @@ SIMT_KERNEL(polypath_match_keep, kMatchThreads, MatchCarryArgs args) {
              status == device::match_status::message_source ||
              status == device::match_status::message_twice) {
     outcome.index =
-        index_of_new(places, found, buffers.messages, index, unmatched_messages, messages);
+        index_of_new(places, match, buffers.messages, index, unmatched_messages, messages);
   } else if (status != device::match_status::full) {
     outcome.index =
-        index_of_new(places, found, buffers.receives, index, unmatched_receives, receives);
+        index_of_new(places, match, buffers.receives, index, unmatched_receives, receives);
   }
   simt::block_sync();
   if (simt::thread_index() != 0) return;

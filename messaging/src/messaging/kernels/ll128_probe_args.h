@@ -22,14 +22,14 @@ struct ProbeItem {
 
 struct LL128ProbeArgs {
   device::spsc_view view;  ///< of the first pair
-  /// From one pair to the next, with who pushes and with who pops.
+  /// From one pair to the next, with the producer and with the consumer.
   std::uint64_t producer_bytes;
   std::uint64_t consumer_bytes;
   std::uint32_t calls;
-  std::uint32_t* torn;      ///< with who pops: counts lines
-  std::uint32_t* late;      ///< likewise: warps for which it took too long
-  std::uint32_t* stop;      ///< with who pushes: its abort word
-  std::uint32_t* stop_own;  ///< with who pops
+  std::uint32_t* torn;      ///< with the consumer: counts lines
+  std::uint32_t* late;      ///< with the consumer: warps for which it took too long
+  std::uint32_t* stop;      ///< with the producer: its abort word
+  std::uint32_t* stop_own;  ///< with the consumer
 };
 
 }  // namespace polypath

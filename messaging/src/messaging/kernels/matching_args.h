@@ -72,15 +72,15 @@ struct MatchCarryArgs {
 /// The most messages and receives of a queue of many, POLYPATH_MATCH_BATCHED_MAX.
 inline constexpr std::uint32_t kMaxPerQueue = 1024;
 
-/// Blocks have up to so many threads, whole warps.
+/// The most threads of a block, whole warps.
 inline constexpr unsigned kMatchThreads = 1024;
 inline constexpr unsigned kMatchGridThreads = 256;
-/// Of launches whose blocks run at once.
+/// For launches whose blocks run at once.
 inline constexpr unsigned kMatchTogetherThreads = 512;
-/// Of queues one of which is one of many on its multiprocessor.
+/// For queues of which several share an SM.
 inline constexpr unsigned kMatchManyThreads = 512;
 inline constexpr unsigned kMatchManyBlocks = 3;
-/// Of tables: shared memory has room for six on a multiprocessor.
+/// For tables: shared memory has room for six on an SM.
 inline constexpr unsigned kMatchTableThreads = 256;
 inline constexpr unsigned kMatchTableBlocks = 6;
 

@@ -108,8 +108,8 @@ SIMT_DEVICE void match_together(const MatchGridArgs& args, std::uint32_t* warp_b
   count_outcome(args.state, outcome);
 }
 
-/// Many queues by blocks of so many threads, with so few registers that a multiprocessor has so
-/// many of them.
+/// Many queues by blocks of `threads` threads, with few enough registers for `blocks` blocks
+/// per SM.
 #define POLYPATH_MATCH_MANY_KERNEL(order, threads, blocks)                                     \
   SIMT_KERNEL_MIN_BLOCKS(polypath_match_many_##order, threads, blocks, MatchQueuesArgs args) { \
     ::polypath::simt::grid_dependency_wait();                                                  \

@@ -36,7 +36,7 @@ float16, bfloat16 = dtype("float16", 2), dtype("bfloat16", 2)
 float32, float64 = dtype("float32", 4), dtype("float64", 8)
 complex64, complex128 = dtype("complex64", 8), dtype("complex128", 16)
 bool = dtype("bool", 1)
-_BY_NAME = {one.name: one for one in list(globals().values()) if isinstance(one, dtype)}
+_BY_NAME = {kind.name: kind for kind in list(globals().values()) if isinstance(kind, dtype)}
 channels_last, channels_last_3d = "channels_last", "channels_last_3d"
 
 
@@ -80,10 +80,10 @@ class Tensor:
             return self
         assert self.format == channels_last
         batch, channels, high, wide = self.shape
-        made = empty(self.shape, self.dtype, self.device)
+        result = empty(self.shape, self.dtype, self.device)
         stored = self.numpy().reshape(batch, high, wide, channels)
-        cuda.write(made.address, stored.transpose(0, 3, 1, 2))
-        return made
+        cuda.write(result.address, stored.transpose(0, 3, 1, 2))
+        return result
 
     def view(self, shape: tuple[int, ...]) -> Tensor:
         return Tensor(self.address, tuple(shape), self.dtype, self.device)
@@ -112,18 +112,18 @@ class Tensor:
         self.recorded.append(stream)
 
     def numpy(self) -> np.ndarray:
-        """Behind the current stream."""
-        found = np.empty(self.shape, self.dtype.numpy)
-        cuda.read(found, self.address)
-        return found
+        """After the work of the current stream."""
+        values = np.empty(self.shape, self.dtype.numpy)
+        cuda.read(values, self.address)
+        return values
 
 
 def empty(shape: Any, dtype: dtype, device: device) -> Tensor:
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    made = Tensor(0, shape, dtype, device)
+    result = Tensor(0, shape, dtype, device)
     if device.type == "cuda":
-        made.address = cuda.allocate(made.nbytes)
-    return made
+        result.address = cuda.allocate(result.nbytes)
+    return result
 
 
 def zeros(shape: Any, dtype: dtype, device: device) -> Tensor:
@@ -132,10 +132,10 @@ def zeros(shape: Any, dtype: dtype, device: device) -> Tensor:
 
 
 def tensor(values: np.ndarray, device: device) -> Tensor:
-    made = empty(values.shape, _BY_NAME[values.dtype.name], device)
+    result = empty(values.shape, _BY_NAME[values.dtype.name], device)
     if device.type == "cuda":
-        cuda.write(made.address, values)
-    return made
+        cuda.write(result.address, values)
+    return result
 
 
 def full(shape: Any, value: Any, dtype: dtype = int64, device: Any = None) -> Tensor:
@@ -144,15 +144,15 @@ def full(shape: Any, value: Any, dtype: dtype = int64, device: Any = None) -> Te
 
 def stack(tensors: tuple[Tensor, ...]) -> Tensor:
     first = tensors[0]
-    made = empty((len(tensors), *first.shape), first.dtype, first.device)
-    for part, given in zip(made, tensors, strict=True):
-        part.copy_(given)
-    return made
+    result = empty((len(tensors), *first.shape), first.dtype, first.device)
+    for part, source in zip(result, tensors, strict=True):
+        part.copy_(source)
+    return result
 
 
-def view_as_real(given: Tensor) -> Tensor:
-    kind = float32 if given.dtype is complex64 else float64
-    return Tensor(given.address, (*given.shape, 2), kind, given.device)
+def view_as_real(source: Tensor) -> Tensor:
+    kind = float32 if source.dtype is complex64 else float64
+    return Tensor(source.address, (*source.shape, 2), kind, source.device)
 
 
 from . import _C, distributed, futures, nn  # noqa: E402, F401  they use what stands above

@@ -40,9 +40,9 @@ class Stream:
     device_type = 1
 
     def __init__(self, device: Any = None, priority: int = 0) -> None:
-        made = c_void_p()
-        _call("cuStreamCreate", byref(made), c_uint(1))
-        self.cuda_stream: int = made.value or 0
+        handle = c_void_p()
+        _call("cuStreamCreate", byref(handle), c_uint(1))
+        self.cuda_stream: int = handle.value or 0
         self.priority = priority
         self.device_index = current_device()
         self.stream_id = next(_numbers)
@@ -76,8 +76,8 @@ def current_device() -> int:
 
 
 def current_stream(device: Any = None) -> Stream:
-    found: Stream = _here.stream
-    return found
+    stream: Stream = _here.stream
+    return stream
 
 
 @contextlib.contextmanager
@@ -126,6 +126,6 @@ def write(address: int, values: np.ndarray) -> None:
 
 
 def read(values: np.ndarray, address: int) -> None:
-    """Behind the current stream alone: what no stream waits for may be missing."""
+    """After the current stream alone: what no stream waits for may be missing."""
     _call("cuStreamSynchronize", c_void_p(current_stream().cuda_stream))
     _call("cuMemcpy", c_uint64(values.ctypes.data), c_uint64(address), c_size_t(values.nbytes))

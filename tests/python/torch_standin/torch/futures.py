@@ -6,7 +6,7 @@ from . import cuda
 
 
 class Future:
-    """Completed by the host; whoever waits, waits by stream for what was current then."""
+    """Completed by the host; wait() waits by stream for what was current then."""
 
     def __init__(self, devices: Any = None) -> None:
         self._events: list[cuda.Event] = []

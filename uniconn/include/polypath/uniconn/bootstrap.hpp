@@ -19,7 +19,7 @@ namespace polypath::uniconn {
 /// One rank of those that meet. A value; what is after it lives as long as a copy of it.
 class Bootstrap {
  public:
-  /// By an exchange of the caller's (comm.h); `owner` keeps what `user` points to. `is_thread`:
+  /// By an exchange of the caller (comm.h); `owner` keeps what `user` points to. `is_thread`:
   /// the ranks are threads of one process, each with an Environment of its own.
   Bootstrap(int rank, int size, polypath_all_gather_fn exchange, void* user,
             std::shared_ptr<void> owner = nullptr, bool is_thread = false)
@@ -33,8 +33,8 @@ class Bootstrap {
       throw error(POLYPATH_INVALID_ARGUMENT, "bootstrap: a rank of a size, and an exchange");
   }
 
-  /// The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and
-  /// MASTER_PORT; without those one rank alone. Waits for all to come.
+  /// The ranks by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which torchrun and others
+  /// set; without those one rank alone. Waits for all to come.
   static Bootstrap environment(std::uint32_t timeout_ms = kTimeLimitMs) {
     for (const char* const launcher : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
       if (const char* const ranks = std::getenv(launcher);
@@ -47,7 +47,7 @@ class Bootstrap {
                         .c_str());
     polypath_bootstrap* meeting = nullptr;
     polypath::detail::check(polypath_bootstrap_from_environment(0, timeout_ms, &meeting));
-    return of(meeting, false);
+    return from_handle(meeting, false);
   }
 
   /// `size` ranks that are threads of this process: each takes its own.
@@ -55,7 +55,7 @@ class Bootstrap {
     std::vector<polypath_bootstrap*> meetings(size > 0 ? static_cast<std::size_t>(size) : 0);
     polypath::detail::check(polypath_bootstrap_threads(size, timeout_ms, meetings.data()));
     std::vector<Bootstrap> all;
-    for (polypath_bootstrap* const meeting : meetings) all.push_back(of(meeting, true));
+    for (polypath_bootstrap* const meeting : meetings) all.push_back(from_handle(meeting, true));
     return all;
   }
 
@@ -65,11 +65,11 @@ class Bootstrap {
   [[nodiscard]] polypath_all_gather_fn function() const noexcept { return exchange_; }
   [[nodiscard]] void* user() const noexcept { return user_; }
 
-  /// Collective: `mine` of every rank, in rank order.
+  /// Collective: `own` of every rank, in rank order.
   template <typename T>
-  [[nodiscard]] std::vector<T> gather(const T& mine) const {
+  [[nodiscard]] std::vector<T> gather(const T& own) const {
     std::vector<T> all(static_cast<std::size_t>(size_));
-    if (exchange_(&mine, all.data(), sizeof mine, user_) != 0)
+    if (exchange_(&own, all.data(), sizeof own, user_) != 0)
       throw error(
           POLYPATH_COMMUNICATOR_ERROR,
           (std::string("the exchange of the bootstrap failed: ") + polypath_last_error()).c_str());
@@ -79,7 +79,7 @@ class Bootstrap {
  private:
   static constexpr std::uint32_t kTimeLimitMs = 60'000;
 
-  static Bootstrap of(polypath_bootstrap* meeting, bool is_thread) {
+  static Bootstrap from_handle(polypath_bootstrap* meeting, bool is_thread) {
     const std::shared_ptr<polypath_bootstrap> owner(meeting, &polypath_bootstrap_destroy);
     return {polypath_bootstrap_rank(meeting),
             polypath_bootstrap_size(meeting),
@@ -99,7 +99,7 @@ class Bootstrap {
 
 namespace detail {
 
-/// Of this rank among those of its machine.
+/// The place of this rank among the ranks of its machine.
 struct NodePlace {
   int rank = 0;
   int size = 1;
@@ -108,12 +108,12 @@ struct NodePlace {
 /// Collective.
 inline NodePlace node_place(const Bootstrap& bootstrap) {
   using Name = std::array<char, 256>;
-  Name mine{};
-  gethostname(mine.data(), mine.size() - 1);
-  const std::vector<Name> all = bootstrap.gather(mine);
+  Name own_name{};
+  gethostname(own_name.data(), own_name.size() - 1);
+  const std::vector<Name> all = bootstrap.gather(own_name);
   NodePlace place{0, 0};
   for (int rank = 0; rank < bootstrap.size(); ++rank) {
-    if (all[static_cast<std::size_t>(rank)] != mine) continue;
+    if (all[static_cast<std::size_t>(rank)] != own_name) continue;
     if (rank < bootstrap.rank()) ++place.rank;
     ++place.size;
   }

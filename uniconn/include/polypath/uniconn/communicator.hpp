@@ -15,8 +15,8 @@ template <BackendLibrary B, LaunchMode M>
 class Coordinator;
 
 /// Movable, not copyable. Made by all its ranks together, in the same order. Calls for it come from
-/// one thread at a time. Streams that still wait when it is destroyed are let go, and the others'
-/// next call fails.
+/// one thread at a time. Streams that still wait when it is destroyed are released, and the next
+/// call of the other ranks fails.
 template <BackendLibrary B = DefaultBackend>
 class Communicator {
  public:
@@ -89,13 +89,14 @@ class Communicator {
   friend class Coordinator;
 
   struct Made {
-    Made(typename B::Ranks its, const detail::Cuda& cuda) : ranks(std::move(its)), scratch(cuda) {}
+    Made(typename B::Ranks backend_ranks, const detail::Cuda& cuda)
+        : ranks(std::move(backend_ranks)), scratch(cuda) {}
     typename B::Ranks ranks;
     detail::Scratch scratch;
   };
 
-  Communicator(std::shared_ptr<detail::RankSession<B>> job, std::unique_ptr<Made> made)
-      : job_(std::move(job)), made_(std::move(made)) {}
+  Communicator(std::shared_ptr<detail::RankSession<B>> job, std::unique_ptr<Made> state)
+      : job_(std::move(job)), made_(std::move(state)) {}
 
   [[nodiscard]] typename B::Ranks& ranks() const {
     if (made_ == nullptr)

@@ -19,8 +19,8 @@ inline void copy_own(const Cuda& cuda, void* to, const void* from, std::size_t b
 
 /// Each rank sends to each: `send(r)` gives the PostArgs to rank r, `receive(r)` the
 /// AcknowledgeArgs of rank r, without signals, and of 0 bytes where there is nothing. One-sided,
-/// others may still use what is written to: all ranks have to come to it first, and nobody goes on
-/// before all is there. Into `group`, which is begun and ended here, or else is open already
+/// others may still use what is written to: all ranks have to come to it first, and no rank goes
+/// on before all is there. Into `group`, which is begun and ended here, or else is open already
 /// (`joins`; two-sided alone). What is wrong with an argument is found before anything is issued; a
 /// group that was begun here is of no use then.
 template <BackendLibrary B, typename Send, typename Receive>
@@ -64,7 +64,7 @@ void exchange(const Cuda& cuda, typename B::Ranks& ranks, typename B::Group& gro
 /// needed; for one thread at a time.
 class Scratch {
  public:
-  /// Of each rank, at a time.
+  /// Bytes of each rank, at a time.
   static constexpr std::size_t kChunk = std::size_t{1} << 18;
 
   explicit Scratch(const Cuda& cuda) : cuda_(cuda) {}
@@ -94,7 +94,7 @@ class Scratch {
     }
     last_ = stream;
   }
-  void give_back(Stream stream) const {
+  void release(Stream stream) const {
     cuda_.check(cuda_.event_record(done_, stream), "cuEventRecord");
   }
 
@@ -120,8 +120,8 @@ struct Combining {
   std::size_t count = 0;
 
   static void run(void* data) {
-    const std::unique_ptr<Combining> its(static_cast<Combining*>(data));
-    its->combine(its->parts, its->ranks, its->count, its->parts);
+    const std::unique_ptr<Combining> combining(static_cast<Combining*>(data));
+    combining->combine(combining->parts, combining->ranks, combining->count, combining->parts);
   }
 };
 
@@ -150,7 +150,7 @@ void reduce_on_host(const Cuda& cuda, Scratch& scratch, int rank, int ranks, int
                          bytes, stream),
                "cuMemcpyAsync");
   }
-  scratch.give_back(stream);
+  scratch.release(stream);
 }
 
 }  // namespace polypath::uniconn::detail

@@ -15,8 +15,8 @@
 
 namespace polypath::uniconn {
 
-/// Of one stream; every operation comes after what is on it. docs/uniconn.md has the semantics of
-/// each, and what blocks the host.
+/// Communication on one stream; every operation comes after what is on it. docs/uniconn.md has the
+/// semantics of each, and what blocks the host.
 ///
 /// Counts are in elements. Buffers are memory of this rank's GPU; what another rank writes to
 /// (`dest`, `recv`, in place all of `buf`), and signals, are from Memory, at the same place on all
@@ -79,7 +79,7 @@ class Coordinator : public detail::Launches<B, M>,
       const std::vector<std::function<void()>> behind = std::move(behind_group_);
       behind_group_.clear();
       group_.end(stream_);
-      for (const auto& one : behind) one();
+      for (const auto& callback : behind) callback();
     }
   }
   /// The host waits until all that is on the stream is done. Throws when a rank failed meanwhile.
@@ -170,7 +170,7 @@ class Coordinator : public detail::Launches<B, M>,
   void AllReduce(T* buf, std::size_t count, Communicator<B>* comm) {
     AllReduce<Operator>(static_cast<const T*>(buf), buf, count, comm);
   }
-  /// The same, to `root` alone: `recv` of the others stays as it is.
+  /// Reduces to `root` alone: `recv` of the others stays as it is.
   template <ReductionOperator Operator, typename T>
     requires Reducible<T, Operator>
   void Reduce(const T* send, T* recv, std::size_t count, int root, Communicator<B>* comm) {
@@ -291,9 +291,9 @@ class Coordinator : public detail::Launches<B, M>,
         ranks,
         [&](int to) { return sends(send, recv + displs[own], to == root ? counts[own] : 0); },
         [&](int from) {
-          AcknowledgeArgs one = receives(recv, counts, displs, from);
-          if (ranks.rank() != root) one.bytes = 0;
-          return one;
+          AcknowledgeArgs args = receives(recv, counts, displs, from);
+          if (ranks.rank() != root) args.bytes = 0;
+          return args;
         });
   }
   template <Sendable T>
@@ -448,11 +448,11 @@ class Coordinator : public detail::Launches<B, M>,
       if (root < 0 || root == ranks.rank())
         detail::RangeCheck(job_->cuda, "recv").require(recv, count * size);
       const auto on_host = [this, combine, element, size, send, recv, count, root, comm] {
-        Ranks& its = comm->ranks();
-        detail::reduce_on_host(job_->cuda, comm->made_->scratch, its.rank(), its.size(), root,
-                               combine(element), size, send, recv, count, stream_,
-                               [&](const void* from, void* to, std::size_t bytes) {
-                                 all_gather(its, from, to, bytes);
+        Ranks& backend_ranks = comm->ranks();
+        detail::reduce_on_host(job_->cuda, comm->made_->scratch, backend_ranks.rank(),
+                               backend_ranks.size(), root, combine(element), size, send, recv,
+                               count, stream_, [&](const void* from, void* to, std::size_t bytes) {
+                                 all_gather(backend_ranks, from, to, bytes);
                                });
       };
       // Its parts come one after another: not before what the group begins.

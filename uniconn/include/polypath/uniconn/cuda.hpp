@@ -20,23 +20,23 @@ inline DevicePointer device(const void* address) {
   return reinterpret_cast<DevicePointer>(address);
 }
 
-/// Of one engine. Functions give a CUresult; call() makes it an exception.
+/// The driver of one engine. Functions return a CUresult; call() makes it an exception.
 class Cuda {
  public:
   static constexpr int kNotReady = 600;
 
   explicit Cuda(polypath_context* engine) {
     const auto find = [engine](auto& function, const char* name) {
-      void* const found = polypath_driver_function(engine, name);
-      if (found == nullptr)
+      void* const symbol = polypath_driver_function(engine, name);
+      if (symbol == nullptr)
         throw error(POLYPATH_NOT_SUPPORTED,
                     (std::string("the CUDA driver has no ") + name).c_str());
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol);
     };
     find(get_error_name, "cuGetErrorName");
     find(device_count, "cuDeviceGetCount");
     find(retain, "cuDevicePrimaryCtxRetain");
-    find(let_go, "cuDevicePrimaryCtxRelease_v2");
+    find(release, "cuDevicePrimaryCtxRelease_v2");
     find(set_current, "cuCtxSetCurrent");
     find(alloc, "cuMemAlloc_v2");
     find(free, "cuMemFree_v2");
@@ -72,7 +72,7 @@ class Cuda {
   int (*get_error_name)(int, const char**) = nullptr;
   int (*device_count)(int*) = nullptr;
   int (*retain)(CUctx_st**, int) = nullptr;
-  int (*let_go)(int) = nullptr;
+  int (*release)(int) = nullptr;
   int (*set_current)(CUctx_st*) = nullptr;
   int (*alloc)(DevicePointer*, std::size_t) = nullptr;
   int (*free)(DevicePointer) = nullptr;
@@ -111,7 +111,7 @@ class Device {
     cuda.check(cuda.retain(&context_, number), "cuDevicePrimaryCtxRetain");
     cuda.check(cuda.set_current(context_), "cuCtxSetCurrent");
   }
-  ~Device() { cuda_.let_go(number_); }
+  ~Device() { cuda_.release(number_); }
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 

@@ -35,8 +35,8 @@ namespace detail {
 ///   wait<G>(comm)        what this group posted is there, and its sources may be overwritten
 ///   put<G>(src, dest, bytes, to, comm)       without a signal, and of no sure end before a barrier
 ///   put_to_all<G>(src, dest, bytes, comm)
-///   tell<G>(r, value, comm), told(r, comm)   a number for rank r; after a barrier, what r told
-///   count_at(list, r)    an element of a list of the program's
+///   tell<G>(r, value, comm)   a number for rank r;  signal_from(r, comm)   after a barrier, r's
+///   count_at(list, r)    an element of a list of the program
 ///   reduce<G, Operator>(send, recv, count, root, comm)   to all for a negative root
 ///
 /// kGathersAll, kBroadcasts, kExchangesAll: it has all_gather<G>(send, recv, bytes, comm),
@@ -182,7 +182,8 @@ class DeviceCalls {
       Verbs::template tell<G>(r, Verbs::count_at(rdispls, r), comm);
     between_barriers<G>(comm, [&] {
       for_each_rank(comm, [&](int to) {
-        Verbs::template put<G>(send + Verbs::count_at(sdispls, to), recv + Verbs::told(to, comm),
+        Verbs::template put<G>(send + Verbs::count_at(sdispls, to),
+                               recv + Verbs::signal_from(to, comm),
                                Verbs::count_at(scounts, to) * sizeof(T), to, comm);
       });
     });

@@ -12,8 +12,8 @@ struct __nv_bfloat16;
 
 namespace polypath::uniconn {
 
-/// Who communicates: host calls alone; kernels send, and the host tells the receiver after them;
-/// kernels alone.
+/// The side that communicates: host calls alone; kernels send, and the host tells the receiver
+/// after them; kernels alone.
 enum class LaunchMode { PureHost, PartialDevice, PureDevice };
 
 constexpr const char* name_of(LaunchMode mode) {
@@ -25,7 +25,7 @@ constexpr const char* name_of(LaunchMode mode) {
   return "PureDevice";
 }
 
-/// Of a kernel: which of its threads make a call together.
+/// Which threads of a kernel make a call together.
 enum class ThreadGroup { THREAD, WARP, BLOCK };
 
 enum class ReductionOperator { SUM, PROD, MIN, MAX, AVG, LAND, LOR, LXOR, BAND, BOR, BXOR };

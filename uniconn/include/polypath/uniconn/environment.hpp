@@ -18,12 +18,12 @@ inline std::shared_ptr<polypath_context> engine() {
   static std::mutex mutex;
   static std::weak_ptr<polypath_context> known;
   const std::lock_guard lock(mutex);
-  if (auto found = known.lock()) return found;
+  if (auto existing = known.lock()) return existing;
   // Streams that wait for a value must not hold those that others wait for: before CUDA starts.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  polypath_context* made = nullptr;
-  polypath::detail::check(polypath_context_create(nullptr, 0, &made));
-  const std::shared_ptr<polypath_context> owner(made, &polypath_context_destroy);
+  polypath_context* context = nullptr;
+  polypath::detail::check(polypath_context_create(nullptr, 0, &context));
+  const std::shared_ptr<polypath_context> owner(context, &polypath_context_destroy);
   known = owner;
   return owner;
 }
@@ -32,8 +32,8 @@ inline std::shared_ptr<polypath_context> engine() {
 /// last of them.
 template <BackendLibrary B>
 struct RankSession {
-  explicit RankSession(Bootstrap its)
-      : bootstrap(std::move(its)),
+  explicit RankSession(Bootstrap own_bootstrap)
+      : bootstrap(std::move(own_bootstrap)),
         node(node_place(bootstrap)),
         context(detail::engine()),
         cuda(context.get()) {}
@@ -151,7 +151,7 @@ class Environment {
     return "";
   }
 
-  /// Of AnyBackend: what went by which backend so far, but for what is composed; none before
+  /// For AnyBackend: what went by which backend so far, without what is composed; none before
   /// SetDevice.
   [[nodiscard]] auto BackendUses() const
     requires requires(const typename B::World& world) { world.uses(); }

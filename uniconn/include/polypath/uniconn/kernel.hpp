@@ -10,7 +10,7 @@ namespace polypath::uniconn::detail {
 
 using Extents = std::array<unsigned, 3>;
 
-/// Of a dim3, or of a number.
+/// The number of a dim3, or a number.
 template <typename Extent>
 Extents extents(const Extent& extent) {
   if constexpr (requires { extent.x; }) {

@@ -21,17 +21,17 @@ class LocalMemory {
 
   /// On all ranks, or on none.
   void* allocate(std::size_t bytes) {
-    DevicePointer made = 0;
-    const int result = cuda_.alloc(&made, bytes);
+    DevicePointer memory = 0;
+    const int result = cuda_.alloc(&memory, bytes);
     const std::vector<int> all = bootstrap_.gather(result);
     const auto failed = std::ranges::find_if(all, [](int each) { return each != 0; });
     if (failed != all.end()) {
-      if (result == 0) cuda_.free(made);
+      if (result == 0) cuda_.free(memory);
       cuda_.check(*failed, ("Memory::Alloc of " + std::to_string(bytes) + " bytes on rank " +
                             std::to_string(failed - all.begin()))
                                .c_str());
     }
-    void* const address = reinterpret_cast<void*>(made);
+    void* const address = reinterpret_cast<void*>(memory);
     pieces_.add(address, bytes, Nothing{});
     return address;
   }

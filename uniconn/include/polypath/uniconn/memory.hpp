@@ -7,8 +7,8 @@
 
 namespace polypath::uniconn {
 
-/// Of this rank's GPU. All ranks allocate and free together, in the same order, as many elements.
-/// What is not freed goes with the last Communicator, Coordinator or Environment.
+/// Memory of this rank's GPU. All ranks allocate and free together, in the same order, as many
+/// elements. What is not freed goes with the last Communicator, Coordinator or Environment.
 template <BackendLibrary B = DefaultBackend>
 class Memory {
  public:

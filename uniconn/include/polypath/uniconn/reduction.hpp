@@ -38,14 +38,14 @@ void combine(const std::byte* parts, int ranks, std::size_t count, std::byte* to
   using wide = typename As::wide;
   const std::size_t pitch = count * sizeof(stored);
   for (std::size_t i = 0; i < count; ++i) {
-    const auto of = [&](int rank) {
+    const auto value_at = [&](int rank) {
       stored value{};
       std::memcpy(&value, parts + static_cast<std::size_t>(rank) * pitch + i * sizeof value,
                   sizeof value);
       return As::widen(value);
     };
-    wide result = first_of<Operator>(of(0));
-    for (int rank = 1; rank < ranks; ++rank) result = combined<Operator>(result, of(rank));
+    wide result = first_of<Operator>(value_at(0));
+    for (int rank = 1; rank < ranks; ++rank) result = combined<Operator>(result, value_at(rank));
     const stored narrow = As::narrow(result_of<Operator>(result, ranks));
     std::memcpy(to + i * sizeof narrow, &narrow, sizeof narrow);
   }

@@ -24,18 +24,18 @@ class Pieces {
   };
 
   void add(const void* address, std::size_t bytes, Handle handle) {
-    const Piece made{reinterpret_cast<std::uintptr_t>(address), bytes, handle};
-    pieces_.insert(std::ranges::upper_bound(pieces_, made.begin, {}, &Piece::begin), made);
+    const Piece piece{reinterpret_cast<std::uintptr_t>(address), bytes, handle};
+    pieces_.insert(std::ranges::upper_bound(pieces_, piece.begin, {}, &Piece::begin), piece);
   }
   /// Throws unless `address` is the begin of one.
   Handle take(const void* address) {
-    const auto found =
+    const auto it =
         std::ranges::find(pieces_, reinterpret_cast<std::uintptr_t>(address), &Piece::begin);
-    if (found == pieces_.end())
+    if (it == pieces_.end())
       throw error(POLYPATH_INVALID_ARGUMENT,
                   "Memory::Free: not what Memory::Alloc gave, or freed already");
-    const Handle handle = found->handle;
-    pieces_.erase(found);
+    const Handle handle = it->handle;
+    pieces_.erase(it);
     return handle;
   }
   /// Null: `address` is in none.

@@ -25,7 +25,7 @@ concept Sendable = std::is_trivially_copyable_v<T>;
 template <typename T, ReductionOperator Operator>
 concept Reducible = kIsReducible<T, Operator>;
 
-/// A failure of the library behind a backend: `code` is that library's.
+/// A failure of the library of a backend: `code` is that library's.
 class backend_error : public polypath::error {
  public:
   backend_error(int code, const std::string& message)
@@ -80,7 +80,7 @@ constexpr bool is_one_sided(const typename B::Ranks& ranks) {
 ///
 ///   attach       Environment::SetDevice. B::World: this rank comes together with all others, on
 ///                its GPU. B::Ranks: those of a communicator, of which World makes that of all, and
-///                split() makes others. Both are gone before the library is let go.
+///                split() makes others. Both are destroyed before the library is released.
 ///   allocate     Memory::Alloc. World::allocate, World::release: memory of this GPU that others'
 ///                posts may go to. All ranks together, in the same order.
 ///   post         Group::post: begins to send, after what is on the stream.
@@ -91,7 +91,7 @@ constexpr bool is_one_sided(const typename B::Ranks& ranks) {
 ///                overwrite all that was posted.
 ///
 /// kOneSided: a post writes to the other rank's memory, whether that rank came or not. Then `dst`
-/// is memory of Memory, the signal is needed, and posts without one are done behind a barrier of
+/// is memory of Memory, the signal is needed, and posts without one are done after a barrier of
 /// Ranks. Otherwise a post is a send, which an acknowledge of the other rank receives, and signals
 /// are not used.
 ///
@@ -103,7 +103,7 @@ constexpr bool is_one_sided(const typename B::Ranks& ranks) {
 /// what this program, or the library that was chosen, has not what it takes for. launch_together()
 /// starts a __global__ function of which all blocks run at once; without it CUDA's runtime does.
 ///
-/// Of a backend that is chosen at run time Ranks says whether it is one-sided (is_one_sided).
+/// Ranks of a backend that is chosen at run time says whether it is one-sided (is_one_sided).
 template <typename B>
 concept BackendLibrary = requires(
     typename B::World& world, typename B::Ranks& ranks, typename B::Group& group,

@@ -18,8 +18,8 @@ struct batch_tally {
   std::uint32_t bad;    ///< the first that must not be matched, or kNone; messages come first
   std::uint32_t pairs;  ///< how many were made
 };
-/// Of all threads of a group, for each of them; after it, all see what each stored before. Between
-/// two calls with the same memory there is a barrier of the group.
+/// The sums of all threads of a group, for each of them. After it, all see what each stored before.
+/// Between two calls with the same memory there is a barrier of the group.
 POLYPATH_DEVICE batch_tally of_all(const this_warp& warp, match_sums&, const batch_tally& own) {
   warp.sync();
   return {warp_min(own.bad), warp_sum(own.pairs)};
@@ -38,7 +38,7 @@ POLYPATH_DEVICE batch_tally of_all(const this_block& block, match_sums& memory,
           warp_sum(has_one ? memory.words[rank_in_warp()] : 0)};
 }
 
-/// The same of one number, and with no barrier between two calls.
+/// The sum of one number over the group. No barrier is needed between two calls.
 template <typename Group>
 POLYPATH_DEVICE std::uint32_t sum_of(const Group& group, match_sums& memory, std::uint32_t value) {
   group.sync();  // others may still read the words of the one before
@@ -91,7 +91,7 @@ POLYPATH_DEVICE match_outcome outcome_of(const match_batch& batch, std::uint32_t
 POLYPATH_DEVICE match_outcome refused(match_status why, std::uint32_t index) {
   return {why, index, 0, 0, 0, 0};
 }
-/// Why an envelope of a batch must not be matched that somebody said must not.
+/// Why an envelope that a check has rejected must not be matched.
 template <typename Order>
 POLYPATH_DEVICE match_status why_not(const match_batch& batch, bool is_receive,
                                      std::uint32_t index) {
@@ -121,9 +121,9 @@ POLYPATH_DEVICE void note_bad(std::uint64_t* word, bool is_receive, std::uint32_
   const std::uint64_t own =
       std::uint64_t{is_receive} << 63 | std::uint64_t{index} << 8 | static_cast<std::uint32_t>(why);
   for (std::uint64_t seen = load_relaxed<device_scope>(word); own < seen;) {
-    const std::uint64_t found = device::compare_exchange<device_scope>(word, seen, own);
-    if (found == seen) return;
-    seen = found;
+    const std::uint64_t previous = device::compare_exchange<device_scope>(word, seen, own);
+    if (previous == seen) return;
+    seen = previous;
   }
 }
 /// Not 0, and another each time.

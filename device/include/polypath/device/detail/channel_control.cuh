@@ -1,5 +1,5 @@
 // What one warp does for the group that has a context of a channel (channel.cuh): it matches, moves
-// small messages, and finds the large ones whose bytes the group is to store.
+// small messages, and finds the large ones whose bytes the group must store.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace polypath::device::detail {
 
-/// Bytes that the group is to store at the receiver.
+/// Bytes that the group must store at the receiver.
 struct channel_put {
   unsigned char* to;
   const unsigned char* from;
@@ -105,20 +105,20 @@ class channel_control : private channel_requests {
                                                          std::uint64_t window) {
     const channel_pending begun = take_slot(data, bytes, window);
     if (begun.result != status::done) return begun;
-    const envelope of{tag, static_cast<std::uint16_t>(source),
-                      static_cast<std::uint16_t>(context_)};
+    const envelope pattern{tag, static_cast<std::uint16_t>(source),
+                           static_cast<std::uint16_t>(context_)};
     channel_entry entry{};
-    const auto fits = [&](const channel_entry& each) { return accepts(of, each.of); };
+    const auto fits = [&](const channel_entry& each) { return accepts(pattern, each.header); };
     std::uint32_t place = unexpected_.find(fits, entry);
     POLYPATH_MUTANT(channel_mutant::last_arrived_first, place = unexpected_.find(fits, entry, true))
     if (place == channel_list::kNowhere) {
-      posted_.add({of, begun.slot});
+      posted_.add({pattern, begun.slot});
       return begun;
     }
-    deliver(begun.slot, entry.of, turn_of_unexpected(entry));
+    deliver(begun.slot, entry.header, turn_of_unexpected(entry));
     unexpected_.remove(place);
     stalled_ = false;
-    give_credit(entry.of.source);
+    give_credit(entry.header.source);
     return begun;
   }
 
@@ -135,11 +135,11 @@ class channel_control : private channel_requests {
     for (wait_timer watch;;) {
       Unit unit{};
       const unsigned there = warp_ballot(ring.get(turn + rank_in_warp(), unit));
-      const std::uint32_t found = warp_shuffle(unit.words[0], 0);
+      const std::uint32_t received_tag = warp_shuffle(unit.words[0], 0);
       const std::uint32_t length = warp_shuffle(unit.words[1], 0);
       std::uint32_t units = 1;
       if ((there & 1U) != 0) {
-        if ((tag != any_tag && tag != found) || (length & kLarge) != 0) return step;
+        if ((tag != any_tag && tag != received_tag) || (length & kLarge) != 0) return step;
         units = View::units_of(length);
         if (units > kWarp) return step;
       }
@@ -156,50 +156,50 @@ class channel_control : private channel_requests {
       warp_sync();  // all have read
       if (rank_in_warp() == source) receive_turn_ += units;
       give_credit(source);
-      step.got = {found, source, taken};
+      step.got = {received_tag, source, taken};
       step.result = taken < length ? status::truncated : status::done;
       return step;
     }
   }
 
   /// Carries on what is under way, and looks at the request. `waits`: watches the time, and rests.
-  POLYPATH_DEVICE_NOINLINE channel_step take_step(const request& of, wait_timer& watch,
+  POLYPATH_DEVICE_NOINLINE channel_step take_step(const request& handle, wait_timer& watch,
                                                   bool waits) {
     channel_step step{};
     drain();
     start_queued();
     step.has_put = next_put(step.put) ? 1 : 0;
-    step.result = step.has_put != 0 ? status::in_progress : look_at(of, step.got);
+    step.result = step.has_put != 0 ? status::in_progress : look_at(handle, step.got);
     if (step.has_put != 0) return step;
     if (!waits) {
-      const bool ends = step.result != status::in_progress && of.slot != request::kNothing;
+      const bool ends = step.result != status::in_progress && handle.slot != request::kNothing;
       if (!ends && is_polled_in_vain()) step.result = status::aborted;
       return step;
     }
     if (step.result != status::in_progress) return step;
-    if (!is_in_time(watch, of.slot)) {
+    if (!is_in_time(watch, handle.slot)) {
       step.result = status::aborted;
       return step;
     }
-    rest(of);
+    rest(handle);
     return step;
   }
 
-  POLYPATH_DEVICE void announce(const channel_put& of) const {
+  POLYPATH_DEVICE void announce(const channel_put& transfer) const {
     if (rank_in_warp() == 0)
-      Units(context_of(of.rank) + view_.arrivals(), view_.requests_log2)
-          .put_each(this_thread{}, turn_of(of.receive, of.generation), Unit{});
+      Units(context_of(transfer.rank) + view_.arrivals(), view_.requests_log2)
+          .put_each(this_thread{}, turn_of(transfer.receive, transfer.generation), Unit{});
   }
-  POLYPATH_DEVICE void finish(const channel_put& of) {
-    set_state(of.slot, kDone);
-    sends_.remove(of.place);
+  POLYPATH_DEVICE void finish(const channel_put& transfer) {
+    set_state(transfer.slot, kDone);
+    sends_.remove(transfer.place);
   }
 
  private:
   static constexpr std::uint32_t kLarge = 0x80000000;
   enum : std::uint16_t { kQueued, kWaiting };  // a send, in its entry's communicator
 
-  /// False: the warp gives up.
+  /// False: the wait of the warp timed out or was aborted.
   POLYPATH_DEVICE bool is_in_time(wait_timer& watch, std::uint64_t awaited) {
     if (++turns_ % kSpinsPerPoll != 0) return true;
     const bool speaks = rank_in_warp() == 0;
@@ -209,14 +209,14 @@ class channel_control : private channel_requests {
     return !warp_any(is_over);
   }
 
-  /// Whether polling is to end with an abort: asked now and then.
+  /// Whether polling must end with an abort: checked at intervals.
   POLYPATH_DEVICE bool is_polled_in_vain() {
     return ++polls_ % kSpinsPerPoll == 0 && is_aborted(this_warp{}, view_.wait_ctx, view_.number);
   }
 
   // ---- sends ----
 
-  /// Whether the ring has room for so many more units.
+  /// Whether the ring has room for `units` more units.
   POLYPATH_DEVICE bool has_room(std::uint32_t to, std::uint32_t units) {
     bool has = true;
     if (rank_in_warp() == to && send_turn_ + units - credit_ > room()) {
@@ -252,16 +252,16 @@ class channel_control : private channel_requests {
     return true;
   }
   POLYPATH_DEVICE bool try_large(std::uint32_t to, std::uint32_t tag, std::uint32_t slot,
-                                 const Slot& of) {
+                                 const Slot& message) {
     if (!has_room(to, 2)) return false;
     const Units ring = ring_to(to);
     const std::uint64_t turn = warp_shuffle(send_turn_, to);
     if (rank_in_warp() == 0)
-      ring.put_each(this_thread{}, turn, Unit{{tag, kLarge | slot, of.generation}});
+      ring.put_each(this_thread{}, turn, Unit{{tag, kLarge | slot, message.generation}});
     if (rank_in_warp() == 1)
       ring.put_each(this_thread{}, turn + 1,
-                    Unit{{static_cast<std::uint32_t>(of.bytes),
-                          static_cast<std::uint32_t>(of.bytes >> 32), 0}});
+                    Unit{{static_cast<std::uint32_t>(message.bytes),
+                          static_cast<std::uint32_t>(message.bytes >> 32), 0}});
     warp_sync();
     advance_sends(to, 2);
     return true;
@@ -271,24 +271,24 @@ class channel_control : private channel_requests {
     if (queued_ == 0) return;
     std::uint32_t blocked = 0;
     for (;;) {
-      channel_entry found{};
+      channel_entry entry{};
       const std::uint32_t place = sends_.find(
           [&](const channel_entry& each) {
-            return each.of.communicator == kQueued && (blocked >> each.of.source & 1U) == 0;
+            return each.header.communicator == kQueued && (blocked >> each.header.source & 1U) == 0;
           },
-          found);
+          entry);
       if (place == channel_list::kNowhere) break;
-      const Slot slot = slot_of(found.value);
-      const std::uint32_t to = found.of.source;
+      const Slot slot = slot_of(entry.value);
+      const std::uint32_t to = entry.header.source;
       if (slot.bytes <= view_.eager_bytes) {
-        if (try_small(to, found.of.tag, slot.buffer, static_cast<std::uint32_t>(slot.bytes))) {
-          set_state(found.value, kDone);
+        if (try_small(to, entry.header.tag, slot.buffer, static_cast<std::uint32_t>(slot.bytes))) {
+          set_state(entry.value, kDone);
           sends_.remove(place);
           continue;
         }
-      } else if (try_large(to, found.of.tag, found.value, slot)) {
-        found.of.communicator = kWaiting;
-        sends_.change(place, found);
+      } else if (try_large(to, entry.header.tag, entry.value, slot)) {
+        entry.header.communicator = kWaiting;
+        sends_.change(place, entry);
         continue;
       }
       blocked |= 1U << to;
@@ -302,26 +302,26 @@ class channel_control : private channel_requests {
     const auto turn = [&](std::uint32_t slot) {
       return turn_of(slot, static_cast<std::uint32_t>(get(slot_at(slot))));
     };
-    channel_entry found{};
+    channel_entry entry{};
     channel_cts grant{};
     const std::uint32_t place = sends_.find(
         [&](const channel_entry& each) {
           channel_cts seen;
-          return each.of.communicator == kWaiting && grants.get(turn(each.value), seen);
+          return each.header.communicator == kWaiting && grants.get(turn(each.value), seen);
         },
-        found);
+        entry);
     if (place == channel_list::kNowhere) return false;
-    (void)grants.get(turn(found.value), grant);
-    const Slot slot = slot_of(found.value);
+    (void)grants.get(turn(entry.value), grant);
+    const Slot slot = slot_of(entry.value);
     const std::uint32_t window = grant.place >> channel_cts::kSlotBits;
     put.bytes = join(grant.bytes);
-    put.to =
-        reinterpret_cast<unsigned char*>(table(window + 1, found.of.source)) + join(grant.offset);
+    put.to = reinterpret_cast<unsigned char*>(table(window + 1, entry.header.source)) +
+             join(grant.offset);
     put.from = slot.buffer;
-    put.rank = found.of.source;
+    put.rank = entry.header.source;
     put.receive = grant.place & ((1U << channel_cts::kSlotBits) - 1);
     put.generation = grant.generation;
-    put.slot = found.value;
+    put.slot = entry.value;
     put.place = place;
     return true;
   }
@@ -346,26 +346,26 @@ class channel_control : private channel_requests {
     const std::uint64_t turn = warp_shuffle(receive_turn_, source);
     Unit unit{};
     unsigned there = warp_ballot(ring.get(turn + rank_in_warp(), unit));
-    const envelope of{warp_shuffle(unit.words[0], 0), static_cast<std::uint16_t>(source),
-                      static_cast<std::uint16_t>(context_)};
+    const envelope header{warp_shuffle(unit.words[0], 0), static_cast<std::uint16_t>(source),
+                          static_cast<std::uint16_t>(context_)};
     const std::uint32_t kind = warp_shuffle(unit.words[1], 0);
     const std::uint32_t units = (kind & kLarge) != 0 ? 2 : View::units_of(kind);
     for (std::uint32_t done = 0;;) {
       POLYPATH_MUTANT(channel_mutant::part_of_a_message, break)
-      const std::uint32_t wanted = units - done < kWarp ? units - done : kWarp;
-      if (countr_one(there) < wanted) return;  // not all of it
-      done += wanted;
+      const std::uint32_t batch_units = units - done < kWarp ? units - done : kWarp;
+      if (countr_one(there) < batch_units) return;  // not all of it
+      done += batch_units;
       if (done == units) break;
       there = warp_ballot(ring.get(turn + done + rank_in_warp(), unit));
     }
     channel_entry entry{};
-    const auto fits = [&](const channel_entry& each) { return accepts(each.of, of); };
+    const auto fits = [&](const channel_entry& each) { return accepts(each.header, header); };
     std::uint32_t place = posted_.find(fits, entry);
     POLYPATH_MUTANT(channel_mutant::last_posted_first, place = posted_.find(fits, entry, true))
     if (place != channel_list::kNowhere) {
-      deliver(entry.value, of, turn);
+      deliver(entry.value, header, turn);
       posted_.remove(place);
-    } else if (!unexpected_.add({of, static_cast<std::uint32_t>(turn)})) {
+    } else if (!unexpected_.add({header, static_cast<std::uint32_t>(turn)})) {
       stalled_ = true;  // it stays in its ring, and all after it
       return;
     }
@@ -373,18 +373,18 @@ class channel_control : private channel_requests {
     give_credit(source);
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint64_t turn_of_unexpected(const channel_entry& entry) const {
-    const std::uint64_t next = warp_shuffle(receive_turn_, entry.of.source);
+    const std::uint64_t next = warp_shuffle(receive_turn_, entry.header.source);
     return next - static_cast<std::uint32_t>(static_cast<std::uint32_t>(next) - entry.value);
   }
 
   /// The message at `turn` is the receive's.
-  POLYPATH_DEVICE void deliver(std::uint32_t to, const envelope& of, std::uint64_t turn) {
-    const Units ring = ring_from(of.source);
+  POLYPATH_DEVICE void deliver(std::uint32_t to, const envelope& header, std::uint64_t turn) {
+    const Units ring = ring_from(header.source);
     const Slot slot = slot_of(to);
     Unit unit{};
     (void)ring.get(turn, unit);
     if ((unit.words[1] & kLarge) != 0) {
-      grant(to, slot, of, unit.words[1] & ~kLarge, unit.words[2], turn);
+      grant(to, slot, header, unit.words[1] & ~kLarge, unit.words[2], turn);
       return;
     }
     const std::uint32_t bytes = unit.words[1];
@@ -395,7 +395,7 @@ class channel_control : private channel_requests {
       write_unit(slot.buffer, i, taken, unit);
     }
     warp_sync();  // all have read
-    set_result(to, kDone, {of.tag, of.source, taken},
+    set_result(to, kDone, {header.tag, header.source, taken},
                taken < bytes ? status::truncated : status::done);
   }
   /// What unit `i` has of the first `taken` bytes of a message.
@@ -407,10 +407,10 @@ class channel_control : private channel_requests {
       channel_bytes::write(to + first, taken - first < most ? taken - first : most,
                            unit.words + (i == 0 ? 2 : 0));
   }
-  POLYPATH_DEVICE void grant(std::uint32_t to, const Slot& slot, const envelope& of,
+  POLYPATH_DEVICE void grant(std::uint32_t to, const Slot& slot, const envelope& header,
                              std::uint32_t send, std::uint32_t generation, std::uint64_t turn) {
     Unit second{};
-    (void)ring_from(of.source).get(turn + 1, second);
+    (void)ring_from(header.source).get(turn + 1, second);
     const std::uint64_t bytes = second.words[0] | std::uint64_t{second.words[1]} << 32;
     std::uint64_t taken = bytes < slot.bytes ? bytes : slot.bytes;
     std::uint64_t window = slot.window;
@@ -418,13 +418,13 @@ class channel_control : private channel_requests {
       taken = 0;
       window = 0;
     }
-    set_result(to, kArriving, {of.tag, of.source, taken},
+    set_result(to, kArriving, {header.tag, header.source, taken},
                taken < bytes ? status::truncated : status::done);
     const std::uint64_t offset = window & (~std::uint64_t{0} >> 8);
     const std::uint32_t place = to | static_cast<std::uint32_t>(window >> 56)
                                          << channel_cts::kSlotBits;
     if (rank_in_warp() == 0)
-      Grants(context_of(of.source) + view_.grants(), view_.requests_log2)
+      Grants(context_of(header.source) + view_.grants(), view_.requests_log2)
           .put_each(
               this_thread{}, turn_of(send, generation),
               channel_cts{
@@ -434,14 +434,14 @@ class channel_control : private channel_requests {
                   slot.generation});
     warp_sync();
   }
-  /// Gives the sender back what lies before the first message that nobody has asked for.
+  /// Returns credit to the sender for the units before the first unexpected message.
   POLYPATH_DEVICE void give_credit(std::uint32_t source) {
     std::uint64_t read = warp_shuffle(receive_turn_, source);
     bool keeps_messages = !unexpected_.is_empty();
     POLYPATH_MUTANT(channel_mutant::unexpected_forgotten, keeps_messages = false)
     if (keeps_messages) {
       channel_entry oldest{};
-      if (unexpected_.find([&](const channel_entry& each) { return each.of.source == source; },
+      if (unexpected_.find([&](const channel_entry& each) { return each.header.source == source; },
                            oldest) != channel_list::kNowhere)
         read = turn_of_unexpected(oldest);
     }
@@ -451,7 +451,7 @@ class channel_control : private channel_requests {
   }
 
   /// Between two looks that found nothing.
-  POLYPATH_DEVICE void rest([[maybe_unused]] const request& of) {
+  POLYPATH_DEVICE void rest([[maybe_unused]] const request& handle) {
 #if !defined(__CUDACC__)
     // One thread sleeps for the warp, so it looks at all that would wake one of the others.
     bool is_something = false;
@@ -469,14 +469,14 @@ class channel_control : private channel_requests {
     for (std::uint32_t place = 0; speaks && place < sends_.end(); ++place) {
       channel_entry entry{};
       channel_cts grant;
-      if (!sends_.get(place, entry) || entry.of.communicator != kWaiting) continue;
+      if (!sends_.get(place, entry) || entry.header.communicator != kWaiting) continue;
       const auto generation = static_cast<std::uint32_t>(get(slot_at(entry.value)));
       if (grants.get(turn_of(entry.value, generation), grant)) is_something = true;
     }
     Unit nothing;
-    if (speaks && of.slot != request::kNothing &&
+    if (speaks && handle.slot != request::kNothing &&
         Units(mine_ + view_.arrivals(), view_.requests_log2)
-            .get(turn_of(of.slot, of.generation), nothing))
+            .get(turn_of(handle.slot, handle.generation), nothing))
       is_something = true;
     if (speaks && !is_something) spin_pause();
     if (!speaks) stop_watching();
@@ -487,12 +487,12 @@ class channel_control : private channel_requests {
   channel_list posted_;
   channel_list sends_;
   channel_list unexpected_;
-  // Of the rank that is this thread's:
+  // For the rank of this thread:
   std::uint64_t receive_turn_ = 0;  ///< the next unit to come
   std::uint64_t given_ = 0;         ///< credit that it has
   std::uint64_t send_turn_ = 0;
   std::uint64_t credit_ = 0;  ///< that it gave
-  // Of all:
+  // For all ranks:
   std::uint32_t queued_ = 0;  ///< ranks that sends wait for room to
   std::uint32_t first_ = 0;   ///< rank to look at first
   std::uint32_t turns_ = 0;

@@ -26,7 +26,7 @@ struct channel_cts {
   static constexpr unsigned kSlotBits = 10;
 };
 struct channel_entry {
-  envelope of;
+  envelope header;
   std::uint32_t value;
 };
 
@@ -51,9 +51,9 @@ class channel_list {
   /// Its own entry of 32 for each thread; false where there is none.
   POLYPATH_DEVICE bool get(std::uint32_t place, channel_entry& entry) const {
     if (place >= end_) return false;
-    const ll_packet found = load_relaxed<device_scope>(at_ + place);
-    entry = {envelope_of(found.data[0] | std::uint64_t{found.data[1]} << 32), found.data[2]};
-    return found.lap != 0;
+    const ll_packet packet = load_relaxed<device_scope>(at_ + place);
+    entry = {envelope_of(packet.data[0] | std::uint64_t{packet.data[1]} << 32), packet.data[2]};
+    return packet.lap != 0;
   }
   /// False: there is no room.
   POLYPATH_DEVICE bool add(const channel_entry& entry) {
@@ -84,9 +84,9 @@ class channel_list {
     }
     begin_ = 0;
   }
-  /// The first for which `wanted(entry)`; `found` is it, for all threads.
+  /// The place of the first entry with `is_match(entry)`; sets `match` to it, for all threads.
   template <typename Wanted>
-  POLYPATH_DEVICE std::uint32_t find(const Wanted& wanted, channel_entry& found,
+  POLYPATH_DEVICE std::uint32_t find(const Wanted& is_match, channel_entry& match,
                                      bool from_the_end = false) {
     std::uint32_t result = kNowhere;
     for (std::uint32_t first = begin_; first < end_; first += kWarp) {
@@ -96,11 +96,11 @@ class channel_list {
         begin_ += kWarp;
         continue;
       }
-      const unsigned those = warp_ballot(is_live && wanted(entry));
+      const unsigned those = warp_ballot(is_live && is_match(entry));
       if (those == 0) continue;
       const unsigned lane = from_the_end ? kWarp - 1 - leading_zeros(those) : countr_one(~those);
-      found.of = envelope_of(warp_shuffle(bits_of(entry.of), lane));
-      found.value = warp_shuffle(entry.value, lane);
+      match.header = envelope_of(warp_shuffle(bits_of(entry.header), lane));
+      match.value = warp_shuffle(entry.value, lane);
       result = first + lane;
       if (!from_the_end) break;
     }
@@ -113,7 +113,7 @@ class channel_list {
     return 32 - popcount(bits);
   }
   POLYPATH_DEVICE void put(std::uint32_t place, const channel_entry& entry) {
-    const std::uint64_t bits = bits_of(entry.of);
+    const std::uint64_t bits = bits_of(entry.header);
     if (rank_in_warp() == 0)
       store_relaxed<device_scope>(at_ + place,
                                   ll_packet{{static_cast<std::uint32_t>(bits),
@@ -129,7 +129,7 @@ class channel_list {
       const unsigned before = live & ((1U << rank_in_warp()) - 1);
       warp_sync();  // all have loaded
       if (is_live) {
-        const std::uint64_t bits = bits_of(entry.of);
+        const std::uint64_t bits = bits_of(entry.header);
         store_relaxed<device_scope>(at_ + kept + popcount(before),
                                     ll_packet{{static_cast<std::uint32_t>(bits),
                                                static_cast<std::uint32_t>(bits >> 32), entry.value},

@@ -27,7 +27,7 @@ class channel_requests {
   POLYPATH_DEVICE channel_requests(const channel_view& view, std::uint32_t context)
       : view_(view),
         context_(context),
-        mine_(view.mine + view.table_bytes() + context * view.context_bytes()) {}
+        mine_(view.local + view.table_bytes() + context * view.context_bytes()) {}
 
   [[nodiscard]] POLYPATH_DEVICE const channel_view& view() const { return view_; }
 
@@ -57,10 +57,10 @@ class channel_requests {
     return reinterpret_cast<std::uint64_t*>(at);
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint64_t table(std::uint32_t row, std::uint32_t column) const {
-    return load_constant(word(view_.mine) + row * view_.table_words() + column);
+    return load_constant(word(view_.local) + row * view_.table_words() + column);
   }
   [[nodiscard]] POLYPATH_DEVICE unsigned char* context_of(std::uint32_t rank) const {
-    return reinterpret_cast<unsigned char*>(table(0, rank)) + (mine_ - view_.mine);
+    return reinterpret_cast<unsigned char*>(table(0, rank)) + (mine_ - view_.local);
   }
   [[nodiscard]] POLYPATH_DEVICE Units ring_from(std::uint32_t rank) const {
     return {mine_ + view_.rings() + rank * view_.ring_bytes(), view_.units_log2};
@@ -84,7 +84,7 @@ class channel_requests {
   }
 
   // ---- requests ----
-  // Of a slot's words: generation and state; buffer; bytes; window; tag and rank; bytes received;
+  // The words of a slot: generation and state; buffer; bytes; window; tag and rank; bytes received;
   // result.
 
   struct Slot {
@@ -123,7 +123,7 @@ class channel_requests {
     set(at + 6, static_cast<std::uint64_t>(result));
     set_state(slot, state);
   }
-  /// A slot that nobody has; kNothing: there is none.
+  /// A free slot; kNothing: there is none.
   POLYPATH_DEVICE channel_pending take_slot(unsigned char* buffer, std::uint64_t bytes,
                                             std::uint64_t window) {
     const std::uint32_t here = 1U << view_.requests_log2 > rank_in_warp() * kWarp ? ~used_ : 0;
@@ -144,27 +144,28 @@ class channel_requests {
     warp_sync();
     return {status::done, slot, generation};
   }
-  POLYPATH_DEVICE status look_at(const request& of, received& got) {
-    if (of.slot == request::kNothing) return status::done;
-    if (of.slot >= 1U << view_.requests_log2) return status::bad_request;
-    const bool is_used = (warp_shuffle(used_, of.slot / kWarp) >> of.slot % kWarp & 1U) != 0;
-    const Slot slot = slot_of(of.slot);
-    if (!is_used || slot.generation != of.generation) return status::bad_request;
+  POLYPATH_DEVICE status look_at(const request& handle, received& got) {
+    if (handle.slot == request::kNothing) return status::done;
+    if (handle.slot >= 1U << view_.requests_log2) return status::bad_request;
+    const bool is_used =
+        (warp_shuffle(used_, handle.slot / kWarp) >> handle.slot % kWarp & 1U) != 0;
+    const Slot slot = slot_of(handle.slot);
+    if (!is_used || slot.generation != handle.generation) return status::bad_request;
     if (slot.state == kUnderWay) return status::in_progress;
     if (slot.state == kArriving) {
       Unit nothing;
-      const std::uint64_t turn = turn_of(of.slot, of.generation);
+      const std::uint64_t turn = turn_of(handle.slot, handle.generation);
       const Units arrivals(mine_ + view_.arrivals(), view_.requests_log2);
       if (!warp_any(rank_in_warp() == 0 && arrivals.get(turn, nothing))) return status::in_progress;
       POLYPATH_MUTANT_OMITS(channel_mutant::no_acquire)
       fence<system_scope>();
       warp_sync();
     }
-    const std::uint64_t* const at = slot_at(of.slot);
+    const std::uint64_t* const at = slot_at(handle.slot);
     const std::uint64_t from = get(at + 4);
     got = {static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(from >> 32), get(at + 5)};
     const auto result = static_cast<status>(get(at + 6));
-    if (rank_in_warp() == of.slot / kWarp) used_ &= ~(1U << of.slot % kWarp);
+    if (rank_in_warp() == handle.slot / kWarp) used_ &= ~(1U << handle.slot % kWarp);
     return result;
   }
 

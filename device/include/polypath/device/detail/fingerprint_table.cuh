@@ -27,7 +27,7 @@ class fingerprint_table {
     auto* const fours = reinterpret_cast<Four*>(slots);
     for (std::uint32_t i = rank; i < 1U << slots_log2 >> 2; i += size) fours[i] = Four{};
   }
-  /// Puts a message where its search begins, whoever else does: the last one stays.
+  /// Puts a message where its search begins. If other threads do so too, the last one stays.
   POLYPATH_DEVICE void put(std::uint32_t message) const {
     const std::uint64_t key = keys_[message];
     const std::uint64_t hash = tag_hash_of(key, seeds_);
@@ -45,10 +45,11 @@ class fingerprint_table {
     const std::uint64_t key = keys_[message];
     const std::uint64_t hash = tag_hash_of(key, seeds_);
     const std::uint32_t word = word_of(hash) | message;
-    std::uint32_t found = place<false>(key, hash, word);
-    if (found == 0) return true;
-    if (!has_key(found, key)) found = place<true>(key, hash, word);  // another key with this tag
-    return found == 0;
+    std::uint32_t content = place<false>(key, hash, word);
+    if (content == 0) return true;
+    if (!has_key(content, key))
+      content = place<true>(key, hash, word);  // another key with this tag
+    return content == 0;
   }
   /// After all entries: the message of a key, or kNone.
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t find(std::uint64_t key) const {
@@ -56,17 +57,17 @@ class fingerprint_table {
     const std::uint32_t word = word_of(hash);
     const std::uint32_t begin = first_slot(key, hash, 0) & ~(kTogether - 1);
     const Four four = reinterpret_cast<const Four*>(slots_)[begin / kTogether];
-    std::uint32_t found = 0;
+    std::uint32_t content = 0;
     bool has_room = false;
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kTogether; ++i) {
       has_room = has_room || four.words[i] == 0;
-      if (has_tag(four.words[i], word)) found = four.words[i];
+      if (has_tag(four.words[i], word)) content = four.words[i];
     }
     POLYPATH_MUTANT(hash_mutant::first_slots_alone, has_room = true)
-    if (found == 0 && has_room) return kNone;
-    if (found == 0 || !has_key(found, key)) found = search(key, hash, word);
-    return found == 0 ? kNone : found & kIndices;
+    if (content == 0 && has_room) return kNone;
+    if (content == 0 || !has_key(content, key)) content = search(key, hash, word);
+    return content == 0 ? kNone : content & kIndices;
   }
 
  private:
@@ -82,16 +83,16 @@ class fingerprint_table {
   POLYPATH_DEVICE static std::uint32_t word_of(std::uint64_t hash) {
     return (static_cast<std::uint32_t>(hash) & kTags) | kUsed;
   }
-  POLYPATH_DEVICE static bool has_tag(std::uint32_t found, std::uint32_t word) {
-    return ((found ^ word) & (kTags | kUsed)) == 0;
+  POLYPATH_DEVICE static bool has_tag(std::uint32_t content, std::uint32_t word) {
+    return ((content ^ word) & (kTags | kUsed)) == 0;
   }
-  [[nodiscard]] POLYPATH_DEVICE bool has_key(std::uint32_t found, std::uint64_t key) const {
+  [[nodiscard]] POLYPATH_DEVICE bool has_key(std::uint32_t content, std::uint64_t key) const {
     POLYPATH_MUTANT(hash_mutant::tag_alone, return true)
-    return keys_[found & kIndices] == key;
+    return keys_[content & kIndices] == key;
   }
-  [[nodiscard]] POLYPATH_DEVICE bool is_same(std::uint32_t found, std::uint32_t word,
+  [[nodiscard]] POLYPATH_DEVICE bool is_same(std::uint32_t content, std::uint32_t word,
                                              std::uint64_t key) const {
-    return has_tag(found, word) && has_key(found, key);
+    return has_tag(content, word) && has_key(content, key);
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t first_slot(std::uint64_t key, std::uint64_t hash,
                                                          unsigned level) const {
@@ -109,22 +110,22 @@ class fingerprint_table {
   template <bool kByKey>
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t place(std::uint64_t key, std::uint64_t hash,
                                                     std::uint32_t word) const {
-    std::uint32_t found = 0;
+    std::uint32_t content = 0;
     walk(key, hash, [&](std::uint32_t slot) {
-      found = in_shared::exchange(slots_ + slot, 0U, word);
-      return found == 0 || (kByKey ? is_same(found, word, key) : has_tag(found, word));
+      content = in_shared::exchange(slots_ + slot, 0U, word);
+      return content == 0 || (kByKey ? is_same(content, word, key) : has_tag(content, word));
     });
-    return found;
+    return content;
   }
   /// A key's word, or 0.
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t search(std::uint64_t key, std::uint64_t hash,
                                                      std::uint32_t word) const {
-    std::uint32_t found = 0;
+    std::uint32_t content = 0;
     const std::uint32_t slot = walk(key, hash, [&](std::uint32_t at) {
-      found = slots_[at];
-      return found == 0 || is_same(found, word, key);
+      content = slots_[at];
+      return content == 0 || is_same(content, word, key);
     });
-    return slot == kNoSlot ? 0 : found;
+    return slot == kNoSlot ? 0 : content;
   }
 
   std::uint32_t* slots_;

@@ -15,7 +15,7 @@ namespace detail {
 
 /// `word` is 0 before the first launch, and of one launch at a time. At a meeting the blocks of a
 /// launch, however many, add up to 2^31: its highest bit turns, and the others are 0 again, so that
-/// nothing is to be put back for the next meeting or launch.
+/// nothing must be reset for the next meeting or launch.
 class grid_barrier {
  public:
   POLYPATH_DEVICE explicit grid_barrier(std::uint32_t* word) : word_(word) {}
@@ -31,7 +31,7 @@ class grid_barrier {
     block_sync();
   }
   /// In the place of the last meeting: true for the block that comes last, which sees what all
-  /// stored. Nobody waits.
+  /// stored. No block waits.
   [[nodiscard]] POLYPATH_DEVICE bool is_last() const {
     bool last = false;
     block_sync();

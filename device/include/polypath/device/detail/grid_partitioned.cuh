@@ -29,28 +29,28 @@ struct partition_extent {
 };
 POLYPATH_DEVICE partition_extent extent_of(const split_view& view, std::uint32_t partition,
                                            bool is_crowded) {
-  partition_extent of{};
+  partition_extent extent{};
   POLYPATH_UNROLL
   for (unsigned side = 0; side < 2; ++side) {
-    of.counts[side] = load(view.counts[side] + partition);
-    of.begins[side] =
-        is_crowded ? load(view.ends[side] + partition) - of.counts[side] : room_of(partition);
+    extent.counts[side] = load(view.counts[side] + partition);
+    extent.begins[side] =
+        is_crowded ? load(view.ends[side] + partition) - extent.counts[side] : room_of(partition);
   }
-  return of;
+  return extent;
 }
 /// kNone where there is none.
-POLYPATH_DEVICE std::uint32_t index_at(const split_view& view, const partition_extent& of,
+POLYPATH_DEVICE std::uint32_t index_at(const split_view& view, const partition_extent& extent,
                                        unsigned side, std::uint32_t at) {
-  return at < of.counts[side] ? load(view.split[side] + of.begins[side] + at) : kNone;
+  return at < extent.counts[side] ? load(view.split[side] + extent.begins[side] + at) : kNone;
 }
 
 /// A partition that is in order, as message_window sees it.
 class sorted_batch {
  public:
   /// `words`: indices in order, in shared memory of the group that takes it.
-  POLYPATH_DEVICE sorted_batch(const match_batch& of, const partition_extent& extent,
+  POLYPATH_DEVICE sorted_batch(const match_batch& batch, const partition_extent& extent,
                                const std::uint32_t* messages, const std::uint32_t* receives)
-      : of_(of),
+      : of_(batch),
         messages_(messages),
         receives_(receives),
         message_count_(extent.counts[0]),
@@ -97,9 +97,9 @@ class sorted_batch {
 /// One of 64 at most on each side, whose envelopes a warp loads all at once.
 class short_batch : public sorted_batch {
  public:
-  POLYPATH_DEVICE short_batch(const match_batch& of, const partition_extent& extent,
+  POLYPATH_DEVICE short_batch(const match_batch& batch, const partition_extent& extent,
                               const std::uint32_t* messages, const std::uint32_t* receives)
-      : sorted_batch(of, extent, messages, receives) {
+      : sorted_batch(batch, extent, messages, receives) {
     POLYPATH_UNROLL
     for (unsigned half = 0; half < 2; ++half) {
       const std::uint32_t i = half * kWarp + rank_in_warp();
@@ -107,7 +107,7 @@ class short_batch : public sorted_batch {
       receives_[half] = i < extent.counts[1] ? sorted_batch::receive(i) : envelope{};
     }
   }
-  /// Of the lane's own.
+  /// The message with index `i` of the lane.
   [[nodiscard]] POLYPATH_DEVICE envelope message(std::uint32_t i) const {
     return i < kWarp ? messages_[0] : messages_[1];
   }
@@ -125,11 +125,11 @@ template <unsigned kEach>
 struct sorted_indices {
   std::uint32_t of_side[2][kEach];
 
-  POLYPATH_DEVICE sorted_indices(const split_view& view, const partition_extent& of) {
+  POLYPATH_DEVICE sorted_indices(const split_view& view, const partition_extent& extent) {
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kEach; ++i) {
-      of_side[0][i] = index_at(view, of, 0, i * kWarp + rank_in_warp());
-      of_side[1][i] = index_at(view, of, 1, i * kWarp + rank_in_warp());
+      of_side[0][i] = index_at(view, extent, 0, i * kWarp + rank_in_warp());
+      of_side[1][i] = index_at(view, extent, 1, i * kWarp + rank_in_warp());
     }
   }
   /// By a warp: into words of its own.
@@ -151,31 +151,31 @@ constexpr unsigned kShort = 2;  // of a partition as most are, in each lane
 
 /// By a warp, which has loaded what it has of a short one. Returns how many pairs this thread has
 /// made.
-POLYPATH_DEVICE std::uint32_t match_short(const split_view& view, const partition_extent& of,
+POLYPATH_DEVICE std::uint32_t match_short(const split_view& view, const partition_extent& extent,
                                           sorted_indices<kShort>& indices, std::uint32_t* words) {
   std::uint32_t* const receives = words + split_view::kMaxPerWarp;
   indices.sort_into(words, receives);
-  const short_batch batch(view.batch, of, words, receives);
+  const short_batch batch(view.batch, extent, words, receives);
   batch.leave_messages_over(this_warp{});
   return message_window(batch, 0).meet(batch, 0, true);
 }
-/// Likewise of more. By a call, so that what is usual has the registers for itself; so are those
-/// below.
-POLYPATH_DEVICE_NOINLINE std::uint32_t match_more(split_view view, partition_extent of,
+/// Matches a larger partition. It is a call, as the functions below, so that the usual case has
+/// the registers for itself.
+POLYPATH_DEVICE_NOINLINE std::uint32_t match_more(split_view view, partition_extent extent,
                                                   std::uint32_t* words) {
   std::uint32_t* const receives = words + split_view::kMaxPerWarp;
-  sorted_indices<split_view::kMaxPerWarp / kWarp>(view, of).sort_into(words, receives);
-  const sorted_batch batch(view.batch, of, words, receives);
+  sorted_indices<split_view::kMaxPerWarp / kWarp>(view, extent).sort_into(words, receives);
+  const sorted_batch batch(view.batch, extent, words, receives);
   batch.leave_messages_over(this_warp{});
   return match_windows(this_warp{}, batch);
 }
 /// One that has but one side, however many.
-POLYPATH_DEVICE_NOINLINE void match_one_side(split_view view, partition_extent of) {
-  for (std::uint32_t i = rank_in_warp(); i < of.counts[1]; i += kWarp)
-    store(view.batch.matched_message + index_at(view, of, 1, i), kNone);
+POLYPATH_DEVICE_NOINLINE void match_one_side(split_view view, partition_extent extent) {
+  for (std::uint32_t i = rank_in_warp(); i < extent.counts[1]; i += kWarp)
+    store(view.batch.matched_message + index_at(view, extent, 1, i), kNone);
   if (view.batch.matched_receive != nullptr)
-    for (std::uint32_t i = rank_in_warp(); i < of.counts[0]; i += kWarp)
-      store(view.batch.matched_receive + index_at(view, of, 0, i), kNone);
+    for (std::uint32_t i = rank_in_warp(); i < extent.counts[0]; i += kWarp)
+      store(view.batch.matched_receive + index_at(view, extent, 0, i), kNone);
 }
 
 /// Blocks take the partitions that are too long for a warp.
@@ -185,19 +185,19 @@ POLYPATH_DEVICE_NOINLINE std::uint32_t match_noted(split_view view, std::uint32_
   std::uint32_t pairs = 0;
   const std::uint32_t noted = load(&view.words->noted);
   for (std::uint32_t at = block_index(); at < noted; at += grid_size()) {
-    const partition_extent of = extent_of(view, load(view.noted + at), true);
-    const std::uint32_t all = 1U << log2_above(of.most());
+    const partition_extent extent = extent_of(view, load(view.noted + at), true);
+    const std::uint32_t all = 1U << log2_above(extent.most());
     POLYPATH_NO_UNROLL
     for (unsigned side = 0; side < 2; ++side) {
       std::uint32_t* const to = side == 0 ? words : receives;
       for (std::uint32_t i = block.rank(); i < all; i += block.size())
-        to[i] = index_at(view, of, side, i);
+        to[i] = index_at(view, extent, side, i);
       block.sync();
       POLYPATH_MUTANT_OMITS(split_mutant::long_in_no_order)
       sort_in_block(block, to, all);
     }
     block.sync();
-    const sorted_batch batch(view.batch, of, words, receives);
+    const sorted_batch batch(view.batch, extent, words, receives);
     batch.leave_messages_over(block);
     pairs += match_windows(block, batch);
     block.sync();  // the words may be used anew
@@ -213,36 +213,37 @@ POLYPATH_DEVICE std::uint32_t match_by_warp(const split_view& view, std::uint32_
   for (; first < view.partitions(); first += kWarp * step) {
     // Each lane looks at one of them.
     const std::uint32_t own = first + rank_in_warp() * step;
-    const partition_extent found =
+    const partition_extent lane_extent =
         own < view.partitions() ? extent_of(view, own, is_crowded) : partition_extent{};
-    unsigned left = warp_ballot(found.most() != 0 &&
-                                (found.most() <= split_view::kMaxPerWarp || !found.has_both()));
+    unsigned left =
+        warp_ballot(lane_extent.most() != 0 &&
+                    (lane_extent.most() <= split_view::kMaxPerWarp || !lane_extent.has_both()));
     // What the next one has is loaded while one is matched.
     const auto next_one = [&] {
       const unsigned lane = countr_one(~left & (left - 1));
       const bool is_one = left != 0;
       left &= left - 1;
-      partition_extent of{};
+      partition_extent extent{};
       POLYPATH_UNROLL
       for (unsigned side = 0; side < 2; ++side) {
-        of.begins[side] = warp_shuffle(found.begins[side], lane % kWarp);
-        of.counts[side] = is_one ? warp_shuffle(found.counts[side], lane % kWarp) : 0;
+        extent.begins[side] = warp_shuffle(lane_extent.begins[side], lane % kWarp);
+        extent.counts[side] = is_one ? warp_shuffle(lane_extent.counts[side], lane % kWarp) : 0;
       }
-      return of;
+      return extent;
     };
     partition_extent next = next_one();
     sorted_indices<kShort> indices_of_next(view, next);
     while (next.most() != 0) {
-      const partition_extent of = next;
+      const partition_extent extent = next;
       sorted_indices<kShort> indices = indices_of_next;
       next = next_one();
       indices_of_next = sorted_indices<kShort>(view, next);
-      if (!of.has_both())
-        match_one_side(view, of);
-      else if (of.most() > kShort * kWarp)
-        pairs += match_more(view, of, words);
+      if (!extent.has_both())
+        match_one_side(view, extent);
+      else if (extent.most() > kShort * kWarp)
+        pairs += match_more(view, extent, words);
       else
-        pairs += match_short(view, of, indices, words);
+        pairs += match_short(view, extent, indices, words);
     }
   }
   return pairs;

@@ -22,7 +22,7 @@ struct table_view {
   std::uint32_t slots_log2;  ///< 3 to 31
   std::uint64_t seed;        ///< of the hashes; 0: by the clock
 
-  /// For so many messages.
+  /// Log2 of the slots for that many messages.
   [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint32_t slots_log2_for(
       std::uint32_t messages) {
     // One more than the bits of messages - 1, without a loop over them: blocks ask for each table.
@@ -56,7 +56,7 @@ struct hashed_workspace {
   }
 };
 
-/// Of a warp or block, in its shared memory.
+/// Memory of a warp or block, in its shared memory.
 template <unsigned kCapacity>
 struct hashed_storage {
   static_assert(kCapacity >= 32 && kCapacity <= 1024 && (kCapacity & (kCapacity - 1)) == 0,
@@ -68,8 +68,8 @@ struct hashed_storage {
   match_sums sums;
 };
 
-/// Of the hashes of a batch of unique keys: sums of products with numbers that nobody knows, so
-/// that no two keys are likelier to meet than others.
+/// Seeds for the hashes of a batch of unique keys: sums of products with secret numbers, so that
+/// no two keys are likelier to meet than others.
 struct tag_seeds {
   std::uint64_t low;
   std::uint64_t high;
@@ -90,14 +90,14 @@ struct tag_seeds {
   return (key & 0xFFFFFFFF) * seeds.low + (key >> 32) * seeds.high;
 }
 
-/// The same of unique keys.
+/// Memory of a warp or block for unique keys.
 template <unsigned kCapacity>
 struct unique_storage {
   static_assert(kCapacity >= 32 && kCapacity <= 1024 && (kCapacity & (kCapacity - 1)) == 0,
                 "a matcher of one block has room for 32 to 1024, a power of two");
   alignas(16) std::uint32_t slots[4 * kCapacity];
   std::uint64_t messages[kCapacity];  ///< bits of envelopes
-  std::uint64_t receives[kCapacity];  ///< likewise; then the message that each takes
+  std::uint64_t receives[kCapacity];  ///< bits of envelopes; then the message that each takes
   std::uint16_t takers[kCapacity];    ///< of messages: a receive that takes it
   tag_seeds seeds;
   match_sums sums;

@@ -2,9 +2,9 @@
 // and which message a receive without wildcard takes: of the same key and rank, if no wildcard has
 // taken one before.
 //
-// Of each side there are slots with the head of a chain, which has the indices of one key in any
-// order. A rank is found by counting along the chain. Who finds more than kLongChain of them notes
-// a long group (long_runs.cuh); its messages wait until those are in order.
+// Each side has slots with the head of a chain, which has the indices of one key in any
+// order. A rank is found by counting along the chain. A thread that finds more than kLongChain of
+// them notes a long group (long_runs.cuh); its messages wait until those are in order.
 #pragma once
 
 #include "polypath/device/detail/batch_checks.cuh"
@@ -130,7 +130,7 @@ class key_chains {
     });
   }
 
-  // Of long groups, when there are any.
+  // For long groups, if there are any.
 
   POLYPATH_DEVICE void mark_long_groups() const {
     mark(m_.receives, b_.receive_count);
@@ -235,9 +235,9 @@ class key_chains {
     const std::uint32_t head = m_.messages.heads[slot];
     if (is_long(head)) {
       for (std::uint32_t rank = begin; rank < end; ++rank) {
-        const std::uint32_t found = of_rank(m_.messages, slot, rank);
-        if (found == kNone) return;  // there are no more
-        visit(found);
+        const std::uint32_t index = of_rank(m_.messages, slot, rank);
+        if (index == kNone) return;  // there are no more
+        visit(index);
       }
       return;
     }
@@ -264,8 +264,8 @@ class key_chains {
   [[nodiscard]] POLYPATH_DEVICE bool is_taken(std::uint32_t i) const {
     return m_.limits[i] == storage::kTaken;
   }
-  POLYPATH_DEVICE static long_run<storage::kWords> long_group(groups& of, std::uint32_t group) {
-    return {of.bits[group], of.before[group]};
+  POLYPATH_DEVICE static long_run<storage::kWords> long_group(groups& chains, std::uint32_t group) {
+    return {chains.bits[group], chains.before[group]};
   }
   POLYPATH_DEVICE void refuse(match_status why, std::uint32_t i) const {
     in_shared::exchange(&m_.reason, 0, std::uint64_t{static_cast<std::uint32_t>(why)} << 32 | i);
@@ -273,20 +273,20 @@ class key_chains {
 
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t enter(std::uint64_t key) const {
     for (std::uint32_t slot = first_slot_(key);; slot = (slot + 1) & (slots() - 1)) {
-      const std::uint64_t found = in_shared::exchange(m_.keys + slot, kNoKey, key);
-      if (found == kNoKey || found == key) return slot;
+      const std::uint64_t previous = in_shared::exchange(m_.keys + slot, kNoKey, key);
+      if (previous == kNoKey || previous == key) return slot;
     }
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t find(std::uint64_t key) const {
     for (std::uint32_t slot = first_slot_(key);; slot = (slot + 1) & (slots() - 1)) {
-      const std::uint64_t found = m_.keys[slot];
-      if (found == key) return slot;
-      if (found == kNoKey) return kNoSlot;
+      const std::uint64_t current = m_.keys[slot];
+      if (current == key) return slot;
+      if (current == kNoKey) return kNoSlot;
     }
   }
-  POLYPATH_DEVICE static void chain(groups& of, std::uint32_t slot, std::uint32_t i) {
-    of.slots[i] = static_cast<std::uint16_t>(slot);
-    of.links[i] = slot == kNoSlot ? kEnd : in_shared::swap(of.heads + slot, i);
+  POLYPATH_DEVICE static void chain(groups& chains, std::uint32_t slot, std::uint32_t i) {
+    chains.slots[i] = static_cast<std::uint16_t>(slot);
+    chains.links[i] = slot == kNoSlot ? kEnd : in_shared::swap(chains.heads + slot, i);
   }
 
   /// kNothing: the group is long.
@@ -314,16 +314,16 @@ class key_chains {
     return kNothing;
   }
   /// By the thread whose index is the chain's head, so once.
-  POLYPATH_DEVICE static void note_long(groups& of, std::uint32_t slot) {
-    const std::uint32_t group = in_shared::add(&of.longs, 1);
-    long_group(of, group).begin();
-    of.heads[slot] = kEnd + 1 + group;
+  POLYPATH_DEVICE static void note_long(groups& chains, std::uint32_t slot) {
+    const std::uint32_t group = in_shared::add(&chains.longs, 1);
+    long_group(chains, group).begin();
+    chains.heads[slot] = kEnd + 1 + group;
   }
-  POLYPATH_DEVICE void mark(groups& of, std::uint32_t count) const {
+  POLYPATH_DEVICE void mark(groups& chains, std::uint32_t count) const {
     for (std::uint32_t i = rank_; i < count; i += size_) {
-      const std::uint32_t slot = of.slots[i];
-      if (slot != kNoSlot && is_long(of.heads[slot]))
-        long_group(of, group_of(of.heads[slot])).set(i);
+      const std::uint32_t slot = chains.slots[i];
+      if (slot != kNoSlot && is_long(chains.heads[slot]))
+        long_group(chains, group_of(chains.heads[slot])).set(i);
     }
   }
 
@@ -339,12 +339,12 @@ class key_chains {
   }
 
   /// The one of that rank in its key; kNone: there are fewer.
-  [[nodiscard]] POLYPATH_DEVICE static std::uint32_t of_rank(groups& of, std::uint32_t slot,
+  [[nodiscard]] POLYPATH_DEVICE static std::uint32_t of_rank(groups& chains, std::uint32_t slot,
                                                              std::uint32_t rank) {
-    const std::uint32_t head = of.heads[slot];
-    if (is_long(head)) return long_group(of, group_of(head)).of_rank(rank);
+    const std::uint32_t head = chains.heads[slot];
+    if (is_long(head)) return long_group(chains, group_of(head)).of_rank(rank);
     for (std::uint32_t at = head; at != kEnd;) {
-      const std::uint32_t link = of.links[at];
+      const std::uint32_t link = chains.links[at];
       if (rank_of(link) == rank) return at;
       at = next_of(link);
     }

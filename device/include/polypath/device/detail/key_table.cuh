@@ -4,7 +4,7 @@
 // A key has eight neighbouring slots (a line of 128 bytes of the GPU's memory), tried from one of
 // them on in a circle; then eight others, by another hash, and so on. Keys that share the first
 // eight do not share the next, and a word of 64 bits is too short to make many that share three or
-// four: whatever the keys are, no search is long. After kLevels hashes all slots are tried.
+// four: no search is long, for any keys. After kLevels hashes all slots are tried.
 #pragma once
 
 #include <cstdint>
@@ -122,15 +122,15 @@ class key_table {
   POLYPATH_DEVICE std::uint32_t enter(std::uint64_t key, bool& is_new) const {
     return walk(key, [&](std::uint32_t slot) {
       std::uint64_t* const at = slots_.key(slot);
-      std::uint64_t found = kLooksFirst ? Place::peek(at) : kNoKey64;
-      if (found == kNoKey64) {
-        POLYPATH_MUTANT(hash_mutant::entered_unasked, found = Place::peek(at); sleep_ns(0))
-        POLYPATH_MUTANT(hash_mutant::entered_unasked, if (found == kNoKey64) Place::put(at, key))
+      std::uint64_t current = kLooksFirst ? Place::peek(at) : kNoKey64;
+      if (current == kNoKey64) {
+        POLYPATH_MUTANT(hash_mutant::entered_unasked, current = Place::peek(at); sleep_ns(0))
+        POLYPATH_MUTANT(hash_mutant::entered_unasked, if (current == kNoKey64) Place::put(at, key))
         POLYPATH_MUTANT_OMITS(hash_mutant::entered_unasked)
-        found = Place::exchange(at, kNoKey64, key);
+        current = Place::exchange(at, kNoKey64, key);
       }
-      is_new = found == kNoKey64;
-      return is_new || is_same(found, key);
+      is_new = current == kNoKey64;
+      return is_new || is_same(current, key);
     });
   }
   /// The slot of the key, and what is in it; kNoSlot: there is none.
@@ -146,9 +146,9 @@ class key_table {
   }
 
  private:
-  POLYPATH_DEVICE static bool is_same(std::uint64_t one, std::uint64_t other) {
-    POLYPATH_MUTANT(hash_mutant::low_half_alone, return (one ^ other) << 32 == 0)
-    return one == other;
+  POLYPATH_DEVICE static bool is_same(std::uint64_t first, std::uint64_t other) {
+    POLYPATH_MUTANT(hash_mutant::low_half_alone, return (first ^ other) << 32 == 0)
+    return first == other;
   }
   template <typename IsEnd>
   POLYPATH_DEVICE std::uint32_t walk(std::uint64_t key, const IsEnd& is_end) const {

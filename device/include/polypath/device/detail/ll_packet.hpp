@@ -14,7 +14,7 @@ struct alignas(16) ll_packet {
   std::uint32_t lap;
 };
 
-/// Of one item: 1, 2, 4 or 8.
+/// Packets of one item: 1, 2, 4 or 8.
 constexpr unsigned ll_packet_count(std::size_t item_bytes) {
   if (item_bytes <= ll_packet::kBytes) return 1;
   if (item_bytes <= std::size_t{2} * ll_packet::kBytes) return 2;

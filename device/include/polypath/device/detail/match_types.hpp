@@ -19,7 +19,7 @@ namespace polypath::device {
 struct mpi {};          ///< messages and receives in their orders; any source, any tag
 struct partitioned {};  ///< the same without any source
 struct hashed {};       ///< no order, no wildcards
-/// The same, faster, where no two messages are alike and no two receives: the caller's promise.
+/// As hashed, and faster. The caller guarantees that no two messages and no two receives are alike.
 struct hashed_unique {};
 
 enum class match_status : std::uint32_t {
@@ -41,8 +41,8 @@ struct match_batch {
   const envelope* receives;
   std::uint32_t* matched_message;  ///< kNone: it is left over
   std::uint32_t* matched_receive;  ///< may be null
-  /// Of the hashes of matching in MPI's order: a number that nobody knows, where somebody may send
-  /// keys that are made to meet in one place of the table.
+  /// Seed of the hashes of matching in MPI's order. Use a secret number if a sender might choose
+  /// keys that meet in one slot of the table.
   std::uint64_t seed = 0;
 };
 
@@ -57,10 +57,11 @@ struct match_outcome {
   std::uint32_t reserved;
 };
 
-/// Of a word in which a batch notes the first of its messages or receives that must not be matched.
+/// Initial value of a word in which a batch notes the first of its messages or receives that must
+/// not be matched.
 inline constexpr std::uint64_t kNothingBad = ~std::uint64_t{0};
 
-/// Of a matcher that carries over: numbers count from 0 since it was made.
+/// A pair of a matcher that carries over. Numbers count from 0 since its creation.
 struct match_pair {
   std::uint64_t receive;
   std::uint64_t message;

@@ -38,9 +38,9 @@ class mpi_phases {
   using index = typename Place::index;
   using tables = mpi_tables<index>;
 
-  POLYPATH_DEVICE mpi_phases(const tables& of, const match_batch& batch, unsigned rank,
+  POLYPATH_DEVICE mpi_phases(const tables& table, const match_batch& batch, unsigned rank,
                              unsigned size)
-      : t_(of), b_(batch), rank_(rank), size_(size), lane_(rank % kWarp) {}
+      : t_(table), b_(batch), rank_(rank), size_(size), lane_(rank % kWarp) {}
 
   POLYPATH_DEVICE void clear() const {
     for (std::uint32_t slot = rank_; slot < t_.slots(); slot += size_) {
@@ -189,7 +189,7 @@ class mpi_phases {
                    before(t_.messages + Place::get(t_.message_begins + slot), count, i));
     });
     POLYPATH_MUTANT(match_mutant::any_order_of_long_groups, return)
-    // A warp takes a long group, and so many of all indices.
+    // A warp takes a long group, and kWindow of all indices at a time.
     constexpr std::uint32_t kWindow = kWords * 32;
     const std::uint32_t most =
         b_.receive_count > b_.message_count ? b_.receive_count : b_.message_count;
@@ -217,7 +217,7 @@ class mpi_phases {
       });
   }
 
-  /// By one warp, whatever the size: receives with wildcards choose, one after another
+  /// By one warp, for any size: receives with wildcards choose, one after another
   /// (wildcard_scan.cuh).
   POLYPATH_DEVICE void choose_for_wildcards() const;
 
@@ -249,16 +249,16 @@ class mpi_phases {
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t enter(std::uint64_t key) const {
     for (std::uint32_t slot = first_slot(key);; slot = (slot + 1) & (t_.slots() - 1)) {
-      std::uint64_t found = Place::peek(t_.keys + slot);
-      if (found == detail::kNoKey) found = Place::exchange(t_.keys + slot, detail::kNoKey, key);
-      if (found == detail::kNoKey || found == key) return slot;
+      std::uint64_t current = Place::peek(t_.keys + slot);
+      if (current == detail::kNoKey) current = Place::exchange(t_.keys + slot, detail::kNoKey, key);
+      if (current == detail::kNoKey || current == key) return slot;
     }
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t find(std::uint64_t key) const {
     for (std::uint32_t slot = first_slot(key);; slot = (slot + 1) & (t_.slots() - 1)) {
-      const std::uint64_t found = Place::get(t_.keys + slot);
-      if (found == key) return slot;
-      if (found == detail::kNoKey) return tables::kNoSlot;
+      const std::uint64_t current = Place::get(t_.keys + slot);
+      if (current == key) return slot;
+      if (current == detail::kNoKey) return tables::kNoSlot;
     }
   }
   POLYPATH_DEVICE void refuse(match_status why, std::uint32_t i) const {
@@ -320,7 +320,7 @@ class mpi_phases {
     std::uint32_t message;
     std::uint32_t slot;   ///< of its key; after the slots where no receive has that key
     std::uint32_t rank;   ///< in its key,
-    std::uint32_t taken;  ///< of which wildcards have taken so many
+    std::uint32_t taken;  ///< of which wildcards have taken this many
     std::uint32_t limit;  ///< it is free for receives in front of this one
   };
   POLYPATH_DEVICE std::uint32_t limit_of(std::uint32_t slot, std::uint32_t rank,
@@ -332,7 +332,7 @@ class mpi_phases {
     if (own >= Place::get(t_.receive_counts + slot)) return kNone;
     return Place::get(t_.receives + Place::get(t_.receive_begins + slot) + own);
   }
-  /// At so many messages of a list, from `at` on: a lane each.
+  /// Loads messages of a list from `at` on, one per lane.
   POLYPATH_DEVICE look look_at(std::uint32_t at, std::uint32_t count) const {
     if (lane_ >= count) return {kNone, kNone, 0, 0, 0};
     const std::uint32_t message = Place::get(t_.messages + at + lane_);
@@ -363,9 +363,9 @@ class mpi_phases {
       const std::uint32_t (&both)[2][kEach]) const;
   /// By a warp: up to 32 * kEach of both. Returns how many pairs this thread has made.
   template <unsigned kEach>
-  [[nodiscard]] POLYPATH_DEVICE std::uint32_t pair_group(const group& of) const;
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t pair_group(const group& members) const;
   /// By a thread: up to kFewOfGroup of both.
-  [[nodiscard]] POLYPATH_DEVICE std::uint32_t pair_few(const group& of) const;
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t pair_few(const group& members) const;
   POLYPATH_DEVICE void pair(std::uint32_t message, std::uint32_t receive) const {
     store(b_.matched_message + receive, message);
     if (b_.matched_receive != nullptr) store(b_.matched_receive + message, receive);

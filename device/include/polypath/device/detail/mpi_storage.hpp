@@ -20,8 +20,8 @@ inline constexpr unsigned kRound = 56;
 /// So many choose with their rows loaded together; the last of a round with rows of none.
 inline constexpr unsigned kRowsTogether = 8;
 
-/// Where a key's slot is looked for first. Whoever does not know the seed cannot make keys that
-/// meet: products with two numbers made of it, which is cheaper than first_slot_of.
+/// Where a key's slot is looked for first. A sender that does not know the seed cannot make keys
+/// that meet: products with two numbers made of it, which is cheaper than first_slot_of.
 class slot_hash {
  public:
   POLYPATH_HOST_DEVICE constexpr slot_hash(std::uint64_t seed, unsigned slots_log2)
@@ -54,7 +54,7 @@ struct mpi_storage {
   struct groups {
     std::uint32_t heads[kSlots];  ///< the first of a chain; kEnd; or above it, a long group
     /// The next of a chain, and in the upper half the rank in the group. After the end is the end.
-    /// Of a receive with a wildcard: the slot of its pattern.
+    /// For a receive with a wildcard: the slot of its pattern.
     std::uint32_t links[kCapacity + 1];
     std::uint16_t slots[kCapacity];  ///< of its key, or kNoSlot
     std::uint32_t bits[kMaxLong][kWords];
@@ -65,7 +65,8 @@ struct mpi_storage {
   static constexpr std::uint32_t kNoSlot = 0xFFFF;
   static constexpr std::uint32_t kNothing = 0xFFFF;  ///< no index, no rank
 
-  /// Of a receive with a wildcard: the bit of a message, and of which 32 messages; 0: it has none.
+  /// The choice of a receive with a wildcard: the bit of a message, and of which 32 messages; 0: it
+  /// has none.
   struct alignas(8) choice {
     std::uint32_t bit;
     std::uint32_t word;
@@ -73,7 +74,7 @@ struct mpi_storage {
   static constexpr std::uint32_t kRow = kWords + 1;  ///< such that rows meet in no bank
   /// A round of receives with wildcards: a bit for each message.
   struct alignas(16) round {
-    /// Of the pattern of a receive, which has the row of one of its receives: what it accepts. The
+    /// By pattern of a receive, which has the row of one of its receives: what it accepts. The
     /// last one is that of none.
     std::uint32_t accepted[detail::kRound + 1][kRow];
     /// What receives between the wildcard before and this one take.
@@ -89,13 +90,13 @@ struct mpi_storage {
   alignas(16) groups messages;
   std::uint16_t patterns[3][kCapacity];  ///< of each message, slots that accept it, or kNoPattern
   static constexpr std::uint32_t kNoPattern = kSlots;
-  /// Of messages: one more than the receive that takes it if no other wildcard takes one; or kFree;
+  /// By message: one more than the receive that takes it if no other wildcard takes one; or kFree;
   /// kGone: one before all that come takes it; kTaken: one with a wildcard has.
   std::uint16_t limits[kCapacity];
   static constexpr std::uint32_t kFree = 0xFFFF;
   static constexpr std::uint32_t kGone = 1;
   static constexpr std::uint32_t kTaken = 0;
-  /// Of a key, by wildcards; of a pattern, one more than which wildcard it has the row of.
+  /// By key: taken by wildcards; by pattern: one more than which wildcard it has the row of.
   alignas(16) std::uint16_t taken[kSlots + 8];
   std::uint16_t results[kCapacity];    ///< the message of each receive, or kNothing
   std::uint16_t wildcards[kCapacity];  ///< the receives that have them, in order

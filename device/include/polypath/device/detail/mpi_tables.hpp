@@ -23,8 +23,8 @@ POLYPATH_HOST_DEVICE constexpr std::uint32_t log2_above(std::uint32_t count) {
   while (1U << log2 < count) ++log2;
   return log2;
 }
-/// The most groups that are noted: long ones of the lists of so many receives and messages, or keys
-/// that have both, and of one of them more than a few.
+/// The most groups that are noted: long groups of `capacity` receives and messages, or keys that
+/// have both, and more than a few of one of them.
 POLYPATH_HOST_DEVICE constexpr std::uint32_t max_noted_groups(std::uint32_t capacity) {
   static_assert((1 + kPatterns) * (kFewOfGroup + 2) <= 2 * kShortGroup, "keys are the most");
   return 2 * capacity / (kFewOfGroup + 2) + 1;
@@ -70,7 +70,7 @@ struct mpi_tables {
   [[nodiscard]] POLYPATH_HOST_DEVICE std::uint32_t slots() const { return 1U << slots_log2; }
 };
 
-/// Those of the whole GPU, one after the other in its memory.
+/// The tables of the whole GPU, one after the other in its memory.
 struct mpi_workspace {
   static constexpr unsigned kPhases = 10;
   static constexpr unsigned kChoosing = 8;
@@ -108,23 +108,23 @@ struct mpi_workspace {
 
   POLYPATH_HOST_DEVICE static mpi_tables<std::uint32_t> cut(cutter& from, std::uint32_t capacity) {
     const std::uint64_t slots = std::uint64_t{1} << detail::log2_above(2 * capacity);
-    mpi_tables<std::uint32_t> made{};
-    made.keys = from.take<std::uint64_t>(slots);
-    made.all = from.take<mpi_tables<std::uint32_t>::counters>(1);
-    made.receive_counts = from.take<std::uint32_t>(slots + 1);
-    made.message_counts = from.take<std::uint32_t>(slots);
-    made.receive_begins = from.take<std::uint32_t>(slots + 1);
-    made.message_begins = from.take<std::uint32_t>(slots);
-    made.taken = from.take<std::uint32_t>(slots + capacity);
-    made.receives = from.take<std::uint32_t>(capacity);
-    made.messages = from.take<std::uint32_t>(std::uint64_t{detail::kPatterns} * capacity);
-    made.receive_slots = from.take<std::uint32_t>(capacity);
-    made.receive_ranks = from.take<std::uint32_t>(capacity);
-    made.message_slots = from.take<std::uint32_t>(std::uint64_t{detail::kPatterns} * capacity);
-    made.message_ranks = from.take<std::uint32_t>(std::uint64_t{detail::kPatterns} * capacity);
-    made.noted = from.take<std::uint32_t>(detail::max_noted_groups(capacity));
-    made.capacity = capacity;
-    return made;
+    mpi_tables<std::uint32_t> tables{};
+    tables.keys = from.take<std::uint64_t>(slots);
+    tables.all = from.take<mpi_tables<std::uint32_t>::counters>(1);
+    tables.receive_counts = from.take<std::uint32_t>(slots + 1);
+    tables.message_counts = from.take<std::uint32_t>(slots);
+    tables.receive_begins = from.take<std::uint32_t>(slots + 1);
+    tables.message_begins = from.take<std::uint32_t>(slots);
+    tables.taken = from.take<std::uint32_t>(slots + capacity);
+    tables.receives = from.take<std::uint32_t>(capacity);
+    tables.messages = from.take<std::uint32_t>(std::uint64_t{detail::kPatterns} * capacity);
+    tables.receive_slots = from.take<std::uint32_t>(capacity);
+    tables.receive_ranks = from.take<std::uint32_t>(capacity);
+    tables.message_slots = from.take<std::uint32_t>(std::uint64_t{detail::kPatterns} * capacity);
+    tables.message_ranks = from.take<std::uint32_t>(std::uint64_t{detail::kPatterns} * capacity);
+    tables.noted = from.take<std::uint32_t>(detail::max_noted_groups(capacity));
+    tables.capacity = capacity;
+    return tables;
   }
 };
 

@@ -84,7 +84,8 @@ class in_rank_order {
 
   POLYPATH_BOTH explicit in_rank_order(int ranks) : ranks_(ranks) {}
 
-  /// Of any rank: what combined() does to others' elements it does not do to them twice.
+  /// For an element of any rank: what combined() does to others' elements it does not do to them
+  /// twice.
   POLYPATH_BOTH Sum widen(Element element) const {
     if constexpr (kIsHalf)
       return Operation::first(to_float(element));

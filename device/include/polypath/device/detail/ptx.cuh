@@ -1,4 +1,5 @@
-// Of platform.cuh, which says what each function means: one PTX instruction or intrinsic each.
+// Device side of platform.cuh, which says what each function means: one PTX instruction or
+// intrinsic each.
 #pragma once
 
 #include <cstddef>

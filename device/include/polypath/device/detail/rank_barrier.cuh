@@ -27,9 +27,9 @@ POLYPATH_DEVICE bool any_of(const warp_group& group, bool value) { return group.
 class this_grid {
  public:
   POLYPATH_DEVICE this_grid(std::uint32_t* words, const wait_context& wait_ctx)
-      : words_(words), patience_(wait_ctx) {
+      : words_(words), wait_ctx_(wait_ctx) {
     // The block that waits for another rank says so before those that wait for it.
-    if (patience_.time_limit_ns < ~std::uint64_t{0} / 2) patience_.time_limit_ns *= 2;
+    if (wait_ctx_.time_limit_ns < ~std::uint64_t{0} / 2) wait_ctx_.time_limit_ns *= 2;
   }
 
   [[nodiscard]] POLYPATH_DEVICE unsigned rank() const {
@@ -49,9 +49,9 @@ class this_grid {
     }
     return block_any(last);
   }
-  /// True when `came` is for all of the block; else the others wait in vain, and end so.
-  [[nodiscard]] POLYPATH_DEVICE bool let_go(std::uint32_t turn, bool came) const {
-    if (block_any(!came)) return false;
+  /// True if `has_arrived` is for all of the block; else the other blocks end by their time limit.
+  [[nodiscard]] POLYPATH_DEVICE bool release(std::uint32_t turn, bool has_arrived) const {
+    if (block_any(!has_arrived)) return false;
     if (rank_in_block() == 0) {
       POLYPATH_MUTANT_OMITS(collective_mutant::arrivals_not_reset)
       store_relaxed(words_, 0U);
@@ -60,24 +60,24 @@ class this_grid {
     return true;
   }
   [[nodiscard]] POLYPATH_DEVICE bool await(std::uint32_t turn) const {
-    bool came = true;
+    bool has_arrived = true;
     POLYPATH_MUTANT(collective_mutant::group_ahead_of_its_barrier, return !block_any(false))
     if (rank_in_block() == 0) {
       std::uint32_t seen = 0;
-      came = wait_until(
-          patience_,
+      has_arrived = wait_until(
+          wait_ctx_,
           [&] {
             seen = load_acquire(words_ + kTurn);
             return seen != turn;
           },
           [&] { return wait_target{wait_error::kNobody, turn + 1, seen}; });
     }
-    return !block_any(!came);
+    return !block_any(!has_arrived);
   }
-  /// All threads of the grid; orders memory between them. False: gave up (wait.cuh).
+  /// All threads of the grid; orders memory between them. False: timed out or aborted (wait.cuh).
   [[nodiscard]] POLYPATH_DEVICE bool meet() const {
     std::uint32_t turn = 0;
-    return is_last(turn) ? let_go(turn, true) : await(turn);
+    return is_last(turn) ? release(turn, true) : await(turn);
   }
 
  private:
@@ -87,14 +87,14 @@ class this_grid {
     return atomic_add_acq_rel(words_, 1U);
   }
   std::uint32_t* words_;
-  wait_context patience_;
+  wait_context wait_ctx_;
 };
 
-/// One thread: until the word is at `value`, or past it. `patience()` and `awaited(seen)` are asked
-/// when it is not yet. False: gave up.
-template <typename PatienceOf, typename WhatFor>
+/// One thread: until the word is at `value`, or past it. `wait_ctx()` and `awaited(seen)` are
+/// called when it is not yet. False: timed out or aborted.
+template <typename WaitContextOf, typename WhatFor>
 POLYPATH_DEVICE bool await_value(const std::uint64_t* word, std::uint64_t value,
-                                 const PatienceOf& wait_ctx, const WhatFor& awaited) {
+                                 const WaitContextOf& wait_ctx, const WhatFor& awaited) {
   std::uint64_t seen = 0;
   const auto ready = [&] {
     POLYPATH_MUTANT_ELSE(collective_mutant::word_loaded_plainly, seen = load(word))
@@ -111,52 +111,54 @@ namespace detail {
 /// Raises this rank's word on all ranks, and waits for theirs: threads `rank`, `size` of a group.
 template <typename Mine, typename Theirs, typename Await>
 POLYPATH_DEVICE bool signal_and_wait_peers(unsigned rank, unsigned size, int own, int ranks,
-                                           std::uint64_t number, const Mine& mine,
-                                           const Theirs& theirs, const Await& await) {
+                                           std::uint64_t number, const Mine& local_word,
+                                           const Theirs& remote_word, const Await& await) {
   const int step = static_cast<int>(size);
   for (int r = static_cast<int>(rank); r < ranks; r += step) {
-    auto* const word = theirs(r);
+    auto* const word = remote_word(r);
     POLYPATH_MUTANT_ELSE(collective_mutant::barrier_without_release, store_relaxed(word, number))
     store_release(word, number);
   }
-  bool came = true;
+  bool all_arrived = true;
   for (int r = static_cast<int>(rank); r < ranks; r += step) {
     POLYPATH_MUTANT(collective_mutant::barrier_of_neighbours, if (r != (own + 1) % ranks) continue)
-    if (r != own) came = await(mine(r), number, r) && came;
+    if (r != own) all_arrived = await(local_word(r), number, r) && all_arrived;
   }
-  return came;
+  return all_arrived;
 }
 template <typename Mine>
-POLYPATH_DEVICE std::uint64_t number_of_meeting(int own, const Mine& mine) {
+POLYPATH_DEVICE std::uint64_t number_of_meeting(int own, const Mine& local_word) {
   POLYPATH_MUTANT(collective_mutant::barrier_not_counted, return 1)
-  return load_relaxed(mine(own)) + 1;
+  return load_relaxed(local_word(own)) + 1;
 }
 
 }  // namespace detail
 
 /// One group of each rank comes to it; then all that they stored before is there, for all of them.
-/// `mine(r)`: the word here that rank r raises; this rank's own counts the meetings. `theirs(r)`:
-/// the one that this rank raises on rank r. `await(word, number, r)`: until the word is at the
-/// number, or false. False for all of the group: one of it gave up.
+/// `local_word(r)`: the word here that rank r raises; this rank's own counts the meetings.
+/// `remote_word(r)`: the one that this rank raises on rank r. `await(word, number, r)`: until the
+/// word is at the number, or false. False for all of the group: a wait of one thread timed out or
+/// was aborted.
 template <typename Group, typename Mine, typename Theirs, typename Await>
-POLYPATH_DEVICE bool meet(const Group& group, int own, int ranks, const Mine& mine,
-                          const Theirs& theirs, const Await& await) {
-  const std::uint64_t number = detail::number_of_meeting(own, mine);
+POLYPATH_DEVICE bool meet(const Group& group, int own, int ranks, const Mine& local_word,
+                          const Theirs& remote_word, const Await& await) {
+  const std::uint64_t number = detail::number_of_meeting(own, local_word);
   group.sync();  // all have the number; what all have stored goes with any release
-  const bool came = detail::signal_and_wait_peers(group.rank(), group.size(), own, ranks, number,
-                                                  mine, theirs, await);
-  POLYPATH_MUTANT(collective_mutant::group_ahead_of_its_barrier, return came)
-  return !any_of(group, !came);
+  const bool arrived = detail::signal_and_wait_peers(group.rank(), group.size(), own, ranks, number,
+                                                     local_word, remote_word, await);
+  POLYPATH_MUTANT(collective_mutant::group_ahead_of_its_barrier, return arrived)
+  return !any_of(group, !arrived);
 }
 /// By the block that comes last.
 template <typename Mine, typename Theirs, typename Await>
-POLYPATH_DEVICE bool meet(const this_grid& grid, int own, int ranks, const Mine& mine,
-                          const Theirs& theirs, const Await& await) {
-  const std::uint64_t number = detail::number_of_meeting(own, mine);
+POLYPATH_DEVICE bool meet(const this_grid& grid, int own, int ranks, const Mine& local_word,
+                          const Theirs& remote_word, const Await& await) {
+  const std::uint64_t number = detail::number_of_meeting(own, local_word);
   std::uint32_t turn = 0;
   if (!grid.is_last(turn)) return grid.await(turn);
-  return grid.let_go(turn, detail::signal_and_wait_peers(rank_in_block(), threads_of_block(), own,
-                                                         ranks, number, mine, theirs, await));
+  return grid.release(
+      turn, detail::signal_and_wait_peers(rank_in_block(), threads_of_block(), own, ranks, number,
+                                          local_word, remote_word, await));
 }
 
 /// The elements that a rank combines for all, of `count`.
@@ -175,8 +177,8 @@ POLYPATH_DEVICE element_slice slice_of(int rank, int ranks, std::size_t count) {
   return {begin, count - begin < share ? count - begin : share};
 }
 
-/// `length` elements of all ranks, in rank order, to every place of `to`. In place, too: what one
-/// group combines nobody else looks at.
+/// `length` elements of all ranks, in rank order, to every place of `to`. In place, too: no other
+/// group reads what one group combines.
 template <typename Group, typename Operation, typename Stored, int kMaxPointers>
 POLYPATH_DEVICE void combine_all(const Group& group, const Operation& operation,
                                  const pointer_list<Stored, kMaxPointers>& to,

@@ -1,6 +1,6 @@
 // The phase of matching in MPI's order that does all that is left where no receive has a wildcard
 // and no key very many: keys do not depend on each other, and the n-th receive of one takes its
-// n-th message. Who puts both in order, in registers, has the pairs.
+// n-th message. A thread that puts both in order, in registers, has the pairs.
 #pragma once
 
 #include "polypath/device/detail/mpi_phases.cuh"
@@ -14,10 +14,10 @@ namespace detail {
 /// Numbers of one thread.
 POLYPATH_DEVICE void sort_few(std::uint32_t (&numbers)[kFewOfGroup]) {
   static_assert(kFewOfGroup == 4, "the network is of four");
-  const auto order = [&](unsigned one, unsigned other) {
-    const std::uint32_t a = numbers[one];
+  const auto order = [&](unsigned first, unsigned other) {
+    const std::uint32_t a = numbers[first];
     const std::uint32_t b = numbers[other];
-    numbers[one] = a < b ? a : b;
+    numbers[first] = a < b ? a : b;
     numbers[other] = a < b ? b : a;
   };
   order(0, 2);
@@ -45,13 +45,13 @@ POLYPATH_DEVICE std::uint32_t mpi_phases<Place>::pair_each(
 
 template <typename Place>
 template <unsigned kEach>
-POLYPATH_DEVICE std::uint32_t mpi_phases<Place>::pair_group(const group& of) const {
+POLYPATH_DEVICE std::uint32_t mpi_phases<Place>::pair_group(const group& members) const {
   std::uint32_t both[2][kEach];
   POLYPATH_UNROLL
   for (unsigned i = 0; i < kEach; ++i) {
     const std::uint32_t at = i * kWarp + lane_;
-    both[0][i] = at < of.receive_count ? Place::get(of.receives + at) : kNone;
-    both[1][i] = at < of.message_count ? Place::get(of.messages + at) : kNone;
+    both[0][i] = at < members.receive_count ? Place::get(members.receives + at) : kNone;
+    both[1][i] = at < members.message_count ? Place::get(members.messages + at) : kNone;
   }
   POLYPATH_MUTANT(match_mutant::any_order_of_long_groups, return pair_each(both))
   detail::sort_in_warp(both);
@@ -59,12 +59,12 @@ POLYPATH_DEVICE std::uint32_t mpi_phases<Place>::pair_group(const group& of) con
 }
 
 template <typename Place>
-POLYPATH_DEVICE std::uint32_t mpi_phases<Place>::pair_few(const group& of) const {
+POLYPATH_DEVICE std::uint32_t mpi_phases<Place>::pair_few(const group& members) const {
   std::uint32_t both[2][detail::kFewOfGroup];
   POLYPATH_UNROLL
   for (unsigned i = 0; i < detail::kFewOfGroup; ++i) {
-    both[0][i] = i < of.receive_count ? Place::get(of.receives + i) : kNone;
-    both[1][i] = i < of.message_count ? Place::get(of.messages + i) : kNone;
+    both[0][i] = i < members.receive_count ? Place::get(members.receives + i) : kNone;
+    both[1][i] = i < members.message_count ? Place::get(members.messages + i) : kNone;
   }
   POLYPATH_MUTANT_OMITS(match_mutant::any_order_of_receives)
   detail::sort_few(both[0]);
@@ -76,22 +76,25 @@ POLYPATH_DEVICE std::uint32_t mpi_phases<Place>::pair_few(const group& of) const
 template <typename Place>
 POLYPATH_DEVICE void mpi_phases<Place>::pair_groups() const {
   constexpr unsigned kUsual = 2;  // of each lane
-  const auto max_of = [](const group& of) {
-    return of.receive_count < of.message_count ? of.message_count : of.receive_count;
+  const auto max_of = [](const group& members) {
+    return members.receive_count < members.message_count ? members.message_count
+                                                         : members.receive_count;
   };
   std::uint32_t matches = 0;
   // A warp each; the first ones go to as many blocks.
   const auto noted = static_cast<std::uint32_t>(Place::get(&t_.all->groups));
   for (std::uint32_t at = warp_index() * grid_size() + block_index(); at < noted;
        at += size_ / kWarp) {
-    const group of = group_of(Place::get(t_.noted + at));
-    matches += max_of(of) <= kUsual * kWarp ? pair_group<kUsual>(of)
-                                            : pair_group<detail::kMaxPerGroup / kWarp>(of);
+    const group members = group_of(Place::get(t_.noted + at));
+    matches += max_of(members) <= kUsual * kWarp
+                   ? pair_group<kUsual>(members)
+                   : pair_group<detail::kMaxPerGroup / kWarp>(members);
   }
   for (std::uint32_t slot = rank_; slot < t_.slots(); slot += size_) {
-    const group of = group_of(slot);
-    if (of.receive_count != 0 && of.message_count != 0 && max_of(of) <= detail::kFewOfGroup)
-      matches += pair_few(of);
+    const group members = group_of(slot);
+    if (members.receive_count != 0 && members.message_count != 0 &&
+        max_of(members) <= detail::kFewOfGroup)
+      matches += pair_few(members);
   }
   note_matches(matches);
 }

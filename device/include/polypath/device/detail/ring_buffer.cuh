@@ -52,10 +52,10 @@ class ring_base {
       if (Cells::kTogether > 1 || !is_there) is_there = self().load_items(team, first, item);
       if (team.all(is_there)) return status::done;
     }
-    T found = item;  // which stays in registers
-    const status result =
-        await_long(team, wait_ctx, first + team.rank(), found, is_there, will_not_come, awaited);
-    if (!is_there && result == status::done) item = found;
+    T local_item = item;  // which stays in registers
+    const status result = await_long(team, wait_ctx, first + team.rank(), local_item, is_there,
+                                     will_not_come, awaited);
+    if (!is_there && result == status::done) item = local_item;
     return result;
   }
 
@@ -73,7 +73,7 @@ class ring_base {
                                              const WillNotCome& will_not_come,
                                              const WhatFor& awaited) const {
     bool is_closed = false;
-    const bool came = wait_until(
+    const bool arrived = wait_until(
         team, wait_ctx,
         [&] {
           if (is_there || (self().may_be_there(turn) && self().get(turn, item))) return true;
@@ -81,7 +81,7 @@ class ring_base {
           return is_closed;
         },
         [&] { return awaited(turn); });
-    if (!came) return status::aborted;
+    if (!arrived) return status::aborted;
     return is_closed ? status::closed : status::done;
   }
 };

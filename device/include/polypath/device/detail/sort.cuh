@@ -37,11 +37,11 @@ POLYPATH_DEVICE void sort_in_lanes(std::uint32_t (&rows)[kRows][kEach], unsigned
       for (unsigned i = 0; i < kEach; ++i) {
         if ((i & step) != 0) continue;
         const bool rises = ((place + i) & run) == 0;
-        const std::uint32_t one = rows[row][i];
+        const std::uint32_t value = rows[row][i];
         const std::uint32_t other = rows[row][i | step];
-        const bool stays = (one < other) == rises;
-        rows[row][i] = stays ? one : other;
-        rows[row][i | step] = stays ? other : one;
+        const bool stays = (value < other) == rises;
+        rows[row][i] = stays ? value : other;
+        rows[row][i | step] = stays ? other : value;
       }
     }
   }
@@ -77,11 +77,11 @@ POLYPATH_DEVICE void sort_in_block(const this_block& block, std::uint32_t* numbe
       for (std::uint32_t i = block.rank(); i < count / 2; i += block.size()) {
         const std::uint32_t at = i / step * 2 * step + i % step;
         const bool rises = (at & run) == 0;
-        const std::uint32_t one = numbers[at];
+        const std::uint32_t value = numbers[at];
         const std::uint32_t other = numbers[at + step];
-        if ((one < other) == rises) continue;
+        if ((value < other) == rises) continue;
         numbers[at] = other;
-        numbers[at + step] = one;
+        numbers[at + step] = value;
       }
       block.sync();
     }

@@ -3,11 +3,12 @@
 //   begin_split       no partition has any yet
 //   scatter_to_partitions    counts each into its partition, and puts it into the partition's room
 //   assign_partition_offsets   if a room was too small: where each partition lies
-//   gather_partitions     likewise: puts each there
+//   gather_partitions     if a room was too small: puts each there
 //
-// What is put is an index. They are in the order in which threads came; whoever takes a partition
-// sorts its indices (grid_partitioned.cuh): that is done in registers, and a stable sort of all
-// would take two passes over memory. All threads of a grid call each, with the same arguments.
+// What is put is an index. They are in the order in which threads came; the warp or block that
+// takes a partition sorts its indices (grid_partitioned.cuh): that is done in registers, and a
+// stable sort of all would take two passes over memory. All threads of a grid call each, with the
+// same arguments.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +43,7 @@ POLYPATH_DEVICE void count_elements(const split_view& view, std::uint32_t* const
     return warp_all(partition == warp_shuffle(partition, 0));
   };
   for (std::uint32_t first = grid.rank(); first - lane < most; first += kTogether * grid.size()) {
-    envelope found[2][kTogether];
+    envelope envelopes[2][kTogether];
     std::uint32_t before[2][kTogether];
     const auto for_each = [&](const auto& then) {
       POLYPATH_UNROLL
@@ -50,7 +51,7 @@ POLYPATH_DEVICE void count_elements(const split_view& view, std::uint32_t* const
         POLYPATH_UNROLL
         for (unsigned side = 0; side < 2; ++side) {
           const std::uint32_t index = first + i * grid.size();
-          then(side, index, index < view.count(side), found[side][i], before[side][i]);
+          then(side, index, index < view.count(side), envelopes[side][i], before[side][i]);
         }
       }
     };
@@ -60,22 +61,22 @@ POLYPATH_DEVICE void count_elements(const split_view& view, std::uint32_t* const
     for_each([&](unsigned side, std::uint32_t index, bool is_one, envelope& what, std::uint32_t&) {
       what = is_one ? load(view.from(side) + index) : envelope{};
     });
-    for_each(
-        [&](unsigned side, std::uint32_t, bool is_one, const envelope& what, std::uint32_t& its) {
-          look(side, what);
-          const std::uint32_t partition = partition_of(is_one, what);
-          const bool for_all = is_of_all(partition);
-          its = 0;
-          unsigned arrivals = for_all ? kWarp : 1U;
-          POLYPATH_MUTANT(split_mutant::warp_counts_as_one, arrivals = 1)
-          if (is_one && (!for_all || lane == 0))
-            its = device::fetch_add<device_scope>(counters[side] + partition, arrivals);
-        });
-    for_each([&](unsigned side, std::uint32_t index, bool is_one, const envelope& what,
-                 std::uint32_t its) {
+    for_each([&](unsigned side, std::uint32_t, bool is_one, const envelope& what,
+                 std::uint32_t& position) {
+      look(side, what);
       const std::uint32_t partition = partition_of(is_one, what);
-      if (is_of_all(partition)) its = warp_shuffle(its, 0) + lane;
-      if (is_one) work(side, index, partition, its);
+      const bool for_all = is_of_all(partition);
+      position = 0;
+      unsigned arrivals = for_all ? kWarp : 1U;
+      POLYPATH_MUTANT(split_mutant::warp_counts_as_one, arrivals = 1)
+      if (is_one && (!for_all || lane == 0))
+        position = device::fetch_add<device_scope>(counters[side] + partition, arrivals);
+    });
+    for_each([&](unsigned side, std::uint32_t index, bool is_one, const envelope& what,
+                 std::uint32_t position) {
+      const std::uint32_t partition = partition_of(is_one, what);
+      if (is_of_all(partition)) position = warp_shuffle(position, 0) + lane;
+      if (is_one) work(side, index, partition, position);
     });
   }
 }
@@ -84,7 +85,7 @@ template <typename Order>
 POLYPATH_DEVICE match_status status_of(unsigned side, const envelope& what) {
   return side == 0 ? status_of_message(what) : status_of_receive(Order{}, what);
 }
-/// Of the elements that count_elements() gives this thread. By a call: it is seldom needed.
+/// Handles the elements that count_elements() gives this thread. It is a call: seldom needed.
 template <typename Order>
 POLYPATH_DEVICE_NOINLINE void note_own_bad(split_view view) {
   const whole_grid grid;

@@ -16,17 +16,18 @@ struct match_words {
   std::uint32_t matches;
   std::uint32_t is_crowded;  ///< a partition has more than there is room for ahead
   std::uint32_t is_long;     ///< one has more than a block takes
-  std::uint32_t noted;       ///< so many are for blocks
+  std::uint32_t noted;       ///< number of partitions for blocks
   std::uint32_t reserved[2];
 };
 
 /// Messages are side 0, receives side 1.
 struct split_view {
   static constexpr unsigned kMaxBits = 16;
-  /// Of either side of a partition, for a warp; and for a block, if it has eight warps or more.
+  /// The most of either side of a partition for a warp; and for a block, if it has eight warps or
+  /// more.
   static constexpr std::uint32_t kMaxPerWarp = 128;
   static constexpr std::uint32_t kMaxPerBlock = 8 * kMaxPerWarp;
-  /// For so many each side of a partition has room, before it is known how many there are.
+  /// Room of each side of a partition before its size is known.
   static constexpr std::uint32_t kRoom = kMaxPerWarp;
 
   match_batch batch;
@@ -37,7 +38,7 @@ struct split_view {
   std::uint32_t* noted;      ///< partitions that are for blocks
   std::uint32_t bits;        ///< 2^bits partitions: 1 to kMaxBits
 
-  /// Of messages or of receives; so that what a thread is given stays in registers.
+  /// The pointer for messages or for receives; so that what a thread is given stays in registers.
   template <typename T>
   [[nodiscard]] static POLYPATH_HOST_DEVICE T of_side(T const (&both)[2], unsigned side) {
     return side == 0 ? both[0] : both[1];
@@ -60,9 +61,9 @@ struct split_view {
   /// In which of 2^bits partitions an envelope lies: all that one source sends by one communicator
   /// lies in one.
   [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint32_t partition_of(
-      const envelope& of, std::uint32_t bits) {
+      const envelope& header, std::uint32_t bits) {
     constexpr std::uint32_t kOdd = 0x9E37;
-    return (of.source ^ of.communicator * kOdd) & ((1U << bits) - 1);
+    return (header.source ^ header.communicator * kOdd) & ((1U << bits) - 1);
   }
   /// Partitions of some 32 to 64 of each, were sources spread evenly.
   [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint32_t bits_for(
@@ -85,11 +86,11 @@ struct partitioned_workspace {
   [[nodiscard]] static POLYPATH_HOST_DEVICE std::uint64_t bytes(std::uint32_t capacity) {
     return of_mpi(capacity) + mpi_workspace::bytes(capacity);
   }
-  /// Where the memory of MPI's phases begins.
+  /// Offset of the memory of the phases of MPI order.
   [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint64_t of_mpi(std::uint32_t capacity) {
     return split_bytes(capacity, split_view::bits_for(capacity, capacity));
   }
-  /// Of a batch in 2^bits partitions, or fewer.
+  /// Bytes for a batch in 2^bits partitions, or fewer.
   [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint64_t split_bytes(
       std::uint32_t capacity, std::uint32_t bits) {
     const std::uint64_t words = 2 * (places(capacity, bits) + 2 * (std::uint64_t{1} << bits)) +
@@ -120,7 +121,8 @@ struct partitioned_workspace {
   }
 
  private:
-  /// Of a side: a room for each partition; or, if the batch is crowded, one for each element.
+  /// Places of a side: a room for each partition; or, if the batch is crowded, one for each
+  /// element.
   static POLYPATH_HOST_DEVICE constexpr std::uint64_t places(std::uint32_t capacity,
                                                              std::uint32_t bits) {
     const std::uint64_t rooms = std::uint64_t{split_view::kRoom} << bits;
@@ -128,7 +130,7 @@ struct partitioned_workspace {
   }
 };
 
-/// Of a warp or block, in its shared memory: words of each warp. Needs no preparation.
+/// Sums of a warp or block, in its shared memory: words of each warp. Needs no preparation.
 struct match_sums {
   std::uint32_t words[32];
   std::uint32_t least[32];

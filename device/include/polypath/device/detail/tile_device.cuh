@@ -205,7 +205,7 @@ POLYPATH_DEVICE void reduce_tile(const Group& group, const Operation& operation,
       });
 }
 
-/// The same, inlined: for the one place of a kernel that needs its registers. A called function has
+/// As above, inlined: for the one place of a kernel that needs its registers. A called function has
 /// few, and keeps the rest in local memory.
 template <tile_access kLoad = tile_access::streaming, tile_access kStore = tile_access::streaming,
           typename Group, typename Operation, int kTo, int kFrom>

@@ -1,5 +1,5 @@
 // Words among neighbouring threads of a warp: what each thread has of its own item becomes a part
-// of everybody's, so that a warp stores and loads whole lines.
+// of the item of every thread, so that a warp stores and loads whole lines.
 #pragma once
 
 #include <cstdint>

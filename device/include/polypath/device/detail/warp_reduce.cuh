@@ -19,15 +19,17 @@ POLYPATH_DEVICE std::uint32_t warp_sum(std::uint32_t value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   return __reduce_add_sync(~0U, value);
 #else
-  return warp_combined(value, [](std::uint32_t one, std::uint32_t other) { return one + other; });
+  return warp_combined(value,
+                       [](std::uint32_t first, std::uint32_t other) { return first + other; });
 #endif
 }
 POLYPATH_DEVICE std::uint32_t warp_min(std::uint32_t value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   return __reduce_min_sync(~0U, value);
 #else
-  return warp_combined(
-      value, [](std::uint32_t one, std::uint32_t other) { return other < one ? other : one; });
+  return warp_combined(value, [](std::uint32_t first, std::uint32_t other) {
+    return other < first ? other : first;
+  });
 #endif
 }
 /// All bits that some thread gives.
@@ -35,7 +37,8 @@ POLYPATH_DEVICE std::uint32_t warp_bits(std::uint32_t value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   return __reduce_or_sync(~0U, value);
 #else
-  return warp_combined(value, [](std::uint32_t one, std::uint32_t other) { return one | other; });
+  return warp_combined(value,
+                       [](std::uint32_t first, std::uint32_t other) { return first | other; });
 #endif
 }
 

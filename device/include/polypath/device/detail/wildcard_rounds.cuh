@@ -88,7 +88,7 @@ class wildcard_rounds {
     for (std::uint32_t row = rank_; row < count; row += size_)
       m_.taken[slot_of_pattern(begin + row)] = static_cast<std::uint16_t>(begin + row + 1);
   }
-  /// Those that are not of the round: a large number.
+  /// A large number for patterns that are not of the round.
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t row_of_pattern(std::uint32_t slot,
                                                              std::uint32_t begin) const {
     return m_.taken[slot] - (begin + 1);
@@ -137,7 +137,7 @@ class wildcard_rounds {
       left &= ~alike;
     }
   }
-  /// Of receives in front of that one.
+  /// Wildcards among the receives in front of that one.
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t wildcards_before(std::uint32_t receive) const {
     const std::uint32_t word = receive / 32;
     return m_.wildcards_before[word] + popcount(m_.wildcard_bits[word] & ones_below(receive % 32));
@@ -167,7 +167,7 @@ class wildcard_rounds {
     return lane_ < storage::kWords ? lane_ : 0;
   }
 
-  /// Each of so many receives takes the first of its messages that none before it has. Returns what
+  /// Each receive takes the first of its messages that no receive before it has taken. Returns what
   /// is left of `here`.
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t choose_first(std::uint32_t begin, std::uint32_t from,
                                                            std::uint32_t count,

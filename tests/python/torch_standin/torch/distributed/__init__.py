@@ -1,4 +1,4 @@
-"""Of `torch.distributed` what a backend needs."""
+"""The part of `torch.distributed` that a backend needs."""
 
 from __future__ import annotations
 

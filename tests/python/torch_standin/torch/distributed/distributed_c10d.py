@@ -89,4 +89,4 @@ class P2POp:
 
 def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Any]:
     """As torch's for a group that is not of its own class."""
-    return [one.op(one.tensor, one.group, one.group_peer) for one in p2p_op_list]
+    return [p2p_op.op(p2p_op.tensor, p2p_op.group, p2p_op.group_peer) for p2p_op in p2p_op_list]

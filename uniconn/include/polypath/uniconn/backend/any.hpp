@@ -15,7 +15,7 @@
 // post once, with the count.
 //
 // MPI is among them where its headers are: when mpi.h, or backend/mpi.hpp, was included before, or
-// with -DUNICONN_WITH_MPI=1. Then ranks that mpirun started meet by MPI, whatever the choice.
+// with -DUNICONN_WITH_MPI=1. Then ranks that mpirun started meet by MPI, with any backend.
 #pragma once
 
 #include <algorithm>
@@ -79,10 +79,10 @@ struct AnyBackend {
 class AnyBackend::World {
   template <typename Body>
   decltype(auto) with_first(const Body& body) const {
-    return Libraries::with(first_, body);
+    return Libraries::visit(first_, body);
   }
   template <typename B>
-  [[nodiscard]] std::unique_ptr<typename B::World>& of() {
+  [[nodiscard]] std::unique_ptr<typename B::World>& world() {
     return std::get<std::unique_ptr<typename B::World>>(its_);
   }
 
@@ -92,8 +92,8 @@ class AnyBackend::World {
     const std::vector<detail::Offer> offers = bootstrap.gather(offer_of(bootstrap));
     const detail::Choice choice = detail::choice_of(offers);
     const auto begin = [&](int library) {
-      Libraries::with(library, [&]<typename B>(std::type_identity<B>) {
-        of<B>() = std::make_unique<typename B::World>(bootstrap, engine, cuda, gpu);
+      Libraries::visit(library, [&]<typename B>(std::type_identity<B>) {
+        world<B>() = std::make_unique<typename B::World>(bootstrap, engine, cuda, gpu);
       });
     };
     if (choice.is_wanted) {
@@ -112,11 +112,11 @@ class AnyBackend::World {
         detail::Offer::write(failure, thrown.what());
       }
       const auto failures = bootstrap.gather(failure);
-      const auto found =
-          std::ranges::find_if(failures, [](const auto& its) { return its[0] != '\0'; });
-      if (found == failures.end()) return "";
-      Libraries::with(library, [&]<typename B>(std::type_identity<B>) { of<B>().reset(); });
-      return found->data();
+      const auto it =
+          std::ranges::find_if(failures, [](const auto& text) { return text[0] != '\0'; });
+      if (it == failures.end()) return "";
+      Libraries::visit(library, [&]<typename B>(std::type_identity<B>) { world<B>().reset(); });
+      return it->data();
     };
     begin_first(choice, try_to_begin);
     follow_table(bootstrap, engine, gpu, offers, try_to_begin);
@@ -124,7 +124,7 @@ class AnyBackend::World {
   /// What came later ends before the first.
   ~World() {
     Libraries::each([this]<typename B>(std::type_identity<B>) {
-      if (detail::library_of(B::kName) != first_) of<B>().reset();
+      if (detail::library_of(B::kName) != first_) world<B>().reset();
     });
   }
   World(const World&) = delete;
@@ -145,34 +145,35 @@ class AnyBackend::World {
       });
     constexpr std::array kModes{LaunchMode::PureHost, LaunchMode::PartialDevice,
                                 LaunchMode::PureDevice};
-    const std::string wanted = name_of(mode);
+    const std::string requested = name_of(mode);
     std::string possible;
     std::string others;
     for (const LaunchMode each : kModes)
       if (with_first([each]<typename B>(std::type_identity<B>) { return B::launches(each); }))
         possible += (possible.empty() ? "" : ", ") + std::string(name_of(each));
     for (int library = 0; library < Libraries::kCount; ++library)
-      if (Libraries::with(library, launches))
+      if (Libraries::visit(library, launches))
         others += (others.empty() ? "" : ", ") +
                   std::string(detail::library_names[static_cast<std::size_t>(library)]);
     throw error(POLYPATH_NOT_SUPPORTED,
-                (wanted + ": the backend is " + name() + ", which launches " + possible + "; " +
-                 wanted + " is of " + others + " (POLYPATH_BACKEND)")
+                (requested + ": the backend is " + name() + ", which launches " + possible + "; " +
+                 requested + " is of " + others + " (POLYPATH_BACKEND)")
                     .c_str());
   }
 
   void* allocate(std::size_t bytes) {
-    return with_first([&]<typename B>(std::type_identity<B>) { return of<B>()->allocate(bytes); });
+    return with_first(
+        [&]<typename B>(std::type_identity<B>) { return world<B>()->allocate(bytes); });
   }
   void release(void* address) {
-    with_first([&]<typename B>(std::type_identity<B>) { of<B>()->release(address); });
+    with_first([&]<typename B>(std::type_identity<B>) { world<B>()->release(address); });
   }
   /// The first ends waits of those that failed; the others say what went wrong with them.
   void synchronize(Stream stream) {
-    with_first([&]<typename B>(std::type_identity<B>) { of<B>()->synchronize(stream); });
+    with_first([&]<typename B>(std::type_identity<B>) { world<B>()->synchronize(stream); });
     Libraries::each([&]<typename B>(std::type_identity<B>) {
-      if (of<B>() != nullptr && detail::library_of(B::kName) != first_)
-        of<B>()->synchronize(stream);
+      if (world<B>() != nullptr && detail::library_of(B::kName) != first_)
+        world<B>()->synchronize(stream);
     });
   }
   Ranks ranks();
@@ -184,7 +185,7 @@ class AnyBackend::World {
   /// What this rank has.
   static detail::Offer offer_of(const Bootstrap& bootstrap) {
     detail::Offer offer;
-    detail::Offer::write(offer.wanted, detail::Offer::requested_backend());
+    detail::Offer::write(offer.requested, detail::Offer::requested_backend());
     const auto lacks = [&offer](const char* name, std::string_view why) {
       detail::Offer::write(offer.lacks[static_cast<std::size_t>(detail::library_of(name))], why);
     };
@@ -242,18 +243,18 @@ class AnyBackend::World {
     std::vector<int> gpus = bootstrap.gather(gpu.number());
     // It is of one node.
     if (detail::node_place(bootstrap).size < bootstrap.size()) return;
-    detail::BackendTable mine;
+    detail::BackendTable own_table;
     if (bootstrap.rank() == 0) {
       // As this rank numbers them.
-      if (of<PolypathBackend>() != nullptr)
+      if (world<PolypathBackend>() != nullptr)
         for (std::size_t rank = 0; rank < gpus.size(); ++rank)
-          gpus[rank] = of<PolypathBackend>()->gpu_of(static_cast<int>(rank));
+          gpus[rank] = world<PolypathBackend>()->gpu_of(static_cast<int>(rank));
       try {
-        mine = detail::table_here(engine, gpus);
+        own_table = detail::table_here(engine, gpus);
       } catch (const error&) {  // of GPUs that it cannot see it knows nothing
       }
     }
-    table_ = detail::BackendTable::of_first(bootstrap, mine);
+    table_ = detail::BackendTable::of_first(bootstrap, own_table);
     for (int library = 0; library < POLYPATH_BACKEND_COUNT; ++library) {
       std::size_t rows = 0;
       for (const auto& list : table_.lists())
@@ -262,7 +263,7 @@ class AnyBackend::World {
       if (rows == 0 || library == first_) continue;
       std::string lack = detail::missing_reason(offers, library);
       if (lack.empty() &&
-          Libraries::with(library, []<typename B>(std::type_identity<B>) { return B::kOneSided; }))
+          Libraries::visit(library, []<typename B>(std::type_identity<B>) { return B::kOneSided; }))
         lack = detail::kOwnMemoryAlone;
       if (lack.empty()) lack = try_to_begin(library);
       const std::string what = std::string(rows == 1 ? " row" : " rows") + " of the table for " +
@@ -279,7 +280,7 @@ class AnyBackend::World {
     routes_ = routes_of(all);
   }
   [[nodiscard]] detail::Routes routes_of(std::vector<int> in_world) const {
-    return {table_.of(std::move(in_world)), usable_, first_};
+    return {table_.rows_for(std::move(in_world)), usable_, first_};
   }
   [[nodiscard]] bool has_routes() const noexcept { return usable_ != detail::only(first_); }
 

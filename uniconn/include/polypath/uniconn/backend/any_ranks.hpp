@@ -19,29 +19,29 @@ inline namespace any_with_mpi {
 inline namespace any_without_mpi {
 #endif
 
-/// Those of the first library, and of the others that carry something. A call that the chosen one
-/// does not have is the first's; what that has not, it says no, and it is composed.
+/// The ranks of the first library, and of the others that carry something. A call that the chosen
+/// one does not have goes to the first; what that lacks as well is composed.
 class AnyBackend::Ranks {
   template <typename Body>
   decltype(auto) with_first(const Body& body) const {
-    return Libraries::with(routes_.first(), [&]<typename B>(std::type_identity<B>) {
+    return Libraries::visit(routes_.first(), [&]<typename B>(std::type_identity<B>) {
       return body(*std::get<std::unique_ptr<typename B::Ranks>>(its_));
     });
   }
   /// With no answer it did it.
-  template <typename Call, typename Its>
-  static bool done(const Call& call, Its& its) {
-    if constexpr (std::is_void_v<std::invoke_result_t<const Call&, Its&>>) {
-      call(its);
+  template <typename Call, typename BackendRanks>
+  static bool done(const Call& call, BackendRanks& ranks) {
+    if constexpr (std::is_void_v<std::invoke_result_t<const Call&, BackendRanks&>>) {
+      call(ranks);
       return true;
     } else {
-      return call(its);
+      return call(ranks);
     }
   }
   template <typename Call>
   static auto reduction(Element element, ReductionOperator op, const Call& call) {
-    return [element, op, call]<typename Its>(Its& its) {
-      return Its::reduces(element, op) && done(call, its);
+    return [element, op, call]<typename BackendRanks>(BackendRanks& ranks) {
+      return BackendRanks::reduces(element, op) && done(call, ranks);
     };
   }
 
@@ -50,19 +50,19 @@ class AnyBackend::Ranks {
   explicit Ranks(World* world) : world_(world), routes_(world->first_) {}
 
   [[nodiscard]] bool is_one_sided() const noexcept {
-    return Libraries::with(routes_.first(),
-                           []<typename B>(std::type_identity<B>) { return B::kOneSided; });
+    return Libraries::visit(routes_.first(),
+                            []<typename B>(std::type_identity<B>) { return B::kOneSided; });
   }
   [[nodiscard]] int rank() const noexcept {
-    return with_first([](const auto& its) { return its.rank(); });
+    return with_first([](const auto& ranks) { return ranks.rank(); });
   }
   [[nodiscard]] int size() const noexcept {
-    return with_first([](const auto& its) { return its.size(); });
+    return with_first([](const auto& ranks) { return ranks.size(); });
   }
   [[nodiscard]] std::unique_ptr<Ranks> split(int color, int key) {
     auto part = std::make_unique<Ranks>(world_);
     const bool is_in = part->take(*this, routes_.first(), color, key);
-    // Who is in a part, a first library that tells ranks on the host knows.
+    // The members of a part: a first library that exchanges data on the host knows them.
     std::vector<int> members;
     if (world_->has_routes() && !in_world_.empty() && is_one_sided())
       members = members_of_part(color, key);
@@ -75,20 +75,20 @@ class AnyBackend::Ranks {
     return is_in ? std::move(part) : nullptr;
   }
   void barrier(Stream stream) {
-    with_first([stream](auto& its) { its.barrier(stream); });
+    with_first([stream](auto& ranks) { ranks.barrier(stream); });
   }
-  /// Of one-sided ones.
-  void exchange(const void* mine, void* all, std::size_t bytes) {
-    with_first([=](auto& its) {
-      if constexpr (requires { its.exchange(mine, all, bytes); }) its.exchange(mine, all, bytes);
+  /// For one-sided backends.
+  void exchange(const void* own, void* all, std::size_t bytes) {
+    with_first([=](auto& ranks) {
+      if constexpr (requires { ranks.exchange(own, all, bytes); }) ranks.exchange(own, all, bytes);
     });
   }
-  /// Of the first library.
+  /// The name of the first library.
   [[nodiscard]] const char* name() const noexcept { return world_->name(); }
   /// What kernels of the first library communicate by. POLYPATH_NOT_SUPPORTED: it has none.
   [[nodiscard]] void* to_device() {
-    return with_first([this](auto& its) -> void* {
-      if constexpr (requires { its.to_device(); }) return its.to_device();
+    return with_first([this](auto& ranks) -> void* {
+      if constexpr (requires { ranks.to_device(); }) return ranks.to_device();
       throw error(POLYPATH_NOT_SUPPORTED,
                   (std::string("toDevice: kernels do not communicate over ") + name() +
                    "; they do over polypath, gpuccl and gpushmem (POLYPATH_BACKEND)")
@@ -98,20 +98,20 @@ class AnyBackend::Ranks {
 
   bool all_gather(const void* send, void* recv, std::size_t bytes, Stream stream) {
     return offered(POLYPATH_COMM_ALL_GATHER, bytes * static_cast<std::size_t>(size()),
-                   [=](auto& its) -> decltype(its.all_gather(send, recv, bytes, stream)) {
-                     return its.all_gather(send, recv, bytes, stream);
+                   [=](auto& ranks) -> decltype(ranks.all_gather(send, recv, bytes, stream)) {
+                     return ranks.all_gather(send, recv, bytes, stream);
                    });
   }
   bool all_to_all(const void* send, void* recv, std::size_t bytes, Stream stream) {
     return offered(POLYPATH_COMM_ALL_TO_ALL, bytes * static_cast<std::size_t>(size()),
-                   [=](auto& its) -> decltype(its.all_to_all(send, recv, bytes, stream)) {
-                     return its.all_to_all(send, recv, bytes, stream);
+                   [=](auto& ranks) -> decltype(ranks.all_to_all(send, recv, bytes, stream)) {
+                     return ranks.all_to_all(send, recv, bytes, stream);
                    });
   }
   bool broadcast(void* buffer, std::size_t bytes, int root, Stream stream) {
     return offered(POLYPATH_COMM_BROADCAST, bytes,
-                   [=](auto& its) -> decltype(its.broadcast(buffer, bytes, root, stream)) {
-                     return its.broadcast(buffer, bytes, root, stream);
+                   [=](auto& ranks) -> decltype(ranks.broadcast(buffer, bytes, root, stream)) {
+                     return ranks.broadcast(buffer, bytes, root, stream);
                    });
   }
   /// Which of them a library has, it says itself.
@@ -119,15 +119,15 @@ class AnyBackend::Ranks {
   bool all_reduce(const void* send, void* recv, std::size_t count, Element element,
                   ReductionOperator op, Stream stream) {
     return offered(POLYPATH_COMM_ALLREDUCE, count * bytes_of(element),
-                   reduction(element, op, [=](auto& its) {
-                     return its.all_reduce(send, recv, count, element, op, stream);
+                   reduction(element, op, [=](auto& ranks) {
+                     return ranks.all_reduce(send, recv, count, element, op, stream);
                    }));
   }
   bool reduce(const void* send, void* recv, std::size_t count, Element element,
               ReductionOperator op, int root, Stream stream) {
     return offered(POLYPATH_COMM_REDUCE, count * bytes_of(element),
-                   reduction(element, op, [=](auto& its) {
-                     return its.reduce(send, recv, count, element, op, root, stream);
+                   reduction(element, op, [=](auto& ranks) {
+                     return ranks.reduce(send, recv, count, element, op, root, stream);
                    }));
   }
 
@@ -136,7 +136,7 @@ class AnyBackend::Ranks {
   friend class Group;
 
   template <typename B>
-  [[nodiscard]] std::unique_ptr<typename B::Ranks>& of() {
+  [[nodiscard]] std::unique_ptr<typename B::Ranks>& backend_ranks() {
     return std::get<std::unique_ptr<typename B::Ranks>>(its_);
   }
   template <typename B>
@@ -152,11 +152,11 @@ class AnyBackend::Ranks {
     return of_collective ? routes_.first() : routes_.at(POLYPATH_COMM_POST, bytes);
   }
 
-  /// Of one library; whether this rank is in the part.
+  /// Splits the ranks of one library. True: this rank is in the part.
   bool take(Ranks& whole, int library, int color, int key) {
-    return Libraries::with(library, [&]<typename B>(std::type_identity<B>) {
-      of<B>() = whole.of<B>()->split(color, key);
-      return of<B>() != nullptr;
+    return Libraries::visit(library, [&]<typename B>(std::type_identity<B>) {
+      backend_ranks<B>() = whole.backend_ranks<B>()->split(color, key);
+      return backend_ranks<B>() != nullptr;
     });
   }
   /// Ranks of the world, in the part's order. Collective.
@@ -166,9 +166,9 @@ class AnyBackend::Ranks {
       int key;
       int rank;
     };
-    const Wish mine{color, key, rank()};
+    const Wish own_wish{color, key, rank()};
     std::vector<Wish> all(in_world_.size());
-    exchange(&mine, all.data(), sizeof mine);
+    exchange(&own_wish, all.data(), sizeof own_wish);
     std::erase_if(all, [color](const Wish& wish) { return wish.color != color; });
     std::ranges::sort(all, {}, [](const Wish& wish) { return std::pair(wish.key, wish.rank); });
     std::vector<int> members;
@@ -181,9 +181,9 @@ class AnyBackend::Ranks {
   bool offered(int operation, std::size_t bytes, const Call& call) {
     const int routed = routes_.at(operation, bytes);
     for (const int library : {routed, routes_.first()}) {
-      const bool is_done = Libraries::with(library, [&]<typename B>(std::type_identity<B>) {
+      const bool is_done = Libraries::visit(library, [&]<typename B>(std::type_identity<B>) {
         if constexpr (std::is_invocable_v<const Call&, typename B::Ranks&>)
-          return done(call, *of<B>());
+          return done(call, *backend_ranks<B>());
         return false;
       });
       if (is_done) world_->uses_.note(operation, library, bytes);
@@ -201,8 +201,9 @@ class AnyBackend::Ranks {
 inline AnyBackend::Ranks AnyBackend::World::ranks() {
   Ranks all(this);
   for (int library = 0; library < Libraries::kCount; ++library)
-    Libraries::with(library, [&]<typename B>(std::type_identity<B>) {
-      if (of<B>() != nullptr) all.of<B>() = std::make_unique<typename B::Ranks>(of<B>()->ranks());
+    Libraries::visit(library, [&]<typename B>(std::type_identity<B>) {
+      if (world<B>() != nullptr)
+        all.backend_ranks<B>() = std::make_unique<typename B::Ranks>(world<B>()->ranks());
     });
   std::vector<int> in_world;
   for (int rank = 0; rank < all.size(); ++rank) in_world.push_back(rank);
@@ -211,9 +212,9 @@ inline AnyBackend::Ranks AnyBackend::World::ranks() {
 }
 
 /// A group of each library that has something in it, begun with the first thing. At the end first
-/// what waits for nobody, the posts of a one-sided first; then messages that two sides have to come
-/// to; then what waits for posts. So nothing waits for what comes later in the group, here or on
-/// another rank.
+/// what waits for no other rank, the posts of a one-sided first; then messages that two sides have
+/// to come to; then what waits for posts. So nothing waits for what comes later in the group, here
+/// or on another rank.
 class AnyBackend::Group {
  public:
   explicit Group(World& world) : world_(world) {}
@@ -223,7 +224,7 @@ class AnyBackend::Group {
     const int library = ranks.library_of(posted.bytes, posted.of_collective);
     if (library != world_.first_)
       require(posted.dst, posted.bytes, posted.signal, "Post: dest", "Post: signal");
-    Libraries::with(library, [&]<typename B>(std::type_identity<B>) {
+    Libraries::visit(library, [&]<typename B>(std::type_identity<B>) {
       group<B>(sends_, stream).post(ranks.get<B>(), posted, stream);
     });
     if (!posted.of_collective) world_.uses_.note(POLYPATH_COMM_POST, library, posted.bytes);
@@ -233,7 +234,7 @@ class AnyBackend::Group {
     if (library != world_.first_)
       require(acknowledged.dst, acknowledged.bytes, acknowledged.signal, "Acknowledge: dest",
               "Acknowledge: signal");
-    Libraries::with(library, [&]<typename B>(std::type_identity<B>) {
+    Libraries::visit(library, [&]<typename B>(std::type_identity<B>) {
       group<B>(B::kOneSided ? waits_ : sends_, stream)
           .acknowledge(ranks.get<B>(), acknowledged, stream);
     });
@@ -258,17 +259,17 @@ class AnyBackend::Group {
 
  private:
   struct Kind {
-    Libraries::Groups its;
+    Libraries::Groups groups;
     std::array<bool, Libraries::kCount> is_started{};
   };
 
-  /// What a one-sided first would refuse is refused whoever carries it.
+  /// What a one-sided first would refuse is refused for any carrier.
   void require(const void* dest, std::size_t bytes, const std::uint64_t* signal,
                const char* what_dest, const char* what_signal) const {
-    Libraries::with(world_.first_, [&]<typename B>(std::type_identity<B>) {
+    Libraries::visit(world_.first_, [&]<typename B>(std::type_identity<B>) {
       if constexpr (B::kOneSided) {
-        world_.of<B>()->require(dest, bytes, what_dest);
-        world_.of<B>()->require(signal, sizeof *signal, what_signal);
+        world_.world<B>()->require(dest, bytes, what_dest);
+        world_.world<B>()->require(signal, sizeof *signal, what_signal);
       }
     });
   }
@@ -276,19 +277,20 @@ class AnyBackend::Group {
   /// Started when this group is open.
   template <typename B>
   typename B::Group& group(Kind& kind, Stream stream) {
-    auto& its = std::get<std::unique_ptr<typename B::Group>>(kind.its);
-    if (its == nullptr) its = std::make_unique<typename B::Group>(*world_.of<B>());
+    auto& backend_group = std::get<std::unique_ptr<typename B::Group>>(kind.groups);
+    if (backend_group == nullptr)
+      backend_group = std::make_unique<typename B::Group>(*world_.world<B>());
     bool& is_started = kind.is_started[number<B>()];
     if (is_open_ && !is_started) {
-      its->start(stream);
+      backend_group->start(stream);
       is_started = true;
     }
-    return *its;
+    return *backend_group;
   }
   template <typename B>
   void end(Kind& kind, Stream stream) {
     if (!std::exchange(kind.is_started[number<B>()], false)) return;
-    std::get<std::unique_ptr<typename B::Group>>(kind.its)->end(stream);
+    std::get<std::unique_ptr<typename B::Group>>(kind.groups)->end(stream);
   }
   template <typename B>
   static std::size_t number() {

@@ -19,7 +19,7 @@ struct BackendSet {
 
   /// Calls `body` with the type, as a std::type_identity.
   template <typename Body>
-  static decltype(auto) with(int library, const Body& body) {
+  static decltype(auto) visit(int library, const Body& body) {
     return with_first<Body, Backends...>(library, body);
   }
   /// Calls `body` with each.

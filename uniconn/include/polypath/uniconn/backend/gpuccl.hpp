@@ -37,14 +37,14 @@ class GpucclBackend::World {
     struct Offer {
       detail::Nccl::Id id;
       int result = 0;
-    } mine;
-    if (bootstrap.rank() == 0) mine.result = nccl_.unique_id(&mine.id);
-    const Offer first = bootstrap.gather(mine).front();
+    } offer;
+    if (bootstrap.rank() == 0) offer.result = nccl_.unique_id(&offer.id);
+    const Offer first = bootstrap.gather(offer).front();
     nccl_.check(first.result, "ncclGetUniqueId");
-    void* made = nullptr;
-    nccl_.check(nccl_.init_rank(&made, bootstrap.size(), first.id, bootstrap.rank()),
+    void* comm = nullptr;
+    nccl_.check(nccl_.init_rank(&comm, bootstrap.size(), first.id, bootstrap.rank()),
                 "ncclCommInitRank");
-    comm_ = owned(made);
+    comm_ = owned(comm);
     windows_.emplace(bootstrap, nccl_, cuda_, comm_);
     cuda_.check(cuda_.alloc(&byte_, 2), "cuMemAlloc");
     cuda_.check(cuda_.set(byte_, 0, 2, nullptr), "cuMemsetD8Async");
@@ -86,7 +86,7 @@ class GpucclBackend::World {
     if (!windows_->holds(address, bytes, what)) memory_.require(address, bytes, what);
   }
   [[nodiscard]] std::shared_ptr<void> owned(void* comm) const {
-    return {comm, [&nccl = nccl_](void* its) { nccl.destroy(its); }};
+    return {comm, [&nccl = nccl_](void* handle) { nccl.destroy(handle); }};
   }
 
   const detail::Nccl& nccl_;
@@ -203,7 +203,7 @@ class GpucclBackend::Ranks {
 
 inline GpucclBackend::Ranks GpucclBackend::World::ranks() { return {this, comm_}; }
 
-/// What is sent and received in a group is one of NCCL's, at its end; outside of one they are
+/// Sends and receives in a group become one NCCL group, at its end; outside of one they are
 /// kernels, one after another. NCCL matches messages of two ranks by their order alone: those of
 /// collectives come after the program's.
 class GpucclBackend::Group {
@@ -254,29 +254,33 @@ class GpucclBackend::Group {
     void* comm = nullptr;
     bool is_sent = false;
   };
-  /// Of what a kernel has sent a byte tells, after the kernel. `Its`: PostArgs or AcknowledgeArgs.
-  template <typename Its>
-  void add(const Ranks& ranks, const Its& its, void* memory, int rank, bool is_sent,
+  /// A byte after the kernel tells of what the kernel has sent. `Args`: PostArgs or
+  /// AcknowledgeArgs.
+  template <typename Args>
+  void add(const Ranks& ranks, const Args& args, void* memory, int rank, bool is_sent,
            Stream stream) {
     Message alone;
     // Written where it stays: a copy of what was stored a moment ago, in wider words, has to wait.
     Message& message =
-        is_open_ ? (its.of_collective ? of_collectives_ : messages_).emplace_back() : alone;
-    message.memory =
-        its.of_kernel ? reinterpret_cast<void*>(is_sent ? world_.byte_ : world_.byte_ + 1) : memory;
-    message.bytes = its.of_kernel ? 1 : its.bytes;
+        is_open_ ? (args.of_collective ? of_collectives_ : messages_).emplace_back() : alone;
+    message.memory = args.of_kernel
+                         ? reinterpret_cast<void*>(is_sent ? world_.byte_ : world_.byte_ + 1)
+                         : memory;
+    message.bytes = args.of_kernel ? 1 : args.bytes;
     message.rank = rank;
     message.comm = ranks.comm_.get();
     message.is_sent = is_sent;
     if (!is_open_) issue(message, stream);
   }
-  void issue(const Message& its, Stream stream) const {
+  void issue(const Message& message, Stream stream) const {
     const detail::Nccl& nccl = world_.nccl_;
-    if (its.is_sent) {
-      nccl.check(nccl.send(its.memory, its.bytes, detail::Nccl::kBytes, its.rank, its.comm, stream),
+    if (message.is_sent) {
+      nccl.check(nccl.send(message.memory, message.bytes, detail::Nccl::kBytes, message.rank,
+                           message.comm, stream),
                  "ncclSend");
     } else {
-      nccl.check(nccl.recv(its.memory, its.bytes, detail::Nccl::kBytes, its.rank, its.comm, stream),
+      nccl.check(nccl.recv(message.memory, message.bytes, detail::Nccl::kBytes, message.rank,
+                           message.comm, stream),
                  "ncclRecv");
     }
   }

@@ -40,9 +40,9 @@ class GpushmemBackend::World {
     struct Offer {
       detail::Nvshmem::Id id;
       int result = 0;
-    } mine;
-    if (rank_ == 0) mine.result = nvshmem_.unique_id(&mine.id);
-    const Offer first = bootstrap.gather(mine).front();
+    } offer;
+    if (rank_ == 0) offer.result = nvshmem_.unique_id(&offer.id);
+    const Offer first = bootstrap.gather(offer).front();
     nvshmem_.check(first.result, "nvshmemx_get_uniqueid");
     detail::Nvshmem::Id id = first.id;
     detail::Nvshmem::Attributes attributes;
@@ -65,7 +65,7 @@ class GpushmemBackend::World {
     if (staged_ != nullptr) cuda_.event_destroy(staged_);
     for (const auto& piece : pieces_.all()) nvshmem_.free(reinterpret_cast<void*>(piece.begin));
     for (void* const own : {static_cast<void*>(words_), static_cast<void*>(mailboxes_),
-                            static_cast<void*>(stage_), told_})
+                            static_cast<void*>(stage_), signals_})
       if (own != nullptr) nvshmem_.free(own);
     detail::nvshmem_of_program == nullptr ? nvshmem_.finalize()
                                           : detail::nvshmem_of_program->finalize();
@@ -118,10 +118,10 @@ class GpushmemBackend::World {
   static constexpr unsigned kNoTiming = 2;
   /// Communicators in the life of a rank: each has words of its own.
   static constexpr std::size_t kMaxParts = 256;
-  /// Of what ranks of a communicator tell each other at a time.
+  /// Bytes that ranks of a communicator exchange at a time.
   static constexpr std::size_t kLetter = 4096;
 
-  /// It keeps its first bootstrap for good.
+  /// It keeps its first bootstrap until the process ends.
   static void begin_once(const Bootstrap& bootstrap) {
     static bool has_begun = false;
     if (bootstrap.is_thread())
@@ -145,11 +145,12 @@ class GpushmemBackend::World {
     return address;
   }
   /// For kernels: words by which ranks tell each other numbers. Collective, the first time.
-  void* told() {
+  void* signals() {
     if (detail::nvshmem_of_program == nullptr)
       throw error(POLYPATH_NOT_SUPPORTED, (std::string("toDevice") + kNeedsDeviceCode).c_str());
-    if (told_ == nullptr) told_ = zeroed(static_cast<std::size_t>(size_) * sizeof(std::uint64_t));
-    return told_;
+    if (signals_ == nullptr)
+      signals_ = zeroed(static_cast<std::size_t>(size_) * sizeof(std::uint64_t));
+    return signals_;
   }
 
   const detail::Nvshmem& nvshmem_;
@@ -161,7 +162,7 @@ class GpushmemBackend::World {
   std::byte* mailboxes_ = nullptr;  // by rank of the world
   std::byte* stage_ = nullptr;      // a chunk of each rank, and one that goes
   CUevent_st* staged_ = nullptr;    // after the last use of the stage
-  void* told_ = nullptr;            // for kernels
+  void* signals_ = nullptr;         // for kernels
   std::size_t next_part_ = 1;       // 0: all
 };
 
@@ -182,9 +183,9 @@ class GpushmemBackend::Ranks {
       int rank;
       std::size_t next;
     };
-    const Wish mine{color, key, rank_, world_->next_part_};
+    const Wish own_wish{color, key, rank_, world_->next_part_};
     std::vector<Wish> all(in_world_.size());
-    exchange(&mine, all.data(), sizeof mine);
+    exchange(&own_wish, all.data(), sizeof own_wish);
     std::erase_if(all, [color](const Wish& wish) { return wish.color != color; });
     if (color < 0) return nullptr;
     std::ranges::sort(all, {}, [](const Wish& wish) { return std::pair(wish.key, wish.rank); });
@@ -210,7 +211,7 @@ class GpushmemBackend::Ranks {
             POLYPATH_NOT_SUPPORTED,
             "toDevice over NVSHMEM: kernels communicate among all ranks of the Environment, "
             "in its order, not among a part; those over polypath and NCCL can");
-    return world_->told();
+    return world_->signals();
   }
 
   void barrier(Stream stream) {
@@ -219,16 +220,16 @@ class GpushmemBackend::Ranks {
   }
 
   /// On the host, over memory that all ranks have for it.
-  void exchange(const void* mine, void* all, std::size_t bytes) {
+  void exchange(const void* own, void* all, std::size_t bytes) {
     const detail::Cuda& cuda = world_->cuda_;
     for (std::size_t at = 0; at < bytes; at += World::kLetter) {
       const std::size_t now = std::min(World::kLetter, bytes - at);
-      // By words of its own: barriers may be under way on streams of the program's.
+      // By words of its own: barriers may be under way on streams of the program.
       meet(2 * number_ + 1, ++mailboxes_, nullptr);
       std::byte* const letter =
           world_->mailboxes_ + World::kLetter * static_cast<std::size_t>(world_->rank_);
       cuda.check(cuda.copy(detail::device(letter),
-                           detail::device(static_cast<const std::byte*>(mine) + at), now, nullptr),
+                           detail::device(static_cast<const std::byte*>(own) + at), now, nullptr),
                  "cuMemcpyAsync");
       for (const int to : in_world_)
         if (to != world_->rank_) world_->nvshmem_.put(letter, letter, now, to, nullptr);
@@ -353,26 +354,26 @@ class GpushmemBackend::Group {
       static_cast<void>(world_.pieces_.at(posted.signal, sizeof *posted.signal, "Post: signal"));
     PostArgs alone;
     // Written where it stays: a copy of what was stored a moment ago, in wider words, has to wait.
-    PostArgs& its = is_open_ ? posts_.emplace_back() : alone;
-    its.src = posted.src;
-    its.dst = posted.dst;
-    its.bytes = posted.bytes;
-    its.signal = posted.signal;
-    its.value = posted.value;
-    its.to = ranks.in_world_[static_cast<std::size_t>(posted.to)];
-    its.of_kernel = posted.of_kernel;
+    PostArgs& post = is_open_ ? posts_.emplace_back() : alone;
+    post.src = posted.src;
+    post.dst = posted.dst;
+    post.bytes = posted.bytes;
+    post.signal = posted.signal;
+    post.value = posted.value;
+    post.to = ranks.in_world_[static_cast<std::size_t>(posted.to)];
+    post.of_kernel = posted.of_kernel;
     if (is_open_) return;
-    quiet(its.of_kernel, stream);
-    issue(its, stream);
+    quiet(post.of_kernel, stream);
+    issue(post, stream);
   }
   void acknowledge(const Ranks&, const AcknowledgeArgs& acknowledged, Stream stream) {
     static_cast<void>(
         world_.pieces_.at(acknowledged.signal, sizeof *acknowledged.signal, "Acknowledge: signal"));
     wait_target alone;
-    wait_target& its = is_open_ ? awaited_.emplace_back() : alone;
-    its.signal = acknowledged.signal;
-    its.value = acknowledged.value;
-    if (!is_open_) wait(its, stream);
+    wait_target& target = is_open_ ? awaited_.emplace_back() : alone;
+    target.signal = acknowledged.signal;
+    target.value = acknowledged.value;
+    if (!is_open_) wait(target, stream);
   }
   void end(Stream stream) {
     is_open_ = false;
@@ -392,19 +393,19 @@ class GpushmemBackend::Group {
   void quiet(bool has_kernels, Stream stream) const {
     if (has_kernels) world_.nvshmem_.quiet(stream);
   }
-  void issue(const PostArgs& its, Stream stream) const {
+  void issue(const PostArgs& post, Stream stream) const {
     const detail::Nvshmem& nvshmem = world_.nvshmem_;
-    if (its.signal == nullptr) {
-      nvshmem.put(its.dst, its.src, its.bytes, its.to, stream);
-    } else if (its.bytes == 0) {
-      nvshmem.signal(its.signal, its.value, detail::Nvshmem::kSet, its.to, stream);
+    if (post.signal == nullptr) {
+      nvshmem.put(post.dst, post.src, post.bytes, post.to, stream);
+    } else if (post.bytes == 0) {
+      nvshmem.signal(post.signal, post.value, detail::Nvshmem::kSet, post.to, stream);
     } else {
-      nvshmem.put_signal(its.dst, its.src, its.bytes, its.signal, its.value, detail::Nvshmem::kSet,
-                         its.to, stream);
+      nvshmem.put_signal(post.dst, post.src, post.bytes, post.signal, post.value,
+                         detail::Nvshmem::kSet, post.to, stream);
     }
   }
-  void wait(const wait_target& its, Stream stream) const {
-    world_.nvshmem_.wait(its.signal, detail::Nvshmem::kAtLeast, its.value, stream);
+  void wait(const wait_target& target, Stream stream) const {
+    world_.nvshmem_.wait(target.signal, detail::Nvshmem::kAtLeast, target.value, stream);
   }
 
   World& world_;

@@ -27,7 +27,7 @@ struct MPIBackend {
   static constexpr const char* kName = "mpi";
   static constexpr bool kOneSided = false;
   static constexpr bool launches(LaunchMode mode) { return mode == LaunchMode::PureHost; }
-  /// Begins MPI when nobody has, and then finalises it, too.
+  /// Initialises MPI if the program has not, and then finalises it, too.
   static Bootstrap bootstrap(int argc, char** argv) {
     return detail::bootstrap_of(std::make_shared<detail::MpiRun>(&argc, &argv));
   }
@@ -169,13 +169,13 @@ class MPIBackend::Ranks {
         reduce_piece(from, to, now, element, op, root);
       }
     }
-    if (is_staged) world_->pinned_.give_back(lent);
+    if (is_staged) world_->pinned_.release(lent);
     return true;
   }
 
  private:
   friend class Group;
-  /// Of host memory at a time.
+  /// Bytes of host memory at a time.
   static constexpr std::size_t kStage = std::size_t{4} << 20U;
 
   [[nodiscard]] bool takes(std::size_t bytes) const noexcept {
@@ -253,7 +253,7 @@ inline MPIBackend::Ranks MPIBackend::World::ranks() { return {this, comm_}; }
 class MPIBackend::Group {
  public:
   explicit Group(World& world) : world_(world) {}
-  /// A group that was not ended: its messages are given up.
+  /// A group that was not ended: its messages are abandoned.
   ~Group() {
     for (Message& message : messages_) {
       if (message.to_gpu != nullptr || message.bytes == 0) MPI_Cancel(&message.request);
@@ -323,7 +323,7 @@ class MPIBackend::Group {
   }
   static int tag_of(bool of_collective) { return of_collective ? 3 : 2; }
 
-  /// Of nothing, nothing is sent.
+  /// Empty messages are not sent.
   template <typename Body>
   static void each_piece(std::size_t bytes, const Body& body) {
     for (std::size_t at = 0; at < bytes; at += detail::mpi_piece)
@@ -358,7 +358,7 @@ class MPIBackend::Group {
     }
     if (has_copies) world_.synchronize(stream);
     for (const Message& message : messages_)
-      if (message.lent.second != nullptr) world_.pinned_.give_back(message.lent);
+      if (message.lent.second != nullptr) world_.pinned_.release(message.lent);
     messages_.clear();
     detail::check_mpi(result, "MPI_Waitall");
   }

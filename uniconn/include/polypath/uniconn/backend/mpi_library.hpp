@@ -31,7 +31,7 @@ inline void check_mpi(int result, const char* call) {
 /// in pieces. Tests have smaller ones.
 inline std::size_t mpi_piece = std::size_t{1} << 30U;
 
-/// An MPI that runs, and is finalised by whoever began it.
+/// An initialised MPI; its initialiser finalises it.
 class MpiRun {
  public:
   MpiRun(int* argc, char*** argv) {
@@ -47,7 +47,7 @@ class MpiRun {
     }
     ranks = MPI_COMM_WORLD;
   }
-  explicit MpiRun(MPI_Comm its) : ranks(its) {}
+  explicit MpiRun(MPI_Comm comm) : ranks(comm) {}
   ~MpiRun() {
     int is_over = 0;
     MPI_Finalized(&is_over);
@@ -62,9 +62,9 @@ class MpiRun {
   bool is_ours_ = false;
 };
 
-inline int mpi_exchange(const void* mine, void* all, std::size_t bytes, void* user) {
+inline int mpi_exchange(const void* own, void* all, std::size_t bytes, void* user) {
   const auto count = static_cast<int>(bytes);
-  return MPI_Allgather(mine, count, MPI_BYTE, all, count, MPI_BYTE,
+  return MPI_Allgather(own, count, MPI_BYTE, all, count, MPI_BYTE,
                        static_cast<MpiRun*>(user)->ranks) == MPI_SUCCESS
              ? 0
              : 1;
@@ -81,7 +81,9 @@ inline Bootstrap bootstrap_of(const std::shared_ptr<MpiRun>& run) {
 /// A communicator of our own, whose errors come back.
 class MpiComm {
  public:
-  explicit MpiComm(MPI_Comm its) : comm_(its) { MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN); }
+  explicit MpiComm(MPI_Comm comm) : comm_(comm) {
+    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+  }
   ~MpiComm() {
     int is_over = 0;
     MPI_Finalized(&is_over);
@@ -99,8 +101,8 @@ class MpiComm {
 enum class MpiGpuSupport { host_memory, messages_of_gpus, gpu_memory };
 
 inline MpiGpuSupport detect_mpi_gpu_support() {
-  if (const char* const said = std::getenv("POLYPATH_UNICONN_MPI")) {
-    const std::string word = said;
+  if (const char* const setting = std::getenv("POLYPATH_UNICONN_MPI")) {
+    const std::string word = setting;
     if (word == "host") return MpiGpuSupport::host_memory;
     if (word == "messages") return MpiGpuSupport::messages_of_gpus;
     if (word == "gpu") return MpiGpuSupport::gpu_memory;
@@ -143,7 +145,7 @@ class PinnedPool {
     cuda_.check(cuda_.host_alloc(&lent.second, rounded, 0), "cuMemHostAlloc");
     return lent;
   }
-  void give_back(const Lent& lent) { free_.push_back(lent); }
+  void release(const Lent& lent) { free_.push_back(lent); }
 
  private:
   const Cuda& cuda_;

@@ -20,10 +20,10 @@ class Nccl {
   static constexpr int kBytes = 0;  // ncclInt8
   static constexpr int kSum = 0;
 
-  /// Of this process; the library stays loaded.
+  /// The library of this process, which stays loaded.
   static const Nccl& get() {
-    static const Nccl found;
-    return found;
+    static const Nccl nccl;
+    return nccl;
   }
   void check(int result, const char* call) const {
     if (result != 0) throw backend_error(result, std::string(call) + ": " + error_string(result));
@@ -62,12 +62,12 @@ class Nccl {
                   "GpucclBackend: there is no libnccl.so.2: install NCCL (pip install "
                   "nvidia-nccl-cu13), and put its folder into LD_LIBRARY_PATH");
     const auto find = [library](auto& function, const char* name, bool is_needed = true) {
-      void* const found = dlsym(library, name);
-      if (found == nullptr && is_needed)
+      void* const symbol = dlsym(library, name);
+      if (symbol == nullptr && is_needed)
         throw error(
             POLYPATH_NOT_SUPPORTED,
             (std::string("libnccl.so.2 has no ") + name + ": 2.18 or newer is wanted").c_str());
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol);
     };
     find(error_string, "ncclGetErrorString");
     find(unique_id, "ncclGetUniqueId");

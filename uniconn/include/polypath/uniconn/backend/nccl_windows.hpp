@@ -24,10 +24,10 @@ class NcclWindows {
   /// Collective. `comm`: of all ranks.
   NcclWindows(Bootstrap bootstrap, const Nccl& nccl, const Cuda& cuda, std::shared_ptr<void> comm)
       : bootstrap_(std::move(bootstrap)), nccl_(nccl), cuda_(cuda), comm_(std::move(comm)) {
-    told_ = static_cast<Row*>(allocate(kMaxParts * sizeof(Row)));
+    signals_ = static_cast<Row*>(allocate(kMaxParts * sizeof(Row)));
   }
   ~NcclWindows() {
-    for (const auto& piece : pieces_.all()) let_go(piece.handle);
+    for (const auto& piece : pieces_.all()) release(piece.handle);
   }
   NcclWindows(const NcclWindows&) = delete;
   NcclWindows& operator=(const NcclWindows&) = delete;
@@ -49,23 +49,24 @@ class NcclWindows {
   void* allocate(std::size_t bytes) {
     if (nccl_of_program == nullptr || !lacks_.empty()) return nullptr;
     if (lacks_ = lack_of_library(); !lacks_.empty()) return nullptr;
-    Window made;
-    int result = nccl_.allocate(&made.memory, bytes);
+    Window allocation;
+    int result = nccl_.allocate(&allocation.memory, bytes);
     for (const int each : bootstrap_.gather(result))
       if (each != 0) {
-        if (result == 0) nccl_.free(made.memory);
+        if (result == 0) nccl_.free(allocation.memory);
         nccl_.check(each, "ncclMemAlloc");
       }
     const std::size_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    result = nccl_.register_window(comm_.get(), made.memory, whole, &made.window, kSymmetric);
+    result = nccl_.register_window(comm_.get(), allocation.memory, whole, &allocation.window,
+                                   kSymmetric);
     // Where there are none it says yes, and gives none.
     struct Outcome {
       int result;
       bool has_window;
     };
-    for (const Outcome& each : bootstrap_.gather(Outcome{result, made.window != nullptr})) {
+    for (const Outcome& each : bootstrap_.gather(Outcome{result, allocation.window != nullptr})) {
       if (each.result == 0 && each.has_window) continue;
-      let_go(made);
+      release(allocation);
       nccl_.check(each.result, "ncclCommWindowRegister");
       lacks_ =
           "NCCL has no symmetric windows here: GPUs have to reach each other's memory, and "
@@ -73,17 +74,17 @@ class NcclWindows {
       return nullptr;
     }
     std::vector<std::byte> image(nccl_of_program->window_bytes);
-    read(image.data(), made.window, image.size());
+    read(image.data(), allocation.window, image.size());
     stride_ = nccl_of_program->stride(image.data());
     void* const address = nccl_of_program->begin(image.data());
-    pieces_.add(address, bytes, made);
+    pieces_.add(address, bytes, allocation);
     return address;
   }
   /// False: it is none of these.
   bool release(void* address) {
     const auto* const piece = pieces_.find(address);
     if (piece == nullptr) return false;
-    let_go(pieces_.take(address));
+    release(pieces_.take(address));
     return true;
   }
   /// Throws for a range that begins in one and ends past it.
@@ -115,9 +116,9 @@ class NcclWindows {
              std::to_string(version) + ": kernels need the same";
     return {};
   }
-  void let_go(const Window& its) const {
-    if (its.window != nullptr) nccl_.deregister_window(comm_.get(), its.window);
-    if (its.memory != nullptr) nccl_.free(its.memory);
+  void release(const Window& allocation) const {
+    if (allocation.window != nullptr) nccl_.deregister_window(comm_.get(), allocation.window);
+    if (allocation.memory != nullptr) nccl_.free(allocation.memory);
   }
   void read(void* to, const void* from, std::size_t bytes) const {
     move(device(to), device(from), bytes);
@@ -134,7 +135,7 @@ class NcclWindows {
   Pieces<Window> pieces_;
   std::uint64_t stride_ = 0;
   std::string lacks_;  // empty: nothing that is known
-  Row* told_ = nullptr;
+  Row* signals_ = nullptr;
   int next_part_ = 0;
   int rank_ = bootstrap_.rank();
 };
@@ -165,11 +166,11 @@ class NcclView {
                 .c_str());
       write(rank, size);
     } catch (...) {
-      let_go();
+      release();
       throw;
     }
   }
-  ~NcclView() { let_go(); }
+  ~NcclView() { release(); }
   NcclView(const NcclView&) = delete;
   NcclView& operator=(const NcclView&) = delete;
 
@@ -193,7 +194,7 @@ class NcclView {
     if (part == NcclWindows::kMaxParts)
       throw error(POLYPATH_NOT_SUPPORTED, "toDevice: too many communicators with kernels on NCCL");
     windows_.next_part_ = part + 1;
-    view.told = windows_.told_[part];
+    view.signals = windows_.signals_[part];
     const auto own = static_cast<std::uint64_t>(windows_.rank_);
     for (std::size_t r = 0; r < members.size(); ++r)
       view.shift[r] = (static_cast<std::uint64_t>(members[r].number) - own) * windows_.stride_;
@@ -203,14 +204,14 @@ class NcclView {
     cuda().check(cuda().alloc(&at_, image.size()), "cuMemAlloc");
     windows_.move(at_, device(image.data()), image.size());
   }
-  /// Of all ranks of the communicator, in rank order.
+  /// The values of all ranks of the communicator, in rank order.
   template <typename T>
-  std::vector<T> gather(const T& mine, int size) const {
+  std::vector<T> gather(const T& own, int size) const {
     std::vector<T> all(static_cast<std::size_t>(size));
     DevicePointer memory = 0;
     cuda().check(cuda().alloc(&memory, (all.size() + 1) * sizeof(T)), "cuMemAlloc");
     const std::shared_ptr<void> owner(nullptr, [&](void*) { cuda().free(memory); });
-    windows_.move(memory, device(&mine), sizeof mine);
+    windows_.move(memory, device(&own), sizeof own);
     nccl().check(nccl().all_gather(reinterpret_cast<void*>(memory),
                                    reinterpret_cast<void*>(memory + sizeof(T)), sizeof(T),
                                    Nccl::kBytes, comm_.get(), nullptr),
@@ -218,7 +219,7 @@ class NcclView {
     windows_.move(device(all.data()), memory + sizeof(T), all.size() * sizeof(T));
     return all;
   }
-  void let_go() noexcept {
+  void release() noexcept {
     if (at_ != 0) cuda().free(at_);
     if (is_made_) nccl().destroy_for_kernels(comm_.get(), made_.data());
     at_ = 0;

@@ -43,8 +43,8 @@ class Nvshmem {
   static constexpr int kTeamWorld = 0;
 
   static const Nvshmem& get() {
-    static const Nvshmem found;
-    return found;
+    static const Nvshmem nvshmem;
+    return nvshmem;
   }
   static void check(int result, const char* call) {
     if (result != 0)
@@ -82,10 +82,10 @@ class Nvshmem {
                   "GpushmemBackend: there is no libnvshmem_host.so.3: install NVSHMEM (pip install "
                   "nvidia-nvshmem-cu13), and put its folder into LD_LIBRARY_PATH");
     const auto find = [library](auto& function, const std::string& name, bool is_needed = true) {
-      void* const found = dlsym(library, name.c_str());
-      if (found == nullptr && is_needed)
+      void* const symbol = dlsym(library, name.c_str());
+      if (symbol == nullptr && is_needed)
         throw error(POLYPATH_NOT_SUPPORTED, ("libnvshmem_host.so.3 has no " + name).c_str());
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol);
     };
     find(unique_id, "nvshmemx_get_uniqueid");
     find(set_id, "nvshmemx_set_attr_uniqueid_args");

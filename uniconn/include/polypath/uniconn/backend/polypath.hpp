@@ -30,24 +30,24 @@ class PolypathBackend::World {
   World(const Bootstrap& bootstrap, polypath_context* engine, const detail::Cuda& cuda,
         const detail::Device& gpu)
       : cuda_(cuda) {
-    polypath_comm* made = nullptr;
+    polypath_comm* comm = nullptr;
     polypath::detail::check(polypath_comm_create(engine, bootstrap.rank(), bootstrap.size(),
                                                  gpu.number(), bootstrap.function(),
-                                                 bootstrap.user(), nullptr, &made));
-    comm_ = std::make_shared<communicator>(made);
+                                                 bootstrap.user(), nullptr, &comm));
+    comm_ = std::make_shared<communicator>(comm);
   }
 
   void* allocate(std::size_t bytes) {
     const symmetric_memory memory = comm_->alloc(bytes);
     void* const address = memory.address(comm_->rank());
     pieces_.add(address, bytes, memory.get());
-    for (const Viewed& one : views())
-      one.view->add(bytes, addresses_of(memory.get(), one.in_world));
+    for (const Viewed& entry : views())
+      entry.view->add(bytes, addresses_of(memory.get(), entry.in_world));
     return address;
   }
   void release(void* address) {
     polypath_symmetric* const memory = pieces_.take(address);
-    for (const Viewed& one : views()) one.view->remove(address);
+    for (const Viewed& entry : views()) entry.view->remove(address);
     comm_->free(symmetric_memory(memory));
   }
   void synchronize(Stream stream) const { comm_->synchronize(stream); }
@@ -74,12 +74,12 @@ class PolypathBackend::World {
     for (const int rank : in_world) all.push_back(polypath_symmetric_address(memory, rank));
     return all;
   }
-  /// Of communicators that there still are.
+  /// The views of communicators that still exist.
   std::vector<Viewed> views() {
     std::vector<Viewed> all;
     std::erase_if(views_, [&](const auto& known) {
-      Viewed one{known.first.lock(), known.second};
-      if (one.view != nullptr) all.push_back(std::move(one));
+      Viewed entry{known.first.lock(), known.second};
+      if (entry.view != nullptr) all.push_back(std::move(entry));
       return known.first.expired();
     });
     return all;
@@ -113,13 +113,13 @@ class PolypathBackend::Ranks {
   [[nodiscard]] int rank() const noexcept { return comm_->rank(); }
   [[nodiscard]] int size() const noexcept { return comm_->size(); }
 
-  /// Of a negative color: none.
+  /// Null for a negative color.
   [[nodiscard]] std::unique_ptr<Ranks> split(int color, int key) {
     auto part = std::make_shared<communicator>(comm_->split(color, key));
     if (part->get() == nullptr) return nullptr;
-    const int mine = in_world_[static_cast<std::size_t>(rank())];
+    const int own_rank = in_world_[static_cast<std::size_t>(rank())];
     std::vector<int> all(static_cast<std::size_t>(part->size()));
-    part->exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+    part->exchange(std::as_bytes(std::span(&own_rank, 1)), std::as_writable_bytes(std::span(all)));
     return std::make_unique<Ranks>(world_, std::move(part), std::move(all));
   }
 
@@ -131,8 +131,8 @@ class PolypathBackend::Ranks {
 
   void barrier(Stream stream) { comm_->barrier(stream); }
   /// On the host: `bytes` of every rank, in rank order, into `all`.
-  void exchange(const void* mine, void* all, std::size_t bytes) {
-    polypath::detail::check(polypath_comm_host_all_gather(comm_->get(), mine, all, bytes));
+  void exchange(const void* own, void* all, std::size_t bytes) {
+    polypath::detail::check(polypath_comm_host_all_gather(comm_->get(), own, all, bytes));
   }
 
   void all_gather(const void* send, void* recv, std::size_t bytes, Stream stream) {
@@ -246,7 +246,7 @@ class PolypathBackend::Group {
 
   void end(Stream stream) {
     is_open_ = false;
-    // The next group begins empty, whatever happens to this one.
+    // The next group begins empty, also if this one fails.
     const struct Clear {
       Group& group;
       ~Clear() {

@@ -37,7 +37,7 @@ constexpr bool has(LibrarySet all, int library) {
 
 using BackendRow = polypath_backend_entry;
 
-/// A size may be so many times the nearest one that was measured, or that so many times it.
+/// The largest ratio between a size and the nearest measured size, in either direction.
 inline constexpr double kFarthestSize = 2;
 
 /// The row of the nearest size (by its logarithm; of two as near, the smaller); null: none is near.
@@ -46,27 +46,29 @@ inline const BackendRow* nearest_row(std::span<const BackendRow> rows, std::size
   if (bytes == 0 || rows.empty()) return nullptr;
   const auto above = std::ranges::lower_bound(rows, bytes, {}, &BackendRow::bytes);
   const BackendRow* best = above == rows.end() ? &rows.back() : &*above;
-  const auto wanted = static_cast<double>(bytes);
+  const auto requested = static_cast<double>(bytes);
   if (above != rows.begin() && above != rows.end()) {
     const BackendRow& below = *(above - 1);
-    if (wanted * wanted <= static_cast<double>(below.bytes) * static_cast<double>(above->bytes))
+    if (requested * requested <=
+        static_cast<double>(below.bytes) * static_cast<double>(above->bytes))
       best = &below;
   }
-  const auto its = static_cast<double>(best->bytes);
-  return wanted <= its * kFarthestSize && its <= wanted * kFarthestSize ? best : nullptr;
+  const auto measured = static_cast<double>(best->bytes);
+  return requested <= measured * kFarthestSize && measured <= requested * kFarthestSize ? best
+                                                                                        : nullptr;
 }
 
-/// Of the `usable` the one that `row` names; where that is not usable, the one that was measured to
-/// be fastest, and the first where none of them was.
+/// The library that `row` names, if it is `usable`; else the usable one that was measured to be
+/// fastest; the first if none of them was measured.
 inline int library_of_row(const BackendRow& row, LibrarySet usable, int first) noexcept {
   if (has(usable, row.backend)) return row.backend;
   int best = first;
   double least = row.us[first];
   for (int library = 0; library < POLYPATH_BACKEND_COUNT; ++library) {
-    const double its = row.us[library];
-    if (!has(usable, library) || its < 0 || (least >= 0 && its >= least)) continue;
+    const double time_us = row.us[library];
+    if (!has(usable, library) || time_us < 0 || (least >= 0 && time_us >= least)) continue;
     best = library;
-    least = its;
+    least = time_us;
   }
   return best;
 }
@@ -120,19 +122,19 @@ class UseCounts {
   static constexpr int kAcknowledge = POLYPATH_BACKEND_OP_COUNT;
 
   void note(int operation, int library, std::size_t bytes) noexcept {
-    Count& its = counts_[static_cast<std::size_t>(operation)][static_cast<std::size_t>(library)];
-    ++its.calls;
-    its.bytes += bytes;
+    Count& count = counts_[static_cast<std::size_t>(operation)][static_cast<std::size_t>(library)];
+    ++count.calls;
+    count.bytes += bytes;
   }
-  /// Those that there were, by operation, then by library.
+  /// The uses so far, by operation, then by library.
   [[nodiscard]] std::vector<BackendUse> all() const {
     std::vector<BackendUse> uses;
     for (std::size_t operation = 0; operation < counts_.size(); ++operation)
       for (std::size_t library = 0; library < library_names.size(); ++library)
-        if (const Count& its = counts_[operation][library]; its.calls > 0)
+        if (const Count& count = counts_[operation][library]; count.calls > 0)
           uses.push_back(
               {operation < operation_names.size() ? operation_names[operation] : "acknowledge",
-               library_names[library], its.calls, its.bytes});
+               library_names[library], count.calls, count.bytes});
     return uses;
   }
 
@@ -170,25 +172,26 @@ class BackendTable {
     }
   }
 
-  /// Of these ranks, in whatever order; none: nothing is known of them.
-  [[nodiscard]] std::span<const BackendRow> of(std::vector<int> ranks) const {
+  /// The rows for these ranks, in any order; empty: nothing is known of them.
+  [[nodiscard]] std::span<const BackendRow> rows_for(std::vector<int> ranks) const {
     std::ranges::sort(ranks);
-    const auto found = std::ranges::find(parts_, ranks, &Part::ranks);
-    if (found == parts_.end()) return {};
-    return lists_[found->list];
+    const auto it = std::ranges::find(parts_, ranks, &Part::ranks);
+    if (it == parts_.end()) return {};
+    return lists_[it->list];
   }
   [[nodiscard]] bool empty() const noexcept { return parts_.empty(); }
   /// All lists of rows.
   [[nodiscard]] const std::vector<Rows>& lists() const noexcept { return lists_; }
 
-  /// Collective: `mine` of rank 0, on all.
-  [[nodiscard]] static BackendTable of_first(const Bootstrap& bootstrap, const BackendTable& mine) {
+  /// Collective: `own_table` of rank 0, on all.
+  [[nodiscard]] static BackendTable of_first(const Bootstrap& bootstrap,
+                                             const BackendTable& own_table) {
     Writer writer;
     if (bootstrap.rank() == 0) {
-      writer.add(mine.lists_.size());
-      for (const Rows& rows : mine.lists_) writer.add_all(rows);
-      writer.add(mine.parts_.size());
-      for (const Part& part : mine.parts_) {
+      writer.add(own_table.lists_.size());
+      for (const Rows& rows : own_table.lists_) writer.add_all(rows);
+      writer.add(own_table.parts_.size());
+      for (const Part& part : own_table.parts_) {
         writer.add(part.list);
         writer.add_all(part.ranks);
       }
@@ -229,8 +232,8 @@ class BackendTable {
     std::vector<std::byte> bytes;
     template <typename T>
     void add(const T& value) {
-      const auto its = std::as_bytes(std::span(&value, 1));
-      bytes.insert(bytes.end(), its.begin(), its.end());
+      const auto value_bytes = std::as_bytes(std::span(&value, 1));
+      bytes.insert(bytes.end(), value_bytes.begin(), value_bytes.end());
     }
     template <typename T>
     void add_all(const std::vector<T>& values) {
@@ -256,14 +259,15 @@ class BackendTable {
     }
   };
   static std::vector<std::byte> bytes_of_first(const Bootstrap& bootstrap,
-                                               const std::vector<std::byte>& mine) {
+                                               const std::vector<std::byte>& own_bytes) {
     using Block = std::array<std::byte, 4096>;
-    std::vector<std::byte> all(bootstrap.gather(mine.size()).front());
+    std::vector<std::byte> all(bootstrap.gather(own_bytes.size()).front());
     for (std::size_t at = 0; at < all.size(); at += sizeof(Block)) {
       Block block{};
       if (bootstrap.rank() == 0)
-        std::ranges::copy(std::span(mine).subspan(at, std::min(sizeof block, mine.size() - at)),
-                          block.begin());
+        std::ranges::copy(
+            std::span(own_bytes).subspan(at, std::min(sizeof block, own_bytes.size() - at)),
+            block.begin());
       const Block first = bootstrap.gather(block).front();
       std::ranges::copy(std::span(first).first(std::min(sizeof block, all.size() - at)),
                         all.begin() + static_cast<std::ptrdiff_t>(at));
@@ -288,13 +292,13 @@ inline BackendTable::Rows rows_here(polypath_context* engine, const std::vector<
   return rows;
 }
 
-/// The same of a world whose ranks are on these, and of its parts.
+/// The table of a world whose ranks are on these GPUs, and of its parts.
 inline BackendTable table_here(polypath_context* engine, const std::vector<int>& gpus) {
   return {static_cast<int>(gpus.size()), !rows_here(engine, {}).empty(),
           [&](const std::vector<int>& ranks) {
-            std::vector<int> its;
-            for (const int rank : ranks) its.push_back(gpus[static_cast<std::size_t>(rank)]);
-            return rows_here(engine, its);
+            std::vector<int> rank_gpus;
+            for (const int rank : ranks) rank_gpus.push_back(gpus[static_cast<std::size_t>(rank)]);
+            return rows_here(engine, rank_gpus);
           }};
 }
 

@@ -29,17 +29,17 @@ inline int library_of(std::string_view name) {
 /// What one rank says to the others, as bytes.
 struct Offer {
   using Text = std::array<char, 240>;
-  Text wanted{};                                   ///< POLYPATH_BACKEND; empty: whatever is best
+  Text requested{};                                ///< POLYPATH_BACKEND; empty: the best one
   std::array<Text, library_names.size()> lacks{};  ///< why it has not that library; empty: it has
 
-  static void write(Text& text, std::string_view said) {
+  static void write(Text& text, std::string_view value) {
     text = {};
-    said.copy(text.data(), text.size() - 1);
+    value.copy(text.data(), text.size() - 1);
   }
   /// "auto" is as nothing said.
   static std::string requested_backend() {
-    const char* const said = std::getenv("POLYPATH_BACKEND");
-    return said == nullptr || is_alike(said, "auto") ? "" : said;
+    const char* const setting = std::getenv("POLYPATH_BACKEND");
+    return setting == nullptr || is_alike(setting, "auto") ? "" : setting;
   }
 };
 
@@ -66,24 +66,26 @@ inline std::string missing_reason(const std::vector<Offer>& all, int library) {
 /// The same on all ranks, of the offers of all. Throws on all: a name that there is not, or not the
 /// same for all; a library by name that a rank has not; none at all.
 inline Choice choice_of(const std::vector<Offer>& all) {
-  const std::string wanted = all.front().wanted.data();
+  const std::string requested = all.front().requested.data();
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const std::string said = all[rank].wanted.data();
+    const std::string rank_request = all[rank].requested.data();
     const std::string where = " on rank " + std::to_string(rank);
-    if (!said.empty() && library_of(said) == kNoLibrary)
-      throw error(POLYPATH_INVALID_ARGUMENT, ("POLYPATH_BACKEND is '" + said + "'" + where +
+    if (!rank_request.empty() && library_of(rank_request) == kNoLibrary)
+      throw error(POLYPATH_INVALID_ARGUMENT, ("POLYPATH_BACKEND is '" + rank_request + "'" + where +
                                               ": polypath, gpuccl, gpushmem, mpi or auto is wanted")
                                                  .c_str());
-    if (said.empty() != wanted.empty() || library_of(said) != library_of(wanted))
-      throw error(
-          POLYPATH_INVALID_ARGUMENT,
-          ("POLYPATH_BACKEND is '" + wanted + "' on rank 0, and '" + said + "'" + where).c_str());
+    if (rank_request.empty() != requested.empty() ||
+        library_of(rank_request) != library_of(requested))
+      throw error(POLYPATH_INVALID_ARGUMENT, ("POLYPATH_BACKEND is '" + requested +
+                                              "' on rank 0, and '" + rank_request + "'" + where)
+                                                 .c_str());
   }
   Choice choice;
-  if (!wanted.empty()) {
-    const int library = library_of(wanted);
+  if (!requested.empty()) {
+    const int library = library_of(requested);
     if (const std::string lack = missing_reason(all, library); !lack.empty())
-      throw error(POLYPATH_NOT_SUPPORTED, ("POLYPATH_BACKEND is " + wanted + ": " + lack).c_str());
+      throw error(POLYPATH_NOT_SUPPORTED,
+                  ("POLYPATH_BACKEND is " + requested + ": " + lack).c_str());
     choice.candidates = {library};
     choice.is_wanted = true;
     return choice;

@@ -86,14 +86,14 @@ struct DeviceVerbs<GpucclBackend> {
   template <ThreadGroup G>
   static POLYPATH_DEVICE void tell(int to, std::uint64_t value, const Comm* comm) {
     if (GroupOf<G>().is_leader())
-      device::store_relaxed(on_rank(comm, view(comm)->told + rank(comm), to), value);
+      device::store_relaxed(on_rank(comm, view(comm)->signals + rank(comm), to), value);
   }
-  static POLYPATH_DEVICE std::uint64_t told(int from, const Comm* comm) {
-    return device::load_relaxed(view(comm)->told + from);
+  static POLYPATH_DEVICE std::uint64_t signal_from(int from, const Comm* comm) {
+    return device::load_relaxed(view(comm)->signals + from);
   }
 
   /// Each rank combines a slice, reads it where the ranks have it, in rank order, and stores it
-  /// where it is to be: in place, too, nobody else looks at a slice.
+  /// at its destination. In place, too: no other rank reads that slice.
   template <ThreadGroup G, ReductionOperator kOperator, typename T>
   static POLYPATH_DEVICE void reduce(const T* send, T* recv, std::size_t count, int root,
                                      const Comm* comm) {
@@ -159,22 +159,22 @@ inline const NcclProgramSymbols nccl_structures{
     NCCL_VERSION_CODE,
     sizeof(ncclDevComm),
     sizeof(ncclWindow_vidmem),
-    [](void* function, void* comm, void* made) {
-      ncclDevCommRequirements wanted{};
-      wanted.lsaBarrierCount = 1;
+    [](void* function, void* comm, void* device_comm) {
+      ncclDevCommRequirements requirements{};
+      requirements.lsaBarrierCount = 1;
       const auto create = reinterpret_cast<decltype(&ncclDevCommCreate)>(function);
-      return static_cast<int>(
-          create(static_cast<ncclComm_t>(comm), &wanted, static_cast<ncclDevComm*>(made)));
+      return static_cast<int>(create(static_cast<ncclComm_t>(comm), &requirements,
+                                     static_cast<ncclDevComm*>(device_comm)));
     },
-    [](const void* made) { return static_cast<const ncclDevComm*>(made)->lsaSize; },
+    [](const void* device_comm) { return static_cast<const ncclDevComm*>(device_comm)->lsaSize; },
     [](const void* window) {
-      const auto& its = *static_cast<const ncclWindow_vidmem*>(window);
-      return static_cast<void*>(its.lsaFlatBase +
-                                its.lsaRank * (std::uint64_t{its.stride4G} << 32));
+      const auto& region = *static_cast<const ncclWindow_vidmem*>(window);
+      return static_cast<void*>(region.lsaFlatBase +
+                                region.lsaRank * (std::uint64_t{region.stride4G} << 32));
     },
     [](const void* window) {
       return std::uint64_t{static_cast<const ncclWindow_vidmem*>(window)->stride4G} << 32;
     }};
-inline const bool nccl_structures_are_told = (nccl_of_program = &nccl_structures, true);
+inline const bool nccl_structures_are_set = (nccl_of_program = &nccl_structures, true);
 
 }  // namespace polypath::uniconn::detail

@@ -101,7 +101,7 @@ struct DeviceVerbs<GpushmemBackend> {
     if (GroupOf<G>().is_leader()) nvshmem_uint64_p(words(comm) + rank(comm), value, to);
 #endif
   }
-  static POLYPATH_DEVICE std::uint64_t told(int from, const Comm* comm) {
+  static POLYPATH_DEVICE std::uint64_t signal_from(int from, const Comm* comm) {
     return device::load_volatile(words(comm) + from);
   }
 
@@ -202,7 +202,7 @@ struct DeviceVerbs<GpushmemBackend> {
 #undef POLYPATH_NVSHMEM_REDUCE
 
   /// Each rank combines a slice of neighbouring elements, and gives it to all, or to the root:
-  /// nobody else looks at it, so it may be in place.
+  /// no other rank reads it, so it may be in place.
   template <ThreadGroup G, ReductionOperator kOperator, typename T>
   static POLYPATH_DEVICE_NOINLINE void combine_slice(const T* send, T* recv, std::size_t count,
                                                      int root, const Comm* comm) {
@@ -263,8 +263,8 @@ struct DeviceVerbs<GpushmemBackend> {
   }
 };
 
-/// What the backend, which finds NVSHMEM's host library at run time, is to call of the program's
-/// own part of NVSHMEM.
+/// Functions of NVSHMEM linked into the program that the backend calls. The backend itself finds
+/// NVSHMEM's host library at run time.
 inline const NvshmemProgramSymbols nvshmem_functions{
     [](unsigned flags, void* attributes) {
       int provided = 0;
@@ -280,7 +280,7 @@ inline const NvshmemProgramSymbols nvshmem_functions{
                                         dim3(block[0], block[1], block[2]), args, shared_bytes,
                                         stream);
     }};
-inline const bool nvshmem_functions_are_told = (nvshmem_of_program = &nvshmem_functions, true);
+inline const bool nvshmem_functions_are_set = (nvshmem_of_program = &nvshmem_functions, true);
 
 }  // namespace polypath::uniconn::detail
 

@@ -55,14 +55,14 @@ struct DeviceVerbs<PolypathBackend> {
 
   template <ThreadGroup G>
   static POLYPATH_DEVICE_NOINLINE void barrier(const Comm* comm) {
-    const PolypathView* const its = view(comm);
+    const PolypathView* const comm_view = view(comm);
     const int own = rank(comm);
-    DeviceWords* const words = device::load(&its->words[own]);
+    DeviceWords* const words = device::load(&comm_view->words[own]);
     device::meet(
         GroupOf<G>(), own, size(comm), [&](int r) { return &words->arrived[r]; },
-        [&](int r) { return &device::load(&its->words[r])->arrived[own]; },
+        [&](int r) { return &device::load(&comm_view->words[r])->arrived[own]; },
         [&](const std::uint64_t* word, std::uint64_t number, int r) {
-          await(its, word, number, r, static_cast<std::uint32_t>(r));
+          await(comm_view, word, number, r, static_cast<std::uint32_t>(r));
           return true;
         });
   }
@@ -101,14 +101,14 @@ struct DeviceVerbs<PolypathBackend> {
   static POLYPATH_DEVICE_NOINLINE void tell(int to, std::uint64_t value, const Comm* comm) {
     const GroupOf<G> group;
     if (group.is_leader())
-      device::store_relaxed(&device::load(&view(comm)->words[to])->told[rank(comm)], value);
+      device::store_relaxed(&device::load(&view(comm)->words[to])->signals[rank(comm)], value);
   }
-  static POLYPATH_DEVICE std::uint64_t told(int from, const Comm* comm) {
-    return device::load_relaxed(&device::load(&view(comm)->words[rank(comm)])->told[from]);
+  static POLYPATH_DEVICE std::uint64_t signal_from(int from, const Comm* comm) {
+    return device::load_relaxed(&device::load(&view(comm)->words[rank(comm)])->signals[from]);
   }
 
-  /// Each rank combines a slice, reads it where the ranks have it, and stores it where it is to
-  /// be: in place, too, nobody else looks at a slice.
+  /// Each rank combines a slice, reads it where the ranks have it, and stores it at its
+  /// destination. In place, too: no other rank reads that slice.
   template <ThreadGroup G, ReductionOperator kOperator, typename T>
   static POLYPATH_DEVICE void reduce(const T* send, T* recv, std::size_t count, int root,
                                      const Comm* comm) {
@@ -188,43 +188,43 @@ struct DeviceVerbs<PolypathBackend> {
 
   /// One thread: until the word is at the value. `of_barrier`: the rank whose arrival it is;
   /// kNobody: it is a signal of `from`.
-  static POLYPATH_DEVICE_NOINLINE void await(const PolypathView* its, const std::uint64_t* word,
-                                             std::uint64_t value, int from,
-                                             std::uint32_t of_barrier) {
+  static POLYPATH_DEVICE_NOINLINE void await(const PolypathView* comm_view,
+                                             const std::uint64_t* word, std::uint64_t value,
+                                             int from, std::uint32_t of_barrier) {
     const bool is_signal = of_barrier == device::wait_error::kNobody;
     const auto awaited = [&](std::uint64_t seen) {
       return device::wait_target{static_cast<std::uint32_t>(from), value, seen,
                                  is_signal ? reinterpret_cast<std::uint64_t>(word) : 0,
                                  is_signal ? sizeof *word : 0};
     };
-    const auto wait_ctx = [&] { return patience_of(its); };
+    const auto wait_ctx = [&] { return wait_context_of(comm_view); };
     if (!device::await_value(word, value, wait_ctx, awaited))
-      device::wait_for_abort(patience_of(its));
+      device::wait_for_abort(wait_context_of(comm_view));
   }
 
   template <ThreadGroup G, ReductionOperator kOperator, typename Stored>
   static POLYPATH_DEVICE_NOINLINE void combine_slice(const Stored* send, Stored* recv,
                                                      std::size_t count, int root,
-                                                     const PolypathView* its) {
-    const int own = device::load(&its->rank);
-    const int ranks = device::load(&its->size);
+                                                     const PolypathView* comm_view) {
+    const int own = device::load(&comm_view->rank);
+    const int ranks = device::load(&comm_view->size);
     const device::element_slice slice = device::slice_of(own, ranks, count);
     if (slice.length == 0) return;
     const std::size_t bytes = slice.length * sizeof(Stored);
-    Search<TeamOf<G>> search(its);
+    Search<TeamOf<G>> search(comm_view);
     search.begin();
     const std::uint32_t source = search.piece_of(send + slice.begin, bytes);
     const std::uint32_t target = search.piece_of(recv + slice.begin, bytes);
     if (source == kNoPiece || target == kNoPiece) return;
     device::pointer_list<Stored, kMaxDeviceRanks> to;
     if (root < 0) {
-      to = on_all(its, target, recv + slice.begin, ranks);
+      to = on_all(comm_view, target, recv + slice.begin, ranks);
     } else {
       to.count = 1;
-      to.at[0] = on_rank(its, target, recv + slice.begin, root);
+      to.at[0] = on_rank(comm_view, target, recv + slice.begin, root);
     }
     device::combine_all(GroupOf<G>(), Combine<kOperator, Stored>(ranks), to,
-                        on_all(its, source, send + slice.begin, ranks), own, slice.length);
+                        on_all(comm_view, source, send + slice.begin, ranks), own, slice.length);
   }
 };
 

@@ -9,7 +9,7 @@
 
 namespace polypath::uniconn::detail {
 
-/// Of a communicator: ranks of one node.
+/// The most ranks of a communicator: ranks of one node.
 inline constexpr int kMaxDeviceRanks = 8;
 /// Memories that kernels may send to at a time.
 inline constexpr std::uint32_t kMaxDevicePieces = 256;
@@ -25,10 +25,10 @@ struct DeviceRegions {
 };
 
 /// Words in symmetric memory, by which ranks of a communicator meet: `arrived` is raised by the
-/// rank of its index; `told` is what that rank last told this one.
+/// rank of its index; `signals` holds what that rank last sent to this one.
 struct DeviceWords {
   std::uint64_t arrived[kMaxDeviceRanks];
-  std::uint64_t told[kMaxDeviceRanks];
+  std::uint64_t signals[kMaxDeviceRanks];
 };
 
 struct PolypathView {

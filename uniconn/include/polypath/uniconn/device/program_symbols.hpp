@@ -26,11 +26,11 @@ struct NcclProgramSymbols {
   int version;               ///< NCCL_VERSION_CODE
   std::size_t comm_bytes;    ///< of ncclDevComm
   std::size_t window_bytes;  ///< of what an ncclWindow_t points to, in memory of the GPU
-  /// `function` is ncclDevCommCreate; what it makes goes to `made`.
-  int (*create)(void* function, void* comm, void* made);
+  /// `function` is ncclDevCommCreate; what it makes goes to `device_comm`.
+  int (*create)(void* function, void* comm, void* device_comm);
   /// Ranks whose memory kernels reach by loads and stores.
-  int (*reached)(const void* made);
-  /// Of a window: where kernels find this rank's part, and the same on the next rank.
+  int (*reached)(const void* device_comm);
+  /// Where kernels find this rank's part of a window, and that of the next rank.
   void* (*begin)(const void* window);
   std::uint64_t (*stride)(const void* window);
 };

@@ -11,21 +11,22 @@
 
 namespace polypath::uniconn::detail {
 
-POLYPATH_DEVICE device::wait_context patience_of(const PolypathView* its) {
-  const device::wait_context* const from = &its->wait_ctx;
+POLYPATH_DEVICE device::wait_context wait_context_of(const PolypathView* comm_view) {
+  const device::wait_context* const from = &comm_view->wait_ctx;
   return {device::load(&from->abort_flag), device::load(&from->time_limit_ns),
           device::load(&from->status), device::load(&from->reports), device::load(&from->kernel)};
 }
-POLYPATH_DEVICE_NOINLINE void complain(const PolypathView* its, device::wait_error::Reason reason,
+POLYPATH_DEVICE_NOINLINE void complain(const PolypathView* comm_view,
+                                       device::wait_error::Reason reason,
                                        const device::wait_target& wrong) {
-  const device::wait_context wait_ctx = patience_of(its);
+  const device::wait_context wait_ctx = wait_context_of(comm_view);
   device::report(wait_ctx, reason, wrong);
 }
 
 /// `ranks`: their number, of the view. False: there is none, and the host is told.
-POLYPATH_DEVICE bool is_rank(const PolypathView* its, int rank, int ranks) {
+POLYPATH_DEVICE bool is_rank(const PolypathView* comm_view, int rank, int ranks) {
   if (static_cast<unsigned>(rank) < static_cast<unsigned>(ranks)) return true;
-  complain(its, device::wait_error::bad_rank,
+  complain(comm_view, device::wait_error::bad_rank,
            {device::wait_error::kNobody, static_cast<std::uint64_t>(ranks),
             static_cast<std::uint64_t>(static_cast<std::int64_t>(rank))});
   return false;
@@ -41,21 +42,22 @@ POLYPATH_DEVICE bool is_within(std::uint64_t address, std::uint64_t bytes, std::
 }
 
 /// The number of the piece that holds the range, from number `first` on. kNoPiece: there is none,
-/// and the host is told. All threads of a group look at the same words, and few at a time: it is
-/// seldom that a program has so many pieces, and a call's registers are those of all that it calls.
-POLYPATH_DEVICE_NOINLINE std::uint32_t piece_from(const PolypathView* its, std::uint32_t first,
-                                                  std::uint64_t address, std::uint64_t bytes) {
-  const std::uint64_t count = device::load(&its->count);
+/// and the host is told. All threads of a group look at the same words, and few at a time: programs
+/// seldom have that many pieces, and a call's registers are those of all that it calls.
+POLYPATH_DEVICE_NOINLINE std::uint32_t piece_from(const PolypathView* comm_view,
+                                                  std::uint32_t first, std::uint64_t address,
+                                                  std::uint64_t bytes) {
+  const std::uint64_t count = device::load(&comm_view->count);
   POLYPATH_NO_UNROLL
   for (std::uint32_t i = first; i < count; i += 2) {
-    const std::uint64_t begin = device::load(&its->pieces.begin[i]);
-    const std::uint64_t size = device::load(&its->pieces.bytes[i]);
-    const std::uint64_t next_begin = device::load(&its->pieces.begin[i + 1]);
-    const std::uint64_t next_size = device::load(&its->pieces.bytes[i + 1]);
+    const std::uint64_t begin = device::load(&comm_view->pieces.begin[i]);
+    const std::uint64_t size = device::load(&comm_view->pieces.bytes[i]);
+    const std::uint64_t next_begin = device::load(&comm_view->pieces.begin[i + 1]);
+    const std::uint64_t next_size = device::load(&comm_view->pieces.bytes[i + 1]);
     if (is_within(address, bytes, begin, size)) return i;
     if (is_within(address, bytes, next_begin, next_size)) return i + 1;
   }
-  complain(its, device::wait_error::bad_memory,
+  complain(comm_view, device::wait_error::bad_memory,
            {device::wait_error::kNobody, 0, 0, address, bytes});
   return kNoPiece;
 }
@@ -67,19 +69,19 @@ POLYPATH_DEVICE Place* moved(Place* address, std::uint64_t shift) {
   return reinterpret_cast<Place*>(reinterpret_cast<std::uint64_t>(address) + shift);
 }
 template <typename Place>
-POLYPATH_DEVICE Place* on_rank(const PolypathView* its, std::uint32_t piece, Place* address,
+POLYPATH_DEVICE Place* on_rank(const PolypathView* comm_view, std::uint32_t piece, Place* address,
                                int rank) {
-  return moved(address, device::load(&its->pieces.shift[rank][piece]));
+  return moved(address, device::load(&comm_view->pieces.shift[rank][piece]));
 }
 template <typename Place>
-POLYPATH_DEVICE device::pointer_list<Place, kMaxDeviceRanks> on_all(const PolypathView* its,
+POLYPATH_DEVICE device::pointer_list<Place, kMaxDeviceRanks> on_all(const PolypathView* comm_view,
                                                                     std::uint32_t piece,
                                                                     Place* address, int ranks) {
   device::pointer_list<Place, kMaxDeviceRanks> all;
   all.count = ranks;
   POLYPATH_UNROLL
   for (int r = 0; r < kMaxDeviceRanks; ++r)
-    if (r < ranks) all.at[r] = on_rank(its, piece, address, r);
+    if (r < ranks) all.at[r] = on_rank(comm_view, piece, address, r);
   return all;
 }
 
@@ -94,18 +96,18 @@ class region_lookup<device::this_warp> {
  public:
   static constexpr std::uint32_t kCount = device::kWarp;
 
-  POLYPATH_DEVICE void load(const PolypathView* its) {
-    begin_ = device::load(&its->pieces.begin[device::rank_in_warp()]);
-    bytes_ = device::load(&its->pieces.bytes[device::rank_in_warp()]);
+  POLYPATH_DEVICE void load(const PolypathView* comm_view) {
+    begin_ = device::load(&comm_view->pieces.begin[device::rank_in_warp()]);
+    bytes_ = device::load(&comm_view->pieces.bytes[device::rank_in_warp()]);
   }
-  POLYPATH_DEVICE void load_shifts(const PolypathView* its, int to) {
-    shift_ = device::load(&its->pieces.shift[to][device::rank_in_warp()]);
+  POLYPATH_DEVICE void load_shifts(const PolypathView* comm_view, int to) {
+    shift_ = device::load(&comm_view->pieces.shift[to][device::rank_in_warp()]);
   }
   /// kNoPiece: it is not among these.
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t number_of(std::uint64_t address,
                                                         std::uint64_t bytes) const {
-    const unsigned with = device::warp_ballot(is_within(address, bytes, begin_, bytes_));
-    return with == 0 ? kNoPiece : device::countr_one(~with);
+    const unsigned matches = device::warp_ballot(is_within(address, bytes, begin_, bytes_));
+    return matches == 0 ? kNoPiece : device::countr_one(~matches);
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint64_t shift_of(std::uint32_t number) const {
     return device::warp_shuffle(shift_, number);
@@ -122,16 +124,17 @@ class region_lookup<device::this_thread> {
  public:
   static constexpr std::uint32_t kCount = 4;
 
-  POLYPATH_DEVICE void load(const PolypathView* its) {
+  POLYPATH_DEVICE void load(const PolypathView* comm_view) {
     POLYPATH_UNROLL
     for (std::uint32_t i = 0; i < kCount; ++i) {
-      begin_[i] = device::load(&its->pieces.begin[i]);
-      bytes_[i] = device::load(&its->pieces.bytes[i]);
+      begin_[i] = device::load(&comm_view->pieces.begin[i]);
+      bytes_[i] = device::load(&comm_view->pieces.bytes[i]);
     }
   }
-  POLYPATH_DEVICE void load_shifts(const PolypathView* its, int to) {
+  POLYPATH_DEVICE void load_shifts(const PolypathView* comm_view, int to) {
     POLYPATH_UNROLL
-    for (std::uint32_t i = 0; i < kCount; ++i) shift_[i] = device::load(&its->pieces.shift[to][i]);
+    for (std::uint32_t i = 0; i < kCount; ++i)
+      shift_[i] = device::load(&comm_view->pieces.shift[to][i]);
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t number_of(std::uint64_t address,
                                                         std::uint64_t bytes) const {
@@ -159,11 +162,11 @@ class region_lookup<device::this_thread> {
 template <typename Team>
 class Search {
  public:
-  POLYPATH_DEVICE explicit Search(const PolypathView* its) : its_(its) {}
+  POLYPATH_DEVICE explicit Search(const PolypathView* comm_view) : its_(comm_view) {}
 
   /// What piece_of() needs is under way.
   POLYPATH_DEVICE void begin() { first_.load(its_); }
-  /// ... and what ranks() and place_on() need, whatever rank `to` is.
+  /// ... and what ranks() and place_on() need, for any rank `to`.
   POLYPATH_DEVICE void begin(int to) {
     begin();
     first_.load_shifts(its_, to & (kMaxDeviceRanks - 1));

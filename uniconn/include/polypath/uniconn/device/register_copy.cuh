@@ -1,6 +1,6 @@
 // As many bytes as a warp, or a thread of its own, has in its registers: one word a thread, as wide
 // as both addresses and the number of bytes allow. No loops, and source and destination apart, so
-// that one who knows the source can load before it knows the destination.
+// that a caller can load the source before it knows the destination.
 #pragma once
 
 #include "polypath/device/platform.cuh"

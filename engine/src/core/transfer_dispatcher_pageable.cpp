@@ -1,0 +1,198 @@
+// Transfers from and to pageable host memory: which routes carry them now, and what these lack.
+#include <algorithm>
+#include <cstddef>
+
+#include "base/log.hpp"
+#include "base/units.hpp"
+#include "core/transfer_dispatcher.hpp"
+#include "exec/relaxed_capture.hpp"
+
+namespace polypath {
+namespace {
+
+/// The plan of so many bytes of pinned memory says which routes there are, and their rates.
+constexpr std::uint64_t kRatedBytes = kGiB;
+/// In place of a GPU, in what could not be made ready: what all routes need.
+constexpr int kAllRoutes = -1;
+
+}  // namespace
+
+PageablePlan TransferDispatcher::pageable_plan(const Request& request) {
+  const Request rated{.src = request.src, .dst = request.dst, .bytes = kRatedBytes};
+  const auto pinned = planner_.plan({&rated, 1}, 0);
+  return make_pageable_plan(node(), request, pinned->plan.transfers.front(), pageable_.threads());
+}
+
+std::uint64_t TransferDispatcher::min_pageable_bytes(bool is_to_gpu) {
+  std::uint64_t least = UINT64_MAX;
+  if (pageable_.threads() < 2 || node().hosts.empty()) return least;
+  for (std::size_t g = 0; g < node().gpus.size(); ++g) {
+    const MemoryId gpu = MemoryId::gpu(static_cast<int>(g));
+    const MemoryId host = MemoryId::host(node().gpus[g].numa);
+    const Request rated{is_to_gpu ? host : gpu, is_to_gpu ? gpu : host, kRatedBytes};
+    const auto pinned = planner_.plan({&rated, 1}, 0);
+    const std::uint64_t bytes =
+        smallest_pageable(node(), rated, pinned->plan.transfers.front(), pageable_.threads());
+    if (bytes != 0) least = std::min(least, bytes);
+  }
+  return std::max(least, never_split_below_);
+}
+
+void TransferDispatcher::prepare_pageable_now(const PageablePlan& plan) {
+  const RelaxedCapture relaxed(driver());
+  for (std::size_t r = 0; r < plan.routes().size(); ++r) {
+    const Route& route = plan.routes()[r].route;
+    if (plan.native() || pageable_.is_ready(plan, r)) continue;
+    try {
+      pageable_.prepare(plan, r);
+    } catch (const std::exception& error) {
+      log_info("pageable memory is not copied {}: {}", to_string(route), error.what());
+      const std::lock_guard lock(pageable_mutex_);
+      unprepared_.insert(route.staged() ? route.via.index : kAllRoutes);
+    }
+  }
+}
+
+void TransferDispatcher::prepare_pageable(const Request& request) {
+  const int gpu = request.src.is_gpu() ? request.src.index : request.dst.index;
+  devices_.context_for_program(gpu);
+  prepare_pageable_now(pageable_plan(request));
+}
+
+void TransferDispatcher::prepare_pageable(const PageablePlan& plan) {
+  if (options_.prepare == PrepareMode::wait) return prepare_pageable_now(plan);
+  {
+    const std::lock_guard lock(pageable_mutex_);
+    if (prepares_pageable_) return;
+    prepares_pageable_ = true;
+  }
+  const auto prepare = [this, plan] {
+    prepare_pageable_now(plan);
+    const std::lock_guard lock(pageable_mutex_);
+    prepares_pageable_ = false;
+  };
+  if (planning_.add(prepare)) return;
+  const std::lock_guard lock(pageable_mutex_);
+  prepares_pageable_ = false;
+}
+
+bool TransferDispatcher::all_pageable_ready(const PageablePlan& plan,
+                                            const SplittableTransfer& transfer,
+                                            const LoadLook& look, Exclusions& without) {
+  const bool is_to_gpu = transfer.request.src.is_host();
+  const int staged = static_cast<int>(std::ranges::count_if(
+      plan.routes(), [](const RouteShare& share) { return share.route.staged(); }));
+  const Tolerance allowed = tolerance(plan.plan.predicted_us, plan.plan.native_us, staged);
+  bool is_ready = true;
+  bool is_asked = false;
+  for (std::size_t r = 0; r < plan.routes().size(); ++r) {
+    const Route& route = plan.routes()[r].route;
+    const auto leave_out = [&](ExclusionReason why, NativeReason native) {
+      is_ready = false;
+      if (route.staged()) {
+        exclude(route, why, native, without);
+      } else {
+        without.reason = native;
+        without.memories = ~std::uint64_t{0};
+      }
+    };
+    const bool has_failed = [&] {
+      const std::lock_guard lock(pageable_mutex_);
+      return unprepared_.contains(kAllRoutes) ||
+             (route.staged() && unprepared_.contains(route.via.index));
+    }();
+    if (has_failed || (route.staged() && devices_.has_failed(route.via.index))) {
+      leave_out(ExclusionReason::failed, NativeReason::not_ready);
+    } else if (route.staged() && is_to_gpu &&
+               !transfer.dst_access.granted(driver(), route.via.index)) {
+      leave_out(ExclusionReason::unreachable, NativeReason::unreachable);
+    } else if (!pageable_.is_ready(plan, r)) {
+      if (!std::exchange(is_asked, true)) prepare_pageable(plan);
+      if (!pageable_.is_ready(plan, r))
+        leave_out(ExclusionReason::not_ready, NativeReason::not_ready);
+    } else if (route.staged() && load_.is_on() && load_.is_loaded(route, allowed, look)) {
+      without.is_changed_by_load = true;
+      leave_out(ExclusionReason::loaded, NativeReason::links_loaded);
+    }
+  }
+  return is_ready;
+}
+
+std::optional<NativeReason> TransferDispatcher::try_pageable(const ResolvedTransfer& ends,
+                                                             bool& midway) {
+  if (pageable_.threads() < 2 || ends.dst.import != nullptr || ends.src.import != nullptr)
+    return NativeReason::pageable;
+  auto classified = classifier_.splittable(ends);
+  if (const auto* const reason = std::get_if<NativeReason>(&classified)) return *reason;
+  const auto& transfer = std::get<SplittableTransfer>(classified);
+  const Request& request = transfer.request;
+  const bool is_to_gpu = request.src.is_host();
+  const int gpu = is_to_gpu ? request.dst.index : request.src.index;
+  const Access& access = is_to_gpu ? transfer.dst_access : transfer.src_access;
+  if (!access.granted(driver(), gpu)) return NativeReason::unreachable;
+
+  const RelaxedCapture relaxed(driver());
+  const Request rated{.src = request.src, .dst = request.dst, .bytes = kRatedBytes};
+  std::vector<Request> beside;
+  std::vector<GpuLoad> other_loads;
+  others_.add_pairs_in_use(beside, &other_loads);
+  const LoadLook look = look_at_load({transfer}, other_loads);
+  Exclusions without;
+  PageablePlan plan;
+  do {
+    if (without.memories == ~std::uint64_t{0}) return without.reason;
+    const auto pinned = planner_.serve({&rated, 1}, without.memories);
+    if (pinned->provisional) return NativeReason::not_ready;
+    plan = make_pageable_plan(node(), request, pinned->plan.transfers.front(), pageable_.threads());
+    if (plan.native())
+      return without.reason == NativeReason::no_gain ? NativeReason::pageable : without.reason;
+    if (!devices_.alive(plan.plan)) return NativeReason::context_reset;
+  } while (!all_pageable_ready(plan, transfer, look, without));
+
+  others_.started(request, plan.plan.predicted_us);
+  LoadMonitor::OwnIssue issue(load_, plan.plan, look.streams.empty() ? 0 : look.streams.front());
+  PageableTransfer what;
+  what.device = is_to_gpu ? transfer.transfer.dst : transfer.transfer.src;
+  what.host =
+      reinterpret_cast<std::byte*>(is_to_gpu ? transfer.transfer.src : transfer.transfer.dst);
+  what.bytes = request.bytes;
+  what.is_to_gpu = is_to_gpu;
+  what.gpu = gpu;
+  what.caller = transfer.caller;
+  what.caller_gpu = transfer.caller_gpu;
+  const PageableResult result = pageable_.run(what, plan);
+  issue.end(false);
+  resources_.sequences().end(transfer.caller);
+  if (without.is_changed_by_load) counters_.count_changed_by_load();
+  if (result.is_done) {
+    counters_.count_pageable(plan.plan.transfers.front(), result.route_bytes, result.route_chunks);
+    return std::nullopt;
+  }
+  midway = !result.is_ordered && !devices_.any_reset();
+  if (result.has_faulted) {
+    log_info("native copy instead: pageable memory could not be read or written");
+    return NativeReason::pageable;
+  }
+  if (midway && result.error != nullptr) std::rethrow_exception(result.error);
+  if (result.error != nullptr) {
+    try {
+      std::rethrow_exception(result.error);
+    } catch (const std::exception& error) {
+      log_info("native copy instead: {}", error.what());
+    }
+  }
+  return NativeReason::driver_error;
+}
+
+std::optional<NativeReason> TransferDispatcher::copy_pageable(const ResolvedTransfer& ends,
+                                                              bool& midway) {
+  try {
+    return try_pageable(ends, midway);
+  } catch (const std::exception& error) {
+    if (midway) throw;
+    log_info("native copy instead: {}", error.what());
+    return NativeReason::driver_error;
+  }
+}
+
+}  // namespace polypath

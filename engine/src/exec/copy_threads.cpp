@@ -1,0 +1,130 @@
+#include "exec/copy_threads.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <system_error>
+
+#include "base/log.hpp"
+#include "base/thread.hpp"
+
+namespace polypath {
+namespace {
+
+constexpr int kNoSeat = -1;
+constexpr int kLeft = -2;
+/// A thread looks for more work that long before it sleeps: copies often follow each other.
+constexpr std::chrono::microseconds kLookForWork{20};
+
+void pause_cpu() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+CopyThreads::CopyThreads(int count)
+    : count_(count), process_(getpid()), last_(static_cast<std::size_t>(count)) {}
+
+CopyThreads::~CopyThreads() {
+  if (threads_ == nullptr) return;
+  if (getpid() != process_) {
+    static_cast<void>(threads_.release());  // there are no such threads here
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+    ++arrivals_;
+  }
+  changed_.notify_all();
+}
+
+bool CopyThreads::is_running() const noexcept {
+  return is_running_.load(std::memory_order_acquire) && getpid() == process_;
+}
+
+bool CopyThreads::start() noexcept {
+  if (is_running()) return true;
+  if (getpid() != process_) return false;
+  const std::lock_guard lock(mutex_);
+  if (threads_ != nullptr) return is_running_;
+  try {
+    threads_ = std::make_unique<std::vector<std::jthread>>();
+    threads_->reserve(static_cast<std::size_t>(count_));
+    for (int t = 0; t < count_; ++t) threads_->push_back(make_thread([this, t] { work(t); }));
+  } catch (const std::exception& error) {
+    // Those that there are do the work of all.
+    log_info("{} of {} copy threads: {}", threads_ != nullptr ? threads_->size() : 0, count_,
+             error.what());
+  }
+  is_running_ = threads_ != nullptr && !threads_->empty();
+  return is_running_;
+}
+
+CopyThreads::Entry* CopyThreads::next(int thread) {
+  const auto t = static_cast<std::size_t>(thread);
+  const auto serves = [&](const Entry* entry) {
+    const int seat = entry->seat_of[t];
+    return seat >= 0 || (seat == kNoSeat && !entry->is_closed && entry->taken < entry->seats);
+  };
+  // The one after the last, in turn.
+  const auto last = std::ranges::find(entries_, last_[t]);
+  const auto after = last == entries_.end() ? entries_.begin() : std::next(last);
+  const auto later = std::find_if(after, entries_.end(), serves);
+  if (later != entries_.end()) return *later;
+  const auto earlier = std::find_if(entries_.begin(), after, serves);
+  return earlier == after ? nullptr : *earlier;
+}
+
+void CopyThreads::work(int thread) {
+  const auto t = static_cast<std::size_t>(thread);
+  std::unique_lock lock(mutex_);
+  while (!is_stopped_) {
+    Entry* const entry = next(thread);
+    last_[t] = entry;
+    if (entry == nullptr) {
+      const std::uint64_t seen = arrivals_;
+      lock.unlock();
+      const auto end = std::chrono::steady_clock::now() + kLookForWork;
+      while (arrivals_.load(std::memory_order_relaxed) == seen &&
+             std::chrono::steady_clock::now() < end)
+        pause_cpu();
+      lock.lock();
+      changed_.wait(lock, [&] { return arrivals_ != seen; });
+      continue;
+    }
+    if (entry->seat_of[t] == kNoSeat) entry->seat_of[t] = entry->taken++;
+    const int seat = entry->seat_of[t];
+    lock.unlock();
+    const bool is_more = entry->work->step(thread, seat);
+    lock.lock();
+    if (is_more) continue;
+    entry->seat_of[t] = kLeft;
+    entry->is_closed = true;
+    ++entry->left;
+    if (entry->has_ended()) entry->ended.notify_one();
+  }
+}
+
+bool CopyThreads::run(SharedWork& work, int seats) {
+  if (!start()) return false;
+  Entry entry;
+  entry.work = &work;
+  entry.seats = std::clamp(seats, 1, count_);
+  entry.seat_of.assign(static_cast<std::size_t>(count_), kNoSeat);
+  std::unique_lock lock(mutex_);
+  entries_.push_back(&entry);
+  ++arrivals_;
+  lock.unlock();
+  changed_.notify_all();
+  lock.lock();
+  entry.ended.wait(lock, [&] { return entry.has_ended(); });
+  entries_.remove(&entry);
+  return true;
+}
+
+}  // namespace polypath

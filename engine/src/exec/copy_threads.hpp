@@ -1,0 +1,75 @@
+// Threads that copy between the program's pageable memory and pinned memory. They are made when
+// they are first needed, take no signals, and sleep when there is nothing to do. A child of fork()
+// has none.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace polypath {
+
+/// Work that several threads do together, a piece at a time.
+class SharedWork {
+ public:
+  virtual ~SharedWork() = default;
+  /// Does one piece by the thread of number `thread`, which is the work's `seat`th; false: there is
+  /// nothing left for this thread to do. Each thread calls it without pause until then, in turn
+  /// with other work.
+  virtual bool step(int thread, int seat) noexcept = 0;
+};
+
+/// Thread-safe.
+class CopyThreads {
+ public:
+  explicit CopyThreads(int count);
+  /// No work may be under way.
+  ~CopyThreads();
+  CopyThreads(const CopyThreads&) = delete;
+  CopyThreads& operator=(const CopyThreads&) = delete;
+
+  [[nodiscard]] int count() const noexcept { return count_; }
+  /// Whether the threads run, which they do after the first success. False where the system gives
+  /// none, and in a child of the process that made them.
+  bool start() noexcept;
+  [[nodiscard]] bool is_running() const noexcept;
+  /// Has the work done by `seats` threads at most, and waits for its end. Work of several callers
+  /// takes turns. False: no thread runs, and nothing was done.
+  bool run(SharedWork& work, int seats);
+
+ private:
+  struct Entry {
+    SharedWork* work = nullptr;
+    int seats = 0;
+    int taken = 0;
+    int left = 0;
+    bool is_closed = false;  // some thread has found nothing left: no further one begins
+    std::condition_variable ended;
+    std::vector<int> seat_of;  // by thread; kNoSeat, or kLeft
+    [[nodiscard]] bool has_ended() const noexcept { return is_closed && left == taken; }
+  };
+
+  void work(int thread);
+  /// With the mutex held: what the thread does next; null: nothing.
+  Entry* next(int thread);
+
+  const int count_;
+  const pid_t process_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<std::uint64_t> arrivals_{0};  // of work
+  std::atomic<bool> is_running_{false};
+  bool is_stopped_ = false;
+  std::list<Entry*> entries_;
+  std::vector<Entry*> last_;  // by thread: served last
+  std::unique_ptr<std::vector<std::jthread>> threads_;
+};
+
+}  // namespace polypath

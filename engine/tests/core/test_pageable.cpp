@@ -1,0 +1,282 @@
+// Transfers from and to pageable memory: every byte, the order on streams, and which routes took
+// them. In virtual time the calling thread does the copy threads' work; in functional mode they do.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "support/gate.hpp"
+#include "support/simulated_test.hpp"
+#include "tune/pattern.hpp"
+
+namespace polypath::test {
+namespace {
+
+/// Several chunks for each thread, and more than one link carries.
+constexpr std::uint64_t kLarge = 24 * kMiB + 4099;
+
+/// Pageable memory with guard bytes on both sides, at an odd address.
+class HostRange {
+ public:
+  explicit HostRange(std::uint64_t bytes, std::uint64_t offset = 61)
+      : memory_(bytes + 2 * offset, kPoison), offset_(offset), bytes_(bytes) {}
+
+  [[nodiscard]] CUdeviceptr address() { return reinterpret_cast<CUdeviceptr>(range().data()); }
+  [[nodiscard]] std::span<std::byte> range() { return std::span(memory_).subspan(offset_, bytes_); }
+  void fill(std::uint64_t seed) { fill_pattern(range(), seed); }
+  [[nodiscard]] bool has(std::uint64_t seed) {
+    const auto is_poison = [](std::byte byte) { return byte == kPoison; };
+    return !first_difference(range(), seed) &&
+           std::ranges::all_of(std::span(memory_).first(offset_), is_poison) &&
+           std::ranges::all_of(std::span(memory_).last(offset_), is_poison);
+  }
+
+ private:
+  static constexpr std::byte kPoison{0xA5};
+  std::vector<std::byte> memory_;
+  std::uint64_t offset_;
+  std::uint64_t bytes_;
+};
+
+class PageableTest : public SimulatedTest {
+ protected:
+  void SetUp() override {
+    SimulatedTest::SetUp();
+    if (IsSkipped()) return;
+    context_ = make({});
+    stream_.emplace(stream_on(0));
+  }
+  std::unique_ptr<Context> make(OptionArguments arguments) {
+    arguments.emplace_back("prepare", "wait");
+    const bool names_threads = std::ranges::any_of(
+        arguments, [](const auto& argument) { return argument.first == "copy_threads"; });
+    if (!names_threads) arguments.emplace_back("copy_threads", "16");
+    return std::make_unique<Context>(source(), arguments);
+  }
+  std::uint64_t carried() { return context_->counters().snapshot().pageable; }
+  /// Routes that bytes took so far.
+  std::size_t routes() { return context_->counters().snapshot().routes.size(); }
+
+  std::unique_ptr<Context> context_;
+  std::optional<Stream> stream_;
+};
+
+TEST_F(PageableTest, ToGpu_EveryByteArrives) {
+  std::uint64_t seed = 10;
+  for (const std::uint64_t bytes : {kMiB, kMiB + 1, 3 * kMiB - 7, kLarge}) {
+    SCOPED_TRACE(bytes);
+    HostRange host(bytes);
+    host.fill(++seed);
+    TestBuffer device(driver(), node(), MemoryId::gpu(0), bytes + 200);
+    device.poison();
+    const std::uint64_t before = carried();
+    copy(*context_, {device.address() + 77, host.address(), bytes, stream_->get()});
+    host.fill(99);  // the call has read it
+    synchronize(stream_->get());
+    std::vector<std::byte> there = read_back(driver(), device, 0, bytes + 200);
+    EXPECT_EQ(first_difference(std::span(there).subspan(77, bytes), seed), std::nullopt);
+    there.erase(there.begin() + 77, there.begin() + 77 + static_cast<std::ptrdiff_t>(bytes));
+    EXPECT_TRUE(std::ranges::all_of(there, [](std::byte byte) { return byte == std::byte{0xA5}; }));
+    EXPECT_EQ(carried(), before + 1);
+  }
+  EXPECT_GT(routes(), 2u) << "links of several GPUs carry a part";
+}
+
+TEST_F(PageableTest, FromGpu_EveryByteArrives) {
+  std::uint64_t seed = 20;
+  for (const std::uint64_t bytes : {kMiB, kMiB + 1, 3 * kMiB - 7, kLarge}) {
+    SCOPED_TRACE(bytes);
+    HostRange host(bytes);
+    TestBuffer device(driver(), node(), MemoryId::gpu(0), bytes);
+    device.fill(++seed);
+    const std::uint64_t before = carried();
+    copy(*context_, {host.address(), device.address(), bytes, stream_->get()});
+    EXPECT_TRUE(host.has(seed)) << "when the call returns";
+    EXPECT_EQ(carried(), before + 1);
+  }
+  EXPECT_GT(routes(), 1u);
+}
+
+TEST_F(PageableTest, WorkOnStream_KeepsItsOrder) {
+  HostRange in(kLarge);
+  HostRange out(kLarge);
+  TestBuffer first(driver(), node(), MemoryId::gpu(0), kLarge);
+  TestBuffer second(driver(), node(), MemoryId::gpu(0), kLarge);
+  in.fill(31);
+  first.fill(30);
+  second.poison();
+  const CUstream stream = stream_->get();
+  // The old bytes are read before the new ones come, and the new ones before the old come back.
+  POLYPATH_CHECK(driver(), memcpy_async(second.address(), first.address(), kLarge, stream));
+  copy(*context_, {first.address(), in.address(), kLarge, stream});
+  copy(*context_, {out.address(), second.address(), kLarge, stream});
+  POLYPATH_CHECK(driver(), memcpy_async(second.address(), first.address(), kLarge, stream));
+  synchronize(stream);
+  EXPECT_TRUE(out.has(30));
+  EXPECT_EQ(second.first_difference(31), std::nullopt);
+  EXPECT_EQ(carried(), 2u);
+}
+
+TEST_F(PageableTest, DefaultStreams_KeepTheirOrder) {
+  for (const CUstream stream : {CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
+    HostRange in(kLarge);
+    HostRange out(kLarge);
+    TestBuffer device(driver(), node(), MemoryId::gpu(0), kLarge);
+    in.fill(33);
+    device.poison();
+    const std::uint64_t before = carried();
+    copy(*context_, {device.address(), in.address(), kLarge, stream});
+    copy(*context_, {out.address(), device.address(), kLarge, stream});
+    EXPECT_TRUE(out.has(33));
+    EXPECT_EQ(carried(), before + 2);
+  }
+}
+
+TEST_F(PageableTest, HeldStream_DelaysNoOther) {
+  if (source().virtual_time) GTEST_SKIP() << "needs a second thread that waits";
+  HostRange held(kLarge);
+  HostRange free(kLarge);
+  TestBuffer one(driver(), node(), MemoryId::gpu(0), kLarge);
+  TestBuffer other(driver(), node(), MemoryId::gpu(0), kLarge);
+  held.fill(41);
+  free.fill(42);
+  const Stream stream = stream_on(0);
+  copy(*context_, {one.address(), free.address(), kLarge, stream_->get()});
+  synchronize(stream_->get());
+  other.poison();
+  std::thread waiting;
+  {
+    Gate gate(driver(), context_of(0));
+    gate.hold(stream.get(), context_of(0));
+    waiting = std::thread([&] {
+      POLYPATH_CHECK(driver(), ctx_set_current(context_of(0)));
+      context_->copy_async({one.address(), held.address(), kLarge, stream.get()});
+    });
+    copy(*context_, {other.address(), free.address(), kLarge, stream_->get()});
+    synchronize(stream_->get());
+    gate.open();
+  }
+  waiting.join();
+  synchronize(stream.get());
+  EXPECT_EQ(other.first_difference(42), std::nullopt);
+  EXPECT_EQ(one.first_difference(41), std::nullopt);
+  EXPECT_EQ(carried(), 3u);
+}
+
+TEST_F(PageableTest, SeveralThreads_ShareCopyThreads) {
+  if (source().virtual_time) GTEST_SKIP() << "callers take turns there";
+  constexpr int kThreads = 3;
+  std::vector<std::unique_ptr<TestBuffer>> devices;
+  for (int t = 0; t < kThreads; ++t)
+    devices.push_back(
+        std::make_unique<TestBuffer>(driver(), node(), MemoryId::gpu(t % gpus()), kLarge));
+  context_of(0);
+  std::vector<std::string> wrong(kThreads);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      const auto index = static_cast<std::size_t>(t);
+      TestBuffer& device = *devices[index];
+      const Stream stream(driver(), device.context());
+      POLYPATH_CHECK(driver(), ctx_set_current(device.context()));
+      for (std::uint64_t round = 0; round < 3; ++round) {
+        HostRange in(kLarge);
+        HostRange out(kLarge);
+        in.fill(100 * round + index);
+        context_->copy_async({device.address(), in.address(), kLarge, stream.get()});
+        in.fill(7);
+        context_->copy_async({out.address(), device.address(), kLarge, stream.get()});
+        if (!out.has(100 * round + index)) wrong[index] = "other bytes";
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<std::string>(kThreads));
+  EXPECT_EQ(carried(), 6u * kThreads);
+}
+
+TEST_F(PageableTest, MappedFile_IsRead) {
+  const int file = memfd_create("polypath-test", MFD_CLOEXEC);
+  ASSERT_GE(file, 0);
+  ASSERT_EQ(ftruncate(file, static_cast<off_t>(kLarge)), 0);
+  {
+    void* const writable = mmap(nullptr, kLarge, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    ASSERT_NE(writable, MAP_FAILED);
+    fill_pattern({static_cast<std::byte*>(writable), kLarge}, 51);
+    munmap(writable, kLarge);
+  }
+  void* const readable = mmap(nullptr, kLarge, PROT_READ, MAP_PRIVATE, file, 0);
+  ASSERT_NE(readable, MAP_FAILED);
+  TestBuffer device(driver(), node(), MemoryId::gpu(0), kLarge);
+  device.poison();
+  copy(*context_,
+       {device.address(), reinterpret_cast<CUdeviceptr>(readable), kLarge, stream_->get()});
+  synchronize(stream_->get());
+  EXPECT_EQ(device.first_difference(51), std::nullopt);
+  EXPECT_EQ(carried(), 1u);
+  munmap(readable, kLarge);
+  close(file);
+}
+
+TEST_F(PageableTest, SmallOrOneThread_GoesNatively) {
+  HostRange host(kLarge);
+  host.fill(61);
+  TestBuffer device(driver(), node(), MemoryId::gpu(0), kLarge);
+  for (const std::uint64_t bytes : {64 * kKiB, 256 * kKiB - 1}) {
+    const Traffic traffic(*context_);
+    copy(*context_, {device.address(), host.address(), bytes, stream_->get()});
+    EXPECT_TRUE(traffic.went_natively(NativeReason::small, bytes));
+  }
+  const auto alone = make({{"copy_threads", "1"}});
+  const Traffic traffic(*alone);
+  copy(*alone, {device.address(), host.address(), kLarge, stream_->get()});
+  copy(*alone, {host.address(), device.address(), kLarge, stream_->get()});
+  EXPECT_EQ(traffic.native(NativeReason::pageable), 2u);
+  EXPECT_EQ(alone->smallest_split().pageable_to_gpu, UINT64_MAX);
+  EXPECT_TRUE(host.has(61));
+}
+
+TEST_F(PageableTest, StreamInCapture_GoesNatively) {
+  HostRange host(kLarge);
+  TestBuffer device(driver(), node(), MemoryId::gpu(0), kLarge);
+  POLYPATH_CHECK(driver(),
+                 stream_begin_capture(stream_->get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  const Traffic traffic(*context_);
+  copy(*context_, {device.address(), host.address(), kLarge, stream_->get()});
+  EXPECT_TRUE(traffic.went_natively(NativeReason::capturing, kLarge));
+  CUgraph graph = nullptr;
+  POLYPATH_CHECK(driver(), stream_end_capture(stream_->get(), &graph));
+  POLYPATH_CHECK(driver(), graph_destroy(graph));
+}
+
+TEST_F(PageableTest, GroupWithPageableMemory_Arrives) {
+  HostRange in(kLarge);
+  HostRange out(kLarge);
+  TestBuffer one(driver(), node(), MemoryId::gpu(0), kLarge);
+  TestBuffer other(driver(), node(), MemoryId::gpu(0), kLarge);
+  in.fill(71);
+  one.poison();
+  other.fill(72);
+  const std::vector<Transfer> group{{one.address(), in.address(), kLarge, stream_->get()},
+                                    {out.address(), other.address(), kLarge, stream_->get()}};
+  context_->group_copy_async(group);
+  synchronize(stream_->get());
+  EXPECT_EQ(one.first_difference(71), std::nullopt);
+  EXPECT_TRUE(out.has(72));
+  EXPECT_EQ(carried(), 2u);
+}
+
+TEST_F(PageableTest, PinnedMemory_StaysInItsBound) {
+  const auto wide = make({{"copy_threads", "64"}});
+  HostRange host(kLarge);
+  TestBuffer device(driver(), node(), MemoryId::gpu(0), kLarge);
+  copy(*wide, {device.address(), host.address(), kLarge, stream_->get()});
+  synchronize(stream_->get());
+  EXPECT_GT(wide->pinned_slot_bytes(), 0u);
+  EXPECT_LE(wide->pinned_slot_bytes(), 256 * kMiB);
+}
+
+}  // namespace
+}  // namespace polypath::test

@@ -1,0 +1,162 @@
+#include "plan/pageable_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+namespace polypath {
+namespace {
+
+/// A copy that gains less than this part is left to the driver.
+constexpr double kMinPageableGain = 0.1;
+constexpr std::uint64_t kMinPageableChunk = 64 * kKiB;
+/// Chunks of each thread, so that all end at about the same time.
+constexpr std::uint64_t kChunksAThread = 4;
+/// The part of a link's rate that chunks reach whose times of arrival vary: 48 of 55 GB/s on one
+/// link of an H200, docs/pageable.md.
+constexpr double kLinkShare = 0.85;
+/// A further route that gains less is left to others.
+constexpr double kMinRouteGain = 1.03;
+
+constexpr double flow_us(double bytes, double gbps) { return bytes / (gbps * 1e3); }
+
+/// `threads` in proportion to the rates, at least one for each route.
+std::vector<int> assign_threads(const std::vector<RouteShare>& routes, int threads) {
+  std::vector<int> route_of_thread;
+  std::vector<int> count(routes.size());
+  for (int t = 0; t < threads; ++t) {
+    std::size_t next = 0;
+    for (std::size_t r = 1; r < routes.size(); ++r)
+      if ((count[r] + 1) / routes[r].gbps < (count[next] + 1) / routes[next].gbps) next = r;
+    ++count[next];
+    route_of_thread.push_back(static_cast<int>(next));
+  }
+  return route_of_thread;
+}
+
+struct PageableCandidate {
+  std::size_t routes = 0;
+  int threads = 0;
+  std::uint64_t chunk_bytes = 0;
+  double time_us = 0;
+};
+
+}  // namespace
+
+double host_copy_gbps(const Costs& costs, bool is_to_gpu, int threads) noexcept {
+  const double thread = is_to_gpu ? costs.thread_to_gpu_gbps : costs.thread_from_gpu_gbps;
+  const double host = is_to_gpu ? costs.host_to_gpu_gbps : costs.host_from_gpu_gbps;
+  return threads <= 0 ? 0 : 1 / (1 / (threads * thread) + 1 / host);
+}
+
+PageablePlan make_pageable_plan(const Node& node, const Request& request,
+                                const TransferPlan& pinned, int threads) {
+  const bool is_to_gpu = request.src.is_host();
+  const Costs& costs = node.costs;
+  PageablePlan made;
+  made.plan.transfers.push_back({.request = request, .routes = {}, .excluded = {}});
+  TransferPlan& transfer = made.plan.transfers.front();
+  const auto direct = node.find_link(request.src, request.dst);
+  double native_gbps = is_to_gpu ? costs.pageable_to_gpu_gbps : costs.pageable_from_gpu_gbps;
+  if (direct)
+    native_gbps = std::min(native_gbps, node.links[static_cast<std::size_t>(*direct)].gbps);
+  const auto bytes = static_cast<double>(request.bytes);
+  made.plan.native_us = costs.copy_start_us + flow_us(bytes, native_gbps);
+  made.plan.predicted_us = made.plan.native_us;
+  made.plan.limit_gbps = native_gbps;
+
+  std::vector<RouteShare> routes;
+  for (const RouteShare& share : pinned.routes) {
+    if (share.route.kind == RouteKind::via_host) continue;
+    routes.push_back(share);
+    if (routes.back().gbps <= 0)
+      routes.back().gbps =
+          direct ? node.links[static_cast<std::size_t>(*direct)].gbps : native_gbps;
+  }
+  std::ranges::stable_partition(routes, [](const auto& share) { return !share.route.staged(); });
+  // A CPU that is joined to its GPUs reads their memory, and lets them read its own.
+  const bool is_coherent =
+      direct && node.links[static_cast<std::size_t>(*direct)].type == LinkType::c2c;
+  const auto fallback = [&](std::string why) {
+    RouteShare native;
+    if (direct) native.route.legs = {*direct};
+    native.bytes = native.chunk_bytes = request.bytes;
+    native.gbps = native_gbps;
+    transfer.routes = {native};
+    made.plan.reason = std::move(why);
+    return made;
+  };
+  if (is_coherent) return fallback("the GPU reaches pageable memory by itself");
+  if (threads < 2) return fallback("fewer than two CPUs may copy");
+  if (request.bytes < kMinPageable || routes.empty())
+    return fallback("too small for several threads");
+
+  PageableCandidate best;
+  double links_gbps = 0;
+  for (std::size_t count = 1; count <= routes.size(); ++count) {
+    links_gbps += kLinkShare * routes[count - 1].gbps;
+    PageableCandidate next{count};
+    const auto chunks = std::max<std::uint64_t>(1, request.bytes / kMinPageableChunk);
+    next.threads =
+        static_cast<int>(std::min<std::uint64_t>(static_cast<unsigned>(threads), chunks));
+    if (static_cast<std::size_t>(next.threads) < count) break;
+    const std::uint64_t wanted =
+        request.bytes / (static_cast<std::uint64_t>(next.threads) * kChunksAThread);
+    next.chunk_bytes = std::clamp(wanted / kGranule * kGranule, kMinPageableChunk, kPageableSlot);
+    const double host_gbps = host_copy_gbps(costs, is_to_gpu, next.threads);
+    const auto chunk = static_cast<double>(next.chunk_bytes);
+    const double thread_gbps = host_gbps / next.threads;
+    const double fixed_us = costs.thread_wake_us + costs.event_us + 2 * costs.copy_start_us +
+                            (count > 1 ? costs.copy_start_us + flow_us(chunk, routes[1].gbps) : 0);
+    // The first chunk is copied before any link is busy, or the last one after all.
+    next.time_us = fixed_us + flow_us(chunk, std::max(thread_gbps, routes.front().gbps)) +
+                   flow_us(bytes, std::min(host_gbps, links_gbps));
+    if (best.routes == 0 || best.time_us > kMinRouteGain * next.time_us) best = next;
+  }
+  if (best.time_us > (1 - kMinPageableGain) * made.plan.native_us)
+    return fallback(fmt::format("{} threads would gain nothing", best.threads));
+
+  routes.resize(best.routes);
+  made.threads = best.threads;
+  made.chunk_bytes = best.chunk_bytes;
+  made.host_gbps = host_copy_gbps(costs, is_to_gpu, best.threads);
+  made.route_of_thread = assign_threads(routes, best.threads);
+  double total = 0;
+  for (const RouteShare& share : routes) total += share.gbps;
+  const double used = std::min(1.0, made.host_gbps / total);
+  std::uint64_t offset = 0;
+  for (std::size_t r = 0; r < routes.size(); ++r) {
+    RouteShare& share = routes[r];
+    const std::uint64_t left = request.bytes - offset;
+    const auto part = static_cast<std::uint64_t>(bytes * share.gbps / total);
+    share.offset = offset;
+    share.bytes = r + 1 == routes.size() ? left : std::min(left, part / kGranule * kGranule);
+    share.chunk_bytes = best.chunk_bytes;
+    share.chunks = static_cast<int>((share.bytes + best.chunk_bytes - 1) / best.chunk_bytes);
+    share.gbps *= used;
+    offset += share.bytes;
+  }
+  made.plan.limit_gbps = std::min(made.host_gbps, total);
+  made.plan.predicted_us = best.time_us;
+  made.plan.reason = fmt::format(
+      "{} CPU threads copy {} pageable memory at {:.0f} GB/s, in chunks of {} KiB; the driver's "
+      "own "
+      "copy: {:.1f} GB/s",
+      made.threads, is_to_gpu ? "from" : "to", made.host_gbps, made.chunk_bytes / kKiB,
+      native_gbps);
+  transfer.routes = std::move(routes);
+  transfer.copy_threads = made.threads;
+  transfer.host_gbps = made.host_gbps;
+  return made;
+}
+
+std::uint64_t smallest_pageable(const Node& node, Request request, const TransferPlan& pinned,
+                                int threads) {
+  for (request.bytes = kMinPageable; request.bytes <= kGiB; request.bytes *= 2)
+    if (!make_pageable_plan(node, request, pinned, threads).native()) return request.bytes;
+  return 0;
+}
+
+}  // namespace polypath
