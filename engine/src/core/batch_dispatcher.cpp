@@ -22,8 +22,8 @@ constexpr int kNative = -2;  // known to go natively
 constexpr int kLarge = -3;   // transfers of their own
 constexpr int kMaxGroups = 64;
 
-/// Thread blocks have 16 warps. Each copies at least kEntriesATeam entries of the table, if there are
-/// enough bytes: they end at about the same time then.
+/// Thread blocks have 16 warps. Each copies at least kEntriesATeam entries of the table, if there
+/// are enough bytes: they end at about the same time then.
 constexpr std::uint64_t kTeams = kCopyBlocksThreads / 32;
 constexpr std::uint64_t kEntriesATeam = 8;
 /// Bytes of one entry: what a warp has in flight, and a size that keeps the table small.
