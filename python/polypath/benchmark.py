@@ -51,7 +51,8 @@ def transfers_of(
     """The transfers of an operation on this node.
 
     Without ``src`` and ``dst``: gpu0 to gpu1; for h2d, d2h and pageable gpu0 and the host memory
-    nearest to the GPU. The two transfers of pageable are not at once: each is benchmarked alone. ``both_directions`` is for the ring. Raises `InvalidArgument`, naming the option and
+    nearest to the GPU. The two transfers of pageable are not at once: each is benchmarked alone.
+    ``both_directions`` is for the ring. Raises `InvalidArgument`, naming the option and
     what is allowed.
     """
     gpus = [gpu["id"] for gpu in topology["gpus"]]

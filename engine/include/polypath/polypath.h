@@ -90,9 +90,10 @@ POLYPATH_API void* polypath_driver_function(polypath_context* context, const cha
 /* Copies `bytes` from `src` to `dst`, ordered on `stream` exactly as cuMemcpyAsync is, and as
  * asynchronous: it returns when the copies are issued. `stream` is a CUstream (or cudaStream_t);
  * NULL is the legacy default stream of the current CUDA context. `dst` and `src` are device memory
- * of any GPU of this process, or host memory, in any combination. Not worth splitting, pageable or
- * managed memory, a stream in capture: the native copy, on the same stream. Zero bytes: success,
- * nothing is issued.
+ * of any GPU of this process, or host memory, in any combination. Not worth splitting, managed
+ * memory, a stream in capture: the native copy, on the same stream. Pageable memory is copied by
+ * CPU threads once the stream has come to it: the call returns when the memory has been read, or is
+ * written. Zero bytes: success, nothing is issued.
  * POLYPATH_INVALID_ARGUMENT: null, unknown or freed address, a range past its allocation,
  * overlapping ranges; the message names the argument, the address and the allocation.
  * POLYPATH_DRIVER_ERROR: the native copy failed. A call for a route that fails is no error: all is
@@ -184,7 +185,7 @@ POLYPATH_API polypath_status polypath_try_copy_batch_async(polypath_context* con
 
 /* A transfer without addresses, for plans and preparation. */
 typedef struct polypath_transfer_request {
-  const char* src; /* "gpu0" or "host0" */
+  const char* src; /* "gpu0" or "host0"; to plan and to benchmark also "host0:pageable" */
   const char* dst;
   size_t bytes;
 } polypath_transfer_request;
@@ -235,10 +236,12 @@ POLYPATH_API polypath_status polypath_ipc_unregister_import(polypath_context* co
 /* The plan of a group of transfers (one or more), without running it:
  * {"bytes", "predicted_us", "predicted_gbps", "native_us", "native_gbps", "limit_gbps",
  *  "transfers": [{"src", "dst", "bytes", "native": bool, "reason",
+ *                 "copy_threads", "host_gbps" (both 0 but for pageable memory),
  *                 "routes": [{"route", "kind", "via", "bytes", "share", "chunks", "chunk_bytes",
  *                             "rate_gbps"}],
  *                 "excluded": [{"route", "reason"}]}]}
- * limit_gbps is the maximum flow of the allowed routes. GB/s are sums over the group. */
+ * limit_gbps is the maximum flow of the allowed routes. GB/s are sums over the group. A host memory
+ * may be "host0:pageable", in a group of one. */
 POLYPATH_API polypath_status polypath_plan(polypath_context* context,
                                            const polypath_transfer_request* requests, size_t count,
                                            char** json);
@@ -335,6 +338,7 @@ POLYPATH_API polypath_status polypath_device_info(polypath_context* context, cha
  * {"transfers", "split", "native", "failed", "bytes", "copies",
  *  "changed_by_load" (transfers that left out a route because others use its links),
  *  "followed" (of the split: their staged routes did not wait for the transfer before them),
+ *  "pageable" (of the split: CPU threads copied pageable memory),
  *  "native_by_reason": {reason: count}, "left_out_by_reason": {reason: count},
  *  "routes": [{"src", "dst", "route", "transfers", "bytes"}],
  *  "links": [{"from", "to", "bytes", "copies"}],

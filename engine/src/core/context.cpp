@@ -10,6 +10,7 @@
 #include "driver/check.hpp"
 #include "plan/profile_entries.hpp"
 #include "registry/registry.hpp"
+#include "tune/measure_host.hpp"
 #include "tune/profile.hpp"
 
 namespace polypath {
@@ -210,6 +211,9 @@ void Context::measure(const ProgressFunction& progress) {
     throw InvalidArgument("an emulated mesh is not measured: its links carry what was asked");
   require_place_of_profile();
   Node measured = measure_capacities(driver(), node(), progress);
+  // A simulated node's CPU is not this machine's.
+  if (!source_.simulated)
+    measured.costs = measure_host_copies(driver(), measured, dispatcher_.pageable().threads());
   source_.node.links = std::move(measured.links);
   source_.node.ports = std::move(measured.ports);
   source_.node.costs = measured.costs;

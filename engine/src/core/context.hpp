@@ -99,6 +99,8 @@ class Context final : public CopyEngine {
   [[nodiscard]] const std::vector<OptionInfo>& option_infos() const noexcept { return infos_; }
   /// Bytes of the pinned slots that pageable memory is copied by.
   [[nodiscard]] std::uint64_t pinned_slot_bytes() { return dispatcher_.pageable().pinned_bytes(); }
+  /// That copy pageable memory; 1: none do.
+  [[nodiscard]] int copy_threads() { return dispatcher_.pageable().threads(); }
   [[nodiscard]] Counters& counters() noexcept { return counters_; }
   [[nodiscard]] RouteResources& resources() noexcept { return dispatcher_.resources(); }
   [[nodiscard]] LoadMonitor& load() noexcept { return dispatcher_.load(); }

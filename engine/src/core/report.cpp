@@ -67,6 +67,9 @@ std::string report(Context& context) {
                           key.route, people_bytes(count.bytes));
     append("native of batches because", by_reason<NativeReason>(counts.batches.native_by_reason));
   }
+  if (counts.pageable != 0)
+    text += fmt::format("pageable memory: {} transfers by {} CPU threads\n", counts.pageable,
+                        context.copy_threads());
   if (counts.changed_by_load != 0)
     text += fmt::format("changed by load: {} transfers\n", counts.changed_by_load);
   append("routes left out", by_reason<ExclusionReason>(counts.excluded));

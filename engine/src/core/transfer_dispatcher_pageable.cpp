@@ -10,7 +10,7 @@
 namespace polypath {
 namespace {
 
-/// The plan of so many bytes of pinned memory says which routes there are, and their rates.
+/// A plan of this size, for pinned memory, names the routes and their rates.
 constexpr std::uint64_t kRatedBytes = kGiB;
 /// In place of a GPU, in what could not be made ready: what all routes need.
 constexpr int kAllRoutes = -1;
@@ -144,8 +144,7 @@ std::optional<NativeReason> TransferDispatcher::try_pageable(const ResolvedTrans
     const auto pinned = planner_.serve({&rated, 1}, without.memories);
     if (pinned->provisional) return NativeReason::not_ready;
     plan = make_pageable_plan(node(), request, pinned->plan.transfers.front(), pageable_.threads());
-    if (plan.native())
-      return without.reason == NativeReason::no_gain ? NativeReason::pageable : without.reason;
+    if (plan.native()) return without.reason;
     if (!devices_.alive(plan.plan)) return NativeReason::context_reset;
   } while (!all_pageable_ready(plan, transfer, look, without));
 

@@ -57,7 +57,7 @@ bool CopyThreads::start() noexcept {
     threads_->reserve(static_cast<std::size_t>(count_));
     for (int t = 0; t < count_; ++t) threads_->push_back(make_thread([this, t] { work(t); }));
   } catch (const std::exception& error) {
-    // Those that there are do the work of all.
+    // The threads that run do the work of all.
     log_info("{} of {} copy threads: {}", threads_ != nullptr ? threads_->size() : 0, count_,
              error.what());
   }

@@ -17,7 +17,7 @@
 namespace polypath {
 namespace {
 
-/// Of a GPU, for one purpose: one chunk's second leg overlaps with another one's first.
+/// Streams of a GPU for each purpose: a chunk's second leg overlaps with the first of another one.
 constexpr std::size_t kPageableStreams = 4;
 constexpr std::size_t kPageableEvents = 32;
 constexpr int kHostMemory = -1;
@@ -124,7 +124,7 @@ class PageableCopies::Work final : public SharedWork {
     return Chunk{offset, std::min(plan_.chunk_bytes, transfer_.bytes - offset)};
   }
 
-  /// Calls of this thread are never part of the program's captures.
+  /// Calls of this thread are never part of a capture of the program.
   void relax(Worker& worker) {
     if (worker.is_relaxed || owner_.is_virtual_) return;
     worker.is_relaxed = true;
@@ -331,9 +331,9 @@ void PageableCopies::make_slots(int gpu) {
   const auto count = static_cast<std::uint64_t>(threads());
   constexpr std::uint64_t own = kPageableSlots * kPageableSlot;
   const MemoryId near = MemoryId::host(node_.gpus[static_cast<std::size_t>(gpu)].numa);
-  auto made = std::make_unique<StagingMemory>(driver_, node_, near, count * own, gpu,
-                                              devices_.context(gpu));
-  auto* const at = reinterpret_cast<std::byte*>(made->address());
+  auto created = std::make_unique<StagingMemory>(driver_, node_, near, count * own, gpu,
+                                                 devices_.context(gpu));
+  auto* const at = reinterpret_cast<std::byte*>(created->address());
   workers_.clear();
   for (std::uint64_t t = 0; t < count; ++t) {
     auto worker = std::make_unique<Worker>();
@@ -346,7 +346,7 @@ void PageableCopies::make_slots(int gpu) {
   }
   slots_bytes_ = count * own;
   const std::lock_guard lock(mutex_);
-  slots_ = std::move(made);
+  slots_ = std::move(created);
 }
 
 void PageableCopies::reach_slots(int gpu) {
@@ -364,23 +364,23 @@ void PageableCopies::make_streams(const StreamKey& key) {
     const std::lock_guard lock(mutex_);
     if (streams_.contains(key)) return;
   }
-  Streams made;
-  made.context = devices_.context(key.first);
+  Streams created;
+  created.context = devices_.context(key.first);
   events_.reserve(key.first, kPageableEvents);
   ContextGuard guard(driver());
-  guard.use(made.context);
+  guard.use(created.context);
   try {
-    while (made.streams.size() < kPageableStreams) {
+    while (created.streams.size() < kPageableStreams) {
       CUstream stream = nullptr;
       POLYPATH_CHECK(driver(), stream_create(&stream, CU_STREAM_NON_BLOCKING));
-      made.streams.push_back(stream);
+      created.streams.push_back(stream);
     }
   } catch (const DriverError&) {
-    for (const CUstream stream : made.streams) POLYPATH_WARN(driver(), stream_destroy(stream));
+    for (const CUstream stream : created.streams) POLYPATH_WARN(driver(), stream_destroy(stream));
     throw;
   }
   const std::lock_guard lock(mutex_);
-  streams_.emplace(key, std::move(made));
+  streams_.emplace(key, std::move(created));
 }
 
 void PageableCopies::make_staging(int via, int gpu) {
@@ -395,12 +395,12 @@ void PageableCopies::make_staging(int via, int gpu) {
   }
   if (memory == nullptr) {
     devices_.require_staging(via, slots_bytes_);
-    auto made = std::make_unique<StagingMemory>(driver_, node_, MemoryId::gpu(via), slots_bytes_,
-                                                via, devices_.context(via));
-    made->enable_access(via);
-    memory = made.get();
+    auto created = std::make_unique<StagingMemory>(driver_, node_, MemoryId::gpu(via), slots_bytes_,
+                                                   via, devices_.context(via));
+    created->enable_access(via);
+    memory = created.get();
     const std::lock_guard lock(mutex_);
-    staging_.emplace(via, std::move(made));
+    staging_.emplace(via, std::move(created));
   }
   memory->enable_access(gpu);
   const std::lock_guard lock(mutex_);

@@ -101,7 +101,7 @@ class PageableCopies {
   void reach_slots(int gpu);
   void make_streams(const StreamKey& key);
   void make_staging(int via, int gpu);
-  /// The work of all threads, each of which needs so long for a chunk.
+  /// Does the work of all threads. Each needs `chunk_us` for a chunk.
   void run_here(SharedWork& work, int seats, double chunk_us, bool is_to_gpu);
   void wait_for_fork(const PageableTransfer& transfer);
   void join(const PageableTransfer& transfer, Work& work);

@@ -1,6 +1,7 @@
 // Transfers from and to pageable memory: every byte, the order on streams, and which routes took
 // them. In virtual time the calling thread does the copy threads' work; in functional mode they do.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "driver/fault_injection.hpp"
 #include "support/gate.hpp"
 #include "support/simulated_test.hpp"
 #include "tune/pattern.hpp"
@@ -87,7 +89,7 @@ TEST_F(PageableTest, ToGpu_EveryByteArrives) {
 
 TEST_F(PageableTest, FromGpu_EveryByteArrives) {
   std::uint64_t seed = 20;
-  for (const std::uint64_t bytes : {kMiB, kMiB + 1, 3 * kMiB - 7, kLarge}) {
+  for (const std::uint64_t bytes : {4 * kMiB, 4 * kMiB + 1, 9 * kMiB - 7, kLarge}) {
     SCOPED_TRACE(bytes);
     HostRange host(bytes);
     TestBuffer device(driver(), node(), MemoryId::gpu(0), bytes);
@@ -139,12 +141,12 @@ TEST_F(PageableTest, HeldStream_DelaysNoOther) {
   if (source().virtual_time) GTEST_SKIP() << "needs a second thread that waits";
   HostRange held(kLarge);
   HostRange free(kLarge);
-  TestBuffer one(driver(), node(), MemoryId::gpu(0), kLarge);
+  TestBuffer first(driver(), node(), MemoryId::gpu(0), kLarge);
   TestBuffer other(driver(), node(), MemoryId::gpu(0), kLarge);
   held.fill(41);
   free.fill(42);
   const Stream stream = stream_on(0);
-  copy(*context_, {one.address(), free.address(), kLarge, stream_->get()});
+  copy(*context_, {first.address(), free.address(), kLarge, stream_->get()});
   synchronize(stream_->get());
   other.poison();
   std::thread waiting;
@@ -153,7 +155,7 @@ TEST_F(PageableTest, HeldStream_DelaysNoOther) {
     gate.hold(stream.get(), context_of(0));
     waiting = std::thread([&] {
       POLYPATH_CHECK(driver(), ctx_set_current(context_of(0)));
-      context_->copy_async({one.address(), held.address(), kLarge, stream.get()});
+      context_->copy_async({first.address(), held.address(), kLarge, stream.get()});
     });
     copy(*context_, {other.address(), free.address(), kLarge, stream_->get()});
     synchronize(stream_->get());
@@ -162,7 +164,7 @@ TEST_F(PageableTest, HeldStream_DelaysNoOther) {
   waiting.join();
   synchronize(stream.get());
   EXPECT_EQ(other.first_difference(42), std::nullopt);
-  EXPECT_EQ(one.first_difference(41), std::nullopt);
+  EXPECT_EQ(first.first_difference(41), std::nullopt);
   EXPECT_EQ(carried(), 3u);
 }
 
@@ -254,18 +256,92 @@ TEST_F(PageableTest, StreamInCapture_GoesNatively) {
 TEST_F(PageableTest, GroupWithPageableMemory_Arrives) {
   HostRange in(kLarge);
   HostRange out(kLarge);
-  TestBuffer one(driver(), node(), MemoryId::gpu(0), kLarge);
+  TestBuffer first(driver(), node(), MemoryId::gpu(0), kLarge);
   TestBuffer other(driver(), node(), MemoryId::gpu(0), kLarge);
   in.fill(71);
-  one.poison();
+  first.poison();
   other.fill(72);
-  const std::vector<Transfer> group{{one.address(), in.address(), kLarge, stream_->get()},
+  const std::vector<Transfer> group{{first.address(), in.address(), kLarge, stream_->get()},
                                     {out.address(), other.address(), kLarge, stream_->get()}};
   context_->group_copy_async(group);
   synchronize(stream_->get());
-  EXPECT_EQ(one.first_difference(71), std::nullopt);
+  EXPECT_EQ(first.first_difference(71), std::nullopt);
   EXPECT_TRUE(out.has(72));
   EXPECT_EQ(carried(), 2u);
+}
+
+// As natively: the calling thread gets the signal, and the program's handler sees it there.
+TEST_F(PageableTest, TruncatedFile_SignalsTheCaller) {
+  if (!source().virtual_time) GTEST_SKIP() << "a thread of the simulated driver reads it there";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  HostRange host(kLarge);
+  TestBuffer device(driver(), node(), MemoryId::gpu(0), kLarge);
+  const Transfer transfer{device.address(), host.address(), kLarge, stream_->get()};
+  const auto copy_truncated = [&] {
+    context_->copy_async(transfer);
+    // Pages in the middle are of an empty file now.
+    const std::uintptr_t middle = (host.address() + kLarge / 2) / 4096 * 4096;
+    const int file = memfd_create("polypath-test", MFD_CLOEXEC);
+    if (carried() != 1 || mmap(reinterpret_cast<void*>(middle), 8192, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
+      _exit(1);
+    struct sigaction action{};
+    action.sa_handler = [](int) { _exit(gettid() == getpid() ? 9 : 8); };
+    sigaction(SIGBUS, &action, nullptr);
+    context_->copy_async(transfer);
+    _exit(2);
+  };
+  EXPECT_EXIT(copy_truncated(), testing::ExitedWithCode(9), "");
+}
+
+// A call fails on the way: the driver's copy follows, and the bytes are right.
+TEST_F(PageableTest, AnyFailingCall_LeavesNativeCopy) {
+  if (!source().virtual_time) GTEST_SKIP() << "calls have no order there";
+  constexpr std::uint64_t kBytes = 4 * kMiB + 3;
+  FaultInjector faults(source().driver);
+  NodeSource failing = source();
+  failing.driver = faults.driver();
+  Context context(failing, {{"prepare", "wait"}, {"copy_threads", "4"}});
+  HostRange host(kBytes);
+  TestBuffer device(driver(), node(), MemoryId::gpu(0), kBytes);
+  const auto carried = [&] { return context.counters().snapshot().pageable; };
+  for (const bool is_to_gpu : {true, false}) {
+    const auto run = [&](std::uint64_t seed) {
+      if (is_to_gpu) {
+        host.fill(seed);
+        device.poison();
+        context.copy_async({device.address(), host.address(), kBytes, stream_->get()});
+      } else {
+        device.fill(seed);
+        host.fill(0);
+        context.copy_async({host.address(), device.address(), kBytes, stream_->get()});
+      }
+    };
+    const auto is_right = [&](std::uint64_t seed) {
+      synchronize(stream_->get());
+      return is_to_gpu ? !device.first_difference(seed) : host.has(seed);
+    };
+    run(1);
+    EXPECT_TRUE(is_right(1));
+    faults.clear();
+    const std::uint64_t before = carried();
+    run(2);
+    EXPECT_TRUE(is_right(2));
+    ASSERT_EQ(carried(), before + 1);
+    const std::uint64_t calls = faults.calls();
+    ASSERT_GT(calls, 20u);
+    for (std::uint64_t n = 1; n <= calls; ++n) {
+      faults.clear();
+      faults.fail_call(n, CUDA_ERROR_UNKNOWN);
+      EXPECT_NO_THROW(run(10 + n)) << n << ": " << faults.last_failed();
+      EXPECT_TRUE(is_right(10 + n)) << n << ": " << faults.last_failed();
+      faults.clear();
+      POLYPATH_CHECK(driver(), ctx_set_current(context_of(0)));
+    }
+    run(3);
+    EXPECT_TRUE(is_right(3));
+    EXPECT_GT(carried(), before + 2) << "it goes on after failures";
+  }
 }
 
 TEST_F(PageableTest, PinnedMemory_StaysInItsBound) {

@@ -19,7 +19,7 @@
 namespace polypath::test {
 namespace {
 
-/// Pieces that are counted, and who did them.
+/// Pieces that are counted, each with its thread.
 class Pieces : public SharedWork {
  public:
   explicit Pieces(std::size_t count) : done_(count) {}
@@ -66,12 +66,12 @@ struct Mutual : SharedWork {
 
 TEST(CopyThreads, TwoCallers_TakeTurns) {
   CopyThreads threads(1);
-  Mutual one;
+  Mutual first;
   Mutual two;
-  one.other = &two;
-  two.other = &one;
+  first.other = &two;
+  two.other = &first;
   std::thread second([&] { EXPECT_TRUE(threads.run(two, 1)); });
-  EXPECT_TRUE(threads.run(one, 1));
+  EXPECT_TRUE(threads.run(first, 1));
   second.join();
 }
 

@@ -124,8 +124,8 @@ json Bench::run(const std::vector<Request>& requests, const PairOptions& options
     if (!is_pageable) return verify_polypath(set, named, window);
     const std::uint64_t carried = context_.counters().snapshot().pageable;
     set.verify("polypath", [&] { set.issue_polypath(); });
-    const auto wanted = plan.native() ? 0 : static_cast<std::uint64_t>(window);
-    if (context_.counters().snapshot().pageable != carried + wanted)
+    const auto expected_count = plan.native() ? 0 : static_cast<std::uint64_t>(window);
+    if (context_.counters().snapshot().pageable != carried + expected_count)
       throw Error("the polypath copy did not go the way of the plan");
   };
   verify();

@@ -12,8 +12,6 @@ namespace {
 /// A copy that gains less than this part is left to the driver.
 constexpr double kMinPageableGain = 0.1;
 constexpr std::uint64_t kMinPageableChunk = 64 * kKiB;
-/// Chunks of each thread, so that all end at about the same time.
-constexpr std::uint64_t kChunksAThread = 4;
 /// The part of a link's rate that chunks reach whose times of arrival vary: 48 of 55 GB/s on one
 /// link of an H200, docs/pageable.md.
 constexpr double kLinkShare = 0.85;
@@ -43,6 +41,23 @@ struct PageableCandidate {
   double time_us = 0;
 };
 
+/// From the call to the last byte, over the first `count` routes. Threads that issue copies wait
+/// for each other in the driver, so that calls take their time one after another.
+double time_us(const Costs& costs, const std::vector<RouteShare>& routes, std::size_t count,
+               double host_gbps, double links_gbps, double bytes,
+               const PageableCandidate& candidate) {
+  const auto chunk = static_cast<double>(candidate.chunk_bytes);
+  const double chunks = std::ceil(bytes / chunk);
+  const double staged_part = static_cast<double>(count - 1) / static_cast<double>(count);
+  const double calls_us = (1 + staged_part) * (costs.copy_issue_us + 2 * costs.call_us);
+  // The first chunk, before any link is busy, or the last one, when all are free.
+  const double fill_us = flow_us(chunk, host_gbps / candidate.threads) +
+                         flow_us(chunk, routes.front().gbps) +
+                         (count > 1 ? costs.copy_start_us + flow_us(chunk, routes[1].gbps) : 0);
+  return costs.thread_wake_us + costs.event_us + 2 * costs.copy_start_us + fill_us +
+         std::max(flow_us(bytes, std::min(host_gbps, links_gbps)), chunks * calls_us);
+}
+
 }  // namespace
 
 double host_copy_gbps(const Costs& costs, bool is_to_gpu, int threads) noexcept {
@@ -55,17 +70,17 @@ PageablePlan make_pageable_plan(const Node& node, const Request& request,
                                 const TransferPlan& pinned, int threads) {
   const bool is_to_gpu = request.src.is_host();
   const Costs& costs = node.costs;
-  PageablePlan made;
-  made.plan.transfers.push_back({.request = request, .routes = {}, .excluded = {}});
-  TransferPlan& transfer = made.plan.transfers.front();
+  PageablePlan result;
+  result.plan.transfers.push_back({.request = request, .routes = {}, .excluded = {}});
+  TransferPlan& transfer = result.plan.transfers.front();
   const auto direct = node.find_link(request.src, request.dst);
   double native_gbps = is_to_gpu ? costs.pageable_to_gpu_gbps : costs.pageable_from_gpu_gbps;
   if (direct)
     native_gbps = std::min(native_gbps, node.links[static_cast<std::size_t>(*direct)].gbps);
   const auto bytes = static_cast<double>(request.bytes);
-  made.plan.native_us = costs.copy_start_us + flow_us(bytes, native_gbps);
-  made.plan.predicted_us = made.plan.native_us;
-  made.plan.limit_gbps = native_gbps;
+  result.plan.native_us = costs.copy_start_us + flow_us(bytes, native_gbps);
+  result.plan.predicted_us = result.plan.native_us;
+  result.plan.limit_gbps = native_gbps;
 
   std::vector<RouteShare> routes;
   for (const RouteShare& share : pinned.routes) {
@@ -85,8 +100,8 @@ PageablePlan make_pageable_plan(const Node& node, const Request& request,
     native.bytes = native.chunk_bytes = request.bytes;
     native.gbps = native_gbps;
     transfer.routes = {native};
-    made.plan.reason = std::move(why);
-    return made;
+    result.plan.reason = std::move(why);
+    return result;
   };
   if (is_coherent) return fallback("the GPU reaches pageable memory by itself");
   if (threads < 2) return fallback("fewer than two CPUs may copy");
@@ -97,35 +112,34 @@ PageablePlan make_pageable_plan(const Node& node, const Request& request,
   double links_gbps = 0;
   for (std::size_t count = 1; count <= routes.size(); ++count) {
     links_gbps += kLinkShare * routes[count - 1].gbps;
-    PageableCandidate next{count};
-    const auto chunks = std::max<std::uint64_t>(1, request.bytes / kMinPageableChunk);
-    next.threads =
-        static_cast<int>(std::min<std::uint64_t>(static_cast<unsigned>(threads), chunks));
-    if (static_cast<std::size_t>(next.threads) < count) break;
-    const std::uint64_t wanted =
-        request.bytes / (static_cast<std::uint64_t>(next.threads) * kChunksAThread);
-    next.chunk_bytes = std::clamp(wanted / kGranule * kGranule, kMinPageableChunk, kPageableSlot);
-    const double host_gbps = host_copy_gbps(costs, is_to_gpu, next.threads);
-    const auto chunk = static_cast<double>(next.chunk_bytes);
-    const double thread_gbps = host_gbps / next.threads;
-    const double fixed_us = costs.thread_wake_us + costs.event_us + 2 * costs.copy_start_us +
-                            (count > 1 ? costs.copy_start_us + flow_us(chunk, routes[1].gbps) : 0);
-    // The first chunk is copied before any link is busy, or the last one after all.
-    next.time_us = fixed_us + flow_us(chunk, std::max(thread_gbps, routes.front().gbps)) +
-                   flow_us(bytes, std::min(host_gbps, links_gbps));
-    if (best.routes == 0 || best.time_us > kMinRouteGain * next.time_us) best = next;
+    PageableCandidate widest;
+    for (std::uint64_t chunk = kMinPageableChunk; chunk <= kPageableSlot; chunk *= 2) {
+      PageableCandidate next{count};
+      next.chunk_bytes = chunk;
+      const auto chunks = (request.bytes + chunk - 1) / chunk;
+      next.threads =
+          static_cast<int>(std::min<std::uint64_t>(static_cast<unsigned>(threads), chunks));
+      if (static_cast<std::size_t>(next.threads) < count) break;
+      next.time_us = time_us(costs, routes, count, host_copy_gbps(costs, is_to_gpu, next.threads),
+                             links_gbps, bytes, next);
+      // The larger chunk costs less CPU time.
+      if (widest.routes == 0 || next.time_us <= widest.time_us) widest = next;
+    }
+    if (widest.routes == 0) break;
+    if (best.routes == 0 || best.time_us > kMinRouteGain * widest.time_us) best = widest;
   }
-  if (best.time_us > (1 - kMinPageableGain) * made.plan.native_us)
+  if (best.routes == 0) return fallback("too small for several threads");
+  if (best.time_us > (1 - kMinPageableGain) * result.plan.native_us)
     return fallback(fmt::format("{} threads would gain nothing", best.threads));
 
   routes.resize(best.routes);
-  made.threads = best.threads;
-  made.chunk_bytes = best.chunk_bytes;
-  made.host_gbps = host_copy_gbps(costs, is_to_gpu, best.threads);
-  made.route_of_thread = assign_threads(routes, best.threads);
+  result.threads = best.threads;
+  result.chunk_bytes = best.chunk_bytes;
+  result.host_gbps = host_copy_gbps(costs, is_to_gpu, best.threads);
+  result.route_of_thread = assign_threads(routes, best.threads);
   double total = 0;
   for (const RouteShare& share : routes) total += share.gbps;
-  const double used = std::min(1.0, made.host_gbps / total);
+  const double used = std::min(1.0, result.host_gbps / total);
   std::uint64_t offset = 0;
   for (std::size_t r = 0; r < routes.size(); ++r) {
     RouteShare& share = routes[r];
@@ -138,18 +152,18 @@ PageablePlan make_pageable_plan(const Node& node, const Request& request,
     share.gbps *= used;
     offset += share.bytes;
   }
-  made.plan.limit_gbps = std::min(made.host_gbps, total);
-  made.plan.predicted_us = best.time_us;
-  made.plan.reason = fmt::format(
+  result.plan.limit_gbps = std::min(result.host_gbps, total);
+  result.plan.predicted_us = best.time_us;
+  result.plan.reason = fmt::format(
       "{} CPU threads copy {} pageable memory at {:.0f} GB/s, in chunks of {} KiB; the driver's "
       "own "
       "copy: {:.1f} GB/s",
-      made.threads, is_to_gpu ? "from" : "to", made.host_gbps, made.chunk_bytes / kKiB,
+      result.threads, is_to_gpu ? "from" : "to", result.host_gbps, result.chunk_bytes / kKiB,
       native_gbps);
   transfer.routes = std::move(routes);
-  transfer.copy_threads = made.threads;
-  transfer.host_gbps = made.host_gbps;
-  return made;
+  transfer.copy_threads = result.threads;
+  transfer.host_gbps = result.host_gbps;
+  return result;
 }
 
 std::uint64_t smallest_pageable(const Node& node, Request request, const TransferPlan& pinned,

@@ -88,8 +88,8 @@ def bench(
         Argument(
             "OPERATION",
             "p2p: GPU to GPU; h2d: host to GPU; d2h: GPU to host; bidir: both directions of a "
-            "pair; ring: each GPU to the next; pageable: host memory that is not pinned, to the GPU "
-            "and back.",
+            "pair; ring: each GPU to the next; pageable: host memory that is not pinned, to the "
+            "GPU and back.",
             read=one_of(Operation),
         ),
     ],

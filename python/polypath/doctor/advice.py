@@ -36,7 +36,9 @@ NATIVE = {
         False, "nothing to do: other copies occupy the other routes' links (`polypath topo --load`)"
     ),
     "pageable memory": Advice(
-        True, "pin the host memory: cuMemHostAlloc, cudaHostRegister; in PyTorch pin_memory()"
+        True,
+        "give the process more CPUs (POLYPATH_COPY_THREADS), or pin the host memory: "
+        "cuMemHostAlloc, cudaHostRegister; in PyTorch pin_memory()",
     ),
     "managed memory": Advice(True, "use cuMemAlloc instead of cuMemAllocManaged"),
     "stream in capture": Advice(

@@ -1,0 +1,106 @@
+#include "tune/measure_host.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "base/units.hpp"
+#include "driver/check.hpp"
+#include "driver/resources.hpp"
+#include "exec/copy_threads.hpp"
+#include "exec/guarded_copy.hpp"
+#include "plan/pageable_plan.hpp"
+#include "tune/test_buffer.hpp"
+
+namespace polypath {
+namespace {
+
+/// More than caches hold.
+constexpr std::uint64_t kMeasuredBytes = 128 * kMiB;
+constexpr int kMeasurements = 5;
+/// In place of a limit that is not seen.
+constexpr double kUnlimitedGbps = 1e4;
+
+double best_gbps(std::uint64_t bytes, const std::function<void()>& copy) {
+  double best = 0;
+  for (int i = 0; i < kMeasurements; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    copy();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    best = std::max(best, static_cast<double>(bytes) / took.count() / 1e9);
+  }
+  return best;
+}
+
+/// Each thread copies chunks between the memory and a slot of its own.
+class HostCopies final : public SharedWork {
+ public:
+  HostCopies(std::byte* memory, std::byte* slots, bool is_to_gpu)
+      : memory_(memory), slots_(slots), is_to_gpu_(is_to_gpu) {}
+
+  bool step(int thread, int) noexcept override {
+    const std::uint64_t offset = next_.fetch_add(kPageableSlot, std::memory_order_relaxed);
+    if (offset >= kMeasuredBytes) return false;
+    std::byte* const slot = slots_ + static_cast<std::uint64_t>(thread) * kPageableSlot;
+    if (is_to_gpu_)
+      copy_guarded(slot, memory_ + offset, kPageableSlot, Stores::cached);
+    else
+      copy_guarded(memory_ + offset, slot, kPageableSlot, Stores::streaming);
+    return true;
+  }
+  void begin() noexcept { next_ = 0; }
+
+ private:
+  std::byte* memory_;
+  std::byte* slots_;
+  bool is_to_gpu_;
+  std::atomic<std::uint64_t> next_{0};
+};
+
+}  // namespace
+
+HostRates fit_host_rates(double single, double all, int threads) noexcept {
+  if (threads < 2 || single <= 0 || all <= 0) return {single, kUnlimitedGbps};
+  // 1 / single = x + y, 1 / all = x / threads + y
+  const double x = std::max(0.0, (1 / single - 1 / all) / (1 - 1.0 / threads));
+  const double y = std::max(1 / single - x, 1 / kUnlimitedGbps);
+  return {1 / std::max(x, 1 / kUnlimitedGbps), 1 / y};
+}
+
+Costs measure_host_copies(const CudaDriver& driver, const Node& node, int threads) {
+  Costs costs = node.costs;
+  const TestBuffer device(driver, node, MemoryId::gpu(0), kMeasuredBytes);
+  const TestBuffer host(driver, node, MemoryId::host(node.gpus.front().numa), kMeasuredBytes, true);
+  {
+    const CurrentContext current(driver, device.context());
+    costs.pageable_to_gpu_gbps = best_gbps(kMeasuredBytes, [&] {
+      POLYPATH_CHECK(driver, memcpy_sync(device.address(), host.address(), kMeasuredBytes));
+    });
+    costs.pageable_from_gpu_gbps = best_gbps(kMeasuredBytes, [&] {
+      POLYPATH_CHECK(driver, memcpy_sync(host.address(), device.address(), kMeasuredBytes));
+    });
+  }
+  if (threads < 2) return costs;
+  std::vector<std::byte> slots(static_cast<std::size_t>(threads) * kPageableSlot);
+  CopyThreads copiers(threads);
+  const FaultGuard guard;
+  for (const bool is_to_gpu : {true, false}) {
+    HostCopies work(reinterpret_cast<std::byte*>(host.address()), slots.data(), is_to_gpu);
+    const auto gbps = [&](int seats) {
+      return best_gbps(kMeasuredBytes, [&] {
+        work.begin();
+        copiers.run(work, seats);
+      });
+    };
+    const double single = gbps(1);
+    const HostRates rates = fit_host_rates(single, gbps(threads), threads);
+    (is_to_gpu ? costs.thread_to_gpu_gbps : costs.thread_from_gpu_gbps) = rates.thread_gbps;
+    (is_to_gpu ? costs.host_to_gpu_gbps : costs.host_from_gpu_gbps) = rates.host_gbps;
+  }
+  return costs;
+}
+
+}  // namespace polypath
