@@ -109,8 +109,8 @@ class BlockCopier {
   [[nodiscard]] bool may_prepare(int gpu);
 
   /// A run with parts on these GPUs and this number of entries. Null where nothing was leased:
-  /// `busy` becomes a GPU whose streams all hold runs that have not started, or -1 where the table is
-  /// full. Throws DriverError.
+  /// `busy` becomes a GPU whose streams all hold runs that have not started, or -1 where the table
+  /// is full. Throws DriverError.
   std::unique_ptr<BlockRun> lease(const CallerStream& caller, int caller_gpu,
                                   std::span<const int> gpus, std::size_t entries, int& busy);
 
