@@ -350,7 +350,7 @@ def run_blocks(
     iterations: int = 20,
     warmup: int = 2,
 ) -> Generator[dict[str, Any], None, None]:
-    """The same of batches: one row for each (bytes of a block, number of blocks)."""
+    """`run` for batches: one row for each (bytes of a block, number of blocks)."""
     topology = context.topology()
     others = pairs_of(traffic.copies, topology)
     rounds = traffic.rounds or (1 if topology["virtual_time"] else 3)

@@ -75,28 +75,28 @@ def block_arrays(
     words = ctypes.c_uint64 * count
     if size is None:
         sizes = [
-            _transfer_size(Buffer(0, one), Buffer(0, other), None, f"copy {index}: ")
-            for index, (one, other) in enumerate(
+            _transfer_size(Buffer(0, left), Buffer(0, right), None, f"copy {index}: ")
+            for index, (left, right) in enumerate(
                 zip(to_sizes or [None] * count, start_sizes or [None] * count, strict=True)
             )
         ]
         return count, to, start, words(*sizes)
-    given = _words_of(size)
-    if given is None and not isinstance(size, Iterable):
-        given = words(*[integer(size, ctypes.c_size_t, "bytes")] * count)
-    if given is None:
-        given = (ctypes.c_uint64 * len(size))(
+    block_sizes = _words_of(size)
+    if block_sizes is None and not isinstance(size, Iterable):
+        block_sizes = words(*[integer(size, ctypes.c_size_t, "bytes")] * count)
+    if block_sizes is None:
+        block_sizes = (ctypes.c_uint64 * len(size))(
             *(integer(each, ctypes.c_size_t, f"bytes[{at}]") for at, each in enumerate(size))
         )
-    if len(given) != count:
-        raise InvalidArgument(f"there are {count} of dst and {len(given)} of bytes")
+    if len(block_sizes) != count:
+        raise InvalidArgument(f"there are {count} of dst and {len(block_sizes)} of bytes")
     for name, lengths in (("dst", to_sizes), ("src", start_sizes)):
         for at, length in enumerate(lengths or ()):
-            if length is not None and given[at] > length:
+            if length is not None and block_sizes[at] > length:
                 raise InvalidArgument(
-                    f"copy {at}: {name} has {length} bytes, fewer than {given[at]}"
+                    f"copy {at}: {name} has {length} bytes, fewer than {block_sizes[at]}"
                 )
-    return count, to, start, given
+    return count, to, start, block_sizes
 
 
 def _addresses(

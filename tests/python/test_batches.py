@@ -21,9 +21,9 @@ BLOCK = 6000
 
 @pytest.fixture(scope="module")
 def context():
-    with Context(node=NODE) as made:
-        made.prepare_batches([("host0", "gpu0"), ("gpu0", "host0")])
-        yield made
+    with Context(node=NODE) as context:
+        context.prepare_batches([("host0", "gpu0"), ("gpu0", "host0")])
+        yield context
 
 
 @pytest.fixture
@@ -88,21 +88,21 @@ def test_blocks_that_say_their_size(context, memory):
 
 def test_wrong_arguments_are_named(context, memory):
     _, device, pinned, _ = memory
-    one = [pinned[:8]]
+    block = [pinned[:8]]
     with pytest.raises(InvalidArgument, match="2 of dst and 1 of src"):
-        context.copy_batch_async([device.address] * 2, one)
+        context.copy_batch_async([device.address] * 2, block)
     with pytest.raises(InvalidArgument, match="1 of dst and 3 of bytes"):
-        context.copy_batch_async([device.address], one, [1, 2, 3])
+        context.copy_batch_async([device.address], block, [1, 2, 3])
     with pytest.raises(InvalidArgument, match="copy 0: src has 8 bytes, fewer than 9"):
-        context.copy_batch_async([device.address], one, 9)
+        context.copy_batch_async([device.address], block, 9)
     with pytest.raises(InvalidArgument, match="bytes is needed"):
         context.copy_batch_async([device.address], [pinned.ctypes.data])
     with pytest.raises(WrongType, match="no sequence"):
-        context.copy_batch_async(device.address, one)
+        context.copy_batch_async(device.address, block)
     with pytest.raises(InvalidArgument, match=re.escape("dst[0] is read-only")):
         frozen = pinned[:8].copy()
         frozen.flags.writeable = False
-        context.copy_batch_async([frozen], one)
+        context.copy_batch_async([frozen], block)
     with pytest.raises(InvalidArgument, match="copy 1: src is null"):
         context.copy_batch_async([device.address] * 2, [pinned.ctypes.data, 0], 8)
 

@@ -314,10 +314,10 @@ typedef enum polypath_reduce_op {
 } polypath_reduce_op;
 
 /* Not collective: loads the kernels of communicators, of collectives and of batches of blocks for
- * GPU `gpu`, once; later communicators, collectives and batches on it load none. The driver loads kernels only when those that run
- * on the GPU have ended, and lets no other thread of the process into the driver meanwhile: to be
- * called before any run there that wait for this process. They stay until the GPU's context goes.
- * POLYPATH_NOT_SUPPORTED: there are none for this GPU. */
+ * GPU `gpu`, once; later communicators, collectives and batches on it load none. The driver loads
+ * kernels only when those that run on the GPU have ended, and lets no other thread of the process
+ * into the driver meanwhile: to be called before any run there that wait for this process. They
+ * stay until the GPU's context goes. POLYPATH_NOT_SUPPORTED: there are none for this GPU. */
 POLYPATH_API polypath_status polypath_load_kernels(polypath_context* context, int gpu);
 
 /* Collective: loads the kernels, and takes scratch on each GPU. The first collective does it

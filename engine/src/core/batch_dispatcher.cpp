@@ -22,11 +22,11 @@ constexpr int kNative = -2;  // known to go natively
 constexpr int kLarge = -3;   // transfers of their own
 constexpr int kMaxGroups = 64;
 
-/// Thread blocks have 16 warps; each has so many entries of the table to copy, where there are
-/// enough bytes, so that they end at about the same time.
+/// Thread blocks have 16 warps. Each copies at least kEntriesATeam entries of the table, if there
+/// are enough bytes: they end at about the same time then.
 constexpr std::uint64_t kTeams = kCopyBlocksThreads / 32;
 constexpr std::uint64_t kEntriesATeam = 8;
-/// Bytes of one entry. What a warp has in flight, and so much that the table stays small.
+/// Bytes of one entry: what a warp has in flight, and a size that keeps the table small.
 constexpr std::uint64_t kMinPiece = 4 * kKiB;
 constexpr std::uint64_t kMaxPiece = 32 * kKiB;
 
@@ -46,7 +46,7 @@ constexpr std::uint64_t kMaxBytesARun = BlockTable::kMaxEntries / 2 * kMaxPiece;
 constexpr std::uint64_t kFirstSlice = 4 * kMiB;
 constexpr std::size_t kFirstSliceCopies = 512;
 
-/// Parts of a run: how its bytes are cut, and who copies how many of them.
+/// Parts of a run: how its bytes are cut, and how many of them each GPU copies.
 struct Cut {
   std::uint64_t piece = kMinPiece;
   std::vector<std::uint64_t> quotas;  ///< bytes by part; the last takes what is left
@@ -164,7 +164,7 @@ void BatchDispatcher::classify(Call& call) {
     }
     const std::int8_t group = call.group_of[i++];
     if (group < 0) continue;
-    // Those after it that lie in the same two allocations, which are most, in a short loop.
+    // Most copies after it lie in the same two allocations: a short loop for them.
     const CUdeviceptr dst = call.last_dst->begin;
     const CUdeviceptr src = call.last_src->begin;
     const std::uint64_t dst_size = call.last_dst->end - dst;

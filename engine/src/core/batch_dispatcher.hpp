@@ -67,9 +67,9 @@ class BatchDispatcher {
   };
   /// What is known of a call.
   struct Call {
-    Call(const Batch& of, const NodeSource& source, Classifier& classifier, Devices& devices,
+    Call(const Batch& args, const NodeSource& source, Classifier& classifier, Devices& devices,
          ImportedMemories& imports)
-        : batch(of), ranges(source, classifier, devices, imports) {
+        : batch(args), ranges(source, classifier, devices, imports) {
       last_src = last_dst = ranges.none();
     }
 
@@ -131,7 +131,7 @@ class BatchDispatcher {
                                   std::uint64_t bytes, std::uint64_t& piece);
   [[nodiscard]] unsigned thread_blocks_of(const Group& group) const;
   static void add_native(Call& call, int group, const Copies& copies, NativeReason reason);
-  /// Those of the group from `first` on, until one of the limits is reached.
+  /// Copies of the group from `first` on, until one of the limits is reached.
   static Copies next_copies(const Call& call, int group, std::size_t first, std::size_t max_count,
                             std::uint64_t max_bytes);
   void copy_natively(Call& call, bool is_captured);

@@ -20,10 +20,10 @@ BlockRange& BlockRanges::look_up(const char* argument, CUdeviceptr address, std:
     BlockRange& known = *std::prev(after)->second;
     if (address < known.end) return known;
   }
-  BlockRange made = make(argument, address, bytes);
+  BlockRange range = make(argument, address, bytes);
   // The pages around it may be anything.
-  if (made.reason == NativeReason::pageable) return pageable_;
-  BlockRange& kept = ranges_.emplace_back(std::move(made));
+  if (range.reason == NativeReason::pageable) return pageable_;
+  BlockRange& kept = ranges_.emplace_back(std::move(range));
   kept.distances.resize(source_.node.gpus.size());
   by_begin_.insert(after, {kept.begin, &kept});
   return kept;
@@ -92,7 +92,7 @@ std::optional<std::uint64_t> BlockRanges::ask_distance(const BlockRange& range, 
   if (info.kind == PointerInfo::Kind::device) {
     if (info.pool != nullptr || info.mapped)
       return range.access.granted(driver(), gpu) ? std::optional<std::uint64_t>(0) : std::nullopt;
-    // Of another context than the GPU's primary one peer access says nothing.
+    // Peer access is of primary contexts.
     if (info.context != devices_.context_if_active(info.gpu)) return std::nullopt;
     return gpu == info.gpu || reaches_peer ? std::optional<std::uint64_t>(0) : std::nullopt;
   }

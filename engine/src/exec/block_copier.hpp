@@ -5,7 +5,7 @@
 //   lease()    a stream of each other GPU, a range of the table     fast, never waits
 //   BlockRun   fork, kernels, join                                  fast
 //
-// The part of the caller's own GPU goes to the caller's stream, like a direct route. A part on
+// The caller's own GPU copies its part on the caller's stream, like a direct route. A part on
 // another GPU waits for the caller's fork, and the caller's stream waits for its end.
 #pragma once
 
@@ -108,10 +108,9 @@ class BlockCopier {
   /// Whether to call prepare(): the first time, and after a failure with growing pauses.
   [[nodiscard]] bool may_prepare(int gpu);
 
-  /// A run with parts on these GPUs and so many entries. Null where nothing was leased: `busy`
-  /// becomes a GPU whose streams all hold runs that have not started, or -1 where the table is
-  /// full.
-  /// Throws DriverError.
+  /// A run with parts on these GPUs and this number of entries. Null where nothing was leased:
+  /// `busy` becomes a GPU whose streams all hold runs that have not started, or -1 where the table
+  /// is full. Throws DriverError.
   std::unique_ptr<BlockRun> lease(const CallerStream& caller, int caller_gpu,
                                   std::span<const int> gpus, std::size_t entries, int& busy);
 

@@ -34,7 +34,7 @@ class BlockTable {
     CopyBlock* entries = nullptr;  ///< host and GPUs have one address for it
     std::size_t id = 0;
   };
-  /// Room for so many entries; nothing where tables in use take it, or nothing was made.
+  /// Room for `count` entries; nothing where tables in use take it, or nothing was made.
   std::optional<Range> reserve(std::size_t count);
   /// The range is free again once `end` has completed; null: at once. A range that is not released
   /// stays in use: kernels may read it to the end of the process.

@@ -86,10 +86,10 @@ class Blocks {
 
  private:
   testing::AssertionResult holds(const std::vector<std::byte>& expected) const {
-    const auto found = read_back(driver_, dst_, 0, dst_.size());
-    const auto [wrong, right] = std::ranges::mismatch(found, expected);
-    if (wrong == found.end()) return testing::AssertionSuccess();
-    return testing::AssertionFailure() << "byte " << wrong - found.begin() << " is wrong";
+    const auto contents = read_back(driver_, dst_, 0, dst_.size());
+    const auto [wrong, right] = std::ranges::mismatch(contents, expected);
+    if (wrong == contents.end()) return testing::AssertionSuccess();
+    return testing::AssertionFailure() << "byte " << wrong - contents.begin() << " is wrong";
   }
 
   const CudaDriver& driver_;
@@ -262,7 +262,7 @@ TEST_F(Batches, ManyEqualBlocks_Arrive) {
   expect_all_gpus(16384 * 1024);
 }
 
-TEST_F(Batches, OneBlock_IsNative) {
+TEST_F(Batches, SingleBlock_IsNative) {
   const Blocks data = blocks({MemoryId::host(0), MemoryId::gpu(0), 1, 4096});
   run(data);
   EXPECT_THAT(kernel_bytes(), testing::IsEmpty());

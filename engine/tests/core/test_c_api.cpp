@@ -105,14 +105,14 @@ TEST(CApi, NullArgumentsAreRefusedByName) {
   refused(polypath_group_copy_async(context, nullptr, 1), "transfers");
   void* const nowhere[]{nullptr};
   const void* const from[]{&text};
-  const std::size_t one[]{1};
+  const std::size_t byte[]{1};
   refused(polypath_copy_batch_async(nullptr, 0, nullptr, nullptr, nullptr, nullptr), "context");
-  refused(polypath_copy_batch_async(context, 1, nullptr, from, one, nullptr), "dst");
-  refused(polypath_copy_batch_async(context, 1, nowhere, from, one, nullptr), "copy 0: dst");
-  refused(polypath_try_copy_batch_async(context, 1, nowhere, from, one, nullptr, nullptr),
+  refused(polypath_copy_batch_async(context, 1, nullptr, from, byte, nullptr), "dst");
+  refused(polypath_copy_batch_async(context, 1, nowhere, from, byte, nullptr), "copy 0: dst");
+  refused(polypath_try_copy_batch_async(context, 1, nowhere, from, byte, nullptr, nullptr),
           "issued");
   issued = 1;
-  refused(polypath_try_copy_batch_async(context, 1, nowhere, from, one, nullptr, &issued),
+  refused(polypath_try_copy_batch_async(context, 1, nowhere, from, byte, nullptr, &issued),
           "copy 0: dst");
   EXPECT_EQ(issued, 0);
   EXPECT_EQ(polypath_copy_batch_async(context, 0, nullptr, nullptr, nullptr, nullptr),

@@ -26,7 +26,7 @@ struct BesideOptions {
 /// options.traffic throws.
 nlohmann::json bench_beside(Context& context, const std::vector<Request>& requests,
                             const BesideOptions& options);
-/// The same of a batch of blocks.
+/// bench_beside() for a batch of blocks.
 nlohmann::json bench_blocks_beside(Context& context, const BlocksRequest& request,
                                    const BesideOptions& options);
 

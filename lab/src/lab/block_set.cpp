@@ -94,15 +94,15 @@ void BlockSet::verify(const char* way, const std::function<void()>& issue) {
   ContextGuard guard(driver);
   guard.use(current_);
   const std::uint64_t blocks = std::max<std::uint64_t>(1, kMaxCompared / block_bytes_);
-  std::vector<std::byte> found(std::min(blocks * block_bytes_, dst_.size()));
+  std::vector<std::byte> contents(std::min(blocks * block_bytes_, dst_.size()));
   for (std::size_t first = 0; first < sizes_.size(); first += blocks) {
     const auto count = std::min<std::size_t>(blocks, sizes_.size() - first);
     POLYPATH_CHECK(driver,
-                   memcpy_sync(reinterpret_cast<CUdeviceptr>(found.data()),
+                   memcpy_sync(reinterpret_cast<CUdeviceptr>(contents.data()),
                                dst_.address() + first * block_bytes_, count * block_bytes_));
     for (std::size_t b = 0; b < count; ++b)
       if (const auto wrong =
-              first_difference(std::span(found).subspan(b * block_bytes_, block_bytes_), seed_,
+              first_difference(std::span(contents).subspan(b * block_bytes_, block_bytes_), seed_,
                                source_of_[first + b] * block_bytes_))
         throw Error(fmt::format("{} copy of block {} is wrong at byte {} of {}", way, first + b,
                                 *wrong, block_bytes_));

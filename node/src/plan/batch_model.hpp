@@ -12,8 +12,7 @@ namespace polypath {
 /// GB/s over one PCIe link (docs/blocks.md).
 inline constexpr double kKernelShare = 0.92;
 
-/// The shares of all routes are those of a transfer as large as this, whatever the batch: there the
-/// links alone decide.
+/// Shares of a batch are those of a transfer of this size, where the links alone decide.
 inline constexpr std::uint64_t kBatchShareBytes = std::uint64_t{256} << 20;
 
 /// cuMemcpyBatchAsync of `count` copies over a link of `gbps`.
