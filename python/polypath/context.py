@@ -344,7 +344,7 @@ class Context(WarnsUnlessClosed):
     def counters(self) -> dict[str, Any]:
         """What has been done since the context was made, or since `reset_counters`::
 
-        {"transfers", "split", "followed", "native", "failed", "bytes", "copies",
+        {"transfers", "split", "followed", "pageable", "native", "failed", "bytes", "copies",
          "changed_by_load",
          "native_by_reason": {reason: count}, "left_out_by_reason": {reason: count},
          "routes": [{"src", "dst", "route", "transfers", "bytes"}],

@@ -8,10 +8,10 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <span>
 #include <vector>
 
@@ -24,6 +24,7 @@
 #include "core/preparer.hpp"
 #include "exec/graph_executor.hpp"
 #include "exec/pageable_copies.hpp"
+#include "exec/retry.hpp"
 #include "plan/planner.hpp"
 
 namespace polypath {
@@ -198,7 +199,8 @@ class TransferDispatcher {
   GraphExecutor graphs_;
   PageableCopies pageable_;
   std::mutex pageable_mutex_;
-  std::set<int> unprepared_;        // GPUs whose routes for pageable memory could not be made ready
+  // GPUs over which routes for pageable memory could not be made ready.
+  std::map<int, Retry> unprepared_;
   bool prepares_pageable_ = false;  // a task is queued
   Preparer preparer_;
   // Bytes of the largest splittable transfer, from and to memory of another process.

@@ -43,12 +43,16 @@ void TransferDispatcher::prepare_pageable_now(const PageablePlan& plan) {
   for (std::size_t r = 0; r < plan.routes().size(); ++r) {
     const Route& route = plan.routes()[r].route;
     if (plan.native() || pageable_.is_ready(plan, r)) continue;
+    const int key = route.staged() ? route.via.index : kAllRoutes;
     try {
       pageable_.prepare(plan, r);
+      const std::lock_guard lock(pageable_mutex_);
+      unprepared_.erase(key);
     } catch (const std::exception& error) {
       log_info("pageable memory is not copied {}: {}", to_string(route), error.what());
       const std::lock_guard lock(pageable_mutex_);
-      unprepared_.insert(route.staged() ? route.via.index : kAllRoutes);
+      const auto [known, is_new] = unprepared_.try_emplace(key);
+      if (!is_new) known->second.failed();
     }
   }
 }
@@ -96,12 +100,12 @@ bool TransferDispatcher::all_pageable_ready(const PageablePlan& plan,
         without.memories = ~std::uint64_t{0};
       }
     };
-    const bool has_failed = [&] {
+    const bool is_failed = [&] {
       const std::lock_guard lock(pageable_mutex_);
-      return unprepared_.contains(kAllRoutes) ||
-             (route.staged() && unprepared_.contains(route.via.index));
+      const auto known = unprepared_.find(route.staged() ? route.via.index : kAllRoutes);
+      return known != unprepared_.end() && !known->second.due();
     }();
-    if (has_failed || (route.staged() && devices_.has_failed(route.via.index))) {
+    if (is_failed || (route.staged() && devices_.has_failed(route.via.index))) {
       leave_out(ExclusionReason::failed, NativeReason::not_ready);
     } else if (route.staged() && is_to_gpu &&
                !transfer.dst_access.granted(driver(), route.via.index)) {

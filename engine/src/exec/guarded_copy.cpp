@@ -37,9 +37,8 @@ constinit std::array<CopyPlace, kCopyPlaces> copy_places{};
 /// What the program has set, by signal as in kFaults; never freed, since a handler may read it.
 constinit std::array<std::atomic<const struct sigaction*>, kFaults.size()> program_actions{};
 constinit std::atomic<pid_t> fault_process{0};
-constinit std::mutex
-    fault_mutex;  // fault_guards how many fault_guards there are, and setting handlers
-constinit int fault_guards = 0;
+constinit std::mutex fault_mutex;  // for fault_guards, and for setting handlers
+constinit int fault_guards = 0;    // FaultGuards that exist
 
 std::size_t fault_index(int signal) noexcept { return signal == SIGBUS ? 1 : 0; }
 

@@ -13,6 +13,7 @@
 #include "driver/library.hpp"
 #include "exec/guarded_copy.hpp"
 #include "exec/relaxed_capture.hpp"
+#include "exec/route_resources.hpp"
 
 namespace polypath {
 namespace {
@@ -475,10 +476,21 @@ void PageableCopies::join(const PageableTransfer& transfer, Work& work) {
 
 bool PageableCopies::quiesce(const std::vector<Lane>& lanes) noexcept {
   bool is_known = true;
-  for (const Lane& lane : lanes)
-    for (const Streams* const streams : {lane.first, lane.second})
-      for (const CUstream stream : streams->streams)
+  const auto wait = [&](const Streams& streams, int gpu) {
+    for (const CUstream stream : streams.streams) {
+      if (driver().stream_synchronize(stream) == CUDA_SUCCESS) continue;
+      // Nothing runs any more in a context that answers with an error each time.
+      const CUresult result = persistent_error(driver(), stream);
+      if (result == CUDA_SUCCESS)
         is_known = driver().stream_synchronize(stream) == CUDA_SUCCESS && is_known;
+      else if (devices_.alive(gpu))
+        devices_.mark_failed(gpu, result);
+    }
+  };
+  for (const Lane& lane : lanes) {
+    wait(*lane.first, lane.first_gpu);
+    if (lane.second != lane.first) wait(*lane.second, lane.second_gpu);
+  }
   return is_known;
 }
 

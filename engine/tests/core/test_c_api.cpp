@@ -199,7 +199,8 @@ TEST(CApi, PlansHaveTheDocumentedShape) {
                      "limit_gbps", "transfers", "loaded"});
   ASSERT_EQ(plan["transfers"].size(), 1u);
   const json& transfer = plan["transfers"][0];
-  expect_keys(transfer, {"src", "dst", "bytes", "native", "reason", "routes", "excluded"});
+  expect_keys(transfer, {"src", "dst", "bytes", "native", "reason", "routes", "excluded",
+                         "copy_threads", "host_gbps"});
   ASSERT_GT(transfer["routes"].size(), 1u) << "narval splits 64 MiB";
   std::size_t bytes = 0;
   for (const json& route : transfer["routes"]) {
@@ -212,6 +213,22 @@ TEST(CApi, PlansHaveTheDocumentedShape) {
   for (const json& excluded :
        parsed(polypath_plan, handle.context, &host, std::size_t{1})["transfers"][0]["excluded"])
     expect_keys(excluded, {"route", "reason"});
+}
+
+TEST(CApi, PageableMemory_IsPlannedByItsName) {
+  const Handle handle(std::vector<polypath_setting>{{"copy_threads", "8"}});
+  const polypath_transfer_request to_gpu{"host:pageable", "gpu1", 64 << 20};
+  const json plan = parsed(polypath_plan, handle.context, &to_gpu, std::size_t{1});
+  const json& transfer = plan["transfers"][0];
+  EXPECT_EQ(transfer["src"], "host0:pageable");
+  EXPECT_EQ(transfer["copy_threads"], 8);
+  EXPECT_FALSE(transfer["native"].get<bool>());
+  EXPECT_GT(transfer["host_gbps"].get<double>(), plan["native_gbps"].get<double>());
+  char* text = nullptr;
+  const polypath_transfer_request wrong{"gpu0:pageable", "gpu1", 64 << 20};
+  EXPECT_EQ(polypath_plan(handle.context, &wrong, 1, &text), POLYPATH_INVALID_ARGUMENT);
+  const polypath_transfer_request group[]{to_gpu, to_gpu};
+  EXPECT_EQ(polypath_plan(handle.context, group, 2, &text), POLYPATH_INVALID_ARGUMENT);
 }
 
 TEST(CApi, JsonReports_HaveTheDocumentedShape) {
@@ -259,9 +276,9 @@ TEST(CApi, BenchVerifiesAndCountersCount) {
   EXPECT_LE(row["polypath_gbps"].get<double>(), row["limit_gbps"].get<double>() * 1.001);
 
   const json counters = parsed(polypath_counters, handle.context);
-  expect_keys(counters, {"transfers", "split", "followed", "native", "failed", "bytes", "copies",
-                         "changed_by_load", "native_by_reason", "left_out_by_reason", "routes",
-                         "links", "batches", "graphs", "staging"});
+  expect_keys(counters, {"transfers", "split", "followed", "pageable", "native", "failed", "bytes",
+                         "copies", "changed_by_load", "native_by_reason", "left_out_by_reason",
+                         "routes", "links", "batches", "graphs", "staging"});
   expect_keys(counters["graphs"], {"launches", "hits", "patches", "patched_nodes", "builds",
                                    "evictions", "failed", "busy", "cached"});
   EXPECT_EQ(counters["graphs"]["launches"], 0) << "streams are the default";

@@ -346,6 +346,27 @@ TEST_F(PageableTest, AnyFailingCall_LeavesNativeCopy) {
   }
 }
 
+TEST_F(PageableTest, FailedPreparation_IsRetriedLater) {
+  FaultInjector faults(source().driver);
+  NodeSource failing = source();
+  failing.driver = faults.driver();
+  Context context(failing, {{"prepare", "wait"}, {"copy_threads", "2"}});
+  HostRange host(4 * kMiB);
+  TestBuffer device(driver(), node(), MemoryId::gpu(0), 4 * kMiB);
+  const auto carried = [&] { return context.counters().snapshot().pageable; };
+  faults.fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
+  int copies = 0;
+  for (; carried() == 0 && copies < 100; ++copies) {
+    host.fill(static_cast<std::uint64_t>(copies));
+    device.poison();
+    context.copy_async({device.address(), host.address(), 4 * kMiB, stream_->get()});
+    synchronize(stream_->get());
+    EXPECT_EQ(device.first_difference(static_cast<std::uint64_t>(copies)), std::nullopt);
+  }
+  EXPECT_EQ(carried(), 1u);
+  EXPECT_GT(copies, 2) << "not with each copy";
+}
+
 TEST_F(PageableTest, PinnedMemory_StaysInItsBound) {
   const auto wide = make({{"copy_threads", "64"}});
   HostRange host(kLarge);
