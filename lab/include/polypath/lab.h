@@ -96,8 +96,8 @@ typedef struct polypath_bench_blocks_request {
  *  "native_us", "polypath_us", "native_gbps", "polypath_gbps", "speedup", "native_issue_us",
  *  "issue_us" (CPU time of a call), "native_share" (of polypath's bytes: those that went natively),
  *  "routes": [{"route", "share"}] (by kernels), "verified",
- *  "queued": null on a simulated node, or {"native_gbps", "polypath_gbps"}: the same on a stream that
- *  holds work when the call begins, so that the begin of the CPU's time does not count}
+ *  "queued": null on a simulated node, or {"native_gbps", "polypath_gbps"}: the same on a stream
+ *  that holds work when the call begins, so that the begin of the CPU's time does not count}
  * With `traffic` the value is that of polypath_bench_beside(), of traffic outside this process.
  * POLYPATH_INTERNAL_ERROR when bytes differ: the message says where. */
 POLYPATH_API polypath_status polypath_bench_blocks(polypath_context* context,
