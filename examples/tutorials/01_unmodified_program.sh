@@ -9,4 +9,5 @@ program=$(dirname "$0")/unmodified_program.py
 polypath run --node narval --routes direct --stats text -- python "$program"
 
 # Every path. The last lines are statistics: how many copies were split, and which routes they took.
-polypath run --node narval --setting prepare=wait --stats text -- python "$program"
+polypath run --node narval --setting prepare=wait --setting copy_threads=4 --stats text -- \
+  python "$program"

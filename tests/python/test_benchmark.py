@@ -41,6 +41,12 @@ class FakeContext:
         ("d2h", {"src": "gpu2"}, [("gpu2", "host1")]),
         ("bidir", {}, [("gpu0", "gpu1"), ("gpu1", "gpu0")]),
         ("bidir", {"dst": "host0"}, [("gpu0", "host0"), ("host0", "gpu0")]),
+        ("pageable", {}, [("host0:pageable", "gpu0"), ("gpu0", "host0:pageable")]),
+        (
+            "pageable",
+            {"src": "host0", "dst": "gpu3"},
+            [("host0:pageable", "gpu3"), ("gpu3", "host0:pageable")],
+        ),
         ("ring", {}, [("gpu0", "gpu1"), ("gpu1", "gpu2"), ("gpu2", "gpu3"), ("gpu3", "gpu0")]),
     ],
 )

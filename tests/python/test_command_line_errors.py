@@ -43,7 +43,7 @@ def the_one_line(done, code):
         (["topo", "--nope"], ["--nope"]),
         (["plan", "gpu0"], ["DST"]),
         (["plan", "gpu0", "gpu1", "64X"], ["SIZE", "'64X'", "64K, 1.5M, 64MB, 64 MiB, 2G or 1T"]),
-        (["bench", "p2q"], ["OPERATION", "'p2q'", "p2p, h2d, d2h, bidir, ring; did you mean"]),
+        (["bench", "p2q"], ["OPERATION", "'p2q'", "p2p, h2d, d2h, bidir, ring, pageable; did you"]),
         (["bench", "p2p", "--sizes", "8K:4K"], ["--sizes", "'8K:4K'", "1M:1G"]),
         (["bench", "p2p", "--iterations", "0"], ["--iterations", "1"]),
         (["bench", "p2p", "--warmup", "-1"], ["--warmup", "1"]),

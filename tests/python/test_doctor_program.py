@@ -19,6 +19,8 @@ __all__ = ["doctor"]
 #: Copies that stay native, each for a reason of its own: pageable memory, too small, within a GPU.
 NATIVE = f"""
 import ctypes
+import os
+os.environ["POLYPATH_COPY_THREADS"] = "1"  # as on one CPU
 from polypath.doctor.driver import Driver, copy_function
 driver = Driver()
 size = {SIZE}

@@ -68,6 +68,7 @@ def test_01_splits_copies_of_unmodified_program(run):
     assert output.count("all bytes equal") == 2
     assert "cuMemcpyAsync: 2 calls" in split
     assert "2 issued over several routes" in split
+    assert "pageable memory: 2 transfers by 4 CPU threads" in split
     assert "gpu0 to gpu1, via gpu2" in split
     assert "via gpu2" not in whole, "--routes direct splits nothing"
 

@@ -47,6 +47,8 @@ bool is_native_on_idle_stream(const PreparedPlan& plan) {
 }
 
 int copy_threads(const Options& options, const NodeSource& source) {
+  // The direct route alone is the driver's copy.
+  if (!options.gpu_routes && !options.host_routes) return 1;
   if (options.copy_threads > 0) return options.copy_threads;
   // A simulated node has the CPUs of its kind.
   if (source.virtual_time) return kMaxCopyThreads;

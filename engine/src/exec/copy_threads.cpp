@@ -120,7 +120,8 @@ bool CopyThreads::run(SharedWork& work, int seats) {
   entries_.push_back(&entry);
   ++arrivals_;
   lock.unlock();
-  changed_.notify_all();
+  // No more than have a seat: each one that wakes for nothing delays the others.
+  for (int seat = 0; seat < entry.seats; ++seat) changed_.notify_one();
   lock.lock();
   entry.ended.wait(lock, [&] { return entry.has_ended(); });
   entries_.remove(&entry);

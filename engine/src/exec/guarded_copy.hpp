@@ -1,4 +1,4 @@
-// Copies of memory that a program owns, by threads that the program knows nothing of. The memory may be
+// Copies of memory that a program owns, by threads that it knows nothing of. The memory may be
 // unmapped, or its file truncated, while it is copied: such a fault must not end the process from
 // a thread of ours (docs/adr/0036-pageable-memory.md).
 #pragma once

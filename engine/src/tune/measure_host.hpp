@@ -13,8 +13,8 @@ namespace polypath {
 /// std::bad_alloc.
 Costs measure_host_copies(const CudaDriver& driver, const Node& node, int threads);
 
-/// The two rates of host_copy_gbps() with which a thread reaches `single` GB/s and `threads` threads
-/// `all`.
+/// The two rates of host_copy_gbps() with which a thread reaches `single` GB/s, and `threads`
+/// threads `all`.
 struct HostRates {
   double thread_gbps = 0;
   double host_gbps = 0;

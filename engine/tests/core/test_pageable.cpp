@@ -231,13 +231,15 @@ TEST_F(PageableTest, SmallOrOneThread_GoesNatively) {
     copy(*context_, {device.address(), host.address(), bytes, stream_->get()});
     EXPECT_TRUE(traffic.went_natively(NativeReason::small, bytes));
   }
-  const auto alone = make({{"copy_threads", "1"}});
-  const Traffic traffic(*alone);
-  copy(*alone, {device.address(), host.address(), kLarge, stream_->get()});
-  copy(*alone, {host.address(), device.address(), kLarge, stream_->get()});
-  EXPECT_EQ(traffic.native(NativeReason::pageable), 2u);
-  EXPECT_EQ(alone->smallest_split().pageable_to_gpu, UINT64_MAX);
-  EXPECT_TRUE(host.has(61));
+  for (const auto& setting : {std::pair{"copy_threads", "1"}, {"routes", "direct"}}) {
+    const auto alone = make({setting});
+    const Traffic traffic(*alone);
+    copy(*alone, {device.address(), host.address(), kLarge, stream_->get()});
+    copy(*alone, {host.address(), device.address(), kLarge, stream_->get()});
+    EXPECT_EQ(traffic.native(NativeReason::pageable), 2u);
+    EXPECT_EQ(alone->smallest_split().pageable_to_gpu, UINT64_MAX);
+    EXPECT_TRUE(host.has(61));
+  }
 }
 
 TEST_F(PageableTest, StreamInCapture_GoesNatively) {

@@ -11,9 +11,8 @@
   each(context_create) each(context_destroy) each(last_error) each(last_cuda_result)               \
       each(free_string) each(split_thresholds) each(try_copy_async) each(try_copy_sequenced_async) \
           each(try_group_copy_async) each(try_copy_batch_async) each(note_copy)                    \
-              each(ipc_register_export)                                                            \
-              each(ipc_register_import) each(ipc_unregister_import) each(counters)                 \
-                  each(counters_text)
+              each(ipc_register_export) each(ipc_register_import) each(ipc_unregister_import)      \
+                  each(counters) each(counters_text)
 
 /// What collectives need besides.
 #define POLYPATH_COMM_FUNCTIONS(each)                                                  \

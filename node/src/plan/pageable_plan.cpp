@@ -10,7 +10,7 @@ namespace polypath {
 namespace {
 
 /// A copy that gains less than this part is left to the driver.
-constexpr double kMinPageableGain = 0.1;
+constexpr double kMinPageableGain = 0.25;
 constexpr std::uint64_t kMinPageableChunk = 64 * kKiB;
 /// The part of a link's rate that chunks reach whose times of arrival vary: 48 of 55 GB/s on one
 /// link of an H200, docs/pageable.md.
@@ -54,8 +54,8 @@ double time_us(const Costs& costs, const std::vector<RouteShare>& routes, std::s
   const double fill_us = flow_us(chunk, host_gbps / candidate.threads) +
                          flow_us(chunk, routes.front().gbps) +
                          (count > 1 ? costs.copy_start_us + flow_us(chunk, routes[1].gbps) : 0);
-  return costs.thread_wake_us + costs.event_us + 2 * costs.copy_start_us + fill_us +
-         std::max(flow_us(bytes, std::min(host_gbps, links_gbps)), chunks * calls_us);
+  return candidate.threads * costs.thread_wake_us + costs.event_us + 2 * costs.copy_start_us +
+         fill_us + std::max(flow_us(bytes, std::min(host_gbps, links_gbps)), chunks * calls_us);
 }
 
 }  // namespace
@@ -114,16 +114,17 @@ PageablePlan make_pageable_plan(const Node& node, const Request& request,
     links_gbps += kLinkShare * routes[count - 1].gbps;
     PageableCandidate widest;
     for (std::uint64_t chunk = kMinPageableChunk; chunk <= kPageableSlot; chunk *= 2) {
-      PageableCandidate next{count};
-      next.chunk_bytes = chunk;
       const auto chunks = (request.bytes + chunk - 1) / chunk;
-      next.threads =
-          static_cast<int>(std::min<std::uint64_t>(static_cast<unsigned>(threads), chunks));
-      if (static_cast<std::size_t>(next.threads) < count) break;
-      next.time_us = time_us(costs, routes, count, host_copy_gbps(costs, is_to_gpu, next.threads),
-                             links_gbps, bytes, next);
-      // The larger chunk costs less CPU time.
-      if (widest.routes == 0 || next.time_us <= widest.time_us) widest = next;
+      // Threads are woken one after another: a small copy ends sooner by fewer of them.
+      for (int used =
+               static_cast<int>(std::min<std::uint64_t>(static_cast<unsigned>(threads), chunks));
+           used >= static_cast<int>(count); used /= 2) {
+        PageableCandidate next{.routes = count, .threads = used, .chunk_bytes = chunk};
+        next.time_us = time_us(costs, routes, count, host_copy_gbps(costs, is_to_gpu, used),
+                               links_gbps, bytes, next);
+        // The larger chunk costs less CPU time.
+        if (widest.routes == 0 || next.time_us <= widest.time_us) widest = next;
+      }
     }
     if (widest.routes == 0) break;
     if (best.routes == 0 || best.time_us > kMinRouteGain * widest.time_us) best = widest;

@@ -122,7 +122,7 @@ struct Costs {
   double thread_from_gpu_gbps = 16;      ///< a thread alone, from pinned slots; GB/s
   double host_to_gpu_gbps = 235;         ///< all threads, by the host's memory alone; GB/s
   double host_from_gpu_gbps = 500;       ///< all threads, by the host's memory alone; GB/s
-  double thread_wake_us = 25;            ///< until the sleeping copy threads run
+  double thread_wake_us = 16;            ///< until a further sleeping copy thread runs
 
   friend bool operator==(const Costs&, const Costs&) = default;
 };
