@@ -176,8 +176,9 @@ POLYPATH_API polypath_status polypath_copy_batch_async(polypath_context* context
                                                        void* const* dst, const void* const* src,
                                                        const size_t* bytes, void* stream);
 
-/* The same, but a batch of which all blocks would go natively is left to the caller: *issued is 0
- * then, with any status, and nothing was done. 1: as polypath_copy_batch_async() says. */
+/* As polypath_copy_batch_async(), but a batch of which all blocks would go natively is left to the
+ * caller: *issued is 0 then, with any status, and nothing was done. 1: as
+ * polypath_copy_batch_async() says. */
 POLYPATH_API polypath_status polypath_try_copy_batch_async(polypath_context* context, size_t count,
                                                            void* const* dst, const void* const* src,
                                                            const size_t* bytes, void* stream,

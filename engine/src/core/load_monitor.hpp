@@ -176,7 +176,7 @@ class LoadMonitor {
   int gpu_of(CUdeviceptr address, std::uint64_t now_ns);
   void publish(int slot, std::uint64_t now_ns, bool is_urgent);
   void read_samples(std::uint64_t now_ns);
-  /// The same, for at most one thread; errors are logged.
+  /// read_samples(), whose errors are logged.
   void try_read_samples(std::uint64_t now_ns) noexcept;
   // With mutex_ held:
   /// Whether no other stream of this process used the links of its staged routes meanwhile, nor

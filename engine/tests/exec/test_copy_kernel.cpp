@@ -91,17 +91,16 @@ TEST_F(CopyKernel, CopiesEveryByte) {
             << kernel << " by " << shape.blocks << " x " << shape.threads << ", seed " << seed;
 }
 
-class PlantedCopyMutant : public CopyKernel,
-                          public testing::WithParamInterface<CopyBlocksMutant> {};
+class CopyMutant : public CopyKernel, public testing::WithParamInterface<CopyBlocksMutant> {};
 
-TEST_P(PlantedCopyMutant, MakesRunsFail) {
+TEST_P(CopyMutant, MakesRunsFail) {
   active_mutant<CopyBlocksMutant> = GetParam();
   const std::string error = run({"test_copy_by_warps", 2, 64, 131, 700}, 1);
   active_mutant<CopyBlocksMutant> = CopyBlocksMutant::none;
   EXPECT_NE("", error);
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, PlantedCopyMutant,
+INSTANTIATE_TEST_SUITE_P(Of, CopyMutant,
                          testing::Values(CopyBlocksMutant::block_stride,
                                          CopyBlocksMutant::stops_at_last_turn,
                                          CopyBlocksMutant::no_next_block,

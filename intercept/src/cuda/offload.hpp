@@ -74,7 +74,7 @@ struct CopyBatch {
 /// Whether kernels may copy the batch faster than the driver, as far as its size says.
 bool may_go_by_kernels(const CopyBatch& batch) noexcept;
 
-/// Offers it to the engine, whatever the sizes of its copies. True when that took all of it:
+/// Offers it to the engine with copies of any size. True when that took all of it:
 /// `*result` is then the answer to the program. After init_process().
 bool offload_whole_batch(const CopyBatch& batch, CUresult* result) noexcept;
 

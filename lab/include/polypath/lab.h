@@ -94,8 +94,8 @@ typedef struct polypath_bench_blocks_request {
  * what the CPU takes counts.
  * {"src", "dst", "block_bytes", "count", "bytes" (of all blocks), "native": "batch"|"copies",
  *  "native_us", "polypath_us", "native_gbps", "polypath_gbps", "speedup", "native_issue_us",
- *  "issue_us" (CPU time of a call), "native_share" (of polypath's bytes: those that went natively),
- *  "routes": [{"route", "share"}] (by kernels), "verified",
+ *  "issue_us" (CPU time of a call), "native_share" (the part of the bytes that polypath
+ *  left to the driver), "routes": [{"route", "share"}] (by kernels), "verified",
  *  "queued": null on a simulated node, or {"native_gbps", "polypath_gbps"}: the same on a stream
  *  that holds work when the call begins, so that the begin of the CPU's time does not count}
  * With `traffic` the value is that of polypath_bench_beside(), of traffic outside this process.
