@@ -415,10 +415,12 @@ class Context(WarnsUnlessClosed):
             {"src", "dst", "block_bytes", "count", "bytes", "native": "batch" | "copies",
              "native_us", "polypath_us", "native_gbps", "polypath_gbps", "speedup",
              "native_issue_us", "issue_us" (CPU time of a call), "native_share",
-             "routes": [{"route", "share"}], "verified"}
+             "routes": [{"route", "share"}], "verified",
+             "queued": {"native_gbps", "polypath_gbps"} or None}
 
-        Times are from the call to the end of the copies, medians. "native_share" and "routes" say
-        how polypath's bytes went. Raises `InternalError` when bytes differ.
+        Times are from the call to the end of the copies, medians; "queued" is measured on a stream
+        that holds work when the call begins (None on simulated nodes). "native_share" and "routes"
+        say how polypath's bytes went. Raises `InternalError` when bytes differ.
         """
         request = _api.BenchBlocksRequest(
             *(_api.encoded(src, "src"), _api.encoded(dst, "dst")),

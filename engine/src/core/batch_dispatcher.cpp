@@ -187,14 +187,16 @@ void BatchDispatcher::classify(Call& call) {
   }
 }
 
+bool BatchDispatcher::is_captured(CUstream stream) const {
+  if (driver().stream_is_capturing == nullptr) return false;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return driver().stream_is_capturing(stream, &status) != CUDA_SUCCESS ||
+         status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 std::optional<NativeReason> BatchDispatcher::look_at_stream(Call& call) {
   const CUstream stream = call.batch.stream;
-  if (driver().stream_is_capturing != nullptr) {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    if (driver().stream_is_capturing(stream, &status) != CUDA_SUCCESS ||
-        status != CU_STREAM_CAPTURE_STATUS_NONE)
-      return NativeReason::capturing;
-  }
+  if (is_captured(stream)) return NativeReason::capturing;
   if (devices_.lost()) return NativeReason::context_reset;
   call.caller = classifier_.caller_of(stream);
   call.caller_gpu = devices_.gpu_of(call.caller.context);
@@ -299,21 +301,28 @@ BatchDispatcher::Decision BatchDispatcher::natively(NativeReason reason) const {
   return decision;
 }
 
+bool BatchDispatcher::may_gain(const Group& group) const {
+  const auto link = node().find_link(group.src, group.dst);
+  if (options_.batch_blocks == 0 || !link) return false;
+  const double gbps = node().links[static_cast<std::size_t>(*link)].gbps;
+  const Costs& costs = node().costs;
+  const double limit_us = kMinGain * native_batch_us(costs, group.count, group.bytes, gbps);
+  const double all_gbps = gbps * static_cast<double>(node().gpus.size());
+  return kernel_batch_us(costs, 0, group.bytes, gbps) <= limit_us ||
+         kernel_batch_us(costs, 1, group.bytes, all_gbps) <= limit_us;
+}
+
 BatchDispatcher::Decision BatchDispatcher::decide(Call& call, int group, std::uint64_t without) {
   const Group& ends = call.groups[static_cast<std::size_t>(group)];
   const auto link = node().find_link(ends.src, ends.dst);
   if (options_.batch_blocks == 0 || !link) return natively(NativeReason::no_gain);
   const Link& own = node().links[static_cast<std::size_t>(*link)];
   if (own.type == LinkType::bounce) return natively(NativeReason::unreachable);
+  // Nothing is prepared for batches that kernels would not carry faster.
+  if (!may_gain(ends)) return natively(NativeReason::no_gain);
   const Costs& costs = node().costs;
   const double native_us = native_batch_us(costs, ends.count, ends.bytes, own.gbps);
   const double own_us = kernel_batch_us(costs, 0, ends.bytes, own.gbps);
-  // Nothing is prepared for batches that kernels would not carry faster.
-  if (own_us > kMinGain * native_us) {
-    const double all_gbps = own.gbps * static_cast<double>(node().gpus.size());
-    const double all_us = kernel_batch_us(costs, 1, ends.bytes, all_gbps);
-    if (all_us > kMinGain * native_us) return natively(NativeReason::no_gain);
-  }
 
   Planner& planner = transfers_.planner();
   const std::vector<Request> requests{{ends.src, ends.dst, kBatchShareBytes}};
@@ -607,14 +616,14 @@ bool BatchDispatcher::copy_as_batch(Call& call) {
                                      &attributes, &first, 1, batch.stream) == CUDA_SUCCESS;
 }
 
-void BatchDispatcher::copy_natively(Call& call, bool is_captured) {
+void BatchDispatcher::copy_natively(Call& call, bool in_capture) {
   const Batch& batch = call.batch;
   if (call.native.empty()) return;
   std::ranges::sort(call.native);
   for (const auto& [i, reason] : call.native)
-    if (!is_captured && batch.bytes[i] >= kMinNotedBlock)
+    if (!in_capture && batch.bytes[i] >= kMinNotedBlock)
       transfers_.load().note_copy(batch.dst_at(i), batch.src_at(i), batch.bytes[i], batch.stream);
-  if (is_captured || !copy_as_batch(call))
+  if (in_capture || !copy_as_batch(call))
     for (const auto& [i, reason] : call.native) copy_one(batch, i, 0, batch.bytes[i]);
   for (const auto& [i, reason] : call.native) counters_.count_native_block(reason, batch.bytes[i]);
   transfers_.resources().sequences().end(batch.stream);
@@ -636,9 +645,14 @@ bool BatchDispatcher::carry(const Batch& batch, bool may_decline, bool& midway) 
     for (const auto& [i, why] : call.native) counters_.count_native_block(why, batch.bytes[i]);
     return false;
   };
+  // Small batches cost the caller no more than this.
+  const bool is_any =
+      std::ranges::any_of(call.groups, [&](const Group& group) { return may_gain(group); });
+  if (may_decline && !is_any && call.large.empty()) return decline();
   try {
-    reason = call.groups.empty() ? std::nullopt : look_at_stream(call);
-    if (!reason && !call.groups.empty()) {
+    if (!is_any && is_captured(batch.stream)) reason = NativeReason::capturing;
+    if (is_any) reason = look_at_stream(call);
+    if (is_any && !reason) {
       const RelaxedCapture relaxed(driver());
       std::vector<GpuLoad> loads;
       others_.add_pairs_in_use(call.beside, &loads);
@@ -655,8 +669,8 @@ bool BatchDispatcher::carry(const Batch& batch, bool may_decline, bool& midway) 
     reason = NativeReason::driver_error;
   }
   const bool is_native = reason.has_value() || std::ranges::all_of(decisions, &Decision::native);
-  const bool is_captured = reason == NativeReason::capturing;
-  if (may_decline && is_native && (call.large.empty() || is_captured)) return decline();
+  const bool in_capture = reason == NativeReason::capturing;
+  if (may_decline && is_native && (call.large.empty() || in_capture)) return decline();
 
   counters_.count_batch();
   if (!call.large.empty()) {
@@ -677,7 +691,7 @@ bool BatchDispatcher::carry(const Batch& batch, bool may_decline, bool& midway) 
     }
   }
   midway = midway || !call.native.empty();
-  copy_natively(call, is_captured);
+  copy_natively(call, in_capture);
   return true;
 }
 

@@ -105,9 +105,12 @@ class BatchDispatcher {
   /// Returns its group.
   int add_copy(Call& call, std::size_t index);
   static int find_group(Call& call, BlockRange& src, BlockRange& dst);
+  [[nodiscard]] bool is_captured(CUstream stream) const;
   /// Why none of the call's copies may go by kernels, or nothing.
   std::optional<NativeReason> look_at_stream(Call& call);
 
+  /// Whether kernels could be faster than the driver, were all links free.
+  [[nodiscard]] bool may_gain(const Group& group) const;
   Decision decide(Call& call, int group, std::uint64_t without);
   Decision natively(NativeReason reason) const;
   /// The GPU that copies a part of a route.
@@ -134,7 +137,7 @@ class BatchDispatcher {
   /// Copies of the group from `first` on, until one of the limits is reached.
   static Copies next_copies(const Call& call, int group, std::size_t first, std::size_t max_count,
                             std::uint64_t max_bytes);
-  void copy_natively(Call& call, bool is_captured);
+  void copy_natively(Call& call, bool in_capture);
   void copy_one(const Batch& batch, std::size_t index, std::uint64_t offset, std::uint64_t bytes);
   bool copy_as_batch(Call& call);
 

@@ -401,6 +401,33 @@ TEST_F(Batches, CapturedBatch_IsNative) {
   POLYPATH_CHECK(driver(), graph_destroy(graph));
 }
 
+TEST_F(Batches, CapturedBatch_IsNoBatchOfTheDriver) {
+  if (driver().memcpy_batch_async == nullptr) GTEST_SKIP() << "no batches";
+  static int calls = 0;
+  calls = 0;
+  auto table = std::make_shared<CudaDriver>(driver());
+  table->memcpy_batch_async = [](CUdeviceptr*, CUdeviceptr*, std::size_t*, std::size_t,
+                                 CUmemcpyAttributes*, std::size_t*, std::size_t, CUstream) {
+    ++calls;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  };
+  NodeSource node_source = source();
+  node_source.driver = table;
+  context_ = std::make_unique<Context>(node_source, OptionArguments{});
+  // Within one memory nothing is offered to kernels.
+  for (const MemoryId dst : {MemoryId::gpu(0), far()}) {
+    const Blocks data = blocks({MemoryId::gpu(0), dst, 3, 4096});
+    POLYPATH_CHECK(driver(), stream_begin_capture(stream_->get(), CU_STREAM_CAPTURE_MODE_GLOBAL));
+    context_->copy_batch_async(data.batch(stream_->get()));
+    CUgraph graph = nullptr;
+    POLYPATH_CHECK(driver(), stream_end_capture(stream_->get(), &graph));
+    POLYPATH_CHECK(driver(), graph_destroy(graph));
+  }
+  EXPECT_EQ(0, calls);
+  EXPECT_EQ(6U, counts().native);
+  context_.reset();
+}
+
 TEST_F(Batches, TryBatch_LeavesNativeOnes) {
   const Blocks small = blocks({MemoryId::host(0), MemoryId::gpu(0), 2, 4096});
   bool midway = true;

@@ -95,7 +95,9 @@ typedef struct polypath_bench_blocks_request {
  * {"src", "dst", "block_bytes", "count", "bytes" (of all blocks), "native": "batch"|"copies",
  *  "native_us", "polypath_us", "native_gbps", "polypath_gbps", "speedup", "native_issue_us",
  *  "issue_us" (CPU time of a call), "native_share" (the part of the bytes that polypath
- *  left to the driver), "routes": [{"route", "share"}] (by kernels), "verified"}
+ *  left to the driver), "routes": [{"route", "share"}] (by kernels), "verified",
+ *  "queued": null on a simulated node, or {"native_gbps", "polypath_gbps"}: the same on a stream
+ *  that holds work when the call begins, so that the begin of the CPU's time does not count}
  * With `traffic` the value is that of polypath_bench_beside(), of traffic outside this process.
  * POLYPATH_INTERNAL_ERROR when bytes differ: the message says where. */
 POLYPATH_API polypath_status polypath_bench_blocks(polypath_context* context,

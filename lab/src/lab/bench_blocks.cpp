@@ -19,6 +19,14 @@ json bench_blocks(Context& context, const BlocksRequest& request, const PairOpti
       context.driver(), set.streams(), [&] { set.issue_native(); }, [&] { set.issue_polypath(); },
       pairs);
   const auto after = context.counters().snapshot().batches;
+  json queued;
+  if (pairs.ahead = set.work_ahead(); pairs.ahead) {
+    const PairSamples after_work = measure_pairs(
+        context.driver(), set.streams(), [&] { set.issue_native(); }, [&] { set.issue_polypath(); },
+        pairs);
+    queued = {{"native_gbps", rate_gbps(set.bytes(), after_work.native.median_device_us())},
+              {"polypath_gbps", rate_gbps(set.bytes(), after_work.polypath.median_device_us())}};
+  }
   set.verify("polypath", [&] { set.issue_polypath(); });
 
   const auto all = static_cast<double>(set.bytes()) * (options.warmup + options.iterations);
@@ -47,6 +55,7 @@ json bench_blocks(Context& context, const BlocksRequest& request, const PairOpti
           {"issue_us", samples.polypath.median_issue_us()},
           {"native_share", static_cast<double>(after.native_bytes - before.native_bytes) / all},
           {"routes", std::move(routes)},
+          {"queued", std::move(queued)},
           {"verified", true}};
 }
 

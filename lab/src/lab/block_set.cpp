@@ -15,6 +15,9 @@ namespace polypath {
 namespace {
 
 constexpr std::uint64_t kMaxCompared = 32 * kMiB;  // at once
+// A batch of thousands of blocks begins some tens of microseconds after the call.
+constexpr int kBlocksAheadCopies = 4;
+constexpr double kBlocksAheadUs = 50;  // of each
 
 int gpu_of_stream(const BlocksRequest& request) {
   return request.src.is_gpu() ? request.src.index : request.dst.index;
@@ -84,6 +87,24 @@ void BlockSet::issue_polypath() {
   guard.use(current_);
   context_.copy_batch_async(
       {sizes_.size(), dsts_.data(), srcs_.data(), sizes_.data(), stream_.get()});
+}
+
+std::function<void()> BlockSet::work_ahead() {
+  const auto link = context_.node().find_link(src_.memory(), dst_.memory());
+  if (context_.source().simulated || !link) return {};
+  const double gbps = context_.node().links[static_cast<std::size_t>(*link)].gbps;
+  const auto bytes = static_cast<std::uint64_t>(kBlocksAheadUs * gbps * kBytesPerGbpsUs);
+  if (ahead_.empty())
+    for (const MemoryId memory : {src_.memory(), dst_.memory()}) {
+      ahead_.push_back(
+          std::make_unique<TestBuffer>(context_.driver(), context_.node(), memory, bytes));
+      ahead_.back()->fill(seed_);
+    }
+  return [this, bytes] {
+    for (int i = 0; i < kBlocksAheadCopies; ++i)
+      POLYPATH_CHECK(context_.driver(), memcpy_async(ahead_[1]->address(), ahead_[0]->address(),
+                                                     bytes, stream_.get()));
+  };
 }
 
 void BlockSet::verify(const char* way, const std::function<void()>& issue) {

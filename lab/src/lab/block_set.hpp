@@ -44,6 +44,9 @@ class BlockSet {
   void verify(const char* way, const std::function<void()>& issue);
   /// Nothing: the time that the CPU takes for a batch is part of it.
   [[nodiscard]] std::function<void()> ahead() const { return {}; }
+  /// Copies that keep the stream busy while the CPU begins to issue a batch. Empty on a simulated
+  /// node.
+  [[nodiscard]] std::function<void()> work_ahead();
 
  private:
   Context& context_;
@@ -61,6 +64,7 @@ class BlockSet {
   // The same as the driver takes it.
   std::vector<CUdeviceptr> dst_addresses_;
   std::vector<CUdeviceptr> src_addresses_;
+  std::vector<std::unique_ptr<TestBuffer>> ahead_;
 };
 
 }  // namespace polypath

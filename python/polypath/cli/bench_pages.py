@@ -26,6 +26,7 @@ _CAPTION = (
     "GB/s (1e9 bytes/s), medians, from the call to the end of the copies; CPU: us of a call; "
     "gpu2 28%: 28% of the bytes by the kernel of gpu2"
 )
+_QUEUED = "; queued: polypath on a stream that holds work when the call begins"
 # Bytes of all blocks, where no count is given.
 _MOST_BYTES = 1 << 30
 _MOST_BLOCKS = 16384
@@ -210,13 +211,18 @@ def measure_beside(
 
 def pages_table(rows: Sequence[dict[str, Any]]) -> PlainTable:
     """One row a direction and size."""
-    figures = ("native", "polypath", "speedup", "native CPU", "CPU")
+    is_queued = any(row["queued"] is not None for row in rows)
+    figures = (
+        *("native", "polypath", "speedup"),
+        *(("queued",) if is_queued else ()),
+        *("native CPU", "CPU"),
+    )
     table = PlainTable(
         *("copies", "block", "count", *figures, "verified", "kernels"),
         right=("block", "count", *figures),
         wrap=("kernels",),
         keys=2,
-        caption=_CAPTION,
+        caption=_CAPTION + (_QUEUED if is_queued else ""),
     )
     for row in rows:
         table.add_row(
@@ -226,6 +232,7 @@ def pages_table(rows: Sequence[dict[str, Any]]) -> PlainTable:
             figure(row["native_gbps"]),
             figure(row["polypath_gbps"]),
             times(row["speedup"]),
+            *((figure(row["queued"]["polypath_gbps"]),) if is_queued else ()),
             figure(row["native_issue_us"]),
             figure(row["issue_us"]),
             yes(row["verified"]),
