@@ -5,6 +5,8 @@
 #include <ostream>
 #include <stdexcept>
 
+#include "base/units.hpp"
+
 namespace polypath::test {
 
 void* find_in_driver(const CudaDriver& driver, const char* symbol) {
@@ -52,6 +54,15 @@ void PrintTo(const LiveObjects& objects, std::ostream* out) {
   *out << objects.contexts << " contexts, " << objects.streams << " streams, " << objects.events
        << " events, " << objects.allocations << " allocations, " << objects.graphs << " graphs, "
        << objects.graph_execs << " instantiated graphs";
+}
+
+ForeignCopies::ForeignCopies(const CudaDriver& driver, const char* from, const char* to, int queued)
+    : stop_(driver_function<void(int)>(driver, "polypath_sim_traffic_stop")) {
+  const auto start =
+      driver_function<int(const char*, const char*, std::uint64_t, int, double, double)>(
+          driver, "polypath_sim_traffic_start");
+  id_ = start(from, to, 64 * kMiB, queued, 0, 0);
+  if (id_ == 0) throw std::runtime_error("the simulated node has no such link");
 }
 
 }  // namespace polypath::test

@@ -191,26 +191,6 @@ INSTANTIATE_TEST_SUITE_P(Streams, OwnCopy, testing::Bool(), [](const auto& each)
   return std::string(each.param ? "same" : "other");
 });
 
-/// Another program's copies over a link.
-class Neighbour {
- public:
-  Neighbour(const CudaDriver& driver, const char* from, const char* to)
-      : stop_(driver_function<void(int)>(driver, "polypath_sim_traffic_stop")) {
-    const auto start =
-        driver_function<int(const char*, const char*, std::uint64_t, int, double, double)>(
-            driver, "polypath_sim_traffic_start");
-    id_ = start(from, to, 64 * kMiB, 4, 0, 0);
-    EXPECT_NE(id_, 0);
-  }
-  ~Neighbour() { stop_(id_); }
-  Neighbour(const Neighbour&) = delete;
-  Neighbour& operator=(const Neighbour&) = delete;
-
- private:
-  void (*stop_)(int);
-  int id_ = 0;
-};
-
 /// One rank of a row of timed calls, one after another.
 class TimedCalls {
  public:
@@ -274,7 +254,7 @@ class TimedCalls {
 
 TEST_F(LoadLevels, ForeignTraffic_IsLeftItsLink) {
   Context context(group_node(), {{"profile", "off"}, {"registry", "off"}});
-  std::optional<Neighbour> neighbour;
+  std::optional<ForeignCopies> foreign_copies;
   group_->run([&](Communicator& comm) {
     const auto links = watch_host_links(context.load(), context.node(), comm.gpu());
     Collectives collectives(comm, options_with(links.get()));
@@ -285,7 +265,7 @@ TEST_F(LoadLevels, ForeignTraffic_IsLeftItsLink) {
     EXPECT_LT(idle_us, kernels_us);
 
     comm.exchange({}, {});
-    if (comm.rank() == 0) neighbour.emplace(comm.driver(), "gpu1", "host0");
+    if (comm.rank() == 0) foreign_copies.emplace(comm.driver(), "gpu1", "host0");
     // Calls that find out, and those that are issued before all ranks know.
     int late = 0;
     do {
@@ -298,7 +278,7 @@ TEST_F(LoadLevels, ForeignTraffic_IsLeftItsLink) {
     EXPECT_FALSE(calls.was_mixed());
 
     comm.exchange({}, {});
-    if (comm.rank() == 0) neighbour.reset();
+    if (comm.rank() == 0) foreign_copies.reset();
     int without_links = 0;
     do {
       EXPECT_LE(calls.time(), kTolerance * kernels_us);

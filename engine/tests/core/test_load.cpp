@@ -4,37 +4,17 @@
 
 #include "driver/fault_injection.hpp"
 #include "stuck_events.hpp"
+#include "support/driver_extras.hpp"
 #include "support/simulated_test.hpp"
 #include "tune/test_buffer.hpp"
 
 namespace polypath::test {
 namespace {
 
-constexpr std::uint64_t kBlock = 64 * kMiB;
 constexpr std::uint64_t kTransferBytes = 32 * kMiB;
 /// Transfers next to traffic that may still take a loaded link: the one that finds out, and the one
 /// that is issued before that is known.
 constexpr int kLateTransfers = 3;
-
-/// Another program's copies over a link, until the end of the scope.
-class Neighbour {
- public:
-  Neighbour(const CudaDriver& driver, const char* from, const char* to, int queued = 4)
-      : stop_(driver_function<void(int)>(driver, "polypath_sim_traffic_stop")) {
-    const auto start =
-        driver_function<int(const char*, const char*, std::uint64_t, int, double, double)>(
-            driver, "polypath_sim_traffic_start");
-    id_ = start(from, to, kBlock, queued, 0, 0);
-    EXPECT_NE(id_, 0);
-  }
-  ~Neighbour() { stop_(id_); }
-  Neighbour(const Neighbour&) = delete;
-  Neighbour& operator=(const Neighbour&) = delete;
-
- private:
-  void (*stop_)(int);
-  int id_ = 0;
-};
 
 /// Halts the thread of chosen calls: right before the n-th copy, or a launch of a graph, from now
 /// on. One at a time: entry points are plain functions.
@@ -182,7 +162,7 @@ TEST_F(LoadTest, BesideHostTraffic_GoesNatively) {
   for (const auto& [from, to] : {std::pair{"gpu0", "host0"}, std::pair{"host0", "gpu1"}}) {
     SCOPED_TRACE(std::string(from) + " to " + to);
     {
-      const Neighbour neighbour(driver(), from, to);
+      const ForeignCopies foreign_copies(driver(), from, to);
       for (int i = 0; i < kLateTransfers; ++i) transfer(payload, stream.get());
       for (int i = 0; i < 4; ++i) {
         const Traffic traffic(*context_);
@@ -203,7 +183,7 @@ TEST_F(LoadTest, HostToGpu_UsesRemainingLinks) {
   const Stream stream = stream_on(0);
   transfer(payload, stream.get());
   ASSERT_GT(bytes_via("via " + to_string(gpu2)), 0u);
-  const Neighbour neighbour(driver(), "host0", "gpu2");
+  const ForeignCopies foreign_copies(driver(), "host0", "gpu2");
   for (int i = 0; i < kLateTransfers; ++i) transfer(payload, stream.get());
   const std::uint64_t loaded = bytes_via("via gpu2");
   const std::uint64_t free = bytes_via("via gpu1");
@@ -222,7 +202,7 @@ TEST_F(LoadTest, SlowerLink_IsHeldBack) {
   Payload payload = this->payload({kGpu0, kGpu1, 2 * kTransferBytes});
   const Stream stream = stream_on(0);
   {
-    const Neighbour neighbour(driver(), "gpu2", "host0");
+    const ForeignCopies foreign_copies(driver(), "gpu2", "host0");
     for (int i = 0; i < 2 * kLateTransfers; ++i) transfer(payload, stream.get());
     const Traffic traffic(*context_);
     transfer(payload, stream.get());
@@ -238,7 +218,7 @@ TEST_F(LoadTest, Graphs_FollowTheLoad) {
   transfer(payload, stream.get());
   EXPECT_EQ(context_->graph_counts().launches, 1u);
   {
-    const Neighbour neighbour(driver(), "gpu0", "host0");
+    const ForeignCopies foreign_copies(driver(), "gpu0", "host0");
     for (int i = 0; i < kLateTransfers; ++i) transfer(payload, stream.get());
     const Traffic traffic(*context_);
     transfer(payload, stream.get());
@@ -270,7 +250,7 @@ TEST_F(LoadTest, BothWays_GoNatively) {
   const Traffic before(*context_);
   both();
   ASSERT_EQ(before.split(), 2u);
-  const Neighbour neighbour(driver(), "gpu1", "host0");
+  const ForeignCopies foreign_copies(driver(), "gpu1", "host0");
   for (int i = 0; i < kLateTransfers; ++i) both();
   const Traffic traffic(*context_);
   for (int i = 0; i < 2; ++i) both();
@@ -324,7 +304,7 @@ TEST_F(LoadTest, SwitchedOff_NothingIsLeftOut) {
   open({{"load", "off"}}, {request(kGpu0, kGpu1)});
   Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
   const Stream stream = stream_on(0);
-  const Neighbour neighbour(driver(), "gpu0", "host0");
+  const ForeignCopies foreign_copies(driver(), "gpu0", "host0");
   const Traffic traffic(*context_);
   for (int i = 0; i < 5; ++i) transfer(payload, stream.get());
   EXPECT_EQ(traffic.split(), 5u);
@@ -335,7 +315,7 @@ TEST_F(LoadTest, MeasuredAnew_ForgetsLoad) {
   Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
   const Stream stream = stream_on(0);
   {
-    const Neighbour neighbour(driver(), "gpu0", "host0");
+    const ForeignCopies foreign_copies(driver(), "gpu0", "host0");
     for (int i = 0; i <= kLateTransfers; ++i) transfer(payload, stream.get());
     const Traffic traffic(*context_);
     transfer(payload, stream.get());
@@ -456,7 +436,7 @@ TEST_F(LoadTest, ProbeNeverReturns_KeepsLinkLoaded) {
   }
   stuck.stick();
   {
-    const Neighbour neighbour(driver(), "gpu0", "host0");
+    const ForeignCopies foreign_copies(driver(), "gpu0", "host0");
     for (int i = 0; i < kLateTransfers + 2; ++i) transfer(payload, stream.get());
   }
   EXPECT_GT(stuck.count(), 0u);
@@ -485,7 +465,7 @@ TEST_F(LoadTest, LinkDies_IsLeftOutUntilItLives) {
   const Stream stream = stream_on(0);
   is_dead = true;
   {
-    const Neighbour neighbour(driver(), "gpu0", "host0");
+    const ForeignCopies foreign_copies(driver(), "gpu0", "host0");
     for (int i = 0; i <= kLateTransfers; ++i) transfer(payload, stream.get());
   }
   const Traffic traffic(*context_);
@@ -503,7 +483,7 @@ TEST_F(LoadTest, ClockJumps_LinkIsProbedAgain) {
   Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
   const Stream stream = stream_on(0);
   {
-    const Neighbour neighbour(driver(), "gpu0", "host0");
+    const ForeignCopies foreign_copies(driver(), "gpu0", "host0");
     for (int i = 0; i <= kLateTransfers; ++i) transfer(payload, stream.get());
   }
   advance(3600e6);
@@ -525,7 +505,7 @@ TEST_F(LoadTest, FailedSampleOrProbe_IsNoProgramError) {
       open({}, {request(kGpu0, kGpu1)}, source);
       const LiveObjects before = live_objects(driver());
       {
-        const Neighbour neighbour(driver(), "gpu0", "host0");
+        const ForeignCopies foreign_copies(driver(), "gpu0", "host0");
         faults.clear();
         faults.fail(symbol, nth, CUDA_ERROR_OUT_OF_MEMORY);
         for (int i = 0; i <= kLateTransfers; ++i) EXPECT_NO_THROW(transfer(payload, stream.get()));
