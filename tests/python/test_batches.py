@@ -14,7 +14,7 @@ from polypath import Context, InvalidArgument
 from polypath.errors import WrongType
 from simulated import DeviceArray, Driver
 
-NODE = "hgx-h200-x4"
+NODE = "narval"
 COUNT = 300
 BLOCK = 6000
 

@@ -286,11 +286,12 @@ void LoadMonitor::add_others(LoadLook& look, const std::vector<GpuLoad>& loads) 
   }
 }
 
-void LoadMonitor::look(LoadLook& look) noexcept {
+void LoadMonitor::look(LoadLook& look, bool is_followed) noexcept {
   look.now_ns = now_ns();
   if (!is_measuring_) return;
   if (kept_count_.load(std::memory_order_relaxed) > 0) {
-    const std::uint64_t pause_ns = is_in_doubt_.load(std::memory_order_relaxed) ? 0 : kAwayNs;
+    const bool may_wait = is_followed && !is_in_doubt_.load(std::memory_order_relaxed);
+    const std::uint64_t pause_ns = may_wait ? kAwayNs : 0;
     if (is_past(next_read_ns_.load(std::memory_order_relaxed) + pause_ns, look.now_ns))
       try_read_samples(look.now_ns);
   }
@@ -321,7 +322,7 @@ void LoadMonitor::try_read_samples(std::uint64_t now_ns) noexcept {
 
 LoadLook LoadMonitor::look(std::uintptr_t stream) {
   LoadLook now;
-  look(now);
+  look(now, false);
   now.streams.push_back(stream);
   add_others(now, others_.loads());
   return now;

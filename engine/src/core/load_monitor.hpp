@@ -98,9 +98,10 @@ class LoadMonitor {
 
   // The transfer that is planned now:
 
-  /// Begins a look: reads the clock; samples that have ended only where a link is in doubt or the
-  /// caller was away for a while, since reading them delays the transfer.
-  void look(LoadLook& look) noexcept;
+  /// Begins a look: reads the clock, and samples that have ended. Where look_after_issue() will
+  /// follow (`is_followed`), samples are read now only if a link is in doubt or the caller was away
+  /// for a while: reading them delays the transfer.
+  void look(LoadLook& look, bool is_followed = true) noexcept;
   /// The transfer of the look was issued: reads samples of earlier ones that have ended.
   void look_after_issue() noexcept;
   /// Adds what other processes tell. Throws std::bad_alloc.
