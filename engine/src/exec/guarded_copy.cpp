@@ -34,8 +34,16 @@ struct CopyPlace {
 
 constinit std::array<CopyPlace, kCopyPlaces> copy_places{};
 
-/// What the program has set, by signal as in kFaults; never freed, since a handler may read it.
-constinit std::array<std::atomic<const struct sigaction*>, kFaults.size()> program_actions{};
+/// What a program has set. Never freed, since a handler may read it: one for each different action.
+struct ProgramAction {
+  struct sigaction action;
+  const ProgramAction* before;
+};
+
+/// What the program has set last, by signal as in kFaults.
+constinit std::array<std::atomic<const ProgramAction*>, kFaults.size()> program_actions{};
+/// All that it has set so far.
+constinit std::array<const ProgramAction*, kFaults.size()> known_actions{};
 constinit std::atomic<pid_t> fault_process{0};
 constinit std::mutex fault_mutex;  // for fault_guards, and for setting handlers
 constinit int fault_guards = 0;    // FaultGuards that exist
@@ -43,10 +51,10 @@ constinit int fault_guards = 0;    // FaultGuards that exist
 std::size_t fault_index(int signal) noexcept { return signal == SIGBUS ? 1 : 0; }
 
 void call_program(int signal, siginfo_t* info, void* context) noexcept {
-  const struct sigaction* const known =
+  const ProgramAction* const known =
       program_actions[fault_index(signal)].load(std::memory_order_acquire);
   struct sigaction program{};
-  if (known != nullptr) program = *known;
+  if (known != nullptr) program = known->action;
   const bool is_sent = info == nullptr || info->si_code <= 0;  // by kill() and its kin
   if ((program.sa_flags & SA_SIGINFO) == 0) {
     if (program.sa_handler == SIG_IGN && is_sent) return;
@@ -86,9 +94,14 @@ bool is_ours(const struct sigaction& action) noexcept {
   return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == &handle_fault;
 }
 
+/// The C library returns masks and flags with parts of its own.
 bool is_same(const struct sigaction& a, const struct sigaction& b) noexcept {
-  return a.sa_flags == b.sa_flags && a.sa_sigaction == b.sa_sigaction &&
-         std::memcmp(&a.sa_mask, &b.sa_mask, sizeof a.sa_mask) == 0;
+  constexpr int kFlags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART | SA_NOCLDSTOP |
+                         SA_NOCLDWAIT | static_cast<int>(SA_RESETHAND);
+  if (((a.sa_flags ^ b.sa_flags) & kFlags) != 0 || a.sa_sigaction != b.sa_sigaction) return false;
+  for (int signal = 1; signal < NSIG; ++signal)
+    if (sigismember(&a.sa_mask, signal) != sigismember(&b.sa_mask, signal)) return false;
+  return true;
 }
 
 /// Whether the handler is set for the signal.
@@ -96,13 +109,15 @@ bool set_handler(int signal) noexcept {
   struct sigaction now{};
   if (sigaction(signal, nullptr, &now) != 0) return false;
   if (is_ours(now)) return true;
-  auto& program = program_actions[fault_index(signal)];
-  const struct sigaction* const known = program.load(std::memory_order_relaxed);
-  if (known == nullptr || !is_same(*known, now)) {
-    const auto* const kept = new (std::nothrow) struct sigaction(now);
-    if (kept == nullptr) return false;
-    program.store(kept, std::memory_order_release);
+  const ProgramAction*& known = known_actions[fault_index(signal)];
+  const ProgramAction* program = known;
+  while (program != nullptr && !is_same(program->action, now)) program = program->before;
+  if (program == nullptr) {
+    program = new (std::nothrow) ProgramAction{now, known};
+    if (program == nullptr) return false;
+    known = program;
   }
+  program_actions[fault_index(signal)].store(program, std::memory_order_release);
   struct sigaction own = now;
   own.sa_sigaction = &handle_fault;
   // With what the program's own handler asks for; without one there is nothing to ask for.
@@ -112,9 +127,9 @@ bool set_handler(int signal) noexcept {
 
 void put_back_handler(int signal) noexcept {
   struct sigaction now{};
-  const struct sigaction* const program = program_actions[fault_index(signal)].load();
+  const ProgramAction* const program = program_actions[fault_index(signal)].load();
   if (program != nullptr && sigaction(signal, nullptr, &now) == 0 && is_ours(now))
-    sigaction(signal, program, nullptr);
+    sigaction(signal, &program->action, nullptr);
 }
 
 #if defined(__x86_64__)

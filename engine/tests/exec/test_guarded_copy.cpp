@@ -1,5 +1,6 @@
 // Copies whose memory goes away meanwhile: they say so, and the program's signals stay its own.
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -131,6 +132,20 @@ TEST(GuardedCopy, FaultElsewhere_IsTheProgramsOwn) {
     raise(SIGBUS);
   });
   EXPECT_EQ(WEXITSTATUS(sent), 9);
+}
+
+TEST(GuardedCopy, ManyGuards_TakeNoMemory) {
+  const auto round = [] {
+    for (const auto handler : {SIG_DFL, SIG_IGN}) {
+      signal(SIGBUS, handler);
+      const FaultGuard guard;
+    }
+  };
+  round();
+  const std::size_t before = mallinfo2().uordblks;
+  for (int i = 0; i < 1000; ++i) round();
+  EXPECT_LT(mallinfo2().uordblks, before + 4096);
+  signal(SIGBUS, SIG_DFL);
 }
 
 TEST(GuardedCopy, Handlers_ArePutBack) {
