@@ -14,14 +14,14 @@ from polypath import Context, InvalidArgument
 from polypath.errors import WrongType
 from simulated import DeviceArray, Driver
 
-NODE = "narval"
+NODE = "hgx-h200-x4"
 COUNT = 300
 BLOCK = 6000
 
 
 @pytest.fixture(scope="module")
 def context():
-    with Context(node=NODE) as context:
+    with Context(node="narval") as context:
         context.prepare_batches([("host0", "gpu0"), ("gpu0", "host0")])
         yield context
 

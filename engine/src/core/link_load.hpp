@@ -196,6 +196,10 @@ class LinkTable {
   [[nodiscard]] int host_slot(int gpu, bool to_host) const noexcept;
   /// The slot between two GPUs; -1: there is no such link.
   [[nodiscard]] int gpu_slot(int from, int to) const noexcept;
+  /// Whether copies of this process occupied the link within the last `ns`, as predicted.
+  [[nodiscard]] bool was_own(int slot, std::uint64_t now_ns, std::uint64_t ns) const noexcept {
+    return at(slot).own.left_ns(now_ns > ns ? now_ns - ns : 0) > 0;
+  }
   /// For how long copies of this process occupy the link, as predicted.
   [[nodiscard]] std::uint64_t own_left_ns(int slot, std::uint64_t now_ns) const noexcept {
     return at(slot).own.left_ns(now_ns);

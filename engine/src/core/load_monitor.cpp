@@ -29,8 +29,11 @@ constexpr std::uint64_t kPageKnownNs = 1'000'000;
 /// How long a measured state counts for others unless it is published again.
 constexpr std::uint64_t kMeasuredForNs = MeasuredLink::kMaxPollIntervalNs + 5'000'000;
 /// The links of a route are sampled again after this time. A sample delays its transfer by some 10
-/// us: less than half a percent of the time.
-constexpr std::uint64_t kSampleEveryNs = 4'000'000;
+/// us: of a link in constant use that is less than half a percent of the time, and a caller that
+/// leaves its links idle for a while hardly notices it.
+constexpr std::uint64_t kSampleEveryNs = 1'000'000;
+constexpr std::uint64_t kSampleBusyEveryNs = 4'000'000;
+constexpr std::uint64_t kIdleBetweenNs = 200'000;
 /// A caller that comes back this much later than a sample was due loses nothing worth counting when
 /// the sample is read before its next transfer.
 constexpr std::uint64_t kAwayNs = 1'000'000;
@@ -353,11 +356,12 @@ bool LoadMonitor::is_due_for_sample(const TransferPlan& transfer, std::size_t ta
     return false;
   return std::ranges::any_of(transfer.routes, [&](const RouteShare& share) {
     return share.route.staged() && std::ranges::any_of(share.route.legs, [&](int leg) {
+             const int slot = table_.slot_of(leg);
              const std::uint64_t last =
-                 sampled_ns_[static_cast<std::size_t>(table_.slot_of(leg))].load(
-                     std::memory_order_relaxed);
+                 sampled_ns_[static_cast<std::size_t>(slot)].load(std::memory_order_relaxed);
+             const bool is_busy = table_.was_own(slot, now_ns, kIdleBetweenNs);
              // 0: never. A clock that jumped back: as long ago as can be.
-             return last == 0 || now_ns - last >= kSampleEveryNs;
+             return last == 0 || now_ns - last >= (is_busy ? kSampleBusyEveryNs : kSampleEveryNs);
            });
   });
 }

@@ -68,7 +68,7 @@ class PageableTest : public SimulatedTest {
 
 TEST_F(PageableTest, ToGpu_EveryByteArrives) {
   std::uint64_t seed = 10;
-  for (const std::uint64_t bytes : {kMiB, kMiB + 1, 3 * kMiB - 7, kLarge}) {
+  for (const std::uint64_t bytes : {4 * kMiB, 4 * kMiB + 1, 9 * kMiB - 7, kLarge, 64 * kMiB}) {
     SCOPED_TRACE(bytes);
     HostRange host(bytes);
     host.fill(++seed);
@@ -89,7 +89,7 @@ TEST_F(PageableTest, ToGpu_EveryByteArrives) {
 
 TEST_F(PageableTest, FromGpu_EveryByteArrives) {
   std::uint64_t seed = 20;
-  for (const std::uint64_t bytes : {4 * kMiB, 4 * kMiB + 1, 9 * kMiB - 7, kLarge}) {
+  for (const std::uint64_t bytes : {16 * kMiB, 16 * kMiB + 1, 25 * kMiB - 7, kLarge}) {
     SCOPED_TRACE(bytes);
     HostRange host(bytes);
     TestBuffer device(driver(), node(), MemoryId::gpu(0), bytes);
@@ -299,7 +299,7 @@ TEST_F(PageableTest, TruncatedFile_SignalsTheCaller) {
 // A call fails on the way: the driver's copy follows, and the bytes are right.
 TEST_F(PageableTest, AnyFailingCall_LeavesNativeCopy) {
   if (!source().virtual_time) GTEST_SKIP() << "calls have no order there";
-  constexpr std::uint64_t kBytes = 4 * kMiB + 3;
+  constexpr std::uint64_t kBytes = 8 * kMiB + 3;
   FaultInjector faults(source().driver);
   NodeSource failing = source();
   failing.driver = faults.driver();
