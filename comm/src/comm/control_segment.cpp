@@ -432,16 +432,24 @@ std::vector<std::function<void()>> ControlSegment::leave(
     int rank, int here, std::function<void()> release, Milliseconds limit,
     const std::function<bool()>& stops) noexcept {
   depart(rank, Departure::left);
-  std::vector<std::function<void()>> releases;
+  std::vector<std::function<void()>> others;
   try {
     const std::lock_guard lock(leaving_);
-    releases_.push_back(std::move(release));
-    if (++left_here_ < here) return {};
-    releases.swap(releases_);
+    if (++left_here_ < here) {
+      releases_.push_back(std::move(release));
+      return {};
+    }
+    others.swap(releases_);
+    others.reserve(others.size() + 1);
   } catch (const std::exception& error) {
     log_warn("memory of a communicator is not freed: {}", error.what());
     return {};
   }
+  const auto all = [&] {
+    others.push_back(std::move(release));
+    return std::move(others);
+  };
+  if (limit.count() <= 0) return all();
   const auto begin = Clock::now();
   while (true) {
     const std::uint32_t heard = header().bell.load(std::memory_order_acquire);
@@ -451,11 +459,11 @@ std::vector<std::function<void()>> ControlSegment::leave(
     if (is_free) break;
     const auto most = aborted() ? std::min<Clock::duration>(limit, kFarewell) : limit;
     const auto left = begin + most - Clock::now();
-    if (left.count() <= 0) return releases;
+    if (left.count() <= 0) return all();
     futex_wait(header().bell, heard, left);
   }
-  for (const auto& free : releases) free();
-  return {};
+  release();
+  return others;
 }
 
 std::uint32_t ControlSegment::watched() const noexcept {

@@ -94,10 +94,12 @@ class ControlSegment {
   void require_usable() const;
 
   /// `rank` calls no more and reaches into no other rank's memory. `release` frees what others may
-  /// reach into: it runs when the last of the `here` ranks of this process leaves and no rank
-  /// may_reach() it any more; in that call, which waits for that, but no longer than `limit`, and
-  /// hardly after an abort. What may not run then is returned (late_release.hpp). Once `stops` says
-  /// so it waits no longer, and nothing runs or is returned; wake_all() makes it ask.
+  /// reach into, once the last of the `here` ranks of this process has left and no rank may_reach()
+  /// it any more. That last rank waits for it, but no longer than `limit`, and hardly after an
+  /// abort; then it runs its own. What it may not run is returned, for late_release.hpp: all where
+  /// `limit` is 0 or passed, else those of the other ranks of this process. These have gone on, and
+  /// a kernel of theirs, for which freeing waits, may wait for the caller. Once `stops` says so it
+  /// waits no longer, and nothing runs or is returned; wake_all() makes it ask.
   std::vector<std::function<void()>> leave(int rank, int here, std::function<void()> release,
                                            Milliseconds limit,
                                            const std::function<bool()>& stops) noexcept;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <utility>
@@ -19,6 +20,24 @@ using std::chrono::milliseconds;
 /// Between looks at processes; others ring the bell of the board.
 constexpr milliseconds kFirstPause{10};
 constexpr milliseconds kLongestPause{500};
+
+/// Counts threads of release_late().
+class Running {
+ public:
+  Running() { ++count_; }
+  ~Running() {
+    --count_;
+    count_.notify_all();
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  static void wait_for_none() {
+    for (int count = count_; count > 0; count = count_) count_.wait(count);
+  }
+
+ private:
+  inline static std::atomic<int> count_{0};
+};
 
 struct Waiting : Keepable<Waiting> {
   Waiting(std::shared_ptr<ControlSegment> its_board, const Members& members)
@@ -77,7 +96,7 @@ void release_late(const std::shared_ptr<ControlSegment>& board, const Members& m
     waiting->releases = std::move(releases);
     waiting->stops = std::move(stops);
     // The thread owns it as soon as there is one.
-    make_thread([owned = waiting.get()] {
+    make_thread([owned = waiting.get(), running = std::make_unique<Running>()] {
       wait_and_release(std::unique_ptr<Waiting>(owned));
     }).detach();
     static_cast<void>(waiting.release());
@@ -86,5 +105,7 @@ void release_late(const std::shared_ptr<ControlSegment>& board, const Members& m
     if (waiting != nullptr) Waiting::keep(std::move(waiting));
   }
 }
+
+void wait_for_late_releases() { Running::wait_for_none(); }
 
 }  // namespace polypath

@@ -1,5 +1,7 @@
-// Memory of ranks that have left a communicator which others have not: a kernel of those may still
-// read or write it, since an abort ends kernels only once they run. It is freed in the background.
+// Memory that a rank leaves behind in a communicator, freed in the background. Other ranks may not
+// have left: a kernel of theirs may still read or write it, since an abort ends kernels only once
+// they run. Or the memory is another rank's of this process: the driver frees it when the kernels of
+// that GPU have ended, and one of them may wait for the thread that left last.
 #pragma once
 
 #include <functional>
@@ -17,5 +19,8 @@ namespace polypath {
 void release_late(const std::shared_ptr<ControlSegment>& board, const Members& members,
                   std::vector<std::function<void()>> releases,
                   std::function<bool()> stops) noexcept;
+
+/// Returns once no release waits or runs in this process. For tests that count what is left.
+void wait_for_late_releases();
 
 }  // namespace polypath

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/options.hpp"
+#include "comm/late_release.hpp"
 #include "comm/thread_bootstrap.hpp"
 #include "driver/resources.hpp"
 
@@ -68,6 +69,11 @@ Group::Group(int size, const GroupOptions& options) : ranks_(static_cast<std::si
     ranks_[at] = std::make_unique<Communicator>(
         options.driver == nullptr ? source.driver : options.driver, nodes_[at], rank_options);
   });
+}
+
+Group::~Group() {
+  ranks_.clear();
+  wait_for_late_releases();
 }
 
 void Group::run(const std::function<void(Communicator&)>& body) {

@@ -45,6 +45,8 @@ class Group {
  public:
   /// Throws what the creation throws.
   explicit Group(int size, const GroupOptions& options = {});
+  /// Returns when nothing of it is left: no release in the background takes part in what follows.
+  ~Group();
 
   [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
   [[nodiscard]] Communicator& operator[](int rank) {

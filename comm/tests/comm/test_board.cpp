@@ -155,17 +155,39 @@ TEST(ControlSegment, FirstReasonIsKept) {
   EXPECT_EQ(std::string(1000, 'x'), another->reason());
 }
 
-TEST(ControlSegment, MemoryIsReleasedByTheLastToLeave) {
+/// The last to leave frees its own memory; that of others, which have gone on, is for the background.
+TEST(ControlSegment, LastToLeave_ReleasesItsOwnMemoryAndReturnsTheRest) {
   const auto board = ControlSegment::make(3);
   std::vector<int> released;
+  std::vector<std::function<void()>> rest;
   for (const int rank : {1, 2, 0}) {
     EXPECT_TRUE(released.empty());
+    EXPECT_TRUE(rest.empty());
     EXPECT_FALSE(board->has_left(rank));
-    board->leave(
+    rest = board->leave(
         rank, 3, [&released, rank] { released.push_back(rank); }, kLimit, [] { return false; });
     EXPECT_TRUE(board->has_left(rank));
   }
-  EXPECT_EQ((std::vector<int>{1, 2, 0}), released);
+  EXPECT_EQ(std::vector{0}, released);
+  for (const auto& release : rest) release();
+  EXPECT_EQ((std::vector{0, 1, 2}), released);
+}
+
+/// A creation that failed must not wait for kernels.
+TEST(ControlSegment, LastToLeaveWithoutATimeLimit_ReleasesNothing) {
+  const auto board = ControlSegment::make(2);
+  std::vector<int> released;
+  const auto leave = [&](int rank) {
+    return board->leave(
+        rank, 2, [&released, rank] { released.push_back(rank); }, std::chrono::milliseconds(0),
+        [] { return false; });
+  };
+  EXPECT_TRUE(leave(0).empty());
+  const auto rest = leave(1);
+  EXPECT_TRUE(released.empty());
+  ASSERT_EQ(2U, rest.size());
+  for (const auto& release : rest) release();
+  EXPECT_EQ((std::vector{0, 1}), released);
 }
 
 /// What another process's rank may still reach into: after an abort it is hardly waited for.

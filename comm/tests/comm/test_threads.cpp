@@ -11,6 +11,7 @@
 #include "group.hpp"
 #include "memory.hpp"
 #include "support/driver_extras.hpp"
+#include "support/gate.hpp"
 
 namespace polypath::test {
 namespace {
@@ -160,6 +161,35 @@ TEST(Threads, SingleThread_DestroysAllRanks) {
     // It is still there for ranks that have not left.
     const CurrentContext current(group[1].driver(), group[1].context());
     EXPECT_EQ(Bytes(64), read(group[1].driver(), memories[1].address(rank), 64));
+  }
+}
+
+/// A rank that has left may go on to a kernel that waits for the rank which leaves last.
+TEST(Threads, LastRank_WaitsForNoKernelOfAnother) {
+  NEEDS_GPUS(2);
+  Group keeps_contexts(2);
+  const CudaDriver& driver = *group_node().driver;
+  const LiveObjects before = group_node().simulated ? live_objects(driver) : LiveObjects{};
+  {
+    Group group(2);
+    const CUcontext context = group[0].context();
+    CUstream stream = nullptr;
+    {
+      const CurrentContext current(driver, context);
+      POLYPATH_CHECK(driver, stream_create(&stream, CU_STREAM_NON_BLOCKING));
+    }
+    {
+      Gate gate(driver, context);
+      group.run([](Communicator& comm) { static_cast<void>(comm.alloc(64)); });
+      group.destroy(0);
+      gate.hold(stream, context);
+      group.destroy(1);
+    }
+    const CurrentContext current(driver, context);
+    POLYPATH_CHECK(driver, stream_destroy(stream));
+  }
+  if (group_node().simulated) {
+    EXPECT_EQ(before, live_objects(driver));
   }
 }
 

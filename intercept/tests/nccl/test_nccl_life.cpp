@@ -270,7 +270,7 @@ TEST_P(NcclWithoutThreads, GroupCreation_StaysWithNccl) {
 
 INSTANTIATE_TEST_SUITE_P(NcclLife, NcclWithoutThreads, testing::Bool());
 
-/// Nor does a thread destroy one then.
+/// Nor does a thread destroy one then, or free what the last rank leaves.
 TEST(NcclLife, CommunicatorsGoWithoutAThread) {
   const CountsOf calls("ncclAllReduce");
   EXPECT_THAT(on_nccl_ranks(2,
@@ -278,7 +278,7 @@ TEST(NcclLife, CommunicatorsGoWithoutAThread) {
                               expect_sum(member, 300, 7);
                               threads_left = 0;
                               NCCL_OK(member.nccl.ncclCommDestroy(member.comm));
-                              EXPECT_EQ(threads_left, -1);
+                              EXPECT_LT(threads_left, 0);
                               member.comm = nullptr;
                             }),
               Each(""));
