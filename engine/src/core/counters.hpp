@@ -21,6 +21,7 @@ enum class NativeReason : std::uint8_t {
   no_gain,        ///< the plan says so
   links_in_use,   ///< other processes send over what would help
   links_loaded,   ///< copies that no plan knows of occupy what would help
+  threads_slow,   ///< threads that copy pageable memory were slower than the driver
   pageable,       ///< host memory that is not page-locked
   managed,        ///< managed memory
   capturing,      ///< the stream is in capture

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <functional>
 #include <map>
 #include <memory>
@@ -108,6 +109,15 @@ class TransferDispatcher {
                     const PreparedPlan* prepared,
                     const std::function<void(std::size_t, NativeReason)>& native);
 
+  /// Transfers of pageable memory that threads copy about as fast.
+  struct PageableClass {
+    explicit PageableClass(const Request& request) noexcept
+        : is_to_gpu(request.src.is_host()), size(std::bit_width(request.bytes)) {}
+    bool is_to_gpu;
+    int size;  ///< so many bits
+    auto operator<=>(const PageableClass&) const = default;
+  };
+
   using PlanPtr = std::shared_ptr<const PreparedPlan>;
   /// `served`: null for one of a group; else it receives the planner's plan of the transfer alone,
   /// unless `prepared` is given. `pageable`: receives the transfer where the reason is that.
@@ -125,6 +135,10 @@ class TransferDispatcher {
                           const LoadLook& look, Exclusions& without);
   /// Has the plan's routes made ready in the background, or waits for it.
   void prepare_pageable(const PageablePlan& plan);
+  /// Whether threads may copy: they were fast the last time, or are tried again.
+  bool may_try_threads(const Request& request);
+  /// They took so long where the driver is said to take `native_us`.
+  void note_threads(const Request& request, const PageableResult& result, double native_us);
   void prepare_pageable_now(const PageablePlan& plan);
   /// Tells the monitor of a native copy before it is issued.
   void note_native(const Transfer& transfer, NativeReason reason);
@@ -201,6 +215,8 @@ class TransferDispatcher {
   std::mutex pageable_mutex_;
   // GPUs over which routes for pageable memory could not be made ready.
   std::map<int, Retry> unprepared_;
+  // Transfers whose threads were slower than the driver's copy is: where CPUs are busy.
+  std::map<PageableClass, Retry> slow_threads_;
   bool prepares_pageable_ = false;  // a task is queued
   Preparer preparer_;
   // Bytes of the largest splittable transfer, from and to memory of another process.

@@ -12,6 +12,8 @@ namespace {
 
 /// A plan of this size, for pinned memory, names the routes and their rates.
 constexpr std::uint64_t kRatedBytes = kGiB;
+/// Copies that cause a page fault in so many bytes, or more often, are of memory not yet touched.
+constexpr std::uint64_t kBytesOfAFault = 4 * kMiB;
 /// In place of a GPU, in what could not be made ready: what all routes need.
 constexpr int kAllRoutes = -1;
 
@@ -122,6 +124,27 @@ bool TransferDispatcher::all_pageable_ready(const PageablePlan& plan,
   return is_ready;
 }
 
+bool TransferDispatcher::may_try_threads(const Request& request) {
+  const std::lock_guard lock(pageable_mutex_);
+  const auto slow = slow_threads_.find(PageableClass(request));
+  return slow == slow_threads_.end() || slow->second.due();
+}
+
+void TransferDispatcher::note_threads(const Request& request, const PageableResult& result,
+                                      double native_us) {
+  // Copies of a simulated node take none of its time, where that is not virtual.
+  if (source_.simulated && !source_.virtual_time) return;
+  // Where pages are touched for the first time the driver is slower than was measured, too.
+  if (result.page_faults > request.bytes / kBytesOfAFault) return;
+  const std::lock_guard lock(pageable_mutex_);
+  if (result.threads_us <= least_native_us(request, native_us)) {
+    slow_threads_.erase(PageableClass(request));
+    return;
+  }
+  const auto [slow, is_new] = slow_threads_.try_emplace(PageableClass(request));
+  if (!is_new) slow->second.failed();
+}
+
 std::optional<NativeReason> TransferDispatcher::try_pageable(const ResolvedTransfer& ends,
                                                              bool& midway) {
   if (pageable_.threads() < 2 || ends.dst.import != nullptr || ends.src.import != nullptr)
@@ -143,12 +166,14 @@ std::optional<NativeReason> TransferDispatcher::try_pageable(const ResolvedTrans
   const LoadLook look = look_at_load({transfer}, other_loads);
   Exclusions without;
   PageablePlan plan;
+  const bool may_try = may_try_threads(request);
   do {
     if (without.memories == ~std::uint64_t{0}) return without.reason;
     const auto pinned = planner_.serve({&rated, 1}, without.memories);
     if (pinned->provisional) return NativeReason::not_ready;
     plan = make_pageable_plan(node(), request, pinned->plan.transfers.front(), pageable_.threads());
     if (plan.native()) return without.reason;
+    if (!may_try) return NativeReason::threads_slow;
     if (!devices_.alive(plan.plan)) return NativeReason::context_reset;
   } while (!all_pageable_ready(plan, transfer, look, without));
 
@@ -168,6 +193,7 @@ std::optional<NativeReason> TransferDispatcher::try_pageable(const ResolvedTrans
   resources_.sequences().end(transfer.caller);
   if (without.is_changed_by_load) counters_.count_changed_by_load();
   if (result.is_done) {
+    note_threads(request, result, plan.plan.native_us);
     counters_.count_pageable(plan.plan.transfers.front(), result.route_bytes, result.route_chunks);
     return std::nullopt;
   }

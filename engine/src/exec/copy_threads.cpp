@@ -9,6 +9,7 @@
 
 #include "base/log.hpp"
 #include "base/thread.hpp"
+#include "plan/pageable_plan.hpp"
 
 namespace polypath {
 namespace {
@@ -16,13 +17,8 @@ namespace {
 constexpr int kNoSeat = -1;
 constexpr int kLeft = -2;
 /// A thread looks for more work that long before it sleeps: copies often follow each other.
-constexpr std::chrono::microseconds kLookForWork{20};
-
-void pause_cpu() noexcept {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
+/// To wake it takes some 50 us on a virtual machine.
+constexpr std::chrono::microseconds kLookForWork{100};
 
 }  // namespace
 
@@ -80,6 +76,10 @@ CopyThreads::Entry* CopyThreads::next(int thread) {
   return earlier == after ? nullptr : *earlier;
 }
 
+void CopyThreads::wake(int threads) noexcept {
+  for (int woken = 0; woken < threads; ++woken) changed_.notify_one();
+}
+
 void CopyThreads::work(int thread) {
   const auto t = static_cast<std::size_t>(thread);
   std::unique_lock lock(mutex_);
@@ -97,10 +97,19 @@ void CopyThreads::work(int thread) {
       changed_.wait(lock, [&] { return arrivals_ != seen; });
       continue;
     }
-    if (entry->seat_of[t] == kNoSeat) entry->seat_of[t] = entry->taken++;
+    int wakes = 0;
+    if (entry->seat_of[t] == kNoSeat) {
+      entry->seat_of[t] = entry->taken++;
+      wakes = std::min(kThreadWakes, entry->seats - entry->taken);
+    }
     const int seat = entry->seat_of[t];
+    const bool is_alone = entries_.size() == 1;
+    const std::uint64_t seen = arrivals_;
     lock.unlock();
-    const bool is_more = entry->work->step(thread, seat);
+    wake(wakes);
+    bool is_more = entry->work->step(thread, seat);
+    while (is_more && is_alone && arrivals_.load(std::memory_order_relaxed) == seen)
+      is_more = entry->work->step(thread, seat);
     lock.lock();
     if (is_more) continue;
     entry->seat_of[t] = kLeft;
@@ -119,9 +128,9 @@ bool CopyThreads::run(SharedWork& work, int seats) {
   std::unique_lock lock(mutex_);
   entries_.push_back(&entry);
   ++arrivals_;
+  const int wakes = std::min(kThreadWakes, entry.seats);
   lock.unlock();
-  // No more than have a seat: each one that wakes for nothing delays the others.
-  for (int seat = 0; seat < entry.seats; ++seat) changed_.notify_one();
+  wake(wakes);
   lock.lock();
   entry.ended.wait(lock, [&] { return entry.has_ended(); });
   entries_.remove(&entry);

@@ -1,8 +1,11 @@
 #include "exec/pageable_copies.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <optional>
@@ -22,6 +25,13 @@ namespace {
 constexpr std::size_t kPageableStreams = 4;
 constexpr std::size_t kPageableEvents = 32;
 constexpr int kHostMemory = -1;
+
+/// Of this process.
+std::uint64_t page_faults() noexcept {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_minflt) + static_cast<std::uint64_t>(usage.ru_majflt);
+}
 
 int gpu_of_plan(const PageablePlan& plan) noexcept {
   const Request& request = plan.plan.transfers.front().request;
@@ -63,7 +73,11 @@ class PageableCopies::Work final : public SharedWork {
         plan_(plan),
         lanes_(std::move(lanes)),
         chunks_((transfer.bytes + plan.chunk_bytes - 1) / plan.chunk_bytes),
-        seats_(static_cast<std::size_t>(plan.threads)) {}
+        seats_(static_cast<std::size_t>(plan.threads)) {
+    std::vector<std::size_t> taken(lanes_.size());
+    for (std::size_t s = 0; s < seats_.size(); ++s)
+      seats_[s].stream = taken[static_cast<std::size_t>(plan.route_of_thread[s])]++;
+  }
 
   bool step(int thread, int seat) noexcept override {
     Worker& worker = *owner_.workers_[static_cast<std::size_t>(thread)];
@@ -100,6 +114,7 @@ class PageableCopies::Work final : public SharedWork {
 
  private:
   struct Seat {
+    std::size_t stream = 0;  ///< number among the seats of its route
     CUevent last = nullptr;
     std::uint64_t bytes = 0;
     std::uint64_t chunks = 0;
@@ -192,8 +207,9 @@ class PageableCopies::Work final : public SharedWork {
   [[nodiscard]] const Lane& lane_of(int seat) const noexcept {
     return lanes_[static_cast<std::size_t>(plan_.route_of_thread[static_cast<std::size_t>(seat)])];
   }
-  static CUstream stream_of(const Streams& streams, int seat) noexcept {
-    return streams.streams[static_cast<std::size_t>(seat) % streams.streams.size()];
+  [[nodiscard]] CUstream stream_of(const Streams& streams, int seat) const noexcept {
+    const std::size_t number = seats_[static_cast<std::size_t>(seat)].stream;
+    return streams.streams[number % streams.streams.size()];
   }
 
   void copy(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes, CUstream stream) {
@@ -494,15 +510,21 @@ bool PageableCopies::quiesce(const std::vector<Lane>& lanes) noexcept {
   return is_known;
 }
 
+double PageableCopies::now_us() const {
+  if (is_virtual_) return clock_us_ != nullptr ? clock_us_() : 0;
+  return std::chrono::duration<double, std::micro>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
 void PageableCopies::run_here(SharedWork& work, int seats, double chunk_us, bool is_to_gpu) {
   const std::lock_guard lock(virtual_mutex_);
   ContextGuard guard(driver());
-  const auto clock = [&] { return clock_us_ != nullptr ? clock_us_() : 0.0; };
   const auto reach = [&](double us) {
-    if (advance_us_ != nullptr && us > clock()) advance_us_(us - clock());
+    if (advance_us_ != nullptr && us > now_us()) advance_us_(us - now_us());
   };
   // When each thread has copied a chunk and does its next step; ties by number.
-  std::vector<double> free_us(static_cast<std::size_t>(seats), clock());
+  std::vector<double> free_us(static_cast<std::size_t>(seats), now_us());
   if (is_to_gpu)
     for (double& us : free_us) us += chunk_us;
   std::vector<bool> has_left(free_us.size());
@@ -513,7 +535,7 @@ void PageableCopies::run_here(SharedWork& work, int seats, double chunk_us, bool
     if (next == free_us.size()) break;
     reach(free_us[next]);
     has_left[next] = !work.step(static_cast<int>(next), static_cast<int>(next));
-    free_us[next] = clock() + (has_left[next] && is_to_gpu ? 0 : chunk_us);
+    free_us[next] = now_us() + (has_left[next] && is_to_gpu ? 0 : chunk_us);
   }
   if (!is_to_gpu) reach(*std::ranges::max_element(free_us) - chunk_us);
   POLYPATH_CHECK(driver(), ctx_set_current(guard.saved()));
@@ -526,6 +548,8 @@ PageableResult PageableCopies::run(const PageableTransfer& transfer,
   try {
     wait_for_fork(transfer);
     lanes = lanes_of(plan);
+    const double begin_us = now_us();
+    const std::uint64_t begin_faults = page_faults();
     Work work(*this, transfer, plan, lanes);
     {
       const FaultGuard guard;
@@ -536,6 +560,8 @@ PageableResult PageableCopies::run(const PageableTransfer& transfer,
       else if (!threads_.run(work, plan.threads))
         throw DriverError("no copy threads", static_cast<int>(CUDA_ERROR_OUT_OF_MEMORY));
     }
+    result.threads_us = now_us() - begin_us;
+    result.page_faults = page_faults() - begin_faults;
     work.count(result);
     result.has_faulted = work.has_faulted();
     if (!work.has_failed()) {

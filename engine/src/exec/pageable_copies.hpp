@@ -48,6 +48,9 @@ struct PageableResult {
   /// Nothing of it is under way any more: a native copy may follow.
   bool is_ordered = true;
   std::exception_ptr error = {};
+  /// Of the node's time, from when the caller's stream had come to it until the threads had ended.
+  double threads_us = 0;
+  std::uint64_t page_faults = 0;  ///< of the process meanwhile
   std::vector<std::uint64_t> route_bytes;  ///< by route of the plan
   std::vector<std::uint64_t> route_chunks;
 };
@@ -101,6 +104,8 @@ class PageableCopies {
   void reach_slots(int gpu);
   void make_streams(const StreamKey& key);
   void make_staging(int via, int gpu);
+  /// Of the node: virtual, or this machine's.
+  [[nodiscard]] double now_us() const;
   /// Does the work of all threads. Each needs `chunk_us` for a chunk.
   void run_here(SharedWork& work, int seats, double chunk_us, bool is_to_gpu);
   void wait_for_fork(const PageableTransfer& transfer);

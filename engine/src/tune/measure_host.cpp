@@ -1,5 +1,7 @@
 #include "tune/measure_host.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -60,6 +62,13 @@ class HostCopies final : public SharedWork {
   std::atomic<std::uint64_t> next_{0};
 };
 
+/// What the memory carries for its links with all GPUs, both directions.
+double links_gbps(const Node& node, MemoryId host) {
+  const std::string name = fmt::format("host.{}", to_string(host));
+  const auto port = std::ranges::find(node.ports, name, &Port::name);
+  return port == node.ports.end() || port->gbps <= 0 ? kUnlimitedGbps : port->gbps;
+}
+
 }  // namespace
 
 HostRates fit_host_rates(double single, double all, int threads) noexcept {
@@ -73,7 +82,8 @@ HostRates fit_host_rates(double single, double all, int threads) noexcept {
 Costs measure_host_copies(const CudaDriver& driver, const Node& node, int threads) {
   Costs costs = node.costs;
   const TestBuffer device(driver, node, MemoryId::gpu(0), kMeasuredBytes);
-  const TestBuffer host(driver, node, MemoryId::host(node.gpus.front().numa), kMeasuredBytes, true);
+  const MemoryId near = MemoryId::host(node.gpus.front().numa);
+  const TestBuffer host(driver, node, near, kMeasuredBytes, true);
   {
     const CurrentContext current(driver, device.context());
     costs.pageable_to_gpu_gbps = best_gbps(kMeasuredBytes, [&] {
@@ -98,7 +108,9 @@ Costs measure_host_copies(const CudaDriver& driver, const Node& node, int thread
     const double single = gbps(1);
     const HostRates rates = fit_host_rates(single, gbps(threads), threads);
     (is_to_gpu ? costs.thread_to_gpu_gbps : costs.thread_from_gpu_gbps) = rates.thread_gbps;
-    (is_to_gpu ? costs.host_to_gpu_gbps : costs.host_from_gpu_gbps) = rates.host_gbps;
+    // Here no link moves what the threads copy; in a transfer the memory does both.
+    (is_to_gpu ? costs.host_to_gpu_gbps : costs.host_from_gpu_gbps) =
+        std::min(rates.host_gbps, links_gbps(node, near));
   }
   return costs;
 }

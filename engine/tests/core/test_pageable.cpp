@@ -68,7 +68,7 @@ class PageableTest : public SimulatedTest {
 
 TEST_F(PageableTest, ToGpu_EveryByteArrives) {
   std::uint64_t seed = 10;
-  for (const std::uint64_t bytes : {4 * kMiB, 4 * kMiB + 1, 9 * kMiB - 7, kLarge, 64 * kMiB}) {
+  for (const std::uint64_t bytes : {7 * kMiB, 7 * kMiB + 1, 9 * kMiB - 7, kLarge, 64 * kMiB}) {
     SCOPED_TRACE(bytes);
     HostRange host(bytes);
     host.fill(++seed);
@@ -347,19 +347,20 @@ TEST_F(PageableTest, AnyFailingCall_LeavesNativeCopy) {
 }
 
 TEST_F(PageableTest, FailedPreparation_IsRetriedLater) {
+  constexpr std::uint64_t kBytes = 33 * kMiB;
   FaultInjector faults(source().driver);
   NodeSource failing = source();
   failing.driver = faults.driver();
   Context context(failing, {{"prepare", "wait"}, {"copy_threads", "2"}});
-  HostRange host(4 * kMiB);
-  TestBuffer device(driver(), node(), MemoryId::gpu(0), 4 * kMiB);
+  HostRange host(kBytes);
+  TestBuffer device(driver(), node(), MemoryId::gpu(0), kBytes);
   const auto carried = [&] { return context.counters().snapshot().pageable; };
   faults.fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
   int copies = 0;
   for (; carried() == 0 && copies < 100; ++copies) {
     host.fill(static_cast<std::uint64_t>(copies));
     device.poison();
-    context.copy_async({device.address(), host.address(), 4 * kMiB, stream_->get()});
+    context.copy_async({device.address(), host.address(), kBytes, stream_->get()});
     synchronize(stream_->get());
     EXPECT_EQ(device.first_difference(static_cast<std::uint64_t>(copies)), std::nullopt);
   }

@@ -28,6 +28,13 @@ class BlockedSignals {
   sigset_t before_;
 };
 
+/// In a loop that waits for another thread.
+inline void pause_cpu() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
 /// A thread that takes no signals: they are for the program's own threads. One of those may wait
 /// for signals (sigwait) that all others have blocked.
 template <typename Body>

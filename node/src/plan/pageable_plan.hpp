@@ -15,6 +15,8 @@ namespace polypath {
 inline constexpr std::uint64_t kPageableSlot = kMiB;
 /// Slots of each copy thread: one is filled while another one is sent.
 inline constexpr int kPageableSlots = 2;
+/// Sleeping copy threads that the caller wakes, and that each of them wakes in turn.
+inline constexpr int kThreadWakes = 4;
 /// No transfer of fewer bytes is ever taken from the driver.
 inline constexpr std::uint64_t kMinPageable = 128 * kKiB;
 
@@ -30,6 +32,9 @@ struct PageablePlan {
     return plan.transfers.front().routes;
   }
 };
+
+/// What the driver's own copy may take where the plan says `native_us`: the memory may be cached.
+double least_native_us(const Request& request, double native_us) noexcept;
 
 /// What `threads` copy threads reach at the host's memory, GB/s.
 double host_copy_gbps(const Costs& costs, bool is_to_gpu, int threads) noexcept;

@@ -48,6 +48,7 @@ inline constexpr std::array kCostFields{
     CostField{"host_to_gpu_gbps", &Costs::host_to_gpu_gbps, 0.001, 1e5},
     CostField{"host_from_gpu_gbps", &Costs::host_from_gpu_gbps, 0.001, 1e5},
     CostField{"thread_wake_us", &Costs::thread_wake_us, 0, 1e4},
+    CostField{"thread_issue_us", &Costs::thread_issue_us, 0, 1e4},
 };
 
 static_assert(sizeof(Costs) == kCostFields.size() * sizeof(double),

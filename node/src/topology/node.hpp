@@ -122,7 +122,8 @@ struct Costs {
   double thread_from_gpu_gbps = 16;      ///< a thread alone, from pinned slots; GB/s
   double host_to_gpu_gbps = 235;         ///< all threads, by the host's memory alone; GB/s
   double host_from_gpu_gbps = 500;       ///< all threads, by the host's memory alone; GB/s
-  double thread_wake_us = 16;            ///< until a further sleeping copy thread runs
+  double thread_wake_us = 50;            ///< until sleeping copy threads run that one thread wakes
+  double thread_issue_us = 12;           ///< a copy thread's calls for one leg of a chunk
 
   friend bool operator==(const Costs&, const Costs&) = default;
 };

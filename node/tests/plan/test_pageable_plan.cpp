@@ -45,7 +45,7 @@ TEST_F(PageablePlanTest, MoreThreads_FillMoreRoutes) {
   EXPECT_EQ(routes(4), 1u) << "one link carries what four threads copy";
   EXPECT_EQ(routes(8), 2u);
   EXPECT_EQ(routes(16), 3u);
-  EXPECT_EQ(routes(32), 4u);
+  EXPECT_EQ(routes(64), 4u);
 }
 
 TEST_F(PageablePlanTest, AnySize_IsCoveredOnce) {

@@ -35,6 +35,11 @@ NATIVE = {
     "links loaded": Advice(
         False, "nothing to do: other copies occupy the other routes' links (`polypath topo --load`)"
     ),
+    "copy threads slow": Advice(
+        True,
+        "the CPUs are busy, so that threads copy pageable memory slower than the driver: leave the "
+        "process CPUs, or pin the host memory",
+    ),
     "pageable memory": Advice(
         True,
         "give the process more CPUs (POLYPATH_COPY_THREADS), or pin the host memory: "
