@@ -271,6 +271,7 @@ json counters_json(Context& context) {
                      {"bytes", count.bytes},
                      {"copies", count.copies}});
   }
+  const SharedMappings::Counts shared = context.shared_mappings().counts();
   json staging = json::array();
   for (const MemoryId memory : context.node().memories())
     if (const auto bytes = context.resources().staging_bytes(memory); bytes != 0)
@@ -290,6 +291,7 @@ json counters_json(Context& context) {
           {"links", std::move(links)},
           {"batches", batches_json(counts)},
           {"graphs", graphs_json(context)},
+          {"shared_mappings", {{"given", shared.given}, {"refused", shared.refused}}},
           {"staging", std::move(staging)}};
 }
 

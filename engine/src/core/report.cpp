@@ -74,6 +74,11 @@ std::string report(Context& context) {
     text += fmt::format("changed by load: {} transfers\n", counts.changed_by_load);
   append("routes left out", by_reason<ExclusionReason>(counts.excluded));
 
+  const SharedMappings::Counts shared = context.shared_mappings().counts();
+  if (shared.given + shared.refused != 0)
+    text += fmt::format("mappings opened to other GPUs: {} times, refused {}\n", shared.given,
+                        shared.refused);
+
   const GraphCache::Counts graphs = context.graph_counts();
   if (graphs.launches != 0)
     text += fmt::format("graphs: {} launches, {} built, {} given other addresses\n",

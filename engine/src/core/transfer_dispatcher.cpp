@@ -59,7 +59,8 @@ int copy_threads(const Options& options, const NodeSource& source) {
 
 TransferDispatcher::TransferDispatcher(const NodeSource& source, const Options& options,
                                        Devices& devices, ImportedMemories& imports,
-                                       PeerProcesses& others, Counters& counters)
+                                       SharedMappings& shared, PeerProcesses& others,
+                                       Counters& counters)
     : source_(source),
       options_(options),
       never_split_below_(std::max(kNeverSplitBelow, options.min_size)),
@@ -67,7 +68,7 @@ TransferDispatcher::TransferDispatcher(const NodeSource& source, const Options& 
       imports_(imports),
       others_(others),
       counters_(counters),
-      classifier_(source, devices, imports, never_split_below_),
+      classifier_(source, devices, imports, shared, never_split_below_),
       resources_(source.driver, source.node, devices, options.staging_size),
       load_(source, options, devices, imports, resources_, others),
       planner_(
@@ -193,7 +194,12 @@ TransferDispatcher::AccessState TransferDispatcher::reach(const Route& route,
   AccessState reach = AccessState::yes;
   const int first = resources_.issuer(route.legs.front());
   const int last = resources_.issuer(route.legs.back());
-  if (!transfer.src_access.granted(driver(), first) || !transfer.dst_access.granted(driver(), last))
+  // Access is given to GPUs that copy at once: others may never be ready.
+  const bool is_ready = resources_.ready(route);
+  const auto is_reached = [&](const Access& access, int gpu) {
+    return is_ready ? access.obtain(driver(), gpu) : access.possible(driver(), gpu);
+  };
+  if (!is_reached(transfer.src_access, first) || !is_reached(transfer.dst_access, last))
     return AccessState::denied;
   const auto consider = [&](const std::shared_ptr<ImportedMemory>& memory, int gpu) {
     if (memory == nullptr ||

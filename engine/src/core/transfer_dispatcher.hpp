@@ -34,7 +34,8 @@ class TransferDispatcher {
  public:
   /// All must outlive it.
   TransferDispatcher(const NodeSource& source, const Options& options, Devices& devices,
-                     ImportedMemories& imports, PeerProcesses& others, Counters& counters);
+                     ImportedMemories& imports, SharedMappings& shared, PeerProcesses& others,
+                     Counters& counters);
   ~TransferDispatcher();
   TransferDispatcher(const TransferDispatcher&) = delete;
   TransferDispatcher& operator=(const TransferDispatcher&) = delete;

@@ -160,6 +160,11 @@ const std::vector<Row>& table() {
        "native; auto: the CPUs that the process may use, divided by the ranks of the node, at most "
        "16",
        count_into(&Options::copy_threads, true, 1, 64)},
+      {"share_mappings", "POLYPATH_SHARE_MAPPINGS", "on", "on, off",
+       "whether GPUs that stage are given access to memory that a program has mapped (cuMemMap) "
+       "for "
+       "its own GPU alone",
+       choice_into(&Options::share_mappings, {{"on", true}, {"off", false}})},
       {"load", "POLYPATH_LOAD", "auto", "auto, all, known, off",
        "whether routes are left out while others use their links: known: by the copies that "
        "processes tell of; all: by those and by measurement; auto: all, but off on simulated "
