@@ -104,8 +104,8 @@ class SharedMappingsTest : public SimulatedTest {
     copy(context, transfer());
     synchronize(stream_->get());
     host_->poison();
-    POLYPATH_CHECK(driver(), memcpy_async(host_->address(), buffer_->address(), kSplitBytes,
-                                          stream_->get()));
+    POLYPATH_CHECK(driver(),
+                   memcpy_async(host_->address(), buffer_->address(), kSplitBytes, stream_->get()));
     synchronize(stream_->get());
     if (const auto at = host_->first_difference(seed))
       return testing::AssertionFailure() << "byte " << *at;
@@ -288,8 +288,8 @@ TEST_F(SharedMappingsTest, EachCallFails_BytesAreRight) {
     POLYPATH_CHECK(driver(), ctx_set_current(context_of(0)));
     ASSERT_TRUE(completes(stream_->get()));
     host_->poison();
-    POLYPATH_CHECK(driver(), memcpy_async(host_->address(), buffer_->address(), kSplitBytes,
-                                          stream_->get()));
+    POLYPATH_CHECK(driver(),
+                   memcpy_async(host_->address(), buffer_->address(), kSplitBytes, stream_->get()));
     synchronize(stream_->get());
     EXPECT_FALSE(host_->first_difference(failing).has_value());
     context->unshare_mapping(buffer_->address(), kSplitBytes);

@@ -216,6 +216,11 @@ TEST_F(MappedMemory, AccessOfOthers_IsTakenByUnmapAlone) {
   }
   // Copies under way may use what the engine gave.
   EXPECT_EQ(given, gpus_with_access());
+  std::fill_n(host, kBytes, std::uint8_t{0x5A});
+  ASSERT_CUDA(cuMemcpyHtoDAsync(range, host, kBytes, stream));
+  for (int other = 1; other < gpus; ++other)
+    EXPECT_CUDA(set_access(other, CU_MEM_ACCESS_FLAGS_PROT_NONE));
+  ASSERT_CUDA(cuStreamSynchronize(stream));
   EXPECT_CUDA(set_access(1, CU_MEM_ACCESS_FLAGS_PROT_READ));
   Answers expected = own_access_alone();
   expected.access[1] = CU_MEM_ACCESS_FLAGS_PROT_READ;
@@ -342,6 +347,27 @@ TEST_F(MappedMemory, UnmappedPartByPart) {
   ASSERT_CUDA(set_access(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
   EXPECT_EQ(own_access_alone(), answers());
   there_and_back(Way::over_other_gpus);
+}
+
+// Memory of which nothing says that this process allocated it, as imported memory.
+TEST_F(MappedMemory, UnknownMemory_IsNotShared) {
+  const CUmemAllocationProp what = properties(0);
+  CUmemGenericAllocationHandle handle = 0;
+  CUmemGenericAllocationHandle retained = 0;
+  CUdeviceptr first = 0;
+  ASSERT_CUDA(cuMemAddressReserve(&first, kBytes, 0, 0, 0));
+  ASSERT_CUDA(cuMemCreate(&handle, kBytes, &what, 0));
+  ASSERT_CUDA(cuMemMap(first, kBytes, 0, handle, 0));
+  ASSERT_CUDA(cuMemRetainAllocationHandle(&retained, std::bit_cast<void*>(first)));
+  ASSERT_CUDA(cuMemRelease(handle));
+  ASSERT_CUDA(cuMemMap(range, kBytes, 0, retained, 0));
+  ASSERT_CUDA(set_access(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+  there_and_back(Way::native);
+  EXPECT_EQ(std::set<int>{0}, gpus_with_access());
+  EXPECT_CUDA(cuMemUnmap(range, kBytes));
+  EXPECT_CUDA(cuMemUnmap(first, kBytes));
+  EXPECT_CUDA(cuMemRelease(retained));
+  EXPECT_CUDA(cuMemAddressFree(first, kBytes));
 }
 
 // One thread copies to mapped memory while another one maps, asks and unmaps its own.
