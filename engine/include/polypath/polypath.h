@@ -374,6 +374,8 @@ POLYPATH_API polypath_status polypath_device_info(polypath_context* context, cha
  *  "graphs": {"launches", "hits" (same addresses), "patches" (graphs that got other addresses),
  *             "patched_nodes", "builds", "evictions", "failed", "busy" (went by streams instead),
  *             "cached"},
+ *  "pinned": {"bytes" (host memory that transfers of this process have page-locked now),
+ *             "limit_bytes"},
  *  "shared_mappings": {"given" (one GPU got access to neighbouring mappings, by one call),
  *                      "refused" (by the driver)},
  *  "staging": [{"memory", "bytes"}]} */

@@ -22,7 +22,7 @@ Context::Context(NodeSource source, const OptionArguments& arguments)
     : options_(load_options(arguments, &infos_)),
       source_(with_emulated_mesh(std::move(source), options_.emulate_mesh_gbps)),
       others_(process_registry(registry_of(options_, source_)), *source_.driver, source_.node),
-      devices_(source_.driver, source_.nvml, source_.node),
+      devices_(source_.driver, source_.nvml, source_.node, options_.pinned_limit),
       imports_(source_.driver, devices_),
       shared_(options_.share_mappings),
       dispatcher_(source_, options_, devices_, imports_, shared_, others_, counters_),

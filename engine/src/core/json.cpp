@@ -291,6 +291,8 @@ json counters_json(Context& context) {
           {"links", std::move(links)},
           {"batches", batches_json(counts)},
           {"graphs", graphs_json(context)},
+          {"pinned",
+           {{"bytes", PinnedBudget::used()}, {"limit_bytes", context.devices().pinned().limit()}}},
           {"shared_mappings", {{"given", shared.given}, {"refused", shared.refused}}},
           {"staging", std::move(staging)}};
 }

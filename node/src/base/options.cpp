@@ -141,6 +141,10 @@ const std::vector<Row>& table() {
       {"staging_size", "POLYPATH_STAGING_SIZE", "64M", "4M to 4G",
        "staging memory on each GPU, and of pinned host memory, at most",
        bytes_into(&Options::staging_size, false, 4 * kMiB, 4 * kGiB)},
+      {"pinned_limit", "POLYPATH_PINNED_LIMIT", "256M", "0 to 1T",
+       "pinned host memory of all kinds that transfers of this process take at most; routes for "
+       "which there is no room are left out",
+       bytes_into(&Options::pinned_limit, false, 0, 1024 * kGiB)},
       {"executor", "POLYPATH_EXECUTOR", "auto", "auto, stream, graph",
        "what runs a transfer: streams and events, or one cached CUDA graph; auto: what the profile "
        "measured faster, else streams",

@@ -41,6 +41,7 @@ struct Options {
   int chunks = 0;                  ///< chunks a staged route; 0: the planner decides
   std::uint64_t min_size = 0;      ///< bytes below which copies stay native; 0: the planner decides
   std::uint64_t staging_size = 0;  ///< bytes of staging memory a GPU, and of pinned host memory
+  std::uint64_t pinned_limit = 0;  ///< bytes of pinned host memory of this process for transfers
   ExecutorSetting executor = ExecutorSetting::automatic;
   PrepareMode prepare = PrepareMode::background;
   int prepare_threads = 1;     ///< that make routes ready in the background
