@@ -369,6 +369,7 @@ class Context(WarnsUnlessClosed):
          "links": [{"from", "to", "bytes", "copies"}],
          "graphs": {"launches", "hits", "patches", "patched_nodes", "builds", "evictions",
                     "failed", "busy", "cached"},
+         "pinned": {"bytes", "limit_bytes"}, "shared_mappings": {"granted", "refused"},
          "staging": [{"memory", "bytes"}]}
 
         "graphs": ``hits`` were launched with the addresses that they held, ``patches`` got others

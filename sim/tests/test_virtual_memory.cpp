@@ -261,7 +261,7 @@ TEST_F(VirtualMemory, AccessTakenDuringACopy_FailsTheContext) {
   const CUdeviceptr memory = map_device(0, 1, {0, 1});
   const CUdeviceptr plain = allocate(0, kPart);
   ASSERT_CUDA(cuMemcpyAsync(memory, plain, kPart, stream));
-  // Of another GPU: nobody minds.
+  // Access of a GPU that takes no part.
   ASSERT_CUDA(
       set_access(memory, kPart, CU_MEM_LOCATION_TYPE_DEVICE, 1, CU_MEM_ACCESS_FLAGS_PROT_NONE));
   ASSERT_CUDA(cuStreamSynchronize(stream));

@@ -241,9 +241,9 @@ POLYPATH_API polypath_status polypath_ipc_unregister_import(polypath_context* co
 
 /* The mappings in [address, address + bytes), of memory of a GPU that this process allocated
  * (cuMemCreate, not imported), may be shared from now on: a GPU gets read and write access when a
- * transfer first stages over it, by one cuMemSetAccess on the calling thread. A GPU that the program
- * gave PROT_READ gets no more. cuMemGetAccess() shows what was given. A refusal of the driver costs
- * the route, never the transfer. Nothing happens with the setting share_mappings off.
+ * transfer first stages over it, by one cuMemSetAccess on the calling thread. A GPU that the
+ * program gave PROT_READ gets no more. cuMemGetAccess() shows what was given. A refusal of the
+ * driver costs the route, never the transfer. Nothing happens with the setting share_mappings off.
  * POLYPATH_INVALID_ARGUMENT: not memory of a GPU that was mapped. Any thread; no call for
  * mappings that a transfer is using meanwhile. */
 POLYPATH_API polypath_status polypath_share_mapping(polypath_context* context, const void* address,
@@ -376,7 +376,7 @@ POLYPATH_API polypath_status polypath_device_info(polypath_context* context, cha
  *             "cached"},
  *  "pinned": {"bytes" (host memory that transfers of this process have page-locked now),
  *             "limit_bytes"},
- *  "shared_mappings": {"given" (one GPU got access to neighbouring mappings, by one call),
+ *  "shared_mappings": {"granted" (one GPU got access to neighbouring mappings, by one call),
  *                      "refused" (by the driver)},
  *  "staging": [{"memory", "bytes"}]} */
 POLYPATH_API polypath_status polypath_counters(polypath_context* context, char** json);

@@ -293,7 +293,7 @@ json counters_json(Context& context) {
           {"graphs", graphs_json(context)},
           {"pinned",
            {{"bytes", PinnedBudget::used()}, {"limit_bytes", context.devices().pinned().limit()}}},
-          {"shared_mappings", {{"given", shared.given}, {"refused", shared.refused}}},
+          {"shared_mappings", {{"granted", shared.granted}, {"refused", shared.refused}}},
           {"staging", std::move(staging)}};
 }
 

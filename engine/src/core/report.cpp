@@ -78,8 +78,8 @@ std::string report(Context& context) {
     text += fmt::format("pinned memory: {} of at most {}\n", people_bytes(pinned),
                         people_bytes(context.devices().pinned().limit()));
   const SharedMappings::Counts shared = context.shared_mappings().counts();
-  if (shared.given + shared.refused != 0)
-    text += fmt::format("mappings opened to other GPUs: {} times, refused {}\n", shared.given,
+  if (shared.granted + shared.refused != 0)
+    text += fmt::format("mappings opened to other GPUs: {} times, refused {}\n", shared.granted,
                         shared.refused);
 
   const GraphCache::Counts graphs = context.graph_counts();

@@ -113,7 +113,7 @@ bool SharedMappings::set_access(const CudaDriver& driver, const AddressRange& ra
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   const CUresult result = driver.mem_set_access(range.begin, range.end - range.begin, &access, 1);
   if (result == CUDA_SUCCESS) {
-    ++counts_.given;
+    ++counts_.granted;
     return true;
   }
   ++counts_.refused;

@@ -53,7 +53,7 @@ class SharedMappings {
   bool give(const CudaDriver& driver, std::span<const CUdeviceptr> mappings, int gpu);
 
   struct Counts {
-    std::uint64_t given = 0;    ///< calls of cuMemSetAccess that succeeded, each for one GPU
+    std::uint64_t granted = 0;  ///< calls of cuMemSetAccess that succeeded, each for one GPU
     std::uint64_t refused = 0;  ///< and that failed
   };
   [[nodiscard]] Counts counts();

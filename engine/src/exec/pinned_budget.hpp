@@ -12,7 +12,7 @@
 
 namespace polypath {
 
-/// Of one context; the bytes in use are counted for the process. Thread-safe.
+/// Belongs to one context; the bytes in use are counted for the process. Thread-safe.
 class PinnedBudget {
  public:
   static constexpr std::uint64_t kDefaultLimit = 256 * kMiB;

@@ -29,9 +29,9 @@ class PinnedMemory : public SimulatedTest {
         requests.push_back({MemoryId::host(0), MemoryId::gpu(gpu), kSplitBytes});
         if (gpu > 0) requests.push_back({MemoryId::gpu(0), MemoryId::gpu(gpu), kSplitBytes});
       }
-    const auto prepare = [&](const std::vector<Request>& wanted) {
+    const auto prepare = [&](const std::vector<Request>& asked) {
       try {
-        context.prepare(wanted);
+        context.prepare(asked);
       } catch (const DriverError& error) {
         EXPECT_EQ(CUDA_ERROR_OUT_OF_MEMORY, error.code()) << error.what();
       }
@@ -84,15 +84,15 @@ TEST_F(PinnedMemory, NoRoom_LeavesRoutesOut) {
   EXPECT_EQ(0U, PinnedBudget::used());
   expect_arrival(context, MemoryId::host(0), MemoryId::gpu(0));
   if (gpus() > 1) expect_arrival(context, MemoryId::gpu(0), MemoryId::gpu(1));
-  // Of memory that CUDA does not know.
+  // Memory that CUDA does not know.
   std::vector<std::byte> memory(kSplitBytes);
   for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<std::byte>(random_());
   TestBuffer buffer(driver(), node(), MemoryId::gpu(0), kSplitBytes);
   buffer.poison();
   const Stream stream = stream_on(0);
   const Traffic traffic(context);
-  copy(context, {buffer.address(), reinterpret_cast<CUdeviceptr>(memory.data()), kSplitBytes,
-                 stream.get()});
+  copy(context,
+       {buffer.address(), reinterpret_cast<CUdeviceptr>(memory.data()), kSplitBytes, stream.get()});
   synchronize(stream.get());
   EXPECT_EQ(1U, traffic.native());
   EXPECT_EQ(memory, read_back(driver(), buffer, 0, kSplitBytes));

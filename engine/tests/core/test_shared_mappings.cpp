@@ -6,64 +6,11 @@
 #include <set>
 
 #include "driver/fault_injection.hpp"
+#include "mapped_buffer.hpp"
 #include "support/simulated_test.hpp"
 
 namespace polypath::test {
 namespace {
-
-/// Memory of GPU 0 in mappings of `part` bytes, which GPU 0 alone may access.
-class MappedBuffer {
- public:
-  MappedBuffer(const CudaDriver& driver, std::uint64_t bytes, std::uint64_t part)
-      : driver_(driver), bytes_(bytes), part_(part) {
-    POLYPATH_CHECK(driver_, mem_address_reserve(&address_, bytes_, 0, 0, 0));
-    map();
-  }
-  ~MappedBuffer() {
-    unmap();
-    POLYPATH_WARN(driver_, mem_address_free(address_, bytes_));
-  }
-  MappedBuffer(const MappedBuffer&) = delete;
-  MappedBuffer& operator=(const MappedBuffer&) = delete;
-
-  void map() {
-    CUmemAllocationProp what{};
-    what.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    what.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    for (std::uint64_t at = 0; at < bytes_; at += part_) {
-      CUmemGenericAllocationHandle handle = 0;
-      POLYPATH_CHECK(driver_, mem_create(&handle, part_, &what, 0));
-      POLYPATH_CHECK(driver_, mem_map(address_ + at, part_, 0, handle, 0));
-      POLYPATH_CHECK(driver_, mem_release(handle));
-    }
-    set_access(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-  }
-  void unmap() { POLYPATH_CHECK(driver_, mem_unmap(address_, bytes_)); }
-  void set_access(int gpu, CUmemAccess_flags flags, std::uint64_t offset = 0,
-                  std::uint64_t bytes = 0) {
-    CUmemAccessDesc access{};
-    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.location.id = gpu;
-    access.flags = flags;
-    POLYPATH_CHECK(driver_, mem_set_access(address_ + offset, bytes != 0 ? bytes : bytes_ - offset,
-                                           &access, 1));
-  }
-  [[nodiscard]] CUmemAccess_flags access(int gpu, std::uint64_t offset = 0) const {
-    return mapping_access(driver_, address_ + offset, gpu);
-  }
-  [[nodiscard]] CUdeviceptr address() const noexcept { return address_; }
-  [[nodiscard]] std::vector<CUdeviceptr> mappings() const {
-    std::vector<CUdeviceptr> all;
-    for (std::uint64_t at = 0; at < bytes_; at += part_) all.push_back(address_ + at);
-    return all;
-  }
-
- private:
-  const CudaDriver& driver_;
-  std::uint64_t bytes_;
-  std::uint64_t part_;
-  CUdeviceptr address_ = 0;
-};
 
 constexpr auto kNone = CU_MEM_ACCESS_FLAGS_PROT_NONE;
 constexpr auto kRead = CU_MEM_ACCESS_FLAGS_PROT_READ;
@@ -111,7 +58,7 @@ class SharedMappingsTest : public SimulatedTest {
       return testing::AssertionFailure() << "byte " << *at;
     return testing::AssertionSuccess();
   }
-  [[nodiscard]] std::set<int> given() const {
+  [[nodiscard]] std::set<int> gpus_granted() const {
     std::set<int> gpus;
     for (int gpu = 1; gpu < this->gpus(); ++gpu)
       if (buffer_->access(gpu) == kAll) gpus.insert(gpu);
@@ -130,15 +77,15 @@ TEST_F(SharedMappingsTest, SharedMemory_TakesThePlansRoutes) {
   const auto context = make_context();
   context->prepare({from_host()});
   context->share_mapping(buffer_->address(), kSplitBytes);
-  EXPECT_EQ(std::set<int>{}, given()) << "before a transfer";
+  EXPECT_EQ(std::set<int>{}, gpus_granted()) << "before a transfer";
   const Traffic traffic(*context);
   EXPECT_TRUE(arrives(*context));
   EXPECT_TRUE(traffic.went_as(context->plan({from_host()})));
-  EXPECT_EQ(relays_, given());
+  EXPECT_EQ(relays_, gpus_granted());
   // Neighbouring mappings are one call.
-  EXPECT_EQ(relays_.size(), context->shared_mappings().counts().given);
+  EXPECT_EQ(relays_.size(), context->shared_mappings().counts().granted);
   EXPECT_TRUE(arrives(*context));
-  EXPECT_EQ(relays_.size(), context->shared_mappings().counts().given);
+  EXPECT_EQ(relays_.size(), context->shared_mappings().counts().granted);
 }
 
 // Contexts and staging memory are made for such memory as for any other.
@@ -180,14 +127,14 @@ TEST_F(SharedMappingsTest, OnlyWhereItIsAllowed) {
   // A part of it is not enough.
   context->share_mapping(buffer_->address() + kPart, kSplitBytes - kPart);
   EXPECT_TRUE(arrives(*context));
-  EXPECT_EQ(std::set<int>{}, given());
+  EXPECT_EQ(std::set<int>{}, gpus_granted());
   context->share_mapping(buffer_->address(), kPart);
   context->unshare_mapping(buffer_->address() + kPart, kPart);
   EXPECT_TRUE(arrives(*context));
-  EXPECT_EQ(std::set<int>{}, given());
+  EXPECT_EQ(std::set<int>{}, gpus_granted());
   context->share_mapping(buffer_->address() + kPart, kPart);
   EXPECT_TRUE(arrives(*context));
-  EXPECT_EQ(relays_, given());
+  EXPECT_EQ(relays_, gpus_granted());
 }
 
 TEST_F(SharedMappingsTest, SettingOff_GivesNothing) {
@@ -196,7 +143,7 @@ TEST_F(SharedMappingsTest, SettingOff_GivesNothing) {
   context->prepare({from_host()});
   context->share_mapping(buffer_->address(), kSplitBytes);
   EXPECT_TRUE(arrives(*context));
-  EXPECT_EQ(std::set<int>{}, given());
+  EXPECT_EQ(std::set<int>{}, gpus_granted());
 }
 
 TEST_F(SharedMappingsTest, NewMemoryAtTheAddress_IsNotShared) {
@@ -208,10 +155,10 @@ TEST_F(SharedMappingsTest, NewMemoryAtTheAddress_IsNotShared) {
   buffer_->unmap();
   buffer_->map();
   EXPECT_TRUE(arrives(*context));
-  EXPECT_EQ(std::set<int>{}, given());
+  EXPECT_EQ(std::set<int>{}, gpus_granted());
   context->share_mapping(buffer_->address(), kSplitBytes);
   EXPECT_TRUE(arrives(*context));
-  EXPECT_EQ(relays_, given());
+  EXPECT_EQ(relays_, gpus_granted());
 }
 
 TEST_F(SharedMappingsTest, MappingThatAGpuMayRead_StaysSo) {
@@ -235,7 +182,7 @@ TEST_F(SharedMappingsTest, ProgramsAccessToAPart_IsLeft) {
   EXPECT_TRUE(arrives(*context));
   EXPECT_TRUE(traffic.went_as(context->plan({from_host()})));
   // Before and after what the program has given.
-  EXPECT_EQ(relays_.size() + 1, context->shared_mappings().counts().given);
+  EXPECT_EQ(relays_.size() + 1, context->shared_mappings().counts().granted);
 }
 
 TEST_F(SharedMappingsTest, RefusedGpu_IsLeftOutAndNotAskedAgain) {
@@ -251,7 +198,7 @@ TEST_F(SharedMappingsTest, RefusedGpu_IsLeftOutAndNotAskedAgain) {
     EXPECT_EQ(1U, traffic.excluded(ExclusionReason::unreachable));
     EXPECT_EQ(0U, traffic.failed());
     EXPECT_EQ("cuMemSetAccess", faults_->last_failed());
-    EXPECT_EQ(relays_.size() - 1, given().size());
+    EXPECT_EQ(relays_.size() - 1, gpus_granted().size());
     EXPECT_EQ(1U, context->shared_mappings().counts().refused);
     faults_->clear();
     EXPECT_TRUE(arrives(*context));
@@ -260,7 +207,7 @@ TEST_F(SharedMappingsTest, RefusedGpu_IsLeftOutAndNotAskedAgain) {
     context->unshare_mapping(buffer_->address(), kSplitBytes);
     context->share_mapping(buffer_->address(), kSplitBytes);
     EXPECT_TRUE(arrives(*context));
-    EXPECT_EQ(relays_, given());
+    EXPECT_EQ(relays_, gpus_granted());
     buffer_->unmap();
     buffer_->map();
   }

@@ -77,7 +77,7 @@ struct OwnMemory {
 struct Mapping {
   unsigned long long begin;
   unsigned long long end;
-  int gpu;                     ///< of the program's own memory; -1: of other memory
+  int gpu;                     ///< of memory that the program allocated; -1: of other memory
   bool is_told;                ///< the engine knows
   bool is_leaving;             ///< the program's cuMemUnmap is under way
   int changes;                 ///< calls under way that may take access away
@@ -117,7 +117,7 @@ bool is_on() noexcept {
 
 bool is_empty() noexcept { return count.load(std::memory_order_acquire) == 0; }
 
-/// Whether a call is to be kept: the engine's own are not the program's.
+/// Whether a call is kept: the engine's own are not the program's.
 bool is_kept() noexcept { return is_on() && !is_inside_engine(); }
 
 bool names_gpu(const CUmemLocation& location) noexcept {
@@ -142,9 +142,9 @@ void for_each_in(unsigned long long begin, unsigned long long end, Visit&& visit
 
 /// Null: none that the table knows.
 const Mapping* find(unsigned long long address) noexcept {
-  const Mapping* found = nullptr;
-  for_each_in(address, address + 1, [&](const Mapping& mapping) { found = &mapping; });
-  return found;
+  const Mapping* match = nullptr;
+  for_each_in(address, address + 1, [&](const Mapping& mapping) { match = &mapping; });
+  return match;
 }
 
 void set(Mapping& mapping, int gpu, CUmemAccess_flags flags) noexcept {
@@ -343,7 +343,7 @@ void MappingSharer::share(CUdeviceptr address, std::size_t bytes) noexcept {
   if (is_empty() || (begin_ <= address && address < end_ && bytes <= end_ - address)) return;
   const Lock turn(telling);
   for (CUdeviceptr at = address; at - address < bytes;) {
-    Mapping found{};
+    Mapping match{};
     {
       const Lock lock(mutex);
       begin_ = at;
@@ -359,14 +359,14 @@ void MappingSharer::share(CUdeviceptr address, std::size_t bytes) noexcept {
         end_ = mapping.end;
         if (!mapping.is_told && mapping.may_be_shared()) {
           mapping.is_told = true;
-          found = mapping;
+          match = mapping;
         }
         break;
       }
     }
-    if (found.end != 0)
-      engine_.share_mapping(engine_.context, reinterpret_cast<void*>(found.begin),
-                            found.end - found.begin);
+    if (match.end != 0)
+      engine_.share_mapping(engine_.context, reinterpret_cast<void*>(match.begin),
+                            match.end - match.begin);
     at = end_;
   }
 }

@@ -5,7 +5,7 @@
 // to them is about to be offered: a program that maps memory pays for nothing else. What the
 // program asks about access is answered from what it set itself.
 //
-//   cuMemCreate, cuMemRelease   handles of the program's own memory
+//   cuMemCreate, cuMemRelease   handles of memory that the program allocates
 //   cuMemMap, cuMemUnmap        the table of mappings
 //   cuMemSetAccess              what the program set; access that the engine gave stays, since
 //                               copies under way may use it
@@ -24,7 +24,7 @@ namespace polypath::preload {
 class MappingSharer {
  public:
   explicit MappingSharer(const Engine& engine) noexcept : engine_(engine) {}
-  /// Of these bytes, which lie anywhere.
+  /// Tells of the mappings in these bytes, which lie anywhere.
   void share(CUdeviceptr address, std::size_t bytes) noexcept;
 
  private:

@@ -112,10 +112,10 @@ class MappedMemory : public NodeTest {
     return flags;
   }
   [[nodiscard]] std::set<int> gpus_with_access() const {
-    std::set<int> with;
+    std::set<int> reaching;
     for (int gpu = 0; gpu < gpus; ++gpu)
-      if (real_access(gpu) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) with.insert(gpu);
-    return with;
+      if (real_access(gpu) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) reaching.insert(gpu);
+    return reaching;
   }
   /// No GPU but 0 has access, as the program sees it.
   [[nodiscard]] Answers own_access_alone() const {
@@ -209,13 +209,13 @@ TEST_F(MappedMemory, SettingOff_GoesNatively) {
 TEST_F(MappedMemory, AccessOfOthers_IsTakenByUnmapAlone) {
   wake();
   there_and_back(Way::over_other_gpus);
-  const std::set<int> given = gpus_with_access();
+  const std::set<int> before = gpus_with_access();
   for (int other = 1; other < gpus; ++other) {
     EXPECT_CUDA(set_access(other, CU_MEM_ACCESS_FLAGS_PROT_NONE));
     EXPECT_EQ(own_access_alone(), answers());
   }
   // Copies under way may use what the engine gave.
-  EXPECT_EQ(given, gpus_with_access());
+  EXPECT_EQ(before, gpus_with_access());
   std::fill_n(host, kBytes, std::uint8_t{0x5A});
   ASSERT_CUDA(cuMemcpyHtoDAsync(range, host, kBytes, stream));
   for (int other = 1; other < gpus; ++other)
