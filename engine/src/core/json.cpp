@@ -142,10 +142,11 @@ json devices_json(Context& context) {
   }
   json staging = json::array();
   for (const MemoryId memory : context.node().memories()) {
-    // Host memory is pinned up to a limit, and only the driver can refuse it.
-    const auto reason = memory.is_gpu() ? context.devices().may_stage(
-                                              memory.index, context.resources().ring_limits().gpu)
-                                        : StagingReason::allowed;
+    const RingLimits& rings = context.resources().ring_limits();
+    const StagingReason reason =
+        memory.is_gpu() ? context.devices().may_stage(memory.index, rings.gpu)
+        : context.devices().pinned().has_room(rings.host) ? StagingReason::allowed
+                                                          : StagingReason::little_memory;
     staging.push_back({{"memory", to_string(memory)},
                        {"allowed", reason == StagingReason::allowed},
                        {"reason", to_string(reason)},

@@ -44,6 +44,10 @@ class PinnedBudget {
   /// passed.
   Share take(std::uint64_t bytes);
 
+  /// Whether `bytes` more would fit now.
+  [[nodiscard]] bool has_room(std::uint64_t bytes) const noexcept {
+    return bytes <= limit_ && used_ <= limit_ - bytes;
+  }
   [[nodiscard]] std::uint64_t limit() const noexcept { return limit_; }
   /// Bytes that all contexts of this process have now.
   [[nodiscard]] static std::uint64_t used() noexcept { return used_; }

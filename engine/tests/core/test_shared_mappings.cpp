@@ -214,6 +214,7 @@ TEST_F(SharedMappingsTest, RefusedGpu_IsLeftOutAndNotAskedAgain) {
 }
 
 TEST_F(SharedMappingsTest, EachCallFails_BytesAreRight) {
+  arguments_.emplace_back("chunks", "2");  // few chunks make few calls
   const auto context = make_context();
   context->prepare({from_host()});
   std::uint64_t calls = 1;
