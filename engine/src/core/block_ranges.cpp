@@ -82,7 +82,9 @@ std::optional<std::uint64_t> BlockRanges::ask_distance(const BlockRange& range, 
   }
   if (info.kind == PointerInfo::Kind::device) {
     if (info.pool != nullptr || info.mapped)
-      return range.access.obtain(driver(), gpu) ? std::optional<std::uint64_t>(0) : std::nullopt;
+      return range.access.obtain(driver(), gpu, SharedMappings::kCallUs)
+                 ? std::optional<std::uint64_t>(0)
+                 : std::nullopt;
     // Peer access is of primary contexts.
     if (info.context != devices_.context_if_active(info.gpu)) return std::nullopt;
     return gpu == info.gpu || reaches_peer ? std::optional<std::uint64_t>(0) : std::nullopt;

@@ -116,9 +116,9 @@ bool Access::possible(const CudaDriver& driver, int gpu) const {
   return granted(driver, gpu) || (shared_ != nullptr && shared_->may_share(driver, mappings_));
 }
 
-bool Access::obtain(const CudaDriver& driver, int gpu) const {
+bool Access::obtain(const CudaDriver& driver, int gpu, double saved_us) const {
   if (granted(driver, gpu)) return true;
-  if (shared_ == nullptr || !shared_->give(driver, mappings_, gpu)) return false;
+  if (shared_ == nullptr || !shared_->give(driver, mappings_, gpu, saved_us)) return false;
   known_[gpu] = true;
   return true;
 }

@@ -56,8 +56,9 @@ class Access {
   [[nodiscard]] bool granted(const CudaDriver& driver, int gpu) const;
   /// Whether it has, or may be given it.
   [[nodiscard]] bool possible(const CudaDriver& driver, int gpu) const;
-  /// Whether it has, after it was given it where that may be. For a GPU that copies now.
-  [[nodiscard]] bool obtain(const CudaDriver& driver, int gpu) const;
+  /// Whether it has, after it was given it where that may be and pays (SharedMappings::give). For a
+  /// GPU that copies now.
+  [[nodiscard]] bool obtain(const CudaDriver& driver, int gpu, double saved_us) const;
 
  private:
   CUmemoryPool pool_ = nullptr;

@@ -67,6 +67,7 @@ void SharedMappings::cut(CUdeviceptr begin, CUdeviceptr end) {
     if (last > end) ranges_.emplace(end, last);
   }
   refusals_.erase(refusals_.lower_bound({begin, 0}), refusals_.lower_bound({end, 0}));
+  missed_us_.erase(missed_us_.lower_bound({begin, 0}), missed_us_.lower_bound({end, 0}));
 }
 
 bool SharedMappings::holds(const AddressRange& range) const {
@@ -82,8 +83,8 @@ bool SharedMappings::may_share(const CudaDriver& driver, std::span<const CUdevic
   });
 }
 
-bool SharedMappings::give(const CudaDriver& driver, std::span<const CUdeviceptr> mappings,
-                          int gpu) {
+bool SharedMappings::give(const CudaDriver& driver, std::span<const CUdeviceptr> mappings, int gpu,
+                          double saved_us) {
   if (!is_on_ || driver.mem_set_access == nullptr) return false;
   const RelaxedCapture relaxed(driver);
   const std::lock_guard lock(mutex_);
@@ -102,6 +103,11 @@ bool SharedMappings::give(const CudaDriver& driver, std::span<const CUdeviceptr>
     else
       lacking.push_back(*mapping);
   }
+  if (lacking.empty()) return true;
+  const auto missed = missed_us_.try_emplace({lacking.front().begin, gpu}, 0).first;
+  missed->second += saved_us;
+  if (missed->second < kCallUs * static_cast<double>(lacking.size())) return false;
+  missed_us_.erase(missed);
   return std::ranges::all_of(
       lacking, [&](const AddressRange& range) { return set_access(driver, range, gpu); });
 }

@@ -49,8 +49,13 @@ class SharedMappings {
   [[nodiscard]] bool may_share(const CudaDriver& driver, std::span<const CUdeviceptr> mappings);
   /// Lets `gpu` read and write the mappings that it has no access to. False where one of them may
   /// not be shared, the program lets the GPU only read it, or the driver refuses, which is not
-  /// tried again before the mapping is added anew.
-  bool give(const CudaDriver& driver, std::span<const CUdeviceptr> mappings, int gpu);
+  /// tried again before the mapping is added anew. `saved_us`: what the GPU's route saves this
+  /// transfer. False also until transfers could have saved as much as the calls take.
+  bool give(const CudaDriver& driver, std::span<const CUdeviceptr> mappings, int gpu,
+            double saved_us);
+  /// That one call takes the thread, in microseconds. Assumed: `driver_facts --only access_costs`
+  /// measures it.
+  static constexpr double kCallUs = 50;
 
   struct Counts {
     std::uint64_t granted = 0;  ///< calls of cuMemSetAccess that succeeded, each for one GPU
@@ -67,8 +72,10 @@ class SharedMappings {
 
   const bool is_on_;
   std::mutex mutex_;
-  std::map<CUdeviceptr, CUdeviceptr> ranges_;       // end by begin, apart from each other
-  std::set<std::pair<CUdeviceptr, int>> refusals_;  // begin of what was refused, GPU
+  std::map<CUdeviceptr, CUdeviceptr> ranges_;  // end by begin, apart from each other
+  // By the begin of the mappings that lack access, and GPU:
+  std::set<std::pair<CUdeviceptr, int>> refusals_;
+  std::map<std::pair<CUdeviceptr, int>, double> missed_us_;  // that transfers could have saved
   Counts counts_;
 };
 

@@ -2,6 +2,7 @@
 // of any other memory, and each refusal of the driver costs a route at most.
 #include "core/shared_mappings.hpp"
 
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -213,6 +214,30 @@ TEST_F(SharedMappingsTest, RefusedGpu_IsLeftOutAndNotAskedAgain) {
   }
 }
 
+// A call that takes longer than it saves is made once it would have paid.
+TEST_F(SharedMappingsTest, SmallTransfers_ShareOnceThatPays) {
+  const auto context = make_context();
+  Request small = from_host();
+  small.bytes = min_split(*context, small.src, small.dst).value_or(kMiB);
+  context->prepare({small});
+  context->share_mapping(buffer_->address(), kSplitBytes);
+  const Plan plan = context->plan({small});
+  const double saved_us = (plan.native_us - plan.predicted_us) /
+                          static_cast<double>(plan.transfers.front().routes.size() - 1);
+  ASSERT_GT(saved_us, 0);
+  const int copies = static_cast<int>(std::ceil(SharedMappings::kCallUs / saved_us));
+  ASSERT_GT(copies, 1);
+  Transfer each = transfer();
+  each.bytes = small.bytes;
+  for (int i = 1; i <= copies; ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_TRUE(gpus_granted().empty());
+    copy(*context, each);
+    synchronize(stream_->get());
+  }
+  EXPECT_FALSE(gpus_granted().empty());
+}
+
 TEST_F(SharedMappingsTest, EachCallFails_BytesAreRight) {
   arguments_.emplace_back("chunks", "2");  // few chunks make few calls
   const auto context = make_context();
@@ -271,8 +296,8 @@ TEST_F(SharedMappingsTest, RangesMergeAndSplit) {
   EXPECT_FALSE(shared.may_share(driver(), mappings));
   shared.remove(mappings[1], kPart);
   EXPECT_TRUE(may(0) && !may(1) && may(2));
-  EXPECT_FALSE(shared.give(driver(), mappings, *relays_.begin()));
-  EXPECT_TRUE(shared.give(driver(), {&mappings[2], 1}, *relays_.begin()));
+  EXPECT_FALSE(shared.give(driver(), mappings, *relays_.begin(), 1e9));
+  EXPECT_TRUE(shared.give(driver(), {&mappings[2], 1}, *relays_.begin(), 1e9));
   EXPECT_EQ(kAll, buffer_->access(*relays_.begin(), 2 * kPart));
   EXPECT_EQ(kNone, buffer_->access(*relays_.begin(), 0));
   shared.remove(0, ~std::uint64_t{0});
