@@ -212,6 +212,8 @@ _FUNCTIONS: dict[str, list[Any]] = {
         *[c_void_p, c_size_t, POINTER(c_uint64), POINTER(c_uint64), POINTER(c_uint64), c_void_p],
     ],
     "polypath_prepare_batches": [c_void_p, POINTER(Request), c_size_t],
+    "polypath_share_mapping": [c_void_p, c_void_p, c_size_t],
+    "polypath_unshare_mapping": [c_void_p, c_void_p, c_size_t],
     "polypath_prepare": [c_void_p, POINTER(Request), c_size_t],
     "polypath_plan": [c_void_p, POINTER(Request), c_size_t, _STRING],
     "polypath_plan_collective": [c_void_p, POINTER(CollectiveRequest), _STRING],

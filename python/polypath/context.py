@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import _api
+from .buffers import as_buffer
 from .errors import InvalidArgument
 from .handles import WarnsUnlessClosed
 from .integers import array, checked_size, integer
@@ -153,6 +154,23 @@ class Context(WarnsUnlessClosed):
         """`prepare` for transfers that will be planned together."""
         array = request_array(requests)
         _api.call("polypath_prepare", self._open(), array, len(array))
+
+    def share_mapping(self, memory: Any, bytes: int | None = None) -> None:
+        """GPUs that transfers stage on may be given access to memory that was mapped by `cuMemMap`
+        for its own GPU alone, from the next transfers on.
+
+        ``memory``: an address with ``bytes``, or anything that `polypath.buffers.as_buffer` takes.
+        The memory is of a GPU, and this process allocated it. Call `unshare_mapping` before it is
+        unmapped. Raises `InvalidArgument` for other memory.
+        """
+        address, length = _range_of(memory, bytes)
+        _api.call("polypath_share_mapping", self._open(), address, length)
+
+    def unshare_mapping(self, memory: Any, bytes: int | None = None) -> None:
+        """Before mapped memory is unmapped, or its access is set anew: no GPU is being given access
+        when it returns. Arguments as of `share_mapping`."""
+        address, length = _range_of(memory, bytes)
+        _api.call("polypath_unshare_mapping", self._open(), address, length)
 
     # ---- Asking ----------------------------------------------------------------------------------
 
@@ -351,6 +369,7 @@ class Context(WarnsUnlessClosed):
          "links": [{"from", "to", "bytes", "copies"}],
          "graphs": {"launches", "hits", "patches", "patched_nodes", "builds", "evictions",
                     "failed", "busy", "cached"},
+         "pinned": {"bytes", "limit_bytes"}, "shared_mappings": {"granted", "refused"},
          "staging": [{"memory", "bytes"}]}
 
         "graphs": ``hits`` were launched with the addresses that they held, ``patches`` got others
@@ -553,6 +572,15 @@ def progress_callback(progress: TuneProgress | None) -> tuple[Any, list[BaseExce
 def settings() -> list[dict[str, Any]]:
     """Every setting, as a new context would have it; needs no GPU. Shape: `Context.settings`."""
     return _api.call_json("polypath_settings", None)  # type: ignore[no-any-return]
+
+
+def _range_of(memory: Any, bytes: int | None) -> tuple[int, int]:
+    """Address and length of what `as_buffer` takes, or of an address with ``bytes``."""
+    buffer = as_buffer(memory)
+    length = buffer.bytes if bytes is None else checked_size(bytes, "bytes")
+    if length is None:
+        raise InvalidArgument("bytes is missing: memory is an address, which does not say it")
+    return buffer.address, length
 
 
 def _setting_text(value: Any) -> str:

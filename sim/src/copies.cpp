@@ -121,6 +121,29 @@ Reach reach(const Driver& driver, const Context& context, const Operand& operand
   return worst;
 }
 
+/// Mappings that a context's device uses by its own access.
+using UsedMappings = std::vector<std::pair<AllocationPtr, CUmemAccess_flags>>;
+
+void add_mappings(UsedMappings& used, const Driver& driver, const Context& context,
+                  const Operand& operand, CUmemAccess_flags access) {
+  const auto add = [&](const AllocationPtr& allocation) {
+    if (allocation && allocation->kind == Allocation::Kind::mapping &&
+        reach(driver, context, *allocation, access) == Reach::direct)
+      used.emplace_back(allocation, access);
+  };
+  add(operand.allocation);
+  for (const AllocationPtr& each : operand.further) add(each);
+}
+
+/// What a GPU gets whose access was taken away while it copied.
+void fault_without_access(Driver& driver, CUcontext handle, const UsedMappings& used) {
+  Context* const context = driver.contexts.find(handle);
+  if (context == nullptr) return;
+  for (const auto& [mapping, access] : used)
+    if ((mapping->access.get(context->device) & access) != access)
+      context->fault = CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
 }  // namespace
 
 bool Driver::reaches(const Context& context, const Allocation& allocation,
@@ -190,7 +213,12 @@ PreparedCopy Driver::prepare_copy(const Context& context, const CopyRequest& req
       move_bytes(to.overwrite(dst, bytes), from.read(src, bytes), bytes);
     });
   };
-  prepared.operation.effect = [this, moved = std::move(moved)] {
+  UsedMappings used;
+  add_mappings(used, *this, context, to, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  add_mappings(used, *this, context, from, CU_MEM_ACCESS_FLAGS_PROT_READ);
+  prepared.operation.effect = [this, moved = std::move(moved), used = std::move(used),
+                               by = context.handle] {
+    fault_without_access(*this, by, used);
     for (const auto& [link, bytes] : moved) {
       counters.links[static_cast<std::size_t>(link)].bytes += bytes;
       counters.links[static_cast<std::size_t>(link)].copies += 1;
@@ -299,6 +327,12 @@ void Driver::fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t co
       done += run;
     }
   };
+  UsedMappings used;
+  add_mappings(used, *this, context, to, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  if (!used.empty())
+    operation.effect = [this, used = std::move(used), by = context.handle] {
+      fault_without_access(*this, by, used);
+    };
   const OperationPtr issued = enqueue(on, std::move(operation));
   spend(node.costs.copy_issue_us);
   if (is_synchronous && !to.location.is_gpu()) wait(issued);

@@ -257,6 +257,27 @@ TEST_F(VirtualMemory, WorkUnderWayIsWaitedFor) {
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, copy(plain, memory, kPart));
 }
 
+TEST_F(VirtualMemory, AccessTakenDuringACopy_FailsTheContext) {
+  const CUdeviceptr memory = map_device(0, 1, {0, 1});
+  const CUdeviceptr plain = allocate(0, kPart);
+  ASSERT_CUDA(cuMemcpyAsync(memory, plain, kPart, stream));
+  // Access of a GPU that takes no part.
+  ASSERT_CUDA(
+      set_access(memory, kPart, CU_MEM_LOCATION_TYPE_DEVICE, 1, CU_MEM_ACCESS_FLAGS_PROT_NONE));
+  ASSERT_CUDA(cuStreamSynchronize(stream));
+  for (const bool is_fill : {false, true}) {
+    ASSERT_CUDA(set_access(memory, kPart, CU_MEM_LOCATION_TYPE_DEVICE, 0));
+    ASSERT_CUDA(is_fill ? cuMemsetD8Async(memory, 7, kPart, stream)
+                        : cuMemcpyAsync(memory, plain, kPart, stream));
+    ASSERT_CUDA(
+        set_access(memory, kPart, CU_MEM_LOCATION_TYPE_DEVICE, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
+    EXPECT_CUDA(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
+    EXPECT_CUDA(CUDA_ERROR_ILLEGAL_ADDRESS, cuMemcpyAsync(plain, plain, 1, stream));
+    polypath_sim_fail_context(0, CUDA_SUCCESS);
+    ASSERT_CUDA(cuStreamSynchronize(stream));
+  }
+}
+
 TEST_F(VirtualMemory, WrongSizesAndRanges_AreRefused) {
   CUmemGenericAllocationHandle handle = 0;
   auto prop = properties(CU_MEM_LOCATION_TYPE_DEVICE, 0);

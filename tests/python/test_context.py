@@ -1,5 +1,6 @@
 """The Python API on the simulated node narval: copies, plans, counters, errors."""
 
+import ctypes
 import gc
 import warnings
 from pathlib import Path
@@ -220,3 +221,65 @@ def test_a_forgotten_context_warns():
 
 def test_version():
     assert [int(part) >= 0 for part in version().split(".")] == [True] * 3
+
+
+class Properties(ctypes.Structure):
+    """CUmemAllocationProp of memory on GPU 0."""
+
+    _fields_ = [
+        ("type", ctypes.c_int),
+        ("handle_types", ctypes.c_int),
+        ("location_type", ctypes.c_int),
+        ("location_id", ctypes.c_int),
+        ("unused", ctypes.c_uint64 * 2),
+    ]
+
+
+class AccessRule(ctypes.Structure):
+    """CUmemAccessDesc."""
+
+    _fields_ = [
+        ("location_type", ctypes.c_int),
+        ("location_id", ctypes.c_int),
+        ("flags", ctypes.c_int),
+    ]
+
+
+def test_shared_mapping_takes_every_route(context, driver, random):
+    contents = random()
+    context.group_prepare([("host0", "gpu0", SIZE), ("gpu0", "host0", SIZE)])
+    address, handle = ctypes.c_uint64(), ctypes.c_uint64()
+    length = ctypes.c_size_t(SIZE)
+    properties = Properties(type=1, location_type=1)
+    own = AccessRule(1, 0, 3)
+    driver("cuMemCreate", ctypes.byref(handle), length, ctypes.byref(properties), 0)
+    driver("cuMemAddressReserve", ctypes.byref(address), length, 0, 0, 0)
+    driver("cuMemMap", address, length, 0, handle, 0)
+    driver("cuMemSetAccess", address, length, ctypes.byref(own), 1)
+    sent, received = driver.pinned(SIZE), driver.pinned(SIZE)
+    sent[:], received[:] = contents, 0xEE
+    stream = driver.stream()
+    context.share_mapping(address.value, SIZE)
+    context.reset_counters()
+    context.copy_async(address.value, sent, SIZE, stream=stream)
+    context.copy_async(received, address.value, SIZE, stream=stream)
+    driver.synchronise(stream)
+    assert np.array_equal(received, contents)
+    counters = context.counters()
+    assert counters["split"] == 2
+    assert counters["shared_mappings"]["granted"] > 0
+    assert counters["shared_mappings"]["refused"] == 0
+    assert 0 < counters["pinned"]["bytes"] <= counters["pinned"]["limit_bytes"] == 256 << 20
+    assert any(
+        route["src"] == "host0" and route["route"].startswith("via gpu")
+        for route in counters["routes"]
+    )
+    context.unshare_mapping(address.value, SIZE)
+    driver("cuMemUnmap", address, length)
+
+
+def test_only_mapped_memory_is_shared(context, driver, random):
+    with pytest.raises(InvalidArgument, match="cuMemMap"):
+        context.share_mapping(DeviceArray(driver, 0, random()))
+    with pytest.raises(InvalidArgument, match="bytes is missing"):
+        context.share_mapping(4096)

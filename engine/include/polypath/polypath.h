@@ -231,6 +231,30 @@ POLYPATH_API polypath_status polypath_ipc_register_import(polypath_context* cont
 POLYPATH_API polypath_status polypath_ipc_unregister_import(polypath_context* context,
                                                             const void* address);
 
+/* ---- Mapped memory ----------------------------------------------------------------------------
+ */
+
+/* Memory that was mapped by cuMemMap is reached by those GPUs alone that were given access
+ * (cuMemSetAccess), so transfers from and to it leave out routes over others. These calls let this
+ * library give access to the GPUs that it stages on. A program may also give all GPUs access
+ * itself; then it calls nothing here. Under `polypath run` unmodified programs need neither. */
+
+/* The mappings in [address, address + bytes), of memory of a GPU that this process allocated
+ * (cuMemCreate, not imported), may be shared from now on: a GPU gets read and write access when a
+ * transfer first stages over it, by one cuMemSetAccess on the calling thread. A GPU that the
+ * program gave PROT_READ gets no more. cuMemGetAccess() shows what was given. A refusal of the
+ * driver costs the route, never the transfer. Nothing happens with the setting share_mappings off.
+ * POLYPATH_INVALID_ARGUMENT: not memory of a GPU that was mapped. Any thread; no call for
+ * mappings that a transfer is using meanwhile. */
+POLYPATH_API polypath_status polypath_share_mapping(polypath_context* context, const void* address,
+                                                    size_t bytes);
+
+/* Before cuMemUnmap(address, bytes), and before access is set anew: when it returns no GPU is being
+ * given access to these mappings. GPUs that have it keep it until the memory is unmapped. Ranges
+ * that are not shared are let pass. Any thread. */
+POLYPATH_API polypath_status polypath_unshare_mapping(polypath_context* context,
+                                                      const void* address, size_t bytes);
+
 /* ---- Asking -----------------------------------------------------------------------------------
  */
 
@@ -350,6 +374,10 @@ POLYPATH_API polypath_status polypath_device_info(polypath_context* context, cha
  *  "graphs": {"launches", "hits" (same addresses), "patches" (graphs that got other addresses),
  *             "patched_nodes", "builds", "evictions", "failed", "busy" (went by streams instead),
  *             "cached"},
+ *  "pinned": {"bytes" (host memory that transfers of this process have page-locked now),
+ *             "limit_bytes"},
+ *  "shared_mappings": {"granted" (one GPU got access to neighbouring mappings, by one call),
+ *                      "refused" (by the driver)},
  *  "staging": [{"memory", "bytes"}]} */
 POLYPATH_API polypath_status polypath_counters(polypath_context* context, char** json);
 /* The same as lines for people; how many lines there are, and their words, may change. */

@@ -103,6 +103,16 @@ class context {
     detail::check(polypath_prepare(get(), list.data(), list.size()));
   }
 
+  /// GPUs that transfers stage on may be given access to these mappings of cuMemMap.
+  void share_mapping(const void* address, std::size_t bytes) {
+    detail::check(polypath_share_mapping(get(), address, bytes));
+  }
+
+  /// Before they are unmapped, or their access is set anew.
+  void unshare_mapping(const void* address, std::size_t bytes) {
+    detail::check(polypath_unshare_mapping(get(), address, bytes));
+  }
+
   /// The plan, as JSON, without running it.
   [[nodiscard]] std::string plan(std::span<const request> requests) {
     const auto list = views(requests);

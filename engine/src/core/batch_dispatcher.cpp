@@ -77,8 +77,9 @@ void for_each_piece(const Batch& batch, std::span<const std::int8_t> group_of, i
 }  // namespace
 
 BatchDispatcher::BatchDispatcher(const NodeSource& source, const Options& options, Devices& devices,
-                                 ImportedMemories& imports, PeerProcesses& others,
-                                 Counters& counters, TransferDispatcher& transfers)
+                                 ImportedMemories& imports, SharedMappings& shared,
+                                 PeerProcesses& others, Counters& counters,
+                                 TransferDispatcher& transfers)
     : source_(source),
       options_(options),
       devices_(devices),
@@ -86,7 +87,7 @@ BatchDispatcher::BatchDispatcher(const NodeSource& source, const Options& option
       others_(others),
       counters_(counters),
       transfers_(transfers),
-      classifier_(source, devices, imports, 0),
+      classifier_(source, devices, imports, shared, 0),
       blocks_(source.driver, devices, transfers.resources().events()),
       preparing_(kMaxWaiting) {}
 

@@ -44,8 +44,8 @@ class BatchDispatcher {
  public:
   /// All must outlive it.
   BatchDispatcher(const NodeSource& source, const Options& options, Devices& devices,
-                  ImportedMemories& imports, PeerProcesses& others, Counters& counters,
-                  TransferDispatcher& transfers);
+                  ImportedMemories& imports, SharedMappings& shared, PeerProcesses& others,
+                  Counters& counters, TransferDispatcher& transfers);
 
   /// polypath_copy_batch_async.
   void issue(const Batch& batch);

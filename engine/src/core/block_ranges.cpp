@@ -1,7 +1,6 @@
 #include "core/block_ranges.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "driver/check.hpp"
 
@@ -42,24 +41,16 @@ BlockRange BlockRanges::make(const char* argument, CUdeviceptr address, std::uin
   range.end = info.start + info.bytes;
   if (info.mapped) {
     // A reservation's mappings may lie in several memories.
-    CUdeviceptr base = 0;
-    std::size_t size = 0;
-    std::array attributes{CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
-                          CU_POINTER_ATTRIBUTE_MAPPING_SIZE};
-    std::array<void*, attributes.size()> values{&base, &size};
-    const bool is_told =
-        driver().pointer_get_attributes(static_cast<unsigned>(attributes.size()), attributes.data(),
-                                        values.data(), address) == CUDA_SUCCESS &&
-        base <= address && address - base < size;
-    range.begin = is_told ? base : address;
-    range.end = is_told ? base + size : address + 1;
-    range.access = Access(nullptr, {address});
+    const auto mapping = mapping_at(driver(), address);
+    range.begin = mapping ? mapping->begin : address;
+    range.end = mapping ? mapping->end : address + 1;
+    range.access = Access({address}, classifier_.shared());
   } else if (info.bytes == 0) {
     range.begin = address;
     range.end = address + 1;
     range.reason = NativeReason::several_allocations;
   }
-  if (info.pool != nullptr) range.access = Access(info.pool, {});
+  if (info.pool != nullptr) range.access = Access(info.pool);
   if (info.kind == Kind::managed) {
     range.reason = NativeReason::managed;
   } else if (info.kind == Kind::device && info.gpu < 0) {
@@ -91,7 +82,9 @@ std::optional<std::uint64_t> BlockRanges::ask_distance(const BlockRange& range, 
   }
   if (info.kind == PointerInfo::Kind::device) {
     if (info.pool != nullptr || info.mapped)
-      return range.access.granted(driver(), gpu) ? std::optional<std::uint64_t>(0) : std::nullopt;
+      return range.access.obtain(driver(), gpu, SharedMappings::kCallUs)
+                 ? std::optional<std::uint64_t>(0)
+                 : std::nullopt;
     // Peer access is of primary contexts.
     if (info.context != devices_.context_if_active(info.gpu)) return std::nullopt;
     return gpu == info.gpu || reaches_peer ? std::optional<std::uint64_t>(0) : std::nullopt;

@@ -279,6 +279,16 @@ polypath_status polypath_ipc_unregister_import(polypath_context* context, const 
   return guarded([&] { context_of(context).memory_closed(address_of(address)); });
 }
 
+polypath_status polypath_share_mapping(polypath_context* context, const void* address,
+                                       size_t bytes) {
+  return guarded([&] { context_of(context).share_mapping(address_of(address), bytes); });
+}
+
+polypath_status polypath_unshare_mapping(polypath_context* context, const void* address,
+                                         size_t bytes) {
+  return guarded([&] { context_of(context).unshare_mapping(address_of(address), bytes); });
+}
+
 polypath_status polypath_plan(polypath_context* context, const polypath_transfer_request* requests,
                               size_t count, char** json) {
   return guarded([&] {

@@ -26,8 +26,12 @@ std::string allocation_text(const CudaDriver& driver, CUdeviceptr address, std::
 }
 
 Classifier::Classifier(const NodeSource& source, Devices& devices, ImportedMemories& imports,
-                       std::uint64_t min_split_bytes)
-    : source_(source), devices_(devices), imports_(imports), never_split_below_(min_split_bytes) {}
+                       SharedMappings& shared, std::uint64_t min_split_bytes)
+    : source_(source),
+      devices_(devices),
+      imports_(imports),
+      shared_(shared),
+      never_split_below_(min_split_bytes) {}
 
 PointerInfo Classifier::checked_info(const char* argument, CUdeviceptr address,
                                      std::uint64_t bytes) {
@@ -81,11 +85,11 @@ std::optional<Access> Classifier::access_to(const PointerInfo& info, CUdeviceptr
   // Plain memory is reached by the peer access that prepare() enables, and what another process has
   // is imported for each GPU that copies from or to it. Pools and mappings have their own rules.
   if (info.plain || info.import != nullptr) return Access();
-  if (info.pool != nullptr) return Access(info.pool, {});
+  if (info.pool != nullptr) return Access(info.pool);
   if (!info.mapped) return Access();
   auto mappings = mappings_of(driver(), info, address, bytes);
   if (!mappings) return std::nullopt;
-  return Access(nullptr, std::move(*mappings));
+  return Access(std::move(*mappings), shared_);
 }
 
 std::variant<ResolvedTransfer, NativeReason> Classifier::ends_of(const Transfer& transfer) {

@@ -56,7 +56,7 @@ class Classifier {
  public:
   /// All must outlive it. Transfers below `min_split_bytes` bytes are not looked into.
   Classifier(const NodeSource& source, Devices& devices, ImportedMemories& imports,
-             std::uint64_t min_split_bytes);
+             SharedMappings& shared, std::uint64_t min_split_bytes);
 
   /// Between which memories it goes, or why it cannot be split. Throws InvalidArgument for what
   /// cannot be copied at all, DriverError.
@@ -72,6 +72,8 @@ class Classifier {
   std::optional<MemoryId> memory_of(CUdeviceptr address, const PointerInfo& info) const;
   /// Throws DriverError.
   CallerStream caller_of(CUstream stream) const;
+  /// Which mappings other GPUs may be given access to.
+  [[nodiscard]] SharedMappings& shared() const noexcept { return shared_; }
 
  private:
   /// Nothing when the range is not in one memory.
@@ -82,6 +84,7 @@ class Classifier {
   const NodeSource& source_;
   Devices& devices_;
   ImportedMemories& imports_;
+  SharedMappings& shared_;
   std::uint64_t never_split_below_;
 };
 

@@ -22,10 +22,11 @@ Context::Context(NodeSource source, const OptionArguments& arguments)
     : options_(load_options(arguments, &infos_)),
       source_(with_emulated_mesh(std::move(source), options_.emulate_mesh_gbps)),
       others_(process_registry(registry_of(options_, source_)), *source_.driver, source_.node),
-      devices_(source_.driver, source_.nvml, source_.node),
+      devices_(source_.driver, source_.nvml, source_.node, options_.pinned_limit),
       imports_(source_.driver, devices_),
-      dispatcher_(source_, options_, devices_, imports_, others_, counters_),
-      batches_(source_, options_, devices_, imports_, others_, counters_, dispatcher_) {}
+      shared_(options_.share_mappings),
+      dispatcher_(source_, options_, devices_, imports_, shared_, others_, counters_),
+      batches_(source_, options_, devices_, imports_, shared_, others_, counters_, dispatcher_) {}
 
 Context::~Context() = default;
 
@@ -148,6 +149,16 @@ void Context::memory_imported(const CUipcMemHandle& handle, CUdeviceptr address,
   if (options_.prepare == PrepareMode::wait) dispatcher_.wait_prepared();
 }
 
+// ---- mapped memory ------------------------------------------------------------------------------
+
+void Context::share_mapping(CUdeviceptr address, std::uint64_t bytes) {
+  const PointerInfo info = inspect(driver(), address);
+  if (info.kind != PointerInfo::Kind::device || !info.mapped || bytes == 0)
+    throw InvalidArgument(fmt::format("{} is not memory of a GPU that was mapped by cuMemMap",
+                                      range_text(address, bytes)));
+  shared_.add(address, bytes);
+}
+
 // ---- plans --------------------------------------------------------------------------------------
 
 void Context::check(const std::vector<Request>& requests) const {
@@ -194,6 +205,7 @@ ExecutorKind Context::executor_for(const std::vector<Request>& requests) {
 
 void Context::reset_counters() {
   counters_.reset();
+  shared_.reset_counts();
   dispatcher_.reset_graph_counts();
 }
 

@@ -56,6 +56,11 @@ class Context final : public CopyEngine {
   void memory_imported(const CUipcMemHandle& handle, CUdeviceptr address, int holder) override;
   /// polypath_ipc_unregister_import.
   void memory_closed(CUdeviceptr address) override { imports_.closed(address); }
+  /// polypath_share_mapping.
+  void share_mapping(CUdeviceptr address, std::uint64_t bytes);
+  /// polypath_unshare_mapping.
+  void unshare_mapping(CUdeviceptr address, std::uint64_t bytes) { shared_.remove(address, bytes); }
+  [[nodiscard]] SharedMappings& shared_mappings() noexcept { return shared_; }
   /// polypath_prepare.
   void prepare(const std::vector<Request>& requests);
   /// Waits until the background thread has nothing left to prepare.
@@ -127,6 +132,7 @@ class Context final : public CopyEngine {
   PeerProcesses others_;
   Devices devices_;
   ImportedMemories imports_;
+  SharedMappings shared_;
   TransferDispatcher dispatcher_;
   BatchDispatcher batches_;
   // Guards source_.tuned, .collectives, .backends and .profile_state, news_ and the file: ranks

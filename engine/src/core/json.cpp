@@ -142,10 +142,11 @@ json devices_json(Context& context) {
   }
   json staging = json::array();
   for (const MemoryId memory : context.node().memories()) {
-    // Host memory is pinned up to a limit, and only the driver can refuse it.
-    const auto reason = memory.is_gpu() ? context.devices().may_stage(
-                                              memory.index, context.resources().ring_limits().gpu)
-                                        : StagingReason::allowed;
+    const RingLimits& rings = context.resources().ring_limits();
+    const StagingReason reason =
+        memory.is_gpu() ? context.devices().may_stage(memory.index, rings.gpu)
+        : context.devices().pinned().has_room(rings.host) ? StagingReason::allowed
+                                                          : StagingReason::little_memory;
     staging.push_back({{"memory", to_string(memory)},
                        {"allowed", reason == StagingReason::allowed},
                        {"reason", to_string(reason)},
@@ -271,6 +272,7 @@ json counters_json(Context& context) {
                      {"bytes", count.bytes},
                      {"copies", count.copies}});
   }
+  const SharedMappings::Counts shared = context.shared_mappings().counts();
   json staging = json::array();
   for (const MemoryId memory : context.node().memories())
     if (const auto bytes = context.resources().staging_bytes(memory); bytes != 0)
@@ -290,6 +292,9 @@ json counters_json(Context& context) {
           {"links", std::move(links)},
           {"batches", batches_json(counts)},
           {"graphs", graphs_json(context)},
+          {"pinned",
+           {{"bytes", PinnedBudget::used()}, {"limit_bytes", context.devices().pinned().limit()}}},
+          {"shared_mappings", {{"granted", shared.granted}, {"refused", shared.refused}}},
           {"staging", std::move(staging)}};
 }
 

@@ -58,7 +58,7 @@ CUdeviceptr LinkProbes::make_buffer_of(MemoryId memory, int gpu) {
     if (memory.is_gpu() && devices_.context_if_active(holder) == nullptr)
       devices_.require_staging(holder, kBytes);
     buffer = std::make_unique<StagingMemory>(driver_, node_, memory, kBytes, holder,
-                                             devices_.context(holder));
+                                             devices_.context(holder), devices_.pinned());
   }
   if (!reached_.contains({memory, gpu})) {
     buffer->enable_access(gpu);

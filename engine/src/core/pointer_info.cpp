@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 
 #include "base/units.hpp"
@@ -27,18 +26,12 @@ constexpr CUdeviceptr kMinMapping = 2 * kMiB;
 
 /// After `at` no mapping begins before this address.
 CUdeviceptr end_of_mapping(const CudaDriver& driver, const PointerInfo& info, CUdeviceptr at) {
-  CUdeviceptr base = 0;
-  std::size_t size = 0;
-  std::array attributes{CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, CU_POINTER_ATTRIBUTE_MAPPING_SIZE};
-  std::array<void*, attributes.size()> values{&base, &size};
-  const bool is_told =
-      driver.pointer_get_attributes(static_cast<unsigned int>(attributes.size()), attributes.data(),
-                                    values.data(), at) == CUDA_SUCCESS &&
-      base <= at && at - base < size;
+  const auto mapping = mapping_at(driver, at);
   // What is as large as the reservation may be the reservation: drivers before CUDA 11.7 know no
   // more.
-  const bool one_of_several = is_told && (base != info.start || size != info.bytes);
-  return one_of_several ? base + size : (at / kMinMapping + 1) * kMinMapping;
+  const bool one_of_several =
+      mapping && (mapping->begin != info.start || mapping->end - mapping->begin != info.bytes);
+  return one_of_several ? mapping->end : (at / kMinMapping + 1) * kMinMapping;
 }
 
 }  // namespace
@@ -112,14 +105,22 @@ bool Access::granted(const CudaDriver& driver, int gpu) const {
            access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   };
   const auto by_mapping = [&](CUdeviceptr mapping) {
-    unsigned long long access = 0;
-    return driver.mem_get_access != nullptr &&
-           driver.mem_get_access(&access, &location, mapping) == CUDA_SUCCESS &&
-           access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return mapping_access(driver, mapping, gpu) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   };
   const bool granted = pool_ != nullptr ? by_pool() : std::ranges::all_of(mappings_, by_mapping);
   known_.emplace(gpu, granted);
   return granted;
+}
+
+bool Access::possible(const CudaDriver& driver, int gpu) const {
+  return granted(driver, gpu) || (shared_ != nullptr && shared_->may_share(driver, mappings_));
+}
+
+bool Access::obtain(const CudaDriver& driver, int gpu, double saved_us) const {
+  if (granted(driver, gpu)) return true;
+  if (shared_ == nullptr || !shared_->give(driver, mappings_, gpu, saved_us)) return false;
+  known_[gpu] = true;
+  return true;
 }
 
 bool is_readable(CUdeviceptr address, std::uint64_t bytes) noexcept {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/shared_mappings.hpp"
 #include "exec/imported_memory.hpp"
 
 namespace polypath {
@@ -47,13 +48,22 @@ std::optional<std::vector<CUdeviceptr>> mappings_of(const CudaDriver& driver,
 class Access {
  public:
   Access() = default;
-  Access(CUmemoryPool pool, std::vector<CUdeviceptr> mappings)
-      : pool_(pool), mappings_(std::move(mappings)) {}
+  explicit Access(CUmemoryPool pool) : pool_(pool) {}
+  /// `shared`: which of the mappings other GPUs may be given; it must outlive this.
+  Access(std::vector<CUdeviceptr> mappings, SharedMappings& shared)
+      : mappings_(std::move(mappings)), shared_(&shared) {}
+  /// Whether the GPU has access now.
   [[nodiscard]] bool granted(const CudaDriver& driver, int gpu) const;
+  /// Whether it has, or may be given it.
+  [[nodiscard]] bool possible(const CudaDriver& driver, int gpu) const;
+  /// Whether it has, after it was given it where that may be and pays (SharedMappings::give). For a
+  /// GPU that copies now.
+  [[nodiscard]] bool obtain(const CudaDriver& driver, int gpu, double saved_us) const;
 
  private:
   CUmemoryPool pool_ = nullptr;
   std::vector<CUdeviceptr> mappings_;
+  SharedMappings* shared_ = nullptr;
   mutable std::map<int, bool> known_;
 };
 

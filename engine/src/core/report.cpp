@@ -74,6 +74,14 @@ std::string report(Context& context) {
     text += fmt::format("changed by load: {} transfers\n", counts.changed_by_load);
   append("routes left out", by_reason<ExclusionReason>(counts.excluded));
 
+  if (const std::uint64_t pinned = PinnedBudget::used(); pinned != 0)
+    text += fmt::format("pinned memory: {} of at most {}\n", people_bytes(pinned),
+                        people_bytes(context.devices().pinned().limit()));
+  const SharedMappings::Counts shared = context.shared_mappings().counts();
+  if (shared.granted + shared.refused != 0)
+    text += fmt::format("mappings opened to other GPUs: {} times, refused {}\n", shared.granted,
+                        shared.refused);
+
   const GraphCache::Counts graphs = context.graph_counts();
   if (graphs.launches != 0)
     text += fmt::format("graphs: {} launches, {} built, {} given other addresses\n",

@@ -46,6 +46,15 @@ bool is_native_on_idle_stream(const PreparedPlan& plan) {
          plan.in_window == nullptr;
 }
 
+/// What each staged route of the plan saves, on average.
+double saved_by_route(const Plan& plan) {
+  std::ptrdiff_t staged = 0;
+  for (const TransferPlan& transfer : plan.transfers)
+    staged += std::ranges::count_if(transfer.routes,
+                                    [](const RouteShare& share) { return share.route.staged(); });
+  return staged == 0 ? 0 : (plan.native_us - plan.predicted_us) / static_cast<double>(staged);
+}
+
 int copy_threads(const Options& options, const NodeSource& source) {
   // The direct route alone is the driver's copy.
   if (!options.gpu_routes && !options.host_routes) return 1;
@@ -59,7 +68,8 @@ int copy_threads(const Options& options, const NodeSource& source) {
 
 TransferDispatcher::TransferDispatcher(const NodeSource& source, const Options& options,
                                        Devices& devices, ImportedMemories& imports,
-                                       PeerProcesses& others, Counters& counters)
+                                       SharedMappings& shared, PeerProcesses& others,
+                                       Counters& counters)
     : source_(source),
       options_(options),
       never_split_below_(std::max(kNeverSplitBelow, options.min_size)),
@@ -67,7 +77,7 @@ TransferDispatcher::TransferDispatcher(const NodeSource& source, const Options& 
       imports_(imports),
       others_(others),
       counters_(counters),
-      classifier_(source, devices, imports, never_split_below_),
+      classifier_(source, devices, imports, shared, never_split_below_),
       resources_(source.driver, source.node, devices, options.staging_size),
       load_(source, options, devices, imports, resources_, others),
       planner_(
@@ -189,11 +199,16 @@ void TransferDispatcher::exclude(const Route& route, ExclusionReason why, Native
 
 TransferDispatcher::AccessState TransferDispatcher::reach(const Route& route,
                                                           const SplittableTransfer& transfer,
-                                                          bool asks) {
+                                                          bool asks, double saved_us) {
   AccessState reach = AccessState::yes;
   const int first = resources_.issuer(route.legs.front());
   const int last = resources_.issuer(route.legs.back());
-  if (!transfer.src_access.granted(driver(), first) || !transfer.dst_access.granted(driver(), last))
+  // Access is given to GPUs that copy at once: others may never be ready.
+  const bool is_ready = resources_.ready(route);
+  const auto is_reached = [&](const Access& access, int gpu) {
+    return is_ready ? access.obtain(driver(), gpu, saved_us) : access.possible(driver(), gpu);
+  };
+  if (!is_reached(transfer.src_access, first) || !is_reached(transfer.dst_access, last))
     return AccessState::denied;
   const auto consider = [&](const std::shared_ptr<ImportedMemory>& memory, int gpu) {
     if (memory == nullptr ||
@@ -223,6 +238,7 @@ bool TransferDispatcher::all_ready(const Plan& plan, const std::vector<Splittabl
                                    Exclusions& without) {
   bool ready = true;
   const bool asks = !without.is_preparing;
+  const double saved_us = saved_by_route(plan);
   std::vector<const Route*> routes;
   for (std::size_t t = 0; t < group.size(); ++t) {
     if (!plan.transfers[t].native()) note_import(group[t]);
@@ -235,7 +251,7 @@ bool TransferDispatcher::all_ready(const Plan& plan, const std::vector<Splittabl
         exclude(share.route, ExclusionReason::failed, NativeReason::not_ready, without);
         continue;
       }
-      switch (reach(share.route, group[t], asks)) {
+      switch (reach(share.route, group[t], asks, saved_us)) {
         case AccessState::yes: break;
         case AccessState::not_yet: waits = true; break;
         case AccessState::failed: failed = true; break;

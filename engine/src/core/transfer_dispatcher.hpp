@@ -35,7 +35,8 @@ class TransferDispatcher {
  public:
   /// All must outlive it.
   TransferDispatcher(const NodeSource& source, const Options& options, Devices& devices,
-                     ImportedMemories& imports, PeerProcesses& others, Counters& counters);
+                     ImportedMemories& imports, SharedMappings& shared, PeerProcesses& others,
+                     Counters& counters);
   ~TransferDispatcher();
   TransferDispatcher(const TransferDispatcher&) = delete;
   TransferDispatcher& operator=(const TransferDispatcher&) = delete;
@@ -182,9 +183,10 @@ class TransferDispatcher {
   /// Waits until the plan's routes are ready, or have failed to be.
   void prepare_now(const Plan& plan, const std::vector<SplittableTransfer>& group);
   /// Whether the GPUs that issue the first and the last leg reach the ends. `asks`: for what is
-  /// missing.
+  /// missing. `saved_us`: by this route; 0: no GPU is given access.
   enum class AccessState : std::uint8_t { yes, not_yet, failed, denied };
-  AccessState reach(const Route& route, const SplittableTransfer& transfer, bool asks);
+  AccessState reach(const Route& route, const SplittableTransfer& transfer, bool asks,
+                    double saved_us);
   /// Asks for what the plan's routes lack; false where they lack nothing, or nothing can be asked.
   bool request_routes(const Plan& plan, const std::vector<SplittableTransfer>& group);
   /// The same once the plan of these transfers is known. For one group at a time.

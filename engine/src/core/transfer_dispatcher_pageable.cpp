@@ -110,12 +110,17 @@ bool TransferDispatcher::all_pageable_ready(const PageablePlan& plan,
     if (is_failed || (route.staged() && devices_.has_failed(route.via.index))) {
       leave_out(ExclusionReason::failed, NativeReason::not_ready);
     } else if (route.staged() && is_to_gpu &&
-               !transfer.dst_access.granted(driver(), route.via.index)) {
+               !transfer.dst_access.possible(driver(), route.via.index)) {
       leave_out(ExclusionReason::unreachable, NativeReason::unreachable);
     } else if (!pageable_.is_ready(plan, r)) {
       if (!std::exchange(is_asked, true)) prepare_pageable(plan);
       if (!pageable_.is_ready(plan, r))
         leave_out(ExclusionReason::not_ready, NativeReason::not_ready);
+    } else if (route.staged() && is_to_gpu &&
+               !transfer.dst_access.obtain(
+                   driver(), route.via.index,
+                   (plan.plan.native_us - plan.plan.predicted_us) / std::max(1, staged))) {
+      leave_out(ExclusionReason::unreachable, NativeReason::unreachable);
     } else if (route.staged() && load_.is_on() && load_.is_loaded(route, allowed, look)) {
       without.is_changed_by_load = true;
       leave_out(ExclusionReason::loaded, NativeReason::links_loaded);

@@ -21,7 +21,7 @@ bool TransferDispatcher::request_routes(const Plan& plan,
     for (std::size_t t = 0; t < group.size(); ++t) {
       for (const RouteShare& share : plan.transfers[t].routes) {
         if (!share.route.staged()) continue;
-        const AccessState reached = reach(share.route, group[t], true);
+        const AccessState reached = reach(share.route, group[t], true, 0);
         if (reached == AccessState::denied) continue;
         waits = reached != AccessState::yes || waits;
         if (resources_.ready(share.route)) continue;

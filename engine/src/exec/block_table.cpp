@@ -18,7 +18,11 @@ constexpr std::size_t kTableBytes = BlockTable::kEntries * sizeof(CopyBlock);
 BlockTable::~BlockTable() {
   if (entries_ == nullptr) return;
   prune();
-  if (!uses_.empty()) return;
+  // What is not freed stays page-locked.
+  if (!uses_.empty()) {
+    share_.leave();
+    return;
+  }
   if (!devices_.any_reset()) {
     try {
       ContextGuard guard(*driver_);
@@ -26,6 +30,7 @@ BlockTable::~BlockTable() {
       POLYPATH_CHECK(*driver_, mem_host_unregister(entries_));
     } catch (const DriverError& error) {
       warn_driver_error(*driver_, static_cast<CUresult>(error.code()), "freeing tables of blocks");
+      share_.leave();
       return;
     }
   }
@@ -35,6 +40,7 @@ BlockTable::~BlockTable() {
 void BlockTable::make(int gpu) {
   const std::lock_guard making(making_);
   if (entries_ != nullptr) return;
+  PinnedBudget::Share share = devices_.pinned().take(kTableBytes);
   // Shared: after a fork, a write would give this process another page than the GPUs have.
   void* const pages =
       mmap(nullptr, kTableBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -52,6 +58,7 @@ void BlockTable::make(int gpu) {
   }
   const std::lock_guard lock(mutex_);
   gpu_ = gpu;
+  share_ = std::move(share);
   entries_ = static_cast<CopyBlock*>(pages);
 }
 

@@ -52,6 +52,7 @@ class BlockTable {
 
   std::shared_ptr<const CudaDriver> driver_;
   Devices& devices_;
+  PinnedBudget::Share share_;
   std::mutex making_;  // held while the memory is made
   std::mutex mutex_;
   CopyBlock* entries_ = nullptr;

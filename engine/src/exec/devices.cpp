@@ -13,8 +13,8 @@
 namespace polypath {
 
 Devices::Devices(std::shared_ptr<const CudaDriver> driver, std::shared_ptr<const Nvml> nvml,
-                 const Node& node)
-    : driver_(std::move(driver)), nvml_(std::move(nvml)), node_(node) {
+                 const Node& node, std::uint64_t pinned_limit)
+    : driver_(std::move(driver)), nvml_(std::move(nvml)), node_(node), pinned_(pinned_limit) {
   for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu)
     gpus_.push_back(std::make_unique<State>());
 }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "driver/cuda_driver.hpp"
+#include "exec/pinned_budget.hpp"
 #include "exec/staging_policy.hpp"
 #include "plan/plan.hpp"
 
@@ -26,8 +27,9 @@ namespace polypath {
 class Devices {
  public:
   /// `node` must outlive it. Without NVML less is known of GPUs that have no context yet.
+  /// `pinned_limit`: bytes of host memory that may be page-locked.
   Devices(std::shared_ptr<const CudaDriver> driver, std::shared_ptr<const Nvml> nvml,
-          const Node& node);
+          const Node& node, std::uint64_t pinned_limit = PinnedBudget::kDefaultLimit);
   ~Devices();
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;
@@ -49,6 +51,9 @@ class Devices {
   CUcontext context_if_active(int gpu);
   /// The GPU whose primary context this is, or -1 for any other context. Fast.
   int gpu_of(CUcontext context);
+
+  /// What all that page-locks host memory takes from.
+  [[nodiscard]] PinnedBudget& pinned() noexcept { return pinned_; }
 
   /// Lets work of `from`'s context reach the memory of `to`. Once a pair, slow then; throws when it
   /// cannot.
@@ -85,6 +90,7 @@ class Devices {
   std::shared_ptr<const CudaDriver> driver_;
   std::shared_ptr<const Nvml> nvml_;
   const Node& node_;
+  PinnedBudget pinned_;
   std::vector<std::unique_ptr<State>> gpus_;
   std::atomic<bool> lost_{false};
   std::mutex enabling_;  // held while peer access is given

@@ -49,6 +49,9 @@ struct PageableCopies::Pending {
   std::uint64_t bytes = 0;
 };
 
+/// Threads whose slots lie in one piece of pinned memory.
+constexpr std::uint64_t kThreadsOfPiece = 8;
+
 struct PageableCopies::Slot {
   std::byte* at = nullptr;
   std::uint64_t staging = 0;  ///< offset in the staging memory of any GPU
@@ -326,7 +329,7 @@ PageableCopies::~PageableCopies() {
       memory.leave();
   };
   for (auto& [gpu, memory] : staging_) end(*memory);
-  if (slots_ != nullptr) end(*slots_);
+  for (const auto& piece : slots_) end(*piece);
 }
 
 // ---- preparation --------------------------------------------------------------------------------
@@ -344,22 +347,25 @@ std::vector<PageableCopies::StreamKey> PageableCopies::keys_of(const PageablePla
 }
 
 void PageableCopies::make_slots(int gpu) {
-  if (slots_ != nullptr) return;
+  if (!slots_.empty()) return;
   const auto count = static_cast<std::uint64_t>(threads());
   constexpr std::uint64_t own = kPageableSlots * kPageableSlot;
   const MemoryId near = MemoryId::host(node_.gpus[static_cast<std::size_t>(gpu)].numa);
-  auto created = std::make_unique<StagingMemory>(driver_, node_, near, count * own, gpu,
-                                                 devices_.context(gpu));
-  auto* const at = reinterpret_cast<std::byte*>(created->address());
+  std::vector<std::unique_ptr<StagingMemory>> created;
   workers_.clear();
-  for (std::uint64_t t = 0; t < count; ++t) {
-    auto worker = std::make_unique<Worker>();
-    for (std::uint64_t s = 0; s < kPageableSlots; ++s) {
-      const std::uint64_t offset = t * own + s * kPageableSlot;
-      worker->slots[s].at = at + offset;
-      worker->slots[s].staging = offset;
+  for (std::uint64_t first = 0; first < count; first += kThreadsOfPiece) {
+    const std::uint64_t last = std::min(count, first + kThreadsOfPiece);
+    created.push_back(std::make_unique<StagingMemory>(
+        driver_, node_, near, (last - first) * own, gpu, devices_.context(gpu), devices_.pinned()));
+    auto* const at = reinterpret_cast<std::byte*>(created.back()->address());
+    for (std::uint64_t t = first; t < last; ++t) {
+      auto worker = std::make_unique<Worker>();
+      for (std::uint64_t s = 0; s < kPageableSlots; ++s) {
+        worker->slots[s].at = at + (t - first) * own + s * kPageableSlot;
+        worker->slots[s].staging = t * own + s * kPageableSlot;
+      }
+      workers_.push_back(std::move(worker));
     }
-    workers_.push_back(std::move(worker));
   }
   slots_bytes_ = count * own;
   const std::lock_guard lock(mutex_);
@@ -371,7 +377,7 @@ void PageableCopies::reach_slots(int gpu) {
     const std::lock_guard lock(mutex_);
     if (slots_reached_.contains(gpu)) return;
   }
-  slots_->enable_access(gpu);
+  for (const auto& piece : slots_) piece->enable_access(gpu);
   const std::lock_guard lock(mutex_);
   slots_reached_.insert(gpu);
 }
@@ -413,7 +419,7 @@ void PageableCopies::make_staging(int via, int gpu) {
   if (memory == nullptr) {
     devices_.require_staging(via, slots_bytes_);
     auto created = std::make_unique<StagingMemory>(driver_, node_, MemoryId::gpu(via), slots_bytes_,
-                                                   via, devices_.context(via));
+                                                   via, devices_.context(via), devices_.pinned());
     created->enable_access(via);
     memory = created.get();
     const std::lock_guard lock(mutex_);
@@ -443,7 +449,7 @@ bool PageableCopies::is_ready(const PageablePlan& plan, std::size_t route) {
   if (!is_virtual_ && !threads_.is_running()) return false;
   const Route& taken = plan.routes()[route].route;
   const std::lock_guard lock(mutex_);
-  if (slots_ == nullptr) return false;
+  if (slots_.empty()) return false;
   if (taken.staged() && !reached_.contains({taken.via.index, gpu_of_plan(plan)})) return false;
   return std::ranges::all_of(keys_of(plan, route),
                              [&](const StreamKey& key) { return streams_.contains(key); });
@@ -451,7 +457,7 @@ bool PageableCopies::is_ready(const PageablePlan& plan, std::size_t route) {
 
 std::uint64_t PageableCopies::pinned_bytes() {
   const std::lock_guard lock(mutex_);
-  return slots_ != nullptr ? slots_bytes_ : 0;
+  return slots_.empty() ? 0 : slots_bytes_;
 }
 
 // ---- a transfer ---------------------------------------------------------------------------------

@@ -99,6 +99,7 @@ class PageableCopies {
 
   static std::vector<StreamKey> keys_of(const PageablePlan& plan, std::size_t route);
   std::vector<Lane> lanes_of(const PageablePlan& plan);
+  /// In pieces, so that no call of the driver takes long; all of them or none.
   void make_slots(int gpu);
   /// Lets the GPU's context reach the slots.
   void reach_slots(int gpu);
@@ -121,8 +122,8 @@ class PageableCopies {
   const bool is_virtual_;
   EventPool events_;  // recorded on streams of this file alone, all of which move
   std::mutex preparing_;
-  std::mutex mutex_;                      // for what follows
-  std::unique_ptr<StagingMemory> slots_;  // of all threads
+  std::mutex mutex_;                                   // for what follows
+  std::vector<std::unique_ptr<StagingMemory>> slots_;  // of all threads, in pieces
   std::uint64_t slots_bytes_ = 0;
   std::set<int> slots_reached_;                            // by GPUs
   std::map<StreamKey, Streams> streams_;                   // their addresses stay

@@ -92,7 +92,7 @@ void RouteResources::add_ring(MemoryId via, int gpu) {
   if (via.is_gpu()) devices_.require_staging(holder, rings_.gpu);
   auto memory =
       std::make_unique<StagingMemory>(driver_, node_, via, via.is_gpu() ? rings_.gpu : rings_.host,
-                                      holder, devices_.context(holder));
+                                      holder, devices_.context(holder), devices_.pinned());
   std::set<int> reached_by;
   {
     const std::lock_guard lock(mutex_);

@@ -5,13 +5,18 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <exception>
 
+#include "base/parallel_for.hpp"
+#include "base/units.hpp"
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
 #include "exec/numa_binding.hpp"
 
 namespace polypath {
 namespace {
+
+constexpr std::uint64_t kTouchedByThread = 4 * kMiB;
 
 bool has_mappings(const CudaDriver& driver) {
   return driver.mem_create != nullptr && driver.mem_release != nullptr &&
@@ -32,6 +37,22 @@ CUmemLocation location_of(MemoryId memory, int domain) {
   return location;
 }
 
+CUmemAllocationProp properties_of(const CUmemLocation& location) {
+  CUmemAllocationProp what{};
+  what.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  what.location = location;
+  return what;
+}
+
+/// What mapped memory is a multiple of, in bytes.
+std::uint64_t granularity_of(const CudaDriver& driver, const CUmemLocation& location) {
+  const CUmemAllocationProp what = properties_of(location);
+  std::size_t unit = 0;
+  POLYPATH_CHECK(driver,
+                 mem_get_allocation_granularity(&unit, &what, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  return unit;
+}
+
 }  // namespace
 
 /// The one place that decides how staging memory is made.
@@ -47,12 +68,17 @@ StagingMemory::Kind StagingMemory::kind_for(MemoryId memory, int gpu) const {
 }
 
 StagingMemory::StagingMemory(std::shared_ptr<const CudaDriver> driver, const Node& node,
-                             MemoryId memory, std::uint64_t bytes, int gpu, CUcontext context)
+                             MemoryId memory, std::uint64_t bytes, int gpu, CUcontext context,
+                             PinnedBudget& pinned)
     : driver_(std::move(driver)), is_gpu_(memory.is_gpu()), bytes_(bytes), context_(context) {
   ContextGuard guard(*driver_);
   guard.use(context_);
   const int domain = is_gpu_ ? -1 : node.hosts[static_cast<std::size_t>(memory.index)].numa;
   kind_ = kind_for(memory, gpu);
+  const std::uint64_t unit =
+      kind_ == Kind::mapped ? granularity_of(*driver_, location_of(memory, domain)) : 1;
+  bytes_ = (bytes_ + unit - 1) / unit * unit;
+  if (!is_gpu_) share_ = pinned.take(bytes_);
   switch (kind_) {
     case Kind::allocated: allocate(memory, domain); break;
     case Kind::registered: register_pages(domain); break;
@@ -104,6 +130,19 @@ void StagingMemory::allocate(MemoryId memory, int domain) {
   address_ = reinterpret_cast<CUdeviceptr>(pages);
 }
 
+/// By several threads: the system makes a page at its first use, at 1 to 2 GB/s a thread.
+void StagingMemory::touch(int domain) const {
+  const auto part = [&](std::uint64_t begin, std::uint64_t end) {
+    const NumaBinding near(domain);
+    std::memset(reinterpret_cast<std::byte*>(address_) + begin, 0, end - begin);
+  };
+  try {
+    parallel_for(bytes_, kTouchedByThread, part);
+  } catch (const std::exception&) {
+    part(0, bytes_);  // no threads
+  }
+}
+
 void StagingMemory::register_pages(int domain) {
   void* const pages =
       mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -112,26 +151,17 @@ void StagingMemory::register_pages(int domain) {
   // GPUs write to the pages that they know: a child must not share them, or this process would get
   // copies in their place.
   madvise(pages, bytes_, MADV_DONTFORK);
-  {
-    const NumaBinding near(domain);
-    std::memset(pages, 0, bytes_);
-  }
+  address_ = reinterpret_cast<CUdeviceptr>(pages);
+  touch(domain);
   const CUresult result = driver_->mem_host_register(pages, bytes_, CU_MEMHOSTREGISTER_PORTABLE);
   if (result != CUDA_SUCCESS) {
     munmap(pages, bytes_);
     throw_driver_error(*driver_, result, "mem_host_register(pages, bytes_)", __FILE__, __LINE__);
   }
-  address_ = reinterpret_cast<CUdeviceptr>(pages);
 }
 
 void StagingMemory::map(const CUmemLocation& location) {
-  CUmemAllocationProp what{};
-  what.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  what.location = location;
-  std::size_t unit = 0;
-  POLYPATH_CHECK(*driver_,
-                 mem_get_allocation_granularity(&unit, &what, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
-  bytes_ = (bytes_ + unit - 1) / unit * unit;
+  const CUmemAllocationProp what = properties_of(location);
   POLYPATH_CHECK(*driver_, mem_create(&handle_, bytes_, &what, 0));
   bool is_mapped = false;
   try {

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "driver/cuda_driver.hpp"
+#include "exec/pinned_budget.hpp"
 #include "topology/node.hpp"
 
 namespace polypath {
@@ -15,9 +16,9 @@ namespace polypath {
 class StagingMemory {
  public:
   /// `bytes` in `memory`; `context` of `gpu`: the memory's own, or for host memory one next to it.
-  /// Throws DriverError.
+  /// Host memory is taken from `pinned`. Throws DriverError.
   StagingMemory(std::shared_ptr<const CudaDriver> driver, const Node& node, MemoryId memory,
-                std::uint64_t bytes, int gpu, CUcontext context);
+                std::uint64_t bytes, int gpu, CUcontext context, PinnedBudget& pinned);
   ~StagingMemory();
   StagingMemory(const StagingMemory&) = delete;
   StagingMemory& operator=(const StagingMemory&) = delete;
@@ -27,7 +28,10 @@ class StagingMemory {
   /// The context was reset, and took the memory with it: the driver is not asked to free it.
   void abandon() noexcept { abandoned_ = true; }
   /// Work under way may use it to the end of the process: it is not freed.
-  void leave() noexcept { is_left_ = true; }
+  void leave() noexcept {
+    is_left_ = true;
+    share_.leave();
+  }
   /// Lets work of `gpu`'s context read and write it, next to what peer access gives. Throws
   /// DriverError.
   void enable_access(int gpu);
@@ -41,6 +45,7 @@ class StagingMemory {
   };
   [[nodiscard]] Kind kind_for(MemoryId memory, int gpu) const;
   void allocate(MemoryId memory, int domain);
+  void touch(int domain) const;
   void register_pages(int domain);
   void map(const CUmemLocation& location);
 
@@ -53,6 +58,7 @@ class StagingMemory {
   Kind kind_ = Kind::allocated;
   CUdeviceptr address_ = 0;
   CUmemGenericAllocationHandle handle_ = 0;  // of what is mapped
+  PinnedBudget::Share share_;                // of host memory
 };
 
 }  // namespace polypath

@@ -152,7 +152,8 @@ class StagingProbe {
         route_(staged),
         repetitions_(repetitions),
         driver_(std::shared_ptr<void>(), &set.driver()),
-        devices_(driver_, nullptr, set.node()),
+        // What it takes for moments must not fail because contexts have filled the limit.
+        devices_(driver_, nullptr, set.node(), UINT64_MAX),
         resources_(driver_, set.node(), devices_, 64 * kMiB),
         executor_(driver_, resources_) {
     resources_.prepare(staged, 1);

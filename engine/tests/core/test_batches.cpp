@@ -9,6 +9,7 @@
 
 #include "core/report.hpp"
 #include "driver/fault_injection.hpp"
+#include "mapped_buffer.hpp"
 #include "support/gate.hpp"
 #include "support/simulated_test.hpp"
 
@@ -165,6 +166,37 @@ TEST_F(Batches, HostToGpu_GoesByAllGpus) {
   EXPECT_THAT(report(*context_),
               testing::AllOf(testing::HasSubstr("batches: 1, "),
                              testing::HasSubstr("blocks host0 to gpu0, direct: ")));
+}
+
+// Its own GPU alone may access it: that one copies, and all do once it may be shared.
+TEST_F(Batches, SharedMapping_GoesByAllGpus) {
+  Blocks data = blocks(kToGpu);
+  const std::uint64_t bytes = data.dst().size();
+  MappedBuffer mapped(driver(), 8 * kMiB, 8 * kMiB);
+  ASSERT_GE(8 * kMiB, bytes);
+  const auto move = [&](CUdeviceptr from, CUdeviceptr to) {
+    for (void*& dst : data.dsts())
+      dst = reinterpret_cast<void*>(reinterpret_cast<CUdeviceptr>(dst) - from + to);
+  };
+  for (const bool is_shared : {false, true}) {
+    SCOPED_TRACE(is_shared);
+    if (is_shared) context_->share_mapping(mapped.address(), 8 * kMiB);
+    context_->reset_counters();
+    data.renew(random_());
+    move(data.dst().address(), mapped.address());
+    POLYPATH_CHECK(driver(),
+                   memcpy_async(mapped.address(), data.dst().address(), bytes, stream_->get()));
+    context_->copy_batch_async(data.batch(stream_->get()));
+    POLYPATH_CHECK(driver(),
+                   memcpy_async(data.dst().address(), mapped.address(), bytes, stream_->get()));
+    ASSERT_TRUE(completes(stream_->get()));
+    move(mapped.address(), data.dst().address());
+    EXPECT_TRUE(data.arrived());
+    if (is_shared)
+      expect_all_gpus(data.bytes());
+    else
+      EXPECT_GE(1U, kernel_bytes().size());
+  }
 }
 
 TEST_F(Batches, GpuToHost_GoesByAllGpus) {

@@ -122,6 +122,11 @@ TEST(CApi, NullArgumentsAreRefusedByName) {
   refused(polypath_bench_blocks(nullptr, &no_blocks, nullptr, nullptr, &text), "context");
   refused(polypath_bench_blocks(context, nullptr, nullptr, nullptr, &text), "request");
   refused(polypath_bench_blocks(context, &no_blocks, nullptr, nullptr, &text), "blocks");
+  refused(polypath_share_mapping(nullptr, &text, 1), "context");
+  refused(polypath_share_mapping(context, nullptr, 1), "mapped");
+  refused(polypath_share_mapping(context, &text, 1), "mapped");
+  refused(polypath_unshare_mapping(nullptr, &text, 1), "context");
+  EXPECT_EQ(polypath_unshare_mapping(context, &text, 1), POLYPATH_SUCCESS);
   refused(polypath_prepare(nullptr, &kRequest, 1), "context");
   refused(polypath_prepare(context, nullptr, 1), "requests");
   refused(polypath_plan(nullptr, &kRequest, 1, &text), "context");
@@ -276,9 +281,10 @@ TEST(CApi, BenchVerifiesAndCountersCount) {
   EXPECT_LE(row["polypath_gbps"].get<double>(), row["limit_gbps"].get<double>() * 1.001);
 
   const json counters = parsed(polypath_counters, handle.context);
-  expect_keys(counters, {"transfers", "split", "followed", "pageable", "native", "failed", "bytes",
-                         "copies", "changed_by_load", "native_by_reason", "left_out_by_reason",
-                         "routes", "links", "batches", "graphs", "staging"});
+  expect_keys(counters,
+              {"transfers", "split", "followed", "pageable", "native", "failed", "bytes", "copies",
+               "changed_by_load", "native_by_reason", "left_out_by_reason", "routes", "links",
+               "batches", "graphs", "pinned", "shared_mappings", "staging"});
   expect_keys(counters["graphs"], {"launches", "hits", "patches", "patched_nodes", "builds",
                                    "evictions", "failed", "busy", "cached"});
   EXPECT_EQ(counters["graphs"]["launches"], 0) << "streams are the default";

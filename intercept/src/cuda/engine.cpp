@@ -10,6 +10,7 @@
 
 #include "cuda/intercepted.hpp"
 #include "cuda/ipc_memory.hpp"
+#include "cuda/mapped_memory.hpp"
 #include "cuda/offload.hpp"
 #include "cuda/peer_access.hpp"
 #include "cuda/sequences.hpp"
@@ -64,6 +65,7 @@ void in_child() noexcept {
   resets = 0;
   resets_mutex = PTHREAD_MUTEX_INITIALIZER;
   forget_shared_memory();
+  forget_mappings();
   forget_peer_access();
   forget_streams_in_child();
   forget_statistics();
@@ -141,6 +143,7 @@ void destroy_engine(CUdevice gpu) noexcept {
   engine.context_destroy(engine.context);
   --depth;
   keep_shared_memory();
+  unshare_all_mappings();
   set_thresholds_before_engine();
   state.store(State::gone);
 }

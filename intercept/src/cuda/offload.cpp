@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "cuda/ipc_memory.hpp"
+#include "cuda/mapped_memory.hpp"
 
 namespace polypath::preload {
 namespace {
@@ -90,6 +91,12 @@ bool lies_in(CUdeviceptr address, CUcontext context) noexcept {
 bool names_right_contexts(const Copy& copy) noexcept {
   return copy.contexts == nullptr ||
          (lies_in(copy.dst, copy.contexts->dst) && lies_in(copy.src, copy.contexts->src));
+}
+
+void share_mappings(const Engine& engine, const Copy& copy) noexcept {
+  MappingSharer sharer(engine);
+  sharer.share(copy.dst, copy.bytes);
+  sharer.share(copy.src, copy.bytes);
 }
 
 bool may_touch_untold(const Copy& copy) noexcept {
@@ -235,6 +242,7 @@ bool offload_copy(const Copy& copy, CUresult* result) noexcept {
   const bool is_default = stream_of(copy) == CU_STREAM_LEGACY;
   if (is_default && !order.begin(copy)) return false;
   count_offloaded(copy.symbol);
+  share_mappings(*engine, copy);
   int issued = 0;
   SequencedCopy turn(stream_of(copy));
   const auto try_copy = turn.follows() ? engine->try_copy_sequenced_async : engine->try_copy_async;
@@ -269,6 +277,7 @@ bool offload_batch(const Copy* copies, std::size_t count, bool* issued, CUresult
     for (std::size_t i = 0; i < count; ++i) {
       const Copy& copy = copies[i];
       if (!is_worth_asking(copy) || may_touch_untold(copy)) continue;
+      share_mappings(*engine, copy);
       group[offered] = {reinterpret_cast<void*>(copy.dst), reinterpret_cast<const void*>(copy.src),
                         copy.bytes, stream_of(copy)};
       indices[offered++] = i;
@@ -302,6 +311,12 @@ bool offload_whole_batch(const CopyBatch& batch, CUresult* result) noexcept {
     if (may_be_unregistered(batch.dsts[i], batch.sizes[i]) ||
         may_be_unregistered(batch.srcs[i], batch.sizes[i]))
       return false;
+  MappingSharer dsts(*engine);
+  MappingSharer srcs(*engine);
+  for (std::size_t i = 0; i < batch.count; ++i) {
+    dsts.share(batch.dsts[i], batch.sizes[i]);
+    srcs.share(batch.srcs[i], batch.sizes[i]);
+  }
   count_offloaded(batch.symbol);
   int issued = 0;
   // An address of the driver's is as long as a pointer.

@@ -12,7 +12,7 @@
       each(free_string) each(split_thresholds) each(try_copy_async) each(try_copy_sequenced_async) \
           each(try_group_copy_async) each(try_copy_batch_async) each(note_copy)                    \
               each(ipc_register_export) each(ipc_register_import) each(ipc_unregister_import)      \
-                  each(counters) each(counters_text)
+                  each(share_mapping) each(unshare_mapping) each(counters) each(counters_text)
 
 /// What collectives need besides.
 #define POLYPATH_COMM_FUNCTIONS(each)                                                  \

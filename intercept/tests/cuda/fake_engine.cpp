@@ -177,6 +177,15 @@ polypath_status polypath_ipc_unregister_import(polypath_context* context, const 
   return keep_import("closed", address);
 }
 
+polypath_status polypath_share_mapping(polypath_context* context, const void* address, size_t) {
+  require_context(context);
+  return keep_import("shared", address);
+}
+polypath_status polypath_unshare_mapping(polypath_context* context, const void* address, size_t) {
+  require_context(context);
+  return keep_import("unshared", address);
+}
+
 polypath_status polypath_counters(polypath_context*, char** json) {
   *json = copy_of("{\"fake\": true}");
   return POLYPATH_SUCCESS;

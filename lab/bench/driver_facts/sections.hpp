@@ -9,6 +9,8 @@ namespace polypath::facts {
 
 /// CPU time of single driver calls.
 void call_costs(Workbench& bench, Report& report);
+/// What access to mapped memory costs the thread that sets it, for its own GPU and for others.
+void access_costs(Workbench& bench, Report& report);
 /// What cuPointerGetAttributes says of each kind of memory.
 void pointer_facts(Workbench& bench, Report& report);
 /// Whether the default streams of two GPUs wait for each other where one copies to the other's

@@ -141,6 +141,10 @@ const std::vector<Row>& table() {
       {"staging_size", "POLYPATH_STAGING_SIZE", "64M", "4M to 4G",
        "staging memory on each GPU, and of pinned host memory, at most",
        bytes_into(&Options::staging_size, false, 4 * kMiB, 4 * kGiB)},
+      {"pinned_limit", "POLYPATH_PINNED_LIMIT", "256M", "0 to 1T",
+       "pinned host memory of all kinds that transfers of this process take at most; routes for "
+       "which there is no room are left out",
+       bytes_into(&Options::pinned_limit, false, 0, 1024 * kGiB)},
       {"executor", "POLYPATH_EXECUTOR", "auto", "auto, stream, graph",
        "what runs a transfer: streams and events, or one cached CUDA graph; auto: what the profile "
        "measured faster, else streams",
@@ -160,6 +164,11 @@ const std::vector<Row>& table() {
        "native; auto: the CPUs that the process may use, divided by the ranks of the node, at most "
        "16",
        count_into(&Options::copy_threads, true, 1, 64)},
+      {"share_mappings", "POLYPATH_SHARE_MAPPINGS", "on", "on, off",
+       "whether GPUs that stage are given access to memory that a program has mapped (cuMemMap) "
+       "for "
+       "its own GPU alone",
+       choice_into(&Options::share_mappings, {{"on", true}, {"off", false}})},
       {"load", "POLYPATH_LOAD", "auto", "auto, all, known, off",
        "whether routes are left out while others use their links: known: by the copies that "
        "processes tell of; all: by those and by measurement; auto: all, but off on simulated "

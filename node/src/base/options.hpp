@@ -41,10 +41,12 @@ struct Options {
   int chunks = 0;                  ///< chunks a staged route; 0: the planner decides
   std::uint64_t min_size = 0;      ///< bytes below which copies stay native; 0: the planner decides
   std::uint64_t staging_size = 0;  ///< bytes of staging memory a GPU, and of pinned host memory
+  std::uint64_t pinned_limit = 0;  ///< bytes of pinned host memory of this process for transfers
   ExecutorSetting executor = ExecutorSetting::automatic;
   PrepareMode prepare = PrepareMode::background;
-  int prepare_threads = 1;  ///< that make routes ready in the background
-  int copy_threads = 0;     ///< that copy pageable memory; 0: by the CPUs of the process
+  int prepare_threads = 1;     ///< that make routes ready in the background
+  int copy_threads = 0;        ///< that copy pageable memory; 0: by the CPUs of the process
+  bool share_mappings = true;  ///< let staging GPUs reach mappings that may be shared
   LoadMode load = LoadMode::automatic;
   int graph_cache_size = 0;  ///< instantiated graphs that are kept; 0: none
   int batch_blocks = 8;      ///< thread blocks a GPU that copies blocks has; 0: no kernels

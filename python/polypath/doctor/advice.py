@@ -19,8 +19,9 @@ _NOTHING = "nothing to do: one copy is the fastest way"
 _WAIT = "only first transfers; POLYPATH_PREPARE=wait makes them wait until all routes are ready"
 _BUSY = "nothing to do: the routes are kept for transfers that may start before this one"
 _REACH = (
-    "memory of a pool or mapping: let every GPU access it (cuMemPoolSetAccess, cuMemSetAccess), or "
-    "take it from cuMemAlloc; in PyTorch, no expandable_segments and no cudaMallocAsync backend"
+    "memory of a pool, or imported mapped memory: let every GPU access it (cuMemPoolSetAccess, "
+    "cuMemSetAccess), or take it from cuMemAlloc; in PyTorch, no cudaMallocAsync backend; mapped "
+    "memory of the program's own: the setting share_mappings is off, or the driver refused access"
 )
 
 #: Why a transfer went as the native copy.

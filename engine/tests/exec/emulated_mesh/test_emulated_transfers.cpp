@@ -60,7 +60,8 @@ TEST_F(EmulatedTransfersTest, NativeCopyIsAsSlowAsItsLink) {
 TEST_F(EmulatedTransfersTest, StagingMemoryIsAsSlowAsItsLink) {
   const auto context = make_context(1);
   const auto& mesh = context->source().driver;
-  StagingMemory staging(mesh, context->node(), to_, kLarge, to_.index, context_of(to_.index));
+  StagingMemory staging(mesh, context->node(), to_, kLarge, to_.index, context_of(to_.index),
+                        context->devices().pinned());
   staging.enable_access(from_.index);
   const Payload there = payload({from_, to_, kLarge});
   const Stream stream = stream_on(from_.index);
