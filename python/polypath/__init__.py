@@ -16,6 +16,7 @@ from .context import Context, settings
 from .errors import (
     CommunicatorError,
     DriverError,
+    FileError,
     InternalError,
     InvalidArgument,
     LibraryNotFound,
@@ -32,6 +33,7 @@ __all__ = [
     "CommunicatorError",
     "Context",
     "DriverError",
+    "FileError",
     "InternalError",
     "InvalidArgument",
     "LibraryNotFound",

@@ -211,6 +211,9 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "polypath_copy_batch_async": [
         *[c_void_p, c_size_t, POINTER(c_uint64), POINTER(c_uint64), POINTER(c_uint64), c_void_p],
     ],
+    "polypath_read_async": [
+        *[c_void_p, ("file", c_int), ("offset", c_uint64), c_void_p, c_size_t, c_void_p],
+    ],
     "polypath_prepare_batches": [c_void_p, POINTER(Request), c_size_t],
     "polypath_prepare": [c_void_p, POINTER(Request), c_size_t],
     "polypath_plan": [c_void_p, POINTER(Request), c_size_t, _STRING],

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import _api
+from .buffers import covered
 from .errors import InvalidArgument
 from .handles import WarnsUnlessClosed
 from .integers import array, checked_size, integer
@@ -133,6 +134,33 @@ class Context(WarnsUnlessClosed):
         _api.call(
             "polypath_copy_batch_async",
             *(self._open(), count, to, start, sizes, stream_handle(stream)),
+        )
+
+    def read_async(
+        self,
+        file: Any,
+        dst: Any,
+        bytes: int | None = None,
+        offset: int = 0,
+        stream: Any = None,
+    ) -> None:
+        """Copies a file to ``dst``, memory of a GPU, after what ``stream`` holds and before what it
+        is given next. CPU threads read it, preferably from the page cache, and its chunks go over
+        the links of all GPUs. Returns when all has been read; ``stream`` waits for the rest.
+
+        ``file``: a descriptor, or an object with ``fileno``, open for reading; its position stays
+        as it is. ``bytes``: from ``offset`` on; default as many as ``dst`` has. ``dst``,
+        ``stream``: as of `copy_async`.
+
+        Raises `FileError` when the file cannot be read or ends before; the contents of ``dst`` are
+        undefined then, and nothing is under way. Else as `copy_async`, and `NotSupported` in a
+        capture.
+        """
+        descriptor = file.fileno() if hasattr(file, "fileno") else file
+        to, count = covered(dst, "dst", bytes, writes=True)
+        _api.call(
+            *("polypath_read_async", self._open(), descriptor, offset, to, count),
+            stream_handle(stream),
         )
 
     def prepare_batches(self, pairs: Iterable[tuple[str, str]]) -> None:
@@ -344,7 +372,8 @@ class Context(WarnsUnlessClosed):
     def counters(self) -> dict[str, Any]:
         """What has been done since the context was made, or since `reset_counters`::
 
-        {"transfers", "split", "followed", "pageable", "native", "failed", "bytes", "copies",
+        {"transfers", "split", "followed", "pageable", "files", "native", "failed", "bytes",
+         "copies",
          "changed_by_load",
          "native_by_reason": {reason: count}, "left_out_by_reason": {reason: count},
          "routes": [{"src", "dst", "route", "transfers", "bytes"}],

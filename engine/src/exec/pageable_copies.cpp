@@ -152,7 +152,7 @@ class PageableCopies::Work final : public SharedWork {
     if (result != CUDA_SUCCESS)
       throw_driver_error(owner_.driver(), result, "event_synchronize(event)", __FILE__, __LINE__);
     if (work == nullptr || work->has_failed_) return;
-    if (!copy_guarded(work->transfer_.host + pending.offset, slot.at, pending.bytes,
+    if (!copy_guarded(work->transfer_.host.memory + pending.offset, slot.at, pending.bytes,
                       Stores::streaming))
       work->fault();
   }
@@ -204,7 +204,10 @@ class PageableCopies::Work final : public SharedWork {
     Slot& slot = free_slot(worker);
     const auto chunk = claim();
     if (!chunk) return false;
-    if (!copy_guarded(slot.at, transfer_.host + chunk->offset, chunk->bytes, Stores::cached)) {
+    if (transfer_.host.is_file()) {
+      read_file(transfer_.host.file, chunk->offset, slot.at, chunk->bytes);
+    } else if (!copy_guarded(slot.at, transfer_.host.memory + chunk->offset, chunk->bytes,
+                             Stores::cached)) {
       fault();
       return false;
     }
@@ -528,7 +531,8 @@ PageableResult PageableCopies::run(const PageableTransfer& transfer,
     lanes = lanes_of(plan);
     Work work(*this, transfer, plan, lanes);
     {
-      const FaultGuard guard;
+      std::optional<FaultGuard> guard;
+      if (!transfer.host.is_file()) guard.emplace();
       if (is_virtual_)
         run_here(work, plan.threads,
                  static_cast<double>(plan.chunk_bytes) * plan.threads / (plan.host_gbps * 1e3),
