@@ -24,6 +24,7 @@ from .errors import (
     NotSupported,
     PolypathError,
 )
+from .loading import load_file, load_sharded
 from .sizes import format_size, parse_size
 from .transfers import Request, Transfer
 
@@ -45,6 +46,8 @@ __all__ = [
     "Transfer",
     "as_buffer",
     "format_size",
+    "load_file",
+    "load_sharded",
     "parse_size",
     "settings",
     "version",

@@ -419,6 +419,8 @@ def _declared(opened: ctypes.CDLL) -> ctypes.CDLL:
     opened.polypath_last_error.restype = c_char_p
     opened.polypath_free_string.argtypes = [c_void_p]
     opened.polypath_free_string.restype = None
+    opened.polypath_driver_function.argtypes = [c_void_p, c_char_p]
+    opened.polypath_driver_function.restype = c_void_p
     opened.polypath_context_destroy.argtypes = [c_void_p]
     opened.polypath_context_destroy.restype = None
     opened.polypath_network_nccl.argtypes = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -577,6 +578,17 @@ def progress_callback(progress: TuneProgress | None) -> tuple[Any, list[BaseExce
             return 1
 
     return _api.TuneProgress(report), raised
+
+
+@functools.cache
+def _context_of(_process: int) -> Context:
+    return Context()
+
+
+def shared_context() -> Context:
+    """One on this machine's GPUs for all of the process that asks for none of its own. It stays
+    open as long as the process runs."""
+    return _context_of(os.getpid())
 
 
 def settings() -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@
 namespace polypath {
 namespace {
 
-/// Of a native read at once: it stays in the CPU's cache until the driver copies it.
+/// What a native read takes at once: it stays in the CPU's cache until the driver copies it.
 constexpr std::uint64_t kNativePiece = 2 * kMiB;
 
 [[noreturn]] void throw_unreadable(int descriptor, const std::string& why) {

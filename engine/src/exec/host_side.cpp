@@ -16,12 +16,12 @@ namespace {
 /// The system reads no more than 2 GiB at once.
 constexpr std::uint64_t kMaxRead = std::uint64_t{1} << 30;
 
-[[noreturn]] void throw_file_end(int descriptor, std::uint64_t wanted, std::uint64_t found) {
+[[noreturn]] void throw_file_end(int descriptor, std::uint64_t read_end, std::uint64_t file_end) {
   struct stat status{};
   if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode))
-    found = static_cast<std::uint64_t>(status.st_size);
+    file_end = static_cast<std::uint64_t>(status.st_size);
   throw FileError(fmt::format("file descriptor {}: the file ends at byte {}, before byte {}",
-                              descriptor, found, wanted));
+                              descriptor, file_end, read_end));
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ using testing::ThrowsMessage;
 
 /// Several chunks for each thread, and more than one link carries.
 constexpr std::uint64_t kFileBytes = 24 * kMiB + 4099;
-/// Of the file, before what is read.
+/// Bytes of a file before those that are read.
 constexpr std::uint64_t kOffset = 12'345;
 constexpr std::byte kPoisonByte{0xA5};
 
@@ -178,7 +178,7 @@ TEST_F(FileReadTest, HeldStream_DelaysNoOther) {
   EXPECT_EQ(counts().files, 3u);
 }
 
-TEST_F(FileReadTest, SeveralThreads_ShareDescriptorAndCopyThreads) {
+TEST_F(FileReadTest, SeveralThreads_ShareDescriptor) {
   if (source().virtual_time) GTEST_SKIP() << "callers take turns there";
   constexpr int kThreads = 3;
   const TestFile file(kFileBytes, 43);
