@@ -69,6 +69,17 @@ class BenchBlocksRequest(Checked, ctypes.Structure):
     ]
 
 
+class BenchFileRequest(Checked, ctypes.Structure):
+    _fields_ = [
+        ("dst", c_char_p),
+        ("file", c_char_p),
+        ("bytes", c_size_t),
+        ("warmup", c_int),
+        ("iterations", c_int),
+        ("rounds", c_int),
+    ]
+
+
 class BesideRequest(Checked, ctypes.Structure):
     _fields_ = [
         ("transfers", POINTER(Request)),
@@ -379,6 +390,9 @@ _OF_THE_LABORATORY: dict[str, list[Any]] = {
     "polypath_bench_beside": [c_void_p, POINTER(BesideRequest), TrafficSwitch, c_void_p, _STRING],
     "polypath_bench_blocks": [
         *[c_void_p, POINTER(BenchBlocksRequest), TrafficSwitch, c_void_p, _STRING],
+    ],
+    "polypath_bench_file": [
+        *[c_void_p, POINTER(BenchFileRequest), TrafficSwitch, c_void_p, _STRING],
     ],
     "polypath_tune": [c_void_p, POINTER(TuneRequest), TuneProgress, c_void_p, _STRING],
     "polypath_graph_phases": [c_void_p, POINTER(GraphPhasesRequest), _STRING],

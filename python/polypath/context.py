@@ -462,6 +462,36 @@ class Context(WarnsUnlessClosed):
         )
         return result
 
+    def bench_file(
+        self,
+        dst: str,
+        file: str | os.PathLike[str] | None = None,
+        bytes: int = 0,
+        iterations: int = 10,
+        warmup: int = 2,
+    ) -> dict[str, Any]:
+        """Reads a file to a GPU, by a mapping that the driver copies and by `read_async` in
+        alternating pairs, and compares every byte with the file::
+
+            {"src": "file", "dst", "bytes", "native": "mmap", "native_us", "polypath_us",
+             "native_gbps", "polypath_gbps", "speedup", "threads", "native_share",
+             "routes": [{"route", "share"}], "verified"}
+
+        ``file``: None makes one with random contents in the temporary folder. ``bytes``: its first
+        ones; 0: all of it. Times are from the call to the end of the copies, medians. Raises
+        `InternalError` when bytes differ.
+        """
+        request = _api.BenchFileRequest(
+            _api.encoded(dst, "dst"),
+            None if file is None else _api.encoded(os.fspath(file), "file"),
+            *(checked_size(bytes), warmup, iterations, 0),
+        )
+        result: dict[str, Any] = _api.call_json(
+            *("polypath_bench_file", self._open(), ctypes.byref(request)),
+            *(_api.TrafficSwitch(), None),
+        )
+        return result
+
     def tune(
         self,
         pairs: Iterable[tuple[str, str]] | None = None,

@@ -64,17 +64,17 @@ class Gpu:
     def streams(self, count: int) -> Iterator[list[int]]:
         """Streams that do not wait for the default stream; at the end they are waited for, and
         destroyed."""
-        made: list[int] = []
+        handles: list[int] = []
         try:
             with self.current():
                 for _ in range(count):
                     stream = c_void_p()
                     self("cuStreamCreate", byref(stream), c_uint(_NON_BLOCKING))
-                    made.append(stream.value or 0)
-            yield made
+                    handles.append(stream.value or 0)
+            yield handles
         finally:
             with self.current():
-                for handle in made:
+                for handle in handles:
                     self("cuStreamSynchronize", c_void_p(handle))
                     self("cuStreamDestroy_v2", c_void_p(handle))
 

@@ -37,14 +37,14 @@ def contents_of(driver):
     """The bytes of a tensor in GPU memory."""
 
     def read(tensor) -> bytes:
-        found = np.full(max(1, tensor.nbytes), 0xEE, np.uint8)
+        actual = np.full(max(1, tensor.nbytes), 0xEE, np.uint8)
         driver.use(tensor.gpu)
         if tensor.nbytes:
             size = ctypes.c_size_t(tensor.nbytes)
             address = ctypes.c_uint64(tensor.data_ptr())
-            driver("cuMemcpy", ctypes.c_uint64(found.ctypes.data), address, size)
+            driver("cuMemcpy", ctypes.c_uint64(actual.ctypes.data), address, size)
             driver("cuStreamSynchronize", None)
-        return found.tobytes()[: tensor.nbytes]
+        return actual.tobytes()[: tensor.nbytes]
 
     return read
 
@@ -72,11 +72,11 @@ def test_read_async_copies_a_part_of_a_file(context, driver, tmp_path):
             context.read_async(opened.fileno(), address)
     with pytest.raises(InvalidArgument, match="not open for reading"), file.open("ab") as opened:
         context.read_async(opened, address, 4)
-    found = np.empty(8 << 20, np.uint8)
-    size = ctypes.c_size_t(found.nbytes)
-    driver("cuMemcpy", ctypes.c_uint64(found.ctypes.data), ctypes.c_uint64(address), size)
+    actual = np.empty(8 << 20, np.uint8)
+    size = ctypes.c_size_t(actual.nbytes)
+    driver("cuMemcpy", ctypes.c_uint64(actual.ctypes.data), ctypes.c_uint64(address), size)
     driver("cuStreamSynchronize", None)
-    assert np.array_equal(found, contents[77 : 77 + (8 << 20)])
+    assert np.array_equal(actual, contents[77 : 77 + (8 << 20)])
     counters = context.counters()
     assert counters["files"] == before + 1
     assert len(routes_to("gpu1", counters)) > 1, "links of several GPUs carry a part"
@@ -149,16 +149,16 @@ def test_dlpack_keeps_the_memory(context, contents_of, tmp_path, driver):
     del a, tensors
     again = polypath.load_file(file, 0, context=context)  # takes freed memory, if there is any
     assert again["a"].data_ptr() != address
-    found = np.empty(84, np.uint8)
+    actual = np.empty(84, np.uint8)
     driver.use(0)
     driver(
         "cuMemcpy",
-        ctypes.c_uint64(found.ctypes.data),
+        ctypes.c_uint64(actual.ctypes.data),
         ctypes.c_uint64(address),
         ctypes.c_size_t(84),
     )
     driver("cuStreamSynchronize", None)
-    assert found.tobytes() == expected["a"]
+    assert actual.tobytes() == expected["a"]
     del capsule
 
 
@@ -236,8 +236,8 @@ def test_several_loads_at_once(context, contents_of, tmp_path):
             for n, file in enumerate(files)
         ]
         tensors = [load.result() for load in loads]
-    for one, of_file in zip(tensors, expected, strict=True):
-        assert {name: contents_of(tensor) for name, tensor in one.items()} == of_file
+    for loaded, of_file in zip(tensors, expected, strict=True):
+        assert {name: contents_of(tensor) for name, tensor in loaded.items()} == of_file
 
 
 def test_memory_goes_with_its_tensors(context, tmp_path):
@@ -326,11 +326,11 @@ def contents(tensor):
     primary = ctypes.c_void_p()
     driver.cuDevicePrimaryCtxRetain(ctypes.byref(primary), tensor.gpu)
     driver.cuCtxSetCurrent(primary)
-    found = ctypes.create_string_buffer(b"\\xee" * tensor.nbytes, tensor.nbytes)
-    assert driver.cuMemcpy(ctypes.c_uint64(ctypes.addressof(found)),
+    actual = ctypes.create_string_buffer(b"\\xee" * tensor.nbytes, tensor.nbytes)
+    assert driver.cuMemcpy(ctypes.c_uint64(ctypes.addressof(actual)),
                            ctypes.c_uint64(tensor.data_ptr()), ctypes.c_size_t(tensor.nbytes)) == 0
     assert driver.cuStreamSynchronize(None) == 0
-    return found.raw
+    return actual.raw
 """
 
 _WHOLE = (

@@ -57,8 +57,8 @@ def test_header_says_what_was_written(tensors, metadata, pad, order):
     if metadata is not None:
         written["__metadata__"] = metadata
     header = parsed(header_bytes(written, pad) + bytes(place))
-    found = {each.name: (each.dtype, each.shape, each.begin, each.end) for each in header.entries}
-    assert found == expected
+    actual = {each.name: (each.dtype, each.shape, each.begin, each.end) for each in header.entries}
+    assert actual == expected
     assert header.metadata == (metadata or {})
     assert header.data_bytes == place
     assert [each.begin for each in header.entries] == sorted(each.begin for each in header.entries)
@@ -178,10 +178,10 @@ def test_an_index_names_files_and_tensors(tmp_path):
     index.write_text(json.dumps({"metadata": {}, "weight_map": weights}))
     for path in (index, tmp_path, str(tmp_path)):
         with open_sources(path) as sources:
-            found = [
+            actual = [
                 (source.path.name, entry.name) for source in sources for entry in source.entries
             ]
-        assert found == [("1.safetensors", "x"), ("2.safetensors", "z")]
+        assert actual == [("1.safetensors", "x"), ("2.safetensors", "z")]
 
 
 @pytest.mark.parametrize(

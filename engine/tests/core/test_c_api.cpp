@@ -126,6 +126,14 @@ TEST(CApi, NullArgumentsAreRefusedByName) {
   refused(polypath_bench_blocks(nullptr, &no_blocks, nullptr, nullptr, &text), "context");
   refused(polypath_bench_blocks(context, nullptr, nullptr, nullptr, &text), "request");
   refused(polypath_bench_blocks(context, &no_blocks, nullptr, nullptr, &text), "blocks");
+  const polypath_bench_file_request no_file{"gpu0", nullptr, 0, 0, 1, 0};
+  const polypath_bench_file_request missing_file{"gpu0", "/nowhere", 0, 0, 1, 0};
+  const polypath_bench_file_request to_host{"host0", nullptr, 4096, 0, 1, 0};
+  refused(polypath_bench_file(nullptr, &no_file, nullptr, nullptr, &text), "context");
+  refused(polypath_bench_file(context, nullptr, nullptr, nullptr, &text), "request");
+  refused(polypath_bench_file(context, &no_file, nullptr, nullptr, &text), "no file");
+  refused(polypath_bench_file(context, &missing_file, nullptr, nullptr, &text), "/nowhere");
+  refused(polypath_bench_file(context, &to_host, nullptr, nullptr, &text), "no GPU");
   refused(polypath_prepare(nullptr, &kRequest, 1), "context");
   refused(polypath_prepare(context, nullptr, 1), "requests");
   refused(polypath_plan(nullptr, &kRequest, 1, &text), "context");

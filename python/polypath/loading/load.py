@@ -18,7 +18,7 @@ from .sources import PathLike, Source, digest, open_sources
 if TYPE_CHECKING:
     from ..comm import Communicator
 
-#: Called with the bytes that have been read, and all that are to be.
+#: Called with the number of bytes read so far, and with their total.
 Progress = Callable[[int, int], None]
 
 #: Bytes of one read. Two go at once: while the last chunks of one are sent, the next one begins.
@@ -187,7 +187,7 @@ class _Reader:
         return block
 
     def _read_piece(self, segment: Segment, address: int, begin: int, part: int) -> None:
-        """Of every rank `part` bytes, the first rank's from `begin` on."""
+        """Reads `part` bytes by every rank; those of rank 0 begin at `begin`."""
         comm = None if segment.is_own else self._comm
         stream = self._streams[self._pieces % len(self._streams)]
         self._pieces += 1

@@ -1,5 +1,5 @@
 """What tensors are loaded into: memory of PyTorch where it is installed, else plain memory of the
-GPU behind DLPack."""
+GPU for users of DLPack."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def memory_of(gpu: Gpu, framework: str | None, stream: int) -> Memory:
 
 
 def floating_type(dtype: Any) -> str:
-    """Of what a caller gives as ``dtype``: the name of PyTorch's floating-point type. Raises
+    """The name of PyTorch's floating-point type that a caller gives as ``dtype``. Raises
     `InvalidArgument`."""
     name = str(dtype).removeprefix("torch.")
     known = [element.torch for element in ELEMENTS.values() if element.is_floating]
@@ -67,7 +67,7 @@ def floating_type(dtype: Any) -> str:
 
 
 class TorchMemory:
-    """Of PyTorch's allocator, on its current stream of the GPU."""
+    """Memory of PyTorch's allocator, on PyTorch's current stream of the GPU."""
 
     def __init__(self, gpu: Gpu) -> None:
         import torch
@@ -121,7 +121,7 @@ class DeviceMemory:
 
 
 class DeviceTensor:
-    """A tensor in memory of a GPU, C-contiguous, for whoever takes DLPack or
+    """A tensor in memory of a GPU, C-contiguous, for libraries that take DLPack or
     ``__cuda_array_interface__``. It was complete when it was returned."""
 
     def __init__(
@@ -163,7 +163,7 @@ class DeviceTensor:
 
 
 class PlainMemory:
-    """Of the driver."""
+    """Memory of the driver."""
 
     def __init__(self, gpu: Gpu, stream: int) -> None:
         self._gpu = gpu

@@ -26,7 +26,7 @@ class Part:
     """First byte that is read, from the begin of the data."""
     end: int
     shape: tuple[int, ...]
-    """Of what is read."""
+    """Shape of the part that is read."""
     split_dim: int | None = None
     """All of the tensor is read, and a part of it kept."""
     is_converted: bool = False

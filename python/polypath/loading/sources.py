@@ -50,7 +50,7 @@ def open_sources(paths: PathLike | Iterable[PathLike]) -> Iterator[list[Source]]
 
 
 def digest(sources: Sequence[Source]) -> bytes:
-    """Of what is in the files' headers: equal on ranks that see the same files."""
+    """A digest of the files' headers: equal on ranks that see the same files."""
     hashed = hashlib.sha256()
     for source in sources:
         hashed.update(len(source.header.text).to_bytes(8, "little"))
