@@ -22,8 +22,8 @@ struct FileRequest {
 /// Not thread-safe; `context` must outlive it.
 class FileSet {
  public:
-  /// Opens or writes the file, so that it is in the page cache as far as there is room. Prepares the
-  /// routes. Throws InvalidArgument, FileError.
+  /// Opens or writes the file, so that it is in the page cache as far as there is room. Prepares
+  /// the routes. Throws InvalidArgument, FileError.
   FileSet(Context& context, const FileRequest& request);
   ~FileSet();
   FileSet(const FileSet&) = delete;
@@ -37,8 +37,8 @@ class FileSet {
   [[nodiscard]] std::span<const CUstream> streams() const noexcept { return {&stream_handle_, 1}; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
-  /// Poisons the destination, issues, waits and compares every byte with the file. Throws Error that
-  /// names `way`.
+  /// Poisons the destination, issues, waits and compares every byte with the file. Throws Error
+  /// that names `way`.
   void verify(const char* way, const std::function<void()>& issue);
   /// Nothing: the time that the CPU takes is part of a read.
   [[nodiscard]] std::function<void()> ahead() const { return {}; }
