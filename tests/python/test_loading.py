@@ -313,9 +313,9 @@ from polypath.comm import Communicator, on_all
 from polypath.loading import load
 from safetensors_files import make_file
 
-load._RANK_PIECE = 1 << 20  # several pieces
+load._RANK_PIECE = 4 << 20  # several pieces, by copy threads
 file = Path("m.safetensors")
-shapes = {{"a": ("BF16", (4, 1000, 1000)), "odd": ("U8", (3,)), "b": ("F32", (8, 70_000)),
+shapes = {{"a": ("BF16", (4, 2000, 2000)), "odd": ("U8", (3,)), "b": ("F32", (8, 70_000)),
           "c": ("F64", (5, 5))}}
 expected = make_file(file, shapes)
 context = polypath.Context(node="narval", prepare="wait")
@@ -373,6 +373,54 @@ def test_ranks_get_all_or_their_part(polypath_program, mode):
     done = polypath_program_with(polypath_program, _WHOLE, mode)
     assert done.returncode == 0, done.stderr
     assert "all arrived" in done.stdout
+
+
+_ORDER = (
+    _RANKS
+    + """
+import threading
+from polypath.gpu import Gpu
+
+local = threading.local()
+
+def noted(kind, method, streams):
+    def call(self, *arguments, **named):
+        if hasattr(local, "events"):
+            local.events.append((kind, *streams(*arguments, **named)))
+        return method(self, *arguments, **named)
+    return call
+
+Gpu.order = noted("order", Gpu.order, lambda before, after: (before, after))
+polypath.Context.read_async = noted(
+    "read", polypath.Context.read_async, lambda *_, stream, **__: (stream,))
+Communicator.all_gather = noted(
+    "gather", Communicator.all_gather, lambda *arguments: (arguments[4],))
+
+def body(comm):
+    local.events = []
+    tensors = polypath.load_sharded(file, comm)
+    assert all(contents(tensor) == expected[name] for name, tensor in tensors.items())
+    return local.events
+
+for events in on_all(ranks, body):
+    gathers = [at for at, event in enumerate(events) if event[0] == "gather"]
+    assert len(gathers) > 2
+    for at in gathers:  # each waits for the read of its piece, and no rank waits on the host
+        read, order, gather = events[at - 2 : at + 1]
+        assert read[0] == "read" and order == ("order", read[1], gather[1]), events
+    last = events[gathers[-1] + 1 :]
+    assert any(event[:2] == ("order", events[gathers[-1]][1]) for event in last), events
+    assert len({{event[1] for event in events if event[0] == "read"}}) == 2, "in turn"
+print("in order")
+"""
+)
+
+
+def test_an_all_gather_waits_for_its_piece(polypath_program):
+    """By the calls: the simulated node's copies have ended by then, even if nothing waits."""
+    done = polypath_program_with(polypath_program, _ORDER, "functional")
+    assert done.returncode == 0, done.stderr
+    assert "in order" in done.stdout
 
 
 _FAILING = (

@@ -73,7 +73,7 @@ class Metadata:
     def get_tensors(self, gbuf, device, copy_start_offset, dtype):
         assert copy_start_offset == self.header_length and dtype == DType.F32
         return {{entry.name: contents(gbuf.address + entry.begin, entry.bytes)
-                for entry in header.entries}}
+                for entry in reversed(header.entries)}}  # what comes last may be missing
 
 framework = Framework()
 construct = create_copier_constructor("polypath", device, context=context, bbuf_size_kb=1)
