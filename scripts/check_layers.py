@@ -25,7 +25,7 @@ from pathlib import Path, PurePosixPath
 #: Folders of the tree that have src/ or include/.
 PARTS = (
     *("node", "engine", "device", "comm", "offload", "intercept", "messaging", "uniconn", "lab"),
-    "sim",
+    *("plugins", "sim"),
 )
 
 # The node and the reader of its files: a part of its own, because the simulated node uses it too.
@@ -60,6 +60,7 @@ RULES = {
     "cuda": {"cuda", "mpi", "gate", "base", "api"},
     "mpi": {"mpi", "cuda", "gate", "base", "api"},
     "nccl": {"nccl", "gate", "base", "api"},
+    "nixl": {"nixl", "api"},  # plugins/src: the C API alone, and the package's own headers
     "simt": {"simt", "device", "base"},
     "device": {"device", "simt"},  # device/include, as the user's compiler has it
     "sim": {"sim", "simt", "node", "base"},

@@ -16,6 +16,7 @@ from .context import Context, settings
 from .errors import (
     CommunicatorError,
     DriverError,
+    FileError,
     InternalError,
     InvalidArgument,
     LibraryNotFound,
@@ -23,6 +24,7 @@ from .errors import (
     NotSupported,
     PolypathError,
 )
+from .loading import load_file, load_sharded
 from .sizes import format_size, parse_size
 from .transfers import Request, Transfer
 
@@ -32,6 +34,7 @@ __all__ = [
     "CommunicatorError",
     "Context",
     "DriverError",
+    "FileError",
     "InternalError",
     "InvalidArgument",
     "LibraryNotFound",
@@ -43,6 +46,8 @@ __all__ = [
     "Transfer",
     "as_buffer",
     "format_size",
+    "load_file",
+    "load_sharded",
     "parse_size",
     "settings",
     "version",

@@ -69,6 +69,17 @@ class BenchBlocksRequest(Checked, ctypes.Structure):
     ]
 
 
+class BenchFileRequest(Checked, ctypes.Structure):
+    _fields_ = [
+        ("dst", c_char_p),
+        ("file", c_char_p),
+        ("bytes", c_size_t),
+        ("warmup", c_int),
+        ("iterations", c_int),
+        ("rounds", c_int),
+    ]
+
+
 class BesideRequest(Checked, ctypes.Structure):
     _fields_ = [
         ("transfers", POINTER(Request)),
@@ -210,6 +221,9 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "polypath_group_copy_async": [c_void_p, POINTER(Transfer), c_size_t],
     "polypath_copy_batch_async": [
         *[c_void_p, c_size_t, POINTER(c_uint64), POINTER(c_uint64), POINTER(c_uint64), c_void_p],
+    ],
+    "polypath_read_async": [
+        *[c_void_p, ("file", c_int), ("offset", c_uint64), c_void_p, c_size_t, c_void_p],
     ],
     "polypath_prepare_batches": [c_void_p, POINTER(Request), c_size_t],
     "polypath_share_mapping": [c_void_p, c_void_p, c_size_t],
@@ -379,6 +393,9 @@ _OF_THE_LABORATORY: dict[str, list[Any]] = {
     "polypath_bench_blocks": [
         *[c_void_p, POINTER(BenchBlocksRequest), TrafficSwitch, c_void_p, _STRING],
     ],
+    "polypath_bench_file": [
+        *[c_void_p, POINTER(BenchFileRequest), TrafficSwitch, c_void_p, _STRING],
+    ],
     "polypath_tune": [c_void_p, POINTER(TuneRequest), TuneProgress, c_void_p, _STRING],
     "polypath_graph_phases": [c_void_p, POINTER(GraphPhasesRequest), _STRING],
     "polypath_collective_bench_create": [c_void_p, c_char_p, c_char_p, POINTER(c_void_p)],
@@ -418,6 +435,8 @@ def _declared(opened: ctypes.CDLL) -> ctypes.CDLL:
     opened.polypath_last_error.restype = c_char_p
     opened.polypath_free_string.argtypes = [c_void_p]
     opened.polypath_free_string.restype = None
+    opened.polypath_driver_function.argtypes = [c_void_p, c_char_p]
+    opened.polypath_driver_function.restype = c_void_p
     opened.polypath_context_destroy.argtypes = [c_void_p]
     opened.polypath_context_destroy.restype = None
     opened.polypath_network_nccl.argtypes = []

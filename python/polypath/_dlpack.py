@@ -1,9 +1,10 @@
 """Reads the description of an array out of a DLPack capsule, without consuming it; makes capsules
-of memory in one dimension."""
+of memory of a GPU."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import POINTER, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any, NamedTuple
 
@@ -107,7 +108,19 @@ class _ManagedTensor(ctypes.Structure):
     _fields_ = [("tensor", _Tensor), ("manager", c_void_p), ("deleter", c_void_p)]
 
 
-_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4}
+_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5}
+#: Types whose names do not end in their bits: code and bits.
+_NAMED = {
+    "bool": (6, 8),
+    "float8_e4m3fn": (10, 8),
+    "float8_e4m3fnuz": (11, 8),
+    "float8_e5m2": (12, 8),
+    "float8_e5m2fnuz": (13, 8),
+    "float8_e8m0fnu": (14, 8),
+    "float6_e2m3fn": (15, 6),
+    "float6_e3m2fn": (16, 6),
+    "float4_e2m1fn": (17, 4),
+}
 
 #: What capsules speak of, and what holds its memory, by the address of the structure.
 _exported: dict[int, tuple[_ManagedTensor, Any, Any]] = {}
@@ -136,17 +149,23 @@ _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, ctypes.c_char_p, c_
 )
 
 
-def export(address: int, count: int, type: str, device: int, owner: Any) -> Any:
-    """A capsule of ``count`` elements ("float32") of a GPU's memory, which ``owner`` holds until
-    the capsule's consumer lets it go, or it ends without one."""
+def _code_of(type: str) -> tuple[int, int]:
+    if type in _NAMED:
+        return _NAMED[type]
     kind = type.rstrip("0123456789")
-    shape = (c_int64 * 1)(count)
+    return _CODES[kind], int(type[len(kind) :])
+
+
+def export(address: int, lengths: Sequence[int], type: str, device: int, owner: Any) -> Any:
+    """A capsule of a C-contiguous array of elements ("float32") in a GPU's memory, which ``owner``
+    holds until the capsule's consumer lets it go, or it ends without one."""
+    shape = (c_int64 * max(1, len(lengths)))(*lengths)
     managed = _ManagedTensor(
         _Tensor(
             address,
             _Device(CUDA, device),
-            1,
-            _DataType(_CODES[kind], int(type[len(kind) :]), 1),
+            len(lengths),
+            _DataType(*_code_of(type), 1),
             shape,
             None,
             0,

@@ -371,6 +371,31 @@ def run_blocks(
             }
 
 
+def run_file(
+    context: Context,
+    dst: str,
+    file: str | None,
+    sizes: Sequence[int],
+    traffic: Traffic,
+    node: str | None = None,
+    iterations: int = 20,
+    warmup: int = 2,
+) -> Generator[dict[str, Any], None, None]:
+    """`run` for reads of a file: one row for each number of bytes."""
+    topology = context.topology()
+    others = pairs_of(traffic.copies, topology)
+    rounds = traffic.rounds or (1 if topology["virtual_time"] else 3)
+    with running(others, traffic, node, topology) as switch:
+        for size in sizes:
+            request = _api.BenchFileRequest(
+                _api.encoded(dst, "dst"),
+                None if file is None else _api.encoded(file, "file"),
+                *(size, warmup, iterations, rounds),
+            )
+            report = _call("polypath_bench_file", context, request, switch)
+            yield {"src": "file", "dst": dst, "bytes": report["group_bytes"], **_row(report)}
+
+
 def _row(report: dict[str, Any]) -> dict[str, Any]:
     total, rounds = report["group_bytes"], report["rounds"]
     recovered = [entry["recovery_us"] for entry in rounds]

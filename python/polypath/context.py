@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import _api
-from .buffers import as_buffer
+from .buffers import as_buffer, covered
 from .errors import InvalidArgument
 from .handles import WarnsUnlessClosed
 from .integers import array, checked_size, integer
@@ -134,6 +135,33 @@ class Context(WarnsUnlessClosed):
         _api.call(
             "polypath_copy_batch_async",
             *(self._open(), count, to, start, sizes, stream_handle(stream)),
+        )
+
+    def read_async(
+        self,
+        file: Any,
+        dst: Any,
+        bytes: int | None = None,
+        offset: int = 0,
+        stream: Any = None,
+    ) -> None:
+        """Copies a file to ``dst``, memory of a GPU, after what ``stream`` holds and before what it
+        is given next. CPU threads read it, preferably from the page cache, and its chunks go over
+        the links of all GPUs. Returns when all has been read; ``stream`` waits for the rest.
+
+        ``file``: a descriptor, or an object with ``fileno``, open for reading; its position stays
+        as it is. ``bytes``: from ``offset`` on; default as many as ``dst`` has. ``dst``,
+        ``stream``: as of `copy_async`.
+
+        Raises `FileError` when the file cannot be read or ends before; the contents of ``dst`` are
+        undefined then, and nothing is under way. Else as `copy_async`, and `NotSupported` in a
+        capture.
+        """
+        descriptor = file.fileno() if hasattr(file, "fileno") else file
+        to, count = covered(dst, "dst", bytes, writes=True)
+        _api.call(
+            *("polypath_read_async", self._open(), descriptor, offset, to, count),
+            stream_handle(stream),
         )
 
     def prepare_batches(self, pairs: Iterable[tuple[str, str]]) -> None:
@@ -362,7 +390,8 @@ class Context(WarnsUnlessClosed):
     def counters(self) -> dict[str, Any]:
         """What has been done since the context was made, or since `reset_counters`::
 
-        {"transfers", "split", "followed", "pageable", "native", "failed", "bytes", "copies",
+        {"transfers", "split", "followed", "pageable", "files", "native", "failed", "bytes",
+         "copies",
          "changed_by_load",
          "native_by_reason": {reason: count}, "left_out_by_reason": {reason: count},
          "routes": [{"src", "dst", "route", "transfers", "bytes"}],
@@ -447,6 +476,36 @@ class Context(WarnsUnlessClosed):
         )
         result: dict[str, Any] = _api.call_json(
             *("polypath_bench_blocks", self._open(), ctypes.byref(request)),
+            *(_api.TrafficSwitch(), None),
+        )
+        return result
+
+    def bench_file(
+        self,
+        dst: str,
+        file: str | os.PathLike[str] | None = None,
+        bytes: int = 0,
+        iterations: int = 10,
+        warmup: int = 2,
+    ) -> dict[str, Any]:
+        """Reads a file to a GPU, by a mapping that the driver copies and by `read_async` in
+        alternating pairs, and compares every byte with the file::
+
+            {"src": "file", "dst", "bytes", "native": "mmap", "native_us", "polypath_us",
+             "native_gbps", "polypath_gbps", "speedup", "threads", "native_share",
+             "routes": [{"route", "share"}], "verified"}
+
+        ``file``: None makes one with random contents in the temporary folder. ``bytes``: its first
+        ones; 0: all of it. Times are from the call to the end of the copies, medians. Raises
+        `InternalError` when bytes differ.
+        """
+        request = _api.BenchFileRequest(
+            _api.encoded(dst, "dst"),
+            None if file is None else _api.encoded(os.fspath(file), "file"),
+            *(checked_size(bytes), warmup, iterations, 0),
+        )
+        result: dict[str, Any] = _api.call_json(
+            *("polypath_bench_file", self._open(), ctypes.byref(request)),
             *(_api.TrafficSwitch(), None),
         )
         return result
@@ -567,6 +626,17 @@ def progress_callback(progress: TuneProgress | None) -> tuple[Any, list[BaseExce
             return 1
 
     return _api.TuneProgress(report), raised
+
+
+@functools.cache
+def _context_of(_process: int) -> Context:
+    return Context()
+
+
+def shared_context() -> Context:
+    """One on this machine's GPUs for all of the process that asks for none of its own. It stays
+    open as long as the process runs."""
+    return _context_of(os.getpid())
 
 
 def settings() -> list[dict[str, Any]]:

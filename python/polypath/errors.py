@@ -39,6 +39,11 @@ class CommunicatorError(PolypathError):
     says which and why."""
 
 
+class FileError(PolypathError):
+    """A file could not be read, ends before the last byte that was asked for, or does not hold what
+    its format demands; the message says where."""
+
+
 class LibraryNotFound(PolypathError):
     """libpolypath.so is not where it is looked for, or cannot be loaded."""
 
@@ -51,4 +56,5 @@ BY_STATUS: dict[int, type[PolypathError]] = {
     4: DriverError,
     5: InternalError,
     6: CommunicatorError,
+    7: FileError,
 }

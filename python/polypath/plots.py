@@ -55,16 +55,28 @@ def plot_bench(documents: Sequence[dict[str, Any]], file: Path) -> None:
 def plot_pages(document: dict[str, Any], file: Path) -> None:
     """Draws a document of `polypath bench pages`: GB/s over the size of a block, and the speedup
     below, a column for each direction."""
+    native = f"the driver's {document['rows'][0]['native']}"
+    _plot_sizes(document, file, "block_bytes", native, "bytes a block")
+
+
+def plot_load(document: dict[str, Any], file: Path) -> None:
+    """Draws a document of `polypath bench load`, as `plot_pages`, over the bytes of a read."""
+    _plot_sizes(document, file, "bytes", "mmap, native copy", "bytes")
+
+
+def _plot_sizes(
+    document: dict[str, Any], file: Path, size_key: str, native: str, axis: str
+) -> None:
     pairs = list(dict.fromkeys((row["src"], row["dst"]) for row in document["rows"]))
     figure = Figure(figsize=(5.2 * len(pairs), 5.6), layout="constrained")
     axes = figure.subplots(2, len(pairs), sharex="col", squeeze=False, height_ratios=(2, 1))
     for column, (src, dst) in enumerate(pairs):
         rows = [row for row in document["rows"] if (row["src"], row["dst"]) == (src, dst)]
-        sizes = [row["block_bytes"] for row in rows]
+        sizes = [row[size_key] for row in rows]
         upper, lower = axes[0][column], axes[1][column]
         for key, label, colour in (
             ("polypath_gbps", "polypath", _POLYPATH),
-            ("native_gbps", f"the driver's {rows[0]['native']}", _NATIVE),
+            ("native_gbps", native, _NATIVE),
         ):
             values = [row[key] for row in rows]
             upper.plot(sizes, values, label=label, color=colour, marker="o", markersize=4)
@@ -75,7 +87,7 @@ def plot_pages(document: dict[str, Any], file: Path) -> None:
         upper.legend(loc="lower right", fontsize=8)
         speedups = [row["speedup"] for row in rows]
         lower.plot(sizes, speedups, color=_POLYPATH, marker="o", markersize=4)
-        _speedup_over_sizes(lower, "bytes a block")
+        _speedup_over_sizes(lower, axis)
         lower.set_ylim(bottom=0)
     figure.savefig(file, dpi=150)
 

@@ -224,7 +224,7 @@ class Memory(Closing):
     def __dlpack__(self, **_wishes: Any) -> Any:
         """For any stream: the consumer must order its work after what fills the memory."""
         count = self.bytes // _api.item_bytes(self.type)
-        return _dlpack.export(self.address, count, self.type, self._env.device or 0, self)
+        return _dlpack.export(self.address, [count], self.type, self._env.device or 0, self)
 
     def close(self) -> None:
         """Collective."""

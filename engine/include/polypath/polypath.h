@@ -35,12 +35,13 @@ extern "C" {
 
 typedef enum polypath_status {
   POLYPATH_SUCCESS = 0,
-  POLYPATH_INVALID_ARGUMENT = 1,  /* an address, size, name, setting or file is not usable */
-  POLYPATH_NO_DEVICE = 2,         /* no CUDA driver or no GPU, and no node was named */
-  POLYPATH_NOT_SUPPORTED = 3,     /* the driver lacks what this call needs */
-  POLYPATH_DRIVER_ERROR = 4,      /* a driver call failed; the message names it */
-  POLYPATH_INTERNAL_ERROR = 5,    /* out of memory, or a defect of this library */
-  POLYPATH_COMMUNICATOR_ERROR = 6 /* ranks could not come together, or one failed (comm.h) */
+  POLYPATH_INVALID_ARGUMENT = 1,   /* an address, size, name, setting or file is not usable */
+  POLYPATH_NO_DEVICE = 2,          /* no CUDA driver or no GPU, and no node was named */
+  POLYPATH_NOT_SUPPORTED = 3,      /* the driver lacks what this call needs */
+  POLYPATH_DRIVER_ERROR = 4,       /* a driver call failed; the message names it */
+  POLYPATH_INTERNAL_ERROR = 5,     /* out of memory, or a defect of this library */
+  POLYPATH_COMMUNICATOR_ERROR = 6, /* ranks could not come together, or one failed (comm.h) */
+  POLYPATH_FILE_ERROR = 7          /* a file could not be read, or is too short */
 } polypath_status;
 
 /* "0.1.0". Never fails. */
@@ -183,6 +184,24 @@ POLYPATH_API polypath_status polypath_try_copy_batch_async(polypath_context* con
                                                            void* const* dst, const void* const* src,
                                                            const size_t* bytes, void* stream,
                                                            int* issued);
+
+/* Copies `bytes` of a file, from byte `offset` on, to `dst`, memory of a GPU of this process: after
+ * what `stream` holds, and before what it is given next. CPU threads read the file, preferably from
+ * the page cache, into pinned memory, and chunks go from there over the links of all GPUs, as of
+ * pageable memory. It returns when all has been read: then the file may be closed or changed, and
+ * `stream` waits for the rest. `file` is an open descriptor, whose position stays as it is; several
+ * reads may share it. A small read, and one that would gain nothing, goes through memory of the
+ * process and the driver. With O_DIRECT, offset and bytes must be as the file system demands. Zero
+ * bytes: success, nothing is done.
+ * POLYPATH_FILE_ERROR: the system could not read it, or it ended before; then nothing of the read
+ * is under way any more, and the contents of `dst` are undefined. A regular file that is too short
+ * when the call begins: nothing was done.
+ * POLYPATH_INVALID_ARGUMENT: a descriptor that is not open for reading, or has no positions; `dst`
+ * as of polypath_copy_async(), and where it is host memory.
+ * POLYPATH_NOT_SUPPORTED: `stream` is in capture. POLYPATH_DRIVER_ERROR: as there. */
+POLYPATH_API polypath_status polypath_read_async(polypath_context* context, int file,
+                                                 uint64_t offset, void* dst, size_t bytes,
+                                                 void* stream);
 
 /* A transfer without addresses, for plans and preparation. */
 typedef struct polypath_transfer_request {
@@ -364,6 +383,7 @@ POLYPATH_API polypath_status polypath_device_info(polypath_context* context, cha
  *  "changed_by_load" (transfers that left out a route because others use its links),
  *  "followed" (of the split: their staged routes did not wait for the transfer before them),
  *  "pageable" (of the split: CPU threads copied pageable memory),
+ *  "files" (of the split: CPU threads read a file),
  *  "native_by_reason": {reason: count}, "left_out_by_reason": {reason: count},
  *  "routes": [{"src", "dst", "route", "transfers", "bytes"}],
  *  "links": [{"from", "to", "bytes", "copies"}],

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <span>
@@ -89,6 +90,12 @@ class context {
       throw error(POLYPATH_INVALID_ARGUMENT, "dst, src and bytes are not equally long");
     detail::check(
         polypath_copy_batch_async(get(), dst.size(), dst.data(), src.data(), bytes.data(), stream));
+  }
+
+  /// Copies `bytes` of an open file, from byte `offset` on, to `dst`, memory of a GPU, ordered on
+  /// `stream`; returns when the file has been read. Status POLYPATH_FILE_ERROR: it could not be.
+  void read_async(int file, std::uint64_t offset, void* dst, std::size_t bytes, void* stream) {
+    detail::check(polypath_read_async(get(), file, offset, dst, bytes, stream));
   }
 
   /// Makes ready, and waits for, all that batches between these memories can use.

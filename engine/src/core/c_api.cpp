@@ -156,6 +156,7 @@ const char* polypath_status_name(polypath_status status) {
     case POLYPATH_DRIVER_ERROR: return "POLYPATH_DRIVER_ERROR";
     case POLYPATH_INTERNAL_ERROR: return "POLYPATH_INTERNAL_ERROR";
     case POLYPATH_COMMUNICATOR_ERROR: return "POLYPATH_COMMUNICATOR_ERROR";
+    case POLYPATH_FILE_ERROR: return "POLYPATH_FILE_ERROR";
   }
   return "unknown status";
 }
@@ -250,6 +251,14 @@ polypath_status polypath_try_copy_batch_async(polypath_context* context, size_t 
       *issued = midway ? 1 : 0;
       throw;
     }
+  });
+}
+
+polypath_status polypath_read_async(polypath_context* context, int file, uint64_t offset, void* dst,
+                                    size_t bytes, void* stream) {
+  return guarded([&] {
+    const Transfer to = transfer_of(dst, nullptr, bytes, stream);
+    context_of(context).read_async({{file, offset}, to.dst, to.bytes, to.stream});
   });
 }
 

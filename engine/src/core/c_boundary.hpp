@@ -43,6 +43,8 @@ polypath_status guarded(Body&& body) noexcept {
     return failed(POLYPATH_NOT_SUPPORTED, error.what());
   } catch (const CommunicatorError& error) {
     return failed(POLYPATH_COMMUNICATOR_ERROR, error.what());
+  } catch (const FileError& error) {
+    return failed(POLYPATH_FILE_ERROR, error.what());
   } catch (const DriverError& error) {
     return failed(POLYPATH_DRIVER_ERROR, error.what(), error.code());
   } catch (const std::exception& error) {

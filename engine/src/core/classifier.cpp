@@ -10,6 +10,20 @@
 
 namespace polypath {
 
+namespace {
+
+/// Whether the range goes on in the next allocation.
+bool passes_end(const PointerInfo& info, CUdeviceptr address, std::uint64_t bytes) noexcept {
+  return info.bytes != 0 && bytes > info.bytes - (address - info.start);
+}
+
+/// Memory of another process that does not say on which GPU it lies.
+bool is_hidden(const PointerInfo& info) noexcept {
+  return info.kind == PointerInfo::Kind::device && info.gpu < 0;
+}
+
+}  // namespace
+
 std::string range_text(CUdeviceptr address, std::uint64_t bytes) {
   return fmt::format("[{:#x}, +{})", address, bytes);
 }
@@ -109,16 +123,11 @@ std::variant<ResolvedTransfer, NativeReason> Classifier::ends_of(const Transfer&
   const bool is_pageable = src.kind == Kind::unknown || dst.kind == Kind::unknown;
   if (is_pageable && src.kind != Kind::device && dst.kind != Kind::device)
     return NativeReason::same_memory;
-  const auto passes = [&](const PointerInfo& info, CUdeviceptr address) {
-    return info.bytes != 0 && transfer.bytes > info.bytes - (address - info.start);
-  };
-  if (passes(src, transfer.src) || passes(dst, transfer.dst))
+  if (passes_end(src, transfer.src, transfer.bytes) ||
+      passes_end(dst, transfer.dst, transfer.bytes))
     return NativeReason::several_allocations;
 
-  const auto hidden = [](const PointerInfo& info) {
-    return info.kind == Kind::device && info.gpu < 0;
-  };
-  if (hidden(src) || hidden(dst)) return NativeReason::other_process;
+  if (is_hidden(src) || is_hidden(dst)) return NativeReason::other_process;
   const auto from = memory_of(transfer.src, src);
   const auto to = memory_of(transfer.dst, dst);
   if (!from || !to || *from == *to || (from->is_host() && to->is_host()))
@@ -128,6 +137,29 @@ std::variant<ResolvedTransfer, NativeReason> Classifier::ends_of(const Transfer&
   if (!src_access || !dst_access) return NativeReason::several_allocations;
   return ResolvedTransfer{
       transfer, {*from, *to, transfer.bytes}, dst, src, *dst_access, *src_access, is_pageable};
+}
+
+std::variant<ResolvedTransfer, NativeReason> Classifier::ends_of(const FileRead& read) {
+  using Kind = PointerInfo::Kind;
+  if (read.bytes > std::numeric_limits<CUdeviceptr>::max() - read.dst)
+    throw InvalidArgument(fmt::format("bytes are {}: no memory has so many", read.bytes));
+  const PointerInfo dst = checked_info("dst", read.dst, read.bytes);
+  if (dst.kind == Kind::unknown || dst.kind == Kind::pinned)
+    throw InvalidArgument(
+        fmt::format("dst {} is memory of the host: a file is read to memory of a GPU",
+                    range_text(read.dst, read.bytes)));
+  if (read.bytes < never_split_below_) return NativeReason::small;
+  if (dst.kind == Kind::managed) return NativeReason::managed;
+  if (passes_end(dst, read.dst, read.bytes)) return NativeReason::several_allocations;
+  if (is_hidden(dst)) return NativeReason::other_process;
+  const auto access = access_to(dst, read.dst, read.bytes);
+  if (!access) return NativeReason::several_allocations;
+  const Node& node = source_.node;
+  if (node.hosts.empty()) return NativeReason::pageable;
+  const MemoryId near = MemoryId::host(node.gpus[static_cast<std::size_t>(dst.gpu)].numa);
+  const Transfer transfer{.dst = read.dst, .src = 0, .bytes = read.bytes, .stream = read.stream};
+  return ResolvedTransfer{
+      transfer, {near, MemoryId::gpu(dst.gpu), read.bytes}, dst, {}, *access, {}, true};
 }
 
 std::variant<SplittableTransfer, NativeReason> Classifier::splittable(

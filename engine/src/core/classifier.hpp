@@ -9,6 +9,7 @@
 
 #include "core/copy_engine.hpp"
 #include "core/counters.hpp"
+#include "core/file_read.hpp"
 #include "core/node_source.hpp"
 #include "core/pointer_info.hpp"
 #include "driver/resources.hpp"
@@ -61,6 +62,9 @@ class Classifier {
   /// Between which memories it goes, or why it cannot be split. Throws InvalidArgument for what
   /// cannot be copied at all, DriverError.
   std::variant<ResolvedTransfer, NativeReason> ends_of(const Transfer& transfer);
+  /// The GPU that a file is read to, and the host memory nearest to it. `src` of the transfer is 0.
+  /// Errors as above.
+  std::variant<ResolvedTransfer, NativeReason> ends_of(const FileRead& read);
   /// The same transfer with its stream, or why it cannot be split. Throws DriverError.
   std::variant<SplittableTransfer, NativeReason> splittable(const ResolvedTransfer& ends);
 

@@ -110,6 +110,16 @@ bool Context::try_copy_batch_async(const Batch& batch, bool& midway) {
   }
 }
 
+void Context::read_async(const FileRead& read) {
+  if (read.bytes == 0) return;
+  try {
+    dispatcher_.read(read);
+  } catch (...) {
+    counters_.count_failed();
+    throw;
+  }
+}
+
 void Context::prepare_batches(const std::vector<Request>& requests) {
   check(requests);
   batches_.prepare(requests);

@@ -47,6 +47,8 @@ class Context final : public CopyEngine {
   void copy_batch_async(const Batch& batch);
   /// polypath_try_copy_batch_async: whether it was issued. `midway` as of try_copy_async().
   bool try_copy_batch_async(const Batch& batch, bool& midway);
+  /// polypath_read_async.
+  void read_async(const FileRead& read);
   /// polypath_prepare_batches.
   void prepare_batches(const std::vector<Request>& requests);
   /// polypath_ipc_register_export.

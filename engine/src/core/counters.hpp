@@ -65,9 +65,10 @@ class Counters {
   void count_native_block(NativeReason reason, std::uint64_t bytes) noexcept;
   /// The caller will copy them natively.
   void count_declined_blocks(NativeReason reason, std::size_t count, std::uint64_t bytes) noexcept;
-  /// A transfer from or to pageable memory was carried by CPU threads: what each route took.
+  /// A transfer from or to pageable memory, or from a file, was carried by CPU threads: what each
+  /// route took.
   void count_pageable(const TransferPlan& plan, const std::vector<std::uint64_t>& route_bytes,
-                      const std::vector<std::uint64_t>& route_chunks);
+                      const std::vector<std::uint64_t>& route_chunks, bool is_file);
   void reset();
 
   struct RouteCount {
@@ -89,6 +90,7 @@ class Counters {
     std::uint64_t split = 0;
     std::uint64_t followed = 0;  ///< of the split
     std::uint64_t pageable = 0;  ///< of the split: from or to pageable memory, by CPU threads
+    std::uint64_t files = 0;     ///< of the split: from files, by CPU threads
     std::uint64_t failed = 0;
     std::uint64_t changed_by_load = 0;
     std::uint64_t bytes = 0;   ///< of all transfers

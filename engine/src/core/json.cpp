@@ -281,6 +281,7 @@ json counters_json(Context& context) {
           {"split", counts.split},
           {"followed", counts.followed},
           {"pageable", counts.pageable},
+          {"files", counts.files},
           {"native", native},
           {"failed", counts.failed},
           {"changed_by_load", counts.changed_by_load},

@@ -70,6 +70,9 @@ std::string report(Context& context) {
   if (counts.pageable != 0)
     text += fmt::format("pageable memory: {} transfers by {} CPU threads\n", counts.pageable,
                         context.copy_threads());
+  if (counts.files != 0)
+    text +=
+        fmt::format("files: {} reads by {} CPU threads\n", counts.files, context.copy_threads());
   if (counts.changed_by_load != 0)
     text += fmt::format("changed by load: {} transfers\n", counts.changed_by_load);
   append("routes left out", by_reason<ExclusionReason>(counts.excluded));

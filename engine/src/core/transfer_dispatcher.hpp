@@ -54,6 +54,10 @@ class TransferDispatcher {
   /// 1 for a transfer of which a copy was issued.
   void try_issue_group(std::span<const Transfer> transfers, std::span<int> issued);
   void native_copy(const Transfer& transfer, NativeReason reason);
+  /// Copies a part of a file to a GPU, and returns when it has been read. Throws FileError when it
+  /// cannot be read: nothing of the transfer is under way then, and the contents of the destination
+  /// are undefined.
+  void read(const FileRead& read);
   /// The caller will copy it natively.
   void decline(const Transfer& transfer, NativeReason reason);
 
@@ -129,7 +133,14 @@ class TransferDispatcher {
   /// Copies to or from pageable memory by CPU threads. Nothing, or why it has to go natively.
   /// `midway` as of issue().
   std::optional<NativeReason> copy_pageable(const ResolvedTransfer& ends, bool& midway);
-  std::optional<NativeReason> try_pageable(const ResolvedTransfer& ends, bool& midway);
+  /// The same from or to `host`. Throws FileError.
+  std::optional<NativeReason> copy_by_threads(const ResolvedTransfer& ends, const HostSide& host,
+                                              bool& midway);
+  std::optional<NativeReason> try_by_threads(const ResolvedTransfer& ends, const HostSide& host,
+                                             bool& midway);
+  std::optional<NativeReason> try_read(const FileRead& read);
+  /// Reads pieces into memory of the process, which the driver copies.
+  void read_natively(const FileRead& read, NativeReason reason);
   /// Leaves out routes that cannot carry it now, and asks for what they lack; false where there are
   /// any.
   bool all_pageable_ready(const PageablePlan& plan, const SplittableTransfer& transfer,

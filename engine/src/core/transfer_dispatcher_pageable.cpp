@@ -1,4 +1,5 @@
-// Transfers from and to pageable host memory: which routes carry them now, and what these lack.
+// Transfers from and to pageable host memory, and from files: which routes carry them now, and what
+// these lack.
 #include <algorithm>
 #include <cstddef>
 
@@ -150,8 +151,8 @@ void TransferDispatcher::note_threads(const Request& request, const PageableResu
   if (!is_new) slow->second.failed();
 }
 
-std::optional<NativeReason> TransferDispatcher::try_pageable(const ResolvedTransfer& ends,
-                                                             bool& midway) {
+std::optional<NativeReason> TransferDispatcher::try_by_threads(const ResolvedTransfer& ends,
+                                                               const HostSide& host, bool& midway) {
   if (pageable_.threads() < 2 || ends.dst.import != nullptr || ends.src.import != nullptr)
     return NativeReason::pageable;
   auto classified = classifier_.splittable(ends);
@@ -171,7 +172,7 @@ std::optional<NativeReason> TransferDispatcher::try_pageable(const ResolvedTrans
   const LoadLook look = look_at_load({transfer}, other_loads);
   Exclusions without;
   PageablePlan plan;
-  const bool may_try = may_try_threads(request);
+  const bool may_try = host.is_file() || may_try_threads(request);
   do {
     if (without.memories == ~std::uint64_t{0}) return without.reason;
     const auto pinned = planner_.serve({&rated, 1}, without.memories);
@@ -186,8 +187,7 @@ std::optional<NativeReason> TransferDispatcher::try_pageable(const ResolvedTrans
   LoadMonitor::OwnIssue issue(load_, plan.plan, look.streams.empty() ? 0 : look.streams.front());
   PageableTransfer what;
   what.device = is_to_gpu ? transfer.transfer.dst : transfer.transfer.src;
-  what.host =
-      reinterpret_cast<std::byte*>(is_to_gpu ? transfer.transfer.src : transfer.transfer.dst);
+  what.host = host;
   what.bytes = request.bytes;
   what.is_to_gpu = is_to_gpu;
   what.gpu = gpu;
@@ -198,8 +198,9 @@ std::optional<NativeReason> TransferDispatcher::try_pageable(const ResolvedTrans
   resources_.sequences().end(transfer.caller);
   if (without.is_changed_by_load) counters_.count_changed_by_load();
   if (result.is_done) {
-    note_threads(request, result, plan.plan.native_us);
-    counters_.count_pageable(plan.plan.transfers.front(), result.route_bytes, result.route_chunks);
+    if (!host.is_file()) note_threads(request, result, plan.plan.native_us);
+    counters_.count_pageable(plan.plan.transfers.front(), result.route_bytes, result.route_chunks,
+                             host.is_file());
     return std::nullopt;
   }
   midway = !result.is_ordered && !devices_.any_reset();
@@ -211,6 +212,8 @@ std::optional<NativeReason> TransferDispatcher::try_pageable(const ResolvedTrans
   if (result.error != nullptr) {
     try {
       std::rethrow_exception(result.error);
+    } catch (const FileError&) {
+      throw;
     } catch (const std::exception& error) {
       log_info("native copy instead: {}", error.what());
     }
@@ -220,8 +223,17 @@ std::optional<NativeReason> TransferDispatcher::try_pageable(const ResolvedTrans
 
 std::optional<NativeReason> TransferDispatcher::copy_pageable(const ResolvedTransfer& ends,
                                                               bool& midway) {
+  const CUdeviceptr host = ends.request.src.is_host() ? ends.transfer.src : ends.transfer.dst;
+  return copy_by_threads(ends, {reinterpret_cast<std::byte*>(host), {}}, midway);
+}
+
+std::optional<NativeReason> TransferDispatcher::copy_by_threads(const ResolvedTransfer& ends,
+                                                                const HostSide& host,
+                                                                bool& midway) {
   try {
-    return try_pageable(ends, midway);
+    return try_by_threads(ends, host, midway);
+  } catch (const FileError&) {
+    throw;
   } catch (const std::exception& error) {
     if (midway) throw;
     log_info("native copy instead: {}", error.what());

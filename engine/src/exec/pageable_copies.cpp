@@ -170,7 +170,7 @@ class PageableCopies::Work final : public SharedWork {
     if (result != CUDA_SUCCESS)
       throw_driver_error(owner_.driver(), result, "event_synchronize(event)", __FILE__, __LINE__);
     if (work == nullptr || work->has_failed_) return;
-    if (!copy_guarded(work->transfer_.host + pending.offset, slot.at, pending.bytes,
+    if (!copy_guarded(work->transfer_.host.memory + pending.offset, slot.at, pending.bytes,
                       Stores::streaming))
       work->fault();
   }
@@ -223,7 +223,10 @@ class PageableCopies::Work final : public SharedWork {
     Slot& slot = free_slot(worker);
     const auto chunk = claim();
     if (!chunk) return false;
-    if (!copy_guarded(slot.at, transfer_.host + chunk->offset, chunk->bytes, Stores::cached)) {
+    if (transfer_.host.is_file()) {
+      read_file(transfer_.host.file, chunk->offset, slot.at, chunk->bytes);
+    } else if (!copy_guarded(slot.at, transfer_.host.memory + chunk->offset, chunk->bytes,
+                             Stores::cached)) {
       fault();
       return false;
     }
@@ -558,7 +561,8 @@ PageableResult PageableCopies::run(const PageableTransfer& transfer,
     const std::uint64_t begin_faults = page_faults();
     Work work(*this, transfer, plan, lanes);
     {
-      const FaultGuard guard;
+      std::optional<FaultGuard> guard;
+      if (!transfer.host.is_file()) guard.emplace();
       if (is_virtual_)
         run_here(work, plan.threads,
                  static_cast<double>(plan.chunk_bytes) * plan.threads / (plan.host_gbps * 1e3),

@@ -1,5 +1,6 @@
 // Transfers between pageable host memory and a GPU: threads copy chunks between the program's
-// memory and pinned slots, and each thread sends its chunks over one route.
+// memory and pinned slots, and each thread sends its chunks over one route. To a GPU, chunks may
+// come from a file as well: the threads read it into the slots (docs/adr/0040-read-from-file.md).
 //
 //   prepare()  threads, slots, streams, staging memory, peer access      one thread at a time, slow
 //   run()      waits until the caller's stream has come to the transfer, then copies
@@ -24,16 +25,17 @@
 #include "exec/copy_threads.hpp"
 #include "exec/devices.hpp"
 #include "exec/event_pool.hpp"
+#include "exec/host_side.hpp"
 #include "exec/staging_memory.hpp"
 #include "exec/transfer_state.hpp"
 #include "plan/pageable_plan.hpp"
 
 namespace polypath {
 
-/// Between `host`, which is pageable, and `device`, on GPU `gpu`.
+/// Between `host`, pageable memory or a file, and `device`, on GPU `gpu`.
 struct PageableTransfer {
   CUdeviceptr device = 0;
-  std::byte* host = nullptr;
+  HostSide host;
   std::uint64_t bytes = 0;
   bool is_to_gpu = false;
   int gpu = 0;
@@ -47,7 +49,7 @@ struct PageableResult {
   bool has_faulted = false;
   /// Nothing of it is under way any more: a native copy may follow.
   bool is_ordered = true;
-  std::exception_ptr error = {};
+  std::exception_ptr error = {};           ///< FileError: no copy can do better
   /// Of the node's time, from when the caller's stream had come to it until the threads had ended.
   double threads_us = 0;
   std::uint64_t page_faults = 0;  ///< of the process meanwhile

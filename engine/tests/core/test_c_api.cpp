@@ -56,6 +56,7 @@ TEST(CApi, VersionAndNames) {
   EXPECT_STREQ(polypath_status_name(POLYPATH_DRIVER_ERROR), "POLYPATH_DRIVER_ERROR");
   EXPECT_STREQ(polypath_status_name(POLYPATH_INTERNAL_ERROR), "POLYPATH_INTERNAL_ERROR");
   EXPECT_STREQ(polypath_status_name(POLYPATH_COMMUNICATOR_ERROR), "POLYPATH_COMMUNICATOR_ERROR");
+  EXPECT_STREQ(polypath_status_name(POLYPATH_FILE_ERROR), "POLYPATH_FILE_ERROR");
 }
 
 TEST(CApi, NullIsAllowedWhereItSaysSo) {
@@ -118,6 +119,9 @@ TEST(CApi, NullArgumentsAreRefusedByName) {
   EXPECT_EQ(polypath_copy_batch_async(context, 0, nullptr, nullptr, nullptr, nullptr),
             POLYPATH_SUCCESS);
   refused(polypath_prepare_batches(context, nullptr, 1), "requests");
+  refused(polypath_read_async(nullptr, 0, 0, &issued, 1, nullptr), "context");
+  refused(polypath_read_async(context, -1, 0, &issued, 1, nullptr), "file descriptor -1");
+  EXPECT_EQ(polypath_read_async(context, -1, 0, nullptr, 0, nullptr), POLYPATH_SUCCESS);
   const polypath_bench_blocks_request no_blocks{"gpu0", "gpu1", 0, 1, 0, 1, 0};
   refused(polypath_bench_blocks(nullptr, &no_blocks, nullptr, nullptr, &text), "context");
   refused(polypath_bench_blocks(context, nullptr, nullptr, nullptr, &text), "request");
@@ -127,6 +131,14 @@ TEST(CApi, NullArgumentsAreRefusedByName) {
   refused(polypath_share_mapping(context, &text, 1), "mapped");
   refused(polypath_unshare_mapping(nullptr, &text, 1), "context");
   EXPECT_EQ(polypath_unshare_mapping(context, &text, 1), POLYPATH_SUCCESS);
+  const polypath_bench_file_request no_file{"gpu0", nullptr, 0, 0, 1, 0};
+  const polypath_bench_file_request missing_file{"gpu0", "/nowhere", 0, 0, 1, 0};
+  const polypath_bench_file_request to_host{"host0", nullptr, 4096, 0, 1, 0};
+  refused(polypath_bench_file(nullptr, &no_file, nullptr, nullptr, &text), "context");
+  refused(polypath_bench_file(context, nullptr, nullptr, nullptr, &text), "request");
+  refused(polypath_bench_file(context, &no_file, nullptr, nullptr, &text), "no file");
+  refused(polypath_bench_file(context, &missing_file, nullptr, nullptr, &text), "/nowhere");
+  refused(polypath_bench_file(context, &to_host, nullptr, nullptr, &text), "no GPU");
   refused(polypath_prepare(nullptr, &kRequest, 1), "context");
   refused(polypath_prepare(context, nullptr, 1), "requests");
   refused(polypath_plan(nullptr, &kRequest, 1, &text), "context");
@@ -282,9 +294,9 @@ TEST(CApi, BenchVerifiesAndCountersCount) {
 
   const json counters = parsed(polypath_counters, handle.context);
   expect_keys(counters,
-              {"transfers", "split", "followed", "pageable", "native", "failed", "bytes", "copies",
-               "changed_by_load", "native_by_reason", "left_out_by_reason", "routes", "links",
-               "batches", "graphs", "pinned", "shared_mappings", "staging"});
+              {"transfers", "split", "followed", "pageable", "files", "native", "failed", "bytes",
+               "copies", "changed_by_load", "native_by_reason", "left_out_by_reason", "routes",
+               "links", "batches", "graphs", "pinned", "shared_mappings", "staging"});
   expect_keys(counters["graphs"], {"launches", "hits", "patches", "patched_nodes", "builds",
                                    "evictions", "failed", "busy", "cached"});
   EXPECT_EQ(counters["graphs"]["launches"], 0) << "streams are the default";

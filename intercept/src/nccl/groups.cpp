@@ -16,6 +16,7 @@ int result_of(polypath_status status) noexcept {
     case POLYPATH_COMMUNICATOR_ERROR: return kRemoteError;
     case POLYPATH_DRIVER_ERROR: return kUnhandledCudaError;
     case POLYPATH_NO_DEVICE:
+    case POLYPATH_FILE_ERROR:
     case POLYPATH_INTERNAL_ERROR: break;
     case POLYPATH_NOT_SUPPORTED: return kInternalError;
   }

@@ -105,6 +105,30 @@ POLYPATH_API polypath_status polypath_bench_blocks(polypath_context* context,
                                                    polypath_traffic_switch traffic, void* user,
                                                    char** json);
 
+/* One row of a benchmark of reads from a file. */
+typedef struct polypath_bench_file_request {
+  const char* dst;  /* a GPU */
+  const char* file; /* NULL: one with random contents, in the folder TMPDIR or /tmp */
+  size_t bytes;     /* its first ones; 0: all of `file` */
+  int warmup;       /* untimed pairs first, 0 or more */
+  int iterations;   /* timed pairs, at least 1 */
+  int rounds;       /* next to other traffic: as of polypath_bench_beside_request; else 0 */
+} polypath_bench_file_request;
+
+/* A mapping of the file that the driver copies (mmap, cuMemcpyAsync, munmap), and
+ * polypath_read_async(), in alternating pairs, to a buffer of its own with a poisoned destination;
+ * every byte is compared with the file. The file is in the page cache, if it fits. Times are from
+ * the call to the end of the copies.
+ * {"src": "file", "dst", "bytes", "native": "mmap", "native_us", "polypath_us", "native_gbps",
+ *  "polypath_gbps", "speedup", "threads" (of the process), "native_share" (the part of the bytes
+ *  that the driver copied in polypath's reads), "routes": [{"route", "share"}], "verified"}
+ * With `traffic` the value is that of polypath_bench_beside(), of traffic outside this process.
+ * POLYPATH_INTERNAL_ERROR when bytes differ: the message says where. */
+POLYPATH_API polypath_status polypath_bench_file(polypath_context* context,
+                                                 const polypath_bench_file_request* request,
+                                                 polypath_traffic_switch traffic, void* user,
+                                                 char** json);
+
 /* What each phase of a CUDA graph costs for one transfer cut into `nodes` copies: `nodes` / 2
  * chunks, each carried to a staging memory and on from there. */
 typedef struct polypath_graph_phases_request {

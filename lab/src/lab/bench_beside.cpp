@@ -56,7 +56,7 @@ json to_json(const Phase& phase) {
   return {{"native_us", phase.native_us}, {"polypath_us", phase.polypath_us}};
 }
 
-/// `Set`: what is measured, a TransferSet or a BlockSet.
+/// `Set`: what is measured, a TransferSet, BlockSet or FileSet.
 template <typename Set>
 class Beside {
  public:
@@ -179,6 +179,10 @@ json bench_beside(Context& context, const std::vector<Request>& requests,
 json bench_blocks_beside(Context& context, const BlocksRequest& request,
                          const BesideOptions& options) {
   return Beside<BlockSet>(context, options, request).run();
+}
+
+json bench_file_beside(Context& context, const FileRequest& request, const BesideOptions& options) {
+  return Beside<FileSet>(context, options, request).run();
 }
 
 }  // namespace polypath

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lab/block_set.hpp"
+#include "lab/file_set.hpp"
 #include "lab/own_traffic.hpp"
 
 namespace polypath {
@@ -29,5 +30,8 @@ nlohmann::json bench_beside(Context& context, const std::vector<Request>& reques
 /// bench_beside() for a batch of blocks.
 nlohmann::json bench_blocks_beside(Context& context, const BlocksRequest& request,
                                    const BesideOptions& options);
+/// bench_beside() for a read of a file.
+nlohmann::json bench_file_beside(Context& context, const FileRequest& request,
+                                 const BesideOptions& options);
 
 }  // namespace polypath

@@ -10,6 +10,7 @@
 #include "lab/bench.hpp"
 #include "lab/bench_beside.hpp"
 #include "lab/bench_blocks.hpp"
+#include "lab/bench_file.hpp"
 #include "lab/graph_phases.hpp"
 #include "lab/tuning.hpp"
 #include "lab/tuning_progress.hpp"
@@ -139,6 +140,38 @@ polypath_status polypath_bench_blocks(polypath_context* context,
     options.rounds = request->rounds;
     options.traffic = switch_of(traffic, user);
     give(bench_blocks_beside(context->context, blocks, options), json);
+  });
+}
+
+polypath_status polypath_bench_file(polypath_context* context,
+                                    const polypath_bench_file_request* request,
+                                    polypath_traffic_switch traffic, void* user, char** json) {
+  return guarded([&] {
+    require(context != nullptr, "context is null");
+    require(request != nullptr, "request is null");
+    require(request->dst != nullptr, "dst of the request is null");
+    require(request->file != nullptr || request->bytes > 0, "there is no file, and no size of one");
+    require(request->warmup >= 0, "warmup is negative");
+    require(request->iterations >= 1, "iterations must be at least 1");
+    const FileRequest file{parse_memory(request->dst),
+                           request->file != nullptr ? request->file : "", request->bytes};
+    require(file.dst.is_gpu() && context->context.node().contains(file.dst),
+            "dst is no GPU of this node");
+    const std::lock_guard lock(context->laboratory_mutex);
+    if (traffic == nullptr) {
+      PairOptions options;
+      options.warmup = request->warmup;
+      options.iterations = request->iterations;
+      give(bench_file(context->context, file, options), json);
+      return;
+    }
+    require(request->rounds >= 1, "rounds must be at least 1");
+    BesideOptions options;
+    options.warmup = request->warmup;
+    options.iterations = request->iterations;
+    options.rounds = request->rounds;
+    options.traffic = switch_of(traffic, user);
+    give(bench_file_beside(context->context, file, options), json);
   });
 }
 

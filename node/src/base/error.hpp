@@ -31,6 +31,12 @@ class NotSupported : public Error {
   using Error::Error;
 };
 
+/// A file could not be read, or ends before the last byte that was asked for.
+class FileError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A communicator could not be made, or cannot be used any more: another rank failed, ended, gave
 /// up or did not come in time. The message says which and why.
 class CommunicatorError : public Error {

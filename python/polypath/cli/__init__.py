@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
 
-from ..errors import InvalidArgument, LibraryNotFound, NoDevice, PolypathError
+from ..errors import FileError, InvalidArgument, LibraryNotFound, NoDevice, PolypathError
 
 ABOUT = "One transfer over every path of a node: GPUs, NVLink and host memory at once."
 
@@ -72,6 +72,7 @@ GROUPS = {
             )
         ),
         Command("bench pages", "bench_pages:bench_pages", "Compare batches of small blocks."),
+        Command("bench load", "bench_load:bench_load", "Compare reads of a file to a GPU."),
         Command("bench mpi", "bench_mpi:bench_mpi", "Compare MPI messages between GPUs."),
         Command("bench jacobi", "bench_mpi:bench_jacobi", "Compare a solver of MPI ranks."),
         Command(
@@ -103,6 +104,9 @@ GROUPS = {
         ),
     ],
     "Run programs": [
+        Command(
+            "load", "load_file:load", "Load the tensors of a file, and show how long it takes."
+        ),
         Command("run", "run:run", "Run an unmodified program over every path."),
         Command("doctor", "doctor:doctor", "Show which copies are caught, and what to do."),
     ],
@@ -138,7 +142,7 @@ def _run(program: str) -> int:
     """The exit code; errors have been told."""
     try:
         call(sys.argv[1:], program)
-    except (InvalidArgument, NoDevice, LibraryNotFound) as error:
+    except (FileError, InvalidArgument, NoDevice, LibraryNotFound) as error:
         return _report(str(error), 2)
     except PolypathError as error:
         return _report(str(error), getattr(error, "code", 1))

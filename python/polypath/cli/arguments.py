@@ -44,6 +44,8 @@ class Argument:
     read: Callable[[str], Any] = str
     rest: bool = False
     """A list of this word and all after it, as they are: a program and its arguments."""
+    is_optional: bool = False
+    """None where it is missing."""
 
 
 def whole(least: int, most: int | None = None) -> Callable[[str], int]:
@@ -117,7 +119,8 @@ class CommandLine:
             kind, declared = get_args(hint)
             default = (function.__kwdefaults__ or {}).get(parameter, ...)
             if isinstance(declared, Argument):
-                shown.append(declared.metavar)
+                name_shown = declared.metavar
+                shown.append(f"[{name_shown}]" if declared.is_optional else name_shown)
                 self._add_argument(parameter, declared)
             else:
                 self._add_option(parameter, declared, kind is bool, default)
@@ -152,7 +155,11 @@ class CommandLine:
             self._parser.epilog = f"{declared.metavar}: {declared.help}"
             return
         self._parser.add_argument(
-            parameter, metavar=declared.metavar, help=declared.help, type=_reader(declared.read)
+            parameter,
+            metavar=declared.metavar,
+            help=declared.help,
+            type=_reader(declared.read),
+            nargs="?" if declared.is_optional else None,
         )
 
     def _add_option(self, parameter: str, declared: Option, is_flag: bool, default: Any) -> None:

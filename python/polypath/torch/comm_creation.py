@@ -9,16 +9,16 @@ import torch
 
 from .. import errors
 from ..comm import Communicator, Store, store_exchange
-from ..context import Context
+from ..context import Context, shared_context
 
 _MAX_MILLISECONDS = 2**32 - 1
 
 
 @functools.cache
 def context() -> Context:
-    """One for all groups of the process. It stays open as long as the process runs: the caller's
-    streams may still use it when the last group is gone."""
-    return Context()
+    """One for all groups of the process. The caller's streams may still use it when the last group
+    is gone."""
+    return shared_context()
 
 
 def milliseconds(limit: timedelta) -> int:

@@ -1,5 +1,5 @@
-"""As much of PyTorch as polypath.torch uses, on the simulated node's memory: for tests where there
-is no PyTorch. Ranks are threads, each with its own GPU and current stream.
+"""As much of PyTorch as polypath.torch and polypath.loading use, on the simulated node's memory:
+for tests where there is no PyTorch. Ranks are threads, each with its own GPU and current stream.
 
 It shows what polypath.torch does with the interfaces, element by element and stream by stream. It
 cannot show that PyTorch has them so: tests/python/torch_on_host.py runs with a real one.
@@ -23,6 +23,9 @@ class dtype:
     name: str
     itemsize: int
 
+    def __str__(self) -> str:
+        return f"torch.{self.name}"
+
     @property
     def numpy(self) -> Any:
         return np.dtype(self.name)
@@ -44,6 +47,9 @@ channels_last, channels_last_3d = "channels_last", "channels_last_3d"
 class device:
     type: str
     index: int | None = None
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
 
 
 class Tensor:
@@ -85,8 +91,34 @@ class Tensor:
         cuda.write(result.address, stored.transpose(0, 3, 1, 2))
         return result
 
-    def view(self, shape: tuple[int, ...]) -> Tensor:
-        return Tensor(self.address, tuple(shape), self.dtype, self.device)
+    def view(self, shape: tuple[int, ...] | dtype) -> Tensor:
+        if not isinstance(shape, dtype):
+            assert math.prod(shape) == self.numel()
+            return Tensor(self.address, tuple(shape), self.dtype, self.device)
+        assert self.address % shape.itemsize == 0, "storage offset"
+        (length,) = self.shape
+        count, rest = divmod(length * self.dtype.itemsize, shape.itemsize)
+        assert rest == 0
+        return Tensor(self.address, (count,), shape, self.device)
+
+    def __getitem__(self, part: slice) -> Tensor:
+        (length,) = self.shape
+        begin, end, step = part.indices(length)
+        assert step == 1 and (begin, end) == (part.start, part.stop), "past the end"
+        at = self.address + begin * self.dtype.itemsize
+        return Tensor(at, (end - begin,), self.dtype, self.device)
+
+    def clone(self) -> Tensor:
+        result = empty(self.shape, self.dtype, self.device)
+        result.copy_(self)
+        return result
+
+    def narrow(self, dim: int, begin: int, length: int) -> Tensor:
+        """A copy, which PyTorch's is not."""
+        return tensor(np.take(self.numpy(), range(begin, begin + length), dim), self.device)
+
+    def to(self, kind: dtype) -> Tensor:
+        return tensor(self.numpy().astype(kind.numpy), self.device)
 
     def __iter__(self) -> Any:
         step = self.nbytes // self.shape[0]

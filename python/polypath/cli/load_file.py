@@ -1,0 +1,127 @@
+"""`polypath load`: the tensors of safetensors files to a GPU, and how long that takes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import statistics
+import time
+from collections.abc import Generator
+from typing import Annotated, Any
+
+from ..comm import Communicator, on_all
+from ..context import Context
+from ..errors import InvalidArgument
+from ..loading import load_file, load_sharded
+from ..sizes import figure, rounded_size
+from . import options
+from .arguments import Argument, Option
+from .output import PlainTable, console, print_lines, write_json
+
+
+def load(
+    file: Annotated[
+        str,
+        Argument("FILE", "A safetensors file, an index of several, or a folder with either."),
+    ],
+    *,
+    gpu: Annotated[str, options.text_option("--gpu", "Default gpu0.", "GPU")] = "gpu0",
+    time: Annotated[
+        bool, Option("--time", "Load it several times, and show how long that takes.")
+    ] = False,
+    iterations: Annotated[
+        int,
+        options.count_option("--iterations", "Timed loads; default 5; one more comes first.", 1),
+    ] = 5,
+    ranks: Annotated[
+        int | None,
+        options.count_option(
+            "--ranks", "With --time: load all of it to this many GPUs, each a rank.", 2
+        ),
+    ] = None,
+    node: options.Node = None,
+    json: options.Json = None,
+) -> None:
+    """Load the tensors of safetensors files to a GPU, as `polypath.load_file` does, and list them;
+    with --time, show the time of a load and its rate, with --ranks that of each GPU.
+
+    All headers are checked first. The first load may read from the disk, later ones from the page
+    cache.
+    """
+    out = console(json)
+    if ranks is not None and not time:
+        raise InvalidArgument("--ranks needs --time")
+    with Context(node=node) as context:
+        gpus = len(context.topology()["gpus"])
+        if ranks is not None and ranks > gpus:
+            raise InvalidArgument(f"--ranks {ranks}: there are {gpus} GPUs")
+        tensors = load_file(file, gpu, context=context, progress=json != "-", framework="dlpack")
+        size = sum(tensor.nbytes for tensor in tensors.values())
+        result: dict[str, Any] = {
+            "file": file,
+            "gpu": gpu,
+            "bytes": size,
+            "tensors": [
+                {"name": name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+                for name, tensor in tensors.items()
+            ],
+        }
+        tensors.clear()
+        if time and context.topology()["simulated"]:
+            print_lines(out, "simulated: the time is this machine's, and says nothing of the node")
+        if time:
+            loads = _of_ranks(context, file, ranks) if ranks else _of_gpu(context, file, gpu)
+            result |= {"ranks": ranks, **_timed(loads, size, iterations)}
+    if time:
+        rate = f"{figure(result['gbps'])} GB/s" if size else "no data"
+        print_lines(
+            out,
+            f"{len(result['tensors'])} tensors, {rounded_size(size)}: "
+            f"{figure(result['seconds'] * 1e3)} ms, {rate}{' a GPU' if ranks else ''} "
+            f"(median of {iterations})",
+        )
+    else:
+        table = PlainTable("tensor", "type", "shape", "elements", right=("elements",))
+        for tensor in result["tensors"]:
+            shape = " x ".join(map(str, tensor["shape"])) or "scalar"
+            table.add_row(tensor["name"], tensor["dtype"], shape, str(math.prod(tensor["shape"])))
+        out.print(table)
+    write_json(result, json)
+
+
+def _of_gpu(context: Context, file: str, gpu: str) -> Generator[float, None, None]:
+    """Seconds of each load. Its memory is freed before the next one."""
+    while True:
+        begin = time.perf_counter()
+        tensors = load_file(file, gpu, context=context, framework="dlpack")
+        seconds = time.perf_counter() - begin
+        tensors.clear()
+        yield seconds
+
+
+def _of_ranks(context: Context, file: str, count: int) -> Generator[float, None, None]:
+    """The same for ranks on the first GPUs, threads of this process: of the slowest one."""
+
+    def loaded(comm: Communicator) -> float:
+        comm.exchange(b"begin")
+        begin = time.perf_counter()
+        tensors = load_sharded(file, comm, framework="dlpack")
+        seconds = time.perf_counter() - begin
+        tensors.clear()
+        return seconds
+
+    communicators = Communicator.all(context, range(count))
+    try:
+        on_all(communicators, loaded)  # makes what the first all-gather needs
+        while True:
+            yield max(on_all(communicators, loaded))
+    finally:
+        for comm in communicators:
+            comm.close()
+
+
+def _timed(loads: Generator[float, None, None], size: int, count: int) -> dict[str, Any]:
+    with contextlib.closing(loads):
+        samples = [next(loads) for _ in range(count)]
+    seconds = statistics.median(samples)
+    return {"seconds": seconds, "samples_s": samples, "gbps": size / seconds / 1e9}
