@@ -81,8 +81,14 @@ void TransferDispatcher::prepare_pageable(const PageablePlan& plan) {
 }
 
 bool TransferDispatcher::all_pageable_ready(const PageablePlan& plan,
-                                            const SplittableTransfer& transfer,
+                                            const std::vector<SplittableTransfer>& transfers,
                                             const LoadLook& look, Exclusions& without) {
+  const SplittableTransfer& transfer = transfers.front();
+  const auto reaches_all = [&](int gpu) {
+    return std::ranges::all_of(transfers, [&](const SplittableTransfer& each) {
+      return each.dst_access.granted(driver(), gpu);
+    });
+  };
   const bool is_to_gpu = transfer.request.src.is_host();
   const int staged = static_cast<int>(std::ranges::count_if(
       plan.routes(), [](const RouteShare& share) { return share.route.staged(); }));
@@ -107,8 +113,8 @@ bool TransferDispatcher::all_pageable_ready(const PageablePlan& plan,
     }();
     if (is_failed || (route.staged() && devices_.has_failed(route.via.index))) {
       leave_out(ExclusionReason::failed, NativeReason::not_ready);
-    } else if (route.staged() && is_to_gpu &&
-               !transfer.dst_access.granted(driver(), route.via.index)) {
+    } else if (is_to_gpu &&
+               !reaches_all(route.staged() ? route.via.index : transfer.request.dst.index)) {
       leave_out(ExclusionReason::unreachable, NativeReason::unreachable);
     } else if (!pageable_.is_ready(plan, r)) {
       if (!std::exchange(is_asked, true)) prepare_pageable(plan);
@@ -122,13 +128,24 @@ bool TransferDispatcher::all_pageable_ready(const PageablePlan& plan,
   return is_ready;
 }
 
-std::optional<NativeReason> TransferDispatcher::try_pageable(const ResolvedTransfer& ends,
+std::optional<NativeReason> TransferDispatcher::classify_pageable(
+    std::span<const ResolvedTransfer> ends, std::vector<SplittableTransfer>& transfers) {
+  for (const ResolvedTransfer& each : ends) {
+    if (pageable_.threads() < 2 || each.dst.import != nullptr || each.src.import != nullptr)
+      return NativeReason::pageable;
+    auto classified = classifier_.splittable(each);
+    if (const auto* const reason = std::get_if<NativeReason>(&classified)) return *reason;
+    transfers.push_back(std::get<SplittableTransfer>(std::move(classified)));
+  }
+  return std::nullopt;
+}
+
+std::optional<NativeReason> TransferDispatcher::try_pageable(std::span<const ResolvedTransfer> ends,
+                                                             std::map<int, std::uint64_t>* parts,
                                                              bool& midway) {
-  if (pageable_.threads() < 2 || ends.dst.import != nullptr || ends.src.import != nullptr)
-    return NativeReason::pageable;
-  auto classified = classifier_.splittable(ends);
-  if (const auto* const reason = std::get_if<NativeReason>(&classified)) return *reason;
-  const auto& transfer = std::get<SplittableTransfer>(classified);
+  std::vector<SplittableTransfer> transfers;
+  if (const auto reason = classify_pageable(ends, transfers)) return reason;
+  const SplittableTransfer& transfer = transfers.front();
   const Request& request = transfer.request;
   const bool is_to_gpu = request.src.is_host();
   const int gpu = is_to_gpu ? request.dst.index : request.src.index;
@@ -140,7 +157,7 @@ std::optional<NativeReason> TransferDispatcher::try_pageable(const ResolvedTrans
   std::vector<Request> beside;
   std::vector<GpuLoad> other_loads;
   others_.add_pairs_in_use(beside, &other_loads);
-  const LoadLook look = look_at_load({transfer}, other_loads);
+  const LoadLook look = look_at_load(transfers, other_loads);
   Exclusions without;
   PageablePlan plan;
   do {
@@ -149,8 +166,10 @@ std::optional<NativeReason> TransferDispatcher::try_pageable(const ResolvedTrans
     if (pinned->provisional) return NativeReason::not_ready;
     plan = make_pageable_plan(node(), request, pinned->plan.transfers.front(), pageable_.threads());
     if (plan.native()) return without.reason;
+    for (const SplittableTransfer& each : std::span(transfers).subspan(1))
+      plan.further_gpus.push_back(each.request.dst.index);
     if (!devices_.alive(plan.plan)) return NativeReason::context_reset;
-  } while (!all_pageable_ready(plan, transfer, look, without));
+  } while (!all_pageable_ready(plan, transfers, look, without));
 
   others_.started(request, plan.plan.predicted_us);
   LoadMonitor::OwnIssue issue(load_, plan.plan, look.streams.empty() ? 0 : look.streams.front());
@@ -163,12 +182,25 @@ std::optional<NativeReason> TransferDispatcher::try_pageable(const ResolvedTrans
   what.gpu = gpu;
   what.caller = transfer.caller;
   what.caller_gpu = transfer.caller_gpu;
+  for (const SplittableTransfer& each : std::span(transfers).subspan(1))
+    what.further.push_back({.device = each.transfer.dst,
+                            .gpu = each.request.dst.index,
+                            .caller = each.caller,
+                            .caller_gpu = each.caller_gpu});
   const PageableResult result = pageable_.run(what, plan);
   issue.end(false);
-  resources_.sequences().end(transfer.caller);
+  for (const SplittableTransfer& each : transfers) resources_.sequences().end(each.caller);
   if (without.is_changed_by_load) counters_.count_changed_by_load();
   if (result.is_done) {
-    counters_.count_pageable(plan.plan.transfers.front(), result.route_bytes, result.route_chunks);
+    if (parts == nullptr) {
+      counters_.count_pageable(plan.plan.transfers.front(), result.route_bytes,
+                               result.route_chunks);
+      return std::nullopt;
+    }
+    for (std::size_t r = 0; r < plan.routes().size(); ++r) {
+      const Route& route = plan.routes()[r].route;
+      (*parts)[route.staged() ? route.via.index : gpu] += result.route_bytes[r];
+    }
     return std::nullopt;
   }
   midway = !result.is_ordered && !devices_.any_reset();
@@ -190,12 +222,31 @@ std::optional<NativeReason> TransferDispatcher::try_pageable(const ResolvedTrans
 std::optional<NativeReason> TransferDispatcher::copy_pageable(const ResolvedTransfer& ends,
                                                               bool& midway) {
   try {
-    return try_pageable(ends, midway);
+    return try_pageable({&ends, 1}, nullptr, midway);
   } catch (const std::exception& error) {
     if (midway) throw;
     log_info("native copy instead: {}", error.what());
     return NativeReason::driver_error;
   }
+}
+
+std::optional<NativeReason> TransferDispatcher::spread_pageable(
+    std::span<const ResolvedTransfer> ends, std::map<int, std::uint64_t>& parts, bool& midway) {
+  try {
+    return try_pageable(ends, &parts, midway);
+  } catch (const std::exception& error) {
+    if (midway) throw;
+    log_info("as many copies instead: {}", error.what());
+    return NativeReason::driver_error;
+  }
+}
+
+void TransferDispatcher::prepare_pageable_spread(MemoryId src, const std::vector<int>& gpus) {
+  const Request request{.src = src, .dst = MemoryId::gpu(gpus.front()), .bytes = kRatedBytes};
+  PageablePlan plan = pageable_plan(request);
+  plan.further_gpus.assign(gpus.begin() + 1, gpus.end());
+  for (const int gpu : gpus) devices_.context_for_program(gpu);
+  prepare_pageable_now(plan);
 }
 
 }  // namespace polypath

@@ -30,6 +30,14 @@
 
 namespace polypath {
 
+/// A further destination of a transfer to a GPU: the same bytes go there.
+struct PageableEnd {
+  CUdeviceptr device = 0;
+  int gpu = 0;
+  CallerStream caller;
+  int caller_gpu = 0;  ///< whose primary context the caller's stream belongs to
+};
+
 /// Between `host`, which is pageable, and `device`, on GPU `gpu`.
 struct PageableTransfer {
   CUdeviceptr device = 0;
@@ -39,10 +47,12 @@ struct PageableTransfer {
   int gpu = 0;
   CallerStream caller;
   int caller_gpu = 0;  ///< whose primary context the caller's stream belongs to
+  /// On the plan's further GPUs. It is one operation on the streams of all.
+  std::vector<PageableEnd> further = {};
 };
 
 struct PageableResult {
-  bool is_done = false;  ///< all bytes are on their way, and the caller's stream waits for them
+  bool is_done = false;  ///< all bytes are on their way, and the callers' streams wait for them
   /// The host's memory could not be read or written. Copied natively, the program gets the signal.
   bool has_faulted = false;
   /// Nothing of it is under way any more: a native copy may follow.
@@ -91,10 +101,14 @@ class PageableCopies {
     const Streams* second = nullptr;  ///< from the GPU over another one
     int first_gpu = 0;
     int second_gpu = 0;
-    CUdeviceptr staging = 0;  ///< 0: the direct route
+    CUdeviceptr staging = 0;  ///< 0: chunks go right to the GPU's own destination
   };
 
   static std::vector<StreamKey> keys_of(const PageablePlan& plan, std::size_t route);
+  /// Whether the route has chunks lie in staging memory.
+  static bool is_staged(const PageablePlan& plan, std::size_t route);
+  /// Lets what a route issues reach all destinations.
+  void reach_destinations(const PageablePlan& plan, std::size_t route);
   std::vector<Lane> lanes_of(const PageablePlan& plan);
   void make_slots(int gpu);
   /// Lets the GPU's context reach the slots.
@@ -103,7 +117,8 @@ class PageableCopies {
   void make_staging(int via, int gpu);
   /// Does the work of all threads. Each needs `chunk_us` for a chunk.
   void run_here(SharedWork& work, int seats, double chunk_us, bool is_to_gpu);
-  void wait_for_fork(const PageableTransfer& transfer);
+  void wait_for_forks(const PageableTransfer& transfer);
+  void wait_for_fork(const CallerStream& caller, int caller_gpu);
   void join(const PageableTransfer& transfer, Work& work);
   /// Waits until nothing is under way on the plan's streams; false where that is not known.
   bool quiesce(const std::vector<Lane>& lanes) noexcept;
@@ -123,6 +138,7 @@ class PageableCopies {
   std::map<StreamKey, Streams> streams_;                   // their addresses stay
   std::map<int, std::unique_ptr<StagingMemory>> staging_;  // by GPU
   std::set<std::pair<int, int>> reached_;  // (GPU with staging memory, GPU that may reach it)
+  std::set<std::pair<int, int>> sends_;    // (GPU that sends on, GPU of a destination)
   std::vector<std::unique_ptr<Worker>> workers_;  // by thread, each used by that one alone
   double (*clock_us_)() = nullptr;                // of virtual time; else null
   void (*advance_us_)(double) = nullptr;          // lets virtual time pass
