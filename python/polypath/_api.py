@@ -212,6 +212,11 @@ _FUNCTIONS: dict[str, list[Any]] = {
         *[c_void_p, c_size_t, POINTER(c_uint64), POINTER(c_uint64), POINTER(c_uint64), c_void_p],
     ],
     "polypath_prepare_batches": [c_void_p, POINTER(Request), c_size_t],
+    "polypath_spread_async": [
+        *[c_void_p, c_size_t, POINTER(c_uint64), c_void_p, c_size_t, POINTER(c_uint64)],
+    ],
+    "polypath_prepare_spread": [c_void_p, c_char_p, POINTER(c_int), c_size_t],
+    "polypath_plan_spread": [c_void_p, c_char_p, POINTER(c_int), c_size_t, c_size_t, _STRING],
     "polypath_prepare": [c_void_p, POINTER(Request), c_size_t],
     "polypath_plan": [c_void_p, POINTER(Request), c_size_t, _STRING],
     "polypath_plan_collective": [c_void_p, POINTER(CollectiveRequest), _STRING],

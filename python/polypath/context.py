@@ -18,7 +18,9 @@ from .transfers import (
     as_transfer,
     block_arrays,
     checked_transfer,
+    gpu_array,
     request_array,
+    spread_arrays,
 )
 
 #: Called with steps done, steps in all, and what comes next.
@@ -142,6 +144,47 @@ class Context(WarnsUnlessClosed):
         """
         array = request_array(Request(src, dst, 0) for src, dst in pairs)
         _api.call("polypath_prepare_batches", self._open(), array, len(array))
+
+    def spread_async(
+        self, dst: Sequence[Any], src: Any, bytes: int | None = None, streams: Any = None
+    ) -> None:
+        """Copies the same ``bytes`` from ``src`` to every buffer of ``dst``, each on a GPU of its
+        own::
+
+        context.spread_async([a, b, c, d], host, streams=[s0, s1, s2, s3])
+
+        Each GPU fetches a part over its own link, and sends it on to the others. It is one
+        operation on all its streams: nothing of it begins before all have come to it, and what any
+        of them is given next waits for all of it.
+
+        ``dst``, ``src``, ``bytes``: as of `copy_async`. ``streams``: one for each destination, or
+        one for all. Pageable memory, a mapped file for one, has been read when the call returns.
+        Where it gains nothing it is a copy for each destination. What it needs is made in the
+        background by the first spread; `prepare_spread` makes it now. Raises as `copy_async`; the
+        message names the index of the destination.
+        """
+        count, to, start, size, handles = spread_arrays(dst, src, bytes, streams)
+        _api.call("polypath_spread_async", self._open(), count, to, start, size, handles)
+
+    def prepare_spread(self, src: str, gpus: Sequence[int]) -> None:
+        """Makes ready, and waits for, all that spreads from ``src`` to these GPUs can use::
+
+        context.prepare_spread("host0", [0, 1, 2, 3])
+        """
+        numbers = gpu_array(gpus)
+        _api.call(
+            "polypath_prepare_spread",
+            *(self._open(), _api.encoded(src, "src"), numbers, len(numbers)),
+        )
+
+    def plan_spread(self, src: str, gpus: Sequence[int], bytes: int | str) -> dict[str, Any]:
+        """How a spread of pinned host memory, or a GPU's, would go, without running it: the
+        ``parts`` with the GPU that fetches each, predicted and native times, the maximum flow."""
+        numbers = gpu_array(gpus)
+        return _api.call_json(
+            "polypath_plan_spread",
+            *(self._open(), _api.encoded(src, "src"), numbers, len(numbers), checked_size(bytes)),
+        )
 
     def prepare(self, src: str, dst: str, bytes: int | str) -> None:
         """Makes ready, and waits for, all that transfers of up to this size between these memories
