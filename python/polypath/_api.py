@@ -69,6 +69,19 @@ class BenchBlocksRequest(Checked, ctypes.Structure):
     ]
 
 
+class BenchSpreadRequest(Checked, ctypes.Structure):
+    _fields_ = [
+        ("src", c_char_p),
+        ("gpus", POINTER(c_int)),
+        ("count", c_size_t),
+        ("bytes", c_size_t),
+        ("pageable", c_int),
+        ("warmup", c_int),
+        ("iterations", c_int),
+        ("rounds", c_int),
+    ]
+
+
 class BesideRequest(Checked, ctypes.Structure):
     _fields_ = [
         ("transfers", POINTER(Request)),
@@ -274,6 +287,9 @@ _COMM_FUNCTIONS: dict[str, list[Any]] = {
     "polypath_reduce_scatter": [*_COLLECTIVE, c_int, c_void_p],
     "polypath_all_gather": [*_COLLECTIVE, c_void_p],
     "polypath_broadcast": [*_COLLECTIVE, _ROOT, c_void_p],
+    "polypath_comm_spread": [
+        *[c_void_p, c_void_p, c_void_p, c_size_t, ("root", c_int), c_void_p],
+    ],
     "polypath_reduce": [*_COLLECTIVE, c_int, _ROOT, c_void_p],
     "polypath_all_to_all": [*_COLLECTIVE, c_void_p],
 }
@@ -381,6 +397,9 @@ _OF_THE_LABORATORY: dict[str, list[Any]] = {
     "polypath_bench_beside": [c_void_p, POINTER(BesideRequest), TrafficSwitch, c_void_p, _STRING],
     "polypath_bench_blocks": [
         *[c_void_p, POINTER(BenchBlocksRequest), TrafficSwitch, c_void_p, _STRING],
+    ],
+    "polypath_bench_spread": [
+        *[c_void_p, POINTER(BenchSpreadRequest), TrafficSwitch, c_void_p, _STRING],
     ],
     "polypath_tune": [c_void_p, POINTER(TuneRequest), TuneProgress, c_void_p, _STRING],
     "polypath_graph_phases": [c_void_p, POINTER(GraphPhasesRequest), _STRING],

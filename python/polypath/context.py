@@ -475,6 +475,37 @@ class Context(WarnsUnlessClosed):
         )
         return result
 
+    def bench_spread(
+        self,
+        src: str,
+        gpus: Sequence[int],
+        bytes: int | str,
+        pageable: bool = False,
+        iterations: int = 10,
+        warmup: int = 2,
+    ) -> dict[str, Any]:
+        """Copies the same bytes to a buffer on each of these GPUs, as a native copy for each and by
+        `spread_async` in alternating pairs, on buffers of its own with random contents, and
+        compares every byte::
+
+            {"src", "gpus", "bytes", "native_us", "polypath_us", "native_gbps", "polypath_gbps",
+             "speedup", "limit_gbps", "native_issue_us", "issue_us", "calls", "native_calls",
+             "parts": [{"gpu", "share"}], "verified"}
+
+        GB/s are what each GPU receives; times are medians, until the last GPU has all. "parts" are
+        what each GPU fetched itself. Raises `InternalError` when bytes differ.
+        """
+        numbers = gpu_array(gpus)
+        request = _api.BenchSpreadRequest(
+            *(_api.encoded(src, "src"), numbers, len(numbers), checked_size(bytes)),
+            *(pageable, warmup, iterations, 0),
+        )
+        result: dict[str, Any] = _api.call_json(
+            *("polypath_bench_spread", self._open(), ctypes.byref(request)),
+            *(_api.TrafficSwitch(), None),
+        )
+        return result
+
     def tune(
         self,
         pairs: Iterable[tuple[str, str]] | None = None,

@@ -56,7 +56,7 @@ json to_json(const Phase& phase) {
   return {{"native_us", phase.native_us}, {"polypath_us", phase.polypath_us}};
 }
 
-/// `Set`: what is measured, a TransferSet or a BlockSet.
+/// `Set`: what is measured, a TransferSet, a BlockSet or a SpreadSet.
 template <typename Set>
 class Beside {
  public:
@@ -179,6 +179,11 @@ json bench_beside(Context& context, const std::vector<Request>& requests,
 json bench_blocks_beside(Context& context, const BlocksRequest& request,
                          const BesideOptions& options) {
   return Beside<BlockSet>(context, options, request).run();
+}
+
+json bench_spread_beside(Context& context, const SpreadRequest& request,
+                         const BesideOptions& options) {
+  return Beside<SpreadSet>(context, options, request).run();
 }
 
 }  // namespace polypath

@@ -8,6 +8,7 @@
 
 #include "lab/block_set.hpp"
 #include "lab/own_traffic.hpp"
+#include "lab/spread_set.hpp"
 
 namespace polypath {
 
@@ -28,6 +29,9 @@ nlohmann::json bench_beside(Context& context, const std::vector<Request>& reques
                             const BesideOptions& options);
 /// bench_beside() for a batch of blocks.
 nlohmann::json bench_blocks_beside(Context& context, const BlocksRequest& request,
+                                   const BesideOptions& options);
+/// bench_beside() for a spread; "group_bytes" are those that each GPU receives.
+nlohmann::json bench_spread_beside(Context& context, const SpreadRequest& request,
                                    const BesideOptions& options);
 
 }  // namespace polypath
