@@ -191,21 +191,20 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
     const CommSpreadCounts spreads = handle != nullptr && handle->spread != nullptr
                                          ? handle->spread->counts()
                                          : CommSpreadCounts{};
-    nlohmann::json report{{"cells", counts.cells},
-                          {"channels", counts.channels},
-                          {"copies", counts.copies},
-                          {"pairwise", counts.pairwise},
-                          {"hierarchical", counts.hierarchical},
-                          {"ring", counts.ring},
-                          {"host_trees", counts.host_trees},
-                          {"mixed", counts.mixed},
-                          {"changed_by_load", counts.changed_by_load},
-                          {"scratch_bytes", handle != nullptr ? handle->inside.scratch_bytes() : 0},
-                          {"puts", {{"kernel", puts.by_kernel}, {"copies", puts.by_copies}}},
-                          {"spreads",
-                           {{"calls", spreads.calls},
-                            {"native", spreads.native},
-                            {"pieces", spreads.pieces}}}};
+    nlohmann::json report{
+        {"cells", counts.cells},
+        {"channels", counts.channels},
+        {"copies", counts.copies},
+        {"pairwise", counts.pairwise},
+        {"hierarchical", counts.hierarchical},
+        {"ring", counts.ring},
+        {"host_trees", counts.host_trees},
+        {"mixed", counts.mixed},
+        {"changed_by_load", counts.changed_by_load},
+        {"scratch_bytes", handle != nullptr ? handle->inside.scratch_bytes() : 0},
+        {"puts", {{"kernel", puts.by_kernel}, {"copies", puts.by_copies}}},
+        {"spreads",
+         {{"calls", spreads.calls}, {"native", spreads.native}, {"pieces", spreads.pieces}}}};
     if (comm->nodes != nullptr) {
       const NodeCounts across = handle != nullptr ? handle->across->counts() : NodeCounts{};
       const NetworkTransport& network = *comm->nodes->engine;

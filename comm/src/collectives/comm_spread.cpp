@@ -22,11 +22,11 @@ constexpr std::uint64_t kSpreadGranule = 4 * kKiB;
 /// (docs/spread.md).
 constexpr std::uint64_t kMinSpreadSlice = 256 * kKiB;
 constexpr std::uint64_t kMaxSpreadSlice = 4 * kMiB;
-/// Pieces that fill and empty the pipeline are to be a small part.
+/// Filling and emptying the pipeline takes the time of a piece each.
 constexpr std::uint64_t kSpreadPieces = 8;
-/// No stream is to be filled by one call (exec/route_resources.cpp).
+/// One call must not fill a stream (exec/route_resources.cpp).
 constexpr std::uint64_t kMaxSpreadPieces = 128;
-/// Of a root's piece, which goes over all paths: enough for their shares.
+/// The root copies a piece over all paths: it has room for their shares.
 constexpr std::uint64_t kRootPiece = 64 * kMiB;
 
 struct MemoryOf {
@@ -40,8 +40,8 @@ MemoryOf memory_of(const CudaDriver& driver, CUdeviceptr address) {
   int gpu = -1;
   std::array attributes{CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
   std::array<void*, 2> values{&type, &gpu};
-  POLYPATH_CHECK(driver, pointer_get_attributes(attributes.size(), attributes.data(),
-                                                values.data(), address));
+  POLYPATH_CHECK(
+      driver, pointer_get_attributes(attributes.size(), attributes.data(), values.data(), address));
   return {type == CU_MEMORYTYPE_DEVICE, type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_HOST,
           gpu};
 }
@@ -174,8 +174,7 @@ void CommSpread::collect(const SpreadCall& call, CollectiveOp op, CUdeviceptr se
   ++counts_.pieces;
 }
 
-void CommSpread::issue_shared(const SpreadCall& call, std::uint64_t piece,
-                              const Streams& streams) {
+void CommSpread::issue_shared(const SpreadCall& call, std::uint64_t piece, const Streams& streams) {
   const auto ranks = static_cast<std::uint64_t>(comm().size());
   const auto rank = static_cast<std::uint64_t>(comm().rank());
   const std::uint64_t even = call.bytes / (ranks * kSpreadGranule) * (ranks * kSpreadGranule);

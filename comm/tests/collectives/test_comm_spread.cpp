@@ -93,8 +93,7 @@ TEST_F(CommSpreadTest, SharedMemory_ReachesAllRanks) {
     run([&](Rank& rank) {
       TestBuffer there = rank.buffer(bytes + 64);
       there.poison();
-      rank.spread.run({source.address(), there.address(), bytes, kSharedSource},
-                      rank.stream.get());
+      rank.spread.run({source.address(), there.address(), bytes, kSharedSource}, rank.stream.get());
       rank.synchronize();
       EXPECT_TRUE(rank.has(there, bytes, bytes));
       EXPECT_EQ(rank.spread.counts().native, 0u);
@@ -110,8 +109,7 @@ TEST_F(CommSpreadTest, SmallMemory_IsCopiedByEachRank) {
     run([&](Rank& rank) {
       TestBuffer there = rank.buffer(bytes + 64);
       there.poison();
-      rank.spread.run({source.address(), there.address(), bytes, kSharedSource},
-                      rank.stream.get());
+      rank.spread.run({source.address(), there.address(), bytes, kSharedSource}, rank.stream.get());
       rank.spread.run({source.address(), there.address(), 0, kSharedSource}, rank.stream.get());
       rank.synchronize();
       EXPECT_TRUE(rank.has(there, bytes, 3));
@@ -127,8 +125,7 @@ TEST_F(CommSpreadTest, PageableMemory_ReachesAllRanks) {
   run([&](Rank& rank) {
     TestBuffer there = rank.buffer(kBytes + 64);
     there.poison();
-    rank.spread.run({source.address(), there.address(), kBytes, kSharedSource},
-                    rank.stream.get());
+    rank.spread.run({source.address(), there.address(), kBytes, kSharedSource}, rank.stream.get());
     rank.synchronize();
     EXPECT_TRUE(rank.has(there, kBytes, 4));
     EXPECT_GT(rank.spread.counts().pieces, 0u);
@@ -191,8 +188,8 @@ TEST_F(CommSpreadTest, RowsOfSkewedCalls_KeepTheirOrder) {
                      memset_d8_async(there.address(), 0x77, kBytes, rank.stream.get()));
       rank.spread.run({sources[i]->address(), there.address(), kBytes, kSharedSource},
                       rank.stream.get());
-      POLYPATH_CHECK(rank.comm.driver(), memcpy_async(copies[i]->address(), there.address(),
-                                                      kBytes, rank.stream.get()));
+      POLYPATH_CHECK(rank.comm.driver(), memcpy_async(copies[i]->address(), there.address(), kBytes,
+                                                      rank.stream.get()));
     }
     rank.synchronize();
     for (std::uint64_t i = 0; i < kCalls; ++i)
@@ -211,8 +208,7 @@ TEST_F(CommSpreadTest, CapturedCall_ReadsAnewAtEachLaunch) {
     there.poison();
     POLYPATH_CHECK(driver,
                    stream_begin_capture(rank.stream.get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    rank.spread.run({source.address(), there.address(), kBytes, kSharedSource},
-                    rank.stream.get());
+    rank.spread.run({source.address(), there.address(), kBytes, kSharedSource}, rank.stream.get());
     CUgraph graph = nullptr;
     POLYPATH_CHECK(driver, stream_end_capture(rank.stream.get(), &graph));
     CUgraphExec exec = nullptr;
@@ -236,8 +232,7 @@ TEST_F(CommSpreadTest, WrongRoot_IssuesNothing) {
     TestBuffer there = rank.buffer(64);
     EXPECT_THROW(rank.spread.run({0, there.address(), 64, kRanks}, rank.stream.get()),
                  InvalidArgument);
-    EXPECT_THROW(rank.spread.run({0, there.address(), 64, -2}, rank.stream.get()),
-                 InvalidArgument);
+    EXPECT_THROW(rank.spread.run({0, there.address(), 64, -2}, rank.stream.get()), InvalidArgument);
     rank.comm.check();
   });
 }
@@ -249,9 +244,9 @@ TEST_F(CommSpreadTest, WrongBufferOfOneRank_EndsAll) {
     Rank rank(comm, *context_);
     TestBuffer there = rank.buffer(kBytes);
     const bool is_wrong = comm.rank() == 2;
-    rank.spread.run({source.address(), is_wrong ? source.address() : there.address(), kBytes,
-                     kSharedSource},
-                    rank.stream.get());
+    rank.spread.run(
+        {source.address(), is_wrong ? source.address() : there.address(), kBytes, kSharedSource},
+        rank.stream.get());
     rank.synchronize();
   });
   EXPECT_THAT(failures, Each(testing::Not(IsEmpty())));
@@ -265,8 +260,7 @@ TEST_F(CommSpreadTest, UnlikeSizes_EndAll) {
     Rank rank(comm, *context_);
     TestBuffer there = rank.buffer(2 * kBytes);
     const std::uint64_t bytes = comm.rank() == 1 ? kBytes + kMiB : kBytes;
-    rank.spread.run({source.address(), there.address(), bytes, kSharedSource},
-                    rank.stream.get());
+    rank.spread.run({source.address(), there.address(), bytes, kSharedSource}, rank.stream.get());
     rank.synchronize();
   });
   EXPECT_THAT(failures, Each(testing::Not(IsEmpty())));
@@ -283,8 +277,7 @@ TEST_F(CommSpreadTest, FailedCallOfOneRank_EndsAll) {
   context_ = std::make_unique<Context>(faulty, OptionArguments{});
   for (const char* const call : {"cuMemcpyAsync", "cuEventRecord", "cuStreamWaitEvent"}) {
     SCOPED_TRACE(call);
-    group_.emplace(kRanks,
-                   GroupOptions{.driver = faults.driver(), .engine = context_.get()});
+    group_.emplace(kRanks, GroupOptions{.driver = faults.driver(), .engine = context_.get()});
     const auto failures = group_->failures([&](Communicator& comm) {
       Rank rank(comm, *context_);
       TestBuffer there = rank.buffer(kBytes);

@@ -19,19 +19,23 @@ constexpr std::uint64_t kNoFeeders = ~std::uint64_t{0};
 
 std::uint64_t bit_of(int gpu) noexcept { return gpu < 64 ? std::uint64_t{1} << gpu : 0; }
 
-/// What the shares put on links, for those that count load.
+/// What the shares put on links, for those that count load: one transfer with a route for each.
 Plan load_of(const SpreadTrees& trees, const SpreadPlan& plan) {
   Plan load;
   load.predicted_us = plan.predicted_us;
   load.native_us = plan.native_us;
   load.limit_gbps = trees.limit_gbps;
+  TransferPlan& transfer = load.transfers.emplace_back();
+  transfer.request = {
+      .src = trees.src, .dst = MemoryId::gpu(trees.gpus.front()), .bytes = plan.bytes};
   for (const SpreadShare& share : plan.shares) {
     const SpreadTree& tree = trees.trees[share.tree];
-    TransferPlan transfer;
-    transfer.request = {.src = trees.src, .dst = MemoryId::gpu(tree.gpu), .bytes = share.bytes};
-    transfer.routes.push_back(
-        {.route = legs_of(tree), .offset = share.offset, .bytes = share.bytes, .gbps = tree.gbps});
-    load.transfers.push_back(std::move(transfer));
+    transfer.routes.push_back({.route = legs_of(tree),
+                               .offset = share.offset,
+                               .bytes = share.bytes,
+                               .chunks = plan.chunks,
+                               .chunk_bytes = share.chunk_bytes,
+                               .gbps = tree.gbps});
   }
   return load;
 }
@@ -108,7 +112,7 @@ std::optional<NativeReason> SpreadDispatcher::classify(Call& call) {
   for (std::size_t i = 0; i < call.spread.count; ++i) {
     try {
       // Arguments of all are checked before anything is issued.
-      if (const auto one = classify_one(call, i); one && !reason) reason = one;
+      if (const auto why = classify_one(call, i); why && !reason) reason = why;
     } catch (const InvalidArgument& error) {
       throw InvalidArgument(fmt::format("destination {}: {}", i, error.what()));
     } catch (const DriverError& error) {
@@ -263,16 +267,22 @@ bool SpreadDispatcher::run(const Call& call, const SpreadTrees& trees, const Spr
     without.reason = NativeReason::context_reset;
     return false;
   }
-  BoundSpread bound{.src = call.spread.src, .ends = {}};
+  BoundSpread bound{.src = call.spread.src, .ends = {}, .sample = {}};
   for (const SplittableTransfer& each : call.transfers)
     bound.ends.push_back({.gpu = each.request.dst.index,
                           .dst = each.transfer.dst,
                           .caller = each.caller,
                           .caller_gpu = each.caller_gpu});
-  for (const TransferPlan& part : load.transfers) others_.started(part.request, plan.predicted_us);
+  for (const SpreadShare& share : plan.shares)
+    others_.started(
+        {.src = trees.src, .dst = MemoryId::gpu(trees.trees[share.tree].gpu), .bytes = share.bytes},
+        plan.predicted_us);
   LoadMonitor& monitor = transfers_.load();
   LoadMonitor::OwnIssue own(monitor, load,
                             call.look.streams.empty() ? 0 : call.look.streams.front());
+  if (monitor.is_due_for_sample(load.transfers.front(), 0, call.look.now_ns))
+    bound.sample =
+        monitor.sample(load.transfers.front(), bound.ends.front().caller_gpu, call.look.now_ns);
   const SpreadResult result = run_spread(driver(), transfers_.resources(), trees, plan, bound);
   own.end(result.is_issued);
   if (result.busy_link >= 0) {
@@ -283,7 +293,9 @@ bool SpreadDispatcher::run(const Call& call, const SpreadTrees& trees, const Spr
     return false;
   }
   if (result.error == nullptr) {
-    if (monitor.is_on()) monitor.note_split(load, call.look);
+    if (bound.sample != nullptr) monitor.keep(bound.sample, load, 0, call.look, own.begun_ns());
+    monitor.note_split(load, call.look);
+    monitor.look_after_issue();
     counters_.count_spread(trees.src, trees.gpus, parts_of(trees, plan), false);
     return true;
   }

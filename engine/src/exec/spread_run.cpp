@@ -37,8 +37,10 @@ class SpreadRun {
   bool lease(SpreadResult& result) {
     EventPool& events = resources_.events();
     const Caller& first = callers_.front();
+    // The fork is the sample's first event.
+    EventPool& forks = spread_.sample != nullptr ? spread_.sample->events() : events;
     ticket_ = std::make_shared<TransferState>(first.stream,
-                                              std::make_shared<PooledEvent>(events, first.gpu));
+                                              std::make_shared<PooledEvent>(forks, first.gpu));
     const int operations = kOperationsASpread + kOperationsAChunk * plan_.chunks;
     for (const SpreadShare& share : plan_.shares) {
       const SpreadTree& tree = trees_.trees[share.tree];
@@ -76,6 +78,7 @@ class SpreadRun {
     }
     guard_.use(first.stream.context);
     ticket_->record(driver_);
+    if (spread_.sample != nullptr) spread_.sample->begin(ticket_->fork_event());
   }
 
   void issue() {
@@ -100,9 +103,13 @@ class SpreadRun {
   void join() {
     const Caller& first = callers_.front();
     guard_.use(first.stream.context);
-    for (const Branch& branch : branches_)
-      for (const Leg& leg : ends_of(branch))
+    TransferSample* const sample = spread_.sample.get();
+    if (sample != nullptr) sample->direct(driver_, first.stream.stream);
+    for (std::size_t s = 0; s < branches_.size(); ++s) {
+      for (const Leg& leg : ends_of(branches_[s]))
         POLYPATH_CHECK(driver_, stream_wait_event(first.stream.stream, leg.end->get(), 0));
+      if (sample != nullptr) sample->route(driver_, first.stream.stream, s);
+    }
     join_others();
     ticket_->joined();
   }
@@ -125,7 +132,8 @@ class SpreadRun {
       }
     }
     if (is_issued_) is_ordered = succeeds([&] { join_others(); }) && is_ordered;
-    if (is_ordered) ticket_->joined();
+    // Without a ticket nothing was leased.
+    if (is_ordered && ticket_ != nullptr) ticket_->joined();
     if (!is_ordered) log_warn("a caller's stream does not wait for all of a failed spread");
     return is_ordered;
   }

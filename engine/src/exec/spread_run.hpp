@@ -13,9 +13,11 @@
 #pragma once
 
 #include <exception>
+#include <memory>
 #include <vector>
 
 #include "exec/route_resources.hpp"
+#include "exec/transfer_sample.hpp"
 #include "plan/spread_plan.hpp"
 
 namespace polypath {
@@ -32,6 +34,8 @@ struct SpreadEnd {
 struct BoundSpread {
   CUdeviceptr src = 0;
   std::vector<SpreadEnd> ends;
+  /// To be timed on the first caller's stream, a route for each share; null: not.
+  std::shared_ptr<TransferSample> sample = {};
 };
 
 /// How a run ended.

@@ -278,7 +278,7 @@ TEST(CApi, BenchVerifiesAndCountersCount) {
   const json counters = parsed(polypath_counters, handle.context);
   expect_keys(counters, {"transfers", "split", "followed", "pageable", "native", "failed", "bytes",
                          "copies", "changed_by_load", "native_by_reason", "left_out_by_reason",
-                         "routes", "links", "batches", "graphs", "staging"});
+                         "routes", "links", "batches", "spreads", "graphs", "staging"});
   expect_keys(counters["graphs"], {"launches", "hits", "patches", "patched_nodes", "builds",
                                    "evictions", "failed", "busy", "cached"});
   EXPECT_EQ(counters["graphs"]["launches"], 0) << "streams are the default";

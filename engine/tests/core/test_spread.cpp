@@ -188,7 +188,7 @@ TEST_F(Spreads, TwoOfAll_FeedEachOther) {
   expect_all_feed(kHost, two, kSpreadBytes);
 }
 
-TEST_F(Spreads, OneStream_OrdersAll) {
+TEST_F(Spreads, SharedStream_OrdersAll) {
   Spreading data = spreading(kHost, all_);
   run(data, std::vector<void*>(all_.size(), handles_[1]));
   expect_all_feed(kHost, all_, kSpreadBytes);
@@ -207,7 +207,7 @@ TEST_F(Spreads, DefaultStream_IsOrdered) {
   expect_all_feed(kHost, all_, kSpreadBytes);
 }
 
-TEST_F(Spreads, OneDestination_IsATransfer) {
+TEST_F(Spreads, SingleDestination_IsTransfer) {
   Spreading data = spreading(kHost, {1});
   run(data, {handles_[1]});
   EXPECT_EQ(0U, counts().calls);
@@ -601,6 +601,35 @@ TEST_F(SimulatedSpreads, LoadedLink_FeedsNothing) {
   EXPECT_EQ(0U, bytes_by(kHost, 2, "direct"));
   EXPECT_GT(bytes_by(kHost, 2, "via gpu1"), 0U);
   EXPECT_EQ(1U, context_->counters().snapshot().changed_by_load);
+}
+
+TEST_F(SimulatedSpreads, ForeignTraffic_IsFound) {
+  if (node().name != "hgx-h200-x4") GTEST_SKIP() << "on one node";
+  Spreading data = spreading(kHost, all_, 32 * kMiB);
+  data.renew(random_());
+  const auto run_some = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      context_->spread_async(data.spread(handles_));
+      for (const Stream& stream : streams_) synchronize(stream.get());
+      driver_function<void(double)>(driver(), "polypath_sim_advance_us")(150);
+    }
+  };
+  run_some(4);
+  EXPECT_GT(bytes_by(kHost, 2, "direct"), 0U);
+  {
+    const ForeignCopies foreign_copies(driver(), "host0", "gpu2");
+    run_some(20);
+    context_->reset_counters();
+    run_some(3);
+    EXPECT_EQ(0U, bytes_by(kHost, 2, "direct"));
+    EXPECT_GT(bytes_by(kHost, 1, "direct"), 0U);
+    EXPECT_EQ(0U, counts().native);
+  }
+  run_some(100);
+  context_->reset_counters();
+  run_some(1);
+  expect_all_feed(kHost, all_, 32 * kMiB);
+  EXPECT_TRUE(data.arrived());
 }
 
 TEST_F(SimulatedSpreads, AllLinksLoaded_IsNative) {

@@ -122,7 +122,7 @@ typedef struct polypath_bench_spread_request {
  * byte on every GPU is compared. GB/s are what each GPU receives.
  * {"src", "gpus", "bytes", "native_us", "polypath_us" (medians, until the last GPU has all),
  *  "native_gbps", "polypath_gbps", "speedup", "limit_gbps", "native_issue_us", "issue_us" (CPU time
- *  of a call), "calls", "native_calls" (of polypath's, those that were a copy for each GPU),
+ *  of a call), "calls", "native_calls" (calls of polypath that were a copy for each GPU),
  *  "parts": [{"gpu" (that fetched it), "share"}], "verified"}
  * With `traffic` the value is that of polypath_bench_beside(), of traffic outside this process.
  * POLYPATH_INTERNAL_ERROR when bytes differ: the message says where. */

@@ -39,21 +39,22 @@ json bench_spread(Context& context, const SpreadRequest& request, const PairOpti
   for (const int gpu : request.gpus) gpus.push_back(to_string(MemoryId::gpu(gpu)));
   const double native_us = samples.native.median_device_us();
   const double polypath_us = samples.polypath.median_device_us();
-  return {{"src", to_string(request.src) + (request.is_pageable ? ":pageable" : "")},
-          {"gpus", std::move(gpus)},
-          {"bytes", set.bytes()},
-          {"native_us", native_us},
-          {"polypath_us", polypath_us},
-          {"native_gbps", rate_gbps(set.bytes(), native_us)},
-          {"polypath_gbps", rate_gbps(set.bytes(), polypath_us)},
-          {"speedup", polypath_us > 0 ? native_us / polypath_us : 0.0},
-          {"limit_gbps", context.plan_spread(request.src, request.gpus, set.bytes()).first.limit_gbps},
-          {"native_issue_us", samples.native.median_issue_us()},
-          {"issue_us", samples.polypath.median_issue_us()},
-          {"calls", after.calls - before.calls},
-          {"native_calls", after.native - before.native},
-          {"parts", std::move(parts)},
-          {"verified", true}};
+  return {
+      {"src", to_string(request.src) + (request.is_pageable ? ":pageable" : "")},
+      {"gpus", std::move(gpus)},
+      {"bytes", set.bytes()},
+      {"native_us", native_us},
+      {"polypath_us", polypath_us},
+      {"native_gbps", rate_gbps(set.bytes(), native_us)},
+      {"polypath_gbps", rate_gbps(set.bytes(), polypath_us)},
+      {"speedup", polypath_us > 0 ? native_us / polypath_us : 0.0},
+      {"limit_gbps", context.plan_spread(request.src, request.gpus, set.bytes()).first.limit_gbps},
+      {"native_issue_us", samples.native.median_issue_us()},
+      {"issue_us", samples.polypath.median_issue_us()},
+      {"calls", after.calls - before.calls},
+      {"native_calls", after.native - before.native},
+      {"parts", std::move(parts)},
+      {"verified", true}};
 }
 
 }  // namespace polypath

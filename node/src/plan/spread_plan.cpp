@@ -73,7 +73,7 @@ double round_us(const Costs& costs, const SpreadTrees& trees) {
   return us;
 }
 
-/// Forks, joins, and the start of both legs, whatever the bytes.
+/// Forks, joins, and the start of both legs: independent of the size.
 double fixed_us(const Costs& costs, const SpreadTrees& trees) {
   const auto gpus = static_cast<double>(trees.gpus.size());
   const auto feeders = static_cast<double>(trees.trees.size());

@@ -87,9 +87,9 @@ TEST_F(SpreadPlanTest, SmallOrAlone_StaysNative) {
   EXPECT_TRUE(plan_spread(node, trees, 0, 0).native());
   EXPECT_EQ(plan_spread(node, trees, 256 * kKiB, 0, true).reason,
             "each GPU's own copy ends as soon");
-  const SpreadTrees one = make_spread_trees(node, host, {1}, 0);
-  EXPECT_TRUE(one.trees.empty());
-  EXPECT_TRUE(plan_spread(node, one, kGiB, 0).native());
+  const SpreadTrees single = make_spread_trees(node, host, {1}, 0);
+  EXPECT_TRUE(single.trees.empty());
+  EXPECT_TRUE(plan_spread(node, single, kGiB, 0).native());
 }
 
 TEST_F(SpreadPlanTest, LeftOutFeeder_FeedsNothing) {

@@ -52,7 +52,9 @@ GROUPS = {
                 ("all_to_all", "an all-to-all"),
             )
         ),
-        Command("plan spread", "plan_spread:plan_spread", "Show how the same bytes reach all GPUs."),
+        Command(
+            "plan spread", "plan_spread:plan_spread", "Show how the same bytes reach all GPUs."
+        ),
         Command(
             "plan backend", "plan_backend:plan_backend", "Show which backend of UNICONN's is taken."
         ),

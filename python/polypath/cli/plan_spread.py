@@ -25,7 +25,9 @@ def plan_spread(
         topology = context.topology()
         source, pageable, chosen = ends_of(topology, src, gpus)
         if pageable:
-            raise InvalidArgument("spreads of pageable memory follow `polypath plan host0:pageable`")
+            raise InvalidArgument(
+                "spreads of pageable memory follow `polypath plan host0:pageable`"
+            )
         planned = context.plan_spread(source, chosen, size)
     out = console(json)
     simulated = " (simulated)" if topology["simulated"] else ""
