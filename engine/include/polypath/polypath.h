@@ -187,8 +187,8 @@ POLYPATH_API polypath_status polypath_try_copy_batch_async(polypath_context* con
 /* Copies the same `bytes` from `src` to each of `count` buffers: to dst[i] on streams[i], which may
  * all be one stream. It is one operation on all its streams, as a broadcast is: nothing of it
  * begins before all streams have come to it, and what any of them is given next waits for all of
- * it. So work before it on one stream must not wait for what comes after it on another. `src` is host
- * memory, pinned or pageable, or memory of a GPU; the destinations are memory of different GPUs.
+ * it. So work before it on one stream must not wait for what comes after it on another. `src` is
+ * host memory, pinned or pageable, or memory of a GPU. Destinations are memory of different GPUs.
  * Each GPU fetches a part over its own link, and sends it on to all others from where it lies in
  * dst[i]. Pageable memory is read by CPU threads, and the call returns when it has been read.
  * Not worth that (small, links loaded, GPUs that do not reach each other, several buffers in one
@@ -271,8 +271,8 @@ POLYPATH_API polypath_status polypath_plan(polypath_context* context,
 
 /* The plan of a spread of pinned host memory or a GPU's memory, without running it:
  * {"src", "gpus": [name], "bytes", "native": bool, "reason", "chunks" (of each part),
- *  "predicted_us", "predicted_gbps" (what each GPU receives), "native_us", "native_gbps" (the same by a copy for
- *  each), "limit_gbps" (maximum flow),
+ *  "predicted_us", "predicted_gbps" (what each GPU receives), "native_us", "native_gbps" (the same
+ *  by a copy for each), "limit_gbps" (maximum flow),
  *  "parts": [{"gpu" (that fetches it), "bytes", "share", "chunk_bytes", "rate_gbps",
  *             "feed": {"from", "to"}, "forward": [{"from", "to"}]}]}
  * POLYPATH_INVALID_ARGUMENT: an unknown memory, a GPU twice, the source's own GPU. */
