@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <random>
@@ -44,12 +45,18 @@ class CommSpreadTest : public testing::Test {
           collectives(communicator, kFewBlocks),
           spread(collectives, context),
           stream(communicator.driver(), communicator.context()) {}
+    /// Kernels of a call that failed later may still use the buffers.
+    ~Rank() { static_cast<void>(comm.driver().stream_synchronize(stream.get())); }
+    Rank(const Rank&) = delete;
+    Rank& operator=(const Rank&) = delete;
+
     void synchronize() const {
       POLYPATH_CHECK(comm.driver(), stream_synchronize(stream.get()));
       comm.check();
     }
-    TestBuffer buffer(std::uint64_t bytes) const {
-      return {comm.driver(), group_node().node, MemoryId::gpu(comm.gpu()), bytes};
+    TestBuffer& buffer(std::uint64_t bytes) {
+      return buffers.emplace_back(comm.driver(), group_node().node, MemoryId::gpu(comm.gpu()),
+                                  bytes);
     }
     /// The first bytes are the pattern's, and those after it the poison.
     testing::AssertionResult has(const TestBuffer& buffer, std::uint64_t bytes,
@@ -67,6 +74,7 @@ class CommSpreadTest : public testing::Test {
     }
 
     Communicator& comm;
+    std::deque<TestBuffer> buffers;
     Collectives collectives;
     CommSpread spread;
     Stream stream;
@@ -91,7 +99,7 @@ TEST_F(CommSpreadTest, SharedMemory_ReachesAllRanks) {
     TestBuffer source = host(bytes);
     source.fill(bytes);
     run([&](Rank& rank) {
-      TestBuffer there = rank.buffer(bytes + 64);
+      TestBuffer& there = rank.buffer(bytes + 64);
       there.poison();
       rank.spread.run({source.address(), there.address(), bytes, kSharedSource}, rank.stream.get());
       rank.synchronize();
@@ -107,7 +115,7 @@ TEST_F(CommSpreadTest, SmallMemory_IsCopiedByEachRank) {
     TestBuffer source = host(bytes);
     source.fill(3);
     run([&](Rank& rank) {
-      TestBuffer there = rank.buffer(bytes + 64);
+      TestBuffer& there = rank.buffer(bytes + 64);
       there.poison();
       rank.spread.run({source.address(), there.address(), bytes, kSharedSource}, rank.stream.get());
       rank.spread.run({source.address(), there.address(), 0, kSharedSource}, rank.stream.get());
@@ -123,7 +131,7 @@ TEST_F(CommSpreadTest, PageableMemory_ReachesAllRanks) {
   TestBuffer source = host(kBytes, true);
   source.fill(4);
   run([&](Rank& rank) {
-    TestBuffer there = rank.buffer(kBytes + 64);
+    TestBuffer& there = rank.buffer(kBytes + 64);
     there.poison();
     rank.spread.run({source.address(), there.address(), kBytes, kSharedSource}, rank.stream.get());
     rank.synchronize();
@@ -140,8 +148,8 @@ TEST_F(CommSpreadTest, EachRoot_ReachesAllRanks) {
       TestBuffer source = host(kBytes);
       source.fill(seed);
       run([&](Rank& rank) {
-        TestBuffer own = rank.buffer(kBytes);
-        TestBuffer there = rank.buffer(kBytes + 64);
+        TestBuffer& own = rank.buffer(kBytes);
+        TestBuffer& there = rank.buffer(kBytes + 64);
         own.fill(seed);
         there.poison();
         CUdeviceptr src = 0;
@@ -171,8 +179,8 @@ TEST_F(CommSpreadTest, RowsOfSkewedCalls_KeepTheirOrder) {
     sources.back()->fill(100 + i);
   }
   run([&](Rank& rank) {
-    TestBuffer there = rank.buffer(kBytes);
-    TestBuffer scratch = rank.buffer(32 * kMiB);
+    TestBuffer& there = rank.buffer(kBytes);
+    TestBuffer& scratch = rank.buffer(32 * kMiB);
     std::vector<std::unique_ptr<TestBuffer>> copies;
     for (std::uint64_t i = 0; i < kCalls; ++i) {
       copies.push_back(std::make_unique<TestBuffer>(rank.comm.driver(), group_node().node,
@@ -204,7 +212,7 @@ TEST_F(CommSpreadTest, CapturedCall_ReadsAnewAtEachLaunch) {
   run([&](Rank& rank) {
     const CudaDriver& driver = rank.comm.driver();
     if (driver.stream_begin_capture == nullptr) return;
-    TestBuffer there = rank.buffer(kBytes + 64);
+    TestBuffer& there = rank.buffer(kBytes + 64);
     there.poison();
     POLYPATH_CHECK(driver,
                    stream_begin_capture(rank.stream.get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
@@ -229,7 +237,7 @@ TEST_F(CommSpreadTest, CapturedCall_ReadsAnewAtEachLaunch) {
 
 TEST_F(CommSpreadTest, WrongRoot_IssuesNothing) {
   run([&](Rank& rank) {
-    TestBuffer there = rank.buffer(64);
+    TestBuffer& there = rank.buffer(64);
     EXPECT_THROW(rank.spread.run({0, there.address(), 64, kRanks}, rank.stream.get()),
                  InvalidArgument);
     EXPECT_THROW(rank.spread.run({0, there.address(), 64, -2}, rank.stream.get()), InvalidArgument);
@@ -242,7 +250,7 @@ TEST_F(CommSpreadTest, WrongBufferOfOneRank_EndsAll) {
   source.fill(1);
   const auto failures = group_->failures([&](Communicator& comm) {
     Rank rank(comm, *context_);
-    TestBuffer there = rank.buffer(kBytes);
+    TestBuffer& there = rank.buffer(kBytes);
     const bool is_wrong = comm.rank() == 2;
     rank.spread.run(
         {source.address(), is_wrong ? source.address() : there.address(), kBytes, kSharedSource},
@@ -258,7 +266,7 @@ TEST_F(CommSpreadTest, UnlikeSizes_EndAll) {
   source.fill(1);
   const auto failures = group_->failures([&](Communicator& comm) {
     Rank rank(comm, *context_);
-    TestBuffer there = rank.buffer(2 * kBytes);
+    TestBuffer& there = rank.buffer(2 * kBytes);
     const std::uint64_t bytes = comm.rank() == 1 ? kBytes + kMiB : kBytes;
     rank.spread.run({source.address(), there.address(), bytes, kSharedSource}, rank.stream.get());
     rank.synchronize();
@@ -280,7 +288,7 @@ TEST_F(CommSpreadTest, FailedCallOfOneRank_EndsAll) {
     group_.emplace(kRanks, GroupOptions{.driver = faults.driver(), .engine = context_.get()});
     const auto failures = group_->failures([&](Communicator& comm) {
       Rank rank(comm, *context_);
-      TestBuffer there = rank.buffer(kBytes);
+      TestBuffer& there = rank.buffer(kBytes);
       comm.exchange({}, {});
       if (comm.rank() == 0) faults.fail(call, 2, CUDA_ERROR_OUT_OF_MEMORY);
       comm.exchange({}, {});

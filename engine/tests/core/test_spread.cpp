@@ -667,7 +667,7 @@ class FailingSpreads : public SimulatedSpreads {
   }
   void TearDown() override {
     SimulatedSpreads::TearDown();
-    fail_context(driver(), 1, CUDA_SUCCESS);
+    if (faulty_ != nullptr) fail_context(driver(), 1, CUDA_SUCCESS);
   }
   void renew_context() {
     context_ = std::make_unique<Context>(
