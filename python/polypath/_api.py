@@ -80,6 +80,19 @@ class BenchFileRequest(Checked, ctypes.Structure):
     ]
 
 
+class BenchSpreadRequest(Checked, ctypes.Structure):
+    _fields_ = [
+        ("src", c_char_p),
+        ("gpus", POINTER(c_int)),
+        ("count", c_size_t),
+        ("bytes", c_size_t),
+        ("pageable", c_int),
+        ("warmup", c_int),
+        ("iterations", c_int),
+        ("rounds", c_int),
+    ]
+
+
 class BesideRequest(Checked, ctypes.Structure):
     _fields_ = [
         ("transfers", POINTER(Request)),
@@ -228,6 +241,11 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "polypath_prepare_batches": [c_void_p, POINTER(Request), c_size_t],
     "polypath_share_mapping": [c_void_p, c_void_p, c_size_t],
     "polypath_unshare_mapping": [c_void_p, c_void_p, c_size_t],
+    "polypath_spread_async": [
+        *[c_void_p, c_size_t, POINTER(c_uint64), c_void_p, c_size_t, POINTER(c_uint64)],
+    ],
+    "polypath_prepare_spread": [c_void_p, c_char_p, POINTER(c_int), c_size_t],
+    "polypath_plan_spread": [c_void_p, c_char_p, POINTER(c_int), c_size_t, c_size_t, _STRING],
     "polypath_prepare": [c_void_p, POINTER(Request), c_size_t],
     "polypath_plan": [c_void_p, POINTER(Request), c_size_t, _STRING],
     "polypath_plan_collective": [c_void_p, POINTER(CollectiveRequest), _STRING],
@@ -285,6 +303,9 @@ _COMM_FUNCTIONS: dict[str, list[Any]] = {
     "polypath_reduce_scatter": [*_COLLECTIVE, c_int, c_void_p],
     "polypath_all_gather": [*_COLLECTIVE, c_void_p],
     "polypath_broadcast": [*_COLLECTIVE, _ROOT, c_void_p],
+    "polypath_comm_spread": [
+        *[c_void_p, c_void_p, c_void_p, c_size_t, ("root", c_int), c_void_p],
+    ],
     "polypath_reduce": [*_COLLECTIVE, c_int, _ROOT, c_void_p],
     "polypath_all_to_all": [*_COLLECTIVE, c_void_p],
 }
@@ -395,6 +416,9 @@ _OF_THE_LABORATORY: dict[str, list[Any]] = {
     ],
     "polypath_bench_file": [
         *[c_void_p, POINTER(BenchFileRequest), TrafficSwitch, c_void_p, _STRING],
+    ],
+    "polypath_bench_spread": [
+        *[c_void_p, POINTER(BenchSpreadRequest), TrafficSwitch, c_void_p, _STRING],
     ],
     "polypath_tune": [c_void_p, POINTER(TuneRequest), TuneProgress, c_void_p, _STRING],
     "polypath_graph_phases": [c_void_p, POINTER(GraphPhasesRequest), _STRING],

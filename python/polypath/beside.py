@@ -17,7 +17,7 @@ from ._library import find_library
 from .benchmark import Pair
 from .context import Context
 from .errors import InvalidArgument, PolypathError
-from .transfers import Request, request_array
+from .transfers import Request, gpu_array, request_array
 
 # Virtual time between two looks at a flow of the simulated node.
 _LOOK_US = 50.0
@@ -394,6 +394,38 @@ def run_file(
             )
             report = _call("polypath_bench_file", context, request, switch)
             yield {"src": "file", "dst": dst, "bytes": report["group_bytes"], **_row(report)}
+
+
+def run_spread(
+    context: Context,
+    src: str,
+    gpus: Sequence[int],
+    sizes: Sequence[int],
+    traffic: Traffic,
+    *,
+    pageable: bool = False,
+    node: str | None = None,
+    iterations: int = 20,
+    warmup: int = 2,
+) -> Generator[dict[str, Any], None, None]:
+    """`run` for spreads: one row for each size. GB/s are what each GPU receives."""
+    topology = context.topology()
+    others = pairs_of(traffic.copies, topology)
+    rounds = traffic.rounds or (1 if topology["virtual_time"] else 3)
+    numbers = gpu_array(gpus)
+    with running(others, traffic, node, topology) as switch:
+        for size in sizes:
+            request = _api.BenchSpreadRequest(
+                *(_api.encoded(src, "src"), numbers, len(numbers), size),
+                *(pageable, warmup, iterations, rounds),
+            )
+            report = _call("polypath_bench_spread", context, request, switch)
+            yield {
+                "src": f"{src}:pageable" if pageable else src,
+                "gpus": [f"gpu{gpu}" for gpu in gpus],
+                "bytes": size,
+                **_row(report),
+            }
 
 
 def _row(report: dict[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,9 @@ from .integers import array, checked_size, integer
 from .rank_threads import on_all as on_all
 from .streams import stream_handle
 
+#: As ``root`` of polypath_comm_spread: host memory that all ranks have.
+_SHARED_SOURCE = -1
+
 
 class SymmetricMemory:
     """Memory that all ranks allocated together, as one rank sees it; to frameworks this rank's own
@@ -399,6 +402,34 @@ class Communicator(WarnsUnlessClosed):
         """What ``root`` sends, to all; ``send`` may be None elsewhere, if ``count`` is given."""
         parts = (1 if self.rank == root else 0, 1)
         self._collective("polypath_broadcast", send, recv, type, count, parts, [root], stream)
+
+    def spread(
+        self,
+        src: Any,
+        recv: Any,
+        bytes: int | None = None,
+        root: int | None = None,
+        stream: Any = None,
+    ) -> None:
+        """The same ``bytes`` to ``recv``, memory of this rank's GPU, on all ranks. ``root`` None:
+        from host memory that all ranks have at ``src``, by the links of all their GPUs. Else from
+        host memory or the GPU of that rank; ``src`` may be None elsewhere."""
+        destination = as_buffer(recv, "recv")
+        has_source = root is None or root == self.rank
+        source = as_buffer(src, "src") if has_source else None
+        if bytes is None:
+            bytes = destination.bytes
+            if bytes is None and source is not None:
+                bytes = source.bytes
+            if bytes is None:
+                raise InvalidArgument("bytes is not given, and neither buffer has a size")
+        to, _ = covered(destination, "recv", bytes, writes=True)
+        start = covered(source, "src", bytes)[0] if source is not None else 0
+        origin = _SHARED_SOURCE if root is None else root
+        _api.call(
+            "polypath_comm_spread",
+            *(self._open(), start, to, bytes, origin, stream_handle(stream)),
+        )
 
     def reduce(
         self,

@@ -20,7 +20,9 @@ from .transfers import (
     as_transfer,
     block_arrays,
     checked_transfer,
+    gpu_array,
     request_array,
+    spread_arrays,
 )
 
 #: Called with steps done, steps in all, and what comes next.
@@ -171,6 +173,47 @@ class Context(WarnsUnlessClosed):
         """
         array = request_array(Request(src, dst, 0) for src, dst in pairs)
         _api.call("polypath_prepare_batches", self._open(), array, len(array))
+
+    def spread_async(
+        self, dst: Sequence[Any], src: Any, bytes: int | None = None, streams: Any = None
+    ) -> None:
+        """Copies the same ``bytes`` from ``src`` to every buffer of ``dst``, each on a GPU of its
+        own::
+
+        context.spread_async([a, b, c, d], host, streams=[s0, s1, s2, s3])
+
+        Each GPU fetches a part over its own link, and sends it on to the others. It is one
+        operation on all its streams: nothing of it begins before all have come to it, and what any
+        of them is given next waits for all of it.
+
+        ``dst``, ``src``, ``bytes``: as of `copy_async`. ``streams``: one for each destination, or
+        one for all. Pageable memory, a mapped file for one, has been read when the call returns.
+        Where it gains nothing it is a copy for each destination. What it needs is made in the
+        background by the first spread; `prepare_spread` makes it now. Raises as `copy_async`; the
+        message names the index of the destination.
+        """
+        count, to, start, size, handles = spread_arrays(dst, src, bytes, streams)
+        _api.call("polypath_spread_async", self._open(), count, to, start, size, handles)
+
+    def prepare_spread(self, src: str, gpus: Sequence[int]) -> None:
+        """Makes ready, and waits for, all that spreads from ``src`` to these GPUs can use::
+
+        context.prepare_spread("host0", [0, 1, 2, 3])
+        """
+        numbers = gpu_array(gpus)
+        _api.call(
+            "polypath_prepare_spread",
+            *(self._open(), _api.encoded(src, "src"), numbers, len(numbers)),
+        )
+
+    def plan_spread(self, src: str, gpus: Sequence[int], bytes: int | str) -> dict[str, Any]:
+        """How a spread of pinned host memory, or a GPU's, would go, without running it: the
+        ``parts`` with the GPU that fetches each, predicted and native times, the maximum flow."""
+        numbers = gpu_array(gpus)
+        return _api.call_json(
+            "polypath_plan_spread",
+            *(self._open(), _api.encoded(src, "src"), numbers, len(numbers), checked_size(bytes)),
+        )
 
     def prepare(self, src: str, dst: str, bytes: int | str) -> None:
         """Makes ready, and waits for, all that transfers of up to this size between these memories
@@ -506,6 +549,37 @@ class Context(WarnsUnlessClosed):
         )
         result: dict[str, Any] = _api.call_json(
             *("polypath_bench_file", self._open(), ctypes.byref(request)),
+            *(_api.TrafficSwitch(), None),
+        )
+        return result
+
+    def bench_spread(
+        self,
+        src: str,
+        gpus: Sequence[int],
+        bytes: int | str,
+        pageable: bool = False,
+        iterations: int = 10,
+        warmup: int = 2,
+    ) -> dict[str, Any]:
+        """Copies the same bytes to a buffer on each of these GPUs, as a native copy for each and by
+        `spread_async` in alternating pairs, on buffers of its own with random contents, and
+        compares every byte::
+
+            {"src", "gpus", "bytes", "native_us", "polypath_us", "native_gbps", "polypath_gbps",
+             "speedup", "limit_gbps", "native_issue_us", "issue_us", "calls", "native_calls",
+             "parts": [{"gpu", "share"}], "verified"}
+
+        GB/s are what each GPU receives; times are medians, until the last GPU has all. "parts" are
+        what each GPU fetched itself. Raises `InternalError` when bytes differ.
+        """
+        numbers = gpu_array(gpus)
+        request = _api.BenchSpreadRequest(
+            *(_api.encoded(src, "src"), numbers, len(numbers), checked_size(bytes)),
+            *(pageable, warmup, iterations, 0),
+        )
+        result: dict[str, Any] = _api.call_json(
+            *("polypath_bench_spread", self._open(), ctypes.byref(request)),
             *(_api.TrafficSwitch(), None),
         )
         return result

@@ -92,6 +92,31 @@ def _plot_sizes(
     figure.savefig(file, dpi=150)
 
 
+def plot_spread(document: dict[str, Any], file: Path) -> None:
+    """Draws a document of `polypath bench spread`: what each GPU receives over the size, and the
+    speedup below."""
+    rows = document["rows"]
+    sizes = [row["bytes"] for row in rows]
+    figure = Figure(figsize=(5.2, 5.6), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex="col", height_ratios=(2, 1))
+    for key, label, style in (
+        ("limit_gbps", "limit", {"color": _LIMIT, "linestyle": "--"}),
+        ("polypath_gbps", "polypath", {"color": _POLYPATH, "marker": "o"}),
+        ("native_gbps", "native copies", {"color": _NATIVE, "marker": "s"}),
+    ):
+        upper.plot(sizes, [row[key] for row in rows], label=label, markersize=4, **style)
+    between = f"{rows[0]['src']} to {len(rows[0]['gpus'])} GPUs"
+    upper.set_title(f"{between}\n{where(document['node'])}", fontsize=10)
+    upper.set_ylabel("GB/s a GPU")
+    upper.set_ylim(bottom=0)
+    upper.grid(alpha=0.3)
+    upper.legend(loc="lower right", fontsize=8)
+    lower.plot(sizes, [row["speedup"] for row in rows], color=_POLYPATH, marker="o", markersize=4)
+    _speedup_over_sizes(lower, "bytes")
+    lower.set_ylim(bottom=0)
+    figure.savefig(file, dpi=150)
+
+
 def describe_transfers(document: dict[str, Any]) -> str:
     """ "gpu0 to gpu1", or how many transfers there are at once."""
     row = document["rows"][0]

@@ -99,6 +99,44 @@ def block_arrays(
     return count, to, start, block_sizes
 
 
+def gpu_array(gpus: Iterable[Any]) -> ctypes.Array[Any]:
+    """Numbers of GPUs."""
+    if isinstance(gpus, str) or not isinstance(gpus, Iterable):
+        raise WrongType(f"gpus is no sequence of numbers: {gpus!r}")
+    numbers = [integer(gpu, ctypes.c_int, f"gpus[{at}]") for at, gpu in enumerate(gpus)]
+    return (ctypes.c_int * len(numbers))(*numbers)
+
+
+def spread_arrays(
+    dst: Any, src: Any, size: int | None, streams: Any
+) -> tuple[int, ctypes.Array[Any], int, int, ctypes.Array[Any]]:
+    """The number of destinations, their addresses, the source, the size and the streams of
+    `Context.spread_async`."""
+    to, to_sizes = _addresses(dst, "dst", writes=True)
+    source = as_buffer(src, "src")
+    if size is None:
+        sizes = {
+            _transfer_size(Buffer(0, length), source, None, f"dst[{at}]: ")
+            for at, length in enumerate(to_sizes or [None] * len(to))
+        }
+        if len(sizes) > 1:
+            raise InvalidArgument(f"the destinations are not of one size: {sorted(sizes)}")
+        size = sizes.pop() if sizes else 0
+    size = integer(size, ctypes.c_size_t, "bytes")
+    for at, length in enumerate(to_sizes or ()):
+        if length is not None and size > length:
+            raise InvalidArgument(f"dst[{at}] has {length} bytes, fewer than {size}")
+    start, _ = covered(source, "src", size)
+    if isinstance(streams, list | tuple):
+        handles = [stream_handle(stream) for stream in streams]
+    else:
+        handles = [stream_handle(streams)] * len(to)
+    if len(handles) != len(to):
+        raise InvalidArgument(f"there are {len(to)} of dst and {len(handles)} of streams")
+    words = ctypes.c_uint64 * len(to)
+    return len(to), to, start, size, words(*(handle or 0 for handle in handles))
+
+
 def _addresses(
     blocks: Any, name: str, *, writes: bool
 ) -> tuple[ctypes.Array[Any], list[int | None] | None]:

@@ -369,10 +369,26 @@ POLYPATH_API polypath_status polypath_all_to_all(polypath_comm* comm, const void
                                                  size_t count, polypath_data_type type,
                                                  void* stream);
 
+/* The source of a spread is host memory that all ranks have. */
+#define POLYPATH_SPREAD_SHARED (-1)
+
+/* `bytes` of one source to `recv`, memory of this rank's GPU, on all ranks. With `root`
+ * POLYPATH_SPREAD_SHARED `src` is, on each rank, where it has the same bytes of host memory: of one
+ * process, or a mapping that each process has registered (cuMemHostRegister); pageable memory, a
+ * mapped file for one, is read by CPU threads. Each rank's GPU fetches a slice over its own link,
+ * and gets the others' from their GPUs. Small ones are a copy of all bytes on each rank, which
+ * waits for no other rank. With a rank as `root` it is a broadcast whose `src`, of that rank alone,
+ * may be host memory as well. `src` may be written again when the streams of all ranks have come
+ * past it. Collective; order, capture and errors as of the other collectives.
+ * POLYPATH_NOT_SUPPORTED: ranks of several nodes. */
+POLYPATH_API polypath_status polypath_comm_spread(polypath_comm* comm, const void* src, void* recv,
+                                                  size_t bytes, int root, void* stream);
+
 /* Not collective. How this rank's collectives and puts went, zeros before the first: {"cells",
- * "channels", "copies", ...: calls, "scratch_bytes", "puts": {"kernel", "copies"}}; of several
- * nodes also {"nodes": {"network", "calls", "chunks", "sent_bytes"}}, and the others count what
- * these calls are made of inside the node. For polypath_free_string(). */
+ * "channels", "copies", ...: calls, "scratch_bytes", "puts": {"kernel", "copies"}, "spreads":
+ * {"calls", "native", "pieces"}}, whose pieces are collectives of their own; of several nodes also
+ * {"nodes": {"network", "calls", "chunks", "sent_bytes"}}, and the others count what these calls
+ * are made of inside the node. For polypath_free_string(). */
 POLYPATH_API polypath_status polypath_comm_report(polypath_comm* comm, char** json);
 
 #ifdef __cplusplus

@@ -136,6 +136,11 @@ class communicator {
     detail::check(
         polypath_comm_put_signal(get(), to, memory.get(), offset, src, bytes, &signal, stream));
   }
+  /// The same bytes to all ranks, from host memory that all have (POLYPATH_SPREAD_SHARED) or from
+  /// rank `root`.
+  void spread(const void* src, void* recv, std::size_t bytes, int root, void* stream) {
+    detail::check(polypath_comm_spread(get(), src, recv, bytes, root, stream));
+  }
   void signal(int to, const polypath_signal& signal, void* stream) {
     detail::check(polypath_comm_signal(get(), to, &signal, stream));
   }

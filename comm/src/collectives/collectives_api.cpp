@@ -156,6 +156,20 @@ polypath_status polypath_broadcast(polypath_comm* comm, const void* send, void* 
   return run(comm, CollectiveOp::broadcast, send, recv, count, type, 0, root, stream);
 }
 
+polypath_status polypath_comm_spread(polypath_comm* comm, const void* src, void* recv, size_t bytes,
+                                     int root, void* stream) {
+  return guarded([&] {
+    communicator_of(comm);  // of one node
+    const auto handle = static_cast<CUstream>(stream);
+    require_ready(comm, handle);
+    CommCollectives& collectives = collectives_of(comm);
+    require(!collectives.inside.is_retired(), "comm was retired");
+    if (collectives.spread == nullptr)
+      collectives.spread = std::make_unique<CommSpread>(collectives.inside, *comm->context);
+    collectives.spread->run({device_address(src), device_address(recv), bytes, root}, handle);
+  });
+}
+
 polypath_status polypath_reduce(polypath_comm* comm, const void* send, void* recv, size_t count,
                                 polypath_data_type type, polypath_reduce_op op, int root,
                                 void* stream) {
@@ -174,17 +188,23 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
     const auto handle = std::static_pointer_cast<const CommCollectives>(comm->above);
     const CollectiveCounts counts =
         handle != nullptr ? handle->inside.counts() : CollectiveCounts{};
-    nlohmann::json report{{"cells", counts.cells},
-                          {"channels", counts.channels},
-                          {"copies", counts.copies},
-                          {"pairwise", counts.pairwise},
-                          {"hierarchical", counts.hierarchical},
-                          {"ring", counts.ring},
-                          {"host_trees", counts.host_trees},
-                          {"mixed", counts.mixed},
-                          {"changed_by_load", counts.changed_by_load},
-                          {"scratch_bytes", handle != nullptr ? handle->inside.scratch_bytes() : 0},
-                          {"puts", {{"kernel", puts.by_kernel}, {"copies", puts.by_copies}}}};
+    const CommSpreadCounts spreads = handle != nullptr && handle->spread != nullptr
+                                         ? handle->spread->counts()
+                                         : CommSpreadCounts{};
+    nlohmann::json report{
+        {"cells", counts.cells},
+        {"channels", counts.channels},
+        {"copies", counts.copies},
+        {"pairwise", counts.pairwise},
+        {"hierarchical", counts.hierarchical},
+        {"ring", counts.ring},
+        {"host_trees", counts.host_trees},
+        {"mixed", counts.mixed},
+        {"changed_by_load", counts.changed_by_load},
+        {"scratch_bytes", handle != nullptr ? handle->inside.scratch_bytes() : 0},
+        {"puts", {{"kernel", puts.by_kernel}, {"copies", puts.by_copies}}},
+        {"spreads",
+         {{"calls", spreads.calls}, {"native", spreads.native}, {"pieces", spreads.pieces}}}};
     if (comm->nodes != nullptr) {
       const NodeCounts across = handle != nullptr ? handle->across->counts() : NodeCounts{};
       const NetworkTransport& network = *comm->nodes->engine;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "collectives/collectives.hpp"
+#include "collectives/comm_spread.hpp"
 #include "collectives/multi_node_collectives.hpp"
 #include "comm/comm_handle.hpp"
 
@@ -17,6 +18,7 @@ struct CommCollectives {
   std::unique_ptr<HostLinkLoad> host_links;  ///< null: the load is not followed
   Collectives inside;
   std::unique_ptr<MultiNodeCollectives> across;  ///< null: all ranks are of one node
+  std::unique_ptr<CommSpread> spread;            ///< null before the first one
 };
 
 /// Made by the first call, which is collective then. Throws InvalidArgument for null, and what the

@@ -203,6 +203,28 @@ POLYPATH_API polypath_status polypath_read_async(polypath_context* context, int 
                                                  uint64_t offset, void* dst, size_t bytes,
                                                  void* stream);
 
+/* Copies the same `bytes` from `src` to each of `count` buffers: to dst[i] on streams[i], which may
+ * all be one stream. It is one operation on all its streams, as a broadcast is: nothing of it
+ * begins before all streams have come to it, and what any of them is given next waits for all of
+ * it. So work before it on one stream must not wait for what comes after it on another. `src` is
+ * host memory, pinned or pageable, or memory of a GPU. Destinations are memory of different GPUs.
+ * Each GPU fetches a part over its own link, and sends it on to all others from where it lies in
+ * dst[i]. Pageable memory is read by CPU threads, and the call returns when it has been read.
+ * Not worth that (small, links loaded, GPUs that do not reach each other, several buffers in one
+ * GPU, a stream in capture, memory of another process): a copy for each destination, natively on
+ * its own stream; the counters name the reason. A destination in the source's own GPU is copied
+ * natively. What it needs is made in the background when a spread first asks for it. The arrays are
+ * read before it returns. Errors as of polypath_copy_async(); the message names the index, nothing
+ * is issued when an argument is wrong. Destinations that overlap: POLYPATH_INVALID_ARGUMENT. */
+POLYPATH_API polypath_status polypath_spread_async(polypath_context* context, size_t count,
+                                                   void* const* dst, const void* src, size_t bytes,
+                                                   void* const* streams);
+
+/* Makes ready, and waits for, all that spreads from `src` ("host0", "gpu0") to these GPUs can use,
+ * pageable memory of a host included: contexts, streams, peer access, pinned slots. */
+POLYPATH_API polypath_status polypath_prepare_spread(polypath_context* context, const char* src,
+                                                     const int* gpus, size_t count);
+
 /* A transfer without addresses, for plans and preparation. */
 typedef struct polypath_transfer_request {
   const char* src; /* "gpu0" or "host0"; to plan and to benchmark also "host0:pageable" */
@@ -289,6 +311,17 @@ POLYPATH_API polypath_status polypath_unshare_mapping(polypath_context* context,
 POLYPATH_API polypath_status polypath_plan(polypath_context* context,
                                            const polypath_transfer_request* requests, size_t count,
                                            char** json);
+
+/* The plan of a spread of pinned host memory or a GPU's memory, without running it:
+ * {"src", "gpus": [name], "bytes", "native": bool, "reason", "chunks" (of each part),
+ *  "predicted_us", "predicted_gbps" (what each GPU receives), "native_us", "native_gbps" (the same
+ *  by a copy for each), "limit_gbps" (maximum flow),
+ *  "parts": [{"gpu" (that fetches it), "bytes", "share", "chunk_bytes", "rate_gbps",
+ *             "feed": {"from", "to"}, "forward": [{"from", "to"}]}]}
+ * POLYPATH_INVALID_ARGUMENT: an unknown memory, a GPU twice, the source's own GPU. */
+POLYPATH_API polypath_status polypath_plan_spread(polypath_context* context, const char* src,
+                                                  const int* gpus, size_t count, size_t bytes,
+                                                  char** json);
 
 /* A collective of one rank a GPU, without addresses. */
 typedef struct polypath_collective_request {
@@ -391,6 +424,9 @@ POLYPATH_API polypath_status polypath_device_info(polypath_context* context, cha
  *              the driver or the caller copied), "native_bytes", "native_by_reason",
  *              "routes": [{"src", "dst", "route", "entries", "bytes"}] (by kernels: "direct" is the
  *              GPU of the pair, "via gpu2" the kernel of GPU 2)},
+ *  "spreads": {"calls", "native" (calls that were a copy for each GPU), "pageable" (of the others),
+ *              "native_by_reason", "routes": [{"src", "dst", "route", "calls", "bytes"}] ("direct":
+ *              what the GPU fetched itself, "via gpu2": what GPU 2 sent on to it)},
  *  "graphs": {"launches", "hits" (same addresses), "patches" (graphs that got other addresses),
  *             "patched_nodes", "builds", "evictions", "failed", "busy" (went by streams instead),
  *             "cached"},

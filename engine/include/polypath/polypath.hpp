@@ -104,6 +104,27 @@ class context {
     detail::check(polypath_prepare_batches(get(), list.data(), list.size()));
   }
 
+  /// Copies the same bytes to dst[i] on streams[i]: one operation on all streams.
+  void spread_async(std::span<void* const> dst, const void* src, std::size_t bytes,
+                    std::span<void* const> streams) {
+    if (dst.size() != streams.size())
+      throw error(POLYPATH_INVALID_ARGUMENT, "dst and streams are not equally long");
+    detail::check(polypath_spread_async(get(), dst.size(), dst.data(), src, bytes, streams.data()));
+  }
+
+  /// Makes ready, and waits for, all that spreads from `src` to these GPUs can use.
+  void prepare_spread(const std::string& src, std::span<const int> gpus) {
+    detail::check(polypath_prepare_spread(get(), src.c_str(), gpus.data(), gpus.size()));
+  }
+
+  /// The plan of a spread, as JSON, without running it.
+  [[nodiscard]] std::string plan_spread(const std::string& src, std::span<const int> gpus,
+                                        std::size_t bytes) {
+    return detail::json_of([&](char** json) {
+      return polypath_plan_spread(get(), src.c_str(), gpus.data(), gpus.size(), bytes, json);
+    });
+  }
+
   /// Makes ready, and waits for, all that such transfers can use.
   void prepare(std::span<const request> requests) {
     const auto list = views(requests);

@@ -108,6 +108,16 @@ Batch batch_of(size_t count, void* const* dst, const void* const* src, const siz
           stream != nullptr ? static_cast<CUstream>(stream) : CU_STREAM_LEGACY};
 }
 
+MemoryId spread_source_of(const char* src) {
+  require(src != nullptr, "src is null");
+  return parse_memory(src);
+}
+
+std::vector<int> gpus_of(const int* gpus, std::size_t count) {
+  require(gpus != nullptr || count == 0, "gpus is null");
+  return {gpus, gpus + count};
+}
+
 polypath_status try_copy(polypath_context* context, const Transfer& transfer,
                          int* issued) noexcept {
   return guarded([&] {
@@ -265,6 +275,27 @@ polypath_status polypath_read_async(polypath_context* context, int file, uint64_
 polypath_status polypath_prepare_batches(polypath_context* context,
                                          const polypath_transfer_request* requests, size_t count) {
   return guarded([&] { context_of(context).prepare_batches(requests_of(requests, count)); });
+}
+
+polypath_status polypath_spread_async(polypath_context* context, size_t count, void* const* dst,
+                                      const void* src, size_t bytes, void* const* streams) {
+  return guarded(
+      [&] { context_of(context).spread_async({count, dst, address_of(src), bytes, streams}); });
+}
+
+polypath_status polypath_prepare_spread(polypath_context* context, const char* src, const int* gpus,
+                                        size_t count) {
+  return guarded(
+      [&] { context_of(context).prepare_spread(spread_source_of(src), gpus_of(gpus, count)); });
+}
+
+polypath_status polypath_plan_spread(polypath_context* context, const char* src, const int* gpus,
+                                     size_t count, size_t bytes, char** json) {
+  return guarded([&] {
+    const auto [trees, plan] =
+        context_of(context).plan_spread(spread_source_of(src), gpus_of(gpus, count), bytes);
+    give(spread_json(context_of(context).node(), trees, plan), json);
+  });
 }
 
 polypath_status polypath_prepare(polypath_context* context,

@@ -26,7 +26,8 @@ Context::Context(NodeSource source, const OptionArguments& arguments)
       imports_(source_.driver, devices_),
       shared_(options_.share_mappings),
       dispatcher_(source_, options_, devices_, imports_, shared_, others_, counters_),
-      batches_(source_, options_, devices_, imports_, shared_, others_, counters_, dispatcher_) {}
+      batches_(source_, options_, devices_, imports_, shared_, others_, counters_, dispatcher_),
+      spreads_(source_, options_, devices_, imports_, shared_, others_, counters_, dispatcher_) {}
 
 Context::~Context() = default;
 
@@ -123,6 +124,42 @@ void Context::read_async(const FileRead& read) {
 void Context::prepare_batches(const std::vector<Request>& requests) {
   check(requests);
   batches_.prepare(requests);
+}
+
+void Context::spread_async(const Spread& spread) {
+  // One destination is a transfer.
+  if (spread.count == 1 && spread.dst != nullptr && spread.streams != nullptr)
+    return copy_async(spread.at(0));
+  try {
+    spreads_.issue(spread);
+  } catch (...) {
+    counters_.count_failed();
+    throw;
+  }
+}
+
+void Context::check_spread(MemoryId src, const std::vector<int>& gpus) const {
+  std::vector<Request> requests;
+  for (const int gpu : gpus) requests.push_back({.src = src, .dst = MemoryId::gpu(gpu)});
+  check(requests);
+  std::vector<int> sorted = gpus;
+  std::ranges::sort(sorted);
+  if (gpus.empty() || std::ranges::adjacent_find(sorted) != sorted.end())
+    throw InvalidArgument("gpus of a spread are none, or one is there twice");
+}
+
+void Context::prepare_spread(MemoryId src, const std::vector<int>& gpus) {
+  check_spread(src, gpus);
+  spreads_.prepare(src, gpus);
+}
+
+std::pair<SpreadTrees, SpreadPlan> Context::plan_spread(MemoryId src, const std::vector<int>& gpus,
+                                                        std::uint64_t bytes) {
+  check_spread(src, gpus);
+  if (bytes > kMaxPlanned)
+    throw InvalidArgument(
+        fmt::format("{} bytes are more than a plan is made for, {}", bytes, kMaxPlanned));
+  return spreads_.plan(src, gpus, bytes);
 }
 
 // ---- memory of other processes ------------------------------------------------------------------
@@ -241,6 +278,7 @@ void Context::measure(const ProgressFunction& progress) {
   source_.node.costs = measured.costs;
   planner().use(source_.node);
   dispatcher_.load().use(source_.node);
+  spreads_.forget();
   if (source_.simulated) return;
   source_.capacities = Capacities::measured;
   const std::lock_guard lock(profile_mutex_);

@@ -12,6 +12,7 @@
 #include "core/batch_dispatcher.hpp"
 #include "core/copy_engine.hpp"
 #include "core/split_thresholds.hpp"
+#include "core/spread_dispatcher.hpp"
 #include "core/transfer_dispatcher.hpp"
 #include "tune/measure_links.hpp"
 #include "tune/profile_update.hpp"
@@ -51,6 +52,13 @@ class Context final : public CopyEngine {
   void read_async(const FileRead& read);
   /// polypath_prepare_batches.
   void prepare_batches(const std::vector<Request>& requests);
+  /// polypath_spread_async.
+  void spread_async(const Spread& spread);
+  /// polypath_prepare_spread.
+  void prepare_spread(MemoryId src, const std::vector<int>& gpus);
+  /// The trees and the plan of polypath_plan_spread.
+  std::pair<SpreadTrees, SpreadPlan> plan_spread(MemoryId src, const std::vector<int>& gpus,
+                                                 std::uint64_t bytes);
   /// polypath_ipc_register_export.
   void memory_exported(const CUipcMemHandle& handle, CUdeviceptr address);
   /// polypath_ipc_register_import, in the current CUDA context.
@@ -69,6 +77,7 @@ class Context final : public CopyEngine {
   void wait_prepared() {
     dispatcher_.wait_prepared();
     batches_.wait_prepared();
+    spreads_.wait_prepared();
   }
 
   Plan plan(const std::vector<Request>& requests);
@@ -123,6 +132,7 @@ class Context final : public CopyEngine {
   [[nodiscard]] bool copies_natively() const noexcept { return source_.emulated_mesh_gbps > 0; }
   /// Throws InvalidArgument for memories that are not on the node.
   void check(const std::vector<Request>& requests) const;
+  void check_spread(MemoryId src, const std::vector<int>& gpus) const;
   void issue(const Transfer& transfer, const PreparedPlan* plan);
   void issue_group(std::span<const Transfer> transfers, const PreparedPlan* plan);
   void save();
@@ -137,6 +147,7 @@ class Context final : public CopyEngine {
   SharedMappings shared_;
   TransferDispatcher dispatcher_;
   BatchDispatcher batches_;
+  SpreadDispatcher spreads_;
   // Guards source_.tuned, .collectives, .backends and .profile_state, news_ and the file: ranks
   // that are threads save and read.
   mutable std::mutex profile_mutex_;

@@ -115,6 +115,27 @@ void Counters::count_pageable(const TransferPlan& plan,
   }
 }
 
+void Counters::count_spread(MemoryId src, const std::vector<int>& gpus,
+                            const std::map<int, std::uint64_t>& parts, bool is_pageable) {
+  const std::lock_guard lock(mutex_);
+  Snapshot::Spreads& spreads = split_.spreads;
+  ++spreads.calls;
+  if (is_pageable) ++spreads.pageable;
+  for (const auto& [feeder, bytes] : parts) {
+    for (const int gpu : gpus) {
+      const std::string route =
+          feeder == gpu ? "direct" : "via " + to_string(MemoryId::gpu(feeder));
+      RouteCount& count = spreads.routes[{src, MemoryId::gpu(gpu), route}];
+      ++count.transfers;
+      count.bytes += bytes;
+    }
+  }
+}
+
+void Counters::count_native_spread(NativeReason reason) noexcept {
+  native_spreads_[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
+}
+
 void Counters::reset() {
   const std::lock_guard lock(mutex_);
   split_ = {};
@@ -122,6 +143,7 @@ void Counters::reset() {
   large_blocks_ = 0;
   native_block_bytes_ = 0;
   for (auto& count : native_blocks_) count = 0;
+  for (auto& count : native_spreads_) count = 0;
   native_bytes_ = 0;
   failed_ = 0;
   changed_by_load_ = 0;
@@ -144,6 +166,11 @@ Counters::Snapshot Counters::snapshot() const {
     snapshot.batches.native_by_reason[i] = native_blocks_[i];
     snapshot.batches.native += native_blocks_[i];
   }
+  for (std::size_t i = 0; i < native_spreads_.size(); ++i) {
+    snapshot.spreads.native_by_reason[i] = native_spreads_[i];
+    snapshot.spreads.native += native_spreads_[i];
+  }
+  snapshot.spreads.calls += snapshot.spreads.native;
   return snapshot;
 }
 

@@ -69,6 +69,14 @@ class Counters {
   /// route took.
   void count_pageable(const TransferPlan& plan, const std::vector<std::uint64_t>& route_bytes,
                       const std::vector<std::uint64_t>& route_chunks, bool is_file);
+
+  // Spreads: the same bytes to several GPUs (spread_dispatcher.hpp).
+
+  /// One was issued: `parts` are the bytes that each GPU fetched from `src` for all of `gpus`.
+  void count_spread(MemoryId src, const std::vector<int>& gpus,
+                    const std::map<int, std::uint64_t>& parts, bool is_pageable);
+  /// One went as a copy for each GPU.
+  void count_native_spread(NativeReason reason) noexcept;
   void reset();
 
   struct RouteCount {
@@ -107,6 +115,13 @@ class Counters {
       std::map<RouteKey, RouteCount> routes = {};  ///< of kernels: entries of their tables
       std::array<std::uint64_t, static_cast<std::size_t>(NativeReason::count_)> native_by_reason{};
     } batches;
+    struct Spreads {
+      std::uint64_t calls = 0;     ///< the native ones included
+      std::uint64_t native = 0;    ///< calls that went as a copy for each GPU
+      std::uint64_t pageable = 0;  ///< of the others: CPU threads copied pageable memory
+      std::map<RouteKey, RouteCount> routes = {};  ///< "direct", or via the GPU that sent it on
+      std::array<std::uint64_t, static_cast<std::size_t>(NativeReason::count_)> native_by_reason{};
+    } spreads;
   };
   [[nodiscard]] Snapshot snapshot() const;
 
@@ -116,6 +131,8 @@ class Counters {
       left_out_{};
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(NativeReason::count_)>
       native_blocks_{};
+  std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(NativeReason::count_)>
+      native_spreads_{};
   std::atomic<std::uint64_t> batches_{0};
   std::atomic<std::uint64_t> large_blocks_{0};
   std::atomic<std::uint64_t> native_block_bytes_{0};

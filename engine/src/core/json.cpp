@@ -223,47 +223,90 @@ json loaded_json(Context& context, const Plan& plan) {
 
 namespace {
 
-json batches_json(const Counters::Snapshot& counts) {
+template <typename ByReason>
+json reasons_json(const ByReason& counts) {
   json by_reason = json::object();
-  for (std::size_t i = 0; i < counts.batches.native_by_reason.size(); ++i)
-    if (counts.batches.native_by_reason[i] != 0)
-      by_reason[std::string(to_string(static_cast<NativeReason>(i)))] =
-          counts.batches.native_by_reason[i];
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    if (counts[i] != 0) by_reason[std::string(to_string(static_cast<NativeReason>(i)))] = counts[i];
+  return by_reason;
+}
+
+using RouteCounts = std::map<Counters::RouteKey, Counters::RouteCount>;
+
+json routes_json(const RouteCounts& counts, const char* unit) {
   json routes = json::array();
-  for (const auto& [key, count] : counts.batches.routes)
+  for (const auto& [key, count] : counts)
     routes.push_back({{"src", to_string(key.src)},
                       {"dst", to_string(key.dst)},
                       {"route", key.route},
-                      {"entries", count.transfers},
+                      {unit, count.transfers},
                       {"bytes", count.bytes}});
-  return {{"calls", counts.batches.calls},
-          {"large", counts.batches.large},
-          {"native", counts.batches.native},
-          {"native_bytes", counts.batches.native_bytes},
-          {"native_by_reason", std::move(by_reason)},
-          {"routes", std::move(routes)}};
+  return routes;
+}
+
+json batches_json(const Counters::Snapshot::Batches& batches) {
+  return {{"calls", batches.calls},
+          {"large", batches.large},
+          {"native", batches.native},
+          {"native_bytes", batches.native_bytes},
+          {"native_by_reason", reasons_json(batches.native_by_reason)},
+          {"routes", routes_json(batches.routes, "entries")}};
+}
+
+json spreads_json(const Counters::Snapshot::Spreads& spreads) {
+  return {{"calls", spreads.calls},
+          {"native", spreads.native},
+          {"pageable", spreads.pageable},
+          {"native_by_reason", reasons_json(spreads.native_by_reason)},
+          {"routes", routes_json(spreads.routes, "calls")}};
 }
 
 }  // namespace
 
+json spread_json(const Node& node, const SpreadTrees& trees, const SpreadPlan& plan) {
+  const auto gbps = [&](double us) {
+    return us > 0 ? static_cast<double>(plan.bytes) / (us * kBytesPerGbpsUs) : 0;
+  };
+  const auto link_json = [&](int index) {
+    const Link& link = node.links[static_cast<std::size_t>(index)];
+    return json{{"from", to_string(link.from)}, {"to", to_string(link.to)}};
+  };
+  json gpus = json::array();
+  for (const int gpu : trees.gpus) gpus.push_back(to_string(MemoryId::gpu(gpu)));
+  json parts = json::array();
+  for (const SpreadShare& share : plan.shares) {
+    const SpreadTree& tree = trees.trees[share.tree];
+    json forward = json::array();
+    for (const int link : tree.forward) forward.push_back(link_json(link));
+    parts.push_back({{"gpu", to_string(MemoryId::gpu(tree.gpu))},
+                     {"bytes", share.bytes},
+                     {"share", static_cast<double>(share.bytes) / static_cast<double>(plan.bytes)},
+                     {"chunk_bytes", share.chunk_bytes},
+                     {"rate_gbps", tree.gbps},
+                     {"feed", link_json(tree.feed)},
+                     {"forward", std::move(forward)}});
+  }
+  return {{"src", to_string(trees.src)},
+          {"gpus", std::move(gpus)},
+          {"bytes", plan.bytes},
+          {"native", plan.native()},
+          {"reason", plan.reason},
+          {"chunks", plan.chunks},
+          {"predicted_us", plan.predicted_us},
+          {"predicted_gbps", gbps(plan.predicted_us)},
+          {"native_us", plan.native_us},
+          {"native_gbps", gbps(plan.native_us)},
+          {"limit_gbps", trees.limit_gbps},
+          {"parts", std::move(parts)}};
+}
+
 json counters_json(Context& context) {
   const Counters::Snapshot counts = context.counters().snapshot();
   const auto native = std::accumulate(counts.native.begin(), counts.native.end(), std::uint64_t{0});
-  json by_reason = json::object();
-  for (std::size_t i = 0; i < counts.native.size(); ++i)
-    if (counts.native[i] != 0)
-      by_reason[std::string(to_string(static_cast<NativeReason>(i)))] = counts.native[i];
   json excluded = json::object();
   for (std::size_t i = 0; i < counts.excluded.size(); ++i)
     if (counts.excluded[i] != 0)
       excluded[std::string(to_string(static_cast<ExclusionReason>(i)))] = counts.excluded[i];
-  json routes = json::array();
-  for (const auto& [key, count] : counts.routes)
-    routes.push_back({{"src", to_string(key.src)},
-                      {"dst", to_string(key.dst)},
-                      {"route", key.route},
-                      {"transfers", count.transfers},
-                      {"bytes", count.bytes}});
   json links = json::array();
   for (const auto& [index, count] : counts.links) {
     const Link& link = context.node().links[static_cast<std::size_t>(index)];
@@ -287,11 +330,12 @@ json counters_json(Context& context) {
           {"changed_by_load", counts.changed_by_load},
           {"bytes", counts.bytes},
           {"copies", counts.copies},
-          {"native_by_reason", std::move(by_reason)},
+          {"native_by_reason", reasons_json(counts.native)},
           {"left_out_by_reason", std::move(excluded)},
-          {"routes", std::move(routes)},
+          {"routes", routes_json(counts.routes, "transfers")},
           {"links", std::move(links)},
-          {"batches", batches_json(counts)},
+          {"batches", batches_json(counts.batches)},
+          {"spreads", spreads_json(counts.spreads)},
           {"graphs", graphs_json(context)},
           {"pinned",
            {{"bytes", PinnedBudget::used()}, {"limit_bytes", context.devices().pinned().limit()}}},

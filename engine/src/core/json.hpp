@@ -15,6 +15,7 @@ nlohmann::json devices_json(Context& context);
 nlohmann::json load_json(Context& context);
 /// Links of the node's staged routes between the plan's memories that count as loaded now.
 nlohmann::json loaded_json(Context& context, const Plan& plan);
+nlohmann::json spread_json(const Node& node, const SpreadTrees& trees, const SpreadPlan& plan);
 nlohmann::json counters_json(Context& context);
 nlohmann::json tuned_json(const Context& context);
 

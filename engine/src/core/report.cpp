@@ -67,6 +67,14 @@ std::string report(Context& context) {
                           key.route, people_bytes(count.bytes));
     append("native of batches because", by_reason<NativeReason>(counts.batches.native_by_reason));
   }
+  if (counts.spreads.calls != 0) {
+    text += fmt::format("spreads: {}, {} as a copy for each GPU, {} from pageable memory\n",
+                        counts.spreads.calls, counts.spreads.native, counts.spreads.pageable);
+    for (const auto& [key, count] : counts.spreads.routes)
+      text += fmt::format("spread {} to {}, {}: {}\n", to_string(key.src), to_string(key.dst),
+                          key.route, people_bytes(count.bytes));
+    append("native of spreads because", by_reason<NativeReason>(counts.spreads.native_by_reason));
+  }
   if (counts.pageable != 0)
     text += fmt::format("pageable memory: {} transfers by {} CPU threads\n", counts.pageable,
                         context.copy_threads());

@@ -322,11 +322,18 @@ bool TransferDispatcher::idle(CUstream stream) {
 
 LoadLook TransferDispatcher::look_at_load(const std::vector<SplittableTransfer>& group,
                                           const std::vector<GpuLoad>& others) {
+  std::vector<std::uintptr_t> streams;
+  for (const SplittableTransfer& transfer : group)
+    streams.push_back(LoadMonitor::stream_key(transfer.transfer.stream, transfer.caller_gpu));
+  return look_at_load(streams, others);
+}
+
+LoadLook TransferDispatcher::look_at_load(std::span<const std::uintptr_t> streams,
+                                          const std::vector<GpuLoad>& others) {
   LoadLook look;
   if (!load_.is_on()) return look;
   load_.look(look);
-  for (const SplittableTransfer& transfer : group)
-    look.streams.push_back(LoadMonitor::stream_key(transfer.transfer.stream, transfer.caller_gpu));
+  look.streams.assign(streams.begin(), streams.end());
   load_.add_others(look, others);
   return look;
 }

@@ -79,6 +79,20 @@ class TransferDispatcher {
   /// The plan of a transfer whose host memory is pageable, all routes being ready.
   PageablePlan pageable_plan(const Request& request);
   [[nodiscard]] PageableCopies& pageable() noexcept { return pageable_; }
+  /// Copies the same pageable memory to all destinations by CPU threads, as one operation on their
+  /// streams. Nothing, or why each has to go by itself; `parts` receives what each GPU fetched of
+  /// it. `midway` as of issue().
+  std::optional<NativeReason> spread_pageable(std::span<const ResolvedTransfer> ends,
+                                              std::map<int, std::uint64_t>& parts, bool& midway);
+  /// Makes all that such a spread may need. Slow.
+  void prepare_pageable_spread(MemoryId src, const std::vector<int>& gpus);
+
+  /// What is known now of the load of links, and of what others have under way.
+  LoadLook look_at_load(std::span<const std::uintptr_t> streams,
+                        const std::vector<GpuLoad>& others);
+  /// A copy on another GPU's stream is slow to start unless that GPU's context is current, and the
+  /// transfers of a group have streams of several.
+  void native_copy_in_its_context(const Transfer& transfer, NativeReason reason);
 
   /// Transfers of fewer bytes are never split.
   [[nodiscard]] std::uint64_t min_split_bytes() const noexcept { return never_split_below_; }
@@ -136,15 +150,21 @@ class TransferDispatcher {
   /// The same from or to `host`. Throws FileError.
   std::optional<NativeReason> copy_by_threads(const ResolvedTransfer& ends, const HostSide& host,
                                               bool& midway);
-  std::optional<NativeReason> try_by_threads(const ResolvedTransfer& ends, const HostSide& host,
-                                             bool& midway);
+  /// To one end, or to several GPUs: `parts` receives then what each of them fetched.
+  std::optional<NativeReason> try_by_threads(std::span<const ResolvedTransfer> ends,
+                                             const HostSide& host,
+                                             std::map<int, std::uint64_t>* parts, bool& midway);
   std::optional<NativeReason> try_read(const FileRead& read);
   /// Reads pieces into memory of the process, which the driver copies.
   void read_natively(const FileRead& read, NativeReason reason);
+  /// Nothing, or why pageable memory cannot be copied to it.
+  std::optional<NativeReason> classify_pageable(std::span<const ResolvedTransfer> ends,
+                                                std::vector<SplittableTransfer>& transfers);
   /// Leaves out routes that cannot carry it now, and asks for what they lack; false where there are
   /// any.
-  bool all_pageable_ready(const PageablePlan& plan, const SplittableTransfer& transfer,
-                          const LoadLook& look, Exclusions& without);
+  bool all_pageable_ready(const PageablePlan& plan,
+                          const std::vector<SplittableTransfer>& transfers, const LoadLook& look,
+                          Exclusions& without);
   /// Has the plan's routes made ready in the background, or waits for it.
   void prepare_pageable(const PageablePlan& plan);
   /// Whether threads may copy: they were fast the last time, or are tried again.
@@ -155,9 +175,6 @@ class TransferDispatcher {
   /// Tells the monitor of a native copy before it is issued.
   void note_native(const Transfer& transfer, NativeReason reason);
   void count_native(const Transfer& transfer, NativeReason reason);
-  /// A copy on another GPU's stream is slow to start unless that GPU's context is current, and the
-  /// transfers of a group have streams of several.
-  void native_copy_in_its_context(const Transfer& transfer, NativeReason reason);
 
   /// Nothing, or why all of them have to go natively. `served`: the planner's plan of the group
   /// alone, or null. `midway` as of issue().

@@ -15,6 +15,11 @@ namespace {
 constexpr std::uint64_t kRatedBytes = kGiB;
 /// Copies that cause a page fault in so many bytes, or more often, are of memory not yet touched.
 constexpr std::uint64_t kBytesOfAFault = 4 * kMiB;
+HostSide host_side(const ResolvedTransfer& ends) {
+  const CUdeviceptr host = ends.request.src.is_host() ? ends.transfer.src : ends.transfer.dst;
+  return {reinterpret_cast<std::byte*>(host), {}};
+}
+
 /// In place of a GPU, in what could not be made ready: what all routes need.
 constexpr int kAllRoutes = -1;
 
@@ -84,8 +89,19 @@ void TransferDispatcher::prepare_pageable(const PageablePlan& plan) {
 }
 
 bool TransferDispatcher::all_pageable_ready(const PageablePlan& plan,
-                                            const SplittableTransfer& transfer,
+                                            const std::vector<SplittableTransfer>& transfers,
                                             const LoadLook& look, Exclusions& without) {
+  const SplittableTransfer& transfer = transfers.front();
+  const auto reaches_all = [&](int gpu) {
+    return std::ranges::all_of(transfers, [&](const SplittableTransfer& each) {
+      return each.dst_access.possible(driver(), gpu);
+    });
+  };
+  const auto obtains_all = [&](int gpu, double saved_us) {
+    return std::ranges::all_of(transfers, [&](const SplittableTransfer& each) {
+      return each.dst_access.obtain(driver(), gpu, saved_us);
+    });
+  };
   const bool is_to_gpu = transfer.request.src.is_host();
   const int staged = static_cast<int>(std::ranges::count_if(
       plan.routes(), [](const RouteShare& share) { return share.route.staged(); }));
@@ -110,17 +126,16 @@ bool TransferDispatcher::all_pageable_ready(const PageablePlan& plan,
     }();
     if (is_failed || (route.staged() && devices_.has_failed(route.via.index))) {
       leave_out(ExclusionReason::failed, NativeReason::not_ready);
-    } else if (route.staged() && is_to_gpu &&
-               !transfer.dst_access.possible(driver(), route.via.index)) {
+    } else if (is_to_gpu &&
+               !reaches_all(route.staged() ? route.via.index : transfer.request.dst.index)) {
       leave_out(ExclusionReason::unreachable, NativeReason::unreachable);
     } else if (!pageable_.is_ready(plan, r)) {
       if (!std::exchange(is_asked, true)) prepare_pageable(plan);
       if (!pageable_.is_ready(plan, r))
         leave_out(ExclusionReason::not_ready, NativeReason::not_ready);
-    } else if (route.staged() && is_to_gpu &&
-               !transfer.dst_access.obtain(
-                   driver(), route.via.index,
-                   (plan.plan.native_us - plan.plan.predicted_us) / std::max(1, staged))) {
+    } else if (is_to_gpu &&
+               !obtains_all(route.staged() ? route.via.index : transfer.request.dst.index,
+                            (plan.plan.native_us - plan.plan.predicted_us) / std::max(1, staged))) {
       leave_out(ExclusionReason::unreachable, NativeReason::unreachable);
     } else if (route.staged() && load_.is_on() && load_.is_loaded(route, allowed, look)) {
       without.is_changed_by_load = true;
@@ -151,13 +166,24 @@ void TransferDispatcher::note_threads(const Request& request, const PageableResu
   if (!is_new) slow->second.failed();
 }
 
-std::optional<NativeReason> TransferDispatcher::try_by_threads(const ResolvedTransfer& ends,
-                                                               const HostSide& host, bool& midway) {
-  if (pageable_.threads() < 2 || ends.dst.import != nullptr || ends.src.import != nullptr)
-    return NativeReason::pageable;
-  auto classified = classifier_.splittable(ends);
-  if (const auto* const reason = std::get_if<NativeReason>(&classified)) return *reason;
-  const auto& transfer = std::get<SplittableTransfer>(classified);
+std::optional<NativeReason> TransferDispatcher::classify_pageable(
+    std::span<const ResolvedTransfer> ends, std::vector<SplittableTransfer>& transfers) {
+  for (const ResolvedTransfer& each : ends) {
+    if (pageable_.threads() < 2 || each.dst.import != nullptr || each.src.import != nullptr)
+      return NativeReason::pageable;
+    auto classified = classifier_.splittable(each);
+    if (const auto* const reason = std::get_if<NativeReason>(&classified)) return *reason;
+    transfers.push_back(std::get<SplittableTransfer>(std::move(classified)));
+  }
+  return std::nullopt;
+}
+
+std::optional<NativeReason> TransferDispatcher::try_by_threads(
+    std::span<const ResolvedTransfer> ends, const HostSide& host,
+    std::map<int, std::uint64_t>* parts, bool& midway) {
+  std::vector<SplittableTransfer> transfers;
+  if (const auto reason = classify_pageable(ends, transfers)) return reason;
+  const SplittableTransfer& transfer = transfers.front();
   const Request& request = transfer.request;
   const bool is_to_gpu = request.src.is_host();
   const int gpu = is_to_gpu ? request.dst.index : request.src.index;
@@ -169,7 +195,7 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(const ResolvedTra
   std::vector<Request> beside;
   std::vector<GpuLoad> other_loads;
   others_.add_pairs_in_use(beside, &other_loads);
-  const LoadLook look = look_at_load({transfer}, other_loads);
+  const LoadLook look = look_at_load(transfers, other_loads);
   Exclusions without;
   PageablePlan plan;
   const bool may_try = host.is_file() || may_try_threads(request);
@@ -180,8 +206,10 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(const ResolvedTra
     plan = make_pageable_plan(node(), request, pinned->plan.transfers.front(), pageable_.threads());
     if (plan.native()) return without.reason;
     if (!may_try) return NativeReason::threads_slow;
+    for (const SplittableTransfer& each : std::span(transfers).subspan(1))
+      plan.further_gpus.push_back(each.request.dst.index);
     if (!devices_.alive(plan.plan)) return NativeReason::context_reset;
-  } while (!all_pageable_ready(plan, transfer, look, without));
+  } while (!all_pageable_ready(plan, transfers, look, without));
 
   others_.started(request, plan.plan.predicted_us);
   LoadMonitor::OwnIssue issue(load_, plan.plan, look.streams.empty() ? 0 : look.streams.front());
@@ -193,14 +221,26 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(const ResolvedTra
   what.gpu = gpu;
   what.caller = transfer.caller;
   what.caller_gpu = transfer.caller_gpu;
+  for (const SplittableTransfer& each : std::span(transfers).subspan(1))
+    what.further.push_back({.device = each.transfer.dst,
+                            .gpu = each.request.dst.index,
+                            .caller = each.caller,
+                            .caller_gpu = each.caller_gpu});
   const PageableResult result = pageable_.run(what, plan);
   issue.end(false);
-  resources_.sequences().end(transfer.caller);
+  for (const SplittableTransfer& each : transfers) resources_.sequences().end(each.caller);
   if (without.is_changed_by_load) counters_.count_changed_by_load();
   if (result.is_done) {
-    if (!host.is_file()) note_threads(request, result, plan.plan.native_us);
-    counters_.count_pageable(plan.plan.transfers.front(), result.route_bytes, result.route_chunks,
-                             host.is_file());
+    if (parts == nullptr) {
+      if (!host.is_file()) note_threads(request, result, plan.plan.native_us);
+      counters_.count_pageable(plan.plan.transfers.front(), result.route_bytes, result.route_chunks,
+                               host.is_file());
+      return std::nullopt;
+    }
+    for (std::size_t r = 0; r < plan.routes().size(); ++r) {
+      const Route& route = plan.routes()[r].route;
+      (*parts)[route.staged() ? route.via.index : gpu] += result.route_bytes[r];
+    }
     return std::nullopt;
   }
   midway = !result.is_ordered && !devices_.any_reset();
@@ -223,15 +263,14 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(const ResolvedTra
 
 std::optional<NativeReason> TransferDispatcher::copy_pageable(const ResolvedTransfer& ends,
                                                               bool& midway) {
-  const CUdeviceptr host = ends.request.src.is_host() ? ends.transfer.src : ends.transfer.dst;
-  return copy_by_threads(ends, {reinterpret_cast<std::byte*>(host), {}}, midway);
+  return copy_by_threads(ends, host_side(ends), midway);
 }
 
 std::optional<NativeReason> TransferDispatcher::copy_by_threads(const ResolvedTransfer& ends,
                                                                 const HostSide& host,
                                                                 bool& midway) {
   try {
-    return try_by_threads(ends, host, midway);
+    return try_by_threads({&ends, 1}, host, nullptr, midway);
   } catch (const FileError&) {
     throw;
   } catch (const std::exception& error) {
@@ -239,6 +278,25 @@ std::optional<NativeReason> TransferDispatcher::copy_by_threads(const ResolvedTr
     log_info("native copy instead: {}", error.what());
     return NativeReason::driver_error;
   }
+}
+
+std::optional<NativeReason> TransferDispatcher::spread_pageable(
+    std::span<const ResolvedTransfer> ends, std::map<int, std::uint64_t>& parts, bool& midway) {
+  try {
+    return try_by_threads(ends, host_side(ends.front()), &parts, midway);
+  } catch (const std::exception& error) {
+    if (midway) throw;
+    log_info("as many copies instead: {}", error.what());
+    return NativeReason::driver_error;
+  }
+}
+
+void TransferDispatcher::prepare_pageable_spread(MemoryId src, const std::vector<int>& gpus) {
+  const Request request{.src = src, .dst = MemoryId::gpu(gpus.front()), .bytes = kRatedBytes};
+  PageablePlan plan = pageable_plan(request);
+  plan.further_gpus.assign(gpus.begin() + 1, gpus.end());
+  for (const int gpu : gpus) devices_.context_for_program(gpu);
+  prepare_pageable_now(plan);
 }
 
 }  // namespace polypath

@@ -235,7 +235,9 @@ class PageableCopies::Work final : public SharedWork {
     const auto pinned = reinterpret_cast<CUdeviceptr>(slot.at);
     const CUdeviceptr to = transfer_.device + chunk->offset;
     use(worker, lane.first->context);
-    if (lane.staging == 0) {
+    if (!transfer_.further.empty()) {
+      send_to_all(lane, slot, *chunk, stream);
+    } else if (lane.staging == 0) {
       copy(to, pinned, chunk->bytes, stream);
     } else {
       const CUdeviceptr staging = lane.staging + slot.staging;
@@ -244,6 +246,20 @@ class PageableCopies::Work final : public SharedWork {
     }
     record(slot, lane.first_gpu, stream, seat, *chunk, nullptr);
     return true;
+  }
+
+  /// A spread's chunk lands on the lane's GPU, and goes on from there to all other destinations.
+  void send_to_all(const Lane& lane, const Slot& slot, const Chunk& chunk, CUstream stream) {
+    CUdeviceptr landing = lane.staging + slot.staging;
+    if (transfer_.gpu == lane.first_gpu) landing = transfer_.device + chunk.offset;
+    for (const PageableEnd& end : transfer_.further)
+      if (end.gpu == lane.first_gpu) landing = end.device + chunk.offset;
+    copy(landing, reinterpret_cast<CUdeviceptr>(slot.at), chunk.bytes, stream);
+    const auto pass = [&](CUdeviceptr to) {
+      if (to != landing) copy(to, landing, chunk.bytes, stream);
+    };
+    pass(transfer_.device + chunk.offset);
+    for (const PageableEnd& end : transfer_.further) pass(end.device + chunk.offset);
   }
 
   bool receive(Worker& worker, int seat) {
@@ -349,6 +365,25 @@ std::vector<PageableCopies::StreamKey> PageableCopies::keys_of(const PageablePla
   return {{gpu, via}, {via, kHostMemory}};
 }
 
+bool PageableCopies::is_staged(const PageablePlan& plan, std::size_t route) {
+  const Route& taken = plan.routes()[route].route;
+  return taken.staged() &&
+         std::ranges::find(plan.further_gpus, taken.via.index) == plan.further_gpus.end();
+}
+
+void PageableCopies::reach_destinations(const PageablePlan& plan, std::size_t route) {
+  const int from = keys_of(plan, route).front().first;
+  const auto reach = [&](int to) {
+    if (to == from) return;
+    devices_.enable_peer_access(from, to);
+    const std::lock_guard lock(mutex_);
+    sends_.emplace(from, to);
+  };
+  if (plan.further_gpus.empty()) return;
+  reach(gpu_of_plan(plan));
+  std::ranges::for_each(plan.further_gpus, reach);
+}
+
 void PageableCopies::make_slots(int gpu) {
   if (!slots_.empty()) return;
   const auto count = static_cast<std::uint64_t>(threads());
@@ -441,7 +476,8 @@ void PageableCopies::prepare(const PageablePlan& plan, std::size_t route) {
     throw DriverError("no copy threads", static_cast<int>(CUDA_ERROR_OUT_OF_MEMORY));
   make_slots(gpu);
   const Route& taken = plan.routes()[route].route;
-  if (taken.staged()) make_staging(taken.via.index, gpu);
+  if (is_staged(plan, route)) make_staging(taken.via.index, gpu);
+  reach_destinations(plan, route);
   for (const StreamKey& key : keys_of(plan, route)) {
     reach_slots(key.first);
     make_streams(key);  // last: then the route is ready
@@ -451,9 +487,15 @@ void PageableCopies::prepare(const PageablePlan& plan, std::size_t route) {
 bool PageableCopies::is_ready(const PageablePlan& plan, std::size_t route) {
   if (!is_virtual_ && !threads_.is_running()) return false;
   const Route& taken = plan.routes()[route].route;
+  const int from = keys_of(plan, route).front().first;
+  const auto reaches = [&](int to) { return to == from || sends_.contains({from, to}); };
   const std::lock_guard lock(mutex_);
   if (slots_.empty()) return false;
-  if (taken.staged() && !reached_.contains({taken.via.index, gpu_of_plan(plan)})) return false;
+  if (is_staged(plan, route) && !reached_.contains({taken.via.index, gpu_of_plan(plan)}))
+    return false;
+  if (!plan.further_gpus.empty() &&
+      !(reaches(gpu_of_plan(plan)) && std::ranges::all_of(plan.further_gpus, reaches)))
+    return false;
   return std::ranges::all_of(keys_of(plan, route),
                              [&](const StreamKey& key) { return streams_.contains(key); });
 }
@@ -476,27 +518,37 @@ std::vector<PageableCopies::Lane> PageableCopies::lanes_of(const PageablePlan& p
     lane.second = &streams_.at(keys.back());
     lane.second_gpu = keys.back().first;
     const Route& route = plan.routes()[r].route;
-    if (route.staged()) lane.staging = staging_.at(route.via.index)->address();
+    if (is_staged(plan, r)) lane.staging = staging_.at(route.via.index)->address();
     lanes.push_back(lane);
   }
   return lanes;
 }
 
-void PageableCopies::wait_for_fork(const PageableTransfer& transfer) {
+void PageableCopies::wait_for_fork(const CallerStream& caller, int caller_gpu) {
   ContextGuard guard(driver());
-  guard.use(transfer.caller.context);
-  const PooledEvent fork(forks_, transfer.caller_gpu);
-  POLYPATH_CHECK(driver(), event_record(fork.get(), transfer.caller.stream));
+  guard.use(caller.context);
+  const PooledEvent fork(forks_, caller_gpu);
+  POLYPATH_CHECK(driver(), event_record(fork.get(), caller.stream));
   POLYPATH_CHECK(driver(), event_synchronize(fork.get()));
+}
+
+void PageableCopies::wait_for_forks(const PageableTransfer& transfer) {
+  wait_for_fork(transfer.caller, transfer.caller_gpu);
+  for (const PageableEnd& end : transfer.further)
+    if (end.caller != transfer.caller) wait_for_fork(end.caller, end.caller_gpu);
 }
 
 void PageableCopies::join(const PageableTransfer& transfer, Work& work) {
   ContextGuard guard(driver());
-  guard.use(transfer.caller.context);
-  // An event that is recorded anew meanwhile stands for a later chunk of the same stream.
-  work.for_each_end([&](CUevent end) {
-    POLYPATH_CHECK(driver(), stream_wait_event(transfer.caller.stream, end, 0));
-  });
+  const auto join_stream = [&](const CallerStream& caller) {
+    guard.use(caller.context);
+    // An event that is recorded anew meanwhile stands for a later chunk of the same stream.
+    work.for_each_end(
+        [&](CUevent end) { POLYPATH_CHECK(driver(), stream_wait_event(caller.stream, end, 0)); });
+  };
+  join_stream(transfer.caller);
+  for (const PageableEnd& end : transfer.further)
+    if (end.caller != transfer.caller) join_stream(end.caller);
 }
 
 bool PageableCopies::quiesce(const std::vector<Lane>& lanes) noexcept {
@@ -555,7 +607,7 @@ PageableResult PageableCopies::run(const PageableTransfer& transfer,
   PageableResult result;
   std::vector<Lane> lanes;
   try {
-    wait_for_fork(transfer);
+    wait_for_forks(transfer);
     lanes = lanes_of(plan);
     const double begin_us = now_us();
     const std::uint64_t begin_faults = page_faults();

@@ -32,6 +32,14 @@
 
 namespace polypath {
 
+/// A further destination of a transfer to a GPU: the same bytes go there.
+struct PageableEnd {
+  CUdeviceptr device = 0;
+  int gpu = 0;
+  CallerStream caller;
+  int caller_gpu = 0;  ///< whose primary context the caller's stream belongs to
+};
+
 /// Between `host`, pageable memory or a file, and `device`, on GPU `gpu`.
 struct PageableTransfer {
   CUdeviceptr device = 0;
@@ -41,18 +49,20 @@ struct PageableTransfer {
   int gpu = 0;
   CallerStream caller;
   int caller_gpu = 0;  ///< whose primary context the caller's stream belongs to
+  /// On the plan's further GPUs. It is one operation on the streams of all.
+  std::vector<PageableEnd> further = {};
 };
 
 struct PageableResult {
-  bool is_done = false;  ///< all bytes are on their way, and the caller's stream waits for them
+  bool is_done = false;  ///< all bytes are on their way, and the callers' streams wait for them
   /// The host's memory could not be read or written. Copied natively, the program gets the signal.
   bool has_faulted = false;
   /// Nothing of it is under way any more: a native copy may follow.
   bool is_ordered = true;
-  std::exception_ptr error = {};           ///< FileError: no copy can do better
+  std::exception_ptr error = {};  ///< FileError: no copy can do better
   /// Of the node's time, from when the caller's stream had come to it until the threads had ended.
   double threads_us = 0;
-  std::uint64_t page_faults = 0;  ///< of the process meanwhile
+  std::uint64_t page_faults = 0;           ///< of the process meanwhile
   std::vector<std::uint64_t> route_bytes;  ///< by route of the plan
   std::vector<std::uint64_t> route_chunks;
 };
@@ -96,10 +106,14 @@ class PageableCopies {
     const Streams* second = nullptr;  ///< from the GPU over another one
     int first_gpu = 0;
     int second_gpu = 0;
-    CUdeviceptr staging = 0;  ///< 0: the direct route
+    CUdeviceptr staging = 0;  ///< 0: chunks go right to the GPU's own destination
   };
 
   static std::vector<StreamKey> keys_of(const PageablePlan& plan, std::size_t route);
+  /// Whether the route has chunks lie in staging memory.
+  static bool is_staged(const PageablePlan& plan, std::size_t route);
+  /// Lets what a route issues reach all destinations.
+  void reach_destinations(const PageablePlan& plan, std::size_t route);
   std::vector<Lane> lanes_of(const PageablePlan& plan);
   /// In pieces, so that no call of the driver takes long; all of them or none.
   void make_slots(int gpu);
@@ -111,7 +125,8 @@ class PageableCopies {
   [[nodiscard]] double now_us() const;
   /// Does the work of all threads. Each needs `chunk_us` for a chunk.
   void run_here(SharedWork& work, int seats, double chunk_us, bool is_to_gpu);
-  void wait_for_fork(const PageableTransfer& transfer);
+  void wait_for_forks(const PageableTransfer& transfer);
+  void wait_for_fork(const CallerStream& caller, int caller_gpu);
   void join(const PageableTransfer& transfer, Work& work);
   /// Waits until nothing is under way on the plan's streams; false where that is not known.
   bool quiesce(const std::vector<Lane>& lanes) noexcept;
@@ -131,6 +146,7 @@ class PageableCopies {
   std::map<StreamKey, Streams> streams_;                   // their addresses stay
   std::map<int, std::unique_ptr<StagingMemory>> staging_;  // by GPU
   std::set<std::pair<int, int>> reached_;  // (GPU with staging memory, GPU that may reach it)
+  std::set<std::pair<int, int>> sends_;    // (GPU that sends on, GPU of a destination)
   std::vector<std::unique_ptr<Worker>> workers_;  // by thread, each used by that one alone
   double (*clock_us_)() = nullptr;                // of virtual time; else null
   void (*advance_us_)(double) = nullptr;          // lets virtual time pass

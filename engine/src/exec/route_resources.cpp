@@ -156,6 +156,45 @@ bool RouteResources::has_context(int gpu) {
   }
 }
 
+void RouteResources::prepare_link(int link, int copies, std::chrono::microseconds pause) {
+  const auto rest = [pause] {
+    if (pause.count() > 0) std::this_thread::sleep_for(pause);
+  };
+  const Link& node_link = node_.links[static_cast<std::size_t>(link)];
+  if (node_link.from.is_gpu() && node_link.to.is_gpu()) {
+    devices_.enable_peer_access(node_link.from.index, node_link.to.index);
+    rest();
+  }
+  events_.reserve(issuer(link), kEventsAhead);
+  const auto channels = [&] {
+    const std::lock_guard lock(mutex_);
+    return channels_[link].size();
+  };
+  std::mutex& link_turn = [&]() -> std::mutex& {
+    const std::lock_guard lock(mutex_);
+    return link_turns_[link];
+  }();
+  const std::lock_guard turn(link_turn);
+  while (channels() < std::min(static_cast<std::size_t>(std::max(1, copies)), kMaxChannels)) {
+    add_channel(link);
+    rest();
+  }
+}
+
+bool RouteResources::is_link_ready(int link) {
+  const std::lock_guard lock(mutex_);
+  const auto channels = channels_.find(link);
+  return channels != channels_.end() && !channels->second.empty();
+}
+
+std::optional<int> RouteResources::next_link_size(int link) {
+  const std::lock_guard lock(mutex_);
+  const auto channels = channels_.find(link);
+  const std::size_t have = channels == channels_.end() ? 0 : channels->second.size();
+  if (have >= kMaxChannels) return std::nullopt;
+  return static_cast<int>(have) + 1;
+}
+
 void RouteResources::prepare(const Route& route, int copies, std::chrono::microseconds pause) {
   if (!route.staged()) return;
   const auto count = static_cast<std::size_t>(std::max(1, copies));
@@ -166,23 +205,7 @@ void RouteResources::prepare(const Route& route, int copies, std::chrono::micros
   const auto rest = [pause] {
     if (pause.count() > 0) std::this_thread::sleep_for(pause);
   };
-  for (const int leg : route.legs) {
-    const Link& link = node_.links[static_cast<std::size_t>(leg)];
-    if (link.from.is_gpu() && link.to.is_gpu()) {
-      devices_.enable_peer_access(link.from.index, link.to.index);
-      rest();
-    }
-    events_.reserve(issuer(leg), kEventsAhead);
-    const auto channels = [&] {
-      const std::lock_guard lock(mutex_);
-      return channels_[leg].size();
-    };
-    const std::lock_guard turn(turn_of(link_turns_, leg));
-    while (channels() < std::min(count, kMaxChannels)) {
-      add_channel(leg);
-      rest();
-    }
-  }
+  for (const int leg : route.legs) prepare_link(leg, copies, pause);
   const std::lock_guard turn(turn_of(memory_turns_, route.via));
   for (const int leg : route.legs) enable_access(route.via, issuer(leg));
   const auto rings = [&] {
@@ -356,6 +379,22 @@ std::optional<RouteLease> RouteResources::lease(
   return lease;
 }
 
+std::optional<RouteLease> RouteResources::lease_link(int link,
+                                                     const std::shared_ptr<TransferState>& ticket,
+                                                     int operations) {
+  RouteLease lease;
+  const std::lock_guard lock(mutex_);
+  Channel* const channel = find_channel(link, *ticket, operations);
+  if (channel == nullptr) return std::nullopt;
+  lease.channels_[0] = channel;
+  lease.any_[0] = channel;
+  lease.operations_[0] = operations;
+  lease.ticket_ = ticket;
+  lend(*channel, *ticket);
+  lease.owner_ = this;
+  return lease;
+}
+
 void RouteLease::swap(RouteLease& other) noexcept {
   std::swap(owner_, other.owner_);
   std::swap(ticket_, other.ticket_);
@@ -371,7 +410,7 @@ void RouteLease::finish(std::shared_ptr<PooledEvent> end) {
   const std::lock_guard lock(owner_->mutex_);
   for (std::size_t leg = 0; leg < 2; ++leg)
     if (channels_[leg] != nullptr) channels_[leg]->queue.add(ticket_, end, operations_[leg]);
-  ring_->queue.add(ticket_, std::move(end), 1);
+  if (ring_ != nullptr) ring_->queue.add(ticket_, std::move(end), 1);
   begun_ = false;
   release_locked();
 }
@@ -383,7 +422,7 @@ void RouteLease::release_locked() noexcept {
   };
   for (Channel* const channel : channels_)
     if (channel != nullptr) lend_one(*channel);
-  lend_one(*ring_);
+  if (ring_ != nullptr) lend_one(*ring_);
   owner_ = nullptr;
 }
 

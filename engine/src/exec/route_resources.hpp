@@ -140,7 +140,7 @@ class RouteLease {
   std::array<Channel*, 2> channels_{};   // by leg
   std::array<const Channel*, 2> any_{};  // of the same links, lent or not
   std::array<int, 2> operations_{};
-  Ring* ring_ = nullptr;
+  Ring* ring_ = nullptr;  // null: of a link alone
   std::shared_ptr<PooledEvent> ring_free_;
   bool begun_ = false;
 };
@@ -178,11 +178,20 @@ class RouteResources {
   void prepare(const Route& route, int copies, std::chrono::microseconds pause = {});
 
   [[nodiscard]] bool ready(const Route& route);
+  /// As prepare() and ready() for one link alone, without staging memory.
+  void prepare_link(int link, int copies, std::chrono::microseconds pause = {});
+  [[nodiscard]] bool is_link_ready(int link);
   /// Lends what `route` needs, or nothing: everything is lent, or holds what has not started, or is
   /// full. `operations`: that the run will put on each leg's stream; none: it
   /// needs no channels.
   std::optional<RouteLease> lease(const Route& route, const std::shared_ptr<TransferState>& ticket,
                                   const std::optional<std::array<int, 2>>& operations);
+  /// Lends a channel of the link alone, as leg 0 of the lease, or nothing: as lease().
+  std::optional<RouteLease> lease_link(int link, const std::shared_ptr<TransferState>& ticket,
+                                       int operations);
+  /// The `copies` to ask prepare_link() for when a link is busy; nothing when it has all that it
+  /// may have.
+  [[nodiscard]] std::optional<int> next_link_size(int link);
   /// Whether the rings that `route` could take hold work of another stream's transfer.
   [[nodiscard]] bool used_by_another(const Route& route, const CallerStream& caller);
   /// The `copies` to ask prepare() for when a route is busy; nothing when it is as wide as it may

@@ -293,10 +293,11 @@ TEST(CApi, BenchVerifiesAndCountersCount) {
   EXPECT_LE(row["polypath_gbps"].get<double>(), row["limit_gbps"].get<double>() * 1.001);
 
   const json counters = parsed(polypath_counters, handle.context);
-  expect_keys(counters,
-              {"transfers", "split", "followed", "pageable", "files", "native", "failed", "bytes",
-               "copies", "changed_by_load", "native_by_reason", "left_out_by_reason", "routes",
-               "links", "batches", "graphs", "pinned", "shared_mappings", "staging"});
+  expect_keys(counters, {"transfers", "split",           "followed",         "pageable",
+                         "files",     "native",          "failed",           "bytes",
+                         "copies",    "changed_by_load", "native_by_reason", "left_out_by_reason",
+                         "routes",    "links",           "batches",          "spreads",
+                         "graphs",    "pinned",          "shared_mappings",  "staging"});
   expect_keys(counters["graphs"], {"launches", "hits", "patches", "patched_nodes", "builds",
                                    "evictions", "failed", "busy", "cached"});
   EXPECT_EQ(counters["graphs"]["launches"], 0) << "streams are the default";

@@ -129,6 +129,32 @@ POLYPATH_API polypath_status polypath_bench_file(polypath_context* context,
                                                  polypath_traffic_switch traffic, void* user,
                                                  char** json);
 
+/* One row of a benchmark of spreads: the same bytes to a buffer on each of these GPUs. */
+typedef struct polypath_bench_spread_request {
+  const char* src; /* "host0", "gpu0" */
+  const int* gpus;
+  size_t count;
+  size_t bytes;   /* that each GPU receives */
+  int pageable;   /* 1: the source is host memory that is not pinned */
+  int warmup;     /* untimed pairs first, 0 or more */
+  int iterations; /* timed pairs, at least 1 */
+  int rounds;     /* next to other traffic: as of polypath_bench_beside_request; else 0 */
+} polypath_bench_spread_request;
+
+/* A native copy for each GPU, all at once on streams of their own, and polypath_spread_async() in
+ * alternating pairs, on buffers of its own with random contents and poisoned destinations; every
+ * byte on every GPU is compared. GB/s are what each GPU receives.
+ * {"src", "gpus", "bytes", "native_us", "polypath_us" (medians, until the last GPU has all),
+ *  "native_gbps", "polypath_gbps", "speedup", "limit_gbps", "native_issue_us", "issue_us" (CPU time
+ *  of a call), "calls", "native_calls" (calls of polypath that were a copy for each GPU),
+ *  "parts": [{"gpu" (that fetched it), "share"}], "verified"}
+ * With `traffic` the value is that of polypath_bench_beside(), of traffic outside this process.
+ * POLYPATH_INTERNAL_ERROR when bytes differ: the message says where. */
+POLYPATH_API polypath_status polypath_bench_spread(polypath_context* context,
+                                                   const polypath_bench_spread_request* request,
+                                                   polypath_traffic_switch traffic, void* user,
+                                                   char** json);
+
 /* What each phase of a CUDA graph costs for one transfer cut into `nodes` copies: `nodes` / 2
  * chunks, each carried to a staging memory and on from there. */
 typedef struct polypath_graph_phases_request {

@@ -56,7 +56,7 @@ json to_json(const Phase& phase) {
   return {{"native_us", phase.native_us}, {"polypath_us", phase.polypath_us}};
 }
 
-/// `Set`: what is measured, a TransferSet, BlockSet or FileSet.
+/// `Set`: what is measured, a TransferSet, BlockSet, FileSet or SpreadSet.
 template <typename Set>
 class Beside {
  public:
@@ -183,6 +183,11 @@ json bench_blocks_beside(Context& context, const BlocksRequest& request,
 
 json bench_file_beside(Context& context, const FileRequest& request, const BesideOptions& options) {
   return Beside<FileSet>(context, options, request).run();
+}
+
+json bench_spread_beside(Context& context, const SpreadRequest& request,
+                         const BesideOptions& options) {
+  return Beside<SpreadSet>(context, options, request).run();
 }
 
 }  // namespace polypath

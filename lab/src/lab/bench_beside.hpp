@@ -9,6 +9,7 @@
 #include "lab/block_set.hpp"
 #include "lab/file_set.hpp"
 #include "lab/own_traffic.hpp"
+#include "lab/spread_set.hpp"
 
 namespace polypath {
 
@@ -33,5 +34,9 @@ nlohmann::json bench_blocks_beside(Context& context, const BlocksRequest& reques
 /// bench_beside() for a read of a file.
 nlohmann::json bench_file_beside(Context& context, const FileRequest& request,
                                  const BesideOptions& options);
+
+/// bench_beside() for a spread; "group_bytes" are those that each GPU receives.
+nlohmann::json bench_spread_beside(Context& context, const SpreadRequest& request,
+                                   const BesideOptions& options);
 
 }  // namespace polypath

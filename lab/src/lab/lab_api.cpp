@@ -11,6 +11,7 @@
 #include "lab/bench_beside.hpp"
 #include "lab/bench_blocks.hpp"
 #include "lab/bench_file.hpp"
+#include "lab/bench_spread.hpp"
 #include "lab/graph_phases.hpp"
 #include "lab/tuning.hpp"
 #include "lab/tuning_progress.hpp"
@@ -172,6 +173,41 @@ polypath_status polypath_bench_file(polypath_context* context,
     options.rounds = request->rounds;
     options.traffic = switch_of(traffic, user);
     give(bench_file_beside(context->context, file, options), json);
+  });
+}
+
+polypath_status polypath_bench_spread(polypath_context* context,
+                                      const polypath_bench_spread_request* request,
+                                      polypath_traffic_switch traffic, void* user, char** json) {
+  return guarded([&] {
+    require(context != nullptr, "context is null");
+    require(request != nullptr, "request is null");
+    require(request->src != nullptr && request->gpus != nullptr,
+            "src or gpus of the request is null");
+    require(request->bytes > 0, "bytes are 0");
+    require(request->warmup >= 0, "warmup is negative");
+    require(request->iterations >= 1, "iterations must be at least 1");
+    SpreadRequest spread;
+    spread.src = parse_memory(request->src);
+    spread.gpus.assign(request->gpus, request->gpus + request->count);
+    spread.bytes = request->bytes;
+    spread.is_pageable = request->pageable != 0;
+    require(!spread.is_pageable || spread.src.is_host(), "memory of a GPU is not pageable");
+    const std::lock_guard lock(context->laboratory_mutex);
+    if (traffic == nullptr) {
+      PairOptions options;
+      options.warmup = request->warmup;
+      options.iterations = request->iterations;
+      give(bench_spread(context->context, spread, options), json);
+      return;
+    }
+    require(request->rounds >= 1, "rounds must be at least 1");
+    BesideOptions options;
+    options.warmup = request->warmup;
+    options.iterations = request->iterations;
+    options.rounds = request->rounds;
+    options.traffic = switch_of(traffic, user);
+    give(bench_spread_beside(context->context, spread, options), json);
   });
 }
 

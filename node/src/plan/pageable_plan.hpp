@@ -26,6 +26,8 @@ struct PageablePlan {
   std::uint64_t chunk_bytes = 0;     ///< of all chunks but the last
   double host_gbps = 0;              ///< what the threads reach at the host's memory
   std::vector<int> route_of_thread;  ///< index into the plan's routes, by thread
+  /// To these GPUs the same bytes go as well, from the GPU that each route leads over.
+  std::vector<int> further_gpus = {};
 
   [[nodiscard]] bool native() const noexcept { return threads == 0; }
   [[nodiscard]] const std::vector<RouteShare>& routes() const noexcept {

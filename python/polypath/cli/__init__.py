@@ -53,6 +53,9 @@ GROUPS = {
             )
         ),
         Command(
+            "plan spread", "plan_spread:plan_spread", "Show how the same bytes reach all GPUs."
+        ),
+        Command(
             "plan backend", "plan_backend:plan_backend", "Show which backend of UNICONN's is taken."
         ),
         Command("info", "info:info", "Show the settings and the devices."),
@@ -73,6 +76,7 @@ GROUPS = {
         ),
         Command("bench pages", "bench_pages:bench_pages", "Compare batches of small blocks."),
         Command("bench load", "bench_load:bench_load", "Compare reads of a file to a GPU."),
+        Command("bench spread", "bench_spread:bench_spread", "Compare the same bytes to all GPUs."),
         Command("bench mpi", "bench_mpi:bench_mpi", "Compare MPI messages between GPUs."),
         Command("bench jacobi", "bench_mpi:bench_jacobi", "Compare a solver of MPI ranks."),
         Command(
