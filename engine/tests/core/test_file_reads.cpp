@@ -95,7 +95,7 @@ class FileReadTest : public SimulatedTest {
 
 TEST_F(FileReadTest, EveryByteArrives) {
   std::uint64_t seed = 10;
-  for (const std::uint64_t bytes : {4 * kMiB, 4 * kMiB + 1, 9 * kMiB - 7, kFileBytes, 64 * kMiB}) {
+  for (const std::uint64_t bytes : {7 * kMiB, 7 * kMiB + 1, 9 * kMiB - 7, kFileBytes, 64 * kMiB}) {
     SCOPED_TRACE(bytes);
     const TestFile file(bytes, ++seed);
     TestBuffer device(driver(), node(), MemoryId::gpu(0), bytes + 200);

@@ -727,7 +727,7 @@ TEST_F(FailingSpreads, EachCallOfASpread) {
 
 TEST_F(FailingSpreads, EachCallOfAPageableSpread) {
   if (!source().virtual_time) GTEST_SKIP() << "calls of threads come in any order";
-  Spreading data = spreading(kHost, all_, 2 * kMiB + 5, true);
+  Spreading data = spreading(kHost, all_, 9 * kMiB + 5, true);
   EXPECT_THAT(fail_each_call(data), testing::IsEmpty());
 }
 

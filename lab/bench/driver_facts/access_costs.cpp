@@ -77,8 +77,9 @@ void access_costs(Workbench& bench, Report& report) {
     }
     const auto show = [&](const char* call, const std::vector<double>& samples) {
       if (samples.empty()) return;
-      report.figure(kAccessCosts, fmt::format("{}, 1 GiB in mappings of {} MiB", call, part / kMiB),
-                    median(samples), "us");
+      const std::string what = fmt::format("{}, 1 GiB in mappings of {} MiB", call, part / kMiB);
+      report.figure(kAccessCosts, what, median(samples), "us");
+      report.figure(kAccessCosts, what + ", the first time", samples.front(), "us");
     };
     show("mem_set_access of the own GPU", own);
     show("mem_set_access of another GPU", other);
