@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from . import _api
+from . import _api, _c_abi
 from .errors import InvalidArgument
 from .handles import WarnsUnlessClosed
 from .integers import array, checked_size, integer
@@ -50,12 +50,12 @@ class Context(WarnsUnlessClosed):
         if node is not None:
             settings["node"] = node
         entries = [
-            _api.Setting(_api.encoded(name, "setting"), _api.encoded(_setting_text(value), name))
+            _c_abi.Setting(_api.encoded(name, "setting"), _api.encoded(_setting_text(value), name))
             for name, value in settings.items()
             if value is not None
         ]
         handle = ctypes.c_void_p()
-        array = (_api.Setting * len(entries))(*entries)
+        array = (_c_abi.Setting * len(entries))(*entries)
         _api.call("polypath_context_create", array, len(entries), ctypes.byref(handle))
         self._handle = handle
 
@@ -113,7 +113,7 @@ class Context(WarnsUnlessClosed):
         for index, transfer in enumerate(transfers):
             where = f"transfers[{index}]: "
             checked.append(checked_transfer(as_transfer(transfer, where), where))
-        array = (_api.Transfer * len(checked))(*checked)
+        array = (_c_abi.Transfer * len(checked))(*checked)
         _api.call("polypath_group_copy_async", self._open(), array, len(checked))
 
     def copy_batch_async(self, dst: Any, src: Any, bytes: Any = None, stream: Any = None) -> None:
@@ -231,7 +231,7 @@ class Context(WarnsUnlessClosed):
             count = integer(ranks, ctypes.c_int, "ranks")
             if count < 1:
                 raise InvalidArgument(f"ranks must be at least 1, not {ranks}")
-        request = _api.CollectiveRequest(
+        request = _c_abi.CollectiveRequest(
             _api.encoded(op, "op"),
             _api.encoded(type, "type"),
             _api.encoded(operation, "operation"),
@@ -316,7 +316,7 @@ class Context(WarnsUnlessClosed):
             except BaseException as error:  # it must not pass through the C library
                 raised.append(error)
 
-        _api.call("polypath_measure", self._open(), _api.Progress(report), None)
+        _api.call("polypath_measure", self._open(), _c_abi.Progress(report), None)
         if raised:
             raise raised[0]
 
@@ -391,7 +391,7 @@ class Context(WarnsUnlessClosed):
         "graph_issue_us"}, else None. Raises `InternalError` when bytes differ.
         """
         array = request_array(requests)
-        request = _api.BenchRequest(
+        request = _c_abi.BenchRequest(
             array, len(array), warmup, iterations, window, compare_executors
         )
         result: dict[str, Any] = _api.call_json(
@@ -422,13 +422,13 @@ class Context(WarnsUnlessClosed):
         that holds work when the call begins (None on simulated nodes). "native_share" and "routes"
         say how polypath's bytes went. Raises `InternalError` when bytes differ.
         """
-        request = _api.BenchBlocksRequest(
+        request = _c_abi.BenchBlocksRequest(
             *(_api.encoded(src, "src"), _api.encoded(dst, "dst")),
             *(block_bytes, count, warmup, iterations, 0),
         )
         result: dict[str, Any] = _api.call_json(
             *("polypath_bench_blocks", self._open(), ctypes.byref(request)),
-            *(_api.TrafficSwitch(), None),
+            *(_c_abi.TrafficSwitch(), None),
         )
         return result
 
@@ -461,7 +461,7 @@ class Context(WarnsUnlessClosed):
         if sizes is not None:
             values = [checked_size(size, "sizes") for size in sizes]
             counts = (ctypes.c_size_t * len(values))(*values)
-        request = _api.TuneRequest(
+        request = _c_abi.TuneRequest(
             requests,
             0 if requests is None else len(requests),
             counts,
@@ -519,7 +519,7 @@ class Context(WarnsUnlessClosed):
         when bytes differ.
         """
         (transfer,) = request_array([Request(src, dst, bytes)])
-        request = _api.GraphPhasesRequest(
+        request = _c_abi.GraphPhasesRequest(
             transfer.src, transfer.dst, transfer.bytes, nodes, iterations
         )
         result: dict[str, Any] = _api.call_json(
@@ -547,7 +547,7 @@ def progress_callback(progress: TuneProgress | None) -> tuple[Any, list[BaseExce
             raised.append(error)
             return 1
 
-    return _api.TuneProgress(report), raised
+    return _c_abi.TuneProgress(report), raised
 
 
 def settings() -> list[dict[str, Any]]:
