@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "collectives/collective_profile.hpp"
 #include "collectives/comm_collectives.hpp"
 #include "comm/rank_threads.hpp"
 #include "comm/stream_waits.hpp"
@@ -80,8 +81,8 @@ CommCollectives& collectives_of(polypath_comm* comm, bool copies) {
     if (comm->max_blocks > 0) options.max_blocks = comm->max_blocks;
     options.reserved_sms = comm->reserved_sms;
     options.retries_buffers = comm->retries_buffers;
-    const std::vector<TunedCollective> tuned = comm->context->collectives();
-    options.tuned = tuned;
+    const ProfileTable<TunedCollective> tuned = comm->context->tuned<TunedCollective>();
+    options.tuned = tuned.entries();
     auto links = watch_host_links(comm->context->load(), comm->context->node(), communicator.gpu());
     options.host_links = links.get();
     const auto handle = std::make_shared<CommCollectives>(communicator, options, std::move(links));
