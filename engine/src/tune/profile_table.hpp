@@ -31,7 +31,7 @@ class AnyProfileTable {
  public:
   virtual ~AnyProfileTable() = default;
   [[nodiscard]] virtual std::unique_ptr<AnyProfileTable> clone() const = 0;
-  /// Of the file; as ProfileFormat::kTable.
+  /// ProfileFormat::kTable: the name in a file.
   [[nodiscard]] virtual std::string_view name() const = 0;
   /// As ProfileFormat::kKey.
   [[nodiscard]] virtual std::string_view key() const = 0;
@@ -125,7 +125,7 @@ class ProfileTables {
     return const_cast<ProfileTables*>(this)->table<Entry>();
   }
 
-  /// Of all tables.
+  /// The name of each table.
   [[nodiscard]] std::vector<std::string_view> names() const;
   /// Reads the tables of a file into these, which are empty. Throws InvalidArgument with file, line
   /// and the allowed values.
