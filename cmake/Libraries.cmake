@@ -1,12 +1,15 @@
 # libpolypath.so is the C API over the engine and what stands on it, libpolypath_lab.so over the
 # laboratory too; nothing else is visible.
-target_link_libraries(polypath_c_api PRIVATE polypath_collectives polypath_messaging)
+target_link_libraries(polypath_c_api PRIVATE polypath_collectives polypath_messaging
+  polypath_backend_profile)
 polypath_precompiled_by(polypath_base polypath_c_api)
 add_library(polypath SHARED $<TARGET_OBJECTS:polypath_c_api>)
-target_link_libraries(polypath PRIVATE polypath_collectives polypath_messaging)
+target_link_libraries(polypath PRIVATE polypath_collectives polypath_messaging
+  polypath_backend_profile)
 add_library(polypath_lab SHARED $<TARGET_OBJECTS:polypath_c_api> lab/src/lab/lab_api.cpp
   lab/src/lab/collective_bench_api.cpp)
-target_link_libraries(polypath_lab PRIVATE polypath_laboratory polypath_messaging)
+target_link_libraries(polypath_lab PRIVATE polypath_laboratory polypath_messaging
+  polypath_backend_profile)
 if(POLYPATH_SANITIZE)
   # No test of a sanitizer's build runs it: built when asked for by name.
   set_target_properties(polypath_lab PROPERTIES EXCLUDE_FROM_ALL ON)

@@ -177,6 +177,7 @@ def python_page() -> str:
 HEADERS = {
     "C": {
         "polypath.h": "contexts, transfers, plans, counters",
+        "types.h": "element types, reduction operators",
         "comm.h": "communicators, symmetric memory, signals, collectives",
         "comm_mpi.h": "communicators of programs that use MPI",
         "messaging.h": "what kernels send each other: queues, channels, pools, matching",

@@ -3,8 +3,8 @@
 #
 #   (nothing)     everything that belongs to a change; what CI runs
 #   --since REV   what the files that differ from REV reach (scripts/select_tests.py)
-#   --soak        what is long by nature (label or marker `soak`): long random runs, nodes of eight GPUs, planted
-#                 faults' programs under sanitizers
+#   --soak        what is long by nature (label or marker `soak`): long random runs, nodes of eight GPUs, mutants'
+#                 programs under sanitizers
 #
 # A failing part does not stop the others, but fails the whole. At the end: how long each part took, with the
 # last line of what ran it, and the CPU time of the tests against their budgets (tests/budgets).

@@ -1,5 +1,5 @@
 // polypath/device/platform.cuh, which says what each function means, on the host. Kernels that are
-// compiled against it are twins: found by name (host_kernels.hpp), run by fibers (grid.hpp).
+// compiled against it are host builds: found by name (host_kernels.hpp), run by fibers (grid.hpp).
 #pragma once
 
 #include <bit>

@@ -1,4 +1,4 @@
-// The host twins of kernels, by the kernels' names.
+// The host builds of kernels, by the kernels' names.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ HostKernel make_host_kernel(const char* name, unsigned max_threads, void (*kerne
 /// The twin of that name; null when there is none.
 const HostKernel* find_host_kernel(std::string_view name);
 
-/// Adds a twin while the program is loaded, by SIMT_KERNEL.
+/// Adds a host build while the program is loaded, by SIMT_KERNEL.
 struct HostKernelRegistration {
   explicit HostKernelRegistration(HostKernel kernel);
 };

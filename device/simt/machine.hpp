@@ -1,6 +1,6 @@
-// Runs kernels of several GPUs at once by their twins: gives turns to their threads in an order
-// that a seed shuffles, and lets what they store arrive late and out of order, or when a simulation
-// of time says so. A machine is used by one thread of the program at a time.
+// Runs kernels of several GPUs at once by their host builds: gives turns to their threads in an
+// order that a seed shuffles, and lets what they store arrive late and out of order, or when a
+// simulation of time says so. A machine is used by one thread of the program at a time.
 #pragma once
 
 #include <cstdint>

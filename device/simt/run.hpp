@@ -1,5 +1,5 @@
-// Runs twins on this program's own memory, for tests: launches in rows, each row in order, as on
-// one stream, all rows at once. A seed says how their threads take turns, how far apart launches
+// Runs host builds on this program's own memory, for tests: launches in rows, each row in order, as
+// on one stream, all rows at once. A seed says how their threads take turns, how far apart launches
 // begin, and how late stores arrive.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Defects of cg.cuh (polypath/device/detail/mutants.hpp): uniconn/tests/test_cg_twin.cpp finds each.
+// Defects of cg.cuh (polypath/device/detail/mutants.hpp): uniconn/tests/test_cg_host.cpp finds each.
 #pragma once
 
 #include "polypath/device/detail/mutants.hpp"

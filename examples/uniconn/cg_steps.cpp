@@ -21,42 +21,45 @@ class GpuSteps final : public CgSteps {
         update_(gpu.kernel(module, "cg_update")),
         turn_(gpu.kernel(module, "cg_turn")),
         square_(gpu.kernel(module, "cg_square")),
-        its_(gpu, rows),
+        arrays_(gpu, rows),
         norm_(brick.norm()),
         bound_(bound_of_square(brick)) {}
 
   [[nodiscard]] const char* name() const noexcept override { return "gpu"; }
 
   void begin(double* direction, double* sum) override {
-    gpu_.write(direction, its_.begin());
-    void* args[] = {&its_.rows, &its_.residual, &bound_, &sum};
+    gpu_.write(direction, arrays_.begin());
+    void* args[] = {&arrays_.rows, &arrays_.residual, &bound_, &sum};
     launch(square_, args);
   }
   void multiply(const double* x, const double* own, const CgSums& sums) override {
     CgSums local_sums = sums;
-    void* args[] = {&its_.offsets, &its_.columns, &its_.values,        &x,     &own,
-                    &its_.rows,    &its_.product, &local_sums.squared, &norm_, &local_sums.product};
+    void* args[] = {
+        &arrays_.offsets, &arrays_.columns, &arrays_.values,     &x,     &own,
+        &arrays_.rows,    &arrays_.product, &local_sums.squared, &norm_, &local_sums.product};
     launch(multiply_, args);
   }
   void update(const double* direction, const CgSums& sums) override {
     CgSums local_sums = sums;
     void* args[] = {
-        &its_.rows,     &direction,          &its_.product,       &its_.solution,
-        &its_.residual, &local_sums.squared, &local_sums.product, &local_sums.next_squared};
+        &arrays_.rows,     &direction,          &arrays_.product,    &arrays_.solution,
+        &arrays_.residual, &local_sums.squared, &local_sums.product, &local_sums.next_squared};
     launch(update_, args);
   }
   void turn(double* direction, const CgSums& sums) override {
     CgSums local_sums = sums;
-    void* args[] = {&its_.rows, &its_.residual, &direction, &local_sums.squared,
+    void* args[] = {&arrays_.rows, &arrays_.residual, &direction, &local_sums.squared,
                     &local_sums.next_squared};
     launch(turn_, args);
   }
-  void solution(double* to) override { its_.copy_solution(to); }
-  std::vector<double> product() override { return gpu_.read<double>(its_.product, its_.rows); }
+  void solution(double* to) override { arrays_.copy_solution(to); }
+  std::vector<double> product() override {
+    return gpu_.read<double>(arrays_.product, arrays_.rows);
+  }
 
  private:
   void launch(CUfunc_st* kernel, void** args) const {
-    const auto blocks = static_cast<unsigned>((its_.rows + cg::kBlockRows - 1) / cg::kBlockRows);
+    const auto blocks = static_cast<unsigned>((arrays_.rows + cg::kBlockRows - 1) / cg::kBlockRows);
     if (blocks == 0) return;
     gpu_.cuda.check(
         gpu_.cuda.launch(kernel, blocks, 1, 1, cg::kThreads, 1, 1, 0, gpu_.stream, args, nullptr),
@@ -68,7 +71,7 @@ class GpuSteps final : public CgSteps {
   CUfunc_st* update_;
   CUfunc_st* turn_;
   CUfunc_st* square_;
-  CgArrays its_;
+  CgArrays arrays_;
   double norm_;
   double bound_;
 };

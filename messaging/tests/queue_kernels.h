@@ -16,7 +16,7 @@ enum class Calls : std::uint32_t {
 };
 
 /// What a consumer found; `is_right` of the words after the first two.
-struct Found {
+struct PoppedItem {
   std::uint32_t team;
   std::uint32_t number;
   std::uint32_t is_right;
@@ -34,7 +34,7 @@ struct QueueRow {
   std::uint32_t pushes;      ///< calls of each producing thread
   std::uint32_t* elsewhere;  ///< of `publishing`: a word for each item of
   std::uint32_t pushers;     ///< number of teams that push
-  Found* popped;             ///< `room` for each team that pops, in its order
+  PoppedItem* popped;        ///< `room` for each team that pops, in its order
   std::uint32_t room;
   std::uint32_t pause_us = 0;  ///< before each call; up to 4 seconds
 };
@@ -48,7 +48,7 @@ struct PairRow {
   std::uint32_t items;
   std::uint32_t calls;
   std::uint32_t first;  ///< number of the first item
-  Found* popped;        ///< `room` for each team
+  PoppedItem* popped;   ///< `room` for each team
   std::uint32_t room;
 };
 

@@ -30,7 +30,7 @@ class TestGpu {
     EXPECT_CUDA(cuDevicePrimaryCtxRetain(&context_, number));
     make_current();
     for (CUstream& stream : streams_) EXPECT_CUDA(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    static const char image[] = "polypath: the twins of the tests";
+    static const char image[] = "polypath: the host builds of the tests";
     EXPECT_CUDA(cuModuleLoadData(&module_, image));
   }
   ~TestGpu() {
@@ -56,22 +56,22 @@ class TestGpu {
         cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, streams_[stream], all, nullptr));
   }
   /// Memory filled with words of poison.
-  Found* alloc_found(std::size_t count) {
+  PoppedItem* alloc_popped(std::size_t count) {
     make_current();
     CUdeviceptr memory = 0;
-    EXPECT_CUDA(cuMemAlloc(&memory, count * sizeof(Found)));
+    EXPECT_CUDA(cuMemAlloc(&memory, count * sizeof(PoppedItem)));
     memory_.push_back(memory);
-    const std::vector<Found> poison(count, Found{kPoison, kPoison, kPoison, kPoison});
+    const std::vector<PoppedItem> poison(count, PoppedItem{kPoison, kPoison, kPoison, kPoison});
     EXPECT_CUDA(
-        cuMemcpy(memory, reinterpret_cast<CUdeviceptr>(poison.data()), count * sizeof(Found)));
+        cuMemcpy(memory, reinterpret_cast<CUdeviceptr>(poison.data()), count * sizeof(PoppedItem)));
     EXPECT_CUDA(cuCtxSynchronize());  // it is there for other streams
-    return reinterpret_cast<Found*>(memory);
+    return reinterpret_cast<PoppedItem*>(memory);
   }
-  std::vector<Found> read(const Found* from, std::size_t count) {
+  std::vector<PoppedItem> read(const PoppedItem* from, std::size_t count) {
     make_current();
-    std::vector<Found> popped(count);
+    std::vector<PoppedItem> popped(count);
     EXPECT_CUDA(cuMemcpy(reinterpret_cast<CUdeviceptr>(popped.data()),
-                         reinterpret_cast<CUdeviceptr>(from), count * sizeof(Found)));
+                         reinterpret_cast<CUdeviceptr>(from), count * sizeof(PoppedItem)));
     return popped;
   }
   void synchronize() {
@@ -88,11 +88,11 @@ class TestGpu {
 };
 
 /// Checks what came: each item once, whole, and each team's in order. Empty, or what is wrong.
-inline std::string what_is_wrong(const std::vector<Found>& popped, unsigned teams,
+inline std::string what_is_wrong(const std::vector<PoppedItem>& popped, unsigned teams,
                                  unsigned numbers) {
   std::vector<int> times(std::size_t{teams} * numbers, 0);
   std::map<std::uint32_t, std::uint32_t> next;
-  for (const Found& each : popped) {
+  for (const PoppedItem& each : popped) {
     if (each.team == kPoison) continue;
     if (each.team >= teams || each.number >= numbers || each.is_right != 1) return "a torn item";
     ++times[each.team * std::size_t{numbers} + each.number];

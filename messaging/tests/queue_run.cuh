@@ -28,7 +28,7 @@ SIMT_DEVICE Item<kWords> make_item(std::uint32_t team, std::uint32_t number) {
   return item;
 }
 template <unsigned kWords>
-SIMT_DEVICE void write_down(Found* at, const Item<kWords>& item, bool is_right,
+SIMT_DEVICE void write_down(PoppedItem* at, const Item<kWords>& item, bool is_right,
                             device::status result) {
   for (unsigned i = 2; i < kWords; ++i)
     is_right = is_right && item.words[i] == word_of(item.words[0], item.words[1], i);
@@ -78,8 +78,8 @@ class QueueRun {
   SIMT_DEVICE static void pop(const QueueRow& row) {
     const Queue queue(row.view);
     const auto team = team_of(Group{});
-    Found* out = row.popped + team_number(team) * row.room;
-    Found* const end = out + row.room;
+    PoppedItem* out = row.popped + team_number(team) * row.room;
+    PoppedItem* const end = out + row.room;
     for (unsigned call = 0;; ++call) {
       It items[kItems];
       pause(row);
@@ -160,7 +160,7 @@ SIMT_DEVICE_NOINLINE void run_pair(const PairRow& row, bool pushes) {
     pair.leave(group);
   } else {
     device::spsc_consumer<It, Scope, Layout> pair(view);
-    Found* out = row.popped + own * row.room;
+    PoppedItem* out = row.popped + own * row.room;
     for (unsigned call = 0; call < row.calls; ++call) {
       const device::status result = pair.pop(group, items);
       for (unsigned i = 0; i < kItems; ++i, out += group.size())

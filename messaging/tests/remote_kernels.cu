@@ -56,7 +56,7 @@ SIMT_KERNEL(polypath_test_rest, 32, std::uint32_t us) { simt::sleep_ns(us * 1000
 SIMT_KERNEL(polypath_test_rings_pops, 32, RingsRow row) {
   const simt::this_warp warp{};
   unsigned open = (1U << row.count) - 1;
-  Found* out[RingsRow::kMaxSources];
+  PoppedItem* out[RingsRow::kMaxSources];
   for (unsigned ring = 0; ring < row.count; ++ring) out[ring] = row.popped + ring * row.room;
   while (open != 0) {
     bool found_some = false;

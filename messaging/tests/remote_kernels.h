@@ -20,7 +20,7 @@ struct RingsRow {
   static constexpr unsigned kMaxSources = 3;
   device::queue_view rings[kMaxSources];
   std::uint32_t count;
-  Found* popped;  ///< `room` for each ring
+  PoppedItem* popped;  ///< `room` for each ring
   std::uint32_t room;
 };
 

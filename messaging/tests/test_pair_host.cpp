@@ -34,7 +34,7 @@ std::string run_pairs(const PairCase& test_case, std::uint64_t seed) {
   const unsigned teams = kThreads / size;
   const unsigned room = kCalls * test_case.items * size;
   PairMemory memory(test_case.words, test_case.capacity_log2, test_case.segment_log2, teams);
-  std::vector<Found> popped(std::size_t{kKernels} * teams * room, Found{7, 7, 7, 7});
+  std::vector<PoppedItem> popped(std::size_t{kKernels} * teams * room, PoppedItem{7, 7, 7, 7});
   std::vector<simt::Launch> pushes;
   std::vector<simt::Launch> pops;
   for (unsigned kernel = 0; kernel < kKernels; ++kernel) {
@@ -60,7 +60,7 @@ std::string run_pairs(const PairCase& test_case, std::uint64_t seed) {
   for (unsigned kernel = 0; kernel < kKernels; ++kernel)
     for (unsigned team = 0; team < teams; ++team)
       for (unsigned i = 0; i < room; ++i) {
-        const Found& each = popped[(std::size_t{kernel} * teams + team) * room + i];
+        const PoppedItem& each = popped[(std::size_t{kernel} * teams + team) * room + i];
         if (each.team != team || each.number != kernel * room + i || each.is_right != 1 ||
             each.result != 0)
           return "wrong item";
@@ -136,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Pair, PairMutant,
 /// A block of two warps alone at one side; at the other, a warp that does half of what it waits
 /// for, or none.
 std::string run_half(PairMemory& memory, bool block_pushes, bool other_comes,
-                     std::vector<Found>& popped, std::uint64_t seed) {
+                     std::vector<PoppedItem>& popped, std::uint64_t seed) {
   const auto bytes = static_cast<std::uint32_t>(cell_bytes(3) << 8);
   PairRow row{memory.view(),
               bytes,
@@ -162,7 +162,7 @@ std::string run_half(PairMemory& memory, bool block_pushes, bool other_comes,
 TEST(PairWaits, ConsumingGroup_TimesOutAsWhole) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     PairMemory memory(3, 8, 6, 1);
-    std::vector<Found> popped(9 * 64, Found{7, 7, 7, 7});
+    std::vector<PoppedItem> popped(9 * 64, PoppedItem{7, 7, 7, 7});
     ASSERT_EQ(run_half(memory, false, true, popped, seed), "");
     const device::wait_error& status = memory.wait_ctx().status;
     EXPECT_EQ(status.reason, device::wait_error::time_limit);
@@ -179,7 +179,7 @@ TEST(PairWaits, ConsumingGroup_TimesOutAsWhole) {
 TEST(PairWaits, ProducingGroup_TimesOutAsWhole) {
   for (const bool pops : {false, true}) {
     PairMemory memory(3, 8, 6, 1);
-    std::vector<Found> popped(9 * 64, Found{7, 7, 7, 7});
+    std::vector<PoppedItem> popped(9 * 64, PoppedItem{7, 7, 7, 7});
     ASSERT_EQ(run_half(memory, true, pops, popped, 3), "");
     EXPECT_EQ(memory.wait_ctx().status.reason, device::wait_error::time_limit);
     EXPECT_EQ(memory.wait_ctx().status.expected, 64U) << "read, for the fifth push";
@@ -203,7 +203,7 @@ TEST(PairWaits, TimedOutPush_NoLaterPushSucceeds) {
 TEST(PairWaits, EndWithAnAbort) {
   PairMemory memory(3, 8, 6, 1);
   memory.wait_ctx().abort_flag = 1;
-  std::vector<Found> popped(9 * 64, Found{7, 7, 7, 7});
+  std::vector<PoppedItem> popped(9 * 64, PoppedItem{7, 7, 7, 7});
   ASSERT_EQ(run_half(memory, false, true, popped, 1), "");
   EXPECT_EQ(memory.wait_ctx().status.reason, device::wait_error::aborted);
 }
@@ -211,7 +211,7 @@ TEST(PairWaits, EndWithAnAbort) {
 TEST(PairWaits, GroupsThatDoNotAgreeAreFound) {
   active_mutant<spsc_mutant> = spsc_mutant::answers_by_warp;
   PairMemory memory(3, 8, 6, 1);
-  std::vector<Found> popped(9 * 64, Found{7, 7, 7, 7});
+  std::vector<PoppedItem> popped(9 * 64, PoppedItem{7, 7, 7, 7});
   const std::string error = run_half(memory, false, true, popped, 1);
   active_mutant<spsc_mutant> = spsc_mutant::none;
   EXPECT_TRUE(!error.empty() || popped[0].result != popped[63].result);

@@ -56,7 +56,7 @@ class QueueApi : public testing::Test {
   void run_warps(TestGpu& from, const device::queue_view& pushes, TestGpu& to,
                  const device::queue_view& pops, const char* name) {
     const std::uint32_t room = 2 * kPushes * 32 + 64;
-    Found* const popped = to.alloc_found(std::size_t{2} * room);
+    PoppedItem* const popped = to.alloc_popped(std::size_t{2} * room);
     RemoteRow row{{pushes, Members::warp, Calls::waiting, 3, 1, kPushes, nullptr, 2, nullptr, 0},
                   false};
     from.launch("polypath_test_remote_pushes", 1, 64, row, 0);
@@ -69,19 +69,19 @@ class QueueApi : public testing::Test {
     to.synchronize();
     for (polypath_comm* comm : comms_) EXPECT_OK(polypath_comm_check(comm));
     // Each of two popping warps has its own order.
-    std::vector<Found> all = to.read(popped, std::size_t{2} * room);
-    std::vector<Found> sorted(all);
+    std::vector<PoppedItem> all = to.read(popped, std::size_t{2} * room);
+    std::vector<PoppedItem> sorted(all);
     for (const unsigned half : {0U, 1U}) {
       std::map<std::uint32_t, std::uint32_t> next;
       for (unsigned i = 0; i < room; ++i) {
-        const Found& each = all[half * room + i];
+        const PoppedItem& each = all[half * room + i];
         if (each.team == kPoison) continue;
         EXPECT_GE(each.number, next[each.team]) << name;
         next[each.team] = each.number;
       }
     }
     std::ranges::sort(sorted, {},
-                      [](const Found& each) { return std::pair(each.team, each.number); });
+                      [](const PoppedItem& each) { return std::pair(each.team, each.number); });
     EXPECT_EQ(what_is_wrong(sorted, 2, kPushes * 32), "") << name;
   }
 
@@ -131,11 +131,11 @@ TEST_F(QueueApi, FromEachToEach) {
   const polypath_queue_options options = options_of(12, 128, 32);
   std::array<polypath_queue*, kRanks> queues{};
   EXPECT_OK(polypath_queue_connect_mesh_all(comms_.data(), kRanks, &options, queues.data()));
-  std::array<Found*, kRanks> popped{};
+  std::array<PoppedItem*, kRanks> popped{};
   const std::uint32_t room = 2 * 2 * kPushes * 32;  // for what came twice, too
   for (int rank = 0; rank < kRanks; ++rank) {
     const auto at = static_cast<std::size_t>(rank);
-    popped[at] = gpu(rank).alloc_found(std::size_t{kRanks} * room);
+    popped[at] = gpu(rank).alloc_popped(std::size_t{kRanks} * room);
     RingsRow rings{};
     rings.count = kRanks;
     rings.popped = popped[at];
@@ -168,7 +168,7 @@ TEST_F(QueueApi, PairsBetweenRanks) {
   constexpr unsigned kCalls = 9;
   const auto queues = connect(options_of(96, 128, 32, POLYPATH_QUEUE_SPSC), 0, 1, 2);
   for (const int index : {0, 1}) {
-    Found* const popped = gpu(1).alloc_found(std::size_t{2} * kCalls * 32);
+    PoppedItem* const popped = gpu(1).alloc_popped(std::size_t{2} * kCalls * 32);
     for (const unsigned kernel : {0U, 1U}) {
       RemotePairRow row{{pair_of(queues[0], index, POLYPATH_QUEUE_PRODUCER), 0, Members::warp, 24,
                          1, kCalls, kernel * kCalls * 32, nullptr, kCalls * 32},
@@ -221,7 +221,7 @@ TEST_F(QueueApi, FromTheCpu) {
   polypath_queue* queue = nullptr;
   EXPECT_OK(polypath_queue_create_host(comm(2), &options, POLYPATH_QUEUE_PRODUCER, 1, &queue));
   const std::uint32_t room = 2048;
-  Found* const popped = gpu(2).alloc_found(room);
+  PoppedItem* const popped = gpu(2).alloc_popped(room);
   const RemoteRow row{{view_of(queue, 0, POLYPATH_QUEUE_CONSUMER), Members::warp, Calls::waiting, 3,
                        1, 0, nullptr, 0, popped, room},
                       false};
@@ -252,7 +252,7 @@ TEST_F(QueueApi, PairsWithTheCpu) {
   polypath_queue* from = nullptr;
   EXPECT_OK(polypath_queue_create_host(comm(0), &options, POLYPATH_QUEUE_CONSUMER, 1, &to));
   EXPECT_OK(polypath_queue_create_host(comm(0), &options, POLYPATH_QUEUE_PRODUCER, 1, &from));
-  Found* const popped = gpu(0).alloc_found(kAll);
+  PoppedItem* const popped = gpu(0).alloc_popped(kAll);
   RemotePairRow row{
       {pair_of(to, 0, POLYPATH_QUEUE_PRODUCER), 0, Members::warp, 3, 2, kCalls, 0, nullptr, kAll},
       false};
@@ -284,7 +284,7 @@ TEST_F(QueueApi, EmptyAndFullForLong) {
     const auto queues = connect(options_of(12, 128, 32), 1, 2, 1);
     const device::queue_view pushes = view_of(queues[1], 0, POLYPATH_QUEUE_PRODUCER);
     const std::uint32_t room = kPushes * 32 * 2 + 64;
-    Found* const popped = gpu(2).alloc_found(room);
+    PoppedItem* const popped = gpu(2).alloc_popped(room);
     RemoteRow row{{pushes, Members::warp, Calls::waiting, 3, 1, kPushes, nullptr, 2, nullptr, 0,
                    pushes_slowly ? kRestUs : 0},
                   false};
@@ -309,7 +309,7 @@ TEST_F(QueueApi, PopTimeout_NamesQueueAndTicket) {
   polypath_queue_options options = options_of(12, 128, 32);
   options.timeout_ms = 20;
   const auto queues = connect(options, 0, 2, 2);
-  Found* const popped = gpu(2).alloc_found(256);
+  PoppedItem* const popped = gpu(2).alloc_popped(256);
   const RemoteRow row{{view_of(queues[2], 1, POLYPATH_QUEUE_CONSUMER), Members::warp,
                        Calls::waiting, 3, 1, 0, nullptr, 0, popped, 256},
                       false};

@@ -49,7 +49,8 @@ std::string run_case(const QueueCase& test_case, std::uint64_t seed) {
   const auto room =
       static_cast<std::uint32_t>(all + std::size_t{2} * test_case.items * size + 32 * all / size);
   constexpr std::uint32_t kPoison = 0xDEADBEEF;
-  std::vector<Found> popped(std::size_t{poppers} * room, Found{kPoison, kPoison, kPoison, kPoison});
+  std::vector<PoppedItem> popped(std::size_t{poppers} * room,
+                                 PoppedItem{kPoison, kPoison, kPoison, kPoison});
   std::vector<std::uint32_t> elsewhere(all, kPoison);
   const QueueRow row{
       memory.view(),    test_case.members, test_case.calls, test_case.words, test_case.items,
@@ -67,7 +68,7 @@ std::string run_case(const QueueCase& test_case, std::uint64_t seed) {
   for (unsigned popper = 0; popper < poppers; ++popper) {
     std::map<std::uint32_t, std::uint32_t> next;  // of each producing team
     for (std::size_t i = 0; i < room; ++i) {
-      const Found& each = popped[popper * std::size_t{room} + i];
+      const PoppedItem& each = popped[popper * std::size_t{room} + i];
       if (each.team == kPoison) continue;
       if (each.team >= teams || each.number >= of_team || each.is_right != 1) return "a torn item";
       ++times[each.team * std::size_t{of_team} + each.number];
@@ -259,7 +260,7 @@ INSTANTIATE_TEST_SUITE_P(
                     FaultCase{queue_mutant::no_acquire, "publishing_warps"}));
 
 /// One team pops from a queue without a producer, or pushes to one without a consumer.
-QueueRow row_alone(QueueMemory& memory, std::vector<Found>& popped) {
+QueueRow row_alone(QueueMemory& memory, std::vector<PoppedItem>& popped) {
   return {memory.view(),
           Members::warp,
           Calls::waiting,
@@ -275,7 +276,7 @@ QueueRow row_alone(QueueMemory& memory, std::vector<Found>& popped) {
 TEST(QueueWaits, EndWithTheTimeLimitAndSayWhatFor) {
   for (const std::uint32_t producers : {0U, 1U}) {
     QueueMemory memory(3, 7, 5);
-    std::vector<Found> popped(32 * 16, Found{7, 7, 7, 7});
+    std::vector<PoppedItem> popped(32 * 16, PoppedItem{7, 7, 7, 7});
     const std::string error =
         simt::run({{simt::launch(producers == 0 ? "polypath_test_pops" : "polypath_test_pushes", 0,
                                  1, 32, row_alone(memory, popped))}});
@@ -285,7 +286,7 @@ TEST(QueueWaits, EndWithTheTimeLimitAndSayWhatFor) {
     EXPECT_EQ(status.reason, device::wait_error::time_limit);
     EXPECT_EQ(status.offset, 41U) << "the number of the queue";
     EXPECT_EQ(status.expected, producers == 0 ? 0U : 128U) << "the turn";
-    for (const Found& each : popped) EXPECT_EQ(each.team, 7U) << "nothing came";
+    for (const PoppedItem& each : popped) EXPECT_EQ(each.team, 7U) << "nothing came";
     EXPECT_EQ(*memory.view().tail, producers * 9 * 32U) << "every push took its turn";
   }
 }
@@ -293,7 +294,7 @@ TEST(QueueWaits, EndWithTheTimeLimitAndSayWhatFor) {
 TEST(QueueWaits, EndWithAnAbort) {
   QueueMemory memory(3, 7, 5);
   memory.wait_ctx().abort_flag = 1;
-  std::vector<Found> popped(32 * 16, Found{7, 7, 7, 7});
+  std::vector<PoppedItem> popped(32 * 16, PoppedItem{7, 7, 7, 7});
   ASSERT_EQ(simt::run({{simt::launch("polypath_test_pops", 0, 1, 64, row_alone(memory, popped))}}),
             "");
   EXPECT_EQ(memory.wait_ctx().status.reason, device::wait_error::aborted);
@@ -303,7 +304,7 @@ TEST(QueuePolls, EndWithAnAbortWhereTheyAskForIt) {
   for (const Members members : {Members::thread, Members::warp, Members::block}) {
     QueueMemory memory(3, 7, 5);
     memory.wait_ctx().abort_flag = 1;
-    std::vector<Found> popped(32 * 16, Found{7, 7, 7, 7});
+    std::vector<PoppedItem> popped(32 * 16, PoppedItem{7, 7, 7, 7});
     QueueRow row = row_alone(memory, popped);
     row.members = members;
     row.calls = Calls::trying;
@@ -319,7 +320,7 @@ TEST(QueuePolls, EndWithAnAbortWhereTheyAskForIt) {
 /// Loads of a long wait of a warp for items of eight packets: how many beyond the first packet.
 std::size_t loads_of_later_packets() {
   QueueMemory memory(24, 7, 5);
-  std::vector<Found> popped(32 * 16, Found{7, 7, 7, 7});
+  std::vector<PoppedItem> popped(32 * 16, PoppedItem{7, 7, 7, 7});
   QueueRow row = row_alone(memory, popped);
   row.words = 24;
   std::size_t loads = 0;
@@ -345,7 +346,7 @@ TEST(QueueWaits, LookAtOnePacketOfAnItemThatIsNotThere) {
 
 TEST(QueueWaits, MoreThanASegmentIsRefusedAndTakesNoTurn) {
   QueueMemory memory(3, 6, 4);
-  std::vector<Found> popped(32, Found{7, 7, 7, 7});
+  std::vector<PoppedItem> popped(32, PoppedItem{7, 7, 7, 7});
   ASSERT_EQ(
       simt::run({{simt::launch("polypath_test_pushes", 0, 1, 32, row_alone(memory, popped))}}), "");
   EXPECT_EQ(*memory.view().tail, 0U);

@@ -15,7 +15,7 @@ using testing::HasSubstr;
 constexpr unsigned kPushes = 8;
 
 /// The row of one warp, that of `rank`.
-RemoteRow row_of(const device::queue_view& view, unsigned pushes, Found* popped,
+RemoteRow row_of(const device::queue_view& view, unsigned pushes, PoppedItem* popped,
                  std::uint32_t room) {
   return {{view, Members::warp, Calls::waiting, 3, 1, pushes, nullptr, 1, popped, room}, false};
 }
@@ -34,7 +34,7 @@ RANK_PROGRAM(queues_to_all) {
   for (int time = 0; time < 2; ++time) {
     const auto queues = QueueSet::connected_each(*comm, shape_of(&options));
     const std::uint32_t room = 2 * kPushes * 32;  // for what came twice, too
-    Found* const popped = gpu.alloc_found(std::size_t{room} * RingsRow::kMaxSources);
+    PoppedItem* const popped = gpu.alloc_popped(std::size_t{room} * RingsRow::kMaxSources);
     RingsRow rings{};
     rings.count = static_cast<std::uint32_t>(comm->size());
     rings.popped = popped;
@@ -79,7 +79,8 @@ RANK_PROGRAM(one_side_is_killed) {
                row_of(view_of(*queues, 0, POLYPATH_QUEUE_PRODUCER), 50, nullptr, 0), 0);
   if (self.rank() == 0 && !pushes)
     gpu.launch("polypath_test_remote_pops", 1, 32,
-               row_of(view_of(*queues, 0, POLYPATH_QUEUE_CONSUMER), 0, gpu.alloc_found(64), 64), 0);
+               row_of(view_of(*queues, 0, POLYPATH_QUEUE_CONSUMER), 0, gpu.alloc_popped(64), 64),
+               0);
   gpu.synchronize();
   while (self.rank() != 0 && !comm->aborted())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

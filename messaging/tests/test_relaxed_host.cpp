@@ -378,7 +378,7 @@ TEST(Refusals, TooFewSlots_GiveFull) {
   EXPECT_EQ(check_by_key(traffic, run_table(false, traffic, 1, nullptr, 0, 7)), "") << "enough";
 }
 
-// ---- planted faults ----
+// ---- mutants ----
 
 /// How many of 300 seeds show a defect, up to three.
 int found_by(const std::function<std::string(std::uint64_t)>& run) {

@@ -87,13 +87,13 @@ class RemoteQueue {
 };
 
 /// Checks what came: each item once, whole, and in the order of its team. `numbers`: of each team.
-std::string what_is_wrong(const std::vector<Found>& popped, std::size_t room, unsigned teams,
+std::string what_is_wrong(const std::vector<PoppedItem>& popped, std::size_t room, unsigned teams,
                           unsigned numbers) {
   std::vector<int> times(std::size_t{teams} * numbers, 0);
   for (std::size_t begin = 0; begin < popped.size(); begin += room) {
     std::map<std::uint32_t, std::uint32_t> next;
     for (std::size_t i = begin; i < begin + room; ++i) {
-      const Found& each = popped[i];
+      const PoppedItem& each = popped[i];
       if (each.team == kPoison) continue;
       if (each.team >= teams || each.number >= numbers || each.is_right != 1) return "a torn item";
       ++times[each.team * std::size_t{numbers} + each.number];
@@ -132,7 +132,8 @@ std::string run_remote_case(const RemoteCase& test_case, std::uint64_t seed) {
                     test_case.segment_log2, 0, 1, test_case.credit_of_host);
   const auto room =
       static_cast<std::uint32_t>(all + std::size_t{2} * test_case.items * size + 32 * all / size);
-  std::vector<Found> popped(std::size_t{poppers} * room, Found{kPoison, kPoison, kPoison, kPoison});
+  std::vector<PoppedItem> popped(std::size_t{poppers} * room,
+                                 PoppedItem{kPoison, kPoison, kPoison, kPoison});
   std::vector<std::uint32_t> elsewhere(all, kPoison);
   RemoteRow row{{queue.pushes, test_case.members, test_case.calls, test_case.words, test_case.items,
                  test_case.pushes, elsewhere.data(), teams, popped.data(), room},
@@ -297,8 +298,8 @@ TEST(RemoteQueues, SeveralSourcesIntoOneConsumer) {
     std::vector<std::unique_ptr<RemoteQueue>> queues;
     std::vector<std::vector<simt::Launch>> rows;
     const std::uint32_t room = 2 * 2 * kPushes * 32;  // for what came twice, too
-    std::vector<Found> popped(std::size_t{kSources} * room,
-                              Found{kPoison, kPoison, kPoison, kPoison});
+    std::vector<PoppedItem> popped(std::size_t{kSources} * room,
+                                   PoppedItem{kPoison, kPoison, kPoison, kPoison});
     RingsRow rings{};
     rings.count = kSources;
     rings.popped = popped.data();
@@ -327,7 +328,7 @@ TEST(RemoteQueues, SeveralSourcesIntoOneConsumer) {
 /// A remote side that never comes: the other ends with the time limit, and says for which turn.
 TEST(RemoteQueues, WaitsEndWithTheTimeLimit) {
   RemoteQueue queue(16, 7, 5, 0, 1);
-  std::vector<Found> popped(32 * 16, Found{7, 7, 7, 7});
+  std::vector<PoppedItem> popped(32 * 16, PoppedItem{7, 7, 7, 7});
   RemoteRow row{{queue.pushes, Members::warp, Calls::waiting, 3, 1, 9, nullptr, 0, nullptr, 0},
                 false};
   simt::RunOptions options;
@@ -347,7 +348,7 @@ std::string run_remote_pair_case(std::uint32_t words, Members members, std::uint
   const unsigned room = kCalls * items * size;
   const unsigned capacity_log2 = words == 24 ? 7 : members == Members::warp ? 8 : 9;
   PairMemory memory(words, capacity_log2, capacity_log2 - 2, teams);
-  std::vector<Found> popped(std::size_t{kKernels} * teams * room, Found{7, 7, 7, 7});
+  std::vector<PoppedItem> popped(std::size_t{kKernels} * teams * room, PoppedItem{7, 7, 7, 7});
   std::vector<simt::Launch> pushes;
   std::vector<simt::Launch> pops;
   const auto bytes = static_cast<std::uint32_t>(cell_bytes(words) << capacity_log2);
@@ -370,7 +371,7 @@ std::string run_remote_pair_case(std::uint32_t words, Members members, std::uint
   for (unsigned kernel = 0; kernel < kKernels; ++kernel)
     for (unsigned team = 0; team < teams; ++team)
       for (unsigned i = 0; i < room; ++i) {
-        const Found& each = popped[(std::size_t{kernel} * teams + team) * room + i];
+        const PoppedItem& each = popped[(std::size_t{kernel} * teams + team) * room + i];
         if (each.team != team || each.number != kernel * room + i || each.is_right != 1 ||
             each.result != 0)
           return "wrong item";

@@ -43,14 +43,14 @@ void run_staged(polypath_comm& comm, const CollectiveCall& call, CUstream stream
   const std::size_t recv_offset = (bytes.sent + kAlignment - 1) / kAlignment * kAlignment;
   CollectiveCall staged = call;
   try_step(comm, "a rank has no memory for a buffer that kernels do not reach", [&] {
-    if (comm.staging == nullptr)
-      comm.staging =
-          std::make_shared<StagingBuffer>(communicator.driver(), communicator.primary_context());
-    staged.send = std::static_pointer_cast<StagingBuffer>(comm.staging)
-                      ->acquire(recv_offset + bytes.received, stream, may_wait);
+    if (comm.extensions.find<StagingBuffer>() == nullptr)
+      comm.extensions.add(
+          std::make_unique<StagingBuffer>(communicator.driver(), communicator.primary_context()));
+    staged.send = comm.extensions.find<StagingBuffer>()->acquire(recv_offset + bytes.received,
+                                                                 stream, may_wait);
     staged.recv = staged.send + recv_offset;
   });
-  StagingBuffer& staging = *std::static_pointer_cast<StagingBuffer>(comm.staging);
+  StagingBuffer& staging = *comm.extensions.find<StagingBuffer>();
   std::exception_ptr failure;
   try {
     if (bytes.sent > 0)

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/call_order.hpp"
+#include "comm/comm_handle.hpp"
 #include "driver/cuda_driver.hpp"
 #include "driver/resources.hpp"
 
@@ -23,13 +24,13 @@ namespace polypath {
 /// Calls use one piece of memory one after another, on all streams and in all graphs. A larger call
 /// makes a larger piece, at least twice as large, so that all pieces together are less than twice
 /// the last one. Graphs may be launched again: their pieces stay.
-class StagingBuffer {
+class StagingBuffer final : public CommExtension {
  public:
   StagingBuffer(const CudaDriver& driver, std::shared_ptr<const PrimaryContext> place);
   StagingBuffer(const StagingBuffer&) = delete;
   StagingBuffer& operator=(const StagingBuffer&) = delete;
   /// Frees all memory, unless the GPU was reset. What uses it must have completed.
-  ~StagingBuffer();
+  ~StagingBuffer() override;
 
   /// Memory for work on this stream, after all earlier uses. `may_wait`: the GPU's work does not
   /// wait for what the calling thread issues later; only then is memory freed, since cuMemFree

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from . import _api
+from . import _api, _c_abi
 from ._library import find_library
 from .benchmark import Pair
 from .context import Context
@@ -267,7 +267,7 @@ def measure(
     there was none within 2 s. Raises `InternalError` when bytes differ.
     """
     array, other = request_array(requests), request_array(own)
-    request = _api.BesideRequest(
+    request = _c_abi.BenchBesideRequest(
         *(array, len(array), warmup, iterations, rounds),
         *(other if len(other) > 0 else None, len(other)),
         *(own_queue, own_period_us, own_period_us),
@@ -291,7 +291,7 @@ def _call(name: str, context: Context, request: Any, traffic: Switch | None) -> 
     try:
         result: dict[str, Any] = _api.call_json(
             *(name, context._open(), ctypes.byref(request)),
-            *(_api.TrafficSwitch(switch), None),
+            *(_c_abi.TrafficSwitch(switch), None),
         )
     except PolypathError:
         if raised:
@@ -356,7 +356,7 @@ def run_blocks(
     rounds = traffic.rounds or (1 if topology["virtual_time"] else 3)
     with running(others, traffic, node, topology) as switch:
         for size, count in blocks:
-            request = _api.BenchBlocksRequest(
+            request = _c_abi.BenchBlocksRequest(
                 *(_api.encoded(pair.src, "src"), _api.encoded(pair.dst, "dst")),
                 *(size, count, warmup, iterations, rounds),
             )
@@ -387,7 +387,7 @@ def run_file(
     rounds = traffic.rounds or (1 if topology["virtual_time"] else 3)
     with running(others, traffic, node, topology) as switch:
         for size in sizes:
-            request = _api.BenchFileRequest(
+            request = _c_abi.BenchFileRequest(
                 _api.encoded(dst, "dst"),
                 None if file is None else _api.encoded(file, "file"),
                 *(size, warmup, iterations, rounds),
@@ -415,7 +415,7 @@ def run_spread(
     numbers = gpu_array(gpus)
     with running(others, traffic, node, topology) as switch:
         for size in sizes:
-            request = _api.BenchSpreadRequest(
+            request = _c_abi.BenchSpreadRequest(
                 *(_api.encoded(src, "src"), numbers, len(numbers), size),
                 *(pageable, warmup, iterations, rounds),
             )

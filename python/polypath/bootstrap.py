@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from . import _api
+from . import _api, _c_abi
 from .errors import InvalidArgument
 from .integers import integer
 
@@ -55,7 +55,7 @@ def as_callback(exchange: Exchange, size: int, raised: list[BaseException]) -> A
             raised.append(error)
             return 1
 
-    return _api.Exchange(call)
+    return _c_abi.AllGatherFn(call)
 
 
 class Bootstrap:
@@ -83,7 +83,7 @@ class Bootstrap:
             raise InvalidArgument("size is not positive")
         bootstraps = (ctypes.c_void_p * size)()
         _api.call("polypath_bootstrap_threads", size, timeout_ms, bootstraps)
-        exchange = ctypes.cast(_api.library().polypath_bootstrap_all_gather, _api.Exchange)
+        exchange = ctypes.cast(_api.library().polypath_bootstrap_all_gather, _c_abi.AllGatherFn)
         instances = [cls.__new__(cls) for _ in range(size)]
         for rank, bootstrap in enumerate(instances):
             bootstrap._raised = []

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import _api
+from . import _api, _c_abi
 from .comm import Communicator, on_all
 from .context import Context
 from .errors import NotSupported, PolypathError
@@ -75,7 +75,7 @@ class _Rank:
 
     def row(self, size: int) -> dict[str, Any]:
         options = self._wanted
-        request = _api.CollectiveBenchRequest(
+        request = _c_abi.CollectiveBenchRequest(
             options.op.encode(),
             options.type.encode(),
             options.operation.encode(),

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import _api
+from . import _api, _c_abi
 from .collective_bench import lines_of_ranks, ranks_on_threads
 from .comm import Communicator, on_all
 from .context import Context, TuneProgress, progress_callback
@@ -43,7 +43,7 @@ def _tune(
     _api.call("polypath_collective_bench_create", comm._open(), None, None, ctypes.byref(bench))
     try:
         sizes = None if options.sizes is None else array(options.sizes, ctypes.c_size_t, "sizes")
-        request = _api.TuneCollectivesRequest(
+        request = _c_abi.TuneCollectivesRequest(
             None if options.op is None else options.op.encode(),
             sizes,
             0 if sizes is None else len(sizes),

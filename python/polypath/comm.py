@@ -16,7 +16,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from . import _api
+from . import _api, _c_abi
 from .bootstrap import Exchange, Store, as_callback, store_exchange
 from .buffers import as_buffer, covered
 from .context import Context
@@ -69,7 +69,7 @@ class SymmetricMemory:
         return self._handle
 
     def _signal(self, offset: int, value: int) -> Any:
-        return ctypes.byref(_api.Signal(self._open(), offset, value))
+        return ctypes.byref(_c_abi.Signal(self._open(), offset, value))
 
 
 class Communicator(WarnsUnlessClosed):
@@ -521,10 +521,10 @@ def _options(
     *,
     max_blocks: int = 0,
     reserved_sms: int = 0,
-) -> _api.CommOptions:
+) -> _c_abi.CommOptions:
     """What a communicator is created with. Raises `InvalidArgument` for a network that does not
     exist."""
     if network not in (None, "nccl"):
         raise InvalidArgument(f"network: there is no '{network}': nccl, or None")
     nccl = _api.library().polypath_network_nccl() if network else None
-    return _api.CommOptions(timeout_ms, port, nccl, max_blocks, reserved_sms)
+    return _c_abi.CommOptions(timeout_ms, port, nccl, max_blocks, reserved_sms)

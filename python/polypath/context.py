@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from . import _api
+from . import _api, _c_abi
 from .buffers import as_buffer, covered
 from .errors import InvalidArgument
 from .handles import WarnsUnlessClosed
@@ -54,12 +54,12 @@ class Context(WarnsUnlessClosed):
         if node is not None:
             settings["node"] = node
         entries = [
-            _api.Setting(_api.encoded(name, "setting"), _api.encoded(_setting_text(value), name))
+            _c_abi.Setting(_api.encoded(name, "setting"), _api.encoded(_setting_text(value), name))
             for name, value in settings.items()
             if value is not None
         ]
         handle = ctypes.c_void_p()
-        array = (_api.Setting * len(entries))(*entries)
+        array = (_c_abi.Setting * len(entries))(*entries)
         _api.call("polypath_context_create", array, len(entries), ctypes.byref(handle))
         self._handle = handle
 
@@ -117,7 +117,7 @@ class Context(WarnsUnlessClosed):
         for index, transfer in enumerate(transfers):
             where = f"transfers[{index}]: "
             checked.append(checked_transfer(as_transfer(transfer, where), where))
-        array = (_api.Transfer * len(checked))(*checked)
+        array = (_c_abi.Transfer * len(checked))(*checked)
         _api.call("polypath_group_copy_async", self._open(), array, len(checked))
 
     def copy_batch_async(self, dst: Any, src: Any, bytes: Any = None, stream: Any = None) -> None:
@@ -320,7 +320,7 @@ class Context(WarnsUnlessClosed):
             count = integer(ranks, ctypes.c_int, "ranks")
             if count < 1:
                 raise InvalidArgument(f"ranks must be at least 1, not {ranks}")
-        request = _api.CollectiveRequest(
+        request = _c_abi.CollectiveRequest(
             _api.encoded(op, "op"),
             _api.encoded(type, "type"),
             _api.encoded(operation, "operation"),
@@ -405,7 +405,7 @@ class Context(WarnsUnlessClosed):
             except BaseException as error:  # it must not pass through the C library
                 raised.append(error)
 
-        _api.call("polypath_measure", self._open(), _api.Progress(report), None)
+        _api.call("polypath_measure", self._open(), _c_abi.Progress(report), None)
         if raised:
             raise raised[0]
 
@@ -482,7 +482,7 @@ class Context(WarnsUnlessClosed):
         "graph_issue_us"}, else None. Raises `InternalError` when bytes differ.
         """
         array = request_array(requests)
-        request = _api.BenchRequest(
+        request = _c_abi.BenchRequest(
             array, len(array), warmup, iterations, window, compare_executors
         )
         result: dict[str, Any] = _api.call_json(
@@ -513,13 +513,13 @@ class Context(WarnsUnlessClosed):
         that holds work when the call begins (None on simulated nodes). "native_share" and "routes"
         say how polypath's bytes went. Raises `InternalError` when bytes differ.
         """
-        request = _api.BenchBlocksRequest(
+        request = _c_abi.BenchBlocksRequest(
             *(_api.encoded(src, "src"), _api.encoded(dst, "dst")),
             *(block_bytes, count, warmup, iterations, 0),
         )
         result: dict[str, Any] = _api.call_json(
             *("polypath_bench_blocks", self._open(), ctypes.byref(request)),
-            *(_api.TrafficSwitch(), None),
+            *(_c_abi.TrafficSwitch(), None),
         )
         return result
 
@@ -542,14 +542,14 @@ class Context(WarnsUnlessClosed):
         ones; 0: all of it. Times are from the call to the end of the copies, medians. Raises
         `InternalError` when bytes differ.
         """
-        request = _api.BenchFileRequest(
+        request = _c_abi.BenchFileRequest(
             _api.encoded(dst, "dst"),
             None if file is None else _api.encoded(os.fspath(file), "file"),
             *(checked_size(bytes), warmup, iterations, 0),
         )
         result: dict[str, Any] = _api.call_json(
             *("polypath_bench_file", self._open(), ctypes.byref(request)),
-            *(_api.TrafficSwitch(), None),
+            *(_c_abi.TrafficSwitch(), None),
         )
         return result
 
@@ -574,13 +574,13 @@ class Context(WarnsUnlessClosed):
         what each GPU fetched itself. Raises `InternalError` when bytes differ.
         """
         numbers = gpu_array(gpus)
-        request = _api.BenchSpreadRequest(
+        request = _c_abi.BenchSpreadRequest(
             *(_api.encoded(src, "src"), numbers, len(numbers), checked_size(bytes)),
             *(pageable, warmup, iterations, 0),
         )
         result: dict[str, Any] = _api.call_json(
             *("polypath_bench_spread", self._open(), ctypes.byref(request)),
-            *(_api.TrafficSwitch(), None),
+            *(_c_abi.TrafficSwitch(), None),
         )
         return result
 
@@ -613,7 +613,7 @@ class Context(WarnsUnlessClosed):
         if sizes is not None:
             values = [checked_size(size, "sizes") for size in sizes]
             counts = (ctypes.c_size_t * len(values))(*values)
-        request = _api.TuneRequest(
+        request = _c_abi.TuneRequest(
             requests,
             0 if requests is None else len(requests),
             counts,
@@ -671,7 +671,7 @@ class Context(WarnsUnlessClosed):
         when bytes differ.
         """
         (transfer,) = request_array([Request(src, dst, bytes)])
-        request = _api.GraphPhasesRequest(
+        request = _c_abi.GraphPhasesRequest(
             transfer.src, transfer.dst, transfer.bytes, nodes, iterations
         )
         result: dict[str, Any] = _api.call_json(
@@ -699,7 +699,7 @@ def progress_callback(progress: TuneProgress | None) -> tuple[Any, list[BaseExce
             raised.append(error)
             return 1
 
-    return _api.TuneProgress(report), raised
+    return _c_abi.TuneProgress(report), raised
 
 
 @functools.cache

@@ -49,12 +49,12 @@ class LibraryNotFound(PolypathError):
 
 
 #: The exception of each status of ``polypath_status``, but POLYPATH_SUCCESS.
-BY_STATUS: dict[int, type[PolypathError]] = {
-    1: InvalidArgument,
-    2: NoDevice,
-    3: NotSupported,
-    4: DriverError,
-    5: InternalError,
-    6: CommunicatorError,
-    7: FileError,
+BY_STATUS_NAME: dict[str, type[PolypathError]] = {
+    "POLYPATH_INVALID_ARGUMENT": InvalidArgument,
+    "POLYPATH_NO_DEVICE": NoDevice,
+    "POLYPATH_NOT_SUPPORTED": NotSupported,
+    "POLYPATH_DRIVER_ERROR": DriverError,
+    "POLYPATH_INTERNAL_ERROR": InternalError,
+    "POLYPATH_COMMUNICATOR_ERROR": CommunicatorError,
+    "POLYPATH_FILE_ERROR": FileError,
 }

@@ -25,7 +25,7 @@ class Integers:
     def __init__(self, parameters: Iterable[Any]) -> None:
         """Only parameters that are pairs (name, integer C type) count."""
         self._places = [
-            (at, parameter[1], parameter[0])
+            (at, parameter[1], parameter[0], *_RANGES[parameter[1]][:2])
             for at, parameter in enumerate(parameters)
             if isinstance(parameter, tuple) and parameter[1] in _RANGES
         ]
@@ -34,11 +34,16 @@ class Integers:
         """All values, the integers among them as `integer` has them."""
         if not self._places:
             return values
-        checked_values = list(values)
-        for at, kind, name in self._places:
-            if at < len(checked_values):
-                checked_values[at] = integer(checked_values[at], kind, name)
-        return checked_values
+        checked_values = None
+        for at, kind, name, smallest, largest in self._places:
+            if at >= len(values):
+                break
+            if type(values[at]) is int and smallest <= values[at] <= largest:
+                continue
+            if checked_values is None:
+                checked_values = list(values)
+            checked_values[at] = integer(values[at], kind, name)
+        return values if checked_values is None else checked_values
 
 
 class Checked:

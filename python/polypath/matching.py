@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _api
+from . import _api, _c_abi
 from .buffers import Buffer, as_buffer
 from .comm import Communicator
 from .errors import InvalidArgument
@@ -22,13 +22,26 @@ from .streams import stream_handle
 if TYPE_CHECKING:
     import numpy
 
-ANY_TAG = 0xFFFFFFFF
-ANY_SOURCE = 0xFFFF
+ANY_TAG = _c_abi.CONSTANTS["POLYPATH_ANY_TAG"]
+ANY_SOURCE = _c_abi.CONSTANTS["POLYPATH_ANY_SOURCE"]
 #: The index of no message.
-NO_MATCH = 0xFFFFFFFF
+NO_MATCH = _c_abi.CONSTANTS["POLYPATH_NO_MATCH"]
 
+_ORDERS = _c_abi.ENUMS["polypath_match_order"]
 #: polypath_match_order
-ORDERS = {"mpi": 0, "partitioned": 1, "hashed": 2, "hashed_unique": 3}
+ORDERS = {
+    "mpi": _ORDERS["POLYPATH_ORDER_MPI"],
+    "partitioned": _ORDERS["POLYPATH_ORDER_NO_ANY_SOURCE"],
+    "hashed": _ORDERS["POLYPATH_ORDER_UNORDERED"],
+    "hashed_unique": _ORDERS["POLYPATH_ORDER_UNORDERED_UNIQUE"],
+}
+
+
+def _numpy_fields(structure: type[ctypes.Structure]) -> list[tuple[str, str]]:
+    """The fields of a structure of unsigned integers."""
+    return [(name, f"<u{ctypes.sizeof(kind)}") for name, kind in structure._fields_]
+
+
 #: polypath_match_status, as `MatchOutcome.status` has it.
 STATUSES = (
     *("done", "full", "message_tag", "message_source", "receive_tag", "wildcard"),
@@ -36,13 +49,12 @@ STATUSES = (
 )
 
 #: Bytes of an envelope, of an outcome and of a pair, as numpy has them.
-ENVELOPE = [("tag", "<u4"), ("source", "<u2"), ("communicator", "<u2")]
-OUTCOME = [
-    *[("status", "<u4"), ("index", "<u4"), ("matches", "<u4")],
-    *[("unmatched_messages", "<u4"), ("unmatched_receives", "<u4"), ("reserved", "<u4")],
-]
-PAIR = [("receive", "<u8"), ("message", "<u8")]
-_ENVELOPE_BYTES, _OUTCOME_BYTES, _PAIR_BYTES = 8, 24, 16
+ENVELOPE = _numpy_fields(_c_abi.Envelope)
+OUTCOME = _numpy_fields(_c_abi.MatchResult)
+PAIR = _numpy_fields(_c_abi.MatchPair)
+_ENVELOPE_BYTES, _OUTCOME_BYTES, _PAIR_BYTES = (
+    ctypes.sizeof(kind) for kind in (_c_abi.Envelope, _c_abi.MatchResult, _c_abi.MatchPair)
+)
 
 
 class MatchOutcome(NamedTuple):
@@ -98,8 +110,11 @@ def outcome_of(memory: Any, number: int = 0) -> MatchOutcome:
     """The outcome that lies in host memory (an array of `OUTCOME`), or one of several."""
     buffer = as_buffer(memory, "memory")
     number = integer(number, ctypes.c_uint32, "number")
-    words = (ctypes.c_uint32 * 6).from_address(buffer.address + number * _OUTCOME_BYTES)
-    return MatchOutcome(STATUSES[words[0]], *words[1:5])
+    result = _c_abi.MatchResult.from_address(buffer.address + number * _OUTCOME_BYTES)
+    return MatchOutcome(
+        *(STATUSES[result.status], result.index, result.matches),
+        *(result.unmatched_messages, result.unmatched_receives),
+    )
 
 
 class Matcher(WarnsUnlessClosed):
@@ -124,7 +139,7 @@ class Matcher(WarnsUnlessClosed):
     ) -> None:
         self._handle: ctypes.c_void_p | None = None
         handle = ctypes.c_void_p()
-        options = _api.MatcherOptions(_order(order), capacity, launch_per_phase)
+        options = _c_abi.MatcherOptions(_order(order), capacity, launch_per_phase)
         _api.call(
             "polypath_matcher_create", comm._open(), ctypes.byref(options), ctypes.byref(handle)
         )

@@ -15,24 +15,30 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from . import _api
+from . import _api, _c_abi
 from .buffers import covered
 from .comm import Communicator
 from .errors import InvalidArgument
 from .handles import WarnsUnlessClosed, is_failure
+from .integers import integer
 from .matching import Matcher as Matcher
 from .matching import envelopes as envelopes
 from .matching import match as match
 
-_KINDS = ("queue", "pair")
-_LAYOUTS = ("packets", "line")
-_SIDES = ("producer", "consumer")
+_KIND = _c_abi.ENUMS["polypath_queue_kind"]
+_KINDS = {"queue": _KIND["POLYPATH_QUEUE_MPMC"], "pair": _KIND["POLYPATH_QUEUE_SPSC"]}
+_PROTOCOL = _c_abi.ENUMS["polypath_queue_protocol"]
+_LAYOUTS = {
+    "packets": _PROTOCOL["POLYPATH_PROTOCOL_LL"],
+    "line": _PROTOCOL["POLYPATH_PROTOCOL_LL128"],
+}
+_SIDES = _api.enumerators("polypath_queue_side", "POLYPATH_QUEUE_")
 
 
-def _number(names: tuple[str, ...], value: str, what: str) -> int:
-    if value not in names:
-        raise InvalidArgument(f"{what} is '{value}': it is one of {', '.join(names)}")
-    return names.index(value)
+def _number(values: dict[str, int], name: str, what: str) -> int:
+    if name not in values:
+        raise InvalidArgument(f"{what} is '{name}': it is one of {', '.join(values)}")
+    return values[name]
 
 
 class _OnCommunicator(WarnsUnlessClosed):
@@ -90,7 +96,7 @@ class Queues(_OnCommunicator):
         cls, name: str, comm: Communicator, item_bytes: int, options: dict[str, Any], *more: int
     ) -> Queues:
         values = dict(options)
-        queue_options = _api.QueueOptions(
+        queue_options = _c_abi.QueueOptions(
             item_bytes,
             values.pop("capacity", 0),
             values.pop("segment", 0),
@@ -120,6 +126,8 @@ class Queues(_OnCommunicator):
         **options: Any,
     ) -> Queues:
         """Collective: from rank ``source`` to rank ``destination``."""
+        source = integer(source, ctypes.c_int, "source")
+        destination = integer(destination, ctypes.c_int, "destination")
         name = "polypath_queue_connect"
         return cls._made(name, comm, item_bytes, options, source, destination, count)
 
@@ -219,7 +227,7 @@ class Pool(_OnCommunicator):
     @classmethod
     def _made(cls, name: str, comm: Communicator, *options: int) -> Pool:
         handle = ctypes.c_void_p()
-        pool_options = _api.PoolOptions(*options)
+        pool_options = _c_abi.PoolOptions(*options)
         _api.call(name, comm._open(), ctypes.byref(pool_options), ctypes.byref(handle))
         return cls(handle, comm)
 

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from . import _api
+from . import _api, _c_abi
 from .buffers import Buffer, as_buffer, covered
 from .errors import InvalidArgument, WrongType
 from .integers import checked_size, integer
@@ -41,8 +41,8 @@ def request_array(requests: Iterable[Request | tuple[str, str, int | str]]) -> c
             raise InvalidArgument(f"{request!r} is no request: (source, destination, bytes)")
         src, dst, size = request
         names = _api.encoded(src, "src"), _api.encoded(dst, "dst")
-        checked.append(_api.Request(*names, checked_size(size)))
-    return (_api.Request * len(checked))(*checked)
+        checked.append(_c_abi.TransferRequest(*names, checked_size(size)))
+    return (_c_abi.TransferRequest * len(checked))(*checked)
 
 
 def as_transfer(transfer: Any, where: str) -> Transfer:
@@ -53,14 +53,14 @@ def as_transfer(transfer: Any, where: str) -> Transfer:
         raise WrongType(f"{where}{transfer!r} is no transfer: (dst, src, bytes, stream)") from None
 
 
-def checked_transfer(transfer: Transfer, where: str) -> _api.Transfer:
+def checked_transfer(transfer: Transfer, where: str) -> _c_abi.Transfer:
     """The transfer's addresses, size and stream, checked as far as can be told without a driver."""
     dst = as_buffer(transfer.dst, f"{where}dst")
     src = as_buffer(transfer.src, f"{where}src")
     size = _transfer_size(dst, src, transfer.bytes, where)
     to, _ = covered(dst, f"{where}dst", size, writes=True)
     start, _ = covered(src, f"{where}src", size)
-    return _api.Transfer(to, start, size, stream_handle(transfer.stream))
+    return _c_abi.Transfer(to, start, size, stream_handle(transfer.stream))
 
 
 def block_arrays(
@@ -72,7 +72,7 @@ def block_arrays(
     count = len(to)
     if len(start) != count:
         raise InvalidArgument(f"there are {count} of dst and {len(start)} of src")
-    words = ctypes.c_uint64 * count
+    words = ctypes.c_size_t * count
     if size is None:
         sizes = [
             _transfer_size(Buffer(0, left), Buffer(0, right), None, f"copy {index}: ")
@@ -81,11 +81,11 @@ def block_arrays(
             )
         ]
         return count, to, start, words(*sizes)
-    block_sizes = _words_of(size)
+    block_sizes = _words_of(size, ctypes.c_size_t)
     if block_sizes is None and not isinstance(size, Iterable):
         block_sizes = words(*[integer(size, ctypes.c_size_t, "bytes")] * count)
     if block_sizes is None:
-        block_sizes = (ctypes.c_uint64 * len(size))(
+        block_sizes = (ctypes.c_size_t * len(size))(
             *(integer(each, ctypes.c_size_t, f"bytes[{at}]") for at, each in enumerate(size))
         )
     if len(block_sizes) != count:
@@ -141,7 +141,7 @@ def _addresses(
     blocks: Any, name: str, *, writes: bool
 ) -> tuple[ctypes.Array[Any], list[int | None] | None]:
     """Addresses of the blocks, and their sizes as far as they are known."""
-    words = _words_of(blocks)
+    words = _words_of(blocks, ctypes.c_void_p)
     if words is not None:
         return words, None
     if not isinstance(blocks, Iterable):
@@ -150,13 +150,13 @@ def _addresses(
     for at, buffer in enumerate(buffers):
         if writes and buffer.read_only:
             raise InvalidArgument(f"{name}[{at}] is read-only")
-    addresses = (ctypes.c_uint64 * len(buffers))(*(buffer.address for buffer in buffers))
+    addresses = (ctypes.c_void_p * len(buffers))(*(buffer.address for buffer in buffers))
     return addresses, [buffer.bytes for buffer in buffers]
 
 
-def _words_of(values: Any) -> ctypes.Array[Any] | None:
-    """The values of an array of 64-bit integers in host memory: of NumPy, PyTorch, `array.array`
-    or ctypes. None for anything else."""
+def _words_of(values: Any, kind: type[Any]) -> ctypes.Array[Any] | None:
+    """The values, as ``kind``, of an array of 64-bit integers in host memory: of NumPy, PyTorch,
+    `array.array` or ctypes. None for anything else."""
     if hasattr(values, "data_ptr") and hasattr(values, "numpy") and not _is_on_gpu(values):
         values = values.numpy()
     try:
@@ -169,7 +169,7 @@ def _words_of(values: Any) -> ctypes.Array[Any] | None:
         or view.format.lstrip("<@=") not in ("q", "Q", "l", "L")
     ):
         return None
-    return (ctypes.c_uint64 * len(view)).from_buffer_copy(view)
+    return (kind * len(view)).from_buffer_copy(view)
 
 
 def _is_on_gpu(tensor: Any) -> bool:

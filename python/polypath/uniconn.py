@@ -22,7 +22,7 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from . import _api, _dlpack
+from . import _api, _c_abi, _dlpack
 from .bootstrap import Bootstrap
 from .buffers import Buffer, as_buffer, covered
 from .errors import InvalidArgument
@@ -30,12 +30,14 @@ from .handles import Closing, is_failure
 from .integers import array, checked_size, integer
 from .streams import stream_handle
 
+
+def _constants(*names: str) -> dict[str, int]:
+    return {name: _c_abi.CONSTANTS[f"POLYPATH_UNICONN_{name.upper()}"] for name in names}
+
+
 #: The numbers of the C API (uniconn.h).
-TYPES = {**_api.TYPES, "int16": 10, "uint16": 11}
-OPERATORS = {
-    **_api.OPERATORS,
-    **{"land": 5, "lor": 6, "lxor": 7, "band": 8, "bor": 9, "bxor": 10},
-}
+TYPES = {**_api.TYPES, **_constants("int16", "uint16")}
+OPERATORS = {**_api.OPERATORS, **_constants("land", "lor", "lxor", "band", "bor", "bxor")}
 
 
 class _Handle(Closing):
@@ -315,6 +317,7 @@ class Coordinator(_Handle):
         """What comes after it on the stream finds in ``dest`` what rank ``source`` posted with
         this value."""
         address, count = covered(dest, "dest", bytes, writes=True)
+        source = integer(source, ctypes.c_int, "source")
         self._call(
             "acknowledge",
             address,

@@ -1,5 +1,5 @@
 // Modules and functions: kernels by their names. Code for a GPU is not looked into; what runs is
-// the twin of that name, which is in this library.
+// the host build of that name, which is in this library.
 #include <algorithm>
 #include <array>
 #include <cstring>

@@ -1,5 +1,5 @@
-// Kernels that were launched: run by their twins (simt/), in virtual time or on a thread of the
-// driver.
+// Kernels that were launched: run by their host builds (simt/), in virtual time or on a thread of
+// the driver.
 #pragma once
 
 #include <atomic>

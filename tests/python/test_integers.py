@@ -75,12 +75,6 @@ def test_structures_and_parameters():
     assert unnamed.checked((WRAPS_32, None)) == (WRAPS_32, None)
 
 
-def test_signatures_name_integers_alone():
-    for name, parameters in _api._SIGNATURES.items():
-        pairs = [parameter for parameter in parameters if isinstance(parameter, tuple)]
-        assert len(_api._INTEGERS[name]._places) == len(pairs), name
-
-
 class Things(NamedTuple):
     """One rank of each kind, and what it has."""
 

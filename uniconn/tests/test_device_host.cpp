@@ -340,21 +340,21 @@ TEST_P(DeviceMutant, MakesRunsFail) {
   EXPECT_NE(0, first_wrong_row(60));
 }
 
-#define PLANTED(name) \
+#define MUTANT(name) \
   MutantCase { device_mutant::name, collective_mutant::none, #name }
-#define PLANTED_BELOW(name) \
+#define MUTANT_BELOW(name) \
   MutantCase { device_mutant::none, collective_mutant::name, #name }
 INSTANTIATE_TEST_SUITE_P(
     Of, DeviceMutant,
-    testing::Values(PLANTED(no_first_barrier), PLANTED(no_last_barrier), PLANTED(wrong_slot),
-                    PLANTED(data_before_the_group), PLANTED(signal_before_data),
-                    PLANTED(signal_before_the_group), PLANTED(signal_without_release),
-                    PLANTED_BELOW(exact_value), PLANTED_BELOW(word_loaded_plainly),
-                    PLANTED(group_ahead_of_its_leader), PLANTED(wrong_rank),
-                    PLANTED(wait_without_fence), PLANTED_BELOW(barrier_without_release),
-                    PLANTED_BELOW(barrier_of_neighbours), PLANTED_BELOW(barrier_not_counted),
-                    PLANTED_BELOW(group_ahead_of_its_barrier), PLANTED_BELOW(own_part_first),
-                    PLANTED_BELOW(slices_overlap)),
+    testing::Values(MUTANT(no_first_barrier), MUTANT(no_last_barrier), MUTANT(wrong_slot),
+                    MUTANT(data_before_the_group), MUTANT(signal_before_data),
+                    MUTANT(signal_before_the_group), MUTANT(signal_without_release),
+                    MUTANT_BELOW(exact_value), MUTANT_BELOW(word_loaded_plainly),
+                    MUTANT(group_ahead_of_its_leader), MUTANT(wrong_rank),
+                    MUTANT(wait_without_fence), MUTANT_BELOW(barrier_without_release),
+                    MUTANT_BELOW(barrier_of_neighbours), MUTANT_BELOW(barrier_not_counted),
+                    MUTANT_BELOW(group_ahead_of_its_barrier), MUTANT_BELOW(own_part_first),
+                    MUTANT_BELOW(slices_overlap)),
     [](const auto& test_info) { return std::string(test_info.param.name); });
 
 TEST(WithoutAFault, NothingIsFound) { EXPECT_EQ(0, first_wrong_row(60)); }

@@ -1,6 +1,6 @@
 // Kernels that communicate over polypath's backend, as a program has them: launched by a
 // Coordinator, with memory of Memory and what toDevice() gives. On GPUs the kernel itself, on
-// simulated nodes its twin; rows of calls, every byte compared.
+// simulated nodes its host build; rows of calls, every byte compared.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

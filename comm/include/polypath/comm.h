@@ -17,6 +17,7 @@
 #define POLYPATH_COMM_H
 
 #include "polypath/polypath.h"
+#include "polypath/types.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -291,27 +292,6 @@ POLYPATH_API polypath_status polypath_comm_wait_context(polypath_comm* comm, voi
  * What ranks do not give alike (type, count, operator, root) is found with the setting `check`
  * (POLYPATH_CHECK=1), in which each call waits on the host for all ranks; without it the result is
  * undefined, or the time limit ends the wait. */
-
-typedef enum polypath_data_type {
-  POLYPATH_INT8 = 0,
-  POLYPATH_UINT8 = 1,
-  POLYPATH_INT32 = 2,
-  POLYPATH_UINT32 = 3,
-  POLYPATH_INT64 = 4,
-  POLYPATH_UINT64 = 5,
-  POLYPATH_FLOAT16 = 6,
-  POLYPATH_BFLOAT16 = 7,
-  POLYPATH_FLOAT32 = 8,
-  POLYPATH_FLOAT64 = 9
-} polypath_data_type;
-
-typedef enum polypath_reduce_op {
-  POLYPATH_SUM = 0,
-  POLYPATH_PRODUCT = 1,
-  POLYPATH_MIN = 2,
-  POLYPATH_MAX = 3,
-  POLYPATH_AVG = 4 /* the sum divided by the number of ranks */
-} polypath_reduce_op;
 
 /* Not collective: loads the kernels of communicators, of collectives and of batches of blocks for
  * GPU `gpu`, once; later communicators, collectives and batches on it load none. The driver loads

@@ -1,10 +1,6 @@
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <array>
-#include <vector>
 
-#include "base/error.hpp"
+#include "base/parse_enum.hpp"
 #include "collectives/collectives.hpp"
 
 namespace polypath {
@@ -33,12 +29,7 @@ std::string_view to_string(AlgorithmOverride choice) noexcept {
 }
 
 AlgorithmOverride parse_collective_choice(std::string_view text) {
-  std::vector<std::string_view> names;
-  for (const AlgorithmOverride choice : kChoices) {
-    names.push_back(to_string(choice));
-    if (names.back() == text) return choice;
-  }
-  throw InvalidArgument(fmt::format("there is no choice '{}': {}", text, fmt::join(names, ", ")));
+  return parse_enum<AlgorithmOverride>(text, "choice", kChoices);
 }
 
 }  // namespace polypath

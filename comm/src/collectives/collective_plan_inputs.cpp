@@ -7,18 +7,20 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "collectives/collective_profile.hpp"
 #include "topology/node_file.hpp"
-#include "tune/collective_toml.hpp"
 
 namespace polypath {
 namespace {
 
 constexpr std::size_t kMaxNumbers = 64;
 
-/// As a node file with the tables of a profile; empty where that cannot be read back.
+/// As a profile (tune/profile.hpp) that holds no more than these; empty where that cannot be read
+/// back.
 std::string text_of(const Node& node, std::span<const TunedCollective> tuned) {
-  std::string text = format_node_file(node);
-  for (const TunedCollective& entry : tuned) text += '\n' + format_collective(entry);
+  std::string text = format_node_file(node) + "\n[profile]\n";
+  for (const TunedCollective& entry : tuned)
+    text += '\n' + ProfileFormat<TunedCollective>::format(entry);
   try {
     static_cast<void>(read_node_text(text));
   } catch (const InvalidArgument& error) {
@@ -59,7 +61,7 @@ CollectivePlanInputs share_plan_inputs(Communicator& comm, std::span<const Tuned
       from_first(comm, comm.rank() == 0 ? text_of(comm.node(), tuned) : std::string());
   if (text.empty()) return basis;
   basis.node = read_node_text(text);
-  basis.tuned = read_collectives_text(text);
+  basis.tuned = read_collectives(text);
   // GPUs as rank 0 numbers them.
   std::vector<std::array<std::int32_t, kMaxNumbers>> all(static_cast<std::size_t>(comm.size()));
   comm.exchange(std::as_bytes(std::span(local)), std::as_writable_bytes(std::span(all)));

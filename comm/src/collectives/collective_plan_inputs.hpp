@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "collectives/plan/tuned_collective.hpp"
 #include "comm/communicator.hpp"
-#include "plan/tuned_collective.hpp"
 #include "topology/node.hpp"
 
 namespace polypath {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "collectives/collective_profile.hpp"
 #include "collectives/comm_collectives.hpp"
 #include "comm/rank_threads.hpp"
 #include "comm/stream_waits.hpp"
@@ -17,17 +18,29 @@ namespace {
 
 constexpr int kTypes = POLYPATH_FLOAT64 + 1;
 constexpr int kOperators = POLYPATH_AVG + 1;
-static_assert(static_cast<int>(DataType::float64) == POLYPATH_FLOAT64);
-static_assert(static_cast<int>(DataType::bfloat16) == POLYPATH_BFLOAT16);
-static_assert(static_cast<int>(Operator::avg) == POLYPATH_AVG);
-static_assert(static_cast<int>(Operator::min) == POLYPATH_MIN);
+// The kernels' enumerations (collective_types.h) are the API's.
+static_assert(static_cast<int>(DataType::int8) == POLYPATH_INT8 &&
+              static_cast<int>(DataType::uint8) == POLYPATH_UINT8 &&
+              static_cast<int>(DataType::int32) == POLYPATH_INT32 &&
+              static_cast<int>(DataType::uint32) == POLYPATH_UINT32 &&
+              static_cast<int>(DataType::int64) == POLYPATH_INT64 &&
+              static_cast<int>(DataType::uint64) == POLYPATH_UINT64 &&
+              static_cast<int>(DataType::float16) == POLYPATH_FLOAT16 &&
+              static_cast<int>(DataType::bfloat16) == POLYPATH_BFLOAT16 &&
+              static_cast<int>(DataType::float32) == POLYPATH_FLOAT32 &&
+              static_cast<int>(DataType::float64) == POLYPATH_FLOAT64);
+static_assert(static_cast<int>(Operator::sum) == POLYPATH_SUM &&
+              static_cast<int>(Operator::product) == POLYPATH_PRODUCT &&
+              static_cast<int>(Operator::min) == POLYPATH_MIN &&
+              static_cast<int>(Operator::max) == POLYPATH_MAX &&
+              static_cast<int>(Operator::avg) == POLYPATH_AVG);
 
 CUdeviceptr device_address(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
 
 /// What the first call takes, it cannot take in capture.
 void require_ready(polypath_comm* comm, CUstream stream) {
   const CudaDriver& driver = local_of(comm).driver();
-  if (comm->above != nullptr) return;
+  if (comm->extensions.find<CommCollectives>() != nullptr) return;
   const CurrentContext current(driver, local_of(comm).context());  // of a default stream
   if (!is_captured(driver, stream)) return;
   throw InvalidArgument("rank " + std::to_string(polypath_comm_rank(comm)) +
@@ -73,24 +86,21 @@ void run_collective(polypath_comm* comm, const CollectiveCall& call, CUstream st
 
 CommCollectives& collectives_of(polypath_comm* comm, bool copies) {
   Communicator& communicator = local_of(comm);
-  if (comm->above == nullptr) {
-    CollectivesOptions options;
-    options.check = comm->context->options().check != 0;
-    options.copies = copies;
-    if (comm->max_blocks > 0) options.max_blocks = comm->max_blocks;
-    options.reserved_sms = comm->reserved_sms;
-    options.retries_buffers = comm->retries_buffers;
-    const std::vector<TunedCollective> tuned = comm->context->collectives();
-    options.tuned = tuned;
-    auto links = watch_host_links(comm->context->load(), comm->context->node(), communicator.gpu());
-    options.host_links = links.get();
-    const auto handle = std::make_shared<CommCollectives>(communicator, options, std::move(links));
-    if (comm->nodes != nullptr)
-      handle->across = std::make_unique<MultiNodeCollectives>(handle->inside, *comm->nodes);
-    comm->above = handle;
-    comm->above_in_flight = [&inside = handle->inside] { return inside.in_flight(); };
-  }
-  return *std::static_pointer_cast<CommCollectives>(comm->above);
+  if (auto* const collectives = comm->extensions.find<CommCollectives>()) return *collectives;
+  CollectivesOptions options;
+  options.check = comm->context->options().check != 0;
+  options.copies = copies;
+  if (comm->max_blocks > 0) options.max_blocks = comm->max_blocks;
+  options.reserved_sms = comm->reserved_sms;
+  options.retries_buffers = comm->retries_buffers;
+  const ProfileTable<TunedCollective> tuned = comm->context->tuned<TunedCollective>();
+  options.tuned = tuned.entries();
+  auto links = watch_host_links(comm->context->load(), comm->context->node(), communicator.gpu());
+  options.host_links = links.get();
+  auto collectives = std::make_unique<CommCollectives>(communicator, options, std::move(links));
+  if (comm->nodes != nullptr)
+    collectives->across = std::make_unique<MultiNodeCollectives>(collectives->inside, *comm->nodes);
+  return comm->extensions.add(std::move(collectives));
 }
 
 }  // namespace polypath
@@ -129,9 +139,10 @@ polypath_status polypath_comm_set_max_blocks(polypath_comm* comm, int blocks) {
 polypath_status polypath_comm_release_sms(polypath_comm* comm) {
   return guarded([&] {
     const ContextInUse in_use(*local_of(comm).primary_context());
-    if (!in_use || comm->above == nullptr) return;
-    require(!comm->above_in_flight(), "a collective is under way");
-    collectives_of(comm).inside.retire();
+    auto* const collectives = comm->extensions.find<CommCollectives>();
+    if (!in_use || collectives == nullptr) return;
+    require(!collectives->in_flight(), "a collective is under way");
+    collectives->inside.retire();
   });
 }
 
@@ -185,7 +196,7 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
   return guarded([&] {
     const PutCounts puts = local_of(comm).put_counts();
     // Without it, which to make is collective, nothing was counted.
-    const auto handle = std::static_pointer_cast<const CommCollectives>(comm->above);
+    const auto* const handle = comm->extensions.find<CommCollectives>();
     const CollectiveCounts counts =
         handle != nullptr ? handle->inside.counts() : CollectiveCounts{};
     const CommSpreadCounts spreads = handle != nullptr && handle->spread != nullptr

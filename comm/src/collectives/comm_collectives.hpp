@@ -9,11 +9,13 @@
 namespace polypath {
 
 /// What is kept with a handle.
-struct CommCollectives {
+struct CommCollectives final : CommExtension {
   /// `options.host_links` are `links`.
   CommCollectives(Communicator& communicator, const CollectivesOptions& options,
                   std::unique_ptr<HostLinkLoad> links)
       : host_links(std::move(links)), inside(communicator, options) {}
+
+  [[nodiscard]] bool in_flight() const override { return inside.in_flight(); }
 
   std::unique_ptr<HostLinkLoad> host_links;  ///< null: the load is not followed
   Collectives inside;

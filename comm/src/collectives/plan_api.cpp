@@ -1,4 +1,5 @@
 // The C API of planned collectives (polypath.h).
+#include "collectives/collective_profile.hpp"
 #include "collectives/plan/collective_json.hpp"
 #include "collectives/plan/tuned_plan.hpp"
 #include "core/c_boundary.hpp"
@@ -44,8 +45,10 @@ polypath_status polypath_plan_collective(polypath_context* context,
     options.max_blocks = request->max_blocks;
     options.compare = request->compare != 0;
     // A request with a number of blocks asks what the cost model says of it.
-    const std::vector<TunedCollective> tuned =
-        options.max_blocks > 0 ? std::vector<TunedCollective>() : context->context.collectives();
-    give(to_json(plan_tuned_collective(node, request_from(node, *request), options, tuned)), json);
+    ProfileTable<TunedCollective> tuned;
+    if (options.max_blocks == 0) tuned = context->context.tuned<TunedCollective>();
+    give(to_json(
+             plan_tuned_collective(node, request_from(node, *request), options, tuned.entries())),
+         json);
   });
 }

@@ -140,7 +140,7 @@ bool wait_for_calls(const polypath_comm& comm) {
   const auto deadline = std::chrono::steady_clock::now() + local.time_limit();
   const auto is_waiting = [&] {
     const ContextInUse in_use(*local.primary_context());
-    return in_use && comm.above_in_flight != nullptr && comm.above_in_flight();
+    return in_use && comm.extensions.in_flight();
   };
   constexpr std::chrono::milliseconds kPause{1};
   while (is_waiting()) {
@@ -230,8 +230,7 @@ polypath_status polypath_comm_destroy(polypath_comm* comm) {
     require(!comm->communicator->streams_wait() || comm->communicator->aborted(),
             "comm: a stream of this rank still waits for a signal or at a barrier: synchronise it, "
             "or abort");
-    require(comm->above_in_flight == nullptr || !comm->above_in_flight() ||
-                comm->communicator->aborted(),
+    require(!comm->extensions.in_flight() || comm->communicator->aborted(),
             "comm: a collective of this rank is still under way: synchronise its stream, or abort");
     if (!wait_for_calls(*comm)) {
       log_warn("a call of rank {} is still on its stream: what it uses is kept",
@@ -241,8 +240,7 @@ polypath_status polypath_comm_destroy(polypath_comm* comm) {
     {
       const ContextInUse in_use(*comm->communicator->primary_context());
       if (!in_use) return abandon(comm);
-      comm->staging.reset();
-      comm->above.reset();
+      comm->extensions.clear();
       comm->nodes.reset();
     }
     delete comm;

@@ -3,8 +3,10 @@
 
 #include <unistd.h>
 
-#include <functional>
+#include <algorithm>
 #include <memory>
+#include <typeinfo>
+#include <utility>
 #include <vector>
 
 #include "base/kept.hpp"
@@ -16,6 +18,51 @@ namespace polypath {
 class Context;
 }
 
+namespace polypath {
+
+/// What a part above keeps with a communicator.
+class CommExtension {
+ public:
+  virtual ~CommExtension() = default;
+  /// Whether its work is under way on a stream.
+  [[nodiscard]] virtual bool in_flight() const { return false; }
+};
+
+/// One of each type at most. They are destroyed in the reverse order in which they were added.
+class CommExtensions {
+ public:
+  CommExtensions() = default;
+  CommExtensions(const CommExtensions&) = delete;
+  CommExtensions& operator=(const CommExtensions&) = delete;
+  ~CommExtensions() { clear(); }
+
+  /// That of exactly this type; null: there is none.
+  template <typename Extension>
+  [[nodiscard]] Extension* find() const noexcept {
+    for (const auto& extension : all_)
+      if (const CommExtension& candidate = *extension; typeid(candidate) == typeid(Extension))
+        return static_cast<Extension*>(extension.get());
+    return nullptr;
+  }
+  template <typename Extension>
+  Extension& add(std::unique_ptr<Extension> extension) {
+    Extension& added = *extension;
+    all_.push_back(std::move(extension));
+    return added;
+  }
+  [[nodiscard]] bool in_flight() const {
+    return std::ranges::any_of(all_, [](const auto& extension) { return extension->in_flight(); });
+  }
+  void clear() noexcept {
+    while (!all_.empty()) all_.pop_back();
+  }
+
+ private:
+  std::vector<std::unique_ptr<CommExtension>> all_;
+};
+
+}  // namespace polypath
+
 struct polypath_symmetric {
   polypath::SymmetricMemory memory;
 };
@@ -25,11 +72,7 @@ struct polypath_comm : polypath::Keepable<polypath_comm> {
   /// The ranks of this node.
   std::unique_ptr<polypath::Communicator> communicator;
   std::unique_ptr<polypath::NodeNetwork> nodes;  ///< null: there is no other
-  /// What layers above keep with it: destroyed before it; and whether that has work under way.
-  std::shared_ptr<void> above;
-  std::function<bool()> above_in_flight;
-  /// The offload layer's memory for buffers that kernels do not reach. Destroyed before `above`.
-  std::shared_ptr<void> staging;
+  polypath::CommExtensions extensions;           ///< destroyed before it
   /// As given to create; 0: the collectives' own number.
   int max_blocks = 0;
   int reserved_sms = 0;

@@ -1,5 +1,5 @@
 // One collective call as a test sees it: what is asked for, random inputs, and what every rank must
-// have afterwards, bit by bit. Shared by the tests of the kernels' twins and of the kernels on
+// have afterwards, bit by bit. Shared by the tests of the kernels' host builds and of the kernels on
 // GPUs.
 #pragma once
 

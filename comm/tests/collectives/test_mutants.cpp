@@ -1,9 +1,9 @@
-// What the tests of the kernels' twins are worth: each defect of mutants.h is found within a
+// What the tests of the kernels' host builds are worth: each defect of mutants.h is found within a
 // few rows of calls, and without one nothing is.
 #include <gtest/gtest.h>
 
 #include "collectives/kernels/mutants.h"
-#include "twin_ranks.hpp"
+#include "host_kernel_ranks.hpp"
 
 namespace polypath {
 

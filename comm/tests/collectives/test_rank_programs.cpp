@@ -1,6 +1,6 @@
 // The signals by which ranks run their parts of a schedule: rows of calls on this program's memory,
 // whose streams take turns at random but for what the programs wait for. What a program fails to
-// wait for, or tells too early, some row shows: each of the planted faults is found.
+// wait for, or tells too early, some row shows: each of the mutants is found.
 #include <gtest/gtest.h>
 
 #include <algorithm>

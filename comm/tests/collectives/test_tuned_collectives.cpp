@@ -100,8 +100,8 @@ TEST(TunedCollectives, WrongModel_IsCorrectedByTuning) {
     comm.exchange({}, {});
   });
   EXPECT_EQ(known[0], known[1]);
-  ASSERT_EQ(context.source().collectives.size(), 1u);
-  const TunedCollective& tuned = context.source().collectives.front();
+  ASSERT_EQ(context.source().tables.table<TunedCollective>().entries().size(), 1u);
+  const TunedCollective& tuned = context.source().tables.table<TunedCollective>().entries().front();
   EXPECT_EQ(tuned, known[0].front());
   EXPECT_EQ(tuned.way.algorithm, "cells");
   EXPECT_EQ(tuned.ranks, "2 ranks, nvlink x2");
@@ -112,7 +112,9 @@ TEST(TunedCollectives, WrongModel_IsCorrectedByTuning) {
 
   // A communicator that is made now follows it from the beginning.
   group.run([&](Communicator& comm) {
-    Collectives collectives(comm, {.max_blocks = 32, .tuned = context.source().collectives});
+    Collectives collectives(
+        comm,
+        {.max_blocks = 32, .tuned = context.source().tables.table<TunedCollective>().entries()});
     const CollectiveCall call = call_of(CollectiveOp::allreduce, kBytes);
     EXPECT_EQ(variant_of(collectives.plan(call)), tuned.way);
     comm.exchange({}, {});
@@ -134,7 +136,7 @@ TEST(TunedCollectives, RightModel_KeepsItsVariant) {
     EXPECT_TRUE(collectives.plan(call).tuned);
     comm.exchange({}, {});
   });
-  const TunedCollective& tuned = context.source().collectives.at(0);
+  const TunedCollective& tuned = context.source().tables.table<TunedCollective>().entries().at(0);
   EXPECT_EQ(tuned.us, tuned.planned_us);
 }
 
@@ -156,7 +158,7 @@ TEST(TunedCollectives, StopByRankZero_StopsAllAndSavesNothing) {
     run_calls(collectives, 6);
     comm.exchange({}, {});
   });
-  EXPECT_TRUE(context.source().collectives.empty());
+  EXPECT_TRUE(context.source().tables.table<TunedCollective>().entries().empty());
 }
 
 /// A driver that writes down what watched threads do with memory and streams, and calls `launched`

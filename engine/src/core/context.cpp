@@ -8,7 +8,6 @@
 
 #include "base/log.hpp"
 #include "driver/check.hpp"
-#include "plan/profile_entries.hpp"
 #include "registry/registry.hpp"
 #include "tune/measure_host.hpp"
 #include "tune/profile.hpp"
@@ -294,34 +293,14 @@ void Context::require_place_of_profile() const {
 
 void Context::save_tuned_transfer(TunedTransfer entry) {
   const std::lock_guard lock(profile_mutex_);
-  put_choice(source_.tuned, entry);
-  planner().use(source_.tuned);
-  put_choice(news_.tuned, std::move(entry));
+  put(std::move(entry));
+  planner().use(source_.tables.table<TunedTransfer>().entries());
   save();
 }
 
-void Context::keep_collective(TunedCollective entry) {
+void Context::tuned_to_json(nlohmann::json& object) const {
   const std::lock_guard lock(profile_mutex_);
-  put_entry(source_.collectives, entry);
-  put_entry(news_.collectives, std::move(entry));
-  save();
-}
-
-void Context::keep_backend(TunedBackend measured) {
-  const std::lock_guard lock(profile_mutex_);
-  put_entry(source_.backends, measured);
-  put_entry(news_.backends, std::move(measured));
-  save();
-}
-
-std::vector<TunedTransfer> Context::choices() const {
-  const std::lock_guard lock(profile_mutex_);
-  return source_.tuned;
-}
-
-std::vector<TunedCollective> Context::collectives() const {
-  const std::lock_guard lock(profile_mutex_);
-  return source_.collectives;
+  source_.tables.to_json(object);
 }
 
 std::string Context::profile_state() const {
@@ -329,17 +308,10 @@ std::string Context::profile_state() const {
   return source_.profile_state;
 }
 
-std::vector<TunedBackend> Context::backends() const {
-  const std::lock_guard lock(profile_mutex_);
-  return source_.backends;
-}
-
 void Context::save() {
   if (source_.profile_file.empty()) return;
   Profile known = make_profile(source_.node, source_.fingerprint, source_.driver_version);
-  known.tuned = source_.tuned;
-  known.collectives = source_.collectives;
-  known.backends = source_.backends;
+  known.tables = source_.tables;
   std::string why;
   if (add_to_profile(source_.profile_file, known, news_, &why)) {
     source_.profile_state = "made now";

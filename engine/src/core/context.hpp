@@ -16,6 +16,7 @@
 #include "core/transfer_dispatcher.hpp"
 #include "tune/measure_links.hpp"
 #include "tune/profile_update.hpp"
+#include "tune/tuned_transfer_profile.hpp"
 
 namespace polypath {
 
@@ -95,16 +96,22 @@ class Context final : public CopyEngine {
   /// Keeps it in the profile, in the place of what is known of the same, and follows it from now
   /// on.
   void save_tuned_transfer(TunedTransfer entry);
-  /// Saves a collective in the profile; communicators whose collectives are made from now on follow
-  /// it.
-  void keep_collective(TunedCollective entry);
-  /// Keeps it in the profile, in the place of what is known of the same; AnyBackend's ranks that
-  /// come together from now on follow it.
-  void keep_backend(TunedBackend measured);
-  // What is known: others may keep more meanwhile, so that it is not to be read from source().
-  [[nodiscard]] std::vector<TunedTransfer> choices() const;
-  [[nodiscard]] std::vector<TunedCollective> collectives() const;
-  [[nodiscard]] std::vector<TunedBackend> backends() const;
+  /// Keeps what a part above the engine tuned, as save_tuned_transfer() does: in tuned() from now
+  /// on.
+  template <typename Entry>
+  void save_tuned(Entry entry) {
+    const std::lock_guard lock(profile_mutex_);
+    put(std::move(entry));
+    save();
+  }
+  /// What is known. Other threads may save more meanwhile, so source() is not read for it.
+  template <typename Entry>
+  [[nodiscard]] ProfileTable<Entry> tuned() const {
+    const std::lock_guard lock(profile_mutex_);
+    return source_.tables.table<Entry>();
+  }
+  /// Sets `object[key]` to what is known of each kind.
+  void tuned_to_json(nlohmann::json& object) const;
   /// State of the profile's file: loaded, made or refused.
   [[nodiscard]] std::string profile_state() const;
 
@@ -135,6 +142,11 @@ class Context final : public CopyEngine {
   void check_spread(MemoryId src, const std::vector<int>& gpus) const;
   void issue(const Transfer& transfer, const PreparedPlan* plan);
   void issue_group(std::span<const Transfer> transfers, const PreparedPlan* plan);
+  template <typename Entry>
+  void put(Entry entry) {
+    source_.tables.table<Entry>().put(entry);
+    news_.tables.table<Entry>().put(std::move(entry));
+  }
   void save();
 
   std::vector<OptionInfo> infos_;
@@ -148,8 +160,8 @@ class Context final : public CopyEngine {
   TransferDispatcher dispatcher_;
   BatchDispatcher batches_;
   SpreadDispatcher spreads_;
-  // Guards source_.tuned, .collectives, .backends and .profile_state, news_ and the file: ranks
-  // that are threads save and read.
+  // Guards source_.tables and .profile_state, news_ and the file: ranks that are threads save and
+  // read.
   mutable std::mutex profile_mutex_;
   ProfileUpdate news_;
   std::atomic<bool> unplaced_{false};  // memory of another process was met that has no known place

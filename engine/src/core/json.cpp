@@ -12,8 +12,6 @@
 #include "base/version.hpp"
 #include "driver/context_guard.hpp"
 #include "exec/kernels/images.hpp"
-#include "plan/tuned_backend_json.hpp"
-#include "plan/tuned_collective_json.hpp"
 #include "topology/node_json.hpp"
 
 namespace polypath {
@@ -344,32 +342,9 @@ json counters_json(Context& context) {
 }
 
 json tuned_json(const Context& context) {
-  json choices = json::array();
-  for (const TunedTransfer& entry : context.choices()) {
-    json routes = json::array();
-    for (const RouteConfig& route : entry.choice.routes)
-      routes.push_back(
-          {{"route", choice_name(route.kind)}, {"share", route.share}, {"chunks", route.chunks}});
-    choices.push_back({{"pattern", to_string(entry.pattern)},
-                       {"pair", entry.pair},
-                       {"bytes", entry.choice.bytes},
-                       {"executor", to_string(entry.executor)},
-                       {"routes", std::move(routes)},
-                       {"slots", entry.choice.slots},
-                       {"native_gbps", entry.native_gbps},
-                       {"predicted_gbps", entry.predicted_gbps},
-                       {"measured_gbps", entry.measured_gbps},
-                       {"tried", entry.tried},
-                       {"edited", entry.edited}});
-  }
-  json collectives = json::array();
-  for (const TunedCollective& entry : context.collectives()) collectives.push_back(to_json(entry));
-  json comm = json::array();
-  for (const TunedBackend& entry : context.backends()) comm.push_back(to_json(entry));
-  return {{"profile", context.source().profile_file},
-          {"choices", std::move(choices)},
-          {"collectives", std::move(collectives)},
-          {"comm", std::move(comm)}};
+  json all = {{"profile", context.source().profile_file}};
+  context.tuned_to_json(all);
+  return all;
 }
 
 }  // namespace polypath

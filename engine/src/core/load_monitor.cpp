@@ -16,6 +16,14 @@
 namespace polypath {
 namespace {
 
+/// visit(number of the transfer, share, leg) for each link that the plan uses.
+template <typename Visit>
+void for_each_leg(const Plan& plan, Visit&& visit) {
+  for (std::size_t transfer = 0; transfer < plan.transfers.size(); ++transfer)
+    for (const RouteShare& share : plan.transfers[transfer].routes)
+      for (const int leg : share.route.legs) visit(transfer, share, leg);
+}
+
 constexpr const char* kVirtualClock = "polypath_sim_clock_us";
 
 /// Smaller copies are not counted: looking at them costs a part of their own call.
@@ -188,31 +196,23 @@ LoadMonitor::OwnIssue::OwnIssue(LoadMonitor& monitor, const Plan& plan,
     : monitor_(monitor), plan_(plan), stream_(stream), is_open_(monitor.is_on_) {
   if (!is_open_) return;
   begun_ns_ = monitor_.now_ns();
-  for (const TransferPlan& transfer : plan_.transfers) {
-    for (const RouteShare& share : transfer.routes) {
-      for (const int leg : share.route.legs) {
-        const int slot = monitor_.table_.slot_of(leg);
-        monitor_.table_.begin_issue(slot);
-        // A group is planned together, so that its streams count as one.
-        monitor_.table_.add_own(slot, begun_ns_, monitor_.occupied_ns(plan_, share, leg), stream_);
-      }
-    }
-  }
+  for_each_leg(plan_, [&](std::size_t, const RouteShare& share, int leg) {
+    const int slot = monitor_.table_.slot_of(leg);
+    monitor_.table_.begin_issue(slot);
+    // A group is planned together, so that its streams count as one.
+    monitor_.table_.add_own(slot, begun_ns_, monitor_.occupied_ns(plan_, share, leg), stream_);
+  });
 }
 
 void LoadMonitor::OwnIssue::end(bool has_issued) noexcept {
   if (!std::exchange(is_open_, false)) return;
   const std::uint64_t now = has_issued ? monitor_.now_ns() : 0;
-  for (const TransferPlan& transfer : plan_.transfers) {
-    for (const RouteShare& share : transfer.routes) {
-      for (const int leg : share.route.legs) {
-        const int slot = monitor_.table_.slot_of(leg);
-        if (has_issued)
-          monitor_.table_.extend_own(slot, now, monitor_.occupied_ns(plan_, share, leg), stream_);
-        monitor_.table_.end_issue(slot);
-      }
-    }
-  }
+  for_each_leg(plan_, [&](std::size_t, const RouteShare& share, int leg) {
+    const int slot = monitor_.table_.slot_of(leg);
+    if (has_issued)
+      monitor_.table_.extend_own(slot, now, monitor_.occupied_ns(plan_, share, leg), stream_);
+    monitor_.table_.end_issue(slot);
+  });
 }
 
 std::uint64_t LoadMonitor::occupied_ns(const Plan& plan, const RouteShare& share, int leg) const {
@@ -226,21 +226,17 @@ void LoadMonitor::note_split(const Plan& plan, const LoadLook& look) noexcept {
   if (!is_on_) return;
   const std::uint64_t now = now_ns();
   int slot_to_publish = -1;
-  for (std::size_t t = 0; t < plan.transfers.size(); ++t) {
-    for (const RouteShare& share : plan.transfers[t].routes) {
-      for (const int leg : share.route.legs) {
-        const Link& link = node_.links[static_cast<std::size_t>(leg)];
-        const auto ns = static_cast<std::uint64_t>(static_cast<double>(share.bytes) / link.gbps);
-        const int slot = table_.slot_of(leg);
-        if (link.from.is_gpu() && link.to.is_gpu()) continue;
-        if (share.route.staged())
-          table_.add_staged(slot, now, ns);
-        else
-          table_.add_copy(slot, now, ns, look.streams[t]);
-        slot_to_publish = slot;
-      }
-    }
-  }
+  for_each_leg(plan, [&](std::size_t transfer, const RouteShare& share, int leg) {
+    const Link& link = node_.links[static_cast<std::size_t>(leg)];
+    if (link.from.is_gpu() && link.to.is_gpu()) return;
+    const auto ns = static_cast<std::uint64_t>(static_cast<double>(share.bytes) / link.gbps);
+    const int slot = table_.slot_of(leg);
+    if (share.route.staged())
+      table_.add_staged(slot, now, ns);
+    else
+      table_.add_copy(slot, now, ns, look.streams[transfer]);
+    slot_to_publish = slot;
+  });
   try {
     if (slot_to_publish >= 0) publish(slot_to_publish, now, false);
   } catch (const std::exception&) {

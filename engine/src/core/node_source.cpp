@@ -103,9 +103,7 @@ void apply_profile(const Options& options, NodeSource& source) {
   if (!why.empty() && options.profile != "auto") throw InvalidArgument(why);
   source.profile_file = file.string();
   if (auto profile = load_profile(file, source.fingerprint, &why)) {
-    source.tuned = std::move(profile->tuned);
-    source.collectives = std::move(profile->collectives);
-    source.backends = std::move(profile->backends);
+    source.tables = std::move(profile->tables);
     source.profile_state = "loaded, made " + profile->date;
     if (source.simulated) return;
     // The links and ports of the profile, the identity of what is here now.
@@ -151,9 +149,7 @@ NodeSource with_emulated_mesh(NodeSource source, double gbps) {
   // What was measured of the host links holds; choices for an NVSwitch do not, and nothing is kept.
   source.profile_file.clear();
   source.profile_state += ", but for its NVLinks: the mesh is emulated";
-  source.tuned.clear();
-  source.collectives.clear();
-  source.backends.clear();
+  source.tables = {};
   return source;
 }
 

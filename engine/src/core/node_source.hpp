@@ -9,10 +9,8 @@
 #include "driver/cuda_driver.hpp"
 #include "driver/nvml.hpp"
 #include "exec/emulated_mesh/emulated_links.hpp"
-#include "plan/tuned_backend.hpp"
-#include "plan/tuned_collective.hpp"
-#include "plan/tuned_transfer.hpp"
 #include "topology/node.hpp"
+#include "tune/profile_table.hpp"
 
 namespace polypath {
 
@@ -29,13 +27,11 @@ struct NodeSource {
   Capacities capacities = Capacities::defaults;
   std::string fingerprint;
   std::string driver_version;
-  std::string profile_file;          ///< empty: none is kept
-  std::string profile_state;         ///< "loaded", "none yet", "off", or what is wrong with it
-  std::vector<TunedTransfer> tuned;  ///< from the profile
-  std::vector<TunedCollective> collectives;  ///< from the profile
-  std::vector<TunedBackend> backends;        ///< from the profile
-  std::string registry;                      ///< as the setting, for process_registry()
-  double emulated_mesh_gbps = 0;             ///< of each link, when `node` is an emulated mesh
+  std::string profile_file;       ///< empty: none is kept
+  std::string profile_state;      ///< "loaded", "none yet", "off", or what is wrong with it
+  ProfileTables tables;           ///< from the profile
+  std::string registry;           ///< as the setting, for process_registry()
+  double emulated_mesh_gbps = 0;  ///< of each link, when `node` is an emulated mesh
   std::vector<EmulatedLink> emulated_links;
 };
 

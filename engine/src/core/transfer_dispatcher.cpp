@@ -82,7 +82,7 @@ TransferDispatcher::TransferDispatcher(const NodeSource& source, const Options& 
       load_(source, options, devices, imports, resources_, others),
       planner_(
           {source.node, plan_options(options, resources_.ring_limits()), options.executor,
-           source.tuned},
+           source.tables.table<TunedTransfer>().entries()},
           options.prepare == PrepareMode::wait
               ? Planner::Later{}
               : [this](std::function<void()> task) { return planning_.add(std::move(task)); }),

@@ -52,8 +52,8 @@ bool GraphCache::idle(CachedGraph& graph) const {
   return true;
 }
 
-GraphCache::Found GraphCache::find(const GraphRequest& request, const TransferState& ticket) {
-  Found result;
+GraphCache::Match GraphCache::find(const GraphRequest& request, const TransferState& ticket) {
+  Match result;
   const auto [begin, end] = by_shape_.equal_range(request.schedule->hash);
   for (auto at = begin; at != end; ++at) {
     CachedGraph& graph = **at->second;
@@ -85,7 +85,7 @@ CachedGraph* GraphCache::acquire(const GraphRequest& request, const TransferStat
     const auto current = at++;
     if (idle(**current)) out.splice(out.end(), retired_, current);
   }
-  Found result = find(request, ticket);
+  Match result = find(request, ticket);
   if (result.exact != nullptr) {
     ++counts_.hits;
     return take(*result.exact);

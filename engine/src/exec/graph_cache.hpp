@@ -94,12 +94,12 @@ class GraphCache {
   using Entries = std::list<std::unique_ptr<CachedGraph>>;
   // With mutex_ held:
   [[nodiscard]] bool idle(CachedGraph& graph) const;
-  struct Found {
+  struct Match {
     CachedGraph* exact = nullptr;    ///< holds the addresses, and may be launched without a wait
     CachedGraph* stale = nullptr;    ///< holds the addresses of what is there no more, and is idle
     CachedGraph* running = nullptr;  ///< holds the addresses, and has started
   };
-  Found find(const GraphRequest& request, const TransferState& ticket);
+  Match find(const GraphRequest& request, const TransferState& ticket);
   /// The least recently used idle graph of the shape, with other addresses.
   CachedGraph* oldest_idle(const GraphRequest& request);
   CachedGraph* take(CachedGraph& graph);

@@ -29,10 +29,10 @@ class TransferState {
  public:
   /// `fork` is the event that the caller's stream will record before anything of the transfer.
   TransferState(CallerStream caller, std::shared_ptr<PooledEvent> fork)
-      : caller_(caller), fork_(std::move(fork)), made_(tick()) {}
+      : caller_(caller), fork_(std::move(fork)), created_(tick()) {}
   /// For a later transfer in the sequence that `first` begins: it has the same fork.
   explicit TransferState(const TransferState& first)
-      : caller_(first.caller_), fork_(first.fork_), made_(first.made_), in_sequence_(true) {
+      : caller_(first.caller_), fork_(first.fork_), created_(first.created_), in_sequence_(true) {
     recorded_ = first.recorded_.load();
     started_ = first.started_.load();
   }
@@ -71,7 +71,7 @@ class TransferState {
   /// use one stream at once give it forks and ends in any order.
   [[nodiscard]] bool follows(const TransferState& other) const noexcept {
     const std::uint64_t joined = other.joined_;
-    return caller_ == other.caller_ && joined != 0 && joined < made_;
+    return caller_ == other.caller_ && joined != 0 && joined < created_;
   }
 
  private:
@@ -79,7 +79,7 @@ class TransferState {
 
   CallerStream caller_;
   std::shared_ptr<PooledEvent> fork_;
-  std::uint64_t made_;  // before its fork
+  std::uint64_t created_;  // before its fork
   bool in_sequence_ = false;
   std::atomic<bool> recorded_{false};
   std::atomic<bool> started_{false};

@@ -19,8 +19,6 @@
 #include "base/error.hpp"
 #include "topology/node_file.hpp"
 #include "topology/toml_table.hpp"
-#include "tune/backend_toml.hpp"
-#include "tune/collective_toml.hpp"
 
 namespace polypath {
 namespace {
@@ -50,10 +48,7 @@ std::string to_text(const Profile& profile) {
                                                   {"date", profile.date},
                                                   {"driver", profile.driver}}}};
   std::ostringstream text;
-  text << format_node_file(profile.node) << '\n' << table << '\n';
-  for (const TunedTransfer& choice : profile.tuned) text << '\n' << format_tuned(choice);
-  for (const TunedCollective& entry : profile.collectives) text << '\n' << format_collective(entry);
-  for (const TunedBackend& entry : profile.backends) text << '\n' << format_backend(entry);
+  text << format_node_file(profile.node) << '\n' << table << '\n' << profile.tables.format();
   text << "\n[end]\n";
   return text.str();
 }
@@ -74,14 +69,12 @@ Profile read_profile(const std::filesystem::path& file) {
     profile.driver = table.text("driver");
     table.finish();
     if (!whole.has("end")) throw InvalidArgument(name + ": is cut short: [end] is missing");
-    for (TomlTable& entry : whole.entries("tuned")) profile.tuned.push_back(read_tuned(entry));
-    profile.collectives = read_collectives(whole);
-    profile.backends = read_backends(whole);
+    profile.tables.read(whole);
   } catch (const toml::parse_error& error) {
     throw InvalidArgument(
         fmt::format("{}:{}: {}", name, error.source().begin.line, error.description()));
   }
-  profile.node = read_node_file(file);
+  profile.node = read_node_file(file, profile.tables.names());
   return profile;
 }
 
@@ -90,41 +83,11 @@ std::filesystem::path absolute_variable(const char* name) {
   return value != nullptr && value[0] == '/' ? value : std::filesystem::path();
 }
 
-constexpr double kMaxBytes = 1e15;
-constexpr double kMaxGbps = 1e6;
-constexpr double kShareTolerance = 0.01;
-
-RouteKind read_kind(TomlTable& table, const std::string& name) {
-  for (const RouteKind kind : {RouteKind::direct, RouteKind::via_gpu, RouteKind::via_host})
-    if (name == choice_name(kind)) return kind;
-  table.fail("routes", "may hold direct, gpu, host");
-}
-
-Pattern read_pattern(TomlTable& table) {
-  const std::string name = table.text("pattern");
-  for (const Pattern pattern : kPatterns)
-    if (name == to_string(pattern)) return pattern;
-  table.fail("pattern", "must be \"one way\", \"both ways\" or \"window\"");
-}
-
-ExecutorKind read_executor(TomlTable& table) {
-  const std::string name = table.text("executor");
-  for (const ExecutorKind kind : {ExecutorKind::stream, ExecutorKind::graph})
-    if (name == to_string(kind)) return kind;
-  table.fail("executor", "must be \"stream\" or \"graph\"");
-}
-
 }  // namespace
 
 Profile make_profile(Node node, std::string fingerprint, std::string driver) {
-  return {std::move(node),
-          std::move(fingerprint),
-          library_version(),
-          date_now(),
-          std::move(driver),
-          {},
-          {},
-          {}};
+  return {std::move(node), std::move(fingerprint), library_version(), date_now(),
+          std::move(driver)};
 }
 
 std::filesystem::path profile_directory() {
@@ -203,62 +166,6 @@ bool save_profile(const std::filesystem::path& file, const Profile& profile, std
   std::error_code ignored;
   std::filesystem::remove(temporary, ignored);
   return false;
-}
-
-std::string format_tuned(const TunedTransfer& choice) {
-  const auto list = [&](const auto& item) {
-    std::string text;
-    for (const RouteConfig& route : choice.choice.routes)
-      text += (text.empty() ? "" : ", ") + item(route);
-    return "[" + text + "]";
-  };
-  std::string text = fmt::format(
-      "[[tuned]]\n"
-      "pattern = \"{}\"\n"
-      "pair = \"{}\"\n"
-      "bytes = {}\n"
-      "executor = \"{}\"\n",
-      to_string(choice.pattern), choice.pair, choice.choice.bytes, to_string(choice.executor));
-  text += fmt::format(
-      "routes = {}\nshares = {}\nchunks = {}\nslots = {}\n",
-      list([](const RouteConfig& route) { return fmt::format("\"{}\"", choice_name(route.kind)); }),
-      list([](const RouteConfig& route) { return fmt::format("{:.4f}", route.share); }),
-      list([](const RouteConfig& route) { return fmt::format("{}", route.chunks); }),
-      choice.choice.slots);
-  text += fmt::format(
-      "native_gbps = {:.2f}\npredicted_gbps = {:.2f}\nmeasured_gbps = {:.2f}\ntried = {}\n",
-      choice.native_gbps, choice.predicted_gbps, choice.measured_gbps, choice.tried);
-  if (!choice.edited) text += fmt::format("digest = {}\n", digest(choice));
-  return text;
-}
-
-TunedTransfer read_tuned(TomlTable& table) {
-  TunedTransfer tuned;
-  tuned.pattern = read_pattern(table);
-  tuned.pair = table.text("pair");
-  tuned.choice.bytes = static_cast<std::uint64_t>(table.number("bytes", {4096, kMaxBytes}));
-  tuned.executor = read_executor(table);
-  const auto kinds = table.texts("routes");
-  const auto shares = table.numbers("shares", {0, 1});
-  if (kinds.empty() || kinds.size() != shares.size())
-    table.fail("shares", "must have one number for each of the routes");
-  const auto chunks = table.integers("chunks", {1, 65536}, static_cast<int>(kinds.size()), 1);
-  double sum = 0;
-  for (std::size_t r = 0; r < kinds.size(); ++r) {
-    tuned.choice.routes.push_back({read_kind(table, kinds[r]), shares[r], chunks[r]});
-    sum += shares[r];
-  }
-  if (std::abs(sum - 1) > kShareTolerance)
-    table.fail("shares", fmt::format("add up to {:.3f} instead of 1", sum));
-  tuned.choice.slots = table.integer("slots", {0, 64}, 0);
-  tuned.native_gbps = table.number("native_gbps", {0, kMaxGbps}, 0);
-  tuned.predicted_gbps = table.number("predicted_gbps", {0, kMaxGbps}, 0);
-  tuned.measured_gbps = table.number("measured_gbps", {0, kMaxGbps}, 0);
-  tuned.tried = table.integer("tried", {0, 1e9}, 0);
-  const double written = table.number("digest", {0, 4294967295.0}, -1);
-  tuned.edited = written != static_cast<double>(digest(tuned));
-  table.finish();
-  return tuned;
 }
 
 }  // namespace polypath

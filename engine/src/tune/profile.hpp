@@ -8,48 +8,8 @@
 //   date = "2026-01-31T12:00:00Z"
 //   driver = "580.65.06"
 //
-// and a table for each choice that was tuned (`polypath tune`), which people may edit:
-//
-//   [[tuned]]
-//   pattern = "one way"                       # or "both ways", "window"
-//   pair = "gpu to gpu, nvlink x4, via 2 gpu, 1 host"
-//   bytes = 67108864
-//   executor = "graph"                        # or "stream"
-//   routes = ["direct", "gpu", "gpu", "host"]
-//   shares = [0.34, 0.31, 0.31, 0.04]         # add up to 1
-//   chunks = [1, 9, 9, 4]
-//   slots = 0                                 # 0: as many as fit
-//   native_gbps, predicted_gbps, measured_gbps, tried
-//   digest = 123456789                        # of pattern to slots: without it, or when it
-//   differs,
-//                                             # the entry counts as edited and no search replaces
-//                                             it
-//
-// a table for each collective that was tuned (`polypath tune collectives`), which people may edit
-// as well:
-//
-//   [[collective]]
-//   op = "allreduce"
-//   ranks = "4 ranks, nvlink x4"              # collective_class()
-//   bytes = 1048576                           # of a rank's larger buffer
-//   algorithm = "flat"
-//   stages = 2                                # of kernels
-//   blocks = 64                               # of a kernel
-//   lanes, chunk_bytes                        # of what runs by copies
-//   planned_us, us, tried
-//   digest = 123456789                        # of op to chunk_bytes
-//
-// a table for each operation and size that UNICONN's backends were measured with (`polypath tune
-// comm`), which people may edit, too:
-//
-//   [[comm]]
-//   op = "post"
-//   ranks = "4 ranks, nvlink x4"              # collective_class()
-//   bytes = 1048576                           # of a message; of a rank's larger buffer
-//   backend = "polypath"                      # the choice
-//   backends, us                              # that were measured, and how long each took
-//   pairs                                     # how often
-//   digest = 123456789                        # of op to us
+// then tables of what was tuned, each with an entry [[NAME]] for each choice, which users may edit:
+// tuned_transfer_profile.hpp, and those of the parts above the engine (profile_table.hpp),
 //
 // and last the empty table [end], without which the file was cut short.
 //
@@ -61,13 +21,9 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "plan/tuned_backend.hpp"
-#include "plan/tuned_collective.hpp"
-#include "plan/tuned_transfer.hpp"
 #include "topology/node.hpp"
-#include "topology/toml_table.hpp"
+#include "tune/profile_table.hpp"
 
 namespace polypath {
 
@@ -77,9 +33,7 @@ struct Profile {
   std::string version;
   std::string date;
   std::string driver;
-  std::vector<TunedTransfer> tuned;
-  std::vector<TunedCollective> collectives;
-  std::vector<TunedBackend> backends;
+  ProfileTables tables = {};
 };
 
 /// A profile of `node` with this library's version and the time now.
@@ -109,11 +63,5 @@ std::optional<Profile> load_profile(const std::filesystem::path& file,
 /// never a part. False, with a one-line reason in `*why`, when it cannot. What others wrote there
 /// is lost: tune/profile_update.hpp adds to it.
 bool save_profile(const std::filesystem::path& file, const Profile& profile, std::string* why);
-
-/// The [[tuned]] table, ended by a newline.
-std::string format_tuned(const TunedTransfer& choice);
-
-/// Reads one. Throws InvalidArgument with file, line and the allowed values.
-TunedTransfer read_tuned(TomlTable& table);
 
 }  // namespace polypath

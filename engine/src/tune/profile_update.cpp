@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "base/log.hpp"
-#include "plan/profile_entries.hpp"
 
 namespace polypath {
 namespace {
@@ -58,23 +57,6 @@ bool keep_aside(const fs::path& file, std::string* why) {
   return true;
 }
 
-template <typename Entry>
-void add(std::vector<Entry>& all, const std::vector<Entry>& news) {
-  for (const Entry& entry : news) {
-    const Entry* const same =
-        known_entry(std::span<const Entry>(all), entry.op, entry.ranks, entry.bytes);
-    if (same == nullptr || !same->edited) put_entry(all, entry);
-  }
-}
-
-void add(std::vector<TunedTransfer>& all, const std::vector<TunedTransfer>& news) {
-  for (const TunedTransfer& entry : news) {
-    const TunedTransfer* const same =
-        known_choice(all, entry.pattern, entry.pair, entry.choice.bytes, entry.executor);
-    if (same == nullptr || !same->edited) put_choice(all, entry);
-  }
-}
-
 }  // namespace
 
 bool add_to_profile(const fs::path& file, const Profile& known, const ProfileUpdate& news,
@@ -90,12 +72,8 @@ bool add_to_profile(const fs::path& file, const Profile& known, const ProfileUpd
   }
   Profile all = known;
   if (!news.links) all.node = std::move(there->node);
-  all.tuned = std::move(there->tuned);
-  all.collectives = std::move(there->collectives);
-  all.backends = std::move(there->backends);
-  add(all.tuned, news.tuned);
-  add(all.collectives, news.collectives);
-  add(all.backends, news.backends);
+  all.tables = std::move(there->tables);
+  all.tables.merge(news.tables);
   return save_profile(file, all, why);
 }
 

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "tune/profile.hpp"
 
@@ -14,9 +13,7 @@ namespace polypath {
 /// What one process found itself, of all that it knows.
 struct ProfileUpdate {
   bool links = false;  ///< of the node: measured
-  std::vector<TunedTransfer> tuned = {};
-  std::vector<TunedCollective> collectives = {};
-  std::vector<TunedBackend> backends = {};
+  ProfileTables tables = {};
 };
 
 /// Writes `file` with what it holds now and `news`, which is a part of `known`; an edited entry

@@ -16,16 +16,16 @@ State& state() {
   return instance;
 }
 
-struct Found {
+struct Reservation {
   CUdeviceptr start = 0;  ///< of the reservation
   std::uint64_t bytes = 0;
   CUdeviceptr base = 0;  ///< of the mapping
   const Mapping* mapping = nullptr;
 };
 
-Found find(CUdeviceptr address) {
+Reservation find(CUdeviceptr address) {
   for (const auto& [start, mappings] : state().reservations) {
-    Found reservation{start, 0, 0, nullptr};
+    Reservation reservation{start, 0, 0, nullptr};
     for (const Mapping& mapping : mappings) {
       if (address >= start + reservation.bytes &&
           address < start + reservation.bytes + mapping.bytes) {
@@ -45,7 +45,7 @@ void put(void* data, T value) {
 }
 
 /// Whether the attribute is other than of the allocation below.
-bool answer(const Found& reservation, CUpointer_attribute attribute, void* data) {
+bool answer(const Reservation& reservation, CUpointer_attribute attribute, void* data) {
   const bool whole = state().answer == MappingAnswer::reservation;
   switch (static_cast<int>(attribute)) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -68,7 +68,7 @@ bool answer(const Found& reservation, CUpointer_attribute attribute, void* data)
 
 CUresult get_attributes(unsigned int count, CUpointer_attribute* attributes, void** values,
                         CUdeviceptr address) {
-  const Found reservation = find(address);
+  const Reservation reservation = find(address);
   for (unsigned int i = 0; i < count; ++i) {
     const bool of_mapping = attributes[i] == CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR ||
                             attributes[i] == CU_POINTER_ATTRIBUTE_MAPPING_SIZE;
@@ -83,7 +83,7 @@ CUresult get_attributes(unsigned int count, CUpointer_attribute* attributes, voi
 }
 
 CUresult get_access(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {
-  const Found reservation = find(address);
+  const Reservation reservation = find(address);
   if (reservation.mapping == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *flags = reservation.mapping->access.contains(location->id) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
                                                               : CU_MEM_ACCESS_FLAGS_PROT_NONE;

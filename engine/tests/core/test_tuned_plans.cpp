@@ -33,7 +33,7 @@ TEST_F(TunedPlansTest, SettingsWin) {
            {{"min_size", "8M"}},
        }) {
     const auto tuned = open(settings);
-    ASSERT_EQ(tuned->source().tuned.size(), 1u);
+    ASSERT_EQ(tuned->source().tables.table<TunedTransfer>().entries().size(), 1u);
     OptionArguments off = settings;
     off.emplace_back("profile", "off");
     const Plan plan = plan_of(*tuned);
@@ -128,7 +128,7 @@ TEST_F(TunedPlansTest, OtherNodesProfile_IsRefused) {
   EXPECT_EQ(std::ranges::count(output, '\n'), 1) << output;
   EXPECT_THAT(output, HasSubstr(profile().string() + ": was measured on another node or driver"));
   EXPECT_THAT(context.source().profile_state, HasSubstr("another node"));
-  EXPECT_TRUE(context.source().tuned.empty());
+  EXPECT_TRUE(context.source().tables.table<TunedTransfer>().entries().empty());
 
   const auto refused = open();
   const Plan plan = plan_of(*refused);
@@ -144,7 +144,7 @@ TEST_F(TunedPlansTest, RefusedProfile_IsKeptAside) {
   EXPECT_EQ(text(), before) << "reading changes nothing";
 
   write_choice(Pattern::one_way, graph, .5, 4);
-  EXPECT_EQ(open()->source().tuned.size(), 1u);
+  EXPECT_EQ(open()->source().tables.table<TunedTransfer>().entries().size(), 1u);
   std::stringstream aside;
   aside << std::ifstream(profile().string() + ".refused").rdbuf();
   EXPECT_EQ(aside.str(), before);
@@ -170,11 +170,11 @@ TEST_F(TunedPlansTest, ProfilePathIsFolder_NothingIsMeasured) {
 TEST_F(TunedPlansTest, EntriesOfOthers_StayInProfile) {
   const auto context = open();
   write_choice(Pattern::window, stream, .25, 3);
-  TunedTransfer entry = open()->source().tuned.front();
+  TunedTransfer entry = open()->source().tables.table<TunedTransfer>().entries().front();
   entry.pattern = Pattern::one_way;
   context->save_tuned_transfer(entry);
-  EXPECT_EQ(context->source().tuned.size(), 1u);
-  EXPECT_EQ(open()->source().tuned.size(), 2u);
+  EXPECT_EQ(context->source().tables.table<TunedTransfer>().entries().size(), 1u);
+  EXPECT_EQ(open()->source().tables.table<TunedTransfer>().entries().size(), 2u);
 }
 
 TEST_F(TunedPlansTest, UnwritableProfile_LogsOneLineAndServes) {
@@ -189,7 +189,7 @@ TEST_F(TunedPlansTest, UnwritableProfile_LogsOneLineAndServes) {
   EXPECT_THAT(output, HasSubstr("the profile was not kept: cannot write " + nowhere.string()));
   EXPECT_THAT(context.source().profile_state, HasSubstr("cannot write"));
   // What was found serves as long as the context lives.
-  EXPECT_EQ(context.source().tuned.size(), 6u);
+  EXPECT_EQ(context.source().tables.table<TunedTransfer>().entries().size(), 6u);
   EXPECT_TRUE(context.planner()
                   .plan(std::vector<Request>{{MemoryId::gpu(0), MemoryId::gpu(1), kBytes}}, 0)
                   ->tuned);

@@ -15,7 +15,8 @@ TEST_F(TuningTest, FindsTheBestOfASmallGraphOfRoutes) {
   const auto context = open();
   const double predicted_gbps = rate_gbps(bytes, plan_of(*context, bytes).predicted_us);
   // The window comes last; moving 128 MiB for each measurement would take long.
-  tune(*context, one_pair(bytes), [&] { return context->source().tuned.size() == 4; });
+  tune(*context, one_pair(bytes),
+       [&] { return context->source().tables.table<TunedTransfer>().entries().size() == 4; });
   // 60 GB/s directly, 60 by GPU 2, 12 by host memory, and these 12 for both ways together.
   struct Row {
     Pattern pattern;
@@ -48,10 +49,9 @@ TEST_F(TuningTest, LocalSearchComesNearTheWholeGrid) {
   request.budget_s = 1e-9;  // does not count
   const Reports reports = tune(*whole, request);
   EXPECT_FALSE(reports.result.stopped);
-  EXPECT_EQ(whole->source().tuned.size(), 6u);
-  for (const TunedTransfer& entry : whole->source().tuned) {
-    const TunedTransfer* const other =
-        known_choice(local->source().tuned, entry.pattern, entry.pair, kMiB, entry.executor);
+  EXPECT_EQ(whole->source().tables.table<TunedTransfer>().entries().size(), 6u);
+  for (const TunedTransfer& entry : whole->source().tables.table<TunedTransfer>().entries()) {
+    const TunedTransfer* const other = local->source().tables.table<TunedTransfer>().find(entry);
     ASSERT_NE(other, nullptr);
     EXPECT_GT(other->measured_gbps, .95 * entry.measured_gbps)
         << to_string(entry.pattern) << ", " << to_string(entry.executor);
@@ -64,7 +64,8 @@ TEST_F(TuningTest, PlansFollowItAndTransfersGoThatWay) {
   const std::string before = table(plan_of(*context));
   tune(*context, one_pair());
   const TunedTransfer* const entry =
-      find_choice(context->source().tuned, Pattern::one_way, kClass, kBytes, std::nullopt);
+      find_choice(context->source().tables.table<TunedTransfer>().entries(), Pattern::one_way,
+                  kClass, kBytes, std::nullopt);
   ASSERT_NE(entry, nullptr);
   const Plan plan = plan_of(*context);
   EXPECT_NE(table(plan), before);
@@ -98,7 +99,7 @@ TEST_F(TuningTest, EveryClassAndPatternIsTuned) {
                                  "gpu0 to gpu1, window, 1 MiB", "gpu0 to host0, one way, 1 MiB",
                                  "gpu0 to host0, both ways, 1 MiB", "gpu0 to host0, window, 1 MiB",
                                  "host0 to gpu0, one way, 1 MiB", "host0 to gpu0, window, 1 MiB"));
-  EXPECT_EQ(context->source().tuned.size(), 16u);
+  EXPECT_EQ(context->source().tables.table<TunedTransfer>().entries().size(), 16u);
   for (const ExecutorKind executor : {stream, graph}) {
     const TunedTransfer* const window = known(*context, Pattern::window, executor, kMiB);
     EXPECT_LE(window->measured_gbps, 132);
@@ -120,13 +121,14 @@ TEST_F(TuningTest, StoppedItGoesOnFromTheProfile) {
   request.sizes = {kMiB, 2 * kMiB};
   {
     const auto context = open();
-    const Reports first =
-        tune(*context, request, [&] { return context->source().tuned.size() >= 3; });
+    const Reports first = tune(*context, request, [&] {
+      return context->source().tables.table<TunedTransfer>().entries().size() >= 3;
+    });
     EXPECT_TRUE(first.result.stopped);
     EXPECT_EQ(first.total, 6u);
-    EXPECT_EQ(context->source().tuned.size(), 3u);
+    EXPECT_EQ(context->source().tables.table<TunedTransfer>().entries().size(), 3u);
   }
-  const std::vector<TunedTransfer> kept = open()->source().tuned;
+  const std::vector<TunedTransfer> kept = open()->source().tables.table<TunedTransfer>().entries();
   ASSERT_EQ(kept.size(), 3u);
   {
     const auto context = open();
@@ -134,10 +136,11 @@ TEST_F(TuningTest, StoppedItGoesOnFromTheProfile) {
     EXPECT_FALSE(second.result.stopped);
     EXPECT_EQ(second.total, 5u) << "one task was done, of another one executor";
     EXPECT_FALSE(second.tasks.contains("gpu0 to gpu1, one way, 2 MiB"));
-    ASSERT_EQ(context->source().tuned.size(), 12u);
+    ASSERT_EQ(context->source().tables.table<TunedTransfer>().entries().size(), 12u);
     for (std::size_t i = 0; i < kept.size(); ++i) {
-      EXPECT_EQ(digest(context->source().tuned[i]), digest(kept[i]));
-      EXPECT_EQ(context->source().tuned[i].tried, kept[i].tried);
+      EXPECT_EQ(digest(context->source().tables.table<TunedTransfer>().entries()[i]),
+                digest(kept[i]));
+      EXPECT_EQ(context->source().tables.table<TunedTransfer>().entries()[i].tried, kept[i].tried);
     }
   }
   const auto context = open();
@@ -153,7 +156,7 @@ TEST_F(TuningTest, StoppedSearch_KeepsNoResult) {
   std::size_t left = 5;
   const Reports reports = tune(*context, one_pair(), [&] { return left-- == 0; });
   EXPECT_TRUE(reports.result.stopped);
-  EXPECT_TRUE(context->source().tuned.empty());
+  EXPECT_TRUE(context->source().tables.table<TunedTransfer>().entries().empty());
   // What was tried out last is forgotten.
   EXPECT_EQ(table(plan_of(*context)), table(plan_of(*open({{"profile", "off"}}))));
 }
@@ -163,14 +166,14 @@ TEST_F(TuningTest, BudgetEndsTheSearch) {
   TuningRequest request = one_pair();
   request.budget_s = 1e-6;
   EXPECT_TRUE(tune(*context, request).result.stopped);
-  EXPECT_TRUE(context->source().tuned.empty());
+  EXPECT_TRUE(context->source().tables.table<TunedTransfer>().entries().empty());
 }
 
 TEST_F(TuningTest, Retune_ReplacesAllButEdits) {
   {
     const auto context = open();
     tune(*context, one_pair());
-    ASSERT_EQ(context->source().tuned.size(), 6u);
+    ASSERT_EQ(context->source().tables.table<TunedTransfer>().entries().size(), 6u);
   }
   write_choice(Pattern::one_way, stream, .25, 2);
   replace("measured_gbps = 100.00", "measured_gbps = 999.00");
@@ -193,7 +196,7 @@ TEST_F(TuningTest, Retune_ReplacesAllButEdits) {
   const auto later = open();
   EXPECT_TRUE(known(*later, Pattern::one_way, stream)->edited);
   EXPECT_EQ(table(plan_of(*later)), "direct 0.50/1, via gpu2 0.50/4");
-  EXPECT_EQ(later->source().tuned.size(), 6u);
+  EXPECT_EQ(later->source().tables.table<TunedTransfer>().entries().size(), 6u);
 }
 
 TEST_F(TuningTest, SimulatedNodeWithoutFile_SavesNothing) {
@@ -201,7 +204,7 @@ TEST_F(TuningTest, SimulatedNodeWithoutFile_SavesNothing) {
   const auto context = open({{"profile", "auto"}});
   tune(*context, one_pair());
   unsetenv("XDG_CACHE_HOME");
-  EXPECT_EQ(context->source().tuned.size(), 6u);
+  EXPECT_EQ(context->source().tables.table<TunedTransfer>().entries().size(), 6u);
   EXPECT_TRUE(context->planner()
                   .plan(std::vector<Request>{{MemoryId::gpu(0), MemoryId::gpu(1), kBytes}}, 0)
                   ->tuned);

@@ -84,7 +84,8 @@ class TuningTest : public SimulatedTest {
 
   static const TunedTransfer* known(const Context& context, Pattern pattern, ExecutorKind executor,
                                     std::uint64_t bytes = kBytes) {
-    return known_choice(context.source().tuned, pattern, kClass, bytes, executor);
+    return context.source().tables.table<TunedTransfer>().find(
+        {.pattern = pattern, .pair = kClass, .choice = {.bytes = bytes}, .executor = executor});
   }
 
   /// Writes a profile with one choice for the pair: half direct, half by the other GPU in `chunks`.

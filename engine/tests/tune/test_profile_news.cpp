@@ -9,10 +9,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "base/log.hpp"
 #include "topology/node_file.hpp"
+#include "trial_entry.hpp"
+#include "tune/tuned_transfer_profile.hpp"
 
 namespace polypath {
 namespace {
@@ -27,27 +30,13 @@ TunedTransfer choice_of_size(std::uint64_t bytes, int slots = 0) {
   return entry;
 }
 
-TunedCollective collective_of_size(std::uint64_t bytes) {
-  TunedCollective entry;
-  entry.op = "allreduce";
-  entry.ranks = "4 ranks";
-  entry.bytes = bytes;
-  entry.way.algorithm = "flat";
-  entry.way.stages = 1;
-  entry.way.blocks = 8;
-  return entry;
+template <typename Entry>
+ProfileUpdate news_of(const std::vector<Entry>& entries) {
+  ProfileUpdate news;
+  news.tables.table<Entry>() = ProfileTable<Entry>(entries);
+  return news;
 }
-
-TunedBackend backend_of_size(std::uint64_t bytes) {
-  TunedBackend entry;
-  entry.op = "post";
-  entry.ranks = "4 ranks";
-  entry.bytes = bytes;
-  entry.backend = "polypath";
-  entry.times = {{"polypath", 1}};
-  entry.pairs = 1;
-  return entry;
-}
+ProfileUpdate news_of(const TunedTransfer& entry) { return news_of(std::vector{entry}); }
 
 class ProfileNewsTest : public testing::Test {
  protected:
@@ -63,9 +52,7 @@ class ProfileNewsTest : public testing::Test {
   void add(const ProfileUpdate& news, double gbps = 90,
            std::chrono::milliseconds longest_wait = std::chrono::minutes(10)) const {
     Profile known = profile(gbps);
-    known.tuned = news.tuned;
-    known.collectives = news.collectives;
-    known.backends = news.backends;
+    known.tables = news.tables;
     std::string why;
     EXPECT_TRUE(add_to_profile(file_, known, news, &why, longest_wait)) << why;
   }
@@ -82,7 +69,9 @@ class ProfileNewsTest : public testing::Test {
   }
   [[nodiscard]] std::vector<std::uint64_t> sizes_now() const {
     std::vector<std::uint64_t> sizes;
-    for (const TunedTransfer& entry : now().tuned) sizes.push_back(entry.choice.bytes);
+    const Profile profile_now = now();
+    for (const TunedTransfer& entry : profile_now.tables.table<TunedTransfer>().entries())
+      sizes.push_back(entry.choice.bytes);
     return sizes;
   }
 
@@ -92,22 +81,34 @@ class ProfileNewsTest : public testing::Test {
 };
 
 TEST_F(ProfileNewsTest, EntriesOfOthers_Stay) {
-  add({.tuned = {choice_of_size(4096)}});
-  add({.collectives = {collective_of_size(4096)}});
-  add({.backends = {backend_of_size(4096)}});
-  add({.tuned = {choice_of_size(8192)},
-       .collectives = {collective_of_size(8192)},
-       .backends = {backend_of_size(8192)}});
-  add({.tuned = {choice_of_size(4096, 2)}});
+  add(news_of(choice_of_size(4096)));
+  add(news_of<TrialEntry>({{"a", 1}}));
+  ProfileUpdate both = news_of(choice_of_size(8192));
+  both.tables.table<TrialEntry>().put({"b", 2});
+  add(both);
+  add(news_of(choice_of_size(4096, 2)));
   EXPECT_THAT(sizes_now(), ElementsAre(4096, 8192));
-  EXPECT_EQ(now().tuned.front().choice.slots, 2) << "found anew";
-  EXPECT_EQ(now().collectives.size(), 2u);
-  EXPECT_EQ(now().backends.size(), 2u);
+  EXPECT_EQ(now().tables.table<TunedTransfer>().entries().front().choice.slots, 2) << "found anew";
+  EXPECT_THAT(now().tables.table<TrialEntry>().entries(),
+              ElementsAre(TrialEntry{"a", 1}, TrialEntry{"b", 2}));
+}
+
+TEST_F(ProfileNewsTest, UnknownTable_IsRefusedByName) {
+  add(news_of<TrialEntry>({{"a", 1}}));
+  std::stringstream text;
+  text << std::ifstream(file_).rdbuf();
+  std::string changed = text.str();
+  changed.replace(changed.find("[[trial]]"), 9, "[[trail]]");
+  std::ofstream(file_) << changed;
+  std::string why;
+  EXPECT_FALSE(load_profile(file_, "ab12", &why));
+  EXPECT_THAT(why, testing::HasSubstr("trail: is not a known key"));
+  EXPECT_EQ(read_node_file(file_), profile(90).node) << "as a node, its tables do not matter";
 }
 
 TEST_F(ProfileNewsTest, OnlyLinkUpdates_ReplaceLinks) {
   add({.links = true}, 80);
-  add({.tuned = {choice_of_size(4096)}}, 70);
+  add(news_of(choice_of_size(4096)), 70);
   EXPECT_EQ(now().node.links.front().gbps, 80);
   add({.links = true}, 60);
   EXPECT_EQ(now().node.links.front().gbps, 60);
@@ -117,23 +118,23 @@ TEST_F(ProfileNewsTest, OnlyLinkUpdates_ReplaceLinks) {
 TEST_F(ProfileNewsTest, ConcurrentEdit_Stays) {
   TunedTransfer edited = choice_of_size(4096, 3);
   edited.edited = true;
-  add({.tuned = {edited}});
-  add({.tuned = {choice_of_size(4096, 5)}});
-  EXPECT_EQ(now().tuned.front().choice.slots, 3);
+  add(news_of(edited));
+  add(news_of(choice_of_size(4096, 5)));
+  EXPECT_EQ(now().tables.table<TunedTransfer>().entries().front().choice.slots, 3);
 }
 
 TEST_F(ProfileNewsTest, NoFile_AllKnownIsWritten) {
   Profile known = profile(90);
-  known.tuned = {choice_of_size(4096), choice_of_size(8192)};
+  known.tables = news_of<TunedTransfer>({choice_of_size(4096), choice_of_size(8192)}).tables;
   std::string why;
-  EXPECT_TRUE(add_to_profile(file_, known, {.tuned = {choice_of_size(8192)}}, &why)) << why;
+  EXPECT_TRUE(add_to_profile(file_, known, news_of(choice_of_size(8192)), &why)) << why;
   EXPECT_THAT(sizes_now(), ElementsAre(4096, 8192));
 }
 
 TEST_F(ProfileNewsTest, DamagedFile_IsKeptAside) {
-  add({.tuned = {choice_of_size(4096)}});
+  add(news_of(choice_of_size(4096)));
   std::ofstream(file_) << "schema = ";
-  add({.tuned = {choice_of_size(8192)}});
+  add(news_of(choice_of_size(8192)));
   EXPECT_THAT(sizes_now(), ElementsAre(8192));
   EXPECT_EQ(fs::file_size(file_.string() + ".refused"), 9u);
 }
@@ -146,7 +147,7 @@ TEST_F(ProfileNewsTest, ManyAtOnceLoseNothingAndLeaveNothing) {
     for (std::uint64_t w = 0; w < kWriters; ++w)
       writers.emplace_back([&, w] {
         for (std::uint64_t i = 0; i < kEach; ++i)
-          add({.tuned = {choice_of_size(4096 * (1 + w * kEach + i))}});
+          add(news_of(choice_of_size(4096 * (1 + w * kEach + i))));
       });
   }
   EXPECT_EQ(sizes_now().size(), kWriters * kEach);
@@ -156,7 +157,7 @@ TEST_F(ProfileNewsTest, ManyAtOnceLoseNothingAndLeaveNothing) {
 TEST_F(ProfileNewsTest, HeldLock_DelaysWritersOnlyBriefly) {
   const int folder = open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   ASSERT_EQ(flock(folder, LOCK_EX), 0);
-  add({.tuned = {choice_of_size(4096)}}, 90, std::chrono::milliseconds(50));
+  add(news_of(choice_of_size(4096)), 90, std::chrono::milliseconds(50));
   EXPECT_THAT(sizes_now(), ElementsAre(4096));
   close(folder);
 }

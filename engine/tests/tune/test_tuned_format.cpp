@@ -1,6 +1,7 @@
 // Tuned choices in a profile: they come back as they were, edits are recognised, and what is
 // damaged is refused whole, with a line that names the file.
 #include "tune/profile.hpp"
+#include "tune/tuned_transfer_profile.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -60,7 +61,7 @@ class TunedFormatTest : public testing::Test {
     file_ = folder_ / "node.toml";
     Profile profile = make_profile(read_node_file(fs::path(POLYPATH_NODE_FILES) / "narval.toml"),
                                    "ab12", "580.65");
-    profile.tuned = some_choices();
+    profile.tables.table<TunedTransfer>() = ProfileTable(some_choices());
     std::string why;
     EXPECT_TRUE(save_profile(file_, profile, &why)) << why;
     std::stringstream text;
@@ -84,7 +85,7 @@ class TunedFormatTest : public testing::Test {
     const auto loaded = load_profile(file_, "ab12", &why_);
     EXPECT_EQ(loaded.has_value(), why_.empty());
     EXPECT_EQ(why_.find('\n'), std::string::npos) << "one line: " << why_;
-    return loaded ? loaded->tuned : std::vector<TunedTransfer>();
+    return loaded ? loaded->tables.table<TunedTransfer>().entries() : std::vector<TunedTransfer>();
   }
 
   fs::path folder_;
@@ -99,7 +100,7 @@ TEST_F(TunedFormatTest, ComesBackAsItWas) {
 }
 
 TEST_F(TunedFormatTest, LooksLikeThis) {
-  EXPECT_EQ(format_tuned(some_choices()[0]),
+  EXPECT_EQ(ProfileFormat<TunedTransfer>::format(some_choices()[0]),
             "[[tuned]]\n"
             "pattern = \"one way\"\n"
             "pair = \"gpu to gpu, nvlink x4, via 2 gpu, 1 host\"\n"
@@ -122,7 +123,7 @@ TEST_F(TunedFormatTest, SharesThatWereRoundedAreNoEdit) {
   entry.choice.routes[0].share = 1.0 / 3;
   entry.choice.routes[1].share = 1.0 / 3 - .01666666;
   entry.choice.routes[2].share = 1.0 / 3 - .04333334;
-  const auto choices = choices_of(text_ + "\n" + format_tuned(entry));
+  const auto choices = choices_of(text_ + "\n" + ProfileFormat<TunedTransfer>::format(entry));
   ASSERT_EQ(choices.size(), 4u) << why_;
   EXPECT_FALSE(choices[3].edited);
   EXPECT_NEAR(choices[3].choice.routes[0].share, 1.0 / 3, .00005);
@@ -149,8 +150,9 @@ TEST_F(TunedFormatTest, EditsAreRecognised) {
 TEST_F(TunedFormatTest, EditStaysAnEditWhenSavedAgain) {
   auto choices = choices_with("slots = 6", "slots = 3");
   ASSERT_EQ(choices.size(), 3u) << why_;
-  EXPECT_THAT(format_tuned(choices[0]), testing::Not(HasSubstr("digest")));
-  const auto again = choices_with("[end]", format_tuned(choices[0]) + "[end]");
+  EXPECT_THAT(ProfileFormat<TunedTransfer>::format(choices[0]), testing::Not(HasSubstr("digest")));
+  const auto again =
+      choices_with("[end]", ProfileFormat<TunedTransfer>::format(choices[0]) + "[end]");
   ASSERT_EQ(again.size(), 4u) << why_;
   EXPECT_EQ(again[3], choices[0]);
 }

@@ -44,29 +44,29 @@ inline int gpu_of(const void* address) noexcept {
 class MemoryAt {
  public:
   /// The GPU as of gpu_of(), and the end of what is certain to be the same memory.
-  struct Found {
+  struct Range {
     int gpu = -1;
     std::uintptr_t end = 0;
   };
   static constexpr std::uintptr_t kPage = 4096;
-  Found find(std::uintptr_t address) noexcept {
-    if (address >= begin_ && address < found_.end) return found_;
+  Range find(std::uintptr_t address) noexcept {
+    if (address >= begin_ && address < range_.end) return range_;
     const auto* const pointer = reinterpret_cast<const void*>(address);
-    found_ = {gpu_of(pointer), (address / kPage + 1) * kPage};
+    range_ = {gpu_of(pointer), (address / kPage + 1) * kPage};
     begin_ = address;
     CUdeviceptr start = 0;
     std::size_t bytes = 0;
-    if (found_.gpu >= 0)
-      found_.end = ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, pointer, &start) && start != 0 &&
+    if (range_.gpu >= 0)
+      range_.end = ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, pointer, &start) && start != 0 &&
                            ask(CU_POINTER_ATTRIBUTE_RANGE_SIZE, pointer, &bytes)
                        ? start + bytes
                        : UINTPTR_MAX;  // what the driver does not tell
-    return found_;
+    return range_;
   }
 
  private:
   std::uintptr_t begin_ = 1;
-  Found found_{-1, 0};
+  Range range_{-1, 0};
 };
 
 /// Where a buffer is.

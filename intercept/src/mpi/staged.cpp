@@ -21,7 +21,7 @@ class RunCopies {
 
   bool add(std::uintptr_t there, char* here, std::size_t bytes) noexcept {
     while (bytes > 0) {
-      const MemoryAt::Found range = memory_.find(there);
+      const MemoryAt::Range range = memory_.find(there);
       // Memory of the host does not end where a page does.
       const std::size_t part =
           range.gpu < 0 ? bytes : static_cast<std::size_t>(std::min(bytes, range.end - there));
@@ -206,7 +206,7 @@ bool Staged::may_be_on_device() const noexcept {
   MemoryAt memory;
   const bool is_array = pages > kFewPages && buffer_ != 0;
   for (std::uintptr_t at = begin; at < end;) {
-    const MemoryAt::Found range = memory.find(at);
+    const MemoryAt::Range range = memory.find(at);
     if (range.gpu >= 0) return true;
     at = is_array ? at + kStep : range.end;
   }

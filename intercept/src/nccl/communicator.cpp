@@ -182,13 +182,14 @@ CommRef::CommRef(const void* handle) noexcept {
   // none.
   Communicator* const communicator = place->communicator.load();
   if (communicator != nullptr && communicator->handle == handle && is_own(*communicator))
-    its_ = communicator;
+    communicator_ = communicator;
 }
 CommRef::CommRef(CommRef&& other) noexcept
-    : users_(std::exchange(other.users_, nullptr)), its_(std::exchange(other.its_, nullptr)) {}
+    : users_(std::exchange(other.users_, nullptr)),
+      communicator_(std::exchange(other.communicator_, nullptr)) {}
 CommRef& CommRef::operator=(CommRef&& other) noexcept {
   std::swap(users_, other.users_);
-  std::swap(its_, other.its_);
+  std::swap(communicator_, other.communicator_);
   return *this;
 }
 CommRef::~CommRef() {

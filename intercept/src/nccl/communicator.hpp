@@ -56,14 +56,14 @@ class CommRef {
   CommRef& operator=(CommRef&& other) noexcept;
   ~CommRef();
 
-  [[nodiscard]] Communicator* get() const noexcept { return its_; }
-  Communicator* operator->() const noexcept { return its_; }
-  Communicator& operator*() const noexcept { return *its_; }
-  explicit operator bool() const noexcept { return its_ != nullptr; }
+  [[nodiscard]] Communicator* get() const noexcept { return communicator_; }
+  Communicator* operator->() const noexcept { return communicator_; }
+  Communicator& operator*() const noexcept { return *communicator_; }
+  explicit operator bool() const noexcept { return communicator_ != nullptr; }
 
  private:
   std::atomic<int>* users_ = nullptr;
-  Communicator* its_ = nullptr;
+  Communicator* communicator_ = nullptr;
 };
 
 /// Whether another one can be known.

@@ -85,42 +85,44 @@ ExchangeBuffers::ExchangeBuffers(int gpu) noexcept {
     return;
   }
   // Kept: NCCL has it as well, and it goes with the process.
-  if (const int code = driver::primary_ctx_retain(&its_.context, device); code != 0) {
-    its_.context = nullptr;
+  if (const int code = driver::primary_ctx_retain(&resources_.context, device); code != 0) {
+    resources_.context = nullptr;
     fail("cuDevicePrimaryCtxRetain", code);
     return;
   }
-  const InContext current(its_.context);
-  if (driver::ctx_get_id(its_.context, &its_.context_id) != CUDA_SUCCESS) its_.context_id = 0;
-  if (take_kept(its_)) return;
+  const InContext current(resources_.context);
+  if (driver::ctx_get_id(resources_.context, &resources_.context_id) != CUDA_SUCCESS)
+    resources_.context_id = 0;
+  if (take_kept(resources_)) return;
   void* pinned = nullptr;
-  if (const int code = driver::stream_create(&its_.stream, CU_STREAM_NON_BLOCKING); code != 0) {
-    its_.stream = nullptr;
+  if (const int code = driver::stream_create(&resources_.stream, CU_STREAM_NON_BLOCKING);
+      code != 0) {
+    resources_.stream = nullptr;
     fail("cuStreamCreate", code);
-  } else if (const int memory = driver::mem_alloc(&its_.memory, kBytes); memory != 0) {
-    its_.memory = 0;
+  } else if (const int memory = driver::mem_alloc(&resources_.memory, kBytes); memory != 0) {
+    resources_.memory = 0;
     fail("cuMemAlloc", memory);
   } else if (const int host = driver::mem_host_alloc(&pinned, kBytes, 0); host != 0) {
     fail("cuMemHostAlloc", host);
   } else {
-    its_.pinned = static_cast<std::byte*>(pinned);
+    resources_.pinned = static_cast<std::byte*>(pinned);
   }
 }
 
 ExchangeBuffers::~ExchangeBuffers() {
-  if (its_.context == nullptr) return;
+  if (resources_.context == nullptr) return;
   // What NCCL may still be at is not taken from it.
-  const bool is_whole = its_.pinned != nullptr;
-  if (is_whole && (!why_.empty() || keep(its_))) return;
-  const InContext current(its_.context);
+  const bool is_whole = resources_.pinned != nullptr;
+  if (is_whole && (!why_.empty() || keep(resources_))) return;
+  const InContext current(resources_.context);
   const RelaxedCapture relaxed;
-  if (is_whole) driver::mem_free_host(its_.pinned);
-  if (its_.memory != 0) driver::mem_free(its_.memory);
-  if (its_.stream != nullptr) driver::stream_destroy(its_.stream);
+  if (is_whole) driver::mem_free_host(resources_.pinned);
+  if (resources_.memory != 0) driver::mem_free(resources_.memory);
+  if (resources_.stream != nullptr) driver::stream_destroy(resources_.stream);
 }
 
 ExchangeBuffers& ExchangeBuffers::operator=(ExchangeBuffers&& other) noexcept {
-  std::swap(its_, other.its_);
+  std::swap(resources_, other.resources_);
   std::swap(why_, other.why_);
   return *this;
 }
@@ -154,7 +156,7 @@ bool HostAllGather::gather_part(const std::byte* local, std::byte* all, std::siz
                                 std::size_t bytes) noexcept {
   // This rank's part follows those of all.
   const std::size_t own = kPart * size_;
-  const auto& buffers = buffers_.its_;
+  const auto& buffers = buffers_.resources_;
   const auto pinned = reinterpret_cast<CUdeviceptr>(buffers.pinned);
   const Header header{key_, ++parts_};
   const std::size_t whole = sizeof header + bytes;
@@ -187,7 +189,7 @@ bool HostAllGather::gather_part(const std::byte* local, std::byte* all, std::siz
 
 bool HostAllGather::wait() noexcept {
   for (;;) {
-    const CUresult state = driver::stream_query(buffers_.its_.stream);
+    const CUresult state = driver::stream_query(buffers_.resources_.stream);
     if (state == CUDA_SUCCESS) return true;
     if (state != CUDA_ERROR_NOT_READY) return fail("cuStreamQuery", state);
     int error = kSuccess;

@@ -28,10 +28,10 @@ class ExchangeBuffers {
 
   /// "": nothing is missing.
   [[nodiscard]] const std::string& why() const noexcept { return why_; }
-  [[nodiscard]] CUcontext context() const noexcept { return its_.context; }
+  [[nodiscard]] CUcontext context() const noexcept { return resources_.context; }
   /// As the driver numbers contexts; 0: it does not.
-  [[nodiscard]] unsigned long long context_id() const noexcept { return its_.context_id; }
-  [[nodiscard]] bool are_taken() const noexcept { return its_.pinned != nullptr; }
+  [[nodiscard]] unsigned long long context_id() const noexcept { return resources_.context_id; }
+  [[nodiscard]] bool are_taken() const noexcept { return resources_.pinned != nullptr; }
 
  private:
   friend class HostAllGather;
@@ -48,7 +48,7 @@ class ExchangeBuffers {
   static bool keep(const Buffers& buffers) noexcept;
   void fail(const char* call, int code) noexcept;
 
-  Buffers its_;
+  Buffers resources_;
   std::string why_;
 };
 

@@ -151,7 +151,7 @@ class Part {
   /// `shift`: where in their allocations this rank has its buffers.
   Part(const Step& step, const NcclRank& member, std::size_t shift)
       : step_(step),
-        its_(member),
+        member_(member),
         one_(step.count * nccl::bytes_of_type(step.type)),
         size_(static_cast<std::size_t>(member.size)),
         rank_(static_cast<std::size_t>(member.rank)),
@@ -165,38 +165,38 @@ class Part {
   }
 
   void call(CUstream stream) const {
-    const NcclApi& nccl = its_.nccl;
+    const NcclApi& nccl = member_.nccl;
     const void* const from = send_.get(send_at_);
     void* const to = !step_.in_place                 ? recv_.get()
                      : is(Operation::reduce_scatter) ? send_.get(one_ * rank_)
                                                      : send_.get();
     const auto count = step_.count;
     if (step_.is_message()) {
-      const int next = (its_.rank + 1) % its_.size;
-      const int before = (its_.rank + its_.size - 1) % its_.size;
+      const int next = (member_.rank + 1) % member_.size;
+      const int before = (member_.rank + member_.size - 1) % member_.size;
       NCCL_OK(nccl.ncclGroupStart());
-      NCCL_OK(nccl.ncclSend(from, one_, 0, next, its_.comm, stream));
-      NCCL_OK(nccl.ncclRecv(recv_.get(), one_, 0, before, its_.comm, stream));
+      NCCL_OK(nccl.ncclSend(from, one_, 0, next, member_.comm, stream));
+      NCCL_OK(nccl.ncclRecv(recv_.get(), one_, 0, before, member_.comm, stream));
       NCCL_OK(nccl.ncclGroupEnd());
       return;
     }
     switch (step_.operation()) {
       case Operation::all_reduce:
         return NCCL_OK(
-            nccl.ncclAllReduce(from, to, count, step_.type, step_.reduction, its_.comm, stream));
+            nccl.ncclAllReduce(from, to, count, step_.type, step_.reduction, member_.comm, stream));
       case Operation::reduce_scatter:
         return NCCL_OK(nccl.ncclReduceScatter(from, to, count, step_.type, step_.reduction,
-                                              its_.comm, stream));
+                                              member_.comm, stream));
       case Operation::reduce:
         return NCCL_OK(nccl.ncclReduce(from, to, count, step_.type, step_.reduction, step_.root,
-                                       its_.comm, stream));
+                                       member_.comm, stream));
       case Operation::all_gather:
-        return NCCL_OK(nccl.ncclAllGather(from, to, count, step_.type, its_.comm, stream));
+        return NCCL_OK(nccl.ncclAllGather(from, to, count, step_.type, member_.comm, stream));
       case Operation::broadcast:
         return NCCL_OK(
-            nccl.ncclBroadcast(from, to, count, step_.type, step_.root, its_.comm, stream));
+            nccl.ncclBroadcast(from, to, count, step_.type, step_.root, member_.comm, stream));
       case Operation::all_to_all:
-        return NCCL_OK(nccl.ncclAlltoAll(from, to, count, step_.type, its_.comm, stream));
+        return NCCL_OK(nccl.ncclAlltoAll(from, to, count, step_.type, member_.comm, stream));
     }
   }
 
@@ -204,7 +204,7 @@ class Part {
   void check() const {
     Bytes send(step_.in_place ? std::max(sent_, received_) : sent_, kPoison);
     Bytes recv(received_, kPoison);
-    const Bytes contents = content(step_, its_.rank, sent_ / nccl::bytes_of_type(step_.type));
+    const Bytes contents = content(step_, member_.rank, sent_ / nccl::bytes_of_type(step_.type));
     std::ranges::copy(contents, send.begin() + static_cast<std::ptrdiff_t>(send_at_));
     const bool in_place = step_.in_place && !step_.is_message();
     Bytes& image = in_place ? send : recv;
@@ -214,7 +214,7 @@ class Part {
     const std::string where =
         "operation " + std::to_string(step_.what) + ", type " + std::to_string(step_.type) +
         ", operator " + std::to_string(step_.reduction) + ", " + std::to_string(step_.count) +
-        " elements, rank " + std::to_string(its_.rank) + " of " + std::to_string(its_.size);
+        " elements, rank " + std::to_string(member_.rank) + " of " + std::to_string(member_.size);
     if (send_.all() != send) throw std::runtime_error("what is sent is wrong: " + where);
     if (recv_.all() != recv) throw std::runtime_error("what is received is wrong: " + where);
     if (!send_.is_guarded() || !recv_.is_guarded()) throw std::runtime_error("beside: " + where);
@@ -227,7 +227,7 @@ class Part {
   /// What this rank gets; empty: nothing.
   [[nodiscard]] Bytes expected() const {
     std::vector<Bytes> all;
-    for (int rank = 0; rank < its_.size; ++rank)
+    for (int rank = 0; rank < member_.size; ++rank)
       all.push_back(content(step_, rank, sent_ / nccl::bytes_of_type(step_.type)));
     const auto part = [&](const Bytes& bytes, std::size_t index) {
       const auto first = bytes.begin() + static_cast<std::ptrdiff_t>(one_ * index);
@@ -238,7 +238,7 @@ class Part {
     switch (step_.operation()) {
       case Operation::all_reduce: return combined(step_, all);
       case Operation::reduce_scatter: return part(combined(step_, all), rank_);
-      case Operation::reduce: return step_.root == its_.rank ? combined(step_, all) : Bytes();
+      case Operation::reduce: return step_.root == member_.rank ? combined(step_, all) : Bytes();
       case Operation::broadcast: return all[static_cast<std::size_t>(step_.root)];
       case Operation::all_gather:
         for (const Bytes& contents : all)
@@ -255,7 +255,7 @@ class Part {
   }
 
   const Step& step_;
-  const NcclRank& its_;
+  const NcclRank& member_;
   std::size_t one_;
   std::size_t size_;
   std::size_t rank_;

@@ -45,7 +45,7 @@ class HostBytes {
 /// A sum whose buffers rank 1 has in pinned memory, and others on their GPUs.
 class Sum {
  public:
-  Sum(const NcclRank& member, std::size_t count) : its_(member), count_(count) {
+  Sum(const NcclRank& member, std::size_t count) : member_(member), count_(count) {
     if (member.rank == 1) {
       for (auto& buffer : host_) buffer = std::make_unique<HostBytes>(4 * count);
     } else {
@@ -57,9 +57,9 @@ class Sum {
 
   void fill(unsigned seed) {
     seed_ = seed;
-    const Bytes contents = bytes_of(floats_of(its_.rank, count_, seed));
+    const Bytes contents = bytes_of(floats_of(member_.rank, count_, seed));
     const Bytes poison(4 * count_, kPoison);
-    if (its_.rank == 1) {
+    if (member_.rank == 1) {
       host_[0]->put(contents);
       host_[1]->put(poison);
     } else {
@@ -68,23 +68,23 @@ class Sum {
     }
   }
   [[nodiscard]] int call(CUstream stream) const {
-    const bool is_host = its_.rank == 1;
-    return its_.nccl.ncclAllReduce(is_host ? host_[0]->get() : device_[0]->get(),
-                                   is_host ? host_[1]->get() : device_[1]->get(), count_, kFloat32,
-                                   kSum, its_.comm, stream);
+    const bool is_host = member_.rank == 1;
+    return member_.nccl.ncclAllReduce(is_host ? host_[0]->get() : device_[0]->get(),
+                                      is_host ? host_[1]->get() : device_[1]->get(), count_,
+                                      kFloat32, kSum, member_.comm, stream);
   }
   void check() const {
-    const bool is_host = its_.rank == 1;
-    expect_floats(is_host ? host_[1]->all() : device_[1]->all(), sum_of(its_.size, count_, seed_),
-                  "sum", its_.rank);
+    const bool is_host = member_.rank == 1;
+    expect_floats(is_host ? host_[1]->all() : device_[1]->all(),
+                  sum_of(member_.size, count_, seed_), "sum", member_.rank);
     EXPECT_EQ(is_host ? host_[0]->all() : device_[0]->all(),
-              bytes_of(floats_of(its_.rank, count_, seed_)));
+              bytes_of(floats_of(member_.rank, count_, seed_)));
     for (const auto& buffer : host_) EXPECT_TRUE(buffer == nullptr || buffer->is_guarded());
     for (const auto& buffer : device_) EXPECT_TRUE(buffer == nullptr || buffer->is_guarded());
   }
 
  private:
-  const NcclRank& its_;
+  const NcclRank& member_;
   std::size_t count_;
   unsigned seed_ = 0;
   std::array<std::unique_ptr<HostBytes>, 2> host_;  // what is sent, what is received

@@ -35,21 +35,21 @@ void* made_by_nccl(const NcclRank& member, const NcclId& id) {
 /// Sums of whole numbers, which NCCL and polypath sum alike.
 class Sum {
  public:
-  Sum(const NcclRank& member, void* comm, CUstream stream) : its_(member) {
+  Sum(const NcclRank& member, void* comm, CUstream stream) : member_(member) {
     memory_.put(0, bytes_of(std::vector<float>(kCount, static_cast<float>(member.rank + 1))));
     NCCL_OK(member.nccl.ncclAllReduce(memory_.get(), memory_.get(), kCount, kFloat32, kSum, comm,
                                       stream));
   }
   void expect() const {
-    its_.synchronize();
-    const auto sum = static_cast<float>(its_.size * (its_.size + 1)) / 2;
-    expect_floats(memory_.all(), bytes_of(std::vector<float>(kCount, sum)), "sum", its_.rank);
+    member_.synchronize();
+    const auto sum = static_cast<float>(member_.size * (member_.size + 1)) / 2;
+    expect_floats(memory_.all(), bytes_of(std::vector<float>(kCount, sum)), "sum", member_.rank);
     EXPECT_TRUE(memory_.is_guarded());
   }
 
  private:
   static constexpr std::size_t kCount = 1001;
-  const NcclRank& its_;
+  const NcclRank& member_;
   DeviceBytes memory_{kCount * 4};
 };
 

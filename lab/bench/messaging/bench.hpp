@@ -1,7 +1,7 @@
 // What every group of lines measures with, and where its figures go.
 //
 // A group is a file NAME_lines.cpp with a function of groups.hpp; its kernels are NAME_bench.cuh
-// (for the GPU by NAME_bench.cu, on a simulated node by twins.cpp).
+// (for the GPU by NAME_bench.cu, on a simulated node by host_kernels.cpp).
 #pragma once
 
 #include <functional>

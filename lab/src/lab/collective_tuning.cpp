@@ -10,7 +10,6 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "collectives/plan/tuned_plan.hpp"
-#include "plan/profile_entries.hpp"
 #include "tune/group_timer.hpp"
 
 namespace polypath {
@@ -133,15 +132,15 @@ void CollectiveTuning::tune(const Task& task) {
 }
 
 void CollectiveTuning::keep(TunedCollective entry) {
-  put_entry(found_, entry);
-  if (bench_.collectives().communicator().rank() == 0) context_.keep_collective(std::move(entry));
+  found_.put(entry);
+  if (bench_.collectives().communicator().rank() == 0) context_.save_tuned(std::move(entry));
 }
 
 TuningResult CollectiveTuning::run() {
   Collectives& collectives = bench_.collectives();
   const std::string ranks = collective_class(collectives.basis().node, collectives.basis().gpus);
   collectives.use_tuned({});  // what is planned is what the cost model says
-  const auto follow = [&](void* /*self*/) { collectives.use_tuned(found_); };
+  const auto follow = [&](void* /*self*/) { collectives.use_tuned(found_.entries()); };
   const std::unique_ptr<void, std::function<void(void*)>> at_end(this, follow);
   std::vector<Task> tasks;
   for (const CollectiveOp op : request_.ops)
@@ -149,7 +148,7 @@ TuningResult CollectiveTuning::run() {
       const std::uint64_t rounded =
           request_of_bytes(op, DataType::float32, bytes, collectives.communicator().size()).bytes();
       const TunedCollective* const known =
-          known_entry<TunedCollective>(found_, to_string(op), ranks, rounded);
+          found_.find({.op = std::string(to_string(op)), .ranks = ranks, .bytes = rounded});
       if (known == nullptr || (request_.again && !known->edited)) tasks.push_back({op, bytes});
     }
   total_ = tasks.size();

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <vector>
 
+#include "collectives/collective_profile.hpp"
 #include "core/context.hpp"
 #include "lab/collective_bench.hpp"
 #include "lab/tuning.hpp"
@@ -48,7 +49,7 @@ class CollectiveTuning {
   CollectiveTuningRequest request_;
   TuningProgress progress_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  std::vector<TunedCollective> found_;  ///< all that is known, the same on all ranks
+  ProfileTable<TunedCollective> found_;  ///< all that is known, the same on all ranks
   std::size_t done_ = 0;
   std::size_t total_ = 0;
   std::string what_;

@@ -83,9 +83,11 @@ std::vector<Tuning::Task> Tuning::tasks() const {
 }
 
 bool Tuning::is_known(const Task& task, ExecutorKind executor) const {
-  const std::vector<TunedTransfer> choices = context_.choices();
-  const TunedTransfer* const known =
-      known_choice(choices, task.pattern, task.pair, task.request.bytes, executor);
+  const ProfileTable<TunedTransfer> choices = context_.tuned<TunedTransfer>();
+  const TunedTransfer* const known = choices.find({.pattern = task.pattern,
+                                                   .pair = task.pair,
+                                                   .choice = {.bytes = task.request.bytes},
+                                                   .executor = executor});
   return known != nullptr && (known->edited || !request_.again);
 }
 

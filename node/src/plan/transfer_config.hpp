@@ -27,7 +27,7 @@ struct RouteConfig {
 /// What every transfer of a group does.
 struct TransferConfig {
   std::uint64_t bytes = 0;  ///< of a transfer, at which the chunks count
-  std::vector<RouteConfig> routes;
+  std::vector<RouteConfig> routes = {};
   int slots = 0;  ///< of a ring, at most; 0: as many as the schedule takes by itself
 
   [[nodiscard]] bool native() const noexcept {

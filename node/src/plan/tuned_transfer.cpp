@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "plan/profile_entries.hpp"
+#include "plan/entry_digest.hpp"
 
 namespace polypath {
 namespace {
@@ -50,25 +50,6 @@ const TunedTransfer* find_choice(std::span<const TunedTransfer> choices, Pattern
     least = distance;
   }
   return best;
-}
-
-const TunedTransfer* known_choice(std::span<const TunedTransfer> choices, Pattern pattern,
-                                  std::string_view pair, std::uint64_t bytes,
-                                  ExecutorKind executor) {
-  const auto same = std::ranges::find_if(choices, [&](const TunedTransfer& entry) {
-    return entry.pattern == pattern && entry.pair == pair && entry.choice.bytes == bytes &&
-           entry.executor == executor;
-  });
-  return same == choices.end() ? nullptr : &*same;
-}
-
-void put_choice(std::vector<TunedTransfer>& choices, TunedTransfer entry) {
-  const TunedTransfer* const same =
-      known_choice(choices, entry.pattern, entry.pair, entry.choice.bytes, entry.executor);
-  if (same == nullptr)
-    choices.push_back(std::move(entry));
-  else
-    choices[static_cast<std::size_t>(same - choices.data())] = std::move(entry);
 }
 
 std::uint32_t digest(const TunedTransfer& choice) noexcept {

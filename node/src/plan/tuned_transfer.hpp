@@ -28,8 +28,8 @@ inline constexpr int kTunedWindow = 16;
 
 struct TunedTransfer {
   Pattern pattern = Pattern::one_way;
-  std::string pair;       ///< pair_class()
-  TransferConfig choice;  ///< choice.bytes is the size
+  std::string pair = {};       ///< pair_class()
+  TransferConfig choice = {};  ///< choice.bytes is the size
   ExecutorKind executor = ExecutorKind::stream;
   double native_gbps = 0;     ///< of the whole group or window, as the next two
   double predicted_gbps = 0;  ///< by the cost model
@@ -45,15 +45,6 @@ struct TunedTransfer {
 const TunedTransfer* find_choice(std::span<const TunedTransfer> choices, Pattern pattern,
                                  std::string_view pair, std::uint64_t bytes,
                                  std::optional<ExecutorKind> executor);
-
-/// The choice for exactly this, or null.
-const TunedTransfer* known_choice(std::span<const TunedTransfer> choices, Pattern pattern,
-                                  std::string_view pair, std::uint64_t bytes,
-                                  ExecutorKind executor);
-
-/// Puts `entry` in the place of the choice for the same pattern, class, size and executor, or at
-/// the end.
-void put_choice(std::vector<TunedTransfer>& choices, TunedTransfer entry);
 
 /// A number of what plans follow: pattern, class, size, executor, routes, shares, chunks and slots.
 /// A profile tells edited choices by it.

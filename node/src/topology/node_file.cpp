@@ -203,7 +203,16 @@ void read_traffic(TomlTable table, Node& node) {
   node.traffic.push_back(traffic);
 }
 
-Node read_node(TomlTable root) {
+/// The tables of a profile (tune/profile.hpp), which the parts of the library read that own them.
+void skip_profile(TomlTable& root, std::span<const std::string_view> tables) {
+  root.section("end");
+  if (!root.has("profile")) return;
+  root.section("profile");
+  if (tables.empty()) root.skip_entries();
+  for (const std::string_view table : tables) root.entries(table);
+}
+
+Node read_node(TomlTable root, std::span<const std::string_view> profile_tables = {}) {
   Node node;
   root.integer("schema", kSchema);
   node.name = root.text("name");
@@ -224,12 +233,7 @@ Node read_node(TomlTable root) {
   for (TomlTable& link : root.entries("link")) read_links(link, node);
   for (const TomlTable& port : ports) read_pattern_port(port, node);
   for (TomlTable& traffic : root.entries("traffic")) read_traffic(traffic, node);
-  // Tables of a measured node; tune/profile.hpp reads them.
-  root.section("profile");
-  root.entries("tuned");
-  root.entries("collective");
-  root.entries("comm");
-  root.section("end");
+  skip_profile(root, profile_tables);
   root.finish();
   try {
     validate(node);
@@ -241,11 +245,12 @@ Node read_node(TomlTable root) {
 
 }  // namespace
 
-Node read_node_file(const std::filesystem::path& file) {
+Node read_node_file(const std::filesystem::path& file,
+                    std::span<const std::string_view> profile_tables) {
   const std::string name = file.string();
   try {
     const toml::table table = toml::parse_file(name);
-    return read_node(TomlTable(table, name, "node"));
+    return read_node(TomlTable(table, name, "node"), profile_tables);
   } catch (const toml::parse_error& error) {
     throw InvalidArgument(
         fmt::format("{}:{}: {}", name, error.source().begin.line, error.description()));

@@ -56,6 +56,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,8 +66,10 @@
 namespace polypath {
 
 /// Reads and validates a node file. Throws InvalidArgument "FILE:LINE: what, and the allowed
-/// range".
-Node read_node_file(const std::filesystem::path& file);
+/// range". A profile is a node file, too: one with the table [profile]. Such a file may have the
+/// [[tables]] that `profile_tables` names, or any where it names none.
+Node read_node_file(const std::filesystem::path& file,
+                    std::span<const std::string_view> profile_tables = {});
 
 /// As read_node_file(), from a text of format_node_file().
 Node read_node_text(std::string_view text);

@@ -158,6 +158,11 @@ std::vector<TomlTable> TomlTable::entries(std::string_view key) {
   return all;
 }
 
+void TomlTable::skip_entries() {
+  for (const auto& [key, node] : table_)
+    if (node.is_array_of_tables()) asked_.emplace_back(key.str());
+}
+
 void TomlTable::finish() const {
   for (const auto& [key, node] : table_)
     if (std::find(asked_.begin(), asked_.end(), key.str()) == asked_.end())

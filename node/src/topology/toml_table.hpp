@@ -44,6 +44,9 @@ class TomlTable {
   /// The entries of [[key]]; none when there is none.
   std::vector<TomlTable> entries(std::string_view key);
 
+  /// Lets finish() accept all [[tables]].
+  void skip_entries();
+
   /// Throws InvalidArgument for the first key that was never asked for.
   void finish() const;
 

@@ -102,27 +102,6 @@ TEST(FindChoice, NativeCopyAsGraph_GetsNoBonus) {
             ExecutorKind::stream);
 }
 
-TEST(KnownChoice, MatchesTheExactKeyOnly) {
-  const std::vector<TunedTransfer> all = {tuned(16 * kMiB)};
-  using enum ExecutorKind;
-  EXPECT_EQ(known_choice(all, Pattern::one_way, kPair, 16 * kMiB, stream), all.data());
-  EXPECT_EQ(known_choice(all, Pattern::one_way, kPair, 16 * kMiB, graph), nullptr);
-  EXPECT_EQ(known_choice(all, Pattern::one_way, kPair, 16 * kMiB + 1, stream), nullptr);
-  EXPECT_EQ(known_choice(all, Pattern::one_way, "host to gpu", 16 * kMiB, stream), nullptr);
-  EXPECT_EQ(known_choice(all, Pattern::both_ways, kPair, 16 * kMiB, stream), nullptr);
-}
-
-TEST(PutChoice, ReplacesTheSameAndKeepsTheRest) {
-  std::vector<TunedTransfer> all = {tuned(4 * kMiB), tuned(16 * kMiB)};
-  put_choice(all, tuned(4 * kMiB, ExecutorKind::stream, 222));
-  ASSERT_EQ(all.size(), 2u);
-  EXPECT_EQ(all[0].measured_gbps, 222);
-  EXPECT_EQ(all[1].choice.bytes, 16 * kMiB);
-  put_choice(all, tuned(4 * kMiB, ExecutorKind::graph));
-  ASSERT_EQ(all.size(), 3u);
-  EXPECT_EQ(all[2].executor, ExecutorKind::graph);
-}
-
 TEST(Digest, ChangesWithEverythingThatPlansFollow) {
   const std::uint32_t before = digest(tuned(16 * kMiB));
   const auto changed = [](const std::function<void(TunedTransfer&)>& change) {

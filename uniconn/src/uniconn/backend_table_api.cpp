@@ -7,12 +7,12 @@
 
 #include "collectives/plan/tuned_plan.hpp"
 #include "core/c_boundary.hpp"
-#include "plan/profile_entries.hpp"
-#include "plan/tuned_backend_json.hpp"
 #include "polypath/uniconn.h"
 #include "polypath/uniconn/backend/gpuccl.hpp"
 #include "polypath/uniconn/backend/nvshmem_library.hpp"
 #include "polypath/uniconn/backend/routing_table.hpp"
+#include "uniconn/backend_profile.hpp"
+#include "uniconn/tuned_backend_json.hpp"
 
 using namespace polypath;
 
@@ -52,7 +52,8 @@ polypath_backend_entry row_of(const TunedBackend& tuned) {
 /// The entries of these ranks, or of all where `ranks` is null, of operations that it knows.
 std::vector<polypath_backend_entry> rows_of(const Context& context, const std::string* ranks) {
   std::vector<polypath_backend_entry> rows;
-  for (const TunedBackend& tuned : context.backends())
+  const ProfileTable<TunedBackend> known = context.tuned<TunedBackend>();
+  for (const TunedBackend& tuned : known.entries())
     if (ranks == nullptr || tuned.ranks == *ranks) rows.push_back(row_of(tuned));
   std::erase_if(rows, [](const polypath_backend_entry& row) { return row.op < 0; });
   std::ranges::sort(rows, {}, [](const auto& row) { return std::pair(row.op, row.bytes); });
@@ -114,13 +115,12 @@ polypath_status polypath_backend_save(polypath_context* context,
     entry.bytes = measured->bytes;
     choose_backend(entry, names,
                    {measured->us, static_cast<std::size_t>(measured->turns) * names.size()});
-    const std::vector<TunedBackend> all = engine.backends();
-    const TunedBackend* const known =
-        known_entry<TunedBackend>(all, entry.op, entry.ranks, entry.bytes);
+    const ProfileTable<TunedBackend> all = engine.tuned<TunedBackend>();
+    const TunedBackend* const known = all.find(entry);
     if (known != nullptr && known->edited) {
       entry = *known;
     } else {
-      engine.keep_backend(entry);
+      engine.save_tuned(entry);
     }
     give(to_json(entry), json);
   });
@@ -167,8 +167,8 @@ polypath_status polypath_plan_backend(polypath_context* context, const char* op,
       reason = rows.empty() ? "nothing was measured of " + std::string(op) + " on " + name
                             : "no size near this one was measured";
     } else {
-      const std::vector<TunedBackend> all = engine.backends();
-      const TunedBackend& taken_from = *known_entry<TunedBackend>(all, op, name, row->bytes);
+      const ProfileTable<TunedBackend> all = engine.tuned<TunedBackend>();
+      const TunedBackend& taken_from = *all.find({.op = op, .ranks = name, .bytes = row->bytes});
       entry = to_json(taken_from);
       const std::string chosen = table::library_names[static_cast<std::size_t>(best)];
       if (taken_from.edited) {

@@ -60,28 +60,20 @@ std::byte* bytes_at(void* address) { return static_cast<std::byte*>(address); }
 
 /// Throws for a number that is not in the headers.
 uc::Element element_of(int type) {
-  switch (type) {
-    case POLYPATH_INT8: return uc::Element::int8;
-    case POLYPATH_UINT8: return uc::Element::uint8;
-    case POLYPATH_UNICONN_INT16: return uc::Element::int16;
-    case POLYPATH_UNICONN_UINT16: return uc::Element::uint16;
-    case POLYPATH_INT32: return uc::Element::int32;
-    case POLYPATH_UINT32: return uc::Element::uint32;
-    case POLYPATH_INT64: return uc::Element::int64;
-    case POLYPATH_UINT64: return uc::Element::uint64;
-    case POLYPATH_FLOAT16: return uc::Element::float16;
-    case POLYPATH_BFLOAT16: return uc::Element::bfloat16;
-    case POLYPATH_FLOAT32: return uc::Element::float32;
-    case POLYPATH_FLOAT64: return uc::Element::float64;
-    default:
-      throw polypath::error(POLYPATH_INVALID_ARGUMENT,
-                            ("there is no type " + std::to_string(type)).c_str());
-  }
+  static_assert(static_cast<int>(uc::Element::int16) == POLYPATH_UNICONN_INT16 &&
+                static_cast<int>(uc::Element::uint16) == POLYPATH_UNICONN_UINT16);
+  if (type < 0 || type >= static_cast<int>(uc::Element::none))
+    throw polypath::error(POLYPATH_INVALID_ARGUMENT,
+                          ("there is no type " + std::to_string(type)).c_str());
+  return static_cast<uc::Element>(type);
 }
 uc::ReductionOperator operator_of(int op) {
   using enum uc::ReductionOperator;
-  static_assert(static_cast<int>(AVG) == POLYPATH_AVG &&
-                static_cast<int>(LAND) == POLYPATH_UNICONN_LAND &&
+  static_assert(static_cast<int>(LAND) == POLYPATH_UNICONN_LAND &&
+                static_cast<int>(LOR) == POLYPATH_UNICONN_LOR &&
+                static_cast<int>(LXOR) == POLYPATH_UNICONN_LXOR &&
+                static_cast<int>(BAND) == POLYPATH_UNICONN_BAND &&
+                static_cast<int>(BOR) == POLYPATH_UNICONN_BOR &&
                 static_cast<int>(BXOR) == POLYPATH_UNICONN_BXOR);
   if (op < 0 || op > static_cast<int>(BXOR))
     throw polypath::error(POLYPATH_INVALID_ARGUMENT,

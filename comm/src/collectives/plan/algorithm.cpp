@@ -1,11 +1,8 @@
 #include "collectives/plan/algorithm.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <span>
 
-#include <vector>
-
-#include "base/error.hpp"
+#include "base/parse_enum.hpp"
 
 namespace polypath {
 
@@ -24,14 +21,8 @@ std::string_view to_string(Algorithm algorithm) noexcept {
 }
 
 Algorithm parse_algorithm(std::string_view text) {
-  std::vector<std::string_view> names;
-  for (const Algorithm algorithm : kAlgorithms) {
-    if (algorithm == Algorithm::none) continue;
-    names.push_back(to_string(algorithm));
-    if (names.back() == text) return algorithm;
-  }
-  throw InvalidArgument(
-      fmt::format("there is no algorithm '{}': {}", text, fmt::join(names, ", ")));
+  static_assert(kAlgorithms.front() == Algorithm::none);
+  return parse_enum<Algorithm>(text, "algorithm", std::span(kAlgorithms).subspan(1));
 }
 
 }  // namespace polypath

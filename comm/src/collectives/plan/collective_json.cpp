@@ -1,6 +1,6 @@
 #include "collectives/plan/collective_json.hpp"
 
-#include "plan/tuned_collective_json.hpp"
+#include "collectives/plan/tuned_collective_json.hpp"
 
 namespace polypath {
 namespace {

@@ -11,7 +11,7 @@
 #include "collectives/plan/algorithm.hpp"
 #include "collectives/plan/collective_schedule.hpp"
 #include "collectives/plan/request.hpp"
-#include "plan/tuned_collective.hpp"
+#include "collectives/plan/tuned_collective.hpp"
 
 namespace polypath {
 

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/error.hpp"
+#include "base/parse_enum.hpp"
 
 namespace polypath {
 namespace {
@@ -20,16 +21,6 @@ constexpr std::array kTypes{
     DataType::uint64, DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64};
 constexpr std::array kOperators{Operator::sum, Operator::product, Operator::min, Operator::max,
                                 Operator::avg};
-
-template <typename Value>
-Value parse(std::string_view text, const char* what, std::span<const Value> values) {
-  std::vector<std::string_view> names;
-  for (const Value value : values) {
-    names.push_back(to_string(value));
-    if (names.back() == text) return value;
-  }
-  throw InvalidArgument(fmt::format("there is no {} '{}': {}", what, text, fmt::join(names, ", ")));
-}
 
 }  // namespace
 
@@ -73,13 +64,15 @@ std::string_view to_string(Operator operation) noexcept {
 }
 
 CollectiveOp parse_collective_op(std::string_view text) {
-  return parse<CollectiveOp>(text, "collective", kOps);
+  return parse_enum<CollectiveOp>(text, "collective", kOps);
 }
 
-DataType parse_data_type(std::string_view text) { return parse<DataType>(text, "type", kTypes); }
+DataType parse_data_type(std::string_view text) {
+  return parse_enum<DataType>(text, "type", kTypes);
+}
 
 Operator parse_operator(std::string_view text) {
-  return parse<Operator>(text, "operator", kOperators);
+  return parse_enum<Operator>(text, "operator", kOperators);
 }
 
 bool CollectiveRequest::by_parts() const noexcept {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/plan/collective_plan.hpp"
-#include "plan/tuned_collective.hpp"
+#include "collectives/plan/tuned_collective.hpp"
 
 namespace polypath {
 

@@ -1,5 +1,5 @@
 // The driver of an emulated mesh: which copies go over its links, and that whole transfers of every
-// executor do so. On a simulated node, with a twin of the lane kernel.
+// executor do so. On a simulated node, with a host build of the lane kernel.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -11,7 +11,7 @@
 #include "exec/emulated_mesh/mesh_driver.hpp"
 #include "exec/emulated_mesh/mesh_node.hpp"
 #include "exec/kernels/images.hpp"
-#include "kernel_twin.hpp"
+#include "host_kernel.hpp"
 #include "support/simulated_test.hpp"
 
 namespace polypath::test {
@@ -97,7 +97,7 @@ TEST_F(MeshDriverTest, CopyBetweenGpus_IsKernelOfStreamsGpu) {
     const HostKernelDriver::Launch launch = only_launch();
     EXPECT_EQ(launch.context, context_of(gpu));
     EXPECT_EQ(launch.bytes, kBytes);
-    EXPECT_EQ(launch.blocks, 1u) << "the twin's lane is as fast as the node's link";
+    EXPECT_EQ(launch.blocks, 1u) << "the host build's lane is as fast as the node's link";
     CUcontext current = nullptr;
     ASSERT_EQ(driver().ctx_get_current(&current), CUDA_SUCCESS);
     EXPECT_EQ(current, context_of(0));

@@ -23,7 +23,7 @@ class Communicator {
   /// All ranks of the Environment. POLYPATH_INVALID_ARGUMENT: there is none, or SetDevice was not
   /// called.
   Communicator() : job_(detail::Current<B>::get()) {
-    made_ = std::make_unique<Made>(job_->attached().ranks(), job_->cuda);
+    state_ = std::make_unique<State>(job_->attached().ranks(), job_->cuda);
   }
 
   /// Collective: a communicator for the ranks of each color, ordered by key, then by rank. A
@@ -32,9 +32,9 @@ class Communicator {
     auto part = ranks().split(color, key);
     return part == nullptr
                ? Communicator(nullptr, nullptr)
-               : Communicator(job_, std::make_unique<Made>(std::move(*part), job_->cuda));
+               : Communicator(job_, std::make_unique<State>(std::move(*part), job_->cuda));
   }
-  explicit operator bool() const noexcept { return made_ != nullptr; }
+  explicit operator bool() const noexcept { return state_ != nullptr; }
 
   // In kernels, too, of what toDevice() gave, with the backend's device header.
   [[nodiscard]] POLYPATH_UNICONN_ANYWHERE int GlobalSize() const {
@@ -88,24 +88,24 @@ class Communicator {
     requires(C::launches(M))
   friend class Coordinator;
 
-  struct Made {
-    Made(typename B::Ranks backend_ranks, const detail::Cuda& cuda)
+  struct State {
+    State(typename B::Ranks backend_ranks, const detail::Cuda& cuda)
         : ranks(std::move(backend_ranks)), scratch(cuda) {}
     typename B::Ranks ranks;
     detail::Scratch scratch;
   };
 
-  Communicator(std::shared_ptr<detail::RankSession<B>> job, std::unique_ptr<Made> state)
-      : job_(std::move(job)), made_(std::move(state)) {}
+  Communicator(std::shared_ptr<detail::RankSession<B>> job, std::unique_ptr<State> state)
+      : job_(std::move(job)), state_(std::move(state)) {}
 
   [[nodiscard]] typename B::Ranks& ranks() const {
-    if (made_ == nullptr)
+    if (state_ == nullptr)
       throw error(POLYPATH_INVALID_ARGUMENT, "this rank is not in the communicator: none of Split");
-    return made_->ranks;
+    return state_->ranks;
   }
 
   std::shared_ptr<detail::RankSession<B>> job_;
-  std::unique_ptr<Made> made_;  // ends first
+  std::unique_ptr<State> state_;  // ends first
 };
 
 }  // namespace polypath::uniconn

@@ -449,7 +449,7 @@ class Coordinator : public detail::Launches<B, M>,
         detail::RangeCheck(job_->cuda, "recv").require(recv, count * size);
       const auto on_host = [this, combine, element, size, send, recv, count, root, comm] {
         Ranks& backend_ranks = comm->ranks();
-        detail::reduce_on_host(job_->cuda, comm->made_->scratch, backend_ranks.rank(),
+        detail::reduce_on_host(job_->cuda, comm->state_->scratch, backend_ranks.rank(),
                                backend_ranks.size(), root, combine(element), size, send, recv,
                                count, stream_, [&](const void* from, void* to, std::size_t bytes) {
                                  all_gather(backend_ranks, from, to, bytes);

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "polypath/types.h"
+
 // As cuda_fp16.h and cuda_bf16.h name them: these headers need neither.
 struct __half;
 struct __nv_bfloat16;
@@ -28,26 +30,45 @@ constexpr const char* name_of(LaunchMode mode) {
 /// Which threads of a kernel make a call together.
 enum class ThreadGroup { THREAD, WARP, BLOCK };
 
-enum class ReductionOperator { SUM, PROD, MIN, MAX, AVG, LAND, LOR, LXOR, BAND, BOR, BXOR };
+/// The first five as polypath_reduce_op has them.
+enum class ReductionOperator {
+  SUM = POLYPATH_SUM,
+  PROD = POLYPATH_PRODUCT,
+  MIN = POLYPATH_MIN,
+  MAX = POLYPATH_MAX,
+  AVG = POLYPATH_AVG,
+  LAND,
+  LOR,
+  LXOR,
+  BAND,
+  BOR,
+  BXOR
+};
 
-/// What reductions work on. Data movement takes any type that is copied as bytes.
+/// What reductions work on. Data movement takes any type that is copied as bytes. Those before
+/// int16 as polypath_data_type has them.
 enum class Element : std::uint8_t {
-  int8,
-  uint8,
+  int8 = POLYPATH_INT8,
+  uint8 = POLYPATH_UINT8,
+  int32 = POLYPATH_INT32,
+  uint32 = POLYPATH_UINT32,
+  int64 = POLYPATH_INT64,
+  uint64 = POLYPATH_UINT64,
+  float16 = POLYPATH_FLOAT16,
+  bfloat16 = POLYPATH_BFLOAT16,
+  float32 = POLYPATH_FLOAT32,
+  float64 = POLYPATH_FLOAT64,
   int16,
   uint16,
-  int32,
-  uint32,
-  int64,
-  uint64,
-  float16,
-  bfloat16,
-  float32,
-  float64,
   none
 };
 
-constexpr bool is_integer(Element element) { return element <= Element::uint64; }
+constexpr bool is_integer(Element element) {
+  return element < Element::float16 || element == Element::int16 || element == Element::uint16;
+}
+/// Whether polypath's collectives have this type and this operator.
+constexpr bool is_native(Element element) { return element < Element::int16; }
+constexpr bool is_native(ReductionOperator op) { return op <= ReductionOperator::AVG; }
 
 constexpr std::size_t bytes_of(Element element) {
   switch (element) {

@@ -83,7 +83,7 @@ class AnyBackend::World {
   }
   template <typename B>
   [[nodiscard]] std::unique_ptr<typename B::World>& world() {
-    return std::get<std::unique_ptr<typename B::World>>(its_);
+    return std::get<std::unique_ptr<typename B::World>>(worlds_);
   }
 
  public:
@@ -290,7 +290,7 @@ class AnyBackend::World {
   detail::LibrarySet usable_ = 0;  // the same on all ranks
   detail::Routes routes_;          // of all ranks
   detail::UseCounts uses_;
-  Libraries::Worlds its_;
+  Libraries::Worlds worlds_;
 };
 
 }  // inline namespace

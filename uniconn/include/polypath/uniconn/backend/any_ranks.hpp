@@ -25,7 +25,7 @@ class AnyBackend::Ranks {
   template <typename Body>
   decltype(auto) with_first(const Body& body) const {
     return Libraries::visit(routes_.first(), [&]<typename B>(std::type_identity<B>) {
-      return body(*std::get<std::unique_ptr<typename B::Ranks>>(its_));
+      return body(*std::get<std::unique_ptr<typename B::Ranks>>(ranks_));
     });
   }
   /// With no answer it did it.
@@ -137,11 +137,11 @@ class AnyBackend::Ranks {
 
   template <typename B>
   [[nodiscard]] std::unique_ptr<typename B::Ranks>& backend_ranks() {
-    return std::get<std::unique_ptr<typename B::Ranks>>(its_);
+    return std::get<std::unique_ptr<typename B::Ranks>>(ranks_);
   }
   template <typename B>
   [[nodiscard]] const typename B::Ranks& get() const {
-    return *std::get<std::unique_ptr<typename B::Ranks>>(its_);
+    return *std::get<std::unique_ptr<typename B::Ranks>>(ranks_);
   }
   void route(detail::Routes routes, std::vector<int> in_world) {
     routes_ = std::move(routes);
@@ -195,7 +195,7 @@ class AnyBackend::Ranks {
   World* world_;  // outlives it: the RankSession holds both
   detail::Routes routes_;
   std::vector<int> in_world_;  // by rank; of parts of a two-sided first none
-  Libraries::Ranks its_;
+  Libraries::Ranks ranks_;
 };
 
 inline AnyBackend::Ranks AnyBackend::World::ranks() {

@@ -152,18 +152,18 @@ class NcclView {
       throw error(POLYPATH_NOT_SUPPORTED,
                   "toDevice: kernels communicate among 8 ranks at the most");
     const NcclProgramSymbols& program = *nccl_of_program;
-    made_.resize(program.comm_bytes);
-    nccl().check(program.create(nccl().create_for_kernels, comm_.get(), made_.data()),
+    device_comm_.resize(program.comm_bytes);
+    nccl().check(program.create(nccl().create_for_kernels, comm_.get(), device_comm_.data()),
                  "ncclDevCommCreate");
-    is_made_ = true;
+    has_device_comm_ = true;
     try {
-      if (program.reached(made_.data()) < size)
-        throw error(
-            POLYPATH_NOT_SUPPORTED,
-            ("toDevice: kernels over NCCL need ranks that all reach each other's memory "
-             "(LSA); of " +
-             std::to_string(size) + " it is " + std::to_string(program.reached(made_.data())))
-                .c_str());
+      if (program.reached(device_comm_.data()) < size)
+        throw error(POLYPATH_NOT_SUPPORTED,
+                    ("toDevice: kernels over NCCL need ranks that all reach each other's memory "
+                     "(LSA); of " +
+                     std::to_string(size) + " it is " +
+                     std::to_string(program.reached(device_comm_.data())))
+                        .c_str());
       write(rank, size);
     } catch (...) {
       release();
@@ -198,9 +198,9 @@ class NcclView {
     const auto own = static_cast<std::uint64_t>(windows_.rank_);
     for (std::size_t r = 0; r < members.size(); ++r)
       view.shift[r] = (static_cast<std::uint64_t>(members[r].number) - own) * windows_.stride_;
-    std::vector<std::byte> image(sizeof view + made_.size());
+    std::vector<std::byte> image(sizeof view + device_comm_.size());
     std::memcpy(image.data(), &view, sizeof view);
-    std::memcpy(image.data() + sizeof view, made_.data(), made_.size());
+    std::memcpy(image.data() + sizeof view, device_comm_.data(), device_comm_.size());
     cuda().check(cuda().alloc(&at_, image.size()), "cuMemAlloc");
     windows_.move(at_, device(image.data()), image.size());
   }
@@ -221,15 +221,15 @@ class NcclView {
   }
   void release() noexcept {
     if (at_ != 0) cuda().free(at_);
-    if (is_made_) nccl().destroy_for_kernels(comm_.get(), made_.data());
+    if (has_device_comm_) nccl().destroy_for_kernels(comm_.get(), device_comm_.data());
     at_ = 0;
-    is_made_ = false;
+    has_device_comm_ = false;
   }
 
   NcclWindows& windows_;
   std::shared_ptr<void> comm_;
-  std::vector<std::byte> made_;
-  bool is_made_ = false;
+  std::vector<std::byte> device_comm_;
+  bool has_device_comm_ = false;
   DevicePointer at_ = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "polypath/uniconn/bootstrap.hpp"
 #include "polypath/uniconn/cuda.hpp"
@@ -102,16 +103,19 @@ class Nvshmem {
     find(all_gather, "nvshmemx_fcollectmem_on_stream");
     find(all_to_all, "nvshmemx_alltoallmem_on_stream");
     has_threads = dlsym(library, "nvshmem_standin") != nullptr;
-    constexpr std::array kTypes{"int8",  "uint8",  "int16", "uint16",   "int32", "uint32",
-                                "int64", "uint64", "half",  "bfloat16", "float", "double"};
-    constexpr std::array kOperators{"sum", "prod", "min", "max", "",   "",
-                                    "",    "",     "and", "or",  "xor"};
-    for (std::size_t type = 0; type < kTypes.size(); ++type)
-      for (std::size_t op = 0; op < kOperators.size(); ++op)
-        if (*kOperators[op] != 0)
-          find(reductions_[type][op],
-               std::string("nvshmemx_") + kTypes[type] + "_" + kOperators[op] + "_reduce_on_stream",
-               false);
+    using enum ReductionOperator;
+    constexpr std::pair<Element, const char*> kTypes[] = {
+        {Element::int8, "int8"},         {Element::uint8, "uint8"},   {Element::int16, "int16"},
+        {Element::uint16, "uint16"},     {Element::int32, "int32"},   {Element::uint32, "uint32"},
+        {Element::int64, "int64"},       {Element::uint64, "uint64"}, {Element::float16, "half"},
+        {Element::bfloat16, "bfloat16"}, {Element::float32, "float"}, {Element::float64, "double"}};
+    constexpr std::pair<ReductionOperator, const char*> kOperators[] = {
+        {SUM, "sum"},  {PROD, "prod"}, {MIN, "min"}, {MAX, "max"},
+        {BAND, "and"}, {BOR, "or"},    {BXOR, "xor"}};
+    for (const auto& [element, type] : kTypes)
+      for (const auto& [op, name] : kOperators)
+        find(reductions_[static_cast<std::size_t>(element)][static_cast<std::size_t>(op)],
+             std::string("nvshmemx_") + type + "_" + name + "_reduce_on_stream", false);
   }
 
   std::array<std::array<Reduce, 11>, 13> reductions_{};

@@ -149,8 +149,7 @@ class PolypathBackend::Ranks {
   }
 
   static constexpr bool reduces(Element element, ReductionOperator op) {
-    return element != Element::int16 && element != Element::uint16 && element != Element::none &&
-           op <= ReductionOperator::AVG;
+    return is_native(element) && is_native(op);
   }
   void all_reduce(const void* send, void* recv, std::size_t count, Element element,
                   ReductionOperator op, Stream stream) {
@@ -167,32 +166,13 @@ class PolypathBackend::Ranks {
  private:
   friend class Group;
 
+  // reduces() refused all others.
   static constexpr polypath_data_type type_of(Element element) {
-    switch (element) {
-      case Element::int8: return POLYPATH_INT8;
-      case Element::uint8: return POLYPATH_UINT8;
-      case Element::int32: return POLYPATH_INT32;
-      case Element::uint32: return POLYPATH_UINT32;
-      case Element::int64: return POLYPATH_INT64;
-      case Element::uint64: return POLYPATH_UINT64;
-      case Element::float16: return POLYPATH_FLOAT16;
-      case Element::bfloat16: return POLYPATH_BFLOAT16;
-      case Element::float32: return POLYPATH_FLOAT32;
-      case Element::float64: return POLYPATH_FLOAT64;
-      case Element::int16:
-      case Element::uint16:
-      case Element::none: break;
-    }
-    return POLYPATH_UINT8;  // reduces() refused it
+    return static_cast<polypath_data_type>(element);
   }
   static constexpr polypath_reduce_op operator_of(ReductionOperator op) {
-    return static_cast<polypath_reduce_op>(op);  // the first five are alike
+    return static_cast<polypath_reduce_op>(op);
   }
-  static_assert(static_cast<int>(ReductionOperator::SUM) == POLYPATH_SUM &&
-                static_cast<int>(ReductionOperator::PROD) == POLYPATH_PRODUCT &&
-                static_cast<int>(ReductionOperator::MIN) == POLYPATH_MIN &&
-                static_cast<int>(ReductionOperator::MAX) == POLYPATH_MAX &&
-                static_cast<int>(ReductionOperator::AVG) == POLYPATH_AVG);
 
   World* world_;  // outlives it: the RankSession holds both
   std::shared_ptr<communicator> comm_;

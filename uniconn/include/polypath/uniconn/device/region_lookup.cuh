@@ -162,15 +162,15 @@ class region_lookup<device::this_thread> {
 template <typename Team>
 class Search {
  public:
-  POLYPATH_DEVICE explicit Search(const PolypathView* comm_view) : its_(comm_view) {}
+  POLYPATH_DEVICE explicit Search(const PolypathView* comm_view) : view_(comm_view) {}
 
   /// What piece_of() needs is under way.
-  POLYPATH_DEVICE void begin() { first_.load(its_); }
+  POLYPATH_DEVICE void begin() { first_.load(view_); }
   /// ... and what ranks() and place_on() need, for any rank `to`.
   POLYPATH_DEVICE void begin(int to) {
     begin();
-    first_.load_shifts(its_, to & (kMaxDeviceRanks - 1));
-    ranks_ = device::load(&its_->size);
+    first_.load_shifts(view_, to & (kMaxDeviceRanks - 1));
+    ranks_ = device::load(&view_->size);
   }
   [[nodiscard]] POLYPATH_DEVICE int ranks() const { return ranks_; }
   /// The number of the piece that holds the range. kNoPiece: there is none, and the host is told.
@@ -178,7 +178,7 @@ class Search {
                                                        std::uint64_t bytes) const {
     const auto at = reinterpret_cast<std::uint64_t>(address);
     const std::uint32_t number = first_.number_of(at, bytes);
-    return number != kNoPiece ? number : piece_from(its_, Pieces::kCount, at, bytes);
+    return number != kNoPiece ? number : piece_from(view_, Pieces::kCount, at, bytes);
   }
   /// Where the range is on the rank that begin() was told of. Null: it is in no piece, and the host
   /// is told.
@@ -186,13 +186,13 @@ class Search {
   [[nodiscard]] POLYPATH_DEVICE Place* place_on(int to, Place* address, std::uint64_t bytes) const {
     const std::uint32_t number = piece_of(address, bytes);
     if (number < Pieces::kCount) return moved(address, first_.shift_of(number));
-    return number == kNoPiece ? nullptr : on_rank(its_, number, address, to);
+    return number == kNoPiece ? nullptr : on_rank(view_, number, address, to);
   }
 
  private:
   using Pieces = region_lookup<Team>;
 
-  const PolypathView* its_;
+  const PolypathView* view_;
   int ranks_ = 0;
   Pieces first_;
 };

@@ -1,4 +1,4 @@
-// The twins of the kernels of examples/messaging.
+// The host builds of the kernels of examples/messaging.
 #include "../../examples/messaging/himeno.cuh"
 #include "../../examples/messaging/lists.cuh"
 #include "../../examples/messaging/queens.cuh"

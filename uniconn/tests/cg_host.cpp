@@ -1,4 +1,4 @@
-// The twin of examples/uniconn/cg_kernel.cu.
+// The host build of examples/uniconn/cg_kernel.cu.
 #include "../../examples/uniconn/cg.cuh"
 #include "simt/platform.cuh"
 

@@ -1,4 +1,4 @@
-#include "plan/tuned_backend_json.hpp"
+#include "uniconn/tuned_backend_json.hpp"
 
 #include <nlohmann/json.hpp>
 

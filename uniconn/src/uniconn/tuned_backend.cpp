@@ -1,11 +1,11 @@
-#include "plan/tuned_backend.hpp"
+#include "uniconn/tuned_backend.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 
 #include "base/error.hpp"
-#include "plan/profile_entries.hpp"
+#include "plan/entry_digest.hpp"
 
 namespace polypath {
 namespace {

@@ -1,4 +1,4 @@
-// Ranks whose kernels run as twins on this program's memory (simt/run.hpp): rows of calls, checked.
+// Ranks whose kernels run as host builds on this program's memory (simt/run.hpp): rows of calls, checked.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
-// The collectives' kernels, run as twins whose threads take turns at random and whose stores arrive
+// The collectives' kernels, run as host builds whose threads take turns at random and whose stores arrive
 // late: every byte that every rank has after every call of a row.
 #include <gtest/gtest.h>
 
 #include "collectives/plan/request.hpp"
-#include "twin_ranks.hpp"
+#include "host_kernel_ranks.hpp"
 
 namespace polypath::test {
 namespace {

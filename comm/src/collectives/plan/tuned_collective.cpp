@@ -1,4 +1,4 @@
-#include "plan/tuned_collective.hpp"
+#include "collectives/plan/tuned_collective.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "plan/profile_entries.hpp"
+#include "plan/entry_digest.hpp"
 
 namespace polypath {
 namespace {

@@ -1,4 +1,4 @@
-#include "plan/tuned_collective_json.hpp"
+#include "collectives/plan/tuned_collective_json.hpp"
 
 namespace polypath {
 

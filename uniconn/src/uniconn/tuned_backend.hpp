@@ -19,13 +19,13 @@ struct BackendTime {
 
 /// Operations and backends that this library does not know are kept, and not followed.
 struct TunedBackend {
-  std::string op;                  ///< "post", "allreduce", ...
-  std::string ranks;               ///< collective_class()
-  std::uint64_t bytes = 0;         ///< of a message; of a collective, of a rank's larger buffer
-  std::string backend;             ///< the choice
-  std::vector<BackendTime> times;  ///< in the order of preference
-  int pairs = 0;                   ///< times that each was measured, in turns
-  bool edited = false;             ///< changed by hand in the profile: no search replaces it
+  std::string op = {};       ///< "post", "allreduce", ...
+  std::string ranks = {};    ///< collective_class()
+  std::uint64_t bytes = 0;   ///< of a message; of a collective, of a rank's larger buffer
+  std::string backend = {};  ///< the choice
+  std::vector<BackendTime> times = {};  ///< in the order of preference
+  int pairs = 0;                        ///< times that each was measured, in turns
+  bool edited = false;                  ///< changed by hand in the profile: no search replaces it
 
   friend bool operator==(const TunedBackend&, const TunedBackend&) = default;
 };

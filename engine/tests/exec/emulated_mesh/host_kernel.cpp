@@ -1,4 +1,4 @@
-#include "kernel_twin.hpp"
+#include "host_kernel.hpp"
 
 #include <string_view>
 

@@ -1,9 +1,11 @@
-#include "tune/collective_toml.hpp"
+#include "collectives/collective_profile.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+
+#include "collectives/plan/tuned_collective_json.hpp"
 
 namespace polypath {
 namespace {
@@ -21,7 +23,9 @@ bool is_one_of(const std::string& name, const char* const (&names)[count]) {
   return std::ranges::find(names, name) != std::end(names);
 }
 
-TunedCollective read_collective(TomlTable& table) {
+}  // namespace
+
+TunedCollective ProfileFormat<TunedCollective>::read(TomlTable& table) {
   TunedCollective entry;
   entry.op = table.text("op");
   if (!is_one_of(entry.op, kOps))
@@ -49,9 +53,7 @@ TunedCollective read_collective(TomlTable& table) {
   return entry;
 }
 
-}  // namespace
-
-std::string format_collective(const TunedCollective& entry) {
+std::string ProfileFormat<TunedCollective>::format(const TunedCollective& entry) {
   const CollectiveVariant& way = entry.way;
   std::string text = fmt::format(
       "[[collective]]\n"
@@ -69,17 +71,24 @@ std::string format_collective(const TunedCollective& entry) {
   return text;
 }
 
-std::vector<TunedCollective> read_collectives(TomlTable& whole) {
-  std::vector<TunedCollective> all;
-  for (TomlTable& entry : whole.entries("collective")) all.push_back(read_collective(entry));
-  return all;
+void ProfileFormat<TunedCollective>::append_json(nlohmann::json& array,
+                                                 const TunedCollective& entry) {
+  array.push_back(to_json(entry));
 }
 
-std::vector<TunedCollective> read_collectives_text(std::string_view text) {
+bool ProfileFormat<TunedCollective>::has_same_key(const TunedCollective& left,
+                                                  const TunedCollective& right) {
+  return left.op == right.op && left.ranks == right.ranks && left.bytes == right.bytes;
+}
+
+std::vector<TunedCollective> read_collectives(std::string_view text) {
   const std::string name = "node";
   const toml::table root = toml::parse(text);
   TomlTable whole(root, name, "node");
-  return read_collectives(whole);
+  std::vector<TunedCollective> all;
+  for (TomlTable& entry : whole.entries(ProfileFormat<TunedCollective>::kTable))
+    all.push_back(ProfileFormat<TunedCollective>::read(entry));
+  return all;
 }
 
 }  // namespace polypath

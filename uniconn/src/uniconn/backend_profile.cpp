@@ -1,9 +1,11 @@
-#include "tune/backend_toml.hpp"
+#include "uniconn/backend_profile.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+
+#include "uniconn/tuned_backend_json.hpp"
 
 namespace polypath {
 namespace {
@@ -20,7 +22,9 @@ std::string read_name(TomlTable& table, const char* key) {
   return name;
 }
 
-TunedBackend read_backend(TomlTable& table) {
+}  // namespace
+
+TunedBackend ProfileFormat<TunedBackend>::read(TomlTable& table) {
   TunedBackend entry;
   entry.op = read_name(table, "op");
   entry.ranks = table.text("ranks");
@@ -39,9 +43,7 @@ TunedBackend read_backend(TomlTable& table) {
   return entry;
 }
 
-}  // namespace
-
-std::string format_backend(const TunedBackend& entry) {
+std::string ProfileFormat<TunedBackend>::format(const TunedBackend& entry) {
   std::string text = fmt::format(
       "[[comm]]\n"
       "op = \"{}\"\n"
@@ -64,10 +66,13 @@ std::string format_backend(const TunedBackend& entry) {
   return text;
 }
 
-std::vector<TunedBackend> read_backends(TomlTable& whole) {
-  std::vector<TunedBackend> all;
-  for (TomlTable& entry : whole.entries("comm")) all.push_back(read_backend(entry));
-  return all;
+void ProfileFormat<TunedBackend>::append_json(nlohmann::json& array, const TunedBackend& entry) {
+  array.push_back(to_json(entry));
+}
+
+bool ProfileFormat<TunedBackend>::has_same_key(const TunedBackend& left,
+                                               const TunedBackend& right) {
+  return left.op == right.op && left.ranks == right.ranks && left.bytes == right.bytes;
 }
 
 }  // namespace polypath

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "plan/tuned_backend.hpp"
+#include "uniconn/tuned_backend.hpp"
 
 namespace polypath {
 

@@ -167,14 +167,14 @@ TEST_P(CgMutant, MakesRunsFail) {
   EXPECT_LE(seed, kSeeds);
 }
 
-#define PLANTED(name) \
+#define MUTANT(name) \
   MutantCase { CgFault::name, #name }
 INSTANTIATE_TEST_SUITE_P(Of, CgMutant,
-                         testing::Values(PLANTED(ends_without_order), PLANTED(first_for_last),
-                                         PLANTED(count_not_reset), PLANTED(other_halves),
-                                         PLANTED(second_round_twice), PLANTED(sent_before_stored),
-                                         PLANTED(sent_to_one), PLANTED(no_last_barrier),
-                                         PLANTED(own_sum)),
+                         testing::Values(MUTANT(ends_without_order), MUTANT(first_for_last),
+                                         MUTANT(count_not_reset), MUTANT(other_halves),
+                                         MUTANT(second_round_twice), MUTANT(sent_before_stored),
+                                         MUTANT(sent_to_one), MUTANT(no_last_barrier),
+                                         MUTANT(own_sum)),
                          [](const auto& test_info) { return std::string(test_info.param.name); });
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Measured backends: the choice of what was measured in turns; in a profile they come back as they
 // were, edits are recognised, and what another version knows is kept.
-#include "tune/backend_toml.hpp"
+#include "uniconn/backend_profile.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "base/error.hpp"
-#include "plan/profile_entries.hpp"
 #include "topology/node_file.hpp"
 #include "tune/profile.hpp"
 
@@ -62,21 +61,15 @@ TEST(TunedBackends, ChoosesTheFastestWinner) {
 }
 
 TEST(TunedBackends, KeepsOneEntryPerKey) {
-  std::vector<TunedBackend> all;
+  ProfileTable<TunedBackend> all;
   for (const char* const backend : {"mpi", "polypath"})
-    for (const std::uint64_t bytes : {64, 128}) {
-      TunedBackend entry;
-      entry.op = "post";
-      entry.ranks = "2 ranks";
-      entry.bytes = bytes;
-      entry.backend = backend;
-      put_entry(all, entry);
-    }
-  ASSERT_EQ(all.size(), 2u);
-  EXPECT_EQ(known_entry<TunedBackend>(all, "post", "2 ranks", 128)->backend, "polypath");
-  EXPECT_EQ(known_entry<TunedBackend>(all, "post", "2 ranks", 127), nullptr);
-  EXPECT_EQ(known_entry<TunedBackend>(all, "post", "3 ranks", 128), nullptr);
-  EXPECT_EQ(known_entry<TunedBackend>(all, "reduce", "2 ranks", 128), nullptr);
+    for (const std::uint64_t bytes : {64, 128})
+      all.put({.op = "post", .ranks = "2 ranks", .bytes = bytes, .backend = backend});
+  ASSERT_EQ(all.entries().size(), 2u);
+  EXPECT_EQ(all.find({.op = "post", .ranks = "2 ranks", .bytes = 128})->backend, "polypath");
+  EXPECT_EQ(all.find({.op = "post", .ranks = "2 ranks", .bytes = 127}), nullptr);
+  EXPECT_EQ(all.find({.op = "post", .ranks = "3 ranks", .bytes = 128}), nullptr);
+  EXPECT_EQ(all.find({.op = "reduce", .ranks = "2 ranks", .bytes = 128}), nullptr);
 }
 
 // ---- In a profile -------------------------------------------------------------------------------
@@ -111,7 +104,7 @@ class BackendFormatTest : public testing::Test {
     file_ = folder_ / "node.toml";
     Profile profile = make_profile(read_node_file(fs::path(POLYPATH_NODE_FILES) / "narval.toml"),
                                    "ab12", "580.65");
-    profile.backends = some_backends();
+    profile.tables.table<TunedBackend>() = ProfileTable(some_backends());
     std::string why;
     EXPECT_TRUE(save_profile(file_, profile, &why)) << why;
     std::stringstream text;
@@ -132,7 +125,7 @@ class BackendFormatTest : public testing::Test {
     const auto loaded = load_profile(file_, "ab12", &why_);
     EXPECT_EQ(loaded.has_value(), why_.empty());
     EXPECT_EQ(why_.find('\n'), std::string::npos) << "one line: " << why_;
-    return loaded ? loaded->backends : std::vector<TunedBackend>();
+    return loaded ? loaded->tables.table<TunedBackend>().entries() : std::vector<TunedBackend>();
   }
 
   fs::path folder_;
@@ -147,7 +140,7 @@ TEST_F(BackendFormatTest, ComesBackAsItWas) {
 }
 
 TEST_F(BackendFormatTest, LooksLikeThis) {
-  EXPECT_EQ(format_backend(some_backends()[0]),
+  EXPECT_EQ(ProfileFormat<TunedBackend>::format(some_backends()[0]),
             "[[comm]]\n"
             "op = \"post\"\n"
             "ranks = \"4 ranks, nvlink x4\"\n"
@@ -174,7 +167,7 @@ TEST_F(BackendFormatTest, EditsAreRecognised) {
     ASSERT_EQ(entries.size(), 3u) << why_;
     EXPECT_TRUE(entries[0].edited) << new_text;
     EXPECT_FALSE(entries[1].edited) << new_text;
-    EXPECT_THAT(format_backend(entries[0]), testing::Not(HasSubstr("digest")));
+    EXPECT_THAT(ProfileFormat<TunedBackend>::format(entries[0]), testing::Not(HasSubstr("digest")));
   }
 }
 

@@ -1,4 +1,4 @@
-// The twin of examples/uniconn/jacobi2d_kernel.cu.
+// The host build of examples/uniconn/jacobi2d_kernel.cu.
 #include "../../examples/uniconn/jacobi2d.cuh"
 #include "simt/platform.cuh"
 

@@ -1,6 +1,5 @@
 // What a tuner found for collectives: the fastest algorithm for each operation, set of GPUs and
-// size, with what was measured. Here as the profile keeps it; collectives/plan/tuned_plan.hpp makes
-// plans of it.
+// size, with what was measured. tuned_plan.hpp makes plans of it.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +24,10 @@ struct CollectiveVariant {
 std::string to_string(const CollectiveVariant& way);
 
 struct TunedCollective {
-  std::string op;           ///< "allreduce", ...
-  std::string ranks;        ///< collective_class()
+  std::string op = {};      ///< "allreduce", ...
+  std::string ranks = {};   ///< collective_class()
   std::uint64_t bytes = 0;  ///< of a rank's larger buffer
-  CollectiveVariant way;
+  CollectiveVariant way = {};
   double planned_us = 0;  ///< a call as the cost model plans it, of the slowest rank, ...
   double us = 0;          ///< ... and so
   int tried = 0;          ///< ways that were measured, the planned one included

@@ -1,4 +1,4 @@
-#include "twin_ranks.hpp"
+#include "host_kernel_ranks.hpp"
 
 #include <cstring>
 #include <utility>

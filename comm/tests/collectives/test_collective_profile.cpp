@@ -1,6 +1,6 @@
 // Tuned collectives in a profile: they come back as they were, edits are recognised, and what is
 // damaged is refused whole, with a line that names the file.
-#include "tune/collective_toml.hpp"
+#include "collectives/collective_profile.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ class CollectiveFormatTest : public testing::Test {
     file_ = folder_ / "node.toml";
     Profile profile = make_profile(read_node_file(fs::path(POLYPATH_NODE_FILES) / "narval.toml"),
                                    "ab12", "580.65");
-    profile.collectives = some_collectives();
+    profile.tables.table<TunedCollective>() = ProfileTable(some_collectives());
     std::string why;
     EXPECT_TRUE(save_profile(file_, profile, &why)) << why;
     std::stringstream text;
@@ -75,7 +75,8 @@ class CollectiveFormatTest : public testing::Test {
     const auto loaded = load_profile(file_, fingerprint, &why_);
     EXPECT_EQ(loaded.has_value(), why_.empty());
     EXPECT_EQ(why_.find('\n'), std::string::npos) << "one line: " << why_;
-    return loaded ? loaded->collectives : std::vector<TunedCollective>();
+    return loaded ? loaded->tables.table<TunedCollective>().entries()
+                  : std::vector<TunedCollective>();
   }
 
   fs::path folder_;
@@ -86,12 +87,12 @@ class CollectiveFormatTest : public testing::Test {
 
 TEST_F(CollectiveFormatTest, ComesBackAsItWas) {
   EXPECT_EQ(found_in(text_), some_collectives()) << why_;
-  EXPECT_EQ(read_collectives_text(text_), some_collectives());
+  EXPECT_EQ(read_collectives(text_), some_collectives());
   EXPECT_EQ(read_node_file(file_), read_node_file(fs::path(POLYPATH_NODE_FILES) / "narval.toml"));
 }
 
 TEST_F(CollectiveFormatTest, LooksLikeThis) {
-  EXPECT_EQ(format_collective(some_collectives()[0]),
+  EXPECT_EQ(ProfileFormat<TunedCollective>::format(some_collectives()[0]),
             "[[collective]]\n"
             "op = \"allreduce\"\n"
             "ranks = \"4 ranks, nvlink x4\"\n"
@@ -121,7 +122,8 @@ TEST_F(CollectiveFormatTest, EditsAreRecognised) {
     EXPECT_TRUE(entries[0].edited) << new_text;
     EXPECT_FALSE(entries[1].edited) << new_text;
     EXPECT_FALSE(entries[2].edited) << new_text;
-    EXPECT_THAT(format_collective(entries[0]), testing::Not(HasSubstr("digest")));
+    EXPECT_THAT(ProfileFormat<TunedCollective>::format(entries[0]),
+                testing::Not(HasSubstr("digest")));
   }
   for (const auto& [old_text, new_text] : std::vector<std::pair<std::string, std::string>>{
            {"lanes = 2", "lanes = 1"}, {"chunk_bytes = 1048576", "chunk_bytes = 1048577"}})

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "plan/tuned_collective.hpp"
+#include "collectives/plan/tuned_collective.hpp"
 
 namespace polypath {
 
