@@ -133,8 +133,7 @@ def spread_arrays(
         handles = [stream_handle(streams)] * len(to)
     if len(handles) != len(to):
         raise InvalidArgument(f"there are {len(to)} of dst and {len(handles)} of streams")
-    words = ctypes.c_uint64 * len(to)
-    return len(to), to, start, size, words(*(handle or 0 for handle in handles))
+    return len(to), to, start, size, (ctypes.c_void_p * len(to))(*handles)
 
 
 def _addresses(

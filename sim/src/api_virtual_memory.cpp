@@ -78,8 +78,10 @@ std::vector<AllocationPtr> find_mappings(const Driver& driver, std::uintptr_t ad
 /// The accessor at this location, by the numbers of Access.
 int accessor(const Driver& driver, const CUmemLocation& location) {
   if (is_host(location)) return Access::kCpu;
-  require(location.type == CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE);
-  return driver.check_device(location.id);
+  require(location.type == CU_MEM_LOCATION_TYPE_DEVICE && location.id >= 0 &&
+              static_cast<std::size_t>(location.id) < driver.node.gpus.size(),
+          CUDA_ERROR_INVALID_VALUE);
+  return location.id;
 }
 
 void require_possible(const Driver& driver, const Allocation& mapping, int accessor) {

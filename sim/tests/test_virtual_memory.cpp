@@ -265,17 +265,24 @@ TEST_F(VirtualMemory, AccessTakenDuringACopy_FailsTheContext) {
   ASSERT_CUDA(
       set_access(memory, kPart, CU_MEM_LOCATION_TYPE_DEVICE, 1, CU_MEM_ACCESS_FLAGS_PROT_NONE));
   ASSERT_CUDA(cuStreamSynchronize(stream));
+  std::uint32_t* word = nullptr;
+  ASSERT_CUDA(cuMemHostAlloc(reinterpret_cast<void**>(&word), sizeof *word, 0));
   for (const bool is_fill : {false, true}) {
     ASSERT_CUDA(set_access(memory, kPart, CU_MEM_LOCATION_TYPE_DEVICE, 0));
+    *word = 0;
+    ASSERT_CUDA(cuStreamWaitValue32(stream, reinterpret_cast<CUdeviceptr>(word), 1,
+                                    CU_STREAM_WAIT_VALUE_EQ));
     ASSERT_CUDA(is_fill ? cuMemsetD8Async(memory, 7, kPart, stream)
                         : cuMemcpyAsync(memory, plain, kPart, stream));
     ASSERT_CUDA(
         set_access(memory, kPart, CU_MEM_LOCATION_TYPE_DEVICE, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
+    __atomic_store_n(word, 1U, __ATOMIC_RELEASE);
     EXPECT_CUDA(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
     EXPECT_CUDA(CUDA_ERROR_ILLEGAL_ADDRESS, cuMemcpyAsync(plain, plain, 1, stream));
     polypath_sim_fail_context(0, CUDA_SUCCESS);
     ASSERT_CUDA(cuStreamSynchronize(stream));
   }
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemFreeHost(word));
 }
 
 TEST_F(VirtualMemory, WrongSizesAndRanges_AreRefused) {

@@ -313,12 +313,12 @@ from polypath.comm import Communicator, on_all
 from polypath.loading import load
 from safetensors_files import make_file
 
-load._RANK_PIECE = 4 << 20  # several pieces, by copy threads
+load._RANK_PIECE = 8 << 20  # several pieces, by copy threads
 file = Path("m.safetensors")
-shapes = {{"a": ("BF16", (4, 2000, 2000)), "odd": ("U8", (3,)), "b": ("F32", (8, 70_000)),
+shapes = {{"a": ("BF16", (4, 5000, 2000)), "odd": ("U8", (3,)), "b": ("F32", (8, 70_000)),
           "c": ("F64", (5, 5))}}
 expected = make_file(file, shapes)
-context = polypath.Context(node="narval", prepare="wait")
+context = polypath.Context(node="narval", prepare="wait", copy_threads=16)
 driver = ctypes.CDLL(context.devices()["driver"]["library"])
 ranks = Communicator.all(context, range(4))
 

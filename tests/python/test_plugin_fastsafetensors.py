@@ -32,8 +32,8 @@ from polypath.loading.header import read_header
 print("version", fastsafetensors.__version__)
 assert fastsafetensors.__version__ in plugin.VERSIONS
 file = Path("m.safetensors")
-expected = make_file(file, {{"a": ("F32", (1000, 3000)), "b": ("BF16", (7,))}})
-context = polypath.Context(node="narval", prepare="wait")
+expected = make_file(file, {{"a": ("F32", (1000, 6000)), "b": ("BF16", (7,))}})
+context = polypath.Context(node="narval", prepare="wait", copy_threads=16)
 gpu = Gpu(context, 1)
 driver = ctypes.CDLL(context.devices()["driver"]["library"])
 device = Device(DeviceType.CUDA, 1)
@@ -77,7 +77,7 @@ class Metadata:
 
 framework = Framework()
 construct = create_copier_constructor("polypath", device, context=context, bbuf_size_kb=1)
-for block_size in (1 << 34, 5_000_000):
+for block_size in (1 << 34, 10_000_000):
     before = context.counters()
     copier = construct(Metadata(), device, framework)
     block = copier.submit_io(True, block_size)

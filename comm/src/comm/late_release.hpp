@@ -1,6 +1,6 @@
-// Memory that a rank leaves behind in a communicator, freed in the background. Other ranks may not
-// have left: a kernel of theirs may still read or write it, since an abort ends kernels only once
-// they run. Or the memory is another rank's of this process: the driver frees it when the kernels of
+// Memory of a rank that has left a communicator, freed in the background. Other ranks may not have
+// left: a kernel of theirs may still read or write it, since an abort ends kernels only once they
+// run. Or the memory is another rank's of this process: the driver frees it when the kernels of
 // that GPU have ended, and one of them may wait for the thread that left last.
 #pragma once
 

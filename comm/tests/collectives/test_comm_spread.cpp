@@ -95,7 +95,7 @@ class CommSpreadTest : public testing::Test {
 };
 
 TEST_F(CommSpreadTest, SharedMemory_ReachesAllRanks) {
-  for (const std::uint64_t bytes : {kBytes, 4 * kMiB, 37 * kMiB + 4095}) {
+  for (const std::uint64_t bytes : {kBytes, 12 * kMiB, 37 * kMiB + 4095}) {
     TestBuffer source = host(bytes);
     source.fill(bytes);
     run([&](Rank& rank) {

@@ -156,7 +156,7 @@ TEST(ControlSegment, FirstReasonIsKept) {
 }
 
 /// The last to leave frees its own memory; that of others, which have gone on, is for the background.
-TEST(ControlSegment, LastToLeave_ReleasesItsOwnMemoryAndReturnsTheRest) {
+TEST(ControlSegment, LastToLeave_ReleasesOwnMemory) {
   const auto board = ControlSegment::make(3);
   std::vector<int> released;
   std::vector<std::function<void()>> rest;
@@ -174,7 +174,7 @@ TEST(ControlSegment, LastToLeave_ReleasesItsOwnMemoryAndReturnsTheRest) {
 }
 
 /// A creation that failed must not wait for kernels.
-TEST(ControlSegment, LastToLeaveWithoutATimeLimit_ReleasesNothing) {
+TEST(ControlSegment, LeaveWithoutWaiting_ReleasesNothing) {
   const auto board = ControlSegment::make(2);
   std::vector<int> released;
   const auto leave = [&](int rank) {

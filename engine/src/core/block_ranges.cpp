@@ -5,6 +5,13 @@
 #include "driver/check.hpp"
 
 namespace polypath {
+namespace {
+
+/// What a batch is taken to gain by a GPU that helps: mappings get access for it when that is worth
+/// it, small ones at once.
+constexpr double kSavedByBatchUs = 50;
+
+}  // namespace
 
 BlockRanges::BlockRanges(const NodeSource& source, Classifier& classifier, Devices& devices,
                          ImportedMemories& imports)
@@ -82,9 +89,8 @@ std::optional<std::uint64_t> BlockRanges::ask_distance(const BlockRange& range, 
   }
   if (info.kind == PointerInfo::Kind::device) {
     if (info.pool != nullptr || info.mapped)
-      return range.access.obtain(driver(), gpu, SharedMappings::kCallUs)
-                 ? std::optional<std::uint64_t>(0)
-                 : std::nullopt;
+      return range.access.obtain(driver(), gpu, kSavedByBatchUs) ? std::optional<std::uint64_t>(0)
+                                                                 : std::nullopt;
     // Peer access is of primary contexts.
     if (info.context != devices_.context_if_active(info.gpu)) return std::nullopt;
     return gpu == info.gpu || reaches_peer ? std::optional<std::uint64_t>(0) : std::nullopt;

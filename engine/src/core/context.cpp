@@ -276,6 +276,7 @@ void Context::measure(const ProgressFunction& progress) {
   source_.node.ports = std::move(measured.ports);
   source_.node.costs = measured.costs;
   planner().use(source_.node);
+  dispatcher_.forget_pageable_plans();
   dispatcher_.load().use(source_.node);
   spreads_.forget();
   if (source_.simulated) return;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "base/units.hpp"
 #include "driver/check.hpp"
 #include "exec/relaxed_capture.hpp"
 
@@ -33,6 +34,15 @@ CUmemAccess_flags mapping_access(const CudaDriver& driver, CUdeviceptr address, 
       driver.mem_get_access(&access, &location, address) != CUDA_SUCCESS)
     return CU_MEM_ACCESS_FLAGS_PROT_NONE;
   return static_cast<CUmemAccess_flags>(access);
+}
+
+double SharedMappings::cost_us(std::uint64_t mapping_bytes) noexcept {
+  constexpr double kMappingUs = 42;
+  constexpr std::uint64_t kSmallMapping = 20 * kMiB;
+  constexpr double kUsPerMiB = 8.4;  // beyond those
+  if (mapping_bytes <= kSmallMapping) return kMappingUs;
+  return kMappingUs +
+         kUsPerMiB * static_cast<double>(mapping_bytes - kSmallMapping) / static_cast<double>(kMiB);
 }
 
 void SharedMappings::add(CUdeviceptr address, std::uint64_t bytes) {
@@ -91,6 +101,7 @@ bool SharedMappings::give(const CudaDriver& driver, std::span<const CUdeviceptr>
   if (ranges_.empty()) return false;
   // Mappings that follow each other are one call.
   std::vector<AddressRange> lacking;
+  double lacking_us = 0;
   for (const CUdeviceptr address : mappings) {
     if (!lacking.empty() && address < lacking.back().end) continue;
     const auto mapping = mapping_at(driver, address);
@@ -98,6 +109,7 @@ bool SharedMappings::give(const CudaDriver& driver, std::span<const CUdeviceptr>
     const CUmemAccess_flags access = mapping_access(driver, address, gpu);
     if (access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) continue;
     if (access != CU_MEM_ACCESS_FLAGS_PROT_NONE) return false;
+    lacking_us += cost_us(mapping->end - mapping->begin);
     if (!lacking.empty() && lacking.back().end == mapping->begin)
       lacking.back().end = mapping->end;
     else
@@ -106,7 +118,7 @@ bool SharedMappings::give(const CudaDriver& driver, std::span<const CUdeviceptr>
   if (lacking.empty()) return true;
   const auto missed = missed_us_.try_emplace({lacking.front().begin, gpu}, 0).first;
   missed->second += saved_us;
-  if (missed->second < kCallUs * static_cast<double>(lacking.size())) return false;
+  if (missed->second < lacking_us) return false;
   missed_us_.erase(missed);
   return std::ranges::all_of(
       lacking, [&](const AddressRange& range) { return set_access(driver, range, gpu); });

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "base/options.hpp"
@@ -79,6 +80,8 @@ class TransferDispatcher {
   /// The plan of a transfer whose host memory is pageable, all routes being ready.
   PageablePlan pageable_plan(const Request& request);
   [[nodiscard]] PageableCopies& pageable() noexcept { return pageable_; }
+  /// The node was measured anew: plans of pageable memory are made again.
+  void forget_pageable_plans();
   /// Copies the same pageable memory to all destinations by CPU threads, as one operation on their
   /// streams. Nothing, or why each has to go by itself; `parts` receives what each GPU fetched of
   /// it. `midway` as of issue().
@@ -133,7 +136,7 @@ class TransferDispatcher {
     explicit PageableClass(const Request& request) noexcept
         : is_to_gpu(request.src.is_host()), size(std::bit_width(request.bytes)) {}
     bool is_to_gpu;
-    int size;  ///< so many bits
+    int size;  ///< bits of the number of bytes
     auto operator<=>(const PageableClass&) const = default;
   };
 
@@ -167,9 +170,12 @@ class TransferDispatcher {
                           Exclusions& without);
   /// Has the plan's routes made ready in the background, or waits for it.
   void prepare_pageable(const PageablePlan& plan);
+  using PageablePlanPtr = std::shared_ptr<const PageablePlan>;
+  /// The plan without these staging memories, from a cache. Null: the routes are not known yet.
+  PageablePlanPtr plan_by_threads(const Request& request, std::uint64_t without);
   /// Whether threads may copy: they were fast the last time, or are tried again.
   bool may_try_threads(const Request& request);
-  /// They took so long where the driver is said to take `native_us`.
+  /// They took result.threads_us where the driver is said to take `native_us`.
   void note_threads(const Request& request, const PageableResult& result, double native_us);
   void prepare_pageable_now(const PageablePlan& plan);
   /// Tells the monitor of a native copy before it is issued.
@@ -245,6 +251,8 @@ class TransferDispatcher {
   std::mutex pageable_mutex_;
   // GPUs over which routes for pageable memory could not be made ready.
   std::map<int, Retry> unprepared_;
+  std::map<std::tuple<MemoryId, MemoryId, std::uint64_t, std::uint64_t>, PageablePlanPtr>
+      pageable_plans_;  // by ends, bytes and staging memories left out
   // Transfers whose threads were slower than the driver's copy is: where CPUs are busy.
   std::map<PageableClass, Retry> slow_threads_;
   bool prepares_pageable_ = false;  // a task is queued

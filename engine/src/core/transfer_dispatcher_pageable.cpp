@@ -13,7 +13,9 @@ namespace {
 
 /// A plan of this size, for pinned memory, names the routes and their rates.
 constexpr std::uint64_t kRatedBytes = kGiB;
-/// Copies that cause a page fault in so many bytes, or more often, are of memory not yet touched.
+/// That are kept: of programs that copy ever other sizes no more.
+constexpr std::size_t kMaxPageablePlans = 256;
+/// Copies with more page faults than one in this number of bytes are of memory not yet touched.
 constexpr std::uint64_t kBytesOfAFault = 4 * kMiB;
 HostSide host_side(const ResolvedTransfer& ends) {
   const CUdeviceptr host = ends.request.src.is_host() ? ends.transfer.src : ends.transfer.dst;
@@ -145,6 +147,30 @@ bool TransferDispatcher::all_pageable_ready(const PageablePlan& plan,
   return is_ready;
 }
 
+TransferDispatcher::PageablePlanPtr TransferDispatcher::plan_by_threads(const Request& request,
+                                                                        std::uint64_t without) {
+  const std::tuple key{request.src, request.dst, request.bytes, without};
+  {
+    const std::lock_guard lock(pageable_mutex_);
+    if (const auto known = pageable_plans_.find(key); known != pageable_plans_.end())
+      return known->second;
+  }
+  const Request rated{.src = request.src, .dst = request.dst, .bytes = kRatedBytes};
+  const auto pinned = planner_.serve({&rated, 1}, without);
+  if (pinned->provisional) return nullptr;
+  auto plan = std::make_shared<const PageablePlan>(
+      make_pageable_plan(node(), request, pinned->plan.transfers.front(), pageable_.threads()));
+  const std::lock_guard lock(pageable_mutex_);
+  if (pageable_plans_.size() >= kMaxPageablePlans) pageable_plans_.clear();
+  pageable_plans_.emplace(key, plan);
+  return plan;
+}
+
+void TransferDispatcher::forget_pageable_plans() {
+  const std::lock_guard lock(pageable_mutex_);
+  pageable_plans_.clear();
+}
+
 bool TransferDispatcher::may_try_threads(const Request& request) {
   const std::lock_guard lock(pageable_mutex_);
   const auto slow = slow_threads_.find(PageableClass(request));
@@ -158,7 +184,7 @@ void TransferDispatcher::note_threads(const Request& request, const PageableResu
   // Where pages are touched for the first time the driver is slower than was measured, too.
   if (result.page_faults > request.bytes / kBytesOfAFault) return;
   const std::lock_guard lock(pageable_mutex_);
-  if (result.threads_us <= least_native_us(request, native_us)) {
+  if (result.threads_us <= fastest_native_us(request, native_us)) {
     slow_threads_.erase(PageableClass(request));
     return;
   }
@@ -191,7 +217,9 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(
   if (!access.granted(driver(), gpu)) return NativeReason::unreachable;
 
   const RelaxedCapture relaxed(driver());
-  const Request rated{.src = request.src, .dst = request.dst, .bytes = kRatedBytes};
+  PageablePlanPtr served = plan_by_threads(request, 0);
+  if (served == nullptr) return NativeReason::not_ready;
+  if (served->native()) return NativeReason::no_gain;
   std::vector<Request> beside;
   std::vector<GpuLoad> other_loads;
   others_.add_pairs_in_use(beside, &other_loads);
@@ -201,9 +229,9 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(
   const bool may_try = host.is_file() || may_try_threads(request);
   do {
     if (without.memories == ~std::uint64_t{0}) return without.reason;
-    const auto pinned = planner_.serve({&rated, 1}, without.memories);
-    if (pinned->provisional) return NativeReason::not_ready;
-    plan = make_pageable_plan(node(), request, pinned->plan.transfers.front(), pageable_.threads());
+    served = plan_by_threads(request, without.memories);
+    if (served == nullptr) return NativeReason::not_ready;
+    plan = *served;
     if (plan.native()) return without.reason;
     if (!may_try) return NativeReason::threads_slow;
     for (const SplittableTransfer& each : std::span(transfers).subspan(1))

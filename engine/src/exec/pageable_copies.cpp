@@ -26,7 +26,7 @@ constexpr std::size_t kPageableStreams = 4;
 constexpr std::size_t kPageableEvents = 32;
 constexpr int kHostMemory = -1;
 
-/// Of this process.
+/// The process's page faults.
 std::uint64_t page_faults() noexcept {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

@@ -60,7 +60,7 @@ struct PageableResult {
   /// Nothing of it is under way any more: a native copy may follow.
   bool is_ordered = true;
   std::exception_ptr error = {};  ///< FileError: no copy can do better
-  /// Of the node's time, from when the caller's stream had come to it until the threads had ended.
+  /// From when the caller's stream had come to it until the threads had ended, in the node's time.
   double threads_us = 0;
   std::uint64_t page_faults = 0;           ///< of the process meanwhile
   std::vector<std::uint64_t> route_bytes;  ///< by route of the plan
@@ -121,7 +121,7 @@ class PageableCopies {
   void reach_slots(int gpu);
   void make_streams(const StreamKey& key);
   void make_staging(int via, int gpu);
-  /// Of the node: virtual, or this machine's.
+  /// The node's time: virtual, or this machine's.
   [[nodiscard]] double now_us() const;
   /// Does the work of all threads. Each needs `chunk_us` for a chunk.
   void run_here(SharedWork& work, int seats, double chunk_us, bool is_to_gpu);

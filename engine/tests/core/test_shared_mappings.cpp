@@ -225,7 +225,8 @@ TEST_F(SharedMappingsTest, SmallTransfers_ShareOnceThatPays) {
   const double saved_us = (plan.native_us - plan.predicted_us) /
                           static_cast<double>(plan.transfers.front().routes.size() - 1);
   ASSERT_GT(saved_us, 0);
-  const int copies = static_cast<int>(std::ceil(SharedMappings::kCallUs / saved_us));
+  const double parts = std::ceil(static_cast<double>(small.bytes) / static_cast<double>(kPart));
+  const int copies = static_cast<int>(std::ceil(parts * SharedMappings::cost_us(kPart) / saved_us));
   ASSERT_GT(copies, 1);
   Transfer each = transfer();
   each.bytes = small.bytes;

@@ -721,7 +721,7 @@ class FailingSpreads : public SimulatedSpreads {
 
 TEST_F(FailingSpreads, EachCallOfASpread) {
   if (node().name != "hgx-h200-x4") GTEST_SKIP() << "on one node";
-  Spreading data = spreading(kHost, all_, 8 * kMiB + 5);
+  Spreading data = spreading(kHost, all_, 9 * kMiB + 5);
   EXPECT_THAT(fail_each_call(data), testing::IsEmpty());
 }
 

@@ -45,7 +45,7 @@ struct PageableCandidate {
   double time_us = 0;
 };
 
-/// Until so many threads are awake.
+/// Until this number of threads is awake.
 double wake_us(const Costs& costs, int threads) {
   int generations = 1;
   for (int woken = kThreadWakes, all = woken; all < threads; all += woken) {
@@ -73,7 +73,7 @@ double time_us(const Costs& costs, const std::vector<RouteShare>& routes, std::s
 
 }  // namespace
 
-double least_native_us(const Request& request, double native_us) noexcept {
+double fastest_native_us(const Request& request, double native_us) noexcept {
   const bool is_cached = request.src.is_host() && request.bytes <= kCachedBytes;
   return is_cached ? native_us / kCachedSpeedup : native_us;
 }
@@ -148,7 +148,7 @@ PageablePlan make_pageable_plan(const Node& node, const Request& request,
     if (best.routes == 0 || best.time_us > kMinRouteGain * widest.time_us) best = widest;
   }
   if (best.routes == 0) return fallback("too small for several threads");
-  if (best.time_us > (1 - kMinPageableGain) * least_native_us(request, result.plan.native_us))
+  if (best.time_us > (1 - kMinPageableGain) * fastest_native_us(request, result.plan.native_us))
     return fallback(fmt::format("{} threads would gain nothing", best.threads));
 
   routes.resize(best.routes);

@@ -36,7 +36,7 @@ struct PageablePlan {
 };
 
 /// What the driver's own copy may take where the plan says `native_us`: the memory may be cached.
-double least_native_us(const Request& request, double native_us) noexcept;
+double fastest_native_us(const Request& request, double native_us) noexcept;
 
 /// What `threads` copy threads reach at the host's memory, GB/s.
 double host_copy_gbps(const Costs& costs, bool is_to_gpu, int threads) noexcept;

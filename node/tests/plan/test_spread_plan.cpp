@@ -63,7 +63,7 @@ TEST_F(SpreadPlanTest, AnySize_IsCoveredOnce) {
     std::iota(gpus.begin(), gpus.end(), 0);
     const SpreadTrees trees = make_spread_trees(node, host, gpus, 0);
     for (const std::uint64_t bytes :
-         {4 * kMiB, 5 * kMiB + 1, 33 * kMiB - 4097, kGiB + 7, 64 * kGiB + 12345}) {
+         {12 * kMiB, 13 * kMiB + 1, 33 * kMiB - 4097, kGiB + 7, 64 * kGiB + 12345}) {
       SCOPED_TRACE(name + std::string(" ") + std::to_string(bytes));
       const SpreadPlan plan = plan_spread(node, trees, bytes, 0);
       ASSERT_FALSE(plan.native());

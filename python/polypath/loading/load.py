@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 
 #: Bytes of one read. Two go at once: while the last chunks of one are sent, the next one begins.
-_PIECE = 512 << 20
+_PIECE = 2 << 30
 #: Bytes that each rank reads of a piece.
-_RANK_PIECE = 128 << 20
+_RANK_PIECE = 256 << 20
 _ALIGNMENT = 16
 
 _Result = TypeVar("_Result")
