@@ -445,7 +445,8 @@ def alone(on: Rank) -> None:
 
 def calls(on: Rank) -> int:
     carried = on.group.report()["polypath"] or {}
-    return sum(count for name, count in carried.items() if name not in ("scratch_bytes", "puts"))
+    others = ("scratch_bytes", "puts", "spreads")
+    return sum(count for name, count in carried.items() if name not in others)
 
 
 # ---- All ranks -----------------------------------------------------------------------------------
