@@ -370,7 +370,7 @@ def choice(on: Rank) -> None:
     apart.format, away.device = None, torch.device("cuda", 7)
     for wrong, reason in (
         (lambda: group.allreduce([apart]), "allreduce: tensor: tensors must be contiguous"),
-        (lambda: group.allreduce([away]), "is on device(type='cuda', index=7)"),
+        (lambda: group.allreduce([away]), "is on cuda:7,"),
         (lambda: group._allgather_base(tensor, tensor), "times 16 of input are wanted"),
         (lambda: group._reduce_scatter_base(short, tensor), "is of"),
     ):
