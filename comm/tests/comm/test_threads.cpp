@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "comm/late_release.hpp"
 #include "group.hpp"
 #include "memory.hpp"
 #include "support/driver_extras.hpp"
@@ -341,6 +342,7 @@ TEST(Threads, FailedAlloc_KeepsItsMemoryUntilAllLeave) {
   group.destroy(0);
   EXPECT_EQ(0, frees);
   group.destroy(1);
+  wait_for_late_releases();
   EXPECT_EQ(3, frees);  // that of barriers on either rank, too
 }
 
