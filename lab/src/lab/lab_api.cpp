@@ -38,6 +38,25 @@ std::function<void(bool)> switch_of(polypath_traffic_switch traffic, void* user)
   };
 }
 
+/// What `alone(options)` gives without `traffic`, else what `beside(options)` gives next to it.
+template <typename Request, typename Alone, typename Beside>
+json compared(const Request& request, polypath_traffic_switch traffic, void* user,
+              const Alone& alone, const Beside& beside) {
+  if (traffic == nullptr) {
+    PairOptions options;
+    options.warmup = request.warmup;
+    options.iterations = request.iterations;
+    return alone(options);
+  }
+  require(request.rounds >= 1, "rounds must be at least 1");
+  BesideOptions options;
+  options.warmup = request.warmup;
+  options.iterations = request.iterations;
+  options.rounds = request.rounds;
+  options.traffic = switch_of(traffic, user);
+  return beside(options);
+}
+
 json graph_phases_json(Context& context, const GraphPhasesRequest& request) {
   if (context.source().emulated_mesh_gbps > 0)
     throw InvalidArgument(
@@ -127,20 +146,13 @@ polypath_status polypath_bench_blocks(polypath_context* context,
     const BlocksRequest blocks{parse_memory(request->src), parse_memory(request->dst),
                                request->block_bytes, request->count};
     const std::lock_guard lock(context->laboratory_mutex);
-    if (traffic == nullptr) {
-      PairOptions options;
-      options.warmup = request->warmup;
-      options.iterations = request->iterations;
-      give(bench_blocks(context->context, blocks, options), json);
-      return;
-    }
-    require(request->rounds >= 1, "rounds must be at least 1");
-    BesideOptions options;
-    options.warmup = request->warmup;
-    options.iterations = request->iterations;
-    options.rounds = request->rounds;
-    options.traffic = switch_of(traffic, user);
-    give(bench_blocks_beside(context->context, blocks, options), json);
+    const auto alone = [&](const PairOptions& options) {
+      return bench_blocks(context->context, blocks, options);
+    };
+    const auto beside = [&](const BesideOptions& options) {
+      return bench_blocks_beside(context->context, blocks, options);
+    };
+    give(compared(*request, traffic, user, alone, beside), json);
   });
 }
 
@@ -159,20 +171,13 @@ polypath_status polypath_bench_file(polypath_context* context,
     require(file.dst.is_gpu() && context->context.node().contains(file.dst),
             "dst is no GPU of this node");
     const std::lock_guard lock(context->laboratory_mutex);
-    if (traffic == nullptr) {
-      PairOptions options;
-      options.warmup = request->warmup;
-      options.iterations = request->iterations;
-      give(bench_file(context->context, file, options), json);
-      return;
-    }
-    require(request->rounds >= 1, "rounds must be at least 1");
-    BesideOptions options;
-    options.warmup = request->warmup;
-    options.iterations = request->iterations;
-    options.rounds = request->rounds;
-    options.traffic = switch_of(traffic, user);
-    give(bench_file_beside(context->context, file, options), json);
+    const auto alone = [&](const PairOptions& options) {
+      return bench_file(context->context, file, options);
+    };
+    const auto beside = [&](const BesideOptions& options) {
+      return bench_file_beside(context->context, file, options);
+    };
+    give(compared(*request, traffic, user, alone, beside), json);
   });
 }
 
@@ -194,20 +199,13 @@ polypath_status polypath_bench_spread(polypath_context* context,
     spread.is_pageable = request->pageable != 0;
     require(!spread.is_pageable || spread.src.is_host(), "memory of a GPU is not pageable");
     const std::lock_guard lock(context->laboratory_mutex);
-    if (traffic == nullptr) {
-      PairOptions options;
-      options.warmup = request->warmup;
-      options.iterations = request->iterations;
-      give(bench_spread(context->context, spread, options), json);
-      return;
-    }
-    require(request->rounds >= 1, "rounds must be at least 1");
-    BesideOptions options;
-    options.warmup = request->warmup;
-    options.iterations = request->iterations;
-    options.rounds = request->rounds;
-    options.traffic = switch_of(traffic, user);
-    give(bench_spread_beside(context->context, spread, options), json);
+    const auto alone = [&](const PairOptions& options) {
+      return bench_spread(context->context, spread, options);
+    };
+    const auto beside = [&](const BesideOptions& options) {
+      return bench_spread_beside(context->context, spread, options);
+    };
+    give(compared(*request, traffic, user, alone, beside), json);
   });
 }
 
