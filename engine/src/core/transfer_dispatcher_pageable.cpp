@@ -13,17 +13,18 @@ namespace {
 
 /// A plan of this size, for pinned memory, names the routes and their rates.
 constexpr std::uint64_t kRatedBytes = kGiB;
-/// That are kept: of programs that copy ever other sizes no more.
+/// Plans that are kept; with more sizes than that, all are made again.
 constexpr std::size_t kMaxPageablePlans = 256;
 /// Copies with more page faults than one in this number of bytes are of memory not yet touched.
 constexpr std::uint64_t kBytesOfAFault = 4 * kMiB;
+/// In place of a GPU, in what could not be made ready: what all routes need.
+constexpr int kAllRoutes = -1;
+
+/// The end of a transfer that is memory of the host.
 HostSide host_side(const ResolvedTransfer& ends) {
   const CUdeviceptr host = ends.request.src.is_host() ? ends.transfer.src : ends.transfer.dst;
   return {reinterpret_cast<std::byte*>(host), {}};
 }
-
-/// In place of a GPU, in what could not be made ready: what all routes need.
-constexpr int kAllRoutes = -1;
 
 }  // namespace
 
@@ -229,7 +230,7 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(
   const bool may_try = host.is_file() || may_try_threads(request);
   do {
     if (without.memories == ~std::uint64_t{0}) return without.reason;
-    served = plan_by_threads(request, without.memories);
+    if (without.memories != 0) served = plan_by_threads(request, without.memories);
     if (served == nullptr) return NativeReason::not_ready;
     plan = *served;
     if (plan.native()) return without.reason;
