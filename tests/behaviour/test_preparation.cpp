@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "behaviour_test.hpp"
+#include "support/background_hold.hpp"
 #include "support/hooked_driver.hpp"
 
 namespace polypath::test {
@@ -55,7 +56,10 @@ std::set<int> staging_gpus(const Node& node, const TransferPlan& transfer) {
 
 TEST_P(PreparationTest, UnreadyRoutes_AreExcludedUntilReady) {
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
-  const auto context = GetParam().make(spied(source()), {});
+  BackgroundHold hold(driver());
+  NodeSource held = source();
+  held.driver = hold.driver();
+  const auto context = GetParam().make(spied(held), {});
   const auto bytes = min_split(*context, MemoryId::gpu(0), far);
   if (!bytes) GTEST_SKIP() << "nothing is split on this node";
   const Payload first = payload({MemoryId::gpu(0), far, *bytes});
@@ -72,6 +76,7 @@ TEST_P(PreparationTest, UnreadyRoutes_AreExcludedUntilReady) {
   EXPECT_TRUE(before.went_natively(NativeReason::not_ready, *bytes));
   EXPECT_GT(before.excluded(ExclusionReason::not_ready), 0u);
 
+  hold.end();
   context->wait_prepared();
   // The rounds of the first transfer asked for one route after the other.
   const Traffic after(*context);
@@ -138,7 +143,10 @@ TEST_P(PreparationTest, FirstTransfer_PreparesItsRoutes) {
   if (!bytes) GTEST_SKIP() << "nothing is split on this node";
   Payload data = payload({MemoryId::gpu(0), far, *bytes});
   const Plan plan = other->plan({data.request()});
-  const auto context = make_context();
+  BackgroundHold hold(driver());
+  NodeSource held = source();
+  held.driver = hold.driver();
+  const auto context = GetParam().make(held, {});
   const Stream stream = stream_on(0);
   for (const bool is_prepared : {false, true}) {
     data.renew(random_());
@@ -148,6 +156,7 @@ TEST_P(PreparationTest, FirstTransfer_PreparesItsRoutes) {
     EXPECT_TRUE(data.arrived());
     EXPECT_TRUE(is_prepared ? traffic.went_as(plan)
                             : traffic.went_natively(NativeReason::not_ready, *bytes));
+    hold.end();
     context->wait_prepared();
   }
 }

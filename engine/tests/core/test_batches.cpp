@@ -10,6 +10,7 @@
 #include "core/report.hpp"
 #include "driver/fault_injection.hpp"
 #include "mapped_buffer.hpp"
+#include "support/background_hold.hpp"
 #include "support/gate.hpp"
 #include "support/simulated_test.hpp"
 
@@ -475,10 +476,14 @@ TEST_F(Batches, TryBatch_LeavesNativeOnes) {
 }
 
 TEST_F(Batches, FirstBatch_GoesNativelyMeanwhile) {
-  context_ = std::make_unique<Context>(source(), OptionArguments{});
+  BackgroundHold hold(driver());
+  NodeSource held = source();
+  held.driver = hold.driver();
+  context_ = std::make_unique<Context>(held, OptionArguments{});
   const Blocks data = blocks(kToGpu);
   run(data);
-  EXPECT_EQ(400U, counts().native + counts().routes.size());
+  EXPECT_EQ(400U, counts().native);
+  hold.end();
   Blocks again = blocks(kToGpu);
   // Further GPUs are asked for when the pair's own one is ready.
   for (int i = 0; i < 3; ++i) {
@@ -488,6 +493,7 @@ TEST_F(Batches, FirstBatch_GoesNativelyMeanwhile) {
     run(again);
   }
   expect_all_gpus(again.bytes());
+  context_.reset();
 }
 
 TEST_F(Batches, Setting_SwitchesKernelsOff) {

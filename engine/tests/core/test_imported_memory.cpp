@@ -8,6 +8,7 @@
 #include "driver/fault_injection.hpp"
 #include "pattern.hpp"
 #include "peer.hpp"
+#include "support/background_hold.hpp"
 #include "support/simulated_test.hpp"
 
 namespace polypath::test {
@@ -205,7 +206,10 @@ TEST_P(ImportedMemoryTest, SmallCopies_MakeNothing) {
 
 TEST_P(ImportedMemoryTest, FirstLargeCopy_PreparesItsRoutes) {
   Peer peer;
-  Context context(source(), {{"executor", GetParam()}});
+  BackgroundHold hold(driver());
+  NodeSource held = source();
+  held.driver = hold.driver();
+  Context context(held, {{"executor", GetParam()}});
   const CUdeviceptr imported = import(context, peer.allocate(kTheirs, kBytes, 4));
   context.wait_prepared();
   {
@@ -213,6 +217,7 @@ TEST_P(ImportedMemoryTest, FirstLargeCopy_PreparesItsRoutes) {
     EXPECT_TRUE(gets(context, imported, 4));
     EXPECT_TRUE(traffic.went_natively(NativeReason::not_ready, kBytes));
   }
+  hold.end();
   context.wait_prepared();
   const Traffic traffic(context);
   EXPECT_TRUE(gets(context, imported, 4));

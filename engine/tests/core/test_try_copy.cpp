@@ -2,6 +2,7 @@
 #include "core/report.hpp"
 
 #include <algorithm>
+#include "support/background_hold.hpp"
 #include "support/simulated_test.hpp"
 
 namespace polypath::test {
@@ -89,12 +90,16 @@ TEST_F(TryCopyTest, UnsplittableCopy_IsLeftToCaller) {
 TEST_F(TryCopyTest, UnreadyRoutes_AreDeclinedOrWaitedFor) {
   const Payload data = payload({MemoryId::gpu(0), far(), kSplitBytes});
   {
-    Context context(source(), {});
+    BackgroundHold hold(driver());
+    NodeSource held = source();
+    held.driver = hold.driver();
+    Context context(held, {});
     const Traffic traffic(context);
     EXPECT_FALSE(context.try_copy_async(data.transfer(stream_->get())));
     synchronize(stream_->get());
     EXPECT_TRUE(data.untouched());
     EXPECT_EQ(traffic.native(NativeReason::not_ready), 1u);
+    hold.end();
     context.wait_prepared();
   }
   Context context(source(), {{"prepare", "wait"}});
