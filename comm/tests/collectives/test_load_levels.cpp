@@ -27,6 +27,8 @@ using testing::Lt;
 constexpr int kRanks = 4;
 /// Until a change that must come.
 constexpr int kMaxCalls = 100;
+/// Calls in a row that are alike.
+constexpr int kSettled = 8;
 /// Times of calls vary: samples have events of their own, and threads of ranks meet by chance.
 constexpr double kTolerance = 1.1;
 
@@ -266,25 +268,19 @@ TEST_F(LoadLevels, ForeignTraffic_IsLeftItsLink) {
 
     comm.exchange({}, {});
     if (comm.rank() == 0) foreign_copies.emplace(comm.driver(), "gpu1", "host0");
-    // Calls that find out, and those that are issued before all ranks know.
-    int late = 0;
-    do {
-      calls.time();
-      ++late;
-    } while (calls.was_mixed() && late < kMaxCalls);
-    EXPECT_LT(late, kMaxCalls);
+    // Calls that find out, those that are issued before all ranks know, and those that try a link
+    // again which was not the one: which rank looks first is a matter of chance. In the end the
+    // calls leave the link alone, and are as fast as kernels next to the traffic.
     const double next_to_traffic_us = calls.times(2, AlgorithmOverride::kernels).back();
-    // Where the thread that measures the link comes late, what it knows grows old, and a call tries
-    // the link again.
-    int retries = 0;
-    for (int i = 0; i < 8; ++i) {
+    int made = 0;
+    for (int apart = 0; apart < kSettled && made < kMaxCalls; ++made) {
       const double us = calls.time();
-      if (calls.was_mixed())
-        ++retries;
-      else
+      apart = calls.was_mixed() ? 0 : apart + 1;
+      if (apart > 0) {
         EXPECT_LE(us, kTolerance * next_to_traffic_us);
+      }
     }
-    EXPECT_LE(retries, 2);
+    EXPECT_LT(made, kMaxCalls);
 
     comm.exchange({}, {});
     if (comm.rank() == 0) foreign_copies.reset();
