@@ -1,5 +1,5 @@
 // The library that stands in for NCCL: ends and beginnings of communicators as versions from 2.24
-// on have them, for ranks that are threads of this process.
+// on have them, for ranks that are threads of this process, and calls with a configuration.
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -26,6 +26,49 @@ extern "C" {
 
 int ncclCommInitRank(void** comm, int nodes, Id id, int node);
 int ncclCommAbort(void* comm);
+int ncclAllReduce(const void* send, void* recv, std::size_t count, int type, int op, void* comm,
+                  CUstream stream);
+int ncclReduceScatter(const void* send, void* recv, std::size_t count, int type, int op, void* comm,
+                      CUstream stream);
+int ncclReduce(const void* send, void* recv, std::size_t count, int type, int op, int root,
+               void* comm, CUstream stream);
+int ncclAllGather(const void* send, void* recv, std::size_t count, int type, void* comm,
+                  CUstream stream);
+int ncclBroadcast(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
+                  CUstream stream);
+int ncclAlltoAll(const void* send, void* recv, std::size_t count, int type, void* comm,
+                 CUstream stream);
+
+int ncclAllReduceConfig(const void* send, void* recv, std::size_t count, int type, int op,
+                        void* comm, CUstream stream, const void*) {
+  note("ncclAllReduceConfig");
+  return ncclAllReduce(send, recv, count, type, op, comm, stream);
+}
+int ncclReduceScatterConfig(const void* send, void* recv, std::size_t count, int type, int op,
+                            void* comm, CUstream stream, const void*) {
+  note("ncclReduceScatterConfig");
+  return ncclReduceScatter(send, recv, count, type, op, comm, stream);
+}
+int ncclReduceConfig(const void* send, void* recv, std::size_t count, int type, int op, int root,
+                     void* comm, CUstream stream, const void*) {
+  note("ncclReduceConfig");
+  return ncclReduce(send, recv, count, type, op, root, comm, stream);
+}
+int ncclAllGatherConfig(const void* send, void* recv, std::size_t count, int type, void* comm,
+                        CUstream stream, const void*) {
+  note("ncclAllGatherConfig");
+  return ncclAllGather(send, recv, count, type, comm, stream);
+}
+int ncclBroadcastConfig(const void* send, void* recv, std::size_t count, int type, int root,
+                        void* comm, CUstream stream, const void*) {
+  note("ncclBroadcastConfig");
+  return ncclBroadcast(send, recv, count, type, root, comm, stream);
+}
+int ncclAlltoAllConfig(const void* send, void* recv, std::size_t count, int type, void* comm,
+                       CUstream stream, const void*) {
+  note("ncclAlltoAllConfig");
+  return ncclAlltoAll(send, recv, count, type, comm, stream);
+}
 
 /// By the first of the ids.
 int ncclCommInitRankScalable(void** comm, int nodes, int node, int, Id* ids, void*) {

@@ -22,15 +22,18 @@ int pass_on(CommRef comm, CUstream stream, Pass&& pass) noexcept {
   return result;
 }
 
+/// `config`: of this call; null: none.
 template <typename Pass>
-int carry(void* handle, const Call& call, Pass&& pass) noexcept {
+int carry(void* handle, const Call& call, Pass&& pass,
+          const CallConfig* config = nullptr) noexcept {
   if (ReentrancyGuard::is_inside()) return pass();
   CommRef comm(handle);
   DeclineReason reason = DeclineReason::no_communicator;
   if (comm && (comm->comm != nullptr || comm->has_policy))
-    reason = comm->is_lost ? DeclineReason::lost
-                           : choose(comm->policy, call.operation, call.count, call.type,
-                                    call.reduction, comm->size);
+    reason = comm->is_lost         ? DeclineReason::lost
+             : has_demands(config) ? DeclineReason::own_config
+                                   : choose(comm->policy, call.operation, call.count, call.type,
+                                            call.reduction, comm->size);
   const bool is_taken = reason == DeclineReason::taken && comm->comm != nullptr;
   // As NCCL says it: at the call, not at the end of the group.
   if (is_taken && (call.root < 0 || call.root >= comm->size)) {
@@ -105,6 +108,72 @@ int ncclAlltoAll(const void* send, void* recv, std::size_t count, int type, void
                [=] { return real->ncclAlltoAll(send, recv, count, type, comm, stream); });
 }
 
+// Calls with a configuration of their own: 2.31 and later.
+
+int ncclAllReduceConfig(const void* send, void* recv, std::size_t count, int type, int reduction,
+                        void* comm, CUstream stream, const CallConfig* config) {
+  POLYPATH_NCCL_REAL(ncclAllReduceConfig);
+  return carry(
+      comm, {Operation::all_reduce, send, recv, count, type, reduction, 0, stream},
+      [=] {
+        return real->ncclAllReduceConfig(send, recv, count, type, reduction, comm, stream, config);
+      },
+      config);
+}
+
+int ncclReduceScatterConfig(const void* send, void* recv, std::size_t count, int type,
+                            int reduction, void* comm, CUstream stream, const CallConfig* config) {
+  POLYPATH_NCCL_REAL(ncclReduceScatterConfig);
+  return carry(
+      comm, {Operation::reduce_scatter, send, recv, count, type, reduction, 0, stream},
+      [=] {
+        return real->ncclReduceScatterConfig(send, recv, count, type, reduction, comm, stream,
+                                             config);
+      },
+      config);
+}
+
+int ncclReduceConfig(const void* send, void* recv, std::size_t count, int type, int reduction,
+                     int root, void* comm, CUstream stream, const CallConfig* config) {
+  POLYPATH_NCCL_REAL(ncclReduceConfig);
+  return carry(
+      comm, {Operation::reduce, send, recv, count, type, reduction, root, stream},
+      [=] {
+        return real->ncclReduceConfig(send, recv, count, type, reduction, root, comm, stream,
+                                      config);
+      },
+      config);
+}
+
+int ncclAllGatherConfig(const void* send, void* recv, std::size_t count, int type, void* comm,
+                        CUstream stream, const CallConfig* config) {
+  POLYPATH_NCCL_REAL(ncclAllGatherConfig);
+  return carry(
+      comm, {Operation::all_gather, send, recv, count, type, kSum, 0, stream},
+      [=] { return real->ncclAllGatherConfig(send, recv, count, type, comm, stream, config); },
+      config);
+}
+
+int ncclBroadcastConfig(const void* send, void* recv, std::size_t count, int type, int root,
+                        void* comm, CUstream stream, const CallConfig* config) {
+  POLYPATH_NCCL_REAL(ncclBroadcastConfig);
+  return carry(
+      comm, {Operation::broadcast, send, recv, count, type, kSum, root, stream},
+      [=] {
+        return real->ncclBroadcastConfig(send, recv, count, type, root, comm, stream, config);
+      },
+      config);
+}
+
+int ncclAlltoAllConfig(const void* send, void* recv, std::size_t count, int type, void* comm,
+                       CUstream stream, const CallConfig* config) {
+  POLYPATH_NCCL_REAL(ncclAlltoAllConfig);
+  return carry(
+      comm, {Operation::all_to_all, send, recv, count, type, kSum, 0, stream},
+      [=] { return real->ncclAlltoAllConfig(send, recv, count, type, comm, stream, config); },
+      config);
+}
+
 int ncclGather(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
                CUstream stream) {
   POLYPATH_NCCL_REAL(ncclGather);
@@ -117,6 +186,22 @@ int ncclScatter(const void* send, void* recv, std::size_t count, int type, int r
   POLYPATH_NCCL_REAL(ncclScatter);
   return pass_on(CommRef(comm), stream,
                  [=] { return real->ncclScatter(send, recv, count, type, root, comm, stream); });
+}
+
+int ncclGatherConfig(const void* send, void* recv, std::size_t count, int type, int root,
+                     void* comm, CUstream stream, const CallConfig* config) {
+  POLYPATH_NCCL_REAL(ncclGatherConfig);
+  return pass_on(CommRef(comm), stream, [=] {
+    return real->ncclGatherConfig(send, recv, count, type, root, comm, stream, config);
+  });
+}
+
+int ncclScatterConfig(const void* send, void* recv, std::size_t count, int type, int root,
+                      void* comm, CUstream stream, const CallConfig* config) {
+  POLYPATH_NCCL_REAL(ncclScatterConfig);
+  return pass_on(CommRef(comm), stream, [=] {
+    return real->ncclScatterConfig(send, recv, count, type, root, comm, stream, config);
+  });
 }
 
 int ncclSend(const void* send, std::size_t count, int type, int peer, void* comm, CUstream stream) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "nccl/abi.hpp"
 #include "polypath/comm.h"
 
 namespace polypath::nccl {
@@ -55,6 +54,7 @@ const char* text_of(DeclineReason reason) noexcept {
     case DeclineReason::integer_average: return "average of integers";
     case DeclineReason::not_measured: return "not measured";
     case DeclineReason::not_faster: return "not faster";
+    case DeclineReason::own_config: return "a configuration of its own";
     case DeclineReason::lost: return "communicator aborted";
   }
   return "";
@@ -72,6 +72,19 @@ bool is_float(int type) noexcept { return type >= kFirstFloat; }
 bool needs_rank_order(Operation operation, std::size_t count, int type, int reduction) noexcept {
   return combines(operation) && count > 0 && is_float(type) && reduction != kNcclMin &&
          reduction != kNcclMax;
+}
+
+bool has_demands(const CallConfig* config) noexcept {
+  if (config == nullptr) return false;
+  if (config->size < offsetof(CallConfig, launch_completion_event) ||
+      config->magic != CallConfig::kMagic)
+    return true;
+  const bool has_event =
+      config->size >= sizeof(CallConfig) && config->launch_completion_event != nullptr;
+  return config->min_ctas != kUndefined || config->max_ctas != kUndefined ||
+         config->nvls_ctas != kUndefined || config->cga_cluster_size != kUndefined ||
+         config->cta_policy != kUndefined ||
+         (config->algorithms != nullptr && *config->algorithms != '\0') || has_event;
 }
 
 bool takes_any(const Policy& policy) noexcept {

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "gate/collective.hpp"
+#include "nccl/abi.hpp"
 
 namespace polypath::nccl {
 
@@ -29,9 +30,10 @@ enum class DeclineReason : std::uint8_t {
   integer_average,
   not_measured,  ///< nothing says that it is faster here: no entry of `polypath tune backend`
   not_faster,
-  lost,  ///< of a communicator that was aborted or revoked
+  own_config,  ///< a configuration of the call's own that asks for more than profilers see
+  lost,        ///< of a communicator that was aborted or revoked
 };
-inline constexpr std::size_t kReasons = 9;
+inline constexpr std::size_t kReasons = 10;
 const char* text_of(DeclineReason reason) noexcept;
 
 /// What all ranks of a communicator have alike.
@@ -58,6 +60,10 @@ bool is_float(int type) noexcept;
 /// `reduction` where the operation combines. `count`, `type` and `reduction` are NCCL's.
 DeclineReason choose(const Policy& policy, Operation operation, std::size_t count, int type,
                      int reduction, int ranks) noexcept;
+
+/// Whether a call with this configuration, which may be null, is for NCCL: it bounds resources,
+/// names algorithms or an event, or is one that NCCL refuses. NCCL wants it alike on all ranks.
+bool has_demands(const CallConfig* config) noexcept;
 
 /// Whether in reproducible mode the program counts on polypath's sum here.
 bool needs_rank_order(Operation operation, std::size_t count, int type, int reduction) noexcept;

@@ -69,6 +69,7 @@ class ReentrancyGuard {
   const RealNccl* const real = real_library(__builtin_return_address(0), true); \
   if (real == nullptr || real->name == nullptr) return kInvalidUsage
 
+using polypath::nccl::CallConfig;
 using polypath::nccl::Config;
 using polypath::nccl::UniqueId;
 

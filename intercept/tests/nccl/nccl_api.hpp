@@ -8,6 +8,7 @@
 #include <array>
 #include <climits>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
@@ -25,6 +26,24 @@ struct NcclConfig {
   int blocking = INT_MIN;
   std::array<char, 128> rest{};
 };
+
+/// ncclCollConfig_t of 2.32.
+struct NcclCallConfig {
+  std::size_t size = sizeof(NcclCallConfig);
+  unsigned magic = 0xCAFEBEEF;
+  unsigned version = 23203;
+  const void* extensions = nullptr;
+  int min_ctas = INT_MIN;
+  int max_ctas = INT_MIN;
+  int nvls_ctas = INT_MIN;
+  int cga_cluster_size = INT_MIN;
+  const char* algorithms = nullptr;
+  int forces_algorithms = 1;
+  int cta_policy = INT_MIN;
+  std::uint64_t profiler_tag = 0;
+  CUevent launch_completion_event = nullptr;
+};
+using CallConfig = const NcclCallConfig*;
 
 // What every version has, and what some have.
 #define NCCL_TEST_FUNCTIONS(X)                                                            \
@@ -56,12 +75,22 @@ struct NcclConfig {
   X(int, ncclSend, (const void*, std::size_t, int, int, void*, CUstream))                 \
   X(int, ncclRecv, (void*, std::size_t, int, int, void*, CUstream))                       \
   X(int, ncclRedOpCreatePreMulSum, (int*, void*, int, int, void*))
-#define NCCL_TEST_NEW_FUNCTIONS(X)                                                \
-  X(int, ncclAlltoAll, (const void*, void*, std::size_t, int, void*, CUstream))   \
-  X(int, ncclCommInitRankScalable, (void**, int, int, int, NcclId*, NcclConfig*)) \
-  X(int, ncclCommShrink, (void*, int*, int, void**, NcclConfig*, int))            \
-  X(int, ncclCommRevoke, (void*, int))                                            \
-  X(int, ncclGroupSimulateEnd, (void*))                                           \
+#define NCCL_TEST_NEW_FUNCTIONS(X)                                                                 \
+  X(int, ncclAlltoAll, (const void*, void*, std::size_t, int, void*, CUstream))                    \
+  X(int, ncclCommInitRankScalable, (void**, int, int, int, NcclId*, NcclConfig*))                  \
+  X(int, ncclCommShrink, (void*, int*, int, void**, NcclConfig*, int))                             \
+  X(int, ncclCommRevoke, (void*, int))                                                             \
+  X(int, ncclAllReduceConfig,                                                                      \
+    (const void*, void*, std::size_t, int, int, void*, CUstream, CallConfig))                      \
+  X(int, ncclReduceScatterConfig,                                                                  \
+    (const void*, void*, std::size_t, int, int, void*, CUstream, CallConfig))                      \
+  X(int, ncclReduceConfig,                                                                         \
+    (const void*, void*, std::size_t, int, int, int, void*, CUstream, CallConfig))                 \
+  X(int, ncclAllGatherConfig, (const void*, void*, std::size_t, int, void*, CUstream, CallConfig)) \
+  X(int, ncclBroadcastConfig,                                                                      \
+    (const void*, void*, std::size_t, int, int, void*, CUstream, CallConfig))                      \
+  X(int, ncclAlltoAllConfig, (const void*, void*, std::size_t, int, void*, CUstream, CallConfig))  \
+  X(int, ncclGroupSimulateEnd, (void*))                                                            \
   X(double, ncclOfTheFuture, (int, double, NcclId, const char*, float, int, int, int, int))
 
 #ifdef NCCL_BY_NAME
