@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from polypath import FileError
 from polypath.loading.elements import ELEMENTS
 from polypath.loading.header import parse_header, read_header
-from polypath.loading.sources import open_sources
+from polypath.loading.sources import digest, open_sources
 from safetensors_files import header_bytes, make_file
 
 
@@ -211,6 +211,15 @@ def test_a_tensor_of_two_files_is_refused(tmp_path):
     message = r"'x' is in .*a.safetensors and in .*b.safetensors"
     with pytest.raises(FileError, match=message), open_sources(tmp_path):
         pass
+
+
+def test_digests_tell_names_apart(tmp_path):
+    digests = set()
+    for number, name in enumerate(("x", "y", "\ud800", "\udc00")):  # halves of a character, too
+        make_file(tmp_path / f"{number}.safetensors", {name: ("F32", (2,))})
+        with open_sources(tmp_path / f"{number}.safetensors") as sources:
+            digests.add(digest(sources))
+    assert len(digests) == 4
 
 
 def test_the_package_safetensors_reads_the_same(tmp_path):

@@ -55,7 +55,8 @@ def digest(sources: Sequence[Source]) -> bytes:
     for source in sources:
         hashed.update(len(source.header.text).to_bytes(8, "little"))
         hashed.update(source.header.text)
-        hashed.update("\0".join(entry.name for entry in source.entries).encode())
+        names = "\0".join(entry.name for entry in source.entries)
+        hashed.update(names.encode("utf-8", "surrogatepass"))  # JSON may escape half a character
     return hashed.digest()
 
 
