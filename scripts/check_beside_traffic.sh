@@ -50,6 +50,16 @@ beside h2d.h2d-gpu2 h2d --beside h2d:gpu2
 beside h2d.h2d-gpu0 h2d --beside h2d:gpu0
 beside h2d.h2d-gpu2.polypath h2d --beside h2d:gpu2 --beside-polypath
 beside d2h.d2h-gpu2 d2h --beside d2h:gpu2
+few() {
+  local name=$1
+  shift
+  step "$name" bench "$@" --beside-rounds 2 --json "$results/$name.json"
+}
+few pages.h2d-gpu2 pages --sizes 16K --beside h2d:gpu2
+few pageable.h2d-gpu2 pageable --sizes 1M,4M,16M,256M --iterations 8 --beside h2d:gpu2
+few load.h2d-gpu2 load --sizes 64M,1G --iterations 5 --beside h2d:gpu2
+few spread.h2d-gpu1 spread --sizes 64M,1G --iterations 6 --beside h2d:gpu1
+few spread-gpu0.d2h-gpu1 spread --src gpu0 --sizes 64M,1G --iterations 6 --beside d2h:gpu1
 step idle.p2p bench p2p --sizes 1M:1G --json "$results/idle.p2p.json"
 step idle.h2d bench h2d --sizes 1M:1G --json "$results/idle.h2d.json"
 echo "$failed steps failed"

@@ -127,6 +127,19 @@ bench bidir bidir
 bench ring ring
 bench h2d h2d
 bench d2h d2h
+# Many blocks, memory that is not pinned, files, and the same bytes to all GPUs.
+polypath bench.pages bench pages --json "$results/bench.pages.json"
+for threads in 16 32; do
+  export POLYPATH_COPY_THREADS=$threads
+  polypath "bench.pageable-$threads" bench pageable --sizes "${SIZES:-1M:1G}" --iterations 8 \
+    --json "$results/bench.pageable-$threads.json"
+  polypath "bench.load-$threads" bench load --iterations 5 --json "$results/bench.load-$threads.json"
+done
+unset POLYPATH_COPY_THREADS
+for src in host0 host0:pageable gpu0; do
+  polypath "bench.spread-${src/:/-}" bench spread --src "$src" --sizes "${SIZES:-1M:1G}" \
+    --json "$results/bench.spread-${src/:/-}.json"
+done
 # As graphs; windows; then all again by what a search finds best.
 for op in p2p h2d; do
   polypath "bench.$op-executors" bench "$op" --sizes "${EXECUTOR_SIZES:-16M:1G}" --compare-executors \
