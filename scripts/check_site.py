@@ -178,7 +178,7 @@ FOUND = """new Promise(resolve => {
 
 
 def problems_of_page(browser: Browser, name: str) -> list[str]:
-    """Of the page that is loaded."""
+    """What is wrong with the page that is loaded, which `name` names in messages."""
     pictures = browser.evaluate(PICTURES)
     problems = [f"{name}: picture {source} is not to be seen" for source in pictures["unseen"]]
     if name == "start page" and pictures["svg"] == 0:
