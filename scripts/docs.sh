@@ -4,8 +4,8 @@
 # on a warning: a broken link or anchor, a page that the navigation lacks, a wrong comment of a header.
 #
 #   --browser   then looks at the site in a browser without a window (check_site.py), which it installs. `make test`
-#               does not: it builds no site, and the browser takes 306 MB (100 MB to download). Where apt has no browser the check is
-#               skipped, and a line says so.
+#               does not: it builds no site, and the browser takes 306 MB (100 MB to download). Where apt has no
+#               browser the check is skipped, and a line says so.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
