@@ -33,6 +33,8 @@ if(NOT POLYPATH_TESTS AND NOT POLYPATH_BENCH)
 endif()
 include(${CMAKE_CURRENT_LIST_DIR}/Project.cmake)
 
+# Libraries and programs look for node files next to their folder.
+file(CREATE_LINK ${POLYPATH_ROOT}/nodes ${CMAKE_BINARY_DIR}/nodes SYMBOLIC)
 foreach(part IN LISTS below)
   add_subdirectory(${POLYPATH_ROOT}/${part} ${part} EXCLUDE_FROM_ALL)
 endforeach()
