@@ -34,7 +34,7 @@ endforeach()
 polypath_need(toml++ "${TOMLPLUSPLUS_VERSION}" 3 libtomlplusplus-dev)
 
 if(fmt_VERSION VERSION_LESS 11.1)
-  add_library(polypath_fmt STATIC cmake/third_party/fmt.cpp)
+  add_library(polypath_fmt STATIC EXCLUDE_FROM_ALL ${POLYPATH_ROOT}/cmake/third_party/fmt.cpp)
   target_link_libraries(polypath_fmt PRIVATE polypath_settings)
   target_include_directories(polypath_fmt SYSTEM PUBLIC
     $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
@@ -44,7 +44,7 @@ else()
   target_link_libraries(polypath_settings INTERFACE fmt::fmt-header-only)
 endif()
 
-add_library(polypath_toml STATIC cmake/third_party/toml.cpp)
+add_library(polypath_toml STATIC EXCLUDE_FROM_ALL ${POLYPATH_ROOT}/cmake/third_party/toml.cpp)
 target_link_libraries(polypath_toml PRIVATE polypath_settings)
 target_include_directories(polypath_toml SYSTEM PUBLIC ${TOMLPLUSPLUS_INCLUDE_DIR})
 # Of every target, so that all share precompiled headers.

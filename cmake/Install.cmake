@@ -4,6 +4,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(POLYPATH_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/polypath)
+get_property(POLYPATH_DRIVER_NAMES GLOBAL PROPERTY POLYPATH_DRIVER_NAMES)
 set(POLYPATH_NODES_DIR ${CMAKE_INSTALL_DATAROOTDIR}/polypath/nodes)
 
 install(TARGETS polypath polypath_lab EXPORT polypath LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

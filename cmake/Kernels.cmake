@@ -66,10 +66,10 @@ endif()
 set(POLYPATH_FATBIN ${POLYPATH_NVCC} -fatbin)
 if(POLYPATH_KERNEL_FLAGS AND POLYPATH_CCACHE_ENVIRONMENT)
   execute_process(COMMAND ${POLYPATH_NVCC} --version OUTPUT_VARIABLE nvcc_version)
-  file(READ ${CMAKE_SOURCE_DIR}/cmake/nvcc_fatbin.sh wrapper)
+  file(READ ${POLYPATH_ROOT}/cmake/nvcc_fatbin.sh wrapper)
   string(SHA256 nvcc_version "${nvcc_version}${wrapper}")
   set(POLYPATH_FATBIN ${POLYPATH_CCACHE_ENVIRONMENT} POLYPATH_NVCC=${POLYPATH_NVCC} CCACHE_COMPILERTYPE=nvcc
-    CCACHE_COMPILERCHECK=string:${nvcc_version} ${CCACHE} ${CMAKE_SOURCE_DIR}/cmake/nvcc_fatbin.sh -c)
+    CCACHE_COMPILERCHECK=string:${nvcc_version} ${CCACHE} ${POLYPATH_ROOT}/cmake/nvcc_fatbin.sh -c)
 endif()
 
 # polypath_embed_kernel(NAME FOLDER SOURCES variable HEADER header NAMESPACE namespace [FLAGS flags...]
@@ -108,7 +108,7 @@ function(polypath_embed_kernel name folder)
     # Written only where it differs: else each configuration would have it embedded and compiled anew.
     file(CONFIGURE OUTPUT ${image} CONTENT "${text}")
   endif()
-  set(embed ${CMAKE_SOURCE_DIR}/cmake/EmbedImage.cmake)
+  set(embed ${POLYPATH_ROOT}/cmake/EmbedImage.cmake)
   add_custom_command(OUTPUT ${source}
     COMMAND ${CMAKE_COMMAND} -DNAME=${name} -DIMAGE=${image} -DSOURCE=${source}
       -DHEADER=${KERNEL_HEADER} -DNAMESPACE=${KERNEL_NAMESPACE} -P ${embed}

@@ -3,7 +3,7 @@
 option(POLYPATH_PACKAGE_ONLY "Only what the Python package runs: the target package_contents" OFF)
 option(POLYPATH_TESTS "Build the tests" ON)
 option(POLYPATH_BENCH "Build the programs that measure" ${PROJECT_IS_TOP_LEVEL})
-set(POLYPATH_VENV "${CMAKE_SOURCE_DIR}/.venv" CACHE PATH "Virtual environment whose wheels are used")
+set(POLYPATH_VENV "${POLYPATH_ROOT}/.venv" CACHE PATH "Virtual environment whose wheels are used")
 
 # The oldest compilers that have all of C++20 that polypath uses.
 set(oldest_GNU 11)

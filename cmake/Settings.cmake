@@ -23,7 +23,7 @@ set_property(CACHE POLYPATH_CCACHE PROPERTY STRINGS AUTO ON OFF)
 if(NOT POLYPATH_CCACHE STREQUAL OFF AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(CCACHE ccache)
   if(CCACHE)
-    set(POLYPATH_CCACHE_ENVIRONMENT ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+    set(POLYPATH_CCACHE_ENVIRONMENT ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${POLYPATH_ROOT} CCACHE_NOHASHDIR=1
       CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_INODECACHE=1)
     set(CMAKE_CXX_COMPILER_LAUNCHER ${POLYPATH_CCACHE_ENVIRONMENT} ${CCACHE})
     message(STATUS "Compiler cache: ${CCACHE}")
@@ -47,15 +47,18 @@ find_package(Threads REQUIRED)
 set(POLYPATH_PUBLIC_INCLUDES)
 set(POLYPATH_SOURCE_INCLUDES)
 foreach(part node engine device comm messaging uniconn lab)
-  if(IS_DIRECTORY ${CMAKE_SOURCE_DIR}/${part}/include)
-    list(APPEND POLYPATH_PUBLIC_INCLUDES ${CMAKE_SOURCE_DIR}/${part}/include)
+  if(NOT part IN_LIST POLYPATH_PARTS)
+    continue()
   endif()
-  if(IS_DIRECTORY ${CMAKE_SOURCE_DIR}/${part}/src)
-    list(APPEND POLYPATH_SOURCE_INCLUDES ${CMAKE_SOURCE_DIR}/${part}/src)
+  if(IS_DIRECTORY ${POLYPATH_ROOT}/${part}/include)
+    list(APPEND POLYPATH_PUBLIC_INCLUDES ${POLYPATH_ROOT}/${part}/include)
+  endif()
+  if(IS_DIRECTORY ${POLYPATH_ROOT}/${part}/src)
+    list(APPEND POLYPATH_SOURCE_INCLUDES ${POLYPATH_ROOT}/${part}/src)
   endif()
 endforeach()
 # The same as options of a compiler, for commands.
-set(POLYPATH_INCLUDE_FLAGS ${POLYPATH_SOURCE_INCLUDES} ${CMAKE_SOURCE_DIR}/device
+set(POLYPATH_INCLUDE_FLAGS ${POLYPATH_SOURCE_INCLUDES} ${POLYPATH_ROOT}/device
   ${POLYPATH_PUBLIC_INCLUDES})
 list(TRANSFORM POLYPATH_INCLUDE_FLAGS PREPEND -I)
 
@@ -65,7 +68,7 @@ target_include_directories(polypath_settings INTERFACE
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # What a cache keeps of a build does not depend on the folder: names of files in objects are relative, and a
   # cache sees which precompiled header a file takes.
-  target_compile_options(polypath_settings INTERFACE -ffile-prefix-map=${CMAKE_SOURCE_DIR}/= -fpch-preprocess)
+  target_compile_options(polypath_settings INTERFACE -ffile-prefix-map=${POLYPATH_ROOT}/= -fpch-preprocess)
   # Where each core has memory enough, the compiler collects no garbage before it holds a gigabyte: a tenth of its
   # time.
   cmake_host_system_information(RESULT memory_mib QUERY TOTAL_PHYSICAL_MEMORY)

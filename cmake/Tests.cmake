@@ -1,7 +1,7 @@
 # polypath_test(NAME name [SOAK] COMMAND program argument...): add_test() for a program that writes down its CPU
 # time where POLYPATH_TEST_CPU says so (tests/support/cpu_time.c). The program is a target or a path. SOAK: the test
 # has the label "soak": it runs by `make soak`, and not by `make test`.
-add_executable(cpu_time ${CMAKE_SOURCE_DIR}/tests/support/cpu_time.c)
+add_executable(cpu_time ${POLYPATH_ROOT}/tests/support/cpu_time.c)
 set_target_properties(cpu_time PROPERTIES UNITY_BUILD OFF)
 
 function(polypath_test)

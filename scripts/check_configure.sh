@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Configures the project with each optional package hidden in turn, and with versions that are too old, into
-# folders of their own; compiles nothing. Each case states whether it succeeds, and what it says. What
+# Configures the project with each optional package hidden in turn, and with versions that are too old, and each part
+# alone, into folders of their own; compiles nothing. Each case states whether it succeeds, and what it says. What
 # is optional is made here, as empty files and packages: the result does not depend on what is installed.
 set -uo pipefail
 source "$(dirname "$0")/common.sh"
@@ -68,18 +68,23 @@ printf '#define TOML_LIB_MAJOR 3\n#define TOML_LIB_MINOR 4\n' >"$work/toml-3.4/t
 # ---- The cases ---------------------------------------------------------------------------------
 
 # configure NAME ARGUMENT...: configures build folder $work/build-NAME, with output to $work/NAME.log. What
-# CMake found out about the compilers is taken from the first folder, and nothing else.
+# CMake found out about the compilers is taken from the first folder, and nothing else. NAME alone-PART is the part
+# alone, and alone-PART-tests its tests with it.
 configure() {
-  local folder=$work/build-$1 status=0
+  local folder=$work/build-$1 source=. status=0
+  if [[ $1 == alone-* ]]; then
+    source=${1#alone-} source=${source%-tests}
+    empty "$folder/.cmake/api/v1/query/codemodel-v2" # for check_parts.py
+  fi
   if [[ $1 != all ]]; then
     mkdir -p "$folder"
     cp -r "$work/compilers/CMakeFiles" "$folder"
-    sed -n "s|build-all\$|build-$1|;/^CMAKE_/p" "$work/build-all/CMakeCache.txt" >"$folder/CMakeCache.txt"
+    sed -n "s|build-all\$|build-$1|;/^CMAKE_HOME_DIRECTORY/d;/^CMAKE_/p" "$work/build-all/CMakeCache.txt" >"$folder/CMakeCache.txt"
     [[ $1 != old-gcc ]] ||
       sed -i 's/\(CMAKE_CXX_COMPILER_VERSION\) .*/\1 "9.4.0")/;s/\(CMAKE_CXX_COMPILER_ID\) .*/\1 "GNU")/' \
         "$folder"/CMakeFiles/*/CMakeCXXCompiler.cmake
   fi
-  cmake -G Ninja -S . -B "$folder" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPOLYPATH_VENV="$venv" \
+  cmake -G Ninja -S "$source" -B "$folder" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPOLYPATH_VENV="$venv" \
     -DCMAKE_HAVE_LIBC_PTHREAD=1 -DGTest_DIR="$work/GTest-1.12.1" \
     -DCMAKE_IGNORE_PREFIX_PATH=/usr/local/cuda "${@:2}" >"$work/$1.log" 2>&1 || status=$?
   echo "$status" >"$work/$1.status"
@@ -143,6 +148,12 @@ case_of old-json stops 'nlohmann-json 3.9.1 is too old: polypath needs 3.11' \
 case_of old-toml stops 'toml\+\+ 2 is too old: polypath needs 3' \
   -DTOMLPLUSPLUS_INCLUDE_DIR="$work/toml-2"
 case_of new-toml whole 'Kernels: by' -DTOMLPLUSPLUS_INCLUDE_DIR="$work/toml-3.4"
+for part in */CMakeLists.txt; do
+  part=${part%/*}
+  [[ $part != @(tests|examples) ]] || continue
+  case_of "alone-$part" whole 'Build files have been written'
+  case_of "alone-$part-tests" whole 'Kernels: by' -DPOLYPATH_TESTS=ON -DPOLYPATH_BENCH=ON
+done
 case_of old-gcc stops 'GNU 9.4.0, which lacks parts of C\+\+20: polypath needs g\+\+ 11'
 wait
 
@@ -165,6 +176,9 @@ count() {
     printf '%s:\n%s\n' "$2" "$3"
   fi
 }
+
+said=$(scripts/check_parts.py "$work"/build-alone-*)
+count $? "parts alone" "$said"
 
 # A second configuration changes no file that is compiled.
 touch "$work/before"

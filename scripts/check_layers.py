@@ -38,7 +38,7 @@ ENGINE = {"exec", "plan", "topology", "node", "driver", "base"}
 CORE = {"core", "tune", "registry", "api"} | ENGINE
 
 RULES = {
-    "base": {"base", "api"},  # the version is the header's
+    "base": {"base"},
     "driver": {"driver", "base"},
     "registry": {"registry", "base"},
     "node": {"node", "base"},
@@ -61,7 +61,7 @@ RULES = {
     "mpi": {"mpi", "cuda", "gate", "base", "api"},
     "nccl": {"nccl", "gate", "base", "api"},
     "nixl": {"nixl", "api"},  # plugins/src: the C API alone, and the package's own headers
-    "simt": {"simt", "device", "base"},
+    "simt": {"simt", "device"},
     "device": {"device", "simt"},  # device/include, as the user's compiler has it
     "sim": {"sim", "simt", "node", "base"},
     "api": {"api", "device"},  # include/polypath

@@ -9,6 +9,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from check_layers import violations  # noqa: E402
+from check_parts import allowed_parts  # noqa: E402
 
 FILES = {
     "node/src/base/units.hpp": "#include <cstdint>\n",
@@ -81,6 +82,16 @@ def test_a_violation_is_found_at_its_line(tree, file, include):
     problems = violations(tree)
     assert len(problems) == 1
     assert problems[0].startswith(f"{file}:{lines}: ")
+
+
+def test_a_part_depends_on_those_below_alone():
+    allowed = allowed_parts(ROOT)
+    assert allowed["node"] == {"node"}
+    assert allowed["device"] == {"device"}
+    assert allowed["sim"] == {"sim", "node", "device"}
+    assert allowed["engine"] == {"engine", "node", "device"}
+    assert allowed["intercept"] == allowed["comm"] | {"offload", "intercept"}
+    assert [part for part, parts in allowed.items() if "lab" in parts] == ["lab"]
 
 
 def test_this_repository_keeps_the_rule():

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "base/version.hpp"
+#include "core/version.hpp"
 
 namespace polypath {
 namespace {

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "base/error.hpp"
-#include "base/version.hpp"
+#include "core/version.hpp"
 
 namespace polypath {
 namespace {

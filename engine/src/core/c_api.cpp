@@ -6,10 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include "base/version.hpp"
 #include "core/c_boundary.hpp"
 #include "core/json.hpp"
 #include "core/report.hpp"
+#include "core/version.hpp"
 #include "driver/library.hpp"
 
 namespace polypath {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/units.hpp"
-#include "base/version.hpp"
+#include "core/version.hpp"
 #include "driver/context_guard.hpp"
 #include "exec/kernels/images.hpp"
 #include "topology/node_json.hpp"

@@ -1,4 +1,4 @@
-#include "base/version.hpp"
+#include "core/version.hpp"
 
 #include "polypath/polypath.h"
 
