@@ -1,6 +1,6 @@
 // The state of the simulated driver: one a process, made by cuInit, guarded by one lock. The C
 // functions reach it by call() (call.hpp). What belongs together stands in one file each:
-// contexts.cpp, streams.cpp, copies.cpp, graphs.cpp.
+// api_context.cpp, api_stream.cpp, copies.cpp, graphs.cpp.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 #include "cuda_api.hpp"
 #include "devices.hpp"
 #include "failure.hpp"
-#include "kernels.hpp"
+#include "kernel_runner.hpp"
 #include "memory.hpp"
 #include "mode.hpp"
 #include "objects.hpp"
@@ -123,7 +123,7 @@ class Driver {
   /// Gives the memory of a removed allocation back as soon as no operation uses it.
   void release(AllocationPtr allocation);
 
-  // ---- contexts (contexts.cpp) ----
+  // ---- contexts (api_context.cpp) ----
 
   int check_device(CUdevice device) const;
   /// True when `from` can reach the memory of `to`: there is a link, and it does not bounce.
@@ -168,7 +168,7 @@ class Driver {
   std::map<std::uintptr_t, std::size_t> reservations;  ///< bytes, by begin
   std::map<CUmemGenericAllocationHandle, std::shared_ptr<Physical>> physicals;
 
-  // ---- streams (streams.cpp) ----
+  // ---- streams (api_stream.cpp) ----
 
   /// The stream after a handle, NULL and the special handles included.
   Stream& stream(CUstream handle);
@@ -220,7 +220,7 @@ class Driver {
                                      const PreparedCopy& prepared) const;
   void count(const PreparedCopy& prepared);
 
-  // ---- kernels (kernels.cpp) ----
+  // ---- kernels (kernel_runner.cpp) ----
 
   /// Puts it on the stream, or into its capture. Failure INVALID_CONTEXT when the stream is of
   /// another context.
@@ -238,7 +238,7 @@ class Driver {
     require(context.fault == CUDA_SUCCESS, context.fault);
   }
 
-  // ---- graphs (graphs.cpp, graph_launch.cpp) ----
+  // ---- graphs (graphs.cpp) ----
 
   CUgraph add_graph();
   void destroy_graph(CUgraph handle);

@@ -16,7 +16,7 @@
 
 #include "cuda_api.hpp"
 #include "handle_table.hpp"
-#include "kernels.hpp"
+#include "kernel_runner.hpp"
 #include "memory.hpp"
 #include "operation.hpp"
 

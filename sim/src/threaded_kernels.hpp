@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "kernels.hpp"
+#include "kernel_runner.hpp"
 
 namespace polypath::sim {
 

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels.hpp"
+#include "kernel_runner.hpp"
 #include "routing.hpp"
 #include "timeline.hpp"
 

@@ -1,4 +1,4 @@
-#include "kernels.hpp"
+#include "kernel_runner.hpp"
 
 #include <fmt/format.h>
 
