@@ -10,6 +10,7 @@
 
 #include "base/units.hpp"
 #include "call.hpp"
+#include "device_traits.hpp"
 #include "driver.hpp"
 
 namespace polypath::sim {
@@ -18,9 +19,8 @@ namespace {
 // What a context takes of its GPU's memory. Order of magnitude, not measured.
 constexpr std::uint64_t kContextBytes = 300 * kMiB;
 
-// What calls take of a CPU. Orders of magnitude, not measured.
+// What the call takes of a CPU. An order of magnitude, not measured.
 constexpr double kPeerAccessUs = 200;
-constexpr double kPinUsPerMiB = 250;
 
 /// Until the last copy of the result is gone, or the process ends, no other process gets the GPU.
 /// An abstract socket leaves no file. Failure DEVICE_UNAVAILABLE when another process has it.
@@ -50,17 +50,6 @@ std::vector<CUcontext>& context_stack() noexcept {
   return stack;
 }
 
-int Driver::check_device(CUdevice device) const {
-  require(device >= 0 && static_cast<std::size_t>(device) < node.gpus.size(),
-          CUDA_ERROR_INVALID_DEVICE);
-  return device;
-}
-
-bool Driver::has_peer_link(int from, int to) const {
-  const auto link = node.find_link(MemoryId::gpu(from), MemoryId::gpu(to));
-  return link && node.links[static_cast<std::size_t>(*link)].type != LinkType::bounce;
-}
-
 Context& Driver::current_context() {
   const std::vector<CUcontext>& stack = context_stack();
   require(!stack.empty() && stack.back() != nullptr, CUDA_ERROR_INVALID_CONTEXT);
@@ -74,18 +63,6 @@ Context& Driver::context_or_current(CUcontext context) {
                             : contexts.get(context, CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
-void Driver::take_long(double us) {
-  if (!mode.is_functional) {
-    spend(us);
-  } else if (mode.has_call_times) {
-    devices_->pass(us);
-  }
-}
-
-void Driver::take_long_to_pin(std::uint64_t bytes) {
-  take_long(static_cast<double>(bytes) / static_cast<double>(kMiB) * kPinUsPerMiB);
-}
-
 void Driver::take_context_time() {
   counters.contexts_at_once = std::max(counters.contexts_at_once, ++contexts_in_making_);
   if (contexts_in_making_ >= held_contexts_) held_contexts_ = 0;
@@ -95,7 +72,7 @@ void Driver::take_context_time() {
     std::this_thread::sleep_for(kPollInterval);
     mutex.lock();
   }
-  take_long(node.costs.context_create_us);
+  devices_->take_long(node.costs.context_create_us);
   --contexts_in_making_;
 }
 
@@ -167,7 +144,7 @@ std::vector<OperationPtr> Driver::tails(const Context& context) {
 
 void Driver::synchronize(CUcontext handle) {
   for (const OperationPtr& tail : tails(contexts.get(handle, CUDA_ERROR_INVALID_CONTEXT)))
-    wait(tail);
+    devices_->wait(tail);
 }
 
 }  // namespace polypath::sim
@@ -179,13 +156,13 @@ using namespace polypath::sim;
 namespace {
 
 Driver::Primary& primary(Driver& driver, CUdevice device) {
-  return driver.primaries[static_cast<std::size_t>(driver.check_device(device))];
+  return driver.primaries[static_cast<std::size_t>(check_device(driver.node, device))];
 }
 
 CUresult create(CUcontext* context, unsigned flags, CUdevice device) {
   return call([&](Driver& driver) {
     CUcontext& result = out(context);
-    driver.check_device(device);
+    check_device(driver.node, device);
     driver.take_context_time();
     result = driver.create_context(device, flags, false);
     context_stack().push_back(result);
@@ -322,7 +299,7 @@ CUresult cuCtxSynchronize() { return cuCtxSynchronize_v2(nullptr); }
 CUresult cuCtxSynchronize_v2(CUcontext context) {
   return call([&](Driver& driver) {
     driver.require_capture_allows();
-    driver.spend(driver.node.costs.call_us);
+    driver.devices().spend(driver.node.costs.call_us);
     const CUcontext handle = driver.context_or_current(context).handle;
     driver.synchronize(handle);
     if (const Context* const owner = driver.contexts.find(handle)) Driver::require_no_fault(*owner);
@@ -334,10 +311,10 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
     Context& context = driver.current_context();
     const Context& other = driver.contexts.get(peer, CUDA_ERROR_INVALID_CONTEXT);
     require(flags == 0, CUDA_ERROR_INVALID_VALUE);
-    require(peer != context.handle && driver.has_peer_link(context.device, other.device),
+    require(peer != context.handle && has_peer_link(driver.node, context.device, other.device),
             CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     require(context.peers.insert(peer).second, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
-    driver.take_long(kPeerAccessUs);
+    driver.devices().take_long(kPeerAccessUs);
   });
 }
 

@@ -179,8 +179,8 @@ void issue(Driver& driver, const Batch& batch, CUstream handle, std::size_t& fai
     is_waited_for = is_waited_for || copy.is_pageable;
     last = driver.enqueue(stream, std::move(copy.operation));
   }
-  driver.spend(driver.node.costs.copy_issue_us);
-  if (is_waited_for) driver.wait(last);
+  driver.devices().spend(driver.node.costs.copy_issue_us);
+  if (is_waited_for) driver.devices().wait(last);
 }
 
 CUresult issue(const Batch& batch, std::size_t* fail_index, CUstream stream) {

@@ -71,7 +71,7 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
       return;
     }
     driver.note_record(handle, driver.enqueue(stream, driver.record_operation(handle)), stream.id);
-    driver.spend(driver.node.costs.call_us);
+    driver.devices().spend(driver.node.costs.call_us);
   });
 }
 
@@ -95,7 +95,7 @@ CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int 
       return;
     }
     require(!stream.capture.is_active() || !event.record, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
-    driver.spend(driver.node.costs.call_us);
+    driver.devices().spend(driver.node.costs.call_us);
     if (!event.record || event.stream_id == stream.id) return;
     Operation operation;
     operation.after.push_back(event.record);
@@ -107,12 +107,12 @@ CUresult cuEventQuery(CUevent handle) {
   const auto query = [handle](Driver& driver) {
     require_not_captured(driver.events.get(handle));
     driver.require_capture_allows();
-    driver.spend(driver.node.costs.call_us);
-    driver.catch_up();
+    driver.devices().spend(driver.node.costs.call_us);
+    driver.devices().catch_up();
     return driver.events.mark(handle) == Mark::settled ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   };
   return guarded([&] {
-    const Driver& driver = Driver::get();
+    const Driver& driver = driver_instance();
     switch (driver.events.mark(handle)) {
       case Mark::settled: return CUDA_SUCCESS;
       case Mark::pending:
@@ -129,9 +129,9 @@ CUresult cuEventSynchronize(CUevent handle) {
     const Event& event = driver.events.get(handle);
     require_not_captured(event);
     driver.require_capture_allows();
-    driver.spend(driver.node.costs.call_us);
+    driver.devices().spend(driver.node.costs.call_us);
     const CUcontext context = event.context;
-    if (event.record) driver.wait(OperationPtr(event.record));
+    if (event.record) driver.devices().wait(OperationPtr(event.record));
     if (const Context* const owner = driver.contexts.find(context))
       Driver::require_no_fault(*owner);
   });
@@ -147,7 +147,7 @@ CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start_handle, CUeven
       require(event->has_timing() && event->record, CUDA_ERROR_INVALID_HANDLE);
     }
     require(start.context == end.context, CUDA_ERROR_INVALID_HANDLE);
-    driver.catch_up();
+    driver.devices().catch_up();
     if (!start.record->done || !end.record->done) return CUDA_ERROR_NOT_READY;
     const double us = end.record->timestamp_us - start.record->timestamp_us;
     *milliseconds = static_cast<float>(us / 1e3);

@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "call.hpp"
+#include "device_traits.hpp"
 #include "driver.hpp"
 #include "failure.hpp"
 
@@ -56,7 +57,7 @@ GraphCopy read_graph_copy(const Driver& driver, const CUDA_MEMCPY3D* parameters,
   require_one_dimension(params);
   const auto find = [&](const Side& side) {
     const Operand operand = find_operand(driver.memory, address_of(side), params.WidthInBytes,
-                                         driver.host_near(runs_in));
+                                         host_near(driver.node, runs_in.device));
     if (!operand.allocation) fail_not_supported("pageable memory in a graph");
     require(fits(side.type, *operand.allocation), CUDA_ERROR_INVALID_VALUE);
     return operand;
@@ -89,7 +90,7 @@ CUresult cuGraphCreate(CUgraph* graph, unsigned int flags) {
     CUgraph& result = out(graph);
     require(flags == 0, CUDA_ERROR_INVALID_VALUE);
     result = driver.add_graph();
-    driver.spend(driver.node.costs.graph_create_us);
+    driver.devices().spend(driver.node.costs.graph_create_us);
   });
 }
 
@@ -112,7 +113,7 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph, const CUgraphNod
     new_node.after = driver.find_graph_nodes(graph, dependencies, count);
     new_node.work = read_graph_copy(driver, parameters, context);
     result = driver.add_graph_node(graph, std::move(new_node));
-    driver.spend(driver.node.costs.graph_add_node_us);
+    driver.devices().spend(driver.node.costs.graph_add_node_us);
   });
 }
 
@@ -124,7 +125,7 @@ CUresult cuGraphAddEventRecordNode(CUgraphNode* node, CUgraph graph,
     new_node.after = driver.find_graph_nodes(graph, dependencies, count);
     new_node.work = GraphEvent{event, driver.events.get(event).context, true};
     result = driver.add_graph_node(graph, std::move(new_node));
-    driver.spend(driver.node.costs.graph_add_node_us);
+    driver.devices().spend(driver.node.costs.graph_add_node_us);
   });
 }
 
@@ -163,7 +164,7 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned 
     result = driver.instantiate(graph);
     const auto nodes = static_cast<double>(driver.graph_execs.get(result).nodes.size());
     const polypath::Costs& costs = driver.node.costs;
-    driver.spend(costs.graph_instantiate_us + nodes * costs.graph_instantiate_node_us);
+    driver.devices().spend(costs.graph_instantiate_us + nodes * costs.graph_instantiate_node_us);
   });
 }
 
@@ -197,6 +198,6 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec handle, CUgraphNode node,
             CUDA_ERROR_INVALID_VALUE);
     driver.note_if_in_flight(exec);
     copy = new_copy;
-    driver.spend(driver.node.costs.graph_set_node_us);
+    driver.devices().spend(driver.node.costs.graph_set_node_us);
   });
 }

@@ -45,7 +45,7 @@ KernelCall read_call(const Driver& driver, CUfunction handle, const Shape& shape
 
 void require_together(const Driver& driver, const KernelCall& kernel) {
   const int device = driver.contexts.get(kernel.context).device;
-  require(kernel.blocks <= static_cast<unsigned>(driver.multiprocessors(device)),
+  require(kernel.blocks <= static_cast<unsigned>(multiprocessors(driver.node, device)),
           CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
 }
 
@@ -136,7 +136,7 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph, const CUgraph
     new_node.after = driver.find_graph_nodes(graph, dependencies, count);
     new_node.work = read_node(driver, parameters);
     result = driver.add_graph_node(graph, std::move(new_node));
-    driver.spend(driver.node.costs.graph_add_node_us);
+    driver.devices().spend(driver.node.costs.graph_add_node_us);
   });
 }
 
@@ -154,6 +154,6 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CUgraphNode node,
     require(call.context == known->context, CUDA_ERROR_INVALID_VALUE);
     driver.note_if_in_flight(exec);
     *known = std::move(call);
-    driver.spend(driver.node.costs.graph_set_node_us);
+    driver.devices().spend(driver.node.costs.graph_set_node_us);
   });
 }

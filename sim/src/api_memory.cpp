@@ -118,7 +118,7 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned int flags) {
     require((flags & ~kFlags) == 0, CUDA_ERROR_INVALID_VALUE);
     void*& result = out(address);
     result = std::bit_cast<void*>(allocate(driver, Allocation::Kind::pinned, bytes)->base);
-    driver.take_long_to_pin(bytes);
+    driver.devices().take_long(pin_us(bytes));
   });
 }
 
@@ -149,7 +149,7 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
             CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     require(!driver.memory.owns(allocation.base), CUDA_ERROR_INVALID_VALUE);
     driver.memory.add(std::move(allocation));
-    driver.take_long_to_pin(bytes);
+    driver.devices().take_long(pin_us(bytes));
   });
 }
 

@@ -1,6 +1,7 @@
 // Memory pools: those of the program and the default one of each device; allocation and release in
 // the order of a stream.
 #include "call.hpp"
+#include "device_traits.hpp"
 
 using namespace polypath::sim;
 
@@ -9,7 +10,7 @@ namespace {
 /// The device of a location; only devices may be given here.
 int device_of(const Driver& driver, const CUmemLocation& location) {
   require(location.type == CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE);
-  return driver.check_device(location.id);
+  return check_device(driver.node, location.id);
 }
 
 /// From the pool that `choose(driver, stream)` returns.
@@ -30,7 +31,7 @@ CUresult allocate(CUdeviceptr* address, std::size_t bytes, CUstream handle, cons
     allocation.location = polypath::MemoryId::gpu(allocation.device);
     *address = driver.memory.add(std::move(allocation))->base;
     driver.enqueue(stream, {});
-    driver.spend(driver.node.costs.call_us);
+    driver.devices().spend(driver.node.costs.call_us);
   });
 }
 
@@ -51,19 +52,19 @@ void Driver::forget_pool(CUmemoryPool handle) {
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
   return call([&](Driver& driver) {
-    out(pool) = driver.default_pools[static_cast<std::size_t>(driver.check_device(device))];
+    out(pool) = driver.default_pools[static_cast<std::size_t>(check_device(driver.node, device))];
   });
 }
 
 CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
   return call([&](Driver& driver) {
-    out(pool) = driver.current_pools[static_cast<std::size_t>(driver.check_device(device))];
+    out(pool) = driver.current_pools[static_cast<std::size_t>(check_device(driver.node, device))];
   });
 }
 
 CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
   return call([&](Driver& driver) {
-    const auto index = static_cast<std::size_t>(driver.check_device(device));
+    const auto index = static_cast<std::size_t>(check_device(driver.node, device));
     require(driver.pool(pool).device == device, CUDA_ERROR_INVALID_VALUE);
     driver.current_pools[index] = pool;
   });
@@ -79,7 +80,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProps* properties)
     if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
       fail_not_supported("cuMemPoolCreate of host memory");
     auto pool = std::make_unique<Pool>();
-    pool->device = driver.check_device(properties->location.id);
+    pool->device = check_device(driver.node, properties->location.id);
     pool->access.by_device[pool->device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     result = driver.pools.add(std::move(pool));
   });
@@ -126,7 +127,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
       driver.forget_pool(allocation->pool);
     };
     driver.enqueue(stream, std::move(operation));
-    driver.spend(driver.node.costs.call_us);
+    driver.devices().spend(driver.node.costs.call_us);
   });
 }
 
@@ -150,7 +151,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* accesses
         pool.access.by_device.erase(device);
       } else {
         require(access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUDA_ERROR_INVALID_VALUE);
-        require(driver.has_peer_link(device, pool.device), CUDA_ERROR_INVALID_DEVICE);
+        require(has_peer_link(driver.node, device, pool.device), CUDA_ERROR_INVALID_DEVICE);
         pool.access.by_device[device] = access.flags;
       }
     }

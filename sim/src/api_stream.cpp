@@ -40,7 +40,7 @@ void Driver::wait_for_room(CUstream handle, std::size_t count) {
     return *queued + capacity <= kStreamDepth + 1;  // and the operation that the stream is at
   };
   if (has_room()) return;
-  catch_up();
+  devices_->catch_up();
   const auto deadline = std::chrono::steady_clock::now() + mode.timeout;
   devices_->wait_until([&] {
     if (has_room()) return true;
@@ -174,7 +174,7 @@ CUresult enqueue(CUstream handle, const Make& make) {
     Stream& stream = driver.stream(handle);
     Driver::require_no_capture(stream);
     driver.enqueue(stream, make(driver));
-    driver.spend(driver.node.costs.call_us);
+    driver.devices().spend(driver.node.costs.call_us);
   });
 }
 
@@ -282,9 +282,9 @@ CUresult cuStreamSynchronize(CUstream handle) {
     Stream& stream = driver.stream(handle);
     Driver::require_no_capture(stream);
     driver.require_capture_allows();
-    driver.spend(driver.node.costs.call_us);
+    driver.devices().spend(driver.node.costs.call_us);
     const CUcontext context = stream.context;
-    if (stream.tail) driver.wait(OperationPtr(stream.tail));
+    if (stream.tail) driver.devices().wait(OperationPtr(stream.tail));
     if (const Context* const owner = driver.contexts.find(context))
       Driver::require_no_fault(*owner);
   });
@@ -295,8 +295,8 @@ CUresult cuStreamQuery(CUstream handle) {
     Stream& stream = driver.stream(handle);
     Driver::require_no_capture(stream);
     driver.require_capture_allows();
-    driver.spend(driver.node.costs.call_us);
-    driver.catch_up();
+    driver.devices().spend(driver.node.costs.call_us);
+    driver.devices().catch_up();
     Driver::require_no_fault(driver.contexts.get(stream.context));
     return !stream.tail || stream.tail->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   });

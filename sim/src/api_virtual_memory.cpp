@@ -11,6 +11,7 @@
 
 #include "base/units.hpp"
 #include "call.hpp"
+#include "device_traits.hpp"
 
 using namespace polypath::sim;
 
@@ -34,7 +35,7 @@ polypath::MemoryId location_of(const Driver& driver, const CUmemAllocationProp* 
   require(properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE, CUDA_ERROR_NOT_SUPPORTED);
   const CUmemLocation& location = properties->location;
   if (location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-    return polypath::MemoryId::gpu(driver.check_device(location.id));
+    return polypath::MemoryId::gpu(check_device(driver.node, location.id));
   require(location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA, CUDA_ERROR_INVALID_VALUE);
   for (std::size_t i = 0; i < driver.node.hosts.size(); ++i)
     if (driver.node.hosts[i].numa == location.id)
@@ -88,7 +89,8 @@ void require_possible(const Driver& driver, const Allocation& mapping, int acces
   if (accessor == Access::kCpu)
     require(mapping.location.is_host(), CUDA_ERROR_INVALID_VALUE);
   else if (mapping.location.is_gpu() && mapping.location.index != accessor)
-    require(driver.has_peer_link(accessor, mapping.location.index), CUDA_ERROR_INVALID_DEVICE);
+    require(has_peer_link(driver.node, accessor, mapping.location.index),
+            CUDA_ERROR_INVALID_DEVICE);
 }
 
 void give_access(const Allocation& mapping, int accessor, CUmemAccess_flags flags) {
@@ -152,7 +154,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
     physical->handle = result = kHandleMark | id;
     const bool is_pinned = physical->location.is_host();
     driver.physicals[result] = std::move(physical);
-    if (is_pinned) driver.take_long_to_pin(bytes);
+    if (is_pinned) driver.devices().take_long(pin_us(bytes));
   });
 }
 

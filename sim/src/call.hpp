@@ -8,6 +8,7 @@
 
 #include "driver.hpp"
 #include "failure.hpp"
+#include "instance.hpp"
 
 namespace polypath::sim {
 
@@ -34,7 +35,7 @@ CUresult guarded(Body&& body, Arguments&... arguments) noexcept {
 template <typename Body>
 CUresult call(Body&& body) noexcept {
   return guarded([&] {
-    Driver& driver = Driver::get();
+    Driver& driver = driver_instance();
     const std::lock_guard lock(driver.mutex);
     return body(driver);
   });

@@ -3,7 +3,9 @@
 #include <cstring>
 
 #include "call.hpp"
+#include "device_traits.hpp"
 #include "polypath_sim.h"
+#include "routing.hpp"
 
 using namespace polypath::sim;
 
@@ -19,7 +21,7 @@ auto ask(Body&& body) noexcept {
 
 Counters::Moved moved(Driver& driver, const char* from, const char* to) {
   const auto link = driver.node.find_link(polypath::parse_memory(from), polypath::parse_memory(to));
-  driver.catch_up();
+  driver.devices().catch_up();
   return link ? driver.counters.links[static_cast<std::size_t>(*link)] : Counters::Moved{};
 }
 
@@ -47,13 +49,13 @@ int polypath_sim_traffic_start(const char* from, const char* to, uint64_t block_
     const bool is_valid = from != nullptr && to != nullptr && block_bytes > 0 && queue_blocks > 0 &&
                           on_us >= 0 && off_us >= 0 && (on_us > 0) == (off_us > 0);
     require(is_valid, CUDA_ERROR_INVALID_VALUE);
-    return driver.start_traffic({.from = polypath::parse_memory(from),
-                                 .to = polypath::parse_memory(to),
-                                 .block_bytes = block_bytes,
-                                 .queue_blocks = queue_blocks,
-                                 .on_us = on_us,
-                                 .off_us = off_us},
-                                false);
+    const polypath::BackgroundTraffic traffic{.from = polypath::parse_memory(from),
+                                              .to = polypath::parse_memory(to),
+                                              .block_bytes = block_bytes,
+                                              .queue_blocks = queue_blocks,
+                                              .on_us = on_us,
+                                              .off_us = off_us};
+    return driver.devices().start_traffic(traffic_flow(driver.node, traffic), false);
   });
 }
 
@@ -108,14 +110,15 @@ void polypath_sim_hold_contexts(int count) {
 
 void polypath_sim_fail_context(int gpu, int result) {
   call([=](Driver& driver) {
-    const auto& primary = driver.primaries[static_cast<std::size_t>(driver.check_device(gpu))];
+    const auto& primary =
+        driver.primaries[static_cast<std::size_t>(check_device(driver.node, gpu))];
     driver.contexts.get(primary.handle).fault = static_cast<CUresult>(result);
   });
 }
 
 void polypath_sim_reset_counters() {
   call([](Driver& driver) {
-    driver.catch_up();
+    driver.devices().catch_up();
     driver.counters = {};
     driver.counters.links.resize(driver.node.links.size());
   });

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "device_traits.hpp"
 #include "driver.hpp"
 #include "failure.hpp"
 #include "memory.hpp"
@@ -151,10 +152,6 @@ bool Driver::reaches(const Context& context, const Allocation& allocation,
   return reach(*this, context, allocation, access) == Reach::direct;
 }
 
-MemoryId Driver::host_near(const Context& context) const {
-  return MemoryId::host(node.gpus[static_cast<std::size_t>(context.device)].numa);
-}
-
 double Driver::pageable_gbps(const CopyRequest& request, const Operand& to) const {
   if (to.allocation) return node.costs.pageable_to_gpu_gbps;
   const double part = untouched_part(request.dst.address, request.extent(request.dst));
@@ -163,7 +160,7 @@ double Driver::pageable_gbps(const CopyRequest& request, const Operand& to) cons
 }
 
 PreparedCopy Driver::prepare_copy(const Context& context, const CopyRequest& request) {
-  const MemoryId near = host_near(context);
+  const MemoryId near = host_near(node, context.device);
   const Operand to = find_operand(memory, request.dst.address, request.extent(request.dst), near);
   const Operand from = find_operand(memory, request.src.address, request.extent(request.src), near);
   const Reach reached =
@@ -240,7 +237,8 @@ GraphWork Driver::graph_copy(const Context& context, const CopyRequest& request,
                         !prepared.is_pageable;
   if (!is_plain) return {};
   const auto placement = [&](const CopyRequest::Side& side) {
-    return find_operand(memory, side.address, request.bytes, host_near(context)).placement();
+    return find_operand(memory, side.address, request.bytes, host_near(node, context.device))
+        .placement();
   };
   return GraphCopy{request.dst.address, request.src.address,    request.bytes,
                    context.handle,      placement(request.dst), placement(request.src)};
@@ -260,7 +258,7 @@ void Driver::upload(const CopyRequest& source_request, CUstream handle) {
   const auto prepared = [&](const CopyRequest& request) {
     return prepare_copy(contexts.get(stream(handle).context), request).operation;
   };
-  wait(enqueue(stream(handle), early > 0 ? prepared(part(0, early)) : Operation{}));
+  devices_->wait(enqueue(stream(handle), early > 0 ? prepared(part(0, early)) : Operation{}));
   const auto buffer = std::make_shared<std::vector<std::byte>>(late);
   std::memcpy(buffer->data(), std::bit_cast<const std::byte*>(source_request.src.address + early),
               late);
@@ -284,15 +282,15 @@ void Driver::copy(const CopyRequest& request, CUstream handle, bool is_synchrono
   }
   count(prepared);
   if (prepared.is_upload) {
-    spend(node.costs.copy_issue_us);
+    devices_->spend(node.costs.copy_issue_us);
     upload(request, handle);
     return;
   }
   const bool is_waited_for = prepared.is_pageable ||
                              (is_synchronous && (prepared.has_host_side || prepared.is_waited_for));
   const OperationPtr issued = enqueue(on, std::move(prepared.operation));
-  spend(node.costs.copy_issue_us);
-  if (is_waited_for) wait(issued);
+  devices_->spend(node.costs.copy_issue_us);
+  if (is_waited_for) devices_->wait(issued);
 }
 
 void Driver::fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t count,
@@ -306,7 +304,7 @@ void Driver::fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t co
   Stream& on = stream(handle);
   if (bytes == 0) return;
   const Context& context = contexts.get(on.context);
-  const Operand to = find_operand(memory, dst, bytes, host_near(context));
+  const Operand to = find_operand(memory, dst, bytes, host_near(node, context.device));
   require(to.allocation != nullptr && reach(*this, context, to, nullptr,
                                             CU_MEM_ACCESS_FLAGS_PROT_READWRITE) == Reach::direct,
           CUDA_ERROR_INVALID_VALUE);
@@ -334,8 +332,8 @@ void Driver::fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t co
       fault_without_access(*this, by, used);
     };
   const OperationPtr issued = enqueue(on, std::move(operation));
-  spend(node.costs.copy_issue_us);
-  if (is_synchronous && !to.location.is_gpu()) wait(issued);
+  devices_->spend(node.costs.copy_issue_us);
+  if (is_synchronous && !to.location.is_gpu()) devices_->wait(issued);
 }
 
 }  // namespace polypath::sim

@@ -9,6 +9,7 @@
 #include <map>
 #include <vector>
 
+#include "counters.hpp"
 #include "cuda_api.hpp"
 #include "devices.hpp"
 #include "failure.hpp"
@@ -22,21 +23,6 @@
 namespace polypath::sim {
 
 inline constexpr int kCudaVersion = 13020;  ///< of this driver, as CUDA_VERSION counts
-
-/// What has moved since the start or the last reset.
-struct Counters {
-  struct Moved {
-    std::uint64_t bytes = 0;
-    std::uint64_t copies = 0;
-  };
-  std::vector<Moved> links;  ///< by index into Node::links
-  std::uint64_t copies = 0;  ///< of any kind
-  std::uint64_t bounced = 0;
-  std::uint64_t pageable = 0;
-  std::uint64_t graphs_disturbed = 0;      ///< destroyed or given new parameters while in flight
-  std::uint64_t stale_graph_launches = 0;  ///< refused: what a node needs is gone or another
-  int contexts_at_once = 0;                ///< that were being made at the same time, at most
-};
 
 /// What a copy moves: rows of bytes, in layers. Most copies are one row.
 struct CopyRequest {
@@ -77,15 +63,6 @@ std::vector<CUcontext>& context_stack() noexcept;
 
 class Driver {
  public:
-  /// Makes the driver of the node that POLYPATH_NODE names, once, as read_mode() says. Failure
-  /// NO_DEVICE, with the reason on stderr, when there is no such node or mode; NOT_INITIALIZED in a
-  /// child of a process that had used the driver when it forked.
-  static void initialise();
-  /// Failure NOT_INITIALIZED before initialise(), and in such a child.
-  static Driver& get();
-  /// To be called when a program begins to use more than NVML: from now on children cannot.
-  static void forbid_children();
-
   Driver(Node node, const Mode& mode);
 
   const Node node;
@@ -108,16 +85,6 @@ class Driver {
   // ---- time (devices.hpp) ----
 
   [[nodiscard]] Devices& devices() noexcept { return *devices_; }
-  void spend(double us) { devices_->spend(us); }
-  /// To be called by what takes a CPU long, before it looks anything up or as the last: others'
-  /// calls may go on meanwhile (Mode::has_call_times).
-  void take_long(double us);
-  /// As take_long(), for page-locking host memory.
-  void take_long_to_pin(std::uint64_t bytes);
-  void catch_up() { devices_->catch_up(); }
-  void wait(const OperationPtr& operation) { devices_->wait(operation); }
-  /// Starts traffic of other programs; `from_file`: of the node file. Returns its id, at least 1.
-  int start_traffic(const BackgroundTraffic& traffic, bool from_file);
   /// Ends an allocation, as the real driver does: waits for the work of its context first.
   void free_memory(AllocationPtr allocation);
   /// Gives the memory of a removed allocation back as soon as no operation uses it.
@@ -125,9 +92,6 @@ class Driver {
 
   // ---- contexts (api_context.cpp) ----
 
-  int check_device(CUdevice device) const;
-  /// True when `from` can reach the memory of `to`: there is a link, and it does not bounce.
-  [[nodiscard]] bool has_peer_link(int from, int to) const;
   /// The calling thread's current context. Failure INVALID_CONTEXT when there is none,
   /// CONTEXT_IS_DESTROYED when it was destroyed.
   Context& current_context();
@@ -210,8 +174,6 @@ class Driver {
   /// True when work of the context gets at the memory itself, without a detour.
   [[nodiscard]] bool reaches(const Context& context, const Allocation& allocation,
                              CUmemAccess_flags access) const;
-  /// The host memory nearest to the context's GPU.
-  [[nodiscard]] MemoryId host_near(const Context& context) const;
   /// A copy as a stream of `context` makes it. Failure INVALID_VALUE where find_operand says so,
   /// and for mappings and pool memory that the context's GPU has no access to.
   PreparedCopy prepare_copy(const Context& context, const CopyRequest& request);
@@ -232,7 +194,6 @@ class Driver {
   void remove_module(CUmodule handle);
   /// What runs it. A kernel that fails leaves its context with that error.
   Operation kernel_operation(const KernelCall& kernel);
-  [[nodiscard]] int multiprocessors(int device) const;
   /// Throws the failure of a kernel of the context, if one has failed.
   static void require_no_fault(const Context& context) {
     require(context.fault == CUDA_SUCCESS, context.fault);

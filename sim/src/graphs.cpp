@@ -1,6 +1,7 @@
 // Graphs before they run: their nodes, and what may be made of them.
 #include <algorithm>
 
+#include "device_traits.hpp"
 #include "driver.hpp"
 #include "failure.hpp"
 
@@ -100,7 +101,7 @@ CUgraphExec Driver::instantiate(CUgraph handle) {
 void Driver::require_placed(const GraphCopy& copy) {
   const Context& context = contexts.get(copy.context, CUDA_ERROR_CONTEXT_IS_DESTROYED);
   const auto placement = [&](std::uintptr_t address) {
-    return find_operand(memory, address, copy.bytes, host_near(context)).placement();
+    return find_operand(memory, address, copy.bytes, host_near(node, context.device)).placement();
   };
   require(placement(copy.dst) == copy.dst_placement && placement(copy.src) == copy.src_placement,
           CUDA_ERROR_INVALID_VALUE);
@@ -114,7 +115,7 @@ void Driver::destroy_graph_execs(CUcontext context) {
 }
 
 void Driver::note_if_in_flight(const GraphExec& exec) {
-  catch_up();
+  devices_->catch_up();
   if (exec.is_in_flight()) ++counters.graphs_disturbed;
 }
 
@@ -221,7 +222,7 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
   if (exec.last && exec.last_stream != on.id) begin.after.push_back(exec.last);
   Steps steps;
   steps.add(enqueue(on, std::move(begin)), on.device);
-  spend(node.costs.graph_launch_us);
+  devices_->spend(node.costs.graph_launch_us);
   for (std::size_t i = 0; i < works.size(); ++i) {
     Context& context = contexts.get(exec.nodes[i].context());
     const auto* const event = std::get_if<GraphEvent>(&exec.nodes[i].work);
@@ -231,7 +232,7 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
     // As a copy on a stream, a node may run from the begin of its own issue.
     const OperationPtr issued = issue(std::move(works[i].operation));
     if (event != nullptr && event->records) note_record(event->event, issued, 0);
-    spend(node.costs.graph_launch_node_us);
+    devices_->spend(node.costs.graph_launch_node_us);
     steps.add(issued, context.device);
     if (context.handle != on.context) context.add_orphan(issued);
   }

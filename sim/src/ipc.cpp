@@ -6,6 +6,7 @@
 #include <random>
 
 #include "call.hpp"
+#include "device_traits.hpp"
 #include "failure.hpp"
 #include "ipc.hpp"
 #include "shadow.hpp"
@@ -125,7 +126,8 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsi
                                      {shared.buffer_id, shared.bytes, shared.device},
                                      file_name(shared.process));
     require(shadow != nullptr, CUDA_ERROR_INVALID_HANDLE);
-    require(shared.device == context.device || driver.has_peer_link(context.device, shared.device),
+    require(shared.device == context.device ||
+                has_peer_link(driver.node, context.device, shared.device),
             CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     if (const AllocationPtr known = find_import(driver, shared, context.handle)) {
       ++known->import->opened;

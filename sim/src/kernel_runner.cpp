@@ -108,11 +108,11 @@ void Driver::launch_kernel(const KernelCall& kernel, CUstream handle) {
     return;
   }
   enqueue(on, kernel_operation(kernel));
-  spend(node.costs.copy_issue_us);
+  devices_->spend(node.costs.copy_issue_us);
 }
 
 void Driver::wait_for_kernels(int device) {
-  catch_up();
+  devices_->catch_up();
   std::vector<OperationPtr> running;
   for (const std::weak_ptr<Operation>& each : launched_)
     if (const OperationPtr kernel = each.lock())
@@ -120,16 +120,12 @@ void Driver::wait_for_kernels(int device) {
         running.push_back(kernel);
   if (running.empty()) return;
   const DriverMutex::Alone alone(mutex);
-  for (const OperationPtr& kernel : running) wait(kernel);
+  for (const OperationPtr& kernel : running) devices_->wait(kernel);
 }
 
 void Driver::remove_module(CUmodule handle) {
   for (const auto& [kernel, function] : modules.get(handle).functions) functions.remove(function);
   modules.remove(handle);
-}
-
-int Driver::multiprocessors(int device) const {
-  return device_traits(node.gpus[static_cast<std::size_t>(device)].name).multiprocessors;
 }
 
 }  // namespace polypath::sim

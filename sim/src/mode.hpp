@@ -26,7 +26,7 @@ struct Mode {
   /// process.
   std::chrono::seconds timeout{120};
   /// POLYPATH_SIM_CALL_TIMES, for the functional mode: `none`, the default, or `real`: calls that
-  /// take long (Driver::take_long) do so, and other threads' calls go on meanwhile. In virtual time
+  /// take long (Devices::take_long) do so, and other threads' calls go on meanwhile. In virtual time
   /// they always do.
   bool has_call_times = false;
   /// POLYPATH_SIM_ENGINES, for the functional mode: `fair`, the default: copies over one host link

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "copy_engines.hpp"
 #include "flow_network.hpp"
 #include "topology/node.hpp"
 
@@ -41,5 +42,9 @@ class Routing {
 
   const Node& node_;
 };
+
+/// What the devices take as traffic of another program over one link. Failure INVALID_VALUE when
+/// the node has no such link.
+TrafficFlow traffic_flow(const Node& node, const BackgroundTraffic& traffic);
 
 }  // namespace polypath::sim

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/thread.hpp"
+#include "device_traits.hpp"
 #include "driver.hpp"
 
 namespace polypath::sim {
@@ -64,8 +65,8 @@ void ThreadedKernels::work() {
     const std::vector<std::shared_ptr<KernelRun>> begun = std::exchange(begun_, {});
     lock.unlock();
     for (const std::shared_ptr<KernelRun>& run : begun)
-      machine.start(launch_of(*run, driver_.multiprocessors(run->device), folds_), *run->outside,
-                    [run](const std::string& error) {
+      machine.start(launch_of(*run, multiprocessors(driver_.node, run->device), folds_),
+                    *run->outside, [run](const std::string& error) {
                       run->error = error;
                       run->has_ended.store(true, std::memory_order_release);
                     });

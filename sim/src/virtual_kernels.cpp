@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "device_traits.hpp"
 #include "driver.hpp"
 
 namespace polypath::sim {
@@ -96,7 +97,7 @@ void VirtualKernels::begin(std::shared_ptr<KernelRun> run) {
       driver_, run->call.context, run->device, *this, run->call.blocks,
       costs().block_gbps * threads / kBlockThreads);
   at(now_us() + costs().kernel_start_us, [this, run] {
-    machine_.start(launch_of(*run, driver_.multiprocessors(run->device), true), *run->outside,
+    machine_.start(launch_of(*run, multiprocessors(driver_.node, run->device), true), *run->outside,
                    [run](const std::string& error) {
                      run->error = error;
                      run->has_ended.store(true, std::memory_order_release);
