@@ -16,12 +16,12 @@ void Driver::add_captured(CaptureMember& member, GraphWork work) {
   new_node.after.assign(member.last.begin(), member.last.end());
   new_node.work = std::move(work);
   new_node.is_captured = true;
-  add_graph_node(member.capture->graph, std::move(new_node));
-  member.last = {static_cast<int>(graphs.get(member.capture->graph).nodes.size()) - 1};
+  graphs_.add_node(member.capture->graph, std::move(new_node));
+  member.last = {static_cast<int>(graphs_.get(member.capture->graph).nodes.size()) - 1};
 }
 
 bool Driver::covers_all(const CaptureMember& member) const {
-  const std::vector<GraphNode>& nodes = graphs.get(member.capture->graph).nodes;
+  const std::vector<GraphNode>& nodes = graphs_.get(member.capture->graph).nodes;
   std::set<int> reached;
   std::vector<int> open(member.last.begin(), member.last.end());
   while (!open.empty()) {
@@ -65,7 +65,7 @@ CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
     capture->origin = stream.id;
     capture->thread = std::this_thread::get_id();
     capture->mode = mode;
-    capture->graph = driver.add_graph();
+    capture->graph = driver.graphs().create();
     stream.capture = {capture, {}, {}};
     driver.captures.add(std::move(capture));
   });
@@ -85,7 +85,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
     capture.ended = true;
     driver.captures.remove(ended.capture);
     const bool is_joined = driver.covers_all(ended);
-    if (!capture.is_valid || !is_joined) driver.destroy_graph(capture.graph);
+    if (!capture.is_valid || !is_joined) driver.graphs().destroy(capture.graph);
     require(capture.is_valid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     require(is_joined, CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
     *graph = capture.graph;
@@ -119,8 +119,10 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* statu
     member.reported.clear();
     if (is_active)
       for (const int node : member.last)
-        member.reported.push_back(
-            driver.graphs.get(member.capture->graph).nodes[static_cast<std::size_t>(node)].handle);
+        member.reported.push_back(driver.graphs()
+                                      .get(member.capture->graph)
+                                      .nodes[static_cast<std::size_t>(node)]
+                                      .handle);
     if (nodes != nullptr) *nodes = member.reported.data();
     out(count) = member.reported.size();
   });

@@ -112,7 +112,7 @@ void Driver::destroy_context(CUcontext handle) {
     const std::shared_ptr<Capture> capture = stream.capture.capture;
     capture->ended = true;
     captures.remove(capture);
-    destroy_graph(capture->graph);
+    graphs_.destroy(capture->graph);
   };
   for (const auto& [thread, stream] : context.per_thread) abandon(*stream);
   for (const CUstream stream : context.streams) {

@@ -70,11 +70,11 @@ GraphCopy read_graph_copy(const Driver& driver, const CUDA_MEMCPY3D* parameters,
 CUresult change_dependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
                              const CUgraphEdgeData* edges, std::size_t count, bool depends) {
   return call([&](Driver& driver) {
-    driver.graphs.get(graph, CUDA_ERROR_INVALID_VALUE);
+    driver.graphs().get(graph);
     require(count == 0 || (from != nullptr && to != nullptr), CUDA_ERROR_INVALID_VALUE);
     if (edges != nullptr) fail_not_supported("edges with data");
     for (std::size_t i = 0; i < count; ++i)
-      driver.change_dependency(graph, from[i], to[i], depends);
+      driver.graphs().change_dependency(graph, from[i], to[i], depends);
   });
 }
 
@@ -89,7 +89,7 @@ CUresult cuGraphCreate(CUgraph* graph, unsigned int flags) {
   return call([&](Driver& driver) {
     CUgraph& result = out(graph);
     require(flags == 0, CUDA_ERROR_INVALID_VALUE);
-    result = driver.add_graph();
+    result = driver.graphs().create();
     driver.devices().spend(driver.node.costs.graph_create_us);
   });
 }
@@ -100,7 +100,7 @@ CUresult cuGraphDestroy(CUgraph graph) {
   return call([&](Driver& driver) {
     for (const std::shared_ptr<Capture>& capture : driver.captures)
       require(capture->graph != graph, CUDA_ERROR_ILLEGAL_STATE);
-    driver.destroy_graph(graph);
+    driver.graphs().destroy(graph);
   });
 }
 
@@ -108,11 +108,11 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph, const CUgraphNod
                               size_t count, const CUDA_MEMCPY3D* parameters, CUcontext context) {
   return call([&](Driver& driver) {
     CUgraphNode& result = out(node);
-    driver.graphs.get(graph, CUDA_ERROR_INVALID_VALUE);
+    driver.graphs().get(graph);
     GraphNode new_node;
-    new_node.after = driver.find_graph_nodes(graph, dependencies, count);
+    new_node.after = driver.graphs().find_nodes(graph, dependencies, count);
     new_node.work = read_graph_copy(driver, parameters, context);
-    result = driver.add_graph_node(graph, std::move(new_node));
+    result = driver.graphs().add_node(graph, std::move(new_node));
     driver.devices().spend(driver.node.costs.graph_add_node_us);
   });
 }
@@ -122,9 +122,9 @@ CUresult cuGraphAddEventRecordNode(CUgraphNode* node, CUgraph graph,
   return call([&](Driver& driver) {
     CUgraphNode& result = out(node);
     GraphNode new_node;
-    new_node.after = driver.find_graph_nodes(graph, dependencies, count);
+    new_node.after = driver.graphs().find_nodes(graph, dependencies, count);
     new_node.work = GraphEvent{event, driver.events.get(event).context, true};
-    result = driver.add_graph_node(graph, std::move(new_node));
+    result = driver.graphs().add_node(graph, std::move(new_node));
     driver.devices().spend(driver.node.costs.graph_add_node_us);
   });
 }
@@ -141,7 +141,7 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode* from, co
 
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
   return call([&](Driver& driver) {
-    const std::vector<GraphNode>& all = driver.graphs.get(graph, CUDA_ERROR_INVALID_VALUE).nodes;
+    const std::vector<GraphNode>& all = driver.graphs().get(graph).nodes;
     std::size_t& room = out(count);
     if (nodes == nullptr) {
       room = all.size();
@@ -184,7 +184,7 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec handle, CUgraphNode node,
                                         const CUDA_MEMCPY3D* parameters, CUcontext context) {
   return call([&](Driver& driver) {
     GraphExec& exec = driver.graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
-    const GraphNodeId& id = driver.graph_nodes.get(node, CUDA_ERROR_INVALID_VALUE);
+    const GraphNodeId id = driver.graphs().find_node(node);
     // A node that was added after the instantiation is no part of it.
     require(id.graph == exec.graph && static_cast<std::size_t>(id.index) < exec.places.size(),
             CUDA_ERROR_INVALID_VALUE);

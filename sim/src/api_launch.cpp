@@ -133,9 +133,9 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph, const CUgraph
   return call([&](Driver& driver) {
     CUgraphNode& result = out(node);
     GraphNode new_node;
-    new_node.after = driver.find_graph_nodes(graph, dependencies, count);
+    new_node.after = driver.graphs().find_nodes(graph, dependencies, count);
     new_node.work = read_node(driver, parameters);
-    result = driver.add_graph_node(graph, std::move(new_node));
+    result = driver.graphs().add_node(graph, std::move(new_node));
     driver.devices().spend(driver.node.costs.graph_add_node_us);
   });
 }
@@ -145,7 +145,7 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CUgraphNode node,
                                            const CUDA_KERNEL_NODE_PARAMS* parameters) {
   return call([&](Driver& driver) {
     GraphExec& exec = driver.graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
-    const GraphNodeId& id = driver.graph_nodes.get(node, CUDA_ERROR_INVALID_VALUE);
+    const GraphNodeId id = driver.graphs().find_node(node);
     const auto index = static_cast<std::size_t>(id.index);
     require(id.graph == exec.graph && index < exec.nodes.size(), CUDA_ERROR_INVALID_VALUE);
     auto* const known = std::get_if<KernelCall>(&exec.nodes[index].work);

@@ -142,7 +142,7 @@ uint64_t polypath_sim_live_allocations() {
 
 uint64_t polypath_sim_live_graphs() {
   return ask([](Driver& driver) {
-    return driver.graphs.live() - driver.captures.size();  // a capture's graph has no owner yet
+    return driver.graphs().live() - driver.captures.size();  // a capture's graph has no owner yet
   });
 }
 
@@ -151,8 +151,9 @@ uint64_t polypath_sim_live_graph_execs() {
 }
 
 uint64_t polypath_sim_graph_nodes(void* graph) {
-  return ask(
-      [=](Driver& driver) { return driver.graphs.get(static_cast<CUgraph>(graph)).nodes.size(); });
+  return ask([=](Driver& driver) {
+    return driver.graphs().get(static_cast<CUgraph>(graph)).nodes.size();
+  });
 }
 
 int polypath_sim_peek(uint64_t address, void* bytes, uint64_t count) {

@@ -13,6 +13,7 @@
 #include "cuda_api.hpp"
 #include "devices.hpp"
 #include "failure.hpp"
+#include "graphs.hpp"
 #include "kernel_runner.hpp"
 #include "memory.hpp"
 #include "mode.hpp"
@@ -73,14 +74,14 @@ class Driver {
   StreamTable streams;
   EventTable events;
   PoolTable pools;
-  GraphTable graphs;
-  GraphNodeTable graph_nodes;
-  GraphExecTable graph_execs;
+  HandleTable<CUgraphExec, GraphExec, 0x51A2> graph_execs;
   ModuleTable modules;
   FunctionTable functions;
   Memory memory;
   Counters counters;
   Captures captures;
+
+  [[nodiscard]] Graphs& graphs() noexcept { return graphs_; }
 
   // ---- time (devices.hpp) ----
 
@@ -199,19 +200,8 @@ class Driver {
     require(context.fault == CUDA_SUCCESS, context.fault);
   }
 
-  // ---- graphs (graphs.cpp) ----
+  // ---- graphs (graph_execs.cpp) ----
 
-  CUgraph add_graph();
-  void destroy_graph(CUgraph handle);
-  /// Adds a node at the end. Failure INVALID_VALUE when the graph is none.
-  CUgraphNode add_graph_node(CUgraph handle, GraphNode new_node);
-  /// The places of these nodes in the graph. Failure INVALID_VALUE for nodes of another, and for
-  /// doubles.
-  [[nodiscard]] std::vector<int> find_graph_nodes(CUgraph graph, const CUgraphNode* nodes,
-                                                  std::size_t count) const;
-  /// Makes node `to` depend on node `from`, or no longer. Failure INVALID_VALUE when it does
-  /// already, or does not, and when it would come before itself.
-  void change_dependency(CUgraph graph, CUgraphNode from, CUgraphNode to, bool depends);
   /// Failure NOT_SUPPORTED for a graph with captured work of which nothing is known; otherwise as
   /// require_placed.
   CUgraphExec instantiate(CUgraph handle);
@@ -237,6 +227,7 @@ class Driver {
   std::unique_ptr<Devices> make_devices();
   std::unique_ptr<Kernels> make_kernels();
 
+  Graphs graphs_;
   Routing routing_;
   std::unique_ptr<Devices> devices_;
   std::unique_ptr<Kernels> kernels_;

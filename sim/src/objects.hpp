@@ -1,4 +1,4 @@
-// The objects of the opaque handles: contexts, streams, events, pools; graphs are in graph.hpp.
+// The objects of the opaque handles: contexts, streams, events, pools. Graphs are in graphs.hpp.
 #pragma once
 
 #include <optional>
@@ -21,68 +21,6 @@
 #include "operation.hpp"
 
 namespace polypath::sim {
-
-// CUDA graphs: nodes with their dependencies, as they were put together, and as they were
-// instantiated.
-
-/// The copy that a node makes. Its memory is looked up by address at each launch, and has to be
-/// placed as it was when the node was added.
-struct GraphCopy {
-  std::uintptr_t dst = 0;
-  std::uintptr_t src = 0;
-  std::size_t bytes = 0;
-  CUcontext context = nullptr;  ///< that it runs in
-  Placement dst_placement;
-  Placement src_placement;
-};
-
-/// A record of an event, or a wait for its latest record at the time of the launch.
-struct GraphEvent {
-  CUevent event = nullptr;
-  CUcontext context = nullptr;  ///< the event's
-  bool records = false;
-};
-
-/// What a node does; nothing known of what is captured and cannot be instantiated.
-using GraphWork = std::variant<std::monostate, GraphCopy, KernelCall, GraphEvent>;
-
-struct GraphNode {
-  CUgraphNode handle = nullptr;
-  std::vector<int> after;  ///< indices of the nodes that it depends on, in the order given
-  GraphWork work;
-  bool is_captured = false;  ///< not added by hand
-};
-
-struct Graph {
-  std::vector<GraphNode> nodes;
-};
-
-/// What a node's handle stands for.
-struct GraphNodeId {
-  CUgraph graph = nullptr;
-  int index = 0;
-};
-
-/// An instantiated graph: a copy of the graph as it was then.
-struct GraphExec {
-  struct Node {
-    std::vector<int> after;
-    GraphWork work;
-
-    [[nodiscard]] CUcontext context() const {
-      if (const auto* const copy = std::get_if<GraphCopy>(&work)) return copy->context;
-      if (const auto* const event = std::get_if<GraphEvent>(&work)) return event->context;
-      return std::get<KernelCall>(work).context;
-    }
-  };
-  CUgraph graph = nullptr;          ///< that it was made from; it may be gone
-  std::vector<Node> nodes;          ///< each after those that it depends on
-  std::vector<std::size_t> places;  ///< among them, of the graph's nodes
-  OperationPtr last;                ///< end of its most recent launch; null: never launched
-  std::uint64_t last_stream = 0;    ///< id of the stream of that launch
-
-  [[nodiscard]] bool is_in_flight() const noexcept { return last && !last->done; }
-};
 
 // Stream capture: what streams in capture record instead of running. The result is a graph of nodes
 // with their dependencies.
@@ -221,8 +159,5 @@ using EventTable = HandleTable<CUevent, Event, 0x51E0>;
 using PoolTable = HandleTable<CUmemoryPool, Pool, 0x51B0>;
 using ModuleTable = HandleTable<CUmodule, Module, 0x51D0>;
 using FunctionTable = HandleTable<CUfunction, Function, 0x51D1>;
-using GraphTable = HandleTable<CUgraph, Graph, 0x51A0>;
-using GraphNodeTable = HandleTable<CUgraphNode, GraphNodeId, 0x51A1>;
-using GraphExecTable = HandleTable<CUgraphExec, GraphExec, 0x51A2>;
 
 }  // namespace polypath::sim
