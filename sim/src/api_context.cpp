@@ -54,7 +54,7 @@ Context& Driver::current_context() {
   const std::vector<CUcontext>& stack = context_stack();
   require(!stack.empty() && stack.back() != nullptr, CUDA_ERROR_INVALID_CONTEXT);
   Context& context = contexts.get(stack.back(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
-  require_no_fault(context);
+  context.require_no_fault();
   return context;
 }
 
@@ -107,16 +107,9 @@ void Driver::destroy_context(CUcontext handle) {
     release(std::move(allocation));
   }
   const Context& context = contexts.get(handle, CUDA_ERROR_INVALID_CONTEXT);
-  const auto abandon = [this](const Stream& stream) {
-    if (!stream.capture.is_active()) return;
-    const std::shared_ptr<Capture> capture = stream.capture.capture;
-    capture->ended = true;
-    captures.remove(capture);
-    graphs_.destroy(capture->graph);
-  };
-  for (const auto& [thread, stream] : context.per_thread) abandon(*stream);
+  for (const auto& [thread, stream] : context.per_thread) captures_.abandon(*stream);
   for (const CUstream stream : context.streams) {
-    abandon(streams.get(stream));
+    captures_.abandon(streams.get(stream));
     streams.remove(stream);
   }
   for (const CUevent event : context.events) events.remove(event);
@@ -298,11 +291,11 @@ CUresult cuCtxSynchronize() { return cuCtxSynchronize_v2(nullptr); }
 
 CUresult cuCtxSynchronize_v2(CUcontext context) {
   return call([&](Driver& driver) {
-    driver.require_capture_allows();
+    driver.captures().require_unsafe_calls_allowed();
     driver.devices().spend(driver.node.costs.call_us);
     const CUcontext handle = driver.context_or_current(context).handle;
     driver.synchronize(handle);
-    if (const Context* const owner = driver.contexts.find(handle)) Driver::require_no_fault(*owner);
+    if (const Context* const owner = driver.contexts.find(handle)) owner->require_no_fault();
   });
 }
 

@@ -84,7 +84,7 @@ CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int 
     if (flags == CU_EVENT_WAIT_EXTERNAL) {
       require(stream.capture.is_active(), CUDA_ERROR_INVALID_VALUE);
       require_not_captured(event);
-      driver.add_captured(stream.capture, GraphEvent{handle, event.context, false});
+      driver.captures().add_node(stream.capture, GraphEvent{handle, event.context, false});
       return;
     }
     require(flags == CU_EVENT_WAIT_DEFAULT, CUDA_ERROR_INVALID_VALUE);
@@ -106,17 +106,17 @@ CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int 
 CUresult cuEventQuery(CUevent handle) {
   const auto query = [handle](Driver& driver) {
     require_not_captured(driver.events.get(handle));
-    driver.require_capture_allows();
+    driver.captures().require_unsafe_calls_allowed();
     driver.devices().spend(driver.node.costs.call_us);
     driver.devices().catch_up();
     return driver.events.mark(handle) == Mark::settled ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   };
   return guarded([&] {
-    const Driver& driver = driver_instance();
+    Driver& driver = driver_instance();
     switch (driver.events.mark(handle)) {
       case Mark::settled: return CUDA_SUCCESS;
       case Mark::pending:
-        if (!driver.captures.any()) return CUDA_ERROR_NOT_READY;
+        if (!driver.captures().any()) return CUDA_ERROR_NOT_READY;
         break;
       case Mark::none: break;
     }
@@ -128,12 +128,11 @@ CUresult cuEventSynchronize(CUevent handle) {
   return call([&](Driver& driver) {
     const Event& event = driver.events.get(handle);
     require_not_captured(event);
-    driver.require_capture_allows();
+    driver.captures().require_unsafe_calls_allowed();
     driver.devices().spend(driver.node.costs.call_us);
     const CUcontext context = event.context;
     if (event.record) driver.devices().wait(OperationPtr(event.record));
-    if (const Context* const owner = driver.contexts.find(context))
-      Driver::require_no_fault(*owner);
+    if (const Context* const owner = driver.contexts.find(context)) owner->require_no_fault();
   });
 }
 

@@ -98,8 +98,7 @@ CUresult cuGraphCreate(CUgraph* graph, unsigned int flags) {
 // the capture's.
 CUresult cuGraphDestroy(CUgraph graph) {
   return call([&](Driver& driver) {
-    for (const std::shared_ptr<Capture>& capture : driver.captures)
-      require(capture->graph != graph, CUDA_ERROR_ILLEGAL_STATE);
+    require(!driver.captures().owns(graph), CUDA_ERROR_ILLEGAL_STATE);
     driver.graphs().destroy(graph);
   });
 }
@@ -158,7 +157,7 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned 
   return call([&](Driver& driver) {
     driver.current_context();
     // Taken for a call that allocates.
-    driver.require_capture_allows();
+    driver.captures().require_unsafe_calls_allowed();
     CUgraphExec& result = out(exec);
     if (flags != 0) fail_not_supported("cuGraphInstantiateWithFlags with flags");
     result = driver.instantiate(graph);

@@ -54,7 +54,7 @@ constexpr std::size_t kMaxHostBytes = std::size_t{1} << 44;
 
 AllocationPtr allocate(Driver& driver, Allocation::Kind kind, std::size_t bytes) {
   const Context& context = driver.current_context();
-  driver.require_capture_allows();
+  driver.captures().require_unsafe_calls_allowed();
   require(bytes > 0, CUDA_ERROR_INVALID_VALUE);
   Allocation allocation;
   allocation.kind = kind;
@@ -72,7 +72,7 @@ AllocationPtr allocate(Driver& driver, Allocation::Kind kind, std::size_t bytes)
 void end_allocation(Driver& driver, std::uintptr_t address,
                     std::initializer_list<Allocation::Kind> kinds, CUresult otherwise) {
   AllocationPtr allocation = driver.memory.find_base(address, kinds, otherwise);
-  driver.require_capture_allows();
+  driver.captures().require_unsafe_calls_allowed();
   driver.free_memory(std::move(allocation));
 }
 
@@ -134,7 +134,7 @@ CUresult cuMemFreeHost(void* address) {
 CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
   return call([&](Driver& driver) {
     const Context& context = driver.current_context();
-    driver.require_capture_allows();
+    driver.captures().require_unsafe_calls_allowed();
     constexpr unsigned kFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
     if ((flags & ~kFlags) != 0) fail_not_supported("cuMemHostRegister of I/O or read-only memory");
     require(address != nullptr && bytes > 0, CUDA_ERROR_INVALID_VALUE);

@@ -54,7 +54,7 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
     require(image != nullptr, CUDA_ERROR_INVALID_VALUE);
     require(is_image(image), CUDA_ERROR_INVALID_IMAGE);
     Context& context = driver.current_context();
-    driver.require_capture_allows();
+    driver.captures().require_unsafe_calls_allowed();
     driver.wait_for_kernels(context.device);
     auto loaded = std::make_unique<Module>();
     loaded->context = context.handle;

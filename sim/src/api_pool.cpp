@@ -20,7 +20,7 @@ CUresult allocate(CUdeviceptr* address, std::size_t bytes, CUstream handle, cons
     driver.current_context();
     driver.wait_for_room(handle);
     Stream& stream = driver.stream(handle);
-    Driver::require_no_capture(stream);
+    stream.require_no_capture();
     out(address);
     require(bytes > 0, CUDA_ERROR_INVALID_VALUE);
     Allocation allocation;
@@ -115,7 +115,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     driver.current_context();
     driver.wait_for_room(handle);
     Stream& stream = driver.stream(handle);
-    Driver::require_no_capture(stream);
+    stream.require_no_capture();
     const AllocationPtr allocation = driver.memory.find(address);
     require(allocation && allocation->base == address && allocation->kind == Allocation::Kind::pool,
             CUDA_ERROR_INVALID_VALUE);

@@ -82,20 +82,6 @@ OperationPtr Driver::issue(Operation operation) {
   return issued;
 }
 
-void Driver::require_no_capture(const Stream& stream) {
-  require(!stream.capture.is_active(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-}
-
-void Driver::require_capture_allows() {
-  bool is_forbidden = false;
-  for (const std::shared_ptr<Capture>& capture : captures) {
-    if (!forbids_unsafe_calls(*capture)) continue;
-    capture->is_valid = false;
-    is_forbidden = true;
-  }
-  require(!is_forbidden, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-}
-
 std::vector<Capture*> Driver::implicit_captures(const Context& context) const {
   std::vector<Capture*> result;
   const auto add = [&](const Stream& stream) {
@@ -172,7 +158,7 @@ CUresult enqueue(CUstream handle, const Make& make) {
     driver.current_context();
     driver.wait_for_room(handle);
     Stream& stream = driver.stream(handle);
-    Driver::require_no_capture(stream);
+    stream.require_no_capture();
     driver.enqueue(stream, make(driver));
     driver.devices().spend(driver.node.costs.call_us);
   });
@@ -269,7 +255,7 @@ CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int pr
 CUresult cuStreamDestroy_v2(CUstream handle) {
   return call([&](Driver& driver) {
     const Stream& stream = driver.streams.get(handle);
-    Driver::require_no_capture(stream);
+    stream.require_no_capture();
     Context& context = driver.contexts.get(stream.context);
     context.streams.erase(handle);
     if (stream.tail) context.add_orphan(stream.tail);
@@ -280,24 +266,23 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
 CUresult cuStreamSynchronize(CUstream handle) {
   return call([&](Driver& driver) {
     Stream& stream = driver.stream(handle);
-    Driver::require_no_capture(stream);
-    driver.require_capture_allows();
+    stream.require_no_capture();
+    driver.captures().require_unsafe_calls_allowed();
     driver.devices().spend(driver.node.costs.call_us);
     const CUcontext context = stream.context;
     if (stream.tail) driver.devices().wait(OperationPtr(stream.tail));
-    if (const Context* const owner = driver.contexts.find(context))
-      Driver::require_no_fault(*owner);
+    if (const Context* const owner = driver.contexts.find(context)) owner->require_no_fault();
   });
 }
 
 CUresult cuStreamQuery(CUstream handle) {
   return call([&](Driver& driver) {
     Stream& stream = driver.stream(handle);
-    Driver::require_no_capture(stream);
-    driver.require_capture_allows();
+    stream.require_no_capture();
+    driver.captures().require_unsafe_calls_allowed();
     driver.devices().spend(driver.node.costs.call_us);
     driver.devices().catch_up();
-    Driver::require_no_fault(driver.contexts.get(stream.context));
+    driver.contexts.get(stream.context).require_no_fault();
     return !stream.tail || stream.tail->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   });
 }
@@ -310,7 +295,7 @@ CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
   return call([&](Driver& driver) {
     const Stream& stream = driver.stream(handle);
     if (stream.capture.is_active()) stream.capture.capture->is_valid = false;
-    Driver::require_no_capture(stream);
+    stream.require_no_capture();
     out(id) = stream.id;
   });
 }

@@ -142,7 +142,7 @@ uint64_t polypath_sim_live_allocations() {
 
 uint64_t polypath_sim_live_graphs() {
   return ask([](Driver& driver) {
-    return driver.graphs().live() - driver.captures.size();  // a capture's graph has no owner yet
+    return driver.graphs().live() - driver.captures().size();  // a capture's graph has no owner yet
   });
 }
 

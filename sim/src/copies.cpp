@@ -271,13 +271,13 @@ void Driver::upload(const CopyRequest& source_request, CUstream handle) {
 
 void Driver::copy(const CopyRequest& request, CUstream handle, bool is_synchronous) {
   current_context();
-  if (is_synchronous) require_capture_allows();
+  if (is_synchronous) captures_.require_unsafe_calls_allowed();
   if (request.total() == 0) return;
   wait_for_room(handle);
   Stream& on = stream(handle);
   PreparedCopy prepared = prepare_copy(contexts.get(on.context), request);
   if (on.capture.is_active()) {
-    add_captured(on.capture, graph_copy(contexts.get(on.context), request, prepared));
+    captures_.add_node(on.capture, graph_copy(contexts.get(on.context), request, prepared));
     return;
   }
   count(prepared);
@@ -309,7 +309,7 @@ void Driver::fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t co
                                             CU_MEM_ACCESS_FLAGS_PROT_READWRITE) == Reach::direct,
           CUDA_ERROR_INVALID_VALUE);
   if (on.capture.is_active()) {
-    add_captured(on.capture, {});
+    captures_.add_node(on.capture, {});
     return;
   }
   Operation operation;

@@ -9,6 +9,7 @@
 #include <map>
 #include <vector>
 
+#include "captures.hpp"
 #include "counters.hpp"
 #include "cuda_api.hpp"
 #include "devices.hpp"
@@ -68,7 +69,7 @@ class Driver {
 
   const Node node;
   const Mode mode;
-  DriverMutex mutex;  ///< guards all that follows, but marks of handles and captures.any()
+  DriverMutex mutex;  ///< guards all that follows, but marks of handles and captures().any()
 
   ContextTable contexts;
   StreamTable streams;
@@ -79,9 +80,9 @@ class Driver {
   FunctionTable functions;
   Memory memory;
   Counters counters;
-  Captures captures;
 
   [[nodiscard]] Graphs& graphs() noexcept { return graphs_; }
+  [[nodiscard]] Captures& captures() noexcept { return captures_; }
 
   // ---- time (devices.hpp) ----
 
@@ -144,11 +145,6 @@ class Driver {
   void wait_for_room(CUstream handle, std::size_t count = 1);
   /// Runs it after all that the stream's order demands.
   OperationPtr enqueue(Stream& stream, Operation operation);
-  /// Failure STREAM_CAPTURE_UNSUPPORTED when the stream is in capture.
-  static void require_no_capture(const Stream& stream);
-  /// Must be called first by calls that might disturb a capture: allocations, waits and queries. A
-  /// capture that forbids them is invalidated: Failure STREAM_CAPTURE_UNSUPPORTED.
-  void require_capture_allows();
   /// True when a stream that is ordered with the legacy stream of the context is in capture.
   [[nodiscard]] bool has_capture(const Context& context) const;
   [[nodiscard]] std::vector<Capture*> implicit_captures(const Context& context) const;
@@ -195,10 +191,6 @@ class Driver {
   void remove_module(CUmodule handle);
   /// What runs it. A kernel that fails leaves its context with that error.
   Operation kernel_operation(const KernelCall& kernel);
-  /// Throws the failure of a kernel of the context, if one has failed.
-  static void require_no_fault(const Context& context) {
-    require(context.fault == CUDA_SUCCESS, context.fault);
-  }
 
   // ---- graphs (graph_execs.cpp) ----
 
@@ -213,10 +205,6 @@ class Driver {
   /// What a record of the event is on a stream, to be told of when it was issued.
   Operation record_operation(CUevent handle);
   void note_record(CUevent handle, OperationPtr record, std::uint64_t stream_id);
-  /// Adds a node that depends on the member's `last`, and becomes it.
-  void add_captured(CaptureMember& member, GraphWork work);
-  /// True when every captured node of the capture comes before the member's `last`, or is in it.
-  [[nodiscard]] bool covers_all(const CaptureMember& member) const;
   /// Destroys all instantiated graphs with a node that runs in the context.
   void destroy_graph_execs(CUcontext context);
   /// To be called before an instantiated graph is destroyed or changed.
@@ -228,6 +216,7 @@ class Driver {
   std::unique_ptr<Kernels> make_kernels();
 
   Graphs graphs_;
+  Captures captures_{graphs_};
   Routing routing_;
   std::unique_ptr<Devices> devices_;
   std::unique_ptr<Kernels> kernels_;

@@ -126,7 +126,7 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
     for (const GraphExec::Node& each : exec.nodes) {
       if (const auto* const copy = std::get_if<GraphCopy>(&each.work)) {
         require_placed(*copy);
-        require_no_fault(contexts.get(copy->context));
+        contexts.get(copy->context).require_no_fault();
         works.push_back(
             prepare_copy(contexts.get(copy->context), {{copy->dst}, {copy->src}, copy->bytes}));
       } else if (const auto* const event = std::get_if<GraphEvent>(&each.work)) {

@@ -115,7 +115,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsi
   return call([&](Driver& driver) {
     require_functional(driver, "cuIpcOpenMemHandle but with POLYPATH_SIM_MODE=functional");
     const Context& context = driver.current_context();
-    driver.require_capture_allows();
+    driver.captures().require_unsafe_calls_allowed();
     CUdeviceptr& result = out(address);
     require(flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, CUDA_ERROR_INVALID_VALUE);
     const SharedMemory shared = decode(handle);
@@ -157,7 +157,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     driver.current_context();
     AllocationPtr allocation =
         driver.memory.find_base(address, {Allocation::Kind::imported}, CUDA_ERROR_INVALID_VALUE);
-    driver.require_capture_allows();
+    driver.captures().require_unsafe_calls_allowed();
     if (--allocation->import->opened == 0) driver.free_memory(std::move(allocation));
   });
 }

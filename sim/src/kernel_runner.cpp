@@ -104,7 +104,7 @@ void Driver::launch_kernel(const KernelCall& kernel, CUstream handle) {
   Stream& on = stream(handle);
   require(on.context == kernel.context, CUDA_ERROR_INVALID_CONTEXT);
   if (on.capture.is_active()) {
-    add_captured(on.capture, kernel);
+    captures_.add_node(on.capture, kernel);
     return;
   }
   enqueue(on, kernel_operation(kernel));

@@ -36,30 +36,6 @@ struct Capture {
   std::uint64_t number = 0;  ///< of no other capture of the process
 };
 
-/// The captures under way. Whether there are any may be asked without the driver's lock.
-class Captures {
- public:
-  void add(std::shared_ptr<Capture> capture) {
-    capture->number = ++begun_;
-    all_.push_back(std::move(capture));
-    count_.store(all_.size(), std::memory_order_release);
-  }
-  /// Does nothing when it is none of them.
-  void remove(const std::shared_ptr<Capture>& capture) {
-    std::erase(all_, capture);
-    count_.store(all_.size(), std::memory_order_release);
-  }
-  [[nodiscard]] bool any() const noexcept { return count_.load(std::memory_order_acquire) > 0; }
-  [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
-  [[nodiscard]] auto begin() const noexcept { return all_.begin(); }
-  [[nodiscard]] auto end() const noexcept { return all_.end(); }
-
- private:
-  std::vector<std::shared_ptr<Capture>> all_;
-  std::uint64_t begun_ = 0;
-  std::atomic<std::size_t> count_{0};
-};
-
 /// The place of a stream or an event in a capture.
 struct CaptureMember {
   std::shared_ptr<Capture> capture;   ///< null, or ended: not in capture
@@ -71,12 +47,6 @@ struct CaptureMember {
   /// Failure STREAM_CAPTURE_MERGE when both are in different captures.
   void join(const CaptureMember& other);
 };
-
-/// How far captures restrict the calling thread (cuThreadExchangeStreamCaptureMode).
-CUstreamCaptureMode& thread_capture_mode() noexcept;
-
-/// True when the capture forbids calls to the calling thread that might disturb it.
-bool forbids_unsafe_calls(const Capture& capture) noexcept;
 
 /// Operations that a stream takes after the one it is at; measured with copies on an H200.
 inline constexpr int kStreamDepth = 1021;
@@ -95,6 +65,10 @@ struct Stream {
 
   /// Ordered with the legacy default stream of its context.
   [[nodiscard]] bool is_blocking() const noexcept { return (flags & CU_STREAM_NON_BLOCKING) == 0; }
+  /// Failure STREAM_CAPTURE_UNSUPPORTED when it is in capture.
+  void require_no_capture() const {
+    require(!capture.is_active(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  }
 };
 
 struct Event {
@@ -127,6 +101,8 @@ struct Context {
   /// and nodes of graphs that were launched on another context's stream.
   std::vector<OperationPtr> orphans;
 
+  /// Throws the failure of its kernel, if one has failed.
+  void require_no_fault() const { require(fault == CUDA_SUCCESS, fault); }
   void add_orphan(OperationPtr operation) {
     std::erase_if(orphans, [](const OperationPtr& other) { return other->done; });
     orphans.push_back(std::move(operation));
