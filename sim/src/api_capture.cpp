@@ -26,7 +26,7 @@ CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
                   : stream.capture.capture->is_valid ? CU_STREAM_CAPTURE_STATUS_ACTIVE
                                                      : CU_STREAM_CAPTURE_STATUS_INVALIDATED;
     if (stream.is_legacy)
-      require(!driver.has_capture(driver.contexts.get(stream.context)),
+      require(!driver.has_capture(driver.contexts().get(stream.context)),
               CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
   });
 }

@@ -45,24 +45,6 @@ std::shared_ptr<void> claim_gpu(const std::string& machine, const std::string& n
 
 }  // namespace
 
-std::vector<CUcontext>& context_stack() noexcept {
-  thread_local std::vector<CUcontext> stack;
-  return stack;
-}
-
-Context& Driver::current_context() {
-  const std::vector<CUcontext>& stack = context_stack();
-  require(!stack.empty() && stack.back() != nullptr, CUDA_ERROR_INVALID_CONTEXT);
-  Context& context = contexts.get(stack.back(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
-  context.require_no_fault();
-  return context;
-}
-
-Context& Driver::context_or_current(CUcontext context) {
-  return context == nullptr ? current_context()
-                            : contexts.get(context, CUDA_ERROR_CONTEXT_IS_DESTROYED);
-}
-
 void Driver::take_context_time() {
   counters.contexts_at_once = std::max(counters.contexts_at_once, ++contexts_in_making_);
   if (contexts_in_making_ >= held_contexts_) held_contexts_ = 0;
@@ -86,11 +68,9 @@ CUcontext Driver::create_context(int device, unsigned flags, bool is_primary) {
   }
   context->room = memory.take(device, kContextBytes);
   context->device = device;
-  context->id = ++last_context_id_;
   context->flags = flags;
   context->is_primary = is_primary;
-  Context& created = *context;
-  created.handle = contexts.add(std::move(context));
+  Context& created = contexts_.add(std::move(context));
   created.legacy.context = created.handle;
   created.legacy.device = device;
   created.legacy.id = next_stream_id();
@@ -106,7 +86,7 @@ void Driver::destroy_context(CUcontext handle) {
     memory.remove(allocation);
     release(std::move(allocation));
   }
-  const Context& context = contexts.get(handle, CUDA_ERROR_INVALID_CONTEXT);
+  const Context& context = contexts_.get(handle, CUDA_ERROR_INVALID_CONTEXT);
   for (const auto& [thread, stream] : context.per_thread) captures_.abandon(*stream);
   for (const CUstream stream : context.streams) {
     captures_.abandon(streams.get(stream));
@@ -114,7 +94,7 @@ void Driver::destroy_context(CUcontext handle) {
   }
   for (const CUevent event : context.events) events.remove(event);
   for (const CUmodule module : context.modules) remove_module(module);
-  contexts.remove(handle);
+  contexts_.remove(handle);
 }
 
 void Driver::end_primary(int device) {
@@ -136,7 +116,7 @@ std::vector<OperationPtr> Driver::tails(const Context& context) {
 }
 
 void Driver::synchronize(CUcontext handle) {
-  for (const OperationPtr& tail : tails(contexts.get(handle, CUDA_ERROR_INVALID_CONTEXT)))
+  for (const OperationPtr& tail : tails(contexts_.get(handle, CUDA_ERROR_INVALID_CONTEXT)))
     devices_->wait(tail);
 }
 
@@ -199,7 +179,7 @@ CUresult cuDevicePrimaryCtxReset(CUdevice device) { return cuDevicePrimaryCtxRes
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
   return call([&](Driver& driver) {
     const CUcontext context = primary(driver, device).handle;
-    out(flags) = context == nullptr ? 0 : driver.contexts.get(context).flags;
+    out(flags) = context == nullptr ? 0 : driver.contexts().get(context).flags;
     out(active) = context == nullptr ? 0 : 1;
   });
 }
@@ -225,7 +205,7 @@ CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* parameters, unsig
 CUresult cuCtxDestroy_v2(CUcontext context) {
   return call([&](Driver& driver) {
     // A primary context ends with its last release.
-    require(!driver.contexts.get(context, CUDA_ERROR_INVALID_CONTEXT).is_primary,
+    require(!driver.contexts().get(context, CUDA_ERROR_INVALID_CONTEXT).is_primary,
             CUDA_ERROR_INVALID_CONTEXT);
     driver.destroy_context(context);
     std::vector<CUcontext>& stack = context_stack();
@@ -242,7 +222,7 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
 
 CUresult cuCtxSetCurrent(CUcontext context) {
   return call([&](Driver& driver) {
-    if (context != nullptr) driver.contexts.get(context, CUDA_ERROR_INVALID_CONTEXT);
+    if (context != nullptr) driver.contexts().get(context, CUDA_ERROR_INVALID_CONTEXT);
     std::vector<CUcontext>& stack = context_stack();
     if (!stack.empty()) stack.pop_back();
     if (context != nullptr) stack.push_back(context);
@@ -251,7 +231,7 @@ CUresult cuCtxSetCurrent(CUcontext context) {
 
 CUresult cuCtxPushCurrent_v2(CUcontext context) {
   return call([&](Driver& driver) {
-    driver.contexts.get(context, CUDA_ERROR_INVALID_CONTEXT);
+    driver.contexts().get(context, CUDA_ERROR_INVALID_CONTEXT);
     context_stack().push_back(context);
   });
 }
@@ -268,20 +248,21 @@ CUresult cuCtxPopCurrent_v2(CUcontext* context) {
 CUresult cuCtxGetDevice(CUdevice* device) { return cuCtxGetDevice_v2(device, nullptr); }
 
 CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext context) {
-  return call([&](Driver& driver) { out(device) = driver.context_or_current(context).device; });
+  return call(
+      [&](Driver& driver) { out(device) = driver.contexts().get_or_current(context).device; });
 }
 
 CUresult cuCtxGetId(CUcontext context, unsigned long long* id) {
-  return call([&](Driver& driver) { out(id) = driver.context_or_current(context).id; });
+  return call([&](Driver& driver) { out(id) = driver.contexts().get_or_current(context).id; });
 }
 
 CUresult cuCtxGetFlags(unsigned int* flags) {
-  return call([&](Driver& driver) { out(flags) = driver.current_context().flags; });
+  return call([&](Driver& driver) { out(flags) = driver.contexts().current().flags; });
 }
 
 CUresult cuCtxSetFlags(unsigned int flags) {
   return call([&](Driver& driver) {
-    Context& context = driver.current_context();
+    Context& context = driver.contexts().current();
     require((flags & ~unsigned{CU_CTX_FLAGS_MASK}) == 0, CUDA_ERROR_INVALID_VALUE);
     context.flags = flags;
   });
@@ -293,16 +274,16 @@ CUresult cuCtxSynchronize_v2(CUcontext context) {
   return call([&](Driver& driver) {
     driver.captures().require_unsafe_calls_allowed();
     driver.devices().spend(driver.node.costs.call_us);
-    const CUcontext handle = driver.context_or_current(context).handle;
+    const CUcontext handle = driver.contexts().get_or_current(context).handle;
     driver.synchronize(handle);
-    if (const Context* const owner = driver.contexts.find(handle)) owner->require_no_fault();
+    if (const Context* const owner = driver.contexts().find(handle)) owner->require_no_fault();
   });
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
   return call([&](Driver& driver) {
-    Context& context = driver.current_context();
-    const Context& other = driver.contexts.get(peer, CUDA_ERROR_INVALID_CONTEXT);
+    Context& context = driver.contexts().current();
+    const Context& other = driver.contexts().get(peer, CUDA_ERROR_INVALID_CONTEXT);
     require(flags == 0, CUDA_ERROR_INVALID_VALUE);
     require(peer != context.handle && has_peer_link(driver.node, context.device, other.device),
             CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
@@ -313,8 +294,8 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
 
 CUresult cuCtxDisablePeerAccess(CUcontext peer) {
   return call([&](Driver& driver) {
-    Context& context = driver.current_context();
-    driver.contexts.get(peer, CUDA_ERROR_INVALID_CONTEXT);
+    Context& context = driver.contexts().current();
+    driver.contexts().get(peer, CUDA_ERROR_INVALID_CONTEXT);
     require(context.peers.erase(peer) == 1, CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
   });
 }

@@ -18,8 +18,8 @@ CUresult copy(std::uintptr_t dst, std::uintptr_t src, std::size_t bytes, CUstrea
 CUresult copy_peer(std::uintptr_t dst, CUcontext dst_context, std::uintptr_t src,
                    CUcontext src_context, std::size_t bytes, CUstream stream, bool is_synchronous) {
   return call([&](Driver& driver) {
-    driver.contexts.get(dst_context, CUDA_ERROR_INVALID_CONTEXT);
-    driver.contexts.get(src_context, CUDA_ERROR_INVALID_CONTEXT);
+    driver.contexts().get(dst_context, CUDA_ERROR_INVALID_CONTEXT);
+    driver.contexts().get(src_context, CUDA_ERROR_INVALID_CONTEXT);
     driver.copy({{dst, 0, 0, dst_context}, {src, 0, 0, src_context}, bytes}, stream,
                 is_synchronous);
   });
@@ -158,7 +158,7 @@ bool read_attributes(const Batch& batch) {
 /// `failed` becomes the index of the copy that cannot be, or SIZE_MAX.
 void issue(Driver& driver, const Batch& batch, CUstream handle, std::size_t& failed) {
   failed = SIZE_MAX;
-  driver.current_context();
+  driver.contexts().current();
   require(
       batch.dsts != nullptr && batch.srcs != nullptr && batch.sizes != nullptr && batch.count > 0,
       CUDA_ERROR_INVALID_VALUE);
@@ -169,7 +169,7 @@ void issue(Driver& driver, const Batch& batch, CUstream handle, std::size_t& fai
   std::vector<PreparedCopy> prepared;
   for (failed = 0; failed < batch.count; ++failed)
     prepared.push_back(
-        driver.prepare_copy(driver.contexts.get(stream.context),
+        driver.prepare_copy(driver.contexts().get(stream.context),
                             {{batch.dsts[failed]}, {batch.srcs[failed]}, batch.sizes[failed]}));
   failed = SIZE_MAX;
   OperationPtr last;

@@ -80,7 +80,7 @@ CUresult copy(const CUDA_MEMCPY3D_PEER* params, CUstream stream, bool is_synchro
   return call([&](Driver& driver) {
     const CUDA_MEMCPY3D_PEER& peer_params = out(params);
     for (const CUcontext context : {peer_params.dstContext, peer_params.srcContext})
-      if (context != nullptr) driver.contexts.get(context, CUDA_ERROR_INVALID_CONTEXT);
+      if (context != nullptr) driver.contexts().get(context, CUDA_ERROR_INVALID_CONTEXT);
     driver.copy(read(peer_params, peer_params.dstContext, peer_params.srcContext), stream,
                 is_synchronous);
   });

@@ -36,7 +36,7 @@ void polypath::sim::Driver::note_record(CUevent handle, OperationPtr record,
 CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
   return call([&](Driver& driver) {
     constexpr unsigned kFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
-    Context& context = driver.current_context();
+    Context& context = driver.contexts().current();
     out(handle);
     if ((flags & CU_EVENT_INTERPROCESS) != 0) fail_not_supported("interprocess events");
     require((flags & ~kFlags) == 0, CUDA_ERROR_INVALID_VALUE);
@@ -51,14 +51,14 @@ CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
 
 CUresult cuEventDestroy_v2(CUevent handle) {
   return call([&](Driver& driver) {
-    driver.contexts.get(driver.events.get(handle).context).events.erase(handle);
+    driver.contexts().get(driver.events.get(handle).context).events.erase(handle);
     driver.events.remove(handle);
   });
 }
 
 CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
   return call([&](Driver& driver) {
-    driver.current_context();
+    driver.contexts().current();
     driver.wait_for_room(stream_handle);
     Event& event = driver.events.get(handle);
     Stream& stream = driver.stream(stream_handle);
@@ -77,7 +77,7 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
 
 CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int flags) {
   return call([&](Driver& driver) {
-    driver.current_context();
+    driver.contexts().current();
     driver.wait_for_room(stream_handle);
     Stream& stream = driver.stream(stream_handle);
     const Event& event = driver.events.get(handle);
@@ -132,7 +132,7 @@ CUresult cuEventSynchronize(CUevent handle) {
     driver.devices().spend(driver.node.costs.call_us);
     const CUcontext context = event.context;
     if (event.record) driver.devices().wait(OperationPtr(event.record));
-    if (const Context* const owner = driver.contexts.find(context)) owner->require_no_fault();
+    if (const Context* const owner = driver.contexts().find(context)) owner->require_no_fault();
   });
 }
 

@@ -51,7 +51,7 @@ void require_one_dimension(const CUDA_MEMCPY3D& params) {
 /// name. Failure NOT_SUPPORTED for arrays, more than one dimension, offsets, and pageable memory.
 GraphCopy read_graph_copy(const Driver& driver, const CUDA_MEMCPY3D* parameters,
                           CUcontext context) {
-  const Context& runs_in = driver.contexts.get(context, CUDA_ERROR_INVALID_CONTEXT);
+  const Context& runs_in = driver.contexts().get(context, CUDA_ERROR_INVALID_CONTEXT);
   require(parameters != nullptr, CUDA_ERROR_INVALID_VALUE);
   const CUDA_MEMCPY3D& params = *parameters;
   require_one_dimension(params);
@@ -155,7 +155,7 @@ CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
   return call([&](Driver& driver) {
-    driver.current_context();
+    driver.contexts().current();
     // Taken for a call that allocates.
     driver.captures().require_unsafe_calls_allowed();
     CUgraphExec& result = out(exec);

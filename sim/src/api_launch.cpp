@@ -44,14 +44,14 @@ KernelCall read_call(const Driver& driver, CUfunction handle, const Shape& shape
 }
 
 void require_together(const Driver& driver, const KernelCall& kernel) {
-  const int device = driver.contexts.get(kernel.context).device;
+  const int device = driver.contexts().get(kernel.context).device;
   require(kernel.blocks <= static_cast<unsigned>(multiprocessors(driver.node, device)),
           CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
 }
 
 /// Hardware refuses the attribute before compute capability 9.
 void require_can_begin_early(const Driver& driver, const KernelCall& kernel) {
-  const int device = driver.contexts.get(kernel.context).device;
+  const int device = driver.contexts().get(kernel.context).device;
   const std::string& gpu = driver.node.gpus[static_cast<std::size_t>(device)].name;
   if (device_traits(gpu).compute_major < 9)
     fail_not_supported("programmatic stream serialization on this GPU");
@@ -65,7 +65,7 @@ struct Attributes {
 CUresult launch(CUfunction function, const Shape& shape, CUstream stream, void** parameters,
                 void** extra, const Attributes& attributes) {
   return call([&](Driver& driver) {
-    driver.current_context();
+    driver.contexts().current();
     KernelCall kernel = read_call(driver, function, shape, parameters, extra);
     if (attributes.is_cooperative) require_together(driver, kernel);
     kernel.begins_early = attributes.begins_early;

@@ -53,7 +53,7 @@ namespace {
 constexpr std::size_t kMaxHostBytes = std::size_t{1} << 44;
 
 AllocationPtr allocate(Driver& driver, Allocation::Kind kind, std::size_t bytes) {
-  const Context& context = driver.current_context();
+  const Context& context = driver.contexts().current();
   driver.captures().require_unsafe_calls_allowed();
   require(bytes > 0, CUDA_ERROR_INVALID_VALUE);
   Allocation allocation;
@@ -95,7 +95,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned int flag
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
   return call([&](Driver& driver) {
-    driver.current_context();
+    driver.contexts().current();
     if (address == 0) return;
     end_allocation(driver, address,
                    {Allocation::Kind::device, Allocation::Kind::pool, Allocation::Kind::managed},
@@ -105,7 +105,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   return call([&](Driver& driver) {
-    const int device = driver.current_context().device;
+    const int device = driver.contexts().current().device;
     if (free != nullptr) *free = driver.memory.free_bytes(device);
     if (total != nullptr) *total = driver.node.gpus[static_cast<std::size_t>(device)].memory_bytes;
   });
@@ -124,7 +124,7 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned int flags) {
 
 CUresult cuMemFreeHost(void* address) {
   return call([&](Driver& driver) {
-    driver.current_context();
+    driver.contexts().current();
     if (address == nullptr) return;
     end_allocation(driver, std::bit_cast<std::uintptr_t>(address), {Allocation::Kind::pinned},
                    CUDA_ERROR_INVALID_VALUE);
@@ -133,7 +133,7 @@ CUresult cuMemFreeHost(void* address) {
 
 CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
   return call([&](Driver& driver) {
-    const Context& context = driver.current_context();
+    const Context& context = driver.contexts().current();
     driver.captures().require_unsafe_calls_allowed();
     constexpr unsigned kFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
     if ((flags & ~kFlags) != 0) fail_not_supported("cuMemHostRegister of I/O or read-only memory");
@@ -155,7 +155,7 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
 
 CUresult cuMemHostUnregister(void* address) {
   return call([&](Driver& driver) {
-    driver.current_context();
+    driver.contexts().current();
     end_allocation(driver, std::bit_cast<std::uintptr_t>(address), {Allocation::Kind::registered},
                    CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
   });

@@ -28,7 +28,7 @@ bool is_image(const void* image) {
 }
 
 int attribute(const Driver& driver, const Function& function, CUfunction_attribute name) {
-  const int device = driver.contexts.get(function.context).device;
+  const int device = driver.contexts().get(function.context).device;
   const polypath::Gpu& gpu = driver.node.gpus[static_cast<std::size_t>(device)];
   const DeviceTraits& traits = device_traits(gpu.name);
   const auto threads = static_cast<int>(function.host_kernel->max_threads);
@@ -53,7 +53,7 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
     CUmodule& result = out(module);
     require(image != nullptr, CUDA_ERROR_INVALID_VALUE);
     require(is_image(image), CUDA_ERROR_INVALID_IMAGE);
-    Context& context = driver.current_context();
+    Context& context = driver.contexts().current();
     driver.captures().require_unsafe_calls_allowed();
     driver.wait_for_kernels(context.device);
     auto loaded = std::make_unique<Module>();
@@ -66,7 +66,7 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
 CUresult cuModuleUnload(CUmodule handle) {
   return call([&](Driver& driver) {
     const CUcontext context = driver.modules.get(handle).context;
-    driver.contexts.get(context).modules.erase(handle);
+    driver.contexts().get(context).modules.erase(handle);
     driver.remove_module(handle);
   });
 }
@@ -96,7 +96,7 @@ CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute name, int va
     if (name == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT) return;  // a hint
     if (name != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
       fail_not_supported("cuFuncSetAttribute of this attribute");
-    const int device = driver.contexts.get(function.context).device;
+    const int device = driver.contexts().get(function.context).device;
     const polypath::Gpu& gpu = driver.node.gpus[static_cast<std::size_t>(device)];
     require(value >= 0 && value <= device_traits(gpu.name).shared_bytes_of_block,
             CUDA_ERROR_INVALID_VALUE);

@@ -92,7 +92,7 @@ bool write_attribute(Driver& driver, CUpointer_attribute attribute, const Alloca
       put(data, known ? allocation->pool : nullptr);
       return known;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-      put(data, known ? access_flags(driver, *allocation, driver.current_context().device) : 0U);
+      put(data, known ? access_flags(driver, *allocation, driver.contexts().current().device) : 0U);
       return known;
   }
   fail_not_supported(fmt::format("cuPointerGetAttribute({})", static_cast<int>(attribute)).c_str());
@@ -102,7 +102,7 @@ bool write_attribute(Driver& driver, CUpointer_attribute attribute, const Alloca
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
   return call([&](Driver& driver) {
-    driver.current_context();
+    driver.contexts().current();
     const AllocationPtr allocation = driver.memory.find(address);
     require(allocation != nullptr, CUDA_ERROR_NOT_FOUND);
     // For a mapping this is its own range, unlike the attributes.

@@ -17,7 +17,7 @@ int device_of(const Driver& driver, const CUmemLocation& location) {
 template <typename Choose>
 CUresult allocate(CUdeviceptr* address, std::size_t bytes, CUstream handle, const Choose& choose) {
   return call([&](Driver& driver) {
-    driver.current_context();
+    driver.contexts().current();
     driver.wait_for_room(handle);
     Stream& stream = driver.stream(handle);
     stream.require_no_capture();
@@ -112,7 +112,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
   return call([&](Driver& driver) {
-    driver.current_context();
+    driver.contexts().current();
     driver.wait_for_room(handle);
     Stream& stream = driver.stream(handle);
     stream.require_no_capture();

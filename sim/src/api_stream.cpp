@@ -16,9 +16,9 @@
 namespace polypath::sim {
 
 Stream& Driver::stream(CUstream handle) {
-  if (handle == nullptr || handle == CU_STREAM_LEGACY) return current_context().legacy;
+  if (handle == nullptr || handle == CU_STREAM_LEGACY) return contexts_.current().legacy;
   if (handle != CU_STREAM_PER_THREAD) return streams.get(handle);
-  Context& context = current_context();
+  Context& context = contexts_.current();
   std::unique_ptr<Stream>& stream = context.per_thread[std::this_thread::get_id()];
   if (!stream) {
     stream = std::make_unique<Stream>();
@@ -52,7 +52,7 @@ void Driver::wait_for_room(CUstream handle, std::size_t count) {
 }
 
 OperationPtr Driver::enqueue(Stream& stream, Operation operation) {
-  const Context& context = contexts.get(stream.context, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  const Context& context = contexts_.get(stream.context, CUDA_ERROR_CONTEXT_IS_DESTROYED);
   operation.previous = stream.tail;
   if (stream.is_legacy) {
     require_no_implicit_capture(context);
@@ -116,7 +116,7 @@ constexpr int kGreatestPriority = -5;
 
 CUresult create(CUstream* handle, unsigned flags, int priority) {
   return call([&](Driver& driver) {
-    Context& context = driver.current_context();
+    Context& context = driver.contexts().current();
     out(handle);
     require((flags & ~unsigned{CU_STREAM_NON_BLOCKING}) == 0, CUDA_ERROR_INVALID_VALUE);
     auto stream = std::make_unique<Stream>();
@@ -155,7 +155,7 @@ AllocationPtr find_word(const Driver& driver, CUdeviceptr address) {
 template <typename Make>
 CUresult enqueue(CUstream handle, const Make& make) {
   return call([&](Driver& driver) {
-    driver.current_context();
+    driver.contexts().current();
     driver.wait_for_room(handle);
     Stream& stream = driver.stream(handle);
     stream.require_no_capture();
@@ -256,7 +256,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
   return call([&](Driver& driver) {
     const Stream& stream = driver.streams.get(handle);
     stream.require_no_capture();
-    Context& context = driver.contexts.get(stream.context);
+    Context& context = driver.contexts().get(stream.context);
     context.streams.erase(handle);
     if (stream.tail) context.add_orphan(stream.tail);
     driver.streams.remove(handle);
@@ -271,7 +271,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
     driver.devices().spend(driver.node.costs.call_us);
     const CUcontext context = stream.context;
     if (stream.tail) driver.devices().wait(OperationPtr(stream.tail));
-    if (const Context* const owner = driver.contexts.find(context)) owner->require_no_fault();
+    if (const Context* const owner = driver.contexts().find(context)) owner->require_no_fault();
   });
 }
 
@@ -282,7 +282,7 @@ CUresult cuStreamQuery(CUstream handle) {
     driver.captures().require_unsafe_calls_allowed();
     driver.devices().spend(driver.node.costs.call_us);
     driver.devices().catch_up();
-    driver.contexts.get(stream.context).require_no_fault();
+    driver.contexts().get(stream.context).require_no_fault();
     return !stream.tail || stream.tail->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   });
 }

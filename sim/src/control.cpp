@@ -112,7 +112,7 @@ void polypath_sim_fail_context(int gpu, int result) {
   call([=](Driver& driver) {
     const auto& primary =
         driver.primaries[static_cast<std::size_t>(check_device(driver.node, gpu))];
-    driver.contexts.get(primary.handle).fault = static_cast<CUresult>(result);
+    driver.contexts().get(primary.handle).fault = static_cast<CUresult>(result);
   });
 }
 
@@ -125,7 +125,7 @@ void polypath_sim_reset_counters() {
 }
 
 uint64_t polypath_sim_live_contexts() {
-  return ask([](Driver& driver) { return driver.contexts.live(); });
+  return ask([](Driver& driver) { return driver.contexts().live(); });
 }
 
 uint64_t polypath_sim_live_streams() {

@@ -113,7 +113,7 @@ Reach reach(const Driver& driver, const Context& context, const Operand& operand
     if (!allocation) return;
     Reach result = reach(driver, context, *allocation, access);
     if (result == Reach::refused && own_context != nullptr &&
-        reach(driver, driver.contexts.get(own_context), *allocation, access) == Reach::direct)
+        reach(driver, driver.contexts().get(own_context), *allocation, access) == Reach::direct)
       result = Reach::bounced;
     worst = std::max(worst, result);
   };
@@ -138,7 +138,7 @@ void add_mappings(UsedMappings& used, const Driver& driver, const Context& conte
 
 /// What a GPU gets whose access was taken away while it copied.
 void fault_without_access(Driver& driver, CUcontext handle, const UsedMappings& used) {
-  Context* const context = driver.contexts.find(handle);
+  Context* const context = driver.contexts().find(handle);
   if (context == nullptr) return;
   for (const auto& [mapping, access] : used)
     if ((mapping->access.get(context->device) & access) != access)
@@ -256,7 +256,7 @@ void Driver::upload(const CopyRequest& source_request, CUstream handle) {
     return request;
   };
   const auto prepared = [&](const CopyRequest& request) {
-    return prepare_copy(contexts.get(stream(handle).context), request).operation;
+    return prepare_copy(contexts_.get(stream(handle).context), request).operation;
   };
   devices_->wait(enqueue(stream(handle), early > 0 ? prepared(part(0, early)) : Operation{}));
   const auto buffer = std::make_shared<std::vector<std::byte>>(late);
@@ -270,14 +270,14 @@ void Driver::upload(const CopyRequest& source_request, CUstream handle) {
 }
 
 void Driver::copy(const CopyRequest& request, CUstream handle, bool is_synchronous) {
-  current_context();
+  contexts_.current();
   if (is_synchronous) captures_.require_unsafe_calls_allowed();
   if (request.total() == 0) return;
   wait_for_room(handle);
   Stream& on = stream(handle);
-  PreparedCopy prepared = prepare_copy(contexts.get(on.context), request);
+  PreparedCopy prepared = prepare_copy(contexts_.get(on.context), request);
   if (on.capture.is_active()) {
-    captures_.add_node(on.capture, graph_copy(contexts.get(on.context), request, prepared));
+    captures_.add_node(on.capture, graph_copy(contexts_.get(on.context), request, prepared));
     return;
   }
   count(prepared);
@@ -295,7 +295,7 @@ void Driver::copy(const CopyRequest& request, CUstream handle, bool is_synchrono
 
 void Driver::fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t count,
                   CUstream handle, bool is_synchronous) {
-  current_context();
+  contexts_.current();
   require(
       count <= std::numeric_limits<std::size_t>::max() / pattern.bytes && dst % pattern.bytes == 0,
       CUDA_ERROR_INVALID_VALUE);
@@ -303,7 +303,7 @@ void Driver::fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t co
   if (bytes > 0) wait_for_room(handle);
   Stream& on = stream(handle);
   if (bytes == 0) return;
-  const Context& context = contexts.get(on.context);
+  const Context& context = contexts_.get(on.context);
   const Operand to = find_operand(memory, dst, bytes, host_near(node, context.device));
   require(to.allocation != nullptr && reach(*this, context, to, nullptr,
                                             CU_MEM_ACCESS_FLAGS_PROT_READWRITE) == Reach::direct,

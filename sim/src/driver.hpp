@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "captures.hpp"
+#include "contexts.hpp"
 #include "counters.hpp"
 #include "cuda_api.hpp"
 #include "devices.hpp"
@@ -59,10 +60,6 @@ struct PreparedCopy {
   bool is_waited_for = false;  ///< by synchronous calls, although no side is host memory
 };
 
-/// The calling thread's stack of contexts; its back is the current one. Handles only: a context may
-/// be destroyed while it is on one.
-std::vector<CUcontext>& context_stack() noexcept;
-
 class Driver {
  public:
   Driver(Node node, const Mode& mode);
@@ -71,7 +68,6 @@ class Driver {
   const Mode mode;
   DriverMutex mutex;  ///< guards all that follows, but marks of handles and captures().any()
 
-  ContextTable contexts;
   StreamTable streams;
   EventTable events;
   PoolTable pools;
@@ -81,6 +77,8 @@ class Driver {
   Memory memory;
   Counters counters;
 
+  [[nodiscard]] Contexts& contexts() noexcept { return contexts_; }
+  [[nodiscard]] const Contexts& contexts() const noexcept { return contexts_; }
   [[nodiscard]] Graphs& graphs() noexcept { return graphs_; }
   [[nodiscard]] Captures& captures() noexcept { return captures_; }
 
@@ -94,11 +92,6 @@ class Driver {
 
   // ---- contexts (api_context.cpp) ----
 
-  /// The calling thread's current context. Failure INVALID_CONTEXT when there is none,
-  /// CONTEXT_IS_DESTROYED when it was destroyed.
-  Context& current_context();
-  /// The current one for null.
-  Context& context_or_current(CUcontext context);
   /// What making one takes; to be called before create_context(), as take_long().
   void take_context_time();
   /// From now on that waits until `count` of them do so at once, or until they did (0: no longer).
@@ -215,6 +208,7 @@ class Driver {
   std::unique_ptr<Devices> make_devices();
   std::unique_ptr<Kernels> make_kernels();
 
+  Contexts contexts_;
   Graphs graphs_;
   Captures captures_{graphs_};
   Routing routing_;
@@ -222,7 +216,6 @@ class Driver {
   std::unique_ptr<Kernels> kernels_;
   std::vector<std::weak_ptr<Operation>> launched_;  ///< kernels that have not all ended
   std::uint64_t last_stream_id_ = 0;
-  std::uint64_t last_context_id_ = 0;
   int contexts_in_making_ = 0;
   int held_contexts_ = 0;  ///< number of creations that must run before one of them ends
 };

@@ -28,7 +28,7 @@ CUgraphExec Driver::instantiate(CUgraph handle) {
 }
 
 void Driver::require_placed(const GraphCopy& copy) {
-  const Context& context = contexts.get(copy.context, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  const Context& context = contexts_.get(copy.context, CUDA_ERROR_CONTEXT_IS_DESTROYED);
   const auto placement = [&](std::uintptr_t address) {
     return find_operand(memory, address, copy.bytes, host_near(node, context.device)).placement();
   };
@@ -116,7 +116,7 @@ std::vector<std::size_t> last_steps(const GraphExec& exec, const Steps& steps, i
 }  // namespace
 
 void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
-  current_context();
+  contexts_.current();
   wait_for_room(stream_handle);
   GraphExec& exec = graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
   Stream& on = stream(stream_handle);
@@ -126,9 +126,9 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
     for (const GraphExec::Node& each : exec.nodes) {
       if (const auto* const copy = std::get_if<GraphCopy>(&each.work)) {
         require_placed(*copy);
-        contexts.get(copy->context).require_no_fault();
+        contexts_.get(copy->context).require_no_fault();
         works.push_back(
-            prepare_copy(contexts.get(copy->context), {{copy->dst}, {copy->src}, copy->bytes}));
+            prepare_copy(contexts_.get(copy->context), {{copy->dst}, {copy->src}, copy->bytes}));
       } else if (const auto* const event = std::get_if<GraphEvent>(&each.work)) {
         // What was recorded before the launch: after a record of the launch itself a wait is only
         // where the graph says so.
@@ -137,7 +137,7 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
         if (!event->records && recorded.record != nullptr)
           works.back().operation.after.push_back(recorded.record);
       } else {
-        contexts.get(each.context(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        contexts_.get(each.context(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
         works.emplace_back().operation = kernel_operation(std::get<KernelCall>(each.work));
       }
     }
@@ -153,7 +153,7 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
   steps.add(enqueue(on, std::move(begin)), on.device);
   devices_->spend(node.costs.graph_launch_us);
   for (std::size_t i = 0; i < works.size(); ++i) {
-    Context& context = contexts.get(exec.nodes[i].context());
+    Context& context = contexts_.get(exec.nodes[i].context());
     const auto* const event = std::get_if<GraphEvent>(&exec.nodes[i].work);
     if (event != nullptr && event->records) works[i].operation = record_operation(event->event);
     steps.order(works[i].operation, context.device, predecessors(exec.nodes[i]));

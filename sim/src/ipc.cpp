@@ -99,7 +99,7 @@ AllocationPtr find_import(const Driver& driver, const SharedMemory& memory, CUco
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   return call([&](Driver& driver) {
     require_functional(driver, "cuIpcGetMemHandle but with POLYPATH_SIM_MODE=functional");
-    driver.current_context();
+    driver.contexts().current();
     CUipcMemHandle& result = out(handle);
     const AllocationPtr allocation = driver.memory.find(address);
     // Neither pool memory nor what was imported can be passed on.
@@ -114,7 +114,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsigned int flags) {
   return call([&](Driver& driver) {
     require_functional(driver, "cuIpcOpenMemHandle but with POLYPATH_SIM_MODE=functional");
-    const Context& context = driver.current_context();
+    const Context& context = driver.contexts().current();
     driver.captures().require_unsafe_calls_allowed();
     CUdeviceptr& result = out(address);
     require(flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, CUDA_ERROR_INVALID_VALUE);
@@ -154,7 +154,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigne
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
   return call([&](Driver& driver) {
     require_functional(driver, "cuIpcCloseMemHandle but with POLYPATH_SIM_MODE=functional");
-    driver.current_context();
+    driver.contexts().current();
     AllocationPtr allocation =
         driver.memory.find_base(address, {Allocation::Kind::imported}, CUDA_ERROR_INVALID_VALUE);
     driver.captures().require_unsafe_calls_allowed();

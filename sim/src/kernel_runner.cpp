@@ -47,7 +47,7 @@ KernelMemory::Reached KernelMemory::look_up(std::uintptr_t address) {
   if (!is_locked_) lock.lock();
   const AllocationPtr allocation = driver_.memory.find(address);
   if (!allocation) throw simt::Fault{fmt::format("{:#x} is no memory of a GPU", address)};
-  const Context* const context = driver_.contexts.find(context_);
+  const Context* const context = driver_.contexts().find(context_);
   if (context == nullptr) throw simt::Fault{"its context is destroyed"};
   if (!driver_.reaches(*context, *allocation, CU_MEM_ACCESS_FLAGS_PROT_READ))
     throw simt::Fault{fmt::format("{:#x}, on {}, may not be used by GPU {}", address,
@@ -78,7 +78,7 @@ simt::Launch Kernels::launch_of(const KernelRun& run, int multiprocessors, bool 
 Operation Driver::kernel_operation(const KernelCall& kernel) {
   const auto run = std::make_shared<KernelRun>();
   run->call = kernel;
-  run->device = contexts.get(kernel.context).device;
+  run->device = contexts_.get(kernel.context).device;
   Operation operation;
   operation.kernel_on = run->device;
   operation.may_complete = [this, run] {
@@ -92,14 +92,14 @@ Operation Driver::kernel_operation(const KernelCall& kernel) {
     run->outside.reset();  // and with it the memory that the kernel held
     if (run->error.empty()) return;
     std::fprintf(stderr, "polypath_sim: a kernel failed: %s\n", run->error.c_str());
-    if (Context* const context = contexts.find(run->call.context))
+    if (Context* const context = contexts_.find(run->call.context))
       context->fault = CUDA_ERROR_LAUNCH_FAILED;
   };
   return operation;
 }
 
 void Driver::launch_kernel(const KernelCall& kernel, CUstream handle) {
-  current_context();
+  contexts_.current();
   wait_for_room(handle);
   Stream& on = stream(handle);
   require(on.context == kernel.context, CUDA_ERROR_INVALID_CONTEXT);
