@@ -8,12 +8,12 @@
 using namespace polypath::sim;
 
 CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
-  return call([&](Driver& driver) { driver.captures().begin(driver.stream(handle), mode); });
+  return call([&](Driver& driver) { driver.captures().begin(driver.streams().get(handle), mode); });
 }
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
   return call([&](Driver& driver) {
-    Stream& stream = driver.stream(handle);
+    Stream& stream = driver.streams().get(handle);
     out(graph) = nullptr;
     *graph = driver.captures().end(stream);
   });
@@ -21,12 +21,12 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
 
 CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
   return call([&](Driver& driver) {
-    const Stream& stream = driver.stream(handle);
+    const Stream& stream = driver.streams().get(handle);
     out(status) = !stream.capture.is_active()        ? CU_STREAM_CAPTURE_STATUS_NONE
                   : stream.capture.capture->is_valid ? CU_STREAM_CAPTURE_STATUS_ACTIVE
                                                      : CU_STREAM_CAPTURE_STATUS_INVALIDATED;
     if (stream.is_legacy)
-      require(!driver.has_capture(driver.contexts().get(stream.context)),
+      require(!driver.streams().has_implicit_capture(driver.contexts().get(stream.context)),
               CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
   });
 }
@@ -37,7 +37,7 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* statu
   if (const CUresult result = cuStreamIsCapturing(handle, status); result != CUDA_SUCCESS)
     return result;
   return call([&](Driver& driver) {
-    CaptureMember& member = driver.stream(handle).capture;
+    CaptureMember& member = driver.streams().get(handle).capture;
     const bool is_active = member.is_active();
     if (number != nullptr) *number = is_active ? member.capture->number : 0;
     if (graph != nullptr) *graph = is_active ? member.capture->graph : nullptr;

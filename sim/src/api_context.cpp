@@ -71,15 +71,12 @@ CUcontext Driver::create_context(int device, unsigned flags, bool is_primary) {
   context->flags = flags;
   context->is_primary = is_primary;
   Context& created = contexts_.add(std::move(context));
-  created.legacy.context = created.handle;
-  created.legacy.device = device;
-  created.legacy.id = next_stream_id();
-  created.legacy.is_legacy = true;
+  streams_.init_legacy(created);
   return created.handle;
 }
 
 void Driver::destroy_context(CUcontext handle) {
-  synchronize(handle);
+  streams_.synchronize(handle);
   // One after another: another thread may free some of them while this one waits.
   const auto is_of_context = [handle](const Allocation& each) { return each.context == handle; };
   while (AllocationPtr allocation = memory.find_if(is_of_context)) {
@@ -87,11 +84,7 @@ void Driver::destroy_context(CUcontext handle) {
     release(std::move(allocation));
   }
   const Context& context = contexts_.get(handle, CUDA_ERROR_INVALID_CONTEXT);
-  for (const auto& [thread, stream] : context.per_thread) captures_.abandon(*stream);
-  for (const CUstream stream : context.streams) {
-    captures_.abandon(streams.get(stream));
-    streams.remove(stream);
-  }
+  streams_.destroy_all(context);
   for (const CUevent event : context.events) events.remove(event);
   for (const CUmodule module : context.modules) remove_module(module);
   contexts_.remove(handle);
@@ -101,23 +94,6 @@ void Driver::end_primary(int device) {
   // From here on a thread that retains it gets a new one, while this one waits for work.
   CUcontext& handle = primaries[static_cast<std::size_t>(device)].handle;
   if (const CUcontext ended = std::exchange(handle, nullptr)) destroy_context(ended);
-}
-
-std::vector<OperationPtr> Driver::tails(const Context& context) {
-  std::vector<OperationPtr> tails;
-  const auto add = [&tails](const Stream& stream) {
-    if (stream.tail) tails.push_back(stream.tail);
-  };
-  add(context.legacy);
-  for (const auto& [thread, stream] : context.per_thread) add(*stream);
-  for (const CUstream stream : context.streams) add(streams.get(stream));
-  tails.insert(tails.end(), context.orphans.begin(), context.orphans.end());
-  return tails;
-}
-
-void Driver::synchronize(CUcontext handle) {
-  for (const OperationPtr& tail : tails(contexts_.get(handle, CUDA_ERROR_INVALID_CONTEXT)))
-    devices_->wait(tail);
 }
 
 }  // namespace polypath::sim
@@ -275,7 +251,7 @@ CUresult cuCtxSynchronize_v2(CUcontext context) {
     driver.captures().require_unsafe_calls_allowed();
     driver.devices().spend(driver.node.costs.call_us);
     const CUcontext handle = driver.contexts().get_or_current(context).handle;
-    driver.synchronize(handle);
+    driver.streams().synchronize(handle);
     if (const Context* const owner = driver.contexts().find(handle)) owner->require_no_fault();
   });
 }

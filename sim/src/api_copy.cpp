@@ -163,8 +163,8 @@ void issue(Driver& driver, const Batch& batch, CUstream handle, std::size_t& fai
       batch.dsts != nullptr && batch.srcs != nullptr && batch.sizes != nullptr && batch.count > 0,
       CUDA_ERROR_INVALID_VALUE);
   const bool is_during_call = read_attributes(batch);
-  driver.wait_for_room(handle, batch.count);
-  Stream& stream = driver.stream(handle);
+  driver.streams().wait_for_room(handle, batch.count);
+  Stream& stream = driver.streams().get(handle);
   if (stream.capture.is_active()) fail_not_supported("cuMemcpyBatchAsync in a capture");
   std::vector<PreparedCopy> prepared;
   for (failed = 0; failed < batch.count; ++failed)
@@ -177,7 +177,7 @@ void issue(Driver& driver, const Batch& batch, CUstream handle, std::size_t& fai
   for (PreparedCopy& copy : prepared) {
     driver.count(copy);
     is_waited_for = is_waited_for || copy.is_pageable;
-    last = driver.enqueue(stream, std::move(copy.operation));
+    last = driver.streams().enqueue(stream, std::move(copy.operation));
   }
   driver.devices().spend(driver.node.costs.copy_issue_us);
   if (is_waited_for) driver.devices().wait(last);

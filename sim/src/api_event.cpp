@@ -59,9 +59,9 @@ CUresult cuEventDestroy_v2(CUevent handle) {
 CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
   return call([&](Driver& driver) {
     driver.contexts().current();
-    driver.wait_for_room(stream_handle);
+    driver.streams().wait_for_room(stream_handle);
     Event& event = driver.events.get(handle);
-    Stream& stream = driver.stream(stream_handle);
+    Stream& stream = driver.streams().get(stream_handle);
     require(event.context == stream.context, CUDA_ERROR_INVALID_HANDLE);
     if (stream.capture.is_active()) {
       driver.events.set_mark(handle, Mark::none);
@@ -70,7 +70,8 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
       event.record = nullptr;
       return;
     }
-    driver.note_record(handle, driver.enqueue(stream, driver.record_operation(handle)), stream.id);
+    driver.note_record(handle, driver.streams().enqueue(stream, driver.record_operation(handle)),
+                       stream.id);
     driver.devices().spend(driver.node.costs.call_us);
   });
 }
@@ -78,8 +79,8 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
 CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int flags) {
   return call([&](Driver& driver) {
     driver.contexts().current();
-    driver.wait_for_room(stream_handle);
-    Stream& stream = driver.stream(stream_handle);
+    driver.streams().wait_for_room(stream_handle);
+    Stream& stream = driver.streams().get(stream_handle);
     const Event& event = driver.events.get(handle);
     if (flags == CU_EVENT_WAIT_EXTERNAL) {
       require(stream.capture.is_active(), CUDA_ERROR_INVALID_VALUE);
@@ -99,7 +100,7 @@ CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int 
     if (!event.record || event.stream_id == stream.id) return;
     Operation operation;
     operation.after.push_back(event.record);
-    driver.enqueue(stream, std::move(operation));
+    driver.streams().enqueue(stream, std::move(operation));
   });
 }
 

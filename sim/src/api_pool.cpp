@@ -18,8 +18,8 @@ template <typename Choose>
 CUresult allocate(CUdeviceptr* address, std::size_t bytes, CUstream handle, const Choose& choose) {
   return call([&](Driver& driver) {
     driver.contexts().current();
-    driver.wait_for_room(handle);
-    Stream& stream = driver.stream(handle);
+    driver.streams().wait_for_room(handle);
+    Stream& stream = driver.streams().get(handle);
     stream.require_no_capture();
     out(address);
     require(bytes > 0, CUDA_ERROR_INVALID_VALUE);
@@ -30,7 +30,7 @@ CUresult allocate(CUdeviceptr* address, std::size_t bytes, CUstream handle, cons
     allocation.device = driver.pool(allocation.pool).device;
     allocation.location = polypath::MemoryId::gpu(allocation.device);
     *address = driver.memory.add(std::move(allocation))->base;
-    driver.enqueue(stream, {});
+    driver.streams().enqueue(stream, {});
     driver.devices().spend(driver.node.costs.call_us);
   });
 }
@@ -113,8 +113,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
   return call([&](Driver& driver) {
     driver.contexts().current();
-    driver.wait_for_room(handle);
-    Stream& stream = driver.stream(handle);
+    driver.streams().wait_for_room(handle);
+    Stream& stream = driver.streams().get(handle);
     stream.require_no_capture();
     const AllocationPtr allocation = driver.memory.find(address);
     require(allocation && allocation->base == address && allocation->kind == Allocation::Kind::pool,
@@ -126,7 +126,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
       driver.memory.release(allocation);
       driver.forget_pool(allocation->pool);
     };
-    driver.enqueue(stream, std::move(operation));
+    driver.streams().enqueue(stream, std::move(operation));
     driver.devices().spend(driver.node.costs.call_us);
   });
 }

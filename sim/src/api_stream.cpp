@@ -1,8 +1,6 @@
-#include <algorithm>
+// Streams: life, order, waiting; what the host does in their order.
 #include <chrono>
 #include <condition_variable>
-#include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -13,120 +11,16 @@
 #include "driver.hpp"
 #include "failure.hpp"
 
-namespace polypath::sim {
-
-Stream& Driver::stream(CUstream handle) {
-  if (handle == nullptr || handle == CU_STREAM_LEGACY) return contexts_.current().legacy;
-  if (handle != CU_STREAM_PER_THREAD) return streams.get(handle);
-  Context& context = contexts_.current();
-  std::unique_ptr<Stream>& stream = context.per_thread[std::this_thread::get_id()];
-  if (!stream) {
-    stream = std::make_unique<Stream>();
-    stream->context = context.handle;
-    stream->device = context.device;
-    stream->id = next_stream_id();
-  }
-  return *stream;
-}
-
-void Driver::wait_for_room(CUstream handle, std::size_t count) {
-  const bool is_default =
-      handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
-  if (is_default ? context_stack().empty() : streams.find(handle) == nullptr) return;
-  const Stream& on = stream(handle);
-  if (on.capture.is_active()) return;
-  const int capacity = count < kStreamDepth ? static_cast<int>(count) : kStreamDepth;
-  const auto has_room = [queued = on.queued, capacity] {
-    return *queued + capacity <= kStreamDepth + 1;  // and the operation that the stream is at
-  };
-  if (has_room()) return;
-  devices_->catch_up();
-  const auto deadline = std::chrono::steady_clock::now() + mode.timeout;
-  devices_->wait_until([&] {
-    if (has_room()) return true;
-    if (std::chrono::steady_clock::now() < deadline) return false;
-    std::fprintf(stderr, "polypath_sim: deadlock: a full stream has not moved for %lld s\n",
-                 static_cast<long long>(mode.timeout.count()));
-    std::abort();
-  });
-}
-
-OperationPtr Driver::enqueue(Stream& stream, Operation operation) {
-  const Context& context = contexts_.get(stream.context, CUDA_ERROR_CONTEXT_IS_DESTROYED);
-  operation.previous = stream.tail;
-  if (stream.is_legacy) {
-    require_no_implicit_capture(context);
-    const auto add = [&operation](const Stream& other) {
-      if (other.is_blocking() && other.tail) operation.after.push_back(other.tail);
-    };
-    for (const CUstream other : context.streams) add(streams.get(other));
-    for (const auto& [thread, other] : context.per_thread) add(*other);
-  } else if (stream.is_blocking() && context.legacy.tail) {
-    operation.after.push_back(context.legacy.tail);
-  }
-  operation.queue = stream.queued;
-  ++*stream.queued;
-  stream.tail = issue(std::move(operation));
-  return stream.tail;
-}
-
-OperationPtr Driver::issue(Operation operation) {
-  OperationPtr issued = devices_->issue(std::move(operation));
-  if (issued->kernel_on >= 0) {
-    std::erase_if(launched_, [](const std::weak_ptr<Operation>& each) {
-      const OperationPtr kernel = each.lock();
-      return !kernel || kernel->done;
-    });
-    launched_.push_back(issued);
-  }
-  return issued;
-}
-
-std::vector<Capture*> Driver::implicit_captures(const Context& context) const {
-  std::vector<Capture*> result;
-  const auto add = [&](const Stream& stream) {
-    if (stream.is_blocking() && stream.capture.is_active())
-      result.push_back(stream.capture.capture.get());
-  };
-  for (const CUstream each : context.streams) add(streams.get(each));
-  for (const auto& [thread, each] : context.per_thread) add(*each);
-  return result;
-}
-
-bool Driver::has_capture(const Context& context) const {
-  return !implicit_captures(context).empty();
-}
-
-void Driver::require_no_implicit_capture(const Context& context) const {
-  const std::vector<Capture*> captures_of_context = implicit_captures(context);
-  for (Capture* const capture : captures_of_context) capture->is_valid = false;
-  require(captures_of_context.empty(), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-}
-
-}  // namespace polypath::sim
-
 using namespace polypath::sim;
 
-// Streams: life, order, waiting.
-
 namespace {
-
-constexpr int kMinPriority = 0;
-constexpr int kGreatestPriority = -5;
 
 CUresult create(CUstream* handle, unsigned flags, int priority) {
   return call([&](Driver& driver) {
     Context& context = driver.contexts().current();
     out(handle);
     require((flags & ~unsigned{CU_STREAM_NON_BLOCKING}) == 0, CUDA_ERROR_INVALID_VALUE);
-    auto stream = std::make_unique<Stream>();
-    stream->context = context.handle;
-    stream->device = context.device;
-    stream->id = driver.next_stream_id();
-    stream->flags = flags;
-    stream->priority = std::clamp(priority, kGreatestPriority, kMinPriority);
-    *handle = driver.streams.add(std::move(stream));
-    context.streams.insert(*handle);
+    *handle = driver.streams().create(context, flags, priority);
   });
 }
 
@@ -156,10 +50,10 @@ template <typename Make>
 CUresult enqueue(CUstream handle, const Make& make) {
   return call([&](Driver& driver) {
     driver.contexts().current();
-    driver.wait_for_room(handle);
-    Stream& stream = driver.stream(handle);
+    driver.streams().wait_for_room(handle);
+    Stream& stream = driver.streams().get(handle);
     stream.require_no_capture();
-    driver.enqueue(stream, make(driver));
+    driver.streams().enqueue(stream, make(driver));
     driver.devices().spend(driver.node.costs.call_us);
   });
 }
@@ -244,7 +138,7 @@ CUresult call_host(CUstream stream, std::function<void()> function) {
 }  // namespace
 
 CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
-  return create(stream, flags, kMinPriority);
+  return create(stream, flags, kMinStreamPriority);
 }
 
 CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {
@@ -253,19 +147,12 @@ CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int pr
 
 // Work already issued goes on.
 CUresult cuStreamDestroy_v2(CUstream handle) {
-  return call([&](Driver& driver) {
-    const Stream& stream = driver.streams.get(handle);
-    stream.require_no_capture();
-    Context& context = driver.contexts().get(stream.context);
-    context.streams.erase(handle);
-    if (stream.tail) context.add_orphan(stream.tail);
-    driver.streams.remove(handle);
-  });
+  return call([&](Driver& driver) { driver.streams().destroy(handle); });
 }
 
 CUresult cuStreamSynchronize(CUstream handle) {
   return call([&](Driver& driver) {
-    Stream& stream = driver.stream(handle);
+    Stream& stream = driver.streams().get(handle);
     stream.require_no_capture();
     driver.captures().require_unsafe_calls_allowed();
     driver.devices().spend(driver.node.costs.call_us);
@@ -277,7 +164,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
 
 CUresult cuStreamQuery(CUstream handle) {
   return call([&](Driver& driver) {
-    Stream& stream = driver.stream(handle);
+    Stream& stream = driver.streams().get(handle);
     stream.require_no_capture();
     driver.captures().require_unsafe_calls_allowed();
     driver.devices().spend(driver.node.costs.call_us);
@@ -288,12 +175,12 @@ CUresult cuStreamQuery(CUstream handle) {
 }
 
 CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
-  return call([&](Driver& driver) { out(context) = driver.stream(handle).context; });
+  return call([&](Driver& driver) { out(context) = driver.streams().get(handle).context; });
 }
 
 CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
   return call([&](Driver& driver) {
-    const Stream& stream = driver.stream(handle);
+    const Stream& stream = driver.streams().get(handle);
     if (stream.capture.is_active()) stream.capture.capture->is_valid = false;
     stream.require_no_capture();
     out(id) = stream.id;

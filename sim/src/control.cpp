@@ -129,7 +129,7 @@ uint64_t polypath_sim_live_contexts() {
 }
 
 uint64_t polypath_sim_live_streams() {
-  return ask([](Driver& driver) { return driver.streams.live(); });
+  return ask([](Driver& driver) { return driver.streams().live(); });
 }
 
 uint64_t polypath_sim_live_events() {

@@ -256,9 +256,10 @@ void Driver::upload(const CopyRequest& source_request, CUstream handle) {
     return request;
   };
   const auto prepared = [&](const CopyRequest& request) {
-    return prepare_copy(contexts_.get(stream(handle).context), request).operation;
+    return prepare_copy(contexts_.get(streams_.get(handle).context), request).operation;
   };
-  devices_->wait(enqueue(stream(handle), early > 0 ? prepared(part(0, early)) : Operation{}));
+  devices_->wait(
+      streams_.enqueue(streams_.get(handle), early > 0 ? prepared(part(0, early)) : Operation{}));
   const auto buffer = std::make_shared<std::vector<std::byte>>(late);
   std::memcpy(buffer->data(), std::bit_cast<const std::byte*>(source_request.src.address + early),
               late);
@@ -266,15 +267,15 @@ void Driver::upload(const CopyRequest& source_request, CUstream handle) {
   rest.src.address = std::bit_cast<std::uintptr_t>(buffer->data());
   Operation operation = prepared(rest);
   operation.move = [buffer, move = std::move(operation.move)] { move(); };
-  enqueue(stream(handle), std::move(operation));
+  streams_.enqueue(streams_.get(handle), std::move(operation));
 }
 
 void Driver::copy(const CopyRequest& request, CUstream handle, bool is_synchronous) {
   contexts_.current();
   if (is_synchronous) captures_.require_unsafe_calls_allowed();
   if (request.total() == 0) return;
-  wait_for_room(handle);
-  Stream& on = stream(handle);
+  streams_.wait_for_room(handle);
+  Stream& on = streams_.get(handle);
   PreparedCopy prepared = prepare_copy(contexts_.get(on.context), request);
   if (on.capture.is_active()) {
     captures_.add_node(on.capture, graph_copy(contexts_.get(on.context), request, prepared));
@@ -288,7 +289,7 @@ void Driver::copy(const CopyRequest& request, CUstream handle, bool is_synchrono
   }
   const bool is_waited_for = prepared.is_pageable ||
                              (is_synchronous && (prepared.has_host_side || prepared.is_waited_for));
-  const OperationPtr issued = enqueue(on, std::move(prepared.operation));
+  const OperationPtr issued = streams_.enqueue(on, std::move(prepared.operation));
   devices_->spend(node.costs.copy_issue_us);
   if (is_waited_for) devices_->wait(issued);
 }
@@ -300,8 +301,8 @@ void Driver::fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t co
       count <= std::numeric_limits<std::size_t>::max() / pattern.bytes && dst % pattern.bytes == 0,
       CUDA_ERROR_INVALID_VALUE);
   const std::size_t bytes = count * pattern.bytes;
-  if (bytes > 0) wait_for_room(handle);
-  Stream& on = stream(handle);
+  if (bytes > 0) streams_.wait_for_room(handle);
+  Stream& on = streams_.get(handle);
   if (bytes == 0) return;
   const Context& context = contexts_.get(on.context);
   const Operand to = find_operand(memory, dst, bytes, host_near(node, context.device));
@@ -331,7 +332,7 @@ void Driver::fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t co
     operation.effect = [this, used = std::move(used), by = context.handle] {
       fault_without_access(*this, by, used);
     };
-  const OperationPtr issued = enqueue(on, std::move(operation));
+  const OperationPtr issued = streams_.enqueue(on, std::move(operation));
   devices_->spend(node.costs.copy_issue_us);
   if (is_synchronous && !to.location.is_gpu()) devices_->wait(issued);
 }

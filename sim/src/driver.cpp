@@ -62,7 +62,7 @@ std::unique_ptr<Kernels> Driver::make_kernels() {
 
 void Driver::free_memory(AllocationPtr allocation) {
   memory.remove(allocation);
-  if (allocation->context != nullptr) synchronize(allocation->context);
+  if (allocation->context != nullptr) streams_.synchronize(allocation->context);
   release(std::move(allocation));
 }
 

@@ -21,6 +21,7 @@
 #include "mode.hpp"
 #include "objects.hpp"
 #include "routing.hpp"
+#include "streams.hpp"
 #include "topology/node.hpp"
 
 namespace polypath::sim {
@@ -68,7 +69,6 @@ class Driver {
   const Mode mode;
   DriverMutex mutex;  ///< guards all that follows, but marks of handles and captures().any()
 
-  StreamTable streams;
   EventTable events;
   PoolTable pools;
   HandleTable<CUgraphExec, GraphExec, 0x51A2> graph_execs;
@@ -79,6 +79,7 @@ class Driver {
 
   [[nodiscard]] Contexts& contexts() noexcept { return contexts_; }
   [[nodiscard]] const Contexts& contexts() const noexcept { return contexts_; }
+  [[nodiscard]] Streams& streams() noexcept { return streams_; }
   [[nodiscard]] Graphs& graphs() noexcept { return graphs_; }
   [[nodiscard]] Captures& captures() noexcept { return captures_; }
 
@@ -103,10 +104,6 @@ class Driver {
   void destroy_context(CUcontext handle);
   /// Destroys the primary context of the device, if there is one now.
   void end_primary(int device);
-  /// The last operations of all streams of the context.
-  [[nodiscard]] std::vector<OperationPtr> tails(const Context& context);
-  void synchronize(CUcontext handle);
-
   struct Primary {
     CUcontext handle = nullptr;  ///< null: none now; it may have been retained, and reset since
     int retained = 0;
@@ -126,25 +123,6 @@ class Driver {
 
   std::map<std::uintptr_t, std::size_t> reservations;  ///< bytes, by begin
   std::map<CUmemGenericAllocationHandle, std::shared_ptr<Physical>> physicals;
-
-  // ---- streams (api_stream.cpp) ----
-
-  /// The stream after a handle, NULL and the special handles included.
-  Stream& stream(CUstream handle);
-  /// Blocks until the stream can take `count` more operations, as many as it ever takes for a
-  /// larger one. To be called before anything is looked up: others' calls go on meanwhile. Does not
-  /// block for a stream that captures, nor for a handle that is none. `count` operations may then
-  /// be enqueued.
-  void wait_for_room(CUstream handle, std::size_t count = 1);
-  /// Runs it after all that the stream's order demands.
-  OperationPtr enqueue(Stream& stream, Operation operation);
-  /// True when a stream that is ordered with the legacy stream of the context is in capture.
-  [[nodiscard]] bool has_capture(const Context& context) const;
-  [[nodiscard]] std::vector<Capture*> implicit_captures(const Context& context) const;
-  /// Work on the legacy stream while a blocking one captures is refused, and invalidates the
-  /// capture.
-  void require_no_implicit_capture(const Context& context) const;
-  std::uint64_t next_stream_id() noexcept { return ++last_stream_id_; }
 
   // ---- copies (copies.cpp) ----
   /// What the driver's own copy from or to pageable memory reaches.
@@ -204,7 +182,7 @@ class Driver {
   void note_if_in_flight(const GraphExec& exec);
 
  private:
-  OperationPtr issue(Operation operation);
+  void note_launched(const OperationPtr& issued);
   std::unique_ptr<Devices> make_devices();
   std::unique_ptr<Kernels> make_kernels();
 
@@ -213,9 +191,9 @@ class Driver {
   Captures captures_{graphs_};
   Routing routing_;
   std::unique_ptr<Devices> devices_;
+  Streams streams_{contexts_, captures_, *devices_, mode.timeout};
   std::unique_ptr<Kernels> kernels_;
   std::vector<std::weak_ptr<Operation>> launched_;  ///< kernels that have not all ended
-  std::uint64_t last_stream_id_ = 0;
   int contexts_in_making_ = 0;
   int held_contexts_ = 0;  ///< number of creations that must run before one of them ends
 };

@@ -117,9 +117,9 @@ std::vector<std::size_t> last_steps(const GraphExec& exec, const Steps& steps, i
 
 void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
   contexts_.current();
-  wait_for_room(stream_handle);
+  streams_.wait_for_room(stream_handle);
   GraphExec& exec = graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
-  Stream& on = stream(stream_handle);
+  Stream& on = streams_.get(stream_handle);
   if (on.capture.is_active()) fail_not_supported("cuGraphLaunch into a stream in capture");
   std::vector<PreparedCopy> works;
   try {
@@ -150,7 +150,7 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
   // A stream keeps its own order; launches on different streams do not overlap either.
   if (exec.last && exec.last_stream != on.id) begin.after.push_back(exec.last);
   Steps steps;
-  steps.add(enqueue(on, std::move(begin)), on.device);
+  steps.add(streams_.enqueue(on, std::move(begin)), on.device);
   devices_->spend(node.costs.graph_launch_us);
   for (std::size_t i = 0; i < works.size(); ++i) {
     Context& context = contexts_.get(exec.nodes[i].context());
@@ -159,7 +159,8 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
     steps.order(works[i].operation, context.device, predecessors(exec.nodes[i]));
     if (std::holds_alternative<GraphCopy>(exec.nodes[i].work)) count(works[i]);
     // As a copy on a stream, a node may run from the begin of its own issue.
-    const OperationPtr issued = issue(std::move(works[i].operation));
+    const OperationPtr issued = devices_->issue(std::move(works[i].operation));
+    if (issued->kernel_on >= 0) note_launched(issued);
     if (event != nullptr && event->records) note_record(event->event, issued, 0);
     devices_->spend(node.costs.graph_launch_node_us);
     steps.add(issued, context.device);

@@ -98,16 +98,24 @@ Operation Driver::kernel_operation(const KernelCall& kernel) {
   return operation;
 }
 
+void Driver::note_launched(const OperationPtr& issued) {
+  std::erase_if(launched_, [](const std::weak_ptr<Operation>& each) {
+    const OperationPtr kernel = each.lock();
+    return !kernel || kernel->done;
+  });
+  launched_.push_back(issued);
+}
+
 void Driver::launch_kernel(const KernelCall& kernel, CUstream handle) {
   contexts_.current();
-  wait_for_room(handle);
-  Stream& on = stream(handle);
+  streams_.wait_for_room(handle);
+  Stream& on = streams_.get(handle);
   require(on.context == kernel.context, CUDA_ERROR_INVALID_CONTEXT);
   if (on.capture.is_active()) {
     captures_.add_node(on.capture, kernel);
     return;
   }
-  enqueue(on, kernel_operation(kernel));
+  note_launched(streams_.enqueue(on, kernel_operation(kernel)));
   devices_->spend(node.costs.copy_issue_us);
 }
 
