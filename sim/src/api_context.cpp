@@ -85,7 +85,7 @@ void Driver::destroy_context(CUcontext handle) {
   }
   const Context& context = contexts_.get(handle, CUDA_ERROR_INVALID_CONTEXT);
   streams_.destroy_all(context);
-  for (const CUevent event : context.events) events.remove(event);
+  events_.destroy_all(context);
   for (const CUmodule module : context.modules) remove_module(module);
   contexts_.remove(handle);
 }

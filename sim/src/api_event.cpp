@@ -11,28 +11,6 @@ void require_not_captured(const Event& event) {
 
 }  // namespace
 
-Operation polypath::sim::Driver::record_operation(CUevent handle) {
-  Operation operation;
-  operation.is_delayable = true;
-  // The serial number of the next record.
-  operation.effect = [this, handle, serial = events.get(handle).serial + 1] {
-    const Event* const recorded = events.find(handle);
-    if (recorded != nullptr && recorded->serial == serial) events.set_mark(handle, Mark::settled);
-  };
-  return operation;
-}
-
-void polypath::sim::Driver::note_record(CUevent handle, OperationPtr record,
-                                        std::uint64_t stream_id) {
-  Event& event = events.get(handle);
-  event.record = std::move(record);
-  // In virtual time a poll lets time pass, and needs the lock.
-  events.set_mark(handle, mode.is_functional ? Mark::pending : Mark::none);
-  ++event.serial;
-  event.capture = {};
-  event.stream_id = stream_id;
-}
-
 CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
   return call([&](Driver& driver) {
     constexpr unsigned kFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
@@ -40,37 +18,27 @@ CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
     out(handle);
     if ((flags & CU_EVENT_INTERPROCESS) != 0) fail_not_supported("interprocess events");
     require((flags & ~kFlags) == 0, CUDA_ERROR_INVALID_VALUE);
-    auto event = std::make_unique<Event>();
-    event->context = context.handle;
-    event->flags = flags;
-    *handle = driver.events.add(std::move(event));
-    driver.events.set_mark(*handle, Mark::settled);  // an event never recorded counts as complete
-    context.events.insert(*handle);
+    *handle = driver.events().create(context, flags);
   });
 }
 
 CUresult cuEventDestroy_v2(CUevent handle) {
-  return call([&](Driver& driver) {
-    driver.contexts().get(driver.events.get(handle).context).events.erase(handle);
-    driver.events.remove(handle);
-  });
+  return call([&](Driver& driver) { driver.events().destroy(handle); });
 }
 
 CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
   return call([&](Driver& driver) {
     driver.contexts().current();
     driver.streams().wait_for_room(stream_handle);
-    Event& event = driver.events.get(handle);
+    const Event& event = driver.events().get(handle);
     Stream& stream = driver.streams().get(stream_handle);
     require(event.context == stream.context, CUDA_ERROR_INVALID_HANDLE);
     if (stream.capture.is_active()) {
-      driver.events.set_mark(handle, Mark::none);
-      ++event.serial;
-      event.capture = stream.capture;
-      event.record = nullptr;
+      driver.events().note_captured_record(handle, stream.capture);
       return;
     }
-    driver.note_record(handle, driver.streams().enqueue(stream, driver.record_operation(handle)),
+    Events& events = driver.events();
+    events.note_record(handle, driver.streams().enqueue(stream, events.record_operation(handle)),
                        stream.id);
     driver.devices().spend(driver.node.costs.call_us);
   });
@@ -81,7 +49,7 @@ CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int 
     driver.contexts().current();
     driver.streams().wait_for_room(stream_handle);
     Stream& stream = driver.streams().get(stream_handle);
-    const Event& event = driver.events.get(handle);
+    const Event& event = driver.events().get(handle);
     if (flags == CU_EVENT_WAIT_EXTERNAL) {
       require(stream.capture.is_active(), CUDA_ERROR_INVALID_VALUE);
       require_not_captured(event);
@@ -106,15 +74,15 @@ CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int 
 
 CUresult cuEventQuery(CUevent handle) {
   const auto query = [handle](Driver& driver) {
-    require_not_captured(driver.events.get(handle));
+    require_not_captured(driver.events().get(handle));
     driver.captures().require_unsafe_calls_allowed();
     driver.devices().spend(driver.node.costs.call_us);
     driver.devices().catch_up();
-    return driver.events.mark(handle) == Mark::settled ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    return driver.events().mark(handle) == Mark::settled ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   };
   return guarded([&] {
     Driver& driver = driver_instance();
-    switch (driver.events.mark(handle)) {
+    switch (driver.events().mark(handle)) {
       case Mark::settled: return CUDA_SUCCESS;
       case Mark::pending:
         if (!driver.captures().any()) return CUDA_ERROR_NOT_READY;
@@ -127,7 +95,7 @@ CUresult cuEventQuery(CUevent handle) {
 
 CUresult cuEventSynchronize(CUevent handle) {
   return call([&](Driver& driver) {
-    const Event& event = driver.events.get(handle);
+    const Event& event = driver.events().get(handle);
     require_not_captured(event);
     driver.captures().require_unsafe_calls_allowed();
     driver.devices().spend(driver.node.costs.call_us);
@@ -139,8 +107,8 @@ CUresult cuEventSynchronize(CUevent handle) {
 
 CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start_handle, CUevent end_handle) {
   return call([&](Driver& driver) {
-    const Event& start = driver.events.get(start_handle);
-    const Event& end = driver.events.get(end_handle);
+    const Event& start = driver.events().get(start_handle);
+    const Event& end = driver.events().get(end_handle);
     out(milliseconds);
     for (const Event* event : {&start, &end}) {
       require_not_captured(*event);

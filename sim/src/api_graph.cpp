@@ -49,8 +49,7 @@ void require_one_dimension(const CUDA_MEMCPY3D& params) {
 /// Failure INVALID_CONTEXT when `context` is no live one; INVALID_VALUE when the copy is empty, an
 /// address is out of bounds or freed, or memory is not of the type that the parameters
 /// name. Failure NOT_SUPPORTED for arrays, more than one dimension, offsets, and pageable memory.
-GraphCopy read_graph_copy(const Driver& driver, const CUDA_MEMCPY3D* parameters,
-                          CUcontext context) {
+GraphCopy read_graph_copy(Driver& driver, const CUDA_MEMCPY3D* parameters, CUcontext context) {
   const Context& runs_in = driver.contexts().get(context, CUDA_ERROR_INVALID_CONTEXT);
   require(parameters != nullptr, CUDA_ERROR_INVALID_VALUE);
   const CUDA_MEMCPY3D& params = *parameters;
@@ -122,7 +121,7 @@ CUresult cuGraphAddEventRecordNode(CUgraphNode* node, CUgraph graph,
     CUgraphNode& result = out(node);
     GraphNode new_node;
     new_node.after = driver.graphs().find_nodes(graph, dependencies, count);
-    new_node.work = GraphEvent{event, driver.events.get(event).context, true};
+    new_node.work = GraphEvent{event, driver.events().get(event).context, true};
     result = driver.graphs().add_node(graph, std::move(new_node));
     driver.devices().spend(driver.node.costs.graph_add_node_us);
   });

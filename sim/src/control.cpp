@@ -133,7 +133,7 @@ uint64_t polypath_sim_live_streams() {
 }
 
 uint64_t polypath_sim_live_events() {
-  return ask([](Driver& driver) { return driver.events.live(); });
+  return ask([](Driver& driver) { return driver.events().live(); });
 }
 
 uint64_t polypath_sim_live_allocations() {

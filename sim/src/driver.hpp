@@ -14,6 +14,7 @@
 #include "counters.hpp"
 #include "cuda_api.hpp"
 #include "devices.hpp"
+#include "events.hpp"
 #include "failure.hpp"
 #include "graphs.hpp"
 #include "kernel_runner.hpp"
@@ -69,7 +70,6 @@ class Driver {
   const Mode mode;
   DriverMutex mutex;  ///< guards all that follows, but marks of handles and captures().any()
 
-  EventTable events;
   PoolTable pools;
   HandleTable<CUgraphExec, GraphExec, 0x51A2> graph_execs;
   ModuleTable modules;
@@ -80,6 +80,7 @@ class Driver {
   [[nodiscard]] Contexts& contexts() noexcept { return contexts_; }
   [[nodiscard]] const Contexts& contexts() const noexcept { return contexts_; }
   [[nodiscard]] Streams& streams() noexcept { return streams_; }
+  [[nodiscard]] Events& events() noexcept { return events_; }
   [[nodiscard]] Graphs& graphs() noexcept { return graphs_; }
   [[nodiscard]] Captures& captures() noexcept { return captures_; }
 
@@ -173,9 +174,6 @@ class Driver {
   void require_placed(const GraphCopy& copy);
   /// Runs all nodes as one item of the stream. On any failure none is run.
   void launch(CUgraphExec handle, CUstream stream);
-  /// What a record of the event is on a stream, to be told of when it was issued.
-  Operation record_operation(CUevent handle);
-  void note_record(CUevent handle, OperationPtr record, std::uint64_t stream_id);
   /// Destroys all instantiated graphs with a node that runs in the context.
   void destroy_graph_execs(CUcontext context);
   /// To be called before an instantiated graph is destroyed or changed.
@@ -191,6 +189,7 @@ class Driver {
   Captures captures_{graphs_};
   Routing routing_;
   std::unique_ptr<Devices> devices_;
+  Events events_{contexts_, mode.is_functional};
   Streams streams_{contexts_, captures_, *devices_, mode.timeout};
   std::unique_ptr<Kernels> kernels_;
   std::vector<std::weak_ptr<Operation>> launched_;  ///< kernels that have not all ended

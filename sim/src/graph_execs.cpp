@@ -132,7 +132,7 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
       } else if (const auto* const event = std::get_if<GraphEvent>(&each.work)) {
         // What was recorded before the launch: after a record of the launch itself a wait is only
         // where the graph says so.
-        Event& recorded = events.get(event->event);
+        const Event& recorded = events_.get(event->event);
         works.emplace_back();
         if (!event->records && recorded.record != nullptr)
           works.back().operation.after.push_back(recorded.record);
@@ -155,13 +155,14 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
   for (std::size_t i = 0; i < works.size(); ++i) {
     Context& context = contexts_.get(exec.nodes[i].context());
     const auto* const event = std::get_if<GraphEvent>(&exec.nodes[i].work);
-    if (event != nullptr && event->records) works[i].operation = record_operation(event->event);
+    if (event != nullptr && event->records)
+      works[i].operation = events_.record_operation(event->event);
     steps.order(works[i].operation, context.device, predecessors(exec.nodes[i]));
     if (std::holds_alternative<GraphCopy>(exec.nodes[i].work)) count(works[i]);
     // As a copy on a stream, a node may run from the begin of its own issue.
     const OperationPtr issued = devices_->issue(std::move(works[i].operation));
     if (issued->kernel_on >= 0) note_launched(issued);
-    if (event != nullptr && event->records) note_record(event->event, issued, 0);
+    if (event != nullptr && event->records) events_.note_record(event->event, issued, 0);
     devices_->spend(node.costs.graph_launch_node_us);
     steps.add(issued, context.device);
     if (context.handle != on.context) context.add_orphan(issued);
