@@ -77,12 +77,7 @@ CUcontext Driver::create_context(int device, unsigned flags, bool is_primary) {
 
 void Driver::destroy_context(CUcontext handle) {
   streams_.synchronize(handle);
-  // One after another: another thread may free some of them while this one waits.
-  const auto is_of_context = [handle](const Allocation& each) { return each.context == handle; };
-  while (AllocationPtr allocation = memory.find_if(is_of_context)) {
-    memory.remove(allocation);
-    release(std::move(allocation));
-  }
+  deallocator_.free_all(handle);
   const Context& context = contexts_.get(handle, CUDA_ERROR_INVALID_CONTEXT);
   streams_.destroy_all(context);
   events_.destroy_all(context);

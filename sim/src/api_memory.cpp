@@ -73,7 +73,7 @@ void end_allocation(Driver& driver, std::uintptr_t address,
                     std::initializer_list<Allocation::Kind> kinds, CUresult otherwise) {
   AllocationPtr allocation = driver.memory.find_base(address, kinds, otherwise);
   driver.captures().require_unsafe_calls_allowed();
-  driver.free_memory(std::move(allocation));
+  driver.deallocator().free(std::move(allocation));
 }
 
 }  // namespace

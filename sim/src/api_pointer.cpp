@@ -27,11 +27,11 @@ std::pair<std::uintptr_t, std::size_t> range_of(const Allocation& allocation) {
   return {allocation.base, allocation.bytes};
 }
 
-unsigned access_flags(const Driver& driver, const Allocation& allocation, int device) {
+unsigned access_flags(Driver& driver, const Allocation& allocation, int device) {
   // The flags have the values of the attribute: none, read, read and write.
   if (allocation.kind == Allocation::Kind::mapping) return allocation.access.get(device);
   if (allocation.kind == Allocation::Kind::pool)
-    return driver.pools.get(allocation.pool).access.get(device);
+    return driver.pools().access(allocation.pool).get(device);
   return !allocation.is_on_device() || allocation.device == device
              ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
              : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;

@@ -209,7 +209,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   return call([&](Driver& driver) {
     std::vector<AllocationPtr> mappings = find_mappings(driver, address, bytes);
     for (const AllocationPtr& each : mappings) driver.memory.remove(each);
-    for (AllocationPtr& each : mappings) driver.release(std::move(each));
+    for (AllocationPtr& each : mappings) driver.deallocator().release(std::move(each));
   });
 }
 

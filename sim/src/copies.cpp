@@ -100,7 +100,7 @@ Reach reach(const Driver& driver, const Context& context, const Allocation& allo
   const auto reached = [](bool is_direct) { return is_direct ? Reach::direct : Reach::bounced; };
   if (allocation.import) return reached(allocation.context == context.handle);
   if (allocation.kind == Allocation::Kind::pool)
-    return allows(driver.pools.get(allocation.pool).access);
+    return allows(driver.pools().access(allocation.pool));
   return reached(allocation.device == context.device || context.peers.contains(allocation.context));
 }
 

@@ -30,13 +30,6 @@ Driver::Driver(Node simulated, const Mode& mode_settings)
       devices_(make_devices()),
       kernels_(make_kernels()) {
   counters.links.resize(node.links.size());
-  for (std::size_t device = 0; device < node.gpus.size(); ++device) {
-    auto pool = std::make_unique<Pool>();
-    pool->device = static_cast<int>(device);
-    pool->access.by_device[pool->device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    default_pools.push_back(pools.add(std::move(pool)));
-  }
-  current_pools = default_pools;
   for (const BackgroundTraffic& traffic : node.traffic)
     devices_->start_traffic(traffic_flow(node, traffic), true);
 }
@@ -58,18 +51,6 @@ std::unique_ptr<Kernels> Driver::make_kernels() {
     return std::make_unique<ThreadedKernels>(*this, mode.seed, mode.folds_blocks);
   return std::make_unique<VirtualKernels>(*this, routing_,
                                           static_cast<VirtualDevices&>(*devices_).timeline());
-}
-
-void Driver::free_memory(AllocationPtr allocation) {
-  memory.remove(allocation);
-  if (allocation->context != nullptr) streams_.synchronize(allocation->context);
-  release(std::move(allocation));
-}
-
-void Driver::release(AllocationPtr allocation) {
-  devices_->wait_until([&allocation] { return allocation.use_count() == 1; });
-  memory.release(allocation);
-  if (allocation->pool != nullptr) forget_pool(allocation->pool);
 }
 
 }  // namespace polypath::sim

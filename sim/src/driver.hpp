@@ -13,6 +13,7 @@
 #include "contexts.hpp"
 #include "counters.hpp"
 #include "cuda_api.hpp"
+#include "deallocator.hpp"
 #include "devices.hpp"
 #include "events.hpp"
 #include "failure.hpp"
@@ -21,6 +22,7 @@
 #include "memory.hpp"
 #include "mode.hpp"
 #include "objects.hpp"
+#include "pools.hpp"
 #include "routing.hpp"
 #include "streams.hpp"
 #include "topology/node.hpp"
@@ -70,7 +72,6 @@ class Driver {
   const Mode mode;
   DriverMutex mutex;  ///< guards all that follows, but marks of handles and captures().any()
 
-  PoolTable pools;
   HandleTable<CUgraphExec, GraphExec, 0x51A2> graph_execs;
   ModuleTable modules;
   FunctionTable functions;
@@ -81,16 +82,15 @@ class Driver {
   [[nodiscard]] const Contexts& contexts() const noexcept { return contexts_; }
   [[nodiscard]] Streams& streams() noexcept { return streams_; }
   [[nodiscard]] Events& events() noexcept { return events_; }
+  [[nodiscard]] Pools& pools() noexcept { return pools_; }
+  [[nodiscard]] const Pools& pools() const noexcept { return pools_; }
+  [[nodiscard]] Deallocator& deallocator() noexcept { return deallocator_; }
   [[nodiscard]] Graphs& graphs() noexcept { return graphs_; }
   [[nodiscard]] Captures& captures() noexcept { return captures_; }
 
   // ---- time (devices.hpp) ----
 
   [[nodiscard]] Devices& devices() noexcept { return *devices_; }
-  /// Ends an allocation, as the real driver does: waits for the work of its context first.
-  void free_memory(AllocationPtr allocation);
-  /// Gives the memory of a removed allocation back as soon as no operation uses it.
-  void release(AllocationPtr allocation);
 
   // ---- contexts (api_context.cpp) ----
 
@@ -112,13 +112,6 @@ class Driver {
   std::vector<Primary> primaries;  ///< by device
   std::vector<std::weak_ptr<void>>
       claims;  ///< by device: this process's, in exclusive_process mode
-  std::vector<CUmemoryPool> default_pools;  ///< by device
-  std::vector<CUmemoryPool> current_pools;  ///< by device: where cuMemAllocAsync takes from
-
-  /// One that was not destroyed. Failure INVALID_VALUE when it was, or is none.
-  Pool& pool(CUmemoryPool handle) const;
-  /// Removes it if it was destroyed and nothing of it is left.
-  void forget_pool(CUmemoryPool handle);
 
   // ---- virtual memory (api_virtual_memory.cpp) ----
 
@@ -191,6 +184,8 @@ class Driver {
   std::unique_ptr<Devices> devices_;
   Events events_{contexts_, mode.is_functional};
   Streams streams_{contexts_, captures_, *devices_, mode.timeout};
+  Pools pools_{memory, node.gpus.size()};
+  Deallocator deallocator_{memory, pools_, streams_, *devices_};
   std::unique_ptr<Kernels> kernels_;
   std::vector<std::weak_ptr<Operation>> launched_;  ///< kernels that have not all ended
   int contexts_in_making_ = 0;

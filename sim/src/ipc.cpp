@@ -158,7 +158,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     AllocationPtr allocation =
         driver.memory.find_base(address, {Allocation::Kind::imported}, CUDA_ERROR_INVALID_VALUE);
     driver.captures().require_unsafe_calls_allowed();
-    if (--allocation->import->opened == 0) driver.free_memory(std::move(allocation));
+    if (--allocation->import->opened == 0) driver.deallocator().free(std::move(allocation));
   });
 }
 

@@ -129,7 +129,6 @@ struct Pool {
   bool is_destroyed = false;  ///< what was allocated from it stays
 };
 
-using PoolTable = HandleTable<CUmemoryPool, Pool, 0x51B0>;
 using ModuleTable = HandleTable<CUmodule, Module, 0x51D0>;
 using FunctionTable = HandleTable<CUfunction, Function, 0x51D1>;
 
