@@ -26,6 +26,7 @@
 #include "routing.hpp"
 #include "streams.hpp"
 #include "topology/node.hpp"
+#include "virtual_memory.hpp"
 
 namespace polypath::sim {
 
@@ -85,6 +86,7 @@ class Driver {
   [[nodiscard]] Pools& pools() noexcept { return pools_; }
   [[nodiscard]] const Pools& pools() const noexcept { return pools_; }
   [[nodiscard]] Deallocator& deallocator() noexcept { return deallocator_; }
+  [[nodiscard]] VirtualMemory& virtual_memory() noexcept { return virtual_memory_; }
   [[nodiscard]] Graphs& graphs() noexcept { return graphs_; }
   [[nodiscard]] Captures& captures() noexcept { return captures_; }
 
@@ -112,11 +114,6 @@ class Driver {
   std::vector<Primary> primaries;  ///< by device
   std::vector<std::weak_ptr<void>>
       claims;  ///< by device: this process's, in exclusive_process mode
-
-  // ---- virtual memory (api_virtual_memory.cpp) ----
-
-  std::map<std::uintptr_t, std::size_t> reservations;  ///< bytes, by begin
-  std::map<CUmemGenericAllocationHandle, std::shared_ptr<Physical>> physicals;
 
   // ---- copies (copies.cpp) ----
   /// What the driver's own copy from or to pageable memory reaches.
@@ -186,6 +183,7 @@ class Driver {
   Streams streams_{contexts_, captures_, *devices_, mode.timeout};
   Pools pools_{memory, node.gpus.size()};
   Deallocator deallocator_{memory, pools_, streams_, *devices_};
+  VirtualMemory virtual_memory_{node, memory, deallocator_, *devices_};
   std::unique_ptr<Kernels> kernels_;
   std::vector<std::weak_ptr<Operation>> launched_;  ///< kernels that have not all ended
   int contexts_in_making_ = 0;
