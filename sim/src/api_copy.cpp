@@ -12,7 +12,8 @@ namespace {
 
 CUresult copy(std::uintptr_t dst, std::uintptr_t src, std::size_t bytes, CUstream stream,
               bool is_synchronous) {
-  return call([&](Driver& driver) { driver.copy({{dst}, {src}, bytes}, stream, is_synchronous); });
+  return call(
+      [&](Driver& driver) { driver.copies().copy({{dst}, {src}, bytes}, stream, is_synchronous); });
 }
 
 CUresult copy_peer(std::uintptr_t dst, CUcontext dst_context, std::uintptr_t src,
@@ -20,8 +21,8 @@ CUresult copy_peer(std::uintptr_t dst, CUcontext dst_context, std::uintptr_t src
   return call([&](Driver& driver) {
     driver.contexts().get(dst_context, CUDA_ERROR_INVALID_CONTEXT);
     driver.contexts().get(src_context, CUDA_ERROR_INVALID_CONTEXT);
-    driver.copy({{dst, 0, 0, dst_context}, {src, 0, 0, src_context}, bytes}, stream,
-                is_synchronous);
+    driver.copies().copy({{dst, 0, 0, dst_context}, {src, 0, 0, src_context}, bytes}, stream,
+                         is_synchronous);
   });
 }
 
@@ -163,24 +164,10 @@ void issue(Driver& driver, const Batch& batch, CUstream handle, std::size_t& fai
       batch.dsts != nullptr && batch.srcs != nullptr && batch.sizes != nullptr && batch.count > 0,
       CUDA_ERROR_INVALID_VALUE);
   const bool is_during_call = read_attributes(batch);
-  driver.streams().wait_for_room(handle, batch.count);
-  Stream& stream = driver.streams().get(handle);
-  if (stream.capture.is_active()) fail_not_supported("cuMemcpyBatchAsync in a capture");
-  std::vector<PreparedCopy> prepared;
-  for (failed = 0; failed < batch.count; ++failed)
-    prepared.push_back(
-        driver.prepare_copy(driver.contexts().get(stream.context),
-                            {{batch.dsts[failed]}, {batch.srcs[failed]}, batch.sizes[failed]}));
-  failed = SIZE_MAX;
-  OperationPtr last;
-  bool is_waited_for = is_during_call;
-  for (PreparedCopy& copy : prepared) {
-    driver.count(copy);
-    is_waited_for = is_waited_for || copy.is_pageable;
-    last = driver.streams().enqueue(stream, std::move(copy.operation));
-  }
-  driver.devices().spend(driver.node.costs.copy_issue_us);
-  if (is_waited_for) driver.devices().wait(last);
+  std::vector<CopyRequest> requests;
+  for (std::size_t i = 0; i < batch.count; ++i)
+    requests.push_back({{batch.dsts[i]}, {batch.srcs[i]}, batch.sizes[i]});
+  driver.copies().copy_batch(requests, handle, is_during_call, failed);
 }
 
 CUresult issue(const Batch& batch, std::size_t* fail_index, CUstream stream) {

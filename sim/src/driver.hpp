@@ -11,6 +11,7 @@
 
 #include "captures.hpp"
 #include "contexts.hpp"
+#include "copies.hpp"
 #include "counters.hpp"
 #include "cuda_api.hpp"
 #include "deallocator.hpp"
@@ -32,39 +33,6 @@ namespace polypath::sim {
 
 inline constexpr int kCudaVersion = 13020;  ///< of this driver, as CUDA_VERSION counts
 
-/// What a copy moves: rows of bytes, in layers. Most copies are one row.
-struct CopyRequest {
-  struct Side {
-    std::uintptr_t address = 0;
-    std::size_t row_pitch = 0;    ///< from one row to the next
-    std::size_t layer_pitch = 0;  ///< from one layer to the next
-    /// For cuMemcpyPeer: the context that owns the memory. If the issuing context has no access to
-    /// it, the copy goes through host memory.
-    CUcontext context = nullptr;
-  };
-  Side dst;
-  Side src;
-  std::size_t bytes = 0;  ///< of a row
-  std::size_t rows = 1;
-  std::size_t layers = 1;
-
-  [[nodiscard]] std::size_t total() const noexcept { return bytes * rows * layers; }
-  /// From the first byte of a side to its last.
-  [[nodiscard]] std::size_t extent(const Side& side) const noexcept {
-    return (layers - 1) * side.layer_pitch + (rows - 1) * side.row_pitch + bytes;
-  }
-};
-
-/// A copy that only has to be issued.
-struct PreparedCopy {
-  Operation operation;
-  bool is_bounced = false;
-  bool is_pageable = false;
-  bool is_upload = false;  ///< from pageable memory to a GPU: ends after the call
-  bool has_host_side = false;
-  bool is_waited_for = false;  ///< by synchronous calls, although no side is host memory
-};
-
 class Driver {
  public:
   Driver(Node node, const Mode& mode);
@@ -84,9 +52,9 @@ class Driver {
   [[nodiscard]] Streams& streams() noexcept { return streams_; }
   [[nodiscard]] Events& events() noexcept { return events_; }
   [[nodiscard]] Pools& pools() noexcept { return pools_; }
-  [[nodiscard]] const Pools& pools() const noexcept { return pools_; }
   [[nodiscard]] Deallocator& deallocator() noexcept { return deallocator_; }
   [[nodiscard]] VirtualMemory& virtual_memory() noexcept { return virtual_memory_; }
+  [[nodiscard]] Copies& copies() noexcept { return copies_; }
   [[nodiscard]] Graphs& graphs() noexcept { return graphs_; }
   [[nodiscard]] Captures& captures() noexcept { return captures_; }
 
@@ -114,32 +82,6 @@ class Driver {
   std::vector<Primary> primaries;  ///< by device
   std::vector<std::weak_ptr<void>>
       claims;  ///< by device: this process's, in exclusive_process mode
-
-  // ---- copies (copies.cpp) ----
-  /// What the driver's own copy from or to pageable memory reaches.
-  [[nodiscard]] double pageable_gbps(const CopyRequest& request, const Operand& to) const;
-
-  /// cuMemcpyAsync on `stream`; if it is synchronous, as cuMemcpy: its end is waited for where
-  /// there is host memory on a side, or a side or the context asks for that (SYNC_MEMOPS).
-  void copy(const CopyRequest& request, CUstream stream, bool is_synchronous);
-  /// A copy from pageable memory to a GPU, as PreparedCopy says which. The call waits for what is
-  /// on the stream and reads all of the memory; what the driver's buffer holds then is still to
-  /// arrive.
-  void upload(const CopyRequest& request, CUstream stream);
-  /// `count` elements, one after another. If it is synchronous, as cuMemsetD8: its end is waited
-  /// for where it is host memory.
-  void fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t count, CUstream stream,
-            bool is_synchronous);
-  /// True when work of the context gets at the memory itself, without a detour.
-  [[nodiscard]] bool reaches(const Context& context, const Allocation& allocation,
-                             CUmemAccess_flags access) const;
-  /// A copy as a stream of `context` makes it. Failure INVALID_VALUE where find_operand says so,
-  /// and for mappings and pool memory that the context's GPU has no access to.
-  PreparedCopy prepare_copy(const Context& context, const CopyRequest& request);
-  /// What a graph keeps of it; nothing of what it could not be run from.
-  [[nodiscard]] GraphWork graph_copy(const Context& context, const CopyRequest& request,
-                                     const PreparedCopy& prepared) const;
-  void count(const PreparedCopy& prepared);
 
   // ---- kernels (kernel_runner.cpp) ----
 
@@ -184,6 +126,8 @@ class Driver {
   Pools pools_{memory, node.gpus.size()};
   Deallocator deallocator_{memory, pools_, streams_, *devices_};
   VirtualMemory virtual_memory_{node, memory, deallocator_, *devices_};
+  Copies copies_{node,     routing_,  memory,    pools_,  contexts_,
+                 streams_, captures_, *devices_, counters};
   std::unique_ptr<Kernels> kernels_;
   std::vector<std::weak_ptr<Operation>> launched_;  ///< kernels that have not all ended
   int contexts_in_making_ = 0;

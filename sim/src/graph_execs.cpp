@@ -128,7 +128,7 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
         require_placed(*copy);
         contexts_.get(copy->context).require_no_fault();
         works.push_back(
-            prepare_copy(contexts_.get(copy->context), {{copy->dst}, {copy->src}, copy->bytes}));
+            copies_.prepare(contexts_.get(copy->context), {{copy->dst}, {copy->src}, copy->bytes}));
       } else if (const auto* const event = std::get_if<GraphEvent>(&each.work)) {
         // What was recorded before the launch: after a record of the launch itself a wait is only
         // where the graph says so.
@@ -158,7 +158,7 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
     if (event != nullptr && event->records)
       works[i].operation = events_.record_operation(event->event);
     steps.order(works[i].operation, context.device, predecessors(exec.nodes[i]));
-    if (std::holds_alternative<GraphCopy>(exec.nodes[i].work)) count(works[i]);
+    if (std::holds_alternative<GraphCopy>(exec.nodes[i].work)) copies_.count(works[i]);
     // As a copy on a stream, a node may run from the begin of its own issue.
     const OperationPtr issued = devices_->issue(std::move(works[i].operation));
     if (issued->kernel_on >= 0) note_launched(issued);

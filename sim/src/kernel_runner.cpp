@@ -8,6 +8,7 @@
 #include "device_traits.hpp"
 #include "driver.hpp"
 #include "failure.hpp"
+#include "reach.hpp"
 
 namespace polypath::sim {
 
@@ -49,10 +50,13 @@ KernelMemory::Reached KernelMemory::look_up(std::uintptr_t address) {
   if (!allocation) throw simt::Fault{fmt::format("{:#x} is no memory of a GPU", address)};
   const Context* const context = driver_.contexts().find(context_);
   if (context == nullptr) throw simt::Fault{"its context is destroyed"};
-  if (!driver_.reaches(*context, *allocation, CU_MEM_ACCESS_FLAGS_PROT_READ))
+  const auto reaches = [&](CUmemAccess_flags access) {
+    return reach(driver_.pools(), *context, *allocation, access) == Reach::direct;
+  };
+  if (!reaches(CU_MEM_ACCESS_FLAGS_PROT_READ))
     throw simt::Fault{fmt::format("{:#x}, on {}, may not be used by GPU {}", address,
                                   to_string(allocation->location), device_)};
-  return {allocation, driver_.reaches(*context, *allocation, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)};
+  return {allocation, reaches(CU_MEM_ACCESS_FLAGS_PROT_READWRITE)};
 }
 
 // ---- launches ----
