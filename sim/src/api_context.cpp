@@ -81,7 +81,7 @@ void Driver::destroy_context(CUcontext handle) {
   const Context& context = contexts_.get(handle, CUDA_ERROR_INVALID_CONTEXT);
   streams_.destroy_all(context);
   events_.destroy_all(context);
-  for (const CUmodule module : context.modules) remove_module(module);
+  kernels_.unload_all(context);
   contexts_.remove(handle);
 }
 

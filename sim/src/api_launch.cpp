@@ -17,9 +17,9 @@ struct Shape {
 };
 
 /// The call, with the parameters as they are now.
-KernelCall read_call(const Driver& driver, CUfunction handle, const Shape& shape, void** parameters,
+KernelCall read_call(Driver& driver, CUfunction handle, const Shape& shape, void** parameters,
                      void** extra) {
-  const Function& function = driver.functions.get(handle);
+  const Function& function = driver.kernels().function(handle);
   const polypath::simt::HostKernel& kernel = *function.host_kernel;
   if (extra != nullptr && parameters == nullptr)
     fail_not_supported("a launch with its parameters in one buffer");
@@ -43,14 +43,14 @@ KernelCall read_call(const Driver& driver, CUfunction handle, const Shape& shape
   return call;
 }
 
-void require_together(const Driver& driver, const KernelCall& kernel) {
+void require_together(Driver& driver, const KernelCall& kernel) {
   const int device = driver.contexts().get(kernel.context).device;
   require(kernel.blocks <= static_cast<unsigned>(multiprocessors(driver.node, device)),
           CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
 }
 
 /// Hardware refuses the attribute before compute capability 9.
-void require_can_begin_early(const Driver& driver, const KernelCall& kernel) {
+void require_can_begin_early(Driver& driver, const KernelCall& kernel) {
   const int device = driver.contexts().get(kernel.context).device;
   const std::string& gpu = driver.node.gpus[static_cast<std::size_t>(device)].name;
   if (device_traits(gpu).compute_major < 9)
@@ -70,7 +70,7 @@ CUresult launch(CUfunction function, const Shape& shape, CUstream stream, void**
     if (attributes.is_cooperative) require_together(driver, kernel);
     kernel.begins_early = attributes.begins_early;
     if (kernel.begins_early) require_can_begin_early(driver, kernel);
-    driver.launch_kernel(kernel, stream);
+    driver.kernels().launch(kernel, stream);
   });
 }
 
@@ -80,7 +80,7 @@ Shape shape_of(const CUDA_KERNEL_NODE_PARAMS& params) {
           params.sharedMemBytes};
 }
 
-KernelCall read_node(const Driver& driver, const CUDA_KERNEL_NODE_PARAMS* params) {
+KernelCall read_node(Driver& driver, const CUDA_KERNEL_NODE_PARAMS* params) {
   require(params != nullptr, CUDA_ERROR_INVALID_VALUE);
   return read_call(driver, params->func, shape_of(*params), params->kernelParams, params->extra);
 }

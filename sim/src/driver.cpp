@@ -27,8 +27,7 @@ Driver::Driver(Node simulated, const Mode& mode_settings)
       primaries(node.gpus.size()),
       claims(node.gpus.size()),
       routing_(node),
-      devices_(make_devices()),
-      kernels_(make_kernels()) {
+      devices_(make_devices()) {
   counters.links.resize(node.links.size());
   for (const BackgroundTraffic& traffic : node.traffic)
     devices_->start_traffic(traffic_flow(node, traffic), true);
@@ -46,10 +45,11 @@ std::unique_ptr<Devices> Driver::make_devices() {
   return std::make_unique<VirtualDevices>(mutex, node.costs, routing_.capacities(), mode.timeout);
 }
 
-std::unique_ptr<Kernels> Driver::make_kernels() {
+std::unique_ptr<KernelRunner> Driver::make_kernel_runner() {
+  const KernelEnvironment environment{node, mutex, memory, contexts_, pools_, counters};
   if (mode.is_functional)
-    return std::make_unique<ThreadedKernels>(*this, mode.seed, mode.folds_blocks);
-  return std::make_unique<VirtualKernels>(*this, routing_,
+    return std::make_unique<ThreadedKernels>(environment, mode.seed, mode.folds_blocks);
+  return std::make_unique<VirtualKernels>(environment, routing_,
                                           static_cast<VirtualDevices&>(*devices_).timeline());
 }
 

@@ -19,7 +19,7 @@
 #include "events.hpp"
 #include "failure.hpp"
 #include "graphs.hpp"
-#include "kernel_runner.hpp"
+#include "kernels.hpp"
 #include "memory.hpp"
 #include "mode.hpp"
 #include "objects.hpp"
@@ -42,8 +42,6 @@ class Driver {
   DriverMutex mutex;  ///< guards all that follows, but marks of handles and captures().any()
 
   HandleTable<CUgraphExec, GraphExec, 0x51A2> graph_execs;
-  ModuleTable modules;
-  FunctionTable functions;
   Memory memory;
   Counters counters;
 
@@ -55,6 +53,7 @@ class Driver {
   [[nodiscard]] Deallocator& deallocator() noexcept { return deallocator_; }
   [[nodiscard]] VirtualMemory& virtual_memory() noexcept { return virtual_memory_; }
   [[nodiscard]] Copies& copies() noexcept { return copies_; }
+  [[nodiscard]] Kernels& kernels() noexcept { return kernels_; }
   [[nodiscard]] Graphs& graphs() noexcept { return graphs_; }
   [[nodiscard]] Captures& captures() noexcept { return captures_; }
 
@@ -83,19 +82,6 @@ class Driver {
   std::vector<std::weak_ptr<void>>
       claims;  ///< by device: this process's, in exclusive_process mode
 
-  // ---- kernels (kernel_runner.cpp) ----
-
-  /// Puts it on the stream, or into its capture. Failure INVALID_CONTEXT when the stream is of
-  /// another context.
-  void launch_kernel(const KernelCall& kernel, CUstream stream);
-  /// As the real driver to load a module: waits for the kernels that run on the GPU, or could, and
-  /// lets no other thread of the program call meanwhile (docs/cuda-notes.md).
-  void wait_for_kernels(int device);
-  /// With its functions.
-  void remove_module(CUmodule handle);
-  /// What runs it. A kernel that fails leaves its context with that error.
-  Operation kernel_operation(const KernelCall& kernel);
-
   // ---- graphs (graph_execs.cpp) ----
 
   /// Failure NOT_SUPPORTED for a graph with captured work of which nothing is known; otherwise as
@@ -112,9 +98,8 @@ class Driver {
   void note_if_in_flight(const GraphExec& exec);
 
  private:
-  void note_launched(const OperationPtr& issued);
   std::unique_ptr<Devices> make_devices();
-  std::unique_ptr<Kernels> make_kernels();
+  std::unique_ptr<KernelRunner> make_kernel_runner();
 
   Contexts contexts_;
   Graphs graphs_;
@@ -128,8 +113,7 @@ class Driver {
   VirtualMemory virtual_memory_{node, memory, deallocator_, *devices_};
   Copies copies_{node,     routing_,  memory,    pools_,  contexts_,
                  streams_, captures_, *devices_, counters};
-  std::unique_ptr<Kernels> kernels_;
-  std::vector<std::weak_ptr<Operation>> launched_;  ///< kernels that have not all ended
+  Kernels kernels_{node, mutex, contexts_, streams_, captures_, *devices_, make_kernel_runner()};
   int contexts_in_making_ = 0;
   int held_contexts_ = 0;  ///< number of creations that must run before one of them ends
 };

@@ -138,7 +138,7 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
           works.back().operation.after.push_back(recorded.record);
       } else {
         contexts_.get(each.context(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
-        works.emplace_back().operation = kernel_operation(std::get<KernelCall>(each.work));
+        works.emplace_back().operation = kernels_.operation(std::get<KernelCall>(each.work));
       }
     }
   } catch (const Failure&) {
@@ -161,7 +161,7 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
     if (std::holds_alternative<GraphCopy>(exec.nodes[i].work)) copies_.count(works[i]);
     // As a copy on a stream, a node may run from the begin of its own issue.
     const OperationPtr issued = devices_->issue(std::move(works[i].operation));
-    if (issued->kernel_on >= 0) note_launched(issued);
+    if (issued->kernel_on >= 0) kernels_.note_issued(issued);
     if (event != nullptr && event->records) events_.note_record(event->event, issued, 0);
     devices_->spend(node.costs.graph_launch_node_us);
     steps.add(issued, context.device);

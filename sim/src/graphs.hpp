@@ -11,7 +11,7 @@
 
 #include "cuda_api.hpp"
 #include "handle_table.hpp"
-#include "kernel_runner.hpp"
+#include "kernel_call.hpp"
 #include "memory.hpp"
 #include "operation.hpp"
 

@@ -1,5 +1,5 @@
-// Kernels that were launched: run by their host builds (simt/), in virtual time or on a thread of
-// the driver.
+// What runs kernels: their host builds (simt/), in virtual time (virtual_kernels.hpp) or on a thread
+// of the driver (threaded_kernels.hpp). Launches are in kernels.hpp.
 #pragma once
 
 #include <atomic>
@@ -11,31 +11,33 @@
 #include <vector>
 
 #include "cuda_api.hpp"
+#include "kernel_call.hpp"
 #include "memory.hpp"
-#include "operation.hpp"
 #include "simt/machine.hpp"
 
 namespace polypath::sim {
 
-class Driver;
+class Contexts;
+class DriverMutex;
+class Pools;
+struct Counters;
 
-/// What a launch runs.
-struct KernelCall {
-  const simt::HostKernel* host_kernel = nullptr;
-  CUcontext context = nullptr;
-  unsigned blocks = 0;
-  unsigned threads = 0;  ///< of a block
-  std::size_t shared_bytes = 0;
-  std::vector<std::vector<std::byte>> arguments;
-  bool begins_early = false;  ///< programmatic stream serialization
+/// What kernels reach of the driver. All of it outlives them. `mutex` guards the rest.
+struct KernelEnvironment {
+  const Node& node;
+  DriverMutex& mutex;
+  const Memory& memory;
+  const Contexts& contexts;
+  const Pools& pools;
+  Counters& counters;
 };
 
 /// Global memory, as the threads of one running kernel reach it.
 class KernelMemory : public simt::MemorySystem {
  public:
   /// `is_locked`: the machine runs under the driver's lock.
-  KernelMemory(Driver& driver, CUcontext context, int device, bool is_locked)
-      : driver_(driver), context_(context), device_(device), is_locked_(is_locked) {}
+  KernelMemory(const KernelEnvironment& environment, CUcontext context, int device, bool is_locked)
+      : environment_(environment), context_(context), device_(device), is_locked_(is_locked) {}
 
   std::byte* at(std::uintptr_t address, std::size_t bytes, bool writes) override;
   bool is_local(std::uintptr_t address) override {
@@ -54,7 +56,7 @@ class KernelMemory : public simt::MemorySystem {
   const Reached& find(std::uintptr_t address);
   Reached look_up(std::uintptr_t address);
 
-  Driver& driver_;
+  const KernelEnvironment environment_;
   const CUcontext context_;
   const int device_;
   const bool is_locked_;
@@ -73,9 +75,9 @@ struct KernelRun {
 };
 
 /// Runs kernels.
-class Kernels {
+class KernelRunner {
  public:
-  virtual ~Kernels() = default;
+  virtual ~KernelRunner() = default;
   /// Called under the driver's lock, when everything before it on its stream has ended.
   virtual void begin(std::shared_ptr<KernelRun> run) = 0;
 

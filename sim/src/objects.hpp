@@ -16,7 +16,6 @@
 
 #include "cuda_api.hpp"
 #include "handle_table.hpp"
-#include "kernel_runner.hpp"
 #include "memory.hpp"
 #include "operation.hpp"
 
@@ -109,27 +108,11 @@ struct Context {
   }
 };
 
-/// Kernels that a context has loaded: for any image, the kernels of this library
-/// (simt/host_kernels.hpp).
-struct Module {
-  CUcontext context = nullptr;
-  std::map<const simt::HostKernel*, CUfunction> functions;  ///< that were asked for
-};
-
-struct Function {
-  CUcontext context = nullptr;
-  const simt::HostKernel* host_kernel = nullptr;
-  int dynamic_shared_bytes = 48 << 10;  ///< the most that a launch may ask for
-};
-
 /// Memory of a device that is allocated in the order of streams.
 struct Pool {
   int device = 0;
   Access access;
   bool is_destroyed = false;  ///< what was allocated from it stays
 };
-
-using ModuleTable = HandleTable<CUmodule, Module, 0x51D0>;
-using FunctionTable = HandleTable<CUfunction, Function, 0x51D1>;
 
 }  // namespace polypath::sim
