@@ -146,8 +146,9 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CUgraphNode node,
   return call([&](Driver& driver) {
     GraphExec& exec = driver.graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
     const GraphNodeId id = driver.graphs().find_node(node);
-    const auto index = static_cast<std::size_t>(id.index);
-    require(id.graph == exec.graph && index < exec.nodes.size(), CUDA_ERROR_INVALID_VALUE);
+    require(id.graph == exec.graph && static_cast<std::size_t>(id.index) < exec.places.size(),
+            CUDA_ERROR_INVALID_VALUE);
+    const std::size_t index = exec.places[static_cast<std::size_t>(id.index)];
     auto* const known = std::get_if<KernelCall>(&exec.nodes[index].work);
     require(known != nullptr, CUDA_ERROR_INVALID_VALUE);
     KernelCall call = read_node(driver, parameters);
