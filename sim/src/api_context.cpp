@@ -140,7 +140,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   return call([&](Driver& driver) {
     const CUcontext context = primary(driver, device).handle;
     if (context == nullptr) return;
-    driver.destroy_graph_execs(context);
+    driver.graph_execs().destroy_all(context);
     driver.end_primary(device);
   });
 }

@@ -159,42 +159,30 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned 
     driver.captures().require_unsafe_calls_allowed();
     CUgraphExec& result = out(exec);
     if (flags != 0) fail_not_supported("cuGraphInstantiateWithFlags with flags");
-    result = driver.instantiate(graph);
-    const auto nodes = static_cast<double>(driver.graph_execs.get(result).nodes.size());
-    const polypath::Costs& costs = driver.node.costs;
-    driver.devices().spend(costs.graph_instantiate_us + nodes * costs.graph_instantiate_node_us);
+    result = driver.graph_execs().instantiate(graph);
   });
 }
 
-// A launch under way goes on to its end.
 CUresult cuGraphExecDestroy(CUgraphExec handle) {
-  return call([&](Driver& driver) {
-    driver.note_if_in_flight(driver.graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE));
-    driver.graph_execs.remove(handle);
-  });
+  return call([&](Driver& driver) { driver.graph_execs().destroy(handle); });
 }
 
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
-  return call([&](Driver& driver) { driver.launch(exec, stream); });
+  return call([&](Driver& driver) { driver.graph_execs().launch(exec, stream); });
 }
 
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec handle, CUgraphNode node,
                                         const CUDA_MEMCPY3D* parameters, CUcontext context) {
   return call([&](Driver& driver) {
-    GraphExec& exec = driver.graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
-    const GraphNodeId id = driver.graphs().find_node(node);
-    // A node that was added after the instantiation is no part of it.
-    require(id.graph == exec.graph && static_cast<std::size_t>(id.index) < exec.places.size(),
-            CUDA_ERROR_INVALID_VALUE);
-    const std::size_t index = exec.places[static_cast<std::size_t>(id.index)];
+    GraphWork& work = driver.graph_execs().work(handle, node);
     const GraphCopy new_copy = read_graph_copy(driver, parameters, context);
-    auto* const known = std::get_if<GraphCopy>(&exec.nodes[index].work);
+    auto* const known = std::get_if<GraphCopy>(&work);
     require(known != nullptr, CUDA_ERROR_INVALID_VALUE);
     GraphCopy& copy = *known;
     require(new_copy.context == copy.context && new_copy.dst_placement == copy.dst_placement &&
                 new_copy.src_placement == copy.src_placement,
             CUDA_ERROR_INVALID_VALUE);
-    driver.note_if_in_flight(exec);
+    driver.graph_execs().note_change(handle);
     copy = new_copy;
     driver.devices().spend(driver.node.costs.graph_set_node_us);
   });

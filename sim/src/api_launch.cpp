@@ -144,16 +144,12 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph, const CUgraph
 CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CUgraphNode node,
                                            const CUDA_KERNEL_NODE_PARAMS* parameters) {
   return call([&](Driver& driver) {
-    GraphExec& exec = driver.graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
-    const GraphNodeId id = driver.graphs().find_node(node);
-    require(id.graph == exec.graph && static_cast<std::size_t>(id.index) < exec.places.size(),
-            CUDA_ERROR_INVALID_VALUE);
-    const std::size_t index = exec.places[static_cast<std::size_t>(id.index)];
-    auto* const known = std::get_if<KernelCall>(&exec.nodes[index].work);
+    GraphWork& work = driver.graph_execs().work(handle, node);
+    auto* const known = std::get_if<KernelCall>(&work);
     require(known != nullptr, CUDA_ERROR_INVALID_VALUE);
     KernelCall call = read_node(driver, parameters);
     require(call.context == known->context, CUDA_ERROR_INVALID_VALUE);
-    driver.note_if_in_flight(exec);
+    driver.graph_execs().note_change(handle);
     *known = std::move(call);
     driver.devices().spend(driver.node.costs.graph_set_node_us);
   });

@@ -147,7 +147,7 @@ uint64_t polypath_sim_live_graphs() {
 }
 
 uint64_t polypath_sim_live_graph_execs() {
-  return ask([](Driver& driver) { return driver.graph_execs.live(); });
+  return ask([](Driver& driver) { return driver.graph_execs().live(); });
 }
 
 uint64_t polypath_sim_graph_nodes(void* graph) {

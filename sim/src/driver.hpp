@@ -18,6 +18,7 @@
 #include "devices.hpp"
 #include "events.hpp"
 #include "failure.hpp"
+#include "graph_execs.hpp"
 #include "graphs.hpp"
 #include "kernels.hpp"
 #include "memory.hpp"
@@ -41,7 +42,6 @@ class Driver {
   const Mode mode;
   DriverMutex mutex;  ///< guards all that follows, but marks of handles and captures().any()
 
-  HandleTable<CUgraphExec, GraphExec, 0x51A2> graph_execs;
   Memory memory;
   Counters counters;
 
@@ -54,6 +54,7 @@ class Driver {
   [[nodiscard]] VirtualMemory& virtual_memory() noexcept { return virtual_memory_; }
   [[nodiscard]] Copies& copies() noexcept { return copies_; }
   [[nodiscard]] Kernels& kernels() noexcept { return kernels_; }
+  [[nodiscard]] GraphExecs& graph_execs() noexcept { return graph_execs_; }
   [[nodiscard]] Graphs& graphs() noexcept { return graphs_; }
   [[nodiscard]] Captures& captures() noexcept { return captures_; }
 
@@ -82,21 +83,6 @@ class Driver {
   std::vector<std::weak_ptr<void>>
       claims;  ///< by device: this process's, in exclusive_process mode
 
-  // ---- graphs (graph_execs.cpp) ----
-
-  /// Failure NOT_SUPPORTED for a graph with captured work of which nothing is known; otherwise as
-  /// require_placed.
-  CUgraphExec instantiate(CUgraph handle);
-  /// Failure INVALID_VALUE when memory of the copy is gone or placed differently than it was,
-  /// CONTEXT_IS_DESTROYED when its context is.
-  void require_placed(const GraphCopy& copy);
-  /// Runs all nodes as one item of the stream. On any failure none is run.
-  void launch(CUgraphExec handle, CUstream stream);
-  /// Destroys all instantiated graphs with a node that runs in the context.
-  void destroy_graph_execs(CUcontext context);
-  /// To be called before an instantiated graph is destroyed or changed.
-  void note_if_in_flight(const GraphExec& exec);
-
  private:
   std::unique_ptr<Devices> make_devices();
   std::unique_ptr<KernelRunner> make_kernel_runner();
@@ -114,6 +100,8 @@ class Driver {
   Copies copies_{node,     routing_,  memory,    pools_,  contexts_,
                  streams_, captures_, *devices_, counters};
   Kernels kernels_{node, mutex, contexts_, streams_, captures_, *devices_, make_kernel_runner()};
+  GraphExecs graph_execs_{node,    memory,  graphs_,  contexts_, streams_,
+                          events_, copies_, kernels_, *devices_, counters};
   int contexts_in_making_ = 0;
   int held_contexts_ = 0;  ///< number of creations that must run before one of them ends
 };

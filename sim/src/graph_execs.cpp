@@ -1,13 +1,15 @@
-// Instantiated graphs: what may be made of a graph's nodes, and launches.
+#include "graph_execs.hpp"
+
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "device_traits.hpp"
-#include "driver.hpp"
 #include "failure.hpp"
 
 namespace polypath::sim {
 
-CUgraphExec Driver::instantiate(CUgraph handle) {
+CUgraphExec GraphExecs::instantiate(CUgraph handle) {
   auto exec = std::make_unique<GraphExec>();
   exec->graph = handle;
   const std::vector<GraphNode>& nodes = graphs_.get(handle).nodes;
@@ -24,28 +26,50 @@ CUgraphExec Driver::instantiate(CUgraph handle) {
       exec->nodes.back().after.push_back(
           static_cast<int>(exec->places[static_cast<std::size_t>(before)]));
   }
-  return graph_execs.add(std::move(exec));
+  const auto node_count = static_cast<double>(exec->nodes.size());
+  const CUgraphExec added = table_.add(std::move(exec));
+  devices_.spend(node_.costs.graph_instantiate_us +
+                 node_count * node_.costs.graph_instantiate_node_us);
+  return added;
 }
 
-void Driver::require_placed(const GraphCopy& copy) {
+void GraphExecs::destroy(CUgraphExec handle) {
+  note_change(handle);
+  table_.remove(handle);
+}
+
+void GraphExecs::require_placed(const GraphCopy& copy) const {
   const Context& context = contexts_.get(copy.context, CUDA_ERROR_CONTEXT_IS_DESTROYED);
   const auto placement = [&](std::uintptr_t address) {
-    return find_operand(memory, address, copy.bytes, host_near(node, context.device)).placement();
+    return find_operand(memory_, address, copy.bytes, host_near(node_, context.device)).placement();
   };
   require(placement(copy.dst) == copy.dst_placement && placement(copy.src) == copy.src_placement,
           CUDA_ERROR_INVALID_VALUE);
 }
 
-void Driver::destroy_graph_execs(CUcontext context) {
-  graph_execs.remove_if([context](const GraphExec& exec) {
+void GraphExecs::destroy_all(CUcontext context) {
+  table_.remove_if([context](const GraphExec& exec) {
     return std::ranges::any_of(
         exec.nodes, [context](const GraphExec::Node& each) { return each.context() == context; });
   });
 }
 
-void Driver::note_if_in_flight(const GraphExec& exec) {
-  devices_->catch_up();
-  if (exec.is_in_flight()) ++counters.graphs_disturbed;
+GraphExec& GraphExecs::get(CUgraphExec handle) const {
+  return table_.get(handle, CUDA_ERROR_INVALID_VALUE);
+}
+
+GraphWork& GraphExecs::work(CUgraphExec handle, CUgraphNode node) {
+  GraphExec& exec = get(handle);
+  const GraphNodeId id = graphs_.find_node(node);
+  const auto index = static_cast<std::size_t>(id.index);
+  require(id.graph == exec.graph && index < exec.places.size(), CUDA_ERROR_INVALID_VALUE);
+  return exec.nodes[exec.places[index]].work;
+}
+
+void GraphExecs::note_change(CUgraphExec handle) {
+  const GraphExec& exec = get(handle);
+  devices_.catch_up();
+  if (exec.is_in_flight()) ++counters_.graphs_disturbed;
 }
 
 // A launch: what it makes of a graph's nodes in the order of the stream.
@@ -115,34 +139,38 @@ std::vector<std::size_t> last_steps(const GraphExec& exec, const Steps& steps, i
 
 }  // namespace
 
-void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
+PreparedCopy GraphExecs::prepare(const GraphExec::Node& node) {
+  if (const auto* const copy = std::get_if<GraphCopy>(&node.work)) {
+    require_placed(*copy);
+    const Context& context = contexts_.get(copy->context);
+    context.require_no_fault();
+    return copies_.prepare(context, {{copy->dst}, {copy->src}, copy->bytes});
+  }
+  PreparedCopy prepared;
+  if (const auto* const event = std::get_if<GraphEvent>(&node.work)) {
+    // What was recorded before the launch: after a record of the launch itself a wait is only where
+    // the graph says so.
+    const Event& recorded = events_.get(event->event);
+    if (!event->records && recorded.record != nullptr)
+      prepared.operation.after.push_back(recorded.record);
+  } else {
+    contexts_.get(node.context(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    prepared.operation = kernels_.operation(std::get<KernelCall>(node.work));
+  }
+  return prepared;
+}
+
+void GraphExecs::launch(CUgraphExec handle, CUstream stream_handle) {
   contexts_.current();
   streams_.wait_for_room(stream_handle);
-  GraphExec& exec = graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
+  GraphExec& exec = get(handle);
   Stream& on = streams_.get(stream_handle);
   if (on.capture.is_active()) fail_not_supported("cuGraphLaunch into a stream in capture");
   std::vector<PreparedCopy> works;
   try {
-    for (const GraphExec::Node& each : exec.nodes) {
-      if (const auto* const copy = std::get_if<GraphCopy>(&each.work)) {
-        require_placed(*copy);
-        contexts_.get(copy->context).require_no_fault();
-        works.push_back(
-            copies_.prepare(contexts_.get(copy->context), {{copy->dst}, {copy->src}, copy->bytes}));
-      } else if (const auto* const event = std::get_if<GraphEvent>(&each.work)) {
-        // What was recorded before the launch: after a record of the launch itself a wait is only
-        // where the graph says so.
-        const Event& recorded = events_.get(event->event);
-        works.emplace_back();
-        if (!event->records && recorded.record != nullptr)
-          works.back().operation.after.push_back(recorded.record);
-      } else {
-        contexts_.get(each.context(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
-        works.emplace_back().operation = kernels_.operation(std::get<KernelCall>(each.work));
-      }
-    }
+    for (const GraphExec::Node& each : exec.nodes) works.push_back(prepare(each));
   } catch (const Failure&) {
-    ++counters.stale_graph_launches;
+    ++counters_.stale_graph_launches;
     throw;
   }
 
@@ -151,7 +179,7 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
   if (exec.last && exec.last_stream != on.id) begin.after.push_back(exec.last);
   Steps steps;
   steps.add(streams_.enqueue(on, std::move(begin)), on.device);
-  devices_->spend(node.costs.graph_launch_us);
+  devices_.spend(node_.costs.graph_launch_us);
   for (std::size_t i = 0; i < works.size(); ++i) {
     Context& context = contexts_.get(exec.nodes[i].context());
     const auto* const event = std::get_if<GraphEvent>(&exec.nodes[i].work);
@@ -160,16 +188,16 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
     steps.order(works[i].operation, context.device, predecessors(exec.nodes[i]));
     if (std::holds_alternative<GraphCopy>(exec.nodes[i].work)) copies_.count(works[i]);
     // As a copy on a stream, a node may run from the begin of its own issue.
-    const OperationPtr issued = devices_->issue(std::move(works[i].operation));
+    const OperationPtr issued = devices_.issue(std::move(works[i].operation));
     if (issued->kernel_on >= 0) kernels_.note_issued(issued);
     if (event != nullptr && event->records) events_.note_record(event->event, issued, 0);
-    devices_->spend(node.costs.graph_launch_node_us);
+    devices_.spend(node_.costs.graph_launch_node_us);
     steps.add(issued, context.device);
     if (context.handle != on.context) context.add_orphan(issued);
   }
   Operation end;
   steps.order(end, on.device, last_steps(exec, steps, on.device));
-  exec.last = on.tail = devices_->issue(std::move(end));
+  exec.last = on.tail = devices_.issue(std::move(end));
   exec.last_stream = on.id;
 }
 

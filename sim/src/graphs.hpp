@@ -13,7 +13,6 @@
 #include "handle_table.hpp"
 #include "kernel_call.hpp"
 #include "memory.hpp"
-#include "operation.hpp"
 
 namespace polypath::sim {
 
@@ -53,27 +52,6 @@ struct Graph {
 struct GraphNodeId {
   CUgraph graph = nullptr;
   int index = 0;
-};
-
-/// An instantiated graph: a copy of the graph as it was then.
-struct GraphExec {
-  struct Node {
-    std::vector<int> after;
-    GraphWork work;
-
-    [[nodiscard]] CUcontext context() const {
-      if (const auto* const copy = std::get_if<GraphCopy>(&work)) return copy->context;
-      if (const auto* const event = std::get_if<GraphEvent>(&work)) return event->context;
-      return std::get<KernelCall>(work).context;
-    }
-  };
-  CUgraph graph = nullptr;          ///< that it was made from; it may be gone
-  std::vector<Node> nodes;          ///< each after those that it depends on
-  std::vector<std::size_t> places;  ///< among them, of the graph's nodes
-  OperationPtr last;                ///< end of its most recent launch; null: never launched
-  std::uint64_t last_stream = 0;    ///< id of the stream of that launch
-
-  [[nodiscard]] bool is_in_flight() const noexcept { return last && !last->done; }
 };
 
 /// The nodes' indices: each node after its dependencies, otherwise in the order of their addition.
