@@ -11,7 +11,7 @@ using namespace polypath::sim;
 
 namespace {
 
-const polypath::Gpu& gpu_of(const Driver& driver, CUdevice device) {
+const polypath::Gpu& gpu_of(Driver& driver, CUdevice device) {
   return driver.node.gpus[static_cast<std::size_t>(check_device(driver.node, device))];
 }
 
@@ -39,7 +39,7 @@ int compute_mode(const Mode& mode) {
   throw Failure{CUDA_ERROR_UNKNOWN};
 }
 
-int attribute(const Driver& driver, CUdevice_attribute name, CUdevice device) {
+int attribute(Driver& driver, CUdevice_attribute name, CUdevice device) {
   const polypath::Gpu& gpu = gpu_of(driver, device);
   const DeviceTraits& traits = device_traits(gpu.name);
   unsigned domain = 0;

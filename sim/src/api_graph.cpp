@@ -55,7 +55,7 @@ GraphCopy read_graph_copy(Driver& driver, const CUDA_MEMCPY3D* parameters, CUcon
   const CUDA_MEMCPY3D& params = *parameters;
   require_one_dimension(params);
   const auto find = [&](const Side& side) {
-    const Operand operand = find_operand(driver.memory, address_of(side), params.WidthInBytes,
+    const Operand operand = find_operand(driver.memory(), address_of(side), params.WidthInBytes,
                                          host_near(driver.node, runs_in.device));
     if (!operand.allocation) fail_not_supported("pageable memory in a graph");
     require(fits(side.type, *operand.allocation), CUDA_ERROR_INVALID_VALUE);

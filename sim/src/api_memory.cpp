@@ -66,12 +66,12 @@ AllocationPtr allocate(Driver& driver, Allocation::Kind kind, std::size_t bytes)
                             ? MemoryId::gpu(context.device)
                             : place_host_memory(driver.node, context.device);
   require(!allocation.location.is_host() || bytes <= kMaxHostBytes, CUDA_ERROR_OUT_OF_MEMORY);
-  return driver.memory.add(std::move(allocation));
+  return driver.memory().add(std::move(allocation));
 }
 
 void end_allocation(Driver& driver, std::uintptr_t address,
                     std::initializer_list<Allocation::Kind> kinds, CUresult otherwise) {
-  AllocationPtr allocation = driver.memory.find_base(address, kinds, otherwise);
+  AllocationPtr allocation = driver.memory().find_base(address, kinds, otherwise);
   driver.captures().require_unsafe_calls_allowed();
   driver.deallocator().free(std::move(allocation));
 }
@@ -106,7 +106,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   return call([&](Driver& driver) {
     const int device = driver.contexts().current().device;
-    if (free != nullptr) *free = driver.memory.free_bytes(device);
+    if (free != nullptr) *free = driver.memory().free_bytes(device);
     if (total != nullptr) *total = driver.node.gpus[static_cast<std::size_t>(device)].memory_bytes;
   });
 }
@@ -145,10 +145,10 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     allocation.device = context.device;
     allocation.context = context.handle;
     allocation.location = place_host_memory(driver.node, context.device);
-    require(driver.memory.find_overlap(allocation.base, bytes) == nullptr,
+    require(driver.memory().find_overlap(allocation.base, bytes) == nullptr,
             CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
-    require(!driver.memory.owns(allocation.base), CUDA_ERROR_INVALID_VALUE);
-    driver.memory.add(std::move(allocation));
+    require(!driver.memory().owns(allocation.base), CUDA_ERROR_INVALID_VALUE);
+    driver.memory().add(std::move(allocation));
     driver.devices().take_long(pin_us(bytes));
   });
 }

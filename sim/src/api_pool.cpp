@@ -8,7 +8,7 @@ using namespace polypath::sim;
 namespace {
 
 /// The device of a location; only devices may be given here.
-int device_of(const Driver& driver, const CUmemLocation& location) {
+int device_of(Driver& driver, const CUmemLocation& location) {
   require(location.type == CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE);
   return check_device(driver.node, location.id);
 }
@@ -29,7 +29,7 @@ CUresult allocate(CUdeviceptr* address, std::size_t bytes, CUstream handle, cons
     allocation.pool = choose(driver, stream);
     allocation.device = driver.pools().get(allocation.pool).device;
     allocation.location = polypath::MemoryId::gpu(allocation.device);
-    *address = driver.memory.add(std::move(allocation))->base;
+    *address = driver.memory().add(std::move(allocation))->base;
     driver.streams().enqueue(stream, {});
     driver.devices().spend(driver.node.costs.call_us);
   });
@@ -89,11 +89,11 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     driver.streams().wait_for_room(handle);
     Stream& stream = driver.streams().get(handle);
     stream.require_no_capture();
-    const AllocationPtr allocation = driver.memory.find(address);
+    const AllocationPtr allocation = driver.memory().find(address);
     require(allocation && allocation->base == address && allocation->kind == Allocation::Kind::pool,
             CUDA_ERROR_INVALID_VALUE);
     // No later call may use the address; the memory is free when the stream gets here.
-    driver.memory.remove(allocation);
+    driver.memory().remove(allocation);
     Operation operation;
     operation.effect = [&deallocator = driver.deallocator(), allocation] {
       deallocator.reclaim(allocation);

@@ -38,8 +38,8 @@ bool holds(Word current, Word value, unsigned condition) {
 
 /// The memory that holds the whole word. Failure INVALID_VALUE where there is none.
 template <typename Word>
-AllocationPtr find_word(const Driver& driver, CUdeviceptr address) {
-  AllocationPtr allocation = driver.memory.find(address);
+AllocationPtr find_word(Driver& driver, CUdeviceptr address) {
+  AllocationPtr allocation = driver.memory().find(address);
   require(allocation && address % sizeof(Word) == 0, CUDA_ERROR_INVALID_VALUE);
   require(address - allocation->base + sizeof(Word) <= allocation->bytes, CUDA_ERROR_INVALID_VALUE);
   return allocation;
@@ -60,7 +60,7 @@ CUresult enqueue(CUstream handle, const Make& make) {
 
 template <typename Word>
 CUresult wait_value(CUstream stream, CUdeviceptr address, Word value, unsigned flags) {
-  return enqueue(stream, [=](const Driver& driver) {
+  return enqueue(stream, [=](Driver& driver) {
     const AllocationPtr allocation = find_word<Word>(driver, address);
     const unsigned condition = flags & ~unsigned{CU_STREAM_WAIT_VALUE_FLUSH};
     holds(Word{0}, value, condition);
@@ -77,7 +77,7 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, Word value, unsigned f
 
 template <typename Word>
 CUresult write_value(CUstream stream, CUdeviceptr address, Word value, unsigned flags) {
-  return enqueue(stream, [=](const Driver& driver) {
+  return enqueue(stream, [=](Driver& driver) {
     const AllocationPtr allocation = find_word<Word>(driver, address);
     require((flags & ~unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER}) == 0,
             CUDA_ERROR_INVALID_VALUE);
@@ -125,7 +125,7 @@ class HostCall {
 };
 
 CUresult call_host(CUstream stream, std::function<void()> function) {
-  return enqueue(stream, [&](const Driver& driver) {
+  return enqueue(stream, [&](Driver& driver) {
     Operation operation;
     operation.may_complete = [call = std::make_shared<HostCall>(std::move(function)),
                               waits = !driver.mode.is_functional] {

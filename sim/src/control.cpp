@@ -105,14 +105,13 @@ uint64_t polypath_sim_contexts_at_once() {
 }
 
 void polypath_sim_hold_contexts(int count) {
-  call([count](Driver& driver) { driver.hold_contexts(count); });
+  call([count](Driver& driver) { driver.context_lifecycle().hold_creations(count); });
 }
 
 void polypath_sim_fail_context(int gpu, int result) {
   call([=](Driver& driver) {
-    const auto& primary =
-        driver.primaries[static_cast<std::size_t>(check_device(driver.node, gpu))];
-    driver.contexts().get(primary.handle).fault = static_cast<CUresult>(result);
+    const CUcontext context = driver.context_lifecycle().primary(check_device(driver.node, gpu));
+    driver.contexts().get(context).fault = static_cast<CUresult>(result);
   });
 }
 
@@ -137,7 +136,7 @@ uint64_t polypath_sim_live_events() {
 }
 
 uint64_t polypath_sim_live_allocations() {
-  return ask([](Driver& driver) { return driver.memory.live(); });
+  return ask([](Driver& driver) { return driver.memory().live(); });
 }
 
 uint64_t polypath_sim_live_graphs() {
@@ -158,7 +157,7 @@ uint64_t polypath_sim_graph_nodes(void* graph) {
 
 int polypath_sim_peek(uint64_t address, void* bytes, uint64_t count) {
   const CUresult result = call([=](Driver& driver) {
-    const AllocationPtr allocation = driver.memory.find(address);
+    const AllocationPtr allocation = driver.memory().find(address);
     require(allocation && count <= allocation->base + allocation->bytes - address,
             CUDA_ERROR_INVALID_VALUE);
     std::memcpy(bytes, allocation->read(address, count), count);

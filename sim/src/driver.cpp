@@ -23,11 +23,22 @@ std::vector<std::uint64_t> free_bytes(const Node& node, const Mode& mode) {
 Driver::Driver(Node simulated, const Mode& mode_settings)
     : node(std::move(simulated)),
       mode(mode_settings),
-      memory(free_bytes(node, mode), mode.is_functional, mode.reuses_addresses),
-      primaries(node.gpus.size()),
-      claims(node.gpus.size()),
       routing_(node),
-      devices_(make_devices()) {
+      memory_(free_bytes(node, mode), mode.is_functional, mode.reuses_addresses),
+      devices_(make_devices()),
+      captures_(graphs_),
+      streams_(contexts_, captures_, *devices_, mode.timeout),
+      events_(contexts_, mode.is_functional),
+      pools_(memory_, node.gpus.size()),
+      deallocator_(memory_, pools_, streams_, *devices_),
+      virtual_memory_(node, memory_, deallocator_, *devices_),
+      copies_(node, routing_, memory_, pools_, contexts_, streams_, captures_, *devices_, counters),
+      kernels_(node, mutex, contexts_, streams_, captures_, *devices_, make_kernel_runner()),
+      graph_execs_(node, memory_, graphs_, contexts_, streams_, events_, copies_, kernels_,
+                   *devices_, counters),
+      context_lifecycle_(node, mode, mutex,
+                         {memory_, *devices_, contexts_, streams_, events_, deallocator_, kernels_,
+                          graph_execs_, counters}) {
   counters.links.resize(node.links.size());
   for (const BackgroundTraffic& traffic : node.traffic)
     devices_->start_traffic(traffic_flow(node, traffic), true);
@@ -46,7 +57,7 @@ std::unique_ptr<Devices> Driver::make_devices() {
 }
 
 std::unique_ptr<KernelRunner> Driver::make_kernel_runner() {
-  const KernelEnvironment environment{node, mutex, memory, contexts_, pools_, counters};
+  const KernelEnvironment environment{node, mutex, memory_, contexts_, pools_, counters};
   if (mode.is_functional)
     return std::make_unique<ThreadedKernels>(environment, mode.seed, mode.folds_blocks);
   return std::make_unique<VirtualKernels>(environment, routing_,

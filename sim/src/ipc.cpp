@@ -81,13 +81,13 @@ using namespace polypath::sim;
 
 namespace {
 
-void require_functional(const Driver& driver, const char* what) {
+void require_functional(Driver& driver, const char* what) {
   if (!driver.mode.is_functional) fail_not_supported(what);
 }
 
 /// The import of this memory by the context; null when there is none.
-AllocationPtr find_import(const Driver& driver, const SharedMemory& memory, CUcontext context) {
-  return driver.memory.find_if([&](const Allocation& allocation) {
+AllocationPtr find_import(Driver& driver, const SharedMemory& memory, CUcontext context) {
+  return driver.memory().find_if([&](const Allocation& allocation) {
     return allocation.import && allocation.context == context &&
            allocation.import->process_id == memory.process.id &&
            allocation.import->buffer_id == memory.buffer_id;
@@ -101,7 +101,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
     require_functional(driver, "cuIpcGetMemHandle but with POLYPATH_SIM_MODE=functional");
     driver.contexts().current();
     CUipcMemHandle& result = out(handle);
-    const AllocationPtr allocation = driver.memory.find(address);
+    const AllocationPtr allocation = driver.memory().find(address);
     // Neither pool memory nor what was imported can be passed on.
     require(allocation && allocation->kind == Allocation::Kind::device, CUDA_ERROR_INVALID_VALUE);
     auto& shadow = static_cast<SharedShadow&>(*allocation->shadow);
@@ -142,7 +142,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsi
     allocation.context = context.handle;
     allocation.import = std::make_shared<Import>(Import{shared.process.id, shared.buffer_id, 1});
     allocation.shadow = std::move(shadow);
-    result = driver.memory.add(std::move(allocation))->base;
+    result = driver.memory().add(std::move(allocation))->base;
   });
 }
 
@@ -156,7 +156,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     require_functional(driver, "cuIpcCloseMemHandle but with POLYPATH_SIM_MODE=functional");
     driver.contexts().current();
     AllocationPtr allocation =
-        driver.memory.find_base(address, {Allocation::Kind::imported}, CUDA_ERROR_INVALID_VALUE);
+        driver.memory().find_base(address, {Allocation::Kind::imported}, CUDA_ERROR_INVALID_VALUE);
     driver.captures().require_unsafe_calls_allowed();
     if (--allocation->import->opened == 0) driver.deallocator().free(std::move(allocation));
   });

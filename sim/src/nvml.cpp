@@ -275,7 +275,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t* info) {
     Driver& driver = driver_instance();
     const std::lock_guard lock(driver.mutex);
     result.total = gpu_of(device).memory_bytes;
-    result.free = driver.memory.free_bytes(index);
+    result.free = driver.memory().free_bytes(index);
     result.used = result.total - result.free;
   });
 }
