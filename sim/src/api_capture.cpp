@@ -1,9 +1,6 @@
 // Stream capture. Graphs with captured fills, and with captured copies of rows or of pageable
 // memory, can be counted and destroyed, not instantiated.
 #include "call.hpp"
-#include "driver.hpp"
-#include "failure.hpp"
-#include "objects.hpp"
 
 using namespace polypath::sim;
 

@@ -1,6 +1,5 @@
 // Fills of one dimension.
 #include "call.hpp"
-#include "driver.hpp"
 
 namespace {
 

@@ -1,10 +1,9 @@
+// Graphs that a program puts together, and instantiated ones.
 #include <algorithm>
 #include <bit>
 
 #include "call.hpp"
 #include "device_traits.hpp"
-#include "driver.hpp"
-#include "failure.hpp"
 
 namespace polypath::sim {
 namespace {

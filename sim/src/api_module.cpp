@@ -7,8 +7,6 @@
 
 #include "call.hpp"
 #include "device_traits.hpp"
-#include "driver.hpp"
-#include "failure.hpp"
 
 using namespace polypath::sim;
 

@@ -8,8 +8,6 @@
 
 #include "base/thread.hpp"
 #include "call.hpp"
-#include "driver.hpp"
-#include "failure.hpp"
 
 using namespace polypath::sim;
 

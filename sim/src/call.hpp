@@ -1,4 +1,5 @@
-// The frame of every C function: the driver's lock, and failures turned into codes.
+// The frame of every C function: the driver's lock, and failures turned into codes. Brings all
+// parts of the driver.
 #pragma once
 
 #include <mutex>

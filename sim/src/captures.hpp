@@ -1,8 +1,8 @@
 // Stream captures under way, and the graphs that they build.
 //
-// Captures owns the list of captures; their graphs lie in Graphs. What a stream or an event has to do
-// with one is in its CaptureMember (objects.hpp). The driver's lock guards all of it; any() needs
-// none.
+// Captures owns the list of captures; their graphs lie in Graphs. What a stream or an event has to
+// do with one is in its CaptureMember (objects.hpp). The driver's lock guards all of it; any()
+// needs none.
 #pragma once
 
 #include <atomic>
@@ -26,8 +26,8 @@ class Captures {
 
   /// Failure STREAM_CAPTURE_UNSUPPORTED for a legacy stream, ILLEGAL_STATE when it is in capture.
   void begin(Stream& stream, CUstreamCaptureMode mode);
-  /// Ends the capture that the stream began, and returns its graph, which is the caller's. Failures:
-  /// as of cuStreamEndCapture. Of an invalid or unjoined capture the graph is destroyed.
+  /// Ends the capture that the stream began, and returns its graph, which is the caller's.
+  /// Failures: as of cuStreamEndCapture. Of an invalid or unjoined capture the graph is destroyed.
   CUgraph end(Stream& stream);
   /// Ends the stream's capture, if it is in one, and destroys the graph.
   void abandon(const Stream& stream);

@@ -1,8 +1,8 @@
 // How contexts are made, and what ends with them; the primary contexts of the GPUs.
 //
-// ContextLifecycle owns the primary contexts' counts and this process's claims to GPUs, guarded by the
-// driver's lock. What makes or ends a context gives the lock back meanwhile: what was looked up has
-// to be looked up again.
+// ContextLifecycle owns the primary contexts' counts and this process's claims to GPUs, guarded by
+// the driver's lock. What makes or ends a context gives the lock back meanwhile: what was looked up
+// has to be looked up again.
 #pragma once
 
 #include <memory>
@@ -43,8 +43,8 @@ class ContextLifecycle {
   /// Failure DEVICE_UNAVAILABLE when the compute mode forbids it, OUT_OF_MEMORY when the GPU is
   /// full.
   CUcontext create(int device, unsigned flags);
-  /// Waits for the context's work, then releases all that belongs to it. Failure INVALID_CONTEXT for
-  /// a primary one, which ends with its last release, and for none.
+  /// Waits for the context's work, then releases all that belongs to it. Failure INVALID_CONTEXT
+  /// for a primary one, which ends with its last release, and for none.
   void destroy(CUcontext handle);
 
   /// The device's primary context; null: none now.
@@ -57,7 +57,8 @@ class ContextLifecycle {
   /// releases.
   void reset_primary(int device);
 
-  /// From now on creations wait until `count` of them run at once, or until they did (0: no longer).
+  /// From now on creations wait until `count` of them run at once, or until they did (0: no
+  /// longer).
   void hold_creations(int count) noexcept { held_ = count; }
 
  private:

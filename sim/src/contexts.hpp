@@ -1,7 +1,7 @@
 // The contexts of the process, and which of them is current to a thread.
 //
-// Contexts owns all contexts, guarded by the driver's lock. How they are made and what ends with them
-// is in context_lifecycle.hpp.
+// Contexts owns all contexts, guarded by the driver's lock. How they are made and what ends with
+// them is in context_lifecycle.hpp.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // Copies and fills: what they move, what they take of the node, and their issue.
 //
-// Copies owns nothing. All functions are called under the driver's lock. Those that issue may give it
-// back meanwhile: what was looked up has to be looked up again. Where no stream, context or memory
-// is there, they throw what Streams, Contexts and find_operand() throw.
+// Copies owns nothing. All functions are called under the driver's lock. Those that issue may give
+// it back meanwhile: what was looked up has to be looked up again. Where no stream, context or
+// memory is there, they throw what Streams, Contexts and find_operand() throw.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // The end of allocations: an address is invalid at once, its memory is free when no work uses it.
 //
-// Deallocator owns nothing. All functions are called under the driver's lock. What waits may give it
-// back meanwhile: what was looked up has to be looked up again.
+// Deallocator owns nothing. All functions are called under the driver's lock. What waits may give
+// it back meanwhile: what was looked up has to be looked up again.
 #pragma once
 
 #include "devices.hpp"

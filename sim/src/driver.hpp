@@ -1,7 +1,7 @@
 // The simulated driver: its parts, and the one lock that guards them. One a process (instance.hpp).
 //
-// The C functions (api_*.cpp, ipc.cpp, control.cpp, nvml.cpp) reach it by call() (call.hpp) and call
-// the parts that they mean. Each part needs only those above it in the list of members below:
+// The C functions (api_*.cpp, ipc.cpp, control.cpp, nvml.cpp) reach it by call() (call.hpp) and
+// call the parts that they mean. Each part needs only those above it in the list of members below:
 //
 //   memory, contexts, graphs             what there is
 //   devices                              run operations, and keep time

@@ -1,7 +1,7 @@
 // Instantiated graphs, and their launches.
 //
-// GraphExecs owns all instantiated graphs, guarded by the driver's lock. A handle that is none, or no
-// longer, is Failure INVALID_VALUE. A launch may give the lock back before it looks anything up.
+// GraphExecs owns all instantiated graphs, guarded by the driver's lock. A handle that is none, or
+// no longer, is Failure INVALID_VALUE. A launch may give the lock back before it looks anything up.
 #pragma once
 
 #include <cstddef>
@@ -73,8 +73,9 @@ class GraphExecs {
   void destroy_all(CUcontext context);
   [[nodiscard]] std::size_t live() const noexcept { return table_.live(); }
 
-  /// What the node of the graph that it was made from does in it, to be replaced by work of the same
-  /// kind after note_change(). A node that was added later is no part of it: Failure INVALID_VALUE.
+  /// What the node of the graph that it was made from does in it, to be replaced by work of the
+  /// same kind after note_change(). A node that was added later is no part of it: Failure
+  /// INVALID_VALUE.
   [[nodiscard]] GraphWork& work(CUgraphExec handle, CUgraphNode node);
   /// Counts the change of an instantiated graph that is in flight.
   void note_change(CUgraphExec handle);

@@ -1,7 +1,8 @@
 // CUDA graphs as they are put together: nodes with their dependencies.
 //
-// Graphs owns all graphs and the handles of their nodes. It knows nothing of what nodes do. All of it
-// is guarded by the driver's lock. A handle that is none, or no longer, is Failure INVALID_VALUE.
+// Graphs owns all graphs and the handles of their nodes. It knows nothing of what nodes do. All of
+// it is guarded by the driver's lock. A handle that is none, or no longer, is Failure
+// INVALID_VALUE.
 #pragma once
 
 #include <cstddef>
@@ -62,13 +63,13 @@ class Graphs {
  public:
   CUgraph create();
   void destroy(CUgraph handle);
-  /// Valid until the next call of a function that is not const.
+  /// The result is valid until a function is called that is not const.
   const Graph& get(CUgraph handle) const;
   [[nodiscard]] std::size_t live() const noexcept { return graphs_.live(); }
 
   /// Adds a node at the end, and fills in its handle, which is returned.
   CUgraphNode add_node(CUgraph handle, GraphNode node);
-  /// The place of the node in its graph, which is known to live.
+  /// The node's graph, and its place there.
   [[nodiscard]] GraphNodeId find_node(CUgraphNode node) const;
   /// The places of these nodes in the graph. Failure INVALID_VALUE for nodes of another graph, and
   /// for doubles.

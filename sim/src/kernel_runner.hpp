@@ -1,5 +1,5 @@
-// What runs kernels: their host builds (simt/), in virtual time (virtual_kernels.hpp) or on a thread
-// of the driver (threaded_kernels.hpp). Launches are in kernels.hpp.
+// What runs kernels: their host builds (simt/), in virtual time (virtual_kernels.hpp) or on a
+// thread of the driver (threaded_kernels.hpp). Launches are in kernels.hpp.
 #pragma once
 
 #include <atomic>

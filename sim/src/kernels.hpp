@@ -1,9 +1,9 @@
 // Kernels: modules, functions, and launches.
 //
-// Kernels owns all modules and functions, knows which kernels may still run, and owns what runs them.
-// All of it is guarded by the driver's lock. A handle that is none, or no longer, is Failure
-// INVALID_HANDLE. What waits may give the lock back meanwhile: what was looked up has to be looked up
-// again.
+// Kernels owns all modules and functions, knows which kernels may still run, and owns what runs
+// them. All of it is guarded by the driver's lock. A handle that is none, or no longer, is Failure
+// INVALID_HANDLE. What waits may give the lock back meanwhile: what was looked up has to be looked
+// up again.
 #pragma once
 
 #include <map>

@@ -1,11 +1,7 @@
-// The objects of the opaque handles: contexts, streams, events, pools. Graphs are in graphs.hpp.
+// The objects of opaque handles that refer to each other: contexts, streams, events, captures.
+// Plain data under the driver's lock; the parts that own them are in contexts.hpp, streams.hpp,
+// events.hpp and captures.hpp.
 #pragma once
-
-#include <optional>
-#include <variant>
-
-#include <atomic>
-#include <utility>
 
 #include <cstdint>
 #include <map>
@@ -15,8 +11,7 @@
 #include <vector>
 
 #include "cuda_api.hpp"
-#include "handle_table.hpp"
-#include "memory.hpp"
+#include "failure.hpp"
 #include "operation.hpp"
 
 namespace polypath::sim {
@@ -46,9 +41,6 @@ struct CaptureMember {
   /// Failure STREAM_CAPTURE_MERGE when both are in different captures.
   void join(const CaptureMember& other);
 };
-
-/// Operations that a stream takes after the one it is at; measured with copies on an H200.
-inline constexpr int kStreamDepth = 1021;
 
 struct Stream {
   CUcontext context = nullptr;
@@ -106,13 +98,6 @@ struct Context {
     std::erase_if(orphans, [](const OperationPtr& other) { return other->done; });
     orphans.push_back(std::move(operation));
   }
-};
-
-/// Memory of a device that is allocated in the order of streams.
-struct Pool {
-  int device = 0;
-  Access access;
-  bool is_destroyed = false;  ///< what was allocated from it stays
 };
 
 }  // namespace polypath::sim

@@ -1,7 +1,7 @@
 // Memory pools: those of programs, and the default one of each GPU.
 //
-// Pools owns them, guarded by the driver's lock. A pool that was destroyed lives on, unusable, while
-// memory of it does.
+// Pools owns them, guarded by the driver's lock. A pool that was destroyed lives on, unusable,
+// while memory of it does.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,15 @@
 #include "cuda_api.hpp"
 #include "handle_table.hpp"
 #include "memory.hpp"
-#include "objects.hpp"
 
 namespace polypath::sim {
+
+/// Memory of a device that is allocated in the order of streams.
+struct Pool {
+  int device = 0;
+  Access access;
+  bool is_destroyed = false;  ///< what was allocated from it stays
+};
 
 class Pools {
  public:
@@ -28,7 +34,7 @@ class Pools {
 
   /// One that was not destroyed. Failure INVALID_VALUE when it was, or is none.
   [[nodiscard]] Pool& get(CUmemoryPool handle) const;
-  /// Of a pool that memory belongs to; it may be destroyed.
+  /// The access to memory of a pool, which may be destroyed.
   [[nodiscard]] const Access& access(CUmemoryPool handle) const {
     return table_.get(handle).access;
   }

@@ -1,5 +1,5 @@
-// How a GPU gets at memory, by what its context was given access to. Functions of the driver's state:
-// called under its lock.
+// How a GPU gets at memory, by what its context was given access to. Functions of the driver's
+// state: called under its lock.
 #pragma once
 
 #include "contexts.hpp"

@@ -2,8 +2,8 @@
 // mappings of it and access to them.
 //
 // VirtualMemory owns the reservations and what handles hold of physical memory; mappings lie in
-// Memory. All of it is guarded by the driver's lock. What is not otherwise said is Failure
-// INVALID_VALUE.
+// Memory. All of it is guarded by the driver's lock. Arguments that do not fit are Failure
+// INVALID_VALUE, where nothing else is said.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ class VirtualMemory {
   VirtualMemory(const Node& node, Memory& memory, Deallocator& deallocator, Devices& devices)
       : node_(node), memory_(memory), deallocator_(deallocator), devices_(devices) {}
 
-  /// Of addresses and sizes of memory with these properties. Failure NOT_SUPPORTED for memory that
-  /// other processes may open.
+  /// What addresses and sizes of memory with these properties are multiples of. Failure
+  /// NOT_SUPPORTED for memory that other processes may open.
   [[nodiscard]] std::size_t granularity(const CUmemAllocationProp* properties) const;
   CUdeviceptr reserve(std::size_t bytes, std::size_t alignment);
   /// Ends a reservation without mappings.
