@@ -12,16 +12,17 @@ namespace {
 
 CUresult copy(std::uintptr_t dst, std::uintptr_t src, std::size_t bytes, CUstream stream,
               bool is_synchronous) {
-  return call([&](Driver& driver) { driver.copy({{dst}, {src}, bytes}, stream, is_synchronous); });
+  return call(
+      [&](Driver& driver) { driver.copies().copy({{dst}, {src}, bytes}, stream, is_synchronous); });
 }
 
 CUresult copy_peer(std::uintptr_t dst, CUcontext dst_context, std::uintptr_t src,
                    CUcontext src_context, std::size_t bytes, CUstream stream, bool is_synchronous) {
   return call([&](Driver& driver) {
-    driver.contexts.get(dst_context, CUDA_ERROR_INVALID_CONTEXT);
-    driver.contexts.get(src_context, CUDA_ERROR_INVALID_CONTEXT);
-    driver.copy({{dst, 0, 0, dst_context}, {src, 0, 0, src_context}, bytes}, stream,
-                is_synchronous);
+    driver.contexts().get(dst_context, CUDA_ERROR_INVALID_CONTEXT);
+    driver.contexts().get(src_context, CUDA_ERROR_INVALID_CONTEXT);
+    driver.copies().copy({{dst, 0, 0, dst_context}, {src, 0, 0, src_context}, bytes}, stream,
+                         is_synchronous);
   });
 }
 
@@ -158,29 +159,15 @@ bool read_attributes(const Batch& batch) {
 /// `failed` becomes the index of the copy that cannot be, or SIZE_MAX.
 void issue(Driver& driver, const Batch& batch, CUstream handle, std::size_t& failed) {
   failed = SIZE_MAX;
-  driver.current_context();
+  driver.contexts().current();
   require(
       batch.dsts != nullptr && batch.srcs != nullptr && batch.sizes != nullptr && batch.count > 0,
       CUDA_ERROR_INVALID_VALUE);
   const bool is_during_call = read_attributes(batch);
-  driver.wait_for_room(handle, batch.count);
-  Stream& stream = driver.stream(handle);
-  if (stream.capture.is_active()) fail_not_supported("cuMemcpyBatchAsync in a capture");
-  std::vector<PreparedCopy> prepared;
-  for (failed = 0; failed < batch.count; ++failed)
-    prepared.push_back(
-        driver.prepare_copy(driver.contexts.get(stream.context),
-                            {{batch.dsts[failed]}, {batch.srcs[failed]}, batch.sizes[failed]}));
-  failed = SIZE_MAX;
-  OperationPtr last;
-  bool is_waited_for = is_during_call;
-  for (PreparedCopy& copy : prepared) {
-    driver.count(copy);
-    is_waited_for = is_waited_for || copy.is_pageable;
-    last = driver.enqueue(stream, std::move(copy.operation));
-  }
-  driver.spend(driver.node.costs.copy_issue_us);
-  if (is_waited_for) driver.wait(last);
+  std::vector<CopyRequest> requests;
+  for (std::size_t i = 0; i < batch.count; ++i)
+    requests.push_back({{batch.dsts[i]}, {batch.srcs[i]}, batch.sizes[i]});
+  driver.copies().copy_batch(requests, handle, is_during_call, failed);
 }
 
 CUresult issue(const Batch& batch, std::size_t* fail_index, CUstream stream) {

@@ -67,12 +67,13 @@ CopyRequest read(const auto& params, CUcontext dst_context, CUcontext src_contex
 }
 
 CUresult copy(const CUDA_MEMCPY2D* params, CUstream stream, bool is_synchronous) {
-  return call([&](Driver& driver) { driver.copy(read(out(params)), stream, is_synchronous); });
+  return call(
+      [&](Driver& driver) { driver.copies().copy(read(out(params)), stream, is_synchronous); });
 }
 
 CUresult copy(const CUDA_MEMCPY3D* params, CUstream stream, bool is_synchronous) {
   return call([&](Driver& driver) {
-    driver.copy(read(out(params), nullptr, nullptr), stream, is_synchronous);
+    driver.copies().copy(read(out(params), nullptr, nullptr), stream, is_synchronous);
   });
 }
 
@@ -80,9 +81,9 @@ CUresult copy(const CUDA_MEMCPY3D_PEER* params, CUstream stream, bool is_synchro
   return call([&](Driver& driver) {
     const CUDA_MEMCPY3D_PEER& peer_params = out(params);
     for (const CUcontext context : {peer_params.dstContext, peer_params.srcContext})
-      if (context != nullptr) driver.contexts.get(context, CUDA_ERROR_INVALID_CONTEXT);
-    driver.copy(read(peer_params, peer_params.dstContext, peer_params.srcContext), stream,
-                is_synchronous);
+      if (context != nullptr) driver.contexts().get(context, CUDA_ERROR_INVALID_CONTEXT);
+    driver.copies().copy(read(peer_params, peer_params.dstContext, peer_params.srcContext), stream,
+                         is_synchronous);
   });
 }
 

@@ -11,8 +11,8 @@ using namespace polypath::sim;
 
 namespace {
 
-const polypath::Gpu& gpu_of(const Driver& driver, CUdevice device) {
-  return driver.node.gpus[static_cast<std::size_t>(driver.check_device(device))];
+const polypath::Gpu& gpu_of(Driver& driver, CUdevice device) {
+  return driver.node.gpus[static_cast<std::size_t>(check_device(driver.node, device))];
 }
 
 void copy_text(const std::string& text, char* buffer, int length) {
@@ -39,7 +39,7 @@ int compute_mode(const Mode& mode) {
   throw Failure{CUDA_ERROR_UNKNOWN};
 }
 
-int attribute(const Driver& driver, CUdevice_attribute name, CUdevice device) {
+int attribute(Driver& driver, CUdevice_attribute name, CUdevice device) {
   const polypath::Gpu& gpu = gpu_of(driver, device);
   const DeviceTraits& traits = device_traits(gpu.name);
   unsigned domain = 0;
@@ -94,8 +94,8 @@ int attribute(const Driver& driver, CUdevice_attribute name, CUdevice device) {
 CUresult cuInit(unsigned int flags) {
   return guarded([flags] {
     require(flags == 0, CUDA_ERROR_INVALID_VALUE);
-    Driver::initialise();
-    Driver::forbid_children();
+    initialise_driver();
+    forbid_children();
   });
 }
 
@@ -108,7 +108,7 @@ CUresult cuDeviceGetCount(int* count) {
 }
 
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {
-  return call([&](Driver& driver) { out(device) = driver.check_device(ordinal); });
+  return call([&](Driver& driver) { out(device) = check_device(driver.node, ordinal); });
 }
 
 CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
@@ -118,7 +118,7 @@ CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
 CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
   return call([&](Driver& driver) {
     const std::string text =
-        fmt::format("{:<12.12}sim{}", driver.node.name, driver.check_device(device));
+        fmt::format("{:<12.12}sim{}", driver.node.name, check_device(driver.node, device));
     out(uuid) = {};
     std::memcpy(uuid->bytes, text.data(), std::min(text.size(), sizeof uuid->bytes));
   });
@@ -134,23 +134,26 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute name, CUdevice devi
 
 CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
   return call([&](Driver& driver) {
-    copy_text(pci_bus_id(driver.node, driver.check_device(device)), text, length);
+    copy_text(pci_bus_id(driver.node, check_device(driver.node, device)), text, length);
   });
 }
 
 CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
   return call([&](Driver& driver) {
-    out(can) = driver.has_peer_link(driver.check_device(device), driver.check_device(peer)) ? 1 : 0;
+    out(can) = has_peer_link(driver.node, check_device(driver.node, device),
+                             check_device(driver.node, peer))
+                   ? 1
+                   : 0;
   });
 }
 
 CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute name, CUdevice device,
                                  CUdevice peer) {
   return call([&](Driver& driver) {
-    driver.check_device(device);
-    driver.check_device(peer);
+    check_device(driver.node, device);
+    check_device(driver.node, peer);
     require(device != peer, CUDA_ERROR_INVALID_DEVICE);
-    const int linked = driver.has_peer_link(device, peer) ? 1 : 0;
+    const int linked = has_peer_link(driver.node, device, peer) ? 1 : 0;
     switch (static_cast<int>(name)) {
       case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK: out(value) = 0; return;
       case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED: out(value) = linked; return;

@@ -11,80 +11,49 @@ void require_not_captured(const Event& event) {
 
 }  // namespace
 
-Operation polypath::sim::Driver::record_operation(CUevent handle) {
-  Operation operation;
-  operation.is_delayable = true;
-  // The serial number of the next record.
-  operation.effect = [this, handle, serial = events.get(handle).serial + 1] {
-    const Event* const recorded = events.find(handle);
-    if (recorded != nullptr && recorded->serial == serial) events.set_mark(handle, Mark::settled);
-  };
-  return operation;
-}
-
-void polypath::sim::Driver::note_record(CUevent handle, OperationPtr record,
-                                        std::uint64_t stream_id) {
-  Event& event = events.get(handle);
-  event.record = std::move(record);
-  // In virtual time a poll lets time pass, and needs the lock.
-  events.set_mark(handle, mode.is_functional ? Mark::pending : Mark::none);
-  ++event.serial;
-  event.capture = {};
-  event.stream_id = stream_id;
-}
-
 CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
   return call([&](Driver& driver) {
     constexpr unsigned kFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
-    Context& context = driver.current_context();
+    Context& context = driver.contexts().current();
     out(handle);
     if ((flags & CU_EVENT_INTERPROCESS) != 0) fail_not_supported("interprocess events");
     require((flags & ~kFlags) == 0, CUDA_ERROR_INVALID_VALUE);
-    auto event = std::make_unique<Event>();
-    event->context = context.handle;
-    event->flags = flags;
-    *handle = driver.events.add(std::move(event));
-    driver.events.set_mark(*handle, Mark::settled);  // an event never recorded counts as complete
-    context.events.insert(*handle);
+    *handle = driver.events().create(context, flags);
   });
 }
 
 CUresult cuEventDestroy_v2(CUevent handle) {
-  return call([&](Driver& driver) {
-    driver.contexts.get(driver.events.get(handle).context).events.erase(handle);
-    driver.events.remove(handle);
-  });
+  return call([&](Driver& driver) { driver.events().destroy(handle); });
 }
 
 CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
   return call([&](Driver& driver) {
-    driver.current_context();
-    driver.wait_for_room(stream_handle);
-    Event& event = driver.events.get(handle);
-    Stream& stream = driver.stream(stream_handle);
+    driver.contexts().current();
+    driver.streams().wait_for_room(stream_handle);
+    const Event& event = driver.events().get(handle);
+    Stream& stream = driver.streams().get(stream_handle);
     require(event.context == stream.context, CUDA_ERROR_INVALID_HANDLE);
     if (stream.capture.is_active()) {
-      driver.events.set_mark(handle, Mark::none);
-      ++event.serial;
-      event.capture = stream.capture;
-      event.record = nullptr;
+      driver.events().note_captured_record(handle, stream.capture);
       return;
     }
-    driver.note_record(handle, driver.enqueue(stream, driver.record_operation(handle)), stream.id);
-    driver.spend(driver.node.costs.call_us);
+    Events& events = driver.events();
+    events.note_record(handle, driver.streams().enqueue(stream, events.record_operation(handle)),
+                       stream.id);
+    driver.devices().spend(driver.node.costs.call_us);
   });
 }
 
 CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int flags) {
   return call([&](Driver& driver) {
-    driver.current_context();
-    driver.wait_for_room(stream_handle);
-    Stream& stream = driver.stream(stream_handle);
-    const Event& event = driver.events.get(handle);
+    driver.contexts().current();
+    driver.streams().wait_for_room(stream_handle);
+    Stream& stream = driver.streams().get(stream_handle);
+    const Event& event = driver.events().get(handle);
     if (flags == CU_EVENT_WAIT_EXTERNAL) {
       require(stream.capture.is_active(), CUDA_ERROR_INVALID_VALUE);
       require_not_captured(event);
-      driver.add_captured(stream.capture, GraphEvent{handle, event.context, false});
+      driver.captures().add_node(stream.capture, GraphEvent{handle, event.context, false});
       return;
     }
     require(flags == CU_EVENT_WAIT_DEFAULT, CUDA_ERROR_INVALID_VALUE);
@@ -95,28 +64,28 @@ CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int 
       return;
     }
     require(!stream.capture.is_active() || !event.record, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
-    driver.spend(driver.node.costs.call_us);
+    driver.devices().spend(driver.node.costs.call_us);
     if (!event.record || event.stream_id == stream.id) return;
     Operation operation;
     operation.after.push_back(event.record);
-    driver.enqueue(stream, std::move(operation));
+    driver.streams().enqueue(stream, std::move(operation));
   });
 }
 
 CUresult cuEventQuery(CUevent handle) {
   const auto query = [handle](Driver& driver) {
-    require_not_captured(driver.events.get(handle));
-    driver.require_capture_allows();
-    driver.spend(driver.node.costs.call_us);
-    driver.catch_up();
-    return driver.events.mark(handle) == Mark::settled ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    require_not_captured(driver.events().get(handle));
+    driver.captures().require_unsafe_calls_allowed();
+    driver.devices().spend(driver.node.costs.call_us);
+    driver.devices().catch_up();
+    return driver.events().mark(handle) == Mark::settled ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   };
   return guarded([&] {
-    const Driver& driver = Driver::get();
-    switch (driver.events.mark(handle)) {
+    Driver& driver = driver_instance();
+    switch (driver.events().mark(handle)) {
       case Mark::settled: return CUDA_SUCCESS;
       case Mark::pending:
-        if (!driver.captures.any()) return CUDA_ERROR_NOT_READY;
+        if (!driver.captures().any()) return CUDA_ERROR_NOT_READY;
         break;
       case Mark::none: break;
     }
@@ -126,28 +95,27 @@ CUresult cuEventQuery(CUevent handle) {
 
 CUresult cuEventSynchronize(CUevent handle) {
   return call([&](Driver& driver) {
-    const Event& event = driver.events.get(handle);
+    const Event& event = driver.events().get(handle);
     require_not_captured(event);
-    driver.require_capture_allows();
-    driver.spend(driver.node.costs.call_us);
+    driver.captures().require_unsafe_calls_allowed();
+    driver.devices().spend(driver.node.costs.call_us);
     const CUcontext context = event.context;
-    if (event.record) driver.wait(OperationPtr(event.record));
-    if (const Context* const owner = driver.contexts.find(context))
-      Driver::require_no_fault(*owner);
+    if (event.record) driver.devices().wait(OperationPtr(event.record));
+    if (const Context* const owner = driver.contexts().find(context)) owner->require_no_fault();
   });
 }
 
 CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start_handle, CUevent end_handle) {
   return call([&](Driver& driver) {
-    const Event& start = driver.events.get(start_handle);
-    const Event& end = driver.events.get(end_handle);
+    const Event& start = driver.events().get(start_handle);
+    const Event& end = driver.events().get(end_handle);
     out(milliseconds);
     for (const Event* event : {&start, &end}) {
       require_not_captured(*event);
       require(event->has_timing() && event->record, CUDA_ERROR_INVALID_HANDLE);
     }
     require(start.context == end.context, CUDA_ERROR_INVALID_HANDLE);
-    driver.catch_up();
+    driver.devices().catch_up();
     if (!start.record->done || !end.record->done) return CUDA_ERROR_NOT_READY;
     const double us = end.record->timestamp_us - start.record->timestamp_us;
     *milliseconds = static_cast<float>(us / 1e3);

@@ -1,6 +1,5 @@
 // Fills of one dimension.
 #include "call.hpp"
-#include "driver.hpp"
 
 namespace {
 
@@ -11,7 +10,7 @@ template <typename Value>
 CUresult fill(CUdeviceptr dst, Value value, std::size_t count, CUstream stream,
               bool is_synchronous) {
   return call([&](Driver& driver) {
-    driver.fill(dst, {value, sizeof value}, count, stream, is_synchronous);
+    driver.copies().fill(dst, {value, sizeof value}, count, stream, is_synchronous);
   });
 }
 

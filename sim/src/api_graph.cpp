@@ -1,9 +1,9 @@
+// Graphs that a program puts together, and instantiated ones.
 #include <algorithm>
 #include <bit>
 
 #include "call.hpp"
-#include "driver.hpp"
-#include "failure.hpp"
+#include "device_traits.hpp"
 
 namespace polypath::sim {
 namespace {
@@ -48,15 +48,14 @@ void require_one_dimension(const CUDA_MEMCPY3D& params) {
 /// Failure INVALID_CONTEXT when `context` is no live one; INVALID_VALUE when the copy is empty, an
 /// address is out of bounds or freed, or memory is not of the type that the parameters
 /// name. Failure NOT_SUPPORTED for arrays, more than one dimension, offsets, and pageable memory.
-GraphCopy read_graph_copy(const Driver& driver, const CUDA_MEMCPY3D* parameters,
-                          CUcontext context) {
-  const Context& runs_in = driver.contexts.get(context, CUDA_ERROR_INVALID_CONTEXT);
+GraphCopy read_graph_copy(Driver& driver, const CUDA_MEMCPY3D* parameters, CUcontext context) {
+  const Context& runs_in = driver.contexts().get(context, CUDA_ERROR_INVALID_CONTEXT);
   require(parameters != nullptr, CUDA_ERROR_INVALID_VALUE);
   const CUDA_MEMCPY3D& params = *parameters;
   require_one_dimension(params);
   const auto find = [&](const Side& side) {
-    const Operand operand = find_operand(driver.memory, address_of(side), params.WidthInBytes,
-                                         driver.host_near(runs_in));
+    const Operand operand = find_operand(driver.memory(), address_of(side), params.WidthInBytes,
+                                         host_near(driver.node, runs_in.device));
     if (!operand.allocation) fail_not_supported("pageable memory in a graph");
     require(fits(side.type, *operand.allocation), CUDA_ERROR_INVALID_VALUE);
     return operand;
@@ -69,11 +68,11 @@ GraphCopy read_graph_copy(const Driver& driver, const CUDA_MEMCPY3D* parameters,
 CUresult change_dependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
                              const CUgraphEdgeData* edges, std::size_t count, bool depends) {
   return call([&](Driver& driver) {
-    driver.graphs.get(graph, CUDA_ERROR_INVALID_VALUE);
+    driver.graphs().get(graph);
     require(count == 0 || (from != nullptr && to != nullptr), CUDA_ERROR_INVALID_VALUE);
     if (edges != nullptr) fail_not_supported("edges with data");
     for (std::size_t i = 0; i < count; ++i)
-      driver.change_dependency(graph, from[i], to[i], depends);
+      driver.graphs().change_dependency(graph, from[i], to[i], depends);
   });
 }
 
@@ -88,8 +87,8 @@ CUresult cuGraphCreate(CUgraph* graph, unsigned int flags) {
   return call([&](Driver& driver) {
     CUgraph& result = out(graph);
     require(flags == 0, CUDA_ERROR_INVALID_VALUE);
-    result = driver.add_graph();
-    driver.spend(driver.node.costs.graph_create_us);
+    result = driver.graphs().create();
+    driver.devices().spend(driver.node.costs.graph_create_us);
   });
 }
 
@@ -97,9 +96,8 @@ CUresult cuGraphCreate(CUgraph* graph, unsigned int flags) {
 // the capture's.
 CUresult cuGraphDestroy(CUgraph graph) {
   return call([&](Driver& driver) {
-    for (const std::shared_ptr<Capture>& capture : driver.captures)
-      require(capture->graph != graph, CUDA_ERROR_ILLEGAL_STATE);
-    driver.destroy_graph(graph);
+    require(!driver.captures().owns(graph), CUDA_ERROR_ILLEGAL_STATE);
+    driver.graphs().destroy(graph);
   });
 }
 
@@ -107,12 +105,12 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph, const CUgraphNod
                               size_t count, const CUDA_MEMCPY3D* parameters, CUcontext context) {
   return call([&](Driver& driver) {
     CUgraphNode& result = out(node);
-    driver.graphs.get(graph, CUDA_ERROR_INVALID_VALUE);
+    driver.graphs().get(graph);
     GraphNode new_node;
-    new_node.after = driver.find_graph_nodes(graph, dependencies, count);
+    new_node.after = driver.graphs().find_nodes(graph, dependencies, count);
     new_node.work = read_graph_copy(driver, parameters, context);
-    result = driver.add_graph_node(graph, std::move(new_node));
-    driver.spend(driver.node.costs.graph_add_node_us);
+    result = driver.graphs().add_node(graph, std::move(new_node));
+    driver.devices().spend(driver.node.costs.graph_add_node_us);
   });
 }
 
@@ -121,10 +119,10 @@ CUresult cuGraphAddEventRecordNode(CUgraphNode* node, CUgraph graph,
   return call([&](Driver& driver) {
     CUgraphNode& result = out(node);
     GraphNode new_node;
-    new_node.after = driver.find_graph_nodes(graph, dependencies, count);
-    new_node.work = GraphEvent{event, driver.events.get(event).context, true};
-    result = driver.add_graph_node(graph, std::move(new_node));
-    driver.spend(driver.node.costs.graph_add_node_us);
+    new_node.after = driver.graphs().find_nodes(graph, dependencies, count);
+    new_node.work = GraphEvent{event, driver.events().get(event).context, true};
+    result = driver.graphs().add_node(graph, std::move(new_node));
+    driver.devices().spend(driver.node.costs.graph_add_node_us);
   });
 }
 
@@ -140,7 +138,7 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode* from, co
 
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
   return call([&](Driver& driver) {
-    const std::vector<GraphNode>& all = driver.graphs.get(graph, CUDA_ERROR_INVALID_VALUE).nodes;
+    const std::vector<GraphNode>& all = driver.graphs().get(graph).nodes;
     std::size_t& room = out(count);
     if (nodes == nullptr) {
       room = all.size();
@@ -155,48 +153,36 @@ CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
   return call([&](Driver& driver) {
-    driver.current_context();
+    driver.contexts().current();
     // Taken for a call that allocates.
-    driver.require_capture_allows();
+    driver.captures().require_unsafe_calls_allowed();
     CUgraphExec& result = out(exec);
     if (flags != 0) fail_not_supported("cuGraphInstantiateWithFlags with flags");
-    result = driver.instantiate(graph);
-    const auto nodes = static_cast<double>(driver.graph_execs.get(result).nodes.size());
-    const polypath::Costs& costs = driver.node.costs;
-    driver.spend(costs.graph_instantiate_us + nodes * costs.graph_instantiate_node_us);
+    result = driver.graph_execs().instantiate(graph);
   });
 }
 
-// A launch under way goes on to its end.
 CUresult cuGraphExecDestroy(CUgraphExec handle) {
-  return call([&](Driver& driver) {
-    driver.note_if_in_flight(driver.graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE));
-    driver.graph_execs.remove(handle);
-  });
+  return call([&](Driver& driver) { driver.graph_execs().destroy(handle); });
 }
 
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
-  return call([&](Driver& driver) { driver.launch(exec, stream); });
+  return call([&](Driver& driver) { driver.graph_execs().launch(exec, stream); });
 }
 
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec handle, CUgraphNode node,
                                         const CUDA_MEMCPY3D* parameters, CUcontext context) {
   return call([&](Driver& driver) {
-    GraphExec& exec = driver.graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
-    const GraphNodeId& id = driver.graph_nodes.get(node, CUDA_ERROR_INVALID_VALUE);
-    // A node that was added after the instantiation is no part of it.
-    require(id.graph == exec.graph && static_cast<std::size_t>(id.index) < exec.places.size(),
-            CUDA_ERROR_INVALID_VALUE);
-    const std::size_t index = exec.places[static_cast<std::size_t>(id.index)];
+    GraphWork& work = driver.graph_execs().work(handle, node);
     const GraphCopy new_copy = read_graph_copy(driver, parameters, context);
-    auto* const known = std::get_if<GraphCopy>(&exec.nodes[index].work);
+    auto* const known = std::get_if<GraphCopy>(&work);
     require(known != nullptr, CUDA_ERROR_INVALID_VALUE);
     GraphCopy& copy = *known;
     require(new_copy.context == copy.context && new_copy.dst_placement == copy.dst_placement &&
                 new_copy.src_placement == copy.src_placement,
             CUDA_ERROR_INVALID_VALUE);
-    driver.note_if_in_flight(exec);
+    driver.graph_execs().note_change(handle);
     copy = new_copy;
-    driver.spend(driver.node.costs.graph_set_node_us);
+    driver.devices().spend(driver.node.costs.graph_set_node_us);
   });
 }

@@ -3,8 +3,6 @@
 
 #include "call.hpp"
 #include "device_traits.hpp"
-#include "driver.hpp"
-#include "failure.hpp"
 
 using namespace polypath::sim;
 
@@ -17,9 +15,9 @@ struct Shape {
 };
 
 /// The call, with the parameters as they are now.
-KernelCall read_call(const Driver& driver, CUfunction handle, const Shape& shape, void** parameters,
+KernelCall read_call(Driver& driver, CUfunction handle, const Shape& shape, void** parameters,
                      void** extra) {
-  const Function& function = driver.functions.get(handle);
+  const Function& function = driver.kernels().function(handle);
   const polypath::simt::HostKernel& kernel = *function.host_kernel;
   if (extra != nullptr && parameters == nullptr)
     fail_not_supported("a launch with its parameters in one buffer");
@@ -43,15 +41,15 @@ KernelCall read_call(const Driver& driver, CUfunction handle, const Shape& shape
   return call;
 }
 
-void require_together(const Driver& driver, const KernelCall& kernel) {
-  const int device = driver.contexts.get(kernel.context).device;
-  require(kernel.blocks <= static_cast<unsigned>(driver.multiprocessors(device)),
+void require_together(Driver& driver, const KernelCall& kernel) {
+  const int device = driver.contexts().get(kernel.context).device;
+  require(kernel.blocks <= static_cast<unsigned>(multiprocessors(driver.node, device)),
           CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
 }
 
 /// Hardware refuses the attribute before compute capability 9.
-void require_can_begin_early(const Driver& driver, const KernelCall& kernel) {
-  const int device = driver.contexts.get(kernel.context).device;
+void require_can_begin_early(Driver& driver, const KernelCall& kernel) {
+  const int device = driver.contexts().get(kernel.context).device;
   const std::string& gpu = driver.node.gpus[static_cast<std::size_t>(device)].name;
   if (device_traits(gpu).compute_major < 9)
     fail_not_supported("programmatic stream serialization on this GPU");
@@ -65,12 +63,12 @@ struct Attributes {
 CUresult launch(CUfunction function, const Shape& shape, CUstream stream, void** parameters,
                 void** extra, const Attributes& attributes) {
   return call([&](Driver& driver) {
-    driver.current_context();
+    driver.contexts().current();
     KernelCall kernel = read_call(driver, function, shape, parameters, extra);
     if (attributes.is_cooperative) require_together(driver, kernel);
     kernel.begins_early = attributes.begins_early;
     if (kernel.begins_early) require_can_begin_early(driver, kernel);
-    driver.launch_kernel(kernel, stream);
+    driver.kernels().launch(kernel, stream);
   });
 }
 
@@ -80,7 +78,7 @@ Shape shape_of(const CUDA_KERNEL_NODE_PARAMS& params) {
           params.sharedMemBytes};
 }
 
-KernelCall read_node(const Driver& driver, const CUDA_KERNEL_NODE_PARAMS* params) {
+KernelCall read_node(Driver& driver, const CUDA_KERNEL_NODE_PARAMS* params) {
   require(params != nullptr, CUDA_ERROR_INVALID_VALUE);
   return read_call(driver, params->func, shape_of(*params), params->kernelParams, params->extra);
 }
@@ -133,10 +131,10 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph, const CUgraph
   return call([&](Driver& driver) {
     CUgraphNode& result = out(node);
     GraphNode new_node;
-    new_node.after = driver.find_graph_nodes(graph, dependencies, count);
+    new_node.after = driver.graphs().find_nodes(graph, dependencies, count);
     new_node.work = read_node(driver, parameters);
-    result = driver.add_graph_node(graph, std::move(new_node));
-    driver.spend(driver.node.costs.graph_add_node_us);
+    result = driver.graphs().add_node(graph, std::move(new_node));
+    driver.devices().spend(driver.node.costs.graph_add_node_us);
   });
 }
 
@@ -144,16 +142,13 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph, const CUgraph
 CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CUgraphNode node,
                                            const CUDA_KERNEL_NODE_PARAMS* parameters) {
   return call([&](Driver& driver) {
-    GraphExec& exec = driver.graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
-    const GraphNodeId& id = driver.graph_nodes.get(node, CUDA_ERROR_INVALID_VALUE);
-    const auto index = static_cast<std::size_t>(id.index);
-    require(id.graph == exec.graph && index < exec.nodes.size(), CUDA_ERROR_INVALID_VALUE);
-    auto* const known = std::get_if<KernelCall>(&exec.nodes[index].work);
+    GraphWork& work = driver.graph_execs().work(handle, node);
+    auto* const known = std::get_if<KernelCall>(&work);
     require(known != nullptr, CUDA_ERROR_INVALID_VALUE);
     KernelCall call = read_node(driver, parameters);
     require(call.context == known->context, CUDA_ERROR_INVALID_VALUE);
-    driver.note_if_in_flight(exec);
+    driver.graph_execs().note_change(handle);
     *known = std::move(call);
-    driver.spend(driver.node.costs.graph_set_node_us);
+    driver.devices().spend(driver.node.costs.graph_set_node_us);
   });
 }

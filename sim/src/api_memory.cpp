@@ -53,8 +53,8 @@ namespace {
 constexpr std::size_t kMaxHostBytes = std::size_t{1} << 44;
 
 AllocationPtr allocate(Driver& driver, Allocation::Kind kind, std::size_t bytes) {
-  const Context& context = driver.current_context();
-  driver.require_capture_allows();
+  const Context& context = driver.contexts().current();
+  driver.captures().require_unsafe_calls_allowed();
   require(bytes > 0, CUDA_ERROR_INVALID_VALUE);
   Allocation allocation;
   allocation.kind = kind;
@@ -66,14 +66,14 @@ AllocationPtr allocate(Driver& driver, Allocation::Kind kind, std::size_t bytes)
                             ? MemoryId::gpu(context.device)
                             : place_host_memory(driver.node, context.device);
   require(!allocation.location.is_host() || bytes <= kMaxHostBytes, CUDA_ERROR_OUT_OF_MEMORY);
-  return driver.memory.add(std::move(allocation));
+  return driver.memory().add(std::move(allocation));
 }
 
 void end_allocation(Driver& driver, std::uintptr_t address,
                     std::initializer_list<Allocation::Kind> kinds, CUresult otherwise) {
-  AllocationPtr allocation = driver.memory.find_base(address, kinds, otherwise);
-  driver.require_capture_allows();
-  driver.free_memory(std::move(allocation));
+  AllocationPtr allocation = driver.memory().find_base(address, kinds, otherwise);
+  driver.captures().require_unsafe_calls_allowed();
+  driver.deallocator().free(std::move(allocation));
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned int flag
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
   return call([&](Driver& driver) {
-    driver.current_context();
+    driver.contexts().current();
     if (address == 0) return;
     end_allocation(driver, address,
                    {Allocation::Kind::device, Allocation::Kind::pool, Allocation::Kind::managed},
@@ -105,8 +105,8 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   return call([&](Driver& driver) {
-    const int device = driver.current_context().device;
-    if (free != nullptr) *free = driver.memory.free_bytes(device);
+    const int device = driver.contexts().current().device;
+    if (free != nullptr) *free = driver.memory().free_bytes(device);
     if (total != nullptr) *total = driver.node.gpus[static_cast<std::size_t>(device)].memory_bytes;
   });
 }
@@ -118,13 +118,13 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned int flags) {
     require((flags & ~kFlags) == 0, CUDA_ERROR_INVALID_VALUE);
     void*& result = out(address);
     result = std::bit_cast<void*>(allocate(driver, Allocation::Kind::pinned, bytes)->base);
-    driver.take_long_to_pin(bytes);
+    driver.devices().take_long(pin_us(bytes));
   });
 }
 
 CUresult cuMemFreeHost(void* address) {
   return call([&](Driver& driver) {
-    driver.current_context();
+    driver.contexts().current();
     if (address == nullptr) return;
     end_allocation(driver, std::bit_cast<std::uintptr_t>(address), {Allocation::Kind::pinned},
                    CUDA_ERROR_INVALID_VALUE);
@@ -133,8 +133,8 @@ CUresult cuMemFreeHost(void* address) {
 
 CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
   return call([&](Driver& driver) {
-    const Context& context = driver.current_context();
-    driver.require_capture_allows();
+    const Context& context = driver.contexts().current();
+    driver.captures().require_unsafe_calls_allowed();
     constexpr unsigned kFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
     if ((flags & ~kFlags) != 0) fail_not_supported("cuMemHostRegister of I/O or read-only memory");
     require(address != nullptr && bytes > 0, CUDA_ERROR_INVALID_VALUE);
@@ -145,17 +145,17 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     allocation.device = context.device;
     allocation.context = context.handle;
     allocation.location = place_host_memory(driver.node, context.device);
-    require(driver.memory.find_overlap(allocation.base, bytes) == nullptr,
+    require(driver.memory().find_overlap(allocation.base, bytes) == nullptr,
             CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
-    require(!driver.memory.owns(allocation.base), CUDA_ERROR_INVALID_VALUE);
-    driver.memory.add(std::move(allocation));
-    driver.take_long_to_pin(bytes);
+    require(!driver.memory().owns(allocation.base), CUDA_ERROR_INVALID_VALUE);
+    driver.memory().add(std::move(allocation));
+    driver.devices().take_long(pin_us(bytes));
   });
 }
 
 CUresult cuMemHostUnregister(void* address) {
   return call([&](Driver& driver) {
-    driver.current_context();
+    driver.contexts().current();
     end_allocation(driver, std::bit_cast<std::uintptr_t>(address), {Allocation::Kind::registered},
                    CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
   });

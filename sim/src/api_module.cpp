@@ -7,8 +7,6 @@
 
 #include "call.hpp"
 #include "device_traits.hpp"
-#include "driver.hpp"
-#include "failure.hpp"
 
 using namespace polypath::sim;
 
@@ -27,8 +25,8 @@ bool is_image(const void* image) {
   });
 }
 
-int attribute(const Driver& driver, const Function& function, CUfunction_attribute name) {
-  const int device = driver.contexts.get(function.context).device;
+int attribute(Driver& driver, const Function& function, CUfunction_attribute name) {
+  const int device = driver.contexts().get(function.context).device;
   const polypath::Gpu& gpu = driver.node.gpus[static_cast<std::size_t>(device)];
   const DeviceTraits& traits = device_traits(gpu.name);
   const auto threads = static_cast<int>(function.host_kernel->max_threads);
@@ -53,50 +51,37 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
     CUmodule& result = out(module);
     require(image != nullptr, CUDA_ERROR_INVALID_VALUE);
     require(is_image(image), CUDA_ERROR_INVALID_IMAGE);
-    Context& context = driver.current_context();
-    driver.require_capture_allows();
-    driver.wait_for_kernels(context.device);
-    auto loaded = std::make_unique<Module>();
-    loaded->context = context.handle;
-    result = driver.modules.add(std::move(loaded));
-    context.modules.insert(result);
+    Context& context = driver.contexts().current();
+    driver.captures().require_unsafe_calls_allowed();
+    result = driver.kernels().load_module(context);
   });
 }
 
 CUresult cuModuleUnload(CUmodule handle) {
-  return call([&](Driver& driver) {
-    const CUcontext context = driver.modules.get(handle).context;
-    driver.contexts.get(context).modules.erase(handle);
-    driver.remove_module(handle);
-  });
+  return call([&](Driver& driver) { driver.kernels().unload_module(handle); });
 }
 
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule handle, const char* name) {
   return call([&](Driver& driver) {
     CUfunction& result = out(function);
     require(name != nullptr, CUDA_ERROR_INVALID_VALUE);
-    Module& module = driver.modules.get(handle);
-    const polypath::simt::HostKernel* const kernel = polypath::simt::find_host_kernel(name);
-    require(kernel != nullptr, CUDA_ERROR_NOT_FOUND);
-    CUfunction& known = module.functions[kernel];
-    if (known == nullptr)
-      known = driver.functions.add(std::make_unique<Function>(Function{module.context, kernel}));
-    result = known;
+    result = driver.kernels().find_function(handle, name);
   });
 }
 
 CUresult cuFuncGetAttribute(int* value, CUfunction_attribute name, CUfunction handle) {
-  return call(
-      [&](Driver& driver) { out(value) = attribute(driver, driver.functions.get(handle), name); });
+  return call([&](Driver& driver) {
+    out(value) = attribute(driver, driver.kernels().function(handle), name);
+  });
 }
 
 CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute name, int value) {
   return call([&](Driver& driver) {
-    Function& function = driver.functions.get(handle);
+    Function& function = driver.kernels().function(handle);
     if (name == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT) return;  // a hint
     if (name != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
       fail_not_supported("cuFuncSetAttribute of this attribute");
-    const int device = driver.contexts.get(function.context).device;
+    const int device = driver.contexts().get(function.context).device;
     const polypath::Gpu& gpu = driver.node.gpus[static_cast<std::size_t>(device)];
     require(value >= 0 && value <= device_traits(gpu.name).shared_bytes_of_block,
             CUDA_ERROR_INVALID_VALUE);
@@ -108,7 +93,7 @@ CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute name, int va
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction handle, int threads,
                                                      size_t dynamic_shared_bytes) {
   return call([&](Driver& driver) {
-    const Function& function = driver.functions.get(handle);
+    const Function& function = driver.kernels().function(handle);
     require(threads > 0, CUDA_ERROR_INVALID_VALUE);
     const bool fits =
         static_cast<unsigned>(threads) <= function.host_kernel->max_threads &&

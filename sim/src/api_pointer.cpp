@@ -27,11 +27,11 @@ std::pair<std::uintptr_t, std::size_t> range_of(const Allocation& allocation) {
   return {allocation.base, allocation.bytes};
 }
 
-unsigned access_flags(const Driver& driver, const Allocation& allocation, int device) {
+unsigned access_flags(Driver& driver, const Allocation& allocation, int device) {
   // The flags have the values of the attribute: none, read, read and write.
   if (allocation.kind == Allocation::Kind::mapping) return allocation.access.get(device);
   if (allocation.kind == Allocation::Kind::pool)
-    return driver.pools.get(allocation.pool).access.get(device);
+    return driver.pools().access(allocation.pool).get(device);
   return !allocation.is_on_device() || allocation.device == device
              ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
              : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
@@ -92,7 +92,7 @@ bool write_attribute(Driver& driver, CUpointer_attribute attribute, const Alloca
       put(data, known ? allocation->pool : nullptr);
       return known;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-      put(data, known ? access_flags(driver, *allocation, driver.current_context().device) : 0U);
+      put(data, known ? access_flags(driver, *allocation, driver.contexts().current().device) : 0U);
       return known;
   }
   fail_not_supported(fmt::format("cuPointerGetAttribute({})", static_cast<int>(attribute)).c_str());
@@ -102,8 +102,8 @@ bool write_attribute(Driver& driver, CUpointer_attribute attribute, const Alloca
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
   return call([&](Driver& driver) {
-    driver.current_context();
-    const AllocationPtr allocation = driver.memory.find(address);
+    driver.contexts().current();
+    const AllocationPtr allocation = driver.memory().find(address);
     require(allocation != nullptr, CUDA_ERROR_NOT_FOUND);
     // For a mapping this is its own range, unlike the attributes.
     if (base != nullptr) *base = allocation->base;
@@ -114,7 +114,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr a
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
   return call([&](Driver& driver) {
     require(data != nullptr, CUDA_ERROR_INVALID_VALUE);
-    const AllocationPtr allocation = driver.memory.find(address);
+    const AllocationPtr allocation = driver.memory().find(address);
     require(allocation != nullptr, CUDA_ERROR_INVALID_VALUE);
     require(write_attribute(driver, attribute, allocation.get(), address, data),
             CUDA_ERROR_INVALID_VALUE);
@@ -125,7 +125,7 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attribu
                                 CUdeviceptr address) {
   return call([&](Driver& driver) {
     require(count > 0 && attributes != nullptr && data != nullptr, CUDA_ERROR_INVALID_VALUE);
-    const AllocationPtr allocation = driver.memory.find(address);
+    const AllocationPtr allocation = driver.memory().find(address);
     for (unsigned i = 0; i < count; ++i) {
       require(data[i] != nullptr, CUDA_ERROR_INVALID_VALUE);
       write_attribute(driver, attributes[i], allocation.get(), address, data[i]);
@@ -136,7 +136,7 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attribu
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
                                CUdeviceptr address) {
   return call([&](Driver& driver) {
-    const AllocationPtr allocation = driver.memory.find(address);
+    const AllocationPtr allocation = driver.memory().find(address);
     require(value != nullptr && allocation != nullptr, CUDA_ERROR_INVALID_VALUE);
     if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
       fail_not_supported(
@@ -152,7 +152,7 @@ CUresult cuMemRangeGetAttribute(void* data, size_t size, CUmem_range_attribute a
                                 CUdeviceptr address, size_t bytes) {
   return call([&](Driver& driver) {
     require(data != nullptr && size == sizeof(int), CUDA_ERROR_INVALID_VALUE);
-    const AllocationPtr allocation = driver.memory.find(address);
+    const AllocationPtr allocation = driver.memory().find(address);
     require(allocation && allocation->kind == Allocation::Kind::managed &&
                 bytes <= allocation->base + allocation->bytes - address,
             CUDA_ERROR_INVALID_VALUE);

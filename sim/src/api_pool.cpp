@@ -1,72 +1,57 @@
 // Memory pools: those of the program and the default one of each device; allocation and release in
 // the order of a stream.
 #include "call.hpp"
+#include "device_traits.hpp"
 
 using namespace polypath::sim;
 
 namespace {
 
 /// The device of a location; only devices may be given here.
-int device_of(const Driver& driver, const CUmemLocation& location) {
+int device_of(Driver& driver, const CUmemLocation& location) {
   require(location.type == CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE);
-  return driver.check_device(location.id);
+  return check_device(driver.node, location.id);
 }
 
 /// From the pool that `choose(driver, stream)` returns.
 template <typename Choose>
 CUresult allocate(CUdeviceptr* address, std::size_t bytes, CUstream handle, const Choose& choose) {
   return call([&](Driver& driver) {
-    driver.current_context();
-    driver.wait_for_room(handle);
-    Stream& stream = driver.stream(handle);
-    Driver::require_no_capture(stream);
+    driver.contexts().current();
+    driver.streams().wait_for_room(handle);
+    Stream& stream = driver.streams().get(handle);
+    stream.require_no_capture();
     out(address);
     require(bytes > 0, CUDA_ERROR_INVALID_VALUE);
     Allocation allocation;
     allocation.kind = Allocation::Kind::pool;
     allocation.bytes = bytes;
     allocation.pool = choose(driver, stream);
-    allocation.device = driver.pool(allocation.pool).device;
+    allocation.device = driver.pools().get(allocation.pool).device;
     allocation.location = polypath::MemoryId::gpu(allocation.device);
-    *address = driver.memory.add(std::move(allocation))->base;
-    driver.enqueue(stream, {});
-    driver.spend(driver.node.costs.call_us);
+    *address = driver.memory().add(std::move(allocation))->base;
+    driver.streams().enqueue(stream, {});
+    driver.devices().spend(driver.node.costs.call_us);
   });
 }
 
 }  // namespace
 
-Pool& Driver::pool(CUmemoryPool handle) const {
-  Pool& pool = pools.get(handle, CUDA_ERROR_INVALID_VALUE);
-  require(!pool.is_destroyed, CUDA_ERROR_INVALID_VALUE);
-  return pool;
-}
-
-void Driver::forget_pool(CUmemoryPool handle) {
-  const Pool* const pool = pools.find(handle);
-  if (pool == nullptr || !pool->is_destroyed) return;
-  const auto is_of_pool = [handle](const Allocation& each) { return each.pool == handle; };
-  if (memory.find_if(is_of_pool) == nullptr) pools.remove(handle);
-}
-
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
   return call([&](Driver& driver) {
-    out(pool) = driver.default_pools[static_cast<std::size_t>(driver.check_device(device))];
+    out(pool) = driver.pools().default_pool(check_device(driver.node, device));
   });
 }
 
 CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
   return call([&](Driver& driver) {
-    out(pool) = driver.current_pools[static_cast<std::size_t>(driver.check_device(device))];
+    out(pool) = driver.pools().current(check_device(driver.node, device));
   });
 }
 
 CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
-  return call([&](Driver& driver) {
-    const auto index = static_cast<std::size_t>(driver.check_device(device));
-    require(driver.pool(pool).device == device, CUDA_ERROR_INVALID_VALUE);
-    driver.current_pools[index] = pool;
-  });
+  return call(
+      [&](Driver& driver) { driver.pools().set_current(check_device(driver.node, device), pool); });
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProps* properties) {
@@ -78,29 +63,18 @@ CUresult cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProps* properties)
       fail_not_supported("cuMemPoolCreate of a pool for other processes");
     if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
       fail_not_supported("cuMemPoolCreate of host memory");
-    auto pool = std::make_unique<Pool>();
-    pool->device = driver.check_device(properties->location.id);
-    pool->access.by_device[pool->device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    result = driver.pools.add(std::move(pool));
+    result = driver.pools().create(check_device(driver.node, properties->location.id));
   });
 }
 
 // What was allocated from it stays until it is freed.
 CUresult cuMemPoolDestroy(CUmemoryPool handle) {
-  return call([&](Driver& driver) {
-    Pool& pool = driver.pool(handle);
-    const auto index = static_cast<std::size_t>(pool.device);
-    require(handle != driver.default_pools[index], CUDA_ERROR_INVALID_VALUE);
-    if (driver.current_pools[index] == handle)
-      driver.current_pools[index] = driver.default_pools[index];
-    pool.is_destroyed = true;
-    driver.forget_pool(handle);
-  });
+  return call([&](Driver& driver) { driver.pools().destroy(handle); });
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
   return allocate(address, bytes, stream, [](Driver& driver, const Stream& on) {
-    return driver.current_pools[static_cast<std::size_t>(on.device)];
+    return driver.pools().current(on.device);
   });
 }
 
@@ -111,36 +85,35 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
   return call([&](Driver& driver) {
-    driver.current_context();
-    driver.wait_for_room(handle);
-    Stream& stream = driver.stream(handle);
-    Driver::require_no_capture(stream);
-    const AllocationPtr allocation = driver.memory.find(address);
+    driver.contexts().current();
+    driver.streams().wait_for_room(handle);
+    Stream& stream = driver.streams().get(handle);
+    stream.require_no_capture();
+    const AllocationPtr allocation = driver.memory().find(address);
     require(allocation && allocation->base == address && allocation->kind == Allocation::Kind::pool,
             CUDA_ERROR_INVALID_VALUE);
     // No later call may use the address; the memory is free when the stream gets here.
-    driver.memory.remove(allocation);
+    driver.memory().remove(allocation);
     Operation operation;
-    operation.effect = [&driver, allocation] {
-      driver.memory.release(allocation);
-      driver.forget_pool(allocation->pool);
+    operation.effect = [&deallocator = driver.deallocator(), allocation] {
+      deallocator.reclaim(allocation);
     };
-    driver.enqueue(stream, std::move(operation));
-    driver.spend(driver.node.costs.call_us);
+    driver.streams().enqueue(stream, std::move(operation));
+    driver.devices().spend(driver.node.costs.call_us);
   });
 }
 
 CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle,
                             CUmemLocation* location) {
   return call([&](Driver& driver) {
-    const Pool& pool = driver.pool(handle);
+    const Pool& pool = driver.pools().get(handle);
     out(flags) = pool.access.get(device_of(driver, out(location)));
   });
 }
 
 CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* accesses, size_t count) {
   return call([&](Driver& driver) {
-    Pool& pool = driver.pool(handle);
+    Pool& pool = driver.pools().get(handle);
     for (std::size_t i = 0; i < count; ++i) {
       const CUmemAccessDesc& access = accesses[i];
       const int device = device_of(driver, access.location);
@@ -150,7 +123,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* accesses
         pool.access.by_device.erase(device);
       } else {
         require(access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUDA_ERROR_INVALID_VALUE);
-        require(driver.has_peer_link(device, pool.device), CUDA_ERROR_INVALID_DEVICE);
+        require(has_peer_link(driver.node, device, pool.device), CUDA_ERROR_INVALID_DEVICE);
         pool.access.by_device[device] = access.flags;
       }
     }

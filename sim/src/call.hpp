@@ -1,4 +1,5 @@
-// The frame of every C function: the driver's lock, and failures turned into codes.
+// The frame of every C function: the driver's lock, and failures turned into codes. Brings all
+// parts of the driver.
 #pragma once
 
 #include <mutex>
@@ -8,6 +9,7 @@
 
 #include "driver.hpp"
 #include "failure.hpp"
+#include "instance.hpp"
 
 namespace polypath::sim {
 
@@ -34,7 +36,7 @@ CUresult guarded(Body&& body, Arguments&... arguments) noexcept {
 template <typename Body>
 CUresult call(Body&& body) noexcept {
   return guarded([&] {
-    Driver& driver = Driver::get();
+    Driver& driver = driver_instance();
     const std::lock_guard lock(driver.mutex);
     return body(driver);
   });

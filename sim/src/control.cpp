@@ -3,7 +3,9 @@
 #include <cstring>
 
 #include "call.hpp"
+#include "device_traits.hpp"
 #include "polypath_sim.h"
+#include "routing.hpp"
 
 using namespace polypath::sim;
 
@@ -19,7 +21,7 @@ auto ask(Body&& body) noexcept {
 
 Counters::Moved moved(Driver& driver, const char* from, const char* to) {
   const auto link = driver.node.find_link(polypath::parse_memory(from), polypath::parse_memory(to));
-  driver.catch_up();
+  driver.devices().catch_up();
   return link ? driver.counters.links[static_cast<std::size_t>(*link)] : Counters::Moved{};
 }
 
@@ -47,13 +49,13 @@ int polypath_sim_traffic_start(const char* from, const char* to, uint64_t block_
     const bool is_valid = from != nullptr && to != nullptr && block_bytes > 0 && queue_blocks > 0 &&
                           on_us >= 0 && off_us >= 0 && (on_us > 0) == (off_us > 0);
     require(is_valid, CUDA_ERROR_INVALID_VALUE);
-    return driver.start_traffic({.from = polypath::parse_memory(from),
-                                 .to = polypath::parse_memory(to),
-                                 .block_bytes = block_bytes,
-                                 .queue_blocks = queue_blocks,
-                                 .on_us = on_us,
-                                 .off_us = off_us},
-                                false);
+    const polypath::BackgroundTraffic traffic{.from = polypath::parse_memory(from),
+                                              .to = polypath::parse_memory(to),
+                                              .block_bytes = block_bytes,
+                                              .queue_blocks = queue_blocks,
+                                              .on_us = on_us,
+                                              .off_us = off_us};
+    return driver.devices().start_traffic(traffic_flow(driver.node, traffic), false);
   });
 }
 
@@ -103,58 +105,59 @@ uint64_t polypath_sim_contexts_at_once() {
 }
 
 void polypath_sim_hold_contexts(int count) {
-  call([count](Driver& driver) { driver.hold_contexts(count); });
+  call([count](Driver& driver) { driver.context_lifecycle().hold_creations(count); });
 }
 
 void polypath_sim_fail_context(int gpu, int result) {
   call([=](Driver& driver) {
-    const auto& primary = driver.primaries[static_cast<std::size_t>(driver.check_device(gpu))];
-    driver.contexts.get(primary.handle).fault = static_cast<CUresult>(result);
+    const CUcontext context = driver.context_lifecycle().primary(check_device(driver.node, gpu));
+    driver.contexts().get(context).fault = static_cast<CUresult>(result);
   });
 }
 
 void polypath_sim_reset_counters() {
   call([](Driver& driver) {
-    driver.catch_up();
+    driver.devices().catch_up();
     driver.counters = {};
     driver.counters.links.resize(driver.node.links.size());
   });
 }
 
 uint64_t polypath_sim_live_contexts() {
-  return ask([](Driver& driver) { return driver.contexts.live(); });
+  return ask([](Driver& driver) { return driver.contexts().live(); });
 }
 
 uint64_t polypath_sim_live_streams() {
-  return ask([](Driver& driver) { return driver.streams.live(); });
+  return ask([](Driver& driver) { return driver.streams().live(); });
 }
 
 uint64_t polypath_sim_live_events() {
-  return ask([](Driver& driver) { return driver.events.live(); });
+  return ask([](Driver& driver) { return driver.events().live(); });
 }
 
 uint64_t polypath_sim_live_allocations() {
-  return ask([](Driver& driver) { return driver.memory.live(); });
+  return ask([](Driver& driver) { return driver.memory().live(); });
 }
 
 uint64_t polypath_sim_live_graphs() {
   return ask([](Driver& driver) {
-    return driver.graphs.live() - driver.captures.size();  // a capture's graph has no owner yet
+    return driver.graphs().live() - driver.captures().size();  // a capture's graph has no owner yet
   });
 }
 
 uint64_t polypath_sim_live_graph_execs() {
-  return ask([](Driver& driver) { return driver.graph_execs.live(); });
+  return ask([](Driver& driver) { return driver.graph_execs().live(); });
 }
 
 uint64_t polypath_sim_graph_nodes(void* graph) {
-  return ask(
-      [=](Driver& driver) { return driver.graphs.get(static_cast<CUgraph>(graph)).nodes.size(); });
+  return ask([=](Driver& driver) {
+    return driver.graphs().get(static_cast<CUgraph>(graph)).nodes.size();
+  });
 }
 
 int polypath_sim_peek(uint64_t address, void* bytes, uint64_t count) {
   const CUresult result = call([=](Driver& driver) {
-    const AllocationPtr allocation = driver.memory.find(address);
+    const AllocationPtr allocation = driver.memory().find(address);
     require(allocation && count <= allocation->base + allocation->bytes - address,
             CUDA_ERROR_INVALID_VALUE);
     std::memcpy(bytes, allocation->read(address, count), count);

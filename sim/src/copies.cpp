@@ -1,3 +1,5 @@
+#include "copies.hpp"
+
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -7,9 +9,9 @@
 #include <limits>
 #include <map>
 
-#include "driver.hpp"
+#include "device_traits.hpp"
 #include "failure.hpp"
-#include "memory.hpp"
+#include "reach.hpp"
 
 namespace polypath::sim {
 namespace {
@@ -86,49 +88,14 @@ void for_each_run(const CopyRequest& request, const Operand& dst, const Operand&
   }
 }
 
-/// How the copy engine of a context's device gets at memory.
-enum class Reach { direct, bounced, refused };
-
-Reach reach(const Driver& driver, const Context& context, const Allocation& allocation,
-            CUmemAccess_flags required) {
-  const auto allows = [&](const Access& access) {
-    return (access.get(context.device) & required) == required ? Reach::direct : Reach::refused;
-  };
-  if (allocation.kind == Allocation::Kind::mapping) return allows(allocation.access);
-  if (!allocation.is_on_device()) return Reach::direct;
-  const auto reached = [](bool is_direct) { return is_direct ? Reach::direct : Reach::bounced; };
-  if (allocation.import) return reached(allocation.context == context.handle);
-  if (allocation.kind == Allocation::Kind::pool)
-    return allows(driver.pools.get(allocation.pool).access);
-  return reached(allocation.device == context.device || context.peers.contains(allocation.context));
-}
-
-/// The worst of all that the operand holds. Memory that the copying context may not use at all is
-/// bounced if the side's own context may.
-Reach reach(const Driver& driver, const Context& context, const Operand& operand,
-            CUcontext own_context, CUmemAccess_flags access) {
-  Reach worst = Reach::direct;
-  const auto look = [&](const AllocationPtr& allocation) {
-    if (!allocation) return;
-    Reach result = reach(driver, context, *allocation, access);
-    if (result == Reach::refused && own_context != nullptr &&
-        reach(driver, driver.contexts.get(own_context), *allocation, access) == Reach::direct)
-      result = Reach::bounced;
-    worst = std::max(worst, result);
-  };
-  look(operand.allocation);
-  for (const AllocationPtr& each : operand.further) look(each);
-  return worst;
-}
-
 /// Mappings that a context's device uses by its own access.
 using UsedMappings = std::vector<std::pair<AllocationPtr, CUmemAccess_flags>>;
 
-void add_mappings(UsedMappings& used, const Driver& driver, const Context& context,
+void add_mappings(UsedMappings& used, const Pools& pools, const Context& context,
                   const Operand& operand, CUmemAccess_flags access) {
   const auto add = [&](const AllocationPtr& allocation) {
     if (allocation && allocation->kind == Allocation::Kind::mapping &&
-        reach(driver, context, *allocation, access) == Reach::direct)
+        reach(pools, context, *allocation, access) == Reach::direct)
       used.emplace_back(allocation, access);
   };
   add(operand.allocation);
@@ -136,39 +103,32 @@ void add_mappings(UsedMappings& used, const Driver& driver, const Context& conte
 }
 
 /// What a GPU gets whose access was taken away while it copied.
-void fault_without_access(Driver& driver, CUcontext handle, const UsedMappings& used) {
-  Context* const context = driver.contexts.find(handle);
+void fault_without_access(const Contexts& contexts, CUcontext handle, const UsedMappings& used) {
+  Context* const context = contexts.find(handle);
   if (context == nullptr) return;
   for (const auto& [mapping, access] : used)
     if ((mapping->access.get(context->device) & access) != access)
       context->fault = CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
+/// What the driver's own copy from or to pageable memory reaches.
+double pageable_gbps(const Costs& costs, const CopyRequest& request, const Operand& to) {
+  if (to.allocation) return costs.pageable_to_gpu_gbps;
+  const double part = untouched_part(request.dst.address, request.extent(request.dst));
+  return 1 / ((1 - part) / costs.pageable_from_gpu_gbps + part / costs.pageable_untouched_gbps);
+}
+
 }  // namespace
 
-bool Driver::reaches(const Context& context, const Allocation& allocation,
-                     CUmemAccess_flags access) const {
-  return reach(*this, context, allocation, access) == Reach::direct;
-}
-
-MemoryId Driver::host_near(const Context& context) const {
-  return MemoryId::host(node.gpus[static_cast<std::size_t>(context.device)].numa);
-}
-
-double Driver::pageable_gbps(const CopyRequest& request, const Operand& to) const {
-  if (to.allocation) return node.costs.pageable_to_gpu_gbps;
-  const double part = untouched_part(request.dst.address, request.extent(request.dst));
-  return 1 / ((1 - part) / node.costs.pageable_from_gpu_gbps +
-              part / node.costs.pageable_untouched_gbps);
-}
-
-PreparedCopy Driver::prepare_copy(const Context& context, const CopyRequest& request) {
-  const MemoryId near = host_near(context);
-  const Operand to = find_operand(memory, request.dst.address, request.extent(request.dst), near);
-  const Operand from = find_operand(memory, request.src.address, request.extent(request.src), near);
-  const Reach reached =
-      std::max(reach(*this, context, to, request.dst.context, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
-               reach(*this, context, from, request.src.context, CU_MEM_ACCESS_FLAGS_PROT_READ));
+PreparedCopy Copies::prepare(const Context& context, const CopyRequest& request) {
+  const MemoryId near = host_near(node_, context.device);
+  const Operand to = find_operand(memory_, request.dst.address, request.extent(request.dst), near);
+  const Operand from =
+      find_operand(memory_, request.src.address, request.extent(request.src), near);
+  const Reach reached = std::max(
+      reach(pools_, contexts_, context, to, request.dst.context,
+            CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+      reach(pools_, contexts_, context, from, request.src.context, CU_MEM_ACCESS_FLAGS_PROT_READ));
   require(reached != Reach::refused, CUDA_ERROR_INVALID_VALUE);
 
   // Several mappings may lie in several memories: the copy takes all their links at once.
@@ -196,7 +156,7 @@ PreparedCopy Driver::prepare_copy(const Context& context, const CopyRequest& req
     demand.max_gbps = std::min(demand.max_gbps, route.demand.max_gbps);
     for (const int link : route.links) moved.emplace_back(link, bytes);
     if (prepared.is_pageable)
-      demand.max_gbps = std::min(demand.max_gbps, pageable_gbps(request, to));
+      demand.max_gbps = std::min(demand.max_gbps, pageable_gbps(node_.costs, request, to));
     prepared.is_bounced = prepared.is_bounced || route.is_bounced;
     prepared.has_host_side = prepared.has_host_side || source.is_host() || destination.is_host();
   }
@@ -214,39 +174,40 @@ PreparedCopy Driver::prepare_copy(const Context& context, const CopyRequest& req
     });
   };
   UsedMappings used;
-  add_mappings(used, *this, context, to, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-  add_mappings(used, *this, context, from, CU_MEM_ACCESS_FLAGS_PROT_READ);
+  add_mappings(used, pools_, context, to, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  add_mappings(used, pools_, context, from, CU_MEM_ACCESS_FLAGS_PROT_READ);
   prepared.operation.effect = [this, moved = std::move(moved), used = std::move(used),
                                by = context.handle] {
-    fault_without_access(*this, by, used);
+    fault_without_access(contexts_, by, used);
     for (const auto& [link, bytes] : moved) {
-      counters.links[static_cast<std::size_t>(link)].bytes += bytes;
-      counters.links[static_cast<std::size_t>(link)].copies += 1;
+      counters_.links[static_cast<std::size_t>(link)].bytes += bytes;
+      counters_.links[static_cast<std::size_t>(link)].copies += 1;
     }
   };
   return prepared;
 }
 
-void Driver::count(const PreparedCopy& prepared) {
-  counters.copies += 1;
-  counters.bounced += prepared.is_bounced ? 1 : 0;
-  counters.pageable += prepared.is_pageable ? 1 : 0;
+void Copies::count(const PreparedCopy& prepared) {
+  counters_.copies += 1;
+  counters_.bounced += prepared.is_bounced ? 1 : 0;
+  counters_.pageable += prepared.is_pageable ? 1 : 0;
 }
 
-GraphWork Driver::graph_copy(const Context& context, const CopyRequest& request,
+GraphWork Copies::graph_copy(const Context& context, const CopyRequest& request,
                              const PreparedCopy& prepared) const {
   const bool is_plain = request.rows == 1 && request.layers == 1 &&
                         request.dst.context == nullptr && request.src.context == nullptr &&
                         !prepared.is_pageable;
   if (!is_plain) return {};
   const auto placement = [&](const CopyRequest::Side& side) {
-    return find_operand(memory, side.address, request.bytes, host_near(context)).placement();
+    return find_operand(memory_, side.address, request.bytes, host_near(node_, context.device))
+        .placement();
   };
   return GraphCopy{request.dst.address, request.src.address,    request.bytes,
                    context.handle,      placement(request.dst), placement(request.src)};
 }
 
-void Driver::upload(const CopyRequest& source_request, CUstream handle) {
+void Copies::upload(const CopyRequest& source_request, CUstream handle) {
   const std::size_t late = std::min(source_request.bytes, kDriverBufferBytes);
   const std::size_t early = source_request.bytes - late;
   // What is waited for lets others' calls go on: nothing that was looked up is kept.
@@ -258,9 +219,10 @@ void Driver::upload(const CopyRequest& source_request, CUstream handle) {
     return request;
   };
   const auto prepared = [&](const CopyRequest& request) {
-    return prepare_copy(contexts.get(stream(handle).context), request).operation;
+    return prepare(contexts_.get(streams_.get(handle).context), request).operation;
   };
-  wait(enqueue(stream(handle), early > 0 ? prepared(part(0, early)) : Operation{}));
+  devices_.wait(
+      streams_.enqueue(streams_.get(handle), early > 0 ? prepared(part(0, early)) : Operation{}));
   const auto buffer = std::make_shared<std::vector<std::byte>>(late);
   std::memcpy(buffer->data(), std::bit_cast<const std::byte*>(source_request.src.address + early),
               late);
@@ -268,50 +230,69 @@ void Driver::upload(const CopyRequest& source_request, CUstream handle) {
   rest.src.address = std::bit_cast<std::uintptr_t>(buffer->data());
   Operation operation = prepared(rest);
   operation.move = [buffer, move = std::move(operation.move)] { move(); };
-  enqueue(stream(handle), std::move(operation));
+  streams_.enqueue(streams_.get(handle), std::move(operation));
 }
 
-void Driver::copy(const CopyRequest& request, CUstream handle, bool is_synchronous) {
-  current_context();
-  if (is_synchronous) require_capture_allows();
+void Copies::copy(const CopyRequest& request, CUstream handle, bool is_synchronous) {
+  contexts_.current();
+  if (is_synchronous) captures_.require_unsafe_calls_allowed();
   if (request.total() == 0) return;
-  wait_for_room(handle);
-  Stream& on = stream(handle);
-  PreparedCopy prepared = prepare_copy(contexts.get(on.context), request);
+  streams_.wait_for_room(handle);
+  Stream& on = streams_.get(handle);
+  PreparedCopy prepared = prepare(contexts_.get(on.context), request);
   if (on.capture.is_active()) {
-    add_captured(on.capture, graph_copy(contexts.get(on.context), request, prepared));
+    captures_.add_node(on.capture, graph_copy(contexts_.get(on.context), request, prepared));
     return;
   }
   count(prepared);
   if (prepared.is_upload) {
-    spend(node.costs.copy_issue_us);
+    devices_.spend(node_.costs.copy_issue_us);
     upload(request, handle);
     return;
   }
   const bool is_waited_for = prepared.is_pageable ||
                              (is_synchronous && (prepared.has_host_side || prepared.is_waited_for));
-  const OperationPtr issued = enqueue(on, std::move(prepared.operation));
-  spend(node.costs.copy_issue_us);
-  if (is_waited_for) wait(issued);
+  const OperationPtr issued = streams_.enqueue(on, std::move(prepared.operation));
+  devices_.spend(node_.costs.copy_issue_us);
+  if (is_waited_for) devices_.wait(issued);
 }
 
-void Driver::fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t count,
+void Copies::copy_batch(std::span<const CopyRequest> requests, CUstream handle, bool is_waited_for,
+                        std::size_t& failed) {
+  streams_.wait_for_room(handle, requests.size());
+  Stream& stream = streams_.get(handle);
+  if (stream.capture.is_active()) fail_not_supported("cuMemcpyBatchAsync in a capture");
+  std::vector<PreparedCopy> prepared;
+  for (failed = 0; failed < requests.size(); ++failed)
+    prepared.push_back(prepare(contexts_.get(stream.context), requests[failed]));
+  failed = SIZE_MAX;
+  OperationPtr last;
+  for (PreparedCopy& copy : prepared) {
+    count(copy);
+    is_waited_for = is_waited_for || copy.is_pageable;
+    last = streams_.enqueue(stream, std::move(copy.operation));
+  }
+  devices_.spend(node_.costs.copy_issue_us);
+  if (is_waited_for) devices_.wait(last);
+}
+
+void Copies::fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t count,
                   CUstream handle, bool is_synchronous) {
-  current_context();
+  contexts_.current();
   require(
       count <= std::numeric_limits<std::size_t>::max() / pattern.bytes && dst % pattern.bytes == 0,
       CUDA_ERROR_INVALID_VALUE);
   const std::size_t bytes = count * pattern.bytes;
-  if (bytes > 0) wait_for_room(handle);
-  Stream& on = stream(handle);
+  if (bytes > 0) streams_.wait_for_room(handle);
+  Stream& on = streams_.get(handle);
   if (bytes == 0) return;
-  const Context& context = contexts.get(on.context);
-  const Operand to = find_operand(memory, dst, bytes, host_near(context));
-  require(to.allocation != nullptr && reach(*this, context, to, nullptr,
+  const Context& context = contexts_.get(on.context);
+  const Operand to = find_operand(memory_, dst, bytes, host_near(node_, context.device));
+  require(to.allocation != nullptr && reach(pools_, contexts_, context, to, nullptr,
                                             CU_MEM_ACCESS_FLAGS_PROT_READWRITE) == Reach::direct,
           CUDA_ERROR_INVALID_VALUE);
   if (on.capture.is_active()) {
-    add_captured(on.capture, {});
+    captures_.add_node(on.capture, {});
     return;
   }
   Operation operation;
@@ -328,14 +309,14 @@ void Driver::fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t co
     }
   };
   UsedMappings used;
-  add_mappings(used, *this, context, to, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  add_mappings(used, pools_, context, to, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   if (!used.empty())
     operation.effect = [this, used = std::move(used), by = context.handle] {
-      fault_without_access(*this, by, used);
+      fault_without_access(contexts_, by, used);
     };
-  const OperationPtr issued = enqueue(on, std::move(operation));
-  spend(node.costs.copy_issue_us);
-  if (is_synchronous && !to.location.is_gpu()) wait(issued);
+  const OperationPtr issued = streams_.enqueue(on, std::move(operation));
+  devices_.spend(node_.costs.copy_issue_us);
+  if (is_synchronous && !to.location.is_gpu()) devices_.wait(issued);
 }
 
 }  // namespace polypath::sim

@@ -1,4 +1,5 @@
-// What a program may ask of a GPU and a node file does not say, by the GPU's name.
+// What programs ask about the node's GPUs: facts of the node, and traits that a node file does not
+// have, by the GPU's name. Pure functions; no lock is needed.
 #pragma once
 
 #include <fmt/format.h>
@@ -8,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "cuda_api.hpp"
+#include "failure.hpp"
 #include "topology/node.hpp"
 
 namespace polypath::sim {
@@ -39,6 +42,28 @@ inline const DeviceTraits& device_traits(std::string_view gpu_name) noexcept {
 inline std::string pci_bus_id(const Node& node, int device) {
   const std::string& known = node.gpus[static_cast<std::size_t>(device)].pci;
   return known.empty() ? fmt::format("0000:{:02x}:00.0", (device + 1) * 8) : known;
+}
+
+/// The index of the GPU. Failure INVALID_DEVICE when the node has none of this number.
+inline int check_device(const Node& node, CUdevice device) {
+  require(device >= 0 && static_cast<std::size_t>(device) < node.gpus.size(),
+          CUDA_ERROR_INVALID_DEVICE);
+  return device;
+}
+
+/// True when GPU `from` can reach the memory of GPU `to`: there is a link, and it does not bounce.
+inline bool has_peer_link(const Node& node, int from, int to) {
+  const auto link = node.find_link(MemoryId::gpu(from), MemoryId::gpu(to));
+  return link && node.links[static_cast<std::size_t>(*link)].type != LinkType::bounce;
+}
+
+/// The NUMA domain that is nearest to the GPU.
+inline MemoryId host_near(const Node& node, int device) {
+  return MemoryId::host(node.gpus[static_cast<std::size_t>(device)].numa);
+}
+
+[[nodiscard]] inline int multiprocessors(const Node& node, int device) {
+  return device_traits(node.gpus[static_cast<std::size_t>(device)].name).multiprocessors;
 }
 
 }  // namespace polypath::sim

@@ -133,6 +133,9 @@ class Devices {
   [[nodiscard]] virtual double clock_us() const = 0;
   /// The CPU spends time in a call.
   virtual void spend(double us) = 0;
+  /// The CPU spends long in a call, as Mode::has_call_times says. The lock may be released
+  /// meanwhile: to be called before the call looks anything up, or as the last.
+  virtual void take_long(double us) = 0;
   /// The CPU does something else for `us`; the lock may be released meanwhile.
   virtual void pass(double us) = 0;
 

@@ -1,289 +1,88 @@
-// The state of the simulated driver: one a process, made by cuInit, guarded by one lock. The C
-// functions reach it by call() (call.hpp). What belongs together stands in one file each:
-// contexts.cpp, streams.cpp, copies.cpp, graphs.cpp.
+// The simulated driver: its parts, and the one lock that guards them. One a process (instance.hpp).
+//
+// The C functions (api_*.cpp, ipc.cpp, control.cpp, nvml.cpp) reach it by call() (call.hpp) and
+// call the parts that they mean. Each part needs only those above it in the list of members below:
+//
+//   memory, contexts, graphs             what there is
+//   devices                              run operations, and keep time
+//   captures, streams, events            the order of work
+//   pools, deallocator, virtual memory   memory that is given and taken in that order
+//   copies, kernels, graph execs         the work
+//   context lifecycle                    making a context, and ending all that belongs to it
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <functional>
-#include <map>
-#include <vector>
+#include <memory>
 
+#include "captures.hpp"
+#include "context_lifecycle.hpp"
+#include "contexts.hpp"
+#include "copies.hpp"
+#include "counters.hpp"
 #include "cuda_api.hpp"
+#include "deallocator.hpp"
 #include "devices.hpp"
+#include "events.hpp"
 #include "failure.hpp"
+#include "graph_execs.hpp"
+#include "graphs.hpp"
 #include "kernels.hpp"
 #include "memory.hpp"
 #include "mode.hpp"
-#include "objects.hpp"
+#include "pools.hpp"
 #include "routing.hpp"
+#include "streams.hpp"
 #include "topology/node.hpp"
+#include "virtual_memory.hpp"
 
 namespace polypath::sim {
 
 inline constexpr int kCudaVersion = 13020;  ///< of this driver, as CUDA_VERSION counts
 
-/// What has moved since the start or the last reset.
-struct Counters {
-  struct Moved {
-    std::uint64_t bytes = 0;
-    std::uint64_t copies = 0;
-  };
-  std::vector<Moved> links;  ///< by index into Node::links
-  std::uint64_t copies = 0;  ///< of any kind
-  std::uint64_t bounced = 0;
-  std::uint64_t pageable = 0;
-  std::uint64_t graphs_disturbed = 0;      ///< destroyed or given new parameters while in flight
-  std::uint64_t stale_graph_launches = 0;  ///< refused: what a node needs is gone or another
-  int contexts_at_once = 0;                ///< that were being made at the same time, at most
-};
-
-/// What a copy moves: rows of bytes, in layers. Most copies are one row.
-struct CopyRequest {
-  struct Side {
-    std::uintptr_t address = 0;
-    std::size_t row_pitch = 0;    ///< from one row to the next
-    std::size_t layer_pitch = 0;  ///< from one layer to the next
-    /// For cuMemcpyPeer: the context that owns the memory. If the issuing context has no access to
-    /// it, the copy goes through host memory.
-    CUcontext context = nullptr;
-  };
-  Side dst;
-  Side src;
-  std::size_t bytes = 0;  ///< of a row
-  std::size_t rows = 1;
-  std::size_t layers = 1;
-
-  [[nodiscard]] std::size_t total() const noexcept { return bytes * rows * layers; }
-  /// From the first byte of a side to its last.
-  [[nodiscard]] std::size_t extent(const Side& side) const noexcept {
-    return (layers - 1) * side.layer_pitch + (rows - 1) * side.row_pitch + bytes;
-  }
-};
-
-/// A copy that only has to be issued.
-struct PreparedCopy {
-  Operation operation;
-  bool is_bounced = false;
-  bool is_pageable = false;
-  bool is_upload = false;  ///< from pageable memory to a GPU: ends after the call
-  bool has_host_side = false;
-  bool is_waited_for = false;  ///< by synchronous calls, although no side is host memory
-};
-
-/// The calling thread's stack of contexts; its back is the current one. Handles only: a context may
-/// be destroyed while it is on one.
-std::vector<CUcontext>& context_stack() noexcept;
-
 class Driver {
  public:
-  /// Makes the driver of the node that POLYPATH_NODE names, once, as read_mode() says. Failure
-  /// NO_DEVICE, with the reason on stderr, when there is no such node or mode; NOT_INITIALIZED in a
-  /// child of a process that had used the driver when it forked.
-  static void initialise();
-  /// Failure NOT_INITIALIZED before initialise(), and in such a child.
-  static Driver& get();
-  /// To be called when a program begins to use more than NVML: from now on children cannot.
-  static void forbid_children();
-
+  /// Starts the node's background traffic. Failure INVALID_VALUE when it names a link that the node
+  /// does not have.
   Driver(Node node, const Mode& mode);
 
   const Node node;
   const Mode mode;
-  DriverMutex mutex;  ///< guards all that follows, but marks of handles and captures.any()
-
-  ContextTable contexts;
-  StreamTable streams;
-  EventTable events;
-  PoolTable pools;
-  GraphTable graphs;
-  GraphNodeTable graph_nodes;
-  GraphExecTable graph_execs;
-  ModuleTable modules;
-  FunctionTable functions;
-  Memory memory;
+  DriverMutex mutex;  ///< guards all that follows, but what its comment calls lock-free
   Counters counters;
-  Captures captures;
 
-  // ---- time (devices.hpp) ----
-
+  [[nodiscard]] Memory& memory() noexcept { return memory_; }
+  [[nodiscard]] Contexts& contexts() noexcept { return contexts_; }
+  [[nodiscard]] Graphs& graphs() noexcept { return graphs_; }
   [[nodiscard]] Devices& devices() noexcept { return *devices_; }
-  void spend(double us) { devices_->spend(us); }
-  /// To be called by what takes a CPU long, before it looks anything up or as the last: others'
-  /// calls may go on meanwhile (Mode::has_call_times).
-  void take_long(double us);
-  /// As take_long(), for page-locking host memory.
-  void take_long_to_pin(std::uint64_t bytes);
-  void catch_up() { devices_->catch_up(); }
-  void wait(const OperationPtr& operation) { devices_->wait(operation); }
-  /// Starts traffic of other programs; `from_file`: of the node file. Returns its id, at least 1.
-  int start_traffic(const BackgroundTraffic& traffic, bool from_file);
-  /// Ends an allocation, as the real driver does: waits for the work of its context first.
-  void free_memory(AllocationPtr allocation);
-  /// Gives the memory of a removed allocation back as soon as no operation uses it.
-  void release(AllocationPtr allocation);
-
-  // ---- contexts (contexts.cpp) ----
-
-  int check_device(CUdevice device) const;
-  /// True when `from` can reach the memory of `to`: there is a link, and it does not bounce.
-  [[nodiscard]] bool has_peer_link(int from, int to) const;
-  /// The calling thread's current context. Failure INVALID_CONTEXT when there is none,
-  /// CONTEXT_IS_DESTROYED when it was destroyed.
-  Context& current_context();
-  /// The current one for null.
-  Context& context_or_current(CUcontext context);
-  /// What making one takes; to be called before create_context(), as take_long().
-  void take_context_time();
-  /// From now on that waits until `count` of them do so at once, or until they did (0: no longer).
-  void hold_contexts(int count) noexcept { held_contexts_ = count; }
-  /// Failure DEVICE_UNAVAILABLE when the compute mode forbids it, OUT_OF_MEMORY when the GPU is
-  /// full.
-  CUcontext create_context(int device, unsigned flags, bool is_primary);
-  /// Waits for the context's work, then releases all that belongs to it.
-  void destroy_context(CUcontext handle);
-  /// Destroys the primary context of the device, if there is one now.
-  void end_primary(int device);
-  /// The last operations of all streams of the context.
-  [[nodiscard]] std::vector<OperationPtr> tails(const Context& context);
-  void synchronize(CUcontext handle);
-
-  struct Primary {
-    CUcontext handle = nullptr;  ///< null: none now; it may have been retained, and reset since
-    int retained = 0;
-  };
-  std::vector<Primary> primaries;  ///< by device
-  std::vector<std::weak_ptr<void>>
-      claims;  ///< by device: this process's, in exclusive_process mode
-  std::vector<CUmemoryPool> default_pools;  ///< by device
-  std::vector<CUmemoryPool> current_pools;  ///< by device: where cuMemAllocAsync takes from
-
-  /// One that was not destroyed. Failure INVALID_VALUE when it was, or is none.
-  Pool& pool(CUmemoryPool handle) const;
-  /// Removes it if it was destroyed and nothing of it is left.
-  void forget_pool(CUmemoryPool handle);
-
-  // ---- virtual memory (api_virtual_memory.cpp) ----
-
-  std::map<std::uintptr_t, std::size_t> reservations;  ///< bytes, by begin
-  std::map<CUmemGenericAllocationHandle, std::shared_ptr<Physical>> physicals;
-
-  // ---- streams (streams.cpp) ----
-
-  /// The stream after a handle, NULL and the special handles included.
-  Stream& stream(CUstream handle);
-  /// Blocks until the stream can take `count` more operations, as many as it ever takes for a
-  /// larger one. To be called before anything is looked up: others' calls go on meanwhile. Does not
-  /// block for a stream that captures, nor for a handle that is none. `count` operations may then
-  /// be enqueued.
-  void wait_for_room(CUstream handle, std::size_t count = 1);
-  /// Runs it after all that the stream's order demands.
-  OperationPtr enqueue(Stream& stream, Operation operation);
-  /// Failure STREAM_CAPTURE_UNSUPPORTED when the stream is in capture.
-  static void require_no_capture(const Stream& stream);
-  /// Must be called first by calls that might disturb a capture: allocations, waits and queries. A
-  /// capture that forbids them is invalidated: Failure STREAM_CAPTURE_UNSUPPORTED.
-  void require_capture_allows();
-  /// True when a stream that is ordered with the legacy stream of the context is in capture.
-  [[nodiscard]] bool has_capture(const Context& context) const;
-  [[nodiscard]] std::vector<Capture*> implicit_captures(const Context& context) const;
-  /// Work on the legacy stream while a blocking one captures is refused, and invalidates the
-  /// capture.
-  void require_no_implicit_capture(const Context& context) const;
-  std::uint64_t next_stream_id() noexcept { return ++last_stream_id_; }
-
-  // ---- copies (copies.cpp) ----
-  /// What the driver's own copy from or to pageable memory reaches.
-  [[nodiscard]] double pageable_gbps(const CopyRequest& request, const Operand& to) const;
-
-  /// cuMemcpyAsync on `stream`; if it is synchronous, as cuMemcpy: its end is waited for where
-  /// there is host memory on a side, or a side or the context asks for that (SYNC_MEMOPS).
-  void copy(const CopyRequest& request, CUstream stream, bool is_synchronous);
-  /// A copy from pageable memory to a GPU, as PreparedCopy says which. The call waits for what is
-  /// on the stream and reads all of the memory; what the driver's buffer holds then is still to
-  /// arrive.
-  void upload(const CopyRequest& request, CUstream stream);
-  /// `count` elements, one after another. If it is synchronous, as cuMemsetD8: its end is waited
-  /// for where it is host memory.
-  void fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t count, CUstream stream,
-            bool is_synchronous);
-  /// True when work of the context gets at the memory itself, without a detour.
-  [[nodiscard]] bool reaches(const Context& context, const Allocation& allocation,
-                             CUmemAccess_flags access) const;
-  /// The host memory nearest to the context's GPU.
-  [[nodiscard]] MemoryId host_near(const Context& context) const;
-  /// A copy as a stream of `context` makes it. Failure INVALID_VALUE where find_operand says so,
-  /// and for mappings and pool memory that the context's GPU has no access to.
-  PreparedCopy prepare_copy(const Context& context, const CopyRequest& request);
-  /// What a graph keeps of it; nothing of what it could not be run from.
-  [[nodiscard]] GraphWork graph_copy(const Context& context, const CopyRequest& request,
-                                     const PreparedCopy& prepared) const;
-  void count(const PreparedCopy& prepared);
-
-  // ---- kernels (kernels.cpp) ----
-
-  /// Puts it on the stream, or into its capture. Failure INVALID_CONTEXT when the stream is of
-  /// another context.
-  void launch_kernel(const KernelCall& kernel, CUstream stream);
-  /// As the real driver to load a module: waits for the kernels that run on the GPU, or could, and
-  /// lets no other thread of the program call meanwhile (docs/cuda-notes.md).
-  void wait_for_kernels(int device);
-  /// With its functions.
-  void remove_module(CUmodule handle);
-  /// What runs it. A kernel that fails leaves its context with that error.
-  Operation kernel_operation(const KernelCall& kernel);
-  [[nodiscard]] int multiprocessors(int device) const;
-  /// Throws the failure of a kernel of the context, if one has failed.
-  static void require_no_fault(const Context& context) {
-    require(context.fault == CUDA_SUCCESS, context.fault);
-  }
-
-  // ---- graphs (graphs.cpp, graph_launch.cpp) ----
-
-  CUgraph add_graph();
-  void destroy_graph(CUgraph handle);
-  /// Adds a node at the end. Failure INVALID_VALUE when the graph is none.
-  CUgraphNode add_graph_node(CUgraph handle, GraphNode new_node);
-  /// The places of these nodes in the graph. Failure INVALID_VALUE for nodes of another, and for
-  /// doubles.
-  [[nodiscard]] std::vector<int> find_graph_nodes(CUgraph graph, const CUgraphNode* nodes,
-                                                  std::size_t count) const;
-  /// Makes node `to` depend on node `from`, or no longer. Failure INVALID_VALUE when it does
-  /// already, or does not, and when it would come before itself.
-  void change_dependency(CUgraph graph, CUgraphNode from, CUgraphNode to, bool depends);
-  /// Failure NOT_SUPPORTED for a graph with captured work of which nothing is known; otherwise as
-  /// require_placed.
-  CUgraphExec instantiate(CUgraph handle);
-  /// Failure INVALID_VALUE when memory of the copy is gone or placed differently than it was,
-  /// CONTEXT_IS_DESTROYED when its context is.
-  void require_placed(const GraphCopy& copy);
-  /// Runs all nodes as one item of the stream. On any failure none is run.
-  void launch(CUgraphExec handle, CUstream stream);
-  /// What a record of the event is on a stream, to be told of when it was issued.
-  Operation record_operation(CUevent handle);
-  void note_record(CUevent handle, OperationPtr record, std::uint64_t stream_id);
-  /// Adds a node that depends on the member's `last`, and becomes it.
-  void add_captured(CaptureMember& member, GraphWork work);
-  /// True when every captured node of the capture comes before the member's `last`, or is in it.
-  [[nodiscard]] bool covers_all(const CaptureMember& member) const;
-  /// Destroys all instantiated graphs with a node that runs in the context.
-  void destroy_graph_execs(CUcontext context);
-  /// To be called before an instantiated graph is destroyed or changed.
-  void note_if_in_flight(const GraphExec& exec);
+  [[nodiscard]] Captures& captures() noexcept { return captures_; }
+  [[nodiscard]] Streams& streams() noexcept { return streams_; }
+  [[nodiscard]] Events& events() noexcept { return events_; }
+  [[nodiscard]] Pools& pools() noexcept { return pools_; }
+  [[nodiscard]] Deallocator& deallocator() noexcept { return deallocator_; }
+  [[nodiscard]] VirtualMemory& virtual_memory() noexcept { return virtual_memory_; }
+  [[nodiscard]] Copies& copies() noexcept { return copies_; }
+  [[nodiscard]] Kernels& kernels() noexcept { return kernels_; }
+  [[nodiscard]] GraphExecs& graph_execs() noexcept { return graph_execs_; }
+  [[nodiscard]] ContextLifecycle& context_lifecycle() noexcept { return context_lifecycle_; }
 
  private:
-  OperationPtr issue(Operation operation);
   std::unique_ptr<Devices> make_devices();
-  std::unique_ptr<Kernels> make_kernels();
+  std::unique_ptr<KernelRunner> make_kernel_runner();
 
-  Routing routing_;
-  std::unique_ptr<Devices> devices_;
-  std::unique_ptr<Kernels> kernels_;
-  std::vector<std::weak_ptr<Operation>> launched_;  ///< kernels that have not all ended
-  std::uint64_t last_stream_id_ = 0;
-  std::uint64_t last_context_id_ = 0;
-  int contexts_in_making_ = 0;
-  int held_contexts_ = 0;  ///< number of creations that must run before one of them ends
+  const Routing routing_;
+  Memory memory_;
+  Contexts contexts_;
+  Graphs graphs_;
+  const std::unique_ptr<Devices> devices_;
+  Captures captures_;
+  Streams streams_;
+  Events events_;
+  Pools pools_;
+  Deallocator deallocator_;
+  VirtualMemory virtual_memory_;
+  Copies copies_;
+  Kernels kernels_;
+  GraphExecs graph_execs_;
+  ContextLifecycle context_lifecycle_;
 };
 
 }  // namespace polypath::sim

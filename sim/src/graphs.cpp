@@ -1,45 +1,51 @@
-// Graphs before they run: their nodes, and what may be made of them.
-#include <algorithm>
+#include "graphs.hpp"
 
-#include "driver.hpp"
+#include <algorithm>
+#include <memory>
+
 #include "failure.hpp"
 
 namespace polypath::sim {
 
-CUgraph Driver::add_graph() { return graphs.add(std::make_unique<Graph>()); }
+CUgraph Graphs::create() { return graphs_.add(std::make_unique<Graph>()); }
 
-void Driver::destroy_graph(CUgraph handle) {
-  for (const GraphNode& each : graphs.get(handle, CUDA_ERROR_INVALID_VALUE).nodes)
-    graph_nodes.remove(each.handle);
-  graphs.remove(handle);
+void Graphs::destroy(CUgraph handle) {
+  for (const GraphNode& each : graphs_.get(handle, CUDA_ERROR_INVALID_VALUE).nodes)
+    nodes_.remove(each.handle);
+  graphs_.remove(handle);
 }
 
-CUgraphNode Driver::add_graph_node(CUgraph handle, GraphNode new_node) {
-  Graph& graph = graphs.get(handle, CUDA_ERROR_INVALID_VALUE);
+const Graph& Graphs::get(CUgraph handle) const {
+  return graphs_.get(handle, CUDA_ERROR_INVALID_VALUE);
+}
+
+GraphNodeId Graphs::find_node(CUgraphNode node) const {
+  return nodes_.get(node, CUDA_ERROR_INVALID_VALUE);
+}
+
+CUgraphNode Graphs::add_node(CUgraph handle, GraphNode node) {
+  Graph& graph = graphs_.get(handle, CUDA_ERROR_INVALID_VALUE);
   const auto index = static_cast<int>(graph.nodes.size());
-  new_node.handle = graph_nodes.add(std::make_unique<GraphNodeId>(GraphNodeId{handle, index}));
-  graph.nodes.push_back(std::move(new_node));
+  node.handle = nodes_.add(std::make_unique<GraphNodeId>(GraphNodeId{handle, index}));
+  graph.nodes.push_back(std::move(node));
   return graph.nodes.back().handle;
 }
 
-std::vector<int> Driver::find_graph_nodes(CUgraph graph, const CUgraphNode* nodes,
-                                          std::size_t count) const {
-  graphs.get(graph, CUDA_ERROR_INVALID_VALUE);
+std::vector<int> Graphs::find_nodes(CUgraph handle, const CUgraphNode* nodes,
+                                    std::size_t count) const {
+  graphs_.get(handle, CUDA_ERROR_INVALID_VALUE);
   require(nodes != nullptr || count == 0, CUDA_ERROR_INVALID_VALUE);
   std::vector<int> indices;
   for (std::size_t i = 0; i < count; ++i) {
-    const GraphNodeId& id = graph_nodes.get(nodes[i], CUDA_ERROR_INVALID_VALUE);
-    require(id.graph == graph, CUDA_ERROR_INVALID_VALUE);
+    const GraphNodeId& id = nodes_.get(nodes[i], CUDA_ERROR_INVALID_VALUE);
+    require(id.graph == handle, CUDA_ERROR_INVALID_VALUE);
     require(std::ranges::find(indices, id.index) == indices.end(), CUDA_ERROR_INVALID_VALUE);
     indices.push_back(id.index);
   }
   return indices;
 }
 
-namespace {
-
-/// The nodes' indices, each after those that it depends on, else as they were added.
-std::vector<int> ordered(const std::vector<GraphNode>& nodes) {
+std::vector<int> topological_order(const std::vector<GraphNode>& nodes) {
   std::vector<int> order;
   std::vector<bool> is_placed(nodes.size(), false);
   while (order.size() < nodes.size()) {
@@ -55,12 +61,10 @@ std::vector<int> ordered(const std::vector<GraphNode>& nodes) {
   return order;
 }
 
-}  // namespace
-
-void Driver::change_dependency(CUgraph handle, CUgraphNode from, CUgraphNode to, bool depends) {
-  const int before = find_graph_nodes(handle, &from, 1).front();
-  const int behind = find_graph_nodes(handle, &to, 1).front();
-  std::vector<GraphNode>& nodes = graphs.get(handle).nodes;
+void Graphs::change_dependency(CUgraph handle, CUgraphNode from, CUgraphNode to, bool depends) {
+  const int before = find_nodes(handle, &from, 1).front();
+  const int behind = find_nodes(handle, &to, 1).front();
+  std::vector<GraphNode>& nodes = graphs_.get(handle).nodes;
   std::vector<int>& after = nodes[static_cast<std::size_t>(behind)].after;
   const auto known = std::ranges::find(after, before);
   require((known == after.end()) == depends, CUDA_ERROR_INVALID_VALUE);
@@ -70,175 +74,11 @@ void Driver::change_dependency(CUgraph handle, CUgraphNode from, CUgraphNode to,
   }
   after.push_back(before);
   try {
-    ordered(nodes);
+    topological_order(nodes);
   } catch (const Failure&) {
     after.pop_back();
     throw;
   }
-}
-
-CUgraphExec Driver::instantiate(CUgraph handle) {
-  auto exec = std::make_unique<GraphExec>();
-  exec->graph = handle;
-  const std::vector<GraphNode>& nodes = graphs.get(handle, CUDA_ERROR_INVALID_VALUE).nodes;
-  exec->places.resize(nodes.size());
-  for (const int index : ordered(nodes)) {
-    const GraphNode& each = nodes[static_cast<std::size_t>(index)];
-    if (std::holds_alternative<std::monostate>(each.work))
-      fail_not_supported(
-          "instantiating a graph with captured fills, or copies of rows or of pageable memory");
-    if (const auto* const copy = std::get_if<GraphCopy>(&each.work)) require_placed(*copy);
-    exec->places[static_cast<std::size_t>(index)] = exec->nodes.size();
-    exec->nodes.push_back({{}, each.work});
-    for (const int before : each.after)
-      exec->nodes.back().after.push_back(
-          static_cast<int>(exec->places[static_cast<std::size_t>(before)]));
-  }
-  return graph_execs.add(std::move(exec));
-}
-
-void Driver::require_placed(const GraphCopy& copy) {
-  const Context& context = contexts.get(copy.context, CUDA_ERROR_CONTEXT_IS_DESTROYED);
-  const auto placement = [&](std::uintptr_t address) {
-    return find_operand(memory, address, copy.bytes, host_near(context)).placement();
-  };
-  require(placement(copy.dst) == copy.dst_placement && placement(copy.src) == copy.src_placement,
-          CUDA_ERROR_INVALID_VALUE);
-}
-
-void Driver::destroy_graph_execs(CUcontext context) {
-  graph_execs.remove_if([context](const GraphExec& exec) {
-    return std::ranges::any_of(
-        exec.nodes, [context](const GraphExec::Node& each) { return each.context() == context; });
-  });
-}
-
-void Driver::note_if_in_flight(const GraphExec& exec) {
-  catch_up();
-  if (exec.is_in_flight()) ++counters.graphs_disturbed;
-}
-
-// A launch: what it makes of a graph's nodes in the order of the stream.
-//
-// A node runs after its first dependency as copies on one stream do, when that is of the same
-// device and nothing runs after it in this way yet; the end of every other dependency reaches it
-// as an event does. The launch itself is the one dependency of nodes that have none, and ends
-// after the first node on the stream's device that has no dependents.
-namespace {
-
-/// The operations of one launch, in the order of issue: its begin is the first, node i the one at i
-/// + 1.
-class Steps {
- public:
-  void add(OperationPtr operation, int device) {
-    steps_.push_back({std::move(operation), device, false});
-  }
-
-  /// Makes an operation on `device` run after these steps.
-  void order(Operation& operation, int device, const std::vector<std::size_t>& after) {
-    for (const std::size_t index : after) {
-      Step& before = steps_[index];
-      if (index == after.front() && before.device == device && !before.is_followed) {
-        before.is_followed = true;
-        operation.previous = before.operation;
-      } else {
-        operation.after.push_back(before.operation);
-      }
-    }
-  }
-
-  [[nodiscard]] int device(std::size_t index) const { return steps_[index].device; }
-
- private:
-  struct Step {
-    OperationPtr operation;
-    int device;
-    bool is_followed;  // by an operation that runs after it as on one stream
-  };
-  std::vector<Step> steps_;
-};
-
-constexpr std::size_t kBegin = 0;
-
-std::size_t step_of(int node) { return static_cast<std::size_t>(node) + 1; }
-
-std::vector<std::size_t> predecessors(const GraphExec::Node& node) {
-  std::vector<std::size_t> indices;
-  for (const int before : node.after) indices.push_back(step_of(before));
-  if (indices.empty()) indices.push_back(kBegin);
-  return indices;
-}
-
-/// The steps that no other follows, the first on `device` before all others.
-std::vector<std::size_t> last_steps(const GraphExec& exec, const Steps& steps, int device) {
-  std::vector<bool> is_last(exec.nodes.size() + 1, true);
-  for (const GraphExec::Node& node : exec.nodes)
-    for (const std::size_t before : predecessors(node)) is_last[before] = false;
-  std::vector<std::size_t> indices;
-  for (std::size_t index = 0; index < is_last.size(); ++index)
-    if (is_last[index]) indices.push_back(index);
-  const auto first = std::find_if(indices.begin(), indices.end(),
-                                  [&](std::size_t index) { return steps.device(index) == device; });
-  if (first != indices.end()) std::rotate(indices.begin(), first, first + 1);
-  return indices;
-}
-
-}  // namespace
-
-void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
-  current_context();
-  wait_for_room(stream_handle);
-  GraphExec& exec = graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
-  Stream& on = stream(stream_handle);
-  if (on.capture.is_active()) fail_not_supported("cuGraphLaunch into a stream in capture");
-  std::vector<PreparedCopy> works;
-  try {
-    for (const GraphExec::Node& each : exec.nodes) {
-      if (const auto* const copy = std::get_if<GraphCopy>(&each.work)) {
-        require_placed(*copy);
-        require_no_fault(contexts.get(copy->context));
-        works.push_back(
-            prepare_copy(contexts.get(copy->context), {{copy->dst}, {copy->src}, copy->bytes}));
-      } else if (const auto* const event = std::get_if<GraphEvent>(&each.work)) {
-        // What was recorded before the launch: after a record of the launch itself a wait is only
-        // where the graph says so.
-        Event& recorded = events.get(event->event);
-        works.emplace_back();
-        if (!event->records && recorded.record != nullptr)
-          works.back().operation.after.push_back(recorded.record);
-      } else {
-        contexts.get(each.context(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
-        works.emplace_back().operation = kernel_operation(std::get<KernelCall>(each.work));
-      }
-    }
-  } catch (const Failure&) {
-    ++counters.stale_graph_launches;
-    throw;
-  }
-
-  Operation begin;
-  // A stream keeps its own order; launches on different streams do not overlap either.
-  if (exec.last && exec.last_stream != on.id) begin.after.push_back(exec.last);
-  Steps steps;
-  steps.add(enqueue(on, std::move(begin)), on.device);
-  spend(node.costs.graph_launch_us);
-  for (std::size_t i = 0; i < works.size(); ++i) {
-    Context& context = contexts.get(exec.nodes[i].context());
-    const auto* const event = std::get_if<GraphEvent>(&exec.nodes[i].work);
-    if (event != nullptr && event->records) works[i].operation = record_operation(event->event);
-    steps.order(works[i].operation, context.device, predecessors(exec.nodes[i]));
-    if (std::holds_alternative<GraphCopy>(exec.nodes[i].work)) count(works[i]);
-    // As a copy on a stream, a node may run from the begin of its own issue.
-    const OperationPtr issued = issue(std::move(works[i].operation));
-    if (event != nullptr && event->records) note_record(event->event, issued, 0);
-    spend(node.costs.graph_launch_node_us);
-    steps.add(issued, context.device);
-    if (context.handle != on.context) context.add_orphan(issued);
-  }
-  Operation end;
-  steps.order(end, on.device, last_steps(exec, steps, on.device));
-  exec.last = on.tail = devices_->issue(std::move(end));
-  exec.last_stream = on.id;
 }
 
 }  // namespace polypath::sim

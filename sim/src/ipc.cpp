@@ -6,6 +6,7 @@
 #include <random>
 
 #include "call.hpp"
+#include "device_traits.hpp"
 #include "failure.hpp"
 #include "ipc.hpp"
 #include "shadow.hpp"
@@ -80,13 +81,13 @@ using namespace polypath::sim;
 
 namespace {
 
-void require_functional(const Driver& driver, const char* what) {
+void require_functional(Driver& driver, const char* what) {
   if (!driver.mode.is_functional) fail_not_supported(what);
 }
 
 /// The import of this memory by the context; null when there is none.
-AllocationPtr find_import(const Driver& driver, const SharedMemory& memory, CUcontext context) {
-  return driver.memory.find_if([&](const Allocation& allocation) {
+AllocationPtr find_import(Driver& driver, const SharedMemory& memory, CUcontext context) {
+  return driver.memory().find_if([&](const Allocation& allocation) {
     return allocation.import && allocation.context == context &&
            allocation.import->process_id == memory.process.id &&
            allocation.import->buffer_id == memory.buffer_id;
@@ -98,9 +99,9 @@ AllocationPtr find_import(const Driver& driver, const SharedMemory& memory, CUco
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   return call([&](Driver& driver) {
     require_functional(driver, "cuIpcGetMemHandle but with POLYPATH_SIM_MODE=functional");
-    driver.current_context();
+    driver.contexts().current();
     CUipcMemHandle& result = out(handle);
-    const AllocationPtr allocation = driver.memory.find(address);
+    const AllocationPtr allocation = driver.memory().find(address);
     // Neither pool memory nor what was imported can be passed on.
     require(allocation && allocation->kind == Allocation::Kind::device, CUDA_ERROR_INVALID_VALUE);
     auto& shadow = static_cast<SharedShadow&>(*allocation->shadow);
@@ -113,8 +114,8 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsigned int flags) {
   return call([&](Driver& driver) {
     require_functional(driver, "cuIpcOpenMemHandle but with POLYPATH_SIM_MODE=functional");
-    const Context& context = driver.current_context();
-    driver.require_capture_allows();
+    const Context& context = driver.contexts().current();
+    driver.captures().require_unsafe_calls_allowed();
     CUdeviceptr& result = out(address);
     require(flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, CUDA_ERROR_INVALID_VALUE);
     const SharedMemory shared = decode(handle);
@@ -125,7 +126,8 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsi
                                      {shared.buffer_id, shared.bytes, shared.device},
                                      file_name(shared.process));
     require(shadow != nullptr, CUDA_ERROR_INVALID_HANDLE);
-    require(shared.device == context.device || driver.has_peer_link(context.device, shared.device),
+    require(shared.device == context.device ||
+                has_peer_link(driver.node, context.device, shared.device),
             CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     if (const AllocationPtr known = find_import(driver, shared, context.handle)) {
       ++known->import->opened;
@@ -140,7 +142,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsi
     allocation.context = context.handle;
     allocation.import = std::make_shared<Import>(Import{shared.process.id, shared.buffer_id, 1});
     allocation.shadow = std::move(shadow);
-    result = driver.memory.add(std::move(allocation))->base;
+    result = driver.memory().add(std::move(allocation))->base;
   });
 }
 
@@ -152,11 +154,11 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigne
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
   return call([&](Driver& driver) {
     require_functional(driver, "cuIpcCloseMemHandle but with POLYPATH_SIM_MODE=functional");
-    driver.current_context();
+    driver.contexts().current();
     AllocationPtr allocation =
-        driver.memory.find_base(address, {Allocation::Kind::imported}, CUDA_ERROR_INVALID_VALUE);
-    driver.require_capture_allows();
-    if (--allocation->import->opened == 0) driver.free_memory(std::move(allocation));
+        driver.memory().find_base(address, {Allocation::Kind::imported}, CUDA_ERROR_INVALID_VALUE);
+    driver.captures().require_unsafe_calls_allowed();
+    if (--allocation->import->opened == 0) driver.deallocator().free(std::move(allocation));
   });
 }
 

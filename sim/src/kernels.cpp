@@ -1,90 +1,51 @@
 #include "kernels.hpp"
 
-#include <fmt/format.h>
-
 #include <cstdio>
-#include <mutex>
+#include <memory>
+#include <utility>
 
-#include "device_traits.hpp"
-#include "driver.hpp"
 #include "failure.hpp"
 
 namespace polypath::sim {
 
-// ---- memory ----
-
-std::byte* KernelMemory::at(std::uintptr_t address, std::size_t bytes, bool writes) {
-  const Reached& reached = find(address);
-  const Allocation& allocation = *reached.allocation;
-  if (address - allocation.base + bytes > allocation.bytes)
-    throw simt::Fault{fmt::format("{:#x} and {} bytes run over the end of an allocation of {}",
-                                  address, bytes, allocation.bytes)};
-  if (!writes) return const_cast<std::byte*>(allocation.read(address, bytes));
-  if (!reached.may_write) throw simt::Fault{fmt::format("{:#x} may only be read", address)};
-  return allocation.overwrite(address, bytes);
+CUmodule Kernels::load_module(Context& context) {
+  wait_for_running(context.device);
+  auto module = std::make_unique<Module>();
+  module->context = context.handle;
+  const CUmodule handle = modules_.add(std::move(module));
+  context.modules.insert(handle);
+  return handle;
 }
 
-MemoryId KernelMemory::location(std::uintptr_t address) {
-  return find(address).allocation->location;
+void Kernels::unload_module(CUmodule handle) {
+  contexts_.get(modules_.get(handle).context).modules.erase(handle);
+  remove(handle);
 }
 
-const KernelMemory::Reached& KernelMemory::find(std::uintptr_t address) {
-  const auto holds = [address](const Reached& reached) {
-    return address - reached.allocation->base < reached.allocation->bytes;
-  };
-  if (last_ != nullptr && holds(*last_)) return *last_;
-  auto known = reached_.upper_bound(address);
-  if (known == reached_.begin() || !holds((--known)->second)) {
-    const Reached memory = look_up(address);
-    known = reached_.insert_or_assign(memory.allocation->base, memory).first;
-  }
-  return *(last_ = &known->second);
+void Kernels::unload_all(const Context& context) {
+  for (const CUmodule handle : context.modules) remove(handle);
 }
 
-KernelMemory::Reached KernelMemory::look_up(std::uintptr_t address) {
-  DriverMutex::ForWorkers mutex(driver_.mutex);
-  std::unique_lock lock(mutex, std::defer_lock);
-  if (!is_locked_) lock.lock();
-  const AllocationPtr allocation = driver_.memory.find(address);
-  if (!allocation) throw simt::Fault{fmt::format("{:#x} is no memory of a GPU", address)};
-  const Context* const context = driver_.contexts.find(context_);
-  if (context == nullptr) throw simt::Fault{"its context is destroyed"};
-  if (!driver_.reaches(*context, *allocation, CU_MEM_ACCESS_FLAGS_PROT_READ))
-    throw simt::Fault{fmt::format("{:#x}, on {}, may not be used by GPU {}", address,
-                                  to_string(allocation->location), device_)};
-  return {allocation, driver_.reaches(*context, *allocation, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)};
+CUfunction Kernels::find_function(CUmodule handle, const char* name) {
+  Module& module = modules_.get(handle);
+  const simt::HostKernel* const kernel = simt::find_host_kernel(name);
+  require(kernel != nullptr, CUDA_ERROR_NOT_FOUND);
+  CUfunction& known = module.functions[kernel];
+  if (known == nullptr)
+    known = functions_.add(std::make_unique<Function>(Function{module.context, kernel}));
+  return known;
 }
 
-// ---- launches ----
-
-simt::Launch Kernels::launch_of(const KernelRun& run, int multiprocessors, bool folds) {
-  const KernelCall& call = run.call;
-  simt::Launch launch;
-  launch.kernel = call.host_kernel;
-  launch.device = run.device;
-  launch.blocks = call.blocks;
-  launch.threads = call.threads;
-  if (folds && call.host_kernel->folded_threads != 0)
-    launch.threads = std::min(call.threads, call.host_kernel->folded_threads);
-  launch.shared_bytes = call.shared_bytes;
-  // One block a multiprocessor: what polypath's kernels, with their registers, can count on.
-  launch.blocks_of_device = static_cast<unsigned>(multiprocessors);
-  // It begins after them all the same: what counts is that it would have waited.
-  launch.begins_early = call.begins_early;
-  launch.arguments = call.arguments;
-  return launch;
-}
-
-Operation Driver::kernel_operation(const KernelCall& kernel) {
+Operation Kernels::operation(const KernelCall& call) {
   const auto run = std::make_shared<KernelRun>();
-  run->call = kernel;
-  run->device = contexts.get(kernel.context).device;
+  run->call = call;
+  run->device = contexts_.get(call.context).device;
   Operation operation;
   operation.kernel_on = run->device;
   operation.may_complete = [this, run] {
     if (!run->is_begun) {
       run->is_begun = true;
-      kernels_->begin(run);
+      runner_->begin(run);
     }
     return run->has_ended.load(std::memory_order_acquire);
   };
@@ -92,44 +53,48 @@ Operation Driver::kernel_operation(const KernelCall& kernel) {
     run->outside.reset();  // and with it the memory that the kernel held
     if (run->error.empty()) return;
     std::fprintf(stderr, "polypath_sim: a kernel failed: %s\n", run->error.c_str());
-    if (Context* const context = contexts.find(run->call.context))
+    if (Context* const context = contexts_.find(run->call.context))
       context->fault = CUDA_ERROR_LAUNCH_FAILED;
   };
   return operation;
 }
 
-void Driver::launch_kernel(const KernelCall& kernel, CUstream handle) {
-  current_context();
-  wait_for_room(handle);
-  Stream& on = stream(handle);
-  require(on.context == kernel.context, CUDA_ERROR_INVALID_CONTEXT);
-  if (on.capture.is_active()) {
-    add_captured(on.capture, kernel);
-    return;
-  }
-  enqueue(on, kernel_operation(kernel));
-  spend(node.costs.copy_issue_us);
+void Kernels::note_issued(const OperationPtr& issued) {
+  std::erase_if(issued_, [](const std::weak_ptr<Operation>& each) {
+    const OperationPtr kernel = each.lock();
+    return !kernel || kernel->done;
+  });
+  issued_.push_back(issued);
 }
 
-void Driver::wait_for_kernels(int device) {
-  catch_up();
+void Kernels::launch(const KernelCall& call, CUstream handle) {
+  contexts_.current();
+  streams_.wait_for_room(handle);
+  Stream& stream = streams_.get(handle);
+  require(stream.context == call.context, CUDA_ERROR_INVALID_CONTEXT);
+  if (stream.capture.is_active()) {
+    captures_.add_node(stream.capture, call);
+    return;
+  }
+  note_issued(streams_.enqueue(stream, operation(call)));
+  devices_.spend(node_.costs.copy_issue_us);
+}
+
+void Kernels::wait_for_running(int device) {
+  devices_.catch_up();
   std::vector<OperationPtr> running;
-  for (const std::weak_ptr<Operation>& each : launched_)
+  for (const std::weak_ptr<Operation>& each : issued_)
     if (const OperationPtr kernel = each.lock())
       if (kernel->kernel_on == device && kernel->pending == 0 && !kernel->done)
         running.push_back(kernel);
   if (running.empty()) return;
-  const DriverMutex::Alone alone(mutex);
-  for (const OperationPtr& kernel : running) wait(kernel);
+  const DriverMutex::Alone alone(mutex_);
+  for (const OperationPtr& kernel : running) devices_.wait(kernel);
 }
 
-void Driver::remove_module(CUmodule handle) {
-  for (const auto& [kernel, function] : modules.get(handle).functions) functions.remove(function);
-  modules.remove(handle);
-}
-
-int Driver::multiprocessors(int device) const {
-  return device_traits(node.gpus[static_cast<std::size_t>(device)].name).multiprocessors;
+void Kernels::remove(CUmodule handle) {
+  for (const auto& [kernel, function] : modules_.get(handle).functions) functions_.remove(function);
+  modules_.remove(handle);
 }
 
 }  // namespace polypath::sim

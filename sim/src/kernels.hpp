@@ -1,88 +1,88 @@
-// Kernels that were launched: run by their host builds (simt/), in virtual time or on a thread of
-// the driver.
+// Kernels: modules, functions, and launches.
+//
+// Kernels owns all modules and functions, knows which kernels may still run, and owns what runs
+// them. All of it is guarded by the driver's lock. A handle that is none, or no longer, is Failure
+// INVALID_HANDLE. What waits may give the lock back meanwhile: what was looked up has to be looked
+// up again.
 #pragma once
 
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
 #include <map>
 #include <memory>
-#include <string>
+#include <utility>
 #include <vector>
 
+#include "captures.hpp"
+#include "contexts.hpp"
 #include "cuda_api.hpp"
-#include "memory.hpp"
+#include "devices.hpp"
+#include "handle_table.hpp"
+#include "kernel_runner.hpp"
+#include "objects.hpp"
 #include "operation.hpp"
-#include "simt/machine.hpp"
+#include "streams.hpp"
+#include "topology/node.hpp"
 
 namespace polypath::sim {
 
-class Driver;
-
-/// What a launch runs.
-struct KernelCall {
-  const simt::HostKernel* host_kernel = nullptr;
+/// Kernels that a context has loaded: for any image, the kernels of this library
+/// (simt/host_kernels.hpp).
+struct Module {
   CUcontext context = nullptr;
-  unsigned blocks = 0;
-  unsigned threads = 0;  ///< of a block
-  std::size_t shared_bytes = 0;
-  std::vector<std::vector<std::byte>> arguments;
-  bool begins_early = false;  ///< programmatic stream serialization
+  std::map<const simt::HostKernel*, CUfunction> functions;  ///< that were asked for
 };
 
-/// Global memory, as the threads of one running kernel reach it.
-class KernelMemory : public simt::MemorySystem {
- public:
-  /// `is_locked`: the machine runs under the driver's lock.
-  KernelMemory(Driver& driver, CUcontext context, int device, bool is_locked)
-      : driver_(driver), context_(context), device_(device), is_locked_(is_locked) {}
-
-  std::byte* at(std::uintptr_t address, std::size_t bytes, bool writes) override;
-  bool is_local(std::uintptr_t address) override {
-    return location(address) == MemoryId::gpu(device_);
-  }
-
- protected:
-  [[nodiscard]] MemoryId location(std::uintptr_t address);
-  [[nodiscard]] int device() const noexcept { return device_; }
-
- private:
-  struct Reached {
-    AllocationPtr allocation;
-    bool may_write = false;
-  };
-  const Reached& find(std::uintptr_t address);
-  Reached look_up(std::uintptr_t address);
-
-  Driver& driver_;
-  const CUcontext context_;
-  const int device_;
-  const bool is_locked_;
-  std::map<std::uintptr_t, Reached> reached_;  // by base; memory in use is not given back
-  const Reached* last_ = nullptr;
+struct Function {
+  CUcontext context = nullptr;
+  const simt::HostKernel* host_kernel = nullptr;
+  int dynamic_shared_bytes = 48 << 10;  ///< the most that a launch may ask for
 };
 
-/// One launch, from its issue to its end.
-struct KernelRun {
-  KernelCall call;
-  int device = 0;
-  bool is_begun = false;
-  std::string error;                   ///< of a run that has ended; "" for success
-  std::atomic<bool> has_ended{false};  ///< set last
-  std::unique_ptr<simt::MemorySystem> outside;
-};
-
-/// Runs kernels.
 class Kernels {
  public:
-  virtual ~Kernels() = default;
-  /// Called under the driver's lock, when everything before it on its stream has ended.
-  virtual void begin(std::shared_ptr<KernelRun> run) = 0;
+  /// The others must outlive this, and what it issues.
+  Kernels(const Node& node, DriverMutex& mutex, Contexts& contexts, Streams& streams,
+          Captures& captures, Devices& devices, std::unique_ptr<KernelRunner> runner)
+      : node_(node),
+        mutex_(mutex),
+        contexts_(contexts),
+        streams_(streams),
+        captures_(captures),
+        devices_(devices),
+        runner_(std::move(runner)) {}
 
- protected:
-  /// As the machine takes it; folded if `folds`.
-  [[nodiscard]] static simt::Launch launch_of(const KernelRun& run, int multiprocessors,
-                                              bool folds);
+  /// As the real driver: waits for the kernels that run on the context's GPU, or could, and lets no
+  /// other thread of the program call meanwhile (docs/cuda-notes.md).
+  CUmodule load_module(Context& context);
+  void unload_module(CUmodule handle);
+  /// All modules of the context.
+  void unload_all(const Context& context);
+  /// The module's function of this name: always the same. Failure NOT_FOUND when there is no such
+  /// kernel.
+  CUfunction find_function(CUmodule handle, const char* name);
+  [[nodiscard]] Function& function(CUfunction handle) const { return functions_.get(handle); }
+
+  /// Puts it on the stream, or into its capture. Failure INVALID_CONTEXT when the stream is of
+  /// another context.
+  void launch(const KernelCall& call, CUstream stream);
+  /// What runs it. A kernel that fails leaves its context with that error.
+  Operation operation(const KernelCall& call);
+  /// Must be told of every operation() that was issued.
+  void note_issued(const OperationPtr& issued);
+
+ private:
+  void wait_for_running(int device);
+  void remove(CUmodule handle);
+
+  const Node& node_;
+  DriverMutex& mutex_;
+  Contexts& contexts_;
+  Streams& streams_;
+  Captures& captures_;
+  Devices& devices_;
+  const std::unique_ptr<KernelRunner> runner_;
+  HandleTable<CUmodule, Module, 0x51D0> modules_;
+  HandleTable<CUfunction, Function, 0x51D1> functions_;
+  std::vector<std::weak_ptr<Operation>> issued_;  // kernels that have not all ended
 };
 
 }  // namespace polypath::sim

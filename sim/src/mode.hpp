@@ -26,8 +26,8 @@ struct Mode {
   /// process.
   std::chrono::seconds timeout{120};
   /// POLYPATH_SIM_CALL_TIMES, for the functional mode: `none`, the default, or `real`: calls that
-  /// take long (Driver::take_long) do so, and other threads' calls go on meanwhile. In virtual time
-  /// they always do.
+  /// take long (Devices::take_long) do so, and other threads' calls go on meanwhile. In virtual
+  /// time they always do.
   bool has_call_times = false;
   /// POLYPATH_SIM_ENGINES, for the functional mode: `fair`, the default: copies over one host link
   /// run in the order in which they are ready; `greedy`: its engine serves a stream as long as that

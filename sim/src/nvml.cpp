@@ -55,7 +55,7 @@ nvmlDevice_t encode(int device) {
 
 int decode(nvmlDevice_t handle) {
   const std::uintptr_t device = std::bit_cast<std::uintptr_t>(handle) ^ kHandleMark;
-  require_nvml(device < Driver::get().node.gpus.size(), NVML_ERROR_INVALID_ARGUMENT);
+  require_nvml(device < driver_instance().node.gpus.size(), NVML_ERROR_INVALID_ARGUMENT);
   return static_cast<int>(device);
 }
 
@@ -113,7 +113,7 @@ std::vector<Remote> nvlinks(const polypath::Node& node, int device) {
 Remote nvlink(nvmlDevice_t device, unsigned link) {
   const int index = decode(device);
   require_nvml(link < NVML_NVLINK_MAX_LINKS, NVML_ERROR_INVALID_ARGUMENT);
-  const std::vector<Remote> remotes = nvlinks(Driver::get().node, index);
+  const std::vector<Remote> remotes = nvlinks(driver_instance().node, index);
   require_nvml(link < remotes.size(), NVML_ERROR_NOT_SUPPORTED);
   return remotes[link];
 }
@@ -124,17 +124,17 @@ unsigned known(int value) {
 }
 
 const polypath::Gpu& gpu_of(nvmlDevice_t device) {
-  return Driver::get().node.gpus[static_cast<std::size_t>(decode(device))];
+  return driver_instance().node.gpus[static_cast<std::size_t>(decode(device))];
 }
 
 }  // namespace
 
 nvmlReturn_t nvmlInit_v2() {
-  return nvml_call([] { Driver::initialise(); });
+  return nvml_call([] { initialise_driver(); });
 }
 
 nvmlReturn_t nvmlShutdown() {
-  return nvml_call([] { Driver::get(); });
+  return nvml_call([] { driver_instance(); });
 }
 
 const char* nvmlErrorString(nvmlReturn_t result) {
@@ -153,7 +153,7 @@ const char* nvmlErrorString(nvmlReturn_t result) {
 
 nvmlReturn_t nvmlSystemGetDriverVersion(char* version, unsigned int length) {
   return nvml_call([=] {
-    Driver::get();
+    driver_instance();
     nvml_out(version);
     require_nvml(std::strlen(kDriverVersion) < length, NVML_ERROR_INSUFFICIENT_SIZE);
     std::strcpy(version, kDriverVersion);
@@ -162,12 +162,12 @@ nvmlReturn_t nvmlSystemGetDriverVersion(char* version, unsigned int length) {
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int* count) {
   return nvml_call(
-      [=] { nvml_out(count) = static_cast<unsigned>(Driver::get().node.gpus.size()); });
+      [=] { nvml_out(count) = static_cast<unsigned>(driver_instance().node.gpus.size()); });
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t* device) {
   return nvml_call([=] {
-    require_nvml(index < Driver::get().node.gpus.size(), NVML_ERROR_INVALID_ARGUMENT);
+    require_nvml(index < driver_instance().node.gpus.size(), NVML_ERROR_INVALID_ARGUMENT);
     nvml_out(device) = encode(static_cast<int>(index));
   });
 }
@@ -176,7 +176,7 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, nvmlDevice_t* 
   return nvml_call([=] {
     nvml_out(bus_id);
     nvml_out(device);
-    const polypath::Node& node = Driver::get().node;
+    const polypath::Node& node = driver_instance().node;
     const std::string bus = parse_bus_id(bus_id).busId;
     for (int i = 0; i < static_cast<int>(node.gpus.size()); ++i) {
       if (parse_bus_id(pci_bus_id(node, i)).busId != bus) continue;
@@ -189,7 +189,7 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, nvmlDevice_t* 
 
 nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t* info) {
   return nvml_call(
-      [=] { nvml_out(info) = parse_bus_id(pci_bus_id(Driver::get().node, decode(device))); });
+      [=] { nvml_out(info) = parse_bus_id(pci_bus_id(driver_instance().node, decode(device))); });
 }
 
 nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_t device, unsigned int* generation) {
@@ -236,7 +236,7 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldV
       if (value.fieldId != NVML_FI_DEV_NVLINK_LINK_COUNT) continue;
       value.nvmlReturn = NVML_SUCCESS;
       value.valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
-      value.value.uiVal = static_cast<unsigned>(nvlinks(Driver::get().node, index).size());
+      value.value.uiVal = static_cast<unsigned>(nvlinks(driver_instance().node, index).size());
     }
   });
 }
@@ -254,7 +254,7 @@ nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t* mo
   return nvml_call([=] {
     decode(device);
     nvmlComputeMode_t& result = nvml_out(mode);
-    switch (Driver::get().mode.compute) {
+    switch (driver_instance().mode.compute) {
       case Mode::Compute::standard: result = NVML_COMPUTEMODE_DEFAULT; break;
       case Mode::Compute::exclusive_process: result = NVML_COMPUTEMODE_EXCLUSIVE_PROCESS; break;
       case Mode::Compute::prohibited: result = NVML_COMPUTEMODE_PROHIBITED; break;
@@ -272,10 +272,10 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t* info) {
   return nvml_call([=] {
     const int index = decode(device);
     nvmlMemory_t& result = nvml_out(info);
-    Driver& driver = Driver::get();
+    Driver& driver = driver_instance();
     const std::lock_guard lock(driver.mutex);
     result.total = gpu_of(device).memory_bytes;
-    result.free = driver.memory.free_bytes(index);
+    result.free = driver.memory().free_bytes(index);
     result.used = result.total - result.free;
   });
 }

@@ -1,11 +1,7 @@
-// The objects of the opaque handles: contexts, streams, events, pools; graphs are in graph.hpp.
+// The objects of opaque handles that refer to each other: contexts, streams, events, captures.
+// Plain data under the driver's lock; the parts that own them are in contexts.hpp, streams.hpp,
+// events.hpp and captures.hpp.
 #pragma once
-
-#include <optional>
-#include <variant>
-
-#include <atomic>
-#include <utility>
 
 #include <cstdint>
 #include <map>
@@ -15,74 +11,10 @@
 #include <vector>
 
 #include "cuda_api.hpp"
-#include "handle_table.hpp"
-#include "kernels.hpp"
-#include "memory.hpp"
+#include "failure.hpp"
 #include "operation.hpp"
 
 namespace polypath::sim {
-
-// CUDA graphs: nodes with their dependencies, as they were put together, and as they were
-// instantiated.
-
-/// The copy that a node makes. Its memory is looked up by address at each launch, and has to be
-/// placed as it was when the node was added.
-struct GraphCopy {
-  std::uintptr_t dst = 0;
-  std::uintptr_t src = 0;
-  std::size_t bytes = 0;
-  CUcontext context = nullptr;  ///< that it runs in
-  Placement dst_placement;
-  Placement src_placement;
-};
-
-/// A record of an event, or a wait for its latest record at the time of the launch.
-struct GraphEvent {
-  CUevent event = nullptr;
-  CUcontext context = nullptr;  ///< the event's
-  bool records = false;
-};
-
-/// What a node does; nothing known of what is captured and cannot be instantiated.
-using GraphWork = std::variant<std::monostate, GraphCopy, KernelCall, GraphEvent>;
-
-struct GraphNode {
-  CUgraphNode handle = nullptr;
-  std::vector<int> after;  ///< indices of the nodes that it depends on, in the order given
-  GraphWork work;
-  bool is_captured = false;  ///< not added by hand
-};
-
-struct Graph {
-  std::vector<GraphNode> nodes;
-};
-
-/// What a node's handle stands for.
-struct GraphNodeId {
-  CUgraph graph = nullptr;
-  int index = 0;
-};
-
-/// An instantiated graph: a copy of the graph as it was then.
-struct GraphExec {
-  struct Node {
-    std::vector<int> after;
-    GraphWork work;
-
-    [[nodiscard]] CUcontext context() const {
-      if (const auto* const copy = std::get_if<GraphCopy>(&work)) return copy->context;
-      if (const auto* const event = std::get_if<GraphEvent>(&work)) return event->context;
-      return std::get<KernelCall>(work).context;
-    }
-  };
-  CUgraph graph = nullptr;          ///< that it was made from; it may be gone
-  std::vector<Node> nodes;          ///< each after those that it depends on
-  std::vector<std::size_t> places;  ///< among them, of the graph's nodes
-  OperationPtr last;                ///< end of its most recent launch; null: never launched
-  std::uint64_t last_stream = 0;    ///< id of the stream of that launch
-
-  [[nodiscard]] bool is_in_flight() const noexcept { return last && !last->done; }
-};
 
 // Stream capture: what streams in capture record instead of running. The result is a graph of nodes
 // with their dependencies.
@@ -98,30 +30,6 @@ struct Capture {
   std::uint64_t number = 0;  ///< of no other capture of the process
 };
 
-/// The captures under way. Whether there are any may be asked without the driver's lock.
-class Captures {
- public:
-  void add(std::shared_ptr<Capture> capture) {
-    capture->number = ++begun_;
-    all_.push_back(std::move(capture));
-    count_.store(all_.size(), std::memory_order_release);
-  }
-  /// Does nothing when it is none of them.
-  void remove(const std::shared_ptr<Capture>& capture) {
-    std::erase(all_, capture);
-    count_.store(all_.size(), std::memory_order_release);
-  }
-  [[nodiscard]] bool any() const noexcept { return count_.load(std::memory_order_acquire) > 0; }
-  [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
-  [[nodiscard]] auto begin() const noexcept { return all_.begin(); }
-  [[nodiscard]] auto end() const noexcept { return all_.end(); }
-
- private:
-  std::vector<std::shared_ptr<Capture>> all_;
-  std::uint64_t begun_ = 0;
-  std::atomic<std::size_t> count_{0};
-};
-
 /// The place of a stream or an event in a capture.
 struct CaptureMember {
   std::shared_ptr<Capture> capture;   ///< null, or ended: not in capture
@@ -133,15 +41,6 @@ struct CaptureMember {
   /// Failure STREAM_CAPTURE_MERGE when both are in different captures.
   void join(const CaptureMember& other);
 };
-
-/// How far captures restrict the calling thread (cuThreadExchangeStreamCaptureMode).
-CUstreamCaptureMode& thread_capture_mode() noexcept;
-
-/// True when the capture forbids calls to the calling thread that might disturb it.
-bool forbids_unsafe_calls(const Capture& capture) noexcept;
-
-/// Operations that a stream takes after the one it is at; measured with copies on an H200.
-inline constexpr int kStreamDepth = 1021;
 
 struct Stream {
   CUcontext context = nullptr;
@@ -157,6 +56,10 @@ struct Stream {
 
   /// Ordered with the legacy default stream of its context.
   [[nodiscard]] bool is_blocking() const noexcept { return (flags & CU_STREAM_NON_BLOCKING) == 0; }
+  /// Failure STREAM_CAPTURE_UNSUPPORTED when it is in capture.
+  void require_no_capture() const {
+    require(!capture.is_active(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  }
 };
 
 struct Event {
@@ -189,40 +92,12 @@ struct Context {
   /// and nodes of graphs that were launched on another context's stream.
   std::vector<OperationPtr> orphans;
 
+  /// Throws the failure of its kernel, if one has failed.
+  void require_no_fault() const { require(fault == CUDA_SUCCESS, fault); }
   void add_orphan(OperationPtr operation) {
     std::erase_if(orphans, [](const OperationPtr& other) { return other->done; });
     orphans.push_back(std::move(operation));
   }
 };
-
-/// Kernels that a context has loaded: for any image, the kernels of this library
-/// (simt/host_kernels.hpp).
-struct Module {
-  CUcontext context = nullptr;
-  std::map<const simt::HostKernel*, CUfunction> functions;  ///< that were asked for
-};
-
-struct Function {
-  CUcontext context = nullptr;
-  const simt::HostKernel* host_kernel = nullptr;
-  int dynamic_shared_bytes = 48 << 10;  ///< the most that a launch may ask for
-};
-
-/// Memory of a device that is allocated in the order of streams.
-struct Pool {
-  int device = 0;
-  Access access;
-  bool is_destroyed = false;  ///< what was allocated from it stays
-};
-
-using ContextTable = HandleTable<CUcontext, Context, 0x51C0>;
-using StreamTable = HandleTable<CUstream, Stream, 0x5150>;
-using EventTable = HandleTable<CUevent, Event, 0x51E0>;
-using PoolTable = HandleTable<CUmemoryPool, Pool, 0x51B0>;
-using ModuleTable = HandleTable<CUmodule, Module, 0x51D0>;
-using FunctionTable = HandleTable<CUfunction, Function, 0x51D1>;
-using GraphTable = HandleTable<CUgraph, Graph, 0x51A0>;
-using GraphNodeTable = HandleTable<CUgraphNode, GraphNodeId, 0x51A1>;
-using GraphExecTable = HandleTable<CUgraphExec, GraphExec, 0x51A2>;
 
 }  // namespace polypath::sim

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "base/units.hpp"
+#include "failure.hpp"
+
 namespace polypath::sim {
 namespace {
 
@@ -108,6 +111,25 @@ int Routing::local_resource(MemoryId memory) const {
   const std::size_t first = node_.links.size() + node_.ports.size();
   const std::size_t offset = memory.is_gpu() ? 0 : node_.gpus.size();
   return static_cast<int>(first + offset) + memory.index;
+}
+
+TrafficFlow traffic_flow(const Node& node, const BackgroundTraffic& traffic) {
+  const auto link = node.find_link(traffic.from, traffic.to);
+  require(link.has_value(), CUDA_ERROR_INVALID_VALUE);
+  const bool has_host_side = traffic.from.is_host() || traffic.to.is_host();
+  const int gpu = traffic.from.is_gpu() ? traffic.from.index : traffic.to.index;
+  TrafficFlow flow;
+  flow.block = Routing(node).route(gpu, traffic.from, traffic.to, true).demand;
+  flow.block.bytes = static_cast<double>(traffic.block_bytes);
+  flow.engine = has_host_side ? *link : -1;
+  flow.queue_blocks = traffic.queue_blocks;
+  flow.on_us = traffic.on_us;
+  flow.off_us = traffic.off_us;
+  flow.begin_us = traffic.begin_us;
+  if (traffic.end_us > 0) flow.end_us = traffic.end_us;
+  flow.block_us =
+      node.costs.copy_gap_us + flow.block.bytes / (node.links[at(*link)].gbps * kBytesPerGbpsUs);
+  return flow;
 }
 
 }  // namespace polypath::sim

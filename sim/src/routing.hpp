@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "copy_engines.hpp"
 #include "flow_network.hpp"
 #include "topology/node.hpp"
 
@@ -27,11 +28,11 @@ class Routing {
   /// `may_reach` false the engine has no access to one of the memories, and the driver carries the
   /// copy through host memory, as it does where there is no link.
   [[nodiscard]] CopyRoute route(int issuer, MemoryId from, MemoryId to, bool may_reach) const;
-  /// A copy or fill that crosses no link.
   /// The route of what threads of a kernel on GPU `device` load from or store to a memory that it
   /// reaches. Next to the links it takes what kernels reach of a switch's ports, and of a GPU's own
   /// memory.
   [[nodiscard]] CopyRoute kernel_route(int device, MemoryId from, MemoryId to) const;
+  /// A copy or fill that crosses no link.
   [[nodiscard]] CopyRoute local_route(MemoryId from, MemoryId to) const;
 
  private:
@@ -41,5 +42,9 @@ class Routing {
 
   const Node& node_;
 };
+
+/// What the devices take as traffic of another program over one link. Failure INVALID_VALUE when
+/// the node has no such link.
+TrafficFlow traffic_flow(const Node& node, const BackgroundTraffic& traffic);
 
 }  // namespace polypath::sim

@@ -1,349 +1,147 @@
+#include "streams.hpp"
+
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
-#include <mutex>
+#include <memory>
 #include <thread>
-#include <type_traits>
+#include <utility>
 
-#include "base/thread.hpp"
-#include "call.hpp"
-#include "driver.hpp"
 #include "failure.hpp"
 
 namespace polypath::sim {
+namespace {
 
-Stream& Driver::stream(CUstream handle) {
-  if (handle == nullptr || handle == CU_STREAM_LEGACY) return current_context().legacy;
-  if (handle != CU_STREAM_PER_THREAD) return streams.get(handle);
-  Context& context = current_context();
+constexpr int kGreatestPriority = -5;
+
+}  // namespace
+
+CUstream Streams::create(Context& context, unsigned flags, int priority) {
+  auto stream = std::make_unique<Stream>();
+  stream->context = context.handle;
+  stream->device = context.device;
+  stream->id = ++last_id_;
+  stream->flags = flags;
+  stream->priority = std::clamp(priority, kGreatestPriority, kMinStreamPriority);
+  const CUstream handle = table_.add(std::move(stream));
+  context.streams.insert(handle);
+  return handle;
+}
+
+void Streams::init_legacy(Context& context) {
+  context.legacy.context = context.handle;
+  context.legacy.device = context.device;
+  context.legacy.id = ++last_id_;
+  context.legacy.is_legacy = true;
+}
+
+void Streams::destroy(CUstream handle) {
+  const Stream& stream = table_.get(handle);
+  stream.require_no_capture();
+  Context& context = contexts_.get(stream.context);
+  context.streams.erase(handle);
+  if (stream.tail) context.add_orphan(stream.tail);
+  table_.remove(handle);
+}
+
+void Streams::destroy_all(const Context& context) {
+  for (const auto& [thread, stream] : context.per_thread) captures_.abandon(*stream);
+  for (const CUstream handle : context.streams) {
+    captures_.abandon(table_.get(handle));
+    table_.remove(handle);
+  }
+}
+
+Stream& Streams::get(CUstream handle) {
+  if (handle == nullptr || handle == CU_STREAM_LEGACY) return contexts_.current().legacy;
+  if (handle != CU_STREAM_PER_THREAD) return table_.get(handle);
+  Context& context = contexts_.current();
   std::unique_ptr<Stream>& stream = context.per_thread[std::this_thread::get_id()];
   if (!stream) {
     stream = std::make_unique<Stream>();
     stream->context = context.handle;
     stream->device = context.device;
-    stream->id = next_stream_id();
+    stream->id = ++last_id_;
   }
   return *stream;
 }
 
-void Driver::wait_for_room(CUstream handle, std::size_t count) {
+void Streams::wait_for_room(CUstream handle, std::size_t count) {
   const bool is_default =
       handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
-  if (is_default ? context_stack().empty() : streams.find(handle) == nullptr) return;
-  const Stream& on = stream(handle);
-  if (on.capture.is_active()) return;
+  if (is_default ? context_stack().empty() : table_.find(handle) == nullptr) return;
+  const Stream& stream = get(handle);
+  if (stream.capture.is_active()) return;
   const int capacity = count < kStreamDepth ? static_cast<int>(count) : kStreamDepth;
-  const auto has_room = [queued = on.queued, capacity] {
+  const auto has_room = [queued = stream.queued, capacity] {
     return *queued + capacity <= kStreamDepth + 1;  // and the operation that the stream is at
   };
   if (has_room()) return;
-  catch_up();
-  const auto deadline = std::chrono::steady_clock::now() + mode.timeout;
-  devices_->wait_until([&] {
+  devices_.catch_up();
+  const auto deadline = std::chrono::steady_clock::now() + timeout_;
+  devices_.wait_until([&] {
     if (has_room()) return true;
     if (std::chrono::steady_clock::now() < deadline) return false;
     std::fprintf(stderr, "polypath_sim: deadlock: a full stream has not moved for %lld s\n",
-                 static_cast<long long>(mode.timeout.count()));
+                 static_cast<long long>(timeout_.count()));
     std::abort();
   });
 }
 
-OperationPtr Driver::enqueue(Stream& stream, Operation operation) {
-  const Context& context = contexts.get(stream.context, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+OperationPtr Streams::enqueue(Stream& stream, Operation operation) {
+  const Context& context = contexts_.get(stream.context, CUDA_ERROR_CONTEXT_IS_DESTROYED);
   operation.previous = stream.tail;
   if (stream.is_legacy) {
-    require_no_implicit_capture(context);
-    const auto add = [&operation](const Stream& other) {
+    const std::vector<Capture*> captures = implicit_captures(context);
+    for (Capture* const capture : captures) capture->is_valid = false;
+    require(captures.empty(), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    for_each(context, [&operation](const Stream& other) {
       if (other.is_blocking() && other.tail) operation.after.push_back(other.tail);
-    };
-    for (const CUstream other : context.streams) add(streams.get(other));
-    for (const auto& [thread, other] : context.per_thread) add(*other);
+    });
   } else if (stream.is_blocking() && context.legacy.tail) {
     operation.after.push_back(context.legacy.tail);
   }
   operation.queue = stream.queued;
   ++*stream.queued;
-  stream.tail = issue(std::move(operation));
+  stream.tail = devices_.issue(std::move(operation));
   return stream.tail;
 }
 
-OperationPtr Driver::issue(Operation operation) {
-  OperationPtr issued = devices_->issue(std::move(operation));
-  if (issued->kernel_on >= 0) {
-    std::erase_if(launched_, [](const std::weak_ptr<Operation>& each) {
-      const OperationPtr kernel = each.lock();
-      return !kernel || kernel->done;
-    });
-    launched_.push_back(issued);
-  }
-  return issued;
+void Streams::synchronize(CUcontext context) {
+  for (const OperationPtr& tail : tails(contexts_.get(context, CUDA_ERROR_INVALID_CONTEXT)))
+    devices_.wait(tail);
 }
 
-void Driver::require_no_capture(const Stream& stream) {
-  require(!stream.capture.is_active(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-}
-
-void Driver::require_capture_allows() {
-  bool is_forbidden = false;
-  for (const std::shared_ptr<Capture>& capture : captures) {
-    if (!forbids_unsafe_calls(*capture)) continue;
-    capture->is_valid = false;
-    is_forbidden = true;
-  }
-  require(!is_forbidden, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-}
-
-std::vector<Capture*> Driver::implicit_captures(const Context& context) const {
-  std::vector<Capture*> result;
-  const auto add = [&](const Stream& stream) {
-    if (stream.is_blocking() && stream.capture.is_active())
-      result.push_back(stream.capture.capture.get());
-  };
-  for (const CUstream each : context.streams) add(streams.get(each));
-  for (const auto& [thread, each] : context.per_thread) add(*each);
-  return result;
-}
-
-bool Driver::has_capture(const Context& context) const {
+bool Streams::has_implicit_capture(const Context& context) const {
   return !implicit_captures(context).empty();
 }
 
-void Driver::require_no_implicit_capture(const Context& context) const {
-  const std::vector<Capture*> captures_of_context = implicit_captures(context);
-  for (Capture* const capture : captures_of_context) capture->is_valid = false;
-  require(captures_of_context.empty(), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+template <typename Visit>
+void Streams::for_each(const Context& context, const Visit& visit) const {
+  for (const CUstream handle : context.streams) visit(table_.get(handle));
+  for (const auto& [thread, stream] : context.per_thread) visit(*stream);
+}
+
+std::vector<OperationPtr> Streams::tails(const Context& context) const {
+  std::vector<OperationPtr> tails;
+  const auto add = [&tails](const Stream& stream) {
+    if (stream.tail) tails.push_back(stream.tail);
+  };
+  add(context.legacy);
+  for (const auto& [thread, stream] : context.per_thread) add(*stream);
+  for (const CUstream handle : context.streams) add(table_.get(handle));
+  tails.insert(tails.end(), context.orphans.begin(), context.orphans.end());
+  return tails;
+}
+
+std::vector<Capture*> Streams::implicit_captures(const Context& context) const {
+  std::vector<Capture*> captures;
+  for_each(context, [&captures](const Stream& stream) {
+    if (stream.is_blocking() && stream.capture.is_active())
+      captures.push_back(stream.capture.capture.get());
+  });
+  return captures;
 }
 
 }  // namespace polypath::sim
-
-using namespace polypath::sim;
-
-// Streams: life, order, waiting.
-
-namespace {
-
-constexpr int kMinPriority = 0;
-constexpr int kGreatestPriority = -5;
-
-CUresult create(CUstream* handle, unsigned flags, int priority) {
-  return call([&](Driver& driver) {
-    Context& context = driver.current_context();
-    out(handle);
-    require((flags & ~unsigned{CU_STREAM_NON_BLOCKING}) == 0, CUDA_ERROR_INVALID_VALUE);
-    auto stream = std::make_unique<Stream>();
-    stream->context = context.handle;
-    stream->device = context.device;
-    stream->id = driver.next_stream_id();
-    stream->flags = flags;
-    stream->priority = std::clamp(priority, kGreatestPriority, kMinPriority);
-    *handle = driver.streams.add(std::move(stream));
-    context.streams.insert(*handle);
-  });
-}
-
-/// What the value in memory has to fulfil.
-template <typename Word>
-bool holds(Word current, Word value, unsigned condition) {
-  switch (condition) {
-    case CU_STREAM_WAIT_VALUE_GEQ:
-      return static_cast<std::make_signed_t<Word>>(current - value) >= 0;
-    case CU_STREAM_WAIT_VALUE_EQ: return current == value;
-    case CU_STREAM_WAIT_VALUE_AND: return (current & value) != 0;
-  }
-  fail_not_supported("cuStreamWaitValue with this condition");
-}
-
-/// The memory that holds the whole word. Failure INVALID_VALUE where there is none.
-template <typename Word>
-AllocationPtr find_word(const Driver& driver, CUdeviceptr address) {
-  AllocationPtr allocation = driver.memory.find(address);
-  require(allocation && address % sizeof(Word) == 0, CUDA_ERROR_INVALID_VALUE);
-  require(address - allocation->base + sizeof(Word) <= allocation->bytes, CUDA_ERROR_INVALID_VALUE);
-  return allocation;
-}
-
-/// Puts an operation on the stream that `make(driver)` returns.
-template <typename Make>
-CUresult enqueue(CUstream handle, const Make& make) {
-  return call([&](Driver& driver) {
-    driver.current_context();
-    driver.wait_for_room(handle);
-    Stream& stream = driver.stream(handle);
-    Driver::require_no_capture(stream);
-    driver.enqueue(stream, make(driver));
-    driver.spend(driver.node.costs.call_us);
-  });
-}
-
-template <typename Word>
-CUresult wait_value(CUstream stream, CUdeviceptr address, Word value, unsigned flags) {
-  return enqueue(stream, [=](const Driver& driver) {
-    const AllocationPtr allocation = find_word<Word>(driver, address);
-    const unsigned condition = flags & ~unsigned{CU_STREAM_WAIT_VALUE_FLUSH};
-    holds(Word{0}, value, condition);
-    Operation operation;
-    operation.may_complete = [allocation, address, value, condition] {
-      // The program may write host memory at any time, from any thread.
-      const auto* const word =
-          reinterpret_cast<const Word*>(allocation->read(address, sizeof(Word)));
-      return holds(__atomic_load_n(word, __ATOMIC_ACQUIRE), value, condition);
-    };
-    return operation;
-  });
-}
-
-template <typename Word>
-CUresult write_value(CUstream stream, CUdeviceptr address, Word value, unsigned flags) {
-  return enqueue(stream, [=](const Driver& driver) {
-    const AllocationPtr allocation = find_word<Word>(driver, address);
-    require((flags & ~unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER}) == 0,
-            CUDA_ERROR_INVALID_VALUE);
-    Operation operation;
-    operation.move = [allocation, address, value] {
-      auto* const word = reinterpret_cast<Word*>(allocation->overwrite(address, sizeof(Word)));
-      __atomic_store_n(word, value, __ATOMIC_RELEASE);
-    };
-    return operation;
-  });
-}
-
-/// A function of the program on a thread of its own: it may wait for other threads, which call the
-/// driver meanwhile.
-class HostCall {
- public:
-  explicit HostCall(std::function<void()> function) : function_(std::move(function)) {}
-
-  /// Starts it when it is asked for the first time. Most functions are short: in virtual time the
-  /// answer waits for those, so that what they cost is always the same.
-  static bool has_ended(const std::shared_ptr<HostCall>& call, bool waits) {
-    std::unique_lock lock(call->mutex_);
-    if (!std::exchange(call->is_started_, true)) {
-      polypath::make_thread([call] { call->run(); }).detach();
-      if (waits) call->end_.wait_for(lock, kShort, [&call] { return call->has_ended_; });
-    }
-    return call->has_ended_;
-  }
-
- private:
-  static constexpr std::chrono::milliseconds kShort{100};
-
-  void run() {
-    function_();
-    const std::lock_guard lock(mutex_);
-    has_ended_ = true;
-    end_.notify_all();
-  }
-
-  const std::function<void()> function_;
-  std::mutex mutex_;
-  std::condition_variable end_;
-  bool is_started_ = false;
-  bool has_ended_ = false;
-};
-
-CUresult call_host(CUstream stream, std::function<void()> function) {
-  return enqueue(stream, [&](const Driver& driver) {
-    Operation operation;
-    operation.may_complete = [call = std::make_shared<HostCall>(std::move(function)),
-                              waits = !driver.mode.is_functional] {
-      return HostCall::has_ended(call, waits);
-    };
-    return operation;
-  });
-}
-
-}  // namespace
-
-CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
-  return create(stream, flags, kMinPriority);
-}
-
-CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {
-  return create(stream, flags, priority);
-}
-
-// Work already issued goes on.
-CUresult cuStreamDestroy_v2(CUstream handle) {
-  return call([&](Driver& driver) {
-    const Stream& stream = driver.streams.get(handle);
-    Driver::require_no_capture(stream);
-    Context& context = driver.contexts.get(stream.context);
-    context.streams.erase(handle);
-    if (stream.tail) context.add_orphan(stream.tail);
-    driver.streams.remove(handle);
-  });
-}
-
-CUresult cuStreamSynchronize(CUstream handle) {
-  return call([&](Driver& driver) {
-    Stream& stream = driver.stream(handle);
-    Driver::require_no_capture(stream);
-    driver.require_capture_allows();
-    driver.spend(driver.node.costs.call_us);
-    const CUcontext context = stream.context;
-    if (stream.tail) driver.wait(OperationPtr(stream.tail));
-    if (const Context* const owner = driver.contexts.find(context))
-      Driver::require_no_fault(*owner);
-  });
-}
-
-CUresult cuStreamQuery(CUstream handle) {
-  return call([&](Driver& driver) {
-    Stream& stream = driver.stream(handle);
-    Driver::require_no_capture(stream);
-    driver.require_capture_allows();
-    driver.spend(driver.node.costs.call_us);
-    driver.catch_up();
-    Driver::require_no_fault(driver.contexts.get(stream.context));
-    return !stream.tail || stream.tail->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-  });
-}
-
-CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
-  return call([&](Driver& driver) { out(context) = driver.stream(handle).context; });
-}
-
-CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
-  return call([&](Driver& driver) {
-    const Stream& stream = driver.stream(handle);
-    if (stream.capture.is_active()) stream.capture.capture->is_valid = false;
-    Driver::require_no_capture(stream);
-    out(id) = stream.id;
-  });
-}
-
-CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                                unsigned int flags) {
-  return wait_value<std::uint32_t>(stream, address, value, flags);
-}
-
-CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value,
-                                unsigned int flags) {
-  return wait_value<std::uint64_t>(stream, address, value, flags);
-}
-
-CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                                 unsigned int flags) {
-  return write_value<std::uint32_t>(stream, address, value, flags);
-}
-
-CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value,
-                                 unsigned int flags) {
-  return write_value<std::uint64_t>(stream, address, value, flags);
-}
-
-// The functions run on threads of the driver, and may not call it.
-
-CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback function, void* data,
-                             unsigned int flags) {
-  if (function == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  return call_host(stream, [=] { function(stream, CUDA_SUCCESS, data); });
-}
-
-CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
-  if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return call_host(stream, [=] { function(data); });
-}

@@ -19,18 +19,22 @@ namespace polypath::sim {
 class ThreadedDevices : public Devices {
  public:
   /// `mutex`: the driver's lock. `seed`: of the delays; 0: none. `machine`, `node`: as
-  /// FunctionalTraffic has them. `greedy_engines`: links whose engine serves a stream as long as
-  /// that has work which can run.
+  /// FunctionalTraffic has them. `has_call_times`: calls that take long do so.
+  /// `greedy_engines`: links whose engine serves a stream as long as that has work which can run.
   ThreadedDevices(DriverMutex& mutex, std::uint64_t seed, const std::string& machine,
-                  const std::string& node, std::set<int> greedy_engines = {})
+                  const std::string& node, bool has_call_times, std::set<int> greedy_engines = {})
       : mutex_(mutex),
         seed_(seed),
+        has_call_times_(has_call_times),
         greedy_engines_(std::move(greedy_engines)),
         traffic_(machine, node),
         sees_traffic_(!machine.empty()) {}
 
   [[nodiscard]] double clock_us() const override;
   void spend(double) override {}  // real time passes by itself
+  void take_long(double us) override {
+    if (has_call_times_) pass(us);
+  }
   void pass(double us) override;
   void set_issuing(int /*number*/) override {}
   void take_turn() override {}
@@ -98,6 +102,7 @@ class ThreadedDevices : public Devices {
 
   DriverMutex& mutex_;
   const std::uint64_t seed_;
+  const bool has_call_times_;
   const std::set<int> greedy_engines_;           // resources of their links
   std::map<int, std::shared_ptr<int>> served_;   // by engine: Operation::queue of a stream
   std::map<std::shared_ptr<int>, int> can_run_;  // operations of the stream that are ready or run

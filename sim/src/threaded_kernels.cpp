@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "base/thread.hpp"
-#include "driver.hpp"
+#include "counters.hpp"
+#include "device_traits.hpp"
+#include "devices.hpp"
 
 namespace polypath::sim {
 namespace {
@@ -24,8 +26,8 @@ constexpr int kRestOfALook = 4;
 
 class RealTimeMemorySystem : public KernelMemory {
  public:
-  RealTimeMemorySystem(Driver& driver, CUcontext context, int device)
-      : KernelMemory(driver, context, device, false) {}
+  RealTimeMemorySystem(const KernelEnvironment& environment, CUcontext context, int device)
+      : KernelMemory(environment, context, device, false) {}
 
   std::uint64_t now_ns() override {
     return static_cast<std::uint64_t>(
@@ -43,7 +45,8 @@ class RealTimeMemorySystem : public KernelMemory {
 }  // namespace
 
 void ThreadedKernels::begin(std::shared_ptr<KernelRun> run) {
-  run->outside = std::make_unique<RealTimeMemorySystem>(driver_, run->call.context, run->device);
+  run->outside =
+      std::make_unique<RealTimeMemorySystem>(environment_, run->call.context, run->device);
   const std::lock_guard lock(mutex_);
   begun_.push_back(std::move(run));
   if (!std::exchange(has_thread_, true)) make_thread([this] { work(); }).detach();
@@ -64,8 +67,8 @@ void ThreadedKernels::work() {
     const std::vector<std::shared_ptr<KernelRun>> begun = std::exchange(begun_, {});
     lock.unlock();
     for (const std::shared_ptr<KernelRun>& run : begun)
-      machine.start(launch_of(*run, driver_.multiprocessors(run->device), folds_), *run->outside,
-                    [run](const std::string& error) {
+      machine.start(launch_of(*run, multiprocessors(environment_.node, run->device), folds_),
+                    *run->outside, [run](const std::string& error) {
                       run->error = error;
                       run->has_ended.store(true, std::memory_order_release);
                     });

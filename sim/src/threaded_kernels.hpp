@@ -7,24 +7,24 @@
 #include <mutex>
 #include <vector>
 
-#include "kernels.hpp"
+#include "kernel_runner.hpp"
 
 namespace polypath::sim {
 
 /// Lives until the process ends: its thread is never joined.
-class ThreadedKernels : public Kernels {
+class ThreadedKernels : public KernelRunner {
  public:
   /// `seed`: of the order of turns and stores; 0: as few of both as the kernels need, and blocks
   /// folded, as with `folds`.
-  ThreadedKernels(Driver& driver, std::uint64_t seed, bool folds)
-      : driver_(driver), seed_(seed), folds_(folds || seed == 0) {}
+  ThreadedKernels(const KernelEnvironment& environment, std::uint64_t seed, bool folds)
+      : environment_(environment), seed_(seed), folds_(folds || seed == 0) {}
 
   void begin(std::shared_ptr<KernelRun> run) override;
 
  private:
   [[noreturn]] void work();
 
-  Driver& driver_;
+  const KernelEnvironment environment_;
   const std::uint64_t seed_;
   const bool folds_;
   std::mutex mutex_;

@@ -26,6 +26,7 @@ class VirtualDevices : public Devices {
 
   [[nodiscard]] double clock_us() const override { return own_clock_us(); }
   void spend(double us) override { set_clock(own_clock_us() + us); }
+  void take_long(double us) override { spend(us); }
   void pass(double us) override { spend(us); }
   void set_issuing(int number) override;
   void take_turn() override;

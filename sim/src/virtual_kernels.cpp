@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "driver.hpp"
+#include "counters.hpp"
+#include "device_traits.hpp"
+#include "devices.hpp"
 
 namespace polypath::sim {
 namespace {
@@ -15,9 +17,9 @@ constexpr double kTimeIntervalUs = 10'000;                 // between looks at t
 
 class VirtualMemorySystem : public KernelMemory {
  public:
-  VirtualMemorySystem(Driver& driver, CUcontext context, int device, VirtualKernels& kernels,
-                      unsigned blocks, double block_gbps)
-      : KernelMemory(driver, context, device, true),
+  VirtualMemorySystem(const KernelEnvironment& environment, CUcontext context, int device,
+                      VirtualKernels& kernels, unsigned blocks, double block_gbps)
+      : KernelMemory(environment, context, device, true),
         kernels_(kernels),
         block_gbps_(block_gbps),
         free_us_(blocks) {}
@@ -76,15 +78,16 @@ class VirtualMemorySystem : public KernelMemory {
 
 }  // namespace
 
-VirtualKernels::VirtualKernels(Driver& driver, const Routing& routing, Timeline& timeline)
-    : driver_(driver),
+VirtualKernels::VirtualKernels(const KernelEnvironment& environment, const Routing& routing,
+                               Timeline& timeline)
+    : environment_(environment),
       routing_(routing),
       timeline_(timeline),
       machine_({.seed = 1, .is_timed = true, .max_parts = 1}) {
   timeline.attach(*this);
 }
 
-const Costs& VirtualKernels::costs() const noexcept { return driver_.node.costs; }
+const Costs& VirtualKernels::costs() const noexcept { return environment_.node.costs; }
 
 std::uint64_t VirtualKernels::global_timer_ns() const noexcept {
   return static_cast<std::uint64_t>(now_us() * 1e3) + passed_ns_;
@@ -93,11 +96,11 @@ std::uint64_t VirtualKernels::global_timer_ns() const noexcept {
 void VirtualKernels::begin(std::shared_ptr<KernelRun> run) {
   const double threads = std::min(run->call.threads, kBlockThreads);
   run->outside = std::make_unique<VirtualMemorySystem>(
-      driver_, run->call.context, run->device, *this, run->call.blocks,
+      environment_, run->call.context, run->device, *this, run->call.blocks,
       costs().block_gbps * threads / kBlockThreads);
   at(now_us() + costs().kernel_start_us, [this, run] {
-    machine_.start(launch_of(*run, driver_.multiprocessors(run->device), true), *run->outside,
-                   [run](const std::string& error) {
+    machine_.start(launch_of(*run, multiprocessors(environment_.node, run->device), true),
+                   *run->outside, [run](const std::string& error) {
                      run->error = error;
                      run->has_ended.store(true, std::memory_order_release);
                    });
@@ -161,7 +164,7 @@ void VirtualKernels::flow_ended(FlowNetwork::Id id, double now_us) {
     });
   }
   for (const int link : pipe.links)
-    driver_.counters.links[static_cast<std::size_t>(link)].bytes += bytes;
+    environment_.counters.links[static_cast<std::size_t>(link)].bytes += bytes;
   at(now_us, [this, id] { start_flow(id); });
 }
 

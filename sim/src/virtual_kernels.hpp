@@ -18,15 +18,15 @@
 #include <utility>
 #include <vector>
 
-#include "kernels.hpp"
+#include "kernel_runner.hpp"
 #include "routing.hpp"
 #include "timeline.hpp"
 
 namespace polypath::sim {
 
-class VirtualKernels : public Kernels, public KernelTimeline {
+class VirtualKernels : public KernelRunner, public KernelTimeline {
  public:
-  VirtualKernels(Driver& driver, const Routing& routing, Timeline& timeline);
+  VirtualKernels(const KernelEnvironment& environment, const Routing& routing, Timeline& timeline);
 
   void begin(std::shared_ptr<KernelRun> run) override;
 
@@ -62,7 +62,7 @@ class VirtualKernels : public Kernels, public KernelTimeline {
   };
   void start_flow(std::size_t pipe);
 
-  Driver& driver_;
+  const KernelEnvironment environment_;
   const Routing& routing_;
   Timeline& timeline_;
   simt::Machine machine_;

@@ -292,6 +292,42 @@ TEST_F(Kernels, RunAsGraphNodes) {
   ASSERT_CUDA(cuGraphDestroy(graph));
 }
 
+// The node's place in the instantiated graph is not its place in the graph.
+TEST_F(Kernels, NodeParametersFollowOrder) {
+  const CUfunction add = function(0, "test_add");
+  const CUdeviceptr words[] = {allocate(0, 32 * 4), allocate(0, 32 * 4)};
+  CUgraph graph = nullptr;
+  ASSERT_CUDA(cuGraphCreate(&graph, 0));
+  CUdeviceptr at = 0;
+  std::uint32_t count = 32;
+  std::uint32_t value = 1;
+  void* parameters[] = {&at, &count, &value};
+  CUDA_KERNEL_NODE_PARAMS node{};
+  node.func = add;
+  node.blockDimX = 32;
+  node.gridDimX = node.gridDimY = node.gridDimZ = node.blockDimY = node.blockDimZ = 1;
+  node.kernelParams = parameters;
+  CUgraphNode nodes[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    at = words[i];
+    write(at, std::vector<std::uint32_t>(32, 0));
+    ASSERT_CUDA(cuGraphAddKernelNode(&nodes[i], graph, nullptr, 0, &node));
+  }
+  ASSERT_CUDA(cuGraphAddDependencies_v2(graph, &nodes[1], &nodes[0], nullptr, 1));
+  CUgraphExec exec = nullptr;
+  ASSERT_CUDA(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  at = words[0];
+  value = 20;
+  ASSERT_CUDA(cuGraphExecKernelNodeSetParams(exec, nodes[0], &node));
+  const CUstream stream = create_stream(0);
+  ASSERT_CUDA(cuGraphLaunch(exec, stream));
+  ASSERT_CUDA(cuStreamSynchronize(stream));
+  EXPECT_EQ(std::vector<std::uint32_t>(32, 20), read<std::uint32_t>(words[0], 32));
+  EXPECT_EQ(std::vector<std::uint32_t>(32, 1), read<std::uint32_t>(words[1], 32));
+  ASSERT_CUDA(cuGraphExecDestroy(exec));
+  ASSERT_CUDA(cuGraphDestroy(graph));
+}
+
 TEST_F(Kernels, WaitSeesStreamAndHostWrites) {
   const CUfunction wait = function(0, "test_wait_for_word");
   const CUdeviceptr word = allocate(0, 4);
