@@ -17,7 +17,6 @@
 #include "cuda/statistics/rates.hpp"
 #include "cuda/statistics/statistics.hpp"
 #include "gate/lock.hpp"
-#include "gate/lookup.hpp"
 #include "gate/text.hpp"
 #include "mpi/comm_state.hpp"
 
@@ -99,7 +98,7 @@ bool make_engine(polypath_thresholds& thresholds) noexcept {
   if (!is_library_there()) return false;
   // Made in the middle of a program's call, perhaps while one of its streams is in capture.
   const RelaxedCapture relaxed;
-  polypath_status status = engine.context_create(nullptr, 0, &engine.context);
+  polypath_status status = engine.offload_acquire_context(&engine.context);
   if (status == POLYPATH_SUCCESS) status = engine.split_thresholds(engine.context, &thresholds);
   // No GPU is a normal answer; a setting that is not allowed is the user's mistake.
   if (status != POLYPATH_SUCCESS)
@@ -140,7 +139,8 @@ void destroy_engine(CUdevice gpu) noexcept {
   finish_work_of(gpu);
   mpi::abandon_communicators(gpu);
   keep_report_of(engine);
-  engine.context_destroy(engine.context);
+  engine.offload_retire_context();
+  engine.offload_release_context(engine.context);
   --depth;
   keep_shared_memory();
   unshare_all_mappings();
@@ -148,18 +148,17 @@ void destroy_engine(CUdevice gpu) noexcept {
   state.store(State::gone);
 }
 
-/// All communicators of libpolypath's in this process: the program or libpolypath_nccl may have
-/// opened it. Before anything waits for the GPU, on which their kernels may wait for other ranks.
-void tell_communicators(CUdevice gpu) noexcept {
+/// Tells libpolypath, which the program or libpolypath_nccl may have opened: its communicators,
+/// before anything waits for the GPU, on which their kernels may wait for other ranks.
+void announce_reset(CUdevice gpu) noexcept {
   void* const library = engine_library != nullptr
                             ? engine_library
                             : open_polypath(Folder::as_named, RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return;
-  const auto tell =
-      reinterpret_cast<decltype(&polypath_gpu_reset)>(real_dlsym()(library, "polypath_gpu_reset"));
-  if (tell == nullptr) return;
+  const PolypathApi api = find_functions(library);
   ++depth;
-  tell(gpu);
+  if (api.gpu_reset != nullptr) api.gpu_reset(gpu);
+  if (api.offload_retire_context != nullptr) api.offload_retire_context();
   --depth;
 }
 
@@ -241,7 +240,7 @@ namespace {
 CUresult reset(Symbol symbol, CUdevice gpu) noexcept {
   init_process();
   count_call(symbol, 0);
-  if (!is_inside_engine()) tell_communicators(gpu);
+  if (!is_inside_engine()) announce_reset(gpu);
   const ApiResetScope without(gpu);
   forget_peer_access_of(gpu);
   const CUresult result = call_driver(symbol, gpu);

@@ -7,19 +7,20 @@
 #include "polypath/uniconn.h"
 
 /// What copies need.
-#define POLYPATH_COPY_FUNCTIONS(each)                                                              \
-  each(context_create) each(context_destroy) each(last_error) each(last_cuda_result)               \
-      each(free_string) each(split_thresholds) each(try_copy_async) each(try_copy_sequenced_async) \
-          each(try_group_copy_async) each(try_copy_batch_async) each(note_copy)                    \
-              each(ipc_register_export) each(ipc_register_import) each(ipc_unregister_import)      \
-                  each(share_mapping) each(unshare_mapping) each(counters) each(counters_text)
+#define POLYPATH_COPY_FUNCTIONS(each)                                                       \
+  each(offload_acquire_context) each(offload_release_context) each(offload_retire_context)  \
+      each(last_error) each(last_cuda_result) each(free_string) each(split_thresholds)      \
+          each(try_copy_async) each(try_copy_sequenced_async) each(try_group_copy_async)    \
+              each(try_copy_batch_async) each(note_copy) each(ipc_register_export)          \
+                  each(ipc_register_import) each(ipc_unregister_import) each(share_mapping) \
+                      each(unshare_mapping) each(counters) each(counters_text)
 
 /// What collectives need besides.
 #define POLYPATH_COMM_FUNCTIONS(each)                                                  \
   each(load_kernels) each(backend_entries) each(comm_create) each(comm_prepare)        \
       each(comm_release_sms) each(comm_destroy) each(comm_abandon) each(comm_abort)    \
           each(comm_check) each(comm_synchronize) each(comm_node_count) each(comm_gpu) \
-              each(offload_collective)
+              each(gpu_reset) each(offload_collective)
 
 namespace polypath::gate {
 
@@ -34,7 +35,7 @@ struct PolypathApi {
   [[nodiscard]] bool has_collectives() const noexcept;
 };
 
-/// And one context of it.
+/// And the context that the interceptors of the process share.
 struct Engine : PolypathApi {
   polypath_context* context = nullptr;
 };

@@ -168,7 +168,8 @@ void destroy(Communicator* gone) noexcept {
     while (!is_ending && gone->engine->comm_destroy(gone->comm) == POLYPATH_INVALID_ARGUMENT)
       pause_for(1);
   }
-  delete gone;
+  // It may have the last use of a context that a reset of a GPU retired.
+  if (const DriverCall call; call) delete gone;
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ constexpr int kMaxRanks = 8;
 constexpr std::uint32_t kMaxBlocks = 64;
 constexpr std::uint32_t kMaxNcclBlocks = 32;
 
-/// Why this rank cannot take part; "": it can.
-std::string missing_here(int ranks, bool is_blocking) noexcept {
+/// Why this rank cannot take part; "": it can, with `used`.
+std::string missing_here(int ranks, bool is_blocking, EngineRef& used) noexcept {
   if (!settings().is_on) return "switched off (nccl_collectives)";
   if (ranks < 2) return "one rank";
   if (!is_blocking) return "not blocking";
@@ -39,8 +39,9 @@ std::string missing_here(int ranks, bool is_blocking) noexcept {
       real->ncclCommCount == nullptr || real->ncclCommUserRank == nullptr)
     return "the NCCL has not all that is needed";
   if (!has_room()) return "too many communicators";
-  const char* why = nullptr;
-  return engine(&why) != nullptr ? "" : std::string(why);
+  std::string why;
+  used = engine(&why);
+  return why;
 }
 
 constexpr const char* kNothingFaster = "nothing was measured to be faster here";
@@ -95,7 +96,7 @@ void tell_partial(Advertisement&& own, int rank, int ranks) noexcept {
 
 void load_kernels(int gpu, int ranks) noexcept {
   if (!settings().is_on || ranks < 2) return;
-  const Engine* const api = engine(nullptr);
+  const EngineRef api = engine(nullptr);
   if (api == nullptr || !(settings().reproducible || has_measured(*api))) return;
   const RelaxedCapture relaxed;
   CUdevice current = 0;
@@ -112,7 +113,7 @@ Creation::Creation(const CommKey& key, int rank, int ranks, bool is_blocking, in
   if (!key.is_known())
     missing_ = "part of one that was not seen made";
   else
-    missing_ = missing_here(ranks, is_blocking);
+    missing_ = missing_here(ranks, is_blocking, engine_);
   if (!missing_.empty()) return;
   buffers_ = ExchangeBuffers(gpu);
   missing_ = buffers_.why();
@@ -163,7 +164,7 @@ int Creation::finish() noexcept {
 
 int Creation::agree(Communicator& state) noexcept {
   const RealNccl& real = *known_real_library();
-  const Engine& api = *engine(nullptr);
+  const Engine& api = *engine_;
   const RelaxedCapture relaxed;
   int gpu = -1;
   real.ncclCommCuDevice(state.handle, &gpu);
@@ -222,7 +223,7 @@ int Creation::agree(Communicator& state) noexcept {
     state.comm = nullptr;
     if (comm == nullptr) return kSuccess;
     auto* const gone = new Communicator;
-    gone->engine = &api;
+    gone->engine = engine_;
     gone->comm = comm;
     destroy_in_background(gone);
     return kSuccess;
@@ -248,7 +249,7 @@ int Creation::agree(Communicator& state) noexcept {
   if (!exchange.gather(&outcome, outcomes.data(), sizeof outcome)) return give_up();
   Policy same;
   if (!settle(outcomes, false, same)) return keep_nccl(kNotMade);
-  state.engine = &api;
+  state.engine = engine_;
   state.comm = comm;
   state.context = context;
   state.context_id = buffers_.context_id();

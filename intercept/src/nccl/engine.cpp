@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -13,11 +14,11 @@
 namespace polypath::nccl {
 namespace {
 
+/// What was found at the first try.
 struct EngineState {
-  Engine engine{};
+  gate::PolypathApi api{};
   bool is_tried = false;
-  bool is_there = false;
-  std::string why;
+  std::string why;  ///< "": it is there
 };
 
 void* open_driver() noexcept {
@@ -26,46 +27,53 @@ void* open_driver() noexcept {
   return dlopen(name, RTLD_NOW | RTLD_LOCAL);
 }
 
-void make(EngineState& state) noexcept {
+void find_library(EngineState& state) noexcept {
   void* const library = gate::open_polypath(gate::Folder::resolved, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const why = dlerror();
     state.why = why != nullptr ? why : "there is no libpolypath beside it";
     return;
   }
-  Engine& engine = state.engine;
-  static_cast<gate::PolypathApi&>(engine) = gate::find_functions(library);
-  if (!engine.has_copies() || !engine.has_collectives()) {
+  state.api = gate::find_functions(library);
+  if (!state.api.has_copies() || !state.api.has_collectives())
     state.why = "the libpolypath beside it is of another version";
-    return;
-  }
-  if (!gate::driver::is_whole()) {
+  else if (!gate::driver::is_whole())
     state.why = "there is no CUDA driver";
-    return;
-  }
+}
+
+/// Null, with `why`: no context can be made.
+EngineRef acquire(const gate::PolypathApi& api, std::string& why) {
   const RelaxedCapture relaxed;
-  state.is_there = engine.context_create(nullptr, 0, &engine.context) == POLYPATH_SUCCESS;
-  if (!state.is_there) state.why = engine.last_error();
+  auto engine = std::make_unique<Engine>(api);
+  if (api.offload_acquire_context(&engine->context) != POLYPATH_SUCCESS) {
+    why = api.last_error();
+    return nullptr;
+  }
+  return {engine.release(), [](const Engine* used) {
+            used->offload_release_context(used->context);
+            delete used;
+          }};
 }
 
 }  // namespace
 
-const Engine* engine(const char** why) noexcept {
+EngineRef engine(std::string* why) noexcept {
   static constinit std::atomic<pid_t> owner{0};
   static constinit std::mutex mutex;
   static auto& state = *new EngineState;
   pid_t no_owner = 0;
   owner.compare_exchange_strong(no_owner, getpid());
   // A child may have been forked while a thread of its parent had the lock.
-  const bool is_child = owner.load() != getpid();
-  if (!is_child) {
-    const std::lock_guard lock(mutex);
-    if (!state.is_tried) make(state);
-    state.is_tried = true;
+  if (owner.load() != getpid()) {
+    if (why != nullptr) *why = "the process is a child of one that has polypath";
+    return nullptr;
   }
-  if (why != nullptr)
-    *why = is_child ? "the process is a child of one that has polypath" : state.why.c_str();
-  return !is_child && state.is_there ? &state.engine : nullptr;
+  const std::lock_guard lock(mutex);
+  if (!state.is_tried) find_library(state);
+  state.is_tried = true;
+  EngineRef used = state.why.empty() ? acquire(state.api, state.why) : nullptr;
+  if (why != nullptr) *why = state.why;
+  return used;
 }
 
 }  // namespace polypath::nccl
