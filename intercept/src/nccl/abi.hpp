@@ -1,10 +1,12 @@
-// NCCL's ABI, as its documentation gives it: handles are pointers, enumerations are ints, the id is
-// a struct of 128 bytes that is passed by value.
+// NCCL's ABI, as its documentation gives it: handles are pointers, enumerations are ints
+// (polypath/nccl_types.hpp), the id is a struct of 128 bytes that is passed by value.
 #pragma once
 
 #include <array>
 #include <climits>
 #include <cstddef>
+
+#include "polypath/nccl_types.hpp"
 
 namespace polypath::nccl {
 
@@ -31,14 +33,5 @@ inline constexpr int kInvalidArgument = 4;
 inline constexpr int kInvalidUsage = 5;
 inline constexpr int kRemoteError = 6;
 inline constexpr int kInProgress = 7;
-
-/// ncclDataType_t.
-inline constexpr int kInt8 = 0;
-/// ncclRedOp_t: those beyond ncclAvg are the program's own.
-inline constexpr int kSum = 0;
-inline constexpr int kProduct = 1;
-inline constexpr int kNcclMax = 2;
-inline constexpr int kNcclMin = 3;
-inline constexpr int kAvg = 4;
 
 }  // namespace polypath::nccl

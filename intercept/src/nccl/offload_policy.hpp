@@ -50,9 +50,7 @@ bool takes_any(const Policy& policy) noexcept;
 
 /// Bytes of an element; 0: a type that polypath has not.
 std::size_t bytes_of_type(int type) noexcept;
-/// polypath_data_type and polypath_reduce_op for NCCL numbers; -1: there is none.
-int type_of(int type) noexcept;
-int operator_of(int reduction) noexcept;
+/// Types that polypath has not are of floats.
 bool is_float(int type) noexcept;
 
 /// `reduction` where the operation combines. `count`, `type` and `reduction` are NCCL's.
