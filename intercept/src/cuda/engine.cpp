@@ -14,8 +14,7 @@
 #include "cuda/offload.hpp"
 #include "cuda/peer_access.hpp"
 #include "cuda/sequences.hpp"
-#include "cuda/statistics/rates.hpp"
-#include "cuda/statistics/statistics.hpp"
+#include "cuda/statistics.hpp"
 #include "gate/lock.hpp"
 #include "gate/text.hpp"
 #include "mpi/comm_state.hpp"
@@ -68,7 +67,6 @@ void in_child() noexcept {
   forget_peer_access();
   forget_streams_in_child();
   forget_statistics();
-  forget_rates();
   mpi::forget_counts();
 }
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "cuda/intercepted.hpp"
-#include "cuda/statistics/statistics.hpp"
+#include "cuda/statistics.hpp"
 #include "gate/lock.hpp"
 
 namespace polypath::preload {

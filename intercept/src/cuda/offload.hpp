@@ -13,8 +13,7 @@
 #include "cuda/engine.hpp"
 #include "cuda/intercepted.hpp"
 #include "cuda/sequences.hpp"
-#include "cuda/statistics/rates.hpp"
-#include "cuda/statistics/statistics.hpp"
+#include "cuda/statistics.hpp"
 #include "polypath/polypath.h"
 
 namespace polypath::preload {

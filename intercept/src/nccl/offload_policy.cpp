@@ -38,21 +38,6 @@ const char* name_of(Operation operation) noexcept {
   return "";
 }
 
-const char* text_of(DeclineReason reason) noexcept {
-  switch (reason) {
-    case DeclineReason::taken: return "taken";
-    case DeclineReason::no_communicator: return "no communicator";
-    case DeclineReason::no_elements: return "no elements";
-    case DeclineReason::own_operator: return "the program's own operator";
-    case DeclineReason::other_type: return "another type";
-    case DeclineReason::integer_average: return "average of integers";
-    case DeclineReason::not_measured: return "not measured";
-    case DeclineReason::not_faster: return "not faster";
-    case DeclineReason::lost: return "communicator aborted";
-  }
-  return "";
-}
-
 std::size_t bytes_of_type(int type) noexcept {
   return type_of(type) != kNone ? uniconn::bytes_of(element_of(type)) : 0;
 }

@@ -19,20 +19,28 @@ using gate::Operation;
 /// NCCL's name of it.
 const char* name_of(Operation operation) noexcept;
 
-/// Why a call goes to NCCL; taken: it does not.
+/// Why a call goes to NCCL, and the text of the report; taken: it does not.
+#define POLYPATH_NCCL_REASONS(each)                                                        \
+  each(taken, "taken")                                                                     \
+      each(no_communicator, "no communicator") /* it is NCCL's alone, and says why */      \
+      each(no_elements, "no elements") each(own_operator, "the program's own operator")    \
+          each(other_type, "another type") each(integer_average, "average of integers")    \
+              each(not_measured, "not measured") /* no entry of `polypath tune backend` */ \
+      each(not_faster, "not faster") each(lost, "communicator aborted") /* or revoked */
+
 enum class DeclineReason : std::uint8_t {
-  taken,
-  no_communicator,  ///< the communicator is NCCL's alone: it says why
-  no_elements,
-  own_operator,  ///< an operator that the program made
-  other_type,
-  integer_average,
-  not_measured,  ///< nothing says that it is faster here: no entry of `polypath tune backend`
-  not_faster,
-  lost,  ///< of a communicator that was aborted or revoked
+#define POLYPATH_REASON(name, text) name,
+  POLYPATH_NCCL_REASONS(POLYPATH_REASON)
+#undef POLYPATH_REASON
 };
-inline constexpr std::size_t kReasons = 9;
-const char* text_of(DeclineReason reason) noexcept;
+inline constexpr const char* kReasonTexts[] = {
+#define POLYPATH_REASON(name, text) text,
+    POLYPATH_NCCL_REASONS(POLYPATH_REASON)
+#undef POLYPATH_REASON
+};
+constexpr const char* text_of(DeclineReason reason) noexcept {
+  return kReasonTexts[static_cast<std::size_t>(reason)];
+}
 
 /// What all ranks of a communicator have alike.
 struct Policy {
