@@ -42,101 +42,45 @@ CUresult copy_peer(Symbol symbol, CUdeviceptr dst, CUcontext dst_context, CUdevi
 
 using namespace polypath::preload;
 
-POLYPATH_INTERCEPTOR(cuMemcpyAsync)
-(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
-  return copy_async(Symbol::cuMemcpyAsync, Direction::any, dst, src, bytes, stream);
-}
+// Each with the legacy default stream, and with that of the thread.
+#define POLYPATH_COPY(name, direction, Destination, Source)                    \
+  POLYPATH_INTERCEPTOR(name)(Destination dst, Source src, size_t bytes) {      \
+    return copy_and_wait(Symbol::name, Direction::direction, dst, src, bytes); \
+  }
+#define POLYPATH_COPY_ASYNC(name, direction, Destination, Source)                          \
+  POLYPATH_INTERCEPTOR(name)(Destination dst, Source src, size_t bytes, CUstream stream) { \
+    return copy_async(Symbol::name, Direction::direction, dst, src, bytes, stream);        \
+  }
+#define POLYPATH_COPY_PEER(name)                                                                   \
+  POLYPATH_INTERCEPTOR(name)                                                                       \
+  (CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes) { \
+    return copy_peer(Symbol::name, dst, dst_context, src, src_context, bytes);                     \
+  }
+#define POLYPATH_COPY_PEER_ASYNC(name)                                                           \
+  POLYPATH_INTERCEPTOR(name)                                                                     \
+  (CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes, \
+   CUstream stream) {                                                                            \
+    return copy_peer_async(Symbol::name, dst, dst_context, src, src_context, bytes, stream);     \
+  }
 
-POLYPATH_INTERCEPTOR(cuMemcpyAsync_ptsz)
-(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
-  return copy_async(Symbol::cuMemcpyAsync_ptsz, Direction::any, dst, src, bytes, stream);
-}
+POLYPATH_COPY_ASYNC(cuMemcpyAsync, any, CUdeviceptr, CUdeviceptr)
+POLYPATH_COPY_ASYNC(cuMemcpyAsync_ptsz, any, CUdeviceptr, CUdeviceptr)
+POLYPATH_COPY_ASYNC(cuMemcpyHtoDAsync_v2, host_to_gpu, CUdeviceptr, const void*)
+POLYPATH_COPY_ASYNC(cuMemcpyHtoDAsync_v2_ptsz, host_to_gpu, CUdeviceptr, const void*)
+POLYPATH_COPY_ASYNC(cuMemcpyDtoHAsync_v2, gpu_to_host, void*, CUdeviceptr)
+POLYPATH_COPY_ASYNC(cuMemcpyDtoHAsync_v2_ptsz, gpu_to_host, void*, CUdeviceptr)
+POLYPATH_COPY_ASYNC(cuMemcpyDtoDAsync_v2, gpu_to_gpu, CUdeviceptr, CUdeviceptr)
+POLYPATH_COPY_ASYNC(cuMemcpyDtoDAsync_v2_ptsz, gpu_to_gpu, CUdeviceptr, CUdeviceptr)
+POLYPATH_COPY_PEER_ASYNC(cuMemcpyPeerAsync)
+POLYPATH_COPY_PEER_ASYNC(cuMemcpyPeerAsync_ptsz)
 
-POLYPATH_INTERCEPTOR(cuMemcpyHtoDAsync_v2)
-(CUdeviceptr dst, const void* src, size_t bytes, CUstream stream) {
-  return copy_async(Symbol::cuMemcpyHtoDAsync_v2, Direction::host_to_gpu, dst, src, bytes, stream);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpyHtoDAsync_v2_ptsz)
-(CUdeviceptr dst, const void* src, size_t bytes, CUstream stream) {
-  return copy_async(Symbol::cuMemcpyHtoDAsync_v2_ptsz, Direction::host_to_gpu, dst, src, bytes,
-                    stream);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpyDtoHAsync_v2)
-(void* dst, CUdeviceptr src, size_t bytes, CUstream stream) {
-  return copy_async(Symbol::cuMemcpyDtoHAsync_v2, Direction::gpu_to_host, dst, src, bytes, stream);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpyDtoHAsync_v2_ptsz)
-(void* dst, CUdeviceptr src, size_t bytes, CUstream stream) {
-  return copy_async(Symbol::cuMemcpyDtoHAsync_v2_ptsz, Direction::gpu_to_host, dst, src, bytes,
-                    stream);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpyDtoDAsync_v2)
-(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
-  return copy_async(Symbol::cuMemcpyDtoDAsync_v2, Direction::gpu_to_gpu, dst, src, bytes, stream);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpyDtoDAsync_v2_ptsz)
-(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
-  return copy_async(Symbol::cuMemcpyDtoDAsync_v2_ptsz, Direction::gpu_to_gpu, dst, src, bytes,
-                    stream);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpyPeerAsync)
-(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes,
- CUstream stream) {
-  return copy_peer_async(Symbol::cuMemcpyPeerAsync, dst, dst_context, src, src_context, bytes,
-                         stream);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpyPeerAsync_ptsz)
-(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes,
- CUstream stream) {
-  return copy_peer_async(Symbol::cuMemcpyPeerAsync_ptsz, dst, dst_context, src, src_context, bytes,
-                         stream);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpy)(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
-  return copy_and_wait(Symbol::cuMemcpy, Direction::any, dst, src, bytes);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpy_ptds)(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
-  return copy_and_wait(Symbol::cuMemcpy_ptds, Direction::any, dst, src, bytes);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpyHtoD_v2)(CUdeviceptr dst, const void* src, size_t bytes) {
-  return copy_and_wait(Symbol::cuMemcpyHtoD_v2, Direction::host_to_gpu, dst, src, bytes);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpyHtoD_v2_ptds)(CUdeviceptr dst, const void* src, size_t bytes) {
-  return copy_and_wait(Symbol::cuMemcpyHtoD_v2_ptds, Direction::host_to_gpu, dst, src, bytes);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpyDtoH_v2)(void* dst, CUdeviceptr src, size_t bytes) {
-  return copy_and_wait(Symbol::cuMemcpyDtoH_v2, Direction::gpu_to_host, dst, src, bytes);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpyDtoH_v2_ptds)(void* dst, CUdeviceptr src, size_t bytes) {
-  return copy_and_wait(Symbol::cuMemcpyDtoH_v2_ptds, Direction::gpu_to_host, dst, src, bytes);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpyDtoD_v2)(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
-  return copy_and_wait(Symbol::cuMemcpyDtoD_v2, Direction::gpu_to_gpu, dst, src, bytes);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpyDtoD_v2_ptds)(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
-  return copy_and_wait(Symbol::cuMemcpyDtoD_v2_ptds, Direction::gpu_to_gpu, dst, src, bytes);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpyPeer)
-(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes) {
-  return copy_peer(Symbol::cuMemcpyPeer, dst, dst_context, src, src_context, bytes);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpyPeer_ptds)
-(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes) {
-  return copy_peer(Symbol::cuMemcpyPeer_ptds, dst, dst_context, src, src_context, bytes);
-}
+POLYPATH_COPY(cuMemcpy, any, CUdeviceptr, CUdeviceptr)
+POLYPATH_COPY(cuMemcpy_ptds, any, CUdeviceptr, CUdeviceptr)
+POLYPATH_COPY(cuMemcpyHtoD_v2, host_to_gpu, CUdeviceptr, const void*)
+POLYPATH_COPY(cuMemcpyHtoD_v2_ptds, host_to_gpu, CUdeviceptr, const void*)
+POLYPATH_COPY(cuMemcpyDtoH_v2, gpu_to_host, void*, CUdeviceptr)
+POLYPATH_COPY(cuMemcpyDtoH_v2_ptds, gpu_to_host, void*, CUdeviceptr)
+POLYPATH_COPY(cuMemcpyDtoD_v2, gpu_to_gpu, CUdeviceptr, CUdeviceptr)
+POLYPATH_COPY(cuMemcpyDtoD_v2_ptds, gpu_to_gpu, CUdeviceptr, CUdeviceptr)
+POLYPATH_COPY_PEER(cuMemcpyPeer)
+POLYPATH_COPY_PEER(cuMemcpyPeer_ptds)

@@ -6,16 +6,13 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
-#include <ctime>
 
 #include "cuda/intercepted.hpp"
-#include "cuda/ipc_memory.hpp"
-#include "cuda/mapped_memory.hpp"
 #include "cuda/offload.hpp"
-#include "cuda/peer_access.hpp"
+#include "cuda/program_memory.hpp"
 #include "cuda/sequences.hpp"
 #include "cuda/statistics.hpp"
-#include "gate/lock.hpp"
+#include "gate/process.hpp"
 #include "gate/text.hpp"
 #include "mpi/comm_state.hpp"
 
@@ -39,14 +36,11 @@ constinit thread_local int depth = 0;
 constinit Engine engine{};
 constinit void* engine_library = nullptr;
 
+constexpr long kPauseUs = 50;
+
 /// Resets that are under way.
 constinit int resets = 0;
 constinit pthread_mutex_t resets_mutex = PTHREAD_MUTEX_INITIALIZER;
-
-void pause_briefly() noexcept {
-  constexpr timespec kPause{0, 50'000};
-  nanosleep(&kPause, nullptr);
-}
 
 /// What is opened later and written to at exit has to end after the report.
 void report_before_later_exits() noexcept {
@@ -131,7 +125,7 @@ void finish_work_of(CUdevice gpu) noexcept {
 
 /// The one thread that got from ready to leaving.
 void destroy_engine(CUdevice gpu) noexcept {
-  while (inside.load() > 0) pause_briefly();
+  while (inside.load() > 0) pause_us(kPauseUs);
   set_noting(false);
   ++depth;
   finish_work_of(gpu);
@@ -218,7 +212,7 @@ ApiResetScope::ApiResetScope(CUdevice gpu) noexcept : is_inside_(depth > 0) {
     if (seen == State::ready && change(State::ready, State::leaving))
       destroy_engine(gpu);
     else
-      pause_briefly();
+      pause_us(kPauseUs);
   }
 }
 

@@ -14,7 +14,6 @@
 #include "cuda/sequences.hpp"
 #include "cuda/statistics.hpp"
 #include "gate/loaded_objects.hpp"
-#include "gate/lookup.hpp"
 
 extern "C" {
 

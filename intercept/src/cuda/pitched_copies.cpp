@@ -112,12 +112,7 @@ CUresult copy_shape_async(Symbol symbol, const Shape* shape, CUstream stream) no
   PeerContexts contexts{};
   const auto native = [=] { return call_driver(symbol, shape, stream); };
   if (shape != nullptr && flatten(*shape, &copy, &contexts)) return carry(copy, native);
-  init_process();
-  count_call(symbol, 0);
-  const CUresult result = native();
-  note_other(stream);
-  if (result == CUDA_SUCCESS) note_native(copy);
-  return result;
+  return leave_to_driver(copy, 0, native);
 }
 
 }  // namespace
@@ -125,58 +120,24 @@ CUresult copy_shape_async(Symbol symbol, const Shape* shape, CUstream stream) no
 
 using namespace polypath::preload;
 
-POLYPATH_INTERCEPTOR(cuMemcpy2D_v2)(const CUDA_MEMCPY2D* shape) {
-  return copy_shape(Symbol::cuMemcpy2D_v2, shape);
-}
+#define POLYPATH_COPY(name, Shape) \
+  POLYPATH_INTERCEPTOR(name)(const Shape* shape) { return copy_shape(Symbol::name, shape); }
+#define POLYPATH_COPY_ASYNC(name, Shape)                            \
+  POLYPATH_INTERCEPTOR(name)(const Shape* shape, CUstream stream) { \
+    return copy_shape_async(Symbol::name, shape, stream);           \
+  }
 
-POLYPATH_INTERCEPTOR(cuMemcpy2D_v2_ptds)(const CUDA_MEMCPY2D* shape) {
-  return copy_shape(Symbol::cuMemcpy2D_v2_ptds, shape);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpy2DUnaligned_v2)(const CUDA_MEMCPY2D* shape) {
-  return copy_shape(Symbol::cuMemcpy2DUnaligned_v2, shape);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpy2DUnaligned_v2_ptds)(const CUDA_MEMCPY2D* shape) {
-  return copy_shape(Symbol::cuMemcpy2DUnaligned_v2_ptds, shape);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpy3D_v2)(const CUDA_MEMCPY3D* shape) {
-  return copy_shape(Symbol::cuMemcpy3D_v2, shape);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpy3D_v2_ptds)(const CUDA_MEMCPY3D* shape) {
-  return copy_shape(Symbol::cuMemcpy3D_v2_ptds, shape);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpy3DPeer)(const CUDA_MEMCPY3D_PEER* shape) {
-  return copy_shape(Symbol::cuMemcpy3DPeer, shape);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpy3DPeer_ptds)(const CUDA_MEMCPY3D_PEER* shape) {
-  return copy_shape(Symbol::cuMemcpy3DPeer_ptds, shape);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpy2DAsync_v2)(const CUDA_MEMCPY2D* shape, CUstream stream) {
-  return copy_shape_async(Symbol::cuMemcpy2DAsync_v2, shape, stream);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpy2DAsync_v2_ptsz)(const CUDA_MEMCPY2D* shape, CUstream stream) {
-  return copy_shape_async(Symbol::cuMemcpy2DAsync_v2_ptsz, shape, stream);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpy3DAsync_v2)(const CUDA_MEMCPY3D* shape, CUstream stream) {
-  return copy_shape_async(Symbol::cuMemcpy3DAsync_v2, shape, stream);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpy3DAsync_v2_ptsz)(const CUDA_MEMCPY3D* shape, CUstream stream) {
-  return copy_shape_async(Symbol::cuMemcpy3DAsync_v2_ptsz, shape, stream);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpy3DPeerAsync)(const CUDA_MEMCPY3D_PEER* shape, CUstream stream) {
-  return copy_shape_async(Symbol::cuMemcpy3DPeerAsync, shape, stream);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpy3DPeerAsync_ptsz)(const CUDA_MEMCPY3D_PEER* shape, CUstream stream) {
-  return copy_shape_async(Symbol::cuMemcpy3DPeerAsync_ptsz, shape, stream);
-}
+POLYPATH_COPY(cuMemcpy2D_v2, CUDA_MEMCPY2D)
+POLYPATH_COPY(cuMemcpy2D_v2_ptds, CUDA_MEMCPY2D)
+POLYPATH_COPY(cuMemcpy2DUnaligned_v2, CUDA_MEMCPY2D)
+POLYPATH_COPY(cuMemcpy2DUnaligned_v2_ptds, CUDA_MEMCPY2D)
+POLYPATH_COPY(cuMemcpy3D_v2, CUDA_MEMCPY3D)
+POLYPATH_COPY(cuMemcpy3D_v2_ptds, CUDA_MEMCPY3D)
+POLYPATH_COPY(cuMemcpy3DPeer, CUDA_MEMCPY3D_PEER)
+POLYPATH_COPY(cuMemcpy3DPeer_ptds, CUDA_MEMCPY3D_PEER)
+POLYPATH_COPY_ASYNC(cuMemcpy2DAsync_v2, CUDA_MEMCPY2D)
+POLYPATH_COPY_ASYNC(cuMemcpy2DAsync_v2_ptsz, CUDA_MEMCPY2D)
+POLYPATH_COPY_ASYNC(cuMemcpy3DAsync_v2, CUDA_MEMCPY3D)
+POLYPATH_COPY_ASYNC(cuMemcpy3DAsync_v2_ptsz, CUDA_MEMCPY3D)
+POLYPATH_COPY_ASYNC(cuMemcpy3DPeerAsync, CUDA_MEMCPY3D_PEER)
+POLYPATH_COPY_ASYNC(cuMemcpy3DPeerAsync_ptsz, CUDA_MEMCPY3D_PEER)

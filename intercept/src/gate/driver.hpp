@@ -51,6 +51,13 @@ bool is_whole() noexcept;
 
 }  // namespace driver
 
+/// False where the driver does not know the address, or memory has no such attribute.
+template <typename Value>
+bool ask(CUpointer_attribute attribute, CUdeviceptr address, Value* value) noexcept {
+  return driver::pointer_get_attribute(static_cast<void*>(value), attribute, address) ==
+         CUDA_SUCCESS;
+}
+
 /// Makes a context current while this lives.
 class InContext {
  public:

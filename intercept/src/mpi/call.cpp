@@ -1,5 +1,7 @@
 #include "mpi/call.hpp"
 
+#include "gate/process.hpp"
+
 namespace polypath::preload::mpi {
 
 std::size_t buffers_of(const Call& call, std::size_t part_bytes, int size, Buffer (&buffers)[2]) {
@@ -23,8 +25,7 @@ std::size_t spare_bytes_of(const Call& call, std::size_t part_bytes, int size) n
 }
 
 std::uint32_t time_limit_of(const char* setting) noexcept {
-  constexpr std::uint32_t kLongest = 86'400'000;  // ms; base/options.cpp allows no more
-  return setting == nullptr || *setting == '\0' ? kLongest : 0;  // 0: libpolypath reads it
+  return setting == nullptr || *setting == '\0' ? kMaxTimeoutMs : 0;  // 0: libpolypath reads it
 }
 
 std::int64_t arguments_of(const Arguments& arguments, std::uint64_t part_bytes) noexcept {

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gate/collective.hpp"
+#include "gate/polypath_api.hpp"
 #include "mpi/library.hpp"
 
 namespace polypath::preload::mpi {

@@ -1,6 +1,5 @@
 #include "mpi/comm_state.hpp"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -10,12 +9,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <new>
 
 #include "base/thread.hpp"
 #include "cuda/intercepted.hpp"
-#include "gate/lock.hpp"
+#include "gate/process.hpp"
 #include "mpi/call.hpp"
 
 namespace polypath::preload::mpi {
@@ -188,26 +186,15 @@ std::uint64_t hash_of_node() noexcept {
   if (name != nullptr && *name != '\0' && std::strcmp(name, "auto") != 0) {
     std::snprintf(text, sizeof text, "%s", name);
   } else {
-    const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (file < 0 || read(file, text, sizeof text - 1) <= 0) gethostname(text, sizeof text - 1);
-    if (file >= 0) close(file);
+    name_machine(text, sizeof text);
   }
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char* each = text; *each != '\0'; ++each)
-    hash = (hash ^ static_cast<unsigned char>(*each)) * 0x100000001b3;
-  return hash;
+  return hash_of(text, std::strlen(text));
 }
 
 /// What all ranks find by themselves.
 Reason first_refusal(const CommState& ranks) noexcept {
   if (ranks.remote_size > 0) return Reason::intercommunicator;
   return ranks.size < 2 ? Reason::one_rank : Reason::none;
-}
-
-/// The setting mpi_collectives (base/options.cpp). Ranks without an engine, too, have to say so.
-bool is_switched_off() noexcept {
-  const char* const value = std::getenv("POLYPATH_MPI_COLLECTIVES");
-  return value != nullptr && std::strcmp(value, "off") == 0;
 }
 
 int exchange(const void* local, void* all, std::size_t bytes, void* user) noexcept {
@@ -274,14 +261,13 @@ void abandon_all() noexcept {
 /// other ranks; a second at most. The others go on.
 void join_leaving_of(CUdevice gpu) noexcept {
   constexpr int kMaxPolls = 1000;
-  constexpr timespec kPause{0, 1'000'000};
   const auto is_any = [&] {
     const Lock lock(mutex);
     for (const LeavingRanks* entry = leaving; entry != nullptr; entry = entry->next)
       if (entry->gpu == gpu && !entry->has_left.load(std::memory_order_acquire)) return true;
     return false;
   };
-  for (int i = 0; i < kMaxPolls && is_any(); ++i) nanosleep(&kPause, nullptr);
+  for (int i = 0; i < kMaxPolls && is_any(); ++i) pause_us(1000);
   join_leaving(false);
 }
 
@@ -315,7 +301,8 @@ CommState* ranks_of(Handle communicator) noexcept {
     return nullptr;
   }
   ranks->refused = first_refusal(*ranks);
-  ranks->is_off = is_switched_off();
+  // Ranks without an engine, too, have to say so.
+  ranks->is_off = is_set_to("POLYPATH_MPI_COLLECTIVES", "off");
   return ranks;
 }
 

@@ -11,8 +11,7 @@
 
 #include "cuda/intercepted.hpp"
 #include "gate/loaded_objects.hpp"
-#include "gate/lock.hpp"
-#include "gate/lookup.hpp"
+#include "gate/process.hpp"
 
 namespace polypath::preload::mpi {
 namespace {

@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gate/collective.hpp"
+#include "gate/polypath_api.hpp"
 #include "polypath/comm.h"
 
 namespace polypath::preload::mpi {

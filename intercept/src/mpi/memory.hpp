@@ -16,11 +16,9 @@ inline CUdeviceptr device_address(const void* address) noexcept {
   return reinterpret_cast<CUdeviceptr>(address);
 }
 
-/// False where the driver does not know the address, or memory has no such attribute.
 template <typename Value>
 bool ask(CUpointer_attribute attribute, const void* address, Value* value) noexcept {
-  return driver::pointer_get_attribute(static_cast<void*>(value), attribute,
-                                       device_address(address)) == CUDA_SUCCESS;
+  return gate::ask(attribute, device_address(address), value);
 }
 
 inline bool is_managed(const void* address) noexcept {

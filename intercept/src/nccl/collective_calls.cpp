@@ -1,8 +1,7 @@
 // The collectives of NCCL, its point-to-point calls and groups, as programs call them.
 #include "nccl/groups.hpp"
+#include "nccl/offload_policy.hpp"
 #include "nccl/real_library.hpp"
-#include "nccl/statistics.hpp"
-#include "nccl/strict_mode.hpp"
 
 using namespace polypath::nccl;
 

@@ -4,18 +4,17 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <exception>
 #include <map>
 #include <memory>
 #include <utility>
 
 #include "base/thread.hpp"
+#include "gate/process.hpp"
 #include "gate/text.hpp"
 #include "nccl/agreement.hpp"
+#include "nccl/offload_policy.hpp"
 #include "nccl/real_library.hpp"
-#include "nccl/statistics.hpp"
-#include "nccl/strict_mode.hpp"
 
 namespace polypath::nccl {
 namespace {
@@ -48,11 +47,10 @@ constexpr const char* kNothingFaster = "nothing was measured to be faster here";
 
 /// A configuration file can make it so: its setting is not seen here.
 void wait_until_made(const RealNccl& real, void* handle) noexcept {
-  constexpr timespec kPause{0, 100'000};
   int state = kSuccess;
   while (real.ncclCommGetAsyncError != nullptr &&
          real.ncclCommGetAsyncError(handle, &state) == kSuccess && state == kInProgress)
-    nanosleep(&kPause, nullptr);
+    gate::pause_us(100);
 }
 
 CUcontext primary_context(int gpu) noexcept {

@@ -5,11 +5,14 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
 
-#include "gate/lookup.hpp"
+#include "gate/loaded_objects.hpp"
+#include "gate/process.hpp"
+#include "gate/text.hpp"
 
 namespace polypath::nccl {
 namespace {
@@ -55,6 +58,27 @@ EngineRef acquire(const gate::PolypathApi& api, std::string& why) {
           }};
 }
 
+/// A required guarantee fails with a message, not silently.
+bool is_asked_for(const char* name) noexcept {
+  const char* const text = std::getenv(name);
+  if (text != nullptr && std::strcmp(text, "0") != 0 && std::strcmp(text, "1") != 0)
+    gate::log_line(gate::LogLevel::error, "%s is '%s': 0 or 1 is wanted; nothing is promised", name,
+                   text);
+  return gate::is_set_to(name, "1");
+}
+
+Settings read() noexcept {
+  Settings settings;
+  settings.is_on = !gate::is_set_to("POLYPATH_NCCL_COLLECTIVES", "off");
+  settings.reproducible = is_asked_for("POLYPATH_REPRODUCIBLE");
+  settings.strict = is_asked_for("POLYPATH_STRICT");
+  const char* const limit = std::getenv("POLYPATH_NCCL_TIMEOUT_MS");
+  const long timeout = limit != nullptr ? std::strtol(limit, nullptr, 10) : 0;
+  const bool is_allowed = timeout > 0 && timeout <= long{gate::kMaxTimeoutMs};
+  settings.timeout_ms = is_allowed ? static_cast<std::uint32_t>(timeout) : gate::kMaxTimeoutMs;
+  return settings;
+}
+
 }  // namespace
 
 EngineRef engine(std::string* why) noexcept {
@@ -74,6 +98,22 @@ EngineRef engine(std::string* why) noexcept {
   EngineRef used = state.why.empty() ? acquire(state.api, state.why) : nullptr;
   if (why != nullptr) *why = state.why;
   return used;
+}
+
+const Settings& settings() noexcept {
+  static const Settings settings = read();
+  return settings;
+}
+
+void report_unguaranteed(const char* what, const char* why) noexcept {
+  if (!settings().reproducible) return;
+  // Other threads wait here until it is written: a later one must not end the process first.
+  [[maybe_unused]] static const bool is_told = [&] {
+    gate::log_line(gate::LogLevel::error, "sums of %s are not in rank order: %s%s", what, why,
+                   settings().strict ? "; stopped (--strict)" : "");
+    if (settings().strict) _exit(kStrictExitCode);
+    return true;
+  }();
 }
 
 }  // namespace polypath::nccl

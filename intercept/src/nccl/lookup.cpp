@@ -9,9 +9,8 @@
 #include <cstring>
 
 #include "gate/loaded_objects.hpp"
-#include "gate/lookup.hpp"
+#include "nccl/engine.hpp"
 #include "nccl/real_library.hpp"
-#include "nccl/strict_mode.hpp"
 
 using namespace polypath::nccl;
 using polypath::gate::is_polypath;

@@ -1,14 +1,15 @@
 // Which library carries a call: a pure function of what NCCL wants to be alike on all ranks
 // (operation, count, type, operator) and of what the ranks agreed on when the communicator was
 // made. Nothing that one rank alone knows (addresses, streams, capture, what is under way) may come
-// in here.
+// in here. And the statistics of that (statistics.cpp).
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
-#include "gate/collective.hpp"
+#include "gate/polypath_api.hpp"
 
 namespace polypath::nccl {
 
@@ -68,4 +69,27 @@ DeclineReason choose(const Policy& policy, Operation operation, std::size_t coun
 /// Whether in reproducible mode the program counts on polypath's sum here.
 bool needs_rank_order(Operation operation, std::size_t count, int type, int reduction) noexcept;
 
+// ---- statistics ---------------------------------------------------------------------------------
+
+/// Any thread.
+void count_call(Operation operation, DeclineReason reason, std::size_t bytes) noexcept;
+/// A communicator was made; `refusal` as of Communicator.
+void count_communicator(const std::string& refusal) noexcept;
+
+/// With POLYPATH_STATS set: it is written when the process ends, "text" to stderr, else to the file
+/// of that name with ".nccl" before its ending, as the shim names its own.
+void report_at_exit() noexcept;
+
 }  // namespace polypath::nccl
+
+extern "C" {
+
+/// What was counted until now, as JSON: {"library": its path, "version", "other_libraries": those
+/// that were left alone, "reproducible": bool, "communicators": how many, "taken": how many of
+/// them,
+/// "refusals": {why: how many}, "calls": {function: {"calls", "bytes", "taken", "to_nccl": {reason:
+/// count}}}}. Up to `size` bytes into `text`, with a zero at the end; gives how many it has without
+/// that.
+[[gnu::visibility("default")]] std::size_t polypath_nccl_report(char* text,
+                                                                std::size_t size) noexcept;
+}

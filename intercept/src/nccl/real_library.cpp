@@ -11,7 +11,6 @@
 #include <set>
 
 #include "gate/loaded_objects.hpp"
-#include "gate/lookup.hpp"
 #include "gate/text.hpp"
 
 namespace polypath::nccl {

@@ -1,4 +1,4 @@
-#include "nccl/statistics.hpp"
+#include "nccl/offload_policy.hpp"
 
 #include <link.h>
 #include <unistd.h>
@@ -14,8 +14,8 @@
 #include <mutex>
 
 #include "gate/report.hpp"
+#include "nccl/engine.hpp"
 #include "nccl/real_library.hpp"
-#include "nccl/strict_mode.hpp"
 
 namespace polypath::nccl {
 
