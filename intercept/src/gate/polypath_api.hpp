@@ -38,6 +38,13 @@ enum class Operation : std::uint8_t {
 inline constexpr std::size_t kOperationCount = POLYPATH_OFFLOAD_ALL_TO_ALL + 1;
 
 constexpr bool combines(Operation operation) noexcept { return operation <= Operation::reduce; }
+/// Whether a rank's send buffer, or its receive buffer, has a part for each rank.
+constexpr bool sends_parts(Operation operation) noexcept {
+  return operation == Operation::reduce_scatter || operation == Operation::all_to_all;
+}
+constexpr bool receives_parts(Operation operation) noexcept {
+  return operation == Operation::all_gather || operation == Operation::all_to_all;
+}
 constexpr polypath_offload_op op_of(Operation operation) noexcept {
   return static_cast<polypath_offload_op>(operation);
 }

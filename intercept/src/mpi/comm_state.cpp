@@ -53,6 +53,16 @@ void link(CommState* ranks) noexcept {
   *at = ranks;
 }
 
+/// What is of polypath and the driver is released or left.
+void forget(CommState& ranks) noexcept {
+  close_progress(ranks.progress);
+  ranks.progress = nullptr;
+  ranks.comm = nullptr;
+  ranks.stream = nullptr;
+  ranks.spare = 0;
+  ranks.spare_bytes = 0;
+}
+
 /// What is of polypath and the driver. The ranks of other processes are waited for.
 void release(CommState& ranks) noexcept {
   if (ranks.gpu < 0) return;
@@ -64,12 +74,7 @@ void release(CommState& ranks) noexcept {
     if (ranks.stream != nullptr) driver::stream_destroy(ranks.stream);
   }
   if (ranks.comm != nullptr) polypath_api().comm_destroy(ranks.comm);
-  close_progress(ranks.progress);
-  ranks.progress = nullptr;
-  ranks.comm = nullptr;
-  ranks.stream = nullptr;
-  ranks.spare = 0;
-  ranks.spare_bytes = 0;
+  forget(ranks);
 }
 
 /// Ranks whose communicator MPI has freed here, and the thread that has them since: in which order
@@ -96,7 +101,7 @@ void* leave(void* argument) noexcept {
 }
 
 /// Whether a thread has them now. `mutex` is held, so that join_leaving() knows of the thread.
-bool offload_copy(CommState* ranks) noexcept {
+bool leave_in_background(CommState* ranks) noexcept {
   if (ranks->comm == nullptr) return false;
   void* const memory = std::malloc(sizeof(LeavingRanks));
   if (memory == nullptr) return false;
@@ -142,7 +147,7 @@ int on_free(Handle, int, void* attribute, void*) noexcept {
   {
     const Lock lock(mutex);
     unlink(ranks);
-    if (offload_copy(ranks)) return kSuccess;
+    if (leave_in_background(ranks)) return kSuccess;
   }
   release(*ranks);
   std::free(ranks);
@@ -246,12 +251,7 @@ void abandon_all() noexcept {
     if (ranks->progress != nullptr)
       wait_for_others(*ranks->progress, ranks->local_rank, ranks->local_size, milliseconds);
     polypath_api().comm_abandon(ranks->comm);
-    close_progress(ranks->progress);
-    ranks->progress = nullptr;
-    ranks->comm = nullptr;
-    ranks->stream = nullptr;
-    ranks->spare = 0;
-    ranks->spare_bytes = 0;
+    forget(*ranks);
     ranks->is_lost = true;
   }
   first = nullptr;

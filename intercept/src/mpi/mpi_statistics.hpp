@@ -10,39 +10,14 @@
 
 namespace polypath::preload::mpi {
 
-/// Why a call went to MPI, and the text of the report; none: it did not.
-#define POLYPATH_MPI_REASONS(each)                                                                 \
-  each(none, "taken") /* Found by all ranks alike, each by itself. */                              \
-      each(unknown_library, "unknown MPI library") each(no_elements, "no elements") each(          \
-          one_rank, "one rank") each(intercommunicator,                                            \
-                                     "intercommunicator") each(datatype_of_reduction,              \
-                                                               "datatype not reduced")             \
-          each(operator_of_reduction, "operator") each(bad_root, "root is no rank") each(          \
-              too_many_ranks,                                                                      \
-              "too many ranks on a node") each(not_asked,                                          \
-                                               "not asked after host memory") each(never_on_gpus,  \
-                                                                                   "never GPU "    \
-                                                                                   "memory")       \
-              each(refused, "no communicator") each(lost, "communicator lost") each(               \
-                  switched_off,                                                                    \
-                  "switched off") /* A reason of this rank; the others learn that there is one. */ \
-      each(host_memory, "host memory") each(managed_memory, "managed memory")                      \
-          each(other_gpu, "another GPU") each(other_context, "not a primary context")              \
-              each(misaligned, "misaligned") each(short_buffer, "beyond its allocation")           \
-                  each(datatype, "derived datatype") each(no_engine, "no engine")                  \
-                      each(no_memory,                                                              \
-                           "no memory for what is in place") /* A reason of the agreement. */      \
-      each(other_rank, "another rank could not") each(ranks_differ, "arguments of ranks differ")
-
+/// Why a call went to MPI.
 enum class Reason : std::uint8_t {
 #define POLYPATH_REASON(name, text) name,
-  POLYPATH_MPI_REASONS(POLYPATH_REASON)
-#undef POLYPATH_REASON
+#include "mpi/reasons.def"
 };
 inline constexpr const char* kReasonTexts[] = {
 #define POLYPATH_REASON(name, text) text,
-    POLYPATH_MPI_REASONS(POLYPATH_REASON)
-#undef POLYPATH_REASON
+#include "mpi/reasons.def"
 };
 
 void count_call(Function function, std::uint64_t bytes) noexcept;

@@ -1,4 +1,4 @@
-#include "mpi/progress.hpp"
+#include "mpi/comm_state.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>

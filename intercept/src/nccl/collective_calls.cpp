@@ -53,21 +53,34 @@ int carry(void* handle, const Call& call, Pass&& pass) noexcept {
 
 extern "C" {
 
-int ncclAllReduce(const void* send, void* recv, std::size_t count, int type, int reduction,
-                  void* comm, CUstream stream) {
-  POLYPATH_NCCL_REAL(ncclAllReduce);
-  return carry(comm, {Operation::all_reduce, send, recv, count, type, reduction, 0, stream}, [=] {
-    return real->ncclAllReduce(send, recv, count, type, reduction, comm, stream);
-  });
-}
+#define POLYPATH_NCCL_SUM(name, operation)                                                       \
+  int name(const void* send, void* recv, std::size_t count, int type, int reduction, void* comm, \
+           CUstream stream) {                                                                    \
+    POLYPATH_NCCL_REAL(name);                                                                    \
+    return carry(comm, {operation, send, recv, count, type, reduction, 0, stream},               \
+                 [=] { return real->name(send, recv, count, type, reduction, comm, stream); });  \
+  }
+#define POLYPATH_NCCL_MOVE(name, operation)                                          \
+  int name(const void* send, void* recv, std::size_t count, int type, void* comm,    \
+           CUstream stream) {                                                        \
+    POLYPATH_NCCL_REAL(name);                                                        \
+    return carry(comm, {operation, send, recv, count, type, kSum, 0, stream},        \
+                 [=] { return real->name(send, recv, count, type, comm, stream); }); \
+  }
+#define POLYPATH_NCCL_ROOTED(name)                                                           \
+  int name(const void* send, void* recv, std::size_t count, int type, int root, void* comm,  \
+           CUstream stream) {                                                                \
+    POLYPATH_NCCL_REAL(name);                                                                \
+    return pass_on(CommRef(comm), stream,                                                    \
+                   [=] { return real->name(send, recv, count, type, root, comm, stream); }); \
+  }
 
-int ncclReduceScatter(const void* send, void* recv, std::size_t count, int type, int reduction,
-                      void* comm, CUstream stream) {
-  POLYPATH_NCCL_REAL(ncclReduceScatter);
-  return carry(
-      comm, {Operation::reduce_scatter, send, recv, count, type, reduction, 0, stream},
-      [=] { return real->ncclReduceScatter(send, recv, count, type, reduction, comm, stream); });
-}
+POLYPATH_NCCL_SUM(ncclAllReduce, Operation::all_reduce)
+POLYPATH_NCCL_SUM(ncclReduceScatter, Operation::reduce_scatter)
+POLYPATH_NCCL_MOVE(ncclAllGather, Operation::all_gather)
+POLYPATH_NCCL_MOVE(ncclAlltoAll, Operation::all_to_all)
+POLYPATH_NCCL_ROOTED(ncclGather)
+POLYPATH_NCCL_ROOTED(ncclScatter)
 
 int ncclReduce(const void* send, void* recv, std::size_t count, int type, int reduction, int root,
                void* comm, CUstream stream) {
@@ -75,13 +88,6 @@ int ncclReduce(const void* send, void* recv, std::size_t count, int type, int re
   return carry(comm, {Operation::reduce, send, recv, count, type, reduction, root, stream}, [=] {
     return real->ncclReduce(send, recv, count, type, reduction, root, comm, stream);
   });
-}
-
-int ncclAllGather(const void* send, void* recv, std::size_t count, int type, void* comm,
-                  CUstream stream) {
-  POLYPATH_NCCL_REAL(ncclAllGather);
-  return carry(comm, {Operation::all_gather, send, recv, count, type, kSum, 0, stream},
-               [=] { return real->ncclAllGather(send, recv, count, type, comm, stream); });
 }
 
 int ncclBroadcast(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
@@ -95,27 +101,6 @@ int ncclBcast(void* buffer, std::size_t count, int type, int root, void* comm, C
   POLYPATH_NCCL_REAL(ncclBcast);
   return carry(comm, {Operation::broadcast, buffer, buffer, count, type, kSum, root, stream},
                [=] { return real->ncclBcast(buffer, count, type, root, comm, stream); });
-}
-
-int ncclAlltoAll(const void* send, void* recv, std::size_t count, int type, void* comm,
-                 CUstream stream) {
-  POLYPATH_NCCL_REAL(ncclAlltoAll);
-  return carry(comm, {Operation::all_to_all, send, recv, count, type, kSum, 0, stream},
-               [=] { return real->ncclAlltoAll(send, recv, count, type, comm, stream); });
-}
-
-int ncclGather(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
-               CUstream stream) {
-  POLYPATH_NCCL_REAL(ncclGather);
-  return pass_on(CommRef(comm), stream,
-                 [=] { return real->ncclGather(send, recv, count, type, root, comm, stream); });
-}
-
-int ncclScatter(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
-                CUstream stream) {
-  POLYPATH_NCCL_REAL(ncclScatter);
-  return pass_on(CommRef(comm), stream,
-                 [=] { return real->ncclScatter(send, recv, count, type, root, comm, stream); });
 }
 
 int ncclSend(const void* send, std::size_t count, int type, int peer, void* comm, CUstream stream) {

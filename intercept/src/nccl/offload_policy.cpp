@@ -16,11 +16,8 @@ uniconn::Element element_of(int type) noexcept { return uniconn::Element(type_of
 
 /// The size of a rank's larger buffer, as `polypath tune backend` has it; at least 1.
 std::size_t bytes_of(Operation operation, std::size_t count, int type, int ranks) noexcept {
-  const std::size_t parts = operation == Operation::reduce_scatter ||
-                                    operation == Operation::all_gather ||
-                                    operation == Operation::all_to_all
-                                ? static_cast<std::size_t>(ranks)
-                                : 1;
+  const bool has_parts = gate::sends_parts(operation) || gate::receives_parts(operation);
+  const std::size_t parts = has_parts ? static_cast<std::size_t>(ranks) : 1;
   return count * bytes_of_type(type) * parts;
 }
 

@@ -20,24 +20,14 @@ using gate::Operation;
 /// NCCL's name of it.
 const char* name_of(Operation operation) noexcept;
 
-/// Why a call goes to NCCL, and the text of the report; taken: it does not.
-#define POLYPATH_NCCL_REASONS(each)                                                        \
-  each(taken, "taken")                                                                     \
-      each(no_communicator, "no communicator") /* it is NCCL's alone, and says why */      \
-      each(no_elements, "no elements") each(own_operator, "the program's own operator")    \
-          each(other_type, "another type") each(integer_average, "average of integers")    \
-              each(not_measured, "not measured") /* no entry of `polypath tune backend` */ \
-      each(not_faster, "not faster") each(lost, "communicator aborted") /* or revoked */
-
+/// Why a call goes to NCCL; taken: it does not.
 enum class DeclineReason : std::uint8_t {
 #define POLYPATH_REASON(name, text) name,
-  POLYPATH_NCCL_REASONS(POLYPATH_REASON)
-#undef POLYPATH_REASON
+#include "nccl/reasons.def"
 };
 inline constexpr const char* kReasonTexts[] = {
 #define POLYPATH_REASON(name, text) text,
-    POLYPATH_NCCL_REASONS(POLYPATH_REASON)
-#undef POLYPATH_REASON
+#include "nccl/reasons.def"
 };
 constexpr const char* text_of(DeclineReason reason) noexcept {
   return kReasonTexts[static_cast<std::size_t>(reason)];
