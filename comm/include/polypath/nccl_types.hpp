@@ -34,9 +34,9 @@ constexpr int value_at(const Value (&table)[count], int index) {
 constexpr int number_of_type(int type) { return detail::index_of(kDataTypes, type); }
 /// NCCL's number of a polypath_reduce_op; -1: it has none.
 constexpr int number_of_op(int op) { return detail::index_of(kReduceOps, op); }
-/// The polypath_data_type of NCCL's number; -1: there is none.
+/// The polypath_data_type of a number in NCCL; -1: there is none.
 constexpr int type_of(int number) { return detail::value_at(kDataTypes, number); }
-/// The polypath_reduce_op of NCCL's number; -1: there is none.
+/// The polypath_reduce_op of a number in NCCL; -1: there is none.
 constexpr int operator_of(int number) { return detail::value_at(kReduceOps, number); }
 
 inline constexpr int kInt8 = number_of_type(POLYPATH_INT8);

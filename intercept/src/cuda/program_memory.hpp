@@ -1,5 +1,6 @@
-// The program's memory, as far as the engine must know of it or the program must not see what the
-// engine did with it: memory of other processes, memory that the program maps, peer access. Any thread.
+// The program's memory, as far as the engine must know of it, or the program must not see what the
+// engine did with it: memory of other processes, memory that the program maps, peer access. Any
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +11,9 @@ namespace polypath::preload {
 
 // ---- memory of other processes (ipc_memory.cpp) -------------------------------------------------
 //
-// The calls are the driver's; the engine is told of what came of them,
-// because the driver does not say on which GPU imported memory lies: it names the importer's. So
-// memory that the engine was not told of must never be planned for as if it were this process's
-// own.
+// The calls are the driver's; the engine is told of what came of them, because the driver does not
+// say on which GPU imported memory lies: it names the importer's. So memory that the engine was not
+// told of must never be planned for as if it were this process's own.
 //
 // From the first call on the shim keeps what is imported, and what was exported until an engine
 // knows. A new engine is told of all that before any other thread sees it. Any thread.

@@ -1,7 +1,7 @@
-// How often each replaced function was called, and what became of the calls; GB/s of large copies, by
-// direction, size and issuer: medians of what was sampled; and the report of that, which is written
-// once when the process ends (report.cpp). Nothing is counted unless statistics are wanted. Any
-// thread; threads share counters without meeting.
+// How often each replaced function was called, and what became of the calls; GB/s of large copies,
+// by direction, size and issuer: medians of what was sampled; and the report of that, which is
+// written once when the process ends (report.cpp). Nothing is counted unless statistics are wanted.
+// Any thread; threads share counters without meeting.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,6 @@
-// What interceptors need of the process and its machine without the C++ library, which they may come
-// before and after: a lock for a scope, pauses, variables of the environment, names. Any thread.
+// What interceptors need of the process and its machine without the C++ library, since they work
+// before it may be used, and after: a lock for a scope, memory, pauses, variables of the
+// environment, names. Any thread.
 #pragma once
 
 #include <fcntl.h>

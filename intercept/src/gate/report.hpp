@@ -1,5 +1,5 @@
-// The report of an interceptor at the end of a process (POLYPATH_STATS): JSON or lines, and where it
-// goes; and what both reports of collectives count. Any thread counts.
+// The report of an interceptor at the end of a process (POLYPATH_STATS): JSON or lines, and where
+// it goes; and what both reports of collectives count. Any thread counts.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,7 @@
 // libpolypath in this process, and the context that this library shares with the shim; and the CUDA
 // driver: the one that POLYPATH_DRIVER_LIBRARY names, or libcuda.so.1. And the settings of this
-// library (base/options.cpp lists them), and what it does where a sum in rank order was asked for and
-// cannot be promised.
+// library (base/options.cpp lists them), and what it does where a sum in rank order was asked for
+// and cannot be promised.
 #pragma once
 
 #include <cstdint>

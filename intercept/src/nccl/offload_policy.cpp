@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kNone = -1;
 
-/// `type` is one of polypath's.
+/// polypath has `type`.
 uniconn::Element element_of(int type) noexcept { return uniconn::Element(type_of(type)); }
 
 /// The size of a rank's larger buffer, as `polypath tune backend` has it; at least 1.

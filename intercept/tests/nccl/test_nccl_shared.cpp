@@ -1,5 +1,5 @@
-// Copies under the shim and sums of NCCL in one process: one context of the engine, whichever comes
-// first and whichever ends first. Each test needs a process of its own (CMakeLists.txt).
+// Copies under the shim and sums of NCCL in one process have one context of the engine. Either may
+// come first, and either may end first. Each test needs a process of its own (CMakeLists.txt).
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <sys/wait.h>
@@ -43,7 +43,7 @@ bool comes(Condition&& condition) {
 
 /// A copy of a program to the GPU, and how many copies the driver was given for it.
 std::uint64_t copy_to(int gpu) {
-  constexpr std::size_t kBytes = std::size_t{64} << 20;
+  constexpr std::size_t kBytes = std::size_t{16} << 20;
   use_gpu(gpu);
   std::mt19937_64 random(static_cast<unsigned>(gpu) + 1);
   void* host = nullptr;
