@@ -53,6 +53,8 @@ EngineRef acquire(const gate::PolypathApi& api, std::string& why) {
     return nullptr;
   }
   return {engine.release(), [](const Engine* used) {
+            // It may be destroyed, while other threads are in captures that forbid to free memory.
+            const RelaxedCapture releasing;
             used->offload_release_context(used->context);
             delete used;
           }};
