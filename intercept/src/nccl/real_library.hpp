@@ -46,7 +46,7 @@ struct RealNccl {
   const link_map* object = nullptr;
   void* handle = nullptr;
 #define POLYPATH_NCCL_REPLACED(name, arguments) int(*name) arguments = nullptr;
-#include "nccl/intercepted.def"
+#include "nccl/functions.def"
   int (*ncclGetVersion)(int*) = nullptr;
   int (*ncclCommCount)(void*, int*) = nullptr;
   int (*ncclCommCuDevice)(void*, int*) = nullptr;
@@ -103,5 +103,5 @@ using polypath::nccl::UniqueId;
 
 extern "C" {
 #define POLYPATH_NCCL_REPLACED(name, arguments) [[gnu::visibility("default")]] int name arguments;
-#include "nccl/intercepted.def"
+#include "nccl/functions.def"
 }
