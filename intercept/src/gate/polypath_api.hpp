@@ -49,6 +49,9 @@ constexpr polypath_offload_op op_of(Operation operation) noexcept {
   return static_cast<polypath_offload_op>(operation);
 }
 
+/// Ranks of one node in a communicator: as many as the kernels serve (collective_args.h).
+inline constexpr int kMaxRanks = 8;
+
 /// Functions of libpolypath; null: it has none of that name.
 struct PolypathApi {
 #define POLYPATH_MEMBER(name) decltype(&polypath_##name) name = nullptr;

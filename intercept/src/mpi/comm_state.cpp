@@ -219,7 +219,7 @@ bool share_progress(CommState& ranks) noexcept {
     if (rank == ranks.rank) ranks.local_rank = ranks.local_size;
     ++ranks.local_size;
   }
-  const bool can = leader >= 0 && ranks.local_size <= static_cast<int>(kMaxRanks);
+  const bool can = leader >= 0 && ranks.local_size <= kMaxRanks;
   const ProgressPlace place = can && ranks.rank == leader ? offer_progress() : ProgressPlace{};
   if (exchange(&place, ranks.places, sizeof place, &ranks) == 0 && can)
     ranks.progress = open_progress(ranks.places[leader]);
@@ -348,7 +348,7 @@ void note_seen(CommState& ranks, Seen seen) noexcept {
 
 bool count_ranks_of_nodes(CommState& ranks) noexcept {
   ranks.knows_nodes = true;
-  if (ranks.size <= static_cast<int>(kMaxRanks)) return true;
+  if (ranks.size <= kMaxRanks) return true;
   // There is room for one of these a rank.
   static_assert(sizeof(ProgressPlace) >= sizeof(std::uint64_t));
   auto* const nodes = reinterpret_cast<std::uint64_t*>(ranks.places);
@@ -356,7 +356,7 @@ bool count_ranks_of_nodes(CommState& ranks) noexcept {
   if (exchange(&own, nodes, sizeof own, &ranks) != 0) return false;
   const auto size = static_cast<std::size_t>(ranks.size);
   std::sort(nodes, nodes + size);
-  for (std::size_t first = 0; first + kMaxRanks < size; ++first)
+  for (std::size_t first = 0; first + std::size_t{kMaxRanks} < size; ++first)
     if (nodes[first] == nodes[first + kMaxRanks]) ranks.refused = Reason::too_many_ranks;
   return true;
 }

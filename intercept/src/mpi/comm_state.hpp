@@ -57,8 +57,6 @@ polypath_network network_of(InternodeMessages& between) noexcept;
 // share: a rank whose GPU is reset has to know that the others' kernels, which finish without it,
 // have.
 
-inline constexpr std::size_t kMaxRanks = 8;  ///< the kernels serve as many (collective_args.h)
-
 struct Progress;
 
 /// What a rank tells the others, so that they find the memory: of each node's first rank; zeros of

@@ -22,9 +22,6 @@ namespace {
 using gate::log_line;
 using gate::LogLevel;
 
-/// As many as polypath's kernels serve (collective_args.h).
-constexpr int kMaxRanks = 8;
-
 constexpr std::uint32_t kMaxBlocks = 64;
 constexpr std::uint32_t kMaxNcclBlocks = 32;
 
@@ -76,7 +73,7 @@ void tell(const Communicator& state) noexcept {
 /// stay shown, or a later rank would find fewer; of the first communicators alone, for others
 /// are told of in no line.
 void tell_partial(Advertisement&& own, int rank, int ranks) noexcept {
-  constexpr unsigned kKept = 2 * kMaxRanks;
+  constexpr unsigned kKept = 2 * gate::kMaxRanks;
   static std::array<Advertisement, kKept> kept;
   static std::atomic<unsigned> kept_count;
   static std::atomic_flag is_told;
@@ -145,7 +142,7 @@ int Creation::finish() noexcept {
   if (state->refusal.empty()) {
     if (state->size < 2) {
       state->refusal = "one rank";
-    } else if (state->size > kMaxRanks) {
+    } else if (state->size > gate::kMaxRanks) {
       state->refusal = "more than 8 ranks";
     } else if (presence_.count(ranks_) != state->size) {
       state->refusal = "not all ranks are here under polypath";

@@ -26,8 +26,7 @@ namespace {
 
 /// The part of a rank, at once, with its header; all ranks' and this rank's once more.
 constexpr std::size_t kPart = 4096;
-constexpr std::size_t kMaxRanks = 8;
-constexpr std::size_t kBytes = kPart * (kMaxRanks + 1);
+constexpr std::size_t kBytes = kPart * (gate::kMaxRanks + 1);
 
 std::string error_text(const char* call, int code) {
   return std::string(call) + ": error " + std::to_string(code);
