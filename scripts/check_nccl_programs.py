@@ -205,7 +205,7 @@ CHECKS.update(ctypes=check_ctypes, split=check_split)
 
 
 def polypath_counters_text() -> dict[str, Any]:
-    """What polypath counted in this process until now (intercept/src/nccl/statistics.hpp)."""
+    """What polypath counted in this process until now (intercept/src/nccl/offload_policy.hpp)."""
     function = ctypes.CDLL(None).polypath_nccl_report
     function.argtypes, function.restype = [ctypes.c_char_p, ctypes.c_size_t], ctypes.c_size_t
     text = ctypes.create_string_buffer(function(None, 0) + 4096)

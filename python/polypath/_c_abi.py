@@ -1241,6 +1241,9 @@ FUNCTIONS = {
         "polypath_queue_close": (c_int, [("queue", c_void_p), ("index", c_int)]),
     },
     "offload.h": {
+        "polypath_offload_acquire_context": (c_int, [("context", POINTER(c_void_p))]),
+        "polypath_offload_release_context": (None, [("context", c_void_p)]),
+        "polypath_offload_retire_context": (None, []),
         "polypath_offload_collective": (
             c_int,
             [("comm", c_void_p), ("call", POINTER(OffloadCall)), ("may_wait", c_int)],

@@ -43,6 +43,38 @@ def test_sums_are_taken_and_counted(run, tmp_path):
     }
 
 
+#: A copy that the shim splits, on another GPU than nccl_program's.
+COPY = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+context, memory, host = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_void_p()
+cuda.cuInit(0)
+cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 2)
+cuda.cuCtxSetCurrent(context)
+cuda.cuMemAlloc_v2(ctypes.byref(memory), 64 << 20)
+cuda.cuMemHostAlloc(ctypes.byref(host), 64 << 20, 0)
+cuda.cuMemcpyHtoDAsync_v2(memory, host, 64 << 20, None)
+cuda.cuCtxSynchronize()
+"""
+SUM = f"import runpy, sys\nsys.argv = ['p', {str(STANDIN)!r}]\nrunpy.run_path({str(PROGRAM)!r})\n"
+
+
+@pytest.mark.parametrize("program", [COPY + SUM, SUM + COPY], ids=["copy first", "sum first"])
+def test_copies_and_sums_are_counted_once_each(polypath, tmp_path, program):
+    stats = ("--reproducible", "--stats", str(tmp_path / "stats.json"))
+    done = polypath(
+        *("run", *NODE, *stats, "--setting", "prepare=wait", "--", sys.executable, "-c", program)
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "right\n", "")
+    (nccl_file,) = tmp_path.glob("stats.*.nccl.json")
+    (copies_file,) = set(tmp_path.glob("stats.*.json")) - {nccl_file}
+    copies = json.loads(copies_file.read_text())
+    assert copies["calls"]["cuMemcpyHtoDAsync_v2"]["issued"] == 1
+    assert copies["engine"]["split"] == 1
+    nccl = json.loads(nccl_file.read_text())["nccl"]
+    assert nccl["calls"]["ncclAllReduce"] == {"calls": 2, "bytes": 8000, "taken": 2, "to_nccl": {}}
+
+
 def test_without_a_measurement_they_are_nccls(run):
     done = run("--stats", "text")
     assert (done.returncode, done.stdout) == (0, "right\n")

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "polypath/types.h"
+
 namespace polypath {
 
 enum class CollectiveOp : std::uint8_t {
@@ -15,21 +17,28 @@ enum class CollectiveOp : std::uint8_t {
   all_to_all
 };
 
+/// polypath_data_type.
 enum class DataType : std::uint8_t {
-  int8,
-  uint8,
-  int32,
-  uint32,
-  int64,
-  uint64,
-  float16,
-  bfloat16,
-  float32,
-  float64
+  int8 = POLYPATH_INT8,
+  uint8 = POLYPATH_UINT8,
+  int32 = POLYPATH_INT32,
+  uint32 = POLYPATH_UINT32,
+  int64 = POLYPATH_INT64,
+  uint64 = POLYPATH_UINT64,
+  float16 = POLYPATH_FLOAT16,
+  bfloat16 = POLYPATH_BFLOAT16,
+  float32 = POLYPATH_FLOAT32,
+  float64 = POLYPATH_FLOAT64
 };
 
-/// How two elements become one; `avg` divides the sum by the number of ranks.
-enum class Operator : std::uint8_t { sum, product, min, max, avg };
+/// polypath_reduce_op: how two elements become one.
+enum class Operator : std::uint8_t {
+  sum = POLYPATH_SUM,
+  product = POLYPATH_PRODUCT,
+  min = POLYPATH_MIN,
+  max = POLYPATH_MAX,
+  avg = POLYPATH_AVG
+};
 
 /// Bytes of an element.
 constexpr std::size_t size_of(DataType type) {

@@ -18,22 +18,6 @@ namespace {
 
 constexpr int kTypes = POLYPATH_FLOAT64 + 1;
 constexpr int kOperators = POLYPATH_AVG + 1;
-// The kernels' enumerations (collective_types.h) are the API's.
-static_assert(static_cast<int>(DataType::int8) == POLYPATH_INT8 &&
-              static_cast<int>(DataType::uint8) == POLYPATH_UINT8 &&
-              static_cast<int>(DataType::int32) == POLYPATH_INT32 &&
-              static_cast<int>(DataType::uint32) == POLYPATH_UINT32 &&
-              static_cast<int>(DataType::int64) == POLYPATH_INT64 &&
-              static_cast<int>(DataType::uint64) == POLYPATH_UINT64 &&
-              static_cast<int>(DataType::float16) == POLYPATH_FLOAT16 &&
-              static_cast<int>(DataType::bfloat16) == POLYPATH_BFLOAT16 &&
-              static_cast<int>(DataType::float32) == POLYPATH_FLOAT32 &&
-              static_cast<int>(DataType::float64) == POLYPATH_FLOAT64);
-static_assert(static_cast<int>(Operator::sum) == POLYPATH_SUM &&
-              static_cast<int>(Operator::product) == POLYPATH_PRODUCT &&
-              static_cast<int>(Operator::min) == POLYPATH_MIN &&
-              static_cast<int>(Operator::max) == POLYPATH_MAX &&
-              static_cast<int>(Operator::avg) == POLYPATH_AVG);
 
 CUdeviceptr device_address(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
 

@@ -9,11 +9,12 @@
 #include "base/error.hpp"
 #include "base/thread.hpp"
 #include "driver/check.hpp"
+#include "polypath/nccl_types.hpp"
 
 namespace polypath {
 namespace {
 
-constexpr int kNcclBytes = 0;  // ncclInt8
+constexpr int kNcclBytes = nccl::kInt8;
 constexpr int kNcclSuccess = 0;
 
 std::shared_ptr<const NcclFunctions> nccl_or_throw() {

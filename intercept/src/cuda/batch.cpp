@@ -1,9 +1,8 @@
 // Copies with attributes, alone or in batches. A batch of many copies is offered as a whole. If it
 // is left, its large copies are offered together, as the group that they are: they have no order
 // among each other. The driver executes the rest as one batch.
-#include <cstdlib>
-
 #include "cuda/offload.hpp"
+#include "gate/process.hpp"
 
 namespace polypath::preload {
 namespace {
@@ -61,23 +60,6 @@ bool may_be_split(const Batch& batch) noexcept {
     if (batch.attribute_firsts[a] <= batch.attribute_firsts[a - 1]) return false;
   return batch.attribute_firsts[batch.attribute_count - 1] < batch.count;
 }
-
-/// Memory for an array of values, uninitialised.
-template <typename Value>
-class Array {
- public:
-  explicit Array(std::size_t count) noexcept
-      : values_(static_cast<Value*>(std::malloc((count + 1) * sizeof(Value)))) {}
-  ~Array() { std::free(values_); }
-  Array(const Array&) = delete;
-  Array& operator=(const Array&) = delete;
-  explicit operator bool() const noexcept { return values_ != nullptr; }
-  Value* get() const noexcept { return values_; }
-  Value& operator[](std::size_t index) const noexcept { return values_[index]; }
-
- private:
-  Value* values_;
-};
 
 /// The copies of a batch that stay the driver's, as a batch.
 class Rest {
@@ -222,12 +204,7 @@ CUresult carry_with_attributes(Symbol symbol, CUdeviceptr dst, CUdeviceptr src, 
   if (attributes != nullptr && is_in_stream_order(*attributes) &&
       stream_of(copy) != CU_STREAM_LEGACY)
     return carry(copy, native);
-  init_process();
-  count_call(symbol, bytes);
-  const CUresult result = native();
-  note_other(stream);
-  if (result == CUDA_SUCCESS) note_native(copy);
-  return result;
+  return leave_to_driver(copy, bytes, native);
 }
 
 }  // namespace
@@ -235,42 +212,31 @@ CUresult carry_with_attributes(Symbol symbol, CUdeviceptr dst, CUdeviceptr src, 
 
 using namespace polypath::preload;
 
-POLYPATH_INTERCEPTOR(cuMemcpyBatchAsync)
-(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count, CUmemcpyAttributes* attributes,
- size_t* firsts, size_t attribute_count, size_t* fail_index, CUstream stream) {
-  return carry_batch({Symbol::cuMemcpyBatchAsync, dsts, srcs, sizes, count, attributes, firsts,
-                      attribute_count, fail_index, stream});
-}
+#define POLYPATH_BATCH(name)                                                                   \
+  POLYPATH_INTERCEPTOR(name)                                                                   \
+  (CUdeviceptr * dsts, CUdeviceptr * srcs, size_t* sizes, size_t count,                        \
+   CUmemcpyAttributes* attributes, size_t* firsts, size_t attribute_count, size_t* fail_index, \
+   CUstream stream) {                                                                          \
+    return carry_batch({Symbol::name, dsts, srcs, sizes, count, attributes, firsts,            \
+                        attribute_count, fail_index, stream});                                 \
+  }
+#define POLYPATH_BATCH_V2(name)                                                               \
+  POLYPATH_INTERCEPTOR(name)                                                                  \
+  (CUdeviceptr * dsts, CUdeviceptr * srcs, size_t* sizes, size_t count,                       \
+   CUmemcpyAttributes* attributes, size_t* firsts, size_t attribute_count, CUstream stream) { \
+    return carry_batch({Symbol::name, dsts, srcs, sizes, count, attributes, firsts,           \
+                        attribute_count, nullptr, stream});                                   \
+  }
+#define POLYPATH_COPY_WITH_ATTRIBUTES(name)                                          \
+  POLYPATH_INTERCEPTOR(name)                                                         \
+  (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUmemcpyAttributes* attributes,   \
+   CUstream stream) {                                                                \
+    return carry_with_attributes(Symbol::name, dst, src, bytes, attributes, stream); \
+  }
 
-POLYPATH_INTERCEPTOR(cuMemcpyBatchAsync_ptsz)
-(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count, CUmemcpyAttributes* attributes,
- size_t* firsts, size_t attribute_count, size_t* fail_index, CUstream stream) {
-  return carry_batch({Symbol::cuMemcpyBatchAsync_ptsz, dsts, srcs, sizes, count, attributes, firsts,
-                      attribute_count, fail_index, stream});
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpyBatchAsync_v2)
-(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count, CUmemcpyAttributes* attributes,
- size_t* firsts, size_t attribute_count, CUstream stream) {
-  return carry_batch({Symbol::cuMemcpyBatchAsync_v2, dsts, srcs, sizes, count, attributes, firsts,
-                      attribute_count, nullptr, stream});
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpyBatchAsync_v2_ptsz)
-(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count, CUmemcpyAttributes* attributes,
- size_t* firsts, size_t attribute_count, CUstream stream) {
-  return carry_batch({Symbol::cuMemcpyBatchAsync_v2_ptsz, dsts, srcs, sizes, count, attributes,
-                      firsts, attribute_count, nullptr, stream});
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpyWithAttributesAsync)
-(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUmemcpyAttributes* attributes, CUstream stream) {
-  return carry_with_attributes(Symbol::cuMemcpyWithAttributesAsync, dst, src, bytes, attributes,
-                               stream);
-}
-
-POLYPATH_INTERCEPTOR(cuMemcpyWithAttributesAsync_ptsz)
-(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUmemcpyAttributes* attributes, CUstream stream) {
-  return carry_with_attributes(Symbol::cuMemcpyWithAttributesAsync_ptsz, dst, src, bytes,
-                               attributes, stream);
-}
+POLYPATH_BATCH(cuMemcpyBatchAsync)
+POLYPATH_BATCH(cuMemcpyBatchAsync_ptsz)
+POLYPATH_BATCH_V2(cuMemcpyBatchAsync_v2)
+POLYPATH_BATCH_V2(cuMemcpyBatchAsync_v2_ptsz)
+POLYPATH_COPY_WITH_ATTRIBUTES(cuMemcpyWithAttributesAsync)
+POLYPATH_COPY_WITH_ATTRIBUTES(cuMemcpyWithAttributesAsync_ptsz)

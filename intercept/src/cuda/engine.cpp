@@ -6,18 +6,13 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
-#include <ctime>
 
 #include "cuda/intercepted.hpp"
-#include "cuda/ipc_memory.hpp"
-#include "cuda/mapped_memory.hpp"
 #include "cuda/offload.hpp"
-#include "cuda/peer_access.hpp"
+#include "cuda/program_memory.hpp"
 #include "cuda/sequences.hpp"
-#include "cuda/statistics/rates.hpp"
-#include "cuda/statistics/statistics.hpp"
-#include "gate/lock.hpp"
-#include "gate/lookup.hpp"
+#include "cuda/statistics.hpp"
+#include "gate/process.hpp"
 #include "gate/text.hpp"
 #include "mpi/comm_state.hpp"
 
@@ -41,14 +36,11 @@ constinit thread_local int depth = 0;
 constinit Engine engine{};
 constinit void* engine_library = nullptr;
 
+constexpr long kPauseUs = 50;
+
 /// Resets that are under way.
 constinit int resets = 0;
 constinit pthread_mutex_t resets_mutex = PTHREAD_MUTEX_INITIALIZER;
-
-void pause_briefly() noexcept {
-  constexpr timespec kPause{0, 50'000};
-  nanosleep(&kPause, nullptr);
-}
 
 /// What is opened later and written to at exit has to end after the report.
 void report_before_later_exits() noexcept {
@@ -69,7 +61,6 @@ void in_child() noexcept {
   forget_peer_access();
   forget_streams_in_child();
   forget_statistics();
-  forget_rates();
   mpi::forget_counts();
 }
 
@@ -99,7 +90,7 @@ bool make_engine(polypath_thresholds& thresholds) noexcept {
   if (!is_library_there()) return false;
   // Made in the middle of a program's call, perhaps while one of its streams is in capture.
   const RelaxedCapture relaxed;
-  polypath_status status = engine.context_create(nullptr, 0, &engine.context);
+  polypath_status status = engine.offload_acquire_context(&engine.context);
   if (status == POLYPATH_SUCCESS) status = engine.split_thresholds(engine.context, &thresholds);
   // No GPU is a normal answer; a setting that is not allowed is the user's mistake.
   if (status != POLYPATH_SUCCESS)
@@ -134,13 +125,14 @@ void finish_work_of(CUdevice gpu) noexcept {
 
 /// The one thread that got from ready to leaving.
 void destroy_engine(CUdevice gpu) noexcept {
-  while (inside.load() > 0) pause_briefly();
+  while (inside.load() > 0) pause_us(kPauseUs);
   set_noting(false);
   ++depth;
   finish_work_of(gpu);
   mpi::abandon_communicators(gpu);
   keep_report_of(engine);
-  engine.context_destroy(engine.context);
+  engine.offload_retire_context();
+  engine.offload_release_context(engine.context);
   --depth;
   keep_shared_memory();
   unshare_all_mappings();
@@ -148,18 +140,17 @@ void destroy_engine(CUdevice gpu) noexcept {
   state.store(State::gone);
 }
 
-/// All communicators of libpolypath's in this process: the program or libpolypath_nccl may have
-/// opened it. Before anything waits for the GPU, on which their kernels may wait for other ranks.
-void tell_communicators(CUdevice gpu) noexcept {
+/// Tells libpolypath, which the program or libpolypath_nccl may have opened: its communicators,
+/// before anything waits for the GPU, on which their kernels may wait for other ranks.
+void announce_reset(CUdevice gpu) noexcept {
   void* const library = engine_library != nullptr
                             ? engine_library
                             : open_polypath(Folder::as_named, RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return;
-  const auto tell =
-      reinterpret_cast<decltype(&polypath_gpu_reset)>(real_dlsym()(library, "polypath_gpu_reset"));
-  if (tell == nullptr) return;
+  const PolypathApi api = find_functions(library);
   ++depth;
-  tell(gpu);
+  if (api.gpu_reset != nullptr) api.gpu_reset(gpu);
+  if (api.offload_retire_context != nullptr) api.offload_retire_context();
   --depth;
 }
 
@@ -221,7 +212,7 @@ ApiResetScope::ApiResetScope(CUdevice gpu) noexcept : is_inside_(depth > 0) {
     if (seen == State::ready && change(State::ready, State::leaving))
       destroy_engine(gpu);
     else
-      pause_briefly();
+      pause_us(kPauseUs);
   }
 }
 
@@ -241,7 +232,7 @@ namespace {
 CUresult reset(Symbol symbol, CUdevice gpu) noexcept {
   init_process();
   count_call(symbol, 0);
-  if (!is_inside_engine()) tell_communicators(gpu);
+  if (!is_inside_engine()) announce_reset(gpu);
   const ApiResetScope without(gpu);
   forget_peer_access_of(gpu);
   const CUresult result = call_driver(symbol, gpu);

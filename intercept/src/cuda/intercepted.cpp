@@ -7,7 +7,7 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "gate/lookup.hpp"
+#include "gate/loaded_objects.hpp"
 
 #define POLYPATH_INTERCEPTED(name, base, version, stream) extern "C" void polypath_shim_##name();
 #include "cuda/intercepted.def"

@@ -1,4 +1,4 @@
-#include "cuda/ipc_memory.hpp"
+#include "cuda/program_memory.hpp"
 
 #include <pthread.h>
 
@@ -6,8 +6,8 @@
 #include <cstdlib>
 
 #include "cuda/intercepted.hpp"
-#include "cuda/statistics/statistics.hpp"
-#include "gate/lock.hpp"
+#include "cuda/statistics.hpp"
+#include "gate/process.hpp"
 
 namespace polypath::preload {
 namespace {

@@ -12,9 +12,8 @@
 #include "cuda/engine.hpp"
 #include "cuda/intercepted.hpp"
 #include "cuda/sequences.hpp"
-#include "cuda/statistics/statistics.hpp"
+#include "cuda/statistics.hpp"
 #include "gate/loaded_objects.hpp"
-#include "gate/lookup.hpp"
 
 extern "C" {
 

@@ -1,4 +1,4 @@
-#include "cuda/mapped_memory.hpp"
+#include "cuda/program_memory.hpp"
 
 #include <pthread.h>
 
@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "cuda/intercepted.hpp"
-#include "gate/lock.hpp"
+#include "gate/process.hpp"
 
 namespace polypath::preload {
 namespace {
@@ -108,8 +108,7 @@ bool is_on() noexcept {
   static constinit std::atomic<int> known{-1};
   int on = known.load(std::memory_order_relaxed);
   if (on < 0) {
-    const char* const setting = std::getenv("POLYPATH_SHARE_MAPPINGS");
-    on = setting == nullptr || std::strcmp(setting, "off") != 0 ? 1 : 0;
+    on = is_set_to("POLYPATH_SHARE_MAPPINGS", "off") ? 0 : 1;
     known.store(on, std::memory_order_relaxed);
   }
   return on != 0;

@@ -1,10 +1,9 @@
 #include "cuda/offload.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 
-#include "cuda/ipc_memory.hpp"
-#include "cuda/mapped_memory.hpp"
+#include "cuda/program_memory.hpp"
+#include "gate/process.hpp"
 
 namespace polypath::preload {
 namespace {
@@ -28,13 +27,6 @@ void set(Direction direction, std::size_t split, std::size_t pageable) noexcept 
   // Rates are taken of copies that are not split as well.
   const std::size_t least = are_statistics_wanted() ? std::min(bytes, kMinRated) : bytes;
   detail::short_way[index_of(direction)].store(least, std::memory_order_relaxed);
-}
-
-/// False where the driver does not know the address, or memory has no such attribute.
-template <typename Value>
-bool ask(CUpointer_attribute attribute, CUdeviceptr address, Value* value) noexcept {
-  return driver::pointer_get_attribute(static_cast<void*>(value), attribute, address) ==
-         CUDA_SUCCESS;
 }
 
 /// Neither a GPU's memory nor pinned.
@@ -267,34 +259,31 @@ bool offload_batch(const Copy* copies, std::size_t count, bool* issued, CUresult
   if (std::none_of(copies, copies + count, is_worth_asking) || !is_context_current()) return false;
   const ApiScope engine(ApiScope::Start::yes);
   if (!engine) return false;
-  auto* const group =
-      static_cast<polypath_transfer*>(std::malloc(count * sizeof(polypath_transfer)));
-  auto* const taken = static_cast<int*>(std::calloc(count, sizeof(int)));
-  auto* const indices = static_cast<std::size_t*>(std::malloc(count * sizeof(std::size_t)));
-  bool is_any = false;
-  if (group != nullptr && taken != nullptr && indices != nullptr) {
-    std::size_t offered = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      const Copy& copy = copies[i];
-      if (!is_worth_asking(copy) || may_touch_untold(copy)) continue;
-      share_mappings(*engine, copy);
-      group[offered] = {reinterpret_cast<void*>(copy.dst), reinterpret_cast<const void*>(copy.src),
-                        copy.bytes, stream_of(copy)};
-      indices[offered++] = i;
-      count_offloaded(copy.symbol);
-    }
-    polypath_status status = POLYPATH_SUCCESS;
-    if (offered > 0) status = engine->try_group_copy_async(engine->context, group, offered, taken);
-    for (std::size_t i = 0; i < offered; ++i) {
-      if (taken[i] == 0) continue;
-      issued[indices[i]] = is_any = true;
-      count_issued(copies[indices[i]].symbol);
-    }
-    if (is_any) *result = status == POLYPATH_SUCCESS ? CUDA_SUCCESS : cause_of(*engine);
+  const Array<polypath_transfer> group(count);
+  const Array<int> taken(count);
+  const Array<std::size_t> indices(count);
+  if (!group || !taken || !indices) return false;
+  std::fill_n(taken.get(), count, 0);
+  std::size_t offered = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Copy& copy = copies[i];
+    if (!is_worth_asking(copy) || may_touch_untold(copy)) continue;
+    share_mappings(*engine, copy);
+    group[offered] = {reinterpret_cast<void*>(copy.dst), reinterpret_cast<const void*>(copy.src),
+                      copy.bytes, stream_of(copy)};
+    indices[offered++] = i;
+    count_offloaded(copy.symbol);
   }
-  std::free(group);
-  std::free(taken);
-  std::free(indices);
+  polypath_status status = POLYPATH_SUCCESS;
+  if (offered > 0)
+    status = engine->try_group_copy_async(engine->context, group.get(), offered, taken.get());
+  bool is_any = false;
+  for (std::size_t i = 0; i < offered; ++i) {
+    if (taken[i] == 0) continue;
+    issued[indices[i]] = is_any = true;
+    count_issued(copies[indices[i]].symbol);
+  }
+  if (is_any) *result = status == POLYPATH_SUCCESS ? CUDA_SUCCESS : cause_of(*engine);
   return is_any;
 }
 

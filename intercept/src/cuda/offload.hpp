@@ -13,8 +13,7 @@
 #include "cuda/engine.hpp"
 #include "cuda/intercepted.hpp"
 #include "cuda/sequences.hpp"
-#include "cuda/statistics/rates.hpp"
-#include "cuda/statistics/statistics.hpp"
+#include "cuda/statistics.hpp"
 #include "polypath/polypath.h"
 
 namespace polypath::preload {
@@ -86,6 +85,18 @@ CUresult wait_for(CUstream stream) noexcept;
 /// CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, or its context has CU_CTX_SYNC_MEMOPS. Others return before
 /// they are done (CUDA: "API synchronization behavior").
 bool is_waited_for(const Copy& copy) noexcept;
+
+/// Calls the driver for a copy on a stream that is not offered; `counted`: its bytes in the
+/// statistics.
+template <typename Native>
+CUresult leave_to_driver(const Copy& copy, std::size_t counted, Native&& native) noexcept {
+  init_process();
+  count_call(copy.symbol, counted);
+  const CUresult result = native();
+  note_other(copy.stream);
+  if (result == CUDA_SUCCESS) note_native(copy);
+  return result;
+}
 
 /// Copies on a stream; `native()` is the driver's own call with the program's arguments.
 template <typename Native>

@@ -1,4 +1,4 @@
-#include "cuda/peer_access.hpp"
+#include "cuda/program_memory.hpp"
 
 #include <pthread.h>
 
@@ -8,7 +8,7 @@
 
 #include "cuda/engine.hpp"
 #include "cuda/intercepted.hpp"
-#include "gate/lock.hpp"
+#include "gate/process.hpp"
 
 namespace polypath::preload {
 namespace {

@@ -4,8 +4,7 @@
 
 #include "cuda/engine.hpp"
 #include "cuda/intercepted.hpp"
-#include "cuda/transparent_objects.hpp"
-#include "gate/lock.hpp"
+#include "gate/process.hpp"
 
 namespace polypath::preload {
 namespace {

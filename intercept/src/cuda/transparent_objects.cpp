@@ -1,4 +1,4 @@
-#include "cuda/transparent_objects.hpp"
+#include "cuda/sequences.hpp"
 
 #include <atomic>
 #include <cstdint>

@@ -17,9 +17,16 @@ void* find_in_driver(const char* name) noexcept;
 namespace driver {
 
 namespace detail {
+inline CUresult not_supported() noexcept { return CUDA_ERROR_NOT_SUPPORTED; }
 /// Keeps the answer where there is a driver; a function that says NOT_SUPPORTED for one that it has
 /// not.
-void* find(const char* name, std::atomic<void*>& address) noexcept;
+inline void* find(const char* name, std::atomic<void*>& address) noexcept {
+  void* function = find_in_driver(name);
+  const bool is_final = function != nullptr || find_in_driver("cuDriverGetVersion") != nullptr;
+  if (function == nullptr) function = reinterpret_cast<void*>(&not_supported);
+  if (is_final) address.store(function, std::memory_order_release);
+  return function;
+}
 }  // namespace detail
 
 /// A function of the driver, found at its first call.
@@ -47,9 +54,29 @@ class Call {
 #include "gate/driver_functions.def"
 
 /// Whether there is a driver, with all functions that are not optional.
-bool is_whole() noexcept;
+inline bool is_whole() noexcept {
+  constexpr bool required = true;
+  constexpr bool optional = false;
+  constexpr struct {
+    const char* name;
+    bool is_required;
+  } kFunctions[] = {
+#define POLYPATH_DRIVER_FUNCTION(name, symbol, Function, need) {#symbol, need},
+#include "gate/driver_functions.def"
+  };
+  for (const auto& function : kFunctions)
+    if (function.is_required && find_in_driver(function.name) == nullptr) return false;
+  return true;
+}
 
 }  // namespace driver
+
+/// False where the driver does not know the address, or memory has no such attribute.
+template <typename Value>
+bool ask(CUpointer_attribute attribute, CUdeviceptr address, Value* value) noexcept {
+  return driver::pointer_get_attribute(static_cast<void*>(value), attribute, address) ==
+         CUDA_SUCCESS;
+}
 
 /// Makes a context current while this lives.
 class InContext {

@@ -2,8 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 namespace polypath::gate {
 namespace {
@@ -127,6 +129,18 @@ class SymbolTables {
 };
 
 }  // namespace
+
+Dlsym real_dlsym() noexcept {
+  static constinit std::atomic<Dlsym> known{nullptr};
+  Dlsym function = known.load(std::memory_order_acquire);
+  // With a version another replaced dlsym, which has none, is passed over.
+  for (const char* version : {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"}) {
+    if (function != nullptr) return function;
+    function = reinterpret_cast<Dlsym>(dlvsym(RTLD_NEXT, "dlsym", version));
+    known.store(function, std::memory_order_release);
+  }
+  return function;
+}
 
 const link_map* object_of(const void* address) noexcept {
   Dl_info info;

@@ -1,4 +1,4 @@
-// What the loader has mapped, and which of it defines a name.
+// The loader: its own dlsym(), what it has mapped, and which of that defines a name.
 #pragma once
 
 #include <link.h>
@@ -7,6 +7,11 @@
 #include <type_traits>
 
 namespace polypath::gate {
+
+using Dlsym = void* (*)(void* handle, const char* name);
+
+/// The loader's own dlsym(), past every library that replaces it. Any thread.
+Dlsym real_dlsym() noexcept;
 
 /// The object that holds the address; null when there is none.
 const link_map* object_of(const void* address) noexcept;

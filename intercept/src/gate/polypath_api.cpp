@@ -8,7 +8,7 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "gate/lookup.hpp"
+#include "gate/loaded_objects.hpp"
 
 namespace polypath::gate {
 

@@ -1,6 +1,5 @@
 #include "mpi/comm_state.hpp"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -10,12 +9,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <new>
 
 #include "base/thread.hpp"
 #include "cuda/intercepted.hpp"
-#include "gate/lock.hpp"
+#include "gate/process.hpp"
 #include "mpi/call.hpp"
 
 namespace polypath::preload::mpi {
@@ -55,6 +53,16 @@ void link(CommState* ranks) noexcept {
   *at = ranks;
 }
 
+/// What is of polypath and the driver is released or left.
+void forget(CommState& ranks) noexcept {
+  close_progress(ranks.progress);
+  ranks.progress = nullptr;
+  ranks.comm = nullptr;
+  ranks.stream = nullptr;
+  ranks.spare = 0;
+  ranks.spare_bytes = 0;
+}
+
 /// What is of polypath and the driver. The ranks of other processes are waited for.
 void release(CommState& ranks) noexcept {
   if (ranks.gpu < 0) return;
@@ -66,12 +74,7 @@ void release(CommState& ranks) noexcept {
     if (ranks.stream != nullptr) driver::stream_destroy(ranks.stream);
   }
   if (ranks.comm != nullptr) polypath_api().comm_destroy(ranks.comm);
-  close_progress(ranks.progress);
-  ranks.progress = nullptr;
-  ranks.comm = nullptr;
-  ranks.stream = nullptr;
-  ranks.spare = 0;
-  ranks.spare_bytes = 0;
+  forget(ranks);
 }
 
 /// Ranks whose communicator MPI has freed here, and the thread that has them since: in which order
@@ -98,7 +101,7 @@ void* leave(void* argument) noexcept {
 }
 
 /// Whether a thread has them now. `mutex` is held, so that join_leaving() knows of the thread.
-bool offload_copy(CommState* ranks) noexcept {
+bool leave_in_background(CommState* ranks) noexcept {
   if (ranks->comm == nullptr) return false;
   void* const memory = std::malloc(sizeof(LeavingRanks));
   if (memory == nullptr) return false;
@@ -144,7 +147,7 @@ int on_free(Handle, int, void* attribute, void*) noexcept {
   {
     const Lock lock(mutex);
     unlink(ranks);
-    if (offload_copy(ranks)) return kSuccess;
+    if (leave_in_background(ranks)) return kSuccess;
   }
   release(*ranks);
   std::free(ranks);
@@ -188,26 +191,15 @@ std::uint64_t hash_of_node() noexcept {
   if (name != nullptr && *name != '\0' && std::strcmp(name, "auto") != 0) {
     std::snprintf(text, sizeof text, "%s", name);
   } else {
-    const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (file < 0 || read(file, text, sizeof text - 1) <= 0) gethostname(text, sizeof text - 1);
-    if (file >= 0) close(file);
+    name_machine(text, sizeof text);
   }
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char* each = text; *each != '\0'; ++each)
-    hash = (hash ^ static_cast<unsigned char>(*each)) * 0x100000001b3;
-  return hash;
+  return hash_of(text, std::strlen(text));
 }
 
 /// What all ranks find by themselves.
 Reason first_refusal(const CommState& ranks) noexcept {
   if (ranks.remote_size > 0) return Reason::intercommunicator;
   return ranks.size < 2 ? Reason::one_rank : Reason::none;
-}
-
-/// The setting mpi_collectives (base/options.cpp). Ranks without an engine, too, have to say so.
-bool is_switched_off() noexcept {
-  const char* const value = std::getenv("POLYPATH_MPI_COLLECTIVES");
-  return value != nullptr && std::strcmp(value, "off") == 0;
 }
 
 int exchange(const void* local, void* all, std::size_t bytes, void* user) noexcept {
@@ -227,7 +219,7 @@ bool share_progress(CommState& ranks) noexcept {
     if (rank == ranks.rank) ranks.local_rank = ranks.local_size;
     ++ranks.local_size;
   }
-  const bool can = leader >= 0 && ranks.local_size <= static_cast<int>(kMaxRanks);
+  const bool can = leader >= 0 && ranks.local_size <= kMaxRanks;
   const ProgressPlace place = can && ranks.rank == leader ? offer_progress() : ProgressPlace{};
   if (exchange(&place, ranks.places, sizeof place, &ranks) == 0 && can)
     ranks.progress = open_progress(ranks.places[leader]);
@@ -259,12 +251,7 @@ void abandon_all() noexcept {
     if (ranks->progress != nullptr)
       wait_for_others(*ranks->progress, ranks->local_rank, ranks->local_size, milliseconds);
     polypath_api().comm_abandon(ranks->comm);
-    close_progress(ranks->progress);
-    ranks->progress = nullptr;
-    ranks->comm = nullptr;
-    ranks->stream = nullptr;
-    ranks->spare = 0;
-    ranks->spare_bytes = 0;
+    forget(*ranks);
     ranks->is_lost = true;
   }
   first = nullptr;
@@ -274,14 +261,13 @@ void abandon_all() noexcept {
 /// other ranks; a second at most. The others go on.
 void join_leaving_of(CUdevice gpu) noexcept {
   constexpr int kMaxPolls = 1000;
-  constexpr timespec kPause{0, 1'000'000};
   const auto is_any = [&] {
     const Lock lock(mutex);
     for (const LeavingRanks* entry = leaving; entry != nullptr; entry = entry->next)
       if (entry->gpu == gpu && !entry->has_left.load(std::memory_order_acquire)) return true;
     return false;
   };
-  for (int i = 0; i < kMaxPolls && is_any(); ++i) nanosleep(&kPause, nullptr);
+  for (int i = 0; i < kMaxPolls && is_any(); ++i) pause_us(1000);
   join_leaving(false);
 }
 
@@ -315,7 +301,8 @@ CommState* ranks_of(Handle communicator) noexcept {
     return nullptr;
   }
   ranks->refused = first_refusal(*ranks);
-  ranks->is_off = is_switched_off();
+  // Ranks without an engine, too, have to say so.
+  ranks->is_off = is_set_to("POLYPATH_MPI_COLLECTIVES", "off");
   return ranks;
 }
 
@@ -361,7 +348,7 @@ void note_seen(CommState& ranks, Seen seen) noexcept {
 
 bool count_ranks_of_nodes(CommState& ranks) noexcept {
   ranks.knows_nodes = true;
-  if (ranks.size <= static_cast<int>(kMaxRanks)) return true;
+  if (ranks.size <= kMaxRanks) return true;
   // There is room for one of these a rank.
   static_assert(sizeof(ProgressPlace) >= sizeof(std::uint64_t));
   auto* const nodes = reinterpret_cast<std::uint64_t*>(ranks.places);
@@ -369,7 +356,7 @@ bool count_ranks_of_nodes(CommState& ranks) noexcept {
   if (exchange(&own, nodes, sizeof own, &ranks) != 0) return false;
   const auto size = static_cast<std::size_t>(ranks.size);
   std::sort(nodes, nodes + size);
-  for (std::size_t first = 0; first + kMaxRanks < size; ++first)
+  for (std::size_t first = 0; first + std::size_t{kMaxRanks} < size; ++first)
     if (nodes[first] == nodes[first + kMaxRanks]) ranks.refused = Reason::too_many_ranks;
   return true;
 }

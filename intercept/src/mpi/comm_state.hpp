@@ -21,12 +21,67 @@
 
 #include <cuda.h>
 
+#include <cstddef>
+#include <cstdint>
+
 #include "cuda/engine.hpp"
-#include "mpi/internode_messages.hpp"
+#include "mpi/library.hpp"
 #include "mpi/mpi_statistics.hpp"
-#include "mpi/progress.hpp"
 
 namespace polypath::preload::mpi {
+
+// ---- messages between nodes (internode_messages.cpp) --------------------------------------------
+//
+// Messages of MPI between the nodes of a communicator, for polypath's collectives there. Only the
+// thread that is in a call of the program for a collective sends and receives, so that any level
+// of threads of the MPI library is enough.
+
+/// The communicator whose messages they are, and polypath's own copy of it once there are some: no
+/// receive of the program may match them.
+struct InternodeMessages {
+  Handle handle = 0;
+  Handle own = 0;
+  bool has_own = false;
+};
+
+/// The MPI calls that end the network: for a thread of the program, where another thread destroys
+/// polypath's communicator. Nothing may be under way.
+void end_network(InternodeMessages& between) noexcept;
+
+/// `between` must outlive the communicator of polypath.
+polypath_network network_of(InternodeMessages& between) noexcept;
+
+// ---- finished calls (progress.cpp) --------------------------------------------------------------
+//
+// How many calls each rank of a communicator has finished, in memory that the ranks of a node
+// share: a rank whose GPU is reset has to know that the others' kernels, which finish without it,
+// have.
+
+struct Progress;
+
+/// What a rank tells the others, so that they find the memory: of each node's first rank; zeros of
+/// others.
+struct ProgressPlace {
+  std::int64_t process = 0;
+  std::int64_t file = -1;
+};
+
+/// On a node's first rank: makes the memory. `file` is -1 when that failed.
+ProgressPlace offer_progress() noexcept;
+/// On all ranks of the node, with what the first offered; null when that failed.
+Progress* open_progress(const ProgressPlace& place) noexcept;
+/// On the first rank, when all have opened it or failed.
+void end_offer(const ProgressPlace& place) noexcept;
+/// Null is allowed.
+void close_progress(Progress* progress) noexcept;
+
+/// This rank, as the node's are numbered, has finished one more call.
+void note_finished(Progress& progress, int rank) noexcept;
+/// Waits until all of `size` ranks have finished as many calls as this one, for at most
+/// `milliseconds`, and subtracts the time that it took: a rank that is stopped says nothing.
+void wait_for_others(const Progress& progress, int rank, int size, int& milliseconds) noexcept;
+
+// ---- the state of a communicator ----------------------------------------------------------------
 
 /// How often calls of one kind are asked about: of one operation, and within a factor of two of
 /// their bytes.

@@ -1,6 +1,4 @@
-#include "mpi/internode_messages.hpp"
-
-#include "mpi/mpi_statistics.hpp"
+#include "mpi/comm_state.hpp"
 
 namespace polypath::preload::mpi {
 namespace {

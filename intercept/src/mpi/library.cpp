@@ -11,8 +11,7 @@
 
 #include "cuda/intercepted.hpp"
 #include "gate/loaded_objects.hpp"
-#include "gate/lock.hpp"
-#include "gate/lookup.hpp"
+#include "gate/process.hpp"
 
 namespace polypath::preload::mpi {
 namespace {
@@ -146,32 +145,13 @@ bool find(void* handle, const char* name, Function& function) noexcept {
 }
 
 bool find_functions(void* handle) noexcept {
-  find(handle, "PMPI_Type_get_envelope_c", known.type_get_envelope_c);
-  find(handle, "PMPI_Type_get_contents_c", known.type_get_contents_c);
-  return find(handle, "PMPI_Initialized", known.initialized) &&
-         find(handle, "PMPI_Comm_rank", known.comm_rank) &&
-         find(handle, "PMPI_Comm_size", known.comm_size) &&
-         find(handle, "PMPI_Comm_test_inter", known.comm_test_inter) &&
-         find(handle, "PMPI_Comm_remote_size", known.comm_remote_size) &&
-         find(handle, "PMPI_Comm_create_keyval", known.comm_create_keyval) &&
-         find(handle, "PMPI_Comm_get_attr", known.comm_get_attr) &&
-         find(handle, "PMPI_Comm_set_attr", known.comm_set_attr) &&
-         find(handle, "PMPI_Comm_call_errhandler", known.comm_call_errhandler) &&
-         (find(handle, "PMPI_Type_size_c", known.type_size) ||
-          find(handle, "PMPI_Type_size_x", known.type_size)) &&
-         find(handle, "PMPI_Type_get_extent", known.type_get_extent) &&
-         find(handle, "PMPI_Type_get_true_extent", known.type_get_true_extent) &&
-         find(handle, "PMPI_Type_contiguous", known.type_contiguous) &&
-         find(handle, "PMPI_Type_commit", known.type_commit) &&
-         find(handle, "PMPI_Type_free", known.type_free) &&
-         find(handle, "PMPI_Type_get_envelope", known.type_get_envelope) &&
-         find(handle, "PMPI_Type_get_contents", known.type_get_contents) &&
-         find(handle, "PMPI_Allreduce", known.allreduce) &&
-         find(handle, "PMPI_Allgather", known.allgather) &&
-         find(handle, "PMPI_Comm_dup", known.comm_dup) &&
-         find(handle, "PMPI_Comm_free", known.comm_free) &&
-         find(handle, "PMPI_Isend", known.isend) && find(handle, "PMPI_Irecv", known.irecv) &&
-         find(handle, "PMPI_Test", known.test);
+  bool are_all = true;
+#define POLYPATH_MPI_CALL(member, name, arguments) \
+  are_all = find(handle, #name, known.member) && are_all;
+#define POLYPATH_MPI_OPTIONAL_CALL(member, name, arguments) find(handle, #name, known.member);
+#include "mpi/functions.def"
+  return are_all &&
+         (known.type_size != nullptr || find(handle, "PMPI_Type_size_x", known.type_size));
 }
 
 /// The standard ABI has libraries of its own.

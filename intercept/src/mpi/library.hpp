@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gate/collective.hpp"
+#include "gate/polypath_api.hpp"
 #include "polypath/comm.h"
 
 namespace polypath::preload::mpi {
@@ -28,12 +28,10 @@ using Handle = std::uintptr_t;
 enum class Function : std::uint8_t {
 #define POLYPATH_MPI_FUNCTION(name) name,
 #include "mpi/functions.def"
-#undef POLYPATH_MPI_FUNCTION
 };
 inline constexpr const char* kFunctionNames[] = {
 #define POLYPATH_MPI_FUNCTION(name) #name,
 #include "mpi/functions.def"
-#undef POLYPATH_MPI_FUNCTION
 };
 inline constexpr std::size_t kFunctionCount = sizeof kFunctionNames / sizeof *kFunctionNames;
 
@@ -57,36 +55,10 @@ struct Library {
   /// What this process's calls go to; null where the library has none, or there is none.
   void* originals[kFunctionCount]{};
 
-  // As MPI declares them, but for handles.
-  int (*initialized)(int*);
-  int (*comm_rank)(Handle, int*);
-  int (*comm_size)(Handle, int*);
-  int (*comm_test_inter)(Handle, int*);
-  int (*comm_remote_size)(Handle, int*);
-  int (*comm_create_keyval)(CopyAttribute, DeleteAttribute, int*, void*);
-  int (*comm_get_attr)(Handle, int, void*, int*);
-  int (*comm_set_attr)(Handle, int, void*);
-  int (*comm_call_errhandler)(Handle, int);
-  int (*type_size)(Handle, std::int64_t*);  ///< the form with MPI_Count: no type is too large
-  int (*type_get_extent)(Handle, std::intptr_t*, std::intptr_t*);
-  int (*type_get_true_extent)(Handle, std::intptr_t*, std::intptr_t*);
-  int (*type_contiguous)(int, Handle, Handle*);
-  int (*type_commit)(Handle*);
-  int (*type_free)(Handle*);
-  // How a type was made; the forms with MPI_Count are null where the library has none.
-  int (*type_get_envelope)(Handle, int*, int*, int*, int*);
-  int (*type_get_contents)(Handle, int, int, int, int*, std::intptr_t*, void*);
-  int (*type_get_envelope_c)(Handle, std::int64_t*, std::int64_t*, std::int64_t*, std::int64_t*,
-                             int*);
-  int (*type_get_contents_c)(Handle, std::int64_t, std::int64_t, std::int64_t, std::int64_t, int*,
-                             std::intptr_t*, std::int64_t*, void*);
-  int (*allreduce)(const void*, void*, int, Handle, Handle, Handle);
-  int (*allgather)(const void*, int, Handle, void*, int, Handle, Handle);
-  int (*comm_dup)(Handle, Handle*);
-  int (*comm_free)(Handle*);
-  int (*isend)(const void*, int, Handle, int, int, Handle, Handle*);
-  int (*irecv)(void*, int, Handle, int, int, Handle, Handle*);
-  int (*test)(Handle*, int*, void*);
+  // What it calls; null where the library has no such function.
+#define POLYPATH_MPI_CALL(member, name, arguments) int(*member) arguments = nullptr;
+#define POLYPATH_MPI_OPTIONAL_CALL POLYPATH_MPI_CALL
+#include "mpi/functions.def"
 
   Handle comm_null;
   Handle comm_self;

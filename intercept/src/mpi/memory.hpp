@@ -16,11 +16,9 @@ inline CUdeviceptr device_address(const void* address) noexcept {
   return reinterpret_cast<CUdeviceptr>(address);
 }
 
-/// False where the driver does not know the address, or memory has no such attribute.
 template <typename Value>
 bool ask(CUpointer_attribute attribute, const void* address, Value* value) noexcept {
-  return driver::pointer_get_attribute(static_cast<void*>(value), attribute,
-                                       device_address(address)) == CUDA_SUCCESS;
+  return gate::ask(attribute, device_address(address), value);
 }
 
 inline bool is_managed(const void* address) noexcept {
@@ -40,34 +38,22 @@ inline int gpu_of(const void* address) noexcept {
   return ask(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address, &gpu) ? gpu : -1;
 }
 
-/// Looks up addresses, of which many in a row lie in the same allocation, or page of the host.
-class MemoryAt {
- public:
-  /// The GPU as of gpu_of(), and the end of what is certain to be the same memory.
-  struct Range {
-    int gpu = -1;
-    std::uintptr_t end = 0;
-  };
-  static constexpr std::uintptr_t kPage = 4096;
-  Range find(std::uintptr_t address) noexcept {
-    if (address >= begin_ && address < range_.end) return range_;
-    const auto* const pointer = reinterpret_cast<const void*>(address);
-    range_ = {gpu_of(pointer), (address / kPage + 1) * kPage};
-    begin_ = address;
-    CUdeviceptr start = 0;
-    std::size_t bytes = 0;
-    if (range_.gpu >= 0)
-      range_.end = ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, pointer, &start) && start != 0 &&
-                           ask(CU_POINTER_ATTRIBUTE_RANGE_SIZE, pointer, &bytes)
-                       ? start + bytes
-                       : UINTPTR_MAX;  // what the driver does not tell
-    return range_;
-  }
+/// Whether a primary context's kernels may use it: memory of mappings and pools has no context.
+inline bool is_of_primary_context(const void* address, int gpu) noexcept {
+  CUcontext owner = nullptr;
+  if (!ask(CU_POINTER_ATTRIBUTE_CONTEXT, address, &owner) || owner == nullptr) return true;
+  const PrimaryContext primary(gpu);
+  return primary.get() == owner;
+}
 
- private:
-  std::uintptr_t begin_ = 1;
-  Range range_{-1, 0};
-};
+inline bool is_within_allocation(const Buffer& buffer) noexcept {
+  CUdeviceptr start = 0;
+  std::size_t bytes = 0;
+  if (!ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, buffer.address, &start) || start == 0 ||
+      !ask(CU_POINTER_ATTRIBUTE_RANGE_SIZE, buffer.address, &bytes))
+    return true;  // what the driver does not tell
+  return device_address(buffer.address) - start + buffer.bytes <= bytes;
+}
 
 /// Where a buffer is.
 struct Place {
@@ -76,6 +62,19 @@ struct Place {
 };
 
 /// `element`: to how many bytes it has to be aligned.
-Place place_of(const Buffer& buffer, std::size_t element) noexcept;
+inline Place place_of(const Buffer& buffer, std::size_t element) noexcept {
+  Place place;
+  if (is_managed(buffer.address)) return {Reason::managed_memory, -1};
+  place.gpu = gpu_of(buffer.address);
+  if (place.gpu < 0)
+    place.problem = Reason::host_memory;
+  else if (device_address(buffer.address) % element != 0)
+    place.problem = Reason::misaligned;
+  else if (!is_within_allocation(buffer))
+    place.problem = Reason::short_buffer;
+  else if (!is_of_primary_context(buffer.address, place.gpu))
+    place.problem = Reason::other_context;
+  return place;
+}
 
 }  // namespace polypath::preload::mpi

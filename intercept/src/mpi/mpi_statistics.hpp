@@ -12,38 +12,13 @@ namespace polypath::preload::mpi {
 
 /// Why a call went to MPI.
 enum class Reason : std::uint8_t {
-  none,  ///< it did not
-  // Found by all ranks alike, each by itself.
-  unknown_library,
-  no_elements,
-  one_rank,
-  intercommunicator,
-  datatype_of_reduction,
-  operator_of_reduction,
-  bad_root,
-  too_many_ranks,
-  not_asked,
-  never_on_gpus,
-  refused,
-  lost,
-  switched_off,
-  // A reason of this rank; the others learn that there is one.
-  host_memory,
-  managed_memory,
-  other_gpu,
-  other_context,
-  misaligned,
-  short_buffer,
-  datatype,
-  no_engine,
-  no_memory,
-  // A reason of the agreement.
-  other_rank,
-  ranks_differ,
+#define POLYPATH_REASON(name, text) name,
+#include "mpi/reasons.def"
 };
-inline constexpr std::size_t kReasonCount = static_cast<std::size_t>(Reason::ranks_differ) + 1;
-
-const char* name_of(Reason reason) noexcept;
+inline constexpr const char* kReasonTexts[] = {
+#define POLYPATH_REASON(name, text) text,
+#include "mpi/reasons.def"
+};
 
 void count_call(Function function, std::uint64_t bytes) noexcept;
 /// Reason::none: polypath carried it.

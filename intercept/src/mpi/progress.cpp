@@ -1,4 +1,4 @@
-#include "mpi/progress.hpp"
+#include "mpi/comm_state.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -6,15 +6,10 @@
 
 #include <atomic>
 #include <cstdio>
-#include <ctime>
+
+#include "gate/process.hpp"
 
 namespace polypath::preload::mpi {
-namespace {
-
-constexpr timespec kPause{0, 1'000'000};
-
-}  // namespace
-
 struct Progress {
   struct alignas(64) Finished {
     std::atomic<std::uint64_t> calls;
@@ -57,7 +52,7 @@ void wait_for_others(const Progress& progress, int rank, int size, int& millisec
   for (int other = 0; other < size; ++other)
     while (progress.ranks[other].calls.load(std::memory_order_acquire) < target &&
            milliseconds-- > 0)
-      nanosleep(&kPause, nullptr);
+      gate::pause_us(1000);
 }
 
 }  // namespace polypath::preload::mpi

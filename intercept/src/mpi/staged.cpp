@@ -13,6 +13,35 @@
 namespace polypath::preload::mpi {
 namespace {
 
+/// Looks up addresses, of which many in a row lie in the same allocation, or page of the host.
+class MemoryAt {
+ public:
+  /// The GPU as of gpu_of(), and the end of what is certain to be the same memory.
+  struct Range {
+    int gpu = -1;
+    std::uintptr_t end = 0;
+  };
+  static constexpr std::uintptr_t kPage = 4096;
+  Range find(std::uintptr_t address) noexcept {
+    if (address >= begin_ && address < range_.end) return range_;
+    const auto* const pointer = reinterpret_cast<const void*>(address);
+    range_ = {gpu_of(pointer), (address / kPage + 1) * kPage};
+    begin_ = address;
+    CUdeviceptr start = 0;
+    std::size_t bytes = 0;
+    if (range_.gpu >= 0)
+      range_.end = ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, pointer, &start) && start != 0 &&
+                           ask(CU_POINTER_ATTRIBUTE_RANGE_SIZE, pointer, &bytes)
+                       ? start + bytes
+                       : UINTPTR_MAX;  // what the driver does not tell
+    return range_;
+  }
+
+ private:
+  std::uintptr_t begin_ = 1;
+  Range range_{-1, 0};
+};
+
 /// Copies runs of bytes between host memory and wherever they lie. Runs on one GPU that have the
 /// same length and distances are one copy of the driver's.
 class RunCopies {

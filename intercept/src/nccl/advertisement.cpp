@@ -11,17 +11,11 @@
 #include <cstdio>
 #include <utility>
 
+#include "gate/process.hpp"
 #include "nccl/agreement.hpp"
 
 namespace polypath::nccl {
 namespace {
-
-/// FNV-1a (Fowler, Noll, Vo), 64 bits.
-std::uint64_t hash(std::uint64_t start, const void* bytes, std::size_t count) noexcept {
-  const auto* const data = static_cast<const unsigned char*>(bytes);
-  for (std::size_t i = 0; i < count; ++i) start = (start ^ data[i]) * 0x100000001B3U;
-  return start;
-}
 
 struct Address {
   sockaddr_un address{};
@@ -82,7 +76,7 @@ CommKey key_of(const void* bytes, std::size_t count) noexcept {
 }
 
 CommKey CommKey::derived(const void* bytes, std::size_t count) const noexcept {
-  return {hash(first, bytes, count), hash(second, bytes, count)};
+  return {gate::hash_of(bytes, count, first), gate::hash_of(bytes, count, second)};
 }
 
 Advertisement::Advertisement(const CommKey& key, int rank) noexcept

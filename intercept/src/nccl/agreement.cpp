@@ -1,12 +1,11 @@
 #include "nccl/agreement.hpp"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "nccl/strict_mode.hpp"
+#include "gate/process.hpp"
 #include "polypath/uniconn/backend/routing_table.hpp"
 
 namespace polypath::nccl {
@@ -48,11 +47,7 @@ std::vector<polypath_backend_entry> rows_of(const Engine& engine, const std::vec
 Record own_record() noexcept {
   Record record;
   record.version = {POLYPATH_VERSION_MAJOR, POLYPATH_VERSION_MINOR, POLYPATH_VERSION_PATCH, 0};
-  // Machines may share their names.
-  const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-  if (file < 0 || read(file, record.host.data(), record.host.size() - 1) < 0)
-    gethostname(record.host.data(), record.host.size() - 1);
-  if (file >= 0) close(file);
+  gate::name_machine(record.host.data(), record.host.size());
   record.pid = getpid();
   record.reproducible = settings().reproducible ? 1 : 0;
   return record;

@@ -1,8 +1,7 @@
 // The collectives of NCCL, its point-to-point calls and groups, as programs call them.
 #include "nccl/groups.hpp"
+#include "nccl/offload_policy.hpp"
 #include "nccl/real_library.hpp"
-#include "nccl/statistics.hpp"
-#include "nccl/strict_mode.hpp"
 
 using namespace polypath::nccl;
 
@@ -57,21 +56,60 @@ int carry(void* handle, const Call& call, Pass&& pass,
 
 extern "C" {
 
-int ncclAllReduce(const void* send, void* recv, std::size_t count, int type, int reduction,
-                  void* comm, CUstream stream) {
-  POLYPATH_NCCL_REAL(ncclAllReduce);
-  return carry(comm, {Operation::all_reduce, send, recv, count, type, reduction, 0, stream}, [=] {
-    return real->ncclAllReduce(send, recv, count, type, reduction, comm, stream);
-  });
-}
+// Each has a form with a configuration of the call's own: 2.31 and later.
+#define POLYPATH_NCCL_SUM(name, operation)                                                       \
+  int name(const void* send, void* recv, std::size_t count, int type, int reduction, void* comm, \
+           CUstream stream) {                                                                    \
+    POLYPATH_NCCL_REAL(name);                                                                    \
+    return carry(comm, {operation, send, recv, count, type, reduction, 0, stream},               \
+                 [=] { return real->name(send, recv, count, type, reduction, comm, stream); });  \
+  }                                                                                              \
+  int name##Config(const void* send, void* recv, std::size_t count, int type, int reduction,     \
+                   void* comm, CUstream stream, const CallConfig* config) {                      \
+    POLYPATH_NCCL_REAL(name##Config);                                                            \
+    return carry(                                                                                \
+        comm, {operation, send, recv, count, type, reduction, 0, stream},                        \
+        [=] {                                                                                    \
+          return real->name##Config(send, recv, count, type, reduction, comm, stream, config);   \
+        },                                                                                       \
+        config);                                                                                 \
+  }
+#define POLYPATH_NCCL_MOVE(name, operation)                                                \
+  int name(const void* send, void* recv, std::size_t count, int type, void* comm,          \
+           CUstream stream) {                                                              \
+    POLYPATH_NCCL_REAL(name);                                                              \
+    return carry(comm, {operation, send, recv, count, type, kSum, 0, stream},              \
+                 [=] { return real->name(send, recv, count, type, comm, stream); });       \
+  }                                                                                        \
+  int name##Config(const void* send, void* recv, std::size_t count, int type, void* comm,  \
+                   CUstream stream, const CallConfig* config) {                            \
+    POLYPATH_NCCL_REAL(name##Config);                                                      \
+    return carry(                                                                          \
+        comm, {operation, send, recv, count, type, kSum, 0, stream},                       \
+        [=] { return real->name##Config(send, recv, count, type, comm, stream, config); }, \
+        config);                                                                           \
+  }
+#define POLYPATH_NCCL_ROOTED(name)                                                           \
+  int name(const void* send, void* recv, std::size_t count, int type, int root, void* comm,  \
+           CUstream stream) {                                                                \
+    POLYPATH_NCCL_REAL(name);                                                                \
+    return pass_on(CommRef(comm), stream,                                                    \
+                   [=] { return real->name(send, recv, count, type, root, comm, stream); }); \
+  }                                                                                          \
+  int name##Config(const void* send, void* recv, std::size_t count, int type, int root,      \
+                   void* comm, CUstream stream, const CallConfig* config) {                  \
+    POLYPATH_NCCL_REAL(name##Config);                                                        \
+    return pass_on(CommRef(comm), stream, [=] {                                              \
+      return real->name##Config(send, recv, count, type, root, comm, stream, config);        \
+    });                                                                                      \
+  }
 
-int ncclReduceScatter(const void* send, void* recv, std::size_t count, int type, int reduction,
-                      void* comm, CUstream stream) {
-  POLYPATH_NCCL_REAL(ncclReduceScatter);
-  return carry(
-      comm, {Operation::reduce_scatter, send, recv, count, type, reduction, 0, stream},
-      [=] { return real->ncclReduceScatter(send, recv, count, type, reduction, comm, stream); });
-}
+POLYPATH_NCCL_SUM(ncclAllReduce, Operation::all_reduce)
+POLYPATH_NCCL_SUM(ncclReduceScatter, Operation::reduce_scatter)
+POLYPATH_NCCL_MOVE(ncclAllGather, Operation::all_gather)
+POLYPATH_NCCL_MOVE(ncclAlltoAll, Operation::all_to_all)
+POLYPATH_NCCL_ROOTED(ncclGather)
+POLYPATH_NCCL_ROOTED(ncclScatter)
 
 int ncclReduce(const void* send, void* recv, std::size_t count, int type, int reduction, int root,
                void* comm, CUstream stream) {
@@ -79,58 +117,6 @@ int ncclReduce(const void* send, void* recv, std::size_t count, int type, int re
   return carry(comm, {Operation::reduce, send, recv, count, type, reduction, root, stream}, [=] {
     return real->ncclReduce(send, recv, count, type, reduction, root, comm, stream);
   });
-}
-
-int ncclAllGather(const void* send, void* recv, std::size_t count, int type, void* comm,
-                  CUstream stream) {
-  POLYPATH_NCCL_REAL(ncclAllGather);
-  return carry(comm, {Operation::all_gather, send, recv, count, type, kSum, 0, stream},
-               [=] { return real->ncclAllGather(send, recv, count, type, comm, stream); });
-}
-
-int ncclBroadcast(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
-                  CUstream stream) {
-  POLYPATH_NCCL_REAL(ncclBroadcast);
-  return carry(comm, {Operation::broadcast, send, recv, count, type, kSum, root, stream},
-               [=] { return real->ncclBroadcast(send, recv, count, type, root, comm, stream); });
-}
-
-int ncclBcast(void* buffer, std::size_t count, int type, int root, void* comm, CUstream stream) {
-  POLYPATH_NCCL_REAL(ncclBcast);
-  return carry(comm, {Operation::broadcast, buffer, buffer, count, type, kSum, root, stream},
-               [=] { return real->ncclBcast(buffer, count, type, root, comm, stream); });
-}
-
-int ncclAlltoAll(const void* send, void* recv, std::size_t count, int type, void* comm,
-                 CUstream stream) {
-  POLYPATH_NCCL_REAL(ncclAlltoAll);
-  return carry(comm, {Operation::all_to_all, send, recv, count, type, kSum, 0, stream},
-               [=] { return real->ncclAlltoAll(send, recv, count, type, comm, stream); });
-}
-
-// Calls with a configuration of their own: 2.31 and later.
-
-int ncclAllReduceConfig(const void* send, void* recv, std::size_t count, int type, int reduction,
-                        void* comm, CUstream stream, const CallConfig* config) {
-  POLYPATH_NCCL_REAL(ncclAllReduceConfig);
-  return carry(
-      comm, {Operation::all_reduce, send, recv, count, type, reduction, 0, stream},
-      [=] {
-        return real->ncclAllReduceConfig(send, recv, count, type, reduction, comm, stream, config);
-      },
-      config);
-}
-
-int ncclReduceScatterConfig(const void* send, void* recv, std::size_t count, int type,
-                            int reduction, void* comm, CUstream stream, const CallConfig* config) {
-  POLYPATH_NCCL_REAL(ncclReduceScatterConfig);
-  return carry(
-      comm, {Operation::reduce_scatter, send, recv, count, type, reduction, 0, stream},
-      [=] {
-        return real->ncclReduceScatterConfig(send, recv, count, type, reduction, comm, stream,
-                                             config);
-      },
-      config);
 }
 
 int ncclReduceConfig(const void* send, void* recv, std::size_t count, int type, int reduction,
@@ -145,13 +131,11 @@ int ncclReduceConfig(const void* send, void* recv, std::size_t count, int type, 
       config);
 }
 
-int ncclAllGatherConfig(const void* send, void* recv, std::size_t count, int type, void* comm,
-                        CUstream stream, const CallConfig* config) {
-  POLYPATH_NCCL_REAL(ncclAllGatherConfig);
-  return carry(
-      comm, {Operation::all_gather, send, recv, count, type, kSum, 0, stream},
-      [=] { return real->ncclAllGatherConfig(send, recv, count, type, comm, stream, config); },
-      config);
+int ncclBroadcast(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
+                  CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclBroadcast);
+  return carry(comm, {Operation::broadcast, send, recv, count, type, kSum, root, stream},
+               [=] { return real->ncclBroadcast(send, recv, count, type, root, comm, stream); });
 }
 
 int ncclBroadcastConfig(const void* send, void* recv, std::size_t count, int type, int root,
@@ -165,43 +149,10 @@ int ncclBroadcastConfig(const void* send, void* recv, std::size_t count, int typ
       config);
 }
 
-int ncclAlltoAllConfig(const void* send, void* recv, std::size_t count, int type, void* comm,
-                       CUstream stream, const CallConfig* config) {
-  POLYPATH_NCCL_REAL(ncclAlltoAllConfig);
-  return carry(
-      comm, {Operation::all_to_all, send, recv, count, type, kSum, 0, stream},
-      [=] { return real->ncclAlltoAllConfig(send, recv, count, type, comm, stream, config); },
-      config);
-}
-
-int ncclGather(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
-               CUstream stream) {
-  POLYPATH_NCCL_REAL(ncclGather);
-  return pass_on(CommRef(comm), stream,
-                 [=] { return real->ncclGather(send, recv, count, type, root, comm, stream); });
-}
-
-int ncclScatter(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
-                CUstream stream) {
-  POLYPATH_NCCL_REAL(ncclScatter);
-  return pass_on(CommRef(comm), stream,
-                 [=] { return real->ncclScatter(send, recv, count, type, root, comm, stream); });
-}
-
-int ncclGatherConfig(const void* send, void* recv, std::size_t count, int type, int root,
-                     void* comm, CUstream stream, const CallConfig* config) {
-  POLYPATH_NCCL_REAL(ncclGatherConfig);
-  return pass_on(CommRef(comm), stream, [=] {
-    return real->ncclGatherConfig(send, recv, count, type, root, comm, stream, config);
-  });
-}
-
-int ncclScatterConfig(const void* send, void* recv, std::size_t count, int type, int root,
-                      void* comm, CUstream stream, const CallConfig* config) {
-  POLYPATH_NCCL_REAL(ncclScatterConfig);
-  return pass_on(CommRef(comm), stream, [=] {
-    return real->ncclScatterConfig(send, recv, count, type, root, comm, stream, config);
-  });
+int ncclBcast(void* buffer, std::size_t count, int type, int root, void* comm, CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclBcast);
+  return carry(comm, {Operation::broadcast, buffer, buffer, count, type, kSum, root, stream},
+               [=] { return real->ncclBcast(buffer, count, type, root, comm, stream); });
 }
 
 int ncclSend(const void* send, std::size_t count, int type, int peer, void* comm, CUstream stream) {

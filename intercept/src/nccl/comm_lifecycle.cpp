@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "gate/loaded_objects.hpp"
+#include "gate/process.hpp"
 #include "nccl/creation.hpp"
 #include "nccl/groups.hpp"
 #include "nccl/real_library.hpp"
@@ -15,11 +16,6 @@ using namespace polypath::nccl;
 namespace gate = polypath::gate;
 
 namespace {
-
-void pause_briefly() noexcept {
-  constexpr timespec kPause{0, 50'000};
-  nanosleep(&kPause, nullptr);
-}
 
 /// For communicators that NCCL makes now, or at the end of the group.
 template <typename Make>
@@ -82,7 +78,7 @@ int gpu_of(const RealNccl& real, void* comm) noexcept {
 void wait_for_work(const Communicator& state) noexcept {
   while (state.comm != nullptr && !state.is_lost && !state.order.is_idle() &&
          state.engine->comm_check(state.comm) == POLYPATH_SUCCESS)
-    pause_briefly();
+    gate::pause_us(50);
 }
 
 Communicator* take_out(void* comm) noexcept {

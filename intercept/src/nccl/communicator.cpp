@@ -8,13 +8,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <ctime>
 #include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/thread.hpp"
+#include "gate/process.hpp"
 
 namespace polypath::nccl {
 namespace {
@@ -99,11 +99,7 @@ std::atomic<int> in_driver{0};
 std::atomic<bool> is_ending{false};
 std::atomic<pid_t> leaving_of{0};
 
-void pause_for_us(long microseconds) noexcept {
-  const timespec pause{0, microseconds * 1000};
-  nanosleep(&pause, nullptr);
-}
-void pause_for(long milliseconds) noexcept { pause_for_us(1000 * milliseconds); }
+void pause_for(long milliseconds) noexcept { gate::pause_us(1000 * milliseconds); }
 
 /// While it lives the process does not end, for a second at most.
 class DriverCall {
@@ -168,7 +164,8 @@ void destroy(Communicator* gone) noexcept {
     while (!is_ending && gone->engine->comm_destroy(gone->comm) == POLYPATH_INVALID_ARGUMENT)
       pause_for(1);
   }
-  delete gone;
+  // It may have the last use of a context that a reset of a GPU retired.
+  if (const DriverCall call; call) delete gone;
 }
 
 }  // namespace
@@ -268,13 +265,13 @@ void wait_for_aborted_calls(const Communicator& gone) noexcept {
   };
   const RelaxedCapture relaxed;
   // Another thread may be in a call, or have a group open that holds some.
-  while (is_used(gone) && is_before(kMaxUse)) pause_for_us(50);
+  while (is_used(gone) && is_before(kMaxUse)) gate::pause_us(50);
   // Copies to the program's buffers may follow polypath's own part of a call.
   const auto is_under_way = [&] {
     return gone.engine->comm_release_sms(gone.comm) == POLYPATH_INVALID_ARGUMENT ||
            (is_there(gone) && !gone.order.is_idle());
   };
-  while (!is_used(gone) && is_before(kMaxWait) && is_under_way()) pause_for_us(50);
+  while (!is_used(gone) && is_before(kMaxWait) && is_under_way()) gate::pause_us(50);
 }
 
 }  // namespace polypath::nccl

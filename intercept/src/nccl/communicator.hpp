@@ -31,7 +31,7 @@ struct Communicator {
 
   /// Null: NCCL's alone, and `refusal` says why.
   polypath_comm* comm = nullptr;
-  const Engine* engine = nullptr;
+  EngineRef engine;
   CUcontext context = nullptr;        ///< of its GPU
   unsigned long long context_id = 0;  ///< as the driver numbers contexts
   std::string refusal;

@@ -4,18 +4,17 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <exception>
 #include <map>
 #include <memory>
 #include <utility>
 
 #include "base/thread.hpp"
+#include "gate/process.hpp"
 #include "gate/text.hpp"
 #include "nccl/agreement.hpp"
+#include "nccl/offload_policy.hpp"
 #include "nccl/real_library.hpp"
-#include "nccl/statistics.hpp"
-#include "nccl/strict_mode.hpp"
 
 namespace polypath::nccl {
 namespace {
@@ -23,14 +22,11 @@ namespace {
 using gate::log_line;
 using gate::LogLevel;
 
-/// As many as polypath's kernels serve (collective_args.h).
-constexpr int kMaxRanks = 8;
-
 constexpr std::uint32_t kMaxBlocks = 64;
 constexpr std::uint32_t kMaxNcclBlocks = 32;
 
-/// Why this rank cannot take part; "": it can.
-std::string missing_here(int ranks, bool is_blocking) noexcept {
+/// Why this rank cannot take part; "": it can, with `used`.
+std::string missing_here(int ranks, bool is_blocking, EngineRef& used) noexcept {
   if (!settings().is_on) return "switched off (nccl_collectives)";
   if (ranks < 2) return "one rank";
   if (!is_blocking) return "not blocking";
@@ -39,19 +35,19 @@ std::string missing_here(int ranks, bool is_blocking) noexcept {
       real->ncclCommCount == nullptr || real->ncclCommUserRank == nullptr)
     return "the NCCL has not all that is needed";
   if (!has_room()) return "too many communicators";
-  const char* why = nullptr;
-  return engine(&why) != nullptr ? "" : std::string(why);
+  std::string why;
+  used = engine(&why);
+  return why;
 }
 
 constexpr const char* kNothingFaster = "nothing was measured to be faster here";
 
 /// A configuration file can make it so: its setting is not seen here.
 void wait_until_made(const RealNccl& real, void* handle) noexcept {
-  constexpr timespec kPause{0, 100'000};
   int state = kSuccess;
   while (real.ncclCommGetAsyncError != nullptr &&
          real.ncclCommGetAsyncError(handle, &state) == kSuccess && state == kInProgress)
-    nanosleep(&kPause, nullptr);
+    gate::pause_us(100);
 }
 
 CUcontext primary_context(int gpu) noexcept {
@@ -77,7 +73,7 @@ void tell(const Communicator& state) noexcept {
 /// stay shown, or a later rank would find fewer; of the first communicators alone, for others
 /// are told of in no line.
 void tell_partial(Advertisement&& own, int rank, int ranks) noexcept {
-  constexpr unsigned kKept = 2 * kMaxRanks;
+  constexpr unsigned kKept = 2 * gate::kMaxRanks;
   static std::array<Advertisement, kKept> kept;
   static std::atomic<unsigned> kept_count;
   static std::atomic_flag is_told;
@@ -95,7 +91,7 @@ void tell_partial(Advertisement&& own, int rank, int ranks) noexcept {
 
 void load_kernels(int gpu, int ranks) noexcept {
   if (!settings().is_on || ranks < 2) return;
-  const Engine* const api = engine(nullptr);
+  const EngineRef api = engine(nullptr);
   if (api == nullptr || !(settings().reproducible || has_measured(*api))) return;
   const RelaxedCapture relaxed;
   CUdevice current = 0;
@@ -112,7 +108,7 @@ Creation::Creation(const CommKey& key, int rank, int ranks, bool is_blocking, in
   if (!key.is_known())
     missing_ = "part of one that was not seen made";
   else
-    missing_ = missing_here(ranks, is_blocking);
+    missing_ = missing_here(ranks, is_blocking, engine_);
   if (!missing_.empty()) return;
   buffers_ = ExchangeBuffers(gpu);
   missing_ = buffers_.why();
@@ -146,7 +142,7 @@ int Creation::finish() noexcept {
   if (state->refusal.empty()) {
     if (state->size < 2) {
       state->refusal = "one rank";
-    } else if (state->size > kMaxRanks) {
+    } else if (state->size > gate::kMaxRanks) {
       state->refusal = "more than 8 ranks";
     } else if (presence_.count(ranks_) != state->size) {
       state->refusal = "not all ranks are here under polypath";
@@ -163,7 +159,7 @@ int Creation::finish() noexcept {
 
 int Creation::agree(Communicator& state) noexcept {
   const RealNccl& real = *known_real_library();
-  const Engine& api = *engine(nullptr);
+  const Engine& api = *engine_;
   const RelaxedCapture relaxed;
   int gpu = -1;
   real.ncclCommCuDevice(state.handle, &gpu);
@@ -222,7 +218,7 @@ int Creation::agree(Communicator& state) noexcept {
     state.comm = nullptr;
     if (comm == nullptr) return kSuccess;
     auto* const gone = new Communicator;
-    gone->engine = &api;
+    gone->engine = engine_;
     gone->comm = comm;
     destroy_in_background(gone);
     return kSuccess;
@@ -248,7 +244,7 @@ int Creation::agree(Communicator& state) noexcept {
   if (!exchange.gather(&outcome, outcomes.data(), sizeof outcome)) return give_up();
   Policy same;
   if (!settle(outcomes, false, same)) return keep_nccl(kNotMade);
-  state.engine = &api;
+  state.engine = engine_;
   state.comm = comm;
   state.context = context;
   state.context_id = buffers_.context_id();

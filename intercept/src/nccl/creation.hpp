@@ -50,6 +50,7 @@ class Creation {
   int rank_ = 0;
   int ranks_ = 0;
   bool is_blocking_ = true;
+  EngineRef engine_;  ///< null: it does not show itself
   ExchangeBuffers buffers_;
   Advertisement presence_;
   std::string missing_;  ///< why it did not show itself

@@ -5,19 +5,23 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <mutex>
 #include <string>
 
-#include "gate/lookup.hpp"
+#include "gate/loaded_objects.hpp"
+#include "gate/process.hpp"
+#include "gate/text.hpp"
 
 namespace polypath::nccl {
 namespace {
 
+/// What was found at the first try.
 struct EngineState {
-  Engine engine{};
+  gate::PolypathApi api{};
   bool is_tried = false;
-  bool is_there = false;
-  std::string why;
+  std::string why;  ///< "": it is there
 };
 
 void* open_driver() noexcept {
@@ -26,46 +30,92 @@ void* open_driver() noexcept {
   return dlopen(name, RTLD_NOW | RTLD_LOCAL);
 }
 
-void make(EngineState& state) noexcept {
+void find_library(EngineState& state) noexcept {
   void* const library = gate::open_polypath(gate::Folder::resolved, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const why = dlerror();
     state.why = why != nullptr ? why : "there is no libpolypath beside it";
     return;
   }
-  Engine& engine = state.engine;
-  static_cast<gate::PolypathApi&>(engine) = gate::find_functions(library);
-  if (!engine.has_copies() || !engine.has_collectives()) {
+  state.api = gate::find_functions(library);
+  if (!state.api.has_copies() || !state.api.has_collectives())
     state.why = "the libpolypath beside it is of another version";
-    return;
-  }
-  if (!gate::driver::is_whole()) {
+  else if (!gate::driver::is_whole())
     state.why = "there is no CUDA driver";
-    return;
-  }
+}
+
+/// Null, with `why`: no context can be made.
+EngineRef acquire(const gate::PolypathApi& api, std::string& why) {
   const RelaxedCapture relaxed;
-  state.is_there = engine.context_create(nullptr, 0, &engine.context) == POLYPATH_SUCCESS;
-  if (!state.is_there) state.why = engine.last_error();
+  auto engine = std::make_unique<Engine>(api);
+  if (api.offload_acquire_context(&engine->context) != POLYPATH_SUCCESS) {
+    why = api.last_error();
+    return nullptr;
+  }
+  return {engine.release(), [](const Engine* used) {
+            // It may be destroyed, while other threads are in captures that forbid to free memory.
+            const RelaxedCapture releasing;
+            used->offload_release_context(used->context);
+            delete used;
+          }};
+}
+
+/// A required guarantee fails with a message, not silently.
+bool is_asked_for(const char* name) noexcept {
+  const char* const text = std::getenv(name);
+  if (text != nullptr && std::strcmp(text, "0") != 0 && std::strcmp(text, "1") != 0)
+    gate::log_line(gate::LogLevel::error, "%s is '%s': 0 or 1 is wanted; nothing is promised", name,
+                   text);
+  return gate::is_set_to(name, "1");
+}
+
+Settings read() noexcept {
+  Settings settings;
+  settings.is_on = !gate::is_set_to("POLYPATH_NCCL_COLLECTIVES", "off");
+  settings.reproducible = is_asked_for("POLYPATH_REPRODUCIBLE");
+  settings.strict = is_asked_for("POLYPATH_STRICT");
+  const char* const limit = std::getenv("POLYPATH_NCCL_TIMEOUT_MS");
+  const long timeout = limit != nullptr ? std::strtol(limit, nullptr, 10) : 0;
+  const bool is_allowed = timeout > 0 && timeout <= long{gate::kMaxTimeoutMs};
+  settings.timeout_ms = is_allowed ? static_cast<std::uint32_t>(timeout) : gate::kMaxTimeoutMs;
+  return settings;
 }
 
 }  // namespace
 
-const Engine* engine(const char** why) noexcept {
+EngineRef engine(std::string* why) noexcept {
   static constinit std::atomic<pid_t> owner{0};
   static constinit std::mutex mutex;
   static auto& state = *new EngineState;
   pid_t no_owner = 0;
   owner.compare_exchange_strong(no_owner, getpid());
   // A child may have been forked while a thread of its parent had the lock.
-  const bool is_child = owner.load() != getpid();
-  if (!is_child) {
-    const std::lock_guard lock(mutex);
-    if (!state.is_tried) make(state);
-    state.is_tried = true;
+  if (owner.load() != getpid()) {
+    if (why != nullptr) *why = "the process is a child of one that has polypath";
+    return nullptr;
   }
-  if (why != nullptr)
-    *why = is_child ? "the process is a child of one that has polypath" : state.why.c_str();
-  return !is_child && state.is_there ? &state.engine : nullptr;
+  const std::lock_guard lock(mutex);
+  if (!state.is_tried) find_library(state);
+  state.is_tried = true;
+  EngineRef used = state.why.empty() ? acquire(state.api, state.why) : nullptr;
+  if (why != nullptr) *why = state.why;
+  return used;
+}
+
+const Settings& settings() noexcept {
+  static const Settings settings = read();
+  return settings;
+}
+
+void report_unguaranteed(const char* what, const char* why) noexcept {
+  if (!settings().reproducible) return;
+  // Other threads wait here until it is written: a later one must not end the process first.
+  [[maybe_unused]] static const bool is_told = [&] {
+    gate::log_line(gate::LogLevel::error, "sums of %s are not in rank order: %s%s", what, why,
+                   settings().strict ? "; stopped (--strict)" : "");
+    if (settings().strict) _exit(kStrictExitCode);
+    return true;
+  }();
 }
 
 }  // namespace polypath::nccl

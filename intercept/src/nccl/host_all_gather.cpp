@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <mutex>
 #include <new>
 #include <utility>
 #include <vector>
+
+#include "gate/process.hpp"
 
 namespace polypath::nccl {
 
@@ -25,13 +26,7 @@ namespace {
 
 /// The part of a rank, at once, with its header; all ranks' and this rank's once more.
 constexpr std::size_t kPart = 4096;
-constexpr std::size_t kMaxRanks = 8;
-constexpr std::size_t kBytes = kPart * (kMaxRanks + 1);
-
-void pause_briefly() noexcept {
-  constexpr timespec kPause{0, 20'000};
-  nanosleep(&kPause, nullptr);
-}
+constexpr std::size_t kBytes = kPart * (gate::kMaxRanks + 1);
 
 std::string error_text(const char* call, int code) {
   return std::string(call) + ": error " + std::to_string(code);
@@ -197,7 +192,7 @@ bool HostAllGather::wait() noexcept {
         real_.ncclCommGetAsyncError(comm_, &error) == kSuccess && error != kSuccess &&
         error != kInProgress)
       return fail("NCCL, meanwhile", error);
-    pause_briefly();
+    gate::pause_us(20);
   }
 }
 

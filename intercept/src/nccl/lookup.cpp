@@ -9,9 +9,8 @@
 #include <cstring>
 
 #include "gate/loaded_objects.hpp"
-#include "gate/lookup.hpp"
+#include "nccl/engine.hpp"
 #include "nccl/real_library.hpp"
-#include "nccl/strict_mode.hpp"
 
 using namespace polypath::nccl;
 using polypath::gate::is_polypath;
@@ -51,7 +50,7 @@ const char* no_text() noexcept { return "NCCL's library has no such function, or
 #define POLYPATH_NCCL_text(name)
 #define POLYPATH_NCCL_sums(name) extern "C" void name();
 #define POLYPATH_NCCL_PASSED(name, kind) POLYPATH_NCCL_##kind(name)
-#include "nccl/forwarded.def"
+#include "nccl/functions.def"
 #undef POLYPATH_NCCL_sums
 
 namespace {
@@ -62,14 +61,14 @@ struct Replaced {
 };
 const Replaced replaced[] = {
 #define POLYPATH_NCCL_REPLACED(name, arguments) {#name, reinterpret_cast<void*>(&::name)},
-#include "nccl/intercepted.def"
+#include "nccl/functions.def"
 };
 
 /// Functions that sum in NCCL's order: their trampolines say so.
 const Replaced sums[] = {
 #define POLYPATH_NCCL_sums(name) {#name, reinterpret_cast<void*>(&::name)},
 #define POLYPATH_NCCL_PASSED(name, kind) POLYPATH_NCCL_##kind(name)
-#include "nccl/forwarded.def"
+#include "nccl/functions.def"
 };
 
 void* find_replaced(const char* name) noexcept {

@@ -3,30 +3,22 @@
 #include <algorithm>
 #include <bit>
 
-#include "polypath/comm.h"
+#include "nccl/real_library.hpp"
+#include "polypath/nccl_types.hpp"
+#include "polypath/uniconn/enums.hpp"
 
 namespace polypath::nccl {
 namespace {
 
 constexpr int kNone = -1;
-constexpr int kTypes = 10;  // those beyond it are of 8 bits, and newer
-constexpr int kType[kTypes] = {
-    POLYPATH_INT8,   POLYPATH_UINT8,   POLYPATH_INT32,   POLYPATH_UINT32,  POLYPATH_INT64,
-    POLYPATH_UINT64, POLYPATH_FLOAT16, POLYPATH_FLOAT32, POLYPATH_FLOAT64, POLYPATH_BFLOAT16};
-constexpr std::size_t kBytes[kTypes] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
-constexpr int kFirstFloat = 6;
-constexpr int kOperators = 5;
-// The least and the greatest are the other way round.
-constexpr int kOperator[kOperators] = {POLYPATH_SUM, POLYPATH_PRODUCT, POLYPATH_MAX, POLYPATH_MIN,
-                                       POLYPATH_AVG};
+
+/// polypath has `type`.
+uniconn::Element element_of(int type) noexcept { return uniconn::Element(type_of(type)); }
 
 /// The size of a rank's larger buffer, as `polypath tune backend` has it; at least 1.
 std::size_t bytes_of(Operation operation, std::size_t count, int type, int ranks) noexcept {
-  const std::size_t parts = operation == Operation::reduce_scatter ||
-                                    operation == Operation::all_gather ||
-                                    operation == Operation::all_to_all
-                                ? static_cast<std::size_t>(ranks)
-                                : 1;
+  const bool has_parts = gate::sends_parts(operation) || gate::receives_parts(operation);
+  const std::size_t parts = has_parts ? static_cast<std::size_t>(ranks) : 1;
   return count * bytes_of_type(type) * parts;
 }
 
@@ -44,34 +36,17 @@ const char* name_of(Operation operation) noexcept {
   return "";
 }
 
-const char* text_of(DeclineReason reason) noexcept {
-  switch (reason) {
-    case DeclineReason::taken: return "taken";
-    case DeclineReason::no_communicator: return "no communicator";
-    case DeclineReason::no_elements: return "no elements";
-    case DeclineReason::own_operator: return "the program's own operator";
-    case DeclineReason::other_type: return "another type";
-    case DeclineReason::integer_average: return "average of integers";
-    case DeclineReason::not_measured: return "not measured";
-    case DeclineReason::not_faster: return "not faster";
-    case DeclineReason::own_config: return "a configuration of its own";
-    case DeclineReason::lost: return "communicator aborted";
-  }
-  return "";
-}
-
 std::size_t bytes_of_type(int type) noexcept {
-  return type >= 0 && type < kTypes ? kBytes[type] : 0;
+  return type_of(type) != kNone ? uniconn::bytes_of(element_of(type)) : 0;
 }
-int type_of(int type) noexcept { return type >= 0 && type < kTypes ? kType[type] : kNone; }
-int operator_of(int reduction) noexcept {
-  return reduction >= 0 && reduction < kOperators ? kOperator[reduction] : kNone;
+bool is_float(int type) noexcept {
+  return type_of(type) != kNone ? !uniconn::is_integer(element_of(type)) : type > 0;
 }
-bool is_float(int type) noexcept { return type >= kFirstFloat; }
 
 bool needs_rank_order(Operation operation, std::size_t count, int type, int reduction) noexcept {
-  return combines(operation) && count > 0 && is_float(type) && reduction != kNcclMin &&
-         reduction != kNcclMax;
+  const int op = operator_of(reduction);
+  return combines(operation) && count > 0 && is_float(type) && op != POLYPATH_MIN &&
+         op != POLYPATH_MAX;
 }
 
 bool has_demands(const CallConfig* config) noexcept {
@@ -99,7 +74,8 @@ DeclineReason choose(const Policy& policy, Operation operation, std::size_t coun
   if (combines(operation)) {
     if (operator_of(reduction) == kNone) return DeclineReason::own_operator;
     // Its rounding is another one.
-    if (reduction == kAvg && !is_float(type)) return DeclineReason::integer_average;
+    if (operator_of(reduction) == POLYPATH_AVG && !is_float(type))
+      return DeclineReason::integer_average;
     if (policy.reproducible && needs_rank_order(operation, count, type, reduction))
       return DeclineReason::taken;
   }

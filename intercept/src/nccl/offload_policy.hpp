@@ -1,15 +1,15 @@
 // Which library carries a call: a pure function of what NCCL wants to be alike on all ranks
 // (operation, count, type, operator) and of what the ranks agreed on when the communicator was
 // made. Nothing that one rank alone knows (addresses, streams, capture, what is under way) may come
-// in here.
+// in here. And the statistics of that (statistics.cpp).
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
-#include "gate/collective.hpp"
-#include "nccl/abi.hpp"
+#include "gate/polypath_api.hpp"
 
 namespace polypath::nccl {
 
@@ -22,19 +22,16 @@ const char* name_of(Operation operation) noexcept;
 
 /// Why a call goes to NCCL; taken: it does not.
 enum class DeclineReason : std::uint8_t {
-  taken,
-  no_communicator,  ///< the communicator is NCCL's alone: it says why
-  no_elements,
-  own_operator,  ///< an operator that the program made
-  other_type,
-  integer_average,
-  not_measured,  ///< nothing says that it is faster here: no entry of `polypath tune backend`
-  not_faster,
-  own_config,  ///< a configuration of the call's own that asks for more than profilers see
-  lost,        ///< of a communicator that was aborted or revoked
+#define POLYPATH_REASON(name, text) name,
+#include "nccl/reasons.def"
 };
-inline constexpr std::size_t kReasons = 10;
-const char* text_of(DeclineReason reason) noexcept;
+inline constexpr const char* kReasonTexts[] = {
+#define POLYPATH_REASON(name, text) text,
+#include "nccl/reasons.def"
+};
+constexpr const char* text_of(DeclineReason reason) noexcept {
+  return kReasonTexts[static_cast<std::size_t>(reason)];
+}
 
 /// What all ranks of a communicator have alike.
 struct Policy {
@@ -52,15 +49,14 @@ bool takes_any(const Policy& policy) noexcept;
 
 /// Bytes of an element; 0: a type that polypath has not.
 std::size_t bytes_of_type(int type) noexcept;
-/// polypath_data_type and polypath_reduce_op for NCCL numbers; -1: there is none.
-int type_of(int type) noexcept;
-int operator_of(int reduction) noexcept;
+/// Types that polypath has not are of floats.
 bool is_float(int type) noexcept;
 
 /// `reduction` where the operation combines. `count`, `type` and `reduction` are NCCL's.
 DeclineReason choose(const Policy& policy, Operation operation, std::size_t count, int type,
                      int reduction, int ranks) noexcept;
 
+struct CallConfig;  // real_library.hpp
 /// Whether a call with this configuration, which may be null, is for NCCL: it bounds resources,
 /// names algorithms or an event, or is one that NCCL refuses. NCCL wants it alike on all ranks.
 bool has_demands(const CallConfig* config) noexcept;
@@ -68,4 +64,27 @@ bool has_demands(const CallConfig* config) noexcept;
 /// Whether in reproducible mode the program counts on polypath's sum here.
 bool needs_rank_order(Operation operation, std::size_t count, int type, int reduction) noexcept;
 
+// ---- statistics ---------------------------------------------------------------------------------
+
+/// Any thread.
+void count_call(Operation operation, DeclineReason reason, std::size_t bytes) noexcept;
+/// A communicator was made; `refusal` as of Communicator.
+void count_communicator(const std::string& refusal) noexcept;
+
+/// With POLYPATH_STATS set: it is written when the process ends, "text" to stderr, else to the file
+/// of that name with ".nccl" before its ending, as the shim names its own.
+void report_at_exit() noexcept;
+
 }  // namespace polypath::nccl
+
+extern "C" {
+
+/// What was counted until now, as JSON: {"library": its path, "version", "other_libraries": those
+/// that were left alone, "reproducible": bool, "communicators": how many, "taken": how many of
+/// them,
+/// "refusals": {why: how many}, "calls": {function: {"calls", "bytes", "taken", "to_nccl": {reason:
+/// count}}}}. Up to `size` bytes into `text`, with a zero at the end; gives how many it has without
+/// that.
+[[gnu::visibility("default")]] std::size_t polypath_nccl_report(char* text,
+                                                                std::size_t size) noexcept;
+}

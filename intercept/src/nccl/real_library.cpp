@@ -11,7 +11,6 @@
 #include <set>
 
 #include "gate/loaded_objects.hpp"
-#include "gate/lookup.hpp"
 #include "gate/text.hpp"
 
 namespace polypath::nccl {
@@ -121,7 +120,7 @@ const RealNccl* bind(const link_map* object) noexcept {
     return nullptr;
   }
 #define POLYPATH_NCCL_REPLACED(name, arguments) find(*library, library->name, #name);
-#include "nccl/intercepted.def"
+#include "nccl/functions.def"
   find(*library, library->ncclGetVersion, "ncclGetVersion");
   find(*library, library->ncclCommCount, "ncclCommCount");
   find(*library, library->ncclCommCuDevice, "ncclCommCuDevice");

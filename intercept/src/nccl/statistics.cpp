@@ -1,4 +1,4 @@
-#include "nccl/statistics.hpp"
+#include "nccl/offload_policy.hpp"
 
 #include <link.h>
 #include <unistd.h>
@@ -9,23 +9,22 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
 
-#include "gate/text.hpp"
+#include "gate/report.hpp"
+#include "nccl/engine.hpp"
 #include "nccl/real_library.hpp"
-#include "nccl/strict_mode.hpp"
 
 namespace polypath::nccl {
 
+using gate::JsonList;
 using gate::Text;
 
 namespace {
 
-struct Counts {
-  std::array<std::atomic<std::uint64_t>, kReasons> calls{};
-  std::atomic<std::uint64_t> bytes{0};
-};
+using Counts = gate::CollectiveCounts<std::size(kReasonTexts)>;
 std::array<Counts, kOperationCount> counts{};
 
 struct CommunicatorTotals {
@@ -42,60 +41,36 @@ CommunicatorTotals& communicators() {
 
 unsigned long long number(std::uint64_t value) noexcept { return value; }
 
-std::uint64_t sum_of(const Counts& entry) noexcept {
-  std::uint64_t sum = 0;
-  for (const auto& calls : entry.calls) sum += calls.load();
-  return sum;
-}
+const char* reason_text(std::size_t reason) noexcept { return kReasonTexts[reason]; }
 
-template <typename Visit>
-void for_reasons(const Counts& entry, Visit&& visit) {
-  for (std::size_t reason = 1; reason < kReasons; ++reason)
-    if (const std::uint64_t calls = entry.calls[reason].load(); calls != 0)
-      visit(text_of(static_cast<DeclineReason>(reason)), number(calls));
+/// Calls `each(name, counts)` for all operations.
+template <typename Each>
+void for_operations(Each&& each) {
+  for (std::size_t i = 0; i < kOperationCount; ++i)
+    each(name_of(static_cast<Operation>(i)), counts.at(i));
 }
 
 void append_json(Text& out) noexcept {
   const RealNccl* const real = known_real_library();
-  out.append("{\"library\": ");
-  if (real != nullptr)
-    out.append_quoted(real->object->l_name);
-  else
-    out.append("null");
-  out.append(", \"version\": %d, \"other_libraries\": %d, \"reproducible\": %s",
-             real != nullptr ? real->version : 0, other_libraries(),
-             settings().reproducible ? "true" : "false");
+  JsonList report(out, "{}");
+  report.add_text("library", real != nullptr ? real->object->l_name : nullptr);
+  report.add("version", static_cast<std::uint64_t>(real != nullptr ? real->version : 0));
+  report.add("other_libraries", static_cast<std::uint64_t>(other_libraries()));
+  report.add_bool("reproducible", settings().reproducible);
   {
     CommunicatorTotals& totals = communicators();
     const std::lock_guard lock(totals.mutex);
-    out.append(",\n \"communicators\": %llu, \"taken\": %llu, \"refusals\": {", number(totals.all),
-               number(totals.taken));
-    const char* between = "";
-    for (const auto& [why, times] : totals.refusals) {
-      out.append("%s", between);
-      out.append_quoted(why.c_str());
-      out.append(": %llu", number(times));
-      between = ", ";
-    }
+    report.add("communicators", totals.all);
+    report.add("taken", totals.taken);
+    report.key("refusals");
+    JsonList refusals(out, "{}");
+    for (const auto& [why, times] : totals.refusals) refusals.add(why.c_str(), times);
   }
-  out.append("},\n \"calls\": {");
-  const char* between = "";
-  for (std::size_t i = 0; i < kOperationCount; ++i) {
-    const Counts& entry = counts[i];
-    const std::uint64_t calls = sum_of(entry);
-    if (calls == 0) continue;
-    out.append("%s\n  \"%s\": {\"calls\": %llu, \"bytes\": %llu, \"taken\": %llu, \"to_nccl\": {",
-               between, name_of(static_cast<Operation>(i)), number(calls),
-               number(entry.bytes.load()), number(entry.calls[0].load()));
-    const char* inner = "";
-    for_reasons(entry, [&](const char* why, unsigned long long times) {
-      out.append("%s\"%s\": %llu", inner, why, times);
-      inner = ", ";
-    });
-    out.append("}}");
-    between = ",";
-  }
-  out.append("}}");
+  report.key("calls");
+  JsonList functions(out, "{}", "\n  ");
+  for_operations([&](const char* name, const Counts& entry) {
+    entry.append_json(out, functions, name, "to_nccl", false, &reason_text);
+  });
 }
 
 void append_lines(Text& out) noexcept {
@@ -112,34 +87,12 @@ void append_lines(Text& out) noexcept {
     for (const auto& [why, times] : totals.refusals)
       out.append("    %llu x %s\n", number(times), why.c_str());
   }
-  for (std::size_t i = 0; i < kOperationCount; ++i) {
-    const std::uint64_t calls = sum_of(counts[i]);
-    if (calls == 0) continue;
-    out.append("  %s: %llu calls, %.1f MiB, %llu taken", name_of(static_cast<Operation>(i)),
-               number(calls), static_cast<double>(counts[i].bytes.load()) / (1 << 20),
-               number(counts[i].calls[0].load()));
-    const char* between = "; to NCCL: ";
-    for_reasons(counts[i], [&](const char* why, unsigned long long times) {
-      out.append("%s%llu x %s", between, times, why);
-      between = ", ";
-    });
-    out.append("\n");
-  }
-}
-
-/// "FILE.json" is "FILE.PID.nccl.json"; %p is the process's number.
-std::string file_of(const std::string& setting) {
-  const std::string pid = std::to_string(getpid());
-  const std::size_t slash = setting.rfind('/');
-  const std::size_t mark = setting.find("%p");
-  std::size_t dot = setting.rfind('.');
-  if (dot == std::string::npos || (slash != std::string::npos && dot < slash)) dot = setting.size();
-  std::string name = setting.substr(0, dot);
-  if (mark != std::string::npos && mark < dot)
-    name.replace(mark, 2, pid);
-  else
-    name += "." + pid;
-  return name + ".nccl" + setting.substr(dot);
+  for_operations([&](const char* name, const Counts& entry) {
+    const auto append_reason = [&](const char* text, unsigned long long times) {
+      out.append("%llu x %s", times, text);
+    };
+    if (entry.append_line(out, name, "NCCL", &reason_text, append_reason)) out.append("\n");
+  });
 }
 
 /// The process that last made a communicator, or wanted to: children that it forks have its counts,
@@ -151,27 +104,27 @@ void write_report() noexcept {
   const char* const setting = std::getenv("POLYPATH_STATS");
   if (setting == nullptr || *setting == '\0' || known_real_library() == nullptr) return;
   Text out;
-  if (std::strcmp(setting, "text") == 0) {
+  if (gate::asks_for_lines(setting)) {
     append_lines(out);
-    out.write_to(STDERR_FILENO);
-    return;
+  } else {
+    {
+      JsonList report(out, "{}");
+      report.add("pid", static_cast<std::uint64_t>(getpid()));
+      report.add_text("command", program_invocation_name);
+      report.key("nccl");
+      append_json(out);
+    }
+    out.append("\n");
   }
-  out.append("{\"pid\": %d, \"command\": ", getpid());
-  out.append_quoted(program_invocation_name);
-  out.append(", \"nccl\": ");
-  append_json(out);
-  out.append("}\n");
-  const std::string name = file_of(setting);
-  if (!gate::replace_file(name.c_str(), out))
-    gate::log_line(gate::LogLevel::warn, "the statistics of NCCL cannot be written to %s",
-                   name.c_str());
+  gate::write_report(out, setting, ".nccl");
 }
 
 }  // namespace
 
 void count_call(Operation operation, DeclineReason reason, std::size_t bytes) noexcept {
   Counts& entry = counts[static_cast<std::size_t>(operation)];
-  entry.calls[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
+  entry.calls.fetch_add(1, std::memory_order_relaxed);
+  entry.outcomes[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
   entry.bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 

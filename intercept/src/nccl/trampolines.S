@@ -1,4 +1,4 @@
-/* One entry point a function of forwarded.def: it jumps to where its slot says, with the caller's
+/* One entry point a function of functions.def that is passed on: it jumps to where its slot says, with the caller's
  * arguments and return address. A slot begins with its own resolver, which asks
  * polypath_nccl_find(slot) for the function of the real library, keeps it, and goes on there:
  * arguments in registers, those of floating point too, are saved over it.
@@ -152,6 +152,6 @@
         .set    text, 1
         .set    sums, 2
 #define POLYPATH_NCCL_PASSED(name, kind) PASS name, kind
-#include "nccl/forwarded.def"
+#include "nccl/functions.def"
 
         .section .note.GNU-stack, "", %progbits

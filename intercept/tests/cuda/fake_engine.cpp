@@ -83,8 +83,7 @@ const char* polypath_last_error(void) { return "a fake reason"; }
 int polypath_last_cuda_result(void) { return engine.cuda_result; }
 void polypath_free_string(char* string) { std::free(string); }
 
-polypath_status polypath_context_create(const polypath_setting*, size_t,
-                                        polypath_context** context) {
+polypath_status polypath_offload_acquire_context(polypath_context** context) {
   {
     const std::lock_guard lock(engine.mutex);
     ++engine.created;
@@ -93,12 +92,16 @@ polypath_status polypath_context_create(const polypath_setting*, size_t,
   if (engine.create_status == POLYPATH_SUCCESS) {
     *context = reinterpret_cast<polypath_context*>(&engine);
     engine.is_alive = true;
+    engine.is_retired = false;
   }
   return engine.create_status;
 }
 
-void polypath_context_destroy(polypath_context* context) {
+void polypath_offload_retire_context(void) { engine.is_retired = true; }
+
+void polypath_offload_release_context(polypath_context* context) {
   require_context(context);
+  if (!engine.is_retired) std::abort();  // a GPU is reset without notice
   engine.during_destroy();
   engine.is_alive = false;
 }

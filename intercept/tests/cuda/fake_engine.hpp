@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "polypath/polypath.h"
+#include "polypath/offload.h"
 
 namespace polypath::preload::test {
 
@@ -61,6 +61,7 @@ struct FakeEngine {
   std::vector<std::string> imports;   ///< "exported", "imported", "closed"
   std::vector<Import> imported;       ///< the same with where
   std::atomic<bool> is_alive{false};  ///< made, and not destroyed
+  std::atomic<bool> is_retired{false};
 };
 
 /// The one that the shim of this process uses.

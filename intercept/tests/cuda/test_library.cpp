@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "elf_file.hpp"
+#include "mpi/library.hpp"
 #include "replaced_names.hpp"
 
 namespace polypath::preload::test {
@@ -19,12 +20,7 @@ TEST(Library, NeedsNothingButLibc) {
 TEST(Library, ExportsWhatItReplaces) {
   std::set<std::string> expected{"dlsym"};
   for (const ReplacedName& entry : kReplaced) expected.emplace(entry.name);
-  for (const char* name : {
-#define POLYPATH_MPI_FUNCTION(name) #name,
-#include "mpi/functions.def"
-#undef POLYPATH_MPI_FUNCTION
-       })
-    expected.emplace(name);
+  for (const char* const name : mpi::kFunctionNames) expected.emplace(name);
   EXPECT_EQ(expected, read_elf(POLYPATH_SHIM).exported);
 }
 

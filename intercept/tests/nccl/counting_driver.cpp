@@ -20,6 +20,8 @@ bool fails(const char* name) {
   return true;
 }
 
+/// Each context of the engine asks once.
+std::atomic<std::size_t> inits{0};
 std::atomic<std::size_t> modules{0};
 std::atomic<std::size_t> pinned_bytes{0};
 std::atomic<std::size_t> frees{0};
@@ -36,6 +38,7 @@ thread_local bool gets_true_answers = false;
 #define ORIGINAL(function) \
   reinterpret_cast<decltype(&(function))>(dlsym(RTLD_NEXT, NAME_OF(function)))
 
+EXPORTED std::size_t polypath_test_inits() { return inits; }
 EXPORTED std::size_t polypath_test_modules() { return modules; }
 EXPORTED std::size_t polypath_test_pinned_bytes() { return pinned_bytes; }
 EXPORTED std::size_t polypath_test_frees() { return frees; }
@@ -72,6 +75,7 @@ EXPORTED CUresult cuEventQuery(CUevent event) {
     return original arguments;                                     \
   }
 
+PASS(cuInit, (unsigned flags), (flags), ++inits)
 PASS(cuModuleLoadData, (CUmodule * module, const void* image), (module, image), ++modules)
 PASS(cuMemHostAlloc, (void** address, std::size_t bytes, unsigned flags), (address, bytes, flags),
      pinned_bytes += bytes)

@@ -50,7 +50,7 @@ class Native<uc::GpucclBackend> {
     end();
   }
   void all_reduce(double* word) {
-    constexpr int kDouble = 8;  // ncclFloat64
+    constexpr int kDouble = polypath::nccl::number_of_type(POLYPATH_FLOAT64);
     nccl_.check(nccl_.all_reduce(word, word, 1, kDouble, Nccl::kSum, comm_, gpu_.stream),
                 "ncclAllReduce");
   }

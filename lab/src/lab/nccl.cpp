@@ -3,37 +3,14 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
+#include "polypath/nccl_types.hpp"
 
 namespace polypath {
 
 namespace {
 
-int code_of(DataType type) {
-  switch (type) {
-    case DataType::int8: return 0;
-    case DataType::uint8: return 1;
-    case DataType::int32: return 2;
-    case DataType::uint32: return 3;
-    case DataType::int64: return 4;
-    case DataType::uint64: return 5;
-    case DataType::float16: return 6;
-    case DataType::float32: return 7;
-    case DataType::float64: return 8;
-    case DataType::bfloat16: return 9;
-  }
-  throw InvalidArgument("NCCL has no such type");
-}
-
-int code_of(Operator reduction) {
-  switch (reduction) {
-    case Operator::sum: return 0;
-    case Operator::product: return 1;
-    case Operator::max: return 2;
-    case Operator::min: return 3;
-    case Operator::avg: return 4;
-  }
-  throw InvalidArgument("NCCL has no such operator");
-}
+int code_of(DataType type) { return nccl::number_of_type(static_cast<int>(type)); }
+int code_of(Operator reduction) { return nccl::number_of_op(static_cast<int>(reduction)); }
 
 void check(const NcclFunctions& nccl, int result, const char* call) {
   if (result != 0)

@@ -1,5 +1,6 @@
-/* Collectives of a foreign communicator (NCCL's, MPI's) on a communicator of polypath: for the
- * interceptors, which translate handles, types and groups. */
+/* What the interceptors of a process have in common: one context, and collectives of a foreign
+ * communicator (NCCL's, MPI's) on a communicator of polypath. The interceptors translate handles,
+ * types and groups. */
 #ifndef POLYPATH_OFFLOAD_H
 #define POLYPATH_OFFLOAD_H
 
@@ -8,6 +9,21 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* The context of this process, with the settings of the environment: the first call makes it, later
+ * ones get the same until it is retired. After a failure the next call tries again. A child of a
+ * fork has none of its parent's and makes its own. Each call needs a release. Errors: as
+ * polypath_context_create(). Any thread; waits for a thread that is making the context. */
+POLYPATH_API polypath_status polypath_offload_acquire_context(polypath_context** context);
+
+/* The caller's transfers have completed, and its communicators are destroyed or abandoned. A
+ * retired context without users is destroyed; another one stays for later users. Does nothing for
+ * NULL and for a context of a parent process. Any thread. */
+POLYPATH_API void polypath_offload_release_context(polypath_context* context);
+
+/* Before a reset of a GPU, which takes what the context has there: the next acquire makes another
+ * context. Users keep the retired one until they release it. Any thread. */
+POLYPATH_API void polypath_offload_retire_context(void);
 
 typedef enum polypath_offload_op {
   POLYPATH_OFFLOAD_ALL_REDUCE,

@@ -142,7 +142,7 @@ class GpucclBackend::Ranks {
 
   static constexpr bool reduces(Element element, ReductionOperator op) {
     // Its average of integers is of another rounding.
-    return type_of(element) >= 0 && op <= ReductionOperator::AVG &&
+    return type_of(element) >= 0 && operator_of(op) >= 0 &&
            (op != ReductionOperator::AVG || !is_integer(element));
   }
   void all_reduce(const void* send, void* recv, std::size_t count, Element element,
@@ -164,27 +164,10 @@ class GpucclBackend::Ranks {
   friend class Group;
 
   static constexpr int type_of(Element element) {
-    switch (element) {
-      case Element::int8: return 0;
-      case Element::uint8: return 1;
-      case Element::int32: return 2;
-      case Element::uint32: return 3;
-      case Element::int64: return 4;
-      case Element::uint64: return 5;
-      case Element::float16: return 6;
-      case Element::float32: return 7;
-      case Element::float64: return 8;
-      case Element::bfloat16: return 9;
-      case Element::int16:
-      case Element::uint16:
-      case Element::none: break;
-    }
-    return -1;
+    return nccl::number_of_type(static_cast<int>(element));
   }
   static constexpr int operator_of(ReductionOperator op) {
-    if (op == ReductionOperator::MIN) return 3;  // the other way round than ours
-    if (op == ReductionOperator::MAX) return 2;
-    return static_cast<int>(op);
+    return nccl::number_of_op(static_cast<int>(op));
   }
 
   [[nodiscard]] const detail::Nccl& nccl() const noexcept { return world_->nccl_; }

@@ -7,6 +7,7 @@
 #include <string>
 #include <type_traits>
 
+#include "polypath/nccl_types.hpp"
 #include "polypath/uniconn/types.hpp"
 
 namespace polypath::uniconn::detail {
@@ -17,8 +18,8 @@ class Nccl {
   struct Id {
     std::array<char, 128> bytes{};
   };
-  static constexpr int kBytes = 0;  // ncclInt8
-  static constexpr int kSum = 0;
+  static constexpr int kBytes = nccl::kInt8;
+  static constexpr int kSum = nccl::kSum;
 
   /// The library of this process, which stays loaded.
   static const Nccl& get() {

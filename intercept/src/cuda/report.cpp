@@ -1,18 +1,16 @@
-#include "cuda/statistics/statistics.hpp"
+#include "cuda/statistics.hpp"
 
 #include <fcntl.h>
 #include <limits.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 
 #include "cuda/engine.hpp"
-#include "cuda/statistics/rates.hpp"
-#include "gate/text.hpp"
+#include "gate/report.hpp"
 #include "mpi/mpi_statistics.hpp"
 
 namespace polypath::preload {
@@ -90,58 +88,71 @@ bool append_answer(Text& out, const Engine& engine, decltype(Engine::counters) w
   return true;
 }
 
-void write_json(Text& out, const char* command) noexcept {
-  out.append("{\"pid\": %d, \"command\": ", getpid());
-  out.append_quoted(command);
-  out.append(",\n \"calls\": {");
-  const char* between = "";
+void append_calls_json(Text& out) noexcept {
+  JsonList functions(out, "{}", "\n  ");
   for (const Symbol symbol : kSymbols) {
     const CallCounts counts = calls_of(symbol);
     if (counts.calls == 0) continue;
-    out.append(
-        "%s\n  \"%s\": {\"calls\": %llu, \"bytes\": %llu, \"offloaded\": %llu, "
-        "\"issued\": %llu}",
-        between, replaced(symbol).name, number(counts.calls), number(counts.bytes),
-        number(counts.offloaded), number(counts.issued));
-    between = ",";
+    functions.key(replaced(symbol).name);
+    JsonList members(out, "{}");
+    members.add("calls", counts.calls);
+    members.add("bytes", counts.bytes);
+    members.add("offloaded", counts.offloaded);
+    members.add("issued", counts.issued);
   }
-  out.append("},\n \"imports\": {");
-  between = "";
-  for (const auto& import : kImportEvents) {
-    out.append("%s\"%s\": %llu", between, import.name, number(count_of(import.event)));
-    between = ", ";
-  }
-  out.append("},\n \"rates\": [");
-  between = "";
-  for_rates([&](const char* direction, const Rate& rate) {
-    // Not "%.1f": the program's locale may have a decimal comma.
-    const unsigned long long tenths = number(static_cast<std::uint64_t>(rate.gbps * 10 + 0.5));
-    out.append(
-        "%s\n  {\"direction\": \"%s\", \"bytes\": %zu, \"issued\": %s, \"count\": %llu, \"gbps\": "
-        "%llu.%llu}",
-        between, direction, rate.bytes, rate.is_issued ? "true" : "false", number(rate.count),
-        tenths / 10, tenths % 10);
-    between = ",";
-  });
-  out.append("],\n \"mpi\": ");
-  if (mpi::saw_calls())
-    mpi::append_json(out);
-  else
-    out.append("null");
-  out.append(",\n \"engine\": ");
-  const ApiScope engine(ApiScope::Start::no);
-  if (!engine || !append_answer(out, *engine, engine->counters)) out.append("null");
-  out.append(",\n \"engines_before_resets\": [%s]}\n", gone_counters.c_str());
 }
 
-void write_lines(Text& out, const char* command) noexcept {
+void append_rates_json(Text& out) noexcept {
+  JsonList rates(out, "[]", "\n  ");
+  for_rates([&](const char* direction, const Rate& rate) {
+    rates.item();
+    JsonList members(out, "{}");
+    members.add_text("direction", direction);
+    members.add("bytes", rate.bytes);
+    members.add_bool("issued", rate.is_issued);
+    members.add("count", rate.count);
+    // Not "%.1f": the program's locale may have a decimal comma.
+    const auto tenths = static_cast<unsigned long long>(rate.gbps * 10 + 0.5);
+    members.key("gbps");
+    out.append("%llu.%llu", tenths / 10, tenths % 10);
+  });
+}
+
+void append_json(Text& out, const char* command) noexcept {
+  {
+    JsonList report(out, "{}", "\n ");
+    report.add("pid", static_cast<std::uint64_t>(getpid()));
+    report.add_text("command", command);
+    report.key("calls");
+    append_calls_json(out);
+    report.key("imports");
+    {
+      JsonList imports(out, "{}");
+      for (const auto& import : kImportEvents) imports.add(import.name, count_of(import.event));
+    }
+    report.key("rates");
+    append_rates_json(out);
+    report.key("mpi");
+    if (mpi::saw_calls())
+      mpi::append_json(out);
+    else
+      out.append("null");
+    report.key("engine");
+    const ApiScope engine(ApiScope::Start::no);
+    if (!engine || !append_answer(out, *engine, engine->counters)) out.append("null");
+    report.key("engines_before_resets");
+    out.append("[%s]", gone_counters.c_str());
+  }
+  out.append("\n");
+}
+
+void append_lines(Text& out, const char* command) noexcept {
   out.append("polypath: process %d: %s\n", getpid(), command);
   for (const Symbol symbol : kSymbols) {
     const CallCounts counts = calls_of(symbol);
     if (counts.calls == 0) continue;
-    out.append("  %s: %llu calls, %.1f MiB, %llu handed over, %llu issued over several routes\n",
-               replaced(symbol).name, number(counts.calls),
-               static_cast<double>(counts.bytes) / (1 << 20), number(counts.offloaded),
+    append_calls(out, replaced(symbol).name, counts.calls, counts.bytes);
+    out.append(", %llu handed over, %llu issued over several routes\n", number(counts.offloaded),
                number(counts.issued));
   }
   if (count_of(ImportEvent::exported) + count_of(ImportEvent::imported) != 0) {
@@ -160,22 +171,6 @@ void write_lines(Text& out, const char* command) noexcept {
   out.append("%s", gone_reports.c_str());
   const ApiScope engine(ApiScope::Start::no);
   if (engine) append_answer(out, *engine, engine->counters_text);
-}
-
-/// The file's name for this process; false when it is too long.
-bool name_file(char* name, std::size_t size) noexcept {
-  int length = 0;
-  const char* const slash = std::strrchr(setting, '/');
-  const char* const dot = std::strrchr(slash != nullptr ? slash : setting, '.');
-  if (const char* const mark = std::strstr(setting, "%p"))
-    length = std::snprintf(name, size, "%.*s%d%s", static_cast<int>(mark - setting), setting,
-                           getpid(), mark + 2);
-  else if (dot != nullptr)
-    length = std::snprintf(name, size, "%.*s.%d%s", static_cast<int>(dot - setting), setting,
-                           getpid(), dot);
-  else
-    length = std::snprintf(name, size, "%s.%d", setting, getpid());
-  return length >= 0 && static_cast<std::size_t>(length) < size;
 }
 
 }  // namespace
@@ -200,15 +195,11 @@ void write_report() noexcept {
   char command[4096];
   read_command(command, sizeof command);
   Text out;
-  if (std::strcmp(setting, "text") == 0) {
-    write_lines(out, command);
-    out.write_to(STDERR_FILENO);
-    return;
-  }
-  write_json(out, command);
-  char name[PATH_MAX];
-  if (!name_file(name, sizeof name) || !replace_file(name, out))
-    log_line(LogLevel::warn, "the statistics cannot be written to %s", setting);
+  if (asks_for_lines(setting))
+    append_lines(out, command);
+  else
+    append_json(out, command);
+  gate::write_report(out, setting, "");
 }
 
 }  // namespace polypath::preload
