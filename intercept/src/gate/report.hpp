@@ -2,9 +2,11 @@
 // it goes; and what both reports of collectives count. Any thread counts.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 #include "gate/text.hpp"
 
@@ -51,13 +53,19 @@ void append_calls(Text& out, const char* function, std::uint64_t calls,
 /// why they went to the library that the program called.
 template <std::size_t kOutcomes>
 struct CollectiveCounts {
-  Count calls{0};
+  Count begun{0};  ///< 0: not counted, where all calls have an outcome
   Count bytes{0};
   Count staged{0};
   Count outcomes[kOutcomes]{};
 
+  [[nodiscard]] std::uint64_t calls() const noexcept {
+    std::uint64_t sum = 0;
+    for (const Count& count : outcomes) sum += value(count);
+    return std::max<std::uint64_t>(value(begun), sum);
+  }
+
   void clear() noexcept {
-    for (Count* const count : {&calls, &bytes, &staged}) count->store(0);
+    for (Count* const count : {&begun, &bytes, &staged}) count->store(0);
     for (Count& count : outcomes) count.store(0);
   }
 
@@ -66,10 +74,10 @@ struct CollectiveCounts {
   template <typename NameOf>
   void append_json(Text& out, JsonList& functions, const char* function, const char* library,
                    bool has_staged, NameOf&& name_of) const noexcept {
-    if (value(calls) == 0) return;
+    if (calls() == 0) return;
     functions.key(function);
     JsonList members(out, "{}");
-    members.add("calls", value(calls));
+    members.add("calls", calls());
     members.add("bytes", value(bytes));
     members.add("taken", value(outcomes[0]));
     if (has_staged) members.add("staged", value(staged));
@@ -83,8 +91,8 @@ struct CollectiveCounts {
   template <typename NameOf, typename AppendReason>
   bool append_line(Text& out, const char* function, const char* library, NameOf&& name_of,
                    AppendReason&& append_reason) const noexcept {
-    if (value(calls) == 0) return false;
-    append_calls(out, function, value(calls), value(bytes));
+    if (calls() == 0) return false;
+    append_calls(out, function, calls(), value(bytes));
     out.append(", %llu taken", value(outcomes[0]));
     bool is_first = true;
     for (std::size_t i = 1; i < kOutcomes; ++i) {

@@ -42,7 +42,7 @@ const char* family_name() noexcept {
 }  // namespace
 
 void count_call(Function function, std::uint64_t bytes) noexcept {
-  add(counts_of(function).calls);
+  add(counts_of(function).begun);
   add(counts_of(function).bytes, bytes);
 }
 
@@ -68,7 +68,7 @@ void count_refusal(const char* why) noexcept {
 
 bool saw_calls() noexcept {
   for (const Counts& entry : counts)
-    if (value(entry.calls) != 0) return true;
+    if (entry.calls() != 0) return true;
   return false;
 }
 

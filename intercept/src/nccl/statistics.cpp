@@ -123,7 +123,6 @@ void write_report() noexcept {
 
 void count_call(Operation operation, DeclineReason reason, std::size_t bytes) noexcept {
   Counts& entry = counts[static_cast<std::size_t>(operation)];
-  entry.calls.fetch_add(1, std::memory_order_relaxed);
   entry.outcomes[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
   entry.bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
