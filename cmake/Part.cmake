@@ -18,7 +18,7 @@ set(below_comm ${below_engine} engine)
 set(below_messaging ${below_comm} comm)
 set(below_uniconn ${below_comm} comm)
 set(below_offload ${below_comm} comm)
-set(below_intercept ${below_offload} offload)
+set(below_intercept ${below_offload} offload uniconn)
 set(below_lab ${below_comm} comm messaging uniconn)
 
 cmake_path(GET CMAKE_SOURCE_DIR FILENAME POLYPATH_ONLY_PART)

@@ -7,7 +7,8 @@ wrote its file API's codemodel: scripts/check_configure.sh does both. Checks tha
 - all targets are of the part and of parts that the dependency rule (check_layers.py) allows,
 - no compiler searches the headers of another part,
 - the default target builds what is the part's own, and of others only what that needs,
-- with tests, ctest runs those of the part, and no others.
+- with tests, ctest runs those of the part, and no others,
+- no source of any part includes a public header of a part that its own does not depend on.
 
 With tests, targets and headers can be of any part: tests use what is above, too.
 """
@@ -20,14 +21,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from check_layers import PARTS, RULES, SOURCES, part_of, sources
+from check_layers import INCLUDE, PARTS, RULES, SOURCES, part_of, resolve, sources
 
 ROOT = Path(__file__).resolve().parents[1]
 
-#: Parts that a part calls through the C API, or has in its library, and whose sources it does not
-#: include.
+#: Parts that a part calls through the C API or has in its library. It includes no more of them than
+#: public headers.
 LIBRARIES = {
-    "intercept": {"offload"},
+    "intercept": {"offload", "uniconn"},
     "plugins": {"engine"},
     "lab": {"messaging", "uniconn"},
 }
@@ -123,13 +124,31 @@ def problems_of(folder: Path, allowed: dict[str, set[str]]) -> list[str]:
     return sorted(set(problems))
 
 
+def includes_from_above(root: Path, allowed: dict[str, set[str]]) -> list[str]:
+    """One line for each include of a part that the file's own part does not depend on."""
+    problems = []
+    for file in sources(root):
+        path = file.relative_to(root)
+        if file.suffix not in SOURCES:
+            continue
+        for include in INCLUDE.finditer(file.read_text(encoding="utf-8")):
+            target = resolve(root, file, include[2])
+            if (
+                target
+                and (other := target.relative_to(root).parts[0]) not in allowed[path.parts[0]]
+            ):
+                problems.append(f"{path} includes {include[2]} of {other}")
+    return problems
+
+
 def main() -> int:
     if len(sys.argv) < 2:
         print(__doc__, file=sys.stderr)
         return 2
     allowed = allowed_parts(ROOT)
     folders = [Path(name).resolve() for name in sys.argv[1:]]
-    problems = [problem for folder in folders for problem in problems_of(folder, allowed)]
+    problems = includes_from_above(ROOT, allowed)
+    problems += [problem for folder in folders for problem in problems_of(folder, allowed)]
     print("\n".join(problems) or f"parts alone: {len(folders)} as the dependency rule says")
     return 1 if problems else 0
 

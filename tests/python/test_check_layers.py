@@ -90,7 +90,7 @@ def test_a_part_depends_on_those_below_alone():
     assert allowed["device"] == {"device"}
     assert allowed["sim"] == {"sim", "node", "device"}
     assert allowed["engine"] == {"engine", "node", "device"}
-    assert allowed["intercept"] == allowed["comm"] | {"offload", "intercept"}
+    assert allowed["intercept"] == allowed["comm"] | {"offload", "uniconn", "intercept"}
     assert [part for part, parts in allowed.items() if "lab" in parts] == ["lab"]
 
 
