@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "nccl/real_library.hpp"
 #include "polypath/nccl_types.hpp"
 #include "polypath/uniconn/enums.hpp"
 
@@ -56,9 +55,10 @@ bool has_demands(const CallConfig* config) noexcept {
     return true;
   const bool has_event =
       config->size >= sizeof(CallConfig) && config->launch_completion_event != nullptr;
-  return config->min_ctas != kUndefined || config->max_ctas != kUndefined ||
-         config->nvls_ctas != kUndefined || config->cga_cluster_size != kUndefined ||
-         config->cta_policy != kUndefined ||
+  return config->min_ctas != CallConfig::kUnset || config->max_ctas != CallConfig::kUnset ||
+         config->nvls_ctas != CallConfig::kUnset ||
+         config->cga_cluster_size != CallConfig::kUnset ||
+         config->cta_policy != CallConfig::kUnset ||
          (config->algorithms != nullptr && *config->algorithms != '\0') || has_event;
 }
 

@@ -4,7 +4,10 @@
 // in here. And the statistics of that (statistics.cpp).
 #pragma once
 
+#include <cuda.h>
+
 #include <array>
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -56,7 +59,26 @@ bool is_float(int type) noexcept;
 DeclineReason choose(const Policy& policy, Operation operation, std::size_t count, int type,
                      int reduction, int ranks) noexcept;
 
-struct CallConfig;  // real_library.hpp
+/// ncclCollConfig_t: what a call asks for itself (NCCL 2.31 and later).
+struct CallConfig {
+  static constexpr unsigned kMagic = 0xCAFEBEEF;
+  static constexpr int kUnset = INT_MIN;
+
+  std::size_t size;  ///< of the program's version
+  unsigned magic;
+  unsigned version;
+  const void* extensions;  ///< of other vendors' libraries: NCCL ignores them
+  int min_ctas;
+  int max_ctas;
+  int nvls_ctas;
+  int cga_cluster_size;
+  const char* algorithms;  ///< null or empty: any
+  int forces_algorithms;
+  int cta_policy;
+  std::uint64_t profiler_tag;       ///< for profilers alone
+  CUevent launch_completion_event;  ///< 2.32 and later; null: none
+};
+
 /// Whether a call with this configuration, which may be null, is for NCCL: it bounds resources,
 /// names algorithms or an event, or is one that NCCL refuses. NCCL wants it alike on all ranks.
 bool has_demands(const CallConfig* config) noexcept;

@@ -8,7 +8,6 @@
 #include <array>
 #include <climits>
 #include <cstddef>
-#include <cstdint>
 
 #include "polypath/nccl_types.hpp"
 
@@ -28,27 +27,8 @@ struct Config {
   unsigned version;
   int blocking;
 };
-/// A field of ncclConfig_t or ncclCollConfig_t that the program leaves to NCCL.
+/// A field of ncclConfig_t that the program leaves to NCCL.
 inline constexpr int kUndefined = INT_MIN;
-
-/// ncclCollConfig_t, of one call: 2.31 and later.
-struct CallConfig {
-  static constexpr unsigned kMagic = 0xCAFEBEEF;
-
-  std::size_t size;  ///< of the program's version
-  unsigned magic;
-  unsigned version;
-  const void* extensions;  ///< of other vendors' libraries: NCCL ignores them
-  int min_ctas;
-  int max_ctas;
-  int nvls_ctas;
-  int cga_cluster_size;
-  const char* algorithms;  ///< null or empty: any
-  int forces_algorithms;
-  int cta_policy;
-  std::uint64_t profiler_tag;       ///< for profilers alone
-  CUevent launch_completion_event;  ///< 2.32 and later; null: none
-};
 
 /// ncclResult_t.
 inline constexpr int kSuccess = 0;
@@ -59,6 +39,8 @@ inline constexpr int kInvalidArgument = 4;
 inline constexpr int kInvalidUsage = 5;
 inline constexpr int kRemoteError = 6;
 inline constexpr int kInProgress = 7;
+
+struct CallConfig;  // offload_policy.hpp
 
 /// The functions of the real library that are replaced, and those that this one calls for itself;
 /// null where it has none of that name.
