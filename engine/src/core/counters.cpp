@@ -50,7 +50,7 @@ void Counters::count_left_out(ExclusionReason reason) noexcept {
   left_out_[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
 }
 
-void Counters::count_split(const Schedule& schedule, int followed) {
+void Counters::count_split(const GroupSchedule& schedule, int followed) {
   const std::lock_guard lock(mutex_);
   split_.followed += static_cast<std::uint64_t>(followed);
   for (const auto& transfer : schedule.transfers) {
@@ -60,7 +60,7 @@ void Counters::count_split(const Schedule& schedule, int followed) {
     std::vector<std::uint64_t> bytes(transfer->routes.size());
     for (const Step& step : transfer->steps) {
       ++split_.copies;
-      if (step.leg == 0) bytes[static_cast<std::size_t>(step.route)] += step.bytes;
+      if (leg_of(step) == 0) bytes[route_of(step)] += step.bytes;
       LinkCount& count = split_.links[step.link];
       ++count.copies;
       count.bytes += step.bytes;

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/schedule.hpp"
+#include "plan/transfer_schedule.hpp"
 
 namespace polypath {
 
@@ -53,7 +53,7 @@ class Counters {
   void count_changed_by_load() noexcept { ++changed_by_load_; }
   /// A run of `schedule` was issued; of its transfers those that are split count.
   /// `followed`: number of them that did not wait for earlier ones (exec/sequence.hpp).
-  void count_split(const Schedule& schedule, int followed);
+  void count_split(const GroupSchedule& schedule, int followed);
 
   // Batches of small copies (batch_dispatcher.hpp); "blocks" are their copies.
 
