@@ -81,17 +81,6 @@ struct Ring : Leasable {
   std::unique_ptr<StagingMemory> memory;
 };
 
-/// Whether the attempt succeeds, at the first or the second time: a single call of the driver may
-/// fail for a reason of its own.
-template <typename Attempt>
-bool try_twice(Attempt&& attempt) {
-  return attempt() || attempt();
-}
-
-/// What queries of the stream answer each time, where that is an error: its context runs nothing
-/// any more. Otherwise CUDA_SUCCESS.
-CUresult persistent_error(const CudaDriver& driver, CUstream stream) noexcept;
-
 class RouteResources;
 
 /// What one route of one transfer was lent. It ends itself: what is neither finished nor untouched

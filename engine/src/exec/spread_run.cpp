@@ -9,6 +9,7 @@
 #include "base/log.hpp"
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
+#include "exec/failed_run.hpp"
 
 namespace polypath {
 namespace {
@@ -121,15 +122,15 @@ class SpreadRun {
     for (Branch& branch : branches_) {
       for (Leg& leg : branch.legs) {
         if (!leg.is_ended && !leg.lease.begun()) continue;
-        const bool waits = succeeds([&] {
+        const bool waits = succeeds_after_failure([&] {
           if (!leg.is_ended) end(leg);
           guard_.use(first.stream.context);
           POLYPATH_CHECK(driver_, stream_wait_event(first.stream.stream, leg.end->get(), 0));
         });
-        is_ordered = (waits || !may_be_under_way(leg.channel)) && is_ordered;
+        is_ordered = (waits || !may_be_under_way(driver_, leg.stream())) && is_ordered;
       }
     }
-    if (is_issued_) is_ordered = succeeds([&] { join_others(); }) && is_ordered;
+    if (is_issued_) is_ordered = succeeds_after_failure([&] { join_others(); }) && is_ordered;
     // Without a ticket nothing was leased.
     if (is_ordered && ticket_ != nullptr) ticket_->joined();
     if (!is_ordered) log_warn("a caller's stream does not wait for all of a failed spread");
@@ -205,24 +206,6 @@ class SpreadRun {
       guard_.use(callers_[c].stream.context);
       POLYPATH_CHECK(driver_, stream_wait_event(callers_[c].stream.stream, first.event->get(), 0));
     }
-  }
-
-  template <typename Body>
-  static bool succeeds(Body&& body) noexcept {
-    return try_twice([&] {
-      try {
-        body();
-        return true;
-      } catch (const std::exception& error) {
-        log_info("after a failed spread: {}", error.what());
-        return false;
-      }
-    });
-  }
-
-  [[nodiscard]] bool may_be_under_way(const Channel& channel) const noexcept {
-    return persistent_error(driver_, channel.stream) == CUDA_SUCCESS &&
-           driver_.stream_query(channel.stream) != CUDA_SUCCESS;
   }
 
   void mark_failed_gpus(const SpreadTree& tree) noexcept {

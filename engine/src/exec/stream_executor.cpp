@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "exec/failed_run.hpp"
 
 namespace polypath {
 
@@ -95,21 +96,21 @@ class StreamExecutor::Run : public LeasedRun {
       for (std::size_t r = 0; r < leases_[t].size(); ++r) {
         const RouteLease& lease = leases_[t][r];
         if (!lease || !lease.begun()) continue;
-        if (succeeds([&] { end_both_legs(t, r); })) continue;
+        if (succeeds_after_failure([&] { end_both_legs(t, r); })) continue;
         for (std::size_t leg = 0; leg < 2; ++leg) {
           const Channel& channel = *lease.channel(leg);
-          const bool waits = succeeds([&] {
+          const bool waits = succeeds_after_failure([&] {
             guard_.use(channel.context);
             const CUevent leg_end = leg_ends_[t][r][leg]->get();
             POLYPATH_CHECK(driver_, event_record(leg_end, channel.stream));
             wait(transfers_[t].caller, leg_end);
           });
-          is_ordered = (waits || !may_be_under_way(channel)) && is_ordered;
+          is_ordered = (waits || !may_be_under_way(driver_, channel.stream)) && is_ordered;
         }
       }
       for (const auto& [route, end, channel] : ends_[t]) {
-        const bool waits = succeeds([&] { wait(transfers_[t].caller, end->get()); });
-        is_ordered = (waits || !may_be_under_way(*channel)) && is_ordered;
+        const bool waits = succeeds_after_failure([&] { wait(transfers_[t].caller, end->get()); });
+        is_ordered = (waits || !may_be_under_way(driver_, channel->stream)) && is_ordered;
       }
       if (tickets_[t] != nullptr && is_ordered) tickets_[t]->joined();
     }
@@ -123,24 +124,6 @@ class StreamExecutor::Run : public LeasedRun {
   }
   [[nodiscard]] const RouteLease& lease_of(std::size_t transfer, std::size_t step) const {
     return leases_[transfer][route_of(step_of(transfer, step))];
-  }
-
-  template <typename Body>
-  static bool succeeds(Body&& body) noexcept {
-    return try_twice([&] {
-      try {
-        body();
-        return true;
-      } catch (const std::exception& error) {
-        log_info("after a failed transfer: {}", error.what());
-        return false;
-      }
-    });
-  }
-
-  [[nodiscard]] bool may_be_under_way(const Channel& channel) const noexcept {
-    return persistent_error(driver_, channel.stream) == CUDA_SUCCESS &&
-           driver_.stream_query(channel.stream) != CUDA_SUCCESS;
   }
 
   void wait(const CallerStream& caller, CUevent event) {
