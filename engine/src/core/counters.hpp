@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "plan/transfer_schedule.hpp"
@@ -139,8 +140,15 @@ class Counters {
   std::atomic<std::uint64_t> native_bytes_{0};
   std::atomic<std::uint64_t> failed_{0};
   std::atomic<std::uint64_t> changed_by_load_{0};
+  /// By source, destination and route. snapshot() makes the names.
+  using RouteCounts = std::map<std::tuple<MemoryId, MemoryId, RouteKind, MemoryId>, RouteCount>;
+  RouteCount& count_of(const Request& request, const Route& route) {
+    return routes_[{request.src, request.dst, route.kind, route.via}];
+  }
+
   mutable std::mutex mutex_;
-  Snapshot split_;
+  Snapshot split_;      // without the routes of split transfers
+  RouteCounts routes_;  // of split transfers
 };
 
 }  // namespace polypath

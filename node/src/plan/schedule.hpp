@@ -78,7 +78,7 @@ struct Schedule {
       steps[static_cast<std::size_t>(other)].is_awaited = true;
       waits.push_back(other);
     }
-    queues = std::max(queues, step.queue + 1);
+    queues = std::max(queues, added.queue + 1);
     return static_cast<int>(steps.size()) - 1;
   }
   /// The same for a reduction.

@@ -91,10 +91,6 @@ int add_direct(TransferSchedule& schedule, int route, const RouteShare& share) {
 
 }  // namespace
 
-bool TransferSchedule::split() const noexcept {
-  return std::ranges::any_of(routes, [](const Route& route) { return route.staged(); });
-}
-
 MemoryId memory_of(const TransferSchedule& transfer, const Place& place) noexcept {
   switch (place.buffer) {
     case BufferKind::input: return transfer.request.src;

@@ -1,6 +1,7 @@
 // The schedules of a plan's transfers: which chunk goes over which leg, after which others.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,7 +23,9 @@ struct TransferSchedule : Schedule {
   std::uint64_t hash = 0;  ///< of all the above
 
   /// Whether anything is staged; otherwise it is one direct copy, that is, the native one.
-  [[nodiscard]] bool split() const noexcept;
+  [[nodiscard]] bool split() const noexcept {
+    return std::ranges::any_of(routes, [](const Route& route) { return route.staged(); });
+  }
 
   friend bool operator==(const TransferSchedule&, const TransferSchedule&) = default;
 };
