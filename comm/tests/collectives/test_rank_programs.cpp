@@ -35,33 +35,42 @@ enum class Fault : std::uint8_t {
 
 using E = Elements<std::uint32_t>;
 
-bool reads(const CollectiveStep& step, const CollectivePlace& place) {
-  return std::ranges::find(step.operands, place) != step.operands.end();
+bool reads(const CollectiveSchedule& schedule, const Step& step, const Place& place) {
+  return std::ranges::find(schedule.reads(step), place) != schedule.reads(step).end();
 }
 
 /// Takes dependencies between ranks out of the schedule.
 void forget(CollectiveSchedule& schedule,
-            const std::function<bool(const CollectiveStep& before, const CollectiveStep&)>& which) {
-  for (CollectiveStep& step : schedule.steps)
-    std::erase_if(step.after, [&](int other) {
-      const CollectiveStep& before = schedule.steps[static_cast<std::size_t>(other)];
+            const std::function<bool(const Step& before, const Step&)>& which) {
+  for (Step& step : schedule.steps) {
+    const auto waits = std::span(schedule.waits)
+                           .subspan(static_cast<std::size_t>(step.after.first),
+                                    static_cast<std::size_t>(step.after.count));
+    const auto gone = std::ranges::remove_if(waits, [&](int other) {
+      const Step& before = schedule.steps[static_cast<std::size_t>(other)];
       return before.rank != step.rank && which(before, step);
     });
+    step.after.count -= static_cast<int>(gone.size());
+  }
 }
 
 /// What a queue sends to a rank always lands in one place.
 void use_one_slot(CollectiveSchedule& schedule) {
   std::map<std::pair<int, int>, std::uint64_t> first;            // by queue and receiver
   std::map<std::pair<int, std::uint64_t>, std::uint64_t> moved;  // by receiver and offset
-  for (CollectiveStep& step : schedule.steps) {
-    for (CollectivePlace& from : step.operands)
-      if (const auto to = moved.find({from.rank, from.offset});
-          from.buffer == CollectiveBuffer::scratch && to != moved.end())
-        from.offset = to->second;
-    if (step.to.buffer != CollectiveBuffer::scratch || step.to.rank == step.rank) continue;
+  const auto move = [&](Place& from) {
+    if (const auto to = moved.find({from.owner, from.offset});
+        from.buffer == BufferKind::scratch && to != moved.end())
+      from.offset = to->second;
+  };
+  for (Step& step : schedule.steps) {
+    move(step.from);
+    for (int i = 0; i < step.operands.count; ++i)
+      move(schedule.operands[static_cast<std::size_t>(step.operands.first + i)]);
+    if (step.to.buffer != BufferKind::scratch || step.to.owner == step.rank) continue;
     const std::uint64_t slot =
-        first.try_emplace({step.queue, step.to.rank}, step.to.offset).first->second;
-    moved[{step.to.rank, step.to.offset}] = slot;
+        first.try_emplace({step.queue, step.to.owner}, step.to.offset).first->second;
+    moved[{step.to.owner, step.to.offset}] = slot;
     step.to.offset = slot;
   }
 }
@@ -77,13 +86,11 @@ struct Call {
 void plant(Fault fault, CollectiveSchedule& schedule) {
   if (fault == Fault::one_slot) use_one_slot(schedule);
   if (fault == Fault::no_credit_for_slot)
-    forget(schedule, [](const CollectiveStep& before, const CollectiveStep& step) {
-      return reads(before, step.to);
-    });
+    forget(schedule,
+           [&](const Step& before, const Step& step) { return reads(schedule, before, step.to); });
   if (fault == Fault::no_wait_for_data)
-    forget(schedule, [](const CollectiveStep& before, const CollectiveStep& step) {
-      return reads(step, before.to);
-    });
+    forget(schedule,
+           [&](const Step& before, const Step& step) { return reads(schedule, step, before.to); });
 }
 
 void plant(Fault fault, RankProgram& program) {

@@ -50,26 +50,30 @@ void Counters::count_left_out(ExclusionReason reason) noexcept {
   left_out_[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
 }
 
-void Counters::count_split(const Schedule& schedule, int followed) {
+void Counters::count_split(const GroupSchedule& schedule, int followed) {
   const std::lock_guard lock(mutex_);
   split_.followed += static_cast<std::uint64_t>(followed);
   for (const auto& transfer : schedule.transfers) {
     if (!transfer->split()) continue;
     ++split_.split;
     split_.bytes += transfer->request.bytes;
-    std::vector<std::uint64_t> bytes(transfer->routes.size());
+    split_.copies += transfer->steps.size();
+    std::vector<std::array<LinkCount, 2>> counts(transfer->routes.size());  // of each leg
     for (const Step& step : transfer->steps) {
-      ++split_.copies;
-      if (step.leg == 0) bytes[static_cast<std::size_t>(step.route)] += step.bytes;
-      LinkCount& count = split_.links[step.link];
+      LinkCount& count = counts[route_of(step)][leg_of(step)];
       ++count.copies;
       count.bytes += step.bytes;
     }
-    for (std::size_t r = 0; r < bytes.size(); ++r) {
-      RouteCount& count = split_.routes[{transfer->request.src, transfer->request.dst,
-                                         to_string(transfer->routes[r])}];
+    for (std::size_t r = 0; r < counts.size(); ++r) {
+      const Route& route = transfer->routes[r];
+      RouteCount& count = count_of(transfer->request, route);
       ++count.transfers;
-      count.bytes += bytes[r];
+      count.bytes += counts[r][0].bytes;
+      for (std::size_t leg = 0; leg < route.legs.size(); ++leg) {
+        LinkCount& link = split_.links[route.legs[leg]];
+        link.copies += counts[r][leg].copies;
+        link.bytes += counts[r][leg].bytes;
+      }
     }
   }
 }
@@ -103,7 +107,7 @@ void Counters::count_pageable(const TransferPlan& plan,
   split_.bytes += plan.request.bytes;
   for (std::size_t r = 0; r < plan.routes.size(); ++r) {
     const Route& route = plan.routes[r].route;
-    RouteCount& count = split_.routes[{plan.request.src, plan.request.dst, to_string(route)}];
+    RouteCount& count = count_of(plan.request, route);
     ++count.transfers;
     count.bytes += route_bytes[r];
     for (const int leg : route.legs) {
@@ -139,6 +143,7 @@ void Counters::count_native_spread(NativeReason reason) noexcept {
 void Counters::reset() {
   const std::lock_guard lock(mutex_);
   split_ = {};
+  routes_ = {};
   batches_ = 0;
   large_blocks_ = 0;
   native_block_bytes_ = 0;
@@ -154,6 +159,12 @@ void Counters::reset() {
 Counters::Snapshot Counters::snapshot() const {
   const std::lock_guard lock(mutex_);
   Snapshot snapshot = split_;
+  for (const auto& [key, count] : routes_) {
+    const auto& [src, dst, kind, via] = key;
+    RouteCount& total = snapshot.routes[{src, dst, to_string(Route{kind, via, {}})}];
+    total.transfers += count.transfers;
+    total.bytes += count.bytes;
+  }
   snapshot.failed = failed_;
   snapshot.changed_by_load = changed_by_load_;
   snapshot.bytes += native_bytes_;

@@ -9,9 +9,10 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
-#include "plan/schedule.hpp"
+#include "plan/transfer_schedule.hpp"
 
 namespace polypath {
 
@@ -53,7 +54,7 @@ class Counters {
   void count_changed_by_load() noexcept { ++changed_by_load_; }
   /// A run of `schedule` was issued; of its transfers those that are split count.
   /// `followed`: number of them that did not wait for earlier ones (exec/sequence.hpp).
-  void count_split(const Schedule& schedule, int followed);
+  void count_split(const GroupSchedule& schedule, int followed);
 
   // Batches of small copies (batch_dispatcher.hpp); "blocks" are their copies.
 
@@ -139,8 +140,15 @@ class Counters {
   std::atomic<std::uint64_t> native_bytes_{0};
   std::atomic<std::uint64_t> failed_{0};
   std::atomic<std::uint64_t> changed_by_load_{0};
+  /// By source, destination and route. snapshot() makes the names.
+  using RouteCounts = std::map<std::tuple<MemoryId, MemoryId, RouteKind, MemoryId>, RouteCount>;
+  RouteCount& count_of(const Request& request, const Route& route) {
+    return routes_[{request.src, request.dst, route.kind, route.via}];
+  }
+
   mutable std::mutex mutex_;
-  Snapshot split_;
+  Snapshot split_;      // without the routes of split transfers
+  RouteCounts routes_;  // of split transfers
 };
 
 }  // namespace polypath

@@ -234,6 +234,14 @@ RouteEnds TransferDispatcher::ends_of(const Route& route, const SplittableTransf
           seen_by(transfer.src_import, transfer.transfer.src, route.legs.front())};
 }
 
+void TransferDispatcher::note_import(const SplittableTransfer& transfer) {
+  const auto note = [&](const auto& memory, std::atomic<std::uint64_t>& largest) {
+    if (memory != nullptr && largest < transfer.transfer.bytes) largest = transfer.transfer.bytes;
+  };
+  note(transfer.src_import, largest_from_import_);
+  note(transfer.dst_import, largest_to_import_);
+}
+
 bool TransferDispatcher::all_ready(const Plan& plan, const std::vector<SplittableTransfer>& group,
                                    Exclusions& without) {
   bool ready = true;

@@ -57,14 +57,6 @@ void TransferDispatcher::prepare_later(const std::vector<SplittableTransfer>& gr
   if (!is_added) prepares_later_ = false;
 }
 
-void TransferDispatcher::note_import(const SplittableTransfer& transfer) {
-  const auto note = [&](const auto& memory, std::atomic<std::uint64_t>& largest) {
-    if (memory != nullptr && largest < transfer.transfer.bytes) largest = transfer.transfer.bytes;
-  };
-  note(transfer.src_import, largest_from_import_);
-  note(transfer.dst_import, largest_to_import_);
-}
-
 void TransferDispatcher::prepare_for(const std::shared_ptr<ImportedMemory>& memory, int gpu) {
   const MemoryId here = MemoryId::gpu(gpu);
   const MemoryId there = MemoryId::gpu(memory->holder());

@@ -6,6 +6,7 @@
 #include "base/log.hpp"
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
+#include "exec/failed_run.hpp"
 #include "exec/kernels/images.hpp"
 
 namespace polypath {

@@ -1,6 +1,5 @@
 #include "exec/copy_graph.hpp"
 
-#include <array>
 #include <cstddef>
 
 #include "driver/check.hpp"
@@ -32,29 +31,29 @@ void CopyGraph::abandon() noexcept {
 
 CUDA_MEMCPY3D CopyGraph::parameters(std::size_t index, const NodePlace& place) const {
   const Step& step = schedule_.steps[index];
-  return memcpy_node(memory_of(schedule_, step, step.to), place.dst,
-                     memory_of(schedule_, step, step.from), place.src, step.bytes);
+  return memcpy_node(memory_of(schedule_, step.to), place.dst, memory_of(schedule_, step.from),
+                     place.src, step.bytes);
 }
 
 void CopyGraph::build() {
   POLYPATH_CHECK(driver_, graph_create(&graph_, 0));
   nodes_.reserve(schedule_.steps.size());
-  for (std::size_t i = 0; i < schedule_.steps.size(); ++i) add(i);
+  std::vector<CUgraphNode> last(static_cast<std::size_t>(schedule_.queues));  // of each queue
+  for (std::size_t i = 0; i < schedule_.steps.size(); ++i)
+    add(i, last[static_cast<std::size_t>(schedule_.steps[i].queue)]);
   POLYPATH_CHECK(driver_, graph_instantiate(&executable_, graph_, 0));
 }
 
-void CopyGraph::add(std::size_t index) {
-  const Step& step = schedule_.steps[index];
+void CopyGraph::add(std::size_t index, CUgraphNode& last) {
   const NodePlace& place = places_[index];
-  std::array<CUgraphNode, 2> after{};
-  std::size_t count = 0;
-  for (const int before : step.after)
-    if (before != kNoStep) after[count++] = nodes_[static_cast<std::size_t>(before)];
-  CUgraphNode node = nullptr;
+  std::vector<CUgraphNode> after;
+  if (last != nullptr) after.push_back(last);
+  for (const int before : schedule_.after(schedule_.steps[index]))
+    after.push_back(nodes_[static_cast<std::size_t>(before)]);
   const CUDA_MEMCPY3D what = parameters(index, place);
-  POLYPATH_CHECK(driver_,
-                 graph_add_memcpy_node(&node, graph_, after.data(), count, &what, place.context));
-  nodes_.push_back(node);
+  POLYPATH_CHECK(driver_, graph_add_memcpy_node(&last, graph_, after.data(), after.size(), &what,
+                                                place.context));
+  nodes_.push_back(last);
 }
 
 void CopyGraph::set(std::size_t index, const NodePlace& place) {

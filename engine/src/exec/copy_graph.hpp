@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "exec/memcpy_node.hpp"
-#include "plan/schedule.hpp"
+#include "plan/transfer_schedule.hpp"
 
 namespace polypath {
 
@@ -47,7 +47,8 @@ class CopyGraph {
  private:
   [[nodiscard]] CUDA_MEMCPY3D parameters(std::size_t index, const NodePlace& place) const;
   void build();
-  void add(std::size_t index);
+  /// `last`: of its queue so far; becomes the new node.
+  void add(std::size_t index, CUgraphNode& last);
   void set(std::size_t index, const NodePlace& place);
   void destroy() noexcept;
 

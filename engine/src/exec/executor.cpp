@@ -11,21 +11,19 @@ namespace {
 /// included.
 constexpr int kOperationsARun = 5;
 
-/// What a route's steps put on the stream of each leg, at most: copies, waits, records.
-std::array<int, 2> operations_of(const TransferSchedule& transfer, std::size_t route) {
-  std::array<int, 2> operations{kOperationsARun, kOperationsARun};
-  for (const Step& step : transfer.steps) {
-    if (step.route != static_cast<int>(route)) continue;
-    operations[static_cast<std::size_t>(step.leg)] +=
-        1 + (step.after[1] != kNoStep ? 1 : 0) + (step.awaited ? 1 : 0);
-  }
+/// What each route's steps put on the stream of each leg, at most: copies, waits, records.
+std::vector<std::array<int, 2>> operations_of(const TransferSchedule& transfer) {
+  std::vector<std::array<int, 2>> operations(transfer.routes.size(),
+                                             {kOperationsARun, kOperationsARun});
+  for (const Step& step : transfer.steps)
+    operations[route_of(step)][leg_of(step)] += 1 + step.after.count + (step.is_awaited ? 1 : 0);
   return operations;
 }
 
 }  // namespace
 
-LeasedRun::LeasedRun(const CudaDriver& driver, RouteResources& resources, const Schedule& schedule,
-                     const std::vector<BoundTransfer>& transfers)
+LeasedRun::LeasedRun(const CudaDriver& driver, RouteResources& resources,
+                     const GroupSchedule& schedule, const std::vector<BoundTransfer>& transfers)
     : driver_(driver),
       resources_(resources),
       schedule_(schedule),
@@ -41,11 +39,13 @@ const Route* LeasedRun::lease_transfer(std::size_t t, bool channels) {
   leases_[t].clear();
   leases_[t].resize(transfer.routes.size());
   uses_[t].assign(transfer.routes.size(), {});
+  std::vector<std::array<int, 2>> operations;
+  if (channels) operations = operations_of(transfer);
   for (std::size_t r = 0; r < transfer.routes.size(); ++r) {
     const Route& route = transfer.routes[r];
     if (!route.staged()) continue;
-    auto lease = resources_.lease(
-        route, tickets_[t], channels ? std::optional{operations_of(transfer, r)} : std::nullopt);
+    auto lease = resources_.lease(route, tickets_[t],
+                                  channels ? std::optional{operations[r]} : std::nullopt);
     if (!lease) return &route;
     leases_[t][r] = std::move(*lease);
     uses_[t][r].first = leases_[t][r].channel(0);
@@ -53,8 +53,8 @@ const Route* LeasedRun::lease_transfer(std::size_t t, bool channels) {
     if (tickets_[t]->in_sequence() && leases_[t][r].ring_free() != nullptr) narrow_ = &route;
   }
   for (const Step& step : transfer.steps) {
-    if (step.leg != 0) continue;
-    RouteAccess& use = uses_[t][static_cast<std::size_t>(step.route)];
+    if (leg_of(step) != 0) continue;
+    RouteAccess& use = uses_[t][route_of(step)];
     // A route's steps are in the order of its share.
     if (use.bytes == 0) {
       use.dst = bound.dst + step.from.offset;
@@ -129,14 +129,14 @@ void LeasedRun::fork() {
 }
 
 CUdeviceptr LeasedRun::address(std::size_t transfer, const Step& step, const Place& place) const {
-  const auto route = static_cast<std::size_t>(step.route);
+  const std::size_t route = route_of(step);
   const BoundTransfer& bound = transfers_[transfer];
-  const bool staged = schedule_of(transfer).routes[route].staged();
+  const RouteLease& lease = leases_[transfer][route];
   switch (place.buffer) {
-    case BufferKind::source: return (staged ? bound.ends[route].src : bound.src) + place.offset;
-    case BufferKind::destination:
-      return (staged ? bound.ends[route].dst : bound.dst) + place.offset;
-    case BufferKind::ring: return leases_[transfer][route].ring().memory->address() + place.offset;
+    case BufferKind::input: return (lease ? bound.ends[route].src : bound.src) + place.offset;
+    case BufferKind::output: return (lease ? bound.ends[route].dst : bound.dst) + place.offset;
+    case BufferKind::host: break;
+    case BufferKind::scratch: return lease.ring().memory->address() + place.offset;
   }
   return 0;
 }

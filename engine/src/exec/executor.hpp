@@ -23,7 +23,7 @@
 #include "exec/route_resources.hpp"
 #include "exec/sequence.hpp"
 #include "exec/transfer_sample.hpp"
-#include "plan/schedule.hpp"
+#include "plan/transfer_schedule.hpp"
 
 namespace polypath {
 
@@ -70,14 +70,14 @@ class Executor {
 
   /// Issues the steps of `schedule`, whose transfers are `transfers`, each on a stream of its own.
   /// Throws nothing. Any thread.
-  virtual RunResult run(const Schedule& schedule,
+  virtual RunResult run(const GroupSchedule& schedule,
                         const std::vector<BoundTransfer>& transfers) noexcept = 0;
 };
 
 /// What every run does: lease and fork. All functions but the destructor throw.
 class LeasedRun {
  public:
-  LeasedRun(const CudaDriver& driver, RouteResources& resources, const Schedule& schedule,
+  LeasedRun(const CudaDriver& driver, RouteResources& resources, const GroupSchedule& schedule,
             const std::vector<BoundTransfer>& transfers);
 
   /// Everything for every staged route, or the one that has to be left out. Without `channels` the
@@ -108,7 +108,7 @@ class LeasedRun {
 
   const CudaDriver& driver_;
   RouteResources& resources_;
-  const Schedule& schedule_;
+  const GroupSchedule& schedule_;
   const std::vector<BoundTransfer>& transfers_;
   ContextGuard guard_;
   std::vector<std::shared_ptr<TransferState>>

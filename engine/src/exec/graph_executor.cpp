@@ -9,7 +9,7 @@ namespace polypath {
 /// One run, from the first fork to the last launch.
 class GraphExecutor::Run : public LeasedRun {
  public:
-  Run(GraphExecutor& executor, const Schedule& schedule,
+  Run(GraphExecutor& executor, const GroupSchedule& schedule,
       const std::vector<BoundTransfer>& transfers)
       : LeasedRun(*executor.driver_, executor.resources_, schedule, transfers),
         executor_(executor),
@@ -56,10 +56,10 @@ class GraphExecutor::Run : public LeasedRun {
  private:
   /// Where a step reads and writes, and whose context carries it.
   [[nodiscard]] NodePlace place_of(std::size_t t, const Step& step) const {
-    const RouteLease& lease = leases_[t][static_cast<std::size_t>(step.route)];
+    const RouteLease& lease = leases_[t][route_of(step)];
     const CUdeviceptr to = address(t, step, step.to);
     const CUdeviceptr from = address(t, step, step.from);
-    if (lease) return {to, from, lease.gpu(step.leg), lease.context(step.leg)};
+    if (lease) return {to, from, lease.gpu(leg_of(step)), lease.context(leg_of(step))};
     return {to, from, transfers_[t].caller_gpu, transfers_[t].caller.context};
   }
 
@@ -111,7 +111,7 @@ class GraphExecutor::Run : public LeasedRun {
   std::vector<CachedGraph*> graphs_;  // by transfer
 };
 
-RunResult GraphExecutor::run(const Schedule& schedule,
+RunResult GraphExecutor::run(const GroupSchedule& schedule,
                              const std::vector<BoundTransfer>& transfers) noexcept {
   if (!supported_) return streams_.run(schedule, transfers);
   std::optional<Run> run;

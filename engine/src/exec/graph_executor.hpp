@@ -19,7 +19,7 @@ class GraphExecutor final : public Executor {
         cache_(std::move(driver), cache_size) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "graph"; }
-  RunResult run(const Schedule& schedule,
+  RunResult run(const GroupSchedule& schedule,
                 const std::vector<BoundTransfer>& transfers) noexcept override;
 
   [[nodiscard]] GraphCache::Counts counts() const { return cache_.counts(); }

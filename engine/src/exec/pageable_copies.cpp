@@ -14,6 +14,7 @@
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
 #include "driver/library.hpp"
+#include "exec/failed_run.hpp"
 #include "exec/guarded_copy.hpp"
 #include "exec/relaxed_capture.hpp"
 #include "exec/route_resources.hpp"

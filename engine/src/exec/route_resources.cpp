@@ -8,6 +8,7 @@
 #include "base/units.hpp"
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
+#include "exec/failed_run.hpp"
 
 namespace polypath {
 namespace {
@@ -34,15 +35,6 @@ RingLimits limits_for(std::uint64_t staging_bytes) {
 }
 
 }  // namespace
-
-CUresult persistent_error(const CudaDriver& driver, CUstream stream) noexcept {
-  CUresult result = CUDA_SUCCESS;
-  const bool is_well = try_twice([&] {
-    result = driver.stream_query(stream);
-    return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY;
-  });
-  return is_well ? CUDA_SUCCESS : result;
-}
 
 RouteResources::RouteResources(std::shared_ptr<const CudaDriver> driver, const Node& node,
                                Devices& devices, std::uint64_t staging_bytes)

@@ -81,17 +81,6 @@ struct Ring : Leasable {
   std::unique_ptr<StagingMemory> memory;
 };
 
-/// Whether the attempt succeeds, at the first or the second time: a single call of the driver may
-/// fail for a reason of its own.
-template <typename Attempt>
-bool try_twice(Attempt&& attempt) {
-  return attempt() || attempt();
-}
-
-/// What queries of the stream answer each time, where that is an error: its context runs nothing
-/// any more. Otherwise CUDA_SUCCESS.
-CUresult persistent_error(const CudaDriver& driver, CUstream stream) noexcept;
-
 class RouteResources;
 
 /// What one route of one transfer was lent. It ends itself: what is neither finished nor untouched
@@ -110,15 +99,11 @@ class RouteLease {
   /// Whether anything is lent, still.
   explicit operator bool() const noexcept { return owner_ != nullptr; }
   /// The channel of leg 0 or 1; null when no channels were requested.
-  [[nodiscard]] const Channel* channel(int leg) const noexcept {
-    return channels_[static_cast<std::size_t>(leg)];
-  }
+  [[nodiscard]] const Channel* channel(std::size_t leg) const noexcept { return channels_[leg]; }
   [[nodiscard]] const Ring& ring() const noexcept { return *ring_; }
   /// The GPU that issues leg 0 or 1.
-  [[nodiscard]] int gpu(int leg) const noexcept { return any_[static_cast<std::size_t>(leg)]->gpu; }
-  [[nodiscard]] CUcontext context(int leg) const noexcept {
-    return any_[static_cast<std::size_t>(leg)]->context;
-  }
+  [[nodiscard]] int gpu(std::size_t leg) const noexcept { return any_[leg]->gpu; }
+  [[nodiscard]] CUcontext context(std::size_t leg) const noexcept { return any_[leg]->context; }
   /// What must have completed before the ring is written, or null.
   [[nodiscard]] const std::shared_ptr<PooledEvent>& ring_free() const noexcept {
     return ring_free_;

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/log.hpp"
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
+#include "exec/failed_run.hpp"
 
 namespace polypath {
 namespace {
@@ -26,6 +28,7 @@ class SpreadRun {
         trees_(trees),
         plan_(plan),
         spread_(spread),
+        schedule_(make_schedule(trees, plan)),
         guard_(driver) {
     for (const SpreadEnd& end : spread.ends)
       if (std::ranges::none_of(callers_,
@@ -82,17 +85,13 @@ class SpreadRun {
   }
 
   void issue() {
-    for (std::size_t s = 0; s < branches_.size(); ++s) {
-      Leg& feed = branches_[s].legs.front();
+    for (Branch& branch : branches_) {
+      Leg& feed = branch.legs.front();
       guard_.use(feed.lease.context(0));
-      for (Leg& leg : branches_[s].legs) leg.lease.begin();
+      for (Leg& leg : branch.legs) leg.lease.begin();
       POLYPATH_CHECK(driver_, stream_wait_event(feed.stream(), ticket_->fork(), 0));
     }
-    // All links of the source start before any GPU sends on.
-    for (int chunk = 0; chunk < plan_.chunks; ++chunk) {
-      for (std::size_t s = 0; s < branches_.size(); ++s) feed(s, chunk);
-      for (std::size_t s = 0; s < branches_.size(); ++s) forward(s, chunk);
-    }
+    for (const Step& step : schedule_.steps) issue(step);
   }
 
   void end() {
@@ -123,15 +122,15 @@ class SpreadRun {
     for (Branch& branch : branches_) {
       for (Leg& leg : branch.legs) {
         if (!leg.is_ended && !leg.lease.begun()) continue;
-        const bool waits = succeeds([&] {
+        const bool waits = succeeds_after_failure([&] {
           if (!leg.is_ended) end(leg);
           guard_.use(first.stream.context);
           POLYPATH_CHECK(driver_, stream_wait_event(first.stream.stream, leg.end->get(), 0));
         });
-        is_ordered = (waits || !may_be_under_way(leg.channel)) && is_ordered;
+        is_ordered = (waits || !may_be_under_way(driver_, leg.stream())) && is_ordered;
       }
     }
-    if (is_issued_) is_ordered = succeeds([&] { join_others(); }) && is_ordered;
+    if (is_issued_) is_ordered = succeeds_after_failure([&] { join_others(); }) && is_ordered;
     // Without a ticket nothing was leased.
     if (is_ordered && ticket_ != nullptr) ticket_->joined();
     if (!is_ordered) log_warn("a caller's stream does not wait for all of a failed spread");
@@ -165,50 +164,23 @@ class SpreadRun {
     std::vector<Leg> legs;               ///< the feed, then the forwards
     std::shared_ptr<PooledEvent> chunk;  ///< of the feed's last chunk
   };
-  struct Part {
-    std::uint64_t offset = 0;
-    std::uint64_t bytes = 0;
-  };
-
-  /// Nothing of a share that has fewer chunks.
-  [[nodiscard]] std::optional<Part> part_of(std::size_t share_index, int chunk) const noexcept {
-    const SpreadShare& share = plan_.shares[share_index];
-    const std::uint64_t done = static_cast<std::uint64_t>(chunk) * share.chunk_bytes;
-    if (done >= share.bytes) return std::nullopt;
-    return Part{share.offset + done, std::min(share.chunk_bytes, share.bytes - done)};
-  }
-  [[nodiscard]] CUdeviceptr dst_of(int gpu) const noexcept {
-    return std::ranges::find(spread_.ends, gpu, &SpreadEnd::gpu)->dst;
-  }
-  [[nodiscard]] const SpreadTree& tree_of(std::size_t share_index) const noexcept {
-    return trees_.trees[plan_.shares[share_index].tree];
+  [[nodiscard]] CUdeviceptr address(const Place& place) const noexcept {
+    if (place.buffer == BufferKind::input) return spread_.src + place.offset;
+    return std::ranges::find(spread_.ends, place.owner, &SpreadEnd::gpu)->dst + place.offset;
   }
 
-  void feed(std::size_t s, int chunk) {
-    const auto part = part_of(s, chunk);
-    if (!part) return;
-    const Leg& leg = branches_[s].legs.front();
+  void issue(const Step& step) {
+    const auto queue = static_cast<std::size_t>(step.queue);
+    const Branch& branch = branches_[queue / trees_.gpus.size()];
+    const Leg& leg = branch.legs[queue % trees_.gpus.size()];
     guard_.use(leg.channel.context);
-    POLYPATH_CHECK(driver_, memcpy_async(dst_of(tree_of(s).gpu) + part->offset,
-                                         spread_.src + part->offset, part->bytes, leg.stream()));
+    // It is the latest chunk of the feed.
+    if (step.after.count > 0)
+      POLYPATH_CHECK(driver_, stream_wait_event(leg.stream(), branch.chunk->get(), 0));
+    POLYPATH_CHECK(driver_,
+                   memcpy_async(address(step.to), address(step.from), step.bytes, leg.stream()));
     is_issued_ = true;
-    POLYPATH_CHECK(driver_, event_record(branches_[s].chunk->get(), leg.stream()));
-  }
-
-  void forward(std::size_t s, int chunk) {
-    const auto part = part_of(s, chunk);
-    if (!part) return;
-    const SpreadTree& tree = tree_of(s);
-    const CUdeviceptr from = dst_of(tree.gpu) + part->offset;
-    std::size_t next = 1;
-    for (const int gpu : trees_.gpus) {
-      if (gpu == tree.gpu) continue;
-      const Leg& leg = branches_[s].legs[next++];
-      guard_.use(leg.channel.context);
-      POLYPATH_CHECK(driver_, stream_wait_event(leg.stream(), branches_[s].chunk->get(), 0));
-      POLYPATH_CHECK(driver_,
-                     memcpy_async(dst_of(gpu) + part->offset, from, part->bytes, leg.stream()));
-    }
+    if (step.is_awaited) POLYPATH_CHECK(driver_, event_record(branch.chunk->get(), leg.stream()));
   }
 
   void end(Leg& leg) {
@@ -236,24 +208,6 @@ class SpreadRun {
     }
   }
 
-  template <typename Body>
-  static bool succeeds(Body&& body) noexcept {
-    return try_twice([&] {
-      try {
-        body();
-        return true;
-      } catch (const std::exception& error) {
-        log_info("after a failed spread: {}", error.what());
-        return false;
-      }
-    });
-  }
-
-  [[nodiscard]] bool may_be_under_way(const Channel& channel) const noexcept {
-    return persistent_error(driver_, channel.stream) == CUDA_SUCCESS &&
-           driver_.stream_query(channel.stream) != CUDA_SUCCESS;
-  }
-
   void mark_failed_gpus(const SpreadTree& tree) noexcept {
     try {
       resources_.mark_failed_gpus({RouteKind::via_gpu, MemoryId::gpu(tree.gpu), {tree.feed}});
@@ -267,6 +221,7 @@ class SpreadRun {
   const SpreadTrees& trees_;
   const SpreadPlan& plan_;
   const BoundSpread& spread_;
+  const Schedule schedule_;  // made before anything is leased
   ContextGuard guard_;
   std::vector<Caller> callers_;  // each stream once
   std::shared_ptr<TransferState> ticket_;

@@ -3,7 +3,7 @@
 //
 //   lease   a channel for each link of each tree, or the run is busy and nothing has happened
 //   fork    an event on each caller's stream; the first caller's stream waits for all others
-//   issue   chunk by chunk: the feeders' copies, then what each sends on
+//   issue   the steps of its schedule
 //   end     the leases end: others may take what they held
 //   join    the first caller's stream waits for all of it, the others for the first one
 //

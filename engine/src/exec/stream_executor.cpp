@@ -5,13 +5,14 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "exec/failed_run.hpp"
 
 namespace polypath {
 
 /// One run, from fork to join.
 class StreamExecutor::Run : public LeasedRun {
  public:
-  Run(const CudaDriver& driver, RouteResources& resources, const Schedule& schedule,
+  Run(const CudaDriver& driver, RouteResources& resources, const GroupSchedule& schedule,
       const std::vector<BoundTransfer>& transfers)
       : LeasedRun(driver, resources, schedule, transfers),
         step_events_(transfers.size()),
@@ -50,8 +51,8 @@ class StreamExecutor::Run : public LeasedRun {
       ends_[t].reserve(leases_[t].size());
       for (std::size_t r = 0; r < leases_[t].size(); ++r)
         for (std::size_t leg = 0; leases_[t][r] && leg < 2; ++leg)
-          leg_ends_[t][r][leg] = std::make_shared<PooledEvent>(
-              resources_.events(), leases_[t][r].channel(static_cast<int>(leg))->gpu);
+          leg_ends_[t][r][leg] =
+              std::make_shared<PooledEvent>(resources_.events(), leases_[t][r].channel(leg)->gpu);
     }
   }
 
@@ -95,21 +96,21 @@ class StreamExecutor::Run : public LeasedRun {
       for (std::size_t r = 0; r < leases_[t].size(); ++r) {
         const RouteLease& lease = leases_[t][r];
         if (!lease || !lease.begun()) continue;
-        if (succeeds([&] { end_both_legs(t, r); })) continue;
+        if (succeeds_after_failure([&] { end_both_legs(t, r); })) continue;
         for (std::size_t leg = 0; leg < 2; ++leg) {
-          const Channel& channel = *lease.channel(static_cast<int>(leg));
-          const bool waits = succeeds([&] {
+          const Channel& channel = *lease.channel(leg);
+          const bool waits = succeeds_after_failure([&] {
             guard_.use(channel.context);
             const CUevent leg_end = leg_ends_[t][r][leg]->get();
             POLYPATH_CHECK(driver_, event_record(leg_end, channel.stream));
             wait(transfers_[t].caller, leg_end);
           });
-          is_ordered = (waits || !may_be_under_way(channel)) && is_ordered;
+          is_ordered = (waits || !may_be_under_way(driver_, channel.stream)) && is_ordered;
         }
       }
       for (const auto& [route, end, channel] : ends_[t]) {
-        const bool waits = succeeds([&] { wait(transfers_[t].caller, end->get()); });
-        is_ordered = (waits || !may_be_under_way(*channel)) && is_ordered;
+        const bool waits = succeeds_after_failure([&] { wait(transfers_[t].caller, end->get()); });
+        is_ordered = (waits || !may_be_under_way(driver_, channel->stream)) && is_ordered;
       }
       if (tickets_[t] != nullptr && is_ordered) tickets_[t]->joined();
     }
@@ -122,30 +123,12 @@ class StreamExecutor::Run : public LeasedRun {
     return schedule_of(transfer).steps[step];
   }
   [[nodiscard]] const RouteLease& lease_of(std::size_t transfer, std::size_t step) const {
-    return leases_[transfer][static_cast<std::size_t>(step_of(transfer, step).route)];
-  }
-
-  template <typename Body>
-  static bool succeeds(Body&& body) noexcept {
-    return try_twice([&] {
-      try {
-        body();
-        return true;
-      } catch (const std::exception& error) {
-        log_info("after a failed transfer: {}", error.what());
-        return false;
-      }
-    });
+    return leases_[transfer][route_of(step_of(transfer, step))];
   }
 
   void wait(const CallerStream& caller, CUevent event) {
     guard_.use(caller.context);
     POLYPATH_CHECK(driver_, stream_wait_event(caller.stream, event, 0));
-  }
-
-  [[nodiscard]] bool may_be_under_way(const Channel& channel) const noexcept {
-    return persistent_error(driver_, channel.stream) == CUDA_SUCCESS &&
-           driver_.stream_query(channel.stream) != CUDA_SUCCESS;
   }
 
   /// For a run that failed in between: the first leg may be ahead of the second.
@@ -187,19 +170,19 @@ class StreamExecutor::Run : public LeasedRun {
   }
 
   void issue(std::size_t t, std::size_t s) {
-    const Step& step = step_of(t, s);
-    const RouteLease& lease = lease_of(t, s);
+    const TransferSchedule& schedule = schedule_of(t);
+    const Step& step = schedule.steps[s];
+    const RouteLease& lease = leases_[t][route_of(step)];
     const BoundTransfer& transfer = transfers_[t];
     CUstream stream = transfer.caller.stream;
     int gpu = transfer.caller_gpu;
     if (lease) {
-      const Channel& channel = *lease.channel(step.leg);
+      const Channel& channel = *lease.channel(leg_of(step));
       stream = channel.stream;
       gpu = channel.gpu;
       guard_.use(channel.context);
-      // The steps before it over the same leg are on the same stream.
-      if (step.after[1] != kNoStep) {
-        const auto before = static_cast<std::size_t>(step.after[1]);
+      for (const int other : schedule.after(step)) {
+        const auto before = static_cast<std::size_t>(other);
         POLYPATH_CHECK(driver_, stream_wait_event(stream, step_events_[t][before], 0));
         release_event(t, before);
       }
@@ -209,7 +192,7 @@ class StreamExecutor::Run : public LeasedRun {
     POLYPATH_CHECK(driver_, memcpy_async(address(t, step, step.to), address(t, step, step.from),
                                          step.bytes, stream));
     issued_ = true;
-    if (step.awaited) {
+    if (step.is_awaited) {
       CUevent& event = step_events_[t][s];
       event = resources_.events().acquire(gpu);
       POLYPATH_CHECK(driver_, event_record(event, stream));
@@ -236,7 +219,7 @@ class StreamExecutor::Run : public LeasedRun {
   std::vector<std::vector<std::array<std::shared_ptr<PooledEvent>, 2>>> leg_ends_;
 };
 
-RunResult StreamExecutor::run(const Schedule& schedule,
+RunResult StreamExecutor::run(const GroupSchedule& schedule,
                               const std::vector<BoundTransfer>& transfers) noexcept {
   std::optional<Run> run;
   try {

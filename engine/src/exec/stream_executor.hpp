@@ -12,7 +12,7 @@ class StreamExecutor final : public Executor {
       : driver_(std::move(driver)), resources_(resources) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "stream"; }
-  RunResult run(const Schedule& schedule,
+  RunResult run(const GroupSchedule& schedule,
                 const std::vector<BoundTransfer>& transfers) noexcept override;
 
  private:

@@ -171,7 +171,7 @@ class StagingProbe {
     Plan plan;
     plan.transfers.push_back(
         {{MemoryId::gpu(0), MemoryId::gpu(1), direct.bytes + staged.bytes}, {direct, staged}, {}});
-    const Schedule schedule = make_schedule(plan, resources_.ring_limits());
+    const GroupSchedule schedule = make_schedule(plan, resources_.ring_limits());
     const std::array streams{measuring_.stream(0, 0)};
     GroupTimer timer(*driver_, streams);
     std::vector<double> samples;
@@ -183,7 +183,7 @@ class StagingProbe {
   }
 
  private:
-  void issue(const Schedule& schedule, CUstream stream) {
+  void issue(const GroupSchedule& schedule, CUstream stream) {
     std::vector<BoundTransfer> transfers(1);
     BoundTransfer& transfer = transfers.front();
     transfer.dst = measuring_.buffer(MemoryId::gpu(1), 0);

@@ -134,7 +134,7 @@ TEST_F(SequenceTest, StagedLegsDoNotWaitForTheTransferBefore) {
   StreamExecutor executor(source().driver, resources);
   devices_->enable_peer_access(0, 1);
   resources.prepare(routes[1], 2);
-  const Schedule schedule = make_schedule(plan, resources.ring_limits());
+  const GroupSchedule schedule = make_schedule(plan, resources.ring_limits());
   Payload data = payload({MemoryId::gpu(0), far(), 2 * kHalf});
   const Stream stream = stream_on(0);
   const Transfer addresses = data.transfer(stream.get());

@@ -10,7 +10,7 @@
 #include "base/units.hpp"
 #include "collectives/plan/collective_plan.hpp"
 #include "plan/plan.hpp"
-#include "plan/schedule.hpp"
+#include "plan/transfer_schedule.hpp"
 #include "topology/node_file.hpp"
 
 namespace polypath {
@@ -35,7 +35,7 @@ double median_us(const Function& function) {
 void report(const Node& node, const char* what, std::vector<Request> requests) {
   RouteSets route_sets;
   Plan plan;
-  Schedule schedule;
+  GroupSchedule schedule;
   const PlanOptions options;
   const double route_sets_us = median_us([&] { route_sets = make_route_sets(node, requests, {}); });
   for (const std::uint64_t bytes : {4 * kMiB, 64 * kMiB, 512 * kMiB, 4 * kGiB}) {

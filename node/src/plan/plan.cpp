@@ -235,10 +235,6 @@ std::uint64_t Plan::bytes() const noexcept {
       [](std::uint64_t sum, const TransferPlan& t) { return sum + t.request.bytes; });
 }
 
-bool Plan::native() const noexcept {
-  return std::ranges::all_of(transfers, [](const TransferPlan& t) { return t.native(); });
-}
-
 RouteSets make_route_sets(const Node& node, const std::vector<Request>& requests,
                           const RouteFilter& filter) {
   std::vector<Demand> demands;

@@ -2,6 +2,7 @@
 // one is a pure function of the node, the route sets, the sizes and the options.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -76,7 +77,9 @@ struct Plan {
   double limit_gbps = 0;    ///< maximum flow of the allowed routes, all transfers together
 
   [[nodiscard]] std::uint64_t bytes() const noexcept;
-  [[nodiscard]] bool native() const noexcept;
+  [[nodiscard]] bool native() const noexcept {
+    return std::ranges::all_of(transfers, [](const TransferPlan& t) { return t.native(); });
+  }
 };
 
 /// The route sets for these requests; only the proportion of their sizes matters.

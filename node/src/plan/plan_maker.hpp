@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/options.hpp"
-#include "plan/schedule.hpp"
+#include "plan/transfer_schedule.hpp"
 #include "plan/tuned_transfer.hpp"
 
 namespace polypath {
@@ -17,7 +17,7 @@ namespace polypath {
 /// A plan with its schedule; shared and never changed.
 struct PreparedPlan {
   Plan plan;
-  Schedule schedule;
+  GroupSchedule schedule;
   ExecutorKind executor = ExecutorKind::stream;
   bool tuned = false;  ///< the plan follows a tuned choice
   /// It serves only until what was asked for is computed.

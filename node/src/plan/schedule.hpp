@@ -1,95 +1,111 @@
-// A schedule: the steps of a plan in the order of issue, with what each must wait for. A plain
-// value that any executor can run; addresses, streams and events are the executor's.
+// A schedule: the steps of a transfer (plan/transfer_schedule.hpp) or of a collective
+// (collectives/plan/collective_schedule.hpp) in the order of issue, with what each must wait for. A
+// plain value without addresses, streams, events and signals, which its runner has.
 #pragma once
 
-#include <array>
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <string>
+#include <span>
 #include <vector>
-
-#include "plan/plan.hpp"
 
 namespace polypath {
 
-inline constexpr int kNoStep = -1;
 inline constexpr int kNoLink = -1;
 
-enum class StepKind : std::uint8_t { copy };
+enum class StepKind : std::uint8_t {
+  copy,    ///< `bytes` from `from` to `to`, over `link`
+  reduce,  ///< to = (reads[0] op reads[1]) op ..., element by element, in memory of `rank`
+};
 
-/// A buffer of a transfer, without its address.
+/// A buffer, without its address.
 enum class BufferKind : std::uint8_t {
-  source,
-  destination,
-  ring,  ///< staging memory of the step's route
+  input,    ///< what the caller gives, read only: the source of a transfer, a rank's send buffer
+  output,   ///< the destination; a rank's receive buffer, written by that rank alone, which is its
+            ///< input when the call is in place
+  scratch,  ///< the ring of a transfer's route; symmetric memory of a rank
+  host,     ///< pinned host memory
 };
 
 /// Where a step reads or writes.
 struct Place {
-  BufferKind buffer = BufferKind::source;
-  std::uint64_t offset = 0;
+  BufferKind buffer = BufferKind::input;
+  bool is_partial = false;  ///< it holds partial sums, of the accumulator's type
+  int owner = 0;  ///< of a collective the rank, for `host` the index into Node::hosts; of a
+                  ///< transfer's scratch the route
+  std::uint64_t offset = 0;  ///< bytes
 
   friend bool operator==(const Place&, const Place&) = default;
 };
 
-/// What is done over one link.
+/// A part of one of the lists of a schedule.
+struct ListPart {
+  int first = 0;
+  int count = 0;
+
+  friend bool operator==(const ListPart&, const ListPart&) = default;
+};
+
 struct Step {
   StepKind kind = StepKind::copy;
-  int route = 0;       ///< index into TransferSchedule::routes
-  int leg = 0;         ///< 0: leaves the source; on a staged route 1: reaches the destination
-  int link = kNoLink;  ///< index into Node::links; kNoLink: wherever the driver sends it
-  Place from;
+  bool is_awaited = false;  ///< a later step waits for it
+  int rank = 0;             ///< that issues it: of a copy the one that holds the source
+  int queue = 0;            ///< steps of one queue run in the order of the list
+  int link = kNoLink;       ///< copy: index into Node::links; kNoLink: within one memory, or
+                            ///< wherever the driver sends it
+  int stage = 0;            ///< of a collective: index into CollectiveSchedule::stages
+  ListPart after;           ///< of Schedule::waits
+  ListPart operands;        ///< reduce: of Schedule::operands
+  Place from;               ///< copy
   Place to;
-  std::uint64_t bytes = 0;
-  /// The steps, listed before, that must have completed, or kNoStep: first the one before it over
-  /// the same leg, then one of the other leg. Leg 1 waits for its chunk's leg 0, leg 0 for the last
-  /// reader of what it writes.
-  std::array<int, 2> after{kNoStep, kNoStep};
-  bool awaited = false;  ///< some later step of the other leg names it in `after`
+  std::uint64_t bytes = 0;  ///< that it writes
 
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-/// The steps of one transfer. It stands alone and holds no address: equal ones are one shape, for
-/// any buffers.
-struct TransferSchedule {
-  Request request;
-  std::vector<Route> routes;
-  std::vector<Step> steps;
-  std::uint64_t hash = 0;  ///< of all the above
-
-  /// Whether anything is staged; otherwise it is one direct copy, that is, the native one.
-  [[nodiscard]] bool split() const noexcept;
-
-  friend bool operator==(const TransferSchedule&, const TransferSchedule&) = default;
-};
-
-/// The memory that a place of one of its steps is in.
-MemoryId memory_of(const TransferSchedule& transfer, const Step& step, const Place& place) noexcept;
-
-/// Fills in `hash`.
-void set_hash(TransferSchedule& transfer) noexcept;
-
-/// One step among those of all transfers.
-struct StepIndex {
-  int transfer = 0;
-  int step = 0;
-};
-
 struct Schedule {
-  /// As in the plan. Shared by all copies of the schedule.
-  std::vector<std::shared_ptr<const TransferSchedule>> transfers;
-  /// All steps in the order of issue, which keeps the order of each transfer's own.
-  std::vector<StepIndex> order;
+  std::vector<Step> steps;
+  int queues = 0;
+  std::vector<Place> operands;
+  std::vector<int> waits;
+
+  /// Adds `step` at the end, and returns its index. It waits for the earlier steps `before`, of
+  /// other queues than its own.
+  int add(const Step& step, std::span<const int> before) {
+    Step& added = steps.emplace_back(step);
+    added.after = {static_cast<int>(waits.size()), static_cast<int>(before.size())};
+    for (const int other : before) {
+      steps[static_cast<std::size_t>(other)].is_awaited = true;
+      waits.push_back(other);
+    }
+    queues = std::max(queues, added.queue + 1);
+    return static_cast<int>(steps.size()) - 1;
+  }
+  /// The same for a reduction.
+  int add(const Step& step, std::span<const int> before, std::span<const Place> from) {
+    const int index = add(step, before);
+    steps.back().operands = {static_cast<int>(operands.size()), static_cast<int>(from.size())};
+    operands.insert(operands.end(), from.begin(), from.end());
+    return index;
+  }
+
+  /// The steps that must have completed before it, besides those before it in its queue.
+  [[nodiscard]] std::span<const int> after(const Step& step) const noexcept {
+    return part(waits, step.after);
+  }
+  [[nodiscard]] std::span<const Place> reads(const Step& step) const noexcept {
+    if (step.kind == StepKind::copy) return {&step.from, 1};
+    return part(operands, step.operands);
+  }
+
+  friend bool operator==(const Schedule&, const Schedule&) = default;
+
+ private:
+  template <typename Entry>
+  static std::span<const Entry> part(const std::vector<Entry>& list, ListPart which) noexcept {
+    return std::span(list).subspan(static_cast<std::size_t>(which.first),
+                                   static_cast<std::size_t>(which.count));
+  }
 };
-
-/// Direct copies first, one a transfer; then the chunks of all staged routes in turn, leg 0 of all
-/// before leg 1 of any, so that no route starts late. A ring has as many slots as chunks, at most
-/// what fits its memory and at most eight. Leg 0 waits once for half a ring of slots instead of
-/// once for each: a wait for another GPU's event costs the CPU as much as a copy.
-Schedule make_schedule(const Plan& plan, const RingLimits& limits);
-
-/// A line a step, for people and tests.
-std::string to_string(const Schedule& schedule);
 
 }  // namespace polypath

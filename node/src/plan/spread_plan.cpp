@@ -213,4 +213,47 @@ SpreadPlan plan_spread(const Node& node, const SpreadTrees& trees, std::uint64_t
   return plan;
 }
 
+Schedule make_schedule(const SpreadTrees& trees, const SpreadPlan& plan) {
+  Schedule schedule;
+  const std::size_t legs = trees.gpus.size();
+  const std::size_t copies = plan.shares.size() * legs * static_cast<std::size_t>(plan.chunks);
+  schedule.steps.reserve(copies);
+  schedule.waits.reserve(copies);
+  std::vector<int> feeds(plan.shares.size());  // of each share, the step of the latest chunk
+  // The copy of share `s` to GPU `gpu`; a share may have fewer chunks than others.
+  const auto add = [&](std::size_t s, int chunk, std::size_t leg, int link, int gpu) {
+    const SpreadShare& share = plan.shares[s];
+    const std::uint64_t done = static_cast<std::uint64_t>(chunk) * share.chunk_bytes;
+    if (done >= share.bytes) return;
+    Step step;
+    step.queue = static_cast<int>(s * legs + leg);
+    step.link = link;
+    step.from.offset = share.offset + done;
+    step.to = {.buffer = BufferKind::output, .owner = gpu, .offset = step.from.offset};
+    step.bytes = std::min(share.chunk_bytes, share.bytes - done);
+    if (leg == 0) {
+      feeds[s] = schedule.add(step, {});
+    } else {
+      step.from = schedule.steps[static_cast<std::size_t>(feeds[s])].to;
+      schedule.add(step, {&feeds[s], 1});
+    }
+  };
+  for (int chunk = 0; chunk < plan.chunks; ++chunk) {
+    for (std::size_t s = 0; s < plan.shares.size(); ++s) {
+      const SpreadTree& tree = trees.trees[plan.shares[s].tree];
+      add(s, chunk, 0, tree.feed, tree.gpu);
+    }
+    for (std::size_t s = 0; s < plan.shares.size(); ++s) {
+      const SpreadTree& tree = trees.trees[plan.shares[s].tree];
+      std::size_t leg = 0;
+      for (const int gpu : trees.gpus)
+        if (gpu != tree.gpu) {
+          add(s, chunk, leg + 1, tree.forward[leg], gpu);
+          ++leg;
+        }
+    }
+  }
+  return schedule;
+}
+
 }  // namespace polypath

@@ -5,6 +5,7 @@
 //
 //   make_spread_trees()  which GPUs may feed, and at which rates: once for each set of ends; slow
 //   plan_spread()        parts and chunks for a size; fast
+//   make_schedule()      the copies
 //
 // A tree is a link from the source to a feeder, and the links from there to all others. What trees
 // get when all carry data is the max-min fair rate (plan/flow.hpp) of routes with these legs.
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "plan/plan.hpp"
+#include "plan/schedule.hpp"
 
 namespace polypath {
 
@@ -72,5 +74,10 @@ struct SpreadPlan {
 /// bytes. `chunk_bytes`: 0: the best.
 SpreadPlan plan_spread(const Node& node, const SpreadTrees& trees, std::uint64_t bytes,
                        std::uint64_t chunk_bytes, bool explains = false);
+
+/// The copies of a plan that is not native, with a queue for each leg: those of one share after
+/// those of another, its feed first. A place of the output belongs to the GPU `owner`. All links of
+/// the source start a chunk before any GPU sends one on.
+Schedule make_schedule(const SpreadTrees& trees, const SpreadPlan& plan);
 
 }  // namespace polypath

@@ -1,7 +1,8 @@
 // The schedule of a transfer stands alone: it holds every order that is needed, and equal plans
 // give equal schedules.
-#include "plan/schedule.hpp"
+#include "plan/transfer_schedule.hpp"
 
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,9 +10,12 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/units.hpp"
 #include "plan_inputs.hpp"
+#include "schedule_order.hpp"
 
 namespace polypath {
 namespace {
@@ -19,7 +23,7 @@ namespace {
 struct Planned {
   Node node;
   Plan plan;
-  Schedule schedule;
+  GroupSchedule schedule;
 };
 
 Planned planned(std::uint64_t seed) {
@@ -48,14 +52,22 @@ TransferSchedule example() {
 }
 
 /// All steps that have completed before step `index` starts.
-std::set<int> before(const TransferSchedule& transfer, int index) {
+std::set<int> before(const Schedule& schedule, int index) {
   std::set<int> all;
   std::vector<int> todo{index};
+  const auto add = [&](int earlier) {
+    if (all.insert(earlier).second) todo.push_back(earlier);
+  };
   while (!todo.empty()) {
-    const Step& step = transfer.steps[static_cast<std::size_t>(todo.back())];
+    const int next = todo.back();
     todo.pop_back();
-    for (const int earlier : step.after)
-      if (earlier != kNoStep && all.insert(earlier).second) todo.push_back(earlier);
+    const Step& step = schedule.steps[static_cast<std::size_t>(next)];
+    for (const int earlier : schedule.after(step)) add(earlier);
+    for (int i = next - 1; i >= 0; --i)
+      if (schedule.steps[static_cast<std::size_t>(i)].queue == step.queue) {
+        add(i);
+        break;
+      }
   }
   return all;
 }
@@ -78,18 +90,21 @@ TEST(Schedule, MovesEveryByteOnceOverTheLinksOfThePlan) {
       if (expected.split()) ++split;
       std::map<int, std::map<std::uint64_t, std::uint64_t>> moved;  // by link: offset, bytes
       for (const Step& step : expected.steps) {
-        const RouteShare& share = transfer.routes.at(static_cast<std::size_t>(step.route));
-        ASSERT_EQ(step.link, share.route.legs.at(static_cast<std::size_t>(step.leg)));
-        EXPECT_EQ(step.from.buffer, step.leg == 0 ? BufferKind::source : BufferKind::ring);
-        EXPECT_EQ(step.to.buffer, step.leg == 0 && share.route.staged() ? BufferKind::ring
-                                                                        : BufferKind::destination);
-        if (step.leg == 0 && share.route.staged()) {
+        const RouteShare& share = transfer.routes.at(route_of(step));
+        const std::size_t leg = leg_of(step);
+        ASSERT_EQ(step.link, share.route.legs.at(leg));
+        EXPECT_EQ(step.from.buffer, leg == 0 ? BufferKind::input : BufferKind::scratch);
+        EXPECT_EQ(step.to.buffer,
+                  leg == 0 && share.route.staged() ? BufferKind::scratch : BufferKind::output);
+        if (leg == 0 && share.route.staged()) {
           EXPECT_LE(step.to.offset + step.bytes, PlanOptions{}.chunks.rings.bytes_of(share.route));
         }
-        const std::uint64_t at = step.leg == 0 ? step.from.offset : step.to.offset;
+        const std::uint64_t at = leg == 0 ? step.from.offset : step.to.offset;
         EXPECT_TRUE(moved[step.link].emplace(at, step.bytes).second);
-        if (step.leg == 1) {
-          const Step& writer = expected.steps.at(static_cast<std::size_t>(step.after[1]));
+        if (leg == 1) {
+          ASSERT_EQ(step.after.count, 1);
+          const Step& writer =
+              expected.steps.at(static_cast<std::size_t>(expected.after(step).front()));
           EXPECT_EQ(writer.from.offset, step.to.offset);
           EXPECT_EQ(writer.to, step.from);
           EXPECT_EQ(writer.bytes, step.bytes);
@@ -120,9 +135,11 @@ TEST(Schedule, OrdersWhatTouchesTheSameStagingMemory) {
       for (std::size_t i = 0; i < steps.size(); ++i) {
         const std::set<int> earlier = before(*transfer, static_cast<int>(i));
         for (std::size_t j = 0; j < i; ++j) {
-          if (steps[i].route != steps[j].route) continue;
-          const auto touches = [](const Step& step) { return step.leg == 0 ? step.to : step.from; };
-          if (touches(steps[i]).buffer != BufferKind::ring ||
+          if (route_of(steps[i]) != route_of(steps[j])) continue;
+          const auto touches = [](const Step& step) {
+            return leg_of(step) == 0 ? step.to : step.from;
+          };
+          if (touches(steps[i]).buffer != BufferKind::scratch ||
               !overlap(touches(steps[i]), steps[i].bytes, touches(steps[j]), steps[j].bytes))
             continue;
           // Two readers of a slot, or a writer and any other step.
@@ -139,22 +156,13 @@ TEST(Schedule, StepsWaitForEarlierStepsOfTheirRoute) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     for (const auto& transfer : planned(seed).schedule.transfers) {
-      std::map<std::pair<int, int>, int> last;
+      ASSERT_NO_FATAL_FAILURE(expect_ordered(*transfer));
       std::set<int> awaited;
-      for (std::size_t i = 0; i < transfer->steps.size(); ++i) {
-        const Step& step = transfer->steps[i];
-        const auto before = last.find({step.route, step.leg});
-        EXPECT_EQ(step.after[0], before == last.end() ? kNoStep : before->second);
-        last[{step.route, step.leg}] = static_cast<int>(i);
-        if (step.after[1] == kNoStep) continue;
-        ASSERT_LT(step.after[1], static_cast<int>(i));
-        const Step& other = transfer->steps[static_cast<std::size_t>(step.after[1])];
-        EXPECT_EQ(other.route, step.route);
-        EXPECT_NE(other.leg, step.leg);
-        EXPECT_TRUE(awaited.insert(step.after[1]).second) << "one wait a step";
-      }
-      for (std::size_t i = 0; i < transfer->steps.size(); ++i)
-        EXPECT_EQ(transfer->steps[i].awaited, awaited.contains(static_cast<int>(i)));
+      for (const Step& step : transfer->steps)
+        for (const int other : transfer->after(step)) {
+          EXPECT_EQ(route_of(transfer->steps[static_cast<std::size_t>(other)]), route_of(step));
+          EXPECT_TRUE(awaited.insert(other).second) << "one wait a step";
+        }
     }
   }
 }
@@ -162,15 +170,14 @@ TEST(Schedule, StepsWaitForEarlierStepsOfTheirRoute) {
 TEST(Schedule, IssuesEachStepOnceDirectCopiesFirst) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    const Schedule schedule = planned(seed).schedule;
+    const GroupSchedule schedule = planned(seed).schedule;
     std::vector<int> next(schedule.transfers.size());
     bool staged = false;
     for (const auto [transfer, step] : schedule.order) {
       const TransferSchedule& transfer_schedule =
           *schedule.transfers[static_cast<std::size_t>(transfer)];
       EXPECT_EQ(step, next[static_cast<std::size_t>(transfer)]++);
-      const auto route =
-          static_cast<std::size_t>(transfer_schedule.steps[static_cast<std::size_t>(step)].route);
+      const auto route = route_of(transfer_schedule.steps[static_cast<std::size_t>(step)]);
       if (transfer_schedule.routes[route].staged()) staged = true;
       EXPECT_EQ(transfer_schedule.routes[route].staged(), staged);
     }
@@ -182,7 +189,7 @@ TEST(Schedule, IssuesEachStepOnceDirectCopiesFirst) {
 TEST(Schedule, PlanWithoutRoutes_IsOneDriverCopy) {
   Plan plan;
   plan.transfers.push_back({{MemoryId::gpu(0), MemoryId::gpu(1), kMiB}, {}, {}});
-  const Schedule schedule = make_schedule(plan, {});
+  const GroupSchedule schedule = make_schedule(plan, {});
   ASSERT_EQ(schedule.order.size(), 1u);
   const Step& step = schedule.transfers.at(0)->steps.at(0);
   EXPECT_EQ(step.link, kNoLink);
@@ -239,18 +246,15 @@ TEST(Schedule, AnyChangeMakesItAnother) {
        [](TransferSchedule& variant) { variant.steps.push_back(variant.steps.back()); }},
       {"order of steps",
        [](TransferSchedule& variant) { std::swap(variant.steps[1], variant.steps[2]); }},
-      {"route of a step", [](TransferSchedule& variant) { ++variant.steps[1].route; }},
-      {"leg of a step", [](TransferSchedule& variant) { variant.steps[1].leg = 1; }},
+      {"queue of a step", [](TransferSchedule& variant) { ++variant.steps[1].queue; }},
       {"link of a step", [](TransferSchedule& variant) { ++variant.steps[1].link; }},
       {"offset that is read", [](TransferSchedule& variant) { ++variant.steps[1].from.offset; }},
       {"offset that is written", [](TransferSchedule& variant) { ++variant.steps[1].to.offset; }},
       {"buffer",
-       [](TransferSchedule& variant) { variant.steps[1].to.buffer = BufferKind::destination; }},
+       [](TransferSchedule& variant) { variant.steps[1].to.buffer = BufferKind::output; }},
       {"bytes of a step", [](TransferSchedule& variant) { --variant.steps[1].bytes; }},
-      {"order in the leg",
-       [](TransferSchedule& variant) { variant.steps.back().after[0] = kNoStep; }},
-      {"order of the legs",
-       [](TransferSchedule& variant) { variant.steps.back().after[1] = kNoStep; }},
+      {"wait of a step", [](TransferSchedule& variant) { variant.steps.back().after.count = 0; }},
+      {"what it waits for", [](TransferSchedule& variant) { --variant.waits.back(); }},
   };
   for (const auto& [what, change] : changes) {
     SCOPED_TRACE(what);
@@ -261,6 +265,176 @@ TEST(Schedule, AnyChangeMakesItAnother) {
     EXPECT_NE(changed, schedule);
     EXPECT_NE(changed.hash, schedule.hash);
   }
+}
+
+// ---- on memory ----------------------------------------------------------------------------------
+
+enum class Fault : std::uint8_t {
+  none,
+  no_wait_for_chunk,  ///< leg 1 does not wait for its chunk
+  no_wait_for_slot,   ///< leg 0 does not wait for the readers of what it writes
+  no_order_in_leg,    ///< the chunks of a leg pass each other
+  one_slot,           ///< all chunks use the first slot of their ring
+  step_left_out,
+  step_twice,
+  wrong_offset,   ///< a copy ends where another one begins
+  unequal_bytes,  ///< a byte of a chunk goes missing on its way
+};
+
+/// A few KiB over random routes, in chunks of some bytes through rings of a few slots. A ring holds a
+/// chunk, as the planner sees to.
+Plan small_plan(Random& random, RingLimits& limits) {
+  const Node node = random_node(random);
+  Plan plan;
+  TransferPlan& transfer = plan.transfers.emplace_back();
+  transfer.request = {MemoryId::gpu(0), MemoryId::gpu(1), 0};
+  limits.gpu = limits.host = static_cast<std::uint64_t>(pick(random, 200, 700));
+  for (const Route& route : find_routes(node, transfer.request.src, transfer.request.dst, {})) {
+    if (!transfer.routes.empty() && random() % 3 == 0) continue;
+    RouteShare share;
+    share.route = route;
+    share.offset = transfer.request.bytes;
+    share.bytes = static_cast<std::uint64_t>(pick(random, 1, 2000));
+    share.chunk_bytes =
+        route.staged() ? static_cast<std::uint64_t>(pick(random, 20, 200)) : share.bytes;
+    share.chunks = static_cast<int>((share.bytes + share.chunk_bytes - 1) / share.chunk_bytes);
+    share.slots = pick(random, 0, 5);
+    transfer.request.bytes += share.bytes;
+    transfer.routes.push_back(share);
+  }
+  return plan;
+}
+
+/// Does `change` to a random step that `which` takes, if there is one.
+void change_one(Random& random, Schedule& schedule, const std::function<bool(const Step&)>& which,
+                const std::function<void(Step&)>& change) {
+  std::vector<std::size_t> fitting;
+  for (std::size_t i = 0; i < schedule.steps.size(); ++i)
+    if (which(schedule.steps[i])) fitting.push_back(i);
+  if (!fitting.empty()) change(schedule.steps[fitting[random() % fitting.size()]]);
+}
+
+void plant(Fault fault, Random& random, Schedule& schedule) {
+  const auto any = [](const Step&) { return true; };
+  const auto waits = [](std::size_t leg) {
+    return [leg](const Step& step) { return leg_of(step) == leg && step.after.count > 0; };
+  };
+  const auto forget = [](Step& step) { step.after.count = 0; };
+  switch (fault) {
+    case Fault::none: break;
+    case Fault::no_wait_for_chunk: change_one(random, schedule, waits(1), forget); break;
+    case Fault::no_wait_for_slot: change_one(random, schedule, waits(0), forget); break;
+    case Fault::no_order_in_leg:
+      for (Step& step : schedule.steps)
+        if (leg_of(step) == 0) step.queue = schedule.queues++;
+      break;
+    case Fault::one_slot:
+      for (Step& step : schedule.steps)
+        for (Place* const place : {&step.from, &step.to})
+          if (place->buffer == BufferKind::scratch) place->offset = 0;
+      break;
+    case Fault::step_left_out:
+      change_one(random, schedule, any, [](Step& step) { step.bytes = 0; });
+      break;
+    case Fault::step_twice: {
+      const Step step = schedule.steps[random() % schedule.steps.size()];
+      schedule.steps.push_back(step);
+      break;
+    }
+    case Fault::wrong_offset:
+      change_one(random, schedule, any, [](Step& step) { step.to.offset += step.bytes; });
+      break;
+    case Fault::unequal_bytes:
+      change_one(random, schedule, any, [](Step& step) { --step.bytes; });
+      break;
+  }
+}
+
+/// Runs the steps in a random order on memory of this program. Whether each byte arrives where it
+/// should and is written once, and no step leaves its buffer.
+bool is_moved(std::uint64_t seed, Fault fault) {
+  Random random(seed);
+  RingLimits limits;
+  const Plan plan = small_plan(random, limits);
+  TransferSchedule schedule = *make_schedule(plan, limits).transfers.front();
+  plant(fault, random, schedule);
+
+  using Bytes = std::vector<std::uint16_t>;  // wider than a byte: no value twice
+  Bytes source(schedule.request.bytes);
+  for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<std::uint16_t>(i + 1);
+  Bytes destination(source.size(), 0);
+  std::vector<Bytes> rings(schedule.routes.size(), Bytes(limits.gpu, 0));
+  std::vector<int> written(destination.size(), 0);
+  const auto buffer_of = [&](const Place& place) -> Bytes& {
+    if (place.buffer == BufferKind::scratch) return rings[static_cast<std::size_t>(place.owner)];
+    return place.buffer == BufferKind::input ? source : destination;
+  };
+  bool is_inside = true;
+  const std::size_t done = run_in_any_order(schedule, random, [&](const Step& step) {
+    const Bytes& from = buffer_of(step.from);
+    Bytes& to = buffer_of(step.to);
+    if (step.from.offset + step.bytes > from.size() || step.to.offset + step.bytes > to.size()) {
+      is_inside = false;
+      return;
+    }
+    for (std::uint64_t i = 0; i < step.bytes; ++i) {
+      to[step.to.offset + i] = from[step.from.offset + i];
+      if (step.to.buffer == BufferKind::output) ++written[step.to.offset + i];
+    }
+  });
+  return is_inside && done == schedule.steps.size() && destination == source &&
+         std::ranges::all_of(written, [](int times) { return times == 1; });
+}
+
+TEST(Schedule, InAnyOrder_MovesEveryByteOnce) {
+  for (std::uint64_t seed = 0; seed < 400; ++seed)
+    ASSERT_TRUE(is_moved(seed, Fault::none)) << "seed " << seed;
+}
+
+class ScheduleMutants : public testing::TestWithParam<std::pair<Fault, const char*>> {};
+
+TEST_P(ScheduleMutants, MakesRunsFail) {
+  int failures = 0;
+  for (std::uint64_t seed = 0; seed < 400; ++seed)
+    failures += is_moved(seed, GetParam().first) ? 0 : 1;
+  EXPECT_GE(failures, 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ScheduleMutants,
+                         testing::Values(std::pair(Fault::no_wait_for_chunk, "NoWaitForChunk"),
+                                         std::pair(Fault::no_wait_for_slot, "NoWaitForSlot"),
+                                         std::pair(Fault::no_order_in_leg, "NoOrderInLeg"),
+                                         std::pair(Fault::one_slot, "OneSlot"),
+                                         std::pair(Fault::step_left_out, "StepLeftOut"),
+                                         std::pair(Fault::step_twice, "StepTwice"),
+                                         std::pair(Fault::wrong_offset, "WrongOffset"),
+                                         std::pair(Fault::unequal_bytes, "UnequalBytes")),
+                         [](const auto& param_info) {
+                           return std::string(param_info.param.second);
+                         });
+
+/// What expect_ordered() finds, of schedules that are each wrong in one way.
+TEST(ScheduleOrder, FindsCyclesAndStrayWaits) {
+  const auto finds = [](const std::function<void(TransferSchedule&)>& change) {
+    TransferSchedule schedule = example();
+    change(schedule);
+    testing::TestPartResultArray results;
+    const testing::ScopedFakeTestPartResultReporter reporter(
+        testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &results);
+    expect_ordered(schedule);
+    return results.size() > 0;
+  };
+  EXPECT_FALSE(finds([](TransferSchedule&) {}));
+  EXPECT_TRUE(finds([](TransferSchedule& wrong) {
+    wrong.waits[0] = static_cast<int>(wrong.steps.size()) - 1;  // a cycle
+  }));
+  EXPECT_TRUE(finds([](TransferSchedule& wrong) { wrong.waits[0] = -1; }));
+  EXPECT_TRUE(finds([](TransferSchedule& wrong) {  // of its own queue
+    wrong.waits.back() = static_cast<int>(wrong.steps.size()) - 3;
+    wrong.steps[wrong.steps.size() - 3].queue = wrong.steps.back().queue;
+  }));
+  EXPECT_TRUE(finds([](TransferSchedule& wrong) { ++wrong.queues; }));
+  EXPECT_TRUE(finds([](TransferSchedule& wrong) { wrong.steps[0].is_awaited = true; }));
 }
 
 }  // namespace

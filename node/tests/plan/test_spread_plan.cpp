@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <numeric>
 
 #include "base/units.hpp"
 #include "plan/spread_plan.hpp"
+#include "schedule_order.hpp"
 #include "topology/node_file.hpp"
 
 namespace polypath {
@@ -115,6 +118,68 @@ TEST_F(SpreadPlanTest, ChunkSize_IsFollowed) {
   const SpreadTrees trees = make_spread_trees(node, host, all, 0);
   EXPECT_EQ(plan_spread(node, trees, kGiB, 4 * kMiB).chunks, 64);
   EXPECT_EQ(plan_spread(node, trees, kGiB, 64 * kKiB).chunks, kMaxSpreadChunks);
+}
+
+/// Runs the copies of a spread of some bytes in a random order. Whether each byte is written once
+/// on each GPU, and is right; `change` may spoil the schedule.
+bool is_spread(const Node& node, std::uint64_t seed, const std::function<void(Schedule&)>& change) {
+  Random random(seed);
+  const SpreadTrees trees = make_spread_trees(
+      node, random() % 2 == 0 ? MemoryId::host(0) : MemoryId::gpu(3), {0, 1, 2}, random() % 4);
+  SpreadPlan plan;
+  for (std::size_t tree = 0; tree < trees.trees.size(); ++tree) {
+    SpreadShare share{.tree = tree, .offset = plan.bytes};
+    share.bytes = static_cast<std::uint64_t>(pick(random, 1, 300));
+    share.chunk_bytes = static_cast<std::uint64_t>(pick(random, 10, 100));
+    plan.chunks = std::max(
+        plan.chunks, static_cast<int>((share.bytes + share.chunk_bytes - 1) / share.chunk_bytes));
+    plan.bytes += share.bytes;
+    plan.shares.push_back(share);
+  }
+  Schedule schedule = make_schedule(trees, plan);
+  expect_ordered(schedule);
+  change(schedule);
+
+  std::vector<int> source(plan.bytes);
+  std::iota(source.begin(), source.end(), 1);
+  std::map<int, std::vector<int>> destinations;
+  std::map<int, std::vector<int>> written;
+  for (const int gpu : trees.gpus) {
+    destinations[gpu].resize(source.size(), 0);
+    written[gpu].resize(source.size(), 0);
+  }
+  const std::size_t done = run_in_any_order(schedule, random, [&](const Step& step) {
+    const std::vector<int>& from =
+        step.from.buffer == BufferKind::input ? source : destinations.at(step.from.owner);
+    for (std::uint64_t i = 0; i < step.bytes; ++i) {
+      destinations.at(step.to.owner).at(step.to.offset + i) = from.at(step.from.offset + i);
+      ++written.at(step.to.owner).at(step.to.offset + i);
+    }
+  });
+  return done == schedule.steps.size() && std::ranges::all_of(trees.gpus, [&](int gpu) {
+           return destinations[gpu] == source &&
+                  std::ranges::all_of(written[gpu], [](int times) { return times == 1; });
+         });
+}
+
+TEST_F(SpreadPlanTest, Schedule_BringsEveryByteOnceToAll) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed)
+    ASSERT_TRUE(is_spread(node, seed, [](Schedule&) {})) << "seed " << seed;
+}
+
+TEST_F(SpreadPlanTest, SpoiltSchedule_IsFound) {
+  const auto failures = [&](const std::function<void(Schedule&)>& change) {
+    int count = 0;
+    for (std::uint64_t seed = 0; seed < 50; ++seed) count += is_spread(node, seed, change) ? 0 : 1;
+    return count;
+  };
+  EXPECT_GE(failures([](Schedule& schedule) { schedule.steps.back().after.count = 0; }), 5);
+  EXPECT_EQ(failures([](Schedule& schedule) { schedule.steps.pop_back(); }), 50);
+  EXPECT_EQ(failures([](Schedule& schedule) { --schedule.steps.back().bytes; }), 50);
+  EXPECT_EQ(failures([](Schedule& schedule) {
+              schedule.steps.back().to.owner = schedule.steps.back().from.owner;
+            }),
+            50);
 }
 
 }  // namespace

@@ -79,29 +79,29 @@ class Flat {
   }
 
   /// From `from` of `sender` to `to` of another rank. `slot`: which piece of host memory.
-  void send(int stage, std::uint64_t chunk, int sender, const CollectivePlace& from,
-            const CollectivePlace& to, std::uint64_t elements) {
+  void send(int stage, std::uint64_t chunk, int sender, const Place& from, const Place& to,
+            std::uint64_t elements) {
     if (!by_host_) {
-      builder_.copy(stage, kOut, {from}, to, elements);
+      builder_.copy(stage, kOut, from, to, elements);
       return;
     }
     const auto between =
-        builder_.near_host(sender, piece(hosted_, chunk, sender * (ranks_ + 1) + to.rank));
-    builder_.copy(stage, kOut, {from}, between, elements);
-    builder_.copy(stage, kUp, {between}, to, elements);
+        builder_.near_host(sender, piece(hosted_, chunk, sender * (ranks_ + 1) + to.owner));
+    builder_.copy(stage, kOut, from, between, elements);
+    builder_.copy(stage, kUp, between, to, elements);
   }
 
   /// The same to several ranks: through host memory, down once.
-  void send_all(std::uint64_t chunk, int sender, const CollectivePlace& from,
-                const std::vector<CollectivePlace>& to, std::uint64_t elements) {
+  void send_all(std::uint64_t chunk, int sender, const Place& from, const std::vector<Place>& to,
+                std::uint64_t elements) {
     if (!by_host_) {
-      for (const CollectivePlace& target : to) builder_.copy(1, kOut, {from}, target, elements);
+      for (const Place& target : to) builder_.copy(1, kOut, from, target, elements);
       return;
     }
     const auto between =
         builder_.near_host(sender, piece(hosted_, chunk, sender * (ranks_ + 1) + ranks_));
-    if (!to.empty()) builder_.copy(1, kOut, {from}, between, elements);
-    for (const CollectivePlace& target : to) builder_.copy(1, kUp, {between}, target, elements);
+    if (!to.empty()) builder_.copy(1, kOut, from, between, elements);
+    for (const Place& target : to) builder_.copy(1, kUp, between, target, elements);
   }
 
   void first_stage(std::uint64_t i) {
@@ -125,17 +125,17 @@ class Flat {
       }
     for (int owner = 0; owner < ranks_; ++owner) {
       const ElementRange part = range(owner, i);
-      std::vector<Operand> operands;
+      std::vector<Place> operands;
       for (int rank = 0; rank < ranks_; ++rank)
-        operands.push_back({rank == owner
-                                ? builder_.input(owner, part.first)
-                                : ScheduleBuilder::scratch(owner, piece(received_, i, rank))});
-      builder_.reduce(0, kSum, owner, operands, {sum_of(owner, i)}, part.count);
+        operands.push_back(rank == owner
+                               ? builder_.input(owner, part.first)
+                               : ScheduleBuilder::scratch(owner, piece(received_, i, rank)));
+      builder_.reduce(0, kSum, owner, operands, sum_of(owner, i), part.count);
     }
   }
 
   /// Where the owner's sum goes.
-  [[nodiscard]] CollectivePlace sum_of(int owner, std::uint64_t i) const {
+  [[nodiscard]] Place sum_of(int owner, std::uint64_t i) const {
     const ElementRange part = range(owner, i);
     if (request_.op == CollectiveOp::reduce && owner != request_.root)
       return ScheduleBuilder::scratch(owner, piece(sums_, i, 0));
@@ -146,7 +146,7 @@ class Flat {
 
   /// The rank's own input, where its output wants it. Nothing when the call is in place.
   void keep(int rank, const ElementRange& part) {
-    builder_.copy(1, kOwn, {builder_.input(rank, part.first)}, builder_.output(rank, part.first),
+    builder_.copy(1, kOwn, builder_.input(rank, part.first), builder_.output(rank, part.first),
                   part.count);
   }
 
@@ -170,7 +170,7 @@ class Flat {
 
   /// Owners' results to all.
   void gather(std::uint64_t i) {
-    std::vector<std::vector<CollectivePlace>> to(static_cast<std::size_t>(ranks_));
+    std::vector<std::vector<Place>> to(static_cast<std::size_t>(ranks_));
     for (int k = 1; k < ranks_; ++k)
       for (int owner = 0; owner < ranks_; ++owner) {
         const int rank = turn(owner, k);
@@ -192,10 +192,10 @@ class Flat {
     for (int owner = 0; owner < ranks_; ++owner) {
       const ElementRange part = range(owner, i);
       const std::uint64_t own = part.first - slice(owner).first;
-      std::vector<CollectivePlace> to;
+      std::vector<Place> to;
       for (int k = 1; k < ranks_; ++k) to.push_back(builder_.output(turn(owner, k), part.first));
       send_all(i, owner, builder_.input(owner, own), to, part.count);
-      builder_.copy(1, kOwn, {builder_.input(owner, own)}, builder_.output(owner, part.first),
+      builder_.copy(1, kOwn, builder_.input(owner, own), builder_.output(owner, part.first),
                     part.count);
     }
   }

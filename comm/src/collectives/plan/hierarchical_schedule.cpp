@@ -146,12 +146,12 @@ class Hierarchical {
     std::size_t place = 0;
     for (const int rank : islands_[island]) {
       if (rank == to) continue;
-      builder_.copy(kReduce, queue_of(kReduce, to), {builder_.input(rank, part.first)},
+      builder_.copy(kReduce, queue_of(kReduce, to), builder_.input(rank, part.first),
                     ScheduleBuilder::scratch(to, slot(lane, i).received[place++]), part.count);
     }
     if (island != last_of_sum(lane, i)) return;
     for (const int rank : behind(island))
-      builder_.copy(kExchange, queue_of(kExchange, to), {builder_.input(rank, part.first)},
+      builder_.copy(kExchange, queue_of(kExchange, to), builder_.input(rank, part.first),
                     ScheduleBuilder::scratch(to, slot(lane, i).received[place++]), part.count);
   }
 
@@ -176,41 +176,37 @@ class Hierarchical {
   void sum(std::size_t island, std::uint64_t lane, std::uint64_t i) {
     const int at = leader(island, lane);
     const ElementRange part = range(lane, i);
-    std::vector<Operand> operands;
-    if (island > 0) operands.push_back({ScheduleBuilder::scratch(at, slot(lane, i).arrived), true});
+    std::vector<Place> operands;
+    if (island > 0) operands.push_back(ScheduleBuilder::scratch(at, slot(lane, i).arrived, true));
     std::size_t place = 0;
     for (const int rank : islands_[island])
-      operands.push_back({rank == at
-                              ? builder_.input(at, part.first)
-                              : ScheduleBuilder::scratch(at, slot(lane, i).received[place++])});
+      operands.push_back(rank == at
+                             ? builder_.input(at, part.first)
+                             : ScheduleBuilder::scratch(at, slot(lane, i).received[place++]));
     if (island == last_of_sum(lane, i)) {
       for (std::size_t later = behind(island).size(); later > 0; --later)
-        operands.push_back({ScheduleBuilder::scratch(at, slot(lane, i).received[place++])});
+        operands.push_back(ScheduleBuilder::scratch(at, slot(lane, i).received[place++]));
       finish_sum(at, operands, lane, i);
       return;
     }
-    const Operand partial{ScheduleBuilder::scratch(at, slot(lane, i).partial), true};
+    const Place partial = ScheduleBuilder::scratch(at, slot(lane, i).partial, true);
     builder_.reduce(island == 0 ? kReduce : kExchange, kSums, at, operands, partial, part.count);
     const int next = leader(island + 1, lane);
     builder_.copy(kExchange, queue_of(kExchange, next), partial,
-                  ScheduleBuilder::scratch(next, slot(lane, i).arrived), part.count);
+                  ScheduleBuilder::scratch(next, slot(lane, i).arrived, true), part.count);
   }
 
-  void finish_sum(int at, const std::vector<Operand>& operands, std::uint64_t lane,
-                  std::uint64_t i) {
+  void finish_sum(int at, const std::vector<Place>& operands, std::uint64_t lane, std::uint64_t i) {
     const ElementRange part = range(lane, i);
     if (!request_.by_parts()) {
-      builder_.reduce(kExchange, kSums, at, operands, {builder_.output(at, part.first)},
-                      part.count);
+      builder_.reduce(kExchange, kSums, at, operands, builder_.output(at, part.first), part.count);
       return;
     }
     const int owner = static_cast<int>(lane);
-    const CollectivePlace result = builder_.output(owner, part.first - of_lane(lane).first);
-    const CollectivePlace sum =
-        at == owner ? result : ScheduleBuilder::scratch(at, slot(lane, i).partial);
-    builder_.reduce(kExchange, kSums, at, operands, {sum}, part.count);
-    if (at != owner)
-      builder_.copy(kExchange, queue_of(kExchange, owner), {sum}, result, part.count);
+    const Place result = builder_.output(owner, part.first - of_lane(lane).first);
+    const Place sum = at == owner ? result : ScheduleBuilder::scratch(at, slot(lane, i).partial);
+    builder_.reduce(kExchange, kSums, at, operands, sum, part.count);
+    if (at != owner) builder_.copy(kExchange, queue_of(kExchange, owner), sum, result, part.count);
   }
 
   /// The result from the leader of the island after to this island's.
@@ -218,7 +214,7 @@ class Hierarchical {
     const int from = leader(island + 1, lane);
     const int to = leader(island, lane);
     const std::uint64_t first = range(lane, i).first;
-    builder_.copy(kExchange, queue_of(kExchange, to), {builder_.output(from, first)},
+    builder_.copy(kExchange, queue_of(kExchange, to), builder_.output(from, first),
                   builder_.output(to, first), range(lane, i).count);
   }
 
@@ -227,7 +223,7 @@ class Hierarchical {
     const std::uint64_t first = range(lane, i).first;
     for (const int rank : islands_[island])
       if (rank != from)
-        builder_.copy(kBroadcast, queue_of(kBroadcast, rank), {builder_.output(from, first)},
+        builder_.copy(kBroadcast, queue_of(kBroadcast, rank), builder_.output(from, first),
                       builder_.output(rank, first), range(lane, i).count);
   }
 
@@ -237,7 +233,7 @@ class Hierarchical {
   void give(std::uint64_t lane, std::uint64_t i) {
     const int owner = static_cast<int>(lane);
     const ElementRange part = range(lane, i);
-    const Operand own{builder_.input(owner, part.first - of_lane(lane).first)};
+    const Place own = builder_.input(owner, part.first - of_lane(lane).first);
     for (std::size_t island = 0; island < islands_.size(); ++island) {
       if (island == home(lane).island) continue;
       const int to = leader(island, lane);

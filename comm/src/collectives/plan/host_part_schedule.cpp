@@ -84,15 +84,15 @@ class HostPart {
   }
 
   /// Where the owner takes what `sender` gives.
-  [[nodiscard]] CollectivePlace received(std::size_t chunk, int owner, int sender) const {
+  [[nodiscard]] Place received(std::size_t chunk, int owner, int sender) const {
     const int which = (sender - owner + ranks_) % ranks_ - 1;
     const std::size_t slot = chunk % kScratchSlots * static_cast<std::size_t>(ranks_ - 1);
     return ScheduleBuilder::scratch(owner, received_[slot + static_cast<std::size_t>(which)]);
   }
 
-  [[nodiscard]] CollectivePlace hosted(std::size_t chunk, int host, int owner) const {
+  [[nodiscard]] Place hosted(std::size_t chunk, int host, int owner) const {
     const std::uint64_t before = slice(chunk, owner).first - chunks_[chunk].first;
-    return {CollectiveBuffer::host, host, hosted_[chunk] + before * size_of(request_.type)};
+    return {BufferKind::host, false, host, hosted_[chunk] + before * size_of(request_.type)};
   }
 
   [[nodiscard]] int near_host(int rank) const {
@@ -105,16 +105,16 @@ class HostPart {
       for (int rank = 0; rank < ranks_; ++rank) {
         const int owner = (rank + k) % ranks_;
         const ElementRange part = slice(chunk, owner);
-        builder_.copy(0, kOut + (k - 1) % kMaxOutstanding, {builder_.input(rank, part.first)},
+        builder_.copy(0, kOut + (k - 1) % kMaxOutstanding, builder_.input(rank, part.first),
                       received(chunk, owner, rank), part.count);
       }
     for (int owner = 0; owner < ranks_; ++owner) {
       const ElementRange part = slice(chunk, owner);
-      std::vector<Operand> operands;
+      std::vector<Place> operands;
       for (int rank = 0; rank < ranks_; ++rank)
-        operands.push_back(
-            {rank == owner ? builder_.input(owner, part.first) : received(chunk, owner, rank)});
-      builder_.reduce(0, kSum, owner, operands, {builder_.output(owner, part.first)}, part.count);
+        operands.push_back(rank == owner ? builder_.input(owner, part.first)
+                                         : received(chunk, owner, rank));
+      builder_.reduce(0, kSum, owner, operands, builder_.output(owner, part.first), part.count);
     }
   }
 
@@ -127,7 +127,7 @@ class HostPart {
         for (int rank = 0; rank < ranks_; ++rank)
           is_read = is_read || (rank != owner && near_host(rank) == host);
         if (is_read)
-          builder_.copy(1, kDown + host, {builder_.output(owner, part.first)},
+          builder_.copy(1, kDown + host, builder_.output(owner, part.first),
                         hosted(chunk, host, owner), part.count);
       }
     }

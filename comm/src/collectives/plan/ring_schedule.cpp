@@ -72,19 +72,18 @@ class Ring {
       const ElementRange part = range(loop, slice);
       const int from = ring_[p];
       const int to = ring_[(p + 1) % n];
-      const auto arrived = ScheduleBuilder::scratch(to, piece(arrived_, loop, round));
-      const Operand source =
+      const Place arrived =
+          ScheduleBuilder::scratch(to, piece(arrived_, loop, round), /*partial=*/round > 0);
+      const Place source =
           round == 0
-              ? Operand{builder_.input(from, part.first)}
-              : Operand{ScheduleBuilder::scratch(from, piece(partial_, loop, round - 1)), true};
+              ? builder_.input(from, part.first)
+              : ScheduleBuilder::scratch(from, piece(partial_, loop, round - 1), /*partial=*/true);
       builder_.copy(0, kRingOut, source, arrived, part.count);
       const bool last = round + 2 == n;
-      const Operand sum =
-          last ? Operand{builder_.output(to, part.first)}
-               : Operand{ScheduleBuilder::scratch(to, piece(partial_, loop, round)), true};
-      builder_.reduce(0, kRingSum, to,
-                      {{arrived, source.partial}, {builder_.input(to, part.first)}}, sum,
-                      part.count);
+      const Place sum =
+          last ? builder_.output(to, part.first)
+               : ScheduleBuilder::scratch(to, piece(partial_, loop, round), /*partial=*/true);
+      builder_.reduce(0, kRingSum, to, {arrived, builder_.input(to, part.first)}, sum, part.count);
     }
   }
 
@@ -92,7 +91,7 @@ class Ring {
     const std::size_t n = ring_.size();
     for (std::size_t p = 0; p < n; ++p) {
       const ElementRange part = range(loop, (p + n - round) % n);
-      builder_.copy(1, kRingOut, {builder_.output(ring_[p], part.first)},
+      builder_.copy(1, kRingOut, builder_.output(ring_[p], part.first),
                     builder_.output(ring_[(p + 1) % n], part.first), part.count);
     }
   }

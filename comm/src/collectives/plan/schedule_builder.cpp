@@ -42,12 +42,12 @@ ScheduleBuilder::ScheduleBuilder(const Node& node, const CollectiveRequest& requ
   schedule_.stages = std::move(stages);
 }
 
-CollectivePlace ScheduleBuilder::input(int rank, std::uint64_t element) const {
-  return {CollectiveBuffer::input, rank, element * size_of(schedule_.request.type)};
+Place ScheduleBuilder::input(int rank, std::uint64_t element) const {
+  return {BufferKind::input, false, rank, element * size_of(schedule_.request.type)};
 }
 
-CollectivePlace ScheduleBuilder::output(int rank, std::uint64_t element) const {
-  return {CollectiveBuffer::output, rank, element * size_of(schedule_.request.type)};
+Place ScheduleBuilder::output(int rank, std::uint64_t element) const {
+  return {BufferKind::output, false, rank, element * size_of(schedule_.request.type)};
 }
 
 namespace {
@@ -73,14 +73,14 @@ std::uint64_t ScheduleBuilder::allot_host(std::uint64_t elements, bool partial) 
   return allot(schedule_.host_bytes, elements, type_of(schedule_.request, partial));
 }
 
-CollectivePlace ScheduleBuilder::near_host(int rank, std::uint64_t offset) const {
+Place ScheduleBuilder::near_host(int rank, std::uint64_t offset) const {
   const int gpu = schedule_.request.gpus[static_cast<std::size_t>(rank)];
-  return {CollectiveBuffer::host, node_.gpus[static_cast<std::size_t>(gpu)].numa, offset};
+  return {BufferKind::host, false, node_.gpus[static_cast<std::size_t>(gpu)].numa, offset};
 }
 
-MemoryId ScheduleBuilder::memory_of(const CollectivePlace& place) const {
-  if (place.buffer == CollectiveBuffer::host) return MemoryId::host(place.rank);
-  return MemoryId::gpu(schedule_.request.gpus[static_cast<std::size_t>(place.rank)]);
+MemoryId ScheduleBuilder::memory_of(const Place& place) const {
+  if (place.buffer == BufferKind::host) return MemoryId::host(place.owner);
+  return MemoryId::gpu(schedule_.request.gpus[static_cast<std::size_t>(place.owner)]);
 }
 
 int ScheduleBuilder::link_between(MemoryId from, MemoryId to) {
@@ -92,17 +92,17 @@ int ScheduleBuilder::link_between(MemoryId from, MemoryId to) {
   return link;
 }
 
-ScheduleBuilder::Use& ScheduleBuilder::use_of(const CollectivePlace& place) {
-  const bool is_input = place.buffer == CollectiveBuffer::output && !schedule_.request.by_parts();
-  const auto buffer = is_input ? CollectiveBuffer::input : place.buffer;
-  const std::uint64_t key = place.offset << 12 | static_cast<std::uint64_t>(place.rank) << 4 |
+ScheduleBuilder::Use& ScheduleBuilder::use_of(const Place& place) {
+  const bool is_input = place.buffer == BufferKind::output && !schedule_.request.by_parts();
+  const auto buffer = is_input ? BufferKind::input : place.buffer;
+  const std::uint64_t key = place.offset << 12 | static_cast<std::uint64_t>(place.owner) << 4 |
                             static_cast<std::uint64_t>(buffer);
   const std::size_t index = places_.at(key);
   if (index == uses_.size()) uses_.emplace_back();
   return uses_[index];
 }
 
-CollectivePlace ScheduleBuilder::land(int from, int queue, int to) {
+Place ScheduleBuilder::land(int from, int queue, int to) {
   const std::size_t index =
       senders_.at(pair_key(to, queue) | static_cast<std::uint64_t>(from) << 48);
   if (index == landings_.size()) landings_.push_back({rings_[static_cast<std::size_t>(to)]++});
@@ -115,71 +115,64 @@ CollectivePlace ScheduleBuilder::land(int from, int queue, int to) {
   return scratch(to, slots_[landing.ring][landing.uses++ % kLandingSlots]);
 }
 
-void ScheduleBuilder::copy(int stage, int queue, const Operand& from, const CollectivePlace& to,
+void ScheduleBuilder::copy(int stage, int queue, const Place& from, const Place& to,
                            std::uint64_t elements) {
   if (elements == 0) return;
-  if (to.buffer == CollectiveBuffer::output && from.place.buffer != CollectiveBuffer::host &&
-      to.rank != from.place.rank) {
-    const CollectivePlace slot = land(from.place.rank, queue, to.rank);
+  if (to.buffer == BufferKind::output && from.buffer != BufferKind::host &&
+      to.owner != from.owner) {
+    const Place slot = land(from.owner, queue, to.owner);
     copy(stage, queue, from, slot, elements);
-    copy(stage, kTakes + from.place.rank, {slot}, to, elements);
+    copy(stage, kTakes + from.owner, slot, to, elements);
     return;
   }
-  const Piece piece{from.place, to, elements};
-  add_copy(stage, queue, from.partial, {&piece, 1});
+  const Piece piece{from, to, elements};
+  add_copy(stage, queue, {&piece, 1});
 }
 
 void ScheduleBuilder::copy_run(int stage, int queue, const std::vector<Piece>& pieces) {
   std::vector<Piece> some;
   for (const Piece& piece : pieces)
     if (piece.elements > 0) some.push_back(piece);
-  if (!some.empty()) add_copy(stage, queue, /*partial=*/false, some);
+  if (!some.empty()) add_copy(stage, queue, some);
 }
 
-void ScheduleBuilder::add_copy(int stage, int queue, bool partial, std::span<const Piece> pieces) {
+void ScheduleBuilder::add_copy(int stage, int queue, std::span<const Piece> pieces) {
   const auto& [from, to, first_elements] = pieces.front();
-  CollectiveStep step;
-  step.kind = CollectiveStepKind::copy;
-  step.rank = from.buffer == CollectiveBuffer::host ? to.rank : from.rank;
+  Step step;
+  step.rank = from.buffer == BufferKind::host ? to.owner : from.owner;
   const MemoryId source = memory_of(from);
   const MemoryId destination = memory_of(to);
   if (source != destination) step.link = link_between(source, destination);
-  step.operands = {from};
-  step.partial = {partial};
+  step.from = from;
   step.to = to;
-  step.to_partial = partial;
+  step.to.is_partial = from.is_partial;
   step.stage = stage;
+  const std::uint64_t element_bytes = size_of(type_of(schedule_.request, from.is_partial));
   if (pieces.size() == 1) {
-    step.elements = pieces.front().elements;
-    add(std::move(step), queue, {&from, 1}, {&to, 1});
+    step.bytes = first_elements * element_bytes;
+    add(step, queue, {&from, 1}, {&to, 1}, {});
     return;
   }
-  std::vector<CollectivePlace> reads;
-  std::vector<CollectivePlace> writes;
+  std::vector<Place> reads;
+  std::vector<Place> writes;
   for (const Piece& piece : pieces) {
-    step.elements += piece.elements;
+    step.bytes += piece.elements * element_bytes;
     reads.push_back(piece.from);
     writes.push_back(piece.to);
   }
-  add(std::move(step), queue, reads, writes);
+  add(step, queue, reads, writes, {});
 }
 
-void ScheduleBuilder::reduce(int stage, int queue, int rank, const std::vector<Operand>& operands,
-                             const Operand& to, std::uint64_t elements) {
+void ScheduleBuilder::reduce(int stage, int queue, int rank, const std::vector<Place>& operands,
+                             const Place& to, std::uint64_t elements) {
   if (elements == 0) return;
-  CollectiveStep step;
-  step.kind = CollectiveStepKind::reduce;
+  Step step;
+  step.kind = StepKind::reduce;
   step.rank = rank;
-  for (const Operand& operand : operands) {
-    step.operands.push_back(operand.place);
-    step.partial.push_back(operand.partial);
-  }
-  step.to = to.place;
-  step.to_partial = to.partial;
-  step.elements = elements;
+  step.to = to;
+  step.bytes = elements * size_of(type_of(schedule_.request, to.is_partial));
   step.stage = stage;
-  const std::vector<CollectivePlace> reads = step.operands;
-  add(std::move(step), queue, reads, {&to.place, 1});
+  add(step, queue, operands, {&to, 1}, operands);
 }
 
 void ScheduleBuilder::wait_for(int other, int own_queue) {
@@ -190,21 +183,18 @@ void ScheduleBuilder::wait_for(int other, int own_queue) {
   latest = std::max(latest, other);
 }
 
-void ScheduleBuilder::add(CollectiveStep step, int queue, std::span<const CollectivePlace> reads,
-                          std::span<const CollectivePlace> writes) {
+void ScheduleBuilder::add(Step step, int queue, std::span<const Place> reads,
+                          std::span<const Place> writes, std::span<const Place> operands) {
   const int index = static_cast<int>(schedule_.steps.size());
   step.queue = static_cast<int>(queues_.at(pair_key(step.rank, queue)));
-  if (step.queue == schedule_.queues) {
-    ++schedule_.queues;
-    latest_.push_back(-1);
-  }
-  for (const CollectivePlace& from : reads) {
+  if (step.queue == schedule_.queues) latest_.push_back(-1);
+  for (const Place& from : reads) {
     Use& use = use_of(from);
     if (use.writer >= 0) wait_for(use.writer, step.queue);
     readers_.push_back({index, use.readers});
     use.readers = static_cast<int>(readers_.size()) - 1;
   }
-  for (const CollectivePlace& to : writes) {
+  for (const Place& to : writes) {
     Use& use = use_of(to);
     if (use.writer >= 0) wait_for(use.writer, step.queue);
     for (int i = use.readers; i >= 0; i = readers_[static_cast<std::size_t>(i)].before)
@@ -212,11 +202,12 @@ void ScheduleBuilder::add(CollectiveStep step, int queue, std::span<const Collec
         wait_for(reader, step.queue);
     use = {index, -1};
   }
+  after_.clear();
   for (const int other : waited_)
-    step.after.push_back(std::exchange(latest_[static_cast<std::size_t>(other)], -1));
+    after_.push_back(std::exchange(latest_[static_cast<std::size_t>(other)], -1));
   waited_.clear();
-  std::ranges::sort(step.after);
-  schedule_.steps.push_back(std::move(step));
+  std::ranges::sort(after_);
+  schedule_.add(step, after_, operands);
 }
 
 }  // namespace polypath

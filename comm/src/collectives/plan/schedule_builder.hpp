@@ -18,16 +18,10 @@ struct ElementRange {
 ElementRange part_of(std::uint64_t elements, std::uint64_t parts, std::uint64_t index,
                      DataType type) noexcept;
 
-/// Elements of a buffer, without their size: plain, or partial sums of the accumulator's type.
-struct Operand {
-  CollectivePlace place;
-  bool partial = false;
-};
-
 /// What a copy moves: elements of the request's type.
 struct Piece {
-  CollectivePlace from;
-  CollectivePlace to;
+  Place from;
+  Place to;
   std::uint64_t elements = 0;
 };
 
@@ -44,25 +38,24 @@ class ScheduleBuilder {
   /// The most elements that a copy to another rank's output moves; before the first of them.
   void set_landing(std::uint64_t elements) { landing_elements_ = elements; }
 
-  [[nodiscard]] CollectivePlace input(int rank, std::uint64_t element) const;
-  [[nodiscard]] CollectivePlace output(int rank, std::uint64_t element) const;
+  [[nodiscard]] Place input(int rank, std::uint64_t element) const;
+  [[nodiscard]] Place output(int rank, std::uint64_t element) const;
   /// A new piece of scratch on every rank (of host memory: in each), of `elements` elements.
   std::uint64_t allot_scratch(std::uint64_t elements, bool partial);
   std::uint64_t allot_host(std::uint64_t elements, bool partial);
-  [[nodiscard]] static CollectivePlace scratch(int rank, std::uint64_t offset) {
-    return {CollectiveBuffer::scratch, rank, offset};
+  [[nodiscard]] static Place scratch(int rank, std::uint64_t offset, bool partial = false) {
+    return {BufferKind::scratch, partial, rank, offset};
   }
   /// The near host memory of the rank.
-  [[nodiscard]] CollectivePlace near_host(int rank, std::uint64_t offset) const;
+  [[nodiscard]] Place near_host(int rank, std::uint64_t offset) const;
 
   /// What `queue` stands for: steps of one (rank, queue) run in order.
-  void copy(int stage, int queue, const Operand& from, const CollectivePlace& to,
-            std::uint64_t elements);
+  void copy(int stage, int queue, const Place& from, const Place& to, std::uint64_t elements);
   /// One copy of several pieces that lie one after another on both sides, of which it waits for
   /// each. Neither side is another rank's memory.
   void copy_run(int stage, int queue, const std::vector<Piece>& pieces);
-  void reduce(int stage, int queue, int rank, const std::vector<Operand>& operands,
-              const Operand& to, std::uint64_t elements);
+  void reduce(int stage, int queue, int rank, const std::vector<Place>& operands, const Place& to,
+              std::uint64_t elements);
 
   [[nodiscard]] CollectiveSchedule finish() && { return std::move(schedule_); }
 
@@ -83,15 +76,15 @@ class ScheduleBuilder {
     std::uint64_t uses = 0;
   };
 
-  [[nodiscard]] MemoryId memory_of(const CollectivePlace& place) const;
+  [[nodiscard]] MemoryId memory_of(const Place& place) const;
   /// The next slot at `to` for what `from` sends by `queue`.
-  CollectivePlace land(int from, int queue, int to);
+  Place land(int from, int queue, int to);
   [[nodiscard]] int link_between(MemoryId from, MemoryId to);
-  Use& use_of(const CollectivePlace& place);
-  void add_copy(int stage, int queue, bool partial, std::span<const Piece> pieces);
-  /// `reads`, `writes`: the pieces that it touches.
-  void add(CollectiveStep step, int queue, std::span<const CollectivePlace> reads,
-           std::span<const CollectivePlace> writes);
+  Use& use_of(const Place& place);
+  void add_copy(int stage, int queue, std::span<const Piece> pieces);
+  /// `reads`, `writes`: the pieces that it touches; `operands`: of a reduction.
+  void add(Step step, int queue, std::span<const Place> reads, std::span<const Place> writes,
+           std::span<const Place> operands);
   /// The step that is added next waits for `other`, of another queue than its own.
   void wait_for(int other, int own_queue);
 
@@ -100,6 +93,7 @@ class ScheduleBuilder {
   DenseIndex queues_;        // (rank, queue) -> index
   std::vector<int> latest_;  // of each queue: the latest step that the next one waits for, or -1
   std::vector<int> waited_;  // queues of which it waits for one
+  std::vector<int> after_;   // what it waits for
   DenseIndex places_;        // buffer, rank, offset -> index into uses_
   std::vector<Use> uses_;
   std::vector<Reader> readers_;

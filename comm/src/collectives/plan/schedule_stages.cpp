@@ -6,10 +6,10 @@ namespace polypath {
 
 std::vector<LinkBytes> stage_bytes(const Node& node, const CollectiveSchedule& schedule) {
   std::vector<LinkBytes> bytes(schedule.stages.size(), LinkBytes(node.links.size(), 0));
-  for (const CollectiveStep& step : schedule.steps)
+  for (const Step& step : schedule.steps)
     if (step.link >= 0)
       bytes[static_cast<std::size_t>(step.stage)][static_cast<std::size_t>(step.link)] +=
-          static_cast<double>(bytes_of(schedule, step, step.partial.front()));
+          static_cast<double>(step.bytes);
   return bytes;
 }
 

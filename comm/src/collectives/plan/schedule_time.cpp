@@ -58,12 +58,11 @@ class Clockwork {
     std::vector<int> last(static_cast<std::size_t>(schedule.queues), -1);
     std::vector<double> cpu(static_cast<std::size_t>(schedule.request.ranks()), 0.0);
     for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
-      const CollectiveStep& step = schedule.steps[i];
+      const Step& step = schedule.steps[i];
       double& clock = cpu[static_cast<std::size_t>(step.rank)];
-      clock += node.costs.copy_issue_us +
-               node.costs.call_us * static_cast<double>(step.after.size() + 1);
+      clock += node.costs.copy_issue_us + node.costs.call_us * (step.after.count + 1);
       steps_[i].ready = clock;
-      steps_[i].waits = static_cast<int>(step.after.size());
+      steps_[i].waits = step.after.count;
       int& before = last[static_cast<std::size_t>(step.queue)];
       if (before >= 0) {
         ++steps_[i].waits;
@@ -109,14 +108,15 @@ class Clockwork {
   /// The steps of other queues that wait for each step, in one array.
   void list_dependents() {
     dependents_begin_.assign(schedule_.steps.size() + 1, 0);
-    for (const CollectiveStep& step : schedule_.steps)
-      for (const int other : step.after) ++dependents_begin_[static_cast<std::size_t>(other) + 1];
+    for (const Step& step : schedule_.steps)
+      for (const int other : schedule_.after(step))
+        ++dependents_begin_[static_cast<std::size_t>(other) + 1];
     for (std::size_t i = 0; i < schedule_.steps.size(); ++i)
       dependents_begin_[i + 1] += dependents_begin_[i];
     dependents_.resize(dependents_begin_.back());
     std::vector<std::size_t> next(dependents_begin_.begin(), dependents_begin_.end() - 1);
     for (std::size_t i = 0; i < schedule_.steps.size(); ++i)
-      for (const int other : schedule_.steps[i].after)
+      for (const int other : schedule_.after(schedule_.steps[i]))
         dependents_[next[static_cast<std::size_t>(other)]++] = static_cast<int>(i);
   }
 
@@ -137,14 +137,14 @@ class Clockwork {
   }
 
   State& state(int step) { return steps_[static_cast<std::size_t>(step)]; }
-  [[nodiscard]] const CollectiveStep& step_of(int step) const {
+  [[nodiscard]] const Step& step_of(int step) const {
     return schedule_.steps[static_cast<std::size_t>(step)];
   }
 
   /// All that the step waits for has ended. `queued`: it stood after the last to end.
   void start(int step, double now, bool queued) {
     const Costs& costs = node_.costs;
-    const bool reduces = step_of(step).kind == CollectiveStepKind::reduce;
+    const bool reduces = step_of(step).kind == StepKind::reduce;
     const double lead =
         reduces ? costs.kernel_start_us : (queued ? costs.copy_gap_us : costs.copy_start_us);
     const double at = std::max(now, state(step).ready) + lead;
@@ -223,14 +223,14 @@ class Clockwork {
       flowing_.push_back(index);
       return;
     }
-    const CollectiveStep& step = step_of(index);
+    const Step& step = step_of(index);
     if (step.link >= 0) {
-      state(index).left = static_cast<double>(bytes_of(schedule_, step, step.partial.front()));
+      state(index).left = static_cast<double>(step.bytes);
       flowing_.push_back(index);
       return;
     }
-    std::uint64_t bytes = bytes_of(schedule_, step, step.to_partial);
-    for (const bool partial : step.partial) bytes += bytes_of(schedule_, step, partial);
+    std::uint64_t bytes = step.bytes;
+    for (const Place& place : schedule_.reads(step)) bytes += bytes_of(schedule_, step, place);
     ending_.add(now_ + transfer_us(bytes, node_.costs.memory_gbps), index);
   }
 

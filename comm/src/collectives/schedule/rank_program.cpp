@@ -12,7 +12,7 @@ namespace {
 std::vector<int> streams_by_queue(const CollectiveSchedule& schedule) {
   std::vector<int> streams(static_cast<std::size_t>(schedule.queues), -1);
   std::vector<int> of_rank(static_cast<std::size_t>(schedule.request.ranks()), 0);
-  for (const CollectiveStep& step : schedule.steps) {
+  for (const Step& step : schedule.steps) {
     int& stream = streams[static_cast<std::size_t>(step.queue)];
     if (stream < 0) stream = of_rank[static_cast<std::size_t>(step.rank)]++;
   }
@@ -28,9 +28,7 @@ int streams_of(const CollectiveSchedule& schedule) {
 
 RankProgram program_of(const CollectiveSchedule& schedule, int rank) {
   const auto& steps = schedule.steps;
-  const auto step_at = [&](int i) -> const CollectiveStep& {
-    return steps[static_cast<std::size_t>(i)];
-  };
+  const auto step_at = [&](int i) -> const Step& { return steps[static_cast<std::size_t>(i)]; };
   // For each step its number in its queue, from 1, and the rank that it signals.
   std::vector<std::uint64_t> number(steps.size());
   std::vector<std::uint64_t> so_far(static_cast<std::size_t>(schedule.queues), 0);
@@ -38,7 +36,7 @@ RankProgram program_of(const CollectiveSchedule& schedule, int rank) {
   static_assert(kMaxRanksPerNode <= 32);
   for (std::size_t i = 0; i < steps.size(); ++i) {
     number[i] = ++so_far[static_cast<std::size_t>(steps[i].queue)];
-    for (const int other : steps[i].after)
+    for (const int other : schedule.after(steps[i]))
       if (step_at(other).rank != steps[i].rank)
         listeners[static_cast<std::size_t>(other)] |= std::uint32_t{1} << steps[i].rank;
   }
@@ -57,7 +55,7 @@ RankProgram program_of(const CollectiveSchedule& schedule, int rank) {
   std::vector<std::vector<std::size_t>> behind(own_streams);  // the latest told of each stream
   std::vector<std::size_t> place(steps.size());               // of own steps
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    const CollectiveStep& step = steps[i];
+    const Step& step = steps[i];
     if (step.rank != rank) continue;
     RankStep rank_step;
     rank_step.index = static_cast<int>(i);
@@ -70,15 +68,15 @@ RankProgram program_of(const CollectiveSchedule& schedule, int rank) {
     }
     for (int other = 0; other < schedule.request.ranks(); ++other) {
       // Any rank may read host memory.
-      const bool touches = step.to.buffer == CollectiveBuffer::host ||
-                           (step.to.buffer == CollectiveBuffer::scratch && step.to.rank == other);
+      const bool touches = step.to.buffer == BufferKind::host ||
+                           (step.to.buffer == BufferKind::scratch && step.to.owner == other);
       const std::uint32_t bit = std::uint32_t{1} << other;
       if (!touches || other == rank || (credited[own] & bit) != 0) continue;
       credited[own] |= bit;
       rank_step.credits.push_back(other);
     }
-    for (const int other : step.after) {
-      const CollectiveStep& before = step_at(other);
+    for (const int other : schedule.after(step)) {
+      const Step& before = step_at(other);
       std::uint64_t& known = seen[own][static_cast<std::size_t>(before.queue)];
       const std::uint64_t target = number[static_cast<std::size_t>(other)];
       if (std::exchange(known, std::max(known, target)) >= target) continue;

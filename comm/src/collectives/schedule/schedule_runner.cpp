@@ -38,12 +38,12 @@ bool ScheduleRunner::can_run(const CollectiveSchedule& schedule) const {
          streams_of(schedule) <= kMaxStreams;
 }
 
-CUdeviceptr ScheduleRunner::address_of(const CollectivePlace& place, const Call& call) const {
+CUdeviceptr ScheduleRunner::address_of(const Place& place, const Call& call) const {
   switch (place.buffer) {
-    case CollectiveBuffer::input: return call.send + place.offset;
-    case CollectiveBuffer::output: return call.recv + place.offset;
-    case CollectiveBuffer::scratch: return scratch_.address(place.rank) + place.offset;
-    case CollectiveBuffer::host: return host_->address(place.rank) + place.offset;
+    case BufferKind::input: return call.send + place.offset;
+    case BufferKind::output: return call.recv + place.offset;
+    case BufferKind::scratch: return scratch_.address(place.owner) + place.offset;
+    case BufferKind::host: return host_->address(place.owner) + place.offset;
   }
   return 0;
 }
@@ -58,41 +58,39 @@ void ScheduleRunner::tell(int rank, std::uint64_t word, std::uint64_t value, CUs
   comm_.signal(rank, {words_, offset_of(word), value}, stream);
 }
 
-void ScheduleRunner::issue_copy(const CollectiveSchedule& schedule, const CollectiveStep& step,
-                                const Call& call, CUstream stream) const {
-  const CUdeviceptr from = address_of(step.operands.front(), call);
+void ScheduleRunner::issue_copy(const Step& step, const Call& call, CUstream stream) const {
+  const CUdeviceptr from = address_of(step.from, call);
   const CUdeviceptr to = address_of(step.to, call);
   if (from == to) return;  // in place
-  POLYPATH_CHECK(comm_.driver(),
-                 memcpy_async(to, from, bytes_of(schedule, step, step.partial.front()), stream));
+  POLYPATH_CHECK(comm_.driver(), memcpy_async(to, from, step.bytes, stream));
 }
 
-void ScheduleRunner::issue_sum(const CollectiveSchedule& schedule, const CollectiveStep& step,
+void ScheduleRunner::issue_sum(const CollectiveSchedule& schedule, const Step& step,
                                const Call& call, CUstream stream) const {
   SumArgs args{};
   args.type = schedule.request.type;
   args.reduction = call.operation;
   args.ranks = static_cast<std::uint8_t>(schedule.request.ranks());
-  args.to_partial = step.to_partial;
-  args.count = step.elements;
+  args.to_partial = step.to.is_partial;
+  args.count = elements_of(schedule, step);
   args.to = std::bit_cast<void*>(address_of(step.to, call));
   std::uint64_t bytes = 0;
-  for (std::size_t i = 0; i < step.operands.size(); ++i) {
-    const auto* const place = std::bit_cast<const void*>(address_of(step.operands[i], call));
-    bytes = std::max(bytes, bytes_of(schedule, step, step.partial[i]));
-    if (step.partial[i]) {
-      args.first = place;
+  for (const Place& place : schedule.reads(step)) {
+    const auto* const address = std::bit_cast<const void*>(address_of(place, call));
+    bytes = std::max(bytes, bytes_of(schedule, step, place));
+    if (place.is_partial) {
+      args.first = address;
     } else {
-      args.from[args.from_count++] = place;
+      args.from[args.from_count++] = address;
     }
   }
   modules_.launch_sum(args, bytes, stream);
 }
 
-void ScheduleRunner::issue_step(const CollectiveSchedule& schedule, const CollectiveStep& step,
+void ScheduleRunner::issue_step(const CollectiveSchedule& schedule, const Step& step,
                                 const Call& call, CUstream stream) const {
-  if (step.kind == CollectiveStepKind::copy) {
-    issue_copy(schedule, step, call, stream);
+  if (step.kind == StepKind::copy) {
+    issue_copy(step, call, stream);
   } else {
     issue_sum(schedule, step, call, stream);
   }
@@ -124,6 +122,21 @@ void ScheduleRunner::join(int count, CUstream stream) {
   }
 }
 
+void ScheduleRunner::issue_steps(const CollectiveSchedule& schedule, const RankProgram& program,
+                                 const Call& call, const AtStep& wait, const AtStep& signal) {
+  const CudaDriver& driver = comm_.driver();
+  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+    const RankStep& step = program.steps[i];
+    const CUstream stream = streams_[static_cast<std::size_t>(step.stream)].get();
+    wait(i, stream);
+    for (const std::size_t other : step.after)
+      POLYPATH_CHECK(driver, stream_wait_event(stream, done_[other].get(), 0));
+    issue_step(schedule, schedule.steps[static_cast<std::size_t>(step.index)], call, stream);
+    if (step.is_awaited) POLYPATH_CHECK(driver, event_record(event(done_, i).get(), stream));
+    signal(i, stream);
+  }
+}
+
 void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram& program,
                            const Call& call, CUstream stream,
                            const std::function<void()>& concurrent) {
@@ -134,28 +147,22 @@ void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram
   fork(streams_, program.streams);
   if (schedule.waits_aside) fork(waiting_, program.streams);
   concurrent();
-  for (std::size_t i = 0; i < program.steps.size(); ++i) {
-    const RankStep& rank_step = program.steps[i];
-    const CollectiveStep& step = schedule.steps[static_cast<std::size_t>(rank_step.index)];
-    const CUstream its_stream = streams_[static_cast<std::size_t>(rank_step.stream)].get();
-    if (schedule.waits_aside && !(rank_step.credits.empty() && rank_step.awaited.empty())) {
-      const CUstream aside = waiting_[static_cast<std::size_t>(rank_step.stream)].get();
-      issue_waits(rank_step, number, aside);
-      const CUevent arrived = event(came_, i).get();
-      POLYPATH_CHECK(driver, event_record(arrived, aside));
-      POLYPATH_CHECK(driver, stream_wait_event(its_stream, arrived, 0));
-    } else {
-      issue_waits(rank_step, number, its_stream);
-    }
-    for (const std::size_t other : rank_step.after)
-      POLYPATH_CHECK(driver, stream_wait_event(its_stream, done_[other].get(), 0));
-    issue_step(schedule, step, call, its_stream);
-    if (rank_step.is_awaited)
-      POLYPATH_CHECK(driver, event_record(event(done_, i).get(), its_stream));
-    for (const StreamProgress& progress : rank_step.signals)
+  const auto wait = [&](std::size_t i, CUstream its_stream) {
+    const RankStep& step = program.steps[i];
+    if (!schedule.waits_aside || (step.credits.empty() && step.awaited.empty()))
+      return issue_waits(step, number, its_stream);
+    const CUstream aside = waiting_[static_cast<std::size_t>(step.stream)].get();
+    issue_waits(step, number, aside);
+    const CUevent arrived = event(came_, i).get();
+    POLYPATH_CHECK(driver, event_record(arrived, aside));
+    POLYPATH_CHECK(driver, stream_wait_event(its_stream, arrived, 0));
+  };
+  const auto signal = [&](std::size_t i, CUstream its_stream) {
+    for (const StreamProgress& progress : program.steps[i].signals)
       tell(progress.rank, progress_word(ranks, comm_.rank(), progress.stream),
            progress_value(number, progress.steps), its_stream);
-  }
+  };
+  issue_steps(schedule, program, call, wait, signal);
   join(program.streams, stream);
   for (int rank = 0; rank < ranks; ++rank)
     if (rank != comm_.rank()) tell(rank, credit_word(comm_.rank()), number, stream);
@@ -209,22 +216,18 @@ void ScheduleRunner::issue_graph(const CollectiveSchedule& schedule, const RankP
   meet_in_graph(begun_word, /*begins=*/true, first);
   POLYPATH_CHECK(driver, event_record(fork_.get(), first));
   fork(streams_, program.streams);
-  for (std::size_t i = 0; i < program.steps.size(); ++i) {
-    const RankStep& rank_step = program.steps[i];
-    const CUstream its_stream = streams_[static_cast<std::size_t>(rank_step.stream)].get();
-    for (const std::size_t other : rank_step.behind)
+  const auto wait = [&](std::size_t i, CUstream its_stream) {
+    const RankStep& step = program.steps[i];
+    for (const std::size_t other : step.behind)
       POLYPATH_CHECK(driver, stream_wait_event(its_stream, told_[other].get(), 0));
-    if (!rank_step.awaited.empty()) wait_in_graph(rank_step, its_stream);
-    for (const std::size_t other : rank_step.after)
-      POLYPATH_CHECK(driver, stream_wait_event(its_stream, done_[other].get(), 0));
-    issue_step(schedule, schedule.steps[static_cast<std::size_t>(rank_step.index)], call,
-               its_stream);
-    if (rank_step.is_awaited)
-      POLYPATH_CHECK(driver, event_record(event(done_, i).get(), its_stream));
-    if (rank_step.signals.empty()) continue;
-    tell_in_graph(rank_step, its_stream);
+    if (!step.awaited.empty()) wait_in_graph(step, its_stream);
+  };
+  const auto signal = [&](std::size_t i, CUstream its_stream) {
+    if (program.steps[i].signals.empty()) return;
+    tell_in_graph(program.steps[i], its_stream);
     POLYPATH_CHECK(driver, event_record(event(told_, i).get(), its_stream));
-  }
+  };
+  issue_steps(schedule, program, call, wait, signal);
   join(std::max(program.streams, 1), stream);
   meet_in_graph(ended_word, /*begins=*/false, stream);
 }

@@ -58,13 +58,18 @@ class ScheduleRunner {
   [[nodiscard]] std::uint64_t host_bytes() const noexcept { return host_ ? host_->bytes() : 0; }
 
  private:
-  [[nodiscard]] CUdeviceptr address_of(const CollectivePlace& place, const Call& call) const;
+  [[nodiscard]] CUdeviceptr address_of(const Place& place, const Call& call) const;
   void issue(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
              CUstream stream, const std::function<void()>& concurrent);
   void issue_graph(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
                    CUstream stream, const std::function<void()>& concurrent);
+  /// What comes before or after the rank's step of that place in the program, on its stream.
+  using AtStep = std::function<void(std::size_t, CUstream)>;
+  /// The steps, each between `wait` and `signal`, which are for other ranks.
+  void issue_steps(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
+                   const AtStep& wait, const AtStep& signal);
   void issue_waits(const RankStep& step, std::uint64_t number, CUstream stream);
-  void issue_step(const CollectiveSchedule& schedule, const CollectiveStep& step, const Call& call,
+  void issue_step(const CollectiveSchedule& schedule, const Step& step, const Call& call,
                   CUstream stream) const;
   /// Lets streams begin after the event of the fork, and `stream` go on after them.
   void fork(std::vector<Stream>& streams, int count);
@@ -76,9 +81,8 @@ class ScheduleRunner {
   void wait_in_graph(const RankStep& step, CUstream stream);
   /// All ranks come there; `word_of` a rank.
   void meet_in_graph(std::uint64_t (*word_of)(int ranks, int rank), bool begins, CUstream stream);
-  void issue_copy(const CollectiveSchedule& schedule, const CollectiveStep& step, const Call& call,
-                  CUstream stream) const;
-  void issue_sum(const CollectiveSchedule& schedule, const CollectiveStep& step, const Call& call,
+  void issue_copy(const Step& step, const Call& call, CUstream stream) const;
+  void issue_sum(const CollectiveSchedule& schedule, const Step& step, const Call& call,
                  CUstream stream) const;
   void tell(int rank, std::uint64_t word, std::uint64_t value, CUstream stream);
   Event& event(std::vector<Event>& events, std::size_t at);

@@ -1,5 +1,4 @@
-// Runs the steps of a schedule on memory of its own, in an order that is random but for what the
-// schedule demands: what a dependency misses, some order shows.
+// Runs the steps of a collective on memory of its own.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,13 +6,12 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <map>
 #include <memory>
-#include <random>
-#include <set>
+#include <span>
 #include <vector>
 
 #include "collectives/plan/collective_schedule.hpp"
+#include "schedule_order.hpp"
 
 namespace polypath {
 
@@ -84,42 +82,12 @@ class ReferenceRun {
     share(hosts_, earlier.hosts_);
   }
 
-  /// All steps, each once its queue and `after` let it; which of those that may run is random.
-  void run(std::mt19937_64& random) {
-    const std::size_t count = schedule_.steps.size();
-    std::vector<std::set<int>> waits(count);
-    std::vector<std::vector<int>> next(count);
-    std::map<int, int> last;
-    for (std::size_t i = 0; i < count; ++i) {
-      const CollectiveStep& step = schedule_.steps[i];
-      for (const int other : step.after) {
-        ASSERT_LT(other, static_cast<int>(i));
-        waits[i].insert(other);
-      }
-      if (const auto before = last.find(step.queue); before != last.end())
-        waits[i].insert(before->second);
-      last[step.queue] = static_cast<int>(i);
-      for (const int other : waits[i])
-        next[static_cast<std::size_t>(other)].push_back(static_cast<int>(i));
-    }
-    std::vector<int> ready;
-    for (std::size_t i = 0; i < count; ++i)
-      if (waits[i].empty()) ready.push_back(static_cast<int>(i));
-    std::size_t done = 0;
-    while (!ready.empty()) {
-      // Sometimes the newest, sometimes any: both far ahead and far after.
-      const std::size_t which = random() % 3 == 0 ? ready.size() - 1 : random() % ready.size();
-      const int index = ready[which];
-      ready.erase(ready.begin() + static_cast<std::ptrdiff_t>(which));
-      ASSERT_NO_FATAL_FAILURE(execute(schedule_.steps[static_cast<std::size_t>(index)]));
-      ++done;
-      for (const int other : next[static_cast<std::size_t>(index)]) {
-        auto& left = waits[static_cast<std::size_t>(other)];
-        left.erase(index);
-        if (left.empty()) ready.push_back(other);
-      }
-    }
-    ASSERT_EQ(done, count);
+  /// All steps, in an order that is random but for what the schedule demands.
+  void run(Random& random) {
+    ASSERT_NO_FATAL_FAILURE(expect_ordered(schedule_));
+    const std::size_t done =
+        run_in_any_order(schedule_, random, [&](const Step& step) { execute(step); });
+    ASSERT_EQ(done, schedule_.steps.size());
   }
 
   [[nodiscard]] std::vector<Type> output(int rank) const {
@@ -130,29 +98,29 @@ class ReferenceRun {
   }
 
   /// One step.
-  void execute(const CollectiveStep& step) {
-    if (step.kind == CollectiveStepKind::copy) {
-      const std::uint64_t bytes = bytes_of(schedule_, step, step.partial.front());
-      const std::byte* from = at(step.operands.front(), bytes);
-      std::byte* to = at(step.to, bytes);
+  void execute(const Step& step) {
+    if (step.kind == StepKind::copy) {
+      const std::byte* from = at(step.from, step.bytes);
+      std::byte* to = at(step.to, step.bytes);
       ASSERT_TRUE(from != nullptr && to != nullptr);
-      std::memmove(to, from, bytes);
+      std::memmove(to, from, step.bytes);
       return;
     }
+    const std::span<const Place> places = schedule_.reads(step);
     std::vector<const std::byte*> operands;
-    for (std::size_t i = 0; i < step.operands.size(); ++i) {
-      EXPECT_EQ(step.operands[i].rank, step.rank) << "a reduction reads its own rank's memory";
-      operands.push_back(at(step.operands[i], bytes_of(schedule_, step, step.partial[i])));
+    for (const Place& place : places) {
+      EXPECT_EQ(place.owner, step.rank) << "a reduction reads its own rank's memory";
+      operands.push_back(at(place, bytes_of(schedule_, step, place)));
       ASSERT_NE(operands.back(), nullptr);
     }
-    EXPECT_EQ(step.to.rank, step.rank);
-    std::byte* const to = at(step.to, bytes_of(schedule_, step, step.to_partial));
+    EXPECT_EQ(step.to.owner, step.rank);
+    std::byte* const to = at(step.to, step.bytes);
     ASSERT_NE(to, nullptr);
-    for (std::uint64_t e = 0; e < step.elements; ++e) {
-      Sum sum = load(operands[0], step.partial[0], e);
+    for (std::uint64_t e = 0; e < elements_of(schedule_, step); ++e) {
+      Sum sum = load(operands[0], places[0].is_partial, e);
       for (std::size_t i = 1; i < operands.size(); ++i)
-        sum = apply(schedule_.request.operation, sum, load(operands[i], step.partial[i], e));
-      if (step.to_partial) {
+        sum = apply(schedule_.request.operation, sum, load(operands[i], places[i].is_partial, e));
+      if (step.to.is_partial) {
         std::memcpy(to + e * sizeof(Sum), &sum, sizeof(Sum));
       } else {
         if (schedule_.request.operation == Operator::avg)
@@ -174,19 +142,19 @@ class ReferenceRun {
     buffers = earlier;
   }
 
-  std::byte* at(const CollectivePlace& place, std::uint64_t bytes) {
+  std::byte* at(const Place& place, std::uint64_t bytes) {
     Buffer& buffer = buffer_of(place);
     EXPECT_LE(place.offset + bytes, buffer.size());
     return place.offset + bytes <= buffer.size() ? buffer.data() + place.offset : nullptr;
   }
 
-  Buffer& buffer_of(const CollectivePlace& place) {
-    const auto rank = static_cast<std::size_t>(place.rank);
+  Buffer& buffer_of(const Place& place) {
+    const auto rank = static_cast<std::size_t>(place.owner);
     switch (place.buffer) {
-      case CollectiveBuffer::input: return inputs_.at(rank);
-      case CollectiveBuffer::output: return (in_place_ ? inputs_ : outputs_).at(rank);
-      case CollectiveBuffer::scratch: return scratch_->at(rank);
-      case CollectiveBuffer::host: return hosts_->at(rank);
+      case BufferKind::input: return inputs_.at(rank);
+      case BufferKind::output: return (in_place_ ? inputs_ : outputs_).at(rank);
+      case BufferKind::scratch: return scratch_->at(rank);
+      case BufferKind::host: return hosts_->at(rank);
     }
     return inputs_.front();
   }

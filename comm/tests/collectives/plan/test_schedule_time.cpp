@@ -1,6 +1,8 @@
 // The list schedule: times that can be counted by hand, and bounds that hold for every schedule.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "base/units.hpp"
 #include "collectives/plan/kernel_cost.hpp"
 #include "collectives/plan/link_rates.hpp"
@@ -27,65 +29,61 @@ Node plain_mesh() {
   return node;
 }
 
-CollectiveStep copy_of(const Node& node, int rank, int to, std::uint64_t elements, int queue,
-                       std::vector<int> after) {
-  CollectiveStep step;
+Step copy_of(const Node& node, int rank, int to, std::uint64_t bytes, int queue) {
+  Step step;
   step.rank = rank;
   step.link = node.find_link(MemoryId::gpu(rank), MemoryId::gpu(to)).value();
-  step.operands = {{CollectiveBuffer::input, rank, 0}};
-  step.partial = {false};
-  step.to = {CollectiveBuffer::scratch, to, 0};
-  step.elements = elements;
+  step.from.owner = rank;
+  step.to = {.buffer = BufferKind::scratch, .owner = to};
+  step.bytes = bytes;
   step.queue = queue;
-  step.after = std::move(after);
   return step;
 }
 
-CollectiveSchedule schedule_of(std::vector<CollectiveStep> steps) {
+CollectiveSchedule schedule_of(const std::vector<Step>& steps) {
   CollectiveSchedule schedule;
   schedule.request = request_of_bytes(CollectiveOp::allreduce, DataType::float32, 4, 4);
   schedule.stages = {"stage"};
-  schedule.queues = 8;
   schedule.scratch_bytes = 1 << 20;
-  schedule.steps = std::move(steps);
+  for (const Step& step : steps) schedule.add(step, {});
   return schedule;
 }
 
 TEST(ScheduleTime, SingleCopy_StartsAndFlows) {
   const Node node = plain_mesh();
   // 9e6 bytes at 90 GB/s: 100 us.
-  const auto time = schedule_time(node, schedule_of({copy_of(node, 0, 1, 2250000, 0, {})}));
+  const auto time = schedule_time(node, schedule_of({copy_of(node, 0, 1, 9000000, 0)}));
   EXPECT_NEAR(time.us, 1 + 10 + 100, 1e-6);
   EXPECT_NEAR(time.stage_us.front(), 100, 1e-6);
 }
 
 TEST(ScheduleTime, CopiesOfAQueueFollowEachOtherAfterAGap) {
   const Node node = plain_mesh();
-  const auto time = schedule_time(node, schedule_of({copy_of(node, 0, 1, 2250000, 0, {}),
-                                                     copy_of(node, 0, 1, 2250000, 0, {})}));
+  const auto time = schedule_time(
+      node, schedule_of({copy_of(node, 0, 1, 9000000, 0), copy_of(node, 0, 1, 9000000, 0)}));
   EXPECT_NEAR(time.us, 1 + 10 + 100 + 3 + 100, 1e-6);
 }
 
 TEST(ScheduleTime, CopiesOfTwoQueuesShareTheirLink) {
   const Node node = plain_mesh();
-  const auto time = schedule_time(node, schedule_of({copy_of(node, 0, 1, 2250000, 0, {}),
-                                                     copy_of(node, 0, 1, 2250000, 1, {})}));
+  const auto time = schedule_time(
+      node, schedule_of({copy_of(node, 0, 1, 9000000, 0), copy_of(node, 0, 1, 9000000, 1)}));
   // The second starts 1 us later, both end when 200 us of bytes have flowed.
   EXPECT_NEAR(time.us, 1 + 10 + 200, 1e-6);
 }
 
 TEST(ScheduleTime, AnotherRankWaitsForTheFlagAsWell) {
   const Node node = plain_mesh();
-  CollectiveStep sum;
-  sum.kind = CollectiveStepKind::reduce;
+  Step sum;
+  sum.kind = StepKind::reduce;
   sum.rank = 1;
-  sum.operands = {{CollectiveBuffer::scratch, 1, 0}, {CollectiveBuffer::input, 1, 0}};
-  sum.partial = {false, false};
-  sum.to = {CollectiveBuffer::output, 1, 0};
-  sum.elements = 2250000;
+  sum.to = {.buffer = BufferKind::output, .owner = 1};
+  sum.bytes = 9000000;
   sum.queue = 2;
-  sum.after = {0};
-  const auto time = schedule_time(node, schedule_of({copy_of(node, 0, 1, 2250000, 0, {}), sum}));
+  CollectiveSchedule schedule = schedule_of({copy_of(node, 0, 1, 9000000, 0)});
+  const std::array from{Place{.buffer = BufferKind::scratch, .owner = 1}, Place{.owner = 1}};
+  schedule.add(sum, std::array{0}, from);
+  const auto time = schedule_time(node, schedule);
   // Three times 9e6 bytes at 300 GB/s.
   EXPECT_NEAR(time.us, 111 + 2 + 5 + 7 + 90, 1e-6);
 }
@@ -103,10 +101,9 @@ TEST(ScheduleTime, TimeIsNeverBelowTheLinkTime) {
          {flat_schedule(node, request, chunk, false), flat_schedule(node, request, chunk, true),
           ring_schedule(node, request, best_ring(node, request), chunk)}) {
       LinkBytes bytes(node.links.size(), 0);
-      for (const CollectiveStep& step : schedule.steps)
+      for (const Step& step : schedule.steps)
         if (step.link >= 0)
-          bytes[static_cast<std::size_t>(step.link)] +=
-              static_cast<double>(bytes_of(schedule, step, step.partial.front()));
+          bytes[static_cast<std::size_t>(step.link)] += static_cast<double>(step.bytes);
       const ScheduleTime time = schedule_time(node, schedule);
       EXPECT_GE(time.us, drain(node, bytes, 1).us);
       for (const double stage : time.stage_us) EXPECT_LE(stage, time.us);

@@ -1,12 +1,8 @@
-#include "plan/schedule.hpp"
-
-#include <fmt/format.h>
+#include "plan/transfer_schedule.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <initializer_list>
-#include <iterator>
-#include <string_view>
 
 namespace polypath {
 namespace {
@@ -21,7 +17,7 @@ struct StagedShare {
   TransferSchedule* schedule = nullptr;
   int slots = 1;
   int next = 0;                   ///< chunk
-  int writer = kNoStep;           ///< leg 0 of the chunk before
+  int writer = 0;                 ///< leg 0 of the chunk that was added last
   std::vector<int> readers = {};  ///< chunk -> index of its leg 1
 };
 
@@ -32,9 +28,16 @@ int slots_of(const RouteShare& share, const RingLimits& limits) {
   return static_cast<int>(std::min({static_cast<std::uint64_t>(share.chunks), fit, most}));
 }
 
-int add(TransferSchedule& schedule, const Step& step) {
-  schedule.steps.push_back(step);
-  return static_cast<int>(schedule.steps.size()) - 1;
+int queue_of(int route, int leg) { return 2 * route + leg; }
+
+void reserve(TransferSchedule& schedule, const TransferPlan& transfer) {
+  std::size_t staged = 0;
+  for (const RouteShare& share : transfer.routes)
+    if (share.route.staged()) staged += 2 * static_cast<std::size_t>(share.chunks);
+  if (staged == 0) return;
+  schedule.routes.reserve(transfer.routes.size());
+  schedule.steps.reserve(staged + 1);  // one direct copy
+  schedule.waits.reserve(staged);
 }
 
 /// Leg 0 of the next chunk.
@@ -43,24 +46,22 @@ StepIndex add_writer(StagedShare& staged) {
   const int chunk = staged.next++;
   const std::uint64_t start = static_cast<std::uint64_t>(chunk) * share.chunk_bytes;
   Step step;
-  step.route = staged.route;
+  step.queue = queue_of(staged.route, 0);
   step.link = share.route.legs[0];
-  step.from = {BufferKind::source, share.offset + start};
-  step.to = {BufferKind::ring,
-             static_cast<std::uint64_t>(chunk % staged.slots) * share.chunk_bytes};
+  step.from.offset = share.offset + start;
+  step.to = {.buffer = BufferKind::scratch,
+             .owner = staged.route,
+             .offset = static_cast<std::uint64_t>(chunk % staged.slots) * share.chunk_bytes};
   step.bytes = std::min(share.chunk_bytes, share.bytes - start);
-  step.after[0] = staged.writer;
 
   // Chunk k writes where chunk k - slots was read; one wait frees a batch of slots, because the
   // readers complete in order.
   const int batch = std::max(1, staged.slots / 2);
-  if (chunk >= staged.slots && (chunk - staged.slots) % batch == 0) {
-    const int freed = chunk - staged.slots + batch - 1;
-    step.after[1] = staged.readers[static_cast<std::size_t>(freed)];
-    staged.schedule->steps[static_cast<std::size_t>(step.after[1])].awaited = true;
-  }
-  step.awaited = true;
-  staged.writer = add(*staged.schedule, step);
+  std::span<const int> after;
+  if (chunk >= staged.slots && (chunk - staged.slots) % batch == 0)
+    after = std::span(staged.readers)
+                .subspan(static_cast<std::size_t>(chunk - staged.slots + batch - 1), 1);
+  staged.writer = staged.schedule->add(step, after);
   return {staged.transfer, staged.writer};
 }
 
@@ -68,51 +69,36 @@ StepIndex add_writer(StagedShare& staged) {
 StepIndex add_reader(StagedShare& staged) {
   const Step& writer = staged.schedule->steps[static_cast<std::size_t>(staged.writer)];
   Step step;
-  step.route = staged.route;
-  step.leg = 1;
+  step.queue = queue_of(staged.route, 1);
   step.link = staged.share->route.legs[1];
   step.from = writer.to;
-  step.to = {BufferKind::destination, writer.from.offset};
+  step.to = {.buffer = BufferKind::output, .offset = writer.from.offset};
   step.bytes = writer.bytes;
-  step.after = {staged.readers.empty() ? kNoStep : staged.readers.back(), staged.writer};
-  staged.readers.push_back(add(*staged.schedule, step));
+  staged.readers.push_back(staged.schedule->add(step, {&staged.writer, 1}));
   return {staged.transfer, staged.readers.back()};
 }
 
 /// The one copy of a direct route.
 int add_direct(TransferSchedule& schedule, int route, const RouteShare& share) {
   Step step;
-  step.route = route;
+  step.queue = queue_of(route, 0);
   if (!share.route.legs.empty()) step.link = share.route.legs[0];
-  step.from = {BufferKind::source, share.offset};
-  step.to = {BufferKind::destination, share.offset};
+  step.from.offset = share.offset;
+  step.to = {.buffer = BufferKind::output, .offset = share.offset};
   step.bytes = share.bytes;
-  return add(schedule, step);
-}
-
-std::string_view to_string(BufferKind buffer) noexcept {
-  switch (buffer) {
-    case BufferKind::source: return "source";
-    case BufferKind::destination: return "destination";
-    case BufferKind::ring: return "ring";
-  }
-  return "?";
+  return schedule.add(step, {});
 }
 
 }  // namespace
 
-bool TransferSchedule::split() const noexcept {
-  return std::ranges::any_of(routes, [](const Route& route) { return route.staged(); });
-}
-
-MemoryId memory_of(const TransferSchedule& transfer, const Step& step,
-                   const Place& place) noexcept {
+MemoryId memory_of(const TransferSchedule& transfer, const Place& place) noexcept {
   switch (place.buffer) {
-    case BufferKind::source: return transfer.request.src;
-    case BufferKind::destination: return transfer.request.dst;
-    case BufferKind::ring: break;
+    case BufferKind::input: return transfer.request.src;
+    case BufferKind::output: return transfer.request.dst;
+    case BufferKind::scratch:
+    case BufferKind::host: break;
   }
-  return transfer.routes[static_cast<std::size_t>(step.route)].via;
+  return transfer.routes[static_cast<std::size_t>(place.owner)].via;
 }
 
 void set_hash(TransferSchedule& transfer) noexcept {
@@ -130,21 +116,22 @@ void set_hash(TransferSchedule& transfer) noexcept {
     for (const int leg : route.legs) mix({word(leg)});
   }
   for (const Step& step : transfer.steps) {
-    mix({word(step.kind), word(step.route), word(step.leg), word(step.link), step.bytes,
-         word(step.after[0]), word(step.after[1])});
+    mix({word(step.queue), word(step.link), step.bytes, word(step.after.count)});
     for (const Place& place : {step.from, step.to}) mix({word(place.buffer), place.offset});
   }
+  for (const int before : transfer.waits) mix({word(before)});
   transfer.hash = hash ^ hash >> 29;
 }
 
-Schedule make_schedule(const Plan& plan, const RingLimits& limits) {
-  Schedule schedule;
+GroupSchedule make_schedule(const Plan& plan, const RingLimits& limits) {
+  GroupSchedule schedule;
   std::vector<std::shared_ptr<TransferSchedule>> schedules;
   std::vector<StagedShare> staged;
   for (std::size_t t = 0; t < plan.transfers.size(); ++t) {
     const TransferPlan& transfer = plan.transfers[t];
     auto& current = *schedules.emplace_back(std::make_shared<TransferSchedule>());
     current.request = transfer.request;
+    reserve(current, transfer);
     const int number = static_cast<int>(t);
     for (std::size_t r = 0; r < transfer.routes.size(); ++r) {
       const RouteShare& share = transfer.routes[r];
@@ -179,22 +166,6 @@ Schedule make_schedule(const Plan& plan, const RingLimits& limits) {
     schedule.transfers.push_back(current);
   }
   return schedule;
-}
-
-std::string to_string(const Schedule& schedule) {
-  std::string text;
-  for (const auto [transfer, index] : schedule.order) {
-    const Step& step = schedule.transfers[static_cast<std::size_t>(transfer)]
-                           ->steps[static_cast<std::size_t>(index)];
-    fmt::format_to(std::back_inserter(text),
-                   "transfer {} step {}: route {} leg {} link {}, {} {} to {} {}, {} bytes",
-                   transfer, index, step.route, step.leg, step.link, to_string(step.from.buffer),
-                   step.from.offset, to_string(step.to.buffer), step.to.offset, step.bytes);
-    for (const int before : step.after)
-      if (before != kNoStep) fmt::format_to(std::back_inserter(text), " after {}", before);
-    text += '\n';
-  }
-  return text;
 }
 
 }  // namespace polypath
