@@ -29,7 +29,7 @@ HostKernel make_host_kernel(const char* name, unsigned max_threads, void (*kerne
           }};
 }
 
-/// The twin of that name; null when there is none.
+/// The host build of the kernel of that name; null when there is none.
 const HostKernel* find_host_kernel(std::string_view name);
 
 /// Adds a host build while the program is loaded, by SIMT_KERNEL.

@@ -1,4 +1,4 @@
-// What polypath's kernels are written against: one source for the GPU (nvcc) and for its twin on
+// What polypath's kernels are written against: one source for the GPU (nvcc) and for its host build on
 // the host (g++), where tests and the simulated driver run it. C++17.
 //
 // On the device each function is one PTX instruction or intrinsic. On the host (host.hpp) the

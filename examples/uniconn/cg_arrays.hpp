@@ -10,11 +10,11 @@ namespace uniconn_example {
 
 class CgArrays {
  public:
-  CgArrays(const Gpu& gpu, const Rows& its_rows)
-      : rows(its_rows.count()), gpu_(gpu), first_(its_rows.first) {
-    offsets = copied(its_rows.offsets);
-    columns = copied(its_rows.columns);
-    values = copied(its_rows.values);
+  CgArrays(const Gpu& gpu, const Rows& part)
+      : rows(part.count()), gpu_(gpu), first_(part.first) {
+    offsets = copied(part.offsets);
+    columns = copied(part.columns);
+    values = copied(part.values);
     for (double** const each : {&product, &solution, &residual}) *each = room<double>(rows);
   }
   ~CgArrays() {

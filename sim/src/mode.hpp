@@ -17,7 +17,7 @@ struct Mode {
   /// not.
   std::uint64_t seed = 0;
   /// POLYPATH_SIM_BLOCKS, with a seed: `whole`, the default: all threads of each block run;
-  /// `folded`: as few as the kernel's twin can do with, as in virtual time.
+  /// `folded`: as few as the kernel's host build can do with, as in virtual time.
   bool folds_blocks = false;
   /// POLYPATH_SIM_ADDRESSES: `unique`, the default: no address is given out twice; `reused`: memory
   /// that is freed leaves its address to the next allocation of its size.

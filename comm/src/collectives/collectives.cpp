@@ -331,11 +331,11 @@ CollectiveArgs Collectives::first_args() const {
 void Collectives::require_stream(CUstream stream) {
   if (stream == checked_stream_ || is_special_stream(stream)) return;
   const CudaDriver& driver = comm_.driver();
-  CUcontext its_context = nullptr;
-  POLYPATH_CHECK(driver, stream_get_ctx(stream, &its_context));
-  if (its_context != comm_.context()) {
+  CUcontext stream_context = nullptr;
+  POLYPATH_CHECK(driver, stream_get_ctx(stream, &stream_context));
+  if (stream_context != comm_.context()) {
     // A part of the GPU's multiprocessors has another context (cuGreenCtxStreamCreate).
-    const CurrentContext current(driver, its_context);
+    const CurrentContext current(driver, stream_context);
     CUdevice gpu = 0;
     POLYPATH_CHECK(driver, ctx_get_device(&gpu));
     if (gpu != comm_.gpu())

@@ -47,10 +47,10 @@ void require_gpu(const Node& node, int gpu) {
 
 }  // namespace
 
-Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> its_driver, const Node& its_node,
+Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> table, const Node& known_node,
                          const CommunicatorOptions& options)
-    : driver(std::move(its_driver)),
-      node(its_node),
+    : driver(std::move(table)),
+      node(known_node),
       engine(options.engine),
       put_kernel_max_bytes(options.put_kernel_max_bytes),
       limit(options.time_limit),
@@ -469,8 +469,8 @@ bool Communicator::aborted() const noexcept { return impl_->board->aborted(); }
 void Communicator::check() const { impl_->require_usable(); }
 
 wait_context Communicator::Impl::wait_ctx() const noexcept {
-  const std::chrono::nanoseconds its_limit = limit.load();
-  return {words->abort_flag(), static_cast<std::uint64_t>(its_limit.count()), words->status(),
+  const std::chrono::nanoseconds time_limit = limit.load();
+  return {words->abort_flag(), static_cast<std::uint64_t>(time_limit.count()), words->status(),
           reinterpret_cast<std::uint32_t*>(barrier_words.local() + reports_offset()),
           wait_error::kStreamWait};
 }

@@ -25,7 +25,7 @@ struct Hello;
 inline constexpr std::uint64_t kCountingStreams = 64;
 
 struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
-  Impl(std::shared_ptr<const CudaDriver> its_driver, const Node& its_node,
+  Impl(std::shared_ptr<const CudaDriver> table, const Node& known_node,
        const CommunicatorOptions& options);
   /// With nothing in the context that another thread may take away: leave() comes before.
   ~Impl();

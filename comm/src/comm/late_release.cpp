@@ -40,8 +40,8 @@ class Running {
 };
 
 struct Waiting : Keepable<Waiting> {
-  Waiting(std::shared_ptr<ControlSegment> its_board, const Members& members)
-      : board(std::move(its_board)) {
+  Waiting(std::shared_ptr<ControlSegment> segment, const Members& members)
+      : board(std::move(segment)) {
     for (int rank = 0; rank < members.size(); ++rank) {
       const Member& member = members.all[static_cast<std::size_t>(rank)];
       if (!member.here) others.push_back({rank, ProcessWatch(member.process)});

@@ -47,9 +47,9 @@ struct NodeMap {
   std::vector<int> places;  ///< by rank: where in `ranks`
 
   [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks.size()); }
-  [[nodiscard]] int node_of(int its_rank) const { return place_of(its_rank) / per_node; }
+  [[nodiscard]] int node_of(int world_rank) const { return place_of(world_rank) / per_node; }
   /// Its rank in its node.
-  [[nodiscard]] int local_of(int its_rank) const { return place_of(its_rank) % per_node; }
+  [[nodiscard]] int local_of(int world_rank) const { return place_of(world_rank) % per_node; }
   [[nodiscard]] int node() const { return node_of(rank); }
   [[nodiscard]] int local() const { return local_of(rank); }
   [[nodiscard]] int rank_at(int node, int local) const {
@@ -57,8 +57,8 @@ struct NodeMap {
   }
 
  private:
-  [[nodiscard]] int place_of(int its_rank) const {
-    return places.at(static_cast<std::size_t>(its_rank));
+  [[nodiscard]] int place_of(int world_rank) const {
+    return places.at(static_cast<std::size_t>(world_rank));
   }
 };
 

@@ -62,11 +62,11 @@ void PutStreamPool::join(const std::vector<Lane*>& lanes, CUstream caller) const
   }
 }
 
-std::uint32_t* Communicator::Impl::counts_of(CUstream its_stream) {
+std::uint32_t* Communicator::Impl::counts_of(CUstream stream) {
   // A graph may run next to what else is on the stream that it was captured on.
-  if (driver->stream_get_id == nullptr || is_captured(*driver, its_stream)) return nullptr;
+  if (driver->stream_get_id == nullptr || is_captured(*driver, stream)) return nullptr;
   unsigned long long id = 0;
-  POLYPATH_CHECK(*driver, stream_get_id(its_stream, &id));
+  POLYPATH_CHECK(*driver, stream_get_id(stream, &id));
   auto known = counting_streams.find(id);
   if (known == counting_streams.end()) {
     if (counting_streams.size() == kCountingStreams) return nullptr;
@@ -76,7 +76,7 @@ std::uint32_t* Communicator::Impl::counts_of(CUstream its_stream) {
          known->second * static_cast<std::uint64_t>(members.size());
 }
 
-bool Communicator::Impl::fit_kernel(std::span<const PutWithSignal> puts, CUstream its_stream) {
+bool Communicator::Impl::fit_kernel(std::span<const PutWithSignal> puts, CUstream stream) {
   if (put_kernel_max_bytes == 0) return puts.empty();
   const auto gpu_of = [&](int rank) { return members.all[static_cast<std::size_t>(rank)].gpu; };
   const int own = gpu_of(members.rank);
@@ -101,19 +101,19 @@ bool Communicator::Impl::fit_kernel(std::span<const PutWithSignal> puts, CUstrea
     const bool is_alone = std::ranges::count_if(puts, [&, to = put.to](const PutWithSignal& other) {
                             return other.put.to == to;
                           }) == 1;
-    if (!is_alone || counts_of(its_stream) == nullptr) return false;
+    if (!is_alone || counts_of(stream) == nullptr) return false;
   }
   return true;
 }
 
 void Communicator::Impl::put_by_kernel(std::span<const PutWithSignal> puts,
-                                       std::span<const Signal> awaited, CUstream its_stream) {
+                                       std::span<const Signal> awaited, CUstream stream) {
   const auto word_at = [](CUdeviceptr address) {
     return reinterpret_cast<std::uint64_t*>(address);
   };
   const bool is_large = std::ranges::any_of(
       puts, [](const PutWithSignal& entry) { return entry.put.bytes > kMaxInOneBlock; });
-  std::uint32_t* const counts = is_large ? counts_of(its_stream) : nullptr;
+  std::uint32_t* const counts = is_large ? counts_of(stream) : nullptr;
   std::vector<std::uint64_t> puts_to(static_cast<std::size_t>(members.size()));
   for (const PutWithSignal& entry : puts) ++puts_to[static_cast<std::size_t>(entry.put.to)];
   const auto ranks = std::ranges::count_if(puts_to, [](std::uint64_t count) { return count > 0; });
@@ -161,7 +161,7 @@ void Communicator::Impl::put_by_kernel(std::span<const PutWithSignal> puts,
                                          word.offset, word.memory.bytes()};
         awaited = awaited.subspan(1);
       }
-    if (args.put_blocks + args.wait_count > 0) waits->put(args, has_bytes, its_stream);
+    if (args.put_blocks + args.wait_count > 0) waits->put(args, has_bytes, stream);
   }
 }
 

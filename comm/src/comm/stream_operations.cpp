@@ -36,7 +36,7 @@ void Communicator::Impl::require(const Put& put) const {
   if (put.src == 0 && put.bytes > 0) throw InvalidArgument("put.src is null");
 }
 
-void Communicator::Impl::tell(int to, const Signal& signal, CUstream its_stream, bool captured) {
+void Communicator::Impl::tell(int to, const Signal& signal, CUstream stream, bool captured) {
   // The driver does not take its own into a capture.
   if (captured) {
     StreamSignalArgs args{};
@@ -45,24 +45,24 @@ void Communicator::Impl::tell(int to, const Signal& signal, CUstream its_stream,
     args.signals[0] = {reinterpret_cast<std::uint64_t*>(signal.memory.address(to) + signal.offset),
                        signal.value};
     args.signal_count = 1;
-    waits->signal(args, its_stream);
+    waits->signal(args, stream);
     return;
   }
   // By default after a fence that orders it after all writes before it.
   POLYPATH_CHECK(
       *driver,
-      stream_write_value64(its_stream, signal.memory.address(to) + signal.offset, signal.value, 0));
+      stream_write_value64(stream, signal.memory.address(to) + signal.offset, signal.value, 0));
 }
 
-CurrentContext Communicator::Impl::on(CUstream its_stream, const char* what) {
+CurrentContext Communicator::Impl::on(CUstream stream, const char* what) {
   require_usable();
   if (driver->stream_write_value64 == nullptr)
     throw NotSupported("the driver has no cuStreamWriteValue64");
   // A default stream belongs to the context that is current.
-  if (!is_special_stream(its_stream)) {
-    CUcontext its_context = nullptr;
-    POLYPATH_CHECK(*driver, stream_get_ctx(its_stream, &its_context));
-    if (its_context != context->get())
+  if (!is_special_stream(stream)) {
+    CUcontext stream_context = nullptr;
+    POLYPATH_CHECK(*driver, stream_get_ctx(stream, &stream_context));
+    if (stream_context != context->get())
       throw InvalidArgument(
           fmt::format("{}: stream is not one of the primary context of gpu{}, the GPU of rank {}",
                       what, members.all[static_cast<std::size_t>(members.rank)].gpu, members.rank));
@@ -70,12 +70,12 @@ CurrentContext Communicator::Impl::on(CUstream its_stream, const char* what) {
   return {*driver, context->get()};
 }
 
-void Communicator::Impl::copy(const Put& put, CUstream its_stream) {
+void Communicator::Impl::copy(const Put& put, CUstream stream) {
   const CUdeviceptr dst = put.memory.address(put.to) + put.offset;
   if (engine != nullptr) {
-    engine->copy_async({dst, put.src, put.bytes, its_stream});
+    engine->copy_async({dst, put.src, put.bytes, stream});
   } else {
-    POLYPATH_CHECK(*driver, memcpy_async(dst, put.src, put.bytes, its_stream));
+    POLYPATH_CHECK(*driver, memcpy_async(dst, put.src, put.bytes, stream));
   }
   ++puts_by_copies;
 }

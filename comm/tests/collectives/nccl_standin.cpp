@@ -99,11 +99,11 @@ void combine_half(const Combine& combine, const std::vector<unsigned char*>& par
   std::vector<std::vector<float>> wide;
   std::vector<unsigned char*> as_bytes;
   for (const unsigned char* const part : parts) {
-    auto& its_values = wide.emplace_back(combine.count);
+    auto& values = wide.emplace_back(combine.count);
     for (std::size_t i = 0; i < combine.count; ++i) {
       Half half{};
       std::memcpy(&half, part + 2 * i, 2);
-      its_values[i] = polypath::device::to_float(half);
+      values[i] = polypath::device::to_float(half);
     }
   }
   for (auto& values : wide) as_bytes.push_back(reinterpret_cast<unsigned char*>(values.data()));

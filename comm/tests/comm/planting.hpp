@@ -1,4 +1,4 @@
-// A defect that a kernel's twin has (polypath/device/detail/mutants.hpp) for as long as this lives.
+// A defect that a kernel's host build has (polypath/device/detail/mutants.hpp) for as long as this lives.
 #pragma once
 
 #include "polypath/device/detail/mutants.hpp"

@@ -1,4 +1,4 @@
-// The twin of the kernel that puts small messages for a stream, over hostile schedules: rows of
+// The host build of the kernel that puts small messages for a stream, over hostile schedules: rows of
 // calls of three ranks, with skewed starts. And what these tests are worth: each defect of
 // StreamPutFault is found.
 #include <gtest/gtest.h>

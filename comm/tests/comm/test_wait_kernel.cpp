@@ -1,4 +1,4 @@
-// The twin of the kernel by which streams wait, over hostile schedules; and what the tests here are
+// The host build of the kernel by which streams wait, over hostile schedules; and what the tests here are
 // worth: each defect of wait_mutants.h is found.
 #include <gtest/gtest.h>
 

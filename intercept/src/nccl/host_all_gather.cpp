@@ -17,8 +17,8 @@ struct HostAllGather::Header {
   CommKey key;
   std::uint64_t part = 0;
 
-  [[nodiscard]] bool is(const CommKey& its_key, std::uint64_t number) const noexcept {
-    return key.first == its_key.first && key.second == its_key.second && part == number;
+  [[nodiscard]] bool is(const CommKey& other, std::uint64_t number) const noexcept {
+    return key.first == other.first && key.second == other.second && part == number;
   }
 };
 

@@ -213,13 +213,13 @@ TEST(NcclScratch, GraphsShareIt) {
                               Sum beside(member, counts.back());
                               const std::size_t before = free_bytes();
                               std::vector<CUgraphExec> graphs;
-                              for (const auto& its_sums : sums)
-                                graphs.push_back(captured(member, its_sums));
+                              for (const auto& row : sums)
+                                graphs.push_back(captured(member, row));
                               EXPECT_LT(before - free_bytes(), 4 * Sum::scratch_of(counts.back()));
                               std::mt19937 random(3);  // the same on all ranks
                               for (unsigned turn = 1; turn < 4; ++turn) {
-                                std::ranges::for_each(sums, [&](const auto& its_sums) {
-                                  for (const auto& sum : its_sums) sum->fill(turn);
+                                std::ranges::for_each(sums, [&](const auto& row) {
+                                  for (const auto& sum : row) sum->fill(turn);
                                 });
                                 beside.fill(turn);
                                 std::vector<std::size_t> order(kGraphs);
@@ -231,8 +231,8 @@ TEST(NcclScratch, GraphsShareIt) {
                                     NCCL_OK(beside.call(member.streams[turn % 2]));
                                 }
                                 member.synchronize();
-                                for (const auto& its_sums : sums)
-                                  for (const auto& sum : its_sums) sum->check();
+                                for (const auto& row : sums)
+                                  for (const auto& sum : row) sum->check();
                                 beside.check();
                               }
                               for (const CUgraphExec graph : graphs)

@@ -43,7 +43,7 @@ class Posted {
   /// Takes the first that accepts the message; kNone: none does.
   std::uint32_t take(const envelope& message) {
     std::uint32_t best = kNone;
-    std::size_t its_list = 0;
+    std::size_t list = 0;
     for (unsigned kind = 0; kind < kinds_.size(); ++kind) {
       if (!kinds_[kind]) continue;
       envelope pattern = message;
@@ -52,9 +52,9 @@ class Posted {
       const std::size_t at = find(bits_of(pattern));
       if (slots_[at].head >= best) continue;
       best = slots_[at].head;
-      its_list = at;
+      list = at;
     }
-    if (best != kNone) slots_[its_list].head = next_[best];
+    if (best != kNone) slots_[list].head = next_[best];
     return best;
   }
 

@@ -1,4 +1,4 @@
-// The fault-injecting twin of the driver: a table that behaves as the one it wraps, counts every
+// A driver that injects faults: a table that behaves as the one it wraps, counts every
 // call, and lets one chosen call fail instead of being carried out.
 #pragma once
 

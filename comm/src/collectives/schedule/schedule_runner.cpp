@@ -147,20 +147,20 @@ void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram
   fork(streams_, program.streams);
   if (schedule.waits_aside) fork(waiting_, program.streams);
   concurrent();
-  const auto wait = [&](std::size_t i, CUstream its_stream) {
+  const auto wait = [&](std::size_t i, CUstream queue_stream) {
     const RankStep& step = program.steps[i];
     if (!schedule.waits_aside || (step.credits.empty() && step.awaited.empty()))
-      return issue_waits(step, number, its_stream);
+      return issue_waits(step, number, queue_stream);
     const CUstream aside = waiting_[static_cast<std::size_t>(step.stream)].get();
     issue_waits(step, number, aside);
     const CUevent arrived = event(came_, i).get();
     POLYPATH_CHECK(driver, event_record(arrived, aside));
-    POLYPATH_CHECK(driver, stream_wait_event(its_stream, arrived, 0));
+    POLYPATH_CHECK(driver, stream_wait_event(queue_stream, arrived, 0));
   };
-  const auto signal = [&](std::size_t i, CUstream its_stream) {
+  const auto signal = [&](std::size_t i, CUstream queue_stream) {
     for (const StreamProgress& progress : program.steps[i].signals)
       tell(progress.rank, progress_word(ranks, comm_.rank(), progress.stream),
-           progress_value(number, progress.steps), its_stream);
+           progress_value(number, progress.steps), queue_stream);
   };
   issue_steps(schedule, program, call, wait, signal);
   join(program.streams, stream);
@@ -216,16 +216,16 @@ void ScheduleRunner::issue_graph(const CollectiveSchedule& schedule, const RankP
   meet_in_graph(begun_word, /*begins=*/true, first);
   POLYPATH_CHECK(driver, event_record(fork_.get(), first));
   fork(streams_, program.streams);
-  const auto wait = [&](std::size_t i, CUstream its_stream) {
+  const auto wait = [&](std::size_t i, CUstream queue_stream) {
     const RankStep& step = program.steps[i];
     for (const std::size_t other : step.behind)
-      POLYPATH_CHECK(driver, stream_wait_event(its_stream, told_[other].get(), 0));
-    if (!step.awaited.empty()) wait_in_graph(step, its_stream);
+      POLYPATH_CHECK(driver, stream_wait_event(queue_stream, told_[other].get(), 0));
+    if (!step.awaited.empty()) wait_in_graph(step, queue_stream);
   };
-  const auto signal = [&](std::size_t i, CUstream its_stream) {
+  const auto signal = [&](std::size_t i, CUstream queue_stream) {
     if (program.steps[i].signals.empty()) return;
-    tell_in_graph(program.steps[i], its_stream);
-    POLYPATH_CHECK(driver, event_record(event(told_, i).get(), its_stream));
+    tell_in_graph(program.steps[i], queue_stream);
+    POLYPATH_CHECK(driver, event_record(event(told_, i).get(), queue_stream));
   };
   issue_steps(schedule, program, call, wait, signal);
   join(std::max(program.streams, 1), stream);
