@@ -38,9 +38,7 @@ CG_BOTH inline double magnet(double bound) {
   memcpy(&power, &bits, sizeof power);
   return power * (1.5 * (1 << (kRoom + 1)));
 }
-CG_BOTH inline double rounded(double value, double magnet) {
-  return (value + magnet) - magnet;
-}
+CG_BOTH inline double rounded(double value, double magnet) { return (value + magnet) - magnet; }
 
 /// 0 where the search has come to its end, to the last bit.
 CG_BOTH inline double quotient(double dividend, double by) { return by == 0 ? 0 : dividend / by; }

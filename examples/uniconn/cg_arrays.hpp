@@ -10,8 +10,7 @@ namespace uniconn_example {
 
 class CgArrays {
  public:
-  CgArrays(const Gpu& gpu, const Rows& part)
-      : rows(part.count()), gpu_(gpu), first_(part.first) {
+  CgArrays(const Gpu& gpu, const Rows& part) : rows(part.count()), gpu_(gpu), first_(part.first) {
     offsets = copied(part.offsets);
     columns = copied(part.columns);
     values = copied(part.values);

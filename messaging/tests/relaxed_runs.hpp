@@ -133,14 +133,13 @@ inline Results run_table(bool unique, const Traffic& batch, std::uint64_t seed,
       std::max(batch.messages.size(), before != nullptr ? before->messages.size() : 0));
   LineBytes memory(Workspace::bytes(capacity), 0xC3);
   std::vector<simt::Launch> row;
-  const auto add = [&](const Traffic& traffic, Results& results) {
-    device::table_view view =
-        Workspace::cut(memory.get<unsigned char>(), results.batch(traffic));
+  const auto add = [&](const Traffic& traffic, Results& outcomes) {
+    device::table_view view = Workspace::cut(memory.get<unsigned char>(), outcomes.batch(traffic));
     view.seed = hash_seed;
     if (log2 != 0) view.slots_log2 = log2;
     for (unsigned phase = 0; phase <= Workspace::kPhases; ++phase)
       row.push_back(simt::launch(unique ? "polypath_test_table_unique" : "polypath_test_table", 0,
-                                 3, 64, view, &results.outcome, phase));
+                                 3, 64, view, &outcomes.outcome, phase));
   };
   if (before != nullptr) add(*before, earlier);
   add(batch, results);

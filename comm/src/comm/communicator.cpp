@@ -69,7 +69,7 @@ Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> table, const Node& kn
   limit = joined.limit;
   try {
     heap.emplace(
-        SymmetricHeap::Place{driver, board, members, context, stream->get(), engine, &limit});
+        SymmetricHeap::Place{driver, board, members, context, fill_stream->get(), engine, &limit});
     watchdog.emplace(board, members, [this] {
       look();
       look_at_waits();
@@ -111,7 +111,7 @@ void Communicator::Impl::look_at_own_gpu() {
   const ContextInUse in_use(*context);
   if (!in_use || board->aborted()) return;
   const RelaxedCapture relaxed(*driver);
-  const CUresult result = driver->stream_query(stream->get());
+  const CUresult result = driver->stream_query(fill_stream->get());
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
     board->abort(fmt::format("rank {}: work of its GPU has failed: {}", members.rank,
                              describe(*driver, result)));
@@ -218,7 +218,7 @@ void Communicator::Impl::prepare(int gpu, Hello& hello) {
   require_gpu(node, gpu);
   hello.gpu_uuid = uuid_of(*driver, gpu);
   context = std::make_shared<PrimaryContext>(*driver, gpu);
-  stream.emplace(*driver, context->get());
+  fill_stream.emplace(*driver, context->get());
   words.emplace(*driver, context);
   waits.emplace(*driver, context->get());
   put_streams.emplace(*driver, context->get());

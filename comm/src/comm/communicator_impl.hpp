@@ -104,7 +104,7 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   std::string where;
   std::shared_ptr<const PrimaryContext> context;
   std::vector<std::shared_ptr<const PrimaryContext>> peers;  // of other ranks of this process
-  std::optional<Stream> stream;                              // for filling memory
+  std::optional<Stream> fill_stream;                         // for filling memory
   WaitRegistry numbered;
   std::optional<HostFlags> words;
   std::optional<StreamWaits> waits;

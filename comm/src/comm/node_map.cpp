@@ -81,9 +81,9 @@ NodeMap node_map(std::span<const NodeHello> hellos, int rank) {
           fmt::format("the node of rank {} has {} ranks, that of rank {} has {}: start equally "
                       "many on each",
                       nodes.front().front(), nodes.front().size(), node.front(), node.size()));
-    for (const int rank : node) {
-      map.places[static_cast<std::size_t>(rank)] = map.size();
-      map.ranks.push_back(rank);
+    for (const int world_rank : node) {
+      map.places[static_cast<std::size_t>(world_rank)] = map.size();
+      map.ranks.push_back(world_rank);
     }
   }
   return map;

@@ -49,9 +49,8 @@ void Communicator::Impl::tell(int to, const Signal& signal, CUstream stream, boo
     return;
   }
   // By default after a fence that orders it after all writes before it.
-  POLYPATH_CHECK(
-      *driver,
-      stream_write_value64(stream, signal.memory.address(to) + signal.offset, signal.value, 0));
+  POLYPATH_CHECK(*driver, stream_write_value64(stream, signal.memory.address(to) + signal.offset,
+                                               signal.value, 0));
 }
 
 CurrentContext Communicator::Impl::on(CUstream stream, const char* what) {

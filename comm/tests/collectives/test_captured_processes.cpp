@@ -168,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, GraphsOf,
 
 class GraphsWith : public testing::TestWithParam<const char*> {};
 
-TEST_P(GraphsWith, AreFoundOut) {
+TEST_P(GraphsWith, Fault_IsReported) {
   NEEDS_GPUS(kRanks);
   constexpr int kMaxRounds = 100;
   set(AlgorithmOverride::pairwise, GetParam(), kMaxRounds);

@@ -272,15 +272,15 @@ TEST_F(LoadLevels, ForeignTraffic_IsLeftItsLink) {
     // again which was not the one: which rank looks first is a matter of chance. In the end the
     // calls leave the link alone, and are as fast as kernels next to the traffic.
     const double next_to_traffic_us = calls.times(2, AlgorithmOverride::kernels).back();
-    int made = 0;
-    for (int apart = 0; apart < kSettled && made < kMaxCalls; ++made) {
+    int count = 0;
+    for (int apart = 0; apart < kSettled && count < kMaxCalls; ++count) {
       const double us = calls.time();
       apart = calls.was_mixed() ? 0 : apart + 1;
       if (apart > 0) {
         EXPECT_LE(us, kTolerance * next_to_traffic_us);
       }
     }
-    EXPECT_LT(made, kMaxCalls);
+    EXPECT_LT(count, kMaxCalls);
 
     comm.exchange({}, {});
     if (comm.rank() == 0) foreign_copies.reset();

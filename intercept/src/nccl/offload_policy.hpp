@@ -64,7 +64,7 @@ struct CallConfig {
   static constexpr unsigned kMagic = 0xCAFEBEEF;
   static constexpr int kUnset = INT_MIN;
 
-  std::size_t size;  ///< of the program's version
+  std::size_t size;  ///< in the version that the program has
   unsigned magic;
   unsigned version;
   const void* extensions;  ///< of other vendors' libraries: NCCL ignores them

@@ -191,7 +191,7 @@ std::vector<float> whole_floats(int rank, std::size_t count) {
   return values;
 }
 
-TEST(Nccl, ConfigOfACall_GoesToNcclWhereItAsksForMore) {
+TEST(Nccl, CallConfig_GoesToNcclWhereItAsksForMore) {
   constexpr std::size_t kCount = 3001;
   const CountsOf calls("ncclAllReduce");
   const CountsOf passed("ncclAllReduceConfig");
@@ -224,7 +224,7 @@ TEST(Nccl, ConfigOfACall_GoesToNcclWhereItAsksForMore) {
   EXPECT_EQ(passed.by_nccl(), 2 * passed_on);
 }
 
-TEST(Nccl, NoConfigOfACall_IsThePlainCall) {
+TEST(Nccl, NoCallConfig_IsThePlainCall) {
   constexpr std::size_t kCount = 1024;
   const std::array<const char*, 3> names{"ncclAllReduce", "ncclReduceScatter", "ncclReduce"};
   std::vector<CountsOf> calls(names.begin(), names.end());

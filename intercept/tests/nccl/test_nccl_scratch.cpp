@@ -213,8 +213,7 @@ TEST(NcclScratch, GraphsShareIt) {
                               Sum beside(member, counts.back());
                               const std::size_t before = free_bytes();
                               std::vector<CUgraphExec> graphs;
-                              for (const auto& row : sums)
-                                graphs.push_back(captured(member, row));
+                              for (const auto& row : sums) graphs.push_back(captured(member, row));
                               EXPECT_LT(before - free_bytes(), 4 * Sum::scratch_of(counts.back()));
                               std::mt19937 random(3);  // the same on all ranks
                               for (unsigned turn = 1; turn < 4; ++turn) {

@@ -42,8 +42,8 @@ std::function<void(Stream)> kernel_launch(const Cuda& cuda, Kernel kernel, Exten
 #ifdef CUDART_VERSION
     // A __global__ function: the runtime knows it by its address.
     const auto* const function = reinterpret_cast<const void*>(kernel);
-    const dim3 grid_size(grid[0], grid[1], grid[2]);
-    const dim3 block_size(block[0], block[1], block[2]);
+    const dim3 grids(grid[0], grid[1], grid[2]);
+    const dim3 blocks(block[0], block[1], block[2]);
     return [=](Stream stream) {
       if constexpr (Together && requires {
                       B::World::launch_together(function, grid, block, args, shared_bytes, stream);
@@ -51,9 +51,9 @@ std::function<void(Stream)> kernel_launch(const Cuda& cuda, Kernel kernel, Exten
         return B::World::launch_together(function, grid, block, args, shared_bytes, stream);
       }
       const cudaError_t result =
-          Together ? cudaLaunchCooperativeKernel(function, grid_size, block_size, args, shared_bytes,
-                                                 stream)
-                   : cudaLaunchKernel(function, grid_size, block_size, args, shared_bytes, stream);
+          Together
+              ? cudaLaunchCooperativeKernel(function, grids, blocks, args, shared_bytes, stream)
+              : cudaLaunchKernel(function, grids, blocks, args, shared_bytes, stream);
       if (result != cudaSuccess)
         throw error(POLYPATH_DRIVER_ERROR,
                     (std::string("cudaLaunchKernel: ") + cudaGetErrorName(result)).c_str());
