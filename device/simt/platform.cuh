@@ -1,5 +1,5 @@
-// What polypath's kernels are written against: one source for the GPU (nvcc) and for the host (g++),
-// where tests and the simulated driver run it. C++17.
+// What polypath's kernels are written against: one source for the GPU (nvcc) and for the host
+// (g++), where tests and the simulated driver run it. C++17.
 //
 // On the device each function is one PTX instruction or intrinsic. On the host (host.hpp) the
 // threads of all blocks are fibers whose turns a seed shuffles, and what hardware may do, it does:
