@@ -1,7 +1,8 @@
 """From a command's function to its command line.
 
 Each parameter of a command is annotated ``Annotated[type, Option(...)]``, or ``Argument`` for one
-without a name; its default is the function's.
+without a name; its default is the function's. One that is annotated with a dataclass, whose fields
+are so annotated, stands for the options of all its fields.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import enum
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
 
 from ..errors import InvalidArgument
@@ -102,6 +103,7 @@ class CommandLine:
         self._names: list[str] = ["-h", "--help"]
         self._with_value: set[str] = set()
         self._rest: str | None = None
+        self._groups: dict[str, Any] = {}
         paragraphs = (function.__doc__ or "").split("\n\n")
         self._parser = _Parser(
             prog=name,
@@ -115,6 +117,9 @@ class CommandLine:
         shown = []
         for parameter, hint in get_type_hints(function, include_extras=True).items():
             if parameter == "return":
+                continue
+            if is_dataclass(hint):
+                self._add_group(parameter, hint)
                 continue
             kind, declared = get_args(hint)
             default = (function.__kwdefaults__ or {}).get(parameter, ...)
@@ -138,7 +143,11 @@ class CommandLine:
         values, unknown = self._parser.parse_known_args(words)
         if unknown:
             raise InvalidArgument(f"{unknown[0]} is one argument too many")
-        return {**vars(values), **({self._rest: rest or None} if self._rest else {})}
+        found = {**vars(values), **({self._rest: rest or None} if self._rest else {})}
+        for parameter, group in self._groups.items():
+            names = [field.name for field in fields(group)]
+            found[parameter] = group(**{name: found.pop(f"{parameter}.{name}") for name in names})
+        return found
 
     def _split(self, words: list[str]) -> tuple[list[str], list[str]]:
         """Own words, and the words of the program to run."""
@@ -161,6 +170,13 @@ class CommandLine:
             type=_reader(declared.read),
             nargs="?" if declared.is_optional else None,
         )
+
+    def _add_group(self, parameter: str, group: Any) -> None:
+        self._groups[parameter] = group
+        hints = get_type_hints(group, include_extras=True)
+        for field in fields(group):
+            kind, declared = get_args(hints[field.name])
+            self._add_option(f"{parameter}.{field.name}", declared, kind is bool, field.default)
 
     def _add_option(self, parameter: str, declared: Option, is_flag: bool, default: Any) -> None:
         names = [declared.short, declared.name] if declared.short else [declared.name]

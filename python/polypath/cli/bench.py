@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from ..benchmark import Operation, Pair, document, run, transfers_of, where
-from ..beside import share_machine
 from ..context import Context
 from ..errors import InvalidArgument, NoDevice, PolypathError
 from ..sizes import figure, format_size, parse_sizes
@@ -135,12 +134,7 @@ def bench(
             read=options.window_list,
         ),
     ] = None,
-    beside: bench_beside.Beside = None,
-    beside_block: bench_beside.Block = None,
-    beside_queue: bench_beside.Queue = None,
-    beside_period: bench_beside.Period = None,
-    beside_rounds: bench_beside.Rounds = None,
-    beside_polypath: bench_beside.UnderPolypath = False,
+    beside: bench_beside.BesideOptions,
     beside_same_process: bench_beside.SameProcess = False,
     emulate_mesh: options.EmulateMesh = None,
     node: options.Node = None,
@@ -155,19 +149,8 @@ def bench(
     """
     if window is not None and operation not in (Operation.p2p, Operation.bidir):
         raise InvalidArgument(f"--window is for p2p and bidir, not for {operation}")
-    traffic = bench_beside.traffic_of(
-        *(beside, beside_block, beside_queue, beside_period, beside_rounds),
-        *(beside_polypath, beside_same_process),
-    )
-    if traffic is not None:
-        for name, values in {
-            "--window": window,
-            "--compare-executors": compare_executors,
-            "--plot": plot,
-        }.items():
-            if values:
-                raise InvalidArgument(f"{name} is not for --beside")
-        share_machine()
+    excluded = {"--window": window, "--compare-executors": compare_executors, "--plot": plot}
+    traffic = beside.traffic(excluded, beside_same_process)
     chosen = None if executor is None else str(executor)
     settings = {"routes": routes, "executor": chosen, "emulate_mesh": emulate_mesh}
     out = console(json)

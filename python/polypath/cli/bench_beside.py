@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from rich.console import Console
 
 from ..benchmark import Operation, Pair, document
-from ..beside import Copies, Traffic, read_copies, require_possible, run
+from ..beside import Copies, Traffic, read_copies, require_possible, run, share_machine
 from ..context import Context
 from ..errors import InvalidArgument
 from ..sizes import figure, format_size, parse_size, parse_sizes
@@ -21,76 +22,85 @@ _CAPTION = (
     "five by polypath; back: ms after the traffic until 0.97 of the idle rate"
 )
 
-Beside = Annotated[
-    list[Copies] | None,
-    Option(
-        "--beside",
-        "Measure also beside other traffic: h2d:gpuN, d2h:gpuN, d2d:gpuA:gpuB, or a list of these.",
-        metavar="COPIES",
-        read=read_copies,
-    ),
-]
-Block = Annotated[
-    int | None,
-    Option("--beside-block", "Bytes of each of its copies; default 64M.", "SIZE", parse_size),
-]
-Queue = Annotated[
-    int | None,
-    options.count_option(
-        "--beside-queue", "Its copies queued at any time; default 2, simulated 1.", 1, 1024
-    ),
-]
-Period = Annotated[
-    int | None,
-    Option(
-        "--beside-period",
-        "On for so long, off for so long, such as 20ms; default: without pause.",
-        "TIME",
-        options.microseconds,
-    ),
-]
-Rounds = Annotated[
-    int | None,
-    options.count_option(
-        "--beside-rounds", "Turns of the idle and the loaded node; default 3, simulated 1.", 1
-    ),
-]
-UnderPolypath = Annotated[
-    bool, Option("--beside-polypath", "Run the process that copies under polypath as well.")
-]
 SameProcess = Annotated[bool, Option("--beside-same-process", "Let this process make the traffic.")]
 
 
-def traffic_of(
-    copies: list[Copies] | None,
-    block: int | None,
-    queue: int | None,
-    period: int | None,
-    rounds: int | None,
-    under_polypath: bool,
-    same_process: bool,
-) -> Traffic | None:
-    """The traffic that the options describe; None if they request no traffic.
+@dataclass(frozen=True)
+class BesideOptions:
+    """Traffic next to which is measured as well."""
 
-    Raises `InvalidArgument` for options that need it, or exclude each other."""
-    if copies is None:
-        values = {
-            "--beside-block": block,
-            "--beside-queue": queue,
-            "--beside-period": period,
-            "--beside-rounds": rounds,
-            "--beside-polypath": under_polypath,
-            "--beside-same-process": same_process,
-        }
-        for name, value in values.items():
+    copies: Annotated[
+        list[Copies] | None,
+        Option(
+            "--beside",
+            "Measure also beside other traffic: h2d:gpuN, d2h:gpuN, d2d:gpuA:gpuB, or a list of "
+            "these.",
+            metavar="COPIES",
+            read=read_copies,
+        ),
+    ] = None
+    block: Annotated[
+        int | None,
+        Option("--beside-block", "Bytes of each of its copies; default 64M.", "SIZE", parse_size),
+    ] = None
+    queue: Annotated[
+        int | None,
+        options.count_option(
+            "--beside-queue", "Its copies queued at any time; default 2, simulated 1.", 1, 1024
+        ),
+    ] = None
+    period: Annotated[
+        int | None,
+        Option(
+            "--beside-period",
+            "On for so long, off for so long, such as 20ms; default: without pause.",
+            "TIME",
+            options.microseconds,
+        ),
+    ] = None
+    rounds: Annotated[
+        int | None,
+        options.count_option(
+            "--beside-rounds", "Turns of the idle and the loaded node; default 3, simulated 1.", 1
+        ),
+    ] = None
+    under_polypath: Annotated[
+        bool, Option("--beside-polypath", "Run the process that copies under polypath as well.")
+    ] = False
+
+    def traffic(self, excluded: Mapping[str, Any], same_process: bool = False) -> Traffic | None:
+        """The traffic, for which the machine is shared from now on; None: none is requested.
+
+        Raises `InvalidArgument` for options that need it, that exclude each other, and for those of
+        ``excluded``, values by names, that are set."""
+        if self.copies is None:
+            values = {
+                "--beside-block": self.block,
+                "--beside-queue": self.queue,
+                "--beside-period": self.period,
+                "--beside-rounds": self.rounds,
+                "--beside-polypath": self.under_polypath,
+                "--beside-same-process": same_process,
+            }
+            for name, value in values.items():
+                if value:
+                    raise InvalidArgument(f"{name} needs --beside")
+            return None
+        if self.under_polypath and same_process:
+            raise InvalidArgument("--beside-polypath and --beside-same-process exclude each other")
+        for name, value in excluded.items():
             if value:
-                raise InvalidArgument(f"{name} needs --beside")
-        return None
-    if under_polypath and same_process:
-        raise InvalidArgument("--beside-polypath and --beside-same-process exclude each other")
-    return Traffic(
-        copies, block or 64 << 20, queue, period or 0, under_polypath, same_process, rounds
-    )
+                raise InvalidArgument(f"{name} is not for --beside")
+        share_machine()
+        return Traffic(
+            copies=self.copies,
+            block=self.block or 64 << 20,
+            queue=self.queue,
+            period_us=self.period or 0,
+            under_polypath=self.under_polypath,
+            same_process=same_process,
+            rounds=self.rounds,
+        )
 
 
 def measure_beside(

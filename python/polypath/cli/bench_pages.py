@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from ..benchmark import Operation, Pair, clock_lines, document, transfers_of, where
-from ..beside import Traffic, require_possible, run_blocks, share_machine
+from ..beside import Traffic, require_possible, run_blocks
 from ..context import Context
-from ..errors import InvalidArgument
 from ..sizes import figure, format_size, parse_sizes
 from . import bench_beside, options
 from .arguments import Option, whole
@@ -70,12 +69,7 @@ def bench_pages(
         options.count_option("--warmup", "Untimed pairs first; default 2, simulated 0.", 0),
     ] = None,
     routes: options.Routes = None,
-    beside: bench_beside.Beside = None,
-    beside_block: bench_beside.Block = None,
-    beside_queue: bench_beside.Queue = None,
-    beside_period: bench_beside.Period = None,
-    beside_rounds: bench_beside.Rounds = None,
-    beside_polypath: bench_beside.UnderPolypath = False,
+    beside: bench_beside.BesideOptions,
     node: options.Node = None,
     plot: options.Plot = None,
     json: options.Json = None,
@@ -86,13 +80,7 @@ def bench_pages(
     The driver's batch is cuMemcpyBatchAsync, or single copies where it has none. Times include what
     the CPU takes for the call. Exit code 1 when a row is not verified.
     """
-    traffic = bench_beside.traffic_of(
-        *(beside, beside_block, beside_queue, beside_period, beside_rounds, beside_polypath, False)
-    )
-    if traffic is not None:
-        if plot is not None:
-            raise InvalidArgument("--plot is not for --beside")
-        share_machine()
+    traffic = beside.traffic({"--plot": plot})
     out = console(json)
     with Context(node=node, routes=routes) as context:
         topology = context.topology()

@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from ..benchmark import clock_lines, document, where
-from ..beside import Traffic, require_possible, run_spread, share_machine
+from ..beside import Traffic, require_possible, run_spread
 from ..context import Context
-from ..errors import InvalidArgument
 from ..sizes import figure, format_size, parse_sizes
 from . import bench_beside, options
 from .arguments import Option
@@ -73,12 +72,7 @@ def bench_spread(
         int | None,
         options.count_option("--warmup", "Untimed pairs first; default 2, simulated 0.", 0),
     ] = None,
-    beside: bench_beside.Beside = None,
-    beside_block: bench_beside.Block = None,
-    beside_queue: bench_beside.Queue = None,
-    beside_period: bench_beside.Period = None,
-    beside_rounds: bench_beside.Rounds = None,
-    beside_polypath: bench_beside.UnderPolypath = False,
+    beside: bench_beside.BesideOptions,
     node: options.Node = None,
     plot: options.Plot = None,
     json: options.Json = None,
@@ -88,13 +82,7 @@ def bench_spread(
 
     Exit code 1 when a row is not verified.
     """
-    traffic = bench_beside.traffic_of(
-        *(beside, beside_block, beside_queue, beside_period, beside_rounds, beside_polypath, False)
-    )
-    if traffic is not None:
-        if plot is not None:
-            raise InvalidArgument("--plot is not for --beside")
-        share_machine()
+    traffic = beside.traffic({"--plot": plot})
     out = console(json)
     with Context(node=node) as context:
         topology = context.topology()
