@@ -1,10 +1,10 @@
 # Bytes of registers that ptxas keeps in local memory in the kernels by channels of up to four ranks: a limit.
-# cmake -DNVCC=... -DCXX=... -DROOT=... -DOUT=... -P check_spills.cmake
+# cmake -DNVCC=... -DCXX=... -DINCLUDES='-I...|-I...' -DOUT=... -P check_spills.cmake
 # Of the bytes, none are in the loops of sums (nvdisasm); what a change adds there shows here at once.
 set(limit 1200) # stores and loads; 644 with nvcc 13.0, 3540 with avg in the loop of sums and called functions
+string(REPLACE "|" ";" include_flags "${INCLUDES}")
 execute_process(COMMAND ${NVCC} -ccbin ${CXX} -std=c++17 -O3 --expt-relaxed-constexpr
-  -gencode=arch=compute_90,code=sm_90 -Xptxas -v -I${ROOT}/comm/src -I${ROOT}/node/src -I${ROOT}/device
-  -I${ROOT}/device/include
+  -gencode=arch=compute_90,code=sm_90 -Xptxas -v ${include_flags}
   -cubin -o ${OUT} ${CMAKE_CURRENT_LIST_DIR}/channels_of_four.cu
   RESULT_VARIABLE failed OUTPUT_VARIABLE said ERROR_VARIABLE said)
 if(failed)

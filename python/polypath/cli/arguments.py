@@ -143,11 +143,13 @@ class CommandLine:
         values, unknown = self._parser.parse_known_args(words)
         if unknown:
             raise InvalidArgument(f"{unknown[0]} is one argument too many")
-        found = {**vars(values), **({self._rest: rest or None} if self._rest else {})}
+        parameters = {**vars(values), **({self._rest: rest or None} if self._rest else {})}
         for parameter, group in self._groups.items():
             names = [field.name for field in fields(group)]
-            found[parameter] = group(**{name: found.pop(f"{parameter}.{name}") for name in names})
-        return found
+            parameters[parameter] = group(
+                **{name: found.pop(f"{parameter}.{name}") for name in names}
+            )
+        return parameters
 
     def _split(self, words: list[str]) -> tuple[list[str], list[str]]:
         """Own words, and the words of the program to run."""
