@@ -147,7 +147,7 @@ class CommandLine:
         for parameter, group in self._groups.items():
             names = [field.name for field in fields(group)]
             parameters[parameter] = group(
-                **{name: found.pop(f"{parameter}.{name}") for name in names}
+                **{name: parameters.pop(f"{parameter}.{name}") for name in names}
             )
         return parameters
 
