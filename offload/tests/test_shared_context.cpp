@@ -1,8 +1,6 @@
 // The context that the interceptors of a process share: one for all users, another one after a
 // failure, a reset or a fork.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -12,9 +10,12 @@
 #include <vector>
 
 #include "polypath/offload.h"
+#include "support/in_child.hpp"
 
 namespace polypath {
 namespace {
+
+using polypath::test::in_child;
 
 /// While it lives no context can be made.
 class WrongSetting {
@@ -122,16 +123,6 @@ TEST_F(SharedContext, RetiredWithoutUsers_IsNotUsedAgain) {
   polypath_offload_retire_context();
   const WrongSetting wrong;
   EXPECT_NE(Use().status, POLYPATH_SUCCESS);
-}
-
-/// The exit code of a child that runs `body`.
-template <typename Body>
-int in_child(Body&& body) {
-  const pid_t pid = fork();
-  if (pid == 0) _exit(body());
-  int status = 0;
-  waitpid(pid, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 TEST_F(SharedContext, Child_HasNotItsParents) {

@@ -1,6 +1,5 @@
 // When the engine is made, and what happens while and when it cannot be. Each test needs a process
 // of its own (CMakeLists.txt): there is one engine a process.
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,9 +7,12 @@
 #include <thread>
 
 #include "shim_test.hpp"
+#include "support/in_child.hpp"
 
 namespace polypath::preload::test {
 namespace {
+
+using polypath::test::in_child;
 
 class EngineStart : public sim::test::SimTest {
  protected:
@@ -164,16 +166,6 @@ TEST_F(EngineStart, EnginesOwnReset_KeepsTheEngine) {
   engine.during_copy = [] {};
   EXPECT_CUDA(CUDA_SUCCESS, copy(kLarge));
   EXPECT_EQ(1, engine.created);
-}
-
-/// What `body()` returns in a child of this process.
-template <typename Body>
-int in_child(Body&& body) {
-  const pid_t pid = fork();
-  if (pid == 0) _exit(body());
-  int status = 0;
-  waitpid(pid, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 // The driver does not work in such a child; it says so, and the engine is not asked.

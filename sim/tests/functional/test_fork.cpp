@@ -1,22 +1,12 @@
 // Children of a process: before cuInit they may use the driver, afterwards not. One process, so one
 // test.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "fixture.hpp"
+#include "support/in_child.hpp"
 
 namespace polypath::sim::test {
 namespace {
 
-/// What `body` returns in a child; -1 when the child died.
-template <typename Body>
-int in_child(Body&& body) {
-  const pid_t child = fork();
-  if (child == 0) _exit(body());
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
+using polypath::test::in_child;
 
 /// 0 when a copy through device memory works; otherwise the number of the step that does not.
 int use_driver() {
