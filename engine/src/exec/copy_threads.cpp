@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <system_error>
+#include <utility>
 
 #include "base/log.hpp"
 #include "base/thread.hpp"
@@ -19,6 +20,19 @@ constexpr int kLeft = -2;
 /// A thread looks for more work that long before it sleeps: copies often follow each other.
 /// To wake it takes some 50 us on a virtual machine.
 constexpr std::chrono::microseconds kLookForWork{100};
+/// A caller waits that long for the threads' last chunks before it sleeps.
+constexpr std::chrono::microseconds kLookForEnd{400};
+
+/// Whether `is_true` became so within the time.
+template <typename Condition>
+bool spin(std::chrono::microseconds time, Condition is_true) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  while (!is_true()) {
+    if (std::chrono::steady_clock::now() >= end) return false;
+    pause_cpu();
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -89,10 +103,7 @@ void CopyThreads::work(int thread) {
     if (entry == nullptr) {
       const std::uint64_t seen = arrivals_;
       lock.unlock();
-      const auto end = std::chrono::steady_clock::now() + kLookForWork;
-      while (arrivals_.load(std::memory_order_relaxed) == seen &&
-             std::chrono::steady_clock::now() < end)
-        pause_cpu();
+      spin(kLookForWork, [&] { return arrivals_.load(std::memory_order_relaxed) != seen; });
       lock.lock();
       changed_.wait(lock, [&] { return arrivals_ != seen; });
       continue;
@@ -113,10 +124,16 @@ void CopyThreads::work(int thread) {
     lock.lock();
     if (is_more) continue;
     entry->seat_of[t] = kLeft;
-    entry->is_closed = true;
-    ++entry->left;
-    if (entry->has_ended()) entry->ended.notify_one();
+    leave(*entry);
   }
+}
+
+void CopyThreads::leave(Entry& entry) {
+  entry.is_closed = true;
+  ++entry.left;
+  if (!entry.has_ended()) return;
+  entry.is_over.store(true, std::memory_order_relaxed);
+  entry.ended.notify_one();
 }
 
 bool CopyThreads::run(SharedWork& work, int seats) {
@@ -128,9 +145,21 @@ bool CopyThreads::run(SharedWork& work, int seats) {
   std::unique_lock lock(mutex_);
   entries_.push_back(&entry);
   ++arrivals_;
-  const int wakes = std::min(kThreadWakes, entry.seats);
+  const bool takes_part = !std::exchange(has_caller_, true);
+  if (takes_part) ++entry.taken;
+  const int wakes = std::min(kThreadWakes, entry.seats - entry.taken);
   lock.unlock();
   wake(wakes);
+  if (takes_part) {
+    constexpr int kFirstSeat = 0;
+    while (work.step(count_, kFirstSeat)) continue;
+    lock.lock();
+    has_caller_ = false;
+    leave(entry);
+    lock.unlock();
+    spin(kLookForEnd, [&] { return entry.is_over.load(std::memory_order_relaxed); });
+  }
+  // With the mutex: the thread that ends the work has left the entry.
   lock.lock();
   entry.ended.wait(lock, [&] { return entry.has_ended(); });
   entries_.remove(&entry);

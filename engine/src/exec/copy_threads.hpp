@@ -1,6 +1,6 @@
 // Threads that copy between the program's pageable memory and pinned memory. They are made when
 // they are first needed, take no signals, and sleep when there is nothing to do. A child of fork()
-// has none.
+// has none. The calling thread works too, which no thread has to be woken for.
 #pragma once
 
 #include <sys/types.h>
@@ -22,7 +22,7 @@ class SharedWork {
   virtual ~SharedWork() = default;
   /// Does one piece by the thread of number `thread`, which is the work's `seat`th; false: there is
   /// nothing left for this thread to do. Each thread calls it without pause until then, in turn
-  /// with other work.
+  /// with other work. A caller's thread has the number count().
   virtual bool step(int thread, int seat) noexcept = 0;
 };
 
@@ -40,8 +40,9 @@ class CopyThreads {
   /// none, and in a child of the process that made them.
   bool start() noexcept;
   [[nodiscard]] bool is_running() const noexcept;
-  /// Has the work done by `seats` threads at most, and waits for its end. Work of several callers
-  /// takes turns. False: no thread runs, and nothing was done.
+  /// Has the work done by `seats` threads at most, and waits for its end. One of them is the calling
+  /// thread, unless another caller's works already. Work of several callers takes turns. False: no
+  /// thread runs, and nothing was done.
   bool run(SharedWork& work, int seats);
 
  private:
@@ -52,11 +53,14 @@ class CopyThreads {
     int left = 0;
     bool is_closed = false;  // some thread has found nothing left: no further one begins
     std::condition_variable ended;
-    std::vector<int> seat_of;  // by thread; kNoSeat, or kLeft
+    std::atomic<bool> is_over{false};  // for a caller that does not sleep yet
+    std::vector<int> seat_of;          // by thread; kNoSeat, or kLeft
     [[nodiscard]] bool has_ended() const noexcept { return is_closed && left == taken; }
   };
 
   void work(int thread);
+  /// With the mutex held: the thread has found nothing left of the entry's work.
+  void leave(Entry& entry);
   /// Without the mutex. Each thread that takes a seat wakes others while seats are left: the caller
   /// alone would need 5 us for each.
   void wake(int threads) noexcept;
@@ -70,6 +74,7 @@ class CopyThreads {
   std::atomic<std::uint64_t> arrivals_{0};  // of work
   std::atomic<bool> is_running_{false};
   bool is_stopped_ = false;
+  bool has_caller_ = false;  // a caller's thread works
   std::list<Entry*> entries_;
   std::vector<Entry*> last_;  // by thread: served last
   std::unique_ptr<std::vector<std::jthread>> threads_;

@@ -34,6 +34,21 @@ std::uint64_t page_faults() noexcept {
   return static_cast<std::uint64_t>(usage.ru_minflt) + static_cast<std::uint64_t>(usage.ru_majflt);
 }
 
+/// What is done meanwhile by this thread may make other contexts current.
+class KeptContext {
+ public:
+  explicit KeptContext(const CudaDriver& driver) : driver_(driver) {
+    POLYPATH_CHECK(driver_, ctx_get_current(&saved_));
+  }
+  ~KeptContext() { POLYPATH_WARN(driver_, ctx_set_current(saved_)); }
+  KeptContext(const KeptContext&) = delete;
+  KeptContext& operator=(const KeptContext&) = delete;
+
+ private:
+  const CudaDriver& driver_;
+  CUcontext saved_ = nullptr;
+};
+
 int gpu_of_plan(const PageablePlan& plan) noexcept {
   const Request& request = plan.plan.transfers.front().request;
   return request.src.is_host() ? request.dst.index : request.src.index;
@@ -65,6 +80,7 @@ struct PageableCopies::Worker {
   std::size_t next = 0;  ///< the slot used longest ago
   CUcontext context = nullptr;
   bool is_relaxed = false;
+  bool is_of_callers = false;  ///< of one caller's thread after the other's
 };
 
 /// One transfer, on all threads that take part.
@@ -144,9 +160,14 @@ class PageableCopies::Work final : public SharedWork {
     return Chunk{offset, std::min(plan_.chunk_bytes, transfer_.bytes - offset)};
   }
 
-  /// Calls of this thread are never part of a capture of the program.
+  [[nodiscard]] bool is_callers_thread(const Worker& worker) const noexcept {
+    return worker.is_of_callers || owner_.is_virtual_;
+  }
+
+  /// Calls of this thread are never part of a capture of the program. Those of a caller's thread are
+  /// not already (RelaxedCapture).
   void relax(Worker& worker) {
-    if (worker.is_relaxed || owner_.is_virtual_) return;
+    if (worker.is_relaxed || is_callers_thread(worker)) return;
     worker.is_relaxed = true;
     if (owner_.driver().thread_exchange_capture_mode == nullptr) return;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -154,7 +175,7 @@ class PageableCopies::Work final : public SharedWork {
   }
 
   void use(Worker& worker, CUcontext context) {
-    if (owner_.is_virtual_) worker.context = nullptr;  // it is the calling thread's
+    if (is_callers_thread(worker)) worker.context = nullptr;  // it is not known
     if (worker.context == context) return;
     POLYPATH_CHECK(owner_.driver(), ctx_set_current(context));
     worker.context = context;
@@ -387,8 +408,9 @@ void PageableCopies::reach_destinations(const PageablePlan& plan, std::size_t ro
 
 void PageableCopies::make_slots(int gpu) {
   if (!slots_.empty()) return;
-  const auto count = static_cast<std::uint64_t>(threads());
-  constexpr std::uint64_t own = kPageableSlots * kPageableSlot;
+  const auto count = static_cast<std::uint64_t>(threads() + 1);  // and the callers'
+  const std::uint64_t slot_bytes = pageable_slot_bytes(threads());
+  const std::uint64_t own = kPageableSlots * slot_bytes;
   const MemoryId near = MemoryId::host(node_.gpus[static_cast<std::size_t>(gpu)].numa);
   std::vector<std::unique_ptr<StagingMemory>> created;
   workers_.clear();
@@ -400,12 +422,13 @@ void PageableCopies::make_slots(int gpu) {
     for (std::uint64_t t = first; t < last; ++t) {
       auto worker = std::make_unique<Worker>();
       for (std::uint64_t s = 0; s < kPageableSlots; ++s) {
-        worker->slots[s].at = at + (t - first) * own + s * kPageableSlot;
-        worker->slots[s].staging = t * own + s * kPageableSlot;
+        worker->slots[s].at = at + (t - first) * own + s * slot_bytes;
+        worker->slots[s].staging = t * own + s * slot_bytes;
       }
       workers_.push_back(std::move(worker));
     }
   }
+  workers_.back()->is_of_callers = true;
   slots_bytes_ = count * own;
   const std::lock_guard lock(mutex_);
   slots_ = std::move(created);
@@ -581,7 +604,6 @@ double PageableCopies::now_us() const {
 
 void PageableCopies::run_here(SharedWork& work, int seats, double chunk_us, bool is_to_gpu) {
   const std::lock_guard lock(virtual_mutex_);
-  ContextGuard guard(driver());
   const auto reach = [&](double us) {
     if (advance_us_ != nullptr && us > now_us()) advance_us_(us - now_us());
   };
@@ -600,7 +622,6 @@ void PageableCopies::run_here(SharedWork& work, int seats, double chunk_us, bool
     free_us[next] = now_us() + (has_left[next] && is_to_gpu ? 0 : chunk_us);
   }
   if (!is_to_gpu) reach(*std::ranges::max_element(free_us) - chunk_us);
-  POLYPATH_CHECK(driver(), ctx_set_current(guard.saved()));
 }
 
 PageableResult PageableCopies::run(const PageableTransfer& transfer,
@@ -608,7 +629,7 @@ PageableResult PageableCopies::run(const PageableTransfer& transfer,
   PageableResult result;
   std::vector<Lane> lanes;
   try {
-    wait_for_forks(transfer);
+    if (!transfer.is_further_part) wait_for_forks(transfer);
     lanes = lanes_of(plan);
     const double begin_us = now_us();
     const std::uint64_t begin_faults = page_faults();
@@ -616,6 +637,7 @@ PageableResult PageableCopies::run(const PageableTransfer& transfer,
     {
       std::optional<FaultGuard> guard;
       if (!transfer.host.is_file()) guard.emplace();
+      const KeptContext kept(driver());
       if (is_virtual_)
         run_here(work, plan.threads,
                  static_cast<double>(plan.chunk_bytes) * plan.threads / (plan.host_gbps * 1e3),

@@ -46,6 +46,9 @@ struct PageableTransfer {
   HostSide host;
   std::uint64_t bytes = 0;
   bool is_to_gpu = false;
+  /// An earlier part went before it on the same stream, and nothing came between: the stream has
+  /// come to it.
+  bool is_further_part = false;
   int gpu = 0;
   CallerStream caller;
   int caller_gpu = 0;  ///< whose primary context the caller's stream belongs to

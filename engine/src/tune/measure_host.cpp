@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "base/units.hpp"
@@ -40,24 +41,27 @@ double best_gbps(std::uint64_t bytes, const std::function<void()>& copy) {
 /// Each thread copies chunks between the memory and a slot of its own.
 class HostCopies final : public SharedWork {
  public:
-  HostCopies(std::byte* memory, std::byte* slots, bool is_to_gpu)
-      : memory_(memory), slots_(slots), is_to_gpu_(is_to_gpu) {}
+  /// `slots` of `slot_bytes` by thread, and one for the caller.
+  HostCopies(std::byte* memory, std::span<std::byte> slots, std::uint64_t slot_bytes,
+             bool is_to_gpu)
+      : memory_(memory), slots_(slots), slot_bytes_(slot_bytes), is_to_gpu_(is_to_gpu) {}
 
   bool step(int thread, int) noexcept override {
-    const std::uint64_t offset = next_.fetch_add(kPageableSlot, std::memory_order_relaxed);
+    const std::uint64_t offset = next_.fetch_add(slot_bytes_, std::memory_order_relaxed);
     if (offset >= kMeasuredBytes) return false;
-    std::byte* const slot = slots_ + static_cast<std::uint64_t>(thread) * kPageableSlot;
+    std::byte* const slot = &slots_[static_cast<std::uint64_t>(thread) * slot_bytes_];
     if (is_to_gpu_)
-      copy_guarded(slot, memory_ + offset, kPageableSlot, Stores::cached);
+      copy_guarded(slot, memory_ + offset, slot_bytes_, Stores::cached);
     else
-      copy_guarded(memory_ + offset, slot, kPageableSlot, Stores::streaming);
+      copy_guarded(memory_ + offset, slot, slot_bytes_, Stores::streaming);
     return true;
   }
   void begin() noexcept { next_ = 0; }
 
  private:
   std::byte* memory_;
-  std::byte* slots_;
+  std::span<std::byte> slots_;
+  std::uint64_t slot_bytes_;
   bool is_to_gpu_;
   std::atomic<std::uint64_t> next_{0};
 };
@@ -94,11 +98,12 @@ Costs measure_host_copies(const CudaDriver& driver, const Node& node, int thread
     });
   }
   if (threads < 2) return costs;
-  std::vector<std::byte> slots(static_cast<std::size_t>(threads) * kPageableSlot);
+  const std::uint64_t slot_bytes = pageable_slot_bytes(threads);
+  std::vector<std::byte> slots(static_cast<std::size_t>(threads + 1) * slot_bytes);
   CopyThreads copiers(threads);
   const FaultGuard guard;
   for (const bool is_to_gpu : {true, false}) {
-    HostCopies work(reinterpret_cast<std::byte*>(host.address()), slots.data(), is_to_gpu);
+    HostCopies work(reinterpret_cast<std::byte*>(host.address()), slots, slot_bytes, is_to_gpu);
     const auto gbps = [&](int seats) {
       return best_gbps(kMeasuredBytes, [&] {
         work.begin();

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -27,7 +28,7 @@ class Pieces : public SharedWork {
     const std::size_t piece = next_++;
     if (piece >= done_.size()) return false;
     ++done_[piece];
-    if (thread < 0 || thread >= 4 || seat < 0 || seat >= 2) is_wrong_ = true;
+    if (thread < 0 || thread > 4 || seat < 0 || seat >= 2) is_wrong_ = true;
     return true;
   }
   [[nodiscard]] bool is_done_once() const {
@@ -91,20 +92,44 @@ TEST(CopyThreads, ManyCallers_AllEnd) {
 }
 
 TEST(CopyThreads, Threads_BlockSignalsOfTheProgram) {
+  static constexpr int kThreads = 2;
   struct Mask : SharedWork {
     sigset_t blocked{};
-    bool step(int, int) noexcept override {
+    std::atomic<bool> is_known{false};
+    bool step(int thread, int) noexcept override {
+      if (thread == kThreads) return !is_known;  // the caller's
       pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+      is_known = true;
       return false;
     }
   };
-  CopyThreads threads(1);
+  CopyThreads threads(kThreads);
   Mask mask;
-  ASSERT_TRUE(threads.run(mask, 1));
+  ASSERT_TRUE(threads.run(mask, 2));
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGALRM, SIGCHLD})
     EXPECT_EQ(sigismember(&mask.blocked, signal), 1) << signal;
   for (const int signal : {SIGSEGV, SIGBUS})
     EXPECT_EQ(sigismember(&mask.blocked, signal), 0) << "else the kernel ends the process";
+}
+
+TEST(CopyThreads, Caller_TakesPart) {
+  struct Callers : SharedWork {
+    std::thread::id caller = std::this_thread::get_id();
+    std::atomic<bool> took_part{false};
+    bool step(int thread, int) noexcept override {
+      const bool is_caller = std::this_thread::get_id() == caller;
+      if (is_caller != (thread == 3)) std::abort();
+      if (is_caller) took_part = true;
+      std::this_thread::yield();
+      return !took_part;
+    }
+  };
+  CopyThreads threads(3);
+  for (const int seats : {1, 3}) {
+    Callers work;
+    ASSERT_TRUE(threads.run(work, seats));
+    EXPECT_TRUE(work.took_part) << "which needs no thread to wake";
+  }
 }
 
 TEST(CopyThreads, ForkedChild_RunsNothing) {

@@ -126,12 +126,13 @@ PageablePlan make_pageable_plan(const Node& node, const Request& request,
   if (request.bytes < kMinPageable || routes.empty())
     return fallback("too small for several threads");
 
+  const std::uint64_t slot_bytes = pageable_slot_bytes(threads);
   PageableCandidate best;
   double links_gbps = 0;
   for (std::size_t count = 1; count <= routes.size(); ++count) {
     links_gbps += kLinkShare * routes[count - 1].gbps;
     PageableCandidate widest;
-    for (std::uint64_t chunk = kMinPageableChunk; chunk <= kPageableSlot; chunk *= 2) {
+    for (std::uint64_t chunk = kMinPageableChunk; chunk <= slot_bytes; chunk *= 2) {
       const auto chunks = (request.bytes + chunk - 1) / chunk;
       // Threads are woken one after another: a small copy ends sooner by fewer of them.
       for (int used =

@@ -51,7 +51,8 @@ TEST_F(PageablePlanTest, MoreThreads_FillMoreRoutes) {
 TEST_F(PageablePlanTest, AnySize_IsCoveredOnce) {
   for (const bool is_to_gpu : {true, false})
     for (const std::uint64_t bytes : {8 * kMiB, 15 * kMiB + 1, 33 * kMiB - 4097, 3 * kGiB + 7}) {
-      const PageablePlan result = plan(is_to_gpu, bytes, 16);
+      constexpr int kThreads = 16;
+      const PageablePlan result = plan(is_to_gpu, bytes, kThreads);
       ASSERT_FALSE(result.native());
       std::uint64_t offset = 0;
       for (const RouteShare& share : result.routes()) {
@@ -59,7 +60,7 @@ TEST_F(PageablePlanTest, AnySize_IsCoveredOnce) {
         offset += share.bytes;
       }
       EXPECT_EQ(offset, bytes);
-      EXPECT_LE(result.chunk_bytes, kPageableSlot);
+      EXPECT_LE(result.chunk_bytes, pageable_slot_bytes(kThreads));
       EXPECT_EQ(result.route_of_thread.size(), static_cast<std::size_t>(result.threads));
       for (std::size_t r = 0; r < result.routes().size(); ++r)
         EXPECT_NE(std::ranges::count(result.route_of_thread, static_cast<int>(r)), 0);
