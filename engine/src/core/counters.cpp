@@ -100,10 +100,13 @@ void Counters::count_declined_blocks(NativeReason reason, std::size_t count,
 
 void Counters::count_pageable(const TransferPlan& plan,
                               const std::vector<std::uint64_t>& route_bytes,
-                              const std::vector<std::uint64_t>& route_chunks, bool is_file) {
+                              const std::vector<std::uint64_t>& route_chunks, bool is_file,
+                              bool is_further_part) {
   const std::lock_guard lock(mutex_);
-  ++split_.split;
-  ++(is_file ? split_.files : split_.pageable);
+  if (!is_further_part) {
+    ++split_.split;
+    ++(is_file ? split_.files : split_.pageable);
+  }
   split_.bytes += plan.request.bytes;
   for (std::size_t r = 0; r < plan.routes.size(); ++r) {
     const Route& route = plan.routes[r].route;

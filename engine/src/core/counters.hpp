@@ -67,9 +67,10 @@ class Counters {
   /// The caller will copy them natively.
   void count_declined_blocks(NativeReason reason, std::size_t count, std::uint64_t bytes) noexcept;
   /// A transfer from or to pageable memory, or from a file, was carried by CPU threads: what each
-  /// route took.
+  /// route took. `is_further_part`: an earlier part of it was counted as a transfer.
   void count_pageable(const TransferPlan& plan, const std::vector<std::uint64_t>& route_bytes,
-                      const std::vector<std::uint64_t>& route_chunks, bool is_file);
+                      const std::vector<std::uint64_t>& route_chunks, bool is_file,
+                      bool is_further_part);
 
   // Spreads: the same bytes to several GPUs (spread_dispatcher.hpp).
 

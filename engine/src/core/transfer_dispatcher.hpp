@@ -150,14 +150,23 @@ class TransferDispatcher {
   /// Copies to or from pageable memory by CPU threads. Nothing, or why it has to go natively.
   /// `midway` as of issue().
   std::optional<NativeReason> copy_pageable(const ResolvedTransfer& ends, bool& midway);
+  /// How threads copy, and what became of it.
+  struct ThreadCopy {
+    /// The plan and the GPU's own link are waited for, where they are not ready.
+    bool waits_for_link = false;
+    bool is_further_part = false;  ///< an earlier part of it was copied, on the same stream
+    bool lacks_routes = false;     ///< some were not ready: a later copy may take more
+  };
   /// The same from or to `host`. Throws FileError.
   std::optional<NativeReason> copy_by_threads(const ResolvedTransfer& ends, const HostSide& host,
-                                              bool& midway);
+                                              ThreadCopy& how, bool& midway);
   /// To one end, or to several GPUs: `parts` receives then what each of them fetched.
   std::optional<NativeReason> try_by_threads(std::span<const ResolvedTransfer> ends,
                                              const HostSide& host,
-                                             std::map<int, std::uint64_t>* parts, bool& midway);
-  std::optional<NativeReason> try_read(const FileRead& read);
+                                             std::map<int, std::uint64_t>* parts, ThreadCopy& how,
+                                             bool& midway);
+  /// What is read, and to where; or why threads cannot.
+  std::variant<ResolvedTransfer, NativeReason> ends_of(const FileRead& read);
   /// Reads pieces into memory of the process, which the driver copies.
   void read_natively(const FileRead& read, NativeReason reason);
   /// Nothing, or why pageable memory cannot be copied to it.
@@ -167,17 +176,19 @@ class TransferDispatcher {
   /// any.
   bool all_pageable_ready(const PageablePlan& plan,
                           const std::vector<SplittableTransfer>& transfers, const LoadLook& look,
-                          Exclusions& without);
+                          bool waits_for_link, Exclusions& without);
   /// Has the plan's routes made ready in the background, or waits for it.
   void prepare_pageable(const PageablePlan& plan);
   using PageablePlanPtr = std::shared_ptr<const PageablePlan>;
-  /// The plan without these staging memories, from a cache. Null: the routes are not known yet.
-  PageablePlanPtr plan_by_threads(const Request& request, std::uint64_t without);
+  /// The plan without these staging memories, from a cache. Null: the routes are not known yet,
+  /// unless the call waits for them.
+  PageablePlanPtr plan_by_threads(const Request& request, std::uint64_t without, bool waits);
   /// Whether threads may copy: they were fast the last time, or are tried again.
   bool may_try_threads(const Request& request);
   /// They took result.threads_us where the driver is said to take `native_us`.
   void note_threads(const Request& request, const PageableResult& result, double native_us);
   void prepare_pageable_now(const PageablePlan& plan);
+  void prepare_route_now(const PageablePlan& plan, std::size_t route);
   /// Tells the monitor of a native copy before it is issued.
   void note_native(const Transfer& transfer, NativeReason reason);
   void count_native(const Transfer& transfer, NativeReason reason);

@@ -22,6 +22,8 @@ namespace {
 
 /// What a native read takes at once: it stays in the CPU's cache until the driver copies it.
 constexpr std::uint64_t kNativePiece = 2 * kMiB;
+/// What is read before it is asked again which routes are ready: some 2 ms over one link.
+constexpr std::uint64_t kReadPart = 64 * kMiB;
 
 [[noreturn]] void throw_unreadable(int descriptor, const std::string& why) {
   throw InvalidArgument(fmt::format("file descriptor {}: {}", descriptor, why));
@@ -52,22 +54,38 @@ void check_file(const FileRead& read) {
 
 void TransferDispatcher::read(const FileRead& read) {
   check_file(read);
-  const auto reason = try_read(read);
-  if (reason) read_natively(read, *reason);
+  const auto ends = ends_of(read);
+  if (const auto* const reason = std::get_if<NativeReason>(&ends))
+    return read_natively(read, *reason);
+  // Contexts of further GPUs take a second to be made, as a rule in the time of the first read. It
+  // begins on the GPU's own link, and goes on over the routes that are ready by then.
+  ThreadCopy how{.waits_for_link = true, .lacks_routes = true};
+  for (std::uint64_t at = 0; at < read.bytes;) {
+    const std::uint64_t left = read.bytes - at;
+    FileRead part = read;
+    part.file.offset += at;
+    part.dst += at;
+    part.bytes = how.lacks_routes && left >= 2 * kReadPart ? kReadPart : left;
+    ResolvedTransfer transfer = std::get<ResolvedTransfer>(ends);
+    transfer.transfer.dst = part.dst;
+    transfer.transfer.bytes = transfer.request.bytes = part.bytes;
+    how.is_further_part = at > 0;
+    bool midway = false;
+    const auto reason = copy_by_threads(transfer, {nullptr, part.file}, how, midway);
+    if (reason) read_natively(part, *reason);
+    at += part.bytes;
+  }
 }
 
-std::optional<NativeReason> TransferDispatcher::try_read(const FileRead& read) {
-  std::variant<ResolvedTransfer, NativeReason> ends;
+std::variant<ResolvedTransfer, NativeReason> TransferDispatcher::ends_of(const FileRead& read) {
   try {
-    ends = classifier_.ends_of(read);
+    auto ends = classifier_.ends_of(read);
+    if (devices_.lost()) return NativeReason::context_reset;
+    return ends;
   } catch (const DriverError& error) {
     log_info("native read instead: {}", error.what());
     return NativeReason::driver_error;
   }
-  if (const auto* const reason = std::get_if<NativeReason>(&ends)) return *reason;
-  if (devices_.lost()) return NativeReason::context_reset;
-  bool midway = false;
-  return copy_by_threads(std::get<ResolvedTransfer>(ends), {nullptr, read.file}, midway);
 }
 
 void TransferDispatcher::read_natively(const FileRead& read, NativeReason reason) {

@@ -50,21 +50,24 @@ std::uint64_t TransferDispatcher::min_pageable_bytes(bool is_to_gpu) {
 }
 
 void TransferDispatcher::prepare_pageable_now(const PageablePlan& plan) {
+  if (plan.native()) return;
+  for (std::size_t r = 0; r < plan.routes().size(); ++r) prepare_route_now(plan, r);
+}
+
+void TransferDispatcher::prepare_route_now(const PageablePlan& plan, std::size_t route) {
+  if (pageable_.is_ready(plan, route)) return;
   const RelaxedCapture relaxed(driver());
-  for (std::size_t r = 0; r < plan.routes().size(); ++r) {
-    const Route& route = plan.routes()[r].route;
-    if (plan.native() || pageable_.is_ready(plan, r)) continue;
-    const int key = route.staged() ? route.via.index : kAllRoutes;
-    try {
-      pageable_.prepare(plan, r);
-      const std::lock_guard lock(pageable_mutex_);
-      unprepared_.erase(key);
-    } catch (const std::exception& error) {
-      log_info("pageable memory is not copied {}: {}", to_string(route), error.what());
-      const std::lock_guard lock(pageable_mutex_);
-      const auto [known, is_new] = unprepared_.try_emplace(key);
-      if (!is_new) known->second.failed();
-    }
+  const Route& taken = plan.routes()[route].route;
+  const int key = taken.staged() ? taken.via.index : kAllRoutes;
+  try {
+    pageable_.prepare(plan, route);
+    const std::lock_guard lock(pageable_mutex_);
+    unprepared_.erase(key);
+  } catch (const std::exception& error) {
+    log_info("pageable memory is not copied {}: {}", to_string(taken), error.what());
+    const std::lock_guard lock(pageable_mutex_);
+    const auto [known, is_new] = unprepared_.try_emplace(key);
+    if (!is_new) known->second.failed();
   }
 }
 
@@ -93,7 +96,8 @@ void TransferDispatcher::prepare_pageable(const PageablePlan& plan) {
 
 bool TransferDispatcher::all_pageable_ready(const PageablePlan& plan,
                                             const std::vector<SplittableTransfer>& transfers,
-                                            const LoadLook& look, Exclusions& without) {
+                                            const LoadLook& look, bool waits_for_link,
+                                            Exclusions& without) {
   const SplittableTransfer& transfer = transfers.front();
   const auto reaches_all = [&](int gpu) {
     return std::ranges::all_of(transfers, [&](const SplittableTransfer& each) {
@@ -111,6 +115,14 @@ bool TransferDispatcher::all_pageable_ready(const PageablePlan& plan,
   const Tolerance allowed = tolerance(plan.plan.predicted_us, plan.plan.native_us, staged);
   bool is_ready = true;
   bool is_asked = false;
+  const auto becomes_ready = [&](std::size_t r) {
+    if (pageable_.is_ready(plan, r)) return true;
+    if (waits_for_link && !plan.routes()[r].route.staged())
+      prepare_route_now(plan, r);
+    else if (!std::exchange(is_asked, true))
+      prepare_pageable(plan);
+    return pageable_.is_ready(plan, r);
+  };
   for (std::size_t r = 0; r < plan.routes().size(); ++r) {
     const Route& route = plan.routes()[r].route;
     const auto leave_out = [&](ExclusionReason why, NativeReason native) {
@@ -132,10 +144,9 @@ bool TransferDispatcher::all_pageable_ready(const PageablePlan& plan,
     } else if (is_to_gpu &&
                !reaches_all(route.staged() ? route.via.index : transfer.request.dst.index)) {
       leave_out(ExclusionReason::unreachable, NativeReason::unreachable);
-    } else if (!pageable_.is_ready(plan, r)) {
-      if (!std::exchange(is_asked, true)) prepare_pageable(plan);
-      if (!pageable_.is_ready(plan, r))
-        leave_out(ExclusionReason::not_ready, NativeReason::not_ready);
+    } else if (!becomes_ready(r)) {
+      without.is_preparing = true;
+      leave_out(ExclusionReason::not_ready, NativeReason::not_ready);
     } else if (is_to_gpu &&
                !obtains_all(route.staged() ? route.via.index : transfer.request.dst.index,
                             (plan.plan.native_us - plan.plan.predicted_us) / std::max(1, staged))) {
@@ -149,7 +160,8 @@ bool TransferDispatcher::all_pageable_ready(const PageablePlan& plan,
 }
 
 TransferDispatcher::PageablePlanPtr TransferDispatcher::plan_by_threads(const Request& request,
-                                                                        std::uint64_t without) {
+                                                                        std::uint64_t without,
+                                                                        bool waits) {
   const std::tuple key{request.src, request.dst, request.bytes, without};
   {
     const std::lock_guard lock(pageable_mutex_);
@@ -157,7 +169,8 @@ TransferDispatcher::PageablePlanPtr TransferDispatcher::plan_by_threads(const Re
       return known->second;
   }
   const Request rated{.src = request.src, .dst = request.dst, .bytes = kRatedBytes};
-  const auto pinned = planner_.serve({&rated, 1}, without);
+  const auto pinned =
+      waits ? planner_.plan({&rated, 1}, without) : planner_.serve({&rated, 1}, without);
   if (pinned->provisional) return nullptr;
   auto plan = std::make_shared<const PageablePlan>(
       make_pageable_plan(node(), request, pinned->plan.transfers.front(), pageable_.threads()));
@@ -207,7 +220,7 @@ std::optional<NativeReason> TransferDispatcher::classify_pageable(
 
 std::optional<NativeReason> TransferDispatcher::try_by_threads(
     std::span<const ResolvedTransfer> ends, const HostSide& host,
-    std::map<int, std::uint64_t>* parts, bool& midway) {
+    std::map<int, std::uint64_t>* parts, ThreadCopy& how, bool& midway) {
   std::vector<SplittableTransfer> transfers;
   if (const auto reason = classify_pageable(ends, transfers)) return reason;
   const SplittableTransfer& transfer = transfers.front();
@@ -218,7 +231,7 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(
   if (!access.granted(driver(), gpu)) return NativeReason::unreachable;
 
   const RelaxedCapture relaxed(driver());
-  PageablePlanPtr served = plan_by_threads(request, 0);
+  PageablePlanPtr served = plan_by_threads(request, 0, how.waits_for_link);
   if (served == nullptr) return NativeReason::not_ready;
   if (served->native()) return NativeReason::no_gain;
   std::vector<Request> beside;
@@ -230,7 +243,8 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(
   const bool may_try = host.is_file() || may_try_threads(request);
   do {
     if (without.memories == ~std::uint64_t{0}) return without.reason;
-    if (without.memories != 0) served = plan_by_threads(request, without.memories);
+    if (without.memories != 0)
+      served = plan_by_threads(request, without.memories, how.waits_for_link);
     if (served == nullptr) return NativeReason::not_ready;
     plan = *served;
     if (plan.native()) return without.reason;
@@ -238,7 +252,8 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(
     for (const SplittableTransfer& each : std::span(transfers).subspan(1))
       plan.further_gpus.push_back(each.request.dst.index);
     if (!devices_.alive(plan.plan)) return NativeReason::context_reset;
-  } while (!all_pageable_ready(plan, transfers, look, without));
+  } while (!all_pageable_ready(plan, transfers, look, how.waits_for_link, without));
+  how.lacks_routes = without.is_preparing;
 
   others_.started(request, plan.plan.predicted_us);
   LoadMonitor::OwnIssue issue(load_, plan.plan, look.streams.empty() ? 0 : look.streams.front());
@@ -247,6 +262,7 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(
   what.host = host;
   what.bytes = request.bytes;
   what.is_to_gpu = is_to_gpu;
+  what.is_further_part = how.is_further_part;
   what.gpu = gpu;
   what.caller = transfer.caller;
   what.caller_gpu = transfer.caller_gpu;
@@ -263,7 +279,7 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(
     if (parts == nullptr) {
       if (!host.is_file()) note_threads(request, result, plan.plan.native_us);
       counters_.count_pageable(plan.plan.transfers.front(), result.route_bytes, result.route_chunks,
-                               host.is_file());
+                               host.is_file(), how.is_further_part);
       return std::nullopt;
     }
     for (std::size_t r = 0; r < plan.routes().size(); ++r) {
@@ -292,14 +308,15 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(
 
 std::optional<NativeReason> TransferDispatcher::copy_pageable(const ResolvedTransfer& ends,
                                                               bool& midway) {
-  return copy_by_threads(ends, host_side(ends), midway);
+  ThreadCopy how;
+  return copy_by_threads(ends, host_side(ends), how, midway);
 }
 
 std::optional<NativeReason> TransferDispatcher::copy_by_threads(const ResolvedTransfer& ends,
                                                                 const HostSide& host,
-                                                                bool& midway) {
+                                                                ThreadCopy& how, bool& midway) {
   try {
-    return try_by_threads({&ends, 1}, host, nullptr, midway);
+    return try_by_threads({&ends, 1}, host, nullptr, how, midway);
   } catch (const FileError&) {
     throw;
   } catch (const std::exception& error) {
@@ -311,8 +328,9 @@ std::optional<NativeReason> TransferDispatcher::copy_by_threads(const ResolvedTr
 
 std::optional<NativeReason> TransferDispatcher::spread_pageable(
     std::span<const ResolvedTransfer> ends, std::map<int, std::uint64_t>& parts, bool& midway) {
+  ThreadCopy how;
   try {
-    return try_by_threads(ends, host_side(ends.front()), &parts, midway);
+    return try_by_threads(ends, host_side(ends.front()), &parts, how, midway);
   } catch (const std::exception& error) {
     if (midway) throw;
     log_info("as many copies instead: {}", error.what());

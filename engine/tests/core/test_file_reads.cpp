@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "driver/fault_injection.hpp"
+#include "support/background_hold.hpp"
 #include "support/gate.hpp"
 #include "support/simulated_test.hpp"
 #include "tune/pattern.hpp"
@@ -111,6 +112,34 @@ TEST_F(FileReadTest, EveryByteArrives) {
   }
   EXPECT_EQ(counts().pageable, 0u);
   EXPECT_GT(counts().routes.size(), 2u) << "links of several GPUs carry a part";
+}
+
+// A long read begins before the routes over other GPUs are ready, on the GPU's own link.
+TEST_F(FileReadTest, FirstRead_GoesOverOwnLinkMeanwhile) {
+  if (!source().virtual_time) GTEST_SKIP() << "the hold would stop the copy threads as well";
+  constexpr std::uint64_t kBytes = 192 * kMiB + 77;
+  BackgroundHold hold(driver());
+  NodeSource held = source();
+  held.driver = hold.driver();
+  context_ = std::make_unique<Context>(held, OptionArguments{{"copy_threads", "16"}});
+  const TestFile file(kBytes, 71);
+  TestBuffer device(driver(), node(), MemoryId::gpu(0), kBytes + 200);
+  const auto read_all = [&] {
+    device.poison();
+    context_->reset_counters();
+    read(*context_, read_of(file, device.address() + 77, kBytes));
+    synchronize(stream_->get());
+    EXPECT_TRUE(has_only(device, kBytes, 71));
+    EXPECT_EQ(std::ranges::max(counts().native), 0u);
+    EXPECT_EQ(counts().files, 1u) << "one read, whatever its parts";
+    EXPECT_EQ(counts().bytes, kBytes);
+  };
+  read_all();
+  EXPECT_EQ(counts().routes.size(), 1u);
+  hold.end();
+  context_->wait_prepared();
+  read_all();
+  EXPECT_GT(counts().routes.size(), 2u);
 }
 
 TEST_F(FileReadTest, SmallOrOneThread_GoesNatively) {
