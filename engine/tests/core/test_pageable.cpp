@@ -7,10 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "driver/fault_injection.hpp"
 #include "support/gate.hpp"
+#include "support/hooked_driver.hpp"
+#include "support/in_child.hpp"
 #include "support/simulated_test.hpp"
 #include "tune/pattern.hpp"
 
@@ -294,6 +297,56 @@ TEST_F(PageableTest, TruncatedFile_SignalsTheCaller) {
     _exit(2);
   };
   EXPECT_EXIT(copy_truncated(), testing::ExitedWithCode(9), "");
+}
+
+/// What a child does that was forked in the midst of a copy: 0 where its signals reach handlers of
+/// its own, and what it ends with runs to the end.
+int run_child_of_copy() {
+  struct sigaction action{};
+  action.sa_handler = [](int) { _exit(0); };
+  sigaction(SIGSEGV, &action, nullptr);
+  const long page = sysconf(_SC_PAGESIZE);
+  void* const none =
+      mmap(nullptr, static_cast<std::size_t>(page), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  *static_cast<volatile char*>(none) = 1;
+  return 1;
+}
+
+// fork() by any thread, at any of a copy's first calls, leaves the copy whole, and the child has no
+// part of it.
+TEST_F(PageableTest, ForkDuringCopy_ChangesNothing) {
+  std::atomic<int> calls_left{0};
+  std::atomic<int> child_result{-1};
+  const HookedDriver hooked(driver(), [&](const std::string&) {
+    if (--calls_left == 0) child_result = in_child(run_child_of_copy);
+  });
+  NodeSource forking = source();
+  forking.driver = hooked.driver();
+  Context context(forking, {{"prepare", "wait"}, {"copy_threads", "4"}});
+  TestBuffer device(driver(), node(), MemoryId::gpu(0), kLarge);
+  HostRange host(kLarge);
+  host.fill(1);
+  copy(context, {device.address(), host.address(), kLarge, stream_->get()});
+  for (const bool is_to_gpu : {true, false})
+    for (const int call : {1, 2, 3, 5, 8, 13, 21}) {
+      const std::uint64_t seed = static_cast<std::uint64_t>(call) + (is_to_gpu ? 100 : 200);
+      child_result = -1;
+      if (is_to_gpu) {
+        host.fill(seed);
+        device.poison();
+        calls_left = call;
+        copy(context, {device.address(), host.address(), kLarge, stream_->get()});
+      } else {
+        device.fill(seed);
+        calls_left = call;
+        copy(context, {host.address(), device.address(), kLarge, stream_->get()});
+      }
+      calls_left = 0;
+      synchronize(stream_->get());
+      EXPECT_EQ(child_result, 0) << call;
+      EXPECT_TRUE(is_to_gpu ? !device.first_difference(seed) : host.has(seed)) << call;
+    }
+  EXPECT_EQ(context.counters().snapshot().pageable, 15u);
 }
 
 // A call fails on the way: the driver's copy follows, and the bytes are right.
