@@ -182,7 +182,8 @@ class TransferDispatcher {
   using PageablePlanPtr = std::shared_ptr<const PageablePlan>;
   /// The plan without these staging memories, from a cache. Null: the routes are not known yet,
   /// unless the call waits for them.
-  PageablePlanPtr plan_by_threads(const Request& request, std::uint64_t without, bool waits);
+  PageablePlanPtr plan_by_threads(const Request& request, bool is_file, std::uint64_t without,
+                                  bool waits);
   /// Whether threads may copy: they were fast the last time, or are tried again.
   bool may_try_threads(const Request& request);
   /// They took result.threads_us where the driver is said to take `native_us`.
@@ -262,8 +263,9 @@ class TransferDispatcher {
   std::mutex pageable_mutex_;
   // GPUs over which routes for pageable memory could not be made ready.
   std::map<int, Retry> unprepared_;
-  std::map<std::tuple<MemoryId, MemoryId, std::uint64_t, std::uint64_t>, PageablePlanPtr>
-      pageable_plans_;  // by ends, bytes and staging memories left out
+  // By ends, bytes, whether it is a file, and staging memories left out.
+  std::map<std::tuple<MemoryId, MemoryId, std::uint64_t, bool, std::uint64_t>, PageablePlanPtr>
+      pageable_plans_;
   // Transfers whose threads were slower than the driver's copy is: where CPUs are busy.
   std::map<PageableClass, Retry> slow_threads_;
   bool prepares_pageable_ = false;  // a task is queued

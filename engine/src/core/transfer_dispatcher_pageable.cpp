@@ -160,9 +160,10 @@ bool TransferDispatcher::all_pageable_ready(const PageablePlan& plan,
 }
 
 TransferDispatcher::PageablePlanPtr TransferDispatcher::plan_by_threads(const Request& request,
+                                                                        bool is_file,
                                                                         std::uint64_t without,
                                                                         bool waits) {
-  const std::tuple key{request.src, request.dst, request.bytes, without};
+  const std::tuple key{request.src, request.dst, request.bytes, is_file, without};
   {
     const std::lock_guard lock(pageable_mutex_);
     if (const auto known = pageable_plans_.find(key); known != pageable_plans_.end())
@@ -172,8 +173,8 @@ TransferDispatcher::PageablePlanPtr TransferDispatcher::plan_by_threads(const Re
   const auto pinned =
       waits ? planner_.plan({&rated, 1}, without) : planner_.serve({&rated, 1}, without);
   if (pinned->provisional) return nullptr;
-  auto plan = std::make_shared<const PageablePlan>(
-      make_pageable_plan(node(), request, pinned->plan.transfers.front(), pageable_.threads()));
+  auto plan = std::make_shared<const PageablePlan>(make_pageable_plan(
+      node(), request, pinned->plan.transfers.front(), pageable_.threads(), is_file));
   const std::lock_guard lock(pageable_mutex_);
   if (pageable_plans_.size() >= kMaxPageablePlans) pageable_plans_.clear();
   pageable_plans_.emplace(key, plan);
@@ -231,7 +232,7 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(
   if (!access.granted(driver(), gpu)) return NativeReason::unreachable;
 
   const RelaxedCapture relaxed(driver());
-  PageablePlanPtr served = plan_by_threads(request, 0, how.waits_for_link);
+  PageablePlanPtr served = plan_by_threads(request, host.is_file(), 0, how.waits_for_link);
   if (served == nullptr) return NativeReason::not_ready;
   if (served->native()) return NativeReason::no_gain;
   std::vector<Request> beside;
@@ -244,7 +245,7 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(
   do {
     if (without.memories == ~std::uint64_t{0}) return without.reason;
     if (without.memories != 0)
-      served = plan_by_threads(request, without.memories, how.waits_for_link);
+      served = plan_by_threads(request, host.is_file(), without.memories, how.waits_for_link);
     if (served == nullptr) return NativeReason::not_ready;
     plan = *served;
     if (plan.native()) return without.reason;

@@ -1,6 +1,8 @@
 #include "tune/measure_host.hpp"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,6 +17,7 @@
 #include "driver/resources.hpp"
 #include "exec/copy_threads.hpp"
 #include "exec/guarded_copy.hpp"
+#include "exec/host_side.hpp"
 #include "plan/pageable_plan.hpp"
 #include "tune/test_buffer.hpp"
 
@@ -38,31 +41,61 @@ double best_gbps(std::uint64_t bytes, const std::function<void()>& copy) {
   return best;
 }
 
-/// Each thread copies chunks between the memory and a slot of its own.
+/// A file without a name, in the page cache, with the memory's contents. Throws FileError.
+class CachedFile {
+ public:
+  CachedFile(const std::byte* memory, std::uint64_t bytes)
+      : descriptor_(memfd_create("polypath", MFD_CLOEXEC)) {
+    for (std::uint64_t at = 0; at < bytes;) {
+      const ssize_t written = pwrite(descriptor_, memory + at, bytes - at, static_cast<off_t>(at));
+      if (written <= 0) throw FileError("a file to measure reads with cannot be written");
+      at += static_cast<std::uint64_t>(written);
+    }
+  }
+  ~CachedFile() { close(descriptor_); }
+  CachedFile(const CachedFile&) = delete;
+  CachedFile& operator=(const CachedFile&) = delete;
+
+  [[nodiscard]] FilePart all() const noexcept { return {descriptor_, 0}; }
+
+ private:
+  int descriptor_;
+};
+
+/// Each thread copies chunks between the memory, or from the file, and a slot of its own.
 class HostCopies final : public SharedWork {
  public:
   /// `slots` of `slot_bytes` by thread, and one for the caller.
-  HostCopies(std::byte* memory, std::span<std::byte> slots, std::uint64_t slot_bytes,
-             bool is_to_gpu)
-      : memory_(memory), slots_(slots), slot_bytes_(slot_bytes), is_to_gpu_(is_to_gpu) {}
+  HostCopies(ThreadWork what, std::byte* memory, const FilePart& file, std::span<std::byte> slots,
+             std::uint64_t slot_bytes)
+      : what_(what), memory_(memory), file_(file), slots_(slots), slot_bytes_(slot_bytes) {}
 
   bool step(int thread, int) noexcept override {
     const std::uint64_t offset = next_.fetch_add(slot_bytes_, std::memory_order_relaxed);
     if (offset >= kMeasuredBytes) return false;
     std::byte* const slot = &slots_[static_cast<std::uint64_t>(thread) * slot_bytes_];
-    if (is_to_gpu_)
-      copy_guarded(slot, memory_ + offset, slot_bytes_, Stores::cached);
-    else
-      copy_guarded(memory_ + offset, slot, slot_bytes_, Stores::streaming);
+    switch (what_) {
+      case ThreadWork::to_gpu:
+        copy_guarded(slot, memory_ + offset, slot_bytes_, Stores::cached);
+        break;
+      case ThreadWork::from_gpu:
+        copy_guarded(memory_ + offset, slot, slot_bytes_, Stores::streaming);
+        break;
+      case ThreadWork::read:
+        if (pread(file_.descriptor, slot, slot_bytes_, static_cast<off_t>(offset)) < 0)
+          return false;
+        break;
+    }
     return true;
   }
   void begin() noexcept { next_ = 0; }
 
  private:
+  ThreadWork what_;
   std::byte* memory_;
+  FilePart file_;
   std::span<std::byte> slots_;
   std::uint64_t slot_bytes_;
-  bool is_to_gpu_;
   std::atomic<std::uint64_t> next_{0};
 };
 
@@ -102,8 +135,10 @@ Costs measure_host_copies(const CudaDriver& driver, const Node& node, int thread
   std::vector<std::byte> slots(static_cast<std::size_t>(threads + 1) * slot_bytes);
   CopyThreads copiers(threads);
   const FaultGuard guard;
-  for (const bool is_to_gpu : {true, false}) {
-    HostCopies work(reinterpret_cast<std::byte*>(host.address()), slots, slot_bytes, is_to_gpu);
+  auto* const memory = reinterpret_cast<std::byte*>(host.address());
+  const CachedFile file(memory, kMeasuredBytes);
+  for (const ThreadWork what : {ThreadWork::to_gpu, ThreadWork::from_gpu, ThreadWork::read}) {
+    HostCopies work(what, memory, file.all(), slots, slot_bytes);
     const auto gbps = [&](int seats) {
       return best_gbps(kMeasuredBytes, [&] {
         work.begin();
@@ -111,10 +146,18 @@ Costs measure_host_copies(const CudaDriver& driver, const Node& node, int thread
       });
     };
     const double single = gbps(1);
-    const HostRates rates = fit_host_rates(single, gbps(threads), threads);
-    (is_to_gpu ? costs.thread_to_gpu_gbps : costs.thread_from_gpu_gbps) = rates.thread_gbps;
+    const double all = gbps(threads);
+    if (what == ThreadWork::read) {
+      // The memory's limit is the same: with all threads the plan reaches what was measured.
+      const double own = (1 / all - 1 / costs.host_to_gpu_gbps) * threads;
+      costs.thread_read_gbps = 1 / std::max(own, 1 / single);
+      continue;
+    }
+    const HostRates rates = fit_host_rates(single, all, threads);
+    (what == ThreadWork::to_gpu ? costs.thread_to_gpu_gbps : costs.thread_from_gpu_gbps) =
+        rates.thread_gbps;
     // Here no link moves what the threads copy; in a transfer the memory does both.
-    (is_to_gpu ? costs.host_to_gpu_gbps : costs.host_from_gpu_gbps) =
+    (what == ThreadWork::to_gpu ? costs.host_to_gpu_gbps : costs.host_from_gpu_gbps) =
         std::min(rates.host_gbps, links_gbps(node, near));
   }
   return costs;

@@ -111,7 +111,7 @@ TEST_F(FileReadTest, EveryByteArrives) {
     EXPECT_EQ(lseek(file.descriptor(), 0, SEEK_CUR), position);
   }
   EXPECT_EQ(counts().pageable, 0u);
-  EXPECT_GT(counts().routes.size(), 2u) << "links of several GPUs carry a part";
+  EXPECT_GT(counts().routes.size(), 1u) << "links of several GPUs carry a part";
 }
 
 // A long read begins before the routes over other GPUs are ready, on the GPU's own link.
@@ -139,7 +139,7 @@ TEST_F(FileReadTest, FirstRead_GoesOverOwnLinkMeanwhile) {
   hold.end();
   context_->wait_prepared();
   read_all();
-  EXPECT_GT(counts().routes.size(), 2u);
+  EXPECT_GT(counts().routes.size(), 1u);
 }
 
 TEST_F(FileReadTest, SmallOrOneThread_GoesNatively) {

@@ -14,8 +14,8 @@ TEST(HostRates, Fit_ReproducesBothMeasurements) {
     Costs costs;
     costs.thread_to_gpu_gbps = rates.thread_gbps;
     costs.host_to_gpu_gbps = rates.host_gbps;
-    EXPECT_NEAR(host_copy_gbps(costs, true, 1), single, 0.01 * single);
-    EXPECT_NEAR(host_copy_gbps(costs, true, threads), all, 0.01 * all);
+    EXPECT_NEAR(host_copy_gbps(costs, ThreadWork::to_gpu, 1), single, 0.01 * single);
+    EXPECT_NEAR(host_copy_gbps(costs, ThreadWork::to_gpu, threads), all, 0.01 * all);
   }
 }
 

@@ -26,6 +26,9 @@ inline constexpr int kThreadWakes = 4;
 /// No transfer of fewer bytes is ever taken from the driver.
 inline constexpr std::uint64_t kMinPageable = 128 * kKiB;
 
+/// What copy threads do.
+enum class ThreadWork : std::uint8_t { to_gpu, from_gpu, read };  // read: a file, to a GPU
+
 struct PageablePlan {
   Plan plan;                         ///< of one transfer; native() where the driver's copy is best
   int threads = 0;                   ///< that take part
@@ -45,12 +48,13 @@ struct PageablePlan {
 double fastest_native_us(const Request& request, double native_us) noexcept;
 
 /// What `threads` copy threads reach at the host's memory, GB/s.
-double host_copy_gbps(const Costs& costs, bool is_to_gpu, int threads) noexcept;
+double host_copy_gbps(const Costs& costs, ThreadWork what, int threads) noexcept;
 
 /// The plan that is predicted to end first. `pinned`: the plan of a large transfer between the same
 /// memories, were the host's pinned: its routes and their rates. `threads`: that there are.
+/// `is_file`: the host's side is a file in the page cache.
 PageablePlan make_pageable_plan(const Node& node, const Request& request,
-                                const TransferPlan& pinned, int threads);
+                                const TransferPlan& pinned, int threads, bool is_file = false);
 
 /// The least number of bytes that is not left to the driver; 0: there is none.
 std::uint64_t smallest_pageable(const Node& node, Request request, const TransferPlan& pinned,

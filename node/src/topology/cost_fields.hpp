@@ -45,6 +45,7 @@ inline constexpr std::array kCostFields{
     CostField{"pageable_untouched_gbps", &Costs::pageable_untouched_gbps, 0.001, 1e5},
     CostField{"thread_to_gpu_gbps", &Costs::thread_to_gpu_gbps, 0.001, 1e5},
     CostField{"thread_from_gpu_gbps", &Costs::thread_from_gpu_gbps, 0.001, 1e5},
+    CostField{"thread_read_gbps", &Costs::thread_read_gbps, 0.001, 1e5},
     CostField{"host_to_gpu_gbps", &Costs::host_to_gpu_gbps, 0.001, 1e5},
     CostField{"host_from_gpu_gbps", &Costs::host_from_gpu_gbps, 0.001, 1e5},
     CostField{"thread_wake_us", &Costs::thread_wake_us, 0, 1e4},

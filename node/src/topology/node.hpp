@@ -120,6 +120,7 @@ struct Costs {
   double pageable_untouched_gbps = 1.7;  ///< from a GPU to memory never touched; GB/s
   double thread_to_gpu_gbps = 11.3;      ///< a thread alone, to pinned slots; GB/s
   double thread_from_gpu_gbps = 16;      ///< a thread alone, from pinned slots; GB/s
+  double thread_read_gbps = 6;           ///< a thread alone, from a cached file to slots; GB/s
   double host_to_gpu_gbps = 235;         ///< all threads, by the host's memory alone; GB/s
   double host_from_gpu_gbps = 500;       ///< all threads, by the host's memory alone; GB/s
   double thread_wake_us = 50;            ///< until sleeping copy threads run that one thread wakes

@@ -35,8 +35,25 @@ TEST_F(PageablePlanTest, Threads_ReachTheMeasuredRates) {
   // 4 x H200, docs/pageable.md.
   for (const auto& [threads, gbps] :
        {std::pair{1, 10.8}, {2, 21.5}, {4, 38.0}, {8, 65.0}, {16, 102.0}, {32, 142.0}})
-    EXPECT_NEAR(host_copy_gbps(node.costs, true, threads), gbps, 0.06 * gbps) << threads;
-  EXPECT_EQ(host_copy_gbps(node.costs, true, 0), 0);
+    EXPECT_NEAR(host_copy_gbps(node.costs, ThreadWork::to_gpu, threads), gbps, 0.06 * gbps)
+        << threads;
+  EXPECT_EQ(host_copy_gbps(node.costs, ThreadWork::to_gpu, 0), 0);
+}
+
+// A thread reads a file at half the rate of memory: as many as fill the link take part.
+TEST_F(PageablePlanTest, File_TakesMoreThreadsThanMemory) {
+  node.costs.thread_read_gbps = 4;
+  const Request request{MemoryId::host(0), MemoryId::gpu(0), kGiB};
+  TransferPlan own_link = pinned(request);
+  std::erase_if(own_link.routes, [](const RouteShare& share) { return share.route.staged(); });
+  const auto plan_of = [&](bool is_file) {
+    return make_pageable_plan(node, request, own_link, 16, is_file);
+  };
+  EXPECT_LT(plan_of(false).threads, 16);
+  EXPECT_EQ(plan_of(false).chunk_bytes, pageable_slot_bytes(16)) << "small ones cost calls";
+  EXPECT_EQ(plan_of(true).threads, 16);
+  EXPECT_LT(plan_of(true).host_gbps, plan_of(false).host_gbps * 2);
+  EXPECT_NE(plan_of(true).plan.reason.find("read a file"), std::string::npos);
 }
 
 TEST_F(PageablePlanTest, MoreThreads_FillMoreRoutes) {
