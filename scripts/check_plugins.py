@@ -4,8 +4,8 @@ byte is compared, and polypath and the package's own way are timed in alternatio
 
     scripts/check_plugins.py [--bytes N] [--rounds N] [--backends FOLDER]
 
-fastsafetensors: a file in the page cache to cuda:0, by its copier `nogds` and by polypath's, each
-load in a process of its own and twice in it. NIXL: blocks of 64 KiB between pinned host memory and
+fastsafetensors: a file in the page cache to cuda:0, by its copier `nogds` and the copier `polypath`,
+each load in a process of its own and twice in it. NIXL: blocks of 64 KiB between pinned host memory and
 cuda:0 by the back end POLYPATH of FOLDER (build/release/nixl), and by copies of PyTorch. A package
 that is not installed is left out. Needs PyTorch; ends with 1 when a byte is wrong.
 """
@@ -136,8 +136,8 @@ def check_nixl(count: int, rounds: int, backends: Path) -> bool:
         )
 
         def run() -> None:
-            for to, of in pairs:
-                to.copy_(of, non_blocking=True)
+            for to, source in pairs:
+                to.copy_(source, non_blocking=True)
 
         return run
 

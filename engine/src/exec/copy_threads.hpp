@@ -40,9 +40,9 @@ class CopyThreads {
   /// none, and in a child of the process that made them.
   bool start() noexcept;
   [[nodiscard]] bool is_running() const noexcept;
-  /// Has the work done by `seats` threads at most, and waits for its end. One of them is the calling
-  /// thread, unless another caller's works already. Work of several callers takes turns. False: no
-  /// thread runs, and nothing was done.
+  /// Has the work done by `seats` threads at most, and waits for its end. One of them is the
+  /// calling thread, unless another caller's works already. Work of several callers takes turns.
+  /// False: no thread runs, and nothing was done.
   bool run(SharedWork& work, int seats);
 
  private:

@@ -164,8 +164,8 @@ class PageableCopies::Work final : public SharedWork {
     return worker.is_of_callers || owner_.is_virtual_;
   }
 
-  /// Calls of this thread are never part of a capture of the program. Those of a caller's thread are
-  /// not already (RelaxedCapture).
+  /// Calls of this thread are never part of a capture of the program. Those of a caller's thread
+  /// are not already (RelaxedCapture).
   void relax(Worker& worker) {
     if (worker.is_relaxed || is_callers_thread(worker)) return;
     worker.is_relaxed = true;

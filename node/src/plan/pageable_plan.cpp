@@ -62,8 +62,8 @@ double issue_us(const Costs& costs, int threads) {
   return costs.thread_issue_us * (0.5 + 0.5 * threads / kThreadsAsMeasured);
 }
 
-/// Of those that take about the least time the one with the largest chunks, and then with the fewest
-/// threads: it costs the CPUs least. `candidates`: by chunk, and then by threads from many to few.
+/// Many take about the least time. The one with the largest chunks, and then with the fewest
+/// threads, costs the CPUs least. `candidates`: by chunk, and then by threads from many to few.
 PageableCandidate cheapest_of_fast(const std::vector<PageableCandidate>& candidates) {
   constexpr double kAboutAsFast = 1.02;
   const double least = std::ranges::min(candidates, {}, &PageableCandidate::time_us).time_us;
