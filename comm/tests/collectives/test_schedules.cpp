@@ -111,6 +111,54 @@ TEST_F(SchedulesTest, EveryTypeAndOperatorInRankOrder) {
   });
 }
 
+TEST_P(SchedulesBy, FloatsAreCombinedAsATree) {
+  const AlgorithmOverride choice = GetParam();
+  if (choice == AlgorithmOverride::ring) GTEST_SKIP() << "has another order";
+  Random random(31 + static_cast<std::uint64_t>(choice));
+  std::vector<PlannedCall> row;
+  while (row.size() < 6) {
+    PlannedCall call = call_for(random, kRanks, choice, row.empty() ? 3 << 20 : 60000);
+    if (!combines(call.what.op)) continue;
+    if (!depends_on_order(call.what.type) && row.size() > 1) continue;
+    call.what.order = SumOrder::tree;
+    call.images = images_of(random, call.what);
+    row.push_back(std::move(call));
+  }
+  group_->run([&](Communicator& comm) {
+    CollectivesOptions options = kWithCopies;
+    options.order = SumOrder::tree;
+    Collectives collectives(comm, options);
+    const Stream stream(driver(), comm.context());
+    const CallRow rank_row(driver(), row, comm.rank());
+    for (std::size_t i = 0; i < row.size(); ++i)
+      collectives.run(rank_row.call(row, i), stream.get(), choice);
+    POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+    comm.check();
+    rank_row.expect_done(row);
+    EXPECT_EQ(calls_by(collectives.counts(), choice), calls_of(row));
+    comm.exchange({}, {});
+  });
+}
+
+TEST_F(SchedulesTest, RingHasNoTree) {
+  group_->run([&](Communicator& comm) {
+    CollectivesOptions options = kWithCopies;
+    options.order = SumOrder::tree;
+    Collectives collectives(comm, options);
+    const DeviceBytes memory(driver(), 1 << 20);
+    const CollectiveCall call{.count = 1 << 18, .send = memory.address(), .recv = memory.address()};
+    try {
+      collectives.run(call, nullptr, AlgorithmOverride::ring);
+      ADD_FAILURE() << "not refused";
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr("another order than the tree"));
+    }
+    EXPECT_EQ(collectives.plan({.count = 16 << 20}).algorithm, Algorithm::hierarchical);
+    comm.check();
+    comm.exchange({}, {});
+  });
+}
+
 TEST_F(SchedulesTest, ChosenAlgorithmIsRun) {
   Random random(6);
   std::vector<PlannedCall> row(1);
