@@ -80,7 +80,9 @@ class Place:
         """Calls that polypath carried so far."""
         carried = self.group.report()["polypath"] or {}
         counted = {name: count for name, count in carried.items() if isinstance(count, int)}
-        return sum(counted.values()) - counted.get("scratch_bytes", 0)
+        return sum(counted.values()) - sum(
+            counted.get(name, 0) for name in ("scratch_bytes", "uneven")
+        )
 
     def elsewhere(self) -> dict[str, int]:
         return dict(self.group.report()["elsewhere"])
