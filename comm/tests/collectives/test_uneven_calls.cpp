@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <thread>
 
@@ -175,6 +177,43 @@ TEST_F(UnevenCalls, PartsThatDiffer_EndOnAllRanks) {
 TEST_F(UnevenCalls, CheckOption_NamesThePart) {
   EXPECT_THAT(failures_of(*group_, true, {10, 20, 30, 40}, {20, 10, 30, 40}),
               Each(HasSubstr("the part 0 of rank 1 (20) is not that of rank 0 (10)")));
+}
+
+/// A driver that cannot load modules while this is set.
+std::atomic<bool> is_out_of_memory = false;
+
+/// Their kernels come late, when programs have taken most of the memory.
+TEST_F(UnevenCalls, KernelsNotLoaded_AreLoadedByTheNextCall) {
+  const auto short_driver = std::make_shared<CudaDriver>(driver());
+  static decltype(short_driver->module_load_data) load = nullptr;
+  load = driver().module_load_data;
+  short_driver->module_load_data = [](CUmodule* module, const void* image) -> CUresult {
+    return is_out_of_memory ? CUDA_ERROR_OUT_OF_MEMORY : load(module, image);
+  };
+  Random random(4);
+  const std::vector<PlannedCall> row{uneven_call(random, {1000, 20000}),
+                                     planned_call(random, kFour, {1000, 20000})};
+  Group group(kFour, {.driver = short_driver});
+  group.run([&](Communicator& comm) {
+    Collectives collectives(comm, kSmallScratch);
+    const Stream stream(driver(), comm.context());
+    const CallRow rank_row(driver(), row, comm.rank());
+    is_out_of_memory = true;
+    try {
+      collectives.run(rank_row.call(row, 0), stream.get());
+      ADD_FAILURE() << "not refused";
+    } catch (const NotSupported& error) {
+      EXPECT_THAT(error.what(), HasSubstr("rank 0: kernels of uneven parts: "));
+    }
+    comm.exchange({}, {});
+    is_out_of_memory = false;
+    comm.exchange({}, {});
+    for (const std::size_t i : {1, 0}) collectives.run(rank_row.call(row, i), stream.get());
+    POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+    comm.check();
+    rank_row.expect_done(row);
+    comm.exchange({}, {});
+  });
 }
 
 TEST_F(UnevenCalls, WrongBufferIsRefused) {

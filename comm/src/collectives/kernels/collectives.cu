@@ -1,6 +1,6 @@
 // The collectives of all element types; `bytes` combine nothing, and integers have a sign or none.
-// Then those that combine as a tree, and those of uneven parts. Few programs need them, so they have
-// images of their own, and the others stay as they are.
+// Then those that combine as a tree, and those of uneven parts. Few programs need them, so they
+// have images of their own, and the others stay as they are.
 // The CUDA compiler takes half a minute for one type, so it compiles this file once for each
 // (POLYPATH_KERNELS_OF_type); the host build has all.
 #include "collectives/kernels/collective_kernels.cuh"
