@@ -244,6 +244,18 @@ def test_the_benchmark_compares_every_element(polypath, tmp_path, operation):
         assert baseline == ("ring" if operation == "allreduce" else None)
 
 
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+def test_the_benchmark_compares_every_element_with_the_tree(polypath, tmp_path, kind):
+    arguments = ("--node", "mist", "--sizes", "64K,16M", "--type", kind, "--json", "rows.json")
+    done = polypath("bench", "allreduce", *arguments, POLYPATH_SUM_ORDER="tree")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [(row["algorithm"], row["exact"]) for row in rows] == [
+        ("cells", True),
+        ("hierarchical", True),
+    ]
+
+
 def test_in_virtual_time_ranks_wait_for_a_busy_machine(polypath):
     arguments = ("--node", "hgx-h200-x4", "--ranks", "2", "--sizes", "64K")
     done = polypath("bench", "allreduce", *arguments, POLYPATH_COMM_TIMEOUT_MS="1")

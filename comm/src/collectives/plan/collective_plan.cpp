@@ -287,13 +287,13 @@ class PlanMaker {
     Evaluation weighed{Algorithm::ring, 0, {}, {}, 0, 1, ""};
     if (request_.op != CollectiveOp::allreduce) {
       weighed.reason = "for allreduce only";
-    } else if (request_.needs_tree()) {
-      weighed.reason = "sums in another order than the tree that is asked for";
     } else if (!ring_is_linked()) {
       weighed.reason = "there is no link for every hop";
     }
     if (!weighed.reason.empty()) return weighed;
-    weighed.reason = "sums in another order than that of ranks: only on request";
+    weighed.reason = request_.needs_tree()
+                         ? "sums in another order than the tree: only on request"
+                         : "sums in another order than that of ranks: only on request";
     by_schedule(weighed, [&](std::uint64_t chunk) {
       return ring_schedule(node_, request_, plan_.ring, chunk);
     });
@@ -441,7 +441,7 @@ class PlanMaker {
 
   void describe_order(Algorithm algorithm) {
     if (!request_.reduces()) return;
-    if (request_.needs_tree()) {
+    if (request_.needs_tree() && algorithm != Algorithm::ring) {
       plan_.order = tree_text(0, request_.ranks(), "r");
       plan_.rank_order = false;
       return;

@@ -117,8 +117,8 @@ TEST(CollectivePlans, Tree_IsKeptByEveryPlan) {
   EXPECT_FALSE(halves.rank_order);
   for (const CollectiveCandidate& candidate : halves.candidates)
     if (candidate.algorithm == Algorithm::ring) {
-      EXPECT_EQ(candidate.us, 0);
-      EXPECT_EQ(candidate.reason, "sums in another order than the tree that is asked for");
+      EXPECT_GT(candidate.us, 0);
+      EXPECT_EQ(candidate.reason, "sums in another order than the tree: only on request");
     }
   EXPECT_EQ(plan_of("narval", 256 * kMiB, 4).algorithm, Algorithm::mixed);
   EXPECT_EQ(plan_of("dgx-h200-x8", 64 * kKiB, 6).order, "(((r0 + r1) + (r2 + r3)) + (r4 + r5))");
