@@ -83,6 +83,14 @@ void reduce_tile(const Group& group, const Operation& operation,
     }
     detail::load_bytes(loads.data(), static_cast<std::size_t>(from.count), detail::loading(kLoad));
     for (std::size_t e = 0; e < elements; ++e) {
+      if constexpr (detail::has_tree_order<Operation>::value) {
+        typename Operation::Sum sum[1];
+        detail::combine_as_tree<0, kFrom>(operation, from.count, sum, [&](auto source, auto& into) {
+          into[0] = operation.widen(sources[decltype(source)::value][e]);
+        });
+        buffer[e] = operation.narrow(sum[0]);
+        continue;
+      }
       typename Operation::Sum sum = operation.widen(sources[0][e]);
       for (int s = 1; s < from.count; ++s)
         sum = operation.combine(sum, operation.widen(sources[s][e]));

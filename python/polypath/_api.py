@@ -34,6 +34,10 @@ _ERRORS = {
 }
 TYPES = enumerators("polypath_data_type")
 OPERATORS = enumerators("polypath_reduce_op")
+SUM_ORDERS = {
+    name.removeprefix("sum_order_"): number
+    for name, number in enumerators("polypath_sum_order").items()
+}
 
 
 @functools.cache

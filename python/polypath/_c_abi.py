@@ -85,6 +85,11 @@ ENUMS = {
         "POLYPATH_MAX": 3,
         "POLYPATH_AVG": 4,
     },
+    "polypath_sum_order": {
+        "POLYPATH_SUM_ORDER_SETTING": 0,
+        "POLYPATH_SUM_ORDER_RANK": 1,
+        "POLYPATH_SUM_ORDER_TREE": 2,
+    },
     "polypath_match_order": {
         "POLYPATH_ORDER_MPI": 0,
         "POLYPATH_ORDER_NO_ANY_SOURCE": 1,
@@ -163,6 +168,7 @@ class CollectiveRequest(Checked, Structure):
         ("algorithm", c_char_p),
         ("max_blocks", c_int),
         ("compare", c_int),
+        ("order", c_char_p),
     ]
 
 
@@ -196,7 +202,8 @@ class CommOptions(Checked, Structure):
         ("max_blocks", c_uint32),
         ("reserved_sms", c_uint32),
         ("retries_buffers", c_uint64),
-        ("reserved", c_uint64 * 3),
+        ("sum_order", c_uint64),
+        ("reserved", c_uint64 * 2),
     ]
 
 
@@ -807,6 +814,18 @@ FUNCTIONS = {
                 ("stream", c_void_p),
             ],
         ),
+        "polypath_reduce_scatterv": (
+            c_int,
+            [
+                ("comm", c_void_p),
+                ("send", c_void_p),
+                ("recv", c_void_p),
+                ("counts", POINTER(c_size_t)),
+                ("type", c_int),
+                ("op", c_int),
+                ("stream", c_void_p),
+            ],
+        ),
         "polypath_all_gather": (
             c_int,
             [
@@ -814,6 +833,17 @@ FUNCTIONS = {
                 ("send", c_void_p),
                 ("recv", c_void_p),
                 ("count", c_size_t),
+                ("type", c_int),
+                ("stream", c_void_p),
+            ],
+        ),
+        "polypath_all_gatherv": (
+            c_int,
+            [
+                ("comm", c_void_p),
+                ("send", c_void_p),
+                ("recv", c_void_p),
+                ("counts", POINTER(c_size_t)),
                 ("type", c_int),
                 ("stream", c_void_p),
             ],

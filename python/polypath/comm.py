@@ -81,7 +81,9 @@ class Communicator(WarnsUnlessClosed):
     ``comm_timeout_ms``. The context has to stay open longer than the communicator.
     ``network``: "nccl" where ranks are on several nodes, for collectives; None: they are of one.
     ``max_blocks``, ``reserved_sms`` (keywords wherever one is made): of a kernel of a
-    collective at most, and left to kernels of other libraries (comm.h).
+    collective at most, and left to kernels of other libraries (comm.h). ``sum_order`` (another
+    one): "rank" or "tree", in which order collectives combine floats of ranks, the same on all;
+    default the setting ``sum_order``.
 
     A child process that `os.fork` made has no part in it: its `close` does nothing.
 
@@ -99,7 +101,7 @@ class Communicator(WarnsUnlessClosed):
         exchange: Exchange,
         timeout_ms: int = 0,
         network: str | None = None,
-        **kernels: int,
+        **collectives: int | str,
     ) -> None:
         raised: list[BaseException] = []
 
@@ -113,7 +115,7 @@ class Communicator(WarnsUnlessClosed):
                 gpu,
                 as_callback(exchange, size, raised),
                 None,
-                ctypes.byref(_options(timeout_ms, network, **kernels)),
+                ctypes.byref(_options(timeout_ms, network, **collectives)),
                 ctypes.byref(handle),
             )
         except Exception:
@@ -140,7 +142,7 @@ class Communicator(WarnsUnlessClosed):
         timeout_ms: int = 0,
         port: int = 0,
         network: str | None = None,
-        **kernels: int,
+        **collectives: int | str,
     ) -> Communicator:
         """The ranks that torchrun, or any launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and
         MASTER_PORT, started. They meet at ``port``; default the setting ``comm_port``, else the
@@ -150,7 +152,7 @@ class Communicator(WarnsUnlessClosed):
             "polypath_comm_create_from_environment",
             context._open(),
             -1 if gpu is None else gpu,
-            ctypes.byref(_options(timeout_ms, network, port, **kernels)),
+            ctypes.byref(_options(timeout_ms, network, port, **collectives)),
             ctypes.byref(handle),
         )
         return cls._of(handle, context)
@@ -166,11 +168,11 @@ class Communicator(WarnsUnlessClosed):
         timeout_ms: int = 0,
         name: str = "polypath",
         network: str | None = None,
-        **kernels: int,
+        **collectives: int | str,
     ) -> Communicator:
         """The ranks that share a store, a `torch.distributed.Store` for example."""
         exchange = store_exchange(store, rank, size, name)
-        return cls(context, rank, size, gpu, exchange, timeout_ms, network, **kernels)
+        return cls(context, rank, size, gpu, exchange, timeout_ms, network, **collectives)
 
     @classmethod
     def from_mpi(
@@ -180,16 +182,16 @@ class Communicator(WarnsUnlessClosed):
         gpu: int,
         timeout_ms: int = 0,
         network: str | None = None,
-        **kernels: int,
+        **collectives: int | str,
     ) -> Communicator:
         """The ranks of an ``mpi4py`` communicator."""
         rank, size = ranks.Get_rank(), ranks.Get_size()
         exchange = ranks.allgather
-        return cls(context, rank, size, gpu, exchange, timeout_ms, network, **kernels)
+        return cls(context, rank, size, gpu, exchange, timeout_ms, network, **collectives)
 
     @classmethod
     def all(
-        cls, context: Context, gpus: Sequence[int], timeout_ms: int = 0, **kernels: int
+        cls, context: Context, gpus: Sequence[int], timeout_ms: int = 0, **collectives: int | str
     ) -> list[Communicator]:
         """All ranks in this process, one for each of these GPUs. Their collective calls need a
         thread each (`on_all`)."""
@@ -199,7 +201,7 @@ class Communicator(WarnsUnlessClosed):
             context._open(),
             array(gpus, ctypes.c_int, "gpus"),
             len(gpus),
-            ctypes.byref(_options(timeout_ms, None, **kernels)),
+            ctypes.byref(_options(timeout_ms, None, **collectives)),
             handles,
         )
         return [cls._of(ctypes.c_void_p(handle), context) for handle in handles]
@@ -338,7 +340,8 @@ class Communicator(WarnsUnlessClosed):
     # what `Context.copy_async` takes, in memory of this rank's GPU; ``type`` names their elements
     # ("float32", "bfloat16", "int64", ...), ``count`` how many, default all of ``send``'s, or for
     # reduce_scatter and all_to_all the part for one rank. ``op``: sum, product, min, max, avg.
-    # Elements are combined in rank order: the same bits on all ranks, in all runs (comm.h).
+    # Elements are combined in rank order, or with ``sum_order="tree"`` as a balanced binary tree:
+    # the same bits on all ranks, in all runs (comm.h).
 
     def prepare(self) -> None:
         """Collective: takes kernels and scratch, as the first collective does; before a capture."""
@@ -383,6 +386,29 @@ class Communicator(WarnsUnlessClosed):
             [_operator(op)],
             stream,
         )
+
+    def reduce_scatterv(
+        self,
+        send: Any,
+        recv: Any,
+        counts: Sequence[int],
+        type: str,
+        op: str = "sum",
+        stream: Any = None,
+    ) -> None:
+        """Rank r receives its part of what is combined, ``counts[r]`` elements, which may be none;
+        ``send`` has the parts of all ranks one after another. The first call of it, or of
+        `all_gatherv`, waits on the host for all ranks and loads kernels; with counts of 0 it does
+        nothing else. Raises `NotSupported` for ranks of several nodes."""
+        arguments = [_operator(op)]
+        self._uneven("polypath_reduce_scatterv", send, recv, type, counts, arguments, stream)
+
+    def all_gatherv(
+        self, send: Any, recv: Any, counts: Sequence[int], type: str, stream: Any = None
+    ) -> None:
+        """What all ranks send, ``counts[r]`` elements of rank r, in rank order, to all of them.
+        Else as `reduce_scatterv`."""
+        self._uneven("polypath_all_gatherv", send, recv, type, counts, [], stream)
 
     def all_gather(
         self, send: Any, recv: Any, type: str, count: int | None = None, stream: Any = None
@@ -455,11 +481,12 @@ class Communicator(WarnsUnlessClosed):
 
     def report(self) -> dict[str, Any]:
         """How many of this rank's collectives went how: ``{"cells", "channels", "copies",
-        "pairwise", "hierarchical", "ring", "host_trees", "mixed", "changed_by_load",
-        "scratch_bytes"}``; ``"changed_by_load"`` counts calls by another algorithm that would be
-        mixed on an idle node. Puts are in ``"puts": {"kernel", "copies"}``: by the kernel for small
-        ones, and by copies. Of several nodes also ``"nodes": {"network", "calls", "chunks",
-        "sent_bytes"}``."""
+        "pairwise", "hierarchical", "ring", "host_trees", "mixed", "changed_by_load", "uneven",
+        "sum_order", "scratch_bytes"}``; ``"changed_by_load"`` counts calls by another algorithm
+        that would be mixed on an idle node, ``"uneven"`` those of parts of different lengths, which
+        are counted by their way as well. Puts are in ``"puts": {"kernel", "copies"}``: by the
+        kernel for small ones, and by copies. Of several nodes also ``"nodes": {"network", "calls",
+        "chunks", "sent_bytes"}``."""
         result: dict[str, Any] = _api.call_json("polypath_comm_report", self._open())
         return result
 
@@ -476,8 +503,7 @@ class Communicator(WarnsUnlessClosed):
     ) -> None:
         """``parts``: of ``count`` elements, how many this rank's ``send`` and ``recv`` have; 0:
         it is not used."""
-        if type not in _api.TYPES:
-            raise InvalidArgument(f"there is no type '{type}': {', '.join(_api.TYPES)}")
+        _require_type(type)
         if count is None:
             source = None if send is None else as_buffer(send, "send")
             count = _api.elements(source, type, max(parts[0], 1))
@@ -488,6 +514,35 @@ class Communicator(WarnsUnlessClosed):
             _address(send, "send", parts[0] * of_part, writes=False),
             _address(recv, "recv", parts[1] * of_part, writes=True),
             count,
+            _api.TYPES[type],
+            *arguments,
+            stream_handle(stream),
+        )
+
+    def _uneven(
+        self,
+        name: str,
+        send: Any,
+        recv: Any,
+        type: str,
+        counts: Sequence[int],
+        arguments: list[int],
+        stream: Any,
+    ) -> None:
+        _require_type(type)
+        if len(counts) != self.size:
+            raise InvalidArgument(
+                f"counts has {len(counts)} entries, and there are {self.size} ranks"
+            )
+        lengths = array(counts, ctypes.c_size_t, "counts")
+        own, every = (count * _api.item_bytes(type) for count in (lengths[self.rank], sum(lengths)))
+        gathers = name == "polypath_all_gatherv"
+        _api.call(
+            name,
+            self._open(),
+            _address(send, "send", own if gathers else every, writes=False),
+            _address(recv, "recv", every if gathers else own, writes=True),
+            lengths,
             _api.TYPES[type],
             *arguments,
             stream_handle(stream),
@@ -508,6 +563,11 @@ def _address(memory: Any, name: str, bytes: int, writes: bool) -> int | None:
     return covered(memory, name, bytes, writes=writes)[0]
 
 
+def _require_type(name: str) -> None:
+    if name not in _api.TYPES:
+        raise InvalidArgument(f"there is no type '{name}': {', '.join(_api.TYPES)}")
+
+
 def _operator(name: str) -> int:
     if name not in _api.OPERATORS:
         raise InvalidArgument(f"there is no operator '{name}': {', '.join(_api.OPERATORS)}")
@@ -519,12 +579,23 @@ def _options(
     network: str | None,
     port: int = 0,
     *,
-    max_blocks: int = 0,
-    reserved_sms: int = 0,
+    max_blocks: int | str = 0,
+    reserved_sms: int | str = 0,
+    sum_order: int | str = "setting",
 ) -> _c_abi.CommOptions:
-    """What a communicator is created with. Raises `InvalidArgument` for a network that does not
-    exist."""
+    """What a communicator is created with. Raises `InvalidArgument` for a network or an order that
+    does not exist."""
     if network not in (None, "nccl"):
         raise InvalidArgument(f"network: there is no '{network}': nccl, or None")
     nccl = _api.library().polypath_network_nccl() if network else None
-    return _c_abi.CommOptions(timeout_ms, port, nccl, max_blocks, reserved_sms)
+    if sum_order not in _api.SUM_ORDERS:
+        raise InvalidArgument(f"sum_order: there is no '{sum_order}': rank, tree")
+    return _c_abi.CommOptions(
+        timeout_ms,
+        port,
+        nccl,
+        max_blocks,
+        reserved_sms,
+        0,
+        _api.SUM_ORDERS[str(sum_order)],
+    )

@@ -285,6 +285,7 @@ class Context(WarnsUnlessClosed):
         algorithm: str | None = None,
         max_blocks: int = 0,
         compare: bool = False,
+        order: str | None = None,
     ) -> dict[str, Any]:
         """How a collective of one rank a GPU would go, without running it; the same on all ranks.
 
@@ -293,11 +294,12 @@ class Context(WarnsUnlessClosed):
         one for every GPU. ``nodes``: number of equal nodes, each with ``network_gbps`` to the
         others, one direction. ``algorithm``: this one instead of the one predicted to end first.
         ``max_blocks``: of a kernel on each GPU. ``compare``: also predict all others, and the ring
-        over direct links::
+        over direct links. ``order``: of sums of floats, "rank" (the default) or "tree"::
 
             {"op", "type", "operator", "bytes", "count", "gpus", "root", "nodes", "network_gbps",
              "algorithm", "reason", "islands", "lanes", "ring", "order", "rank_order",
-             "kernel": {"blocks", "slot_bytes", "stages"}, "host_bytes", "chunks", "chunk_bytes",
+             "sum_order", "kernel": {"blocks", "slot_bytes", "stages"}, "host_bytes", "chunks",
+             "chunk_bytes",
              "stages": [{"stage", "moves", "links", "busiest_gbps", "us"}],
              "predicted_us", "bus_gbps", "limit_bus_gbps", "link_limit_bus_gbps", "unproven",
              "candidates": [{"algorithm", "us", "bus_gbps", "limit_bus_gbps", "reason"}],
@@ -333,6 +335,7 @@ class Context(WarnsUnlessClosed):
             None if algorithm is None else _api.encoded(algorithm, "algorithm"),
             max_blocks,
             int(compare),
+            None if order is None else _api.encoded(order, "order"),
         )
         result: dict[str, Any] = _api.call_json(
             "polypath_plan_collective", self._open(), ctypes.byref(request)

@@ -1,12 +1,16 @@
 """A program that knows only NCCL, by ctypes, as vLLM's binding does: two ranks in threads sum 1000
-floats. Its argument: the library. In the simulated node's functional mode, or on two GPUs."""
+floats. Its arguments: the library, and the number of ranks where it is another one. In the
+simulated node's functional mode, or on GPUs. More ranks print the order of their sums: rank, or
+tree."""
 
 import ctypes
+import random
 import struct
 import sys
 import threading
 
 COUNT, FLOAT32, SUM = 1000, 7, 0
+RANKS = int(sys.argv[2]) if len(sys.argv) > 2 else 2
 BYTES = 4 * COUNT
 
 
@@ -25,13 +29,38 @@ nccl.ncclCommDestroy.argtypes = [address]
 sums: dict[int, tuple[float, ...]] = {}
 
 
+def f32(value: float) -> float:
+    return ctypes.c_float(value).value
+
+
+def contents(number: int) -> list[float]:
+    if RANKS == 2:
+        return [float(value) for value in range(number, number + COUNT)]
+    random_of = random.Random(number)
+    return [f32(random_of.uniform(-2, 2) ** 9) for _ in range(COUNT)]
+
+
+def tree(values: tuple[float, ...]) -> float:
+    if len(values) == 1:
+        return values[0]
+    half = 1 << (len(values) - 1).bit_length() - 1
+    return f32(tree(values[:half]) + tree(values[half:]))
+
+
+def in_turn(values: tuple[float, ...]) -> float:
+    total = values[0]
+    for value in values[1:]:
+        total = f32(total + value)
+    return total
+
+
 def rank(number: int, unique: UniqueId) -> None:
     context, comm, memory = address(), address(), ctypes.c_uint64()
     cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), number)
     cuda.cuCtxSetCurrent(context)
-    assert nccl.ncclCommInitRank(ctypes.byref(comm), 2, unique, number) == 0
+    assert nccl.ncclCommInitRank(ctypes.byref(comm), RANKS, unique, number) == 0
     assert cuda.cuMemAlloc_v2(ctypes.byref(memory), BYTES) == 0
-    cuda.cuMemcpyHtoD_v2(memory, struct.pack(f"{COUNT}f", *range(number, number + COUNT)), BYTES)
+    cuda.cuMemcpyHtoD_v2(memory, struct.pack(f"{COUNT}f", *contents(number)), BYTES)
     cuda.cuStreamSynchronize(None)
     where = address(memory.value)
     assert nccl.ncclAllReduce(where, where, COUNT, FLOAT32, SUM, comm, None) == 0
@@ -45,10 +74,14 @@ def rank(number: int, unique: UniqueId) -> None:
 cuda.cuInit(0)
 unique = UniqueId()
 assert nccl.ncclGetUniqueId(ctypes.byref(unique)) == 0
-threads = [threading.Thread(target=rank, args=(number, unique)) for number in range(2)]
+threads = [threading.Thread(target=rank, args=(number, unique)) for number in range(RANKS)]
 for thread in threads:
     thread.start()
 for thread in threads:
     thread.join()
-expected = tuple(float(2 * value + 1) for value in range(COUNT))
-print("right" if sums == {0: expected, 1: expected} else "WRONG")
+every = list(zip(*map(contents, range(RANKS)), strict=True))
+orders = {
+    name: dict.fromkeys(range(RANKS), tuple(map(order, every)))
+    for name, order in (("right" if RANKS == 2 else "rank", in_turn), ("tree", tree))
+}
+print(next((name for name, expected in orders.items() if sums == expected), "WRONG"))

@@ -122,6 +122,101 @@ def test_every_operation_gives_what_it_says(polypath_program):
     assert (done.stdout, done.returncode) == ("all right\n", 0), done.stderr
 
 
+_PARTS = (
+    _BEGIN
+    + """
+import array
+
+COUNTS = [700, 0, 3, 1201]
+BEGINS = [sum(COUNTS[:rank]) for rank in range(5)]
+
+def f32(value):
+    return ctypes.c_float(value).value
+
+def given(rank):
+    random_of = random.Random(rank)
+    return array.array("f", [random_of.uniform(-2, 2) ** 9 for _ in range(BEGINS[4])])
+
+def tree(values):
+    a, b, c, d = values
+    return f32(f32(a + b) + f32(c + d))
+
+def in_turn(values):
+    total = values[0]
+    for value in values[1:]:
+        total = f32(total + value)
+    return total
+
+def summed(order):
+    return array.array("f", map(order, zip(*map(given, range(4)))))
+
+def write(address, values):
+    data = ctypes.create_string_buffer(values.tobytes(), 4 * len(values))
+    check(driver.cuMemcpy(ctypes.c_uint64(address), ctypes.c_uint64(ctypes.addressof(data)),
+                          ctypes.c_size_t(len(data))))
+    check(driver.cuStreamSynchronize(None))  # what is not pinned may land behind the call
+
+def parts(comm, order):
+    gpu = Gpu(comm.gpu())
+    send, recv = comm.alloc(4 * BEGINS[4]), comm.alloc(4 * BEGINS[4])
+    own = slice(BEGINS[comm.rank], BEGINS[comm.rank + 1])
+
+    def run(sent, expected, call):
+        write(send.address(), sent)
+        write(recv.address(), array.array("f", [-1] * BEGINS[4]))
+        comm.exchange(b"")
+        call()
+        gpu.synchronize()
+        comm.check()
+        found = array.array("f", gpu.read(recv.address(), 4 * BEGINS[4]))
+        assert found[: len(expected)] == expected, call
+        assert set(found[len(expected) :]) <= {-1}, call
+
+    run(given(comm.rank), summed(order)[own],
+        lambda: comm.reduce_scatterv(send, recv, COUNTS, "float32", stream=gpu.stream))
+    run(given(comm.rank)[own],
+        sum((given(rank)[BEGINS[rank] : BEGINS[rank + 1]] for rank in range(4)), array.array("f")),
+        lambda: comm.all_gatherv(send, recv, COUNTS, "float32", stream=gpu.stream))
+    run(given(comm.rank), summed(order),
+        lambda: comm.allreduce(send, recv, "float32", stream=gpu.stream))
+    for wrong in (COUNTS[:3], [*COUNTS[:3], 1202]):
+        try:
+            comm.all_gatherv(send, recv, wrong, "float32")
+            raise AssertionError(wrong)
+        except polypath.InvalidArgument as error:
+            assert "3 entries" in str(error) or "fewer than" in str(error), error
+    report = comm.report()
+    assert report["uneven"] == 2 and report["cells"] + report["channels"] == 3, report
+    return report["sum_order"]
+
+assert summed(tree) != summed(in_turn)
+for name, order in ("rank", in_turn), ("tree", tree):
+    ranks = Communicator.all(context, range(4), sum_order=name)
+    assert on_all(ranks, lambda comm: parts(comm, order)) == [name] * 4
+    for one in ranks:
+        one.close()
+try:
+    Communicator.all(context, range(4), sum_order="other")
+except polypath.InvalidArgument as error:
+    assert "there is no 'other'" in str(error)
+context.close()
+print("all right")
+"""
+)
+
+
+def test_uneven_parts_and_sums_as_a_tree(polypath_program):
+    done = polypath_program(_PARTS)
+    assert (done.stdout, done.returncode) == ("all right\n", 0), done.stderr
+
+
+def test_a_plan_says_the_order(polypath):
+    done = polypath("plan", "allreduce", "64M", "--node", "mist", "--order", "tree")
+    assert "order of the sum: ((r0 + r1) + (r2 + r3))\n" in done.stdout, done.stdout + done.stderr
+    refused = polypath("plan", "allreduce", "64M", "--node", "mist", "--order", "trees")
+    assert "'trees' is neither rank nor tree" in refused.stderr
+
+
 @pytest.mark.parametrize("operation", ["allreduce", "reduce_scatter", "broadcast"])
 def test_the_benchmark_compares_every_element(polypath, tmp_path, operation):
     arguments = (
@@ -147,6 +242,15 @@ def test_the_benchmark_compares_every_element(polypath, tmp_path, operation):
         # Without NCCL an allreduce is compared with the ring, others with nothing.
         baseline = row.get("baseline", {}).get("name")
         assert baseline == ("ring" if operation == "allreduce" else None)
+
+
+def test_the_benchmark_compares_every_element_with_the_tree(polypath, tmp_path):
+    arguments = ("--node", "mist", "--sizes", "64K", "--type", "bfloat16", "--json", "rows.json")
+    ways = ("--algorithm", "hierarchical", "--against", "kernels", "--iterations", "1")
+    done = polypath("bench", "allreduce", *arguments, *ways, POLYPATH_SUM_ORDER="tree")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert (row["algorithm"], row["exact"]) == ("hierarchical", True)
 
 
 def test_in_virtual_time_ranks_wait_for_a_busy_machine(polypath):

@@ -43,6 +43,15 @@ def test_sums_are_taken_and_counted(run, tmp_path):
     }
 
 
+@pytest.mark.parametrize("order", ["rank", "tree"])
+def test_the_order_of_sums_can_be_asked_for(polypath, order):
+    options = ("--reproducible", "--strict", "--order", order)
+    done = polypath(
+        *("run", *NODE, *options, "--", sys.executable, str(PROGRAM), str(STANDIN), "4")
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{order}\n", "")
+
+
 #: A copy that the shim splits, on another GPU than nccl_program's.
 COPY = """
 import ctypes

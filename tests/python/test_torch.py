@@ -24,7 +24,16 @@ def _environment(*folders: Path) -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-_OF_GROUP = ["reductions", "layouts_of_lists", "moves", "order", "choice", "messages", "alone"]
+_OF_GROUP = [
+    "reductions",
+    "layouts_of_lists",
+    "uneven",
+    "moves",
+    "order",
+    "choice",
+    "messages",
+    "alone",
+]
 _OF_DDP = ["taken", "left", "off", "given_way", "copies", "join", "unlike", "old"]
 _CASES = [("torch_ranks", case) for case in _OF_GROUP] + [
     ("torch_ddp_ranks", case) for case in _OF_DDP

@@ -26,7 +26,7 @@ class HostPlace(torch_checks.Place):
 
 def collectives(on: HostPlace) -> None:
     torch_checks.COUNTS = (1, 3, 1000, 4099)
-    for name in ("reductions", "bool", "moves", "shapes"):
+    for name in ("reductions", "bool", "moves", "uneven", "shapes"):
         torch_checks.CHECKS[name](on)
 
 

@@ -104,6 +104,29 @@ class HostCommunicator:
         _view(recv, count * self.size, every.dtype).copy_(every)
         return 0
 
+    def _all_uneven(
+        self, name: str, address: int, lengths: list[int], dtype: torch.dtype
+    ) -> list[Tensor]:
+        """As `_all`, of tensors as long as these."""
+        longest = torch.zeros(max(lengths), dtype=dtype)
+        longest[: lengths[self.rank]] = _view(address, lengths[self.rank], dtype)
+        every = self._all(name, longest.data_ptr(), max(lengths), dtype)
+        return [part[:length] for part, length in zip(every, lengths, strict=True)]
+
+    def polypath_reduce_scatterv(self, _, send, recv, counts, kind, op, stream) -> int:
+        assert stream == _STREAM
+        lengths = list(counts)
+        combined = self._combined("reduce_scatterv", send, sum(lengths), kind, op)
+        part = combined.split(lengths)[self.rank]
+        _view(recv, lengths[self.rank], combined.dtype).copy_(part)
+        return 0
+
+    def polypath_all_gatherv(self, _, send, recv, counts, kind, stream) -> int:
+        assert stream == _STREAM
+        every = torch.cat(self._all_uneven("all_gatherv", send, list(counts), _TYPES[kind]))
+        _view(recv, len(every), every.dtype).copy_(every)
+        return 0
+
     def polypath_broadcast(self, _, send, recv, count, kind, root, stream) -> int:
         assert stream == _STREAM and (send is not None) == (root == self.rank)
         every = self._all("broadcast", recv, count, _TYPES[kind])

@@ -3,6 +3,7 @@ of torch. ``torch_ranks.py CASE``; every element is compared."""
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections import Counter
@@ -273,6 +274,49 @@ def layouts_of_lists(on: Rank) -> None:
             raise AssertionError(reason)
 
 
+def uneven(on: Rank) -> None:
+    """Lists whose tensors differ in size by rank, one of them empty."""
+    shapes = [(7, 3), (0, 3), (1, 3), (400, 3)]
+    counts = [math.prod(shape) for shape in shapes]
+    begins = [sum(counts[:rank]) for rank in range(SIZE + 1)]
+    own = slice(begins[on.rank], begins[on.rank + 1])
+    on.group.allreduce([on.tensor(values(0, "int32", 1))])
+    cuda.pretend_capture(True)  # what loads kernels goes elsewhere
+    listed = [torch.empty(shape, torch.float32, on.device) for shape in shapes]
+    on.group.allgather([listed], [on.tensor(values(0, "float32", 1))])
+    cuda.pretend_capture(False)
+    assert on.forwarded == {"nccl allgather": 1}, on.forwarded
+    for kind in ("float32", "int64", "bool"):
+        for late in (False, True):
+            opts = on.options(c10d.AllgatherOptions, late)
+            like = values(0, kind, max(counts))
+            listed = [
+                on.poisoned(like[:count]).view(shape)
+                for count, shape in zip(counts, shapes, strict=True)
+            ]
+            contribution = on.tensor(values(on.rank, kind, counts[on.rank]))
+            contribution = contribution.view(shapes[on.rank])
+            on.group.allgather([listed], [contribution], opts).wait()
+            for rank, part in enumerate(listed):
+                same(part.view((counts[rank],)), values(rank, kind, counts[rank]), kind)
+            whole = on.tensor(values(on.rank, kind, begins[-1]))
+            parts = [
+                whole[begins[rank] : begins[rank + 1]].view(shapes[rank]) for rank in range(SIZE)
+            ]
+            output = on.poisoned(like[: counts[on.rank]]).view(shapes[on.rank])
+            opts = on.options(c10d.ReduceScatterOptions, late)
+            on.group.reduce_scatter([output], [parts], opts).wait()
+            same(output.view((counts[on.rank],)), combined(kind, "SUM", begins[-1])[own], kind)
+    report = on.group.report()["polypath"]
+    assert report["uneven"] == 12 and calls(on) == 13, report
+    try:
+        on.group.allgather([listed], [on.tensor(values(0, "bool", 5))])
+    except ValueError as error:
+        assert f"input has 5 elements, and each of outputs {counts[on.rank]}" in str(error), error
+    else:
+        raise AssertionError("not refused")
+
+
 def moves(on: Rank) -> None:
     kinds = ("float32", "float16", "int64", "bool", "int16", "complex128")
     for kind in kinds:
@@ -445,7 +489,7 @@ def alone(on: Rank) -> None:
 
 def calls(on: Rank) -> int:
     carried = on.group.report()["polypath"] or {}
-    others = ("scratch_bytes", "puts", "spreads")
+    others = ("scratch_bytes", "puts", "spreads", "uneven", "sum_order")
     return sum(count for name, count in carried.items() if name not in others)
 
 

@@ -97,7 +97,10 @@ typedef struct polypath_comm_options {
    * others wait for it. Not 0: it does not, and the caller makes the same call again with other
    * buffers, before any other one. */
   uint64_t retries_buffers;
-  uint64_t reserved[3]; /* 0 */
+  /* polypath_sum_order, the same on all ranks; the communicator is not created where they differ.
+   */
+  uint64_t sum_order;
+  uint64_t reserved[2]; /* 0 */
 } polypath_comm_options;
 
 /* Creates the communicator of `size` ranks; this one is `rank`, and works on GPU `gpu` as `context`
@@ -288,6 +291,14 @@ POLYPATH_API polypath_status polypath_comm_wait_context(polypath_comm* comm, voi
  * end; bits are equal on all ranks and in all runs. Their calls cannot be captured, and average 255
  * ranks at most.
  *
+ * With the option sum_order POLYPATH_SUM_ORDER_TREE floats are combined as a balanced binary tree
+ * over the ranks, (r0 + r1) + (r2 + r3), each of whose nodes is rounded to the elements' type. The
+ * left half of n ranks are the first 2^k of them, the largest power of 2 below n. So a rank that
+ * gives the sum of two leaves gives what the node of the two is: the same leaves over 1, 2, 4 or 8
+ * ranks have the same bits. An average is the tree's sum, divided and rounded once more. Of several
+ * nodes it takes a power of 2 of ranks on each, one after another, and 8 nodes at most; else calls
+ * that combine floats give POLYPATH_NOT_SUPPORTED.
+ *
  * POLYPATH_INVALID_ARGUMENT: nothing was issued; the message names the rank and the argument.
  * What ranks do not give alike (type, count, operator, root) is found with the setting `check`
  * (POLYPATH_CHECK=1), in which each call waits on the host for all ranks; without it the result is
@@ -331,10 +342,26 @@ POLYPATH_API polypath_status polypath_reduce_scatter(polypath_comm* comm, const 
                                                      void* recv, size_t count,
                                                      polypath_data_type type, polypath_reduce_op op,
                                                      void* stream);
+/* As polypath_reduce_scatter(), with parts of different lengths: `counts[r]` elements to rank r,
+ * which may be none. `send` has the parts of all ranks one after another. `counts` has as many
+ * entries as there are ranks, is the same on all, and is read before the call returns. The first
+ * call of this kind, or of polypath_all_gatherv(), waits on the host for all ranks and loads
+ * kernels, as the first collective does; with counts of 0 it does nothing else. Fastest where parts
+ * begin at multiples of 16 bytes. POLYPATH_NOT_SUPPORTED: ranks of several nodes. */
+POLYPATH_API polypath_status polypath_reduce_scatterv(polypath_comm* comm, const void* send,
+                                                      void* recv, const size_t* counts,
+                                                      polypath_data_type type,
+                                                      polypath_reduce_op op, void* stream);
 /* `count` elements of every rank, in rank order, to all. */
 POLYPATH_API polypath_status polypath_all_gather(polypath_comm* comm, const void* send, void* recv,
                                                  size_t count, polypath_data_type type,
                                                  void* stream);
+/* As polypath_all_gather(), with parts of different lengths: `counts[r]` elements of rank r, one
+ * rank after another in `recv`. `counts`, the first call, and ranks of several nodes: as
+ * polypath_reduce_scatterv(). */
+POLYPATH_API polypath_status polypath_all_gatherv(polypath_comm* comm, const void* send, void* recv,
+                                                  const size_t* counts, polypath_data_type type,
+                                                  void* stream);
 /* `count` elements of rank `root` to all. */
 POLYPATH_API polypath_status polypath_broadcast(polypath_comm* comm, const void* send, void* recv,
                                                 size_t count, polypath_data_type type, int root,
@@ -365,7 +392,8 @@ POLYPATH_API polypath_status polypath_comm_spread(polypath_comm* comm, const voi
                                                   size_t bytes, int root, void* stream);
 
 /* Not collective. How this rank's collectives and puts went, zeros before the first: {"cells",
- * "channels", "copies", ...: calls, "scratch_bytes", "puts": {"kernel", "copies"}, "spreads":
+ * "channels", "copies", ...: calls, "uneven": how many of them had uneven parts, "sum_order":
+ * "rank" or "tree", "scratch_bytes", "puts": {"kernel", "copies"}, "spreads":
  * {"calls", "native", "pieces"}}, whose pieces are collectives of their own; of several nodes also
  * {"nodes": {"network", "calls", "chunks", "sent_bytes"}}, and the others count what these calls
  * are made of inside the node. For polypath_free_string(). */

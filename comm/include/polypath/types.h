@@ -24,4 +24,15 @@ typedef enum polypath_reduce_op {
   POLYPATH_AVG = 4 /* the sum divided by the number of ranks */
 } polypath_reduce_op;
 
+/* In which order a collective combines the elements of ranks r0, r1, ... of floating-point types.
+ * Integers have the same bits in every order. */
+typedef enum polypath_sum_order {
+  POLYPATH_SUM_ORDER_SETTING = 0, /* what the setting sum_order says */
+  /* ((r0 + r1) + r2) + r3 ...; float16 and bfloat16 in float32, rounded once at the end. */
+  POLYPATH_SUM_ORDER_RANK = 1,
+  /* (r0 + r1) + (r2 + r3) ...: a balanced binary tree, each of whose nodes is rounded to the
+   * elements' type, so that it is what a program has that adds two tensors of that type. */
+  POLYPATH_SUM_ORDER_TREE = 2
+} polypath_sum_order;
+
 #endif

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <limits>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "driver/check.hpp"
@@ -26,10 +27,21 @@ std::uint64_t parts_received(const CollectiveCall& call, int size) {
   return all ? static_cast<std::uint64_t>(size) : 1;
 }
 
+/// Elements of the parts of the ranks before `rank`; of all for the number of ranks.
+std::uint64_t elements_before(const CollectiveCall& call, int rank) {
+  if (!call.parts) return call.count * static_cast<unsigned>(rank);
+  return std::accumulate(call.parts->begin(), call.parts->begin() + rank, std::uint64_t{0});
+}
+
 /// For buffers that overlap. A reduced part may lie where any part of `send` does, and parts that
 /// are exchanged in one place: kernels take elements before others are stored there.
 bool is_in_place(const CollectiveCall& call, int rank, int size) {
   const std::uint64_t part = bytes_of(call);
+  if (call.parts) {
+    const std::uint64_t begin = elements_before(call, rank) * size_of(call.type);
+    return call.op == CollectiveOp::all_gather ? call.send == call.recv + begin
+                                               : call.recv == call.send + begin;
+  }
   switch (call.op) {
     case CollectiveOp::allreduce:
     case CollectiveOp::broadcast:
@@ -81,6 +93,11 @@ bool has_root(CollectiveOp op) {
 }
 
 OperandBytes operand_bytes(const CollectiveCall& call, int rank, int size) {
+  if (call.parts) {
+    const std::uint64_t own = call.parts->at(static_cast<std::size_t>(rank)) * size_of(call.type);
+    const std::uint64_t all = elements_before(call, size) * size_of(call.type);
+    return call.op == CollectiveOp::all_gather ? OperandBytes{own, all} : OperandBytes{all, own};
+  }
   return {sends(call, rank) ? bytes_of(call) * parts_sent(call, size) : 0,
           receives(call, rank) ? bytes_of(call) * parts_received(call, size) : 0};
 }

@@ -9,7 +9,8 @@
 
 namespace polypath {
 
-/// The bytes of a call's count: of the whole message, or of one rank's part of it.
+/// The bytes of a call's count: of the whole message, or of one rank's part of it; of uneven parts
+/// the longest.
 std::uint64_t bytes_of(const CollectiveCall& call);
 bool has_root(CollectiveOp op);
 

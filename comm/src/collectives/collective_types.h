@@ -40,6 +40,12 @@ enum class Operator : std::uint8_t {
   avg = POLYPATH_AVG
 };
 
+/// polypath_sum_order: in which order the elements of ranks are combined.
+enum class SumOrder : std::uint8_t {
+  rank = POLYPATH_SUM_ORDER_RANK,  ///< one after another
+  tree = POLYPATH_SUM_ORDER_TREE   ///< as a balanced binary tree over the ranks
+};
+
 /// Bytes of an element.
 constexpr std::size_t size_of(DataType type) {
   switch (type) {
@@ -55,6 +61,23 @@ constexpr std::size_t size_of(DataType type) {
     case DataType::float64: return 8;
   }
   return 0;
+}
+
+/// Whether the order of operands changes the bits of a result.
+constexpr bool depends_on_order(DataType type) {
+  switch (type) {
+    case DataType::float16:
+    case DataType::bfloat16:
+    case DataType::float32:
+    case DataType::float64: return true;
+    case DataType::int8:
+    case DataType::uint8:
+    case DataType::int32:
+    case DataType::uint32:
+    case DataType::int64:
+    case DataType::uint64: return false;
+  }
+  return false;
 }
 
 }  // namespace polypath

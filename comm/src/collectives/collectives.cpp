@@ -89,7 +89,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   guard.use(comm_.context());
   comm_.barrier_when_idle();  // loading kernels waits for those that run (docs/cuda-notes.md)
   try {
-    modules_ = KernelModules::load(comm_.driver(), comm_.context());
+    modules_ = KernelModules::load(comm_.driver(), comm_.context(), {options_.order, false});
     int multiprocessors = 0;
     POLYPATH_CHECK(comm_.driver(),
                    device_get_attribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
@@ -167,6 +167,7 @@ CollectiveRequest Collectives::request_of(const CollectiveCall& call) const {
   request.op = call.op;
   request.type = call.type;
   request.operation = call.operation;
+  request.order = options_.order;
   request.count = call.count;
   request.root = has_root(call.op) ? call.root : 0;
   request.gpus = basis_.gpus;
@@ -239,7 +240,7 @@ void Collectives::prepare_copies() {
   }
   if (scratch == 0) return;
   runner_ = std::make_unique<ScheduleRunner>(comm_, *modules_, scratch, host);
-  copy_costs_->fill_allreduce(options_of({}, AlgorithmOverride::planned));
+  copy_costs_->fill_allreduce(options_of({}, AlgorithmOverride::planned), options_.order);
 }
 
 Collectives::Launch Collectives::make_launch(const CollectiveCall& call, AlgorithmOverride choice,
@@ -347,7 +348,10 @@ void Collectives::require_stream(CUstream stream) {
 
 void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call, CUstream stream,
                                 bool is_captured) const {
-  CollectiveArgs args = launch.args;
+  UnevenArgs args{launch.args, call.parts.has_value(), {}};
+  if (call.parts)
+    for (std::size_t rank = 0; rank < args.shape.ranks; ++rank)
+      args.begins[rank + 1] = args.begins[rank] + (*call.parts)[rank] * size_of(call.type);
   args.reduction = call.operation;
   args.in = std::bit_cast<const void*>(call.send);
   args.out = std::bit_cast<void*>(call.recv);
@@ -356,7 +360,7 @@ void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call
 
 void Collectives::launch_meeting(const Launch& launch, const CollectiveCall& call, CUstream stream,
                                  bool is_captured) const {
-  CollectiveArgs args = first_args();
+  UnevenArgs args{first_args(), false, {}};
   args.op = CollectiveOp::all_gather;  // of bytes: which one makes no difference without elements
   args.tile_bytes = kScratchGranule;
   args.lag = kLag;
@@ -364,13 +368,42 @@ void Collectives::launch_meeting(const Launch& launch, const CollectiveCall& cal
   launch_marked(KernelFamily::channels, args, 1, call, launch.how, stream, is_captured);
 }
 
-void Collectives::launch_marked(KernelFamily family, CollectiveArgs& args, unsigned blocks,
+void Collectives::launch_marked(KernelFamily family, UnevenArgs& args, unsigned blocks,
                                 const CollectiveCall& call, std::uint32_t how, CUstream stream,
                                 bool is_captured) const {
   args.mark = mark_of(call, hash_with(hash_with(how, call.within), skipped_));
   args.wait_ctx = comm_.wait_ctx();
   args.wait_ctx.kernel = number_;
-  modules_->launch(family, args, blocks, stream, is_captured);
+  const KernelModules& modules = args.is_uneven ? *uneven_modules_ : *modules_;
+  modules.launch(family, args, blocks, stream, is_captured);
+}
+
+void Collectives::load_uneven(CUstream stream) {
+  if (uneven_modules_ != nullptr || comm_.size() == 1) return;
+  ContextGuard guard(comm_.driver());
+  guard.use(comm_.context());
+  if (order_->capture_of(stream) != 0)
+    throw InvalidArgument(
+        fmt::format("rank {}: stream is in capture, and the first call of uneven parts loads "
+                    "kernels: make one before, whose counts may be 0",
+                    comm_.rank()));
+  std::array<char, 256> why{};
+  std::shared_ptr<const KernelModules> modules;
+  comm_.barrier_when_idle();  // as when the others were loaded
+  try {
+    modules = KernelModules::load(comm_.driver(), comm_.context(), {options_.order, true});
+    if (modules->blocks_a_multiprocessor() < modules_->blocks_a_multiprocessor())
+      throw NotSupported("fewer blocks of these kernels run at once than of others");
+  } catch (const std::exception& error) {
+    std::strncpy(why.data(), error.what(), why.size() - 1);
+  }
+  std::vector<std::array<char, 256>> all(static_cast<std::size_t>(comm_.size()));
+  comm_.exchange(std::as_bytes(std::span(why)), std::as_writable_bytes(std::span(all)));
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank].front() != 0)
+      throw NotSupported(
+          fmt::format("rank {}: kernels of uneven parts: {}", rank, all[rank].data()));
+  uneven_modules_ = std::move(modules);
 }
 
 /// In a graph copies have more to wait for, so that nothing is gained next to a kernel.
@@ -395,10 +428,12 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, AlgorithmOver
   ++skipped_;
   require_alike(call, comm_.rank(), comm_.size());
   if (options_.check) compare_calls(comm_, call, number_);
+  if (call.parts) load_uneven(stream);
   ++number_;
   if (call.count == 0) return;
   try {
-    run_alone(call, stream, choice);
+    // Schedules of copies have even parts.
+    run_alone(call, stream, call.parts ? AlgorithmOverride::kernels : choice);
     --skipped_;
   } catch (const RefusedChoice&) {
     throw;
@@ -429,6 +464,7 @@ void Collectives::run_alone(const CollectiveCall& call, CUstream stream, Algorit
   require_stream(stream);
   if (comm_.size() == 1) {
     ++counts_.copies;
+    counts_.uneven += call.parts ? 1 : 0;
     if (call.send != call.recv)
       POLYPATH_CHECK(driver, memcpy_async(call.recv, call.send, bytes_of(call), stream));
     return;
@@ -449,6 +485,7 @@ void Collectives::run_alone(const CollectiveCall& call, CUstream stream, Algorit
   const Launch& launch = follows_load ? launch_under_load(*planned, call, stream) : *planned;
   issue(launch, call, stream, capture);
   count(launch);
+  if (call.parts) ++counts_.uneven;
 }
 
 void Collectives::issue(const Launch& launch, const CollectiveCall& call, CUstream stream,

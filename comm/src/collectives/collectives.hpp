@@ -7,6 +7,7 @@
 // memory: no rank addresses another rank's buffers, so any memory of the GPU will do.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -29,6 +30,9 @@
 
 namespace polypath {
 
+/// Elements of each rank's part of a reduce_scatter or an all_gather, by rank.
+using UnevenParts = std::array<std::uint64_t, kMaxRanks>;
+
 /// One call of one rank. `count` in elements, as CollectiveRequest has it.
 struct CollectiveCall {
   CollectiveOp op = CollectiveOp::allreduce;
@@ -42,6 +46,9 @@ struct CollectiveCall {
   CUdeviceptr recv = 0;
   /// The call across nodes that this one is a part of: a hash, the same on all ranks. 0: none.
   std::uint32_t within = 0;
+  /// Parts of different lengths, one after another in the buffer of all; `count` is the longest.
+  /// None: all have `count`.
+  std::optional<UnevenParts> parts = {};
 };
 
 /// Buffers that only this rank's call has; thrown before anything is issued.
@@ -72,6 +79,7 @@ struct CollectivesOptions {
   /// Compares each call with those of the other ranks before it is issued: the host then waits for
   /// them. For finding mistakes.
   bool check = false;
+  SumOrder order = SumOrder::rank;  ///< the same on all ranks
   /// A call whose buffers are refused is made again with others, before any other call: it aborts
   /// nothing.
   bool retries_buffers = false;
@@ -99,6 +107,7 @@ struct CollectiveCounts {
   std::uint64_t mixed = 0;            ///< next to a kernel
   std::uint64_t changed_by_load = 0;  ///< that would be mixed on an idle node
   std::uint64_t plans = 0;            ///< made for calls of a new shape
+  std::uint64_t uneven = 0;           ///< of cells and channels: those of uneven parts
 };
 
 /// One a rank; calls as Communicator's: one thread at a time.
@@ -153,6 +162,7 @@ class Collectives {
   [[nodiscard]] bool in_flight() const;
   [[nodiscard]] Communicator& communicator() const noexcept { return comm_; }
   [[nodiscard]] const KernelModules& modules() const noexcept { return *modules_; }
+  [[nodiscard]] SumOrder order() const noexcept { return options_.order; }
   /// Throws InvalidArgument unless it is a stream of the rank's GPU.
   void require_stream(CUstream stream);
   /// Bytes of each host memory, which all ranks share, that are taken for as long as this exists.
@@ -215,11 +225,13 @@ class Collectives {
   /// Lets the ranks compare a call that runs by copies.
   void launch_meeting(const Launch& launch, const CollectiveCall& call, CUstream stream,
                       bool is_captured) const;
-  void launch_marked(KernelFamily family, CollectiveArgs& args, unsigned blocks,
+  void launch_marked(KernelFamily family, UnevenArgs& args, unsigned blocks,
                      const CollectiveCall& call, std::uint32_t how, CUstream stream,
                      bool is_captured) const;
   /// What is the same for all calls of this rank.
   [[nodiscard]] CollectiveArgs first_args() const;
+  /// Collective, the first time: loads the kernels of uneven parts. Throws on all ranks alike.
+  void load_uneven(CUstream stream);
   void abort_alone(const std::exception& error);
   void run_alone(const CollectiveCall& call, CUstream stream, AlgorithmOverride choice);
   void count(const Launch& launch);
@@ -229,6 +241,7 @@ class Collectives {
   CollectivePlanInputs basis_;
   std::vector<TunedCollective> tried_;  // one at most
   std::shared_ptr<const KernelModules> modules_;
+  std::shared_ptr<const KernelModules> uneven_modules_;  // null: no call has needed them
   std::unique_ptr<BlockReservation> grant_;
   ScratchShape shape_{};
   SymmetricMemory scratch_;

@@ -41,6 +41,24 @@ polypath_status run(polypath_comm* comm, CollectiveOp op, const void* send, void
   });
 }
 
+/// Parts have different lengths.
+polypath_status run_uneven(polypath_comm* comm, CollectiveOp op, const void* send, void* recv,
+                           const std::size_t* counts, polypath_data_type type, int operation,
+                           void* stream) {
+  return guarded([&] {
+    require(counts != nullptr, "counts is null");
+    const int size = local_of(comm).size();
+    if (comm->nodes != nullptr || size > static_cast<int>(kMaxRanks))
+      throw NotSupported("parts of different lengths are of up to 8 ranks of one node");
+    UnevenParts parts{};
+    std::copy_n(counts, size, parts.begin());
+    const std::uint64_t longest = *std::ranges::max_element(parts);
+    CollectiveCall call = call_of(op, send, recv, longest, type, operation, 0);
+    call.parts = parts;
+    run_collective(comm, call, static_cast<CUstream>(stream));
+  });
+}
+
 }  // namespace
 
 namespace polypath {
@@ -77,6 +95,7 @@ CommCollectives& collectives_of(polypath_comm* comm, bool copies) {
   if (comm->max_blocks > 0) options.max_blocks = comm->max_blocks;
   options.reserved_sms = comm->reserved_sms;
   options.retries_buffers = comm->retries_buffers;
+  options.order = static_cast<SumOrder>(comm->sum_order);
   const ProfileTable<TunedCollective> tuned = comm->context->tuned<TunedCollective>();
   options.tuned = tuned.entries();
   auto links = watch_host_links(comm->context->load(), comm->context->node(), communicator.gpu());
@@ -98,7 +117,8 @@ polypath_status polypath_load_kernels(polypath_context* context, int gpu) {
     const PrimaryContext place(driver, gpu);
     const CurrentContext current(driver, place.get());
     const StreamWaits loaded(driver, place.get());
-    KernelModules::load(driver, place.get());
+    const bool is_tree = engine_context.options().sum_order == SumOrderSetting::tree;
+    KernelModules::load(driver, place.get(), {is_tree ? SumOrder::tree : SumOrder::rank, false});
   });
 }
 
@@ -139,6 +159,17 @@ polypath_status polypath_reduce_scatter(polypath_comm* comm, const void* send, v
                                         size_t count, polypath_data_type type,
                                         polypath_reduce_op op, void* stream) {
   return run(comm, CollectiveOp::reduce_scatter, send, recv, count, type, op, 0, stream);
+}
+
+polypath_status polypath_reduce_scatterv(polypath_comm* comm, const void* send, void* recv,
+                                         const size_t* counts, polypath_data_type type,
+                                         polypath_reduce_op op, void* stream) {
+  return run_uneven(comm, CollectiveOp::reduce_scatter, send, recv, counts, type, op, stream);
+}
+
+polypath_status polypath_all_gatherv(polypath_comm* comm, const void* send, void* recv,
+                                     const size_t* counts, polypath_data_type type, void* stream) {
+  return run_uneven(comm, CollectiveOp::all_gather, send, recv, counts, type, 0, stream);
 }
 
 polypath_status polypath_all_gather(polypath_comm* comm, const void* send, void* recv, size_t count,
@@ -196,6 +227,8 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
         {"host_trees", counts.host_trees},
         {"mixed", counts.mixed},
         {"changed_by_load", counts.changed_by_load},
+        {"uneven", counts.uneven},
+        {"sum_order", to_string(static_cast<SumOrder>(comm->sum_order))},
         {"scratch_bytes", handle != nullptr ? handle->inside.scratch_bytes() : 0},
         {"puts", {{"kernel", puts.by_kernel}, {"copies", puts.by_copies}}},
         {"spreads",

@@ -1,7 +1,7 @@
 #include "collectives/kernel_modules.hpp"
 
 #include <algorithm>
-#include <variant>
+#include <utility>
 
 #include "base/units.hpp"
 #include "driver/check.hpp"
@@ -18,14 +18,14 @@ constexpr std::uint64_t kMaxSumBlocks = 48;
 }  // namespace
 
 std::shared_ptr<const KernelModules> KernelModules::load(const CudaDriver& driver,
-                                                         CUcontext context) {
-  static auto& all = *new OncePerContext<KernelModules, std::monostate>;
-  return all.get(driver, context, {}, [&] {
-    return std::shared_ptr<const KernelModules>(new KernelModules(driver, context));
+                                                         CUcontext context, KernelForm form) {
+  static auto& all = *new OncePerContext<KernelModules, std::pair<SumOrder, bool>>;
+  return all.get(driver, context, {form.order, form.is_uneven}, [&] {
+    return std::shared_ptr<const KernelModules>(new KernelModules(driver, context, form));
   });
 }
 
-KernelModules::KernelModules(const CudaDriver& driver, CUcontext context)
+KernelModules::KernelModules(const CudaDriver& driver, CUcontext context, KernelForm form)
     : driver_(driver), uses_pdl_(supports_pdl(driver)) {
   int blocks = 0;
   const auto load_function = [&](CUfunction& function, const CollectiveKernel& kernel) {
@@ -35,12 +35,13 @@ KernelModules::KernelModules(const CudaDriver& driver, CUcontext context)
   };
   for (std::size_t type = 0; type < kTypes; ++type) {
     const auto the_type = static_cast<DataType>(type);
-    load_function(sums_[type], sum_kernel(the_type));
+    load_function(sums_[type], sum_kernel(the_type, form.order));
     for (const KernelFamily family : {KernelFamily::cells, KernelFamily::channels})
       for (std::size_t op = 0; op < kOps; ++op) {
         const auto the_op = static_cast<CollectiveOp>(op);
+        if (form.is_uneven && !may_be_uneven(the_op)) continue;
         CUfunction& function = functions_[index(family, the_op, the_type)];
-        load_function(function, collective_kernel(family, the_op, the_type));
+        load_function(function, collective_kernel(family, the_op, the_type, form));
         int of_this = 1;
         if (driver.occupancy_max_active_blocks != nullptr)
           POLYPATH_CHECK(driver,
@@ -51,8 +52,8 @@ KernelModules::KernelModules(const CudaDriver& driver, CUcontext context)
   blocks_ = std::max(1, blocks);
 }
 
-void KernelModules::launch(KernelFamily family, CollectiveArgs args, unsigned blocks,
-                           CUstream stream, bool is_captured) const {
+void KernelModules::launch(KernelFamily family, UnevenArgs args, unsigned blocks, CUstream stream,
+                           bool is_captured) const {
   CUfunction function = functions_[index(family, args.op, args.type)];
   void* parameters[] = {&args};
   launch_pdl(driver_, uses_pdl_ && !is_captured, function, {blocks, kCollectiveThreads}, stream,

@@ -11,31 +11,36 @@
 
 namespace polypath {
 
-/// All of them, loaded at once: see KernelModule. Thread-safe.
+/// All of one form, loaded at once: see KernelModule. Thread-safe.
 class KernelModules {
  public:
-  /// The modules of `context`, which is current, shared by users in this process.
-  /// `driver` and the context outlive them. Throws NotSupported and DriverError, as KernelModule
-  /// does.
-  static std::shared_ptr<const KernelModules> load(const CudaDriver& driver, CUcontext context);
+  /// The modules of `context`, which is current, of calls of this form, shared by users in this
+  /// process. `driver` and the context outlive them. Throws NotSupported and DriverError, as
+  /// KernelModule does.
+  static std::shared_ptr<const KernelModules> load(const CudaDriver& driver, CUcontext context,
+                                                   KernelForm form = {});
 
   /// Runs a call's part of one rank, after all that is on `stream`. Outside of capture it is made
   /// ready while what is ahead of it still runs, where the GPU can do that. The context is current.
   /// Throws DriverError.
-  void launch(KernelFamily family, CollectiveArgs args, unsigned blocks, CUstream stream,
+  void launch(KernelFamily family, UnevenArgs args, unsigned blocks, CUstream stream,
               bool is_captured) const;
-  /// Combines elements within the GPU's memory, on `stream`; `bytes`: of its largest operand. The
-  /// context is current. Throws DriverError.
+  /// Combines elements within the GPU's memory, in the order of the form, on `stream`; `bytes`: of
+  /// its largest operand. The context is current. Throws DriverError.
   void launch_sum(SumArgs args, std::uint64_t bytes, CUstream stream) const;
   /// How many blocks of any collective of them a multiprocessor runs at once.
   [[nodiscard]] int blocks_a_multiprocessor() const noexcept { return blocks_; }
+  /// Operations that have kernels of an uneven form.
+  static constexpr bool may_be_uneven(CollectiveOp op) noexcept {
+    return op == CollectiveOp::reduce_scatter || op == CollectiveOp::all_gather;
+  }
 
  private:
   static constexpr std::size_t kFamilies = 2;
   static constexpr std::size_t kOps = 6;
   static constexpr std::size_t kTypes = 10;
 
-  KernelModules(const CudaDriver& driver, CUcontext context);
+  KernelModules(const CudaDriver& driver, CUcontext context, KernelForm form);
   static std::size_t index(KernelFamily family, CollectiveOp op, DataType type) {
     return (static_cast<std::size_t>(family) * kOps + static_cast<std::size_t>(op)) * kTypes +
            static_cast<std::size_t>(type);

@@ -96,6 +96,10 @@ void MultiNodeCollectives::run(const CollectiveCall& call, CUstream stream) {
   if (call.operation == Operator::avg && map_.size() > kMaxAveraged)
     throw NotSupported(
         fmt::format("averages are of {} ranks at most, not {}", kMaxAveraged, map_.size()));
+  if (call.parts)
+    throw NotSupported(
+        fmt::format("rank {}: parts of different lengths are of ranks of one node", map_.rank));
+  require_order(call);
   ContextGuard guard(comm_.driver());
   guard.use(comm_.context());  // of a default stream
   if (is_captured(comm_.driver(), stream))
@@ -120,6 +124,23 @@ void MultiNodeCollectives::run(const CollectiveCall& call, CUstream stream) {
   }
   ++counts_.calls;
   --skipped_;
+}
+
+/// Sums of nodes are nodes of the tree where a node has a power of 2 of ranks, one after another;
+/// and one kernel adds them.
+void MultiNodeCollectives::require_order(const CollectiveCall& call) const {
+  if (inside_.order() != SumOrder::tree || !combines(call.op) || !depends_on_order(call.type))
+    return;
+  std::string why;
+  if (!std::has_single_bit(static_cast<unsigned>(map_.per_node)))
+    why = fmt::format("each node has {} ranks, which is no power of 2", map_.per_node);
+  else if (!std::ranges::is_sorted(map_.ranks))
+    why = "the ranks of a node do not follow one another";
+  else if (map_.nodes > static_cast<int>(kMaxRanks))
+    why = fmt::format("there are {} nodes, and {} are served", map_.nodes, kMaxRanks);
+  if (!why.empty())
+    throw NotSupported(fmt::format(
+        "rank {}: sums of floats as a tree (sum_order) cannot be kept: {}", map_.rank, why));
 }
 
 std::uint32_t MultiNodeCollectives::hash_of(const CollectiveCall& call) const {

@@ -10,7 +10,8 @@
 // stream for what is between. Between n nodes a rank sends 2 (n - 1) / n of its slice for an
 // allreduce: each node sums 1 / n of it, and sends the result.
 //
-// Order of summation: the ranks of a node in their order, then the nodes in theirs.
+// Order of summation: the ranks of a node in their order, then the nodes in theirs. As a tree: the
+// same, as trees; which is the tree over all ranks where each node has a subtree of it.
 #pragma once
 
 #include <vector>
@@ -64,6 +65,8 @@ class MultiNodeCollectives {
   };
   enum class Stage : std::uint8_t { first, between, last };
 
+  /// Throws NotSupported, on all ranks alike, for sums as a tree that would be none.
+  void require_order(const CollectiveCall& call) const;
   /// What must be alike on all ranks, for CollectiveCall::within.
   [[nodiscard]] std::uint32_t hash_of(const CollectiveCall& call) const;
   void issue(const CollectiveCall& call, CUstream stream);

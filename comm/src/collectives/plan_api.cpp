@@ -25,6 +25,7 @@ CollectiveRequest request_from(const Node& node, const polypath_collective_reque
                        args.bytes, args.ranks > 0 ? args.ranks : gpus);
   if (args.gpus != nullptr) request.gpus.assign(args.gpus, args.gpus + args.ranks);
   if (args.operation != nullptr) request.operation = parse_operator(args.operation);
+  if (args.order != nullptr) request.order = parse_sum_order(args.order);
   request.root = args.root;
   request.nodes = args.nodes == 0 ? 1 : args.nodes;
   request.network_gbps = args.network_gbps;

@@ -37,10 +37,22 @@ std::string differing(const Hello& hello, std::size_t rank, const Hello& first) 
         "rank 0 runs as user {}, rank {} as user {}: processes of one user only can "
         "share GPU memory",
         first.user, rank, hello.user);
-  return {};
+  return differing_order(hello.sum_order, rank, first.sum_order);
+}
+
+std::string_view name_of(polypath_sum_order order) {
+  return order == POLYPATH_SUM_ORDER_TREE ? "tree" : "rank";
 }
 
 }  // namespace
+
+std::string differing_order(polypath_sum_order order, std::size_t rank, polypath_sum_order first) {
+  if (order == first) return {};
+  return fmt::format(
+      "the order of sums (sum_order) of rank 0 is '{}', that of rank {} is '{}': give all ranks "
+      "the same",
+      name_of(first), rank, name_of(order));
+}
 
 Hello make_hello() {
   Hello hello;

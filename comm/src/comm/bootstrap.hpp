@@ -18,6 +18,7 @@
 #include "comm/host_all_gather.hpp"
 #include "comm/rank_error.hpp"
 #include "comm/rank_table.hpp"
+#include "polypath/types.h"
 
 namespace polypath {
 
@@ -43,10 +44,14 @@ struct Hello {
   std::int32_t board_file = -1;  ///< rank 0's; -1: it has none
   std::int64_t timeout_ms = 0;
   RankError problem;  ///< what went wrong before
+  polypath_sum_order sum_order = POLYPATH_SUM_ORDER_RANK;
 
-  std::array<unsigned char, 360> unused{};
+  std::array<unsigned char, 356> unused{};
 };
-static_assert(sizeof(Hello) == 1024);
+static_assert(sizeof(Hello) == 1024 && sizeof(polypath_sum_order) == 4);
+
+/// The setting that a rank has another value of than rank 0; empty: none.
+std::string differing_order(polypath_sum_order order, std::size_t rank, polypath_sum_order first);
 
 /// The record of this process; the caller fills in rank, size, GPU, board and limit.
 Hello make_hello();

@@ -55,6 +55,11 @@ polypath_comm_options options_of(const Context& context, const polypath_comm_opt
   constexpr std::uint32_t kMaxBlocks = 1U << 16;
   require(options.max_blocks <= kMaxBlocks, "options->max_blocks is more than 65536");
   require(options.reserved_sms <= kMaxBlocks, "options->reserved_sms is more than 65536");
+  require(options.sum_order <= POLYPATH_SUM_ORDER_TREE, "options->sum_order is none");
+  if (options.sum_order == POLYPATH_SUM_ORDER_SETTING)
+    options.sum_order = context.options().sum_order == SumOrderSetting::tree
+                            ? POLYPATH_SUM_ORDER_TREE
+                            : POLYPATH_SUM_ORDER_RANK;
   for (const std::uint64_t reserved : options.reserved)
     require(reserved == 0, "options->reserved is not 0");
   require(options.network == nullptr || options.network->reserved == 0,
@@ -71,6 +76,7 @@ std::unique_ptr<polypath_comm> create(Context& context, int rank, int size, int 
   options.gpu = gpu;
   options.exchange = std::move(exchange);
   options.time_limit = std::chrono::milliseconds(requested.timeout_ms);
+  options.sum_order = static_cast<polypath_sum_order>(requested.sum_order);
   options.engine = &context;
   // A kernel's stores would not go over an emulated mesh.
   options.put_kernel_max_bytes =
@@ -80,6 +86,7 @@ std::unique_ptr<polypath_comm> create(Context& context, int rank, int size, int 
   handle->max_blocks = static_cast<int>(requested.max_blocks);
   handle->reserved_sms = static_cast<int>(requested.reserved_sms);
   handle->retries_buffers = requested.retries_buffers != 0;
+  handle->sum_order = options.sum_order;
   if (requested.network == nullptr) {
     handle->communicator =
         std::make_unique<Communicator>(context.source().driver, context.node(), options);
@@ -219,6 +226,7 @@ polypath_status polypath_comm_split(polypath_comm* comm, int color, int key, pol
     handle->max_blocks = comm->max_blocks;
     handle->reserved_sms = comm->reserved_sms;
     handle->retries_buffers = comm->retries_buffers;
+    handle->sum_order = comm->sum_order;
     *part = handle->communicator == nullptr ? nullptr : handle.release();
   });
 }

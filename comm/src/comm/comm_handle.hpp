@@ -77,6 +77,7 @@ struct polypath_comm : polypath::Keepable<polypath_comm> {
   int max_blocks = 0;
   int reserved_sms = 0;
   bool retries_buffers = false;
+  polypath_sum_order sum_order = POLYPATH_SUM_ORDER_RANK;
   std::vector<std::unique_ptr<polypath_symmetric>> memories;  ///< that were not freed
   /// The process that made it. A child that got it by a fork has none of its threads, and the
   /// control segment is the parent's.

@@ -60,6 +60,7 @@ Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> table, const Node& kn
   hello.size = options.size;
   hello.gpu = options.gpu;
   hello.timeout_ms = options.time_limit.count();
+  hello.sum_order = options.sum_order;
   hello.problem.catch_from([&] { prepare(options.gpu, hello); });
   BootstrapResult joined = join(
       hello, options.exchange, [&](const Uuid& uuid) { return number_of(uuid); },

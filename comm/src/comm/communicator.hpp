@@ -21,6 +21,7 @@
 #include "comm/wait_error.hpp"
 #include "comm/wait_registry.hpp"
 #include "driver/cuda_driver.hpp"
+#include "polypath/types.h"
 #include "topology/node.hpp"
 
 namespace polypath {
@@ -39,6 +40,8 @@ struct CommunicatorOptions {
   std::chrono::milliseconds time_limit{30'000};
   /// Begins each reason that is thrown; of several nodes, which one it is.
   std::string where = {};
+  /// The order of its collectives' sums; the same on all ranks.
+  polypath_sum_order sum_order = POLYPATH_SUM_ORDER_RANK;
   /// Carries large puts over all paths; null: the driver copies. Must outlive the communicator.
   CopyEngine* engine = nullptr;
   /// A kernel makes puts of up to this size; 0: none.

@@ -33,7 +33,7 @@ std::string differing(const NodeHello& hello, std::size_t rank, const NodeHello&
     return fmt::format("what came from rank {} stands in the place of rank {}", hello.rank, rank);
   if (hello.engine != first.engine)
     return fmt::format("ranks 0 and {} use different networks: NCCL, and messages", rank);
-  return {};
+  return differing_order(hello.sum_order, rank, first.sum_order);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "comm/host_all_gather.hpp"
 #include "comm/process.hpp"
 #include "comm/rank_error.hpp"
+#include "polypath/types.h"
 
 namespace polypath {
 
@@ -30,8 +31,9 @@ struct NodeHello {
   Engine engine = Engine::messages;
   std::array<char, 64> node{};  ///< its name
   RankError problem;            ///< what went wrong before
+  polypath_sum_order sum_order = POLYPATH_SUM_ORDER_RANK;
 
-  std::array<unsigned char, 392> unused{};
+  std::array<unsigned char, 388> unused{};
 
   /// "auto": this boot of this machine. Throws InvalidArgument for a name that is too long.
   void name_node(const std::string& name);

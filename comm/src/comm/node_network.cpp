@@ -65,6 +65,7 @@ MultiNodeRank create_across_nodes(std::shared_ptr<const CudaDriver> driver, cons
   if (!options.exchange) throw InvalidArgument("exchange is null");
   const Rounds rounds(options.exchange, options.size);
   NodeHello hello = own_node_hello(options.rank, options.size);
+  hello.sum_order = options.sum_order;
   hello.problem.catch_from([&] {
     hello.name_node(node_name);
     if (!is_nccl(network) &&

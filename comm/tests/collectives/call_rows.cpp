@@ -54,13 +54,15 @@ CollectiveCall CallRow::call(const std::vector<PlannedCall>& calls, std::size_t 
   const CollectiveCase& what = calls[i].what;
   const Image& image = calls[i].images[static_cast<std::size_t>(rank_)];
   const CUdeviceptr memory = memory_[i]->address();
-  return {what.op,
-          what.type,
-          what.reduction,
-          static_cast<int>(what.root),
-          what.count,
-          memory + image.in_at,
-          memory + image.out_at};
+  CollectiveCall call{what.op,
+                      what.type,
+                      what.reduction,
+                      static_cast<int>(what.root),
+                      what.count,
+                      memory + image.in_at,
+                      memory + image.out_at};
+  if (!what.parts.empty()) std::ranges::copy(what.parts, call.parts.emplace().begin());
+  return call;
 }
 
 std::string CallRow::difference_of(const std::vector<PlannedCall>& calls, std::size_t i) const {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
+#include <numeric>
 #include <ranges>
 #include <type_traits>
 
@@ -61,6 +63,16 @@ Sum combined(Operator reduction, Sum a, Sum b) {
   return a;
 }
 
+/// `count` elements, combined as a tree: the first half are the largest power of 2 of them.
+template <typename T>
+T tree_of(Operator reduction, const T* elements, std::size_t count) {
+  if (count == 1) return elements[0];
+  const std::size_t half = std::bit_floor(count - 1);
+  const T left = tree_of(reduction, elements, half);
+  const T right = tree_of(reduction, elements + half, count - half);
+  return narrowed<T>(combined(reduction, widened(left), widened(right)));
+}
+
 /// Element `index` of the elementwise combination of all inputs.
 template <typename T>
 void combine(const CollectiveCase& what, const std::vector<Bytes>& inputs, std::uint64_t first,
@@ -79,8 +91,16 @@ void combine(const CollectiveCase& what, const std::vector<Bytes>& inputs, std::
       return sum;
     };
     Sum sum{};
-    if (what.nodes.empty()) sum = sum_of(std::views::iota(0U, what.ranks));
-    for (std::size_t node = 0; node < what.nodes.size(); ++node) {
+    if (what.order == SumOrder::tree) {
+      std::vector<T> elements(what.ranks);
+      for (std::uint32_t rank = 0; rank < what.ranks; ++rank)
+        std::memcpy(&elements[rank], inputs[rank].data() + (first + i) * sizeof(T), sizeof(T));
+      sum = widened(tree_of(what.reduction, elements.data(), elements.size()));
+    } else if (what.nodes.empty()) {
+      sum = sum_of(std::views::iota(0U, what.ranks));
+    }
+    const std::size_t nodes = what.order == SumOrder::tree ? 0 : what.nodes.size();
+    for (std::size_t node = 0; node < nodes; ++node) {
       const Sum node_sum = widened(narrowed<T>(sum_of(what.nodes[node])));
       sum = node == 0 ? node_sum : combined(what.reduction, sum, node_sum);
     }
@@ -88,24 +108,6 @@ void combine(const CollectiveCase& what, const std::vector<Bytes>& inputs, std::
     const T element = narrowed<T>(sum);
     std::memcpy(result.data() + i * sizeof(T), &element, sizeof(T));
   }
-}
-
-Bytes combined_inputs(const CollectiveCase& what, const std::vector<Bytes>& inputs,
-                      std::uint64_t first, std::uint64_t count) {
-  Bytes result(count * size_of(what.type));
-  switch (what.type) {
-    case DataType::int8: combine<std::int8_t>(what, inputs, first, result); break;
-    case DataType::uint8: combine<std::uint8_t>(what, inputs, first, result); break;
-    case DataType::int32: combine<std::int32_t>(what, inputs, first, result); break;
-    case DataType::uint32: combine<std::uint32_t>(what, inputs, first, result); break;
-    case DataType::int64: combine<std::int64_t>(what, inputs, first, result); break;
-    case DataType::uint64: combine<std::uint64_t>(what, inputs, first, result); break;
-    case DataType::float16: combine<device::float16>(what, inputs, first, result); break;
-    case DataType::bfloat16: combine<device::bfloat16>(what, inputs, first, result); break;
-    case DataType::float32: combine<float>(what, inputs, first, result); break;
-    case DataType::float64: combine<double>(what, inputs, first, result); break;
-  }
-  return result;
 }
 
 /// What memory holds: much of it, so made faster than choices are (splitmix64).
@@ -158,18 +160,41 @@ T one_of(Random& random, const std::array<T, kCount>& choices) {
 
 }  // namespace
 
-std::uint64_t CollectiveCase::in_bytes() const {
-  const bool many = op == CollectiveOp::reduce_scatter || op == CollectiveOp::all_to_all;
-  return count * size_of(type) * (many ? ranks : 1);
+Bytes combined_inputs(const CollectiveCase& what, const std::vector<Bytes>& inputs,
+                      std::uint64_t first, std::uint64_t count) {
+  Bytes result(count * size_of(what.type));
+  switch (what.type) {
+    case DataType::int8: combine<std::int8_t>(what, inputs, first, result); break;
+    case DataType::uint8: combine<std::uint8_t>(what, inputs, first, result); break;
+    case DataType::int32: combine<std::int32_t>(what, inputs, first, result); break;
+    case DataType::uint32: combine<std::uint32_t>(what, inputs, first, result); break;
+    case DataType::int64: combine<std::int64_t>(what, inputs, first, result); break;
+    case DataType::uint64: combine<std::uint64_t>(what, inputs, first, result); break;
+    case DataType::float16: combine<device::float16>(what, inputs, first, result); break;
+    case DataType::bfloat16: combine<device::bfloat16>(what, inputs, first, result); break;
+    case DataType::float32: combine<float>(what, inputs, first, result); break;
+    case DataType::float64: combine<double>(what, inputs, first, result); break;
+  }
+  return result;
 }
 
-std::uint64_t CollectiveCase::out_bytes() const {
+std::uint64_t CollectiveCase::part_begin(std::uint32_t rank) const {
+  return parts.empty() ? rank * count
+                       : std::accumulate(parts.begin(), parts.begin() + rank, std::uint64_t{0});
+}
+
+std::uint64_t CollectiveCase::in_bytes(std::uint32_t rank) const {
+  const bool many = op == CollectiveOp::reduce_scatter || op == CollectiveOp::all_to_all;
+  return (many ? part_begin(ranks) : part_count(rank)) * size_of(type);
+}
+
+std::uint64_t CollectiveCase::out_bytes(std::uint32_t rank) const {
   const bool many = op == CollectiveOp::all_gather || op == CollectiveOp::all_to_all;
-  return count * size_of(type) * (many ? ranks : 1);
+  return (many ? part_begin(ranks) : part_count(rank)) * size_of(type);
 }
 
 std::uint64_t CollectiveCase::part_offset(std::uint32_t rank) const {
-  return placement == Placement::own_part ? rank * count * size_of(type) : 0;
+  return placement == Placement::own_part ? part_begin(rank) * size_of(type) : 0;
 }
 
 std::string CollectiveCase::text() const {
@@ -182,7 +207,14 @@ std::string CollectiveCase::text() const {
               : ", channels, tiles of " + number(tile_bytes) + ", lag " + number(lag)) +
          ", " + number(static_cast<std::uint64_t>(stages)) + " stages, " + number(blocks) +
          " blocks" + name_of(placement) + ", shifted by " + number(in_shift) + " and " +
-         number(out_shift);
+         number(out_shift) + (order == SumOrder::tree ? ", as a tree" : "") + parts_text();
+}
+
+std::string CollectiveCase::parts_text() const {
+  std::string text;
+  for (const std::uint64_t part : parts)
+    text += (text.empty() ? ", parts of " : " ") + std::to_string(part);
+  return text;
 }
 
 CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint64_t max_bytes,
@@ -232,8 +264,16 @@ CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint6
   return what;
 }
 
-Bytes random_input(Random& random, const CollectiveCase& what) {
-  Bytes input(what.in_bytes());
+void make_uneven(Random& random, CollectiveCase& what) {
+  what.parts.assign(what.ranks, 0);
+  const std::uint64_t most = what.count;
+  for (std::uint64_t& part : what.parts)
+    part = random() % 4 == 0 ? 0 : random() % 4 == 0 ? most : random() % (most + 1);
+  what.count = *std::ranges::max_element(what.parts);
+}
+
+Bytes random_input(Random& random, const CollectiveCase& what, std::uint32_t rank) {
+  Bytes input(what.in_bytes(rank));
   Contents contents(random);
   const auto put_each = [&]<typename T>(T) {
     for (std::size_t at = 0; at < input.size(); at += sizeof(T))
@@ -256,7 +296,7 @@ Bytes random_input(Random& random, const CollectiveCase& what) {
 
 Bytes expected_output(const CollectiveCase& what, const std::vector<Bytes>& inputs,
                       std::uint32_t rank) {
-  const std::uint64_t part = what.count * size_of(what.type);
+  const std::uint64_t part = what.count * size_of(what.type);  // of all_to_all
   Bytes result;
   const auto append = [&](const Bytes& from, std::uint64_t offset) {
     const auto begin = from.begin() + static_cast<std::ptrdiff_t>(offset);
@@ -265,12 +305,12 @@ Bytes expected_output(const CollectiveCase& what, const std::vector<Bytes>& inpu
   switch (what.op) {
     case CollectiveOp::allreduce: return combined_inputs(what, inputs, 0, what.count);
     case CollectiveOp::reduce_scatter:
-      return combined_inputs(what, inputs, rank * what.count, what.count);
+      return combined_inputs(what, inputs, what.part_begin(rank), what.part_count(rank));
     case CollectiveOp::reduce:
       return rank == what.root ? combined_inputs(what, inputs, 0, what.count) : Bytes{};
     case CollectiveOp::broadcast: return inputs[what.root];
     case CollectiveOp::all_gather:
-      for (const Bytes& input : inputs) append(input, 0);
+      for (const Bytes& input : inputs) result.insert(result.end(), input.begin(), input.end());
       return result;
     case CollectiveOp::all_to_all:
       for (const Bytes& input : inputs) append(input, rank * part);
@@ -282,9 +322,9 @@ Bytes expected_output(const CollectiveCase& what, const std::vector<Bytes>& inpu
 std::vector<Image> images_of(Random& random, const CollectiveCase& what) {
   constexpr std::uint64_t kGuard = 64;
   const std::size_t element = size_of(what.type);
-  std::vector<Bytes> inputs;
-  for (std::uint32_t rank = 0; rank < what.ranks; ++rank)
-    inputs.push_back(random_input(random, what));
+  std::vector<Bytes> inputs = what.inputs;
+  for (auto rank = static_cast<std::uint32_t>(inputs.size()); rank < what.ranks; ++rank)
+    inputs.push_back(random_input(random, what, rank));
 
   std::vector<Image> images(what.ranks);
   Bytes expected;
@@ -294,14 +334,14 @@ std::vector<Image> images_of(Random& random, const CollectiveCase& what) {
     std::uint64_t end = 0;
     if (what.placement == Placement::apart) {
       image.in_at = first;
-      const std::uint64_t next = (first + what.in_bytes() + kGuard + 15) / 16 * 16;
+      const std::uint64_t next = (first + what.in_bytes(rank) + kGuard + 15) / 16 * 16;
       image.out_at = next + what.out_shift * element;
-      end = image.out_at + what.out_bytes();
+      end = image.out_at + what.out_bytes(rank);
     } else {
       const bool in_is_part = what.op == CollectiveOp::all_gather;
       image.in_at = first + (in_is_part ? what.part_offset(rank) : 0);
       image.out_at = first + (in_is_part ? 0 : what.part_offset(rank));
-      end = first + std::max(what.in_bytes(), what.out_bytes());
+      end = first + std::max(what.in_bytes(rank), what.out_bytes(rank));
     }
     image.before.resize((end + kGuard + 15) / 16 * 16);
     fill(Contents(random), image.before, 1);
@@ -333,8 +373,12 @@ std::string difference(const Image& image, const unsigned char* result) {
          std::to_string(image.before[first]);
 }
 
-CollectiveArgs args_of(const CollectiveCase& what, const ScratchShape& shape, std::uint32_t rank) {
-  CollectiveArgs args{};
+UnevenArgs args_of(const CollectiveCase& what, const ScratchShape& shape, std::uint32_t rank) {
+  UnevenArgs args{};
+  args.is_uneven = !what.parts.empty();
+  if (args.is_uneven)
+    for (std::uint32_t part = 0; part <= what.ranks; ++part)
+      args.begins[part] = what.part_begin(part) * size_of(what.type);
   args.op = what.op;
   args.type = what.type;
   args.reduction = what.reduction;

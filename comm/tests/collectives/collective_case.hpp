@@ -44,22 +44,37 @@ struct CollectiveCase {
   Placement placement = Placement::apart;
   std::uint32_t in_shift = 0;  ///< elements by which a buffer is not aligned to 16 bytes
   std::uint32_t out_shift = 0;
+  SumOrder order = SumOrder::rank;
+  /// Elements of each rank's part of an uneven reduce_scatter or all_gather, of which `count` is the
+  /// longest; empty: all have `count`.
+  std::vector<std::uint64_t> parts = {};
+  std::vector<std::vector<unsigned char>> inputs = {};  ///< of each rank; empty: random ones
   /// Ranks by node, where elements are combined in each node first; empty: all are of one.
   std::vector<std::vector<std::uint32_t>> nodes = {};
 
-  std::uint64_t in_bytes() const;
-  std::uint64_t out_bytes() const;
+  KernelForm form() const { return {order, !parts.empty()}; }
+  /// The length of a rank's part, in elements, and where it begins in the buffer of all parts.
+  std::uint64_t part_count(std::uint32_t rank) const { return parts.empty() ? count : parts[rank]; }
+  std::uint64_t part_begin(std::uint32_t rank) const;
+  /// Which rank makes no difference where parts are even.
+  std::uint64_t in_bytes(std::uint32_t rank = 0) const;
+  std::uint64_t out_bytes(std::uint32_t rank = 0) const;
   /// The size of the buffer that holds both when they are not apart: the larger one.
   std::uint64_t part_offset(std::uint32_t rank) const;
   std::string text() const;
+  std::string parts_text() const;
 };
 
 /// Everything at random: `most_bytes` bounds every buffer, the shape everything else.
 CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint64_t max_bytes,
                            std::uint32_t max_blocks);
 
+/// Gives a reduce_scatter or an all_gather parts of random lengths up to its count, some of them
+/// empty.
+void make_uneven(Random& random, CollectiveCase& what);
+
 /// What rank `rank` sends: no NaN among them, and values whose order of summation matters.
-Bytes random_input(Random& random, const CollectiveCase& what);
+Bytes random_input(Random& random, const CollectiveCase& what, std::uint32_t rank = 0);
 
 /// What `rank` must receive, from the inputs of all ranks; empty where `out` does not count.
 Bytes expected_output(const CollectiveCase& what, const std::vector<Bytes>& inputs,
@@ -81,6 +96,11 @@ std::vector<Image> images_of(Random& random, const CollectiveCase& what);
 std::string difference(const Image& image, const unsigned char* result);
 
 /// The arguments that do not depend on memory: the caller adds addresses.
-CollectiveArgs args_of(const CollectiveCase& what, const ScratchShape& shape, std::uint32_t rank);
+UnevenArgs args_of(const CollectiveCase& what, const ScratchShape& shape, std::uint32_t rank);
+
+/// The elements of `inputs`, combined as the order of the call says: as a rank would have them that
+/// had all these inputs.
+Bytes combined_inputs(const CollectiveCase& what, const std::vector<Bytes>& inputs,
+                      std::uint64_t first, std::uint64_t count);
 
 }  // namespace polypath::test

@@ -26,14 +26,18 @@ void GpuRank::load_kernels() {
   std::map<const unsigned char*, CUmodule> modules;
   for (const KernelFamily family : {KernelFamily::cells, KernelFamily::channels})
     for (const CollectiveOp op : {CollectiveOp::allreduce, CollectiveOp::all_gather})
-      for (int type = 0; type < 10; ++type) {
-        const CollectiveKernel kernel = collective_kernel(family, op, static_cast<DataType>(type));
-        if (functions_.contains(kernel.name)) continue;
-        CUmodule& module = modules[kernel.image.data()];
-        if (module == nullptr)
-          POLYPATH_CHECK(driver_, module_load_data(&module, kernel.image.data()));
-        POLYPATH_CHECK(driver_, module_get_function(&functions_[kernel.name], module, kernel.name));
-      }
+      for (const SumOrder order : {SumOrder::rank, SumOrder::tree})
+        for (const bool is_uneven : {false, true})
+          for (int type = 0; type < 10; ++type) {
+            const CollectiveKernel kernel =
+                collective_kernel(family, op, static_cast<DataType>(type), {order, is_uneven});
+            if (functions_.contains(kernel.name)) continue;
+            CUmodule& module = modules[kernel.image.data()];
+            if (module == nullptr)
+              POLYPATH_CHECK(driver_, module_load_data(&module, kernel.image.data()));
+            POLYPATH_CHECK(driver_,
+                           module_get_function(&functions_[kernel.name], module, kernel.name));
+          }
 }
 
 void GpuRank::use() const { POLYPATH_CHECK(driver_, ctx_set_current(context_)); }
@@ -47,10 +51,11 @@ CUdeviceptr GpuRank::alloc(std::uint64_t bytes) {
   return memory;
 }
 
-void GpuRank::launch(KernelFamily family, const CollectiveArgs& args, std::uint32_t blocks) {
-  const CollectiveKernel kernel = collective_kernel(family, args.op, args.type);
+void GpuRank::launch(KernelFamily family, const UnevenArgs& args, KernelForm form,
+                     std::uint32_t blocks) {
+  const CollectiveKernel kernel = collective_kernel(family, args.op, args.type, form);
   const CUfunction function = functions_.at(kernel.name);
-  CollectiveArgs copy = args;
+  UnevenArgs copy = args;
   void* parameters[] = {&copy};
   POLYPATH_CHECK(driver_, launch_kernel(function, blocks, 1, 1, kCollectiveThreads, 1, 1, 0,
                                         stream_, parameters, nullptr));

@@ -28,7 +28,7 @@ class GpuRank {
   /// Makes its context the calling thread's.
   void use() const;
   CUdeviceptr alloc(std::uint64_t bytes);
-  void launch(KernelFamily family, const CollectiveArgs& args, std::uint32_t blocks);
+  void launch(KernelFamily family, const UnevenArgs& args, KernelForm form, std::uint32_t blocks);
   void synchronize() const;
 
  private:

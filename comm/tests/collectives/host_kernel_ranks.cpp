@@ -39,7 +39,7 @@ void HostKernelRanks::add_memory(Calls& calls) const {
 simt::Launch HostKernelRanks::launch_of(const CollectiveCase& what, std::uint32_t rank,
                                         unsigned char* memory, const Image& image,
                                         std::uint32_t flipped) {
-  CollectiveArgs args = args_of(what, shape_, rank);
+  UnevenArgs args = args_of(what, shape_, rank);
   args.mark.what ^= flipped;
   args.in = memory + image.in_at;
   args.out = memory + image.out_at;
@@ -49,8 +49,12 @@ simt::Launch HostKernelRanks::launch_of(const CollectiveCase& what, std::uint32_
                    &ranks_[rank].reports, 7};
   if (const char* wrong = validate_args(what.family, args, what.blocks))
     throw std::invalid_argument(what.text() + ": " + wrong);
-  return simt::launch(collective_kernel(what.family, what.op, what.type).name,
-                      static_cast<int>(rank), what.blocks, kThreads, args);
+  const KernelForm form = what.form();
+  const char* const name = collective_kernel(what.family, what.op, what.type, form).name;
+  const auto device = static_cast<int>(rank);
+  if (takes_uneven_args(what.op, what.type, form))
+    return simt::launch(name, device, what.blocks, kThreads, args);
+  return simt::launch(name, device, what.blocks, kThreads, static_cast<CollectiveArgs>(args));
 }
 
 HostKernelRanks::Calls HostKernelRanks::prepare(const std::vector<CollectiveCase>& cases,

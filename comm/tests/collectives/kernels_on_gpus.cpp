@@ -3,7 +3,10 @@
 // shape.
 //
 //   kernels_on_gpus [--gpus N] [--rows N] [--seed N] [--most BYTES] [--all] [--op allreduce|...]
-//                   [--driver LIBRARY] [--type float32|bfloat16]
+//                   [--driver LIBRARY] [--type float32|bfloat16] [--order rank|tree] [--uneven 1]
+//
+// --order: of sums. --uneven 1: reduce_scatter and all_gather by the kernels of uneven parts, whose
+// parts are as long as even ones: what these kernels cost.
 #include <algorithm>
 #include <barrier>
 #include <chrono>
@@ -31,6 +34,8 @@ struct Options {
   bool all = false;  ///< print every shape, not the best of each kernel
   std::string op = "allreduce";
   DataType type = DataType::float32;
+  SumOrder order = SumOrder::rank;
+  bool uneven = false;
   std::string driver = "libcuda.so.1";
 };
 
@@ -44,7 +49,11 @@ bool run_row(const CudaDriver& driver, GpuRanks& ranks, const std::vector<CUdevi
   std::vector<std::vector<std::uint64_t>> places(ranks.size());
   std::vector<std::uint64_t> ends(ranks.size(), 0);
   for (int call = 0; call < kCalls; ++call) {
-    cases.push_back(random_case(random, ranks.shape(), kMaxBytes, 64));
+    CollectiveCase& what = cases.emplace_back(random_case(random, ranks.shape(), kMaxBytes, 64));
+    if (random() % 2 == 0) what.order = SumOrder::tree;
+    const bool has_parts =
+        what.op == CollectiveOp::reduce_scatter || what.op == CollectiveOp::all_gather;
+    if (has_parts && random() % 2 == 0) make_uneven(random, what);
     images.push_back(images_of(random, cases.back()));
     for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) {
       places[rank].push_back(ends[rank]);
@@ -66,7 +75,7 @@ bool run_row(const CudaDriver& driver, GpuRanks& ranks, const std::vector<CUdevi
     Random skew(seeds[r]);
     ready.arrive_and_wait();
     for (int call = 0; call < kCalls; ++call) {
-      CollectiveArgs args = args_of(cases[call], ranks.shape(), r);
+      UnevenArgs args = args_of(cases[call], ranks.shape(), r);
       const CUdeviceptr at = memory[r] + places[r][call];
       ranks.complete(args, at + images[call][r].in_at, at + images[call][r].out_at);
       if (skew() % 2 == 0) {
@@ -77,7 +86,7 @@ bool run_row(const CudaDriver& driver, GpuRanks& ranks, const std::vector<CUdevi
       }
       if (const char* what = validate_args(cases[call].family, args, cases[call].blocks))
         throw std::runtime_error(cases[call].text() + ": " + what);
-      rank.launch(cases[call].family, args, cases[call].blocks);
+      rank.launch(cases[call].family, args, cases[call].form(), cases[call].blocks);
     }
     rank.synchronize();
     for (int call = 0; call < kCalls; ++call) {
@@ -150,16 +159,18 @@ class Timer {
     std::barrier ready(ranks_.size());
     ranks_.on_all([&](GpuRank& rank) {
       const std::uint32_t r = rank.rank();
-      CollectiveArgs args = args_of(what, ranks_.shape(), r);
+      UnevenArgs args = args_of(what, ranks_.shape(), r);
       ranks_.complete(args, in_[r], out_[r]);
       POLYPATH_CHECK(driver_, memset_d8_async(out_[r], 0xA5, what.out_bytes(), rank.stream()));
-      for (int call = 0; call < warm; ++call) rank.launch(what.family, args, what.blocks);
+      for (int call = 0; call < warm; ++call)
+        rank.launch(what.family, args, what.form(), what.blocks);
       rank.synchronize();
       ready.arrive_and_wait();
       // The first of the row takes what the ranks' starts are apart.
-      rank.launch(what.family, args, what.blocks);
+      rank.launch(what.family, args, what.form(), what.blocks);
       POLYPATH_CHECK(driver_, event_record(begin_[r], rank.stream()));
-      for (int call = 0; call < calls; ++call) rank.launch(what.family, args, what.blocks);
+      for (int call = 0; call < calls; ++call)
+        rank.launch(what.family, args, what.form(), what.blocks);
       POLYPATH_CHECK(driver_, event_record(end_[r], rank.stream()));
       rank.synchronize();
       POLYPATH_CHECK(driver_, event_elapsed_time(&ms[r], begin_[r], end_[r]));
@@ -236,6 +247,7 @@ bool print_times(const CudaDriver& driver, GpuRanks& ranks, const Options& optio
   CollectiveCase base;
   base.op = op;
   base.type = options.type;
+  base.order = options.order;
   base.ranks = ranks.size();
   const bool many =
       op != CollectiveOp::allreduce && op != CollectiveOp::broadcast && op != CollectiveOp::reduce;
@@ -249,6 +261,8 @@ bool print_times(const CudaDriver& driver, GpuRanks& ranks, const Options& optio
   bool exact = true;
   for (std::uint64_t bytes = 4 * kKiB; bytes <= options.most; bytes *= 4) {
     base.count = count_for(bytes);
+    if (options.uneven && many && op != CollectiveOp::all_to_all)
+      base.parts.assign(base.ranks, base.count);
     timer.expect(base);
     std::vector<Timed> times;
     for (const CollectiveCase& what : shapes_for(base, ranks.shape()))
@@ -335,6 +349,10 @@ Options parsed(int argc, char** argv) {
       options.op = value;
     else if (name == "--driver")
       options.driver = value;
+    else if (name == "--order")
+      options.order = value == "tree" ? SumOrder::tree : SumOrder::rank;
+    else if (name == "--uneven")
+      options.uneven = value != "0";
     else if (name == "--type")
       options.type = value == "bfloat16" ? DataType::bfloat16 : DataType::float32;
     else

@@ -52,6 +52,7 @@ struct NodeGroupOptions {
   bool progress_in_caller = false;
   bool by_nccl = false;
   std::uint64_t max_slice = kMaxNodeSlice;
+  SumOrder order = SumOrder::rank;
   std::shared_ptr<const CudaDriver> driver = nullptr;  ///< null: the node's
 };
 
@@ -87,7 +88,9 @@ class NodeGroup {
       node_rank.state = create_across_nodes(
           options.driver ? options.driver : source.driver, source.node, rank_options,
           options.by_nccl ? nccl_network() : network, std::string(1, names[at]));
-      node_rank.inside.emplace(*node_rank.state.local, kSmall);
+      CollectivesOptions inside = kSmall;
+      inside.order = options.order;
+      node_rank.inside.emplace(*node_rank.state.local, inside);
       if (node_rank.state.links)
         node_rank.across.emplace(*node_rank.inside, *node_rank.state.links, options.max_slice);
       node_rank.state.local->exchange({}, {});

@@ -72,6 +72,147 @@ TEST(HostKernelForms, CountsFromZeroToSeveralRows_AreRight) {
     }
 }
 
+class HostKernelTrees : public testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(HostKernelTrees, RandomRowsOfCallsAreCombinedAsTrees) {
+  Random random(100 + GetParam());
+  constexpr int kRows = random_rows(8);
+  HostKernelRanks ranks(small(GetParam()));
+  for (int row = 0; row < kRows; ++row) {
+    std::vector<CollectiveCase> cases;
+    for (int call = 0; call < 4; ++call) {
+      CollectiveCase& what = cases.emplace_back(random_case(random, ranks.shape(), 24 * 1024, 4));
+      if (!combines(what.op)) what.op = CollectiveOp::allreduce;
+      if (what.placement == Placement::own_part && what.op != CollectiveOp::reduce_scatter)
+        what.placement = Placement::in_place;
+      what.order = SumOrder::tree;
+      what.type = static_cast<DataType>(random() % 4 == 0 ? random() % 10 : 6 + random() % 4);
+      what.count /= 8;  // of what was drawn for another type or operation
+    }
+    ASSERT_EQ("", ranks.run_row(cases, random())) << "row " << row;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, HostKernelTrees, testing::Range(1U, kMaxRanks + 1));
+
+TEST(HostKernelForms, EveryOperatorIsExactAsATree) {
+  Random random(17);
+  for (const std::uint32_t size : {2U, 3U, 4U, 8U}) {
+    HostKernelRanks ranks(small(size));
+    for (const DataType type :
+         {DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64})
+      for (int reduction = 0; reduction < 5; ++reduction) {
+        std::vector<CollectiveCase> cases;
+        for (const KernelFamily family : {KernelFamily::cells, KernelFamily::channels})
+          for (const CollectiveOp op :
+               {CollectiveOp::allreduce, CollectiveOp::reduce_scatter, CollectiveOp::reduce}) {
+            CollectiveCase& what = cases.emplace_back();
+            what.family = family;
+            what.op = op;
+            what.type = type;
+            what.reduction = static_cast<Operator>(reduction);
+            what.ranks = size;
+            what.root = size - 1;
+            what.count = 131;
+            what.stages = op == CollectiveOp::allreduce ? 2 : 1;
+            what.blocks = 2;
+            what.order = SumOrder::tree;
+          }
+        ASSERT_EQ("", ranks.run_row(cases, random()));
+      }
+  }
+}
+
+/// What ranks have that hold equally many of these leaves each, combined by themselves.
+std::vector<Bytes> held_by(std::uint32_t ranks, const CollectiveCase& all,
+                           const std::vector<Bytes>& leaves) {
+  CollectiveCase own = all;
+  own.ranks = all.ranks / ranks;
+  std::vector<Bytes> inputs;
+  for (auto first = leaves.begin(); first != leaves.end(); first += own.ranks)
+    inputs.push_back(combined_inputs(own, {first, first + own.ranks}, 0, all.count));
+  return inputs;
+}
+
+/// The same leaves over 1, 2, 4 and 8 ranks: whether all allreduces have the bits of the first.
+bool is_the_same_for_all_sizes(SumOrder order, DataType type, KernelFamily family, int stages) {
+  Random random(static_cast<unsigned>(type) * 10 + static_cast<unsigned>(stages));
+  CollectiveCase all;
+  all.type = type;
+  all.ranks = 8;
+  all.count = 700;
+  all.order = order;
+  all.family = family;
+  all.stages = stages;
+  all.blocks = 2;
+  std::vector<Bytes> leaves;
+  for (std::uint32_t leaf = 0; leaf < all.ranks; ++leaf)
+    leaves.push_back(random_input(random, all));
+  const Bytes of_one = held_by(1, all, leaves).front();
+  bool is_same = true;
+  for (const std::uint32_t size : {2U, 4U, 8U}) {
+    CollectiveCase what = all;
+    what.ranks = size;
+    what.inputs = held_by(size, all, leaves);
+    HostKernelRanks ranks(small(size));
+    EXPECT_EQ("", ranks.run_row({what}, random()));
+    is_same = is_same && expected_output(what, what.inputs, 0) == of_one;
+  }
+  return is_same;
+}
+
+TEST(HostKernelForms, TreeHasTheSameBitsForEveryNumberOfRanks) {
+  for (const DataType type : {DataType::float32, DataType::bfloat16, DataType::float16})
+    for (const KernelFamily family : {KernelFamily::cells, KernelFamily::channels})
+      for (const int stages : {1, 2}) {
+        EXPECT_TRUE(is_the_same_for_all_sizes(SumOrder::tree, type, family, stages));
+        EXPECT_FALSE(is_the_same_for_all_sizes(SumOrder::rank, type, family, stages));
+      }
+}
+
+class HostKernelUneven : public testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(HostKernelUneven, RandomPartsLeaveEveryByteRight) {
+  Random random(200 + GetParam());
+  constexpr int kRows = random_rows(12);
+  HostKernelRanks ranks(small(GetParam()));
+  for (int row = 0; row < kRows; ++row) {
+    std::vector<CollectiveCase> cases;
+    for (int call = 0; call < 5; ++call) {
+      CollectiveCase& what = cases.emplace_back(random_case(random, ranks.shape(), 24 * 1024, 4));
+      if (call == 2) continue;  // among calls of other kernels
+      what.op = random() % 2 == 0 ? CollectiveOp::all_gather : CollectiveOp::reduce_scatter;
+      if (what.placement == Placement::in_place) what.placement = Placement::own_part;
+      if (random() % 2 == 0) what.order = SumOrder::tree;
+      what.count = std::min(what.count, max_by_cells(ranks.shape(), what.op, what.type, 1));
+      make_uneven(random, what);
+    }
+    ASSERT_EQ("", ranks.run_row(cases, random())) << "row " << row;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, HostKernelUneven, testing::Range(1U, kMaxRanks + 1));
+
+TEST(HostKernelForms, UnevenPartsOfOneRankAlone) {
+  Random random(23);
+  HostKernelRanks ranks(small(4));
+  std::vector<CollectiveCase> cases;
+  for (const KernelFamily family : {KernelFamily::cells, KernelFamily::channels})
+    for (const CollectiveOp op : {CollectiveOp::all_gather, CollectiveOp::reduce_scatter})
+      for (std::uint32_t owner = 0; owner < 4; ++owner) {
+        CollectiveCase& what = cases.emplace_back();
+        what.family = family;
+        what.op = op;
+        what.type = DataType::bfloat16;
+        what.ranks = 4;
+        what.count = 1001;
+        what.parts.assign(4, 0);
+        what.parts[owner] = what.count;
+        what.blocks = 3;
+      }
+  ASSERT_EQ("", ranks.run_row(cases, random()));
+}
+
 class KernelThatWaits : public testing::TestWithParam<KernelFamily> {
  protected:
   static CollectiveCase call(CollectiveOp op) {

@@ -14,7 +14,10 @@ struct MutantCase {
   Fault fault;
   const char* name;
   KernelFamily family;
+  KernelForm form = {};
 };
+constexpr KernelForm kTree{SumOrder::tree, false};
+constexpr KernelForm kUneven{SumOrder::rank, true};
 
 void PrintTo(const MutantCase& has_mutant, std::ostream* to) { *to << has_mutant.name; }
 
@@ -24,7 +27,8 @@ constexpr KernelFamily kChannels = KernelFamily::channels;
 /// Calls that use every slot and cell again and again. Those with a root let ranks run ahead of
 /// each other. Every other row of cells has none, and calls so short that a rank may begin the next
 /// one while another still looks for what it was sent.
-std::vector<CollectiveCase> row_for(KernelFamily family, int row, Random& random) {
+std::vector<CollectiveCase> row_for(KernelFamily family, int row, Random& random,
+                                    KernelForm form = {}) {
   const bool is_cells = family == kCells;
   const bool is_short = is_cells && row % 2 == 0;
   std::vector<CollectiveCase> cases;
@@ -45,18 +49,24 @@ std::vector<CollectiveCase> row_for(KernelFamily family, int row, Random& random
     what.blocks = is_short ? 1 : static_cast<std::uint32_t>(1 + random() % 3);
     what.tile_bytes = 512;
     what.lag = 2;
+    what.order = form.order;
+    if (form.order == SumOrder::tree) what.type = DataType::bfloat16;
+    if (form.is_uneven) {
+      what.op = call % 2 == 0 ? CollectiveOp::all_gather : CollectiveOp::reduce_scatter;
+      make_uneven(random, what);
+    }
     cases.push_back(what);
   }
   return cases;
 }
 
 /// The number of the row that was found wrong; 0: none of them.
-int first_wrong_row(KernelFamily family, int rows) {
+int first_wrong_row(KernelFamily family, int rows, KernelForm form = {}) {
   Random random(1);
   for (int row = 1; row <= rows; ++row) {
     HostKernelRanks ranks({4, 3, 4, 512, 8 * 1024});
     for (int repeat = 0; repeat < 2; ++repeat)
-      if (!ranks.run_row(row_for(family, row, random), random()).empty()) return row;
+      if (!ranks.run_row(row_for(family, row, random, form), random()).empty()) return row;
   }
   return 0;
 }
@@ -68,25 +78,33 @@ class Mutants : public testing::TestWithParam<MutantCase> {
 
 TEST_P(Mutants, MakesRunsFail) {
   active_mutant<Fault> = GetParam().fault;
-  EXPECT_NE(0, first_wrong_row(GetParam().family, 40));
+  EXPECT_NE(0, first_wrong_row(GetParam().family, 40, GetParam().form));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, Mutants,
-    testing::Values(MutantCase{Fault::flag_before_data, "FlagBeforeData", kChannels},
-                    MutantCase{Fault::flag_without_fence, "FlagWithoutFence", kChannels},
-                    MutantCase{Fault::no_wait_for_data, "NoWaitForData", kChannels},
-                    MutantCase{Fault::no_wait_for_credit, "NoWaitForCredit", kChannels},
-                    MutantCase{Fault::credit_too_large, "CreditTooLarge", kChannels},
-                    MutantCase{Fault::credit_before_taking, "CreditBeforeTaking", kChannels},
-                    MutantCase{Fault::counts_not_kept, "CountsNotKept", kChannels},
-                    MutantCase{Fault::own_part_first, "OwnPartFirstInChannels", kChannels},
-                    MutantCase{Fault::own_part_first, "OwnPartFirstInCells", kCells},
-                    MutantCase{Fault::halves_not_alternated, "HalvesNotAlternated", kCells},
-                    MutantCase{Fault::flag_not_counted, "FlagNotCounted", kCells},
-                    MutantCase{Fault::half_a_pair_looked_at, "HalfAPairLookedAt", kCells},
-                    MutantCase{Fault::no_arrivals, "NoArrivals", kCells},
-                    MutantCase{Fault::call_counted_too_early, "CallCountedTooEarly", kCells}),
+    testing::Values(
+        MutantCase{Fault::flag_before_data, "FlagBeforeData", kChannels},
+        MutantCase{Fault::flag_without_fence, "FlagWithoutFence", kChannels},
+        MutantCase{Fault::no_wait_for_data, "NoWaitForData", kChannels},
+        MutantCase{Fault::no_wait_for_credit, "NoWaitForCredit", kChannels},
+        MutantCase{Fault::credit_too_large, "CreditTooLarge", kChannels},
+        MutantCase{Fault::credit_before_taking, "CreditBeforeTaking", kChannels},
+        MutantCase{Fault::counts_not_kept, "CountsNotKept", kChannels},
+        MutantCase{Fault::own_part_first, "OwnPartFirstInChannels", kChannels},
+        MutantCase{Fault::own_part_first, "OwnPartFirstInCells", kCells},
+        MutantCase{Fault::ranks_in_turn, "RanksInTurnInChannels", kChannels, kTree},
+        MutantCase{Fault::ranks_in_turn, "RanksInTurnInCells", kCells, kTree},
+        MutantCase{Fault::node_not_rounded, "NodeNotRoundedInChannels", kChannels, kTree},
+        MutantCase{Fault::node_not_rounded, "NodeNotRoundedInCells", kCells, kTree},
+        MutantCase{Fault::parts_at_begin, "PartsAtBeginInChannels", kChannels, kUneven},
+        MutantCase{Fault::parts_at_begin, "PartsAtBeginInCells", kCells, kUneven},
+        MutantCase{Fault::peer_part_pushed, "PeerPartPushedInChannels", kChannels, kUneven},
+        MutantCase{Fault::halves_not_alternated, "HalvesNotAlternated", kCells},
+        MutantCase{Fault::flag_not_counted, "FlagNotCounted", kCells},
+        MutantCase{Fault::half_a_pair_looked_at, "HalfAPairLookedAt", kCells},
+        MutantCase{Fault::no_arrivals, "NoArrivals", kCells},
+        MutantCase{Fault::call_counted_too_early, "CallCountedTooEarly", kCells}),
     [](const auto& param_info) { return std::string(param_info.param.name); });
 
 /// Whether ranks whose operators differ end with an error.
@@ -183,6 +201,9 @@ TEST(WithoutFault, NumbersOfCalls_ComeRound) {
 TEST(WithoutFault, NothingIsFound) {
   EXPECT_EQ(0, first_wrong_row(kCells, 15));
   EXPECT_EQ(0, first_wrong_row(kChannels, 15));
+  for (const KernelForm form : {kTree, kUneven})
+    for (const KernelFamily family : {kCells, kChannels})
+      EXPECT_EQ(0, first_wrong_row(family, 5, form));
 }
 
 }  // namespace

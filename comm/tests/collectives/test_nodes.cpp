@@ -46,6 +46,51 @@ TEST_P(Nodes, RandomCalls) {
   }
 }
 
+/// Over all ranks: what a node combines is a node of the tree.
+TEST(NodesTest, SumsAreTheTreeOverAllRanks) {
+  NEEDS_GPUS(4);
+  for (const std::string names : {"aabb", "abcd", "abc"}) {
+    CreatedGroup group(names, {.max_slice = kSmallSlice, .order = SumOrder::tree});
+    Random random(20261127);
+    std::vector<PlannedCall> calls;
+    while (calls.size() < 8) {
+      PlannedCall call = planned_call(random, static_cast<int>(names.size()),
+                                      {0, calls.empty() ? 150'000U : 4'000U}, nodes_of(names));
+      if (!combines(call.what.op) || !depends_on_order(call.what.type)) continue;
+      call.what.order = SumOrder::tree;
+      call.images = images_of(random, call.what);
+      calls.push_back(std::move(call));
+    }
+    run_rows(group, calls);
+  }
+}
+
+TEST(NodesTest, TreeThatNodesDoNotHave_IsRefused) {
+  NEEDS_GPUS(4);
+  CreatedGroup group("abab", {.order = SumOrder::tree});
+  EXPECT_THAT(group.failures([](NodeRank& rank, int) {
+    CallInPlace floats(rank, 100);
+    rank.across->run(floats.call, floats.stream.get());
+  }),
+              Each(HasSubstr("the ranks of a node do not follow one another")));
+  Random random(1);
+  PlannedCall call{case_of(CollectiveOp::allreduce, DataType::int32, 1000, 4, "abab"), {}};
+  call.images = images_of(random, call.what);
+  run_rows(group, {call});  // integers have no order, and the communicator stays usable
+}
+
+TEST(NodesTest, UnevenPartsAreRefused) {
+  NEEDS_GPUS(2);
+  CreatedGroup group("ab");
+  EXPECT_THAT(group.failures([](NodeRank& rank, int) {
+    CallInPlace floats(rank, 100);
+    floats.call.op = CollectiveOp::all_gather;
+    floats.call.parts = UnevenParts{50, 50};
+    rank.across->run(floats.call, floats.stream.get());
+  }),
+              Each(HasSubstr("of ranks of one node")));
+}
+
 class NodesOfManyChunks : public Nodes {};
 TEST_P(NodesOfManyChunks, GoInTurnByTheSlots) {
   const std::string& names = GetParam();

@@ -111,6 +111,49 @@ TEST_F(SchedulesTest, EveryTypeAndOperatorInRankOrder) {
   });
 }
 
+TEST_P(SchedulesBy, FloatsAreCombinedAsATree) {
+  const AlgorithmOverride choice = GetParam();
+  Random random(31 + static_cast<std::uint64_t>(choice));
+  std::vector<PlannedCall> row;
+  while (row.size() < 6) {
+    PlannedCall call = call_for(random, kRanks, choice, row.empty() ? 3 << 20 : 60000);
+    if (!combines(call.what.op)) continue;
+    if (!depends_on_order(call.what.type) && row.size() > 1) continue;
+    call.what.order = SumOrder::tree;
+    call.images = images_of(random, call.what);
+    row.push_back(std::move(call));
+  }
+  group_->run([&](Communicator& comm) {
+    CollectivesOptions options = kWithCopies;
+    options.order = SumOrder::tree;
+    Collectives collectives(comm, options);
+    const Stream stream(driver(), comm.context());
+    const CallRow rank_row(driver(), row, comm.rank());
+    for (std::size_t i = 0; i < row.size(); ++i)
+      collectives.run(rank_row.call(row, i), stream.get(), choice);
+    POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+    comm.check();
+    rank_row.expect_done(row);
+    EXPECT_EQ(calls_by(collectives.counts(), choice), calls_of(row));
+    comm.exchange({}, {});
+  });
+}
+
+TEST_F(SchedulesTest, RingIsInNoPlanOfATree) {
+  group_->run([&](Communicator& comm) {
+    CollectivesOptions options = kWithCopies;
+    options.order = SumOrder::tree;
+    const Collectives collectives(comm, options);
+    const CollectiveCall call{.count = 16 << 20};
+    EXPECT_EQ(collectives.plan(call).algorithm, Algorithm::hierarchical);
+    EXPECT_EQ(collectives.plan(call).order, "((r0 + r1) + (r2 + r3))");
+    const CollectivePlan ring = collectives.plan(call, AlgorithmOverride::ring);
+    EXPECT_THAT(ring.order, HasSubstr("slice s of the ring"));
+    EXPECT_FALSE(ring.rank_order);
+    comm.exchange({}, {});
+  });
+}
+
 TEST_F(SchedulesTest, ChosenAlgorithmIsRun) {
   Random random(6);
   std::vector<PlannedCall> row(1);

@@ -459,6 +459,12 @@ TEST_F(CommApi, WrongTypeOrUnpreparedCapture_IsRefused) {
     };
     EXPECT_REFUSED("type is none", call(10, POLYPATH_SUM));
     EXPECT_REFUSED("op is none", call(POLYPATH_INT8, 5));
+    EXPECT_REFUSED("counts is null", polypath_all_gatherv(comms_[1], buffer, buffer, nullptr,
+                                                          POLYPATH_FLOAT32, rank.stream));
+    const std::vector<std::size_t> counts(comms_.size(), 1);
+    EXPECT_REFUSED("op is none", polypath_reduce_scatterv(
+                                     comms_[1], buffer, buffer, counts.data(), POLYPATH_FLOAT32,
+                                     static_cast<polypath_reduce_op>(5), rank.stream));
     EXPECT_EQ(CUDA_SUCCESS, cuStreamBeginCapture(rank.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     EXPECT_REFUSED("rank 1: stream is in capture", call(POLYPATH_FLOAT32, POLYPATH_SUM));
     CUgraph graph = nullptr;
@@ -504,9 +510,20 @@ TEST_F(CommApi, NullAndWrongArgumentsAreNamed) {
   EXPECT_REFUSED("exchange is null",
                  polypath_comm_create(context_, 0, 1, 0, nullptr, nullptr, nullptr, none.data()));
   polypath_comm_options options{};
-  options.reserved[2] = 1;
+  options.reserved[1] = 1;
   EXPECT_REFUSED("options->reserved is not 0",
                  polypath_comm_create_all(context_, nullptr, 1, &options, none.data()));
+  options = {};
+  options.sum_order = POLYPATH_SUM_ORDER_TREE + 1;
+  EXPECT_REFUSED("options->sum_order is none",
+                 polypath_comm_create_all(context_, nullptr, 1, &options, none.data()));
+  options.sum_order = POLYPATH_SUM_ORDER_TREE;
+  EXPECT_OK(polypath_comm_create_all(context_, nullptr, 1, &options, none.data()));
+  char* report = nullptr;
+  EXPECT_OK(polypath_comm_report(none.front(), &report));
+  EXPECT_THAT(report, HasSubstr("\"sum_order\":\"tree\""));
+  polypath_free_string(report);
+  EXPECT_OK(polypath_comm_destroy(none.front()));
 
   create_all();
   polypath_symmetric* memory = nullptr;

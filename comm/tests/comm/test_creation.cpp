@@ -76,6 +76,16 @@ TEST_F(Creation, RanksOfOtherMachinesContainersUsers) {
               Each(HasSubstr("processes of one user only")));
 }
 
+TEST_F(Creation, RanksWithOtherOrdersOfSums) {
+  EXPECT_THAT(creation_failures({.alter =
+                                     [](CommunicatorOptions& options) {
+                                       if (options.rank == 2)
+                                         options.sum_order = POLYPATH_SUM_ORDER_TREE;
+                                     }}),
+              Each(HasSubstr("the order of sums (sum_order) of rank 0 is 'rank', that of rank 2 is "
+                             "'tree'")));
+}
+
 TEST_F(Creation, RanksThatDoNotFit) {
   EXPECT_THAT(failures_with([](Hello& hello) { hello.size = 4; }),
               Each(HasSubstr("rank 0 says 3 ranks, rank 1 says 4")));

@@ -338,12 +338,14 @@ typedef struct polypath_collective_request {
                             best */
   int max_blocks;        /* of a kernel on each GPU; 0: as many as are best */
   int compare;           /* 1: predict every algorithm that could run, also the ring */
+  const char* order;     /* of sums of floats: rank, tree; NULL: rank */
 } polypath_collective_request;
 
 /* The plan of a collective, without running it, the same on all ranks:
  * {"op", "type", "operator", "bytes", "count", "gpus", "root", "nodes", "network_gbps",
  *  "algorithm", "reason", "islands": [[rank]] or null, "lanes", "ring": [rank] or null,
- *  "order": in which sums are taken, "rank_order": bool,
+ *  "order": in which sums are taken, "rank_order": whether that is the sequential sum,
+ *  "sum_order": "rank" or "tree", as asked for,
  *  "kernel": {"blocks", "slot_bytes", "stages"} or null,
  *  "host_bytes": what goes through host memory next to the kernel (mixed) or null, "chunks",
  *  "chunk_bytes",

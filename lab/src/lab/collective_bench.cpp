@@ -25,6 +25,11 @@ constexpr std::uint64_t kMaxInShortRow = 4 * kMiB;
 constexpr int kSkewUs = 300;
 constexpr unsigned char kPoison = 0xA5;
 
+/// Whether sums are in no order that is known here.
+bool has_any_order(const CollectivePlan& plan) {
+  return plan.algorithm == Algorithm::ring || (!plan.rank_order && !plan.request.needs_tree());
+}
+
 }  // namespace
 
 /// What the calls of a row, on `stream`, read and write: of each call its own.
@@ -205,8 +210,8 @@ CollectiveBench::PairedUs CollectiveBench::compare(const CollectiveBenchRequest&
                                                    AlgorithmOverride second, bool verify_both) {
   const CollectiveRequest sizes =
       request_of_bytes(request.op, request.type, request.bytes, comm_.size());
-  const CollectiveShape shape{request.op,  request.type, request.operation,
-                              sizes.count, comm_.size(), request.root};
+  const CollectiveShape shape{request.op,   request.type, request.operation,   sizes.count,
+                              comm_.size(), request.root, collectives_.order()};
   const CurrentContext current(comm_.driver(), comm_.context());
   const auto variant_of = [this](AlgorithmOverride choice) -> Way {
     return [this, choice](const CollectiveCall& call, CUstream stream) {
@@ -219,9 +224,9 @@ CollectiveBench::PairedUs CollectiveBench::compare(const CollectiveBenchRequest&
   const CollectiveCall call{shape.op,    shape.type,      shape.reduction, shape.root,
                             shape.count, buffers.send(0), buffers.recv(0)};
   if (verify_both)
-    verify("as planned", planned, buffers, shape, !collectives_.plan(call).rank_order);
+    verify("as planned", planned, buffers, shape, has_any_order(collectives_.plan(call)));
   const CollectivePlan& plan = collectives_.plan(call, second);
-  verify(to_string(plan.algorithm).data(), other, buffers, shape, !plan.rank_order);
+  verify(to_string(plan.algorithm).data(), other, buffers, shape, has_any_order(plan));
   std::vector<double> first_us, second_us;
   for (int i = -request.warmup; i < request.iterations; ++i) {
     double cpu = 0;
@@ -237,8 +242,8 @@ CollectiveBench::PairedUs CollectiveBench::compare(const CollectiveBenchRequest&
 nlohmann::json CollectiveBench::run(const CollectiveBenchRequest& request) {
   const CollectiveRequest sizes =
       request_of_bytes(request.op, request.type, request.bytes, comm_.size());
-  const CollectiveShape shape{request.op,  request.type, request.operation,
-                              sizes.count, comm_.size(), request.root};
+  const CollectiveShape shape{request.op,   request.type, request.operation,   sizes.count,
+                              comm_.size(), request.root, collectives_.order()};
   const CurrentContext current(comm_.driver(), comm_.context());
   const Way ours = [&](const CollectiveCall& call, CUstream stream) {
     collectives_.run(call, stream, request.choice);
@@ -261,7 +266,7 @@ nlohmann::json CollectiveBench::run(const CollectiveBenchRequest& request) {
   const CollectiveCall call{shape.op,    shape.type,      shape.reduction, shape.root,
                             shape.count, buffers.send(0), buffers.recv(0)};
   const CollectivePlan& plan = collectives_.plan(call, request.choice);
-  const bool any_order = !plan.rank_order;
+  const bool any_order = has_any_order(plan);
   verify("polypath", ours, buffers, shape, any_order);
   if (compares) verify(name.c_str(), baseline_way, buffers, shape, true);
   std::vector<double> us, cpu_us, baseline_us, baseline_cpu_us;

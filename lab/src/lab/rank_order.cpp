@@ -128,9 +128,41 @@ A combined(A value, A other, Operator how) {
   return value;
 }
 
-/// Element `index` of all ranks' contributions, combined in rank order.
+/// Element `index` of the contributions of `count` ranks from `first` on, combined as a tree.
+template <typename T>
+T tree(const CollectiveShape& shape, std::uint64_t seed, std::uint64_t index, int first,
+       int count) {
+  if (count == 1) return contribution<T>(seed, first, index);
+  const int half = static_cast<int>(std::bit_floor(static_cast<unsigned>(count - 1)));
+  const T left = tree<T>(shape, seed, index, first, half);
+  const T right = tree<T>(shape, seed, index, first + half, count - half);
+  if constexpr (kHalf<T>) {
+    T node;
+    from_float(combined(to_float(left), to_float(right), shape.reduction), node);
+    return node;
+  } else {
+    return combined(left, right, shape.reduction);
+  }
+}
+
+/// `sum` divided by the number of ranks.
+template <typename T>
+T divided(T sum, int ranks) {
+  if constexpr (kHalf<T>) {
+    from_float(to_float(sum) / static_cast<float>(ranks), sum);
+    return sum;
+  } else {
+    return static_cast<T>(sum / static_cast<T>(ranks));
+  }
+}
+
+/// Element `index` of all ranks' contributions, combined.
 template <typename T>
 T reduced(const CollectiveShape& shape, std::uint64_t seed, std::uint64_t index) {
+  if (shape.order == SumOrder::tree) {
+    const T sum = tree<T>(shape, seed, index, 0, shape.ranks);
+    return shape.reduction == Operator::avg ? divided(sum, shape.ranks) : sum;
+  }
   if constexpr (kHalf<T>) {
     float sum = to_float(contribution<T>(seed, 0, index));
     for (int rank = 1; rank < shape.ranks; ++rank)

@@ -1,6 +1,7 @@
 // What a collective must give, element by element: contents that every rank can compute of every
 // other, and their sums in rank order (one after another, half types in float with one rounding at
-// the end), so that a result is compared with no other library's.
+// the end) or as a tree (with a rounding at each node), so that a result is compared with no other
+// library's.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +21,7 @@ struct CollectiveShape {
   std::uint64_t count = 0;
   int ranks = 1;
   int root = 0;
+  SumOrder order = SumOrder::rank;
 
   /// Elements that `rank` gives, and receives; 0 where it takes no part in that (the others than
   /// root of a broadcast give nothing).
@@ -34,7 +36,7 @@ void fill_contribution(std::span<std::byte> memory, DataType type, std::uint64_t
                        std::uint64_t first = 0);
 
 /// Index of the first element of `memory`, what `rank` received, that is not bit by bit what the
-/// collective in rank order gives; nothing when all agree. `any_order`: floating-point results may
+/// collective in its order gives; nothing when all agree. `any_order`: floating-point results may
 /// be those of another order as well, with a rounding at each step.
 std::optional<std::uint64_t> first_wrong_element(std::span<const std::byte> memory,
                                                  const CollectiveShape& shape, std::uint64_t seed,

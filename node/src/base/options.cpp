@@ -208,6 +208,11 @@ const std::vector<Row>& table() {
        "a communicator's puts of at most so many bytes are made by a kernel, the sooner for it; 0: "
        "all by copies, which need no room beside the program's kernels",
        bytes_into(&Options::put_kernel_size, false, 0, 64 * kMiB)},
+      {"sum_order", "POLYPATH_SUM_ORDER", "rank", "rank, tree",
+       "in which order collectives combine floats of ranks: one after another, or as a balanced "
+       "binary tree; the same on all ranks of a communicator",
+       choice_into(&Options::sum_order,
+                   {{"rank", SumOrderSetting::rank}, {"tree", SumOrderSetting::tree}})},
       {"comm_port", "POLYPATH_COMM_PORT", "auto", "auto, or 1 to 65535",
        "where rank 0 listens for ranks that a launcher started; auto: the port behind MASTER_PORT",
        count_into(&Options::comm_port, true, 1, 65535)},

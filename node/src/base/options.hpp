@@ -29,6 +29,9 @@ enum class PrepareMode : std::uint8_t { background, wait };
 /// whose times mean nothing (functional mode).
 enum class LoadMode : std::uint8_t { automatic, all, known, off };
 
+/// In which order collectives combine the elements of ranks.
+enum class SumOrderSetting : std::uint8_t { rank, tree };
+
 /// The values that the library runs with. 0 means "the planner decides" where a comment says so.
 struct Options {
   std::string node;            ///< node file or name to run on; empty: this machine
@@ -58,9 +61,10 @@ struct Options {
   int comm_time_limit_ms = 0;    ///< how long a rank waits for another
   std::uint64_t put_kernel_size = 0;  ///< bytes of a put at most that a kernel makes; 0: none
   int check = 0;                      ///< 1: compare each collective with those of the other ranks
-  int comm_port = 0;                  ///< where rank 0 listens; 0: MASTER_PORT + 1
-  std::string comm_node;              ///< which node a rank is of; "auto": this machine
-  bool mpi_collectives = true;        ///< what the shim takes; it reads the variable itself
+  SumOrderSetting sum_order = SumOrderSetting::rank;  ///< of communicators that name none
+  int comm_port = 0;                                  ///< where rank 0 listens; 0: MASTER_PORT + 1
+  std::string comm_node;        ///< which node a rank is of; "auto": this machine
+  bool mpi_collectives = true;  ///< what the shim takes; it reads the variable itself
   LogLevel log_level = LogLevel::warn;
 };
 

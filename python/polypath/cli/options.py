@@ -266,6 +266,24 @@ Operator = Annotated[
 ]
 
 
+def _sum_order(text: str) -> str:
+    """Reads ``--order``."""
+    if text not in ("rank", "tree"):
+        raise ValueError(f"'{text}' is neither rank nor tree")
+    return text
+
+
+SumOrder = Annotated[
+    str | None,
+    Option(
+        "--order",
+        "Of sums of floats: one rank after another, or as a balanced binary tree over the ranks.",
+        metavar="rank|tree",
+        read=_sum_order,
+    ),
+]
+
+
 def operator_of(op: str, operator: str | None) -> str:
     """The operator of a collective. Raises `InvalidArgument` where one is given that combines
     nothing."""

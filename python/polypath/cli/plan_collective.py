@@ -73,6 +73,7 @@ def _command(op: str, about: str) -> Callable[..., None]:
         blocks: Annotated[
             int, options.count_option("--blocks", "Blocks of a kernel at most.", 1, 1024)
         ] = 0,
+        order: options.SumOrder = None,
         compare: Annotated[
             bool,
             Option("--compare", "Predict all algorithms, and the ring over direct links."),
@@ -96,6 +97,7 @@ def _command(op: str, about: str) -> Callable[..., None]:
                 algorithm=algorithm,
                 max_blocks=blocks,
                 compare=compare,
+                order=order,
             )
             topology = context.topology()
         out = console(json)
@@ -155,7 +157,8 @@ def heading(planned: dict[str, Any], topology: dict[str, Any]) -> list[str]:
             )
         lines.append(chunks)
     if planned["order"]:
-        same = "" if planned["rank_order"] else ", which is not the order of ranks"
+        is_tree = planned["sum_order"] == "tree"
+        same = "" if planned["rank_order"] or is_tree else ", which is not the order of ranks"
         lines.append(f"order of the {planned['operator']}: {planned['order']}{same}")
     return lines
 

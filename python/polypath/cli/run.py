@@ -41,6 +41,7 @@ def run(
     strict: Annotated[
         bool, Option("--strict", "Stop a program where --reproducible cannot be promised.")
     ] = False,
+    order: options.SumOrder = None,
     no_measure: Annotated[
         bool,
         Option("--no-measure", "Do not measure a node that was never measured (3 s, once) first."),
@@ -72,6 +73,8 @@ def run(
     check_node(node)
     if strict and not reproducible:
         raise InvalidArgument("--strict is for --reproducible")
+    if order is not None:
+        changed["POLYPATH_SUM_ORDER"] = order
     if reproducible:
         changed.update(environment.reproducible(strict))
     if stats is not None:

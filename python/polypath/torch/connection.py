@@ -108,6 +108,8 @@ class Connection:
         self.size = comm.size
         self.device = device
         self._index = device.index
+        #: Whether a call of parts of different lengths was made, and its kernels are loaded.
+        self.has_uneven = False
         #: Elements whose sum is no news: for barriers.
         self.token = torch.zeros(1, dtype=torch.int32, device=device)
         self.handle = comm._open()

@@ -8,6 +8,7 @@ asynchronous runs on the current stream; an asynchronous one on a stream of the 
 
 from __future__ import annotations
 
+import ctypes
 import logging
 from collections import Counter
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch.distributed import Work
 
+from ..integers import array
 from . import comm_creation, dtypes
 from .checks import require_like, require_parts, require_usable
 from .connection import BLOCKS_BESIDE, Arrived, Connection
@@ -193,6 +195,8 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         input, outputs = input_tensors[0], output_tensors[0]
         on = self._on(input.device)
         if on is None or not _alike(outputs, on.size):
+            if on is not None and self._has_uneven(on, outputs):
+                return self._gather_uneven(on, outputs, input, opts)
             return self._pass_on("allgather", input.device, output_tensors, input_tensors, opts)
         require_usable("all_gather", "input", input, on)
         require_like("all_gather", on, ("input", input), ("outputs", outputs[0]))
@@ -207,6 +211,35 @@ class ProcessGroupPolypath(dist.ProcessGroup):
             for output, part in zip(outputs, whole, strict=True):
                 output.copy_(part.view(output.shape))
 
+        return on.run(opts.asyncOp, body, [*outputs, input], outputs)
+
+    def _has_uneven(self, on: Connection, listed: Sequence[torch.Tensor]) -> bool:
+        """Whether polypath can carry a call whose list has a tensor of each rank, of different
+        sizes: the list is alike on all ranks. The first such call loads kernels, not in capture."""
+        if len(listed) != on.size or any(other.dtype != listed[0].dtype for other in listed):
+            return False
+        return on.has_uneven or not torch.cuda.is_current_stream_capturing()
+
+    def _gather_uneven(
+        self, on: Connection, outputs: Sequence[torch.Tensor], input: torch.Tensor, opts: Any
+    ) -> Work:
+        require_usable("all_gather", "input", input, on)
+        require_like("all_gather", on, ("input", input), ("outputs", outputs[on.rank]))
+        function = on.library.polypath_all_gatherv
+        kind, width = dtypes.moved(input.dtype)
+        lengths = [output.numel() for output in outputs]
+        counts = array([length * width for length in lengths], ctypes.c_size_t, "counts")
+
+        def body(stream: int) -> None:
+            whole = torch.empty(sum(lengths), dtype=input.dtype, device=input.device)
+            send = input.contiguous()
+            on.call(function, send.data_ptr(), whole.data_ptr(), counts, kind, stream)
+            begin = 0
+            for output, length in zip(outputs, lengths, strict=True):
+                output.copy_(whole[begin : begin + length].view(output.shape))
+                begin += length
+
+        on.has_uneven = True
         return on.run(opts.asyncOp, body, [*outputs, input], outputs)
 
     def _reduce_scatter_base(self, output: Any, input: Any, opts: Any = None) -> Work:
@@ -257,6 +290,8 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         on = self._on(output.device)
         numbers = dtypes.combined(outputs, opts) if on else None
         if on is None or numbers is None or not _alike(parts, on.size):
+            if on is not None and numbers is not None and self._has_uneven(on, parts):
+                return self._scatter_uneven(on, output, parts, numbers, opts)
             return self._pass_on("reduce_scatter", output.device, outputs, inputs, opts)
         require_usable("reduce_scatter", "output", output, on)
         require_like("reduce_scatter", on, ("output", output), ("inputs", parts[0]))
@@ -272,6 +307,33 @@ class ProcessGroupPolypath(dist.ProcessGroup):
                 output.copy_(own)
 
         return on.run(opts.asyncOp, body, [output, *parts], outputs)
+
+    def _scatter_uneven(
+        self,
+        on: Connection,
+        output: torch.Tensor,
+        parts: Sequence[torch.Tensor],
+        numbers: tuple[int, int],
+        opts: Any,
+    ) -> Work:
+        require_usable("reduce_scatter", "output", output, on)
+        require_like("reduce_scatter", on, ("output", output), ("inputs", parts[on.rank]))
+        function = on.library.polypath_reduce_scatterv
+        lengths = [dtypes.real(part).numel() for part in parts]
+        counts = array(lengths, ctypes.c_size_t, "counts")
+
+        def body(stream: int) -> None:
+            # In the order of indices, for any layout (channels_last).
+            flat = (dtypes.real(part.contiguous()) for part in parts)
+            whole = torch.cat(tuple(part.view((part.numel(),)) for part in flat))
+            own = output.contiguous()  # the output itself where it is so
+            recv = dtypes.real(own)
+            on.call(function, whole.data_ptr(), recv.data_ptr(), counts, *numbers, stream)
+            if own is not output:
+                output.copy_(own)
+
+        on.has_uneven = True
+        return on.run(opts.asyncOp, body, [output, *parts], [output])
 
     def alltoall_base(
         self,

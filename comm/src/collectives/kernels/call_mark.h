@@ -29,7 +29,19 @@ constexpr CallMark call_mark(CollectiveOp op, DataType type, Operator reduction,
           count};
 }
 
+/// In marks reduce_scatter and all_gather of uneven parts are operations of their own, and count
+/// all elements.
+inline constexpr std::uint32_t kMarkedReduceScatterv = 6;
+inline constexpr std::uint32_t kMarkedAllGatherv = 7;
+constexpr CallMark uneven_mark(CallMark mark) {
+  const bool gathers = (mark.what & 7U) == static_cast<std::uint32_t>(CollectiveOp::all_gather);
+  return {(mark.what & ~7U) | (gathers ? kMarkedAllGatherv : kMarkedReduceScatterv), mark.count};
+}
+constexpr bool is_uneven_mark(std::uint32_t what) { return (what & 7U) >= kMarkedReduceScatterv; }
+
 constexpr CollectiveOp op_of_mark(std::uint32_t what) {
+  if ((what & 7U) == kMarkedReduceScatterv) return CollectiveOp::reduce_scatter;
+  if ((what & 7U) == kMarkedAllGatherv) return CollectiveOp::all_gather;
   return static_cast<CollectiveOp>(what & 7U);
 }
 constexpr DataType type_of_mark(std::uint32_t what) {

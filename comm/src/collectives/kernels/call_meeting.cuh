@@ -17,13 +17,24 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "collectives/kernels/collective_args.h"
 #include "collectives/kernels/mutants.h"
+#include "collectives/kernels/rank_roles.h"
 #include "polypath/device/wait.cuh"
 #include "simt/platform.cuh"
 
 namespace polypath {
+
+/// The part of this rank, as kernels see it.
+template <typename Args>
+SIMT_DEVICE PartOf<Args> part_in_call(const Args& args) {
+  PartOf<Args> part = part_of(args);
+  if constexpr (std::is_same_v<Args, UnevenArgs>)
+    if (has_mutant(Fault::parts_at_begin)) part.pieces.out_stride = 0;
+  return part;
+}
 
 SIMT_DEVICE device::ll_packet* mark_at(const CollectiveArgs& args, std::uint32_t receiver,
                                        std::uint32_t sender, std::uint32_t number) {

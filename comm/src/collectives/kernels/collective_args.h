@@ -117,4 +117,13 @@ struct CollectiveArgs {
   wait_context wait_ctx;
 };
 
+/// A call whose ranks have parts of different lengths: the one parameter of kernels of uneven
+/// calls. `count` is that of the longest part.
+struct UnevenArgs : CollectiveArgs {
+  bool is_uneven;  ///< false: as CollectiveArgs says
+  /// Where each rank's part begins in the buffer of all parts, in bytes, and where the last one
+  /// ends: for reduce_scatter and all_gather.
+  std::uint64_t begins[kMaxRanks + 1];
+};
+
 }  // namespace polypath

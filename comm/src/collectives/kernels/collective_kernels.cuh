@@ -17,23 +17,35 @@
 #define POLYPATH_FOLDS(name, warps) static_assert(true)
 #endif
 
-#define POLYPATH_COLLECTIVE_KERNEL(family, type, Element, warps)          \
-  SIMT_KERNEL(polypath_##family##_##type, ::polypath::kCollectiveThreads, \
-              POLYPATH_PARAMETER ::polypath::CollectiveArgs args) {       \
-    ::polypath::simt::grid_dependency_wait();                             \
-    ::polypath::family::run<Element>(args);                               \
-  }                                                                       \
+#define POLYPATH_COLLECTIVE_KERNEL(family, type, Element, order, Args, warps) \
+  SIMT_KERNEL(polypath_##family##_##type, ::polypath::kCollectiveThreads,     \
+              POLYPATH_PARAMETER ::polypath::Args args) {                     \
+    ::polypath::simt::grid_dependency_wait();                                 \
+    ::polypath::family::run<Element, ::polypath::SumOrder::order>(args);      \
+  }                                                                           \
   POLYPATH_FOLDS(polypath_##family##_##type, warps)
 
-#define POLYPATH_COLLECTIVE_KERNELS(type, Element)     \
-  POLYPATH_COLLECTIVE_KERNEL(cells, type, Element, 1); \
-  POLYPATH_COLLECTIVE_KERNEL(channels, type, Element, 2)
+#define POLYPATH_COLLECTIVE_KERNELS(type, Element, order, Args)     \
+  POLYPATH_COLLECTIVE_KERNEL(cells, type, Element, order, Args, 1); \
+  POLYPATH_COLLECTIVE_KERNEL(channels, type, Element, order, Args, 2)
 
-/// POLYPATH_COLLECTIVE_KERNELS of a type whose elements are combined, and those that combine.
-#define POLYPATH_COMBINING_KERNELS(type, Element)                   \
-  POLYPATH_COLLECTIVE_KERNELS(type, Element);                       \
-  SIMT_KERNEL(polypath_sums_##type, ::polypath::kCollectiveThreads, \
-              POLYPATH_PARAMETER ::polypath::SumArgs args) {        \
-    ::polypath::sums::run<Element>(args);                           \
-  }                                                                 \
+#define POLYPATH_SUM_KERNEL(type, Element, order)                      \
+  SIMT_KERNEL(polypath_sums_##type, ::polypath::kCollectiveThreads,    \
+              POLYPATH_PARAMETER ::polypath::SumArgs args) {           \
+    ::polypath::sums::run<Element, ::polypath::SumOrder::order>(args); \
+  }                                                                    \
   POLYPATH_FOLDS(polypath_sums_##type, 1)
+
+/// Kernels of a type whose elements are combined, and those that combine.
+#define POLYPATH_COMBINING_KERNELS(type, Element)                   \
+  POLYPATH_COLLECTIVE_KERNELS(type, Element, rank, CollectiveArgs); \
+  POLYPATH_SUM_KERNEL(type, Element, rank)
+
+/// Kernels of calls whose parts are uneven.
+#define POLYPATH_UNEVEN_KERNELS(type, Element) \
+  POLYPATH_COLLECTIVE_KERNELS(uneven_##type, Element, rank, UnevenArgs)
+
+/// Kernels that combine as a tree; parts may be uneven.
+#define POLYPATH_TREE_KERNELS(type, Element)                           \
+  POLYPATH_COLLECTIVE_KERNELS(tree_##type, Element, tree, UnevenArgs); \
+  POLYPATH_SUM_KERNEL(tree_##type, Element, tree)

@@ -41,6 +41,7 @@
 #include "collectives/kernels/mutants.h"
 #include "collectives/kernels/rank_roles.h"
 #include "collectives/kernels/reductions.cuh"
+#include "polypath/device/tile.cuh"
 #include "polypath/device/wait.cuh"
 #include "simt/platform.cuh"
 
@@ -156,9 +157,9 @@ SIMT_DEVICE bool clears(std::uint32_t number) {
 
 /// One warp, rarely: clears what this rank does not write of a row, as Call pushes, in the regions
 /// of all other ranks.
-SIMT_DEVICE_NOINLINE void clear_row(const CollectiveArgs& args, std::uint32_t half,
-                                    std::uint32_t number) {
-  const Part part = part_of(args);
+template <typename Args>
+SIMT_DEVICE_NOINLINE void clear_row(const Args& args, std::uint32_t half, std::uint32_t number) {
+  const PartOf<Args> part = part_in_call(args);
   const RankRoles& roles = part.roles;
   const ScratchLayout layout{args.shape};
   const std::uint64_t row = (number >> kClearShift) % (args.shape.cell_bytes / kCellRowBytes);
@@ -167,8 +168,8 @@ SIMT_DEVICE_NOINLINE void clear_row(const CollectiveArgs& args, std::uint32_t ha
   };
   for (std::uint32_t to = 0; to < args.shape.ranks; ++to)
     for (std::uint32_t ring = 0; to != args.rank && ring < 2; ++ring) {
-      const std::uint64_t length =
-          part.pieces.in_stride == 0 ? part.pieces.longest : part.pieces.length(to);
+      const std::uint64_t length = part.pieces.in_stride == 0 ? part.pieces.pushed_length(args.rank)
+                                                              : part.pieces.length(to);
       if (ring == roles.ring && is_in(roles.push, to) && has_words(row, length)) continue;
       if (ring == 1 && roles.owner && is_in(roles.results, to) &&
           has_words(row, part.pieces.length(args.rank)))
@@ -183,10 +184,10 @@ SIMT_DEVICE_NOINLINE void clear_row(const CollectiveArgs& args, std::uint32_t ha
 }
 
 /// One call, as one thread sees it, of at most `kMaxPeers` ranks: fewer need fewer registers.
-template <typename Element, int kMaxPeers>
+template <typename Element, int kMaxPeers, SumOrder kOrder, typename Args>
 class Call {
  public:
-  SIMT_DEVICE Call(const CollectiveArgs& args, const Part& part)
+  SIMT_DEVICE Call(const Args& args, const PartOf<Args>& part)
       : args_(args), part_(part), layout_{args.shape} {
     if (has_mutant(Fault::call_counted_too_early)) count_own_share();
     const std::uint64_t number = simt::load_relaxed(calls()) / kCallParts;
@@ -252,7 +253,9 @@ class Call {
     for (std::uint64_t row = first_row_; has_words(row, part_.pieces.longest); row += row_step_) {
       Words words[kMaxPeers];
       if (part_.pieces.in_stride == 0) {
-        words[0] = load_words(in(0), row, part_.pieces.longest);
+        if constexpr (std::is_same_v<Args, UnevenArgs>)
+          if (!has_words(row, part_.pieces.pushed_length(args_.rank))) return;
+        words[0] = load_words(in(0), row, part_.pieces.pushed_length(args_.rank));
         POLYPATH_UNROLL
         for (int p = 0; p < kMaxPeers; ++p)
           if (in_set(roles.push, p)) push_pair(p, roles.ring, row, pair_of(words[0], flag_));
@@ -325,7 +328,8 @@ class Call {
           if (in_set(roles.combine, p)) result = words_of(pairs[p]);
       } else {
         with_combining(args_.reduction, [&](auto combining) {
-          result = combined(Reduction<Element, decltype(combining)::value>(args_), own, pairs);
+          result =
+              combined(ReductionOf<Element, decltype(combining)::value, kOrder>(args_), own, pairs);
         });
       }
       const Pair pair = pair_of(result, flag_);
@@ -356,11 +360,15 @@ class Call {
       }
       first = false;
     };
-    if (has_mutant(Fault::own_part_first)) add(own);
-    POLYPATH_UNROLL
-    for (int p = 0; p < kMaxPeers; ++p) {
-      if (p == args_.rank && !has_mutant(Fault::own_part_first)) add(own);
-      if (in_set(part_.roles.combine, p)) add(words_of(pairs[p]));
+    if (kOrder == SumOrder::tree && !has_mutant(Fault::ranks_in_turn)) {
+      combine_ranks(operation, own, pairs, sums);
+    } else {
+      if (has_mutant(Fault::own_part_first)) add(own);
+      POLYPATH_UNROLL
+      for (int p = 0; p < kMaxPeers; ++p) {
+        if (p == args_.rank && !has_mutant(Fault::own_part_first)) add(own);
+        if (in_set(part_.roles.combine, p)) add(words_of(pairs[p]));
+      }
     }
     Words result;
     POLYPATH_UNROLL
@@ -371,6 +379,30 @@ class Call {
       memcpy(&result.at[k], elements, kWord);
     }
     return result;
+  }
+
+  /// As a tree over all ranks, each of which has a part.
+  template <typename Operation, int kElements>
+  SIMT_DEVICE void combine_ranks(const Operation& operation, const Words& own,
+                                 const Pair (&pairs)[kMaxPeers],
+                                 typename Operation::Sum (&sums)[kWords][kElements]) const {
+    typename Operation::Sum flat[kWords * kElements];
+    device::detail::combine_as_tree<0, kMaxPeers>(
+        operation, static_cast<int>(args_.shape.ranks), flat, [&](auto rank, auto& into) {
+          constexpr int kRank = decltype(rank)::value;
+          const Words words = kRank == args_.rank ? own : words_of(pairs[kRank]);
+          POLYPATH_UNROLL
+          for (int k = 0; k < kWords; ++k) {
+            Element elements[kElements];
+            memcpy(elements, &words.at[k], kWord);
+            POLYPATH_UNROLL
+            for (int e = 0; e < kElements; ++e)
+              into[k * kElements + e] = operation.widen(elements[e]);
+          }
+        });
+    POLYPATH_UNROLL
+    for (int k = 0; k < kWords; ++k) POLYPATH_UNROLL
+    for (int e = 0; e < kElements; ++e) sums[k][e] = flat[k * kElements + e];
   }
 
   SIMT_DEVICE bool take() {
@@ -396,8 +428,8 @@ class Call {
     return true;
   }
 
-  const CollectiveArgs& args_;
-  const Part& part_;
+  const Args& args_;
+  const PartOf<Args>& part_;
   ScratchLayout layout_;
   std::uint32_t half_;
   std::uint32_t flag_;
@@ -405,20 +437,20 @@ class Call {
   std::uint64_t row_step_;
 };
 
-template <typename Element, int kMaxPeers>
-SIMT_DEVICE void run_among(const CollectiveArgs& args) {
-  const Part part = part_of(args);
+template <typename Element, int kMaxPeers, SumOrder kOrder, typename Args>
+SIMT_DEVICE void run_among(const Args& args) {
+  const PartOf<Args> part = part_in_call(args);
   if (part.pieces.longest == 0) return;
-  Call<Element, kMaxPeers> call(args, part);
+  Call<Element, kMaxPeers, kOrder, Args> call(args, part);
   call.count(call.run());
 }
 
-template <typename Element>
-SIMT_DEVICE void run(const CollectiveArgs& args) {
+template <typename Element, SumOrder kOrder, typename Args>
+SIMT_DEVICE void run(const Args& args) {
   if (args.shape.ranks <= kMaxRanks / 2)
-    run_among<Element, static_cast<int>(kMaxRanks / 2)>(args);
+    run_among<Element, static_cast<int>(kMaxRanks / 2), kOrder>(args);
   else
-    run_among<Element, static_cast<int>(kMaxRanks)>(args);
+    run_among<Element, static_cast<int>(kMaxRanks), kOrder>(args);
 }
 
 }  // namespace polypath::cells

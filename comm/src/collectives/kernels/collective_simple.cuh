@@ -41,7 +41,7 @@
 // of the same block, or in the same step by the same thread (reduce_tile).
 //
 // Results do not depend on the number of blocks, on tiles or on time: every element is combined
-// from the ranks' elements in rank order, by one thread.
+// from the ranks' elements in rank order, or as a tree over the ranks, by one thread.
 #pragma once
 
 #include <cstdint>
@@ -83,14 +83,16 @@ SIMT_DEVICE std::uint32_t bits_below(std::uint32_t set, std::uint32_t bit) {
 }
 
 /// One lane of the first warp: one side of one ring of this channel, with one peer.
+template <typename Args>
 class Lane {
  public:
-  SIMT_DEVICE Lane(const CollectiveArgs& args, const Part& part)
+  SIMT_DEVICE Lane(const Args& args, const PartOf<Args>& part)
       : args_(args),
         part_(part),
         layout_{args.shape},
-        side_(ring_side_of(part.roles, args.rank, args.lag, simt::lane_index())),
+        side_(ring_side_of(part.pieces, part.roles, args.rank, args.lag, simt::lane_index())),
         count_address_(words(args.rank, layout_.counts(channel())) + simt::lane_index()) {
+    if (has_mutant(Fault::peer_part_pushed) && side_.kind == kPushes1) side_.piece = side_.peer;
     if (side_.uses_ring && !has_mutant(Fault::counts_not_kept)) told_ = simt::load(count_address_);
     prepared_ = told_;
   }
@@ -209,8 +211,8 @@ class Lane {
     return count;
   }
 
-  const CollectiveArgs& args_;
-  const Part& part_;
+  const Args& args_;
+  const PartOf<Args>& part_;
   ScratchLayout layout_;
   RingSide side_;
   std::uint64_t* count_address_;
@@ -265,7 +267,7 @@ SIMT_DEVICE simt::pointer_list<T, kMaxPeers> places_of(From* const (&addresses)[
   return places;
 }
 
-template <int kMaxPeers, typename Element>
+template <int kMaxPeers, typename Element, SumOrder kOrder>
 SIMT_DEVICE void combine(const simt::warp_group& workers, const CollectiveArgs& args,
                          const Work& work) {
   if constexpr (std::is_same_v<Element, Bytes>) {
@@ -276,32 +278,38 @@ SIMT_DEVICE void combine(const simt::warp_group& workers, const CollectiveArgs& 
     const auto from = places_of<kMaxPeers, const Element>(work.sources, work.source_count);
     const std::size_t count = work.combined_bytes / sizeof(Element);
     with_combining(args.reduction, [&](auto combining) {
-      simt::reduce_tile_inlined(workers, Reduction<Element, decltype(combining)::value>(args), to,
-                                from, count);
+      constexpr Combining kCombining = decltype(combining)::value;
+      if (kOrder == SumOrder::tree && has_mutant(Fault::ranks_in_turn)) {
+        simt::reduce_tile(workers, Reduction<Element, kCombining>(args), to, from, count);
+        return;
+      }
+      simt::reduce_tile_inlined(workers, ReductionOf<Element, kCombining, kOrder>(args), to, from,
+                                count);
     });
   }
 }
 
 /// The warps that do the work of each step. They have nothing of what the first warp keeps in
 /// registers.
-template <typename Element, int kMaxPeers>
+template <typename Element, int kMaxPeers, SumOrder kOrder>
 SIMT_DEVICE void run_workers(const CollectiveArgs& args, Work (&works)[2], std::uint32_t steps) {
   const simt::warp_group workers(1, simt::block_size() / simt::kWarp - 1, 1);
   for (std::uint32_t step = 0; step < steps; ++step) {
     if (simt::barrier_any(0, simt::block_size(), false)) return;
     const Work& work = works[step % 2];
     run_moves(workers, work);
-    if (work.combined_bytes != 0) combine<kMaxPeers, Element>(workers, args, work);
+    if (work.combined_bytes != 0) combine<kMaxPeers, Element, kOrder>(workers, args, work);
   }
   simt::block_sync();
 }
 
 /// The first warp, of which each lane looks after one side of a ring. `meets`: it looks after the
 /// marks of the call with this number as well.
-SIMT_DEVICE void run_leader(const CollectiveArgs& args, const Part& part, const Cut& cut,
+template <typename Args>
+SIMT_DEVICE void run_leader(const Args& args, const PartOf<Args>& part, const Cut& cut,
                             Work (&works)[2], std::uint32_t steps, bool meets,
                             std::uint32_t number) {
-  Lane lane(args, part);
+  Lane<Args> lane(args, part);
   bool gives_up = !lane.prepare(cut, 0, works[0]);
   for (std::uint32_t step = 0; step < steps; ++step) {
     if (simt::barrier_any(0, simt::block_size(), gives_up)) return;
@@ -317,9 +325,9 @@ SIMT_DEVICE void run_leader(const CollectiveArgs& args, const Part& part, const 
 }
 
 /// `Element`: of reduce_tile, or Bytes for the operations that combine nothing.
-template <typename Element, int kMaxPeers>
-SIMT_DEVICE void run_among(const CollectiveArgs& args, Work (&works)[2]) {
-  const Part part = part_of(args);
+template <typename Element, int kMaxPeers, SumOrder kOrder = SumOrder::rank, typename Args>
+SIMT_DEVICE void run_among(const Args& args, Work (&works)[2]) {
+  const PartOf<Args> part = part_in_call(args);
   const Cut cut = cut_of<kScratchGranule>(part.pieces.longest, simt::grid_size(),
                                           simt::block_index(), args.tile_bytes);
   const bool leads = simt::warp_index() == 0;
@@ -333,17 +341,17 @@ SIMT_DEVICE void run_among(const CollectiveArgs& args, Work (&works)[2]) {
   if (leads)
     run_leader(args, part, cut, works, steps, meets, number);
   else
-    run_workers<Element, kMaxPeers>(args, works, steps);
+    run_workers<Element, kMaxPeers, kOrder>(args, works, steps);
 }
 
-template <typename Element>
-SIMT_DEVICE void run(const CollectiveArgs& args) {
+template <typename Element, SumOrder kOrder, typename Args>
+SIMT_DEVICE void run(const Args& args) {
   using Works = Work[2];
   SIMT_SHARED(Works, works);
   if (args.shape.ranks <= kMaxRanks / 2)
-    run_among<Element, static_cast<int>(kMaxRanks / 2)>(args, works);
+    run_among<Element, static_cast<int>(kMaxRanks / 2), kOrder>(args, works);
   else
-    run_among<Element, static_cast<int>(kMaxRanks)>(args, works);
+    run_among<Element, static_cast<int>(kMaxRanks), kOrder>(args, works);
 }
 
 }  // namespace polypath::channels

@@ -16,4 +16,17 @@ std::span<const unsigned char> collectives_bfloat16_image() noexcept;
 std::span<const unsigned char> collectives_float32_image() noexcept;
 std::span<const unsigned char> collectives_float64_image() noexcept;
 
+std::span<const unsigned char> collectives_tree_float16_image() noexcept;
+std::span<const unsigned char> collectives_tree_bfloat16_image() noexcept;
+std::span<const unsigned char> collectives_tree_float32_image() noexcept;
+std::span<const unsigned char> collectives_tree_float64_image() noexcept;
+std::span<const unsigned char> collectives_uneven_bytes_image() noexcept;
+std::span<const unsigned char> collectives_uneven_int8_image() noexcept;
+std::span<const unsigned char> collectives_uneven_int32_image() noexcept;
+std::span<const unsigned char> collectives_uneven_int64_image() noexcept;
+std::span<const unsigned char> collectives_uneven_float16_image() noexcept;
+std::span<const unsigned char> collectives_uneven_bfloat16_image() noexcept;
+std::span<const unsigned char> collectives_uneven_float32_image() noexcept;
+std::span<const unsigned char> collectives_uneven_float64_image() noexcept;
+
 }  // namespace polypath

@@ -15,36 +15,57 @@ struct KernelsOfType {
   std::span<const unsigned char> (*image)() noexcept;
 };
 
-KernelsOfType kernels_of(CollectiveOp op, DataType type) {
-  if (!combines(op))
-    return {"polypath_cells_bytes", "polypath_channels_bytes", nullptr, &collectives_bytes_image};
+#define POLYPATH_KERNELS(type)                                                  \
+  {"polypath_cells_" #type, "polypath_channels_" #type, "polypath_sums_" #type, \
+   &collectives_##type##_image}
+
+KernelsOfType even_kernels(CollectiveOp op, DataType type) {
+  if (!combines(op)) return POLYPATH_KERNELS(bytes);
   switch (type) {
     case DataType::int8:
-    case DataType::uint8:
-      return {"polypath_cells_int8", "polypath_channels_int8", "polypath_sums_int8",
-              &collectives_int8_image};
+    case DataType::uint8: return POLYPATH_KERNELS(int8);
     case DataType::int32:
-    case DataType::uint32:
-      return {"polypath_cells_int32", "polypath_channels_int32", "polypath_sums_int32",
-              &collectives_int32_image};
+    case DataType::uint32: return POLYPATH_KERNELS(int32);
     case DataType::int64:
-    case DataType::uint64:
-      return {"polypath_cells_int64", "polypath_channels_int64", "polypath_sums_int64",
-              &collectives_int64_image};
-    case DataType::float16:
-      return {"polypath_cells_float16", "polypath_channels_float16", "polypath_sums_float16",
-              &collectives_float16_image};
-    case DataType::bfloat16:
-      return {"polypath_cells_bfloat16", "polypath_channels_bfloat16", "polypath_sums_bfloat16",
-              &collectives_bfloat16_image};
-    case DataType::float32:
-      return {"polypath_cells_float32", "polypath_channels_float32", "polypath_sums_float32",
-              &collectives_float32_image};
-    case DataType::float64:
-      return {"polypath_cells_float64", "polypath_channels_float64", "polypath_sums_float64",
-              &collectives_float64_image};
+    case DataType::uint64: return POLYPATH_KERNELS(int64);
+    case DataType::float16: return POLYPATH_KERNELS(float16);
+    case DataType::bfloat16: return POLYPATH_KERNELS(bfloat16);
+    case DataType::float32: return POLYPATH_KERNELS(float32);
+    case DataType::float64: return POLYPATH_KERNELS(float64);
   }
   return {};
+}
+
+KernelsOfType uneven_kernels(CollectiveOp op, DataType type) {
+  if (!combines(op)) return POLYPATH_KERNELS(uneven_bytes);
+  switch (type) {
+    case DataType::int8:
+    case DataType::uint8: return POLYPATH_KERNELS(uneven_int8);
+    case DataType::int32:
+    case DataType::uint32: return POLYPATH_KERNELS(uneven_int32);
+    case DataType::int64:
+    case DataType::uint64: return POLYPATH_KERNELS(uneven_int64);
+    case DataType::float16: return POLYPATH_KERNELS(uneven_float16);
+    case DataType::bfloat16: return POLYPATH_KERNELS(uneven_bfloat16);
+    case DataType::float32: return POLYPATH_KERNELS(uneven_float32);
+    case DataType::float64: return POLYPATH_KERNELS(uneven_float64);
+  }
+  return {};
+}
+
+/// For types that depend on the order.
+KernelsOfType tree_kernels(DataType type) {
+  if (type == DataType::float16) return POLYPATH_KERNELS(tree_float16);
+  if (type == DataType::bfloat16) return POLYPATH_KERNELS(tree_bfloat16);
+  if (type == DataType::float32) return POLYPATH_KERNELS(tree_float32);
+  return POLYPATH_KERNELS(tree_float64);
+}
+#undef POLYPATH_KERNELS
+
+KernelsOfType kernels_of(CollectiveOp op, DataType type, KernelForm form) {
+  if (form.order == SumOrder::tree && combines(op) && depends_on_order(type))
+    return tree_kernels(type);
+  return form.is_uneven ? uneven_kernels(op, type) : even_kernels(op, type);
 }
 
 bool is_aligned(const void* address, std::size_t bytes) {
@@ -57,13 +78,14 @@ std::uint64_t longest_piece_by_cells(const ScratchShape& shape) {
 
 }  // namespace
 
-CollectiveKernel collective_kernel(KernelFamily family, CollectiveOp op, DataType type) {
-  const KernelsOfType kernels = kernels_of(op, type);
+CollectiveKernel collective_kernel(KernelFamily family, CollectiveOp op, DataType type,
+                                   KernelForm form) {
+  const KernelsOfType kernels = kernels_of(op, type, form);
   return {family == KernelFamily::cells ? kernels.cells : kernels.channels, kernels.image()};
 }
 
-CollectiveKernel sum_kernel(DataType type) {
-  const KernelsOfType kernels = kernels_of(CollectiveOp::allreduce, type);
+CollectiveKernel sum_kernel(DataType type, SumOrder order) {
+  const KernelsOfType kernels = kernels_of(CollectiveOp::allreduce, type, {order, false});
   return {kernels.sums, kernels.image()};
 }
 

@@ -17,6 +17,12 @@ enum class KernelFamily : std::uint8_t {
   channels  ///< tiles through rings of slots: all sizes, all of a link's bandwidth
 };
 
+/// Which of the kernels of a family runs a call.
+struct KernelForm {
+  SumOrder order = SumOrder::rank;
+  bool is_uneven = false;  ///< reduce_scatter and all_gather of parts of different lengths
+};
+
 struct CollectiveKernel {
   const char* name;  ///< for cuModuleGetFunction
   /// For cuModuleLoadData: one for all kernels of a data type. In a build without a CUDA compiler a
@@ -25,13 +31,22 @@ struct CollectiveKernel {
 };
 
 /// The kernel that runs `op` on `type`: a grid of blocks of kCollectiveThreads threads, no dynamic
-/// shared memory, one parameter (CollectiveArgs). All blocks must be able to run at once; calls
-/// by cells take up to kCallParts blocks, calls by channels up to shape.channels.
-CollectiveKernel collective_kernel(KernelFamily family, CollectiveOp op, DataType type);
+/// shared memory, one parameter (UnevenArgs, which begins with the CollectiveArgs that those take
+/// whose form is neither a tree nor uneven). All blocks must be able to run at once; calls by cells
+/// take up to kCallParts blocks, calls by channels up to shape.channels.
+CollectiveKernel collective_kernel(KernelFamily family, CollectiveOp op, DataType type,
+                                   KernelForm form = {});
+
+/// Whether that kernel takes all of UnevenArgs.
+constexpr bool takes_uneven_args(CollectiveOp op, DataType type, KernelForm form) {
+  const bool combines = op == CollectiveOp::allreduce || op == CollectiveOp::reduce_scatter ||
+                        op == CollectiveOp::reduce;
+  return form.is_uneven || (form.order == SumOrder::tree && combines && depends_on_order(type));
+}
 
 /// The kernel that combines elements of `type` within one GPU's memory: any grid of blocks of
 /// kCollectiveThreads threads, one parameter (SumArgs). Waits for nothing.
-CollectiveKernel sum_kernel(DataType type);
+CollectiveKernel sum_kernel(DataType type, SumOrder order = SumOrder::rank);
 
 /// True for the operations that combine elements: these have an operator.
 constexpr bool combines(CollectiveOp op) {

@@ -16,6 +16,12 @@ enum class Fault {
   credit_before_taking,  ///< a slot is given back before it was read
   counts_not_kept,       ///< a call begins to count anew
   own_part_first,        ///< the sum begins with this rank's own part
+  // of sums as a tree
+  ranks_in_turn,     ///< one after another
+  node_not_rounded,  ///< to the type of the elements
+  // of uneven parts
+  parts_at_begin,    ///< of an all_gather, all at the place of the first
+  peer_part_pushed,  ///< of an all_gather, as long as the receiver's
   // of both
   no_arrivals,           ///< ranks run ahead of those that have not begun the call
   call_not_compared,     ///< marks of calls that differ are taken for the same

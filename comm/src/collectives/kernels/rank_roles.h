@@ -40,14 +40,34 @@ struct Pieces {
     if (begin >= total) return 0;
     return total - begin < longest ? total - begin : longest;
   }
+  /// The length of what a rank pushes to all others alike.
+  constexpr std::uint64_t pushed_length(std::uint32_t) const { return longest; }
   constexpr std::uint64_t in(std::uint32_t rank) const { return index(rank) * in_stride; }
   constexpr std::uint64_t out(std::uint32_t rank) const { return index(rank) * out_stride; }
+};
+
+/// Pieces that may have different lengths.
+struct UnevenPieces : Pieces {
+  const std::uint64_t* begins;  ///< UnevenArgs::begins; null: even ones
+
+  constexpr std::uint64_t length(std::uint32_t rank) const {
+    return begins != nullptr ? begins[rank + 1] - begins[rank] : Pieces::length(rank);
+  }
+  constexpr std::uint64_t pushed_length(std::uint32_t rank) const {
+    return begins != nullptr ? length(rank) : longest;
+  }
+  constexpr std::uint64_t in(std::uint32_t rank) const {
+    return begins != nullptr && in_stride != 0 ? begins[rank] : Pieces::in(rank);
+  }
+  constexpr std::uint64_t out(std::uint32_t rank) const {
+    return begins != nullptr && out_stride != 0 ? begins[rank] : Pieces::out(rank);
+  }
 };
 
 /// What one rank does. Sets of ranks: bit p for rank p; only others than the rank itself, but for
 /// `keep`.
 struct RankRoles {
-  std::uint32_t push;     ///< ranks to which it pushes pieces of `in`
+  std::uint32_t push;     ///< ranks to which it pushes pieces of `in`, or its own piece
   std::uint32_t ring;     ///< on which ring
   bool owner;             ///< combines its piece, and stores it in
   bool owner_keeps;       ///< its own `out`
@@ -61,6 +81,10 @@ struct RankRoles {
 
 struct Part {
   Pieces pieces;
+  RankRoles roles;
+};
+struct UnevenPart {
+  UnevenPieces pieces;
   RankRoles roles;
 };
 
@@ -152,5 +176,13 @@ constexpr Part part_of(const CollectiveArgs& args) {
   }
   return part;
 }
+constexpr UnevenPart part_of(const UnevenArgs& args) {
+  const Part even = part_of(static_cast<const CollectiveArgs&>(args));
+  return {{even.pieces, args.is_uneven ? args.begins : nullptr}, even.roles};
+}
+
+/// The part in a call with these arguments.
+template <typename Args>
+using PartOf = decltype(part_of(static_cast<const Args*>(nullptr)[0]));
 
 }  // namespace polypath

@@ -1,16 +1,17 @@
 // How elements are combined: the operations of reduce_tile (polypath/device/tile.cuh), one a data
 // type.
 //
-// Always in rank order. The 16-bit types are combined as float and rounded once, at the end. Sums
-// and products of integers wrap; their average is the (wrapped) sum, divided and truncated towards
-// 0. min and max take the second operand only when it compares less or greater: a NaN stays if it
-// came first.
+// In rank order, or as a tree over the ranks (SumOrder). The 16-bit types are combined as float: in
+// rank order rounded once, at the end; as a tree at each node. Sums and products of integers wrap;
+// their average is the (wrapped) sum, divided and truncated towards 0. min and max take the second
+// operand only when it compares less or greater: a NaN stays if it came first.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
 #include "collectives/kernels/collective_args.h"
+#include "collectives/kernels/mutants.h"
 #include "simt/platform.cuh"
 
 namespace polypath {
@@ -102,6 +103,38 @@ class Reduction {
   bool is_signed_;
   std::uint32_t ranks_;
 };
+
+/// As a balanced binary tree. A node is an element: a rank whose element is the sum of two leaves
+/// gives what the node of the two is. Of floating-point types; others have the same bits in any
+/// order.
+template <typename T, Combining kCombining>
+class TreeReduction : public Reduction<T, kCombining> {
+ public:
+  struct combines_as_tree {};
+  using Base = Reduction<T, kCombining>;
+  using Base::Base;
+  using typename Base::Sum;
+
+  /// Sums are of values that elements have: narrow() of one that is not divided rounds nothing. The
+  /// rounding of float to a 16-bit type after an addition or a product in float is that of the
+  /// exact result, since float has more than twice as many bits.
+  SIMT_DEVICE Sum combine(Sum sum, Sum next) const {
+    const Sum node = Base::combine(sum, next);
+    if constexpr (std::is_same_v<T, Sum>) {
+      return node;
+    } else {
+      if (has_mutant(Fault::node_not_rounded)) return node;
+      if constexpr (std::is_same_v<T, simt::float16>)
+        return simt::to_float(simt::to_float16(node));
+      else
+        return simt::to_float(simt::to_bfloat16(node));
+    }
+  }
+};
+
+template <typename T, Combining kCombining, SumOrder kOrder>
+using ReductionOf = std::conditional_t<kOrder == SumOrder::tree, TreeReduction<T, kCombining>,
+                                       Reduction<T, kCombining>>;
 
 /// The operations that combine nothing: bytes of any type, from one source.
 struct Bytes {};

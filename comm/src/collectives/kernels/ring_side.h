@@ -30,9 +30,20 @@ struct RingSide {
   constexpr std::uint32_t other_kind() const { return pushes() ? kind + 2 : kind - 2; }
 };
 
+/// Whose piece a rank pushes to `peer`: that which goes there. Where all ranks get the same, its
+/// place and length are those of this rank's own if pieces are even.
+constexpr std::uint32_t pushed_piece(const Pieces&, std::uint32_t, std::uint32_t peer) {
+  return peer;
+}
+constexpr std::uint32_t pushed_piece(const UnevenPieces& pieces, std::uint32_t rank,
+                                     std::uint32_t peer) {
+  return pieces.in_stride == 0 ? rank : peer;
+}
+
 /// The side that lane `lane` of rank `rank` looks after.
-constexpr RingSide ring_side_of(const RankRoles& roles, std::uint32_t rank, std::uint32_t lag,
-                                std::uint32_t lane) {
+template <typename AnyPieces>
+constexpr RingSide ring_side_of(const AnyPieces& pieces, const RankRoles& roles, std::uint32_t rank,
+                                std::uint32_t lag, std::uint32_t lane) {
   RingSide side{};
   side.kind = static_cast<SideKind>(lane / kMaxRanks);
   side.peer = lane % kMaxRanks;
@@ -43,7 +54,7 @@ constexpr RingSide ring_side_of(const RankRoles& roles, std::uint32_t rank, std:
     side.uses_ring = pushes || results;
     side.combines = results;
     side.delay = results ? lag : 0;
-    side.piece = results ? rank : side.peer;
+    side.piece = results ? rank : pushed_piece(pieces, rank, side.peer);
   } else if (side.kind == kTakes0) {
     side.uses_ring = (roles.combine & bit) != 0;
     side.combines = side.uses_ring || (roles.owner && side.peer == rank);

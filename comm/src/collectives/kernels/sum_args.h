@@ -8,7 +8,8 @@
 
 namespace polypath {
 
-/// to = (first op from[0]) op from[1] ..., element by element. Addresses are memory of this GPU,
+/// to = (first op from[0]) op from[1] ..., element by element; as a tree, without `first`,
+/// (from[0] op from[1]) op (from[2] op from[3]) ... Addresses are memory of this GPU,
 /// aligned to their elements, that does not overlap, but `to` may be one of the others.
 struct SumArgs {
   DataType type;

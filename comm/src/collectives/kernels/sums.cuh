@@ -1,6 +1,7 @@
 // Sums within one GPU's memory: what schedules of copies do between their copies (sum_args.h).
 // Waits for nothing; the streams order it. Elements are combined in the order of the operands by
-// one thread each, half types in float with one rounding where the result is no partial sum.
+// one thread each, half types in float with one rounding where the result is no partial sum; or as
+// a tree over the operands, with a rounding at each node.
 #pragma once
 
 #include <type_traits>
@@ -59,12 +60,35 @@ SIMT_DEVICE void run_with(const SumArgs& args) {
   simt::reduce_tile(block, operation, to, from, count);
 }
 
-template <typename Element>
+/// As a tree: a partial sum is an element, as others, and stands where its ranks would.
+template <typename Element, Combining kCombining>
+SIMT_DEVICE void run_tree_with(const SumArgs& args) {
+  const TreeReduction<Element, kCombining> operation(args.reduction, args.type, args.ranks);
+  const std::uint64_t share = share_of(args.count);
+  const std::uint64_t begin = simt::block_index() * share;
+  if (begin >= args.count) return;
+  const std::uint64_t count = args.count - begin < share ? args.count - begin : share;
+  simt::pointer_list<const Element, static_cast<int>(kMaxRanks)> from;
+  from.count = args.from_count;
+  POLYPATH_UNROLL
+  for (std::uint32_t i = 0; i < kMaxRanks; ++i)
+    if (i < args.from_count) from.at[i] = static_cast<const Element*>(args.from[i]) + begin;
+  const simt::pointer_list<Element, 1> to{{static_cast<Element*>(args.to) + begin}, 1};
+  simt::reduce_tile(simt::warp_group::block(), operation, to, from, count);
+}
+
+template <typename Element, SumOrder kOrder>
 SIMT_DEVICE void run(const SumArgs& args) {
   // What stays partial is not divided yet.
   const bool divides = args.reduction == Operator::avg && !args.to_partial;
   with_combining(args.reduction == Operator::avg && !divides ? Operator::sum : args.reduction,
-                 [&](auto combining) { run_with<Element, decltype(combining)::value>(args); });
+                 [&](auto combining) {
+                   constexpr Combining kCombining = decltype(combining)::value;
+                   if constexpr (kOrder == SumOrder::tree)
+                     run_tree_with<Element, kCombining>(args);
+                   else
+                     run_with<Element, kCombining>(args);
+                 });
 }
 
 }  // namespace polypath::sums

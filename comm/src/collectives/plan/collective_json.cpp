@@ -68,6 +68,7 @@ json to_json(const CollectivePlan& plan) {
       {"ring", plan.algorithm == Algorithm::ring ? json(plan.ring) : json()},
       {"order", request.reduces() ? json(plan.order) : json()},
       {"rank_order", plan.rank_order},
+      {"sum_order", to_string(request.order)},
       {"kernel", std::move(kernel)},
       {"host_bytes",
        plan.algorithm == Algorithm::mixed ? json(plan.host_count * size_of(request.type)) : json()},

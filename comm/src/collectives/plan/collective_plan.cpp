@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 
 #include "base/error.hpp"
@@ -125,12 +126,20 @@ class PlanMaker {
     plan_.bus_gbps = bus_gbps(pipeline.us);
     plan_.unproven = true;
     plan_.rank_order = false;
+    if (request_.needs_tree() && (!std::has_single_bit(static_cast<unsigned>(request_.ranks())) ||
+                                  request_.nodes > kMaxRanksPerNode))
+      throw InvalidArgument(
+          fmt::format("sums as a tree take a power of 2 of ranks on each node, and up to {} nodes",
+                      kMaxRanksPerNode));
     plan_.reason =
         "inside each node slices to their owners, between nodes an existing engine, chunk by chunk";
     std::vector<std::string> ranks;
     for (int rank = 0; rank < request_.ranks(); ++rank) ranks.push_back(fmt::format("r{}", rank));
     plan_.order = fmt::format("on each node {}; then the nodes, in the order of their first ranks",
                               fmt::join(ranks, ", "));
+    if (request_.needs_tree())
+      plan_.order = fmt::format("on each node {}; then {}", tree_text(0, request_.ranks(), "r"),
+                                tree_text(0, request_.nodes, "node "));
     plan_.candidates.push_back(
         {plan_.algorithm, plan_.predicted_us, plan_.bus_gbps, plan_.limit_bus_gbps, ""});
   }
@@ -240,6 +249,8 @@ class PlanMaker {
     } else {
       weighed.reason = why_no_kernels(node_, request_);
     }
+    if (weighed.reason.empty() && request_.needs_tree() && !are_halves_of_tree(plan_.islands))
+      weighed.reason = "its islands are not the two halves of the tree in which sums are asked for";
     if (!weighed.reason.empty()) return weighed;
     if (by_links_.size() < 2)
       weighed.reason = "links between GPUs carry as much across sockets as within";
@@ -280,7 +291,9 @@ class PlanMaker {
       weighed.reason = "there is no link for every hop";
     }
     if (!weighed.reason.empty()) return weighed;
-    weighed.reason = "sums in another order than that of ranks: only on request";
+    weighed.reason = request_.needs_tree()
+                         ? "sums in another order than the tree: only on request"
+                         : "sums in another order than that of ranks: only on request";
     by_schedule(weighed, [&](std::uint64_t chunk) {
       return ring_schedule(node_, request_, plan_.ring, chunk);
     });
@@ -428,6 +441,11 @@ class PlanMaker {
 
   void describe_order(Algorithm algorithm) {
     if (!request_.reduces()) return;
+    if (request_.needs_tree() && algorithm != Algorithm::ring) {
+      plan_.order = tree_text(0, request_.ranks(), "r");
+      plan_.rank_order = false;
+      return;
+    }
     std::vector<std::string> names;
     if (algorithm == Algorithm::hierarchical) {
       for (const auto& island : plan_.islands)
@@ -442,6 +460,14 @@ class PlanMaker {
     plan_.order = fmt::format("{}", fmt::join(names, ", "));
     if (algorithm == Algorithm::ring)
       plan_.order += "; slice s of the ring begins behind its place s";
+  }
+
+  /// "((r0 + r1) + (r2 + r3))" of `count` ranks from `first` on.
+  static std::string tree_text(int first, int count, const char* name) {
+    if (count == 1) return fmt::format("{}{}", name, first);
+    const auto half = static_cast<int>(std::bit_floor(static_cast<unsigned>(count - 1)));
+    return fmt::format("({} + {})", tree_text(first, half, name),
+                       tree_text(first + half, count - half, name));
   }
 
   const Node& node_;

@@ -72,7 +72,8 @@ struct CollectivePlan {
   std::vector<std::vector<int>> islands;  ///< ranks; of hierarchical in the order of summation
   int lanes = 1;           ///< hierarchical: parts of the message, each with leaders of its own
   std::vector<int> ring;   ///< of ring, and where explained: ranks in the order of the hops
-  std::string order;       ///< of summation: "r0, r1, r2, r3"; empty where nothing is summed
+  std::string order;       ///< of summation: "r0, r1, r2, r3", or "((r0 + r1) + (r2 + r3))"; empty
+                           ///< where nothing is summed
   bool rank_order = true;  ///< whether that is the sequential sum
   std::optional<KernelPlan> kernel;
   std::uint64_t host_count = 0;   ///< of mixed: the last elements, which go by copies

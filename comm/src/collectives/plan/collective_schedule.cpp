@@ -4,8 +4,8 @@ namespace polypath {
 namespace {
 
 std::uint64_t element_bytes(const CollectiveSchedule& schedule, const Place& place) {
-  const DataType type = schedule.request.type;
-  return size_of(place.is_partial ? accumulator_of(type) : type);
+  const CollectiveRequest& request = schedule.request;
+  return size_of(place.is_partial ? request.partial_type() : request.type);
 }
 
 }  // namespace

@@ -83,7 +83,8 @@ const CopyCostTable::Entry& CopyCostTable::entry(const Question& question, int l
                                                  Cut cut) {
   const auto& [request, options, algorithm] = question;
   const bool widens = algorithm == Algorithm::hierarchical &&
-                      size_of(accumulator_of(request.type)) > size_of(request.type);
+                      size_of(request.partial_type()) > size_of(request.type);
+  const SumOrder order = request.needs_tree() ? SumOrder::tree : SumOrder::rank;
   CollectiveOptions plain;
   plain.explain = false;
   plain.kernels = options.kernels;
@@ -95,6 +96,7 @@ const CopyCostTable::Entry& CopyCostTable::entry(const Question& question, int l
   }
   const Key key{.op = request.op,
                 .algorithm = algorithm,
+                .order = order,
                 .widens = widens,
                 .kernels = options.kernels,
                 .root = request.root,
@@ -111,6 +113,7 @@ const CopyCostTable::Entry& CopyCostTable::entry(const Question& question, int l
                        std::uint64_t{1} << log2_bytes, request.ranks());
   sized.gpus = gpus_;
   sized.root = request.root;
+  sized.order = order;
   Entry entry{time_entry(sized, plain, algorithm, cut), sized.bytes(), 0};
   entry.cost.stages.clear();
   entry.kernel_bytes = (sized.count - entry.cost.host_count) * size_of(sized.type);
@@ -245,7 +248,7 @@ AlgorithmCost CopyCostTable::cost(const CollectiveRequest& request,
   return is_mixed && entry.cost.us > 0 ? split_mixed(question, entry, false) : entry.cost;
 }
 
-void CopyCostTable::fill_allreduce(const CollectiveOptions& options) noexcept {
+void CopyCostTable::fill_allreduce(const CollectiveOptions& options, SumOrder order) noexcept {
   CollectiveOptions table_options = options;
   table_options.table = this;
   table_options.explain = false;
@@ -256,6 +259,7 @@ void CopyCostTable::fill_allreduce(const CollectiveOptions& options) noexcept {
                                                      (std::uint64_t{1} << log2_bytes) * 3 / 4,
                                                      static_cast<int>(gpus_.size()));
         request.gpus = gpus_;
+        request.order = order;
         plan_collective(node_, request, table_options);
       } catch (const std::exception& error) {
         log_info("the costs of an allreduce are computed once it is called: {}", error.what());

@@ -38,10 +38,11 @@ class CopyCostTable {
   AlgorithmCost cost(const CollectiveRequest& request, const CollectiveOptions& options,
                      Algorithm algorithm);
 
-  /// Computes all that plans of allreduces of any count and type need with these options, so
+  /// Computes all that plans of allreduces of any count and type need with these options and in
+  /// this order, so
   /// that the first call of a new count times no schedule on its caller's thread. What
   /// fails is computed when it is needed.
-  void fill_allreduce(const CollectiveOptions& options) noexcept;
+  void fill_allreduce(const CollectiveOptions& options, SumOrder order = SumOrder::rank) noexcept;
 
   [[nodiscard]] bool is_for(const Node& node, const std::vector<int>& gpus) const {
     return node == node_ && gpus == gpus_;
@@ -57,6 +58,7 @@ class CopyCostTable {
   struct Key {
     CollectiveOp op;
     Algorithm algorithm;
+    SumOrder order;
     bool widens;  // partial sums have twice the size of elements
     bool kernels;
     int root;

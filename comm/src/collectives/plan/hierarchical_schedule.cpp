@@ -71,6 +71,7 @@ class Hierarchical {
     std::vector<std::uint64_t> received;  // of each member but the leader, and of later islands
     std::uint64_t arrived = 0;            // sum of the islands before
     std::uint64_t partial = 0;            // that sum with this island's
+    std::uint64_t node = 0;               // as a tree: of this island alone
   };
   struct Home {
     std::size_t island = 0;
@@ -95,6 +96,7 @@ class Hierarchical {
           slot.received.push_back(builder_.allot_scratch(chunk_, false));
         slot.arrived = builder_.allot_scratch(chunk_, true);
         slot.partial = builder_.allot_scratch(chunk_, true);
+        if (request_.needs_tree()) slot.node = builder_.allot_scratch(chunk_, true);
       }
     }
   }
@@ -186,6 +188,7 @@ class Hierarchical {
     if (island == last_of_sum(lane, i)) {
       for (std::size_t later = behind(island).size(); later > 0; --later)
         operands.push_back(ScheduleBuilder::scratch(at, slot(lane, i).received[place++]));
+      if (island > 0 && request_.needs_tree()) operands = halves_of_tree(at, operands, lane, i);
       finish_sum(at, operands, lane, i);
       return;
     }
@@ -194,6 +197,17 @@ class Hierarchical {
     const int next = leader(island + 1, lane);
     builder_.copy(kExchange, queue_of(kExchange, next), partial,
                   ScheduleBuilder::scratch(next, slot(lane, i).arrived, true), part.count);
+  }
+
+  /// The second of two islands: its sum is a node of the tree by itself, which is added to that of
+  /// the first.
+  std::vector<Place> halves_of_tree(int at, const std::vector<Place>& operands, std::uint64_t lane,
+                                    std::uint64_t i) {
+    if (operands.size() == 2) return operands;
+    const Place node = ScheduleBuilder::scratch(at, slot(lane, i).node, true);
+    builder_.reduce(kExchange, kSums, at, {operands.begin() + 1, operands.end()}, node,
+                    range(lane, i).count);
+    return {operands.front(), node};
   }
 
   void finish_sum(int at, const std::vector<Place>& operands, std::uint64_t lane, std::uint64_t i) {

@@ -1,6 +1,7 @@
 #include "collectives/plan/islands.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 
 namespace polypath {
@@ -81,6 +82,12 @@ bool in_rank_order(const std::vector<std::vector<int>>& islands) noexcept {
     for (const int rank : island)
       if (rank != next++) return false;
   return true;
+}
+
+bool are_halves_of_tree(const std::vector<std::vector<int>>& islands) noexcept {
+  if (islands.size() != 2 || !in_rank_order(islands)) return false;
+  const std::size_t ranks = islands[0].size() + islands[1].size();
+  return islands[0].size() == std::bit_floor(ranks - 1);
 }
 
 }  // namespace polypath

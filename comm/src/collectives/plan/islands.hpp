@@ -21,5 +21,8 @@ std::vector<std::vector<int>> find_islands(const Node& node, const std::vector<i
 
 /// Whether the ranks, island after island, are in rank order.
 bool in_rank_order(const std::vector<std::vector<int>>& islands) noexcept;
+/// Whether they are the two halves of a tree over the ranks: then the sum of the ranks of each is a
+/// node of it.
+bool are_halves_of_tree(const std::vector<std::vector<int>>& islands) noexcept;
 
 }  // namespace polypath

@@ -63,6 +63,14 @@ std::string_view to_string(Operator operation) noexcept {
   return "?";
 }
 
+std::string_view to_string(SumOrder order) noexcept {
+  switch (order) {
+    case SumOrder::rank: return "rank";
+    case SumOrder::tree: return "tree";
+  }
+  return "?";
+}
+
 CollectiveOp parse_collective_op(std::string_view text) {
   return parse_enum<CollectiveOp>(text, "collective", kOps);
 }
@@ -73,6 +81,10 @@ DataType parse_data_type(std::string_view text) {
 
 Operator parse_operator(std::string_view text) {
   return parse_enum<Operator>(text, "operator", kOperators);
+}
+
+SumOrder parse_sum_order(std::string_view text) {
+  return parse_enum<SumOrder>(text, "order", std::array{SumOrder::rank, SumOrder::tree});
 }
 
 bool CollectiveRequest::by_parts() const noexcept {

@@ -16,10 +16,12 @@ namespace polypath {
 std::string_view to_string(CollectiveOp op) noexcept;
 std::string_view to_string(DataType type) noexcept;
 std::string_view to_string(Operator operation) noexcept;
+std::string_view to_string(SumOrder order) noexcept;
 /// The reverse. Throw InvalidArgument, which lists what there is.
 CollectiveOp parse_collective_op(std::string_view text);
 DataType parse_data_type(std::string_view text);
 Operator parse_operator(std::string_view text);
+SumOrder parse_sum_order(std::string_view text);
 
 /// The type in which elements are summed: float32 for the half types, else the type itself. Partial
 /// sums that travel are of this type, so that there is one rounding.
@@ -34,6 +36,7 @@ struct CollectiveRequest {
   CollectiveOp op = CollectiveOp::allreduce;
   DataType type = DataType::float32;
   Operator operation = Operator::sum;
+  SumOrder order = SumOrder::rank;
   /// Elements, as MPI and NCCL count them: of the message for allreduce, broadcast and reduce; of
   /// what each rank receives (reduce_scatter), gives (all_gather), or gives to each (all_to_all).
   std::uint64_t count = 0;
@@ -51,6 +54,14 @@ struct CollectiveRequest {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return elements() * size_of(type); }
   /// Whether elements become one (allreduce, reduce_scatter, reduce).
   [[nodiscard]] bool reduces() const noexcept;
+  /// The type of partial sums. As a tree they are elements.
+  [[nodiscard]] DataType partial_type() const noexcept {
+    return order == SumOrder::tree ? type : accumulator_of(type);
+  }
+  /// Whether sums are a tree whose shape shows in the bits.
+  [[nodiscard]] bool needs_tree() const noexcept {
+    return order == SumOrder::tree && reduces() && depends_on_order(type);
+  }
   /// Bytes that count for the bus bandwidth, a byte of the message: 2 (n - 1) / n for allreduce on
   /// n ranks, (n - 1) / n for those by parts, else 1; as nccl-tests defines it.
   [[nodiscard]] double bus_factor() const noexcept;

@@ -60,7 +60,7 @@ std::uint64_t allot(std::uint64_t& used, std::uint64_t elements, DataType type) 
 }
 
 DataType type_of(const CollectiveRequest& request, bool partial) {
-  return partial ? accumulator_of(request.type) : request.type;
+  return partial ? request.partial_type() : request.type;
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ std::string why_no_host_part(const Node& node, const CollectiveRequest& request)
 /// passes it on. Reduce-scatter: as the first two stages of allreduce, or with parts of the islands
 /// after as they are, so that an owner's sum is in the same order. For both `lanes` is the number
 /// of ranks.
+/// Sums as a tree (CollectiveRequest::order): the islands are its two halves.
 CollectiveSchedule hierarchical_schedule(const Node& node, const CollectiveRequest& request,
                                          const std::vector<std::vector<int>>& islands, int lanes,
                                          std::uint64_t chunk_bytes);

@@ -141,7 +141,7 @@ CollectivePlan plan_without_host(const Node& node, const CollectiveRequest& requ
   without.host_bytes = 0;
   without.explain = false;
   CollectivePlan plan = plan_tuned_collective(node, request, without, tuned);
-  if (plan.rank_order) return plan;
+  if (plan.rank_order || request.needs_tree()) return plan;
   without.copies = false;
   return plan_tuned_collective(node, request, without, tuned);
 }

@@ -78,7 +78,7 @@ void ScheduleRunner::issue_sum(const CollectiveSchedule& schedule, const Step& s
   for (const Place& place : schedule.reads(step)) {
     const auto* const address = std::bit_cast<const void*>(address_of(place, call));
     bytes = std::max(bytes, bytes_of(schedule, step, place));
-    if (place.is_partial) {
+    if (place.is_partial && schedule.request.order == SumOrder::rank) {
       args.first = address;
     } else {
       args.from[args.from_count++] = address;

@@ -101,6 +101,37 @@ TEST(CollectivePlans, KnownNodes_GetTheseAlgorithms) {
   }
 }
 
+/// What has no tree is left out, with the reason.
+TEST(CollectivePlans, Tree_IsKeptByEveryPlan) {
+  const auto plan_of = [](const char* node, std::uint64_t bytes, int ranks) {
+    CollectiveRequest request =
+        request_of_bytes(CollectiveOp::allreduce, DataType::bfloat16, bytes, ranks);
+    request.order = SumOrder::tree;
+    CollectiveOptions options;
+    options.compare = true;
+    return plan_collective(known(node), request, options);
+  };
+  const CollectivePlan halves = plan_of("mist", 64 * kMiB, 4);
+  EXPECT_EQ(halves.algorithm, Algorithm::hierarchical);
+  EXPECT_EQ(halves.order, "((r0 + r1) + (r2 + r3))");
+  EXPECT_FALSE(halves.rank_order);
+  for (const CollectiveCandidate& candidate : halves.candidates)
+    if (candidate.algorithm == Algorithm::ring) {
+      EXPECT_GT(candidate.us, 0);
+      EXPECT_EQ(candidate.reason, "sums in another order than the tree: only on request");
+    }
+  EXPECT_EQ(plan_of("narval", 256 * kMiB, 4).algorithm, Algorithm::mixed);
+  EXPECT_EQ(plan_of("dgx-h200-x8", 64 * kKiB, 6).order, "(((r0 + r1) + (r2 + r3)) + (r4 + r5))");
+
+  CollectiveRequest apart = request_of_bytes(CollectiveOp::allreduce, DataType::float32, kGiB, 4);
+  apart.gpus = {0, 2, 1, 3};  // islands of ranks 0, 2 and 1, 3
+  apart.order = SumOrder::tree;
+  const CollectivePlan plan = plan_collective(known("mist"), apart, {});
+  EXPECT_EQ(plan.algorithm, Algorithm::mixed) << to_string(plan.algorithm);
+  apart.type = DataType::int32;
+  EXPECT_EQ(plan_collective(known("mist"), apart, {}).algorithm, Algorithm::hierarchical);
+}
+
 /// Between islands a part crosses once. A sum keeps the order of ranks, so half of what an owner in
 /// the first island gets crosses as it is, and the other half goes there and back: three quarters
 /// of what the kernels send across.

@@ -47,6 +47,17 @@ TEST(Islands, SayWhetherTheyKeepTheOrderOfRanks) {
   EXPECT_FALSE(in_rank_order({{0, 2}, {1, 3}}));
 }
 
+TEST(Islands, HalvesOfATree) {
+  EXPECT_TRUE(are_halves_of_tree({{0, 1}, {2, 3}}));
+  EXPECT_TRUE(are_halves_of_tree({{0, 1}, {2}}));
+  EXPECT_TRUE(are_halves_of_tree({{0, 1, 2, 3}, {4, 5, 6}}));
+  EXPECT_FALSE(are_halves_of_tree({{0}, {1, 2}}));
+  EXPECT_FALSE(are_halves_of_tree({{0, 1, 2}, {3, 4, 5}}));
+  EXPECT_FALSE(are_halves_of_tree({{0, 2}, {1, 3}}));
+  EXPECT_FALSE(are_halves_of_tree({{2, 3}, {0, 1}}));
+  EXPECT_FALSE(are_halves_of_tree({{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
+}
+
 TEST(Islands, CoverAllRanksOnce) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     Random random(seed);

@@ -32,7 +32,10 @@ struct pointer_list {
 //   using Element = ...;      as it lies in memory
 //   using Sum = ...;          as it is combined
 //   Sum widen(Element) const;  Sum combine(Sum, Sum) const;  Element narrow(Sum) const;
-// Sources are combined in their order, one after another: narrow((w(0) + w(1)) + w(2) ...).
+// Sources are combined in their order, one after another: narrow((w(0) + w(1)) + w(2) ...). An
+// operation that has a type `combines_as_tree` combines them as a balanced binary tree instead:
+// narrow((w(0) + w(1)) + (w(2) + w(3)) ...). With n sources the left half are the first 2^k of
+// them, the largest power of 2 below n, and each half is a tree again.
 
 namespace detail {
 
@@ -71,6 +74,33 @@ POLYPATH_DEVICE bool all_alike(const pointer_list<T, kMaxPointers>& places, cons
   for (int i = 0; i < kMaxPointers; ++i)
     if (i < places.count) alike &= residue(places.at[i], word) == residue(address, word);
   return alike;
+}
+
+template <typename Operation, typename = void>
+struct has_tree_order : std::false_type {};
+template <typename Operation>
+struct has_tree_order<Operation, std::void_t<typename Operation::combines_as_tree>>
+    : std::true_type {};
+
+/// Combines the first `count` (1 or more) of the sources kFirst to kFirst + kSources - 1, of
+/// kElements elements each, as a tree, into `sums`. `load(source, sums)` gives those of one source;
+/// its number is a std::integral_constant.
+template <int kFirst, int kSources, typename Operation, int kElements, typename Load>
+POLYPATH_DEVICE void combine_as_tree(const Operation& operation, int count,
+                                     typename Operation::Sum (&sums)[kElements], const Load& load) {
+  static_assert((kSources & (kSources - 1)) == 0, "halves are halves");
+  if constexpr (kSources == 1) {
+    load(std::integral_constant<int, kFirst>{}, sums);
+  } else {
+    constexpr int kHalf = kSources / 2;
+    combine_as_tree<kFirst, kHalf>(operation, count, sums, load);
+    if (kFirst + kHalf < count) {
+      typename Operation::Sum right[kElements];
+      combine_as_tree<kFirst + kHalf, kHalf>(operation, count, right, load);
+      POLYPATH_UNROLL
+      for (int e = 0; e < kElements; ++e) sums[e] = operation.combine(sums[e], right[e]);
+    }
+  }
 }
 
 /// The group's way over `count` items: kInFlight of a thread together, a group's width apart, then

@@ -182,6 +182,16 @@ def stack(tensors: tuple[Tensor, ...]) -> Tensor:
     return result
 
 
+def cat(tensors: tuple[Tensor, ...]) -> Tensor:
+    result = empty(sum(part.numel() for part in tensors), tensors[0].dtype, tensors[0].device)
+    begin = 0
+    for part in tensors:
+        if part.numel() > 0:
+            result[begin : begin + part.numel()].copy_(part)
+        begin += part.numel()
+    return result
+
+
 def view_as_real(source: Tensor) -> Tensor:
     kind = float32 if source.dtype is complex64 else float64
     return Tensor(source.address, (*source.shape, 2), kind, source.device)

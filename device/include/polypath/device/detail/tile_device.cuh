@@ -54,16 +54,24 @@ POLYPATH_DEVICE void reduce_words(
   using Raw = Bits<Word>;
   const auto combine = [&](const Raw(&words)[kFrom], std::size_t i) {
     typename Operation::Sum sums[kPack];
+    if constexpr (has_tree_order<Operation>::value) {
+      combine_as_tree<0, kFrom>(operation, from.count, sums, [&](auto source, auto& into) {
+        const Word word = bit_cast<Word>(words[decltype(source)::value]);
 #pragma unroll
-    for (int s = 0; s < kFrom; ++s)
-      if (s < from.count) {
-        const Word word = bit_cast<Word>(words[s]);
+        for (int e = 0; e < kPack; ++e) into[e] = operation.widen(word.values[e]);
+      });
+    } else {
 #pragma unroll
-        for (int e = 0; e < kPack; ++e) {
-          const auto next = operation.widen(word.values[e]);
-          sums[e] = s == 0 ? next : operation.combine(sums[e], next);
+      for (int s = 0; s < kFrom; ++s)
+        if (s < from.count) {
+          const Word word = bit_cast<Word>(words[s]);
+#pragma unroll
+          for (int e = 0; e < kPack; ++e) {
+            const auto next = operation.widen(word.values[e]);
+            sums[e] = s == 0 ? next : operation.combine(sums[e], next);
+          }
         }
-      }
+    }
     Word result;
 #pragma unroll
     for (int e = 0; e < kPack; ++e) result.values[e] = operation.narrow(sums[e]);
