@@ -4,10 +4,11 @@ byte is compared, and polypath and the package's own way are timed in alternatio
 
     scripts/check_plugins.py [--bytes N] [--rounds N] [--backends FOLDER]
 
-fastsafetensors: a file in the page cache to cuda:0, by its copier `nogds` and the copier `polypath`,
-each load in a process of its own and twice in it. NIXL: blocks of 64 KiB between pinned host memory and
-cuda:0 by the back end POLYPATH of FOLDER (build/release/nixl), and by copies of PyTorch. A package
-that is not installed is left out. Needs PyTorch; ends with 1 when a byte is wrong.
+fastsafetensors: a file in the page cache to cuda:0, by its copier `nogds` and the copier
+`polypath`, each load in a process of its own and twice in it. NIXL: blocks of 64 KiB between pinned
+host memory and cuda:0 by the back end POLYPATH of FOLDER (build/release/nixl), and by copies of
+PyTorch. A package that is not installed is left out. Needs PyTorch; ends with 1 when a byte is
+wrong.
 """
 
 from __future__ import annotations
