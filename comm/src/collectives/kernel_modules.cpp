@@ -36,7 +36,7 @@ KernelModules::KernelModules(const CudaDriver& driver, CUcontext context)
   for (std::size_t type = 0; type < kTypes; ++type) {
     const auto the_type = static_cast<DataType>(type);
     load_function(sums_[type], sum_kernel(the_type));
-    for (const KernelFamily family : {KernelFamily::cells, KernelFamily::channels})
+    for (const KernelFamily family : kKernelFamilies)
       for (std::size_t op = 0; op < kOps; ++op) {
         const auto the_op = static_cast<CollectiveOp>(op);
         CUfunction& function = functions_[index(family, the_op, the_type)];

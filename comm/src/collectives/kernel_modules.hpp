@@ -31,7 +31,7 @@ class KernelModules {
   [[nodiscard]] int blocks_a_multiprocessor() const noexcept { return blocks_; }
 
  private:
-  static constexpr std::size_t kFamilies = 2;
+  static constexpr std::size_t kFamilies = kKernelFamilies.size();
   static constexpr std::size_t kOps = 6;
   static constexpr std::size_t kTypes = 10;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "collectives/kernels/collective_ll.cuh"
+#include "collectives/kernels/collective_ll128.cuh"
 #include "collectives/kernels/collective_simple.cuh"
 #include "collectives/kernels/sums.cuh"
 
@@ -25,8 +26,16 @@
   }                                                                       \
   POLYPATH_FOLDS(polypath_##family##_##type, warps)
 
+#define POLYPATH_LINES_KERNEL(type, Element)                         \
+  SIMT_KERNEL(polypath_lines_##type, ::polypath::kCollectiveThreads, \
+              POLYPATH_PARAMETER ::polypath::CollectiveArgs args) {  \
+    ::polypath::lines::run<Element>(args);                           \
+  }                                                                  \
+  POLYPATH_FOLDS(polypath_lines_##type, 1)
+
 #define POLYPATH_COLLECTIVE_KERNELS(type, Element)     \
   POLYPATH_COLLECTIVE_KERNEL(cells, type, Element, 1); \
+  POLYPATH_LINES_KERNEL(type, Element);                \
   POLYPATH_COLLECTIVE_KERNEL(channels, type, Element, 2)
 
 /// POLYPATH_COLLECTIVE_KERNELS of a type whose elements are combined, and those that combine.

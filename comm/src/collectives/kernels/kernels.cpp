@@ -10,6 +10,7 @@ namespace {
 
 struct KernelsOfType {
   const char* cells;
+  const char* lines;
   const char* channels;
   const char* sums;  // of those that combine
   std::span<const unsigned char> (*image)() noexcept;
@@ -17,32 +18,33 @@ struct KernelsOfType {
 
 KernelsOfType kernels_of(CollectiveOp op, DataType type) {
   if (!combines(op))
-    return {"polypath_cells_bytes", "polypath_channels_bytes", nullptr, &collectives_bytes_image};
+    return {"polypath_cells_bytes", "polypath_lines_bytes", "polypath_channels_bytes", nullptr,
+            &collectives_bytes_image};
   switch (type) {
     case DataType::int8:
     case DataType::uint8:
-      return {"polypath_cells_int8", "polypath_channels_int8", "polypath_sums_int8",
-              &collectives_int8_image};
+      return {"polypath_cells_int8", "polypath_lines_int8", "polypath_channels_int8",
+              "polypath_sums_int8", &collectives_int8_image};
     case DataType::int32:
     case DataType::uint32:
-      return {"polypath_cells_int32", "polypath_channels_int32", "polypath_sums_int32",
-              &collectives_int32_image};
+      return {"polypath_cells_int32", "polypath_lines_int32", "polypath_channels_int32",
+              "polypath_sums_int32", &collectives_int32_image};
     case DataType::int64:
     case DataType::uint64:
-      return {"polypath_cells_int64", "polypath_channels_int64", "polypath_sums_int64",
-              &collectives_int64_image};
+      return {"polypath_cells_int64", "polypath_lines_int64", "polypath_channels_int64",
+              "polypath_sums_int64", &collectives_int64_image};
     case DataType::float16:
-      return {"polypath_cells_float16", "polypath_channels_float16", "polypath_sums_float16",
-              &collectives_float16_image};
+      return {"polypath_cells_float16", "polypath_lines_float16", "polypath_channels_float16",
+              "polypath_sums_float16", &collectives_float16_image};
     case DataType::bfloat16:
-      return {"polypath_cells_bfloat16", "polypath_channels_bfloat16", "polypath_sums_bfloat16",
-              &collectives_bfloat16_image};
+      return {"polypath_cells_bfloat16", "polypath_lines_bfloat16", "polypath_channels_bfloat16",
+              "polypath_sums_bfloat16", &collectives_bfloat16_image};
     case DataType::float32:
-      return {"polypath_cells_float32", "polypath_channels_float32", "polypath_sums_float32",
-              &collectives_float32_image};
+      return {"polypath_cells_float32", "polypath_lines_float32", "polypath_channels_float32",
+              "polypath_sums_float32", &collectives_float32_image};
     case DataType::float64:
-      return {"polypath_cells_float64", "polypath_channels_float64", "polypath_sums_float64",
-              &collectives_float64_image};
+      return {"polypath_cells_float64", "polypath_lines_float64", "polypath_channels_float64",
+              "polypath_sums_float64", &collectives_float64_image};
   }
   return {};
 }
@@ -51,15 +53,42 @@ bool is_aligned(const void* address, std::size_t bytes) {
   return std::bit_cast<std::uintptr_t>(address) % bytes == 0;
 }
 
-std::uint64_t longest_piece_by_cells(const ScratchShape& shape) {
-  return shape.cell_bytes / kCellRowBytes * kCellRowData;
+/// The most elements of a call whose pieces have at most `longest` bytes.
+std::uint64_t max_by_pieces(const ScratchShape& shape, CollectiveOp op, DataType type, int stages,
+                            std::uint64_t longest) {
+  CollectiveArgs args{};
+  args.op = op;
+  args.type = type;
+  args.stages = static_cast<std::uint8_t>(stages);
+  args.shape = shape;
+  args.count = 1;
+  std::uint64_t most = longest;
+  const Pieces pieces = part_of(args).pieces;
+  if (pieces.sliced)
+    most = most / kSliceGranule * kSliceGranule * (shape.ranks - (pieces.skip < kMaxRanks));
+  return most / size_of(type);
+}
+
+const char* why_not_by_lines(const CollectiveArgs& args) {
+  const ScratchShape& shape = args.shape;
+  if (shape.line_bytes == 0) return "there is no memory of lines";
+  if (shape.line_bytes % kLineRowBytes != 0) return "line_bytes is not a multiple of 1024";
+  for (std::uint32_t rank = 0; rank < shape.ranks; ++rank)
+    if (args.lines[rank] == nullptr || !is_aligned(args.lines[rank], kScratchGranule))
+      return "the memory of lines of a rank is missing, or not aligned to 128 bytes";
+  if (args.count > max_by_lines(shape, args.op, args.type, args.stages))
+    return "the buffer is too large for the memory of lines";
+  return nullptr;
 }
 
 }  // namespace
 
 CollectiveKernel collective_kernel(KernelFamily family, CollectiveOp op, DataType type) {
   const KernelsOfType kernels = kernels_of(op, type);
-  return {family == KernelFamily::cells ? kernels.cells : kernels.channels, kernels.image()};
+  const char* const name = family == KernelFamily::cells   ? kernels.cells
+                           : family == KernelFamily::lines ? kernels.lines
+                                                           : kernels.channels;
+  return {name, kernels.image()};
 }
 
 CollectiveKernel sum_kernel(DataType type) {
@@ -68,17 +97,12 @@ CollectiveKernel sum_kernel(DataType type) {
 }
 
 std::uint64_t max_by_cells(const ScratchShape& shape, CollectiveOp op, DataType type, int stages) {
-  CollectiveArgs args{};
-  args.op = op;
-  args.type = type;
-  args.stages = static_cast<std::uint8_t>(stages);
-  args.shape = shape;
-  args.count = 1;
-  std::uint64_t most = longest_piece_by_cells(shape);
-  const Pieces pieces = part_of(args).pieces;
-  if (pieces.sliced)
-    most = most / kSliceGranule * kSliceGranule * (shape.ranks - (pieces.skip < kMaxRanks));
-  return most / size_of(type);
+  return max_by_pieces(shape, op, type, stages, shape.cell_bytes / kCellRowBytes * kCellRowData);
+}
+
+std::uint64_t max_by_lines(const ScratchShape& shape, CollectiveOp op, DataType type, int stages) {
+  return max_by_pieces(shape, op, type, stages,
+                       std::uint64_t{shape.line_bytes} / kLineRowBytes * kLineRowData);
 }
 
 const char* validate_args(KernelFamily family, const CollectiveArgs& args, std::uint32_t blocks) {
@@ -99,10 +123,13 @@ const char* validate_args(KernelFamily family, const CollectiveArgs& args, std::
   if (args.wait_ctx.status == nullptr || args.wait_ctx.reports == nullptr)
     return "there is no status record, or no count of reports";
   if (blocks == 0) return "there are no blocks";
-  if (family == KernelFamily::cells) {
+  if (family != KernelFamily::channels) {
     if (blocks > kCallParts) return "there are more blocks than a call has parts";
-    if (args.count > max_by_cells(shape, args.op, args.type, args.stages))
+    if (family == KernelFamily::lines) {
+      if (const char* const why = why_not_by_lines(args)) return why;
+    } else if (args.count > max_by_cells(shape, args.op, args.type, args.stages)) {
       return "the buffer is too large for cells in this scratch";
+    }
   } else {
     if (blocks > shape.channels) return "there are more blocks than channels";
     if (args.tile_bytes == 0 || args.tile_bytes % kScratchGranule != 0 ||
