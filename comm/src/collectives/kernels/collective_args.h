@@ -51,6 +51,8 @@ inline constexpr std::uint32_t kCellRowData = 768;
 /// The same of lines (collective_ll128.cuh).
 inline constexpr std::uint32_t kLineRowBytes = 1024;
 inline constexpr std::uint32_t kLineRowData = 960;
+/// Limits line_bytes: offsets in the buffers of a call by lines have 32 bits.
+inline constexpr std::uint32_t kMaxLineRegion = 256U << 20;
 /// Scratch, slots and tiles are multiples of it, in place and in size.
 inline constexpr std::uint32_t kScratchGranule = 128;
 

@@ -49,31 +49,74 @@ struct Quad {
   std::uint64_t at[4];
 };
 
-/// A word of user memory.
+/// A word of user memory, and a lane's part of a row as it lies there; of the eighth lane of a line
+/// the second word is nothing.
 struct alignas(16) Word {
   std::uint64_t low;
   std::uint64_t high;
 };
+struct Words {
+  Word first;
+  Word second;
+};
 
 /// Sources and peers whose rows a warp has in registers at once.
-inline constexpr int kAtOnce = 4;
+inline constexpr std::uint32_t kAtOnce = 4;
 
 SIMT_DEVICE bool has_flag() { return simt::lane_index() % kLanes == kLanes - 1; }
 
-/// Where this lane's two words of a row lie in a piece.
-SIMT_DEVICE std::uint64_t first_place(std::uint32_t row) {
-  return std::uint64_t{row} * kLineRowData + simt::lane_index() * kWord;
-}
-SIMT_DEVICE std::uint64_t second_place(std::uint32_t row) {
-  const unsigned lane = simt::lane_index();
-  return std::uint64_t{row} * kLineRowData + (simt::kWarp + lane - lane / kLanes) * kWord;
-}
-SIMT_DEVICE std::uint32_t rows_of(std::uint64_t length) {
-  return static_cast<std::uint32_t>((length + kLineRowData - 1) / kLineRowData);
+/// As lines have it. Looks at what was loaded, so it waits for that.
+SIMT_DEVICE Quad quad_of(const Words& words) {
+  const Word& first = words.first;
+  const Word& second = words.second;
+  return {{first.low, first.high, has_flag() ? first.high : second.low, second.high}};
 }
 
+/// Of a row: where its data begin in a piece, where this lane's two words lie there, and where its
+/// packets begin in a region. Bytes; lines serve buffers of less than 2 GiB (kMaxLineRegion).
+struct Row {
+  std::uint32_t begin;
+  std::uint32_t first;
+  std::uint32_t second;
+  std::uint32_t packets;
+};
+SIMT_DEVICE Row row_of(std::uint32_t number) {
+  const unsigned lane = simt::lane_index();
+  const std::uint32_t begin = number * kLineRowData;
+  return {begin, begin + lane * kWord, begin + (simt::kWarp + lane - lane / kLanes) * kWord,
+          number * kLineRowBytes};
+}
+
+/// The pieces of a call (rank_roles.h), in 32 bits.
+struct Shares {
+  std::uint32_t longest;
+  std::uint32_t total;
+  std::uint32_t in_stride;
+  std::uint32_t out_stride;
+  std::uint32_t slice_stride;  ///< 0: pieces are no slices of one buffer
+  std::uint32_t skip;
+
+  SIMT_DEVICE explicit Shares(const Pieces& pieces)
+      : longest(static_cast<std::uint32_t>(pieces.longest)),
+        total(static_cast<std::uint32_t>(pieces.total)),
+        in_stride(static_cast<std::uint32_t>(pieces.in_stride)),
+        out_stride(static_cast<std::uint32_t>(pieces.out_stride)),
+        slice_stride(pieces.sliced ? longest : 0),
+        skip(pieces.skip) {}
+
+  SIMT_DEVICE std::uint32_t index(std::uint32_t rank) const { return rank - (rank > skip ? 1 : 0); }
+  /// Whether the piece that begins at `slice` of the buffer goes on at `place`.
+  SIMT_DEVICE bool has(std::uint32_t slice, std::uint32_t place) const {
+    return place < longest && slice + place < total;
+  }
+  SIMT_DEVICE std::uint32_t length(std::uint32_t slice) const {
+    if (slice >= total) return 0;
+    return total - slice < longest ? total - slice : longest;
+  }
+};
+
 /// The largest access that a piece allows everywhere: 1, 2, 4 or 8 bytes.
-SIMT_DEVICE std::uint32_t step_of(const unsigned char* piece, std::uint64_t length) {
+SIMT_DEVICE std::uint32_t step_of(const unsigned char* piece, std::uint32_t length) {
   const std::uint64_t bits = reinterpret_cast<std::uintptr_t>(piece) | length | 8;
   return static_cast<std::uint32_t>(bits & (~bits + 1));
 }
@@ -96,10 +139,10 @@ SIMT_DEVICE void store_steps(unsigned char* to, std::uint32_t bytes, std::uint64
 }
 
 /// 8 bytes of a piece that is not aligned to words, or the last of it: those after its end are 0.
-SIMT_DEVICE_NOINLINE std::uint64_t load_part(const unsigned char* piece, std::uint64_t place,
-                                             std::uint64_t length) {
+SIMT_DEVICE_NOINLINE std::uint64_t load_part(const unsigned char* piece, std::uint32_t place,
+                                             std::uint32_t length) {
   if (place >= length) return 0;
-  const auto bytes = static_cast<std::uint32_t>(length - place < 8 ? length - place : 8);
+  const std::uint32_t bytes = length - place < 8 ? length - place : 8;
   const unsigned char* const from = piece + place;
   switch (step_of(piece, length)) {
     case 1: return load_steps<std::uint8_t>(from, bytes);
@@ -108,10 +151,10 @@ SIMT_DEVICE_NOINLINE std::uint64_t load_part(const unsigned char* piece, std::ui
     default: return load_steps<std::uint64_t>(from, bytes);
   }
 }
-SIMT_DEVICE_NOINLINE void store_part(unsigned char* piece, std::uint64_t place,
-                                     std::uint64_t length, std::uint64_t word) {
+SIMT_DEVICE_NOINLINE void store_part(unsigned char* piece, std::uint32_t place,
+                                     std::uint32_t length, std::uint64_t word) {
   if (place >= length) return;
-  const auto bytes = static_cast<std::uint32_t>(length - place < 8 ? length - place : 8);
+  const std::uint32_t bytes = length - place < 8 ? length - place : 8;
   unsigned char* const to = piece + place;
   switch (step_of(piece, length)) {
     case 1: return store_steps<std::uint8_t>(to, bytes, word);
@@ -125,49 +168,55 @@ SIMT_DEVICE_NOINLINE void store_part(unsigned char* piece, std::uint64_t place,
 template <bool kAligned>
 class Piece {
  public:
-  SIMT_DEVICE Piece(const void* begin, std::uint64_t offset, std::uint64_t length)
-      : begin_(static_cast<const unsigned char*>(begin) + offset), length_(length) {}
+  /// `slice`: where it begins in the buffer that it is a slice of.
+  SIMT_DEVICE Piece(const Shares& shares, const unsigned char* begin, std::uint32_t slice)
+      : shares_(shares), begin_(begin), slice_(slice) {}
 
   [[nodiscard]] SIMT_DEVICE bool is_at(const Piece& other) const { return begin_ == other.begin_; }
+  [[nodiscard]] SIMT_DEVICE bool has(const Row& row) const {
+    return shares_.has(slice_, row.begin);
+  }
 
   /// A row, by all lanes of a warp; bytes after the end are 0.
-  [[nodiscard]] SIMT_DEVICE Quad load(std::uint32_t row) const {
-    const bool is_last = has_flag();
-    const Word first = load_word(first_place(row), true);
-    const Word second = load_word(second_place(row), !is_last);
-    return {{first.low, first.high, is_last ? first.high : second.low, second.high}};
+  [[nodiscard]] SIMT_DEVICE Words load(const Row& row) const {
+    return {load_word(row.first, true), load_word(row.second, !has_flag())};
   }
-  SIMT_DEVICE void store(std::uint32_t row, const Quad& quad) const {
+  SIMT_DEVICE void store(const Row& row, const Quad& quad) const {
     const bool is_last = has_flag();
-    store_word(first_place(row), true, {quad.at[0], is_last ? quad.at[2] : quad.at[1]});
-    store_word(second_place(row), !is_last, {quad.at[2], quad.at[3]});
+    store_word(row.first, true, {quad.at[0], is_last ? quad.at[2] : quad.at[1]});
+    store_word(row.second, !is_last, {quad.at[2], quad.at[3]});
   }
 
  private:
-  [[nodiscard]] SIMT_DEVICE bool is_whole(std::uint64_t place) const {
-    if (kAligned) return place < length_;
-    return reinterpret_cast<std::uintptr_t>(begin_) % kWord == 0 && place + kWord <= length_;
+  [[nodiscard]] SIMT_DEVICE bool is_whole(std::uint32_t place) const {
+    if (kAligned) return shares_.has(slice_, place);
+    return reinterpret_cast<std::uintptr_t>(begin_) % kWord == 0 &&
+           place + kWord <= shares_.length(slice_);
   }
-  [[nodiscard]] SIMT_DEVICE Word load_word(std::uint64_t place, bool is_wanted) const {
+  [[nodiscard]] SIMT_DEVICE Word load_word(std::uint32_t place, bool is_wanted) const {
     Word word{};
-    if (is_wanted && is_whole(place))
+    if (is_wanted && is_whole(place)) {
       word = simt::load_streaming(reinterpret_cast<const Word*>(begin_ + place));
-    else if (!kAligned && is_wanted)
-      word = {load_part(begin_, place, length_), load_part(begin_, place + 8, length_)};
+    } else if (!kAligned && is_wanted) {
+      const std::uint32_t length = shares_.length(slice_);
+      word = {load_part(begin_, place, length), load_part(begin_, place + 8, length)};
+    }
     return word;
   }
-  SIMT_DEVICE void store_word(std::uint64_t place, bool is_wanted, const Word& word) const {
+  SIMT_DEVICE void store_word(std::uint32_t place, bool is_wanted, const Word& word) const {
     auto* const begin = const_cast<unsigned char*>(begin_);
     if (is_wanted && is_whole(place)) {
       simt::store_streaming(reinterpret_cast<Word*>(begin + place), word);
     } else if (!kAligned && is_wanted) {
-      store_part(begin, place, length_, word.low);
-      store_part(begin, place + 8, length_, word.high);
+      const std::uint32_t length = shares_.length(slice_);
+      store_part(begin, place, length, word.low);
+      store_part(begin, place + 8, length, word.high);
     }
   }
 
+  const Shares& shares_;
   const unsigned char* begin_;
-  std::uint64_t length_;
+  std::uint32_t slice_;
 };
 
 SIMT_DEVICE Packet packet_of(std::uint64_t low, std::uint64_t high) {
@@ -239,18 +288,26 @@ class Call {
   using Memory = Piece<kAligned>;
 
  public:
+  /// Takes no memory.
   SIMT_DEVICE Call(const CollectiveArgs& args, const Part& part)
-      : args_(args), part_(part), layout_{args.shape} {
+      : args_(args),
+        roles_(part.roles),
+        shares_(part.pieces),
+        layout_{args.shape},
+        in_(static_cast<const unsigned char*>(args.in)),
+        out_(static_cast<const unsigned char*>(args.out)),
+        rank_(args.rank),
+        others_(args.shape.ranks - 1),
+        first_row_(simt::warp_index() * simt::grid_size() + simt::block_index()),
+        row_step_(simt::grid_size() * (simt::block_size() / simt::kWarp)),
+        turn_(others_ == 0 ? 0 : first_row_ % others_) {}
+
+  /// The same for all lanes of a warp. False: timed out.
+  SIMT_DEVICE bool run() {
     if (has_mutant(Fault::call_counted_too_early)) count_own_share();
     const std::uint64_t number = simt::load_relaxed(calls()) / kCallParts;
     flag_ = has_mutant(Fault::flag_not_counted) ? 1 : number + 1;
     half_ = has_mutant(Fault::halves_not_alternated) ? 0 : static_cast<std::uint32_t>(number % 2);
-    first_row_ = simt::warp_index() * simt::grid_size() + simt::block_index();
-    row_step_ = simt::grid_size() * (simt::block_size() / simt::kWarp);
-  }
-
-  /// The same for all lanes of a warp. False: timed out.
-  SIMT_DEVICE bool run() {
     // The last warp has no rows in a small call, and no more than others in any.
     const bool meets =
         simt::block_index() == 0 && simt::warp_index() + 1 == simt::block_size() / simt::kWarp;
@@ -278,50 +335,31 @@ class Call {
     simt::red_add_relaxed(calls(), std::uint64_t{kCallParts / blocks + rest});
   }
   SIMT_DEVICE Memory in(std::uint32_t rank) const {
-    return {args_.in, part_.pieces.in(rank), part_.pieces.length(rank)};
+    const std::uint32_t index = shares_.index(rank);
+    return {shares_, in_ + index * shares_.in_stride, index * shares_.slice_stride};
   }
   SIMT_DEVICE Memory out(std::uint32_t rank) const {
-    return {args_.out, part_.pieces.out(rank), part_.pieces.length(rank)};
+    const std::uint32_t index = shares_.index(rank);
+    return {shares_, out_ + index * shares_.out_stride, index * shares_.slice_stride};
   }
   /// This lane's place in the first four lines of a row; in the others it is kWarp packets later.
   SIMT_DEVICE Packet* row_at(std::uint32_t receiver, std::uint32_t ring, std::uint32_t sender,
-                             std::uint32_t row) const {
+                             const Row& row) const {
     return reinterpret_cast<Packet*>(args_.lines[receiver] +
-                                     layout_.region(half_, ring, receiver, sender) +
-                                     std::uint64_t{row} * kLineRowBytes) +
+                                     layout_.region(half_, ring, receiver, sender) + row.packets) +
            simt::lane_index();
   }
+  /// The i-th of the others, in the order in which this warp pushes to them.
+  SIMT_DEVICE std::uint32_t peer(std::uint32_t i) const {
+    std::uint32_t place = turn_ + i;
+    if (place >= others_) place -= others_;
+    const std::uint32_t rank = rank_ + 1 + place;
+    return rank > others_ ? rank - others_ - 1 : rank;
+  }
 
-  /// The peers of this rank in the order in which this warp pushes to them.
-  class Peers {
-   public:
-    SIMT_DEVICE Peers(const CollectiveArgs& args, std::uint32_t turn)
-        : own_(args.rank), last_(args.shape.ranks - 1), left_(last_), next_(args.rank) {
-      advance(1 + (last_ == 0 ? 0 : turn % last_));
-    }
-    [[nodiscard]] SIMT_DEVICE bool has_more() const { return left_ != 0; }
-    SIMT_DEVICE std::uint32_t take() {
-      const std::uint32_t peer = next_;
-      --left_;
-      advance(1);
-      if (next_ == own_) advance(1);
-      return peer;
-    }
-
-   private:
-    SIMT_DEVICE void advance(std::uint32_t by) {
-      next_ += by;
-      if (next_ > last_) next_ -= last_ + 1;
-    }
-    std::uint32_t own_;
-    std::uint32_t last_;  ///< rank
-    std::uint32_t left_;  ///< peers
-    std::uint32_t next_;
-  };
-
-  SIMT_DEVICE void push_row(std::uint32_t to, std::uint32_t ring, std::uint32_t row,
+  SIMT_DEVICE void push_row(std::uint32_t to, std::uint32_t ring, const Row& row,
                             const Quad& quad) const {
-    Packet* const at = row_at(to, ring, args_.rank, row);
+    Packet* const at = row_at(to, ring, rank_, row);
     const bool is_last = has_flag();
     if (has_mutant(Fault::line_flag_early)) {
       const Packet empty = packet_of(0, is_last ? flag_ : 0);
@@ -333,54 +371,47 @@ class Call {
     device::store_line<device::system_scope>(at + simt::kWarp,
                                              packet_of(quad.at[2], is_last ? flag_ : quad.at[3]));
   }
-  SIMT_DEVICE void push_row_to(std::uint32_t set, std::uint32_t ring, std::uint32_t row,
+  SIMT_DEVICE void push_row_to(std::uint32_t set, std::uint32_t ring, const Row& row,
                                const Quad& quad) const {
-    Peers peers(args_, row);
     POLYPATH_NO_UNROLL
-    while (peers.has_more()) {
-      const std::uint32_t peer = peers.take();
-      if (in_set(set, peer)) push_row(peer, ring, row, quad);
-    }
+    for (std::uint32_t i = 0; i < others_; ++i)
+      if (in_set(set, peer(i))) push_row(peer(i), ring, row, quad);
   }
 
   SIMT_DEVICE void push() const {
-    const RankRoles& roles = part_.roles;
-    if (roles.push == 0) return;
-    const std::uint32_t rows = rows_of(part_.pieces.longest);
+    if (roles_.push == 0) return;
     POLYPATH_NO_UNROLL
-    for (std::uint32_t row = first_row_; row < rows; row += row_step_) {
-      if (part_.pieces.in_stride == 0)
-        push_row_to(roles.push, roles.ring, row, in(0).load(row));
+    for (std::uint32_t number = first_row_;; number += row_step_) {
+      const Row row = row_of(number);
+      if (row.begin >= shares_.longest) return;
+      if (shares_.in_stride == 0)
+        push_row_to(roles_.push, roles_.ring, row, quad_of(in(0).load(row)));
       else
         push_pieces(row);
     }
   }
   /// Of each peer its own piece: kAtOnce of them are loaded before the first is stored.
-  SIMT_DEVICE void push_pieces(std::uint32_t row) const {
-    const RankRoles& roles = part_.roles;
-    Peers peers(args_, row);
+  SIMT_DEVICE void push_pieces(const Row& row) const {
     POLYPATH_NO_UNROLL
-    while (peers.has_more()) {
-      Quad quads[kAtOnce];
-      std::uint32_t to[kAtOnce];
+    for (std::uint32_t base = 0; base < others_; base += kAtOnce) {
+      Words words[kAtOnce];
+      std::uint32_t to[kAtOnce];  // rank_: none
       POLYPATH_UNROLL
-      for (int k = 0; k < kAtOnce; ++k) {
-        to[k] = peers.has_more() ? peers.take() : args_.rank;
-        if (!in_set(roles.push, to[k]) || row >= rows_of(part_.pieces.length(to[k])))
-          to[k] = args_.rank;
-        else
-          quads[k] = in(to[k]).load(row);
+      for (std::uint32_t k = 0; k < kAtOnce; ++k) {
+        to[k] = base + k < others_ ? peer(base + k) : rank_;
+        if (!in_set(roles_.push, to[k]) || !in(to[k]).has(row)) to[k] = rank_;
+        if (to[k] != rank_) words[k] = in(to[k]).load(row);
       }
       POLYPATH_UNROLL
-      for (int k = 0; k < kAtOnce; ++k)
-        if (to[k] != args_.rank) push_row(to[k], roles.ring, row, quads[k]);
+      for (std::uint32_t k = 0; k < kAtOnce; ++k)
+        if (to[k] != rank_) push_row(to[k], roles_.ring, row, quad_of(words[k]));
     }
   }
 
   /// Waits for a row from those of `senders` that are `base` to base + kAtOnce - 1. The same for
   /// all lanes.
   SIMT_DEVICE bool wait_for_row(std::uint32_t senders, std::uint32_t base, std::uint32_t ring,
-                                std::uint32_t row, Quad (&quads)[kAtOnce]) const {
+                                const Row& row, Quad (&quads)[kAtOnce]) const {
     std::uint32_t missing = 0;
     std::uint64_t seen = 0;
     bool has_looked = false;
@@ -402,9 +433,9 @@ class Call {
     return device::wait_until_all(device::this_warp{}, args_.wait_ctx, ready,
                                   [&] { return device::wait_target{missing, flag_, seen}; });
   }
-  SIMT_DEVICE void look_at_row(Quad& quad, std::uint32_t sender, std::uint32_t ring,
-                               std::uint32_t row, bool has_looked) const {
-    const Packet* const at = row_at(args_.rank, ring, sender, row);
+  SIMT_DEVICE void look_at_row(Quad& quad, std::uint32_t sender, std::uint32_t ring, const Row& row,
+                               bool has_looked) const {
+    const Packet* const at = row_at(rank_, ring, sender, row);
     const Packet first = device::load_line<device::system_scope>(at);
     const Packet second = device::load_line<device::system_scope>(at + simt::kWarp);
     if (has_looked && !has_flag()) return;  // a mutant
@@ -419,7 +450,7 @@ class Call {
   }
 
   SIMT_DEVICE bool combine() const {
-    if (!part_.roles.owner) return true;
+    if (!roles_.owner) return true;
     if constexpr (std::is_same_v<Element, Bytes>) {
       return combine_by<Bytes>();
     } else {
@@ -433,24 +464,25 @@ class Call {
 
   template <typename Operation>
   SIMT_DEVICE bool combine_by() const {
-    const RankRoles& roles = part_.roles;
-    const std::uint32_t rank = args_.rank;
-    const std::uint32_t sources = roles.combine | (roles.own_part ? 1U << rank : 0);
-    const std::uint32_t rows = rows_of(part_.pieces.length(rank));
+    const std::uint32_t sources = roles_.combine | (roles_.own_part ? 1U << rank_ : 0);
     POLYPATH_NO_UNROLL
-    for (std::uint32_t row = first_row_; row < rows; row += row_step_) {
+    for (std::uint32_t number = first_row_;; number += row_step_) {
+      const Row row = row_of(number);
+      if (!in(rank_).has(row)) return true;
       Combination<Operation> combination(args_);
+      Words own{};
+      if (roles_.own_part) own = in(rank_).load(row);
       POLYPATH_NO_UNROLL
-      for (std::uint32_t base = 0; base < args_.shape.ranks; base += kAtOnce) {
+      for (std::uint32_t base = 0; base <= others_; base += kAtOnce) {
         Quad quads[kAtOnce];
+        if (!wait_for_row(roles_.combine, base, 0, row, quads)) return false;
         POLYPATH_UNROLL
         for (std::uint32_t k = 0; k < kAtOnce; ++k)
-          if (base + k == rank && roles.own_part) quads[k] = in(rank).load(row);
-        if (!wait_for_row(roles.combine, base, 0, row, quads)) return false;
-        if (has_mutant(Fault::own_part_first) && rank < kAtOnce && base == 0) {
+          if (base + k == rank_) quads[k] = quad_of(own);
+        if (has_mutant(Fault::own_part_first) && rank_ < kAtOnce && base == 0) {
           const Quad first = quads[0];
-          quads[0] = quads[rank];
-          quads[rank] = first;
+          quads[0] = quads[rank_];
+          quads[rank_] = first;
         }
         // What combines has parts of all ranks, so the first one is that of rank 0.
         POLYPATH_UNROLL
@@ -461,34 +493,35 @@ class Call {
             combination.add(quads[k]);
       }
       const Quad result = combination.result();
-      push_row_to(roles.results, 1, row, result);
-      if (roles.owner_keeps) out(rank).store(row, result);
+      push_row_to(roles_.results, 1, row, result);
+      if (roles_.owner_keeps) out(rank_).store(row, result);
     }
-    return true;
   }
 
   SIMT_DEVICE bool take() const {
-    const RankRoles& roles = part_.roles;
-    if ((roles.take | roles.keep) == 0) return true;
-    const std::uint32_t rows = rows_of(part_.pieces.longest);
+    if ((roles_.take | roles_.keep) == 0) return true;
     POLYPATH_NO_UNROLL
-    for (std::uint32_t row = first_row_; row < rows; row += row_step_) {
+    for (std::uint32_t number = first_row_;; number += row_step_) {
+      const Row row = row_of(number);
+      if (row.begin >= shares_.longest) return true;
       POLYPATH_NO_UNROLL
-      for (std::uint32_t base = 0; base < args_.shape.ranks; base += kAtOnce)
+      for (std::uint32_t base = 0; base <= others_; base += kAtOnce) {
+        if (roles_.keep != 0) keep_row(base, row);
         if (!take_row(base, row)) return false;
+      }
     }
-    return true;
   }
-  SIMT_DEVICE bool take_row(std::uint32_t base, std::uint32_t row) const {
-    const RankRoles& roles = part_.roles;
+  SIMT_DEVICE void keep_row(std::uint32_t base, const Row& row) const {
+    POLYPATH_NO_UNROLL
+    for (std::uint32_t p = base; p < base + kAtOnce && p <= others_; ++p)
+      if (in_set(roles_.keep, p) && in(p).has(row) && !in(p).is_at(out(p)))
+        out(p).store(row, quad_of(in(p).load(row)));
+  }
+  SIMT_DEVICE bool take_row(std::uint32_t base, const Row& row) const {
     std::uint32_t senders = 0;
     POLYPATH_UNROLL
-    for (std::uint32_t k = 0; k < kAtOnce; ++k) {
-      const std::uint32_t p = base + k;
-      if (p >= args_.shape.ranks || row >= rows_of(part_.pieces.length(p))) continue;
-      if (in_set(roles.keep, p) && !in(p).is_at(out(p))) out(p).store(row, in(p).load(row));
-      senders |= roles.take & (1U << p);
-    }
+    for (std::uint32_t k = 0; k < kAtOnce; ++k)
+      if (in_set(roles_.take, base + k) && out(base + k).has(row)) senders |= 1U << (base + k);
     Quad quads[kAtOnce];
     if (!wait_for_row(senders, base, 1, row, quads)) return false;
     POLYPATH_UNROLL
@@ -498,12 +531,18 @@ class Call {
   }
 
   const CollectiveArgs& args_;
-  const Part& part_;
-  LineLayout layout_;
-  std::uint32_t half_;
-  std::uint64_t flag_;
-  std::uint32_t first_row_;
-  std::uint32_t row_step_;
+  const RankRoles& roles_;
+  const Shares shares_;
+  const LineLayout layout_;
+  const unsigned char* const in_;
+  const unsigned char* const out_;
+  const std::uint32_t rank_;
+  const std::uint32_t others_;  ///< ranks
+  const std::uint32_t first_row_;
+  const std::uint32_t row_step_;
+  const std::uint32_t turn_;  ///< of this warp: the peer with which it begins
+  std::uint32_t half_ = 0;
+  std::uint64_t flag_ = 0;
 };
 
 SIMT_DEVICE bool is_aligned(const CollectiveArgs& args, const Pieces& pieces) {
@@ -516,6 +555,7 @@ SIMT_DEVICE bool is_aligned(const CollectiveArgs& args, const Pieces& pieces) {
 template <typename Element, bool kAligned>
 SIMT_DEVICE void run_by(const CollectiveArgs& args, const Part& part) {
   Call<Element, kAligned> call(args, part);
+  simt::grid_dependency_wait();
   call.count(call.run());
 }
 
@@ -523,10 +563,8 @@ SIMT_DEVICE void run_by(const CollectiveArgs& args, const Part& part) {
 template <typename Element>
 SIMT_DEVICE void run(const CollectiveArgs& args) {
   const Part part = part_of(args);
-  const bool all_aligned = is_aligned(args, part.pieces);
-  simt::grid_dependency_wait();
-  if (part.pieces.longest == 0) return;
-  if (all_aligned)
+  if (part.pieces.longest == 0) return simt::grid_dependency_wait();
+  if (is_aligned(args, part.pieces))
     run_by<Element, true>(args, part);
   else
     run_by<Element, false>(args, part);

@@ -72,7 +72,8 @@ std::uint64_t max_by_pieces(const ScratchShape& shape, CollectiveOp op, DataType
 const char* why_not_by_lines(const CollectiveArgs& args) {
   const ScratchShape& shape = args.shape;
   if (shape.line_bytes == 0) return "there is no memory of lines";
-  if (shape.line_bytes % kLineRowBytes != 0) return "line_bytes is not a multiple of 1024";
+  if (shape.line_bytes % kLineRowBytes != 0 || shape.line_bytes > kMaxLineRegion)
+    return "line_bytes is not a multiple of 1024, up to 256 MiB";
   for (std::uint32_t rank = 0; rank < shape.ranks; ++rank)
     if (args.lines[rank] == nullptr || !is_aligned(args.lines[rank], kScratchGranule))
       return "the memory of lines of a rank is missing, or not aligned to 128 bytes";
