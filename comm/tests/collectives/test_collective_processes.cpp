@@ -91,8 +91,8 @@ RANK_PROGRAM(random_calls) {
     // Large ones, each communicator's first, now and then.
     if (row < players.size() || row % 16 == 0) {
       Player& player = players[row % players.size()];
-      // More than two ranks' cells hold goes by channels.
-      const std::uint64_t bytes = player.comm.size() == 2 ? 6'000'000 : 3'000'000;
+      // More than cells hold goes by channels.
+      constexpr std::uint64_t bytes = 6'000'000;
       if (!player.calls.empty())
         player.calls.front() = planned_call(alike, player.comm.size(), {bytes, bytes + 1'000'000});
     }
