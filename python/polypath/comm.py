@@ -454,8 +454,8 @@ class Communicator(WarnsUnlessClosed):
         self._collective("polypath_all_to_all", send, recv, type, count, parts, [], stream)
 
     def report(self) -> dict[str, Any]:
-        """How many of this rank's collectives went how: ``{"cells", "channels", "copies",
-        "pairwise", "hierarchical", "ring", "host_trees", "mixed", "changed_by_load",
+        """How many of this rank's collectives went how: ``{"cells", "lines", "channels",
+        "copies", "pairwise", "hierarchical", "ring", "host_trees", "mixed", "changed_by_load",
         "scratch_bytes"}``; ``"changed_by_load"`` counts calls by another algorithm that would be
         mixed on an idle node. Puts are in ``"puts": {"kernel", "copies"}``: by the kernel for small
         ones, and by copies. Of several nodes also ``"nodes": {"network", "calls", "chunks",

@@ -365,10 +365,10 @@ POLYPATH_API polypath_status polypath_comm_spread(polypath_comm* comm, const voi
                                                   size_t bytes, int root, void* stream);
 
 /* Not collective. How this rank's collectives and puts went, zeros before the first: {"cells",
- * "channels", "copies", ...: calls, "scratch_bytes", "puts": {"kernel", "copies"}, "spreads":
- * {"calls", "native", "pieces"}}, whose pieces are collectives of their own; of several nodes also
- * {"nodes": {"network", "calls", "chunks", "sent_bytes"}}, and the others count what these calls
- * are made of inside the node. For polypath_free_string(). */
+ * "lines", "channels", "copies", ...: calls, "scratch_bytes", "puts": {"kernel", "copies"},
+ * "spreads": {"calls", "native", "pieces"}}, whose pieces are collectives of their own; of several
+ * nodes also {"nodes": {"network", "calls", "chunks", "sent_bytes"}}, and the others count what
+ * these calls are made of inside the node. For polypath_free_string(). */
 POLYPATH_API polypath_status polypath_comm_report(polypath_comm* comm, char** json);
 
 #ifdef __cplusplus

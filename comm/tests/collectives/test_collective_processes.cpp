@@ -119,9 +119,9 @@ RANK_PROGRAM(random_calls) {
   }
   for (const Player& player : players) {
     const CollectiveCounts& counts = player.collectives.counts();
-    EXPECT_EQ(player.carried, counts.cells + counts.channels);
+    EXPECT_EQ(player.carried, counts.cells + counts.lines + counts.channels);
     EXPECT_GT(counts.cells, 0u);
-    EXPECT_GT(counts.channels, 0u);
+    EXPECT_GT(counts.lines + counts.channels, 0u);
     EXPECT_EQ(0u, counts.copies);
     EXPECT_GT(player.captured, 0);
   }
@@ -318,7 +318,7 @@ RANK_PROGRAM(mixed_calls) {
   }
   const CollectiveCounts& counts = collectives.counts();
   EXPECT_EQ(counts_by_way[0], counts.mixed);
-  EXPECT_EQ(counts_by_way[1], counts.cells + counts.channels);
+  EXPECT_EQ(counts_by_way[1], counts.cells + counts.lines + counts.channels);
   EXPECT_EQ(counts_by_way[2], counts.host_trees);
   comm->exchange({}, {});
 }

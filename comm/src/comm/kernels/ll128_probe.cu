@@ -13,7 +13,8 @@ SIMT_DEVICE std::uint32_t calls_of(const LL128ProbeArgs& args) {
 #if defined(__CUDACC__)
   return args.calls;
 #else
-  return simt::block_index() == 0 ? 4 : 0 * args.calls;
+  constexpr std::uint32_t kCalls = 32;
+  return simt::block_index() > 0 ? 0 : args.calls < kCalls ? args.calls : kCalls;
 #endif
 }
 
