@@ -93,12 +93,12 @@ void store_vector(void* to, const void* value, Storing how) {
 
 void store_line(void* to, const void* part) {
   if (!Machine::machine_of_me().options().whole_lines) {
-    // Where stores come in order, what is behind the others comes first all the same.
-    constexpr unsigned kBehindNs = 10'000;
+    // Where stores come in order, the last part of a line comes first all the same.
+    constexpr unsigned kLateNs = 10'000;
     const bool is_last = reinterpret_cast<std::uintptr_t>(to) % 128 == 112;
     if (Machine::machine_of_me().is_timed() && !is_last) {
       stop_watching();  // a sleep would wait for what is watched
-      sleep_ns(kBehindNs);
+      sleep_ns(kLateNs);
     }
     return store_bytes(to, part, 16, Storing::relaxed);
   }

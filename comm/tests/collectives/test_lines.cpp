@@ -100,7 +100,7 @@ TEST_F(Lines, CapturedCalls_ReplayAmongOthers) {
   });
 }
 
-TEST_F(Lines, WhereTheyComeTorn_PlansDoWithoutThem) {
+TEST_F(Lines, ComeTorn_PlansDoWithoutThem) {
   if (has_whole_lines()) GTEST_SKIP() << "lines come whole";
   Random random(6);
   const std::vector<PlannedCall> row{planned_call(random, 2, {300'000, 320'000})};
@@ -132,7 +132,7 @@ struct Outcome {
 
 /// Each call of one function fails in turn, on any rank: all ranks have lines, none has, or none
 /// has collectives (other memory was missing); what has them is exact.
-TEST_F(Lines, FailureWhileTheyArePrepared_LeavesThemOutOnAllRanks) {
+TEST_F(Lines, FailedPreparation_LeavesThemOut) {
   if (!has_whole_lines()) GTEST_SKIP() << "lines come torn";
   set_log_level(LogLevel::off);
   Random random(9);

@@ -186,9 +186,9 @@ typedef struct polypath_collective_bench polypath_collective_bench;
  * polypath itself by "kernels", "lines", "pairwise", "hierarchical", "published" (hierarchical with
  * one leader an island and eight chunks), "ring" (over direct links, one path a hop), "host"
  * (kernels, and part of the sums through host memory) or "host-trees" (all through host memory);
- * NULL and NULL for no comparison. `comm` must outlive it, and should have made no collective yet: scratch
- * for copies is taken by the first. POLYPATH_NOT_SUPPORTED, with the reason: there is no such
- * library. */
+ * NULL and NULL for no comparison. `comm` must outlive it, and should have made no collective yet:
+ * scratch for copies is taken by the first. POLYPATH_NOT_SUPPORTED, with the reason: there is no
+ * such library. */
 POLYPATH_API polypath_status polypath_collective_bench_create(polypath_comm* comm, const char* nccl,
                                                               const char* choice,
                                                               polypath_collective_bench** bench);

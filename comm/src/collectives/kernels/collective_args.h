@@ -35,8 +35,8 @@ struct ScratchShape {
   std::uint32_t slots;       ///< of one ring: a power of 2, 4 or more
   std::uint32_t slot_bytes;  ///< the largest tile; a multiple of 128
   std::uint32_t cell_bytes;  ///< of one sender's region: a multiple of 1024; 3/4 of it are data
-  /// Of one sender's region of lines, which lie in memory of their own (LineLayout): a multiple of
-  /// 1024; 15/16 of it are data. 0: there is none.
+  /// The bytes of one sender's region of lines, which lie in memory of their own (LineLayout): a
+  /// multiple of 1024; 15/16 of it are data. 0: there is none.
   std::uint32_t line_bytes = 0;
 };
 /// Limits cell_bytes: larger regions are not cleared before the numbers in flags come round.
@@ -48,7 +48,7 @@ inline constexpr std::uint32_t kChannelWords = 4 * kMaxRanks;
 /// (collective_ll.cuh).
 inline constexpr std::uint32_t kCellRowBytes = 1024;
 inline constexpr std::uint32_t kCellRowData = 768;
-/// The same of lines (collective_ll128.cuh).
+/// What a warp moves at once by lines (collective_ll128.cuh).
 inline constexpr std::uint32_t kLineRowBytes = 1024;
 inline constexpr std::uint32_t kLineRowData = 960;
 /// Limits line_bytes: offsets in the buffers of a call by lines have 32 bits.
@@ -114,7 +114,8 @@ struct LineLayout {
   }
 };
 
-/// The parts in which a call of cells, or of lines, is counted, shared among its blocks; no grid is larger.
+/// The parts in which a call of cells, or of lines, is counted, shared among its blocks; no grid is
+/// larger.
 inline constexpr std::uint32_t kCallParts = 1U << 16;
 
 /// One call, on one rank: the one parameter of every kernel.

@@ -8,16 +8,15 @@
 // fence and no second message is needed, as with cells, and 1/15 more bytes go than there are data,
 // where cells take 1/3.
 //
-// Everything else is as with cells (collective_ll.cuh): regions, halves, hops, the order of pushing,
-// combining and taking, the count of calls on the device, and why there is no deadlock. What
-// differs:
+// Everything else is as with cells (collective_ll.cuh): regions, halves, hops, the order of pushes,
+// sums and results, the count of calls on the device, and why there is no deadlock. What differs:
 // - The flag is the number of the call, in 64 bits. It does not come round, so nothing is cleared.
 //   Lines have memory of their own, where bytes 120 to 127 of a line are never data.
 // - A warp works together. It moves a row: 8 lines, of which each lane has 16 bytes in the first
 //   four and in the last four. It has all of a row, or waits.
 // - A lane loads and stores user memory by 16 bytes. Of 60 such words of a row, lane l has word l
-//   and word 32 + l - l / 8. The eighth lane of a line has one alone, and sends half of it with each
-//   of its flags. All ranks place the words so; lanes combine what they have.
+//   and word 32 + l - l / 8. The eighth lane of a line has one alone, and sends half of it with
+//   each of its flags. All ranks place the words so; lanes combine what they have.
 // - Ranks push to their peers in different orders, and so do the warps of a rank. In one order, all
 //   would first send to rank 0, whose port would hold up the others.
 #pragma once
@@ -72,7 +71,7 @@ SIMT_DEVICE Quad quad_of(const Words& words) {
   return {{first.low, first.high, has_flag() ? first.high : second.low, second.high}};
 }
 
-/// Of a row: where its data begin in a piece, where this lane's two words lie there, and where its
+/// A row: where its data begin in a piece, where this lane's two words lie there, and where its
 /// packets begin in a region. Bytes; lines serve buffers of less than 2 GiB (kMaxLineRegion).
 struct Row {
   std::uint32_t begin;
@@ -390,7 +389,7 @@ class Call {
         push_pieces(row);
     }
   }
-  /// Of each peer its own piece: kAtOnce of them are loaded before the first is stored.
+  /// Each peer gets its own piece: kAtOnce of them are loaded before the first is stored.
   SIMT_DEVICE void push_pieces(const Row& row) const {
     POLYPATH_NO_UNROLL
     for (std::uint32_t base = 0; base < others_; base += kAtOnce) {

@@ -41,7 +41,7 @@ std::uint64_t max_line_piece(int ranks);
 /// Why lines cannot run even where they come whole on every path that was tried: a path that is not
 /// tried, or a message that is too large for the memory of lines. Empty when they can.
 std::string why_no_lines(const Node& node, const CollectiveRequest& request);
-/// Whether the pieces of a call in so many stages fit in the memory of lines.
+/// Whether the pieces of a call in this number of stages fit in the memory of lines.
 bool lines_hold(const CollectiveRequest& request, int stages);
 
 struct KernelCost {
@@ -56,8 +56,8 @@ KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int ma
 /// why_no_lines() must be empty.
 KernelCost lines_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
 KernelCost flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
-/// The kernel of `algorithm`, one that runs by kernels, that is launched with these blocks (as many of them
-/// as there may be) and stages.
+/// The kernel of `algorithm`, one that runs by kernels, that is launched with these blocks (as many
+/// of them as there may be) and stages.
 KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algorithm algorithm,
                        const KernelPlan& requested, int max_blocks);
 

@@ -207,8 +207,8 @@ POLYPATH_DEVICE bool wait_until(const this_warp& warp, const wait_context& wait_
   return detail::wait_in_warp<false>(warp, wait_ctx, ready, awaited);
 }
 
-/// The same of a warp, for what all of it loads together: each turn calls all threads' `ready()`,
-/// until one turn has true from all. Returns that for all alike.
+/// For what a warp loads together: each turn calls all threads' `ready()`, until one turn has true
+/// from all. Returns that for all alike; errors as wait_until().
 template <typename Ready, typename WhatFor>
 POLYPATH_DEVICE bool wait_until_all(const this_warp& warp, const wait_context& wait_ctx,
                                     const Ready& ready, const WhatFor& awaited) {
