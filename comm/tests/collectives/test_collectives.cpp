@@ -94,7 +94,7 @@ TEST_F(CollectivesTest, RowsOfRandomCallsOnSeveralStreams) {
   std::vector<std::vector<PlannedCall>> rows(random_rows(6));
   for (auto& row : rows)
     for (int i = 0; i < 4; ++i)
-      row.push_back(planned(random, i == 0 ? ByteRange{3 << 20, 5 << 20} : ByteRange{0, 20000}));
+      row.push_back(planned(random, i == 0 ? ByteRange{5 << 20, 6 << 20} : ByteRange{0, 20000}));
   group_->run([&](Communicator& comm) {
     Collectives collectives(comm, kFewBlocks);
     Random own(static_cast<std::uint64_t>(comm.rank()));
@@ -122,8 +122,8 @@ TEST_F(CollectivesTest, RowsOfRandomCallsOnSeveralStreams) {
 
 TEST_F(CollectivesTest, BlockLimit_HoldsUntilLifted) {
   Random random(23);
-  const std::vector<PlannedCall> row{planned(random, {3 << 20, 5 << 20}),
-                                     planned(random, {3 << 20, 5 << 20})};
+  const std::vector<PlannedCall> row{planned(random, {5 << 20, 6 << 20}),
+                                     planned(random, {5 << 20, 6 << 20})};
   group_->run([&](Communicator& comm) {
     Collectives collectives(comm, kFewBlocks);
     const Stream stream(driver(), comm.context());
