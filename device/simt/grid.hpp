@@ -61,6 +61,9 @@ struct Thread {
   std::uint64_t contribution = 0;
   unsigned lane = 0;  ///< whose value it wants
   std::uint64_t result = 0;
+  // For an operation of its warp on lines: its 16 bytes, and where they are in global memory.
+  void* line_part = nullptr;
+  const void* line_place = nullptr;
 };
 
 /// Threads that have come to a barrier, or to an operation of their warp.

@@ -97,6 +97,11 @@ void store_bytes(void* to, const void* value, std::size_t bytes, Storing how);
 /// 16 bytes, in two accesses that others may see one without the other: PTX promises one access
 /// for .b128 (ll_packet), and for no vector.
 void store_vector(void* to, const void* value, Storing how);
+/// This thread's 16 bytes of the warp's 128-byte lines, aligned: eight threads after one another
+/// have a line. All threads of the warp call it. A line comes whole where the machine's do
+/// (Machine::Options::whole_lines); else each thread's part comes by itself.
+void store_line(void* to, const void* part);
+void load_line(void* part, const void* from);
 /// Adds to 4 or 8 bytes.
 void add(void* to, std::uint64_t value, unsigned bytes, Ordering order);
 /// Adds, and returns the previous value.

@@ -37,6 +37,9 @@ class Machine {
     bool is_timed = false;
     /// Into how many parts a tile is cut, at most.
     unsigned max_parts = 4;
+    /// What a warp stores of a line of 128 bytes in one instruction arrives at once, and is loaded
+    /// so, as on GPUs that were tried for it.
+    bool whole_lines = false;
   };
 
   explicit Machine(const Options& options);
@@ -73,6 +76,9 @@ class Machine {
 
   void load(const detail::LoadPart* parts, std::size_t count, detail::Loading how);
   void store(std::uintptr_t to, const std::byte* value, std::size_t bytes, bool adds);
+  /// As detail::store_line() and load_line(), of lines that come whole.
+  void store_lines(void* to, const void* part);
+  void load_lines(void* part, const void* from);
   std::uint64_t fetch_add(std::uintptr_t at, std::uint64_t value, unsigned bytes);
   std::uint64_t fetch_or(std::uintptr_t at, std::uint64_t bits, unsigned bytes);
   std::uint64_t fetch_and(std::uintptr_t at, std::uint64_t bits, unsigned bytes);
@@ -88,6 +94,10 @@ class Machine {
   [[nodiscard]] const Options& options() const noexcept { return options_; }
 
  private:
+  /// A warp's threads come with their parts of lines; the last one calls `run` with each line's
+  /// threads, and all go on.
+  template <typename Run>
+  void meet_for_lines(void* part, const void* place, const Run& run);
   /// Where an atomic operation of this thread takes place, once its turn has come.
   std::byte* word_to_change(std::uintptr_t at, unsigned bytes);
 

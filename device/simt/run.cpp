@@ -47,7 +47,7 @@ std::string run(const std::vector<std::vector<Launch>>& rows, const RunOptions& 
   std::mt19937_64 random(options.seed);
   std::uint64_t now_ns = 1'000'000'000;
   std::map<int, PlainOutside> outsides;
-  Machine machine({options.seed, false, options.max_parts});
+  Machine machine({options.seed, false, options.max_parts, options.whole_lines});
   std::string error;
 
   std::vector<std::size_t> next(rows.size());  // launch of each row

@@ -20,6 +20,7 @@ struct RunOptions {
   std::uint64_t seed = 1;
   unsigned max_parts = 4;         ///< as Machine::Options
   unsigned blocks_of_device = 0;  ///< as Launch, of all
+  bool whole_lines = false;       ///< as Machine::Options
   /// Where each device's memory lies, for fence_gpu(); what no entry has is private to each device.
   struct Range {
     const void* begin;

@@ -11,6 +11,7 @@
 namespace polypath::simt {
 namespace {
 
+constexpr std::size_t kLine = 128;
 constexpr std::size_t kPiece = std::size_t{64} << 10;  // larger stores arrive in such pieces
 constexpr std::size_t kMaxInProgress = 4096;           // stores, of a machine that is not timed
 constexpr std::size_t kRoom = std::size_t{128} << 10;  // bytes of a block under way, where timed
@@ -64,6 +65,12 @@ void write_memory(std::byte* at, const std::byte* from, std::size_t bytes) {
     alignas(16) std::byte value[16];
     std::memcpy(value, from, 16);
     copy_16(at, value);
+  } else if (is_word(at, bytes, kLine)) {  // for other processes: what they look at comes last
+    std::memcpy(at, from, kLine - 16);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    alignas(16) std::byte last[16];
+    std::memcpy(last, from + kLine - 16, 16);
+    copy_16(at + kLine - 16, last);
   } else {
     std::memcpy(at, from, bytes);
   }
@@ -364,6 +371,64 @@ void Machine::fence(bool is_local) {
   const auto fence = std::make_shared<Fence>(Fence{&thread, known.size()});
   for (const StorePtr& store : known) store->fences.push_back(fence);
   wait_as(Thread::State::waiting);
+}
+
+// ---- lines of a warp ----
+
+template <typename Run>
+void Machine::meet_for_lines(void* part, const void* place, const Run& run) {
+  constexpr std::size_t kOfLine = kLine / 16;
+  Thread& thread = me();
+  Meeting& meeting = thread.block->warps[thread.index / 32];
+  thread.line_part = part;
+  thread.line_place = place;
+  meeting.arrived.push_back(&thread);
+  if (meeting.arrived.size() < 32) return wait_as(Thread::State::in_warp);
+  std::array<Thread*, 32> threads{};
+  for (Thread* const each : meeting.arrived) threads[each->index % 32] = each;
+  for (std::size_t first = 0; first < threads.size(); first += kOfLine) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(threads[first]->line_place);
+    for (std::size_t i = 0; i < kOfLine; ++i)
+      if (begin % kLine != 0 ||
+          reinterpret_cast<std::uintptr_t>(threads[first + i]->line_place) != begin + 16 * i)
+        throw Fault{"eight threads of a warp have no line of 128 bytes"};
+    run(begin, &threads[first]);
+  }
+  release(meeting);
+  wait_as(Thread::State::ready);
+}
+
+void Machine::store_lines(void* to, const void* part) {
+  meet_for_lines(const_cast<void*>(part), to, [&](std::uintptr_t begin, Thread* const* threads) {
+    std::array<std::byte, kLine> line;
+    for (std::size_t at = 0; at < kLine; at += 16)
+      std::memcpy(&line[at], threads[at / 16]->line_part, 16);
+    store(begin, line.data(), kLine, false);
+  });
+}
+
+void Machine::load_lines(void* part, const void* from) {
+  meet_for_lines(part, from, [&](std::uintptr_t begin, Thread* const* threads) {
+    const auto* const at = reinterpret_cast<const std::byte*>(begin);
+    std::array<std::byte, kLine> line;
+    constexpr std::size_t kLast = kLine - 16;
+    // The last 16 bytes first, which are stored last; their thread waits for them.
+    const detail::LoadPart parts[] = {{&line[kLast], at + kLast, 16}, {line.data(), at, kLast}};
+    Thread& thread = me();
+    require_may_use_memory(thread);
+    maybe_yield();
+    if (options_.is_timed && thread.block->grid->outside->fetch(parts, 2, [this, &thread] {
+          if (thread.state == Thread::State::waiting) make_ready(thread);
+        }))
+      wait_as(Thread::State::waiting);
+    Thread& watcher = *threads[kLast / 16];
+    std::erase_if(watcher.watches,
+                  [&](const Watch& each) { return each.address == begin + kLast; });
+    read(watcher, parts[0], detail::Loading::relaxed);
+    read(thread, parts[1], detail::Loading::relaxed);
+    for (std::size_t i = 0; i < kLine; i += 16)
+      std::memcpy(threads[i / 16]->line_part, &line[i], 16);
+  });
 }
 
 std::byte* Machine::word_to_change(std::uintptr_t at, unsigned bytes) {

@@ -91,6 +91,26 @@ void store_vector(void* to, const void* value, Storing how) {
   store_bytes(to, value, kHalf, how == Storing::release ? Storing::relaxed : how);
 }
 
+void store_line(void* to, const void* part) {
+  if (!Machine::machine_of_me().options().whole_lines) {
+    // Where stores come in order, the last part of a line comes first all the same.
+    constexpr unsigned kLateNs = 10'000;
+    const bool is_last = reinterpret_cast<std::uintptr_t>(to) % 128 == 112;
+    if (Machine::machine_of_me().is_timed() && !is_last) {
+      stop_watching();  // a sleep would wait for what is watched
+      sleep_ns(kLateNs);
+    }
+    return store_bytes(to, part, 16, Storing::relaxed);
+  }
+  Machine::machine_of_me().store_lines(to, part);
+}
+void load_line(void* part, const void* from) {
+  const LoadPart alone{part, from, 16};
+  if (!Machine::machine_of_me().options().whole_lines)
+    return load_bytes(&alone, 1, Loading::relaxed);
+  Machine::machine_of_me().load_lines(part, from);
+}
+
 void add(void* to, std::uint64_t value, unsigned bytes, Ordering order) {
   if (order == Ordering::release) Machine::machine_of_me().fence(false);
   Machine::machine_of_me().store(reinterpret_cast<std::uintptr_t>(to),

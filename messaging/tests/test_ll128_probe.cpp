@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "base/log.hpp"
+#include "comm/ll128_probe.hpp"
 #include "driver/fault_injection.hpp"
 #include "group.hpp"
-#include "messaging/ll128_probe.hpp"
 #include "support/driver_extras.hpp"
 
 namespace polypath::test {

@@ -443,7 +443,6 @@ TEST_F(QueueApi, CpuCallsAfterAbort_ReturnItsReason) {
 
 /// Stores of simulated GPUs come in no order.
 TEST_F(QueueApi, LinesAreRefusedWhereTheyComeTorn) {
-  if (!is_functional()) GTEST_SKIP() << "in virtual time stores come in order";
   polypath_queue_options options = options_of(120, 1024, 256, POLYPATH_QUEUE_SPSC);
   options.layout = POLYPATH_PROTOCOL_LL128;
   std::array<polypath_queue*, kRanks> queues{};

@@ -23,16 +23,19 @@ from .errors import NotSupported, PolypathError
 from .interrupts import interrupt_later
 from .rank_launcher import lines_of_launched
 
-ALGORITHMS = ("cells", "flat", "pairwise", "host-trees", "mixed", "hierarchical", "ring")
+ALGORITHMS = ("cells", "lines", "flat", "pairwise", "host-trees", "mixed", "hierarchical", "ring")
 """By which names plans, rows and options call them."""
 
 MEASURED = {
     "kernels": "kernels",
-    **{name: name for name in ("pairwise", "hierarchical", "published", "ring", "host-trees")},
+    **{
+        name: name
+        for name in ("lines", "pairwise", "hierarchical", "published", "ring", "host-trees")
+    },
     "mixed": "host",
 }
-"""What a benchmark can ask for, with its name in lab.h: algorithms; ``kernels``, cells or flat, as
-the size has it; ``published``, hierarchical with one leader an island and eight chunks."""
+"""What a benchmark can ask for, with its name in lab.h: algorithms; ``kernels``, cells, lines or
+flat, as the size has it; ``published``, hierarchical with one leader an island and eight chunks."""
 
 
 @dataclass(frozen=True)

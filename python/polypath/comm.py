@@ -480,13 +480,13 @@ class Communicator(WarnsUnlessClosed):
         self._collective("polypath_all_to_all", send, recv, type, count, parts, [], stream)
 
     def report(self) -> dict[str, Any]:
-        """How many of this rank's collectives went how: ``{"cells", "channels", "copies",
-        "pairwise", "hierarchical", "ring", "host_trees", "mixed", "changed_by_load", "uneven",
-        "sum_order", "scratch_bytes"}``; ``"changed_by_load"`` counts calls by another algorithm
-        that would be mixed on an idle node, ``"uneven"`` those of parts of different lengths, which
-        are counted by their way as well. Puts are in ``"puts": {"kernel", "copies"}``: by the
-        kernel for small ones, and by copies. Of several nodes also ``"nodes": {"network", "calls",
-        "chunks", "sent_bytes"}``."""
+        """How many of this rank's collectives went how: ``{"cells", "lines", "channels",
+        "copies", "pairwise", "hierarchical", "ring", "host_trees", "mixed", "changed_by_load",
+        "uneven", "sum_order", "scratch_bytes"}``; ``"changed_by_load"`` counts calls by another
+        algorithm that would be mixed on an idle node, ``"uneven"`` those of parts of different
+        lengths, which are counted by their way as well. Puts are in ``"puts": {"kernel",
+        "copies"}``: by the kernel for small ones, and by copies. Of several nodes also ``"nodes":
+        {"network", "calls", "chunks", "sent_bytes"}``."""
         result: dict[str, Any] = _api.call_json("polypath_comm_report", self._open())
         return result
 

@@ -59,9 +59,11 @@ std::unique_ptr<Devices> Driver::make_devices() {
 std::unique_ptr<KernelRunner> Driver::make_kernel_runner() {
   const KernelEnvironment environment{node, mutex, memory_, contexts_, pools_, counters};
   if (mode.is_functional)
-    return std::make_unique<ThreadedKernels>(environment, mode.seed, mode.folds_blocks);
+    return std::make_unique<ThreadedKernels>(environment, mode.seed, mode.folds_blocks,
+                                             mode.has_whole_lines);
   return std::make_unique<VirtualKernels>(environment, routing_,
-                                          static_cast<VirtualDevices&>(*devices_).timeline());
+                                          static_cast<VirtualDevices&>(*devices_).timeline(),
+                                          mode.has_whole_lines);
 }
 
 }  // namespace polypath::sim

@@ -53,6 +53,7 @@ Mode read_mode() {
   mode.has_call_times = word("POLYPATH_SIM_CALL_TIMES", {"none", "real"}) == 1;
   mode.has_greedy_engines = word("POLYPATH_SIM_ENGINES", {"fair", "greedy"}) == 1;
   mode.seed = number<std::uint64_t>("POLYPATH_SIM_SEED", mode.seed, "0 to 2^64 - 1");
+  mode.has_whole_lines = word("POLYPATH_SIM_LINES", {"torn", "whole"}) == 1;
   mode.folds_blocks = word("POLYPATH_SIM_BLOCKS", {"whole", "folded"}) == 1;
   mode.timeout = std::chrono::seconds(
       number<std::uint32_t>("POLYPATH_SIM_TIMEOUT", 120, "0 to 2^32 - 1 seconds"));

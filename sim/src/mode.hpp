@@ -19,6 +19,10 @@ struct Mode {
   /// POLYPATH_SIM_BLOCKS, with a seed: `whole`, the default: all threads of each block run;
   /// `folded`: as few as the kernel's host build can do with, as in virtual time.
   bool folds_blocks = false;
+  /// POLYPATH_SIM_LINES: `torn`, the default: what a warp stores of 128 bytes in one instruction
+  /// comes in parts of 16 bytes, of which the last may come first; `whole`: it arrives at once, and
+  /// is loaded so, as on GPUs that were tried for it.
+  bool has_whole_lines = false;
   /// POLYPATH_SIM_ADDRESSES: `unique`, the default: no address is given out twice; `reused`: memory
   /// that is freed leaves its address to the next allocation of its size.
   bool reuses_addresses = false;

@@ -54,7 +54,10 @@ void ThreadedKernels::begin(std::shared_ptr<KernelRun> run) {
 }
 
 void ThreadedKernels::work() {
-  simt::Machine machine({.seed = seed_, .is_timed = false, .max_parts = seed_ == 0 ? 1U : 4U});
+  simt::Machine machine({.seed = seed_,
+                         .is_timed = false,
+                         .max_parts = seed_ == 0 ? 1U : 4U,
+                         .whole_lines = whole_lines_});
   Clock::time_point looked_at_time = Clock::now();
   Clock::time_point last_progress = looked_at_time;
   bool is_idle = false;

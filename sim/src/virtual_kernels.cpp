@@ -79,11 +79,11 @@ class VirtualMemorySystem : public KernelMemory {
 }  // namespace
 
 VirtualKernels::VirtualKernels(const KernelEnvironment& environment, const Routing& routing,
-                               Timeline& timeline)
+                               Timeline& timeline, bool whole_lines)
     : environment_(environment),
       routing_(routing),
       timeline_(timeline),
-      machine_({.seed = 1, .is_timed = true, .max_parts = 1}) {
+      machine_({.seed = 1, .is_timed = true, .max_parts = 1, .whole_lines = whole_lines}) {
   timeline.attach(*this);
 }
 

@@ -26,7 +26,8 @@ namespace polypath::sim {
 
 class VirtualKernels : public KernelRunner, public KernelTimeline {
  public:
-  VirtualKernels(const KernelEnvironment& environment, const Routing& routing, Timeline& timeline);
+  VirtualKernels(const KernelEnvironment& environment, const Routing& routing, Timeline& timeline,
+                 bool whole_lines);
 
   void begin(std::shared_ptr<KernelRun> run) override;
 

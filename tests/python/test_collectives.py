@@ -105,7 +105,7 @@ def everything(comm):
             pass
     refuse(comm, send, recv)
     counts = comm.report()
-    assert counts["cells"] + counts["channels"] == 6, counts
+    assert counts["cells"] + counts["lines"] + counts["channels"] == 6, counts
     return comm.rank
 
 assert on_all(ranks, everything) == [0, 1, 2, 3]
@@ -306,7 +306,7 @@ def test_the_benchmark_and_the_plan_have_one_set_of_names(polypath, tmp_path):
         ("bench allreduce --algorithm host", "; mixed is meant"),
         ("bench allreduce --against rign", "; did you mean ring?"),
         ("bench all_gather --op max", "; all_gather combines nothing"),
-        ("plan allreduce 1M --algorithm kernels", "; cells or flat is meant"),
+        ("plan allreduce 1M --algorithm kernels", "; cells, lines or flat is meant"),
         ("plan allreduce 1M --algorithm published", "; --compare shows it"),
     ],
 )

@@ -94,7 +94,7 @@ def test_a_plan_follows_it_and_says_so(polypath, tmp_path, tuned_profile):
         )
     )
     text = succeeded(polypath("plan", "allreduce", "1M", *NODE, POLYPATH_PROFILE=file.name))
-    assert "flat: tuned: 40.0 us measured at 1048576 bytes, against 50.0 us by flat" in text
+    assert "flat: tuned: 40.0 us measured at 1048576 bytes, against 50.0 us by lines" in text
     assert "one kernel a rank, one stage, 3 blocks" in text
     assert "edited" in succeeded(
         polypath("tune", "collectives", "--show", *NODE, "--profile", file.name)

@@ -392,8 +392,8 @@ POLYPATH_API polypath_status polypath_comm_spread(polypath_comm* comm, const voi
                                                   size_t bytes, int root, void* stream);
 
 /* Not collective. How this rank's collectives and puts went, zeros before the first: {"cells",
- * "channels", "copies", ...: calls, "uneven": how many of them had uneven parts, "sum_order":
- * "rank" or "tree", "scratch_bytes", "puts": {"kernel", "copies"}, "spreads":
+ * "lines", "channels", "copies", ...: calls, "uneven": how many of them had uneven parts,
+ * "sum_order": "rank" or "tree", "scratch_bytes", "puts": {"kernel", "copies"}, "spreads":
  * {"calls", "native", "pieces"}}, whose pieces are collectives of their own; of several nodes also
  * {"nodes": {"network", "calls", "chunks", "sent_bytes"}}, and the others count what these calls
  * are made of inside the node. For polypath_free_string(). */

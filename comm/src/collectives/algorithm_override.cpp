@@ -6,10 +6,10 @@
 namespace polypath {
 namespace {
 
-constexpr std::array kChoices{AlgorithmOverride::planned,   AlgorithmOverride::kernels,
-                              AlgorithmOverride::pairwise,  AlgorithmOverride::hierarchical,
-                              AlgorithmOverride::published, AlgorithmOverride::ring,
-                              AlgorithmOverride::host,      AlgorithmOverride::host_trees};
+constexpr std::array kChoices{
+    AlgorithmOverride::planned,  AlgorithmOverride::kernels,      AlgorithmOverride::lines,
+    AlgorithmOverride::pairwise, AlgorithmOverride::hierarchical, AlgorithmOverride::published,
+    AlgorithmOverride::ring,     AlgorithmOverride::host,         AlgorithmOverride::host_trees};
 
 }  // namespace
 
@@ -17,6 +17,7 @@ std::string_view to_string(AlgorithmOverride choice) noexcept {
   switch (choice) {
     case AlgorithmOverride::planned: return "planned";
     case AlgorithmOverride::kernels: return "kernels";
+    case AlgorithmOverride::lines: return "lines";
     case AlgorithmOverride::pairwise: return "pairwise";
     case AlgorithmOverride::hierarchical: return "hierarchical";
     case AlgorithmOverride::published: return "published";
@@ -24,6 +25,7 @@ std::string_view to_string(AlgorithmOverride choice) noexcept {
     case AlgorithmOverride::host: return "host";
     case AlgorithmOverride::host_trees: return "host-trees";
     case AlgorithmOverride::tried: return "tried";
+    case AlgorithmOverride::uneven: return "uneven";
   }
   return "?";
 }

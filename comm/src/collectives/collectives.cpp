@@ -12,10 +12,13 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/units.hpp"
 #include "collectives/call_arguments.hpp"
 #include "collectives/call_match.hpp"
+#include "collectives/plan/kernel_cost.hpp"
 #include "collectives/plan/tuned_plan.hpp"
+#include "comm/ll128_probe.hpp"
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
 #include "driver/resources.hpp"
@@ -46,6 +49,15 @@ constexpr std::uint64_t kAnyCopyScratch = 128 * kMiB;
 /// The paper's streams for large messages; of more than 64 MiB we make more, for the scratch.
 constexpr std::uint64_t kPublishedChunks = 8;
 constexpr std::uint64_t kMaxPublishedChunk = 8 * kMiB;
+
+/// Messages that plans are asked about, to see whether any goes by lines; bytes.
+constexpr std::uint64_t kLineSizes[] = {256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB};
+
+KernelFamily family_of(Algorithm algorithm) {
+  if (algorithm == Algorithm::cells) return KernelFamily::cells;
+  if (algorithm == Algorithm::lines) return KernelFamily::lines;
+  return KernelFamily::channels;
+}
 
 /// A choice that cannot be carried out, on any rank.
 struct RefusedChoice : InvalidArgument {
@@ -123,6 +135,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   scratch_ = comm_.alloc(polypath::scratch_bytes(shape_), SymmetricUse::direct);
   waits_ = comm_.register_waits(
       1, [](const wait_error& status, std::uint32_t) { return mismatch_text(status); });
+  if (is_first || options_.reserved_sms == 0) prepare_lines();
   // Where communicators share a GPU, those after the first have few blocks, and are many: pinned
   // memory and scratch next to the kernels are the first one's.
   if (is_first || options_.reserved_sms == 0 || options_.copies) prepare_copies();
@@ -199,11 +212,14 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
   options.scratch_bytes =
       runner_ ? std::min(kCopyScratch, runner_->scratch_bytes()) : kMixedScratch;
   options.host_bytes = runner_ ? runner_->host_bytes() : kMixedHost;
+  options.lines = static_cast<bool>(lines_);
   options.table = copy_costs_.get();
   switch (choice) {
     case AlgorithmOverride::planned:
     case AlgorithmOverride::tried: break;
     case AlgorithmOverride::kernels: options.copies = false; break;
+    case AlgorithmOverride::uneven: options.copies = options.lines = false; break;
+    case AlgorithmOverride::lines: options.algorithm = Algorithm::lines; break;
     case AlgorithmOverride::pairwise: options.algorithm = Algorithm::pairwise; break;
     case AlgorithmOverride::published:
       options.lanes = 1;
@@ -217,6 +233,32 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
     case AlgorithmOverride::host_trees: options.algorithm = Algorithm::host_trees; break;
   }
   return options;
+}
+
+void Collectives::prepare_lines() {
+  const auto goes_by_lines = [&](std::uint64_t bytes) {
+    const CollectiveRequest request = request_of({.count = bytes / size_of(DataType::float32)});
+    CollectiveOptions options = options_of(request, AlgorithmOverride::kernels);
+    options.lines = true;
+    options.explain = false;
+    return make_plan(request, options, AlgorithmOverride::planned).algorithm == Algorithm::lines;
+  };
+  if (std::ranges::none_of(kLineSizes, goes_by_lines)) return;
+  std::vector<std::pair<int, int>> paths;
+  for (int from = 0; from < comm_.size(); ++from)
+    for (int to = 0; to < comm_.size(); ++to)
+      if (from != to) paths.emplace_back(from, to);
+  ScratchShape shape = shape_;
+  const std::uint64_t rows = (max_line_piece(comm_.size()) + kLineRowData - 1) / kLineRowData;
+  shape.line_bytes = static_cast<std::uint32_t>(rows * kLineRowBytes);
+  try {  // what one rank cannot, none does
+    probe_ll128(comm_, paths, /*collective=*/true);
+    lines_ = comm_.alloc(line_memory_bytes(shape), SymmetricUse::direct);
+    shape_ = shape;
+  } catch (const Error& error) {
+    comm_.check();
+    log_info("collectives go without lines: {}", error.what());
+  }
 }
 
 void Collectives::prepare_copies() {
@@ -248,10 +290,11 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
   const CollectiveRequest request = request_of(call);
   const bool is_free = choice == AlgorithmOverride::planned ||
                        choice == AlgorithmOverride::kernels || choice == AlgorithmOverride::tried;
+  const bool needs_copies = !is_free && choice != AlgorithmOverride::lines;
   CollectiveOptions options = options_of(request, choice);
   options.explain = explain;
   if (runner_ == nullptr) {
-    if (!is_free)
+    if (needs_copies)
       throw InvalidArgument(
           fmt::format("rank {}: {} runs by copies, and no scratch was taken for them", comm_.rank(),
                       to_string(choice)));
@@ -291,18 +334,25 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
   return launch;
 }
 
+bool Collectives::has_room(Algorithm algorithm, const CollectiveRequest& request,
+                           int stages) const {
+  if (algorithm == Algorithm::cells)
+    return request.count <= max_by_cells(shape_, request.op, request.type, stages);
+  if (algorithm == Algorithm::lines)
+    return request.count <= max_by_lines(shape_, request.op, request.type, stages);
+  return true;
+}
+
 void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request, bool explain) const {
   KernelPlan kernel = launch.plan.kernel.value_or(KernelPlan{1, kSlotBytes, 1});
-  if (launch.plan.algorithm == Algorithm::cells &&
-      request.count > max_by_cells(shape_, request.op, request.type, kernel.stages)) {
+  if (!has_room(launch.plan.algorithm, request, kernel.stages)) {
     CollectiveOptions options = options_of(request, AlgorithmOverride::kernels);
     options.algorithm = Algorithm::flat;  // more than the scratch holds
     options.explain = explain;
     launch.plan = plan_collective(basis_.node, request, options);
     kernel = launch.plan.kernel.value();
   }
-  launch.family =
-      launch.plan.algorithm == Algorithm::cells ? KernelFamily::cells : KernelFamily::channels;
+  launch.family = family_of(launch.plan.algorithm);
   launch.blocks = static_cast<unsigned>(std::clamp(kernel.blocks, 1, grant_->blocks()));
 
   CollectiveArgs& args = launch.args = first_args();
@@ -326,6 +376,8 @@ CollectiveArgs Collectives::first_args() const {
   args.calls = waits_;
   for (int rank = 0; rank < comm_.size() && scratch_; ++rank)
     args.scratch[rank] = std::bit_cast<unsigned char*>(scratch_.address(rank));
+  for (int rank = 0; rank < comm_.size() && lines_; ++rank)
+    args.lines[rank] = std::bit_cast<unsigned char*>(lines_.address(rank));
   return args;
 }
 
@@ -432,8 +484,7 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, AlgorithmOver
   ++number_;
   if (call.count == 0) return;
   try {
-    // Schedules of copies have even parts.
-    run_alone(call, stream, call.parts ? AlgorithmOverride::kernels : choice);
+    run_alone(call, stream, call.parts ? AlgorithmOverride::uneven : choice);
     --skipped_;
   } catch (const RefusedChoice&) {
     throw;
@@ -515,6 +566,7 @@ void Collectives::issue(const Launch& launch, const CollectiveCall& call, CUstre
 void Collectives::count(const Launch& launch) {
   switch (launch.plan.algorithm) {
     case Algorithm::cells: ++counts_.cells; break;
+    case Algorithm::lines: ++counts_.lines; break;
     case Algorithm::none:
     case Algorithm::flat: ++counts_.channels; break;
     case Algorithm::pairwise: ++counts_.pairwise; break;

@@ -60,6 +60,7 @@ struct RefusedBuffers : InvalidArgument {
 enum class AlgorithmOverride : std::uint8_t {
   planned,  ///< what is predicted to end first
   kernels,  ///< of those that run by kernels
+  lines,
   pairwise,
   hierarchical,
   published,  ///< hierarchical with one leader an island and eight chunks (IEEE Micro 2021)
@@ -67,6 +68,7 @@ enum class AlgorithmOverride : std::uint8_t {
   host,        ///< flat, and part of the sums through host memory (Algorithm::mixed)
   host_trees,  ///< all through host memory, by copies
   tried,       ///< what a tuner tries (Collectives::set_trial_variant)
+  uneven,      ///< of those whose kernels take parts of different lengths
 };
 std::string_view to_string(AlgorithmOverride choice) noexcept;
 /// Throws InvalidArgument, which lists what there is.
@@ -97,6 +99,7 @@ struct CollectivesOptions {
 /// How calls went, since the beginning.
 struct CollectiveCounts {
   std::uint64_t cells = 0;
+  std::uint64_t lines = 0;
   std::uint64_t channels = 0;
   std::uint64_t copies = 0;  ///< of a single rank
   // Schedules of copies.
@@ -171,7 +174,7 @@ class Collectives {
   }
   /// Bytes of each rank's GPU that are taken for as long as this exists.
   [[nodiscard]] std::uint64_t scratch_bytes() const noexcept {
-    return scratch_.bytes() + (runner_ ? runner_->scratch_bytes() : 0);
+    return scratch_.bytes() + lines_.bytes() + (runner_ ? runner_->scratch_bytes() : 0);
   }
 
  private:
@@ -215,12 +218,17 @@ class Collectives {
   [[nodiscard]] CollectivePlan make_plan(const CollectiveRequest& request,
                                          const CollectiveOptions& options,
                                          AlgorithmOverride choice) const;
+  /// Tries the paths for lines, and takes memory for them, where a plan would use them. What fails
+  /// leaves lines out, on all ranks.
+  void prepare_lines();
   /// Takes what plans need that would run an allreduce of some size by copies.
   void prepare_copies();
   void issue(const Launch& launch, const CollectiveCall& call, CUstream stream,
              std::uint64_t capture);
   void launch_kernel(const Launch& launch, const CollectiveCall& call, CUstream stream,
                      bool is_captured) const;
+  [[nodiscard]] bool has_room(Algorithm algorithm, const CollectiveRequest& request,
+                              int stages) const;
   void set_kernel(Launch& launch, const CollectiveRequest& request, bool explain) const;
   /// Lets the ranks compare a call that runs by copies.
   void launch_meeting(const Launch& launch, const CollectiveCall& call, CUstream stream,
@@ -245,6 +253,7 @@ class Collectives {
   std::unique_ptr<BlockReservation> grant_;
   ScratchShape shape_{};
   SymmetricMemory scratch_;
+  SymmetricMemory lines_;                      // none: nothing goes by lines
   std::unique_ptr<ScheduleRunner> runner_;     // null: kernels alone
   std::shared_ptr<CopyCostTable> copy_costs_;  // null: kernels alone
   std::optional<HostLinkLevels> levels_;       // none: plans assume an idle node

@@ -219,6 +219,7 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
                                          : CommSpreadCounts{};
     nlohmann::json report{
         {"cells", counts.cells},
+        {"lines", counts.lines},
         {"channels", counts.channels},
         {"copies", counts.copies},
         {"pairwise", counts.pairwise},

@@ -36,12 +36,14 @@ KernelModules::KernelModules(const CudaDriver& driver, CUcontext context, Kernel
   for (std::size_t type = 0; type < kTypes; ++type) {
     const auto the_type = static_cast<DataType>(type);
     load_function(sums_[type], sum_kernel(the_type, form.order));
-    for (const KernelFamily family : {KernelFamily::cells, KernelFamily::channels})
+    for (const KernelFamily family : kKernelFamilies)
       for (std::size_t op = 0; op < kOps; ++op) {
         const auto the_op = static_cast<CollectiveOp>(op);
         if (form.is_uneven && !may_be_uneven(the_op)) continue;
+        const CollectiveKernel kernel = collective_kernel(family, the_op, the_type, form);
+        if (kernel.name == nullptr) continue;
         CUfunction& function = functions_[index(family, the_op, the_type)];
-        load_function(function, collective_kernel(family, the_op, the_type, form));
+        load_function(function, kernel);
         int of_this = 1;
         if (driver.occupancy_max_active_blocks != nullptr)
           POLYPATH_CHECK(driver,

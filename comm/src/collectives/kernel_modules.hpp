@@ -36,7 +36,7 @@ class KernelModules {
   }
 
  private:
-  static constexpr std::size_t kFamilies = 2;
+  static constexpr std::size_t kFamilies = kKernelFamilies.size();
   static constexpr std::size_t kOps = 6;
   static constexpr std::size_t kTypes = 10;
 

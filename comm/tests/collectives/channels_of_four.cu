@@ -1,5 +1,5 @@
-// The kernels by channels of up to four ranks, for a test of what they keep in local memory
-// (check_spills.cmake).
+// The kernels by channels of up to four ranks, and by lines, for a test of what they keep in local
+// memory (check_spills.cmake).
 #include "collectives/kernels/collective_kernels.cuh"
 
 namespace polypath {
@@ -20,4 +20,12 @@ SIMT_KERNEL(polypath_four_float32, polypath::kCollectiveThreads,
 SIMT_KERNEL(polypath_four_float16, polypath::kCollectiveThreads,
             POLYPATH_PARAMETER polypath::CollectiveArgs args) {
   polypath::run_four<polypath::simt::float16>(args);
+}
+SIMT_KERNEL(polypath_lines_of_float32, polypath::kCollectiveThreads,
+            POLYPATH_PARAMETER polypath::CollectiveArgs args) {
+  polypath::lines::run<float>(args);
+}
+SIMT_KERNEL(polypath_lines_of_float16, polypath::kCollectiveThreads,
+            POLYPATH_PARAMETER polypath::CollectiveArgs args) {
+  polypath::lines::run<polypath::simt::float16>(args);
 }

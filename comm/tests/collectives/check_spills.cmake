@@ -1,4 +1,5 @@
-# Bytes of registers that ptxas keeps in local memory in the kernels by channels of up to four ranks: a limit.
+# Bytes of registers that ptxas keeps in local memory in the kernels by channels of up to four ranks, and by
+# lines, which have none: a limit.
 # cmake -DNVCC=... -DCXX=... -DINCLUDES='-I...|-I...' -DOUT=... -P check_spills.cmake
 # Of the bytes, none are in the loops of sums (nvdisasm); what a change adds there shows here at once.
 set(limit 1200) # stores and loads; 644 with nvcc 13.0, 3540 with avg in the loop of sums and called functions

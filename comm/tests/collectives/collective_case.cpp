@@ -201,10 +201,10 @@ std::string CollectiveCase::text() const {
   const auto number = [](std::uint64_t value) { return std::to_string(value); };
   return std::string(to_string(op)) + " of " + number(count) + " " + std::string(to_string(type)) +
          (combines(op) ? " " + std::string(to_string(reduction)) : "") + ", " + number(ranks) +
-         " ranks, root " + number(root) +
-         (family == KernelFamily::cells
-              ? ", cells"
-              : ", channels, tiles of " + number(tile_bytes) + ", lag " + number(lag)) +
+         " ranks, root " + number(root) + ", " + to_string(family) +
+         (family == KernelFamily::channels
+              ? ", tiles of " + number(tile_bytes) + ", lag " + number(lag)
+              : "") +
          ", " + number(static_cast<std::uint64_t>(stages)) + " stages, " + number(blocks) +
          " blocks" + name_of(placement) + ", shifted by " + number(in_shift) + " and " +
          number(out_shift) + (order == SumOrder::tree ? ", as a tree" : "") + parts_text();
@@ -224,7 +224,10 @@ CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint6
                             CollectiveOp::all_gather, CollectiveOp::broadcast,
                             CollectiveOp::reduce,     CollectiveOp::all_to_all};
   CollectiveCase what;
-  what.family = random() % 2 == 0 ? KernelFamily::cells : KernelFamily::channels;
+  what.family = random() % 2 == 0       ? KernelFamily::channels
+                : shape.line_bytes == 0 ? KernelFamily::cells
+                : random() % 2 == 0     ? KernelFamily::cells
+                                        : KernelFamily::lines;
   what.op = one_of(random, kOps);
   what.type = static_cast<DataType>(random() % 10);
   what.reduction = static_cast<Operator>(random() % 5);
@@ -232,8 +235,8 @@ CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint6
   what.root = static_cast<std::uint32_t>(random() % shape.ranks);
   what.stages = random() % 2 == 0 ? 1 : 2;
   what.blocks = static_cast<std::uint32_t>(
-      1 + random() % (what.family == KernelFamily::cells ? max_blocks
-                                                         : std::min(max_blocks, shape.channels)));
+      1 + random() % (what.family == KernelFamily::channels ? std::min(max_blocks, shape.channels)
+                                                            : max_blocks));
   what.tile_bytes = static_cast<std::uint32_t>(
       kScratchGranule * (1 + random() % (shape.slot_bytes / kScratchGranule)));
   what.lag = static_cast<std::uint32_t>(2 + random() % (shape.slots - 3));
@@ -241,6 +244,8 @@ CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint6
   std::uint64_t most = max_bytes / size_of(what.type);
   if (what.family == KernelFamily::cells)
     most = std::min(most, max_by_cells(shape, what.op, what.type, what.stages));
+  if (what.family == KernelFamily::lines)
+    most = std::min(most, max_by_lines(shape, what.op, what.type, what.stages));
   what.count = 1;
   const std::uint64_t parts = std::max(what.in_bytes(), what.out_bytes()) / size_of(what.type);
   most = std::max<std::uint64_t>(most / parts, 1);
@@ -270,6 +275,12 @@ void make_uneven(Random& random, CollectiveCase& what) {
   for (std::uint64_t& part : what.parts)
     part = random() % 4 == 0 ? 0 : random() % 4 == 0 ? most : random() % (most + 1);
   what.count = *std::ranges::max_element(what.parts);
+}
+
+void take_other_family(const ScratchShape& shape, CollectiveCase& what) {
+  if (collective_kernel(what.family, what.op, what.type, what.form()).name != nullptr) return;
+  what.family = KernelFamily::channels;
+  what.blocks = std::min(what.blocks, shape.channels);
 }
 
 Bytes random_input(Random& random, const CollectiveCase& what, std::uint32_t rank) {
@@ -390,7 +401,7 @@ UnevenArgs args_of(const CollectiveCase& what, const ScratchShape& shape, std::u
   args.count = what.count;
   args.shape = shape;
   args.mark = call_mark(what.op, what.type, what.reduction, what.root, what.count,
-                        hash_with(what.blocks << 1 | (what.family == KernelFamily::cells ? 1 : 0),
+                        hash_with(what.blocks << 2 | static_cast<std::uint32_t>(what.family),
                                   std::uint64_t{what.tile_bytes} << 32 | args.stages));
   return args;
 }

@@ -73,6 +73,10 @@ CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint6
 /// empty.
 void make_uneven(Random& random, CollectiveCase& what);
 
+/// Lines are for even parts, and for sums in rank order: what they have no kernel for goes by
+/// channels.
+void take_other_family(const ScratchShape& shape, CollectiveCase& what);
+
 /// What rank `rank` sends: no NaN among them, and values whose order of summation matters.
 Bytes random_input(Random& random, const CollectiveCase& what, std::uint32_t rank = 0);
 

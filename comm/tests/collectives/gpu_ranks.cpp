@@ -24,7 +24,7 @@ GpuRank::GpuRank(const CudaDriver& driver, std::uint32_t rank) : driver_(driver)
 /// All, before any is launched: loading one may wait for kernels that run.
 void GpuRank::load_kernels() {
   std::map<const unsigned char*, CUmodule> modules;
-  for (const KernelFamily family : {KernelFamily::cells, KernelFamily::channels})
+  for (const KernelFamily family : kKernelFamilies)
     for (const CollectiveOp op : {CollectiveOp::allreduce, CollectiveOp::all_gather})
       for (const SumOrder order : {SumOrder::rank, SumOrder::tree})
         for (const bool is_uneven : {false, true})
@@ -71,14 +71,17 @@ GpuRanks::GpuRanks(const CudaDriver& driver, const ScratchShape& shape) : shape_
     for (const auto& other : ranks_)
       if (other != rank) POLYPATH_CHECK(driver, ctx_enable_peer_access(other->context_, 0));
     scratch_.push_back(rank->alloc(scratch_bytes(shape_)));
+    if (shape_.line_bytes != 0) lines_.push_back(rank->alloc(line_memory_bytes(shape_)));
   }
 }
 
 void GpuRanks::complete(CollectiveArgs& args, CUdeviceptr in, CUdeviceptr out) const {
   args.in = reinterpret_cast<const void*>(in);
   args.out = reinterpret_cast<void*>(out);
-  for (std::uint32_t rank = 0; rank < size(); ++rank)
+  for (std::uint32_t rank = 0; rank < size(); ++rank) {
     args.scratch[rank] = reinterpret_cast<unsigned char*>(scratch_[rank]);
+    if (!lines_.empty()) args.lines[rank] = reinterpret_cast<unsigned char*>(lines_[rank]);
+  }
   const GpuRank& rank = *ranks_[args.rank];
   args.wait_ctx = {rank.abort_word_, 5'000'000'000, rank.status_, rank.reports_, 1};
 }

@@ -68,6 +68,7 @@ class GpuRanks {
   ScratchShape shape_;
   std::vector<std::unique_ptr<GpuRank>> ranks_;
   std::vector<CUdeviceptr> scratch_;
+  std::vector<CUdeviceptr> lines_;
 };
 
 }  // namespace polypath::test

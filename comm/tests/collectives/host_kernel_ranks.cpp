@@ -25,15 +25,20 @@ struct HostKernelRanks::Calls {
 };
 
 HostKernelRanks::HostKernelRanks(const ScratchShape& shape) : shape_(shape), ranks_(shape.ranks) {
-  for (Rank& rank : ranks_) rank.scratch.resize(scratch_bytes(shape) / sizeof(Line));
+  for (Rank& rank : ranks_) {
+    rank.scratch.resize(scratch_bytes(shape) / sizeof(Line));
+    rank.lines.resize(1 + line_memory_bytes(shape) / sizeof(Line));
+  }
 }
 
 void HostKernelRanks::add_memory(Calls& calls) const {
   calls.launches.resize(ranks_.size());
   calls.options.access = look_;
+  calls.options.whole_lines = has_whole_lines_;
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank)
-    calls.options.memory.push_back({const_cast<Line*>(ranks_[rank].scratch.data()),
-                                    scratch_bytes(shape_), static_cast<int>(rank)});
+    for (const std::vector<Line>* const memory : {&ranks_[rank].scratch, &ranks_[rank].lines})
+      calls.options.memory.push_back({const_cast<Line*>(memory->data()),
+                                      memory->size() * sizeof(Line), static_cast<int>(rank)});
 }
 
 simt::Launch HostKernelRanks::launch_of(const CollectiveCase& what, std::uint32_t rank,
@@ -43,8 +48,10 @@ simt::Launch HostKernelRanks::launch_of(const CollectiveCase& what, std::uint32_
   args.mark.what ^= flipped;
   args.in = memory + image.in_at;
   args.out = memory + image.out_at;
-  for (std::uint32_t peer = 0; peer < ranks_.size(); ++peer)
+  for (std::uint32_t peer = 0; peer < ranks_.size(); ++peer) {
     args.scratch[peer] = reinterpret_cast<unsigned char*>(ranks_[peer].scratch.data());
+    args.lines[peer] = reinterpret_cast<unsigned char*>(ranks_[peer].lines.data());
+  }
   args.wait_ctx = {&ranks_[rank].abort_flag, 1'000'000'000, &ranks_[rank].status,
                    &ranks_[rank].reports, 7};
   if (const char* wrong = validate_args(what.family, args, what.blocks))

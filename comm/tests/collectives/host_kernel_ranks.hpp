@@ -34,6 +34,9 @@ class HostKernelRanks {
     look_ = std::move(look);
   }
 
+  /// From now on what a warp stores of a line comes in parts, as on paths that were not tried.
+  void tear_lines() { has_whole_lines_ = false; }
+
   /// Launches the calls one after another on each rank; `seed` decides everything else. Empty, or
   /// what was wrong: with the run, or with the memory of a rank afterwards.
   std::string run_row(const std::vector<CollectiveCase>& cases, std::uint64_t seed);
@@ -53,6 +56,7 @@ class HostKernelRanks {
   };
   struct Rank {
     std::vector<Line> scratch;
+    std::vector<Line> lines;
     wait_error status{};
     std::uint32_t abort_flag = 0;
     std::uint32_t reports = 0;
@@ -69,6 +73,7 @@ class HostKernelRanks {
 
   std::function<void(std::uintptr_t, std::size_t, bool)> look_;
   ScratchShape shape_;
+  bool has_whole_lines_ = true;
   std::vector<Rank> ranks_;
 };
 

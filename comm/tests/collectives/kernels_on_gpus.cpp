@@ -3,11 +3,14 @@
 // shape.
 //
 //   kernels_on_gpus [--gpus N] [--rows N] [--seed N] [--most BYTES] [--all] [--op allreduce|...]
-//                   [--driver LIBRARY] [--type float32|bfloat16] [--order rank|tree] [--uneven 1]
+//                   [--driver LIBRARY] [--type float32|bfloat16] [--factor N] [--order rank|tree]
+//                   [--uneven 1]
 //
-// --order: of sums. --uneven 1: reduce_scatter and all_gather by the kernels of uneven parts, whose
-// parts are as long as even ones: what these kernels cost.
+// --factor: from one size to the next, default 4. --order: of sums. --uneven 1: reduce_scatter and
+// all_gather by the kernels of uneven parts, whose parts are as long as even ones: what these
+// kernels cost.
 #include <algorithm>
+#include <array>
 #include <barrier>
 #include <chrono>
 #include <cstdio>
@@ -31,6 +34,7 @@ struct Options {
   std::uint64_t rows = 300;
   std::uint64_t seed = 1;
   std::uint64_t most = 256 * kMiB;
+  std::uint64_t factor = 4;
   bool all = false;  ///< print every shape, not the best of each kernel
   std::string op = "allreduce";
   DataType type = DataType::float32;
@@ -54,6 +58,7 @@ bool run_row(const CudaDriver& driver, GpuRanks& ranks, const std::vector<CUdevi
     const bool has_parts =
         what.op == CollectiveOp::reduce_scatter || what.op == CollectiveOp::all_gather;
     if (has_parts && random() % 2 == 0) make_uneven(random, what);
+    take_other_family(ranks.shape(), what);
     images.push_back(images_of(random, cases.back()));
     for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) {
       places[rank].push_back(ends[rank]);
@@ -223,6 +228,15 @@ std::vector<CollectiveCase> shapes_for(const CollectiveCase& base, const Scratch
         what.blocks = blocks;
         cases.push_back(what);
       }
+    what.family = KernelFamily::lines;
+    const bool has_lines =
+        collective_kernel(what.family, what.op, what.type, what.form()).name != nullptr;
+    if (has_lines && what.count <= max_by_lines(shape, what.op, what.type, stages))
+      for (const std::uint32_t blocks : {8, 16, 32, 64, 96, 112, 128}) {
+        if (bytes > 16 * kMiB && blocks < 64) continue;
+        what.blocks = blocks;
+        cases.push_back(what);
+      }
     what.family = KernelFamily::channels;
     if (staged && stages == 1 && bytes > 4 * kMiB && base.ranks > 2) continue;
     for (const std::uint32_t blocks : {8, 16, 32, 64, 96, 128})
@@ -259,7 +273,7 @@ bool print_times(const CudaDriver& driver, GpuRanks& ranks, const Options& optio
   std::printf("%10s %-8s %6s %6s %7s %3s %10s %9s  %s\n", "bytes", "kernel", "stages", "blocks",
               "tile", "lag", "us", "bus GB/s", "exact");
   bool exact = true;
-  for (std::uint64_t bytes = 4 * kKiB; bytes <= options.most; bytes *= 4) {
+  for (std::uint64_t bytes = 4 * kKiB; bytes <= options.most; bytes *= options.factor) {
     base.count = count_for(bytes);
     if (options.uneven && many && op != CollectiveOp::all_to_all)
       base.parts.assign(base.ranks, base.count);
@@ -268,17 +282,16 @@ bool print_times(const CudaDriver& driver, GpuRanks& ranks, const Options& optio
     for (const CollectiveCase& what : shapes_for(base, ranks.shape()))
       times.push_back(timer.time(what));
     std::ranges::stable_sort(times, {}, &Timed::us);
-    std::size_t cells = 0;
-    std::size_t channels = 0;
+    std::array<std::size_t, kKernelFamilies.size()> printed{};
     for (const Timed& time : times) {
       exact = exact && time.exact;
-      std::size_t& printed = time.what.family == KernelFamily::cells ? cells : channels;
-      if (++printed > 6 && !options.all && time.exact) continue;
-      const bool is_cells = time.what.family == KernelFamily::cells;
+      const KernelFamily family = time.what.family;
+      if (++printed[static_cast<std::size_t>(family)] > 6 && !options.all && time.exact) continue;
+      const bool has_tiles = family == KernelFamily::channels;
       std::printf("%10llu %-8s %6d %6u %7u %3u %10.2f %9.1f  %s\n",
-                  static_cast<unsigned long long>(bytes), is_cells ? "cells" : "channels",
-                  time.what.stages, time.what.blocks, is_cells ? 0 : time.what.tile_bytes,
-                  is_cells ? 0 : time.what.lag, time.us, bus_bytes(time.what) / time.us / 1000.0,
+                  static_cast<unsigned long long>(bytes), to_string(family), time.what.stages,
+                  time.what.blocks, has_tiles ? time.what.tile_bytes : 0,
+                  has_tiles ? time.what.lag : 0, time.us, bus_bytes(time.what) / time.us / 1000.0,
                   time.exact ? "yes" : "NO");
     }
     std::fflush(stdout);
@@ -299,7 +312,7 @@ bool run(const Options& options) {
   bool right = true;
   if (options.rows > 0) {
     // Small rings and regions, so that they go round often.
-    GpuRanks ranks(*driver, {rank_count, 32, 4, 4096, 256 * 1024});
+    GpuRanks ranks(*driver, {rank_count, 32, 4, 4096, 256 * 1024, 256 * 1024});
     std::vector<CUdeviceptr> memory;
     for (std::uint32_t rank = 0; rank < ranks.size(); ++rank)
       memory.push_back(ranks[rank].alloc(64 * kMiB));
@@ -313,7 +326,7 @@ bool run(const Options& options) {
     right = wrong == 0;
   }
   if (options.op != "none" && right) {
-    GpuRanks ranks(*driver, {rank_count, 128, 8, 64 * 1024, 12 * 1024 * 1024});
+    GpuRanks ranks(*driver, {rank_count, 128, 8, 64 * kKiB, 12 * kMiB, 18 * kMiB});
     const std::pair<const char*, CollectiveOp> ops[] = {
         {"allreduce", CollectiveOp::allreduce},   {"reduce_scatter", CollectiveOp::reduce_scatter},
         {"all_gather", CollectiveOp::all_gather}, {"broadcast", CollectiveOp::broadcast},
@@ -343,6 +356,8 @@ Options parsed(int argc, char** argv) {
       options.rows = std::stoull(value);
     else if (name == "--seed")
       options.seed = std::stoull(value);
+    else if (name == "--factor")
+      options.factor = std::max(2ULL, std::stoull(value));
     else if (name == "--most")
       options.most = std::stoull(value);
     else if (name == "--op")

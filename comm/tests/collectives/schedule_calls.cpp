@@ -35,7 +35,9 @@ std::uint64_t calls_by(const CollectiveCounts& counts, AlgorithmOverride choice)
   switch (choice) {
     case AlgorithmOverride::planned:
     case AlgorithmOverride::tried: break;
-    case AlgorithmOverride::kernels: return counts.cells + counts.channels;
+    case AlgorithmOverride::kernels: return counts.cells + counts.lines + counts.channels;
+    case AlgorithmOverride::uneven: return counts.cells + counts.channels;
+    case AlgorithmOverride::lines: return counts.lines;
     case AlgorithmOverride::pairwise: return counts.pairwise;
     case AlgorithmOverride::hierarchical:
     case AlgorithmOverride::published: return counts.hierarchical;

@@ -91,8 +91,8 @@ RANK_PROGRAM(random_calls) {
     // Large ones, each communicator's first, now and then.
     if (row < players.size() || row % 16 == 0) {
       Player& player = players[row % players.size()];
-      // More than two ranks' cells hold goes by channels.
-      const std::uint64_t bytes = player.comm.size() == 2 ? 6'000'000 : 3'000'000;
+      // More than cells hold goes by channels.
+      constexpr std::uint64_t bytes = 6'000'000;
       if (!player.calls.empty())
         player.calls.front() = planned_call(alike, player.comm.size(), {bytes, bytes + 1'000'000});
     }
@@ -119,9 +119,9 @@ RANK_PROGRAM(random_calls) {
   }
   for (const Player& player : players) {
     const CollectiveCounts& counts = player.collectives.counts();
-    EXPECT_EQ(player.carried, counts.cells + counts.channels);
+    EXPECT_EQ(player.carried, counts.cells + counts.lines + counts.channels);
     EXPECT_GT(counts.cells, 0u);
-    EXPECT_GT(counts.channels, 0u);
+    EXPECT_GT(counts.lines + counts.channels, 0u);
     EXPECT_EQ(0u, counts.copies);
     EXPECT_GT(player.captured, 0);
   }
@@ -318,7 +318,7 @@ RANK_PROGRAM(mixed_calls) {
   }
   const CollectiveCounts& counts = collectives.counts();
   EXPECT_EQ(counts_by_way[0], counts.mixed);
-  EXPECT_EQ(counts_by_way[1], counts.cells + counts.channels);
+  EXPECT_EQ(counts_by_way[1], counts.cells + counts.lines + counts.channels);
   EXPECT_EQ(counts_by_way[2], counts.host_trees);
   comm->exchange({}, {});
 }

@@ -9,7 +9,7 @@ namespace polypath::test {
 namespace {
 
 /// Small rings and regions: they go round often.
-ScratchShape small(std::uint32_t ranks) { return {ranks, 4, 4, 1024, 8 * 1024}; }
+ScratchShape small(std::uint32_t ranks) { return {ranks, 4, 4, 1024, 8 * 1024, 8 * 1024}; }
 
 class HostKernelRows : public testing::TestWithParam<std::uint32_t> {};
 
@@ -33,7 +33,7 @@ TEST(HostKernelForms, EveryTypeAndOperatorIsExactInEveryForm) {
   for (int type = 0; type < 10; ++type)
     for (int reduction = 0; reduction < 5; ++reduction) {
       std::vector<CollectiveCase> cases;
-      for (const KernelFamily family : {KernelFamily::cells, KernelFamily::channels})
+      for (const KernelFamily family : kKernelFamilies)
         for (const int stages : {1, 2}) {
           CollectiveCase what;
           what.family = family;
@@ -55,9 +55,9 @@ TEST(HostKernelForms, CountsFromZeroToSeveralRows_AreRight) {
   for (const CollectiveOp op :
        {CollectiveOp::allreduce, CollectiveOp::reduce_scatter, CollectiveOp::all_gather,
         CollectiveOp::broadcast, CollectiveOp::reduce, CollectiveOp::all_to_all})
-    for (const KernelFamily family : {KernelFamily::cells, KernelFamily::channels}) {
+    for (const KernelFamily family : kKernelFamilies) {
       std::vector<CollectiveCase> cases;
-      for (const std::uint64_t count : {0, 1, 3, 4, 5, 95, 96, 97, 191, 193, 385}) {
+      for (const std::uint64_t count : {0, 1, 3, 4, 5, 95, 96, 97, 119, 120, 121, 191, 193, 385}) {
         CollectiveCase what;
         what.family = family;
         what.op = op;
@@ -88,6 +88,7 @@ TEST_P(HostKernelTrees, RandomRowsOfCallsAreCombinedAsTrees) {
       what.order = SumOrder::tree;
       what.type = static_cast<DataType>(random() % 4 == 0 ? random() % 10 : 6 + random() % 4);
       what.count /= 8;  // of what was drawn for another type or operation
+      take_other_family(ranks.shape(), what);
     }
     ASSERT_EQ("", ranks.run_row(cases, random())) << "row " << row;
   }
@@ -186,6 +187,7 @@ TEST_P(HostKernelUneven, RandomPartsLeaveEveryByteRight) {
       if (random() % 2 == 0) what.order = SumOrder::tree;
       what.count = std::min(what.count, max_by_cells(ranks.shape(), what.op, what.type, 1));
       make_uneven(random, what);
+      take_other_family(ranks.shape(), what);
     }
     ASSERT_EQ("", ranks.run_row(cases, random())) << "row " << row;
   }
@@ -293,7 +295,7 @@ TEST_P(KernelThatWaits, CallsThatDiffer_EndOnAllRanks) {
       {"family",
        [](CollectiveCase& what) {
          what.family =
-             what.family == KernelFamily::cells ? KernelFamily::channels : KernelFamily::cells;
+             what.family == KernelFamily::channels ? KernelFamily::cells : KernelFamily::channels;
        }},
   };
   for (const CollectiveOp op :
@@ -342,8 +344,7 @@ TEST(HostKernelForms, CallWithoutElements_OnlyComparesMarks) {
   expect_mismatch(std::vector<CollectiveCase>(3, what), 1U << 20);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, KernelThatWaits,
-                         testing::Values(KernelFamily::cells, KernelFamily::channels));
+INSTANTIATE_TEST_SUITE_P(Families, KernelThatWaits, testing::ValuesIn(kKernelFamilies));
 
 }  // namespace
 }  // namespace polypath::test

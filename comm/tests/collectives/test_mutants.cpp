@@ -22,6 +22,7 @@ constexpr KernelForm kUneven{SumOrder::rank, true};
 void PrintTo(const MutantCase& has_mutant, std::ostream* to) { *to << has_mutant.name; }
 
 constexpr KernelFamily kCells = KernelFamily::cells;
+constexpr KernelFamily kLines = KernelFamily::lines;
 constexpr KernelFamily kChannels = KernelFamily::channels;
 
 /// Calls that use every slot and cell again and again. Those with a root let ranks run ahead of
@@ -29,7 +30,7 @@ constexpr KernelFamily kChannels = KernelFamily::channels;
 /// one while another still looks for what it was sent.
 std::vector<CollectiveCase> row_for(KernelFamily family, int row, Random& random,
                                     KernelForm form = {}) {
-  const bool is_cells = family == kCells;
+  const bool is_cells = family != kChannels;  // or lines, which have the same rows
   const bool is_short = is_cells && row % 2 == 0;
   std::vector<CollectiveCase> cases;
   for (int call = 0; call < (is_short ? 40 : is_cells ? 12 : 5); ++call) {
@@ -44,7 +45,7 @@ std::vector<CollectiveCase> row_for(KernelFamily family, int row, Random& random
     what.root = static_cast<std::uint32_t>(random() % 4);
     what.stages = choice == 3 ? 2 : 1;
     what.count = is_short   ? 1 + random() % 2
-                 : is_cells ? 100 + random() % 200
+                 : is_cells ? (family == kLines ? 300 : 100) + random() % 200
                             : 1500 + random() % 500;
     what.blocks = is_short ? 1 : static_cast<std::uint32_t>(1 + random() % 3);
     what.tile_bytes = 512;
@@ -64,7 +65,7 @@ std::vector<CollectiveCase> row_for(KernelFamily family, int row, Random& random
 int first_wrong_row(KernelFamily family, int rows, KernelForm form = {}) {
   Random random(1);
   for (int row = 1; row <= rows; ++row) {
-    HostKernelRanks ranks({4, 3, 4, 512, 8 * 1024});
+    HostKernelRanks ranks({4, 3, 4, 512, 8 * 1024, 8 * 1024});
     for (int repeat = 0; repeat < 2; ++repeat)
       if (!ranks.run_row(row_for(family, row, random, form), random()).empty()) return row;
   }
@@ -104,7 +105,16 @@ INSTANTIATE_TEST_SUITE_P(
         MutantCase{Fault::flag_not_counted, "FlagNotCounted", kCells},
         MutantCase{Fault::half_a_pair_looked_at, "HalfAPairLookedAt", kCells},
         MutantCase{Fault::no_arrivals, "NoArrivals", kCells},
-        MutantCase{Fault::call_counted_too_early, "CallCountedTooEarly", kCells}),
+        MutantCase{Fault::call_counted_too_early, "CallCountedTooEarly", kCells},
+        MutantCase{Fault::own_part_first, "OwnPartFirstInLines", kLines},
+        MutantCase{Fault::halves_not_alternated, "HalvesNotAlternatedInLines", kLines},
+        MutantCase{Fault::flag_not_counted, "FlagNotCountedInLines", kLines},
+        MutantCase{Fault::no_arrivals, "NoArrivalsInLines", kLines},
+        MutantCase{Fault::call_counted_too_early, "CountedTooEarlyInLines", kLines},
+        MutantCase{Fault::line_flag_early, "LineFlagEarly", kLines},
+        MutantCase{Fault::older_flag_accepted, "OlderFlagAccepted", kLines},
+        MutantCase{Fault::data_before_flag, "DataBeforeFlag", kLines},
+        MutantCase{Fault::one_line_of_row_seen, "OneLineOfRowSeen", kLines}),
     [](const auto& param_info) { return std::string(param_info.param.name); });
 
 /// Whether ranks whose operators differ end with an error.
@@ -115,13 +125,13 @@ bool finds_other_operator(KernelFamily family) {
   what.count = 100;
   std::vector<CollectiveCase> by_rank(3, what);
   by_rank[2].reduction = Operator::max;
-  HostKernelRanks ranks({3, 3, 4, 1024, 8 * 1024});
+  HostKernelRanks ranks({3, 3, 4, 1024, 8 * 1024, 8 * 1024});
   EXPECT_EQ("", ranks.run_apart(by_rank, 0, 3));
   return ranks.status(0).reason == wait_error::mismatch;
 }
 
 TEST(MarkMutants, CallNotCompared_IsFound) {
-  for (const KernelFamily family : {kCells, kChannels}) {
+  for (const KernelFamily family : kKernelFamilies) {
     EXPECT_TRUE(finds_other_operator(family));
     active_mutant<Fault> = Fault::call_not_compared;
     EXPECT_FALSE(finds_other_operator(family));
@@ -136,13 +146,13 @@ bool keeps_two_marks(KernelFamily family) {
   what.family = family;
   what.ranks = 3;
   what.count = 10;
-  HostKernelRanks ranks({3, 3, 4, 1024, 8 * 1024});
+  HostKernelRanks ranks({3, 3, 4, 1024, 8 * 1024, 8 * 1024});
   EXPECT_EQ("", ranks.run_row({what, what, what}, 5));
   return ranks.marked_call(0, 1, 2) == 3 && ranks.marked_call(0, 0, 2) == 2;
 }
 
 TEST(MarkMutants, MarksNotAlternated_IsFound) {
-  for (const KernelFamily family : {kCells, kChannels}) {
+  for (const KernelFamily family : kKernelFamilies) {
     EXPECT_TRUE(keeps_two_marks(family));
     active_mutant<Fault> = Fault::marks_not_alternated;
     EXPECT_FALSE(keeps_two_marks(family));
@@ -189,8 +199,8 @@ TEST(CellMutants, CellsNotCleared_IsFound) {
 
 TEST(WithoutFault, NumbersOfCalls_ComeRound) {
   Random random(3);
-  for (const KernelFamily family : {kCells, kChannels}) {
-    HostKernelRanks ranks({4, 3, 4, 512, 8 * 1024});
+  for (const KernelFamily family : kKernelFamilies) {
+    HostKernelRanks ranks({4, 3, 4, 512, 8 * 1024, 8 * 1024});
     ranks.set_calls_of_cells((std::uint64_t{1} << 31) - 3);
     ranks.set_calls((std::uint64_t{1} << 32) - 3);
     for (int row = 1; row <= 2; ++row)
@@ -200,10 +210,23 @@ TEST(WithoutFault, NumbersOfCalls_ComeRound) {
 
 TEST(WithoutFault, NothingIsFound) {
   EXPECT_EQ(0, first_wrong_row(kCells, 15));
+  EXPECT_EQ(0, first_wrong_row(kLines, 15));
   EXPECT_EQ(0, first_wrong_row(kChannels, 15));
   for (const KernelForm form : {kTree, kUneven})
     for (const KernelFamily family : {kCells, kChannels})
       EXPECT_EQ(0, first_wrong_row(family, 5, form));
+}
+
+/// Where what a warp stores of a line comes in parts, lines are wrong: the trial of paths matters.
+TEST(WithoutFault, TornLines_AreFound) {
+  Random random(4);
+  int wrong = 0;
+  for (int row = 1; row <= 10; ++row) {
+    HostKernelRanks ranks({4, 3, 4, 512, 8 * 1024, 8 * 1024});
+    ranks.tear_lines();
+    wrong += ranks.run_row(row_for(kLines, row, random), random()).empty() ? 0 : 1;
+  }
+  EXPECT_GE(wrong, 5) << "of 10 rows";
 }
 
 }  // namespace

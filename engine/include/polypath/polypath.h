@@ -334,8 +334,8 @@ typedef struct polypath_collective_request {
   int root;              /* rank of broadcast and reduce */
   int nodes;             /* equal ones, for allreduce; 0 and 1: this one */
   double network_gbps;   /* of each node, one direction, when there are several */
-  const char* algorithm; /* cells, flat, pairwise, host-trees, mixed, hierarchical, ring; NULL: the
-                            best */
+  const char* algorithm; /* cells, lines, flat, pairwise, host-trees, mixed, hierarchical, ring;
+                            NULL: the best */
   int max_blocks;        /* of a kernel on each GPU; 0: as many as are best */
   int compare;           /* 1: predict every algorithm that could run, also the ring */
   const char* order;     /* of sums of floats: rank, tree; NULL: rank */

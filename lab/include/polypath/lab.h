@@ -183,12 +183,12 @@ POLYPATH_API polypath_status polypath_graph_phases(polypath_context* context,
 typedef struct polypath_collective_bench polypath_collective_bench;
 
 /* Collective. What to compare with: `nccl`, a library of NCCL, "" for libnccl.so.2; or `choice`,
- * polypath itself by "kernels", "pairwise", "hierarchical", "published" (hierarchical with one
- * leader an island and eight chunks), "ring" (over direct links, one path a hop), "host" (kernels,
- * and part of the sums through host memory) or "host-trees" (all through host memory); NULL and
- * NULL for no comparison. `comm` must outlive it, and should have made no collective yet: scratch
- * for copies is taken by the first. POLYPATH_NOT_SUPPORTED, with the reason: there is no such
- * library. */
+ * polypath itself by "kernels", "lines", "pairwise", "hierarchical", "published" (hierarchical with
+ * one leader an island and eight chunks), "ring" (over direct links, one path a hop), "host"
+ * (kernels, and part of the sums through host memory) or "host-trees" (all through host memory);
+ * NULL and NULL for no comparison. `comm` must outlive it, and should have made no collective yet:
+ * scratch for copies is taken by the first. POLYPATH_NOT_SUPPORTED, with the reason: there is no
+ * such library. */
 POLYPATH_API polypath_status polypath_collective_bench_create(polypath_comm* comm, const char* nccl,
                                                               const char* choice,
                                                               polypath_collective_bench** bench);
@@ -262,12 +262,12 @@ typedef struct polypath_tune_collectives_request {
   int again;       /* 1: also what the profile holds already */
 } polypath_tune_collectives_request;
 
-/* Collective: measures for each operation and size the ways that plans know (cells and flat kernels
- * of one and two stages, by several numbers of blocks; what runs by copies where the node has
- * islands) against the plan's own, in alternating pairs of rows of calls, every element compared;
- * uses what it finds from now on, in this communicator, and keeps it in the profile of rank 0's
- * node after each size. Another way than the plan's is taken if it is 1 % faster, and in 8 of 9
- * pairs. `progress` (may be NULL) is asked on rank 0. The value is that of
+/* Collective: measures for each operation and size the ways that plans know (kernels by cells,
+ * by lines and flat ones, of one and two stages, by several numbers of blocks; what runs by copies
+ * where the node has islands) against the plan's own, in alternating pairs of rows of calls, every
+ * element compared; uses what it finds from now on, in this communicator, and keeps it in the
+ * profile of rank 0's node after each size. Another way than the plan's is taken if it is 1 %
+ * faster, and in 8 of 9 pairs. `progress` (may be NULL) is asked on rank 0. The value is that of
  * polypath_tuning_results() with "stopped": bool and "seconds" as well; on other ranks than 0 of
  * what their own profile holds. POLYPATH_INTERNAL_ERROR, on all ranks, when an element is wrong. */
 POLYPATH_API polypath_status polypath_tune_collectives(

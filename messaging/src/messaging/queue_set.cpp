@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "comm/ll128_probe.hpp"
 #include "comm/rank_error.hpp"
 #include "driver/check.hpp"
-#include "messaging/ll128_probe.hpp"
 #include "polypath/messaging/host_ll_packet.hpp"
 
 namespace polypath {

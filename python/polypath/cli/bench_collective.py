@@ -70,7 +70,8 @@ def _command(op: str, about: str) -> Callable[..., None]:
             str | None,
             Option(
                 "--algorithm",
-                f"{', '.join(MEASURED)}; default what the plan chooses. kernels: cells or flat.",
+                f"{', '.join(MEASURED)}; default what the plan chooses. "
+                "kernels: cells, lines or flat.",
                 metavar="NAME",
                 read=_measured,
             ),

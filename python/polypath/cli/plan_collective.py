@@ -31,9 +31,10 @@ def _gbps(text: str) -> float:
 def _algorithm(text: str) -> str:
     """Reads ``--algorithm``."""
     if text not in ALGORITHMS:
-        hint = {"kernels": "; cells or flat is meant", "published": "; --compare shows it"}.get(
-            text, did_you_mean(text, ALGORITHMS)
-        )
+        hint = {
+            "kernels": "; cells, lines or flat is meant",
+            "published": "; --compare shows it",
+        }.get(text, did_you_mean(text, ALGORITHMS))
         raise ValueError(f"'{text}' is not one of {', '.join(ALGORITHMS)}{hint}")
     return text
 

@@ -6,7 +6,8 @@
 // of its shape alone:
 //   counts   of this rank's own: calls; tiles sent and taken, for each channel
 //   flags    written by the peers: marks of calls, filled and credit of each channel's rings
-//   cells    two halves, used in turn, each with two sets of one region a sender
+//   cells    two halves, used in turn, each with two sets of one region a sender; lines have the
+//            same in memory of their own
 //   slots    two rings of them for each channel and sender; no rank sends to itself by them
 // All ranks give the same shape, operation, type, operator, count, root, stages, tile_bytes, lag
 // and number of blocks, which their marks say (call_meeting.cuh); a communicator's calls on one
@@ -34,6 +35,9 @@ struct ScratchShape {
   std::uint32_t slots;       ///< of one ring: a power of 2, 4 or more
   std::uint32_t slot_bytes;  ///< the largest tile; a multiple of 128
   std::uint32_t cell_bytes;  ///< of one sender's region: a multiple of 1024; 3/4 of it are data
+  /// The bytes of one sender's region of lines, which lie in memory of their own (LineLayout): a
+  /// multiple of 1024; 15/16 of it are data. 0: there is none.
+  std::uint32_t line_bytes = 0;
 };
 /// Limits cell_bytes: larger regions are not cleared before the numbers in flags come round.
 inline constexpr std::uint32_t kMaxCellRegion = 32U << 20;
@@ -44,6 +48,11 @@ inline constexpr std::uint32_t kChannelWords = 4 * kMaxRanks;
 /// (collective_ll.cuh).
 inline constexpr std::uint32_t kCellRowBytes = 1024;
 inline constexpr std::uint32_t kCellRowData = 768;
+/// What a warp moves at once by lines (collective_ll128.cuh).
+inline constexpr std::uint32_t kLineRowBytes = 1024;
+inline constexpr std::uint32_t kLineRowData = 960;
+/// Limits line_bytes: offsets in the buffers of a call by lines have 32 bits.
+inline constexpr std::uint32_t kMaxLineRegion = 256U << 20;
 /// Scratch, slots and tiles are multiples of it, in place and in size.
 inline constexpr std::uint32_t kScratchGranule = 128;
 
@@ -55,6 +64,8 @@ struct ScratchLayout {
   static constexpr std::uint64_t calls() { return 0; }
   /// Calls of all families so far; a 64-bit word.
   static constexpr std::uint64_t meetings() { return 8; }
+  /// Calls of lines so far, times kCallParts; a 64-bit word.
+  static constexpr std::uint64_t line_calls() { return 16; }
   /// Marks of the peers' calls; `half`: 0 or 1; a packet of 16 bytes a peer.
   static constexpr std::uint64_t marks(std::uint32_t half) { return 128 + half * 128; }
   /// Tiles that this rank sent or took, kChannelWords words a channel.
@@ -86,7 +97,25 @@ struct ScratchLayout {
   }
 };
 
-/// The parts in which a call of cells is counted, shared among its blocks; no grid is larger.
+/// Where the memory of lines of a shape holds what, in bytes: two halves, used in turn, each with
+/// two sets of one region a sender. It is zeroed once, as scratch is. No rank sends to itself.
+struct LineLayout {
+  ScratchShape shape;
+
+  /// In the memory of `owner`, which is not the sender; `half`, `ring`: 0 or 1.
+  constexpr std::uint64_t region(std::uint32_t half, std::uint32_t ring, std::uint32_t owner,
+                                 std::uint32_t sender) const {
+    const std::uint32_t place = sender < owner ? sender : sender - 1;
+    return std::uint64_t{(half * 2 + ring) * (shape.ranks - 1) + place} * shape.line_bytes;
+  }
+  /// The size of all of it.
+  constexpr std::uint64_t bytes() const {
+    return std::uint64_t{4} * (shape.ranks - 1) * shape.line_bytes;
+  }
+};
+
+/// The parts in which a call of cells, or of lines, is counted, shared among its blocks; no grid is
+/// larger.
 inline constexpr std::uint32_t kCallParts = 1U << 16;
 
 /// One call, on one rank: the one parameter of every kernel.
@@ -111,6 +140,7 @@ struct CollectiveArgs {
   const void* in;
   void* out;
   unsigned char* scratch[kMaxRanks];  ///< of every rank, as this GPU addresses it
+  unsigned char* lines[kMaxRanks];    ///< the same of the memory of lines, where there is any
   CallMark mark;                      ///< of the whole call, of which this kernel may do a part
   std::uint32_t calls;  ///< what the host calls the communicator's calls (WaitRegistry)
   ScratchShape shape;

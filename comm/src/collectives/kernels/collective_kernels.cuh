@@ -2,6 +2,7 @@
 #pragma once
 
 #include "collectives/kernels/collective_ll.cuh"
+#include "collectives/kernels/collective_ll128.cuh"
 #include "collectives/kernels/collective_simple.cuh"
 #include "collectives/kernels/sums.cuh"
 
@@ -25,9 +26,21 @@
   }                                                                           \
   POLYPATH_FOLDS(polypath_##family##_##type, warps)
 
+#define POLYPATH_LINES_KERNEL(type, Element)                         \
+  SIMT_KERNEL(polypath_lines_##type, ::polypath::kCollectiveThreads, \
+              POLYPATH_PARAMETER ::polypath::CollectiveArgs args) {  \
+    ::polypath::lines::run<Element>(args);                           \
+  }                                                                  \
+  POLYPATH_FOLDS(polypath_lines_##type, 1)
+
 #define POLYPATH_COLLECTIVE_KERNELS(type, Element, order, Args)     \
   POLYPATH_COLLECTIVE_KERNEL(cells, type, Element, order, Args, 1); \
   POLYPATH_COLLECTIVE_KERNEL(channels, type, Element, order, Args, 2)
+
+/// Kernels of calls whose parts are even and whose sums are in rank order.
+#define POLYPATH_EVEN_KERNELS(type, Element)                        \
+  POLYPATH_COLLECTIVE_KERNELS(type, Element, rank, CollectiveArgs); \
+  POLYPATH_LINES_KERNEL(type, Element)
 
 #define POLYPATH_SUM_KERNEL(type, Element, order)                      \
   SIMT_KERNEL(polypath_sums_##type, ::polypath::kCollectiveThreads,    \
@@ -37,8 +50,8 @@
   POLYPATH_FOLDS(polypath_sums_##type, 1)
 
 /// Kernels of a type whose elements are combined, and those that combine.
-#define POLYPATH_COMBINING_KERNELS(type, Element)                   \
-  POLYPATH_COLLECTIVE_KERNELS(type, Element, rank, CollectiveArgs); \
+#define POLYPATH_COMBINING_KERNELS(type, Element) \
+  POLYPATH_EVEN_KERNELS(type, Element);           \
   POLYPATH_SUM_KERNEL(type, Element, rank)
 
 /// Kernels of calls whose parts are uneven.

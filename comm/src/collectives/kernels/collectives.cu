@@ -6,7 +6,7 @@
 #include "collectives/kernels/collective_kernels.cuh"
 
 #if !defined(__CUDACC__) || defined(POLYPATH_KERNELS_OF_bytes)
-POLYPATH_COLLECTIVE_KERNELS(bytes, polypath::Bytes, rank, CollectiveArgs);
+POLYPATH_EVEN_KERNELS(bytes, polypath::Bytes);
 #endif
 
 #if !defined(__CUDACC__) || defined(POLYPATH_KERNELS_OF_int8)

@@ -10,28 +10,31 @@ namespace {
 
 struct KernelsOfType {
   const char* cells;
+  const char* lines;  // of calls with even parts, in rank order
   const char* channels;
   const char* sums;  // of those that combine
   std::span<const unsigned char> (*image)() noexcept;
 };
 
-#define POLYPATH_KERNELS(type)                                                  \
-  {"polypath_cells_" #type, "polypath_channels_" #type, "polypath_sums_" #type, \
+#define POLYPATH_KERNELS_AND(lines, type)                                              \
+  {"polypath_cells_" #type, lines, "polypath_channels_" #type, "polypath_sums_" #type, \
    &collectives_##type##_image}
+#define POLYPATH_KERNELS(type) POLYPATH_KERNELS_AND(nullptr, type)
+#define POLYPATH_EVEN_KERNELS(type) POLYPATH_KERNELS_AND("polypath_lines_" #type, type)
 
 KernelsOfType even_kernels(CollectiveOp op, DataType type) {
-  if (!combines(op)) return POLYPATH_KERNELS(bytes);
+  if (!combines(op)) return POLYPATH_EVEN_KERNELS(bytes);
   switch (type) {
     case DataType::int8:
-    case DataType::uint8: return POLYPATH_KERNELS(int8);
+    case DataType::uint8: return POLYPATH_EVEN_KERNELS(int8);
     case DataType::int32:
-    case DataType::uint32: return POLYPATH_KERNELS(int32);
+    case DataType::uint32: return POLYPATH_EVEN_KERNELS(int32);
     case DataType::int64:
-    case DataType::uint64: return POLYPATH_KERNELS(int64);
-    case DataType::float16: return POLYPATH_KERNELS(float16);
-    case DataType::bfloat16: return POLYPATH_KERNELS(bfloat16);
-    case DataType::float32: return POLYPATH_KERNELS(float32);
-    case DataType::float64: return POLYPATH_KERNELS(float64);
+    case DataType::uint64: return POLYPATH_EVEN_KERNELS(int64);
+    case DataType::float16: return POLYPATH_EVEN_KERNELS(float16);
+    case DataType::bfloat16: return POLYPATH_EVEN_KERNELS(bfloat16);
+    case DataType::float32: return POLYPATH_EVEN_KERNELS(float32);
+    case DataType::float64: return POLYPATH_EVEN_KERNELS(float64);
   }
   return {};
 }
@@ -60,7 +63,9 @@ KernelsOfType tree_kernels(DataType type) {
   if (type == DataType::float32) return POLYPATH_KERNELS(tree_float32);
   return POLYPATH_KERNELS(tree_float64);
 }
+#undef POLYPATH_EVEN_KERNELS
 #undef POLYPATH_KERNELS
+#undef POLYPATH_KERNELS_AND
 
 KernelsOfType kernels_of(CollectiveOp op, DataType type, KernelForm form) {
   if (form.order == SumOrder::tree && combines(op) && depends_on_order(type))
@@ -72,8 +77,33 @@ bool is_aligned(const void* address, std::size_t bytes) {
   return std::bit_cast<std::uintptr_t>(address) % bytes == 0;
 }
 
-std::uint64_t longest_piece_by_cells(const ScratchShape& shape) {
-  return shape.cell_bytes / kCellRowBytes * kCellRowData;
+/// The most elements of a call whose pieces have at most `longest` bytes.
+std::uint64_t max_by_pieces(const ScratchShape& shape, CollectiveOp op, DataType type, int stages,
+                            std::uint64_t longest) {
+  CollectiveArgs args{};
+  args.op = op;
+  args.type = type;
+  args.stages = static_cast<std::uint8_t>(stages);
+  args.shape = shape;
+  args.count = 1;
+  std::uint64_t most = longest;
+  const Pieces pieces = part_of(args).pieces;
+  if (pieces.sliced)
+    most = most / kSliceGranule * kSliceGranule * (shape.ranks - (pieces.skip < kMaxRanks));
+  return most / size_of(type);
+}
+
+const char* why_not_by_lines(const CollectiveArgs& args) {
+  const ScratchShape& shape = args.shape;
+  if (shape.line_bytes == 0) return "there is no memory of lines";
+  if (shape.line_bytes % kLineRowBytes != 0 || shape.line_bytes > kMaxLineRegion)
+    return "line_bytes is not a multiple of 1024, up to 256 MiB";
+  for (std::uint32_t rank = 0; rank < shape.ranks; ++rank)
+    if (args.lines[rank] == nullptr || !is_aligned(args.lines[rank], kScratchGranule))
+      return "the memory of lines of a rank is missing, or not aligned to 128 bytes";
+  if (args.count > max_by_lines(shape, args.op, args.type, args.stages))
+    return "the buffer is too large for the memory of lines";
+  return nullptr;
 }
 
 }  // namespace
@@ -81,7 +111,10 @@ std::uint64_t longest_piece_by_cells(const ScratchShape& shape) {
 CollectiveKernel collective_kernel(KernelFamily family, CollectiveOp op, DataType type,
                                    KernelForm form) {
   const KernelsOfType kernels = kernels_of(op, type, form);
-  return {family == KernelFamily::cells ? kernels.cells : kernels.channels, kernels.image()};
+  const char* const name = family == KernelFamily::cells   ? kernels.cells
+                           : family == KernelFamily::lines ? kernels.lines
+                                                           : kernels.channels;
+  return {name, kernels.image()};
 }
 
 CollectiveKernel sum_kernel(DataType type, SumOrder order) {
@@ -90,17 +123,12 @@ CollectiveKernel sum_kernel(DataType type, SumOrder order) {
 }
 
 std::uint64_t max_by_cells(const ScratchShape& shape, CollectiveOp op, DataType type, int stages) {
-  CollectiveArgs args{};
-  args.op = op;
-  args.type = type;
-  args.stages = static_cast<std::uint8_t>(stages);
-  args.shape = shape;
-  args.count = 1;
-  std::uint64_t most = longest_piece_by_cells(shape);
-  const Pieces pieces = part_of(args).pieces;
-  if (pieces.sliced)
-    most = most / kSliceGranule * kSliceGranule * (shape.ranks - (pieces.skip < kMaxRanks));
-  return most / size_of(type);
+  return max_by_pieces(shape, op, type, stages, shape.cell_bytes / kCellRowBytes * kCellRowData);
+}
+
+std::uint64_t max_by_lines(const ScratchShape& shape, CollectiveOp op, DataType type, int stages) {
+  return max_by_pieces(shape, op, type, stages,
+                       std::uint64_t{shape.line_bytes} / kLineRowBytes * kLineRowData);
 }
 
 const char* validate_args(KernelFamily family, const CollectiveArgs& args, std::uint32_t blocks) {
@@ -121,10 +149,13 @@ const char* validate_args(KernelFamily family, const CollectiveArgs& args, std::
   if (args.wait_ctx.status == nullptr || args.wait_ctx.reports == nullptr)
     return "there is no status record, or no count of reports";
   if (blocks == 0) return "there are no blocks";
-  if (family == KernelFamily::cells) {
+  if (family != KernelFamily::channels) {
     if (blocks > kCallParts) return "there are more blocks than a call has parts";
-    if (args.count > max_by_cells(shape, args.op, args.type, args.stages))
+    if (family == KernelFamily::lines) {
+      if (const char* const why = why_not_by_lines(args)) return why;
+    } else if (args.count > max_by_cells(shape, args.op, args.type, args.stages)) {
       return "the buffer is too large for cells in this scratch";
+    }
   } else {
     if (blocks > shape.channels) return "there are more blocks than channels";
     if (args.tile_bytes == 0 || args.tile_bytes % kScratchGranule != 0 ||

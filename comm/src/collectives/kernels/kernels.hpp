@@ -2,6 +2,7 @@
 // large a scratch must be, what a call may ask for. Pure functions; launching is the caller's.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -11,9 +12,10 @@
 
 namespace polypath {
 
-/// How a kernel moves bytes (collective_ll.cuh, collective_simple.cuh).
+/// How a kernel moves bytes (collective_ll.cuh, collective_ll128.cuh, collective_simple.cuh).
 enum class KernelFamily : std::uint8_t {
   cells,    ///< data and flags in the same words: the lowest latency, a third more bytes
+  lines,    ///< a flag in each 128 bytes: 1/15 more bytes; only where lines come whole
   channels  ///< tiles through rings of slots: all sizes, all of a link's bandwidth
 };
 
@@ -22,6 +24,18 @@ struct KernelForm {
   SumOrder order = SumOrder::rank;
   bool is_uneven = false;  ///< reduce_scatter and all_gather of parts of different lengths
 };
+
+inline constexpr std::array kKernelFamilies{KernelFamily::cells, KernelFamily::lines,
+                                            KernelFamily::channels};
+
+constexpr const char* to_string(KernelFamily family) noexcept {
+  switch (family) {
+    case KernelFamily::cells: return "cells";
+    case KernelFamily::lines: return "lines";
+    case KernelFamily::channels: return "channels";
+  }
+  return "?";
+}
 
 struct CollectiveKernel {
   const char* name;  ///< for cuModuleGetFunction
@@ -33,7 +47,8 @@ struct CollectiveKernel {
 /// The kernel that runs `op` on `type`: a grid of blocks of kCollectiveThreads threads, no dynamic
 /// shared memory, one parameter (UnevenArgs, which begins with the CollectiveArgs that those take
 /// whose form is neither a tree nor uneven). All blocks must be able to run at once; calls by cells
-/// take up to kCallParts blocks, calls by channels up to shape.channels.
+/// or lines take up to kCallParts blocks, calls by channels up to shape.channels. The name is null
+/// where there is none: lines are for even parts, and for sums in rank order.
 CollectiveKernel collective_kernel(KernelFamily family, CollectiveOp op, DataType type,
                                    KernelForm form = {});
 
@@ -59,8 +74,14 @@ constexpr std::uint64_t scratch_bytes(const ScratchShape& shape) {
   return ScratchLayout{shape}.bytes();
 }
 
-/// The most elements (`count`) of a call by cells in a scratch of this shape.
+/// Bytes of the memory of lines, on each rank.
+constexpr std::uint64_t line_memory_bytes(const ScratchShape& shape) {
+  return LineLayout{shape}.bytes();
+}
+
+/// The most elements (`count`) of a call by cells in a scratch of this shape, or by lines.
 std::uint64_t max_by_cells(const ScratchShape& shape, CollectiveOp op, DataType type, int stages);
+std::uint64_t max_by_lines(const ScratchShape& shape, CollectiveOp op, DataType type, int stages);
 
 /// What is wrong with a call, as a sentence for people; nullptr: nothing. Addresses are looked at
 /// for null and alignment alone. For checks and tests: a call that runs needs none of it.

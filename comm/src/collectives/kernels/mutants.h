@@ -26,12 +26,17 @@ enum class Fault {
   no_arrivals,           ///< ranks run ahead of those that have not begun the call
   call_not_compared,     ///< marks of calls that differ are taken for the same
   marks_not_alternated,  ///< every call uses the same marks
-  // of cells
-  halves_not_alternated,  ///< every call uses the same half
-  flag_not_counted,       ///< every call uses the same flag
-  half_a_pair_looked_at,  ///< only the first cell of a pair is waited for
-  cells_not_cleared,      ///< what calls left is there when their flags come round
-  call_counted_too_early  ///< before all threads of the block know the call's number
+  // of cells, and of lines but for what is said of pairs and clearing
+  halves_not_alternated,   ///< every call uses the same half
+  flag_not_counted,        ///< every call uses the same flag
+  half_a_pair_looked_at,   ///< only the first cell of a pair is waited for
+  cells_not_cleared,       ///< what calls left is there when their flags come round
+  call_counted_too_early,  ///< before all threads of the block know the call's number
+  // of lines
+  line_flag_early,      ///< a line is stored with its flag, and then again with its data
+  older_flag_accepted,  ///< the flag that the half's call before had will do
+  data_before_flag,     ///< data are kept as they were at the first look at a flag
+  one_line_of_row_seen  ///< only the first line of a thread is waited for
 };
 
 }  // namespace polypath

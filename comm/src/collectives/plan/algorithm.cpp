@@ -10,6 +10,7 @@ std::string_view to_string(Algorithm algorithm) noexcept {
   switch (algorithm) {
     case Algorithm::none: return "none";
     case Algorithm::cells: return "cells";
+    case Algorithm::lines: return "lines";
     case Algorithm::flat: return "flat";
     case Algorithm::pairwise: return "pairwise";
     case Algorithm::host_trees: return "host-trees";

@@ -42,6 +42,7 @@ double CollectiveBounds::bus_gbps(Algorithm algorithm, std::span<const int> ring
   switch (algorithm) {
     case Algorithm::none: return 0;
     case Algorithm::cells:
+    case Algorithm::lines:
     case Algorithm::flat:
     case Algorithm::pairwise: {
       // A root's slices may pass their owners: trees of depth two.

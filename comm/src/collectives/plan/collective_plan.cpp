@@ -23,10 +23,8 @@
 namespace polypath {
 namespace {
 
-/// Beyond this the scratch of cells is wasted: flat is faster before.
-constexpr std::uint64_t kMaxCellBytes = kMiB;
-/// Two ranks send no byte more in one stage than in two (2 x H200: 22.7 us, by flat 29.3).
-constexpr std::uint64_t kMaxTwoRankLLBytes = 4 * kMiB;
+/// What the scratch of cells holds (2 x H200: 22.7 us, by flat 29.3; 4 x H200: 34.5 and 37.0).
+constexpr std::uint64_t kMaxCellBytes = 4 * kMiB;
 /// Chunks of what runs by copies.
 constexpr std::uint64_t kMinChunk = 64 * kKiB;
 constexpr std::uint64_t kMaxChunks = 64;
@@ -154,6 +152,7 @@ class PlanMaker {
     switch (algorithm) {
       case Algorithm::none: return {};
       case Algorithm::cells: return weigh_cells();
+      case Algorithm::lines: return weigh_lines();
       case Algorithm::flat: return weigh_flat();
       case Algorithm::pairwise: return weigh_rotation();
       case Algorithm::host_trees: return weigh_host_trees();
@@ -171,9 +170,18 @@ class PlanMaker {
 
   Evaluation weigh_cells() const {
     if (!no_kernels_.empty()) return {Algorithm::cells, 0, {}, {}, 0, 1, no_kernels_};
-    if (request_.bytes() > (request_.ranks() == 2 ? kMaxTwoRankLLBytes : kMaxCellBytes))
+    if (request_.bytes() > kMaxCellBytes)
       return {Algorithm::cells, 0, {}, {}, 0, 1, "a flag in every cell: small messages only"};
     return of_kernel(Algorithm::cells, cells_cost(node_, request_, options_.max_blocks));
+  }
+
+  Evaluation weigh_lines() const {
+    std::string reason = no_kernels_;
+    if (reason.empty()) reason = why_no_lines(node_, request_);
+    if (reason.empty() && request_.needs_tree()) reason = "lines combine in rank order";
+    if (reason.empty() && !options_.lines) reason = "lines do not come whole, or found no memory";
+    if (!reason.empty()) return {Algorithm::lines, 0, {}, {}, 0, 1, reason};
+    return of_kernel(Algorithm::lines, lines_cost(node_, request_, options_.max_blocks));
   }
 
   Evaluation weigh_flat() const {
@@ -509,6 +517,7 @@ CollectiveSchedule make_collective_schedule(const Node& node, const CollectivePl
     case Algorithm::ring: return ring_schedule(node, plan.request, plan.ring, plan.chunk_bytes);
     case Algorithm::none:
     case Algorithm::cells:
+    case Algorithm::lines:
     case Algorithm::flat: break;
   }
   throw InvalidArgument(fmt::format("{} has no schedule of copies", to_string(plan.algorithm)));

@@ -56,7 +56,10 @@ struct CollectiveOptions {
   std::uint64_t scratch_bytes = std::uint64_t{64} << 20;  ///< a rank, for what runs by copies
   std::uint64_t host_bytes = kMixedHost;  ///< of each host memory; 0: none is shared
   bool kernels = true;  ///< whether ranks may store to each other's scratch; false: copies alone
-  bool copies = true;   ///< whether what runs by copies may be taken without being asked for
+  /// Whether lines of 128 bytes come whole between all ranks, and there is memory for them: what a
+  /// communicator finds out, and a plan without one expects of NVLink.
+  bool lines = true;
+  bool copies = true;  ///< whether what runs by copies may be taken without being asked for
   /// Say why, for people: bounds, the ring, and the other candidates; the choice is the same. It
   /// takes milliseconds, so a caller that only runs the plan sets false.
   bool explain = true;

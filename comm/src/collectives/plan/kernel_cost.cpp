@@ -18,6 +18,19 @@ constexpr double kCellBytesAByte = 4.0 / 3;
 /// (2 x H200, kernels_on_gpus: 32 blocks best at 64 KiB, 96 from 256 KiB on.)
 constexpr std::uint64_t kCellBytesABlock = 2 * kKiB;
 constexpr int kMaxCellBlocks = 96;
+
+// Lines. None of these was measured yet: kernels_on_gpus prints what to set them by.
+/// A line of 128 bytes holds 120 of data and a flag.
+constexpr double kLineBytesAByte = 16.0 / 15;
+/// The largest message, of a rank's larger buffer, for which there is memory.
+constexpr std::uint64_t kMaxLineBytes = 16 * kMiB;
+/// What a stage takes next to one of cells: a warp waits for all of a row of 960 bytes.
+constexpr double kLineTurnUs = 0.3;
+/// As kCellBytesABlock and kMaxCellBlocks: a warp moves 960 bytes at once, so 16 warps have one row
+/// each of 15 KiB.
+constexpr std::uint64_t kLineBytesABlock = 4 * kKiB;
+constexpr int kMaxLineBlocks = 128;
+
 /// From this size on, as many blocks as there may be keep more stores in flight (2 x H200: 96 best
 /// at 4 MiB, 128 from 16 MiB on).
 constexpr std::uint64_t kManyBlocksFrom = 2 * kMiB;
@@ -209,6 +222,38 @@ std::vector<double> drains_us(const Node& node, const LinkBytes& bytes, double s
   return us;
 }
 
+std::uint64_t max_line_piece(int ranks) {
+  constexpr std::uint64_t kGranule = 768;  // of slices (kernels/rank_roles.h)
+  const auto parts = static_cast<std::uint64_t>(std::max(ranks, 1));
+  return ((kMaxLineBytes + parts - 1) / parts + kGranule - 1) / kGranule * kGranule;
+}
+
+bool lines_hold(const CollectiveRequest& request, int stages) {
+  const bool rooted = request.op == CollectiveOp::broadcast || request.op == CollectiveOp::reduce;
+  int parts = 1;
+  if (request.by_parts() || (stages == 2 && !rooted))
+    parts = request.ranks();
+  else if (stages == 2)
+    parts = std::max(1, request.ranks() - 1);
+  const auto divisor = static_cast<std::uint64_t>(parts);
+  return (request.bytes() + divisor - 1) / divisor <= max_line_piece(request.ranks());
+}
+
+std::string why_no_lines(const Node& node, const CollectiveRequest& request) {
+  for (const int from : request.gpus)
+    for (const int to : request.gpus) {
+      if (from == to) continue;
+      const auto index = node.find_link(MemoryId::gpu(from), MemoryId::gpu(to));
+      const LinkType type =
+          index ? node.links[static_cast<std::size_t>(*index)].type : LinkType::bounce;
+      if (type != LinkType::nvlink && type != LinkType::nvswitch)
+        return fmt::format("only over NVLink, which gpu{} and gpu{} lack", from, to);
+    }
+  if (!lines_hold(request, 1) && !lines_hold(request, 2))
+    return "more than the memory of lines holds";
+  return {};
+}
+
 std::string why_no_kernels(const Node& node, const CollectiveRequest& request) {
   for (const int from : request.gpus)
     for (const int to : request.gpus)
@@ -265,6 +310,8 @@ KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algor
                     request.by_parts() ? 1 : requested.stages};
   if (algorithm == Algorithm::cells)
     return cost_of(node, request, kernel, node.costs.flag_us, kCellBytesAByte);
+  if (algorithm == Algorithm::lines)
+    return cost_of(node, request, kernel, node.costs.flag_us + kLineTurnUs, kLineBytesAByte);
   const std::uint64_t tile = request.bytes() / static_cast<std::uint64_t>(request.ranks()) /
                              static_cast<std::uint64_t>(kernel.blocks);
   kernel.slot_bytes =
@@ -278,6 +325,17 @@ KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int ma
   return best_stages(request, [&](int stages) {
     return kernel_cost(node, request, Algorithm::cells, {blocks, 0, stages}, max_blocks);
   });
+}
+
+KernelCost lines_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {
+  const auto blocks = static_cast<int>(std::clamp<std::uint64_t>(
+      (request.bytes() + kLineBytesABlock - 1) / kLineBytesABlock, 1, kMaxLineBlocks));
+  const auto cost = [&](int stages) {
+    return kernel_cost(node, request, Algorithm::lines, {blocks, 0, stages}, max_blocks);
+  };
+  if (!request.by_parts() && !lines_hold(request, 1)) return cost(2);
+  if (!request.by_parts() && !lines_hold(request, 2)) return cost(1);
+  return best_stages(request, cost);
 }
 
 KernelCost flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {

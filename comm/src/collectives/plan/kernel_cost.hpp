@@ -2,6 +2,7 @@
 // launched.
 //
 //   cells   T = kernel_start + stages * flag + max(wire, memory) * 4 / 3, for the flags
+//   lines   T = kernel_start + stages * (flag + turn) + max(wire, memory) * 16 / 15
 //   flat    T = kernel_start + stages * (fence + flag) + max(wire, memory)
 //
 // One stage: each rank gets all from where it is; two: slices to their owners, and from them. The
@@ -34,6 +35,15 @@ std::vector<double> drains_us(const Node& node, const LinkBytes& bytes, double s
 /// Empty when they can.
 std::string why_no_kernels(const Node& node, const CollectiveRequest& request);
 
+/// The longest piece (kernels/rank_roles.h) that the memory of lines holds, bytes: a slice of the
+/// largest message that goes by lines.
+std::uint64_t max_line_piece(int ranks);
+/// Why lines cannot run even where they come whole on every path that was tried: a path that is not
+/// tried, or a message that is too large for the memory of lines. Empty when they can.
+std::string why_no_lines(const Node& node, const CollectiveRequest& request);
+/// Whether the pieces of a call in this number of stages fit in the memory of lines.
+bool lines_hold(const CollectiveRequest& request, int stages);
+
 struct KernelCost {
   double us = 0;
   double start_us = 0;  ///< of that what its bytes do not take
@@ -43,9 +53,11 @@ struct KernelCost {
 };
 /// `max_blocks` 0: as many as are best. There must be links between all ranks.
 KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
+/// why_no_lines() must be empty.
+KernelCost lines_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
 KernelCost flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
-/// The kernel of `algorithm`, cells or flat, that is launched with these blocks (as many of them
-/// as there may be) and stages.
+/// The kernel of `algorithm`, one that runs by kernels, that is launched with these blocks (as many
+/// of them as there may be) and stages.
 KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algorithm algorithm,
                        const KernelPlan& requested, int max_blocks);
 

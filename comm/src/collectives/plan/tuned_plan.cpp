@@ -34,6 +34,7 @@ CollectivePlan plan_by(const Node& node, const CollectiveRequest& request,
   asked.lanes = way.lanes;
   asked.chunk_bytes = way.chunk_bytes;
   if (!runs_by_kernels(*asked.algorithm) && !options.copies) return planned;
+  if (*asked.algorithm == Algorithm::lines && !lines_hold(request, way.stages)) return planned;
   try {
     CollectivePlan plan = plan_collective(node, request, asked);
     if (runs_by_kernels(*asked.algorithm)) {

@@ -1,6 +1,6 @@
-// The compiled kernel of a communicator's waits, as data: a fat binary with machine code for
-// several GPUs and PTX for newer ones; a short text in a build without a CUDA compiler, which a
-// real driver refuses and the simulated one takes. cmake/Kernels.cmake makes it.
+// The compiled kernels of a communicator, as data: fat binaries with machine code for several GPUs
+// and PTX for newer ones; a short text in a build without a CUDA compiler, which a real driver
+// refuses and the simulated one takes. cmake/Kernels.cmake makes them.
 #pragma once
 
 #include <span>
@@ -8,5 +8,6 @@
 namespace polypath {
 
 std::span<const unsigned char> stream_wait_image() noexcept;
+std::span<const unsigned char> ll128_probe_image() noexcept;
 
 }  // namespace polypath

@@ -45,6 +45,7 @@ TEST(CollectivePlans, PredictWhatTwoH200Took) {
   };
   CollectiveOptions options;
   options.max_blocks = 112;  // of the first communicator of a program
+  options.lines = false;     // there were none yet
   for (const Row& row :
        {Row{64 * kKiB, Algorithm::cells, 6.0}, Row{256 * kKiB, Algorithm::cells, 6.8},
         Row{4 * kMiB, Algorithm::cells, 22.7}, Row{16 * kMiB, Algorithm::flat, 65},
@@ -67,7 +68,13 @@ TEST(CollectivePlans, KnownNodes_GetTheseAlgorithms) {
   };
   for (const Row& row : {
            Row{"narval", 64 * kKiB, 4, Algorithm::cells, 0},
-           Row{"narval", 16 * kMiB, 4, Algorithm::flat, .8},
+           Row{"narval", 16 * kMiB, 4, Algorithm::lines, .8},
+           Row{"narval", 32 * kMiB, 4, Algorithm::flat, .8},
+           Row{"hgx-h200-x4", 64 * kKiB, 4, Algorithm::cells, 0},
+           Row{"hgx-h200-x4", 256 * kKiB, 4, Algorithm::lines, 0},
+           Row{"hgx-h200-x4", 4 * kMiB, 4, Algorithm::lines, .6},
+           Row{"hgx-h200-x4", 16 * kMiB, 4, Algorithm::lines, .75},
+           Row{"hgx-h200-x4", 64 * kMiB, 4, Algorithm::flat, .8},
            Row{"narval", 256 * kMiB, 4, Algorithm::mixed, .95},
            Row{"beluga", 256 * kMiB, 4, Algorithm::mixed, .95},
            Row{"marenostrum5", 256 * kMiB, 4, Algorithm::mixed, .92},
@@ -142,7 +149,7 @@ TEST(CollectivePlans, PartwiseOpsAcrossIslands_GetThesePlans) {
     Algorithm algorithm;
     double over_flat;
   };
-  for (const Row& row : {Row{CollectiveOp::all_gather, kMiB, Algorithm::flat, 1},
+  for (const Row& row : {Row{CollectiveOp::all_gather, kMiB, Algorithm::lines, 1},
                          Row{CollectiveOp::all_gather, 64 * kMiB, Algorithm::hierarchical, 1.7},
                          Row{CollectiveOp::all_gather, kGiB, Algorithm::hierarchical, 1.9},
                          Row{CollectiveOp::reduce_scatter, 64 * kMiB, Algorithm::flat, 1},
@@ -295,12 +302,49 @@ TEST(CollectivePlans, SingleRank_HasNothingToDo) {
   EXPECT_THAT(plan.reason, HasSubstr("one rank"));
 }
 
+/// Each rank's piece has to fit in a region of that memory.
+TEST(CollectivePlans, LinesBeyondTheirMemory_AreLeftOut) {
+  struct Row {
+    CollectiveOp op;
+    std::uint64_t bytes;
+    int stages;  ///< 0: none fits
+  };
+  for (const Row& row :
+       {Row{CollectiveOp::allreduce, kMiB / 4, 1}, Row{CollectiveOp::allreduce, 16 * kMiB, 2},
+        Row{CollectiveOp::allreduce, 17 * kMiB, 0}, Row{CollectiveOp::all_gather, 16 * kMiB, 1},
+        Row{CollectiveOp::all_gather, 17 * kMiB, 0}, Row{CollectiveOp::broadcast, 12 * kMiB, 2},
+        Row{CollectiveOp::broadcast, 16 * kMiB, 0}}) {
+    SCOPED_TRACE(std::string(to_string(row.op)) + " " + format_bytes(row.bytes));
+    CollectiveOptions options;
+    options.algorithm = Algorithm::lines;
+    const CollectiveRequest request = request_of_bytes(row.op, DataType::float32, row.bytes, 4);
+    if (row.stages == 0) {
+      EXPECT_THROW(plan_collective(known("hgx-h200-x4"), request, options), InvalidArgument);
+      continue;
+    }
+    const CollectivePlan plan = plan_collective(known("hgx-h200-x4"), request, options);
+    EXPECT_EQ(plan.kernel->stages, row.stages);
+  }
+}
+
+/// What a communicator found out on its paths decides.
+TEST(CollectivePlans, WithoutLines_PlansAreOfCellsAndFlat) {
+  CollectiveOptions options;
+  options.lines = false;
+  for (const std::uint64_t bytes : {kMiB, 4 * kMiB, 16 * kMiB}) {
+    const CollectivePlan plan = allreduce_of("hgx-h200-x4", bytes, 4, options);
+    EXPECT_EQ(plan.algorithm, bytes > 4 * kMiB ? Algorithm::flat : Algorithm::cells);
+    EXPECT_EQ(us_of(plan, Algorithm::lines), 0);
+  }
+}
+
 TEST(CollectivePlans, ImpossibleAlgorithm_GivesReason) {
-  const auto why = [](const char* node, Algorithm algorithm, CollectiveOp op) -> std::string {
+  const auto why = [](const char* node, Algorithm algorithm, CollectiveOp op,
+                      std::uint64_t bytes = 2 * kMiB) -> std::string {
     CollectiveOptions options;
     options.algorithm = algorithm;
     try {
-      plan_collective(known(node), request_of_bytes(op, DataType::float32, 2 * kMiB, 4), options);
+      plan_collective(known(node), request_of_bytes(op, DataType::float32, bytes, 4), options);
     } catch (const InvalidArgument& error) {
       return error.what();
     }
@@ -316,7 +360,10 @@ TEST(CollectivePlans, ImpossibleAlgorithm_GivesReason) {
               HasSubstr("for allreduce only; host memory as well could add 7 %"));
   EXPECT_THAT(why("mist", Algorithm::ring, CollectiveOp::broadcast),
               HasSubstr("for allreduce only"));
-  EXPECT_THAT(why("mist", Algorithm::cells, CollectiveOp::allreduce), HasSubstr("small messages"));
+  EXPECT_THAT(why("mist", Algorithm::cells, CollectiveOp::allreduce, 5 * kMiB),
+              HasSubstr("small messages"));
+  EXPECT_THAT(why("hgx-h200-x4", Algorithm::lines, CollectiveOp::allreduce, 20 * kMiB),
+              HasSubstr("more than the memory of lines holds"));
   EXPECT_EQ(why("mist", Algorithm::ring, CollectiveOp::allreduce), "");
   EXPECT_EQ(why("cedar", Algorithm::hierarchical, CollectiveOp::allreduce), "");
   EXPECT_THROW(parse_algorithm("tree"), InvalidArgument);

@@ -46,10 +46,9 @@ class ring_buffer<T, Scope, ll128> : public detail::ring_base<ring_buffer<T, Sco
     for (unsigned i = 0; i < kTogether; ++i) {
       const bool has_flag = place == kTogether - 1;
       const std::uint32_t lap = generation_of(neighbours + i) + 1;
-      store_relaxed<Scope>(
-          parts_of(neighbours + i) + place,
-          ll_packet{{all[i].data[0], all[i].data[1], has_flag ? lap : all[i].data[2]},
-                    has_flag ? lap : all[i].data[3]});
+      store_line<Scope>(parts_of(neighbours + i) + place,
+                        ll_packet{{all[i].data[0], all[i].data[1], has_flag ? lap : all[i].data[2]},
+                                  has_flag ? lap : all[i].data[3]});
     }
   }
 
@@ -63,7 +62,7 @@ class ring_buffer<T, Scope, ll128> : public detail::ring_base<ring_buffer<T, Sco
     bool is_there = true;
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kTogether; ++i) {
-      const ll_packet packet = load_relaxed<Scope>(parts_of(neighbours + i) + place);
+      const ll_packet packet = load_line<Scope>(parts_of(neighbours + i) + place);
       all[i] = {{packet.data[0], packet.data[1], packet.data[2], packet.lap}};
       is_there = is_there && (place != kTogether - 1 || is_flag(packet, neighbours + i));
     }

@@ -7,6 +7,10 @@
 //   load_relaxed<Scope>(p) store_relaxed<Scope>(p, value)
 //                                  std::uint32_t, std::uint64_t, and ll_packet: 16 bytes in one
 //                                  access, as PTX promises for .b128 (PTX 8.3, sm_70)
+//   load_line<Scope>(p) store_line<Scope>(p, packet)
+//                                  the same by all threads of a warp, of which eight after one
+//                                  another have the packets of a line of 128 bytes: it comes whole
+//                                  where that was tried (POLYPATH_PROTOCOL_LL128)
 //   fetch_add<Scope>(p, value) fetch_or<Scope>(p, bits) fetch_and<Scope>(p, bits)
 //                                  relaxed; returns what was there
 //   fetch_add_acquire<Scope>(p, value) fetch_or_acquire<Scope>(p, bits)
@@ -195,6 +199,24 @@ POLYPATH_DEVICE T load_relaxed(const T* from) {
 template <typename Scope, typename T>
 POLYPATH_DEVICE void store_relaxed(T* to, const T& value) {
   detail::store_of(Scope{}, to, value);
+}
+template <typename Scope>
+POLYPATH_DEVICE ll_packet load_line(const ll_packet* from) {
+#if defined(__CUDACC__)
+  return load_relaxed<Scope>(from);
+#else
+  ll_packet packet;
+  detail::load_line(&packet, from);
+  return packet;
+#endif
+}
+template <typename Scope>
+POLYPATH_DEVICE void store_line(ll_packet* to, const ll_packet& packet) {
+#if defined(__CUDACC__)
+  store_relaxed<Scope>(to, packet);
+#else
+  detail::store_line(to, &packet);
+#endif
 }
 template <typename Scope, typename T>
 POLYPATH_DEVICE T fetch_add(T* at, T value) {

@@ -166,6 +166,34 @@ POLYPATH_DEVICE bool wait_until(const wait_context& wait_ctx, const Ready& ready
   return is_ready;
 }
 
+namespace detail {
+
+/// `kTogether`: as wait_until_all(), else as wait_until(), of a warp.
+template <bool kTogether, typename Ready, typename WhatFor>
+POLYPATH_DEVICE bool wait_in_warp(const this_warp& warp, const wait_context& wait_ctx,
+                                  const Ready& ready, const WhatFor& awaited) {
+  wait_timer watch;
+  bool is_ready = false;
+  for (unsigned turn = 1;; ++turn) {
+    if (kTogether || !is_ready) is_ready = ready();
+    const unsigned arrived = warp_ballot(is_ready);
+    if (arrived == ~0U) return true;
+    if (turn % detail::kSpinsPerPoll == 0) {
+      const bool speaks = warp.rank() == countr_one(arrived);
+      const bool is_over = watch.is_over(wait_ctx, speaks);
+      if (warp_any(is_over && speaks)) {
+        if (speaks) report(wait_ctx, watch.reason(), awaited());
+        warp_sync();
+        return !kTogether && is_ready;
+      }
+    }
+    if (!is_ready) spin_pause();
+    watch.rest();
+  }
+}
+
+}  // namespace detail
+
 /// The same for a group, whose threads all call it, each with what it waits for itself. A warp
 /// waits together: one of it looks at the host. Returns each thread's own answer.
 template <typename Ready, typename WhatFor>
@@ -176,24 +204,15 @@ POLYPATH_DEVICE bool wait_until(const this_thread&, const wait_context& wait_ctx
 template <typename Ready, typename WhatFor>
 POLYPATH_DEVICE bool wait_until(const this_warp& warp, const wait_context& wait_ctx,
                                 const Ready& ready, const WhatFor& awaited) {
-  wait_timer watch;
-  bool is_ready = false;
-  for (unsigned turn = 1;; ++turn) {
-    if (!is_ready) is_ready = ready();
-    const unsigned arrived = warp_ballot(is_ready);
-    if (arrived == ~0U) return true;
-    if (turn % detail::kSpinsPerPoll == 0) {
-      const bool speaks = warp.rank() == countr_one(arrived);
-      const bool is_over = watch.is_over(wait_ctx, speaks);
-      if (warp_any(is_over && speaks)) {
-        if (speaks) report(wait_ctx, watch.reason(), awaited());
-        warp_sync();
-        return is_ready;
-      }
-    }
-    if (!is_ready) spin_pause();
-    watch.rest();
-  }
+  return detail::wait_in_warp<false>(warp, wait_ctx, ready, awaited);
+}
+
+/// For what a warp loads together: each turn calls all threads' `ready()`, until one turn has true
+/// from all. Returns that for all alike; errors as wait_until().
+template <typename Ready, typename WhatFor>
+POLYPATH_DEVICE bool wait_until_all(const this_warp& warp, const wait_context& wait_ctx,
+                                    const Ready& ready, const WhatFor& awaited) {
+  return detail::wait_in_warp<true>(warp, wait_ctx, ready, awaited);
 }
 
 /// Waits for the abort that the host makes of this rank's report, however long it takes: what comes

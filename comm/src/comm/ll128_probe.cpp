@@ -1,4 +1,4 @@
-#include "messaging/ll128_probe.hpp"
+#include "comm/ll128_probe.hpp"
 
 #include <fmt/format.h>
 
@@ -10,19 +10,18 @@
 #include <tuple>
 
 #include "base/error.hpp"
+#include "comm/kernels/images.hpp"
+#include "comm/kernels/ll128_probe_args.h"
 #include "comm/rank_error.hpp"
 #include "driver/check.hpp"
 #include "driver/kernel_module.hpp"
 #include "driver/resources.hpp"
-#include "messaging/kernels/images.hpp"
-#include "messaging/kernels/ll128_probe_args.h"
-#include "messaging/queue_shape.hpp"
 
 namespace polypath {
 namespace {
 
 constexpr std::uint32_t kProofCalls = 2048;  // 4 million lines
-constexpr std::uint64_t kLine = QueueShape::kLine;
+constexpr std::uint64_t kLineBytes = 128;
 
 enum class Lines : std::uint8_t { unknown, whole, torn, unproven };
 
@@ -37,51 +36,45 @@ KnownPaths& known_paths() {
   return *paths;
 }
 
-QueueShape shape_of_proof() {
-  QueueShape shape;
-  shape.is_pair = true;
-  shape.is_line = true;
-  shape.item_bytes = sizeof(ProbeItem);
-  shape.capacity_log2 = 10;
-  shape.segment_log2 = 8;
-  return shape;
-}
+/// A pair, as queues have it: words of the producer and of the consumer, and the cells.
+constexpr std::uint32_t kCapacityLog2 = 10;
+constexpr std::uint32_t kSegmentLog2 = 8;
+constexpr std::uint64_t kCreditAt = kLineBytes;
+constexpr std::uint64_t kProducerBytes = 2 * kLineBytes;
+constexpr std::uint64_t kCellsAt = 2 * kLineBytes;
+constexpr std::uint64_t kConsumerBytes = kCellsAt + (kLineBytes << kCapacityLog2);
 
 /// Where a rank's part of the memory of one trial has what.
 struct ProofMemory {
   static constexpr std::uint64_t kPushes = 0;  // abort word, reports, status record of the producer
-  static constexpr std::uint64_t kPops = 4 * kLine;  // ... and of the consumer
-  static constexpr std::uint64_t kTorn = 8 * kLine;
-  static constexpr std::uint64_t kPairs = 9 * kLine;
+  static constexpr std::uint64_t kPops = 4 * kLineBytes;  // ... and of the consumer
+  static constexpr std::uint64_t kTorn = 8 * kLineBytes;
+  static constexpr std::uint64_t kPairs = 9 * kLineBytes;
 
-  static std::uint64_t bytes() {
-    const QueueShape shape = shape_of_proof();
-    return kPairs + kProofPairs * (shape.producer_bytes() + shape.consumer_bytes());
-  }
+  static std::uint64_t bytes() { return kPairs + kProofPairs * (kProducerBytes + kConsumerBytes); }
   static wait_context wait_ctx(CUdeviceptr at, const Communicator& communicator) {
     wait_context wait_ctx = communicator.wait_ctx();
     wait_ctx.time_limit_ns = std::min(wait_ctx.time_limit_ns, kProofNs);
     wait_ctx.abort_flag = reinterpret_cast<const std::uint32_t*>(at);
-    wait_ctx.reports = reinterpret_cast<std::uint32_t*>(at + kLine);
-    wait_ctx.status = reinterpret_cast<wait_error*>(at + 2 * kLine);
+    wait_ctx.reports = reinterpret_cast<std::uint32_t*>(at + kLineBytes);
+    wait_ctx.status = reinterpret_cast<wait_error*>(at + 2 * kLineBytes);
     return wait_ctx;
   }
 };
 
 /// From `pushes`, the memory of one rank, to `pops`, that of another.
 LL128ProbeArgs args_of(CUdeviceptr pushes, CUdeviceptr pops) {
-  const QueueShape shape = shape_of_proof();
   const CUdeviceptr producers = pushes + ProofMemory::kPairs;
-  const CUdeviceptr consumers = pops + ProofMemory::kPairs + kProofPairs * shape.producer_bytes();
+  const CUdeviceptr consumers = pops + ProofMemory::kPairs + kProofPairs * kProducerBytes;
   LL128ProbeArgs args{};
-  args.view.sent = reinterpret_cast<std::uint64_t*>(producers + shape.ticket_offset());
-  args.view.credit = reinterpret_cast<std::uint64_t*>(producers + shape.credit_offset());
-  args.view.received = reinterpret_cast<std::uint64_t*>(consumers + shape.head_offset());
-  args.view.cells = reinterpret_cast<unsigned char*>(consumers + shape.cells_offset());
-  args.view.capacity_log2 = shape.capacity_log2;
-  args.view.segment_log2 = shape.segment_log2;
-  args.producer_bytes = shape.producer_bytes();
-  args.consumer_bytes = shape.consumer_bytes();
+  args.view.sent = reinterpret_cast<std::uint64_t*>(producers);
+  args.view.credit = reinterpret_cast<std::uint64_t*>(producers + kCreditAt);
+  args.view.received = reinterpret_cast<std::uint64_t*>(consumers);
+  args.view.cells = reinterpret_cast<unsigned char*>(consumers + kCellsAt);
+  args.view.capacity_log2 = kCapacityLog2;
+  args.view.segment_log2 = kSegmentLog2;
+  args.producer_bytes = kProducerBytes;
+  args.consumer_bytes = kConsumerBytes;
   args.calls = kProofCalls;
   args.torn = reinterpret_cast<std::uint32_t*>(pops + ProofMemory::kTorn);
   args.late = args.torn + 1;
@@ -118,7 +111,7 @@ class Trial {
     if (!from) return Lines::unknown;
     if (word(own + ProofMemory::kTorn) != 0) return Lines::torn;
     const bool is_late = word(own + ProofMemory::kTorn + sizeof(std::uint32_t)) != 0 ||
-                         word(own + ProofMemory::kPops + kLine) != 0;  // or a wait timed out
+                         word(own + ProofMemory::kPops + kLineBytes) != 0;  // or a wait timed out
     return is_late ? Lines::unproven : Lines::whole;
   }
   /// In this rank's own memory, from itself to itself.
