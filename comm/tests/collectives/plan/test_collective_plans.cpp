@@ -333,7 +333,7 @@ TEST(CollectivePlans, WithoutLines_PlansAreOfCellsAndFlat) {
   options.lines = false;
   for (const std::uint64_t bytes : {kMiB, 4 * kMiB, 16 * kMiB}) {
     const CollectivePlan plan = allreduce_of("hgx-h200-x4", bytes, 4, options);
-    EXPECT_EQ(plan.algorithm, bytes > 4 * kMiB ? Algorithm::flat : Algorithm::cells);
+    EXPECT_EQ(plan.algorithm, bytes > kMiB ? Algorithm::flat : Algorithm::cells);
     EXPECT_EQ(us_of(plan, Algorithm::lines), 0);
   }
 }
