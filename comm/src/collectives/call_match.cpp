@@ -14,6 +14,10 @@ namespace {
 
 std::string text_of(std::uint32_t what, std::uint64_t count) {
   const CollectiveOp op = op_of_mark(what);
+  if (op == CollectiveOp::allreduce && root_of_mark(what) != 0)
+    return fmt::format("allreduce and norm of {} rows of {} {}{}", rows_of_mark(count),
+                       hidden_of_mark(count), to_string(type_of_mark(what)),
+                       root_of_mark(what) == kMarkOfNormToFloat8 ? " to float8" : "");
   std::string text =
       fmt::format("{} of {} {}", to_string(op), count, to_string(type_of_mark(what)));
   if (combines(op)) text += fmt::format(" by {}", to_string(operator_of_mark(what)));
@@ -42,18 +46,18 @@ std::string mismatch_text(const wait_error& status, std::string_view other) {
 }
 
 void compare_calls(Communicator& communicator, const CollectiveCall& call, std::uint32_t number) {
-  const std::array<std::uint64_t, 5> local{
+  const std::array<std::uint64_t, 6> local{
       static_cast<std::uint64_t>(call.op), static_cast<std::uint64_t>(call.type), call.count,
       combines(call.op) ? static_cast<std::uint64_t>(call.operation) : 0,
-      has_root(call.op) ? static_cast<std::uint64_t>(call.root) : 0};
-  constexpr std::array names{"operation", "type", "count", "operator", "root"};
+      has_root(call.op) ? static_cast<std::uint64_t>(call.root) : 0, call.within};
+  constexpr std::array names{"operation", "type", "count", "operator", "root", "rest"};
   const auto text = [](std::size_t field, std::uint64_t value) -> std::string {
     if (field == 0) return std::string(to_string(static_cast<CollectiveOp>(value)));
     if (field == 1) return std::string(to_string(static_cast<DataType>(value)));
     if (field == 3) return std::string(to_string(static_cast<Operator>(value)));
     return std::to_string(value);
   };
-  std::vector<std::array<std::uint64_t, 5>> all(static_cast<std::size_t>(communicator.size()));
+  std::vector<std::array<std::uint64_t, 6>> all(static_cast<std::size_t>(communicator.size()));
   communicator.exchange(std::as_bytes(std::span(local)), std::as_writable_bytes(std::span(all)));
   for (std::size_t field = 0; field < names.size(); ++field)
     for (std::size_t rank = 1; rank < all.size(); ++rank)

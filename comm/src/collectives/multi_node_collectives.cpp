@@ -127,7 +127,9 @@ std::uint32_t MultiNodeCollectives::hash_of(const CollectiveCall& call) const {
   same.root = 0;  // a mark has room for those of one node
   const CallMark mark = mark_of(same, 0);
   const std::uint64_t root = has_root(call.op) ? static_cast<std::uint64_t>(call.root) : 0;
-  return hash_with(hash_with(hash_with(mark.what, mark.count), root), skipped_) | 1U;
+  return hash_with(hash_with(hash_with(hash_with(mark.what, mark.count), root), call.within),
+                   skipped_) |
+         1U;
 }
 
 std::uint64_t MultiNodeCollectives::chunk_elements(const CollectiveCall& call) const {

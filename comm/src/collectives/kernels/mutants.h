@@ -25,7 +25,11 @@ enum class Fault {
   flag_not_counted,       ///< every call uses the same flag
   half_a_pair_looked_at,  ///< only the first cell of a pair is waited for
   cells_not_cleared,      ///< what calls left is there when their flags come round
-  call_counted_too_early  ///< before all threads of the block know the call's number
+  call_counted_too_early,  ///< before all threads of the block know the call's number
+  // of norms
+  part_not_waited_for,     ///< a row is normalised before the last rank's data are there
+  squares_not_waited_for,  ///< ... before all warps have added their squares
+  squares_in_other_order   ///< neighbours first
 };
 
 }  // namespace polypath
