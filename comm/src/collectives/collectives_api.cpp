@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "collectives/collective_profile.hpp"
 #include "collectives/comm_collectives.hpp"
+#include "collectives/norm_call.hpp"
 #include "comm/rank_threads.hpp"
 #include "comm/stream_waits.hpp"
 #include "core/c_boundary.hpp"
@@ -58,10 +59,39 @@ CollectiveCall call_of(CollectiveOp op, const void* send, void* recv, std::size_
           device_address(recv)};
 }
 
-void run_collective(polypath_comm* comm, const CollectiveCall& call, CUstream stream) {
+namespace {
+
+CommCollectives& ready_collectives(polypath_comm* comm, CUstream stream) {
   require_ready(comm, stream);
   CommCollectives& collectives = collectives_of(comm);
   require(!collectives.inside.is_retired(), "comm was retired");
+  return collectives;
+}
+
+}  // namespace
+
+void run_collective(polypath_comm* comm, const NormCall& call, CUstream stream) {
+  CommCollectives& collectives = ready_collectives(comm, stream);
+  if (collectives.across == nullptr) {
+    collectives.inside.run(call, stream);
+    return;
+  }
+  const Communicator& communicator = local_of(comm);
+  const CallerRank caller{polypath_comm_rank(comm), polypath_comm_size(comm), communicator.gpu()};
+  require_norm_alike(call, caller.rank);
+  try {
+    require_norm_buffers(communicator.driver(), call, caller);
+  } catch (const InvalidArgument& error) {
+    local_of(comm).abort(error.what());  // the other ranks wait for this call
+    throw;
+  }
+  const CollectiveCall first = all_reduce_of(call);
+  collectives.across->run(first, stream);
+  if (call.rows > 0) collectives.inside.launch_norm_alone(call, first.recv, stream);
+}
+
+void run_collective(polypath_comm* comm, const CollectiveCall& call, CUstream stream) {
+  CommCollectives& collectives = ready_collectives(comm, stream);
   if (collectives.across != nullptr)
     collectives.across->run(call, stream);
   else
@@ -146,6 +176,20 @@ polypath_status polypath_all_gather(polypath_comm* comm, const void* send, void*
   return run(comm, CollectiveOp::all_gather, send, recv, count, type, 0, 0, stream);
 }
 
+polypath_status polypath_all_reduce_norm(polypath_comm* comm, void* input, void* output,
+                                         const polypath_norm* norm, void* stream) {
+  return guarded([&] {
+    require(norm != nullptr, "norm is null");
+    require(norm->type >= 0 && norm->type < kTypes, "type is none");
+    run_collective(comm,
+                   NormCall{static_cast<DataType>(norm->type), norm->rows, norm->hidden,
+                            norm->epsilon, device_address(input), device_address(norm->residual),
+                            device_address(norm->residual_out), device_address(norm->weight),
+                            device_address(output), device_address(norm->scale)},
+                   static_cast<CUstream>(stream));
+  });
+}
+
 polypath_status polypath_broadcast(polypath_comm* comm, const void* send, void* recv, size_t count,
                                    polypath_data_type type, int root, void* stream) {
   return run(comm, CollectiveOp::broadcast, send, recv, count, type, 0, root, stream);
@@ -198,6 +242,7 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
         {"changed_by_load", counts.changed_by_load},
         {"scratch_bytes", handle != nullptr ? handle->inside.scratch_bytes() : 0},
         {"puts", {{"kernel", puts.by_kernel}, {"copies", puts.by_copies}}},
+        {"norms", {{"fused", counts.norms_fused}, {"apart", counts.norms_apart}}},
         {"spreads",
          {{"calls", spreads.calls}, {"native", spreads.native}, {"pieces", spreads.pieces}}}};
     if (comm->nodes != nullptr) {
