@@ -76,7 +76,7 @@ void require_buffer(const CudaDriver& driver, const CallerRank& caller, const ch
   if (address == 0) throw InvalidArgument(fmt::format("rank {}: {} is null", rank, name));
   if (address % alignment != 0)
     throw InvalidArgument(
-        fmt::format("rank {}: {} is not aligned to its elements of {} bytes", rank, name, alignment));
+        fmt::format("rank {}: {} is not aligned to {} bytes", rank, name, alignment));
   CUmemorytype type{};
   unsigned managed = 0;
   int gpu = -1;
