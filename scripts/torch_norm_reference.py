@@ -47,7 +47,7 @@ def expected(
     if residual is not None:
         result = _narrow(_wide(result) + _wide(residual), dtype)
     rows = _wide(result).reshape(-1, shape[-1])
-    mean = squares(rows) / np.float32(shape[-1])
+    mean = squares(rows) * (np.float32(1) / np.float32(shape[-1]))
     factor = np.float32(1) / np.sqrt(mean + np.float32(epsilon))
     output = _narrow((rows * factor[:, None] * _wide(weight)).reshape(shape), dtype)
     if scale is not None:

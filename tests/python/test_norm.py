@@ -54,7 +54,7 @@ def expected(kind, rows):
     r = of_type(of_type(total, kind) + values(10, (ROWS, HIDDEN), kind), kind)
     weight, y = values(11, HIDDEN, kind), np.empty_like(r)
     for row in range(ROWS):
-        mean = squares(r[row]) / np.float32(HIDDEN)
+        mean = squares(r[row]) * (np.float32(1) / np.float32(HIDDEN))
         factor = np.float32(1) / np.sqrt(mean + EPSILON)
         y[row] = of_type(r[row] * factor * weight, kind)
     return r[:rows], y[:rows]

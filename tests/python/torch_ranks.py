@@ -452,7 +452,7 @@ def norms(on: Rank) -> None:
     weight = np.full(hidden, 0.5, np.float16)
     expected_residual = (residual + np.float16(2**SIZE - 1)).astype(np.float16)
     wide = expected_residual.astype(np.float32)
-    mean = (wide * wide).sum(1, dtype=np.float32) / np.float32(hidden)  # exact: small integers
+    mean = (wide * wide).sum(1, dtype=np.float32) * np.float32(1 / hidden)  # exact: small integers
     factor = np.float32(1) / np.sqrt(mean + np.float32(epsilon))
     expected = (wide * factor[:, None] * np.float32(0.5)).astype(np.float16)
     tensors = [on.tensor(values) for values in (given, weight, residual)]

@@ -84,7 +84,8 @@ void Collectives::launch_norm_fused(const NormCall& call, const NormPlan& plan, 
   args.call.shape = of_rank.shape;
   args.call.calls = of_rank.calls;
   std::ranges::copy(of_rank.scratch, args.call.scratch);
-  args.call.mark = mark_of(call, hash_with(blocks, skipped_));
+  args.team = std::min(static_cast<std::uint32_t>(plan.team), blocks);
+  args.call.mark = mark_of(call, hash_with(hash_with(blocks, args.team), skipped_));
   args.call.wait_ctx = comm_.wait_ctx();
   args.call.wait_ctx.kernel = number_;
   modules_->launch_norm(/*is_fused=*/true, args, blocks, stream, capture != 0);

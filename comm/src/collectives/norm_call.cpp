@@ -109,6 +109,8 @@ NormArgs norm_args_of(const NormCall& call) {
   args.rows = static_cast<std::uint32_t>(call.rows);
   args.hidden = static_cast<std::uint32_t>(call.hidden);
   args.epsilon = call.epsilon;
+  args.inverse_hidden = 1.0F / static_cast<float>(call.hidden);
+  args.team = 1;
   return args;
 }
 

@@ -121,7 +121,8 @@ void expect_rows(const NormCase& what, const std::vector<Bytes>& inputs, const N
                          row[i] + widened(what.type, &before.before[before.residual_at + at]));
       put(what.type, row[i], &after[before.residual_out_at + at]);
     }
-    const float mean = sum_of_squares(row) / static_cast<float>(what.hidden);
+    const volatile float inverse_hidden = 1.0F / static_cast<float>(what.hidden);
+    const volatile float mean = sum_of_squares(row) * inverse_hidden;
     const volatile float factor = 1.0F / std::sqrt(mean + what.epsilon);
     float scale = 1;
     std::memcpy(&scale, &before.before[before.scale_at], sizeof scale);
@@ -144,7 +145,7 @@ void expect_rows(const NormCase& what, const std::vector<Bytes>& inputs, const N
 std::string NormCase::text() const {
   return "norm of " + std::to_string(rows) + " x " + std::to_string(hidden) + " " +
          std::string(to_string(type)) + (to_float8 ? " to float8" : "") + ", " +
-         std::to_string(ranks) + " ranks, " + std::to_string(blocks) + " blocks" +
+         std::to_string(ranks) + " ranks, " + std::to_string(blocks) + " blocks in teams of " + std::to_string(team) +
          (has_residual ? residual_in_place ? ", residual in place" : "" : ", no residual") +
          (in_place ? ", in place" : "") + ", epsilon " + std::to_string(epsilon);
 }
@@ -163,6 +164,7 @@ NormCase random_norm(Random& random, std::uint32_t ranks, std::uint32_t max_hidd
   what.in_place = !what.to_float8 && random() % 2 == 0;
   what.residual_in_place = random() % 2 == 0;
   what.blocks = static_cast<std::uint32_t>(1 + random() % max_blocks);
+  what.team = static_cast<std::uint32_t>(1 + random() % what.blocks);
   return what;
 }
 
@@ -217,11 +219,13 @@ NormArgs norm_args_of(const NormCase& what, const ScratchShape& shape, std::uint
   args.call.shape = shape;
   args.call.mark = norm_mark(
       what.type, what.to_float8, what.rows, what.hidden,
-      hash_with(what.blocks << 1 | (what.has_residual ? 1 : 0),
+      hash_with(what.team << 16 | what.blocks << 1 | (what.has_residual ? 1 : 0),
                 std::bit_cast<std::uint32_t>(what.epsilon)));
   args.rows = what.rows;
   args.hidden = what.hidden;
   args.epsilon = what.epsilon;
+  args.inverse_hidden = 1.0F / static_cast<float>(what.hidden);
+  args.team = what.team;
   return args;
 }
 

@@ -22,6 +22,7 @@ struct NormCase {
   bool in_place = false;           ///< the output takes the place of the input
   bool residual_in_place = false;  ///< ... of the residual
   std::uint32_t blocks = 1;
+  std::uint32_t team = 1;  ///< blocks that share a row
 
   [[nodiscard]] std::uint64_t bytes() const { return std::uint64_t{rows} * hidden * 2; }
   [[nodiscard]] std::string text() const;

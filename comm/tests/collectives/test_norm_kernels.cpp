@@ -58,12 +58,16 @@ TEST_P(NormKernelRows, RandomRowsOfCalls_LeaveEveryByteRight) {
 INSTANTIATE_TEST_SUITE_P(Ranks, NormKernelRows, testing::Range(1U, kMaxRanks + 1));
 
 /// Few warps take several units each; more than are kept in registers are loaded again.
-TEST(NormKernel, LongRows_AreRightForAnyNumberOfWarps) {
+TEST(NormKernel, LongRows_AreRightForAnyNumberOfWarpsAndBlocks) {
   for (const unsigned threads : {32U, 64U, 256U}) {
     NormKernelRanks ranks({2, 4, 4, 1024, 64 * 1024}, threads);
     std::vector<MixedCase> cases;
     for (const std::uint32_t hidden : {8U, 376U, 384U, 392U, 5120U, 16384U})
-      cases.push_back(norm(plain(2, 1, hidden)));
+      for (const std::uint32_t team : {1U, 2U, 3U}) {
+        NormCase what = plain(2, 1, hidden);
+        what.team = team;
+        cases.push_back(norm(what));
+      }
     EXPECT_EQ("", ranks.run_row(cases, threads));
   }
 }
@@ -91,6 +95,7 @@ TEST(NormKernel, CallsThatDiffer_EndOnAllRanks) {
       {"epsilon", [](MixedCase& what) { what.norm.epsilon = 1e-5F; }},
       {"residual", [](MixedCase& what) { what.norm.has_residual = false; }},
       {"blocks", [](MixedCase& what) { what.norm.blocks = 2; }},
+      {"team", [](MixedCase& what) { what.norm.team = 2; }},
       {"allreduce",
        [](MixedCase& what) {
          what.is_norm = false;

@@ -5,6 +5,10 @@
 // whole rows: it waits for the cells of all ranks, adds them in rank order as an allreduce does,
 // and normalises. There is no second hop, and no rank waits for the norm of another one.
 //
+// A row may be shared by a team of blocks, each with some of its units. They exchange the sums of
+// their units by packets of 16 bytes in their own GPU's memory, which have the flag of the call as
+// cells have. So the order of sums stays what it is.
+//
 // A unit of a row (norm_args.h) is a row of cells, so rows begin at whole rows of cells. Regions,
 // halves, flags and the count of calls are those of cells: both kinds of calls may follow each
 // other in any order.
@@ -22,6 +26,53 @@ namespace polypath::all_reduce_norm {
 using cells::Cell;
 using cells::Pair;
 using cells::Words;
+
+/// Blocks of one GPU that share rows. `sums`: a packet for each unit of the call.
+class SharedRows {
+ public:
+  SIMT_DEVICE SharedRows(const NormArgs& args, Cell* sums, std::uint32_t flag)
+      : args_(args), sums_(sums), flag_(flag) {}
+
+  SIMT_DEVICE std::uint32_t size() const { return args_.team; }
+  SIMT_DEVICE std::uint32_t member() const { return simt::block_index() % args_.team; }
+  SIMT_DEVICE std::uint32_t number() const { return simt::block_index() / args_.team; }
+  SIMT_DEVICE std::uint32_t count() const { return simt::grid_size() / args_.team; }
+
+  SIMT_DEVICE void put(float* sums, std::uint32_t row, std::uint32_t unit, float sum) const {
+    if (args_.team == 1) {
+      sums[unit] = sum;
+      return;
+    }
+    const std::uint32_t at = row * norm_units(args_.hidden) + unit;
+    device::store_relaxed<device::device_scope>(
+        sums_ + at, Cell{{simt::detail::bits_of(sum), 0, 0}, flag_});
+  }
+
+  SIMT_DEVICE bool gather(float* sums, std::uint32_t row, std::uint32_t units, bool ok) const {
+    if (args_.team > 1 && simt::warp_index() == 0)
+      for (std::uint32_t unit = simt::lane_index(); ok && unit < units; unit += simt::kWarp)
+        ok = take(sums, row * units + unit, unit);
+    return norm::Alone{}.gather(sums, row, units, ok);
+  }
+
+ private:
+  SIMT_DEVICE bool take(float* sums, std::uint32_t at, std::uint32_t unit) const {
+    Cell cell{};
+    const auto ready = [&] {
+      cell = device::load_relaxed<device::device_scope>(sums_ + at);
+      return cell.lap == flag_ || has_mutant(Fault::squares_not_waited_for);
+    };
+    const bool ok = device::wait_until(args_.call.wait_ctx, ready, [&] {
+      return device::wait_target{args_.call.rank, flag_, cell.lap};
+    });
+    sums[unit] = simt::detail::float_of(cell.data[0]);
+    return ok;
+  }
+
+  const NormArgs& args_;
+  Cell* sums_;
+  std::uint32_t flag_;
+};
 
 /// One call, as one thread sees it, of at most `kMaxPeers` ranks.
 template <typename Element, int kMaxPeers>
@@ -51,8 +102,11 @@ class Call {
     push();
     if (simt::block_index() == 0 && simt::warp_index() == 0 && cells::clears(number_)) clear_row();
     bool ok = !meets || end_meeting(call_, meeting);
-    ok = norm::Rows<Element>(args_, sums).run(
-        [&](std::uint32_t row, std::uint32_t unit, Words& x) { return combine(row, unit, x); }, ok);
+    const SharedRows team(args_, sums_of_units(), flag());
+    ok = norm::Rows<Element, SharedRows>(args_, sums, team)
+             .run([&](std::uint32_t row, std::uint32_t unit,
+                      Words& x) { return combine(row, unit, x); },
+                  ok);
     if (!simt::block_any(!ok)) cells::count_share(call_);
   }
 
@@ -66,6 +120,11 @@ class Call {
   SIMT_DEVICE const Cell* cells_of(std::uint32_t sender, std::uint64_t at) const {
     return reinterpret_cast<const Cell*>(received_ + std::uint64_t{sender} * call_.shape.cell_bytes +
                                          at * kCellRowBytes);
+  }
+  /// In the region of the second ring that this rank has for itself, which no hop uses.
+  SIMT_DEVICE Cell* sums_of_units() const {
+    const ScratchLayout layout{call_.shape};
+    return reinterpret_cast<Cell*>(call_.scratch[call_.rank] + layout.cells(half_, 1, call_.rank));
   }
   SIMT_DEVICE static void store_pair(Cell* to, const Pair& pair) {
     device::store_relaxed<device::system_scope>(to, pair.first);
@@ -94,13 +153,15 @@ class Call {
   SIMT_DEVICE_NOINLINE void clear_row() const {
     const std::uint64_t row =
         (number_ >> cells::kClearShift) % (call_.shape.cell_bytes / kCellRowBytes);
-    const bool is_written =
-        row < std::uint64_t{args_.rows} * units_ && cells::has_words(row % units_, bytes_);
+    const std::uint64_t all = std::uint64_t{args_.rows} * units_;
+    const bool is_written = row < all && cells::has_words(row % units_, bytes_);
+    const bool has_sums = row * kCellRowBytes < all * sizeof(Cell);
     const std::uint64_t next_ring = std::uint64_t{call_.shape.ranks} * call_.shape.cell_bytes;
     for (std::uint32_t to = 0; to < call_.shape.ranks; ++to) {
       Cell* const first_ring = cells_for(to, row);
       if (!is_written) store_pair(first_ring, Pair{});
-      store_pair(first_ring + next_ring / sizeof(Cell), Pair{});
+      if (to != call_.rank || !has_sums)
+        store_pair(first_ring + next_ring / sizeof(Cell), Pair{});
     }
   }
 

@@ -12,6 +12,8 @@ namespace polypath {
 inline constexpr std::uint32_t kNormUnit = kCellRowData / 2;
 /// The most units of a row.
 inline constexpr std::uint32_t kMaxNormUnits = 128;
+/// The most blocks that share a row.
+inline constexpr std::uint32_t kMaxNormTeam = 16;
 /// Rows have a multiple of these elements: words of 8 bytes, also of what has one byte an element.
 inline constexpr std::uint32_t kNormGranule = 8;
 
@@ -32,6 +34,8 @@ struct NormArgs {
   std::uint32_t rows;
   std::uint32_t hidden;  ///< elements of a row
   float epsilon;
+  float inverse_hidden;  ///< 1 / hidden, rounded
+  std::uint32_t team;    ///< blocks that share a row, 1 to the number of blocks
 };
 
 }  // namespace polypath

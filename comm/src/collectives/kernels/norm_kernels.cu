@@ -9,15 +9,16 @@
 #define POLYPATH_NORM_FOLDS(name) SIMT_EMULATED_THREADS(name, 32)
 #endif
 
-#define POLYPATH_NORM_KERNEL(part, name, Element)                   \
-  SIMT_KERNEL(polypath_##name, ::polypath::kCollectiveThreads,      \
-              POLYPATH_NORM_PARAMETER ::polypath::NormArgs args) {  \
-    ::polypath::simt::grid_dependency_wait();                       \
-    ::polypath::part::run<Element>(args);                           \
-  }                                                                 \
+/// `blocks`: on a multiprocessor at once.
+#define POLYPATH_NORM_KERNEL(part, name, blocks, Element)                               \
+  SIMT_KERNEL_MIN_BLOCKS(polypath_##name, ::polypath::kCollectiveThreads, blocks,       \
+                         POLYPATH_NORM_PARAMETER ::polypath::NormArgs args) {           \
+    ::polypath::simt::grid_dependency_wait();                                           \
+    ::polypath::part::run<Element>(args);                                               \
+  }                                                                                     \
   POLYPATH_NORM_FOLDS(polypath_##name)
 
-POLYPATH_NORM_KERNEL(all_reduce_norm, all_reduce_norm_float16, ::polypath::simt::float16);
-POLYPATH_NORM_KERNEL(all_reduce_norm, all_reduce_norm_bfloat16, ::polypath::simt::bfloat16);
-POLYPATH_NORM_KERNEL(norm, rms_norm_float16, ::polypath::simt::float16);
-POLYPATH_NORM_KERNEL(norm, rms_norm_bfloat16, ::polypath::simt::bfloat16);
+POLYPATH_NORM_KERNEL(all_reduce_norm, all_reduce_norm_float16, 1, ::polypath::simt::float16);
+POLYPATH_NORM_KERNEL(all_reduce_norm, all_reduce_norm_bfloat16, 1, ::polypath::simt::bfloat16);
+POLYPATH_NORM_KERNEL(norm, rms_norm_float16, 2, ::polypath::simt::float16);
+POLYPATH_NORM_KERNEL(norm, rms_norm_bfloat16, 2, ::polypath::simt::bfloat16);

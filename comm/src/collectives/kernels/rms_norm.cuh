@@ -1,11 +1,11 @@
 // Residual addition and RMSNorm of rows, in one fixed order.
 //
 //   r = x + residual                          in float32, rounded to the type once
-//   y = r * (1 / sqrt(squares / hidden + epsilon)) * weight   in float32, from left to right
+//   y = r * (1 / sqrt(squares * (1 / hidden) + epsilon)) * weight   in float32, from left to right
 //
-// Every operation is rounded on its own, as IEEE 754 has it: no fused multiplication and addition,
-// no approximate root. So the bits are the same on all GPUs and on the host. y is rounded to the
-// type; as FP8 that value, in float32, times (1 / scale), saturated (float8.cuh).
+// Every operation is rounded on its own, as IEEE 754 has it, with no approximate root; only a square
+// is not rounded before it is added. So the bits are the same on all GPUs and on the host. y is
+// rounded to the type; as FP8 that value, in float32, times (1 / scale), saturated (float8.cuh).
 //
 // The order of `squares`, the sum of the squares of a row of r, depends on the row's length alone:
 // 1. The row is divided into units of 384 elements, which a warp takes; elements after the end of
@@ -46,11 +46,19 @@ SIMT_DEVICE float product_of(float a, float b) {
   return a * b;
 #endif
 }
-SIMT_DEVICE float quotient_of(float a, float b) {
+/// a * a + b, rounded once.
+SIMT_DEVICE float sum_with_square(float a, float b) {
 #if defined(__CUDA_ARCH__)
-  return __fdiv_rn(a, b);
+  return __fmaf_rn(a, a, b);
 #else
-  return a / b;
+  return std::fma(a, a, b);
+#endif
+}
+SIMT_DEVICE float inverse_of(float a) {
+#if defined(__CUDA_ARCH__)
+  return __frcp_rn(a);
+#else
+  return 1.0F / a;
 #endif
 }
 SIMT_DEVICE float root_of(float a) {
@@ -62,8 +70,25 @@ SIMT_DEVICE float root_of(float a) {
 }
 
 /// Sums of units in the block's shared memory, of one row and of the next.
-struct RowSums {
+struct alignas(16) RowSums {
   float at[2][kMaxNormUnits];
+};
+
+/// A block that has whole rows.
+struct Alone {
+  SIMT_DEVICE std::uint32_t size() const { return 1; }
+  SIMT_DEVICE std::uint32_t member() const { return 0; }
+  SIMT_DEVICE std::uint32_t number() const { return simt::block_index(); }
+  SIMT_DEVICE std::uint32_t count() const { return simt::grid_size(); }
+  /// One lane of the warp that has the unit.
+  SIMT_DEVICE void put(float* sums, std::uint32_t, std::uint32_t unit, float sum) const {
+    sums[unit] = sum;
+  }
+  /// All threads, after they have put: whether all sums of the row are in `sums`. `ok` false: this
+  /// one has timed out.
+  SIMT_DEVICE bool gather(float*, std::uint32_t, std::uint32_t, bool ok) const {
+    return has_mutant(Fault::squares_not_waited_for) ? ok : !simt::block_any(!ok);
+  }
 };
 
 /// This lane's words of a unit; 0 after the end of the row.
@@ -87,21 +112,23 @@ SIMT_DEVICE void store_unit(unsigned char* row, std::uint64_t unit, std::uint64_
   }
 }
 
-/// What a block does with its rows. `Element`: float16 or bfloat16.
-template <typename Element>
+/// What a block does with its rows. `Element`: float16 or bfloat16; `Team`: Alone, or blocks that
+/// share each row, whose units go to them in turns.
+template <typename Element, typename Team>
 class Rows {
  public:
-  SIMT_DEVICE Rows(const NormArgs& args, RowSums& sums)
-      : args_(args), sums_(sums), bytes_(std::uint64_t{args.hidden} * sizeof(Element)) {}
+  SIMT_DEVICE Rows(const NormArgs& args, RowSums& sums, const Team& team)
+      : args_(args), sums_(sums), team_(team), bytes_(std::uint64_t{args.hidden} * sizeof(Element)) {}
 
-  /// Normalises rows `block_index()`, `block_index() + grid_size()`, ... All threads of the block.
+  /// Normalises rows `number()`, `number() + count()`, ... of its team. All threads of the block.
   /// `get(row, unit, x)`, which all lanes of a warp call, gives this lane's words of the row to
   /// normalise, once; false: timed out. `ok` false: this thread has timed out before. Returns
   /// false, to all threads of the block, where one has.
   template <typename Get>
   SIMT_DEVICE bool run(const Get& get, bool ok) {
     ok = simt::warp_all(ok);
-    for (std::uint32_t row = simt::block_index(); row < args_.rows; row += simt::grid_size()) {
+    if (team_.number() >= team_.count()) return !simt::block_any(!ok);  // in no team
+    for (std::uint32_t row = team_.number(); row < args_.rows; row += team_.count()) {
       if (!normalise(row, get, ok)) return false;
       parity_ ^= 1U;
     }
@@ -112,6 +139,8 @@ class Rows {
   static constexpr int kElements = static_cast<int>(kWord / sizeof(Element));
   /// Units of a warp that stay in registers; more are loaded again.
   static constexpr int kHeld = 2;
+  static constexpr std::uint32_t kSumsAtOnce = 16;
+  static_assert(kMaxNormUnits % kSumsAtOnce == 0);
 
   SIMT_DEVICE const unsigned char* residual(std::uint32_t row) const {
     return static_cast<const unsigned char*>(args_.residual) + row * bytes_;
@@ -134,8 +163,8 @@ class Rows {
   template <typename Get>
   SIMT_DEVICE bool normalise(std::uint32_t row, const Get& get, bool ok) {
     const std::uint32_t units = norm_units(args_.hidden);
-    const std::uint32_t warps = simt::block_size() / simt::kWarp;
-    const std::uint32_t first = simt::warp_index();
+    const std::uint32_t step = simt::block_size() / simt::kWarp * team_.size();
+    const std::uint32_t first = simt::warp_index() * team_.size() + team_.member();
     float* const sums = sums_.at[parity_];
     Words held[kHeld];
     Words weights[kHeld];
@@ -145,9 +174,9 @@ class Rows {
     if (args_.residual != nullptr) next = load_unit(residual(row), first, bytes_);
     std::uint32_t pass = 0;
     POLYPATH_NO_UNROLL
-    for (std::uint32_t unit = first; ok && unit < units; unit += warps, ++pass) {
+    for (std::uint32_t unit = first; ok && unit < units; unit += step, ++pass) {
       const Words addend = next;
-      if (args_.residual != nullptr) next = load_unit(residual(row), unit + warps, bytes_);
+      if (args_.residual != nullptr) next = load_unit(residual(row), unit + step, bytes_);
       Words x;
       ok = simt::warp_all(get(row, unit, x));
       if (!ok) break;
@@ -157,18 +186,18 @@ class Rows {
       for (std::uint32_t h = 0; h < kHeld; ++h)
         if (pass == h) held[h] = sum;
       const float squares = warp_sum(squares_of(sum));
-      if (simt::lane_index() == 0) sums[unit] = squares;
+      if (simt::lane_index() == 0) team_.put(sums, row, unit, squares);
     }
     POLYPATH_UNROLL
-    for (int h = 1; h < kHeld; ++h) weights[h] = weight(first + h * warps);
-    if (has_mutant(Fault::squares_not_waited_for) ? !ok : simt::block_any(!ok)) return false;
+    for (int h = 1; h < kHeld; ++h) weights[h] = weight(first + h * step);
+    if (!team_.gather(sums, row, units, ok)) return false;
     const float factor = factor_of(sums, units);
     POLYPATH_UNROLL
     for (std::uint32_t h = 0; h < kHeld; ++h)
-      if (first + h * warps < units)
-        store_output(row, first + h * warps, held[h], weights[h], factor);
+      if (first + h * step < units)
+        store_output(row, first + h * step, held[h], weights[h], factor);
     POLYPATH_NO_UNROLL
-    for (std::uint32_t unit = first + kHeld * warps; unit < units; unit += warps)
+    for (std::uint32_t unit = first + kHeld * step; unit < units; unit += step)
       store_output(row, unit, load_unit(residual_out(row), unit, bytes_), weight(unit), factor);
     return true;
   }
@@ -208,7 +237,7 @@ class Rows {
 
   SIMT_DEVICE static float squares_of(const Words& words) {
     float sum = 0;
-    for_each(words, [&](int, int, float value) { sum = sum_of(sum, product_of(value, value)); });
+    for_each(words, [&](int, int, float value) { sum = sum_with_square(value, sum); });
     return sum;
   }
 
@@ -223,10 +252,17 @@ class Rows {
   }
 
   SIMT_DEVICE float factor_of(const float* sums, std::uint32_t units) const {
-    float sum = sums[0];
-    for (std::uint32_t unit = 1; unit < units; ++unit) sum = sum_of(sum, sums[unit]);
-    const float mean = quotient_of(sum, static_cast<float>(args_.hidden));
-    return quotient_of(1.0F, root_of(sum_of(mean, args_.epsilon)));
+    float sum = 0;
+    POLYPATH_NO_UNROLL
+    for (std::uint32_t begin = 0; begin < units; begin += kSumsAtOnce) {
+      float some[kSumsAtOnce];
+      memcpy(some, &sums[begin], sizeof some);
+      POLYPATH_UNROLL
+      for (std::uint32_t i = 0; i < kSumsAtOnce; ++i)
+        sum = sum_of(sum, begin + i < units ? some[i] : 0);
+    }
+    const float mean = product_of(sum, args_.inverse_hidden);
+    return inverse_of(root_of(sum_of(mean, args_.epsilon)));
   }
 
   SIMT_DEVICE void store_output(std::uint32_t row, std::uint64_t unit, const Words& words,
@@ -250,7 +286,7 @@ class Rows {
 
   SIMT_DEVICE void store_as_float8(unsigned char* to, std::uint64_t unit,
                                    const Element (&y)[kWords][kElements]) const {
-    const float inverse = quotient_of(1.0F, simt::load_constant(args_.scale));
+    const float inverse = inverse_of(simt::load_constant(args_.scale));
     POLYPATH_UNROLL
     for (int k = 0; k < kWords; ++k) {
       std::uint32_t bytes = 0;
@@ -266,6 +302,7 @@ class Rows {
 
   const NormArgs& args_;
   RowSums& sums_;
+  const Team& team_;
   std::uint64_t bytes_;  // of a row
   unsigned parity_ = 0;
 };
@@ -276,7 +313,7 @@ SIMT_DEVICE void run(const NormArgs& args) {
   SIMT_SHARED(RowSums, sums);
   const std::uint64_t bytes = std::uint64_t{args.hidden} * sizeof(Element);
   const auto* const in = static_cast<const unsigned char*>(args.call.in);
-  Rows<Element>(args, sums).run(
+  Rows<Element, Alone>(args, sums, Alone{}).run(
       [&](std::uint32_t row, std::uint32_t unit, Words& x) {
         x = load_unit(in + row * bytes, unit, bytes);
         return true;

@@ -11,6 +11,7 @@ namespace polypath {
 struct NormPlan {
   bool is_fused = false;
   int blocks = 0;       ///< of the one kernel
+  int team = 1;         ///< of these, that share a row
   double fused_us = 0;  ///< predicted, of one kernel; 0: it cannot run
   double apart_us = 0;  ///< of two
 };
