@@ -81,10 +81,10 @@ def check_bits(on: Place, rows: Rows, what: str) -> None:
     for tensor in (rows.output, rows.residual_out):
         tensor.fill_(93)
     fused(on, rows)
-    for name, actual, wanted in zip(
+    for name, actual, reference in zip(
         ("output", "residual"), (rows.output, rows.residual_out), rows.expected(), strict=True
     ):
-        same(actual.cpu(), wanted, f"{what}: {name}")
+        same(actual.cpu(), reference, f"{what}: {name}")
 
 
 def check_fewer_rows(on: Place, rows: Rows, what: str) -> None:
@@ -93,8 +93,8 @@ def check_fewer_rows(on: Place, rows: Rows, what: str) -> None:
         part = on.group.all_reduce_norm(
             rows.input[:few], rows.weight, EPSILON, residual=rows.residual[:few]
         )
-        for actual, wanted in zip(part, whole, strict=True):
-            same(actual, wanted[:few], f"{what}: {few} of its rows")
+        for actual, reference in zip(part, whole, strict=True):
+            same(actual, reference[:few], f"{what}: {few} of its rows")
 
 
 def check_float8(on: Place, rows: Rows, what: str) -> None:
@@ -104,8 +104,8 @@ def check_float8(on: Place, rows: Rows, what: str) -> None:
     torch.ops.polypath.all_reduce_norm_out(
         rows.input.clone(), output, rows.weight, residual, EPSILON, scale, rows.name
     )
-    wanted, wanted_residual = rows.expected(scale=scale)
-    same(output.cpu().view(torch.uint8), wanted.view(torch.uint8), f"{what}: FP8")
+    reference, wanted_residual = rows.expected(scale=scale)
+    same(output.cpu().view(torch.uint8), reference.view(torch.uint8), f"{what}: FP8")
     same(residual.cpu(), wanted_residual, f"{what}: residual in place")
 
 
@@ -122,10 +122,10 @@ def check_compiled(on: Place, rows: Rows, what: str) -> None:
     backend = "inductor" if has_inductor else "aot_eager"
     compiled = torch.compile(model, fullgraph=True, backend=backend)
     for _ in range(2):
-        for actual, wanted in zip(
+        for actual, reference in zip(
             compiled(rows.input, rows.residual), rows.expected(), strict=True
         ):
-            same(actual.cpu(), wanted, f"{what}: compiled")
+            same(actual.cpu(), reference, f"{what}: compiled")
 
 
 def check_graph(on: Place, rows: Rows, what: str) -> None:

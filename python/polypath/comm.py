@@ -507,8 +507,8 @@ class Communicator(WarnsUnlessClosed):
         "pairwise", "hierarchical", "ring", "host_trees", "mixed", "changed_by_load",
         "scratch_bytes"}``; ``"changed_by_load"`` counts calls by another algorithm that would be
         mixed on an idle node. Puts are in ``"puts": {"kernel", "copies"}``: by the kernel for small
-        ones, and by copies. ``"norms": {"fused", "apart"}`` counts `all_reduce_norm`. Of several nodes also ``"nodes": {"network", "calls", "chunks",
-        "sent_bytes"}``."""
+        ones, and by copies. ``"norms": {"fused", "apart"}`` counts `all_reduce_norm`. Of several
+        nodes also ``"nodes": {"network", "calls", "chunks", "sent_bytes"}``."""
         result: dict[str, Any] = _api.call_json("polypath_comm_report", self._open())
         return result
 
@@ -558,7 +558,7 @@ def _address(memory: Any, name: str, bytes: int, writes: bool) -> int | None:
 
 
 def _elements_of(memory: Any, name: str, width: int) -> int:
-    """How many of ``width`` bytes it has. Raises `InvalidArgument` unless that is a whole number."""
+    """How many of ``width`` bytes it has. Raises `InvalidArgument` unless it is a whole number."""
     size = as_buffer(memory, name).bytes
     if size is None:
         raise InvalidArgument(f"{name} has no size, so rows and hidden are wanted")

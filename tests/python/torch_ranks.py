@@ -447,7 +447,7 @@ def norms(on: Rank) -> None:
     """Rows of an odd sum of squares: one is enough to see which tensor went where. The order of
     sums has tests of its own."""
     rows, hidden, epsilon = 3, 8, 1e-6
-    given = np.full((rows, hidden), 2.0**on.rank, np.float16)
+    contribution = np.full((rows, hidden), 2.0**on.rank, np.float16)
     residual = np.arange(rows * hidden, dtype=np.float16).reshape(rows, hidden)
     weight = np.full(hidden, 0.5, np.float16)
     expected_residual = (residual + np.float16(2**SIZE - 1)).astype(np.float16)
@@ -455,11 +455,11 @@ def norms(on: Rank) -> None:
     mean = (wide * wide).sum(1, dtype=np.float32) * np.float32(1 / hidden)  # exact: small integers
     factor = np.float32(1) / np.sqrt(mean + np.float32(epsilon))
     expected = (wide * factor[:, None] * np.float32(0.5)).astype(np.float16)
-    tensors = [on.tensor(values) for values in (given, weight, residual)]
+    tensors = [on.tensor(values) for values in (contribution, weight, residual)]
     output, after = on.group.all_reduce_norm(*tensors[:2], epsilon, residual=tensors[2])
     same(output, expected, "output")
     same(after, expected_residual, "residual")
-    same(tensors[2], residual, "residual that was given")
+    same(tensors[2], residual, "residual that was not in place")
     if on.rank == 0:
         distributed.distributed_c10d._world = SimpleNamespace(pg_names={on.group: "norms"})
         for name, words in (("norms", None), ("none", "there is no group 'none'")):
@@ -468,7 +468,11 @@ def norms(on: Rank) -> None:
             except ValueError as error:
                 assert words == str(error), error
     polypath.torch.ProcessGroupPolypath.all_reduce_norm(
-        on.group, *tensors[:2], epsilon, residual=tensors[2], residual_out=tensors[2],
+        on.group,
+        *tensors[:2],
+        epsilon,
+        residual=tensors[2],
+        residual_out=tensors[2],
         output=tensors[0],
     )
     same(tensors[0], expected, "output in place")
@@ -477,7 +481,10 @@ def norms(on: Rank) -> None:
     for wrong, reason in (
         (lambda: on.group.all_reduce_norm(output, half[0:4], epsilon), "weight has 4 elements"),
         (lambda: on.group.all_reduce_norm(output, short, epsilon), "weight is of"),
-        (lambda: on.group.all_reduce_norm(output, half, epsilon, residual=half), "residual is (8,)"),
+        (
+            lambda: on.group.all_reduce_norm(output, half, epsilon, residual=half),
+            "residual is (8,)",
+        ),
         (lambda: on.group.all_reduce_norm(output, half, epsilon, scale=half), "scale is not one"),
     ):
         try:

@@ -47,9 +47,12 @@ std::string mismatch_text(const wait_error& status, std::string_view other) {
 
 void compare_calls(Communicator& communicator, const CollectiveCall& call, std::uint32_t number) {
   const std::array<std::uint64_t, 6> local{
-      static_cast<std::uint64_t>(call.op), static_cast<std::uint64_t>(call.type), call.count,
+      static_cast<std::uint64_t>(call.op),
+      static_cast<std::uint64_t>(call.type),
+      call.count,
       combines(call.op) ? static_cast<std::uint64_t>(call.operation) : 0,
-      has_root(call.op) ? static_cast<std::uint64_t>(call.root) : 0, call.within};
+      has_root(call.op) ? static_cast<std::uint64_t>(call.root) : 0,
+      call.within};
   constexpr std::array names{"operation", "type", "count", "operator", "root", "rest"};
   const auto text = [](std::size_t field, std::uint64_t value) -> std::string {
     if (field == 0) return std::string(to_string(static_cast<CollectiveOp>(value)));

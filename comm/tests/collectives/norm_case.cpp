@@ -28,8 +28,8 @@ float rounded(DataType type, float value) {
 }
 
 void put(DataType type, float value, unsigned char* to) {
-  const std::uint16_t bits = type == DataType::float16 ? device::to_float16(value).bits
-                                                       : device::to_bfloat16(value).bits;
+  const std::uint16_t bits =
+      type == DataType::float16 ? device::to_float16(value).bits : device::to_bfloat16(value).bits;
   std::memcpy(to, &bits, sizeof bits);
 }
 
@@ -129,8 +129,8 @@ void expect_rows(const NormCase& what, const std::vector<Bytes>& inputs, const N
     const volatile float inverse = 1.0F / scale;
     for (std::uint32_t i = 0; i < what.hidden; ++i) {
       const volatile float normal = row[i] * factor;
-      const float y = rounded(
-          what.type, normal * widened(what.type, &before.before[before.weight_at + i * 2]));
+      const float y =
+          rounded(what.type, normal * widened(what.type, &before.before[before.weight_at + i * 2]));
       const std::uint64_t at = std::uint64_t{r} * what.hidden + i;
       if (what.to_float8)
         after[before.out_at + at] = float8_of(y * inverse);
@@ -145,7 +145,8 @@ void expect_rows(const NormCase& what, const std::vector<Bytes>& inputs, const N
 std::string NormCase::text() const {
   return "norm of " + std::to_string(rows) + " x " + std::to_string(hidden) + " " +
          std::string(to_string(type)) + (to_float8 ? " to float8" : "") + ", " +
-         std::to_string(ranks) + " ranks, " + std::to_string(blocks) + " blocks in teams of " + std::to_string(team) +
+         std::to_string(ranks) + " ranks, " + std::to_string(blocks) + " blocks in teams of " +
+         std::to_string(team) +
          (has_residual ? residual_in_place ? ", residual in place" : "" : ", no residual") +
          (in_place ? ", in place" : "") + ", epsilon " + std::to_string(epsilon);
 }
@@ -217,10 +218,10 @@ NormArgs norm_args_of(const NormCase& what, const ScratchShape& shape, std::uint
   args.call.stages = 1;
   args.call.count = std::uint64_t{what.rows} * what.hidden;
   args.call.shape = shape;
-  args.call.mark = norm_mark(
-      what.type, what.to_float8, what.rows, what.hidden,
-      hash_with(what.team << 16 | what.blocks << 1 | (what.has_residual ? 1 : 0),
-                std::bit_cast<std::uint32_t>(what.epsilon)));
+  args.call.mark =
+      norm_mark(what.type, what.to_float8, what.rows, what.hidden,
+                hash_with(what.team << 16 | what.blocks << 1 | (what.has_residual ? 1 : 0),
+                          std::bit_cast<std::uint32_t>(what.epsilon)));
   args.rows = what.rows;
   args.hidden = what.hidden;
   args.epsilon = what.epsilon;

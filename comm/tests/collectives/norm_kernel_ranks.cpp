@@ -67,8 +67,8 @@ std::vector<NormKernelRanks::Memory> NormKernelRanks::memory_of(
     args.residual = what.norm.has_residual ? at + norms[rank].residual_at : nullptr;
     args.residual_out = at + norms[rank].residual_out_at;
     args.weight = at + norms[rank].weight_at;
-    args.scale = what.norm.to_float8 ? reinterpret_cast<const float*>(at + norms[rank].scale_at)
-                                     : nullptr;
+    args.scale =
+        what.norm.to_float8 ? reinterpret_cast<const float*>(at + norms[rank].scale_at) : nullptr;
     launches.push_back(simt::launch(norm_kernel(true, what.norm.type).name, static_cast<int>(rank),
                                     what.norm.blocks, threads_, args));
   }
@@ -86,8 +86,8 @@ std::string NormKernelRanks::run_row(const std::vector<MixedCase>& cases, std::u
     memory.push_back(memory_of(what, random, of_call));
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       Memory& of_rank = memory.back()[rank];
-      run_options.memory.push_back({of_rank.lines.data(), of_rank.lines.size() * sizeof(Line),
-                                    static_cast<int>(rank)});
+      run_options.memory.push_back(
+          {of_rank.lines.data(), of_rank.lines.size() * sizeof(Line), static_cast<int>(rank)});
       if (rank != missing) launches[rank].push_back(of_call[rank]);
     }
   }
@@ -99,8 +99,8 @@ std::string NormKernelRanks::run_row(const std::vector<MixedCase>& cases, std::u
   for (std::size_t call = 0; call < cases.size(); ++call)
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       const Memory& of_rank = memory[call][rank];
-      const std::string text = difference(
-          of_rank.image, reinterpret_cast<const unsigned char*>(of_rank.lines.data()));
+      const std::string text =
+          difference(of_rank.image, reinterpret_cast<const unsigned char*>(of_rank.lines.data()));
       if (!text.empty())
         return "call " + std::to_string(call) + " on rank " + std::to_string(rank) + ": " +
                (cases[call].is_norm ? cases[call].norm.text() : cases[call].collective.text()) +
@@ -118,8 +118,8 @@ std::string NormKernelRanks::run_apart(const std::vector<MixedCase>& by_rank, st
     std::vector<simt::Launch> of_call;
     memory.push_back(memory_of(by_rank[rank], random, of_call));
     Memory& of_rank = memory.back()[rank];
-    run_options.memory.push_back({of_rank.lines.data(), of_rank.lines.size() * sizeof(Line),
-                                  static_cast<int>(rank)});
+    run_options.memory.push_back(
+        {of_rank.lines.data(), of_rank.lines.size() * sizeof(Line), static_cast<int>(rank)});
     launches[rank].push_back(of_call[rank]);
   }
   return simt::run(launches, run_options);

@@ -58,7 +58,7 @@ TEST_P(NormKernelRows, RandomRowsOfCalls_LeaveEveryByteRight) {
 INSTANTIATE_TEST_SUITE_P(Ranks, NormKernelRows, testing::Range(1U, kMaxRanks + 1));
 
 /// Few warps take several units each; more than are kept in registers are loaded again.
-TEST(NormKernel, LongRows_AreRightForAnyNumberOfWarpsAndBlocks) {
+TEST(NormKernel, LongRows_AreRightForAnyGrid) {
   for (const unsigned threads : {32U, 64U, 256U}) {
     NormKernelRanks ranks({2, 4, 4, 1024, 64 * 1024}, threads);
     std::vector<MixedCase> cases;
@@ -137,8 +137,7 @@ TEST(NormKernel, NormAlone_HasTheSameOrder) {
     args.residual = what.has_residual ? at + image.residual_at : nullptr;
     args.residual_out = at + image.residual_out_at;
     args.weight = at + image.weight_at;
-    args.scale =
-        what.to_float8 ? reinterpret_cast<const float*>(at + image.scale_at) : nullptr;
+    args.scale = what.to_float8 ? reinterpret_cast<const float*>(at + image.scale_at) : nullptr;
     simt::RunOptions options;
     options.seed = random();
     options.memory.push_back({at, image.before.size(), 0});

@@ -42,8 +42,8 @@ PlannedNorm planned(Random& random, const NormCase& what) {
 std::vector<PlannedNorm> random_norms(Random& random, int count) {
   std::vector<PlannedNorm> row;
   for (int i = 0; i < count; ++i)
-    row.push_back(planned(
-        random, random_norm(random, static_cast<std::uint32_t>(ranks()), 2000, 20000, 1)));
+    row.push_back(
+        planned(random, random_norm(random, static_cast<std::uint32_t>(ranks()), 2000, 20000, 1)));
   return row;
 }
 
@@ -53,8 +53,7 @@ class NormRow {
   NormRow(const CudaDriver& driver, const std::vector<PlannedNorm>& calls, int rank)
       : rank_(static_cast<std::size_t>(rank)) {
     for (const PlannedNorm& call : calls)
-      memory_.push_back(
-          std::make_unique<DeviceBytes>(driver, call.images[rank_].before.size()));
+      memory_.push_back(std::make_unique<DeviceBytes>(driver, call.images[rank_].before.size()));
     reset(calls);
   }
   [[nodiscard]] NormCall call(const std::vector<PlannedNorm>& calls, std::size_t i) const {
@@ -74,23 +73,21 @@ class NormRow {
   }
   void issue(Collectives& collectives, const std::vector<PlannedNorm>& calls, CUstream stream,
              NormRoute route = NormRoute::planned) const {
-    for (std::size_t i = 0; i < calls.size(); ++i)
-      collectives.run(call(calls, i), stream, route);
+    for (std::size_t i = 0; i < calls.size(); ++i) collectives.run(call(calls, i), stream, route);
   }
   void reset(const std::vector<PlannedNorm>& calls) const {
-    for (std::size_t i = 0; i < calls.size(); ++i)
-      memory_[i]->write(calls[i].images[rank_].before);
+    for (std::size_t i = 0; i < calls.size(); ++i) memory_[i]->write(calls[i].images[rank_].before);
   }
   void expect_done(const std::vector<PlannedNorm>& calls) const {
     for (std::size_t i = 0; i < calls.size(); ++i) {
       NormImage expected = calls[i].images[rank_];
-      const Bytes found = memory_[i]->read(expected.before.size());
+      const Bytes contents = memory_[i]->read(expected.before.size());
       // With an output of FP8 the input is not defined afterwards.
       if (calls[i].what.to_float8)
-        std::copy_n(found.begin() + static_cast<std::ptrdiff_t>(expected.in_at),
+        std::copy_n(contents.begin() + static_cast<std::ptrdiff_t>(expected.in_at),
                     calls[i].what.bytes(),
                     expected.after.begin() + static_cast<std::ptrdiff_t>(expected.in_at));
-      EXPECT_EQ(difference(expected, found.data()), "")
+      EXPECT_EQ(difference(expected, contents.data()), "")
           << "rank " << rank_ << ", call " << i << ": " << calls[i].what.text();
     }
   }
@@ -113,7 +110,7 @@ class Norms : public testing::Test {
 
 class NormsBy : public Norms, public testing::WithParamInterface<NormRoute> {};
 
-TEST_P(NormsBy, RandomRowsAmongCollectives_LeaveEveryByteRight) {
+TEST_P(NormsBy, RandomRows_LeaveEveryByteRight) {
   Random random(3);
   std::vector<std::vector<PlannedNorm>> norms;
   std::vector<std::vector<PlannedCall>> others;
@@ -157,9 +154,8 @@ TEST_P(NormsBy, CapturedRow_ReplaysAmongOtherCalls) {
     Collectives collectives(comm, kFewBlocks);
     const Stream stream(driver(), comm.context());
     const NormRow row(driver(), captured, comm.rank());
-    const CapturedRow graph(driver(), stream.get(), [&] {
-      row.issue(collectives, captured, stream.get(), GetParam());
-    });
+    const CapturedRow graph(driver(), stream.get(),
+                            [&] { row.issue(collectives, captured, stream.get(), GetParam()); });
     for (int turn = 0; turn < 3; ++turn) {
       row.reset(captured);
       const NormRow between(driver(), eager, comm.rank());
@@ -194,8 +190,8 @@ TEST_F(Norms, PlanFusesFewRows_AndNotMany) {
     EXPECT_FALSE(plan(4096).is_fused);
     EXPECT_EQ(0, plan(4096).fused_us);
     for (const std::uint64_t rows : {1U, 8U, 64U, 100U}) {
-      const NormPlan made = plan(rows);
-      EXPECT_EQ(made.is_fused, made.fused_us < made.apart_us);
+      const NormPlan planned_norm = plan(rows);
+      EXPECT_EQ(planned_norm.is_fused, planned_norm.fused_us < planned_norm.apart_us);
     }
     EXPECT_THROW((void)collectives.plan(NormCall{.rows = 4096, .hidden = 5120}, NormRoute::fused),
                  InvalidArgument);
@@ -203,7 +199,7 @@ TEST_F(Norms, PlanFusesFewRows_AndNotMany) {
   });
 }
 
-TEST_F(Norms, OneRank_IsNormalisedAlone) {
+TEST_F(Norms, SingleRank_NormalisesAlone) {
   Random random(5);
   NormCase what = random_norm(random, 1, 2000, 20000, 1);
   const std::vector<PlannedNorm> row{planned(random, what)};
@@ -219,7 +215,7 @@ TEST_F(Norms, OneRank_IsNormalisedAlone) {
   });
 }
 
-TEST_F(Norms, WrongArguments_AreNamedAndTheCommStaysUsable) {
+TEST_F(Norms, WrongArguments_LeaveCommUsable) {
   Random random(6);
   const std::vector<PlannedNorm> row = random_norms(random, 1);
   group_->run([&](Communicator& comm) {
@@ -358,7 +354,7 @@ TEST_F(Norms, NormAndAllreduceOfOneSize_EndOnAllRanks) {
                                    HasSubstr("allreduce of 256 bfloat16 by sum"))));
 }
 
-TEST_F(Norms, CheckedCallsThatDiffer_LeaveTheCommUsable) {
+TEST_F(Norms, CheckedUnlikeCalls_LeaveCommUsable) {
   Random random(9);
   const std::vector<PlannedNorm> row = random_norms(random, 1);
   group_->run([&](Communicator& comm) {

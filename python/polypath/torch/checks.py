@@ -87,6 +87,6 @@ def require_rows(
                 f"{where}: {argument} is {tuple(tensor.shape)}, and input {tuple(input.shape)}"
             )
         is_float8 = argument == "output" and scale is not None
-        wanted = torch.float8_e4m3fn if is_float8 else input.dtype
-        if argument != "scale" and tensor.dtype != wanted:
-            raise ValueError(f"{where}: {argument} is of {tensor.dtype}, and {wanted} is wanted")
+        required = torch.float8_e4m3fn if is_float8 else input.dtype
+        if argument != "scale" and tensor.dtype != required:
+            raise ValueError(f"{where}: {argument} is of {tensor.dtype}, and {required} is wanted")

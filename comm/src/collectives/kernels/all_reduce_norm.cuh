@@ -44,8 +44,8 @@ class SharedRows {
       return;
     }
     const std::uint32_t at = row * norm_units(args_.hidden) + unit;
-    device::store_relaxed<device::device_scope>(
-        sums_ + at, Cell{{simt::detail::bits_of(sum), 0, 0}, flag_});
+    device::store_relaxed<device::device_scope>(sums_ + at,
+                                                Cell{{simt::detail::bits_of(sum), 0, 0}, flag_});
   }
 
   SIMT_DEVICE bool gather(float* sums, std::uint32_t row, std::uint32_t units, bool ok) const {
@@ -90,8 +90,8 @@ class Call {
     half_ = has_mutant(Fault::halves_not_alternated) ? 0 : static_cast<std::uint32_t>(number % 2);
     const ScratchLayout layout{call_.shape};
     pushed_ = layout.cells(half_, 0, call_.rank) + simt::lane_index() * sizeof(Cell);
-    received_ = call_.scratch[call_.rank] + layout.cells(half_, 0, 0) +
-                simt::lane_index() * sizeof(Cell);
+    received_ =
+        call_.scratch[call_.rank] + layout.cells(half_, 0, 0) + simt::lane_index() * sizeof(Cell);
   }
 
   SIMT_DEVICE void run(norm::RowSums& sums) {
@@ -118,8 +118,8 @@ class Call {
     return reinterpret_cast<Cell*>(call_.scratch[receiver] + pushed_ + at * kCellRowBytes);
   }
   SIMT_DEVICE const Cell* cells_of(std::uint32_t sender, std::uint64_t at) const {
-    return reinterpret_cast<const Cell*>(received_ + std::uint64_t{sender} * call_.shape.cell_bytes +
-                                         at * kCellRowBytes);
+    return reinterpret_cast<const Cell*>(
+        received_ + std::uint64_t{sender} * call_.shape.cell_bytes + at * kCellRowBytes);
   }
   /// In the region of the second ring that this rank has for itself, which no hop uses.
   SIMT_DEVICE Cell* sums_of_units() const {
@@ -141,8 +141,7 @@ class Call {
       const std::uint32_t row = at / units_;
       const std::uint32_t unit = at % units_;
       if (!cells::has_words(unit, bytes_)) continue;
-      const Pair pair =
-          cells::pair_of(norm::load_unit(in + row * bytes_, unit, bytes_), flag());
+      const Pair pair = cells::pair_of(norm::load_unit(in + row * bytes_, unit, bytes_), flag());
       POLYPATH_UNROLL
       for (std::uint32_t p = 0; p < kMaxPeers; ++p)
         if (p < call_.shape.ranks) store_pair(cells_for(p, at), pair);
@@ -160,8 +159,7 @@ class Call {
     for (std::uint32_t to = 0; to < call_.shape.ranks; ++to) {
       Cell* const first_ring = cells_for(to, row);
       if (!is_written) store_pair(first_ring, Pair{});
-      if (to != call_.rank || !has_sums)
-        store_pair(first_ring + next_ring / sizeof(Cell), Pair{});
+      if (to != call_.rank || !has_sums) store_pair(first_ring + next_ring / sizeof(Cell), Pair{});
     }
   }
 
@@ -207,7 +205,7 @@ class Call {
     return true;
   }
 
-  /// Of the mutant that begins with its own rank's part.
+  /// For the mutant that begins with its own rank's part.
   SIMT_DEVICE std::uint32_t in_order(std::uint32_t index) const {
     if (index == 0) return call_.rank;
     return index <= call_.rank ? index - 1 : index;
@@ -222,8 +220,8 @@ class Call {
     const auto ready = [&] {
       POLYPATH_UNROLL
       for (std::uint32_t p = 0; p < kMaxPeers; ++p)
-        if (((missing >> p) & 1U) != 0 || (has_mutant(Fault::part_not_waited_for) &&
-                                           p + 1 == call_.shape.ranks)) {
+        if (((missing >> p) & 1U) != 0 ||
+            (has_mutant(Fault::part_not_waited_for) && p + 1 == call_.shape.ranks)) {
           const Cell* const from = cells_of(p, at);
           pairs[p].first = device::load_relaxed<device::system_scope>(from);
           pairs[p].second = device::load_relaxed<device::system_scope>(from + simt::kWarp);
@@ -249,7 +247,7 @@ class Call {
   const CollectiveArgs& call_;
   std::uint64_t pushed_;           // this lane's first cell for a receiver, in its scratch
   const unsigned char* received_;  // ... and from rank 0
-  std::uint64_t bytes_;  // of a row of elements
+  std::uint64_t bytes_;            // of a row of elements
   std::uint32_t units_;
   std::uint32_t number_;
   std::uint32_t half_;

@@ -21,10 +21,10 @@ enum class Fault {
   call_not_compared,     ///< marks of calls that differ are taken for the same
   marks_not_alternated,  ///< every call uses the same marks
   // of cells
-  halves_not_alternated,  ///< every call uses the same half
-  flag_not_counted,       ///< every call uses the same flag
-  half_a_pair_looked_at,  ///< only the first cell of a pair is waited for
-  cells_not_cleared,      ///< what calls left is there when their flags come round
+  halves_not_alternated,   ///< every call uses the same half
+  flag_not_counted,        ///< every call uses the same flag
+  half_a_pair_looked_at,   ///< only the first cell of a pair is waited for
+  cells_not_cleared,       ///< what calls left is there when their flags come round
   call_counted_too_early,  ///< before all threads of the block know the call's number
   // of norms
   part_not_waited_for,     ///< a row is normalised before the last rank's data are there

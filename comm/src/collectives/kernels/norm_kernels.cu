@@ -10,12 +10,12 @@
 #endif
 
 /// `blocks`: on a multiprocessor at once.
-#define POLYPATH_NORM_KERNEL(part, name, blocks, Element)                               \
-  SIMT_KERNEL_MIN_BLOCKS(polypath_##name, ::polypath::kCollectiveThreads, blocks,       \
-                         POLYPATH_NORM_PARAMETER ::polypath::NormArgs args) {           \
-    ::polypath::simt::grid_dependency_wait();                                           \
-    ::polypath::part::run<Element>(args);                                               \
-  }                                                                                     \
+#define POLYPATH_NORM_KERNEL(part, name, blocks, Element)                         \
+  SIMT_KERNEL_MIN_BLOCKS(polypath_##name, ::polypath::kCollectiveThreads, blocks, \
+                         POLYPATH_NORM_PARAMETER ::polypath::NormArgs args) {     \
+    ::polypath::simt::grid_dependency_wait();                                     \
+    ::polypath::part::run<Element>(args);                                         \
+  }                                                                               \
   POLYPATH_NORM_FOLDS(polypath_##name)
 
 POLYPATH_NORM_KERNEL(all_reduce_norm, all_reduce_norm_float16, 1, ::polypath::simt::float16);

@@ -1,11 +1,11 @@
 // Residual addition and RMSNorm of rows, in one fixed order.
 //
 //   r = x + residual                          in float32, rounded to the type once
-//   y = r * (1 / sqrt(squares * (1 / hidden) + epsilon)) * weight   in float32, from left to right
+//   y = r * (1 / sqrt(squares * (1 / hidden) + epsilon)) * weight   in float32, left to right
 //
-// Every operation is rounded on its own, as IEEE 754 has it, with no approximate root; only a square
-// is not rounded before it is added. So the bits are the same on all GPUs and on the host. y is
-// rounded to the type; as FP8 that value, in float32, times (1 / scale), saturated (float8.cuh).
+// Every operation is rounded on its own, as IEEE 754 has it, with no approximate root; only a
+// square is not rounded before it is added. So the bits are the same on all GPUs and on the host. y
+// is rounded to the type; as FP8 that value, in float32, times (1 / scale), saturated (float8.cuh).
 //
 // The order of `squares`, the sum of the squares of a row of r, depends on the row's length alone:
 // 1. The row is divided into units of 384 elements, which a warp takes; elements after the end of
@@ -118,7 +118,10 @@ template <typename Element, typename Team>
 class Rows {
  public:
   SIMT_DEVICE Rows(const NormArgs& args, RowSums& sums, const Team& team)
-      : args_(args), sums_(sums), team_(team), bytes_(std::uint64_t{args.hidden} * sizeof(Element)) {}
+      : args_(args),
+        sums_(sums),
+        team_(team),
+        bytes_(std::uint64_t{args.hidden} * sizeof(Element)) {}
 
   /// Normalises rows `number()`, `number() + count()`, ... of its team. All threads of the block.
   /// `get(row, unit, x)`, which all lanes of a warp call, gives this lane's words of the row to
@@ -313,12 +316,13 @@ SIMT_DEVICE void run(const NormArgs& args) {
   SIMT_SHARED(RowSums, sums);
   const std::uint64_t bytes = std::uint64_t{args.hidden} * sizeof(Element);
   const auto* const in = static_cast<const unsigned char*>(args.call.in);
-  Rows<Element, Alone>(args, sums, Alone{}).run(
-      [&](std::uint32_t row, std::uint32_t unit, Words& x) {
-        x = load_unit(in + row * bytes, unit, bytes);
-        return true;
-      },
-      true);
+  Rows<Element, Alone>(args, sums, Alone{})
+      .run(
+          [&](std::uint32_t row, std::uint32_t unit, Words& x) {
+            x = load_unit(in + row * bytes, unit, bytes);
+            return true;
+          },
+          true);
 }
 
 }  // namespace polypath::norm

@@ -1,5 +1,5 @@
-// How rows are summed and normalised: by one kernel, which is for few rows, or by an allreduce and a
-// kernel of its own. A pure function, the same on all ranks.
+// How rows are summed and normalised: by one kernel, which is for few rows, or by an allreduce and
+// a kernel of its own. A pure function, the same on all ranks.
 #pragma once
 
 #include <cstdint>
