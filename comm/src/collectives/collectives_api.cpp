@@ -6,7 +6,6 @@
 #include "base/error.hpp"
 #include "collectives/collective_profile.hpp"
 #include "collectives/comm_collectives.hpp"
-#include "collectives/norm_call.hpp"
 #include "comm/rank_threads.hpp"
 #include "comm/stream_waits.hpp"
 #include "core/c_boundary.hpp"
@@ -72,22 +71,10 @@ CommCollectives& ready_collectives(polypath_comm* comm, CUstream stream) {
 
 void run_collective(polypath_comm* comm, const NormCall& call, CUstream stream) {
   CommCollectives& collectives = ready_collectives(comm, stream);
-  if (collectives.across == nullptr) {
+  if (collectives.across != nullptr)
+    collectives.across->run(call, stream);
+  else
     collectives.inside.run(call, stream);
-    return;
-  }
-  const Communicator& communicator = local_of(comm);
-  const CallerRank caller{polypath_comm_rank(comm), polypath_comm_size(comm), communicator.gpu()};
-  require_norm_alike(call, caller.rank);
-  try {
-    require_norm_buffers(communicator.driver(), call, caller);
-  } catch (const InvalidArgument& error) {
-    local_of(comm).abort(error.what());  // the other ranks wait for this call
-    throw;
-  }
-  const CollectiveCall first = all_reduce_of(call);
-  collectives.across->run(first, stream);
-  if (call.rows > 0) collectives.inside.launch_norm_alone(call, first.recv, stream);
 }
 
 void run_collective(polypath_comm* comm, const CollectiveCall& call, CUstream stream) {

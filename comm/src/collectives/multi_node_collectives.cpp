@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "collectives/call_arguments.hpp"
 #include "collectives/call_match.hpp"
+#include "collectives/norm_call.hpp"
 #include "comm/stream_waits.hpp"
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
@@ -120,6 +121,20 @@ void MultiNodeCollectives::run(const CollectiveCall& call, CUstream stream) {
   }
   ++counts_.calls;
   --skipped_;
+}
+
+void MultiNodeCollectives::run(const NormCall& call, CUstream stream) {
+  comm_.check();
+  require_norm_alike(call, map_.rank);
+  try {
+    require_norm_buffers(comm_.driver(), call, {map_.rank, map_.size(), comm_.gpu()});
+  } catch (const std::exception& error) {
+    comm_.abort(error.what());  // the other ranks wait for this call
+    throw;
+  }
+  const CollectiveCall first = all_reduce_of(call);
+  run(first, stream);
+  if (call.rows > 0) inside_.launch_norm_alone(call, first.recv, stream);
 }
 
 std::uint32_t MultiNodeCollectives::hash_of(const CollectiveCall& call) const {

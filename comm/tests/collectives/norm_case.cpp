@@ -105,6 +105,24 @@ float scale_of(Random& random) {
   return kScales[random() % kScales.size()];
 }
 
+/// In rank order, rounded; of several nodes in each of them first.
+float sum_of_ranks(const NormCase& what, const std::vector<Bytes>& inputs, std::uint64_t at) {
+  std::vector<std::vector<std::uint32_t>> nodes = what.nodes;
+  if (nodes.empty()) {
+    nodes.emplace_back();
+    for (std::uint32_t rank = 0; rank < what.ranks; ++rank) nodes.front().push_back(rank);
+  }
+  float sum = 0;
+  for (std::size_t node = 0; node < nodes.size(); ++node) {
+    float of_node = widened(what.type, &inputs[nodes[node].front()][at]);
+    for (std::size_t i = 1; i < nodes[node].size(); ++i)
+      of_node += widened(what.type, &inputs[nodes[node][i]][at]);
+    of_node = rounded(what.type, of_node);
+    sum = node == 0 ? of_node : sum + of_node;
+  }
+  return rounded(what.type, sum);
+}
+
 void expect_rows(const NormCase& what, const std::vector<Bytes>& inputs, const NormImage& before,
                  Bytes& after) {
   const std::uint64_t row_bytes = std::uint64_t{what.hidden} * 2;
@@ -112,10 +130,7 @@ void expect_rows(const NormCase& what, const std::vector<Bytes>& inputs, const N
   for (std::uint32_t r = 0; r < what.rows; ++r) {
     for (std::uint32_t i = 0; i < what.hidden; ++i) {
       const std::uint64_t at = r * row_bytes + i * 2;
-      float sum = widened(what.type, &inputs[0][at]);
-      for (std::size_t rank = 1; rank < inputs.size(); ++rank)
-        sum += widened(what.type, &inputs[rank][at]);
-      row[i] = rounded(what.type, sum);
+      row[i] = sum_of_ranks(what, inputs, at);
       if (what.has_residual)
         row[i] = rounded(what.type,
                          row[i] + widened(what.type, &before.before[before.residual_at + at]));

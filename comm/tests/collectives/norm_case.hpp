@@ -23,6 +23,8 @@ struct NormCase {
   bool residual_in_place = false;  ///< ... of the residual
   std::uint32_t blocks = 1;
   std::uint32_t team = 1;  ///< blocks that share a row
+  /// As CollectiveCase::nodes.
+  std::vector<std::vector<std::uint32_t>> nodes = {};
 
   [[nodiscard]] std::uint64_t bytes() const { return std::uint64_t{rows} * hidden * 2; }
   [[nodiscard]] std::string text() const;
