@@ -121,7 +121,9 @@ class Rows {
       : args_(args),
         sums_(sums),
         team_(team),
-        bytes_(std::uint64_t{args.hidden} * sizeof(Element)) {}
+        bytes_(std::uint64_t{args.hidden} * sizeof(Element)) {
+    if (args.scale != nullptr) scale_ = simt::load_constant(args.scale);
+  }
 
   /// Normalises rows `number()`, `number() + count()`, ... of its team. All threads of the block.
   /// `get(row, unit, x)`, which all lanes of a warp call, gives this lane's words of the row to
@@ -289,7 +291,7 @@ class Rows {
 
   SIMT_DEVICE void store_as_float8(unsigned char* to, std::uint64_t unit,
                                    const Element (&y)[kWords][kElements]) const {
-    const float inverse = inverse_of(simt::load_constant(args_.scale));
+    const float inverse = inverse_of(scale_);
     POLYPATH_UNROLL
     for (int k = 0; k < kWords; ++k) {
       std::uint32_t bytes = 0;
@@ -307,6 +309,7 @@ class Rows {
   RowSums& sums_;
   const Team& team_;
   std::uint64_t bytes_;  // of a row
+  float scale_ = 0;
   unsigned parity_ = 0;
 };
 
