@@ -55,6 +55,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(NormMutant{Fault::part_not_waited_for, "PartNotWaitedFor"},
                     NormMutant{Fault::squares_not_waited_for, "SquaresNotWaitedFor"},
                     NormMutant{Fault::squares_in_other_order, "SquaresInOtherOrder"},
+                    NormMutant{Fault::sum_loaded_before_its_flag, "SumLoadedBeforeItsFlag"},
                     NormMutant{Fault::own_part_first, "OwnPartFirst"},
                     NormMutant{Fault::halves_not_alternated, "HalvesNotAlternated"},
                     NormMutant{Fault::flag_not_counted, "FlagNotCounted"},
@@ -74,6 +75,7 @@ std::string comes_round(std::uint64_t seed) {
   large.norm.rows = 4;
   large.norm.hidden = 400;
   large.norm.blocks = 2;
+  large.norm.team = 2;
   MixedCase small = large;
   small.norm.rows = 1;
   small.norm.hidden = 8;

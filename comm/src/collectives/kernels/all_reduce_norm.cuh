@@ -6,8 +6,9 @@
 // and normalises. There is no second hop, and no rank waits for the norm of another one.
 //
 // A row may be shared by a team of blocks, each with some of its units. They exchange the sums of
-// their units by packets of 16 bytes in their own GPU's memory, which have the flag of the call as
-// cells have. So the order of sums stays what it is.
+// their units by words of 8 bytes in their own GPU's memory: a sum, and the flag of the call as in
+// cells. So the order of sums stays what it is. A word, not a cell, whose other data were not used:
+// ptxas would load the sum first, and then the flag (scope.cuh).
 //
 // A unit of a row (norm_args.h) is a row of cells, so rows begin at whole rows of cells. Regions,
 // halves, flags and the count of calls are those of cells: both kinds of calls may follow each
@@ -27,10 +28,10 @@ using cells::Cell;
 using cells::Pair;
 using cells::Words;
 
-/// Blocks of one GPU that share rows. `sums`: a packet for each unit of the call.
+/// Blocks of one GPU that share rows. `sums`: a word for each unit of the call.
 class SharedRows {
  public:
-  SIMT_DEVICE SharedRows(const NormArgs& args, Cell* sums, std::uint32_t flag)
+  SIMT_DEVICE SharedRows(const NormArgs& args, std::uint64_t* sums, std::uint32_t flag)
       : args_(args), sums_(sums), flag_(flag) {}
 
   SIMT_DEVICE std::uint32_t size() const { return args_.team; }
@@ -44,8 +45,8 @@ class SharedRows {
       return;
     }
     const std::uint32_t at = row * norm_units(args_.hidden) + unit;
-    device::store_relaxed<device::device_scope>(sums_ + at,
-                                                Cell{{simt::detail::bits_of(sum), 0, 0}, flag_});
+    device::store_relaxed<device::device_scope>(
+        sums_ + at, std::uint64_t{flag_} << 32 | simt::detail::bits_of(sum));
   }
 
   SIMT_DEVICE bool gather(float* sums, std::uint32_t row, std::uint32_t units, bool ok) const {
@@ -57,20 +58,29 @@ class SharedRows {
 
  private:
   SIMT_DEVICE bool take(float* sums, std::uint32_t at, std::uint32_t unit) const {
-    Cell cell{};
+    std::uint64_t word = 0;
+    const auto flag = [&] { return static_cast<std::uint32_t>(word >> 32); };
     const auto ready = [&] {
-      cell = device::load_relaxed<device::device_scope>(sums_ + at);
-      return cell.lap == flag_ || has_mutant(Fault::squares_not_waited_for);
+      word = load(sums_ + at);
+      return flag() == flag_ || has_mutant(Fault::squares_not_waited_for);
     };
     const bool ok = device::wait_until(args_.call.wait_ctx, ready, [&] {
-      return device::wait_target{args_.call.rank, flag_, cell.lap};
+      return device::wait_target{args_.call.rank, flag_, flag()};
     });
-    sums[unit] = simt::detail::float_of(cell.data[0]);
+    sums[unit] = simt::detail::float_of(static_cast<std::uint32_t>(word));
     return ok;
   }
 
+  SIMT_DEVICE static std::uint64_t load(const std::uint64_t* from) {
+    if (!has_mutant(Fault::sum_loaded_before_its_flag))
+      return device::load_relaxed<device::device_scope>(from);
+    const auto* const half = reinterpret_cast<const std::uint32_t*>(from);
+    const std::uint32_t sum = device::load_relaxed<device::device_scope>(half);
+    return std::uint64_t{device::load_relaxed<device::device_scope>(half + 1)} << 32 | sum;
+  }
+
   const NormArgs& args_;
-  Cell* sums_;
+  std::uint64_t* sums_;
   std::uint32_t flag_;
 };
 
@@ -122,9 +132,10 @@ class Call {
         received_ + std::uint64_t{sender} * call_.shape.cell_bytes + at * kCellRowBytes);
   }
   /// In the region of the second ring that this rank has for itself, which no hop uses.
-  SIMT_DEVICE Cell* sums_of_units() const {
+  SIMT_DEVICE std::uint64_t* sums_of_units() const {
     const ScratchLayout layout{call_.shape};
-    return reinterpret_cast<Cell*>(call_.scratch[call_.rank] + layout.cells(half_, 1, call_.rank));
+    return reinterpret_cast<std::uint64_t*>(call_.scratch[call_.rank] +
+                                            layout.cells(half_, 1, call_.rank));
   }
   SIMT_DEVICE static void store_pair(Cell* to, const Pair& pair) {
     device::store_relaxed<device::system_scope>(to, pair.first);
@@ -154,13 +165,18 @@ class Call {
         (number_ >> cells::kClearShift) % (call_.shape.cell_bytes / kCellRowBytes);
     const std::uint64_t all = std::uint64_t{args_.rows} * units_;
     const bool is_written = row < all && cells::has_words(row % units_, bytes_);
-    const bool has_sums = row * kCellRowBytes < all * sizeof(Cell);
     const std::uint64_t next_ring = std::uint64_t{call_.shape.ranks} * call_.shape.cell_bytes;
     for (std::uint32_t to = 0; to < call_.shape.ranks; ++to) {
       Cell* const first_ring = cells_for(to, row);
       if (!is_written) store_pair(first_ring, Pair{});
-      if (to != call_.rank || !has_sums) store_pair(first_ring + next_ring / sizeof(Cell), Pair{});
+      if (to != call_.rank) store_pair(first_ring + next_ring / sizeof(Cell), Pair{});
     }
+    constexpr std::uint64_t kRowSums = kCellRowBytes / sizeof(std::uint64_t);
+    const std::uint64_t sums = args_.team > 1 ? all : 0;
+    for (std::uint64_t at = row * kRowSums + simt::lane_index(); at < (row + 1) * kRowSums;
+         at += simt::kWarp)
+      if (at >= sums)
+        device::store_relaxed<device::device_scope>(sums_of_units() + at, std::uint64_t{0});
   }
 
   /// This lane's words of a unit, of all ranks. False: timed out.

@@ -29,7 +29,9 @@ enum class Fault {
   // of norms
   part_not_waited_for,     ///< a row is normalised before the last rank's data are there
   squares_not_waited_for,  ///< ... before all warps have added their squares
-  squares_in_other_order   ///< neighbours first
+  squares_in_other_order,  ///< neighbours first
+  /// what blocks exchange is not loaded at once
+  sum_loaded_before_its_flag
 };
 
 }  // namespace polypath

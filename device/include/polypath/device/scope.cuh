@@ -6,7 +6,9 @@
 //
 //   load_relaxed<Scope>(p) store_relaxed<Scope>(p, value)
 //                                  std::uint32_t, std::uint64_t, and ll_packet: 16 bytes in one
-//                                  access, as PTX promises for .b128 (PTX 8.3, sm_70)
+//                                  access, as PTX promises for .b128 (PTX 8.3, sm_70), where all
+//                                  words of it are used: of one whose middle words are not, ptxas
+//                                  13 loads the others one after another
 //   fetch_add<Scope>(p, value) fetch_or<Scope>(p, bits) fetch_and<Scope>(p, bits)
 //                                  relaxed; returns what was there
 //   fetch_add_acquire<Scope>(p, value) fetch_or_acquire<Scope>(p, bits)
