@@ -13,6 +13,7 @@ from ctypes import (
     Structure,
     c_char_p,
     c_double,
+    c_float,
     c_int,
     c_size_t,
     c_uint16,
@@ -223,6 +224,19 @@ class Put(Checked, Structure):
         ("src", c_void_p),
         ("bytes", c_size_t),
         ("signal", POINTER(Signal)),
+    ]
+
+
+class Norm(Checked, Structure):
+    _fields_ = [
+        ("rows", c_size_t),
+        ("hidden", c_size_t),
+        ("type", c_int),
+        ("epsilon", c_float),
+        ("residual", c_void_p),
+        ("residual_out", c_void_p),
+        ("weight", c_void_p),
+        ("scale", POINTER(c_float)),
     ]
 
 
@@ -881,6 +895,16 @@ FUNCTIONS = {
                 ("recv", c_void_p),
                 ("count", c_size_t),
                 ("type", c_int),
+                ("stream", c_void_p),
+            ],
+        ),
+        "polypath_all_reduce_norm": (
+            c_int,
+            [
+                ("comm", c_void_p),
+                ("input", c_void_p),
+                ("output", c_void_p),
+                ("norm", POINTER(Norm)),
                 ("stream", c_void_p),
             ],
         ),

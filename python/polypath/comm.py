@@ -366,6 +366,55 @@ class Communicator(WarnsUnlessClosed):
             "polypath_all_reduce", send, recv, type, count, (1, 1), [_operator(op)], stream
         )
 
+    def all_reduce_norm(
+        self,
+        input: Any,
+        output: Any,
+        weight: Any,
+        type: str,
+        epsilon: float = 1e-6,
+        *,
+        residual: Any = None,
+        residual_out: Any,
+        scale: Any = None,
+        rows: int | None = None,
+        hidden: int | None = None,
+        stream: Any = None,
+    ) -> None:
+        """Sums rows over all ranks, adds ``residual`` and normalises (RMSNorm), in one fixed order:
+        a row has the same bits with any number of other rows (comm.h, polypath_all_reduce_norm).
+
+        ``type``: float16 or bfloat16. ``residual_out`` receives the sum with the residual and may
+        be ``residual``; ``output`` may be ``input``. With ``scale``, a float32 on the GPU,
+        ``output`` is FP8 (e4m3), a byte for each element, and the input may be overwritten.
+        ``hidden``: elements of a row, default all of ``weight``; ``rows``: default all of
+        ``input``."""
+        if type not in _api.TYPES:
+            raise InvalidArgument(f"there is no type '{type}': {', '.join(_api.TYPES)}")
+        width = _api.item_bytes(type)
+        if hidden is None:
+            hidden = _elements_of(weight, "weight", width)
+        if rows is None:
+            rows = _elements_of(input, "input", width * max(hidden, 1))
+        bytes = integer(rows, ctypes.c_size_t, "rows") * hidden * width
+        of_output = bytes if scale is None else bytes // width
+        floats = _address(scale, "scale", 4, writes=False)
+        norm = _c_abi.Norm(
+            *(rows, hidden, _api.TYPES[type], epsilon),
+            _address(residual, "residual", bytes, writes=False),
+            _address(residual_out, "residual_out", bytes, writes=True),
+            _address(weight, "weight", hidden * width, writes=False),
+            None if floats is None else ctypes.cast(floats, ctypes.POINTER(ctypes.c_float)),
+        )
+        _api.call(
+            "polypath_all_reduce_norm",
+            self._open(),
+            _address(input, "input", bytes, writes=scale is not None),
+            _address(output, "output", of_output, writes=True),
+            ctypes.byref(norm),
+            stream_handle(stream),
+        )
+
     def reduce_scatter(
         self,
         send: Any,
@@ -485,8 +534,9 @@ class Communicator(WarnsUnlessClosed):
         "uneven", "sum_order", "scratch_bytes"}``; ``"changed_by_load"`` counts calls by another
         algorithm that would be mixed on an idle node, ``"uneven"`` those of parts of different
         lengths, which are counted by their way as well. Puts are in ``"puts": {"kernel",
-        "copies"}``: by the kernel for small ones, and by copies. Of several nodes also ``"nodes":
-        {"network", "calls", "chunks", "sent_bytes"}``."""
+        "copies"}``: by the kernel for small ones, and by copies. ``"norms": {"fused", "apart"}``
+        counts `all_reduce_norm`. Of several nodes also ``"nodes": {"network", "calls", "chunks",
+        "sent_bytes"}``."""
         result: dict[str, Any] = _api.call_json("polypath_comm_report", self._open())
         return result
 
@@ -566,6 +616,16 @@ def _address(memory: Any, name: str, bytes: int, writes: bool) -> int | None:
 def _require_type(name: str) -> None:
     if name not in _api.TYPES:
         raise InvalidArgument(f"there is no type '{name}': {', '.join(_api.TYPES)}")
+
+
+def _elements_of(memory: Any, name: str, width: int) -> int:
+    """How many of ``width`` bytes it has. Raises `InvalidArgument` unless it is a whole number."""
+    size = as_buffer(memory, name).bytes
+    if size is None:
+        raise InvalidArgument(f"{name} has no size, so rows and hidden are wanted")
+    if size % width:
+        raise InvalidArgument(f"{name}: {size} bytes are no multiple of {width}")
+    return size // width
 
 
 def _operator(name: str) -> int:

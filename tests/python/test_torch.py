@@ -33,6 +33,7 @@ _OF_GROUP = [
     "choice",
     "messages",
     "alone",
+    "norms",
 ]
 _OF_DDP = ["taken", "left", "off", "given_way", "copies", "join", "unlike", "old"]
 _CASES = [("torch_ranks", case) for case in _OF_GROUP] + [
@@ -55,7 +56,15 @@ def test_on_a_simulated_node(program, case, tmp_path):
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="there is no PyTorch")
 @pytest.mark.parametrize(
     ("case", "size"),
-    [("collectives", 3), ("messages", 2), ("messages", 3), ("ddp", 2), ("hooks", 2), ("hooks", 3)],
+    [
+        ("collectives", 3),
+        ("norms", 3),
+        ("messages", 2),
+        ("messages", 3),
+        ("ddp", 2),
+        ("hooks", 2),
+        ("hooks", 3),
+    ],
 )
 def test_with_a_real_torch(case, size, tmp_path):
     root = _HERE.parents[1]

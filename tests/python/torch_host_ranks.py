@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import check_torch_norm
 import polypath.torch
 import torch
 import torch.distributed as dist
@@ -32,6 +33,18 @@ def collectives(on: HostPlace) -> None:
 
 def messages(on: HostPlace) -> None:
     torch_checks.CHECKS["messages"](on)
+
+
+def norms(on: HostPlace) -> None:
+    """The operators of torch, also under its compiler, over a library of the same arithmetic."""
+    for dtype in (torch.bfloat16, torch.float16):
+        for rows, hidden in ((1, 8), (5, 1000)):
+            tensors = check_torch_norm.Rows(on, rows, hidden, dtype)
+            for name in ("bits", "fewer rows", "float8", "compiled"):
+                check_torch_norm.CHECKS[name](on, tensors, f"{rows} x {hidden} {dtype}")
+    for operator in (torch.ops.polypath.all_reduce_norm, torch.ops.polypath.all_reduce_norm_out):
+        assert operator.default._schema is not None
+    assert on.group._connection.comm.calls["norm"] > 8, on.group._connection.comm.calls
 
 
 def ddp(on: HostPlace) -> None:

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from polypath import _api
 from polypath.torch import comm_creation, connection, ddp, fallback_groups, group, p2p
 from torch import Tensor
+from torch_norm_reference import expected
 
 _TYPES = {number: getattr(torch, name) for name, number in _api.TYPES.items()}
 _OPERATORS = {number: name for name, number in _api.OPERATORS.items()}
@@ -83,6 +84,21 @@ class HostCommunicator:
         assert stream == _STREAM
         combined = self._combined("allreduce", send, count, kind, op)
         _view(recv, count, combined.dtype).copy_(combined)
+        return 0
+
+    def polypath_all_reduce_norm(self, _, send, recv, reference, stream) -> int:
+        assert stream == _STREAM
+        norm = reference._obj
+        dtype, shape = _TYPES[norm.type], (norm.rows, norm.hidden)
+        count = norm.rows * norm.hidden
+        inputs = [part.view(shape) for part in self._all("norm", send, count, dtype)]
+        scale = torch.tensor([norm.scale[0]]) if norm.scale else None
+        residual = _view(norm.residual, count, dtype).view(shape) if norm.residual else None
+        output, after = expected(
+            inputs, residual, _view(norm.weight, norm.hidden, dtype), norm.epsilon, scale
+        )
+        _view(norm.residual_out, count, dtype).copy_(after.flatten())
+        _view(recv, count, output.dtype).copy_(output.flatten())
         return 0
 
     def polypath_reduce(self, _, send, recv, count, kind, op, root, stream) -> int:

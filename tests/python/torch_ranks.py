@@ -16,7 +16,7 @@ import numpy as np
 import polypath
 import polypath.torch
 import torch
-from polypath.torch import comm_creation
+from polypath.torch import comm_creation, norm
 from torch import cuda, distributed
 from torch.distributed import distributed_c10d as c10d
 
@@ -487,9 +487,62 @@ def alone(on: Rank) -> None:
     assert on.group.report()["reason"] == "rank 2: it has no driver", on.group.report()
 
 
+def norms(on: Rank) -> None:
+    """Rows of an odd sum of squares: one is enough to see which tensor went where. The order of
+    sums has tests of its own."""
+    rows, hidden, epsilon = 3, 8, 1e-6
+    contribution = np.full((rows, hidden), 2.0**on.rank, np.float16)
+    residual = np.arange(rows * hidden, dtype=np.float16).reshape(rows, hidden)
+    weight = np.full(hidden, 0.5, np.float16)
+    expected_residual = (residual + np.float16(2**SIZE - 1)).astype(np.float16)
+    wide = expected_residual.astype(np.float32)
+    mean = (wide * wide).sum(1, dtype=np.float32) * np.float32(1 / hidden)  # exact: small integers
+    factor = np.float32(1) / np.sqrt(mean + np.float32(epsilon))
+    expected = (wide * factor[:, None] * np.float32(0.5)).astype(np.float16)
+    tensors = [on.tensor(values) for values in (contribution, weight, residual)]
+    output, after = on.group.all_reduce_norm(*tensors[:2], epsilon, residual=tensors[2])
+    same(output, expected, "output")
+    same(after, expected_residual, "residual")
+    same(tensors[2], residual, "residual that was not in place")
+    if on.rank == 0:
+        distributed.distributed_c10d._world = SimpleNamespace(pg_names={on.group: "norms"})
+        for name, words in (("norms", None), ("none", "there is no group 'none'")):
+            try:
+                assert norm._group(name) is on.group and words is None
+            except ValueError as error:
+                assert words == str(error), error
+    polypath.torch.ProcessGroupPolypath.all_reduce_norm(
+        on.group,
+        *tensors[:2],
+        epsilon,
+        residual=tensors[2],
+        residual_out=tensors[2],
+        output=tensors[0],
+    )
+    same(tensors[0], expected, "output in place")
+    same(tensors[2], expected_residual, "residual in place")
+    half, short = on.tensor(values(0, "float16", 8)), on.tensor(values(0, "float32", 8))
+    for wrong, reason in (
+        (lambda: on.group.all_reduce_norm(output, half[0:4], epsilon), "weight has 4 elements"),
+        (lambda: on.group.all_reduce_norm(output, short, epsilon), "weight is of"),
+        (
+            lambda: on.group.all_reduce_norm(output, half, epsilon, residual=half),
+            "residual is (8,)",
+        ),
+        (lambda: on.group.all_reduce_norm(output, half, epsilon, scale=half), "scale is not one"),
+    ):
+        try:
+            wrong()
+        except ValueError as error:
+            assert str(error).startswith(f"rank {on.rank}: ") and reason in str(error), error
+        else:
+            raise AssertionError(reason)
+    assert on.group.report()["polypath"]["norms"] == {"fused": 2, "apart": 0}
+
+
 def calls(on: Rank) -> int:
     carried = on.group.report()["polypath"] or {}
-    others = ("scratch_bytes", "puts", "spreads", "uneven", "sum_order")
+    others = ("scratch_bytes", "puts", "spreads", "uneven", "sum_order", "norms")
     return sum(count for name, count in carried.items() if name not in others)
 
 

@@ -376,6 +376,35 @@ POLYPATH_API polypath_status polypath_all_to_all(polypath_comm* comm, const void
                                                  size_t count, polypath_data_type type,
                                                  void* stream);
 
+/* Rows that are summed over all ranks and then normalised (RMSNorm). Addresses are memory of this
+ * rank's GPU, aligned to 16 bytes; rows follow one another. */
+typedef struct polypath_norm {
+  size_t rows;
+  size_t hidden;           /* elements of a row: a multiple of 8, up to 49152 */
+  polypath_data_type type; /* POLYPATH_FLOAT16 or POLYPATH_BFLOAT16 */
+  float epsilon;
+  const void* residual; /* null: nothing is added */
+  void* residual_out;   /* may be `residual` */
+  const void* weight;   /* a row */
+  const float* scale;   /* null: `output` has elements of `type`; else FP8 (e4m3), a byte each */
+} polypath_norm;
+
+/* In one fixed order of sums, on each rank:
+ *   x            = the sum of `input` over all ranks, as polypath_all_reduce gives it
+ *   residual_out = r = x + residual, in float32, rounded to the type
+ *   output       = r * (1 / sqrt(mean(r^2) + epsilon)) * weight, in float32, rounded to the type;
+ *                  with `scale` then times (1 / *scale), saturated at 448, as FP8
+ * A row has the same bits with any number of other rows, on all ranks and in all runs
+ * (docs/collectives.md has the order). `output` may be `input`; else what is written overlaps
+ * nothing. With `scale` the input may be overwritten. All ranks give the same numbers, and all or
+ * none of them a residual and a scale; residual, weight and scale hold the same values on all.
+ * Few rows are one kernel; more are an allreduce and a kernel that normalises, and so are those of
+ * ranks on several nodes, whose order of sums is that of the allreduce across nodes. Order, capture
+ * and errors as of the other collectives. */
+POLYPATH_API polypath_status polypath_all_reduce_norm(polypath_comm* comm, void* input,
+                                                      void* output, const polypath_norm* norm,
+                                                      void* stream);
+
 /* The source of a spread is host memory that all ranks have. */
 #define POLYPATH_SPREAD_SHARED (-1)
 
@@ -394,7 +423,8 @@ POLYPATH_API polypath_status polypath_comm_spread(polypath_comm* comm, const voi
 /* Not collective. How this rank's collectives and puts went, zeros before the first: {"cells",
  * "lines", "channels", "copies", ...: calls, "uneven": how many of them had uneven parts,
  * "sum_order": "rank" or "tree", "scratch_bytes", "puts": {"kernel", "copies"}, "spreads":
- * {"calls", "native", "pieces"}}, whose pieces are collectives of their own; of several nodes also
+ * {"calls", "native", "pieces"}}, whose pieces are collectives of their own, "norms": {"fused",
+ * "apart"}}, of which those apart have an allreduce that counts as well; of several nodes also
  * {"nodes": {"network", "calls", "chunks", "sent_bytes"}}, and the others count what these calls
  * are made of inside the node. For polypath_free_string(). */
 POLYPATH_API polypath_status polypath_comm_report(polypath_comm* comm, char** json);

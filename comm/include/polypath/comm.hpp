@@ -141,6 +141,10 @@ class communicator {
   void spread(const void* src, void* recv, std::size_t bytes, int root, void* stream) {
     detail::check(polypath_comm_spread(get(), src, recv, bytes, root, stream));
   }
+  /// Sums rows over all ranks, adds a residual and normalises.
+  void all_reduce_norm(void* input, void* output, const polypath_norm& norm, void* stream) {
+    detail::check(polypath_all_reduce_norm(get(), input, output, &norm, stream));
+  }
   void signal(int to, const polypath_signal& signal, void* stream) {
     detail::check(polypath_comm_signal(get(), to, &signal, stream));
   }

@@ -56,34 +56,6 @@ bool is_in_place(const CollectiveCall& call, int rank, int size) {
   return false;
 }
 
-void require_buffer(const CudaDriver& driver, const CallerRank& caller, const char* name,
-                    CUdeviceptr address, std::uint64_t bytes, std::size_t element) {
-  const int rank = caller.rank;
-  if (address == 0) throw InvalidArgument(fmt::format("rank {}: {} is null", rank, name));
-  if (address % element != 0)
-    throw InvalidArgument(
-        fmt::format("rank {}: {} is not aligned to its elements of {} bytes", rank, name, element));
-  CUmemorytype type{};
-  unsigned managed = 0;
-  int gpu = -1;
-  CUdeviceptr start = 0;
-  std::size_t size = 0;
-  std::array attributes{CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
-                        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                        CU_POINTER_ATTRIBUTE_RANGE_SIZE};
-  std::array<void*, 5> values{&type, &managed, &gpu, &start, &size};
-  POLYPATH_CHECK(
-      driver, pointer_get_attributes(attributes.size(), attributes.data(), values.data(), address));
-  if (type != CU_MEMORYTYPE_DEVICE && managed == 0)
-    throw InvalidArgument(fmt::format("rank {}: {} is no memory of a GPU", rank, name));
-  if (managed == 0 && gpu >= 0 && gpu != caller.gpu)
-    throw InvalidArgument(fmt::format("rank {}: {} is memory of gpu{}, and the rank's is gpu{}",
-                                      rank, name, gpu, caller.gpu));
-  if (start != 0 && bytes > size - (address - start))
-    throw InvalidArgument(fmt::format("rank {}: {} has {} bytes to its end, and {} are needed",
-                                      rank, name, size - (address - start), bytes));
-}
-
 }  // namespace
 
 std::uint64_t bytes_of(const CollectiveCall& call) { return call.count * size_of(call.type); }
@@ -113,6 +85,34 @@ void require_alike(const CollectiveCall& call, int rank, int size) {
   const std::size_t element = size_of(call.type);
   if (call.count > std::numeric_limits<std::size_t>::max() / element / static_cast<unsigned>(size))
     throw InvalidArgument(fmt::format("rank {}: count {} is too large", rank, call.count));
+}
+
+void require_buffer(const CudaDriver& driver, const CallerRank& caller, const char* name,
+                    CUdeviceptr address, std::uint64_t bytes, std::size_t alignment) {
+  const int rank = caller.rank;
+  if (address == 0) throw InvalidArgument(fmt::format("rank {}: {} is null", rank, name));
+  if (address % alignment != 0)
+    throw InvalidArgument(
+        fmt::format("rank {}: {} is not aligned to {} bytes", rank, name, alignment));
+  CUmemorytype type{};
+  unsigned managed = 0;
+  int gpu = -1;
+  CUdeviceptr start = 0;
+  std::size_t size = 0;
+  std::array attributes{CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                        CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+  std::array<void*, 5> values{&type, &managed, &gpu, &start, &size};
+  POLYPATH_CHECK(
+      driver, pointer_get_attributes(attributes.size(), attributes.data(), values.data(), address));
+  if (type != CU_MEMORYTYPE_DEVICE && managed == 0)
+    throw InvalidArgument(fmt::format("rank {}: {} is no memory of a GPU", rank, name));
+  if (managed == 0 && gpu >= 0 && gpu != caller.gpu)
+    throw InvalidArgument(fmt::format("rank {}: {} is memory of gpu{}, and the rank's is gpu{}",
+                                      rank, name, gpu, caller.gpu));
+  if (start != 0 && bytes > size - (address - start))
+    throw InvalidArgument(fmt::format("rank {}: {} has {} bytes to its end, and {} are needed",
+                                      rank, name, size - (address - start), bytes));
 }
 
 void require_buffers(const CudaDriver& driver, const CollectiveCall& call,

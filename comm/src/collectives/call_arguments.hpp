@@ -21,6 +21,16 @@ struct OperandBytes {
 };
 OperandBytes operand_bytes(const CollectiveCall& call, int rank, int size);
 
+/// Throws RefusedBuffers where `require` throws InvalidArgument.
+template <typename Require>
+void require_of_buffers(const Require& require) {
+  try {
+    require();
+  } catch (const InvalidArgument& error) {
+    throw RefusedBuffers(error.what());
+  }
+}
+
 struct CallerRank {
   int rank = 0;
   int size = 1;
@@ -33,6 +43,9 @@ void require_alike(const CollectiveCall& call, int rank, int size);
 /// The buffers of a call that is alike, as comm.h says what they have to be.
 void require_buffers(const CudaDriver& driver, const CollectiveCall& call,
                      const CallerRank& caller);
+/// One of them: `bytes` at `address`, a multiple of `alignment`.
+void require_buffer(const CudaDriver& driver, const CallerRank& caller, const char* name,
+                    CUdeviceptr address, std::uint64_t bytes, std::size_t alignment);
 /// For a call that runs by copies: received data may arrive before the data there are sent.
 void require_parts_apart(const CollectiveCall& call, int rank, int size);
 

@@ -15,6 +15,10 @@ namespace {
 
 std::string text_of(std::uint32_t what, std::uint64_t count) {
   const CollectiveOp op = op_of_mark(what);
+  if (op == CollectiveOp::allreduce && root_of_mark(what) != 0)
+    return fmt::format("allreduce and norm of {} rows of {} {}{}", rows_of_mark(count),
+                       hidden_of_mark(count), to_string(type_of_mark(what)),
+                       root_of_mark(what) == kMarkOfNormToFloat8 ? " to float8" : "");
   std::string text = fmt::format("{}{} of {} {}", to_string(op), is_uneven_mark(what) ? "v" : "",
                                  count, to_string(type_of_mark(what)));
   if (combines(op)) text += fmt::format(" by {}", to_string(operator_of_mark(what)));
@@ -52,7 +56,8 @@ std::string mismatch_text(const wait_error& status, std::string_view other) {
 }
 
 void compare_calls(Communicator& communicator, const CollectiveCall& call, std::uint32_t number) {
-  constexpr std::array names{"operation", "type", "count", "operator", "root", "kind of parts"};
+  constexpr std::array names{"operation", "type",          "count", "operator",
+                             "root",      "kind of parts", "rest"};
   constexpr std::size_t kParts = names.size();
   using Record = std::array<std::uint64_t, kParts + kMaxRanks>;
   Record local{static_cast<std::uint64_t>(call.op),
@@ -60,7 +65,8 @@ void compare_calls(Communicator& communicator, const CollectiveCall& call, std::
                call.count,
                combines(call.op) ? static_cast<std::uint64_t>(call.operation) : 0,
                has_root(call.op) ? static_cast<std::uint64_t>(call.root) : 0,
-               call.parts ? 1U : 0U};
+               call.parts ? 1U : 0U,
+               call.within};
   if (call.parts) std::ranges::copy(*call.parts, local.begin() + kParts);
   const auto text = [](std::size_t field, std::uint64_t value) -> std::string {
     if (field == 0) return std::string(to_string(static_cast<CollectiveOp>(value)));

@@ -63,14 +63,6 @@ KernelFamily family_of(Algorithm algorithm) {
 struct RefusedChoice : InvalidArgument {
   using InvalidArgument::InvalidArgument;
 };
-template <typename Require>
-void require_of_buffers(const Require& require) {
-  try {
-    require();
-  } catch (const InvalidArgument& error) {
-    throw RefusedBuffers(error.what());
-  }
-}
 
 }  // namespace
 
@@ -85,7 +77,10 @@ std::size_t Collectives::ShapeHash::operator()(const Shape& shape) const noexcep
 }
 
 Collectives::Collectives(Communicator& communicator, const CollectivesOptions& options)
-    : comm_(communicator), options_(options), launches_(options.max_plans) {
+    : comm_(communicator),
+      options_(options),
+      launches_(options.max_plans),
+      norm_plans_(options.max_plans) {
   if (comm_.size() > static_cast<int>(kMaxRanks))
     throw NotSupported(
         fmt::format("collectives serve up to {} ranks of a node, not {}", kMaxRanks, comm_.size()));
@@ -190,6 +185,7 @@ CollectiveRequest Collectives::request_of(const CollectiveCall& call) const {
 void Collectives::use_tuned(std::vector<TunedCollective> tuned) {
   basis_.tuned = std::move(tuned);
   launches_.clear();
+  norm_plans_.clear();
 }
 
 void Collectives::set_trial_variant(TunedCollective way) {
@@ -475,16 +471,25 @@ const Collectives::Launch& Collectives::launch_under_load(const Launch& planned,
 }
 
 void Collectives::run(const CollectiveCall& call, CUstream stream, AlgorithmOverride choice) {
+  run_counted(
+      call, stream, [] {},
+      [&] { run_alone(call, stream, call.parts ? AlgorithmOverride::uneven : choice); });
+}
+
+void Collectives::run_counted(const CollectiveCall& call, CUstream stream,
+                              const std::function<void()>& require,
+                              const std::function<void()>& issue) {
   comm_.check();
   // What another rank's call says alike is refused, and counts for nothing but the marks.
   ++skipped_;
   require_alike(call, comm_.rank(), comm_.size());
+  require();
   if (options_.check) compare_calls(comm_, call, number_);
   if (call.parts) load_uneven(stream);
   ++number_;
   if (call.count == 0) return;
   try {
-    run_alone(call, stream, call.parts ? AlgorithmOverride::uneven : choice);
+    issue();
     --skipped_;
   } catch (const RefusedChoice&) {
     throw;

@@ -23,6 +23,7 @@
 #include "collectives/kernel_modules.hpp"
 #include "collectives/plan/collective_plan.hpp"
 #include "collectives/plan/copy_cost_table.hpp"
+#include "collectives/plan/norm_plan.hpp"
 #include "collectives/schedule/schedule_runner.hpp"
 #include "comm/call_order.hpp"
 #include "comm/communicator.hpp"
@@ -50,6 +51,24 @@ struct CollectiveCall {
   /// None: all have `count`.
   std::optional<UnevenParts> parts = {};
 };
+
+/// Rows whose sum over all ranks gets a residual added and is normalised (RMSNorm), as
+/// kernels/rms_norm.cuh says. Addresses are memory of this rank's GPU, aligned to 16 bytes.
+struct NormCall {
+  DataType type = DataType::bfloat16;  ///< or float16
+  std::uint64_t rows = 0;
+  std::uint64_t hidden = 0;  ///< elements of a row
+  float epsilon = 0;
+  CUdeviceptr input = 0;         ///< with an output of FP8 undefined after the call
+  CUdeviceptr residual = 0;      ///< 0: nothing is added
+  CUdeviceptr residual_out = 0;  ///< may be `residual`
+  CUdeviceptr weight = 0;        ///< a row
+  CUdeviceptr output = 0;        ///< may be `input`, but of FP8
+  CUdeviceptr scale = 0;         ///< a float32; 0: output is of the type, else FP8 (e4m3)
+};
+
+/// Not what the plan chooses: for tests and benchmarks.
+enum class NormRoute : std::uint8_t { planned, fused, apart };
 
 /// Buffers that only this rank's call has; thrown before anything is issued.
 struct RefusedBuffers : InvalidArgument {
@@ -109,6 +128,8 @@ struct CollectiveCounts {
   std::uint64_t host_trees = 0;
   std::uint64_t mixed = 0;            ///< next to a kernel
   std::uint64_t changed_by_load = 0;  ///< that would be mixed on an idle node
+  std::uint64_t norms_fused = 0;      ///< of rows, by one kernel
+  std::uint64_t norms_apart = 0;      ///< ... after an allreduce, which counts as well
   std::uint64_t plans = 0;            ///< made for calls of a new shape
   std::uint64_t uneven = 0;           ///< of cells and channels: those of uneven parts
 };
@@ -137,6 +158,11 @@ class Collectives {
   void run(const CollectiveCall& call, CUstream stream,
            AlgorithmOverride choice = AlgorithmOverride::planned);
 
+  /// The same for rows that are summed and normalised.
+  void run(const NormCall& call, CUstream stream, NormRoute route = NormRoute::planned);
+  /// Enqueues the norm of what was summed already, at `sums`. Waits for no other rank.
+  void launch_norm_alone(const NormCall& call, CUdeviceptr sums, CUstream stream);
+
   /// Limits the blocks of later calls' kernels; 0: as many as are best. The same on all
   /// ranks, at the same place among their calls.
   void limit_blocks(int blocks) noexcept { block_limit_ = blocks; }
@@ -149,6 +175,7 @@ class Collectives {
   /// those take milliseconds.
   [[nodiscard]] CollectivePlan plan(const CollectiveCall& call,
                                     AlgorithmOverride choice = AlgorithmOverride::planned) const;
+  [[nodiscard]] NormPlan plan(const NormCall& call, NormRoute route = NormRoute::planned) const;
   /// What the ranks plan with, the same on all.
   [[nodiscard]] const CollectivePlanInputs& basis() const noexcept { return basis_; }
   /// The request of such a call, and what its plans may use.
@@ -190,6 +217,17 @@ class Collectives {
   };
   struct ShapeHash {
     std::size_t operator()(const Shape& shape) const noexcept;
+  };
+  struct NormShape {
+    std::uint64_t rows;
+    std::uint64_t hidden;
+    DataType type;
+    NormRoute route;
+    int block_limit;
+    friend bool operator==(const NormShape&, const NormShape&) = default;
+  };
+  struct NormShapeHash {
+    std::size_t operator()(const NormShape& shape) const noexcept;
   };
   /// What a plan comes to on these ranks.
   struct Launch {
@@ -240,6 +278,11 @@ class Collectives {
   [[nodiscard]] CollectiveArgs first_args() const;
   /// Collective, the first time: loads the kernels of uneven parts. Throws on all ranks alike.
   void load_uneven(CUstream stream);
+  /// Counts a call, checks it by `require` and as all calls, and issues it. Throws as run().
+  void run_counted(const CollectiveCall& call, CUstream stream,
+                   const std::function<void()>& require, const std::function<void()>& issue);
+  void run_norm_alone(const NormCall& call, CUstream stream, NormRoute route);
+  void launch_norm_fused(const NormCall& call, const NormPlan& plan, CUstream stream);
   void abort_alone(const std::exception& error);
   void run_alone(const CollectiveCall& call, CUstream stream, AlgorithmOverride choice);
   void count(const Launch& launch);
@@ -258,6 +301,7 @@ class Collectives {
   std::shared_ptr<CopyCostTable> copy_costs_;  // null: kernels alone
   std::optional<HostLinkLevels> levels_;       // none: plans assume an idle node
   LruMap<Shape, Launch, ShapeHash, std::equal_to<Shape>> launches_;
+  LruMap<NormShape, NormPlan, NormShapeHash, std::equal_to<NormShape>> norm_plans_;
   CollectiveCounts counts_;
   std::unique_ptr<CallOrder> order_;
   std::uint32_t number_ = 0;   // of the latest call

@@ -76,10 +76,27 @@ CollectiveCall call_of(CollectiveOp op, const void* send, void* recv, std::size_
           device_address(recv)};
 }
 
-void run_collective(polypath_comm* comm, const CollectiveCall& call, CUstream stream) {
+namespace {
+
+CommCollectives& ready_collectives(polypath_comm* comm, CUstream stream) {
   require_ready(comm, stream);
   CommCollectives& collectives = collectives_of(comm);
   require(!collectives.inside.is_retired(), "comm was retired");
+  return collectives;
+}
+
+}  // namespace
+
+void run_collective(polypath_comm* comm, const NormCall& call, CUstream stream) {
+  CommCollectives& collectives = ready_collectives(comm, stream);
+  if (collectives.across != nullptr)
+    collectives.across->run(call, stream);
+  else
+    collectives.inside.run(call, stream);
+}
+
+void run_collective(polypath_comm* comm, const CollectiveCall& call, CUstream stream) {
+  CommCollectives& collectives = ready_collectives(comm, stream);
   if (collectives.across != nullptr)
     collectives.across->run(call, stream);
   else
@@ -177,6 +194,20 @@ polypath_status polypath_all_gather(polypath_comm* comm, const void* send, void*
   return run(comm, CollectiveOp::all_gather, send, recv, count, type, 0, 0, stream);
 }
 
+polypath_status polypath_all_reduce_norm(polypath_comm* comm, void* input, void* output,
+                                         const polypath_norm* norm, void* stream) {
+  return guarded([&] {
+    require(norm != nullptr, "norm is null");
+    require(norm->type >= 0 && norm->type < kTypes, "type is none");
+    run_collective(comm,
+                   NormCall{static_cast<DataType>(norm->type), norm->rows, norm->hidden,
+                            norm->epsilon, device_address(input), device_address(norm->residual),
+                            device_address(norm->residual_out), device_address(norm->weight),
+                            device_address(output), device_address(norm->scale)},
+                   static_cast<CUstream>(stream));
+  });
+}
+
 polypath_status polypath_broadcast(polypath_comm* comm, const void* send, void* recv, size_t count,
                                    polypath_data_type type, int root, void* stream) {
   return run(comm, CollectiveOp::broadcast, send, recv, count, type, 0, root, stream);
@@ -232,6 +263,7 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
         {"sum_order", to_string(static_cast<SumOrder>(comm->sum_order))},
         {"scratch_bytes", handle != nullptr ? handle->inside.scratch_bytes() : 0},
         {"puts", {{"kernel", puts.by_kernel}, {"copies", puts.by_copies}}},
+        {"norms", {{"fused", counts.norms_fused}, {"apart", counts.norms_apart}}},
         {"spreads",
          {{"calls", spreads.calls}, {"native", spreads.native}, {"pieces", spreads.pieces}}}};
     if (comm->nodes != nullptr) {

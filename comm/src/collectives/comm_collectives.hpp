@@ -32,5 +32,6 @@ CollectiveCall call_of(CollectiveOp op, const void* send, void* recv, std::size_
                        polypath_data_type type, int operation, int root);
 /// Issues the call on the stream. Throws InvalidArgument for null, and as Collectives::run().
 void run_collective(polypath_comm* comm, const CollectiveCall& call, CUstream stream);
+void run_collective(polypath_comm* comm, const NormCall& call, CUstream stream);
 
 }  // namespace polypath

@@ -33,6 +33,20 @@ KernelModules::KernelModules(const CudaDriver& driver, CUcontext context, Kernel
     if (module == nullptr) module = KernelModule::load(driver, context, kernel.image);
     function = module->function(kernel.name);
   };
+  // All blocks of a kernel that waits for other ranks run at once.
+  const auto note_blocks = [&](CUfunction function) {
+    int of_this = 1;
+    if (driver.occupancy_max_active_blocks != nullptr)
+      POLYPATH_CHECK(driver,
+                     occupancy_max_active_blocks(&of_this, function, kCollectiveThreads, 0));
+    blocks = blocks == 0 ? of_this : std::min(blocks, of_this);
+  };
+  for (const DataType type : {DataType::float16, DataType::bfloat16}) {
+    const auto index = static_cast<std::size_t>(type);
+    for (const bool is_fused : {false, true})
+      load_function(norms_[is_fused ? 1 : 0][index], norm_kernel(is_fused, type));
+    note_blocks(norms_[1][index]);
+  }
   for (std::size_t type = 0; type < kTypes; ++type) {
     const auto the_type = static_cast<DataType>(type);
     load_function(sums_[type], sum_kernel(the_type, form.order));
@@ -44,11 +58,7 @@ KernelModules::KernelModules(const CudaDriver& driver, CUcontext context, Kernel
         if (kernel.name == nullptr) continue;
         CUfunction& function = functions_[index(family, the_op, the_type)];
         load_function(function, kernel);
-        int of_this = 1;
-        if (driver.occupancy_max_active_blocks != nullptr)
-          POLYPATH_CHECK(driver,
-                         occupancy_max_active_blocks(&of_this, function, kCollectiveThreads, 0));
-        blocks = blocks == 0 ? of_this : std::min(blocks, of_this);
+        note_blocks(function);
       }
   }
   blocks_ = std::max(1, blocks);
@@ -57,6 +67,14 @@ KernelModules::KernelModules(const CudaDriver& driver, CUcontext context, Kernel
 void KernelModules::launch(KernelFamily family, UnevenArgs args, unsigned blocks, CUstream stream,
                            bool is_captured) const {
   CUfunction function = functions_[index(family, args.op, args.type)];
+  void* parameters[] = {&args};
+  launch_pdl(driver_, uses_pdl_ && !is_captured, function, {blocks, kCollectiveThreads}, stream,
+             parameters);
+}
+
+void KernelModules::launch_norm(bool is_fused, NormArgs args, unsigned blocks, CUstream stream,
+                                bool is_captured) const {
+  CUfunction function = norms_[is_fused ? 1 : 0][static_cast<std::size_t>(args.call.type)];
   void* parameters[] = {&args};
   launch_pdl(driver_, uses_pdl_ && !is_captured, function, {blocks, kCollectiveThreads}, stream,
              parameters);

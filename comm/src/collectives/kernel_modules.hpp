@@ -28,6 +28,9 @@ class KernelModules {
   /// Combines elements within the GPU's memory, in the order of the form, on `stream`; `bytes`: of
   /// its largest operand. The context is current. Throws DriverError.
   void launch_sum(SumArgs args, std::uint64_t bytes, CUstream stream) const;
+  /// Normalises rows, as norm_kernel() says; else as launch().
+  void launch_norm(bool is_fused, NormArgs args, unsigned blocks, CUstream stream,
+                   bool is_captured) const;
   /// How many blocks of any collective of them a multiprocessor runs at once.
   [[nodiscard]] int blocks_a_multiprocessor() const noexcept { return blocks_; }
   /// Operations that have kernels of an uneven form.
@@ -50,6 +53,7 @@ class KernelModules {
   std::map<const unsigned char*, std::shared_ptr<const KernelModule>> modules_;  // by image
   std::array<CUfunction, kFamilies * kOps * kTypes> functions_{};
   std::array<CUfunction, kTypes> sums_{};
+  std::array<std::array<CUfunction, kTypes>, 2> norms_{};  // the second is fused
   int blocks_ = 1;
 };
 

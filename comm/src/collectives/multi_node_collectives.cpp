@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "collectives/call_arguments.hpp"
 #include "collectives/call_match.hpp"
+#include "collectives/norm_call.hpp"
 #include "comm/stream_waits.hpp"
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
@@ -143,12 +144,28 @@ void MultiNodeCollectives::require_order(const CollectiveCall& call) const {
         "rank {}: sums of floats as a tree (sum_order) cannot be kept: {}", map_.rank, why));
 }
 
+void MultiNodeCollectives::run(const NormCall& call, CUstream stream) {
+  comm_.check();
+  require_norm_alike(call, map_.rank);
+  try {
+    require_norm_buffers(comm_.driver(), call, {map_.rank, map_.size(), comm_.gpu()});
+  } catch (const std::exception& error) {
+    comm_.abort(error.what());  // the other ranks wait for this call
+    throw;
+  }
+  const CollectiveCall first = all_reduce_of(call);
+  run(first, stream);
+  if (call.rows > 0) inside_.launch_norm_alone(call, first.recv, stream);
+}
+
 std::uint32_t MultiNodeCollectives::hash_of(const CollectiveCall& call) const {
   CollectiveCall same = call;
   same.root = 0;  // a mark has room for those of one node
   const CallMark mark = mark_of(same, 0);
   const std::uint64_t root = has_root(call.op) ? static_cast<std::uint64_t>(call.root) : 0;
-  return hash_with(hash_with(hash_with(mark.what, mark.count), root), skipped_) | 1U;
+  return hash_with(hash_with(hash_with(hash_with(mark.what, mark.count), root), call.within),
+                   skipped_) |
+         1U;
 }
 
 std::uint64_t MultiNodeCollectives::chunk_elements(const CollectiveCall& call) const {

@@ -43,6 +43,8 @@ class MultiNodeCollectives {
   /// As Collectives::run, with roots and parts as of all ranks of all nodes; but not in capture.
   /// What one rank alone cannot do aborts the communicator, as there.
   void run(const CollectiveCall& call, CUstream stream);
+  /// The same for rows that are normalised: an allreduce across nodes, and a kernel.
+  void run(const NormCall& call, CUstream stream);
 
   [[nodiscard]] const NodeCounts& counts() const noexcept { return counts_; }
   [[nodiscard]] std::uint64_t scratch_bytes() const noexcept;

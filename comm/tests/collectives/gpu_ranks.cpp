@@ -24,20 +24,21 @@ GpuRank::GpuRank(const CudaDriver& driver, std::uint32_t rank) : driver_(driver)
 /// All, before any is launched: loading one may wait for kernels that run.
 void GpuRank::load_kernels() {
   std::map<const unsigned char*, CUmodule> modules;
+  const auto load = [&](const CollectiveKernel& kernel) {
+    if (kernel.name == nullptr || functions_.contains(kernel.name)) return;
+    CUmodule& module = modules[kernel.image.data()];
+    if (module == nullptr) POLYPATH_CHECK(driver_, module_load_data(&module, kernel.image.data()));
+    POLYPATH_CHECK(driver_, module_get_function(&functions_[kernel.name], module, kernel.name));
+  };
+  for (const bool is_fused : {false, true})
+    for (const DataType type : {DataType::float16, DataType::bfloat16})
+      load(norm_kernel(is_fused, type));
   for (const KernelFamily family : kKernelFamilies)
     for (const CollectiveOp op : {CollectiveOp::allreduce, CollectiveOp::all_gather})
       for (const SumOrder order : {SumOrder::rank, SumOrder::tree})
         for (const bool is_uneven : {false, true})
-          for (int type = 0; type < 10; ++type) {
-            const CollectiveKernel kernel =
-                collective_kernel(family, op, static_cast<DataType>(type), {order, is_uneven});
-            if (functions_.contains(kernel.name)) continue;
-            CUmodule& module = modules[kernel.image.data()];
-            if (module == nullptr)
-              POLYPATH_CHECK(driver_, module_load_data(&module, kernel.image.data()));
-            POLYPATH_CHECK(driver_,
-                           module_get_function(&functions_[kernel.name], module, kernel.name));
-          }
+          for (int type = 0; type < 10; ++type)
+            load(collective_kernel(family, op, static_cast<DataType>(type), {order, is_uneven}));
 }
 
 void GpuRank::use() const { POLYPATH_CHECK(driver_, ctx_set_current(context_)); }
@@ -53,12 +54,19 @@ CUdeviceptr GpuRank::alloc(std::uint64_t bytes) {
 
 void GpuRank::launch(KernelFamily family, const UnevenArgs& args, KernelForm form,
                      std::uint32_t blocks) {
-  const CollectiveKernel kernel = collective_kernel(family, args.op, args.type, form);
-  const CUfunction function = functions_.at(kernel.name);
   UnevenArgs copy = args;
-  void* parameters[] = {&copy};
-  POLYPATH_CHECK(driver_, launch_kernel(function, blocks, 1, 1, kCollectiveThreads, 1, 1, 0,
-                                        stream_, parameters, nullptr));
+  launch_function(collective_kernel(family, args.op, args.type, form).name, &copy, blocks);
+}
+
+void GpuRank::launch_norm(bool is_fused, const NormArgs& args, std::uint32_t blocks) {
+  NormArgs copy = args;
+  launch_function(norm_kernel(is_fused, args.call.type).name, &copy, blocks);
+}
+
+void GpuRank::launch_function(const char* name, void* args, std::uint32_t blocks) {
+  void* parameters[] = {args};
+  POLYPATH_CHECK(driver_, launch_kernel(functions_.at(name), blocks, 1, 1, kCollectiveThreads, 1, 1,
+                                        0, stream_, parameters, nullptr));
 }
 
 void GpuRank::synchronize() const { POLYPATH_CHECK(driver_, stream_synchronize(stream_)); }

@@ -29,12 +29,15 @@ class GpuRank {
   void use() const;
   CUdeviceptr alloc(std::uint64_t bytes);
   void launch(KernelFamily family, const UnevenArgs& args, KernelForm form, std::uint32_t blocks);
+  /// The kernel that sums rows and normalises them, or normalises alone.
+  void launch_norm(bool is_fused, const NormArgs& args, std::uint32_t blocks);
   void synchronize() const;
 
  private:
   friend class GpuRanks;
 
   void load_kernels();
+  void launch_function(const char* name, void* args, std::uint32_t blocks);
 
   const CudaDriver& driver_;
   std::uint32_t rank_;

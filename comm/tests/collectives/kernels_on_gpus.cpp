@@ -57,7 +57,11 @@ bool run_row(const CudaDriver& driver, GpuRanks& ranks, const std::vector<CUdevi
     if (random() % 2 == 0) what.order = SumOrder::tree;
     const bool has_parts =
         what.op == CollectiveOp::reduce_scatter || what.op == CollectiveOp::all_gather;
-    if (has_parts && random() % 2 == 0) make_uneven(random, what);
+    if (has_parts && random() % 2 == 0) {
+      // At the begin of all parts a rank's own would be written to before it is read.
+      if (what.placement == Placement::in_place) what.placement = Placement::own_part;
+      make_uneven(random, what);
+    }
     take_other_family(ranks.shape(), what);
     images.push_back(images_of(random, cases.back()));
     for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) {

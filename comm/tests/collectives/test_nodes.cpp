@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "nccl_standin.h"
 #include "node_group.hpp"
+#include "norm_rows.hpp"
 
 namespace polypath::test {
 namespace {
@@ -89,6 +90,29 @@ TEST(NodesTest, UnevenPartsAreRefused) {
     rank.across->run(floats.call, floats.stream.get());
   }),
               Each(HasSubstr("of ranks of one node")));
+}
+
+TEST_P(Nodes, RowsAreNormalisedAfterTheirSum) {
+  const std::string& names = GetParam();
+  CreatedGroup group(names, {.progress_in_caller = names == "abab", .max_slice = kSmallSlice});
+  Random random(20261127);
+  std::vector<PlannedNorm> calls;
+  for (int i = 0; i < 5; ++i) {
+    NormCase what = random_norm(random, static_cast<std::uint32_t>(names.size()), 1000, 10000, 1);
+    what.nodes = nodes_of(names);
+    calls.push_back(planned(random, what));
+  }
+  const auto failures = group.failures([&](NodeRank& rank, int number) {
+    const CudaDriver& driver = rank.state.local->driver();
+    const Stream stream(driver, rank.state.local->context());
+    const NormRow row(driver, calls, number);
+    for (std::size_t i = 0; i < calls.size(); ++i)
+      rank.across->run(row.call(calls, i), stream.get());
+    synchronize(rank, stream.get());
+    row.expect_done(calls);
+    EXPECT_EQ(calls.size(), rank.inside->counts().norms_apart);
+  });
+  EXPECT_THAT(failures, Each(""));
 }
 
 class NodesOfManyChunks : public Nodes {};

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import torch.distributed
 
-from . import batch, ddp
+from . import batch, ddp, norm
 from .group import ProcessGroupPolypath
 from .hook import allreduce_hook
+from .norm import all_reduce_norm, all_reduce_norm_out
 
-__all__ = ["ProcessGroupPolypath", "allreduce_hook"]
+__all__ = ["ProcessGroupPolypath", "all_reduce_norm", "all_reduce_norm_out", "allreduce_hook"]
 
 if "POLYPATH" not in torch.distributed.Backend._plugins:
     torch.distributed.Backend.register_backend(
@@ -25,3 +26,4 @@ if "POLYPATH" not in torch.distributed.Backend._plugins:
     )
     batch.install()
     ddp.install()
+    norm.define()

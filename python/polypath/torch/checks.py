@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 from .connection import Connection
@@ -56,3 +58,35 @@ def require_like(
             f"rank {on.rank}: {name}: {label} has {tensor.numel()} elements, and each of {labels} "
             f"{other.numel()}"
         )
+
+
+def require_rows(
+    name: str,
+    on: Connection,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    scale: torch.Tensor | None,
+    like: Mapping[str, torch.Tensor | None],
+) -> None:
+    """Raises `ValueError` unless ``weight`` is a row of ``input``, ``scale`` one float32, and the
+    others have the shape of ``input`` and its type, or for an output with a scale FP8."""
+    where = f"rank {on.rank}: {name}"
+    row = input.shape[-1] if input.dim() > 0 else 0
+    if weight.numel() != row or row == 0:
+        raise ValueError(f"{where}: weight has {weight.numel()} elements, and a row {row}")
+    if scale is not None and (scale.dtype != torch.float32 or scale.numel() != 1):
+        raise ValueError(f"{where}: scale is not one float32")
+    for argument, tensor in {"input": input, "weight": weight, "scale": scale, **like}.items():
+        if tensor is None:
+            continue
+        require_usable(name, argument, tensor, on)
+        if not tensor.is_contiguous():  # not in the order of rows
+            raise ValueError(f"{where}: {argument}: tensors must be contiguous")
+        if argument in like and tensor.shape != input.shape:
+            raise ValueError(
+                f"{where}: {argument} is {tuple(tensor.shape)}, and input {tuple(input.shape)}"
+            )
+        is_float8 = argument == "output" and scale is not None
+        required = torch.float8_e4m3fn if is_float8 else input.dtype
+        if argument != "scale" and tensor.dtype != required:
+            raise ValueError(f"{where}: {argument} is of {tensor.dtype}, and {required} is wanted")

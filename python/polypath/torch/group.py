@@ -20,9 +20,10 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch.distributed import Work
 
+from .. import _c_abi
 from ..integers import array
 from . import comm_creation, dtypes
-from .checks import require_like, require_parts, require_usable
+from .checks import require_like, require_parts, require_rows, require_usable
 from .connection import BLOCKS_BESIDE, Arrived, Connection
 from .fallback_groups import Others
 from .p2p import Message, Messages
@@ -108,6 +109,46 @@ class ProcessGroupPolypath(dist.ProcessGroup):
                 on.call(function, address, address, flat.numel(), *numbers, stream)
 
         return on.run(opts.asyncOp, body, tensors, tensors, blocks=blocks)
+
+    def all_reduce_norm(
+        self,
+        input: torch.Tensor,
+        weight: torch.Tensor,
+        epsilon: float,
+        *,
+        residual: torch.Tensor | None = None,
+        residual_out: torch.Tensor | None = None,
+        output: torch.Tensor | None = None,
+        scale: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The output and ``residual_out``, which are made where they are not given, on the current
+        stream. As `polypath.comm.Communicator.all_reduce_norm`; the last dimension is a row.
+        Raises `RuntimeError` where the group has no communicator, as no other library has it."""
+        name = "all_reduce_norm"
+        on = self._on(input.device)
+        if on is None:
+            reason = self._reason or f"{input.device} is no GPU"
+            raise RuntimeError(f"rank {self.rank()}: {name} needs polypath, and {reason}")
+        if residual_out is None:
+            residual_out = torch.empty_like(input)
+        if output is None:
+            kind = input.dtype if scale is None else torch.float8_e4m3fn
+            output = torch.empty_like(input, dtype=kind)
+        like = {"residual": residual, "residual_out": residual_out, "output": output}
+        require_rows(name, on, input, weight, scale, like)
+        call = _c_abi.Norm(
+            *(input.numel() // weight.numel(), weight.numel()),
+            *(dtypes.moved(input.dtype)[0], epsilon),
+            *(None if residual is None else residual.data_ptr(), residual_out.data_ptr()),
+            *(weight.data_ptr(), None if scale is None else _float_at(scale.data_ptr())),
+        )
+        function, to = on.library.polypath_all_reduce_norm, output.data_ptr()
+
+        def body(stream: int) -> None:
+            on.call(function, input.data_ptr(), to, ctypes.byref(call), stream)
+
+        on.run(False, body, [], [])
+        return output, residual_out
 
     def broadcast(
         self, tensors: Any, opts: Any = None, timeout: Any = None, *, root: int | None = None
@@ -542,6 +583,10 @@ class ProcessGroupPolypath(dist.ProcessGroup):
 
 def _delta(timeout: Any) -> timedelta:
     return timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
+
+
+def _float_at(address: int) -> Any:
+    return ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
 
 
 def _in_list(tensors: Any) -> Any:

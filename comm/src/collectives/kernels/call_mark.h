@@ -20,6 +20,10 @@ inline constexpr unsigned kMarkOperatorShift = 7;
 inline constexpr unsigned kMarkRootShift = 10;
 inline constexpr unsigned kMarkHowShift = 13;
 
+/// The root of what has none says what follows an allreduce.
+inline constexpr std::uint32_t kMarkOfNorm = 1;
+inline constexpr std::uint32_t kMarkOfNormToFloat8 = 2;
+
 /// `how`: a hash of the plan and of the calls before this one; its upper 19 bits count.
 constexpr CallMark call_mark(CollectiveOp op, DataType type, Operator reduction, std::uint32_t root,
                              std::uint64_t count, std::uint32_t how) {
@@ -38,6 +42,20 @@ constexpr CallMark uneven_mark(CallMark mark) {
   return {(mark.what & ~7U) | (gathers ? kMarkedAllGatherv : kMarkedReduceScatterv), mark.count};
 }
 constexpr bool is_uneven_mark(std::uint32_t what) { return (what & 7U) >= kMarkedReduceScatterv; }
+/// The mark of an allreduce whose rows are normalised by the same kernel. Its count has both
+/// numbers.
+constexpr CallMark norm_mark(DataType type, bool to_float8, std::uint32_t rows,
+                             std::uint32_t hidden, std::uint32_t how) {
+  return call_mark(CollectiveOp::allreduce, type, Operator::sum,
+                   to_float8 ? kMarkOfNormToFloat8 : kMarkOfNorm,
+                   std::uint64_t{hidden} << 32 | rows, how);
+}
+constexpr std::uint32_t rows_of_mark(std::uint64_t count) {
+  return static_cast<std::uint32_t>(count);
+}
+constexpr std::uint32_t hidden_of_mark(std::uint64_t count) {
+  return static_cast<std::uint32_t>(count >> 32);
+}
 
 constexpr CollectiveOp op_of_mark(std::uint32_t what) {
   if ((what & 7U) == kMarkedReduceScatterv) return CollectiveOp::reduce_scatter;

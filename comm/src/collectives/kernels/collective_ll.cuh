@@ -37,6 +37,7 @@
 #include <type_traits>
 
 #include "collectives/kernels/call_meeting.cuh"
+#include "collectives/kernels/cell_calls.cuh"
 #include "collectives/kernels/collective_args.h"
 #include "collectives/kernels/mutants.h"
 #include "collectives/kernels/rank_roles.h"
@@ -156,7 +157,7 @@ SIMT_DEVICE bool clears(std::uint32_t number) {
 }
 
 /// One warp, rarely: clears what this rank does not write of a row, as Call pushes, in the regions
-/// of all other ranks.
+/// of all ranks; in its own, what calls by all_reduce_norm.cuh left.
 template <typename Args>
 SIMT_DEVICE_NOINLINE void clear_row(const Args& args, std::uint32_t half, std::uint32_t number) {
   const PartOf<Args> part = part_in_call(args);
@@ -167,7 +168,7 @@ SIMT_DEVICE_NOINLINE void clear_row(const Args& args, std::uint32_t half, std::u
     return ((set >> rank) & 1U) != 0;
   };
   for (std::uint32_t to = 0; to < args.shape.ranks; ++to)
-    for (std::uint32_t ring = 0; to != args.rank && ring < 2; ++ring) {
+    for (std::uint32_t ring = 0; ring < 2; ++ring) {
       const std::uint64_t length = part.pieces.in_stride == 0 ? part.pieces.pushed_length(args.rank)
                                                               : part.pieces.length(to);
       if (ring == roles.ring && is_in(roles.push, to) && has_words(row, length)) continue;
@@ -189,8 +190,8 @@ class Call {
  public:
   SIMT_DEVICE Call(const Args& args, const PartOf<Args>& part)
       : args_(args), part_(part), layout_{args.shape} {
-    if (has_mutant(Fault::call_counted_too_early)) count_own_share();
-    const std::uint64_t number = simt::load_relaxed(calls()) / kCallParts;
+    if (has_mutant(Fault::call_counted_too_early)) count_share(args_);
+    const std::uint64_t number = simt::load_relaxed(calls_of(args_)) / kCallParts;
     flag_ = kUsed | (has_mutant(Fault::flag_not_counted) ? 0 : static_cast<std::uint32_t>(number));
     half_ = has_mutant(Fault::halves_not_alternated) ? 0 : static_cast<std::uint32_t>(number % 2);
     first_row_ = simt::warp_index() * std::uint64_t{simt::grid_size()} + simt::block_index();
@@ -213,19 +214,10 @@ class Call {
   /// All threads of the block, after run(): true for those that did not time out.
   SIMT_DEVICE void count(bool done) const {
     const bool aborted = simt::barrier_any(0, simt::block_size(), !done);
-    if (!aborted && !has_mutant(Fault::call_counted_too_early)) count_own_share();
+    if (!aborted && !has_mutant(Fault::call_counted_too_early)) count_share(args_);
   }
 
  private:
-  SIMT_DEVICE std::uint64_t* calls() const {
-    return reinterpret_cast<std::uint64_t*>(args_.scratch[args_.rank] + ScratchLayout::calls());
-  }
-  SIMT_DEVICE void count_own_share() const {
-    if (simt::thread_index() != 0) return;
-    const std::uint32_t blocks = simt::grid_size();
-    const std::uint32_t rest = simt::block_index() == 0 ? kCallParts % blocks : 0;
-    simt::red_add_relaxed(calls(), std::uint64_t{kCallParts / blocks + rest});
-  }
   SIMT_DEVICE const unsigned char* in(std::uint32_t rank) const {
     return static_cast<const unsigned char*>(args_.in) + part_.pieces.in(rank);
   }

@@ -15,6 +15,7 @@ std::span<const unsigned char> collectives_float16_image() noexcept;
 std::span<const unsigned char> collectives_bfloat16_image() noexcept;
 std::span<const unsigned char> collectives_float32_image() noexcept;
 std::span<const unsigned char> collectives_float64_image() noexcept;
+std::span<const unsigned char> norm_kernels_image() noexcept;
 
 std::span<const unsigned char> collectives_tree_float16_image() noexcept;
 std::span<const unsigned char> collectives_tree_bfloat16_image() noexcept;

@@ -122,6 +122,21 @@ CollectiveKernel sum_kernel(DataType type, SumOrder order) {
   return {kernels.sums, kernels.image()};
 }
 
+CollectiveKernel norm_kernel(bool is_fused, DataType type) {
+  const bool is_float16 = type == DataType::float16;
+  if (is_fused)
+    return {is_float16 ? "polypath_all_reduce_norm_float16" : "polypath_all_reduce_norm_bfloat16",
+            norm_kernels_image()};
+  return {is_float16 ? "polypath_rms_norm_float16" : "polypath_rms_norm_bfloat16",
+          norm_kernels_image()};
+}
+
+std::uint64_t max_norm_rows(const ScratchShape& shape, std::uint32_t hidden) {
+  const std::uint32_t units = norm_units(hidden);
+  if (units == 0 || units > kMaxNormUnits) return 0;
+  return shape.cell_bytes / kCellRowBytes / units;
+}
+
 std::uint64_t max_by_cells(const ScratchShape& shape, CollectiveOp op, DataType type, int stages) {
   return max_by_pieces(shape, op, type, stages, shape.cell_bytes / kCellRowBytes * kCellRowData);
 }

@@ -8,6 +8,7 @@
 
 #include "collectives/collective_types.h"
 #include "collectives/kernels/collective_args.h"
+#include "collectives/kernels/norm_args.h"
 #include "collectives/kernels/sum_args.h"
 
 namespace polypath {
@@ -63,6 +64,14 @@ constexpr bool takes_uneven_args(CollectiveOp op, DataType type, KernelForm form
 /// kCollectiveThreads threads, one parameter (SumArgs). Waits for nothing.
 CollectiveKernel sum_kernel(DataType type, SumOrder order = SumOrder::rank);
 
+/// What normalises rows of `type`, float16 or bfloat16: any grid of blocks of kCollectiveThreads
+/// threads, one parameter (NormArgs). `is_fused`: with the allreduce, as a call by cells; else it
+/// waits for nothing.
+CollectiveKernel norm_kernel(bool is_fused, DataType type);
+constexpr bool can_normalise(DataType type) {
+  return type == DataType::float16 || type == DataType::bfloat16;
+}
+
 /// True for the operations that combine elements: these have an operator.
 constexpr bool combines(CollectiveOp op) {
   return op == CollectiveOp::allreduce || op == CollectiveOp::reduce_scatter ||
@@ -82,6 +91,9 @@ constexpr std::uint64_t line_memory_bytes(const ScratchShape& shape) {
 /// The most elements (`count`) of a call by cells in a scratch of this shape, or by lines.
 std::uint64_t max_by_cells(const ScratchShape& shape, CollectiveOp op, DataType type, int stages);
 std::uint64_t max_by_lines(const ScratchShape& shape, CollectiveOp op, DataType type, int stages);
+
+/// The most rows of a call that normalises them in one kernel; 0: of this length none.
+std::uint64_t max_norm_rows(const ScratchShape& shape, std::uint32_t hidden);
 
 /// What is wrong with a call, as a sentence for people; nullptr: nothing. Addresses are looked at
 /// for null and alignment alone. For checks and tests: a call that runs needs none of it.

@@ -33,10 +33,16 @@ enum class Fault {
   cells_not_cleared,       ///< what calls left is there when their flags come round
   call_counted_too_early,  ///< before all threads of the block know the call's number
   // of lines
-  line_flag_early,      ///< a line is stored with its flag, and then again with its data
-  older_flag_accepted,  ///< the flag that the half's call before had will do
-  data_before_flag,     ///< data are kept as they were at the first look at a flag
-  one_line_of_row_seen  ///< only the first line of a thread is waited for
+  line_flag_early,       ///< a line is stored with its flag, and then again with its data
+  older_flag_accepted,   ///< the flag that the half's call before had will do
+  data_before_flag,      ///< data are kept as they were at the first look at a flag
+  one_line_of_row_seen,  ///< only the first line of a thread is waited for
+  // of norms
+  part_not_waited_for,     ///< a row is normalised before the last rank's data are there
+  squares_not_waited_for,  ///< ... before all warps have added their squares
+  squares_in_other_order,  ///< neighbours first
+  /// what blocks exchange is not loaded at once
+  sum_loaded_before_its_flag
 };
 
 }  // namespace polypath

@@ -6,7 +6,9 @@
 //
 //   load_relaxed<Scope>(p) store_relaxed<Scope>(p, value)
 //                                  std::uint32_t, std::uint64_t, and ll_packet: 16 bytes in one
-//                                  access, as PTX promises for .b128 (PTX 8.3, sm_70)
+//                                  access, as PTX promises for .b128 (PTX 8.3, sm_70); loaded by
+//                                  .volatile, as ptxas 13 splits .relaxed where not all words of
+//                                  it are used
 //   load_line<Scope>(p) store_line<Scope>(p, packet)
 //                                  the same by all threads of a warp, of which eight after one
 //                                  another have the packets of a line of 128 bytes: it comes whole
@@ -54,85 +56,85 @@ namespace detail {
                  : "memory");                                                            \
     return old;                                                                          \
   }
-#define POLYPATH_OF_SCOPE(Scope, name)                                                             \
-  POLYPATH_DEVICE std::uint32_t load_of(Scope, const std::uint32_t* from) {                        \
-    std::uint32_t value;                                                                           \
-    asm volatile("ld.relaxed." name ".u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");        \
-    return value;                                                                                  \
-  }                                                                                                \
-  POLYPATH_DEVICE std::uint32_t acquiring_load_of(Scope, const std::uint32_t* from) {              \
-    std::uint32_t value;                                                                           \
-    asm volatile("ld.acquire." name ".u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");        \
-    return value;                                                                                  \
-  }                                                                                                \
-  POLYPATH_DEVICE std::uint64_t load_of(Scope, const std::uint64_t* from) {                        \
-    std::uint64_t value;                                                                           \
-    asm volatile("ld.relaxed." name ".u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");        \
-    return value;                                                                                  \
-  }                                                                                                \
-  POLYPATH_DEVICE ll_packet load_of(Scope, const ll_packet* from) {                                \
-    std::uint64_t low, high;                                                                       \
-    asm volatile("{ .reg .b128 all; ld.relaxed." name ".b128 all, [%2]; mov.b128 {%0, %1}, all; }" \
-                 : "=l"(low), "=l"(high)                                                           \
-                 : "l"(from)                                                                       \
-                 : "memory");                                                                      \
-    return {{static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),               \
-             static_cast<std::uint32_t>(high)},                                                    \
-            static_cast<std::uint32_t>(high >> 32)};                                               \
-  }                                                                                                \
-  POLYPATH_DEVICE void store_of(Scope, std::uint32_t* to, std::uint32_t value) {                   \
-    asm volatile("st.relaxed." name ".u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");            \
-  }                                                                                                \
-  POLYPATH_DEVICE void store_of(Scope, std::uint64_t* to, std::uint64_t value) {                   \
-    asm volatile("st.relaxed." name ".u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");            \
-  }                                                                                                \
-  POLYPATH_DEVICE void store_of(Scope, ll_packet* to, const ll_packet& value) {                    \
-    const std::uint64_t low = value.data[0] | std::uint64_t{value.data[1]} << 32;                  \
-    const std::uint64_t high = value.data[2] | std::uint64_t{value.lap} << 32;                     \
-    asm volatile("{ .reg .b128 all; mov.b128 all, {%1, %2}; st.relaxed." name                      \
-                 ".b128 [%0], all; }" ::"l"(to),                                                   \
-                 "l"(low), "l"(high)                                                               \
-                 : "memory");                                                                      \
-  }                                                                                                \
-  POLYPATH_DEVICE std::uint32_t add_of(Scope, std::uint32_t* at, std::uint32_t value) {            \
-    std::uint32_t old;                                                                             \
-    asm volatile("atom.relaxed." name ".add.u32 %0, [%1], %2;"                                     \
-                 : "=r"(old)                                                                       \
-                 : "l"(at), "r"(value)                                                             \
-                 : "memory");                                                                      \
-    return old;                                                                                    \
-  }                                                                                                \
-  POLYPATH_DEVICE std::uint64_t add_of(Scope, std::uint64_t* at, std::uint64_t value) {            \
-    std::uint64_t old;                                                                             \
-    asm volatile("atom.relaxed." name ".add.u64 %0, [%1], %2;"                                     \
-                 : "=l"(old)                                                                       \
-                 : "l"(at), "l"(value)                                                             \
-                 : "memory");                                                                      \
-    return old;                                                                                    \
-  }                                                                                                \
-  POLYPATH_CHANGES(Scope, acquiring_add_of, "atom.acquire." name ".add", "u")                      \
-  POLYPATH_CHANGES(Scope, releasing_add_of, "atom.release." name ".add", "u")                      \
-  POLYPATH_CHANGES(Scope, or_of, "atom.relaxed." name ".or", "b")                                  \
-  POLYPATH_CHANGES(Scope, acquiring_or_of, "atom.acquire." name ".or", "b")                        \
-  POLYPATH_CHANGES(Scope, and_of, "atom.relaxed." name ".and", "b")                                \
-  POLYPATH_DEVICE std::uint32_t exchange_of(Scope, std::uint32_t* at, std::uint32_t expected,      \
-                                            std::uint32_t value) {                                 \
-    std::uint32_t old;                                                                             \
-    asm volatile("atom.relaxed." name ".cas.b32 %0, [%1], %2, %3;"                                 \
-                 : "=r"(old)                                                                       \
-                 : "l"(at), "r"(expected), "r"(value)                                              \
-                 : "memory");                                                                      \
-    return old;                                                                                    \
-  }                                                                                                \
-  POLYPATH_DEVICE std::uint64_t exchange_of(Scope, std::uint64_t* at, std::uint64_t expected,      \
-                                            std::uint64_t value) {                                 \
-    std::uint64_t old;                                                                             \
-    asm volatile("atom.relaxed." name ".cas.b64 %0, [%1], %2, %3;"                                 \
-                 : "=l"(old)                                                                       \
-                 : "l"(at), "l"(expected), "l"(value)                                              \
-                 : "memory");                                                                      \
-    return old;                                                                                    \
-  }                                                                                                \
+#define POLYPATH_OF_SCOPE(Scope, name)                                                        \
+  POLYPATH_DEVICE std::uint32_t load_of(Scope, const std::uint32_t* from) {                   \
+    std::uint32_t value;                                                                      \
+    asm volatile("ld.relaxed." name ".u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");   \
+    return value;                                                                             \
+  }                                                                                           \
+  POLYPATH_DEVICE std::uint32_t acquiring_load_of(Scope, const std::uint32_t* from) {         \
+    std::uint32_t value;                                                                      \
+    asm volatile("ld.acquire." name ".u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");   \
+    return value;                                                                             \
+  }                                                                                           \
+  POLYPATH_DEVICE std::uint64_t load_of(Scope, const std::uint64_t* from) {                   \
+    std::uint64_t value;                                                                      \
+    asm volatile("ld.relaxed." name ".u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");   \
+    return value;                                                                             \
+  }                                                                                           \
+  POLYPATH_DEVICE ll_packet load_of(Scope, const ll_packet* from) {                           \
+    std::uint64_t low, high;                                                                  \
+    asm volatile("{ .reg .b128 all; ld.volatile.b128 all, [%2]; mov.b128 {%0, %1}, all; }"    \
+                 : "=l"(low), "=l"(high)                                                      \
+                 : "l"(from)                                                                  \
+                 : "memory");                                                                 \
+    return {{static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),          \
+             static_cast<std::uint32_t>(high)},                                               \
+            static_cast<std::uint32_t>(high >> 32)};                                          \
+  }                                                                                           \
+  POLYPATH_DEVICE void store_of(Scope, std::uint32_t* to, std::uint32_t value) {              \
+    asm volatile("st.relaxed." name ".u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");       \
+  }                                                                                           \
+  POLYPATH_DEVICE void store_of(Scope, std::uint64_t* to, std::uint64_t value) {              \
+    asm volatile("st.relaxed." name ".u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");       \
+  }                                                                                           \
+  POLYPATH_DEVICE void store_of(Scope, ll_packet* to, const ll_packet& value) {               \
+    const std::uint64_t low = value.data[0] | std::uint64_t{value.data[1]} << 32;             \
+    const std::uint64_t high = value.data[2] | std::uint64_t{value.lap} << 32;                \
+    asm volatile("{ .reg .b128 all; mov.b128 all, {%1, %2}; st.relaxed." name                 \
+                 ".b128 [%0], all; }" ::"l"(to),                                              \
+                 "l"(low), "l"(high)                                                          \
+                 : "memory");                                                                 \
+  }                                                                                           \
+  POLYPATH_DEVICE std::uint32_t add_of(Scope, std::uint32_t* at, std::uint32_t value) {       \
+    std::uint32_t old;                                                                        \
+    asm volatile("atom.relaxed." name ".add.u32 %0, [%1], %2;"                                \
+                 : "=r"(old)                                                                  \
+                 : "l"(at), "r"(value)                                                        \
+                 : "memory");                                                                 \
+    return old;                                                                               \
+  }                                                                                           \
+  POLYPATH_DEVICE std::uint64_t add_of(Scope, std::uint64_t* at, std::uint64_t value) {       \
+    std::uint64_t old;                                                                        \
+    asm volatile("atom.relaxed." name ".add.u64 %0, [%1], %2;"                                \
+                 : "=l"(old)                                                                  \
+                 : "l"(at), "l"(value)                                                        \
+                 : "memory");                                                                 \
+    return old;                                                                               \
+  }                                                                                           \
+  POLYPATH_CHANGES(Scope, acquiring_add_of, "atom.acquire." name ".add", "u")                 \
+  POLYPATH_CHANGES(Scope, releasing_add_of, "atom.release." name ".add", "u")                 \
+  POLYPATH_CHANGES(Scope, or_of, "atom.relaxed." name ".or", "b")                             \
+  POLYPATH_CHANGES(Scope, acquiring_or_of, "atom.acquire." name ".or", "b")                   \
+  POLYPATH_CHANGES(Scope, and_of, "atom.relaxed." name ".and", "b")                           \
+  POLYPATH_DEVICE std::uint32_t exchange_of(Scope, std::uint32_t* at, std::uint32_t expected, \
+                                            std::uint32_t value) {                            \
+    std::uint32_t old;                                                                        \
+    asm volatile("atom.relaxed." name ".cas.b32 %0, [%1], %2, %3;"                            \
+                 : "=r"(old)                                                                  \
+                 : "l"(at), "r"(expected), "r"(value)                                         \
+                 : "memory");                                                                 \
+    return old;                                                                               \
+  }                                                                                           \
+  POLYPATH_DEVICE std::uint64_t exchange_of(Scope, std::uint64_t* at, std::uint64_t expected, \
+                                            std::uint64_t value) {                            \
+    std::uint64_t old;                                                                        \
+    asm volatile("atom.relaxed." name ".cas.b64 %0, [%1], %2, %3;"                            \
+                 : "=l"(old)                                                                  \
+                 : "l"(at), "l"(expected), "l"(value)                                         \
+                 : "memory");                                                                 \
+    return old;                                                                               \
+  }                                                                                           \
   POLYPATH_DEVICE void fence_of(Scope) { asm volatile("fence.acq_rel." name ";" ::: "memory"); }
 POLYPATH_OF_SCOPE(device_scope, "gpu")
 POLYPATH_OF_SCOPE(system_scope, "sys")

@@ -36,6 +36,7 @@ int32, uint32, int64, uint64 = (
     dtype(name, size) for name, size in (("int32", 4), ("uint32", 4), ("int64", 8), ("uint64", 8))
 )
 float16, bfloat16 = dtype("float16", 2), dtype("bfloat16", 2)
+float8_e4m3fn = dtype("float8_e4m3fn", 1)
 float32, float64 = dtype("float32", 4), dtype("float64", 8)
 complex64, complex128 = dtype("complex64", 8), dtype("complex128", 16)
 bool = dtype("bool", 1)
@@ -156,6 +157,10 @@ def empty(shape: Any, dtype: dtype, device: device) -> Tensor:
     if device.type == "cuda":
         result.address = cuda.allocate(result.nbytes)
     return result
+
+
+def empty_like(like: Tensor, dtype: dtype | None = None) -> Tensor:
+    return empty(like.shape, dtype or like.dtype, like.device)
 
 
 def zeros(shape: Any, dtype: dtype, device: device) -> Tensor:

@@ -43,10 +43,16 @@ POLYPATH_BOTH float to_float(bfloat16 value) {
 }
 
 POLYPATH_BOTH bfloat16 to_bfloat16(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  std::uint16_t result;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result) : "f"(value));
+  return {result};
+#else
   const std::uint32_t bits = detail::bits_of(value);
   if ((bits & 0x7FFFFFFFU) > detail::kInfinity) return {detail::kHalfNan};
   const std::uint32_t rounded = bits + 0x7FFFU + ((bits >> 16) & 1U);
   return {static_cast<std::uint16_t>(rounded >> 16)};
+#endif
 }
 
 POLYPATH_BOTH float to_float(float16 value) {

@@ -125,34 +125,35 @@ POLYPATH_DEVICE To bit_cast(From from) {
   return to;
 }
 
-// Overloads for the five widths. A register may be wider than what ld and st move.
-#define POLYPATH_LOADS(name, instruction, qualifier, clobber)                     \
-  POLYPATH_DEVICE std::uint8_t name(const std::uint8_t* from) {                   \
-    unsigned value;                                                               \
-    asm qualifier(instruction ".u8 %0, [%1];" : "=r"(value) : "l"(from)clobber);  \
-    return static_cast<std::uint8_t>(value);                                      \
-  }                                                                               \
-  POLYPATH_DEVICE std::uint16_t name(const std::uint16_t* from) {                 \
-    std::uint16_t value;                                                          \
-    asm qualifier(instruction ".u16 %0, [%1];" : "=h"(value) : "l"(from)clobber); \
-    return value;                                                                 \
-  }                                                                               \
-  POLYPATH_DEVICE std::uint32_t name(const std::uint32_t* from) {                 \
-    std::uint32_t value;                                                          \
-    asm qualifier(instruction ".u32 %0, [%1];" : "=r"(value) : "l"(from)clobber); \
-    return value;                                                                 \
-  }                                                                               \
-  POLYPATH_DEVICE std::uint64_t name(const std::uint64_t* from) {                 \
-    std::uint64_t value;                                                          \
-    asm qualifier(instruction ".u64 %0, [%1];" : "=l"(value) : "l"(from)clobber); \
-    return value;                                                                 \
-  }                                                                               \
-  POLYPATH_DEVICE Bits16 name(const Bits16* from) {                               \
-    Bits16 value;                                                                 \
-    asm qualifier(instruction ".v2.u64 {%0, %1}, [%2];"                           \
-                  : "=l"(value.low), "=l"(value.high)                             \
-                  : "l"(from)clobber);                                            \
-    return value;                                                                 \
+// Overloads for the five widths. A register may be wider than what ld and st move. All are
+// volatile: others the compiler takes out of the branch that allows them.
+#define POLYPATH_LOADS(name, instruction, clobber)                               \
+  POLYPATH_DEVICE std::uint8_t name(const std::uint8_t* from) {                  \
+    unsigned value;                                                              \
+    asm volatile(instruction ".u8 %0, [%1];" : "=r"(value) : "l"(from)clobber);  \
+    return static_cast<std::uint8_t>(value);                                     \
+  }                                                                              \
+  POLYPATH_DEVICE std::uint16_t name(const std::uint16_t* from) {                \
+    std::uint16_t value;                                                         \
+    asm volatile(instruction ".u16 %0, [%1];" : "=h"(value) : "l"(from)clobber); \
+    return value;                                                                \
+  }                                                                              \
+  POLYPATH_DEVICE std::uint32_t name(const std::uint32_t* from) {                \
+    std::uint32_t value;                                                         \
+    asm volatile(instruction ".u32 %0, [%1];" : "=r"(value) : "l"(from)clobber); \
+    return value;                                                                \
+  }                                                                              \
+  POLYPATH_DEVICE std::uint64_t name(const std::uint64_t* from) {                \
+    std::uint64_t value;                                                         \
+    asm volatile(instruction ".u64 %0, [%1];" : "=l"(value) : "l"(from)clobber); \
+    return value;                                                                \
+  }                                                                              \
+  POLYPATH_DEVICE Bits16 name(const Bits16* from) {                              \
+    Bits16 value;                                                                \
+    asm volatile(instruction ".v2.u64 {%0, %1}, [%2];"                           \
+                 : "=l"(value.low), "=l"(value.high)                             \
+                 : "l"(from)clobber);                                            \
+    return value;                                                                \
   }
 
 #define POLYPATH_STORES(name, instruction)                                                        \
@@ -175,10 +176,10 @@ POLYPATH_DEVICE To bit_cast(From from) {
   }
 
 #define POLYPATH_CLOBBERS : "memory"
-POLYPATH_LOADS(ld_constant, "ld.global.nc.L1::no_allocate", , )
-POLYPATH_LOADS(ld_streaming, "ld.global.L1::no_allocate", volatile, POLYPATH_CLOBBERS)
-POLYPATH_LOADS(ld_volatile, "ld.volatile.global", volatile, POLYPATH_CLOBBERS)
-POLYPATH_LOADS(ld_relaxed, "ld.relaxed.sys.global", volatile, POLYPATH_CLOBBERS)
+POLYPATH_LOADS(ld_constant, "ld.global.nc.L1::no_allocate", )
+POLYPATH_LOADS(ld_streaming, "ld.global.L1::no_allocate", POLYPATH_CLOBBERS)
+POLYPATH_LOADS(ld_volatile, "ld.volatile.global", POLYPATH_CLOBBERS)
+POLYPATH_LOADS(ld_relaxed, "ld.relaxed.sys.global", POLYPATH_CLOBBERS)
 POLYPATH_STORES(st_streaming, "st.global.L1::no_allocate")
 POLYPATH_STORES(st_volatile, "st.volatile.global")
 POLYPATH_STORES(st_relaxed, "st.relaxed.sys.global")
