@@ -285,7 +285,8 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
                                              bool explain, bool has_host) const {
   const CollectiveRequest request = request_of(call);
   const bool is_free = choice == AlgorithmOverride::planned ||
-                       choice == AlgorithmOverride::kernels || choice == AlgorithmOverride::tried;
+                       choice == AlgorithmOverride::kernels ||
+                       choice == AlgorithmOverride::uneven || choice == AlgorithmOverride::tried;
   const bool needs_copies = !is_free && choice != AlgorithmOverride::lines;
   CollectiveOptions options = options_of(request, choice);
   options.explain = explain;

@@ -24,11 +24,12 @@ constexpr int kMaxCellBlocks = 96;
 constexpr double kLineBytesAByte = 16.0 / 15;
 /// The largest message, of a rank's larger buffer, for which there is memory.
 constexpr std::uint64_t kMaxLineBytes = 16 * kMiB;
-/// What a stage takes next to one of cells. Lines end earlier from 4 KiB on, by 0.4 us up to 32 KiB;
-/// small messages are left to cells, which take a tenth of the memory.
+/// What a stage takes next to one of cells. Lines end earlier from 4 KiB on, by 0.4 us up to
+/// 32 KiB; small messages are left to cells, which take a tenth of the memory.
 constexpr double kLineTurnUs = 0.05;
 /// As kCellBytesABlock and kMaxCellBlocks: a warp moves 960 bytes at once, so 16 warps have one row
-/// each of 15 KiB. 32 blocks or more are within 1 % of each other up to 1 MiB, and 96 or more above.
+/// each of 15 KiB. 32 blocks or more are within 1 % of each other up to 1 MiB, and 96 or more
+/// above.
 constexpr std::uint64_t kLineBytesABlock = 4 * kKiB;
 constexpr int kMaxLineBlocks = 128;
 

@@ -67,10 +67,12 @@ TEST(CollectivePlans, KnownNodes_GetTheseAlgorithms) {
     double min_of_limit;  ///< bus bandwidth over that of the algorithm's own trees
   };
   for (const Row& row : {
-           Row{"narval", 64 * kKiB, 4, Algorithm::cells, 0},
+           Row{"narval", 8 * kKiB, 4, Algorithm::cells, 0},
+           Row{"narval", 64 * kKiB, 4, Algorithm::lines, 0},
            Row{"narval", 16 * kMiB, 4, Algorithm::lines, .8},
            Row{"narval", 32 * kMiB, 4, Algorithm::flat, .8},
-           Row{"hgx-h200-x4", 64 * kKiB, 4, Algorithm::cells, 0},
+           Row{"hgx-h200-x4", 16 * kKiB, 4, Algorithm::cells, 0},
+           Row{"hgx-h200-x4", 64 * kKiB, 4, Algorithm::lines, 0},
            Row{"hgx-h200-x4", 256 * kKiB, 4, Algorithm::lines, 0},
            Row{"hgx-h200-x4", 4 * kMiB, 4, Algorithm::lines, .6},
            Row{"hgx-h200-x4", 16 * kMiB, 4, Algorithm::lines, .75},

@@ -77,12 +77,12 @@ TEST(TunedPlans, ReasonNamesTheMeasurement) {
   const CollectivePlan plan = plan_by({entry(256 * kKiB, kFlat)}, 256 * kKiB);
   ASSERT_TRUE(plan.tuned);
   EXPECT_THAT(plan.reason, AllOf(HasSubstr("tuned: 20.0 us measured at 262144 bytes"),
-                                 HasSubstr("against 30.0 us by cells")));
+                                 HasSubstr("against 30.0 us by lines")));
   ASSERT_TRUE(plan.kernel);
   EXPECT_GT(plan.kernel->slot_bytes, 0u);
   EXPECT_EQ(plan.candidates.front().algorithm, Algorithm::flat);
   EXPECT_EQ(plan.candidates.front().us, plan.predicted_us);
-  EXPECT_EQ(plan.candidates[1].algorithm, Algorithm::cells);
+  EXPECT_EQ(plan.candidates[1].algorithm, Algorithm::lines);
   EXPECT_THAT(plan.candidates[1].reason, HasSubstr("measured 1.50 times as long"));
   EXPECT_EQ(to_json(plan)["tuned"]["us"], 20);
 
