@@ -117,7 +117,7 @@ TEST_F(FileReadTest, EveryByteArrives) {
 // A long read begins before the routes over other GPUs are ready, on the GPU's own link.
 TEST_F(FileReadTest, FirstRead_GoesOverOwnLinkMeanwhile) {
   if (!source().virtual_time) GTEST_SKIP() << "the hold would stop the copy threads as well";
-  constexpr std::uint64_t kBytes = 192 * kMiB + 77;
+  constexpr std::uint64_t kBytes = 256 * kMiB + 77;
   BackgroundHold hold(driver());
   NodeSource held = source();
   held.driver = hold.driver();
