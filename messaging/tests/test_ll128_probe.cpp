@@ -35,8 +35,8 @@ TEST_P(LineProof, FailureOfOneRank_IsReportedOnAll) {
     SCOPED_TRACE(n);
     injector.clear();
     injector.fail(GetParam().call, n, CUDA_ERROR_OUT_OF_MEMORY);
-    const std::vector<std::string> failures =
-        group.failures([](Communicator& comm) { probe_ll128(comm, {{0, 1}}, true); });
+    const std::vector<std::string> failures = group.failures(
+        [](Communicator& comm) { probe_ll128(comm, {{0, 1}}, ProbeCall::together); });
     EXPECT_EQ(injector.last_failed(), GetParam().call);
     EXPECT_THAT(failures, Each(AllOf(HasSubstr("failed on rank"), HasSubstr("out of memory"))));
     EXPECT_EQ(failures[0], failures[1]);

@@ -248,7 +248,7 @@ void Collectives::prepare_lines() {
   const std::uint64_t rows = (max_line_piece(comm_.size()) + kLineRowData - 1) / kLineRowData;
   shape.line_bytes = static_cast<std::uint32_t>(rows * kLineRowBytes);
   try {  // what one rank cannot, none does
-    probe_ll128(comm_, paths, /*collective=*/true);
+    probe_ll128(comm_, paths, ProbeCall::beside_others);
     lines_ = comm_.alloc(line_memory_bytes(shape), SymmetricUse::direct);
     shape_ = shape;
   } catch (const Error& error) {

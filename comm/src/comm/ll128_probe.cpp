@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -114,13 +115,16 @@ class Trial {
                          word(own + ProofMemory::kPops + kLineBytes) != 0;  // or a wait timed out
     return is_late ? Lines::unproven : Lines::whole;
   }
+  void clear(CUdeviceptr own) {
+    POLYPATH_CHECK(driver_, memset_d8_async(own, 0, ProofMemory::bytes(), pushing_.get()));
+    POLYPATH_CHECK(driver_, stream_synchronize(pushing_.get()));
+  }
   /// In this rank's own memory, from itself to itself.
   Lines run_alone() {
     CUdeviceptr own = 0;
     POLYPATH_CHECK(driver_, mem_alloc(&own, ProofMemory::bytes()));
     try {
-      POLYPATH_CHECK(driver_, memset_d8_async(own, 0, ProofMemory::bytes(), pushing_.get()));
-      POLYPATH_CHECK(driver_, stream_synchronize(pushing_.get()));
+      clear(own);
       const Lines lines = run(own, own, own);
       POLYPATH_CHECK(driver_, mem_free(own));
       return lines;
@@ -205,9 +209,10 @@ void agree_on(Communicator& communicator, const Part& own_part) {
   }
 }
 
-/// Paths as far from rank to rank go together: each rank is in two of them at most.
+/// Paths as far from rank to rank go together: each rank is in two of them at most. `memory`: of all
+/// trials, taken by the first.
 void try_together(Communicator& communicator, const std::vector<std::pair<int, int>>& paths,
-                  std::vector<Lines>& lines, int distance) {
+                  std::vector<Lines>& lines, int distance, SymmetricMemory& memory) {
   const int size = communicator.size();
   std::vector<std::size_t> together;
   for (std::size_t i = 0; i < paths.size(); ++i)
@@ -218,13 +223,14 @@ void try_together(Communicator& communicator, const std::vector<std::pair<int, i
   std::optional<Trial> trial;
   part.attempt([&] {
     trial.emplace(communicator);
+    if (distance != 0 && memory) trial->clear(memory.local());
     if (distance != 0) return;
     for (const std::size_t i : together)
       if (paths[i].first == communicator.rank()) lines[i] = trial->run_alone();
   });
   agree_on(communicator, part);
   if (distance == 0) return;
-  SymmetricMemory memory = communicator.alloc(ProofMemory::bytes());
+  if (!memory) memory = communicator.alloc(ProofMemory::bytes());
   std::optional<CUdeviceptr> from;
   std::optional<CUdeviceptr> to;
   std::optional<std::size_t> own_path;
@@ -238,9 +244,21 @@ void try_together(Communicator& communicator, const std::vector<std::pair<int, i
     const Lines result = trial->run(from, memory.local(), to);
     if (own_path) lines[*own_path] = result;
   });
-  Part freed;
-  freed.attempt([&] { communicator.free(std::move(memory)); });
-  agree_on(communicator, part.problem ? part : freed);
+  agree_on(communicator, part);
+}
+
+void try_all(Communicator& communicator, const std::vector<std::pair<int, int>>& paths,
+             std::vector<Lines>& lines, bool frees_memory) {
+  SymmetricMemory memory;
+  std::exception_ptr error;  // the same on all ranks
+  try {
+    for (int distance = 0; distance < communicator.size(); ++distance)
+      try_together(communicator, paths, lines, distance, memory);
+  } catch (const Error&) {
+    error = std::current_exception();
+  }
+  if (frees_memory && memory) communicator.free(std::move(memory));
+  if (error) std::rethrow_exception(error);
 }
 
 void prove_own_line(Communicator& communicator, std::vector<Lines>& lines) {
@@ -250,7 +268,8 @@ void prove_own_line(Communicator& communicator, std::vector<Lines>& lines) {
 }  // namespace
 
 void probe_ll128(Communicator& communicator, const std::vector<std::pair<int, int>>& paths,
-                 bool collective) {
+                 ProbeCall call) {
+  const bool collective = call != ProbeCall::alone;
   const auto key = [&](const std::pair<int, int>& path) {
     return KnownPaths::Key{&communicator.driver(), communicator.gpu_of(path.first),
                            communicator.gpu_of(path.second)};
@@ -276,8 +295,7 @@ void probe_ll128(Communicator& communicator, const std::vector<std::pair<int, in
   };
   agree(true);
   if (!collective) prove_own_line(communicator, lines);
-  for (int distance = 0; collective && distance < communicator.size(); ++distance)
-    try_together(communicator, paths, lines, distance);
+  if (collective) try_all(communicator, paths, lines, call == ProbeCall::together);
   agree(false);
   const std::lock_guard lock(known_paths().mutex);
   for (std::size_t i = 0; i < paths.size(); ++i)

@@ -2,6 +2,7 @@
 // for the process, by path.
 #pragma once
 
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -9,10 +10,17 @@
 
 namespace polypath {
 
-/// Paths from a rank to a rank. `collective`: all ranks call it alike; else paths are from this
-/// rank to itself. Throws NotSupported, the same on all ranks, for a path on which a line came
-/// torn; CommunicatorError when a rank did not come.
+enum class ProbeCall : std::uint8_t {
+  alone,     ///< by one rank, of paths from itself to itself
+  together,  ///< by all ranks alike
+  /// By all ranks alike, while kernels of other communicators may wait for one of them. To free
+  /// memory would wait for these kernels: the 8 MiB of a rank stay until the communicator ends.
+  beside_others
+};
+
+/// Paths from a rank to a rank. Throws NotSupported, the same on all ranks, for a path on which a
+/// line came torn; CommunicatorError when a rank did not come.
 void probe_ll128(Communicator& communicator, const std::vector<std::pair<int, int>>& paths,
-                 bool collective);
+                 ProbeCall call);
 
 }  // namespace polypath

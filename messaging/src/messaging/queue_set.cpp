@@ -167,7 +167,8 @@ void QueueSet::number() {
 std::unique_ptr<QueueSet> QueueSet::local(Communicator& communicator, const QueueShape& shape,
                                           int count) {
   require_count(count);
-  if (shape.is_line) probe_ll128(communicator, {{communicator.rank(), communicator.rank()}}, false);
+  if (shape.is_line)
+    probe_ll128(communicator, {{communicator.rank(), communicator.rank()}}, ProbeCall::alone);
   std::unique_ptr<QueueSet> queues(new QueueSet(communicator, shape, count));
   const std::uint64_t bytes = shape.producer_bytes() + shape.consumer_bytes();
   CUdeviceptr at = queues->alloc(bytes * queues->count_);
@@ -195,7 +196,7 @@ void QueueSet::connect(const std::vector<std::pair<int, int>>& paths, std::uint6
       throw CommunicatorError(fmt::format(
           "the queues of rank 0 and rank {} are not the same: options, ranks or count differ",
           rank));
-  if (shape_.is_line) probe_ll128(communicator_, paths, true);
+  if (shape_.is_line) probe_ll128(communicator_, paths, ProbeCall::together);
   symmetric_ = communicator_.alloc((shape_.producer_bytes() + shape_.consumer_bytes()) * parts);
   place(symmetric_);
   Opened opened;
