@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 
 #: Bytes of an element, by the format's names.
-ITEM = {"F32": 4, "BF16": 2, "F16": 2, "U8": 1, "I64": 8, "BOOL": 1, "F8_E4M3": 1, "F64": 8}
+ITEM = {
+    **{"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "F8_E5M2": 1},
+    **{"I64": 8, "U8": 1, "BOOL": 1},
+}
 
 
 def header_bytes(entries: dict[str, object], pad: int = 0) -> bytes:

@@ -22,7 +22,7 @@ def test_bench_compares_and_verifies(polypath):
     assert (small["native_share"], small["routes"]) == (1.0, [])
     assert large["native_share"] == 0
     assert len(large["routes"]) > 1, "links of several GPUs carry a part"
-    assert large["speedup"] > 5, "simulated"
+    assert large["speedup"] > 4, "simulated"
     assert all(row["verified"] and row["dst"] == "gpu0" for row in rows)
 
 
