@@ -66,11 +66,11 @@ void write_memory(std::byte* at, const std::byte* from, std::size_t bytes) {
     std::memcpy(value, from, 16);
     copy_16(at, value);
   } else if (is_word(at, bytes, kLine)) {  // for other processes: what they look at comes last
-    std::memcpy(at, from, kLine - 16);
-    __atomic_thread_fence(__ATOMIC_RELEASE);
-    alignas(16) std::byte last[16];
-    std::memcpy(last, from + kLine - 16, 16);
-    copy_16(at + kLine - 16, last);
+    std::uint64_t last = 0;
+    std::memcpy(at, from, kLine - sizeof last);
+    std::memcpy(&last, from + kLine - sizeof last, sizeof last);
+    __atomic_store_n(reinterpret_cast<std::uint64_t*>(at + kLine - sizeof last), last,
+                     __ATOMIC_RELEASE);
   } else {
     std::memcpy(at, from, bytes);
   }

@@ -209,8 +209,8 @@ void agree_on(Communicator& communicator, const Part& own_part) {
   }
 }
 
-/// Paths as far from rank to rank go together: each rank is in two of them at most. `memory`: of all
-/// trials, taken by the first.
+/// Paths as far from rank to rank go together: each rank is in two of them at most. `memory`: of
+/// all trials, taken by the first.
 void try_together(Communicator& communicator, const std::vector<std::pair<int, int>>& paths,
                   std::vector<Lines>& lines, int distance, SymmetricMemory& memory) {
   const int size = communicator.size();
