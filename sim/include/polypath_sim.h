@@ -15,6 +15,10 @@ extern "C" {
 
 #define POLYPATH_SIM_API __attribute__((visibility("default")))
 
+/* Whether lines of 128 bytes come whole (POLYPATH_SIM_LINES). A trial may not show that they do not:
+ * it is short here. */
+POLYPATH_SIM_API int polypath_sim_has_whole_lines(void);
+
 /* Time of the calling thread since cuInit. */
 POLYPATH_SIM_API double polypath_sim_clock_us(void);
 /* Lets the CPU spend time, as if it computed; in functional mode the call sleeps. */

@@ -31,6 +31,10 @@ double polypath_sim_clock_us() {
   return ask([](Driver& driver) { return driver.devices().clock_us(); });
 }
 
+int polypath_sim_has_whole_lines() {
+  return ask([](Driver& driver) { return driver.mode.has_whole_lines ? 1 : 0; });
+}
+
 void polypath_sim_advance_us(double us) {
   call([us](Driver& driver) { driver.devices().pass(us); });
 }

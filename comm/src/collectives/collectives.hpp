@@ -259,6 +259,7 @@ class Collectives {
   /// Tries the paths for lines, and takes memory for them, where a plan would use them. What fails
   /// leaves lines out, on all ranks.
   void prepare_lines();
+  [[nodiscard]] bool may_have_lines() const;
   /// Takes what plans need that would run an allreduce of some size by copies.
   void prepare_copies();
   void issue(const Launch& launch, const CollectiveCall& call, CUstream stream,
