@@ -15,8 +15,8 @@ extern "C" {
 
 #define POLYPATH_SIM_API __attribute__((visibility("default")))
 
-/* Whether lines of 128 bytes come whole (POLYPATH_SIM_LINES). A trial may not show that they do not:
- * it is short here. */
+/* Whether lines of 128 bytes come whole (POLYPATH_SIM_LINES). A trial may not show that they do
+ * not: it is short here. */
 POLYPATH_SIM_API int polypath_sim_has_whole_lines(void);
 
 /* Time of the calling thread since cuInit. */
