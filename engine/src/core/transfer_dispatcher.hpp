@@ -154,7 +154,7 @@ class TransferDispatcher {
   struct ThreadCopy {
     /// The plan and the GPU's own link are waited for, where they are not ready.
     bool waits_for_link = false;
-    bool is_further_part = false;  ///< an earlier part of it was copied, on the same stream
+    bool is_further_part = false;  ///< threads copied an earlier part of it, on the same stream
     bool lacks_routes = false;     ///< some were not ready: a later copy may take more
   };
   /// The same from or to `host`. Throws FileError.

@@ -71,10 +71,12 @@ void TransferDispatcher::read(const FileRead& read) {
     ResolvedTransfer transfer = std::get<ResolvedTransfer>(ends);
     transfer.transfer.dst = part.dst;
     transfer.transfer.bytes = transfer.request.bytes = part.bytes;
-    how.is_further_part = at > 0;
     bool midway = false;
     const auto reason = copy_by_threads(transfer, {nullptr, part.file}, how, midway);
-    if (reason) read_natively(part, *reason);
+    if (reason)
+      read_natively(part, *reason);
+    else
+      how.is_further_part = true;
     at += part.bytes;
   }
 }
