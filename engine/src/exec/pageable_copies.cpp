@@ -14,6 +14,7 @@
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
 #include "driver/library.hpp"
+#include "driver/resources.hpp"
 #include "exec/failed_run.hpp"
 #include "exec/guarded_copy.hpp"
 #include "exec/relaxed_capture.hpp"
@@ -33,21 +34,6 @@ std::uint64_t page_faults() noexcept {
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<std::uint64_t>(usage.ru_minflt) + static_cast<std::uint64_t>(usage.ru_majflt);
 }
-
-/// What is done meanwhile by this thread may make other contexts current.
-class KeptContext {
- public:
-  explicit KeptContext(const CudaDriver& driver) : driver_(driver) {
-    POLYPATH_CHECK(driver_, ctx_get_current(&saved_));
-  }
-  ~KeptContext() { POLYPATH_WARN(driver_, ctx_set_current(saved_)); }
-  KeptContext(const KeptContext&) = delete;
-  KeptContext& operator=(const KeptContext&) = delete;
-
- private:
-  const CudaDriver& driver_;
-  CUcontext saved_ = nullptr;
-};
 
 int gpu_of_plan(const PageablePlan& plan) noexcept {
   const Request& request = plan.plan.transfers.front().request;
@@ -637,7 +623,8 @@ PageableResult PageableCopies::run(const PageableTransfer& transfer,
     {
       std::optional<FaultGuard> guard;
       if (!transfer.host.is_file()) guard.emplace();
-      const KeptContext kept(driver());
+      // Chunks that this thread sends make other contexts current.
+      const CurrentContext current(driver(), transfer.caller.context);
       if (is_virtual_)
         run_here(work, plan.threads,
                  static_cast<double>(plan.chunk_bytes) * plan.threads / (plan.host_gbps * 1e3),
