@@ -64,10 +64,11 @@ def test_load_lists_and_times(polypath, tmp_path):
     timed = polypath("load", "--time", str(file), "--iterations", "2", "--node", NODE)
     assert timed.returncode == 0, timed.stderr
     assert "2 tensors, 34 B" in timed.stdout and "median of 2" in timed.stdout
+    assert "the first to gpu0" in timed.stdout
     ranks = polypath("load", "--time", str(file), "--ranks", "4", "--node", NODE)
     assert ranks.returncode == 0, ranks.stderr
     assert "GB/s a GPU" in ranks.stdout
-    for more in (["--ranks", "4"], ["--time", "--ranks", "9"]):
+    for more in (["--ranks", "4"], ["--framework", "dlpack"], ["--time", "--ranks", "9"]):
         assert polypath("load", str(file), "--node", NODE, *more).returncode == 2
     result = json.loads(polypath("load", str(file), "--node", NODE, "--json", "-").stdout)
     assert result["tensors"][0] == {"name": "a", "dtype": "bfloat16", "shape": [3, 5]}
