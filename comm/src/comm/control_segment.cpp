@@ -2,24 +2,21 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <climits>
 #include <cstring>
-#include <ctime>
 #include <map>
 #include <new>
 #include <random>
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/futex.hpp"
 #include "base/log.hpp"
 
 namespace polypath {
@@ -37,18 +34,6 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
               std::atomic<std::uint64_t>::is_always_lock_free);
 
 std::string reason_of(int error) { return std::generic_category().message(error); }
-
-/// Waits until a thread wakes `word`, unless it differs from `seen`.
-void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen,
-                std::chrono::nanoseconds limit) noexcept {
-  if (limit.count() <= 0) return;
-  const timespec time{limit.count() / 1'000'000'000, limit.count() % 1'000'000'000};
-  ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, &time, nullptr, 0);
-}
-
-void futex_wake(std::atomic<std::uint32_t>& word) noexcept {
-  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
 
 /// The boards that this process has mapped.
 struct Mapped {
@@ -235,7 +220,7 @@ ControlSegment::Slot& ControlSegment::slot(int rank, std::uint64_t round) const 
 
 void ControlSegment::ring() noexcept {
   header().bell.fetch_add(1, std::memory_order_release);
-  futex_wake(header().bell);
+  futex_wake(header().bell, FutexScope::shared);
 }
 
 void ControlSegment::gather(int rank, const Call& call, std::span<const std::byte> local,
@@ -286,7 +271,7 @@ void ControlSegment::wait_for_all(int rank, std::uint64_t round, const Call& cal
     if (left.count() <= 0)
       fail(fmt::format("{} did not come to {} within {} ms: rank {} waited", names(missing),
                        to_string(call), limit.count(), rank));
-    futex_wait(header().bell, heard, left);
+    futex_wait(header().bell, heard, FutexScope::shared, left);
   }
 }
 
@@ -382,7 +367,7 @@ std::uint32_t ControlSegment::bell() const noexcept {
 }
 
 void ControlSegment::wait_bell(std::uint32_t heard, Milliseconds limit) const noexcept {
-  futex_wait(header().bell, heard, limit);
+  futex_wait(header().bell, heard, FutexScope::shared, limit);
 }
 
 void ControlSegment::count_call(int rank) noexcept {
@@ -460,7 +445,7 @@ std::vector<std::function<void()>> ControlSegment::leave(
     const auto most = aborted() ? std::min<Clock::duration>(limit, kFarewell) : limit;
     const auto left = begin + most - Clock::now();
     if (left.count() <= 0) return all();
-    futex_wait(header().bell, heard, left);
+    futex_wait(header().bell, heard, FutexScope::shared, left);
   }
   release();
   return others;
@@ -471,7 +456,7 @@ std::uint32_t ControlSegment::watched() const noexcept {
 }
 
 void ControlSegment::wait_watched(std::uint32_t seen, Milliseconds limit) const noexcept {
-  futex_wait(header().watch, seen, limit);
+  futex_wait(header().watch, seen, FutexScope::shared, limit);
 }
 
 void ControlSegment::wake_all() noexcept {
@@ -487,7 +472,7 @@ void ControlSegment::wake_all() noexcept {
 
 void ControlSegment::wake_watchers() noexcept {
   header().watch.fetch_add(1, std::memory_order_release);
-  futex_wake(header().watch);
+  futex_wake(header().watch, FutexScope::shared);
 }
 
 }  // namespace polypath

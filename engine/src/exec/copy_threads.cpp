@@ -8,20 +8,22 @@
 #include <system_error>
 #include <utility>
 
+#include "base/futex.hpp"
 #include "base/log.hpp"
 #include "base/thread.hpp"
-#include "plan/pageable_plan.hpp"
 
 namespace polypath {
 namespace {
 
 constexpr int kNoSeat = -1;
 constexpr int kLeft = -2;
-/// A thread looks for more work that long before it sleeps: copies often follow each other.
-/// To wake it takes some 50 us on a virtual machine.
+/// A thread looks for more work that long before it sleeps: copies often follow each other, and on
+/// a virtual machine it takes some 50 us to wake.
 constexpr std::chrono::microseconds kLookForWork{100};
 /// A caller waits that long for the threads' last chunks before it sleeps.
 constexpr std::chrono::microseconds kLookForEnd{400};
+/// What holds the mutex takes less, unless it has lost its CPU.
+constexpr std::chrono::microseconds kLookForMutex{50};
 
 /// Whether `is_true` became so within the time.
 template <typename Condition>
@@ -50,7 +52,7 @@ CopyThreads::~CopyThreads() {
     is_stopped_ = true;
     ++arrivals_;
   }
-  changed_.notify_all();
+  futex_wake(arrivals_, FutexScope::process);
 }
 
 bool CopyThreads::is_running() const noexcept {
@@ -90,38 +92,35 @@ CopyThreads::Entry* CopyThreads::next(int thread) {
   return earlier == after ? nullptr : *earlier;
 }
 
-void CopyThreads::wake(int threads) noexcept {
-  for (int woken = 0; woken < threads; ++woken) changed_.notify_one();
+std::unique_lock<std::mutex> CopyThreads::lock_soon() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) spin(kLookForMutex, [&] { return lock.try_lock(); });
+  if (!lock) lock.lock();
+  return lock;
 }
 
 void CopyThreads::work(int thread) {
   const auto t = static_cast<std::size_t>(thread);
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock = lock_soon();
   while (!is_stopped_) {
     Entry* const entry = next(thread);
     last_[t] = entry;
+    const std::uint32_t seen = arrivals_;
     if (entry == nullptr) {
-      const std::uint64_t seen = arrivals_;
       lock.unlock();
-      spin(kLookForWork, [&] { return arrivals_.load(std::memory_order_relaxed) != seen; });
-      lock.lock();
-      changed_.wait(lock, [&] { return arrivals_ != seen; });
+      const auto has_changed = [&] { return arrivals_.load(std::memory_order_relaxed) != seen; };
+      if (!spin(kLookForWork, has_changed)) futex_wait(arrivals_, seen, FutexScope::process);
+      lock = lock_soon();
       continue;
     }
-    int wakes = 0;
-    if (entry->seat_of[t] == kNoSeat) {
-      entry->seat_of[t] = entry->taken++;
-      wakes = std::min(kThreadWakes, entry->seats - entry->taken);
-    }
+    if (entry->seat_of[t] == kNoSeat) entry->seat_of[t] = entry->taken++;
     const int seat = entry->seat_of[t];
     const bool is_alone = entries_.size() == 1;
-    const std::uint64_t seen = arrivals_;
     lock.unlock();
-    wake(wakes);
     bool is_more = entry->work->step(thread, seat);
     while (is_more && is_alone && arrivals_.load(std::memory_order_relaxed) == seen)
       is_more = entry->work->step(thread, seat);
-    lock.lock();
+    lock = lock_soon();
     if (is_more) continue;
     entry->seat_of[t] = kLeft;
     leave(*entry);
@@ -142,18 +141,18 @@ bool CopyThreads::run(SharedWork& work, int seats) {
   entry.work = &work;
   entry.seats = std::clamp(seats, 1, count_);
   entry.seat_of.assign(static_cast<std::size_t>(count_), kNoSeat);
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock = lock_soon();
   entries_.push_back(&entry);
   ++arrivals_;
   const bool takes_part = !std::exchange(has_caller_, true);
   if (takes_part) ++entry.taken;
-  const int wakes = std::min(kThreadWakes, entry.seats - entry.taken);
+  const int free_seats = entry.seats - entry.taken;
   lock.unlock();
-  wake(wakes);
+  if (free_seats > 0) futex_wake(arrivals_, FutexScope::process, free_seats);
   if (takes_part) {
     constexpr int kFirstSeat = 0;
     while (work.step(count_, kFirstSeat)) continue;
-    lock.lock();
+    lock = lock_soon();
     has_caller_ = false;
     leave(entry);
     lock.unlock();

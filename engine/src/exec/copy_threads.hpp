@@ -61,17 +61,16 @@ class CopyThreads {
   void work(int thread);
   /// With the mutex held: the thread has found nothing left of the entry's work.
   void leave(Entry& entry);
-  /// Without the mutex. Each thread that takes a seat wakes others while seats are left: the caller
-  /// alone would need 5 us for each.
-  void wake(int threads) noexcept;
+  /// All threads look at the mutex when they wake, and when they leave. One that slept there would
+  /// keep the next ones waiting for 50 us each, so they look for it for a while first.
+  [[nodiscard]] std::unique_lock<std::mutex> lock_soon();
   /// With the mutex held: what the thread does next; null: nothing.
   Entry* next(int thread);
 
   const int count_;
   const pid_t process_;
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::atomic<std::uint64_t> arrivals_{0};  // of work
+  std::atomic<std::uint32_t> arrivals_{0};  // of work; threads sleep on it, without the mutex
   std::atomic<bool> is_running_{false};
   bool is_stopped_ = false;
   bool has_caller_ = false;  // a caller's thread works

@@ -352,7 +352,7 @@ TEST_F(PageableTest, ForkDuringCopy_ChangesNothing) {
 // A call fails on the way: the driver's copy follows, and the bytes are right.
 TEST_F(PageableTest, AnyFailingCall_LeavesNativeCopy) {
   if (!source().virtual_time) GTEST_SKIP() << "calls have no order there";
-  constexpr std::uint64_t kBytes = 8 * kMiB + 3;
+  constexpr std::uint64_t kBytes = 10 * kMiB + 3;
   FaultInjector faults(source().driver);
   NodeSource failing = source();
   failing.driver = faults.driver();

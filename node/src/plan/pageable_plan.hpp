@@ -20,9 +20,6 @@ constexpr std::uint64_t pageable_slot_bytes(int threads) noexcept {
 }
 /// Slots of each copy thread: one is filled while another one is sent.
 inline constexpr int kPageableSlots = 2;
-/// Sleeping copy threads that the caller wakes, which copies too, and that each of them wakes in
-/// turn.
-inline constexpr int kThreadWakes = 4;
 /// No transfer of fewer bytes is ever taken from the driver.
 inline constexpr std::uint64_t kMinPageable = 128 * kKiB;
 

@@ -123,8 +123,8 @@ struct Costs {
   double thread_read_gbps = 6;           ///< a thread alone, from a cached file to slots; GB/s
   double host_to_gpu_gbps = 235;         ///< all threads, by the host's memory alone; GB/s
   double host_from_gpu_gbps = 500;       ///< all threads, by the host's memory alone; GB/s
-  double thread_wake_us = 50;            ///< until sleeping copy threads run that one thread wakes
-  double thread_issue_us = 12;           ///< a copy thread's calls for one leg of a chunk
+  double thread_wake_us = 50;   ///< until a sleeping copy thread runs, from the call that wakes it
+  double thread_issue_us = 12;  ///< a copy thread's calls for one leg of a chunk
 
   friend bool operator==(const Costs&, const Costs&) = default;
 };
