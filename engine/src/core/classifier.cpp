@@ -106,7 +106,9 @@ std::optional<Access> Classifier::access_to(const PointerInfo& info, CUdeviceptr
   return Access(std::move(*mappings), shared_);
 }
 
-std::variant<ResolvedTransfer, NativeReason> Classifier::ends_of(const Transfer& transfer) {
+std::variant<ResolvedTransfer, NativeReason> Classifier::ends_of(const Transfer& transfer,
+                                                                 EndInfos& infos,
+                                                                 const PageableLimits& limits) {
   using Kind = PointerInfo::Kind;
   const CUdeviceptr low = std::min(transfer.dst, transfer.src);
   const CUdeviceptr high = std::max(transfer.dst, transfer.src);
@@ -116,13 +118,16 @@ std::variant<ResolvedTransfer, NativeReason> Classifier::ends_of(const Transfer&
     throw InvalidArgument(fmt::format("dst {} and src {} overlap",
                                       range_text(transfer.dst, transfer.bytes),
                                       range_text(transfer.src, transfer.bytes)));
-  const PointerInfo src = checked_info("src", transfer.src, transfer.bytes);
-  const PointerInfo dst = checked_info("dst", transfer.dst, transfer.bytes);
+  infos.src = checked_info("src", transfer.src, transfer.bytes);
+  infos.dst = checked_info("dst", transfer.dst, transfer.bytes);
+  const auto& [dst, src] = infos;
   if (transfer.bytes < never_split_below_) return NativeReason::small;
   if (src.kind == Kind::managed || dst.kind == Kind::managed) return NativeReason::managed;
   const bool is_pageable = src.kind == Kind::unknown || dst.kind == Kind::unknown;
   if (is_pageable && src.kind != Kind::device && dst.kind != Kind::device)
     return NativeReason::same_memory;
+  if (is_pageable && transfer.bytes < (src.kind == Kind::unknown ? limits.to_gpu : limits.from_gpu))
+    return NativeReason::no_gain;
   if (passes_end(src, transfer.src, transfer.bytes) ||
       passes_end(dst, transfer.dst, transfer.bytes))
     return NativeReason::several_allocations;

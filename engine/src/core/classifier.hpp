@@ -52,6 +52,18 @@ struct SplittableTransfer {
   Access src_access;
 };
 
+/// Copies of pageable memory with fewer bytes are left to the driver. Zeros: that is not known.
+struct PageableLimits {
+  std::uint64_t to_gpu = 0;
+  std::uint64_t from_gpu = 0;
+};
+
+/// What the driver said of the memories of a transfer.
+struct EndInfos {
+  PointerInfo dst;
+  PointerInfo src;
+};
+
 /// Thread-safe: it holds no state of its own.
 class Classifier {
  public:
@@ -61,7 +73,9 @@ class Classifier {
 
   /// Between which memories it goes, or why it cannot be split. Throws InvalidArgument for what
   /// cannot be copied at all, DriverError.
-  std::variant<ResolvedTransfer, NativeReason> ends_of(const Transfer& transfer);
+  /// Receives in `infos` what was found out. Asks no more about copies below the limits.
+  std::variant<ResolvedTransfer, NativeReason> ends_of(const Transfer& transfer, EndInfos& infos,
+                                                       const PageableLimits& limits = {});
   /// The GPU that a file is read to, and the host memory nearest to it. `src` of the transfer is 0.
   /// Errors as above.
   std::variant<ResolvedTransfer, NativeReason> ends_of(const FileRead& read);

@@ -34,6 +34,8 @@ constexpr std::uint64_t kMinOwnNs = 5'000;
 constexpr std::uint64_t kPublishNs = 50'000;
 /// How long the place of memory is remembered.
 constexpr std::uint64_t kPageKnownNs = 1'000'000;
+/// The driver's pages have 2 MiB.
+constexpr int kPageShift = 21;
 /// How long a measured state counts for others unless it is published again.
 constexpr std::uint64_t kMeasuredForNs = MeasuredLink::kMaxPollIntervalNs + 5'000'000;
 /// The links of a route are sampled again after this time. A sample delays its transfer by some 10
@@ -138,20 +140,25 @@ std::uintptr_t LoadMonitor::stream_key(CUstream stream, int gpu) noexcept {
 
 // ---- copies of this process ---------------------------------------------------------------------
 
+LoadMonitor::Page& LoadMonitor::page_of(CUdeviceptr address) noexcept {
+  constexpr std::size_t kPages = 32;
+  static thread_local std::array<Page, kPages> pages;
+  const std::uint64_t page = address >> kPageShift;
+  return pages[(page ^ page >> 7) % kPages];
+}
+
+void LoadMonitor::note_memory(CUdeviceptr address, const PointerInfo& info) noexcept {
+  if (!is_on_) return;
+  page_of(address) = {id_, address >> kPageShift, now_ns(),
+                      info.kind == PointerInfo::Kind::device ? info.gpu : -1};
+}
+
 int LoadMonitor::gpu_of(CUdeviceptr address, std::uint64_t now_ns) {
   // Memory of GPUs and of the host never shares a page of theirs. But what was freed may be another
   // GPU's soon, and copies noted for a wrong link leave theirs to transfers that then wait for
   // them.
-  struct Page {
-    std::uint64_t monitor = 0;
-    std::uint64_t page = 0;
-    std::uint64_t asked_ns = 0;
-    int gpu = 0;
-  };
-  constexpr std::size_t kPages = 32;
-  static thread_local std::array<Page, kPages> pages;
-  const std::uint64_t page = address >> 21;
-  Page& known = pages[(page ^ page >> 7) % kPages];
+  Page& known = page_of(address);
+  const std::uint64_t page = address >> kPageShift;
   if (known.monitor != id_ || known.page != page || now_ns - known.asked_ns > kPageKnownNs) {
     const PointerInfo info = inspect(*driver_, imports_, address);
     known = {id_, page, now_ns, info.kind == PointerInfo::Kind::device ? info.gpu : -1};

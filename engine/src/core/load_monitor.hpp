@@ -23,6 +23,7 @@
 #include "core/link_probes.hpp"
 #include "core/node_source.hpp"
 #include "core/peer_processes.hpp"
+#include "core/pointer_info.hpp"
 #include "exec/executor.hpp"
 #include "plan/plan_maker.hpp"
 
@@ -66,6 +67,8 @@ class LoadMonitor {
 
   // Copies of this process:
 
+  /// What the driver has just said of the memory at `address`: it is not asked again for a while.
+  void note_memory(CUdeviceptr address, const PointerInfo& info) noexcept;
   /// A native copy, about to be issued on `stream`.
   void note_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes, CUstream stream) noexcept;
   /// What a plan puts on links, from before it is issued on: a thread that is halted in between is
@@ -173,6 +176,15 @@ class LoadMonitor {
 
   /// For how long a share of the plan occupies a link of its route.
   [[nodiscard]] std::uint64_t occupied_ns(const Plan& plan, const RouteShare& share, int leg) const;
+  /// Where the memory of a page was a while ago.
+  struct Page {
+    std::uint64_t monitor = 0;
+    std::uint64_t page = 0;
+    std::uint64_t asked_ns = 0;
+    int gpu = 0;
+  };
+  /// Of the calling thread; one for each of several pages.
+  static Page& page_of(CUdeviceptr address) noexcept;
   /// The GPU that holds the memory, -1: the host. By the driver; remembered by page for a while.
   int gpu_of(CUdeviceptr address, std::uint64_t now_ns);
   void publish(int slot, std::uint64_t now_ns, bool is_urgent);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "base/units.hpp"
@@ -13,13 +14,6 @@
 
 namespace polypath {
 namespace {
-
-bool page_is_readable(CUdeviceptr address) noexcept {
-  char byte = 0;
-  iovec local{&byte, 1};
-  iovec remote{reinterpret_cast<void*>(address), 1};
-  return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1 || errno != EFAULT;
-}
 
 /// No driver maps in smaller pieces.
 constexpr CUdeviceptr kMinMapping = 2 * kMiB;
@@ -124,7 +118,12 @@ bool Access::obtain(const CudaDriver& driver, int gpu, double saved_us) const {
 }
 
 bool is_readable(CUdeviceptr address, std::uint64_t bytes) noexcept {
-  return page_is_readable(address) && page_is_readable(address + bytes - 1);
+  const auto byte_at = [](CUdeviceptr at) { return iovec{reinterpret_cast<void*>(at), 1}; };
+  std::array<char, 2> ends{};
+  const iovec local{ends.data(), ends.size()};
+  const std::array remote{byte_at(address), byte_at(address + bytes - 1)};
+  const ssize_t read = process_vm_readv(getpid(), &local, 1, remote.data(), remote.size(), 0);
+  return read == 2 || (read < 0 && errno != EFAULT);
 }
 
 int numa_domain_of(CUdeviceptr address) noexcept {

@@ -85,7 +85,8 @@ SpreadDispatcher::SpreadDispatcher(const NodeSource& source, const Options& opti
 // ---- what a spread is ---------------------------------------------------------------------------
 
 std::optional<NativeReason> SpreadDispatcher::classify_one(Call& call, std::size_t index) {
-  const auto ends = classifier_.ends_of(call.spread.at(index));
+  EndInfos infos;
+  const auto ends = classifier_.ends_of(call.spread.at(index), infos);
   if (const auto* const reason = std::get_if<NativeReason>(&ends)) {
     if (*reason != NativeReason::same_memory) return *reason;
     call.local.push_back(index);

@@ -108,7 +108,10 @@ std::variant<SplittableTransfer, NativeReason> TransferDispatcher::classify(
     const Transfer& transfer, const PreparedPlan* prepared_plan, PlanPtr* served,
     std::optional<ResolvedTransfer>& pageable) {
   try {
-    const auto ends = classifier_.ends_of(transfer);
+    EndInfos infos;
+    const auto ends = classifier_.ends_of(transfer, infos, pageable_limits());
+    load_.note_memory(transfer.src, infos.src);
+    load_.note_memory(transfer.dst, infos.dst);
     if (const auto* const reason = std::get_if<NativeReason>(&ends)) return *reason;
     if (devices_.lost()) return NativeReason::context_reset;
     const ResolvedTransfer& between = std::get<ResolvedTransfer>(ends);

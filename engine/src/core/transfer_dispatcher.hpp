@@ -167,6 +167,9 @@ class TransferDispatcher {
                                              bool& midway);
   /// What is read, and to where; or why threads cannot.
   std::variant<ResolvedTransfer, NativeReason> ends_of(const FileRead& read);
+  [[nodiscard]] PageableLimits pageable_limits() const noexcept;
+  /// Has them found in the background, once.
+  void find_pageable_limits();
   /// Reads pieces into memory of the process, which the driver copies.
   void read_natively(const FileRead& read, NativeReason reason);
   /// Nothing, or why pageable memory cannot be copied to it.
@@ -268,6 +271,9 @@ class TransferDispatcher {
       pageable_plans_;
   // Transfers whose threads were slower than the driver's copy is: where CPUs are busy.
   std::map<PageableClass, Retry> slow_threads_;
+  std::atomic<std::uint64_t> least_pageable_to_gpu_{0};  // as PageableLimits
+  std::atomic<std::uint64_t> least_pageable_from_gpu_{0};
+  std::atomic<bool> finds_pageable_limits_{false};
   bool prepares_pageable_ = false;  // a task is queued
   Preparer preparer_;
   // Bytes of the largest splittable transfer, from and to memory of another process.

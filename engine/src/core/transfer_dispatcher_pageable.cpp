@@ -1,6 +1,7 @@
 // Transfers from and to pageable host memory, and from files: which routes carry them now, and what
 // these lack.
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 
 #include "base/log.hpp"
@@ -47,6 +48,24 @@ std::uint64_t TransferDispatcher::min_pageable_bytes(bool is_to_gpu) {
     if (bytes != 0) least = std::min(least, bytes);
   }
   return std::max(least, never_split_below_);
+}
+
+PageableLimits TransferDispatcher::pageable_limits() const noexcept {
+  return {least_pageable_to_gpu_.load(std::memory_order_relaxed),
+          least_pageable_from_gpu_.load(std::memory_order_relaxed)};
+}
+
+void TransferDispatcher::find_pageable_limits() {
+  // In virtual time nothing may depend on when a background task ends.
+  if (source_.virtual_time || finds_pageable_limits_.exchange(true)) return;
+  static_cast<void>(planning_.add([this] {
+    const auto find = [this](bool is_to_gpu, std::atomic<std::uint64_t>& least) {
+      const std::uint64_t bytes = min_pageable_bytes(is_to_gpu);
+      least = bytes == UINT64_MAX ? 0 : bytes;
+    };
+    find(true, least_pageable_to_gpu_);
+    find(false, least_pageable_from_gpu_);
+  }));
 }
 
 void TransferDispatcher::prepare_pageable_now(const PageablePlan& plan) {
@@ -184,6 +203,9 @@ TransferDispatcher::PageablePlanPtr TransferDispatcher::plan_by_threads(const Re
 void TransferDispatcher::forget_pageable_plans() {
   const std::lock_guard lock(pageable_mutex_);
   pageable_plans_.clear();
+  least_pageable_to_gpu_ = 0;
+  least_pageable_from_gpu_ = 0;
+  finds_pageable_limits_ = false;
 }
 
 bool TransferDispatcher::may_try_threads(const Request& request) {
@@ -234,7 +256,10 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(
   const RelaxedCapture relaxed(driver());
   PageablePlanPtr served = plan_by_threads(request, host.is_file(), 0, how.waits_for_link);
   if (served == nullptr) return NativeReason::not_ready;
-  if (served->native()) return NativeReason::no_gain;
+  if (served->native()) {
+    find_pageable_limits();
+    return NativeReason::no_gain;
+  }
   std::vector<Request> beside;
   std::vector<GpuLoad> other_loads;
   others_.add_pairs_in_use(beside, &other_loads);

@@ -245,6 +245,50 @@ TEST_F(PageableTest, SmallOrOneThread_GoesNatively) {
   }
 }
 
+// What a small copy costs on top of the driver's own: two questions about its memory, once it is
+// known how large copies have to be.
+TEST_F(PageableTest, SmallCopy_AsksForItsMemoryAlone) {
+  if (source().virtual_time) GTEST_SKIP() << "there it is never known";
+  constexpr std::uint64_t kBytes = 512 * kKiB;
+  FaultInjector counting(source().driver);
+  NodeSource counted = source();
+  counted.driver = counting.driver();
+  Context context(counted, {{"copy_threads", "4"}});
+  HostRange host(kBytes);
+  TestBuffer device(driver(), node(), MemoryId::gpu(0), kBytes);
+  for (const bool is_to_gpu : {true, false}) {
+    ASSERT_GT(is_to_gpu ? context.smallest_split().pageable_to_gpu
+                        : context.smallest_split().gpu_to_pageable,
+              kBytes);
+    std::uint64_t calls = 0;
+    const auto run = [&](std::uint64_t seed) {
+      if (is_to_gpu) {
+        host.fill(seed);
+        device.poison();
+        counting.clear();
+        copy(context, {device.address(), host.address(), kBytes, stream_->get()});
+        calls = counting.calls();
+        synchronize(stream_->get());
+        EXPECT_FALSE(device.first_difference(seed));
+      } else {
+        device.fill(seed);
+        host.fill(0);
+        counting.clear();
+        copy(context, {host.address(), device.address(), kBytes, stream_->get()});
+        calls = counting.calls();
+        synchronize(stream_->get());
+        EXPECT_TRUE(host.has(seed));
+      }
+    };
+    run(1);
+    context.wait_prepared();
+    const Traffic traffic(context);
+    run(2);
+    EXPECT_LE(calls, 3u) << "the third is the copy";
+    EXPECT_TRUE(traffic.went_natively(NativeReason::no_gain, kBytes));
+  }
+}
+
 TEST_F(PageableTest, StreamInCapture_GoesNatively) {
   HostRange host(kLarge);
   TestBuffer device(driver(), node(), MemoryId::gpu(0), kLarge);

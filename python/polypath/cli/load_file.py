@@ -65,6 +65,11 @@ def load(
         if ranks is not None and ranks > gpus:
             raise InvalidArgument(f"--ranks {ranks}: there are {gpus} GPUs")
         framework = framework if time else "dlpack"
+        if framework != "dlpack" and not context.topology()["simulated"]:
+            with contextlib.suppress(ImportError):  # a program has it long before
+                import torch
+
+                torch.cuda.init()
         begin = clock()
         tensors = load_file(file, gpu, context=context, progress=json != "-", framework=framework)
         first = clock() - begin
