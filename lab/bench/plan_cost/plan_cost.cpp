@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <vector>
 
 #include "base/units.hpp"
 #include "collectives/plan/collective_plan.hpp"
+#include "collectives/plan/copy_cost_table.hpp"
 #include "plan/plan.hpp"
 #include "plan/transfer_schedule.hpp"
 #include "topology/node_file.hpp"
@@ -56,12 +58,21 @@ void report_collectives(const Node& node) {
   const int ranks = std::min(kMaxRanksPerNode, static_cast<int>(node.gpus.size()));
   CollectiveOptions options;
   options.explain = false;
+  // As a communicator has it before its first call.
+  std::vector<int> gpus(static_cast<std::size_t>(ranks));
+  std::iota(gpus.begin(), gpus.end(), 0);
+  CopyCostTable table(node, gpus);
+  options.table = &table;
+  table.fill_allreduce(options);
   for (const CollectiveOp op :
        {CollectiveOp::allreduce, CollectiveOp::all_gather, CollectiveOp::broadcast}) {
     for (const std::uint64_t bytes : {64 * kKiB, 4 * kMiB, 64 * kMiB, 512 * kMiB}) {
-      const auto request = request_of_bytes(op, DataType::float32, bytes, ranks);
+      auto request = request_of_bytes(op, DataType::float32, bytes, ranks);
       CollectivePlan plan;
-      const double plan_us = median_us([&] { plan = plan_collective(node, request, options); });
+      const double plan_us = median_us([&] {
+        plan = plan_collective(node, request, options);
+        request.count -= static_cast<std::uint64_t>(ranks);  // a new count each time
+      });
       fmt::print("{:14} {:10} {} ranks {:7} KiB: plan {:7.1f} us, {}\n", node.name, to_string(op),
                  ranks, bytes / kKiB, plan_us, to_string(plan.algorithm));
     }
