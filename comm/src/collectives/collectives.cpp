@@ -104,11 +104,12 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
                                         comm_.gpu()));
     const int each = modules_->blocks_a_multiprocessor();
     const int spared = options_.reserved_sms * each;
-    grant_ = std::make_unique<BlockReservation>(comm_.context(), multiprocessors * each,
-                                                options_.max_blocks, spared);
     order_ = std::make_unique<CallOrder>(comm_.driver(), comm_.context());
-    local.blocks = grant_->blocks();
-    local.is_first = grant_->is_first() ? 1 : 0;
+    blocks_ = std::make_unique<BlockShare>(comm_.context(), multiprocessors * each,
+                                           options_.max_blocks, spared,
+                                           [this] { return in_flight(); });
+    local.blocks = blocks_->blocks();
+    local.is_first = blocks_->is_first() ? 1 : 0;
   } catch (const std::exception& error) {
     std::strncpy(local.why.data(), error.what(), local.why.size() - 1);
   }
@@ -122,7 +123,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
     blocks = std::min(blocks, all[rank].blocks);
     is_first = is_first && all[rank].is_first != 0;
   }
-  grant_->keep(blocks);
+  blocks_->keep(blocks);
   shape_ = {static_cast<std::uint32_t>(comm_.size()), static_cast<std::uint32_t>(blocks), kSlots,
             kSlotBytes, comm_.size() == 2 ? kCellBytesOfTwo : kCellBytes};
   basis_ = share_plan_inputs(comm_, options_.tuned);
@@ -205,7 +206,7 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
                                           AlgorithmOverride choice) const {
   CollectiveOptions options;
   options.max_blocks =
-      block_limit_ > 0 ? std::min(grant_->blocks(), block_limit_) : grant_->blocks();
+      block_limit_ > 0 ? std::min(blocks_->blocks(), block_limit_) : blocks_->blocks();
   options.scratch_bytes =
       runner_ ? std::min(kCopyScratch, runner_->scratch_bytes()) : kMixedScratch;
   options.host_bytes = runner_ ? runner_->host_bytes() : kMixedHost;
@@ -360,7 +361,7 @@ void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request, b
     kernel = launch.plan.kernel.value();
   }
   launch.family = family_of(launch.plan.algorithm);
-  launch.blocks = static_cast<unsigned>(std::clamp(kernel.blocks, 1, grant_->blocks()));
+  launch.blocks = static_cast<unsigned>(std::clamp(kernel.blocks, 1, blocks_->blocks()));
 
   CollectiveArgs& args = launch.args = first_args();
   args.op = request.op;
@@ -370,6 +371,7 @@ void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request, b
   args.lag = kLag;
   args.tile_bytes = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(kernel.slot_bytes, kScratchGranule, kSlotBytes));
+  args.channels = launch.blocks;
   args.count = request.count;
   const auto family = static_cast<std::uint64_t>(launch.family);
   launch.how = hash_with(hash_with(launch.how, family << 32 | launch.blocks),
@@ -405,8 +407,8 @@ void Collectives::require_stream(CUstream stream) {
   checked_stream_ = stream;
 }
 
-void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call, CUstream stream,
-                                bool is_captured) const {
+void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call, unsigned blocks,
+                                CUstream stream, bool is_captured) const {
   UnevenArgs args{launch.args, call.parts.has_value(), {}};
   if (call.parts)
     for (std::size_t rank = 0; rank < args.shape.ranks; ++rank)
@@ -414,7 +416,9 @@ void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call
   args.reduction = call.operation;
   args.in = std::bit_cast<const void*>(call.send);
   args.out = std::bit_cast<void*>(call.recv);
-  launch_marked(launch.family, args, launch.blocks, call, launch.how, stream, is_captured);
+  if (launch.family == KernelFamily::channels)
+    blocks = blocks_for_channels(launch.args.channels, blocks);
+  launch_marked(launch.family, args, blocks, call, launch.how, stream, is_captured);
 }
 
 void Collectives::launch_meeting(const Launch& launch, const CollectiveCall& call, CUstream stream,
@@ -424,6 +428,7 @@ void Collectives::launch_meeting(const Launch& launch, const CollectiveCall& cal
   args.tile_bytes = kScratchGranule;
   args.lag = kLag;
   args.stages = 1;
+  args.channels = 1;
   launch_marked(KernelFamily::channels, args, 1, call, launch.how, stream, is_captured);
 }
 
@@ -557,13 +562,17 @@ void Collectives::run_alone(const CollectiveCall& call, CUstream stream, Algorit
 
 void Collectives::issue(const Launch& launch, const CollectiveCall& call, CUstream stream,
                         std::uint64_t capture) {
+  // A kernel that only compares calls has one block, which is reserved.
+  const bool has_kernel = !launch.schedule || launch.plan.algorithm == Algorithm::mixed;
+  BlockShare::Use use =
+      blocks_->begin(has_kernel ? static_cast<int>(launch.blocks) : 1, capture != 0);
   order_->before(stream, capture);
   if (launch.plan.algorithm == Algorithm::mixed) {
     const std::uint64_t first = launch.args.count * size_of(call.type);
     const auto noted = levels_ ? levels_->issue(launch.traffic, stream) : nullptr;
     runner_->run(*launch.schedule, launch.program,
                  {call.operation, call.send + first, call.recv + first}, stream, [&] {
-                   launch_kernel(launch, call, stream, false);
+                   launch_kernel(launch, call, use.blocks(), stream, false);
                    if (noted != nullptr) noted->kernel_issued();
                  });
     if (noted != nullptr) noted->all_issued();
@@ -574,9 +583,11 @@ void Collectives::issue(const Launch& launch, const CollectiveCall& call, CUstre
     runner_->run(*launch.schedule, launch.program, {call.operation, call.send, call.recv}, stream,
                  [&] { launch_meeting(launch, call, stream, false); });
   } else {
-    launch_kernel(launch, call, stream, capture != 0);
+    launch_kernel(launch, call, use.blocks(), stream, capture != 0);
   }
   order_->behind(stream, capture);
+  use.done();
+  if (use.blocks() < launch.blocks && has_kernel) ++counts_.fewer_blocks;
 }
 
 void Collectives::count(const Launch& launch) {
