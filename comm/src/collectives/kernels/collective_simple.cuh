@@ -79,6 +79,7 @@ struct Work {
   };
   Move moves[2 * kMaxRanks];
   std::uint32_t move_count;
+  bool is_end;  ///< no step comes, and none is here
   const unsigned char* sources[kMaxRanks];  ///< in rank order
   unsigned char* targets[kMaxRanks];
   std::uint32_t source_count;
@@ -109,8 +110,9 @@ class RingEnd {
     prepared_ = told_;
   }
 
-  /// Waits for what it needs in `step`, and enters its part of the work. False: timed out.
-  SIMT_DEVICE bool prepare(const Cut& cut, std::uint32_t step, Work& work) {
+  /// Waits for what it needs in `step`, and enters its part of the work; of the step after the last
+  /// there is none. False: timed out.
+  SIMT_DEVICE bool prepare(const Cut& cut, std::uint32_t step, Work& work, bool is_end) {
     tile_ = {};
     if (step >= side_.delay)
       tile_ = tile_of(cut, step - side_.delay, part_.pieces.length(side_.piece));
@@ -118,6 +120,7 @@ class RingEnd {
     bool arrived = true;
     if (next_) arrived = wait();
     enter(work);
+    if (simt::lane_index() == 0) work.is_end = is_end;
     if (next_) ++prepared_;
     return arrived;
   }
@@ -302,38 +305,37 @@ SIMT_DEVICE void combine(const simt::warp_group& workers, const CollectiveArgs& 
 }
 
 /// The warps that do the work of each step. They have nothing of what the first warp keeps in
-/// registers.
+/// registers, and know of no channels.
 template <typename Element, int kMaxPeers, SumOrder kOrder>
-SIMT_DEVICE bool run_workers(const CollectiveArgs& args, Work (&works)[2], std::uint32_t steps) {
+SIMT_DEVICE void run_workers(const CollectiveArgs& args, Work (&works)[2]) {
   const simt::warp_group workers(1, simt::block_size() / simt::kWarp - 1, 1);
-  for (std::uint32_t step = 0; step < steps; ++step) {
-    if (simt::barrier_any(0, simt::block_size(), false)) return false;
-    const Work& work = works[step % 2];
+  for (std::uint32_t turn = 0;; ++turn) {
+    if (simt::barrier_any(0, simt::block_size(), false)) return;
+    const Work& work = works[turn % 2];
+    if (work.is_end) return;
     run_moves(workers, work);
     if (work.combined_bytes != 0) combine<kMaxPeers, Element, kOrder>(workers, args, work);
   }
-  simt::block_sync();
-  return true;
 }
 
-/// The first warp, of which each lane looks after one side of a ring. `meets`: it looks after the
-/// marks of the call with this number as well. False, as of the workers: timed out.
+/// One channel, as the first warp has it. `turn`: the next step of the block. False: timed out.
 template <typename Args>
-SIMT_DEVICE bool run_leader(const Args& args, const PartOf<Args>& part, std::uint32_t channel,
-                            const Cut& cut, Work (&works)[2], std::uint32_t steps, bool meets,
-                            std::uint32_t number) {
+SIMT_DEVICE bool lead_channel(const Args& args, const PartOf<Args>& part, std::uint32_t channel,
+                              const Cut& cut, bool is_last, Work (&works)[2], std::uint32_t& turn,
+                              bool meets, std::uint32_t number) {
   RingEnd<Args> end(args, part, channel);
-  bool gives_up = !end.prepare(cut, 0, works[0]);
-  for (std::uint32_t step = 0; step < steps; ++step) {
+  const std::uint32_t steps = cut.tiles == 0 ? 0 : steps_of(part.roles, args.lag, cut.tiles);
+  bool gives_up = !end.prepare(cut, 0, works[turn % 2], is_last && steps == 0);
+  for (std::uint32_t step = 0;; ++step, ++turn) {
     if (simt::barrier_any(0, simt::block_size(), gives_up)) return false;
     end.tell();
+    if (step == steps) break;
     // Before a lane waits for data, which need not come from a rank that makes another call.
     const bool differs = step == 0 && meets && !end_meeting(args, number);
-    if (step + 1 < steps) gives_up = !end.prepare(cut, step + 1, works[(step + 1) % 2]);
+    gives_up = !end.prepare(cut, step + 1, works[(turn + 1) % 2], is_last && step + 1 == steps);
     gives_up = gives_up || differs;
   }
-  simt::block_sync();
-  end.tell();
+  ++turn;
   end.keep_count();
   return true;
 }
@@ -344,32 +346,38 @@ SIMT_DEVICE std::uint32_t channel_at(const CollectiveArgs& args, std::uint32_t p
   return is_turned ? args.channels - 1 - place : place;
 }
 
-/// The channels of this block, one after another. `Element`: of reduce_tile, or Bytes for the
-/// operations that combine nothing.
-template <typename Element, int kMaxPeers, SumOrder kOrder = SumOrder::rank, typename Args>
-SIMT_DEVICE void run_among(const Args& args, Work (&works)[2]) {
+/// The first warp, of which each lane looks after one side of a ring: the channels of this block,
+/// one after another.
+template <typename Args>
+SIMT_DEVICE void run_leader(const Args& args, Work (&works)[2]) {
   const PartOf<Args> part = part_in_call(args);
-  const bool leads = simt::warp_index() == 0;
-  const bool meets = simt::block_index() == 0 && leads;
+  const bool meets = simt::block_index() == 0;
   const std::uint32_t number = meets ? begin_meeting(args) : 0;
-  if (part.pieces.longest == 0) {
+  if (args.count == 0) {
     if (meets) end_meeting(args, number);
     return;
   }
   const std::uint32_t channels =
       has_mutant(Fault::blocks_for_channels) ? simt::grid_size() : args.channels;
+  std::uint32_t turn = 0;
   POLYPATH_NO_UNROLL
   for (std::uint32_t at = simt::block_index(); at < channels; at += simt::grid_size()) {
     const std::uint32_t channel = channel_at(args, at);
     const Cut cut =
         cut_of<kScratchGranule>(part.pieces.longest, channels, channel, args.tile_bytes);
-    if (cut.tiles == 0) continue;
-    const std::uint32_t steps = steps_of(part.roles, args.lag, cut.tiles);
-    const bool is_done =
-        leads ? run_leader(args, part, channel, cut, works, steps, meets && at == 0, number)
-              : run_workers<Element, kMaxPeers, kOrder>(args, works, steps);
-    if (!is_done) return;
+    if (!lead_channel(args, part, channel, cut, at + simt::grid_size() >= channels, works, turn,
+                      meets && at == 0, number))
+      return;
   }
+}
+
+/// `Element`: of reduce_tile, or Bytes for the operations that combine nothing.
+template <typename Element, int kMaxPeers, SumOrder kOrder = SumOrder::rank, typename Args>
+SIMT_DEVICE void run_among(const Args& args, Work (&works)[2]) {
+  if (simt::warp_index() == 0)
+    run_leader(args, works);
+  else if (args.count != 0)
+    run_workers<Element, kMaxPeers, kOrder>(args, works);
 }
 
 template <typename Element, SumOrder kOrder, typename Args>
