@@ -121,7 +121,9 @@ class _Communicators:
 
     def row(self, size: int) -> dict[str, Any]:
         turns = [(self._ranks[0].row(size), self._ranks[-1].row(size)) for _ in range(self._TURNS)]
-        first, last = (statistics.median(row["us"] for row in rows) for rows in zip(*turns))
+        first, last = (
+            statistics.median(row["us"] for row in rows) for rows in zip(*turns, strict=True)
+        )
         result = min((row for _, row in turns), key=lambda row: abs(row["us"] - last))
         result["exact"] = all(row["exact"] for turn in turns for row in turn)
         result["baseline"] = {"name": FIRST, "us": first}

@@ -129,8 +129,7 @@ void BlockShare::take(int wanted) {
 
 void BlockShare::yield_if_idle() {
   std::uint64_t seen = state_.load();
-  const bool is_issued =
-      (seen / kIssuing) % 2 != 0 && !has_mutant(BlockFault::issued_share_yields);
+  const bool is_issued = (seen / kIssuing) % 2 != 0 && !has_mutant(BlockFault::issued_share_yields);
   const auto lasting = static_cast<std::uint64_t>(lasting_.load());
   if (is_issued || (seen & kTaken) <= lasting) return;
   if (in_flight_() && !has_mutant(BlockFault::busy_share_yields)) return;

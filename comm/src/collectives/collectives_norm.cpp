@@ -89,8 +89,8 @@ void Collectives::launch_norm_fused(const NormCall& call, const NormPlan& plan, 
   args.call.calls = of_rank.calls;
   std::ranges::copy(of_rank.scratch, args.call.scratch);
   args.team = std::min(static_cast<std::uint32_t>(plan.team), use.blocks());
-  const auto planned = hash_with(static_cast<std::uint32_t>(plan.blocks),
-                                 static_cast<std::uint64_t>(plan.team));
+  const auto planned =
+      hash_with(static_cast<std::uint32_t>(plan.blocks), static_cast<std::uint64_t>(plan.team));
   args.call.mark = mark_of(call, hash_with(planned, skipped_));
   args.call.wait_ctx = comm_.wait_ctx();
   args.call.wait_ctx.kernel = number_;

@@ -23,7 +23,7 @@ struct NormCase {
   bool residual_in_place = false;  ///< ... of the residual
   std::uint32_t blocks = 1;
   std::vector<std::uint32_t> rank_blocks = {};  ///< of each rank; none: all have `blocks`
-  std::uint32_t team = 1;  ///< blocks that share a row
+  std::uint32_t team = 1;                       ///< blocks that share a row
   /// As CollectiveCase::nodes.
   std::vector<std::vector<std::uint32_t>> nodes = {};
 

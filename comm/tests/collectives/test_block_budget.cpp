@@ -85,7 +85,9 @@ TEST(BlockBudget, CapturedCall_KeepsItsBlocks) {
 TEST(BlockBudget, CallThatFailed_KeepsItsBlocks) {
   Comm first(4, 132, 64, 32);
   Comm second(4, 132, 64, 32);
-  { const BlockShare::Use use = first.share.begin(48, false); }
+  {
+    const BlockShare::Use use = first.share.begin(48, false);
+  }
   EXPECT_EQ(24U, second.issue(48));
 }
 

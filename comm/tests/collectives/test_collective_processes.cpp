@@ -176,7 +176,8 @@ RANK_PROGRAM(calls_on_full_gpus) {
 }
 TEST(CollectiveProcesses, CallsOnFullGpus_AllEnd) {
   NEEDS_GPUS(2);
-  expect_all_well("calls_on_full_gpus", std::min(4, static_cast<int>(group_node().node.gpus.size())));
+  expect_all_well("calls_on_full_gpus",
+                  std::min(4, static_cast<int>(group_node().node.gpus.size())));
 }
 
 /// The others wait, and no longer than it takes to come; by then their streams hold calls enough.

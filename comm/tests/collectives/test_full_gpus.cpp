@@ -34,8 +34,7 @@ std::string run_all(std::uint64_t seed) {
     std::vector<std::unique_ptr<BlockShare>> shares;
     const auto context = reinterpret_cast<CUcontext>(std::uintptr_t{0x9000 + gpu});
     for (int comm = 0; comm < kCommunicators; ++comm)
-      shares.push_back(
-          std::make_unique<BlockShare>(context, kBlocks, 8, 0, [] { return true; }));
+      shares.push_back(std::make_unique<BlockShare>(context, kBlocks, 8, 0, [] { return true; }));
     for (std::uint32_t turn = 0; turn < kCommunicators; ++turn) {
       const std::size_t comm = (turn + gpu) % kCommunicators;
       BlockShare::Use use = shares[comm]->begin(8, false);
@@ -46,8 +45,7 @@ std::string run_all(std::uint64_t seed) {
   std::vector<std::unique_ptr<HostKernelRanks>> ranks;
   std::vector<HostKernelRanks*> communicators;
   for (int comm = 0; comm < kCommunicators; ++comm) {
-    ranks.push_back(
-        std::make_unique<HostKernelRanks>(ScratchShape{kRanks, 8, 4, 512, 8 * 1024}));
+    ranks.push_back(std::make_unique<HostKernelRanks>(ScratchShape{kRanks, 8, 4, 512, 8 * 1024}));
     communicators.push_back(ranks.back().get());
   }
   return HostKernelRanks::run_together(communicators, rows, kBlocks, seed);

@@ -79,7 +79,7 @@ struct Work {
   };
   Move moves[2 * kMaxRanks];
   std::uint32_t move_count;
-  bool is_end;  ///< no step comes, and none is here
+  bool is_end;                              ///< no step comes, and none is here
   const unsigned char* sources[kMaxRanks];  ///< in rank order
   unsigned char* targets[kMaxRanks];
   std::uint32_t source_count;
