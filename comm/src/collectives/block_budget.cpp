@@ -39,8 +39,8 @@ int evenly_spread(int blocks) {
 /// Reserved for each communicator: enough that it goes on next to others.
 constexpr int kReserved = 4;
 
-/// Of what a GPU has, a call has seven eighths; next to kernels of others about half, in steps of
-/// 16. Of 100 blocks 48: sums of 16 to 256 MiB gain little from 48 to 80 blocks (2 x H100,
+/// A call has seven eighths of the GPU; next to kernels of others about half, in steps of 16. 100
+/// blocks make 48: sums of 16 to 256 MiB gain little from 48 to 80 blocks (2 x H100,
 /// docs/cuda-notes.md).
 int max_share(int capacity, int limit, bool is_modest) {
   if (!is_modest) return capacity * 7 / 8;
@@ -91,8 +91,8 @@ void BlockShare::keep(int blocks) { blocks_ = std::clamp(blocks, 1, blocks_); }
 
 int BlockShare::taken() const noexcept { return static_cast<int>(state_.load() & kTaken); }
 
-BlockShare::Use BlockShare::begin(int wanted, bool lasts) {
-  const int most = std::clamp(wanted, 1, blocks_);
+BlockShare::Use BlockShare::begin(int max_blocks, bool lasts) {
+  const int most = std::clamp(max_blocks, 1, blocks_);
   state_.fetch_add(kIssuing);
   if (taken() < most - reserved_) take(most - reserved_);
   const int have = reserved_ + taken();
@@ -104,10 +104,10 @@ BlockShare::Use BlockShare::begin(int wanted, bool lasts) {
 
 void BlockShare::end() noexcept { state_.fetch_add(kIssuing); }
 
-void BlockShare::take(int wanted) {
+void BlockShare::take(int max_blocks) {
   const std::lock_guard lock(pool_.mutex);
   const auto left = [&] {
-    if (has_mutant(BlockFault::pool_without_end)) return wanted;
+    if (has_mutant(BlockFault::pool_without_end)) return max_blocks;
     int reserved = 0;
     int used = 0;
     for (const BlockShare* const share : pool_.shares) {
@@ -116,7 +116,7 @@ void BlockShare::take(int wanted) {
     }
     return limit_ - std::max(reserved, future_) - used;
   };
-  const int more = wanted - taken();
+  const int more = max_blocks - taken();
   int free = left();
   for (BlockShare* const other : pool_.shares) {
     if (free >= more) break;

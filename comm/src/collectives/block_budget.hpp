@@ -35,10 +35,10 @@ struct BlockPool;
 /// thread at a time; different shares are independent.
 class BlockShare {
  public:
-  /// Of `capacity` blocks that run at once in `context`. `spared` of them (half at most) are never
-  /// given out; with 0 a sixteenth is left to streams that wait for signals. No call has more than
-  /// `most` blocks. `in_flight` says whether a call of this share may still be on the GPU; any
-  /// thread may call it, until the share has ended. Throws Error when no blocks are left to reserve.
+  /// Shares `capacity` blocks that run at once in `context`. `spared` of them (half at most) are
+  /// never given out; with 0 a sixteenth is left to streams that wait for signals. No call has more
+  /// than `most` blocks. `in_flight` says whether a call of this share may still be on the GPU; any
+  /// thread may call it, until the share has ended. Throws Error if no blocks are left to reserve.
   BlockShare(CUcontext context, int capacity, int most, int spared,
              std::function<bool()> in_flight);
   ~BlockShare();
@@ -49,7 +49,7 @@ class BlockShare {
   [[nodiscard]] bool is_first() const noexcept { return is_first_; }
   /// The most blocks of a call: as many as all are, when no other communicator is at work.
   [[nodiscard]] int blocks() const noexcept { return blocks_; }
-  /// Those that are reserved for this share.
+  /// Blocks that are reserved for this share.
   [[nodiscard]] int reserved() const noexcept { return reserved_; }
   /// Lowers blocks() to this, at least one: the number that all ranks agreed on.
   void keep(int blocks);
@@ -76,15 +76,15 @@ class BlockShare {
     int blocks_;
   };
 
-  /// Before a call of up to `wanted` blocks is issued: as many of them as there are, at least those
-  /// reserved. `lasts`: the call is captured. Takes two atomic operations unless it needs more
-  /// blocks than the share has.
-  [[nodiscard]] Use begin(int wanted, bool lasts);
+  /// Before a call of up to `max_blocks` blocks is issued: as many as there are, at least those
+  /// reserved. `lasts`: the call is captured. Takes two atomic operations with end(), unless it
+  /// needs more blocks than the share has.
+  [[nodiscard]] Use begin(int max_blocks, bool lasts);
 
  private:
   void end() noexcept;
-  /// Takes blocks from the pool until the share has `wanted` of it, or none are left.
-  void take(int wanted);
+  /// Takes blocks from the pool until the share has `max_blocks` of it, or none are left.
+  void take(int max_blocks);
   /// Gives what the share has of the pool to others, if it is not at work. The pool is locked.
   void yield_if_idle();
   [[nodiscard]] int taken() const noexcept;

@@ -36,9 +36,9 @@ static_assert(kMaxRanks == kMaxRanksPerNode);
 constexpr std::uint32_t kSlots = 8;
 constexpr std::uint8_t kLag = 2;
 constexpr std::uint32_t kSlotBytes = 32 * kKiB;
-/// What the rings of a communicator may take that is not its GPU's first one, of up to four ranks and
-/// of more: programs have many of them. Tiles of 16 KiB are within 1 % of those of 32 KiB (4 x H200,
-/// 64 MiB, kernels_on_gpus).
+/// Limits the rings of a communicator that is not its GPU's first one, of up to four ranks and of
+/// more: programs have many. Tiles of 16 KiB are within 1 % of those of 32 KiB (4 x H200, 64 MiB,
+/// kernels_on_gpus).
 constexpr std::uint64_t kRingBytes = 64 * kMiB;
 constexpr std::uint64_t kRingBytesOfMany = 128 * kMiB;
 constexpr std::uint32_t kMinSlotBytes = 8 * kKiB;

@@ -39,7 +39,7 @@ struct CollectiveCase {
   std::uint64_t count = 0;
   int stages = 2;
   std::uint32_t blocks = 1;  ///< and channels
-  /// Of each rank; as many as `blocks` where that is fewer, or where there is none.
+  /// Blocks of each rank, up to `blocks`; empty: all have `blocks`.
   std::vector<std::uint32_t> rank_blocks = {};
   std::uint32_t tile_bytes = 1024;
   std::uint32_t lag = 2;

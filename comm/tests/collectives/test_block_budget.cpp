@@ -24,14 +24,14 @@ struct Comm {
       : share(some_context(number), capacity, most, spared, [this] { return busy.load(); }) {}
 
   /// Issues a call that stays in flight.
-  unsigned issue(int wanted) {
-    BlockShare::Use use = share.begin(wanted, false);
+  unsigned issue(int max_blocks) {
+    BlockShare::Use use = share.begin(max_blocks, false);
     busy = true;
     use.done();
     return use.blocks();
   }
-  unsigned capture(int wanted) {
-    BlockShare::Use use = share.begin(wanted, true);
+  unsigned capture(int max_blocks) {
+    BlockShare::Use use = share.begin(max_blocks, true);
     use.done();
     return use.blocks();
   }
@@ -122,7 +122,7 @@ void fill(int number, int capacity, int spared, std::size_t at_least) {
   EXPECT_LE(static_cast<int>(blocks), capacity - kept) << capacity;
 }
 
-TEST(BlockBudget, CommunicatorsInFlight_LeaveBlocksToOthers) {
+TEST(BlockBudget, CallsInFlight_LeaveSparedBlocks) {
   fill(7, 132, 32, 8);
   fill(7, 108, 32, 6);
   fill(7, 80, 32, 4);
@@ -194,7 +194,7 @@ class Gpu {
 };
 
 constexpr std::size_t kComms = 4;
-/// Of 132, without the 32 that are spared, and those reserved for four communicators to come.
+/// 132 blocks without the 32 that are spared, and those reserved for four communicators to come.
 constexpr unsigned kLimit = 84;
 
 /// Random calls of communicators, each by a thread of its own; the most blocks that met.
@@ -210,8 +210,8 @@ unsigned met_at_random(int context, unsigned seed) {
       std::mt19937 random(seed * 10 + static_cast<unsigned>(comm));
       for (int call = 0; call < 500; ++call) {
         const bool is_captured = call > 300 && random() % 100 == 0;
-        const int wanted = random() % 2 == 0 ? 48 : 1 + static_cast<int>(random() % 48);
-        BlockShare::Use use = shares[comm]->begin(wanted, is_captured);
+        const int max_blocks = random() % 2 == 0 ? 48 : 1 + static_cast<int>(random() % 48);
+        BlockShare::Use use = shares[comm]->begin(max_blocks, is_captured);
         if (random() % 4 == 0) std::this_thread::yield();
         is_captured ? gpu.captured(comm, use.blocks()) : gpu.begin(comm, use.blocks());
         use.done();
@@ -222,7 +222,7 @@ unsigned met_at_random(int context, unsigned seed) {
   return gpu.most();
 }
 
-TEST(BlockBudget, RandomCallsOfThreads_NeverMeetMoreThanFit) {
+TEST(BlockBudget, RandomCalls_AlwaysFit) {
   unsigned most = 0;
   for (unsigned seed = 1; seed <= 20; ++seed) most = std::max(most, met_at_random(8, seed));
   EXPECT_LE(most, kLimit);

@@ -245,7 +245,7 @@ TEST_F(CollectivesTest, CallsInFlight_ShareBlocks) {
   });
 }
 
-// A graph may be launched at any time, so its blocks are nobody else's.
+// A graph may be launched at any time, so no other communicator gets its blocks.
 TEST_F(CollectivesTest, CapturedCalls_KeepTheirBlocks) {
   if (driver().stream_begin_capture == nullptr) GTEST_SKIP() << "no capture";
   Random random(46);

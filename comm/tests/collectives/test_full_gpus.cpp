@@ -57,7 +57,7 @@ class FullGpus : public testing::Test {
     active_mutant<BlockFault> = BlockFault::none;
     active_mutant<Fault> = Fault::none;
   }
-  /// Of ten runs.
+  /// How many of ten runs fail.
   static int failures() {
     int failed = 0;
     for (std::uint64_t seed = 1; seed <= 10; ++seed) failed += run_all(seed).empty() ? 0 : 1;

@@ -380,7 +380,7 @@ TEST(HostKernelForms, RowsOfUnlikeBlocks_OnFullGpus) {
         row.push_back(random_case(random, a.shape(), 12 * 1024, 2));
         make_blocks_unlike(random, row.back());
       }
-    // Of each communicator two blocks at most: no more than the GPU runs.
+    // Each communicator has two blocks at most: no more than the GPU runs.
     ASSERT_EQ("", HostKernelRanks::run_together({&a, &b}, rows, 4, random())) << "turn " << turn;
   }
 }

@@ -137,7 +137,7 @@ struct CollectiveArgs {
   std::uint8_t stages;  ///< 1: each rank gets all parts from where they are; 2: by an owner a piece
   std::uint8_t lag;     ///< channels: steps between a tile's sending and taking, 2 to slots - 2
   std::uint32_t tile_bytes;  ///< channels: at most slot_bytes; a multiple of 128
-  /// Channels: how many there are, up to shape.channels; the blocks of each rank take them in turns.
+  /// Channels: how many, up to shape.channels; the blocks of each rank take them in turns.
   std::uint32_t channels;
   std::uint64_t count;
   const void* in;

@@ -1,8 +1,8 @@
 // Collectives by channels: tiles that flow through rings of slots, for every size.
 //
 // A call has a number of channels, the same on all ranks. Each rank has a number of blocks of its
-// own, P: block b goes through channels b, b + P, b + 2 P ..., each to its end before the next. With
-// as many blocks as channels, block b is channel b.
+// own, P: block b goes through channels b, b + P, b + 2 P ..., each to its end before the next.
+// With as many blocks as channels, block b is channel b.
 //
 // For every ordered pair of ranks (s, r) a channel has two
 // rings (rank_roles.h says what goes on which) of `slots` slots in r's scratch, and for each ring
@@ -35,18 +35,18 @@
 // the first-level cache.
 //
 // No deadlock, provided that all blocks of a call run at once, lag >= 2 and slots >= lag + 2.
-// 1. Within a channel. Give preparing step i the time 2i; then telling of step i has the time 2i + 3,
-//    for it comes after preparing step i + 1, and before preparing step i + 2. Preparing step i
-//    needs, for tiles to combine or to copy, what was told of step i - lag; for a slot to fill, tile
-//    by tile `slots` earlier, what was told of step i - slots + lag. Both were told before 2i:
+// 1. Within a channel. Give preparing step i the time 2i; then telling of step i has the time
+//    2i + 3, for it comes after preparing step i + 1, and before preparing step i + 2. Preparing
+//    step i needs, for tiles to combine or to copy, what was told of step i - lag; to fill a slot,
+//    tile by tile `slots` earlier, what was told of step i - slots + lag. Both were told before 2i:
 //    waiting goes back in time only, so the rank in the earliest step can go on, once every rank is
 //    in this channel or past it.
 // 2. Between channels. A channel waits for the same channel of other ranks alone: its rings are its
 //    own. Let c be the lowest channel that some rank has not ended. On each rank the block that has
-//    c takes its channels in ascending order, and all below c have ended on all ranks. So every rank
+//    c takes its channels in ascending order, and all below c have ended on all ranks. So each rank
 //    is in c or past it, and by 1 channel c ends. This holds for any numbers of blocks, since the
-//    order of channels is the same on all ranks. In orders that differ, two ranks could each wait in
-//    a channel that the other one comes to later.
+//    order of channels is the same on all ranks. In orders that differ, two ranks could each wait
+//    in a channel that the other one comes to later.
 //
 // In place. A tile of `in` is read in its step, `out` is written at the same place in a later step
 // of the same channel, or in the same step by the same thread (reduce_tile).
