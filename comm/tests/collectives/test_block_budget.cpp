@@ -170,7 +170,7 @@ class Gpu {
       const std::lock_guard lock(mutex_);
       return !calls_[comm].empty();
     }();
-    for (int i = 0; i < 3; ++i) std::this_thread::yield();
+    std::this_thread::yield();
     return is_busy;
   }
   /// The most blocks that could have been on the GPU at a time.
@@ -224,7 +224,7 @@ unsigned met_at_random(int context, unsigned seed) {
 
 TEST(BlockBudget, RandomCalls_AlwaysFit) {
   unsigned most = 0;
-  for (unsigned seed = 1; seed <= 20; ++seed) most = std::max(most, met_at_random(8, seed));
+  for (unsigned seed = 1; seed <= 6; ++seed) most = std::max(most, met_at_random(8, seed));
   EXPECT_LE(most, kLimit);
   EXPECT_GE(most, kLimit - 8);  // and use what there is
 }
