@@ -109,18 +109,18 @@ FIRST = "first"
 class _Communicators:
     """What one rank measures the last of several communicators with, against the first."""
 
-    _TURNS = 5  # of the two, one after the other
+    _MAX_TURNS = 5  # of the two, one after the other
 
     def __init__(self, comm: Communicator, request: CollectiveBench) -> None:
         self._more = [comm.split(0, comm.rank) for _ in range(request.communicators - 1)]
         alone = replace(request, nccl=None, baseline=None, communicators=1)
         self._ranks = [_Rank(each, alone) for each in (comm, *self._more)]
-        if self._more:
-            for rank in self._ranks:  # all have blocks, and have used them
-                rank.row(min(request.sizes))
+        self._turns = min(self._MAX_TURNS, request.iterations)
+        for rank in self._ranks[1:-1]:  # all have been called
+            rank.row(min(request.sizes))
 
     def row(self, size: int) -> dict[str, Any]:
-        turns = [(self._ranks[0].row(size), self._ranks[-1].row(size)) for _ in range(self._TURNS)]
+        turns = [(self._ranks[0].row(size), self._ranks[-1].row(size)) for _ in range(self._turns)]
         first, last = (
             statistics.median(row["us"] for row in rows) for rows in zip(*turns, strict=True)
         )
