@@ -11,9 +11,10 @@ import ctypes
 import json
 import os
 import signal
+import statistics
 import sys
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from . import _api, _c_abi
@@ -56,6 +57,8 @@ class CollectiveBench:
     """A polypath algorithm to compare with: one of `MEASURED`."""
     algorithm: str | None = None
     """What is measured: one of `MEASURED`; None: what the plan chooses."""
+    communicators: int = 1
+    """How many each process has. Of several the last one is measured, against the first."""
 
 
 def _choice(name: str | None) -> bytes | None:
@@ -99,6 +102,45 @@ class _Rank:
         _api.library().polypath_collective_bench_destroy(self._handle)
 
 
+FIRST = "first"
+"""The baseline's name where a communicator is measured against the first one."""
+
+
+class _Communicators:
+    """What one rank measures the last of several communicators with, against the first."""
+
+    _MAX_TURNS = 5  # of the two, one after the other
+
+    def __init__(self, comm: Communicator, request: CollectiveBench) -> None:
+        self._more = [comm.split(0, comm.rank) for _ in range(request.communicators - 1)]
+        alone = replace(request, nccl=None, baseline=None, communicators=1)
+        self._ranks = [_Rank(each, alone) for each in (comm, *self._more)]
+        self._turns = min(self._MAX_TURNS, request.iterations)
+        for rank in self._ranks[1:-1]:  # all have been called
+            rank.row(min(request.sizes))
+
+    def row(self, size: int) -> dict[str, Any]:
+        turns = [(self._ranks[0].row(size), self._ranks[-1].row(size)) for _ in range(self._turns)]
+        first, last = (
+            statistics.median(row["us"] for row in rows) for rows in zip(*turns, strict=True)
+        )
+        result = min((row for _, row in turns), key=lambda row: abs(row["us"] - last))
+        result["exact"] = all(row["exact"] for turn in turns for row in turn)
+        result["baseline"] = {"name": FIRST, "us": first}
+        result["speedup"] = first / result["us"]
+        return result
+
+    def close(self) -> None:
+        for rank in self._ranks:
+            rank.close()
+        for comm in self._more:
+            comm.close()
+
+
+def _measuring(comm: Communicator, request: CollectiveBench) -> _Rank | _Communicators:
+    return _Rank(comm, request) if request.communicators == 1 else _Communicators(comm, request)
+
+
 _A_DAY_MS = 24 * 3600 * 1000
 
 
@@ -117,7 +159,7 @@ def rows_on_threads(
     what a rank raises."""
     ranks = ranks_on_threads(context, request.ranks)
     try:
-        measuring = on_all(ranks, lambda comm: _Rank(comm, request))
+        measuring = on_all(ranks, lambda comm: _measuring(comm, request))
         try:
             for size in request.sizes:
                 yield on_all(ranks, lambda comm, size=size: measuring[comm.rank].row(size))[0]
@@ -148,7 +190,7 @@ def main() -> None:
     request = CollectiveBench(**json.loads(sys.argv[1]))
     try:
         with Context() as context, Communicator.from_environment(context) as comm:
-            measuring = _Rank(comm, request)
+            measuring = _measuring(comm, request)
             try:
                 for size in request.sizes:
                     row = measuring.row(size)

@@ -299,9 +299,20 @@ def test_the_benchmark_and_the_plan_have_one_set_of_names(polypath, tmp_path):
         assert (row["algorithm"], row["baseline"]["name"]) == (name, name)
 
 
+def test_bench_compares_last_communicator_with_first(polypath, tmp_path):
+    common = ("bench", "allreduce", "--node", "hgx-h200-x4", "--sizes", "64K")
+    done = polypath(*common, "--communicators", "2", "--json", "rows.json")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert row["baseline"]["name"] == "first"
+    assert row["exact"]
+    assert row["speedup"] > 0.97
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [
+        ("bench allreduce --communicators 2 --against ring", "not --against"),
         ("bench allreduce --algorithm flat", "; kernels is meant"),
         ("bench allreduce --algorithm host", "; mixed is meant"),
         ("bench allreduce --against rign", "; did you mean ring?"),

@@ -132,6 +132,7 @@ struct CollectiveCounts {
   std::uint64_t norms_apart = 0;      ///< ... after an allreduce, which counts as well
   std::uint64_t plans = 0;            ///< made for calls of a new shape
   std::uint64_t uneven = 0;           ///< of cells and channels: those of uneven parts
+  std::uint64_t fewer_blocks = 0;     ///< by kernels, while others had the blocks that it wanted
 };
 
 /// One a rank; calls as Communicator's: one thread at a time.
@@ -168,8 +169,8 @@ class Collectives {
   void limit_blocks(int blocks) noexcept { block_limit_ = blocks; }
 
   /// No call of this rank is under way, and none comes: gives its blocks back.
-  void retire() noexcept { grant_.reset(); }
-  [[nodiscard]] bool is_retired() const noexcept { return grant_ == nullptr; }
+  void retire() noexcept { blocks_.reset(); }
+  [[nodiscard]] bool is_retired() const noexcept { return blocks_ == nullptr; }
 
   /// How such a call is carried out, outside of capture, with reasons and bounds: for people, since
   /// those take milliseconds.
@@ -233,7 +234,7 @@ class Collectives {
   struct Launch {
     CollectivePlan plan;
     KernelFamily family = KernelFamily::channels;
-    unsigned blocks = 0;
+    unsigned blocks = 0;    ///< at most; of channels, how many there are
     CollectiveArgs args{};  ///< but for buffers, operator and mark
     std::uint32_t how = 0;  ///< a hash of all this, the same on all ranks
     /// For what runs by copies; for mixed next to the kernel, after its elements.
@@ -264,8 +265,9 @@ class Collectives {
   void prepare_copies();
   void issue(const Launch& launch, const CollectiveCall& call, CUstream stream,
              std::uint64_t capture);
-  void launch_kernel(const Launch& launch, const CollectiveCall& call, CUstream stream,
-                     bool is_captured) const;
+  /// With up to `blocks`, which this rank has for it.
+  void launch_kernel(const Launch& launch, const CollectiveCall& call, unsigned blocks,
+                     CUstream stream, bool is_captured) const;
   [[nodiscard]] bool has_room(Algorithm algorithm, const CollectiveRequest& request,
                               int stages) const;
   void set_kernel(Launch& launch, const CollectiveRequest& request, bool explain) const;
@@ -294,7 +296,8 @@ class Collectives {
   std::vector<TunedCollective> tried_;  // one at most
   std::shared_ptr<const KernelModules> modules_;
   std::shared_ptr<const KernelModules> uneven_modules_;  // null: no call has needed them
-  std::unique_ptr<BlockReservation> grant_;
+  std::unique_ptr<CallOrder> order_;
+  std::unique_ptr<BlockShare> blocks_;  // asks order_
   ScratchShape shape_{};
   SymmetricMemory scratch_;
   SymmetricMemory lines_;                      // none: nothing goes by lines
@@ -304,7 +307,6 @@ class Collectives {
   LruMap<Shape, Launch, ShapeHash, std::equal_to<Shape>> launches_;
   LruMap<NormShape, NormPlan, NormShapeHash, std::equal_to<NormShape>> norm_plans_;
   CollectiveCounts counts_;
-  std::unique_ptr<CallOrder> order_;
   std::uint32_t number_ = 0;   // of the latest call
   std::uint32_t skipped_ = 0;  // calls of which nothing was issued
   std::uint32_t waits_ = 0;    // their number in WaitRegistry; 0: none

@@ -260,6 +260,7 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
         {"mixed", counts.mixed},
         {"changed_by_load", counts.changed_by_load},
         {"uneven", counts.uneven},
+        {"fewer_blocks", counts.fewer_blocks},
         {"sum_order", to_string(static_cast<SumOrder>(comm->sum_order))},
         {"scratch_bytes", handle != nullptr ? handle->inside.scratch_bytes() : 0},
         {"puts", {{"kernel", puts.by_kernel}, {"copies", puts.by_copies}}},

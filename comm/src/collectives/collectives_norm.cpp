@@ -80,20 +80,24 @@ void Collectives::launch_norm_fused(const NormCall& call, const NormPlan& plan, 
   const std::uint64_t capture = order_->capture_of(stream);
   if (capture != 0) comm_.note_uncounted_waits();
   comm_.begin_call();
+  BlockShare::Use use = blocks_->begin(plan.blocks, capture != 0);
   order_->before(stream, capture);
-  const auto blocks = static_cast<unsigned>(std::clamp(plan.blocks, 1, grant_->blocks()));
   NormArgs args = norm_args_of(call);
   const CollectiveArgs of_rank = first_args();
   args.call.rank = of_rank.rank;
   args.call.shape = of_rank.shape;
   args.call.calls = of_rank.calls;
   std::ranges::copy(of_rank.scratch, args.call.scratch);
-  args.team = std::min(static_cast<std::uint32_t>(plan.team), blocks);
-  args.call.mark = mark_of(call, hash_with(hash_with(blocks, args.team), skipped_));
+  args.team = std::min(static_cast<std::uint32_t>(plan.team), use.blocks());
+  const auto planned =
+      hash_with(static_cast<std::uint32_t>(plan.blocks), static_cast<std::uint64_t>(plan.team));
+  args.call.mark = mark_of(call, hash_with(planned, skipped_));
   args.call.wait_ctx = comm_.wait_ctx();
   args.call.wait_ctx.kernel = number_;
-  modules_->launch_norm(/*is_fused=*/true, args, blocks, stream, capture != 0);
+  modules_->launch_norm(/*is_fused=*/true, args, use.blocks(), stream, capture != 0);
   order_->behind(stream, capture);
+  use.done();
+  if (use.blocks() < static_cast<unsigned>(plan.blocks)) ++counts_.fewer_blocks;
   ++counts_.norms_fused;
 }
 

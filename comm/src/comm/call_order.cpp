@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "driver/check.hpp"
+#include "exec/relaxed_capture.hpp"
 
 namespace polypath {
 namespace {
@@ -121,7 +122,9 @@ void CallOrder::record_in_graph(Capture& capture, CUstream stream) {
 }
 
 bool CallOrder::in_flight() const {
-  return any_ && driver_.event_query(last_.get()) == CUDA_ERROR_NOT_READY;
+  if (!any_) return false;
+  const RelaxedCapture relaxed(driver_);  // any thread may capture meanwhile
+  return driver_.event_query(last_.get()) == CUDA_ERROR_NOT_READY;
 }
 
 }  // namespace polypath

@@ -197,6 +197,10 @@ std::uint64_t CollectiveCase::part_offset(std::uint32_t rank) const {
   return placement == Placement::own_part ? part_begin(rank) * size_of(type) : 0;
 }
 
+std::uint32_t CollectiveCase::blocks_of(std::uint32_t rank) const {
+  return rank_blocks.empty() ? blocks : std::min(blocks, rank_blocks[rank]);
+}
+
 std::string CollectiveCase::text() const {
   const auto number = [](std::uint64_t value) { return std::to_string(value); };
   return std::string(to_string(op)) + " of " + number(count) + " " + std::string(to_string(type)) +
@@ -207,7 +211,15 @@ std::string CollectiveCase::text() const {
               : "") +
          ", " + number(static_cast<std::uint64_t>(stages)) + " stages, " + number(blocks) +
          " blocks" + name_of(placement) + ", shifted by " + number(in_shift) + " and " +
-         number(out_shift) + (order == SumOrder::tree ? ", as a tree" : "") + parts_text();
+         number(out_shift) + (order == SumOrder::tree ? ", as a tree" : "") + parts_text() +
+         blocks_text();
+}
+
+std::string CollectiveCase::blocks_text() const {
+  std::string text;
+  for (std::uint32_t rank = 0; rank < rank_blocks.size(); ++rank)
+    text += (text.empty() ? ", of the ranks " : " ") + std::to_string(blocks_of(rank));
+  return text;
 }
 
 std::string CollectiveCase::parts_text() const {
@@ -237,6 +249,7 @@ CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint6
   what.blocks = static_cast<std::uint32_t>(
       1 + random() % (what.family == KernelFamily::channels ? std::min(max_blocks, shape.channels)
                                                             : max_blocks));
+  if (random() % 2 == 0) make_blocks_unlike(random, what);
   what.tile_bytes = static_cast<std::uint32_t>(
       kScratchGranule * (1 + random() % (shape.slot_bytes / kScratchGranule)));
   what.lag = static_cast<std::uint32_t>(2 + random() % (shape.slots - 3));
@@ -275,6 +288,12 @@ void make_uneven(Random& random, CollectiveCase& what) {
   for (std::uint64_t& part : what.parts)
     part = random() % 4 == 0 ? 0 : random() % 4 == 0 ? most : random() % (most + 1);
   what.count = *std::ranges::max_element(what.parts);
+}
+
+void make_blocks_unlike(Random& random, CollectiveCase& what) {
+  what.rank_blocks.resize(what.ranks);
+  for (std::uint32_t& blocks : what.rank_blocks)
+    blocks = static_cast<std::uint32_t>(1 + random() % what.blocks);
 }
 
 void take_other_family(const ScratchShape& shape, CollectiveCase& what) {
@@ -398,6 +417,7 @@ UnevenArgs args_of(const CollectiveCase& what, const ScratchShape& shape, std::u
   args.stages = static_cast<std::uint8_t>(what.stages);
   args.lag = static_cast<std::uint8_t>(what.lag);
   args.tile_bytes = what.tile_bytes;
+  args.channels = what.blocks;
   args.count = what.count;
   args.shape = shape;
   args.mark = call_mark(what.op, what.type, what.reduction, what.root, what.count,

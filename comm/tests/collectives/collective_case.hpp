@@ -38,7 +38,9 @@ struct CollectiveCase {
   std::uint32_t root = 0;
   std::uint64_t count = 0;
   int stages = 2;
-  std::uint32_t blocks = 1;
+  std::uint32_t blocks = 1;  ///< and channels
+  /// Blocks of each rank, up to `blocks`; empty: all have `blocks`.
+  std::vector<std::uint32_t> rank_blocks = {};
   std::uint32_t tile_bytes = 1024;
   std::uint32_t lag = 2;
   Placement placement = Placement::apart;
@@ -53,6 +55,7 @@ struct CollectiveCase {
   std::vector<std::vector<std::uint32_t>> nodes = {};
 
   KernelForm form() const { return {order, !parts.empty()}; }
+  std::uint32_t blocks_of(std::uint32_t rank) const;
   /// The length of a rank's part, in elements, and where it begins in the buffer of all parts.
   std::uint64_t part_count(std::uint32_t rank) const { return parts.empty() ? count : parts[rank]; }
   std::uint64_t part_begin(std::uint32_t rank) const;
@@ -63,6 +66,7 @@ struct CollectiveCase {
   std::uint64_t part_offset(std::uint32_t rank) const;
   std::string text() const;
   std::string parts_text() const;
+  std::string blocks_text() const;
 };
 
 /// Everything at random: `most_bytes` bounds every buffer, the shape everything else.
@@ -72,6 +76,9 @@ CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint6
 /// Gives a reduce_scatter or an all_gather parts of random lengths up to its count, some of them
 /// empty.
 void make_uneven(Random& random, CollectiveCase& what);
+
+/// Gives each rank a number of blocks of its own.
+void make_blocks_unlike(Random& random, CollectiveCase& what);
 
 /// Lines are for even parts, and for sums in rank order: what they have no kernel for goes by
 /// channels.

@@ -45,6 +45,7 @@ simt::Launch HostKernelRanks::launch_of(const CollectiveCase& what, std::uint32_
                                         unsigned char* memory, const Image& image,
                                         std::uint32_t flipped) {
   UnevenArgs args = args_of(what, shape_, rank);
+  const std::uint32_t blocks = what.blocks_of(rank);
   args.mark.what ^= flipped;
   args.in = memory + image.in_at;
   args.out = memory + image.out_at;
@@ -54,14 +55,14 @@ simt::Launch HostKernelRanks::launch_of(const CollectiveCase& what, std::uint32_
   }
   args.wait_ctx = {&ranks_[rank].abort_flag, 1'000'000'000, &ranks_[rank].status,
                    &ranks_[rank].reports, 7};
-  if (const char* wrong = validate_args(what.family, args, what.blocks))
+  if (const char* wrong = validate_args(what.family, args, blocks))
     throw std::invalid_argument(what.text() + ": " + wrong);
   const KernelForm form = what.form();
   const char* const name = collective_kernel(what.family, what.op, what.type, form).name;
   const auto device = static_cast<int>(rank);
   if (takes_uneven_args(what.op, what.type, form))
-    return simt::launch(name, device, what.blocks, kThreads, args);
-  return simt::launch(name, device, what.blocks, kThreads, static_cast<CollectiveArgs>(args));
+    return simt::launch(name, device, blocks, kThreads, args);
+  return simt::launch(name, device, blocks, kThreads, static_cast<CollectiveArgs>(args));
 }
 
 HostKernelRanks::Calls HostKernelRanks::prepare(const std::vector<CollectiveCase>& cases,
@@ -107,6 +108,34 @@ std::string HostKernelRanks::run_row(const std::vector<CollectiveCase>& cases, s
   const Calls calls = prepare(cases, seed);
   if (const std::string error = simt::run(calls.launches, calls.options); !error.empty())
     return error;
+  return difference_after(calls, cases);
+}
+
+std::string HostKernelRanks::run_together(const std::vector<HostKernelRanks*>& communicators,
+                                          const std::vector<std::vector<CollectiveCase>>& rows,
+                                          unsigned blocks_of_device, std::uint64_t seed) {
+  std::vector<Calls> calls;
+  std::vector<std::vector<simt::Launch>> launches;
+  simt::RunOptions options;
+  options.seed = seed;
+  options.blocks_of_device = blocks_of_device;
+  for (std::size_t i = 0; i < communicators.size(); ++i) {
+    const Calls& of_this = calls.emplace_back(communicators[i]->prepare(rows[i], seed + i));
+    launches.insert(launches.end(), of_this.launches.begin(), of_this.launches.end());
+    const auto& memory = of_this.options.memory;
+    options.memory.insert(options.memory.end(), memory.begin(), memory.end());
+  }
+  options.whole_lines = true;
+  if (const std::string error = simt::run(launches, options); !error.empty()) return error;
+  for (std::size_t i = 0; i < communicators.size(); ++i)
+    if (const std::string text = communicators[i]->difference_after(calls[i], rows[i]);
+        !text.empty())
+      return "communicator " + std::to_string(i) + ": " + text;
+  return {};
+}
+
+std::string HostKernelRanks::difference_after(const Calls& calls,
+                                              const std::vector<CollectiveCase>& cases) const {
   for (std::size_t call = 0; call < cases.size(); ++call)
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       const auto* const result =

@@ -41,6 +41,12 @@ class HostKernelRanks {
   /// what was wrong: with the run, or with the memory of a rank afterwards.
   std::string run_row(const std::vector<CollectiveCase>& cases, std::uint64_t seed);
 
+  /// run_row() of several communicators at once: row i is that of communicator i, whose ranks are
+  /// on the same GPUs as those of the others. A GPU runs `blocks_of_device` blocks at a time.
+  static std::string run_together(const std::vector<HostKernelRanks*>& communicators,
+                                  const std::vector<std::vector<CollectiveCase>>& rows,
+                                  unsigned blocks_of_device, std::uint64_t seed);
+
   /// run_row(), but rank `missing` makes none of the calls; what the run says.
   std::string run_without(std::uint32_t missing, const CollectiveCase& what, std::uint64_t seed);
 
@@ -67,6 +73,8 @@ class HostKernelRanks {
   struct Calls;
   Calls prepare(const std::vector<CollectiveCase>& cases, std::uint64_t seed);
   void add_memory(Calls& calls) const;
+  /// What is wrong with the memory of a rank after the calls; empty: nothing.
+  std::string difference_after(const Calls& calls, const std::vector<CollectiveCase>& cases) const;
   /// The launch of a rank's call on this memory.
   simt::Launch launch_of(const CollectiveCase& what, std::uint32_t rank, unsigned char* memory,
                          const Image& image, std::uint32_t flipped = 0);

@@ -93,9 +93,9 @@ bool run_row(const CudaDriver& driver, GpuRanks& ranks, const std::vector<CUdevi
         while (std::chrono::steady_clock::now() < until) {
         }
       }
-      if (const char* what = validate_args(cases[call].family, args, cases[call].blocks))
+      if (const char* what = validate_args(cases[call].family, args, cases[call].blocks_of(r)))
         throw std::runtime_error(cases[call].text() + ": " + what);
-      rank.launch(cases[call].family, args, cases[call].form(), cases[call].blocks);
+      rank.launch(cases[call].family, args, cases[call].form(), cases[call].blocks_of(r));
     }
     rank.synchronize();
     for (int call = 0; call < kCalls; ++call) {
@@ -172,14 +172,14 @@ class Timer {
       ranks_.complete(args, in_[r], out_[r]);
       POLYPATH_CHECK(driver_, memset_d8_async(out_[r], 0xA5, what.out_bytes(), rank.stream()));
       for (int call = 0; call < warm; ++call)
-        rank.launch(what.family, args, what.form(), what.blocks);
+        rank.launch(what.family, args, what.form(), what.blocks_of(r));
       rank.synchronize();
       ready.arrive_and_wait();
       // The first of the row takes what the ranks' starts are apart.
-      rank.launch(what.family, args, what.form(), what.blocks);
+      rank.launch(what.family, args, what.form(), what.blocks_of(r));
       POLYPATH_CHECK(driver_, event_record(begin_[r], rank.stream()));
       for (int call = 0; call < calls; ++call)
-        rank.launch(what.family, args, what.form(), what.blocks);
+        rank.launch(what.family, args, what.form(), what.blocks_of(r));
       POLYPATH_CHECK(driver_, event_record(end_[r], rank.stream()));
       rank.synchronize();
       POLYPATH_CHECK(driver_, event_elapsed_time(&ms[r], begin_[r], end_[r]));

@@ -157,6 +157,10 @@ void expect_rows(const NormCase& what, const std::vector<Bytes>& inputs, const N
 
 }  // namespace
 
+std::uint32_t NormCase::blocks_of(std::uint32_t rank) const {
+  return rank_blocks.empty() ? blocks : rank_blocks[rank];
+}
+
 std::string NormCase::text() const {
   return "norm of " + std::to_string(rows) + " x " + std::to_string(hidden) + " " +
          std::string(to_string(type)) + (to_float8 ? " to float8" : "") + ", " +
@@ -181,6 +185,9 @@ NormCase random_norm(Random& random, std::uint32_t ranks, std::uint32_t max_hidd
   what.residual_in_place = random() % 2 == 0;
   what.blocks = static_cast<std::uint32_t>(1 + random() % max_blocks);
   what.team = static_cast<std::uint32_t>(1 + random() % what.blocks);
+  if (random() % 2 == 0)
+    for (std::uint32_t rank = 0; rank < ranks; ++rank)
+      what.rank_blocks.push_back(static_cast<std::uint32_t>(1 + random() % what.blocks));
   return what;
 }
 
@@ -241,7 +248,7 @@ NormArgs norm_args_of(const NormCase& what, const ScratchShape& shape, std::uint
   args.hidden = what.hidden;
   args.epsilon = what.epsilon;
   args.inverse_hidden = 1.0F / static_cast<float>(what.hidden);
-  args.team = what.team;
+  args.team = std::min(what.team, what.blocks_of(rank));
   return args;
 }
 

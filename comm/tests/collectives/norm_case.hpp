@@ -22,10 +22,12 @@ struct NormCase {
   bool in_place = false;           ///< the output takes the place of the input
   bool residual_in_place = false;  ///< ... of the residual
   std::uint32_t blocks = 1;
-  std::uint32_t team = 1;  ///< blocks that share a row
+  std::vector<std::uint32_t> rank_blocks = {};  ///< of each rank; none: all have `blocks`
+  std::uint32_t team = 1;                       ///< blocks that share a row
   /// As CollectiveCase::nodes.
   std::vector<std::vector<std::uint32_t>> nodes = {};
 
+  [[nodiscard]] std::uint32_t blocks_of(std::uint32_t rank) const;
   [[nodiscard]] std::uint64_t bytes() const { return std::uint64_t{rows} * hidden * 2; }
   [[nodiscard]] std::string text() const;
 };

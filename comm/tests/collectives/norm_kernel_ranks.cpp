@@ -55,7 +55,7 @@ std::vector<NormKernelRanks::Memory> NormKernelRanks::memory_of(
       args.out = at + memory.image.out_at;
       launches.push_back(simt::launch(
           collective_kernel(what.collective.family, what.collective.op, what.collective.type).name,
-          static_cast<int>(rank), what.collective.blocks, threads_, args));
+          static_cast<int>(rank), what.collective.blocks_of(rank), threads_, args));
       continue;
     }
     NormArgs args = norm_args_of(what.norm, shape_, rank);
@@ -70,7 +70,7 @@ std::vector<NormKernelRanks::Memory> NormKernelRanks::memory_of(
     args.scale =
         what.norm.to_float8 ? reinterpret_cast<const float*>(at + norms[rank].scale_at) : nullptr;
     launches.push_back(simt::launch(norm_kernel(true, what.norm.type).name, static_cast<int>(rank),
-                                    what.norm.blocks, threads_, args));
+                                    what.norm.blocks_of(rank), threads_, args));
   }
   return all;
 }

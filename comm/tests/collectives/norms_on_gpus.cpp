@@ -96,7 +96,7 @@ std::string run_turn(const CudaDriver& driver, GpuRanks& ranks, Random& random,
       const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(skew() % 60);
       while (std::chrono::steady_clock::now() < until) {
       }
-      rank.launch_norm(true, args_on(ranks, call, r), call.what.blocks);
+      rank.launch_norm(true, args_on(ranks, call, r), call.what.blocks_of(r));
     }
     rank.synchronize();
     for (const PlacedNorm& call : calls)

@@ -133,6 +133,53 @@ TEST(CollectiveProcesses, RandomCallsOnSeveralCommunicators) {
   expect_all_well("random_calls", ranks);
 }
 
+/// Three communicators whose calls want more blocks than the GPU has for them, each rank in an order
+/// of its own: so ranks have other numbers of blocks for a call.
+RANK_PROGRAM(calls_on_full_gpus) {
+  const CollectivesOptions half_gpu{.max_blocks = 64, .reserved_sms = 1 << 16};
+  const auto all = self.create();
+  const auto reversed = all->split(0, -all->rank());
+  const auto third = all->split(0, all->rank());
+  const CudaDriver& driver = all->driver();
+  const CurrentContext current(driver, all->context());
+  std::array<Player, 3> players{Player(*all, half_gpu), Player(*reversed, half_gpu),
+                                Player(*third, half_gpu)};
+  std::vector<Stream> streams;
+  for (std::size_t i = 0; i < players.size(); ++i) streams.emplace_back(driver, all->context());
+  Random alike(45);
+  Random own(static_cast<std::uint64_t>(self.rank()));
+  for (int turn = 0; turn < random_rows(4) && !testing::Test::HasFailure(); ++turn) {
+    std::vector<std::size_t> order;
+    for (std::size_t which = 0; which < players.size(); ++which) {
+      players.at(which).calls.clear();
+      for (int call = 0; call < 3; ++call) {
+        const bool is_large = alike() % 2 == 0;
+        players.at(which).calls.push_back(planned_call(
+            alike, all->size(), is_large ? ByteRange{6'000'000, 7'000'000} : ByteRange{0, 3'000}));
+        order.push_back(which);
+      }
+      players.at(which).begin(driver);
+    }
+    std::ranges::shuffle(order, own);
+    for (const std::size_t which : order) {
+      if (own() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 2000));
+      players.at(which).issue(streams[which].get());
+    }
+    for (const Stream& stream : streams) POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+    all->check();
+    for (const Player& player : players) player.row->expect_done(player.calls);
+  }
+  std::uint64_t fewer = 0;
+  for (const Player& player : players) fewer += player.collectives.counts().fewer_blocks;
+  EXPECT_GT(fewer, 0U);
+  all->exchange({}, {});
+}
+TEST(CollectiveProcesses, CallsOnFullGpus_AllEnd) {
+  NEEDS_GPUS(2);
+  expect_all_well("calls_on_full_gpus",
+                  std::min(4, static_cast<int>(group_node().node.gpus.size())));
+}
+
 /// The others wait, and no longer than it takes to come; by then their streams hold calls enough.
 RANK_PROGRAM(one_is_late_among_calls) {
   const auto comm = self.create();

@@ -198,6 +198,90 @@ TEST_F(CollectivesTest, SeveralCommunicatorsAtOnce) {
   });
 }
 
+/// Half of the GPU: the calls of two communicators want more blocks than there are.
+constexpr CollectivesOptions kHalfGpu{.max_blocks = 64, .reserved_sms = 1 << 16};
+
+// All ranks but the first have calls of one communicator in flight when they issue those of another:
+// these have fewer blocks there. On the first rank it is the other way round.
+TEST_F(CollectivesTest, CallsInFlight_ShareBlocks) {
+  Random random(45);
+  std::vector<Row> rows(3);
+  for (Row& row : rows) row.push_back(planned(random, {6 << 20, 7 << 20}));
+  group_->run([&](Communicator& comm) {
+    const auto second_comm = comm.split(0, comm.rank());
+    const auto third_comm = comm.split(0, -comm.rank());
+    Collectives first(comm, kHalfGpu);
+    Collectives second(*second_comm, kHalfGpu);
+    Collectives third(*third_comm, kHalfGpu);
+    const Stream stream_a(driver(), comm.context());
+    const Stream stream_b(driver(), comm.context());
+    const CallRow row_a(driver(), rows[0], comm.rank());
+    const CallRow row_b(driver(), rows[1], comm.rank());
+    const CallRow row_c(driver(), rows[2], third_comm->rank());
+    if (comm.rank() == 0) comm.exchange({}, {});
+    const auto issue_first = [&] { issue(first, row_a, rows[0], stream_a.get()); };
+    const auto issue_second = [&] { issue(second, row_b, rows[1], stream_b.get()); };
+    if (comm.rank() == 0) {
+      issue_second();
+      issue_first();
+    } else {
+      issue_first();
+      issue_second();
+      comm.exchange({}, {});
+      EXPECT_EQ(1U, second.counts().fewer_blocks);
+    }
+    for (const Stream* each : {&stream_a, &stream_b})
+      POLYPATH_CHECK(driver(), stream_synchronize(each->get()));
+    row_a.expect_done(rows[0]);
+    row_b.expect_done(rows[1]);
+    // Alone, the third has all that the first had.
+    issue(third, row_c, rows[2], stream_a.get());
+    POLYPATH_CHECK(driver(), stream_synchronize(stream_a.get()));
+    row_c.expect_done(rows[2]);
+    EXPECT_EQ(0U, third.counts().fewer_blocks);
+    EXPECT_EQ(first.plan(row_a.call(rows[0], 0)).kernel.value().blocks,
+              third.plan(row_a.call(rows[0], 0)).kernel.value().blocks);
+    comm.exchange({}, {});
+  });
+}
+
+// A graph may be launched at any time, so no other communicator gets its blocks.
+TEST_F(CollectivesTest, CapturedCalls_KeepTheirBlocks) {
+  if (driver().stream_begin_capture == nullptr) GTEST_SKIP() << "no capture";
+  Random random(46);
+  const auto [captured, eager] = rows_beside(random, 1, {6 << 20, 7 << 20});
+  group_->run([&](Communicator& comm) {
+    const auto other_comm = comm.split(0, comm.rank());
+    Collectives first(comm, kHalfGpu);
+    Collectives other(*other_comm, kHalfGpu);
+    const Stream stream_a(driver(), comm.context());
+    const Stream stream_b(driver(), comm.context());
+    const CallRow captured_row(driver(), captured, comm.rank());
+    // It has blocks when the capture asks for them, and no call in flight.
+    const CallRow earlier(driver(), eager, comm.rank());
+    issue(other, earlier, eager, stream_b.get());
+    POLYPATH_CHECK(driver(), stream_synchronize(stream_b.get()));
+    EXPECT_EQ(0U, other.counts().fewer_blocks);
+    const CapturedRow graph(driver(), stream_a.get(),
+                            [&] { issue(first, captured_row, captured, stream_a.get()); });
+    EXPECT_EQ(0U, first.counts().fewer_blocks);
+    for (int turn = 0; turn < 2; ++turn) {
+      captured_row.reset(captured);
+      const CallRow eager_row(driver(), eager, comm.rank());
+      comm.exchange({}, {});
+      if (comm.rank() % 2 == 0) graph.launch(stream_a.get());
+      issue(other, eager_row, eager, stream_b.get());
+      if (comm.rank() % 2 != 0) graph.launch(stream_a.get());
+      for (const Stream* each : {&stream_a, &stream_b})
+        POLYPATH_CHECK(driver(), stream_synchronize(each->get()));
+      captured_row.expect_done(captured);
+      eager_row.expect_done(eager);
+    }
+    EXPECT_EQ(2U, other.counts().fewer_blocks);
+    comm.exchange({}, {});
+  });
+}
+
 TEST_F(CollectivesTest, CapturedRow_ReplaysAmongOtherCalls) {
   if (driver().stream_begin_capture == nullptr) GTEST_SKIP() << "no capture";
   Random random(11);

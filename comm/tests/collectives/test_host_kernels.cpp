@@ -344,6 +344,47 @@ TEST(HostKernelForms, CallWithoutElements_OnlyComparesMarks) {
   expect_mismatch(std::vector<CollectiveCase>(3, what), 1U << 20);
 }
 
+/// What ranks have of a call must not depend on their numbers of blocks.
+TEST(HostKernelForms, EveryNumberOfBlocks_LeavesTheSameBits) {
+  Random random(29);
+  HostKernelRanks ranks({3, 6, 4, 512, 8 * 1024, 8 * 1024});
+  for (const KernelFamily family : kKernelFamilies)
+    for (const CollectiveOp op : {CollectiveOp::allreduce, CollectiveOp::all_to_all}) {
+      CollectiveCase what;
+      what.family = family;
+      what.op = op;
+      what.ranks = 3;
+      what.count = 1300;
+      what.tile_bytes = 256;
+      what.blocks = 6;
+      for (std::uint32_t rank = 0; rank < what.ranks; ++rank)
+        what.inputs.push_back(random_input(random, what, rank));
+      std::vector<CollectiveCase> row;
+      for (const std::vector<std::uint32_t>& blocks : std::vector<std::vector<std::uint32_t>>{
+               {6, 6, 6}, {1, 1, 1}, {6, 1, 2}, {4, 6, 5}, {1, 3, 6}, {2, 4, 1}}) {
+        row.push_back(what);
+        row.back().rank_blocks = blocks;
+      }
+      ASSERT_EQ("", ranks.run_row(row, random()));
+    }
+}
+
+TEST(HostKernelForms, RowsOfUnlikeBlocks_OnFullGpus) {
+  Random random(31);
+  HostKernelRanks a({4, 4, 4, 512, 8 * 1024, 8 * 1024});
+  HostKernelRanks b({4, 4, 4, 512, 8 * 1024, 8 * 1024});
+  for (int turn = 0; turn < random_rows(12); ++turn) {
+    std::vector<std::vector<CollectiveCase>> rows(2);
+    for (auto& row : rows)
+      for (int call = 0; call < 4; ++call) {
+        row.push_back(random_case(random, a.shape(), 12 * 1024, 2));
+        make_blocks_unlike(random, row.back());
+      }
+    // Each communicator has two blocks at most: no more than the GPU runs.
+    ASSERT_EQ("", HostKernelRanks::run_together({&a, &b}, rows, 4, random())) << "turn " << turn;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, KernelThatWaits, testing::ValuesIn(kKernelFamilies));
 
 }  // namespace

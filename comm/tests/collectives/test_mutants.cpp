@@ -50,6 +50,7 @@ std::vector<CollectiveCase> row_for(KernelFamily family, int row, Random& random
     what.blocks = is_short ? 1 : static_cast<std::uint32_t>(1 + random() % 3);
     what.tile_bytes = 512;
     what.lag = 2;
+    if (!is_cells) make_blocks_unlike(random, what);
     what.order = form.order;
     if (form.order == SumOrder::tree) what.type = DataType::bfloat16;
     if (form.is_uneven) {
@@ -93,6 +94,8 @@ INSTANTIATE_TEST_SUITE_P(
         MutantCase{Fault::credit_before_taking, "CreditBeforeTaking", kChannels},
         MutantCase{Fault::counts_not_kept, "CountsNotKept", kChannels},
         MutantCase{Fault::own_part_first, "OwnPartFirstInChannels", kChannels},
+        MutantCase{Fault::channels_by_rank, "ChannelsByRank", kChannels},
+        MutantCase{Fault::blocks_for_channels, "BlocksForChannels", kChannels},
         MutantCase{Fault::own_part_first, "OwnPartFirstInCells", kCells},
         MutantCase{Fault::ranks_in_turn, "RanksInTurnInChannels", kChannels, kTree},
         MutantCase{Fault::ranks_in_turn, "RanksInTurnInCells", kCells, kTree},

@@ -84,6 +84,16 @@ def _command(op: str, about: str) -> Callable[..., None]:
             int | None,
             options.count_option("--calls", "In a row, a sample; default 10, simulated 2.", 1),
         ] = None,
+        communicators: Annotated[
+            int,
+            options.count_option(
+                "--communicators",
+                "Of each process, made and called one after another; of several the last is "
+                "measured, against the first. Default 1.",
+                1,
+                6,
+            ),
+        ] = 1,
         threads: Annotated[
             bool,
             Option("--threads", "Ranks are threads, as on a simulated node, and not processes."),
@@ -99,6 +109,8 @@ def _command(op: str, about: str) -> Callable[..., None]:
             gpus = len(topology["gpus"])
             if ranks is not None and ranks > gpus:
                 raise InvalidArgument(f"--ranks {ranks}: there are {gpus} GPUs")
+            if communicators > 1 and against is not None:
+                raise InvalidArgument("--communicators measures against the first, not --against")
             default = ("ring" if op == "allreduce" else "none") if simulated else "nccl"
             name = against or default
             request = CollectiveBench(
@@ -112,6 +124,7 @@ def _command(op: str, about: str) -> Callable[..., None]:
                 nccl=None if name in ("none", *MEASURED) else "" if name == "nccl" else name,
                 baseline=name if name in MEASURED else None,
                 algorithm=algorithm,
+                communicators=communicators,
             )
             reports: Generator[dict[str, Any], None, None] = (
                 rows_on_threads(context, request)

@@ -10,8 +10,9 @@
 //            same in memory of their own
 //   slots    two rings of them for each channel and sender; no rank sends to itself by them
 // All ranks give the same shape, operation, type, operator, count, root, stages, tile_bytes, lag
-// and number of blocks, which their marks say (call_meeting.cuh); a communicator's calls on one
-// scratch run one after another on each GPU.
+// and number of channels, which their marks say (call_meeting.cuh). Each rank gives the number of
+// blocks that it has: it need not be that of another rank, and no result depends on it. A
+// communicator's calls on one scratch run one after another on each GPU.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,7 @@ inline constexpr std::uint32_t kCollectiveThreads = 512;
 /// The size of a scratch. All its parts begin at multiples of 128 bytes.
 struct ScratchShape {
   std::uint32_t ranks;       ///< 1 to kMaxRanks
-  std::uint32_t channels;    ///< the most blocks of a call by channels
+  std::uint32_t channels;    ///< the most of a call by channels
   std::uint32_t slots;       ///< of one ring: a power of 2, 4 or more
   std::uint32_t slot_bytes;  ///< the largest tile; a multiple of 128
   std::uint32_t cell_bytes;  ///< of one sender's region: a multiple of 1024; 3/4 of it are data
@@ -136,6 +137,8 @@ struct CollectiveArgs {
   std::uint8_t stages;  ///< 1: each rank gets all parts from where they are; 2: by an owner a piece
   std::uint8_t lag;     ///< channels: steps between a tile's sending and taking, 2 to slots - 2
   std::uint32_t tile_bytes;  ///< channels: at most slot_bytes; a multiple of 128
+  /// Channels: how many, up to shape.channels; the blocks of each rank take them in turns.
+  std::uint32_t channels;
   std::uint64_t count;
   const void* in;
   void* out;

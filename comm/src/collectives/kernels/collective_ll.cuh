@@ -26,7 +26,8 @@
 // what its rank does not write in this call, which no rank reads in this call.
 //
 // No deadlock: no thread waits before it has pushed all its words of `in`; a result waits for these
-// pushes alone, and copying for results. All blocks of a call must run at once.
+// pushes alone, and copying for results. All blocks of a call must run at once. Each rank may have
+// another number of blocks: cells say where their data belong, not which block stored them.
 //
 // In place: a word of `out` is written by the thread that pushed the words of `in` at its place,
 // after it did. Results depend on neither the number of blocks nor time, as with channels.

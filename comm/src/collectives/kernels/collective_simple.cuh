@@ -1,6 +1,10 @@
 // Collectives by channels: tiles that flow through rings of slots, for every size.
 //
-// Block b of every rank is channel b. For every ordered pair of ranks (s, r) a channel has two
+// A call has a number of channels, the same on all ranks. Each rank has a number of blocks of its
+// own, P: block b goes through channels b, b + P, b + 2 P ..., each to its end before the next.
+// With as many blocks as channels, block b is channel b.
+//
+// For every ordered pair of ranks (s, r) a channel has two
 // rings (rank_roles.h says what goes on which) of `slots` slots in r's scratch, and for each ring
 // two
 //   flags: filled   in r's scratch: tiles that s has put into the ring since the scratch was made
@@ -11,9 +15,9 @@
 // replays: nothing that the host gives says which call it is. The ranks compare what they call
 // while the first tiles are under way (call_meeting.cuh).
 //
-// The buffers are cut into pieces (rank_roles.h), each piece into one share a block, a share into
-// tiles. A block goes through its tiles in steps, each between two barriers. In step i all warps
-// but the first
+// The buffers are cut into pieces (rank_roles.h), each piece into one share a channel, a share
+// into tiles. A block goes through the tiles of a channel in steps, each between two barriers. In
+// step i all warps but the first
 //   work     push tile i of `in` into the peers' slots; combine tile i - lag from its slots and the
 //            block's own part, store the result in `out` and push it to the peers; copy tile
 //            i - 2 lag from its slots to `out` (i - lag where nothing was combined before);
@@ -30,18 +34,25 @@
 // The receiver's barrier after the acquire passes that on to all its threads; slots are read past
 // the first-level cache.
 //
-// No deadlock, provided that all blocks of a call run at once, lag >= 2 and slots >= lag + 2. Give
-// preparing step i the time 2i; then telling of step i has the time 2i + 3, for it comes after
-// preparing step i + 1, and before preparing step i + 2. Preparing step i needs, for tiles to
-// combine or to copy, what was told of step i - lag; for a slot to fill, tile by tile `slots`
-// earlier, what was told of step i - slots + lag. Both were told before 2i: waiting goes back in
-// time only, so the rank in the earliest step can go on.
+// No deadlock, provided that all blocks of a call run at once, lag >= 2 and slots >= lag + 2.
+// 1. Within a channel. Give preparing step i the time 2i; then telling of step i has the time
+//    2i + 3, for it comes after preparing step i + 1, and before preparing step i + 2. Preparing
+//    step i needs, for tiles to combine or to copy, what was told of step i - lag; to fill a slot,
+//    tile by tile `slots` earlier, what was told of step i - slots + lag. Both were told before 2i:
+//    waiting goes back in time only, so the rank in the earliest step can go on, once every rank is
+//    in this channel or past it.
+// 2. Between channels. A channel waits for the same channel of other ranks alone: its rings are its
+//    own. Let c be the lowest channel that some rank has not ended. On each rank the block that has
+//    c takes its channels in ascending order, and all below c have ended on all ranks. So each rank
+//    is in c or past it, and by 1 channel c ends. This holds for any numbers of blocks, since the
+//    order of channels is the same on all ranks. In orders that differ, two ranks could each wait
+//    in a channel that the other one comes to later.
 //
 // In place. A tile of `in` is read in its step, `out` is written at the same place in a later step
-// of the same block, or in the same step by the same thread (reduce_tile).
+// of the same channel, or in the same step by the same thread (reduce_tile).
 //
-// Results do not depend on the number of blocks, on tiles or on time: every element is combined
-// from the ranks' elements in rank order, or as a tree over the ranks, by one thread.
+// Results do not depend on the number of channels or blocks, on tiles or on time: every element is
+// combined from the ranks' elements in rank order, or as a tree over the ranks, by one thread.
 #pragma once
 
 #include <cstdint>
@@ -68,6 +79,7 @@ struct Work {
   };
   Move moves[2 * kMaxRanks];
   std::uint32_t move_count;
+  bool is_end;                              ///< no step comes, and none is here
   const unsigned char* sources[kMaxRanks];  ///< in rank order
   unsigned char* targets[kMaxRanks];
   std::uint32_t source_count;
@@ -82,23 +94,25 @@ SIMT_DEVICE std::uint32_t bits_below(std::uint32_t set, std::uint32_t bit) {
   return count;
 }
 
-/// One lane of the first warp: one side of one ring of this channel, with one peer.
+/// One lane of the first warp: one side of one ring of a channel, with one peer.
 template <typename Args>
-class Lane {
+class RingEnd {
  public:
-  SIMT_DEVICE Lane(const Args& args, const PartOf<Args>& part)
+  SIMT_DEVICE RingEnd(const Args& args, const PartOf<Args>& part, std::uint32_t channel)
       : args_(args),
         part_(part),
+        channel_(channel),
         layout_{args.shape},
         side_(ring_side_of(part.pieces, part.roles, args.rank, args.lag, simt::lane_index())),
-        count_address_(words(args.rank, layout_.counts(channel())) + simt::lane_index()) {
+        count_address_(words(args.rank, layout_.counts(channel)) + simt::lane_index()) {
     if (has_mutant(Fault::peer_part_pushed) && side_.kind == kPushes1) side_.piece = side_.peer;
     if (side_.uses_ring && !has_mutant(Fault::counts_not_kept)) told_ = simt::load(count_address_);
     prepared_ = told_;
   }
 
-  /// Waits for what it needs in `step`, and enters its part of the work. False: timed out.
-  SIMT_DEVICE bool prepare(const Cut& cut, std::uint32_t step, Work& work) {
+  /// Waits for what it needs in `step`, and enters its part of the work; of the step after the last
+  /// there is none. False: timed out.
+  SIMT_DEVICE bool prepare(const Cut& cut, std::uint32_t step, Work& work, bool is_end) {
     tile_ = {};
     if (step >= side_.delay)
       tile_ = tile_of(cut, step - side_.delay, part_.pieces.length(side_.piece));
@@ -106,6 +120,7 @@ class Lane {
     bool arrived = true;
     if (next_) arrived = wait();
     enter(work);
+    if (simt::lane_index() == 0) work.is_end = is_end;
     if (next_) ++prepared_;
     return arrived;
   }
@@ -118,7 +133,7 @@ class Lane {
     if (is_early ? next_ : last_) {
       ++told_;
       std::uint64_t* const flag =
-          words(side_.peer, layout_.flags(channel())) + side_.other_kind() * kMaxRanks + args_.rank;
+          words(side_.peer, layout_.flags(channel_)) + side_.other_kind() * kMaxRanks + args_.rank;
       if (!has_mutant(Fault::flag_without_fence)) simt::fence_sys();
       simt::store_relaxed(flag, told_);
     }
@@ -131,7 +146,6 @@ class Lane {
   }
 
  private:
-  SIMT_DEVICE static std::uint32_t channel() { return simt::block_index(); }
   SIMT_DEVICE std::uint64_t* words(std::uint32_t rank, std::uint64_t offset) const {
     return reinterpret_cast<std::uint64_t*>(args_.scratch[rank] + offset);
   }
@@ -144,7 +158,7 @@ class Lane {
     const std::uint64_t needed = prepared_ + 1 - (pushes ? slots : 0);
     if (has_mutant(pushes ? Fault::no_wait_for_credit : Fault::no_wait_for_data)) return true;
     const std::uint64_t* const flag =
-        words(args_.rank, layout_.flags(channel())) + simt::lane_index();
+        words(args_.rank, layout_.flags(channel_)) + simt::lane_index();
     std::uint64_t seen = 0;
     const auto ready = [&] {
       seen = simt::load_acquire(flag);
@@ -158,7 +172,7 @@ class Lane {
     const std::uint32_t receiver = side_.pushes() ? side_.peer : args_.rank;
     const std::uint32_t sender = side_.pushes() ? args_.rank : side_.peer;
     return args_.scratch[receiver] +
-           layout_.slot(side_.ring(), receiver, sender, channel(),
+           layout_.slot(side_.ring(), receiver, sender, channel_,
                         static_cast<std::uint32_t>(prepared_ & (args_.shape.slots - 1)));
   }
   SIMT_DEVICE const unsigned char* in() const {
@@ -213,6 +227,7 @@ class Lane {
 
   const Args& args_;
   const PartOf<Args>& part_;
+  std::uint32_t channel_;
   ScratchLayout layout_;
   RingSide side_;
   std::uint64_t* count_address_;
@@ -290,58 +305,79 @@ SIMT_DEVICE void combine(const simt::warp_group& workers, const CollectiveArgs& 
 }
 
 /// The warps that do the work of each step. They have nothing of what the first warp keeps in
-/// registers.
+/// registers, and know of no channels.
 template <typename Element, int kMaxPeers, SumOrder kOrder>
-SIMT_DEVICE void run_workers(const CollectiveArgs& args, Work (&works)[2], std::uint32_t steps) {
+SIMT_DEVICE void run_workers(const CollectiveArgs& args, Work (&works)[2]) {
   const simt::warp_group workers(1, simt::block_size() / simt::kWarp - 1, 1);
-  for (std::uint32_t step = 0; step < steps; ++step) {
+  for (std::uint32_t turn = 0;; ++turn) {
     if (simt::barrier_any(0, simt::block_size(), false)) return;
-    const Work& work = works[step % 2];
+    const Work& work = works[turn % 2];
+    if (work.is_end) return;
     run_moves(workers, work);
     if (work.combined_bytes != 0) combine<kMaxPeers, Element, kOrder>(workers, args, work);
   }
-  simt::block_sync();
 }
 
-/// The first warp, of which each lane looks after one side of a ring. `meets`: it looks after the
-/// marks of the call with this number as well.
+/// One channel, as the first warp has it. `turn`: the next step of the block. False: timed out.
 template <typename Args>
-SIMT_DEVICE void run_leader(const Args& args, const PartOf<Args>& part, const Cut& cut,
-                            Work (&works)[2], std::uint32_t steps, bool meets,
-                            std::uint32_t number) {
-  Lane<Args> lane(args, part);
-  bool gives_up = !lane.prepare(cut, 0, works[0]);
-  for (std::uint32_t step = 0; step < steps; ++step) {
-    if (simt::barrier_any(0, simt::block_size(), gives_up)) return;
-    lane.tell();
+SIMT_DEVICE bool lead_channel(const Args& args, const PartOf<Args>& part, std::uint32_t channel,
+                              const Cut& cut, bool is_last, Work (&works)[2], std::uint32_t& turn,
+                              bool meets, std::uint32_t number) {
+  RingEnd<Args> end(args, part, channel);
+  const std::uint32_t steps = cut.tiles == 0 ? 0 : steps_of(part.roles, args.lag, cut.tiles);
+  bool gives_up = !end.prepare(cut, 0, works[turn % 2], is_last && steps == 0);
+  for (std::uint32_t step = 0;; ++step, ++turn) {
+    if (simt::barrier_any(0, simt::block_size(), gives_up)) return false;
+    end.tell();
+    if (step == steps) break;
     // Before a lane waits for data, which need not come from a rank that makes another call.
     const bool differs = step == 0 && meets && !end_meeting(args, number);
-    if (step + 1 < steps) gives_up = !lane.prepare(cut, step + 1, works[(step + 1) % 2]);
+    gives_up = !end.prepare(cut, step + 1, works[(turn + 1) % 2], is_last && step + 1 == steps);
     gives_up = gives_up || differs;
   }
-  simt::block_sync();
-  lane.tell();
-  lane.keep_count();
+  ++turn;
+  end.keep_count();
+  return true;
+}
+
+/// The channel that has this place in the order of channels.
+SIMT_DEVICE std::uint32_t channel_at(const CollectiveArgs& args, std::uint32_t place) {
+  const bool is_turned = has_mutant(Fault::channels_by_rank) && args.rank % 2 == 1;
+  return is_turned ? args.channels - 1 - place : place;
+}
+
+/// The first warp, of which each lane looks after one side of a ring: the channels of this block,
+/// one after another.
+template <typename Args>
+SIMT_DEVICE void run_leader(const Args& args, Work (&works)[2]) {
+  const PartOf<Args> part = part_in_call(args);
+  const bool meets = simt::block_index() == 0;
+  const std::uint32_t number = meets ? begin_meeting(args) : 0;
+  if (args.count == 0) {
+    if (meets) end_meeting(args, number);
+    return;
+  }
+  const std::uint32_t channels =
+      has_mutant(Fault::blocks_for_channels) ? simt::grid_size() : args.channels;
+  std::uint32_t turn = 0;
+  POLYPATH_NO_UNROLL
+  for (std::uint32_t at = simt::block_index(); at < channels; at += simt::grid_size()) {
+    const std::uint32_t channel = channel_at(args, at);
+    const Cut cut =
+        cut_of<kScratchGranule>(part.pieces.longest, channels, channel, args.tile_bytes);
+    if (!lead_channel(args, part, channel, cut, at + simt::grid_size() >= channels, works, turn,
+                      meets && at == 0, number))
+      return;
+  }
 }
 
 /// `Element`: of reduce_tile, or Bytes for the operations that combine nothing.
 template <typename Element, int kMaxPeers, SumOrder kOrder = SumOrder::rank, typename Args>
 SIMT_DEVICE void run_among(const Args& args, Work (&works)[2]) {
-  const PartOf<Args> part = part_in_call(args);
-  const Cut cut = cut_of<kScratchGranule>(part.pieces.longest, simt::grid_size(),
-                                          simt::block_index(), args.tile_bytes);
-  const bool leads = simt::warp_index() == 0;
-  const bool meets = simt::block_index() == 0 && leads;
-  const std::uint32_t number = meets ? begin_meeting(args) : 0;
-  if (cut.tiles == 0) {
-    if (meets) end_meeting(args, number);
-    return;
-  }
-  const std::uint32_t steps = steps_of(part.roles, args.lag, cut.tiles);
-  if (leads)
-    run_leader(args, part, cut, works, steps, meets, number);
-  else
-    run_workers<Element, kMaxPeers, kOrder>(args, works, steps);
+  if (simt::warp_index() == 0)
+    run_leader(args, works);
+  else if (args.count != 0)
+    run_workers<Element, kMaxPeers, kOrder>(args, works);
 }
 
 template <typename Element, SumOrder kOrder, typename Args>

@@ -172,7 +172,9 @@ const char* validate_args(KernelFamily family, const CollectiveArgs& args, std::
       return "the buffer is too large for cells in this scratch";
     }
   } else {
-    if (blocks > shape.channels) return "there are more blocks than channels";
+    if (args.channels == 0 || args.channels > shape.channels)
+      return "channels is not 1 to those of the scratch";
+    if (blocks > args.channels) return "there are more blocks than channels";
     if (args.tile_bytes == 0 || args.tile_bytes % kScratchGranule != 0 ||
         args.tile_bytes > shape.slot_bytes)
       return "tile_bytes is not a multiple of 128, up to slot_bytes";

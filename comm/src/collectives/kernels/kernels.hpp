@@ -47,9 +47,10 @@ struct CollectiveKernel {
 
 /// The kernel that runs `op` on `type`: a grid of blocks of kCollectiveThreads threads, no dynamic
 /// shared memory, one parameter (UnevenArgs, which begins with the CollectiveArgs that those take
-/// whose form is neither a tree nor uneven). All blocks must be able to run at once; calls by cells
-/// or lines take up to kCallParts blocks, calls by channels up to shape.channels. The name is null
-/// where there is none: lines are for even parts, and for sums in rank order.
+/// whose form is neither a tree nor uneven). All blocks of a rank must be able to run at once;
+/// other ranks may have other numbers. Calls by cells or lines take up to kCallParts blocks, calls
+/// by channels as many as there are channels. The name is null where there is none: lines are for
+/// even parts, and for sums in rank order.
 CollectiveKernel collective_kernel(KernelFamily family, CollectiveOp op, DataType type,
                                    KernelForm form = {});
 

@@ -16,6 +16,8 @@ enum class Fault {
   credit_before_taking,  ///< a slot is given back before it was read
   counts_not_kept,       ///< a call begins to count anew
   own_part_first,        ///< the sum begins with this rank's own part
+  channels_by_rank,      ///< every other rank begins at the last channel
+  blocks_for_channels,   ///< a rank has as many channels as it has blocks
   // of sums as a tree
   ranks_in_turn,     ///< one after another
   node_not_rounded,  ///< to the type of the elements
