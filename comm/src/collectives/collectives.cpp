@@ -41,6 +41,11 @@ constexpr std::uint32_t kCellBytes = 3 * kMiB / 2;
 constexpr std::uint32_t kCellBytesOfTwo = 11 * kMiB / 2;
 static_assert(kCellBytesOfTwo <= kMaxCellRegion && kCellBytes <= kMaxCellRegion);
 
+/// Of a rank's scratch in host memory, which is pinned.
+constexpr std::uint64_t kMaxHostScratch = 64 * kMiB;
+/// There larger messages than cells hold go by channels soon: bytes cost more than flags.
+constexpr std::uint32_t kCellBytesOnHost = kMiB / 2;
+
 /// Scratch of what runs by copies: chunks are chosen for it.
 constexpr std::uint64_t kCopyScratch = 64 * kMiB;
 /// In each host memory, where all of a message goes through them.
@@ -58,6 +63,11 @@ KernelFamily family_of(Algorithm algorithm) {
   if (algorithm == Algorithm::cells) return KernelFamily::cells;
   if (algorithm == Algorithm::lines) return KernelFamily::lines;
   return KernelFamily::channels;
+}
+
+void fit_host_memory(ScratchShape& shape) {
+  shape.cell_bytes = kCellBytesOnHost;
+  while (scratch_bytes(shape) > kMaxHostScratch) shape.slot_bytes /= 2;
 }
 
 /// A choice that cannot be carried out, on any rank.
@@ -122,13 +132,17 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
     blocks = std::min(blocks, all[rank].blocks);
     is_first = is_first && all[rank].is_first != 0;
   }
+  if (!comm_.has_peer_access()) blocks = std::min(blocks, kMaxHostBlocks);
   grant_->keep(blocks);
   shape_ = {static_cast<std::uint32_t>(comm_.size()), static_cast<std::uint32_t>(blocks), kSlots,
             kSlotBytes, comm_.size() == 2 ? kCellBytesOfTwo : kCellBytes};
+  if (!comm_.has_peer_access()) fit_host_memory(shape_);
   basis_ = share_plan_inputs(comm_, options_.tuned);
   options_.tuned = {};
   if (comm_.size() == 1) return;
   scratch_ = comm_.alloc(polypath::scratch_bytes(shape_), SymmetricUse::direct);
+  if (!comm_.has_peer_access())
+    counts_memory_ = comm_.alloc(ScratchLayout{shape_}.counts_bytes(), SymmetricUse::local);
   waits_ = comm_.register_waits(
       1, [](const wait_error& status, std::uint32_t) { return mismatch_text(status); });
   if (is_first || options_.reserved_sms == 0) prepare_lines();
@@ -369,7 +383,7 @@ void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request, b
   args.stages = static_cast<std::uint8_t>(kernel.stages);
   args.lag = kLag;
   args.tile_bytes = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(kernel.slot_bytes, kScratchGranule, kSlotBytes));
+      std::clamp<std::uint64_t>(kernel.slot_bytes, kScratchGranule, shape_.slot_bytes));
   args.count = request.count;
   const auto family = static_cast<std::uint64_t>(launch.family);
   launch.how = hash_with(hash_with(launch.how, family << 32 | launch.blocks),
@@ -383,6 +397,8 @@ CollectiveArgs Collectives::first_args() const {
   args.calls = waits_;
   for (int rank = 0; rank < comm_.size() && scratch_; ++rank)
     args.scratch[rank] = std::bit_cast<unsigned char*>(scratch_.address(rank));
+  if (scratch_)
+    args.counts = std::bit_cast<unsigned char*>((counts_memory_ ? counts_memory_ : scratch_).local());
   for (int rank = 0; rank < comm_.size() && lines_; ++rank)
     args.lines[rank] = std::bit_cast<unsigned char*>(lines_.address(rank));
   return args;
