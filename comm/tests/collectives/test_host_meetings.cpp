@@ -25,10 +25,18 @@ constexpr std::array kOps{CollectiveOp::allreduce, CollectiveOp::reduce_scatter,
                           CollectiveOp::all_gather, CollectiveOp::broadcast,
                           CollectiveOp::reduce,    CollectiveOp::all_to_all};
 
-/// Of one operation, at random for the rest.
-PlannedCall call_of(Random& random, int ranks, CollectiveOp op, const ByteRange& bytes) {
+/// Of one operation, at random for the rest. `by_copies`: may go so, which need apart what kernels
+/// take in place.
+PlannedCall call_of(Random& random, int ranks, CollectiveOp op, const ByteRange& bytes,
+                    bool by_copies) {
+  const auto fits = [&](const CollectiveCase& what) {
+    if (what.op != op) return false;
+    if (!by_copies) return true;
+    if (op == CollectiveOp::all_to_all) return what.placement == Placement::apart;
+    return op != CollectiveOp::reduce_scatter || what.placement != Placement::in_place;
+  };
   PlannedCall call = planned_call(random, ranks, bytes);
-  while (call.what.op != op) call = planned_call(random, ranks, bytes);
+  while (!fits(call.what)) call = planned_call(random, ranks, bytes);
   return call;
 }
 
@@ -48,7 +56,8 @@ void play(Communicator& comm, AlgorithmOverride choice, int rows) {
     for (const CollectiveOp op : kOps)
       calls.push_back(call_of(alike, comm.size(), op,
                               row % 2 == 0 ? ByteRange{1, 20'000}
-                                           : ByteRange{2'000'000, 3'000'000}));
+                                           : ByteRange{1'100'000, 1'300'000},
+                              choice != AlgorithmOverride::kernels));
     const CallRow rank_row(driver, calls, comm.rank());
     for (std::size_t i = 0; i < calls.size(); ++i) {
       if (own() % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 2000));
