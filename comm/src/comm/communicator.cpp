@@ -237,6 +237,7 @@ int Communicator::Impl::number_of(const Uuid& uuid) const {
   return -1;
 }
 
+// What a driver promises it may refuse: in a virtual machine, or for too many GPUs.
 bool Communicator::Impl::reach(const Members& all) {
   const int own = all.all[static_cast<std::size_t>(all.rank)].gpu;
   for (int rank = 0; rank < all.size(); ++rank) {
@@ -258,6 +259,11 @@ bool Communicator::Impl::reach(const Members& all) {
     const auto& peer = peers.emplace_back(std::make_shared<PrimaryContext>(*driver, other.gpu));
     const CurrentContext current(*driver, context->get());
     const CUresult result = driver->ctx_enable_peer_access(peer->get(), 0);
+    if (result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED || result == CUDA_ERROR_TOO_MANY_PEERS) {
+      log_info("gpu{} gets no peer access to gpu{} (rank {}): ranks share host memory", own,
+               other.gpu, rank);
+      return false;
+    }
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
       throw_driver_error(*driver, result, "ctx_enable_peer_access(peer, 0)", __FILE__, __LINE__);
   }

@@ -404,6 +404,8 @@ class PlanMaker {
     plan_.predicted_us = best->us;
     plan_.bus_gbps = bus_gbps(best->us);
     plan_.reason = options_.algorithm ? "asked for" : "predicted to end first";
+    if (!no_peers_.empty())
+      plan_.reason += fmt::format("; through host memory, since {}", no_peers_);
     plan_.candidates.push_back(candidate(*best));
     plan_.candidates.back().reason.clear();
     if (options_.explain) explain_others(all, *best);
