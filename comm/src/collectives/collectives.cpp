@@ -41,7 +41,7 @@ constexpr std::uint32_t kCellBytes = 3 * kMiB / 2;
 constexpr std::uint32_t kCellBytesOfTwo = 11 * kMiB / 2;
 static_assert(kCellBytesOfTwo <= kMaxCellRegion && kCellBytes <= kMaxCellRegion);
 
-/// Of a rank's scratch in host memory, which is pinned.
+/// The scratch of a rank in host memory, which is pinned.
 constexpr std::uint64_t kMaxHostScratch = 64 * kMiB;
 /// There larger messages than cells hold go by channels soon: bytes cost more than flags.
 constexpr std::uint32_t kCellBytesOnHost = kMiB / 2;
@@ -398,7 +398,8 @@ CollectiveArgs Collectives::first_args() const {
   for (int rank = 0; rank < comm_.size() && scratch_; ++rank)
     args.scratch[rank] = std::bit_cast<unsigned char*>(scratch_.address(rank));
   if (scratch_)
-    args.counts = std::bit_cast<unsigned char*>((counts_memory_ ? counts_memory_ : scratch_).local());
+    args.counts =
+        std::bit_cast<unsigned char*>((counts_memory_ ? counts_memory_ : scratch_).local());
   for (int rank = 0; rank < comm_.size() && lines_; ++rank)
     args.lines[rank] = std::bit_cast<unsigned char*>(lines_.address(rank));
   return args;

@@ -123,8 +123,8 @@ BootstrapResult join(Hello hello, const HostAllGather& exchange,
   exchange(std::as_bytes(std::span(&opened, 1)), std::as_writable_bytes(std::span(all)));
   if (!refused.empty()) throw CommunicatorError(fmt::format("{}: {}", what, refused));
   throw_first_error(all, what);
-  joined.reaches_all = std::ranges::all_of(
-      all, [](const Reached& rank) { return rank.reaches_all != 0; });
+  joined.reaches_all =
+      std::ranges::all_of(all, [](const Reached& rank) { return rank.reaches_all != 0; });
   joined.limit = std::chrono::milliseconds(hellos.front().timeout_ms);
   return joined;
 }

@@ -77,8 +77,8 @@ inline constexpr std::array kJoinRecords{sizeof(Hello), sizeof(Reached)};
 
 /// `hello` is this rank's, its `problem` set when it cannot take part. `number_of` gives the number
 /// of the GPU with a UUID in this process, -1 for none. `reach` says whether this rank's GPU can
-/// address the memory of all others, and throws when they cannot work together. Throws CommunicatorError, on all ranks alike, and what the exchange
-/// throws.
+/// address the memory of all others, and throws when they cannot work together. Throws
+/// CommunicatorError, on all ranks alike, and what the exchange throws.
 BootstrapResult join(Hello hello, const HostAllGather& exchange,
                      const std::function<int(const std::array<unsigned char, 16>&)>& number_of,
                      const std::function<bool(const Members&)>& reach);

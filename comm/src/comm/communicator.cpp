@@ -79,8 +79,8 @@ Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> table, const Node& kn
       return settle();
     });
     const std::uint64_t words_bytes =
-        counts_offset() + sizeof(std::uint32_t) * kCountingStreams *
-                              static_cast<std::uint64_t>(members.size());
+        counts_offset() +
+        sizeof(std::uint32_t) * kCountingStreams * static_cast<std::uint64_t>(members.size());
     barrier_words = heap->alloc(words_bytes, SymmetricUse::direct);
     own_words = placement == SymmetricPlacement::gpus
                     ? barrier_words

@@ -138,9 +138,8 @@ std::shared_ptr<const SharedHostMemory> SharedHostMemory::make(const Place& plac
   const std::string what = fmt::format("shared host memory of {} bytes", bytes);
   const auto gather = [&](std::uint32_t stage, const auto& local) {
     std::vector<std::decay_t<decltype(local)>> all(place.members.all.size());
-    place.board->gather(rank, {place.call, stage, bytes},
-                        std::as_bytes(std::span(&local, 1)), std::as_writable_bytes(std::span(all)),
-                        place.limit);
+    place.board->gather(rank, {place.call, stage, bytes}, std::as_bytes(std::span(&local, 1)),
+                        std::as_writable_bytes(std::span(all)), place.limit);
     throw_first_error(all, what);
     return all;
   };

@@ -1,6 +1,6 @@
 // Pinned host memory that all ranks of a communicator share: parts, each near to one host memory
-// of the node, in one memory file that no folder holds. Each process maps it once and registers it with
-// the driver, so copies and kernels of all its ranks may address it.
+// of the node, in one memory file that no folder holds. Each process maps it once and registers it
+// with the driver, so copies and kernels of all its ranks may address it.
 //
 //   rank 0 makes the file, and touches each part's pages from its NUMA domain
 //   the first rank of each process maps it; of each part a rank near to it registers it there

@@ -119,10 +119,10 @@ SymmetricMemory SymmetricHeap::next_memory(std::uint64_t bytes) const {
 std::shared_ptr<const SharedHostMemory> SymmetricHeap::alloc_host(std::uint64_t bytes,
                                                                   std::vector<int> hosts,
                                                                   Call::Kind call) {
-  return SharedHostMemory::make({place_.driver, place_.node, place_.board, place_.members,
-                                 place_.context, *place_.limit, ++host_memories_,
-                                 std::move(hosts), call},
-                                bytes);
+  return SharedHostMemory::make(
+      {place_.driver, place_.node, place_.board, place_.members, place_.context, *place_.limit,
+       ++host_memories_, std::move(hosts), call},
+      bytes);
 }
 
 // Each rank's part is near to its own GPU, which reads it, and polls.
@@ -148,7 +148,8 @@ SymmetricMemory SymmetricHeap::alloc_on_gpus(std::uint64_t bytes, SymmetricUse u
 
   Piece piece;
   piece.imports.resize(size);
-  if (use == SymmetricUse::transfers || use == SymmetricUse::peers) piece.import_observer = place_.engine;
+  if (use == SymmetricUse::transfers || use == SymmetricUse::peers)
+    piece.import_observer = place_.engine;
   const auto free_own = [&] {
     if (piece.own == 0) return;
     // Another rank may have come to the end of the call before it was told, and use the memory.
@@ -227,8 +228,7 @@ std::function<void()> SymmetricHeap::release() {
     if (piece.host != nullptr) hosts->push_back(std::move(piece.host));
   }
   pieces_.clear();
-  return [driver = place_.driver, context = place_.context, own = std::move(own),
-          hosts] {
+  return [driver = place_.driver, context = place_.context, own = std::move(own), hosts] {
     const ContextInUse in_use(*context);
     const RelaxedCapture relaxed(*driver);  // it may run in the background
     hosts->clear();

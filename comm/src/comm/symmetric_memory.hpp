@@ -118,7 +118,7 @@ class SymmetricHeap {
     CUdeviceptr own = 0;                           // 0: in `host`
     std::shared_ptr<const SharedHostMemory> host;  // null: on the GPUs
     std::vector<CUdeviceptr> imports;              // by rank; 0: addressed directly
-    CopyEngine* import_observer = nullptr;  // of the imports
+    CopyEngine* import_observer = nullptr;         // of the imports
   };
   struct Offer;
   /// Whether memory for this use lies in host memory. Throws NotSupported.

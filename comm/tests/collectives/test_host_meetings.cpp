@@ -21,11 +21,11 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr std::array kOps{CollectiveOp::allreduce, CollectiveOp::reduce_scatter,
+constexpr std::array kOps{CollectiveOp::allreduce,  CollectiveOp::reduce_scatter,
                           CollectiveOp::all_gather, CollectiveOp::broadcast,
-                          CollectiveOp::reduce,    CollectiveOp::all_to_all};
+                          CollectiveOp::reduce,     CollectiveOp::all_to_all};
 
-/// Of one operation, at random for the rest. `by_copies`: may go so, which need apart what kernels
+/// A call of one operation, at random for the rest. `by_copies`: may go so, which need apart what kernels
 /// take in place.
 PlannedCall call_of(Random& random, int ranks, CollectiveOp op, const ByteRange& bytes,
                     bool by_copies) {
@@ -55,8 +55,7 @@ void play(Communicator& comm, AlgorithmOverride choice, int rows) {
     std::vector<PlannedCall> calls;
     for (const CollectiveOp op : kOps)
       calls.push_back(call_of(alike, comm.size(), op,
-                              row % 2 == 0 ? ByteRange{1, 20'000}
-                                           : ByteRange{1'100'000, 1'300'000},
+                              row % 2 == 0 ? ByteRange{1, 20'000} : ByteRange{1'100'000, 1'300'000},
                               choice != AlgorithmOverride::kernels));
     const CallRow rank_row(driver, calls, comm.rank());
     for (std::size_t i = 0; i < calls.size(); ++i) {

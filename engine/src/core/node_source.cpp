@@ -166,9 +166,9 @@ std::string registry_of(const Options& options, const NodeSource& source) {
 NodeSource open_node(const Options& options) {
   set_log_level(options.log_level);
   // Before the process claims the node.
-  if (options.emulate_mesh_gbps > 0 && !options.node.empty()) throw InvalidArgument(kRealGpusOnly);
   if (options.emulate_mesh_gbps > 0 && !options.peer_access)
     throw InvalidArgument("emulate_mesh needs peer access, and peer_access is 0");
+  if (options.emulate_mesh_gbps > 0 && !options.node.empty()) throw InvalidArgument(kRealGpusOnly);
   NodeSource source;
   if (!options.node.empty()) {
     open_simulated(options, source);

@@ -120,9 +120,7 @@ def _nvml(devices: dict[str, Any]) -> Finding:
 
 
 def _is_peer_access_off(context: Context) -> bool:
-    return any(
-        row["name"] == "peer_access" and row["value"] == "0" for row in context.settings()
-    )
+    return any(row["name"] == "peer_access" and row["value"] == "0" for row in context.settings())
 
 
 def _pairs_without(devices: dict[str, Any], count: int) -> list[str]:

@@ -291,8 +291,8 @@ class PlanMaker {
   }
 
   void weigh_published() {
-    const bool can_run = request_.op == CollectiveOp::allreduce && plan_.islands.size() > 1 &&
-                         no_peers_.empty();
+    const bool can_run =
+        request_.op == CollectiveOp::allreduce && plan_.islands.size() > 1 && no_peers_.empty();
     if (!can_run) return;
     const auto schedule = hierarchical_schedule(node_, request_, plan_.islands, /*lanes=*/1,
                                                 request_.bytes() / kPublishedChunks);

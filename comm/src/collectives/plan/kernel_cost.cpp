@@ -357,10 +357,9 @@ KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algor
                              static_cast<std::uint64_t>(kernel.blocks);
   kernel.slot_bytes =
       std::clamp(std::bit_ceil(std::max<std::uint64_t>(tile, 1)), kMinSlot, kMaxSlot);
-  return cost_of(node, request, kernel,
-                 by_host ? kHostHopUs + kHostTurnUs
-                         : node.costs.fence_us + node.costs.flag_us + kTurnUs,
-                 1);
+  return cost_of(
+      node, request, kernel,
+      by_host ? kHostHopUs + kHostTurnUs : node.costs.fence_us + node.costs.flag_us + kTurnUs, 1);
 }
 
 KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {

@@ -33,8 +33,8 @@ ScheduleRunner::ScheduleRunner(Communicator& communicator, const KernelModules& 
                                std::uint64_t scratch_bytes, std::uint64_t host_bytes)
     : comm_(communicator),
       modules_(modules),
-      scratch_(comm_.alloc(scratch_bytes, comm_.has_peer_access() ? SymmetricUse::direct
-                                                                  : SymmetricUse::local)),
+      scratch_(comm_.alloc(scratch_bytes,
+                           comm_.has_peer_access() ? SymmetricUse::direct : SymmetricUse::local)),
       words_(comm_.alloc(offset_of(all_word_count(comm_.size())), SymmetricUse::direct)),
       fork_(comm_.driver(), comm_.context(), CU_EVENT_DISABLE_TIMING) {
   if (host_bytes == 0) return;

@@ -341,7 +341,7 @@ TEST(CollectivePlans, WithoutLines_PlansAreOfCellsAndFlat) {
 }
 
 /// Small messages by kernels that meet in host memory, large ones by copies through it.
-TEST(CollectivePlans, WithoutPeerAccess_AllGoesThroughHostMemory) {
+TEST(CollectivePlans, WithoutPeerAccess_AllGoesByHostMemory) {
   for (const std::uint64_t bytes : {4 * kKiB, 32 * kKiB, 256 * kKiB, 16 * kMiB, 128 * kMiB}) {
     SCOPED_TRACE(std::to_string(bytes) + " bytes");
     const CollectivePlan plan = allreduce_of("pcie-4gpu", bytes, 4, {});
