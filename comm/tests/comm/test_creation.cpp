@@ -103,7 +103,7 @@ TEST_F(Creation, InvisibleGpu_IsNamedOnAllRanks) {
                          HasSubstr("CUDA_VISIBLE_DEVICES"))));
 }
 
-TEST_F(Creation, OnePairWithoutPeerAccess_AllMeetOnHost) {
+TEST_F(Creation, PairWithoutPeerAccess_AllMeetOnHost) {
   const auto driver = std::make_shared<CudaDriver>(*group_node().driver);
   driver->device_can_access_peer = [](int* can, CUdevice from, CUdevice to) -> CUresult {
     *can = from + to == 3 ? 0 : 1;  // not between 1 and 2
