@@ -11,6 +11,7 @@ namespace polypath::sim {
 namespace {
 
 constexpr std::size_t kWord = 16;                          // bytes: up to here, no bulk
+constexpr std::size_t kHostFlag = 4;                       // of host memory: what ends a wait
 constexpr std::size_t kFlowBytes = std::size_t{64} << 10;  // of one flow, about
 constexpr unsigned kBlockThreads = 512;                    // that block_gbps counts with
 constexpr double kTimeIntervalUs = 10'000;                 // between looks at the time
@@ -37,7 +38,8 @@ class VirtualMemorySystem : public KernelMemory {
     for (std::size_t i = 0; i < count; ++i) {
       const MemoryId from = location(reinterpret_cast<std::uintptr_t>(parts[i].from));
       const bool is_word = parts[i].bytes <= kWord;
-      if (parts[i].bytes == 0 || (is_word && (from == own || from.is_host()))) continue;
+      const bool is_free = from == own || (from.is_host() && parts[i].bytes <= kHostFlag);
+      if (parts[i].bytes == 0 || (is_word && is_free)) continue;
       ++*left;
       const double latency_us = from == own ? 0 : kernels_.costs().flag_us;
       if (is_word)

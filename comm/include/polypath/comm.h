@@ -106,8 +106,11 @@ typedef struct polypath_comm_options {
 /* Creates the communicator of `size` ranks; this one is `rank`, and works on GPU `gpu` as `context`
  * numbers them. Makes the GPU's primary context if need be. `options` may be NULL; `context` must
  * outlive the communicator. Large puts go over all paths, as transfers of the context.
- * Collective. POLYPATH_COMMUNICATOR_ERROR: on all ranks alike, with one reason: no peer access, two
- * ranks on one GPU, GPUs that one process does not see, another user or machine, another version.
+ * Collective. POLYPATH_COMMUNICATOR_ERROR: on all ranks alike, with one reason: two ranks on one
+ * GPU, GPUs that one process does not see, another user or machine, another version.
+ *
+ * Where one GPU cannot address another one's memory (no peer access), all ranks meet in pinned host
+ * memory that they share: signals, barriers and collectives are as elsewhere, over PCI Express.
  *
  * One of several nodes (options->network) serves collectives, prepare, retire, synchronize, check,
  * abort, destroy, abandon, rank, size, nodes, gpu and report; what else there is gives
@@ -187,7 +190,11 @@ POLYPATH_API polypath_status polypath_comm_host_all_gather(polypath_comm* comm, 
 typedef struct polypath_symmetric polypath_symmetric;
 
 /* Collective: `bytes`, the same on all ranks, of GPU memory on each, filled with zeros. When memory
- * is short on one rank all get POLYPATH_COMMUNICATOR_ERROR, and the communicator stays usable. */
+ * is short on one rank all get POLYPATH_COMMUNICATOR_ERROR, and the communicator stays usable.
+ *
+ * Without peer access memory of up to 64 KiB is pinned host memory, for signals and what little is
+ * with them. More is GPU memory, into which ranks of one process put by copies, and which holds no
+ * signals; with ranks in several processes it is refused with POLYPATH_NOT_SUPPORTED. */
 POLYPATH_API polypath_status polypath_comm_alloc(polypath_comm* comm, size_t bytes,
                                                  polypath_symmetric** memory);
 /* The same for all `count` ranks of a communicator that this process has; `memories` has a place
@@ -203,7 +210,8 @@ POLYPATH_API polypath_status polypath_comm_free_all(polypath_comm* const* comms,
                                                     polypath_symmetric* const* memories);
 
 /* Where the memory of `rank` is, for work of this rank's GPU: an address of this process. NULL for
- * a rank that there is not. Valid until the memory is freed, or the communicator destroyed. */
+ * a rank that there is not. Without peer access that of another rank's GPU memory is for copies,
+ * not for kernels. Valid until the memory is freed, or the communicator destroyed. */
 POLYPATH_API void* polypath_symmetric_address(const polypath_symmetric* memory, int rank);
 POLYPATH_API size_t polypath_symmetric_bytes(const polypath_symmetric* memory);
 

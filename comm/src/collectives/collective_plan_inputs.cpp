@@ -9,6 +9,7 @@
 #include "base/log.hpp"
 #include "collectives/collective_profile.hpp"
 #include "topology/node_file.hpp"
+#include "topology/peer_links.hpp"
 
 namespace polypath {
 namespace {
@@ -43,9 +44,7 @@ std::string from_first(Communicator& comm, const std::string& local) {
   return texts.substr(0, all.front());
 }
 
-}  // namespace
-
-CollectivePlanInputs share_plan_inputs(Communicator& comm, std::span<const TunedCollective> tuned) {
+CollectivePlanInputs inputs_of_first(Communicator& comm, std::span<const TunedCollective> tuned) {
   CollectivePlanInputs basis;
   std::array<std::int32_t, kMaxNumbers> local{};
   for (int rank = 0; rank < comm.size(); ++rank) {
@@ -66,6 +65,15 @@ CollectivePlanInputs share_plan_inputs(Communicator& comm, std::span<const Tuned
   std::vector<std::array<std::int32_t, kMaxNumbers>> all(static_cast<std::size_t>(comm.size()));
   comm.exchange(std::as_bytes(std::span(local)), std::as_writable_bytes(std::span(all)));
   for (std::size_t rank = 0; rank < basis.gpus.size(); ++rank) basis.gpus[rank] = all.front()[rank];
+  return basis;
+}
+
+}  // namespace
+
+CollectivePlanInputs share_plan_inputs(Communicator& comm, std::span<const TunedCollective> tuned) {
+  CollectivePlanInputs basis = inputs_of_first(comm, tuned);
+  // What all ranks found out counts, not the links of rank 0's node.
+  if (!comm.has_peer_access()) basis.node = without_peer_links(std::move(basis.node));
   return basis;
 }
 

@@ -47,6 +47,11 @@ constexpr std::uint32_t kCellBytes = 3 * kMiB / 2;
 constexpr std::uint32_t kCellBytesOfTwo = 11 * kMiB / 2;
 static_assert(kCellBytesOfTwo <= kMaxCellRegion && kCellBytes <= kMaxCellRegion);
 
+/// The scratch of a rank in host memory, which is pinned.
+constexpr std::uint64_t kMaxHostScratch = 64 * kMiB;
+/// There larger messages than cells hold go by channels soon: bytes cost more than flags.
+constexpr std::uint32_t kCellBytesOnHost = kMiB / 2;
+
 /// Scratch of what runs by copies: chunks are chosen for it.
 constexpr std::uint64_t kCopyScratch = 64 * kMiB;
 /// In each host memory, where all of a message goes through them.
@@ -74,6 +79,11 @@ KernelFamily family_of(Algorithm algorithm) {
   if (algorithm == Algorithm::cells) return KernelFamily::cells;
   if (algorithm == Algorithm::lines) return KernelFamily::lines;
   return KernelFamily::channels;
+}
+
+void fit_host_memory(ScratchShape& shape) {
+  shape.cell_bytes = kCellBytesOnHost;
+  while (scratch_bytes(shape) > kMaxHostScratch) shape.slot_bytes /= 2;
 }
 
 /// A choice that cannot be carried out, on any rank.
@@ -139,14 +149,18 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
     blocks = std::min(blocks, all[rank].blocks);
     is_first = is_first && all[rank].is_first != 0;
   }
+  if (!comm_.has_peer_access()) blocks = std::min(blocks, kMaxHostBlocks);
   blocks_->keep(blocks);
   shape_ = {static_cast<std::uint32_t>(comm_.size()), static_cast<std::uint32_t>(blocks), kSlots,
             is_first ? kSlotBytes : slot_bytes_for(comm_.size(), blocks),
             comm_.size() == 2 ? kCellBytesOfTwo : kCellBytes};
+  if (!comm_.has_peer_access()) fit_host_memory(shape_);
   basis_ = share_plan_inputs(comm_, options_.tuned);
   options_.tuned = {};
   if (comm_.size() == 1) return;
   scratch_ = comm_.alloc(polypath::scratch_bytes(shape_), SymmetricUse::direct);
+  if (!comm_.has_peer_access())
+    counts_memory_ = comm_.alloc(ScratchLayout{shape_}.counts_bytes(), SymmetricUse::local);
   waits_ = comm_.register_waits(
       1, [](const wait_error& status, std::uint32_t) { return mismatch_text(status); });
   if (is_first || options_.reserved_sms == 0) prepare_lines();
@@ -402,6 +416,9 @@ CollectiveArgs Collectives::first_args() const {
   args.calls = waits_;
   for (int rank = 0; rank < comm_.size() && scratch_; ++rank)
     args.scratch[rank] = std::bit_cast<unsigned char*>(scratch_.address(rank));
+  if (scratch_)
+    args.counts =
+        std::bit_cast<unsigned char*>((counts_memory_ ? counts_memory_ : scratch_).local());
   for (int rank = 0; rank < comm_.size() && lines_; ++rank)
     args.lines[rank] = std::bit_cast<unsigned char*>(lines_.address(rank));
   return args;

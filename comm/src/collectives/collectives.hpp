@@ -300,6 +300,7 @@ class Collectives {
   std::unique_ptr<BlockShare> blocks_;  // asks order_
   ScratchShape shape_{};
   SymmetricMemory scratch_;
+  SymmetricMemory counts_memory_;              // none: this rank's counts lie in its scratch
   SymmetricMemory lines_;                      // none: nothing goes by lines
   std::unique_ptr<ScheduleRunner> runner_;     // null: kernels alone
   std::shared_ptr<CopyCostTable> copy_costs_;  // null: kernels alone

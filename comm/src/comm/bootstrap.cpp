@@ -83,7 +83,7 @@ std::string verdict(std::span<const Hello> hellos) {
 
 BootstrapResult join(Hello hello, const HostAllGather& exchange,
                      const std::function<int(const std::array<unsigned char, 16>&)>& number_of,
-                     const std::function<void(const Members&)>& reach) {
+                     const std::function<bool(const Members&)>& reach) {
   const auto size = static_cast<std::size_t>(hello.size);
   const std::string what = fmt::format("creating a communicator of {} ranks", size);
   BootstrapResult joined;
@@ -98,7 +98,7 @@ BootstrapResult join(Hello hello, const HostAllGather& exchange,
   exchange(std::as_bytes(std::span(&hello, 1)), std::as_writable_bytes(std::span(hellos)));
   const std::string refused = verdict(hellos);
 
-  Opened opened;
+  Reached opened;
   if (refused.empty()) {
     opened.problem.catch_from([&] {
       const Hello& first = hellos.front();
@@ -116,13 +116,15 @@ BootstrapResult join(Hello hello, const HostAllGather& exchange,
         joined.members.all.push_back(
             {hellos[rank].process, gpu, hellos[rank].process == hello.process});
       }
-      reach(joined.members);
+      opened.reaches_all = reach(joined.members) ? 1 : 0;
     });
   }
-  std::vector<Opened> all(size);
+  std::vector<Reached> all(size);
   exchange(std::as_bytes(std::span(&opened, 1)), std::as_writable_bytes(std::span(all)));
   if (!refused.empty()) throw CommunicatorError(fmt::format("{}: {}", what, refused));
   throw_first_error(all, what);
+  joined.reaches_all =
+      std::ranges::all_of(all, [](const Reached& rank) { return rank.reaches_all != 0; });
   joined.limit = std::chrono::milliseconds(hellos.front().timeout_ms);
   return joined;
 }

@@ -26,7 +26,7 @@ namespace polypath {
 /// members, never change, so that versions can tell that they differ.
 struct Hello {
   static constexpr std::uint64_t kMagic = 0x50502d48454c4c4f;  // "PP-HELLO"
-  static constexpr std::uint32_t kProtocol = 1;                ///< changes with board and records
+  static constexpr std::uint32_t kProtocol = 2;                ///< changes with board and records
 
   std::uint64_t magic = kMagic;
   std::uint32_t protocol = kProtocol;
@@ -63,17 +63,24 @@ struct BootstrapResult {
   std::shared_ptr<ControlSegment> board;
   Members members;
   std::chrono::milliseconds limit;  ///< rank 0's
+  bool reaches_all = true;          ///< every rank's GPU the memory of all others
+};
+
+/// What a rank found out of the others.
+struct Reached {
+  RankError problem;
+  std::int32_t reaches_all = 1;  ///< 0: its GPU cannot address the memory of every other one
 };
 
 /// Bytes that a rank gives to each of the two exchanges of join().
-inline constexpr std::array kJoinRecords{sizeof(Hello), sizeof(Opened)};
+inline constexpr std::array kJoinRecords{sizeof(Hello), sizeof(Reached)};
 
 /// `hello` is this rank's, its `problem` set when it cannot take part. `number_of` gives the number
-/// of the GPU with a UUID in this process, -1 for none. `reach` throws when this rank's GPU cannot
-/// work with the others'. Throws CommunicatorError, on all ranks alike, and what the exchange
-/// throws.
+/// of the GPU with a UUID in this process, -1 for none. `reach` says whether this rank's GPU can
+/// address the memory of all others, and throws when they cannot work together. Throws
+/// CommunicatorError, on all ranks alike, and what the exchange throws.
 BootstrapResult join(Hello hello, const HostAllGather& exchange,
                      const std::function<int(const std::array<unsigned char, 16>&)>& number_of,
-                     const std::function<void(const Members&)>& reach);
+                     const std::function<bool(const Members&)>& reach);
 
 }  // namespace polypath

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -64,21 +65,26 @@ Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> table, const Node& kn
   hello.problem.catch_from([&] { prepare(options.gpu, hello); });
   BootstrapResult joined = join(
       hello, options.exchange, [&](const Uuid& uuid) { return number_of(uuid); },
-      [&](const Members& all) { reach(all); });
+      [&](const Members& all) { return reach(all); });
   board = std::move(joined.board);
   members = std::move(joined.members);
   limit = joined.limit;
+  placement = joined.reaches_all ? SymmetricPlacement::gpus : SymmetricPlacement::host;
   try {
-    heap.emplace(
-        SymmetricHeap::Place{driver, board, members, context, fill_stream->get(), engine, &limit});
+    heap.emplace(SymmetricHeap::Place{driver, board, node, members, placement, context,
+                                      fill_stream->get(), engine, &limit});
     watchdog.emplace(board, members, [this] {
       look();
       look_at_waits();
       return settle();
     });
-    barrier_words = heap->alloc(counts_offset() + sizeof(std::uint32_t) * kCountingStreams *
-                                                      static_cast<std::uint64_t>(members.size()),
-                                SymmetricUse::direct);
+    const std::uint64_t words_bytes =
+        counts_offset() +
+        sizeof(std::uint32_t) * kCountingStreams * static_cast<std::uint64_t>(members.size());
+    barrier_words = heap->alloc(words_bytes, SymmetricUse::direct);
+    own_words = placement == SymmetricPlacement::gpus
+                    ? barrier_words
+                    : heap->alloc(words_bytes, SymmetricUse::local);
     ProcessEvents::add(*this);
   } catch (const std::exception& error) {
     board->abort(error.what());
@@ -231,18 +237,19 @@ int Communicator::Impl::number_of(const Uuid& uuid) const {
   return -1;
 }
 
-void Communicator::Impl::reach(const Members& all) {
+// What a driver promises it may refuse: in a virtual machine, or for too many GPUs.
+bool Communicator::Impl::reach(const Members& all) {
   const int own = all.all[static_cast<std::size_t>(all.rank)].gpu;
   for (int rank = 0; rank < all.size(); ++rank) {
     if (rank == all.rank) continue;
     const Member& other = all.all[static_cast<std::size_t>(rank)];
     int can = 0;
     POLYPATH_CHECK(*driver, device_can_access_peer(&can, own, other.gpu));
-    if (can == 0)
-      throw Error(
-          fmt::format("gpu{} cannot address the memory of gpu{} (rank {}): no NVLink, and no peer "
-                      "access over PCIe (`polypath doctor` says more)",
-                      own, other.gpu, rank));
+    if (can == 0) {
+      log_info("gpu{} cannot address the memory of gpu{} (rank {}): ranks share host memory", own,
+               other.gpu, rank);
+      return false;
+    }
     if (!other.here) {
       if (driver->ipc_get_mem_handle == nullptr || driver->ipc_open_mem_handle == nullptr ||
           driver->ipc_close_mem_handle == nullptr)
@@ -252,9 +259,15 @@ void Communicator::Impl::reach(const Members& all) {
     const auto& peer = peers.emplace_back(std::make_shared<PrimaryContext>(*driver, other.gpu));
     const CurrentContext current(*driver, context->get());
     const CUresult result = driver->ctx_enable_peer_access(peer->get(), 0);
+    if (result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED || result == CUDA_ERROR_TOO_MANY_PEERS) {
+      log_info("gpu{} gets no peer access to gpu{} (rank {}): ranks share host memory", own,
+               other.gpu, rank);
+      return false;
+    }
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
       throw_driver_error(*driver, result, "ctx_enable_peer_access(peer, 0)", __FILE__, __LINE__);
   }
+  return true;
 }
 
 void Communicator::Impl::look() noexcept {
@@ -388,10 +401,13 @@ void Communicator::require_own(const SymmetricMemory& memory, const char* what) 
 
 std::shared_ptr<const SharedHostMemory> Communicator::alloc_host(std::uint64_t bytes) {
   check();
-  const SharedHostMemory::Place place{impl_->driver,         impl_->node,    impl_->board,
-                                      impl_->members,        impl_->context, impl_->limit,
-                                      ++impl_->host_memories};
-  return SharedHostMemory::make(place, bytes);
+  std::vector<int> hosts(impl_->node.hosts.size());
+  std::iota(hosts.begin(), hosts.end(), 0);
+  return impl_->heap->alloc_host(bytes, std::move(hosts));
+}
+
+bool Communicator::has_peer_access() const noexcept {
+  return impl_->placement == SymmetricPlacement::gpus;
 }
 
 void Communicator::exchange(std::span<const std::byte> local, std::span<std::byte> all) {
@@ -472,7 +488,7 @@ void Communicator::check() const { impl_->require_usable(); }
 wait_context Communicator::Impl::wait_ctx() const noexcept {
   const std::chrono::nanoseconds time_limit = limit.load();
   return {words->abort_flag(), static_cast<std::uint64_t>(time_limit.count()), words->status(),
-          reinterpret_cast<std::uint32_t*>(barrier_words.local() + reports_offset()),
+          reinterpret_cast<std::uint32_t*>(own_words.local() + reports_offset()),
           wait_error::kStreamWait};
 }
 wait_context Communicator::wait_ctx() const noexcept { return impl_->wait_ctx(); }
@@ -481,7 +497,7 @@ wait_context Communicator::program_wait_context() const noexcept {
   ctx.kernel = wait_error::kProgram;
   impl_->has_uncounted_waits = true;
   ctx.next_abort_poll_ns =
-      reinterpret_cast<std::uint64_t*>(impl_->barrier_words.local() + impl_->next_look_offset());
+      reinterpret_cast<std::uint64_t*>(impl_->own_words.local() + impl_->next_look_offset());
   return ctx;
 }
 std::uint32_t Communicator::register_waits(std::uint32_t count, WaitRegistry::Describe describe) {

@@ -125,6 +125,10 @@ class Communicator {
   [[nodiscard]] CUcontext context() const noexcept;
   [[nodiscard]] const std::shared_ptr<const PrimaryContext>& primary_context() const noexcept;
 
+  /// Whether all GPUs address each other's memory: the same on all ranks. If not, kernels of
+  /// several ranks meet in host memory.
+  [[nodiscard]] bool has_peer_access() const noexcept;
+
   /// Collective; zeroed; the same size on all ranks. When memory is short on one rank all throw,
   /// and the communicator stays usable.
   SymmetricMemory alloc(std::uint64_t bytes, SymmetricUse use = SymmetricUse::transfers);

@@ -36,8 +36,8 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   void prepare(int gpu, Hello& hello);
   /// The GPU with this UUID, -1 for none.
   [[nodiscard]] int number_of(const std::array<unsigned char, 16>& uuid) const;
-  /// Lets this rank's GPU reach the memory of all others.
-  void reach(const Members& all);
+  /// Lets this rank's GPU reach the memory of all others. False: it cannot.
+  bool reach(const Members& all);
   /// Checks for a kernel that timed out, and for an abort. On the watchdog's thread, and on others.
   void look() noexcept;
   /// Whether this rank needs one that has left: aborts then.
@@ -64,7 +64,7 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   void process_ends() noexcept override;
   /// Throws CommunicatorError with the reason once the communicator is unusable.
   void require_usable();
-  /// Where in `barrier_words` the count of wait_context::reports is.
+  /// Where in `own_words` the count of wait_context::reports is.
   [[nodiscard]] std::uint64_t reports_offset() const noexcept;
   /// ... the word of wait_context::next_abort_poll_ns.
   [[nodiscard]] std::uint64_t next_look_offset() const noexcept;
@@ -113,11 +113,12 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   std::optional<CallLevels> levels;
   Members members;
   std::optional<SymmetricHeap> heap;
-  SymmetricMemory barrier_words;  // a 64-bit word for each rank, which that rank raises; reports;
-  // next_abort_poll_ns; barriers; counts of blocks, by stream and rank
+  SymmetricPlacement placement = SymmetricPlacement::gpus;
+  SymmetricMemory barrier_words;  // a 64-bit word for each rank, which that rank raises
+  // The same memory, unless that is in host memory: of this rank alone, after those words: reports;
+  // next_abort_poll_ns; barriers; counts of blocks, by stream and rank.
+  SymmetricMemory own_words;
   std::map<unsigned long long, std::uint64_t> counting_streams;  // by id, their places
-  /// Calls for host memory.
-  std::uint64_t host_memories = 0;
   std::mutex calls_mutex;
   std::function<bool()> calls_in_flight;  // of `calls_mutex`; null: no calls are counted
   /// Kernels wait for other ranks that no call tells of: those of the program, and of graphs.

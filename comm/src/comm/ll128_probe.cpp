@@ -230,7 +230,7 @@ void try_together(Communicator& communicator, const std::vector<std::pair<int, i
   });
   agree_on(communicator, part);
   if (distance == 0) return;
-  if (!memory) memory = communicator.alloc(ProofMemory::bytes());
+  if (!memory) memory = communicator.alloc(ProofMemory::bytes(), SymmetricUse::peers);
   std::optional<CUdeviceptr> from;
   std::optional<CUdeviceptr> to;
   std::optional<std::size_t> own_path;

@@ -72,7 +72,7 @@ std::uint32_t* Communicator::Impl::counts_of(CUstream stream) {
     if (counting_streams.size() == kCountingStreams) return nullptr;
     known = counting_streams.emplace(id, counting_streams.size()).first;
   }
-  return reinterpret_cast<std::uint32_t*>(barrier_words.local() + counts_offset()) +
+  return reinterpret_cast<std::uint32_t*>(own_words.local() + counts_offset()) +
          known->second * static_cast<std::uint64_t>(members.size());
 }
 
@@ -81,7 +81,7 @@ bool Communicator::Impl::fit_kernel(std::span<const PutWithSignal> puts, CUstrea
   const auto gpu_of = [&](int rank) { return members.all[static_cast<std::size_t>(rank)].gpu; };
   const int own = gpu_of(members.rank);
   const auto is_small = [&](const Put& put) {
-    if (put.bytes > put_kernel_max_bytes) return false;
+    if (put.bytes > put_kernel_max_bytes || !put.memory.is_shared()) return false;
     if (put.bytes <= kMaxOverLink) return true;
     const auto link = node.find_link(MemoryId::gpu(own), MemoryId::gpu(gpu_of(put.to)));
     return link && node.links[static_cast<std::size_t>(*link)].type == LinkType::nvswitch;

@@ -19,11 +19,13 @@
 namespace polypath {
 namespace {
 
-/// Parts are whole pages, large ones too.
+/// Parts are whole pages; larger ones whole large pages.
 constexpr std::uint64_t kPartPage = 2 << 20;
+constexpr std::uint64_t kSmallPage = 64 << 10;
 
 std::uint64_t whole_pages(std::uint64_t bytes) {
-  return (bytes + kPartPage - 1) / kPartPage * kPartPage;
+  const std::uint64_t page = bytes < kPartPage ? kSmallPage : kPartPage;
+  return (bytes + page - 1) / page * page;
 }
 
 /// Where the others find the file.
@@ -111,34 +113,33 @@ SharedHostMemory::~SharedHostMemory() {
 }
 
 void SharedHostMemory::register_parts(const Place& place) {
-  const auto is_near = [&](const Member& member, std::size_t host) {
-    return member.here &&
-           place.node.gpus.at(static_cast<std::size_t>(member.gpu)).numa == static_cast<int>(host);
+  const auto is_near = [&](const Member& member, int host) {
+    return member.here && place.node.gpus.at(static_cast<std::size_t>(member.gpu)).numa == host;
   };
   const CurrentContext current(*driver_, place.context->get());
-  for (std::size_t host = 0; host < parts_.size(); ++host) {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
     const auto& all = place.members.all;
-    const auto near =
-        std::ranges::find_if(all, [&](const auto& entry) { return is_near(entry, host); });
+    const auto near = std::ranges::find_if(
+        all, [&](const auto& entry) { return is_near(entry, place.hosts[i]); });
     const auto who = near != all.end() ? near : std::ranges::find(all, true, &Member::here);
     if (who - all.begin() != place.members.rank) continue;
-    POLYPATH_CHECK(*driver_, mem_host_register(reinterpret_cast<void*>(parts_[host].address),
-                                               part_bytes_, CU_MEMHOSTREGISTER_PORTABLE));
-    parts_[host].context = place.context;
+    POLYPATH_CHECK(*driver_,
+                   mem_host_register(reinterpret_cast<void*>(parts_[i].address), part_bytes_,
+                                     CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
+    parts_[i].context = place.context;
   }
 }
 
 std::shared_ptr<const SharedHostMemory> SharedHostMemory::make(const Place& place,
                                                                std::uint64_t bytes) {
   if (bytes == 0) throw InvalidArgument("shared host memory: bytes is 0");
-  const std::size_t hosts = place.node.hosts.size();
+  const std::size_t parts = place.hosts.size();
   const int rank = place.members.rank;
   const std::string what = fmt::format("shared host memory of {} bytes", bytes);
   const auto gather = [&](std::uint32_t stage, const auto& local) {
     std::vector<std::decay_t<decltype(local)>> all(place.members.all.size());
-    place.board->gather(rank, {Call::Kind::alloc_host, stage, bytes},
-                        std::as_bytes(std::span(&local, 1)), std::as_writable_bytes(std::span(all)),
-                        place.limit);
+    place.board->gather(rank, {place.call, stage, bytes}, std::as_bytes(std::span(&local, 1)),
+                        std::as_writable_bytes(std::span(all)), place.limit);
     throw_first_error(all, what);
     return all;
   };
@@ -148,7 +149,7 @@ std::shared_ptr<const SharedHostMemory> SharedHostMemory::make(const Place& plac
   if (rank == 0) {
     offer.problem.catch_from([&] {
       file = File(::memfd_create("polypath-host", MFD_CLOEXEC), "memfd_create");
-      if (::ftruncate(file.number(), static_cast<off_t>(whole_pages(bytes) * hosts)) != 0)
+      if (::ftruncate(file.number(), static_cast<off_t>(whole_pages(bytes) * parts)) != 0)
         throw Error(fmt::format("ftruncate: {}", std::generic_category().message(errno)));
       offer.maker = this_process();
       offer.file = file.number();
@@ -168,15 +169,16 @@ std::shared_ptr<const SharedHostMemory> SharedHostMemory::make(const Place& plac
         const std::string path = fmt::format("/proc/{}/fd/{}", first.maker.pid, first.file);
         file = File(::open(path.c_str(), O_RDWR | O_CLOEXEC), path.c_str());
       }
-      memory.reset(new SharedHostMemory(place.driver, file, hosts, bytes));
-      for (std::size_t host = 0; rank == 0 && host < hosts; ++host) {
-        const NumaBinding near(place.node.hosts[host].numa);
+      memory.reset(new SharedHostMemory(place.driver, file, parts, bytes));
+      for (std::size_t part = 0; rank == 0 && part < parts; ++part) {
+        const int host = place.hosts[part];
+        const NumaBinding near(place.node.hosts.at(static_cast<std::size_t>(host)).numa);
         const std::uint64_t size = memory->part_bytes_;
         // Without the faults of touching them; a lack of memory is an error, not a signal. Signals
         // of the program interrupt it, and what is made by then stays.
         int status = 0;
         do {
-          status = ::fallocate(file.number(), 0, static_cast<off_t>(host * size),
+          status = ::fallocate(file.number(), 0, static_cast<off_t>(part * size),
                                static_cast<off_t>(size));
         } while (status != 0 && errno == EINTR);
         if (status != 0)

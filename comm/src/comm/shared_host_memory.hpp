@@ -1,6 +1,6 @@
-// Pinned host memory that all ranks of a communicator share: a part in each host memory of the
-// node, in one memory file that no folder holds. Each process maps it once and registers it with
-// the driver, so copies and kernels of all its ranks may address it.
+// Pinned host memory that all ranks of a communicator share: parts, each near to one host memory
+// of the node, in one memory file that no folder holds. Each process maps it once and registers it
+// with the driver, so copies and kernels of all its ranks may address it.
 //
 //   rank 0 makes the file, and touches each part's pages from its NUMA domain
 //   the first rank of each process maps it; of each part a rank near to it registers it there
@@ -31,9 +31,11 @@ class SharedHostMemory {
     std::shared_ptr<const PrimaryContext> context;  ///< of this rank's GPU
     std::chrono::milliseconds limit;                ///< how long others are waited for
     std::uint64_t number;                           ///< of the call, the same on all ranks
+    std::vector<int> hosts;  ///< of each part the host memory, an index into Node::hosts
+    Call::Kind call = Call::Kind::alloc_host;  ///< what the ranks compare
   };
 
-  /// Collective; zeroed, `bytes` in each host memory. Throws CommunicatorError, the same on all
+  /// Collective; zeroed, `bytes` in each part. Throws CommunicatorError, the same on all
   /// ranks; when only memory was short on one of them, the communicator stays usable.
   static std::shared_ptr<const SharedHostMemory> make(const Place& place, std::uint64_t bytes);
   /// Work that uses it must have completed.
@@ -41,11 +43,11 @@ class SharedHostMemory {
   SharedHostMemory(const SharedHostMemory&) = delete;
   SharedHostMemory& operator=(const SharedHostMemory&) = delete;
 
-  /// The size in each host memory.
+  /// The size of each part.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-  /// The part in a host memory, an index into Node::hosts: for host, copies and kernels.
-  [[nodiscard]] CUdeviceptr address(int host) const {
-    return parts_.at(static_cast<std::size_t>(host)).address;
+  /// A part, by its place in `Place::hosts`: for host, copies and kernels.
+  [[nodiscard]] CUdeviceptr address(int part) const {
+    return parts_.at(static_cast<std::size_t>(part)).address;
   }
 
  private:

@@ -25,6 +25,11 @@ const std::uint64_t* word_at(CUdeviceptr address) {
 
 void Communicator::Impl::require(const Signal& signal) const {
   heap->require_range(signal.memory, signal.offset, sizeof signal.value, "signal.memory");
+  if (!signal.memory.is_shared())
+    throw NotSupported(
+        fmt::format("signal.memory: without peer access signals are in memory of up to {} bytes, "
+                    "which lies in host memory",
+                    kMaxHostWords));
   if (signal.offset % sizeof signal.value != 0)
     throw InvalidArgument(fmt::format("signal.offset is {}, not a multiple of {}", signal.offset,
                                       sizeof signal.value));
@@ -174,7 +179,7 @@ void Communicator::barrier(CUstream stream) {
   args.base = word_at(impl.barrier_words.local());
   args.wait_ctx = wait_ctx();
   // Counted on the GPU, so that a graph counts further at each launch.
-  args.epoch = reinterpret_cast<std::uint64_t*>(impl.barrier_words.local() + impl.epoch_offset());
+  args.epoch = reinterpret_cast<std::uint64_t*>(impl.own_words.local() + impl.epoch_offset());
   args.begins_epoch = true;
   const auto word_of = [&](CUdeviceptr memory, int rank) {
     return reinterpret_cast<std::uint64_t*>(memory +

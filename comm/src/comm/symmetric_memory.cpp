@@ -34,13 +34,14 @@ SymmetricHeap::~SymmetricHeap() {
   if (!pieces_.empty() || !lost_.empty()) release()();
 }
 
-SymmetricHeap::Offer SymmetricHeap::offer(Piece& piece, std::uint64_t bytes) const {
+SymmetricHeap::Offer SymmetricHeap::offer(Piece& piece, std::uint64_t bytes,
+                                          SymmetricUse use) const {
   const CudaDriver& driver = *place_.driver;
   const Members& members = place_.members;
   Offer offer;
   offer.problem.catch_from([&] {
     const CurrentContext current(driver, place_.context->get());
-    const bool exported = members.here() < members.size();
+    const bool exported = members.here() < members.size() && use != SymmetricUse::local;
     const std::uint64_t size = exported ? (bytes + kPage - 1) / kPage * kPage : bytes;
     POLYPATH_CHECK(driver, mem_alloc(&piece.own, size));
     POLYPATH_CHECK(driver, memset_d8_async(piece.own, 0, size, place_.stream));
@@ -81,16 +82,74 @@ void SymmetricHeap::close(Piece& piece) const noexcept {
   }
 }
 
+bool SymmetricHeap::goes_to_host(std::uint64_t bytes, SymmetricUse use) const {
+  if (place_.placement == SymmetricPlacement::gpus) return false;
+  switch (use) {
+    case SymmetricUse::local: return false;
+    case SymmetricUse::direct: return true;
+    case SymmetricUse::peers:
+      throw NotSupported(
+          "the GPUs of these ranks have no peer access: messages between kernels need it");
+    case SymmetricUse::transfers: break;
+  }
+  if (bytes <= kMaxHostWords) return true;
+  if (place_.members.here() == place_.members.size()) return false;
+  throw NotSupported(fmt::format(
+      "alloc of {} bytes: the GPUs of these ranks have no peer access, so no process can put into "
+      "another one's GPU memory; up to {} bytes lie in host memory, for signals",
+      bytes, kMaxHostWords));
+}
+
 SymmetricMemory SymmetricHeap::alloc(std::uint64_t bytes, SymmetricUse use) {
   if (bytes == 0) throw InvalidArgument("alloc: bytes is 0");
+  place_.board->require_usable();
+  return goes_to_host(bytes, use) ? alloc_on_host(bytes) : alloc_on_gpus(bytes, use);
+}
+
+SymmetricMemory SymmetricHeap::next_memory(std::uint64_t bytes) const {
+  SymmetricMemory memory;
+  memory.owner_ = place_.board->id();
+  memory.number_ = last_number_ + 1;
+  memory.bytes_ = bytes;
+  memory.rank_ = place_.members.rank;
+  memory.addresses_.resize(static_cast<std::size_t>(place_.members.size()));
+  return memory;
+}
+
+std::shared_ptr<const SharedHostMemory> SymmetricHeap::alloc_host(std::uint64_t bytes,
+                                                                  std::vector<int> hosts,
+                                                                  Call::Kind call) {
+  return SharedHostMemory::make(
+      {place_.driver, place_.node, place_.board, place_.members, place_.context, *place_.limit,
+       ++host_memories_, std::move(hosts), call},
+      bytes);
+}
+
+// Each rank's part is near to its own GPU, which reads it, and polls.
+SymmetricMemory SymmetricHeap::alloc_on_host(std::uint64_t bytes) {
+  std::vector<int> hosts;
+  for (const Member& member : place_.members.all)
+    hosts.push_back(place_.node.gpus.at(static_cast<std::size_t>(member.gpu)).numa);
+  Piece piece;
+  piece.imports.resize(hosts.size());
+  piece.host = alloc_host(bytes, std::move(hosts), Call::Kind::alloc);
+  SymmetricMemory memory = next_memory(bytes);
+  for (std::size_t rank = 0; rank < memory.addresses_.size(); ++rank)
+    memory.addresses_[rank] = piece.host->address(static_cast<int>(rank));
+  last_number_ = memory.number_;
+  pieces_.emplace(memory.number_, std::move(piece));
+  return memory;
+}
+
+SymmetricMemory SymmetricHeap::alloc_on_gpus(std::uint64_t bytes, SymmetricUse use) {
   ControlSegment& board = *place_.board;
   const int rank = place_.members.rank;
   const auto size = static_cast<std::size_t>(place_.members.size());
-  board.require_usable();
 
   Piece piece;
   piece.imports.resize(size);
-  if (use == SymmetricUse::transfers) piece.import_observer = place_.engine;
+  if (use == SymmetricUse::transfers || use == SymmetricUse::peers)
+    piece.import_observer = place_.engine;
   const auto free_own = [&] {
     if (piece.own == 0) return;
     // Another rank may have come to the end of the call before it was told, and use the memory.
@@ -106,17 +165,18 @@ SymmetricMemory SymmetricHeap::alloc(std::uint64_t bytes, SymmetricUse use) {
     return all;
   };
   try {
-    const auto offers = gather(0, offer(piece, bytes));
+    const auto offers = gather(0, offer(piece, bytes, use));
     throw_first_error(offers, fmt::format("alloc of {} bytes", bytes));
 
-    SymmetricMemory memory;
-    memory.owner_ = board.id();
-    memory.number_ = last_number_ + 1;
-    memory.bytes_ = bytes;
-    memory.rank_ = rank;
-    memory.addresses_.resize(size);
+    SymmetricMemory memory = next_memory(bytes);
+    memory.is_shared_ = place_.placement == SymmetricPlacement::gpus;
     Opened opened;
-    opened.problem.catch_from([&] { open(piece, memory, offers); });
+    opened.problem.catch_from([&] {
+      if (use == SymmetricUse::local)
+        memory.addresses_[static_cast<std::size_t>(rank)] = piece.own;
+      else
+        open(piece, memory, offers);
+    });
     try {
       throw_first_error(gather(1, opened), fmt::format("alloc of {} bytes", bytes));
     } catch (const CommunicatorError&) {
@@ -156,21 +216,24 @@ void SymmetricHeap::free(const SymmetricMemory& memory) {
   const CurrentContext current(*place_.driver, place_.context->get());
   const CUdeviceptr own = it->second.own;
   pieces_.erase(it);
-  POLYPATH_CHECK(*place_.driver, mem_free(own));
+  if (own != 0) POLYPATH_CHECK(*place_.driver, mem_free(own));
 }
 
 std::function<void()> SymmetricHeap::release() {
   std::vector<CUdeviceptr> own = std::exchange(lost_, {});
+  const auto hosts = std::make_shared<std::vector<std::shared_ptr<const SharedHostMemory>>>();
   for (auto& [number, piece] : pieces_) {
     close(piece);
-    own.push_back(piece.own);
+    if (piece.own != 0) own.push_back(piece.own);
+    if (piece.host != nullptr) hosts->push_back(std::move(piece.host));
   }
   pieces_.clear();
-  return [driver = place_.driver, context = place_.context, own = std::move(own)] {
+  return [driver = place_.driver, context = place_.context, own = std::move(own), hosts] {
     const ContextInUse in_use(*context);
+    const RelaxedCapture relaxed(*driver);  // it may run in the background
+    hosts->clear();
     if (own.empty() || !in_use) return;
     const CurrentContext current(*driver, context->get(), std::nothrow);
-    const RelaxedCapture relaxed(*driver);  // it may run in the background
     for (const CUdeviceptr address : own) POLYPATH_WARN(*driver, mem_free(address));
   };
 }

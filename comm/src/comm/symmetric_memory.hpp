@@ -11,6 +11,7 @@
 
 #include "comm/control_segment.hpp"
 #include "comm/rank_table.hpp"
+#include "comm/shared_host_memory.hpp"
 #include "driver/resources.hpp"
 
 namespace polypath {
@@ -22,9 +23,24 @@ enum class SymmetricUse : std::uint8_t {
   /// Copies of the engine as well, over all routes: the engine is told of it, and makes ready what
   /// routes need (contexts on other GPUs, staging memory).
   transfers,
-  /// Kernels, signals and plain copies alone.
-  direct
+  /// Kernels and signals alone: plain stores of one writer to each word, no atomic operation of two
+  /// GPUs. Host memory, where GPUs have no peer access.
+  direct,
+  /// Kernels with atomic operations on other ranks' memory. Refused without peer access.
+  peers,
+  /// Kernels of this rank alone: memory of its GPU in any case, without an address for others.
+  local
 };
+
+/// Where the memory of a communicator's ranks lies, the same on all.
+enum class SymmetricPlacement : std::uint8_t {
+  gpus,  ///< each rank's on its GPU: all GPUs address each other's memory
+  host   ///< what kernels of several ranks address, in pinned host memory that all processes share
+};
+
+/// Without peer access, memory of this size at most that is allocated for transfers lies in host
+/// memory, so that signals may be in it.
+inline constexpr std::uint64_t kMaxHostWords = std::uint64_t{64} << 10;
 
 /// A piece of it, as one rank sees it. Owns nothing: the communicator that allocated it frees it,
 /// in its destructor at last.
@@ -42,6 +58,8 @@ class SymmetricMemory {
   [[nodiscard]] CUdeviceptr local() const { return address(rank_); }
   /// The number among all that its communicator has allocated: the same on all ranks, and unique.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+  /// Whether kernels and signals of this rank may write into the memory of other ranks.
+  [[nodiscard]] bool is_shared() const noexcept { return is_shared_; }
   explicit operator bool() const noexcept { return !addresses_.empty(); }
 
  private:
@@ -50,6 +68,7 @@ class SymmetricMemory {
   std::uint64_t number_ = 0;
   std::uint64_t bytes_ = 0;
   int rank_ = 0;
+  bool is_shared_ = true;
   std::vector<CUdeviceptr> addresses_;  // by rank
 };
 
@@ -59,7 +78,9 @@ class SymmetricHeap {
   struct Place {
     std::shared_ptr<const CudaDriver> driver;
     std::shared_ptr<ControlSegment> board;
+    const Node& node;
     Members members;
+    SymmetricPlacement placement = SymmetricPlacement::gpus;
     std::shared_ptr<const PrimaryContext> context;  ///< of this rank's GPU
     CUstream stream = nullptr;                      ///< for filling with zeros
     /// Learns of memory of other processes for transfers; may be null.
@@ -74,8 +95,13 @@ class SymmetricHeap {
   SymmetricHeap& operator=(const SymmetricHeap&) = delete;
 
   /// Collective. Zeroed, on all ranks, when it returns. Throws CommunicatorError, the same on all
-  /// ranks; when only memory was short on one of them, the communicator stays usable.
+  /// ranks; when only memory was short on one of them, the communicator stays usable. Throws
+  /// NotSupported for a use that this placement does not serve.
   SymmetricMemory alloc(std::uint64_t bytes, SymmetricUse use = SymmetricUse::transfers);
+  /// Pinned host memory that all ranks share, a part of `bytes` for each entry of `hosts`, near to
+  /// that host memory. Collective; throws as alloc().
+  std::shared_ptr<const SharedHostMemory> alloc_host(std::uint64_t bytes, std::vector<int> hosts,
+                                                     Call::Kind call = Call::Kind::alloc_host);
   /// Collective. Waits for the work that this rank has on it; what other ranks of this process have
   /// on it must have completed. Throws InvalidArgument for what is not this communicator's.
   void free(const SymmetricMemory& memory);
@@ -89,17 +115,25 @@ class SymmetricHeap {
 
  private:
   struct Piece {
-    CUdeviceptr own = 0;
-    std::vector<CUdeviceptr> imports;       // by rank; 0: addressed directly
-    CopyEngine* import_observer = nullptr;  // of the imports
+    CUdeviceptr own = 0;                           // 0: in `host`
+    std::shared_ptr<const SharedHostMemory> host;  // null: on the GPUs
+    std::vector<CUdeviceptr> imports;              // by rank; 0: addressed directly
+    CopyEngine* import_observer = nullptr;         // of the imports
   };
   struct Offer;
-  Offer offer(Piece& piece, std::uint64_t bytes) const;
+  /// Whether memory for this use lies in host memory. Throws NotSupported.
+  [[nodiscard]] bool goes_to_host(std::uint64_t bytes, SymmetricUse use) const;
+  SymmetricMemory alloc_on_host(std::uint64_t bytes);
+  SymmetricMemory alloc_on_gpus(std::uint64_t bytes, SymmetricUse use);
+  /// As the next one is described, without addresses.
+  [[nodiscard]] SymmetricMemory next_memory(std::uint64_t bytes) const;
+  Offer offer(Piece& piece, std::uint64_t bytes, SymmetricUse use) const;
   void open(Piece& piece, SymmetricMemory& memory, const std::vector<Offer>& offers) const;
   void close(Piece& piece) const noexcept;
 
   Place place_;
   std::uint64_t last_number_ = 0;
+  std::uint64_t host_memories_ = 0;  // calls for host memory
   std::map<std::uint64_t, Piece> pieces_;
   std::vector<CUdeviceptr>
       lost_;  // this rank's own, of calls that failed here and maybe nowhere else

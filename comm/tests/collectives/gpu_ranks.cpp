@@ -90,6 +90,7 @@ void GpuRanks::complete(CollectiveArgs& args, CUdeviceptr in, CUdeviceptr out) c
     args.scratch[rank] = reinterpret_cast<unsigned char*>(scratch_[rank]);
     if (!lines_.empty()) args.lines[rank] = reinterpret_cast<unsigned char*>(lines_[rank]);
   }
+  args.counts = args.scratch[args.rank];
   const GpuRank& rank = *ranks_[args.rank];
   args.wait_ctx = {rank.abort_word_, 5'000'000'000, rank.status_, rank.reports_, 1};
 }

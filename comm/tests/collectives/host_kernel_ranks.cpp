@@ -53,6 +53,7 @@ simt::Launch HostKernelRanks::launch_of(const CollectiveCase& what, std::uint32_
     args.scratch[peer] = reinterpret_cast<unsigned char*>(ranks_[peer].scratch.data());
     args.lines[peer] = reinterpret_cast<unsigned char*>(ranks_[peer].lines.data());
   }
+  args.counts = args.scratch[rank];
   args.wait_ctx = {&ranks_[rank].abort_flag, 1'000'000'000, &ranks_[rank].status,
                    &ranks_[rank].reports, 7};
   if (const char* wrong = validate_args(what.family, args, blocks))

@@ -29,6 +29,7 @@ simt::RunOptions NormKernelRanks::options(std::uint64_t seed) const {
 void NormKernelRanks::complete(CollectiveArgs& args) {
   for (std::uint32_t peer = 0; peer < ranks_.size(); ++peer)
     args.scratch[peer] = reinterpret_cast<unsigned char*>(ranks_[peer].scratch.data());
+  args.counts = args.scratch[args.rank];
   Rank& rank = ranks_[args.rank];
   args.wait_ctx = {&rank.abort_flag, 1'000'000'000, &rank.status, &rank.reports, 7};
 }

@@ -49,8 +49,8 @@ std::uint64_t calls_by(const CollectiveCounts& counts, AlgorithmOverride choice)
 }
 
 std::uint64_t all_calls(const CollectiveCounts& counts) {
-  return counts.cells + counts.channels + counts.copies + counts.pairwise + counts.hierarchical +
-         counts.ring + counts.host_trees + counts.mixed;
+  return counts.cells + counts.lines + counts.channels + counts.copies + counts.pairwise +
+         counts.hierarchical + counts.ring + counts.host_trees + counts.mixed;
 }
 
 std::uint64_t calls_of(const std::vector<PlannedCall>& row) {

@@ -103,14 +103,20 @@ TEST_F(Creation, InvisibleGpu_IsNamedOnAllRanks) {
                          HasSubstr("CUDA_VISIBLE_DEVICES"))));
 }
 
-TEST_F(Creation, GpusWithoutPeerAccess) {
+TEST_F(Creation, PairWithoutPeerAccess_AllMeetOnHost) {
   const auto driver = std::make_shared<CudaDriver>(*group_node().driver);
   driver->device_can_access_peer = [](int* can, CUdevice from, CUdevice to) -> CUresult {
     *can = from + to == 3 ? 0 : 1;  // not between 1 and 2
     return CUDA_SUCCESS;
   };
-  EXPECT_THAT(creation_failures({.driver = driver}),
-              Each(HasSubstr("rank 1: gpu1 cannot address the memory of gpu2 (rank 2)")));
+  Group group(3, {.driver = driver});
+  group.run([](Communicator& comm) {
+    EXPECT_FALSE(comm.has_peer_access()) << "rank " << comm.rank();
+    const Stream stream(comm.driver(), comm.context());
+    for (int i = 0; i < 3; ++i) comm.barrier(stream.get());
+    POLYPATH_CHECK(comm.driver(), stream_synchronize(stream.get()));
+    comm.check();
+  });
 }
 
 TEST_F(Creation, AbsentRank_IsNamedAfterTheTimeout) {

@@ -12,11 +12,13 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "driver/no_peer_access.hpp"
 #include "exec/emulated_mesh/mesh_driver.hpp"
 #include "exec/emulated_mesh/mesh_node.hpp"
 #include "topology/discover.hpp"
 #include "topology/fingerprint.hpp"
 #include "topology/node_file.hpp"
+#include "topology/peer_links.hpp"
 #include "tune/profile.hpp"
 
 namespace polypath {
@@ -74,6 +76,10 @@ void open_simulated(const Options& options, NodeSource& source) {
   source.driver = load_cuda_driver(library, &why);
   if (source.driver == nullptr)
     throw NoDevice(fmt::format("the simulated driver cannot be opened: {}", why));
+  if (!options.peer_access) {
+    source.driver = without_peer_access(source.driver);
+    source.node = without_peer_links(std::move(source.node));
+  }
   source.nvml = load_nvml(library, &why);
   int count = 0;
   if (source.driver->device_get_count(&count) != CUDA_SUCCESS ||
@@ -160,6 +166,8 @@ std::string registry_of(const Options& options, const NodeSource& source) {
 NodeSource open_node(const Options& options) {
   set_log_level(options.log_level);
   // Before the process claims the node.
+  if (options.emulate_mesh_gbps > 0 && !options.peer_access)
+    throw InvalidArgument("emulate_mesh needs peer access, and peer_access is 0");
   if (options.emulate_mesh_gbps > 0 && !options.node.empty()) throw InvalidArgument(kRealGpusOnly);
   NodeSource source;
   if (!options.node.empty()) {
@@ -174,6 +182,7 @@ NodeSource open_node(const Options& options) {
           fmt::format("no GPU here ({}); name a simulated node: --node narval, or "
                       "POLYPATH_NODE=narval (`polypath nodes` lists them)",
                       why));
+    if (!options.peer_access) source.driver = without_peer_access(source.driver);
     source.nvml = load_nvml(kNvmlLibrary, &why);
     if (source.nvml == nullptr) log_info("NVML is not used: {}", why);
     source.node = discover_node(*source.driver, source.nvml.get());

@@ -69,6 +69,29 @@ TEST_F(NodeSourceTest, OpenedNode_RefusesEmulatedMesh) {
   EXPECT_THROW(Context(source(), {{"emulate_mesh", "46"}}), InvalidArgument);
 }
 
+TEST(NodeSource, EmulatedMesh_NeedsPeerAccess) {
+  EXPECT_THAT(message_of<InvalidArgument>({{"emulate_mesh", "46"}, {"peer_access", "0"}}),
+              HasSubstr("emulate_mesh needs peer access"));
+}
+
+TEST_F(NodeSourceTest, WithoutPeerAccess_DriverAndLinksSaySo) {
+  if (node().gpus.size() < 2) GTEST_SKIP() << "needs two GPUs";
+  const NodeSource alone = open_node(load_options({{"node", node().name}, {"peer_access", "0"}}));
+  for (const Link& link : alone.node.links)
+    if (link.from.is_gpu() && link.to.is_gpu()) {
+      EXPECT_EQ(link.type, LinkType::bounce) << to_string(link.from) << to_string(link.to);
+    }
+  EXPECT_EQ(alone.node.links.size(), node().links.size());
+  const CudaDriver& table = *alone.driver;
+  int can = 1;
+  EXPECT_EQ(table.device_can_access_peer(&can, 0, 1), CUDA_SUCCESS);
+  EXPECT_EQ(can, 0);
+  EXPECT_EQ(table.ctx_enable_peer_access(nullptr, 0), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+  CUdeviceptr memory = 0;
+  EXPECT_EQ(table.ipc_open_mem_handle(&memory, {}, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+            CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+}
+
 TEST_F(NodeSourceTest, MakesNothingUntilItIsUsed) {
   const LiveObjects before = live_objects(driver());
   const Context context{OptionArguments{}};

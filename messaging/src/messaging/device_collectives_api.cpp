@@ -34,7 +34,8 @@ std::unique_ptr<polypath_device_collectives> make_meeting(Communicator& communic
     throw NotSupported(fmt::format("kernels of {} ranks make no collectives: of {} at the most",
                                    communicator.size(), collectives_view::kMaxRanks));
   return std::make_unique<polypath_device_collectives>(
-      &communicator, communicator.alloc(kMeetingRoom + collectives_view::kGridBytes));
+      &communicator,
+      communicator.alloc(kMeetingRoom + collectives_view::kGridBytes, SymmetricUse::peers));
 }
 void end_meeting(polypath_device_collectives* handle) {
   const std::unique_ptr<polypath_device_collectives> owner(handle);

@@ -127,7 +127,8 @@ std::unique_ptr<MemoryPool> MemoryPool::shared(Communicator& communicator, const
   // After the pool the views of the queues.
   const std::uint64_t views = round_up(pool->layout_.bytes);
   const std::uint64_t of_side = sizeof(device::queue_view) * static_cast<std::uint64_t>(ranks);
-  pool->symmetric_ = communicator.alloc(views + round_up(2 * of_side) + kAlignment);
+  pool->symmetric_ =
+      communicator.alloc(views + round_up(2 * of_side) + kAlignment, SymmetricUse::peers);
   const SymmetricMemory& memory = pool->symmetric_;
   // Each rank aligns its own pool; the others' memory may be mapped to other addresses here.
   const std::uint64_t skipped = round_up(memory.local()) - memory.local();

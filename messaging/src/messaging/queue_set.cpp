@@ -197,7 +197,8 @@ void QueueSet::connect(const std::vector<std::pair<int, int>>& paths, std::uint6
           "the queues of rank 0 and rank {} are not the same: options, ranks or count differ",
           rank));
   if (shape_.is_line) probe_ll128(communicator_, paths, ProbeCall::together);
-  symmetric_ = communicator_.alloc((shape_.producer_bytes() + shape_.consumer_bytes()) * parts);
+  symmetric_ = communicator_.alloc((shape_.producer_bytes() + shape_.consumer_bytes()) * parts,
+                                   SymmetricUse::peers);
   place(symmetric_);
   Opened opened;
   opened.problem.catch_from([&] {

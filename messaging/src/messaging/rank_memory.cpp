@@ -25,7 +25,7 @@ PeerMemory::PeerMemory(Communicator& communicator, std::uint64_t bytes,
         !std::equal(wish.begin(), wish.end(), all.begin()))
       throw CommunicatorError(
           fmt::format("{}: the options or the windows of the ranks differ", what_));
-  symmetric_ = communicator.alloc(bytes);
+  symmetric_ = communicator.alloc(bytes, SymmetricUse::peers);
   const std::uint32_t first = communicator.register_waits(
       1, [name = what_](const wait_error&, std::uint32_t) { return "a message of " + name; });
   number_ = {new std::uint32_t(first), [&communicator](const std::uint32_t* number) {

@@ -192,6 +192,10 @@ const std::vector<Row>& table() {
        "GB/s of each link of an emulated NVLink mesh: copies between GPUs are carried by a kernel "
        "as fast as that (for studies on NVSwitch nodes)",
        parse_emulate_mesh},
+      {"peer_access", "POLYPATH_PEER_ACCESS", "1", "0 or 1",
+       "0: as if no GPU could address another one's memory, for measuring what runs on such "
+       "machines; the same on all ranks",
+       choice_into(&Options::peer_access, {{"1", true}, {"0", false}})},
       {"profile", "POLYPATH_PROFILE", "auto", "auto, off, or a file",
        "measured capacities and tuned choices of this node: the file in the cache folder, none, or "
        "this file",

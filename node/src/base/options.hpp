@@ -56,6 +56,7 @@ struct Options {
   std::uint64_t batch_copy_size =
       0;                         ///< bytes from which a copy of a batch is a transfer of its own
   double emulate_mesh_gbps = 0;  ///< GB/s of each emulated NVLink; 0: no emulation
+  bool peer_access = true;       ///< whether GPUs may address each other's memory
   std::string profile;           ///< "auto", "off", or a file
   std::string registry;          ///< "auto", "off", or a folder's absolute path
   int comm_time_limit_ms = 0;    ///< how long a rank waits for another

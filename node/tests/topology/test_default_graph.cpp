@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "link_of.hpp"
+#include "topology/peer_links.hpp"
 
 namespace polypath {
 namespace {
@@ -83,6 +84,17 @@ TEST(DefaultGraph, WithoutPeerAccessTheDriverBounces) {
   EXPECT_EQ(link_of(node, kGpu0, kGpu1).type, LinkType::bounce);
   EXPECT_EQ(ports_of(node, kGpu0, kGpu1), (Names{"pcie.gpu0", "pcie.gpu1"}));
   EXPECT_EQ(link_of(node, kGpu1, kGpu0).type, LinkType::nvswitch);
+}
+
+TEST(DefaultGraph, LeftOutPeerLinks_TakeBothHostLinks) {
+  const Node whole = make_default_graph(switched_gpus(2), {{0, 1}});
+  const Node node = without_peer_links(whole);
+  const Link& link = link_of(node, kGpu0, kGpu1);
+  EXPECT_EQ(link.type, LinkType::bounce);
+  EXPECT_EQ(link.gbps, link_of(whole, kGpu0, kHost0).gbps);
+  EXPECT_EQ(ports_of(node, kGpu0, kGpu1), (Names{"pcie.gpu0", "host.host0", "pcie.gpu1"}));
+  EXPECT_EQ(link_of(node, kGpu0, kHost0), link_of(whole, kGpu0, kHost0));
+  EXPECT_EQ(without_peer_links(node), node);
 }
 
 TEST(DefaultGraph, HostLinksShareTheGpusAndTheDomainsPort) {

@@ -74,10 +74,10 @@ def machine_findings(context: Context) -> list[Finding]:
         _driver(devices),
         _gpus(topology),
         _nvml(devices),
-        _peer_access(devices, len(topology["gpus"])),
+        _peer_access(context, devices, len(topology["gpus"])),
         _profile(context, devices, topology),
         *staging(devices),
-        _communicator(context, len(topology["gpus"])),
+        _communicator(context, devices, len(topology["gpus"])),
         registry(next(row for row in context.settings() if row["name"] == "registry")),
     ]
 
@@ -119,12 +119,22 @@ def _nvml(devices: dict[str, Any]) -> Finding:
     )
 
 
-def _peer_access(devices: dict[str, Any], count: int) -> Finding:
-    without = [
+def _is_peer_access_off(context: Context) -> bool:
+    return any(row["name"] == "peer_access" and row["value"] == "0" for row in context.settings())
+
+
+def _pairs_without(devices: dict[str, Any], count: int) -> list[str]:
+    return [
         f"gpu{gpu} to gpu{peer}"
         for gpu, peer in permutations(range(count), 2)
         if not has_peer_access(devices, gpu, peer)
     ]
+
+
+def _peer_access(context: Context, devices: dict[str, Any], count: int) -> Finding:
+    if _is_peer_access_off(context):
+        return Finding("peer access", State.note, "left out by the setting peer_access")
+    without = _pairs_without(devices, count)
     pairs = count * (count - 1)
     if not without:
         return Finding("peer access", State.well, f"all {pairs} pairs")
@@ -175,7 +185,7 @@ def staging(devices: dict[str, Any]) -> list[Finding]:
     ]
 
 
-def _communicator(context: Context, count: int) -> Finding:
+def _communicator(context: Context, devices: dict[str, Any], count: int) -> Finding:
     """Whether ranks on these GPUs can make a communicator, and have collectives: tried, with all
     ranks in this process."""
     what = "communicator"
@@ -196,7 +206,10 @@ def _communicator(context: Context, count: int) -> Finding:
     finally:
         for rank in ranks:
             rank.close()
-    return Finding(what, State.well, f"of {len(gpus)} ranks, with collectives")
+    text = f"of {len(gpus)} ranks, with collectives"
+    if _is_peer_access_off(context) or _pairs_without(devices, len(gpus)):
+        text += ", through host memory"
+    return Finding(what, State.well, text)
 
 
 def registry(setting: dict[str, Any]) -> Finding:

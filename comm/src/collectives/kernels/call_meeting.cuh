@@ -48,7 +48,7 @@ SIMT_DEVICE bool has_mark_of_peer(const CollectiveArgs& args) {
 }
 
 SIMT_DEVICE std::uint64_t* meetings_of(const CollectiveArgs& args) {
-  return reinterpret_cast<std::uint64_t*>(args.scratch[args.rank] + ScratchLayout::meetings());
+  return reinterpret_cast<std::uint64_t*>(args.counts + ScratchLayout::meetings());
 }
 
 /// All lanes of one warp of block 0: sends this rank's marks. Returns the number of the call.

@@ -9,7 +9,7 @@
 namespace polypath::cells {
 
 SIMT_DEVICE std::uint64_t* calls_of(const CollectiveArgs& args) {
-  return reinterpret_cast<std::uint64_t*>(args.scratch[args.rank] + ScratchLayout::calls());
+  return reinterpret_cast<std::uint64_t*>(args.counts + ScratchLayout::calls());
 }
 
 /// Thread 0 of each block, after all threads of the block have read the count.

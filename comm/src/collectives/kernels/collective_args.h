@@ -4,7 +4,8 @@
 // Scratch is symmetric memory: as many bytes on every rank, zeroed once, before the first call, and
 // not touched by anything but these kernels from then on. It holds, at offsets that are functions
 // of its shape alone:
-//   counts   of this rank's own: calls; tiles sent and taken, for each channel
+//   counts   of this rank's own: calls; tiles sent and taken, for each channel. Its kernels add to
+//            them by atomic operations; where scratch is host memory, they lie elsewhere
 //   flags    written by the peers: marks of calls, filled and credit of each channel's rings
 //   cells    two halves, used in turn, each with two sets of one region a sender; lines have the
 //            same in memory of their own
@@ -73,6 +74,8 @@ struct ScratchLayout {
   constexpr std::uint64_t counts(std::uint32_t channel) const {
     return marks(2) + std::uint64_t{channel} * kChannelWords * 8;
   }
+  /// The size of what is before: of memory for this rank's own counts alone.
+  constexpr std::uint64_t counts_bytes() const { return flags(0); }
   /// Tiles that the peers filled or took, kChannelWords words a channel.
   constexpr std::uint64_t flags(std::uint32_t channel) const {
     return counts(shape.channels + channel);
@@ -143,6 +146,8 @@ struct CollectiveArgs {
   const void* in;
   void* out;
   unsigned char* scratch[kMaxRanks];  ///< of every rank, as this GPU addresses it
+  unsigned char* counts;              ///< where this rank's own counts are, at their offsets in
+                                      ///< scratch: its scratch, or memory of this GPU
   unsigned char* lines[kMaxRanks];    ///< the same of the memory of lines, where there is any
   CallMark mark;                      ///< of the whole call, of which this kernel may do a part
   std::uint32_t calls;  ///< what the host calls the communicator's calls (WaitRegistry)

@@ -324,8 +324,7 @@ class Call {
 
  private:
   SIMT_DEVICE std::uint64_t* calls() const {
-    return reinterpret_cast<std::uint64_t*>(args_.scratch[args_.rank] +
-                                            ScratchLayout::line_calls());
+    return reinterpret_cast<std::uint64_t*>(args_.counts + ScratchLayout::line_calls());
   }
   SIMT_DEVICE void count_own_share() const {
     if (simt::thread_index() != 0) return;

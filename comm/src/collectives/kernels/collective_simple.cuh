@@ -104,7 +104,8 @@ class RingEnd {
         channel_(channel),
         layout_{args.shape},
         side_(ring_side_of(part.pieces, part.roles, args.rank, args.lag, simt::lane_index())),
-        count_address_(words(args.rank, layout_.counts(channel)) + simt::lane_index()) {
+        count_address_(reinterpret_cast<std::uint64_t*>(args.counts + layout_.counts(channel)) +
+                       simt::lane_index()) {
     if (has_mutant(Fault::peer_part_pushed) && side_.kind == kPushes1) side_.piece = side_.peer;
     if (side_.uses_ring && !has_mutant(Fault::counts_not_kept)) told_ = simt::load(count_address_);
     prepared_ = told_;

@@ -160,6 +160,8 @@ const char* validate_args(KernelFamily family, const CollectiveArgs& args, std::
   for (std::uint32_t rank = 0; rank < shape.ranks; ++rank)
     if (args.scratch[rank] == nullptr || !is_aligned(args.scratch[rank], kScratchGranule))
       return "the scratch of a rank is missing, or not aligned to 128 bytes";
+  if (args.counts == nullptr || !is_aligned(args.counts, kScratchGranule))
+    return "the rank's counts are missing, or not aligned to 128 bytes";
   if (args.wait_ctx.abort_flag == nullptr) return "there is no abort word";
   if (args.wait_ctx.status == nullptr || args.wait_ctx.reports == nullptr)
     return "there is no status record, or no count of reports";

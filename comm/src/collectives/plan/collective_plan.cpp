@@ -56,7 +56,10 @@ class PlanMaker {
     by_links_ = find_islands(node, request.gpus, /*by_socket=*/false);
     plan_.islands = by_links_.size() > 1 ? by_links_ : find_islands(node, request.gpus, true);
     if (options.explain || is_evaluated(Algorithm::ring)) plan_.ring = best_ring(node, request);
-    if (request.ranks() > 1) no_kernels_ = why_no_kernels(node, request);
+    if (request.ranks() > 1) {
+      no_kernels_ = why_no_kernels(node, request);
+      no_peers_ = why_no_peer_access(node, request);
+    }
     if (no_kernels_.empty() && !options.kernels) no_kernels_ = "the settings allow copies alone";
   }
 
@@ -193,7 +196,7 @@ class PlanMaker {
   }
 
   Evaluation weigh_rotation() const {
-    Evaluation weighed{Algorithm::pairwise, 0, {}, {}, 0, 1, why_no_kernels(node_, request_)};
+    Evaluation weighed{Algorithm::pairwise, 0, {}, {}, 0, 1, no_peers_};
     if (!weighed.reason.empty()) return weighed;
     if (no_kernels_.empty()) weighed.reason = "as flat, but every chunk costs copies and events";
     by_schedule(weighed, [&](std::uint64_t chunk) {
@@ -204,7 +207,7 @@ class PlanMaker {
 
   Evaluation weigh_host_trees() {
     Evaluation weighed{Algorithm::host_trees, 0, {}, {}, 0, 1, ""};
-    if (no_kernels_.empty())
+    if (no_kernels_.empty() && no_peers_.empty())
       weighed.reason = "links between GPUs carry more" + what_hosts_could_add();
     by_schedule(weighed, [&](std::uint64_t chunk) {
       return flat_schedule(node_, request_, chunk, /*by_host=*/true);
@@ -224,6 +227,8 @@ class PlanMaker {
       weighed.reason = "for allreduce only" + what_hosts_could_add();
     else if (!no_kernels_.empty())
       weighed.reason = no_kernels_;
+    else if (!no_peers_.empty())
+      weighed.reason = "kernels go through host memory as well";
     else if (options_.host_bytes == 0)
       weighed.reason = "the ranks share no host memory";
     else
@@ -258,7 +263,7 @@ class PlanMaker {
     } else if (plan_.islands.size() < 2) {
       weighed.reason = "one island: all links between these GPUs are alike";
     } else {
-      weighed.reason = why_no_kernels(node_, request_);
+      weighed.reason = no_peers_;
     }
     if (weighed.reason.empty() && request_.needs_tree() && !are_halves_of_tree(plan_.islands))
       weighed.reason = "its islands are not the two halves of the tree in which sums are asked for";
@@ -286,8 +291,8 @@ class PlanMaker {
   }
 
   void weigh_published() {
-    const bool can_run = request_.op == CollectiveOp::allreduce && plan_.islands.size() > 1 &&
-                         why_no_kernels(node_, request_).empty();
+    const bool can_run =
+        request_.op == CollectiveOp::allreduce && plan_.islands.size() > 1 && no_peers_.empty();
     if (!can_run) return;
     const auto schedule = hierarchical_schedule(node_, request_, plan_.islands, /*lanes=*/1,
                                                 request_.bytes() / kPublishedChunks);
@@ -399,6 +404,8 @@ class PlanMaker {
     plan_.predicted_us = best->us;
     plan_.bus_gbps = bus_gbps(best->us);
     plan_.reason = options_.algorithm ? "asked for" : "predicted to end first";
+    if (!no_peers_.empty())
+      plan_.reason += fmt::format("; through host memory, since {}", no_peers_);
     plan_.candidates.push_back(candidate(*best));
     plan_.candidates.back().reason.clear();
     if (options_.explain) explain_others(all, *best);
@@ -488,6 +495,7 @@ class PlanMaker {
   bool for_table_ = false;
   std::vector<std::vector<int>> by_links_;
   std::string no_kernels_;
+  std::string no_peers_;  // the first GPUs that do not reach each other's memory
   CollectiveBounds bounds_;
 };
 

@@ -50,11 +50,25 @@ constexpr std::uint64_t kMaxSlot = 32 * kKiB;
 /// 5.0).
 constexpr double kTurnUs = 5;
 
+/// What a stage takes next to its bytes where ranks meet in host memory: stores and polls cross
+/// PCI Express (4 x H200, a prototype: by cells 16 us up to 32 KiB).
+constexpr double kHostHopUs = 12;
+/// What a stage of channels takes more: a fence, and turns (4 x H200, a prototype in two stages:
+/// 216 us for 2 MiB, 970 us for 16 MiB).
+constexpr double kHostTurnUs = 38;
+
+MemoryId near_host(const Node& node, MemoryId gpu) {
+  return MemoryId::host(node.gpus[static_cast<std::size_t>(gpu.index)].numa);
+}
+
 /// How many bytes each rank sends to each other one, in one stage.
 class Traffic {
  public:
   Traffic(const Node& node, const CollectiveRequest& request)
-      : node_(node), request_(request), links_(node.links.size(), 0) {
+      : node_(node),
+        request_(request),
+        by_host_(!why_no_peer_access(node, request).empty()),
+        links_(node.links.size(), 0) {
     const auto ranks = request.gpus.size();
     out_.assign(ranks, 0);
     in_.assign(ranks, 0);
@@ -64,7 +78,16 @@ class Traffic {
     const auto gpu = [&](int rank) {
       return MemoryId::gpu(request_.gpus[static_cast<std::size_t>(rank)]);
     };
-    links_[static_cast<std::size_t>(node_.find_link(gpu(from), gpu(to)).value())] += bytes;
+    const auto add = [&](MemoryId begin, MemoryId end) {
+      links_[static_cast<std::size_t>(node_.find_link(begin, end).value())] += bytes;
+    };
+    if (by_host_) {
+      const MemoryId host = near_host(node_, gpu(to));
+      add(gpu(from), host);
+      add(host, gpu(to));
+    } else {
+      add(gpu(from), gpu(to));
+    }
     out_[static_cast<std::size_t>(from)] += bytes;
     in_[static_cast<std::size_t>(to)] += bytes;
   }
@@ -96,6 +119,7 @@ class Traffic {
  private:
   const Node& node_;
   const CollectiveRequest& request_;
+  bool by_host_;
   LinkBytes links_;
   std::vector<double> out_;
   std::vector<double> in_;
@@ -256,11 +280,23 @@ std::string why_no_lines(const Node& node, const CollectiveRequest& request) {
   return {};
 }
 
-std::string why_no_kernels(const Node& node, const CollectiveRequest& request) {
+std::string why_no_peer_access(const Node& node, const CollectiveRequest& request) {
   for (const int from : request.gpus)
     for (const int to : request.gpus)
       if (from != to && peer_gbps(node, from, to) == 0)
         return fmt::format("gpu{} does not reach gpu{}'s memory", from, to);
+  return {};
+}
+
+std::string why_no_kernels(const Node& node, const CollectiveRequest& request) {
+  std::string reason = why_no_peer_access(node, request);
+  if (reason.empty()) return reason;
+  for (const int from : request.gpus)
+    for (const int to : request.gpus) {
+      const MemoryId host = near_host(node, MemoryId::gpu(to));
+      if (!node.find_link(MemoryId::gpu(from), host) || !node.find_link(host, MemoryId::gpu(to)))
+        return fmt::format("{}, and {} is no way between them", reason, to_string(host));
+    }
   return {};
 }
 
@@ -310,15 +346,20 @@ KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algor
                        const KernelPlan& requested, int max_blocks) {
   KernelPlan kernel{at_most(requested.blocks, max_blocks), 0,
                     request.by_parts() ? 1 : requested.stages};
+  const bool by_host = !why_no_peer_access(node, request).empty();
+  if (by_host) kernel.blocks = std::min(kernel.blocks, kMaxHostBlocks);
   if (algorithm == Algorithm::cells)
-    return cost_of(node, request, kernel, node.costs.flag_us, kCellBytesAByte);
+    return cost_of(node, request, kernel, by_host ? kHostHopUs : node.costs.flag_us,
+                   kCellBytesAByte);
   if (algorithm == Algorithm::lines)
     return cost_of(node, request, kernel, node.costs.flag_us + kLineTurnUs, kLineBytesAByte);
   const std::uint64_t tile = request.bytes() / static_cast<std::uint64_t>(request.ranks()) /
                              static_cast<std::uint64_t>(kernel.blocks);
   kernel.slot_bytes =
       std::clamp(std::bit_ceil(std::max<std::uint64_t>(tile, 1)), kMinSlot, kMaxSlot);
-  return cost_of(node, request, kernel, node.costs.fence_us + node.costs.flag_us + kTurnUs, 1);
+  return cost_of(
+      node, request, kernel,
+      by_host ? kHostHopUs + kHostTurnUs : node.costs.fence_us + node.costs.flag_us + kTurnUs, 1);
 }
 
 KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {

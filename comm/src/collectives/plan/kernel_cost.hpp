@@ -8,6 +8,9 @@
 // One stage: each rank gets all from where it is; two: slices to their owners, and from them. The
 // operations by parts have one; of the others the better number is taken.
 //
+// Without peer access ranks store into host memory next to the GPU that takes: each byte goes down
+// the sender's link and up the receiver's, and a flag is polled over PCI Express.
+//
 // The wire is the link or port that takes longest for what it carries, of an NVSwitch with the part
 // of its rate that stores reach; no faster than the blocks of a GPU store. Fitted to a prototype on
 // 4 x H200 (docs/collectives-planning.md).
@@ -31,9 +34,14 @@ Drain drain(const Node& node, const LinkBytes& bytes, double switch_share);
 /// The time of each link, then of each port.
 std::vector<double> drains_us(const Node& node, const LinkBytes& bytes, double switch_share);
 
-/// Why kernels cannot run: the first pair of ranks whose GPUs do not reach each other's memory.
-/// Empty when they can.
+/// The first pair of ranks whose GPUs do not reach each other's memory. Empty: all do.
+std::string why_no_peer_access(const Node& node, const CollectiveRequest& request);
+/// Why kernels cannot run: a pair of GPUs without peer access, one of which has no link to the
+/// host memory where kernels would meet. Empty when they can.
 std::string why_no_kernels(const Node& node, const CollectiveRequest& request);
+/// The most blocks of a kernel whose ranks meet in host memory: they fill a PCIe link, and each
+/// takes pinned memory.
+inline constexpr int kMaxHostBlocks = 32;
 
 /// The longest piece (kernels/rank_roles.h) that the memory of lines holds, bytes: a slice of the
 /// largest message that goes by lines.
@@ -51,7 +59,7 @@ struct KernelCost {
   KernelPlan kernel;
   std::vector<CollectiveStage> stages;
 };
-/// `max_blocks` 0: as many as are best. There must be links between all ranks.
+/// `max_blocks` 0: as many as are best. why_no_kernels() must be empty.
 KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
 /// why_no_lines() must be empty.
 KernelCost lines_cost(const Node& node, const CollectiveRequest& request, int max_blocks);

@@ -49,7 +49,8 @@ NormPlan plan_norm(const Node& node, const CollectiveRequest& request, std::uint
       limits.max_blocks > 0 ? std::min<std::uint64_t>(kMaxBlocks, limits.max_blocks) : kMaxBlocks;
   plan.blocks = static_cast<int>(std::clamp<std::uint64_t>(
       std::max(rows, (request.bytes() + kBytesABlock - 1) / kBytesABlock), 1, most));
-  if (rows == 0 || rows > limits.max_rows || !why_no_kernels(node, request).empty()) return plan;
+  if (rows == 0 || rows > limits.max_rows || !why_no_peer_access(node, request).empty())
+    return plan;
   const int team = std::clamp(plan.blocks / static_cast<int>(rows), 1, kMaxTeam);
   const double alone_us = rows_us(request, rows, plan.blocks, 1);
   const double shared_us = rows_us(request, rows, plan.blocks, team);

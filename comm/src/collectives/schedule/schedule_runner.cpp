@@ -15,13 +15,26 @@ namespace {
 
 std::uint64_t offset_of(std::uint64_t word) { return word * sizeof(std::uint64_t); }
 
+/// Whether no rank touches another one's GPU memory.
+bool keeps_to_own_scratch(const CollectiveSchedule& schedule) {
+  const auto is_own = [](const Step& step, const Place& place) {
+    return place.buffer == BufferKind::host || place.owner == step.rank;
+  };
+  return std::ranges::all_of(schedule.steps, [&](const Step& step) {
+    return is_own(step, step.to) &&
+           std::ranges::all_of(schedule.reads(step),
+                               [&](const Place& place) { return is_own(step, place); });
+  });
+}
+
 }  // namespace
 
 ScheduleRunner::ScheduleRunner(Communicator& communicator, const KernelModules& modules,
                                std::uint64_t scratch_bytes, std::uint64_t host_bytes)
     : comm_(communicator),
       modules_(modules),
-      scratch_(comm_.alloc(scratch_bytes, SymmetricUse::direct)),
+      scratch_(comm_.alloc(scratch_bytes,
+                           comm_.has_peer_access() ? SymmetricUse::direct : SymmetricUse::local)),
       words_(comm_.alloc(offset_of(all_word_count(comm_.size())), SymmetricUse::direct)),
       fork_(comm_.driver(), comm_.context(), CU_EVENT_DISABLE_TIMING) {
   if (host_bytes == 0) return;
@@ -35,7 +48,8 @@ ScheduleRunner::ScheduleRunner(Communicator& communicator, const KernelModules& 
 
 bool ScheduleRunner::can_run(const CollectiveSchedule& schedule) const {
   return schedule.host_bytes <= host_bytes() && schedule.scratch_bytes <= scratch_.bytes() &&
-         streams_of(schedule) <= kMaxStreams;
+         streams_of(schedule) <= kMaxStreams &&
+         (comm_.has_peer_access() || keeps_to_own_scratch(schedule));
 }
 
 CUdeviceptr ScheduleRunner::address_of(const Place& place, const Call& call) const {

@@ -340,6 +340,22 @@ TEST(CollectivePlans, WithoutLines_PlansAreOfCellsAndFlat) {
   }
 }
 
+/// Small messages by kernels that meet in host memory, large ones by copies through it.
+TEST(CollectivePlans, WithoutPeerAccess_AllGoesByHostMemory) {
+  for (const std::uint64_t bytes : {4 * kKiB, 32 * kKiB, 256 * kKiB, 16 * kMiB, 128 * kMiB}) {
+    SCOPED_TRACE(std::to_string(bytes) + " bytes");
+    const CollectivePlan plan = allreduce_of("pcie-4gpu", bytes, 4, {});
+    EXPECT_EQ(plan.algorithm, bytes < kMiB ? Algorithm::cells : Algorithm::host_trees);
+    EXPECT_THAT(plan.reason, HasSubstr("through host memory, since gpu0 does not reach gpu1"));
+    EXPECT_GT(us_of(plan, Algorithm::flat), 0);
+    for (const CollectiveStage& stage : plan.stages)
+      for (const std::string& link : stage.links) EXPECT_THAT(link, HasSubstr("host0"));
+    if (plan.kernel) {
+      EXPECT_LE(plan.kernel->blocks, kMaxHostBlocks);
+    }
+  }
+}
+
 TEST(CollectivePlans, ImpossibleAlgorithm_GivesReason) {
   const auto why = [](const char* node, Algorithm algorithm, CollectiveOp op,
                       std::uint64_t bytes = 2 * kMiB) -> std::string {
@@ -352,8 +368,10 @@ TEST(CollectivePlans, ImpossibleAlgorithm_GivesReason) {
     }
     return "";
   };
-  EXPECT_THAT(why("pcie-4gpu", Algorithm::flat, CollectiveOp::allreduce),
+  EXPECT_THAT(why("pcie-4gpu", Algorithm::pairwise, CollectiveOp::allreduce),
               HasSubstr("gpu0 does not reach gpu1's memory"));
+  EXPECT_THAT(why("pcie-4gpu", Algorithm::mixed, CollectiveOp::allreduce),
+              HasSubstr("kernels go through host memory as well"));
   EXPECT_THAT(why("narval", Algorithm::hierarchical, CollectiveOp::allreduce),
               HasSubstr("one island"));
   EXPECT_THAT(why("mist", Algorithm::hierarchical, CollectiveOp::broadcast),
