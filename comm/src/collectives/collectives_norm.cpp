@@ -88,6 +88,7 @@ void Collectives::launch_norm_fused(const NormCall& call, const NormPlan& plan, 
   args.call.shape = of_rank.shape;
   args.call.calls = of_rank.calls;
   std::ranges::copy(of_rank.scratch, args.call.scratch);
+  args.call.counts = of_rank.counts;
   args.team = std::min(static_cast<std::uint32_t>(plan.team), blocks);
   args.call.mark = mark_of(call, hash_with(hash_with(blocks, args.team), skipped_));
   args.call.wait_ctx = comm_.wait_ctx();
