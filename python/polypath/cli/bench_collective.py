@@ -99,7 +99,11 @@ def _command(op: str, about: str) -> Callable[..., None]:
             gpus = len(topology["gpus"])
             if ranks is not None and ranks > gpus:
                 raise InvalidArgument(f"--ranks {ranks}: there are {gpus} GPUs")
-            default = ("ring" if op == "allreduce" else "none") if simulated else "nccl"
+            # The ring's copies need peer access.
+            has_ring = op == "allreduce" and all(
+                link["type"] != "bounce" for link in topology["links"]
+            )
+            default = ("ring" if has_ring else "none") if simulated else "nccl"
             name = against or default
             request = CollectiveBench(
                 op,
