@@ -111,7 +111,11 @@ def _command(op: str, about: str) -> Callable[..., None]:
                 raise InvalidArgument(f"--ranks {ranks}: there are {gpus} GPUs")
             if communicators > 1 and against is not None:
                 raise InvalidArgument("--communicators measures against the first, not --against")
-            default = ("ring" if op == "allreduce" else "none") if simulated else "nccl"
+            # The ring's copies need peer access.
+            has_ring = op == "allreduce" and all(
+                link["type"] != "bounce" for link in topology["links"]
+            )
+            default = ("ring" if has_ring else "none") if simulated else "nccl"
             name = against or default
             request = CollectiveBench(
                 op,
