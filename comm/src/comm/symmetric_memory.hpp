@@ -40,6 +40,12 @@ class SymmetricMemory {
     return addresses_.at(static_cast<std::size_t>(rank));
   }
   [[nodiscard]] CUdeviceptr local() const { return address(rank_); }
+  /// By which another context of this process opens the memory of a rank of another process; null
+  /// for a rank of this one.
+  [[nodiscard]] const CUipcMemHandle* handle(int rank) const {
+    const auto known = handles_.find(rank);
+    return known == handles_.end() ? nullptr : &known->second;
+  }
   /// The number among all that its communicator has allocated: the same on all ranks, and unique.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   explicit operator bool() const noexcept { return !addresses_.empty(); }
@@ -51,6 +57,7 @@ class SymmetricMemory {
   std::uint64_t bytes_ = 0;
   int rank_ = 0;
   std::vector<CUdeviceptr> addresses_;  // by rank
+  std::map<int, CUipcMemHandle> handles_;
 };
 
 /// All of one rank. Thread-compatible.
