@@ -268,6 +268,7 @@ nlohmann::json CollectiveBench::run(const CollectiveBenchRequest& request) {
   const CollectivePlan& plan = collectives_.plan(call, request.choice);
   const bool any_order = has_any_order(plan);
   verify("polypath", ours, buffers, shape, any_order);
+  collectives_.wait_relays();
   if (compares) verify(name.c_str(), baseline_way, buffers, shape, true);
   std::vector<double> us, cpu_us, baseline_us, baseline_cpu_us;
   for (int i = -request.warmup; i < request.iterations; ++i) {

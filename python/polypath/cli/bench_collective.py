@@ -54,6 +54,7 @@ def _command(op: str, about: str) -> Callable[..., None]:
             int | None,
             options.count_option("--ranks", "On the first N GPUs; default all.", 1, 8),
         ] = None,
+        gpus: options.Gpus = None,
         type: options.ElementType = "float32",
         op_: options.Operator = None,
         against: Annotated[
@@ -96,15 +97,18 @@ def _command(op: str, about: str) -> Callable[..., None]:
         with Context(node=node) as context:
             topology = context.topology()
             simulated = topology["simulated"]
-            gpus = len(topology["gpus"])
-            if ranks is not None and ranks > gpus:
-                raise InvalidArgument(f"--ranks {ranks}: there are {gpus} GPUs")
+            count = len(topology["gpus"])
+            options.ranks_of(ranks, gpus)
+            if ranks is not None and ranks > count:
+                raise InvalidArgument(f"--ranks {ranks}: there are {count} GPUs")
+            if gpus is not None and max(gpus) >= count:
+                raise InvalidArgument(f"--gpus: there are {count} GPUs")
             default = ("ring" if op == "allreduce" else "none") if simulated else "nccl"
             name = against or default
             request = CollectiveBench(
                 op,
                 sizes or parse_sizes("64K:16M" if simulated else "8K:1G"),
-                ranks or gpus,
+                len(gpus) if gpus else ranks or count,
                 type=type,
                 operation=operation,
                 iterations=iterations or (1 if simulated else 20),
@@ -112,6 +116,7 @@ def _command(op: str, about: str) -> Callable[..., None]:
                 nccl=None if name in ("none", *MEASURED) else "" if name == "nccl" else name,
                 baseline=name if name in MEASURED else None,
                 algorithm=algorithm,
+                gpus=gpus,
             )
             reports: Generator[dict[str, Any], None, None] = (
                 rows_on_threads(context, request)
