@@ -24,19 +24,39 @@ from .errors import NotSupported, PolypathError
 from .interrupts import interrupt_later
 from .rank_launcher import lines_of_launched
 
-ALGORITHMS = ("cells", "lines", "flat", "pairwise", "host-trees", "mixed", "hierarchical", "ring")
+ALGORITHMS = (
+    "cells",
+    "lines",
+    "flat",
+    "pairwise",
+    "relayed",
+    "host-trees",
+    "mixed",
+    "hierarchical",
+    "ring",
+)
 """By which names plans, rows and options call them."""
 
 MEASURED = {
     "kernels": "kernels",
     **{
         name: name
-        for name in ("lines", "pairwise", "hierarchical", "published", "ring", "host-trees")
+        for name in (
+            "lines",
+            "pairwise",
+            "relayed",
+            "alone",
+            "hierarchical",
+            "published",
+            "ring",
+            "host-trees",
+        )
     },
     "mixed": "host",
 }
 """What a benchmark can ask for, with its name in lab.h: algorithms; ``kernels``, cells, lines or
-flat, as the size has it; ``published``, hierarchical with one leader an island and eight chunks."""
+flat, as the size has it; ``published``, hierarchical with one leader an island and eight chunks;
+``alone``, as planned without the GPUs that are no ranks."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +79,8 @@ class CollectiveBench:
     """What is measured: one of `MEASURED`; None: what the plan chooses."""
     communicators: int = 1
     """How many each process has. Of several the last one is measured, against the first."""
+    gpus: Sequence[int] | None = None
+    """The GPU of each rank; None: the first ones."""
 
 
 def _choice(name: str | None) -> bytes | None:
@@ -144,12 +166,14 @@ def _measuring(comm: Communicator, request: CollectiveBench) -> _Rank | _Communi
 _A_DAY_MS = 24 * 3600 * 1000
 
 
-def ranks_on_threads(context: Context, count: int) -> list[Communicator]:
+def ranks_on_threads(
+    context: Context, count: int, gpus: Sequence[int] | None = None
+) -> list[Communicator]:
     """Ranks that are threads of this process, on its first GPUs. In virtual time they wait a day
     for each other, which only `on_all` cuts short: a limit in seconds of a busy machine says
     nothing about the node."""
     limit = _A_DAY_MS if context.topology()["virtual_time"] else 0
-    return Communicator.all(context, range(count), limit)
+    return Communicator.all(context, gpus or range(count), limit)
 
 
 def rows_on_threads(
@@ -157,7 +181,7 @@ def rows_on_threads(
 ) -> Generator[dict[str, Any], None, None]:
     """The rows, by ranks that are threads of this process; to be closed before the context. Raises
     what a rank raises."""
-    ranks = ranks_on_threads(context, request.ranks)
+    ranks = ranks_on_threads(context, request.ranks, request.gpus)
     try:
         measuring = on_all(ranks, lambda comm: _measuring(comm, request))
         try:
@@ -189,7 +213,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process says when to stop
     request = CollectiveBench(**json.loads(sys.argv[1]))
     try:
-        with Context() as context, Communicator.from_environment(context) as comm:
+        gpu = None if request.gpus is None else request.gpus[int(os.environ["RANK"])]
+        with Context() as context, Communicator.from_environment(context, gpu) as comm:
             measuring = _measuring(comm, request)
             try:
                 for size in request.sizes:

@@ -298,14 +298,15 @@ class Context(WarnsUnlessClosed):
 
             {"op", "type", "operator", "bytes", "count", "gpus", "root", "nodes", "network_gbps",
              "algorithm", "reason", "islands", "lanes", "ring", "order", "rank_order",
-             "sum_order", "kernel": {"blocks", "slot_bytes", "stages"}, "host_bytes", "chunks",
-             "chunk_bytes",
+             "sum_order", "kernel": {"blocks", "slot_bytes", "stages"}, "host_bytes",
+             "relays": [{"gpu", "gbps", "share"}], "chunks", "chunk_bytes",
              "stages": [{"stage", "moves", "links", "busiest_gbps", "us"}],
              "predicted_us", "bus_gbps", "limit_bus_gbps", "link_limit_bus_gbps", "unproven",
              "candidates": [{"algorithm", "us", "bus_gbps", "limit_bus_gbps", "reason"}],
              "times_ring": {algorithm: times}, "published_us"}
 
         ``host_bytes``: of a mixed plan, what goes through host memory next to the kernel.
+        ``relays``: of a relayed plan, the idle GPUs that carry a part of the message each.
         ``order``: in which ranks are summed; ``rank_order``: whether that is the sequential sum.
         ``limit_bus_gbps``: what all trees over links and host memory carry at best,
         ``link_limit_bus_gbps``: those over links between GPUs. ``times_ring``, and ``published_us``

@@ -7,9 +7,10 @@ namespace polypath {
 namespace {
 
 constexpr std::array kChoices{
-    AlgorithmOverride::planned,  AlgorithmOverride::kernels,      AlgorithmOverride::lines,
-    AlgorithmOverride::pairwise, AlgorithmOverride::hierarchical, AlgorithmOverride::published,
-    AlgorithmOverride::ring,     AlgorithmOverride::host,         AlgorithmOverride::host_trees};
+    AlgorithmOverride::planned,      AlgorithmOverride::kernels,   AlgorithmOverride::lines,
+    AlgorithmOverride::pairwise,     AlgorithmOverride::relayed,   AlgorithmOverride::alone,
+    AlgorithmOverride::hierarchical, AlgorithmOverride::published, AlgorithmOverride::ring,
+    AlgorithmOverride::host,         AlgorithmOverride::host_trees};
 
 }  // namespace
 
@@ -19,6 +20,8 @@ std::string_view to_string(AlgorithmOverride choice) noexcept {
     case AlgorithmOverride::kernels: return "kernels";
     case AlgorithmOverride::lines: return "lines";
     case AlgorithmOverride::pairwise: return "pairwise";
+    case AlgorithmOverride::relayed: return "relayed";
+    case AlgorithmOverride::alone: return "alone";
     case AlgorithmOverride::hierarchical: return "hierarchical";
     case AlgorithmOverride::published: return "published";
     case AlgorithmOverride::ring: return "ring";

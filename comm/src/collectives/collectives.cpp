@@ -17,12 +17,14 @@
 #include "collectives/call_arguments.hpp"
 #include "collectives/call_match.hpp"
 #include "collectives/plan/kernel_cost.hpp"
+#include "collectives/plan/schedules.hpp"
 #include "collectives/plan/tuned_plan.hpp"
 #include "comm/ll128_probe.hpp"
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
 #include "driver/library.hpp"
 #include "driver/resources.hpp"
+#include "exec/devices.hpp"
 
 namespace polypath {
 namespace {
@@ -158,6 +160,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   basis_ = share_plan_inputs(comm_, options_.tuned);
   options_.tuned = {};
   if (comm_.size() == 1) return;
+  agree_on_relays();
   scratch_ = comm_.alloc(polypath::scratch_bytes(shape_), SymmetricUse::direct);
   if (!comm_.has_peer_access())
     counts_memory_ = comm_.alloc(ScratchLayout{shape_}.counts_bytes(), SymmetricUse::local);
@@ -197,6 +200,7 @@ const Collectives::Launch& Collectives::launch_of(const CollectiveCall& call,
                     choice,     block_limit_, has_host};
   if (const auto* const known = launches_.find(shape)) return *known;
   Launch launch = make_launch(call, choice, /*explain=*/false, has_host);
+  if (launch.plan.algorithm == Algorithm::relayed) prepare_relays(choice);
   ++counts_.plans;
   const std::size_t steps = launch.schedule ? launch.schedule->steps.size() : 0;
   launches_.put(shape, std::move(launch), 1 + steps / kStepsOfAWeight);
@@ -212,6 +216,7 @@ CollectiveRequest Collectives::request_of(const CollectiveCall& call) const {
   request.count = call.count;
   request.root = has_root(call.op) ? call.root : 0;
   request.gpus = basis_.gpus;
+  request.relays = relays_;
   return request;
 }
 
@@ -245,11 +250,13 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
   options.table = copy_costs_.get();
   switch (choice) {
     case AlgorithmOverride::planned:
+    case AlgorithmOverride::alone:
     case AlgorithmOverride::tried: break;
     case AlgorithmOverride::kernels: options.copies = false; break;
     case AlgorithmOverride::uneven: options.copies = options.lines = false; break;
     case AlgorithmOverride::lines: options.algorithm = Algorithm::lines; break;
     case AlgorithmOverride::pairwise: options.algorithm = Algorithm::pairwise; break;
+    case AlgorithmOverride::relayed: options.algorithm = Algorithm::relayed; break;
     case AlgorithmOverride::published:
       options.lanes = 1;
       options.chunk_bytes =
@@ -299,6 +306,50 @@ void Collectives::prepare_lines() {
   }
 }
 
+void Collectives::agree_on_relays() {
+  const std::vector<int> idle = idle_gpus(basis_.node, basis_.gpus);
+  CollectiveRequest request = request_of({});
+  request.relays = idle;
+  const std::vector<int> candidates = usable_relays(basis_.node, request);
+  if (candidates.empty()) return;
+  // By PCI address, since processes may number GPUs differently, or not see some.
+  std::vector<std::int32_t> local(candidates.size(), -1);
+  for (std::size_t i = 0; i < candidates.size() && options_.relays.devices != nullptr; ++i) {
+    const Gpu& candidate = basis_.node.gpus[static_cast<std::size_t>(candidates[i])];
+    const auto& own = comm_.node().gpus;
+    const auto own_gpu = std::ranges::find_if(own, [&](const Gpu& gpu) {
+      return candidate.pci.empty() ? &gpu - own.data() == candidates[i] : gpu.pci == candidate.pci;
+    });
+    if (own_gpu == own.end()) continue;
+    const auto number = static_cast<int>(own_gpu - own.begin());
+    try {
+      if (options_.relays.devices->may_stage(number, kRelayBytes) == StagingReason::allowed)
+        local[i] = number;
+    } catch (const Error& error) {
+      log_info("gpu{} is no relay of collectives: {}", number, error.what());
+    }
+  }
+  std::vector<std::int32_t> all(local.size() * static_cast<std::size_t>(comm_.size()));
+  comm_.exchange(std::as_bytes(std::span(local)), std::as_writable_bytes(std::span(all)));
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    bool is_for_all = true;
+    for (std::size_t at = i; at < all.size(); at += local.size())
+      is_for_all = is_for_all && all[at] >= 0;
+    if (!is_for_all) continue;
+    relays_.push_back(candidates[i]);
+    own_relays_.push_back(local[i]);
+  }
+}
+
+void Collectives::prepare_relays(AlgorithmOverride choice) {
+  runner_->relays()->prepare();
+  if (choice == AlgorithmOverride::relayed) wait_relays();
+}
+
+void Collectives::wait_relays() {
+  if (runner_ && runner_->relays() != nullptr) runner_->relays()->wait();
+}
+
 void Collectives::prepare_copies() {
   copy_costs_ = CopyCostTable::shared(basis_.node, basis_.gpus);
   std::uint64_t scratch = options_.copies ? kAnyCopyScratch : 0;
@@ -315,18 +366,23 @@ void Collectives::prepare_copies() {
     const Algorithm algorithm = make_plan(request, options, AlgorithmOverride::planned).algorithm;
     if (runs_by_kernels(algorithm)) continue;
     const bool is_part = algorithm == Algorithm::mixed;
-    scratch = std::max(scratch, is_part ? kMixedScratch : kCopyScratch);
+    scratch =
+        std::max(scratch, is_part                           ? kMixedScratch
+                          : algorithm == Algorithm::relayed ? kRelayedScratchTimes * kCopyScratch
+                                                            : kCopyScratch);
     if (uses_host(algorithm)) host = std::max(host, is_part ? kMixedHost : kCopyHost);
   }
   if (scratch == 0) return;
   runner_ = std::make_unique<ScheduleRunner>(comm_, *modules_, scratch, host);
-  copy_costs_->fill_allreduce(options_of({}, AlgorithmOverride::planned), options_.order);
+  if (!relays_.empty()) runner_->take_relays(options_.relays, own_relays_, kRelayBytes);
+  copy_costs_->fill_allreduce(options_of({}, AlgorithmOverride::planned), options_.order, relays_);
 }
 
 Collectives::Launch Collectives::make_launch(const CollectiveCall& call, AlgorithmOverride choice,
                                              bool explain, bool has_host) const {
-  const CollectiveRequest request = request_of(call);
-  const bool is_free = choice == AlgorithmOverride::planned ||
+  CollectiveRequest request = request_of(call);
+  if (choice == AlgorithmOverride::alone) request.relays.clear();
+  const bool is_free = choice == AlgorithmOverride::planned || choice == AlgorithmOverride::alone ||
                        choice == AlgorithmOverride::kernels ||
                        choice == AlgorithmOverride::uneven || choice == AlgorithmOverride::tried;
   const bool needs_copies = !is_free && choice != AlgorithmOverride::lines;
@@ -349,6 +405,12 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
       launch.how = hash_with(static_cast<std::uint32_t>(launch.plan.algorithm),
                              schedule.steps.size() << 32 | launch.plan.host_count);
       launch.schedule = std::move(schedule);
+      if (launch.plan.algorithm == Algorithm::relayed) {
+        CollectiveRequest without = request;
+        without.relays.clear();
+        launch.without_us =
+            make_plan(without, options_of(without, AlgorithmOverride::alone), choice).predicted_us;
+      }
       if (launch.plan.algorithm == Algorithm::mixed) {
         CollectiveRequest first = request;
         first.count -= launch.plan.host_count;
@@ -601,6 +663,8 @@ void Collectives::issue(const Launch& launch, const CollectiveCall& call, CUstre
   BlockShare::Use use =
       blocks_->begin(has_kernel ? static_cast<int>(launch.blocks) : 1, capture != 0);
   order_->before(stream, capture);
+  const ScheduleRunner::Call buffers{call.operation, call.send, call.recv, launch.plan.predicted_us,
+                                     launch.without_us};
   if (launch.plan.algorithm == Algorithm::mixed) {
     const std::uint64_t first = launch.args.count * size_of(call.type);
     const auto noted = levels_ ? levels_->issue(launch.traffic, stream) : nullptr;
@@ -611,10 +675,10 @@ void Collectives::issue(const Launch& launch, const CollectiveCall& call, CUstre
                  });
     if (noted != nullptr) noted->all_issued();
   } else if (launch.schedule && capture != 0) {
-    runner_->capture(*launch.schedule, launch.program, {call.operation, call.send, call.recv},
-                     stream, [&] { launch_meeting(launch, call, stream, true); });
+    runner_->capture(*launch.schedule, launch.program, buffers, stream,
+                     [&] { launch_meeting(launch, call, stream, true); });
   } else if (launch.schedule) {
-    runner_->run(*launch.schedule, launch.program, {call.operation, call.send, call.recv}, stream,
+    runner_->run(*launch.schedule, launch.program, buffers, stream,
                  [&] { launch_meeting(launch, call, stream, false); });
   } else {
     launch_kernel(launch, call, use.blocks(), stream, capture != 0);
@@ -631,6 +695,7 @@ void Collectives::count(const Launch& launch) {
     case Algorithm::none:
     case Algorithm::flat: ++counts_.channels; break;
     case Algorithm::pairwise: ++counts_.pairwise; break;
+    case Algorithm::relayed: ++counts_.relayed; break;
     case Algorithm::hierarchical: ++counts_.hierarchical; break;
     case Algorithm::ring: ++counts_.ring; break;
     case Algorithm::host_trees: ++counts_.host_trees; break;

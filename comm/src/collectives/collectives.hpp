@@ -81,6 +81,8 @@ enum class AlgorithmOverride : std::uint8_t {
   kernels,  ///< of those that run by kernels
   lines,
   pairwise,
+  relayed,  ///< pairwise, and over idle GPUs
+  alone,    ///< as planned where no GPU is idle
   hierarchical,
   published,  ///< hierarchical with one leader an island and eight chunks (IEEE Micro 2021)
   ring,
@@ -113,6 +115,8 @@ struct CollectivesOptions {
   /// What this rank knows of its host links; must outlive the collectives. Null: nothing. Null on
   /// rank 0: calls of no rank follow the load.
   HostLinkLoad* host_links = nullptr;
+  /// What relays stand on, and whether they may be used; that this rank may not, none may.
+  RelaySource relays = {};
 };
 
 /// How calls went, since the beginning.
@@ -123,6 +127,7 @@ struct CollectiveCounts {
   std::uint64_t copies = 0;  ///< of a single rank
   // Schedules of copies.
   std::uint64_t pairwise = 0;
+  std::uint64_t relayed = 0;
   std::uint64_t hierarchical = 0;
   std::uint64_t ring = 0;
   std::uint64_t host_trees = 0;
@@ -189,6 +194,15 @@ class Collectives {
   /// that is the cost model's plan.
   void set_trial_variant(TunedCollective way);
   [[nodiscard]] const CollectiveCounts& counts() const noexcept { return counts_; }
+  /// GPUs that are no ranks, over which copies of this communicator may go, as basis() numbers
+  /// them: the same on all ranks.
+  [[nodiscard]] const std::vector<int>& relays() const noexcept { return relays_; }
+  /// Waits until relays that a call has asked for are ready, or cannot be had.
+  void wait_relays();
+  /// Copies of this rank that went over a relay.
+  [[nodiscard]] std::uint64_t relayed_copies() const noexcept {
+    return runner_ ? runner_->relayed_copies() : 0;
+  }
   /// Whether a call is still under way; launches of graphs are not known.
   [[nodiscard]] bool in_flight() const;
   [[nodiscard]] Communicator& communicator() const noexcept { return comm_; }
@@ -240,6 +254,7 @@ class Collectives {
     /// For what runs by copies; for mixed next to the kernel, after its elements.
     std::optional<CollectiveSchedule> schedule;
     RankProgram program;
+    double without_us = 0;   ///< of relayed: predicted without relays
     MixedTraffic traffic{};  ///< of mixed
   };
 
@@ -261,6 +276,10 @@ class Collectives {
   /// leaves lines out, on all ranks.
   void prepare_lines();
   [[nodiscard]] bool may_have_lines() const;
+  /// Has relays made ready, the first time; now where they were asked for.
+  void prepare_relays(AlgorithmOverride choice);
+  /// Finds the idle GPUs that all ranks may use.
+  void agree_on_relays();
   /// Takes what plans need that would run an allreduce of some size by copies.
   void prepare_copies();
   void issue(const Launch& launch, const CollectiveCall& call, CUstream stream,
@@ -293,6 +312,8 @@ class Collectives {
   Communicator& comm_;
   CollectivesOptions options_;
   CollectivePlanInputs basis_;
+  std::vector<int> relays_;             // as basis_ numbers GPUs
+  std::vector<int> own_relays_;         // the same, as this process does
   std::vector<TunedCollective> tried_;  // one at most
   std::shared_ptr<const KernelModules> modules_;
   std::shared_ptr<const KernelModules> uneven_modules_;  // null: no call has needed them

@@ -117,6 +117,7 @@ CommCollectives& collectives_of(polypath_comm* comm, bool copies) {
   options.tuned = tuned.entries();
   auto links = watch_host_links(comm->context->load(), comm->context->node(), communicator.gpu());
   options.host_links = links.get();
+  options.relays = {&comm->context->devices(), &comm->context->load()};
   auto collectives = std::make_unique<CommCollectives>(communicator, options, std::move(links));
   if (comm->nodes != nullptr)
     collectives->across = std::make_unique<MultiNodeCollectives>(collectives->inside, *comm->nodes);
@@ -254,6 +255,7 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
         {"channels", counts.channels},
         {"copies", counts.copies},
         {"pairwise", counts.pairwise},
+        {"relayed", counts.relayed},
         {"hierarchical", counts.hierarchical},
         {"ring", counts.ring},
         {"host_trees", counts.host_trees},

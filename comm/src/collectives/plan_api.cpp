@@ -24,6 +24,7 @@ CollectiveRequest request_from(const Node& node, const polypath_collective_reque
                        args.type == nullptr ? DataType::float32 : parse_data_type(args.type),
                        args.bytes, args.ranks > 0 ? args.ranks : gpus);
   if (args.gpus != nullptr) request.gpus.assign(args.gpus, args.gpus + args.ranks);
+  request.relays = idle_gpus(node, request.gpus);
   if (args.operation != nullptr) request.operation = parse_operator(args.operation);
   if (args.order != nullptr) request.order = parse_sum_order(args.order);
   request.root = args.root;

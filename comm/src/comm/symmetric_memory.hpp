@@ -56,6 +56,12 @@ class SymmetricMemory {
     return addresses_.at(static_cast<std::size_t>(rank));
   }
   [[nodiscard]] CUdeviceptr local() const { return address(rank_); }
+  /// By which another context of this process opens the memory of a rank of another process; null
+  /// for a rank of this one.
+  [[nodiscard]] const CUipcMemHandle* handle(int rank) const {
+    const auto known = handles_.find(rank);
+    return known == handles_.end() ? nullptr : &known->second;
+  }
   /// The number among all that its communicator has allocated: the same on all ranks, and unique.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   /// Whether kernels and signals of this rank may write into the memory of other ranks.
@@ -70,6 +76,7 @@ class SymmetricMemory {
   int rank_ = 0;
   bool is_shared_ = true;
   std::vector<CUdeviceptr> addresses_;  // by rank
+  std::map<int, CUipcMemHandle> handles_;
 };
 
 /// All of one rank. Thread-compatible.

@@ -15,7 +15,8 @@ namespace {
 
 /// Whether it runs all operations.
 bool runs_all(AlgorithmOverride choice) {
-  return choice == AlgorithmOverride::pairwise || choice == AlgorithmOverride::host_trees;
+  return choice == AlgorithmOverride::pairwise || choice == AlgorithmOverride::relayed ||
+         choice == AlgorithmOverride::host_trees;
 }
 bool runs(AlgorithmOverride choice, CollectiveOp op) {
   const bool by_owners = op == CollectiveOp::reduce_scatter || op == CollectiveOp::all_gather;
@@ -39,6 +40,8 @@ std::uint64_t calls_by(const CollectiveCounts& counts, AlgorithmOverride choice)
     case AlgorithmOverride::uneven: return counts.cells + counts.channels;
     case AlgorithmOverride::lines: return counts.lines;
     case AlgorithmOverride::pairwise: return counts.pairwise;
+    case AlgorithmOverride::relayed: return counts.relayed;
+    case AlgorithmOverride::alone: break;
     case AlgorithmOverride::hierarchical:
     case AlgorithmOverride::published: return counts.hierarchical;
     case AlgorithmOverride::ring: return counts.ring;
@@ -50,7 +53,7 @@ std::uint64_t calls_by(const CollectiveCounts& counts, AlgorithmOverride choice)
 
 std::uint64_t all_calls(const CollectiveCounts& counts) {
   return counts.cells + counts.lines + counts.channels + counts.copies + counts.pairwise +
-         counts.hierarchical + counts.ring + counts.host_trees + counts.mixed;
+         counts.relayed + counts.hierarchical + counts.ring + counts.host_trees + counts.mixed;
 }
 
 std::uint64_t calls_of(const std::vector<PlannedCall>& row) {
@@ -130,13 +133,14 @@ PlannedCall gathering_call(Random& random, int ranks) {
 
 }  // namespace
 
-GraphGame::GraphGame(Communicator& comm, AlgorithmOverride choice)
+GraphGame::GraphGame(Communicator& comm, AlgorithmOverride choice,
+                     const CollectivesOptions& options)
     : comm_(comm),
       choice_(choice),
       alike_(20261125 + static_cast<std::uint64_t>(choice)),
       own_(static_cast<std::uint64_t>(comm.rank())),
       stream_(comm.driver(), comm.context()),
-      collectives_(comm, kWithCopies),
+      collectives_(comm, options),
       rows_(kByKernels + 1) {
   for (auto& row : rows_)
     for (int i = 0; i < 2; ++i)

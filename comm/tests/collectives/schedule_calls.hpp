@@ -57,12 +57,14 @@ class CapturedRow {
 class GraphGame {
  public:
   /// Captures. The context of the rank's GPU is current, as for all below.
-  GraphGame(Communicator& comm, AlgorithmOverride choice);
+  GraphGame(Communicator& comm, AlgorithmOverride choice,
+            const CollectivesOptions& options = kWithCopies);
 
   /// A turn, to its end. What was wrong with any element; empty: nothing.
   std::string turn();
   /// Asserts that all calls since the beginning went as they should.
   void expect_counts() const;
+  [[nodiscard]] const Collectives& collectives() const noexcept { return collectives_; }
 
   // Parts of a turn.
   /// Makes the contents.

@@ -34,6 +34,7 @@ class Devices {
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;
 
+  [[nodiscard]] const std::shared_ptr<const CudaDriver>& driver() const noexcept { return driver_; }
   [[nodiscard]] int count() const noexcept { return static_cast<int>(gpus_.size()); }
 
   /// The primary context of `gpu`, made if need be (slow then) and allowed. Throws StagingRefused,

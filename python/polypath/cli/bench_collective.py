@@ -54,6 +54,7 @@ def _command(op: str, about: str) -> Callable[..., None]:
             int | None,
             options.count_option("--ranks", "On the first N GPUs; default all.", 1, 8),
         ] = None,
+        gpus: options.Gpus = None,
         type: options.ElementType = "float32",
         op_: options.Operator = None,
         against: Annotated[
@@ -106,9 +107,12 @@ def _command(op: str, about: str) -> Callable[..., None]:
         with Context(node=node) as context:
             topology = context.topology()
             simulated = topology["simulated"]
-            gpus = len(topology["gpus"])
-            if ranks is not None and ranks > gpus:
-                raise InvalidArgument(f"--ranks {ranks}: there are {gpus} GPUs")
+            count = len(topology["gpus"])
+            options.ranks_of(ranks, gpus)
+            if ranks is not None and ranks > count:
+                raise InvalidArgument(f"--ranks {ranks}: there are {count} GPUs")
+            if gpus is not None and max(gpus) >= count:
+                raise InvalidArgument(f"--gpus: there are {count} GPUs")
             if communicators > 1 and against is not None:
                 raise InvalidArgument("--communicators measures against the first, not --against")
             # The ring's copies need peer access.
@@ -120,7 +124,7 @@ def _command(op: str, about: str) -> Callable[..., None]:
             request = CollectiveBench(
                 op,
                 sizes or parse_sizes("64K:16M" if simulated else "8K:1G"),
-                ranks or gpus,
+                len(gpus) if gpus else ranks or count,
                 type=type,
                 operation=operation,
                 iterations=iterations or (1 if simulated else 20),
@@ -129,6 +133,7 @@ def _command(op: str, about: str) -> Callable[..., None]:
                 baseline=name if name in MEASURED else None,
                 algorithm=algorithm,
                 communicators=communicators,
+                gpus=gpus,
             )
             reports: Generator[dict[str, Any], None, None] = (
                 rows_on_threads(context, request)

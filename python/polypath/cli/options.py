@@ -178,6 +178,32 @@ def text_option(name: str, help: str, metavar: str = "MEMORY") -> Option:
     return Option(name, help, metavar=metavar)
 
 
+def _gpus(text: str) -> list[int]:
+    """Reads ``--gpus``."""
+    parts = text.split(",")
+    if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
+        raise ValueError(f"'{text}' is no list of GPUs, such as 0,1")
+    return [int(part) for part in parts]
+
+
+Gpus = Annotated[
+    list[int] | None,
+    Option(
+        "--gpus",
+        "The GPU of each rank, such as 0,1; the others may carry copies.",
+        metavar="LIST",
+        read=_gpus,
+    ),
+]
+
+
+def ranks_of(ranks: int | None, gpus: list[int] | None) -> int | list[int] | None:
+    """What ``--ranks`` and ``--gpus`` say, of which one may be given."""
+    if ranks is not None and gpus is not None:
+        raise InvalidArgument("--ranks and --gpus are both given")
+    return ranks if gpus is None else gpus
+
+
 Node = Annotated[
     str | None,
     Option(

@@ -48,6 +48,7 @@ def _command(op: str, about: str) -> Callable[..., None]:
             int | None,
             options.count_option("--ranks", "On the first N GPUs; default all.", 1, 64),
         ] = None,
+        gpus: options.Gpus = None,
         type: options.ElementType = "float32",
         op_: options.Operator = None,
         nodes: Annotated[
@@ -92,7 +93,7 @@ def _command(op: str, about: str) -> Callable[..., None]:
                 size,
                 type=type,
                 operation=operation,
-                ranks=ranks,
+                ranks=options.ranks_of(ranks, gpus),
                 nodes=nodes,
                 network_gbps=network or 0,
                 algorithm=algorithm,
@@ -157,6 +158,12 @@ def heading(planned: dict[str, Any], topology: dict[str, Any]) -> list[str]:
                 f"through host memory: {chunks} a rank"
             )
         lines.append(chunks)
+    if planned["relays"]:
+        over = ", ".join(
+            f"gpu{relay['gpu']} ({100 * relay['share']:.1f} %, {figure(relay['gbps'])} GB/s)"
+            for relay in planned["relays"]
+        )
+        lines.append(f"copies over idle GPUs as well: {over}")
     if planned["order"]:
         is_tree = planned["sum_order"] == "tree"
         same = "" if planned["rank_order"] or is_tree else ", which is not the order of ranks"

@@ -13,6 +13,7 @@ enum class Algorithm : std::uint8_t {
   lines,       ///< one kernel a rank: lines of 128 bytes with a flag in each, where they come whole
   flat,        ///< one kernel a rank: slices to their owners, sums to all, pipelined in tiles
   pairwise,    ///< flat, by copies: each rank sends to one rank at a time, and receives from one
+  relayed,     ///< pairwise, with copies over GPUs that are no ranks as well
   host_trees,  ///< flat, by copies through host memory: a result goes down once and up to all
   mixed,       ///< flat for most of a message; next to it the rest, whose sums go by host memory
   hierarchical,  ///< by copies: reduce inside islands, exchange between leaders, broadcast inside
@@ -24,9 +25,9 @@ Algorithm parse_algorithm(std::string_view text);
 
 /// In the order in which equal ones are taken.
 inline constexpr std::array kAlgorithms{
-    Algorithm::none,  Algorithm::cells,        Algorithm::lines,
-    Algorithm::flat,  Algorithm::pairwise,     Algorithm::host_trees,
-    Algorithm::mixed, Algorithm::hierarchical, Algorithm::ring};
+    Algorithm::none,         Algorithm::cells,   Algorithm::lines,      Algorithm::flat,
+    Algorithm::pairwise,     Algorithm::relayed, Algorithm::host_trees, Algorithm::mixed,
+    Algorithm::hierarchical, Algorithm::ring};
 
 /// Whether it is run by one kernel on each rank alone; otherwise by a CollectiveSchedule, of mixed
 /// next to a kernel.

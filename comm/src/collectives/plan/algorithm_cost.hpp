@@ -9,6 +9,15 @@
 
 namespace polypath {
 
+/// Whether scratch, and staging memory on relays, suffice for a schedule of the algorithm. Relayed
+/// has rings for each of its lanes.
+inline bool has_scratch(const CollectiveOptions& options, Algorithm algorithm,
+                        const CollectiveSchedule& schedule) {
+  const std::uint64_t times = algorithm == Algorithm::relayed ? kRelayedScratchTimes : 1;
+  return schedule.scratch_bytes <= times * options.scratch_bytes &&
+         schedule.relay_bytes <= kRelayBytes;
+}
+
 struct AlgorithmCost {
   Algorithm algorithm = Algorithm::none;
   double us = 0;  ///< predicted; 0: it cannot run, or was not timed

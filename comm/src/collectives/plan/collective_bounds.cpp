@@ -4,6 +4,7 @@
 
 #include "base/units.hpp"
 #include "collectives/plan/kernel_cost.hpp"
+#include "collectives/plan/schedules.hpp"
 
 namespace polypath {
 namespace {
@@ -51,6 +52,8 @@ double CollectiveBounds::bus_gbps(Algorithm algorithm, std::span<const int> ring
       if (rooted) return link_bus_gbps();
       return known(stars_, [&] { return limit({.stars_only = true, .host = false}); });
     }
+    case Algorithm::relayed:
+      return bus_gbps(Algorithm::pairwise, ring) * relay_gain(node_, request_);
     case Algorithm::hierarchical: return link_bus_gbps();
     case Algorithm::host_trees:
     case Algorithm::mixed: return bus_gbps();

@@ -18,6 +18,14 @@ json stages_json(const std::vector<CollectiveStage>& stages) {
   return rows;
 }
 
+json relays_json(const std::vector<RelayShare>& relays) {
+  if (relays.empty()) return nullptr;
+  json rows = json::array();
+  for (const RelayShare& entry : relays)
+    rows.push_back({{"gpu", entry.gpu}, {"gbps", entry.gbps}, {"share", entry.share}});
+  return rows;
+}
+
 json candidates_json(const std::vector<CollectiveCandidate>& candidates) {
   json rows = json::array();
   for (const CollectiveCandidate& candidate : candidates)
@@ -72,6 +80,7 @@ json to_json(const CollectivePlan& plan) {
       {"kernel", std::move(kernel)},
       {"host_bytes",
        plan.algorithm == Algorithm::mixed ? json(plan.host_count * size_of(request.type)) : json()},
+      {"relays", relays_json(plan.relays)},
       {"chunks", plan.chunks},
       {"chunk_bytes", plan.chunk_bytes},
       {"stages", stages_json(plan.stages)},

@@ -34,6 +34,10 @@ constexpr std::uint64_t kMaxChunks = 64;
 /// With more ranks a chunk has many more steps.
 constexpr std::uint64_t kMaxChunksOfGroup = 16;
 constexpr int kMany = 4;
+/// With relays a chunk has even more, and scratch decides: from kFineChunks on all even halves of
+/// it are tried.
+constexpr std::uint64_t kMaxChunksOfRelays = 24;
+constexpr std::uint64_t kFineChunks = 8;
 /// The paper's streams for large messages.
 constexpr std::uint64_t kPublishedChunks = 8;
 /// What runs by copies has to promise this much against kernels: the list schedule says 344 GB/s
@@ -72,6 +76,9 @@ class PlanMaker {
     if (options_.explain) {
       plan_.limit_bus_gbps = bounds_.bus_gbps();
       plan_.link_limit_bus_gbps = bounds_.link_bus_gbps();
+      if (request_.nodes == 1 && !usable_relays(node_, request_).empty())
+        plan_.limit_bus_gbps =
+            std::max(plan_.limit_bus_gbps, bounds_.bus_gbps(Algorithm::relayed, plan_.ring));
     }
     if (request_.bytes() == 0) {
       nothing("there is nothing to move");
@@ -161,6 +168,7 @@ class PlanMaker {
       case Algorithm::lines: return weigh_lines();
       case Algorithm::flat: return weigh_flat();
       case Algorithm::pairwise: return weigh_rotation();
+      case Algorithm::relayed: return weigh_relayed();
       case Algorithm::host_trees: return weigh_host_trees();
       case Algorithm::mixed: return weigh_mixed();
       case Algorithm::hierarchical: return weigh_hierarchical();
@@ -202,6 +210,15 @@ class PlanMaker {
     by_schedule(weighed, [&](std::uint64_t chunk) {
       return flat_schedule(node_, request_, chunk, /*by_host=*/false);
     });
+    return weighed;
+  }
+
+  Evaluation weigh_relayed() const {
+    Evaluation weighed{Algorithm::relayed, 0, {}, {}, 0, 1, why_no_kernels(node_, request_)};
+    if (weighed.reason.empty()) weighed.reason = why_no_relays(node_, request_);
+    if (!weighed.reason.empty()) return weighed;
+    by_schedule(weighed,
+                [&](std::uint64_t chunk) { return relayed_schedule(node_, request_, chunk); });
     return weighed;
   }
 
@@ -342,15 +359,19 @@ class PlanMaker {
     const std::uint64_t unit = weighed.algorithm == Algorithm::hierarchical
                                    ? request_.bytes() / static_cast<std::uint64_t>(weighed.lanes)
                                    : request_.bytes() / ranks;
-    const std::uint64_t most = request_.ranks() > kMany ? kMaxChunksOfGroup : kMaxChunks;
+    const bool is_relayed = weighed.algorithm == Algorithm::relayed;
+    const std::uint64_t most = request_.ranks() > kMany ? kMaxChunksOfGroup
+                               : is_relayed             ? kMaxChunksOfRelays
+                                                        : kMaxChunks;
     // Scratch may ask for more chunks than are best.
-    for (std::uint64_t chunks = 1; chunks <= most || weighed.us == 0; chunks *= 2) {
+    for (std::uint64_t chunks = 1; chunks <= most || weighed.us == 0;
+         chunks += is_relayed && chunks >= kFineChunks ? kFineChunks / 2 : chunks) {
       const std::uint64_t bytes = options_.chunk_bytes > 0
                                       ? options_.chunk_bytes
                                       : std::max(kMinChunk, (unit + chunks - 1) / chunks);
       const bool last = bytes == kMinChunk || options_.chunk_bytes > 0;
       const CollectiveSchedule schedule = make(bytes);
-      if (schedule.scratch_bytes <= options_.scratch_bytes || last) {
+      if (has_scratch(options_, weighed.algorithm, schedule) || last) {
         const ScheduleTime time = schedule_time(node_, schedule);
         if (weighed.us == 0 || time.us < weighed.us) {
           weighed.us = time.us;
@@ -398,6 +419,7 @@ class PlanMaker {
     plan_.kernel = best->kernel;
     plan_.stages = best->stages;
     plan_.lanes = best->lanes;
+    if (best->algorithm == Algorithm::relayed) plan_.relays = relay_shares(node_, request_);
     plan_.host_count = best->host_count;
     plan_.chunk_bytes = best->chunk_bytes;
     plan_.chunks = best->chunks > 0 ? best->chunks : chunks_of(*best);
@@ -516,6 +538,7 @@ CollectiveSchedule make_collective_schedule(const Node& node, const CollectivePl
   switch (plan.algorithm) {
     case Algorithm::pairwise:
       return flat_schedule(node, plan.request, plan.chunk_bytes, /*by_host=*/false);
+    case Algorithm::relayed: return relayed_schedule(node, plan.request, plan.chunk_bytes);
     case Algorithm::host_trees:
       return flat_schedule(node, plan.request, plan.chunk_bytes, /*by_host=*/true);
     case Algorithm::mixed: {

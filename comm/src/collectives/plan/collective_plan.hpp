@@ -11,6 +11,7 @@
 #include "collectives/plan/algorithm.hpp"
 #include "collectives/plan/collective_schedule.hpp"
 #include "collectives/plan/request.hpp"
+#include "collectives/plan/schedules.hpp"
 #include "collectives/plan/tuned_collective.hpp"
 
 namespace polypath {
@@ -48,6 +49,11 @@ struct CollectiveCandidate {
 inline constexpr std::uint64_t kMixedScratch = std::uint64_t{24} << 20;
 inline constexpr std::uint64_t kMixedHost = std::uint64_t{48} << 20;
 
+/// What relayed may take of scratch, in multiples of CollectiveOptions::scratch_bytes.
+inline constexpr std::uint64_t kRelayedScratchTimes = 2;
+/// Staging memory of a rank on each relay.
+inline constexpr std::uint64_t kRelayBytes = std::uint64_t{32} << 20;
+
 struct CollectiveOptions {
   std::optional<Algorithm> algorithm;                     ///< this one, if it can run
   int max_blocks = 0;                                     ///< of a kernel; 0: what is best
@@ -82,10 +88,12 @@ struct CollectivePlan {
   std::uint64_t host_count = 0;   ///< of mixed: the last elements, which go by copies
   std::uint64_t chunk_bytes = 0;  ///< of what runs by copies
   int chunks = 0;
+  std::vector<RelayShare> relays = {};  ///< of relayed
   std::vector<CollectiveStage> stages;
   double predicted_us = 0;
   double bus_gbps = 0;             ///< predicted
-  double limit_bus_gbps = 0;       ///< packing of all trees, those through host memory included
+  double limit_bus_gbps = 0;       ///< packing of all trees, those through host memory included; or
+                                   ///< what links carry with relays
   double link_limit_bus_gbps = 0;  ///< of trees over links between GPUs alone
   bool unproven = false;           ///< several nodes: not measured on such a machine
   std::string reason;              ///< why this algorithm

@@ -132,6 +132,13 @@ CollectiveRequest request_of_bytes(CollectiveOp op, DataType type, std::uint64_t
   return request;
 }
 
+std::vector<int> idle_gpus(const Node& node, const std::vector<int>& gpus) {
+  std::vector<int> idle;
+  for (int gpu = 0; gpu < static_cast<int>(node.gpus.size()); ++gpu)
+    if (std::ranges::find(gpus, gpu) == gpus.end()) idle.push_back(gpu);
+  return idle;
+}
+
 void validate(const Node& node, const CollectiveRequest& request) {
   if (request.gpus.empty()) throw InvalidArgument("a collective needs at least one rank");
   if (request.ranks() > kMaxRanksPerNode)
@@ -147,6 +154,10 @@ void validate(const Node& node, const CollectiveRequest& request) {
       throw InvalidArgument(fmt::format("two ranks share gpu{}: each needs its own", gpu));
     taken[static_cast<std::size_t>(gpu)] = true;
   }
+  for (const int gpu : request.relays)
+    if (gpu < 0 || gpu >= static_cast<int>(node.gpus.size()) ||
+        taken[static_cast<std::size_t>(gpu)])
+      throw InvalidArgument(fmt::format("gpu{} is no idle GPU of {}", gpu, node.name));
   if (request.root < 0 || request.root >= request.ranks())
     throw InvalidArgument(fmt::format("there is no rank {} to be the root: 0 to {}", request.root,
                                       request.ranks() - 1));

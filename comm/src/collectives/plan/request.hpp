@@ -40,10 +40,11 @@ struct CollectiveRequest {
   /// Elements, as MPI and NCCL count them: of the message for allreduce, broadcast and reduce; of
   /// what each rank receives (reduce_scatter), gives (all_gather), or gives to each (all_to_all).
   std::uint64_t count = 0;
-  std::vector<int> gpus;    ///< of each rank of this node, an index into Node::gpus
-  int root = 0;             ///< rank of broadcast and reduce
-  int nodes = 1;            ///< equal nodes; above 1 the plan is a prediction
-  double network_gbps = 0;  ///< of each node, one direction; needed when nodes > 1
+  std::vector<int> gpus;         ///< of each rank of this node, an index into Node::gpus
+  std::vector<int> relays = {};  ///< GPUs that are no ranks, over which copies may go
+  int root = 0;                  ///< rank of broadcast and reduce
+  int nodes = 1;                 ///< equal nodes; above 1 the plan is a prediction
+  double network_gbps = 0;       ///< of each node, one direction; needed when nodes > 1
 
   /// The number of ranks on this node.
   [[nodiscard]] int ranks() const noexcept { return static_cast<int>(gpus.size()); }
@@ -72,6 +73,9 @@ struct CollectiveRequest {
 /// The request for `bytes` (a rank's larger buffer, rounded up to whole elements of every rank) on
 /// all GPUs of the node, or on the first `ranks` of them.
 CollectiveRequest request_of_bytes(CollectiveOp op, DataType type, std::uint64_t bytes, int ranks);
+
+/// The GPUs of the node that are no ranks.
+std::vector<int> idle_gpus(const Node& node, const std::vector<int>& gpus);
 
 /// Throws InvalidArgument with the reason: no rank, more ranks than collectives take, a GPU that
 /// the node lacks or that two ranks share, a root that is no rank, several nodes without a rate, or

@@ -11,6 +11,10 @@ constexpr std::uint64_t kAlignment = 128;
 constexpr std::uint64_t kLandingSlots = 3;
 /// Queues of a receiver that take what landed, one for each sender, after those of schedules.
 constexpr int kTakes = 1000;
+/// Queues of a lane.
+constexpr int kLaneQueues = 2000;
+/// On a relay, for each rank: one is filled, one is read, and one is told of.
+constexpr std::uint64_t kStagingSlots = 3;
 /// No link has been looked up.
 constexpr int kUnknown = -1;
 
@@ -80,6 +84,8 @@ Place ScheduleBuilder::near_host(int rank, std::uint64_t offset) const {
 
 MemoryId ScheduleBuilder::memory_of(const Place& place) const {
   if (place.buffer == BufferKind::host) return MemoryId::host(place.owner);
+  if (place.buffer == BufferKind::relay)
+    return MemoryId::gpu(schedule_.relays[static_cast<std::size_t>(relay_of(place))]);
   return MemoryId::gpu(schedule_.request.gpus[static_cast<std::size_t>(place.owner)]);
 }
 
@@ -103,8 +109,8 @@ ScheduleBuilder::Use& ScheduleBuilder::use_of(const Place& place) {
 }
 
 Place ScheduleBuilder::land(int from, int queue, int to) {
-  const std::size_t index =
-      senders_.at(pair_key(to, queue) | static_cast<std::uint64_t>(from) << 48);
+  const std::size_t index = senders_.at(pair_key(to, queue + lane_ * kLaneQueues) |
+                                        static_cast<std::uint64_t>(from) << 48);
   if (index == landings_.size()) landings_.push_back({rings_[static_cast<std::size_t>(to)]++});
   Landing& landing = landings_[index];
   if (landing.ring == slots_.size()) {
@@ -118,8 +124,7 @@ Place ScheduleBuilder::land(int from, int queue, int to) {
 void ScheduleBuilder::copy(int stage, int queue, const Place& from, const Place& to,
                            std::uint64_t elements) {
   if (elements == 0) return;
-  if (to.buffer == BufferKind::output && from.buffer != BufferKind::host &&
-      to.owner != from.owner) {
+  if (lands(from, to)) {
     const Place slot = land(from.owner, queue, to.owner);
     copy(stage, queue, from, slot, elements);
     copy(stage, kTakes + from.owner, slot, to, elements);
@@ -129,6 +134,38 @@ void ScheduleBuilder::copy(int stage, int queue, const Place& from, const Place&
   add_copy(stage, queue, {&piece, 1});
 }
 
+bool ScheduleBuilder::lands(const Place& from, const Place& to) {
+  return to.buffer == BufferKind::output && from.buffer != BufferKind::host &&
+         to.owner != from.owner;
+}
+
+void ScheduleBuilder::set_relays(std::vector<int> gpus, std::uint64_t elements) {
+  schedule_.relays = std::move(gpus);
+  staging_uses_.assign(schedule_.relays.size() * kMaxRanksPerNode, 0);
+  for (std::uint64_t i = 0; i < kStagingSlots; ++i)
+    staging_.push_back(allot(schedule_.relay_bytes, elements, schedule_.request.type));
+}
+
+void ScheduleBuilder::copy_over(int relay, int stage, int queue, int onward, const Place& from,
+                                const Place& to, std::uint64_t elements) {
+  if (elements == 0) return;
+  if (lands(from, to)) {
+    const Place slot = land(from.owner, onward, to.owner);
+    copy_over(relay, stage, queue, onward, from, slot, elements);
+    copy(stage, kTakes + from.owner, slot, to, elements);
+    return;
+  }
+  const int owner = relay_owner(from.owner, relay);
+  std::uint64_t& uses = staging_uses_[static_cast<std::size_t>(owner)];
+  const Place between{BufferKind::relay, false, owner, staging_[uses++ % kStagingSlots]};
+  copy(stage, queue, from, between, elements);
+  // A rank that cannot use the relay copies from where the bytes still are.
+  const Piece piece{between, to, elements};
+  Step step = copy_step(stage, {&piece, 1});
+  const Place reads[] = {between, from};
+  add(step, onward, reads, {&to, 1}, {&from, 1});
+}
+
 void ScheduleBuilder::copy_run(int stage, int queue, const std::vector<Piece>& pieces) {
   std::vector<Piece> some;
   for (const Piece& piece : pieces)
@@ -136,10 +173,13 @@ void ScheduleBuilder::copy_run(int stage, int queue, const std::vector<Piece>& p
   if (!some.empty()) add_copy(stage, queue, some);
 }
 
-void ScheduleBuilder::add_copy(int stage, int queue, std::span<const Piece> pieces) {
-  const auto& [from, to, first_elements] = pieces.front();
+Step ScheduleBuilder::copy_step(int stage, std::span<const Piece> pieces) {
+  const Place& from = pieces.front().from;
+  const Place& to = pieces.front().to;
   Step step;
-  step.rank = from.buffer == BufferKind::host ? to.owner : from.owner;
+  step.rank = from.buffer == BufferKind::host    ? to.owner
+              : from.buffer == BufferKind::relay ? staging_rank(from)
+                                                 : from.owner;
   const MemoryId source = memory_of(from);
   const MemoryId destination = memory_of(to);
   if (source != destination) step.link = link_between(source, destination);
@@ -148,15 +188,17 @@ void ScheduleBuilder::add_copy(int stage, int queue, std::span<const Piece> piec
   step.to.is_partial = from.is_partial;
   step.stage = stage;
   const std::uint64_t element_bytes = size_of(type_of(schedule_.request, from.is_partial));
-  if (pieces.size() == 1) {
-    step.bytes = first_elements * element_bytes;
-    add(step, queue, {&from, 1}, {&to, 1}, {});
-    return;
-  }
+  for (const Piece& piece : pieces) step.bytes += piece.elements * element_bytes;
+  return step;
+}
+
+void ScheduleBuilder::add_copy(int stage, int queue, std::span<const Piece> pieces) {
+  const Step step = copy_step(stage, pieces);
+  if (pieces.size() == 1)
+    return add(step, queue, {&pieces.front().from, 1}, {&pieces.front().to, 1}, {});
   std::vector<Place> reads;
   std::vector<Place> writes;
   for (const Piece& piece : pieces) {
-    step.bytes += piece.elements * element_bytes;
     reads.push_back(piece.from);
     writes.push_back(piece.to);
   }
@@ -186,7 +228,7 @@ void ScheduleBuilder::wait_for(int other, int own_queue) {
 void ScheduleBuilder::add(Step step, int queue, std::span<const Place> reads,
                           std::span<const Place> writes, std::span<const Place> operands) {
   const int index = static_cast<int>(schedule_.steps.size());
-  step.queue = static_cast<int>(queues_.at(pair_key(step.rank, queue)));
+  step.queue = static_cast<int>(queues_.at(pair_key(step.rank, queue + lane_ * kLaneQueues)));
   if (step.queue == schedule_.queues) latest_.push_back(-1);
   for (const Place& from : reads) {
     Use& use = use_of(from);

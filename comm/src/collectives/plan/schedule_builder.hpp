@@ -37,6 +37,11 @@ class ScheduleBuilder {
                   std::vector<std::string> stages);
   /// The most elements that a copy to another rank's output moves; before the first of them.
   void set_landing(std::uint64_t elements) { landing_elements_ = elements; }
+  /// GPUs that are no ranks; before the first copy over one of them. `elements`: the most that
+  /// a copy moves.
+  void set_relays(std::vector<int> gpus, std::uint64_t elements);
+  /// What is added from now on has queues of its own: those of another lane.
+  void set_lane(int lane) noexcept { lane_ = lane; }
 
   [[nodiscard]] Place input(int rank, std::uint64_t element) const;
   [[nodiscard]] Place output(int rank, std::uint64_t element) const;
@@ -51,6 +56,10 @@ class ScheduleBuilder {
 
   /// What `queue` stands for: steps of one (rank, queue) run in order.
   void copy(int stage, int queue, const Place& from, const Place& to, std::uint64_t elements);
+  /// As copy(), to another rank, over the GPU of this index among the relays: a copy there by
+  /// `queue`, and one from there by `onward`.
+  void copy_over(int relay, int stage, int queue, int onward, const Place& from, const Place& to,
+                 std::uint64_t elements);
   /// One copy of several pieces that lie one after another on both sides, of which it waits for
   /// each. Neither side is another rank's memory.
   void copy_run(int stage, int queue, const std::vector<Piece>& pieces);
@@ -77,10 +86,13 @@ class ScheduleBuilder {
   };
 
   [[nodiscard]] MemoryId memory_of(const Place& place) const;
+  /// Whether it is another rank's output, which only that rank writes.
+  static bool lands(const Place& from, const Place& to);
   /// The next slot at `to` for what `from` sends by `queue`.
   Place land(int from, int queue, int to);
   [[nodiscard]] int link_between(MemoryId from, MemoryId to);
   Use& use_of(const Place& place);
+  Step copy_step(int stage, std::span<const Piece> pieces);
   void add_copy(int stage, int queue, std::span<const Piece> pieces);
   /// `reads`, `writes`: the pieces that it touches; `operands`: of a reduction.
   void add(Step step, int queue, std::span<const Place> reads, std::span<const Place> writes,
@@ -99,7 +111,10 @@ class ScheduleBuilder {
   std::vector<Reader> readers_;
   std::vector<int> links_;  // between memories, once it was looked up; else kUnknown
   std::uint64_t landing_elements_ = 0;
-  DenseIndex senders_;  // receiver, sender, queue -> index into landings_
+  int lane_ = 0;
+  std::vector<std::uint64_t> staging_;       // slots, the same on all relays
+  std::vector<std::uint64_t> staging_uses_;  // by relay_owner()
+  DenseIndex senders_;                       // receiver, sender, queue -> index into landings_
   std::vector<Landing> landings_;
   std::vector<std::size_t> rings_;                 // of each receiver
   std::vector<std::vector<std::uint64_t>> slots_;  // [ring]: the same on all ranks

@@ -61,6 +61,7 @@ class Clockwork {
       const Step& step = schedule.steps[i];
       double& clock = cpu[static_cast<std::size_t>(step.rank)];
       clock += node.costs.copy_issue_us + node.costs.call_us * (step.after.count + 1);
+      if (!schedule.relays.empty()) clock += node.costs.copy_issue_us * exchanges_of(i);
       steps_[i].ready = clock;
       steps_[i].waits = step.after.count;
       int& before = last[static_cast<std::size_t>(step.queue)];
@@ -118,6 +119,22 @@ class Clockwork {
     for (std::size_t i = 0; i < schedule_.steps.size(); ++i)
       for (const int other : schedule_.after(schedule_.steps[i]))
         dependents_[next[static_cast<std::size_t>(other)]++] = static_cast<int>(i);
+  }
+
+  /// The kernels of a step that wait for other ranks, and its signals to them.
+  [[nodiscard]] int exchanges_of(std::size_t step) const {
+    const auto is_other = [&](int other) {
+      return step_of(other).rank != schedule_.steps[step].rank;
+    };
+    const auto begin = dependents_.begin() + static_cast<std::ptrdiff_t>(dependents_begin_[step]);
+    const auto end = dependents_.begin() + static_cast<std::ptrdiff_t>(dependents_begin_[step + 1]);
+    return (std::ranges::any_of(schedule_.after(schedule_.steps[step]), is_other) ? 1 : 0) +
+           (std::any_of(begin, end, is_other) ? 1 : 0);
+  }
+
+  /// The stream of another GPU does not wait for ranks.
+  static bool waits_aside(const Step& step) {
+    return step.kind == StepKind::copy && step.from.buffer == BufferKind::relay;
   }
 
   [[nodiscard]] bool is_same_communicator(int step) const {
@@ -247,7 +264,10 @@ class Clockwork {
       if (step_of(other).rank != rank) {
         hop = node_.costs.flag_us;
         // By a kernel, and an event from there.
-        if (schedule_.waits_aside) hop += node_.costs.event_us + node_.costs.kernel_start_us;
+        if (schedule_.waits_aside || waits_aside(step_of(other)))
+          hop += node_.costs.event_us + node_.costs.kernel_start_us;
+        // Its own GPU tells of what it has had copied from another one.
+        if (waits_aside(step_of(index))) hop += node_.costs.event_us;
       }
       release(other, now_ + node_.costs.event_us + hop, false);
     }

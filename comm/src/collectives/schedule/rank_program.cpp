@@ -60,6 +60,7 @@ RankProgram program_of(const CollectiveSchedule& schedule, int rank) {
     RankStep rank_step;
     rank_step.index = static_cast<int>(i);
     rank_step.stream = streams[static_cast<std::size_t>(step.queue)];
+    rank_step.is_onward = step.kind == StepKind::copy && step.from.buffer == BufferKind::relay;
     program.streams = std::max(program.streams, rank_step.stream + 1);
     const auto own = static_cast<std::size_t>(rank_step.stream);
     if (seen[own].empty()) {

@@ -42,6 +42,7 @@ struct RankStep {
   /// others, it waits for these first, lest it keeps the GPU from what another rank needs.
   std::vector<std::size_t> behind;
   std::vector<StreamProgress> signals;  ///< to other ranks, once it is done
+  bool is_onward = false;               ///< from a relay: its stream is one of another GPU
 
   friend bool operator==(const RankStep&, const RankStep&) = default;
 };

@@ -49,7 +49,15 @@ ScheduleRunner::ScheduleRunner(Communicator& communicator, const KernelModules& 
 bool ScheduleRunner::can_run(const CollectiveSchedule& schedule) const {
   return schedule.host_bytes <= host_bytes() && schedule.scratch_bytes <= scratch_.bytes() &&
          streams_of(schedule) <= kMaxStreams &&
-         (comm_.has_peer_access() || keeps_to_own_scratch(schedule));
+         (comm_.has_peer_access() || keeps_to_own_scratch(schedule)) &&
+         (schedule.relays.empty() ||
+          (relays_ != nullptr && relays_->size() == schedule.relays.size() &&
+           schedule.relay_bytes <= relays_->bytes()));
+}
+
+void ScheduleRunner::take_relays(const RelaySource& source, std::vector<int> gpus,
+                                 std::uint64_t bytes) {
+  relays_ = std::make_unique<Relays>(source, comm_, scratch_, std::move(gpus), bytes);
 }
 
 CUdeviceptr ScheduleRunner::address_of(const Place& place, const Call& call) const {
@@ -58,8 +66,15 @@ CUdeviceptr ScheduleRunner::address_of(const Place& place, const Call& call) con
     case BufferKind::output: return call.recv + place.offset;
     case BufferKind::scratch: return scratch_.address(place.owner) + place.offset;
     case BufferKind::host: return host_->address(place.owner) + place.offset;
+    case BufferKind::relay: break;
   }
   return 0;
+}
+
+Stream& ScheduleRunner::stream(std::vector<Stream>& streams, int at) {
+  while (static_cast<int>(streams.size()) <= at)
+    streams.emplace_back(comm_.driver(), comm_.context());
+  return streams[static_cast<std::size_t>(at)];
 }
 
 Event& ScheduleRunner::event(std::vector<Event>& events, std::size_t at) {
@@ -102,8 +117,10 @@ void ScheduleRunner::issue_sum(const CollectiveSchedule& schedule, const Step& s
 }
 
 void ScheduleRunner::issue_step(const CollectiveSchedule& schedule, const Step& step,
-                                const Call& call, CUstream stream) const {
-  if (step.kind == StepKind::copy) {
+                                const Call& call, CUstream stream) {
+  if (step.kind == StepKind::copy && step.to.buffer == BufferKind::relay) {
+    issue_to_relay(step, call, stream);
+  } else if (step.kind == StepKind::copy) {
     issue_copy(step, call, stream);
   } else {
     issue_sum(schedule, step, call, stream);
@@ -121,11 +138,8 @@ void ScheduleRunner::issue_waits(const RankStep& step, std::uint64_t number, CUs
 }
 
 void ScheduleRunner::fork(std::vector<Stream>& streams, int count) {
-  while (static_cast<int>(streams.size()) < count)
-    streams.emplace_back(comm_.driver(), comm_.context());
   for (int i = 0; i < count; ++i)
-    POLYPATH_CHECK(comm_.driver(),
-                   stream_wait_event(streams[static_cast<std::size_t>(i)].get(), fork_.get(), 0));
+    POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream(streams, i).get(), fork_.get(), 0));
 }
 
 void ScheduleRunner::join(int count, CUstream stream) {
@@ -134,19 +148,110 @@ void ScheduleRunner::join(int count, CUstream stream) {
     POLYPATH_CHECK(comm_.driver(), event_record(end, streams_[i].get()));
     POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream, end, 0));
   }
+  for (std::size_t i = 0; i < onward_.size(); ++i) {
+    if (onward_[i].done == nullptr) continue;
+    POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream, onward_[i].done, 0));
+    if (!onward_[i].has_told) continue;
+    const CUevent end = event(told_ends_, i).get();
+    POLYPATH_CHECK(comm_.driver(), event_record(end, telling_[i].get()));
+    POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream, end, 0));
+  }
+}
+
+void ScheduleRunner::begin_relays(const CollectiveSchedule& schedule, const RankProgram& program,
+                                  const Call& call, CUstream stream) {
+  in_use_.clear();
+  onward_.clear();
+  if (schedule.relays.empty()) return;
+  onward_.resize(static_cast<std::size_t>(program.streams));
+  in_use_ = relays_->for_call(call.predicted_us, call.without_us, stream);
+}
+
+void ScheduleRunner::lose_relay(const Step& step, const std::exception& error) {
+  const Place& place = step.to.buffer == BufferKind::relay ? step.to : step.from;
+  log_warn("a copy over a relay was not issued: {}", error.what());
+  relays_->lose(*std::exchange(in_use_[static_cast<std::size_t>(relay_of(place))], nullptr));
+}
+
+void ScheduleRunner::issue_to_relay(const Step& step, const Call& call, CUstream stream) {
+  const Relay* const relay = in_use_[static_cast<std::size_t>(relay_of(step.to))];
+  if (relay == nullptr) return;
+  try {
+    POLYPATH_CHECK(comm_.driver(), memcpy_async(relay->staging() + step.to.offset,
+                                                address_of(step.from, call), step.bytes, stream));
+  } catch (const DriverError& error) {
+    lose_relay(step, error);
+  }
+}
+
+void ScheduleRunner::issue_onward(const CollectiveSchedule& schedule, const RankProgram& program,
+                                  std::size_t place, const Call& call, const AtStep& wait,
+                                  const AtStep& signal) {
+  const CudaDriver& driver = comm_.driver();
+  const RankStep& step = program.steps[place];
+  const Step& copy = schedule.steps[static_cast<std::size_t>(step.index)];
+  const auto at = static_cast<std::size_t>(step.stream);
+  Onward& queue = onward_[at];
+  CUevent arrived = nullptr;
+  if (!step.credits.empty() || !step.awaited.empty()) {
+    const CUstream aside = stream(waiting_, step.stream).get();
+    if (!std::exchange(queue.has_waited, true))
+      POLYPATH_CHECK(driver, stream_wait_event(aside, fork_.get(), 0));
+    wait(place, aside);
+    arrived = event(came_, place).get();
+    POLYPATH_CHECK(driver, event_record(arrived, aside));
+  }
+  const auto issue = [&](CUstream on, CUevent done, CUdeviceptr to, CUdeviceptr from) {
+    // Where the queue goes on by another stream, it goes on after what it has done.
+    if (queue.done != nullptr && queue.stream != on)
+      POLYPATH_CHECK(driver, stream_wait_event(on, queue.done, 0));
+    if (arrived != nullptr) POLYPATH_CHECK(driver, stream_wait_event(on, arrived, 0));
+    for (const std::size_t other : step.after)
+      POLYPATH_CHECK(driver, stream_wait_event(on, after_[other], 0));
+    POLYPATH_CHECK(driver, memcpy_async(to, from, copy.bytes, on));
+    POLYPATH_CHECK(driver, event_record(done, on));
+    queue.stream = on;
+    queue.done = after_[place] = done;
+  };
+  const auto relay = static_cast<std::size_t>(relay_of(copy.from));
+  bool is_issued = false;
+  if (Relay* const over = in_use_[relay]) try {
+      issue(over->stream(copy.to.owner), over->event(place),
+            over->scratch(copy.to.owner) + copy.to.offset, over->staging() + copy.from.offset);
+      ++relayed_copies_;
+      is_issued = true;
+    } catch (const DriverError& error) {
+      lose_relay(copy, error);
+    }
+  if (!is_issued)
+    issue(streams_[at].get(), event(done_, place).get(), address_of(copy.to, call),
+          address_of(schedule.operands[static_cast<std::size_t>(copy.operands.first)], call));
+  if (step.signals.empty()) return;
+  const CUstream telling = stream(telling_, step.stream).get();
+  queue.has_told = true;
+  POLYPATH_CHECK(driver, stream_wait_event(telling, queue.done, 0));
+  signal(place, telling);
 }
 
 void ScheduleRunner::issue_steps(const CollectiveSchedule& schedule, const RankProgram& program,
                                  const Call& call, const AtStep& wait, const AtStep& signal) {
   const CudaDriver& driver = comm_.driver();
+  after_.assign(program.steps.size(), nullptr);
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
     const RankStep& step = program.steps[i];
+    if (step.is_onward) {
+      issue_onward(schedule, program, i, call, wait, signal);
+      continue;
+    }
     const CUstream stream = streams_[static_cast<std::size_t>(step.stream)].get();
     wait(i, stream);
     for (const std::size_t other : step.after)
-      POLYPATH_CHECK(driver, stream_wait_event(stream, done_[other].get(), 0));
+      POLYPATH_CHECK(driver, stream_wait_event(stream, after_[other], 0));
     issue_step(schedule, schedule.steps[static_cast<std::size_t>(step.index)], call, stream);
-    if (step.is_awaited) POLYPATH_CHECK(driver, event_record(event(done_, i).get(), stream));
+    if (step.is_awaited) {
+      after_[i] = event(done_, i).get();
+      POLYPATH_CHECK(driver, event_record(after_[i], stream));
+    }
     signal(i, stream);
   }
 }
@@ -157,13 +262,14 @@ void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram
   const CudaDriver& driver = comm_.driver();
   const int ranks = comm_.size();
   const std::uint64_t number = calls_ + 1;
+  begin_relays(schedule, program, call, stream);
   POLYPATH_CHECK(driver, event_record(fork_.get(), stream));
   fork(streams_, program.streams);
   if (schedule.waits_aside) fork(waiting_, program.streams);
   concurrent();
   const auto wait = [&](std::size_t i, CUstream queue_stream) {
     const RankStep& step = program.steps[i];
-    if (!schedule.waits_aside || (step.credits.empty() && step.awaited.empty()))
+    if (!schedule.waits_aside || step.is_onward || (step.credits.empty() && step.awaited.empty()))
       return issue_waits(step, number, queue_stream);
     const CUstream aside = waiting_[static_cast<std::size_t>(step.stream)].get();
     issue_waits(step, number, aside);
@@ -222,6 +328,7 @@ void ScheduleRunner::issue_graph(const CollectiveSchedule& schedule, const RankP
                                  const Call& call, CUstream stream,
                                  const std::function<void()>& concurrent) {
   const CudaDriver& driver = comm_.driver();
+  begin_relays(schedule, program, call, stream);
   // What is next to it must not wait for ranks that make another call, and do not come there.
   POLYPATH_CHECK(driver, event_record(fork_.get(), stream));
   fork(streams_, 1);

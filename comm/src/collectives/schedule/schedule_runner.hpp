@@ -14,6 +14,7 @@
 
 #include "collectives/kernel_modules.hpp"
 #include "collectives/schedule/rank_program.hpp"
+#include "collectives/schedule/relays.hpp"
 #include "comm/communicator.hpp"
 
 namespace polypath {
@@ -25,6 +26,9 @@ class ScheduleRunner {
     Operator operation = Operator::sum;
     CUdeviceptr send = 0;
     CUdeviceptr recv = 0;
+    // With relays and without; of a schedule that has relays:
+    double predicted_us = 0;
+    double without_us = 0;
   };
 
   /// Collective. `communicator` and `modules` must outlive it. Throws what Communicator::alloc()
@@ -39,6 +43,13 @@ class ScheduleRunner {
   ScheduleRunner& operator=(const ScheduleRunner&) = delete;
 
   /// Whether there are words, scratch and host memory enough; the same on all ranks.
+  /// Takes relays, as this process numbers them, with `bytes` of staging memory on each.
+  void take_relays(const RelaySource& source, std::vector<int> gpus, std::uint64_t bytes);
+  /// Null: there are none.
+  [[nodiscard]] Relays* relays() const noexcept { return relays_.get(); }
+  /// Copies that went over a relay.
+  [[nodiscard]] std::uint64_t relayed_copies() const noexcept { return relayed_copies_; }
+
   [[nodiscard]] bool can_run(const CollectiveSchedule& schedule) const;
 
   /// Issues `program` on streams of its own, after all that is on `stream`, which goes on after
@@ -58,19 +69,35 @@ class ScheduleRunner {
   [[nodiscard]] std::uint64_t host_bytes() const noexcept { return host_ ? host_->bytes() : 0; }
 
  private:
-  [[nodiscard]] CUdeviceptr address_of(const Place& place, const Call& call) const;
-  void issue(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
-             CUstream stream, const std::function<void()>& concurrent);
-  void issue_graph(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
-                   CUstream stream, const std::function<void()>& concurrent);
   /// What comes before or after the rank's step of that place in the program, on its stream.
   using AtStep = std::function<void(std::size_t, CUstream)>;
+  void issue(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
+             CUstream stream, const std::function<void()>& concurrent);
+  [[nodiscard]] CUdeviceptr address_of(const Place& place, const Call& call) const;
+  /// What a queue onward has done last in this call.
+  struct Onward {
+    CUstream stream = nullptr;
+    CUevent done = nullptr;
+    bool has_waited = false;  ///< its stream for waits has forked
+    bool has_told = false;    ///< its stream for signals is in use
+  };
+  /// Finds the relays of a call.
+  void begin_relays(const CollectiveSchedule& schedule, const RankProgram& program,
+                    const Call& call, CUstream stream);
+  /// The copy to a relay, where the call uses it.
+  void issue_to_relay(const Step& step, const Call& call, CUstream stream);
+  /// The step of that place, from a relay on; or without it, on a stream of this rank's GPU.
+  void issue_onward(const CollectiveSchedule& schedule, const RankProgram& program,
+                    std::size_t place, const Call& call, const AtStep& wait, const AtStep& signal);
+  void lose_relay(const Step& step, const std::exception& error);
+  void issue_graph(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
+                   CUstream stream, const std::function<void()>& concurrent);
   /// The steps, each between `wait` and `signal`, which are for other ranks.
   void issue_steps(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
                    const AtStep& wait, const AtStep& signal);
   void issue_waits(const RankStep& step, std::uint64_t number, CUstream stream);
   void issue_step(const CollectiveSchedule& schedule, const Step& step, const Call& call,
-                  CUstream stream) const;
+                  CUstream stream);
   /// Lets streams begin after the event of the fork, and `stream` go on after them.
   void fork(std::vector<Stream>& streams, int count);
   void join(int count, CUstream stream);
@@ -86,6 +113,7 @@ class ScheduleRunner {
                  CUstream stream) const;
   void tell(int rank, std::uint64_t word, std::uint64_t value, CUstream stream);
   Event& event(std::vector<Event>& events, std::size_t at);
+  Stream& stream(std::vector<Stream>& streams, int at);
 
   Communicator& comm_;
   const KernelModules& modules_;
@@ -93,12 +121,20 @@ class ScheduleRunner {
   SymmetricMemory words_;
   std::shared_ptr<const SharedHostMemory> host_;  // null: none
   std::vector<Stream> streams_;
-  std::vector<Stream> waiting_;  // of each of those, for waits aside
-  std::vector<Event> done_;      // of steps
-  std::vector<Event> came_;      // what they wait for aside
-  std::vector<Event> told_;      // after signals of a graph
-  std::vector<Event> ends_;      // of streams
+  std::vector<Stream> waiting_;   // of each of those, for waits aside
+  std::vector<Event> done_;       // of steps
+  std::vector<Event> came_;       // what they wait for aside
+  std::vector<Event> told_;       // after signals of a graph
+  std::vector<Event> ends_;       // of streams
+  std::vector<Event> told_ends_;  // of streams that tell
   Event fork_;
+  // For relays:
+  std::unique_ptr<Relays> relays_;  // null: none
+  std::vector<Stream> telling_;     // of each stream, for signals after what another GPU has done
+  std::vector<Relay*> in_use_;      // by the call at hand, by index; null: it goes without
+  std::vector<Onward> onward_;      // by stream, of the call at hand
+  std::vector<CUevent> after_;      // by place: after a step of the call at hand
+  std::uint64_t relayed_copies_ = 0;
   std::uint64_t calls_ = 0;
 };
 

@@ -110,6 +110,63 @@ TEST(CollectivePlans, KnownNodes_GetTheseAlgorithms) {
   }
 }
 
+/// Two or three of four GPUs of a mesh: 256 MiB over the links of the idle ones too.
+TEST(CollectivePlans, IdleGpus_CarryCopiesOnMeshes) {
+  struct Row {
+    CollectiveOp op;
+    int ranks;
+    Algorithm algorithm;
+    double times;  ///< as fast as kernels of the ranks alone, at least
+  };
+  const Node node = known("narval");
+  for (const Row& row : {Row{CollectiveOp::allreduce, 2, Algorithm::relayed, 2.6},
+                         Row{CollectiveOp::all_gather, 2, Algorithm::relayed, 2.35},
+                         Row{CollectiveOp::reduce_scatter, 2, Algorithm::relayed, 2.35},
+                         Row{CollectiveOp::all_to_all, 2, Algorithm::relayed, 2.35},
+                         Row{CollectiveOp::broadcast, 2, Algorithm::relayed, 2.5}}) {
+    SCOPED_TRACE(std::string(to_string(row.op)) + " of " + std::to_string(row.ranks));
+    CollectiveRequest request = request_of_bytes(row.op, DataType::float32, 256 * kMiB, row.ranks);
+    request.relays = idle_gpus(node, request.gpus);
+    const CollectivePlan plan = plan_collective(node, request, {});
+    EXPECT_EQ(plan.algorithm, row.algorithm) << to_string(plan.algorithm);
+    EXPECT_TRUE(plan.rank_order);
+    EXPECT_LE(plan.bus_gbps, plan.limit_bus_gbps);
+    ASSERT_EQ(plan.relays.size(), 2u);
+    EXPECT_EQ(plan.relays.front().gpu, 2);
+    EXPECT_EQ(plan.relays.front().gbps, 93);
+    for (const CollectiveCandidate& candidate : plan.candidates) {
+      if (candidate.algorithm != Algorithm::flat) continue;
+      EXPECT_GE(candidate.us / plan.predicted_us, row.times);
+    }
+    // Small messages stay with kernels.
+    CollectiveRequest small = request_of_bytes(row.op, DataType::float32, kMiB, row.ranks);
+    small.relays = request.relays;
+    EXPECT_TRUE(runs_by_kernels(plan_collective(node, small, {}).algorithm));
+  }
+}
+
+/// Ports decide there, so that a GPU between adds nothing.
+TEST(CollectivePlans, IdleGpusBehindSwitch_ChangeNothing) {
+  for (const char* const name : {"hgx-h200-x4", "dgx-h200-x8"})
+    for (const std::uint64_t bytes : {64 * kKiB, 16 * kMiB, 256 * kMiB}) {
+      const Node node = known(name);
+      CollectiveRequest request =
+          request_of_bytes(CollectiveOp::allreduce, DataType::float32, bytes, 2);
+      const CollectivePlan alone = plan_collective(node, request, {});
+      request.relays = idle_gpus(node, request.gpus);
+      CollectivePlan plan = plan_collective(node, request, {});
+      EXPECT_EQ(plan.algorithm, alone.algorithm);
+      EXPECT_EQ(plan.predicted_us, alone.predicted_us);
+      EXPECT_EQ(plan.kernel, alone.kernel);
+      EXPECT_TRUE(plan.relays.empty());
+      for (const CollectiveCandidate& candidate : plan.candidates) {
+        if (candidate.algorithm != Algorithm::relayed) continue;
+        EXPECT_EQ(candidate.reason,
+                  "over an NVSwitch the ranks' own ports decide: a GPU between adds nothing");
+      }
+    }
+}
+
 /// What has no tree is left out, with the reason.
 TEST(CollectivePlans, Tree_IsKeptByEveryPlan) {
   const auto plan_of = [](const char* node, std::uint64_t bytes, int ranks) {

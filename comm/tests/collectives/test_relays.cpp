@@ -1,0 +1,355 @@
+// Collectives of some of a node's GPUs whose copies go over the others as well, over ranks that are
+// threads: every byte is compared, and what went over the links of the idle GPUs is counted.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "collectives/plan/schedule_stages.hpp"
+#include "driver/check.hpp"
+#include "exec/devices.hpp"
+#include "group.hpp"
+#include "schedule_calls.hpp"
+#include "support/driver_extras.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::Gt;
+using testing::IsEmpty;
+
+constexpr int kGpus = 4;
+
+const std::shared_ptr<const CudaDriver>& driver() { return group_node().driver; }
+
+std::uint64_t bytes_over(int from, int to) {
+  auto* const count = driver_function<std::uint64_t(const char*, const char*)>(
+      *driver(), "polypath_sim_link_bytes");
+  return count == nullptr
+             ? 0
+             : count(to_string(MemoryId::gpu(from)).c_str(), to_string(MemoryId::gpu(to)).c_str());
+}
+
+/// Bytes of all links to an idle GPU, or from it.
+struct RelayBytes {
+  std::uint64_t in = 0;
+  std::uint64_t out = 0;
+};
+RelayBytes bytes_over_relay(int relay, int ranks) {
+  RelayBytes bytes;
+  for (int rank = 0; rank < ranks; ++rank) {
+    bytes.in += bytes_over(rank, relay);
+    bytes.out += bytes_over(relay, rank);
+  }
+  return bytes;
+}
+
+/// A row of calls of every operation, one of them large.
+std::vector<PlannedCall> row_of(Random& random, int ranks, int calls = 6) {
+  std::vector<PlannedCall> row;
+  for (int i = 0; i < calls; ++i)
+    row.push_back(call_for(random, ranks, AlgorithmOverride::relayed, i == 0 ? 3 << 20 : 60000));
+  return row;
+}
+
+class RelaysTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (gpus_up_to(kGpus) < kGpus) GTEST_SKIP() << "needs four GPUs";
+    devices_.emplace(driver(), group_node().nvml, group_node().node);
+  }
+
+  [[nodiscard]] CollectivesOptions options() {
+    CollectivesOptions options = kWithCopies;
+    options.relays.devices = &*devices_;
+    return options;
+  }
+
+  /// Runs the row by relays on each rank; asserts results and counts. `then` on each rank.
+  void run(Group& group, const std::vector<PlannedCall>& row, Random& random,
+           const std::function<void(Communicator&, Collectives&)>& then) {
+    const std::uint64_t seed = random();
+    group.run([&](Communicator& comm) {
+      Collectives collectives(comm, options());
+      run_row(comm, collectives, row, seed);
+      then(comm, collectives);
+      comm.exchange({}, {});
+    });
+  }
+
+  static void run_row(Communicator& comm, Collectives& collectives,
+                      const std::vector<PlannedCall>& row, std::uint64_t seed) {
+    Random own(seed + static_cast<std::uint64_t>(comm.rank()));
+    const std::uint64_t before = collectives.counts().relayed;
+    std::vector<Stream> streams;
+    for (int i = 0; i < 2; ++i) streams.emplace_back(*driver(), comm.context());
+    const CallRow memory(*driver(), row, comm.rank());
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      std::this_thread::sleep_for(std::chrono::microseconds(own() % 1000));
+      collectives.run(memory.call(row, i), streams[own() % streams.size()].get(),
+                      AlgorithmOverride::relayed);
+    }
+    for (const Stream& stream : streams)
+      POLYPATH_CHECK(*driver(), stream_synchronize(stream.get()));
+    comm.check();
+    memory.expect_done(row);
+    EXPECT_EQ(collectives.counts().relayed - before, calls_of(row));
+  }
+
+  std::optional<Devices> devices_;
+};
+
+class RelaysOf : public RelaysTest, public testing::WithParamInterface<int> {};
+
+TEST_P(RelaysOf, SkewedRowsOfAllOperations) {
+  const int ranks = GetParam();
+  Random random(20261128 + static_cast<std::uint64_t>(ranks));
+  Group group(ranks);
+  for (int turn = 0; turn < 3; ++turn) {
+    std::vector<RelayBytes> before;
+    for (int relay = ranks; relay < kGpus; ++relay)
+      before.push_back(bytes_over_relay(relay, ranks));
+    const std::vector<PlannedCall> row = row_of(random, ranks);
+    run(group, row, random, [&](Communicator&, const Collectives& collectives) {
+      EXPECT_EQ(collectives.relays().size(), static_cast<std::size_t>(kGpus - ranks));
+    });
+    for (int relay = ranks; relay < kGpus; ++relay) {
+      const RelayBytes now = bytes_over_relay(relay, ranks);
+      const RelayBytes& then = before[static_cast<std::size_t>(relay - ranks)];
+      EXPECT_GT(now.in, then.in);
+      EXPECT_EQ(now.in - then.in, now.out - then.out);
+    }
+  }
+}
+
+TEST_P(RelaysOf, EachLinkCarriesWhatThePlanSays) {
+  const int ranks = GetParam();
+  const Node& node = group_node().node;
+  for (const CollectiveOp op :
+       {CollectiveOp::allreduce, CollectiveOp::all_gather, CollectiveOp::reduce_scatter,
+        CollectiveOp::all_to_all, CollectiveOp::broadcast, CollectiveOp::reduce}) {
+    SCOPED_TRACE(to_string(op));
+    Random random(8);
+    std::vector<PlannedCall> row(1);
+    row.front().what.op = op;
+    row.front().what.ranks = static_cast<std::uint32_t>(ranks);
+    row.front().what.count = 1 << 18;
+    row.front().images = images_of(random, row.front().what);
+    std::vector<std::uint64_t> before;
+    std::vector<std::uint64_t> after;
+    const auto all_bytes = [&] {
+      std::vector<std::uint64_t> bytes;
+      for (int from = 0; from < kGpus; ++from)
+        for (int to = 0; to < kGpus; ++to) bytes.push_back(bytes_over(from, to));
+      return bytes;
+    };
+    CollectivePlan plan;
+    Group group(ranks);
+    group.run([&](Communicator& comm) {
+      Collectives collectives(comm, options());
+      const Stream stream(*driver(), comm.context());
+      const CallRow memory(*driver(), row, comm.rank());
+      comm.exchange({}, {});
+      if (comm.rank() == 0) before = all_bytes();
+      comm.exchange({}, {});
+      const CollectiveCall call = memory.call(row, 0);
+      collectives.run(call, stream.get(), AlgorithmOverride::relayed);
+      POLYPATH_CHECK(*driver(), stream_synchronize(stream.get()));
+      comm.check();
+      comm.exchange({}, {});
+      if (comm.rank() == 0) after = all_bytes();
+      comm.exchange({}, {});
+      memory.expect_done(row);
+      if (comm.rank() == 0) plan = collectives.plan(call, AlgorithmOverride::relayed);
+    });
+    std::vector<double> expected(kGpus * kGpus, 0);
+    for (const LinkBytes& stage : stage_bytes(node, make_collective_schedule(node, plan)))
+      for (std::size_t i = 0; i < stage.size(); ++i)
+        if (const Link& link = node.links[i]; link.from.is_gpu() && link.to.is_gpu())
+          expected[static_cast<std::size_t>(link.from.index * kGpus + link.to.index)] += stage[i];
+    const double marks = 16.0 * ranks * (ranks - 1);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_GE(static_cast<double>(after[i] - before[i]), expected[i]) << i;
+      EXPECT_LE(static_cast<double>(after[i] - before[i]), expected[i] + marks) << i;
+    }
+  }
+}
+
+TEST_P(RelaysOf, GraphsAreLaunchedAgainAmongCalls) {
+  const int ranks = GetParam();
+  Group group(ranks);
+  group.run([&](Communicator& comm) {
+    GraphGame game(comm, AlgorithmOverride::relayed, options());
+    for (int turn = 0; turn < 3; ++turn) EXPECT_EQ(game.turn(), "");
+    game.expect_counts();
+    EXPECT_GT(game.collectives().relayed_copies(), 0u);
+    comm.exchange({}, {});
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, RelaysOf, testing::Values(2, 3),
+                         [](const auto& param_info) { return std::to_string(param_info.param); });
+
+/// The plan takes them without being asked, once they are ready; until then the call goes without.
+TEST_F(RelaysTest, LargeCallIsPlannedOverThem) {
+  Random random(3);
+  std::vector<PlannedCall> row(2);
+  for (PlannedCall& call : row) {
+    call.what.ranks = 2;
+    call.what.count = 8 << 20;
+    call.images = images_of(random, call.what);
+  }
+  Group group(2);
+  group.run([&](Communicator& comm) {
+    Collectives collectives(comm, options());
+    const Stream stream(*driver(), comm.context());
+    const CallRow memory(*driver(), row, comm.rank());
+    collectives.run(memory.call(row, 0), stream.get());
+    POLYPATH_CHECK(*driver(), stream_synchronize(stream.get()));
+    collectives.wait_relays();
+    const std::uint64_t early = collectives.relayed_copies();
+    collectives.run(memory.call(row, 1), stream.get());
+    POLYPATH_CHECK(*driver(), stream_synchronize(stream.get()));
+    comm.check();
+    memory.expect_done(row);
+    EXPECT_EQ(collectives.counts().relayed, row.size());
+    EXPECT_GT(collectives.relayed_copies(), early);
+    EXPECT_THAT(collectives.relays(), ElementsAre(2, 3));
+    comm.exchange({}, {});
+  });
+}
+
+TEST_F(RelaysTest, RefusedOnOneRank_NoneUsesThem) {
+  Random random(4);
+  std::vector<PlannedCall> row(1);
+  row.front().what.ranks = 2;
+  row.front().what.count = 8 << 20;
+  row.front().images = images_of(random, row.front().what);
+  Group group(2);
+  group.run([&](Communicator& comm) {
+    CollectivesOptions rank_options = options();
+    if (comm.rank() == 1) rank_options.relays = {};
+    Collectives collectives(comm, rank_options);
+    const Stream stream(*driver(), comm.context());
+    const CallRow memory(*driver(), row, comm.rank());
+    collectives.run(memory.call(row, 0), stream.get());
+    POLYPATH_CHECK(*driver(), stream_synchronize(stream.get()));
+    comm.check();
+    memory.expect_done(row);
+    EXPECT_THAT(collectives.relays(), IsEmpty());
+    EXPECT_EQ(collectives.counts().relayed, 0u);
+    EXPECT_EQ(all_calls(collectives.counts()), 1u);
+    comm.exchange({}, {});
+  });
+}
+
+/// A rank alone that finds no memory on a relay sends all by its own links.
+TEST_F(RelaysTest, NoMemoryOnOneRank_ItAloneGoesWithout) {
+  auto failing = std::make_shared<CudaDriver>(*driver());
+  failing->mem_create = [](CUmemGenericAllocationHandle*, std::size_t, const CUmemAllocationProp*,
+                           unsigned long long) { return CUDA_ERROR_OUT_OF_MEMORY; };
+  failing->mem_alloc = [](CUdeviceptr*, std::size_t) { return CUDA_ERROR_OUT_OF_MEMORY; };
+  Devices without(failing, group_node().nvml, group_node().node);
+  Random random(5);
+  const std::vector<PlannedCall> row = row_of(random, 2);
+  Group group(2);
+  group.run([&](Communicator& comm) {
+    CollectivesOptions rank_options = options();
+    if (comm.rank() == 1) rank_options.relays.devices = &without;
+    Collectives collectives(comm, rank_options);
+    run_row(comm, collectives, row, 6);
+    EXPECT_EQ(collectives.relays().size(), 2u);
+    EXPECT_EQ(collectives.relayed_copies() > 0, comm.rank() == 0);
+    comm.exchange({}, {});
+  });
+}
+
+/// Every call in a relay's context fails from now on: its copies go another way, in this call too.
+TEST_F(RelaysTest, LostBetweenCalls_OthersGoOn) {
+  Random random(7);
+  const std::vector<PlannedCall> row = row_of(random, 2, 3);
+  Group group(2);
+  std::uint64_t over_last = 0;
+  group.run([&](Communicator& comm) {
+    Collectives collectives(comm, options());
+    run_row(comm, collectives, row, 8);
+    const std::uint64_t first = collectives.relayed_copies();
+    EXPECT_GT(first, 0u);
+    comm.exchange({}, {});
+    if (comm.rank() == 0) {
+      devices_->mark_failed(3, CUDA_ERROR_ECC_UNCORRECTABLE);
+      over_last = bytes_over_relay(3, 2).in;
+    }
+    comm.exchange({}, {});
+    run_row(comm, collectives, row, 9);
+    EXPECT_GT(collectives.relayed_copies(), first);
+    EXPECT_LT(collectives.relayed_copies(), 2 * first);
+    comm.exchange({}, {});
+    EXPECT_EQ(bytes_over_relay(3, 2).in, over_last);
+    comm.exchange({}, {});
+  });
+}
+
+/// The driver refuses copies of streams that are not the rank's: in the midst of a call.
+class RefusedCopies : public RelaysTest, public testing::WithParamInterface<int> {};
+
+std::atomic<int> copies_left{0};
+CUresult (*plain_copy)(CUdeviceptr, CUdeviceptr, std::size_t, CUstream) = nullptr;
+
+TEST_P(RefusedCopies, RestGoesWithout) {
+  auto failing = std::make_shared<CudaDriver>(*driver());
+  plain_copy = driver()->memcpy_async;
+  failing->memcpy_async = [](CUdeviceptr dst, CUdeviceptr src, std::size_t bytes, CUstream stream) {
+    CUcontext context = nullptr;
+    CUdevice gpu = 0;
+    CUcontext before = nullptr;
+    group_node().driver->ctx_get_current(&before);
+    group_node().driver->stream_get_ctx(stream, &context);
+    group_node().driver->ctx_set_current(context);
+    group_node().driver->ctx_get_device(&gpu);
+    group_node().driver->ctx_set_current(before);
+    if (gpu >= 2 && copies_left.fetch_sub(1) <= 0) return CUDA_ERROR_LAUNCH_FAILED;
+    return plain_copy(dst, src, bytes, stream);
+  };
+  copies_left = GetParam();
+  Random random(10);
+  const std::vector<PlannedCall> row = row_of(random, 2);
+  Group group(2, {.driver = failing});
+  group.run([&](Communicator& comm) {
+    Collectives collectives(comm, options());
+    run_row(comm, collectives, row, 11);
+    comm.exchange({}, {});
+    run_row(comm, collectives, row, 12);
+    comm.exchange({}, {});
+  });
+  EXPECT_LE(copies_left.load(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(After, RefusedCopies, testing::Values(0, 1, 5, 12, 21),
+                         [](const auto& param_info) { return std::to_string(param_info.param); });
+
+/// Nothing is left on an idle GPU.
+TEST_F(RelaysTest, EndLeavesNoObjects) {
+  Random random(12);
+  const std::vector<PlannedCall> row = row_of(random, 2, 2);
+  LiveObjects before;
+  for (int turn = 0; turn < 2; ++turn) {
+    {
+      Group group(2);
+      run(group, row, random, [](Communicator&, const Collectives&) {});
+    }
+    if (turn == 0) before = live_objects(*driver());
+    EXPECT_EQ(live_objects(*driver()), before);
+  }
+}
+
+}  // namespace
+}  // namespace polypath::test
