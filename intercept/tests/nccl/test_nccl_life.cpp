@@ -414,7 +414,7 @@ TEST(NcclLife, ManyCommunicatorsLeaveRoomForNccls) {
                               }
                             }),
               Each(""));
-  // Of 132 multiprocessors 32 are spared. It and 24 parts have four each.
+  // There are 132 multiprocessors, and 32 are spared. The communicator and 24 parts have four each.
   EXPECT_EQ(calls.taken(), 2 * 3 * 24);
   EXPECT_EQ(calls.by_nccl(), 2 * 3 * 2);
 }
