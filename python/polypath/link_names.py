@@ -34,9 +34,15 @@ def shared_capacities(topology: dict[str, Any]) -> list[str]:
         return port["name"].split(".")[0], port["gbps"]
 
     return [
-        f"{_span(sorted(port['name'] for port in ports))} {short_figure(gbps)} GB/s"
+        f"{_span(sorted((port['name'] for port in ports), key=_by_number))} {short_figure(gbps)} GB/s"
         for (_, gbps), ports in groupby(sorted(topology["ports"], key=family), family)
     ]
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    """gpu10 after gpu9."""
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :] or -1)
 
 
 def _span(names: Sequence[str]) -> str:
