@@ -113,6 +113,27 @@ TEST(LargeNodes, RelayThatPays_IsTaken) {
   EXPECT_GT(plan.native_us / plan.predicted_us, 6);
 }
 
+TEST(LargeNodes, Ranks_DivideTheRelaysOfLoads) {
+  const auto relays = [](const Node& node, MemoryId src, MemoryId dst, int ranks) {
+    RouteFilter filter;
+    filter.ranks = ranks;
+    std::set<int> vias;
+    for (const Route& route : find_routes(node, src, dst, filter))
+      if (route.kind == RouteKind::via_gpu) vias.insert(route.via.index);
+    return vias;
+  };
+  const Node node = known_node("dgx-h200-x8");
+  const MemoryId host = MemoryId::host(0);
+  EXPECT_EQ(relays(node, host, MemoryId::gpu(1), 1).size(), 7u);
+  EXPECT_EQ(relays(node, host, MemoryId::gpu(1), 2), (std::set{3, 5, 7}));
+  EXPECT_EQ(relays(node, MemoryId::gpu(1), host, 3), (std::set{4, 7}));
+  EXPECT_EQ(relays(node, host, MemoryId::gpu(1), 4), (std::set{5}));
+  EXPECT_EQ(relays(node, host, MemoryId::gpu(1), 8), std::set<int>{});
+  // Between GPUs nothing is divided, nor on nodes of four.
+  EXPECT_EQ(relays(node, MemoryId::gpu(0), MemoryId::gpu(1), 8).size(), 6u);
+  EXPECT_EQ(relays(known_node("hgx-h200-x4"), host, MemoryId::gpu(1), 4).size(), 3u);
+}
+
 TEST(LargeNodes, Spread_FeedsAllFromEveryLink) {
   struct SpreadRow {
     const char* node;
