@@ -1,6 +1,7 @@
 """Draws a node: GPUs in a row; above them the links between them as arcs, or an NVSwitch; below
-them the host memories. GPUs of a large full mesh are a circle. A line's width is its capacity, its colour its type; the legend gives the
-figures of all links that are alike once, and the capacities that links share.
+them the host memories. GPUs of a large full mesh are a circle. A line's width is its capacity, its
+colour its type; the legend gives the figures of all links that are alike once, and the capacities
+that links share.
 """
 
 from __future__ import annotations

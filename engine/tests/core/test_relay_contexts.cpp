@@ -62,7 +62,7 @@ class RelayContexts : public SimulatedTest {
   }
 };
 
-TEST_F(RelayContexts, OneRankThatLoads_TakesThoseOfItsSocket) {
+TEST_F(RelayContexts, LoadingRank_StagesOnItsSocket) {
   const Done in = copy_twice(MemoryId::host(0), MemoryId::gpu(0));
   EXPECT_TRUE(in.is_split);
   EXPECT_EQ(in.relays, (std::set{1, 2, 3}));
@@ -102,7 +102,7 @@ TEST_F(RelayContexts, ProgramThatAsksForRoutes_GetsThem) {
   EXPECT_EQ(done.relays, (std::set{1, 2, 3}));
 }
 
-TEST_F(RelayContexts, CopiesBetweenGpus_TakeAllLinksOfAMeshOnly) {
+TEST_F(RelayContexts, GpuToGpu_TakesMeshLinksOnly) {
   const Ranks ranks(8);
   const Done done = copy_twice(MemoryId::gpu(0), MemoryId::gpu(1));
   EXPECT_TRUE(done.is_split);

@@ -19,8 +19,8 @@ std::string to_string(const Route& route) {
 
 namespace {
 
-/// Up to this many GPUs every rank stages on all: so many contexts fit, and often one rank alone
-/// copies.
+/// Up to this number of GPUs every rank stages on all: the contexts fit, and often one rank copies
+/// alone.
 constexpr std::size_t kMaxUndividedGpus = 4;
 
 /// Whether GPU `via` is in the share of the rank that copies between `src` and `dst`.

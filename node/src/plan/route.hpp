@@ -45,9 +45,10 @@ struct RouteFilter {
 /// via host memories, each in the order of the index: the order in which ties are broken. Staged
 /// routes use no link of type bounce. Empty when src == dst.
 ///
-/// Of R ranks on a node of more than four GPUs, that which copies from or to GPU g stages such
-/// copies on GPUs whose number is g modulo R. With a rank on every GPU there are none: each PCIe
-/// link has its own copies, and a context of every rank on every GPU would gain nothing.
+/// On a node of more than four GPUs, R ranks divide the GPUs that stage copies between host memory
+/// and GPUs: those of GPU g are staged on GPUs whose number is g modulo R. With a rank on every GPU
+/// there are none: each PCIe link has its own copies, and a context of every rank on every GPU
+/// would gain nothing.
 std::vector<Route> find_routes(const Node& node, MemoryId src, MemoryId dst,
                                const RouteFilter& filter);
 
