@@ -3,7 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -33,10 +33,19 @@ def shared_capacities(topology: dict[str, Any]) -> list[str]:
     def family(port: dict[str, Any]) -> tuple[str, float]:
         return port["name"].split(".")[0], port["gbps"]
 
+    def span(ports: Iterable[dict[str, Any]]) -> str:
+        return _span(sorted((port["name"] for port in ports), key=_by_number))
+
     return [
-        f"{_span(sorted(port['name'] for port in ports))} {short_figure(gbps)} GB/s"
+        f"{span(ports)} {short_figure(gbps)} GB/s"
         for (_, gbps), ports in groupby(sorted(topology["ports"], key=family), family)
     ]
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    """gpu10 after gpu9."""
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :] or -1)
 
 
 def _span(names: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """Draws a node: GPUs in a row; above them the links between them as arcs, or an NVSwitch; below
-them the host memories. A line's width is its capacity, its colour its type; the legend gives the
-figures of all links that are alike once, and the capacities that links share.
+them the host memories. GPUs of a large full mesh are a circle. A line's width is its capacity, its
+colour its type; the legend gives the figures of all links that are alike once, and the capacities
+that links share.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ _BAR_HEIGHT = 0.28
 _SWITCH_Y, _HOST_Y = 0.85, -1.05
 _BAR_GAP = 0.6
 _ARC_STEPS = 48
+_MIN_CIRCLE = 6
+"""GPUs of a full mesh from which on arcs would be a tangle."""
+_WIDEST_FIGURE = 16.0  # inches
 
 
 def plot_node(topology: dict[str, Any], file: Path) -> None:
@@ -39,13 +43,19 @@ def plot_node(topology: dict[str, Any], file: Path) -> None:
     boxes, lines = layout(topology)
     most = max(line.capacity for line in lines)
     styles = {line.label: _style(line, most) for line in lines}
-    figure = Figure(figsize=(max(6.5, 1.5 * len(topology["gpus"]) + 1.5), 6), layout="constrained")
+    gpus = len(topology["gpus"])
+    is_circle = _is_large_mesh(topology)
+    width = min(max(6.5, 1.5 * gpus + 1.5), _WIDEST_FIGURE)
+    figure = Figure(figsize=(9, 11) if is_circle else (width, 6), layout="constrained")
     axes = figure.subplots()
+    if is_circle:
+        axes.set_aspect("equal")
     for line in lines:
         axes.plot(*zip(*line.points, strict=True), zorder=1, **styles[line.label])
     for box in boxes:
         axes.add_patch(_patch(box))
-        axes.text(box.x, box.y, box.text, ha="center", va="center", fontsize=8, zorder=3)
+        size = 8 if gpus * 1.5 < _WIDEST_FIGURE else 7
+        axes.text(box.x, box.y, box.text, ha="center", va="center", fontsize=size, zorder=3)
     axes.set_title(topology["title"] or topology["name"], fontsize=11)
     axes.set_axis_off()
     axes.margins(0.02)
@@ -123,12 +133,16 @@ def layout(topology: dict[str, Any]) -> Layout:
     """Places every memory of `Context.topology`, and every pair of linked ones once. Links by an
     NVSwitch are one line from each GPU to the switch, and those to other host memories than the
     nearest one line between the two."""
-    gpus = {
-        gpu["id"]: Box(i, 0, _GPU_WIDTH, _GPU_HEIGHT, f"{gpu['id']}\n{_short(gpu['name'])}")
-        for i, gpu in enumerate(topology["gpus"])
-    }
+    names = [host["id"] for host in topology["hosts"]]
+    if _is_large_mesh(topology):
+        gpus = _circle(topology["gpus"])
+        radius = _radius(len(gpus))
+        bottom = Box(0, -radius, 2 * radius + _GPU_WIDTH, 0, "")
+        hosts = _host_bars(names, bottom)
+        return Layout([*gpus.values(), *hosts.values()], _pair_lines(topology, gpus, hosts))
+    gpus = {gpu["id"]: _gpu_box(gpu, i, 0) for i, gpu in enumerate(topology["gpus"])}
     row = Box((len(gpus) - 1) / 2, 0, len(gpus) - 1 + _GPU_WIDTH, 0, "")
-    hosts = _host_bars([host["id"] for host in topology["hosts"]], row)
+    hosts = _host_bars(names, row)
     boxes = [*gpus.values(), *hosts.values()]
     lines = _switch_lines(topology, gpus)
     if lines:
@@ -136,12 +150,39 @@ def layout(topology: dict[str, Any]) -> Layout:
     return Layout(boxes, lines + _pair_lines(topology, gpus, hosts))
 
 
+def _is_large_mesh(topology: dict[str, Any]) -> bool:
+    gpus = [gpu["id"] for gpu in topology["gpus"]]
+    own = {(link["from"], link["to"]) for link in topology["links"] if link["type"] != "nvswitch"}
+    return len(gpus) >= _MIN_CIRCLE and all((a, b) in own for a in gpus for b in gpus if a != b)
+
+
+def _gpu_box(gpu: dict[str, Any], x: float, y: float) -> Box:
+    return Box(x, y, _GPU_WIDTH, _GPU_HEIGHT, f"{gpu['id']}\n{_short(gpu['name'])}")
+
+
+def _radius(gpus: int) -> float:
+    return 0.375 * gpus
+
+
+def _circle(gpus: list[dict[str, Any]]) -> dict[str, Box]:
+    """The first half goes down on the left, where the first host memory is. The circle is turned a
+    quarter of a step, so that no GPU is straight above another: each has a way down."""
+    boxes = {}
+    for i, gpu in enumerate(gpus):
+        angle = 2 * math.pi * (i + 0.25) / len(gpus)
+        radius = _radius(len(gpus))
+        boxes[gpu["id"]] = _gpu_box(gpu, -radius * math.sin(angle), radius * math.cos(angle))
+    return boxes
+
+
 def _host_bars(hosts: list[str], row: Box) -> dict[str, Box]:
     """Host memories divide the width of the GPUs' row between them."""
     width = (row.width - _BAR_GAP * (len(hosts) - 1)) / len(hosts)
     left = row.x - row.width / 2
     return {
-        host: Box(left + i * (width + _BAR_GAP) + width / 2, _HOST_Y, width, _BAR_HEIGHT, host)
+        host: Box(
+            left + i * (width + _BAR_GAP) + width / 2, row.y + _HOST_Y, width, _BAR_HEIGHT, host
+        )
         for i, host in enumerate(hosts)
     }
 
@@ -176,7 +217,7 @@ def _pair_lines(
         if back is not None and (end, start) < (start, end):
             continue  # drawn with the other direction
         if start in gpus and end in gpus:
-            points = _arc(gpus, start, end)
+            points = _between(gpus, start, end)
         else:
             gpu, host = (start, end) if start in gpus else (end, start)
             near = nearest.get(gpu, host)
@@ -187,12 +228,18 @@ def _pair_lines(
                 if frozenset((start, end)) in between_hosts:
                     continue
                 between_hosts.add(frozenset((start, end)))
-                points = [(hosts[start].x, _HOST_Y), (hosts[end].x, _HOST_Y)]
+                points = [(hosts[start].x, hosts[start].y), (hosts[end].x, hosts[end].y)]
         backward = back["gbps"] if back else 0
         lines.append(
             Line((start, end), link["type"], link["width"], link["gbps"], backward, points)
         )
     return lines
+
+
+def _between(gpus: dict[str, Box], start: str, end: str) -> list[tuple[float, float]]:
+    if len({box.y for box in gpus.values()}) > 1:  # a circle
+        return [(gpus[start].x, gpus[start].y), (gpus[end].x, gpus[end].y)]
+    return _arc(gpus, start, end)
 
 
 def _arc(gpus: dict[str, Box], start: str, end: str) -> list[tuple[float, float]]:
@@ -218,5 +265,6 @@ def _down(gpu: Box, host: Box) -> list[tuple[float, float]]:
 
 
 def _short(name: str) -> str:
-    """ "NVIDIA A100-SXM4-40GB" -> "A100-SXM4"."""
-    return "-".join(name.removeprefix("NVIDIA ").split("-")[:2])
+    """ "NVIDIA A100-SXM4-40GB" -> "A100-SXM4", "NVIDIA H100 80GB HBM3" -> "H100"."""
+    model = name.removeprefix("NVIDIA ").removeprefix("Tesla ")
+    return "-".join(model.split(" 80GB")[0].split("-")[:2])

@@ -120,3 +120,26 @@ def test_tuned_plot(tmp_path, monkeypatch):
 def test_a_plot_of_nothing_tuned(tmp_path):
     plot_tuned([], "narval", tmp_path / "tuned.png")
     assert (tmp_path / "tuned.png").read_bytes().startswith(PNG)
+
+
+def test_a_large_full_mesh_is_a_circle():
+    topology = values.topology(8, 2)
+    boxes, lines = layout(topology)
+    gpus, hosts = boxes[:8], boxes[8:]
+    assert len({box.y for box in gpus}) == 8
+    assert {box.text for box in hosts} == {"host0", "host1"}
+    assert all(box.y < min(gpu.y for gpu in gpus) for box in hosts)
+    # The GPUs of a host memory are above it: no line to it crosses the other's.
+    assert [box.x < 0 for box in gpus] == [True] * 4 + [False] * 4
+    assert len(lines) == 8 * 7 // 2 + 8
+    # No way down passes through another GPU.
+    for gpu in gpus:
+        for other in gpus:
+            assert gpu is other or abs(gpu.x - other.x) > other.width / 2 or gpu.y < other.y
+
+
+def test_a_mesh_with_a_gap_is_no_circle():
+    topology = values.topology(8, 2)
+    topology["links"] = [link for link in topology["links"] if link["from"] != "gpu3"]
+    boxes, _ = layout(topology)
+    assert {box.y for box in boxes[:8]} == {0}

@@ -50,7 +50,27 @@ def test_a_wide_matrix_puts_the_rate_below_the_type():
     assert rows[3][:2] == ["396", "396"]
 
 
+def test_a_matrix_of_sixteen_has_a_row_for_those_alike():
+    topology = values.topology(16, 2, "nvswitch", 138)
+    rows = rendered(nodes.link_matrix(topology), width=100)
+    assert rows[0] == ["gpu0", "...", "gpu7", "gpu8", "...", "gpu15", "host0", "host1"]
+    assert rows[2][:7] == ["gpu0", "...", "gpu7", "SW4", "138", "SW4", "138"]
+    assert len(rows) == 2 + 4
+
+
+def test_a_gpu_unlike_its_neighbours_has_a_row_of_its_own():
+    topology = values.topology(16, 1, "nvswitch", 138)
+    for link in topology["links"]:
+        if link["from"] == "gpu5" and link["to"] == "gpu9":
+            link["gbps"] = 99
+    rows = rendered(nodes.link_matrix(topology), width=200)
+    assert rows[0][:7] == ["gpu0", "...", "gpu4", "gpu5", "gpu6", "...", "gpu8"]
+    table = nodes.link_matrix(topology)
+    assert "\n".join(cell for row in table.rows for cell in row).count("99") == 1
+
+
 def test_ports_of_one_family_are_told_together():
+    assert shared_capacities(values.topology(16))[1].startswith("pcie.gpu0 ... gpu15,")
     assert shared_capacities(values.topology(4)) == [
         "host-read 89 GB/s",
         "pcie.gpu0 ... gpu3, each 25 GB/s",

@@ -1,7 +1,8 @@
 // Collectives of ranks that are processes: many random calls on several communicators and streams,
 // issued one by one or captured, and what the others say when one is killed.
 //
-// POLYPATH_TEST_CALLS: how many random calls to make (default 240).
+// POLYPATH_TEST_CALLS: how many random calls to make (default 240). POLYPATH_TEST_RANKS: by how many
+// ranks (default 4).
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -130,7 +131,9 @@ RANK_PROGRAM(random_calls) {
 }
 TEST(CollectiveProcesses, RandomCallsOnSeveralCommunicators) {
   NEEDS_GPUS(2);
-  const int ranks = std::min(4, static_cast<int>(group_node().node.gpus.size()));
+  const char* const count = std::getenv("POLYPATH_TEST_RANKS");
+  const int most = count == nullptr ? 4 : std::atoi(count);
+  const int ranks = std::min(most, static_cast<int>(group_node().node.gpus.size()));
   expect_all_well("random_calls", ranks);
 }
 

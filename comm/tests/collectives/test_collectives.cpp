@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <optional>
 #include <thread>
 
@@ -25,8 +26,12 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// Four, or as many as there are GPUs.
-int ranks() { return std::min(4, static_cast<int>(group_node().node.gpus.size())); }
+/// Four, or as many as there are GPUs, or as POLYPATH_TEST_RANKS says.
+int ranks() {
+  const char* const count = std::getenv("POLYPATH_TEST_RANKS");
+  const int most = count == nullptr ? 4 : std::atoi(count);
+  return std::min(most, static_cast<int>(group_node().node.gpus.size()));
+}
 
 /// So that the scratch is small.
 constexpr CollectivesOptions kFewBlocks{.max_blocks = 16, .check = false};

@@ -188,7 +188,7 @@ class LoadMonitor {
     std::uint64_t asked_ns = 0;
     int gpu = 0;
   };
-  /// Of the calling thread; one for each of several pages.
+  /// The calling thread has one for each of several pages.
   static Page& page_of(CUdeviceptr address) noexcept;
   /// The GPU that holds the memory, -1: the host. By the driver; remembered by page for a while.
   int gpu_of(CUdeviceptr address, std::uint64_t now_ns);

@@ -32,6 +32,8 @@ PlanOptions plan_options(const Options& options, const RingLimits& rings) {
   plan.filter.direct = options.direct_routes;
   plan.filter.gpu = options.gpu_routes;
   plan.filter.host = options.host_routes;
+  // A program that says how many routes it wants gets them.
+  plan.filter.ranks = options.max_routes == 0 ? ranks_on_this_machine() : 1;
   plan.max_routes = options.max_routes;
   plan.min_bytes = options.min_size;
   plan.chunks.chunk_bytes = options.chunk_size;

@@ -271,8 +271,8 @@ class TransferDispatcher {
       pageable_plans_;
   // Transfers whose threads were slower than the driver's copy is: where CPUs are busy.
   std::map<PageableClass, Retry> slow_threads_;
-  std::atomic<std::uint64_t> least_pageable_to_gpu_{0};  // as PageableLimits
-  std::atomic<std::uint64_t> least_pageable_from_gpu_{0};
+  std::atomic<std::uint64_t> min_pageable_to_gpu_{0};  // as PageableLimits
+  std::atomic<std::uint64_t> min_pageable_from_gpu_{0};
   std::atomic<bool> finds_pageable_limits_{false};
   bool prepares_pageable_ = false;  // a task is queued
   Preparer preparer_;

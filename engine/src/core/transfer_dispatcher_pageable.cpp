@@ -51,8 +51,8 @@ std::uint64_t TransferDispatcher::min_pageable_bytes(bool is_to_gpu) {
 }
 
 PageableLimits TransferDispatcher::pageable_limits() const noexcept {
-  return {least_pageable_to_gpu_.load(std::memory_order_relaxed),
-          least_pageable_from_gpu_.load(std::memory_order_relaxed)};
+  return {min_pageable_to_gpu_.load(std::memory_order_relaxed),
+          min_pageable_from_gpu_.load(std::memory_order_relaxed)};
 }
 
 void TransferDispatcher::find_pageable_limits() {
@@ -63,8 +63,8 @@ void TransferDispatcher::find_pageable_limits() {
       const std::uint64_t bytes = min_pageable_bytes(is_to_gpu);
       least = bytes == UINT64_MAX ? 0 : bytes;
     };
-    find(true, least_pageable_to_gpu_);
-    find(false, least_pageable_from_gpu_);
+    find(true, min_pageable_to_gpu_);
+    find(false, min_pageable_from_gpu_);
   }));
 }
 
@@ -203,8 +203,8 @@ TransferDispatcher::PageablePlanPtr TransferDispatcher::plan_by_threads(const Re
 void TransferDispatcher::forget_pageable_plans() {
   const std::lock_guard lock(pageable_mutex_);
   pageable_plans_.clear();
-  least_pageable_to_gpu_ = 0;
-  least_pageable_from_gpu_ = 0;
+  min_pageable_to_gpu_ = 0;
+  min_pageable_from_gpu_ = 0;
   finds_pageable_limits_ = false;
 }
 

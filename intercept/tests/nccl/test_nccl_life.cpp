@@ -403,7 +403,7 @@ TEST(NcclLife, ManyCommunicatorsLeaveRoomForNccls) {
   EXPECT_THAT(on_nccl_ranks(2,
                             [](NcclRank& member) {
                               for (unsigned time = 0; time < 3; ++time) {
-                                std::vector<NcclRank> parts(7, member);
+                                std::vector<NcclRank> parts(26, member);
                                 for (NcclRank& part : parts) {
                                   NCCL_OK(member.nccl.ncclCommSplit(member.comm, 0, member.rank,
                                                                     &part.comm, nullptr));
@@ -414,8 +414,8 @@ TEST(NcclLife, ManyCommunicatorsLeaveRoomForNccls) {
                               }
                             }),
               Each(""));
-  // It and five parts have 48, 32, 8, and three times 4 of 132 multiprocessors, 32 are spared.
-  EXPECT_EQ(calls.taken(), 2 * 3 * 5);
+  // There are 132 multiprocessors, and 32 are spared. The communicator and 24 parts have four each.
+  EXPECT_EQ(calls.taken(), 2 * 3 * 24);
   EXPECT_EQ(calls.by_nccl(), 2 * 3 * 2);
 }
 

@@ -166,7 +166,7 @@ TEST(NcclStart, LaterCommunicatorsTakeLittle) {
     const Counts first;
     step.arrive_and_wait();
     // So many find multiprocessors; what was made for others goes again.
-    constexpr std::size_t kTaken = 6;
+    constexpr std::size_t kTaken = 8;
     for (std::size_t i = 1; i < kTaken; ++i) make(i);
     step.arrive_and_wait();
     EXPECT_EQ(Counts().frees, first.frees) << "it waits for kernels";
@@ -176,7 +176,7 @@ TEST(NcclStart, LaterCommunicatorsTakeLittle) {
     const Counts all;
     EXPECT_EQ(all.modules, first.modules);
     EXPECT_LE(all.pinned_bytes - first.pinned_bytes, std::size_t{11 * kRanks * 4096});
-    EXPECT_LE(before - free_memory(), 400 * kMiB) << "GPU " << member.rank;
+    EXPECT_LE(before - free_memory(), comms.size() * 64 * kMiB) << "GPU " << member.rank;
     step.arrive_and_wait();
     member.comm = comms[1];
     expect_sum(member, 5000, 3);

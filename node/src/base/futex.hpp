@@ -22,7 +22,7 @@ inline void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t see
   syscall(SYS_futex, &word, FUTEX_WAIT | static_cast<int>(scope), seen, nullptr, nullptr, 0);
 }
 
-/// The same, for so long at most.
+/// Sleeps as above, but no longer than `limit`.
 inline void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t seen, FutexScope scope,
                        std::chrono::nanoseconds limit) noexcept {
   constexpr std::int64_t kSecond = 1'000'000'000;
@@ -31,7 +31,7 @@ inline void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t see
   syscall(SYS_futex, &word, FUTEX_WAIT | static_cast<int>(scope), seen, &time, nullptr, 0);
 }
 
-/// Wakes so many of the threads that sleep on `word`, in one call of the system.
+/// Wakes up to `threads` threads that sleep on `word`, in one call of the system.
 inline void futex_wake(std::atomic<std::uint32_t>& word, FutexScope scope,
                        int threads = INT_MAX) noexcept {
   syscall(SYS_futex, &word, FUTEX_WAKE | static_cast<int>(scope), threads, nullptr, nullptr, 0);

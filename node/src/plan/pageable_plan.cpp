@@ -45,10 +45,11 @@ struct PageableCandidate {
   double time_us = 0;
 };
 
-/// Until this number of threads is awake. The caller, who is one of them, wakes the others in one call, some 3 us each:
-/// the last of 16 begins after 65 to 200 us (4 x H200).
+/// Until this number of threads is awake. The caller is one of them, and wakes the others in one
+/// call, some 3 us each: the last of 16 begins after 65 to 200 us (4 x H200). Twice that counts
+/// here, since copies of 2 to 8 MiB take 60 to 100 us more than their chunks (2 x H200).
 double wake_us(const Costs& costs, int threads) {
-  constexpr double kWakeUs = 3;
+  constexpr double kWakeUs = 6;
   return costs.thread_wake_us + kWakeUs * (threads - 1);
 }
 

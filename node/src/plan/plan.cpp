@@ -202,15 +202,20 @@ bool small(const std::vector<Request>& requests, const PlanOptions& options) {
 
 /// Every route of the node that the transfer does not take, with the reason.
 std::vector<ExcludedRoute> explain(const Node& node, const Request& request, std::size_t transfer,
-                                   const RouteSets& route_sets, const TransferPlan& plan,
+                                   const RouteSets& route_sets, const TransferPlan& plan, int ranks,
                                    const std::string& why) {
+  RouteFilter divided;
+  divided.ranks = ranks;
+  const std::vector<Route> own = find_routes(node, request.src, request.dst, divided);
   std::vector<ExcludedRoute> excluded;
   for (const Route& route : find_routes(node, request.src, request.dst, RouteFilter{})) {
     const bool taken = std::ranges::any_of(
         plan.routes, [&](const RouteShare& share) { return share.route == route; });
     if (taken) continue;
     const auto& allowed = route_sets.candidates[transfer].routes;
-    if (std::ranges::find(allowed, route) == allowed.end())
+    if (std::ranges::find(own, route) == own.end())
+      excluded.push_back({route, "left to the other ranks of this machine"});
+    else if (std::ranges::find(allowed, route) == allowed.end())
       excluded.push_back({route, "not allowed by the settings, or its memory cannot be used"});
     else if (!route_sets.sets.empty() && !uses(route_sets.sets.front().transfers[transfer], route))
       excluded.push_back(
@@ -303,7 +308,8 @@ void explain(const Node& node, const RouteSets& route_sets, const PlanOptions& o
     plan.reason = "other routes: " + why;
   if (tuned) why = "the tuned choice is faster without it";
   for (std::size_t t = 0; t < requests.size(); ++t)
-    plan.transfers[t].excluded = explain(node, requests[t], t, route_sets, plan.transfers[t], why);
+    plan.transfers[t].excluded =
+        explain(node, requests[t], t, route_sets, plan.transfers[t], options.filter.ranks, why);
 }
 
 }  // namespace polypath

@@ -34,8 +34,10 @@ std::uint64_t proportion(std::uint64_t bytes, std::uint64_t largest) {
 }
 
 bool may_be_tuned(const PlanOptions& options) {
-  return options.filter == RouteFilter{} && options.max_routes == 0 &&
-         options.chunks.chunk_bytes == 0 && options.chunks.chunks == 0;
+  RouteFilter all;
+  all.ranks = options.filter.ranks;
+  return options.filter == all && options.max_routes == 0 && options.chunks.chunk_bytes == 0 &&
+         options.chunks.chunks == 0;
 }
 
 std::optional<ExecutorKind> only(ExecutorSetting choice) {

@@ -17,6 +17,21 @@ std::string to_string(const Route& route) {
   return route.staged() ? "via " + to_string(route.via) : "direct";
 }
 
+namespace {
+
+/// Up to this number of GPUs every rank stages on all: the contexts fit, and often one rank copies
+/// alone.
+constexpr std::size_t kMaxUndividedGpus = 4;
+
+/// Whether GPU `via` is in the share of the rank that copies between `src` and `dst`.
+bool in_share(const Node& node, MemoryId src, MemoryId dst, MemoryId via, int ranks) {
+  if (ranks <= 1 || via.is_host() || (src.is_gpu() && dst.is_gpu())) return true;
+  const MemoryId own = src.is_gpu() ? src : dst;
+  return node.gpus.size() <= kMaxUndividedGpus || via.index % ranks == own.index % ranks;
+}
+
+}  // namespace
+
 std::vector<Route> find_routes(const Node& node, MemoryId src, MemoryId dst,
                                const RouteFilter& filter) {
   std::vector<Route> routes;
@@ -31,6 +46,7 @@ std::vector<Route> find_routes(const Node& node, MemoryId src, MemoryId dst,
     // Host memory to host memory is not a copy of the GPUs.
     if (via.is_host() && (src.is_host() || dst.is_host())) continue;
     if (std::ranges::find(filter.without, via) != filter.without.end()) continue;
+    if (!in_share(node, src, dst, via, filter.ranks)) continue;
     const auto first = node.find_link(src, via);
     const auto second = node.find_link(via, dst);
     if (!first || !second) continue;

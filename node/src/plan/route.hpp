@@ -34,6 +34,9 @@ struct RouteFilter {
   bool gpu = true;
   bool host = true;
   std::vector<MemoryId> without;  ///< staging memories that may not be used
+  /// Processes that copy between host memory and GPUs of this node: each has its share of the GPUs
+  /// that stage such copies.
+  int ranks = 1;
 
   friend bool operator==(const RouteFilter&, const RouteFilter&) = default;
 };
@@ -41,6 +44,11 @@ struct RouteFilter {
 /// All routes from `src` to `dst` that `filter` allows, the direct one first, then via GPUs, then
 /// via host memories, each in the order of the index: the order in which ties are broken. Staged
 /// routes use no link of type bounce. Empty when src == dst.
+///
+/// On a node of more than four GPUs, R ranks divide the GPUs that stage copies between host memory
+/// and GPUs: those of GPU g are staged on GPUs whose number is g modulo R. With a rank on every GPU
+/// there are none: each PCIe link has its own copies, and a context of every rank on every GPU
+/// would gain nothing.
 std::vector<Route> find_routes(const Node& node, MemoryId src, MemoryId dst,
                                const RouteFilter& filter);
 

@@ -1,8 +1,10 @@
 #include "plan/route_sets.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <utility>
 
 namespace polypath {
@@ -10,6 +12,12 @@ namespace {
 
 /// Below this part of the whole rate a route is not worth a name.
 constexpr double kNegligible = 1e-6;
+/// A process needs a context on each GPU that stages for it, 536 MiB on H200s
+/// (exec/staging_policy.cpp). Up to this many others are of use when they add nothing to the flow
+/// (RouteSets::spread): it is what a node of four GPUs has.
+constexpr int kFreeRelays = 3;
+/// Each further one has to add this part of the flow.
+constexpr double kMinRelayGain = 0.02;
 
 bool removable(const Demand& demand, std::size_t route) {
   return demand.routes.size() > 1 && demand.routes[route].staged();
@@ -78,6 +86,34 @@ bool descend(const Node& node, std::vector<Demand>& demands, double gbps) {
   return true;
 }
 
+/// GPUs on which a set stages, without those that a transfer of the set begins or ends on: these
+/// have contexts.
+int count_relays(const Node& node, const RouteSet& route_set) {
+  std::set<MemoryId> ends, relays;
+  for (const auto& routes : route_set.transfers) {
+    const std::vector<int>& legs = routes.front().route.legs;
+    ends.insert(node.links[static_cast<std::size_t>(legs.front())].from);
+    ends.insert(node.links[static_cast<std::size_t>(legs.back())].to);
+  }
+  for (const auto& routes : route_set.transfers)
+    for (const RatedRoute& rated : routes)
+      if (rated.route.kind == RouteKind::via_gpu && !ends.contains(rated.route.via))
+        relays.insert(rated.route.via);
+  return static_cast<int>(relays.size());
+}
+
+/// Drops the sets whose contexts cost more than they gain over a set of fewer.
+void drop_costly_sets(const Node& node, std::vector<RouteSet>& sets) {
+  const auto worth = [&](const RouteSet& route_set) {
+    const int costly = std::max(0, count_relays(node, route_set) - kFreeRelays);
+    return route_set.gbps / (1 + kMinRelayGain * costly);
+  };
+  auto best = sets.begin();
+  for (auto candidate = sets.begin(); candidate != sets.end(); ++candidate)
+    if (worth(*candidate) > worth(*best) * (1 + kNegligible)) best = candidate;
+  sets.erase(sets.begin(), best);
+}
+
 }  // namespace
 
 RouteSets make_route_sets(const Node& node, std::vector<Demand> demands) {
@@ -96,6 +132,7 @@ RouteSets make_route_sets(const Node& node, std::vector<Demand> demands) {
     if (!route_sets.spread) prune(demands, flow);
     route_sets.sets.push_back(make_route_set(node, demands, flow));
   } while (descend(node, demands, flow.gbps));
+  drop_costly_sets(node, route_sets.sets);
   return route_sets;
 }
 

@@ -85,8 +85,12 @@ const Expected kTable[] = {
     // all
     {"beluga",          4, 1, kNvlink,          2,  46, kPcie,         12,   3.00, 1.26, 3.26},
     {"cedar",           4, 2, kNvlink,          2,  47, kPcie,         12,   3.00, 1.26, 3.26},
+    {"dgx-a100-x8",     8, 2, kSwitch,         12, 279, kPcie,         25,   1.00, 1.08, 1.08},
     {"dgx-h200-x8",     8, 2, kSwitch,         18, 396, kPcie,         55.4, 1.00, 1.14, 1.14},
+    {"dgx2-v100-x16",  16, 2, kSwitch,          6, 138, kPcie,         12,   1.00, 1.08, 1.08},
+    {"full-mesh-x8",    8, 2, kNvlink,          1,  51, kPcie,         55.4, 7.00, 2.09, 8.09},
     {"gh200-quad",      4, 4, kNvlink,          6, 120, LinkType::c2c, 270,  3.00, 1.67, 3.67},
+    {"hgx-h100-x8",     8, 2, kSwitch,         18, 396, kPcie,         55.4, 1.00, 1.14, 1.14},
     {"hgx-h200-x4",     4, 1, kSwitch,         18, 396, kPcie,         55.4, 1.00, 1.14, 1.14},
     {"marenostrum5",    4, 2, kNvlink,          6, 120, kPcie,         55,   3.00, 1.46, 3.46},
     {"mist",            4, 2, kNvlink,          3,  73, kNvlink,       73,   1.79, 2.00, 2.00},

@@ -23,6 +23,7 @@ from .arguments import Option, one_of
 from .output import PlainTable, console, print_lines, progress, write_json
 
 _WIDE = 6  # memories of which a row fits 80 columns, with the rate next to the type
+_MAX_SINGLE = 10  # memories of which a row fits 80 columns, with the rate below the type
 
 
 def topo(
@@ -100,19 +101,52 @@ def heading(topology: dict[str, Any]) -> list[str]:
 
 def link_matrix(topology: dict[str, Any]) -> PlainTable:
     """The matrix of `nvidia-smi topo -m`, from row to column, with the GB/s of each link: next to
-    its type, or below it where there are many memories."""
+    its type, or below it where there are many memories. Of still more, those that are alike have
+    one row."""
     memories = [memory["id"] for memory in (*topology["gpus"], *topology["hosts"])]
     links = {(link["from"], link["to"]): link for link in topology["links"]}
-    is_wide = len(memories) > _WIDE
-    table = PlainTable("", *memories, is_tight=is_wide)
+    groups = [[memory] for memory in memories]
+    if len(memories) > _MAX_SINGLE:
+        groups = alike(memories, links)
+    is_wide = len(groups) > _WIDE
+    names = [group[0] if len(group) == 1 else f"{group[0]} ... {group[-1]}" for group in groups]
+    table = PlainTable("", *names, is_tight=is_wide)
     between = "\n" if is_wide else " "
-    for start in memories:
+    for name, start in zip(names, groups, strict=True):
         cells = []
-        for end in memories:
-            link = links.get((start, end))
-            cells.append("X" if start == end else link_cell(link, between) if link else "-")
-        table.add_row(f"[bold]{start}[/bold]", *cells)
+        for end in groups:
+            link = links.get((start[0], end[-1]))
+            itself = start == end and len(start) == 1
+            cells.append("X" if itself else link_cell(link, between) if link else "-")
+        table.add_row(f"[bold]{name}[/bold]", *cells)
     return table
+
+
+def alike(memories: list[str], links: dict[tuple[str, str], dict[str, Any]]) -> list[list[str]]:
+    """Memories in a row that have the same links to and from each other and all others."""
+
+    def figures(start: str, end: str) -> tuple[Any, ...] | None:
+        link = links.get((start, end))
+        return link and (link["type"], link["width"], link["gbps"])
+
+    def are_alike(a: str, b: str) -> bool:
+        return (
+            a.rstrip("0123456789") == b.rstrip("0123456789")
+            and figures(a, b) == figures(b, a)
+            and all(
+                figures(a, other) == figures(b, other) and figures(other, a) == figures(other, b)
+                for other in memories
+                if other not in (a, b)
+            )
+        )
+
+    groups: list[list[str]] = []
+    for memory in memories:
+        if groups and all(are_alike(other, memory) for other in groups[-1]):
+            groups[-1].append(memory)
+        else:
+            groups.append([memory])
+    return groups
 
 
 def link_cell(link: dict[str, Any], between: str) -> str:

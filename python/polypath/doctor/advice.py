@@ -89,6 +89,9 @@ PLANNED = {
     "not allowed by the settings": Advice(
         True, "allow its kind: POLYPATH_ROUTES=all, or --routes all"
     ),
+    "left to the other ranks of this machine": Advice(
+        False, "nothing to do: POLYPATH_MAX_ROUTES=64 would take them all"
+    ),
     "adds nothing to the flow": Advice(False, "nothing to do: other routes fill its links"),
     "would not pay at this size, or takes more": Advice(
         True, "allow more: POLYPATH_MAX_ROUTES=auto, or a larger POLYPATH_STAGING_SIZE"

@@ -95,6 +95,13 @@ TEST(CollectivePlans, KnownNodes_GetTheseAlgorithms) {
            Row{"gh200-quad", kGiB, 2, Algorithm::mixed, .95},
            Row{"gh200-quad", kGiB, 4, Algorithm::mixed, .95},
            Row{"dgx-h200-x8", 256 * kMiB, 8, Algorithm::flat, .85},
+           Row{"hgx-h100-x8", 64 * kKiB, 8, Algorithm::lines, 0},
+           Row{"hgx-h100-x8", 256 * kMiB, 8, Algorithm::flat, .85},
+           Row{"dgx-a100-x8", 64 * kKiB, 8, Algorithm::lines, 0},
+           Row{"dgx-a100-x8", 256 * kMiB, 8, Algorithm::flat, .85},
+           Row{"dgx2-v100-x16", 256 * kMiB, 8, Algorithm::flat, .85},
+           Row{"full-mesh-x8", 64 * kKiB, 8, Algorithm::lines, 0},
+           Row{"full-mesh-x8", 256 * kMiB, 8, Algorithm::flat, .85},
            Row{"pcie-4gpu", 64 * kMiB, 4, Algorithm::host_trees, .90},
        }) {
     SCOPED_TRACE(std::string(row.node) + " " + format_bytes(row.bytes));
