@@ -25,8 +25,8 @@ class LoadLooks {
  public:
   /// The shortest time between two looks.
   static constexpr std::uint64_t kLookEveryNs = 1'000'000;
-  /// What was loaded counts as free when no look has found load for this time. A call that waits for
-  /// others loses more than paths gain in it.
+  /// What was loaded counts as free when no look has found load for this time. A call that waits
+  /// for others loses more than paths gain in it.
   static constexpr std::uint64_t kQuietNs = 20'000'000;
 
   /// Whether it counts as loaded. What `finds_load` throws is taken for a free path.
@@ -76,7 +76,7 @@ class PathLevels {
   Relays* const relays_;
   LoadLooks host_looks_;
   LoadLooks relay_looks_;
-  bool is_host_loaded_ = false;  // at the latest look
+  bool is_host_loaded_ = false;  // when it was looked at last
   bool is_relay_ready_ = false;
 };
 

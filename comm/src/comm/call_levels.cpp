@@ -20,8 +20,8 @@ std::uint8_t CallLevels::begin_call() noexcept {
       of_any |= proposed;
       of_all &= proposed;
     }
-    const auto wanted = static_cast<std::uint8_t>(of_all | (of_any & ~unsigned{kOfAllRanks}));
-    if (wanted != agreement_.level()) agreement_.propose(words_, wanted);
+    const auto next = static_cast<std::uint8_t>(of_all | (of_any & ~unsigned{kOfAllRanks}));
+    if (next != agreement_.level()) agreement_.propose(words_, next);
   }
   return agreement_.begin_call(words_);
 }

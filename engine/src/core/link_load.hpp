@@ -205,8 +205,8 @@ class LinkTable {
     return at(slot).own.left_ns(now_ns);
   }
 
-  /// The same of copies by other streams than `streams`; where those came between others, a part of
-  /// their own counts as well.
+  /// For how long copies by other streams than `streams` occupy the link. Where those of `streams`
+  /// came between them, a part of these counts as well.
   [[nodiscard]] std::uint64_t others_left_ns(int slot, const std::vector<std::uintptr_t>& streams,
                                              std::uint64_t now_ns) const noexcept;
 

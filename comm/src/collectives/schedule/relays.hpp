@@ -120,7 +120,8 @@ class Relays {
   struct Look;
   [[nodiscard]] Look look(double predicted_us, double without_us, CUstream stream);
   [[nodiscard]] bool is_loaded(int gpu, const Look& look);
-  /// Of copies of this communicator: no rank of the process takes those of another one for load.
+  /// Copies of this communicator have it: no rank of the process takes those of another one for
+  /// load.
   [[nodiscard]] std::uintptr_t key() const noexcept;
 
   const RelaySource source_;
