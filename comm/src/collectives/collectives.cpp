@@ -101,8 +101,10 @@ std::size_t Collectives::ShapeHash::operator()(const Shape& shape) const noexcep
                      static_cast<std::uint64_t>(shape.type);
   const auto choice = static_cast<std::uint64_t>(shape.choice);
   const auto limit = static_cast<std::uint64_t>(shape.block_limit);
-  const auto host = static_cast<std::uint64_t>(shape.has_host);
-  return (shape.count ^ small << 40 ^ choice << 36 ^ host << 35 ^ limit << 24) * 0x9e3779b97f4a7c15;
+  const auto paths =
+      static_cast<std::uint64_t>((shape.has_host ? 1 : 0) + (shape.has_relays ? 2 : 0));
+  return (shape.count ^ small << 40 ^ choice << 36 ^ paths << 34 ^ limit << 24) *
+         0x9e3779b97f4a7c15;
 }
 
 Collectives::Collectives(Communicator& communicator, const CollectivesOptions& options)
@@ -170,8 +172,11 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   // Where communicators share a GPU, those after the first have few blocks, and are many: pinned
   // memory and scratch next to the kernels are the first one's.
   if (is_first || options_.reserved_sms == 0 || options_.copies) prepare_copies();
-  if (host_bytes() > 0 && all.front().follows_load != 0)
-    levels_.emplace(comm_.levels(), options_.host_links);
+  const bool follows_host = host_bytes() > 0 && all.front().follows_load != 0;
+  Relays* const relays = runner_ ? runner_->relays() : nullptr;
+  if (follows_host || relays != nullptr)
+    levels_.emplace(comm_.levels(), follows_host, follows_host ? options_.host_links : nullptr,
+                    relays);
   comm_.set_calls_in_flight([this] { return in_flight(); });
 }
 
@@ -195,11 +200,11 @@ CollectivePlan Collectives::plan(const CollectiveCall& call, AlgorithmOverride c
 }
 
 const Collectives::Launch& Collectives::launch_of(const CollectiveCall& call,
-                                                  AlgorithmOverride choice, bool has_host) {
-  const Shape shape{call.count, call.op,      call.type, has_root(call.op) ? call.root : 0,
-                    choice,     block_limit_, has_host};
+                                                  AlgorithmOverride choice, const OpenPaths& open) {
+  const Shape shape{call.count, call.op,      call.type,       has_root(call.op) ? call.root : 0,
+                    choice,     block_limit_, open.host_links, open.relays};
   if (const auto* const known = launches_.find(shape)) return *known;
-  Launch launch = make_launch(call, choice, /*explain=*/false, has_host);
+  Launch launch = make_launch(call, choice, /*explain=*/false, open);
   if (launch.plan.algorithm == Algorithm::relayed) prepare_relays(choice);
   ++counts_.plans;
   const std::size_t steps = launch.schedule ? launch.schedule->steps.size() : 0;
@@ -343,7 +348,7 @@ void Collectives::agree_on_relays() {
 
 void Collectives::prepare_relays(AlgorithmOverride choice) {
   runner_->relays()->prepare();
-  if (choice == AlgorithmOverride::relayed) wait_relays();
+  if (choice != AlgorithmOverride::planned) wait_relays();
 }
 
 void Collectives::wait_relays() {
@@ -379,9 +384,9 @@ void Collectives::prepare_copies() {
 }
 
 Collectives::Launch Collectives::make_launch(const CollectiveCall& call, AlgorithmOverride choice,
-                                             bool explain, bool has_host) const {
+                                             bool explain, const OpenPaths& open) const {
   CollectiveRequest request = request_of(call);
-  if (choice == AlgorithmOverride::alone) request.relays.clear();
+  if (choice == AlgorithmOverride::alone || !open.relays) request.relays.clear();
   const bool is_free = choice == AlgorithmOverride::planned || choice == AlgorithmOverride::alone ||
                        choice == AlgorithmOverride::kernels ||
                        choice == AlgorithmOverride::uneven || choice == AlgorithmOverride::tried;
@@ -396,8 +401,8 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
     options.copies = false;
   }
   Launch launch;
-  launch.plan = has_host ? make_plan(request, options, choice)
-                         : plan_without_host(basis_.node, request, options, basis_.tuned);
+  launch.plan = open.host_links ? make_plan(request, options, choice)
+                                : plan_without_host(basis_.node, request, options, basis_.tuned);
   if (launch.plan.algorithm != Algorithm::none && !runs_by_kernels(launch.plan.algorithm)) {
     CollectiveSchedule schedule = make_collective_schedule(basis_.node, launch.plan);
     if (runner_->can_run(schedule)) {
@@ -418,8 +423,9 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
         launch.traffic = {
             first.bytes(), request.bytes() - first.bytes(),
             static_cast<int>(launch.program.steps.size()), launch.plan.predicted_us,
-            levels_ ? plan_without_host(basis_.node, request, options, basis_.tuned).predicted_us
-                    : 0};
+            levels_ && levels_->follows_host()
+                ? plan_without_host(basis_.node, request, options, basis_.tuned).predicted_us
+                : 0};
       }
       return launch;
     }
@@ -566,20 +572,44 @@ void Collectives::load_uneven(CUstream stream) {
   uneven_modules_ = std::move(modules);
 }
 
-/// In a graph copies have more to wait for, so that nothing is gained next to a kernel.
 const Collectives::Launch& Collectives::launch_to_run(const CollectiveCall& call,
                                                       AlgorithmOverride choice, bool is_captured) {
-  const Launch& launch = launch_of(call, choice);
-  const bool beside = is_captured && launch.plan.algorithm == Algorithm::mixed;
-  return beside ? launch_of(call, AlgorithmOverride::kernels) : launch;
+  const Launch* launch = &launch_of(call, choice);
+  if (!is_captured) return *launch;
+  // A graph keeps its plan: that of the level before.
+  if (launch->plan.algorithm == Algorithm::relayed && choice == AlgorithmOverride::planned &&
+      !levels_->now().relays)
+    launch = &launch_of(call, choice, {.host_links = true, .relays = false});
+  // In a graph copies have more to wait for, so that nothing is gained next to a kernel.
+  if (launch->plan.algorithm != Algorithm::mixed) return *launch;
+  return launch_of(call, AlgorithmOverride::kernels);
 }
 
-const Collectives::Launch& Collectives::launch_under_load(const Launch& planned,
-                                                          const CollectiveCall& call,
-                                                          CUstream stream) {
-  if (levels_->begin_call(planned.traffic, stream)) return planned;
+const Collectives::Launch& Collectives::launch_by_level(const Launch& planned,
+                                                        const CollectiveCall& call,
+                                                        CUstream stream) {
+  constexpr OpenPaths kWithoutRelays{.host_links = true, .relays = false};
+  const bool is_relayed = planned.plan.algorithm == Algorithm::relayed;
+  PathTraffic traffic;
+  if (is_relayed) {
+    traffic.relayed_us = planned.plan.predicted_us;
+    traffic.without_relays_us = planned.without_us;
+  }
+  const bool goes_without = is_relayed && !levels_->now().relays;
+  const Launch& expected =
+      goes_without ? launch_of(call, AlgorithmOverride::planned, kWithoutRelays) : planned;
+  if (expected.plan.algorithm == Algorithm::mixed && levels_->follows_host())
+    traffic.host = &expected.traffic;
+  const OpenPaths open = levels_->begin_call(traffic, stream);
+  if (is_relayed && open.relays) return launch_of(call, AlgorithmOverride::planned);
+  const Launch* launch = &planned;
+  if (is_relayed) {
+    ++counts_.without_relays;
+    launch = &launch_of(call, AlgorithmOverride::planned, kWithoutRelays);
+  }
+  if (launch->plan.algorithm != Algorithm::mixed || open.host_links) return *launch;
   ++counts_.changed_by_load;
-  return launch_of(call, AlgorithmOverride::planned, /*has_host=*/false);
+  return launch_of(call, AlgorithmOverride::planned, open);
 }
 
 void Collectives::run(const CollectiveCall& call, CUstream stream, AlgorithmOverride choice) {
@@ -648,9 +678,11 @@ void Collectives::run_alone(const CollectiveCall& call, CUstream stream, Algorit
   if (planned->schedule)
     require_of_buffers([&] { require_parts_apart(call, comm_.rank(), comm_.size()); });
   comm_.begin_call();  // and no earlier: a call that is refused may be made once more
-  const bool follows_load = levels_ && choice == AlgorithmOverride::planned &&
-                            planned->plan.algorithm == Algorithm::mixed;
-  const Launch& launch = follows_load ? launch_under_load(*planned, call, stream) : *planned;
+  const Algorithm algorithm = planned->plan.algorithm;
+  const bool has_levels = levels_ && choice == AlgorithmOverride::planned && capture == 0 &&
+                          (algorithm == Algorithm::relayed ||
+                           (algorithm == Algorithm::mixed && levels_->follows_host()));
+  const Launch& launch = has_levels ? launch_by_level(*planned, call, stream) : *planned;
   issue(launch, call, stream, capture);
   count(launch);
   if (call.parts) ++counts_.uneven;

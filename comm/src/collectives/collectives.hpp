@@ -21,6 +21,7 @@
 #include "collectives/collective_types.h"
 #include "collectives/host_link_load.hpp"
 #include "collectives/kernel_modules.hpp"
+#include "collectives/path_levels.hpp"
 #include "collectives/plan/collective_plan.hpp"
 #include "collectives/plan/copy_cost_table.hpp"
 #include "collectives/plan/norm_plan.hpp"
@@ -133,6 +134,7 @@ struct CollectiveCounts {
   std::uint64_t host_trees = 0;
   std::uint64_t mixed = 0;            ///< next to a kernel
   std::uint64_t changed_by_load = 0;  ///< that would be mixed on an idle node
+  std::uint64_t without_relays = 0;   ///< that would be relayed, were relays ready on all ranks
   std::uint64_t norms_fused = 0;      ///< of rows, by one kernel
   std::uint64_t norms_apart = 0;      ///< ... after an allreduce, which counts as well
   std::uint64_t plans = 0;            ///< made for calls of a new shape
@@ -228,6 +230,7 @@ class Collectives {
     AlgorithmOverride choice;
     int block_limit;
     bool has_host;
+    bool has_relays;
     friend bool operator==(const Shape&, const Shape&) = default;
   };
   struct ShapeHash {
@@ -258,17 +261,16 @@ class Collectives {
     MixedTraffic traffic{};  ///< of mixed
   };
 
-  /// `has_host` false: without host memory, whose links others use.
+  /// By paths that are open, of those that an idle node offers.
   const Launch& launch_of(const CollectiveCall& call, AlgorithmOverride choice,
-                          bool has_host = true);
+                          const OpenPaths& open = {});
   const Launch& launch_to_run(const CollectiveCall& call, AlgorithmOverride choice,
                               bool is_captured);
-  /// What the load of host links leaves of a planned launch, the same on all ranks. Counts the
-  /// call: it is made now.
-  const Launch& launch_under_load(const Launch& planned, const CollectiveCall& call,
-                                  CUstream stream);
+  /// The launch by the paths of the call's level, the same on all ranks. Counts the call: it is
+  /// made now. `planned`: by all paths.
+  const Launch& launch_by_level(const Launch& planned, const CollectiveCall& call, CUstream stream);
   Launch make_launch(const CollectiveCall& call, AlgorithmOverride choice, bool explain,
-                     bool has_host = true) const;
+                     const OpenPaths& open = {}) const;
   [[nodiscard]] CollectivePlan make_plan(const CollectiveRequest& request,
                                          const CollectiveOptions& options,
                                          AlgorithmOverride choice) const;
@@ -276,7 +278,7 @@ class Collectives {
   /// leaves lines out, on all ranks.
   void prepare_lines();
   [[nodiscard]] bool may_have_lines() const;
-  /// Has relays made ready, the first time; now where they were asked for.
+  /// Has relays made ready, the first time; waits for them where they were asked for.
   void prepare_relays(AlgorithmOverride choice);
   /// Finds the idle GPUs that all ranks may use.
   void agree_on_relays();
@@ -325,7 +327,7 @@ class Collectives {
   SymmetricMemory lines_;                      // none: nothing goes by lines
   std::unique_ptr<ScheduleRunner> runner_;     // null: kernels alone
   std::shared_ptr<CopyCostTable> copy_costs_;  // null: kernels alone
-  std::optional<HostLinkLevels> levels_;       // none: plans assume an idle node
+  std::optional<PathLevels> levels_;           // none: plans assume an idle node
   LruMap<Shape, Launch, ShapeHash, std::equal_to<Shape>> launches_;
   LruMap<NormShape, NormPlan, NormShapeHash, std::equal_to<NormShape>> norm_plans_;
   CollectiveCounts counts_;

@@ -261,6 +261,7 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
         {"host_trees", counts.host_trees},
         {"mixed", counts.mixed},
         {"changed_by_load", counts.changed_by_load},
+        {"without_relays", counts.without_relays},
         {"uneven", counts.uneven},
         {"fewer_blocks", counts.fewer_blocks},
         {"sum_order", to_string(static_cast<SumOrder>(comm->sum_order))},

@@ -99,40 +99,4 @@ std::unique_ptr<HostLinkLoad> watch_host_links(LoadMonitor& monitor, const Node&
   return std::make_unique<MonitoredLinks>(monitor, gpu, host, std::vector{*down, *up});
 }
 
-HostLinkLevels::HostLinkLevels(CallLevels& levels, HostLinkLoad* links)
-    : levels_(levels), links_(links) {
-  levels_.propose(kFree);
-}
-
-bool HostLinkLevels::begin_call(const MixedTraffic& traffic, CUstream stream) {
-  if (links_ != nullptr) {
-    const std::uint64_t now = links_->now_ns();
-    // A clock that jumped back puts nothing off.
-    if (now >= next_look_ns_ || next_look_ns_ - now > kLookEveryNs) {
-      next_look_ns_ = now + kLookEveryNs;
-      if (finds_load(traffic, stream)) loaded_until_ns_ = now + kQuietNs;
-      const bool is_loaded = now < loaded_until_ns_ && loaded_until_ns_ - now <= kQuietNs;
-      levels_.propose(is_loaded ? kLoaded : kFree);
-    }
-  }
-  return levels_.begin_call() == kFree;
-}
-
-bool HostLinkLevels::finds_load(const MixedTraffic& traffic, CUstream stream) noexcept {
-  try {
-    return links_->is_loaded(traffic, stream);
-  } catch (const std::exception&) {
-    return false;  // as if the links were free
-  }
-}
-
-std::unique_ptr<HostLinkLoad::Issue> HostLinkLevels::issue(const MixedTraffic& traffic,
-                                                           CUstream stream) noexcept {
-  try {
-    return links_ == nullptr ? nullptr : links_->issue(traffic, stream);
-  } catch (const std::exception&) {
-    return nullptr;  // it is not noted
-  }
-}
-
 }  // namespace polypath

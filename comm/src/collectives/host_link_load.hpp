@@ -1,6 +1,6 @@
 // The load of the links that Algorithm::mixed uses next to its kernel: those between the ranks'
 // GPUs and host memory. A call takes them only when no rank has found its own loaded. The ranks
-// agree on that without a wait (comm/call_levels.hpp).
+// agree on that without a wait (path_levels.hpp).
 //
 // A link is free or it is excluded, as for transfers (core/link_load.hpp): a copy engine serves
 // processes in turns, so a small part of a message waits as long as a large one.
@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "comm/call_levels.hpp"
 #include "driver/cuda_driver.hpp"
 #include "topology/node.hpp"
 
@@ -52,34 +51,5 @@ class HostLinkLoad {
 /// By the monitor of a context on `node`, for the rank on `gpu`. Both must outlive it. Null: the
 /// monitor is off, or the GPU has no links to host memory.
 std::unique_ptr<HostLinkLoad> watch_host_links(LoadMonitor& monitor, const Node& node, int gpu);
-
-/// One rank's. All ranks make the same calls in the same order. One thread at a time.
-class HostLinkLevels {
- public:
-  /// The shortest time between two looks of a rank at its links.
-  static constexpr std::uint64_t kLookEveryNs = 1'000'000;
-  /// A rank proposes to use the links again when it has not found them loaded for this time. A call
-  /// that waits for others loses more than the links gain in it.
-  static constexpr std::uint64_t kQuietNs = 20'000'000;
-
-  /// `links` null: this rank finds no load. Both must outlive it.
-  HostLinkLevels(CallLevels& levels, HostLinkLoad* links);
-
-  /// The next call that uses the links on an idle node. Whether it may use them: the same on all
-  /// ranks.
-  bool begin_call(const MixedTraffic& traffic, CUstream stream);
-  /// As HostLinkLoad::issue().
-  std::unique_ptr<HostLinkLoad::Issue> issue(const MixedTraffic& traffic, CUstream stream) noexcept;
-
- private:
-  bool finds_load(const MixedTraffic& traffic, CUstream stream) noexcept;
-
-  enum Level : std::uint8_t { kFree, kLoaded };
-
-  CallLevels& levels_;
-  HostLinkLoad* links_;
-  std::uint64_t next_look_ns_ = 0;
-  std::uint64_t loaded_until_ns_ = 0;
-};
 
 }  // namespace polypath

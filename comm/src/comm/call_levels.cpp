@@ -1,7 +1,5 @@
 #include "comm/call_levels.hpp"
 
-#include <algorithm>
-
 #include "comm/communicator_impl.hpp"
 
 namespace polypath {
@@ -9,16 +7,21 @@ namespace polypath {
 CallLevels::CallLevels(ControlSegment& segment, int rank)
     : segment_(segment), rank_(rank), words_(segment), agreement_(rank, segment.size()) {}
 
-void CallLevels::propose(std::uint8_t level) noexcept {
-  segment_.proposed_level(rank_).store(level, std::memory_order_relaxed);
+void CallLevels::propose(std::uint8_t flags) noexcept {
+  segment_.proposed_level(rank_).store(flags, std::memory_order_relaxed);
 }
 
 std::uint8_t CallLevels::begin_call() noexcept {
   if (rank_ == 0) {
-    std::uint8_t highest = 0;
-    for (int rank = 0; rank < segment_.size(); ++rank)
-      highest = std::max(highest, segment_.proposed_level(rank).load(std::memory_order_relaxed));
-    if (highest != agreement_.level()) agreement_.propose(words_, highest);
+    unsigned of_any = 0;
+    unsigned of_all = kOfAllRanks;
+    for (int rank = 0; rank < segment_.size(); ++rank) {
+      const unsigned proposed = segment_.proposed_level(rank).load(std::memory_order_relaxed);
+      of_any |= proposed;
+      of_all &= proposed;
+    }
+    const auto next = static_cast<std::uint8_t>(of_all | (of_any & ~unsigned{kOfAllRanks}));
+    if (next != agreement_.level()) agreement_.propose(words_, next);
   }
   return agreement_.begin_call(words_);
 }

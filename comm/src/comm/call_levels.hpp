@@ -1,5 +1,5 @@
 // Which level the plan of a call follows, alike on all ranks of a communicator: level_agreement.hpp
-// over its control segment. What the levels mean is the caller's.
+// over its control segment. A level is a set of flags. What they mean is the caller's.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,15 @@ class CallLevels {
   /// `segment` must outlive it.
   CallLevels(ControlSegment& segment, int rank);
 
-  /// Proposes a level for calls to come. The highest level that any rank proposes is taken, some
-  /// calls later.
-  void propose(std::uint8_t level) noexcept;
+  /// These flags hold when all ranks propose them; others when any rank does.
+  static constexpr std::uint8_t kOfAllRanks = 0b111000;
+
+  /// Proposes flags for calls to come: they hold some calls later.
+  void propose(std::uint8_t flags) noexcept;
   /// This rank issues its next call. Returns the call's level, the same on all ranks.
   std::uint8_t begin_call() noexcept;
+  /// That of the latest call, the same on all ranks between the same calls. Before the first one 0.
+  [[nodiscard]] std::uint8_t level() const noexcept { return agreement_.level(); }
 
  private:
   /// The words of the control segment.

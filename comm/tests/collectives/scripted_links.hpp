@@ -20,7 +20,7 @@ class ScriptedLinks final : public HostLinkLoad {
   explicit ScriptedLinks(std::function<bool(int)> is_loaded) : is_loaded_(std::move(is_loaded)) {}
 
   [[nodiscard]] std::uint64_t now_ns() const override {
-    return time_ns_ += HostLinkLevels::kQuietNs / 2;
+    return time_ns_ += LoadLooks::kQuietNs / 2;
   }
   bool is_loaded(const MixedTraffic& traffic, CUstream /*stream*/) override {
     EXPECT_GT(traffic.host_bytes, 0u);

@@ -12,7 +12,9 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "collectives/plan/schedule_stages.hpp"
+#include "core/context.hpp"
 #include "driver/check.hpp"
+#include "driver/context_guard.hpp"
 #include "exec/devices.hpp"
 #include "group.hpp"
 #include "schedule_calls.hpp"
@@ -198,31 +200,183 @@ TEST_P(RelaysOf, GraphsAreLaunchedAgainAmongCalls) {
 INSTANTIATE_TEST_SUITE_P(Ranks, RelaysOf, testing::Values(2, 3),
                          [](const auto& param_info) { return std::to_string(param_info.param); });
 
-/// The plan takes them without being asked, once they are ready; until then the call goes without.
-TEST_F(RelaysTest, LargeCallIsPlannedOverThem) {
-  Random random(3);
-  std::vector<PlannedCall> row(2);
+/// Allreduces that are planned over relays.
+std::vector<PlannedCall> planned_row(Random& random, int calls) {
+  std::vector<PlannedCall> row(static_cast<std::size_t>(calls));
   for (PlannedCall& call : row) {
     call.what.ranks = 2;
-    call.what.count = 8 << 20;
+    call.what.count = (8 << 20) + random() % 4096;
     call.images = images_of(random, call.what);
   }
+  return row;
+}
+
+/// One rank's planned calls, one row after another.
+class PlannedRows {
+ public:
+  PlannedRows(Communicator& comm, Collectives& collectives, const std::vector<PlannedCall>& row)
+      : comm_(comm),
+        collectives_(collectives),
+        row_(row),
+        stream_(*driver(), comm.context()),
+        memory_(*driver(), row, comm.rank()),
+        own_(static_cast<std::uint64_t>(comm.rank())) {}
+
+  /// From skewed starts; ranks are at most `apart` calls apart. Every element is compared.
+  void run(std::size_t apart = 2) {
+    memory_.reset(row_);
+    comm_.exchange({}, {});
+    for (std::size_t i = 0; i < row_.size(); ++i) {
+      std::this_thread::sleep_for(std::chrono::microseconds(own_() % 1000));
+      collectives_.run(memory_.call(row_, i), stream_.get());
+      if (i % apart == apart - 1) comm_.exchange({}, {});
+    }
+    POLYPATH_CHECK(*driver(), stream_synchronize(stream_.get()));
+    comm_.check();
+    memory_.expect_done(row_);
+    issued_ += row_.size();
+    const CollectiveCounts& counts = collectives_.counts();
+    EXPECT_EQ(all_calls(counts), issued_);
+    EXPECT_EQ(counts.relayed + counts.without_relays, issued_);
+    std::vector<std::uint64_t> all(static_cast<std::size_t>(comm_.size()));
+    comm_.exchange(std::as_bytes(std::span(&counts.relayed, 1)),
+                   std::as_writable_bytes(std::span(all)));
+    EXPECT_THAT(all, Each(counts.relayed)) << "ranks planned calls differently";
+  }
+  [[nodiscard]] CUstream stream() const noexcept { return stream_.get(); }
+
+ private:
+  Communicator& comm_;
+  Collectives& collectives_;
+  const std::vector<PlannedCall>& row_;
+  Stream stream_;
+  CallRow memory_;
+  Random own_;
+  std::uint64_t issued_ = 0;
+};
+
+/// Calls until all ranks have come to a new level.
+constexpr int kToChange = 8;
+
+/// The plan takes them without being asked, once they are ready on all ranks; until then calls go as
+/// where no GPU is idle.
+TEST_F(RelaysTest, LargeCallsArePlannedOverThem_OnceReady) {
+  if (in_virtual_time()) GTEST_SKIP() << "its calls are large: in the other mode";
+  Random random(3);
+  const std::vector<PlannedCall> row = planned_row(random, kToChange);
   Group group(2);
   group.run([&](Communicator& comm) {
     Collectives collectives(comm, options());
-    const Stream stream(*driver(), comm.context());
-    const CallRow memory(*driver(), row, comm.rank());
-    collectives.run(memory.call(row, 0), stream.get());
-    POLYPATH_CHECK(*driver(), stream_synchronize(stream.get()));
+    PlannedRows rows(comm, collectives, row);
+    rows.run();
     collectives.wait_relays();
+    comm.exchange({}, {});
+    rows.run();
     const std::uint64_t early = collectives.relayed_copies();
-    collectives.run(memory.call(row, 1), stream.get());
-    POLYPATH_CHECK(*driver(), stream_synchronize(stream.get()));
-    comm.check();
-    memory.expect_done(row);
-    EXPECT_EQ(collectives.counts().relayed, row.size());
+    const std::uint64_t without = collectives.counts().without_relays;
+    EXPECT_GE(without, 1u);
+    EXPECT_EQ(collectives.counts().pairwise, 0u);
+    rows.run();
+    EXPECT_EQ(collectives.counts().without_relays, without);
     EXPECT_GT(collectives.relayed_copies(), early);
     EXPECT_THAT(collectives.relays(), ElementsAre(2, 3));
+    comm.exchange({}, {});
+  });
+}
+
+/// Memory on relays, as one rank finds it: only while the gate is open.
+std::atomic<bool> is_gate_open{false};
+std::shared_ptr<CudaDriver> gated_driver() {
+  auto gated = std::make_shared<CudaDriver>(*driver());
+  gated->mem_create = [](CUmemGenericAllocationHandle* handle, std::size_t bytes,
+                         const CUmemAllocationProp* what, unsigned long long flags) {
+    is_gate_open.wait(false);
+    return group_node().driver->mem_create(handle, bytes, what, flags);
+  };
+  gated->mem_alloc = [](CUdeviceptr* address, std::size_t bytes) {
+    is_gate_open.wait(false);
+    return group_node().driver->mem_alloc(address, bytes);
+  };
+  return gated;
+}
+
+TEST_F(RelaysTest, ReadyLateOnOneRank_AllChangeAtOneCall) {
+  if (!in_virtual_time()) GTEST_SKIP() << "its calls are large: in the other mode";
+  is_gate_open = false;
+  Devices late(gated_driver(), group_node().nvml, group_node().node);
+  Random random(13);
+  const std::vector<PlannedCall> row = planned_row(random, kToChange);
+  Group group(2);
+  group.run([&](Communicator& comm) {
+    CollectivesOptions rank_options = options();
+    if (comm.rank() == 1) rank_options.relays.devices = &late;
+    Collectives collectives(comm, rank_options);
+    PlannedRows rows(comm, collectives, row);
+    rows.run();
+    if (comm.rank() == 0) collectives.wait_relays();
+    rows.run();
+    EXPECT_EQ(collectives.counts().relayed, 0u);
+    if (comm.rank() == 1) {
+      is_gate_open = true;
+      is_gate_open.notify_all();
+      collectives.wait_relays();
+    }
+    comm.exchange({}, {});
+    rows.run();
+    EXPECT_GT(collectives.counts().relayed, 0u);
+    EXPECT_GT(collectives.relayed_copies(), 0u);
+    comm.exchange({}, {});
+  });
+}
+
+TEST_F(RelaysTest, CannotBeHadOnOneRank_AllGoAsAlone) {
+  if (!in_virtual_time()) GTEST_SKIP() << "its calls are large: in the other mode";
+  auto failing = std::make_shared<CudaDriver>(*driver());
+  failing->mem_create = [](CUmemGenericAllocationHandle*, std::size_t, const CUmemAllocationProp*,
+                           unsigned long long) { return CUDA_ERROR_OUT_OF_MEMORY; };
+  failing->mem_alloc = [](CUdeviceptr*, std::size_t) { return CUDA_ERROR_OUT_OF_MEMORY; };
+  Devices without(failing, group_node().nvml, group_node().node);
+  Random random(14);
+  const std::vector<PlannedCall> row = planned_row(random, kToChange);
+  Group group(2);
+  group.run([&](Communicator& comm) {
+    CollectivesOptions rank_options = options();
+    if (comm.rank() == 1) rank_options.relays.devices = &without;
+    Collectives collectives(comm, rank_options);
+    PlannedRows rows(comm, collectives, row);
+    rows.run();
+    collectives.wait_relays();
+    rows.run();
+    const CollectiveCounts& counts = collectives.counts();
+    EXPECT_EQ(counts.without_relays, 2 * row.size());
+    EXPECT_EQ(counts.relayed + counts.pairwise, 0u);
+    EXPECT_EQ(collectives.relayed_copies(), 0u);
+    comm.exchange({}, {});
+  });
+}
+
+TEST_F(RelaysTest, LostOnOneRank_AllGoAsAloneAgain) {
+  if (in_virtual_time()) GTEST_SKIP() << "its calls are large: in the other mode";
+  Random random(15);
+  const std::vector<PlannedCall> row = planned_row(random, kToChange);
+  Devices devices_of_last(driver(), group_node().nvml, group_node().node);
+  Group group(2);
+  group.run([&](Communicator& comm) {
+    CollectivesOptions rank_options = options();
+    if (comm.rank() == 1) rank_options.relays.devices = &devices_of_last;
+    Collectives collectives(comm, rank_options);
+    PlannedRows rows(comm, collectives, row);
+    rows.run();
+    collectives.wait_relays();
+    comm.exchange({}, {});
+    rows.run();
+    rows.run();
+    EXPECT_GT(collectives.relayed_copies(), 0u);
+    if (comm.rank() == 1) devices_of_last.mark_failed(3, CUDA_ERROR_ECC_UNCORRECTABLE);
+    rows.run();
+    const std::uint64_t relayed = collectives.counts().relayed;
+    rows.run();
+    EXPECT_EQ(collectives.counts().relayed, relayed);
     comm.exchange({}, {});
   });
 }

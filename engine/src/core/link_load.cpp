@@ -240,6 +240,14 @@ void LinkTable::extend_own(int slot, std::uint64_t now_ns, std::uint64_t ns,
   if (to.own_stream.load(std::memory_order_relaxed) != stream) to.others.raise(now_ns, now_ns + ns);
 }
 
+std::uint64_t LinkTable::others_left_ns(int slot, const std::vector<std::uintptr_t>& streams,
+                                        std::uint64_t now_ns) const noexcept {
+  const Slot& state = at(slot);
+  const std::uintptr_t last = state.own_stream.load(std::memory_order_relaxed);
+  const bool is_of_look = std::ranges::find(streams, last) != streams.end();
+  return (is_of_look ? state.others : state.own).left_ns(now_ns);
+}
+
 bool LinkTable::has_others(int slot, std::uintptr_t stream, std::uint64_t since_ns) const noexcept {
   const Slot& state = at(slot);
   if (state.issuing.load(std::memory_order_relaxed) > 0) return true;

@@ -205,6 +205,11 @@ class LinkTable {
     return at(slot).own.left_ns(now_ns);
   }
 
+  /// For how long copies by other streams than `streams` occupy the link. Where those of `streams`
+  /// came between them, a part of these counts as well.
+  [[nodiscard]] std::uint64_t others_left_ns(int slot, const std::vector<std::uintptr_t>& streams,
+                                             std::uint64_t now_ns) const noexcept;
+
   /// A copy that is no leg of a staged route: a native one, or a direct route. `stream`: any number
   /// that is the stream's own.
   void add_copy(int slot, std::uint64_t now_ns, std::uint64_t ns, std::uintptr_t stream) noexcept;

@@ -198,6 +198,14 @@ bool LoadMonitor::is_occupied_by_own(MemoryId src, MemoryId dst) const noexcept 
   return slot >= 0 && table_.own_left_ns(slot, now_ns()) > 0;
 }
 
+bool LoadMonitor::is_occupied_by_others(const Route& route, const Tolerance& tolerance,
+                                        const LoadLook& look) const noexcept {
+  return is_on_ && std::ranges::any_of(route.legs, [&](int leg) {
+           return table_.others_left_ns(table_.slot_of(leg), look.streams, look.now_ns) >
+                  tolerance.ns;
+         });
+}
+
 LoadMonitor::OwnIssue::OwnIssue(LoadMonitor& monitor, const Plan& plan,
                                 std::uintptr_t stream) noexcept
     : monitor_(monitor), plan_(plan), stream_(stream), is_open_(monitor.is_on_) {

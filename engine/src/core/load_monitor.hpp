@@ -99,6 +99,11 @@ class LoadMonitor {
   /// what they were predicted to take. False where nothing is counted.
   [[nodiscard]] bool is_occupied_by_own(MemoryId src, MemoryId dst) const noexcept;
 
+  /// Whether a leg of the route is occupied so by copies of other streams than the look's, for
+  /// longer than `tolerance`.
+  [[nodiscard]] bool is_occupied_by_others(const Route& route, const Tolerance& tolerance,
+                                           const LoadLook& look) const noexcept;
+
   // The transfer that is planned now:
 
   /// Begins a look: reads the clock, and samples that have ended. Where look_after_issue() will

@@ -98,24 +98,59 @@ void Relays::prepare() {
   });
 }
 
-bool Relays::is_loaded(int gpu, double predicted_us, double without_us, CUstream stream) {
-  if (source_.load == nullptr) return false;
+std::uintptr_t Relays::key() const noexcept {
+  return static_cast<std::uintptr_t>(scratch_.address(0));  // no other communicator's
+}
+
+bool Relays::watches_load() const noexcept {
+  return source_.load != nullptr && source_.load->is_on();
+}
+
+std::uint64_t Relays::now_ns() const { return watches_load() ? source_.load->now_ns() : 0; }
+
+struct Relays::Look {
+  LoadLook load;
+  Tolerance waits;
+};
+
+Relays::Look Relays::look(double predicted_us, double without_us, CUstream stream) {
+  if (!watches_load()) return {};
+  LoadLook load = source_.load->look(LoadMonitor::stream_key(stream, comm_.gpu()));
+  load.streams.push_back(key());
+  return {std::move(load), tolerance(predicted_us, without_us, static_cast<int>(gpus_.size()))};
+}
+
+bool Relays::is_loaded(int gpu, const Look& look) {
+  if (!watches_load()) return false;
   const Node& node = comm_.node();
-  const LoadLook look = source_.load->look(LoadMonitor::stream_key(stream, comm_.gpu()));
-  const Tolerance waits = tolerance(predicted_us, without_us, static_cast<int>(gpus_.size()));
   for (int rank = 0; rank < comm_.size(); ++rank) {
     if (rank == comm_.rank()) continue;
     const auto in = node.find_link(MemoryId::gpu(comm_.gpu()), MemoryId::gpu(gpu));
     const auto out = node.find_link(MemoryId::gpu(gpu), MemoryId::gpu(comm_.gpu_of(rank)));
-    if (in && out &&
-        source_.load->is_loaded({RouteKind::via_gpu, MemoryId::gpu(gpu), {*in, *out}}, waits, look))
+    if (!in || !out) continue;
+    const Route route{RouteKind::via_gpu, MemoryId::gpu(gpu), {*in, *out}};
+    if (source_.load->is_loaded(route, look.waits, look.load) ||
+        source_.load->is_occupied_by_others(route, look.waits, look.load))
       return true;
   }
   return false;
 }
 
+bool Relays::are_ready() {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::all_of(ready_, [](const std::unique_ptr<Relay>& relay) {
+    return relay != nullptr && relay->is_alive();
+  });
+}
+
+bool Relays::are_loaded(double predicted_us, double without_us, CUstream stream) {
+  const Look now = look(predicted_us, without_us, stream);
+  return std::ranges::any_of(gpus_, [&](int gpu) { return is_loaded(gpu, now); });
+}
+
 std::vector<Relay*> Relays::for_call(double predicted_us, double without_us, CUstream stream) {
   std::vector<Relay*> usable(gpus_.size(), nullptr);
+  const Look now = look(predicted_us, without_us, stream);
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
     {
       const std::lock_guard lock(mutex_);
@@ -125,11 +160,56 @@ std::vector<Relay*> Relays::for_call(double predicted_us, double without_us, CUs
     if (!usable[i]->is_alive()) {
       lose(*usable[i]);
       usable[i] = nullptr;
-    } else if (is_loaded(gpus_[i], predicted_us, without_us, stream)) {
+    } else if (is_loaded(gpus_[i], now)) {
       usable[i] = nullptr;
     }
   }
   return usable;
+}
+
+namespace {
+
+class Noted final : public Relays::Issue {
+ public:
+  Noted(LoadMonitor& monitor, Plan plan, std::uintptr_t key)
+      : plan_(std::move(plan)), own_(monitor, plan_, key) {}
+  void all_issued() noexcept override { own_.end(true); }
+
+ private:
+  const Plan plan_;
+  LoadMonitor::OwnIssue own_;
+};
+
+}  // namespace
+
+std::unique_ptr<Relays::Issue> Relays::issue(const std::vector<Traffic>& traffic,
+                                             double predicted_us) noexcept {
+  if (!watches_load() || traffic.empty()) return nullptr;
+  try {
+    const Node& node = comm_.node();
+    const MemoryId own = MemoryId::gpu(comm_.gpu());
+    Plan plan;
+    plan.predicted_us = predicted_us;
+    std::vector<bool> is_noted(gpus_.size(), false);  // the link to a relay, once
+    for (const Traffic& part : traffic) {
+      const auto at = static_cast<std::size_t>(part.relay);
+      const MemoryId relay = MemoryId::gpu(gpus_[at]);
+      const MemoryId to = MemoryId::gpu(comm_.gpu_of(part.rank));
+      TransferPlan& transfer = plan.transfers.emplace_back();
+      transfer.request = {own, to, part.bytes};
+      RouteShare& share = transfer.routes.emplace_back();
+      share.route = {RouteKind::via_gpu, relay, {}};
+      share.bytes = part.bytes;
+      const auto in = node.find_link(own, relay);
+      const auto out = node.find_link(relay, to);
+      if (in && !is_noted[at]) share.route.legs.push_back(*in);
+      if (out) share.route.legs.push_back(*out);
+      is_noted[at] = true;
+    }
+    return std::make_unique<Noted>(*source_.load, std::move(plan), key());
+  } catch (const std::exception&) {
+    return nullptr;  // it is not noted
+  }
 }
 
 void Relays::lose(Relay& relay) noexcept {

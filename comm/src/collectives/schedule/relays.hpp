@@ -86,11 +86,43 @@ class Relays {
   /// The relays that a call on `stream` uses, by index; null: not ready, lost, or loaded by others.
   /// `predicted_us`, `without_us`: of the call, with relays and without.
   std::vector<Relay*> for_call(double predicted_us, double without_us, CUstream stream);
+  /// Whether all are ready, and none is lost.
+  [[nodiscard]] bool are_ready();
+  /// Whether one is loaded by others than this communicator. Throws std::bad_alloc.
+  [[nodiscard]] bool are_loaded(double predicted_us, double without_us, CUstream stream);
+  /// The clock of loads; 0 where none is known.
+  [[nodiscard]] std::uint64_t now_ns() const;
+
+  /// What a call puts on the links of one relay.
+  struct Traffic {
+    int relay = 0;  ///< its index
+    int rank = 0;   ///< to which it sends
+    std::uint64_t bytes = 0;
+  };
+  /// What is put on links of relays, for the monitor of loads: from before it is issued until this
+  /// ends.
+  class Issue {
+   public:
+    virtual ~Issue() = default;
+    /// All of it was issued.
+    virtual void all_issued() noexcept = 0;
+  };
+  /// Null: nothing is noted. `predicted_us`: of the call.
+  std::unique_ptr<Issue> issue(const std::vector<Traffic>& traffic, double predicted_us) noexcept;
+  /// Whether loads are known.
+  [[nodiscard]] bool watches_load() const noexcept;
+
   /// It failed: no later call uses it.
   void lose(Relay& relay) noexcept;
 
  private:
-  [[nodiscard]] bool is_loaded(int gpu, double predicted_us, double without_us, CUstream stream);
+  /// A call on `stream`, and how long it may wait.
+  struct Look;
+  [[nodiscard]] Look look(double predicted_us, double without_us, CUstream stream);
+  [[nodiscard]] bool is_loaded(int gpu, const Look& look);
+  /// Copies of this communicator have it: no rank of the process takes those of another one for
+  /// load.
+  [[nodiscard]] std::uintptr_t key() const noexcept;
 
   const RelaySource source_;
   const Communicator& comm_;

@@ -167,6 +167,27 @@ void ScheduleRunner::begin_relays(const CollectiveSchedule& schedule, const Rank
   in_use_ = relays_->for_call(call.predicted_us, call.without_us, stream);
 }
 
+std::unique_ptr<Relays::Issue> ScheduleRunner::note_relays(const CollectiveSchedule& schedule,
+                                                           const RankProgram& program,
+                                                           const Call& call) {
+  if (schedule.relays.empty() || !relays_->watches_load()) return nullptr;
+  std::vector<Relays::Traffic> traffic;
+  for (const RankStep& step : program.steps) {
+    if (!step.is_onward) continue;
+    const Step& copy = schedule.steps[static_cast<std::size_t>(step.index)];
+    const int relay = relay_of(copy.from);
+    if (in_use_[static_cast<std::size_t>(relay)] == nullptr) continue;
+    const auto same = std::ranges::find_if(traffic, [&](const Relays::Traffic& other) {
+      return other.relay == relay && other.rank == copy.to.owner;
+    });
+    if (same == traffic.end())
+      traffic.push_back({relay, copy.to.owner, copy.bytes});
+    else
+      same->bytes += copy.bytes;
+  }
+  return relays_->issue(traffic, call.predicted_us);
+}
+
 void ScheduleRunner::lose_relay(const Step& step, const std::exception& error) {
   const Place& place = step.to.buffer == BufferKind::relay ? step.to : step.from;
   log_warn("a copy over a relay was not issued: {}", error.what());
@@ -263,6 +284,7 @@ void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram
   const int ranks = comm_.size();
   const std::uint64_t number = calls_ + 1;
   begin_relays(schedule, program, call, stream);
+  const auto noted = note_relays(schedule, program, call);
   POLYPATH_CHECK(driver, event_record(fork_.get(), stream));
   fork(streams_, program.streams);
   if (schedule.waits_aside) fork(waiting_, program.streams);
@@ -284,6 +306,7 @@ void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram
   };
   issue_steps(schedule, program, call, wait, signal);
   join(program.streams, stream);
+  if (noted != nullptr) noted->all_issued();
   for (int rank = 0; rank < ranks; ++rank)
     if (rank != comm_.rank()) tell(rank, credit_word(comm_.rank()), number, stream);
 }

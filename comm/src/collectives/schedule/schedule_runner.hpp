@@ -84,6 +84,10 @@ class ScheduleRunner {
   /// Finds the relays of a call.
   void begin_relays(const CollectiveSchedule& schedule, const RankProgram& program,
                     const Call& call, CUstream stream);
+  /// Notes what the call puts on links of relays. Null: nothing.
+  [[nodiscard]] std::unique_ptr<Relays::Issue> note_relays(const CollectiveSchedule& schedule,
+                                                           const RankProgram& program,
+                                                           const Call& call);
   /// The copy to a relay, where the call uses it.
   void issue_to_relay(const Step& step, const Call& call, CUstream stream);
   /// The step of that place, from a relay on; or without it, on a stream of this rank's GPU.
