@@ -1,7 +1,9 @@
 #include "lone_cases.hpp"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,9 +31,22 @@ void signal_at_launch(int signal) {
   reinterpret_cast<void (*)(int)>(dlsym(library, "polypath_test_signal_at_launch"))(signal);
 }
 
+/// mpirun loses output that it has not passed on when it ends a program: it goes to the file
+/// POLYPATH_TEST_OUTPUT, behind that of the other ranks.
+void write_to_file() {
+  const char* const path = std::getenv("POLYPATH_TEST_OUTPUT");
+  require(path != nullptr, "POLYPATH_TEST_OUTPUT is not set");
+  constexpr mode_t kReadable = 0644;
+  const int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kReadable);
+  require(file >= 0, "POLYPATH_TEST_OUTPUT cannot be written");
+  dup2(file, STDOUT_FILENO);
+  dup2(file, STDERR_FILENO);
+}
+
 /// The last of three ranks ends or stops in a collective that all agreed to, before its kernel:
 /// those of the others wait for it. They print what MPI told them, and how long that took.
 void ending(Calls& run, int signal) {
+  write_to_file();
   Row row{Collective::allreduce, types()[0]};
   row.count = 5'000;
   run_row(run.gpu, MPI_COMM_WORLD, row);  // makes polypath's communicator
