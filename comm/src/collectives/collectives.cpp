@@ -22,7 +22,6 @@
 #include "comm/ll128_probe.hpp"
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
-#include "driver/library.hpp"
 #include "driver/resources.hpp"
 #include "exec/devices.hpp"
 
@@ -276,16 +275,8 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
   return options;
 }
 
-bool Collectives::may_have_lines() const {
-  // A simulated driver says it: a trial on it is short, and may not show that lines come torn.
-  void* const library = open_library(comm_.driver().library, nullptr);
-  if (library == nullptr) return true;
-  const auto says_whole = find_symbol<int (*)()>(library, "polypath_sim_has_whole_lines");
-  return says_whole == nullptr || says_whole() != 0;
-}
-
 void Collectives::prepare_lines() {
-  if (!may_have_lines()) return;
+  if (!may_have_whole_lines(comm_.driver())) return;
   const auto goes_by_lines = [&](std::uint64_t bytes) {
     const CollectiveRequest request = request_of({.count = bytes / size_of(DataType::float32)});
     CollectiveOptions options = options_of(request, AlgorithmOverride::kernels);

@@ -277,7 +277,6 @@ class Collectives {
   /// Tries the paths for lines, and takes memory for them, where a plan would use them. What fails
   /// leaves lines out, on all ranks.
   void prepare_lines();
-  [[nodiscard]] bool may_have_lines() const;
   /// Has relays made ready, the first time; waits for them where they were asked for.
   void prepare_relays(AlgorithmOverride choice);
   /// Finds the idle GPUs that all ranks may use.

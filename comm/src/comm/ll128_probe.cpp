@@ -16,6 +16,7 @@
 #include "comm/rank_error.hpp"
 #include "driver/check.hpp"
 #include "driver/kernel_module.hpp"
+#include "driver/library.hpp"
 #include "driver/resources.hpp"
 
 namespace polypath {
@@ -84,6 +85,17 @@ LL128ProbeArgs args_of(CUdeviceptr pushes, CUdeviceptr pops) {
   return args;
 }
 
+}  // namespace
+
+bool may_have_whole_lines(const CudaDriver& driver) {
+  void* const library = open_library(driver.library, nullptr);
+  if (library == nullptr) return true;
+  const auto says_whole = find_symbol<int (*)()>(library, "polypath_sim_has_whole_lines");
+  return says_whole == nullptr || says_whole() != 0;
+}
+
+namespace {
+
 class Trial {
  public:
   explicit Trial(Communicator& communicator)
@@ -110,6 +122,7 @@ class Trial {
       throw;
     }
     if (!from) return Lines::unknown;
+    if (*from != own && !may_have_whole_lines(driver_)) return Lines::torn;
     if (word(own + ProofMemory::kTorn) != 0) return Lines::torn;
     const bool is_late = word(own + ProofMemory::kTorn + sizeof(std::uint32_t)) != 0 ||
                          word(own + ProofMemory::kPops + kLineBytes) != 0;  // or a wait timed out

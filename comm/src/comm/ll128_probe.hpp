@@ -18,6 +18,10 @@ enum class ProbeCall : std::uint8_t {
   beside_others
 };
 
+/// False on a simulated node where lines may come torn from one GPU to another. It says so itself,
+/// since a trial there has few lines, and may find all of them whole.
+[[nodiscard]] bool may_have_whole_lines(const CudaDriver& driver);
+
 /// Paths from a rank to a rank. Throws NotSupported, the same on all ranks, for a path on which a
 /// line came torn; CommunicatorError when a rank did not come.
 void probe_ll128(Communicator& communicator, const std::vector<std::pair<int, int>>& paths,
