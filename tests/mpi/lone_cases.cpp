@@ -31,8 +31,8 @@ void signal_at_launch(int signal) {
   reinterpret_cast<void (*)(int)>(dlsym(library, "polypath_test_signal_at_launch"))(signal);
 }
 
-/// mpirun loses output that it has not passed on when it ends a program: it goes to the file
-/// POLYPATH_TEST_OUTPUT, behind that of the other ranks.
+/// mpirun loses output that it has not passed on when it ends a program. So output goes to the file
+/// POLYPATH_TEST_OUTPUT, which ranks append to.
 void write_to_file() {
   const char* const path = std::getenv("POLYPATH_TEST_OUTPUT");
   require(path != nullptr, "POLYPATH_TEST_OUTPUT is not set");
