@@ -282,8 +282,9 @@ TEST_F(CommApi, UnfreedMemory_IsFreedWithCommunicator) {
   EXPECT_REFUSED("or was freed", polypath_comm_free(comms_[0], freed[0]));
   EXPECT_EQ(16U, polypath_symmetric_bytes(left[0]));
   destroy_all();  // and the handles: a sanitizer looks for them
-  // What is not of the rank that left last is freed in the background.
-  while (polypath_sim_live_allocations() != before) std::this_thread::yield();
+  // What is not of the rank that left last is freed in the background, and so may be what an
+  // earlier test has left.
+  while (polypath_sim_live_allocations() > before) std::this_thread::yield();
 }
 
 TEST_F(CommApi, ExchangeOfTheCaller) {
