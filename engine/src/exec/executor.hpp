@@ -4,9 +4,8 @@
 //   fork    an event on each caller's stream, before anything
 //   issue   the steps
 //   end     the leases end: others may take what they held
-//   join    each caller's stream waits for all of its transfer: for each route, or, where it is held
-//           back with others, for one that has waited for the rest, so that it is not full earlier
-//           than with native copies
+//   join    each caller's stream waits for all of its transfer: for each route, or, where it is
+//           held back with others, for one that has waited for the rest
 //
 // What goes to a caller's own stream may wait where that stream is full, as a native copy would;
 // no thread waits for a lease meanwhile. What is issued to others' streams finds room. No lock is
@@ -121,8 +120,8 @@ class LeasedRun {
       tickets_;                                  // by transfer; null where nothing is staged
   std::vector<std::vector<RouteLease>> leases_;  // by transfer and route; empty of direct routes
   std::vector<std::vector<RouteAccess>> uses_;   // by transfer and route
-  /// By transfer: the route whose second leg's channel waits for the ends of all others, so that the
-  /// caller's stream, which is held back, waits once; nothing: it waits for each.
+  /// By transfer: the route whose second leg's channel waits for the ends of all others, so that
+  /// the caller's stream, which is held back, waits once; nothing: it waits for each.
   std::vector<std::optional<std::size_t>> gathers_;
   const Route* narrow_ = nullptr;
   bool is_filled_ = false;

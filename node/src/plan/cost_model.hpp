@@ -3,7 +3,7 @@
 //
 // A direct route is one copy:            T(n) = start + halts + n / rate
 // A staged route with chunks of b bytes: T(n) = fixed + b / fill +
-//                                max(halts + n / rate + gap * n / b, round * (n / b - 1) + b / rate)
+//                            max(halts + n / rate + gap * n / b, round * (n / b - 1) + b / rate)
 //   n / rate      the narrower leg, busy from the first byte to the last
 //   b / fill      the other leg's one chunk that nothing overlaps: the pipeline with c chunks of
 //                 equal legs takes (c + 1) chunk times (DESIGN: decision 3; the papers' 2-D
