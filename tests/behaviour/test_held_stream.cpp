@@ -101,7 +101,7 @@ TEST_P(HeldStreamTest, ManyHeldStreams_HoldNoOthers) {
 
 TEST_P(HeldStreamTest, HundredsOfHeldTransfers_HoldNoOthers) {
   // As many as a stream takes natively, or nearly: the next would wait for the gate.
-  constexpr int kQueued = 500;
+  constexpr int kQueued = 800;
   std::deque<Payload> held;
   std::vector<Stream> behind;
   for (int i = 0; i < 3; ++i) {

@@ -417,6 +417,8 @@ bool TransferDispatcher::try_plan(const PreparedPlan& prepared,
   if (result.busy != nullptr) {
     if (const auto more = resources_.next_size(*result.busy)) widen(*result.busy, *more);
     exclude(*result.busy, ExclusionReason::busy, NativeReason::busy, without);
+    // Over its other routes it would fill the caller's stream before native copies do.
+    if (result.is_filled && group.size() == 1) without.memories = ~std::uint64_t{0};
     return false;
   }
   if (result.error != nullptr) {

@@ -20,6 +20,13 @@ std::vector<std::array<int, 2>> operations_of(const TransferSchedule& transfer) 
   return operations;
 }
 
+std::vector<std::size_t> staged_of(const TransferSchedule& transfer) {
+  std::vector<std::size_t> staged;
+  for (std::size_t r = 0; r < transfer.routes.size(); ++r)
+    if (transfer.routes[r].staged()) staged.push_back(r);
+  return staged;
+}
+
 }  // namespace
 
 LeasedRun::LeasedRun(const CudaDriver& driver, RouteResources& resources,
@@ -31,7 +38,8 @@ LeasedRun::LeasedRun(const CudaDriver& driver, RouteResources& resources,
       guard_(driver),
       tickets_(transfers.size()),
       leases_(transfers.size()),
-      uses_(transfers.size()) {}
+      uses_(transfers.size()),
+      gathers_(transfers.size()) {}
 
 const Route* LeasedRun::lease_transfer(std::size_t t, bool channels) {
   const TransferSchedule& transfer = schedule_of(t);
@@ -39,15 +47,22 @@ const Route* LeasedRun::lease_transfer(std::size_t t, bool channels) {
   leases_[t].clear();
   leases_[t].resize(transfer.routes.size());
   uses_[t].assign(transfer.routes.size(), {});
+  gathers_[t].reset();
+  is_filled_ = false;
   std::vector<std::array<int, 2>> operations;
   if (channels) operations = operations_of(transfer);
+  const std::vector<std::size_t> staged = staged_of(transfer);
   for (std::size_t r = 0; r < transfer.routes.size(); ++r) {
     const Route& route = transfer.routes[r];
     if (!route.staged()) continue;
-    auto lease = resources_.lease(route, tickets_[t],
-                                  channels ? std::optional{operations[r]} : std::nullopt);
+    if (gathers_[t] == r) operations[r][1] += static_cast<int>(staged.size()) - 1;
+    auto lease = resources_.lease(
+        route, tickets_[t], channels ? std::optional{operations[r]} : std::nullopt, is_filled_);
     if (!lease) return &route;
     leases_[t][r] = std::move(*lease);
+    if (r == staged.front() && staged.size() > 1 && leases_[t][r].is_held_back() &&
+        bound.sample == nullptr)
+      gathers_[t] = staged.back();
     uses_[t][r].first = leases_[t][r].channel(0);
     uses_[t][r].second = leases_[t][r].channel(1);
     if (tickets_[t]->in_sequence() && leases_[t][r].ring_free() != nullptr) narrow_ = &route;

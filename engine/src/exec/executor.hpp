@@ -4,7 +4,8 @@
 //   fork    an event on each caller's stream, before anything
 //   issue   the steps
 //   end     the leases end: others may take what they held
-//   join    each caller's stream waits for all of its transfer
+//   join    each caller's stream waits for all of its transfer: for each route, or, where it is
+//           held back with others, for one that has waited for the rest
 //
 // What goes to a caller's own stream may wait where that stream is full, as a native copy would;
 // no thread waits for a lease meanwhile. What is issued to others' streams finds room. No lock is
@@ -55,7 +56,9 @@ struct RunResult {
   /// Every caller's stream waits for all that was issued, so that native copies of all transfers
   /// may follow: they write the same bytes.
   bool is_ordered = true;
-  const Route* busy = nullptr;    ///< of the schedule: could not be leased, and nothing was issued
+  const Route* busy = nullptr;  ///< of the schedule: could not be leased, and nothing was issued
+  /// With `busy`: the caller's stream is held back, and has filled that route with many transfers.
+  bool is_filled = false;
   const Route* narrow = nullptr;  ///< of the schedule: a second ring would let transfers overlap
   int followed = 0;               ///< transfers that share the fork of an earlier one
   std::exception_ptr error = {};  ///< what failed, or null
@@ -87,6 +90,8 @@ class LeasedRun {
   void fork();
 
   [[nodiscard]] bool issued() const noexcept { return issued_; }
+  /// After lease() found a route busy: RunResult::is_filled.
+  [[nodiscard]] bool is_filled() const noexcept { return is_filled_; }
   [[nodiscard]] const Route* narrow() const noexcept { return narrow_; }
   /// Transfers that share the fork of an earlier one.
   [[nodiscard]] int followed() const noexcept;
@@ -115,7 +120,11 @@ class LeasedRun {
       tickets_;                                  // by transfer; null where nothing is staged
   std::vector<std::vector<RouteLease>> leases_;  // by transfer and route; empty of direct routes
   std::vector<std::vector<RouteAccess>> uses_;   // by transfer and route
+  /// By transfer: the route whose second leg's channel waits for the ends of all others, so that
+  /// the caller's stream, which is held back, waits once; nothing: it waits for each.
+  std::vector<std::optional<std::size_t>> gathers_;
   const Route* narrow_ = nullptr;
+  bool is_filled_ = false;
   bool issued_ = false;
 };
 

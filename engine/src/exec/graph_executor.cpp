@@ -117,7 +117,8 @@ RunResult GraphExecutor::run(const GroupSchedule& schedule,
   std::optional<Run> run;
   try {
     run.emplace(*this, schedule, transfers);
-    if (const Route* const busy = run->lease(false)) return {.busy = busy};
+    if (const Route* const busy = run->lease(false))
+      return {.busy = busy, .is_filled = run->is_filled()};
     if (run->acquire()) {
       run->end_sequences();
       run->fork();

@@ -22,6 +22,10 @@ constexpr int kMaxOperations = 896;
 constexpr int kMaxOperationsAlone = 960;
 /// Nor may a stream that is held back be full of forks and joins long before it is full of copies.
 constexpr std::size_t kMaxRuns = 64;
+/// A stream that is held back and has this number of split transfers on it has enough of them.
+constexpr std::size_t kManyRuns = kMaxRuns / 2;
+/// A stream with this number of transfers of which none has begun is held back.
+constexpr std::size_t kHeldRuns = 4;
 
 /// Small staging memories have small rings; large ones more rings, not larger ones.
 RingLimits limits_for(std::uint64_t staging_bytes) {
@@ -273,7 +277,8 @@ void RunQueue::prune(const CudaDriver& driver) {
   }
 }
 
-Channel* RouteResources::find_channel(int link, TransferState& ticket, int operations) {
+Channel* RouteResources::find_channel(int link, TransferState& ticket, int operations,
+                                      bool& filled) {
   const auto fits = [&](const Channel& channel) {
     if (!channel.queue.empty())
       return channel.queue.operations() + operations <= kMaxOperations &&
@@ -290,8 +295,9 @@ Channel* RouteResources::find_channel(int link, TransferState& ticket, int opera
     if (!channel.queue.empty() && channel.queue.ticket().caller() == ticket.caller()) {
       // A stream that is held back fills one channel, and leaves the others to others.
       if (fits(channel)) return &channel;
-      if (!channel.queue.oldest().started(*driver_)) return nullptr;
-      continue;
+      if (channel.queue.oldest().started(*driver_)) continue;
+      filled = channel.queue.size() >= kManyRuns;
+      return nullptr;
     }
     if (free != nullptr || !fits(channel)) continue;
     if (channel.queue.empty() || channel.queue.ticket().started(*driver_)) free = &channel;
@@ -299,7 +305,7 @@ Channel* RouteResources::find_channel(int link, TransferState& ticket, int opera
   return free;
 }
 
-Ring* RouteResources::find_ring(MemoryId via, TransferState& ticket) {
+Ring* RouteResources::find_ring(MemoryId via, TransferState& ticket, bool& filled) {
   // Best the ring of the stream's last transfer, which comes before this one anyway, so that a
   // graph finds the addresses that it holds; then an unused one; then one to wait for.
   // Within a sequence the last transfer may still use its ring, so that one comes last.
@@ -312,7 +318,8 @@ Ring* RouteResources::find_ring(MemoryId via, TransferState& ticket) {
     const bool own = ring.turn != 0 && ring.lent_to == ticket.caller();
     if (ring.queue.size() >= kMaxRuns) {
       // As with channels: a stream that is held back fills one.
-      if (own && !ring.queue.oldest().started(*driver_)) return nullptr;
+      filled = own && !ring.queue.oldest().started(*driver_);
+      if (filled) return nullptr;
       continue;
     }
     int rank = 3;
@@ -335,30 +342,37 @@ Ring* RouteResources::find_ring(MemoryId via, TransferState& ticket) {
   return best;
 }
 
+bool RouteResources::is_held_back(const RunQueue& queue, const TransferState& ticket) const {
+  return queue.size() >= kHeldRuns && queue.ticket().caller() == ticket.caller() &&
+         !queue.oldest().started(*driver_);
+}
+
 void RouteResources::lend(Leasable& what, const TransferState& ticket) {
   what.lent = true;
   what.turn = ++turns_;
   what.lent_to = ticket.caller();
 }
 
-std::optional<RouteLease> RouteResources::lease(
-    const Route& route, const std::shared_ptr<TransferState>& ticket,
-    const std::optional<std::array<int, 2>>& operations) {
+std::optional<RouteLease> RouteResources::lease(const Route& route,
+                                                const std::shared_ptr<TransferState>& ticket,
+                                                const std::optional<std::array<int, 2>>& operations,
+                                                bool& filled) {
   RouteLease lease;
   const std::lock_guard lock(mutex_);
   if (operations) {
     for (std::size_t leg = 0; leg < 2; ++leg) {
-      lease.channels_[leg] = find_channel(route.legs[leg], *ticket, (*operations)[leg]);
+      lease.channels_[leg] = find_channel(route.legs[leg], *ticket, (*operations)[leg], filled);
       if (lease.channels_[leg] == nullptr) return std::nullopt;
     }
     lease.operations_ = *operations;
+    lease.is_held_back_ = is_held_back(lease.channels_[0]->queue, *ticket);
   }
   for (std::size_t leg = 0; leg < 2; ++leg) {
     const auto channels = channels_.find(route.legs[leg]);
     if (channels == channels_.end() || channels->second.empty()) return std::nullopt;
     lease.any_[leg] = channels->second.front().get();
   }
-  lease.ring_ = find_ring(route.via, *ticket);
+  lease.ring_ = find_ring(route.via, *ticket, filled);
   if (lease.ring_ == nullptr) return std::nullopt;
   if (const RunQueue& queue = lease.ring_->queue; !queue.empty()) {
     if (!ticket->follows(queue.ticket())) lease.ring_free_ = queue.end();
@@ -376,7 +390,8 @@ std::optional<RouteLease> RouteResources::lease_link(int link,
                                                      int operations) {
   RouteLease lease;
   const std::lock_guard lock(mutex_);
-  Channel* const channel = find_channel(link, *ticket, operations);
+  bool filled = false;
+  Channel* const channel = find_channel(link, *ticket, operations, filled);
   if (channel == nullptr) return std::nullopt;
   lease.channels_[0] = channel;
   lease.any_[0] = channel;
@@ -395,6 +410,7 @@ void RouteLease::swap(RouteLease& other) noexcept {
   std::swap(operations_, other.operations_);
   std::swap(ring_, other.ring_);
   std::swap(ring_free_, other.ring_free_);
+  std::swap(is_held_back_, other.is_held_back_);
   std::swap(begun_, other.begun_);
 }
 

@@ -109,6 +109,10 @@ class RouteLease {
     return ring_free_;
   }
 
+  /// Whether the caller's stream is held back with several transfers on it: the first leg's channel
+  /// has queued them, and not one of them may begin.
+  [[nodiscard]] bool is_held_back() const noexcept { return is_held_back_; }
+
   /// From here on work of the run may be on the channels, or use the ring.
   void begin() noexcept { begun_ = true; }
   [[nodiscard]] bool begun() const noexcept { return begun_; }
@@ -127,6 +131,7 @@ class RouteLease {
   std::array<int, 2> operations_{};
   Ring* ring_ = nullptr;  // null: of a link alone
   std::shared_ptr<PooledEvent> ring_free_;
+  bool is_held_back_ = false;
   bool begun_ = false;
 };
 
@@ -168,9 +173,11 @@ class RouteResources {
   [[nodiscard]] bool is_link_ready(int link);
   /// Lends what `route` needs, or nothing: everything is lent, or holds what has not started, or is
   /// full. `operations`: that the run will put on each leg's stream; none: it
-  /// needs no channels.
+  /// needs no channels. `filled`: set where nothing is lent because the caller's own stream, which
+  /// is held back, has filled what it was lent before with many transfers.
   std::optional<RouteLease> lease(const Route& route, const std::shared_ptr<TransferState>& ticket,
-                                  const std::optional<std::array<int, 2>>& operations);
+                                  const std::optional<std::array<int, 2>>& operations,
+                                  bool& filled);
   /// Lends a channel of the link alone, as leg 0 of the lease, or nothing: as lease().
   std::optional<RouteLease> lease_link(int link, const std::shared_ptr<TransferState>& ticket,
                                        int operations);
@@ -199,8 +206,9 @@ class RouteResources {
   /// Lets the GPU reach all rings of the memory.
   void enable_access(MemoryId via, int gpu);
   // With mutex_ held:
-  Channel* find_channel(int link, TransferState& ticket, int operations);
-  Ring* find_ring(MemoryId via, TransferState& ticket);
+  Channel* find_channel(int link, TransferState& ticket, int operations, bool& filled);
+  Ring* find_ring(MemoryId via, TransferState& ticket, bool& filled);
+  bool is_held_back(const RunQueue& queue, const TransferState& ticket) const;
   void lend(Leasable& what, const TransferState& ticket);
 
   std::shared_ptr<const CudaDriver> driver_;

@@ -71,6 +71,7 @@ class StreamExecutor::Run : public LeasedRun {
       if (!ends_[t].empty()) guard_.use(caller.context);
       if (sample != nullptr) sample->direct(driver_, caller.stream);
       for (const auto& [route, end, channel] : ends_[t]) {
+        if (gathers_[t].value_or(route) != route) continue;
         POLYPATH_CHECK(driver_, stream_wait_event(caller.stream, end->get(), 0));
         if (sample != nullptr) sample->route(driver_, caller.stream, route);
       }
@@ -93,6 +94,7 @@ class StreamExecutor::Run : public LeasedRun {
     mark_failed_gpus();
     bool is_ordered = true;
     for (std::size_t t = 0; t < leases_.size(); ++t) {
+      gathers_[t].reset();
       for (std::size_t r = 0; r < leases_[t].size(); ++r) {
         const RouteLease& lease = leases_[t][r];
         if (!lease || !lease.begun()) continue;
@@ -164,6 +166,9 @@ class StreamExecutor::Run : public LeasedRun {
     const Channel& last = *lease.channel(1);
     const std::shared_ptr<PooledEvent>& end = leg_ends_[transfer][route][1];
     guard_.use(last.context);
+    if (gathers_[transfer] == route)
+      for (const RouteEnd& other : ends_[transfer])
+        POLYPATH_CHECK(driver_, stream_wait_event(last.stream, other.event->get(), 0));
     POLYPATH_CHECK(driver_, event_record(end->get(), last.stream));
     ends_[transfer].push_back({route, end, &last});
     lease.finish(end);
@@ -224,7 +229,8 @@ RunResult StreamExecutor::run(const GroupSchedule& schedule,
   std::optional<Run> run;
   try {
     run.emplace(*driver_, resources_, schedule, transfers);
-    if (const Route* const busy = run->lease(true)) return {.busy = busy};
+    if (const Route* const busy = run->lease(true))
+      return {.busy = busy, .is_filled = run->is_filled()};
     run->reserve_ends();
     run->fork();
     run->issue_all();

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "failure_test.hpp"
+#include "support/gate.hpp"
 #include "support/hooked_driver.hpp"
 
 namespace polypath::test {
@@ -33,6 +34,59 @@ TEST_F(FailureTest, EachCallOfAGroup) {
                   {MemoryId::host(0), MemoryId::gpu(0), bytes},
                   {far(), MemoryId::gpu(0), bytes}});
   expect_native_errors_alone();
+}
+
+TEST_F(FailureTest, EachCallBehindHeldTransfers) {
+  // The stream is held back with transfers on it, so that one route gathers the ends of all.
+  const std::uint64_t bytes = 4 * bytes_for(MemoryId::gpu(0), far());
+  constexpr int kHeld = 5;
+  std::deque<Payload> payloads;
+  for (int i = 0; i <= kHeld; ++i) add(payloads, {MemoryId::gpu(0), far(), bytes});
+  const Stream stream = stream_on(0);
+  // The first staged route ends last, long after the others.
+  std::deque<ForeignCopies> slow;
+  for (const RouteShare& share :
+       make_context()->plan({payloads.front().request()}).transfers.front().routes)
+    while (share.route.kind == RouteKind::via_gpu && slow.size() < 30)
+      slow.emplace_back(driver(), "gpu0", to_string(share.route.via).c_str());
+  const auto clock_us = driver_function<double()>(driver(), "polypath_sim_clock_us");
+  std::uint64_t calls = 1;
+  for (std::uint64_t failing = 0; failing <= calls; ++failing) {
+    use_first_gpu();
+    auto context = make_context();
+    context->prepare({payloads.front().request()});
+    for (Payload& payload : payloads) payload.renew(random_());
+    Gate gate(driver(), context_of(0));
+    gate.hold(stream.get(), context_of(0));
+    use_first_gpu();
+    for (int i = 0; i < kHeld; ++i)
+      context->copy_async(payloads[static_cast<std::size_t>(i)].transfer(stream.get()));
+    faults_->clear();
+    if (failing > 0) faults_->fail_call(failing, CUDA_ERROR_UNKNOWN);
+    const Traffic traffic(*context);
+    const bool failed =
+        fails_by_name([&] { context->copy_async(payloads.back().transfer(stream.get())); });
+    if (failing == 0) calls = faults_->calls();
+    SCOPED_TRACE("call " + std::to_string(failing) + " of " + std::to_string(calls) + ": " +
+                 faults_->last_failed());
+    EXPECT_FALSE(failed);
+    if (failing == 0) {
+      EXPECT_EQ(traffic.split(), context->plan({payloads.back().request()}).native() ? 0u : 1u);
+    }
+    faults_->clear();
+    use_first_gpu();
+    EXPECT_TRUE(payloads.back().untouched());
+    gate.open();
+    ASSERT_TRUE(completes(stream.get()));
+    const double ended_us = clock_us();
+    for (int gpu = 0; gpu < gpus(); ++gpu) {
+      const CurrentContext current(driver(), context_of(gpu));
+      POLYPATH_CHECK(driver(), ctx_synchronize());
+    }
+    EXPECT_LT(clock_us() - ended_us, 20) << "the stream went on before its transfers had ended";
+    for (const Payload& payload : payloads) EXPECT_TRUE(payload.arrived());
+    if (HasFailure()) return;
+  }
 }
 
 TEST_F(FailureTest, EachCallOfANativeCopy) {

@@ -45,13 +45,14 @@ double RouteCost::issued_in_time(double bytes) const noexcept {
 
 RouteCost::Line RouteCost::line(double bytes, double chunk) const noexcept {
   const double rate = 1 / bytes_per_us;
-  if (!staged) return {fixed_us, rate};
-  if (runs_on) return {0, rate + gap_us / chunk};
+  if (!staged) return {fixed_us + halts_us, rate};
+  if (runs_on) return {halts_us, rate + gap_us / chunk};
   const double filled_us = fixed_us + chunk / fill_bytes_per_us;
   const Line links{filled_us, rate + gap_us / chunk};
+  const Line halted{filled_us + halts_us, 1 / full_bytes_per_us + gap_us / chunk};
   const Line issue{filled_us + chunk * rate - round_us, round_us / chunk};
   const auto at = [&](const Line& line) { return line.offset_us + line.us_a_byte * bytes; };
-  return at(links) >= at(issue) ? links : issue;
+  return std::ranges::max({links, halted, issue}, {}, at);
 }
 
 double RouteCost::time_us(double bytes, double chunk) const noexcept {
@@ -67,7 +68,7 @@ double staged_fixed_us(const Costs& costs) noexcept {
 RouteCost cost_of(const Node& node, const RatedRoute& rated, const RingLimits& rings) {
   RouteCost cost;
   cost.staged = rated.route.staged();
-  cost.bytes_per_us = rated.gbps * kBytesPerGbpsUs;
+  cost.bytes_per_us = cost.full_bytes_per_us = rated.gbps * kBytesPerGbpsUs;
   const Costs& costs = node.costs;
   if (!cost.staged) {
     cost.fixed_us = costs.copy_start_us;

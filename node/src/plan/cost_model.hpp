@@ -1,9 +1,9 @@
 // How long a share takes on its route, from the Costs of the node and the rate that the flow gives
 // the route.
 //
-// A direct route is one copy:            T(n) = start + n / rate
-// A staged route with chunks of b bytes: T(n) = fixed + b / fill + max(n / rate + gap * n / b,
-//                                                                round * (n / b - 1) + b / rate)
+// A direct route is one copy:            T(n) = start + halts + n / rate
+// A staged route with chunks of b bytes: T(n) = fixed + b / fill +
+//                            max(halts + n / rate + gap * n / b, round * (n / b - 1) + b / rate)
 //   n / rate      the narrower leg, busy from the first byte to the last
 //   b / fill      the other leg's one chunk that nothing overlaps: the pipeline with c chunks of
 //                 equal legs takes (c + 1) chunk times (DESIGN: decision 3; the papers' 2-D
@@ -13,6 +13,8 @@
 //                 longer than the links: it issues the chunks of all staged routes of the group in
 //                 turn, in `round` each
 //   fixed         fork, both legs' start, the hand-over between them, join
+//   halts         a chunk that begins halts what else is on its links, and on filled ports, for
+//                 copy_handover_us: each route waits for the chunks of all others there
 // The best chunk is b = sqrt(n * gap * fill), but not so small that the CPU sets the pace.
 #pragma once
 
@@ -50,9 +52,11 @@ struct RouteCost {
   bool staged = false;
   double fixed_us = 0;
   double bytes_per_us = 0;       ///< the flow's rate, less the caution for host memory
+  double full_bytes_per_us = 0;  ///< the flow's rate
   double fill_bytes_per_us = 0;  ///< the wider leg
   double gap_us = 0;
   double round_us = 0;   ///< between the issue of two of its chunks
+  double halts_us = 0;   ///< for which chunks of others halt it, all together
   bool runs_on = false;  ///< after another transfer's chunks: nothing starts, and nothing is filled
   std::uint64_t max_chunk_bytes = 0;
 

@@ -44,6 +44,11 @@ struct Piece {
   RouteCost cost;
   double share = 0;  ///< bytes
   double chunk = 0;  ///< bytes
+
+  /// In how many chunks a staged route carries its share; 0: a direct one.
+  [[nodiscard]] double chunks(const ChunkLimits& limits) const {
+    return cost.staged && share > 0 ? share / cost.chunk_bytes(share, limits) : 0;
+  }
 };
 
 /// Shares that end at the same time; false when a route would not pay. With the chunk sizes held,
@@ -68,6 +73,56 @@ bool equalise(std::span<Piece> pieces, double bytes, const ChunkLimits& limits) 
   }
   return true;
 }
+
+/// How often copies begin on links and ports while a route set runs, and how long the routes are
+/// halted by it. A link that has anything on it halts; a port only when it is filled, because one
+/// with room makes up for a halt.
+class Halts {
+ public:
+  explicit Halts(const Node& node)
+      : node_(node), chunks_(node.links.size() + node.ports.size()), gbps_(node.ports.size()) {}
+
+  /// Counts a route with `chunks` chunks; a direct one begins once, before all others.
+  void add(const RatedRoute& rated, double chunks) {
+    for (const int leg : rated.route.legs) {
+      const auto link = static_cast<std::size_t>(leg);
+      chunks_[link] += chunks;
+      for (const int port : node_.links[link].ports) {
+        gbps_[static_cast<std::size_t>(port)] += rated.gbps;
+        chunks_[place_of(port)] += chunks;
+      }
+    }
+  }
+
+  /// How long a route with `chunks` chunks of its own is halted, by its leg that is halted longest.
+  /// A leg's own chunks do not halt it.
+  [[nodiscard]] double time_us(const Route& route, double chunks) const {
+    double most = 0;
+    for (const int leg : route.legs) {
+      const auto link = static_cast<std::size_t>(leg);
+      most = std::max(most, chunks_[link]);
+      for (const int port : node_.links[link].ports)
+        if (is_filled(port)) most = std::max(most, chunks_[place_of(port)]);
+    }
+    return std::max(0.0, most - chunks) * node_.costs.copy_handover_us;
+  }
+
+ private:
+  /// The part of a port's capacity from which on it counts as filled.
+  static constexpr double kFilled = 0.9;
+
+  [[nodiscard]] std::size_t place_of(int port) const {
+    return node_.links.size() + static_cast<std::size_t>(port);
+  }
+  [[nodiscard]] bool is_filled(int port) const {
+    const auto at = static_cast<std::size_t>(port);
+    return gbps_[at] >= kFilled * node_.ports[at].gbps;
+  }
+
+  const Node& node_;
+  std::vector<double> chunks_;  // by link, then by port
+  std::vector<double> gbps_;    // by port
+};
 
 /// Cuts the share of a staged route into chunks of whole granules.
 void cut(RouteShare& share, const RouteCost& cost, const ChunkLimits& limits) {
@@ -104,13 +159,14 @@ std::optional<RouteSetPlan> plan_route_set(const Node& node, const RouteSet& rou
   // The first staged route's first chunk after one direct copy is what staged_fixed_us holds.
   double issued_us = static_cast<double>(requests.size() - 1) * copy_us;
 
-  RouteSetPlan plan;
-  std::vector<Piece> pieces;
+  // By transfer and route, with shares by the flow's rates.
+  std::vector<std::vector<Piece>> all_pieces(requests.size());
+  std::optional<Halts> halts;
+  if (staged > 0) halts.emplace(node);
   for (std::size_t t = 0; t < requests.size(); ++t) {
     const auto& routes = route_set.transfers[t];
-    const auto bytes = static_cast<double>(requests[t].bytes);
+    std::vector<Piece>& pieces = all_pieces[t];
     double total_gbps = 0;
-    pieces.clear();
     for (const RatedRoute& route : routes) {
       Piece& piece = pieces.emplace_back(Piece{cost_of(node, route, limits.rings)});
       total_gbps += route.gbps;
@@ -121,9 +177,29 @@ std::optional<RouteSetPlan> plan_route_set(const Node& node, const RouteSet& rou
       issued_us += kIssueOfStaged * copy_us;
     }
     if (total_gbps <= 0) return std::nullopt;
-    for (std::size_t r = 0; r < routes.size(); ++r)
-      pieces[r].share = bytes * routes[r].gbps / total_gbps;
-    if (!equalise(pieces, bytes, limits)) return std::nullopt;
+    for (std::size_t r = 0; r < routes.size(); ++r) {
+      Piece& piece = pieces[r];
+      piece.share = static_cast<double>(requests[t].bytes) * routes[r].gbps / total_gbps;
+      if (halts) halts->add(routes[r], piece.chunks(limits));
+    }
+  }
+
+  RouteSetPlan plan;
+  for (std::size_t t = 0; t < requests.size(); ++t) {
+    const auto& routes = route_set.transfers[t];
+    std::vector<Piece>& pieces = all_pieces[t];
+    std::vector<double> halts_us(routes.size());
+    for (std::size_t r = 0; halts && r < routes.size(); ++r)
+      halts_us[r] = halts->time_us(routes[r].route, pieces[r].chunks(limits));
+    const auto add_halts = [&] {
+      for (std::size_t r = 0; r < routes.size(); ++r) pieces[r].cost.halts_us = halts_us[r];
+    };
+    // From and to host memory the direct copy is halted as the staged ones are: the shares that
+    // were measured on 4 x H200 follow the rates alone.
+    const bool is_between_gpus = requests[t].src.is_gpu() && requests[t].dst.is_gpu();
+    if (is_between_gpus) add_halts();
+    if (!equalise(pieces, static_cast<double>(requests[t].bytes), limits)) return std::nullopt;
+    add_halts();
 
     auto& shares = plan.shares.emplace_back(routes.size());
     // Whole granules for all but the first, which takes the rest.
