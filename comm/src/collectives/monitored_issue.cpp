@@ -16,9 +16,8 @@ Plan plan_of(const MonitoredTraffic& traffic) {
   RouteShare& direct = transfer.routes.front();
   direct.bytes = traffic.direct_bytes;
   RouteShare& staged = transfer.routes.back();
-  staged.route = {traffic.staged.is_gpu() ? RouteKind::via_gpu : RouteKind::via_host,
-                  traffic.staged,
-                  {}};
+  staged.route = {
+      traffic.staged.is_gpu() ? RouteKind::via_gpu : RouteKind::via_host, traffic.staged, {}};
   for (const MonitoredTraffic::OnLink& on : traffic.links) staged.route.legs.push_back(on.link);
   staged.offset = traffic.direct_bytes;
   staged.bytes = traffic.staged_bytes;
@@ -47,7 +46,11 @@ class Noted final : public MonitoredIssue {
  public:
   Noted(LoadMonitor& monitor, const MonitoredTraffic& traffic, std::uintptr_t key, CUstream stream,
         LossHold hold)
-      : monitor_(monitor), plan_(plan_of(traffic)), noted_(noted_plan_of(traffic)), stream_(stream), hold_(hold) {
+      : monitor_(monitor),
+        plan_(plan_of(traffic)),
+        noted_(noted_plan_of(traffic)),
+        stream_(stream),
+        hold_(hold) {
     look_.now_ns = monitor.now_ns();
     look_.streams.push_back(key);
     own_.emplace(monitor_, noted_, key);
@@ -84,9 +87,8 @@ class Noted final : public MonitoredIssue {
 }  // namespace
 
 std::unique_ptr<MonitoredIssue> begin_monitored(LoadMonitor& monitor,
-                                                const MonitoredTraffic& traffic,
-                                                std::uintptr_t key, CUstream stream,
-                                                LossHold hold) {
+                                                const MonitoredTraffic& traffic, std::uintptr_t key,
+                                                CUstream stream, LossHold hold) {
   return std::make_unique<Noted>(monitor, traffic, key, stream, hold);
 }
 

@@ -51,7 +51,7 @@ enum class LossHold : std::uint8_t {
 /// Notes the call, and begins to time it where that is due. `key`: copies with this one are no load
 /// for each other, as of one stream. `monitor` must outlive it. Throws std::bad_alloc.
 std::unique_ptr<MonitoredIssue> begin_monitored(LoadMonitor& monitor,
-                                                const MonitoredTraffic& traffic,
-                                                std::uintptr_t key, CUstream stream, LossHold hold);
+                                                const MonitoredTraffic& traffic, std::uintptr_t key,
+                                                CUstream stream, LossHold hold);
 
 }  // namespace polypath

@@ -47,7 +47,7 @@ OpenPaths PathLevels::begin_call(const PathTraffic& traffic, CUstream stream) {
 }
 
 std::unique_ptr<MonitoredIssue> PathLevels::issue(const MixedTraffic& traffic,
-                                                       CUstream stream) noexcept {
+                                                  CUstream stream) noexcept {
   try {
     return links_ == nullptr ? nullptr : links_->issue(traffic, stream);
   } catch (const std::exception&) {

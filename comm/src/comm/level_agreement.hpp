@@ -49,14 +49,14 @@ enum class level_mutant : std::uint8_t {
   reused_at_once,         ///< ... without a look at the ranks
   committed_unchecked,    ///< rank 0 does not read `issued` again
   committed_by_store,     ///< without a compare
-  // Of rank 1 alone:
-  level_a_call_early,       ///< it takes a level at the call before the first one
-  record_read_a_call_early, ///< it reads the record when it issues the call before
-  call_counted_twice,       ///< its third one
-  withdrawal_ignored,       ///< it keeps flags that all ranks must propose
-  // Of rank 0:
-  flag_of_one_is_enough,  ///< of those that all ranks must propose
-  withdrawal_not_looked_at, ///< such a flag is kept once it holds
+  // Rank 1 alone has these:
+  level_a_call_early,        ///< it takes a level at the call before the first one
+  record_read_a_call_early,  ///< it reads the record when it issues the call before
+  call_counted_twice,        ///< its third one
+  withdrawal_ignored,        ///< it keeps flags that all ranks must propose
+  // Rank 0 has these:
+  flag_of_one_is_enough,     ///< of those that all ranks must propose
+  withdrawal_not_looked_at,  ///< such a flag is kept once it holds
 };
 
 /// A level is a set of flags. These hold when all ranks propose them; others when any rank does.
@@ -190,7 +190,7 @@ class FlagAgreement {
     }
     return agreement_.begin_call(words);
   }
-  /// Those of the latest call; before the first call 0.
+  /// The flags of the latest call; before the first call 0.
   [[nodiscard]] std::uint8_t level() const noexcept { return agreement_.level(); }
 
  private:

@@ -1,6 +1,6 @@
 // Collectives over idle GPUs while calls of the driver fail: each call of the driver of a call in
-// turn, and events of relays for good. All ranks have the right bytes, or all have an error; none
-// waits for ever.
+// turn, and events of relays from then on. All ranks have the right bytes, or all have an error; none
+// hangs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -106,13 +106,13 @@ class RelayFaults : public testing::Test {
   std::atomic<std::uint64_t> relayed_copies_{0};
 };
 
-/// Of each entry point some calls in turn, and the first one.
-TEST_F(RelayFaults, EachDriverCall_RightBytesOrErrorsOnAllRanks) {
+/// Some calls of each entry point in turn, and the first one.
+TEST_F(RelayFaults, EachDriverCall_BytesRightOrAllFail) {
   constexpr std::uint64_t kOfEach = 4;
   FaultInjector injector(driver());
   std::map<std::string, std::uint64_t> calls;
-  const auto without =
-      run(injector.driver(), [&] { injector.clear(); }, [&] { calls = injector.calls_by_symbol(); });
+  const auto without = run(
+      injector.driver(), [&] { injector.clear(); }, [&] { calls = injector.calls_by_symbol(); });
   EXPECT_THAT(without, Each(IsEmpty()));
   EXPECT_GT(relayed_copies_, 0u);
   int carried_out = 0;
@@ -121,9 +121,9 @@ TEST_F(RelayFaults, EachDriverCall_RightBytesOrErrorsOnAllRanks) {
     for (std::uint64_t nth = 1; nth <= count; nth += std::max<std::uint64_t>(1, count / kOfEach)) {
       SCOPED_TRACE(symbol + " " + std::to_string(nth));
       injector.clear();
-      const auto failures =
-          run(injector.driver(), [&] { injector.fail(symbol, nth, CUDA_ERROR_UNKNOWN); },
-              [&] { injector.clear(); });
+      const auto failures = run(
+          injector.driver(), [&] { injector.fail(symbol, nth, CUDA_ERROR_UNKNOWN); },
+          [&] { injector.clear(); });
       expect_all_or_none(failures);
       ++(failures.front().empty() ? carried_out : refused);
     }
@@ -152,7 +152,7 @@ CUresult record_on_relay(CUevent event, CUstream stream) {
 /// could be followed by the first one.
 class RelayEvents : public RelayFaults, public testing::WithParamInterface<int> {};
 
-TEST_P(RelayEvents, FailForGood_ErrorsOnAllRanks) {
+TEST_P(RelayEvents, AllFail_ErrorsOnAllRanks) {
   auto failing = std::make_shared<CudaDriver>(*driver());
   failing->event_record = &record_on_relay;
   records_left = 1 << 30;
@@ -166,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(After, RelayEvents, testing::Values(0, 1, 6, 13),
                          [](const auto& each) { return std::to_string(each.param); });
 
 /// One fails: it is recorded once more, and no relay is lost.
-TEST_F(RelayFaults, OneEventOfRelayFails_RelaysGoOn) {
+TEST_F(RelayFaults, SingleEventFails_RelaysGoOn) {
   std::vector<std::string> failures = run(driver(), [] {}, [] {});
   const std::uint64_t expected = relayed_copies_;
   EXPECT_THAT(failures, Each(IsEmpty()));

@@ -36,6 +36,8 @@ constexpr int kMaxRows = 20;
 /// two samples, and those in which the level changes.
 constexpr int kSlowRows = 8;
 constexpr double kNotSlower = 1.02;
+/// Rates are counted in blocks, over a row.
+constexpr double kRateVaries = 1.05;
 constexpr std::uint64_t kBlockBytes = 256 * kKiB;
 
 PlannedCall relayed_call(CollectiveOp op) {
@@ -162,8 +164,8 @@ TEST_P(OtherPrograms, NeitherIsSlower) {
     const double idle_without_us = rank.without_us();
     rank.on_first([&] {
       for (int i = 0; i < traffic.programs; ++i)
-        others.push_back(std::make_unique<ForeignCopies>(driver(), traffic.from, traffic.to, 4,
-                                                         kBlockBytes));
+        others.push_back(
+            std::make_unique<ForeignCopies>(driver(), traffic.from, traffic.to, 4, kBlockBytes));
     });
     rank.calls().counter = [&] {
       std::uint64_t blocks = 0;
@@ -175,7 +177,7 @@ TEST_P(OtherPrograms, NeitherIsSlower) {
     const double fair_share = others_rate * traffic.programs / (traffic.programs + 1);
     const double us = rank.settle(kNotSlower * without_us);
     const bool is_shared = rank.relayed() > 0;
-    EXPECT_GE(rank.calls().rate(), (is_shared ? fair_share : others_rate) / kNotSlower);
+    EXPECT_GE(rank.calls().rate(), (is_shared ? fair_share : others_rate) / kRateVaries);
     EXPECT_FALSE(is_shared && traffic.programs > 1);
     if (comm.rank() == 0)
       std::cout << "row in us: idle " << idle_us << ", next to others " << us << ", without relays "
@@ -190,13 +192,12 @@ TEST_P(OtherPrograms, NeitherIsSlower) {
 
 INSTANTIATE_TEST_SUITE_P(
     Links, OtherPrograms,
-    testing::Values(
-        TrafficCase{"ToRelay", CollectiveOp::allreduce, "gpu0", "gpu2", 4},
-        TrafficCase{"FromRelay", CollectiveOp::allreduce, "gpu2", "gpu1", 4},
-        TrafficCase{"PeerToRelay", CollectiveOp::all_gather, "gpu1", "gpu3", 4},
-        TrafficCase{"RelayToRank", CollectiveOp::all_gather, "gpu3", "gpu0", 4},
-        TrafficCase{"OneToRelay", CollectiveOp::allreduce, "gpu0", "gpu2", 1},
-        TrafficCase{"OneFromRelay", CollectiveOp::all_gather, "gpu3", "gpu0", 1}),
+    testing::Values(TrafficCase{"ToRelay", CollectiveOp::allreduce, "gpu0", "gpu2", 4},
+                    TrafficCase{"FromRelay", CollectiveOp::allreduce, "gpu2", "gpu1", 4},
+                    TrafficCase{"PeerToRelay", CollectiveOp::all_gather, "gpu1", "gpu3", 4},
+                    TrafficCase{"RelayToRank", CollectiveOp::all_gather, "gpu3", "gpu0", 4},
+                    TrafficCase{"OneToRelay", CollectiveOp::allreduce, "gpu0", "gpu2", 1},
+                    TrafficCase{"OneFromRelay", CollectiveOp::all_gather, "gpu3", "gpu0", 1}),
     [](const auto& each) { return std::string(each.param.name); });
 
 /// Copies of this process on another stream, which its monitor is told of: those of the interposed

@@ -45,8 +45,7 @@ class TimedCalls {
     const std::uint64_t count_before = counter ? counter() : 0;
     const double clock_before_us = clock_us_();
     POLYPATH_CHECK(driver, event_record(begin_.get(), stream_.get()));
-    for (int i = 0; i < row; ++i)
-      collectives_.run(memory_->call(row_, 0), stream_.get(), choice);
+    for (int i = 0; i < row; ++i) collectives_.run(memory_->call(row_, 0), stream_.get(), choice);
     POLYPATH_CHECK(driver, event_record(end_.get(), stream_.get()));
     issuer_(0);
     POLYPATH_CHECK(driver, stream_synchronize(stream_.get()));

@@ -101,8 +101,9 @@ struct System {
     for (int i = 0; i < size; ++i) {
       const Rank& rank = ranks[static_cast<std::size_t>(i)];
       add(issued[static_cast<std::size_t>(i)]);
-      add(rank.calls << 24 | rank.agreement.calls() << 16 | rank.agreement.level() << 8 | rank.proposed << 4 |
-          static_cast<std::uint64_t>(rank.doing) << 1 | (rank.has_proposed ? 1 : 0));
+      add(rank.calls << 24 | rank.agreement.calls() << 16 | rank.agreement.level() << 8 |
+          rank.proposed << 4 | static_cast<std::uint64_t>(rank.doing) << 1 |
+          (rank.has_proposed ? 1 : 0));
       add(rank.stored.value_or(~std::uint64_t{0}));
       add(rank.results.size());
       for (const std::uint64_t result : rank.results) add(result);
@@ -345,9 +346,9 @@ class SharedWords {
 
 constexpr std::uint8_t kOfAll = 0b1000;
 constexpr std::uint8_t kOfAny = 0b1;
-/// Each rank proposes other flags after so many calls,
+/// Each rank proposes other flags after this number of calls,
 constexpr int kPeriod = 64;
-/// and all follow within so many: ranks are at most kApart calls apart.
+/// and all follow within this one: ranks are at most kApart calls apart.
 constexpr int kFollows = 24;
 constexpr int kApart = 8;
 constexpr int kPeriods = 40;

@@ -416,7 +416,8 @@ void LoadMonitor::keep(std::shared_ptr<TransferSample> sample, const Plan& plan,
                         static_cast<double>(share.route.legs.size());
     const bool is_of_graph = kept.sample->is_of_graph();
     kept.halted_us =
-        issue_times_of(sampled, is_of_graph).add(issued_us, is_of_graph ? kept.launch_us : issue_us(plan, node_.costs));
+        issue_times_of(sampled, is_of_graph)
+            .add(issued_us, is_of_graph ? kept.launch_us : issue_us(plan, node_.costs));
     kept.launch_us *= launch_times_.ratio();
     for (std::size_t r = 0; r < routes.size(); ++r) {
       kept.parts.push_back(static_cast<double>(routes[r].bytes) /

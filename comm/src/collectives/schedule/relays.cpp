@@ -131,8 +131,7 @@ bool Relays::is_loaded(int gpu, const Look& look) {
     if (!in || !out) continue;
     const Route route{RouteKind::via_gpu, MemoryId::gpu(gpu), {*in, *out}};
     const bool is_now = source_.load->is_loaded(route, look.waits, look.load);
-    is_any = is_any || is_now ||
-             source_.load->is_occupied_by_others(route, look.waits, look.load);
+    is_any = is_any || is_now || source_.load->is_occupied_by_others(route, look.waits, look.load);
   }
   return is_any;
 }
@@ -184,8 +183,7 @@ std::unique_ptr<MonitoredIssue> Relays::issue(const Traffic& traffic, CUstream s
     const auto add = [&](MemoryId from, MemoryId to, std::uint64_t bytes) {
       const auto link = node.find_link(from, to);
       if (!link) return;
-      const auto known =
-          std::ranges::find(noted.links, *link, &MonitoredTraffic::OnLink::link);
+      const auto known = std::ranges::find(noted.links, *link, &MonitoredTraffic::OnLink::link);
       if (known == noted.links.end())
         noted.links.push_back({*link, bytes});
       else

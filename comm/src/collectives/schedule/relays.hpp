@@ -104,7 +104,7 @@ class Relays {
     std::vector<Part> parts;  ///< over relays
     std::uint64_t direct_bytes = 0;
     int copies = 0;  ///< over relays
-    // Of the call, with relays and without:
+    // The call's, with relays and without:
     double predicted_us = 0;
     double without_us = 0;
   };

@@ -149,9 +149,9 @@ void ScheduleRunner::join_one(std::size_t at, CUstream stream) {
   if (at >= onward_.size() || onward_[at].done == nullptr) return;
   POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream, onward_[at].done, 0));
   if (!onward_[at].has_told) return;
-  const CUevent told = event(told_ends_, at).get();
-  POLYPATH_CHECK(comm_.driver(), event_record(told, telling_[at].get()));
-  POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream, told, 0));
+  const CUevent signals_end = event(told_ends_, at).get();
+  POLYPATH_CHECK(comm_.driver(), event_record(signals_end, telling_[at].get()));
+  POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream, signals_end, 0));
 }
 
 void ScheduleRunner::join(int count, CUstream stream) {
