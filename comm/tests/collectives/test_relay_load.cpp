@@ -26,7 +26,6 @@ namespace polypath::test {
 namespace {
 
 constexpr int kGpus = 4;
-constexpr int kRanks = 2;
 /// Calls without a pause. Single ones would be timed with the skew of their starts.
 constexpr int kRow = 6;
 /// Rows that are alike in sequence, and until a change that must come.
@@ -40,12 +39,13 @@ constexpr double kNotSlower = 1.02;
 constexpr double kRateVaries = 1.05;
 constexpr std::uint64_t kBlockBytes = 256 * kKiB;
 
-PlannedCall relayed_call(CollectiveOp op) {
+PlannedCall relayed_call(CollectiveOp op, int ranks) {
   Random random(7);
   PlannedCall call;
   call.what.op = op;
-  call.what.ranks = kRanks;
-  call.what.count = 32 * kMiB / sizeof(float) / (op == CollectiveOp::all_gather ? kRanks : 1);
+  call.what.ranks = static_cast<std::uint32_t>(ranks);
+  call.what.count = 32 * kMiB / sizeof(float);
+  if (op == CollectiveOp::all_gather) call.what.count /= call.what.ranks;
   call.images = images_of(random, call.what);
   return call;
 }
@@ -54,7 +54,9 @@ PlannedCall relayed_call(CollectiveOp op) {
 class Rank {
  public:
   Rank(Communicator& comm, const CollectivesOptions& options, CollectiveOp op)
-      : comm_(comm), collectives_(comm, options), calls_(comm, collectives_, relayed_call(op)) {}
+      : comm_(comm),
+        collectives_(comm, options),
+        calls_(comm, collectives_, relayed_call(op, comm.size())) {}
 
   double row_us(AlgorithmOverride choice = AlgorithmOverride::planned, int calls = kRow) {
     relayed_ = collectives_.counts().relayed;
@@ -149,6 +151,7 @@ struct TrafficCase {
   const char* from;
   const char* to;
   int programs;  ///< that copy over the link without a pause
+  int ranks = 2;
 };
 void PrintTo(const TrafficCase& traffic, std::ostream* to) { *to << traffic.name; }
 
@@ -157,7 +160,7 @@ class OtherPrograms : public RelayLoad, public testing::WithParamInterface<Traff
 TEST_P(OtherPrograms, NeitherIsSlower) {
   const TrafficCase& traffic = GetParam();
   std::vector<std::unique_ptr<ForeignCopies>> others;
-  Group group(kRanks);
+  Group group(traffic.ranks);
   group.run([&](Communicator& comm) {
     Rank rank(comm, options(), traffic.op);
     const double idle_us = rank.use_relays();
@@ -196,6 +199,7 @@ INSTANTIATE_TEST_SUITE_P(
                     TrafficCase{"FromRelay", CollectiveOp::allreduce, "gpu2", "gpu1", 4},
                     TrafficCase{"PeerToRelay", CollectiveOp::all_gather, "gpu1", "gpu3", 4},
                     TrafficCase{"RelayToRank", CollectiveOp::all_gather, "gpu3", "gpu0", 4},
+                    TrafficCase{"FromRelayOfThree", CollectiveOp::allreduce, "gpu3", "gpu1", 4, 3},
                     TrafficCase{"OneToRelay", CollectiveOp::allreduce, "gpu0", "gpu2", 1},
                     TrafficCase{"OneFromRelay", CollectiveOp::all_gather, "gpu3", "gpu0", 1}),
     [](const auto& each) { return std::string(each.param.name); });
@@ -206,7 +210,7 @@ TEST_F(RelayLoad, NotedCopies_LeftTheirLinkAtOnce) {
   constexpr std::uint64_t kCopyBytes = 64 * kMiB;
   constexpr int kCopies = 16;
   constexpr int kCalls = 12;
-  Group group(kRanks);
+  Group group(2);
   group.run([&](Communicator& comm) {
     Rank rank(comm, options(), CollectiveOp::allreduce);
     rank.use_relays();
