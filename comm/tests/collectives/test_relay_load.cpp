@@ -30,10 +30,11 @@ constexpr int kGpus = 4;
 constexpr int kRow = 6;
 /// Rows that are alike in sequence, and until a change that must come.
 constexpr int kSettled = 2;
-constexpr int kMaxRows = 20;
+constexpr int kMaxRows = 32;
 /// Rows that may be slower after others begin: those that find out, of which a slight delay takes
-/// two samples, and those in which the level changes.
-constexpr int kSlowRows = 8;
+/// two samples, and those in which the level changes. Ranks on threads have one monitor: of three
+/// ranks it drops samples that meet another rank's issue.
+constexpr int kSlowRows = 16;
 constexpr double kNotSlower = 1.02;
 /// Rates are counted in blocks, over a row.
 constexpr double kRateVaries = 1.05;
