@@ -56,12 +56,14 @@ void PrintTo(const LiveObjects& objects, std::ostream* out) {
        << objects.graph_execs << " instantiated graphs";
 }
 
-ForeignCopies::ForeignCopies(const CudaDriver& driver, const char* from, const char* to, int queued)
-    : stop_(driver_function<void(int)>(driver, "polypath_sim_traffic_stop")) {
+ForeignCopies::ForeignCopies(const CudaDriver& driver, const char* from, const char* to, int queued,
+                             std::uint64_t block_bytes)
+    : stop_(driver_function<void(int)>(driver, "polypath_sim_traffic_stop")),
+      blocks_(driver_function<std::uint64_t(int)>(driver, "polypath_sim_traffic_blocks")) {
   const auto start =
       driver_function<int(const char*, const char*, std::uint64_t, int, double, double)>(
           driver, "polypath_sim_traffic_start");
-  id_ = start(from, to, 64 * kMiB, queued, 0, 0);
+  id_ = start(from, to, block_bytes, queued, 0, 0);
   if (id_ == 0) throw std::runtime_error("the simulated node has no such link");
 }
 

@@ -48,17 +48,22 @@ GraphMisuse graph_misuse(const CudaDriver& driver);
 void PrintTo(const GraphMisuse& misuse, std::ostream* out);
 void reset_sim_counters(const CudaDriver& driver);
 
-/// Copies of another program over a link of the simulated node, in blocks of 64 MiB without pause,
-/// until the end of the scope. `from`, `to`: "gpu0" or "host0"; `queued`: blocks at any time.
+/// Copies of another program over a link of the simulated node, in blocks without pause, until the
+/// end of the scope. `from`, `to`: "gpu0" or "host0"; `queued`: blocks at any time.
 class ForeignCopies {
  public:
-  ForeignCopies(const CudaDriver& driver, const char* from, const char* to, int queued = 4);
+  ForeignCopies(const CudaDriver& driver, const char* from, const char* to, int queued = 4,
+                std::uint64_t block_bytes = std::uint64_t{64} << 20);
   ~ForeignCopies() { stop_(id_); }
   ForeignCopies(const ForeignCopies&) = delete;
   ForeignCopies& operator=(const ForeignCopies&) = delete;
 
+  /// Blocks copied so far.
+  [[nodiscard]] std::uint64_t blocks() const { return blocks_(id_); }
+
  private:
   void (*stop_)(int);
+  std::uint64_t (*blocks_)(int);
   int id_ = 0;
 };
 

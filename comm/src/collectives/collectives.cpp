@@ -694,7 +694,7 @@ void Collectives::issue(const Launch& launch, const CollectiveCall& call, CUstre
     runner_->run(*launch.schedule, launch.program,
                  {call.operation, call.send + first, call.recv + first}, stream, [&] {
                    launch_kernel(launch, call, use.blocks(), stream, false);
-                   if (noted != nullptr) noted->kernel_issued();
+                   if (noted != nullptr) noted->direct_issued();
                  });
     if (noted != nullptr) noted->all_issued();
   } else if (launch.schedule && capture != 0) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "collectives/monitored_issue.hpp"
 #include "driver/cuda_driver.hpp"
 #include "topology/node.hpp"
 
@@ -35,17 +36,9 @@ class HostLinkLoad {
   /// Whether a call on `stream` would wait for others on the links.
   virtual bool is_loaded(const MixedTraffic& traffic, CUstream stream) = 0;
 
-  /// A call that uses the links, from before it is issued.
-  class Issue {
-   public:
-    virtual ~Issue() = default;
-    /// The kernel is on the stream.
-    virtual void kernel_issued() noexcept = 0;
-    /// All of the call is on the stream, which has joined the copies.
-    virtual void all_issued() noexcept = 0;
-  };
-  /// The context of the stream is current. Null: there is nothing to note.
-  virtual std::unique_ptr<Issue> issue(const MixedTraffic& traffic, CUstream stream) = 0;
+  /// A call that uses the links; the context of the stream is current. Null: there is nothing to
+  /// note.
+  virtual std::unique_ptr<MonitoredIssue> issue(const MixedTraffic& traffic, CUstream stream) = 0;
 };
 
 /// By the monitor of a context on `node`, for the rank on `gpu`. Both must outlive it. Null: the

@@ -46,8 +46,8 @@ OpenPaths PathLevels::begin_call(const PathTraffic& traffic, CUstream stream) {
   return paths_of(levels_.begin_call());
 }
 
-std::unique_ptr<HostLinkLoad::Issue> PathLevels::issue(const MixedTraffic& traffic,
-                                                       CUstream stream) noexcept {
+std::unique_ptr<MonitoredIssue> PathLevels::issue(const MixedTraffic& traffic,
+                                                  CUstream stream) noexcept {
   try {
     return links_ == nullptr ? nullptr : links_->issue(traffic, stream);
   } catch (const std::exception&) {

@@ -57,7 +57,7 @@ class PathLevels {
   /// The next call that uses such paths on an idle node.
   OpenPaths begin_call(const PathTraffic& traffic, CUstream stream);
   /// As HostLinkLoad::issue().
-  std::unique_ptr<HostLinkLoad::Issue> issue(const MixedTraffic& traffic, CUstream stream) noexcept;
+  std::unique_ptr<MonitoredIssue> issue(const MixedTraffic& traffic, CUstream stream) noexcept;
 
   [[nodiscard]] bool follows_host() const noexcept { return follows_host_; }
 

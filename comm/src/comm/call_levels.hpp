@@ -17,12 +17,12 @@ class CallLevels {
   CallLevels(ControlSegment& segment, int rank);
 
   /// These flags hold when all ranks propose them; others when any rank does.
-  static constexpr std::uint8_t kOfAllRanks = 0b111000;
+  static constexpr std::uint8_t kOfAllRanks = kFlagsOfAllRanks;
 
   /// Proposes flags for calls to come: they hold some calls later.
   void propose(std::uint8_t flags) noexcept;
   /// This rank issues its next call. Returns the call's level, the same on all ranks.
-  std::uint8_t begin_call() noexcept;
+  std::uint8_t begin_call() noexcept { return agreement_.begin_call(words_); }
   /// That of the latest call, the same on all ranks between the same calls. Before the first one 0.
   [[nodiscard]] std::uint8_t level() const noexcept { return agreement_.level(); }
 
@@ -38,6 +38,9 @@ class CallLevels {
     }
     std::uint64_t issued(int rank) noexcept { return segment_.issued(rank); }
     void set_issued(int rank, std::uint64_t call) noexcept { segment_.issued(rank) = call; }
+    std::uint8_t proposed(int rank) noexcept {
+      return segment_.proposed_level(rank).load(std::memory_order_relaxed);
+    }
 
    private:
     ControlSegment& segment_;
@@ -46,7 +49,7 @@ class CallLevels {
   ControlSegment& segment_;
   const int rank_;
   Words words_;
-  LevelAgreement<Words> agreement_;
+  FlagAgreement<Words> agreement_;
 };
 
 }  // namespace polypath

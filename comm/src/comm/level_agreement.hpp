@@ -32,6 +32,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "polypath/device/detail/mutant_switch.hpp"
 
@@ -48,7 +49,18 @@ enum class level_mutant : std::uint8_t {
   reused_at_once,         ///< ... without a look at the ranks
   committed_unchecked,    ///< rank 0 does not read `issued` again
   committed_by_store,     ///< without a compare
+  // Rank 1 alone has these:
+  level_a_call_early,        ///< it takes a level at the call before the first one
+  record_read_a_call_early,  ///< it reads the record when it issues the call before
+  call_counted_twice,        ///< its third one
+  withdrawal_ignored,        ///< it keeps flags that all ranks must propose
+  // Rank 0 has these:
+  flag_of_one_is_enough,     ///< of those that all ranks must propose
+  withdrawal_not_looked_at,  ///< such a flag is kept once it holds
 };
+
+/// A level is a set of flags. These hold when all ranks propose them; others when any rank does.
+inline constexpr std::uint8_t kFlagsOfAllRanks = 0b111000;
 
 /// As the ranks share it in one word.
 struct LevelRecord {
@@ -90,13 +102,21 @@ class LevelAgreement {
     using State = LevelRecord::State;
     std::uint64_t word = 0;
     if (has_mutant(level_mutant::record_read_first)) word = words.record();
+    POLYPATH_MUTANT(level_mutant::call_counted_twice, calls_ += rank_ == 1 && calls_ == 2 ? 1 : 0)
     words.set_issued(rank_, ++calls_);
     if (!has_mutant(level_mutant::record_read_first)) word = words.record();
+    POLYPATH_MUTANT(level_mutant::record_read_a_call_early,
+                    if (rank_ == 1) std::swap(word, early_record_))
     while (true) {
       const LevelRecord record = LevelRecord::from_word(word);
-      const bool is_due = calls_ >= record.first_call || has_mutant(level_mutant::level_at_once);
+      bool is_due = calls_ >= record.first_call || has_mutant(level_mutant::level_at_once);
+      POLYPATH_MUTANT(level_mutant::level_a_call_early,
+                      is_due = is_due || (rank_ == 1 && calls_ + 1 == record.first_call))
       if (!is_due || record.state == State::cancelled) return level_;
-      if (record.state == State::committed) return level_ = record.level;
+      std::uint8_t level = record.level;
+      POLYPATH_MUTANT(level_mutant::withdrawal_ignored,
+                      if (rank_ == 1) level |= level_ & kFlagsOfAllRanks)
+      if (record.state == State::committed) return level_ = level;
       if (has_mutant(level_mutant::tentative_passed)) return level_;
       const std::uint64_t cancelled = record.in_state(State::cancelled).word();
       if (has_mutant(level_mutant::cancelled_by_store)) {
@@ -150,6 +170,47 @@ class LevelAgreement {
   int size_;
   std::uint64_t calls_ = 0;
   std::uint8_t level_ = 0;
+  POLYPATH_MUTANT_ONLY(std::uint64_t early_record_ = 0)
+};
+
+/// One rank's part where each rank proposes flags at any time. `Words` also has
+///
+///   std::uint8_t proposed(int rank);
+template <typename Words>
+class FlagAgreement {
+ public:
+  constexpr FlagAgreement(int rank, int size) noexcept
+      : rank_(rank), size_(size), agreement_(rank, size) {}
+
+  /// This rank issues its next call. Returns the flags that hold for it, the same on all ranks.
+  std::uint8_t begin_call(Words& words) {
+    if (rank_ == 0) {
+      const std::uint8_t next = proposed_by_all(words);
+      if (next != agreement_.level()) agreement_.propose(words, next);
+    }
+    return agreement_.begin_call(words);
+  }
+  /// The flags of the latest call; before the first call 0.
+  [[nodiscard]] std::uint8_t level() const noexcept { return agreement_.level(); }
+
+ private:
+  std::uint8_t proposed_by_all(Words& words) const {
+    unsigned of_any = 0;
+    unsigned of_all = kFlagsOfAllRanks;
+    for (int rank = 0; rank < size_; ++rank) {
+      const unsigned proposed = words.proposed(rank);
+      of_any |= proposed;
+      of_all &= proposed;
+    }
+    if (has_mutant(level_mutant::flag_of_one_is_enough)) of_all = of_any & kFlagsOfAllRanks;
+    if (has_mutant(level_mutant::withdrawal_not_looked_at))
+      of_all |= agreement_.level() & kFlagsOfAllRanks;
+    return static_cast<std::uint8_t>(of_all | (of_any & ~unsigned{kFlagsOfAllRanks}));
+  }
+
+  int rank_;
+  int size_;
+  LevelAgreement<Words> agreement_;
 };
 
 }  // namespace polypath

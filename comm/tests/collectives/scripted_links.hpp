@@ -27,7 +27,8 @@ class ScriptedLinks final : public HostLinkLoad {
     EXPECT_GT(traffic.without_us, 0.0);
     return is_loaded_(looks_++);
   }
-  std::unique_ptr<Issue> issue(const MixedTraffic& /*traffic*/, CUstream /*stream*/) override {
+  std::unique_ptr<MonitoredIssue> issue(const MixedTraffic& /*traffic*/,
+                                        CUstream /*stream*/) override {
     return nullptr;
   }
 

@@ -16,6 +16,7 @@
 #include "schedule_calls.hpp"
 #include "scripted_links.hpp"
 #include "support/driver_extras.hpp"
+#include "timed_calls.hpp"
 
 namespace polypath::test {
 namespace {
@@ -193,66 +194,14 @@ INSTANTIATE_TEST_SUITE_P(Streams, OwnCopy, testing::Bool(), [](const auto& each)
   return std::string(each.param ? "same" : "other");
 });
 
-/// One rank of a row of timed calls, one after another.
-class TimedCalls {
- public:
-  TimedCalls(Communicator& comm, Collectives& collectives)
-      : comm_(comm),
-        collectives_(collectives),
-        stream_(comm.driver(), comm.context()),
-        begin_(comm.driver(), comm.context()),
-        end_(comm.driver(), comm.context()),
-        issuer_(driver_function<void(int)>(comm.driver(), "polypath_sim_set_issuer")) {
-    Random random(7);
-    row_.resize(1);
-    row_.front().what.ranks = kRanks;
-    row_.front().what.count = kBytes / sizeof(float);
-    row_.front().images = images_of(random, row_.front().what);
-    memory_.emplace(comm.driver(), row_, comm.rank());
-  }
-
-  /// Verified; how long the slowest rank took, in virtual us: the same on all ranks.
-  double time(AlgorithmOverride choice = AlgorithmOverride::planned) {
-    const CudaDriver& driver = comm_.driver();
-    memory_->reset(row_);
-    comm_.exchange({}, {});
-    issuer_(1);
-    comm_.exchange({}, {});
-    POLYPATH_CHECK(driver, event_record(begin_.get(), stream_.get()));
-    collectives_.run(memory_->call(row_, 0), stream_.get(), choice);
-    POLYPATH_CHECK(driver, event_record(end_.get(), stream_.get()));
-    issuer_(0);
-    POLYPATH_CHECK(driver, stream_synchronize(stream_.get()));
-    comm_.check();
-    memory_->expect_done(row_);
-    const double us = elapsed_us(driver, begin_, end_);
-    std::vector<double> all(static_cast<std::size_t>(comm_.size()));
-    comm_.exchange(std::as_bytes(std::span(&us, 1)), std::as_writable_bytes(std::span(all)));
-    return *std::ranges::max_element(all);
-  }
-  std::vector<double> times(int calls, AlgorithmOverride choice = AlgorithmOverride::planned) {
-    std::vector<double> all;
-    for (int i = 0; i < calls; ++i) all.push_back(time(choice));
-    return all;
-  }
-  /// Whether the latest call was mixed.
-  [[nodiscard]] bool was_mixed() {
-    return std::exchange(mixed_, collectives_.counts().mixed) != collectives_.counts().mixed;
-  }
-
- private:
-  static constexpr std::uint64_t kBytes = 8 * kMiB;
-
-  Communicator& comm_;
-  Collectives& collectives_;
-  Stream stream_;
-  Event begin_;
-  Event end_;
-  void (*issuer_)(int);
-  std::vector<PlannedCall> row_;
-  std::optional<CallRow> memory_;
-  std::uint64_t mixed_ = 0;
-};
+PlannedCall timed_call() {
+  Random random(7);
+  PlannedCall call;
+  call.what.ranks = kRanks;
+  call.what.count = 8 * kMiB / sizeof(float);
+  call.images = images_of(random, call.what);
+  return call;
+}
 
 TEST_F(LoadLevels, ForeignTraffic_IsLeftItsLink) {
   Context context(group_node(), {{"profile", "off"}, {"registry", "off"}});
@@ -260,9 +209,13 @@ TEST_F(LoadLevels, ForeignTraffic_IsLeftItsLink) {
   group_->run([&](Communicator& comm) {
     const auto links = watch_host_links(context.load(), context.node(), comm.gpu());
     Collectives collectives(comm, options_with(links.get()));
-    TimedCalls calls(comm, collectives);
+    TimedCalls calls(comm, collectives, timed_call());
+    std::uint64_t mixed = 0;
+    const auto was_mixed = [&] {
+      return std::exchange(mixed, collectives.counts().mixed) != collectives.counts().mixed;
+    };
     const double idle_us = calls.times(2).back();
-    EXPECT_TRUE(calls.was_mixed());
+    EXPECT_TRUE(was_mixed());
     const double kernels_us = calls.times(2, AlgorithmOverride::kernels).back();
     EXPECT_LT(idle_us, kernels_us);
 
@@ -275,7 +228,7 @@ TEST_F(LoadLevels, ForeignTraffic_IsLeftItsLink) {
     int count = 0;
     for (int apart = 0; apart < kSettled && count < kMaxCalls; ++count) {
       const double us = calls.time();
-      apart = calls.was_mixed() ? 0 : apart + 1;
+      apart = was_mixed() ? 0 : apart + 1;
       if (apart > 0) {
         EXPECT_LE(us, kTolerance * next_to_traffic_us);
       }
@@ -285,10 +238,10 @@ TEST_F(LoadLevels, ForeignTraffic_IsLeftItsLink) {
     comm.exchange({}, {});
     if (comm.rank() == 0) foreign_copies.reset();
     int without_links = 0;
-    for (bool was_mixed = false; !was_mixed && without_links < kMaxCalls; ++without_links) {
+    for (bool is_mixed = false; !is_mixed && without_links < kMaxCalls; ++without_links) {
       const double us = calls.time();
-      was_mixed = calls.was_mixed();
-      if (!was_mixed) {
+      is_mixed = was_mixed();
+      if (!is_mixed) {
         EXPECT_LE(us, kTolerance * kernels_us);
       }
     }

@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
+#include <barrier>
 #include <deque>
 #include <optional>
+#include <random>
 #include <string>
+#include <thread>
 #include <unordered_set>
 #include <vector>
 
@@ -69,6 +73,7 @@ struct Rank {
   Doing doing = Doing::nothing;
   bool has_proposed = false;  // since its latest call
   std::uint8_t proposed = 0;
+  std::uint64_t calls = 0;              // that have ended
   std::vector<std::uint64_t> results;   // of what it is doing
   std::optional<std::uint64_t> stored;  // of its `issued`, not visible to others yet
 };
@@ -96,8 +101,9 @@ struct System {
     for (int i = 0; i < size; ++i) {
       const Rank& rank = ranks[static_cast<std::size_t>(i)];
       add(issued[static_cast<std::size_t>(i)]);
-      add(rank.agreement.calls() << 16 | rank.agreement.level() << 8 | rank.proposed << 4 |
-          static_cast<std::uint64_t>(rank.doing) << 1 | (rank.has_proposed ? 1 : 0));
+      add(rank.calls << 24 | rank.agreement.calls() << 16 | rank.agreement.level() << 8 |
+          rank.proposed << 4 | static_cast<std::uint64_t>(rank.doing) << 1 |
+          (rank.has_proposed ? 1 : 0));
       add(rank.stored.value_or(~std::uint64_t{0}));
       add(rank.results.size());
       for (const std::uint64_t result : rank.results) add(result);
@@ -157,7 +163,7 @@ class Checker {
         step(next, rank);
       }
     }
-    if (state.agreement.calls() == model_.calls) return;
+    if (state.calls == model_.calls) return;
     System next = system;
     next.ranks[rank].doing = Rank::Doing::call;
     next.ranks[rank].has_proposed = false;
@@ -205,13 +211,18 @@ class Checker {
     visit(system);
   }
 
+  /// Such that all ranks must propose: 0, or one of them.
+  static std::uint8_t flags_of(std::uint8_t level) {
+    return static_cast<std::uint8_t>(level << 3 & kFlagsOfAllRanks);
+  }
+
   static Access next_access(const Rank& rank) {
     Agreement agreement = rank.agreement;
     ScriptedWords words(rank.results);
     if (rank.doing == Rank::Doing::call)
       agreement.begin_call(words);
     else
-      agreement.propose(words, rank.proposed);
+      agreement.propose(words, flags_of(rank.proposed));
     return words.next();
   }
 
@@ -222,9 +233,9 @@ class Checker {
     if (rank.doing == Rank::Doing::call)
       level = agreement.begin_call(words);
     else
-      agreement.propose(words, rank.proposed);
+      agreement.propose(words, flags_of(rank.proposed));
     if (words.next().kind != Access::Kind::none) return;
-    if (rank.doing == Rank::Doing::call) count(system, agreement.calls(), level);
+    if (rank.doing == Rank::Doing::call) count(system, ++rank.calls, level);
     rank.agreement = agreement;
     rank.doing = Rank::Doing::nothing;
     rank.results.clear();
@@ -298,12 +309,115 @@ INSTANTIATE_TEST_SUITE_P(
                     MutantCase{"reused_early", level_mutant::reused_early},
                     MutantCase{"reused_at_once", level_mutant::reused_at_once},
                     MutantCase{"committed_unchecked", level_mutant::committed_unchecked},
-                    MutantCase{"committed_by_store", level_mutant::committed_by_store}),
+                    MutantCase{"committed_by_store", level_mutant::committed_by_store},
+                    MutantCase{"level_a_call_early", level_mutant::level_a_call_early},
+                    MutantCase{"record_read_a_call_early", level_mutant::record_read_a_call_early},
+                    MutantCase{"call_counted_twice", level_mutant::call_counted_twice},
+                    MutantCase{"withdrawal_ignored", level_mutant::withdrawal_ignored}),
     [](const auto& each) { return std::string(each.param.name); });
 
 TEST(LevelMutants, BufferedStores_AreFound) {
   EXPECT_NE(Checker({.ranks = 2, .calls = 5, .buffers_stores = true}).run().wrong, "");
 }
+
+/// What ranks on threads share, with the flags that each proposes.
+class SharedWords {
+ public:
+  std::uint64_t record() { return record_; }
+  void set_record(std::uint64_t word) { record_ = word; }
+  bool exchange_record(std::uint64_t& expected, std::uint64_t word) {
+    return record_.compare_exchange_strong(expected, word);
+  }
+  std::uint64_t issued(int rank) { return at(rank).issued; }
+  void set_issued(int rank, std::uint64_t call) { at(rank).issued = call; }
+  std::uint8_t proposed(int rank) { return at(rank).proposed; }
+  void propose(int rank, std::uint8_t flags) { at(rank).proposed = flags; }
+
+ private:
+  struct Shared {
+    std::atomic<std::uint64_t> issued{0};
+    std::atomic<std::uint8_t> proposed{0};
+  };
+  Shared& at(int rank) { return ranks_.at(static_cast<std::size_t>(rank)); }
+
+  std::atomic<std::uint64_t> record_{0};
+  std::array<Shared, kMaxRanks> ranks_;
+};
+
+constexpr std::uint8_t kOfAll = 0b1000;
+constexpr std::uint8_t kOfAny = 0b1;
+/// Each rank proposes other flags after this number of calls,
+constexpr int kPeriod = 64;
+/// and all follow within this one: ranks are at most kApart calls apart.
+constexpr int kFollows = 24;
+constexpr int kApart = 8;
+constexpr int kPeriods = 40;
+
+/// In a period all ranks propose the flag of all, or one does not; none proposes that of any, or
+/// one does.
+std::uint8_t flags_in(int period, int rank) {
+  const bool is_withdrawn = period % 2 == 1 && period / 2 % kMaxRanks == rank;
+  const bool is_raised = period % 3 == 1 && period / 3 % kMaxRanks == rank;
+  return static_cast<std::uint8_t>((is_withdrawn ? 0 : kOfAll) | (is_raised ? kOfAny : 0));
+}
+
+/// Rows of calls from skewed starts, on threads. What was wrong first; empty: nothing.
+std::string wrong_in_rows() {
+  SharedWords words;
+  std::array<std::vector<std::uint8_t>, kMaxRanks> levels;
+  std::barrier<> meeting(kMaxRanks);
+  const auto run = [&](int rank) {
+    FlagAgreement<SharedWords> agreement(rank, kMaxRanks);
+    std::mt19937 random(static_cast<unsigned>(rank));
+    for (int call = 0; call < kPeriods * kPeriod; ++call) {
+      for (unsigned skew = random() % 8; skew > 0; --skew) std::this_thread::yield();
+      words.propose(rank, flags_in(call / kPeriod, rank));
+      levels.at(static_cast<std::size_t>(rank)).push_back(agreement.begin_call(words));
+      if (call % kApart == kApart - 1) meeting.arrive_and_wait();
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < kMaxRanks; ++rank) threads.emplace_back(run, rank);
+  }
+  for (std::size_t call = 0; call < levels.front().size(); ++call) {
+    const std::string name = "call " + std::to_string(call);
+    for (const auto& of_rank : levels)
+      if (of_rank[call] != levels.front()[call]) return name + " is not alike on all ranks";
+    const int period = static_cast<int>(call) / kPeriod;
+    if (static_cast<int>(call) % kPeriod < kFollows) continue;
+    unsigned all = kOfAll;
+    unsigned any = 0;
+    for (int rank = 0; rank < kMaxRanks; ++rank) {
+      all &= flags_in(period, rank);
+      any |= flags_in(period, rank) & kOfAny;
+    }
+    if (levels.front()[call] != (all | any)) return name + " does not follow what ranks propose";
+  }
+  return "";
+}
+
+TEST(LevelRows, SkewedThreads_FollowFlagsAtOneCall) { EXPECT_EQ(wrong_in_rows(), ""); }
+
+/// A record that is read a call early needs an interleaving that the model finds.
+class LevelRowMutants : public testing::TestWithParam<MutantCase> {
+ protected:
+  ~LevelRowMutants() override { active_mutant<level_mutant> = level_mutant::none; }
+};
+
+TEST_P(LevelRowMutants, Mutant_IsFound) {
+  active_mutant<level_mutant> = GetParam().mutant;
+  EXPECT_NE(wrong_in_rows(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, LevelRowMutants,
+    testing::Values(MutantCase{"level_a_call_early", level_mutant::level_a_call_early},
+                    MutantCase{"call_counted_twice", level_mutant::call_counted_twice},
+                    MutantCase{"withdrawal_ignored", level_mutant::withdrawal_ignored},
+                    MutantCase{"flag_of_one_is_enough", level_mutant::flag_of_one_is_enough},
+                    MutantCase{"withdrawal_not_looked_at", level_mutant::withdrawal_not_looked_at}),
+    [](const auto& each) { return std::string(each.param.name); });
 
 TEST(LevelRecord, KeepsItsParts) {
   const LevelRecord record{LevelRecord::State::committed, 63, (std::uint64_t{1} << 56) - 1};

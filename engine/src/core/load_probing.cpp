@@ -136,16 +136,27 @@ void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::u
     measured.lateness = 0;
     suspect(verdict.link, now_ns);
   }
-  if (!has_whole && has_direct && kept.sampled == Sampled::transfer)
+  if (!has_whole && has_direct && kept.sampled != Sampled::collective)
     count_loss(kept, times, has_lost, now_ns);
 }
 
 bool LoadMonitor::is_loss(const KeptSample& kept, const SampleTimes& times) {
-  // Without the latest route the others would have carried its part at the rates that they had.
   const auto latest = std::ranges::max_element(times.routes, {}, &SampleTimes::Late::us);
+  const double total_us = times.total_us - kept.halted_us;
+  if (kept.sampled == Sampled::relayed_collective) {
+    // Without its idle GPUs a collective follows another plan, so the plans' times count. It leaves
+    // a link to others where it keeps less than half of its gain. A rank that began early waits for
+    // others in both parts: then only the time between their ends is of the idle GPUs. One that
+    // began late finds the others' data there, and its direct copies end soon: then the whole call
+    // was not slow.
+    const double half_gain_us = std::max(0.0, kept.native_us - kept.predicted_us) / 2;
+    return latest->us - kept.halted_us > half_gain_us + kLossUs &&
+           total_us > kept.predicted_us + half_gain_us + kLossUs;
+  }
+  // Without the latest route the others would have carried its part at the rates that they had.
   const double others_us = times.total_us - latest->us;
   const double without_us = others_us / std::max(kMinPart, 1 - kept.parts[latest->route]);
-  return times.total_us - kept.halted_us > without_us * (1 + kLossPart) + kLossUs;
+  return total_us > without_us * (1 + kLossPart) + kLossUs;
 }
 
 void LoadMonitor::count_loss(const KeptSample& kept, const SampleTimes& times, bool has_lost,

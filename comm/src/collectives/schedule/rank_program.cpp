@@ -19,6 +19,17 @@ std::vector<int> streams_by_queue(const CollectiveSchedule& schedule) {
   return streams;
 }
 
+/// Whether a step is a copy to a relay or from one, or takes or sums what came over one.
+bool serves_relays(const CollectiveSchedule& schedule, const Step& step) {
+  const auto is_copy_over = [](const Step& copy) {
+    return copy.kind == StepKind::copy &&
+           (copy.to.buffer == BufferKind::relay || copy.from.buffer == BufferKind::relay);
+  };
+  return is_copy_over(step) || std::ranges::any_of(schedule.after(step), [&](int other) {
+           return is_copy_over(schedule.steps[static_cast<std::size_t>(other)]);
+         });
+}
+
 }  // namespace
 
 int streams_of(const CollectiveSchedule& schedule) {
@@ -99,6 +110,10 @@ RankProgram program_of(const CollectiveSchedule& schedule, int rank) {
       if ((listeners[i] >> listener & 1) != 0)
         rank_step.signals.push_back({listener, rank_step.stream, number[i]});
     if (!rank_step.signals.empty()) latest_told[own] = program.steps.size();
+    if (!schedule.relays.empty()) {
+      program.is_for_relays.resize(own_streams);
+      if (serves_relays(schedule, step)) program.is_for_relays[own] = true;
+    }
     place[i] = program.steps.size();
     program.steps.push_back(std::move(rank_step));
   }

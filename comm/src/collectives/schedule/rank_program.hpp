@@ -51,6 +51,8 @@ struct RankProgram {
   int rank = 0;
   int streams = 0;
   std::vector<RankStep> steps;  ///< in the order of issue
+  /// By stream: whether it serves what goes over relays. Empty where nothing does.
+  std::vector<bool> is_for_relays;
 };
 
 /// The part of `rank`. What an earlier step of the same stream has waited for is not waited for

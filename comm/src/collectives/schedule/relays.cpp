@@ -123,17 +123,17 @@ Relays::Look Relays::look(double predicted_us, double without_us, CUstream strea
 bool Relays::is_loaded(int gpu, const Look& look) {
   if (!watches_load()) return false;
   const Node& node = comm_.node();
+  bool is_any = false;  // all links are asked for: a loaded one is probed again only then
   for (int rank = 0; rank < comm_.size(); ++rank) {
     if (rank == comm_.rank()) continue;
     const auto in = node.find_link(MemoryId::gpu(comm_.gpu()), MemoryId::gpu(gpu));
     const auto out = node.find_link(MemoryId::gpu(gpu), MemoryId::gpu(comm_.gpu_of(rank)));
     if (!in || !out) continue;
     const Route route{RouteKind::via_gpu, MemoryId::gpu(gpu), {*in, *out}};
-    if (source_.load->is_loaded(route, look.waits, look.load) ||
-        source_.load->is_occupied_by_others(route, look.waits, look.load))
-      return true;
+    const bool is_now = source_.load->is_loaded(route, look.waits, look.load);
+    is_any = is_any || is_now || source_.load->is_occupied_by_others(route, look.waits, look.load);
   }
-  return false;
+  return is_any;
 }
 
 bool Relays::are_ready() {
@@ -145,7 +145,9 @@ bool Relays::are_ready() {
 
 bool Relays::are_loaded(double predicted_us, double without_us, CUstream stream) {
   const Look now = look(predicted_us, without_us, stream);
-  return std::ranges::any_of(gpus_, [&](int gpu) { return is_loaded(gpu, now); });
+  bool is_any = false;
+  for (const int gpu : gpus_) is_any = is_loaded(gpu, now) || is_any;
+  return is_any;
 }
 
 std::vector<Relay*> Relays::for_call(double predicted_us, double without_us, CUstream stream) {
@@ -167,46 +169,34 @@ std::vector<Relay*> Relays::for_call(double predicted_us, double without_us, CUs
   return usable;
 }
 
-namespace {
-
-class Noted final : public Relays::Issue {
- public:
-  Noted(LoadMonitor& monitor, Plan plan, std::uintptr_t key)
-      : plan_(std::move(plan)), own_(monitor, plan_, key) {}
-  void all_issued() noexcept override { own_.end(true); }
-
- private:
-  const Plan plan_;
-  LoadMonitor::OwnIssue own_;
-};
-
-}  // namespace
-
-std::unique_ptr<Relays::Issue> Relays::issue(const std::vector<Traffic>& traffic,
-                                             double predicted_us) noexcept {
-  if (!watches_load() || traffic.empty()) return nullptr;
+std::unique_ptr<MonitoredIssue> Relays::issue(const Traffic& traffic, CUstream stream) noexcept {
+  if (!watches_load() || traffic.parts.empty()) return nullptr;
   try {
     const Node& node = comm_.node();
     const MemoryId own = MemoryId::gpu(comm_.gpu());
-    Plan plan;
-    plan.predicted_us = predicted_us;
-    std::vector<bool> is_noted(gpus_.size(), false);  // the link to a relay, once
-    for (const Traffic& part : traffic) {
-      const auto at = static_cast<std::size_t>(part.relay);
-      const MemoryId relay = MemoryId::gpu(gpus_[at]);
-      const MemoryId to = MemoryId::gpu(comm_.gpu_of(part.rank));
-      TransferPlan& transfer = plan.transfers.emplace_back();
-      transfer.request = {own, to, part.bytes};
-      RouteShare& share = transfer.routes.emplace_back();
-      share.route = {RouteKind::via_gpu, relay, {}};
-      share.bytes = part.bytes;
-      const auto in = node.find_link(own, relay);
-      const auto out = node.find_link(relay, to);
-      if (in && !is_noted[at]) share.route.legs.push_back(*in);
-      if (out) share.route.legs.push_back(*out);
-      is_noted[at] = true;
+    MonitoredTraffic noted;
+    noted.from = own;
+    noted.staged = MemoryId::gpu(gpus_.front());
+    noted.direct_bytes = traffic.direct_bytes;
+    noted.predicted_us = traffic.predicted_us;
+    noted.without_us = traffic.without_us;
+    const auto add = [&](MemoryId from, MemoryId to, std::uint64_t bytes) {
+      const auto link = node.find_link(from, to);
+      if (!link) return;
+      const auto known = std::ranges::find(noted.links, *link, &MonitoredTraffic::OnLink::link);
+      if (known == noted.links.end())
+        noted.links.push_back({*link, bytes});
+      else
+        known->bytes += bytes;
+    };
+    for (const Traffic::Part& part : traffic.parts) {
+      const MemoryId relay = MemoryId::gpu(gpus_[static_cast<std::size_t>(part.relay)]);
+      add(own, relay, part.bytes);
+      add(relay, MemoryId::gpu(comm_.gpu_of(part.rank)), part.bytes);
+      noted.staged_bytes += part.bytes;
     }
-    return std::make_unique<Noted>(*source_.load, std::move(plan), key());
+    noted.copies = std::max(1, traffic.copies / static_cast<int>(noted.links.size()));
+    return begin_monitored(*source_.load, noted, key(), stream, LossHold::held);
   } catch (const std::exception&) {
     return nullptr;  // it is not noted
   }

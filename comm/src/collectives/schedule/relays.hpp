@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/task_queue.hpp"
+#include "collectives/monitored_issue.hpp"
 #include "comm/communicator.hpp"
 #include "driver/resources.hpp"
 #include "exec/staging_memory.hpp"
@@ -93,22 +94,22 @@ class Relays {
   /// The clock of loads; 0 where none is known.
   [[nodiscard]] std::uint64_t now_ns() const;
 
-  /// What a call puts on the links of one relay.
+  /// What this rank sends in a call.
   struct Traffic {
-    int relay = 0;  ///< its index
-    int rank = 0;   ///< to which it sends
-    std::uint64_t bytes = 0;
+    struct Part {
+      int relay = 0;  ///< its index
+      int rank = 0;   ///< to which it sends
+      std::uint64_t bytes = 0;
+    };
+    std::vector<Part> parts;  ///< over relays
+    std::uint64_t direct_bytes = 0;
+    int copies = 0;  ///< over relays
+    // The call's, with relays and without:
+    double predicted_us = 0;
+    double without_us = 0;
   };
-  /// What is put on links of relays, for the monitor of loads: from before it is issued until this
-  /// ends.
-  class Issue {
-   public:
-    virtual ~Issue() = default;
-    /// All of it was issued.
-    virtual void all_issued() noexcept = 0;
-  };
-  /// Null: nothing is noted. `predicted_us`: of the call.
-  std::unique_ptr<Issue> issue(const std::vector<Traffic>& traffic, double predicted_us) noexcept;
+  /// Notes a call on `stream` that is issued now. Null: nothing is noted.
+  std::unique_ptr<MonitoredIssue> issue(const Traffic& traffic, CUstream stream) noexcept;
   /// Whether loads are known.
   [[nodiscard]] bool watches_load() const noexcept;
 

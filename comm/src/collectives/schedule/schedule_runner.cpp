@@ -142,20 +142,33 @@ void ScheduleRunner::fork(std::vector<Stream>& streams, int count) {
     POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream(streams, i).get(), fork_.get(), 0));
 }
 
+void ScheduleRunner::join_one(std::size_t at, CUstream stream) {
+  const CUevent end = event(ends_, at).get();
+  POLYPATH_CHECK(comm_.driver(), event_record(end, streams_[at].get()));
+  POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream, end, 0));
+  if (at >= onward_.size() || onward_[at].done == nullptr) return;
+  POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream, onward_[at].done, 0));
+  if (!onward_[at].has_told) return;
+  const CUevent signals_end = event(told_ends_, at).get();
+  POLYPATH_CHECK(comm_.driver(), event_record(signals_end, telling_[at].get()));
+  POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream, signals_end, 0));
+}
+
 void ScheduleRunner::join(int count, CUstream stream) {
-  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-    const CUevent end = event(ends_, i).get();
-    POLYPATH_CHECK(comm_.driver(), event_record(end, streams_[i].get()));
-    POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream, end, 0));
-  }
-  for (std::size_t i = 0; i < onward_.size(); ++i) {
-    if (onward_[i].done == nullptr) continue;
-    POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream, onward_[i].done, 0));
-    if (!onward_[i].has_told) continue;
-    const CUevent end = event(told_ends_, i).get();
-    POLYPATH_CHECK(comm_.driver(), event_record(end, telling_[i].get()));
-    POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream, end, 0));
-  }
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) join_one(i, stream);
+}
+
+void ScheduleRunner::join_relays_last(const RankProgram& program, CUstream stream,
+                                      MonitoredIssue* noted) {
+  const auto join_those = [&](bool for_relays) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(program.streams); ++i)
+      if ((!program.is_for_relays.empty() && program.is_for_relays[i]) == for_relays)
+        join_one(i, stream);
+  };
+  join_those(false);
+  if (noted != nullptr) noted->direct_issued();
+  join_those(true);
+  if (noted != nullptr) noted->all_issued();
 }
 
 void ScheduleRunner::begin_relays(const CollectiveSchedule& schedule, const RankProgram& program,
@@ -167,25 +180,31 @@ void ScheduleRunner::begin_relays(const CollectiveSchedule& schedule, const Rank
   in_use_ = relays_->for_call(call.predicted_us, call.without_us, stream);
 }
 
-std::unique_ptr<Relays::Issue> ScheduleRunner::note_relays(const CollectiveSchedule& schedule,
-                                                           const RankProgram& program,
-                                                           const Call& call) {
+std::unique_ptr<MonitoredIssue> ScheduleRunner::note_relays(const CollectiveSchedule& schedule,
+                                                            const RankProgram& program,
+                                                            const Call& call, CUstream stream) {
   if (schedule.relays.empty() || !relays_->watches_load()) return nullptr;
-  std::vector<Relays::Traffic> traffic;
+  Relays::Traffic traffic;
+  traffic.predicted_us = call.predicted_us;
+  traffic.without_us = call.without_us;
   for (const RankStep& step : program.steps) {
-    if (!step.is_onward) continue;
     const Step& copy = schedule.steps[static_cast<std::size_t>(step.index)];
+    if (copy.kind != StepKind::copy || copy.to.buffer == BufferKind::relay ||
+        copy.to.owner == program.rank)
+      continue;
+    if (!step.is_onward) {
+      traffic.direct_bytes += copy.bytes;
+      continue;
+    }
     const int relay = relay_of(copy.from);
-    if (in_use_[static_cast<std::size_t>(relay)] == nullptr) continue;
-    const auto same = std::ranges::find_if(traffic, [&](const Relays::Traffic& other) {
-      return other.relay == relay && other.rank == copy.to.owner;
-    });
-    if (same == traffic.end())
-      traffic.push_back({relay, copy.to.owner, copy.bytes});
-    else
-      same->bytes += copy.bytes;
+    if (in_use_[static_cast<std::size_t>(relay)] == nullptr) {
+      traffic.direct_bytes += copy.bytes;
+      continue;
+    }
+    ++traffic.copies;
+    traffic.parts.push_back({relay, copy.to.owner, copy.bytes});
   }
-  return relays_->issue(traffic, call.predicted_us);
+  return relays_->issue(traffic, stream);
 }
 
 void ScheduleRunner::lose_relay(const Step& step, const std::exception& error) {
@@ -222,6 +241,7 @@ void ScheduleRunner::issue_onward(const CollectiveSchedule& schedule, const Rank
     arrived = event(came_, place).get();
     POLYPATH_CHECK(driver, event_record(arrived, aside));
   }
+  bool is_copied = false;
   const auto issue = [&](CUstream on, CUevent done, CUdeviceptr to, CUdeviceptr from) {
     // Where the queue goes on by another stream, it goes on after what it has done.
     if (queue.done != nullptr && queue.stream != on)
@@ -230,7 +250,10 @@ void ScheduleRunner::issue_onward(const CollectiveSchedule& schedule, const Rank
     for (const std::size_t other : step.after)
       POLYPATH_CHECK(driver, stream_wait_event(on, after_[other], 0));
     POLYPATH_CHECK(driver, memcpy_async(to, from, copy.bytes, on));
-    POLYPATH_CHECK(driver, event_record(done, on));
+    is_copied = true;
+    // Once more: what follows has nothing else to wait for.
+    if (driver.event_record(done, on) != CUDA_SUCCESS)
+      POLYPATH_CHECK(driver, event_record(done, on));
     queue.stream = on;
     queue.done = after_[place] = done;
   };
@@ -243,6 +266,8 @@ void ScheduleRunner::issue_onward(const CollectiveSchedule& schedule, const Rank
       is_issued = true;
     } catch (const DriverError& error) {
       lose_relay(copy, error);
+      // A copy that nothing waits for could overwrite what comes there later.
+      if (is_copied) throw;
     }
   if (!is_issued)
     issue(streams_[at].get(), event(done_, place).get(), address_of(copy.to, call),
@@ -284,7 +309,7 @@ void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram
   const int ranks = comm_.size();
   const std::uint64_t number = calls_ + 1;
   begin_relays(schedule, program, call, stream);
-  const auto noted = note_relays(schedule, program, call);
+  const auto noted = note_relays(schedule, program, call, stream);
   POLYPATH_CHECK(driver, event_record(fork_.get(), stream));
   fork(streams_, program.streams);
   if (schedule.waits_aside) fork(waiting_, program.streams);
@@ -305,8 +330,7 @@ void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram
            progress_value(number, progress.steps), queue_stream);
   };
   issue_steps(schedule, program, call, wait, signal);
-  join(program.streams, stream);
-  if (noted != nullptr) noted->all_issued();
+  join_relays_last(program, stream, noted.get());
   for (int rank = 0; rank < ranks; ++rank)
     if (rank != comm_.rank()) tell(rank, credit_word(comm_.rank()), number, stream);
 }

@@ -85,9 +85,9 @@ class ScheduleRunner {
   void begin_relays(const CollectiveSchedule& schedule, const RankProgram& program,
                     const Call& call, CUstream stream);
   /// Notes what the call puts on links of relays. Null: nothing.
-  [[nodiscard]] std::unique_ptr<Relays::Issue> note_relays(const CollectiveSchedule& schedule,
-                                                           const RankProgram& program,
-                                                           const Call& call);
+  [[nodiscard]] std::unique_ptr<MonitoredIssue> note_relays(const CollectiveSchedule& schedule,
+                                                            const RankProgram& program,
+                                                            const Call& call, CUstream stream);
   /// The copy to a relay, where the call uses it.
   void issue_to_relay(const Step& step, const Call& call, CUstream stream);
   /// The step of that place, from a relay on; or without it, on a stream of this rank's GPU.
@@ -105,6 +105,9 @@ class ScheduleRunner {
   /// Lets streams begin after the event of the fork, and `stream` go on after them.
   void fork(std::vector<Stream>& streams, int count);
   void join(int count, CUstream stream);
+  void join_one(std::size_t at, CUstream stream);
+  /// join(), those that serve relays last. `noted` is told; null: none.
+  void join_relays_last(const RankProgram& program, CUstream stream, MonitoredIssue* noted);
   /// Calls `issue`; aborts when it throws.
   void issue_or_abort(const std::function<void()>& issue);
   /// In a graph: by a kernel, with the values of its epoch.
