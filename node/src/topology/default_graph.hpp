@@ -29,4 +29,8 @@ struct ObservedGpu {
 Node make_default_graph(const std::vector<ObservedGpu>& gpus,
                         const std::vector<HostMemory>& domains);
 
+/// By its name, whether a port is one of host memory: "host.host0", or as measured
+/// "host-read.host0" and "host-write.host0".
+inline bool is_memory_port(const Port& port) { return port.name.starts_with("host"); }
+
 }  // namespace polypath

@@ -5,6 +5,7 @@
 #include "base/units.hpp"
 #include "collectives/plan/kernel_cost.hpp"
 #include "collectives/plan/schedules.hpp"
+#include "topology/default_graph.hpp"
 
 namespace polypath {
 namespace {
@@ -14,10 +15,22 @@ double known(std::optional<double>& memo, const auto& compute) {
   return *memo;
 }
 
+/// The node without what host memory carries: what meets there stays in the CPU's cache
+/// (kernel_cost.cpp).
+Node without_memory_ports(Node node) {
+  for (Link& link : node.links)
+    std::erase_if(link.ports, [&](int port) {
+      return is_memory_port(node.ports[static_cast<std::size_t>(port)]);
+    });
+  return node;
+}
+
 }  // namespace
 
 double CollectiveBounds::limit(TreeFilter filter) const {
-  double gbps = collective_limit_gbps(node_, request_, filter);
+  double gbps = why_no_peer_access(node_, request_).empty()
+                    ? collective_limit_gbps(node_, request_, filter)
+                    : collective_limit_gbps(without_memory_ports(node_), request_, filter);
   if (request_.nodes > 1 && !filter.stars_only) {
     const auto nodes = static_cast<double>(request_.nodes);
     const double network = request_.network_gbps * nodes / (2 * (nodes - 1));

@@ -8,6 +8,7 @@
 
 #include "base/units.hpp"
 #include "collectives/plan/islands.hpp"
+#include "topology/default_graph.hpp"
 
 namespace polypath {
 namespace {
@@ -56,6 +57,10 @@ constexpr double kHostHopUs = 5;
 /// What a stage of channels takes more: a fence, and turns (2 x H200: an allreduce of 2 MiB in two
 /// stages takes 93 us).
 constexpr double kHostTurnUs = 14;
+/// Cells and rings in host memory are so small (Collectives::fit_host_memory) that their bytes stay
+/// in the CPU's cache: what host memory carries is no limit. Of a link, stores and loads of kernels
+/// reach this share (4 x H200: 37 to 40 of 55 GB/s each way, 150 in all, where memory carries 127).
+constexpr double kHostCacheShare = 0.7;
 
 MemoryId near_host(const Node& node, MemoryId gpu) {
   return MemoryId::host(node.gpus[static_cast<std::size_t>(gpu.index)].numa);
@@ -104,13 +109,13 @@ class Traffic {
   [[nodiscard]] double max_out() const { return *std::ranges::max_element(out_); }
   [[nodiscard]] double max_in() const { return *std::ranges::max_element(in_); }
 
-  [[nodiscard]] CollectiveStage stage(std::string name, std::string moves) const {
+  [[nodiscard]] CollectiveStage stage(std::string name, std::string moves,
+                                      const Drain& busy) const {
     CollectiveStage stage{std::move(name), std::move(moves), {}, 0, 0};
     for (std::size_t i = 0; i < links_.size(); ++i)
       if (links_[i] > 0)
         stage.links.push_back(
             fmt::format("{}>{}", to_string(node_.links[i].from), to_string(node_.links[i].to)));
-    const Drain busy = drain(node_, links_, node_.costs.switch_share);
     stage.busiest_gbps = busy.gbps;
     stage.us = busy.us;
     return stage;
@@ -189,15 +194,14 @@ std::vector<NamedTraffic> stages_of(const Node& node, const CollectiveRequest& r
 
 /// Time of the bytes, of which each is `factor` on the wire and in scratch, unless memory or too
 /// few blocks are slower than the wire.
-double bytes_us(const Node& node, const Traffic& traffic, double own_bytes, int blocks,
-                double factor) {
-  const double wire = drain(node, traffic.links(), node.costs.switch_share).us;
+double bytes_us(const Node& node, const Traffic& traffic, double wire_us, double own_bytes,
+                int blocks, double factor) {
   const double stored =
       traffic.max_out() / (static_cast<double>(blocks) * node.costs.block_gbps * kBytesPerGbpsUs);
   // What is sent is read once; what arrives is written, read, and its result written.
   const double memory = (traffic.max_out() + 3 * traffic.max_in() + own_bytes) /
                         (node.costs.memory_gbps * kBytesPerGbpsUs);
-  return factor * std::max({wire, stored, memory});
+  return factor * std::max({wire_us, stored, memory});
 }
 
 int at_most(int blocks, int max_blocks) {
@@ -302,22 +306,39 @@ std::string why_no_kernels(const Node& node, const CollectiveRequest& request) {
 
 namespace {
 
+/// As drain(), of what goes through cells and rings in host memory.
+Drain drain_by_host_cache(const Node& node, const LinkBytes& bytes) {
+  Drain slowest;
+  for_each_load(node, bytes, 1, [&](std::size_t index, double load, double gbps) {
+    const bool is_port = index >= node.links.size();
+    if (is_port && is_memory_port(node.ports[index - node.links.size()])) return;
+    const double reached = is_port ? gbps : gbps * kHostCacheShare;
+    const double us = load / (reached * kBytesPerGbpsUs);
+    if (us > slowest.us) slowest = {us, reached};
+  });
+  return slowest;
+}
+
 /// Fills in stages and time of a kernel that is launched so; `hop_us` of each stage next to its
 /// bytes.
 KernelCost cost_of(const Node& node, const CollectiveRequest& request, KernelPlan kernel,
-                   double hop_us, double factor) {
+                   double hop_us, double factor, bool by_host_cache = false) {
+  const auto wire = [&](const Traffic& traffic) {
+    return by_host_cache ? drain_by_host_cache(node, traffic.links())
+                         : drain(node, traffic.links(), node.costs.switch_share);
+  };
   KernelCost cost;
   cost.kernel = kernel;
   Traffic all(node, request);
   for (const NamedTraffic& stage : stages_of(node, request, kernel.stages)) {
     all.add(stage.traffic);
-    cost.stages.push_back(stage.traffic.stage(stage.name, stage.moves));
+    cost.stages.push_back(stage.traffic.stage(stage.name, stage.moves, wire(stage.traffic)));
     cost.stages.back().us *= factor;
   }
   cost.links = all.links();
   cost.start_us = node.costs.kernel_start_us + kernel.stages * hop_us;
-  cost.us = cost.start_us +
-            bytes_us(node, all, static_cast<double>(request.bytes()), kernel.blocks, factor);
+  cost.us = cost.start_us + bytes_us(node, all, wire(all).us, static_cast<double>(request.bytes()),
+                                     kernel.blocks, factor);
   return cost;
 }
 
@@ -350,7 +371,7 @@ KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algor
   if (by_host) kernel.blocks = std::min(kernel.blocks, kMaxHostBlocks);
   if (algorithm == Algorithm::cells)
     return cost_of(node, request, kernel, by_host ? kHostHopUs : node.costs.flag_us,
-                   kCellBytesAByte);
+                   kCellBytesAByte, by_host);
   if (algorithm == Algorithm::lines)
     return cost_of(node, request, kernel, node.costs.flag_us + kLineTurnUs, kLineBytesAByte);
   const std::uint64_t tile = request.bytes() / static_cast<std::uint64_t>(request.ranks()) /
@@ -359,7 +380,8 @@ KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algor
       std::clamp(std::bit_ceil(std::max<std::uint64_t>(tile, 1)), kMinSlot, kMaxSlot);
   return cost_of(
       node, request, kernel,
-      by_host ? kHostHopUs + kHostTurnUs : node.costs.fence_us + node.costs.flag_us + kTurnUs, 1);
+      by_host ? kHostHopUs + kHostTurnUs : node.costs.fence_us + node.costs.flag_us + kTurnUs, 1,
+      by_host);
 }
 
 KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {
@@ -383,9 +405,10 @@ KernelCost lines_cost(const Node& node, const CollectiveRequest& request, int ma
 
 KernelCost flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {
   return best_stages(request, [&](int stages) {
-    const int blocks = request.bytes() >= kManyBlocksFrom
-                           ? kMaxFlatBlocks
-                           : filling_blocks(node, request, stages) * 2;
+    // Tiles in host memory are small.
+    const bool has_many =
+        request.bytes() >= kManyBlocksFrom || !why_no_peer_access(node, request).empty();
+    const int blocks = has_many ? kMaxFlatBlocks : filling_blocks(node, request, stages) * 2;
     return kernel_cost(node, request, Algorithm::flat,
                        {std::min(blocks, kMaxFlatBlocks), 0, stages}, max_blocks);
   });
