@@ -175,14 +175,20 @@ def environment(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _run(command: list[str], environment: dict[str, str], seconds: float = 900):
-    """Exit code and output. What takes longer is ended, with all its processes."""
+    """Exit code and output. What takes longer is ended, with all its processes.
+
+    A process group, and no session: Linux shares the cores among sessions, each of which then has
+    its own run queue (sched_autogroup_enabled), and Linux 6.18 up to 6.18.44 may run one session
+    alone, for a minute and more, while its threads wake each other often. Two tests in sessions of
+    their own, with some ranks running and the others kept from it, then wait for each other."""
     process = subprocess.Popen(
         command,
         env=environment,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        start_new_session=True,
+        process_group=0,
     )
     try:
         output, _ = process.communicate(timeout=seconds)
