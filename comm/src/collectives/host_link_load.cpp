@@ -32,7 +32,7 @@ class MonitoredLinks final : public HostLinkLoad {
     noted.without_us = traffic.without_us;
     for (const int link : links_) noted.links.push_back({link, traffic.host_bytes});
     return begin_monitored(monitor_, noted, LoadMonitor::stream_key(stream, gpu_), stream,
-                           LossHold::none);
+                           LoadMonitor::Sampled::collective);
   }
 
  private:

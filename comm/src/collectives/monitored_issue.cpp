@@ -3,8 +3,6 @@
 #include <optional>
 #include <utility>
 
-#include "core/load_monitor.hpp"
-
 namespace polypath {
 namespace {
 
@@ -45,12 +43,12 @@ Plan noted_plan_of(const MonitoredTraffic& traffic) {
 class Noted final : public MonitoredIssue {
  public:
   Noted(LoadMonitor& monitor, const MonitoredTraffic& traffic, std::uintptr_t key, CUstream stream,
-        LossHold hold)
+        LoadMonitor::Sampled sampled)
       : monitor_(monitor),
         plan_(plan_of(traffic)),
         noted_(noted_plan_of(traffic)),
         stream_(stream),
-        hold_(hold) {
+        sampled_(sampled) {
     look_.now_ns = monitor.now_ns();
     look_.streams.push_back(key);
     own_.emplace(monitor_, noted_, key);
@@ -65,9 +63,7 @@ class Noted final : public MonitoredIssue {
     if (sample_ != nullptr) sample_->route(monitor_.driver(), stream_, kStaged);
     own_->end(true);
     if (sample_ != nullptr)
-      monitor_.keep(std::move(sample_), plan_, 0, look_, own_->begun_ns(),
-                    hold_ == LossHold::held ? LoadMonitor::Sampled::relayed_collective
-                                            : LoadMonitor::Sampled::collective);
+      monitor_.keep(std::move(sample_), plan_, 0, look_, own_->begun_ns(), sampled_);
     monitor_.note_split(plan_, look_);
   }
 
@@ -78,7 +74,7 @@ class Noted final : public MonitoredIssue {
   const Plan plan_;
   const Plan noted_;
   CUstream stream_;
-  const LossHold hold_;
+  const LoadMonitor::Sampled sampled_;
   LoadLook look_;
   std::optional<LoadMonitor::OwnIssue> own_;
   std::shared_ptr<TransferSample> sample_;
@@ -88,8 +84,8 @@ class Noted final : public MonitoredIssue {
 
 std::unique_ptr<MonitoredIssue> begin_monitored(LoadMonitor& monitor,
                                                 const MonitoredTraffic& traffic, std::uintptr_t key,
-                                                CUstream stream, LossHold hold) {
-  return std::make_unique<Noted>(monitor, traffic, key, stream, hold);
+                                                CUstream stream, LoadMonitor::Sampled sampled) {
+  return std::make_unique<Noted>(monitor, traffic, key, stream, sampled);
 }
 
 }  // namespace polypath

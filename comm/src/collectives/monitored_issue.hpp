@@ -8,12 +8,11 @@
 #include <memory>
 #include <vector>
 
+#include "core/load_monitor.hpp"
 #include "driver/cuda_driver.hpp"
 #include "topology/node.hpp"
 
 namespace polypath {
-
-class LoadMonitor;
 
 /// One call of one rank, from before it is issued. One thread; its context is current.
 class MonitoredIssue {
@@ -42,16 +41,10 @@ struct MonitoredTraffic {
   double without_us = 0;  ///< predicted for the call by the direct route alone
 };
 
-/// How the monitor takes it when such a call lost time by its staged route.
-enum class LossHold : std::uint8_t {
-  none,  ///< links that probes find free are used again at once
-  held,  ///< ... after a while, as with transfers
-};
-
 /// Notes the call, and begins to time it where that is due. `key`: copies with this one are no load
 /// for each other, as of one stream. `monitor` must outlive it. Throws std::bad_alloc.
 std::unique_ptr<MonitoredIssue> begin_monitored(LoadMonitor& monitor,
                                                 const MonitoredTraffic& traffic, std::uintptr_t key,
-                                                CUstream stream, LossHold hold);
+                                                CUstream stream, LoadMonitor::Sampled sampled);
 
 }  // namespace polypath

@@ -196,7 +196,8 @@ std::unique_ptr<MonitoredIssue> Relays::issue(const Traffic& traffic, CUstream s
       noted.staged_bytes += part.bytes;
     }
     noted.copies = std::max(1, traffic.copies / static_cast<int>(noted.links.size()));
-    return begin_monitored(*source_.load, noted, key(), stream, LossHold::held);
+    return begin_monitored(*source_.load, noted, key(), stream,
+                           LoadMonitor::Sampled::relayed_collective);
   } catch (const std::exception&) {
     return nullptr;  // it is not noted
   }
