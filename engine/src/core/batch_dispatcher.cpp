@@ -343,7 +343,7 @@ BatchDispatcher::Decision BatchDispatcher::decide(Call& call, int group, std::ui
   const bool has_host = ends.src.is_host() || ends.dst.is_host();
   bool is_settled = !has_host;
   while (!is_settled) {
-    const auto shares = planner.serve(requests, without, call.beside);
+    const auto shares = planner.serve(requests, without, call.around.concurrent);
     const TransferPlan& plan = shares->plan.transfers.front();
     is_settled = true;
     double gbps = 0;
@@ -361,8 +361,8 @@ BatchDispatcher::Decision BatchDispatcher::decide(Call& call, int group, std::ui
     const Tolerance allowed = tolerance(all_us, native_us, others);
     for (const RouteShare& share : plan.routes) {
       if (share.route.kind != RouteKind::via_gpu) continue;
-      const bool is_loaded =
-          transfers_.load().is_on() && transfers_.load().is_loaded(share.route, allowed, call.look);
+      const bool is_loaded = transfers_.load().is_on() &&
+                             transfers_.load().is_loaded(share.route, allowed, call.around.look);
       if (!is_loaded && is_usable(call, group, share.route.via.index)) continue;
       without |= planner.bit(share.route.via);
       is_settled = false;
@@ -491,8 +491,10 @@ void BatchDispatcher::run_part(Call& call, int group, Decision decision, const C
   });
 
   others_.started(plan.request, issued.predicted_us);
-  LoadMonitor::OwnIssue own(transfers_.load(), issued,
-                            call.look.streams.empty() ? 0 : call.look.streams.front());
+  transfers_.note_planned(call.around, static_cast<std::size_t>(group), 1, issued.predicted_us);
+  LoadMonitor::OwnIssue own(
+      transfers_.load(), issued,
+      call.around.look.streams.empty() ? 0 : call.around.look.streams.front());
   /// What has to be copied natively: a part of a slice.
   struct Failed {
     Copies slice;
@@ -570,7 +572,7 @@ void BatchDispatcher::run_part(Call& call, int group, Decision decision, const C
     plan.routes[p].bytes = copied[p];
     if (copied[p] > 0) counters_.count_blocks(plan, p, entries[p]);
   }
-  if (is_any && transfers_.load().is_on()) transfers_.load().note_split(issued, call.look);
+  if (is_any && transfers_.load().is_on()) transfers_.load().note_split(issued, call.around.look);
   // The same bytes once more, after all that was launched.
   for (const auto& [slice, cut, part] : failed)
     for_each_piece(batch, call.group_of, group, slice.first, slice.last, cut,
@@ -655,13 +657,12 @@ bool BatchDispatcher::carry(const Batch& batch, bool may_decline, bool& midway) 
     if (is_any) reason = look_at_stream(call);
     if (is_any && !reason) {
       const RelaxedCapture relaxed(driver());
-      std::vector<GpuLoad> loads;
-      others_.add_pairs_in_use(call.beside, &loads);
-      if (transfers_.load().is_on()) {
-        transfers_.load().look(call.look);
-        call.look.streams.push_back(LoadMonitor::stream_key(batch.stream, call.caller_gpu));
-        transfers_.load().add_others(call.look, loads);
-      }
+      std::vector<Request> requests;
+      for (const Group& group : call.groups)
+        requests.push_back({group.src, group.dst, group.bytes});
+      const std::vector<std::uintptr_t> streams(
+          requests.size(), LoadMonitor::stream_key(batch.stream, call.caller_gpu));
+      call.around = transfers_.look_around(requests, streams);
       for (std::size_t g = 0; g < decisions.size(); ++g)
         decisions[g] = decide(call, static_cast<int>(g), 0);
     }

@@ -83,8 +83,7 @@ class BatchDispatcher {
     std::vector<std::size_t> large;
     CallerStream caller;
     int caller_gpu = -1;
-    LoadLook look;
-    std::vector<Request> beside;
+    Surroundings around;
   };
   /// Some of a group.
   struct Copies {

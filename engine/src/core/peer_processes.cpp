@@ -26,11 +26,15 @@ GpuUuid uuid_of(const CudaDriver& driver, int gpu) {
   return bytes;
 }
 
-bool before(const Request& a, const Request& b) {
-  return std::tie(a.src, a.dst) < std::tie(b.src, b.dst);
-}
-
 }  // namespace
+
+void sort_pairs(std::vector<Request>& pairs) {
+  std::ranges::sort(pairs, [](const Request& a, const Request& b) {
+    return std::tie(a.src, a.dst) < std::tie(b.src, b.dst);
+  });
+  const auto same = std::ranges::unique(pairs);
+  pairs.erase(same.begin(), same.end());
+}
 
 PeerProcesses::PeerProcesses(std::shared_ptr<Registry> registry, const CudaDriver& driver,
                              const Node& node)
@@ -106,9 +110,7 @@ void PeerProcesses::add_pairs_in_use(std::vector<Request>& out, std::vector<GpuL
     const auto dst = memory_of(flight.destination);
     if (src && dst && *src != *dst) out.push_back({*src, *dst, 0});
   }
-  std::ranges::sort(out, before);
-  const auto same = std::ranges::unique(out);
-  out.erase(same.begin(), same.end());
+  sort_pairs(out);
 }
 
 void PeerProcesses::started(const Request& request, double predicted_us) {

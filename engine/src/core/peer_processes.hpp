@@ -20,6 +20,9 @@ struct GpuLoad {
   LoadWords from_host;
 };
 
+/// Each pair once, in one order: plans are found again.
+void sort_pairs(std::vector<Request>& pairs);
+
 /// Thread-safe.
 class PeerProcesses {
  public:

@@ -259,7 +259,7 @@ bool SpreadDispatcher::all_ready(const Call& call, const SpreadTrees& trees, con
     } else if (!reaches_all(obtains)) {
       leave_out(ExclusionReason::unreachable, NativeReason::unreachable);
     } else if (transfers_.load().is_on() &&
-               transfers_.load().is_loaded(legs_of(tree), allowed, call.look)) {
+               transfers_.load().is_loaded(legs_of(tree), allowed, call.around.look)) {
       without.is_changed_by_load = true;
       leave_out(ExclusionReason::loaded, NativeReason::links_loaded);
     }
@@ -287,12 +287,13 @@ bool SpreadDispatcher::run(const Call& call, const SpreadTrees& trees, const Spr
     others_.started(
         {.src = trees.src, .dst = MemoryId::gpu(trees.trees[share.tree].gpu), .bytes = share.bytes},
         plan.predicted_us);
+  transfers_.note_planned(call.around, 0, call.transfers.size(), plan.predicted_us);
   LoadMonitor& monitor = transfers_.load();
-  LoadMonitor::OwnIssue own(monitor, load,
-                            call.look.streams.empty() ? 0 : call.look.streams.front());
-  if (monitor.is_due_for_sample(load.transfers.front(), 0, call.look.now_ns))
-    bound.sample =
-        monitor.sample(load.transfers.front(), bound.ends.front().caller_gpu, call.look.now_ns);
+  LoadMonitor::OwnIssue own(
+      monitor, load, call.around.look.streams.empty() ? 0 : call.around.look.streams.front());
+  if (monitor.is_due_for_sample(load.transfers.front(), 0, call.around.look.now_ns))
+    bound.sample = monitor.sample(load.transfers.front(), bound.ends.front().caller_gpu,
+                                  call.around.look.now_ns);
   const SpreadResult result = run_spread(driver(), transfers_.resources(), trees, plan, bound);
   own.end(result.is_issued);
   if (result.busy_link >= 0) {
@@ -303,8 +304,9 @@ bool SpreadDispatcher::run(const Call& call, const SpreadTrees& trees, const Spr
     return false;
   }
   if (result.error == nullptr) {
-    if (bound.sample != nullptr) monitor.keep(bound.sample, load, 0, call.look, own.begun_ns());
-    monitor.note_split(load, call.look);
+    if (bound.sample != nullptr)
+      monitor.keep(bound.sample, load, 0, call.around.look, own.begun_ns());
+    monitor.note_split(load, call.around.look);
     monitor.look_after_issue();
     counters_.count_spread(trees.src, trees.gpus, parts_of(trees, plan), false);
     return true;
@@ -323,13 +325,13 @@ bool SpreadDispatcher::run(const Call& call, const SpreadTrees& trees, const Spr
 
 std::optional<NativeReason> SpreadDispatcher::spread_pinned(Call& call, bool& midway) {
   const RelaxedCapture relaxed(driver());
-  std::vector<Request> beside;
-  std::vector<GpuLoad> other_loads;
-  others_.add_pairs_in_use(beside, &other_loads);
+  std::vector<Request> requests;
   std::vector<std::uintptr_t> streams;
-  for (const SplittableTransfer& each : call.transfers)
+  for (const SplittableTransfer& each : call.transfers) {
+    requests.push_back(each.request);
     streams.push_back(LoadMonitor::stream_key(each.transfer.stream, each.caller_gpu));
-  call.look = transfers_.look_at_load(streams, other_loads);
+  }
+  call.around = transfers_.look_around(requests, streams);
   const MemoryId src = call.transfers.front().request.src;
   Exclusions without;
   // Each round leaves out at least one feeder more, until none is left.

@@ -65,7 +65,7 @@ class SpreadDispatcher {
     std::vector<SplittableTransfer> transfers = {};  ///< without that within the source's GPU
     std::vector<std::size_t> local = {};             ///< destinations in the source's GPU
     std::vector<int> gpus = {};                      ///< of the transfers
-    LoadLook look = {};
+    Surroundings around = {};
     bool is_pageable = false;
   };
   /// GPUs that feed no one, as bits, and why the last of them does not.

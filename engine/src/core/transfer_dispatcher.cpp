@@ -82,6 +82,7 @@ TransferDispatcher::TransferDispatcher(const NodeSource& source, const Options& 
       classifier_(source, devices, imports, shared, never_split_below_),
       resources_(source.driver, source.node, devices, options.staging_size),
       load_(source, options, devices, imports, resources_, others),
+      own_(source.node),
       planner_(
           {source.node, plan_options(options, resources_.ring_limits()), options.executor,
            source.tables.table<TunedTransfer>().entries()},
@@ -333,22 +334,29 @@ bool TransferDispatcher::idle(CUstream stream) {
   return driver().stream_query(stream) == CUDA_SUCCESS;
 }
 
-LoadLook TransferDispatcher::look_at_load(const std::vector<SplittableTransfer>& group,
-                                          const std::vector<GpuLoad>& others) {
-  std::vector<std::uintptr_t> streams;
-  for (const SplittableTransfer& transfer : group)
-    streams.push_back(LoadMonitor::stream_key(transfer.transfer.stream, transfer.caller_gpu));
-  return look_at_load(streams, others);
+Surroundings TransferDispatcher::look_around(std::span<const Request> requests,
+                                             std::span<const std::uintptr_t> streams) {
+  Surroundings around;
+  std::vector<GpuLoad> loads;
+  others_.add_pairs_in_use(around.concurrent, &loads);
+  if (load_.is_on()) {
+    load_.look(around.look);
+    around.look.streams.assign(streams.begin(), streams.end());
+    load_.add_others(around.look, loads);
+    around.number = own_.begin(requests, streams, around.look.now_ns, around.concurrent);
+  }
+  std::erase_if(around.concurrent, [&](const Request& other) {
+    return std::ranges::any_of(requests, [&](const Request& request) {
+      return request.src == other.src && request.dst == other.dst;
+    });
+  });
+  sort_pairs(around.concurrent);
+  return around;
 }
 
-LoadLook TransferDispatcher::look_at_load(std::span<const std::uintptr_t> streams,
-                                          const std::vector<GpuLoad>& others) {
-  LoadLook look;
-  if (!load_.is_on()) return look;
-  load_.look(look);
-  look.streams.assign(streams.begin(), streams.end());
-  load_.add_others(look, others);
-  return look;
+void TransferDispatcher::note_planned(const Surroundings& around, std::size_t first,
+                                      std::size_t count, double predicted_us) {
+  if (around.number) own_.planned(*around.number + first, count, predicted_us);
 }
 
 bool TransferDispatcher::leave_out_loaded(const Plan& plan, const LoadLook& look,
@@ -478,18 +486,14 @@ std::optional<NativeReason> TransferDispatcher::follow_plans(
   Exclusions without;
   std::vector<Request> requests;
   for (const SplittableTransfer& transfer : group) requests.push_back(transfer.request);
-  std::vector<Request> beside;
-  std::vector<GpuLoad> other_loads;
-  others_.add_pairs_in_use(beside, &other_loads);
-  const LoadLook look = look_at_load(group, other_loads);
-  std::erase_if(beside, [&](const Request& other) {
-    return std::ranges::any_of(requests, [&](const Request& request) {
-      return request.src == other.src && request.dst == other.dst;
-    });
-  });
-  auto tell_others = [&, is_published = false](double predicted_us) mutable {
-    if (std::exchange(is_published, true)) return;
+  std::vector<std::uintptr_t> streams;
+  for (const SplittableTransfer& transfer : group)
+    streams.push_back(LoadMonitor::stream_key(transfer.transfer.stream, transfer.caller_gpu));
+  const Surroundings around = look_around(requests, streams);
+  auto tell_others = [&, is_told = false](double predicted_us) mutable {
+    if (std::exchange(is_told, true)) return;
     for (const Request& request : requests) others_.started(request, predicted_us);
+    note_planned(around, 0, requests.size(), predicted_us);
   };
   const auto count_load = [&] {
     if (without.is_changed_by_load) counters_.count_changed_by_load();
@@ -497,12 +501,12 @@ std::optional<NativeReason> TransferDispatcher::follow_plans(
   // A given plan is for just these transfers, with all their routes.
   if (prepared_plan != nullptr && prepared_plan->plan.transfers.size() != group.size())
     prepared_plan = nullptr;
-  if (!beside.empty()) served = nullptr;  // it is the plan of the group alone
+  if (!around.concurrent.empty()) served = nullptr;  // it is the plan of the group alone
   // Each round leaves out at least one staging memory more, until the plan is native.
   for (;; prepared_plan = nullptr) {
     PlanPtr planned = std::exchange(served, nullptr);
     if (prepared_plan == nullptr && planned == nullptr)
-      planned = planner_.serve(requests, without.memories, beside);
+      planned = planner_.serve(requests, without.memories, around.concurrent);
     const PreparedPlan& prepared =
         select_variant(prepared_plan != nullptr ? *prepared_plan : *planned, group.front());
     // The way back takes links as well, however it is planned.
@@ -513,7 +517,7 @@ std::optional<NativeReason> TransferDispatcher::follow_plans(
         without.reason = NativeReason::not_ready;
         if (prepared.plan.native()) prepare_later(group);
       }
-      if (!beside.empty() && without.reason == NativeReason::no_gain)
+      if (!around.concurrent.empty() && without.reason == NativeReason::no_gain)
         without.reason = NativeReason::links_in_use;
       tell_others(prepared.plan.native_us);
       count_load();
@@ -523,7 +527,7 @@ std::optional<NativeReason> TransferDispatcher::follow_plans(
     // Before it is issued, which takes long enough for another process to plan the way back.
     tell_others(prepared.plan.predicted_us);
     const bool follows_load = load_.is_on() && prepared_plan == nullptr;
-    if (try_plan(prepared, group, look, follows_load, without, midway)) {
+    if (try_plan(prepared, group, around.look, follows_load, without, midway)) {
       count_load();
       for (std::size_t t = 0; t < group.size(); ++t)
         if (prepared.plan.transfers[t].native())

@@ -22,6 +22,7 @@
 #include "core/classifier.hpp"
 #include "core/counters.hpp"
 #include "core/load_monitor.hpp"
+#include "core/own_transfers.hpp"
 #include "core/peer_processes.hpp"
 #include "core/preparer.hpp"
 #include "exec/graph_executor.hpp"
@@ -30,6 +31,15 @@
 #include "plan/planner.hpp"
 
 namespace polypath {
+
+/// What is known of others when transfers are planned.
+struct Surroundings {
+  LoadLook look;
+  /// Pairs of memories that other processes, and other streams of this one, send between at the
+  /// same time, with 0 bytes; without the transfers' own pairs.
+  std::vector<Request> concurrent;
+  std::optional<std::uint64_t> number;  ///< of the first transfer, in OwnTransfers
+};
 
 /// Thread-safe. All functions throw the exceptions of base/error.hpp.
 class TransferDispatcher {
@@ -90,9 +100,13 @@ class TransferDispatcher {
   /// Makes all that such a spread may need. Slow.
   void prepare_pageable_spread(MemoryId src, const std::vector<int>& gpus);
 
-  /// What is known now of the load of links, and of what others have under way.
-  LoadLook look_at_load(std::span<const std::uintptr_t> streams,
-                        const std::vector<GpuLoad>& others);
+  /// What is known now of the load of links, and of what is under way, for transfers that are
+  /// planned together; `streams`: the key of each one's stream (LoadMonitor::stream_key()).
+  Surroundings look_around(std::span<const Request> requests,
+                           std::span<const std::uintptr_t> streams);
+  /// `count` of those transfers, from number `first` on, are predicted to take so long together.
+  void note_planned(const Surroundings& around, std::size_t first, std::size_t count,
+                    double predicted_us);
   /// A copy on another GPU's stream is slow to start unless that GPU's context is current, and the
   /// transfers of a group have streams of several.
   void native_copy_in_its_context(const Transfer& transfer, NativeReason reason);
@@ -219,9 +233,6 @@ class TransferDispatcher {
   /// `follows_load`: false where the plan was given, and is followed regardless of others.
   bool try_plan(const PreparedPlan& prepared, const std::vector<SplittableTransfer>& group,
                 const LoadLook& look, bool follows_load, Exclusions& without, bool& midway);
-  /// What is known now of the load of links.
-  LoadLook look_at_load(const std::vector<SplittableTransfer>& group,
-                        const std::vector<GpuLoad>& others);
   /// Leaves out routes with a link that others use; false where there is none.
   bool leave_out_loaded(const Plan& plan, const LoadLook& look, Exclusions& without);
 
@@ -259,6 +270,7 @@ class TransferDispatcher {
   Classifier classifier_;
   RouteResources resources_;
   LoadMonitor load_;
+  OwnTransfers own_;
   Planner planner_;
   StreamExecutor streams_;
   GraphExecutor graphs_;

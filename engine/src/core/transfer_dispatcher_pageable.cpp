@@ -260,10 +260,14 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(
     find_pageable_limits();
     return NativeReason::no_gain;
   }
-  std::vector<Request> beside;
-  std::vector<GpuLoad> other_loads;
-  others_.add_pairs_in_use(beside, &other_loads);
-  const LoadLook look = look_at_load(transfers, other_loads);
+  std::vector<Request> requests;
+  std::vector<std::uintptr_t> streams;
+  for (const SplittableTransfer& each : transfers) {
+    requests.push_back(each.request);
+    streams.push_back(LoadMonitor::stream_key(each.transfer.stream, each.caller_gpu));
+  }
+  const Surroundings around = look_around(requests, streams);
+  const LoadLook& look = around.look;
   Exclusions without;
   PageablePlan plan;
   const bool may_try = host.is_file() || may_try_threads(request);
@@ -282,6 +286,7 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(
   how.lacks_routes = without.is_preparing;
 
   others_.started(request, plan.plan.predicted_us);
+  note_planned(around, 0, requests.size(), plan.plan.predicted_us);
   LoadMonitor::OwnIssue issue(load_, plan.plan, look.streams.empty() ? 0 : look.streams.front());
   PageableTransfer what;
   what.device = is_to_gpu ? transfer.transfer.dst : transfer.transfer.src;
