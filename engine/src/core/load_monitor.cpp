@@ -64,20 +64,6 @@ std::function<std::uint64_t()> clock_of(const NodeSource& source) {
   return monotonic_ns;
 }
 
-/// What the model says that the CPU takes to issue a plan by streams; a graph takes less.
-double issue_us(const Plan& plan, const Costs& costs) {
-  int copies = 0;
-  int calls = 4;
-  for (const TransferPlan& transfer : plan.transfers) {
-    for (const RouteShare& share : transfer.routes) {
-      const int steps = share.chunks * static_cast<int>(share.route.legs.size());
-      copies += steps;
-      calls += share.route.staged() ? 8 + 2 * steps : 4;
-    }
-  }
-  return copies * costs.copy_issue_us + calls * costs.call_us;
-}
-
 }  // namespace
 
 LoadMonitor::LoadMonitor(const NodeSource& source, const Options& options, Devices& devices,
@@ -417,7 +403,7 @@ void LoadMonitor::keep(std::shared_ptr<TransferSample> sample, const Plan& plan,
     const bool is_of_graph = kept.sample->is_of_graph();
     kept.halted_us =
         issue_times_of(sampled, is_of_graph)
-            .add(issued_us, is_of_graph ? kept.launch_us : issue_us(plan, node_.costs));
+            .add(issued_us, is_of_graph ? kept.launch_us : polypath::issue_us(plan, node_.costs));
     kept.launch_us *= launch_times_.ratio();
     for (std::size_t r = 0; r < routes.size(); ++r) {
       kept.parts.push_back(static_cast<double>(routes[r].bytes) /

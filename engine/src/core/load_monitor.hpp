@@ -122,6 +122,10 @@ class LoadMonitor {
   /// `taken`: samples of transfers issued together with it.
   [[nodiscard]] bool is_due_for_sample(const TransferPlan& transfer, std::size_t taken,
                                        std::uint64_t now_ns) const noexcept;
+  /// For how long the CPU of this machine issues the plan by streams, as far as samples say.
+  [[nodiscard]] double issue_us(const Plan& plan) const noexcept {
+    return polypath::issue_us(plan, node_.costs) * issue_times_.ratio();
+  }
   /// A sample for the executor; null where there is no memory.
   std::shared_ptr<TransferSample> sample(const TransferPlan& plan, int caller_gpu,
                                          std::uint64_t now_ns) noexcept;

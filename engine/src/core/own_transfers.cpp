@@ -5,11 +5,11 @@
 
 namespace polypath {
 
-std::uint64_t OwnTransfers::native_ns(const Request& request) const {
-  const auto link = node_.find_link(request.src, request.dst);
+std::uint64_t OwnTransfers::least_ns(std::optional<int> link, std::uint64_t bytes) const {
   if (!link) return 0;
-  const double gbps = node_.links[static_cast<std::size_t>(*link)].gbps;
-  return static_cast<std::uint64_t>(static_cast<double>(request.bytes) / gbps);
+  const Link& of = node_.links[static_cast<std::size_t>(*link)];
+  return static_cast<std::uint64_t>(static_cast<double>(bytes) /
+                                    std::max(of.gbps, of.nominal_gbps));
 }
 
 OwnTransfers::Interval OwnTransfers::interval_of(const Request& request, std::uintptr_t stream,
@@ -18,7 +18,8 @@ OwnTransfers::Interval OwnTransfers::interval_of(const Request& request, std::ui
   for (const Interval& each : kept_)
     if (each.stream == stream && each.end_ns <= now_ns + kForgottenNs)
       begin_ns = std::max(begin_ns, each.end_ns);
-  return {request, stream, begin_ns, begin_ns + native_ns(request)};
+  return {request, stream, begin_ns,
+          begin_ns + least_ns(node_.find_link(request.src, request.dst), request.bytes)};
 }
 
 void OwnTransfers::add_concurrent(const Interval& one, std::vector<Request>& concurrent) const {
@@ -44,16 +45,17 @@ void OwnTransfers::add_concurrent(const Interval& one, std::vector<Request>& con
     if (static_cast<double>(sum.ns) >= least_ns) concurrent.push_back(sum.pair);
 }
 
-std::uint64_t OwnTransfers::begin(std::span<const Request> requests,
-                                  std::span<const std::uintptr_t> streams, std::uint64_t now_ns,
-                                  std::vector<Request>& concurrent) {
+OwnTransfers::Begun OwnTransfers::begin(std::span<const Request> requests,
+                                        std::span<const std::uintptr_t> streams,
+                                        std::uint64_t now_ns, std::vector<Request>& concurrent) {
   const std::lock_guard lock(mutex_);
-  const std::uint64_t first = begun_;
+  Begun result{.first = begun_, .lead_ns = kForgottenNs};
   // What is planned together is known to the plan already.
   std::vector<Interval> begun;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     begun.push_back(interval_of(requests[i], streams[i], now_ns));
     const Interval& one = begun.back();
+    result.lead_ns = std::min(result.lead_ns, one.begin_ns - now_ns);
     add_concurrent(one, concurrent);
     int earlier = 0;
     for (std::uint64_t n = begun_; n > 0 && begun_ - n < kKept && earlier < kMaxEarlier; --n) {
@@ -65,14 +67,19 @@ std::uint64_t OwnTransfers::begin(std::span<const Request> requests,
     }
   }
   for (const Interval& one : begun) at(begun_++) = one;
-  return first;
+  return result;
 }
 
-void OwnTransfers::planned(std::uint64_t first, std::size_t count, double predicted_us) {
+void OwnTransfers::planned(std::uint64_t first, const Plan& plan) {
   const std::lock_guard lock(mutex_);
-  const auto ns = static_cast<std::uint64_t>(std::max(predicted_us, 0.0) * 1e3);
-  for (std::uint64_t n = first; n < first + count; ++n)
-    if (n < begun_ && begun_ - n <= kKept) at(n).end_ns = at(n).begin_ns + ns;
+  for (std::size_t t = 0; t < plan.transfers.size(); ++t) {
+    const std::uint64_t number = first + t;
+    if (number >= begun_ || begun_ - number > kKept || plan.transfers[t].routes.empty()) continue;
+    std::uint64_t ns = 0;
+    for (const RouteShare& share : plan.transfers[t].routes)
+      for (const int leg : share.route.legs) ns = std::max(ns, least_ns(leg, share.bytes));
+    at(number).end_ns = at(number).begin_ns + ns;
+  }
 }
 
 }  // namespace polypath

@@ -304,6 +304,19 @@ std::vector<ExcludedRoute> explain(const Node& node, const Request& request, std
 
 }  // namespace
 
+double issue_us(const Plan& plan, const Costs& costs) noexcept {
+  int copies = 0;
+  int calls = 4;
+  for (const TransferPlan& transfer : plan.transfers) {
+    for (const RouteShare& share : transfer.routes) {
+      const int steps = share.chunks * static_cast<int>(share.route.legs.size());
+      copies += steps;
+      calls += share.route.staged() ? 8 + 2 * steps : 4;
+    }
+  }
+  return copies * costs.copy_issue_us + calls * costs.call_us;
+}
+
 double native_us(const Node& node, const RouteSets& route_sets,
                  const std::vector<Request>& requests, const PlanOptions& options) {
   const auto native = plan_native(node, route_sets, requests, options);

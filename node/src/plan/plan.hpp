@@ -97,6 +97,9 @@ Plan make_plan(const Node& node, const RouteSets& route_sets, const std::vector<
 double native_us(const Node& node, const RouteSets& route_sets,
                  const std::vector<Request>& requests, const PlanOptions& options);
 
+/// What the CPU takes to issue the plan by streams; a graph takes less.
+double issue_us(const Plan& plan, const Costs& costs) noexcept;
+
 /// Says in words why the plan, made of the other arguments, is as it is, and why it leaves out
 /// every route that it does not take: for people only. `tuned`: the plan follows a choice.
 void explain(const Node& node, const RouteSets& route_sets, const PlanOptions& options, bool tuned,

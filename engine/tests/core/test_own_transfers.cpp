@@ -1,0 +1,187 @@
+// Which transfers of a process count as concurrent, by a clock that the test has.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/own_transfers.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+
+constexpr std::uint64_t kUs = 1'000;
+constexpr std::uint64_t kNow = 5'000'000 * kUs;
+/// Takes 1 ms by a link of 50 GB/s.
+constexpr std::uint64_t kBytes = 50'000'000;
+constexpr std::uint64_t kTakesNs = 1'000 * kUs;
+
+/// Three GPUs on links of 50 GB/s to host memory, which are planned with as 25.
+Node three_gpus() {
+  Node node;
+  node.gpus.resize(3);
+  node.hosts.resize(1);
+  for (int gpu = 0; gpu < 3; ++gpu)
+    node.links.push_back({.from = MemoryId::host(0),
+                          .to = MemoryId::gpu(gpu),
+                          .type = LinkType::pcie,
+                          .gbps = 25,
+                          .nominal_gbps = 50,
+                          .ports = {}});
+  return node;
+}
+
+class OwnTransfersTest : public testing::Test {
+ protected:
+  static Request load(int gpu, std::uint64_t bytes = kBytes) {
+    return {MemoryId::host(0), MemoryId::gpu(gpu), bytes};
+  }
+  /// A transfer alone in its call; returns the GPUs of the loads that it is planned with.
+  std::vector<int> begin(const Request& request, std::uintptr_t stream, std::uint64_t now_ns) {
+    std::vector<Request> concurrent;
+    begun_ = transfers_.begin({&request, 1}, {&stream, 1}, now_ns, concurrent);
+    std::vector<int> gpus;
+    for (const Request& each : concurrent) {
+      EXPECT_EQ(each.bytes, 0u);
+      gpus.push_back(each.dst.index);
+    }
+    std::ranges::sort(gpus);
+    gpus.erase(std::ranges::unique(gpus).begin(), gpus.end());
+    return gpus;
+  }
+  /// The last one is split evenly over the links of so many GPUs.
+  void split(std::uint64_t bytes, int links) {
+    Plan plan;
+    TransferPlan& transfer = plan.transfers.emplace_back();
+    for (int link = 0; link < links; ++link)
+      transfer.routes.push_back({.route = {RouteKind::via_gpu, {}, {link}},
+                                 .bytes = bytes / static_cast<std::uint64_t>(links)});
+    transfers_.planned(begun_.first, plan);
+  }
+
+  Node node_ = three_gpus();
+  OwnTransfers transfers_{node_};
+  OwnTransfers::Begun begun_;
+};
+
+TEST_F(OwnTransfersTest, UnderWayOnOtherStream_IsConcurrent) {
+  EXPECT_THAT(begin(load(0), 1, kNow), IsEmpty());
+  EXPECT_THAT(begin(load(1), 2, kNow + 10 * kUs), ElementsAre(0));
+  EXPECT_THAT(begin(load(2), 3, kNow + 20 * kUs), ElementsAre(0, 1));
+}
+
+TEST_F(OwnTransfersTest, SameStream_IsNot) {
+  EXPECT_THAT(begin(load(0), 1, kNow), IsEmpty());
+  EXPECT_THAT(begin(load(1), 1, kNow), IsEmpty());
+  // It comes after both, which are over by then.
+  EXPECT_THAT(begin(load(2), 1, kNow), IsEmpty());
+  EXPECT_THAT(begin(load(2), 2, kNow), ElementsAre(0));
+}
+
+TEST_F(OwnTransfersTest, Lead_IsWhatIsQueuedOnTheStream) {
+  begin(load(0), 1, kNow);
+  EXPECT_EQ(begun_.lead_ns, 0u);
+  begin(load(0), 1, kNow + kTakesNs / 4);
+  EXPECT_EQ(begun_.lead_ns, kTakesNs * 3 / 4);
+  begin(load(0), 1, kNow + kTakesNs / 4);
+  EXPECT_EQ(begun_.lead_ns, kTakesNs * 7 / 4);
+  begin(load(0), 2, kNow + kTakesNs / 4);
+  EXPECT_EQ(begun_.lead_ns, 0u);
+}
+
+TEST_F(OwnTransfersTest, SamePair_IsNot) {
+  EXPECT_THAT(begin(load(0), 1, kNow), IsEmpty());
+  EXPECT_THAT(begin(load(0), 2, kNow), IsEmpty());
+}
+
+TEST_F(OwnTransfersTest, FirstOfARow_KnowsWhatFollowedLastTime) {
+  for (int round = 0; round < 3; ++round) {
+    const std::uint64_t now = kNow + static_cast<std::uint64_t>(round) * 2 * kTakesNs;
+    const std::vector<int> next_to_first = begin(load(0), 1, now);
+    if (round == 0)
+      EXPECT_THAT(next_to_first, IsEmpty());
+    else
+      EXPECT_THAT(next_to_first, ElementsAre(1, 2));
+    begin(load(1), 2, now);
+    begin(load(2), 3, now);
+  }
+}
+
+TEST_F(OwnTransfersTest, OneAfterAnother_AreNot) {
+  // They take as long as their links' data sheets say, which is half of what plans count with.
+  for (std::uint64_t now = kNow; now < kNow + 20 * kTakesNs; now += 2 * kTakesNs) {
+    EXPECT_THAT(begin(load(0), 1, now), IsEmpty());
+    EXPECT_THAT(begin(load(1), 2, now + kTakesNs), IsEmpty());
+  }
+}
+
+TEST_F(OwnTransfersTest, SplitTransfers_EndWithTheirLargestShare) {
+  begin(load(0), 1, kNow);
+  split(kBytes, 2);
+  EXPECT_THAT(begin(load(1), 2, kNow + kTakesNs / 2), IsEmpty());
+  EXPECT_THAT(begin(load(2), 3, kNow + kTakesNs / 4), ElementsAre(0, 1));
+}
+
+TEST_F(OwnTransfersTest, ShortOverlap_DoesNotCount) {
+  begin(load(0), 1, kNow);
+  EXPECT_THAT(begin(load(1), 2, kNow + kTakesNs * 8 / 10), IsEmpty());
+  EXPECT_THAT(begin(load(1, 2 * kBytes), 3, kNow + kTakesNs * 6 / 10), IsEmpty());
+  EXPECT_THAT(begin(load(2), 4, kNow + kTakesNs * 7 / 10), ElementsAre(0, 1));
+}
+
+TEST_F(OwnTransfersTest, ShortTransfers_DoNotHoldBackLongOne) {
+  for (int i = 0; i < 4; ++i) begin(load(1, kBytes / 16), 2, kNow);
+  EXPECT_THAT(begin(load(0, 4 * kBytes), 1, kNow), IsEmpty());
+  EXPECT_THAT(begin(load(1, kBytes / 16), 2, kNow), ElementsAre(0));
+}
+
+TEST_F(OwnTransfersTest, ManyShortTransfers_CountTogether) {
+  for (int i = 0; i < 16; ++i) begin(load(1, kBytes / 16), 2, kNow);
+  EXPECT_THAT(begin(load(0), 1, kNow), ElementsAre(1));
+}
+
+TEST_F(OwnTransfersTest, FewTransfersAlone_AndOthersAreForgotten) {
+  begin(load(0), 1, kNow);
+  begin(load(1), 2, kNow);
+  std::uint64_t now = kNow;
+  for (int i = 0; i < OwnTransfers::kMaxEarlier; ++i) {
+    now += 2 * kTakesNs;
+    EXPECT_THAT(begin(load(0), 1, now), ElementsAre(1));
+  }
+  EXPECT_THAT(begin(load(0), 1, now + 2 * kTakesNs), IsEmpty());
+}
+
+TEST_F(OwnTransfersTest, LongAgo_IsForgotten) {
+  begin(load(0), 1, kNow);
+  begin(load(1), 2, kNow);
+  EXPECT_THAT(begin(load(0), 1, kNow + 2 * OwnTransfers::kForgottenNs), IsEmpty());
+}
+
+TEST_F(OwnTransfersTest, ClockJumpsBack_IsForgotten) {
+  begin(load(0), 1, kNow);
+  begin(load(1), 2, kNow);
+  EXPECT_THAT(begin(load(0), 1, kUs), IsEmpty());
+  EXPECT_THAT(begin(load(1), 2, kUs), ElementsAre(0));
+}
+
+TEST_F(OwnTransfersTest, Group_IsPlannedTogetherAlready) {
+  const std::vector<Request> group{load(0), load(1)};
+  const std::vector<std::uintptr_t> streams{1, 2};
+  std::vector<Request> concurrent;
+  transfers_.begin(group, streams, kNow, concurrent);
+  EXPECT_THAT(concurrent, IsEmpty());
+  EXPECT_THAT(begin(load(2), 3, kNow), ElementsAre(0, 1));
+}
+
+TEST_F(OwnTransfersTest, OlderThanAllKept_IsNotTouched) {
+  begin(load(0), 1, kNow);
+  const OwnTransfers::Begun first = begun_;
+  for (std::size_t i = 0; i < OwnTransfers::kKept; ++i) begin(load(1), 2, kNow + 50 * kTakesNs);
+  begun_ = first;
+  split(100 * kBytes, 1);
+  EXPECT_THAT(begin(load(1), 3, kNow + 50 * kTakesNs), IsEmpty());
+}
+
+}  // namespace
+}  // namespace polypath::test
