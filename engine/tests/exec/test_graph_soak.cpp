@@ -72,8 +72,9 @@ class GraphSoakTest : public SimulatedTest {
 void GraphSoakTest::SetUp() {
   SimulatedTest::SetUp();
   if (IsSkipped()) return;
+  // Each is planned as if alone: more of them are graphs.
   context_ = std::make_unique<Context>(
-      source(), OptionArguments{{"executor", "graph"}, {"graph_cache_size", "4"}});
+      source(), OptionArguments{{"executor", "graph"}, {"graph_cache_size", "4"}, {"load", "off"}});
   for (const MemoryId memory : memories()) {
     Place& place = places_.emplace_back();
     place.memory = memory;
