@@ -431,6 +431,7 @@ POLYPATH_API polypath_status polypath_comm_spread(polypath_comm* comm, const voi
 /* Not collective. How this rank's collectives and puts went, zeros before the first: {"cells",
  * "lines", "channels", "copies", ...: calls, "uneven": how many of them had uneven parts,
  * "fewer_blocks": how many had fewer blocks than wanted, which other communicators had,
+ * "direct": how many of "channels" or "mixed" had results that went straight into recv,
  * "sum_order": "rank" or "tree", "scratch_bytes", "puts": {"kernel", "copies"}, "spreads":
  * {"calls", "native", "pieces"}}, whose pieces are collectives of their own, "norms": {"fused",
  * "apart"}}, of which those apart have an allreduce that counts as well; of several nodes also

@@ -19,6 +19,7 @@
 #include "collectives/plan/kernel_cost.hpp"
 #include "collectives/plan/schedules.hpp"
 #include "collectives/plan/tuned_plan.hpp"
+#include "collectives/result_windows.hpp"
 #include "comm/ll128_probe.hpp"
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
@@ -510,7 +511,7 @@ void Collectives::require_stream(CUstream stream) {
 }
 
 void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call, unsigned blocks,
-                                CUstream stream, bool is_captured) const {
+                                CUstream stream, bool is_captured) {
   UnevenArgs args{launch.args, call.parts.has_value(), {}};
   if (call.parts)
     for (std::size_t rank = 0; rank < args.shape.ranks; ++rank)
@@ -518,8 +519,11 @@ void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call
   args.reduction = call.operation;
   args.in = std::bit_cast<const void*>(call.send);
   args.out = std::bit_cast<void*>(call.recv);
-  if (launch.family == KernelFamily::channels)
+  if (launch.family == KernelFamily::channels) {
     blocks = blocks_for_channels(launch.args.channels, blocks);
+    const std::uint64_t received = operand_bytes(call, comm_.rank(), comm_.size()).received;
+    if (options_.direct_results && set_result_windows(args, comm_, received)) ++counts_.direct;
+  }
   launch_marked(launch.family, args, blocks, call, launch.how, stream, is_captured);
 }
 

@@ -175,9 +175,9 @@ class RingEnd {
     return reinterpret_cast<std::uint64_t*>(args_.scratch[rank] + offset);
   }
 
-  /// The first tile of ring 1 that may go straight into `out`. Those before it go to slots while
-  /// the announcement is under way; of two hops the first one takes as long.
-  SIMT_DEVICE std::uint32_t first_direct() const { return part_.roles.two_hops ? 0 : args_.lag; }
+  SIMT_DEVICE std::uint32_t first_direct() const {
+    return first_direct_tile(part_.roles, args_.lag);
+  }
 
   SIMT_DEVICE device::ll_packet* window_of(std::uint32_t sender, std::uint32_t receiver) const {
     return reinterpret_cast<device::ll_packet*>(args_.scratch[sender] + layout_.windows(channel_)) +

@@ -22,13 +22,11 @@
 
 #include "collectives/kernels/collective_args.h"
 #include "collectives/kernels/mutants.h"
+#include "collectives/kernels/rank_roles.h"
 #include "polypath/device/wait.cuh"
 #include "simt/platform.cuh"
 
 namespace polypath::windows {
-
-/// A place is announced if it is as aligned as a slot: others are slower to store to.
-inline constexpr std::uint32_t kAlignment = 16;
 
 /// Where `peer` may store the piece at `offset` of this rank's `out`, as its GPU addresses it; null:
 /// nowhere.
@@ -36,9 +34,8 @@ SIMT_DEVICE unsigned char* place_of(const CollectiveArgs& args, std::uint32_t pe
                                     std::uint64_t offset) {
   unsigned char* const out = args.windows[peer];
   if (out == nullptr) return nullptr;
-  const bool reads_there = args.op == CollectiveOp::all_to_all && args.in == args.out;
-  if (reads_there && !has_mutant(Fault::window_of_own_input)) return nullptr;
-  const bool is_aligned = reinterpret_cast<std::uintptr_t>(out + offset) % kAlignment == 0;
+  if (!may_go_straight(args) && !has_mutant(Fault::window_of_own_input)) return nullptr;
+  const bool is_aligned = reinterpret_cast<std::uintptr_t>(out + offset) % kWindowAlignment == 0;
   return is_aligned || has_mutant(Fault::window_misaligned) ? out + offset : nullptr;
 }
 
