@@ -163,7 +163,8 @@ POLYPATH_API void polypath_gpu_reset(int gpu);
 POLYPATH_API polypath_status polypath_comm_abort(polypath_comm* comm, const char* reason);
 
 /* POLYPATH_COMMUNICATOR_ERROR, with the reason, once it is unusable. What streams wrote after their
- * waits were ended is undefined, so check after synchronising. */
+ * waits were ended is undefined, so check after synchronising. Keep the buffers of collectives that
+ * were under way until those of all ranks have ended: other ranks may still store results there. */
 POLYPATH_API polypath_status polypath_comm_check(polypath_comm* comm);
 
 /* Waits until all that is on `stream`, one of this rank's GPU, is done; then as

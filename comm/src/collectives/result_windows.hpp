@@ -10,8 +10,8 @@
 namespace polypath {
 
 /// Sets args.windows for a call by channels that receives `bytes` at args.out: for each peer whose
-/// GPU addresses all of them. These are bytes of the communicator's symmetric memory, for all peers;
-/// and those that cuMemAlloc gave in the context of the rank, for ranks of this process. Returns
+/// GPU addresses all of them. All peers address the communicator's symmetric memory. Those of this
+/// process also address what cuMemAlloc gave in the context of the rank. Returns
 /// whether a result goes straight there. Asks the driver at most once. The context of the rank is
 /// current. Throws DriverError.
 bool set_result_windows(UnevenArgs& args, const Communicator& comm, std::uint64_t bytes);

@@ -17,7 +17,8 @@ namespace {
 
 constexpr int kRanks = 4;
 constexpr CollectivesOptions kEightBlocks{.max_blocks = 8, .check = false};
-/// Of a message, and four times those of a part: so much goes by channels, in more tiles than the lag.
+/// The size of a message, and four times that of a part: these go by channels, in more tiles than
+/// the lag.
 constexpr std::uint64_t kBytes = std::uint64_t{3} << 20;
 
 /// By channels, with buffers that are apart and aligned unless the test says otherwise.
@@ -101,9 +102,10 @@ TEST_F(DirectResults, EveryOperation_IsDirectAndRight) {
   Random random(1);
   std::vector<PlannedCall> row;
   for (const CollectiveOp op : kOps)
-    row.push_back(large_call(random, op, op == CollectiveOp::reduce ? DataType::float16
-                                         : row.size() % 2 == 0      ? DataType::bfloat16
-                                                                    : DataType::float32));
+    row.push_back(large_call(random, op,
+                             op == CollectiveOp::reduce ? DataType::float16
+                             : row.size() % 2 == 0      ? DataType::bfloat16
+                                                        : DataType::float32));
   expect_calls(row, is_direct);
 }
 
@@ -127,10 +129,9 @@ TEST_F(DirectResults, Misaligned_GoBySlots) {
         what.out_shifts = {0, shift, 0, shift};
         what.in_shift = 16 - shift;
       }));
-  expect_calls(row,
-               [](const CollectiveCase& what, int rank) {
-                 return is_direct(what, rank) && what.out_shifts[static_cast<unsigned>(rank)] == 0;
-               });
+  expect_calls(row, [](const CollectiveCase& what, int rank) {
+    return is_direct(what, rank) && what.out_shifts[static_cast<unsigned>(rank)] == 0;
+  });
 }
 
 TEST_F(DirectResults, UnevenParts_AreRight) {
@@ -233,8 +234,8 @@ TEST_F(DirectResults, OtherMemory_IsDirectWhereItIsSymmetric) {
       POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
       comm.check();
       Bytes result(image.before.size());
-      POLYPATH_CHECK(driver(), memcpy_sync(std::bit_cast<CUdeviceptr>(result.data()), address,
-                                           result.size()));
+      POLYPATH_CHECK(
+          driver(), memcpy_sync(std::bit_cast<CUdeviceptr>(result.data()), address, result.size()));
       EXPECT_EQ("", difference(image, result.data())) << memory.name;
       EXPECT_EQ(memory.is_direct ? 1U : 0U, collectives.counts().direct) << memory.name;
       comm.exchange({}, {});

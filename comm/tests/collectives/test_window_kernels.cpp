@@ -82,7 +82,7 @@ TEST(WindowKernels, AllToAllInPlace_AnnouncesNothing) {
   EXPECT_EQ(0, places_announced(what, 6));
 }
 
-TEST(WindowKernels, CallThatDiffers_StoresIntoNoShorterBuffer) {
+TEST(WindowKernels, UnlikeCall_StaysInsideShorterBuffer) {
   for (const CollectiveOp op : {CollectiveOp::allreduce, CollectiveOp::all_gather,
                                 CollectiveOp::all_to_all, CollectiveOp::broadcast})
     for (std::uint64_t seed = 1; seed <= 5; ++seed) EXPECT_EQ("", run_shorter_on_first(op, seed));

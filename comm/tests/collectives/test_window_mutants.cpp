@@ -45,14 +45,14 @@ TEST(WindowMutant, Misaligned_IsFound) {
 }
 
 TEST(WindowMutant, CallUnchecked_IsFound) {
-  int found = 0;
+  int wrong_runs = 0;
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     EXPECT_EQ("", run_shorter_on_first(CollectiveOp::all_gather, seed));
     active_mutant<Fault> = Fault::window_call_unchecked;
-    found += run_shorter_on_first(CollectiveOp::all_gather, seed).empty() ? 0 : 1;
+    wrong_runs += run_shorter_on_first(CollectiveOp::all_gather, seed).empty() ? 0 : 1;
     active_mutant<Fault> = Fault::none;
   }
-  EXPECT_GT(found, 0);
+  EXPECT_GT(wrong_runs, 0);
 }
 
 TEST(WindowMutant, NotWithdrawn_IsFound) {

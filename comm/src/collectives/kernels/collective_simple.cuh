@@ -49,16 +49,16 @@
 //    in a channel that the other one comes to later.
 //
 // Results straight into `out`. Tiles of ring 1 need no slot where their sender addresses the
-// receiver's `out` (result_windows.cuh). The receiver says so for each channel when it prepares step
-// 0, before it waits for anything: time 0 above. The sender waits for that before its first direct
-// tile: tile 0 of two hops, in step `lag`, and tile `lag` of one hop, since tiles before it go to
-// slots meanwhile. Direct tiles have flags as others: the receiver ends no call before it has seen
-// those of all its tiles. But they take no slot, wait for no credit, and are not moved.
+// receiver's `out` (result_windows.cuh). The receiver says so for each channel when it prepares
+// step 0, before it waits for anything: time 0 above. The sender waits for that before its first
+// direct tile: tile 0 of two hops, in step `lag`, and tile `lag` of one hop, since tiles before it
+// go to slots meanwhile. Direct tiles have flags as others: the receiver ends no call before it has
+// seen those of all its tiles. But they take no slot, wait for no credit, and are not moved.
 //
 // In place. A tile of `in` is read in its step, `out` is written at the same place in a later step
 // of the same channel, or in the same step by the same thread (reduce_tile). Another rank stores a
 // tile of two hops straight into `out` only after it has had the same tile of this rank's `in`.
-// Of one hop only all_to_all reads there what others store: in place it goes by slots.
+// With one hop, all_to_all alone reads there what others overwrite: in place it goes by slots.
 //
 // Results do not depend on the number of channels or blocks, on tiles or on time: every element is
 // combined from the ranks' elements in rank order, or as a tree over the ranks, by one thread.
@@ -141,7 +141,8 @@ class RingEnd {
     return arrived;
   }
 
-  /// After a wait of this rank timed out: who has not yet seen where `out` is does not find out.
+  /// After a wait of this rank timed out: withdraws what it announced. A sender that has not read
+  /// it stores nothing into `out` any more.
   SIMT_DEVICE void give_up() const {
     if (side_.kind == kTakes1 && window_ != nullptr && !has_mutant(Fault::window_not_withdrawn))
       windows::announce(args_, window_of(side_.peer, args_.rank), first_told_ + 1, nullptr);
@@ -293,7 +294,7 @@ class RingEnd {
   std::uint64_t told_ = 0;        ///< tiles of the ring that this side has told of
   std::uint64_t prepared_ = 0;    ///< ... and those of the steps that come or run
   std::uint64_t first_told_ = 0;  ///< told_ at the channel's begin
-  /// Where the piece is in the receiver's `out`, as the sender addresses it; null: tiles go by slots.
+  /// Where the piece is in the receiver's `out`, as the sender addresses it; null: by slots.
   unsigned char* window_ = nullptr;
   Tile tile_{};
   bool is_direct_ = false;  ///< the tile that was prepared last goes there

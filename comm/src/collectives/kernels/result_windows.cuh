@@ -1,21 +1,21 @@
 // How results of a call by channels go straight into the receivers' buffers.
 //
 // A rank announces to each sender of ring 1, once a channel, the place of the sender's piece in its
-// `out`, as the sender's GPU addresses it, or null: then tiles go by slots. It does so alone, so some
-// ranks may announce and others not, and a captured graph announces the buffer of its own launch.
+// `out`, as the sender's GPU addresses it, or null: then tiles go by slots. It does so alone. So
+// some ranks may announce and others not, and a captured graph announces the buffer of its launch.
 //
 // An announcement is a packet of 16 bytes in the sender's scratch: the address, and a lap, which is
 // the number of tiles that the ring has had before this channel's first one, plus 1. The pair has a
 // tile in each channel that is announced, so laps grow from one announcement to the next. The
-// receiver ends its call after the flag of the sender's last tile, so the packet was read before the
-// next one is stored.
+// receiver ends its call after the flag of the sender's last tile, so the packet was read before
+// the next one is stored.
 //
-// The upper half of the lap is mixed with the mark of the call. So nothing is stored into a buffer of
-// a rank that makes another call, which may be shorter: the sender waits until the call is ended by
-// the marks (call_meeting.cuh).
+// The upper half of the lap is mixed with the mark of the call. So nothing is stored into a buffer
+// of a rank that makes another call, which may be shorter: the sender waits until the call is ended
+// by the marks (call_meeting.cuh).
 //
-// A rank that gives up overwrites its announcements by null. So a sender that comes later, when the
-// buffer may serve something else, does not store into it.
+// A rank whose wait timed out overwrites its announcements by null. So a sender that comes later,
+// when the buffer may serve something else, does not store into it.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@
 
 namespace polypath::windows {
 
-/// Where `peer` may store the piece at `offset` of this rank's `out`, as its GPU addresses it; null:
-/// nowhere.
+/// Where `peer` may store the piece at `offset` of this rank's `out`, as its GPU addresses it.
+/// Null: nowhere.
 SIMT_DEVICE unsigned char* place_of(const CollectiveArgs& args, std::uint32_t peer,
                                     std::uint64_t offset) {
   unsigned char* const out = args.windows[peer];
