@@ -531,13 +531,14 @@ class Communicator(WarnsUnlessClosed):
     def report(self) -> dict[str, Any]:
         """How many of this rank's collectives went how: ``{"cells", "lines", "channels",
         "copies", "pairwise", "relayed", "hierarchical", "ring", "host_trees", "mixed",
-        "changed_by_load", "without_relays", "uneven", "fewer_blocks", "sum_order",
-        "scratch_bytes"}``; ``"changed_by_load"`` counts calls by another algorithm that would be
-        mixed on an idle node, ``"without_relays"`` those that would go over idle GPUs once all
-        ranks have made them ready and find them free, ``"uneven"`` those of parts
-        of different lengths, which are counted by their way as well, ``"fewer_blocks"`` those whose
-        kernel had fewer blocks than it wanted, since other communicators had them. Puts are in
-        ``"puts": {"kernel", "copies"}``: by the kernel for small ones, and by copies. ``"norms":
+        "changed_by_load", "without_relays", "uneven", "fewer_blocks", "direct",
+        "sum_order", "scratch_bytes"}``; ``"changed_by_load"`` counts calls by another algorithm
+        that would be mixed on an idle node, ``"without_relays"`` those that would go over idle GPUs
+        once all ranks have made them ready and find them free, ``"uneven"`` those of parts of
+        different lengths, which are counted by their way as well, ``"fewer_blocks"`` those whose
+        kernel had fewer blocks than it wanted, since other communicators had them, ``"direct"``
+        those by channels or mixed whose results other ranks stored straight into ``recv``. Puts are
+        in ``"puts": {"kernel", "copies"}``: by the kernel for small ones, and by copies. ``"norms":
         {"fused", "apart"}`` counts `all_reduce_norm`. Of several nodes also ``"nodes": {"network",
         "calls", "chunks", "sent_bytes"}``."""
         result: dict[str, Any] = _api.call_json("polypath_comm_report", self._open())

@@ -163,7 +163,8 @@ POLYPATH_API void polypath_gpu_reset(int gpu);
 POLYPATH_API polypath_status polypath_comm_abort(polypath_comm* comm, const char* reason);
 
 /* POLYPATH_COMMUNICATOR_ERROR, with the reason, once it is unusable. What streams wrote after their
- * waits were ended is undefined, so check after synchronising. */
+ * waits were ended is undefined, so check after synchronising. Keep the buffers of collectives that
+ * were under way until those of all ranks have ended: other ranks may still store results there. */
 POLYPATH_API polypath_status polypath_comm_check(polypath_comm* comm);
 
 /* Waits until all that is on `stream`, one of this rank's GPU, is done; then as
@@ -431,6 +432,7 @@ POLYPATH_API polypath_status polypath_comm_spread(polypath_comm* comm, const voi
 /* Not collective. How this rank's collectives and puts went, zeros before the first: {"cells",
  * "lines", "channels", "copies", ...: calls, "uneven": how many of them had uneven parts,
  * "fewer_blocks": how many had fewer blocks than wanted, which other communicators had,
+ * "direct": how many of "channels" or "mixed" had results that went straight into recv,
  * "sum_order": "rank" or "tree", "scratch_bytes", "puts": {"kernel", "copies"}, "spreads":
  * {"calls", "native", "pieces"}}, whose pieces are collectives of their own, "norms": {"fused",
  * "apart"}}, of which those apart have an allreduce that counts as well; of several nodes also

@@ -19,6 +19,7 @@
 #include "collectives/plan/kernel_cost.hpp"
 #include "collectives/plan/schedules.hpp"
 #include "collectives/plan/tuned_plan.hpp"
+#include "collectives/result_windows.hpp"
 #include "comm/ll128_probe.hpp"
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
@@ -128,9 +129,11 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
     std::int32_t blocks = 0;
     std::int32_t is_first = 0;
     std::int32_t follows_load = 0;
-    std::array<char, 248> why{};
+    std::int32_t direct_results = 0;
+    std::array<char, 244> why{};
   };
-  Able local{.follows_load = options_.host_links != nullptr ? 1 : 0};
+  Able local{.follows_load = options_.host_links != nullptr ? 1 : 0,
+             .direct_results = options_.direct_results ? 1 : 0};
   ContextGuard guard(comm_.driver());
   guard.use(comm_.context());
   comm_.barrier_when_idle();  // loading kernels waits for those that run (docs/cuda-notes.md)
@@ -160,6 +163,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
       throw NotSupported(fmt::format("rank {}: {}", rank, all[rank].why.data()));
     blocks = std::min(blocks, all[rank].blocks);
     is_first = is_first && all[rank].is_first != 0;
+    has_windows_ = has_windows_ || all[rank].direct_results != 0;
   }
   if (!comm_.has_peer_access()) blocks = std::min(blocks, kMaxHostBlocks);
   blocks_->keep(blocks);
@@ -510,7 +514,7 @@ void Collectives::require_stream(CUstream stream) {
 }
 
 void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call, unsigned blocks,
-                                CUstream stream, bool is_captured) const {
+                                CUstream stream, bool is_captured) {
   UnevenArgs args{launch.args, call.parts.has_value(), {}};
   if (call.parts)
     for (std::size_t rank = 0; rank < args.shape.ranks; ++rank)
@@ -518,8 +522,12 @@ void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call
   args.reduction = call.operation;
   args.in = std::bit_cast<const void*>(call.send);
   args.out = std::bit_cast<void*>(call.recv);
-  if (launch.family == KernelFamily::channels)
+  if (launch.family == KernelFamily::channels) {
     blocks = blocks_for_channels(launch.args.channels, blocks);
+    const std::uint64_t received = operand_bytes(call, comm_.rank(), comm_.size()).received;
+    args.has_windows = has_windows_ ? 1 : 0;
+    if (options_.direct_results && set_result_windows(args, comm_, received)) ++counts_.direct;
+  }
   launch_marked(launch.family, args, blocks, call, launch.how, stream, is_captured);
 }
 

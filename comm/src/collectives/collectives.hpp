@@ -113,6 +113,9 @@ struct CollectivesOptions {
   std::size_t max_plans = 4096;
   /// What this rank's profile holds; that of rank 0 counts.
   std::span<const TunedCollective> tuned = {};
+  /// Lets other ranks store results of calls by channels straight into recv, where they address it.
+  /// Each rank may choose for itself.
+  bool direct_results = false;
   /// What this rank knows of its host links; must outlive the collectives. Null: nothing. Null on
   /// rank 0: calls of no rank follow the load.
   HostLinkLoad* host_links = nullptr;
@@ -140,6 +143,7 @@ struct CollectiveCounts {
   std::uint64_t plans = 0;            ///< made for calls of a new shape
   std::uint64_t uneven = 0;           ///< of cells and channels: those of uneven parts
   std::uint64_t fewer_blocks = 0;     ///< by kernels, while others had the blocks that it wanted
+  std::uint64_t direct = 0;  ///< by channels, whose results other ranks store straight into recv
 };
 
 /// One a rank; calls as Communicator's: one thread at a time.
@@ -287,7 +291,7 @@ class Collectives {
              std::uint64_t capture);
   /// With up to `blocks`, which this rank has for it.
   void launch_kernel(const Launch& launch, const CollectiveCall& call, unsigned blocks,
-                     CUstream stream, bool is_captured) const;
+                     CUstream stream, bool is_captured);
   [[nodiscard]] bool has_room(Algorithm algorithm, const CollectiveRequest& request,
                               int stages) const;
   void set_kernel(Launch& launch, const CollectiveRequest& request, bool explain) const;
@@ -313,6 +317,7 @@ class Collectives {
   Communicator& comm_;
   CollectivesOptions options_;
   CollectivePlanInputs basis_;
+  bool has_windows_ = false;            // any rank lets others store into its recv
   std::vector<int> relays_;             // as basis_ numbers GPUs
   std::vector<int> own_relays_;         // the same, as this process does
   std::vector<TunedCollective> tried_;  // one at most

@@ -113,6 +113,7 @@ CommCollectives& collectives_of(polypath_comm* comm, bool copies) {
   options.reserved_sms = comm->reserved_sms;
   options.retries_buffers = comm->retries_buffers;
   options.order = static_cast<SumOrder>(comm->sum_order);
+  options.direct_results = comm->context->options().direct_results;
   const ProfileTable<TunedCollective> tuned = comm->context->tuned<TunedCollective>();
   options.tuned = tuned.entries();
   auto links = watch_host_links(comm->context->load(), comm->context->node(), communicator.gpu());
@@ -264,6 +265,7 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
         {"without_relays", counts.without_relays},
         {"uneven", counts.uneven},
         {"fewer_blocks", counts.fewer_blocks},
+        {"direct", counts.direct},
         {"sum_order", to_string(static_cast<SumOrder>(comm->sum_order))},
         {"scratch_bytes", handle != nullptr ? handle->inside.scratch_bytes() : 0},
         {"puts", {{"kernel", puts.by_kernel}, {"copies", puts.by_copies}}},

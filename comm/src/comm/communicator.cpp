@@ -399,6 +399,11 @@ void Communicator::require_own(const SymmetricMemory& memory, const char* what) 
   impl_->heap->require_range(memory, 0, 0, what);
 }
 
+std::optional<std::vector<CUdeviceptr>> Communicator::peer_addresses(CUdeviceptr address,
+                                                                     std::uint64_t bytes) const {
+  return impl_->heap->peer_addresses(address, bytes);
+}
+
 std::shared_ptr<const SharedHostMemory> Communicator::alloc_host(std::uint64_t bytes) {
   check();
   std::vector<int> hosts(impl_->node.hosts.size());

@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "comm/host_all_gather.hpp"
 #include "comm/shared_host_memory.hpp"
@@ -136,6 +137,11 @@ class Communicator {
   void free(SymmetricMemory&& memory);
   /// Throws InvalidArgument unless the memory is of this communicator; `what` names it.
   void require_own(const SymmetricMemory& memory, const char* what) const;
+
+  /// Where each rank's GPU addresses these bytes of this rank's symmetric memory, by rank. Nothing:
+  /// they are not of one allocation whose memory other ranks may write.
+  [[nodiscard]] std::optional<std::vector<CUdeviceptr>> peer_addresses(CUdeviceptr address,
+                                                                       std::uint64_t bytes) const;
 
   /// Collective: pinned host memory that all ranks share, `bytes` in each host memory of the node;
   /// zeroed. When memory is short on one rank all throw, and the communicator stays usable. It may

@@ -21,6 +21,9 @@ namespace {
 /// what else is on them.
 constexpr std::uint64_t kPage = 2 << 20;
 
+/// Ranks of a communicator that know where others address their memory: collectives have no more.
+constexpr std::size_t kMaxViewers = 8;
+
 }  // namespace
 
 /// What a rank tells the others of its memory.
@@ -28,6 +31,12 @@ struct SymmetricHeap::Offer {
   CUdeviceptr address = 0;
   CUipcMemHandle handle{};
   RankError problem;
+};
+
+/// What a rank tells the others after it has opened theirs.
+struct SymmetricHeap::View {
+  RankError problem;
+  std::array<CUdeviceptr, kMaxViewers> addresses{};  ///< of each rank's memory, for this one
 };
 
 SymmetricHeap::~SymmetricHeap() {
@@ -171,15 +180,22 @@ SymmetricMemory SymmetricHeap::alloc_on_gpus(std::uint64_t bytes, SymmetricUse u
 
     SymmetricMemory memory = next_memory(bytes);
     memory.is_shared_ = place_.placement == SymmetricPlacement::gpus;
-    Opened opened;
-    opened.problem.catch_from([&] {
+    View view;
+    view.problem.catch_from([&] {
       if (use == SymmetricUse::local)
         memory.addresses_[static_cast<std::size_t>(rank)] = piece.own;
       else
         open(piece, memory, offers);
+      if (size <= kMaxViewers) std::ranges::copy(memory.addresses_, view.addresses.begin());
     });
     try {
-      throw_first_error(gather(1, opened), fmt::format("alloc of {} bytes", bytes));
+      const std::vector<View> views = gather(1, view);
+      throw_first_error(views, fmt::format("alloc of {} bytes", bytes));
+      if (memory.is_shared_ && use != SymmetricUse::local && size <= kMaxViewers) {
+        piece.bytes = bytes;
+        for (const View& peer : views)
+          piece.peer_addresses.push_back(peer.addresses[static_cast<std::size_t>(rank)]);
+      }
     } catch (const CommunicatorError&) {
       close(piece);
       if (!board.aborted()) gather(2, Opened{});
@@ -202,6 +218,19 @@ void SymmetricHeap::require_range(const SymmetricMemory& memory, std::uint64_t o
   if (offset > memory.bytes_ || bytes > memory.bytes_ - offset)
     throw InvalidArgument(fmt::format("{}: {} bytes at offset {} are past the end of {} bytes",
                                       what, bytes, offset, memory.bytes_));
+}
+
+std::optional<std::vector<CUdeviceptr>> SymmetricHeap::peer_addresses(CUdeviceptr address,
+                                                                      std::uint64_t bytes) const {
+  for (const auto& [number, piece] : pieces_) {
+    if (piece.peer_addresses.empty() || address < piece.own) continue;
+    const std::uint64_t offset = address - piece.own;
+    if (offset > piece.bytes || bytes > piece.bytes - offset) continue;
+    std::vector<CUdeviceptr> addresses = piece.peer_addresses;
+    for (CUdeviceptr& peer : addresses) peer += offset;
+    return addresses;
+  }
+  return std::nullopt;
 }
 
 void SymmetricHeap::free(const SymmetricMemory& memory) {

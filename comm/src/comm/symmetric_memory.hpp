@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "comm/control_segment.hpp"
@@ -116,6 +117,10 @@ class SymmetricHeap {
   /// it.
   void require_range(const SymmetricMemory& memory, std::uint64_t offset, std::uint64_t bytes,
                      const char* what) const;
+  /// Where each rank's GPU addresses these bytes of this rank's own memory, by rank. Nothing: they
+  /// are not of one allocation whose memory other ranks may write.
+  [[nodiscard]] std::optional<std::vector<CUdeviceptr>> peer_addresses(CUdeviceptr address,
+                                                                       std::uint64_t bytes) const;
   /// Closes what is open of other processes, and gives a function that frees what is this rank's
   /// own.
   std::function<void()> release();
@@ -125,9 +130,12 @@ class SymmetricHeap {
     CUdeviceptr own = 0;                           // 0: in `host`
     std::shared_ptr<const SharedHostMemory> host;  // null: on the GPUs
     std::vector<CUdeviceptr> imports;              // by rank; 0: addressed directly
+    std::uint64_t bytes = 0;                       // of `own`
+    std::vector<CUdeviceptr> peer_addresses;       // of `own`, by rank; empty: others do not write
     CopyEngine* import_observer = nullptr;         // of the imports
   };
   struct Offer;
+  struct View;
   /// Whether memory for this use lies in host memory. Throws NotSupported.
   [[nodiscard]] bool goes_to_host(std::uint64_t bytes, SymmetricUse use) const;
   SymmetricMemory alloc_on_host(std::uint64_t bytes);

@@ -50,10 +50,9 @@ CallRow::CallRow(const CudaDriver& driver, const std::vector<PlannedCall>& calls
   reset(calls);
 }
 
-CollectiveCall CallRow::call(const std::vector<PlannedCall>& calls, std::size_t i) const {
-  const CollectiveCase& what = calls[i].what;
-  const Image& image = calls[i].images[static_cast<std::size_t>(rank_)];
-  const CUdeviceptr memory = memory_[i]->address();
+CollectiveCall call_on(const PlannedCall& planned, int rank, CUdeviceptr memory) {
+  const CollectiveCase& what = planned.what;
+  const Image& image = planned.images[static_cast<std::size_t>(rank)];
   CollectiveCall call{what.op,
                       what.type,
                       what.reduction,
@@ -63,6 +62,10 @@ CollectiveCall CallRow::call(const std::vector<PlannedCall>& calls, std::size_t 
                       memory + image.out_at};
   if (!what.parts.empty()) std::ranges::copy(what.parts, call.parts.emplace().begin());
   return call;
+}
+
+CollectiveCall CallRow::call(const std::vector<PlannedCall>& calls, std::size_t i) const {
+  return call_on(calls[i], rank_, memory_[i]->address());
 }
 
 std::string CallRow::difference_of(const std::vector<PlannedCall>& calls, std::size_t i) const {

@@ -46,6 +46,9 @@ struct ByteRange {
 PlannedCall planned_call(Random& random, int ranks, const ByteRange& bytes,
                          const std::vector<std::vector<std::uint32_t>>& nodes = {});
 
+/// The call of `rank` on memory that its image was written to.
+CollectiveCall call_on(const PlannedCall& call, int rank, CUdeviceptr memory);
+
 /// One rank's memory for a row of calls, on the GPU of the current context.
 class CallRow {
  public:

@@ -211,8 +211,19 @@ std::string CollectiveCase::text() const {
               : "") +
          ", " + number(static_cast<std::uint64_t>(stages)) + " stages, " + number(blocks) +
          " blocks" + name_of(placement) + ", shifted by " + number(in_shift) + " and " +
-         number(out_shift) + (order == SumOrder::tree ? ", as a tree" : "") + parts_text() +
-         blocks_text();
+         number(out_shift) + windows_text() + (order == SumOrder::tree ? ", as a tree" : "") +
+         parts_text() + blocks_text();
+}
+
+std::string CollectiveCase::windows_text() const {
+  std::string text;
+  for (const std::uint32_t shift : out_shifts)
+    text += (text.empty() ? " (by rank " : " ") + std::to_string(shift);
+  if (!text.empty()) text += ")";
+  if (!has_windows) return text + ", without windows";
+  for (std::uint32_t rank = 0; rank < ranks; ++rank)
+    if ((windows >> rank & 1U) == 0) text += ", none into rank " + std::to_string(rank);
+  return text;
 }
 
 std::string CollectiveCase::blocks_text() const {
@@ -279,6 +290,7 @@ CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint6
     what.out_shift = what.placement == Placement::apart ? static_cast<std::uint32_t>(random() % 16)
                                                         : what.in_shift;
   }
+  if (what.family == KernelFamily::channels) make_windows_unlike(random, what);
   return what;
 }
 
@@ -288,6 +300,14 @@ void make_uneven(Random& random, CollectiveCase& what) {
   for (std::uint64_t& part : what.parts)
     part = random() % 4 == 0 ? 0 : random() % 4 == 0 ? most : random() % (most + 1);
   what.count = *std::ranges::max_element(what.parts);
+}
+
+void make_windows_unlike(Random& random, CollectiveCase& what) {
+  what.has_windows = random() % 4 != 0;
+  if (random() % 2 == 0) what.windows = static_cast<std::uint32_t>(random());
+  if (random() % 2 == 0 || what.placement != Placement::apart) return;
+  what.out_shifts.resize(what.ranks);
+  for (std::uint32_t& shift : what.out_shifts) shift = static_cast<std::uint32_t>(random() % 16);
 }
 
 void make_blocks_unlike(Random& random, CollectiveCase& what) {
@@ -365,7 +385,8 @@ std::vector<Image> images_of(Random& random, const CollectiveCase& what) {
     if (what.placement == Placement::apart) {
       image.in_at = first;
       const std::uint64_t next = (first + what.in_bytes(rank) + kGuard + 15) / 16 * 16;
-      image.out_at = next + what.out_shift * element;
+      const std::uint32_t shift = what.out_shifts.empty() ? what.out_shift : what.out_shifts[rank];
+      image.out_at = next + shift * element;
       end = image.out_at + what.out_bytes(rank);
     } else {
       const bool in_is_part = what.op == CollectiveOp::all_gather;

@@ -46,6 +46,11 @@ struct CollectiveCase {
   Placement placement = Placement::apart;
   std::uint32_t in_shift = 0;  ///< elements by which a buffer is not aligned to 16 bytes
   std::uint32_t out_shift = 0;
+  std::vector<std::uint32_t> out_shifts =
+      {};  ///< of each rank, for buffers apart; empty: out_shift
+  /// Ranks whose `out` others may store results into, bit by bit.
+  std::uint32_t windows = ~0U;
+  bool has_windows = true;  ///< false: nobody announces any, and nobody asks
   SumOrder order = SumOrder::rank;
   /// Elements of each rank's part of an uneven reduce_scatter or all_gather, of which `count` is the
   /// longest; empty: all have `count`.
@@ -67,6 +72,7 @@ struct CollectiveCase {
   std::string text() const;
   std::string parts_text() const;
   std::string blocks_text() const;
+  std::string windows_text() const;
 };
 
 /// Everything at random: `most_bytes` bounds every buffer, the shape everything else.
@@ -76,6 +82,9 @@ CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint6
 /// Gives a reduce_scatter or an all_gather parts of random lengths up to its count, some of them
 /// empty.
 void make_uneven(Random& random, CollectiveCase& what);
+
+/// Lets results go straight into the buffers of some ranks, which lie in different places.
+void make_windows_unlike(Random& random, CollectiveCase& what);
 
 /// Gives each rank a number of blocks of its own.
 void make_blocks_unlike(Random& random, CollectiveCase& what);

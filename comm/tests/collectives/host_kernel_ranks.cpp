@@ -1,5 +1,6 @@
 #include "host_kernel_ranks.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -10,6 +11,8 @@ namespace polypath::test {
 namespace {
 
 constexpr unsigned kThreads = 64;  // of a block: the kernels run with any number of warps
+/// After each buffer, where a defect may store that takes it for a longer one; bytes.
+constexpr std::size_t kBeyond = 64 * 1024;
 
 struct alignas(16) Sixteen {
   std::byte bytes[16];
@@ -49,9 +52,12 @@ simt::Launch HostKernelRanks::launch_of(const CollectiveCase& what, std::uint32_
   args.mark.what ^= flipped;
   args.in = memory + image.in_at;
   args.out = memory + image.out_at;
+  args.has_windows = what.has_windows ? 1 : 0;
   for (std::uint32_t peer = 0; peer < ranks_.size(); ++peer) {
     args.scratch[peer] = reinterpret_cast<unsigned char*>(ranks_[peer].scratch.data());
     args.lines[peer] = reinterpret_cast<unsigned char*>(ranks_[peer].lines.data());
+    if ((what.windows >> rank & 1U) != 0 && peer != rank)
+      args.windows[peer] = static_cast<unsigned char*>(args.out);
   }
   args.counts = args.scratch[rank];
   args.wait_ctx = {&ranks_[rank].abort_flag, 1'000'000'000, &ranks_[rank].status,
@@ -77,10 +83,11 @@ HostKernelRanks::Calls HostKernelRanks::prepare(const std::vector<CollectiveCase
     auto& memory = calls.memory.emplace_back(ranks_.size());
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       const Image& image = calls.images.back()[rank];
-      memory[rank].resize(image.before.size() / sizeof(Sixteen));
+      const std::size_t bytes = image.before.size() + kBeyond;
+      memory[rank].resize(bytes / sizeof(Sixteen));
       auto* const at = reinterpret_cast<unsigned char*>(memory[rank].data());
       std::memcpy(at, image.before.data(), image.before.size());
-      calls.options.memory.push_back({at, image.before.size(), static_cast<int>(rank)});
+      calls.options.memory.push_back({at, bytes, static_cast<int>(rank)});
       calls.launches[rank].push_back(launch_of(what, rank, at, image));
     }
   }
@@ -104,6 +111,31 @@ void HostKernelRanks::set_calls_of_cells(std::uint64_t number) {
   set_word(ScratchLayout::calls(), number * kCallParts);
 }
 void HostKernelRanks::set_calls(std::uint64_t count) { set_word(ScratchLayout::meetings(), count); }
+
+std::uint64_t HostKernelRanks::window(std::uint32_t rank, std::uint32_t channel,
+                                      std::uint32_t receiver) const {
+  device::ll_packet packet;
+  const auto* const packets = reinterpret_cast<const std::byte*>(ranks_[rank].scratch.data()) +
+                              ScratchLayout{shape_}.windows(channel);
+  std::memcpy(&packet, packets + receiver * sizeof packet, sizeof packet);
+  return packet.data[0] | std::uint64_t{packet.data[1]} << 32;
+}
+
+bool HostKernelRanks::has_used_slots(std::uint32_t ring) const {
+  const ScratchLayout layout{shape_};
+  for (std::uint32_t owner = 0; owner < ranks_.size(); ++owner) {
+    const auto* const scratch =
+        reinterpret_cast<const unsigned char*>(ranks_[owner].scratch.data());
+    for (std::uint32_t sender = 0; sender < ranks_.size(); ++sender) {
+      if (sender == owner) continue;
+      const auto* const begin = scratch + layout.slot(ring, owner, sender, 0, 0);
+      const auto bytes = std::ptrdiff_t{shape_.channels} * shape_.slots * shape_.slot_bytes;
+      if (std::any_of(begin, begin + bytes, [](unsigned char byte) { return byte != 0; }))
+        return true;
+    }
+  }
+  return false;
+}
 
 std::string HostKernelRanks::run_row(const std::vector<CollectiveCase>& cases, std::uint64_t seed) {
   const Calls calls = prepare(cases, seed);
@@ -167,15 +199,28 @@ std::string HostKernelRanks::run_apart(const std::vector<CollectiveCase>& by_ran
   calls.options.seed = random();
   add_memory(calls);
   auto& memory = calls.memory.emplace_back(ranks_.size());
+  std::vector<Image> images;
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    const Image image = images_of(random, by_rank[rank])[rank];
+    Image& image = images.emplace_back(images_of(random, by_rank[rank])[rank]);
+    image.before.resize(image.before.size() + kBeyond, 0x55);
     memory[rank].resize(image.before.size() / sizeof(Sixteen));
     auto* const at = reinterpret_cast<unsigned char*>(memory[rank].data());
+    std::memcpy(at, image.before.data(), image.before.size());
     calls.options.memory.push_back({at, image.before.size(), static_cast<int>(rank)});
     calls.launches[rank].push_back(
         launch_of(by_rank[rank], rank, at, image, rank == 1 ? flipped : 0));
   }
-  return simt::run(calls.launches, calls.options);
+  if (std::string error = simt::run(calls.launches, calls.options); !error.empty()) return error;
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    const auto* const result = reinterpret_cast<const unsigned char*>(memory[rank].data());
+    Image& image = images[rank];
+    image.after = image.before;
+    const auto out = static_cast<std::ptrdiff_t>(image.out_at);
+    std::copy_n(result + out, by_rank[rank].out_bytes(rank), image.after.begin() + out);
+    if (const std::string text = difference(image, result); !text.empty())
+      return "outside of the buffer of rank " + std::to_string(rank) + ": " + text;
+  }
+  return {};
 }
 
 }  // namespace polypath::test

@@ -24,6 +24,9 @@ class HostKernelRanks {
   /// The number of the call in a mark that a rank has from `sender` (call_meeting.cuh).
   std::uint32_t marked_call(std::uint32_t rank, std::uint32_t half, std::uint32_t sender) const;
 
+  /// What `receiver` announced last of a channel to a rank: an address, or 0 (result_windows.cuh).
+  std::uint64_t window(std::uint32_t rank, std::uint32_t channel, std::uint32_t receiver) const;
+
   /// The next call has this number among those of cells, as after `number` calls.
   void set_calls_of_cells(std::uint64_t number);
   /// As many calls of all families have been made.
@@ -50,8 +53,11 @@ class HostKernelRanks {
   /// run_row(), but rank `missing` makes none of the calls; what the run says.
   std::string run_without(std::uint32_t missing, const CollectiveCase& what, std::uint64_t seed);
 
-  /// One call, of which each rank makes its own; what the run says. `flipped`: bits of the mark of
-  /// rank 1.
+  /// Whether any tile has been in a slot of this ring since the scratch was made.
+  bool has_used_slots(std::uint32_t ring) const;
+
+  /// One call, of which each rank makes its own; what the run says, or what was stored outside of a
+  /// rank's `out`. `flipped`: bits of the mark of rank 1.
   std::string run_apart(const std::vector<CollectiveCase>& by_rank, std::uint32_t flipped,
                         std::uint64_t seed);
 

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -424,6 +425,49 @@ TEST(CollectiveProcesses, KilledUnderLoad_OthersSaySo) {
   NEEDS_GPUS(3);
   const auto results = results_of_kill("mixed_calls_under_load", 3, "row 2 issued");
   for (const std::size_t rank : {0, 2}) EXPECT_THAT(results[rank], HasSubstr("rank 1")) << rank;
+}
+
+/// Other processes address symmetric memory alone.
+RANK_PROGRAM(results_go_straight) {
+  const auto comm = self.create();
+  if (!comm->has_peer_access()) return;
+  const CudaDriver& driver = comm->driver();
+  const CurrentContext current(driver, comm->context());
+  CollectivesOptions options = kSmall;
+  options.direct_results = true;
+  Collectives collectives(*comm, options);
+  const Stream stream(driver, comm->context());
+  Random alike(20261128);
+  std::vector<PlannedCall> calls(1);
+  calls[0].what.ranks = static_cast<std::uint32_t>(comm->size());
+  calls[0].what.count = 1'000'000;
+  calls[0].images = images_of(alike, calls[0].what);
+  const Image& image = calls[0].images[static_cast<std::size_t>(comm->rank())];
+  const SymmetricMemory memory = comm->alloc(image.before.size());
+  for (int turn = 0; turn < 3; ++turn) {
+    const CallRow row(driver, calls, comm->rank());
+    POLYPATH_CHECK(driver, memcpy_sync(memory.local(), row.call(calls, 0).send - image.in_at,
+                                       image.before.size()));
+    POLYPATH_CHECK(driver, stream_synchronize(nullptr));
+    const std::uint64_t before = collectives.counts().direct;
+    collectives.run(row.call(calls, 0), stream.get(), AlgorithmOverride::uneven);
+    EXPECT_EQ(before, collectives.counts().direct);
+    collectives.run(call_on(calls[0], comm->rank(), memory.local()), stream.get(),
+                    AlgorithmOverride::uneven);
+    EXPECT_EQ(before + 1, collectives.counts().direct);
+    POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+    comm->check();
+    row.expect_done(calls);
+    Bytes result(image.before.size());
+    POLYPATH_CHECK(driver, memcpy_sync(std::bit_cast<CUdeviceptr>(result.data()), memory.local(),
+                                       result.size()));
+    EXPECT_EQ("", difference(image, result.data()));
+  }
+  comm->exchange({}, {});
+}
+TEST(CollectiveProcesses, SymmetricMemory_TakesDirectResults) {
+  NEEDS_GPUS(3);
+  expect_all_well("results_go_straight", 3);
 }
 
 /// The same as one_is_killed_among_calls, of calls in two parts.

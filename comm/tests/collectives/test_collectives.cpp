@@ -34,7 +34,7 @@ int ranks() {
 }
 
 /// So that the scratch is small.
-constexpr CollectivesOptions kFewBlocks{.max_blocks = 16, .check = false};
+constexpr CollectivesOptions kFewBlocks{.max_blocks = 16, .check = false, .direct_results = true};
 
 /// At random, for as many ranks as there are.
 PlannedCall planned(Random& random, const ByteRange& bytes) {

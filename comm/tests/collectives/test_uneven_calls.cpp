@@ -24,7 +24,8 @@ using testing::Each;
 using testing::HasSubstr;
 
 constexpr int kFour = 4;
-constexpr CollectivesOptions kSmallScratch{.max_blocks = 16, .check = false};
+constexpr CollectivesOptions kSmallScratch{
+    .max_blocks = 16, .check = false, .direct_results = true};
 
 class UnevenCalls : public testing::Test {
  protected:

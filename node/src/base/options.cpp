@@ -217,6 +217,10 @@ const std::vector<Row>& table() {
        "binary tree; the same on all ranks of a communicator",
        choice_into(&Options::sum_order,
                    {{"rank", SumOrderSetting::rank}, {"tree", SumOrderSetting::tree}})},
+      {"direct_results", "POLYPATH_DIRECT_RESULTS", "0", "0 or 1",
+       "1: other ranks store results of large collectives straight into recv, where their GPUs "
+       "address it",
+       choice_into(&Options::direct_results, {{"1", true}, {"0", false}})},
       {"comm_port", "POLYPATH_COMM_PORT", "auto", "auto, or 1 to 65535",
        "where rank 0 listens for ranks that a launcher started; auto: the port behind MASTER_PORT",
        count_into(&Options::comm_port, true, 1, 65535)},

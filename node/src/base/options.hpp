@@ -63,7 +63,8 @@ struct Options {
   std::uint64_t put_kernel_size = 0;  ///< bytes of a put at most that a kernel makes; 0: none
   int check = 0;                      ///< 1: compare each collective with those of the other ranks
   SumOrderSetting sum_order = SumOrderSetting::rank;  ///< of communicators that name none
-  int comm_port = 0;                                  ///< where rank 0 listens; 0: MASTER_PORT + 1
+  bool direct_results = false;  ///< whether other ranks store results straight into recv
+  int comm_port = 0;            ///< where rank 0 listens; 0: MASTER_PORT + 1
   std::string comm_node;        ///< which node a rank is of; "auto": this machine
   bool mpi_collectives = true;  ///< what the shim takes; it reads the variable itself
   LogLevel log_level = LogLevel::warn;

@@ -7,6 +7,7 @@
 //   counts   of this rank's own: calls; tiles sent and taken, for each channel. Its kernels add to
 //            them by atomic operations; where scratch is host memory, they lie elsewhere
 //   flags    written by the peers: marks of calls, filled and credit of each channel's rings
+//   windows  written by the peers: where in their `out` this rank may store (result_windows.cuh)
 //   cells    two halves, used in turn, each with two sets of one region a sender; lines have the
 //            same in memory of their own
 //   slots    two rings of them for each channel and sender; no rank sends to itself by them
@@ -57,6 +58,8 @@ inline constexpr std::uint32_t kLineRowData = 960;
 inline constexpr std::uint32_t kMaxLineRegion = 256U << 20;
 /// Scratch, slots and tiles are multiples of it, in place and in size.
 inline constexpr std::uint32_t kScratchGranule = 128;
+/// Results go straight into an `out` that is as aligned as a slot: others are slower to store to.
+inline constexpr std::uint32_t kWindowAlignment = 16;
 
 /// Where a scratch of a shape holds what: offsets and sizes in bytes.
 struct ScratchLayout {
@@ -80,10 +83,14 @@ struct ScratchLayout {
   constexpr std::uint64_t flags(std::uint32_t channel) const {
     return counts(shape.channels + channel);
   }
+  /// Where the peers let this rank store tiles of ring 1, a packet of 16 bytes a peer.
+  constexpr std::uint64_t windows(std::uint32_t channel) const {
+    return flags(shape.channels) + std::uint64_t{channel} * kMaxRanks * 16;
+  }
   /// The region of `sender`'s cells; `half`, `ring`: 0 or 1.
   constexpr std::uint64_t cells(std::uint32_t half, std::uint32_t ring,
                                 std::uint32_t sender) const {
-    return flags(shape.channels) +
+    return windows(shape.channels) +
            std::uint64_t{(half * 2 + ring) * shape.ranks + sender} * shape.cell_bytes;
   }
   /// In the scratch of `owner`, which is not the sender.
@@ -149,7 +156,12 @@ struct CollectiveArgs {
   unsigned char* counts;              ///< where this rank's own counts are, at their offsets in
                                       ///< scratch: its scratch, or memory of this GPU
   unsigned char* lines[kMaxRanks];    ///< the same of the memory of lines, where there is any
-  CallMark mark;                      ///< of the whole call, of which this kernel may do a part
+  /// Channels: `out` as each peer's GPU addresses it; null: that peer does not store into it.
+  unsigned char* windows[kMaxRanks];
+  /// Whether any rank announces places for results (result_windows.cuh), or none does and no sender
+  /// asks; the same on all ranks.
+  std::uint32_t has_windows;
+  CallMark mark;        ///< of the whole call, of which this kernel may do a part
   std::uint32_t calls;  ///< what the host calls the communicator's calls (WaitRegistry)
   ScratchShape shape;
   wait_context wait_ctx;

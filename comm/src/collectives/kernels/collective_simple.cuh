@@ -48,8 +48,17 @@
 //    order of channels is the same on all ranks. In orders that differ, two ranks could each wait
 //    in a channel that the other one comes to later.
 //
+// Results straight into `out`. Tiles of ring 1 need no slot where their sender addresses the
+// receiver's `out` (result_windows.cuh). The receiver says so for each channel when it prepares
+// step 0, before it waits for anything: time 0 above. The sender waits for that before its first
+// direct tile: tile 0 of two hops, in step `lag`, and tile `lag` of one hop, since tiles before it
+// go to slots meanwhile. Direct tiles have flags as others: the receiver ends no call before it has
+// seen those of all its tiles. But they take no slot, wait for no credit, and are not moved.
+//
 // In place. A tile of `in` is read in its step, `out` is written at the same place in a later step
-// of the same channel, or in the same step by the same thread (reduce_tile).
+// of the same channel, or in the same step by the same thread (reduce_tile). Another rank stores a
+// tile of two hops straight into `out` only after it has had the same tile of this rank's `in`.
+// With one hop, all_to_all alone reads there what others overwrite: in place it goes by slots.
 //
 // Results do not depend on the number of channels or blocks, on tiles or on time: every element is
 // combined from the ranks' elements in rank order, or as a tree over the ranks, by one thread.
@@ -63,6 +72,7 @@
 #include "collectives/kernels/mutants.h"
 #include "collectives/kernels/rank_roles.h"
 #include "collectives/kernels/reductions.cuh"
+#include "collectives/kernels/result_windows.cuh"
 #include "collectives/kernels/ring_side.h"
 #include "collectives/kernels/tiles.h"
 #include "polypath/device/wait.cuh"
@@ -108,22 +118,34 @@ class RingEnd {
                        simt::lane_index()) {
     if (has_mutant(Fault::peer_part_pushed) && side_.kind == kPushes1) side_.piece = side_.peer;
     if (side_.uses_ring && !has_mutant(Fault::counts_not_kept)) told_ = simt::load(count_address_);
-    prepared_ = told_;
+    prepared_ = first_told_ = told_;
   }
 
   /// Waits for what it needs in `step`, and enters its part of the work; of the step after the last
   /// there is none. False: timed out.
   SIMT_DEVICE bool prepare(const Cut& cut, std::uint32_t step, Work& work, bool is_end) {
     tile_ = {};
-    if (step >= side_.delay)
-      tile_ = tile_of(cut, step - side_.delay, part_.pieces.length(side_.piece));
-    next_ = tile_.bytes != 0 && side_.uses_ring;
+    is_direct_ = false;
     bool arrived = true;
-    if (next_) arrived = wait();
+    if (step == 0 && side_.kind == kTakes1 && side_.uses_ring) announce(cut);
+    if (step >= side_.delay) {
+      const std::uint32_t index = step - side_.delay;
+      tile_ = tile_of(cut, index, part_.pieces.length(side_.piece));
+      if (tile_.bytes != 0 && side_.uses_ring && side_.ring() == 1) arrived = find_place(index);
+    }
+    next_ = tile_.bytes != 0 && side_.uses_ring;
+    if (next_ && arrived) arrived = wait();
     enter(work);
     if (simt::lane_index() == 0) work.is_end = is_end;
     if (next_) ++prepared_;
     return arrived;
+  }
+
+  /// After a wait of this rank timed out: withdraws what it announced. A sender that has not read
+  /// it stores nothing into `out` any more.
+  SIMT_DEVICE void give_up() const {
+    if (side_.kind == kTakes1 && window_ != nullptr && !has_mutant(Fault::window_not_withdrawn))
+      windows::announce(args_, window_of(side_.peer, args_.rank), first_told_ + 1, nullptr);
   }
 
   /// After the barrier that ends a step, before the next is prepared: tells the peer what it did.
@@ -135,7 +157,10 @@ class RingEnd {
       ++told_;
       std::uint64_t* const flag =
           words(side_.peer, layout_.flags(channel_)) + side_.other_kind() * kMaxRanks + args_.rank;
-      if (!has_mutant(Fault::flag_without_fence)) simt::fence_sys();
+      const bool is_unfenced =
+          has_mutant(Fault::flag_without_fence) ||
+          (has_mutant(Fault::direct_without_fence) && side_.pushes() && window_ != nullptr);
+      if (!is_unfenced) simt::fence_sys();
       simt::store_relaxed(flag, told_);
     }
     last_ = next_;
@@ -151,8 +176,38 @@ class RingEnd {
     return reinterpret_cast<std::uint64_t*>(args_.scratch[rank] + offset);
   }
 
+  SIMT_DEVICE std::uint32_t first_direct() const { return first_direct_tile(args_, part_.roles); }
+
+  SIMT_DEVICE device::ll_packet* window_of(std::uint32_t sender, std::uint32_t receiver) const {
+    return reinterpret_cast<device::ll_packet*>(args_.scratch[sender] + layout_.windows(channel_)) +
+           receiver;
+  }
+
+  /// Tells the sender of ring 1 whether it may store straight into `out`, and where; unless it has
+  /// no tile to ask for: laps of calls differ by their tiles.
+  SIMT_DEVICE void announce(const Cut& cut) {
+    if (args_.has_windows == 0 ||
+        tile_of(cut, first_direct(), part_.pieces.length(side_.piece)).bytes == 0)
+      return;
+    window_ = windows::place_of(args_, side_.peer, part_.pieces.out(side_.piece));
+    windows::announce(args_, window_of(side_.peer, args_.rank), first_told_ + 1, window_);
+  }
+
+  /// Where tile `index` of ring 1 goes; the first one that may go straight waits for the receiver's
+  /// announcement. False: timed out.
+  SIMT_DEVICE bool find_place(std::uint32_t index) {
+    if (index < first_direct()) return true;
+    if (side_.pushes() && index == first_direct() &&
+        !windows::await(args_, window_of(args_.rank, side_.peer), side_.peer, first_told_ + 1,
+                        window_))
+      return false;
+    is_direct_ = window_ != nullptr;
+    return true;
+  }
+
   SIMT_DEVICE bool wait() {
     const bool pushes = side_.pushes();
+    if (pushes && is_direct_) return true;  // it needs no slot
     std::uint32_t slots = args_.shape.slots;
     if (has_mutant(Fault::credit_too_large)) ++slots;
     if (pushes && prepared_ < slots) return true;  // no slot was used before
@@ -176,6 +231,8 @@ class RingEnd {
            layout_.slot(side_.ring(), receiver, sender, channel_,
                         static_cast<std::uint32_t>(prepared_ & (args_.shape.slots - 1)));
   }
+  /// Where a tile is pushed.
+  SIMT_DEVICE unsigned char* target() const { return is_direct_ ? window_ + tile_.begin : slot(); }
   SIMT_DEVICE const unsigned char* in() const {
     return static_cast<const unsigned char*>(args_.in) + part_.pieces.in(side_.piece) + tile_.begin;
   }
@@ -188,15 +245,17 @@ class RingEnd {
     const RankRoles& roles = part_.roles;
     const std::uint32_t peer = side_.peer;
     const bool keeps = side_.keeps && tile_.bytes != 0 && in() != out();
-    const bool moves = (next_ && !side_.combines) || keeps;
+    const bool is_there = side_.kind == kTakes1 && is_direct_ &&  // its sender stored it in `out`
+                          !has_mutant(Fault::direct_tile_moved);
+    const bool moves = (next_ && !side_.combines && !is_there) || keeps;
     const std::uint32_t movers = simt::warp_ballot(moves);
     if (moves) {
       const std::uint32_t place = count_bits(movers & ((1U << simt::lane_index()) - 1));
-      work.moves[place] = {side_.pushes() || keeps ? in() : slot(), side_.pushes() ? slot() : out(),
-                           tile_.bytes};
+      work.moves[place] = {side_.pushes() || keeps ? in() : slot(),
+                           side_.pushes() ? target() : out(), tile_.bytes};
     }
     if (side_.kind == kPushes1 && side_.combines && next_)
-      work.targets[bits_below(roles.results, peer) + (roles.owner_keeps ? 1 : 0)] = slot();
+      work.targets[bits_below(roles.results, peer) + (roles.owner_keeps ? 1 : 0)] = target();
     if (side_.kind == kTakes0 && side_.combines && tile_.bytes != 0) {
       const std::uint32_t own = roles.own_part ? 1U << args_.rank : 0;
       const std::uint32_t sources = roles.combine | own;
@@ -232,11 +291,15 @@ class RingEnd {
   ScratchLayout layout_;
   RingSide side_;
   std::uint64_t* count_address_;
-  std::uint64_t told_ = 0;      ///< tiles of the ring that this side has told of
-  std::uint64_t prepared_ = 0;  ///< ... and those of the steps that come or run
+  std::uint64_t told_ = 0;        ///< tiles of the ring that this side has told of
+  std::uint64_t prepared_ = 0;    ///< ... and those of the steps that come or run
+  std::uint64_t first_told_ = 0;  ///< told_ at the channel's begin
+  /// Where the piece is in the receiver's `out`, as the sender addresses it; null: by slots.
+  unsigned char* window_ = nullptr;
   Tile tile_{};
-  bool next_ = false;  ///< fills or takes a slot in the step that was prepared last,
-  bool last_ = false;  ///< and in the one before
+  bool is_direct_ = false;  ///< the tile that was prepared last goes there
+  bool next_ = false;       ///< fills or takes a slot in the step that was prepared last,
+  bool last_ = false;       ///< and in the one before
 };
 
 /// All moves of a step, shared among the warps of the group: each copies chunks of one move after
@@ -328,7 +391,10 @@ SIMT_DEVICE bool lead_channel(const Args& args, const PartOf<Args>& part, std::u
   const std::uint32_t steps = cut.tiles == 0 ? 0 : steps_of(part.roles, args.lag, cut.tiles);
   bool gives_up = !end.prepare(cut, 0, works[turn % 2], is_last && steps == 0);
   for (std::uint32_t step = 0;; ++step, ++turn) {
-    if (simt::barrier_any(0, simt::block_size(), gives_up)) return false;
+    if (simt::barrier_any(0, simt::block_size(), gives_up)) {
+      end.give_up();
+      return false;
+    }
     end.tell();
     if (step == steps) break;
     // Before a lane waits for data, which need not come from a rank that makes another call.

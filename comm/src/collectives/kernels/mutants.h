@@ -18,6 +18,15 @@ enum class Fault {
   own_part_first,        ///< the sum begins with this rank's own part
   channels_by_rank,      ///< every other rank begins at the last channel
   blocks_for_channels,   ///< a rank has as many channels as it has blocks
+  // of channels whose results go straight into `out`
+  window_not_awaited,     ///< a sender takes what was announced before
+  window_lap_unchecked,   ///< ... what was announced for the call before
+  window_call_unchecked,  ///< ... what was announced for a call of another kind
+  window_misaligned,      ///< a place is announced that slots are there for
+  window_of_own_input,    ///< ... of an all_to_all in place
+  window_not_withdrawn,   ///< a call that timed out leaves its place announced
+  direct_without_fence,   ///< the flag follows a direct tile with no fence between
+  direct_tile_moved,      ///< the receiver copies a slot over it
   // of sums as a tree
   ranks_in_turn,     ///< one after another
   node_not_rounded,  ///< to the type of the elements

@@ -79,6 +79,19 @@ struct RankRoles {
   bool two_hops;          ///< what is taken was combined before, by its sender
 };
 
+/// Whether others may store their results into `out` while the call runs: of one hop all_to_all
+/// reads there what they would overwrite.
+constexpr bool may_go_straight(const CollectiveArgs& args) {
+  return args.op != CollectiveOp::all_to_all || args.in != args.out;
+}
+
+/// The first tile of ring 1 that may go straight into `out`. Those before it go to slots while the
+/// announcement is under way; of two hops the first one takes as long. Past all tiles: none may.
+constexpr std::uint32_t first_direct_tile(const CollectiveArgs& args, const RankRoles& roles) {
+  if (args.has_windows == 0) return ~std::uint32_t{0};
+  return roles.two_hops ? 0 : args.lag;
+}
+
 struct Part {
   Pieces pieces;
   RankRoles roles;
