@@ -20,7 +20,7 @@ MESH = "narval"
 SIZE = 32 << 20
 RING = ["0>1", "1>2", "2>3", "3>0"]
 BACK = ["1>0", "2>1", "3>2", "0>3"]
-OTHERS = "links used by other processes"
+OTHERS = "links used by concurrent transfers"
 
 
 @contextmanager

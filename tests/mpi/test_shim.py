@@ -15,7 +15,7 @@ SPLIT = (2 << 20) * SCALE
 SIZES = "1,1000,64K,1M,3000001"
 
 # Why a large message may go by the driver's own copy here.
-REASONS = {"pageable memory", "routes busy", "links used by other processes"}
+REASONS = {"pageable memory", "routes busy", "links used by concurrent transfers"}
 
 
 def check_counts(run: Run, copies_by: str = "receiver") -> Counter:

@@ -50,7 +50,7 @@ struct CollectiveCase {
       {};  ///< of each rank, for buffers apart; empty: out_shift
   /// Ranks whose `out` others may store results into, bit by bit.
   std::uint32_t windows = ~0U;
-  bool has_windows = true;  ///< false: nobody announces any, and nobody asks
+  bool has_windows = true;  ///< false: no rank announces any, or asks
   SumOrder order = SumOrder::rank;
   /// Elements of each rank's part of an uneven reduce_scatter or all_gather, of which `count` is the
   /// longest; empty: all have `count`.

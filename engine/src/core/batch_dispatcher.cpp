@@ -491,7 +491,7 @@ void BatchDispatcher::run_part(Call& call, int group, Decision decision, const C
   });
 
   others_.started(plan.request, issued.predicted_us);
-  transfers_.note_planned(call.around, static_cast<std::size_t>(group), issued);
+  transfers_.note_plan(call.around, static_cast<std::size_t>(group), issued);
   LoadMonitor::OwnIssue own(
       transfers_.load(), issued,
       call.around.look.streams.empty() ? 0 : call.around.look.streams.front());

@@ -9,7 +9,7 @@ std::string_view to_string(NativeReason reason) noexcept {
   switch (reason) {
     case NativeReason::small: return "small";
     case NativeReason::no_gain: return "no gain";
-    case NativeReason::links_in_use: return "links used by other processes";
+    case NativeReason::links_in_use: return "links used by concurrent transfers";
     case NativeReason::links_loaded: return "links loaded";
     case NativeReason::threads_slow: return "copy threads slow";
     case NativeReason::pageable: return "pageable memory";

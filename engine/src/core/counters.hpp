@@ -20,7 +20,7 @@ namespace polypath {
 enum class NativeReason : std::uint8_t {
   small,          ///< below the smallest size that is ever split
   no_gain,        ///< the plan says so
-  links_in_use,   ///< other processes send over what would help
+  links_in_use,   ///< transfers at the same time, also of other processes, use what would help
   links_loaded,   ///< copies that no plan knows of occupy what would help
   threads_slow,   ///< threads that copy pageable memory were slower than the driver
   pageable,       ///< host memory that is not page-locked

@@ -5,80 +5,130 @@
 
 namespace polypath {
 
-std::uint64_t OwnTransfers::least_ns(std::optional<int> link, std::uint64_t bytes) const {
+std::uint64_t OwnTransfers::min_ns(std::optional<int> link, std::uint64_t bytes) const {
   if (!link) return 0;
-  const Link& of = node_.links[static_cast<std::size_t>(*link)];
+  const Link& used = node_.links[static_cast<std::size_t>(*link)];
   return static_cast<std::uint64_t>(static_cast<double>(bytes) /
-                                    std::max(of.gbps, of.nominal_gbps));
+                                    std::max(used.gbps, used.nominal_gbps));
 }
 
-OwnTransfers::Interval OwnTransfers::interval_of(const Request& request, std::uintptr_t stream,
-                                                 std::uint64_t now_ns) const {
-  std::uint64_t begin_ns = now_ns;
-  for (const Interval& each : kept_)
-    if (each.stream == stream && each.end_ns <= now_ns + kForgottenNs)
-      begin_ns = std::max(begin_ns, each.end_ns);
-  return {request, stream, begin_ns,
-          begin_ns + least_ns(node_.find_link(request.src, request.dst), request.bytes)};
+std::uint64_t OwnTransfers::min_native_ns(const Request& request) const {
+  return min_ns(node_.find_link(request.src, request.dst), request.bytes);
 }
 
-void OwnTransfers::add_concurrent(const Interval& one, std::vector<Request>& concurrent) const {
+std::uint64_t OwnTransfers::min_ns(const TransferPlan& plan) const {
+  if (plan.routes.empty()) return min_native_ns(plan.request);
+  std::uint64_t ns = 0;
+  for (const RouteShare& share : plan.routes)
+    for (const int leg : share.route.legs) ns = std::max(ns, min_ns(leg, share.bytes));
+  return ns;
+}
+
+OwnTransfers::Row OwnTransfers::row_of(const Request& request, std::uintptr_t stream,
+                                       std::uint64_t now_ns, std::uint64_t alone_ns) const {
+  std::uint64_t queued_ns = 0;
+  for (const Row& row : rows_)
+    if (row.stream == stream && row.busy_until_ns <= now_ns + kLongestQueueNs)
+      queued_ns = std::max(queued_ns, row.busy_until_ns);
+  Row row;
+  row.request = request;
+  row.stream = stream;
+  row.thread = std::this_thread::get_id();
+  row.begin_ns = row.last_begin_ns = std::max(now_ns, queued_ns);
+  row.alone_ns = alone_ns;
+  row.end_ns = row.busy_until_ns = row.begin_ns + alone_ns;
+  row.has_pause = row.begin_ns > queued_ns + min_native_ns(request);
+  return row;
+}
+
+void OwnTransfers::add_concurrent(const Row& row, std::uint64_t alone_ns, Start& start) const {
   struct Sum {
     Request pair;
     std::uint64_t ns = 0;
+    bool is_by_thread = false;
   };
   std::vector<Sum> sums;
-  for (const Interval& other : kept_) {
-    if (other.stream == one.stream || one.is_of(other.request)) continue;
-    const std::uint64_t begin_ns = std::max(one.begin_ns, other.begin_ns);
-    const std::uint64_t end_ns = std::min(one.end_ns, other.end_ns);
+  for (const Row& other : rows_) {
+    if (other.stream == row.stream || row.has_pair_of(other.request)) continue;
+    const std::uint64_t begin_ns = std::max(row.begin_ns, other.begin_ns);
+    const std::uint64_t end_ns = std::min(row.end_ns, other.end_ns);
     if (begin_ns >= end_ns) continue;
-    const auto same =
-        std::ranges::find_if(sums, [&](const Sum& sum) { return other.is_of(sum.pair); });
-    Sum& sum = same != sums.end()
-                   ? *same
-                   : sums.emplace_back(Request{other.request.src, other.request.dst});
-    sum.ns += end_ns - begin_ns;
+    auto sum =
+        std::ranges::find_if(sums, [&](const Sum& each) { return other.has_pair_of(each.pair); });
+    if (sum == sums.end())
+      sum = sums.insert(sum, Sum{.pair = {other.request.src, other.request.dst}});
+    sum->ns += end_ns - begin_ns;
+    sum->is_by_thread = sum->is_by_thread || other.thread == std::this_thread::get_id();
   }
-  const double least_ns = kMinOverlap * static_cast<double>(one.end_ns - one.begin_ns);
-  for (const Sum& sum : sums)
-    if (static_cast<double>(sum.ns) >= least_ns) concurrent.push_back(sum.pair);
+  const double enough_ns =
+      kMinOverlap * static_cast<double>(std::max(row.end_ns - row.begin_ns, alone_ns));
+  for (const Sum& sum : sums) {
+    if (static_cast<double>(sum.ns) < enough_ns) continue;
+    start.concurrent.push_back(sum.pair);
+    if (sum.is_by_thread) start.by_thread.push_back(sum.pair);
+  }
 }
 
-OwnTransfers::Begun OwnTransfers::begin(std::span<const Request> requests,
+std::uint64_t OwnTransfers::add(const Row& row) {
+  for (std::uint64_t n = begun_; n > 0 && is_kept(n - 1); --n) {
+    Row& last = at(n - 1);
+    if (last.stream != row.stream) continue;
+    if (!last.has_pair_of(row.request) || last.busy_until_ns != row.begin_ns) break;
+    last.request = row.request;
+    last.last_begin_ns = row.begin_ns;
+    last.end_ns = last.busy_until_ns = row.end_ns;
+    last.alone_ns = row.alone_ns;
+    last.has_pause = false;
+    return n - 1;
+  }
+  at(begun_) = row;
+  return begun_++;
+}
+
+OwnTransfers::Start OwnTransfers::begin(std::span<const Request> requests,
                                         std::span<const std::uintptr_t> streams,
-                                        std::uint64_t now_ns, std::vector<Request>& concurrent) {
+                                        std::uint64_t now_ns, const Plan* alone) {
   const std::lock_guard lock(mutex_);
-  Begun result{.first = begun_, .lead_ns = kForgottenNs};
-  // What is planned together is known to the plan already.
-  std::vector<Interval> begun;
+  Start start;
+  start.lead_ns = kLongestQueueNs;
+  start.rows.reserve(requests.size());
+  std::vector<Row> rows;  // what is planned together is known to the plan already
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    begun.push_back(interval_of(requests[i], streams[i], now_ns));
-    const Interval& one = begun.back();
-    result.lead_ns = std::min(result.lead_ns, one.begin_ns - now_ns);
-    add_concurrent(one, concurrent);
+    const std::uint64_t alone_ns = alone != nullptr && i < alone->transfers.size()
+                                       ? min_ns(alone->transfers[i])
+                                       : min_native_ns(requests[i]);
+    const Row& row = rows.emplace_back(row_of(requests[i], streams[i], now_ns, alone_ns));
+    start.lead_ns = std::min(start.lead_ns, row.begin_ns - now_ns);
+    add_concurrent(row, alone_ns, start);
     int earlier = 0;
-    for (std::uint64_t n = begun_; n > 0 && begun_ - n < kKept && earlier < kMaxEarlier; --n) {
-      const Interval& last = at(n - 1);
-      if (!last.is_of(one.request)) continue;
+    for (std::uint64_t n = begun_; n > 0 && is_kept(n - 1) && earlier < kMaxEarlier; --n) {
+      const Row& last = at(n - 1);
+      if (!last.has_pair_of(row.request)) continue;
       ++earlier;
-      if (last.end_ns + kForgottenNs < now_ns || last.begin_ns > now_ns + kForgottenNs) continue;
-      add_concurrent(last, concurrent);
+      if (last.end_ns + kForgottenNs < now_ns || last.begin_ns > now_ns + kLongestQueueNs) continue;
+      add_concurrent(last, alone_ns, start);
     }
   }
-  for (const Interval& one : begun) at(begun_++) = one;
-  return result;
+  for (const Row& row : rows) start.rows.push_back(add(row));
+  return start;
 }
 
-void OwnTransfers::planned(std::uint64_t first, const Plan& plan) {
+void OwnTransfers::set_plan(const Start& start, std::size_t first, const Plan& plan) {
   const std::lock_guard lock(mutex_);
-  for (std::size_t t = 0; t < plan.transfers.size(); ++t) {
-    const std::uint64_t number = first + t;
-    if (number >= begun_ || begun_ - number > kKept || plan.transfers[t].routes.empty()) continue;
-    std::uint64_t ns = 0;
-    for (const RouteShare& share : plan.transfers[t].routes)
-      for (const int leg : share.route.legs) ns = std::max(ns, least_ns(leg, share.bytes));
-    at(number).end_ns = at(number).begin_ns + ns;
+  for (std::size_t t = 0; t < plan.transfers.size() && first + t < start.rows.size(); ++t) {
+    if (!is_kept(start.rows[first + t])) continue;
+    Row& row = at(start.rows[first + t]);
+    row.end_ns = row.busy_until_ns = row.last_begin_ns + min_ns(plan.transfers[t]);
+  }
+}
+
+void OwnTransfers::set_native(const Start& start, bool is_shared) {
+  const std::lock_guard lock(mutex_);
+  for (const std::uint64_t number : start.rows) {
+    if (!is_kept(number)) continue;
+    Row& row = at(number);
+    row.end_ns = row.busy_until_ns = row.last_begin_ns + min_native_ns(row.request);
+    if (is_shared && row.has_pause) row.end_ns = row.last_begin_ns + row.alone_ns;
   }
 }
 

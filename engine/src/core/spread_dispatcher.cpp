@@ -287,7 +287,8 @@ bool SpreadDispatcher::run(const Call& call, const SpreadTrees& trees, const Spr
     others_.started(
         {.src = trees.src, .dst = MemoryId::gpu(trees.trees[share.tree].gpu), .bytes = share.bytes},
         plan.predicted_us);
-  transfers_.note_planned(call.around, 0, load);
+  for (std::size_t i = 0; i < call.transfers.size(); ++i)
+    transfers_.note_plan(call.around, i, load);
   LoadMonitor& monitor = transfers_.load();
   LoadMonitor::OwnIssue own(
       monitor, load, call.around.look.streams.empty() ? 0 : call.around.look.streams.front());

@@ -24,8 +24,8 @@ constexpr int kWideInSequence = 2;
 /// Plans that wait for being computed in the background.
 constexpr std::size_t kMaxPlansWaiting = 256;
 
-/// Two GPUs both ways by separate calls took 1.27 times as long on 4 x H200 as native copies, 256 MiB,
-/// where the plan gained 8 % of their time.
+/// A part of the native copies' time. Two GPUs both ways by separate calls of 256 MiB took 1.27 times as
+/// long as native copies on 4 x H200, where the plan gained 8 %.
 constexpr double kUnsureGain = 0.1;
 
 /// Unless the setting names more: beyond them the links are full.
@@ -339,42 +339,44 @@ bool TransferDispatcher::idle(CUstream stream) {
 }
 
 Surroundings TransferDispatcher::look_around(std::span<const Request> requests,
-                                             std::span<const std::uintptr_t> streams) {
+                                             std::span<const std::uintptr_t> streams,
+                                             const Plan* alone) {
   Surroundings around;
+  const auto leave_out_own = [&](std::vector<Request>& pairs) {
+    std::erase_if(pairs, [&](const Request& other) {
+      return std::ranges::any_of(requests, [&](const Request& request) {
+        return request.src == other.src && request.dst == other.dst;
+      });
+    });
+    sort_pairs(pairs);
+  };
   std::vector<GpuLoad> loads;
   others_.add_pairs_in_use(around.concurrent, &loads);
   if (load_.is_on()) {
     load_.look(around.look);
     around.look.streams.assign(streams.begin(), streams.end());
     load_.add_others(around.look, loads);
+    OwnTransfers::Start& own =
+        around.own.emplace(own_.begin(requests, streams, around.look.now_ns, alone));
+    leave_out_own(own.concurrent);
+    leave_out_own(own.by_thread);
+    around.concurrent.insert(around.concurrent.end(), own.concurrent.begin(), own.concurrent.end());
   }
-  std::vector<Request> own;
-  if (load_.is_on()) around.own = own_.begin(requests, streams, around.look.now_ns, own);
-  for (std::vector<Request>* const pairs : {&own, &around.concurrent}) {
-    std::erase_if(*pairs, [&](const Request& other) {
-      return std::ranges::any_of(requests, [&](const Request& request) {
-        return request.src == other.src && request.dst == other.dst;
-      });
-    });
-  }
-  sort_pairs(own);
-  around.own_pairs = static_cast<int>(own.size());
-  around.concurrent.insert(around.concurrent.end(), own.begin(), own.end());
-  sort_pairs(around.concurrent);
+  leave_out_own(around.concurrent);
   return around;
 }
 
-void TransferDispatcher::note_planned(const Surroundings& around, std::size_t first,
-                                      const Plan& plan) {
-  if (around.own) own_.planned(around.own->first + first, plan);
+void TransferDispatcher::note_plan(const Surroundings& around, std::size_t first,
+                                   const Plan& plan) {
+  if (around.own) own_.set_plan(*around.own, first, plan);
 }
 
-bool TransferDispatcher::delays_others(const Plan& plan, const Surroundings& around) const {
-  if (!around.own || around.own_pairs == 0) return false;
-  // One thread issues all of them, as most programs do: the last begins when all others are issued.
-  const double delay_us =
-      std::max(around.own_pairs * load_.issue_us(plan), kUnsureGain * plan.native_us) -
-      static_cast<double>(around.own->lead_ns) / 1e3;
+bool TransferDispatcher::gains_too_little(const Plan& plan, const Surroundings& around) const {
+  if (!around.own || around.own->concurrent.empty()) return false;
+  // The last call of a thread begins when its others are issued.
+  const auto before = static_cast<double>(around.own->by_thread.size());
+  const double delay_us = std::max(before * load_.issue_us(plan), kUnsureGain * plan.native_us) -
+                          static_cast<double>(around.own->lead_ns) / 1e3;
   return plan.native_us - plan.predicted_us < delay_us;
 }
 
@@ -508,7 +510,8 @@ std::optional<NativeReason> TransferDispatcher::follow_plans(
   std::vector<std::uintptr_t> streams;
   for (const SplittableTransfer& transfer : group)
     streams.push_back(LoadMonitor::stream_key(transfer.transfer.stream, transfer.caller_gpu));
-  const Surroundings around = look_around(requests, streams);
+  const Surroundings around =
+      look_around(requests, streams, served != nullptr ? &served->plan : nullptr);
   auto tell_others = [&, is_told = false](double predicted_us) mutable {
     if (std::exchange(is_told, true)) return;
     for (const Request& request : requests) others_.started(request, predicted_us);
@@ -530,7 +533,7 @@ std::optional<NativeReason> TransferDispatcher::follow_plans(
     // The way back takes links as well, however it is planned.
     const bool is_loss = (!prepared.tuned && group.front().transfer.is_exchange &&
                           !pays_under_contention(prepared.plan)) ||
-                         (prepared_plan == nullptr && delays_others(prepared.plan, around));
+                         (prepared_plan == nullptr && gains_too_little(prepared.plan, around));
     if (prepared.plan.native() || is_loss) {
       if (prepared.provisional && without.reason == NativeReason::no_gain) {
         without.reason = NativeReason::not_ready;
@@ -538,6 +541,7 @@ std::optional<NativeReason> TransferDispatcher::follow_plans(
       }
       if (!around.concurrent.empty() && without.reason == NativeReason::no_gain)
         without.reason = NativeReason::links_in_use;
+      if (around.own) own_.set_native(*around.own, without.reason == NativeReason::links_in_use);
       tell_others(prepared.plan.native_us);
       count_load();
       return without.reason;
@@ -545,7 +549,7 @@ std::optional<NativeReason> TransferDispatcher::follow_plans(
     if (options_.prepare == PrepareMode::wait) prepare_now(prepared.plan, group);
     // Before it is issued, which takes long enough for another process to plan the way back.
     tell_others(prepared.plan.predicted_us);
-    note_planned(around, 0, prepared.plan);
+    note_plan(around, 0, prepared.plan);
     const bool follows_load = load_.is_on() && prepared_plan == nullptr;
     if (try_plan(prepared, group, around.look, follows_load, without, midway)) {
       count_load();

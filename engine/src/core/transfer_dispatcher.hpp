@@ -38,8 +38,7 @@ struct Surroundings {
   /// Pairs of memories that other processes, and other streams of this one, send between at the
   /// same time, with 0 bytes; without the transfers' own pairs.
   std::vector<Request> concurrent;
-  int own_pairs = 0;                       ///< those of this process alone
-  std::optional<OwnTransfers::Begun> own;  ///< the transfers themselves
+  std::optional<OwnTransfers::Start> own;  ///< the transfers themselves
 };
 
 /// Thread-safe. All functions throw the exceptions of base/error.hpp.
@@ -103,10 +102,11 @@ class TransferDispatcher {
 
   /// What is known now of the load of links, and of what is under way, for transfers that are
   /// planned together; `streams`: the key of each one's stream (LoadMonitor::stream_key()).
+  /// `alone`: their plan if nothing else ran; null: native copies.
   Surroundings look_around(std::span<const Request> requests,
-                           std::span<const std::uintptr_t> streams);
-  /// Those transfers, from number `first` on, are about to be issued as `plan` says.
-  void note_planned(const Surroundings& around, std::size_t first, const Plan& plan);
+                           std::span<const std::uintptr_t> streams, const Plan* alone = nullptr);
+  /// The transfers of look_around() from number `first` on are about to be issued as `plan` says.
+  void note_plan(const Surroundings& around, std::size_t first, const Plan& plan);
   /// A copy on another GPU's stream is slow to start unless that GPU's context is current, and the
   /// transfers of a group have streams of several.
   void native_copy_in_its_context(const Transfer& transfer, NativeReason reason);
@@ -233,9 +233,9 @@ class TransferDispatcher {
   /// `follows_load`: false where the plan was given, and is followed regardless of others.
   bool try_plan(const PreparedPlan& prepared, const std::vector<SplittableTransfer>& group,
                 const LoadLook& look, bool follows_load, Exclusions& without, bool& midway);
-  /// Whether the plan loses what it gains, because the calls for transfers at the same time wait for
-  /// the CPU to issue it.
-  [[nodiscard]] bool delays_others(const Plan& plan, const Surroundings& around) const;
+  /// Whether transfers of other streams run at the same time, and the plan gains less than they may
+  /// lose: their calls wait for the CPU to issue it.
+  [[nodiscard]] bool gains_too_little(const Plan& plan, const Surroundings& around) const;
   /// Leaves out routes with a link that others use; false where there is none.
   bool leave_out_loaded(const Plan& plan, const LoadLook& look, Exclusions& without);
 

@@ -286,7 +286,7 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(
   how.lacks_routes = without.is_preparing;
 
   others_.started(request, plan.plan.predicted_us);
-  note_planned(around, 0, plan.plan);
+  for (std::size_t i = 0; i < requests.size(); ++i) note_plan(around, i, plan.plan);
   LoadMonitor::OwnIssue issue(load_, plan.plan, look.streams.empty() ? 0 : look.streams.front());
   PageableTransfer what;
   what.device = is_to_gpu ? transfer.transfer.dst : transfer.transfer.src;

@@ -45,27 +45,33 @@ class ConcurrentTransfers : public SimulatedTest {
     for (int gpu = 0; gpu < gpus; ++gpu) pairs.emplace_back(kHost, MemoryId::gpu(gpu));
     open(pairs);
   }
-  /// `depth` transfers on each stream, one call each, in turns; returns how long all took.
+  /// In which order calls are issued: the first of each stream, and so on; or all of a stream first.
+  enum class Order : std::uint8_t { in_turns, by_stream };
+  /// `depth` transfers on each stream, one call each; returns how long all took.
   template <typename Issue>
-  double round(const Issue& issue, int depth = 1) {
+  double round(const Issue& issue, int depth, Order order) {
     for (Payload& payload : payloads_) payload.renew(random_());
     const double begin_us = now_us();
-    for (int i = 0; i < depth; ++i)
-      for (std::size_t p = 0; p < payloads_.size(); ++p)
-        issue(payloads_[p].transfer(streams_[p].get()));
+    const std::size_t pairs = payloads_.size();
+    const std::size_t calls = pairs * static_cast<std::size_t>(depth);
+    for (std::size_t i = 0; i < calls; ++i) {
+      const std::size_t p =
+          order == Order::in_turns ? i % pairs : i / static_cast<std::size_t>(depth);
+      issue(payloads_[p].transfer(streams_[p].get()));
+    }
     for (const Stream& stream : streams_) EXPECT_TRUE(completes(stream.get()));
     const double us = now_us() - begin_us;
     for (const Payload& payload : payloads_) EXPECT_TRUE(payload.arrived());
     return us;
   }
-  double transfers_us(int depth = 1) {
-    return round([&](const Transfer& transfer) { context_->copy_async(transfer); }, depth);
+  double transfers_us(int depth = 1, Order order = Order::in_turns) {
+    return round([&](const Transfer& transfer) { context_->copy_async(transfer); }, depth, order);
   }
-  double native_us(int depth = 1) {
+  double native_us(int depth = 1, Order order = Order::in_turns) {
     PreparedPlan native;
     native.plan.transfers.resize(1);
-    return round([&](const Transfer& transfer) { context_->follow({&transfer, 1}, native); },
-                 depth);
+    return round([&](const Transfer& transfer) { context_->follow({&transfer, 1}, native); }, depth,
+                 order);
   }
   std::vector<double> settled_us(int depth = 1) {
     transfers_us(depth);
@@ -99,7 +105,24 @@ TEST_F(ConcurrentTransfers, LoadsOfAllGpus_AreNative) {
   }
 }
 
-TEST_F(ConcurrentTransfers, LoadsOfSomeGpus_ShareLinksOfOthers) {
+TEST_F(ConcurrentTransfers, QueuedStreamByStream_AreNative) {
+  open_loads(4);
+  constexpr int kDepth = 24;
+  const double native = native_us(kDepth, Order::by_stream);
+  transfers_us(kDepth, Order::by_stream);
+  const Traffic traffic(*context_);
+  EXPECT_LE(transfers_us(kDepth, Order::by_stream), 1.001 * native);
+  EXPECT_EQ(traffic.split(), 0u);
+}
+
+class ConcurrentByExecutor : public ConcurrentTransfers,
+                             public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Executors, ConcurrentByExecutor, testing::Values("stream", "graph"),
+                         [](const auto& each) { return std::string(each.param); });
+
+TEST_P(ConcurrentByExecutor, LoadsOfSomeGpus_ShareLinksOfOthers) {
+  context_ = std::make_unique<Context>(
+      source(), OptionArguments{{"profile", "off"}, {"executor", GetParam()}});
   open_loads(2);
   const double native = native_us();
   transfers_us();
@@ -136,7 +159,7 @@ TEST_F(ConcurrentTransfers, NeverSlowerThanNativeCopies) {
 }
 
 /// The plan gains little, and the other way begins later by the time to issue it. Where both streams
-/// have work queued, nobody waits for the CPU.
+/// have work queued, no call waits for the CPU.
 TEST_F(ConcurrentTransfers, SmallGain_OnlyWhereWorkIsQueued) {
   open({{MemoryId::gpu(0), MemoryId::gpu(1)}, {MemoryId::gpu(1), MemoryId::gpu(0)}}, 256 * kMiB);
   settled_us();
@@ -150,7 +173,7 @@ TEST_F(ConcurrentTransfers, SmallGain_OnlyWhereWorkIsQueued) {
 }
 
 /// What ran together before does not hold back transfers that now follow each other.
-TEST_F(ConcurrentTransfers, OneAfterAnother_GoAsIfAlone) {
+TEST_F(ConcurrentTransfers, Successive_GoAsIfAlone) {
   open_loads(2);
   transfers_us();
   transfers_us();

@@ -29,10 +29,10 @@ class Planner {
   Planner(PlanInputs inputs, Later later);
 
   /// The plan for `requests` without the staging memories of `without`, a set of bits (bit()),
-  /// computed on the calling thread if it is not known. `concurrent`: transfers of other processes,
-  /// as large as the first request; they are planned together, so that the same transfers have the
-  /// same shares in each process, and then left out. Those that share no link and no port with a
-  /// request do not count.
+  /// computed on the calling thread if it is not known. `concurrent`: other transfers at the same
+  /// time, as large as the first request; they are planned together, so that the same transfers
+  /// have the same shares in each plan, and then left out. Those that share no link and no port
+  /// with a request do not count.
   std::shared_ptr<const PreparedPlan> plan(std::span<const Request> requests, std::uint64_t without,
                                            std::span<const Request> concurrent = {});
 

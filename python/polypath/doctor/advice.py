@@ -30,8 +30,10 @@ NATIVE = {
     "no gain": Advice(
         False, "nothing to do: the plan says so; `polypath plan` shows why for each route"
     ),
-    "links used by other processes": Advice(
-        False, "nothing to do: other processes of this user keep the other routes' links busy"
+    "links used by concurrent transfers": Advice(
+        False,
+        "nothing to do: transfers of other streams, or of other processes of this user, use the "
+        "other routes' links at the same time",
     ),
     "links loaded": Advice(
         False, "nothing to do: other copies occupy the other routes' links (`polypath topo --load`)"
