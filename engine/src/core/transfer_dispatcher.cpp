@@ -24,8 +24,8 @@ constexpr int kWideInSequence = 2;
 /// Plans that wait for being computed in the background.
 constexpr std::size_t kMaxPlansWaiting = 256;
 
-/// A part of the native copies' time. Two GPUs both ways by separate calls of 256 MiB took 1.27 times as
-/// long as native copies on 4 x H200, where the plan gained 8 %.
+/// A part of the native copies' time. Two GPUs both ways by separate calls of 256 MiB took 1.27
+/// times as long as native copies on 4 x H200, where the plan gained 8 %.
 constexpr double kUnsureGain = 0.1;
 
 /// Unless the setting names more: beyond them the links are full.
