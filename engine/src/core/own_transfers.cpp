@@ -1,6 +1,7 @@
 #include "core/own_transfers.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace polypath {
@@ -41,31 +42,36 @@ OwnTransfers::Row OwnTransfers::row_of(const Request& request, std::uintptr_t st
   return row;
 }
 
-void OwnTransfers::add_concurrent(const Row& row, std::uint64_t alone_ns, Start& start) const {
-  struct Sum {
-    Request pair;
-    std::uint64_t ns = 0;
-    bool is_by_thread = false;
-  };
-  std::vector<Sum> sums;
+void OwnTransfers::add_concurrent(const Row& row, std::uint64_t alone_ns,
+                                  std::vector<Concurrent>& found) const {
+  std::vector<Concurrent> sums;  // by stream and pair
   for (const Row& other : rows_) {
     if (other.stream == row.stream || row.has_pair_of(other.request)) continue;
     const std::uint64_t begin_ns = std::max(row.begin_ns, other.begin_ns);
     const std::uint64_t end_ns = std::min(row.end_ns, other.end_ns);
     if (begin_ns >= end_ns) continue;
-    auto sum =
-        std::ranges::find_if(sums, [&](const Sum& each) { return other.has_pair_of(each.pair); });
+    auto sum = std::ranges::find_if(sums, [&](const Concurrent& each) {
+      return each.stream == other.stream && other.has_pair_of(each.pair);
+    });
     if (sum == sums.end())
-      sum = sums.insert(sum, Sum{.pair = {other.request.src, other.request.dst}});
+      sum = sums.insert(sum,
+                        {.stream = other.stream, .pair = {other.request.src, other.request.dst}});
     sum->ns += end_ns - begin_ns;
     sum->is_by_thread = sum->is_by_thread || other.thread == std::this_thread::get_id();
   }
+  // A stream sends between one pair at a time: that which it sends for longest counts.
+  std::ranges::sort(sums, std::ranges::greater(), &Concurrent::ns);
+  std::vector<Concurrent> next_to;
+  for (const Concurrent& sum : sums)
+    if (std::ranges::find(next_to, sum.stream, &Concurrent::stream) == next_to.end() &&
+        std::ranges::find(found, sum.stream, &Concurrent::stream) == found.end())
+      next_to.push_back(sum);
   const double enough_ns =
       kMinOverlap * static_cast<double>(std::max(row.end_ns - row.begin_ns, alone_ns));
-  for (const Sum& sum : sums) {
-    if (static_cast<double>(sum.ns) < enough_ns) continue;
-    start.concurrent.push_back(sum.pair);
-    if (sum.is_by_thread) start.by_thread.push_back(sum.pair);
+  for (const Concurrent& each : next_to) {
+    std::uint64_t ns = 0;
+    for (const Concurrent& other : next_to) ns += other.pair == each.pair ? other.ns : 0;
+    if (static_cast<double>(ns) >= enough_ns) found.push_back(each);
   }
 }
 
@@ -99,14 +105,19 @@ OwnTransfers::Start OwnTransfers::begin(std::span<const Request> requests,
                                        : min_native_ns(requests[i]);
     const Row& row = rows.emplace_back(row_of(requests[i], streams[i], now_ns, alone_ns));
     start.lead_ns = std::min(start.lead_ns, row.begin_ns - now_ns);
-    add_concurrent(row, alone_ns, start);
+    std::vector<Concurrent> found;
+    add_concurrent(row, alone_ns, found);
     int earlier = 0;
     for (std::uint64_t n = begun_; n > 0 && is_kept(n - 1) && earlier < kMaxEarlier; --n) {
       const Row& last = at(n - 1);
       if (!last.has_pair_of(row.request)) continue;
       ++earlier;
       if (last.end_ns + kForgottenNs < now_ns || last.begin_ns > now_ns + kLongestQueueNs) continue;
-      add_concurrent(last, alone_ns, start);
+      add_concurrent(last, alone_ns, found);
+    }
+    for (const Concurrent& each : found) {
+      start.concurrent.push_back(each.pair);
+      if (each.is_by_thread) start.by_thread.push_back(each.pair);
     }
   }
   for (const Row& row : rows) start.rows.push_back(add(row));

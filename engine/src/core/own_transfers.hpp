@@ -85,9 +85,16 @@ class OwnTransfers {
   /// A row of one transfer, which is not among the others yet.
   [[nodiscard]] Row row_of(const Request& request, std::uintptr_t stream, std::uint64_t now_ns,
                            std::uint64_t alone_ns) const;
-  /// Adds the pairs that ran next to `row` for long enough, also for a transfer that takes
+  struct Concurrent {
+    std::uintptr_t stream = 0;
+    Request pair;
+    std::uint64_t ns = 0;  ///< for which both ran
+    bool is_by_thread = false;
+  };
+  /// Adds to `found`, for each stream that is not in it, the pair that it sent between next to
+  /// `row`, if all streams together did so for long enough, also for a transfer that takes
   /// `alone_ns`.
-  void add_concurrent(const Row& row, std::uint64_t alone_ns, Start& start) const;
+  void add_concurrent(const Row& row, std::uint64_t alone_ns, std::vector<Concurrent>& found) const;
   /// Returns the row's number.
   std::uint64_t add(const Row& row);
   Row& at(std::uint64_t number) noexcept { return rows_[number % kMaxRows]; }

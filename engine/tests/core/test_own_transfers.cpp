@@ -145,6 +145,18 @@ TEST_F(OwnTransfersTest, ManyShortTransfers_CountTogether) {
   EXPECT_THAT(begin(load(0), 1, kNow), ElementsAre(1));
 }
 
+TEST_F(OwnTransfersTest, ManyStreamsOfOnePair_CountTogether) {
+  for (std::uintptr_t stream = 2; stream < 10; ++stream) begin(load(1, kBytes / 16), stream, kNow);
+  EXPECT_THAT(begin(load(0), 1, kNow), ElementsAre(1));
+}
+
+/// Its two transfers come one after another, so the new one does not meet both.
+TEST_F(OwnTransfersTest, OneStreamOfTwoPairs_CountsOnce) {
+  begin(load(1, kBytes / 2), 2, kNow);
+  begin(load(2, kBytes), 2, kNow);
+  EXPECT_THAT(begin(load(0, 3 * kBytes / 2), 1, kNow), ElementsAre(2));
+}
+
 TEST_F(OwnTransfersTest, FewTransfersAlone_AndOthersAreForgotten) {
   begin(load(0), 1, kNow);
   begin(load(1), 2, kNow);
