@@ -43,7 +43,7 @@ OwnTransfers::Row OwnTransfers::row_of(const Request& request, std::uintptr_t st
 }
 
 void OwnTransfers::add_concurrent(const Row& row, std::uint64_t alone_ns,
-                                  std::vector<Concurrent>& found) const {
+                                  std::vector<Concurrent>& neighbours) const {
   std::vector<Concurrent> sums;  // by stream and pair
   for (const Row& other : rows_) {
     if (other.stream == row.stream || row.has_pair_of(other.request)) continue;
@@ -64,14 +64,14 @@ void OwnTransfers::add_concurrent(const Row& row, std::uint64_t alone_ns,
   std::vector<Concurrent> next_to;
   for (const Concurrent& sum : sums)
     if (std::ranges::find(next_to, sum.stream, &Concurrent::stream) == next_to.end() &&
-        std::ranges::find(found, sum.stream, &Concurrent::stream) == found.end())
+        std::ranges::find(neighbours, sum.stream, &Concurrent::stream) == neighbours.end())
       next_to.push_back(sum);
   const double enough_ns =
       kMinOverlap * static_cast<double>(std::max(row.end_ns - row.begin_ns, alone_ns));
   for (const Concurrent& each : next_to) {
     std::uint64_t ns = 0;
     for (const Concurrent& other : next_to) ns += other.pair == each.pair ? other.ns : 0;
-    if (static_cast<double>(ns) >= enough_ns) found.push_back(each);
+    if (static_cast<double>(ns) >= enough_ns) neighbours.push_back(each);
   }
 }
 
@@ -105,17 +105,17 @@ OwnTransfers::Start OwnTransfers::begin(std::span<const Request> requests,
                                        : min_native_ns(requests[i]);
     const Row& row = rows.emplace_back(row_of(requests[i], streams[i], now_ns, alone_ns));
     start.lead_ns = std::min(start.lead_ns, row.begin_ns - now_ns);
-    std::vector<Concurrent> found;
-    add_concurrent(row, alone_ns, found);
+    std::vector<Concurrent> neighbours;
+    add_concurrent(row, alone_ns, neighbours);
     int earlier = 0;
     for (std::uint64_t n = begun_; n > 0 && is_kept(n - 1) && earlier < kMaxEarlier; --n) {
       const Row& last = at(n - 1);
       if (!last.has_pair_of(row.request)) continue;
       ++earlier;
       if (last.end_ns + kForgottenNs < now_ns || last.begin_ns > now_ns + kLongestQueueNs) continue;
-      add_concurrent(last, alone_ns, found);
+      add_concurrent(last, alone_ns, neighbours);
     }
-    for (const Concurrent& each : found) {
+    for (const Concurrent& each : neighbours) {
       start.concurrent.push_back(each.pair);
       if (each.is_by_thread) start.by_thread.push_back(each.pair);
     }

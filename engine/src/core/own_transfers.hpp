@@ -4,7 +4,7 @@
 //
 // A transfer counts for as long as its links take at least, at the rates of their data sheets. If
 // it counted for longer, transfers that follow each other would seem concurrent, and lose what they
-// gain. Concurrent ones begin together, or overlap for most of their time: they are found
+// gain. Concurrent ones begin together, or overlap for most of their time: they are seen
 // all the same. A transfer that is native because of its neighbours counts as if alone where its
 // stream was idle for long before: else neighbours that need not meet would keep each other native.
 //
@@ -91,10 +91,11 @@ class OwnTransfers {
     std::uint64_t ns = 0;  ///< for which both ran
     bool is_by_thread = false;
   };
-  /// Adds to `found`, for each stream that is not in it, the pair that it sent between next to
+  /// Adds to `neighbours`, for each stream that is not in it, the pair that it sent between next to
   /// `row`, if all streams together did so for long enough, also for a transfer that takes
   /// `alone_ns`.
-  void add_concurrent(const Row& row, std::uint64_t alone_ns, std::vector<Concurrent>& found) const;
+  void add_concurrent(const Row& row, std::uint64_t alone_ns,
+                      std::vector<Concurrent>& neighbours) const;
   /// Returns the row's number.
   std::uint64_t add(const Row& row);
   Row& at(std::uint64_t number) noexcept { return rows_[number % kMaxRows]; }

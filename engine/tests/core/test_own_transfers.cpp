@@ -151,7 +151,7 @@ TEST_F(OwnTransfersTest, ManyStreamsOfOnePair_CountTogether) {
 }
 
 /// Its two transfers come one after another, so the new one does not meet both.
-TEST_F(OwnTransfersTest, OneStreamOfTwoPairs_CountsOnce) {
+TEST_F(OwnTransfersTest, StreamOfTwoPairs_CountsOnce) {
   begin(load(1, kBytes / 2), 2, kNow);
   begin(load(2, kBytes), 2, kNow);
   EXPECT_THAT(begin(load(0, 3 * kBytes / 2), 1, kNow), ElementsAre(2));
