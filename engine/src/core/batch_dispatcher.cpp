@@ -492,9 +492,7 @@ void BatchDispatcher::run_part(Call& call, int group, Decision decision, const C
 
   others_.started(plan.request, issued.predicted_us);
   transfers_.note_plan(call.around, static_cast<std::size_t>(group), issued);
-  LoadMonitor::OwnIssue own(
-      transfers_.load(), issued,
-      call.around.look.streams.empty() ? 0 : call.around.look.streams.front());
+  LoadMonitor::OwnIssue own(transfers_.load(), issued, call.around.look.first_stream());
   /// What has to be copied natively: a part of a slice.
   struct Failed {
     Copies slice;

@@ -34,6 +34,11 @@ struct LoadLook {
   std::uint64_t now_ns = 0;
   std::vector<std::uintptr_t> streams;  ///< stream_key() of the callers
   std::vector<ForeignLoad> others;
+
+  /// 0: there is none.
+  [[nodiscard]] std::uintptr_t first_stream() const {
+    return streams.empty() ? 0 : streams.front();
+  }
 };
 
 /// One line of `polypath topo --load`: a directed link, or all links of one direction between a GPU

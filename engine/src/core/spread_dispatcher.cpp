@@ -290,8 +290,7 @@ bool SpreadDispatcher::run(const Call& call, const SpreadTrees& trees, const Spr
   for (std::size_t i = 0; i < call.transfers.size(); ++i)
     transfers_.note_plan(call.around, i, load);
   LoadMonitor& monitor = transfers_.load();
-  LoadMonitor::OwnIssue own(
-      monitor, load, call.around.look.streams.empty() ? 0 : call.around.look.streams.front());
+  LoadMonitor::OwnIssue own(monitor, load, call.around.look.first_stream());
   if (monitor.is_due_for_sample(load.transfers.front(), 0, call.around.look.now_ns))
     bound.sample = monitor.sample(load.transfers.front(), bound.ends.front().caller_gpu,
                                   call.around.look.now_ns);
@@ -326,13 +325,7 @@ bool SpreadDispatcher::run(const Call& call, const SpreadTrees& trees, const Spr
 
 std::optional<NativeReason> SpreadDispatcher::spread_pinned(Call& call, bool& midway) {
   const RelaxedCapture relaxed(driver());
-  std::vector<Request> requests;
-  std::vector<std::uintptr_t> streams;
-  for (const SplittableTransfer& each : call.transfers) {
-    requests.push_back(each.request);
-    streams.push_back(LoadMonitor::stream_key(each.transfer.stream, each.caller_gpu));
-  }
-  call.around = transfers_.look_around(requests, streams);
+  call.around = transfers_.look_around(call.transfers);
   const MemoryId src = call.transfers.front().request.src;
   Exclusions without;
   // Each round leaves out at least one feeder more, until none is left.

@@ -338,6 +338,17 @@ bool TransferDispatcher::idle(CUstream stream) {
   return driver().stream_query(stream) == CUDA_SUCCESS;
 }
 
+Surroundings TransferDispatcher::look_around(std::span<const SplittableTransfer> transfers,
+                                             const Plan* alone) {
+  std::vector<Request> requests;
+  std::vector<std::uintptr_t> streams;
+  for (const SplittableTransfer& each : transfers) {
+    requests.push_back(each.request);
+    streams.push_back(LoadMonitor::stream_key(each.transfer.stream, each.caller_gpu));
+  }
+  return look_around(requests, streams, alone);
+}
+
 Surroundings TransferDispatcher::look_around(std::span<const Request> requests,
                                              std::span<const std::uintptr_t> streams,
                                              const Plan* alone) {
@@ -437,8 +448,7 @@ bool TransferDispatcher::try_plan(const PreparedPlan& prepared,
   } catch (const std::exception& error) {
     return give_up(error);
   }
-  LoadMonitor::OwnIssue issue(load_, prepared.plan,
-                              look.streams.empty() ? 0 : look.streams.front());
+  LoadMonitor::OwnIssue issue(load_, prepared.plan, look.first_stream());
   Executor& executor = prepared.executor == ExecutorKind::graph ? static_cast<Executor&>(graphs_)
                                                                 : static_cast<Executor&>(streams_);
   const RunResult result = executor.run(prepared.schedule, bound);
@@ -507,11 +517,7 @@ std::optional<NativeReason> TransferDispatcher::follow_plans(
   Exclusions without;
   std::vector<Request> requests;
   for (const SplittableTransfer& transfer : group) requests.push_back(transfer.request);
-  std::vector<std::uintptr_t> streams;
-  for (const SplittableTransfer& transfer : group)
-    streams.push_back(LoadMonitor::stream_key(transfer.transfer.stream, transfer.caller_gpu));
-  const Surroundings around =
-      look_around(requests, streams, served != nullptr ? &served->plan : nullptr);
+  const Surroundings around = look_around(group, served != nullptr ? &served->plan : nullptr);
   auto tell_others = [&, is_told = false](double predicted_us) mutable {
     if (std::exchange(is_told, true)) return;
     for (const Request& request : requests) others_.started(request, predicted_us);

@@ -105,6 +105,9 @@ class TransferDispatcher {
   /// `alone`: their plan if nothing else ran; null: native copies.
   Surroundings look_around(std::span<const Request> requests,
                            std::span<const std::uintptr_t> streams, const Plan* alone = nullptr);
+  /// The same for these, by the streams of their callers.
+  Surroundings look_around(std::span<const SplittableTransfer> transfers,
+                           const Plan* alone = nullptr);
   /// The transfers of look_around() from number `first` on are about to be issued as `plan` says.
   void note_plan(const Surroundings& around, std::size_t first, const Plan& plan);
   /// A copy on another GPU's stream is slow to start unless that GPU's context is current, and the

@@ -260,13 +260,7 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(
     find_pageable_limits();
     return NativeReason::no_gain;
   }
-  std::vector<Request> requests;
-  std::vector<std::uintptr_t> streams;
-  for (const SplittableTransfer& each : transfers) {
-    requests.push_back(each.request);
-    streams.push_back(LoadMonitor::stream_key(each.transfer.stream, each.caller_gpu));
-  }
-  const Surroundings around = look_around(requests, streams);
+  const Surroundings around = look_around(transfers);
   const LoadLook& look = around.look;
   Exclusions without;
   PageablePlan plan;
@@ -286,8 +280,8 @@ std::optional<NativeReason> TransferDispatcher::try_by_threads(
   how.lacks_routes = without.is_preparing;
 
   others_.started(request, plan.plan.predicted_us);
-  for (std::size_t i = 0; i < requests.size(); ++i) note_plan(around, i, plan.plan);
-  LoadMonitor::OwnIssue issue(load_, plan.plan, look.streams.empty() ? 0 : look.streams.front());
+  for (std::size_t i = 0; i < transfers.size(); ++i) note_plan(around, i, plan.plan);
+  LoadMonitor::OwnIssue issue(load_, plan.plan, look.first_stream());
   PageableTransfer what;
   what.device = is_to_gpu ? transfer.transfer.dst : transfer.transfer.src;
   what.host = host;
