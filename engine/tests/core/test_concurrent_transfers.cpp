@@ -79,6 +79,22 @@ class ConcurrentTransfers : public SimulatedTest {
     for (int i = 0; i < kRounds; ++i) us.push_back(transfers_us(depth));
     return us;
   }
+  /// Transfers that follow each other without a pause, after some that still know of what ran
+  /// together.
+  void expect_as_if_alone() {
+    for (int i = 0; i < 6; ++i) {
+      for (Payload& payload : payloads_) payload.renew(random_());
+      for (std::size_t p = 0; p < payloads_.size(); ++p) {
+        const Traffic traffic(*context_);
+        context_->copy_async(payloads_[p].transfer(streams_[p].get()));
+        EXPECT_TRUE(completes(streams_[p].get()));
+        if (i >= OwnTransfers::kMaxEarlier) {
+          EXPECT_TRUE(traffic.went_as(context_->plan({payloads_[p].request()})));
+        }
+      }
+      for (const Payload& payload : payloads_) EXPECT_TRUE(payload.arrived());
+    }
+  }
   [[nodiscard]] std::uint64_t bytes_via(const std::string& route) const {
     std::uint64_t bytes = 0;
     for (const auto& [key, count] : context_->counters().snapshot().routes)
@@ -177,18 +193,36 @@ TEST_F(ConcurrentTransfers, Successive_GoAsIfAlone) {
   open_loads(2);
   transfers_us();
   transfers_us();
-  for (int i = 0; i < 12; ++i) {
-    for (std::size_t p = 0; p < payloads_.size(); ++p) {
-      const Traffic traffic(*context_);
-      payloads_[p].renew(random_());
-      context_->copy_async(payloads_[p].transfer(streams_[p].get()));
-      EXPECT_TRUE(completes(streams_[p].get()));
-      EXPECT_TRUE(payloads_[p].arrived());
-      if (i >= OwnTransfers::kMaxEarlier) {
-        EXPECT_TRUE(traffic.went_as(context_->plan({payloads_[p].request()})));
-      }
-    }
+  expect_as_if_alone();
+}
+
+/// A node that was never measured: its plans predict other times than transfers take.
+class ConcurrentByWrongRates : public ConcurrentTransfers,
+                               public testing::WithParamInterface<double> {
+ protected:
+  void SetUp() override {
+    ConcurrentTransfers::SetUp();
+    if (IsSkipped()) return;
+    NodeSource wrong = source();
+    for (Link& link : wrong.node.links) link.gbps *= GetParam();
+    for (Port& port : wrong.node.ports) port.gbps *= GetParam();
+    context_ = std::make_unique<Context>(std::move(wrong), OptionArguments{{"profile", "off"}});
   }
+};
+INSTANTIATE_TEST_SUITE_P(Rates, ConcurrentByWrongRates, testing::Values(0.6, 1.6),
+                         [](const auto& each) { return each.param < 1 ? "low" : "high"; });
+
+TEST_P(ConcurrentByWrongRates, AtTheSameTime_AreNotSlower) {
+  open_loads(4);
+  for (const int depth : {1, 4}) {
+    const double native = native_us(depth);
+    EXPECT_THAT(settled_us(depth), Each(testing::Le(1.002 * native)));
+  }
+}
+
+TEST_P(ConcurrentByWrongRates, Successive_GoAsIfAlone) {
+  open_loads(2);
+  expect_as_if_alone();
 }
 
 TEST_F(ConcurrentTransfers, WithoutLoad_ArePlannedAlone) {
