@@ -120,7 +120,7 @@ RANK_PROGRAM(one_cannot_open) {
   for (int i = kFailing; i < 16; ++i) run_row(*comm, collectives, row, stream.get(), own);
   expect_change(*comm, collectives, row, stream.get(), own);
 }
-TEST(ScratchProcesses, MemoryCannotBeOpened_FirstScratchCarriesCalls) {
+TEST(ScratchProcesses, OpenFails_FirstScratchCarriesCalls) {
   NEEDS_GPUS(3);
   expect_all_well("one_cannot_open", 3);
 }
