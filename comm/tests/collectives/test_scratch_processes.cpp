@@ -92,14 +92,17 @@ TEST(ScratchProcesses, RandomRowsFromSkewedStarts) {
   expect_all_well("rows_while_scratch_is_taken", gpus_up_to(4));
 }
 
-/// Whether memory of other processes cannot be opened.
+/// Whether memory of every other process cannot be opened; how often it was tried, and was opened.
 std::atomic<bool> is_failing{false};
+std::atomic<int> tried{0};
+std::atomic<int> opened{0};
 
-/// Rank 1 cannot open what the others have taken, and then can.
+/// Rank 1 cannot open what rank 2 has taken, and then can.
 RANK_PROGRAM(one_cannot_open) {
   const auto failing = std::make_shared<CudaDriver>(*self.source().driver);
   failing->ipc_open_mem_handle = [](CUdeviceptr* address, CUipcMemHandle handle, unsigned flags) {
-    if (is_failing) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (is_failing && tried++ > 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    ++opened;
     return group_node().driver->ipc_open_mem_handle(address, handle, flags);
   };
   const auto comm = self.create(failing);
@@ -110,15 +113,18 @@ RANK_PROGRAM(one_cannot_open) {
   const std::vector<PlannedCall> row = row_of(comm->size(), {kLarge});
   constexpr int kFailing = 9;
   is_failing = self.rank() == 1;
+  opened = 0;
   for (int i = 0; i < kFailing; ++i) {
     run_row(*comm, collectives, row, stream.get(), own);
     collectives.wait_scratch();
   }
   EXPECT_EQ(collectives.counts().by_first_scratch, kFailing);
+  EXPECT_EQ(opened, self.rank() == 1 ? 1 : 2);
   is_failing = false;
   // It is tried again at the calls 2, 4, 8 and 16.
   for (int i = kFailing; i < 16; ++i) run_row(*comm, collectives, row, stream.get(), own);
   expect_change(*comm, collectives, row, stream.get(), own);
+  EXPECT_EQ(opened, 2);  // each once
 }
 TEST(ScratchProcesses, OpenFails_FirstScratchCarriesCalls) {
   NEEDS_GPUS(3);
