@@ -139,6 +139,63 @@ def test_threads(polypath_program):
     assert ran.stdout.endswith("done\n")
 
 
+# Rank 1 asks for all at creation, in the second communicator.
+_SCRATCH = (
+    _BEGIN
+    + """
+def two_ranks(settings):
+    contexts = [polypath.Context(node="narval", scratch=each) for each in settings]
+    store = {}
+    def exchange(rank):
+        def gather(mine):
+            store.setdefault(rank, []).append(mine)
+            turn = len(store[rank]) - 1
+            while len(store) < 2 or any(len(each) <= turn for each in store.values()):
+                time.sleep(0.001)
+            return [store[0][turn], store[1][turn]]
+        return gather
+    ranks = [None, None]
+    def create(rank):
+        ranks[rank] = Communicator(contexts[rank], rank, 2, rank, exchange(rank))
+    threads = [threading.Thread(target=create, args=[rank]) for rank in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    return ranks
+
+def taken(comm):
+    comm.prepare()
+    return comm.report()["scratch_bytes"]
+
+def large_calls(comm):
+    gpu = Gpu(comm.gpu())
+    memory, counts = comm.alloc("1M"), [-1, 0]
+    while counts[-1] > counts[-2]:  # the same on both ranks
+        comm.allreduce(memory, memory, "uint8", stream=gpu.stream)
+        gpu.synchronize()
+        comm.check()
+        counts.append(comm.report()["by_first_scratch"])
+        comm.exchange(b"")
+    return counts[-1], comm.report()["scratch_bytes"]
+
+first = on_all(two_ranks(["needed", "needed"]), lambda comm: (taken(comm), *large_calls(comm)))
+assert first[0] == first[1], first
+at_creation, by_first, later = first[0]
+assert at_creation < later and by_first > 0, first
+second = on_all(two_ranks(["needed", "creation"]), lambda comm: (taken(comm), *large_calls(comm)))
+assert second[0] == second[1] and second[0][0] == second[0][2] and second[0][1] == 0, second
+print("done")
+"""
+).replace("import random\n", "import random\nimport threading\nimport time\n")
+
+
+def test_scratch_when_needed(polypath_program):
+    ran = polypath_program(_SCRATCH)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.endswith("done\n")
+
+
 _EXCHANGES = (
     _BEGIN
     + """

@@ -542,7 +542,16 @@ def norms(on: Rank) -> None:
 
 def calls(on: Rank) -> int:
     carried = on.group.report()["polypath"] or {}
-    others = ("scratch_bytes", "puts", "spreads", "uneven", "direct", "sum_order", "norms")
+    others = (
+        "scratch_bytes",
+        "puts",
+        "spreads",
+        "uneven",
+        "direct",
+        "by_first_scratch",
+        "sum_order",
+        "norms",
+    )
     return sum(count for name, count in carried.items() if name not in others)
 
 

@@ -320,7 +320,8 @@ POLYPATH_API polypath_status polypath_comm_wait_context(polypath_comm* comm, voi
  * stay until the GPU's context goes. POLYPATH_NOT_SUPPORTED: there are none for this GPU. */
 POLYPATH_API polypath_status polypath_load_kernels(polypath_context* context, int gpu);
 
-/* Collective: loads the kernels, and takes scratch on each GPU. The first collective does it
+/* Collective: loads the kernels, and takes scratch on each GPU, or a little of it where the setting
+ * `scratch` of all ranks says so. The first collective does it
  * otherwise: it then waits on the host for all ranks, and for seconds until no stream of theirs
  * waits for a signal any more, since the driver may load kernels only then; in stream capture it is
  * refused. To be called before streams wait for what is signalled only after a collective.
@@ -433,6 +434,7 @@ POLYPATH_API polypath_status polypath_comm_spread(polypath_comm* comm, const voi
  * "lines", "channels", "copies", ...: calls, "uneven": how many of them had uneven parts,
  * "fewer_blocks": how many had fewer blocks than wanted, which other communicators had,
  * "direct": how many of "channels" or "mixed" had results that went straight into recv,
+ * "by_first_scratch": how many ran, slower, over what was taken first (the setting `scratch`),
  * "sum_order": "rank" or "tree", "scratch_bytes", "puts": {"kernel", "copies"}, "spreads":
  * {"calls", "native", "pieces"}}, whose pieces are collectives of their own, "norms": {"fused",
  * "apart"}}, of which those apart have an allreduce that counts as well; of several nodes also

@@ -20,6 +20,7 @@
 #include "collectives/plan/schedules.hpp"
 #include "collectives/plan/tuned_plan.hpp"
 #include "collectives/result_windows.hpp"
+#include "comm/deferred_memory.hpp"
 #include "comm/ll128_probe.hpp"
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
@@ -40,9 +41,11 @@ constexpr std::uint8_t kLag = 2;
 constexpr std::uint32_t kSlotBytes = 32 * kKiB;
 /// Limits the rings of a communicator that is not its GPU's first one, of up to four ranks and of
 /// more: programs have many. Tiles of 16 KiB are within 1 % of those of 32 KiB (4 x H200, 64 MiB,
-/// kernels_on_gpus).
+/// kernels_on_gpus). Where scratch is taken when it is needed, they limit all scratch of kernels
+/// but for lines, of each communicator.
 constexpr std::uint64_t kRingBytes = 64 * kMiB;
 constexpr std::uint64_t kRingBytesOfMany = 128 * kMiB;
+/// Where all scratch is limited, rings of smaller slots have fewer slots instead.
 constexpr std::uint32_t kMinSlotBytes = 8 * kKiB;
 /// One sender's region of cells. Two ranks send each other a whole message at once: 4 MiB.
 constexpr std::uint32_t kCellBytes = 3 * kMiB / 2;
@@ -55,6 +58,11 @@ static_assert(kCellBytesOfTwo <= kMaxCellRegion && kCellBytes <= kMaxCellRegion)
 constexpr std::uint64_t kHostRingBytes = 24 * kMiB;
 constexpr std::uint32_t kMinHostSlotBytes = 4 * kKiB;
 constexpr std::uint32_t kMinSlots = 4;
+/// Scratch that is taken at the beginning, where the rest is taken later: for small calls, and for
+/// the first large ones.
+constexpr std::uint32_t kFirstChannels = 8;
+constexpr std::uint32_t kFirstSlotBytes = 8 * kKiB;
+constexpr std::uint32_t kFirstCellBytes = 128 * kKiB;
 /// There larger messages than cells hold go by channels soon: bytes cost more than flags.
 constexpr std::uint32_t kCellBytesOnHost = kMiB / 2;
 
@@ -71,14 +79,43 @@ constexpr std::uint64_t kMaxPublishedChunk = 8 * kMiB;
 /// Messages that plans are asked about, to see whether any goes by lines; bytes.
 constexpr std::uint64_t kLineSizes[] = {256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB};
 
-/// The largest that the rings of a later communicator have room for.
-std::uint32_t slot_bytes_for(int ranks, int channels) {
-  const std::uint64_t most = ranks <= 4 ? kRingBytes : kRingBytesOfMany;
-  const std::uint64_t slots = std::uint64_t{2} * static_cast<unsigned>(ranks - 1) *
-                              static_cast<unsigned>(channels) * kSlots;
-  std::uint32_t bytes = kSlotBytes;
-  while (bytes > kMinSlotBytes && slots * bytes > most) bytes /= 2;
-  return bytes;
+std::uint64_t max_ring_bytes(std::uint32_t ranks) {
+  return ranks <= 4 ? kRingBytes : kRingBytesOfMany;
+}
+
+std::uint64_t ring_bytes(const ScratchShape& shape) {
+  const ScratchLayout layout{shape};
+  return layout.bytes() - layout.cells(2, 0, 0);
+}
+
+/// Lets the rings of a later communicator have slots as large as there is room for.
+void limit_rings(ScratchShape& shape) {
+  while (shape.slot_bytes > kMinSlotBytes && ring_bytes(shape) > max_ring_bytes(shape.ranks))
+    shape.slot_bytes /= 2;
+}
+
+/// Lets a scratch have at most `max_bytes`, unless cells alone take more: slots as large as fit,
+/// and half as many of them where they would be small.
+void limit_scratch(ScratchShape& shape, std::uint64_t max_bytes) {
+  const std::uint64_t others = polypath::scratch_bytes(shape) - ring_bytes(shape);
+  const std::uint64_t left = max_bytes - std::min(max_bytes, others);
+  const auto slot_bytes = [&] {
+    const std::uint64_t slots = std::max<std::uint64_t>(ring_bytes(shape) / kSlotBytes, 1);
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+        left / slots / kScratchGranule * kScratchGranule, kScratchGranule, kSlotBytes));
+  };
+  if (slot_bytes() < kMinSlotBytes) shape.slots = kMinSlots;
+  shape.slot_bytes = slot_bytes();
+}
+
+ScratchShape first_shape_of(const ScratchShape& all) {
+  ScratchShape first = all;
+  first.channels = std::min(all.channels, kFirstChannels);
+  first.slots = kMinSlots;
+  first.slot_bytes = std::min(all.slot_bytes, kFirstSlotBytes);
+  first.cell_bytes = std::min(all.cell_bytes, kFirstCellBytes);
+  first.line_bytes = 0;
+  return first;
 }
 
 KernelFamily family_of(Algorithm algorithm) {
@@ -89,10 +126,7 @@ KernelFamily family_of(Algorithm algorithm) {
 
 void fit_host_memory(ScratchShape& shape) {
   shape.cell_bytes = kCellBytesOnHost;
-  const auto is_too_large = [&] {
-    const ScratchLayout layout{shape};
-    return (layout.bytes() - layout.cells(2, 0, 0)) * shape.ranks > kHostRingBytes;
-  };
+  const auto is_too_large = [&] { return ring_bytes(shape) * shape.ranks > kHostRingBytes; };
   while (is_too_large() && shape.slot_bytes > kMinHostSlotBytes) shape.slot_bytes /= 2;
   while (is_too_large() && shape.slots > kMinSlots) shape.slots /= 2;
 }
@@ -110,9 +144,9 @@ std::size_t Collectives::ShapeHash::operator()(const Shape& shape) const noexcep
                      static_cast<std::uint64_t>(shape.type);
   const auto choice = static_cast<std::uint64_t>(shape.choice);
   const auto limit = static_cast<std::uint64_t>(shape.block_limit);
-  const auto paths =
-      static_cast<std::uint64_t>((shape.has_host ? 1 : 0) + (shape.has_relays ? 2 : 0));
-  return (shape.count ^ small << 40 ^ choice << 36 ^ paths << 34 ^ limit << 24) *
+  const auto paths = static_cast<std::uint64_t>(
+      (shape.has_host ? 1 : 0) + (shape.has_relays ? 2 : 0) + (shape.has_scratch ? 4 : 0));
+  return (shape.count ^ small << 40 ^ choice << 36 ^ paths << 33 ^ limit << 24) *
          0x9e3779b97f4a7c15;
 }
 
@@ -130,10 +164,12 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
     std::int32_t is_first = 0;
     std::int32_t follows_load = 0;
     std::int32_t direct_results = 0;
-    std::array<char, 244> why{};
+    std::int32_t defers_scratch = 0;
+    std::array<char, 240> why{};
   };
   Able local{.follows_load = options_.host_links != nullptr ? 1 : 0,
-             .direct_results = options_.direct_results ? 1 : 0};
+             .direct_results = options_.direct_results ? 1 : 0,
+             .defers_scratch = options_.defers_scratch ? 1 : 0};
   ContextGuard guard(comm_.driver());
   guard.use(comm_.context());
   comm_.barrier_when_idle();  // loading kernels waits for those that run (docs/cuda-notes.md)
@@ -158,37 +194,36 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   comm_.exchange(std::as_bytes(std::span(&local, 1)), std::as_writable_bytes(std::span(all)));
   int blocks = options_.max_blocks;
   bool is_first = true;
+  bool defers = comm_.has_peer_access();
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].blocks < 1)
       throw NotSupported(fmt::format("rank {}: {}", rank, all[rank].why.data()));
     blocks = std::min(blocks, all[rank].blocks);
     is_first = is_first && all[rank].is_first != 0;
     has_windows_ = has_windows_ || all[rank].direct_results != 0;
+    defers = defers && all[rank].defers_scratch != 0;
   }
   if (!comm_.has_peer_access()) blocks = std::min(blocks, kMaxHostBlocks);
   blocks_->keep(blocks);
   shape_ = {static_cast<std::uint32_t>(comm_.size()), static_cast<std::uint32_t>(blocks), kSlots,
-            is_first ? kSlotBytes : slot_bytes_for(comm_.size(), blocks),
-            comm_.size() == 2 ? kCellBytesOfTwo : kCellBytes};
-  if (!comm_.has_peer_access()) fit_host_memory(shape_);
+            kSlotBytes, comm_.size() == 2 ? kCellBytesOfTwo : kCellBytes};
   basis_ = share_plan_inputs(comm_, options_.tuned);
   options_.tuned = {};
   if (comm_.size() == 1) return;
   agree_on_relays();
-  scratch_ = comm_.alloc(polypath::scratch_bytes(shape_), SymmetricUse::direct);
-  if (!comm_.has_peer_access())
-    counts_memory_ = comm_.alloc(ScratchLayout{shape_}.counts_bytes(), SymmetricUse::local);
+  prepare_scratch(is_first, defers);
   waits_ = comm_.register_waits(
       1, [](const wait_error& status, std::uint32_t) { return mismatch_text(status); });
-  if (is_first || options_.reserved_sms == 0) prepare_lines();
+  if (is_first || options_.reserved_sms == 0) prepare_lines(defers);
+  if (defers) rest_ = &comm_.defer(polypath::scratch_bytes(shape_) + line_memory_bytes(shape_));
   // Where communicators share a GPU, those after the first have few blocks, and are many: pinned
   // memory and scratch next to the kernels are the first one's.
   if (is_first || options_.reserved_sms == 0 || options_.copies) prepare_copies();
   const bool follows_host = host_bytes() > 0 && all.front().follows_load != 0;
   Relays* const relays = runner_ ? runner_->relays() : nullptr;
-  if (follows_host || relays != nullptr)
+  if (follows_host || relays != nullptr || rest_ != nullptr)
     levels_.emplace(comm_.levels(), follows_host, follows_host ? options_.host_links : nullptr,
-                    relays);
+                    relays, rest_);
   comm_.set_calls_in_flight([this] { return in_flight(); });
 }
 
@@ -201,7 +236,33 @@ Collectives::~Collectives() {  // the communicator frees the scratch
     while (in_flight() && std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(kPause);
   }
+  // Its thread may fill memory after kernels that have just been ended.
+  if (rest_ != nullptr) rest_->stop();
   if (waits_ != 0) comm_.unregister_waits(waits_);
+}
+
+void Collectives::prepare_scratch(bool is_first, bool defers) {
+  if (!comm_.has_peer_access())
+    fit_host_memory(shape_);
+  else if (!defers && !is_first)
+    limit_rings(shape_);
+  first_shape_ = shape_;
+  if (defers) {
+    first_shape_ = first_shape_of(shape_);
+    limit_scratch(shape_, max_ring_bytes(shape_.ranks) - polypath::scratch_bytes(first_shape_));
+  }
+  scratch_ = comm_.alloc(polypath::scratch_bytes(first_shape_), SymmetricUse::direct);
+  if (!comm_.has_peer_access())
+    counts_memory_ = comm_.alloc(ScratchLayout{shape_}.counts_bytes(), SymmetricUse::local);
+}
+
+std::uint64_t Collectives::scratch_bytes() const noexcept {
+  return scratch_.bytes() + lines_.bytes() + (rest_ != nullptr ? rest_->bytes_taken() : 0) +
+         (runner_ ? runner_->scratch_bytes() : 0);
+}
+
+std::uint64_t Collectives::max_kernel_scratch_bytes() const noexcept {
+  return scratch_.bytes() + (rest_ != nullptr ? polypath::scratch_bytes(shape_) : 0);
 }
 
 bool Collectives::in_flight() const { return order_ != nullptr && order_->in_flight(); }
@@ -213,8 +274,9 @@ CollectivePlan Collectives::plan(const CollectiveCall& call, AlgorithmOverride c
 
 const Collectives::Launch& Collectives::launch_of(const CollectiveCall& call,
                                                   AlgorithmOverride choice, const OpenPaths& open) {
-  const Shape shape{call.count, call.op,      call.type,       has_root(call.op) ? call.root : 0,
-                    choice,     block_limit_, open.host_links, open.relays};
+  const Shape shape{call.count,  call.op,      call.type,       has_root(call.op) ? call.root : 0,
+                    choice,      block_limit_, open.host_links, open.relays,
+                    open.scratch};
   if (const auto* const known = launches_.find(shape)) return *known;
   Launch launch = make_launch(call, choice, /*explain=*/false, open);
   if (launch.plan.algorithm == Algorithm::relayed) prepare_relays(choice);
@@ -263,7 +325,7 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
   options.scratch_bytes =
       runner_ ? std::min(kCopyScratch, runner_->scratch_bytes()) : kMixedScratch;
   options.host_bytes = runner_ ? runner_->host_bytes() : kMixedHost;
-  options.lines = static_cast<bool>(lines_);
+  options.lines = shape_.line_bytes != 0;
   options.table = copy_costs_.get();
   switch (choice) {
     case AlgorithmOverride::planned:
@@ -288,7 +350,7 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
   return options;
 }
 
-void Collectives::prepare_lines() {
+void Collectives::prepare_lines(bool defers) {
   if (!may_have_whole_lines(comm_.driver())) return;
   const auto goes_by_lines = [&](std::uint64_t bytes) {
     const CollectiveRequest request = request_of({.count = bytes / size_of(DataType::float32)});
@@ -307,8 +369,9 @@ void Collectives::prepare_lines() {
   shape.line_bytes = static_cast<std::uint32_t>(rows * kLineRowBytes);
   try {  // what one rank cannot, none does
     probe_ll128(comm_, paths, ProbeCall::beside_others);
-    lines_ = comm_.alloc(line_memory_bytes(shape), SymmetricUse::direct);
+    if (!defers) lines_ = comm_.alloc(line_memory_bytes(shape), SymmetricUse::direct);
     shape_ = shape;
+    if (!defers) first_shape_ = shape;
   } catch (const Error& error) {
     comm_.check();
     log_info("collectives go without lines: {}", error.what());
@@ -397,6 +460,7 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
   const bool needs_copies = !is_free && choice != AlgorithmOverride::lines;
   CollectiveOptions options = options_of(request, choice);
   options.explain = explain;
+  if (!open.scratch) leave_out_rest(request, choice, options);
   if (runner_ == nullptr) {
     if (needs_copies)
       throw InvalidArgument(
@@ -405,6 +469,8 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
     options.copies = false;
   }
   Launch launch;
+  launch.choice = choice;
+  launch.open = open;
   launch.plan = open.host_links ? make_plan(request, options, choice)
                                 : plan_without_host(basis_.node, request, options, basis_.tuned);
   if (launch.plan.algorithm != Algorithm::none && !runs_by_kernels(launch.plan.algorithm)) {
@@ -445,18 +511,40 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
   return launch;
 }
 
-bool Collectives::has_room(Algorithm algorithm, const CollectiveRequest& request,
-                           int stages) const {
+void Collectives::leave_out_rest(const CollectiveRequest& request, AlgorithmOverride choice,
+                                 CollectiveOptions& options) const {
+  // Copies sum in another order, maybe: the bits are those of the call with all scratch.
+  if (runner_ != nullptr && options.algorithm == std::nullopt && options.copies) {
+    CollectiveOptions quick = options;
+    quick.explain = false;
+    options.copies = !runs_by_kernels(make_plan(request, quick, choice).algorithm);
+  }
+  options.lines = false;
+  if (options.algorithm != Algorithm::lines) return;
+  options.algorithm.reset();
+  options.copies = false;
+}
+
+bool Collectives::has_room(Algorithm algorithm, const CollectiveRequest& request, int stages,
+                           const ScratchShape& shape) const {
   if (algorithm == Algorithm::cells)
-    return request.count <= max_by_cells(shape_, request.op, request.type, stages);
+    return request.count <= max_by_cells(shape, request.op, request.type, stages);
   if (algorithm == Algorithm::lines)
-    return request.count <= max_by_lines(shape_, request.op, request.type, stages);
+    return request.count <= max_by_lines(shape, request.op, request.type, stages);
   return true;
+}
+
+bool Collectives::needs_rest(const Launch& launch, const CollectiveRequest& request,
+                             int stages) const {
+  if (rest_ == nullptr || !launch.open.scratch) return false;
+  // Small calls stay in what was taken first, where no change of scratch concerns them.
+  return launch.family != KernelFamily::cells ||
+         !has_room(launch.plan.algorithm, request, stages, first_shape_);
 }
 
 void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request, bool explain) const {
   KernelPlan kernel = launch.plan.kernel.value_or(KernelPlan{1, kSlotBytes, 1});
-  if (!has_room(launch.plan.algorithm, request, kernel.stages)) {
+  if (!has_room(launch.plan.algorithm, request, kernel.stages, shape_of(launch.open))) {
     CollectiveOptions options = options_of(request, AlgorithmOverride::kernels);
     options.algorithm = Algorithm::flat;  // more than the scratch holds
     options.explain = explain;
@@ -466,6 +554,11 @@ void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request, b
   launch.family = family_of(launch.plan.algorithm);
   launch.blocks = static_cast<unsigned>(std::clamp(kernel.blocks, 1, blocks_->blocks()));
 
+  launch.uses_rest = needs_rest(launch, request, kernel.stages);
+  const ScratchShape& shape = launch.uses_rest ? shape_ : first_shape_;
+  if (launch.family == KernelFamily::channels)
+    launch.blocks = std::min(launch.blocks, shape.channels);
+
   CollectiveArgs& args = launch.args = first_args();
   args.op = request.op;
   args.type = request.type;
@@ -473,18 +566,19 @@ void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request, b
   args.stages = static_cast<std::uint8_t>(kernel.stages);
   args.lag = kLag;
   args.tile_bytes = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(kernel.slot_bytes, kScratchGranule, shape_.slot_bytes));
+      std::clamp<std::uint64_t>(kernel.slot_bytes, kScratchGranule, shape.slot_bytes));
   args.channels = launch.blocks;
   args.count = request.count;
   const auto family = static_cast<std::uint64_t>(launch.family);
-  launch.how = hash_with(hash_with(launch.how, family << 32 | launch.blocks),
+  const std::uint64_t rest = launch.uses_rest ? std::uint64_t{1} << 40 : 0;
+  launch.how = hash_with(hash_with(launch.how, rest | family << 32 | launch.blocks),
                          std::uint64_t{args.tile_bytes} << 32 | args.stages);
 }
 
 CollectiveArgs Collectives::first_args() const {
   CollectiveArgs args{};
   args.rank = static_cast<std::uint8_t>(comm_.rank());
-  args.shape = shape_;
+  args.shape = first_shape_;
   args.calls = waits_;
   for (int rank = 0; rank < comm_.size() && scratch_; ++rank)
     args.scratch[rank] = std::bit_cast<unsigned char*>(scratch_.address(rank));
@@ -494,6 +588,17 @@ CollectiveArgs Collectives::first_args() const {
   for (int rank = 0; rank < comm_.size() && lines_; ++rank)
     args.lines[rank] = std::bit_cast<unsigned char*>(lines_.address(rank));
   return args;
+}
+
+void Collectives::use_rest(CollectiveArgs& args) const {
+  const SymmetricMemory& memory = rest_->memory();
+  args.shape = shape_;
+  for (int rank = 0; rank < comm_.size(); ++rank) {
+    args.scratch[rank] = std::bit_cast<unsigned char*>(memory.address(rank));
+    if (shape_.line_bytes != 0)
+      args.lines[rank] = args.scratch[rank] + polypath::scratch_bytes(shape_);
+  }
+  args.counts = std::bit_cast<unsigned char*>(memory.local());
 }
 
 void Collectives::require_stream(CUstream stream) {
@@ -520,6 +625,7 @@ void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call
     for (std::size_t rank = 0; rank < args.shape.ranks; ++rank)
       args.begins[rank + 1] = args.begins[rank] + (*call.parts)[rank] * size_of(call.type);
   args.reduction = call.operation;
+  if (launch.uses_rest) use_rest(args);
   args.in = std::bit_cast<const void*>(call.send);
   args.out = std::bit_cast<void*>(call.recv);
   if (launch.family == KernelFamily::channels) {
@@ -587,7 +693,7 @@ const Collectives::Launch& Collectives::launch_to_run(const CollectiveCall& call
   // A graph keeps its plan: that of the level before.
   if (launch->plan.algorithm == Algorithm::relayed && choice == AlgorithmOverride::planned &&
       !levels_->now().relays)
-    launch = &launch_of(call, choice, {.host_links = true, .relays = false});
+    launch = &launch_of(call, choice, {.relays = false});
   // In a graph copies have more to wait for, so that nothing is gained next to a kernel.
   if (launch->plan.algorithm != Algorithm::mixed) return *launch;
   return launch_of(call, AlgorithmOverride::kernels);
@@ -596,7 +702,7 @@ const Collectives::Launch& Collectives::launch_to_run(const CollectiveCall& call
 const Collectives::Launch& Collectives::launch_by_level(const Launch& planned,
                                                         const CollectiveCall& call,
                                                         CUstream stream) {
-  constexpr OpenPaths kWithoutRelays{.host_links = true, .relays = false};
+  constexpr OpenPaths kWithoutRelays{.relays = false};
   const bool is_relayed = planned.plan.algorithm == Algorithm::relayed;
   PathTraffic traffic;
   if (is_relayed) {
@@ -617,7 +723,25 @@ const Collectives::Launch& Collectives::launch_by_level(const Launch& planned,
   }
   if (launch->plan.algorithm != Algorithm::mixed || open.host_links) return *launch;
   ++counts_.changed_by_load;
-  return launch_of(call, AlgorithmOverride::planned, open);
+  return launch_of(call, AlgorithmOverride::planned, {open.host_links, open.relays});
+}
+
+bool Collectives::may_use_rest(bool is_counted, bool is_captured) {
+  if (levels_->now().scratch) return true;
+  rest_->want();
+  // A graph keeps the scratch that it was captured with.
+  const bool may_use = !is_counted && !is_captured && levels_->begin_call().scratch;
+  counts_.by_first_scratch += may_use ? 0 : 1;
+  return may_use;
+}
+
+const Collectives::Launch& Collectives::launch_by_scratch(const Launch& launch,
+                                                          const CollectiveCall& call,
+                                                          bool is_counted, bool is_captured) {
+  if (!launch.uses_rest || may_use_rest(is_counted, is_captured)) return launch;
+  OpenPaths open = launch.open;
+  open.scratch = false;
+  return launch_of(call, launch.choice, open);
 }
 
 void Collectives::run(const CollectiveCall& call, CUstream stream, AlgorithmOverride choice) {
@@ -690,7 +814,9 @@ void Collectives::run_alone(const CollectiveCall& call, CUstream stream, Algorit
   const bool has_levels = levels_ && choice == AlgorithmOverride::planned && capture == 0 &&
                           (algorithm == Algorithm::relayed ||
                            (algorithm == Algorithm::mixed && levels_->follows_host()));
-  const Launch& launch = has_levels ? launch_by_level(*planned, call, stream) : *planned;
+  const Launch& launch =
+      launch_by_scratch(has_levels ? launch_by_level(*planned, call, stream) : *planned, call,
+                        has_levels, capture != 0);
   issue(launch, call, stream, capture);
   count(launch);
   if (call.parts) ++counts_.uneven;

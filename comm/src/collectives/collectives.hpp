@@ -28,6 +28,7 @@
 #include "collectives/schedule/schedule_runner.hpp"
 #include "comm/call_order.hpp"
 #include "comm/communicator.hpp"
+#include "comm/deferred_memory.hpp"
 #include "plan/lru_map.hpp"
 
 namespace polypath {
@@ -107,6 +108,9 @@ struct CollectivesOptions {
   /// A call whose buffers are refused is made again with others, before any other call: it aborts
   /// nothing.
   bool retries_buffers = false;
+  /// Takes scratch of kernels when a call needs it first, and little of it at the beginning. Of all
+  /// ranks: one that takes all at the beginning lets all do so. Without peer access all is taken.
+  bool defers_scratch = false;
   /// Takes scratch and host memory for schedules of copies even where no plan chooses one.
   bool copies = false;
   /// Plans by kernels that are kept, the most recently used; of those by copies fewer.
@@ -135,14 +139,15 @@ struct CollectiveCounts {
   std::uint64_t hierarchical = 0;
   std::uint64_t ring = 0;
   std::uint64_t host_trees = 0;
-  std::uint64_t mixed = 0;            ///< next to a kernel
-  std::uint64_t changed_by_load = 0;  ///< that would be mixed on an idle node
-  std::uint64_t without_relays = 0;   ///< that would be relayed, were relays ready on all ranks
-  std::uint64_t norms_fused = 0;      ///< of rows, by one kernel
-  std::uint64_t norms_apart = 0;      ///< ... after an allreduce, which counts as well
-  std::uint64_t plans = 0;            ///< made for calls of a new shape
-  std::uint64_t uneven = 0;           ///< of cells and channels: those of uneven parts
-  std::uint64_t fewer_blocks = 0;     ///< by kernels, while others had the blocks that it wanted
+  std::uint64_t mixed = 0;             ///< next to a kernel
+  std::uint64_t changed_by_load = 0;   ///< that would be mixed on an idle node
+  std::uint64_t without_relays = 0;    ///< that would be relayed, were relays ready on all ranks
+  std::uint64_t by_first_scratch = 0;  ///< that would use the scratch that ranks take later
+  std::uint64_t norms_fused = 0;       ///< of rows, by one kernel
+  std::uint64_t norms_apart = 0;       ///< ... after an allreduce, which counts as well
+  std::uint64_t plans = 0;             ///< made for calls of a new shape
+  std::uint64_t uneven = 0;            ///< of cells and channels: those of uneven parts
+  std::uint64_t fewer_blocks = 0;      ///< by kernels, while others had the blocks that it wanted
   std::uint64_t direct = 0;  ///< by channels, whose results other ranks store straight into recv
 };
 
@@ -205,6 +210,11 @@ class Collectives {
   [[nodiscard]] const std::vector<int>& relays() const noexcept { return relays_; }
   /// Waits until relays that a call has asked for are ready, or cannot be had.
   void wait_relays();
+  /// Waits until scratch that a call has asked for is there, or cannot be had: all ranks have made
+  /// such a call.
+  void wait_scratch() {
+    if (rest_ != nullptr) rest_->wait();
+  }
   /// Copies of this rank that went over a relay.
   [[nodiscard]] std::uint64_t relayed_copies() const noexcept {
     return runner_ ? runner_->relayed_copies() : 0;
@@ -220,10 +230,13 @@ class Collectives {
   [[nodiscard]] std::uint64_t host_bytes() const noexcept {
     return runner_ ? runner_->host_bytes() : 0;
   }
-  /// Bytes of each rank's GPU that are taken for as long as this exists.
-  [[nodiscard]] std::uint64_t scratch_bytes() const noexcept {
-    return scratch_.bytes() + lines_.bytes() + (runner_ ? runner_->scratch_bytes() : 0);
-  }
+  /// Bytes of this rank's GPU that are taken for as long as this exists: with `defers_scratch` more
+  /// once a call has needed more.
+  [[nodiscard]] std::uint64_t scratch_bytes() const noexcept;
+  /// Bytes of that for kernels, once all is taken, but for lines; at the beginning; and of lines.
+  [[nodiscard]] std::uint64_t max_kernel_scratch_bytes() const noexcept;
+  [[nodiscard]] std::uint64_t first_scratch_bytes() const noexcept { return scratch_.bytes(); }
+  [[nodiscard]] std::uint64_t line_bytes() const noexcept { return line_memory_bytes(shape_); }
 
  private:
   struct Shape {
@@ -235,6 +248,7 @@ class Collectives {
     int block_limit;
     bool has_host;
     bool has_relays;
+    bool has_scratch;
     friend bool operator==(const Shape&, const Shape&) = default;
   };
   struct ShapeHash {
@@ -254,9 +268,12 @@ class Collectives {
   /// What a plan comes to on these ranks.
   struct Launch {
     CollectivePlan plan;
+    AlgorithmOverride choice = AlgorithmOverride::planned;
+    OpenPaths open;
+    bool uses_rest = false;  ///< the kernel runs over the scratch that ranks take later
     KernelFamily family = KernelFamily::channels;
     unsigned blocks = 0;    ///< at most; of channels, how many there are
-    CollectiveArgs args{};  ///< but for buffers, operator and mark
+    CollectiveArgs args{};  ///< but for buffers, operator, mark, and scratch that is taken later
     std::uint32_t how = 0;  ///< a hash of all this, the same on all ranks
     /// For what runs by copies; for mixed next to the kernel, after its elements.
     std::optional<CollectiveSchedule> schedule;
@@ -278,9 +295,17 @@ class Collectives {
   [[nodiscard]] CollectivePlan make_plan(const CollectiveRequest& request,
                                          const CollectiveOptions& options,
                                          AlgorithmOverride choice) const;
-  /// Tries the paths for lines, and takes memory for them, where a plan would use them. What fails
-  /// leaves lines out, on all ranks.
-  void prepare_lines();
+  /// `launch`, or the same call over the scratch that is there: lets ranks take the rest, and
+  /// counts the call, unless it `is_counted` already, or captured.
+  const Launch& launch_by_scratch(const Launch& launch, const CollectiveCall& call, bool is_counted,
+                                  bool is_captured);
+  /// Whether a call that needs the rest of scratch may use it; else asks for it. As above.
+  bool may_use_rest(bool is_counted, bool is_captured);
+  /// Takes scratch, and asks for the rest.
+  void prepare_scratch(bool is_first, bool defers);
+  /// Tries the paths for lines, where a plan would use them, and takes memory for them, or has it
+  /// taken later. What fails leaves lines out, on all ranks.
+  void prepare_lines(bool defers);
   /// Has relays made ready, the first time; waits for them where they were asked for.
   void prepare_relays(AlgorithmOverride choice);
   /// Finds the idle GPUs that all ranks may use.
@@ -292,24 +317,38 @@ class Collectives {
   /// With up to `blocks`, which this rank has for it.
   void launch_kernel(const Launch& launch, const CollectiveCall& call, unsigned blocks,
                      CUstream stream, bool is_captured);
-  [[nodiscard]] bool has_room(Algorithm algorithm, const CollectiveRequest& request,
-                              int stages) const;
+  /// Changes what a plan may use to what runs over the scratch that was taken first, with the same
+  /// bits.
+  void leave_out_rest(const CollectiveRequest& request, AlgorithmOverride choice,
+                      CollectiveOptions& options) const;
+  [[nodiscard]] bool has_room(Algorithm algorithm, const CollectiveRequest& request, int stages,
+                              const ScratchShape& shape) const;
+  /// Whether the kernel runs over scratch that ranks take later; `launch` has its family.
+  [[nodiscard]] bool needs_rest(const Launch& launch, const CollectiveRequest& request,
+                                int stages) const;
   void set_kernel(Launch& launch, const CollectiveRequest& request, bool explain) const;
+  /// The shape of the scratch that such calls may use.
+  [[nodiscard]] const ScratchShape& shape_of(const OpenPaths& open) const noexcept {
+    return open.scratch ? shape_ : first_shape_;
+  }
   /// Lets the ranks compare a call that runs by copies.
   void launch_meeting(const Launch& launch, const CollectiveCall& call, CUstream stream,
                       bool is_captured) const;
   void launch_marked(KernelFamily family, UnevenArgs& args, unsigned blocks,
                      const CollectiveCall& call, std::uint32_t how, CUstream stream,
                      bool is_captured) const;
-  /// What is the same for all calls of this rank.
+  /// What is the same for all calls of this rank that run over the scratch that was taken first.
   [[nodiscard]] CollectiveArgs first_args() const;
+  /// Has a call run over the scratch that was taken later.
+  void use_rest(CollectiveArgs& args) const;
   /// Collective, the first time: loads the kernels of uneven parts. Throws on all ranks alike.
   void load_uneven(CUstream stream);
   /// Counts a call, checks it by `require` and as all calls, and issues it. Throws as run().
   void run_counted(const CollectiveCall& call, CUstream stream,
                    const std::function<void()>& require, const std::function<void()>& issue);
   void run_norm_alone(const NormCall& call, CUstream stream, NormRoute route);
-  void launch_norm_fused(const NormCall& call, const NormPlan& plan, CUstream stream);
+  void launch_norm_fused(const NormCall& call, const NormPlan& plan, bool uses_rest,
+                         CUstream stream);
   void abort_alone(const std::exception& error);
   void run_alone(const CollectiveCall& call, CUstream stream, AlgorithmOverride choice);
   void count(const Launch& launch);
@@ -325,10 +364,12 @@ class Collectives {
   std::shared_ptr<const KernelModules> uneven_modules_;  // null: no call has needed them
   std::unique_ptr<CallOrder> order_;
   std::unique_ptr<BlockShare> blocks_;  // asks order_
-  ScratchShape shape_{};
+  ScratchShape shape_{};                // of what calls use once all is taken
+  ScratchShape first_shape_{};          // of scratch_: the same, or smaller
   SymmetricMemory scratch_;
   SymmetricMemory counts_memory_;              // none: this rank's counts lie in its scratch
-  SymmetricMemory lines_;                      // none: nothing goes by lines
+  SymmetricMemory lines_;                      // none: nothing goes by lines, or they are in rest_
+  DeferredMemory* rest_ = nullptr;             // scratch, then lines; null: all is in scratch_
   std::unique_ptr<ScheduleRunner> runner_;     // null: kernels alone
   std::shared_ptr<CopyCostTable> copy_costs_;  // null: kernels alone
   std::optional<PathLevels> levels_;           // none: plans assume an idle node

@@ -108,6 +108,7 @@ CommCollectives& collectives_of(polypath_comm* comm, bool copies) {
   if (auto* const collectives = comm->extensions.find<CommCollectives>()) return *collectives;
   CollectivesOptions options;
   options.check = comm->context->options().check != 0;
+  options.defers_scratch = comm->context->options().scratch_when_needed;
   options.copies = copies;
   if (comm->max_blocks > 0) options.max_blocks = comm->max_blocks;
   options.reserved_sms = comm->reserved_sms;
@@ -266,6 +267,7 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
         {"uneven", counts.uneven},
         {"fewer_blocks", counts.fewer_blocks},
         {"direct", counts.direct},
+        {"by_first_scratch", counts.by_first_scratch},
         {"sum_order", to_string(static_cast<SumOrder>(comm->sum_order))},
         {"scratch_bytes", handle != nullptr ? handle->inside.scratch_bytes() : 0},
         {"puts", {{"kernel", puts.by_kernel}, {"copies", puts.by_copies}}},

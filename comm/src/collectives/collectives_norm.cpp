@@ -65,8 +65,11 @@ void Collectives::run_norm_alone(const NormCall& call, CUstream stream, NormRout
     norm_plans_.put(shape, this->plan(call, route), 1);
     plan = norm_plans_.find(shape);
   }
-  if (plan->is_fused) {
-    launch_norm_fused(call, *plan, stream);
+  const bool needs_rest =
+      rest_ != nullptr && call.rows > max_norm_rows(first_shape_, norm_args_of(call).hidden);
+  if (plan->is_fused &&
+      (!needs_rest || may_use_rest(/*is_counted=*/false, order_->capture_of(stream) != 0))) {
+    launch_norm_fused(call, *plan, needs_rest, stream);
     return;
   }
   // Another order of sums would make the bits depend on the number of rows.
@@ -76,7 +79,8 @@ void Collectives::run_norm_alone(const NormCall& call, CUstream stream, NormRout
   launch_norm_alone(call, first.recv, stream);
 }
 
-void Collectives::launch_norm_fused(const NormCall& call, const NormPlan& plan, CUstream stream) {
+void Collectives::launch_norm_fused(const NormCall& call, const NormPlan& plan, bool uses_rest,
+                                    CUstream stream) {
   const std::uint64_t capture = order_->capture_of(stream);
   if (capture != 0) comm_.note_uncounted_waits();
   comm_.begin_call();
@@ -89,6 +93,7 @@ void Collectives::launch_norm_fused(const NormCall& call, const NormPlan& plan, 
   args.call.calls = of_rank.calls;
   std::ranges::copy(of_rank.scratch, args.call.scratch);
   args.call.counts = of_rank.counts;
+  if (uses_rest) use_rest(args.call);
   args.team = std::min(static_cast<std::uint32_t>(plan.team), use.blocks());
   const auto planned =
       hash_with(static_cast<std::uint32_t>(plan.blocks), static_cast<std::uint64_t>(plan.team));

@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "collectives/schedule/relays.hpp"
+#include "comm/deferred_memory.hpp"
 
 namespace polypath {
 
@@ -19,14 +20,20 @@ bool LoadLooks::is_loaded(std::uint64_t now_ns, const std::function<bool()>& fin
   return now_ns < loaded_until_ns_ && loaded_until_ns_ - now_ns <= kQuietNs;
 }
 
-PathLevels::PathLevels(CallLevels& levels, bool follows_host, HostLinkLoad* links, Relays* relays)
-    : levels_(levels), follows_host_(follows_host), links_(links), relays_(relays) {
+PathLevels::PathLevels(CallLevels& levels, bool follows_host, HostLinkLoad* links, Relays* relays,
+                       const DeferredMemory* scratch)
+    : levels_(levels),
+      follows_host_(follows_host),
+      links_(links),
+      relays_(relays),
+      scratch_(scratch) {
   levels_.propose(0);
 }
 
 OpenPaths PathLevels::paths_of(std::uint8_t level) const noexcept {
   return {!follows_host_ || (level & kHostLoaded) == 0,
-          relays_ == nullptr || (level & kRelaysReady) != 0};
+          relays_ == nullptr || (level & kRelaysReady) != 0,
+          scratch_ == nullptr || scratch_->may_use((level & kScratchReady) != 0)};
 }
 
 bool PathLevels::has_relays(const PathTraffic& traffic, CUstream stream) {
@@ -41,8 +48,10 @@ OpenPaths PathLevels::begin_call(const PathTraffic& traffic, CUstream stream) {
     is_host_loaded_ = host_looks_.is_loaded(
         links_->now_ns(), [&] { return links_->is_loaded(*traffic.host, stream); });
   if (relays_ != nullptr && traffic.relayed_us > 0) is_relay_ready_ = has_relays(traffic, stream);
+  const bool has_scratch = scratch_ != nullptr && scratch_->is_ready();
   levels_.propose(static_cast<std::uint8_t>((is_host_loaded_ ? kHostLoaded : 0) |
-                                            (is_relay_ready_ ? kRelaysReady : 0)));
+                                            (is_relay_ready_ ? kRelaysReady : 0) |
+                                            (has_scratch ? kScratchReady : 0)));
   return paths_of(levels_.begin_call());
 }
 

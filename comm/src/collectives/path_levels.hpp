@@ -1,6 +1,7 @@
 // Which paths the plans of calls may use next to the links between their GPUs: the links of host
 // memory, unless a rank has found its own loaded, and idle GPUs, while those of all ranks are ready
-// and not loaded. The ranks agree on both without a wait (comm/call_levels.hpp).
+// and not loaded. And whether calls use the scratch that ranks take later, once all have it. The
+// ranks agree on all that without a wait (comm/call_levels.hpp).
 #pragma once
 
 #include <cstdint>
@@ -12,12 +13,16 @@
 
 namespace polypath {
 
+class DeferredMemory;
 class Relays;
 
 /// The same on all ranks.
 struct OpenPaths {
   bool host_links = true;
   bool relays = true;
+  bool scratch = true;  ///< all of it, not only what was taken at the beginning
+
+  friend bool operator==(const OpenPaths&, const OpenPaths&) = default;
 };
 
 /// A load that is looked at now and then. One thread at a time.
@@ -49,8 +54,10 @@ struct PathTraffic {
 class PathLevels {
  public:
   /// `follows_host`: calls follow the load of host links, the same on all ranks. `links` null: this
-  /// rank finds none. `relays` null: there are none, on all ranks. All must outlive it.
-  PathLevels(CallLevels& levels, bool follows_host, HostLinkLoad* links, Relays* relays);
+  /// rank finds none. `relays` null: there are none, on all ranks. `scratch` null: all was taken at
+  /// the beginning, on all ranks. All must outlive it.
+  PathLevels(CallLevels& levels, bool follows_host, HostLinkLoad* links, Relays* relays,
+             const DeferredMemory* scratch);
 
   /// What the latest call might use: for calls that are not counted.
   [[nodiscard]] OpenPaths now() const noexcept { return paths_of(levels_.level()); }
@@ -59,13 +66,18 @@ class PathLevels {
   /// As HostLinkLoad::issue().
   std::unique_ptr<MonitoredIssue> issue(const MixedTraffic& traffic, CUstream stream) noexcept;
 
+  /// The next call that needs scratch which is not in use yet, and no such path.
+  OpenPaths begin_call() { return begin_call({}, nullptr); }
+
   [[nodiscard]] bool follows_host() const noexcept { return follows_host_; }
 
  private:
-  static constexpr std::uint8_t kHostLoaded = 0b1;      // of any rank
-  static constexpr std::uint8_t kRelaysReady = 0b1000;  // of all ranks
+  static constexpr std::uint8_t kHostLoaded = 0b1;        // of any rank
+  static constexpr std::uint8_t kRelaysReady = 0b1000;    // of all ranks
+  static constexpr std::uint8_t kScratchReady = 0b10000;  // of all ranks; never taken back
   static_assert((kHostLoaded & CallLevels::kOfAllRanks) == 0);
   static_assert((kRelaysReady & CallLevels::kOfAllRanks) != 0);
+  static_assert((kScratchReady & CallLevels::kOfAllRanks) != 0);
 
   [[nodiscard]] OpenPaths paths_of(std::uint8_t level) const noexcept;
   [[nodiscard]] bool has_relays(const PathTraffic& traffic, CUstream stream);
@@ -74,6 +86,7 @@ class PathLevels {
   const bool follows_host_;
   HostLinkLoad* const links_;
   Relays* const relays_;
+  const DeferredMemory* const scratch_;
   LoadLooks host_looks_;
   LoadLooks relay_looks_;
   bool is_host_loaded_ = false;  // when it was looked at last

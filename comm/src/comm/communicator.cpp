@@ -390,6 +390,8 @@ SymmetricMemory Communicator::alloc(std::uint64_t bytes, SymmetricUse use) {
   return impl_->heap->alloc(bytes, use);
 }
 
+DeferredMemory& Communicator::defer(std::uint64_t bytes) { return impl_->heap->defer(bytes); }
+
 void Communicator::free(SymmetricMemory&& memory) {
   impl_->heap->free(memory);
   memory = {};

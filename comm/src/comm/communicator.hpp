@@ -29,6 +29,7 @@ namespace polypath {
 
 class CallLevels;
 class CopyEngine;
+class DeferredMemory;
 class PrimaryContext;
 struct ExchangeArgs;
 
@@ -133,6 +134,8 @@ class Communicator {
   /// Collective; zeroed; the same size on all ranks. When memory is short on one rank all throw,
   /// and the communicator stays usable.
   SymmetricMemory alloc(std::uint64_t bytes, SymmetricUse use = SymmetricUse::transfers);
+  /// As SymmetricHeap::defer().
+  DeferredMemory& defer(std::uint64_t bytes);
   /// Collective. Work of all ranks that uses the memory must have completed.
   void free(SymmetricMemory&& memory);
   /// Throws InvalidArgument unless the memory is of this communicator; `what` names it.

@@ -85,6 +85,8 @@ struct alignas(64) ControlSegment::Record {
   alignas(64) std::atomic<std::uint64_t> calls{0};  // written at each call
   std::atomic<std::uint64_t> issued{0};
   std::atomic<std::uint8_t> proposed_level{0};
+  std::atomic<bool> has_note{false};
+  Note note{};
 };
 
 /// Each rank has two, which take turns: a rank that writes the next round's has read the last
@@ -389,6 +391,18 @@ std::atomic<std::uint64_t>& ControlSegment::issued(int rank) noexcept {
 
 std::atomic<std::uint8_t>& ControlSegment::proposed_level(int rank) noexcept {
   return record(rank).proposed_level;
+}
+
+void ControlSegment::leave_note(int rank, const Note& note) noexcept {
+  record(rank).note = note;
+  record(rank).has_note.store(true, std::memory_order_release);
+  ring();
+}
+
+std::optional<ControlSegment::Note> ControlSegment::note_of(int rank) const noexcept {
+  const Record& own = record(rank);
+  if (!own.has_note.load(std::memory_order_acquire)) return std::nullopt;
+  return own.note;
 }
 
 void ControlSegment::depart(int rank, Departure why) noexcept {

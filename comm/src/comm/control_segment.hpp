@@ -10,6 +10,7 @@
 //   leave()    a rank that is done
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -17,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -127,6 +129,13 @@ class ControlSegment {
   /// `rank` begins a call that all ranks take part in.
   void count_call(int rank) noexcept;
   [[nodiscard]] std::uint64_t calls(int rank) const noexcept;
+  /// Bytes that a rank may leave for the others once, at any time; none of them waits for it.
+  using Note = std::array<std::byte, 128>;
+  /// `rank` leaves its note.
+  void leave_note(int rank, const Note& note) noexcept;
+  /// Nothing: the rank has left none yet.
+  [[nodiscard]] std::optional<Note> note_of(int rank) const noexcept;
+
   // Words for level_agreement.hpp, which begin as 0.
 
   [[nodiscard]] std::atomic<std::uint64_t>& level_record() noexcept;

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "comm/deferred_memory.hpp"
+#include "comm/memory_offer.hpp"
 #include "comm/rank_error.hpp"
 #include "core/copy_engine.hpp"
 #include "driver/check.hpp"
@@ -26,12 +28,7 @@ constexpr std::size_t kMaxViewers = 8;
 
 }  // namespace
 
-/// What a rank tells the others of its memory.
-struct SymmetricHeap::Offer {
-  CUdeviceptr address = 0;
-  CUipcMemHandle handle{};
-  RankError problem;
-};
+SymmetricHeap::SymmetricHeap(Place place) : place_(std::move(place)) {}
 
 /// What a rank tells the others after it has opened theirs.
 struct SymmetricHeap::View {
@@ -40,7 +37,15 @@ struct SymmetricHeap::View {
 };
 
 SymmetricHeap::~SymmetricHeap() {
-  if (!pieces_.empty() || !lost_.empty()) release()();
+  if (!pieces_.empty() || !lost_.empty() || deferred_ != nullptr) release()();
+}
+
+DeferredMemory& SymmetricHeap::defer(std::uint64_t bytes) {
+  if (deferred_ != nullptr) throw InvalidArgument("defer: there is such memory already");
+  SymmetricMemory memory = next_memory(bytes);
+  last_number_ = memory.number_;
+  deferred_ = std::make_unique<DeferredMemory>(*this, std::move(memory));
+  return *deferred_;
 }
 
 SymmetricHeap::Offer SymmetricHeap::offer(Piece& piece, std::uint64_t bytes,
@@ -52,7 +57,7 @@ SymmetricHeap::Offer SymmetricHeap::offer(Piece& piece, std::uint64_t bytes,
     const CurrentContext current(driver, place_.context->get());
     const bool exported = members.here() < members.size() && use != SymmetricUse::local;
     const std::uint64_t size = exported ? (bytes + kPage - 1) / kPage * kPage : bytes;
-    POLYPATH_CHECK(driver, mem_alloc(&piece.own, size));
+    if (piece.own == 0) POLYPATH_CHECK(driver, mem_alloc(&piece.own, size));
     POLYPATH_CHECK(driver, memset_d8_async(piece.own, 0, size, place_.stream));
     POLYPATH_CHECK(driver, stream_synchronize(place_.stream));
     if (exported) POLYPATH_CHECK(driver, ipc_get_mem_handle(&offer.handle, piece.own));
@@ -72,6 +77,7 @@ void SymmetricHeap::open(Piece& piece, SymmetricMemory& memory,
       memory.addresses_[rank] = offers[rank].address;
       continue;
     }
+    if (piece.imports[rank] != 0) continue;
     POLYPATH_CHECK(driver, ipc_open_mem_handle(&piece.imports[rank], offers[rank].handle,
                                                CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     memory.addresses_[rank] = piece.imports[rank];
@@ -258,6 +264,11 @@ std::function<void()> SymmetricHeap::release() {
     if (piece.host != nullptr) hosts->push_back(std::move(piece.host));
   }
   pieces_.clear();
+  if (const auto deferred = std::move(deferred_)) {
+    Piece piece = deferred->release();
+    close(piece);
+    if (piece.own != 0) own.push_back(piece.own);
+  }
   return [driver = place_.driver, context = place_.context, own = std::move(own), hosts] {
     const ContextInUse in_use(*context);
     const RelaxedCapture relaxed(*driver);  // it may run in the background

@@ -18,6 +18,7 @@
 namespace polypath {
 
 class CopyEngine;
+class DeferredMemory;
 
 /// What moves bytes to it.
 enum class SymmetricUse : std::uint8_t {
@@ -71,6 +72,7 @@ class SymmetricMemory {
 
  private:
   friend class SymmetricHeap;
+  friend class DeferredMemory;
   ControlSegmentId owner_{};
   std::uint64_t number_ = 0;
   std::uint64_t bytes_ = 0;
@@ -96,7 +98,7 @@ class SymmetricHeap {
     const std::atomic<std::chrono::milliseconds>* limit =
         nullptr;  ///< how long others are waited for
   };
-  explicit SymmetricHeap(Place place) : place_(std::move(place)) {}
+  explicit SymmetricHeap(Place place);
   /// Frees what others do not hold open: release() was called, or nothing was allocated.
   ~SymmetricHeap();
   SymmetricHeap(const SymmetricHeap&) = delete;
@@ -110,6 +112,10 @@ class SymmetricHeap {
   /// that host memory. Collective; throws as alloc().
   std::shared_ptr<const SharedHostMemory> alloc_host(std::uint64_t bytes, std::vector<int> hosts,
                                                      Call::Kind call = Call::Kind::alloc_host);
+  /// Memory on the GPUs, of `bytes`, for kernels and signals alone, that ranks take when they need
+  /// it first: all ranks ask for it at the same place among their calls. Takes nothing yet, and
+  /// lasts as long as this. Once for each communicator, whose GPUs have peer access.
+  DeferredMemory& defer(std::uint64_t bytes);
   /// Collective. Waits for the work that this rank has on it; what other ranks of this process have
   /// on it must have completed. Throws InvalidArgument for what is not this communicator's.
   void free(const SymmetricMemory& memory);
@@ -125,7 +131,7 @@ class SymmetricHeap {
   /// own.
   std::function<void()> release();
 
- private:
+  /// The memory of one call. Owns nothing.
   struct Piece {
     CUdeviceptr own = 0;                           // 0: in `host`
     std::shared_ptr<const SharedHostMemory> host;  // null: on the GPUs
@@ -134,6 +140,9 @@ class SymmetricHeap {
     std::vector<CUdeviceptr> peer_addresses;       // of `own`, by rank; empty: others do not write
     CopyEngine* import_observer = nullptr;         // of the imports
   };
+
+ private:
+  friend class DeferredMemory;
   struct Offer;
   struct View;
   /// Whether memory for this use lies in host memory. Throws NotSupported.
@@ -152,6 +161,7 @@ class SymmetricHeap {
   std::map<std::uint64_t, Piece> pieces_;
   std::vector<CUdeviceptr>
       lost_;  // this rank's own, of calls that failed here and maybe nowhere else
+  std::unique_ptr<DeferredMemory> deferred_;  // null: none was asked for
 };
 
 }  // namespace polypath

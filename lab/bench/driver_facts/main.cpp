@@ -24,7 +24,8 @@ constexpr Section kSections[] = {
     {"pointer_facts", pointer_facts},     {"copy_gaps", copy_gaps},
     {"default_streams", default_streams}, {"staged_gaps", staged_gaps},
     {"graph_costs", graph_costs},         {"host_links", host_links},
-    {"shared_gpu", shared_gpu},           {"held_queues", held_queues}};
+    {"shared_gpu", shared_gpu},           {"calls_beside_kernels", calls_beside_kernels},
+    {"held_queues", held_queues}};
 
 struct Arguments {
   std::string json;

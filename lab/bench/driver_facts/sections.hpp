@@ -28,6 +28,9 @@ void graph_costs(Workbench& bench, Report& report);
 /// What the host links of one, two and all GPUs carry at once.
 void host_links(Workbench& bench, Report& report);
 
+/// How long driver calls take while kernels of all GPUs run, and while another GPU's stream takes no
+/// more launches; whether they return first (1: yes). Half a minute.
+void calls_beside_kernels(Workbench& bench, Report& report);
 /// What kernels of one process and copies of another do to each other on one GPU. Some ten seconds.
 void shared_gpu(Workbench& bench, Report& report);
 /// The other process of shared_gpu: this program, with this as its one argument.

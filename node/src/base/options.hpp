@@ -62,6 +62,7 @@ struct Options {
   int comm_time_limit_ms = 0;    ///< how long a rank waits for another
   std::uint64_t put_kernel_size = 0;  ///< bytes of a put at most that a kernel makes; 0: none
   int check = 0;                      ///< 1: compare each collective with those of the other ranks
+  bool scratch_when_needed = false;   ///< collectives take most scratch when a call needs it
   SumOrderSetting sum_order = SumOrderSetting::rank;  ///< of communicators that name none
   bool direct_results = false;  ///< whether other ranks store results straight into recv
   int comm_port = 0;            ///< where rank 0 listens; 0: MASTER_PORT + 1
