@@ -58,6 +58,10 @@ template <typename T>
 T& as_shared(T& in_shared_memory) {
   return in_shared_memory;
 }
+template <typename T>
+T opaque(T value) {
+  return value;
+}
 
 inline unsigned countr_one(unsigned bits) { return static_cast<unsigned>(std::countr_one(bits)); }
 inline unsigned popcount(unsigned bits) { return static_cast<unsigned>(std::popcount(bits)); }

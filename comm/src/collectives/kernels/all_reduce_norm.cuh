@@ -127,9 +127,9 @@ class Call {
   SIMT_DEVICE Cell* cells_for(std::uint32_t receiver, std::uint64_t at) const {
     return reinterpret_cast<Cell*>(call_.scratch[receiver] + pushed_ + at * kCellRowBytes);
   }
-  SIMT_DEVICE const Cell* cells_of(std::uint32_t sender, std::uint64_t at) const {
-    return reinterpret_cast<const Cell*>(
-        received_ + std::uint64_t{sender} * call_.shape.cell_bytes + at * kCellRowBytes);
+  /// From the place of those of rank 0.
+  SIMT_DEVICE const Cell* cells_of(std::uint32_t sender, const unsigned char* first) const {
+    return reinterpret_cast<const Cell*>(first + std::uint64_t{sender} * call_.shape.cell_bytes);
   }
   /// In the region of the second ring that this rank has for itself, which no hop uses.
   SIMT_DEVICE std::uint64_t* sums_of_units() const {
@@ -183,42 +183,38 @@ class Call {
   SIMT_DEVICE bool combine(std::uint32_t row, std::uint32_t unit, Words& x) {
     x = Words{};
     if (!cells::has_words(unit, bytes_)) return true;
-    Pair pairs[kMaxPeers];
+    Pair pairs[kMaxPeers] = {};
     if (!wait_for_pairs(row * units_ + unit, pairs)) return false;
     const Reduction<Element, Combining::sums> operation(call_);
+    POLYPATH_UNROLL
+    for (int k = 0; k < cells::kWords; ++k) x.at[k] = combined_word(operation, pairs, k);
+    return true;
+  }
+
+  /// Word k of all ranks. One after another: sums of all would take registers.
+  template <typename Operation>
+  SIMT_DEVICE std::uint64_t combined_word(const Operation& operation,
+                                          const Pair (&pairs)[kMaxPeers], int k) const {
     constexpr int kElements = static_cast<int>(cells::kWord / sizeof(Element));
-    float sums[cells::kWords][kElements];
-    bool is_first = true;
-    const auto add = [&](const Words& words) {
-      POLYPATH_UNROLL
-      for (int k = 0; k < cells::kWords; ++k) {
-        Element elements[kElements];
-        memcpy(elements, &words.at[k], cells::kWord);
-        POLYPATH_UNROLL
-        for (int e = 0; e < kElements; ++e) {
-          const float next = operation.widen(elements[e]);
-          sums[k][e] = is_first ? next : operation.combine(sums[k][e], next);
-        }
-      }
-      is_first = false;
-    };
+    Element elements[kElements];
+    float sums[kElements];
     POLYPATH_UNROLL
     for (std::uint32_t p = 0; p < kMaxPeers; ++p) {
-      const std::uint32_t from = in_order(p);
       if (p >= call_.shape.ranks) continue;
-      if (has_mutant(Fault::own_part_first))
-        add(cells::words_of(pairs[from]));
-      else
-        add(cells::words_of(pairs[p]));
+      const std::uint32_t from = has_mutant(Fault::own_part_first) ? in_order(p) : p;
+      const std::uint64_t word = cells::words_of(pairs[from]).at[k];
+      memcpy(elements, &word, cells::kWord);
+      POLYPATH_UNROLL
+      for (int e = 0; e < kElements; ++e) {
+        const float next = operation.widen(elements[e]);
+        sums[e] = p == 0 ? next : operation.combine(sums[e], next);
+      }
     }
     POLYPATH_UNROLL
-    for (int k = 0; k < cells::kWords; ++k) {
-      Element elements[kElements];
-      POLYPATH_UNROLL
-      for (int e = 0; e < kElements; ++e) elements[e] = operation.narrow(sums[k][e]);
-      memcpy(&x.at[k], elements, cells::kWord);
-    }
-    return true;
+    for (int e = 0; e < kElements; ++e) elements[e] = operation.narrow(sums[e]);
+    std::uint64_t result;
+    memcpy(&result, elements, cells::kWord);
+    return result;
   }
 
   /// For the mutant that begins with its own rank's part.
@@ -233,15 +229,17 @@ class Call {
     if (has_mutant(Fault::part_not_waited_for) && call_.shape.ranks > 1)
       missing &= ~(1U << (call_.shape.ranks - 1));
     std::uint32_t seen = 0;
+    const unsigned char* const first = received_ + at * kCellRowBytes;
     const auto ready = [&] {
       POLYPATH_UNROLL
-      for (std::uint32_t p = 0; p < kMaxPeers; ++p)
+      for (std::uint32_t p = 0; p < kMaxPeers; ++p) {
+        const Cell* const from = cells_of(simt::opaque(p), first);
         if (((missing >> p) & 1U) != 0 ||
             (has_mutant(Fault::part_not_waited_for) && p + 1 == call_.shape.ranks)) {
-          const Cell* const from = cells_of(p, at);
           pairs[p].first = device::load_relaxed<device::system_scope>(from);
           pairs[p].second = device::load_relaxed<device::system_scope>(from + simt::kWarp);
         }
+      }
       POLYPATH_UNROLL
       for (std::uint32_t p = 0; p < kMaxPeers; ++p)
         if (((missing >> p) & 1U) != 0) {

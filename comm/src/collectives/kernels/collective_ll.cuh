@@ -71,6 +71,8 @@ struct Pair {
   Cell first;
   Cell second;
 };
+// Arrays of words and pairs whose loads have conditions are initialised: what has no value before
+// is in registers from the kernel's begin on (docs/cuda-notes.md).
 
 SIMT_DEVICE Pair pair_of(const Words& words, std::uint32_t flag) {
   const auto low = [](std::uint64_t word) { return static_cast<std::uint32_t>(word); };
@@ -195,8 +197,8 @@ class Call {
     const std::uint64_t number = simt::load_relaxed(calls_of(args_)) / kCallParts;
     flag_ = kUsed | (has_mutant(Fault::flag_not_counted) ? 0 : static_cast<std::uint32_t>(number));
     half_ = has_mutant(Fault::halves_not_alternated) ? 0 : static_cast<std::uint32_t>(number % 2);
-    first_row_ = simt::warp_index() * std::uint64_t{simt::grid_size()} + simt::block_index();
-    row_step_ = std::uint64_t{simt::grid_size()} * (simt::block_size() / simt::kWarp);
+    first_row_ = simt::warp_index() * simt::grid_size() + simt::block_index();
+    row_step_ = simt::grid_size() * (simt::block_size() / simt::kWarp);
   }
 
   /// False: timed out.
@@ -227,14 +229,19 @@ class Call {
   }
   /// This lane's first cell of a row; the second lies kWarp cells after it.
   SIMT_DEVICE Cell* cells(std::uint32_t receiver, std::uint32_t ring, std::uint32_t sender,
-                          std::uint64_t row) const {
+                          std::uint32_t row) const {
     return reinterpret_cast<Cell*>(args_.scratch[receiver] + layout_.cells(half_, ring, sender) +
-                                   row * kCellRowBytes) +
+                                   std::uint64_t{row} * kCellRowBytes) +
            simt::lane_index();
+  }
+  /// Rank `p`, for a place or a length that is worked out where it is used: those of all peers at
+  /// once would take as many registers as their pairs.
+  SIMT_DEVICE static std::uint32_t rank_of(int p) {
+    return simt::opaque(static_cast<std::uint32_t>(p));
   }
   SIMT_DEVICE bool in_set(std::uint32_t set, int rank) const { return ((set >> rank) & 1U) != 0; }
 
-  SIMT_DEVICE void push_pair(int to, std::uint32_t ring, std::uint64_t row, const Pair& pair) {
+  SIMT_DEVICE void push_pair(int to, std::uint32_t ring, std::uint32_t row, const Pair& pair) {
     Cell* const at = cells(static_cast<std::uint32_t>(to), ring, args_.rank, row);
     device::store_relaxed<device::system_scope>(at, pair.first);
     device::store_relaxed<device::system_scope>(at + simt::kWarp, pair.second);
@@ -243,8 +250,8 @@ class Call {
   SIMT_DEVICE void push() {
     const RankRoles& roles = part_.roles;
     if (roles.push == 0) return;
-    for (std::uint64_t row = first_row_; has_words(row, part_.pieces.longest); row += row_step_) {
-      Words words[kMaxPeers];
+    for (std::uint32_t row = first_row_; has_words(row, part_.pieces.longest); row += row_step_) {
+      Words words[kMaxPeers] = {};
       if (part_.pieces.in_stride == 0) {
         if constexpr (std::is_same_v<Args, UnevenArgs>)
           if (!has_words(row, part_.pieces.pushed_length(args_.rank))) return;
@@ -255,29 +262,36 @@ class Call {
         continue;
       }
       POLYPATH_UNROLL
-      for (int p = 0; p < kMaxPeers; ++p)
-        if (in_set(roles.push, p) && has_words(row, part_.pieces.length(p)))
-          words[p] = load_words(in(p), row, part_.pieces.length(p));
+      for (int p = 0; p < kMaxPeers; ++p) {
+        const std::uint32_t to = rank_of(p);
+        const std::uint64_t length = part_.pieces.length(to);
+        if (in_set(roles.push, p) && has_words(row, length))
+          words[p] = load_words(in(to), row, length);
+      }
       POLYPATH_UNROLL
       for (int p = 0; p < kMaxPeers; ++p)
-        if (in_set(roles.push, p) && has_words(row, part_.pieces.length(p)))
+        if (in_set(roles.push, p) && has_words(row, part_.pieces.length(rank_of(p))))
           push_pair(p, roles.ring, row, pair_of(words[p], flag_));
     }
   }
 
   /// Waits for this lane's pairs of a row from all of `senders`.
-  SIMT_DEVICE bool wait_for_pairs(std::uint32_t senders, std::uint32_t ring, std::uint64_t row,
+  SIMT_DEVICE bool wait_for_pairs(std::uint32_t senders, std::uint32_t ring, std::uint32_t row,
                                   Pair (&pairs)[kMaxPeers]) {
     int missing = 0;
+    const auto* const first =
+        reinterpret_cast<const unsigned char*>(cells(args_.rank, ring, 0, row));
     const auto ready = [&] {
       bool all = true;
       POLYPATH_UNROLL
-      for (int p = 0; p < kMaxPeers; ++p)
+      for (int p = 0; p < kMaxPeers; ++p) {
+        const auto* const at = reinterpret_cast<const Cell*>(first + std::uint64_t{rank_of(p)} *
+                                                                         args_.shape.cell_bytes);
         if (in_set(senders, p)) {
-          const Cell* const at = cells(args_.rank, ring, static_cast<std::uint32_t>(p), row);
           pairs[p].first = device::load_relaxed<device::system_scope>(at);
           pairs[p].second = device::load_relaxed<device::system_scope>(at + simt::kWarp);
         }
+      }
       POLYPATH_UNROLL
       for (int p = 0; p < kMaxPeers; ++p)
         if (in_set(senders, p)) {
@@ -308,10 +322,10 @@ class Call {
     const RankRoles& roles = part_.roles;
     if (!roles.owner) return true;
     const std::uint64_t length = part_.pieces.length(args_.rank);
-    for (std::uint64_t row = first_row_; has_words(row, length); row += row_step_) {
+    for (std::uint32_t row = first_row_; has_words(row, length); row += row_step_) {
       Words own{};
       if (roles.own_part) own = load_words(in(args_.rank), row, length);
-      Pair pairs[kMaxPeers];
+      Pair pairs[kMaxPeers] = {};
       if (!wait_for_pairs(roles.combine, 0, row, pairs)) return false;
       Words result;
       if constexpr (std::is_same_v<Element, Bytes>) {
@@ -326,97 +340,92 @@ class Call {
         });
       }
       const Pair pair = pair_of(result, flag_);
+      const std::uint32_t at = simt::opaque(row);
       POLYPATH_UNROLL
       for (int p = 0; p < kMaxPeers; ++p)
-        if (in_set(roles.results, p)) push_pair(p, 1, row, pair);
-      if (roles.owner_keeps) store_words(out(args_.rank), row, length, result);
+        if (in_set(roles.results, p)) push_pair(p, 1, at, pair);
+      const std::uint32_t rank = simt::opaque(std::uint32_t{args_.rank});
+      if (roles.owner_keeps) store_words(out(rank), at, part_.pieces.length(rank), result);
     }
     return true;
   }
 
+  /// One word after another: the sums of all would take three times as many registers.
   template <typename Operation>
   SIMT_DEVICE Words combined(const Operation& operation, const Words& own,
-                             const Pair (&pairs)[kMaxPeers]) {
-    constexpr int kElements = static_cast<int>(kWord / sizeof(Element));
-    typename Operation::Sum sums[kWords][kElements];
-    bool first = true;
-    const auto add = [&](const Words& words) {
-      POLYPATH_UNROLL
-      for (int k = 0; k < kWords; ++k) {
-        Element elements[kElements];
-        memcpy(elements, &words.at[k], kWord);
-        POLYPATH_UNROLL
-        for (int e = 0; e < kElements; ++e) {
-          const auto next = operation.widen(elements[e]);
-          sums[k][e] = first ? next : operation.combine(sums[k][e], next);
-        }
-      }
-      first = false;
-    };
-    if (kOrder == SumOrder::tree && !has_mutant(Fault::ranks_in_turn)) {
-      combine_ranks(operation, own, pairs, sums);
-    } else {
-      if (has_mutant(Fault::own_part_first)) add(own);
-      POLYPATH_UNROLL
-      for (int p = 0; p < kMaxPeers; ++p) {
-        if (p == args_.rank && !has_mutant(Fault::own_part_first)) add(own);
-        if (in_set(part_.roles.combine, p)) add(words_of(pairs[p]));
-      }
-    }
+                             const Pair (&pairs)[kMaxPeers]) const {
     Words result;
     POLYPATH_UNROLL
     for (int k = 0; k < kWords; ++k) {
-      Element elements[kElements];
-      POLYPATH_UNROLL
-      for (int e = 0; e < kElements; ++e) elements[e] = operation.narrow(sums[k][e]);
-      memcpy(&result.at[k], elements, kWord);
+      result.at[k] = combined_word(operation, [&](int p) {
+        if (has_mutant(Fault::own_part_first)) {
+          const int rank = args_.rank;
+          return (p == 0 ? own : words_of(pairs[p <= rank ? p - 1 : p])).at[k];
+        }
+        return (p == args_.rank ? own : words_of(pairs[p])).at[k];
+      });
     }
     return result;
   }
 
-  /// As a tree over all ranks, each of which has a part.
-  template <typename Operation, int kElements>
-  SIMT_DEVICE void combine_ranks(const Operation& operation, const Words& own,
-                                 const Pair (&pairs)[kMaxPeers],
-                                 typename Operation::Sum (&sums)[kWords][kElements]) const {
-    typename Operation::Sum flat[kWords * kElements];
-    device::detail::combine_as_tree<0, kMaxPeers>(
-        operation, static_cast<int>(args_.shape.ranks), flat, [&](auto rank, auto& into) {
-          constexpr int kRank = decltype(rank)::value;
-          const Words words = kRank == args_.rank ? own : words_of(pairs[kRank]);
-          POLYPATH_UNROLL
-          for (int k = 0; k < kWords; ++k) {
-            Element elements[kElements];
-            memcpy(elements, &words.at[k], kWord);
-            POLYPATH_UNROLL
-            for (int e = 0; e < kElements; ++e)
-              into[k * kElements + e] = operation.widen(elements[e]);
-          }
-        });
+  /// The words `word_of(rank)` of all ranks: each of them has a part.
+  template <typename Operation, typename WordOf>
+  SIMT_DEVICE std::uint64_t combined_word(const Operation& operation, const WordOf& word_of) const {
+    constexpr int kElements = static_cast<int>(kWord / sizeof(Element));
+    using Sum = typename Operation::Sum;
+    const int ranks = static_cast<int>(args_.shape.ranks);
+    Sum sums[kElements];
+    const auto load = [&](int p, Sum(&into)[kElements]) {
+      Element elements[kElements];
+      const std::uint64_t word = word_of(p);
+      memcpy(elements, &word, kWord);
+      POLYPATH_UNROLL
+      for (int e = 0; e < kElements; ++e) into[e] = operation.widen(elements[e]);
+    };
+    if (kOrder == SumOrder::tree && !has_mutant(Fault::ranks_in_turn)) {
+      device::detail::combine_as_tree<0, kMaxPeers>(
+          operation, ranks, sums, [&](auto p, auto& into) { load(decltype(p)::value, into); });
+    } else {
+      load(0, sums);
+      POLYPATH_UNROLL
+      for (int p = 1; p < kMaxPeers; ++p) {
+        if (p >= ranks) continue;
+        Sum next[kElements];
+        load(p, next);
+        POLYPATH_UNROLL
+        for (int e = 0; e < kElements; ++e) sums[e] = operation.combine(sums[e], next[e]);
+      }
+    }
+    Element elements[kElements];
     POLYPATH_UNROLL
-    for (int k = 0; k < kWords; ++k) POLYPATH_UNROLL
-    for (int e = 0; e < kElements; ++e) sums[k][e] = flat[k * kElements + e];
+    for (int e = 0; e < kElements; ++e) elements[e] = operation.narrow(sums[e]);
+    std::uint64_t result;
+    memcpy(&result, elements, kWord);
+    return result;
   }
 
   SIMT_DEVICE bool take() {
     const RankRoles& roles = part_.roles;
     if ((roles.take | roles.keep) == 0) return true;
-    for (std::uint64_t row = first_row_; has_words(row, part_.pieces.longest); row += row_step_) {
+    for (std::uint32_t row = first_row_; has_words(row, part_.pieces.longest); row += row_step_) {
       std::uint32_t senders = 0;
       POLYPATH_UNROLL
       for (int p = 0; p < kMaxPeers; ++p) {
-        const std::uint64_t length = part_.pieces.length(p);
+        const std::uint32_t rank = rank_of(p);
+        const std::uint64_t length = part_.pieces.length(rank);
         if (!has_words(row, length)) continue;
-        if (in_set(roles.keep, p) && in(p) != out(p))
-          store_words(out(p), row, length, load_words(in(p), row, length));
+        if (in_set(roles.keep, p) && in(rank) != out(rank))
+          store_words(out(rank), row, length, load_words(in(rank), row, length));
         senders |= roles.take & (1U << p);
       }
-      Pair pairs[kMaxPeers];
+      Pair pairs[kMaxPeers] = {};
       if (!wait_for_pairs(senders, 1, row, pairs)) return false;
       POLYPATH_UNROLL
-      for (int p = 0; p < kMaxPeers; ++p)
+      for (int p = 0; p < kMaxPeers; ++p) {
+        const std::uint32_t rank = rank_of(p);
         if (in_set(senders, p))
-          store_words(out(p), row, part_.pieces.length(p), words_of(pairs[p]));
+          store_words(out(rank), row, part_.pieces.length(rank), words_of(pairs[p]));
+      }
     }
     return true;
   }
@@ -426,8 +435,8 @@ class Call {
   ScratchLayout layout_;
   std::uint32_t half_;
   std::uint32_t flag_;
-  std::uint64_t first_row_;
-  std::uint64_t row_step_;
+  std::uint32_t first_row_;
+  std::uint32_t row_step_;
 };
 
 template <typename Element, int kMaxPeers, SumOrder kOrder, typename Args>

@@ -232,6 +232,12 @@ SIMT_DEVICE std::uint64_t high_of(const Packet& packet) {
 
 SIMT_DEVICE bool in_set(std::uint32_t set, std::uint32_t rank) { return ((set >> rank) & 1U) != 0; }
 
+/// The same quad, whose elements the compiler does not know: small ones would each have a register.
+SIMT_DEVICE Quad packed(const Quad& quad) {
+  return {{simt::opaque(quad.at[0]), simt::opaque(quad.at[1]), simt::opaque(quad.at[2]),
+           simt::opaque(quad.at[3])}};
+}
+
 /// Combines the elements of a lane's quads, in the order in which they are added.
 template <typename Operation>
 class Combination {
@@ -239,33 +245,56 @@ class Combination {
   SIMT_DEVICE explicit Combination(const CollectiveArgs& args) : operation_(args) {}
 
   SIMT_DEVICE void begin(const Quad& quad) {
-    Element elements[kElements];
-    memcpy(elements, &quad, sizeof quad);
+    Elements elements;
+    memcpy(&elements, &quad, sizeof quad);
+    Sums sums;
     POLYPATH_UNROLL
-    for (int e = 0; e < kElements; ++e) sums_[e] = operation_.widen(elements[e]);
+    for (int e = 0; e < kElements; ++e) sums.at[e] = operation_.widen(elements.at[e]);
+    keep(sums);
   }
   SIMT_DEVICE void add(const Quad& quad) {
-    Element elements[kElements];
-    memcpy(elements, &quad, sizeof quad);
+    Elements elements;
+    memcpy(&elements, &quad, sizeof quad);
+    Sums sums = kept();
     POLYPATH_UNROLL
     for (int e = 0; e < kElements; ++e)
-      sums_[e] = operation_.combine(sums_[e], operation_.widen(elements[e]));
+      sums.at[e] = operation_.combine(sums.at[e], operation_.widen(elements.at[e]));
+    keep(sums);
   }
   [[nodiscard]] SIMT_DEVICE Quad result() const {
-    Element elements[kElements];
+    const Sums sums = kept();
+    Elements elements;
     POLYPATH_UNROLL
-    for (int e = 0; e < kElements; ++e) elements[e] = operation_.narrow(sums_[e]);
+    for (int e = 0; e < kElements; ++e) elements.at[e] = operation_.narrow(sums.at[e]);
     Quad quad;
-    memcpy(&quad, elements, sizeof quad);
+    memcpy(&quad, &elements, sizeof quad);
     return quad;
   }
 
  private:
   using Element = typename Operation::Element;
   static constexpr int kElements = static_cast<int>(sizeof(Quad) / sizeof(Element));
+  struct Elements {
+    Element at[kElements];
+  };
+  struct Sums {
+    typename Operation::Sum at[kElements];
+  };
+  static constexpr bool kIsPacked = sizeof(Sums) == sizeof(Quad);
+  using Kept = std::conditional_t<kIsPacked, Quad, Sums>;
+
+  SIMT_DEVICE void keep(const Sums& sums) {
+    memcpy(&kept_, &sums, sizeof sums);
+    if constexpr (kIsPacked) kept_ = packed(kept_);
+  }
+  SIMT_DEVICE Sums kept() const {
+    Sums sums;
+    memcpy(&sums, &kept_, sizeof sums);
+    return sums;
+  }
 
   Operation operation_;
-  typename Operation::Sum sums_[kElements];
+  Kept kept_;
 };
 
 /// Where nothing is combined: the one quad that there is.
@@ -392,7 +421,7 @@ class Call {
   SIMT_DEVICE void push_pieces(const Row& row) const {
     POLYPATH_NO_UNROLL
     for (std::uint32_t base = 0; base < others_; base += kAtOnce) {
-      Words words[kAtOnce];
+      Words words[kAtOnce] = {};
       std::uint32_t to[kAtOnce];  // rank_: none
       POLYPATH_UNROLL
       for (std::uint32_t k = 0; k < kAtOnce; ++k) {
@@ -413,11 +442,14 @@ class Call {
     std::uint32_t missing = 0;
     std::uint64_t seen = 0;
     bool has_looked = false;
+    const Packet* const first = row_at(rank_, ring, rank_ == 0 ? 1 : 0, row);
     const auto ready = [&] {
       bool all = true;
       POLYPATH_UNROLL
-      for (std::uint32_t k = 0; k < kAtOnce; ++k)
-        if (in_set(senders, base + k)) look_at_row(quads[k], base + k, ring, row, has_looked);
+      for (std::uint32_t k = 0; k < kAtOnce; ++k) {
+        const Packet* const at = same_row_of(first, simt::opaque(base + k));
+        if (in_set(senders, base + k)) look_at_row(quads[k], at, has_looked);
+      }
       POLYPATH_UNROLL
       for (std::uint32_t k = 0; k < kAtOnce; ++k)
         if (in_set(senders, base + k) && has_flag() && !has_flags(quads[k])) {
@@ -431,9 +463,13 @@ class Call {
     return device::wait_until_all(device::this_warp{}, args_.wait_ctx, ready,
                                   [&] { return device::wait_target{missing, flag_, seen}; });
   }
-  SIMT_DEVICE void look_at_row(Quad& quad, std::uint32_t sender, std::uint32_t ring, const Row& row,
-                               bool has_looked) const {
-    const Packet* const at = row_at(rank_, ring, sender, row);
+  /// From the place in the region of the first of the others.
+  SIMT_DEVICE const Packet* same_row_of(const Packet* first, std::uint32_t sender) const {
+    const std::uint64_t place = sender - (sender > rank_ ? 1 : 0);
+    return reinterpret_cast<const Packet*>(reinterpret_cast<const unsigned char*>(first) +
+                                           place * layout_.shape.line_bytes);
+  }
+  SIMT_DEVICE void look_at_row(Quad& quad, const Packet* at, bool has_looked) const {
     const Packet first = device::load_line<device::system_scope>(at);
     const Packet second = device::load_line<device::system_scope>(at + simt::kWarp);
     if (has_looked && !has_flag()) return;  // a mutant
@@ -469,10 +505,10 @@ class Call {
       if (!in(rank_).has(row)) return true;
       Combination<Operation> combination(args_);
       Words own{};
-      if (roles_.own_part) own = in(rank_).load(row);
+      if (roles_.own_part) own = in(simt::opaque(rank_)).load(row);
       POLYPATH_NO_UNROLL
       for (std::uint32_t base = 0; base <= others_; base += kAtOnce) {
-        Quad quads[kAtOnce];
+        Quad quads[kAtOnce] = {};
         if (!wait_for_row(roles_.combine, base, 0, row, quads)) return false;
         POLYPATH_UNROLL
         for (std::uint32_t k = 0; k < kAtOnce; ++k)
@@ -491,8 +527,9 @@ class Call {
             combination.add(quads[k]);
       }
       const Quad result = combination.result();
-      push_row_to(roles_.results, 1, row, result);
-      if (roles_.owner_keeps) out(rank_).store(row, result);
+      const Row again = row_of(simt::opaque(number));  // for the registers while it waits
+      push_row_to(roles_.results, 1, again, result);
+      if (roles_.owner_keeps) out(simt::opaque(rank_)).store(again, result);
     }
   }
 
@@ -520,7 +557,7 @@ class Call {
     POLYPATH_UNROLL
     for (std::uint32_t k = 0; k < kAtOnce; ++k)
       if (in_set(roles_.take, base + k) && out(base + k).has(row)) senders |= 1U << (base + k);
-    Quad quads[kAtOnce];
+    Quad quads[kAtOnce] = {};
     if (!wait_for_row(senders, base, 1, row, quads)) return false;
     POLYPATH_UNROLL
     for (std::uint32_t k = 0; k < kAtOnce; ++k)

@@ -338,7 +338,7 @@ SIMT_DEVICE_NOINLINE void run_moves(const simt::warp_group workers, const Work& 
 template <int kMaxPeers, typename T, typename From>
 SIMT_DEVICE simt::pointer_list<T, kMaxPeers> places_of(From* const (&addresses)[kMaxRanks],
                                                        std::uint32_t count) {
-  simt::pointer_list<T, kMaxPeers> places;
+  simt::pointer_list<T, kMaxPeers> places{};
   places.count = static_cast<int>(count);
   POLYPATH_UNROLL
   for (int p = 0; p < kMaxPeers; ++p)
@@ -439,22 +439,18 @@ SIMT_DEVICE void run_leader(const Args& args, Work (&works)[2]) {
 }
 
 /// `Element`: of reduce_tile, or Bytes for the operations that combine nothing.
-template <typename Element, int kMaxPeers, SumOrder kOrder = SumOrder::rank, typename Args>
-SIMT_DEVICE void run_among(const Args& args, Work (&works)[2]) {
-  if (simt::warp_index() == 0)
-    run_leader(args, works);
-  else if (args.count != 0)
-    run_workers<Element, kMaxPeers, kOrder>(args, works);
-}
-
 template <typename Element, SumOrder kOrder, typename Args>
 SIMT_DEVICE void run(const Args& args) {
   using Works = Work[2];
   SIMT_SHARED(Works, works);
-  if (args.shape.ranks <= kMaxRanks / 2)
-    run_among<Element, static_cast<int>(kMaxRanks / 2), kOrder>(args, works);
+  if (simt::warp_index() == 0)
+    run_leader(args, works);
+  else if (args.count == 0)
+    return;
+  else if (args.shape.ranks <= kMaxRanks / 2)
+    run_workers<Element, static_cast<int>(kMaxRanks / 2), kOrder>(args, works);
   else
-    run_among<Element, static_cast<int>(kMaxRanks), kOrder>(args, works);
+    run_workers<Element, static_cast<int>(kMaxRanks), kOrder>(args, works);
 }
 
 }  // namespace polypath::channels

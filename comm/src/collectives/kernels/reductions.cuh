@@ -52,7 +52,7 @@ class Reduction {
   using Sum = typename SumOf<T>::type;
 
   SIMT_DEVICE explicit Reduction(const CollectiveArgs& args)
-      : Reduction(args.reduction, args.type, args.shape.ranks) {}
+      : Reduction(args.reduction, args.type, simt::opaque(args.shape.ranks)) {}
   SIMT_DEVICE Reduction(Operator reduction, DataType type, std::uint32_t ranks)
       : operator_(reduction),
         is_signed_(type == DataType::int8 || type == DataType::int32 || type == DataType::int64),

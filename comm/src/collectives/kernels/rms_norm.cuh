@@ -171,7 +171,7 @@ class Rows {
     const std::uint32_t step = simt::block_size() / simt::kWarp * team_.size();
     const std::uint32_t first = simt::warp_index() * team_.size() + team_.member();
     float* const sums = sums_.at[parity_];
-    Words held[kHeld];
+    Words held[kHeld] = {};
     Words weights[kHeld];
     // What is needed first is loaded before what may have to be waited for.
     weights[0] = weight(first);

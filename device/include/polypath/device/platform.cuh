@@ -14,6 +14,9 @@
 //   as_shared(variable)            the same variable, which is in shared memory, by an address that
 //                                is kept: compilers would make it anew for each access, from a
 //                                register that takes long to read (some 40 cycles on an H100)
+//   opaque(value)                  the same value, of 4 or 8 bytes, of which the compiler knows
+//                                nothing more: what depends on it is worked out where it is used,
+//                                and takes no registers before
 //
 // Kernels after one another:
 //   grid_dependency_wait()   until those ahead on the stream have ended, and their stores are

@@ -22,6 +22,15 @@ POLYPATH_DEVICE T& as_shared(T& in_shared_memory) {
   return *static_cast<T*>(__cvta_shared_to_generic(at));
 }
 template <typename T>
+POLYPATH_DEVICE T opaque(T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  if constexpr (sizeof(T) == 8)
+    asm volatile("" : "+l"(value));
+  else
+    asm volatile("" : "+r"(value));
+  return value;
+}
+template <typename T>
 POLYPATH_DEVICE T* dynamic_shared() {
   extern __shared__ __align__(16) unsigned char polypath_dynamic_shared[];
   return &as_shared(*reinterpret_cast<T*>(polypath_dynamic_shared));

@@ -13,9 +13,11 @@ POLYPATH_DEVICE void copy_words(const Group& group,
                                 const unsigned char* from, std::size_t offset, std::size_t count) {
   const Word* const src = reinterpret_cast<const Word*>(from + offset);
   const auto put = [&](std::size_t i, const Word& word) {
+    std::size_t place = offset + i * sizeof(Word);
+    if constexpr (kMaxPointers > 1) place = opaque(place);  // as in reduce_words()
 #pragma unroll
     for (int d = 0; d < kMaxPointers; ++d)
-      if (d < to.count) store_as<kStore>(reinterpret_cast<Word*>(to.at[d] + offset) + i, word);
+      if (d < to.count) store_as<kStore>(reinterpret_cast<Word*>(to.at[d] + place), word);
   };
   stride<kInFlight>(group, count, [&](auto number, std::size_t first, std::size_t step) {
     constexpr int kNumber = decltype(number)::value;
@@ -52,6 +54,8 @@ POLYPATH_DEVICE void reduce_words(
   using Word = Pack<Element, kPack>;
   // As they were loaded: elements of two bytes would each have a register of their own.
   using Raw = Bits<Word>;
+  // The first element of pack i. Opaque: else a loop keeps an address of its own for each place.
+  const auto place_of = [&](std::size_t i) { return opaque(offset + i * kPack); };
   const auto combine = [&](const Raw(&words)[kFrom], std::size_t i) {
     typename Operation::Sum sums[kPack];
     if constexpr (has_tree_order<Operation>::value) {
@@ -75,19 +79,23 @@ POLYPATH_DEVICE void reduce_words(
     Word result;
 #pragma unroll
     for (int e = 0; e < kPack; ++e) result.values[e] = operation.narrow(sums[e]);
+    const std::size_t first = place_of(i);
 #pragma unroll
     for (int d = 0; d < kTo; ++d)
-      if (d < to.count) store_as<kStore>(reinterpret_cast<Word*>(to.at[d] + offset) + i, result);
+      if (d < to.count) store_as<kStore>(reinterpret_cast<Word*>(to.at[d] + first), result);
   };
   const auto get = [&](Raw(&words)[kFrom], std::size_t i) {
+    const std::size_t first = place_of(i);
 #pragma unroll
     for (int s = 0; s < kFrom; ++s)
       if (s < from.count)
-        words[s] = load_as<kLoad>(reinterpret_cast<const Raw*>(from.at[s] + offset) + i);
+        words[s] = load_as<kLoad>(reinterpret_cast<const Raw*>(from.at[s] + first));
   };
+  // With values, for where there are fewer sources: what is loaded on a condition and has none
+  // before is in registers from the kernel's begin on.
+  Raw words[kInFlight][kFrom] = {};
   stride<kInFlight>(group, count, [&](auto number, std::size_t first, std::size_t step) {
     constexpr int kNumber = decltype(number)::value;
-    Raw words[kNumber][kFrom];
 #pragma unroll
     for (int k = 0; k < kNumber; ++k) get(words[k], first + k * step);
 #pragma unroll
