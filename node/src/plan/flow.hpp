@@ -24,14 +24,9 @@ struct Flow {
 };
 
 /// The maximum concurrent flow: every transfer advances in proportion to its bytes, no link and no
-/// port carries more than its capacity. Among equal optima the one with the least staged traffic;
-/// of several transfers then the one whose staged traffic takes the least part of any link (where a
-/// port is full before its links, two transfers would else take turns on one link and leave another
-/// idle); then the one that prefers routes listed first.
+/// port carries more than its capacity. Among equal optima the one with the least staged traffic,
+/// then the one that prefers routes listed first.
 Flow maximum_flow(const Node& node, const std::vector<Demand>& demands);
-
-/// Its rate alone, GB/s, in less time.
-double maximum_rate(const Node& node, const std::vector<Demand>& demands);
 
 /// What the routes get when all carry data at once and links and ports share themselves fairly, as
 /// hardware does: rates rise together until a link or port is full, and go on rising elsewhere

@@ -264,7 +264,7 @@ Plan Planner::explained(const std::vector<Request>& requests) {
     std::vector<Demand> exactly = known->candidates;
     for (std::size_t t = 0; t < requests.size(); ++t)
       exactly[t].bytes = std::max<std::uint64_t>(requests[t].bytes, 1);
-    plan.limit_gbps = maximum_rate(state->inputs.node, exactly);
+    plan.limit_gbps = maximum_flow(state->inputs.node, exactly).gbps;
   }
   explain(state->inputs.node, *known, state->inputs.options, prepared->tuned, plan);
   return plan;

@@ -1,9 +1,7 @@
 #include "plan/route_sets.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
-#include <functional>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -62,48 +60,30 @@ bool can_spread(const Node& node, const std::vector<Demand>& demands, const Flow
   return std::accumulate(rates.begin(), rates.end(), 0.0) >= flow.gbps * (1 - kNegligible);
 }
 
-struct Removable {
-  std::size_t transfer = 0;
-  std::size_t route = 0;
-};
-
-/// The routes that may go, the last first.
-std::vector<Removable> removable_routes(const std::vector<Demand>& demands) {
-  std::vector<Removable> routes;
-  for (std::size_t t = demands.size(); t-- > 0;)
-    for (std::size_t r = demands[t].routes.size(); r-- > 0;)
-      if (removable(demands[t], r)) routes.push_back({t, r});
-  return routes;
-}
-
-/// ... of these first those that `flow` uses least.
-std::vector<Removable> removable_by_flow(const std::vector<Demand>& demands, const Flow& flow) {
-  std::vector<Removable> routes = removable_routes(demands);
-  std::ranges::stable_sort(routes, std::less<>(), [&](const Removable& each) {
-    return std::llround(flow.route_gbps[each.transfer][each.route] / (kNegligible * flow.gbps));
-  });
-  return routes;
-}
-
-/// Takes out the route that is missed least, of equal ones the first of `routes`; false when none
-/// may go. `gbps`: the flow of all. A route whose loss costs no flow ends the search: on large
-/// nodes most are such.
-bool descend(const Node& node, std::vector<Demand>& demands, const std::vector<Removable>& routes,
-             double gbps) {
-  std::optional<Removable> best;
-  double best_gbps = -1;  // of the others
-  for (const Removable& each : routes) {
-    auto without = demands;
-    remove_route(without[each.transfer], each.route);
-    const double of_others = maximum_rate(node, without);
-    if (!best || of_others * (1 - kNegligible) > best_gbps) {
-      best = each;
-      best_gbps = of_others;
+/// Takes out the route that is missed least, of equal ones the last; false when none may go.
+/// `gbps`: the flow of all. A route whose loss costs no flow ends the search: on large nodes most
+/// are such.
+bool descend(const Node& node, std::vector<Demand>& demands, double gbps) {
+  struct Removal {
+    std::size_t transfer = 0, route = 0;
+    double gbps = -1;  // of the others
+  };
+  std::optional<Removal> best;
+  for (std::size_t t = demands.size(); t-- > 0;) {
+    for (std::size_t r = demands[t].routes.size(); r-- > 0;) {
+      if (!removable(demands[t], r)) continue;
+      auto without = demands;
+      remove_route(without[t], r);
+      const Removal removal{t, r, maximum_flow(node, without).gbps};
+      if (!best || removal.gbps * (1 - kNegligible) > best->gbps) best = removal;
+      if (best->gbps < gbps * (1 - kNegligible)) continue;
+      remove_route(demands[best->transfer], best->route);
+      return true;
     }
-    if (best_gbps >= gbps * (1 - kNegligible)) break;
   }
-  if (best) remove_route(demands[best->transfer], best->route);
-  return best.has_value();
+  if (!best) return false;
+  remove_route(demands[best->transfer], best->route);
+  return true;
 }
 
 /// GPUs on which a set stages, without those that a transfer of the set begins or ends on: these
@@ -142,19 +122,16 @@ RouteSets make_route_sets(const Node& node, std::vector<Demand> demands) {
   for (const Demand& demand : demands)
     if (demand.routes.empty()) return route_sets;
 
-  for (bool is_reduced = true; is_reduced;) {
-    Flow flow = maximum_flow(node, demands);
+  Flow flow;
+  do {
+    flow = maximum_flow(node, demands);
     if (route_sets.sets.empty()) {
       route_sets.limit_gbps = flow.gbps;
       route_sets.spread = can_spread(node, demands, flow);
     }
     if (!route_sets.spread) prune(demands, flow);
     route_sets.sets.push_back(make_route_set(node, demands, flow));
-    is_reduced =
-        descend(node, demands,
-                route_sets.spread ? removable_routes(demands) : removable_by_flow(demands, flow),
-                flow.gbps);
-  }
+  } while (descend(node, demands, flow.gbps));
   drop_costly_sets(node, route_sets.sets);
   return route_sets;
 }

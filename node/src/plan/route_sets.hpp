@@ -34,10 +34,10 @@ struct RouteSets {
 
 /// The first route set has the routes that the maximum flow uses; for a transfer from or to host
 /// memory it has all routes, if they carry as much when they share fairly. Each further route set
-/// leaves out the route whose loss costs least flow (of equals the one that the flow uses least,
-/// then the one listed last). The direct route of a transfer, or its only one, is never left out.
-/// Sets that stage on more than three GPUs are dropped where each further GPU, on which the process
-/// would need a context, adds less than 2 % to the flow.
+/// leaves out the route whose loss costs least flow (of equals the one listed last). The direct
+/// route of a transfer, or its only one, is never left out. Sets that stage on more than three
+/// GPUs are dropped where each further GPU, on which the process would need a context, adds less
+/// than 2 % to the flow.
 RouteSets make_route_sets(const Node& node, std::vector<Demand> demands);
 
 }  // namespace polypath

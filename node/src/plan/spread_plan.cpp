@@ -153,7 +153,7 @@ SpreadTrees make_spread_trees(const Node& node, MemoryId src, const std::vector<
   if (trees.trees.empty()) return trees;
   const std::vector<double> rates = fair_rates(node, {demand}).front();
   for (std::size_t t = 0; t < rates.size(); ++t) trees.trees[t].gbps = rates[t];
-  trees.limit_gbps = maximum_rate(node, {demand});
+  trees.limit_gbps = maximum_flow(node, {demand}).gbps;
   return trees;
 }
 

@@ -51,9 +51,7 @@ TEST(PlanProperties, FlowExceedsNoLinkAndNoPort) {
     std::vector<Demand> demands;
     for (const Request& request : random_requests(random, node))
       demands.push_back({request.bytes, find_routes(node, request.src, request.dst, {})});
-    const Flow flow = maximum_flow(node, demands);
-    EXPECT_NEAR(maximum_rate(node, demands), flow.gbps, 1e-6 * flow.gbps);
-    for (const auto& rates : {flow.route_gbps, fair_rates(node, demands)}) {
+    for (const auto& rates : {maximum_flow(node, demands).route_gbps, fair_rates(node, demands)}) {
       std::vector<double> links(node.links.size());
       std::vector<double> ports(node.ports.size());
       for (std::size_t t = 0; t < demands.size(); ++t)
@@ -68,35 +66,6 @@ TEST(PlanProperties, FlowExceedsNoLinkAndNoPort) {
       for (std::size_t i = 0; i < ports.size(); ++i)
         EXPECT_LE(ports[i], node.ports[i].gbps * (1 + 1e-6));
     }
-  }
-}
-
-/// Measured links are never quite alike. Three fill the port of host memory here, and two transfers
-/// on one of them would take turns.
-TEST(PlanOfTwoStores, StagesOnALinkEach) {
-  constexpr double kLinkGbps = 55.4;
-  const MemoryId host = MemoryId::host(0);
-  Node node = known_node("hgx-h200-x4");
-  for (Port& port : node.ports) {
-    if (port.name.starts_with("root")) port.gbps = 1000;
-    if (port.name == "host-write") port.gbps = 2.95 * kLinkGbps;
-  }
-  for (int gpu = 0; gpu < 4; ++gpu)
-    node.links[static_cast<std::size_t>(*node.find_link(MemoryId::gpu(gpu), host))].gbps =
-        kLinkGbps + 0.1 * gpu;
-  for (const int other : {1, 2, 3}) {
-    SCOPED_TRACE("gpu0 and gpu" + std::to_string(other));
-    const std::vector<Request> requests{{MemoryId::gpu(0), host, 256 * kMiB},
-                                        {MemoryId::gpu(other), host, 256 * kMiB}};
-    const RouteSets route_sets = make_route_sets(node, requests, RouteFilter{});
-    const Plan plan = make_plan(node, route_sets, requests, PlanOptions{});
-    std::vector<MemoryId> relays;
-    for (const TransferPlan& transfer : plan.transfers)
-      for (const RouteShare& share : transfer.routes)
-        if (share.route.staged()) relays.push_back(share.route.via);
-    ASSERT_EQ(relays.size(), 2u);
-    EXPECT_NE(relays.front(), relays.back());
-    EXPECT_GT(plan.native_us / plan.predicted_us, 1.3);
   }
 }
 

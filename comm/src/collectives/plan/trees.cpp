@@ -244,7 +244,7 @@ double all_to_all_limit(const Node& node, const CollectiveRequest& request,
     shared.ports[i].gbps = gbps[shared.links.size() + i];
   // Each of the n (n - 1) demands is an n-th of a rank's message.
   const auto ranks = static_cast<double>(request.ranks());
-  return maximum_rate(shared, demands) / (ranks - 1);
+  return maximum_flow(shared, demands).gbps / (ranks - 1);
 }
 
 }  // namespace
