@@ -35,6 +35,7 @@ class DeferredMemory {
   /// This rank needs it. Returns at once. Where memory is short, or something else fails, later
   /// calls try again, ever more seldom.
   void want();
+  [[nodiscard]] bool was_wanted() const noexcept { return wanted_ > 0; }
   [[nodiscard]] bool is_ready() const noexcept;
   /// Whether a call may use it: when the ranks agree that all are ready.
   [[nodiscard]] bool may_use(bool is_agreed) const noexcept;

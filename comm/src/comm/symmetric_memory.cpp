@@ -41,7 +41,8 @@ SymmetricHeap::~SymmetricHeap() {
 }
 
 DeferredMemory& SymmetricHeap::defer(std::uint64_t bytes) {
-  if (deferred_ != nullptr) throw InvalidArgument("defer: there is such memory already");
+  if (deferred_ != nullptr && deferred_->was_wanted())
+    throw InvalidArgument("defer: there is such memory already");
   SymmetricMemory memory = next_memory(bytes);
   last_number_ = memory.number_;
   deferred_ = std::make_unique<DeferredMemory>(*this, std::move(memory));

@@ -114,7 +114,8 @@ class SymmetricHeap {
                                                      Call::Kind call = Call::Kind::alloc_host);
   /// Memory on the GPUs, of `bytes`, for kernels and signals alone, that ranks take when they need
   /// it first: all ranks ask for it at the same place among their calls. Takes nothing yet, and
-  /// lasts as long as this. Once for each communicator, whose GPUs have peer access.
+  /// lasts as long as this. Once for each communicator, whose GPUs have peer access; but before a
+  /// call has wanted it, it may be asked for anew, and the earlier one is gone.
   DeferredMemory& defer(std::uint64_t bytes);
   /// Collective. Waits for the work that this rank has on it; what other ranks of this process have
   /// on it must have completed. Throws InvalidArgument for what is not this communicator's.

@@ -234,6 +234,20 @@ TEST_F(Scratch, SkewedStarts_ChangeAtOneCall) {
   });
 }
 
+/// As after a creation that failed on some rank.
+TEST_F(Scratch, CollectivesMadeAgain_TakeScratch) {
+  const int ranks = gpus_up_to(3);
+  const std::vector<PlannedCall> row = large_row(ranks, 3);
+  Group group(ranks);
+  group.run([&](Communicator& comm) {
+    Collectives(comm, kDeferred);
+    Collectives collectives(comm, kDeferred);
+    RankCalls calls(comm, collectives, row);
+    run_until_changed(comm, collectives, calls);
+    EXPECT_GT(collectives.counts().by_first_scratch, 0u);
+  });
+}
+
 TEST_F(Scratch, LateRank_OthersUseFirstScratch) {
   const int ranks = gpus_up_to(3);
   const std::vector<PlannedCall> row = large_row(ranks, 3);
