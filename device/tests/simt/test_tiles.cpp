@@ -31,6 +31,39 @@ SIMT_KERNEL(test_copy_tile, 128, CopyArgs args) {
   if (last.holds_me()) copy_tile(last, args.to, args.from + half, args.bytes - half);
 }
 
+/// A thread of a group, for the way that devices take over a tile.
+struct Thread {
+  std::size_t number;
+  std::size_t threads;
+  [[nodiscard]] std::size_t rank() const { return number; }
+  [[nodiscard]] std::size_t size() const { return threads; }
+};
+
+template <int kInFlight>
+void expect_each_item_once() {
+  SCOPED_TRACE(kInFlight);
+  for (const std::size_t threads : {1, 3, 32})
+    for (std::size_t count = 0; count < 20 * threads; ++count) {
+      std::vector<int> visits(count);
+      for (std::size_t thread = 0; thread < threads; ++thread)
+        device::detail::stride<kInFlight>(
+            Thread{thread, threads}, count, [&](auto number, std::size_t first, std::size_t step) {
+              for (int k = 0; k < decltype(number)::value; ++k)
+                ++visits.at(first + static_cast<std::size_t>(k) * step);
+            });
+      ASSERT_EQ(visits, std::vector<int>(count, 1)) << threads << " threads, " << count;
+    }
+}
+
+TEST(Tiles, WayOverItems_VisitsEachOnce) {
+  expect_each_item_once<1>();
+  expect_each_item_once<2>();
+  expect_each_item_once<3>();
+  expect_each_item_once<4>();
+  expect_each_item_once<5>();
+  expect_each_item_once<8>();
+}
+
 TEST(Tiles, CopyEveryByteAndNoneBeside) {
   std::mt19937_64 random(7);
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
