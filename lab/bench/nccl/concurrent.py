@@ -15,14 +15,17 @@ import torch.distributed as dist
 Group = dist.ProcessGroup | None
 Way = TypeVar("Way")
 
+#: Sums by trees, other calls by rings and trees: those that are not named have no algorithm in NCCL
+#: 2.31 and later (vllm-project/vllm#58179), and all that there are before.
+TREE = {"NCCL_ALGO": "ring,tree;allreduce:tree", "NCCL_PROTO": "Simple"}
+
 #: By the word of `--nccl`. "batch-invariant" is all that vLLM's mode sets of NCCL
 #: (vllm/model_executor/layers/batch_invariant.py), "tree" its algorithm and protocol alone.
 SETTINGS: dict[str, dict[str, str]] = {
     "as-it-comes": {},
-    "tree": {"NCCL_ALGO": "allreduce:tree", "NCCL_PROTO": "Simple"},
+    "tree": TREE,
     "batch-invariant": {
-        "NCCL_ALGO": "allreduce:tree",
-        "NCCL_PROTO": "Simple",
+        **TREE,
         "NCCL_LAUNCH_MODE": "GROUP",
         "NCCL_COLLNET_ENABLE": "0",
         "NCCL_NVLS_ENABLE": "0",
