@@ -82,7 +82,7 @@ class ConcurrentTransfers : public SimulatedTest {
   /// Transfers that follow each other without a pause, after some that still know of what ran
   /// together.
   void expect_as_if_alone() {
-    for (int i = 0; i < 6; ++i) {
+    for (int i = 0; i < 12; ++i) {
       for (Payload& payload : payloads_) payload.renew(random_());
       for (std::size_t p = 0; p < payloads_.size(); ++p) {
         const Traffic traffic(*context_);
