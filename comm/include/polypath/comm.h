@@ -321,10 +321,10 @@ POLYPATH_API polypath_status polypath_comm_wait_context(polypath_comm* comm, voi
 POLYPATH_API polypath_status polypath_load_kernels(polypath_context* context, int gpu);
 
 /* Collective: loads the kernels, and takes scratch on each GPU, or a little of it where the setting
- * `scratch` of all ranks says so. The first collective does it
- * otherwise: it then waits on the host for all ranks, and for seconds until no stream of theirs
- * waits for a signal any more, since the driver may load kernels only then; in stream capture it is
- * refused. To be called before streams wait for what is signalled only after a collective.
+ * `scratch` of all ranks says so. The first collective does it otherwise: it then waits on the host
+ * for all ranks, and for seconds until no stream of theirs waits for a signal any more, since the
+ * driver may load kernels only then; in stream capture it is refused. To be called before streams
+ * wait for what is signalled only after a collective.
  * POLYPATH_NOT_SUPPORTED: on all ranks alike; no kernels for a GPU, or too many ranks. */
 POLYPATH_API polypath_status polypath_comm_prepare(polypath_comm* comm);
 /* The same for all ranks of this process. */

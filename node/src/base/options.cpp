@@ -213,10 +213,9 @@ const std::vector<Row>& table() {
        "all by copies, which need no room beside the program's kernels",
        bytes_into(&Options::put_kernel_size, false, 0, 64 * kMiB)},
       {"scratch", "POLYPATH_SCRATCH", "creation", "creation, needed",
-       "creation: a communicator takes all memory for collectives when it is made, also where one "
-       "rank says so; needed: most of it when a call needs it first (new, tested on simulated "
-       "nodes "
-       "only)",
+       "creation: a communicator takes all memory for collectives when it is made, also where "
+       "one rank says so; needed: most of it when a call needs it first (new, tested on "
+       "simulated nodes only)",
        choice_into(&Options::scratch_when_needed, {{"creation", false}, {"needed", true}})},
       {"sum_order", "POLYPATH_SUM_ORDER", "rank", "rank, tree",
        "in which order collectives combine floats of ranks: one after another, or as a balanced "
