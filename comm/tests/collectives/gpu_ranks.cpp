@@ -1,14 +1,17 @@
 #include "gpu_ranks.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <thread>
 
 namespace polypath::test {
 
-GpuRank::GpuRank(const CudaDriver& driver, std::uint32_t rank) : driver_(driver), rank_(rank) {
+GpuRank::GpuRank(const CudaDriver& driver, std::uint32_t rank, std::uint32_t gpu)
+    : driver_(driver), rank_(rank) {
   CUdevice device = 0;
-  POLYPATH_CHECK(driver, device_get(&device, static_cast<int>(rank)));
+  POLYPATH_CHECK(driver, device_get(&device, static_cast<int>(gpu)));
   POLYPATH_CHECK(driver, primary_ctx_retain(&context_, device));
   use();
   POLYPATH_CHECK(driver, stream_create(&stream_, CU_STREAM_NON_BLOCKING));
@@ -71,13 +74,18 @@ void GpuRank::launch_function(const char* name, void* args, std::uint32_t blocks
 
 void GpuRank::synchronize() const { POLYPATH_CHECK(driver_, stream_synchronize(stream_)); }
 
-GpuRanks::GpuRanks(const CudaDriver& driver, const ScratchShape& shape) : shape_(shape) {
+GpuRanks::GpuRanks(const CudaDriver& driver, const ScratchShape& shape, std::uint32_t gpus)
+    : shape_(shape) {
   for (std::uint32_t rank = 0; rank < shape.ranks; ++rank)
-    ranks_.push_back(std::make_unique<GpuRank>(driver, rank));
+    ranks_.push_back(std::make_unique<GpuRank>(driver, rank, rank % gpus));
+  std::set<CUcontext> contexts;
+  for (const auto& rank : ranks_) contexts.insert(rank->context_);
+  for (const CUcontext context : contexts) {
+    POLYPATH_CHECK(driver, ctx_set_current(context));
+    for (const CUcontext other : contexts)
+      if (other != context) POLYPATH_CHECK(driver, ctx_enable_peer_access(other, 0));
+  }
   for (const auto& rank : ranks_) {
-    rank->use();
-    for (const auto& other : ranks_)
-      if (other != rank) POLYPATH_CHECK(driver, ctx_enable_peer_access(other->context_, 0));
     scratch_.push_back(rank->alloc(scratch_bytes(shape_)));
     if (shape_.line_bytes != 0) lines_.push_back(rank->alloc(line_memory_bytes(shape_)));
   }
@@ -126,6 +134,21 @@ std::string GpuRanks::failures() const {
             " was there\n";
   }
   return text;
+}
+
+std::uint32_t RankCounts::max_blocks() const {
+  constexpr std::uint32_t kBlocksOfGpu = 128;  // one for each multiprocessor of an H100 or H200
+  return kBlocksOfGpu / ((ranks + gpus - 1) / gpus);
+}
+
+RankCounts counted(const CudaDriver& driver, RankCounts asked) {
+  int there = 0;
+  POLYPATH_CHECK(driver, device_get_count(&there));
+  const auto all = static_cast<std::uint32_t>(there);
+  RankCounts counts = asked;
+  if (counts.gpus == 0) counts.gpus = std::min(all, asked.ranks != 0 ? asked.ranks : kMaxRanks);
+  if (counts.ranks == 0) counts.ranks = counts.gpus;
+  return counts;
 }
 
 }  // namespace polypath::test

@@ -1,5 +1,6 @@
-// One rank a GPU, in one process, through the driver alone: memory, streams and the collectives'
-// kernels, for programs that try these without communicators.
+// The ranks of one process, through the driver alone: memory, streams and the collectives' kernels,
+// for programs that try these without communicators. Several ranks may share a GPU. Their kernels
+// wait for each other, so their blocks must fit on it together.
 #pragma once
 
 #include <cuda.h>
@@ -19,7 +20,7 @@ namespace polypath::test {
 
 class GpuRank {
  public:
-  GpuRank(const CudaDriver& driver, std::uint32_t rank);
+  GpuRank(const CudaDriver& driver, std::uint32_t rank, std::uint32_t gpu);
 
   std::uint32_t rank() const { return rank_; }
   CUstream stream() const { return stream_; }
@@ -51,8 +52,8 @@ class GpuRank {
 
 class GpuRanks {
  public:
-  /// GPUs 0 to shape.ranks - 1, each able to address the others' memory.
-  GpuRanks(const CudaDriver& driver, const ScratchShape& shape);
+  /// Rank R is on GPU R modulo `gpus`. GPUs must be able to address each other's memory.
+  GpuRanks(const CudaDriver& driver, const ScratchShape& shape, std::uint32_t gpus);
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(ranks_.size()); }
   GpuRank& operator[](std::uint32_t rank) { return *ranks_[rank]; }
@@ -73,5 +74,18 @@ class GpuRanks {
   std::vector<CUdeviceptr> scratch_;
   std::vector<CUdeviceptr> lines_;
 };
+
+/// How many ranks there are, and on how many GPUs.
+struct RankCounts {
+  std::uint32_t ranks = 0;  ///< 0: one for each GPU, up to kMaxRanks
+  std::uint32_t gpus = 0;   ///< 0: all that there are, and at most one for each rank
+
+  bool share_gpus() const { return ranks > gpus; }
+  /// How many blocks a rank's kernel may have, so that those of all ranks run at the same time.
+  std::uint32_t max_blocks() const;
+};
+
+/// `asked` with its zeros filled in.
+RankCounts counted(const CudaDriver& driver, RankCounts asked);
 
 }  // namespace polypath::test

@@ -2,10 +2,12 @@
 // ranks start at random moments, every byte checked; then how long calls take, by size, kernel and
 // shape.
 //
-//   kernels_on_gpus [--gpus N] [--rows N] [--seed N] [--most BYTES] [--all] [--op allreduce|...]
+//   kernels_on_gpus [--gpus N] [--ranks N] [--rows N] [--seed N] [--most BYTES] [--all] [--op allreduce|...]
 //                   [--driver LIBRARY] [--type float32|bfloat16] [--factor N] [--order rank|tree]
 //                   [--uneven 1]
 //
+// --ranks: more than GPUs, so that one or two GPUs can try the kernels of eight ranks. Ranks that
+// share a GPU are not timed.
 // --factor: from one size to the next, default 4. --order: of sums. --uneven 1: reduce_scatter and
 // all_gather by the kernels of uneven parts, whose parts are as long as even ones: what these
 // kernels cost.
@@ -30,7 +32,7 @@ constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * kKiB;
 
 struct Options {
-  std::uint32_t gpus = 0;  ///< 0: all, up to kMaxRanks
+  RankCounts counts;
   std::uint64_t rows = 300;
   std::uint64_t seed = 1;
   std::uint64_t most = 256 * kMiB;
@@ -45,7 +47,7 @@ struct Options {
 
 /// A row: calls one after another on each rank's stream, begun at random moments.
 bool run_row(const CudaDriver& driver, GpuRanks& ranks, const std::vector<CUdeviceptr>& memory,
-             Random& random, std::uint64_t row) {
+             Random& random, std::uint32_t max_blocks, std::uint64_t row) {
   constexpr int kCalls = 6;
   constexpr std::uint64_t kMaxBytes = kMiB;
   std::vector<CollectiveCase> cases;
@@ -53,7 +55,8 @@ bool run_row(const CudaDriver& driver, GpuRanks& ranks, const std::vector<CUdevi
   std::vector<std::vector<std::uint64_t>> places(ranks.size());
   std::vector<std::uint64_t> ends(ranks.size(), 0);
   for (int call = 0; call < kCalls; ++call) {
-    CollectiveCase& what = cases.emplace_back(random_case(random, ranks.shape(), kMaxBytes, 64));
+    CollectiveCase& what =
+        cases.emplace_back(random_case(random, ranks.shape(), kMaxBytes, max_blocks));
     if (random() % 2 == 0) what.order = SumOrder::tree;
     const bool has_parts =
         what.op == CollectiveOp::reduce_scatter || what.op == CollectiveOp::all_gather;
@@ -307,37 +310,38 @@ bool run(const Options& options) {
   std::string why;
   const auto driver = load_cuda_driver(options.driver, &why);
   if (driver == nullptr) throw std::runtime_error(why);
-  int gpus = 0;
-  POLYPATH_CHECK(*driver, device_get_count(&gpus));
-  const std::uint32_t rank_count =
-      options.gpus != 0 ? options.gpus : std::min(static_cast<std::uint32_t>(gpus), kMaxRanks);
+  const RankCounts counts = counted(*driver, options.counts);
   Random random(options.seed);
 
   bool right = true;
   if (options.rows > 0) {
     // Small rings and regions, so that they go round often.
-    GpuRanks ranks(*driver, {rank_count, 32, 4, 4096, 256 * 1024, 256 * 1024});
+    const std::uint32_t max_blocks = std::min(64U, counts.max_blocks());
+    const std::uint32_t channels = std::min(32U, max_blocks);
+    const ScratchShape shape{counts.ranks, channels, 4, 4096, 256 * 1024, 256 * 1024};
+    GpuRanks ranks(*driver, shape, counts.gpus);
     std::vector<CUdeviceptr> memory;
     for (std::uint32_t rank = 0; rank < ranks.size(); ++rank)
       memory.push_back(ranks[rank].alloc(64 * kMiB));
     std::uint64_t wrong = 0;
     for (std::uint64_t row = 0; row < options.rows && wrong < 5; ++row)
-      wrong += run_row(*driver, ranks, memory, random, row) ? 0 : 1;
-    std::printf("%llu rows of calls on %u GPUs: %llu wrong\n",
-                static_cast<unsigned long long>(options.rows), rank_count,
+      wrong += run_row(*driver, ranks, memory, random, max_blocks, row) ? 0 : 1;
+    std::printf("%llu rows of calls of %u ranks on %u GPUs: %llu wrong\n",
+                static_cast<unsigned long long>(options.rows), counts.ranks, counts.gpus,
                 static_cast<unsigned long long>(wrong));
     std::fflush(stdout);
     right = wrong == 0;
   }
-  if (options.op != "none" && right) {
-    GpuRanks ranks(*driver, {rank_count, 128, 8, 64 * kKiB, 12 * kMiB, 18 * kMiB});
+  if (options.op != "none" && right && !counts.share_gpus()) {
+    const ScratchShape shape{counts.ranks, 128, 8, 64 * kKiB, 12 * kMiB, 18 * kMiB};
+    GpuRanks ranks(*driver, shape, counts.gpus);
     const std::pair<const char*, CollectiveOp> ops[] = {
         {"allreduce", CollectiveOp::allreduce},   {"reduce_scatter", CollectiveOp::reduce_scatter},
         {"all_gather", CollectiveOp::all_gather}, {"broadcast", CollectiveOp::broadcast},
         {"reduce", CollectiveOp::reduce},         {"all_to_all", CollectiveOp::all_to_all}};
     for (const auto& [name, op] : ops)
       if (options.op == name || options.op == "every") {
-        std::printf("%s, %u GPUs\n", name, rank_count);
+        std::printf("%s, %u GPUs\n", name, counts.gpus);
         right = print_times(*driver, ranks, options, op, random) && right;
       }
   }
@@ -355,7 +359,9 @@ Options parsed(int argc, char** argv) {
     if (i + 1 == argc) throw std::runtime_error(name + " needs a value");
     const std::string value = argv[++i];
     if (name == "--gpus")
-      options.gpus = static_cast<std::uint32_t>(std::stoul(value));
+      options.counts.gpus = static_cast<std::uint32_t>(std::stoul(value));
+    else if (name == "--ranks")
+      options.counts.ranks = static_cast<std::uint32_t>(std::stoul(value));
     else if (name == "--rows")
       options.rows = std::stoull(value);
     else if (name == "--seed")
@@ -386,6 +392,8 @@ Options parsed(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A kernel that is loaded as it is first launched may wait for those that run, and they for it.
   setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  // Kernels of ranks that share a GPU wait for each other: each stream needs a hardware queue.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
   try {
     return polypath::test::run(polypath::test::parsed(argc, argv)) ? EXIT_SUCCESS : EXIT_FAILURE;
   } catch (const std::exception& error) {

@@ -3,7 +3,11 @@
 // long calls take, by blocks and how many of them share a row, next to an allreduce by cells of as
 // many elements, alone and followed by the kernel that normalises.
 //
-//   norms_on_gpus [--gpus N] [--turns N] [--rows 1,2,4,8|none] [--hidden N] [--driver libcuda.so.1]
+//   norms_on_gpus [--gpus N] [--ranks N] [--turns N] [--rows 1,2,4,8|none] [--hidden N]
+//                 [--driver libcuda.so.1]
+//
+// --ranks: more than GPUs, so that one or two GPUs can try the kernels of eight ranks. Ranks that
+// share a GPU are not timed.
 #include <algorithm>
 #include <barrier>
 #include <chrono>
@@ -22,7 +26,7 @@ namespace polypath::test {
 namespace {
 
 struct Options {
-  std::uint32_t gpus = 0;  ///< 0: all, up to kMaxRanks
+  RankCounts counts;
   std::uint64_t turns = 100;
   std::vector<std::uint32_t> rows{1, 2, 4, 8, 16, 32, 64};
   std::uint32_t hidden = 5120;
@@ -79,11 +83,11 @@ void free_all(const CudaDriver& driver, GpuRanks& ranks, const PlacedNorm& call)
 
 /// Calls one after another, begun at random moments. Empty, or what was wrong.
 std::string run_turn(const CudaDriver& driver, GpuRanks& ranks, Random& random,
-                     std::uint32_t max_hidden) {
+                     std::uint32_t max_hidden, std::uint32_t max_blocks) {
   std::vector<PlacedNorm> calls;
   for (int call = 0; call < 8; ++call)
     calls.push_back(
-        placed(ranks, random, random_norm(random, ranks.size(), max_hidden, 100000, 24)));
+        placed(ranks, random, random_norm(random, ranks.size(), max_hidden, 100000, max_blocks)));
   const std::uint64_t seed = random();
   std::vector<std::string> wrong(ranks.size());
   std::barrier ready(ranks.size());
@@ -201,22 +205,22 @@ bool run(const Options& options) {
   std::string why;
   const auto driver = load_cuda_driver(options.driver, &why);
   if (driver == nullptr) throw std::runtime_error(why);
-  int gpus = 0;
-  POLYPATH_CHECK(*driver, device_get_count(&gpus));
-  const std::uint32_t count =
-      options.gpus != 0 ? options.gpus : std::min(static_cast<std::uint32_t>(gpus), kMaxRanks);
+  const RankCounts counts = counted(*driver, options.counts);
   Random random(1);
-  GpuRanks ranks(*driver, {count, 128, 4, 4096, 1536 * 1024});
+  GpuRanks ranks(*driver, {counts.ranks, 128, 4, 4096, 1536 * 1024}, counts.gpus);
   const bool is_simulated = options.rows.empty();
+  const std::uint32_t max_blocks = std::min(24U, counts.max_blocks());
   for (std::uint64_t turn = 0; turn < options.turns; ++turn)
-    if (const std::string wrong = run_turn(*driver, ranks, random, is_simulated ? 1000 : 9000);
+    if (const std::string wrong =
+            run_turn(*driver, ranks, random, is_simulated ? 1000 : 9000, max_blocks);
         !wrong.empty()) {
       std::printf("turn %llu is wrong:\n%s", static_cast<unsigned long long>(turn), wrong.c_str());
       return false;
     }
-  std::printf("%llu turns of calls on %u GPUs: all right\n",
-              static_cast<unsigned long long>(options.turns), count);
+  std::printf("%llu turns of calls of %u ranks on %u GPUs: all right\n",
+              static_cast<unsigned long long>(options.turns), counts.ranks, counts.gpus);
   bool exact = true;
+  if (counts.share_gpus()) return exact;
   for (const std::uint32_t rows : options.rows)
     exact = print_times(*driver, ranks, random, options, rows) && exact;
   return exact;
@@ -229,7 +233,9 @@ Options parsed(int argc, char** argv) {
     if (i + 1 == argc) throw std::runtime_error(name + " needs a value");
     const std::string value = argv[++i];
     if (name == "--gpus")
-      options.gpus = static_cast<std::uint32_t>(std::stoul(value));
+      options.counts.gpus = static_cast<std::uint32_t>(std::stoul(value));
+    else if (name == "--ranks")
+      options.counts.ranks = static_cast<std::uint32_t>(std::stoul(value));
     else if (name == "--turns")
       options.turns = std::stoull(value);
     else if (name == "--hidden")
@@ -254,6 +260,8 @@ Options parsed(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A kernel that is loaded as it is first launched may wait for those that run, and they for it.
   setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  // Kernels of ranks that share a GPU wait for each other: each stream needs a hardware queue.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
   try {
     return polypath::test::run(polypath::test::parsed(argc, argv)) ? EXIT_SUCCESS : EXIT_FAILURE;
   } catch (const std::exception& error) {
