@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/units.hpp"
-#include "busy_image.hpp"
 #include "driver/context_guard.hpp"
+#include "kernel_images.hpp"
 #include "sections.hpp"
 
 namespace polypath::facts {

@@ -28,6 +28,8 @@ void graph_costs(Workbench& bench, Report& report);
 /// What the host links of one, two and all GPUs carry at once.
 void host_links(Workbench& bench, Report& report);
 
+/// What kernels store to other GPUs at most, next to what copy engines carry.
+void peer_stores(Workbench& bench, Report& report);
 /// How long driver calls take while kernels of all GPUs run, and while another GPU's stream takes no
 /// more launches; whether they return first (1: yes). Half a minute.
 void calls_beside_kernels(Workbench& bench, Report& report);

@@ -21,11 +21,11 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
-#include "busy_image.hpp"
 #include "driver/context_guard.hpp"
 #include "exec/emulated_mesh/emulated_links.hpp"
 #include "exec/emulated_mesh/mesh_node.hpp"
 #include "exec/kernels/images.hpp"
+#include "kernel_images.hpp"
 #include "sections.hpp"
 #include "tune/group_timer.hpp"
 
