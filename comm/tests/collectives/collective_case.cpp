@@ -304,6 +304,8 @@ void make_uneven(Random& random, CollectiveCase& what) {
 
 void make_windows_unlike(Random& random, CollectiveCase& what) {
   what.has_windows = random() % 4 != 0;
+  // The parts of all ranks are aligned, and not that of the first one alone.
+  if (random() % 2 == 0) what.count -= what.count % kWindowAlignment;
   if (random() % 2 == 0) what.windows = static_cast<std::uint32_t>(random());
   if (random() % 2 == 0 || what.placement != Placement::apart) return;
   what.out_shifts.resize(what.ranks);
@@ -370,7 +372,7 @@ Bytes expected_output(const CollectiveCase& what, const std::vector<Bytes>& inpu
 }
 
 std::vector<Image> images_of(Random& random, const CollectiveCase& what) {
-  constexpr std::uint64_t kGuard = 64;
+  constexpr std::uint64_t kGuard = kWindowAlignment;
   const std::size_t element = size_of(what.type);
   std::vector<Bytes> inputs = what.inputs;
   for (auto rank = static_cast<std::uint32_t>(inputs.size()); rank < what.ranks; ++rank)
@@ -384,7 +386,8 @@ std::vector<Image> images_of(Random& random, const CollectiveCase& what) {
     std::uint64_t end = 0;
     if (what.placement == Placement::apart) {
       image.in_at = first;
-      const std::uint64_t next = (first + what.in_bytes(rank) + kGuard + 15) / 16 * 16;
+      const std::uint64_t next =
+          (first + what.in_bytes(rank) + kGuard + kGuard - 1) / kGuard * kGuard;
       const std::uint32_t shift = what.out_shifts.empty() ? what.out_shift : what.out_shifts[rank];
       image.out_at = next + shift * element;
       end = image.out_at + what.out_bytes(rank);

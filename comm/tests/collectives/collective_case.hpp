@@ -105,7 +105,7 @@ Bytes expected_output(const CollectiveCase& what, const std::vector<Bytes>& inpu
 struct Image {
   Bytes before;
   Bytes after;
-  std::uint64_t in_at;  ///< offsets; the memory is aligned to 16 bytes
+  std::uint64_t in_at;  ///< offsets; the memory is aligned to kWindowAlignment
   std::uint64_t out_at;
 };
 

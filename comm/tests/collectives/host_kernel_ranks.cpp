@@ -14,15 +14,16 @@ constexpr unsigned kThreads = 64;  // of a block: the kernels run with any numbe
 /// After each buffer, where a defect may store that takes it for a longer one; bytes.
 constexpr std::size_t kBeyond = 64 * 1024;
 
-struct alignas(16) Sixteen {
-  std::byte bytes[16];
+/// Memory is as aligned as that of GPUs where it matters.
+struct alignas(kWindowAlignment) Aligned {
+  std::byte bytes[kWindowAlignment];
 };
 
 }  // namespace
 
 struct HostKernelRanks::Calls {
   std::vector<std::vector<Image>> images;                 // by call and rank
-  std::vector<std::vector<std::vector<Sixteen>>> memory;  // by rank and call
+  std::vector<std::vector<std::vector<Aligned>>> memory;  // by rank and call
   std::vector<std::vector<simt::Launch>> launches;        // by rank and call
   simt::RunOptions options;
 };
@@ -84,7 +85,7 @@ HostKernelRanks::Calls HostKernelRanks::prepare(const std::vector<CollectiveCase
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       const Image& image = calls.images.back()[rank];
       const std::size_t bytes = image.before.size() + kBeyond;
-      memory[rank].resize(bytes / sizeof(Sixteen));
+      memory[rank].resize((bytes + sizeof(Aligned) - 1) / sizeof(Aligned));
       auto* const at = reinterpret_cast<unsigned char*>(memory[rank].data());
       std::memcpy(at, image.before.data(), image.before.size());
       calls.options.memory.push_back({at, bytes, static_cast<int>(rank)});
@@ -203,7 +204,7 @@ std::string HostKernelRanks::run_apart(const std::vector<CollectiveCase>& by_ran
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     Image& image = images.emplace_back(images_of(random, by_rank[rank])[rank]);
     image.before.resize(image.before.size() + kBeyond, 0x55);
-    memory[rank].resize(image.before.size() / sizeof(Sixteen));
+    memory[rank].resize((image.before.size() + sizeof(Aligned) - 1) / sizeof(Aligned));
     auto* const at = reinterpret_cast<unsigned char*>(memory[rank].data());
     std::memcpy(at, image.before.data(), image.before.size());
     calls.options.memory.push_back({at, image.before.size(), static_cast<int>(rank)});

@@ -31,8 +31,8 @@ PlannedCall large_call(Random& random, CollectiveOp op, DataType type,
   call.what.root = static_cast<std::uint32_t>(random() % kRanks);
   const bool is_of_parts = op == CollectiveOp::all_gather || op == CollectiveOp::reduce_scatter ||
                            op == CollectiveOp::all_to_all;
-  // A few elements past whole tiles; parts are whole words of 16 bytes, so that places are aligned.
-  call.what.count = kBytes / size_of(type) / (is_of_parts ? 4 : 1) + 16;
+  // A few elements past whole tiles; parts are such that places are aligned.
+  call.what.count = kBytes / size_of(type) / (is_of_parts ? 4 : 1) + kWindowAlignment;
   if (alter) alter(call.what);
   call.images = images_of(random, call.what);
   return call;
@@ -145,7 +145,7 @@ TEST_F(DirectResults, UnevenParts_AreRight) {
         }));
   // The first part is aligned in any case, but of no other rank for rank 0 if the rest is odd.
   expect_calls(row, [&](const CollectiveCase& what, int rank) {
-    return rank != 0 || what.parts[0] % 8 == 0;
+    return rank != 0 || what.parts[0] % 64 == 0;
   });
 }
 

@@ -58,8 +58,9 @@ inline constexpr std::uint32_t kLineRowData = 960;
 inline constexpr std::uint32_t kMaxLineRegion = 256U << 20;
 /// Scratch, slots and tiles are multiples of it, in place and in size.
 inline constexpr std::uint32_t kScratchGranule = 128;
-/// Results go straight into an `out` that is as aligned as a slot: others are slower to store to.
-inline constexpr std::uint32_t kWindowAlignment = 16;
+/// Results go straight into an `out` that is as aligned as a slot: stores of a warp to another GPU
+/// take 4 to 9 % longer where they begin elsewhere (docs/cuda-notes.md).
+inline constexpr std::uint32_t kWindowAlignment = kScratchGranule;
 
 /// Where a scratch of a shape holds what: offsets and sizes in bytes.
 struct ScratchLayout {
