@@ -5,7 +5,7 @@ PyTorch and NCCL:
     polypath run --reproducible --stats text -- \\
         torchrun --nproc-per-node 4 lab/bench/nccl/calls.py [--nccl batch-invariant] [--json FILE]
 
-For each size both libraries (beside.py) do rows of calls in turn, captured in a graph (NCCL
+For each size both libraries (both_libraries.py) do rows of calls in turn, captured in a graph (NCCL
 takes longer to issue a call where its communicators do not block); times are medians
 of the slowest rank, in us a call. `--nccl batch-invariant` sets NCCL as vLLM's batch-invariant
 mode does, `tree` its
@@ -24,7 +24,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from beside import (
+from both_libraries import (
     Group,
     about,
     add_nccl,

@@ -5,7 +5,7 @@ of one node, with PyTorch and NCCL:
     polypath run --reproducible --stats text -- \\
         torchrun --nproc-per-node 2 lab/bench/nccl/decode.py [--batches 1,8,64] [--json FILE]
 
-For each batch the step is captured once with each library (beside.py), and both graphs are
+For each batch the step is captured once with each library (both_libraries.py), and both graphs are
 replayed in turn, the first of a pair alternating; times are medians of the slowest rank. NCCL is
 set as vLLM's batch-invariant mode sets it; `--nccl tree` sets its algorithm and protocol alone,
 `--nccl as-it-comes` nothing.
@@ -31,7 +31,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from beside import (
+from both_libraries import (
     Group,
     about,
     add_nccl,
