@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "collectives/collective_profile.hpp"
 #include "collectives/comm_collectives.hpp"
+#include "collectives/result_windows.hpp"
 #include "comm/rank_threads.hpp"
 #include "comm/stream_waits.hpp"
 #include "core/c_boundary.hpp"
@@ -114,7 +115,9 @@ CommCollectives& collectives_of(polypath_comm* comm, bool copies) {
   options.reserved_sms = comm->reserved_sms;
   options.retries_buffers = comm->retries_buffers;
   options.order = static_cast<SumOrder>(comm->sum_order);
-  options.direct_results = comm->context->options().direct_results;
+  const DirectResults direct = comm->context->options().direct_results;
+  options.direct_results = direct == DirectResults::on ||
+                           (direct == DirectResults::automatic && has_peers_here(communicator));
   const ProfileTable<TunedCollective> tuned = comm->context->tuned<TunedCollective>();
   options.tuned = tuned.entries();
   auto links = watch_host_links(comm->context->load(), comm->context->node(), communicator.gpu());

@@ -30,15 +30,18 @@ void find_windows(UnevenArgs& args, const Communicator& comm, std::uint64_t byte
       set(rank, (*addresses)[static_cast<std::size_t>(rank)]);
     return;
   }
-  bool has_peers_here = false;
-  for (int rank = 0; rank < comm.size(); ++rank)
-    has_peers_here = has_peers_here || (rank != comm.rank() && comm.is_here(rank));
-  if (!has_peers_here || !is_plain_memory(comm, out, bytes)) return;
+  if (!has_peers_here(comm) || !is_plain_memory(comm, out, bytes)) return;
   for (int rank = 0; rank < comm.size(); ++rank)
     if (comm.is_here(rank)) set(rank, out);
 }
 
 }  // namespace
+
+bool has_peers_here(const Communicator& comm) {
+  for (int rank = 0; rank < comm.size(); ++rank)
+    if (rank != comm.rank() && comm.is_here(rank)) return true;
+  return false;
+}
 
 bool set_result_windows(UnevenArgs& args, const Communicator& comm, std::uint64_t bytes) {
   if (!comm.has_peer_access() || bytes == 0 || !may_go_straight(args)) return false;

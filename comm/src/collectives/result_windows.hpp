@@ -9,6 +9,9 @@
 
 namespace polypath {
 
+/// Whether another rank is of this process.
+bool has_peers_here(const Communicator& comm);
+
 /// Sets args.windows for a call by channels that receives `bytes` at args.out: for each peer whose
 /// GPU addresses all of them. All peers address the communicator's symmetric memory. Those of this
 /// process also address what cuMemAlloc gave in the context of the rank. Returns

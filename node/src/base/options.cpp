@@ -214,18 +214,20 @@ const std::vector<Row>& table() {
        bytes_into(&Options::put_kernel_size, false, 0, 64 * kMiB)},
       {"scratch", "POLYPATH_SCRATCH", "creation", "creation, needed",
        "creation: a communicator takes all memory for collectives when it is made, also where "
-       "one rank says so; needed: most of it when a call needs it first (new, tested on "
-       "simulated nodes only)",
+       "one rank says so; needed: most of it when a call needs it first, with "
+       "smaller tiles",
        choice_into(&Options::scratch_when_needed, {{"creation", false}, {"needed", true}})},
       {"sum_order", "POLYPATH_SUM_ORDER", "rank", "rank, tree",
        "in which order collectives combine floats of ranks: one after another, or as a balanced "
        "binary tree; the same on all ranks of a communicator",
        choice_into(&Options::sum_order,
                    {{"rank", SumOrderSetting::rank}, {"tree", SumOrderSetting::tree}})},
-      {"direct_results", "POLYPATH_DIRECT_RESULTS", "0", "0 or 1",
+      {"direct_results", "POLYPATH_DIRECT_RESULTS", "auto", "auto, 0 or 1",
        "1: other ranks store results of large collectives straight into recv, where their GPUs "
-       "address it",
-       choice_into(&Options::direct_results, {{"1", true}, {"0", false}})},
+       "address it; auto: where ranks share a process",
+       choice_into(&Options::direct_results, {{"auto", DirectResults::automatic},
+                                              {"1", DirectResults::on},
+                                              {"0", DirectResults::off}})},
       {"comm_port", "POLYPATH_COMM_PORT", "auto", "auto, or 1 to 65535",
        "where rank 0 listens for ranks that a launcher started; auto: the port behind MASTER_PORT",
        count_into(&Options::comm_port, true, 1, 65535)},
