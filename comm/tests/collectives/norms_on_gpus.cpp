@@ -177,7 +177,7 @@ bool print_times(const CudaDriver& driver, GpuRanks& ranks, Random& random, cons
               apart);
   bool all_exact = true;
   for (const std::uint32_t team : {1U, 2U, 3U, 5U, 7U, 14U})
-    for (const std::uint32_t factor : {1U, 2U, 4U}) {
+    for (const std::uint32_t factor : {1U, 2U, 4U, 7U, 14U}) {
       const std::uint32_t blocks = rows * team * factor;
       if (blocks > 128 && !(team == 1 && factor == 1)) continue;
       call.what.team = team;

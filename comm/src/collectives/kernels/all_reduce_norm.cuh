@@ -250,13 +250,22 @@ class Call {
     // Lanes whose data come first would add them up before the others look again.
     if (!simt::warp_all(has_come)) return false;
     Part x;
-    if (kIsSmall)
-      combine_words<kTwos>(pairs, 0, x);
-    else  // sums of all would take registers
+    if constexpr (kMaxPeers == 2) {
       POLYPATH_UNROLL
-    for (int i = 0; i < kTwos; ++i) combine_words<1>(pairs, i, x);
+      for (int i = 0; i < kTwos; ++i)
+        x.at[i] = norm::sums_of_two<Element>(word_of(pairs[0], i), word_of(pairs[1], i));
+    } else if constexpr (kIsSmall) {
+      combine_words<kTwos>(pairs, 0, x);
+    } else {  // sums of all would take registers
+      POLYPATH_UNROLL
+      for (int i = 0; i < kTwos; ++i) combine_words<1>(pairs, i, x);
+    }
     use(x);
     return true;
+  }
+
+  SIMT_DEVICE static std::uint32_t word_of(const Pair& pair, int i) {
+    return i < kTwos / 2 ? pair.first.data[i] : pair.second.data[i - kTwos / 2];
   }
 
   /// `kCount` words of 4 bytes, from `begin` on, of all ranks in their order.
@@ -270,9 +279,7 @@ class Call {
       const Pair& pair = pairs[has_mutant(Fault::own_part_first) ? in_order(p) : p];
       POLYPATH_UNROLL
       for (int i = 0; i < kCount; ++i) {
-        const int at = begin + i;
-        const norm::Two next = norm::widened<Element>(
-            at < kTwos / 2 ? pair.first.data[at] : pair.second.data[at - kTwos / 2]);
+        const norm::Two next = norm::widened<Element>(word_of(pair, begin + i));
         sums[i] = p == 0 ? next
                          : norm::Two{operation.combine(sums[i].low, next.low),
                                      operation.combine(sums[i].high, next.high)};
