@@ -150,6 +150,7 @@ class Call {
 
   SIMT_DEVICE void run(norm::RowSums& row_sums) {
     simt::grid_dependency_wait();
+    if (has_mutant(Fault::call_counted_too_early)) count();
     // A block that only pushes, if there is one; and its last warp, which pushes least.
     const bool meets = simt::block_index() + 1 == simt::grid_size() &&
                        simt::warp_index() + 1 == simt::block_size() / simt::kWarp;
@@ -175,12 +176,18 @@ class Call {
     const bool ok = !meets || end_meeting(call_, meeting);
     rows.run([&](std::uint32_t row, std::uint32_t unit,
                  const auto& use) { return combine(row, unit, use); },
-             ok, [&] { cells::count_share(call_, simt::block_size() - 1); });
+             ok,
+             [&] {
+               if (!has_mutant(Fault::call_counted_too_early)) count();
+             });
   }
 
  private:
   /// There are registers for more than the ranks' pairs.
   static constexpr bool kIsSmall = kMaxPeers <= static_cast<int>(kMaxRanks / 2);
+
+  /// By the last thread, whose warp has fewest units.
+  SIMT_DEVICE void count() const { cells::count_share(call_, simt::block_size() - 1); }
 
   SIMT_DEVICE void begin(std::uint64_t number) {
     number_ = has_mutant(Fault::flag_not_counted)
