@@ -14,6 +14,9 @@
 // halves, flags and the count of calls are those of cells: both kinds of calls may follow each
 // other in any order.
 //
+// A block counts its share of the call (collective_ll.cuh) when it has waited for the last time, and
+// not at its end.
+//
 // In place: the input is read by the threads that push it, of any block. Its cells hold its data,
 // so output is stored over an input that was read on all its places.
 #pragma once
@@ -155,8 +158,8 @@ class Call {
     const bool meets = simt::block_index() + 1 == simt::grid_size() &&
                        simt::warp_index() + 1 == simt::block_size() / simt::kWarp;
     const std::uint32_t meeting = meets ? begin_meeting(call_) : 0;
-    // All loads that wait for nobody, before the first of them is looked at. Only warps with work
-    // load the count: all of them at one address would wait for each other.
+    // Loads that need no other rank are all issued before the first of them is looked at. Only warps
+    // with work load the count: all of them at one address would wait for each other.
     const std::uint32_t first = simt::warp_index() * simt::grid_size() + simt::block_index();
     const bool pushes = first < args_.rows * units_;
     std::uint64_t calls = 0;

@@ -218,8 +218,9 @@ class Rows {
 
   /// Normalises rows `number()`, `number() + count()`, ... of its team. All threads of the block.
   /// `get(row, unit, use)`, which all lanes of a warp call, calls `use(x)` with this lane's part of
-  /// the row to normalise, once; false, to all lanes, and no call: one has timed out. `ok` false: this thread has timed out before. Calls
-  /// `waited()` in all threads, after all waits of the block, if none has timed out.
+  /// the row to normalise, once; false, to all lanes, and no call: one has timed out. `ok` false:
+  /// this thread has timed out before. Calls `waited()` in all threads, after all waits of the
+  /// block, if none has timed out.
   template <typename Get, typename Waited>
   SIMT_DEVICE void run(const Get& get, bool ok, const Waited& waited) {
     ok = simt::warp_all(ok);
