@@ -380,8 +380,7 @@ class Rows {
       POLYPATH_UNROLL
       for (int i = 0; i < 2; ++i) {
         const Two two = widened<Element>(y.at[2 * k + i]);
-        bytes |= std::uint32_t{to_float8(product_of(two.low, inverse))} << (16 * i);
-        bytes |= std::uint32_t{to_float8(product_of(two.high, inverse))} << (16 * i + 8);
+        bytes |= to_float8(product_of(two.low, inverse), product_of(two.high, inverse)) << (16 * i);
       }
       if (at.has(k))
         simt::store_streaming(
