@@ -14,8 +14,7 @@
 // halves, flags and the count of calls are those of cells: both kinds of calls may follow each
 // other in any order.
 //
-// A block counts its share of the call (collective_ll.cuh) when it has waited for the last time, and
-// not at its end.
+// A block counts its share of the call (collective_ll.cuh) once it has waited for the last time.
 //
 // In place: the input is read by the threads that push it, of any block. Its cells hold its data,
 // so output is stored over an input that was read on all its places.
@@ -158,7 +157,7 @@ class Call {
     const bool meets = simt::block_index() + 1 == simt::grid_size() &&
                        simt::warp_index() + 1 == simt::block_size() / simt::kWarp;
     const std::uint32_t meeting = meets ? begin_meeting(call_) : 0;
-    // Loads that need no other rank are all issued before the first of them is looked at. Only warps
+    // Loads that need no other rank are issued before the first of them is looked at. Only warps
     // with work load the count: all of them at one address would wait for each other.
     const std::uint32_t first = simt::warp_index() * simt::grid_size() + simt::block_index();
     const bool pushes = first < args_.rows * units_;
@@ -242,9 +241,12 @@ class Call {
     const std::uint32_t (&data)[kTwos] = part.at;
     const Pair pair{{{data[0], data[1], data[2]}, flag()}, {{data[3], data[4], data[5]}, flag()}};
     POLYPATH_UNROLL
-    for (std::uint32_t p = 0; p < kMaxPeers; ++p) {
-      if (p >= ranks()) continue;
-      Cell* const to = cells_for(p, at);
+    for (std::uint32_t i = 0; i < kMaxPeers; ++i) {
+      if (i >= ranks()) continue;
+      // The peers first. In one order, all of more ranks would first send to rank 0.
+      std::uint32_t receiver = kMaxPeers == 2 ? i : call_.rank + 1 + i;
+      if (receiver >= ranks()) receiver -= ranks();
+      Cell* const to = cells_for(receiver, at);
       device::store_relaxed<device::system_scope>(to, pair.first);
       device::store_relaxed<device::system_scope>(to + simt::kWarp, pair.second);
     }
