@@ -99,6 +99,25 @@ void put_large(Random& random, const NormCase& what, std::vector<Bytes>& inputs)
       if (random() % 2 == 0) put(what.type, random() % 2 == 0 ? large : -large, &input[at]);
 }
 
+/// In few places a type's smallest and largest numbers and, in some calls, infinities: two of them
+/// make a NaN.
+void put_extremes(Random& random, const NormCase& what, Bytes& elements, bool has_infinities) {
+  const bool is_float16 = what.type == DataType::float16;
+  const std::uint16_t infinity = is_float16 ? 0x7C00 : 0x7F80;
+  for (std::uint64_t at = 0; at < elements.size(); at += 2 * (1 + random() % 64)) {
+    const std::uint64_t bits = random();
+    std::uint16_t element = 0;
+    switch (bits % 4) {
+      case 0: break;
+      case 1: element = (bits >> 8) % (is_float16 ? 0x400 : 0x80); break;  // subnormal
+      case 2: element = infinity - 1; break;
+      default: element = has_infinities ? infinity : 1; break;
+    }
+    element = static_cast<std::uint16_t>(element | (bits >> 32) % 2 << 15);
+    std::memcpy(&elements[at], &element, sizeof element);
+  }
+}
+
 float scale_of(Random& random) {
   // Some so small that rows saturate.
   constexpr std::array kScales{1.0F, 0.0371F, 0.00051F, 3.7F};
@@ -197,7 +216,12 @@ std::vector<NormImage> norm_images(Random& random, const NormCase& what) {
   for (std::uint32_t rank = 0; rank < what.ranks; ++rank)
     inputs.push_back(random_elements(random, what.type, elements));
   put_large(random, what, inputs);
-  const Bytes residual = random_elements(random, what.type, elements);
+  Bytes residual = random_elements(random, what.type, elements);
+  if (random() % 4 == 0) {
+    const bool has_infinities = random() % 2 == 0;
+    for (Bytes& input : inputs) put_extremes(random, what, input, has_infinities);
+    put_extremes(random, what, residual, has_infinities);
+  }
   const Bytes weight = random_elements(random, what.type, what.hidden);
   const float scale = scale_of(random);
 

@@ -1,7 +1,7 @@
 // The kernel that sums rows over ranks and normalises them, on the GPUs of this machine, one
 // process: turns of random calls whose ranks start at random moments, every byte checked; then how
-// long calls take, by blocks and how many of them share a row, next to an allreduce by cells of as
-// many elements, alone and followed by the kernel that normalises.
+// long calls take, by blocks and how many of them share a row, next to an allreduce of as many
+// elements by cells and by lines, alone and followed by the kernel that normalises.
 //
 //   norms_on_gpus [--gpus N] [--ranks N] [--turns N] [--rows 1,2,4,8|none] [--hidden N]
 //                 [--driver libcuda.so.1]
@@ -142,15 +142,16 @@ double time_of(const CudaDriver& driver, GpuRanks& ranks,
 }
 
 double all_reduce_us(const CudaDriver& driver, GpuRanks& ranks, const PlacedNorm& call,
-                     bool with_norm) {
+                     KernelFamily family, bool with_norm) {
+  const std::uint64_t bytes_per_block = family == KernelFamily::lines ? 4096 : 2048;
   CollectiveCase what;
-  what.family = KernelFamily::cells;
+  what.family = family;
   what.type = call.what.type;
   what.ranks = ranks.size();
   what.count = std::uint64_t{call.what.rows} * call.what.hidden;
   what.stages = 1;
   what.blocks = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>((call.what.bytes() + 2047) / 2048, 1, 96));
+      std::clamp<std::uint64_t>((call.what.bytes() - 1) / bytes_per_block + 1, 1, 96));
   return time_of(driver, ranks, [&](GpuRank& rank) {
     NormArgs norm = args_on(ranks, call, rank.rank());
     CollectiveArgs args = args_of(what, ranks.shape(), rank.rank());
@@ -171,13 +172,15 @@ bool print_times(const CudaDriver& driver, GpuRanks& ranks, Random& random, cons
   what.hidden = options.hidden;
   PlacedNorm call = placed(ranks, random, what);
   ranks.on_all([&](GpuRank& rank) { write(driver, call, rank); });
-  const double alone = all_reduce_us(driver, ranks, call, false);
-  const double apart = all_reduce_us(driver, ranks, call, true);
-  std::printf("%u rows of %u: allreduce %.2f us, and norm %.2f us\n", rows, what.hidden, alone,
-              apart);
+  const double by_cells = all_reduce_us(driver, ranks, call, KernelFamily::cells, false);
+  const double by_lines = all_reduce_us(driver, ranks, call, KernelFamily::lines, false);
+  const double apart = all_reduce_us(driver, ranks, call, KernelFamily::lines, true);
+  const double alone = std::min(by_cells, by_lines);
+  std::printf("%u rows of %u: allreduce %.2f us by cells, %.2f us by lines, and norm %.2f us\n",
+              rows, what.hidden, by_cells, by_lines, apart);
   bool all_exact = true;
   for (const std::uint32_t team : {1U, 2U, 3U, 5U, 7U, 14U})
-    for (const std::uint32_t factor : {1U, 2U, 4U}) {
+    for (const std::uint32_t factor : {1U, 2U, 4U, 7U, 14U}) {
       const std::uint32_t blocks = rows * team * factor;
       if (blocks > 128 && !(team == 1 && factor == 1)) continue;
       call.what.team = team;
@@ -207,8 +210,10 @@ bool run(const Options& options) {
   if (driver == nullptr) throw std::runtime_error(why);
   const RankCounts counts = counted(*driver, options.counts);
   Random random(1);
-  GpuRanks ranks(*driver, {counts.ranks, 128, 4, 4096, 1536 * 1024}, counts.gpus);
   const bool is_simulated = options.rows.empty();
+  constexpr std::uint32_t kRegion = 1536 * 1024;
+  GpuRanks ranks(*driver, {counts.ranks, 128, 4, 4096, kRegion, is_simulated ? 0 : kRegion},
+                 counts.gpus);
   const std::uint32_t max_blocks = std::min(24U, counts.max_blocks());
   for (std::uint64_t turn = 0; turn < options.turns; ++turn)
     if (const std::string wrong =

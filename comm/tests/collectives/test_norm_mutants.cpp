@@ -59,6 +59,7 @@ INSTANTIATE_TEST_SUITE_P(
                     NormMutant{Fault::own_part_first, "OwnPartFirst"},
                     NormMutant{Fault::halves_not_alternated, "HalvesNotAlternated"},
                     NormMutant{Fault::flag_not_counted, "FlagNotCounted"},
+                    NormMutant{Fault::call_counted_too_early, "CallCountedTooEarly"},
                     NormMutant{Fault::half_a_pair_looked_at, "HalfAPairLookedAt"}),
     [](const auto& param_info) { return std::string(param_info.param.name); });
 

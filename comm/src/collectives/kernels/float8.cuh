@@ -33,4 +33,15 @@ SIMT_DEVICE std::uint8_t to_float8(float value) {
 #endif
 }
 
+/// Two of them, `low` in the low byte.
+SIMT_DEVICE std::uint32_t to_float8(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  std::uint16_t pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return to_float8(low) | std::uint32_t{to_float8(high)} << 8;
+#endif
+}
+
 }  // namespace polypath

@@ -13,7 +13,6 @@
 #define POLYPATH_NORM_KERNEL(part, name, blocks, Element)                         \
   SIMT_KERNEL_MIN_BLOCKS(polypath_##name, ::polypath::kCollectiveThreads, blocks, \
                          POLYPATH_NORM_PARAMETER ::polypath::NormArgs args) {     \
-    ::polypath::simt::grid_dependency_wait();                                     \
     ::polypath::part::run<Element>(args);                                         \
   }                                                                               \
   POLYPATH_NORM_FOLDS(polypath_##name)

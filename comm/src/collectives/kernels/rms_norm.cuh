@@ -30,7 +30,6 @@ namespace polypath::norm {
 
 using cells::kWord;
 using cells::kWords;
-using cells::Words;
 
 SIMT_DEVICE float sum_of(float a, float b) {
 #if defined(__CUDA_ARCH__)
@@ -69,7 +68,105 @@ SIMT_DEVICE float root_of(float a) {
 #endif
 }
 
-/// Sums of units in the block's shared memory, of one row and of the next.
+/// Two elements in 4 bytes, as float.
+struct Two {
+  float low;
+  float high;
+};
+template <typename Element>
+SIMT_DEVICE Two widened(std::uint32_t bits) {
+  return {simt::to_float(Element{static_cast<std::uint16_t>(bits)}),
+          simt::to_float(Element{static_cast<std::uint16_t>(bits >> 16)})};
+}
+/// Rounded as simt::to_float16() or simt::to_bfloat16() does, both by one instruction.
+template <typename Element>
+SIMT_DEVICE std::uint32_t narrowed(const Two& two) {
+  constexpr bool kIsFloat16 = std::is_same_v<Element, simt::float16>;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  std::uint32_t bits;
+  if constexpr (kIsFloat16)
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(two.high), "f"(two.low));
+  else
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(two.high), "f"(two.low));
+  return bits;
+#else
+  const auto bits_of = [](float value) -> std::uint32_t {
+    if constexpr (kIsFloat16)
+      return simt::to_float16(value).bits;
+    else
+      return simt::to_bfloat16(value).bits;
+  };
+  return bits_of(two.low) | bits_of(two.high) << 16;
+#endif
+}
+
+/// The sums of two elements each, as float rounds them to an element. That is how they are rounded
+/// at once, since float has more than twice as many bits (reductions.cuh); so one instruction does.
+template <typename Element>
+SIMT_DEVICE std::uint32_t sums_of_two(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  std::uint32_t sums;
+  if constexpr (std::is_same_v<Element, simt::float16>)
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
+  else  // times 1: there is no addition before sm_90
+    asm("fma.rn.bf16x2 %0, %1, %3, %2;" : "=r"(sums) : "r"(a), "r"(b), "r"(0x3F803F80U));
+  return sums;
+#else
+  const Two first = widened<Element>(a);
+  const Two second = widened<Element>(b);
+  return narrowed<Element>({sum_of(first.low, second.low), sum_of(first.high, second.high)});
+#endif
+}
+
+/// This lane's elements of a unit, two in each.
+inline constexpr int kTwos = kWords * static_cast<int>(kWord) / 4;
+struct Part {
+  std::uint32_t at[kTwos];
+};
+
+/// Where this lane's part of a unit lies in a row, in bytes, and how many the row has from there
+/// on: 0 after its end. Word k of the part follows word k - 1 after those of the other lanes.
+struct Place {
+  std::uint32_t at;
+  std::uint32_t rest;
+
+  [[nodiscard]] SIMT_DEVICE bool has(int k) const {
+    return static_cast<std::uint32_t>(k) * kStride < rest;
+  }
+  static constexpr std::uint32_t kStride = simt::kWarp * kWord;
+};
+SIMT_DEVICE Place place_of(std::uint32_t unit, std::uint32_t lane, std::uint32_t row_bytes) {
+  const std::uint32_t at = unit * kCellRowData + lane * kWord;
+  return {at, at < row_bytes ? row_bytes - at : 0};
+}
+
+/// What is after the end of the row is 0. `kConstant`: nothing stores to it during the kernel.
+template <bool kConstant = false>
+SIMT_DEVICE Part load_part(const unsigned char* row, const Place& place) {
+  Part part{};
+  // One address for all words.
+  const auto* const begin = reinterpret_cast<const std::uint64_t*>(simt::opaque(row + place.at));
+  POLYPATH_UNROLL
+  for (int k = 0; k < kWords; ++k) {
+    if (!place.has(k)) continue;
+    const std::uint64_t* const from = begin + k * static_cast<int>(simt::kWarp);
+    const std::uint64_t word = kConstant ? simt::load_constant(from) : simt::load_streaming(from);
+    part.at[2 * k] = static_cast<std::uint32_t>(word);
+    part.at[2 * k + 1] = static_cast<std::uint32_t>(word >> 32);
+  }
+  return part;
+}
+SIMT_DEVICE void store_part(unsigned char* row, const Place& place, const Part& part) {
+  auto* const begin = reinterpret_cast<std::uint64_t*>(simt::opaque(row + place.at));
+  POLYPATH_UNROLL
+  for (int k = 0; k < kWords; ++k)
+    if (place.has(k))
+      simt::store_streaming(begin + k * static_cast<int>(simt::kWarp),
+                            part.at[2 * k] | std::uint64_t{part.at[2 * k + 1]} << 32);
+}
+
+/// Sums of units in the block's shared memory, of one row and of the next. Sums that no unit has
+/// are 0: a sum of squares is the same with them.
 struct alignas(16) RowSums {
   float at[2][kMaxNormUnits];
 };
@@ -91,158 +188,146 @@ struct Alone {
   }
 };
 
-/// This lane's words of a unit; 0 after the end of the row.
-SIMT_DEVICE Words load_unit(const unsigned char* row, std::uint64_t unit, std::uint64_t bytes) {
-  Words words{};
-  POLYPATH_UNROLL
-  for (int k = 0; k < kWords; ++k) {
-    const std::uint64_t place = cells::place_of(unit, k);
-    if (place < bytes)
-      words.at[k] = simt::load_streaming(reinterpret_cast<const std::uint64_t*>(row + place));
-  }
-  return words;
-}
-SIMT_DEVICE void store_unit(unsigned char* row, std::uint64_t unit, std::uint64_t bytes,
-                            const Words& words) {
-  POLYPATH_UNROLL
-  for (int k = 0; k < kWords; ++k) {
-    const std::uint64_t place = cells::place_of(unit, k);
-    if (place < bytes)
-      simt::store_streaming(reinterpret_cast<std::uint64_t*>(row + place), words.at[k]);
-  }
-}
-
 /// What a block does with its rows. `Element`: float16 or bfloat16; `Team`: Alone, or blocks that
-/// share each row, whose units go to them in turns.
-template <typename Element, typename Team>
+/// share each row, whose units go to them in turns. `kEarly`: there are registers for the weight
+/// and the scale while data are waited for.
+///
+/// What is between the last data and the stores takes the time of a call of few rows: a block has
+/// 4 warps on each of its SM's schedulers. So loads that need no other rank are issued before the
+/// waits, and nothing looks at them until they are needed; places are worked out once.
+template <typename Element, typename Team, bool kEarly>
 class Rows {
  public:
+  /// Issues the load of the first part of the residual.
   SIMT_DEVICE Rows(const NormArgs& args, RowSums& sums, const Team& team)
       : args_(args),
         sums_(sums),
         team_(team),
-        bytes_(std::uint64_t{args.hidden} * sizeof(Element)) {
-    if (args.scale != nullptr) scale_ = simt::load_constant(args.scale);
+        lane_(simt::lane_index()),
+        bytes_(args.hidden * static_cast<std::uint32_t>(sizeof(Element))),
+        units_(norm_units(args.hidden)),
+        step_(simt::block_size() / simt::kWarp * team.size()),
+        first_(simt::warp_index() * team.size() + team.member()) {
+    if (has_row()) addend_ = addend_of(team_.number(), place(first_));
+  }
+
+  /// Whether this block has any row.
+  [[nodiscard]] SIMT_DEVICE bool has_row() const {
+    return team_.number() < team_.count() && team_.number() < args_.rows;
   }
 
   /// Normalises rows `number()`, `number() + count()`, ... of its team. All threads of the block.
-  /// `get(row, unit, x)`, which all lanes of a warp call, gives this lane's words of the row to
-  /// normalise, once; false: timed out. `ok` false: this thread has timed out before. Returns
-  /// false, to all threads of the block, where one has.
-  template <typename Get>
-  SIMT_DEVICE bool run(const Get& get, bool ok) {
+  /// `get(row, unit, use)`, which all lanes of a warp call, calls `use(x)` with this lane's part of
+  /// the row to normalise, once; false, to all lanes, and no call: one has timed out. `ok` false:
+  /// this thread has timed out before. Calls `waited()` in all threads, after all waits of the
+  /// block, if none has timed out.
+  template <typename Get, typename Waited>
+  SIMT_DEVICE void run(const Get& get, bool ok, const Waited& waited) {
     ok = simt::warp_all(ok);
-    if (team_.number() >= team_.count()) return !simt::block_any(!ok);  // in no team
+    if (!has_row()) {
+      if (!simt::block_any(!ok)) waited();
+      return;
+    }
+    last_ = first_;
+    while (last_ + step_ < units_) last_ += step_;
+    if (kEarly) load_factors();
+    for (std::uint32_t unit = units_ + simt::thread_index(); unit < kMaxNormUnits;
+         unit += simt::block_size())
+      sums_.at[0][unit] = sums_.at[1][unit] = 0;
     for (std::uint32_t row = team_.number(); row < args_.rows; row += team_.count()) {
-      if (!normalise(row, get, ok)) return false;
+      Held held;
+      if (!take(row, get, ok, held)) return;
+      if (row + team_.count() >= args_.rows) waited();
+      give(row, held);
       parity_ ^= 1U;
     }
-    return ok;
   }
 
  private:
-  static constexpr int kElements = static_cast<int>(kWord / sizeof(Element));
-  /// Units of a warp that stay in registers; more are loaded again.
-  static constexpr int kHeld = 2;
+  /// What stays in registers of a row: this warp's last unit, and the one before it. Others are
+  /// loaded again.
+  struct Held {
+    Part last{};
+    Part before_last{};
+    Part weight{};  // of the one before the last
+  };
   static constexpr std::uint32_t kSumsAtOnce = 16;
   static_assert(kMaxNormUnits % kSumsAtOnce == 0);
 
-  SIMT_DEVICE const unsigned char* residual(std::uint32_t row) const {
-    return static_cast<const unsigned char*>(args_.residual) + row * bytes_;
+  SIMT_DEVICE Part addend_of(std::uint32_t row, const Place& place) const {
+    if (args_.residual == nullptr) return {};
+    return load_part(
+        static_cast<const unsigned char*>(args_.residual) + std::uint64_t{row} * bytes_, place);
   }
   SIMT_DEVICE unsigned char* residual_out(std::uint32_t row) const {
-    return static_cast<unsigned char*>(args_.residual_out) + row * bytes_;
+    return static_cast<unsigned char*>(args_.residual_out) + std::uint64_t{row} * bytes_;
   }
-  SIMT_DEVICE Words weight(std::uint64_t unit) const {
-    Words words{};
-    POLYPATH_UNROLL
-    for (int k = 0; k < kWords; ++k) {
-      const std::uint64_t place = cells::place_of(unit, k);
-      const auto* const at = static_cast<const unsigned char*>(args_.weight) + place;
-      if (place < bytes_)
-        words.at[k] = simt::load_constant(reinterpret_cast<const std::uint64_t*>(at));
-    }
-    return words;
+  SIMT_DEVICE Part weight_of(const Place& place) const {
+    return load_part<true>(static_cast<const unsigned char*>(args_.weight), place);
   }
-
+  SIMT_DEVICE void load_factors() {
+    weight_ = weight_of(place(last_));
+    if (args_.scale != nullptr)
+      scale_bits_ = simt::load_constant(reinterpret_cast<const std::uint32_t*>(args_.scale));
+  }
+  /// Worked out where it is used, as what follows from it: kept from row to row it would take
+  /// registers.
+  SIMT_DEVICE Place place(std::uint32_t unit) const {
+    return place_of(simt::opaque(unit), lane_, bytes_);
+  }
+  /// Sums the row and its squares. Returns false, to all threads of the block, where one has timed
+  /// out.
   template <typename Get>
-  SIMT_DEVICE bool normalise(std::uint32_t row, const Get& get, bool ok) {
-    const std::uint32_t units = norm_units(args_.hidden);
-    const std::uint32_t step = simt::block_size() / simt::kWarp * team_.size();
-    const std::uint32_t first = simt::warp_index() * team_.size() + team_.member();
-    float* const sums = sums_.at[parity_];
-    Words held[kHeld] = {};
-    Words weights[kHeld];
-    // What is needed first is loaded before what may have to be waited for.
-    weights[0] = weight(first);
-    Words next{};
-    if (args_.residual != nullptr) next = load_unit(residual(row), first, bytes_);
-    std::uint32_t pass = 0;
+  SIMT_DEVICE bool take(std::uint32_t row, const Get& get, bool ok, Held& held) {
+    const bool has_addend = args_.residual != nullptr;
     POLYPATH_NO_UNROLL
-    for (std::uint32_t unit = first; ok && unit < units; unit += step, ++pass) {
-      const Words addend = next;
-      if (args_.residual != nullptr) next = load_unit(residual(row), unit + step, bytes_);
-      Words x;
-      ok = simt::warp_all(get(row, unit, x));
-      if (!ok) break;
-      const Words sum = args_.residual != nullptr ? added(x, addend) : x;
-      store_unit(residual_out(row), unit, bytes_, sum);
-      POLYPATH_UNROLL
-      for (std::uint32_t h = 0; h < kHeld; ++h)
-        if (pass == h) held[h] = sum;
-      const float squares = warp_sum(squares_of(sum));
-      if (simt::lane_index() == 0) team_.put(sums, row, unit, squares);
+    for (std::uint32_t unit = simt::opaque(first_); ok && unit < units_; unit += step_) {
+      ok = get(row, unit, [&](Part x) {
+        if (has_addend) add(x, addend_);
+        const float squares = warp_sum(squares_of(x));
+        if (lane_ == 0) team_.put(sums_.at[parity_], row, unit, squares);
+        store_part(residual_out(row), place(unit), x);
+        held.last = x;
+      });
+      if (!ok || unit == last_) break;
+      held.before_last = held.last;
+      addend_ = addend_of(row, place(unit + step_));
     }
-    POLYPATH_UNROLL
-    for (int h = 1; h < kHeld; ++h) weights[h] = weight(first + h * step);
-    if (!team_.gather(sums, row, units, ok)) return false;
-    const float factor = factor_of(sums, units);
-    POLYPATH_UNROLL
-    for (std::uint32_t h = 0; h < kHeld; ++h)
-      if (first + h * step < units)
-        store_output(row, first + h * step, held[h], weights[h], factor);
+    if (!kEarly) load_factors();
+    if (last_ != first_) held.weight = weight_of(place(last_ - step_));
+    if (row + team_.count() < args_.rows) addend_ = addend_of(row + team_.count(), place(first_));
+    return team_.gather(sums_.at[parity_], row, units_, ok);
+  }
+
+  /// Stores the row's output.
+  SIMT_DEVICE void give(std::uint32_t row, const Held& held) const {
+    const float factor = factor_of(sums_.at[parity_]);
+    // What follows from this load is not worked out before the waits, which would wait for it.
+    const float scale = simt::detail::float_of(simt::opaque(scale_bits_));
+    const float inverse = args_.scale != nullptr ? inverse_of(scale) : 0;
+    if (first_ >= units_) return;
+    store_output(row, place(last_), held.last, weight_, factor, inverse);
+    if (last_ == first_) return;
+    store_output(row, place(last_ - step_), held.before_last, held.weight, factor, inverse);
     POLYPATH_NO_UNROLL
-    for (std::uint32_t unit = first + kHeld * step; unit < units; unit += step)
-      store_output(row, unit, load_unit(residual_out(row), unit, bytes_), weight(unit), factor);
-    return true;
-  }
-
-  template <typename Use>
-  SIMT_DEVICE static void for_each(const Words& words, const Use& use) {
-    POLYPATH_UNROLL
-    for (int k = 0; k < kWords; ++k) {
-      Element elements[kElements];
-      memcpy(elements, &words.at[k], kWord);
-      POLYPATH_UNROLL
-      for (int e = 0; e < kElements; ++e) use(k, e, simt::to_float(elements[e]));
+    for (std::uint32_t unit = first_; unit + step_ < last_; unit += step_) {
+      const Place at = place(unit);
+      store_output(row, at, load_part(residual_out(row), at), weight_of(at), factor, inverse);
     }
   }
-  SIMT_DEVICE static Element narrow(float value) {
-    if constexpr (std::is_same_v<Element, simt::float16>)
-      return simt::to_float16(value);
-    else
-      return simt::to_bfloat16(value);
-  }
 
-  SIMT_DEVICE static Words added(const Words& x, const Words& addend) {
-    Words result;
+  SIMT_DEVICE static void add(Part& x, const Part& addend) {
     POLYPATH_UNROLL
-    for (int k = 0; k < kWords; ++k) {
-      Element a[kElements];
-      Element b[kElements];
-      memcpy(a, &x.at[k], kWord);
-      memcpy(b, &addend.at[k], kWord);
-      POLYPATH_UNROLL
-      for (int e = 0; e < kElements; ++e)
-        a[e] = narrow(sum_of(simt::to_float(a[e]), simt::to_float(b[e])));
-      memcpy(&result.at[k], a, kWord);
-    }
-    return result;
+    for (int i = 0; i < kTwos; ++i) x.at[i] = sums_of_two<Element>(x.at[i], addend.at[i]);
   }
 
-  SIMT_DEVICE static float squares_of(const Words& words) {
+  SIMT_DEVICE static float squares_of(const Part& part) {
     float sum = 0;
-    for_each(words, [&](int, int, float value) { sum = sum_with_square(value, sum); });
+    POLYPATH_UNROLL
+    for (int i = 0; i < kTwos; ++i) {
+      const Two two = widened<Element>(part.at[i]);
+      sum = sum_with_square(two.high, sum_with_square(two.low, sum));
+    }
     return sum;
   }
 
@@ -256,76 +341,86 @@ class Rows {
     return sum;
   }
 
-  SIMT_DEVICE float factor_of(const float* sums, std::uint32_t units) const {
+  SIMT_DEVICE float factor_of(const float* sums) const {
     float sum = 0;
     POLYPATH_NO_UNROLL
-    for (std::uint32_t begin = 0; begin < units; begin += kSumsAtOnce) {
+    for (std::uint32_t begin = 0; begin < units_; begin += kSumsAtOnce) {
       float some[kSumsAtOnce];
-      memcpy(some, &sums[begin], sizeof some);
+      memcpy(some, __builtin_assume_aligned(&sums[begin], alignof(RowSums)), sizeof some);
       POLYPATH_UNROLL
-      for (std::uint32_t i = 0; i < kSumsAtOnce; ++i)
-        sum = sum_of(sum, begin + i < units ? some[i] : 0);
+      for (std::uint32_t i = 0; i < kSumsAtOnce; ++i) sum = sum_of(sum, some[i]);
     }
     const float mean = product_of(sum, args_.inverse_hidden);
     return inverse_of(root_of(sum_of(mean, args_.epsilon)));
   }
 
-  SIMT_DEVICE void store_output(std::uint32_t row, std::uint64_t unit, const Words& words,
-                                const Words& weight, float factor) const {
-    Element y[kWords][kElements];
-    for_each(words, [&](int k, int e, float value) {
-      Element scaling[kElements];
-      memcpy(scaling, &weight.at[k], kWord);
-      y[k][e] = narrow(product_of(product_of(value, factor), simt::to_float(scaling[e])));
-    });
-    auto* const out = static_cast<unsigned char*>(args_.call.out);
-    if (args_.scale != nullptr) {
-      store_as_float8(out + std::uint64_t{row} * args_.hidden, unit, y);
-      return;
-    }
-    Words result;
+  SIMT_DEVICE void store_output(std::uint32_t row, const Place& at, const Part& x,
+                                const Part& weight, float factor, float inverse) const {
+    Part y;
     POLYPATH_UNROLL
-    for (int k = 0; k < kWords; ++k) memcpy(&result.at[k], y[k], kWord);
-    store_unit(out + row * bytes_, unit, bytes_, result);
+    for (int i = 0; i < kTwos; ++i) {
+      const Two a = widened<Element>(x.at[i]);
+      const Two w = widened<Element>(simt::opaque(weight.at[i]));
+      y.at[i] = narrowed<Element>({product_of(product_of(a.low, factor), w.low),
+                                   product_of(product_of(a.high, factor), w.high)});
+    }
+    auto* const out = static_cast<unsigned char*>(args_.call.out);
+    if (args_.scale != nullptr)
+      store_as_float8(out + std::uint64_t{row} * args_.hidden, at, y, inverse);
+    else
+      store_part(out + std::uint64_t{row} * bytes_, at, y);
   }
 
-  SIMT_DEVICE void store_as_float8(unsigned char* to, std::uint64_t unit,
-                                   const Element (&y)[kWords][kElements]) const {
-    const float inverse = inverse_of(scale_);
+  SIMT_DEVICE static void store_as_float8(unsigned char* row, const Place& at, const Part& y,
+                                          float inverse) {
+    constexpr std::uint32_t kSize = sizeof(Element);
     POLYPATH_UNROLL
     for (int k = 0; k < kWords; ++k) {
       std::uint32_t bytes = 0;
       POLYPATH_UNROLL
-      for (int e = 0; e < kElements; ++e)
-        bytes |= std::uint32_t{to_float8(product_of(simt::to_float(y[k][e]), inverse))} << (8 * e);
-      const std::uint64_t place = cells::place_of(unit, k);
-      if (place < bytes_)
-        simt::store_streaming(reinterpret_cast<std::uint32_t*>(to + place / sizeof(Element)),
-                              bytes);
+      for (int i = 0; i < 2; ++i) {
+        const Two two = widened<Element>(y.at[2 * k + i]);
+        bytes |= to_float8(product_of(two.low, inverse), product_of(two.high, inverse)) << (16 * i);
+      }
+      if (at.has(k))
+        simt::store_streaming(
+            reinterpret_cast<std::uint32_t*>(
+                row + (at.at + static_cast<std::uint32_t>(k) * Place::kStride) / kSize),
+            bytes);
     }
   }
 
   const NormArgs& args_;
   RowSums& sums_;
   const Team& team_;
-  std::uint64_t bytes_;  // of a row
-  float scale_ = 0;
+  const std::uint32_t lane_;
+  const std::uint32_t bytes_;  // of a row
+  const std::uint32_t units_;
+  const std::uint32_t step_;   // between units of a warp
+  const std::uint32_t first_;  // of this warp, and its last; from units_ on: none
+  std::uint32_t last_ = 0;
+  Part addend_{};  // of the unit to come
+  Part weight_{};  // of the last unit
+  std::uint32_t scale_bits_ = 0;
   unsigned parity_ = 0;
 };
 
-/// Rows that are in memory already, on any grid.
+/// Rows that are in memory already, on any grid. Waits for earlier kernels.
 template <typename Element>
 SIMT_DEVICE void run(const NormArgs& args) {
   SIMT_SHARED(RowSums, sums);
-  const std::uint64_t bytes = std::uint64_t{args.hidden} * sizeof(Element);
+  simt::grid_dependency_wait();
+  const std::uint32_t bytes = args.hidden * static_cast<std::uint32_t>(sizeof(Element));
   const auto* const in = static_cast<const unsigned char*>(args.call.in);
-  Rows<Element, Alone>(args, sums, Alone{})
+  const Alone alone{};
+  Rows<Element, Alone, true>(args, simt::as_shared(sums), alone)
       .run(
-          [&](std::uint32_t row, std::uint32_t unit, Words& x) {
-            x = load_unit(in + row * bytes, unit, bytes);
+          [&](std::uint32_t row, std::uint32_t unit, const auto& use) {
+            use(load_part(in + std::uint64_t{row} * bytes,
+                          place_of(unit, simt::lane_index(), bytes)));
             return true;
           },
-          true);
+          true, [] {});
 }
 
 }  // namespace polypath::norm
