@@ -25,12 +25,10 @@ class PeerStores {
     bytes_ = bench.bytes() / peers / (4 * kKiB) * (4 * kKiB);
     for (int gpu = 0; gpu < gpus_; ++gpu) {
       streams_.push_back(bench.stream(gpu, 0));
-      sources_.push_back(std::make_unique<TestBuffer>(bench.buffer(MemoryId::gpu(gpu), bytes_)));
+      sources_.push_back(buffer_of(gpu));
       sources_.back()->fill(seed_of(gpu));
       for (int other = 0; other < gpus_; ++other)
-        targets_.push_back(other == gpu ? nullptr
-                                        : std::make_unique<TestBuffer>(
-                                              bench.buffer(MemoryId::gpu(other), bytes_)));
+        targets_.push_back(other == gpu ? nullptr : buffer_of(other));
       load(gpu);
     }
   }
@@ -53,6 +51,9 @@ class PeerStores {
 
  private:
   static std::uint64_t seed_of(int gpu) { return kSeed + static_cast<std::uint64_t>(gpu); }
+  [[nodiscard]] std::unique_ptr<TestBuffer> buffer_of(int gpu) const {
+    return std::unique_ptr<TestBuffer>(new TestBuffer(bench_.buffer(MemoryId::gpu(gpu), bytes_)));
+  }
   [[nodiscard]] TestBuffer& target(int from, int to) const {
     return *targets_[static_cast<std::size_t>(from * gpus_ + to)];
   }
