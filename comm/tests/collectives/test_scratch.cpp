@@ -426,7 +426,8 @@ TEST_F(Scratch, RandomSizesAndDirectResults) {
     run_until_changed(comm, collectives, calls);
     const std::uint64_t direct_before = collectives.counts().direct;
     run_skewed();
-    if (options.direct_results) {
+    if (options.direct_results &&
+        ranks > 2) {  // two ranks sum in one hop, and store nothing remote
       EXPECT_GT(direct_first, 0u);
       EXPECT_GT(collectives.counts().direct, direct_before);
     }
@@ -482,7 +483,8 @@ TEST_F(Scratch, RankLeaves_ThreadsOfOthersEnd) {
   });
   collectives[1].reset();
   group.destroy(1);
-  for (const int rank : {0, ranks - 1}) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (rank == 1) continue;
     collectives[static_cast<std::size_t>(rank)]->wait_scratch();
     const CurrentContext current(driver(), group[rank].context());
     RankCalls calls(group[rank], *collectives[static_cast<std::size_t>(rank)], row);
